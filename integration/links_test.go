@@ -29,6 +29,12 @@ func TestLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// Interfaces come and go while the kernel lists the others.
+		for i := range 50 {
+			if _, err := guard.ReadLinks(root); err != nil {
+				t.Fatalf("the %dth time: %v", i+2, err)
+			}
+		}
 		text, err := json.Marshal(links)
 		if err != nil {
 			t.Fatal(err)
@@ -63,6 +69,15 @@ func TestLinks(t *testing.T) {
 			ip link set peer netns blue
 			ip -n blue link add mv0 link peer type macvlan`,
 			[]guard.Link{{Name: "peer", Kind: "veth", Namespace: "/run/netns/blue", File: "/run/netns/blue", Lower: "uplink"}}},
+		{"a host where guests start and end", `
+			for i in $(seq 100); do ip link add busy$i type veth peer name peer$i; done
+			while ip link add come type veth peer name go && ip link del come; do :; done &
+			trap "kill $!" EXIT`, nil},
+		{"a process whose id in /proc is another one than its own", `
+			ip netns add blue
+			ip link set peer netns blue
+			as="unshare --pid --fork"`,
+			[]guard.Link{{Name: "peer", Kind: "veth", Namespace: "/run/netns/blue", File: "/run/netns/blue", Lower: "uplink"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			out := t.TempDir() + "/links"
@@ -71,7 +86,7 @@ func TestLinks(t *testing.T) {
 				mount -t tmpfs tmpfs /run
 				ip link add uplink type veth peer name peer
 				`+test.script+`
-				"$0" -test.run '^TestLinks$'`, os.Args[0])
+				${as:-} "$0" -test.run '^TestLinks$' >&2`, os.Args[0])
 			cmd.Env = append(os.Environ(), inside+"="+out)
 			if _, stderr, status := try(t, cmd); status != 0 {
 				t.Fatal(stderr)

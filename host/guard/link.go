@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
-	"gpustack/host/pci"
 )
 
 // Link is what netlink shows of an interface beside the files of the network namespace that this
@@ -25,26 +24,33 @@ type Link struct {
 	// Namespace names its network namespace: by a name of ip-netns(8), or by a process in it. "" for
 	// that of this process.
 	Namespace string
-	File      string       // that shows the namespace
-	Lower     string       // the interface in the namespace of this process that it lies on, or ""
-	Function  *pci.Address // of hardware in another namespace
-	XDP       bool         // it has a program or a socket of XDP
+	File      string // that shows the namespace
+	Lower     string // the interface in the namespace of this process that it lies on, or ""
+	Device    string // in /sys/bus, of hardware in another namespace: a PCI function, or a subfunction, virtio or vDPA device of one
+	XDP       bool   // it has a program or a socket of XDP
 }
-
-// self is the network namespace of this process.
-const self = "/proc/self/ns/net"
 
 // ReadLinks returns the interfaces of other network namespaces that lie on an interface of this
 // one, which leave nothing in its sysfs, or that are hardware, and the interfaces of this namespace
 // that XDP uses (Linux, rtnl_fill_ifinfo in net/core/rtnetlink.c: IFLA_LINK, IFLA_LINK_NETNSID,
-// IFLA_PARENT_DEV_NAME, IFLA_XDP). A namespace that a process or a name in /run/netns keeps is
-// seen. Users without permission to enter namespaces get those of their own: they cannot change
-// anything either.
+// IFLA_PARENT_DEV_NAME, IFLA_PARENT_DEV_BUS_NAME, IFLA_XDP).
+//
+// It is for roots that have the kernel's /proc: the machine itself, or a tree with /proc mounted
+// below it. The namespaces are that of this thread, those of names in /run/netns and
+// /run/docker/netns, and those of the processes that this /proc shows. Another root is a tree,
+// which has no links; a /proc that does not show this process, as that of another PID namespace,
+// is an error. Users without permission to enter namespaces get the links of their own: they cannot
+// change anything either.
 func ReadLinks(root host.Root) ([]Link, error) {
-	// netns.Get asks for a process id, which a /proc of another process namespace does not have.
-	own, err := netns.GetFromPath(root.Path(self))
+	var fs unix.Statfs_t
+	if err := unix.Statfs(root.Path(host.ProcDir), &fs); host.IsAbsent(err) || err == nil && fs.Type != unix.PROC_SUPER_MAGIC {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: %w", host.ProcDir, err)
+	}
+	own, err := netns.GetFromPath(root.Path(ownNamespace))
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: self, Err: err}
+		return nil, fmt.Errorf("%s: %w", ownNamespace, err)
 	}
 	defer own.Close() //nolint:errcheck // only read from
 	l := linkReader{own: own, names: map[int]string{}}
@@ -55,25 +61,55 @@ func ReadLinks(root host.Root) ([]Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range spaces {
-		err := l.read(root, s)
-		if errors.Is(err, unix.EPERM) && os.Geteuid() != 0 || host.HasEnded(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("network namespace of %s: %w", s.name, err)
+	for _, ways := range spaces {
+		if err := enter(ways, func(s namespace) error { return l.read(root, s) }); err != nil {
+			return nil, err
 		}
 	}
 	return l.found, nil
 }
 
-// namespace is a network namespace other than that of this process.
+// ownNamespace is the network namespace of this thread. The name is valid in the /proc of an outer
+// PID namespace too, where the ids of processes differ.
+const ownNamespace = "/proc/thread-self/ns/net"
+
+// namespace is a way to a network namespace other than that of this process.
 type namespace struct {
 	name, file string
+	gone       func() bool // whether the process whose file it is has ended
 }
 
-// namespaces returns one way to each other network namespace.
-func namespaces(root host.Root) ([]namespace, error) {
+// ended reports whether an error of a way's file says that the process has ended. The links in
+// /proc/PID/ns of a reaped process answer EACCES (Linux, proc_ns_get_link in fs/proc/namespaces.c),
+// as those of a process that this user may not trace do.
+func (s namespace) ended(err error) bool {
+	return host.HasEnded(err) || errors.Is(err, unix.EACCES) && s.gone()
+}
+
+// forbidden reports whether an error says that the user may not enter a namespace, which is no
+// error for a user who cannot change anything.
+func forbidden(err error) bool {
+	return (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) && os.Geteuid() != 0
+}
+
+// enter reads a namespace by the first way whose process has not ended. A namespace all of whose
+// ways have ended is gone.
+func enter(ways []namespace, read func(namespace) error) error {
+	for _, s := range ways {
+		err := read(s)
+		if s.ended(err) {
+			continue
+		}
+		if err != nil && !forbidden(err) {
+			return fmt.Errorf("network namespace of %s: %w", s.name, err)
+		}
+		return nil
+	}
+	return nil
+}
+
+// namespaces returns the ways to each other network namespace.
+func namespaces(root host.Root) (spaces [][]namespace, err error) {
 	g := guard{root: root}
 	inode := func(file string) (uint64, error) {
 		var stat unix.Stat_t
@@ -82,26 +118,29 @@ func namespaces(root host.Root) ([]namespace, error) {
 		}
 		return stat.Ino, nil
 	}
-	own, err := inode(self)
+	own, err := inode(ownNamespace)
 	if err != nil {
 		return nil, err
 	}
-	seen := map[uint64]bool{own: true}
-	var spaces []namespace
-	add := func(file string, name func() string) error {
-		number, err := inode(file)
-		if errors.Is(err, unix.EACCES) || host.HasEnded(err) {
+	at := map[uint64]int{} // index in spaces
+	add := func(s namespace) error {
+		number, err := inode(s.file)
+		if s.ended(err) || forbidden(err) || number == own {
 			return nil
 		}
-		if err == nil && !seen[number] {
-			seen[number] = true
-			spaces = append(spaces, namespace{name(), file})
+		if err != nil {
+			return err
 		}
-		return err
+		if _, seen := at[number]; !seen {
+			at[number] = len(spaces)
+			spaces = append(spaces, nil)
+		}
+		spaces[at[number]] = append(spaces[at[number]], s)
+		return nil
 	}
 	for _, dir := range []string{"/run/netns", "/run/docker/netns"} {
 		names, err := g.list(dir)
-		if err != nil && !errors.Is(err, unix.EACCES) {
+		if err != nil && !forbidden(err) {
 			return nil, err
 		}
 		for _, name := range names {
@@ -111,7 +150,7 @@ func namespaces(root host.Root) ([]namespace, error) {
 			if err := unix.Statfs(root.Path(file), &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
 				continue
 			}
-			if err := add(file, func() string { return file }); err != nil {
+			if err := add(namespace{file, file, func() bool { return false }}); err != nil {
 				return nil, err
 			}
 		}
@@ -121,7 +160,11 @@ func namespaces(root host.Root) ([]namespace, error) {
 		return nil, g.cause(host.ProcDir, err)
 	}
 	for _, pid := range pids {
-		if err := add(host.ProcessFile(pid, "ns/net"), func() string { return g.command(pid) }); err != nil {
+		gone := func() bool {
+			_, err := inode(host.ProcessFile(pid, ""))
+			return host.HasEnded(err)
+		}
+		if err := add(namespace{g.command(pid), host.ProcessFile(pid, "ns/net"), gone}); err != nil {
 			return nil, err
 		}
 	}
@@ -134,13 +177,31 @@ type linkReader struct {
 	found []Link
 }
 
+// dumped returns what a request of netlink lists. The kernel says so where something has changed
+// between two parts of its answer, which on a busy host is common: then the request is repeated.
+// The results of the last one count in any case: what they hold twice or not at all has come or
+// gone within these milliseconds, as it may immediately after a complete answer.
+func dumped[T any](request func() ([]T, error)) ([]T, error) {
+	const most = 5
+	for range most - 1 {
+		if found, err := request(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return found, err
+		}
+	}
+	found, err := request()
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = nil
+	}
+	return found, err
+}
+
 // here reads the own namespace.
 func (l *linkReader) here() error {
-	links, err := netlink.LinkList()
+	links, err := dumped(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("network interfaces: %w", err)
 	}
-	sockets, err := netlink.SocketDiagXDP()
+	sockets, err := dumped(netlink.SocketDiagXDP)
 	// A kernel without XDP or its diagnosis does not know the request (Linux, net/core/sock_diag.c).
 	// Its interfaces show programs of XDP, without which no socket receives.
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
@@ -169,7 +230,7 @@ func (l *linkReader) read(root host.Root, s namespace) error {
 		return err
 	}
 	defer fd.Close() //nolint:errcheck // only read from
-	// Other families of netlink may be missing in a kernel.
+	// The kernel may have no other family than this one.
 	h, err := netlink.NewHandleAt(fd, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -179,7 +240,7 @@ func (l *linkReader) read(root host.Root, s namespace) error {
 	if err != nil {
 		return err
 	}
-	links, err := h.LinkList()
+	links, err := dumped(h.LinkList)
 	if err != nil {
 		return err
 	}
@@ -197,10 +258,10 @@ func (l *linkReader) read(root host.Root, s namespace) error {
 		if id >= 0 && a.NetNsID == id || alone {
 			found.Lower = l.names[lower]
 		}
-		if function, err := pci.ParseAddress(a.ParentDev); err == nil {
-			found.Function = &function
+		if a.ParentDev != "" && a.ParentDevBus != "" {
+			found.Device = path.Join("/sys/bus", a.ParentDevBus, "devices", a.ParentDev)
 		}
-		if found.Lower != "" || found.Function != nil {
+		if found.Lower != "" || found.Device != "" {
 			l.found = append(l.found, found)
 		}
 	}
@@ -233,9 +294,17 @@ func (g *guard) links(running []Link) error {
 		switch {
 		case l.XDP:
 			of.use, of.what, lower = UseXDP, "XDP", l.Name
-		case l.Function != nil:
+		case l.Device != "":
 			of.use, of.what = UseNetworkNamespace, fmt.Sprintf("%s in the network namespace of %s", l.Name, l.Namespace)
-			g.add(host.CodeNetwork, []pci.Address{*l.Function}, false, "carries ", of, "")
+			target, err := g.device(path.Dir(l.Device), path.Base(l.Device))
+			if err != nil {
+				return err
+			}
+			functions, err := g.functions(cmp.Or(target, l.Device))
+			if err != nil {
+				return err
+			}
+			g.add(host.CodeNetwork, functions, false, "carries ", of, "")
 			continue
 		}
 		if err := g.carries([]string{lower}, of); err != nil {

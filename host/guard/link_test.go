@@ -9,8 +9,14 @@ import (
 
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 )
+
+// subfunction is a subfunction of the function 07:00.0 as mlx5 shows it, with its interface.
+const subfunction = "symlink sys/bus/auxiliary/devices/mlx5_core.sf.4 -> ../../../devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4\n" +
+	"symlink sys/class/net/enp7s0f0s88 -> ../../devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4/net/enp7s0f0s88\n" +
+	"-- sys/devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4/sfnum --\n88\n" +
+	"-- sys/devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4/net/enp7s0f0s88/flags --\n0x1003\n" +
+	"-- sys/devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4/net/enp7s0f0s88/carrier --\n0\n"
 
 // TestLinks: an interface is in use without an address of the host, by each way that files and
 // netlink show. eth2 (07:00.0) has no carrier, eth3 (07:00.1) is set down.
@@ -29,7 +35,6 @@ func TestLinks(t *testing.T) {
 	master := func(name string) string {
 		return fmt.Sprintf("symlink %s/master -> ../../../../virtual/net/%s\n", eth2, name)
 	}
-	function, _ := pci.ParseAddress("0000:07:00.1")
 	for _, test := range []struct {
 		name, files string
 		links       []guard.Link
@@ -46,8 +51,14 @@ func TestLinks(t *testing.T) {
 		{"in a VRF, which has no DEVTYPE", joined(link("red", ""), master("red")), nil, "0000:07:00.0 carries the interface red, through eth2\n"},
 		{"below a macvlan of another namespace", "", []guard.Link{{Name: "mv0", Kind: "macvlan", Namespace: "nginx (pid 70)", File: "/proc/70/ns/net", Lower: "eth2"}},
 			"0000:07:00.0 carries macvlan mv0 in the network namespace of nginx (pid 70), through eth2\n"},
-		{"in another namespace", "", []guard.Link{{Name: "eth7", Kind: "device", Namespace: "/run/netns/blue", File: "/run/netns/blue", Function: &function}},
+		{"in another namespace", "", []guard.Link{{Name: "eth7", Kind: "device", Namespace: "/run/netns/blue", File: "/run/netns/blue", Device: "/sys/bus/pci/devices/0000:07:00.1"}},
 			"0000:07:00.1 carries eth7 in the network namespace of /run/netns/blue\n"},
+		{"a subfunction in another namespace", subfunction, []guard.Link{{Name: "enp7s0f0s88", Kind: "device", Namespace: "/run/netns/blue", File: "/run/netns/blue", Device: "/sys/bus/auxiliary/devices/mlx5_core.sf.4"}},
+			"0000:07:00.0 carries enp7s0f0s88 in the network namespace of /run/netns/blue\n"},
+		{"a device that is no PCI function in another namespace", "", []guard.Link{{Name: "eth7", Kind: "device", Namespace: "/run/netns/blue", File: "/run/netns/blue", Device: "/sys/bus/usb/devices/1-1:1.0"}}, ""},
+		{"a subfunction below a bridge", joined(subfunction, link("br0", "bridge"), "symlink sys/devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4/net/enp7s0f0s88/master -> ../../../../../virtual/net/br0\n"), nil,
+			"0000:07:00.0 carries the bridge br0, through enp7s0f0s88\n"},
+		{"an idle subfunction", subfunction, nil, ""},
 		{"XDP", "", []guard.Link{{Name: "eth2", Kind: "device", File: "/sys/class/net/eth2", XDP: true}}, "0000:07:00.0 carries XDP, through eth2\n"},
 		{"netconsole", "-- sys/kernel/config/netconsole/a/enabled --\n1\n-- sys/kernel/config/netconsole/a/dev_name --\neth2\n-- sys/kernel/config/netconsole/b/enabled --\n0\n" +
 			"-- sys/kernel/config/netconsole/b/dev_name --\neth3\n", nil, "0000:07:00.0 carries netconsole, through eth2\n"},
