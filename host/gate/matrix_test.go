@@ -57,6 +57,7 @@ var matrix = map[gate.Use][6]gate.Verdict{
 	gate.Use(guard.UseXDP):               {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseNetconsole):        {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseKdump):             {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UsePTP):               {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseConsole):           {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseManagementConsole): {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseRDMAFileSystem):    {lifts, lifts, lifts, free, free, free},
@@ -183,8 +184,32 @@ func recordText(t *testing.T, r *rdma.Record) string {
 	return string(text)
 }
 
-// rootDisk is the use of a mount that --allow does not lift.
-const rootDisk gate.Use = "root_disk"
+// Uses that stand for another one: a mount that --allow does not lift, and uses of what belongs to a
+// function, a subfunction and a vDPA device.
+const (
+	rootDisk    gate.Use = "root_disk"
+	subfunction gate.Use = "subfunction"
+	vdpa        gate.Use = "vdpa"
+)
+
+// rowOf returns the row of a use in the matrix.
+func rowOf(use gate.Use) [6]gate.Verdict {
+	switch use {
+	case rootDisk:
+		row := matrix[gate.Use(guard.UseMount)]
+		for i, v := range row {
+			if v == lifts {
+				row[i] = no
+			}
+		}
+		return row
+	case subfunction:
+		return matrix[gate.Use(guard.UseUpperLink)]
+	case vdpa:
+		return matrix[gate.Use(host.CodeInUse)]
+	}
+	return matrix[use]
+}
 
 // used is a use of the function at an address, as files show it.
 var used = map[gate.Use]func(a string) (links, files, mounts string){
@@ -236,6 +261,20 @@ var used = map[gate.Use]func(a string) (links, files, mounts string){
 	gate.Use(guard.UseRDMAFileSystem): func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/infiniband/mlx5_9 -> ../../devices/pci0000:00/%s/infiniband/mlx5_9\n", a),
 			fmt.Sprintf("-- %s%s/infiniband/mlx5_9/node_type --\n1: CA\n", devices, a), "storage:/x /data nfs4 rw,proto=rdma 0 0\n"
+	},
+	gate.Use(guard.UsePTP): func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/class/ptp/ptp9 -> ../../devices/pci0000:00/%s/ptp/ptp9\nsymlink proc/7/fd/3 -> /dev/ptp9\nmkdir proc/7/map_files\n", a),
+			fmt.Sprintf("-- %s%s/ptp/ptp9/clock_name --\nmlx5_ptp\n", devices, a) + process(7, "ptp4l"), ""
+	},
+	subfunction: func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/mlx5_core.sf.4/net/eth9\n"+
+				"symlink %s%[1]s/mlx5_core.sf.4/net/eth9/master -> ../../../../../virtual/net/ovs-system\n", a, devices),
+			fmt.Sprintf("-- %s%s/mlx5_core.sf.4/net/eth9/ifindex --\n9\n", devices, a), ""
+	},
+	vdpa: func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/bus/vdpa/devices/vdpa0 -> ../../../devices/pci0000:00/%s/vdpa0\nmkdir %s%[1]s/vdpa0/vhost-vdpa-0\n"+
+				"symlink proc/7/fd/3 -> /dev/vhost-vdpa-0\nmkdir proc/7/map_files\n", a, devices),
+			process(7, "qemu-system-x86"), ""
 	},
 	gate.Use(host.CodeInUse): func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/infiniband_verbs/uverbs9 -> ../../devices/pci0000:00/%s/infiniband_verbs/uverbs9\n", a) +
@@ -388,13 +427,7 @@ func TestPaths(t *testing.T) {
 			for use, files := range used {
 				links, text, mounts := files(at)
 				root := hosttest.Lay(t, archive(t, p.vfs, links, text, mounts))
-				want := matrix[use][slices.Index(gate.Kinds(), p.kind)]
-				if use == rootDisk {
-					want = matrix[gate.Use(guard.UseMount)][slices.Index(gate.Kinds(), p.kind)]
-					if want == lifts {
-						want = no
-					}
-				}
+				want := rowOf(use)[slices.Index(gate.Kinds(), p.kind)]
 				got := free
 				if p.ask(t, root, nil) != nil {
 					got = no

@@ -101,6 +101,7 @@ func rules() map[Use]map[Kind]Verdict {
 		Use(guard.UseXDP):               need,
 		Use(guard.UseNetconsole):        need,
 		Use(guard.UseKdump):             need,
+		Use(guard.UsePTP):               need,
 		Use(guard.UseConsole):           need,
 		Use(guard.UseManagementConsole): need,
 		Use(guard.UseRDMAFileSystem):    need,

@@ -45,7 +45,7 @@ type Running struct {
 func Needs(root host.Root, devices pci.Devices, running Running) ([]Need, error) {
 	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}, carried: map[string]bool{}}
 	err := joined(g.readMounts(), g.readRoutes(), g.fileSystems(), g.swaps(), g.unmounted(),
-		g.network(running), g.session(running), g.links(running.Links), g.consoles())
+		g.network(running), g.session(running), g.links(running.Links), g.consoles(), g.clocks())
 	needs := append(g.folded(), Consoles(devices)...)
 	slices.SortStableFunc(needs, func(a, b Need) int { return a.Address.Compare(b.Address) })
 	return needs, err
@@ -250,7 +250,9 @@ func (g *guard) device(class, name string) (string, error) {
 }
 
 // functions returns the functions that a device depends on, by target, the path of its directory
-// below /sys/devices: the last function of the path; each earlier one that is not a bridge, such
+// below /sys/devices: the last function of the path, also of a device of a subfunction, whose
+// directory is in that of its function (Linux 6.12, mlx5_sf_dev_add in
+// drivers/net/ethernet/mellanox/mlx5/core/sf/dev/dev.c); each earlier one that is not a bridge, such
 // as an Intel VMD controller, which has a PCI domain of its own below it (Linux,
 // drivers/pci/controller/vmd.c); and, for each virtual function, the physical function, without
 // which the virtual one does not exist (Linux, Documentation/ABI/testing/sysfs-bus-pci, physfn).

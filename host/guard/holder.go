@@ -219,6 +219,12 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 	case strings.HasPrefix(file, nvidiaSwitch):
 		addresses = h.drivenBy("nvidia-nvswitch")
 	}
+	if strings.HasPrefix(file, vdpaNode) {
+		var err error
+		if addresses, err = h.vdpa(name); err != nil {
+			return nil, err
+		}
+	}
 	if mapped, ok := strings.CutPrefix(file, "/dev/mapper/"); ok { // without udev, no link to dm-N
 		var err error
 		if name, err = h.mapped(mapped); err != nil || name == "" {
@@ -227,6 +233,9 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 	}
 	for _, class := range h.classes {
 		dir := path.Join("/sys/class", class)
+		if dir == ptpDir {
+			continue // Needs names its users, for whom unbinding does not wait (Linux, posix_clock_unregister)
+		}
 		ok, err := h.root.Exists(path.Join(dir, name))
 		if err != nil && !errors.Is(err, unix.ENOTDIR) {
 			return nil, h.cause(path.Join(dir, name), err)
@@ -256,6 +265,35 @@ func (h *holders) behind(class, name string) ([]pci.Address, error) {
 		return nil, err
 	}
 	return h.hardware(target)
+}
+
+// vdpaNode begins the name of the node of a vDPA device, through which QEMU or another program has
+// it. The driver's removal waits until the node is closed (Linux, vhost_vdpa_remove in
+// drivers/vhost/vdpa.c).
+const vdpaNode = "/dev/vhost-vdpa-"
+
+// vdpa returns the functions of the node of a vDPA device, which belongs to no class: it is a folder
+// of the device, whose parent is a function or a subfunction (Linux 6.12, vhost_vdpa_probe in
+// drivers/vhost/vdpa.c; mlx5v_probe in drivers/vdpa/mlx5/net/mlx5_vnet.c).
+func (h *holders) vdpa(node string) ([]pci.Address, error) {
+	const dir = "/sys/bus/vdpa/devices"
+	names, err := h.list(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if ok, err := h.exists(path.Join(dir, name, node)); err != nil {
+			return nil, err
+		} else if !ok {
+			continue
+		}
+		target, err := h.device(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		return h.functions(target)
+	}
+	return nil, nil
 }
 
 func (h *holders) drivenBy(driver string) (addresses []pci.Address) {

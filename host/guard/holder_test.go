@@ -210,7 +210,7 @@ python3
 	}
 }
 
-// TestNodes: a process holds a function by each kind of node of its disks and clocks.
+// TestNodes: a process holds a function by each kind of node of its disks.
 func TestNodes(t *testing.T) {
 	const nodes = `symlink sys/class/block/nvme0n1p1 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p1
 symlink sys/class/nvme/nvme0 -> ../../devices/pci0000:00/0000:01:00.0/nvme/nvme0
@@ -220,7 +220,6 @@ symlink sys/class/nvme-subsystem/nvme-subsys1 -> ../../devices/virtual/nvme-subs
 symlink sys/devices/virtual/nvme-subsystem/nvme-subsys1/nvme1 -> ../../../pci0000:00/0000:02:00.0/nvme/nvme1
 symlink sys/class/nvme/nvme1 -> ../../devices/pci0000:00/0000:02:00.0/nvme/nvme1
 symlink sys/class/scsi_generic/sg0 -> ../../devices/pci0000:00/0000:03:00.0/ata1/host0/target0:0:0/0:0:0:0/scsi_generic/sg0
-symlink sys/class/ptp/ptp0 -> ../../devices/pci0000:00/0000:04:00.0/ptp/ptp0
 symlink sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0
 mkdir sys/devices/virtual/block/dm-0/slaves/nvme0n1p1
 mkdir sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p1
@@ -228,18 +227,53 @@ mkdir sys/devices/pci0000:00/0000:02:00.0/nvme/nvme1
 mkdir sys/devices/virtual/nvme-subsystem/nvme-subsys1/ng1n1
 mkdir sys/devices/pci0000:00/0000:01:00.0/nvme/nvme0/ng0n1
 mkdir sys/devices/pci0000:00/0000:03:00.0/ata1/host0/target0:0:0/0:0:0:0/scsi_generic/sg0
-mkdir sys/devices/pci0000:00/0000:04:00.0/ptp/ptp0
 -- sys/devices/virtual/block/dm-0/dm/name --
 vg-a
 `
 	for _, test := range []struct{ node, want string }{
 		{"nvme0n1p1", "0000:01:00.0"}, {"nvme0", "0000:01:00.0"}, {"ng0n1", "0000:01:00.0"}, {"ng1n1", "0000:02:00.0"},
-		{"sg0", "0000:03:00.0"}, {"ptp0", "0000:04:00.0"}, {"mapper/vg-a", "0000:01:00.0"},
+		{"sg0", "0000:03:00.0"}, {"mapper/vg-a", "0000:01:00.0"},
 	} {
 		t.Run(test.node, func(t *testing.T) {
 			holders, err := guard.Holders(hosttest.Lay(t, "symlink proc/10/fd/3 -> /dev/"+test.node+"\n"+nodes), nil)
 			if err != nil || len(holders) != 1 || holders[0].Address.String() != test.want {
 				t.Errorf("%v, %v, want one of %s", holders, err, test.want)
+			}
+		})
+	}
+}
+
+// TestParts: a process that has a device of a subfunction, or a vDPA device, uses the function that
+// they belong to. The user of a PTP clock does not hold it: see TestClocks.
+func TestParts(t *testing.T) {
+	const pf, vf = "../../../devices/pci0000:00/0000:07:00.0", "../../../devices/pci0000:00/0000:07:00.2"
+	const machine = "symlink sys/bus/vdpa/devices/vdpa0 -> " + pf + "/mlx5_core.sf.4/vdpa0\nsymlink sys/bus/vdpa/devices/vdpa1 -> " + vf + "/vdpa1\n" +
+		"symlink sys/bus/vdpa/devices/sim -> ../../../devices/vdpasim/sim\n" +
+		"mkdir sys/devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4/vdpa0/vhost-vdpa-0\nmkdir sys/devices/pci0000:00/0000:07:00.2/vdpa1/vhost-vdpa-1\n" +
+		"mkdir sys/devices/vdpasim/sim/vhost-vdpa-2\nsymlink sys/bus/pci/devices/0000:07:00.2/physfn -> ../0000:07:00.0\n" +
+		"symlink sys/class/infiniband_verbs/uverbs4 -> ../../devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4/infiniband_verbs/uverbs4\n" +
+		"mkdir sys/devices/pci0000:00/0000:07:00.0/mlx5_core.sf.4/infiniband_verbs/uverbs4\n" +
+		"symlink sys/class/ptp/ptp2 -> ../../devices/pci0000:00/0000:07:00.0/ptp/ptp2\nmkdir sys/devices/pci0000:00/0000:07:00.0/ptp/ptp2\n" +
+		"-- proc/7/comm --\nqemu-system-x86\n"
+	for _, test := range []struct{ node, want string }{
+		{"vhost-vdpa-0", "0000:07:00.0 /dev/vhost-vdpa-0\n"},
+		{"vhost-vdpa-1", "0000:07:00.0 /dev/vhost-vdpa-1\n0000:07:00.2 /dev/vhost-vdpa-1\n"},
+		{"vhost-vdpa-2", ""},
+		{"vhost-vdpa-9", ""},
+		{"infiniband/uverbs4", "0000:07:00.0 /dev/infiniband/uverbs4\n"},
+		{"ptp2", ""},
+	} {
+		t.Run(test.node, func(t *testing.T) {
+			found, err := guard.Holders(hosttest.Lay(t, "symlink proc/7/fd/3 -> /dev/"+test.node+"\n"+machine), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, h := range found {
+				got += h.Address.String() + " " + h.File + "\n"
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

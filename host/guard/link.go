@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -353,14 +354,7 @@ func (g *guard) upper(name string) error {
 	return nil
 }
 
-func sortedKeys(m map[string]string) []string {
-	var keys []string
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // described returns the kind and name of a virtual interface. The datapath of Open vSwitch has no
 // DEVTYPE (Linux, net/openvswitch/vport-internal_dev.c).

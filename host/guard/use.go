@@ -27,7 +27,8 @@ const (
 	UseNetworkNamespace Use = "network_namespace" // an interface in another network namespace
 	UseXDP              Use = "xdp"               // a program or a socket of XDP
 	UseNetconsole       Use = "netconsole"
-	UseKdump            Use = "kdump" // the network of the crash kernel
+	UseKdump            Use = "kdump"     // the network of the crash kernel
+	UsePTP              Use = "ptp_clock" // a process that has a PTP clock open, or a service that is to have it
 )
 
 // The types of other uses.
@@ -46,7 +47,7 @@ const (
 func Uses() []Use {
 	return []Use{
 		UseMount, UseMountNamespace, UseSwap, UseHolder, UsePool, UseTarget, UseResume, UseTable, UseSignature,
-		UseDefaultRoute, UseSession, UseAddress, UseUpperLink, UseNetworkNamespace, UseXDP, UseNetconsole, UseKdump,
+		UseDefaultRoute, UseSession, UseAddress, UseUpperLink, UseNetworkNamespace, UseXDP, UseNetconsole, UseKdump, UsePTP,
 		UseConsole, UseManagementConsole, UseRDMAFileSystem, UseRDMADisk, UseRDMAProtocol, UseRDMAProcess, UseSubnetManager, UseRDMAUnread,
 	}
 }
