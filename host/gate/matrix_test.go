@@ -52,6 +52,7 @@ var matrix = map[gate.Use][6]gate.Verdict{
 	gate.Use(guard.UseDefaultRoute):      {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseSession):           {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseAddress):           {lifts, lifts, lifts, free, free, free},
+	gate.Use(guard.UseConfigured):        {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseUpperLink):         {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseNetworkNamespace):  {lifts, lifts, lifts, free, free, free},
 	gate.Use(guard.UseXDP):               {lifts, lifts, lifts, free, free, free},
@@ -219,6 +220,9 @@ var used = map[gate.Use]func(a string) (links, files, mounts string){
 		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\n", a),
 			fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a) +
 				"-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", ""
+	},
+	gate.Use(guard.UseConfigured): func(a string) (string, string, string) {
+		return network(a, "-- etc/network/interfaces --\nauto eth9\niface eth9 inet dhcp\n")
 	},
 	gate.Use(guard.UseUpperLink): func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\nsymlink %s%[1]s/net/eth9/master -> ../../../../virtual/net/ovs-system\n", a, devices),

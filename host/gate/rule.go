@@ -96,6 +96,7 @@ func rules() map[Use]map[Kind]Verdict {
 		Use(guard.UseDefaultRoute):      need,
 		Use(guard.UseSession):           need,
 		Use(guard.UseAddress):           need,
+		Use(guard.UseConfigured):        need,
 		Use(guard.UseUpperLink):         need,
 		Use(guard.UseNetworkNamespace):  need,
 		Use(guard.UseXDP):               need,

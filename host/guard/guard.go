@@ -43,9 +43,9 @@ type Running struct {
 // address. devices are all functions of the machine. It fails closed: a file that cannot be read is
 // an error, because it may hide a need.
 func Needs(root host.Root, devices pci.Devices, running Running) ([]Need, error) {
-	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}, carried: map[string]bool{}}
+	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}, carried: map[string]bool{}, reached: map[string]bool{}}
 	err := joined(g.readMounts(), g.readRoutes(), g.fileSystems(), g.swaps(), g.unmounted(),
-		g.network(running), g.session(running), g.links(running.Links), g.consoles(), g.clocks())
+		g.network(running), g.configured(), g.session(running), g.links(running.Links), g.consoles(), g.clocks())
 	needs := append(g.folded(), Consoles(devices)...)
 	slices.SortStableFunc(needs, func(a, b Need) int { return a.Address.Compare(b.Address) })
 	return needs, err
@@ -76,8 +76,9 @@ type guard struct {
 	numbers map[string]string // of disks in sysfs
 	routes  []route
 	fib     fib
-	ports   *[]string  // of Open vSwitch
-	linked  *[]carrier // interfaces that have carrier or whose state is unknown
+	ports   *[]string       // of Open vSwitch
+	reached map[string]bool // interfaces with an address or a default route
+	linked  *[]carrier      // interfaces that have carrier or whose state is unknown
 }
 
 // subject is what depends on functions, with the file that shows it.

@@ -208,6 +208,9 @@ func (g *guard) network(running Running) error {
 		}
 	}
 	slices.Sort(interfaces)
+	for _, name := range interfaces {
+		g.reached[name] = true
+	}
 	if err := g.leads(slices.Compact(interfaces), subject{UseDefaultRoute, routeFile, "the default route"}); err != nil {
 		return err
 	}
@@ -332,11 +335,13 @@ func (g *guard) lower(name string) ([]string, error) {
 	return g.switchPorts()
 }
 
+// infiniband is the type of IPoIB interfaces (ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h).
+const infiniband = "32"
+
 // parent returns the parent of an IPoIB child interface, whose index is in iflink (Linux,
 // ipoib_get_iflink in drivers/infiniband/ulp/ipoib/ipoib_main.c). For other types it returns none:
 // the other end of a veth may be in another network namespace.
 func (g *guard) parent(name, index string) ([]string, error) {
-	const infiniband = "32" // ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h
 	kind, err := g.attribute(path.Join(netDir, name, "type"))
 	if err != nil || kind != infiniband {
 		return nil, err
@@ -485,7 +490,7 @@ func (g *guard) addresses(running Running, routed []string) error {
 	}
 	for _, name := range names {
 		if slices.Contains(routed, name) {
-			continue
+			continue // reached
 		}
 		state, err := g.state(name)
 		if err != nil {
@@ -498,6 +503,7 @@ func (g *guard) addresses(running Running, routed []string) error {
 			}
 		}
 		at := path.Join(netDir, name)
+		g.reached[name] = state != linkDown && len(addresses) > 0
 		switch {
 		case state == linkDown:
 		case len(addresses) == 1:

@@ -23,9 +23,10 @@ const (
 	UseDefaultRoute     Use = "default_route"
 	UseSession          Use = "ssh_session"
 	UseAddress          Use = "address"
-	UseUpperLink        Use = "upper_link"        // an interface above: a bridge, Open vSwitch, a bond, VLAN, macvlan, VRF
-	UseNetworkNamespace Use = "network_namespace" // an interface in another network namespace
-	UseXDP              Use = "xdp"               // a program or a socket of XDP
+	UseConfigured       Use = "network_configuration" // a file that gives an interface an address, which has none now
+	UseUpperLink        Use = "upper_link"            // an interface above: a bridge, Open vSwitch, a bond, VLAN, macvlan, VRF
+	UseNetworkNamespace Use = "network_namespace"     // an interface in another network namespace
+	UseXDP              Use = "xdp"                   // a program or a socket of XDP
 	UseNetconsole       Use = "netconsole"
 	UseKdump            Use = "kdump"     // the network of the crash kernel
 	UsePTP              Use = "ptp_clock" // a process that has a PTP clock open, or a service that is to have it
@@ -47,7 +48,7 @@ const (
 func Uses() []Use {
 	return []Use{
 		UseMount, UseMountNamespace, UseSwap, UseHolder, UsePool, UseTarget, UseResume, UseTable, UseSignature,
-		UseDefaultRoute, UseSession, UseAddress, UseUpperLink, UseNetworkNamespace, UseXDP, UseNetconsole, UseKdump, UsePTP,
+		UseDefaultRoute, UseSession, UseAddress, UseConfigured, UseUpperLink, UseNetworkNamespace, UseXDP, UseNetconsole, UseKdump, UsePTP,
 		UseConsole, UseManagementConsole, UseRDMAFileSystem, UseRDMADisk, UseRDMAProtocol, UseRDMAProcess, UseSubnetManager, UseRDMAUnread,
 	}
 }

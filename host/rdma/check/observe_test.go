@@ -185,7 +185,7 @@ Id 10:
         /32 host LOCAL
 -- var/lib/gpustack/rdma.json --
 {"schema": 1, "adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",
-  "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": []}
+  "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}
 `
 	at := func(name, address string) machine.Look[guard.Running] {
 		return machine.Look[guard.Running]{Value: guard.Running{Addresses: map[string][]netip.Addr{name: {netip.MustParseAddr(address)}}}}

@@ -15,6 +15,7 @@ import (
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
+	"gpustack/host/netconf"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -33,7 +34,7 @@ type Machine struct {
 	Conf       modprobe.Conf                   // without gpustack's own file
 	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
 	Owners     []Owner                         // read if VFs are made
-	Networks   []Network                       // configuration that may match VFs, read if VFs for containers are made
+	Networks   []netconf.Network               // configuration that may match VFs, read if VFs for containers are made
 	Interfaces []string                        // names of all network interfaces
 	Needs      []guard.Need                    // RDMA among them
 	RDMA       []guard.Need
@@ -84,7 +85,7 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 		m.Owners, err = ReadOwners(root, m.Conf)
 		keep(err)
 		if m.forContainers(o) {
-			m.Networks, err = ReadNetworks(root)
+			m.Networks, err = netconf.Read(root)
 			keep(err)
 		}
 	}

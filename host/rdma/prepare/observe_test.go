@@ -43,7 +43,8 @@ func TestVFDevice(t *testing.T) {
 }
 
 // TestObserveNeeded: owners are read only if VFs are made, and networks only if they are for
-// containers: what cannot be read must not prevent anything else.
+// containers: what cannot be read must not prevent anything else. Only that an adapter leaves that
+// has no address, which such a file may give it, is refused until it is allowed.
 func TestObserveNeeded(t *testing.T) {
 	const netplan = "-- etc/netplan/50.yaml --\nnetwork:\n  ethernets:\n   eth1: [\n"
 	for _, test := range []struct {
@@ -51,7 +52,8 @@ func TestObserveNeeded(t *testing.T) {
 		options               prepare.Options
 		want                  string
 	}{
-		{"whole, for guests, netplan", "", netplan, prepare.Options{Whole: true}, ""},
+		{"whole, for guests, netplan", "", netplan, prepare.Options{Whole: true}, "0000:0d:00.0: may have to carry an address of eth1, which has none now: /etc/netplan/50.yaml:3: "},
+		{"whole, for guests, netplan, allowed", "", netplan, prepare.Options{Whole: true, Allow: []pci.Address{address("0d:00.0")}}, ""},
 		{"whole, for containers, netplan", "", netplan, prepare.Options{Whole: true, Use: rdma.ForContainers}, ""},
 		{"VFs for guests, netplan", "", netplan, prepare.Options{VFs: 2}, ""},
 		{"VFs for containers, netplan", "", netplan, prepare.Options{VFs: 2, Use: rdma.ForContainers}, "/etc/netplan/50.yaml:3: "},

@@ -1,0 +1,302 @@
+package netconf
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Read returns the configuration of systemd-networkd, netplan, NetworkManager, ifupdown and ifcfg
+// files that gives addresses, what is configured in /run last. A file that cannot be read or parsed
+// is a *FileError. Only lines about addresses are recorded: others may have passwords.
+func Read(root host.Root) ([]Network, error) {
+	r := reader{root: root, seen: map[string]bool{}}
+	r.networkd()
+	r.netplan()
+	r.manager()
+	r.ifupdown()
+	r.ifcfg()
+	slices.SortStableFunc(r.networks, func(a, b Network) int { return generated(a.File) - generated(b.File) })
+	return r.networks, errors.Join(r.errs...)
+}
+
+// generated returns 1 for a file that a program generates at each boot.
+func generated(file string) int {
+	if strings.HasPrefix(file, "/run/") {
+		return 1
+	}
+	return 0
+}
+
+type reader struct {
+	root     host.Root
+	seen     map[string]bool // files by their path without links, as /lib and /usr/lib are often one
+	networks []Network
+	errs     []error
+}
+
+// FileError is the error of a file that cannot be read or parsed.
+type FileError struct {
+	File  string
+	place string // the file, and its line if that is known
+	err   error
+}
+
+func (e *FileError) Error() string { return e.place + ": " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *FileError) Unwrap() error { return e.err }
+
+func (r *reader) fail(name string, err error) {
+	r.errs = append(r.errs, &FileError{name, name, host.Cause(err)})
+}
+
+// list returns the names in a folder, or none if it is absent or no folder.
+func (r *reader) list(dir string) []string {
+	names, err := r.root.ReadDir(dir)
+	if err != nil && !host.IsAbsent(err) && !errors.Is(err, unix.ENOTDIR) {
+		r.fail(dir, err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// text returns the lines of a file, none if it is absent, a folder, a link to /dev/null, by which
+// operators remove files of packages, or was read before. keep returns
+// what a recorder gets of it, with the same lines.
+func (r *reader) text(name string, keep func([]byte) []byte) []string {
+	place, err := r.root.Resolve(name)
+	if err == nil && (r.seen[place] || place == r.root.Path("/dev/null")) {
+		return nil
+	}
+	r.seen[place] = true
+	data, err := r.root.ReadReduced(name, keep)
+	switch {
+	case host.IsAbsent(err):
+		return nil
+	case err != nil:
+		if _, dirErr := r.root.ReadDir(name); dirErr != nil {
+			r.fail(name, err)
+		}
+		return nil
+	}
+	return strings.Split(string(data), "\n")
+}
+
+// keepLines returns a text in which the other lines are empty.
+func keepLines(keep func(line string) bool) func([]byte) []byte {
+	return func(data []byte) []byte {
+		lines := strings.Split(string(data), "\n")
+		for i, line := range lines {
+			if !keep(strings.TrimSpace(line)) {
+				lines[i] = ""
+			}
+		}
+		return []byte(strings.Join(lines, "\n"))
+	}
+}
+
+func folders(name string, tops ...string) (dirs []string) {
+	for _, top := range tops {
+		dirs = append(dirs, path.Join(top, name))
+	}
+	return dirs
+}
+
+// files returns the files of folders with a suffix, ordered by name. A file shadows those of the
+// same name in later folders.
+func (r *reader) files(suffix string, dirs ...string) (files []string) {
+	byName := map[string]string{}
+	var names []string
+	for _, dir := range dirs {
+		for _, name := range r.list(dir) {
+			if _, shadowed := byName[name]; !shadowed && strings.HasSuffix(name, suffix) {
+				byName[name] = path.Join(dir, name)
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		files = append(files, byName[name])
+	}
+	return files
+}
+
+// setting is a line of an INI or shell file.
+type setting struct {
+	section, key, value string
+	file                string
+	line                int
+}
+
+// settings returns the settings of a file. keys are those that a recorder gets.
+func (r *reader) settings(file string, keys ...string) (all []setting) {
+	keep := func(line string) bool {
+		key, _, ok := strings.Cut(line, "=")
+		return strings.HasPrefix(line, "[") || ok && slices.Contains(keys, strings.TrimRight(strings.TrimSpace(key), "0123456789_"))
+	}
+	section := ""
+	for i, line := range r.text(file, keepLines(keep)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+		}
+		if key, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ";") {
+			all = append(all, setting{section, strings.TrimSpace(key), strings.TrimSpace(value), file, i + 1})
+		}
+	}
+	return all
+}
+
+// add adds configuration that a line gives addresses by, unless another line of the same kind has.
+func (r *reader) add(n Network, file string, line int, text string, static bool) {
+	if slices.ContainsFunc(r.networks, func(o Network) bool {
+		return o.File == file && o.Static == static && o.Text == text && slices.Equal(o.Names, n.Names)
+	}) {
+		return
+	}
+	n.File, n.Line, n.Text, n.Static = file, line, text, static
+	r.networks = append(r.networks, n)
+}
+
+// paths returns the udev property ID_PATH of functions, with text before each.
+func paths(vfs []pci.Address, before string) (paths []string) {
+	for _, vf := range vfs {
+		paths = append(paths, before+"pci-"+vf.String())
+	}
+	return paths
+}
+
+// byName returns what excludes VFs from configuration that has names only.
+func byName(_ []pci.Address, name string) string {
+	return "match the adapter by its name: '" + name + "'"
+}
+
+// networkd reads systemd.network(5), with the files in its folders NAME.network.d.
+func (r *reader) networkd() {
+	tops := []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"}
+	keys := []string{"Name", "Driver", "Path", "Type", "MACAddress", "PermanentMACAddress", "Kind", "SSID", "BSSID", "WLANInterfaceType", "Address", "DHCP", "Unmanaged", "ActivationPolicy"}
+	for _, file := range r.files(".network", folders("systemd/network", tops...)...) {
+		n := Network{Exclude: func(vfs []pci.Address, _ string) string {
+			return "add 'Path=!" + strings.Join(paths(vfs, ""), " ") + "' to [Match]"
+		}}
+		settings, other := r.settings(file, keys...), false
+		for _, part := range r.files(".conf", folders("systemd/network/"+path.Base(file)+".d", tops...)...) {
+			settings = append(settings, r.settings(part, keys...)...)
+		}
+		for _, s := range settings {
+			values := strings.Fields(s.value)
+			switch s.section + "/" + s.key {
+			case "Match/Name":
+				n.Names = append(n.Names, values...)
+			case "Match/Driver":
+				n.Drivers = append(n.Drivers, values...)
+			case "Match/Path":
+				n.Paths = append(n.Paths, values...)
+			case "Match/Type":
+				n.Types = append(n.Types, values...)
+			case "Match/MACAddress", "Match/PermanentMACAddress":
+				n.Addresses = append(n.Addresses, values...)
+			case "Match/Kind", "Match/SSID", "Match/BSSID", "Match/WLANInterfaceType":
+				other = true // an interface without hardware, or without a cable
+			case "Link/Unmanaged":
+				other = other || isTrue(s.value)
+			case "Link/ActivationPolicy":
+				n.OnDemand = slices.Contains([]string{"manual", "down", "always-down"}, s.value)
+			}
+		}
+		for _, s := range settings {
+			text := s.key + "=" + s.value
+			switch {
+			case other:
+			case s.key == "Address" && (s.section == "Network" || s.section == "Address"):
+				r.add(n, s.file, s.line, text, true)
+			case s.key == "DHCP" && s.section == "Network" && !slices.Contains([]string{"", "no", "false", "0", "off", "none"}, strings.ToLower(s.value)):
+				r.add(n, s.file, s.line, text, false)
+			}
+		}
+	}
+}
+
+func isTrue(value string) bool {
+	return slices.Contains([]string{"true", "yes", "on", "y", "1"}, strings.ToLower(value))
+}
+
+// connections returns NetworkManager's connections. A file shadows those of the same name in later
+// folders. Only in /etc, files without the suffix are connections too.
+func (r *reader) connections() []string {
+	dirs := folders("NetworkManager/system-connections", "/etc", "/run", "/usr/lib")
+	files := r.files(".nmconnection", dirs...)
+	for _, file := range r.files("", dirs[0]) {
+		if !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+// manager reads connections of NetworkManager (nm-settings-keyfile(5)). One without a name of an
+// interface is for any. NetworkManager makes a connection in /run, with the lowest priority, for each
+// interface that has none (NetworkManager.conf(5), no-auto-default).
+func (r *reader) manager() {
+	keys := []string{"interface-name", "driver", "path", "mac-address", "type", "address", "method", "autoconnect", "autoconnect-priority"}
+	const lowest = "-999"
+	for _, file := range r.connections() {
+		n := Network{Exclude: func(vfs []pci.Address, _ string) string {
+			return "add 'path=" + strings.Join(paths(vfs, "!"), ";") + ";' to [match]"
+		}}
+		settings, other := r.settings(file, keys...), false
+		for _, s := range settings {
+			values := strings.FieldsFunc(s.value, func(c rune) bool { return c == ';' })
+			switch s.section + "/" + s.key {
+			case "connection/interface-name":
+				n.Names = append(n.Names, s.value)
+			case "match/interface-name":
+				n.Names = append(n.Names, values...)
+			case "match/driver":
+				n.Drivers = append(n.Drivers, values...)
+			case "match/path":
+				n.Paths = append(n.Paths, inverted(values)...)
+			case "ethernet/mac-address", "infiniband/mac-address":
+				n.Addresses = append(n.Addresses, s.value)
+			case "connection/autoconnect":
+				n.OnDemand = !isTrue(s.value)
+			case "connection/autoconnect-priority":
+				n.Generated = generated(file) > 0 && s.value == lowest
+			case "connection/type":
+				of := map[string]string{"ethernet": "ether", "802-3-ethernet": "ether", "infiniband": "infiniband"}[s.value]
+				n.Types, other = []string{of}, of == ""
+			}
+		}
+		for _, s := range settings {
+			text := s.key + "=" + s.value
+			switch {
+			case other || s.section != "ipv4" && s.section != "ipv6":
+			case strings.HasPrefix(s.key, "address"):
+				r.add(n, file, s.line, text, true)
+			case s.key == "method" && (s.value == "auto" || s.value == "dhcp"):
+				r.add(n, file, s.line, text, false)
+			}
+		}
+	}
+}
+
+// inverted returns a list of NetworkManager in networkd's form: each of its elements has a "!".
+func inverted(values []string) []string {
+	var list []string
+	for _, value := range values {
+		plain, not := strings.CutPrefix(value, "!")
+		if not && len(list) == 0 {
+			plain = value
+		}
+		list = append(list, plain)
+	}
+	return list
+}
