@@ -15,11 +15,12 @@ import (
 var (
 	smallModules = []string{
 		"vfio_pci", "vfio_iommu_type1", "pci_stub", // take functions for guests
-		"bochs", "snd_hda_intel", "e1000", "nvme", // QEMU's devices
+		"bochs", "snd_hda_intel", "e1000", "e1000e", "nvme", // QEMU's devices
 		"bridge", "bonding", "vrf", "8021q", "macvlan", "macvtap", "ipvlan", "ipvtap", "vxlan", // lie on interfaces
+		"ext4", "crc32c_generic", "loop", // use disks
 	}
 	earlierNames  = map[string]string{"bochs": "bochs_drm"} // before Linux 5.16
-	smallPrograms = []string{"sh", "cat", "ls", "ip", "modprobe", "readlink", "basename", "sleep"}
+	smallPrograms = []string{"sh", "cat", "ls", "ip", "modprobe", "readlink", "basename", "sleep", "unshare", "mount"}
 )
 
 const busybox = "/bin/busybox"

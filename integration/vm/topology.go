@@ -136,4 +136,10 @@ var topologies = []Topology{
 		Name: "SR-IOV", CPU: intel, Machine: "kernel-irqchip=split", Units: intelUnit, Arguments: "intel_iommu=on iommu=pt",
 		Devices: slices.Concat(console(), port("rp1", 1), port("rp2", 2), sriov("rp2")),
 	},
+	{
+		// A disk of an NVMe subsystem, which Linux shows by its own multipath, and a network card.
+		Name: "uses", CPU: intel, Machine: "kernel-irqchip=split", Units: intelUnit, Arguments: "intel_iommu=on iommu=pt",
+		Devices: slices.Concat(console(), port("rp1", 1), port("rp2", 2), own("nvme-subsys,id=ss0"), own("nvme,id=nvme0,serial=1,bus=rp1,subsys=ss0"),
+			own("nvme-ns,drive=data,bus=nvme0,nsid=1"), own("e1000e,bus=rp2")),
+	},
 }

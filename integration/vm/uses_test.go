@@ -1,0 +1,142 @@
+package vm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The functions of the machine "uses".
+const (
+	usedDisk = "0000:01:00.0" // an NVMe controller with native multipath, of which the disk is nvme0n1
+	usedCard = "0000:02:00.0" // a network card, eth0
+)
+
+// A use is one of a disk or of a network card that a running kernel shows.
+type use struct {
+	name     string
+	function string
+	begin    string   // a script
+	stay     []string // a program that keeps the use up, in which begin runs first
+	end      string   // a script
+	says     string   // of the refusal
+	now      bool     // --allow does not lift it while the machine runs
+}
+
+var uses = []use{
+	{
+		name: "a mount", function: usedDisk, begin: "mount /dev/nvme0n1 /mnt", end: "umount /mnt",
+		says: "carries /dev/nvme0n1, mounted at /mnt",
+	},
+	{
+		name: "a mount in another mount namespace", function: usedDisk, stay: []string{"unshare", "-m", "sh", "-ec", "mount /dev/nvme0n1 /mnt; echo ready; exec sleep 1000"},
+		says: "mounted at /mnt in the mount namespace of",
+	},
+	{
+		name: "swap", function: usedDisk, begin: "dd if=/dev/nvme0n1 of=/tmp/head bs=4096 count=2; mkswap /dev/nvme0n1; swapon /dev/nvme0n1",
+		end: "swapoff /dev/nvme0n1; dd if=/tmp/head of=/dev/nvme0n1 bs=4096; sync", says: "carries the swap area /dev/nvme0n1",
+	},
+	{
+		name: "a loop device", function: usedDisk, begin: "losetup /dev/loop0 /dev/nvme0n1", end: "losetup -d /dev/loop0",
+		says: "/dev/loop0",
+	},
+	{name: "an open disk", function: usedDisk, stay: []string{"guest", "hold", "/dev/nvme0n1"}, says: "has /dev/nvme0n1 open", now: true},
+	{name: "an open character device", function: usedDisk, stay: []string{"guest", "hold", "/dev/ng0n1"}, says: "has /dev/ng0n1 open", now: true},
+	{name: "an open controller", function: usedDisk, stay: []string{"guest", "hold", "/dev/nvme0"}, says: "has /dev/nvme0 open", now: true},
+	{
+		name: "an address", function: usedCard, begin: "ip link set eth0 up; ip address add 192.0.2.2/24 dev eth0", end: "ip address flush dev eth0; ip link set eth0 down",
+		says: "carries the address 192.0.2.2, through eth0",
+	},
+	{
+		name: "a macvlan in a network namespace without a process", function: usedCard,
+		begin: `
+unshare -n sleep 1000 & p=$!
+while [ "$(readlink /proc/$p/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.1; done
+ip link add link eth0 name guests type macvlan
+ip link set guests netns $p
+mkdir -p /run/netns
+touch /run/netns/tenant
+mount --bind /proc/$p/ns/net /run/netns/tenant
+kill $p`,
+		end: "umount /run/netns/tenant; rm /run/netns/tenant", says: "carries macvlan guests in the network namespace of /run/netns/tenant, through eth0",
+	},
+	{
+		name: "a card in another network namespace", function: usedCard, stay: besides("ip link set eth0 netns $p"),
+		end: waitFor("/sys/class/net/eth0"), says: "in the network namespace of sleep",
+	},
+}
+
+// besides is what runs a script while a process, $p, is in a network namespace of its own, prints a
+// line and stays.
+func besides(script string) []string {
+	return []string{"sh", "-ec", `
+unshare -n sleep 1000 & p=$!
+trap 'kill $p' TERM
+while [ "$(readlink /proc/$p/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.1; done
+` + script + `
+echo ready
+wait || true
+wait`}
+}
+
+// waitFor waits for files.
+func waitFor(files ...string) string {
+	return "for file in " + strings.Join(files, " ") + "; do i=0; while [ ! -e $file ]; do [ $i -lt 100 ]; i=$((i+1)); sleep 0.1; done; done\n"
+}
+
+// TestUses holds the gate against a running kernel: what a tree cannot hold, such as namespaces,
+// open files and disks that are claimed (of links, see linksAreGuarded). Each use prevents that its function leaves the
+// host, names itself, and is lifted by --allow where a use of that type is; before and after it,
+// the function may leave.
+func TestUses(t *testing.T) {
+	t.Parallel()
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(disk, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	topology := named(t, "uses")
+	boot := append(fromMemory(linux, initramfs, topology), "-drive", "if=none,id=data,format=raw,cache=unsafe,file="+disk)
+	m := start(t, topology, boot)
+	m.run("sh", "-ec", waitFor("/dev/nvme0n1", "/sys/class/net/eth0")+`
+[ -e /sys/class/nvme-subsystem/nvme-subsys0/nvme0n1 ]
+for module in crc32c_generic ext4 loop macvlan; do modprobe $module; done
+mkdir -p /mnt /boot/grub /etc/default /etc/initramfs-tools /usr/sbin
+echo GRUB_CMDLINE_LINUX= >/etc/default/grub
+touch /boot/grub/grub.cfg
+for program in update-grub update-initramfs; do ln -s /bin/busybox /usr/sbin/$program; done
+mke2fs /dev/nvme0n1`)
+	for _, u := range uses {
+		t.Run(u.name, func(t *testing.T) {
+			m := machine{m.Machine, t}
+			bind := []string{"gpustack", "host", "bind", "--live", "--yes", "--device", u.function}
+			dryRun := append(bind[:len(bind):len(bind)], "--dry-run", "--allow", u.function)
+			m.keepsDrivers(func() {
+				if u.begin != "" {
+					m.run("sh", "-ec", u.begin)
+				}
+				end := func() {}
+				if len(u.stay) > 0 {
+					end = m.stay(u.stay...)
+				}
+				m.refused(u.says, bind[1:]...)
+				m.refused(u.says, "host", "prepare", "--yes", "--device", u.function)
+				if allowed := m.try(dryRun...); u.now != (allowed.Status == 1 && strings.Contains(allowed.Stderr, u.says)) || !u.now && allowed.Status != 2 {
+					t.Errorf("--allow: exit status %d\n%s%s", allowed.Status, allowed.Stdout, allowed.Stderr)
+				}
+				end()
+				if u.end != "" {
+					m.run("sh", "-ec", u.end)
+				}
+			})
+			if after := m.try("gpustack", "host", "bind", "--live", "--dry-run", "--device", u.function, "--allow", u.function); after.Status != 2 || strings.Contains(after.Stdout+after.Stderr, u.says) {
+				t.Errorf("after its end: exit status %d\n%s%s", after.Status, after.Stdout, after.Stderr)
+			}
+		})
+	}
+	binds("01:00.0")(m)
+	binds("02:00.0")(m)
+}
