@@ -185,8 +185,8 @@ func recordText(t *testing.T, r *rdma.Record) string {
 	return string(text)
 }
 
-// Uses that stand for another one: a mount that --allow does not lift, and uses of what belongs to a
-// function, a subfunction and a vDPA device.
+// Uses that stand for another one: a mount that --allow does not lift, and uses of what belongs to
+// a function, a subfunction and a vDPA device.
 const (
 	rootDisk    gate.Use = "root_disk"
 	subfunction gate.Use = "subfunction"

@@ -159,8 +159,8 @@ func (g *guard) isFolder(name string) (bool, error) {
 	return true, dir.Close()
 }
 
-// clockFiles adds the clocks and interfaces that the files of a service name, and those of the files
-// that they name (ptp4l -f FILE).
+// clockFiles adds the clocks and interfaces that the files of a service name, and those of the
+// files that they name (ptp4l -f FILE).
 func (g *guard) clockFiles(clocks map[string][]pci.Address, unit string, files []string) error {
 	for i := 0; i < len(files); i++ {
 		text, err := g.textOf(files[i])

@@ -10,8 +10,8 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// TestClocks: a PTP clock is in use where a process has it open, or an enabled service is to use it.
-// ptp2 is the clock of eth2 (07:00.0).
+// TestClocks: a PTP clock is in use where a process has it open, or an enabled service is to use
+// it. ptp2 is the clock of eth2 (07:00.0).
 func TestClocks(t *testing.T) {
 	const clocks = "symlink sys/class/ptp/ptp0 -> ../../devices/virtual/ptp/ptp0\nsymlink sys/class/ptp/ptp2 -> ../../devices/pci0000:00/0000:07:00.0/ptp/ptp2\n"
 	enabled := func(unit string) string {

@@ -16,8 +16,8 @@ import (
 )
 
 // configured adds the functions of interfaces that the host's configuration gives an address, and
-// that have none now, as a port without carrier. Configuration by DHCP that matches by a pattern, as
-// cloud images have for any interface, counts for a port that has lost its carrier.
+// that have none now, as a port without carrier. Configuration by DHCP that matches by a pattern,
+// as cloud images have for any interface, counts for a port that has lost its carrier.
 //
 // A file that cannot be read or parsed may name any interface: it is a use of each that has no
 // address, and keeps no other function from leaving the host. Users without permission to read such

@@ -68,8 +68,8 @@ func (r *reader) list(dir string) []string {
 }
 
 // text returns the lines of a file, none if it is absent, a folder, a link to /dev/null, by which
-// operators remove files of packages, or was read before. keep returns
-// what a recorder gets of it, with the same lines.
+// operators remove files of packages, or was read before. keep returns what a recorder gets of it,
+// with the same lines.
 func (r *reader) text(name string, keep func([]byte) []byte) []string {
 	place, err := r.root.Resolve(name)
 	if err == nil && (r.seen[place] || place == r.root.Path("/dev/null")) {
@@ -243,8 +243,8 @@ func (r *reader) connections() []string {
 }
 
 // manager reads connections of NetworkManager (nm-settings-keyfile(5)). One without a name of an
-// interface is for any. NetworkManager makes a connection in /run, with the lowest priority, for each
-// interface that has none (NetworkManager.conf(5), no-auto-default).
+// interface is for any. NetworkManager makes a connection in /run, with the lowest priority, for
+// each interface that has none (NetworkManager.conf(5), no-auto-default).
 func (r *reader) manager() {
 	keys := []string{"interface-name", "driver", "path", "mac-address", "type", "address", "method", "autoconnect", "autoconnect-priority"}
 	const lowest = "-999"

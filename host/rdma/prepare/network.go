@@ -16,8 +16,8 @@ import (
 var ErrNetwork = host.WithHint(errors.New("would give VFs a static address of the host"), "exclude the VFs from what the file matches")
 
 // matchesVFs reports whether network configuration matches the VFs of an adapter. Their names are
-// not known yet: they begin as those of the adapter (systemd.net-naming-scheme(7): v and a number at
-// the end), or as those of the kernel. So are their hardware addresses, which no file has.
+// not known yet: they begin as those of the adapter (systemd.net-naming-scheme(7): v and a number
+// at the end), or as those of the kernel. So are their hardware addresses, which no file has.
 func matchesVFs(n netconf.Network, p rdma.Prepared, names []string) bool {
 	name := netconf.Matches(n.Names, func(pattern string) bool {
 		return netconf.IsPattern(pattern) &&
