@@ -252,7 +252,7 @@ func (g *guard) device(class, name string) (string, error) {
 
 // functions returns the functions that a device depends on, by target, the path of its directory
 // below /sys/devices: the last function of the path, also of a device of a subfunction, whose
-// directory is in that of its function (Linux 6.12, mlx5_sf_dev_add in
+// directory is in that of its function (Linux since 5.12, mlx5_sf_dev_add in
 // drivers/net/ethernet/mellanox/mlx5/core/sf/dev/dev.c); each earlier one that is not a bridge,
 // such as an Intel VMD controller, which has a PCI domain of its own below it (Linux,
 // drivers/pci/controller/vmd.c); and, for each virtual function, the physical function, without

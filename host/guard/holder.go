@@ -273,8 +273,8 @@ func (h *holders) behind(class, name string) ([]pci.Address, error) {
 const vdpaNode = "/dev/vhost-vdpa-"
 
 // vdpa returns the functions of the node of a vDPA device, which belongs to no class: it is a
-// folder of the device, whose parent is a function or a subfunction (Linux 6.12, vhost_vdpa_probe
-// in drivers/vhost/vdpa.c; mlx5v_probe in drivers/vdpa/mlx5/net/mlx5_vnet.c).
+// folder of the device, whose parent is a function or a subfunction (Linux since 5.7,
+// vhost_vdpa_probe in drivers/vhost/vdpa.c; mlx5v_probe in drivers/vdpa/mlx5/net/mlx5_vnet.c).
 func (h *holders) vdpa(node string) ([]pci.Address, error) {
 	const dir = "/sys/bus/vdpa/devices"
 	names, err := h.list(dir)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -224,6 +225,26 @@ func (l *linkReader) here() error {
 	return nil
 }
 
+// handleAt returns a handle of netlink's ROUTE, the only family that each kernel has, in another
+// namespace. netlink.NewHandleAt would look up the namespace to return to by this process's id,
+// which in the /proc of an outer PID namespace may be that of another process. A thread that cannot
+// return ends with the goroutine that has locked it.
+func handleAt(other, own netns.NsHandle) (h *netlink.Handle, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if err = netns.Set(other); err == nil {
+			h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		}
+		if netns.Set(own) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	<-done
+	return h, err
+}
+
 // read reads another namespace. The ids that its interfaces have for other namespaces are its own.
 func (l *linkReader) read(root host.Root, s namespace) error {
 	fd, err := netns.GetFromPath(root.Path(s.file))
@@ -231,8 +252,7 @@ func (l *linkReader) read(root host.Root, s namespace) error {
 		return err
 	}
 	defer fd.Close() //nolint:errcheck // only read from
-	// The kernel may have no other family than this one.
-	h, err := netlink.NewHandleAt(fd, unix.NETLINK_ROUTE)
+	h, err := handleAt(fd, l.own)
 	if err != nil {
 		return err
 	}
