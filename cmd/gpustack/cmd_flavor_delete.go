@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/urfave/cli/v2"
 
@@ -68,7 +67,7 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 	if err != nil {
 		return err
 	}
-	f, err := findFlavor(all, opts.name)
+	f, err := cloud.FindFlavor(all, opts.name)
 	if err != nil {
 		return err
 	}
@@ -102,19 +101,4 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 		}
 		return nil
 	})
-}
-
-// findFlavor finds a flavor by its name or its id.
-func findFlavor(all []cloud.Flavor, nameOrID string) (cloud.Flavor, error) {
-	for _, f := range all {
-		if f.Name == nameOrID {
-			return f, nil
-		}
-	}
-	for _, f := range all {
-		if f.ID == nameOrID {
-			return f, nil
-		}
-	}
-	return cloud.Flavor{}, &usageError{fmt.Sprintf("flavor %s: not found", nameOrID), "gpustack flavor list shows the flavors that request devices"}
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -102,8 +100,6 @@ type flavorTestOptions struct {
 	root     string
 	cloud    cloudOptions
 	test     servertest.Options
-	flavor   string
-	image    string
 	confs    []nova.SideFiles
 	database string
 	console  bool
@@ -112,10 +108,10 @@ type flavorTestOptions struct {
 
 func parseFlavorTest(c *cli.Context, f *faults) flavorTestOptions {
 	opts := flavorTestOptions{
-		decision: parseDecision(c, f), root: c.String("root"), cloud: parseCloud(c, f), image: c.String("image"), confs: parseConfs(c, f, ""),
+		decision: parseDecision(c, f), root: c.String("root"), cloud: parseCloud(c, f), confs: parseConfs(c, f, ""),
 		database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
 		test: servertest.Options{
-			Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"), Timeout: c.Duration("timeout"),
+			ImageName: c.String("image"), Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"), Timeout: c.Duration("timeout"),
 			Keep: c.Bool("keep"), Driver: c.Bool("driver"), OneTimeUse: c.Bool("one-time-use-ok"),
 		},
 	}
@@ -125,8 +121,8 @@ func parseFlavorTest(c *cli.Context, f *faults) flavorTestOptions {
 		f.exclude(c, "clean", "image", "network", "host", "az", "count", "driver", "keep", "one-time-use-ok", "console", "conf", "database", "timeout")
 		return opts
 	}
-	opts.flavor = f.arguments(c, "FLAVOR")[0]
-	if opts.image == "" {
+	opts.test.FlavorName = f.arguments(c, "FLAVOR")[0]
+	if opts.test.ImageName == "" {
 		f.add(&usageError{"--image is missing", "'openstack image list' shows the images; it needs cloud-init"})
 	}
 	if opts.test.Count < 1 {
@@ -234,7 +230,7 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 	if err != nil {
 		return err
 	}
-	err = unlocked(ctx, func() (err error) {
+	err = servertest.Unlocked(ctx, func() (err error) {
 		t.engine, err = u.objectEngine(ctx, compute, opts.decision)
 		return err
 	})
@@ -268,7 +264,7 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 			return find.DevicesOf(ctx, databases, instance)
 		}
 	}
-	if err := t.observe(ctx, c, sources); err != nil {
+	if err := t.read(ctx, c, sources); err != nil {
 		return err
 	}
 	if err := t.describe(); err != nil {
@@ -298,49 +294,15 @@ func (t *trial) sources(root host.Root) ([]nova.Defined, error) {
 	return []nova.Defined{{Aliases: aliases}}, nil
 }
 
-// observe finds what the command line names and makes the plan. It returns all errors at once.
-func (t *trial) observe(ctx context.Context, c *cloud.Cloud, sources []nova.Defined) error {
-	o := &t.opts.test
-	is := servertest.Observed{Newest: t.kind.Compute.Newest, Free: map[string]*cloud.Free{}}
-	var errs []error
-	keep := func(err error) { errs = append(errs, err) }
-	all, err := t.kind.Compute.Flavors(ctx)
+// read observes what the plan depends on and makes it.
+func (t *trial) read(ctx context.Context, c *cloud.Cloud, sources []nova.Defined) error {
+	is, err := servertest.Observe(ctx, c, t.kind.Compute, t.opts.test, sources)
 	if err != nil {
 		return err
 	}
-	var wanted servertest.Wanted
-	if o.Flavor, err = findFlavor(all, t.opts.flavor); err != nil {
-		keep(err)
-	} else if o.Flavor.ExtraSpecs, err = t.kind.Compute.ExtraSpecs(ctx, o.Flavor); err != nil {
-		keep(err)
-	} else if wanted, err = servertest.NewWanted(o.Flavor, sources); err != nil {
-		keep(err)
-	}
-	o.Image, err = c.Image(ctx, t.opts.image)
-	keep(err)
-	network := o.Network
-	if !slices.Contains([]string{"", cloud.NetworkNone, cloud.NetworkAuto}, network) {
-		found, err := c.Network(ctx, network)
-		keep(err)
-		o.Network, network = found.ID, found.Name
-	}
-	is.Quotas, err = t.kind.Compute.Quotas(ctx)
-	keep(err)
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	placement, err := c.Placement()
-	for class := range wanted.Classes {
-		if err != nil {
-			break
-		}
-		is.Free[class], err = placement.FreeDevices(ctx, class)
-	}
-	if is.Unread = err; err == nil {
-		t.evidence.Placement = placement
-	}
-	t.plan, err = servertest.NewPlan(*o, wanted, is, time.Now())
-	t.report.Network = optional(cmp.Or(network, t.plan.Network))
+	t.evidence.Placement = is.Placement
+	t.plan, err = servertest.NewPlan(t.opts.test, is, time.Now())
+	t.report.Network = optional(t.plan.NetworkName)
 	return err
 }
 
@@ -367,31 +329,30 @@ func (t *trial) run(ctx context.Context) error {
 	if err := t.u.beginRecorded(remedyTest); err != nil {
 		return err
 	}
-	made := t.kind.New(t.plan)
-	var entry change.Entry
-	err := unlocked(ctx, func() (err error) {
-		entry, err = t.engine.Apply(ctx, change.Work{Command: "flavor test " + t.plan.Flavor.Name, Change: made})
-		return err
-	})
+	shown := t.u.newProgressLine()
+	test := servertest.Test{
+		Kind: t.kind, Plan: t.plan, Evidence: t.evidence, Engine: t.engine,
+		Progress: shown.show, Warn: func(w string) { t.u.report(&t.report, w) },
+	}
+	entry, servers, err := test.Create(ctx)
 	if entry.ID != 0 {
 		t.report.Entry = &entry.ID
 	}
-	servers := made.Recorded().Servers
 	for i, s := range servers {
 		t.report.Servers[i].Server = optional(s.ID)
 	}
 	if err != nil {
 		return err
 	}
-	test := servertest.Test{Kind: t.kind, Plan: t.plan}
-	shown := t.u.newProgressLine()
-	test.Progress = shown.show
 	t.outcomes = test.Watch(ctx, servers)
 	shown.clear()
-	errs := []error{t.end(ctx, entry, servers)}
-	errs = append(errs, t.judge(ctx)...)
+	if t.plan.Keep {
+		t.u.note("%s", t.u.atRoot(fmt.Sprintf("the servers are kept, recorded as entry %d: 'gpustack undo %d' deletes them", entry.ID, entry.ID)))
+	}
+	err = test.End(ctx, entry, t.outcomes)
+	t.complete()
 	t.showOutcomes()
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return err
 	}
 	t.report.Applied = true
@@ -401,115 +362,23 @@ func (t *trial) run(ctx context.Context) error {
 	return nil
 }
 
-// end deletes the servers, unless they are to be kept, and closes the entry.
-func (t *trial) end(ctx context.Context, entry change.Entry, servers []servertest.Server) error {
-	if t.opts.test.Keep {
-		t.u.note("%s", t.u.atRoot(fmt.Sprintf("the servers are kept, recorded as entry %d: 'gpustack undo %d' deletes them", entry.ID, entry.ID)))
-		for i := range servers {
-			no := false
-			t.report.Servers[i].Deleted = &no
-		}
-		return nil
-	}
-	limited, cancel := servertest.Ending(ctx)
-	defer cancel()
-	errs := make([]error, len(servers))
-	done := make(chan int)
-	for i, s := range servers {
-		go func() {
-			errs[i] = t.remove(ctx, limited, i, s)
-			done <- i
-		}()
-	}
-	for range servers {
-		<-done
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	// The servers no longer exist: that is recorded now.
-	err := unlocked(limited, func() error {
-		_, err := t.engine.Undo(limited, entry.ID)
-		return err
-	})
-	if err != nil {
-		t.u.report(&t.report, fmt.Sprintf("the servers are deleted, but entry %d stays open: %v; 'gpustack undo %d' closes it", entry.ID, err, entry.ID))
-	}
-	return nil
-}
-
-// remove deletes a server and determines whether its devices are free. ctx ends with a signal,
-// limited does not.
-func (t *trial) remove(ctx, limited context.Context, i int, s servertest.Server) error {
-	r := &t.report.Servers[i]
-	var held servertest.Held
-	if context.Cause(ctx) == nil {
-		held = t.evidence.Before(limited, s.ID)
-	}
-	since := time.Now()
-	err := t.kind.Delete(limited, []servertest.Server{s})
-	deleted := err == nil
-	r.Deleted = &deleted
-	if err != nil {
-		t.outcomes[i].Leave()
-		return err
-	}
-	took := time.Since(since)
-	r.Seconds.Delete = rounded(&took)
-	t.outcomes[i].Settle(t.evidence.After(ctx, s.ID, held, t.kind.Pace))
-	r.Freed, r.FreedBy = t.outcomes[i].Freed.Free, optional(t.outcomes[i].Freed.By)
-	return nil
-}
-
-// unlocked calls act, which needs the journal's lock. Another gpustack may have it for a moment,
-// such as one that requests servers.
-func unlocked(ctx context.Context, act func() error) error {
-	const patience = 30 * time.Second
-	for since := time.Now(); ; {
-		err := act()
-		if !errors.Is(err, change.ErrLocked) || time.Since(since) > patience {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
-// judge completes the report with the outcomes and the verdict.
-func (t *trial) judge(ctx context.Context) (errs []error) {
-	verdict := probe.Pass
+// complete completes the report with the outcomes and the verdict.
+func (t *trial) complete() {
 	for i, o := range t.outcomes {
 		r := &t.report.Servers[i]
 		r.Host, r.Verdict, r.Unassigned, r.Guest = optional(o.Host), &o.Verdict, o.Unassigned, o.Driver
-		r.Reasons = append(r.Reasons, o.Reasons...)
+		r.Reasons, r.Hints = append(r.Reasons, o.Reasons...), append(r.Hints, o.Hints...)
 		if o.Guest != nil {
 			r.Seen, r.Others = o.Seen, o.Others
 		}
-		r.Seconds.Build, r.Seconds.Guest = rounded(o.Build), rounded(o.Guest)
+		r.Seconds = seconds{rounded(o.Build), rounded(o.Guest), rounded(o.Deletion)}
+		r.Deleted, r.Freed, r.FreedBy = &o.Deleted, o.Freed.Free, optional(o.Freed.By)
 		if t.opts.console {
 			r.Console = append([]string{}, o.Console...)
 		}
-		if o.Err != nil && context.Cause(ctx) == nil {
-			errs = append(errs, o.Err)
-		}
-		r.Hints = append(r.Hints, o.Hints...)
-		if o.Verdict == probe.Fail || verdict == probe.Pass {
-			verdict = o.Verdict
-		}
 	}
+	verdict := servertest.Verdict(t.outcomes)
 	t.report.Verdict = &verdict
-	if cause := context.Cause(ctx); cause != nil {
-		left := slices.ContainsFunc(t.report.Servers, func(r testedServer) bool { return r.Deleted == nil || !*r.Deleted })
-		err := servertest.Interrupted(cause, !left)
-		if t.opts.test.Keep {
-			err = fmt.Errorf("%w, the servers of the test are kept", cause)
-		}
-		errs = append(errs, err)
-	}
-	return errs
 }
 
 // rounded returns a time in seconds, to a tenth.
@@ -523,83 +392,38 @@ func rounded(d *time.Duration) *float64 {
 
 // clean deletes servers that tests have left.
 func (t *trial) clean(ctx context.Context, entries []change.Entry) error {
-	found, all, err := t.kind.Leftovers(ctx, entries, time.Now())
+	plan, err := t.kind.NewCleaning(ctx, entries, time.Now())
 	if err != nil {
 		return err
 	}
-	var remove []servertest.Server
-	for _, l := range found {
+	for _, l := range plan.Leftovers {
 		item := leftover{Server: l.ID, Name: l.Name, Project: l.Project, Host: optional(l.Host), Created: l.Created, Reason: optional(l.Leave)}
 		if l.Entry != 0 {
 			item.Entry = &l.Entry
 		}
-		if l.Leave == "" {
-			remove = append(remove, l.Server)
-			t.report.Changes = append(t.report.Changes, cloud.Request{Method: "DELETE", Path: "/servers/" + l.ID})
-		}
 		t.report.Leftovers = append(t.report.Leftovers, item)
 	}
-	closed := t.ended(entries)
-	t.report.Changed = len(remove)+len(closed) > 0
-	t.u.plan(t.opts.decision, &t.report, func() { t.showLeftovers(all, closed) })
-	return t.u.decide(t.opts.decision, "clean up?", cleanSummary(len(remove), len(closed)), &t.report, func() error {
+	remove := plan.Remove()
+	for _, s := range remove {
+		t.report.Changes = append(t.report.Changes, cloud.Request{Method: "DELETE", Path: "/servers/" + s.ID})
+	}
+	t.report.Changed = len(remove)+len(plan.Closed) > 0
+	summary := cleanSummary(len(remove), len(plan.Closed))
+	t.u.plan(t.opts.decision, &t.report, func() { t.showLeftovers(plan) })
+	return t.u.decide(t.opts.decision, "clean up?", summary, &t.report, func() error {
 		if err := t.u.beginRecorded(remedyTest); err != nil {
 			return err
 		}
-		return t.cleanUp(context.WithoutCancel(ctx), closed, remove)
-	})
-}
-
-// ended returns the entries of tests that are not running, none of whose servers stays: their
-// servers are deleted, or no longer exist.
-func (t *trial) ended(entries []change.Entry) (ended []change.Entry) {
-	for _, e := range entries {
-		if e.ObjectType() != servertest.Type || e.Status != change.Done || !t.kind.Handles(e) {
-			continue
+		err := t.kind.Clean(context.WithoutCancel(ctx), t.engine, &plan)
+		for i, l := range plan.Leftovers {
+			t.report.Leftovers[i].Deleted = l.Deleted
 		}
-		r, err := servertest.ParseRecord(e)
-		stays := slices.ContainsFunc(t.report.Leftovers, func(l leftover) bool {
-			return l.Reason != nil && slices.ContainsFunc(r.Servers, func(s servertest.Server) bool { return s.Name == l.Name || s.ID == l.Server })
-		})
-		if err == nil && !r.Runs(t.kind.Root) && !stays {
-			ended = append(ended, e)
-		}
-	}
-	return ended
-}
-
-// cleanUp deletes servers, and closes entries of tests.
-func (t *trial) cleanUp(ctx context.Context, closed []change.Entry, remove []servertest.Server) error {
-	errs := []error{t.kind.Delete(ctx, remove)}
-	for i := range t.report.Leftovers {
-		l := &t.report.Leftovers[i]
-		l.Deleted = l.Reason == nil && !left(errs[0], l.Server)
-	}
-	for _, e := range closed {
-		if errs[0] != nil {
-			break
-		}
-		errs = append(errs, unlocked(ctx, func() error {
-			_, err := t.engine.Undo(ctx, e.ID)
+		if err != nil {
 			return err
-		}))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	if t.report.Applied = true; t.opts.format == formatTable {
-		t.u.note("%s", cleanSummary(len(remove), len(closed)))
-	}
-	return nil
-}
-
-// left reports whether an error says that a server is left.
-func left(err error, server string) bool {
-	for _, e := range split(err) {
-		var l *servertest.LeftError
-		if errors.As(e, &l) && l.Server == server {
-			return true
 		}
-	}
-	return false
+		if t.report.Applied = true; t.opts.format == formatTable {
+			t.u.note("%s", summary)
+		}
+		return nil
+	})
 }

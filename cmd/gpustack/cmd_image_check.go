@@ -108,7 +108,7 @@ func runImageCheck(ctx context.Context, u *ui, opts imageCheckOptions) error {
 		return err
 	}
 	found, imageErr := c.Image(ctx, opts.image)
-	f, err := findFlavor(all, opts.flavor)
+	f, err := cloud.FindFlavor(all, opts.flavor)
 	if err = errors.Join(imageErr, err); err != nil {
 		return err
 	}

@@ -279,7 +279,7 @@ func (e *explaining) readFlavor(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	f, err := findFlavor(all, name)
+	f, err := cloud.FindFlavor(all, name)
 	if err != nil {
 		return err
 	}

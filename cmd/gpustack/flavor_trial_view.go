@@ -187,9 +187,9 @@ func cleanSummary(servers, entries int) string {
 }
 
 // showLeftovers prints the servers that tests have left.
-func (t *trial) showLeftovers(all bool, closed []change.Entry) {
+func (t *trial) showLeftovers(plan servertest.Cleaning) {
 	of := "all projects"
-	if !all {
+	if !plan.All {
 		of = "this project"
 	}
 	if len(t.report.Leftovers) == 0 {
@@ -197,7 +197,7 @@ func (t *trial) showLeftovers(all bool, closed []change.Entry) {
 	} else {
 		t.leftoverTable(of)
 	}
-	for _, e := range closed {
+	for _, e := range plan.Closed {
 		t.u.printf("\ncloses %s: none of its servers is left then\n", printable(entryName(e.ID, e.Command)))
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
+
+	"gpustack/host"
 )
 
 // Flavor is a flavor with its extra specs.
@@ -93,6 +96,21 @@ func (c *Compute) FlavorsWithSpecs(ctx context.Context) ([]Flavor, error) {
 	}
 	wait.Wait()
 	return all, context.Cause(ctx)
+}
+
+// FindFlavor finds a flavor by its name or its id; names come first.
+func FindFlavor(all []Flavor, nameOrID string) (Flavor, error) {
+	for _, f := range all {
+		if f.Name == nameOrID {
+			return f, nil
+		}
+	}
+	for _, f := range all {
+		if f.ID == nameOrID {
+			return f, nil
+		}
+	}
+	return Flavor{}, host.WithHint(fmt.Errorf("flavor %s: not found", nameOrID), "gpustack flavor list shows the flavors that request devices")
 }
 
 // ExtraSpecs returns a flavor's extra specs.

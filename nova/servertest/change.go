@@ -232,11 +232,11 @@ func (c *Change) Apply(ctx context.Context, save func() error) (change.Outcome, 
 	if err == nil {
 		return change.Stands, nil
 	}
-	limited, cancel := Ending(ctx)
+	limited, cancel := ending(ctx)
 	defer cancel()
 	removeErr := c.remove(limited, save)
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
-		err = Interrupted(cause, removeErr == nil)
+		err = interrupted(cause, removeErr == nil)
 	}
 	if removeErr != nil {
 		return change.Open, errors.Join(err, removeErr)
@@ -244,8 +244,8 @@ func (c *Change) Apply(ctx context.Context, save func() error) (change.Outcome, 
 	return change.None, err
 }
 
-// Interrupted returns the error of a test that was interrupted.
-func Interrupted(cause error, deleted bool) error {
+// interrupted returns the error of a test that was interrupted.
+func interrupted(cause error, deleted bool) error {
 	if deleted {
 		return fmt.Errorf("%w, no server of the test is left", cause)
 	}
@@ -255,11 +255,11 @@ func Interrupted(cause error, deleted bool) error {
 // afterSignal is how long an interrupted test may take to delete its servers.
 const afterSignal = time.Minute
 
-// errLate is the cause of a context that Ending has ended.
+// errLate is the cause of a context that ending has ended.
 var errLate = fmt.Errorf("not deleted within %s after the interruption", afterSignal)
 
-// Ending returns the context in which a test deletes its servers: it ends a minute after ctx.
-func Ending(ctx context.Context) (context.Context, context.CancelFunc) {
+// ending returns the context in which a test deletes its servers: it ends a minute after ctx.
+func ending(ctx context.Context) (context.Context, context.CancelFunc) {
 	limited, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {

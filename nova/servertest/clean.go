@@ -2,10 +2,13 @@ package servertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/change"
 )
 
@@ -16,13 +19,90 @@ type Leftover struct {
 	Host    string // "" if the user may not see it
 	Created time.Time
 	Entry   int    // of the journal; 0 for none
-	Leave   string // why it stays, or "" if it is deleted
+	Leave   string // why it stays, or "" if it is to be deleted
+	Deleted bool   // by Clean
 }
 
-// Leftovers finds the servers of tests that exist, of all projects if the user may list them (all).
+// Cleaning is the plan that deletes the servers that tests have left.
+type Cleaning struct {
+	Leftovers []Leftover
+	All       bool // the leftovers are those of all projects, not of the user's alone
+	// Closed are the entries of tests that are not running, none of whose servers stays: their
+	// servers are deleted, or no longer exist.
+	Closed []change.Entry
+}
+
+// NewCleaning plans the deletion of the servers that tests have left. entries are those of the
+// journal.
+func (k Kind) NewCleaning(ctx context.Context, entries []change.Entry, now time.Time) (Cleaning, error) {
+	found, all, err := k.leftovers(ctx, entries, now)
+	if err != nil {
+		return Cleaning{}, err
+	}
+	c := Cleaning{Leftovers: found, All: all}
+	for _, e := range entries {
+		if e.ObjectType() != Type || e.Status != change.Done || !k.Handles(e) {
+			continue
+		}
+		if r, err := ParseRecord(e); err == nil && !r.Runs(k.Root) && !c.stays(r) {
+			c.Closed = append(c.Closed, e)
+		}
+	}
+	return c, nil
+}
+
+// stays reports whether a server of a record is not to be deleted.
+func (c Cleaning) stays(r Record) bool {
+	return slices.ContainsFunc(c.Leftovers, func(l Leftover) bool {
+		return l.Leave != "" && slices.ContainsFunc(r.Servers, func(s Server) bool { return s.Name == l.Name || s.ID == l.ID })
+	})
+}
+
+// Remove returns the servers that are to be deleted.
+func (c Cleaning) Remove() (servers []Server) {
+	for _, l := range c.Leftovers {
+		if l.Leave == "" {
+			servers = append(servers, l.Server)
+		}
+	}
+	return servers
+}
+
+// Clean deletes the servers of a cleaning, sets which are deleted, and closes the entries if all
+// are.
+//
+// Errors: [LeftError] for each server that is left.
+func (k Kind) Clean(ctx context.Context, engine change.Engine, c *Cleaning) error {
+	failed := k.Delete(ctx, c.Remove())
+	for i := range c.Leftovers {
+		l := &c.Leftovers[i]
+		l.Deleted = l.Leave == "" && !isLeft(failed, l.ID)
+	}
+	if failed != nil {
+		return failed
+	}
+	var errs []error
+	for _, e := range c.Closed {
+		errs = append(errs, Unlocked(ctx, func() error {
+			_, err := engine.Undo(ctx, e.ID)
+			return err
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// isLeft reports whether an error says that a server is left.
+func isLeft(err error, server string) bool {
+	return slices.ContainsFunc(host.Split(err), func(e error) bool {
+		var l *LeftError
+		return errors.As(e, &l) && l.Server == server
+	})
+}
+
+// leftovers finds the servers of tests that exist, of all projects if the user may list them (all).
 // A server of a test that may still be running stays: one of this machine by the process of its
 // record, one of another machine until the time that its metadata has, or for good if it is kept.
-func (k Kind) Leftovers(ctx context.Context, entries []change.Entry, now time.Time) (list []Leftover, all bool, err error) {
+func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Time) (list []Leftover, all bool, err error) {
 	found, all, err := k.Compute.FindServers(ctx, prefix)
 	if err != nil {
 		return nil, all, err

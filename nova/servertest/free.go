@@ -26,17 +26,17 @@ type Freed struct {
 	Why  string // why it is not verified, or what holds the devices
 }
 
-// Held is what a server holds before it is deleted.
-type Held struct {
+// held is what a server holds before it is deleted.
+type held struct {
 	providers []string // of PCI devices in Placement
 	rows      []string // addresses in the database
 	why       string   // why nothing is known of it
 }
 
-// Before returns what a server holds. It must be called before the server is deleted: without a
+// before returns what a server holds. It must be called before the server is deleted: without a
 // device that it is seen to hold, nothing proves that Placement or the database knows its devices.
-func (e Evidence) Before(ctx context.Context, server string) Held {
-	var h Held
+func (e Evidence) before(ctx context.Context, server string) held {
+	var h held
 	h.why = "Placement does not show PCI devices of the server (report_in_placement), and --database is not given"
 	if e.Placement != nil {
 		providers, err := e.providers(ctx, server)
@@ -44,18 +44,18 @@ func (e Evidence) Before(ctx context.Context, server string) Held {
 		case err != nil:
 			h.why = err.Error()
 		case len(providers) > 0:
-			return Held{providers: providers}
+			return held{providers: providers}
 		}
 	}
 	if e.Rows != nil {
 		rows, err := e.Rows(ctx, server)
 		switch {
 		case err != nil:
-			return Held{why: err.Error()}
+			return held{why: err.Error()}
 		case len(rows) == 0:
-			return Held{why: "the database has no device of the server: it may be that of another cell"}
+			return held{why: "the database has no device of the server: it may be that of another cell"}
 		}
-		return Held{rows: rows}
+		return held{rows: rows}
 	}
 	return h
 }
@@ -79,8 +79,8 @@ func (e Evidence) providers(ctx context.Context, server string) ([]string, error
 	return ids, err
 }
 
-// After waits until the devices that a deleted server held are free.
-func (e Evidence) After(ctx context.Context, server string, h Held, pace Pace) Freed {
+// after waits until the devices that a deleted server held are free.
+func (e Evidence) after(ctx context.Context, server string, h held, pace Pace) Freed {
 	pace = pace.withDefaults()
 	if len(h.providers)+len(h.rows) == 0 {
 		return Freed{Why: h.why}
@@ -107,7 +107,7 @@ func (e Evidence) After(ctx context.Context, server string, h Held, pace Pace) F
 }
 
 // placementHolds returns what a server that does not exist still holds, or "".
-func (e Evidence) placementHolds(ctx context.Context, server string, h Held) (string, error) {
+func (e Evidence) placementHolds(ctx context.Context, server string, h held) (string, error) {
 	a, err := e.Placement.Allocations(ctx, server)
 	if err != nil {
 		return "", err
@@ -127,7 +127,7 @@ func (e Evidence) placementHolds(ctx context.Context, server string, h Held) (st
 	return "", nil
 }
 
-func (e Evidence) rowsHold(ctx context.Context, server string, _ Held) (string, error) {
+func (e Evidence) rowsHold(ctx context.Context, server string, _ held) (string, error) {
 	rows, err := e.Rows(ctx, server)
 	if err != nil || len(rows) == 0 {
 		return "", err

@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -43,25 +44,15 @@ var (
 
 // Options are a test as it is requested.
 type Options struct {
-	Flavor     cloud.Flavor
-	Image      cloud.Image
-	Network    string // the id of a network, cloud.NetworkNone, cloud.NetworkAuto; "" for none where Nova supports that
+	FlavorName string // or its id
+	ImageName  string // or its id
+	Network    string // a name, an id, cloud.NetworkNone, cloud.NetworkAuto; "" for none where Nova supports that
 	Host, Zone string // "" for any
 	Count      int    // servers
 	Timeout    time.Duration
 	Keep       bool // do not delete the servers
 	Driver     bool // ask the guest's NVIDIA driver too
 	OneTimeUse bool // test devices that stay reserved
-}
-
-// Observed is what a plan depends on.
-type Observed struct {
-	Newest cloud.Microversion
-	Quotas []cloud.Quota
-	// Free are the free devices by resource class, nil for a class that Placement does not know.
-	// Unread is why Placement was not read.
-	Free   map[string]*cloud.Free
-	Unread error
 }
 
 // Quota is a quota with what a test needs of it.
@@ -73,12 +64,17 @@ type Quota struct {
 // Plan is a planned test.
 type Plan struct {
 	Options
-	Wanted   Wanted
-	Servers  []Server // to create
-	Quotas   []Quota
-	Free     *cloud.Free // of all wanted devices; nil: Placement does not show them
-	Warnings []string
-	Ends     time.Time // when the servers are no longer used
+	Flavor  cloud.Flavor
+	Image   cloud.Image
+	Network string // the id of a network, cloud.NetworkNone or cloud.NetworkAuto; "" for what Nova does without one
+	// NetworkName is the network as people call it.
+	NetworkName string
+	Wanted      Wanted
+	Servers     []Server // to create
+	Quotas      []Quota
+	Free        *cloud.Free // of all wanted devices; nil: Placement does not show them
+	Warnings    []string
+	Ends        time.Time // when the servers are no longer used
 }
 
 // deleteTime is how long a server may take to be deleted. A guest with a terabyte of memory that is
@@ -89,8 +85,10 @@ const deleteTime = 5 * time.Minute
 //
 // Errors: ErrNeedsTrain, ErrNeedsNewton, ErrDisabled, ErrDoesNotFit, ErrImageStatus, ErrQuota,
 // ErrOneTimeUse.
-func NewPlan(o Options, w Wanted, is Observed, now time.Time) (Plan, error) {
-	p := Plan{Options: o, Wanted: w, Warnings: []string{}, Quotas: []Quota{}, Ends: now.Add(o.Timeout + deleteTime).UTC().Truncate(time.Second)}
+func NewPlan(o Options, is Observed, now time.Time) (Plan, error) {
+	p := Plan{Options: o, Flavor: is.Flavor, Image: is.Image, Network: cmp.Or(is.Network.ID, o.Network), Wanted: is.Wanted,
+		Warnings: []string{}, Quotas: []Quota{}, Ends: now.Add(o.Timeout + deleteTime).UTC().Truncate(time.Second)}
+	p.NetworkName = cmp.Or(is.Network.Name, p.Network)
 	var errs []error
 	switch {
 	case p.Network == "" && is.Newest >= networkless:
@@ -100,11 +98,12 @@ func NewPlan(o Options, w Wanted, is Observed, now time.Time) (Plan, error) {
 	case p.Network == cloud.NetworkAuto && is.Newest < networkless:
 		p.Network = "" // what Nova does then
 	}
+	p.NetworkName = cmp.Or(p.NetworkName, p.Network)
 	if o.Host != "" && is.Newest < requestedHost {
 		errs = append(errs, fmt.Errorf("--host %w (it supports %s)", ErrNeedsTrain, is.Newest))
 	}
-	if o.Flavor.Disabled {
-		errs = append(errs, fmt.Errorf("flavor %s %w", o.Flavor.Name, ErrDisabled))
+	if p.Flavor.Disabled {
+		errs = append(errs, fmt.Errorf("flavor %s %w", p.Flavor.Name, ErrDisabled))
 	}
 	errs = append(errs, p.checkImage(), p.checkQuotas(is.Quotas), p.checkFree(is))
 	for range o.Count {

@@ -64,14 +64,14 @@ func newBed(t *testing.T, o servertest.Options) *bed {
 		t.Fatal(err)
 	}
 	b.kind.Pace = fast()
-	o.Flavor = cloud.Flavor{ID: "1", Name: "gpu", VCPUs: 1, RAM: 512, Disk: 10, ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}}
-	o.Image, o.Count = cloud.Image{ID: "9", Name: "debian", Status: "active"}, max(o.Count, 1)
+	is := servertest.Observed{Newest: 96, Image: cloud.Image{ID: "9", Name: "debian", Status: "active"}}
+	is.Flavor = cloud.Flavor{ID: "1", Name: "gpu", VCPUs: 1, RAM: 512, Disk: 10, ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}}
+	o.Count = max(o.Count, 1)
 	if o.Timeout == 0 {
 		o.Timeout = 100 * time.Millisecond
 	}
-	w, err := servertest.NewWanted(o.Flavor, nil)
-	if err == nil {
-		b.plan, err = servertest.NewPlan(o, w, servertest.Observed{Newest: 96}, time.Now())
+	if is.Wanted, err = servertest.NewWanted(is.Flavor, nil); err == nil {
+		b.plan, err = servertest.NewPlan(o, is, time.Now())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -87,9 +87,36 @@ func newBed(t *testing.T, o servertest.Options) *bed {
 // create makes the servers of the plan.
 func (b *bed) create(t *testing.T) ([]servertest.Server, change.Entry, error) {
 	t.Helper()
-	made := b.kind.New(b.plan)
-	entry, err := b.engine.Apply(t.Context(), change.Work{Command: "flavor test gpu", Change: made})
-	return made.Recorded().Servers, entry, err
+	entry, servers, err := b.test(servertest.Evidence{}).Create(t.Context())
+	return servers, entry, err
+}
+
+// test returns the test of the plan.
+func (b *bed) test(e servertest.Evidence) servertest.Test {
+	return servertest.Test{Kind: b.kind, Plan: b.plan, Evidence: e, Engine: b.engine}
+}
+
+// status returns the status of an entry as the journal has it.
+func (b *bed) status(t *testing.T, entry change.Entry) change.Status {
+	t.Helper()
+	all, err := b.engine.Store.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.ID == entry.ID {
+			return e.Status
+		}
+	}
+	return ""
+}
+
+// passed returns the outcomes of servers whose guests have the devices.
+func passed(servers []servertest.Server) (outcomes []servertest.Outcome) {
+	for _, s := range servers {
+		outcomes = append(outcomes, servertest.Outcome{Server: s, Verdict: probe.Pass})
+	}
+	return outcomes
 }
 
 // TestFreed: null without evidence, true with it, false with what holds the devices and the command
@@ -135,29 +162,33 @@ func TestFreed(t *testing.T) {
 			if test.placement {
 				e.Placement = b.placement
 			}
-			held := e.Before(t.Context(), servers[0].ID)
-			if err := b.kind.Delete(t.Context(), servers); err != nil {
+			o := passed(servers)
+			if err := b.test(e).End(t.Context(), entry, o); err != nil {
 				t.Fatal(err)
 			}
-			got := e.After(t.Context(), servers[0].ID, held, b.kind.Pace)
+			got := o[0].Freed
 			if diff := cmp.Diff(test.want, got.Free); diff != "" || got.By != test.by || !strings.Contains(got.Why, strings.ReplaceAll(test.why, "SERVER", servers[0].ID)) || (got.Why == "") != (test.why == "") {
 				t.Errorf("%+v (-want +got):\n%s", got, diff)
 			}
-			o := servertest.Outcome{Server: servers[0], Verdict: probe.Pass}
-			o.Settle(got)
-			if fails := test.want != nil && !*test.want; fails != (o.Verdict == probe.Fail) || fails != strings.Contains(strings.Join(o.Hints, ""), "gpustack repair-migration --instance "+servers[0].ID) {
+			if fails := test.want != nil && !*test.want; fails != (servertest.Verdict(o) == probe.Fail) || fails != strings.Contains(strings.Join(o[0].Hints, ""), "gpustack repair-migration --instance "+servers[0].ID) {
 				t.Errorf("%+v", o)
 			}
-			if entry, err = b.engine.Undo(t.Context(), entry.ID); err != nil || entry.Status != change.Undone {
-				t.Errorf("%v, %+v", err, entry)
+			if got := b.status(t, entry); !o[0].Deleted || got != change.Undone {
+				t.Errorf("deleted %v, the entry is %s", o[0].Deleted, got)
 			}
 		})
 	}
 }
 
 // TestFreedInterrupted: of devices that are not free when the test is interrupted, nothing is said:
-// they may be free in a moment.
+// they may be free in a moment. The server is deleted.
 func TestFreedInterrupted(t *testing.T) {
+	b := newBed(t, servertest.Options{})
+	b.kind.Pace.Free = time.Minute
+	servers, entry, err := b.create(t)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	n := 0
 	e := servertest.Evidence{Rows: func(context.Context, string) ([]string, error) {
@@ -166,9 +197,12 @@ func TestFreedInterrupted(t *testing.T) {
 		}
 		return []string{"0000:84:00.0"}, nil
 	}}
-	held := e.Before(ctx, "server")
-	if got := e.After(ctx, "server", held, servertest.Pace{First: time.Millisecond, Most: time.Millisecond, Free: time.Minute}); got.Free != nil || got.By != "" || got.Why != "interrupted" || n != 2 {
-		t.Errorf("%+v after %d looks", got, n)
+	o := passed(servers)
+	if err := b.test(e).End(ctx, entry, o); err == nil || err.Error() != "interrupted, no server of the test is left" {
+		t.Error(err)
+	}
+	if got := o[0].Freed; got.Free != nil || got.By != "" || got.Why != "interrupted" || n != 2 || o[0].Verdict != probe.Pass || len(b.Left()) != 0 {
+		t.Errorf("%+v after %d looks, left %q", got, n, b.Left())
 	}
 }
 

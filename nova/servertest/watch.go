@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/nova/cloud"
 	"gpustack/nova/probe"
@@ -32,13 +33,15 @@ type Outcome struct {
 	Console    []string // the last lines, without control characters
 	Build      *time.Duration
 	Guest      *time.Duration
-	Freed      Freed // after the server was deleted
-	Err        error // the test could not be made; Verdict is unknown
+	Deleted    bool
+	Deletion   *time.Duration // how long it took; nil if the server is not deleted
+	Freed      Freed          // after the server was deleted
+	Err        error          // the test could not be made; Verdict is unknown
 }
 
-// Settle adds whether the devices of the server are free after it was deleted. Devices that are not
+// settle adds whether the devices of the server are free after it was deleted. Devices that are not
 // free make the verdict fail; if that is not verified, the verdict stays.
-func (o *Outcome) Settle(f Freed) {
+func (o *Outcome) settle(f Freed) {
 	if o.Freed = f; f.Free == nil || *f.Free {
 		return
 	}
@@ -47,9 +50,9 @@ func (o *Outcome) Settle(f Freed) {
 	o.Hints = append(o.Hints, "gpustack repair-migration --instance "+o.ID)
 }
 
-// Leave adds that the server could not be deleted, so that it still has its devices. A test that
+// leave adds that the server could not be deleted, so that it still has its devices. A test that
 // has passed until then is unknown.
-func (o *Outcome) Leave() {
+func (o *Outcome) leave() {
 	if o.Verdict == probe.Pass {
 		o.Verdict = probe.Unknown
 	}
@@ -64,11 +67,14 @@ type Progress struct {
 	Line   string // the last line of the console
 }
 
-// Test is a test of servers that were created.
+// Test carries a plan out: Create, Watch and End, in this order.
 type Test struct {
 	Kind
 	Plan     Plan
+	Evidence Evidence
+	Engine   change.Engine  // that records the servers
 	Progress func(Progress) // called with each answer, from several goroutines; nil for none
+	Warn     func(string)   // called with what does not prevent the test; nil for none
 }
 
 // Watch waits until each server has reported or the time of the plan is over, all at the same time.

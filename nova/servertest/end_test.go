@@ -1,0 +1,234 @@
+package servertest_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/change"
+	"gpustack/nova/cloud"
+	"gpustack/nova/cloud/cloudtest"
+	"gpustack/nova/probe"
+	"gpustack/nova/servertest"
+)
+
+// TestEnd: what is left of the servers and of the entry at the end of a test, and its error.
+func TestEnd(t *testing.T) {
+	refuse := func(b *bed) {
+		b.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "1") {
+				w.WriteHeader(http.StatusConflict)
+				return true
+			}
+			return false
+		})
+	}
+	for name, test := range map[string]struct {
+		options     servertest.Options
+		cloud       func(b *bed)
+		interrupted bool
+		failed      error // of the first outcome
+		want        string
+		deleted     []bool
+		verdict     probe.Verdict
+		status      change.Status
+	}{
+		"deleted":                  {want: "", deleted: []bool{true, true}, verdict: probe.Pass, status: change.Undone},
+		"kept":                     {options: servertest.Options{Keep: true}, want: "", deleted: []bool{false, false}, verdict: probe.Pass, status: change.Done},
+		"one is left":              {cloud: refuse, want: "is left: ", deleted: []bool{false, true}, verdict: probe.Unknown, status: change.Done},
+		"interrupted":              {interrupted: true, want: "interrupted, no server of the test is left", deleted: []bool{true, true}, verdict: probe.Pass, status: change.Undone},
+		"interrupted, one is left": {cloud: refuse, interrupted: true, want: "interrupted, not all servers of the test were deleted", deleted: []bool{false, true}, verdict: probe.Unknown, status: change.Done},
+		"interrupted, kept":        {options: servertest.Options{Keep: true}, interrupted: true, want: "interrupted, the servers of the test are kept", deleted: []bool{false, false}, verdict: probe.Pass, status: change.Done},
+		"not tested":               {failed: errors.New("no console"), want: "no console", deleted: []bool{true, true}, verdict: probe.Pass, status: change.Undone},
+		"follows":                  {failed: errors.New("no console"), interrupted: true, want: "interrupted, no server of the test is left", deleted: []bool{true, true}, verdict: probe.Pass, status: change.Undone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.options.Count = 2
+			b := newBed(t, test.options)
+			servers, entry, err := b.create(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.cloud != nil {
+				test.cloud(b)
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			if test.interrupted {
+				cancel(errors.New("interrupted"))
+			}
+			o := passed(servers)
+			o[0].Err = test.failed
+			tested := b.test(servertest.Evidence{})
+			tested.Warn = func(w string) { t.Errorf("warning: %s", w) }
+			err = tested.End(ctx, entry, o)
+			var last string // errors of servers come first
+			if err != nil {
+				lines := strings.Split(err.Error(), "\n")
+				last = lines[len(lines)-1]
+			}
+			if last != test.want && (test.want == "" || !strings.Contains(last, test.want)) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+			left := 0
+			for i, want := range test.deleted {
+				if o[i].Deleted != want || (o[i].Deletion != nil) != want {
+					t.Errorf("server %d: %+v", i, o[i])
+				}
+				if !want {
+					left++
+				}
+			}
+			if got := servertest.Verdict(o); got != test.verdict || len(b.Left()) != left {
+				t.Errorf("%s, left %q", got, b.Left())
+			}
+			if got := b.status(t, entry); got != test.status {
+				t.Errorf("the entry is %q, want %q", got, test.status)
+			}
+		})
+	}
+}
+
+// TestEndWarns: an entry that cannot be closed is a warning. The servers are deleted.
+func TestEndWarns(t *testing.T) {
+	b := newBed(t, servertest.Options{})
+	servers, entry, err := b.create(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var warnings []string
+	tested := b.test(servertest.Evidence{})
+	tested.Warn = func(w string) { warnings = append(warnings, w) }
+	entry.ID++
+	if err := tested.End(t.Context(), entry, passed(servers)); err != nil || len(b.Left()) != 0 {
+		t.Errorf("%v, left %q", err, b.Left())
+	}
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "the servers are deleted, but entry 2 stays open: ") || !strings.HasSuffix(warnings[0], "; 'gpustack undo 2' closes it") {
+		t.Errorf("%q", warnings)
+	}
+}
+
+// TestVerdict: one server that fails decides; otherwise all must pass.
+func TestVerdict(t *testing.T) {
+	for text, want := range map[string]probe.Verdict{
+		"pass": probe.Pass, "pass pass": probe.Pass, "unknown": probe.Unknown, "pass unknown": probe.Unknown, "unknown pass": probe.Unknown,
+		"fail unknown": probe.Fail, "unknown fail": probe.Fail, "pass fail pass": probe.Fail,
+	} {
+		var outcomes []servertest.Outcome
+		for word := range strings.FieldsSeq(text) {
+			outcomes = append(outcomes, servertest.Outcome{Verdict: probe.Verdict(word)})
+		}
+		if got := servertest.Verdict(outcomes); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestClean: servers of tests that are not running are deleted, and the entries closed of which no
+// server stays.
+func TestClean(t *testing.T) {
+	b := newBed(t, servertest.Options{})
+	servers, entry, err := b.create(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(id, nonce string, ends time.Duration) {
+		metadata := map[string]string{"gpustack-test": nonce, "gpustack-test-ends": time.Now().Add(ends).UTC().Format(time.RFC3339)}
+		b.AddServer(cloudtest.Instance{ID: id, Name: "gpustack-test-" + nonce, Metadata: metadata, Created: time.Now()})
+	}
+	add("ended", "0123abcd", -time.Minute)
+	add("running", "0123abce", time.Hour)
+	plan := func() servertest.Cleaning {
+		t.Helper()
+		entries, err := b.engine.Store.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := b.kind.NewCleaning(t.Context(), entries, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := plan()
+	if len(c.Leftovers) != 3 || len(c.Remove()) != 2 || len(c.Closed) != 1 || c.Closed[0].ID != entry.ID || !c.All {
+		t.Fatalf("%+v", c)
+	}
+
+	// What cannot be deleted is left, and then no entry is closed.
+	b.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/ended") {
+			w.WriteHeader(http.StatusConflict)
+			return true
+		}
+		return false
+	})
+	err = b.kind.Clean(t.Context(), b.engine, &c)
+	deleted := map[string]bool{}
+	for _, l := range c.Leftovers {
+		deleted[l.ID] = l.Deleted
+	}
+	var left *servertest.LeftError
+	if diff := cmp.Diff(map[string]bool{servers[0].ID: true, "ended": false, "running": false}, deleted); diff != "" || !errors.As(err, &left) || left.Server != "ended" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if got := b.status(t, entry); got != change.Done {
+		t.Errorf("the entry is %s", got)
+	}
+
+	b.SetFault(nil)
+	c = plan()
+	if err := b.kind.Clean(t.Context(), b.engine, &c); err != nil || b.status(t, entry) != change.Undone {
+		t.Errorf("%v, the entry is %s", err, b.status(t, entry))
+	}
+	if c := plan(); len(c.Remove()) != 0 || len(c.Closed) != 0 || len(c.Leftovers) != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestObserve: a plan's flavor, image and network by their names, with all errors at once.
+func TestObserve(t *testing.T) {
+	b := newBed(t, servertest.Options{})
+	b.Add("1", "gpu", 1, 512, 10, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
+	b.Networks = []map[string]any{{"id": "4e7e0000-0000-4000-8000-000000000001", "name": "lab"}}
+	c, err := cloud.Connect(t.Context(), cloud.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		options       servertest.Options
+		network, said string // of the plan
+		want          string // error
+	}{
+		"names":     {servertest.Options{FlavorName: "gpu", ImageName: "debian", Network: "lab"}, "4e7e0000-0000-4000-8000-000000000001", "lab", ""},
+		"ids":       {servertest.Options{FlavorName: "1", ImageName: "debian"}, cloud.NetworkNone, "none", ""},
+		"automatic": {servertest.Options{FlavorName: "gpu", ImageName: "debian", Network: cloud.NetworkAuto}, cloud.NetworkAuto, "auto", ""},
+		"all errors": {servertest.Options{FlavorName: "no", ImageName: "such", Network: "names"}, "", "",
+			"flavor no: not found\nimage such: not found\nnetwork names: not found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is, err := servertest.Observe(t.Context(), c, b.kind.Compute, test.options, nil)
+			if test.want != "" {
+				if err == nil || err.Error() != test.want {
+					t.Errorf("%v, want %q", err, test.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := servertest.NewPlan(test.options, is, time.Now())
+			if err != nil || p.Flavor.Name != "gpu" || p.Image.Name != "debian" || p.Network != test.network || p.NetworkName != test.said {
+				t.Errorf("%v, %+v", err, p)
+			}
+			if is.Placement == nil || p.Free == nil || p.Free.Devices != 2 {
+				t.Errorf("free devices: %+v", p.Free)
+			}
+		})
+	}
+}
