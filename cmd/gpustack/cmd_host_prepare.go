@@ -190,7 +190,7 @@ type preparedDevice struct {
 	Members           []pci.Address `json:"group_members"`
 	Driver            string        `json:"driver"`
 	By                machine.By    `json:"by"`
-	Companion         bool          `json:"companion"` // not offered to Nova, see isCompanion
+	Companion         bool          `json:"companion"` // not offered to Nova, see selection.IsCompanion
 }
 
 func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDevice {
@@ -199,7 +199,7 @@ func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDe
 		devices = append(devices, preparedDevice{
 			f.Address, f.VendorID, f.ProductID, f.SubsystemVendorID, f.SubsystemID, append([]pci.Address{}, f.Path...),
 			optional(f.SysfsPath), f.BootVGA, f.Group, append([]pci.Address{}, f.Members...), f.Driver, f.By,
-			isCompanion(all.At(f.Address), all),
+			selection.IsCompanion(all.At(f.Address), all),
 		})
 	}
 	return devices
