@@ -213,12 +213,10 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 	if err != nil {
 		return err
 	}
-	var placeErr error
-	o.LibraryFolder, placeErr = containercheck.Place(images)
-	want, err := prepare.NewWant(m, o)
-	if placeErr != nil && (!want.Record.Options.LibraryPath || errors.Is(placeErr, containercheck.ErrNoFolder)) {
-		err = errors.Join(placeErr, err)
+	for _, image := range images {
+		o.Images = append(o.Images, image.Place())
 	}
+	want, err := prepare.NewWant(m, o)
 	if err != nil {
 		return err
 	}

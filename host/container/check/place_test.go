@@ -1,7 +1,7 @@
 package check_test
 
 import (
-	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,8 +9,8 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// TestPlace: libraries are mounted where the loaders of all images look first, and images that
-// load others all the same are named.
+// TestPlace: in which folders the loader of an image looks for libraries of glibc, and which
+// libraries its programs load instead of mounted ones.
 func TestPlace(t *testing.T) {
 	t.Parallel()
 	read := func(archive string) check.Image {
@@ -20,18 +20,16 @@ func TestPlace(t *testing.T) {
 	alpine := read("-- lib/ld-musl-x86_64.so.1 --\n")
 	own := read("symlink opt/cuda/libcuda.so.1 -> libcuda.so.470.1.1\nmkdir usr/lib/x86_64-linux-gnu\n-- opt/cuda/libcuda.so.470.1.1 --\n-- etc/ld.so.conf --\n/opt/cuda\n")
 	for _, test := range []struct {
-		images []check.Image
-		folder string
-		err    error
+		image check.Image
+		want  []string
 	}{
-		{[]check.Image{debian, own}, "/usr/lib/x86_64-linux-gnu", nil},
-		{[]check.Image{fedora}, "/usr/lib64", nil},
-		{[]check.Image{debian, fedora}, "/usr/lib/x86_64-linux-gnu", check.ErrFolders},
-		{[]check.Image{alpine}, "", check.ErrNoFolder},
+		{debian, []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib"}},
+		{own, []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib"}},
+		{fedora, []string{"/usr/lib64"}},
+		{alpine, nil},
 	} {
-		folder, err := check.Place(test.images)
-		if folder != test.folder || !errors.Is(err, test.err) {
-			t.Errorf("%q, %v, want %q, %v", folder, err, test.folder, test.err)
+		if got := test.image.Place(); got.Name != test.image.Name || !slices.Equal(got.Folders, test.want) {
+			t.Errorf("%+v, want %q", got, test.want)
 		}
 	}
 	for _, test := range []struct {

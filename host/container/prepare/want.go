@@ -24,11 +24,11 @@ type Options struct {
 	UMAD        *bool         // nil for as recorded
 	LibraryPath *bool         // nil for as recorded
 	Static      *bool         // nil for as recorded
-	// LibraryFolder is that of the driver's libraries in containers; "" for as recorded. With
-	// LD_LIBRARY_PATH it stays, because every loader finds it.
-	LibraryFolder string
-	Remove        []pci.Address
-	None          bool
+	// Images are those whose loaders decide the folder of the driver's libraries in containers; none
+	// for as recorded. With LD_LIBRARY_PATH it stays, because every loader finds it.
+	Images []Image
+	Remove []pci.Address
+	None   bool
 }
 
 // Errors of options that the machine cannot satisfy.
@@ -150,9 +150,7 @@ func (w *wanting) options() {
 		}
 		r.LibraryPath = *w.LibraryPath
 	}
-	if w.LibraryFolder != "" && !r.LibraryPath {
-		r.LibraryFolder = w.LibraryFolder
-	}
+	w.images()
 	if w.Static != nil {
 		r.Static = *w.Static
 	}
