@@ -90,25 +90,6 @@ type adapterLink struct {
 	Link    pci.Link    `json:"link"`
 }
 
-// readStack reads the PCI functions and the RDMA stack of a machine. A tree without PCI functions
-// may have software devices.
-func readStack(root host.Root, opts rdma.Options) (pci.Devices, rdma.Stack, error) {
-	devices, warnings, err := pci.Scan(root, pci.Options{})
-	absent := errors.Is(err, pci.ErrNoPCI)
-	if err != nil && !absent {
-		return nil, rdma.Stack{}, err
-	}
-	stack, stackErr := rdma.Read(root, devices, opts)
-	if stackErr != nil {
-		return nil, rdma.Stack{}, stackErr
-	}
-	if absent && len(stack.Adapters) == 0 {
-		return nil, rdma.Stack{}, err
-	}
-	stack.Warnings = append(warnings, stack.Warnings...)
-	return devices, stack, nil
-}
-
 func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -119,7 +100,7 @@ func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 	}
 	whole := opts.format == formatJSON || opts.format == formatYAML
 	record, recordErr := rdma.ReadRecord(root)
-	devices, stack, err := readStack(root, rdma.Options{GIDs: opts.gids || whole, Whole: record.Whole()})
+	devices, stack, err := rdma.Scan(root, rdma.Options{GIDs: opts.gids || whole, Whole: record.Whole()})
 	if err != nil {
 		return err
 	}
@@ -129,7 +110,7 @@ func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 	var errs []error
 	for _, a := range opts.devices {
 		if stack.At(a) == nil {
-			errs = append(errs, noAdapter(a, devices))
+			errs = append(errs, rdma.NotAdapter(a, devices))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -157,20 +138,6 @@ func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 		u.rdmaTable(r, opts.gids)
 	}
 	return nil
-}
-
-// noAdapter returns the error for an address without an RDMA adapter.
-func noAdapter(a pci.Address, devices pci.Devices) error {
-	d := devices.At(a)
-	if d == nil {
-		return host.WithHint(fmt.Errorf("%s: no such PCI function", a), "'gpustack rdma scan' lists the adapters")
-	}
-	what := "has no driver"
-	if d.DriverName() != "" {
-		what = "is bound to " + d.DriverName()
-	}
-	return host.WithHint(fmt.Errorf("%s: not an RDMA adapter: it has no RDMA device and %s", a, what),
-		"'gpustack rdma scan' lists the adapters; load the adapter's driver if it is one")
 }
 
 // findHolders adds what uses each virtual function, and returns warnings. A copy

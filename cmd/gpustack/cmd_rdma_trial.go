@@ -2,19 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/sys/unix"
 
 	"gpustack/host"
-	"gpustack/host/cdi"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/ping"
@@ -84,18 +79,20 @@ EXIT STATUS
 }
 
 type rdmaTestOptions struct {
-	format, device, peer string
-	container            string // the name of an image, or ""
-	listen               bool
-	ping.Options
+	format, peer string
+	listen       bool
+	ping.Request
 }
 
 func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
 	f.arguments(c)
 	f.exclude(c, "listen", "peer")
 	opts := rdmaTestOptions{
-		format: f.choice(c, "output"), device: c.String("device"), peer: c.String("peer"), container: c.String("container"), listen: c.Bool("listen"),
-		Options: ping.Options{Port: c.Int("port"), Count: c.Int("count"), Size: c.Int("size"), Timeout: c.Duration("timeout")},
+		format: f.choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"),
+		Request: ping.Request{
+			Options: ping.Options{Port: c.Int("port"), Count: c.Int("count"), Size: c.Int("size"), Timeout: c.Duration("timeout")},
+			Device:  c.String("device"), Image: c.String("container"),
+		},
 	}
 	if !c.IsSet("timeout") {
 		opts.Timeout = pingTimeout
@@ -113,7 +110,9 @@ func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
 		}
 	}
 	if c.IsSet("container") {
-		f.checkImage(opts.container)
+		if err := ping.CheckImage(opts.Image); err != nil {
+			f.add(&usageError{"--container " + quoted(opts.Image) + ": " + err.Error(), hint(err)})
+		}
 	}
 	if err := opts.Check(); err != nil {
 		for _, e := range split(err) {
@@ -167,7 +166,14 @@ type portTest struct {
 	Causes     []ping.Cause   `json:"causes"`
 	Devices    []string       `json:"container_devices"`
 
-	title string
+	title     string
+	container string // how rping was started; "" on the machine
+}
+
+// testContainers is how rdma test starts rping in containers (docs/json.md).
+type testContainers struct {
+	Image  string `json:"image"`
+	Engine string `json:"engine"`
 }
 
 // untested is a port that could not be tested, or an adapter without one.
@@ -184,275 +190,103 @@ func runRDMATest(ctx context.Context, u *ui, opts rdmaTestOptions) error {
 	if err != nil {
 		return err
 	}
-	runner := host.Runner{Root: root}
-	devices, stack, err := readStack(root, rdma.Options{GIDs: true})
-	if errors.Is(err, pci.ErrNoPCI) {
-		err = ping.ErrNoDevices
-	}
-	var adapters []rdma.Adapter
-	if err == nil {
-		adapters, err = ping.Select(stack, opts.device)
-	}
-	if opts.device != "" && errors.Is(err, ping.ErrUnknownDevice) {
-		if address, notAddress := pci.ParseAddress(opts.device); notAddress == nil {
-			err = noAdapter(address, devices)
-		}
-	}
-	var container *ping.Container
-	var folders cdi.Folders
-	if opts.container == "" {
-		err = errors.Join(err, ping.Ready(runner), memlock(opts.Options))
-	} else {
-		found, noImage := ping.FindImage(ctx, runner, opts.container)
-		var unreadable error
-		folders, unreadable = cdi.Read(root)
-		container, err = &found, errors.Join(err, noImage, unreadable)
-	}
+	m, err := ping.Observe(ctx, root, opts.Request)
 	if err != nil {
 		return err
 	}
-	targets, skipped := ping.Targets(adapters, netdevAddresses)
-	report := rdmaTestReport{
+	r := newRDMATestReport(root, m)
+	if err := r.run(ctx, u, opts, m); err != nil {
+		return err
+	}
+	u.show(r)
+	u.warn(r.Warnings...)
+	if opts.format == formatTable {
+		u.portTests(*r)
+	}
+	if *r.Verdict != ping.Pass {
+		return errDifferent
+	}
+	return nil
+}
+
+func newRDMATestReport(root host.Root, m ping.Machine) *rdmaTestReport {
+	r := rdmaTestReport{
 		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
-		ServicePort: opts.Port, Iterations: opts.Count, Size: opts.Size, Timeout: opts.Timeout.Seconds(),
-		Tests: []portTest{}, Untested: []untested{}, Warnings: append([]string{}, stack.Warnings...),
+		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
+		Tests: []portTest{}, Untested: []untested{}, Warnings: append([]string{}, m.Warnings...),
 	}
-	var refused []error
-	for _, s := range skipped {
-		refused = append(refused, s.Err)
-		report.Untested = append(report.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), optional(hint(s.Err))})
+	if c := m.Container; c != nil {
+		r.Containers = &testContainers{c.Image, c.Engine}
 	}
-	if len(targets) == 0 {
-		return errors.Join(refused...)
+	for _, s := range m.Skipped {
+		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), optional(hint(s.Err))})
 	}
-	t := rdmaTest{u: u, opts: opts, root: root, runner: runner, targets: targets, report: &report, container: container, folders: folders}
-	if container != nil {
-		report.Containers = &testContainers{container.Image, container.Engine}
-	}
+	return &r
+}
+
+// run tests the ports of a machine and completes the report.
+func (r *rdmaTestReport) run(ctx context.Context, u *ui, opts rdmaTestOptions, m ping.Machine) error {
+	var tests []ping.Tested
+	var err error
 	switch {
 	case opts.listen:
-		err = t.listen(ctx)
+		tests, err = r.listen(ctx, u, m)
 	case opts.peer != "":
-		err = t.peer(ctx)
+		tests, err = r.peer(ctx, u, opts.peer, m)
 	default:
-		err = t.loopback(ctx)
+		tests, err = m.Loopback(ctx, func(t ping.Test) { u.waits("testing %s at %s", t.Target, t.Source.IP) })
 	}
 	if err != nil {
 		return err
 	}
-	return t.end()
-}
-
-// memlock returns an error if this process may not lock the memory of a test. CAP_IPC_LOCK lifts
-// the limit (capabilities(7)).
-func memlock(o ping.Options) error {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
-		return fmt.Errorf("getrlimit(RLIMIT_MEMLOCK): %w", err)
+	for _, t := range tests {
+		r.add(t)
 	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return fmt.Errorf("capget: %w", err)
-	}
-	if data[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0 {
-		return nil
-	}
-	return ping.CheckMemlock(limit.Cur, o)
-}
-
-// netdevAddresses returns the IP addresses of a network interface of this machine.
-func netdevAddresses(name string) ([]netip.Addr, error) {
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		return nil, err
-	}
-	all, err := i.Addrs()
-	if err != nil {
-		return nil, err
-	}
-	var found []netip.Addr
-	for _, a := range all {
-		prefix, err := netip.ParsePrefix(a.String())
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, prefix.Addr())
-	}
-	return found, nil
-}
-
-// rdmaTest is a run of rdma test.
-type rdmaTest struct {
-	u       *ui
-	opts    rdmaTestOptions
-	root    host.Root
-	runner  host.Runner
-	targets []ping.Target
-	report  *rdmaTestReport
-
-	container *ping.Container // nil: rping runs on the machine
-	folders   cdi.Folders     // in which its devices are
-}
-
-func (t rdmaTest) of(target ping.Target, source ping.Address) ping.Test {
-	test := ping.Test{Options: t.opts.Options, Runner: t.runner, Root: t.root, Target: target, Source: source}
-	if t.container != nil {
-		container := *t.container
-		container.Devices = containerDevices(t.folders, target)
-		test.Container = &container
-	}
-	return test
-}
-
-// add adds the result of a test to the report.
-func (t rdmaTest) add(test ping.Test, r ping.Result) {
-	a, p := test.Target.Adapter, test.Target.Port
-	title := a.Name
-	if a.Address != nil {
-		title = a.Title() + " (" + a.Name + ")"
-	}
-	t.report.Tests = append(t.report.Tests, portTest{
-		Address: a.Address, Name: a.Name, Port: p.Number, LinkLayer: p.LinkLayer, Netdev: test.Source.Netdev, IP: test.Source.IP,
-		Verdict: &r.Verdict, Elapsed: r.Seconds, Iterations: r.Iterations, Bytes: r.Bytes, Counters: r.Counters, Carried: r.Carried, Causes: r.Causes,
-		title: fmt.Sprintf("%s port %d", title, p.Number),
-	})
-	if test.Container != nil {
-		t.report.Tests[len(t.report.Tests)-1].Devices = test.Container.Devices
-	}
-	t.report.Warnings = append(t.report.Warnings, r.Warnings...)
-	if t.report.Sides != sidesLoopback && r.Verdict == ping.Pass && r.Carried != nil && !*r.Carried {
-		t.report.Warnings = append(t.report.Warnings, test.Target.String()+": its counters of packets did not move: the test has used another port")
-	}
-}
-
-// loopback tests all ports one after the other.
-func (t rdmaTest) loopback(ctx context.Context) error {
-	for _, target := range t.targets {
-		source := target.Addresses[0]
-		t.u.waits("testing %s at %s", target, source.IP)
-		test := t.of(target, source)
-		r, err := test.Loopback(ctx)
-		if err != nil {
-			return err
-		}
-		t.add(test, r)
-	}
+	verdict := ping.VerdictOf(tests)
+	r.Verdict = &verdict
 	return nil
 }
 
 // listen waits for a peer at one port.
-func (t rdmaTest) listen(ctx context.Context) error {
-	if len(t.targets) > 1 {
-		var names []string
-		for _, target := range t.targets {
-			names = append(names, fmt.Sprintf("%s/%d (%s)", target.Adapter.Name, target.Port.Number, target.Addresses[0].IP))
+func (r *rdmaTestReport) listen(ctx context.Context, u *ui, m ping.Machine) ([]ping.Tested, error) {
+	r.Sides = sidesListen
+	tested, err := m.Listen(ctx, func(t ping.Test) {
+		r.PeerCommand = optional(t.PeerCommand())
+		u.note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, *r.PeerCommand)
+		if t.Target.Port.LinkLayer == rdma.LinkEthernet {
+			u.note("%s", ping.RoCEFirewall)
 		}
-		return &usageError{"--listen: several ports can be tested: " + listed(names, "and"),
-			fmt.Sprintf("choose one: gpustack rdma test --listen --device %s/%d", t.targets[0].Adapter.Name, t.targets[0].Port.Number)}
-	}
-	target := t.targets[0]
-	test := t.of(target, target.Addresses[0])
-	command := test.PeerCommand()
-	t.report.Sides, t.report.PeerCommand = sidesListen, &command
-	t.u.note("%s listens at %s for %s; on the other machine run: %s", target, test.Source.IP, t.opts.Timeout, command)
-	if target.Port.LinkLayer == rdma.LinkEthernet {
-		t.u.note("%s", ping.RoCEFirewall)
-	}
-	r, err := test.Listen(ctx)
-	if err == nil {
-		t.add(test, r)
-	}
-	return err
+	})
+	return []ping.Tested{tested}, err
 }
 
-// peer tests the way to a listener. The kernel's route to it decides which port is used, or
-// --device.
-func (t rdmaTest) peer(ctx context.Context) error {
-	target, source, peer, err := t.route(ctx)
+// peer tests the way to a listener.
+func (r *rdmaTestReport) peer(ctx context.Context, u *ui, peer string, m ping.Machine) ([]ping.Tested, error) {
+	way, err := m.Route(ctx, peer)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t.report.Sides, t.report.Peer = sidesPeer, &peer
-	t.u.waits("testing %s at %s to %s", target, source.IP, peer)
-	test := t.of(target, source)
-	r, err := test.Peer(ctx, peer)
-	if err == nil {
-		t.add(test, r)
+	r.Sides, r.Peer = sidesPeer, &way.Peer
+	if way.Warning != "" {
+		r.Warnings = append(r.Warnings, way.Warning)
 	}
-	return err
+	tested, err := m.Peer(ctx, way, func(t ping.Test) { u.waits("testing %s at %s to %s", t.Target, t.Source.IP, way.Peer) })
+	return []ping.Tested{tested}, err
 }
 
-// route returns the port and the address by which the peer is tested.
-func (t rdmaTest) route(ctx context.Context) (target ping.Target, source ping.Address, peer netip.Addr, err error) {
-	fail := func(err error) (ping.Target, ping.Address, netip.Addr, error) {
-		return ping.Target{}, ping.Address{}, netip.Addr{}, fmt.Errorf("--peer %s: %w", t.opts.peer, err)
+// add adds a test to the report.
+func (r *rdmaTestReport) add(t ping.Tested) {
+	a, p := t.Target.Adapter, t.Target.Port
+	test := portTest{
+		Address: a.Address, Name: a.Name, Port: p.Number, LinkLayer: p.LinkLayer, Netdev: t.Source.Netdev, IP: t.Source.IP,
+		Verdict: &t.Verdict, Elapsed: t.Seconds, Iterations: t.Iterations, Bytes: t.Bytes, Counters: t.Counters, Carried: t.Carried, Causes: t.Causes,
+		title: t.Target.Title(),
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.opts.Timeout)
-	defer cancel()
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.opts.peer)
-	if err != nil {
-		return fail(host.WithHint(err, "give the IP address of the peer's RDMA port: gpustack rdma scan --gids, there"))
+	if t.Container != nil {
+		test.Devices, test.container = t.Container.Devices, t.Container.String()
 	}
-	var errs []error
-	for _, ip := range found {
-		ip = ip.Unmap()
-		local, err := sourceOf(ctx, ip, t.opts.Port)
-		if err != nil {
-			errs = append(errs, host.WithHint(err, "ip route get "+ip.String()))
-			continue
-		}
-		if target, source, ok := ping.At(t.targets, local); ok {
-			return target, source, ip, nil
-		}
-		if t.opts.device == "" || len(t.targets) > 1 {
-			errs = append(errs, host.WithHint(fmt.Errorf("the route to %s leaves by the address %s, which no RDMA port that can be tested has", ip, local),
-				"use an address of the RDMA network, or choose the port: --device ADDRESS"))
-			continue
-		}
-		source, err := t.targets[0].Like(ip)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		warning := fmt.Sprintf("the route to %s leaves by the address %s, not by %s", ip, local, t.targets[0])
-		t.report.Warnings = append(t.report.Warnings, warning)
-		return t.targets[0], source, ip, nil
-	}
-	return fail(errors.Join(errs...))
-}
-
-// sourceOf returns the address by which the kernel's route to ip leaves. Connecting a UDP socket
-// sends no packet (udp(7)).
-func sourceOf(ctx context.Context, ip netip.Addr, port int) (netip.Addr, error) {
-	c, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(ip.String(), strconv.Itoa(port)))
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	defer c.Close() //nolint:errcheck // nothing was written
-	local, err := netip.ParseAddrPort(c.LocalAddr().String())
-	return local.Addr().Unmap(), err
-}
-
-// end prints the report and returns errDifferent if a test failed.
-func (t rdmaTest) end() error {
-	r, u := t.report, t.u
-	verdict := ping.Pass
-	for _, test := range r.Tests {
-		if *test.Verdict != ping.Pass {
-			verdict = ping.Fail
-		}
-	}
-	r.Verdict = &verdict
-	u.show(r)
-	u.warn(r.Warnings...)
-	if t.opts.format == formatTable {
-		u.portTests(*r)
-	}
-	if verdict != ping.Pass {
-		return errDifferent
-	}
-	return nil
+	r.Tests = append(r.Tests, test)
+	r.Warnings = append(r.Warnings, t.Warnings...)
 }
 
 // portTests prints the results of the tests, and the ports that were not tested.
@@ -476,8 +310,8 @@ func (u *ui) portTests(r rdmaTestReport) {
 		}
 		u.printf("%s: %s (%s): %d of %d iterations of %d bytes%s\n", u.paint(colour, string(*t.Verdict)), printable(t.title), printable(where),
 			t.Iterations, r.Iterations, r.Size, took)
-		if r.Containers != nil {
-			u.printf("  in containers: %s\n", printable(r.Containers.describe(t.Devices)))
+		if t.container != "" {
+			u.printf("  in containers: %s\n", printable(t.container))
 		}
 		for _, c := range t.Causes {
 			if c.Words != "" {

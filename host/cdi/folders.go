@@ -20,6 +20,12 @@ const (
 	DefaultHCAKind = "gpustack.local/hca"
 )
 
+// Names of the files of the specs that gpustack writes, one for each kind of device.
+const (
+	GPUFile = "gpustack-gpu.json"
+	HCAFile = "gpustack-hca.json"
+)
+
 // The folders of specs, in the order in which a later one takes a device's place (CDI library
 // v1.1.1, DefaultSpecDirs). The library names the second one /var/run/cdi; /var/run is a link to
 // /run (file-hierarchy(7)), so both names are one folder, and the short one stands in results.

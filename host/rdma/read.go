@@ -43,6 +43,39 @@ func HasDriver(d *pci.Device) bool {
 	return slices.Contains(drivers, d.DriverName())
 }
 
+// Scan reads the PCI functions and the RDMA stack of a machine. A tree without PCI functions may
+// have software devices; one without both has the error [pci.ErrNoPCI].
+func Scan(root host.Root, opts Options) (pci.Devices, Stack, error) {
+	devices, warnings, err := pci.Scan(root, pci.Options{})
+	absent := errors.Is(err, pci.ErrNoPCI)
+	if err != nil && !absent {
+		return nil, Stack{}, err
+	}
+	stack, stackErr := Read(root, devices, opts)
+	if stackErr != nil {
+		return nil, Stack{}, stackErr
+	}
+	if absent && len(stack.Adapters) == 0 {
+		return nil, Stack{}, err
+	}
+	stack.Warnings = append(warnings, stack.Warnings...)
+	return devices, stack, nil
+}
+
+// NotAdapter returns the error for an address without an RDMA adapter.
+func NotAdapter(a pci.Address, devices pci.Devices) error {
+	d := devices.At(a)
+	if d == nil {
+		return host.WithHint(fmt.Errorf("%s: no such PCI function", a), "'gpustack rdma scan' lists the adapters")
+	}
+	what := "has no driver"
+	if d.DriverName() != "" {
+		what = "is bound to " + d.DriverName()
+	}
+	return host.WithHint(fmt.Errorf("%s: not an RDMA adapter: it has no RDMA device and %s", a, what),
+		"'gpustack rdma scan' lists the adapters; load the adapter's driver if it is one")
+}
+
 // Read reads the RDMA stack. devices are all functions of the machine. Without a stack it returns
 // an empty one. It returns an error if the list of RDMA devices cannot be read; everything else
 // that cannot be read or is malformed is a warning of its adapter.

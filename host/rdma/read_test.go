@@ -1,6 +1,7 @@
 package rdma_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -210,4 +211,33 @@ func TestReadFailures(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// TestScan: a tree without PCI functions may have software devices, one without both is an error,
+// and an address without an adapter is named as what it is.
+func TestScan(t *testing.T) {
+	t.Parallel()
+	devices, s, err := rdma.Scan(hosttest.RDMA(t, "../../integration/testdata/rdma/debian12-rxe.txtar"), rdma.Options{})
+	if err != nil || len(devices) != 0 || len(s.Adapters) != 1 {
+		t.Errorf("%v, %+v, %v", devices, s, err)
+	}
+	if _, _, err := rdma.Scan(hosttest.Lay(t, "mkdir sys/class\n"), rdma.Options{}); !errors.Is(err, pci.ErrNoPCI) {
+		t.Error(err)
+	}
+	root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Device: "mlx5_0"}, {Address: "0000:4b:00.0", Driver: "vfio-pci"}}, ""))
+	if devices, s, err = rdma.Scan(root, rdma.Options{}); err != nil || len(devices) != 2 || len(s.Adapters) != 1 {
+		t.Fatalf("%v, %+v, %v", devices, s, err)
+	}
+	for text, want := range map[string]string{
+		"0000:4b:00.0": "0000:4b:00.0: not an RDMA adapter: it has no RDMA device and is bound to vfio-pci",
+		"0000:99:00.0": "0000:99:00.0: no such PCI function",
+	} {
+		a, err := pci.ParseAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rdma.NotAdapter(a, devices); err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
 }

@@ -16,8 +16,8 @@ import (
 
 // Names of the spec files, one for each kind of device.
 const (
-	GPUFile = "gpustack-gpu.json"
-	HCAFile = "gpustack-hca.json"
+	GPUFile = cdi.GPUFile
+	HCAFile = cdi.HCAFile
 )
 
 // DefaultLibraryFolder is where containers find the driver's libraries if no folder of the image's

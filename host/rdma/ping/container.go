@@ -23,6 +23,23 @@ type Container struct {
 	Devices []string // values of --device
 }
 
+// imageName are the characters of an image's name, tag and digest (distribution's reference
+// grammar), none of which a shell interprets.
+var imageName = host.LazyRegexp(`^[0-9A-Za-z][0-9A-Za-z._:/@+-]*$`)
+
+// CheckImage returns an error unless name can be an image's name.
+func CheckImage(name string) error {
+	if !imageName().MatchString(name) {
+		return host.WithHint(errors.New("is no name of an image"), "the name, tag or id by which podman images or docker images lists it")
+	}
+	return nil
+}
+
+// String returns the command that starts a container, without what is the same in all tests.
+func (c Container) String() string {
+	return c.Engine + " run --device " + strings.Join(c.Devices, " --device ") + " " + c.Image
+}
+
 // engines are the programs that start containers. podman needs no service, and is asked first.
 var engines = []string{"podman", "docker"}
 

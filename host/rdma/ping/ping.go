@@ -100,17 +100,6 @@ func Ready(r host.Runner) error {
 	return err
 }
 
-// CheckMemlock returns an error if a process that may lock limit bytes cannot register the memory
-// of a test: two buffers of the size, and the pages of two messages. Whether a higher limit is
-// enough depends on the adapter.
-func CheckMemlock(limit uint64, o Options) error {
-	const page = 4096
-	if least := uint64(2*(o.Size+page-1)/page*page + 2*page); limit < least {
-		return fmt.Errorf("%w: %d bytes, and --size %d needs at least %d", ErrMemlock, limit, o.Size, least)
-	}
-	return nil
-}
-
 // How long the parts of a test may take besides its timeout.
 const (
 	starting = 5 * time.Second        // the listener of a loopback test is ready
@@ -206,7 +195,7 @@ func refused(s side) bool {
 
 // Listen waits for one peer, and returns the result of its test.
 func (t Test) Listen(ctx context.Context) (Result, error) {
-	return t.counted(func() (Result, error) {
+	return t.carried(func() (Result, error) {
 		server := t.server(ctx)
 		r, err := t.judge(server)
 		r.Seconds = nil
@@ -220,7 +209,7 @@ func (t Test) Listen(ctx context.Context) (Result, error) {
 
 // Peer tests the way to a peer that listens.
 func (t Test) Peer(ctx context.Context, peer netip.Addr) (Result, error) {
-	return t.counted(func() (Result, error) { return t.judge(t.client(ctx, t.Timeout, peer)) })
+	return t.carried(func() (Result, error) { return t.judge(t.client(ctx, t.Timeout, peer)) })
 }
 
 // PeerCommand returns the command that tests a listener from the other machine.
@@ -266,6 +255,16 @@ func (t Test) judge(sides ...side) (Result, error) {
 			Remedy: "see the messages of the other side; give both sides the same --count"})
 	}
 	return r, nil
+}
+
+// carried runs a test of the way between two machines, and warns if its packets did not pass the
+// port.
+func (t Test) carried(test func() (Result, error)) (Result, error) {
+	r, err := t.counted(test)
+	if err == nil && r.Verdict == Pass && r.Carried != nil && !*r.Carried {
+		r.Warnings = append(r.Warnings, t.Target.String()+": its counters of packets did not move: the test has used another port")
+	}
+	return r, err
 }
 
 // counted runs a test and adds to its result which counters of the port have moved.

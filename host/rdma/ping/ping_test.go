@@ -224,10 +224,13 @@ func TestReady(t *testing.T) {
 		t.Error(err)
 	}
 	o := ping.Options{Size: 64}
-	if err := ping.CheckMemlock(16384, o); err != nil {
+	if err := (ping.Limits{Memlock: 16384}).Check(o); err != nil {
 		t.Error(err)
 	}
-	if err := ping.CheckMemlock(16383, o); !errors.Is(err, ping.ErrMemlock) {
+	if err := (ping.Limits{Memlock: 0, IPCLock: true}).Check(o); err != nil {
+		t.Error(err)
+	}
+	if err := (ping.Limits{Memlock: 16383}).Check(o); !errors.Is(err, ping.ErrMemlock) {
 		t.Error(err)
 	}
 }
@@ -357,11 +360,13 @@ N/A (no PMA)
 		moves   string
 		want    []ping.Counter
 		carried *bool
+		warning string
 	}{
 		1: {`cd $sys/1; echo 5 > hw_counters/out_of_sequence; echo 9 > hw_counters/req_cqe_flush_error; echo 11 > hw_counters/lifespan; echo 140 > counters/port_xmit_packets`,
-			[]ping.Counter{{"out_of_sequence", 1, true}, {"port_xmit_packets", 40, false}, {"req_cqe_flush_error", 5, false}}, new(true)},
-		2: {"", []ping.Counter{}, new(false)},
-		3: {"", []ping.Counter{}, nil},
+			[]ping.Counter{{"out_of_sequence", 1, true}, {"port_xmit_packets", 40, false}, {"req_cqe_flush_error", 5, false}}, new(true),
+			"gpustack0 port 1: the error counter out_of_sequence rose by 1 during the test"},
+		2: {"", []ping.Counter{}, new(false), "gpustack0 port 2: its counters of packets did not move: the test has used another port"},
+		3: {"", []ping.Counter{}, nil, ""},
 	} {
 		play := newTest(played(t, "", "sys="+root.Path("/sys/class/infiniband/gpustack0/ports")+"\n"+test.moves+"\n"+`n=0; while [ $n -lt 3 ]; do echo "ping data: rdma-ping-$n: "; n=$((n+1)); done`))
 		play.Target.Adapter.Name, play.Target.Port.Number, play.Root = "gpustack0", number, root
@@ -375,8 +380,8 @@ N/A (no PMA)
 		if d := cmp.Diff(test.carried, r.Carried); d != "" {
 			t.Errorf("port %d: %s", number, d)
 		}
-		if warned := slices.Equal(r.Warnings, []string{"gpustack0 port 1: the error counter out_of_sequence rose by 1 during the test"}); warned != (number == 1) {
-			t.Errorf("port %d: %q", number, r.Warnings)
+		if got := strings.Join(r.Warnings, "\n"); got != test.warning {
+			t.Errorf("port %d: %q, want %q", number, got, test.warning)
 		}
 	}
 }

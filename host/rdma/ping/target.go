@@ -43,9 +43,18 @@ type Address struct {
 }
 
 // String returns the name of the RDMA device and the port: "mlx5_0 port 1".
-func (t Target) String() string { return title(t.Adapter, t.Port) }
+func (t Target) String() string {
+	return fmt.Sprintf("%s port %d", t.Adapter.Name, t.Port.Number)
+}
 
-func title(a rdma.Adapter, p rdma.Port) string { return fmt.Sprintf("%s port %d", a.Name, p.Number) }
+// Title returns the port with the PCI address of its adapter, if it has one.
+func (t Target) Title() string {
+	name := t.Adapter.Name
+	if t.Adapter.Address != nil {
+		name = t.Adapter.Title() + " (" + name + ")"
+	}
+	return fmt.Sprintf("%s port %d", name, t.Port.Number)
+}
 
 // Skipped is a port, or an adapter without one, that cannot be tested, and why.
 type Skipped struct {

@@ -1,4 +1,4 @@
-package main
+package ping
 
 import (
 	"slices"
@@ -7,7 +7,6 @@ import (
 	"gpustack/host/cdi"
 	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/ping"
 )
 
 // TestContainerDevices: a test's containers get the adapter by the device of container prepare,
@@ -34,7 +33,7 @@ func TestContainerDevices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target := ping.Target{Adapter: rdma.Adapter{Name: "mlx5_0", Verbs: &rdma.Node{Name: "uverbs0"}}}
+		target := Target{Adapter: rdma.Adapter{Name: "mlx5_0", Verbs: &rdma.Node{Name: "uverbs0"}}}
 		if got := containerDevices(folders, target); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}

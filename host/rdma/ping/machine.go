@@ -1,0 +1,157 @@
+package ping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Request is what the operator asks to be tested.
+type Request struct {
+	Options
+	Device string // the ports, as [Select] names them; "" for all
+	Image  string // of the containers in which rping runs; "" for rping of the machine
+}
+
+// Machine is a machine on which ports can be tested: Observe reads it, Loopback, Listen and Peer
+// test.
+type Machine struct {
+	Request
+	Root      host.Root // below which the counters of the ports are
+	Runner    host.Runner
+	Targets   []Target // ports that can be tested, at least one
+	Skipped   []Skipped
+	Container *Container  // without devices; nil: rping runs on the machine
+	Folders   cdi.Folders // that have the devices of containers
+	Warnings  []string
+}
+
+// Observe reads the ports that a request names, and what tests of them need. The error joins all
+// that prevents them: no port can be tested, rping is not installed, or the image is not there.
+func Observe(ctx context.Context, root host.Root, r Request) (Machine, error) {
+	m := Machine{Request: r, Root: root, Runner: host.Runner{Root: root}}
+	devices, stack, err := rdma.Scan(root, rdma.Options{GIDs: true})
+	if errors.Is(err, pci.ErrNoPCI) {
+		err = ErrNoDevices
+	}
+	var adapters []rdma.Adapter
+	if err == nil {
+		adapters, err = selected(stack, devices, r.Device)
+	}
+	if err = errors.Join(err, m.readProgram(ctx)); err != nil {
+		return Machine{}, err
+	}
+	m.Warnings = stack.Warnings
+	m.Targets, m.Skipped = Targets(adapters, netdevAddresses)
+	if len(m.Targets) > 0 {
+		return m, nil
+	}
+	var refused []error
+	for _, s := range m.Skipped {
+		refused = append(refused, s.Err)
+	}
+	return Machine{}, errors.Join(refused...)
+}
+
+// selected returns the adapters that a selector names. Of a PCI function that is no adapter, the
+// error says what it is.
+func selected(stack rdma.Stack, devices pci.Devices, selector string) ([]rdma.Adapter, error) {
+	adapters, err := Select(stack, selector)
+	if errors.Is(err, ErrUnknownDevice) {
+		if address, notAddress := pci.ParseAddress(selector); notAddress == nil {
+			err = rdma.NotAdapter(address, devices)
+		}
+	}
+	return adapters, err
+}
+
+// readProgram finds rping: on the machine, or an image for it.
+func (m *Machine) readProgram(ctx context.Context) error {
+	if m.Image == "" {
+		return errors.Join(Ready(m.Runner), checkMemlock(m.Options))
+	}
+	found, noImage := FindImage(ctx, m.Runner, m.Image)
+	var unreadable error
+	m.Container = &found
+	m.Folders, unreadable = cdi.Read(m.Root)
+	return errors.Join(noImage, unreadable)
+}
+
+// Tested is a test that was carried out, with its result.
+type Tested struct {
+	Test
+	Result
+}
+
+// VerdictOf returns the verdict of several tests: fail unless all pass.
+func VerdictOf(tests []Tested) Verdict {
+	for _, t := range tests {
+		if t.Verdict != Pass {
+			return Fail
+		}
+	}
+	return Pass
+}
+
+// test returns the test of a port by one of its addresses.
+func (m Machine) test(target Target, source Address) Test {
+	t := Test{Options: m.Options, Runner: m.Runner, Root: m.Root, Target: target, Source: source}
+	if m.Container != nil {
+		container := *m.Container
+		container.Devices = containerDevices(m.Folders, target)
+		t.Container = &container
+	}
+	return t
+}
+
+// Loopback tests all ports one after the other, with both sides on this machine. begins is called
+// before each test.
+func (m Machine) Loopback(ctx context.Context, begins func(Test)) ([]Tested, error) {
+	var tests []Tested
+	for _, target := range m.Targets {
+		test := m.test(target, target.Addresses[0])
+		begins(test)
+		r, err := test.Loopback(ctx)
+		if err != nil {
+			return nil, err
+		}
+		tests = append(tests, Tested{test, r})
+	}
+	return tests, nil
+}
+
+// Listen waits for a peer at the one port that can be tested. begins is called before.
+func (m Machine) Listen(ctx context.Context, begins func(Test)) (Tested, error) {
+	if len(m.Targets) > 1 {
+		return Tested{}, severalPorts(m.Targets)
+	}
+	test := m.test(m.Targets[0], m.Targets[0].Addresses[0])
+	begins(test)
+	r, err := test.Listen(ctx)
+	return Tested{test, r}, err
+}
+
+// severalPorts returns the error of a listener without a port of its own.
+func severalPorts(targets []Target) error {
+	var names []string
+	for _, t := range targets {
+		names = append(names, fmt.Sprintf("%s/%d (%s)", t.Adapter.Name, t.Port.Number, t.Addresses[0].IP))
+	}
+	last := len(names) - 1
+	return host.WithHint(fmt.Errorf("--listen: several ports can be tested: %s and %s", strings.Join(names[:last], ", "), names[last]),
+		fmt.Sprintf("choose one: gpustack rdma test --listen --device %s/%d", targets[0].Adapter.Name, targets[0].Port.Number))
+}
+
+// Peer tests a way to a peer that listens. begins is called before.
+func (m Machine) Peer(ctx context.Context, way Way, begins func(Test)) (Tested, error) {
+	test := m.test(way.Target, way.Source)
+	begins(test)
+	r, err := test.Peer(ctx, way.Peer)
+	return Tested{test, r}, err
+}
