@@ -9,6 +9,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/check"
 	"gpustack/host/driver"
+	"gpustack/host/guard"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/startup"
@@ -117,7 +118,7 @@ func (u *ui) observeForCheck(root host.Root) machine.Machine {
 	running, runningErr := readRunning(root, driver.Live{Runner: u.runner(root)})
 	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images})
 	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && runningErr != nil {
-		m.Warnings = append(m.Warnings, noSession(runningErr))
+		m.Warnings = append(m.Warnings, guard.UnknownSession(runningErr))
 	}
 	if err := images.Save(); err != nil {
 		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -243,8 +242,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 		}
 	}
 	if runningErr != nil {
-		// The session ends with the reboot anyway, and its interface has an address.
-		m.Warnings = append(m.Warnings, noSession(runningErr))
+		m.Warnings = append(m.Warnings, guard.UnknownSession(runningErr))
 	}
 	plan, work, err := planPrepare(root, runner, m, opts)
 	if err != nil {
@@ -259,11 +257,6 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	return u.decide(opts.decision, "apply this plan?", u.prepareSummary(report, plan, opts.rebuild, m), &report, func() error {
 		return u.apply(ctx, engine, opts.format, work, &report)
 	})
-}
-
-// noSession returns the warning of an ssh session that the guard cannot protect.
-func noSession(err error) string {
-	return fmt.Sprintf("cannot determine the interface of this ssh session: %v", err)
 }
 
 // noMore returns no hints in addition to those of the selection.

@@ -213,7 +213,7 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 		return err
 	}
 	if runningErr != nil {
-		m.Unread = append(m.Unread, noSession(runningErr))
+		m.Unread = append(m.Unread, guard.UnknownSession(runningErr))
 	}
 	if absent := m.Absent(opts.prepare); absent != nil && opts.ifPresent {
 		return u.noAdapter(ctx, root, m, opts, absent)

@@ -73,6 +73,13 @@ func (g *guard) ways(client, server netip.Addr, addresses map[string][]netip.Add
 	return slices.Compact(names)
 }
 
+// UnknownSession returns the warning of a session whose interface [Needs] cannot protect, because
+// reading it failed. Commands that take effect at the next boot warn only: the session ends with
+// the reboot, and its interface has an address.
+func UnknownSession(err error) string {
+	return fmt.Sprintf("cannot determine the interface of this ssh session: %v", err)
+}
+
 // Connection returns SSH_CONNECTION of the ssh session that a process belongs to, or "" if it
 // belongs to none. It reads the environments of the process and its ancestors, because sudo does
 // not pass the variable on. The child of an ancestor that ends meanwhile belongs to another one.

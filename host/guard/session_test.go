@@ -108,6 +108,10 @@ SE9NRT0vAFNTSF9DT05ORUNUSU9OPTE5Mi4wLjIuNyA0NzExIDE5Mi4wLjIuMSAyMgBYPXkA
 		if text := fmt.Sprint(got, " ", err); text != want {
 			t.Errorf("%d: %s", pid, text)
 		}
+		const warning = "cannot determine the interface of this ssh session: /proc/50/environ: no such file or directory"
+		if pid == 50 && guard.UnknownSession(err) != warning {
+			t.Errorf("%q, want %q", guard.UnknownSession(err), warning)
+		}
 	}
 }
 
