@@ -246,3 +246,26 @@ func TestCheckImage(t *testing.T) {
 		}
 	}
 }
+
+// TestMachineContainer: the containers of each test get the adapter of its port.
+func TestMachineContainer(t *testing.T) {
+	t.Parallel()
+	m := machine(t, "", "", "192.0.2.1", "192.0.2.2")
+	playedEngine(t, m.Runner, "podman", "exit 1")
+	m.Container = &ping.Container{Image: "localhost/rdma", Engine: "podman"}
+	for i, name := range []string{"uverbs0", "uverbs1"} {
+		m.Targets[i].Adapter.Verbs = &rdma.Node{Name: name}
+	}
+	var started []string
+	if _, err := m.Loopback(t.Context(), func(x ping.Test) { started = append(started, x.Container.String()) }); err != nil {
+		t.Error(err)
+	}
+	const cm = " --device /dev/infiniband/rdma_cm:/dev/infiniband/rdma_cm:rw localhost/rdma"
+	want := []string{
+		"podman run --device /dev/infiniband/uverbs0:/dev/infiniband/uverbs0:rw" + cm,
+		"podman run --device /dev/infiniband/uverbs1:/dev/infiniband/uverbs1:rw" + cm,
+	}
+	if !slices.Equal(started, want) {
+		t.Errorf("%q, want %q", started, want)
+	}
+}
