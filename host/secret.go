@@ -15,3 +15,13 @@ var secretName = LazyRegexp(`(?i)^` + SecretNames + `$`)
 func IsSecretName(name string) bool {
 	return secretName().MatchString(name)
 }
+
+// credentials matches the credentials of a URL: also of one whose password has an @ that is not
+// percent-encoded.
+var credentials = LazyRegexp(`(?s)://.*@`)
+
+// WithoutCredentials returns a text that may repeat a word of the command line, without the
+// credentials of a URL in it.
+func WithoutCredentials(text string) string {
+	return credentials().ReplaceAllString(text, "://***@")
+}

@@ -302,12 +302,8 @@ type usageError struct {
 // Error returns the problem, which may repeat a word of the command line, without the credentials
 // of a URL.
 func (e *usageError) Error() string {
-	return credentials().ReplaceAllString(e.problem, "://***@")
+	return host.WithoutCredentials(e.problem)
 }
-
-// credentials matches the credentials of a URL: also of one whose password has an @ that is not
-// percent-encoded.
-var credentials = host.LazyRegexp(`(?s)://.*@`)
 
 // Hint returns the hint, or "".
 func (e *usageError) Hint() string {

@@ -110,7 +110,7 @@ func FindFlavor(all []Flavor, nameOrID string) (Flavor, error) {
 			return f, nil
 		}
 	}
-	return Flavor{}, host.WithHint(fmt.Errorf("flavor %s: not found", nameOrID), "gpustack flavor list shows the flavors that request devices")
+	return Flavor{}, host.WithHint(fmt.Errorf("flavor %s: not found", host.WithoutCredentials(nameOrID)), "gpustack flavor list shows the flavors that request devices")
 }
 
 // ExtraSpecs returns a flavor's extra specs.
