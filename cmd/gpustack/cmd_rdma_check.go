@@ -103,7 +103,7 @@ func runRDMACheck(ctx context.Context, u *ui, opts rdmaCheckOptions) error {
 		r.Warnings = append(r.Warnings, a.Warnings...)
 	}
 	if session != nil && r.Reboot != nil && *r.Reboot {
-		r.Warnings = append(r.Warnings, noSession(session))
+		r.Warnings = append(r.Warnings, guard.UnknownSession(session))
 	}
 	u.warn(r.Warnings...)
 	u.show(r)
