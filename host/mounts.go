@@ -33,8 +33,8 @@ func ParseMounts(text string) (mounts []Mount, err error) {
 }
 
 // ParseMountInfo parses /proc/PID/mountinfo (proc_pid_mountinfo(5); Linux,
-// Documentation/filesystems/proc.rst, 3.5): six fields and optional ones, a dash, then the type, the
-// source and the options of the file system. Options are those of the file system alone.
+// Documentation/filesystems/proc.rst, 3.5): six fields and optional ones, a dash, then the type,
+// the source and the options of the file system. Options are those of the file system alone.
 func ParseMountInfo(text string) (mounts []Mount, err error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")

@@ -110,8 +110,8 @@ func (h Host) Ask(before string, allowed Allowed, leaving ...Leaving) (a Answer)
 	return a
 }
 
-// AskAtBoot is Ask for recorded functions before the boot that takes them from the host. It also has
-// the uses of RDMA adapters by RDMA, and the guests and processes that would lose a function.
+// AskAtBoot is Ask for recorded functions before the boot that takes them from the host. It also
+// has the uses of RDMA adapters by RDMA, and the guests and processes that would lose a function.
 func (h Host) AskAtBoot(before string, uses machine.Uses, allowed Allowed, leaving ...Leaving) Answer {
 	for _, l := range leaving {
 		if a := h.Adapters[l.Address]; a != nil {

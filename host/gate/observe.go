@@ -40,7 +40,8 @@ func mindsNeeds(leaving []Leaving) bool {
 	return slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.mindsNeeds() })
 }
 
-// ObserveWith is Observe with what only the running machine shows, of any other root the zero value.
+// ObserveWith is Observe with what only the running machine shows, of any other root the zero
+// value.
 func ObserveWith(root host.Root, devices pci.Devices, running guard.Running, leaving []Leaving) (Host, machine.Uses, error) {
 	h := Host{Devices: devices}
 	var needsErr, mediatedErr, recordErr error

@@ -156,8 +156,8 @@ func adapters(records ...*rdma.Record) (all []pci.Address) {
 	return pci.Unique(all)
 }
 
-// leavesOf returns what leaves by a change of the record of an adapter; nil is none. vfs are its VFs
-// that exist.
+// leavesOf returns what leaves by a change of the record of an adapter; nil is none. vfs are its
+// VFs that exist.
 func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
 	d := devices.At(a)
 	if d == nil || before != nil && after != nil && len(before.VFs) == len(after.VFs) && before.Whole == after.Whole && before.Use == after.Use {

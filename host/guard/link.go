@@ -289,8 +289,8 @@ func (l *linkReader) read(root host.Root, s namespace) error {
 	return nil
 }
 
-// lowerIndex returns the index of the interface below another one, or 0. A vxlan shows it in its own
-// data (Linux, drivers/net/vxlan: IFLA_VXLAN_LINK).
+// lowerIndex returns the index of the interface below another one, or 0. A vxlan shows it in its
+// own data (Linux, drivers/net/vxlan: IFLA_VXLAN_LINK).
 func lowerIndex(link netlink.Link) int {
 	if v, ok := link.(*netlink.Vxlan); ok {
 		return v.VtepDevIndex

@@ -71,9 +71,9 @@ func (g *guard) eachNamespace(kind, own string, read func(pid int) error) error 
 }
 
 // hasEnded reports whether an error of reading a file of a process only says that the process has
-// ended. A zombie is still listed, but has neither open files nor namespaces, and the kernel refuses
-// to show them (EINVAL: Linux, mounts_open_common in fs/proc_namespace.c; EACCES or EPERM where other
-// users may not read it). Its other threads, if there are any, still have them.
+// ended. A zombie is still listed, but has neither open files nor namespaces, and the kernel
+// refuses to show them (EINVAL: Linux, mounts_open_common in fs/proc_namespace.c; EACCES or EPERM
+// where other users may not read it). Its other threads, if there are any, still have them.
 func (g *guard) hasEnded(pid int, err error) bool {
 	if host.HasEnded(err) {
 		return true
@@ -98,8 +98,8 @@ type numberedMount struct {
 }
 
 // hasDisk reports whether the number is that of a disk. A file system may be on one whatever its
-// source: that is the name with which it was mounted, in the folder of that program. File systems of
-// several disks have no such number: their sources name one.
+// source: that is the name with which it was mounted, in the folder of that program. File systems
+// of several disks have no such number: their sources name one.
 func (m numberedMount) hasDisk() bool { return !strings.HasPrefix(m.number, "0:") }
 
 // mountsOf returns the file systems on disks that are mounted in the namespace of a process.

@@ -53,6 +53,11 @@ func (e *FileError) Error() string { return e.place + ": " + e.err.Error() }
 // Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.err }
 
+// Hint returns the cure.
+func (*FileError) Hint() string {
+	return "correct the file: what cannot be read may give an address to any interface"
+}
+
 func (r *reader) fail(name string, err error) {
 	r.errs = append(r.errs, &FileError{name, name, host.Cause(err)})
 }

@@ -80,8 +80,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestOrderUnreadable: a unit that cannot be read, or a folder of units, may have units that are not
-// ordered.
+// TestOrderUnreadable: a unit that cannot be read, or a folder of units, may have units that are
+// not ordered.
 func TestOrderUnreadable(t *testing.T) {
 	for name, tree := range map[string]string{
 		"a unit that is a folder":    "mkdir etc/systemd/system/edpm_nova_compute.service\n",

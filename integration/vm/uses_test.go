@@ -86,9 +86,9 @@ func waitFor(files ...string) string {
 }
 
 // TestUses holds the gate against a running kernel: what a tree cannot hold, such as namespaces,
-// open files and disks that are claimed (of links, see linksAreGuarded). Each use prevents that its function leaves the
-// host, names itself, and is lifted by --allow where a use of that type is; before and after it,
-// the function may leave.
+// open files and disks that are claimed (of links, see linksAreGuarded). Each use prevents that its
+// function leaves the host, names itself, and is lifted by --allow where a use of that type is;
+// before and after it, the function may leave.
 func TestUses(t *testing.T) {
 	t.Parallel()
 	disk := filepath.Join(t.TempDir(), "disk")

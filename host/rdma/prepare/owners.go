@@ -416,8 +416,8 @@ func (r *ownerReader) isNull(name string) bool {
 	return err == nil && place == r.root.Path("/dev/null")
 }
 
-// text returns the lines of a file, none if it is absent, a folder, a link to /dev/null, or was read
-// before.
+// text returns the lines of a file, none if it is absent, a folder, a link to /dev/null, or was
+// read before.
 func (r *ownerReader) text(name string) []string {
 	place, err := r.root.Resolve(name)
 	if err == nil && r.seen[place] || r.isNull(name) {
@@ -517,8 +517,8 @@ func (o *Owner) about(text string) {
 	}
 }
 
-// netplanLinks adds the lines of netplan(5) that name the PF of a VF, from which netplan derives the
-// number of VFs: link, in a definition of ethernets.
+// netplanLinks adds the lines of netplan(5) that name the PF of a VF, from which netplan derives
+// the number of VFs: link, in a definition of ethernets.
 func (r *ownerReader) netplanLinks() {
 	for _, file := range r.files(".yaml", netplanDirs()...) {
 		data, err := r.root.ReadFile(file)

@@ -64,8 +64,8 @@ func unitCommand(line string) string {
 	return line
 }
 
-// cronCommand returns the command of a line of crontab(5), which follows the schedule, and a user in
-// the system's tables.
+// cronCommand returns the command of a line of crontab(5), which follows the schedule, and a user
+// in the system's tables.
 func cronCommand(line string, system bool) string {
 	skip := 5
 	if strings.HasPrefix(line, "@") {
@@ -120,8 +120,8 @@ var (
 	pythonChanges = host.LazyRegexp(`["'](w|a|x|rb?\+)[bt+]*["']|write|mode\s*=|os\.open|O_WRONLY|O_RDWR|system|(?i:popen)|subprocess|spawn|exec|call\(|run\(|check_output`)
 )
 
-// pythonWrites reports whether a line of a script of Python sets VFs. In a script without a call that
-// changes files or starts programs no line does.
+// pythonWrites reports whether a line of a script of Python sets VFs. In a script without a call
+// that changes files or starts programs no line does.
 func pythonWrites(line string, script []string) bool {
 	if !namesVFs(line) || !slices.ContainsFunc(script, pythonChanges().MatchString) {
 		return false
@@ -139,8 +139,8 @@ var (
 	loop         = host.LazyRegexp(`\bfor\s+([A-Za-z_]\w*)\s+in\s+([^;]*)`)
 )
 
-// variablesOf returns the variables of a script that its lines use. One that no line uses may be for
-// another script.
+// variablesOf returns the variables of a script that its lines use. One that no line uses may be
+// for another script.
 func variablesOf(lines []string) variables {
 	v := variables{}
 	for _, line := range lines {

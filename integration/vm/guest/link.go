@@ -17,9 +17,9 @@ import (
 // upperName is the name of the interface that keepLink makes.
 const upperName = "upper0"
 
-// keepLink makes an interface of a kind on another one, or has it use the other in its kind's way, until
-// it is killed. Interfaces that can be in another network namespace than the one below are moved
-// to that of a process of its own.
+// keepLink makes an interface of a kind on another one, or has it use the other in its kind's way,
+// until it is killed. Interfaces that can be in another network namespace than the one below are
+// moved to that of a process of its own.
 func keepLink(kind, name string) (err error) {
 	lower, err := netlink.LinkByName(name)
 	if err != nil {
