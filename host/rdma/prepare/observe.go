@@ -90,11 +90,8 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 		}
 	}
 	if m.takes(o) {
-		found, err := guard.Needs(root, m.Devices, running)
+		m.Needs, m.RDMA, err = guard.AllNeeds(root, m.Devices, running)
 		keep(err)
-		m.RDMA, err = guard.RDMANeeds(root, m.Devices)
-		keep(err)
-		m.Needs = append(found, m.RDMA...)
 	}
 	var warnings []string
 	m.IOMMU, warnings = iommu.ReadState(root, m.Devices)

@@ -47,6 +47,7 @@ func TestVFDevice(t *testing.T) {
 // has no address, which such a file may give it, is refused until it is allowed.
 func TestObserveNeeded(t *testing.T) {
 	const netplan = "-- etc/netplan/50.yaml --\nnetwork:\n  ethernets:\n   eth1: [\n"
+	const unknown = "symlink proc/fs/nfsd/portlist -> portlist\n"
 	for _, test := range []struct {
 		name, commands, files string
 		options               prepare.Options
@@ -57,6 +58,9 @@ func TestObserveNeeded(t *testing.T) {
 		{"whole, for containers, netplan", "", netplan, prepare.Options{Whole: true, Use: rdma.ForContainers}, ""},
 		{"VFs for guests, netplan", "", netplan, prepare.Options{VFs: 2}, ""},
 		{"VFs for containers, netplan", "", netplan, prepare.Options{VFs: 2, Use: rdma.ForContainers}, "/etc/netplan/50.yaml:3: "},
+		{"whole, what uses it by RDMA is unknown", unknown, "", prepare.Options{Whole: true}, "0000:0d:00.0: cannot determine whether the host uses it by RDMA: "},
+		{"whole, what uses it by RDMA is unknown, allowed", unknown, "", prepare.Options{Whole: true, Allow: []pci.Address{address("0d:00.0")}}, ""},
+		{"VFs for guests, what uses it by RDMA is unknown", unknown, "", prepare.Options{VFs: 2}, ""},
 		{"whole, a loop", "symlink etc/rc.local -> rc.local\n", "", prepare.Options{Whole: true}, ""},
 		{"VFs for guests, a loop", "symlink etc/rc.local -> rc.local\n", "", prepare.Options{VFs: 2}, "/etc/rc.local: "},
 	} {
