@@ -626,7 +626,7 @@ func TestPendingUses(t *testing.T) {
 		{"a subnet manager on it", func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }, write(hca+"infiniband/mlx5_0/ports/1/cap_mask", "0x2\n"),
 			"fail: 0000:04:00.0: " + since + "runs the fabric's subnet manager, on port 1 of mlx5_0"},
 		{"uses of it that cannot be read", func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }, write(hca+"infiniband/mlx5_0/ports/1/cap_mask", "what\n"),
-			`n/a: /sys/bus/pci/devices/0000:04:00.0: /sys/class/infiniband/mlx5_0/ports/1/cap_mask: not a number: "what"`},
+			`n/a: 0000:04:00.0: cannot determine whether the host uses it by RDMA: /sys/class/infiniband/mlx5_0/ports/1/cap_mask: not a number: "what"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := test.root(t)

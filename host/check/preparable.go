@@ -95,6 +95,10 @@ func (v view) leaving() []host.Finding {
 	}
 	const since = "has come into use since it was recorded: "
 	for _, r := range h.AskAtBoot(since, v.Uses.Value, gate.Records{Guests: v.Contract.Value}.Allowed(), leaving...).Refused {
+		if r.Unread() {
+			findings = append(findings, host.Finding{Status: host.NA, File: r.File, Seen: strings.Replace(r.Error(), since, "", 1)})
+			continue
+		}
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: cmp.Or(r.File, machine.AttributeFile(r.Address, "")), Seen: r.Error(), Effect: "the host loses it at the next boot",
 			Remedy: "end the use, or gpustack host prepare --remove " + r.Address.String() + " before the reboot",

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/pci"
 )
 
@@ -55,6 +56,9 @@ func (r *Refusal) function() pci.Address {
 	}
 	return r.Address
 }
+
+// Unread reports whether it cannot be determined whether the function is in use.
+func (r *Refusal) Unread() bool { return guard.Use(r.use()).Unread() }
 
 // use returns the use.
 func (r *Refusal) use() Use {

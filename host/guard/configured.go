@@ -51,7 +51,7 @@ func (g *guard) configured() error {
 			continue
 		}
 		if in != nil {
-			g.add(host.CodeNetwork, functions, false, "may have to carry ", subject{UseConfigured, in.File, "an address of " + name},
+			g.add(host.CodeNetwork, functions, false, "may have to carry ", subject{UseConfigurationUnread, in.File, "an address of " + name},
 				", which has none now: "+strings.ReplaceAll(unread.Error(), "\n", "; "))
 			continue
 		}

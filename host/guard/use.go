@@ -20,16 +20,17 @@ const (
 
 // The types of uses by networks.
 const (
-	UseDefaultRoute     Use = "default_route"
-	UseSession          Use = "ssh_session"
-	UseAddress          Use = "address"
-	UseConfigured       Use = "network_configuration" // a file that gives an interface an address, which has none now
-	UseUpperLink        Use = "upper_link"            // an interface above: a bridge, Open vSwitch, a bond, VLAN, macvlan, VRF
-	UseNetworkNamespace Use = "network_namespace"     // an interface in another network namespace
-	UseXDP              Use = "xdp"                   // a program or a socket of XDP
-	UseNetconsole       Use = "netconsole"
-	UseKdump            Use = "kdump"     // the network of the crash kernel
-	UsePTP              Use = "ptp_clock" // a process that has a PTP clock open, or a service that is to have it
+	UseDefaultRoute        Use = "default_route"
+	UseSession             Use = "ssh_session"
+	UseAddress             Use = "address"
+	UseConfigured          Use = "network_configuration"        // a file that gives an interface an address, which has none now
+	UseConfigurationUnread Use = "network_configuration_unread" // a file that may give an interface an address, and cannot be read
+	UseUpperLink           Use = "upper_link"                   // an interface above: a bridge, Open vSwitch, a bond, VLAN, macvlan, VRF
+	UseNetworkNamespace    Use = "network_namespace"            // an interface in another network namespace
+	UseXDP                 Use = "xdp"                          // a program or a socket of XDP
+	UseNetconsole          Use = "netconsole"
+	UseKdump               Use = "kdump"     // the network of the crash kernel
+	UsePTP                 Use = "ptp_clock" // a process that has a PTP clock open, or a service that is to have it
 )
 
 // The types of other uses.
@@ -44,11 +45,14 @@ const (
 	UseRDMAUnread        Use = "rdma_unread" // the uses of an adapter by RDMA cannot be read
 )
 
+// Unread reports whether a use of this type means that it cannot be determined whether there is one.
+func (u Use) Unread() bool { return u == UseConfigurationUnread || u == UseRDMAUnread }
+
 // Uses returns all types.
 func Uses() []Use {
 	return []Use{
 		UseMount, UseMountNamespace, UseSwap, UseHolder, UsePool, UseTarget, UseResume, UseTable, UseSignature,
-		UseDefaultRoute, UseSession, UseAddress, UseConfigured, UseUpperLink, UseNetworkNamespace, UseXDP, UseNetconsole, UseKdump, UsePTP,
+		UseDefaultRoute, UseSession, UseAddress, UseConfigured, UseConfigurationUnread, UseUpperLink, UseNetworkNamespace, UseXDP, UseNetconsole, UseKdump, UsePTP,
 		UseConsole, UseManagementConsole, UseRDMAFileSystem, UseRDMADisk, UseRDMAProtocol, UseRDMAProcess, UseSubnetManager, UseRDMAUnread,
 	}
 }

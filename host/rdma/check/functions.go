@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -78,6 +79,10 @@ func (v view) used() (findings []host.Finding) {
 		return blind(v.Used.File, v.Used.Err)
 	}
 	for _, err := range v.Used.Value {
+		if r := new(gate.Refusal); errors.As(err, &r) && r.Unread() {
+			findings = append(findings, host.Finding{Status: host.NA, File: r.File, Seen: err.Error()})
+			continue
+		}
 		if isUnknown(err) {
 			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: "run gpustack as root"})
 			continue

@@ -203,6 +203,8 @@ Id 10:
 			{Name: "mv0", Kind: "macvlan", Namespace: "nginx (pid 70)", File: "/proc/70/ns/net", Lower: "eth1"}}}},
 			since + "carries macvlan mv0 in the network namespace of nginx (pid 70), through eth1"},
 		{"a program", program, at("docker0", "172.17.0.1"), since + "is in use: ibping (pid 7) has /dev/infiniband/umad1 open"},
+		{"network configuration that cannot be read", tree + "-- etc/netplan/50.yaml --\nnetwork: [\n", at("docker0", "172.17.0.1"),
+			"n/a 0000:0d:00.0: may have to carry an address of eth1, which has none now: /etc/netplan/50.yaml:1: yaml: line 1: did not find expected node content"},
 		{"the running machine cannot be read", tree, machine.Saw("/proc/net", guard.Running{}, errors.New("netlink: out of memory")), "n/a /proc/net: netlink: out of memory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
