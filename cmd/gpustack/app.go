@@ -210,7 +210,7 @@ func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.
 			return err
 		}
 		if !c.Command.Hidden {
-			u.warnInterrupted(c.Context, c.String("root"))
+			warnInterrupted(c.Context, u, c.String("root"))
 		}
 		if o, ok := any(opts).(interface{ isQuiet() bool }); ok {
 			u.quiet = o.isQuiet()

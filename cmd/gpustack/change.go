@@ -32,8 +32,8 @@ const settle = 2 * time.Second
 // service 90 s to stop (systemd-system.conf(5), DefaultTimeoutStopSec), and then kills it.
 const serviceTimeout = 100 * time.Second
 
-// runner returns what starts programs of the machine below root. A second signal ends them.
-func (u *ui) runner(root host.Root) host.Runner {
+// newRunner returns what starts programs of the machine below root. A second signal ends them.
+func newRunner(u *ui, root host.Root) host.Runner {
 	r := host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
 	if u.quiet {
 		r.Talk = nil
@@ -44,9 +44,9 @@ func (u *ui) runner(root host.Root) host.Runner {
 // binder returns the kind of change for drivers of the machine below root. timeout is the maximum
 // time for each write to sysfs, and for waiting for an earlier run's write. allow are the functions
 // whose refusals --allow lifts.
-func (u *ui) binder(root host.Root, timeout time.Duration, allow ...pci.Address) driver.Binder {
-	return driver.Binder{Root: root, Kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout,
-		Offering: u.offering(root), Gate: gate.Drivers(root, allow, claim)}
+func binder(u *ui, root host.Root, timeout time.Duration, allow ...pci.Address) driver.Binder {
+	return driver.Binder{Root: root, Kernel: driver.Live{Runner: newRunner(u, root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout,
+		Offering: newOffering(u, root), Gate: gate.Drivers(root, allow, claim)}
 }
 
 // claim opens a disk exclusively, in a process of its own, until it is released.
@@ -58,18 +58,18 @@ func claim(disk string) (release func() error, err error) {
 	return held.Release, nil
 }
 
-// engine returns the engine for changes of files and drivers of the machine below root. A command
-// that makes other kinds of changes appends them. allow are the functions whose refusals --allow
-// lifts.
-func (u *ui) engine(root host.Root, timeout time.Duration, allow ...pci.Address) change.Engine {
-	runner := u.runner(root)
+// newEngine returns the engine for changes of files and drivers of the machine below root. A
+// command that makes other kinds of changes appends them. allow are the functions whose refusals
+// --allow lifts.
+func newEngine(u *ui, root host.Root, timeout time.Duration, allow ...pci.Address) change.Engine {
+	runner := newRunner(u, root)
 	return change.Engine{
 		Store:  change.Machine(root),
-		Origin: u.origin(),
-		Kinds:  []change.Kind{u.permittedFiles(root, allow), u.binder(root, timeout, allow...)},
+		Origin: newOrigin(u),
+		Kinds:  []change.Kind{permittedFiles(u, root, allow), binder(u, root, timeout, allow...)},
 		Run: func(ctx context.Context, p host.Program) error {
 			if p.Kind == host.RevertBoot {
-				return u.revertBoot(ctx, root)
+				return revertBoot(ctx, u, root)
 			}
 			return prepare.Rebuild(ctx, runner, p)
 		},
@@ -87,7 +87,7 @@ func filesOf(root host.Root) change.Files {
 
 // permittedFiles is filesOf for changes: they are refused while what runs on the machine prevents
 // what follows from them. allow are the functions whose refusals --allow lifts.
-func (u *ui) permittedFiles(root host.Root, allow []pci.Address) change.Files {
+func permittedFiles(u *ui, root host.Root, allow []pci.Address) change.Files {
 	files := filesOf(root)
 	files.Permit = func(plan edit.Plan) ([]host.Lift, error) {
 		allowed := gate.Allowed{Functions: allow}
@@ -95,7 +95,7 @@ func (u *ui) permittedFiles(root host.Root, allow []pci.Address) change.Files {
 		if err = errors.Join(startup.PermitFiles(root, plan), err); err != nil || !isRunning(root) {
 			return lifted, err
 		}
-		more, err := u.permitRevert(root, plan, allowed)
+		more, err := permitRevert(u, root, plan, allowed)
 		return slices.Concat(lifted, slices.DeleteFunc(more, func(l host.Lift) bool { return slices.Contains(lifted, l) })), err
 	}
 	return files
@@ -159,9 +159,10 @@ func stores(dir string) ([]change.Store, error) {
 	return []change.Store{own, machine}, nil
 }
 
-// recover determines whether earlier runs were interrupted, and recovers their changes. Every
-// command that changes something calls it first. except is an entry that is not recovered, or 0.
-func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except int) error {
+// recoverEntries determines whether earlier runs were interrupted, and recovers their changes.
+// Every command that changes something calls it first. except is an entry that is not recovered, or
+// 0.
+func recoverEntries(ctx context.Context, u *ui, e change.Engine, d decision, except int) error {
 	purpose := change.ToRecover
 	if d.dryRun {
 		purpose = change.ToLook
@@ -194,7 +195,7 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 	}
 	if !d.yes {
 		was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
-		if err := u.confirmRecovery(d, fmt.Sprintf("%s %s interrupted: recover now?", listed(names, "and"), was), summaries); err != nil {
+		if err := confirmRecovery(u, d, fmt.Sprintf("%s %s interrupted: recover now?", listed(names, "and"), was), summaries); err != nil {
 			return err
 		}
 	}
@@ -212,7 +213,7 @@ func (u *ui) recover(ctx context.Context, e change.Engine, d decision, except in
 }
 
 // confirmRecovery asks whether to recover interrupted entries, below the summary of each.
-func (u *ui) confirmRecovery(d decision, question string, summaries []string) error {
+func confirmRecovery(u *ui, d decision, question string, summaries []string) error {
 	if d.format == formatTable {
 		for _, summary := range summaries {
 			u.printf("%s\n", u.paint(bold, printable(summary)))
@@ -224,7 +225,7 @@ func (u *ui) confirmRecovery(d decision, question string, summaries []string) er
 // warnInterrupted warns, whatever the command is, of entries that only some commands recover:
 // those of databases and APIs. A journal that cannot be read because it belongs to root gives no
 // warning, and neither does an entry that a run may be working on.
-func (u *ui) warnInterrupted(ctx context.Context, dir string) {
+func warnInterrupted(ctx context.Context, u *ui, dir string) {
 	if dir == "" {
 		dir = "/" // of commands that read no machine
 	}
@@ -254,18 +255,18 @@ func recoveredBySome(e change.Entry) bool {
 	return e.Kind != change.KindFiles && e.Kind != change.KindDrivers
 }
 
-// apply makes a change, records it and completes its report.
-func (u *ui) apply(ctx context.Context, e change.Engine, format string, work change.Work, r reporter) error {
+// applyWork makes a change, records it and completes its report.
+func applyWork(ctx context.Context, u *ui, e change.Engine, format string, work change.Work, r reporter) error {
 	if err := u.beginRecorded(remedyOf(work.Change.Kind())); err != nil {
 		return err
 	}
 	entry, err := e.Apply(ctx, work)
-	u.ended(ctx, r, err)
+	completeReport(ctx, u, r, err)
 	if entry.ID != 0 {
 		r.common().Entry = &entry.ID
 	}
 	if err == nil && format == formatTable {
-		u.recorded(entry.ID)
+		noteRecorded(u, entry.ID)
 	}
 	return err
 }

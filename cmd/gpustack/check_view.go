@@ -9,9 +9,9 @@ import (
 	"gpustack/host/check"
 )
 
-// hostCheckTable prints the verdict, failures and warnings, and the number of the other checks;
+// printHostCheck prints the verdict, failures and warnings, and the number of the other checks;
 // with --all every finding in the order of the checks.
-func (u *ui) hostCheckTable(r hostCheckReport, opts hostCheckOptions) {
+func printHostCheck(u *ui, r hostCheckReport, opts hostCheckOptions) {
 	u.printf("%s\n\n", printable(hostLine(r.Host, r.System)))
 	colour := bold
 	switch r.Verdict {
@@ -25,12 +25,12 @@ func (u *ui) hostCheckTable(r hostCheckReport, opts hostCheckOptions) {
 	if !opts.all {
 		listed = notable(r)
 	}
-	u.verdict(colour, string(r.Verdict), u.nextStep(r), r.Findings, listed)
+	printVerdict(u, colour, string(r.Verdict), nextStep(u, r), r.Findings, listed)
 }
 
-// verdict prints a verdict with what to do next, those findings that are listed, and the number of
-// the other checks.
-func (u *ui) verdict(colour, verdict, next string, all, listed []host.Finding) {
+// printVerdict prints a verdict with what to do next, those findings that are listed, and the
+// number of the other checks.
+func printVerdict(u *ui, colour, verdict, next string, all, listed []host.Finding) {
 	u.printf("%s: %s\n", u.paint(colour, verdict+notPassed(all)), printable(next))
 	if len(listed) > 0 {
 		listed = slices.Clone(listed)
@@ -38,7 +38,7 @@ func (u *ui) verdict(colour, verdict, next string, all, listed []host.Finding) {
 			listed[i].Remedy = u.atRoot(listed[i].Remedy)
 		}
 		u.printf("\n")
-		u.findings(listed)
+		printFindings(u, listed)
 	}
 	n := countChecks(all)
 	rest := fmt.Sprintf("%d passed, %d not applicable", n[host.Pass], n[host.NA])
@@ -109,7 +109,7 @@ func preparableKnown(r hostCheckReport) bool {
 }
 
 // nextStep returns what to do next, after a verdict.
-func (u *ui) nextStep(r hostCheckReport) string {
+func nextStep(u *ui, r hostCheckReport) string {
 	command := func(name string) string { return "'" + u.atRoot("gpustack "+name) + "'" }
 	const mend = "follow the remedies below, then run "
 	switch r.Verdict {

@@ -55,7 +55,7 @@ func parseCloud(c *cli.Context, f *faults) cloudOptions {
 }
 
 // signIn authenticates.
-func (u *ui) signIn(ctx context.Context, opts cloudOptions) (*cloud.Cloud, error) {
+func signIn(ctx context.Context, u *ui, opts cloudOptions) (*cloud.Cloud, error) {
 	o := opts.Options
 	o.Warn = func(warning string) { u.warn(warning) }
 	if opts.verbose {
@@ -65,8 +65,8 @@ func (u *ui) signIn(ctx context.Context, opts cloudOptions) (*cloud.Cloud, error
 }
 
 // connect authenticates and finds Nova.
-func (u *ui) connect(ctx context.Context, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
-	c, err := u.signIn(ctx, opts)
+func connect(ctx context.Context, u *ui, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
+	c, err := signIn(ctx, u, opts)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -56,8 +56,8 @@ func parseBoot(c *cli.Context, f *faults) bootOptions {
 const programLimit = time.Minute
 
 // startupMachine returns what carries out steps on the machine below root.
-func (u *ui) startupMachine(root host.Root) startup.Machine {
-	runner := u.runner(root)
+func startupMachine(u *ui, root host.Root) startup.Machine {
+	runner := newRunner(u, root)
 	return startup.Machine{
 		Root:    root,
 		Settle:  settle,
@@ -76,27 +76,27 @@ func (u *ui) startupMachine(root host.Root) startup.Machine {
 
 // revertBoot carries out gpustack boot --revert. Without a result there is nothing to revert, but
 // containers may lack what was recorded since.
-func (u *ui) revertBoot(ctx context.Context, root host.Root) error {
+func revertBoot(ctx context.Context, u *ui, root host.Root) error {
 	result, err := startup.ReadResult(root)
 	if err == nil && result != nil {
-		if err = u.readyForSteps(ctx, root); err == nil {
-			err = startup.Revert(ctx, u.startupMachine(root))
+		if err = readyForSteps(ctx, u, root); err == nil {
+			err = startup.Revert(ctx, startupMachine(u, root))
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return u.offer(ctx, root)
+	return offerDevices(ctx, u, root)
 }
 
 // permitRevert returns the error with which gpustack boot --revert would refuse the record that a
 // plan of files leaves, and what is lifted of it.
-func (u *ui) permitRevert(root host.Root, plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
+func permitRevert(u *ui, root host.Root, plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
 	before, after, _, err := gate.Changed(root, plan)
 	if err != nil || before.RDMA == after.RDMA { // the plan leaves it as it is
 		return nil, err
 	}
-	m := u.startupMachine(root)
+	m := startupMachine(u, root)
 	m.Allowed = allowed
 	return startup.Permit(m, after.RDMA)
 }
@@ -110,12 +110,12 @@ func runBoot(ctx context.Context, u *ui, opts bootOptions) error {
 		return err
 	}
 	if opts.revert {
-		return u.revertBoot(ctx, root)
+		return revertBoot(ctx, u, root)
 	}
-	if err := u.readyForSteps(ctx, root); err != nil {
+	if err := readyForSteps(ctx, u, root); err != nil {
 		return err
 	}
-	result, err := startup.Run(ctx, u.startupMachine(root))
+	result, err := startup.Run(ctx, startupMachine(u, root))
 	for _, s := range result.Steps {
 		line := s.ID + ": " + string(s.Status)
 		if s.Error != "" {
@@ -128,8 +128,8 @@ func runBoot(ctx context.Context, u *ui, opts bootOptions) error {
 
 // readyForSteps returns an error unless the root is the running machine's, and no earlier request
 // is stuck in the kernel.
-func (u *ui) readyForSteps(ctx context.Context, root host.Root) error {
-	if err := (driver.Live{Runner: u.runner(root)}).Ready(); err != nil {
+func readyForSteps(ctx context.Context, u *ui, root host.Root) error {
+	if err := (driver.Live{Runner: newRunner(u, root)}).Ready(); err != nil {
 		return err
 	}
 	return driver.Await(ctx, root, driver.DefaultTimeout)

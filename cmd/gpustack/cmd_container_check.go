@@ -83,7 +83,7 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 	if err != nil {
 		return err
 	}
-	if err := u.settled(ctx, root); err != nil {
+	if err := driversSettled(ctx, u, root); err != nil {
 		return err
 	}
 	if err := machine.Find(root); err != nil {
@@ -114,7 +114,7 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 	u.warn(r.Warnings...)
 	u.show(r)
 	if opts.format == formatTable {
-		u.containerCheckTable(r, opts.all)
+		printContainerCheck(u, r, opts.all)
 	}
 	switch {
 	case !r.Passed:
@@ -125,9 +125,9 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 	return nil
 }
 
-// containerCheckTable prints the verdict, failures and warnings; with all every finding in the
+// printContainerCheck prints the verdict, failures and warnings; with all every finding in the
 // order of the checks. Without a verdict it also prints what could not be checked.
-func (u *ui) containerCheckTable(r containerCheckReport, all bool) {
+func printContainerCheck(u *ui, r containerCheckReport, all bool) {
 	if r.Host != nil {
 		u.printf("%s\n\n", printable(*r.Host))
 	}
@@ -149,5 +149,5 @@ func (u *ui) containerCheckTable(r containerCheckReport, all bool) {
 	case containercheck.Unknown:
 		next = "the checks below name what cannot be read"
 	}
-	u.verdict(colour, string(r.Verdict), next, r.Findings, listed)
+	printVerdict(u, colour, string(r.Verdict), next, r.Findings, listed)
 }

@@ -194,9 +194,9 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 	if err != nil {
 		return err
 	}
-	engine := u.engine(root, driver.DefaultTimeout)
+	engine := newEngine(u, root, driver.DefaultTimeout)
 	if opts.form == "" {
-		if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
+		if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 			return err
 		}
 	}
@@ -237,10 +237,10 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 	if err != nil {
 		return err
 	}
-	work := u.containerWork(root, opts.command, plan)
+	work := containerWork(u, root, opts.command, plan)
 	pending := len(plan.Files.Pending()) > 0 || isRunning(root) && len(plan.Boot.Pending()) > 0
 	report := containerPrepareReport{
-		report: newReport(root, u.rebootRequired(ctx, root), pending, plan.Warnings...), Changes: fileChanges(plan.Files), AtBoot: fileChanges(plan.Boot),
+		report: newReport(root, rebootRequired(ctx, u, root), pending, plan.Warnings...), Changes: fileChanges(plan.Files), AtBoot: fileChanges(plan.Boot),
 		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
 	}
 	for _, f := range plan.Record.Functions {
@@ -259,19 +259,19 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 	}
 	report.CNI = append([]prepare.Network{}, networks...)
 	if opts.form != "" {
-		return u.containerPrint(opts, report, networkNotes)
+		return printContainer(u, opts, report, networkNotes)
 	}
-	u.plan(opts.decision, &report, func() { u.containerPrepareTable(report) }, plan.Warnings...)
-	return u.decide(opts.decision, "apply this plan?", containerPrepareSummary(report, m.Recorded), &report, func() error {
-		if err := u.applyContainers(ctx, engine, opts.format, work, plan, &report); err != nil || !isRunning(root) && !plan.Record.Options.Static {
+	showPlan(u, opts.decision, &report, func() { printContainerPrepare(u, report) }, plan.Warnings...)
+	return decide(u, opts.decision, "apply this plan?", containerPrepareSummary(report, m.Recorded), &report, func() error {
+		if err := applyContainers(ctx, u, engine, opts.format, work, plan, &report); err != nil || !isRunning(root) && !plan.Record.Options.Static {
 			return err
 		}
 		return prepare.Verify(root, plan)
 	})
 }
 
-// containerPrepareTable prints the plan as text.
-func (u *ui) containerPrepareTable(r containerPrepareReport) {
+// printContainerPrepare prints the plan as text.
+func printContainerPrepare(u *ui, r containerPrepareReport) {
 	var rows [][]string
 	for _, f := range r.Functions {
 		what := "GPU"
@@ -303,14 +303,14 @@ func (u *ui) containerPrepareTable(r containerPrepareReport) {
 	default:
 		u.printf("no function is for containers any more; running containers keep what they have\n")
 	}
-	u.diffs(r.Changes)
+	printDiffs(u, r.Changes)
 	if len(r.AtBoot) > 0 {
 		when := "written at each boot, as the machine is then; from what this tree has:"
 		if isRunning(r.root) {
 			when = "written now, and at each boot as the machine is then:"
 		}
 		u.printf("\n%s\n", when)
-		u.diffs(r.AtBoot)
+		printDiffs(u, r.AtBoot)
 	}
 	for i, note := range r.Notes {
 		if i == 0 {

@@ -181,7 +181,7 @@ func (o *flavorCreateOptions) derive(u *ui) (*flavor.Fit, error) {
 	if len(o.fit.inventories) == 0 {
 		return nil, nil
 	}
-	hosts, err := nova.ReadInventories(u.documents(o.fit.inventories...), nova.ScopeGPUs)
+	hosts, err := nova.ReadInventories(documentsAt(u, o.fit.inventories...), nova.ScopeGPUs)
 	if err != nil {
 		return nil, err
 	}
@@ -233,11 +233,11 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 	if err != nil {
 		return err
 	}
-	c, compute, err := u.connect(ctx, opts.cloud)
+	c, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}
-	engine, err := u.objectEngine(ctx, compute, opts.decision)
+	engine, err := newObjectEngine(ctx, u, compute, opts.decision)
 	if err != nil {
 		return err
 	}
@@ -254,14 +254,14 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 	}
 	report := flavorReport{
 		Fit:    fit,
-		report: newReport(engine.Store.Root, u.rebootRequired(ctx, engine.Store.Root), plan.Changed(), plan.Warnings...),
+		report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), plan.Changed(), plan.Warnings...),
 		Cloud:  compute.URL, Microversion: compute.Microversion.String(),
 		Changes: append([]cloud.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
-	u.plan(opts.decision, &report, func() { u.flavorPlan(report, plan) }, report.Warnings...)
-	return u.decide(opts.decision, "make these requests?", flavorSummary(plan.Move), &report, func() error {
+	showPlan(u, opts.decision, &report, func() { printFlavorPlan(u, report, plan) }, report.Warnings...)
+	return decide(u, opts.decision, "make these requests?", flavorSummary(plan.Move), &report, func() error {
 		made := flavor.Kind{Compute: compute}.New(plan.Move)
-		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "flavor create " + made.After.Name, Change: made}, &report); err != nil {
+		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "flavor create " + made.After.Name, Change: made}, &report); err != nil {
 			return err
 		}
 		report.After = *made.After
@@ -302,8 +302,8 @@ func (o *flavorCreateOptions) observe(ctx context.Context, c *cloud.Cloud, compu
 	return observed, errors.Join(errs...)
 }
 
-// flavorPlan prints the plan as text.
-func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
+// printFlavorPlan prints the plan as text.
+func printFlavorPlan(u *ui, r flavorReport, plan flavor.Plan) {
 	name := "flavor " + r.After.Name
 	u.printf("%s at %s (microversion %s)\n", printable(name), printable(r.Cloud), r.Microversion)
 	if !r.Changed {
@@ -312,12 +312,12 @@ func (u *ui) flavorPlan(r flavorReport, plan flavor.Plan) {
 	}
 	u.diff(flavorDiff(plan.Move))
 	if r.Fit != nil {
-		u.fitTable(*r.Fit)
+		printFit(u, *r.Fit)
 	}
 	if len(r.Defaults) > 0 {
 		u.printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
 	}
-	u.requests(r.Changes)
+	printRequests(u, r.Changes)
 }
 
 // indented returns text with each line indented.

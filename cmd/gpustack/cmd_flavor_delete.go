@@ -55,11 +55,11 @@ type flavorDeleteReport struct {
 }
 
 func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error {
-	_, compute, err := u.connect(ctx, opts.cloud)
+	_, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}
-	engine, err := u.objectEngine(ctx, compute, opts.decision)
+	engine, err := newObjectEngine(ctx, u, compute, opts.decision)
 	if err != nil {
 		return err
 	}
@@ -86,14 +86,14 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 		return err
 	}
 	deletion := flavor.Kind{Compute: compute}.New(flavor.Move{Before: before})
-	report := flavorDeleteReport{report: newReport(engine.Store.Root, u.rebootRequired(ctx, engine.Store.Root), true), Cloud: compute.URL,
+	report := flavorDeleteReport{report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), true), Cloud: compute.URL,
 		Before: *before, Changes: deletion.Requests()}
-	u.plan(opts.decision, &report, func() {
+	showPlan(u, opts.decision, &report, func() {
 		u.printf("deletes flavor %s at %s:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(before))))
-		u.requests(report.Changes)
+		printRequests(u, report.Changes)
 	})
-	return u.decide(opts.decision, "delete it?", flavorSummary(deletion.Move), &report, func() error {
-		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "flavor delete " + f.Name, Change: deletion}, &report); err != nil {
+	return decide(u, opts.decision, "delete it?", flavorSummary(deletion.Move), &report, func() error {
+		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "flavor delete " + f.Name, Change: deletion}, &report); err != nil {
 			return err
 		}
 		if opts.format == formatTable {

@@ -84,7 +84,7 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 	if err != nil {
 		return err
 	}
-	hosts, err := nova.ReadInventories(u.documents(opts.inventories...), nova.ScopeGPUs)
+	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
 	errs := []error{err}
 	var sides []nova.Side
 	var release nova.Release
@@ -94,13 +94,13 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 		release, newer, err = opts.release.OrInstalled(root)
 		warnings = append(warnings, newer...)
 		errs = append(errs, err)
-		sides, err = nova.ReadSides(u.documents(), opts.confs)
+		sides, err = nova.ReadSides(documentsAt(u), opts.confs)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	_, compute, err := u.connect(ctx, opts.cloud)
+	_, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}
@@ -138,12 +138,12 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 		u.show(report)
 		return nil
 	}
-	u.flavorTable(report, len(sides)+len(hosts) > 0)
+	printFlavors(u, report, len(sides)+len(hosts) > 0)
 	return nil
 }
 
-// flavorTable prints the flavors as text.
-func (u *ui) flavorTable(r flavorListReport, held bool) {
+// printFlavors prints the flavors as text.
+func printFlavors(u *ui, r flavorListReport, held bool) {
 	u.warn(r.Warnings...)
 	if len(r.Flavors) == 0 {
 		u.printf("no flavor requests devices\n")

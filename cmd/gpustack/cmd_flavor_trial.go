@@ -226,12 +226,12 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 			return err
 		}
 	}
-	c, compute, err := u.connect(ctx, opts.cloud)
+	c, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}
 	err = servertest.Unlocked(ctx, func() (err error) {
-		t.engine, err = u.objectEngine(ctx, compute, opts.decision)
+		t.engine, err = newObjectEngine(ctx, u, compute, opts.decision)
 		return err
 	})
 	if err != nil {
@@ -239,7 +239,7 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 	}
 	t.kind = servertest.Kind{Compute: compute, Root: t.engine.Store.Root}
 	t.report = flavorTestReport{
-		report: newReport(t.engine.Store.Root, u.rebootRequired(ctx, t.engine.Store.Root), true),
+		report: newReport(t.engine.Store.Root, rebootRequired(ctx, u, t.engine.Store.Root), true),
 		Cloud:  compute.URL, Microversion: compute.Microversion.String(), Wanted: map[probe.ID]int{}, WantedFrom: []string{}, Quotas: []servertest.Quota{},
 		Changes: []cloud.Request{}, Servers: []testedServer{}, Leftovers: []leftover{},
 	}
@@ -251,7 +251,7 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 		return t.clean(ctx, entries)
 	}
 	for _, e := range t.kind.Unended(entries) {
-		u.report(&t.report, fmt.Sprintf("entry %d (%s): its run was killed or could not delete its servers, which may be left: 'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
+		addWarnings(u, &t.report, fmt.Sprintf("entry %d (%s): its run was killed or could not delete its servers, which may be left: 'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
 			e.ID, e.Command, e.ID))
 	}
 	if opts.database != "" {
@@ -270,15 +270,15 @@ func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err erro
 	if err := t.describe(); err != nil {
 		return err
 	}
-	u.plan(opts.decision, &t.report, t.show, t.plan.Warnings...)
-	return u.decide(opts.decision, "test it?", testSummary(t.plan), &t.report, func() error { return t.run(ctx) })
+	showPlan(u, opts.decision, &t.report, t.show, t.plan.Warnings...)
+	return decide(u, opts.decision, "test it?", testSummary(t.plan), &t.report, func() error { return t.run(ctx) })
 }
 
 // sources reads the definitions of aliases: files that are given, else those of this machine. A
 // file of this machine that cannot be read is a warning: most users may not read nova.conf.
 func (t *trial) sources(root host.Root) ([]nova.Defined, error) {
 	if len(t.opts.confs) > 0 {
-		sides, err := nova.ReadSides(t.u.documents(), t.opts.confs)
+		sides, err := nova.ReadSides(documentsAt(t.u), t.opts.confs)
 		if err != nil {
 			return nil, err
 		}
@@ -332,7 +332,7 @@ func (t *trial) run(ctx context.Context) error {
 	shown := t.u.newProgressLine()
 	test := servertest.Test{
 		Kind: t.kind, Plan: t.plan, Evidence: t.evidence, Engine: t.engine,
-		Progress: shown.show, Warn: func(w string) { t.u.report(&t.report, w) },
+		Progress: shown.show, Warn: func(w string) { addWarnings(t.u, &t.report, w) },
 	}
 	entry, servers, err := test.Create(ctx)
 	if entry.ID != 0 {
@@ -409,8 +409,8 @@ func (t *trial) clean(ctx context.Context, entries []change.Entry) error {
 	}
 	t.report.Changed = len(remove)+len(plan.Closed) > 0
 	summary := cleanSummary(len(remove), len(plan.Closed))
-	t.u.plan(t.opts.decision, &t.report, func() { t.showLeftovers(plan) })
-	return t.u.decide(t.opts.decision, "clean up?", summary, &t.report, func() error {
+	showPlan(t.u, t.opts.decision, &t.report, func() { t.showLeftovers(plan) })
+	return decide(t.u, t.opts.decision, "clean up?", summary, &t.report, func() error {
 		if err := t.u.beginRecorded(remedyTest); err != nil {
 			return err
 		}

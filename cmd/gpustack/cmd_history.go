@@ -78,7 +78,7 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 		return err
 	}
 	if opts.id != 0 {
-		return u.showEntry(opts, all)
+		return showEntry(u, opts, all)
 	}
 	report := historyReport{1, []historyEntry{}}
 	var rows [][]string

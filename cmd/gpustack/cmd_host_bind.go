@@ -161,7 +161,7 @@ func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := u.observe(ctx, root, opts, false)
+	c, err := recoverAndObserve(ctx, u, root, opts, false)
 	if err != nil {
 		return err
 	}

@@ -85,19 +85,19 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := u.settled(ctx, root); err != nil {
+	if err := driversSettled(ctx, u, root); err != nil {
 		return err
 	}
 	if err := machine.Find(root); err != nil {
 		return err
 	}
-	m := u.observeForCheck(root)
+	m := observeForCheck(u, root)
 	m.VirtType = readVirtType(root)
-	report := newHostCheckReport(m, u.refusedByPrepare(ctx, root, m), startup.Observe(root))
+	report := newHostCheckReport(m, refusedByPrepare(ctx, u, root, m), startup.Observe(root))
 	u.warn(report.Warnings...)
 	u.show(report)
 	if opts.format == formatTable {
-		u.hostCheckTable(report, opts)
+		printHostCheck(u, report, opts)
 	}
 	switch {
 	case !report.Passed:
@@ -110,12 +110,12 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
 // contain. In another tree, which may be evidence, it changes nothing.
-func (u *ui) observeForCheck(root host.Root) machine.Machine {
+func observeForCheck(u *ui, root host.Root) machine.Machine {
 	if root.Path("/") != "/" {
 		return machine.Observe(root, machine.Check, machine.Options{})
 	}
 	images := initramfs.NewMemory(root, programVersion())
-	running, runningErr := readRunning(root, driver.Live{Runner: u.runner(root)})
+	running, runningErr := readRunning(root, driver.Live{Runner: newRunner(u, root)})
 	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images})
 	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && runningErr != nil {
 		m.Warnings = append(m.Warnings, guard.UnknownSession(runningErr))

@@ -93,7 +93,7 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 	}
 	u.show(report)
 	if opts.format == formatTable {
-		u.guestsTable(report)
+		printGuests(u, report)
 	}
 	if !report.Complete {
 		return errDifferent
@@ -101,9 +101,9 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 	return nil
 }
 
-// guestsTable prints a line for each guest and each group or device that it uses, then other users
+// printGuests prints a line for each guest and each group or device that it uses, then other users
 // of groups and devices, then errors.
-func (u *ui) guestsTable(r guestsReport) {
+func printGuests(u *ui, r guestsReport) {
 	u.printf("%s\n", printable(guestsLine(r)))
 	if rows := guestRows(r); len(rows) > 0 {
 		u.printf("\n")

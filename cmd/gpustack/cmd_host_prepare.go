@@ -220,8 +220,8 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if err != nil {
 		return err
 	}
-	engine, runner := u.engine(root, driver.DefaultTimeout), u.runner(root)
-	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
+	engine, runner := newEngine(u, root, driver.DefaultTimeout), newRunner(u, root)
+	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
 	var running guard.Running
@@ -236,7 +236,7 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if absent := selection.Absent(m, opts.prepare); absent != nil {
 		switch {
 		case opts.ifPresent:
-			return u.nothingPresent(root, m, opts, absent)
+			return nothingPresent(u, root, m, opts, absent)
 		case m.Obstacles() != nil:
 			return opts.called().explain(absent, noMore)
 		}
@@ -251,11 +251,11 @@ func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
 	if plan.None && !opts.prepare.None {
 		work.Command += " --none" // the journal tells by it when nothing was recorded
 	}
-	work.Change = u.permittedFiles(root, opts.prepare.Allow).New(plan.Files)
+	work.Change = permittedFiles(u, root, opts.prepare.Allow).New(plan.Files)
 	report := newPrepareReport(root, m, plan, work)
-	u.plan(opts.decision, &report, func() { u.prepareTable(report, m.Devices.Value) }, plan.Warnings...)
-	return u.decide(opts.decision, "apply this plan?", u.prepareSummary(report, plan, opts.rebuild, m), &report, func() error {
-		return u.apply(ctx, engine, opts.format, work, &report)
+	showPlan(u, opts.decision, &report, func() { printPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
+	return decide(u, opts.decision, "apply this plan?", prepareSummary(u, report, plan, opts.rebuild, m), &report, func() error {
+		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})
 }
 
@@ -265,7 +265,7 @@ func noMore(error) []string {
 }
 
 // nothingPresent prints that a machine has none of the devices, which is not an error.
-func (u *ui) nothingPresent(root host.Root, m machine.Machine, opts hostPrepareOptions, absent error) error {
+func nothingPresent(u *ui, root host.Root, m machine.Machine, opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != formatTable {
 		u.show(newPrepareReport(root, m, prepare.Plan{Warnings: []string{why}}, change.Work{}))
@@ -315,8 +315,8 @@ func fileChanges(plan edit.Plan) []fileChange {
 	return changes
 }
 
-// prepareTable prints the plan as text.
-func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
+// printPrepare prints the plan as text.
+func printPrepare(u *ui, r prepareReport, devices pci.Devices) {
 	var rows [][]string
 	for _, f := range r.Devices {
 		d := devices.At(f.Address)
@@ -348,8 +348,8 @@ func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 			u.printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
 		}
 	}
-	u.diffs(r.Changes)
-	u.programs(r.Programs, r.Left)
+	printDiffs(u, r.Changes)
+	printPrograms(u, r.Programs, r.Left)
 	switch {
 	case r.nextBoot && len(rows) == 0:
 		u.printf("\ntakes effect at the next boot\n")
@@ -366,8 +366,8 @@ func (u *ui) prepareTable(r prepareReport, devices pci.Devices) {
 	}
 }
 
-// programs prints the programs that run after a plan's changes.
-func (u *ui) programs(run, left []string) {
+// printPrograms prints the programs that run after a plan's changes.
+func printPrograms(u *ui, run, left []string) {
 	for _, line := range run {
 		u.printf("then runs %s\n", line)
 	}

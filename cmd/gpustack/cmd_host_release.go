@@ -89,7 +89,7 @@ func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := u.observe(ctx, root, opts, true)
+	c, err := recoverAndObserve(ctx, u, root, opts, true)
 	if err != nil {
 		return err
 	}

@@ -120,7 +120,7 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := u.settled(ctx, root); err != nil {
+	if err := driversSettled(ctx, u, root); err != nil {
 		return err
 	}
 	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.scan()})
@@ -152,9 +152,9 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	u.warn(shown.allWarnings()...)
 	switch opts.format {
 	case formatTable:
-		u.scanTable(shown, whole.Devices)
+		printScan(u, shown, whole.Devices)
 	case formatTree:
-		u.scanTree(shown, whole.Devices)
+		printScanTree(u, shown, whole.Devices)
 	default:
 		u.show(shown)
 	}

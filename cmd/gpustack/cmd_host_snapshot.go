@@ -110,7 +110,7 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	if err != nil {
 		return err
 	}
-	if err := u.settled(ctx, root); err != nil {
+	if err := driversSettled(ctx, u, root); err != nil {
 		return err
 	}
 	var tree snapshot.Tree
@@ -127,7 +127,7 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
 		u.warn(err.Error())
 	}
-	u.readAll(ctx, recorded)
+	readAll(ctx, u, recorded)
 	if opts.identity {
 		for _, name := range identityFiles() {
 			if _, err := recorded.ReadFile(name); err != nil && !host.IsAbsent(err) {
@@ -156,11 +156,11 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 // readAll reads what host check, host prepare, rdma scan, rdma check, container check and container
 // prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows
 // later, so they are no errors here.
-func (u *ui) readAll(ctx context.Context, root host.Root) {
+func readAll(ctx context.Context, u *ui, root host.Root) {
 	m := machine.Observe(root, machine.Check, machine.Options{})
 	m.VirtType = readVirtType(root)
-	u.refusedByPrepare(ctx, root, m) // as host check asks it
-	hardware.Read(root)              // as host scan --machine does
+	refusedByPrepare(ctx, u, root, m) // as host check asks it
+	hardware.Read(root)               // as host scan --machine does
 
 	rdmacheck.Observe(root, m.Devices.Value, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
 	containercheck.Observe(root, m.Devices, offeredGPUs(root, m.Devices.Value))

@@ -95,11 +95,11 @@ type imageCheckReport struct {
 }
 
 func runImageCheck(ctx context.Context, u *ui, opts imageCheckOptions) error {
-	hosts, err := nova.ReadInventories(u.documents(opts.inventories...), nova.ScopeGPUs)
+	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
 	if err != nil {
 		return err
 	}
-	c, compute, err := u.connect(ctx, opts.cloud)
+	c, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func runImageCheck(ctx context.Context, u *ui, opts imageCheckOptions) error {
 	u.show(report)
 	if opts.format == formatTable {
 		u.printf("image %s for flavor %s at %s\n\n", printable(found.Name), printable(f.Name), printable(compute.URL))
-		u.findings(report.Findings)
+		printFindings(u, report.Findings)
 	}
 	if !report.Passed {
 		return errDifferent

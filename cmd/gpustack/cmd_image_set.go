@@ -115,15 +115,15 @@ type plannedValue struct {
 }
 
 func runImageSet(ctx context.Context, u *ui, opts imageSetOptions) error {
-	hosts, err := nova.ReadInventories(u.documents(opts.inventories...), nova.ScopeGPUs)
+	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
 	if err != nil {
 		return err
 	}
-	c, compute, err := u.connect(ctx, opts.cloud)
+	c, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}
-	engine, err := u.objectEngine(ctx, compute, opts.decision)
+	engine, err := newObjectEngine(ctx, u, compute, opts.decision)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func runImageSet(ctx context.Context, u *ui, opts imageSetOptions) error {
 		return err
 	}
 	report := imageSetReport{
-		report: newReport(engine.Store.Root, u.rebootRequired(ctx, engine.Store.Root), plan.Changed(), plan.Warnings...),
+		report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), plan.Changed(), plan.Warnings...),
 		Cloud:  compute.URL, Microversion: compute.Newest.String(), For: opts.image.Purpose,
 		Changes: append([]cloud.Request{}, plan.Requests()...), Values: []plannedValue{}, LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
 	}
@@ -151,10 +151,10 @@ func runImageSet(ctx context.Context, u *ui, opts imageSetOptions) error {
 		}
 		report.Values = append(report.Values, planned)
 	}
-	u.plan(opts.decision, &report, func() { u.imagePlan(report) }, report.Warnings...)
-	return u.decide(opts.decision, "change the image?", imageSummary(plan.Move), &report, func() error {
+	showPlan(u, opts.decision, &report, func() { printImagePlan(u, report) }, report.Warnings...)
+	return decide(u, opts.decision, "change the image?", imageSummary(plan.Move), &report, func() error {
 		made := image.Kind{Compute: compute}.New(plan.Move)
-		if err := u.apply(ctx, engine, opts.format, change.Work{Command: "image set " + found.Name, Change: made}, &report); err != nil {
+		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "image set " + found.Name, Change: made}, &report); err != nil {
 			return err
 		}
 		if opts.format == formatTable {
@@ -164,8 +164,8 @@ func runImageSet(ctx context.Context, u *ui, opts imageSetOptions) error {
 	})
 }
 
-// imagePlan prints the plan as text.
-func (u *ui) imagePlan(r imageSetReport) {
+// printImagePlan prints the plan as text.
+func printImagePlan(u *ui, r imageSetReport) {
 	notes := []string{r.Before.Visibility, "of project " + r.Before.Owner}
 	if r.Before.Protected {
 		notes = append(notes, "protected from deletion")
@@ -195,7 +195,7 @@ func (u *ui) imagePlan(r imageSetReport) {
 		}
 	}
 	if r.Changed {
-		u.requests(r.Changes)
+		printRequests(u, r.Changes)
 	}
 }
 

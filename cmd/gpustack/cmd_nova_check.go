@@ -127,7 +127,7 @@ func cutConf(value string) (role string, files []string) {
 // sides reads the files that are named, or without --conf everything of this machine.
 func (o novaCheckOptions) sides(u *ui, root host.Root) (sides []nova.Side, warnings []string, err error) {
 	if len(o.confs) > 0 {
-		sides, err := nova.ReadSides(u.documents(), o.confs)
+		sides, err := nova.ReadSides(documentsAt(u), o.confs)
 		for i := range sides {
 			sides[i].Hypervisor = o.hypervisor
 		}
@@ -239,7 +239,7 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	errs := []error{err}
 	sides, more, err := opts.sides(u, root)
 	errs = append(errs, err)
-	hosts, err := nova.ReadInventories(u.documents(opts.inventories...), nova.ScopeGPUs)
+	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
 	errs = append(errs, err)
 	var flavors []check.Flavor
 	if opts.flavors {
@@ -261,7 +261,7 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	}
 	u.show(report)
 	if opts.format == formatTable {
-		u.novaCheckTable(report)
+		printNovaCheck(u, report)
 	}
 	if !report.Passed {
 		return errDifferent
@@ -271,7 +271,7 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 
 // readFlavors returns the flavors that request devices.
 func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]check.Flavor, error) {
-	_, compute, err := u.connect(ctx, opts)
+	_, compute, err := connect(ctx, u, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +283,7 @@ func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]check.Flavor,
 	return flavors, err
 }
 
-func (u *ui) novaCheckTable(r novaCheckReport) {
+func printNovaCheck(u *ui, r novaCheckReport) {
 	u.warn(r.Warnings...)
 	for _, c := range r.Configurations {
 		if c.RoleFrom != nil {
@@ -291,7 +291,7 @@ func (u *ui) novaCheckTable(r novaCheckReport) {
 		}
 	}
 	if len(r.Findings) > 0 {
-		u.findings(r.Findings)
+		printFindings(u, r.Findings)
 		return
 	}
 	found := fmt.Sprintf("%s, %s", quantity(r.FileCount, "file", "files"), quantity(r.AliasCount, "alias", "aliases"))

@@ -249,11 +249,11 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 	if err != nil {
 		return err
 	}
-	engine := u.engine(root, driver.DefaultTimeout)
+	engine := newEngine(u, root, driver.DefaultTimeout)
 	if opts.render == "" {
-		err = u.recover(ctx, engine, opts.decision, 0)
+		err = recoverEntries(ctx, u, engine, opts.decision, 0)
 	} else {
-		err = u.settled(ctx, root)
+		err = driversSettled(ctx, u, root)
 	}
 	if err != nil {
 		return err
@@ -266,30 +266,30 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 		return err
 	}
 	if opts.render != "" {
-		return u.render(ctx, root, opts, want)
+		return renderNova(ctx, u, root, opts, want)
 	}
 	plan, err := nova.NewPlan(root, opts.nova, want, opts.place)
 	if errors.Is(err, nova.ErrOwned) && len(want.Aliases) > 0 {
 		// The deployment tool has to write these options.
 		opts.render = renderFor(err)
-		return errors.Join(u.render(ctx, root, opts, want), err)
+		return errors.Join(renderNova(ctx, u, root, opts, want), err)
 	}
 	if err != nil {
 		return err
 	}
-	report := newNovaReport(root, u.rebootRequired(ctx, root), opts, want, plan)
+	report := newNovaReport(root, rebootRequired(ctx, u, root), opts, want, plan)
 	if plan.AsksPlacement {
-		state, warnings, err := u.computesReport(ctx, root, opts, plan)
+		state, warnings, err := computesReport(ctx, u, root, opts, plan)
 		if err != nil {
 			return err
 		}
 		report.ComputesReport, report.Warnings = &state, append(report.Warnings, warnings...)
 	}
-	u.plan(opts.decision, &report, func() { u.novaTable(report, opts) }, report.Warnings...)
-	return u.decide(opts.decision, "apply this plan?", novaSummary(report), &report, func() error {
+	showPlan(u, opts.decision, &report, func() { printNova(u, report, opts) }, report.Warnings...)
+	return decide(u, opts.decision, "apply this plan?", novaSummary(report), &report, func() error {
 		work := change.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Change: change.Files{Root: root}.New(plan.Files)}
 		work.Restart = append(work.Restart, report.Restart...)
-		return u.apply(ctx, engine, opts.format, work, &report)
+		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})
 }
 
@@ -301,8 +301,8 @@ func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
 	if len(o.nova.HCAs) > 0 {
 		need = nova.ScopeAll
 	}
-	o.nova.Hosts, errs[1] = nova.ReadInventories(u.documents(o.inventories...), need)
-	o.nova.Cloud, errs[4] = nova.ReadNames(u.documents(o.names...))
+	o.nova.Hosts, errs[1] = nova.ReadInventories(documentsAt(u, o.inventories...), need)
+	o.nova.Cloud, errs[4] = nova.ReadNames(documentsAt(u, o.names...))
 	o.nova.InUse, errs[5] = nova.InUse(root, o.place, o.nova.Role, o.nova.Release)
 	if o.render != "" && errs[5] != nil {
 		// The options may be for another place: the files here are only a source of names.
@@ -348,8 +348,8 @@ func guestsOf(r guest.Report) map[pci.Address]string {
 	return guests
 }
 
-// render prints the options for a deployment tool, and the file in which it reads them.
-func (u *ui) render(ctx context.Context, root host.Root, opts novaConfigureOptions, want nova.Want) error {
+// renderNova prints the options for a deployment tool, and the file in which it reads them.
+func renderNova(ctx context.Context, u *ui, root host.Root, opts novaConfigureOptions, want nova.Want) error {
 	if opts.unread != nil {
 		u.warn("aliases that are in use on this machine are unknown: " + opts.unread.Error())
 	}
@@ -370,7 +370,7 @@ func (u *ui) render(ctx context.Context, root host.Root, opts novaConfigureOptio
 		u.warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
 	}
 	if u.prints() {
-		report := newNovaReport(root, u.rebootRequired(ctx, root), opts, want, nova.Plan{})
+		report := newNovaReport(root, rebootRequired(ctx, u, root), opts, want, nova.Plan{})
 		report.Rendered = &text
 		u.show(report)
 		return nil
@@ -397,8 +397,8 @@ func (u *ui) render(ctx context.Context, root host.Root, opts novaConfigureOptio
 	return nil
 }
 
-// novaTable prints the plan as text.
-func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
+// printNova prints the plan as text.
+func printNova(u *ui, r novaReport, opts novaConfigureOptions) {
 	u.printf("Nova %s, %s\n\n", r.Release, r.Role)
 	var rows [][]string
 	for _, a := range r.Aliases {
@@ -436,12 +436,12 @@ func (u *ui) novaTable(r novaReport, opts novaConfigureOptions) {
 	if text := companionsText(novaCompanions(opts.nova.Hosts)); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
 		u.printf("\n%s", text)
 	}
-	u.diffs(r.Changes)
+	printDiffs(u, r.Changes)
 	if opts.nova.Placement && opts.nova.Role != nova.Controller {
 		u.printf("\nreport_in_placement cannot be turned off again on this host\n")
 	}
 	if r.ComputesReport != nil && *r.ComputesReport == reportVerified {
 		u.printf("\nverified: every compute node with these devices reports them to Placement\n")
 	}
-	u.restartTable(r.Services)
+	printRestarts(u, r.Services)
 }

@@ -159,7 +159,7 @@ func runNovaExplain(ctx context.Context, u *ui, opts novaExplainOptions) error {
 	e.judge()
 	u.show(e.report)
 	if opts.format == formatTable {
-		u.explainTable(e.report)
+		printExplanation(u, e.report)
 	}
 	if e.report.Verdict != explain.Can {
 		return errDifferent
@@ -167,8 +167,8 @@ func runNovaExplain(ctx context.Context, u *ui, opts novaExplainOptions) error {
 	return nil
 }
 
-// explainTable prints the report as text: hosts with the same failure share a line.
-func (u *ui) explainTable(r novaExplainReport) {
+// printExplanation prints the report as text: hosts with the same failure share a line.
+func printExplanation(u *ui, r novaExplainReport) {
 	u.warn(r.Warnings...)
 	if r.Server != nil {
 		text := fmt.Sprintf("server %s (%s) is %s", r.Server.Name, r.Server.ID, r.Server.Status)
@@ -245,10 +245,10 @@ func (e *explaining) readFiles() error {
 	var errs []error
 	var err error
 	if len(e.opts.confs) > 0 {
-		e.facts.Sides, err = nova.ReadSides(e.u.documents(), e.opts.confs)
+		e.facts.Sides, err = nova.ReadSides(documentsAt(e.u), e.opts.confs)
 		errs = append(errs, err)
 	}
-	e.inventories, err = nova.ReadInventories(e.u.documents(e.opts.inventories...), nova.ScopeGPUs)
+	e.inventories, err = nova.ReadInventories(documentsAt(e.u, e.opts.inventories...), nova.ScopeGPUs)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -260,7 +260,7 @@ func (e *explaining) connect(ctx context.Context) error {
 		return err
 	}
 	e.report.Warnings = append(e.report.Warnings, warnings...)
-	e.cloud, e.compute, err = e.u.connect(ctx, e.opts.cloud)
+	e.cloud, e.compute, err = connect(ctx, e.u, e.opts.cloud)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func runRDMACheck(ctx context.Context, u *ui, opts rdmaCheckOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := u.settled(ctx, root); err != nil {
+	if err := driversSettled(ctx, u, root); err != nil {
 		return err
 	}
 	if err := machine.Find(root); err != nil {
@@ -108,7 +108,7 @@ func runRDMACheck(ctx context.Context, u *ui, opts rdmaCheckOptions) error {
 	u.warn(r.Warnings...)
 	u.show(r)
 	if opts.format == formatTable {
-		u.rdmaCheckTable(r, opts.all)
+		printRDMACheck(u, r, opts.all)
 	}
 	switch {
 	case !r.Passed:
@@ -129,9 +129,9 @@ func runningFor(root host.Root) (seen machine.Look[guard.Running], session error
 	return machine.Saw("/proc/net", running, err), session
 }
 
-// rdmaCheckTable prints the verdict, failures and warnings; with all every finding in the order of
+// printRDMACheck prints the verdict, failures and warnings; with all every finding in the order of
 // the checks. Without a verdict it also prints what could not be checked.
-func (u *ui) rdmaCheckTable(r rdmaCheckReport, all bool) {
+func printRDMACheck(u *ui, r rdmaCheckReport, all bool) {
 	if r.Host != nil {
 		u.printf("%s\n\n", printable(*r.Host))
 	}
@@ -159,5 +159,5 @@ func (u *ui) rdmaCheckTable(r rdmaCheckReport, all bool) {
 	case rdmacheck.Unknown:
 		next = "the checks below name what cannot be read"
 	}
-	u.verdict(colour, string(r.Verdict), next, r.Findings, listed)
+	printVerdict(u, colour, string(r.Verdict), next, r.Findings, listed)
 }

@@ -203,8 +203,8 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 	if err != nil {
 		return err
 	}
-	engine, runner := u.engine(root, driver.DefaultTimeout), u.runner(root)
-	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
+	engine, runner := newEngine(u, root, driver.DefaultTimeout), newRunner(u, root)
+	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
 	running, runningErr := readRunning(root, driver.Live{Runner: runner})
@@ -216,23 +216,23 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 		m.Unread = append(m.Unread, guard.UnknownSession(runningErr))
 	}
 	if absent := m.Absent(opts.prepare); absent != nil && opts.ifPresent {
-		return u.noAdapter(ctx, root, m, opts, absent)
+		return noAdapterPresent(ctx, u, root, m, opts, absent)
 	}
 	if m.Recorded == nil && len(opts.prepare.Add)+len(opts.prepare.Remove) == 0 && !opts.prepare.None {
 		return &usageError{"no adapter is named, and none is recorded",
 			"gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters"}
 	}
-	plan, work, err := u.planRDMA(root, m, opts)
+	plan, work, err := planRDMA(u, root, m, opts)
 	if err != nil {
 		return opts.explain(err)
 	}
 	if err := runner.Ready(work.Programs); err != nil {
 		return err
 	}
-	report := u.newRDMAPrepareReport(ctx, root, m, plan, work)
-	u.plan(opts.decision, &report, func() { u.rdmaPrepareTable(report) }, plan.Warnings...)
-	return u.decide(opts.decision, "apply this plan?", rdmaPrepareSummary(report, m.Recorded), &report, func() error {
-		err := u.apply(ctx, engine, opts.format, work, &report)
+	report := newRDMAPrepareReport(ctx, u, root, m, plan, work)
+	showPlan(u, opts.decision, &report, func() { printRDMAPrepare(u, report) }, plan.Warnings...)
+	return decide(u, opts.decision, "apply this plan?", rdmaPrepareSummary(report, m.Recorded), &report, func() error {
+		err := applyWork(ctx, u, engine, opts.format, work, &report)
 		if after, observeErr := prepare.Observe(root, guard.Running{}, prepare.Options{}); observeErr == nil {
 			report.rebootFor(after.Pending(after.Recorded))
 		}
@@ -243,7 +243,7 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 // planRDMA returns the plan of rdma prepare and its work. On the running machine, gpustack boot
 // --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
 // that undo runs it too.
-func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
+func planRDMA(u *ui, root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
 	want, err := prepare.NewWant(root, m, opts.prepare)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
@@ -257,13 +257,13 @@ func (u *ui) planRDMA(root host.Root, m prepare.Machine, opts rdmaPrepareOptions
 		return prepare.Plan{}, change.Work{}, err
 	}
 	plan, err := prepare.NewPlan(root, m, want, unit)
-	work := change.Work{Command: opts.command, Change: u.permittedFiles(root, opts.prepare.Allow).New(plan.Files)}
+	work := change.Work{Command: opts.command, Change: permittedFiles(u, root, opts.prepare.Allow).New(plan.Files)}
 	if root.Path("/") != "/" {
 		work.Left = plan.Programs
 	} else if len(plan.Files.Pending()) > 0 {
 		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
 		if err == nil {
-			_, err = u.permitRevert(root, plan.Files, gate.Allowed{Functions: opts.prepare.Allow})
+			_, err = permitRevert(u, root, plan.Files, gate.Allowed{Functions: opts.prepare.Allow})
 		}
 	}
 	return plan, work, err
@@ -314,11 +314,11 @@ func explainAllow(err error, given []pci.Address, words []string, dryRun bool) e
 	return &explained{error: err, hints: []string{remedy("take these functions from the host all the same", strings.Join(words, " "))}}
 }
 
-// noAdapter prints that a machine has none of the adapters, which is not an error.
-func (u *ui) noAdapter(ctx context.Context, root host.Root, m prepare.Machine, opts rdmaPrepareOptions, absent error) error {
+// noAdapterPresent prints that a machine has none of the adapters, which is not an error.
+func noAdapterPresent(ctx context.Context, u *ui, root host.Root, m prepare.Machine, opts rdmaPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != formatTable {
-		r := u.newRDMAPrepareReport(ctx, root, m, prepare.Plan{Warnings: []string{why}}, change.Work{})
+		r := newRDMAPrepareReport(ctx, u, root, m, prepare.Plan{Warnings: []string{why}}, change.Work{})
 		u.show(&r)
 		return nil
 	}
@@ -328,7 +328,7 @@ func (u *ui) noAdapter(ctx context.Context, root host.Root, m prepare.Machine, o
 	return nil
 }
 
-func (u *ui) newRDMAPrepareReport(ctx context.Context, root host.Root, m prepare.Machine, plan prepare.Plan, work change.Work) rdmaPrepareReport {
+func newRDMAPrepareReport(ctx context.Context, u *ui, root host.Root, m prepare.Machine, plan prepare.Plan, work change.Work) rdmaPrepareReport {
 	r := rdmaPrepareReport{
 		Changes: fileChanges(plan.Files), Netns: optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
 		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: append([]string{}, plan.Notes...),
@@ -341,7 +341,7 @@ func (u *ui) newRDMAPrepareReport(ctx context.Context, root host.Root, m prepare
 		r.Adapters = append(r.Adapters, preparedAdapter{a.Address, a.VendorID, a.ProductID, a.Driver, a.LinkLayer, a.Use, a.Whole,
 			a.GUIDBase, optional(prepare.Partitions(a)), vfs})
 	}
-	r.report = newReport(root, u.rebootRequired(ctx, root), len(r.Changes) > 0, plan.Warnings...)
+	r.report = newReport(root, rebootRequired(ctx, u, root), len(r.Changes) > 0, plan.Warnings...)
 	pending := m.Pending(&plan.Record)
 	r.nextBoot = len(r.Changes) > 0 && (pending || plan.Initramfs)
 	r.rebootFor(pending || r.nextBoot)
@@ -356,8 +356,8 @@ func (r *report) rebootFor(adapters bool) {
 	}
 }
 
-// rdmaPrepareTable prints the plan as text.
-func (u *ui) rdmaPrepareTable(r rdmaPrepareReport) {
+// printRDMAPrepare prints the plan as text.
+func printRDMAPrepare(u *ui, r rdmaPrepareReport) {
 	var rows [][]string
 	for _, a := range r.Adapters {
 		what := string(a.Use)
@@ -390,14 +390,14 @@ func (u *ui) rdmaPrepareTable(r rdmaPrepareReport) {
 	default:
 		u.printf("no adapter is prepared from the next boot on\n")
 	}
-	u.diffs(r.Changes)
+	printDiffs(u, r.Changes)
 	for _, line := range r.Programs {
 		if line == (host.Program{Kind: host.RevertBoot}).String() {
 			line += ", which reverts what was made at this boot and is not recorded any more, and remakes what is recorded otherwise"
 		}
 		u.printf("then runs %s\n", line)
 	}
-	u.programs(nil, r.Left)
+	printPrograms(u, nil, r.Left)
 	for _, note := range r.Notes {
 		u.printf("\nnote: %s\n", printable(note))
 	}

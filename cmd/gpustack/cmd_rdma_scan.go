@@ -95,7 +95,7 @@ func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := u.settled(ctx, root); err != nil {
+	if err := driversSettled(ctx, u, root); err != nil {
 		return err
 	}
 	whole := opts.format == formatJSON || opts.format == formatYAML
@@ -131,11 +131,11 @@ func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 	case whole:
 		u.show(r)
 	case opts.topology:
-		u.topology(r, devices)
+		printTopology(u, r, devices)
 	case opts.format == formatTree:
-		u.rdmaTree(r, opts.gids)
+		printRDMATree(u, r, opts.gids)
 	default:
-		u.rdmaTable(r, opts.gids)
+		printRDMA(u, r, opts.gids)
 	}
 	return nil
 }

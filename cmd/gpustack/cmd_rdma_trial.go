@@ -201,7 +201,7 @@ func runRDMATest(ctx context.Context, u *ui, opts rdmaTestOptions) error {
 	u.show(r)
 	u.warn(r.Warnings...)
 	if opts.format == formatTable {
-		u.portTests(*r)
+		printPortTests(u, *r)
 	}
 	if *r.Verdict != ping.Pass {
 		return errDifferent
@@ -289,8 +289,8 @@ func (r *rdmaTestReport) add(t ping.Tested) {
 	r.Warnings = append(r.Warnings, t.Warnings...)
 }
 
-// portTests prints the results of the tests, and the ports that were not tested.
-func (u *ui) portTests(r rdmaTestReport) {
+// printPortTests prints the results of the tests, and the ports that were not tested.
+func printPortTests(u *ui, r rdmaTestReport) {
 	for _, t := range r.Tests {
 		colour, where := green, fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
 		if *t.Verdict != ping.Pass {

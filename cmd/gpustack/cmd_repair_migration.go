@@ -210,8 +210,8 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
-	r.report.report = newReport(r.root, u.rebootRequired(ctx, r.root), false)
-	if err := errors.Join(r.opts.find.ReadReports(u.documents(opts.guests...), opts.off), r.readInventories(), r.readConf()); err != nil {
+	r.report.report = newReport(r.root, rebootRequired(ctx, u, r.root), false)
+	if err := errors.Join(r.opts.find.ReadReports(documentsAt(u, opts.guests...), opts.off), r.readInventories(), r.readConf()); err != nil {
 		return err
 	}
 	repairer, err := r.connect(ctx)
@@ -242,7 +242,7 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 		return err
 	}
 	if opts.format == formatTable && !opts.quiet {
-		u.repairTable(r.report)
+		printRepairs(u, r.report)
 	}
 	if opts.apply {
 		err = r.repair(ctx)
@@ -278,7 +278,7 @@ func (r *repairing) signIn(ctx context.Context) (*cloud.Placement, error) {
 	if !r.ownCredentials() {
 		o.Service = cloud.NewService(r.placement)
 	}
-	c, err := r.u.signIn(ctx, cloudOptions{o, r.opts.cloud.verbose})
+	c, err := signIn(ctx, r.u, cloudOptions{o, r.opts.cloud.verbose})
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +293,7 @@ func (r *repairing) ownCredentials() bool {
 
 // engine returns the engine for changes of rows, recorded on this machine.
 func (r *repairing) engine() change.Engine {
-	return change.Engine{Store: change.Machine(r.root), Origin: r.u.origin(), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
+	return change.Engine{Store: change.Machine(r.root), Origin: newOrigin(r.u), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
 }
 
 // interrupted handles open entries of earlier runs. With --apply it recovers them, and repairs
@@ -302,7 +302,7 @@ func (r *repairing) interrupted(ctx context.Context) error {
 	left, err := r.engine().Interrupted(ctx, change.ToLook)
 	switch {
 	case errors.Is(err, change.ErrLocked) && !r.opts.apply:
-		r.u.report(&r.report, err.Error()+": some rows may be changed while they are read")
+		addWarnings(r.u, &r.report, err.Error()+": some rows may be changed while they are read")
 		return nil
 	case errors.Is(err, fs.ErrPermission) && !r.opts.apply:
 		return nil
@@ -348,7 +348,7 @@ func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
 		if r.opts.accept != 0 {
 			question = fmt.Sprintf("close entry %d with its rows and allocations as they are now?", r.opts.accept)
 		}
-		if err := r.u.confirmRecovery(r.opts.decision, question, summaries); err != nil {
+		if err := confirmRecovery(r.u, r.opts.decision, question, summaries); err != nil {
 			return err
 		}
 	}
@@ -359,7 +359,7 @@ func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
 	recovered, err := r.engine().Recover(ctx, ids)
 	for _, done := range recovered {
 		if c, ok := done.Change.(*repair.Change); ok {
-			r.u.unitStates(fmt.Sprintf("entry %d, ", done.Entry.ID), c.Units())
+			printUnitStates(r.u, fmt.Sprintf("entry %d, ", done.Entry.ID), c.Units())
 			r.report.Recovered = append(r.report.Recovered, c.Units()...)
 		}
 	}
@@ -370,15 +370,15 @@ func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
 func (r *repairing) repair(ctx context.Context) error {
 	units, placement, err := r.repairer.Plan(ctx, r.report.Findings, r.opts.most)
 	if placement != nil {
-		r.u.report(&r.report, "Placement cannot be reached: "+placement.Error())
+		addWarnings(r.u, &r.report, "Placement cannot be reached: "+placement.Error())
 	}
 	if err != nil {
 		return err
 	}
 	r.report.Changes = append([]cleanup.Unit{}, units...)
 	r.report.Changed = slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.State == cleanup.Planned })
-	r.u.plan(r.opts.decision, &r.report, func() { r.u.repairPlan(units) })
-	return r.u.decide(r.opts.decision, "make these repairs?", repairSummary(units), &r.report, func() error {
+	showPlan(r.u, r.opts.decision, &r.report, func() { printRepairPlan(r.u, units) })
+	return decide(r.u, r.opts.decision, "make these repairs?", repairSummary(units), &r.report, func() error {
 		err := r.apply(ctx, units)
 		if err != nil && ctx.Err() != nil {
 			return err // interrupted: the report keeps the earlier findings
@@ -402,7 +402,7 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	entry, err := r.engine().Apply(ctx, change.Work{Command: "repair-migration --apply", Change: repairs})
 	units = repairs.Units()
 	r.report.Changes = units
-	r.u.unitStates("", units)
+	printUnitStates(r.u, "", units)
 	if entry.ID != 0 {
 		r.report.Entry = &entry.ID
 		if slices.ContainsFunc(units, cleanup.Unit.Written) {
@@ -468,7 +468,7 @@ func (r *repairing) findRows(ctx context.Context) error {
 
 // readInventories compares the rows with the devices in inventories of hosts.
 func (r *repairing) readInventories() error {
-	hosts, err := nova.ReadInventories(r.u.documents(r.opts.inventories...), nova.ScopeAll)
+	hosts, err := nova.ReadInventories(documentsAt(r.u, r.opts.inventories...), nova.ScopeAll)
 	if err != nil {
 		return err
 	}

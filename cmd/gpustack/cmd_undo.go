@@ -155,7 +155,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	if entry.Kind == change.KindObjects {
 		return undoObject(ctx, u, opts, store, entry)
 	}
-	engine := u.engine(root, opts.timeout, opts.allow...)
+	engine := newEngine(u, root, opts.timeout, opts.allow...)
 	engine.Store = store
 	if err := engine.Known(entry); err != nil {
 		return err
@@ -164,17 +164,17 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	// or is being undone, can be undone as it is.
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
 		// Its plan is known to the recovery alone.
-		report := newUndoReport(root, u.rebootRequired(ctx, root), entry)
+		report := newUndoReport(root, rebootRequired(ctx, u, root), entry)
 		u.show(&report)
-		err := u.recover(ctx, engine, opts.decision, 0)
+		err := recoverEntries(ctx, u, engine, opts.decision, 0)
 		switch {
 		case err != nil || !opts.dryRun:
-			u.ended(ctx, &report, err)
+			completeReport(ctx, u, &report, err)
 			return err
 		case entry.Kind == change.KindDrivers:
 			return errDifferent // as the warning says
 		}
-	} else if err := u.recover(ctx, engine, opts.decision, entry.ID); err != nil {
+	} else if err := recoverEntries(ctx, u, engine, opts.decision, entry.ID); err != nil {
 		return err
 	}
 	plan, err := engine.PlanUndo(ctx, entry.ID)
@@ -216,31 +216,31 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 	if err != nil {
 		return err
 	}
-	if err := u.runner(root).Ready(plan.Programs); len(plan.Programs) > 0 && err != nil {
+	if err := newRunner(u, root).Ready(plan.Programs); len(plan.Programs) > 0 && err != nil {
 		return err
 	}
 	contract, err := machine.ReadContract(root)
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(root, u.rebootRequired(ctx, root), entry, undoWarnings(plan.Rewriting)...)
+	report := newUndoReport(root, rebootRequired(ctx, u, root), entry, undoWarnings(plan.Rewriting)...)
 	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
 	report.atNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = restartNames(root, entry.Restart); err != nil {
 		return err
 	}
-	u.plan(opts.decision, &report, func() {
+	showPlan(u, opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
-		u.diffs(report.Changes)
-		u.programs(report.Programs, report.Left)
+		printDiffs(u, report.Changes)
+		printPrograms(u, report.Programs, report.Left)
 		if len(report.Restart) > 0 {
 			u.printf("\nrestart afterwards, in this order: %s\n", strings.Join(report.Restart, ", "))
 		}
 	}, report.Warnings...)
-	return u.decide(opts.decision, "undo it?", undoFilesSummary(report), &report, func() error {
-		err := u.undo(ctx, engine, opts, entry, &report)
+	return decide(u, opts.decision, "undo it?", undoFilesSummary(report), &report, func() error {
+		err := undoEntry(ctx, u, engine, opts, entry, &report)
 		if err == nil {
-			u.report(&report, prepare.Leftovers(root, contract)...)
+			addWarnings(u, &report, prepare.Leftovers(root, contract)...)
 		}
 		return err
 	})
@@ -261,13 +261,13 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 	return warnings
 }
 
-// undo undoes an entry and completes the report.
-func (u *ui) undo(ctx context.Context, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
+// undoEntry undoes an entry and completes the report.
+func undoEntry(ctx context.Context, u *ui, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
 	if err := u.beginRecorded(remedyOf(entry.Kind)); err != nil {
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)
-	u.ended(ctx, r, err)
+	completeReport(ctx, u, r, err)
 	if err == nil && opts.format == formatTable {
 		u.note("entry %d is undone", entry.ID)
 	}
@@ -276,7 +276,7 @@ func (u *ui) undo(ctx context.Context, engine change.Engine, opts undoOptions, e
 
 // undoDrivers shows and undoes the changes of host bind or host release.
 func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
-	c, err := u.observeDrivers(root, engine, opts.timeout, !binding.Release())
+	c, err := observeDrivers(u, root, engine, opts.timeout, !binding.Release())
 	if err != nil {
 		return err
 	}
@@ -298,17 +298,17 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 	if report.Changes, err = c.withdrawn(plan); err != nil {
 		return err
 	}
-	u.plan(opts.decision, &report, func() {
+	showPlan(u, opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
-		u.diffs(report.Changes)
+		printDiffs(u, report.Changes)
 		if len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) == 0 {
 			u.printf("\nthe drivers are as before: only the entry changes\n")
 		} else {
-			u.driverWrites(report.Drivers, plan)
+			printDriverWrites(u, report.Drivers, plan)
 		}
 	}, warnings...)
-	return u.decide(opts.decision, "undo it?", u.driversSummary(plan, c.machine.Devices.Value), &report, func() error {
-		return u.undo(ctx, engine, opts, entry, &report)
+	return decide(u, opts.decision, "undo it?", driversSummary(u, plan, c.machine.Devices.Value), &report, func() error {
+		return undoEntry(ctx, u, engine, opts, entry, &report)
 	})
 }
 
@@ -338,7 +338,7 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	if err != nil {
 		return err
 	}
-	report, repairs := newUndoReport(root, u.rebootRequired(ctx, root), entry), plan.Change.(*repair.Change)
+	report, repairs := newUndoReport(root, rebootRequired(ctx, u, root), entry), plan.Change.(*repair.Change)
 	report.Repairs = repairs.Units()
 	for i, unit := range report.Repairs {
 		if unit.Open() {
@@ -349,13 +349,13 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 	if opts.quiet { // else the plan shows it
 		warnings = report.Warnings
 	}
-	u.plan(opts.decision, &report, func() {
+	showPlan(u, opts.decision, &report, func() {
 		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		for i, unit := range report.Repairs {
-			u.undoPlan(unit, repairs.Standing(i))
+			printUndoPlan(u, unit, repairs.Standing(i))
 		}
 	}, warnings...)
-	return u.decide(opts.decision, "undo it?", undoRowsSummary(report.Repairs), &report, func() error {
+	return decide(u, opts.decision, "undo it?", undoRowsSummary(report.Repairs), &report, func() error {
 		if err := u.beginRecorded(remedyRows); err != nil {
 			return err
 		}

@@ -148,7 +148,7 @@ func (v *completer) root() (host.Root, bool) {
 // read could be blocked in the kernel.
 func (v *completer) functions() pci.Devices {
 	root, ok := v.root()
-	if !ok || v.u.settled(v.ctx, root) != nil {
+	if !ok || driversSettled(v.ctx, v.u, root) != nil {
 		return nil
 	}
 	all, _, err := pci.Scan(root, pci.Options{Needs: func([]pci.Device) func(*pci.Device) bool { return func(*pci.Device) bool { return false } }})

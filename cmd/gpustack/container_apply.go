@@ -18,8 +18,8 @@ func isRunning(root host.Root) bool { return root.Path("/") == "/" }
 // containerWork returns the work of a plan of container prepare. On the running machine gpustack
 // boot --revert then brings nodes and specs in /run/cdi to what is recorded; the entry has it, so
 // that undo runs it too. No entry has the contents of these specs, which each boot writes again.
-func (u *ui) containerWork(root host.Root, command string, plan prepare.Plan) change.Work {
-	work := change.Work{Command: command, Change: u.permittedFiles(root, nil).New(plan.Files)}
+func containerWork(u *ui, root host.Root, command string, plan prepare.Plan) change.Work {
+	work := change.Work{Command: command, Change: permittedFiles(u, root, nil).New(plan.Files)}
 	if isRunning(root) {
 		work.Programs = []host.Program{{Kind: host.RevertBoot}}
 	}
@@ -28,31 +28,31 @@ func (u *ui) containerWork(root host.Root, command string, plan prepare.Plan) ch
 
 // applyContainers applies a plan of container prepare. If only specs differ that each boot writes,
 // such as after a GPU got another minor, there is nothing to record.
-func (u *ui) applyContainers(ctx context.Context, engine change.Engine, format string, work change.Work, plan prepare.Plan, r *containerPrepareReport) error {
+func applyContainers(ctx context.Context, u *ui, engine change.Engine, format string, work change.Work, plan prepare.Plan, r *containerPrepareReport) error {
 	if len(plan.Files.Pending()) > 0 {
-		return u.apply(ctx, engine, format, work, r)
+		return applyWork(ctx, u, engine, format, work, r)
 	}
 	if err := u.beginRecorded("run: systemctl restart " + startup.Unit); err != nil {
 		return err
 	}
-	err := u.revertBoot(ctx, r.root)
-	u.ended(ctx, r, err)
+	err := revertBoot(ctx, u, r.root)
+	completeReport(ctx, u, r, err)
 	return err
 }
 
-// offer gives containers what is recorded for them now. What they cannot get is a warning: the
-// record is as asked, and the result of the steps has it too.
-func (u *ui) offer(ctx context.Context, root host.Root) error {
+// offerDevices gives containers what is recorded for them now. What they cannot get is a warning:
+// the record is as asked, and the result of the steps has it too.
+func offerDevices(ctx context.Context, u *ui, root host.Root) error {
 	containers, err := machine.ReadContainers(root)
 	if err != nil {
 		return err
 	}
 	if containers != nil {
-		if err := u.readyForSteps(ctx, root); err != nil {
+		if err := readyForSteps(ctx, u, root); err != nil {
 			return err
 		}
 	}
-	result, err := startup.Offer(ctx, u.startupMachine(root))
+	result, err := startup.Offer(ctx, startupMachine(u, root))
 	if !errors.Is(err, startup.ErrSteps) {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI plugin attaches containers to"),
 	"name one with --hca; 'gpustack rdma scan' lists them")
 
-// containerPrint prints what another program needs, on standard output alone, so that it can be
+// printContainer prints what another program needs, on standard output alone, so that it can be
 // redirected.
-func (u *ui) containerPrint(opts containerPrepareOptions, r containerPrepareReport, notes []string) error {
+func printContainer(u *ui, opts containerPrepareOptions, r containerPrepareReport, notes []string) error {
 	if opts.form == printCNI {
 		r.Warnings = append(r.Warnings, notes...)
 	}

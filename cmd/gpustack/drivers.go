@@ -99,19 +99,19 @@ type changing struct {
 	uses    machine.Uses
 }
 
-// observe reads a machine, after what an interrupted run has left is recovered.
-func (u *ui) observe(ctx context.Context, root host.Root, opts driversOptions, release bool) (changing, error) {
-	engine := u.engine(root, opts.timeout)
-	if err := u.recover(ctx, engine, opts.decision, 0); err != nil {
+// recoverAndObserve reads a machine, after what an interrupted run has left is recovered.
+func recoverAndObserve(ctx context.Context, u *ui, root host.Root, opts driversOptions, release bool) (changing, error) {
+	engine := newEngine(u, root, opts.timeout)
+	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return changing{}, err
 	}
-	return u.observeDrivers(root, engine, opts.timeout, release)
+	return observeDrivers(u, root, engine, opts.timeout, release)
 }
 
 // observeDrivers reads a machine. To release functions, it reads nothing of what the host needs:
 // that must not keep functions from the host.
-func (u *ui) observeDrivers(root host.Root, engine change.Engine, timeout time.Duration, release bool) (changing, error) {
-	c := changing{u: u, root: root, kernel: driver.Live{Runner: u.runner(root), Timeout: timeout}, engine: engine}
+func observeDrivers(u *ui, root host.Root, engine change.Engine, timeout time.Duration, release bool) (changing, error) {
+	c := changing{u: u, root: root, kernel: driver.Live{Runner: newRunner(u, root), Timeout: timeout}, engine: engine}
 	var running guard.Running
 	var err, usesErr error
 	subjects := machine.RunningKernel | machine.Reboot
@@ -166,32 +166,32 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 	for _, h := range plan.Holders {
 		report.Holders = append(report.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})
 	}
-	c.u.plan(opts.decision, &report, func() {
-		c.u.driversTable(report, plan, c.machine.Devices.Value)
+	showPlan(c.u, opts.decision, &report, func() {
+		printDrivers(c.u, report, plan, c.machine.Devices.Value)
 		if report.Changed && !plan.Release && len(plan.Containers) == 0 && c.machine.Contract.Value == nil {
 			c.u.printf("\nlasts until the next boot; '%s' makes it permanent\n", printable(c.u.atRoot("gpustack host prepare")))
 		}
 	}, plan.Warnings...)
-	return c.u.decide(opts.decision, question, c.u.driversSummary(plan.Plan, c.machine.Devices.Value), &report, func() error {
-		binder := c.u.binder(c.root, opts.timeout, opts.prepare.Allow...)
+	return decide(c.u, opts.decision, question, driversSummary(c.u, plan.Plan, c.machine.Devices.Value), &report, func() error {
+		binder := binder(c.u, c.root, opts.timeout, opts.prepare.Allow...)
 		binder.Service = opts.service
 		binding := binder.New(plan.Plan)
-		err := c.u.apply(ctx, c.engine, opts.format, change.Work{Command: opts.command, Change: binding}, &report)
+		err := applyWork(ctx, c.u, c.engine, opts.format, change.Work{Command: opts.command, Change: binding}, &report)
 		if err != nil {
 			return err
 		}
 		for i, f := range binding.Functions() {
 			report.Changes[i].After = f.After
 			if f.Any && f.After.Driver == "" {
-				c.u.report(&report, fmt.Sprintf("%s: no driver has claimed it", f.Address))
+				addWarnings(c.u, &report, fmt.Sprintf("%s: no driver has claimed it", f.Address))
 			}
 		}
 		return nil
 	})
 }
 
-// driversTable prints a plan for people.
-func (u *ui) driversTable(r driversReport, plan bind.Plan, devices pci.Devices) {
+// printDrivers prints a plan for people.
+func printDrivers(u *ui, r driversReport, plan bind.Plan, devices pci.Devices) {
 	var rows [][]string
 	after := map[pci.Address]string{}
 	for _, c := range r.Changes {
@@ -219,8 +219,8 @@ func (u *ui) driversTable(r driversReport, plan bind.Plan, devices pci.Devices) 
 	for _, h := range plan.Holders {
 		u.printf("%s\n", printable(h.Error()))
 	}
-	u.diffs(r.Specs)
-	u.driverWrites(r.Changes, plan.Plan)
+	printDiffs(u, r.Specs)
+	printDriverWrites(u, r.Changes, plan.Plan)
 }
 
 func orDash(s string) string {
@@ -230,8 +230,8 @@ func orDash(s string) string {
 	return s
 }
 
-// driverWrites prints the programs and writes of a plan, in their order.
-func (u *ui) driverWrites(changes []driverChange, plan driver.Plan) {
+// printDriverWrites prints the programs and writes of a plan, in their order.
+func printDriverWrites(u *ui, changes []driverChange, plan driver.Plan) {
 	u.printf("\n")
 	programs := func(list [][]string, services int, wait string) {
 		for i, argv := range list {
@@ -270,9 +270,9 @@ func (u *ui) driverWrites(changes []driverChange, plan driver.Plan) {
 	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
 }
 
-// settled returns an error if an earlier run's sysfs write is still blocked in the kernel.
+// driversSettled returns an error if an earlier run's sysfs write is still blocked in the kernel.
 // Read-only commands call it first: reading driver_override would block too.
-func (u *ui) settled(ctx context.Context, root host.Root) error {
+func driversSettled(ctx context.Context, u *ui, root host.Root) error {
 	const patience = 2 * time.Second
-	return u.binder(root, patience).Settled(ctx, change.Machine(root))
+	return binder(u, root, patience).Settled(ctx, change.Machine(root))
 }

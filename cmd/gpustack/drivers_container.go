@@ -12,9 +12,9 @@ import (
 
 // Code of host bind, host release and undo for functions that are recorded for containers.
 
-// offering returns what containers of the machine below root are offered.
-func (u *ui) offering(root host.Root) startup.Offering {
-	runner := u.runner(root)
+// newOffering returns what containers of the machine below root are offered.
+func newOffering(u *ui, root host.Root) startup.Offering {
+	runner := newRunner(u, root)
 	return startup.Offering{Root: root, Appear: settle, Program: func(ctx context.Context, argv []string) error {
 		_, err := driver.Live{Runner: runner}.Run(ctx, argv)
 		return err
@@ -46,7 +46,7 @@ func (c changing) returnable(plan *bind.Plan) error {
 	if err := prepare.Returnable(m, plan.Containers); err != nil || len(plan.Changes) > 0 {
 		return err
 	}
-	offering := c.u.offering(c.root)
+	offering := newOffering(c.u, c.root)
 	pending, err := offering.Plan(nil)
 	if err == nil && len(pending) == 0 && offering.Verify(plan.Containers) == nil {
 		plan.Containers = nil
@@ -60,6 +60,6 @@ func (c changing) withdrawn(plan driver.Plan) ([]fileChange, error) {
 	if len(plan.Containers) == 0 || plan.Release {
 		return []fileChange{}, nil
 	}
-	specs, err := c.u.offering(c.root).Plan(plan.Containers)
+	specs, err := newOffering(c.u, c.root).Plan(plan.Containers)
 	return fileChanges(specs), err
 }

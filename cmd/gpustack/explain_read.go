@@ -75,7 +75,7 @@ func (e *explaining) readDatabase(ctx context.Context) error {
 		return err
 	}
 	options := find.Options{Host: e.opts.host, Down: down}
-	if err := options.ReadReports(e.u.documents(e.opts.guests...), nil); err != nil {
+	if err := options.ReadReports(documentsAt(e.u, e.opts.guests...), nil); err != nil {
 		return err
 	}
 	databases, err := novadb.Open(ctx, *where)

@@ -7,9 +7,9 @@ import (
 	"gpustack/host"
 )
 
-// findings prints a line for each finding. Below it, unless the check passed, it prints the place,
-// the effect, and the remedy once for all findings with the same one.
-func (u *ui) findings(findings []host.Finding) {
+// printFindings prints a line for each finding. Below it, unless the check passed, it prints the
+// place, the effect, and the remedy once for all findings with the same one.
+func printFindings(u *ui, findings []host.Finding) {
 	rows := [][]string{{"STATUS", "CHECK", "SEEN"}}
 	colours := []string{bold}
 	for i, f := range findings {

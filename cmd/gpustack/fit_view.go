@@ -6,8 +6,8 @@ import (
 	"gpustack/nova/flavor"
 )
 
-// fitTable prints how the sizes of a flavor were derived, and the guests of each host.
-func (u *ui) fitTable(f flavor.Fit) {
+// printFit prints how the sizes of a flavor were derived, and the guests of each host.
+func printFit(u *ui, f flavor.Fit) {
 	u.printf("\neach device: %d vCPUs and %s of RAM, the smallest share of all hosts; in each NUMA node %s and %s remain with the host\n\n",
 		f.VCPUs, flavor.Size(f.RAM, flavor.MiB), numbered(f.Reserve.Cores, "core"), flavor.Size(f.Reserve.Memory, flavor.MiB))
 	var rows [][]string

@@ -63,7 +63,7 @@ func (t *trial) show() {
 	}
 	line("quota", strings.Join(quotas, ", "))
 	line("timeout", p.Timeout.String())
-	u.requests(t.report.Changes)
+	printRequests(u, t.report.Changes)
 }
 
 func neededText(q servertest.Quota) string {
@@ -217,7 +217,7 @@ func (t *trial) leftoverTable(of string) {
 	}
 	t.u.table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
 	if len(t.report.Changes) > 0 {
-		t.u.requests(t.report.Changes)
+		printRequests(t.u, t.report.Changes)
 	}
 }
 

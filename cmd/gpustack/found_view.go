@@ -7,11 +7,11 @@ import (
 	"gpustack/cleanup"
 )
 
-// poolTable prints the compute nodes whose pools do not match their rows, and a summary.
-func (u *ui) poolTable(r cleanup.PoolReport) {
+// printPools prints the compute nodes whose pools do not match their rows, and a summary.
+func printPools(u *ui, r cleanup.PoolReport) {
 	for _, f := range r.Findings {
 		u.printf("\n")
-		u.found(nodeName(f.Host, f.Node)+" pci_stats", f.Verdict, f.Case, [][2]string{
+		printFound(u, nodeName(f.Host, f.Node)+" pci_stats", f.Verdict, f.Case, [][2]string{
 			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps},
 		})
 	}
@@ -63,15 +63,15 @@ func nodeName(host, node string) string {
 	return host + " (node " + node + ")"
 }
 
-// allocationTable prints the allocations that are not legitimate, and a summary.
-func (u *ui) allocationTable(r cleanup.AllocationReport) {
+// printAllocations prints the allocations that are not legitimate, and a summary.
+func printAllocations(u *ui, r cleanup.AllocationReport) {
 	unknown := 0
 	for _, f := range r.Findings {
 		if f.Verdict == cleanup.Unknown {
 			unknown++
 		}
 		u.printf("\n")
-		u.found(f.Name+" allocated to "+f.Consumer, f.Verdict, f.Case, [][2]string{
+		printFound(u, f.Name+" allocated to "+f.Consumer, f.Verdict, f.Case, [][2]string{
 			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps},
 		})
 	}

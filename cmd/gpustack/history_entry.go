@@ -27,7 +27,7 @@ func findEntry(all []change.Store, id int) (change.Store, []change.Entry, int, e
 }
 
 // showEntry prints one entry with its change.
-func (u *ui) showEntry(opts historyOptions, all []change.Store) error {
+func showEntry(u *ui, opts historyOptions, all []change.Store) error {
 	store, entries, i, err := findEntry(all, opts.id)
 	if err != nil {
 		return err
@@ -37,20 +37,20 @@ func (u *ui) showEntry(opts historyOptions, all []change.Store) error {
 	if opts.format != formatTable {
 		return nil
 	}
-	u.entryHead(store, e)
+	printEntryHead(u, store, e)
 	switch e.Kind {
 	case change.KindFiles:
-		u.entryFiles(shown.Changes)
+		printEntryFiles(u, shown.Changes)
 	case change.KindDrivers:
-		err = u.entryDrivers(e)
+		err = printEntryDrivers(u, e)
 	case change.KindRows:
-		err = u.entryRows(e)
+		err = printEntryRows(u, e)
 	case change.KindObjects:
-		err = u.entryObject(e)
+		err = printEntryObject(u, e)
 	default:
 		u.printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", quoted(e.Kind))
 	}
-	u.programs(shown.Programs, shown.Left)
+	printPrograms(u, shown.Programs, shown.Left)
 	if len(e.Restart) > 0 {
 		names, restartErr := restartNames(store.Root, e.Restart)
 		if restartErr != nil {
@@ -61,8 +61,8 @@ func (u *ui) showEntry(opts historyOptions, all []change.Store) error {
 	return err
 }
 
-// entryHead prints what an entry is.
-func (u *ui) entryHead(store change.Store, e change.Entry) {
+// printEntryHead prints what an entry is.
+func printEntryHead(u *ui, store change.Store, e change.Entry) {
 	const notRecorded = "not recorded"
 	at := func(t time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
 	origin := change.Origin{User: notRecorded, Host: notRecorded, Version: notRecorded}
@@ -88,18 +88,18 @@ func (u *ui) entryHead(store change.Store, e change.Entry) {
 	}
 }
 
-// entryFiles prints changes of files as their plan did, each with what its diff lacks.
-func (u *ui) entryFiles(changes []recordedChange) {
+// printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
+func printEntryFiles(u *ui, changes []recordedChange) {
 	for _, c := range changes {
-		u.diffs([]fileChange{{c.File, c.Action, c.Diff}})
+		printDiffs(u, []fileChange{{c.File, c.Action, c.Diff}})
 		if c.Note != "" {
 			u.printf("\n%s: %s\n", printable(c.File), c.Note)
 		}
 	}
 }
 
-// entryDrivers prints changes of drivers as their plan did.
-func (u *ui) entryDrivers(e change.Entry) error {
+// printEntryDrivers prints changes of drivers as their plan did.
+func printEntryDrivers(u *ui, e change.Entry) error {
 	record, err := driver.ParseRecord(e)
 	if err != nil {
 		return err
@@ -115,17 +115,17 @@ func (u *ui) entryDrivers(e change.Entry) error {
 	u.printf("\n")
 	u.table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
 	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
-	u.driverWrites(driverChanges(plan), plan)
+	printDriverWrites(u, driverChanges(plan), plan)
 	return nil
 }
 
-// entryRows prints repairs as their plan did, each with its state.
-func (u *ui) entryRows(e change.Entry) error {
+// printEntryRows prints repairs as their plan did, each with its state.
+func printEntryRows(u *ui, e change.Entry) error {
 	units, err := repair.Units(e)
 	if err != nil {
 		return err
 	}
-	u.repairPlan(units)
+	printRepairPlan(u, units)
 	u.printf("\n")
 	for _, unit := range units {
 		u.printf("%s: %s\n", printable(unit.Name()), unit.State)
@@ -133,14 +133,14 @@ func (u *ui) entryRows(e change.Entry) error {
 	return nil
 }
 
-// entryObject prints the change of an object as its plan did.
-func (u *ui) entryObject(e change.Entry) error {
+// printEntryObject prints the change of an object as its plan did.
+func printEntryObject(u *ui, e change.Entry) error {
 	o, err := recordedObject(e)
 	if err != nil {
 		return err
 	}
 	u.printf("\nat %s\n", printable(o.scope.String()))
 	u.diff(o.diff)
-	u.requests(o.requests)
+	printRequests(u, o.requests)
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"gpustack/host/hardware"
 )
 
-// machineLines prints the facts of a machine as a short paragraph. What is unknown is left out: a
+// printMachine prints the facts of a machine as a short paragraph. What is unknown is left out: a
 // warning has said so.
-func (u *ui) machineLines(m hardware.Machine) {
+func printMachine(u *ui, m hardware.Machine) {
 	u.printf("\n")
 	line := func(label string, parts ...string) {
 		var known []string

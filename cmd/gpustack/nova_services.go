@@ -37,8 +37,8 @@ func databasesOf(root host.Root, d nova.Databases, timeout time.Duration) novadb
 
 // computesReport determines whether every compute node with PCI devices has them in
 // Placement, from the databases and the Placement that nova.conf names.
-func (u *ui) computesReport(ctx context.Context, root host.Root, opts novaConfigureOptions, plan nova.Plan) (state string, warnings []string, err error) {
-	found, err := u.notReporting(ctx, root, opts, plan)
+func computesReport(ctx context.Context, u *ui, root host.Root, opts novaConfigureOptions, plan nova.Plan) (state string, warnings []string, err error) {
+	found, err := notReporting(ctx, u, root, opts, plan)
 	if ctx.Err() != nil {
 		return "", nil, err
 	}
@@ -75,7 +75,7 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 
 // notReporting returns the compute nodes that do not report their devices, and an error for
 // everything that cannot be read.
-func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []find.NotReporting, err error) {
+func notReporting(ctx context.Context, u *ui, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []find.NotReporting, err error) {
 	file := opts.place.File
 	d, err := nova.ReadDatabases(root, file)
 	if err != nil {
@@ -98,7 +98,7 @@ func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigur
 	}
 	defer func() { err = errors.Join(err, databases.Close()) }()
 	unread := databases.Unread()
-	c, err := u.signIn(ctx, cloudOptions{Options: cloud.Options{Service: service, Timeout: opts.timeout}})
+	c, err := signIn(ctx, u, cloudOptions{Options: cloud.Options{Service: service, Timeout: opts.timeout}})
 	if err != nil {
 		return nil, errors.Join(unread, err)
 	}
@@ -110,8 +110,8 @@ func (u *ui) notReporting(ctx context.Context, root host.Root, opts novaConfigur
 	return found, errors.Join(unread, err)
 }
 
-// restartTable prints the services to restart with the commands that restart them on the machine.
-func (u *ui) restartTable(services []nova.Service) {
+// printRestarts prints the services to restart with the commands that restart them on the machine.
+func printRestarts(u *ui, services []nova.Service) {
 	if len(services) == 0 {
 		return
 	}

@@ -76,15 +76,15 @@ func flavorObject(m flavor.Move) object {
 	return object{requests: m.Requests(), summary: flavorSummary(m), diff: flavorDiff(m)}
 }
 
-// objectEngine returns the engine for changes of objects of a cloud, after it has recovered
+// newObjectEngine returns the engine for changes of objects of a cloud, after it has recovered
 // interrupted ones.
-func (u *ui) objectEngine(ctx context.Context, compute *cloud.Compute, d decision) (change.Engine, error) {
+func newObjectEngine(ctx context.Context, u *ui, compute *cloud.Compute, d decision) (change.Engine, error) {
 	store, err := userStore()
 	if err != nil {
 		return change.Engine{}, err
 	}
-	engine := change.Engine{Store: store, Origin: u.origin(), Kinds: objectKinds(compute)}
-	return engine, u.recover(ctx, engine, d, 0)
+	engine := change.Engine{Store: store, Origin: newOrigin(u), Kinds: objectKinds(compute)}
+	return engine, recoverEntries(ctx, u, engine, d, 0)
 }
 
 // undoObject shows and undoes a change of an object. A change that was interrupted is recovered
@@ -93,17 +93,17 @@ func undoObject(ctx context.Context, u *ui, opts undoOptions, store change.Store
 	if err := (change.Engine{Kinds: objectKinds(nil)}).Known(entry); err != nil {
 		return err // without a connection
 	}
-	_, compute, err := u.connect(ctx, opts.repair.cloud)
+	_, compute, err := connect(ctx, u, opts.repair.cloud)
 	if err != nil {
 		return fmt.Errorf("%s: %w", entryName(entry.ID, entry.Command), err)
 	}
 	engine := change.Engine{Store: store, Kinds: objectKinds(compute)}
-	report, except := newUndoReport(store.Root, u.rebootRequired(ctx, store.Root), entry), entry.ID
+	report, except := newUndoReport(store.Root, rebootRequired(ctx, u, store.Root), entry), entry.ID
 	if entry.IsOpen() {
 		except = 0
 		u.show(&report) // its requests are known after the recovery alone
 	}
-	if err := u.recover(ctx, engine, opts.decision, except); err != nil {
+	if err := recoverEntries(ctx, u, engine, opts.decision, except); err != nil {
 		return err
 	}
 	plan, err := engine.PlanUndo(ctx, entry.ID)
@@ -118,13 +118,13 @@ func undoObject(ctx context.Context, u *ui, opts undoOptions, store change.Store
 	}
 	undone := undoneObject(plan.Change)
 	report.Requests, report.Warnings = append(report.Requests, undone.requests...), append(report.Warnings, undone.warnings...)
-	u.plan(opts.decision, &report, func() {
+	showPlan(u, opts.decision, &report, func() {
 		u.printf("undoes %s at %s\n", printable(entryName(entry.ID, entry.Command)), printable(compute.URL))
 		u.diff(undone.diff)
-		u.requests(undone.requests)
+		printRequests(u, undone.requests)
 	}, undone.warnings...)
-	return u.decide(opts.decision, "undo it?", undone.summary, &report, func() error {
-		return u.undo(ctx, engine, opts, plan.Entry, &report)
+	return decide(u, opts.decision, "undo it?", undone.summary, &report, func() error {
+		return undoEntry(ctx, u, engine, opts, plan.Entry, &report)
 	})
 }
 
@@ -139,8 +139,8 @@ func flavorDiff(m flavor.Move) fileChange {
 	return fileChange{Diff: udiff.Unified(name(m.Before), name(m.After), flavor.Text(m.Before), flavor.Text(m.After))}
 }
 
-// requests prints requests.
-func (u *ui) requests(requests []cloud.Request) {
+// printRequests prints requests.
+func printRequests(u *ui, requests []cloud.Request) {
 	u.printf("\nrequests:\n")
 	for _, r := range requests {
 		u.printf("  %s %s\n", r.Method, printable(r.Path))

@@ -14,8 +14,8 @@ const loginFile = "/proc/self/loginuid"
 // noLogin is the id in loginFile of processes without a login, such as those of services.
 const noLogin = "4294967295"
 
-// origin returns who runs this command line, where and how, for the journal.
-func (u *ui) origin() *change.Origin {
+// newOrigin returns who runs this command line, where and how, for the journal.
+func newOrigin(u *ui) *change.Origin {
 	name, err := os.Hostname()
 	if err != nil {
 		name = ""

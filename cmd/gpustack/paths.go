@@ -82,8 +82,8 @@ func (f *faults) paths(c *cli.Context) {
 	}
 }
 
-// documents returns the documents at the paths that a flag of the kind handedOver names.
-func (u *ui) documents(paths ...string) document.Source {
+// documentsAt returns the documents at the paths that a flag of the kind handedOver names.
+func documentsAt(u *ui, paths ...string) document.Source {
 	return document.Source{Paths: paths, Stdin: u.in, Warn: func(warning string) { u.warn(warning) }}
 }
 

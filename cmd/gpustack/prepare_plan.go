@@ -31,11 +31,11 @@ func planPrepare(root host.Root, runner host.Runner, m machine.Machine, opts hos
 
 // refusedByPrepare returns the errors with which host prepare, without options, refuses a machine
 // that is not prepared. The machine was observed for [machine.Check].
-func (u *ui) refusedByPrepare(ctx context.Context, root host.Root, m machine.Machine) []error {
+func refusedByPrepare(ctx context.Context, u *ui, root host.Root, m machine.Machine) []error {
 	if !m.Contract.Seen() || m.Contract.Value != nil {
 		return nil // host check asks nothing of a prepared machine
 	}
-	left, err := u.engine(root, driver.DefaultTimeout).Interrupted(ctx, change.ToLook)
+	left, err := newEngine(u, root, driver.DefaultTimeout).Interrupted(ctx, change.ToLook)
 	obstacles := []error{err}
 	for _, l := range left {
 		if l.Here {
@@ -45,6 +45,6 @@ func (u *ui) refusedByPrepare(ctx context.Context, root host.Root, m machine.Mac
 	if err := errors.Join(obstacles...); err != nil {
 		return host.Split(err)
 	}
-	_, _, err = planPrepare(root, u.runner(root), m, hostPrepareOptions{root: root.Path("/")})
+	_, _, err = planPrepare(root, newRunner(u, root), m, hostPrepareOptions{root: root.Path("/")})
 	return host.Split(err)
 }

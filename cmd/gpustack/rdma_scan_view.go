@@ -10,8 +10,8 @@ import (
 	"gpustack/host/rdma"
 )
 
-// rdmaTable prints a line for each port of each adapter, then the virtual functions.
-func (u *ui) rdmaTable(r rdmaScanReport, gids bool) {
+// printRDMA prints a line for each port of each adapter, then the virtual functions.
+func printRDMA(u *ui, r rdmaScanReport, gids bool) {
 	if len(r.Adapters) == 0 {
 		u.printf("no RDMA adapter: no function has an RDMA device or the driver of one\n")
 		return
@@ -135,10 +135,10 @@ func stackLine(r rdmaScanReport) string {
 	return line + "; rdma_cm is there"
 }
 
-// rdmaTree prints adapters with their ports, nodes and virtual functions below them.
-func (u *ui) rdmaTree(r rdmaScanReport, gids bool) {
+// printRDMATree prints adapters with their ports, nodes and virtual functions below them.
+func printRDMATree(u *ui, r rdmaScanReport, gids bool) {
 	if len(r.Adapters) == 0 {
-		u.rdmaTable(r, gids)
+		printRDMA(u, r, gids)
 		return
 	}
 	strokes := u.lines()
@@ -217,10 +217,10 @@ func deviceNode(n *rdma.Node) string {
 	return n.Name
 }
 
-// topology prints the links between all GPUs and adapters as a matrix, with the names and the
+// printTopology prints the links between all GPUs and adapters as a matrix, with the names and the
 // legend of nvidia-smi topo -m. Virtual functions have the links of their physical one and are left
 // out.
-func (u *ui) topology(r rdmaScanReport, devices pci.Devices) {
+func printTopology(u *ui, r rdmaScanReport, devices pci.Devices) {
 	type place struct {
 		label string
 		d     *pci.Device

@@ -9,8 +9,8 @@ import (
 	"gpustack/cleanup/repair"
 )
 
-// repairTable prints the findings as text.
-func (u *ui) repairTable(r repairReport) {
+// printRepairs prints the findings as text.
+func printRepairs(u *ui, r repairReport) {
 	for i, f := range r.Findings {
 		if i > 0 {
 			u.printf("\n")
@@ -20,7 +20,7 @@ func (u *ui) repairTable(r repairReport) {
 			where = fmt.Sprintf("compute node %d", f.Device.Node)
 		}
 		title := fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status)
-		u.found(title, f.Verdict, f.Case, [][2]string{
+		printFound(u, title, f.Verdict, f.Case, [][2]string{
 			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps}, {"needs", f.Needs}, {"leaves", f.Leaves},
 		})
 	}
@@ -36,12 +36,12 @@ func (u *ui) repairTable(r repairReport) {
 	if slices.ContainsFunc(r.Findings, func(f cleanup.Finding) bool { return f.Verdict == cleanup.Unknown || f.Needs != "" }) {
 		u.printf("token for guest reports that are made now: gpustack host guests --token %s -o json\n", r.Token)
 	}
-	u.poolTable(r.Pools)
-	u.allocationTable(r.Allocations)
+	printPools(u, r.Pools)
+	printAllocations(u, r.Allocations)
 }
 
-// found prints a finding: its title and verdict, and a line for each text that is not empty.
-func (u *ui) found(title string, v cleanup.Verdict, letter cleanup.Case, lines [][2]string) {
+// printFound prints a finding: its title and verdict, and a line for each text that is not empty.
+func printFound(u *ui, title string, v cleanup.Verdict, letter cleanup.Case, lines [][2]string) {
 	verdict := strings.ToUpper(string(v))
 	if letter != "" {
 		verdict += " (case " + string(letter) + ")"
@@ -65,8 +65,8 @@ func (u *ui) found(title string, v cleanup.Verdict, letter cleanup.Case, lines [
 	}
 }
 
-// repairPlan prints the planned repairs with their statements.
-func (u *ui) repairPlan(units []cleanup.Unit) {
+// printRepairPlan prints the planned repairs with their statements.
+func printRepairPlan(u *ui, units []cleanup.Unit) {
 	if len(units) == 0 {
 		u.printf("\nnothing to repair: no row is proved stale that nova-compute does not repair itself\n")
 	}
@@ -86,7 +86,7 @@ func (u *ui) repairPlan(units []cleanup.Unit) {
 				u.printf("    %s\n", printable(line))
 			}
 		}
-		u.rows(unit.Rows)
+		printRows(u, unit.Rows)
 		if unit.Repair == cleanup.ClearContext {
 			continue // its devices stay the instance's
 		}
@@ -105,8 +105,8 @@ func (u *ui) repairPlan(units []cleanup.Unit) {
 	}
 }
 
-// rows prints statements and their values.
-func (u *ui) rows(rows []cleanup.Row) {
+// printRows prints statements and their values.
+func printRows(u *ui, rows []cleanup.Row) {
 	for _, row := range rows {
 		statement, args := repair.Statement(row)
 		u.printf("  %s\n    with %s\n", printable(statement), printable(sqlValues(args, row.Table)))
@@ -160,8 +160,8 @@ func sqlValues(args []any, table string) string {
 	return strings.Join(words, ", ")
 }
 
-// unitStates prints the states of units.
-func (u *ui) unitStates(prefix string, units []cleanup.Unit) {
+// printUnitStates prints the states of units.
+func printUnitStates(u *ui, prefix string, units []cleanup.Unit) {
 	for _, unit := range units {
 		note := unit.Note
 		if note != "" {
@@ -173,8 +173,8 @@ func (u *ui) unitStates(prefix string, units []cleanup.Unit) {
 	}
 }
 
-// undoPlan prints how undo reverts one repair.
-func (u *ui) undoPlan(unit cleanup.Unit, s repair.Standing) {
+// printUndoPlan prints how undo reverts one repair.
+func printUndoPlan(u *ui, unit cleanup.Unit, s repair.Standing) {
 	if !unit.Written() && !unit.Open() {
 		return
 	}
@@ -190,7 +190,7 @@ func (u *ui) undoPlan(unit cleanup.Unit, s repair.Standing) {
 			u.printf("    %s\n", printable(line))
 		}
 	}
-	u.rows(unit.Back())
+	printRows(u, unit.Back())
 }
 
 // standingText returns where an open repair was found.

@@ -39,11 +39,11 @@ func TestRepairPlanText(t *testing.T) {
 	const title = "\nonline repair of migrations 3, 4 and 9, instance U\n"
 	const statement = "  UPDATE instance_extra SET migration_context = ? WHERE id = ? AND migration_context <=> ?\n"
 	for name, test := range map[string]struct{ got, want string }{
-		"repair": {print(func(u *ui) { u.repairPlan([]cleanup.Unit{plan(whole)}) }),
+		"repair": {print(func(u *ui) { printRepairPlan(u, []cleanup.Unit{plan(whole)}) }),
 			title + statement + "    with NULL, 5, the migration_context\n" + described},
-		"undo": {print(func(u *ui) { u.undoPlan(plan(whole), repair.Standing{}) }),
+		"undo": {print(func(u *ui) { printUndoPlan(u, plan(whole), repair.Standing{}) }),
 			"\nonline repair of migrations 3, 4 and 9\n" + statement + "    with the migration_context, 5, NULL\n" + described},
-		"another format": {print(func(u *ui) { u.repairPlan([]cleanup.Unit{plan(`{"migration": 3}`)}) }),
+		"another format": {print(func(u *ui) { printRepairPlan(u, []cleanup.Unit{plan(`{"migration": 3}`)}) }),
 			title + statement + "    with NULL, 5, \"{\\\"migration\\\": 3}\"\n"},
 	} {
 		if test.got != test.want {

@@ -41,8 +41,8 @@ func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) r
 // rebootRequired reports whether the machine below root has to be rebooted, nil if that is unknown.
 // Commands that have not observed the machine call it. If a write to sysfs of an earlier run is
 // stuck in the kernel, it reads no function: that would block too.
-func (u *ui) rebootRequired(ctx context.Context, root host.Root) *bool {
-	err := u.binder(root, 0).Settled(ctx, change.Machine(root))
+func rebootRequired(ctx context.Context, u *ui, root host.Root) *bool {
+	err := binder(u, root, 0).Settled(ctx, change.Machine(root))
 	switch stuck := errors.Is(err, host.ErrStuck); {
 	case stuck:
 		return &stuck
@@ -60,15 +60,15 @@ func (r *report) atNextBoot(does bool) {
 	}
 }
 
-// ended completes a report after a change that ended with err.
-func (u *ui) ended(ctx context.Context, r reporter, err error) {
+// completeReport completes a report after a change that ended with err.
+func completeReport(ctx context.Context, u *ui, r reporter, err error) {
 	c := r.common()
 	c.Applied = err == nil
 	if stuck := errors.Is(err, host.ErrStuck); stuck {
 		c.RebootRequired = &stuck
 		return
 	}
-	c.RebootRequired = u.rebootRequired(context.WithoutCancel(ctx), c.root)
+	c.RebootRequired = rebootRequired(context.WithoutCancel(ctx), u, c.root)
 }
 
 // common returns the part that every report has.
@@ -77,8 +77,8 @@ func (r *report) common() *report { return r }
 // reporter is a pointer to a report of a command.
 type reporter interface{ common() *report }
 
-// report prints warnings and adds them to the report.
-func (u *ui) report(r reporter, warnings ...string) {
+// addWarnings prints warnings and adds them to the report.
+func addWarnings(u *ui, r reporter, warnings ...string) {
 	u.warn(warnings...)
 	r.common().Warnings = append(r.common().Warnings, warnings...)
 }
@@ -95,9 +95,9 @@ func (d decision) isQuiet() bool { return d.quiet }
 // mayChange marks the options of commands that change something.
 func (decision) mayChange() {}
 
-// plan prints a plan as text, with its warnings: show prints it. With --quiet only the warnings of
-// a plan that has changes are printed.
-func (u *ui) plan(d decision, r reporter, show func(), warnings ...string) {
+// showPlan prints a plan as text, with its warnings: show prints it. With --quiet only the warnings
+// of a plan that has changes are printed.
+func showPlan(u *ui, d decision, r reporter, show func(), warnings ...string) {
 	if d.format != formatTable || d.quiet && !r.common().Changed {
 		return
 	}
@@ -110,7 +110,7 @@ func (u *ui) plan(d decision, r reporter, show func(), warnings ...string) {
 // decide carries a plan out, if it has changes and the operator confirms them. act completes the
 // report. Text output shows the plan, which the caller has printed, and its summary; in the formats
 // for programs the report is printed when the run ends.
-func (u *ui) decide(d decision, question, summary string, r reporter, act func() error) error {
+func decide(u *ui, d decision, question, summary string, r reporter, act func() error) error {
 	u.show(r)
 	if d.format == formatTable && r.common().Changed {
 		if !d.quiet {
@@ -136,8 +136,8 @@ func (u *ui) decide(d decision, question, summary string, r reporter, act func()
 	return act()
 }
 
-// recorded prints that a change was made and recorded.
-func (u *ui) recorded(entry int) {
+// noteRecorded prints that a change was made and recorded.
+func noteRecorded(u *ui, entry int) {
 	u.note("%s", u.atRoot(fmt.Sprintf("done, recorded as entry %d: 'gpustack undo %d' undoes it", entry, entry)))
 }
 

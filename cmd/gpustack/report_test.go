@@ -56,7 +56,7 @@ func TestRebootStuck(t *testing.T) {
 	root, dir, read := recorded(t)
 	gpustack(t, "host", "prepare", "--root", dir, "--yes")
 	u := testUI(t)
-	r := newReport(root, u.rebootRequired(t.Context(), root), true)
+	r := newReport(root, rebootRequired(t.Context(), u, root), true)
 	if r.RebootRequired == nil || !*r.RebootRequired || read.attributes == 0 {
 		t.Fatalf("reboot required: %v, %d attributes read", r.RebootRequired, read.attributes)
 	}
@@ -75,12 +75,12 @@ func TestRebootStuck(t *testing.T) {
 		}
 	}
 	read.attributes = 0
-	if required := u.rebootRequired(t.Context(), root); required == nil || !*required {
+	if required := rebootRequired(t.Context(), u, root); required == nil || !*required {
 		t.Errorf("reboot required: %v", required)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	u.ended(ctx, &r, host.ErrStuck)
+	completeReport(ctx, u, &r, host.ErrStuck)
 	if r.Applied || r.RebootRequired == nil || !*r.RebootRequired {
 		t.Errorf("after a write that is stuck: %+v", r)
 	}

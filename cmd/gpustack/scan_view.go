@@ -11,15 +11,15 @@ import (
 	"gpustack/host/pci"
 )
 
-// scanTable prints a line for each function, with brackets around groups, and the number of GPUs
+// printScan prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
-func (u *ui) scanTable(r scanReport, all []scannedDevice) {
+func printScan(u *ui, r scanReport, all []scannedDevice) {
 	u.printf("%s\n", printable(hostLine(r.Host, r.System)))
 	if r.Machine != nil {
-		u.machineLines(*r.Machine)
+		printMachine(u, *r.Machine)
 	}
 	if len(r.Devices) == 0 {
-		u.othersLines(all)
+		printOthers(u, all)
 		return
 	}
 	strokes := u.lines()
@@ -54,11 +54,11 @@ func (u *ui) scanTable(r scanReport, all []scannedDevice) {
 	}
 	u.printf("\n")
 	u.table(append(titles, "STATE"), rows)
-	u.gpuLines(r)
+	printGPUs(u, r)
 }
 
-// othersLines prints the command that lists the GPUs of other vendors, where nothing is listed.
-func (u *ui) othersLines(all []scannedDevice) {
+// printOthers prints the command that lists the GPUs of other vendors, where nothing is listed.
+func printOthers(u *ui, all []scannedDevice) {
 	var vendors []pci.ID
 	for _, d := range all {
 		if d.IsGPU() && !d.IsManagementConsole() && d.VendorID != nil && !d.IsVendor(pci.NVIDIA) && !slices.Contains(vendors, *d.VendorID) {
@@ -77,8 +77,8 @@ func (u *ui) othersLines(all []scannedDevice) {
 	u.printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", printable(u.atRoot(next)))
 }
 
-// gpuLines prints the number of GPUs that can be prepared, and the next command to run.
-func (u *ui) gpuLines(r scanReport) {
+// printGPUs prints the number of GPUs that can be prepared, and the next command to run.
+func printGPUs(u *ui, r scanReport) {
 	n := r.GPUs
 	if n.Listed == 0 {
 		return
@@ -153,10 +153,10 @@ func units(devices []scannedDevice) [][]scannedDevice {
 	return units
 }
 
-// scanTree prints the functions in the PCI hierarchy: below their host bridge, the bridges
+// printScanTree prints the functions in the PCI hierarchy: below their host bridge, the bridges
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
-func (u *ui) scanTree(r scanReport, all []scannedDevice) {
+func printScanTree(u *ui, r scanReport, all []scannedDevice) {
 	u.printf("%s\n\n", printable(hostLine(r.Host, r.System)))
 	known := map[pci.Address]scannedDevice{}
 	for _, d := range all {
@@ -212,7 +212,7 @@ func (u *ui) scanTree(r scanReport, all []scannedDevice) {
 		grow("", tops[bus])
 	}
 	u.table([]string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
-	u.gpuLines(r)
+	printGPUs(u, r)
 }
 
 // rootBus returns the name of the host bridge's bus as in sysfs: the bus of the topmost function,

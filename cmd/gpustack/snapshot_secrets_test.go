@@ -46,7 +46,7 @@ ID=debian
 `}.Archive())
 	recorder := &textRecorder{text: map[string]string{}}
 	u := ui{talk: io.Discard, quiet: true}
-	u.readAll(context.Background(), root.Recorded(recorder))
+	readAll(context.Background(), &u, root.Recorded(recorder))
 	for _, name := range []string{"proc/cmdline", "proc/mounts", "etc/fstab", "etc/default/grub", "boot/grub/grub.cfg", "etc/modprobe.d/x.conf",
 		"etc/nova/nova.conf", "etc/os-release", "etc/docker/daemon.json"} {
 		if _, ok := recorder.text[name]; !ok {

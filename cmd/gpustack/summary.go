@@ -52,7 +52,7 @@ func andMore(counts ...string) string {
 
 // becomes returns how many functions get a driver, with their kinds: "16 functions → vfio-pci (8
 // GPUs, 6 NVSwitches, 2 NICs)".
-func (u *ui) becomes(functions []pci.Address, target string, devices pci.Devices) string {
+func becomes(u *ui, functions []pci.Address, target string, devices pci.Devices) string {
 	if len(functions) == 0 {
 		return ""
 	}
@@ -129,7 +129,7 @@ func (b *byDriver) add(name string, a pci.Address) {
 func (b *byDriver) text(u *ui, devices pci.Devices) string {
 	var parts []string
 	for _, name := range b.drivers {
-		parts = append(parts, u.becomes(b.functions[name], name, devices))
+		parts = append(parts, becomes(u, b.functions[name], name, devices))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -139,7 +139,7 @@ const toHost = "host"
 
 // prepareSummary returns the summary of host prepare. all says that everything is regenerated, not
 // only what has changed.
-func (u *ui) prepareSummary(r prepareReport, plan prepare.Plan, all bool, m machine.Machine) string {
+func prepareSummary(u *ui, r prepareReport, plan prepare.Plan, all bool, m machine.Machine) string {
 	var moves byDriver
 	recorded := m.Contract.Value
 	planned := map[pci.Address]bool{}
@@ -206,7 +206,7 @@ func filesText(changes []fileChange, updated, created string) string {
 }
 
 // driversSummary returns the summary of host bind, host release and their undo.
-func (u *ui) driversSummary(plan driver.Plan, devices pci.Devices) string {
+func driversSummary(u *ui, plan driver.Plan, devices pci.Devices) string {
 	var moves byDriver
 	for _, c := range plan.Changes {
 		switch {

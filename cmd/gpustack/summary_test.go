@@ -68,7 +68,7 @@ func TestFunctionKinds(t *testing.T) {
 	all = append(all, pci.Address{Bus: 9})
 	u := &ui{unicode: true}
 	const want = "8 functions → vfio-pci (3 GPUs, 1 NVSwitch, 2 audio functions, 1 NIC, 1 missing device)"
-	if got := u.becomes(all, "vfio-pci", devices); got != want {
+	if got := becomes(u, all, "vfio-pci", devices); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

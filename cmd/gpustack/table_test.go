@@ -72,7 +72,7 @@ func TestFindingsFit(t *testing.T) {
 	}
 	var b bytes.Buffer
 	u := &ui{out: bufio.NewWriter(&b), width: 60}
-	u.findings(findings)
+	printFindings(u, findings)
 	if err := u.out.Flush(); err != nil {
 		t.Fatal(err)
 	}

@@ -291,9 +291,9 @@ func hint(err error) string {
 	return ""
 }
 
-// diffs prints changes of files with added and removed lines in colour. Removed files and
+// printDiffs prints changes of files with added and removed lines in colour. Removed files and
 // gpustack's own records are only named: the other formats contain their content.
-func (u *ui) diffs(changes []fileChange) {
+func printDiffs(u *ui, changes []fileChange) {
 	for _, c := range changes {
 		if c.Action != edit.Delete && !strings.HasPrefix(c.File, change.Dir) {
 			u.diff(c)
