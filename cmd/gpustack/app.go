@@ -5,10 +5,12 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
@@ -16,11 +18,11 @@ import (
 type app struct {
 	*cli.App
 	line *commandLine
-	ui   *ui
+	ui   *term.UI
 }
 
 // newApp returns the application with the complete list of commands.
-func newApp(u *ui, args []string) app {
+func newApp(u *term.UI, args []string) app {
 	a := &cli.App{
 		Name:    "gpustack",
 		Usage:   "configure GPU passthrough for OpenStack Nova on bare-metal hosts",
@@ -95,9 +97,9 @@ func newApp(u *ui, args []string) app {
 		},
 		Action: action(u, parseRoot, runRoot),
 	}
-	u.argv = args[min(1, len(args)):]
 	line := parseLine(a, args)
-	u.format, u.root = line.format, line.root
+	u.Document.Format = line.format
+	u.Complete = func(text string) string { return atRoot(text, line.root) }
 	tame(a, line.faults)
 	return app{a, line, u}
 }
@@ -117,7 +119,7 @@ func in(group string, c *cli.Command) *cli.Command {
 
 func (a app) run(ctx context.Context) error {
 	if a.line.help && !a.line.unknown {
-		a.ui.help(a.line.helpText())
+		a.ui.Help(a.line.helpText())
 		return nil
 	}
 	return a.RunContext(ctx, a.line.arranged())
@@ -145,7 +147,7 @@ func tame(a *cli.App, f *faults) {
 		if len(command.Subcommands) > 0 {
 			command.Action = func(*cli.Context) error {
 				if len(f.all) == 0 {
-					f.add(&usageError{path + ": which command?", "the commands are " + listed(names(command.Subcommands), "and")})
+					f.add(&usageError{path + ": which command?", "the commands are " + term.Listed(names(command.Subcommands), "and")})
 				}
 				return f.err()
 			}
@@ -190,18 +192,9 @@ func names(tree []*cli.Command) (names []string) {
 	return names
 }
 
-// listed joins words into a list as in a sentence.
-func listed(words []string, and string) string {
-	last := len(words) - 1
-	if last < 1 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:last], ", ") + " " + and + " " + words[last]
-}
-
 // action combines the two halves of a command. parse reads the options from the command line and
 // collects all its errors; run is called only if there are none.
-func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.Context, *ui, T) error) cli.ActionFunc {
+func action[T any](u *term.UI, parse func(*cli.Context, *faults) T, run func(context.Context, *term.UI, T) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		f := c.App.Metadata[faultsKey].(*faults)
 		f.paths(c)
@@ -213,10 +206,10 @@ func action[T any](u *ui, parse func(*cli.Context, *faults) T, run func(context.
 			warnInterrupted(c.Context, u, c.String("root"))
 		}
 		if o, ok := any(opts).(interface{ isQuiet() bool }); ok {
-			u.quiet = o.isQuiet()
+			u.Quiet = o.isQuiet()
 		}
 		if _, ok := any(opts).(interface{ mayChange() }); ok {
-			u.changes()
+			u.Run.MayChange()
 		}
 		return run(c.Context, u, opts)
 	}
@@ -249,7 +242,7 @@ func (f *faults) arguments(c *cli.Context, names ...string) []string {
 	given := c.Args().Slice()
 	for i, arg := range given {
 		if i >= len(names) {
-			f.add(&usageError{"unexpected argument " + quoted(arg), f.seeHelp()})
+			f.add(&usageError{"unexpected argument " + strconv.Quote(arg), f.seeHelp()})
 		}
 	}
 	for _, name := range names[min(len(given), len(names)):] {
@@ -273,7 +266,7 @@ func (f *faults) choice(c *cli.Context, name string) string {
 	flag := findFlag(c.Command.Flags, name).(choiceFlag)
 	if !slices.Contains(flag.words, value) {
 		words := slices.DeleteFunc(slices.Clone(flag.words), func(w string) bool { return w == "" })
-		f.add(&usageError{"--" + name + ": unknown value " + quoted(value), "--" + name + " takes " + listed(words, "or")})
+		f.add(&usageError{"--" + name + ": unknown value " + strconv.Quote(value), "--" + name + " takes " + term.Listed(words, "or")})
 	}
 	return value
 }
@@ -284,7 +277,7 @@ func values[T any](f *faults, c *cli.Context, flag string, parse func(string) (T
 	for _, s := range c.StringSlice(flag) {
 		v, err := parse(s)
 		if err != nil {
-			for _, fault := range split(err) {
+			for _, fault := range host.Split(err) {
 				f.add(&usageError{"--" + flag + ": " + fault.Error(), ""})
 			}
 			continue
@@ -321,11 +314,11 @@ func parseRoot(c *cli.Context, f *faults) rootOptions {
 }
 
 // runRoot runs gpustack without a command.
-func runRoot(_ context.Context, u *ui, opts rootOptions) error {
+func runRoot(_ context.Context, u *term.UI, opts rootOptions) error {
 	if opts.version {
-		u.printf("gpustack %s\n", programVersion())
+		u.Printf("gpustack %s\n", programVersion())
 		return nil
 	}
-	u.help(appHelp(opts.app))
+	u.Help(appHelp(opts.app))
 	return nil
 }

@@ -2,10 +2,13 @@ package main
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 	"github.com/xrash/smetrics"
+
+	"gpustack/cmd/gpustack/term"
 )
 
 // commandLine is a command line split into commands, flags and arguments. Users may write flags
@@ -101,8 +104,8 @@ func (l *commandLine) descend(name string) {
 	l.unknown = true
 	known := names(subcommands)
 	l.faults.add(&usageError{
-		"unknown command " + quoted(strings.Join(append(l.path, name), " ")),
-		l.suggest(name, known) + "the commands are " + listed(known, "and"),
+		"unknown command " + strconv.Quote(strings.Join(append(l.path, name), " ")),
+		l.suggest(name, known) + "the commands are " + term.Listed(known, "and"),
 	})
 }
 
@@ -120,13 +123,13 @@ func (l *commandLine) suggest(name string, known []string) string {
 		paths[c.Name] = append(paths[c.Name], path)
 	}
 	if len(same) > 0 {
-		return "did you mean " + listed(same, "or") + "? "
+		return "did you mean " + term.Listed(same, "or") + "? "
 	}
 	if best := closest(name, known); best != "" {
 		return "did you mean " + best + "? "
 	}
 	if best := closest(name, leaves); best != "" {
-		return "did you mean " + listed(paths[best], "or") + "? "
+		return "did you mean " + term.Listed(paths[best], "or") + "? "
 	}
 	return ""
 }

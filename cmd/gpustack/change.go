@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	containerprepare "gpustack/host/container/prepare"
@@ -33,9 +34,9 @@ const settle = 2 * time.Second
 const serviceTimeout = 100 * time.Second
 
 // newRunner returns what starts programs of the machine below root. A second signal ends them.
-func newRunner(u *ui, root host.Root) host.Runner {
-	r := host.Runner{Root: root, Talk: u.talk, Stop: u.stop}
-	if u.quiet {
+func newRunner(u *term.UI, root host.Root) host.Runner {
+	r := host.Runner{Root: root, Talk: u.Talk, Stop: u.Run.Stop}
+	if u.Quiet {
 		r.Talk = nil
 	}
 	return r
@@ -44,7 +45,7 @@ func newRunner(u *ui, root host.Root) host.Runner {
 // binder returns the kind of change for drivers of the machine below root. timeout is the maximum
 // time for each write to sysfs, and for waiting for an earlier run's write. allow are the functions
 // whose refusals --allow lifts.
-func binder(u *ui, root host.Root, timeout time.Duration, allow ...pci.Address) driver.Binder {
+func binder(u *term.UI, root host.Root, timeout time.Duration, allow ...pci.Address) driver.Binder {
 	return driver.Binder{Root: root, Kernel: driver.Live{Runner: newRunner(u, root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout,
 		Offering: newOffering(u, root), Gate: gate.Drivers(root, allow, claim)}
 }
@@ -61,11 +62,11 @@ func claim(disk string) (release func() error, err error) {
 // newEngine returns the engine for changes of files and drivers of the machine below root. A
 // command that makes other kinds of changes appends them. allow are the functions whose refusals
 // --allow lifts.
-func newEngine(u *ui, root host.Root, timeout time.Duration, allow ...pci.Address) change.Engine {
+func newEngine(u *term.UI, root host.Root, timeout time.Duration, allow ...pci.Address) change.Engine {
 	runner := newRunner(u, root)
 	return change.Engine{
 		Store:  change.Machine(root),
-		Origin: newOrigin(u),
+		Origin: newOrigin(),
 		Kinds:  []change.Kind{permittedFiles(u, root, allow), binder(u, root, timeout, allow...)},
 		Run: func(ctx context.Context, p host.Program) error {
 			if p.Kind == host.RevertBoot {
@@ -87,7 +88,7 @@ func filesOf(root host.Root) change.Files {
 
 // permittedFiles is filesOf for changes: they are refused while what runs on the machine prevents
 // what follows from them. allow are the functions whose refusals --allow lifts.
-func permittedFiles(u *ui, root host.Root, allow []pci.Address) change.Files {
+func permittedFiles(u *term.UI, root host.Root, allow []pci.Address) change.Files {
 	files := filesOf(root)
 	files.Permit = func(plan edit.Plan) ([]host.Lift, error) {
 		allowed := gate.Allowed{Functions: allow}
@@ -162,7 +163,7 @@ func stores(dir string) ([]change.Store, error) {
 // recoverEntries determines whether earlier runs were interrupted, and recovers their changes.
 // Every command that changes something calls it first. except is an entry that is not recovered, or
 // 0.
-func recoverEntries(ctx context.Context, u *ui, e change.Engine, d decision, except int) error {
+func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision, except int) error {
 	purpose := change.ToRecover
 	if d.dryRun {
 		purpose = change.ToLook
@@ -190,42 +191,42 @@ func recoverEntries(ctx context.Context, u *ui, e change.Engine, d decision, exc
 		return err
 	}
 	if d.dryRun {
-		u.warn(warnings...)
+		u.Warn(warnings...)
 		return nil
 	}
 	if !d.yes {
 		was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
-		if err := confirmRecovery(u, d, fmt.Sprintf("%s %s interrupted: recover now?", listed(names, "and"), was), summaries); err != nil {
+		if err := confirmRecovery(u, d, fmt.Sprintf("%s %s interrupted: recover now?", term.Listed(names, "and"), was), summaries); err != nil {
 			return err
 		}
 	}
-	if err := u.beginRecorded(remedyOf(kind)); err != nil {
+	if err := u.Run.BeginRecorded(remedyOf(kind)); err != nil {
 		return err
 	}
-	defer u.end()
+	defer u.Run.End()
 	recovered, err := e.Recover(ctx, ids)
 	for _, r := range recovered {
 		if r.Text != "" {
-			u.note("entry %d %s", r.Entry.ID, r.Text)
+			u.Note("entry %d %s", r.Entry.ID, r.Text)
 		}
 	}
 	return err
 }
 
 // confirmRecovery asks whether to recover interrupted entries, below the summary of each.
-func confirmRecovery(u *ui, d decision, question string, summaries []string) error {
-	if d.format == formatTable {
+func confirmRecovery(u *term.UI, d decision, question string, summaries []string) error {
+	if d.format == term.FormatTable {
 		for _, summary := range summaries {
-			u.printf("%s\n", u.paint(bold, printable(summary)))
+			u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
 		}
 	}
-	return u.confirm(question, d.format)
+	return u.Confirm(question, d.format)
 }
 
 // warnInterrupted warns, whatever the command is, of entries that only some commands recover:
 // those of databases and APIs. A journal that cannot be read because it belongs to root gives no
 // warning, and neither does an entry that a run may be working on.
-func warnInterrupted(ctx context.Context, u *ui, dir string) {
+func warnInterrupted(ctx context.Context, u *term.UI, dir string) {
 	if dir == "" {
 		dir = "/" // of commands that read no machine
 	}
@@ -239,11 +240,11 @@ func warnInterrupted(ctx context.Context, u *ui, dir string) {
 		case errors.Is(err, fs.ErrPermission):
 			continue
 		case err != nil:
-			u.warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
+			u.Warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
 		}
 		for _, l := range left {
 			if recoveredBySome(l.Entry) && !l.Running {
-				u.warn(l.Text())
+				u.Warn(l.Text())
 			}
 		}
 	}
@@ -256,8 +257,8 @@ func recoveredBySome(e change.Entry) bool {
 }
 
 // applyWork makes a change, records it and completes its report.
-func applyWork(ctx context.Context, u *ui, e change.Engine, format string, work change.Work, r reporter) error {
-	if err := u.beginRecorded(remedyOf(work.Change.Kind())); err != nil {
+func applyWork(ctx context.Context, u *term.UI, e change.Engine, format string, work change.Work, r reporter) error {
+	if err := u.Run.BeginRecorded(remedyOf(work.Change.Kind())); err != nil {
 		return err
 	}
 	entry, err := e.Apply(ctx, work)
@@ -265,7 +266,7 @@ func applyWork(ctx context.Context, u *ui, e change.Engine, format string, work 
 	if entry.ID != 0 {
 		r.common().Entry = &entry.ID
 	}
-	if err == nil && format == formatTable {
+	if err == nil && format == term.FormatTable {
 		noteRecorded(u, entry.ID)
 	}
 	return err

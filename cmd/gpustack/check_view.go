@@ -5,20 +5,21 @@ import (
 	"fmt"
 	"slices"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/check"
 )
 
 // printHostCheck prints the verdict, failures and warnings, and the number of the other checks;
 // with --all every finding in the order of the checks.
-func printHostCheck(u *ui, r hostCheckReport, opts hostCheckOptions) {
-	u.printf("%s\n\n", printable(hostLine(r.Host, r.System)))
-	colour := bold
+func printHostCheck(u *term.UI, r hostCheckReport, opts hostCheckOptions) {
+	u.Printf("%s\n\n", term.Printable(hostLine(r.Host, r.System)))
+	colour := term.Bold
 	switch r.Verdict {
 	case check.Ready:
-		colour = green
+		colour = term.Green
 	case check.NotReady, check.Drifted:
-		colour = red
+		colour = term.Red
 	case check.NotPrepared, check.PendingReboot, check.Unknown:
 	}
 	listed := r.Findings
@@ -30,14 +31,14 @@ func printHostCheck(u *ui, r hostCheckReport, opts hostCheckOptions) {
 
 // printVerdict prints a verdict with what to do next, those findings that are listed, and the
 // number of the other checks.
-func printVerdict(u *ui, colour, verdict, next string, all, listed []host.Finding) {
-	u.printf("%s: %s\n", u.paint(colour, verdict+notPassed(all)), printable(next))
+func printVerdict(u *term.UI, colour, verdict, next string, all, listed []host.Finding) {
+	u.Printf("%s: %s\n", u.Paint(colour, verdict+notPassed(all)), term.Printable(next))
 	if len(listed) > 0 {
 		listed = slices.Clone(listed)
 		for i := range listed {
-			listed[i].Remedy = u.atRoot(listed[i].Remedy)
+			listed[i].Remedy = u.Completed(listed[i].Remedy)
 		}
-		u.printf("\n")
+		u.Printf("\n")
 		printFindings(u, listed)
 	}
 	n := countChecks(all)
@@ -45,7 +46,7 @@ func printVerdict(u *ui, colour, verdict, next string, all, listed []host.Findin
 	if len(listed) < len(all) {
 		rest += " (--all shows them)"
 	}
-	u.printf("\n%s\n", rest)
+	u.Printf("\n%s\n", rest)
 }
 
 // countChecks counts checks by their worst findings, of which one failure is worse than a warning,
@@ -109,8 +110,8 @@ func preparableKnown(r hostCheckReport) bool {
 }
 
 // nextStep returns what to do next, after a verdict.
-func nextStep(u *ui, r hostCheckReport) string {
-	command := func(name string) string { return "'" + u.atRoot("gpustack "+name) + "'" }
+func nextStep(u *term.UI, r hostCheckReport) string {
+	command := func(name string) string { return "'" + u.Completed("gpustack "+name) + "'" }
 	const mend = "follow the remedies below, then run "
 	switch r.Verdict {
 	case check.NotPrepared:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/nova/cloud"
 )
 
@@ -55,17 +56,17 @@ func parseCloud(c *cli.Context, f *faults) cloudOptions {
 }
 
 // signIn authenticates.
-func signIn(ctx context.Context, u *ui, opts cloudOptions) (*cloud.Cloud, error) {
+func signIn(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Cloud, error) {
 	o := opts.Options
-	o.Warn = func(warning string) { u.warn(warning) }
+	o.Warn = func(warning string) { u.Warn(warning) }
 	if opts.verbose {
-		o.Trace = func(line string) { u.note("%s", printable(line)) }
+		o.Trace = func(line string) { u.Note("%s", term.Printable(line)) }
 	}
 	return cloud.Connect(ctx, o)
 }
 
 // connect authenticates and finds Nova.
-func connect(ctx context.Context, u *ui, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
+func connect(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
 	c, err := signIn(ctx, u, opts)
 	if err != nil {
 		return nil, nil, err

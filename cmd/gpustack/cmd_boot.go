@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
@@ -14,7 +15,7 @@ import (
 )
 
 // newBootCommand returns the hidden command that gpustack-boot.service runs.
-func newBootCommand(u *ui) *cli.Command {
+func newBootCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:   "boot",
 		Usage:  "carry out the recorded steps of every boot",
@@ -56,7 +57,7 @@ func parseBoot(c *cli.Context, f *faults) bootOptions {
 const programLimit = time.Minute
 
 // startupMachine returns what carries out steps on the machine below root.
-func startupMachine(u *ui, root host.Root) startup.Machine {
+func startupMachine(u *term.UI, root host.Root) startup.Machine {
 	runner := newRunner(u, root)
 	return startup.Machine{
 		Root:    root,
@@ -76,7 +77,7 @@ func startupMachine(u *ui, root host.Root) startup.Machine {
 
 // revertBoot carries out gpustack boot --revert. Without a result there is nothing to revert, but
 // containers may lack what was recorded since.
-func revertBoot(ctx context.Context, u *ui, root host.Root) error {
+func revertBoot(ctx context.Context, u *term.UI, root host.Root) error {
 	result, err := startup.ReadResult(root)
 	if err == nil && result != nil {
 		if err = readyForSteps(ctx, u, root); err == nil {
@@ -91,7 +92,7 @@ func revertBoot(ctx context.Context, u *ui, root host.Root) error {
 
 // permitRevert returns the error with which gpustack boot --revert would refuse the record that a
 // plan of files leaves, and what is lifted of it.
-func permitRevert(u *ui, root host.Root, plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
+func permitRevert(u *term.UI, root host.Root, plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
 	before, after, _, err := gate.Changed(root, plan)
 	if err != nil || before.RDMA == after.RDMA { // the plan leaves it as it is
 		return nil, err
@@ -101,12 +102,12 @@ func permitRevert(u *ui, root host.Root, plan edit.Plan, allowed gate.Allowed) (
 	return startup.Permit(m, after.RDMA)
 }
 
-func runBoot(ctx context.Context, u *ui, opts bootOptions) error {
+func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
 	}
-	if err := u.beginRecorded("run: systemctl restart " + startup.Unit); err != nil {
+	if err := u.Run.BeginRecorded("run: systemctl restart " + startup.Unit); err != nil {
 		return err
 	}
 	if opts.revert {
@@ -121,14 +122,14 @@ func runBoot(ctx context.Context, u *ui, opts bootOptions) error {
 		if s.Error != "" {
 			line += ": " + s.Error
 		}
-		u.printf("%s\n", printable(line))
+		u.Printf("%s\n", term.Printable(line))
 	}
 	return err
 }
 
 // readyForSteps returns an error unless the root is the running machine's, and no earlier request
 // is stuck in the kernel.
-func readyForSteps(ctx context.Context, u *ui, root host.Root) error {
+func readyForSteps(ctx context.Context, u *term.UI, root host.Root) error {
 	if err := (driver.Live{Runner: newRunner(u, root)}).Ready(); err != nil {
 		return err
 	}

@@ -6,12 +6,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/guard"
 )
 
 // newClaimDiskCommand returns the hidden command with which gpustack starts itself to keep a disk
 // open exclusively, which may block in the kernel forever.
-func newClaimDiskCommand(u *ui) *cli.Command {
+func newClaimDiskCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      guard.ClaimCommand,
 		Usage:     "keep a disk open exclusively",
@@ -32,10 +33,10 @@ func parseClaimDisk(c *cli.Context, f *faults) string {
 	return f.arguments(c, "FILE")[0]
 }
 
-func runClaimDisk(_ context.Context, u *ui, disk string) error {
+func runClaimDisk(_ context.Context, u *term.UI, disk string) error {
 	// Only the run that started this process ends it.
-	if err := u.begin(); err != nil {
+	if err := u.Run.Begin(); err != nil {
 		return err
 	}
-	return guard.ServeClaim(disk, os.Stdin, u.stdout)
+	return guard.ServeClaim(disk, os.Stdin, u.Direct)
 }

@@ -3,17 +3,19 @@ package main
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/templates"
 )
 
 // shells are the shells with a completion script.
 var shells = []string{"bash", "zsh", "fish"}
 
-func newCompletionCommand(u *ui) *cli.Command {
+func newCompletionCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
 		Usage:     "print a shell completion script",
@@ -35,13 +37,13 @@ EXIT STATUS
 func parseCompletion(c *cli.Context, f *faults) (shell string) {
 	shell = f.arguments(c, "SHELL")[0]
 	if shell != "" && !slices.Contains(shells, shell) {
-		f.add(&usageError{"unknown shell " + quoted(shell), "there are scripts for " + listed(shells, "and")})
+		f.add(&usageError{"unknown shell " + strconv.Quote(shell), "there are scripts for " + term.Listed(shells, "and")})
 	}
 	return shell
 }
 
-func runCompletion(_ context.Context, u *ui, shell string) error {
-	u.printf("%s", map[string]string{
+func runCompletion(_ context.Context, u *term.UI, shell string) error {
+	u.Printf("%s", map[string]string{
 		"bash": templates.BashCompletion,
 		"zsh":  templates.ZshCompletion,
 		"fish": templates.FishCompletion,
@@ -50,7 +52,7 @@ func runCompletion(_ context.Context, u *ui, shell string) error {
 }
 
 // newCompleteCommand returns the hidden command that the completion scripts run.
-func newCompleteCommand(u *ui) *cli.Command {
+func newCompleteCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "complete",
 		Usage:     "print completions of a command line",
@@ -80,17 +82,17 @@ func parseComplete(c *cli.Context, _ *faults) completeOptions {
 	return completeOptions{c.App, c.String("root"), c.Args().Slice()}
 }
 
-func runComplete(ctx context.Context, u *ui, opts completeOptions) error {
+func runComplete(ctx context.Context, u *term.UI, opts completeOptions) error {
 	if len(opts.words) == 0 {
 		return nil
 	}
 	last := len(opts.words) - 1
 	offers, paths, before := complete(ctx, u, opts, opts.words[:last], opts.words[last])
 	for _, o := range offers {
-		u.printf("%s\t%s\n", printable(o.word), printable(oneLine(o.text)))
+		u.Printf("%s\t%s\n", term.Printable(o.word), term.Printable(term.OneLine(o.text)))
 	}
 	if paths != noPaths {
-		u.printf("\t%s\t%s\n", paths, printable(before))
+		u.Printf("\t%s\t%s\n", paths, term.Printable(before))
 	}
 	return nil
 }
@@ -100,7 +102,7 @@ type offer struct{ word, text string }
 
 // complete returns the completions of next after words, and whether the shell completes paths,
 // after which part of next.
-func complete(ctx context.Context, u *ui, opts completeOptions, words []string, next string) (offers []offer, paths pathsOf, before string) {
+func complete(ctx context.Context, u *term.UI, opts completeOptions, words []string, next string) (offers []offer, paths pathsOf, before string) {
 	line := commandLine{app: opts.app, faults: &faults{}}
 	for rest := words; len(rest) > 0; {
 		rest = line.take(rest)

@@ -8,13 +8,14 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	containercheck "gpustack/host/container/check"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
-func newContainerCheckCommand(u *ui) *cli.Command {
+func newContainerCheckCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
 		Usage: "check whether containers can use the GPUs and RDMA adapters of this node",
@@ -48,7 +49,7 @@ EXIT STATUS
   2  a check has failed`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			manyPaths{&cli.StringSliceFlag{Name: "image", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"}, pathRules{kind: handedOver}},
 			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
@@ -78,7 +79,7 @@ type containerCheckReport struct {
 	Warnings []string               `json:"warnings"`
 }
 
-func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) error {
+func runContainerCheck(ctx context.Context, u *term.UI, opts containerCheckOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -111,9 +112,9 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 		r.Driver = &version
 	}
 	r.Warnings = append(r.Warnings, m.Driver.Value.Warnings...)
-	u.warn(r.Warnings...)
-	u.show(r)
-	if opts.format == formatTable {
+	u.Warn(r.Warnings...)
+	u.Document.Show(r)
+	if opts.format == term.FormatTable {
 		printContainerCheck(u, r, opts.all)
 	}
 	switch {
@@ -127,9 +128,9 @@ func runContainerCheck(ctx context.Context, u *ui, opts containerCheckOptions) e
 
 // printContainerCheck prints the verdict, failures and warnings; with all every finding in the
 // order of the checks. Without a verdict it also prints what could not be checked.
-func printContainerCheck(u *ui, r containerCheckReport, all bool) {
+func printContainerCheck(u *term.UI, r containerCheckReport, all bool) {
 	if r.Host != nil {
-		u.printf("%s\n\n", printable(*r.Host))
+		u.Printf("%s\n\n", term.Printable(*r.Host))
 	}
 	listed := r.Findings
 	if !all {
@@ -140,12 +141,12 @@ func printContainerCheck(u *ui, r containerCheckReport, all bool) {
 		listed = slices.DeleteFunc(slices.Clone(listed), func(f host.Finding) bool { return !slices.Contains(shown, f.Status) })
 		slices.SortStableFunc(listed, func(a, b host.Finding) int { return slices.Index(shown, a.Status) - slices.Index(shown, b.Status) })
 	}
-	colour, next := bold, ""
+	colour, next := term.Bold, ""
 	switch r.Verdict {
 	case containercheck.Ready:
-		colour, next = green, "nothing was started: only a container that runs CUDA proves the rest"
+		colour, next = term.Green, "nothing was started: only a container that runs CUDA proves the rest"
 	case containercheck.NotReady:
-		colour, next = red, "follow the remedies below, then run '"+u.atRoot("gpustack container check")+"' again"
+		colour, next = term.Red, "follow the remedies below, then run '"+u.Completed("gpustack container check")+"' again"
 	case containercheck.Unknown:
 		next = "the checks below name what cannot be read"
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	containercheck "gpustack/host/container/check"
 	"gpustack/host/container/prepare"
@@ -24,7 +25,7 @@ const (
 	printCNI    = "cni"
 )
 
-func newContainerPrepareCommand(u *ui) *cli.Command {
+func newContainerPrepareCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "prepare",
 		Usage: "give GPUs and RDMA adapters to containers by CDI",
@@ -78,7 +79,7 @@ EXIT STATUS
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "give the GPU at `ADDRESS` to containers (repeatable)"},
 			&cli.StringSliceFlag{Name: "hca", Usage: "give the RDMA adapter at `ADDRESS` to containers (repeatable)"},
 			&cli.StringFlag{Name: "kind", Usage: "name what is added by `KIND` (gpustack.local/gpu, gpustack.local/hca)"},
@@ -189,7 +190,7 @@ type containerOptions struct {
 	LibraryFolder string `json:"library_folder"`
 }
 
-func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOptions) error {
+func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -271,7 +272,7 @@ func runContainerPrepare(ctx context.Context, u *ui, opts containerPrepareOption
 }
 
 // printContainerPrepare prints the plan as text.
-func printContainerPrepare(u *ui, r containerPrepareReport) {
+func printContainerPrepare(u *term.UI, r containerPrepareReport) {
 	var rows [][]string
 	for _, f := range r.Functions {
 		what := "GPU"
@@ -289,19 +290,19 @@ func printContainerPrepare(u *ui, r containerPrepareReport) {
 	}
 	switch {
 	case len(rows) > 0:
-		u.table([]string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
+		u.Table([]string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
 		if i := slices.IndexFunc(r.Functions, func(f containerFunction) bool { return len(f.Names) > 0 }); i >= 0 {
-			u.printf("\nto start a container with one: podman run --device %s IMAGE; docker since 25.0 and nerdctl alike\n", r.Functions[i].Names[0])
+			u.Printf("\nto start a container with one: podman run --device %s IMAGE; docker since 25.0 and nerdctl alike\n", r.Functions[i].Names[0])
 		}
 		if !r.Changed {
-			u.printf("\nnothing to do: the files are as planned\n")
+			u.Printf("\nnothing to do: the files are as planned\n")
 			return
 		}
 	case !r.Changed:
-		u.printf("nothing to do: no function is for containers\n")
+		u.Printf("nothing to do: no function is for containers\n")
 		return
 	default:
-		u.printf("no function is for containers any more; running containers keep what they have\n")
+		u.Printf("no function is for containers any more; running containers keep what they have\n")
 	}
 	printDiffs(u, r.Changes)
 	if len(r.AtBoot) > 0 {
@@ -309,14 +310,14 @@ func printContainerPrepare(u *ui, r containerPrepareReport) {
 		if isRunning(r.root) {
 			when = "written now, and at each boot as the machine is then:"
 		}
-		u.printf("\n%s\n", when)
+		u.Printf("\n%s\n", when)
 		printDiffs(u, r.AtBoot)
 	}
 	for i, note := range r.Notes {
 		if i == 0 {
-			u.printf("\n")
+			u.Printf("\n")
 		}
-		u.printf("note: %s\n", printable(note))
+		u.Printf("note: %s\n", term.Printable(note))
 	}
 }
 
@@ -341,5 +342,5 @@ func containerPrepareSummary(r containerPrepareReport, recorded *machine.Contain
 	if isRunning(r.root) {
 		files = slices.Concat(files, r.AtBoot)
 	}
-	return sentence(strings.Join(parts, ", "), filesText(files, "changed", "new"))
+	return term.Sentence(strings.Join(parts, ", "), filesText(files, "changed", "new"))
 }

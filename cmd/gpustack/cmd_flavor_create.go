@@ -10,13 +10,15 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 )
 
-func newFlavorCreateCommand(u *ui) *cli.Command {
+func newFlavorCreateCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "create",
 		Usage:     "create or update a flavor whose guests get devices",
@@ -53,7 +55,7 @@ EXIT STATUS
   2  --dry-run: there are pending changes
   130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the flavor (default: from alias and count, such as gpu.k4200.2)"},
 			&cli.StringFlag{Name: "vcpus", Usage: "`NUMBER` of virtual CPUs"},
 			&cli.StringFlag{Name: "ram", Usage: "`SIZE` of the memory, in MiB without a unit"},
@@ -105,7 +107,7 @@ func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
 	}
 	o.Name = c.String("name")
 	if len([]rune(o.Name)) > 255 || o.Name != strings.TrimSpace(o.Name) || c.IsSet("name") && o.Name == "" {
-		f.add(&usageError{"--name: " + quoted(o.Name) + " is not a valid name", "use 1 to 255 characters, without blanks around them"})
+		f.add(&usageError{"--name: " + strconv.Quote(o.Name) + " is not a valid name", "use 1 to 255 characters, without blanks around them"})
 	}
 	number := func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
@@ -177,7 +179,7 @@ func parseFit(c *cli.Context, f *faults) fitOptions {
 }
 
 // derive sets the sizes that are derived from hosts, and returns how; nil without --fit.
-func (o *flavorCreateOptions) derive(u *ui) (*flavor.Fit, error) {
+func (o *flavorCreateOptions) derive(u *term.UI) (*flavor.Fit, error) {
 	if len(o.fit.inventories) == 0 {
 		return nil, nil
 	}
@@ -198,7 +200,7 @@ func (f *faults) each(before string, err error, hint string) {
 	if err == nil {
 		return
 	}
-	for _, fault := range split(err) {
+	for _, fault := range host.Split(err) {
 		f.add(&usageError{before + fault.Error(), hint})
 	}
 }
@@ -228,7 +230,7 @@ type flavorReport struct {
 	Fit          *flavor.Fit     `json:"fit,omitempty"` // absent without --fit
 }
 
-func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error {
+func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) error {
 	fit, err := opts.derive(u)
 	if err != nil {
 		return err
@@ -265,12 +267,12 @@ func runFlavorCreate(ctx context.Context, u *ui, opts flavorCreateOptions) error
 			return err
 		}
 		report.After = *made.After
-		if opts.format == formatTable {
+		if opts.format == term.FormatTable {
 			done := "changed"
 			if plan.Before == nil {
 				done = "created"
 			}
-			u.note("%s flavor %s, id %s", done, printable(made.After.Name), printable(made.After.ID))
+			u.Note("%s flavor %s, id %s", done, term.Printable(made.After.Name), term.Printable(made.After.ID))
 		}
 		return nil
 	})
@@ -303,19 +305,19 @@ func (o *flavorCreateOptions) observe(ctx context.Context, c *cloud.Cloud, compu
 }
 
 // printFlavorPlan prints the plan as text.
-func printFlavorPlan(u *ui, r flavorReport, plan flavor.Plan) {
+func printFlavorPlan(u *term.UI, r flavorReport, plan flavor.Plan) {
 	name := "flavor " + r.After.Name
-	u.printf("%s at %s (microversion %s)\n", printable(name), printable(r.Cloud), r.Microversion)
+	u.Printf("%s at %s (microversion %s)\n", term.Printable(name), term.Printable(r.Cloud), r.Microversion)
 	if !r.Changed {
-		u.printf("%s\nnothing to do: the flavor is as planned\n", printable(indented(flavor.Text(plan.Before))))
+		u.Printf("%s\nnothing to do: the flavor is as planned\n", term.Printable(indented(flavor.Text(plan.Before))))
 		return
 	}
-	u.diff(flavorDiff(plan.Move))
+	u.Diff(flavorDiff(plan.Move))
 	if r.Fit != nil {
 		printFit(u, *r.Fit)
 	}
 	if len(r.Defaults) > 0 {
-		u.printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
+		u.Printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
 	}
 	printRequests(u, r.Changes)
 }

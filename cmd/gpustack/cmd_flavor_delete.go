@@ -5,12 +5,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 )
 
-func newFlavorDeleteCommand(u *ui) *cli.Command {
+func newFlavorDeleteCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "delete",
 		Usage:     "delete a flavor whose guests get devices",
@@ -31,7 +32,7 @@ EXIT STATUS
   1  the flavor could not be deleted
   2  --dry-run: the flavor can be deleted
   130  interrupted: nothing was changed, unless the error says otherwise`,
-		Flags:  append([]cli.Flag{outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(), quietFlag()}, cloudFlags()...),
+		Flags:  append([]cli.Flag{outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), dryRunFlag(), yesFlag(), quietFlag()}, cloudFlags()...),
 		Action: action(u, parseFlavorDelete, runFlavorDelete),
 	}
 }
@@ -54,7 +55,7 @@ type flavorDeleteReport struct {
 	Before  flavor.State    `json:"before"`
 }
 
-func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error {
+func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) error {
 	_, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
@@ -89,15 +90,15 @@ func runFlavorDelete(ctx context.Context, u *ui, opts flavorDeleteOptions) error
 	report := flavorDeleteReport{report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), true), Cloud: compute.URL,
 		Before: *before, Changes: deletion.Requests()}
 	showPlan(u, opts.decision, &report, func() {
-		u.printf("deletes flavor %s at %s:\n%s", printable(f.Name), printable(compute.URL), printable(indented(flavor.Text(before))))
+		u.Printf("deletes flavor %s at %s:\n%s", term.Printable(f.Name), term.Printable(compute.URL), term.Printable(indented(flavor.Text(before))))
 		printRequests(u, report.Changes)
 	})
 	return decide(u, opts.decision, "delete it?", flavorSummary(deletion.Move), &report, func() error {
 		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "flavor delete " + f.Name, Change: deletion}, &report); err != nil {
 			return err
 		}
-		if opts.format == formatTable {
-			u.note("deleted flavor %s", printable(f.Name))
+		if opts.format == term.FormatTable {
+			u.Note("deleted flavor %s", term.Printable(f.Name))
 		}
 		return nil
 	})

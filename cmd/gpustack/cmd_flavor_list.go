@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/check"
@@ -17,7 +18,7 @@ import (
 	"gpustack/nova/flavor"
 )
 
-func newFlavorListCommand(u *ui) *cli.Command {
+func newFlavorListCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "list",
 		Usage: "list the flavors whose guests get devices",
@@ -40,7 +41,7 @@ EXIT STATUS
   1  the flavors could not be listed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			confsFlag("check against `[ROLE=]FILE[,FILE]` (repeatable)"),
 			releaseFlag(),
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
@@ -79,7 +80,7 @@ type listedItem struct {
 	Problem *string      `json:"problem"`
 }
 
-func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
+func runFlavorList(ctx context.Context, u *term.UI, opts flavorListOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -134,8 +135,8 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 		}
 		report.Flavors = append(report.Flavors, item)
 	}
-	if opts.format != formatTable {
-		u.show(report)
+	if opts.format != term.FormatTable {
+		u.Document.Show(report)
 		return nil
 	}
 	printFlavors(u, report, len(sides)+len(hosts) > 0)
@@ -143,10 +144,10 @@ func runFlavorList(ctx context.Context, u *ui, opts flavorListOptions) error {
 }
 
 // printFlavors prints the flavors as text.
-func printFlavors(u *ui, r flavorListReport, held bool) {
-	u.warn(r.Warnings...)
+func printFlavors(u *term.UI, r flavorListReport, held bool) {
+	u.Warn(r.Warnings...)
 	if len(r.Flavors) == 0 {
-		u.printf("no flavor requests devices\n")
+		u.Printf("no flavor requests devices\n")
 		return
 	}
 	header := []string{"NAME", "DEVICES", "VCPUS", "RAM", "DISK", "ACCESS", "OTHER PROPERTIES"}
@@ -165,7 +166,7 @@ func printFlavors(u *ui, r flavorListReport, held bool) {
 		}
 		rows = append(rows, row)
 	}
-	u.table(header, rows)
+	u.Table(header, rows)
 }
 
 func (f listedItem) access() string {

@@ -11,6 +11,7 @@ import (
 
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
@@ -20,7 +21,7 @@ import (
 	"gpustack/nova/servertest"
 )
 
-func newFlavorTestCommand(u *ui) *cli.Command {
+func newFlavorTestCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "test",
 		Usage:     "boot a server with a flavor, count the devices in the guest, delete the server",
@@ -65,7 +66,7 @@ EXIT STATUS
   130  interrupted: the servers were deleted, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "image", Usage: "boot `IMAGE`, a name or an id"},
 			&cli.StringFlag{Name: "network", Usage: "attach the server to `NETWORK`: a name, an id, none or auto (default none, or auto before Newton)"},
 			&cli.StringFlag{Name: "host", Usage: "boot on `HOST`, to which the scheduler's filters apply (Nova Train)"},
@@ -204,7 +205,7 @@ const remedyTest = "servers of the test may be left: 'gpustack flavor test --cle
 
 // trial is one run of flavor test.
 type trial struct {
-	u        *ui
+	u        *term.UI
 	opts     flavorTestOptions
 	kind     servertest.Kind
 	engine   change.Engine
@@ -214,7 +215,7 @@ type trial struct {
 	outcomes []servertest.Outcome // in the order of report.Servers
 }
 
-func runFlavorTest(ctx context.Context, u *ui, opts flavorTestOptions) (err error) {
+func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err error) {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -286,9 +287,9 @@ func (t *trial) sources(root host.Root) ([]nova.Defined, error) {
 		return []nova.Defined{given}, err
 	}
 	aliases, err := nova.OfferedAliases(root)
-	for _, e := range split(err) {
+	for _, e := range host.Split(err) {
 		if e != nil {
-			t.u.warn("aliases of this machine are not used: " + inOneLine(e))
+			t.u.Warn("aliases of this machine are not used: " + inOneLine(e))
 		}
 	}
 	return []nova.Defined{{Aliases: aliases}}, nil
@@ -326,10 +327,10 @@ func (t *trial) describe() error {
 
 // run creates the servers, watches them and deletes them.
 func (t *trial) run(ctx context.Context) error {
-	if err := t.u.beginRecorded(remedyTest); err != nil {
+	if err := t.u.Run.BeginRecorded(remedyTest); err != nil {
 		return err
 	}
-	shown := t.u.newProgressLine()
+	shown := progressLine{status: term.NewStatus(t.u), lines: map[string]string{}}
 	test := servertest.Test{
 		Kind: t.kind, Plan: t.plan, Evidence: t.evidence, Engine: t.engine,
 		Progress: shown.show, Warn: func(w string) { addWarnings(t.u, &t.report, w) },
@@ -345,9 +346,9 @@ func (t *trial) run(ctx context.Context) error {
 		return err
 	}
 	t.outcomes = test.Watch(ctx, servers)
-	shown.clear()
+	shown.status.Clear()
 	if t.plan.Keep {
-		t.u.note("%s", t.u.atRoot(fmt.Sprintf("the servers are kept, recorded as entry %d: 'gpustack undo %d' deletes them", entry.ID, entry.ID)))
+		t.u.Note("%s", t.u.Completed(fmt.Sprintf("the servers are kept, recorded as entry %d: 'gpustack undo %d' deletes them", entry.ID, entry.ID)))
 	}
 	err = test.End(ctx, entry, t.outcomes)
 	t.complete()
@@ -411,7 +412,7 @@ func (t *trial) clean(ctx context.Context, entries []change.Entry) error {
 	summary := cleanSummary(len(remove), len(plan.Closed))
 	showPlan(t.u, t.opts.decision, &t.report, func() { t.showLeftovers(plan) })
 	return decide(t.u, t.opts.decision, "clean up?", summary, &t.report, func() error {
-		if err := t.u.beginRecorded(remedyTest); err != nil {
+		if err := t.u.Run.BeginRecorded(remedyTest); err != nil {
 			return err
 		}
 		err := t.kind.Clean(context.WithoutCancel(ctx), t.engine, &plan)
@@ -421,8 +422,8 @@ func (t *trial) clean(ctx context.Context, entries []change.Entry) error {
 		if err != nil {
 			return err
 		}
-		if t.report.Applied = true; t.opts.format == formatTable {
-			t.u.note("%s", summary)
+		if t.report.Applied = true; t.opts.format == term.FormatTable {
+			t.u.Note("%s", summary)
 		}
 		return nil
 	})

@@ -8,11 +8,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 )
 
-func newHistoryCommand(u *ui) *cli.Command {
+func newHistoryCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "history",
 		Usage:     "list the changes made by gpustack on this machine, or show one",
@@ -36,7 +37,7 @@ EXAMPLES
 EXIT STATUS
   0  the list or the entry is printed
   1  the journal could not be read, or has no such entry`,
-		Flags:  []cli.Flag{rootFlag(), outputFlag(formatTable, formatJSON, formatYAML)},
+		Flags:  []cli.Flag{rootFlag(), outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
 		Action: action(u, parseHistory, runHistory),
 	}
 }
@@ -57,9 +58,9 @@ func (f *faults) entry(c *cli.Context) int {
 		id, err := strconv.Atoi(arg)
 		switch {
 		case i > 0:
-			f.add(&usageError{"unexpected argument " + quoted(arg), f.seeHelp()})
+			f.add(&usageError{"unexpected argument " + strconv.Quote(arg), f.seeHelp()})
 		case err != nil || id < 1:
-			f.add(&usageError{"ENTRY: not a number of the journal: " + quoted(arg), "gpustack history lists them"})
+			f.add(&usageError{"ENTRY: not a number of the journal: " + strconv.Quote(arg), "gpustack history lists them"})
 		}
 		number = id
 	}
@@ -72,7 +73,7 @@ type historyReport struct {
 	Entries []historyEntry `json:"entries"`
 }
 
-func runHistory(_ context.Context, u *ui, opts historyOptions) error {
+func runHistory(_ context.Context, u *term.UI, opts historyOptions) error {
 	all, err := stores(opts.root)
 	if err != nil {
 		return err
@@ -96,19 +97,19 @@ func runHistory(_ context.Context, u *ui, opts historyOptions) error {
 			rows = append(rows, row)
 		}
 	}
-	u.show(report)
+	u.Document.Show(report)
 	switch {
-	case opts.format != formatTable:
+	case opts.format != term.FormatTable:
 		return nil
 	case len(rows) == 0:
-		u.printf("gpustack has changed nothing here\n")
+		u.Printf("gpustack has changed nothing here\n")
 		return nil
 	}
 	header := []string{"ENTRY", "BEGUN", "USER", "STATUS", "COMMAND", "CHANGED"}
 	if len(all) > 1 {
 		header = append(header, "JOURNAL")
 	}
-	u.table(header, rows)
+	u.Table(header, rows)
 	return nil
 }
 
@@ -130,7 +131,7 @@ func changed(e change.Entry) string {
 		if err != nil {
 			return inOneLine(err)
 		}
-		return "drivers of " + numbered(len(record.Functions), "function")
+		return "drivers of " + term.Numbered(len(record.Functions), "function")
 	case change.KindObjects:
 		o, err := recordedObject(e)
 		if err != nil {

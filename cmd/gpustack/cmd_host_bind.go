@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/gate"
@@ -13,7 +14,7 @@ import (
 	"gpustack/host/pci"
 )
 
-func newHostBindCommand(u *ui) *cli.Command {
+func newHostBindCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "bind",
 		Usage: "bind GPUs to vfio-pci now, without a reboot, until the next boot",
@@ -61,7 +62,7 @@ EXIT STATUS
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
@@ -138,7 +139,7 @@ func (o driversOptions) explainBind(err error) error {
 			stopping.mode = bind.Mode{Live: true, StopServices: true}
 			return []string{remedy("stop NVIDIA's services first", stopping.called("host bind").with(o.prepare))}
 		case errors.Is(leaf, gate.ErrForContainers):
-			return append(hints(leaf), "or name it with --device, to bind it until the next boot only")
+			return append(term.Hints(leaf), "or name it with --device, to bind it until the next boot only")
 		case errors.Is(leaf, bind.ErrNoGroup):
 			return []string{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}
 		}
@@ -156,7 +157,7 @@ func selected(c *cli.Context, flags ...string) (words string) {
 	return words
 }
 
-func runHostBind(ctx context.Context, u *ui, opts driversOptions) error {
+func runHostBind(ctx context.Context, u *term.UI, opts driversOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err

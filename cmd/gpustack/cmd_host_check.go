@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/check"
 	"gpustack/host/driver"
@@ -16,7 +17,7 @@ import (
 	"gpustack/nova"
 )
 
-func newHostCheckCommand(u *ui) *cli.Command {
+func newHostCheckCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
 		Usage: "check whether the machine is ready to assign GPUs to guests",
@@ -51,7 +52,7 @@ EXIT STATUS
   2  a check has failed: not prepared, pending reboot, not ready or drifted`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
 		Action: action(u, parseHostCheck, runHostCheck),
@@ -80,7 +81,7 @@ type hostCheckReport struct {
 	Warnings []string       `json:"warnings"`
 }
 
-func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
+func runHostCheck(ctx context.Context, u *term.UI, opts hostCheckOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -94,9 +95,9 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 	m := observeForCheck(u, root)
 	m.VirtType = readVirtType(root)
 	report := newHostCheckReport(m, refusedByPrepare(ctx, u, root, m), startup.Observe(root))
-	u.warn(report.Warnings...)
-	u.show(report)
-	if opts.format == formatTable {
+	u.Warn(report.Warnings...)
+	u.Document.Show(report)
+	if opts.format == term.FormatTable {
 		printHostCheck(u, report, opts)
 	}
 	switch {
@@ -110,7 +111,7 @@ func runHostCheck(ctx context.Context, u *ui, opts hostCheckOptions) error {
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
 // contain. In another tree, which may be evidence, it changes nothing.
-func observeForCheck(u *ui, root host.Root) machine.Machine {
+func observeForCheck(u *term.UI, root host.Root) machine.Machine {
 	if root.Path("/") != "/" {
 		return machine.Observe(root, machine.Check, machine.Options{})
 	}
@@ -122,7 +123,7 @@ func observeForCheck(u *ui, root host.Root) machine.Machine {
 	}
 	if err := images.Save(); err != nil {
 		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)
-		if remedy := hint(err); remedy != "" {
+		if remedy := term.Hint(err); remedy != "" {
 			warning += " (" + remedy + ")"
 		}
 		m.Warnings = append(m.Warnings, warning)

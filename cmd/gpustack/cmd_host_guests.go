@@ -9,13 +9,14 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 )
 
-func newHostGuestsCommand(u *ui) *cli.Command {
+func newHostGuestsCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "guests",
 		Usage: "show which guests use which PCI functions right now",
@@ -50,7 +51,7 @@ EXIT STATUS
   2  something could not be read; the output names it`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			manyPaths{&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from `FILE` below the root, what nova-compute reads (repeatable)"},
 				pathRules{kind: machineFile}},
 			&cli.StringFlag{Name: "token", Usage: "record that the report was made after 'gpustack repair-migration' printed `TOKEN`"},
@@ -81,7 +82,7 @@ func parseHostGuests(c *cli.Context, f *faults) hostGuestsOptions {
 // guestsReport is the output of host guests (docs/json.md).
 type guestsReport = guest.Report
 
-func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
+func runHostGuests(_ context.Context, u *term.UI, opts hostGuestsOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -91,8 +92,8 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 	if root.Path("/") == "/" {
 		report.Clock = guest.ReadClock()
 	}
-	u.show(report)
-	if opts.format == formatTable {
+	u.Document.Show(report)
+	if opts.format == term.FormatTable {
 		printGuests(u, report)
 	}
 	if !report.Complete {
@@ -103,30 +104,30 @@ func runHostGuests(_ context.Context, u *ui, opts hostGuestsOptions) error {
 
 // printGuests prints a line for each guest and each group or device that it uses, then other users
 // of groups and devices, then errors.
-func printGuests(u *ui, r guestsReport) {
-	u.printf("%s\n", printable(guestsLine(r)))
+func printGuests(u *term.UI, r guestsReport) {
+	u.Printf("%s\n", term.Printable(guestsLine(r)))
 	if rows := guestRows(r); len(rows) > 0 {
-		u.printf("\n")
-		u.table([]string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO/VDPA", "FUNCTIONS"}, rows)
+		u.Printf("\n")
+		u.Table([]string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO/VDPA", "FUNCTIONS"}, rows)
 	} else if r.Complete {
-		u.printf("\nno guest, and no process uses a function\n")
+		u.Printf("\nno guest, and no process uses a function\n")
 	}
-	u.printf("\n")
+	u.Printf("\n")
 	for _, n := range r.NovaCompute {
 		since := "since an unknown time"
 		if n.Started != nil {
 			since = "since " + n.Started.Format(time.RFC3339)
 		}
-		u.printf("nova-compute runs %s, pid %d\n", since, n.PID)
+		u.Printf("nova-compute runs %s, pid %d\n", since, n.PID)
 	}
 	if r.NovaCompute != nil && len(r.NovaCompute) == 0 {
-		u.printf("nova-compute does not run\n")
+		u.Printf("nova-compute does not run\n")
 	}
 	if r.Clock != nil && !r.Clock.Synchronized && r.Token == nil {
-		u.printf("the clock is not synchronized: repair-migration needs a report with a token\n")
+		u.Printf("the clock is not synchronized: repair-migration needs a report with a token\n")
 	}
 	for _, s := range r.Unread() {
-		u.printf("%s\n", u.paint(red, fmt.Sprintf("not readable: %s: %s", s.Name, printable(s.Detail))))
+		u.Printf("%s\n", u.Paint(term.Red, fmt.Sprintf("not readable: %s: %s", s.Name, term.Printable(s.Detail))))
 	}
 }
 

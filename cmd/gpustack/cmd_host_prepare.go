@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/change"
@@ -20,7 +21,7 @@ import (
 	"gpustack/host/selection"
 )
 
-func newHostPrepareCommand(u *ui) *cli.Command {
+func newHostPrepareCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "prepare",
 		Usage: "assign GPUs to guests from the next boot on",
@@ -78,7 +79,7 @@ EXIT STATUS
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "only", Usage: "select `DEVICE` and nothing that --only does not name (repeatable)"},
@@ -215,7 +216,7 @@ type argumentChange struct {
 	Add  boot.Args `json:"add"`
 }
 
-func runHostPrepare(ctx context.Context, u *ui, opts hostPrepareOptions) error {
+func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -265,14 +266,14 @@ func noMore(error) []string {
 }
 
 // nothingPresent prints that a machine has none of the devices, which is not an error.
-func nothingPresent(u *ui, root host.Root, m machine.Machine, opts hostPrepareOptions, absent error) error {
+func nothingPresent(u *term.UI, root host.Root, m machine.Machine, opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
-	if opts.format != formatTable {
-		u.show(newPrepareReport(root, m, prepare.Plan{Warnings: []string{why}}, change.Work{}))
+	if opts.format != term.FormatTable {
+		u.Document.Show(newPrepareReport(root, m, prepare.Plan{Warnings: []string{why}}, change.Work{}))
 		return nil
 	}
 	if !opts.quiet {
-		u.printf("nothing to do: %s\n", printable(why))
+		u.Printf("nothing to do: %s\n", term.Printable(why))
 	}
 	return nil
 }
@@ -316,7 +317,7 @@ func fileChanges(plan edit.Plan) []fileChange {
 }
 
 // printPrepare prints the plan as text.
-func printPrepare(u *ui, r prepareReport, devices pci.Devices) {
+func printPrepare(u *term.UI, r prepareReport, devices pci.Devices) {
 	var rows [][]string
 	for _, f := range r.Devices {
 		d := devices.At(f.Address)
@@ -328,33 +329,33 @@ func printPrepare(u *ui, r prepareReport, devices pci.Devices) {
 	}
 	switch {
 	case len(rows) > 0:
-		u.table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
+		u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
 		if !r.Changed {
-			u.printf("\nnothing to do: the files are as planned\n")
+			u.Printf("\nnothing to do: the files are as planned\n")
 			return
 		}
 		if text := companionsText(preparedCompanions(r.Devices)); text != "" {
-			u.printf("\n%s", text)
+			u.Printf("\n%s", text)
 		}
 		if len(r.Arguments.Drop) > 0 {
-			u.printf("\nconflicting kernel arguments, to be removed: %s\n", r.Arguments.Drop)
+			u.Printf("\nconflicting kernel arguments, to be removed: %s\n", r.Arguments.Drop)
 		}
 	case !r.Changed:
-		u.printf("nothing to do: this machine is not prepared\n")
+		u.Printf("nothing to do: this machine is not prepared\n")
 		return
 	default:
-		u.printf("no function is assigned to guests from the next boot on\n")
+		u.Printf("no function is assigned to guests from the next boot on\n")
 		if len(r.Arguments.Drop) > 0 {
-			u.printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
+			u.Printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
 		}
 	}
 	printDiffs(u, r.Changes)
 	printPrograms(u, r.Programs, r.Left)
 	switch {
 	case r.nextBoot && len(rows) == 0:
-		u.printf("\ntakes effect at the next boot\n")
+		u.Printf("\ntakes effect at the next boot\n")
 	case r.nextBoot && len(r.others) > 0:
-		u.printf("\ntakes effect at the next boot; gpustack=off does not return functions that are bound by settings outside gpustack (%s)\n", r.others[0].Place())
+		u.Printf("\ntakes effect at the next boot; gpustack=off does not return functions that are bound by settings outside gpustack (%s)\n", r.others[0].Place())
 	case r.nextBoot:
 		off := "gpustack=off"
 		for _, arg := range r.Arguments.Add {
@@ -362,16 +363,16 @@ func printPrepare(u *ui, r prepareReport, devices pci.Devices) {
 				off += " in place of " + arg
 			}
 		}
-		u.printf("\ntakes effect at the next boot; with %s among the kernel arguments, every function remains with the host\n", off)
+		u.Printf("\ntakes effect at the next boot; with %s among the kernel arguments, every function remains with the host\n", off)
 	}
 }
 
 // printPrograms prints the programs that run after a plan's changes.
-func printPrograms(u *ui, run, left []string) {
+func printPrograms(u *term.UI, run, left []string) {
 	for _, line := range run {
-		u.printf("then runs %s\n", line)
+		u.Printf("then runs %s\n", line)
 	}
 	for _, line := range left {
-		u.printf("run on the target machine: %s\n", line)
+		u.Printf("run on the target machine: %s\n", line)
 	}
 }

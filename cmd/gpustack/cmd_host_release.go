@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
@@ -14,7 +15,7 @@ import (
 	"gpustack/host/selection"
 )
 
-func newHostReleaseCommand(u *ui) *cli.Command {
+func newHostReleaseCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "release",
 		Usage: "return GPUs to their host drivers now, until the next boot",
@@ -49,7 +50,7 @@ EXIT STATUS
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			choiceFlag{&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had (host)"},
@@ -84,7 +85,7 @@ func parseReleaseTo(c *cli.Context, f *faults) driversOptions {
 	return opts
 }
 
-func runHostRelease(ctx context.Context, u *ui, opts driversOptions) error {
+func runHostRelease(ctx context.Context, u *term.UI, opts driversOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/hardware"
@@ -20,7 +21,7 @@ import (
 	"gpustack/nova"
 )
 
-func newHostScanCommand(u *ui) *cli.Command {
+func newHostScanCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "scan",
 		Usage: "list GPUs, their IOMMU groups and which can be assigned to guests",
@@ -57,7 +58,7 @@ EXIT STATUS
   1  error: the list cannot be read, or a requested device does not exist`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatTree, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),
 			&cli.BoolFlag{Name: "all", Usage: "list every PCI function"},
 			&cli.BoolFlag{Name: "machine", Usage: "add product, BIOS, CPUs, memory per NUMA node, disks and network interfaces"},
 			&cli.StringSliceFlag{Name: "device", Usage: "list `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
@@ -115,7 +116,7 @@ func (o hostScanOptions) scan() pci.Options {
 	return scan
 }
 
-func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
+func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	}
 	whole.Warnings = append(whole.Warnings, others...)
 	whole.scope(opts, m.Devices.Value)
-	if opts.format == formatJSON || opts.format == formatYAML {
+	if opts.format == term.FormatJSON || opts.format == term.FormatYAML {
 		whole.nameInNova(root)
 	}
 	if opts.machine {
@@ -146,17 +147,17 @@ func runHostScan(ctx context.Context, u *ui, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
-	if opts.format == formatJSON || opts.format == formatYAML {
+	if opts.format == term.FormatJSON || opts.format == term.FormatYAML {
 		shown.readBARs(root)
 	}
-	u.warn(shown.allWarnings()...)
+	u.Warn(shown.allWarnings()...)
 	switch opts.format {
-	case formatTable:
+	case term.FormatTable:
 		printScan(u, shown, whole.Devices)
 	case formatTree:
 		printScanTree(u, shown, whole.Devices)
 	default:
-		u.show(shown)
+		u.Document.Show(shown)
 	}
 	return nil
 }
@@ -211,7 +212,7 @@ func (r *scanReport) readBARs(root host.Root) {
 		d.BARs = read[d.Address]
 	}
 	if err != nil {
-		for _, fault := range split(err) {
+		for _, fault := range host.Split(err) {
 			r.Warnings = append(r.Warnings, fault.Error())
 		}
 	}

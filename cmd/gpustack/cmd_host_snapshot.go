@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	containercheck "gpustack/host/container/check"
 	containerprepare "gpustack/host/container/prepare"
@@ -25,7 +26,7 @@ import (
 	"gpustack/nova/conf"
 )
 
-func newHostSnapshotCommand(u *ui) *cli.Command {
+func newHostSnapshotCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "snapshot",
 		Usage:     "save the files that host scan, check and prepare read, for use on another machine",
@@ -105,7 +106,7 @@ func identityFiles() []string {
 	)
 }
 
-func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error {
+func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -120,43 +121,43 @@ func runHostSnapshot(ctx context.Context, u *ui, opts hostSnapshotOptions) error
 	if err != nil {
 		return err
 	}
-	u.warn(report.allWarnings()...)
+	u.Warn(report.allWarnings()...)
 	if err := m.Needs.Err; err != nil {
-		u.warn(strings.Split(err.Error(), "\n")...)
+		u.Warn(strings.Split(err.Error(), "\n")...)
 	}
 	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
-		u.warn(err.Error())
+		u.Warn(err.Error())
 	}
 	readAll(ctx, u, recorded)
 	if opts.identity {
 		for _, name := range identityFiles() {
 			if _, err := recorded.ReadFile(name); err != nil && !host.IsAbsent(err) {
-				u.warn(fmt.Sprintf("/%s: %v", name, host.Cause(err)))
+				u.Warn(fmt.Sprintf("/%s: %v", name, host.Cause(err)))
 			}
 		}
 	} else {
 		tree.Remove(identityFiles()...)
 	}
 	if unread := tree.Unreadable(); len(unread) > 0 {
-		u.warn(fmt.Sprintf("host check and host prepare will show less: not readable: %s, such as /%s", numbered(len(unread), "file"), unread[0]))
+		u.Warn(fmt.Sprintf("host check and host prepare will show less: not readable: %s, such as /%s", term.Numbered(len(unread), "file"), unread[0]))
 	}
-	if err := u.begin(); err != nil {
+	if err := u.Run.Begin(); err != nil {
 		return err
 	}
 	if opts.file == standard {
-		return tree.Write(u.out, opts.format)
+		return tree.Write(u.Out, opts.format)
 	}
 	if err := writeSnapshot(&tree, opts); err != nil {
 		return err
 	}
-	u.note("stored %d functions in %s: review the file before you send it", len(report.Devices), opts.file)
+	u.Note("stored %d functions in %s: review the file before you send it", len(report.Devices), opts.file)
 	return nil
 }
 
 // readAll reads what host check, host prepare, rdma scan, rdma check, container check and container
 // prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows
 // later, so they are no errors here.
-func readAll(ctx context.Context, u *ui, root host.Root) {
+func readAll(ctx context.Context, u *term.UI, root host.Root) {
 	m := machine.Observe(root, machine.Check, machine.Options{})
 	m.VirtType = readVirtType(root)
 	refusedByPrepare(ctx, u, root, m) // as host check asks it
@@ -215,7 +216,7 @@ func writeSnapshot(tree *snapshot.Tree, opts hostSnapshotOptions) error {
 	return nil
 }
 
-func newHostUnpackCommand(u *ui) *cli.Command {
+func newHostUnpackCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "unpack",
 		Usage:     "unpack a snapshot or an example into a file tree for --root",
@@ -245,27 +246,27 @@ func parseHostUnpack(c *cli.Context, f *faults) hostUnpackOptions {
 	return hostUnpackOptions{arguments[0], arguments[1], snapshotFormat(f, arguments[0])}
 }
 
-func runHostUnpack(_ context.Context, u *ui, opts hostUnpackOptions) error {
+func runHostUnpack(_ context.Context, u *term.UI, opts hostUnpackOptions) error {
 	tree, err := readSnapshot(u, opts)
 	if err != nil {
 		return err
 	}
-	if err := u.begin(); err != nil {
+	if err := u.Run.Begin(); err != nil {
 		return err
 	}
 	if err := tree.Unpack(opts.dir); err != nil {
 		return err
 	}
 	if unread := tree.Unreadable(); len(unread) > 0 {
-		u.warn(fmt.Sprintf("not readable where the snapshot was taken, and so not here: %s, such as /%s", numbered(len(unread), "file"), unread[0]))
+		u.Warn(fmt.Sprintf("not readable where the snapshot was taken, and so not here: %s, such as /%s", term.Numbered(len(unread), "file"), unread[0]))
 	}
-	u.note("unpacked %s into %s", filepath.Base(opts.file), opts.dir)
+	u.Note("unpacked %s into %s", filepath.Base(opts.file), opts.dir)
 	return nil
 }
 
-func readSnapshot(u *ui, opts hostUnpackOptions) (*snapshot.Tree, error) {
+func readSnapshot(u *term.UI, opts hostUnpackOptions) (*snapshot.Tree, error) {
 	if opts.file == standard {
-		tree, err := snapshot.ReadAny(u.in)
+		tree, err := snapshot.ReadAny(u.In)
 		if err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}

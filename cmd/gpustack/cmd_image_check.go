@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -13,7 +14,7 @@ import (
 	"gpustack/nova/image"
 )
 
-func newImageCheckCommand(u *ui) *cli.Command {
+func newImageCheckCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "check",
 		Usage:     "check whether guests of a flavor can boot an image and use their GPUs",
@@ -41,7 +42,7 @@ EXIT STATUS
   1  the image could not be checked
   2  a check has failed`,
 		Flags: append([]cli.Flag{
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "flavor", Usage: "`NAME` or id of the flavor of the guests"},
 			purposeFlag("check for `GUESTS` gpu or windows (default: by os_type of the image)"),
 			inventoryFlag("check against the devices in `FILE`, JSON or YAML of host scan"),
@@ -94,7 +95,7 @@ type imageCheckReport struct {
 	Findings     []host.Finding `json:"findings"`
 }
 
-func runImageCheck(ctx context.Context, u *ui, opts imageCheckOptions) error {
+func runImageCheck(ctx context.Context, u *term.UI, opts imageCheckOptions) error {
 	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
 	if err != nil {
 		return err
@@ -121,9 +122,9 @@ func runImageCheck(ctx context.Context, u *ui, opts imageCheckOptions) error {
 	}
 	report := imageCheckReport{1, compute.URL, compute.Newest.String(), true, found, f, opts.purpose, image.Check(opts.purpose, seen)}
 	report.Passed = !host.Failed(report.Findings)
-	u.show(report)
-	if opts.format == formatTable {
-		u.printf("image %s for flavor %s at %s\n\n", printable(found.Name), printable(f.Name), printable(compute.URL))
+	u.Document.Show(report)
+	if opts.format == term.FormatTable {
+		u.Printf("image %s for flavor %s at %s\n\n", term.Printable(found.Name), term.Printable(f.Name), term.Printable(compute.URL))
 		printFindings(u, report.Findings)
 	}
 	if !report.Passed {

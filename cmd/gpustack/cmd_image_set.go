@@ -8,6 +8,7 @@ import (
 	udiff "github.com/aymanbagabas/go-udiff"
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -15,7 +16,7 @@ import (
 	"gpustack/nova/image"
 )
 
-func newImageSetCommand(u *ui) *cli.Command {
+func newImageSetCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "set",
 		Usage:     "set the properties of an image that guests with GPUs need",
@@ -49,7 +50,7 @@ EXIT STATUS
   2  --dry-run: there are pending changes
   130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			purposeFlag("plan for `GUESTS` gpu or windows"),
 			&cli.StringSliceFlag{Name: "property", Usage: "set the property `KEY=VALUE`; KEY= removes it (repeatable)"},
 			&cli.StringFlag{Name: "min-disk", Usage: "`SIZE` that the disk of flavors must have, in GiB without a unit (default: that of the image)"},
@@ -114,7 +115,7 @@ type plannedValue struct {
 	Reason *string `json:"reason"` // null: the operator has given it
 }
 
-func runImageSet(ctx context.Context, u *ui, opts imageSetOptions) error {
+func runImageSet(ctx context.Context, u *term.UI, opts imageSetOptions) error {
 	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
 	if err != nil {
 		return err
@@ -157,15 +158,15 @@ func runImageSet(ctx context.Context, u *ui, opts imageSetOptions) error {
 		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "image set " + found.Name, Change: made}, &report); err != nil {
 			return err
 		}
-		if opts.format == formatTable {
-			u.note("changed image %s, id %s", printable(found.Name), printable(found.ID))
+		if opts.format == term.FormatTable {
+			u.Note("changed image %s, id %s", term.Printable(found.Name), term.Printable(found.ID))
 		}
 		return nil
 	})
 }
 
 // printImagePlan prints the plan as text.
-func printImagePlan(u *ui, r imageSetReport) {
+func printImagePlan(u *term.UI, r imageSetReport) {
 	notes := []string{r.Before.Visibility, "of project " + r.Before.Owner}
 	if r.Before.Protected {
 		notes = append(notes, "protected from deletion")
@@ -173,12 +174,12 @@ func printImagePlan(u *ui, r imageSetReport) {
 	if r.Before.Hidden {
 		notes = append(notes, "hidden")
 	}
-	u.printf("image %s at %s (%s)\n", printable(r.Before.Name), printable(r.Cloud), printable(strings.Join(notes, ", ")))
+	u.Printf("image %s at %s (%s)\n", term.Printable(r.Before.Name), term.Printable(r.Cloud), term.Printable(strings.Join(notes, ", ")))
 	if r.Changed {
 		name := "image " + r.Before.Name
-		u.diff(fileChange{Diff: udiff.Unified(name, name, image.Text(r.Before), image.Text(r.After))})
+		u.Diff(udiff.Unified(name, name, image.Text(r.Before), image.Text(r.After)))
 	} else {
-		u.printf("%s\nnothing to do: the image is as planned\n", printable(indented(image.Text(r.Before))))
+		u.Printf("%s\nnothing to do: the image is as planned\n", term.Printable(indented(image.Text(r.Before))))
 	}
 	var reasons, left strings.Builder
 	for _, v := range r.Values {
@@ -191,7 +192,7 @@ func printImagePlan(u *ui, r imageSetReport) {
 	}
 	for _, list := range []struct{ title, text string }{{"reasons", reasons.String()}, {"left out", left.String()}} {
 		if list.text != "" {
-			u.printf("\n%s:\n%s", list.title, printable(list.text))
+			u.Printf("\n%s:\n%s", list.title, term.Printable(list.text))
 		}
 	}
 	if r.Changed {
@@ -202,10 +203,10 @@ func printImagePlan(u *ui, r imageSetReport) {
 // imageObject returns a change of an image as history and undo show it.
 func imageObject(m image.Move) object {
 	name := "image " + m.Name
-	return object{requests: m.Requests(), summary: imageSummary(m), diff: fileChange{Diff: udiff.Unified(name, name, m.Text(false), m.Text(true))}}
+	return object{requests: m.Requests(), summary: imageSummary(m), diff: udiff.Unified(name, name, m.Text(false), m.Text(true))}
 }
 
 // imageSummary returns the summary of image set and its undo.
 func imageSummary(m image.Move) string {
-	return sentence("image "+m.Name+" changed: "+numbered(len(m.Values), "value"), numbered(len(m.Requests()), "request"))
+	return term.Sentence("image "+m.Name+" changed: "+term.Numbered(len(m.Values), "value"), term.Numbered(len(m.Requests()), "request"))
 }

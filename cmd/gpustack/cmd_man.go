@@ -7,14 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
-func newManCommand(u *ui) *cli.Command {
+func newManCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "man",
 		Usage:     "print a page of the manual, or write all pages into a folder",
@@ -60,7 +62,7 @@ func parseMan(c *cli.Context, f *faults) manOptions {
 		i := slices.IndexFunc(opts.pages, func(p page) bool { return p.name == name })
 		if i < 0 {
 			command := strings.Join(words, " ")
-			f.add(&usageError{"no manual page of a command " + quoted(command), "the pages are " + listed(pageNames(opts.pages), "and")})
+			f.add(&usageError{"no manual page of a command " + strconv.Quote(command), "the pages are " + term.Listed(pageNames(opts.pages), "and")})
 			return opts
 		}
 		opts.pages = opts.pages[i : i+1]
@@ -75,9 +77,9 @@ func pageNames(pages []page) (names []string) {
 	return names
 }
 
-func runMan(_ context.Context, u *ui, opts manOptions) error {
+func runMan(_ context.Context, u *term.UI, opts manOptions) error {
 	if opts.dir == "" {
-		u.printf("%s", opts.pages[0].text)
+		u.Printf("%s", opts.pages[0].text)
 		return nil
 	}
 	err := os.MkdirAll(opts.dir, 0o755) //nolint:gosec // every user reads the manual

@@ -6,12 +6,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/driver"
 )
 
 // newNetlinkRequestCommand returns the hidden command with which gpustack starts itself for one
 // request over netlink, which may block in the kernel forever.
-func newNetlinkRequestCommand(u *ui) *cli.Command {
+func newNetlinkRequestCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      driver.RequestCommand,
 		Usage:     "make a request over netlink",
@@ -39,15 +40,15 @@ func parseNetlinkRequest(c *cli.Context, f *faults) driver.Request {
 	return r
 }
 
-func runNetlinkRequest(_ context.Context, u *ui, r driver.Request) error {
+func runNetlinkRequest(_ context.Context, u *term.UI, r driver.Request) error {
 	// Only the run that started this process ends the request, by its timeout.
-	if err := u.begin(); err != nil {
+	if err := u.Run.Begin(); err != nil {
 		return err
 	}
 	text, err := json.Marshal(driver.MakeRequest(r))
 	if err != nil {
 		return err
 	}
-	u.printf("%s\n", text)
+	u.Printf("%s\n", text)
 	return nil
 }

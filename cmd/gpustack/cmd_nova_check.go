@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/machine"
@@ -17,7 +19,7 @@ import (
 	"gpustack/nova/check"
 )
 
-func newNovaCheckCommand(u *ui) *cli.Command {
+func newNovaCheckCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
 		Usage: "check nova.conf on controllers and compute nodes for consistency",
@@ -56,7 +58,7 @@ EXIT STATUS
   2  a check has failed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			confsFlag("check `[ROLE=]FILE[,FILE]` (repeatable; default: the files of this machine)"),
 			releaseFlag(),
 			choiceFlag{&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred); ROLE= of --conf takes precedence"},
@@ -108,7 +110,7 @@ func parseConfs(c *cli.Context, f *faults, otherwise nova.Role) []nova.SideFiles
 		if role == "" && !strings.Contains(value, "=") {
 			role = string(otherwise)
 		} else if !slices.Contains([]nova.Role{nova.Controller, nova.Compute, nova.All}, nova.Role(role)) {
-			f.add(&usageError{"--conf: unknown role " + quoted(role), "use controller, compute or all"})
+			f.add(&usageError{"--conf: unknown role " + strconv.Quote(role), "use controller, compute or all"})
 		}
 		confs = append(confs, nova.SideFiles{Role: nova.Role(role), Names: files})
 	}
@@ -125,7 +127,7 @@ func cutConf(value string) (role string, files []string) {
 }
 
 // sides reads the files that are named, or without --conf everything of this machine.
-func (o novaCheckOptions) sides(u *ui, root host.Root) (sides []nova.Side, warnings []string, err error) {
+func (o novaCheckOptions) sides(u *term.UI, root host.Root) (sides []nova.Side, warnings []string, err error) {
 	if len(o.confs) > 0 {
 		sides, err := nova.ReadSides(documentsAt(u), o.confs)
 		for i := range sides {
@@ -230,7 +232,7 @@ func newConfiguration(s nova.Side) configuration {
 	return c
 }
 
-func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
+func runNovaCheck(ctx context.Context, u *term.UI, opts novaCheckOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -259,8 +261,8 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 	for _, s := range sides {
 		report.Configurations = append(report.Configurations, newConfiguration(s))
 	}
-	u.show(report)
-	if opts.format == formatTable {
+	u.Document.Show(report)
+	if opts.format == term.FormatTable {
 		printNovaCheck(u, report)
 	}
 	if !report.Passed {
@@ -270,7 +272,7 @@ func runNovaCheck(ctx context.Context, u *ui, opts novaCheckOptions) error {
 }
 
 // readFlavors returns the flavors that request devices.
-func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]check.Flavor, error) {
+func readFlavors(ctx context.Context, u *term.UI, opts cloudOptions) ([]check.Flavor, error) {
 	_, compute, err := connect(ctx, u, opts)
 	if err != nil {
 		return nil, err
@@ -283,11 +285,11 @@ func readFlavors(ctx context.Context, u *ui, opts cloudOptions) ([]check.Flavor,
 	return flavors, err
 }
 
-func printNovaCheck(u *ui, r novaCheckReport) {
-	u.warn(r.Warnings...)
+func printNovaCheck(u *term.UI, r novaCheckReport) {
+	u.Warn(r.Warnings...)
 	for _, c := range r.Configurations {
 		if c.RoleFrom != nil {
-			u.printf("%s: role %s, because %s\n", printable(strings.Join(c.Files, ", ")), c.Role, printable(*c.RoleFrom))
+			u.Printf("%s: role %s, because %s\n", term.Printable(strings.Join(c.Files, ", ")), c.Role, term.Printable(*c.RoleFrom))
 		}
 	}
 	if len(r.Findings) > 0 {
@@ -300,7 +302,7 @@ func printNovaCheck(u *ui, r novaCheckReport) {
 	} else {
 		found += "; without --inventory, no devices"
 	}
-	u.printf("Nova %s: no problems found: %s\n", r.Release, found)
+	u.Printf("Nova %s: no problems found: %s\n", r.Release, found)
 }
 
 // quantity returns a number with its noun.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -18,7 +19,7 @@ import (
 	"gpustack/nova"
 )
 
-func newNovaConfigureCommand(u *ui) *cli.Command {
+func newNovaConfigureCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "configure",
 		Usage: "configure aliases, device specs and scheduler filters in nova.conf",
@@ -90,7 +91,7 @@ EXIT STATUS
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			choiceFlag{&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all"},
 				[]string{string(nova.Controller), string(nova.Compute), string(nova.All)}},
 			releaseFlag(),
@@ -208,7 +209,7 @@ func parseRelease(c *cli.Context, f *faults) nova.Release {
 	}
 	release, err := nova.ParseRelease(c.String("release"))
 	if err != nil {
-		f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + listed(nova.ReleaseNames(), "or") + ", or a newer one"})
+		f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + term.Listed(nova.ReleaseNames(), "or") + ", or a newer one"})
 	}
 	return release
 }
@@ -244,7 +245,7 @@ func newNovaReport(root host.Root, reboot *bool, opts novaConfigureOptions, want
 	return r
 }
 
-func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) error {
+func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -294,7 +295,7 @@ func runNovaConfigure(ctx context.Context, u *ui, opts novaConfigureOptions) err
 }
 
 // observe reads the machine and the inventories.
-func (o *novaConfigureOptions) observe(u *ui, root host.Root) error {
+func (o *novaConfigureOptions) observe(u *term.UI, root host.Root) error {
 	var errs [7]error
 	o.nova.Release, o.warnings, errs[0] = o.nova.Release.OrInstalled(root)
 	need := nova.ScopeGPUs
@@ -349,11 +350,11 @@ func guestsOf(r guest.Report) map[pci.Address]string {
 }
 
 // renderNova prints the options for a deployment tool, and the file in which it reads them.
-func renderNova(ctx context.Context, u *ui, root host.Root, opts novaConfigureOptions, want nova.Want) error {
+func renderNova(ctx context.Context, u *term.UI, root host.Root, opts novaConfigureOptions, want nova.Want) error {
 	if opts.unread != nil {
-		u.warn("aliases that are in use on this machine are unknown: " + opts.unread.Error())
+		u.Warn("aliases that are in use on this machine are unknown: " + opts.unread.Error())
 	}
-	u.warn(want.Warnings...)
+	u.Warn(want.Warnings...)
 	form := nova.Render
 	switch opts.render {
 	case renderTripleO:
@@ -365,41 +366,41 @@ func renderNova(ctx context.Context, u *ui, root host.Root, opts novaConfigureOp
 	if err != nil {
 		return err
 	}
-	u.warn(opts.warnings...)
+	u.Warn(opts.warnings...)
 	if opts.nova.Placement && opts.nova.Role != nova.Compute {
-		u.warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
+		u.Warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
 	}
-	if u.prints() {
+	if u.Document.Requested() {
 		report := newNovaReport(root, rebootRequired(ctx, u, root), opts, want, nova.Plan{})
 		report.Rendered = &text
-		u.show(report)
+		u.Document.Show(report)
 		return nil
 	}
 	switch opts.render {
 	case renderTripleO:
-		u.printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
+		u.Printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
 			"# Compute and Controller stand for the roles of the nodes.\n")
 	case renderRHOSO:
 		if opts.nova.Role.Controls() {
-			u.printf("# For RHOSO: the spec is a part of the OpenStackControlPlane.\n")
+			u.Printf("# For RHOSO: the spec is a part of the OpenStackControlPlane.\n")
 		}
 		if opts.nova.Role.Computes() {
-			u.printf("# For RHOSO: the ConfigMap is listed in dataSources of the nodes' OpenStackDataPlaneService for Nova.\n")
+			u.Printf("# For RHOSO: the ConfigMap is listed in dataSources of the nodes' OpenStackDataPlaneService for Nova.\n")
 		}
 	case renderKolla:
 		services := map[nova.Role]string{nova.Controller: "nova-api.conf and nova-scheduler.conf", nova.Compute: "nova-compute.conf", nova.All: "nova.conf"}
-		u.printf("# For kolla-ansible: nova/%s in the folder node_custom_config.\n", services[opts.nova.Role])
+		u.Printf("# For kolla-ansible: nova/%s in the folder node_custom_config.\n", services[opts.nova.Role])
 	}
 	if opts.nova.Role.Controls() && opts.render != renderINI {
-		u.printf("# The filters replace the list that is set.\n")
+		u.Printf("# The filters replace the list that is set.\n")
 	}
-	u.printf("%s", text)
+	u.Printf("%s", text)
 	return nil
 }
 
 // printNova prints the plan as text.
-func printNova(u *ui, r novaReport, opts novaConfigureOptions) {
-	u.printf("Nova %s, %s\n\n", r.Release, r.Role)
+func printNova(u *term.UI, r novaReport, opts novaConfigureOptions) {
+	u.Printf("Nova %s, %s\n\n", r.Release, r.Role)
 	var rows [][]string
 	for _, a := range r.Aliases {
 		kind := a.DeviceType
@@ -409,39 +410,39 @@ func printNova(u *ui, r novaReport, opts novaConfigureOptions) {
 		rows = append(rows, []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), kind})
 	}
 	if len(rows) > 0 {
-		u.table([]string{"ALIAS", "ID", "TYPE"}, rows)
+		u.Table([]string{"ALIAS", "ID", "TYPE"}, rows)
 	}
 	for i, line := range r.Removed {
 		if i == 0 && len(rows) > 0 {
-			u.printf("\n")
+			u.Printf("\n")
 		}
 		if i == 0 {
-			u.printf("removed:\n")
+			u.Printf("removed:\n")
 		}
-		u.printf("%s\n", printable(line))
+		u.Printf("%s\n", term.Printable(line))
 	}
 	for i, k := range r.Kept {
 		if i == 0 {
-			u.printf("\nkept:\n")
+			u.Printf("\nkept:\n")
 		}
-		u.printf("%s\n", printable(k))
+		u.Printf("%s\n", term.Printable(k))
 	}
 	if !r.Changed {
-		u.printf("\nnothing to do: the files are as planned\n")
+		u.Printf("\nnothing to do: the files are as planned\n")
 		return
 	}
 	if len(r.Dropped) > 0 {
-		u.printf("\nremoved, because %s does not have these filters: %s\n", r.Release, printable(strings.Join(r.Dropped, ", ")))
+		u.Printf("\nremoved, because %s does not have these filters: %s\n", r.Release, term.Printable(strings.Join(r.Dropped, ", ")))
 	}
 	if text := companionsText(novaCompanions(opts.nova.Hosts)); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
-		u.printf("\n%s", text)
+		u.Printf("\n%s", text)
 	}
 	printDiffs(u, r.Changes)
 	if opts.nova.Placement && opts.nova.Role != nova.Controller {
-		u.printf("\nreport_in_placement cannot be turned off again on this host\n")
+		u.Printf("\nreport_in_placement cannot be turned off again on this host\n")
 	}
 	if r.ComputesReport != nil && *r.ComputesReport == reportVerified {
-		u.printf("\nverified: every compute node with these devices reports them to Placement\n")
+		u.Printf("\nverified: every compute node with these devices reports them to Placement\n")
 	}
 	printRestarts(u, r.Services)
 }

@@ -9,13 +9,14 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/explain"
 )
 
-func newNovaExplainCommand(u *ui) *cli.Command {
+func newNovaExplainCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "explain",
 		Usage: "explain why no valid host was found for a flavor or a server",
@@ -60,7 +61,7 @@ EXIT STATUS
   2  no host can, or none is known to`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "flavor", Usage: "explain the `FLAVOR` with this name or id"},
 			&cli.StringFlag{Name: "server", Usage: "explain why the server `UUID` has no host"},
 			&cli.StringFlag{Name: "host", Usage: "judge only `HOST`"},
@@ -123,7 +124,7 @@ type explainedServer struct {
 	Fault  *string `json:"fault"`
 }
 
-func runNovaExplain(ctx context.Context, u *ui, opts novaExplainOptions) error {
+func runNovaExplain(ctx context.Context, u *term.UI, opts novaExplainOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -144,9 +145,9 @@ func runNovaExplain(ctx context.Context, u *ui, opts novaExplainOptions) error {
 			return err
 		}
 		if isPlaced {
-			u.show(e.report)
-			if opts.format == formatTable {
-				u.printf("%s\n", printable(e.report.Conclusion))
+			u.Document.Show(e.report)
+			if opts.format == term.FormatTable {
+				u.Printf("%s\n", term.Printable(e.report.Conclusion))
 			}
 			return nil
 		}
@@ -157,8 +158,8 @@ func runNovaExplain(ctx context.Context, u *ui, opts novaExplainOptions) error {
 		return err
 	}
 	e.judge()
-	u.show(e.report)
-	if opts.format == formatTable {
+	u.Document.Show(e.report)
+	if opts.format == term.FormatTable {
 		printExplanation(u, e.report)
 	}
 	if e.report.Verdict != explain.Can {
@@ -168,16 +169,16 @@ func runNovaExplain(ctx context.Context, u *ui, opts novaExplainOptions) error {
 }
 
 // printExplanation prints the report as text: hosts with the same failure share a line.
-func printExplanation(u *ui, r novaExplainReport) {
-	u.warn(r.Warnings...)
+func printExplanation(u *term.UI, r novaExplainReport) {
+	u.Warn(r.Warnings...)
 	if r.Server != nil {
 		text := fmt.Sprintf("server %s (%s) is %s", r.Server.Name, r.Server.ID, r.Server.Status)
 		if r.Server.Fault != nil {
 			text += ": " + *r.Server.Fault
 		}
-		u.printf("%s\n", oneLine(text))
+		u.Printf("%s\n", term.OneLine(text))
 	}
-	u.printf("%s\n", oneLine(r.Conclusion))
+	u.Printf("%s\n", term.OneLine(r.Conclusion))
 	var rows [][]string
 	add := func(g explain.Group, verdict string) {
 		line := func(text string) {
@@ -207,19 +208,19 @@ func printExplanation(u *ui, r novaExplainReport) {
 		add(g, "warning")
 	}
 	if len(rows) > 0 {
-		u.printf("\n")
-		u.table([]string{"VERDICT", "SEEN"}, rows)
+		u.Printf("\n")
+		u.Table([]string{"VERDICT", "SEEN"}, rows)
 	}
 	if len(r.NotChecked) > 0 {
-		u.printf("\nnot checked:\n")
+		u.Printf("\nnot checked:\n")
 		rows = nil
 		for _, o := range r.NotChecked {
 			rows = append(rows, []string{string(o.Link), quantity(o.Count, "host", "hosts"), o.Reason + ": " + o.Remedy})
 		}
-		u.table([]string{"LINK", "HOSTS", "SEEN"}, rows)
+		u.Table([]string{"LINK", "HOSTS", "SEEN"}, rows)
 	}
 	if n := len(r.Findings); n > 0 {
-		u.printf("\n%s in the files: gpustack nova check with the same --conf explains %s\n", quantity(n, "check fails", "checks fail"),
+		u.Printf("\n%s in the files: gpustack nova check with the same --conf explains %s\n", quantity(n, "check fails", "checks fail"),
 			map[bool]string{true: "it", false: "them"}[n == 1])
 	}
 }
@@ -229,7 +230,7 @@ const shownNames = 3
 
 // explaining is one run of nova explain.
 type explaining struct {
-	u           *ui
+	u           *term.UI
 	root        host.Root
 	opts        novaExplainOptions
 	inventories []nova.Host

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
@@ -16,7 +17,7 @@ import (
 	rdmacheck "gpustack/host/rdma/check"
 )
 
-func newRDMACheckCommand(u *ui) *cli.Command {
+func newRDMACheckCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
 		Usage: "check the RDMA stack, from modules and libraries to ports and virtual functions",
@@ -46,7 +47,7 @@ EXIT STATUS
   2  a check has failed: pending reboot, not ready or drifted`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
 		Action: action(u, parseRDMACheck, runRDMACheck),
@@ -74,7 +75,7 @@ type rdmaCheckReport struct {
 	Warnings []string          `json:"warnings"`
 }
 
-func runRDMACheck(ctx context.Context, u *ui, opts rdmaCheckOptions) error {
+func runRDMACheck(ctx context.Context, u *term.UI, opts rdmaCheckOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -105,9 +106,9 @@ func runRDMACheck(ctx context.Context, u *ui, opts rdmaCheckOptions) error {
 	if session != nil && r.Reboot != nil && *r.Reboot {
 		r.Warnings = append(r.Warnings, guard.UnknownSession(session))
 	}
-	u.warn(r.Warnings...)
-	u.show(r)
-	if opts.format == formatTable {
+	u.Warn(r.Warnings...)
+	u.Document.Show(r)
+	if opts.format == term.FormatTable {
 		printRDMACheck(u, r, opts.all)
 	}
 	switch {
@@ -131,9 +132,9 @@ func runningFor(root host.Root) (seen machine.Look[guard.Running], session error
 
 // printRDMACheck prints the verdict, failures and warnings; with all every finding in the order of
 // the checks. Without a verdict it also prints what could not be checked.
-func printRDMACheck(u *ui, r rdmaCheckReport, all bool) {
+func printRDMACheck(u *term.UI, r rdmaCheckReport, all bool) {
 	if r.Host != nil {
-		u.printf("%s\n\n", printable(*r.Host))
+		u.Printf("%s\n\n", term.Printable(*r.Host))
 	}
 	listed := r.Findings
 	if !all {
@@ -144,16 +145,16 @@ func printRDMACheck(u *ui, r rdmaCheckReport, all bool) {
 		listed = slices.DeleteFunc(slices.Clone(listed), func(f host.Finding) bool { return !slices.Contains(shown, f.Status) })
 		slices.SortStableFunc(listed, func(a, b host.Finding) int { return slices.Index(shown, a.Status) - slices.Index(shown, b.Status) })
 	}
-	command := func(name string) string { return "'" + u.atRoot("gpustack rdma "+name) + "'" }
+	command := func(name string) string { return "'" + u.Completed("gpustack rdma "+name) + "'" }
 	mend := "follow the remedies below, then run " + command("check") + " again"
-	colour, next := bold, mend
+	colour, next := term.Bold, mend
 	switch r.Verdict {
 	case rdmacheck.Ready:
-		colour, next = green, "'gpustack rdma test' sends data, here or between two machines"
+		colour, next = term.Green, "'gpustack rdma test' sends data, here or between two machines"
 	case rdmacheck.NotReady:
-		colour = red
+		colour = term.Red
 	case rdmacheck.Drifted:
-		colour, next = red, "the machine no longer matches the record of rdma prepare; "+mend
+		colour, next = term.Red, "the machine no longer matches the record of rdma prepare; "+mend
 	case rdmacheck.PendingReboot:
 		next = "reboot, then run " + command("check") + " again"
 	case rdmacheck.Unknown:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -22,7 +23,7 @@ import (
 	"gpustack/host/startup"
 )
 
-func newRDMAPrepareCommand(u *ui) *cli.Command {
+func newRDMAPrepareCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "prepare",
 		Usage: "make VFs of InfiniBand and RoCE adapters that survive a reboot",
@@ -72,7 +73,7 @@ EXIT STATUS
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "prepare the adapter at `ADDRESS` (repeatable)"},
 			&cli.StringFlag{Name: "vfs", Usage: "give each adapter this `NUMBER` of VFs"},
 			&cli.BoolFlag{Name: "whole", Usage: "assign the adapters themselves, without VFs"},
@@ -129,7 +130,7 @@ func parseRDMAPrepare(c *cli.Context, f *faults) rdmaPrepareOptions {
 	if c.IsSet("vfs") {
 		n, err := strconv.Atoi(c.String("vfs"))
 		if err != nil || n < 1 || n > rdma.MaxVFs {
-			f.add(&usageError{fmt.Sprintf("--vfs: not a number from 1 to %d: %s", rdma.MaxVFs, quoted(c.String("vfs"))),
+			f.add(&usageError{fmt.Sprintf("--vfs: not a number from 1 to %d: %s", rdma.MaxVFs, strconv.Quote(c.String("vfs"))),
 				"--remove ADDRESS removes the VFs of an adapter"})
 		}
 		opts.prepare.VFs = n
@@ -198,7 +199,7 @@ type preparedVF struct {
 	MAC       *string     `json:"mac"`
 }
 
-func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
+func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -243,7 +244,7 @@ func runRDMAPrepare(ctx context.Context, u *ui, opts rdmaPrepareOptions) error {
 // planRDMA returns the plan of rdma prepare and its work. On the running machine, gpustack boot
 // --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
 // that undo runs it too.
-func planRDMA(u *ui, root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
+func planRDMA(u *term.UI, root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
 	want, err := prepare.NewWant(root, m, opts.prepare)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
@@ -288,7 +289,7 @@ func ofRoot(root string) []string {
 // lifts every part of the error. given are the functions that --allow names already.
 func explainAllow(err error, given []pci.Address, words []string, dryRun bool) error {
 	var allow []pci.Address
-	for _, leaf := range split(err) {
+	for _, leaf := range host.Split(err) {
 		var refusal interface {
 			Refusal() (host.Code, string)
 		}
@@ -311,24 +312,24 @@ func explainAllow(err error, given []pci.Address, words []string, dryRun bool) e
 	if dryRun {
 		words = append(words, "--dry-run")
 	}
-	return &explained{error: err, hints: []string{remedy("take these functions from the host all the same", strings.Join(words, " "))}}
+	return term.Explain(err, []string{remedy("take these functions from the host all the same", strings.Join(words, " "))})
 }
 
 // noAdapterPresent prints that a machine has none of the adapters, which is not an error.
-func noAdapterPresent(ctx context.Context, u *ui, root host.Root, m prepare.Machine, opts rdmaPrepareOptions, absent error) error {
+func noAdapterPresent(ctx context.Context, u *term.UI, root host.Root, m prepare.Machine, opts rdmaPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
-	if opts.format != formatTable {
+	if opts.format != term.FormatTable {
 		r := newRDMAPrepareReport(ctx, u, root, m, prepare.Plan{Warnings: []string{why}}, change.Work{})
-		u.show(&r)
+		u.Document.Show(&r)
 		return nil
 	}
 	if !opts.quiet {
-		u.printf("nothing to do: %s\n", printable(why))
+		u.Printf("nothing to do: %s\n", term.Printable(why))
 	}
 	return nil
 }
 
-func newRDMAPrepareReport(ctx context.Context, u *ui, root host.Root, m prepare.Machine, plan prepare.Plan, work change.Work) rdmaPrepareReport {
+func newRDMAPrepareReport(ctx context.Context, u *term.UI, root host.Root, m prepare.Machine, plan prepare.Plan, work change.Work) rdmaPrepareReport {
 	r := rdmaPrepareReport{
 		Changes: fileChanges(plan.Files), Netns: optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
 		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: append([]string{}, plan.Notes...),
@@ -357,7 +358,7 @@ func (r *report) rebootFor(adapters bool) {
 }
 
 // printRDMAPrepare prints the plan as text.
-func printRDMAPrepare(u *ui, r rdmaPrepareReport) {
+func printRDMAPrepare(u *term.UI, r rdmaPrepareReport) {
 	var rows [][]string
 	for _, a := range r.Adapters {
 		what := string(a.Use)
@@ -379,35 +380,35 @@ func printRDMAPrepare(u *ui, r rdmaPrepareReport) {
 	}
 	switch {
 	case len(rows) > 0:
-		u.table([]string{"FUNCTION", "WHAT", "ID", "NODE AND PORT GUID, OR MAC", "AT BOOT"}, rows)
+		u.Table([]string{"FUNCTION", "WHAT", "ID", "NODE AND PORT GUID, OR MAC", "AT BOOT"}, rows)
 		if !r.Changed {
-			u.printf("\nnothing to do: the files are as planned\n")
+			u.Printf("\nnothing to do: the files are as planned\n")
 			return
 		}
 	case !r.Changed:
-		u.printf("nothing to do: no adapter is prepared\n")
+		u.Printf("nothing to do: no adapter is prepared\n")
 		return
 	default:
-		u.printf("no adapter is prepared from the next boot on\n")
+		u.Printf("no adapter is prepared from the next boot on\n")
 	}
 	printDiffs(u, r.Changes)
 	for _, line := range r.Programs {
 		if line == (host.Program{Kind: host.RevertBoot}).String() {
 			line += ", which reverts what was made at this boot and is not recorded any more, and remakes what is recorded otherwise"
 		}
-		u.printf("then runs %s\n", line)
+		u.Printf("then runs %s\n", line)
 	}
 	printPrograms(u, nil, r.Left)
 	for _, note := range r.Notes {
-		u.printf("\nnote: %s\n", printable(note))
+		u.Printf("\nnote: %s\n", term.Printable(note))
 	}
 	for _, a := range r.Adapters {
 		if a.Partitions != nil {
-			u.printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, *a.Partitions)
+			u.Printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, *a.Partitions)
 		}
 	}
 	if r.nextBoot {
-		u.printf("\ntakes effect at the next boot, or with 'systemctl restart gpustack-boot.service'\n")
+		u.Printf("\ntakes effect at the next boot, or with 'systemctl restart gpustack-boot.service'\n")
 	}
 }
 
@@ -421,7 +422,7 @@ func rdmaPrepareSummary(r rdmaPrepareReport, recorded *rdma.Record) string {
 		case a.Whole:
 			parts = append(parts, fmt.Sprintf("%s as a whole for %s", a.Address, a.Use))
 		default:
-			parts = append(parts, fmt.Sprintf("%s of %s for %s", numbered(len(a.VFs), "VF"), a.Address, a.Use))
+			parts = append(parts, fmt.Sprintf("%s of %s for %s", term.Numbered(len(a.VFs), "VF"), a.Address, a.Use))
 		}
 	}
 	if recorded != nil {
@@ -439,5 +440,5 @@ func rdmaPrepareSummary(r rdmaPrepareReport, recorded *rdma.Record) string {
 	if r.nextBoot {
 		reboot = "reboot needed"
 	}
-	return sentence(adapters, filesText(r.Changes, "changed", "new"), reboot)
+	return term.Sentence(adapters, filesText(r.Changes, "changed", "new"), reboot)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
@@ -15,7 +16,7 @@ import (
 	"gpustack/host/rdma"
 )
 
-func newRDMAScanCommand(u *ui) *cli.Command {
+func newRDMAScanCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "scan",
 		Usage: "list InfiniBand and RoCE adapters, their ports, virtual functions and nearest GPUs",
@@ -44,7 +45,7 @@ EXIT STATUS
   1  error: the list cannot be read, or a requested adapter does not exist`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatTree, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "list the adapter at `ADDRESS` (repeatable)"},
 			&cli.BoolFlag{Name: "gids", Usage: "list the GID table of each port"},
 			&cli.BoolFlag{Name: "topology", Usage: "print the links between GPUs and adapters as a matrix"},
@@ -90,7 +91,7 @@ type adapterLink struct {
 	Link    pci.Link    `json:"link"`
 }
 
-func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
+func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 	if err := driversSettled(ctx, u, root); err != nil {
 		return err
 	}
-	whole := opts.format == formatJSON || opts.format == formatYAML
+	whole := opts.format == term.FormatJSON || opts.format == term.FormatYAML
 	record, recordErr := rdma.ReadRecord(root)
 	devices, stack, err := rdma.Scan(root, rdma.Options{GIDs: opts.gids || whole, Whole: record.Whole()})
 	if err != nil {
@@ -123,13 +124,13 @@ func runRDMAScan(ctx context.Context, u *ui, opts rdmaScanOptions) error {
 	}
 	stack.Warnings = append(stack.Warnings, findHolders(root, devices, &stack)...)
 	r := newRDMAScanReport(root, devices, stack)
-	u.warn(r.Warnings...)
+	u.Warn(r.Warnings...)
 	for _, a := range r.Adapters {
-		u.warn(a.Warnings...)
+		u.Warn(a.Warnings...)
 	}
 	switch {
 	case whole:
-		u.show(r)
+		u.Document.Show(r)
 	case opts.topology:
 		printTopology(u, r, devices)
 	case opts.format == formatTree:

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -21,7 +23,7 @@ const (
 	listenTimeout = 10 * time.Minute
 )
 
-func newRDMATestCommand(u *ui) *cli.Command {
+func newRDMATestCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "test",
 		Usage: "move data through RDMA ports, on this machine or to another one, with rping",
@@ -64,7 +66,7 @@ EXIT STATUS
   130  interrupted: rping was killed`,
 		Flags: []cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "device", Usage: "test the adapter at `ADDRESS`, or of this name; NAME/PORT is one port"},
 			&cli.BoolFlag{Name: "listen", Usage: "wait for the test of one other machine"},
 			&cli.StringFlag{Name: "peer", Usage: "test the way to `HOST`, which listens"},
@@ -101,7 +103,7 @@ func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
 		}
 	}
 	if filepath.Clean(c.String("root")) != "/" {
-		f.add(&usageError{"--root " + quoted(c.String("root")) + ": rdma test moves data through the adapters of the running machine, and needs --root /",
+		f.add(&usageError{"--root " + strconv.Quote(c.String("root")) + ": rdma test moves data through the adapters of the running machine, and needs --root /",
 			"run it on the machine itself; gpustack rdma check reads the files of a tree"})
 	}
 	for _, name := range []string{"device", "peer"} {
@@ -111,11 +113,11 @@ func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
 	}
 	if c.IsSet("container") {
 		if err := ping.CheckImage(opts.Image); err != nil {
-			f.add(&usageError{"--container " + quoted(opts.Image) + ": " + err.Error(), hint(err)})
+			f.add(&usageError{"--container " + strconv.Quote(opts.Image) + ": " + err.Error(), term.Hint(err)})
 		}
 	}
 	if err := opts.Check(); err != nil {
-		for _, e := range split(err) {
+		for _, e := range host.Split(err) {
 			f.add(&usageError{e.Error(), f.seeHelp()})
 		}
 	}
@@ -185,7 +187,7 @@ type untested struct {
 	Hint    *string      `json:"hint"`
 }
 
-func runRDMATest(ctx context.Context, u *ui, opts rdmaTestOptions) error {
+func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	root, err := host.NewRoot("/")
 	if err != nil {
 		return err
@@ -198,9 +200,9 @@ func runRDMATest(ctx context.Context, u *ui, opts rdmaTestOptions) error {
 	if err := r.run(ctx, u, opts, m); err != nil {
 		return err
 	}
-	u.show(r)
-	u.warn(r.Warnings...)
-	if opts.format == formatTable {
+	u.Document.Show(r)
+	u.Warn(r.Warnings...)
+	if opts.format == term.FormatTable {
 		printPortTests(u, *r)
 	}
 	if *r.Verdict != ping.Pass {
@@ -219,13 +221,13 @@ func newRDMATestReport(root host.Root, m ping.Machine) *rdmaTestReport {
 		r.Containers = &testContainers{c.Image, c.Engine}
 	}
 	for _, s := range m.Skipped {
-		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), optional(hint(s.Err))})
+		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), optional(term.Hint(s.Err))})
 	}
 	return &r
 }
 
 // run tests the ports of a machine and completes the report.
-func (r *rdmaTestReport) run(ctx context.Context, u *ui, opts rdmaTestOptions, m ping.Machine) error {
+func (r *rdmaTestReport) run(ctx context.Context, u *term.UI, opts rdmaTestOptions, m ping.Machine) error {
 	var tests []ping.Tested
 	var err error
 	switch {
@@ -234,7 +236,7 @@ func (r *rdmaTestReport) run(ctx context.Context, u *ui, opts rdmaTestOptions, m
 	case opts.peer != "":
 		tests, err = r.peer(ctx, u, opts.peer, m)
 	default:
-		tests, err = m.Loopback(ctx, func(t ping.Test) { u.waits("testing %s at %s", t.Target, t.Source.IP) })
+		tests, err = m.Loopback(ctx, func(t ping.Test) { u.Waits("testing %s at %s", t.Target, t.Source.IP) })
 	}
 	if err != nil {
 		return err
@@ -248,20 +250,20 @@ func (r *rdmaTestReport) run(ctx context.Context, u *ui, opts rdmaTestOptions, m
 }
 
 // listen waits for a peer at one port.
-func (r *rdmaTestReport) listen(ctx context.Context, u *ui, m ping.Machine) ([]ping.Tested, error) {
+func (r *rdmaTestReport) listen(ctx context.Context, u *term.UI, m ping.Machine) ([]ping.Tested, error) {
 	r.Sides = sidesListen
 	tested, err := m.Listen(ctx, func(t ping.Test) {
 		r.PeerCommand = optional(t.PeerCommand())
-		u.note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, *r.PeerCommand)
+		u.Note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, *r.PeerCommand)
 		if t.Target.Port.LinkLayer == rdma.LinkEthernet {
-			u.note("%s", ping.RoCEFirewall)
+			u.Note("%s", ping.RoCEFirewall)
 		}
 	})
 	return []ping.Tested{tested}, err
 }
 
 // peer tests the way to a listener.
-func (r *rdmaTestReport) peer(ctx context.Context, u *ui, peer string, m ping.Machine) ([]ping.Tested, error) {
+func (r *rdmaTestReport) peer(ctx context.Context, u *term.UI, peer string, m ping.Machine) ([]ping.Tested, error) {
 	way, err := m.Route(ctx, peer)
 	if err != nil {
 		return nil, err
@@ -270,7 +272,7 @@ func (r *rdmaTestReport) peer(ctx context.Context, u *ui, peer string, m ping.Ma
 	if way.Warning != "" {
 		r.Warnings = append(r.Warnings, way.Warning)
 	}
-	tested, err := m.Peer(ctx, way, func(t ping.Test) { u.waits("testing %s at %s to %s", t.Target, t.Source.IP, way.Peer) })
+	tested, err := m.Peer(ctx, way, func(t ping.Test) { u.Waits("testing %s at %s to %s", t.Target, t.Source.IP, way.Peer) })
 	return []ping.Tested{tested}, err
 }
 
@@ -290,11 +292,11 @@ func (r *rdmaTestReport) add(t ping.Tested) {
 }
 
 // printPortTests prints the results of the tests, and the ports that were not tested.
-func printPortTests(u *ui, r rdmaTestReport) {
+func printPortTests(u *term.UI, r rdmaTestReport) {
 	for _, t := range r.Tests {
-		colour, where := green, fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
+		colour, where := term.Green, fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
 		if *t.Verdict != ping.Pass {
-			colour = red
+			colour = term.Red
 		}
 		switch {
 		case r.Peer != nil:
@@ -308,28 +310,28 @@ func printPortTests(u *ui, r rdmaTestReport) {
 		if t.Elapsed != nil {
 			took = fmt.Sprintf(" in %.2f s", *t.Elapsed)
 		}
-		u.printf("%s: %s (%s): %d of %d iterations of %d bytes%s\n", u.paint(colour, string(*t.Verdict)), printable(t.title), printable(where),
+		u.Printf("%s: %s (%s): %d of %d iterations of %d bytes%s\n", u.Paint(colour, string(*t.Verdict)), term.Printable(t.title), term.Printable(where),
 			t.Iterations, r.Iterations, r.Size, took)
 		if t.container != "" {
-			u.printf("  in containers: %s\n", printable(t.container))
+			u.Printf("  in containers: %s\n", term.Printable(t.container))
 		}
 		for _, c := range t.Causes {
 			if c.Words != "" {
-				u.printf("  rping: %s\n", printable(c.Words))
+				u.Printf("  rping: %s\n", term.Printable(c.Words))
 			}
-			u.printf("  cause: %s\n  remedy: %s\n", printable(c.Cause), printable(c.Remedy))
+			u.Printf("  cause: %s\n  remedy: %s\n", term.Printable(c.Cause), term.Printable(c.Remedy))
 		}
 		for _, c := range t.Counters {
-			u.printf("  %s +%d\n", printable(c.Name), c.Delta)
+			u.Printf("  %s +%d\n", term.Printable(c.Name), c.Delta)
 		}
 		if t.Carried != nil && !*t.Carried && r.Sides == sidesLoopback && *t.Verdict == ping.Pass {
-			u.printf("  no counter of packets moved: the adapter loops back by itself; --listen and --peer test the way through the port\n")
+			u.Printf("  no counter of packets moved: the adapter loops back by itself; --listen and --peer test the way through the port\n")
 		}
 	}
 	for _, s := range r.Untested {
-		u.printf("not tested: %s\n", printable(s.Reason))
+		u.Printf("not tested: %s\n", term.Printable(s.Reason))
 		if s.Hint != nil {
-			u.printf("  remedy: %s\n", printable(*s.Hint))
+			u.Printf("  remedy: %s\n", term.Printable(*s.Hint))
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
@@ -24,7 +25,7 @@ import (
 	"gpustack/nova/cloud"
 )
 
-func newRepairMigrationCommand(u *ui) *cli.Command {
+func newRepairMigrationCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "repair-migration",
 		Usage: "find and repair stale PCI device records in the Nova database",
@@ -95,7 +96,7 @@ EXIT STATUS
   130  interrupted: committed repairs remain, are listed and can be undone; nothing else was changed`,
 		Flags: append([]cli.Flag{
 			rootFlag(),
-			outputFlag(formatTable, formatJSON, formatYAML),
+			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			novaConfFlag("read nova.conf from `FILE` below the root"),
 			&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
@@ -172,7 +173,7 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	if text := c.String("accept"); c.IsSet("accept") {
 		id, err := strconv.Atoi(text)
 		if opts.accept = id; err != nil || id < 1 {
-			f.add(&usageError{"--accept: not the number of an entry: " + quoted(text), "run 'gpustack history' to list the entries"})
+			f.add(&usageError{"--accept: not the number of an entry: " + strconv.Quote(text), "run 'gpustack history' to list the entries"})
 		}
 	}
 	return opts
@@ -194,7 +195,7 @@ type repairReport struct {
 
 // repairing is one run of repair-migration, or of undo for one of its entries.
 type repairing struct {
-	u         *ui
+	u         *term.UI
 	opts      repairOptions
 	root      host.Root
 	placement map[string]string // [placement] of nova.conf
@@ -203,7 +204,7 @@ type repairing struct {
 	report    repairReport
 }
 
-func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err error) {
+func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (err error) {
 	debug.SetGCPercent(100) // main sets more for short runs; this one may read millions of rows
 	r := &repairing{u: u, opts: opts, report: repairReport{Findings: []cleanup.Finding{},
 		Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}}
@@ -228,12 +229,12 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	r.opts.find.Token, repairer.Options.Token = r.report.Token, r.report.Token
 	if err := r.interrupted(ctx); err != nil {
 		if opts.apply {
-			u.show(&r.report)
+			u.Document.Show(&r.report)
 		}
 		return err
 	}
 	unread := repairer.Databases.Unread()
-	for _, e := range split(unread) {
+	for _, e := range host.Split(unread) {
 		if e != nil {
 			r.report.Warnings = append(r.report.Warnings, e.Error()) // the run returns the error in the end
 		}
@@ -241,13 +242,13 @@ func runRepairMigration(ctx context.Context, u *ui, opts repairOptions) (err err
 	if err := r.find(ctx); err != nil {
 		return err
 	}
-	if opts.format == formatTable && !opts.quiet {
+	if opts.format == term.FormatTable && !opts.quiet {
 		printRepairs(u, r.report)
 	}
 	if opts.apply {
 		err = r.repair(ctx)
 	} else {
-		u.show(&r.report)
+		u.Document.Show(&r.report)
 	}
 	err = errors.Join(err, unread, r.unread)
 	if err == nil && (r.report.Summary.Different() || len(r.report.Pools.Findings)+len(r.report.Allocations.Findings) > 0) {
@@ -293,7 +294,7 @@ func (r *repairing) ownCredentials() bool {
 
 // engine returns the engine for changes of rows, recorded on this machine.
 func (r *repairing) engine() change.Engine {
-	return change.Engine{Store: change.Machine(r.root), Origin: newOrigin(r.u), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
+	return change.Engine{Store: change.Machine(r.root), Origin: newOrigin(), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
 }
 
 // interrupted handles open entries of earlier runs. With --apply it recovers them, and repairs
@@ -344,7 +345,7 @@ func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
 		return nil
 	}
 	if !r.opts.yes {
-		question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", listed(names, "and"))
+		question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", term.Listed(names, "and"))
 		if r.opts.accept != 0 {
 			question = fmt.Sprintf("close entry %d with its rows and allocations as they are now?", r.opts.accept)
 		}
@@ -352,10 +353,10 @@ func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
 			return err
 		}
 	}
-	if err := r.u.beginRecorded(remedyRows); err != nil {
+	if err := r.u.Run.BeginRecorded(remedyRows); err != nil {
 		return err
 	}
-	defer r.u.end()
+	defer r.u.Run.End()
 	recovered, err := r.engine().Recover(ctx, ids)
 	for _, done := range recovered {
 		if c, ok := done.Change.(*repair.Change); ok {
@@ -389,14 +390,14 @@ func (r *repairing) repair(ctx context.Context) error {
 
 // apply makes the repairs, records them and completes the report.
 func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
-	if err := r.u.beginRecorded(remedyRows); err != nil {
+	if err := r.u.Run.BeginRecorded(remedyRows); err != nil {
 		return err
 	}
 	last := 0
 	repairs := repair.NewChange(r.repairer, units, r.opts.wait, func(left int) {
 		if left != last {
 			last = left
-			r.u.waits("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, r.opts.wait)
+			r.u.Waits("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, r.opts.wait)
 		}
 	})
 	entry, err := r.engine().Apply(ctx, change.Work{Command: "repair-migration --apply", Change: repairs})
@@ -406,7 +407,7 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	if entry.ID != 0 {
 		r.report.Entry = &entry.ID
 		if slices.ContainsFunc(units, cleanup.Unit.Written) {
-			r.u.note("%s", r.u.atRoot(fmt.Sprintf("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it", entry.ID, entry.ID)))
+			r.u.Note("%s", r.u.Completed(fmt.Sprintf("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it", entry.ID, entry.ID)))
 		}
 	}
 	if err != nil {
@@ -414,7 +415,7 @@ func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
 	}
 	r.report.Applied = entry.ID != 0
 	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Offline && u.State == cleanup.Repaired }) {
-		r.u.waits("checking in %s that no nova-compute was started meanwhile", r.opts.settle)
+		r.u.Waits("checking in %s that no nova-compute was started meanwhile", r.opts.settle)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

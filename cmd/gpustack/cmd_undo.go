@@ -14,6 +14,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
@@ -25,7 +26,7 @@ import (
 	"gpustack/nova/cloud"
 )
 
-func newUndoCommand(u *ui) *cli.Command {
+func newUndoCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "undo",
 		Usage:     "undo a change made by gpustack",
@@ -79,7 +80,7 @@ EXIT STATUS
   2  --dry-run: there is something to undo
   130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			rootFlag(), outputFlag(formatTable, formatJSON, formatYAML), dryRunFlag(), yesFlag(), quietFlag(),
+			rootFlag(), outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), dryRunFlag(), yesFlag(), quietFlag(),
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` that leaves the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: the `FILE` below the root"),
@@ -136,7 +137,7 @@ func newUndoReport(root host.Root, reboot *bool, e change.Entry, warnings ...str
 	return r
 }
 
-func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
+func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
@@ -165,7 +166,7 @@ func runUndo(ctx context.Context, u *ui, opts undoOptions) error {
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
 		// Its plan is known to the recovery alone.
 		report := newUndoReport(root, rebootRequired(ctx, u, root), entry)
-		u.show(&report)
+		u.Document.Show(&report)
 		err := recoverEntries(ctx, u, engine, opts.decision, 0)
 		switch {
 		case err != nil || !opts.dryRun:
@@ -210,7 +211,7 @@ func pickEntry(all []change.Store, id int) (change.Store, change.Entry, error) {
 }
 
 // undoFiles shows and undoes a change of files.
-func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, engine change.Engine, plan change.UndoPlan) error {
+func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, engine change.Engine, plan change.UndoPlan) error {
 	entry := plan.Entry
 	back, err := plan.Change.(*change.FileChange).Back()
 	if err != nil {
@@ -230,11 +231,11 @@ func undoFiles(ctx context.Context, u *ui, opts undoOptions, root host.Root, eng
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
+		u.Printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		printDiffs(u, report.Changes)
 		printPrograms(u, report.Programs, report.Left)
 		if len(report.Restart) > 0 {
-			u.printf("\nrestart afterwards, in this order: %s\n", strings.Join(report.Restart, ", "))
+			u.Printf("\nrestart afterwards, in this order: %s\n", strings.Join(report.Restart, ", "))
 		}
 	}, report.Warnings...)
 	return decide(u, opts.decision, "undo it?", undoFilesSummary(report), &report, func() error {
@@ -262,20 +263,20 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 }
 
 // undoEntry undoes an entry and completes the report.
-func undoEntry(ctx context.Context, u *ui, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
-	if err := u.beginRecorded(remedyOf(entry.Kind)); err != nil {
+func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
+	if err := u.Run.BeginRecorded(remedyOf(entry.Kind)); err != nil {
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)
 	completeReport(ctx, u, r, err)
-	if err == nil && opts.format == formatTable {
-		u.note("entry %d is undone", entry.ID)
+	if err == nil && opts.format == term.FormatTable {
+		u.Note("entry %d is undone", entry.ID)
 	}
 	return err
 }
 
 // undoDrivers shows and undoes the changes of host bind or host release.
-func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
+func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
 	c, err := observeDrivers(u, root, engine, opts.timeout, !binding.Release())
 	if err != nil {
 		return err
@@ -299,10 +300,10 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
+		u.Printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		printDiffs(u, report.Changes)
 		if len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) == 0 {
-			u.printf("\nthe drivers are as before: only the entry changes\n")
+			u.Printf("\nthe drivers are as before: only the entry changes\n")
 		} else {
 			printDriverWrites(u, report.Drivers, plan)
 		}
@@ -314,7 +315,7 @@ func undoDrivers(ctx context.Context, u *ui, opts undoOptions, root host.Root, e
 
 // undoRows shows and undoes the changes of repair-migration. If the outcome of the entry is
 // unknown, the engine first determines what was written.
-func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entry change.Entry) (err error) {
+func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, entry change.Entry) (err error) {
 	r := &repairing{u: u, opts: opts.repair, root: root}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{&repair.Kind{Connect: func(ctx context.Context) (*repair.Repairer, error) {
 		repairer, err := r.connect(ctx)
@@ -350,21 +351,21 @@ func undoRows(ctx context.Context, u *ui, opts undoOptions, root host.Root, entr
 		warnings = report.Warnings
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.printf("undoes %s\n", entryName(entry.ID, entry.Command))
+		u.Printf("undoes %s\n", entryName(entry.ID, entry.Command))
 		for i, unit := range report.Repairs {
 			printUndoPlan(u, unit, repairs.Standing(i))
 		}
 	}, warnings...)
 	return decide(u, opts.decision, "undo it?", undoRowsSummary(report.Repairs), &report, func() error {
-		if err := u.beginRecorded(remedyRows); err != nil {
+		if err := u.Run.BeginRecorded(remedyRows); err != nil {
 			return err
 		}
 		undone, err := engine.Undo(ctx, entry.ID)
 		if units, unitsErr := repair.Units(undone); unitsErr == nil {
 			report.Repairs = units
 		}
-		if report.Applied = err == nil; report.Applied && opts.format == formatTable {
-			u.note("entry %d is undone", entry.ID)
+		if report.Applied = err == nil; report.Applied && opts.format == term.FormatTable {
+			u.Note("entry %d is undone", entry.ID)
 		}
 		return err
 	})

@@ -5,12 +5,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/driver"
 )
 
 // newWriteAttributeCommand returns the hidden command with which gpustack starts itself for one
 // write to sysfs, which may block in the kernel forever.
-func newWriteAttributeCommand(u *ui) *cli.Command {
+func newWriteAttributeCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      driver.WriteCommand,
 		Usage:     "write a value to a file of sysfs",
@@ -32,13 +33,13 @@ func parseWriteAttribute(c *cli.Context, f *faults) driver.Write {
 	return driver.Write{File: arguments[0], Value: arguments[1]}
 }
 
-func runWriteAttribute(_ context.Context, u *ui, w driver.Write) error {
+func runWriteAttribute(_ context.Context, u *term.UI, w driver.Write) error {
 	// Only the run that started this process ends the write, by its timeout.
-	if err := u.begin(); err != nil {
+	if err := u.Run.Begin(); err != nil {
 		return err
 	}
 	if number := driver.WriteAttribute(w.File, w.Value); number != 0 {
-		u.printf("%d\n", number)
+		u.Printf("%d\n", number)
 	}
 	return nil
 }

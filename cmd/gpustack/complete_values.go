@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
@@ -30,7 +31,7 @@ const (
 // the value, such as ADDRESS.
 type completer struct {
 	ctx  context.Context
-	u    *ui
+	u    *term.UI
 	line *commandLine
 	next string // what is typed of the value
 	// machine is the root without --root.

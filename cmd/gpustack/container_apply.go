@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/container/prepare"
@@ -18,7 +19,7 @@ func isRunning(root host.Root) bool { return root.Path("/") == "/" }
 // containerWork returns the work of a plan of container prepare. On the running machine gpustack
 // boot --revert then brings nodes and specs in /run/cdi to what is recorded; the entry has it, so
 // that undo runs it too. No entry has the contents of these specs, which each boot writes again.
-func containerWork(u *ui, root host.Root, command string, plan prepare.Plan) change.Work {
+func containerWork(u *term.UI, root host.Root, command string, plan prepare.Plan) change.Work {
 	work := change.Work{Command: command, Change: permittedFiles(u, root, nil).New(plan.Files)}
 	if isRunning(root) {
 		work.Programs = []host.Program{{Kind: host.RevertBoot}}
@@ -28,11 +29,11 @@ func containerWork(u *ui, root host.Root, command string, plan prepare.Plan) cha
 
 // applyContainers applies a plan of container prepare. If only specs differ that each boot writes,
 // such as after a GPU got another minor, there is nothing to record.
-func applyContainers(ctx context.Context, u *ui, engine change.Engine, format string, work change.Work, plan prepare.Plan, r *containerPrepareReport) error {
+func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, format string, work change.Work, plan prepare.Plan, r *containerPrepareReport) error {
 	if len(plan.Files.Pending()) > 0 {
 		return applyWork(ctx, u, engine, format, work, r)
 	}
-	if err := u.beginRecorded("run: systemctl restart " + startup.Unit); err != nil {
+	if err := u.Run.BeginRecorded("run: systemctl restart " + startup.Unit); err != nil {
 		return err
 	}
 	err := revertBoot(ctx, u, r.root)
@@ -42,7 +43,7 @@ func applyContainers(ctx context.Context, u *ui, engine change.Engine, format st
 
 // offerDevices gives containers what is recorded for them now. What they cannot get is a warning:
 // the record is as asked, and the result of the steps has it too.
-func offerDevices(ctx context.Context, u *ui, root host.Root) error {
+func offerDevices(ctx context.Context, u *term.UI, root host.Root) error {
 	containers, err := machine.ReadContainers(root)
 	if err != nil {
 		return err
@@ -58,7 +59,7 @@ func offerDevices(ctx context.Context, u *ui, root host.Root) error {
 	}
 	for _, s := range result.Steps {
 		if s.OfContainers() && s.Error != "" {
-			u.warn(fmt.Sprintf("step %s: %s: %s", s.ID, s.Status, s.Error))
+			u.Warn(fmt.Sprintf("step %s: %s: %s", s.ID, s.Status, s.Error))
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
@@ -15,29 +16,29 @@ var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI
 
 // printContainer prints what another program needs, on standard output alone, so that it can be
 // redirected.
-func printContainer(u *ui, opts containerPrepareOptions, r containerPrepareReport, notes []string) error {
+func printContainer(u *term.UI, opts containerPrepareOptions, r containerPrepareReport, notes []string) error {
 	if opts.form == printCNI {
 		r.Warnings = append(r.Warnings, notes...)
 	}
 	r.Changed, r.Changes, r.AtBoot = false, []fileChange{}, []fileChange{}
-	u.show(&r)
-	u.warn(r.Warnings...)
+	u.Document.Show(&r)
+	u.Warn(r.Warnings...)
 	switch {
 	case opts.form == printCNI && len(r.CNI) == 0:
 		return errNoNetwork
-	case opts.format != formatTable:
+	case opts.format != term.FormatTable:
 		return nil
 	case opts.form == printDocker:
-		u.printf("%s\n", dockerText(r.Docker))
+		u.Printf("%s\n", dockerText(r.Docker))
 		return nil
 	}
 	for _, n := range r.CNI {
-		u.note("for /etc/cni/net.d/%s.conflist:", n.Name)
+		u.Note("for /etc/cni/net.d/%s.conflist:", n.Name)
 		var text bytes.Buffer
 		if err := json.Indent(&text, n.Config, "", "  "); err != nil {
 			return err
 		}
-		u.printf("%s\n", text.String())
+		u.Printf("%s\n", text.String())
 	}
 	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
@@ -91,7 +93,7 @@ type driversOptions struct {
 
 // changing is a planned change of drivers on an observed machine.
 type changing struct {
-	u       *ui
+	u       *term.UI
 	root    host.Root
 	kernel  driver.Live
 	engine  change.Engine
@@ -100,7 +102,7 @@ type changing struct {
 }
 
 // recoverAndObserve reads a machine, after what an interrupted run has left is recovered.
-func recoverAndObserve(ctx context.Context, u *ui, root host.Root, opts driversOptions, release bool) (changing, error) {
+func recoverAndObserve(ctx context.Context, u *term.UI, root host.Root, opts driversOptions, release bool) (changing, error) {
 	engine := newEngine(u, root, opts.timeout)
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return changing{}, err
@@ -110,7 +112,7 @@ func recoverAndObserve(ctx context.Context, u *ui, root host.Root, opts driversO
 
 // observeDrivers reads a machine. To release functions, it reads nothing of what the host needs:
 // that must not keep functions from the host.
-func observeDrivers(u *ui, root host.Root, engine change.Engine, timeout time.Duration, release bool) (changing, error) {
+func observeDrivers(u *term.UI, root host.Root, engine change.Engine, timeout time.Duration, release bool) (changing, error) {
 	c := changing{u: u, root: root, kernel: driver.Live{Runner: newRunner(u, root), Timeout: timeout}, engine: engine}
 	var running guard.Running
 	var err, usesErr error
@@ -169,7 +171,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 	showPlan(c.u, opts.decision, &report, func() {
 		printDrivers(c.u, report, plan, c.machine.Devices.Value)
 		if report.Changed && !plan.Release && len(plan.Containers) == 0 && c.machine.Contract.Value == nil {
-			c.u.printf("\nlasts until the next boot; '%s' makes it permanent\n", printable(c.u.atRoot("gpustack host prepare")))
+			c.u.Printf("\nlasts until the next boot; '%s' makes it permanent\n", term.Printable(c.u.Completed("gpustack host prepare")))
 		}
 	}, plan.Warnings...)
 	return decide(c.u, opts.decision, question, driversSummary(c.u, plan.Plan, c.machine.Devices.Value), &report, func() error {
@@ -191,7 +193,7 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 }
 
 // printDrivers prints a plan for people.
-func printDrivers(u *ui, r driversReport, plan bind.Plan, devices pci.Devices) {
+func printDrivers(u *term.UI, r driversReport, plan bind.Plan, devices pci.Devices) {
 	var rows [][]string
 	after := map[pci.Address]string{}
 	for _, c := range r.Changes {
@@ -208,16 +210,16 @@ func printDrivers(u *ui, r driversReport, plan bind.Plan, devices pci.Devices) {
 		}
 		rows = append(rows, []string{a.String(), ids(d), name(d), number(d.IOMMUGroup), orDash(now), orDash(then)})
 	}
-	u.table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rows)
+	u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rows)
 	if !r.Changed {
-		u.printf("\nnothing to do: the drivers are as planned\n")
+		u.Printf("\nnothing to do: the drivers are as planned\n")
 		return
 	}
 	if len(plan.Holders) > 0 {
-		u.printf("\nopen now, by services that are stopped:\n")
+		u.Printf("\nopen now, by services that are stopped:\n")
 	}
 	for _, h := range plan.Holders {
-		u.printf("%s\n", printable(h.Error()))
+		u.Printf("%s\n", term.Printable(h.Error()))
 	}
 	printDiffs(u, r.Specs)
 	printDriverWrites(u, r.Changes, plan.Plan)
@@ -231,40 +233,40 @@ func orDash(s string) string {
 }
 
 // printDriverWrites prints the programs and writes of a plan, in their order.
-func printDriverWrites(u *ui, changes []driverChange, plan driver.Plan) {
-	u.printf("\n")
+func printDriverWrites(u *term.UI, changes []driverChange, plan driver.Plan) {
+	u.Printf("\n")
 	programs := func(list [][]string, services int, wait string) {
 		for i, argv := range list {
 			line := strings.Join(argv, " ")
 			if i < services {
 				line += wait
 			}
-			u.printf("%s\n", printable(line))
+			u.Printf("%s\n", term.Printable(line))
 		}
 	}
 	if !plan.Release {
 		for _, a := range plan.Containers {
-			u.printf("take %s from the CDI specs of containers, and check that no process has it open\n", a)
+			u.Printf("take %s from the CDI specs of containers, and check that no process has it open\n", a)
 		}
 	}
 	programs(plan.Services.Before(), len(plan.Services.Stop), ", and wait until it has stopped")
 	for _, a := range plan.Idle() {
-		u.printf("check that no process has %s open\n", a)
+		u.Printf("check that no process has %s open\n", a)
 	}
 	for _, name := range plan.Load {
-		u.printf("modprobe %s\n", printable(name))
+		u.Printf("modprobe %s\n", term.Printable(name))
 	}
 	for _, c := range changes {
 		for _, w := range c.Writes {
-			u.printf("write %s to %s\n", quoted(w.Value), printable(w.File))
+			u.Printf("write %s to %s\n", strconv.Quote(w.Value), term.Printable(w.File))
 		}
 	}
 	for _, g := range plan.Groups {
-		u.printf("open IOMMU group %d, to check that it is viable\n", g)
+		u.Printf("open IOMMU group %d, to check that it is viable\n", g)
 	}
 	if plan.Release {
 		for _, a := range plan.Containers {
-			u.printf("make the device nodes of %s, and add it to the CDI specs of containers\n", a)
+			u.Printf("make the device nodes of %s, and add it to the CDI specs of containers\n", a)
 		}
 	}
 	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
@@ -272,7 +274,7 @@ func printDriverWrites(u *ui, changes []driverChange, plan driver.Plan) {
 
 // driversSettled returns an error if an earlier run's sysfs write is still blocked in the kernel.
 // Read-only commands call it first: reading driver_override would block too.
-func driversSettled(ctx context.Context, u *ui, root host.Root) error {
+func driversSettled(ctx context.Context, u *term.UI, root host.Root) error {
 	const patience = 2 * time.Second
 	return binder(u, root, patience).Settled(ctx, change.Machine(root))
 }

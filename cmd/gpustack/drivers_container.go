@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/container/prepare"
@@ -13,7 +14,7 @@ import (
 // Code of host bind, host release and undo for functions that are recorded for containers.
 
 // newOffering returns what containers of the machine below root are offered.
-func newOffering(u *ui, root host.Root) startup.Offering {
+func newOffering(u *term.UI, root host.Root) startup.Offering {
 	runner := newRunner(u, root)
 	return startup.Offering{Root: root, Appear: settle, Program: func(ctx context.Context, argv []string) error {
 		_, err := driver.Live{Runner: runner}.Run(ctx, argv)

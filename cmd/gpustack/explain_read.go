@@ -87,7 +87,7 @@ func (e *explaining) readDatabase(ctx context.Context) error {
 		return err
 	}
 	defer databases.Close() //nolint:errcheck // only read
-	for _, err := range split(databases.Unread()) {
+	for _, err := range host.Split(databases.Unread()) {
 		if err != nil {
 			e.report.Warnings = append(e.report.Warnings, err.Error())
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/pci"
 )
@@ -45,8 +46,8 @@ func (f *failure) add(err error, given []string, completed func(string) string) 
 	if err == nil {
 		return
 	}
-	if e, ok := err.(*explained); ok && given == nil { //nolint:errorlint // as in hints: only the outermost one applies
-		given = e.hints
+	if hints, ok := term.Explained(err); ok && given == nil {
+		given = hints
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -56,7 +57,7 @@ func (f *failure) add(err error, given []string, completed func(string) string) 
 	}
 	lines := given
 	if lines == nil {
-		lines = hints(err)
+		lines = term.Hints(err)
 	}
 	hint := optional(completed(strings.Join(slices.Compact(slices.Clone(lines)), "\n")))
 	var r interface {

@@ -2,19 +2,19 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
 // printFindings prints a line for each finding. Below it, unless the check passed, it prints the
 // place, the effect, and the remedy once for all findings with the same one.
-func printFindings(u *ui, findings []host.Finding) {
+func printFindings(u *term.UI, findings []host.Finding) {
 	rows := [][]string{{"STATUS", "CHECK", "SEEN"}}
-	colours := []string{bold}
+	colours := []string{term.Bold}
 	for i, f := range findings {
 		rows = append(rows, []string{fmt.Sprintf("%-6s", f.Status), f.Check, f.Seen})
-		colours = append(colours, map[host.Status]string{host.Pass: green, host.Warn: bold, host.Fail: red}[f.Status])
+		colours = append(colours, map[host.Status]string{host.Pass: term.Green, host.Warn: term.Bold, host.Fail: term.Red}[f.Status])
 		if i+1 < len(findings) {
 			if next := findings[i+1]; next.Check == f.Check && next.Effect == f.Effect && next.Remedy == f.Remedy {
 				f.Effect, f.Remedy = "", ""
@@ -24,22 +24,18 @@ func printFindings(u *ui, findings []host.Finding) {
 			rows, colours = append(rows, []string{"", "", line}), append(colours, "")
 		}
 	}
-	for i, lines := range u.layout(columns(rows[0]), rows) {
+	for i, lines := range u.Layout(rows) {
 		for k, line := range lines {
 			switch {
 			case i == 0:
-				line = u.paint(bold, line)
+				line = u.Paint(term.Bold, line)
 			case k == 0 && colours[i] != "":
 				status := len(rows[i][0])
-				line = u.paint(colours[i], line[:status]) + line[status:]
+				line = u.Paint(colours[i], line[:status]) + line[status:]
 			}
-			u.printf("%s\n", line)
+			u.Printf("%s\n", line)
 		}
 	}
-}
-
-func oneLine(s string) string {
-	return printable(strings.ReplaceAll(s, "\n", "; "))
 }
 
 func below(f host.Finding) (lines []string) {

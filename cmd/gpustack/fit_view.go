@@ -3,13 +3,14 @@ package main
 import (
 	"strconv"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/nova/flavor"
 )
 
 // printFit prints how the sizes of a flavor were derived, and the guests of each host.
-func printFit(u *ui, f flavor.Fit) {
-	u.printf("\neach device: %d vCPUs and %s of RAM, the smallest share of all hosts; in each NUMA node %s and %s remain with the host\n\n",
-		f.VCPUs, flavor.Size(f.RAM, flavor.MiB), numbered(f.Reserve.Cores, "core"), flavor.Size(f.Reserve.Memory, flavor.MiB))
+func printFit(u *term.UI, f flavor.Fit) {
+	u.Printf("\neach device: %d vCPUs and %s of RAM, the smallest share of all hosts; in each NUMA node %s and %s remain with the host\n\n",
+		f.VCPUs, flavor.Size(f.RAM, flavor.MiB), term.Numbered(f.Reserve.Cores, "core"), flavor.Size(f.Reserve.Memory, flavor.MiB))
 	var rows [][]string
 	for _, h := range f.Hosts {
 		ram := flavor.Size(h.RAM, flavor.MiB)
@@ -18,5 +19,5 @@ func printFit(u *ui, f flavor.Fit) {
 		}
 		rows = append(rows, []string{h.Host, strconv.Itoa(h.Devices), strconv.Itoa(h.Guests), strconv.Itoa(h.Within), strconv.Itoa(h.VCPUs), ram})
 	}
-	u.table([]string{"HOST", "DEVICES", "GUESTS", "IN ONE NODE", "VCPUS EACH", "RAM EACH"}, rows)
+	u.Table([]string{"HOST", "DEVICES", "GUESTS", "IN ONE NODE", "VCPUS EACH", "RAM EACH"}, rows)
 }

@@ -3,16 +3,12 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/machine"
 )
 
-// Formats of output.
-const (
-	formatTable = "table"
-	formatTree  = "tree"
-	formatJSON  = "json"
-	formatYAML  = "yaml"
-)
+// formatTree is a format of output for people.
+const formatTree = "tree"
 
 // choiceFlag is a flag whose value must be one of a list of words.
 type choiceFlag struct {
@@ -29,7 +25,7 @@ func rootFlag() cli.Flag {
 // outputFlag returns the flag for the formats of a command. The first one is the default.
 func outputFlag(formats ...string) cli.Flag {
 	return choiceFlag{&cli.StringFlag{
-		Name: "output", Aliases: []string{"o"}, Value: formats[0], Usage: "`FORMAT` of the output: " + listed(formats, "or"),
+		Name: "output", Aliases: []string{"o"}, Value: formats[0], Usage: "`FORMAT` of the output: " + term.Listed(formats, "or"),
 	}, formats}
 }
 

@@ -2,16 +2,14 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	udiff "github.com/aymanbagabas/go-udiff"
-	"golang.org/x/term"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
@@ -23,8 +21,8 @@ import (
 // show prints the plan of a test.
 func (t *trial) show() {
 	u, p := t.u, t.plan
-	u.printf("tests flavor %s at %s (microversion %s)\n\n", printable(p.Flavor.Name), printable(t.report.Cloud), t.report.Microversion)
-	line := func(key, value string) { u.printf("  %-9s %s\n", key, printable(value)) }
+	u.Printf("tests flavor %s at %s (microversion %s)\n\n", term.Printable(p.Flavor.Name), term.Printable(t.report.Cloud), t.report.Microversion)
+	line := func(key, value string) { u.Printf("  %-9s %s\n", key, term.Printable(value)) }
 	for i, s := range p.Servers {
 		key := "server"
 		if i > 0 {
@@ -39,7 +37,7 @@ func (t *trial) show() {
 	}
 	free := "not known: Placement does not show them"
 	if p.Free != nil {
-		free = fmt.Sprintf("%s on %s, by Placement", numbered(p.Free.Devices, "device"), numbered(p.Free.Hosts, "host"))
+		free = fmt.Sprintf("%s on %s, by Placement", term.Numbered(p.Free.Devices, "device"), term.Numbered(p.Free.Hosts, "host"))
 	}
 	line("free", free)
 	network := "auto"
@@ -80,7 +78,7 @@ func wantedText(ids map[probe.ID]int) string {
 		words = append(words, fmt.Sprintf("%d × %s", n, id))
 	}
 	slices.Sort(words)
-	return orDash(listed(words, "and"))
+	return orDash(term.Listed(words, "and"))
 }
 
 func each(n int) string {
@@ -101,17 +99,17 @@ func testSummary(p servertest.Plan) string {
 	if p.Keep {
 		end, requests = "and kept", n
 	}
-	return sentence(numbered(n, "server")+" booted with "+numbered(devices, "device")+each(n)+", "+end, numbered(requests, "request"))
+	return term.Sentence(term.Numbered(n, "server")+" booted with "+term.Numbered(devices, "device")+each(n)+", "+end, term.Numbered(requests, "request"))
 }
 
 // showOutcomes prints the results of a test.
 func (t *trial) showOutcomes() {
 	u := t.u
-	if t.opts.format != formatTable {
+	if t.opts.format != term.FormatTable {
 		return
 	}
 	for i, o := range t.outcomes {
-		if u.quiet && o.Verdict == probe.Pass {
+		if u.Quiet && o.Verdict == probe.Pass {
 			continue
 		}
 		r := t.report.Servers[i]
@@ -123,38 +121,38 @@ func (t *trial) showOutcomes() {
 		if o.Err != nil {
 			verdict = "not tested"
 		}
-		u.printf("\n%s (%s)%s: %s\n", o.Name, o.ID, printable(on), verdict)
+		u.Printf("\n%s (%s)%s: %s\n", o.Name, o.ID, term.Printable(on), verdict)
 		if o.Guest != nil {
-			u.printf("  wanted %s, seen %s\n", wantedText(t.plan.Wanted.IDs), wantedText(o.Seen))
+			u.Printf("  wanted %s, seen %s\n", wantedText(t.plan.Wanted.IDs), wantedText(o.Seen))
 		}
 		for _, reason := range o.Reasons {
-			u.printf("  %s\n", printable(reason))
+			u.Printf("  %s\n", term.Printable(reason))
 		}
 		for _, hint := range o.Hints {
-			u.printf("  hint: %s\n", printable(hint))
+			u.Printf("  hint: %s\n", term.Printable(hint))
 		}
 		if o.Driver != nil {
-			u.printf("  nvidia-smi -L: %s\n", o.Driver.State)
+			u.Printf("  nvidia-smi -L: %s\n", o.Driver.State)
 			for _, line := range o.Driver.Lines {
-				u.printf("    %s\n", printable(line))
+				u.Printf("    %s\n", term.Printable(line))
 			}
 		}
-		u.printf("  %s\n", times(r))
+		u.Printf("  %s\n", times(r))
 		switch {
 		case r.Freed != nil && *r.Freed:
-			u.printf("  its devices are free again, by %s\n", o.Freed.By)
+			u.Printf("  its devices are free again, by %s\n", o.Freed.By)
 		case r.Freed == nil && r.Deleted != nil && *r.Deleted:
-			u.printf("  whether its devices are free again is not verified: %s\n", printable(o.Freed.Why))
+			u.Printf("  whether its devices are free again is not verified: %s\n", term.Printable(o.Freed.Why))
 		}
 		// The console may contain secrets, and output of a command is often kept.
-		if show := t.opts.console || u.terminal && o.Verdict != probe.Pass; show && len(o.Console) > 0 {
-			u.printf("  the last lines of its console:\n")
+		if show := t.opts.console || u.Terminal && o.Verdict != probe.Pass; show && len(o.Console) > 0 {
+			u.Printf("  the last lines of its console:\n")
 			for _, line := range o.Console {
-				u.printf("    %s\n", printable(line))
+				u.Printf("    %s\n", term.Printable(line))
 			}
 		}
 	}
-	u.printf("\n%s\n", u.paint(bold, "verdict: "+string(*t.report.Verdict)))
+	u.Printf("\n%s\n", u.Paint(term.Bold, "verdict: "+string(*t.report.Verdict)))
 }
 
 // times returns how long the parts of a test took.
@@ -178,12 +176,12 @@ func times(r testedServer) string {
 func cleanSummary(servers, entries int) string {
 	deleted, closed := "", ""
 	if servers > 0 {
-		deleted = numbered(servers, "test server") + " deleted"
+		deleted = term.Numbered(servers, "test server") + " deleted"
 	}
 	if entries > 0 {
-		closed = numbered(entries, "record") + " closed"
+		closed = term.Numbered(entries, "record") + " closed"
 	}
-	return sentence(deleted, closed)
+	return term.Sentence(deleted, closed)
 }
 
 // showLeftovers prints the servers that tests have left.
@@ -193,17 +191,17 @@ func (t *trial) showLeftovers(plan servertest.Cleaning) {
 		of = "this project"
 	}
 	if len(t.report.Leftovers) == 0 {
-		t.u.printf("no server of a test in %s at %s\n", of, printable(t.report.Cloud))
+		t.u.Printf("no server of a test in %s at %s\n", of, term.Printable(t.report.Cloud))
 	} else {
 		t.leftoverTable(of)
 	}
 	for _, e := range plan.Closed {
-		t.u.printf("\ncloses %s: none of its servers is left then\n", printable(entryName(e.ID, e.Command)))
+		t.u.Printf("\ncloses %s: none of its servers is left then\n", term.Printable(entryName(e.ID, e.Command)))
 	}
 }
 
 func (t *trial) leftoverTable(of string) {
-	t.u.printf("servers of tests in %s at %s:\n\n", of, printable(t.report.Cloud))
+	t.u.Printf("servers of tests in %s at %s:\n\n", of, term.Printable(t.report.Cloud))
 	var rows [][]string
 	for _, l := range t.report.Leftovers {
 		what, on := "delete", ""
@@ -215,7 +213,7 @@ func (t *trial) leftoverTable(of string) {
 		}
 		rows = append(rows, []string{l.Server, l.Name, l.Project, orDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
 	}
-	t.u.table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
+	t.u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
 	if len(t.report.Changes) > 0 {
 		printRequests(t.u, t.report.Changes)
 	}
@@ -227,29 +225,14 @@ func age(created time.Time) string {
 
 // progressLine is a line on a terminal that shows how far tests are.
 type progressLine struct {
-	mu    sync.Mutex
-	out   io.Writer // nil: nothing is shown
-	width int
-	lines map[string]string
-	names []string
-}
-
-// newProgressLine returns a line for standard error, if that is a terminal and --quiet is not
-// given.
-func (u *ui) newProgressLine() *progressLine {
-	f, ok := u.talk.(*os.File)
-	if !ok || u.quiet || u.prints() || !term.IsTerminal(int(f.Fd())) {
-		return &progressLine{}
-	}
-	u.catchUp()
-	return &progressLine{out: f, width: widthOf(f), lines: map[string]string{}}
+	status *term.Status
+	mu     sync.Mutex
+	lines  map[string]string
+	names  []string
 }
 
 // show replaces the line: state, seconds and the last line of the console of each server.
 func (l *progressLine) show(p servertest.Progress) {
-	if l.out == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !slices.Contains(l.names, p.Server.Name) {
@@ -264,18 +247,7 @@ func (l *progressLine) show(p servertest.Progress) {
 	for _, name := range l.names {
 		all = append(all, l.lines[name])
 	}
-	line := []rune(printable(strings.Join(all, " | ")))
-	if most := l.width - 1; most > 0 && len(line) > most {
-		line = line[:most]
-	}
-	fmt.Fprintf(l.out, "\r%s\x1b[K", string(line)) //nolint:errcheck // there is no other place to report it
-}
-
-// clear removes the line.
-func (l *progressLine) clear() {
-	if l.out != nil && len(l.names) > 0 {
-		fmt.Fprint(l.out, "\r\x1b[K") //nolint:errcheck // there is no other place to report it
-	}
+	l.status.Show(strings.Join(all, " | "))
 }
 
 // thisMachine returns the root of the machine on which gpustack runs.
@@ -293,11 +265,11 @@ func recordedTest(e change.Entry) (object, error) {
 	if err != nil {
 		return object{}, err
 	}
-	o := object{name: "server " + r.Names(), scope: r.Scope, diff: fileChange{Diff: udiff.Unified("/dev/null", "server "+r.Names(), "", testText(r))}}
+	o := object{name: "server " + r.Names(), scope: r.Scope, diff: udiff.Unified("/dev/null", "server "+r.Names(), "", testText(r))}
 	for range r.Servers {
 		o.requests = append(o.requests, cloud.Request{Method: "POST", Path: "/servers"})
 	}
-	o.summary = sentence(numbered(len(r.Servers), "test server")+" created", numbered(len(o.requests), "request"))
+	o.summary = term.Sentence(term.Numbered(len(r.Servers), "test server")+" created", term.Numbered(len(o.requests), "request"))
 	return o, nil
 }
 
@@ -319,13 +291,13 @@ func testText(r servertest.Record) string {
 // undoneTest returns what the undo of a test does: it deletes the servers that exist.
 func undoneTest(c *servertest.Change) object {
 	r, there := c.Recorded(), c.There()
-	o := object{name: "server " + r.Names(), scope: r.Scope, diff: fileChange{Diff: udiff.Unified("server "+r.Names(), "/dev/null", testText(r), "")}}
+	o := object{name: "server " + r.Names(), scope: r.Scope, diff: udiff.Unified("server "+r.Names(), "/dev/null", testText(r), "")}
 	for _, s := range there {
 		o.requests = append(o.requests, cloud.Request{Method: "DELETE", Path: "/servers/" + s.ID})
 	}
-	o.summary = sentence(numbered(len(there), "test server")+" deleted", numbered(len(o.requests), "request"))
+	o.summary = term.Sentence(term.Numbered(len(there), "test server")+" deleted", term.Numbered(len(o.requests), "request"))
 	if len(there) == 0 {
-		o.diff, o.summary = fileChange{}, "the servers of the test no longer exist: only the entry changes"
+		o.diff, o.summary = "", "the servers of the test no longer exist: only the entry changes"
 	}
 	return o
 }

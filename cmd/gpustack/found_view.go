@@ -5,24 +5,25 @@ import (
 	"strings"
 
 	"gpustack/cleanup"
+	"gpustack/cmd/gpustack/term"
 )
 
 // printPools prints the compute nodes whose pools do not match their rows, and a summary.
-func printPools(u *ui, r cleanup.PoolReport) {
+func printPools(u *term.UI, r cleanup.PoolReport) {
 	for _, f := range r.Findings {
-		u.printf("\n")
+		u.Printf("\n")
 		printFound(u, nodeName(f.Host, f.Node)+" pci_stats", f.Verdict, f.Case, [][2]string{
 			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps},
 		})
 	}
 	if len(r.Findings) > 0 {
-		u.printf("\n")
+		u.Printf("\n")
 	}
 	if !r.Judged {
-		u.printf("pools not judged: %s\n", printable(r.Why))
+		u.Printf("pools not judged: %s\n", term.Printable(r.Why))
 		return
 	}
-	u.printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Count(cleanup.Suspicious), r.Count(cleanup.Unknown))
+	u.Printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Count(cleanup.Suspicious), r.Count(cleanup.Unknown))
 	hosts := map[string][]string{} // by reason
 	var reasons []string
 	for _, n := range r.NotJudged {
@@ -32,11 +33,11 @@ func printPools(u *ui, r cleanup.PoolReport) {
 		hosts[n.Why] = append(hosts[n.Why], nodeName(n.Host, n.Node))
 	}
 	for _, reason := range reasons {
-		u.printf("  not judged: %s: %s\n", printable(firstOf(hosts[reason])), printable(reason))
+		u.Printf("  not judged: %s: %s\n", term.Printable(firstOf(hosts[reason])), term.Printable(reason))
 	}
 	for _, g := range r.Groups {
 		verdict := map[cleanup.Verdict]string{cleanup.Suspicious: "suspicious", cleanup.Unknown: "not judged"}[g.Verdict]
-		u.printf("  %s, not listed one by one: %s: %s\n", verdict, printable(firstOfMany(g.Hosts, g.Nodes)), printable(g.Why))
+		u.Printf("  %s, not listed one by one: %s: %s\n", verdict, term.Printable(firstOfMany(g.Hosts, g.Nodes)), term.Printable(g.Why))
 	}
 }
 
@@ -64,28 +65,28 @@ func nodeName(host, node string) string {
 }
 
 // printAllocations prints the allocations that are not legitimate, and a summary.
-func printAllocations(u *ui, r cleanup.AllocationReport) {
+func printAllocations(u *term.UI, r cleanup.AllocationReport) {
 	unknown := 0
 	for _, f := range r.Findings {
 		if f.Verdict == cleanup.Unknown {
 			unknown++
 		}
-		u.printf("\n")
+		u.Printf("\n")
 		printFound(u, f.Name+" allocated to "+f.Consumer, f.Verdict, f.Case, [][2]string{
 			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps},
 		})
 	}
 	if len(r.Findings) > 0 {
-		u.printf("\n")
+		u.Printf("\n")
 	}
 	if r.Providers > 0 || r.Judged {
-		u.printf("allocations on %d PCI providers: %d suspicious, %d unknown", r.Providers, len(r.Findings)-unknown, unknown)
+		u.Printf("allocations on %d PCI providers: %d suspicious, %d unknown", r.Providers, len(r.Findings)-unknown, unknown)
 		if r.Recent > 0 {
-			u.printf(", %d changed just now and not judged", r.Recent)
+			u.Printf(", %d changed just now and not judged", r.Recent)
 		}
-		u.printf("\n")
+		u.Printf("\n")
 	}
 	if !r.Judged {
-		u.printf("allocations not judged: %s\n", printable(r.Why))
+		u.Printf("allocations not judged: %s\n", term.Printable(r.Why))
 	}
 }

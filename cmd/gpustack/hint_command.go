@@ -5,40 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
-
-// explained is an error whose hints replace those of its parts.
-type explained struct {
-	error
-	hints []string
-}
-
-// Unwrap returns the error in the form that split accepts.
-func (e *explained) Unwrap() []error {
-	return []error{e.error}
-}
-
-// hints returns the hints of an error, in the order of its parts.
-func hints(err error) []string {
-	if e, ok := err.(*explained); ok { //nolint:errorlint // only the outermost one applies
-		return e.hints
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []string
-		for _, e := range joined.Unwrap() {
-			all = append(all, hints(e)...)
-		}
-		return all
-	}
-	if h := hint(err); h != "" {
-		return []string{h}
-	}
-	return nil
-}
 
 // remedy returns a hint that is a command, which can be copied as a whole.
 func remedy(purpose, command string) string {
@@ -110,43 +82,43 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 	if err == nil {
 		return nil
 	}
-	e := &explained{error: err}
+	var given []string
 	var refused *selection.Refused
 	if errors.As(err, &refused) {
 		for _, w := range refused.Ways() {
-			e.hints = append(e.hints, remedy(w.Purpose, c.with(w.Options)))
+			given = append(given, remedy(w.Purpose, c.with(w.Options)))
 		}
 	}
-	if e.hints != nil {
-		return e
+	if given != nil {
+		return term.Explain(err, given)
 	}
-	for _, leaf := range split(err) {
+	for _, leaf := range host.Split(err) {
 		var refusal *gate.Refusal
 		lines := more(leaf)
 		switch {
 		case lines != nil:
-		case errors.Is(leaf, selection.ErrNoDevice), errors.As(leaf, &refusal) && hints(leaf) == nil:
+		case errors.Is(leaf, selection.ErrNoDevice), errors.As(leaf, &refusal) && term.Hints(leaf) == nil:
 			lines = []string{remedy("list all functions", c.scan())}
 		case errors.Is(leaf, selection.ErrNotSelected):
 			shown := hostCommand{name: c.name, root: c.root, flags: []string{"--dry-run"}}
 			lines = []string{remedy("show what is selected", shown.with(selection.Options{}))}
 		default:
-			lines = hints(leaf)
+			lines = term.Hints(leaf)
 		}
 		for _, line := range lines {
-			if !slices.Contains(e.hints, line) {
-				e.hints = append(e.hints, line)
+			if !slices.Contains(given, line) {
+				given = append(given, line)
 			}
 		}
 	}
-	return e
+	return term.Explain(err, given)
 }
 
 // explainNeeded adds hints to the error of an undo that would bind functions which the host needs
 // now: the command that binds them nevertheless.
 func (c hostCommand) explainNeeded(err error) error {
 	var o selection.Options
-	for _, leaf := range split(err) {
+	for _, leaf := range host.Split(err) {
 		var refusal *gate.Refusal
 		if !errors.As(leaf, &refusal) || refusal.Absolute || slices.Contains(o.Allow, refusal.Address) {
 			continue
@@ -162,6 +134,26 @@ func (c hostCommand) explainNeeded(err error) error {
 		}
 		return nil
 	})
+}
+
+// rooted matches the commands about a machine. Others that have --root are about a cloud.
+var rooted = host.LazyRegexp(`\bgpustack (host (scan|check|prepare|bind|release|guests|snapshot)|nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare)|repair-migration|history|undo)\b`)
+
+// atRoot adds --root, with its value root, to the commands in hints, remedies and messages, one a
+// line: they are for the same machine, and without --root they would look at this one, or change
+// it. Lines that have it remain as they are, and so do those about documents, which come from other
+// machines, and help.
+func atRoot(text, root string) string {
+	if root == "" || root == "/" {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if !slices.ContainsFunc([]string{" --root ", " -o json", " --help"}, func(s string) bool { return strings.Contains(line, s) }) {
+			lines[i] = rooted().ReplaceAllStringFunc(line, func(command string) string { return command + " --root " + shellWord(root) })
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 var plainWord = host.LazyRegexp(`^[A-Za-z0-9_@%+=:,./-]+$`)

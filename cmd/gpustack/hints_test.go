@@ -246,14 +246,13 @@ func TestHintForVirtualFunctions(t *testing.T) {
 // TestAtRoot: commands in hints get the --root of the command line, exactly those that have it and
 // are about a machine.
 func TestAtRoot(t *testing.T) {
-	u := testUI(t)
-	u.root = "/mnt/my node"
+	const root = "/mnt/my node"
 	for path, c := range visibleCommands(newApp(testUI(t), []string{"gpustack"}).Commands) {
 		want := "run 'gpustack " + path + " --some 3', not gpustackd"
 		if aboutCloud := []string{"flavor list", "flavor test", "nova explain"}; findFlag(c.Flags, "root") != nil && !slices.Contains(aboutCloud, path) {
 			want = strings.Replace(want, path, path+" --root '/mnt/my node'", 1)
 		}
-		if got := u.atRoot("run 'gpustack " + path + " --some 3', not gpustackd"); got != want {
+		if got := atRoot("run 'gpustack "+path+" --some 3', not gpustackd", root); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
@@ -261,11 +260,11 @@ func TestAtRoot(t *testing.T) {
 		"to list all functions: gpustack host scan --root /mnt --all", "on the compute node, run: gpustack host scan -o json > FILE", "gpustack undone",
 		"see gpustack host bind --help",
 	} {
-		if got := u.atRoot(same); got != same {
+		if got := atRoot(same, root); got != same {
 			t.Errorf("%s: got %s", same, got)
 		}
 	}
-	if got := u.atRoot("gpustack undo 1\ngpustack history"); got != "gpustack undo --root '/mnt/my node' 1\ngpustack history --root '/mnt/my node'" {
+	if got := atRoot("gpustack undo 1\ngpustack history", root); got != "gpustack undo --root '/mnt/my node' 1\ngpustack history --root '/mnt/my node'" {
 		t.Errorf("two lines: %s", got)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 )
@@ -27,14 +29,14 @@ func findEntry(all []change.Store, id int) (change.Store, []change.Entry, int, e
 }
 
 // showEntry prints one entry with its change.
-func showEntry(u *ui, opts historyOptions, all []change.Store) error {
+func showEntry(u *term.UI, opts historyOptions, all []change.Store) error {
 	store, entries, i, err := findEntry(all, opts.id)
 	if err != nil {
 		return err
 	}
 	e, shown := entries[i], newHistoryEntry(store, entries, i)
-	u.show(historyReport{1, []historyEntry{shown}})
-	if opts.format != formatTable {
+	u.Document.Show(historyReport{1, []historyEntry{shown}})
+	if opts.format != term.FormatTable {
 		return nil
 	}
 	printEntryHead(u, store, e)
@@ -48,7 +50,7 @@ func showEntry(u *ui, opts historyOptions, all []change.Store) error {
 	case change.KindObjects:
 		err = printEntryObject(u, e)
 	default:
-		u.printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", quoted(e.Kind))
+		u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Kind))
 	}
 	printPrograms(u, shown.Programs, shown.Left)
 	if len(e.Restart) > 0 {
@@ -56,13 +58,13 @@ func showEntry(u *ui, opts historyOptions, all []change.Store) error {
 		if restartErr != nil {
 			return errors.Join(err, restartErr)
 		}
-		u.printf("\nservices to restart, in this order: %s\n", printable(strings.Join(names, ", ")))
+		u.Printf("\nservices to restart, in this order: %s\n", term.Printable(strings.Join(names, ", ")))
 	}
 	return err
 }
 
 // printEntryHead prints what an entry is.
-func printEntryHead(u *ui, store change.Store, e change.Entry) {
+func printEntryHead(u *term.UI, store change.Store, e change.Entry) {
 	const notRecorded = "not recorded"
 	at := func(t time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
 	origin := change.Origin{User: notRecorded, Host: notRecorded, Version: notRecorded}
@@ -79,27 +81,27 @@ func printEntryHead(u *ui, store change.Store, e change.Entry) {
 	if e.Ended != nil {
 		ended = at(*e.Ended)
 	}
-	u.printf("%s\n", printable(entryName(e.ID, e.Command)))
+	u.Printf("%s\n", term.Printable(entryName(e.ID, e.Command)))
 	for _, field := range [][2]string{
 		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", orDash(origin.User)}, {"host", orDash(origin.Host)},
 		{"version", orDash(origin.Version)}, {"command", line}, {"journal", store.Path()},
 	} {
-		u.printf("  %-8s %s\n", field[0], printable(field[1]))
+		u.Printf("  %-8s %s\n", field[0], term.Printable(field[1]))
 	}
 }
 
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
-func printEntryFiles(u *ui, changes []recordedChange) {
+func printEntryFiles(u *term.UI, changes []recordedChange) {
 	for _, c := range changes {
 		printDiffs(u, []fileChange{{c.File, c.Action, c.Diff}})
 		if c.Note != "" {
-			u.printf("\n%s: %s\n", printable(c.File), c.Note)
+			u.Printf("\n%s: %s\n", term.Printable(c.File), c.Note)
 		}
 	}
 }
 
 // printEntryDrivers prints changes of drivers as their plan did.
-func printEntryDrivers(u *ui, e change.Entry) error {
+func printEntryDrivers(u *term.UI, e change.Entry) error {
 	record, err := driver.ParseRecord(e)
 	if err != nil {
 		return err
@@ -112,35 +114,35 @@ func printEntryDrivers(u *ui, e change.Entry) error {
 		}
 		rows = append(rows, []string{c.Address.String(), number(c.Group), orDash(string(c.Before.Driver)), orDash(then)})
 	}
-	u.printf("\n")
-	u.table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
+	u.Printf("\n")
+	u.Table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
 	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
 	printDriverWrites(u, driverChanges(plan), plan)
 	return nil
 }
 
 // printEntryRows prints repairs as their plan did, each with its state.
-func printEntryRows(u *ui, e change.Entry) error {
+func printEntryRows(u *term.UI, e change.Entry) error {
 	units, err := repair.Units(e)
 	if err != nil {
 		return err
 	}
 	printRepairPlan(u, units)
-	u.printf("\n")
+	u.Printf("\n")
 	for _, unit := range units {
-		u.printf("%s: %s\n", printable(unit.Name()), unit.State)
+		u.Printf("%s: %s\n", term.Printable(unit.Name()), unit.State)
 	}
 	return nil
 }
 
 // printEntryObject prints the change of an object as its plan did.
-func printEntryObject(u *ui, e change.Entry) error {
+func printEntryObject(u *term.UI, e change.Entry) error {
 	o, err := recordedObject(e)
 	if err != nil {
 		return err
 	}
-	u.printf("\nat %s\n", printable(o.scope.String()))
-	u.diff(o.diff)
+	u.Printf("\nat %s\n", term.Printable(o.scope.String()))
+	u.Diff(o.diff)
 	printRequests(u, o.requests)
 	return nil
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -161,25 +159,6 @@ func TestInterruptedQuestion(t *testing.T) {
 					t.Errorf("(-before +after):\n%s", diff)
 				}
 			})
-		}
-	}
-}
-
-// TestChangeAfterInterrupt: a change that a question needs is restored by a signal, and is not made
-// after one.
-func TestChangeAfterInterrupt(t *testing.T) {
-	for _, interrupted := range []bool{false, true} {
-		u, changed := testUI(t), false
-		if interrupted {
-			u.interrupt()
-		}
-		_, err := u.change(func() error { changed = true; return nil }, func() { changed = false })
-		if !errors.Is(err, context.Canceled) == interrupted || changed == interrupted {
-			t.Errorf("after a signal %t: changed %t, %v", interrupted, changed, err)
-		}
-		u.interrupt()
-		if changed {
-			t.Errorf("after a signal %t: not restored", interrupted)
 		}
 	}
 }

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"strings"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/hardware"
 )
 
 // printMachine prints the facts of a machine as a short paragraph. What is unknown is left out: a
 // warning has said so.
-func printMachine(u *ui, m hardware.Machine) {
-	u.printf("\n")
+func printMachine(u *term.UI, m hardware.Machine) {
+	u.Printf("\n")
 	line := func(label string, parts ...string) {
 		var known []string
 		for _, part := range parts {
@@ -19,7 +20,7 @@ func printMachine(u *ui, m hardware.Machine) {
 			}
 		}
 		if known != nil {
-			u.printf("%-9s %s\n", label, printable(strings.Join(known, ", ")))
+			u.Printf("%-9s %s\n", label, term.Printable(strings.Join(known, ", ")))
 		}
 	}
 	words := func(values ...*string) string {

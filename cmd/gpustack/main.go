@@ -6,11 +6,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
 	"time"
+
+	"gpustack/cmd/gpustack/term"
 )
 
 func main() {
@@ -34,7 +37,7 @@ func run(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 
-	u := newUI(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
+	u := term.New(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 	ended := make(chan result, 1)
 	a := newApp(u, args)
 	go func() { ended <- execute(ctx, u, a) }()
@@ -45,9 +48,9 @@ func run(args []string) int {
 	interrupted := ctx.Err() != nil
 	switch {
 	case r.err != nil:
-		u.fail(r.err)
+		u.Fail(r.err)
 	case interrupted:
-		u.note("the running step was the last: everything is done")
+		u.Note("the running step was the last: everything is done")
 	}
 	switch {
 	case r.err != nil && interrupted:
@@ -62,9 +65,9 @@ func run(args []string) int {
 
 // wait waits for the result of a run. The first signal ends the run immediately, without a result,
 // unless a change is being made: then it cancels the context of the run. The second SIGINT or
-// SIGTERM ends such a run after at most the time stopping. SIGHUP does not count as a second
+// SIGTERM ends such a run after at most the [term.Stopping]. SIGHUP does not count as a second
 // signal: a lost terminal may send it several times (bash(1), credentials(7)).
-func wait(u *ui, ended <-chan result, signals <-chan os.Signal, cancel context.CancelCauseFunc) (r result, ok bool) {
+func wait(u *term.UI, ended <-chan result, signals <-chan os.Signal, cancel context.CancelCauseFunc) (r result, ok bool) {
 	first := true
 	for interrupts := 0; interrupts < 2; {
 		select {
@@ -72,37 +75,52 @@ func wait(u *ui, ended <-chan result, signals <-chan os.Signal, cancel context.C
 			return r, true
 		case s := <-signals:
 			if s == syscall.SIGWINCH {
-				u.caughtUp()
+				u.Run.CaughtUp()
 				continue
 			}
 			// While nothing is being changed, the run ends without waiting for an answer to a
 			// question, for a service, or for a read that hangs in the kernel.
-			if first && !u.interrupt() {
+			if first && !interrupt(u) {
 				return result{}, false
 			}
 			first = false
-			cancel(interruptedError{})
+			cancel(term.Interrupted())
 			if s != syscall.SIGHUP {
 				interrupts++
 			}
 		}
 	}
-	close(u.stop)
+	close(u.Run.Stop)
 	select {
 	case r := <-ended:
 		return r, true
-	case <-time.After(stopping):
-		u.stopped()
+	case <-time.After(term.Stopping):
+		stopped(u)
 		return result{}, false
 	}
+}
+
+// interrupt handles the first signal. It returns whether a change is being made, so that the run
+// must end in order; otherwise it may end immediately.
+func interrupt(u *term.UI) (changing bool) {
+	changing, message := u.Run.Interrupt(u.Talk)
+	if !changing {
+		u.Document.Abort(failure{Schema: 1, Errors: []problem{{Message: message}}})
+	}
+	return changing
+}
+
+// stopped prints that a second signal has ended the run, probably in the middle of a step, and the
+// remedy.
+func stopped(u *term.UI) {
+	message, remedy := "interrupted again, stopped at once", u.Completed(u.Run.Remedy())
+	fmt.Fprintf(u.Talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, remedy) //nolint:errcheck // there is no other place to report it
+	u.Document.Abort(failure{Schema: 1, Errors: []problem{{message, &remedy}}})
 }
 
 // exitInterrupted is the exit status of a run that SIGINT, SIGTERM or SIGHUP has ended: 128+2, as
 // shells report SIGINT.
 const exitInterrupted = 130
-
-// stopping is the maximum time for a run to end after a second signal.
-const stopping = time.Second
 
 // result is the outcome of a run.
 type result struct {
@@ -111,13 +129,21 @@ type result struct {
 }
 
 // execute runs the command and prints its data.
-func execute(ctx context.Context, u *ui, a app) result {
+func execute(ctx context.Context, u *term.UI, a app) result {
 	err := a.run(ctx)
 	different := errors.Is(err, errDifferent)
 	if different {
 		err = nil
 	}
-	return result{different, errors.Join(err, u.finish(err))}
+	return result{different, errors.Join(err, finish(u, err))}
+}
+
+// finish prints the document of a run that ends with err, and all data that is not yet printed.
+func finish(u *term.UI, err error) error {
+	if err == nil {
+		return u.Document.Finish(nil)
+	}
+	return u.Document.Finish(newFailure(err, u.Completed))
 }
 
 // errDifferent maps to exit status 2 (pending changes or failed checks). The output has already

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/term"
 )
 
 // date is the day of the commit, YYYY-MM-DD, that make build links in for the manual.
@@ -55,7 +57,7 @@ func manual(a *cli.App) string {
 	m.macro("SH", "PATHS")
 	m.description(pathsText)
 	for _, row := range pathTable(a) {
-		m.term(row.flags, string(row.kind)+": "+listed(row.commands, "and"))
+		m.term(row.flags, string(row.kind)+": "+term.Listed(row.commands, "and"))
 	}
 	m.macro("SH", "FILES")
 	m.terms(manualFiles)

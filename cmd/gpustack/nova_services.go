@@ -10,6 +10,7 @@ import (
 
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -37,7 +38,7 @@ func databasesOf(root host.Root, d nova.Databases, timeout time.Duration) novadb
 
 // computesReport determines whether every compute node with PCI devices has them in
 // Placement, from the databases and the Placement that nova.conf names.
-func computesReport(ctx context.Context, u *ui, root host.Root, opts novaConfigureOptions, plan nova.Plan) (state string, warnings []string, err error) {
+func computesReport(ctx context.Context, u *term.UI, root host.Root, opts novaConfigureOptions, plan nova.Plan) (state string, warnings []string, err error) {
 	found, err := notReporting(ctx, u, root, opts, plan)
 	if ctx.Err() != nil {
 		return "", nil, err
@@ -57,13 +58,13 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 		state = reportVerified
 	case asserted && len(found) == 0:
 		var reasons []string
-		for _, e := range split(missing) {
+		for _, e := range host.Split(missing) {
 			reasons = append(reasons, e.Error())
 		}
 		return reportAsserted, []string{"that every compute node reports its PCI devices to Placement is asserted by --computes-report, not verified: " +
 			strings.Join(reasons, "; ")}, nil
 	default:
-		for _, e := range split(missing) {
+		for _, e := range host.Split(missing) {
 			errs = append(errs, host.WithCode(&usageError{
 				fmt.Sprintf("cannot determine whether every compute node reports its PCI devices to Placement: %v", e),
 				"run this on a controller that can connect to Nova's databases and Placement; or assert with --computes-report that all compute nodes report devices and nova-compute was restarted on them",
@@ -75,7 +76,7 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 
 // notReporting returns the compute nodes that do not report their devices, and an error for
 // everything that cannot be read.
-func notReporting(ctx context.Context, u *ui, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []find.NotReporting, err error) {
+func notReporting(ctx context.Context, u *term.UI, root host.Root, opts novaConfigureOptions, plan nova.Plan) (found []find.NotReporting, err error) {
 	file := opts.place.File
 	d, err := nova.ReadDatabases(root, file)
 	if err != nil {
@@ -111,11 +112,11 @@ func notReporting(ctx context.Context, u *ui, root host.Root, opts novaConfigure
 }
 
 // printRestarts prints the services to restart with the commands that restart them on the machine.
-func printRestarts(u *ui, services []nova.Service) {
+func printRestarts(u *term.UI, services []nova.Service) {
 	if len(services) == 0 {
 		return
 	}
-	u.printf("\nrestart these services, on compute nodes first, nova-api last:\n")
+	u.Printf("\nrestart these services, on compute nodes first, nova-api last:\n")
 	var rows [][]string
 	var unknown []string
 	for _, s := range services {
@@ -134,9 +135,9 @@ func printRestarts(u *ui, services []nova.Service) {
 			rows[i] = slices.Delete(rows[i], 1, 2)
 		}
 	}
-	u.table(titles, rows)
+	u.Table(titles, rows)
 	if len(unknown) > 0 {
-		u.printf("no unit was found that runs %s\n", listed(unknown, "or"))
+		u.Printf("no unit was found that runs %s\n", term.Listed(unknown, "or"))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	udiff "github.com/aymanbagabas/go-udiff"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
@@ -21,7 +22,7 @@ type object struct {
 	scope    cloud.Scope
 	requests []cloud.Request
 	summary  string
-	diff     fileChange
+	diff     string
 	warnings []string // of its undo
 }
 
@@ -78,18 +79,18 @@ func flavorObject(m flavor.Move) object {
 
 // newObjectEngine returns the engine for changes of objects of a cloud, after it has recovered
 // interrupted ones.
-func newObjectEngine(ctx context.Context, u *ui, compute *cloud.Compute, d decision) (change.Engine, error) {
+func newObjectEngine(ctx context.Context, u *term.UI, compute *cloud.Compute, d decision) (change.Engine, error) {
 	store, err := userStore()
 	if err != nil {
 		return change.Engine{}, err
 	}
-	engine := change.Engine{Store: store, Origin: newOrigin(u), Kinds: objectKinds(compute)}
+	engine := change.Engine{Store: store, Origin: newOrigin(), Kinds: objectKinds(compute)}
 	return engine, recoverEntries(ctx, u, engine, d, 0)
 }
 
 // undoObject shows and undoes a change of an object. A change that was interrupted is recovered
 // first.
-func undoObject(ctx context.Context, u *ui, opts undoOptions, store change.Store, entry change.Entry) error {
+func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.Store, entry change.Entry) error {
 	if err := (change.Engine{Kinds: objectKinds(nil)}).Known(entry); err != nil {
 		return err // without a connection
 	}
@@ -101,7 +102,7 @@ func undoObject(ctx context.Context, u *ui, opts undoOptions, store change.Store
 	report, except := newUndoReport(store.Root, rebootRequired(ctx, u, store.Root), entry), entry.ID
 	if entry.IsOpen() {
 		except = 0
-		u.show(&report) // its requests are known after the recovery alone
+		u.Document.Show(&report) // its requests are known after the recovery alone
 	}
 	if err := recoverEntries(ctx, u, engine, opts.decision, except); err != nil {
 		return err
@@ -119,8 +120,8 @@ func undoObject(ctx context.Context, u *ui, opts undoOptions, store change.Store
 	undone := undoneObject(plan.Change)
 	report.Requests, report.Warnings = append(report.Requests, undone.requests...), append(report.Warnings, undone.warnings...)
 	showPlan(u, opts.decision, &report, func() {
-		u.printf("undoes %s at %s\n", printable(entryName(entry.ID, entry.Command)), printable(compute.URL))
-		u.diff(undone.diff)
+		u.Printf("undoes %s at %s\n", term.Printable(entryName(entry.ID, entry.Command)), term.Printable(compute.URL))
+		u.Diff(undone.diff)
 		printRequests(u, undone.requests)
 	}, undone.warnings...)
 	return decide(u, opts.decision, "undo it?", undone.summary, &report, func() error {
@@ -129,20 +130,20 @@ func undoObject(ctx context.Context, u *ui, opts undoOptions, store change.Store
 }
 
 // flavorDiff returns the difference between the states of a flavor.
-func flavorDiff(m flavor.Move) fileChange {
+func flavorDiff(m flavor.Move) string {
 	name := func(s *flavor.State) string {
 		if s == nil {
 			return "/dev/null"
 		}
 		return "flavor " + s.Name
 	}
-	return fileChange{Diff: udiff.Unified(name(m.Before), name(m.After), flavor.Text(m.Before), flavor.Text(m.After))}
+	return udiff.Unified(name(m.Before), name(m.After), flavor.Text(m.Before), flavor.Text(m.After))
 }
 
 // printRequests prints requests.
-func printRequests(u *ui, requests []cloud.Request) {
-	u.printf("\nrequests:\n")
+func printRequests(u *term.UI, requests []cloud.Request) {
+	u.Printf("\nrequests:\n")
 	for _, r := range requests {
-		u.printf("  %s %s\n", r.Method, printable(r.Path))
+		u.Printf("  %s %s\n", r.Method, term.Printable(r.Path))
 	}
 }

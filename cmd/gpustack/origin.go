@@ -15,7 +15,7 @@ const loginFile = "/proc/self/loginuid"
 const noLogin = "4294967295"
 
 // newOrigin returns who runs this command line, where and how, for the journal.
-func newOrigin(u *ui) *change.Origin {
+func newOrigin() *change.Origin {
 	name, err := os.Hostname()
 	if err != nil {
 		name = ""
@@ -25,7 +25,7 @@ func newOrigin(u *ui) *change.Origin {
 		login = nil
 	}
 	return &change.Origin{User: caller(os.Getenv("SUDO_USER"), strings.TrimSpace(string(login))), Host: name, Version: programVersion(),
-		Argv: withoutSecrets(u.argv)}
+		Argv: withoutSecrets(os.Args[min(1, len(os.Args)):])}
 }
 
 // caller returns the name of the user who has called gpustack: by sudo(8), which sets SUDO_USER,

@@ -5,10 +5,12 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/document"
 )
 
@@ -68,7 +70,7 @@ func (f *faults) paths(c *cli.Context) {
 				case rules.kind == machineFile:
 					f.machineFile(name, file, c.String("root"))
 				case file == "":
-					f.add(&usageError{"--" + name + ": " + quoted(value) + " has an empty path", f.seeHelp()})
+					f.add(&usageError{"--" + name + ": " + strconv.Quote(value) + " has an empty path", f.seeHelp()})
 				case file == document.Stdin && rules.stdin:
 					fromStdin = append(fromStdin, "--"+name)
 				case file == document.Stdin:
@@ -78,13 +80,13 @@ func (f *faults) paths(c *cli.Context) {
 		}
 	}
 	if len(fromStdin) > 1 {
-		f.add(&usageError{"standard input is given more than once: " + listed(fromStdin, "and"), "give - once, and files or folders for the rest"})
+		f.add(&usageError{"standard input is given more than once: " + term.Listed(fromStdin, "and"), "give - once, and files or folders for the rest"})
 	}
 }
 
 // documentsAt returns the documents at the paths that a flag of the kind handedOver names.
-func documentsAt(u *ui, paths ...string) document.Source {
-	return document.Source{Paths: paths, Stdin: u.in, Warn: func(warning string) { u.warn(warning) }}
+func documentsAt(u *term.UI, paths ...string) document.Source {
+	return document.Source{Paths: paths, Stdin: u.In, Warn: func(warning string) { u.Warn(warning) }}
 }
 
 // flagValues returns the values of a flag that takes one or several.
@@ -117,7 +119,7 @@ func (f *faults) machineFile(flag, name, root string) {
 		if here, err := filepath.Abs(name); err == nil && name != "" && below(here) != "" {
 			meant = below(here)
 		}
-		f.add(&usageError{"--" + flag + ": " + quoted(name) + " is not absolute: it names a file of the machine, below --root",
+		f.add(&usageError{"--" + flag + ": " + strconv.Quote(name) + " is not absolute: it names a file of the machine, below --root",
 			"write for example --" + flag + " " + meant})
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/cmd/gpustack/term"
 )
 
 // TestPathsHaveAKind: every flag of every command whose value is a file or folder says whether it
@@ -58,7 +60,7 @@ func TestPathsAreDescribed(t *testing.T) {
 	}
 	manual := strings.Join(strings.Fields(manual(a.App)), " ") // roff arranges its lines
 	for _, row := range pathTable(a.App) {
-		if !strings.Contains(manual, escape(string(row.kind)+": "+listed(row.commands, "and"))) {
+		if !strings.Contains(manual, escape(string(row.kind)+": "+term.Listed(row.commands, "and"))) {
 			t.Errorf("the manual does not have %v", row)
 		}
 	}

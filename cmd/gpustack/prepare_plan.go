@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -31,7 +32,7 @@ func planPrepare(root host.Root, runner host.Runner, m machine.Machine, opts hos
 
 // refusedByPrepare returns the errors with which host prepare, without options, refuses a machine
 // that is not prepared. The machine was observed for [machine.Check].
-func refusedByPrepare(ctx context.Context, u *ui, root host.Root, m machine.Machine) []error {
+func refusedByPrepare(ctx context.Context, u *term.UI, root host.Root, m machine.Machine) []error {
 	if !m.Contract.Seen() || m.Contract.Value != nil {
 		return nil // host check asks nothing of a prepared machine
 	}

@@ -6,14 +6,15 @@ import (
 	"strconv"
 	"strings"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
 
 // printRDMA prints a line for each port of each adapter, then the virtual functions.
-func printRDMA(u *ui, r rdmaScanReport, gids bool) {
+func printRDMA(u *term.UI, r rdmaScanReport, gids bool) {
 	if len(r.Adapters) == 0 {
-		u.printf("no RDMA adapter: no function has an RDMA device or the driver of one\n")
+		u.Printf("no RDMA adapter: no function has an RDMA device or the driver of one\n")
 		return
 	}
 	var rows, vfs, table [][]string
@@ -33,16 +34,16 @@ func printRDMA(u *ui, r rdmaScanReport, gids bool) {
 				dash(v.Policy), dash(v.Driver), dash(v.Holder)})
 		}
 	}
-	u.table([]string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
+	u.Table([]string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
 	if len(vfs) > 0 {
-		u.printf("\n")
-		u.table([]string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
+		u.Printf("\n")
+		u.Table([]string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
 	}
 	if gids {
-		u.printf("\n")
-		u.table([]string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, table)
+		u.Printf("\n")
+		u.Table([]string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, table)
 	}
-	u.printf("\n%s\n", stackLine(r))
+	u.Printf("\n%s\n", stackLine(r))
 }
 
 // ports returns the ports of an adapter, or one without a number if it has none.
@@ -136,12 +137,12 @@ func stackLine(r rdmaScanReport) string {
 }
 
 // printRDMATree prints adapters with their ports, nodes and virtual functions below them.
-func printRDMATree(u *ui, r rdmaScanReport, gids bool) {
+func printRDMATree(u *term.UI, r rdmaScanReport, gids bool) {
 	if len(r.Adapters) == 0 {
 		printRDMA(u, r, gids)
 		return
 	}
-	strokes := u.lines()
+	strokes := u.Strokes()
 	for _, a := range r.Adapters {
 		line := a.Title()
 		for _, part := range []string{adapterName(a), a.Name, a.Driver, a.Firmware, deviceNode(a.Verbs)} {
@@ -155,7 +156,7 @@ func printRDMATree(u *ui, r rdmaScanReport, gids bool) {
 		if a.GPU != nil {
 			line += fmt.Sprintf("  %s to GPU %s", *a.Link, a.GPU)
 		}
-		u.printf("%s\n", printable(line))
+		u.Printf("%s\n", term.Printable(line))
 		var below [][]string // a line, and lines below it
 		for _, p := range a.Ports {
 			line := fmt.Sprintf("port %d", p.Number)
@@ -186,20 +187,20 @@ func printRDMATree(u *ui, r rdmaScanReport, gids bool) {
 			below = append(below, []string{line})
 		}
 		for i, lines := range below {
-			first, rest := strokes.tee, strokes.pass
+			first, rest := strokes.Tee, strokes.Pass
 			if i == len(below)-1 {
-				first, rest = strokes.corner, strokes.none
+				first, rest = strokes.Corner, strokes.None
 			}
 			for k, line := range lines {
 				indent := first
 				if k > 0 {
 					indent = rest + "  "
 				}
-				u.printf("%s%s\n", indent, strings.TrimRight(printable(line), " "))
+				u.Printf("%s%s\n", indent, strings.TrimRight(term.Printable(line), " "))
 			}
 		}
 	}
-	u.printf("\n%s\n", stackLine(r))
+	u.Printf("\n%s\n", stackLine(r))
 }
 
 // lids returns the identifiers of a port that exist on InfiniBand only.
@@ -220,7 +221,7 @@ func deviceNode(n *rdma.Node) string {
 // printTopology prints the links between all GPUs and adapters as a matrix, with the names and the
 // legend of nvidia-smi topo -m. Virtual functions have the links of their physical one and are left
 // out.
-func printTopology(u *ui, r rdmaScanReport, devices pci.Devices) {
+func printTopology(u *term.UI, r rdmaScanReport, devices pci.Devices) {
 	type place struct {
 		label string
 		d     *pci.Device
@@ -238,7 +239,7 @@ func printTopology(u *ui, r rdmaScanReport, devices pci.Devices) {
 		}
 	}
 	if len(places) == 0 {
-		u.printf("no GPU and no RDMA adapter\n")
+		u.Printf("no GPU and no RDMA adapter\n")
 		return
 	}
 	header := []string{""}
@@ -255,8 +256,8 @@ func printTopology(u *ui, r rdmaScanReport, devices pci.Devices) {
 		}
 		rows = append(rows, append(row, number(p.d.NUMANode), p.d.Address.String(), p.name))
 	}
-	u.table(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
-	u.printf(`
+	u.Table(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
+	u.Printf(`
   X     itself
   PIX   at most one PCIe switch
   PXB   several PCIe switches, without the PCIe host bridge

@@ -3,17 +3,19 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/term"
 )
 
 // printRepairs prints the findings as text.
-func printRepairs(u *ui, r repairReport) {
+func printRepairs(u *term.UI, r repairReport) {
 	for i, f := range r.Findings {
 		if i > 0 {
-			u.printf("\n")
+			u.Printf("\n")
 		}
 		where := f.Host
 		if where == "" {
@@ -26,64 +28,64 @@ func printRepairs(u *ui, r repairReport) {
 	}
 	s := r.Summary
 	if len(r.Findings) > 0 {
-		u.printf("\n")
+		u.Printf("\n")
 	}
 	long := ""
 	if s.BusyLong > 0 {
 		long = fmt.Sprintf(" (%d for too long)", s.BusyLong)
 	}
-	u.printf("%d stale, %d suspicious, %d unknown, %d busy%s, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Busy, long, s.Legitimate)
+	u.Printf("%d stale, %d suspicious, %d unknown, %d busy%s, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Busy, long, s.Legitimate)
 	if slices.ContainsFunc(r.Findings, func(f cleanup.Finding) bool { return f.Verdict == cleanup.Unknown || f.Needs != "" }) {
-		u.printf("token for guest reports that are made now: gpustack host guests --token %s -o json\n", r.Token)
+		u.Printf("token for guest reports that are made now: gpustack host guests --token %s -o json\n", r.Token)
 	}
 	printPools(u, r.Pools)
 	printAllocations(u, r.Allocations)
 }
 
 // printFound prints a finding: its title and verdict, and a line for each text that is not empty.
-func printFound(u *ui, title string, v cleanup.Verdict, letter cleanup.Case, lines [][2]string) {
+func printFound(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case, lines [][2]string) {
 	verdict := strings.ToUpper(string(v))
 	if letter != "" {
 		verdict += " (case " + string(letter) + ")"
 	}
-	u.printf("%s  %s\n", u.paint(bold, printable(title)), u.paint(map[cleanup.Verdict]string{cleanup.Stale: red, cleanup.Legitimate: green}[v], verdict))
+	u.Printf("%s  %s\n", u.Paint(term.Bold, term.Printable(title)), u.Paint(map[cleanup.Verdict]string{cleanup.Stale: term.Red, cleanup.Legitimate: term.Green}[v], verdict))
 	for _, line := range lines {
 		if line[1] == "" {
 			continue
 		}
-		texts := []string{printable(line[1])}
-		if commands := line[0] == "repair" || line[0] == "needs"; u.width > 0 && !commands {
-			texts = wrap(texts[0], max(u.width-10, leastEnd))
+		texts := []string{term.Printable(line[1])}
+		if commands := line[0] == "repair" || line[0] == "needs"; !commands {
+			texts = u.Wrap(texts[0], 10)
 		}
 		for i, text := range texts {
 			label := ""
 			if i == 0 {
 				label = line[0]
 			}
-			u.printf("  %-7s %s\n", label, text)
+			u.Printf("  %-7s %s\n", label, text)
 		}
 	}
 }
 
 // printRepairPlan prints the planned repairs with their statements.
-func printRepairPlan(u *ui, units []cleanup.Unit) {
+func printRepairPlan(u *term.UI, units []cleanup.Unit) {
 	if len(units) == 0 {
-		u.printf("\nnothing to repair: no row is proved stale that nova-compute does not repair itself\n")
+		u.Printf("\nnothing to repair: no row is proved stale that nova-compute does not repair itself\n")
 	}
 	for _, unit := range units {
-		u.printf("\n%s repair of %s", unit.Repair, printable(unit.Name()))
+		u.Printf("\n%s repair of %s", unit.Repair, term.Printable(unit.Name()))
 		if unit.Instance != "" && unit.Repair != cleanup.ClearContext { // whose name has the instance
-			u.printf(", instance %s", printable(unit.Instance))
+			u.Printf(", instance %s", term.Printable(unit.Instance))
 		}
-		u.printf("\n")
+		u.Printf("\n")
 		if unit.State == cleanup.Skipped {
-			u.printf("  skipped: %s\n", printable(unit.Note))
+			u.Printf("  skipped: %s\n", term.Printable(unit.Note))
 			continue
 		}
 		if p := unit.Placement; p != nil {
-			u.printf("  POST /allocations\n")
+			u.Printf("  POST /allocations\n")
 			for _, line := range p.Lines(unit.Instance) {
-				u.printf("    %s\n", printable(line))
+				u.Printf("    %s\n", term.Printable(line))
 			}
 		}
 		printRows(u, unit.Rows)
@@ -95,24 +97,24 @@ func printRepairPlan(u *ui, units []cleanup.Unit) {
 			if d.Instance == nil && unit.Instance != "" {
 				verb = "assigns to the instance"
 			}
-			u.printf("  %s %s of %s\n", verb, d.Address, printable(d.Host))
+			u.Printf("  %s %s of %s\n", verb, d.Address, term.Printable(d.Host))
 		}
 		for _, d := range unit.FreedWith {
 			if d.Status != cleanup.StatusAvailable {
-				u.printf("  frees with it %s, which is %s\n", d.Address, d.Status)
+				u.Printf("  frees with it %s, which is %s\n", d.Address, d.Status)
 			}
 		}
 	}
 }
 
 // printRows prints statements and their values.
-func printRows(u *ui, rows []cleanup.Row) {
+func printRows(u *term.UI, rows []cleanup.Row) {
 	for _, row := range rows {
 		statement, args := repair.Statement(row)
-		u.printf("  %s\n    with %s\n", printable(statement), printable(sqlValues(args, row.Table)))
+		u.Printf("  %s\n    with %s\n", term.Printable(statement), term.Printable(sqlValues(args, row.Table)))
 		for _, side := range []map[string]*string{row.Before, row.After} {
 			for _, line := range contextLines(row.Table, side[migrationContext]) {
-				u.printf("    %s\n", printable(line))
+				u.Printf("    %s\n", term.Printable(line))
 			}
 		}
 	}
@@ -151,7 +153,7 @@ func sqlValues(args []any, table string) string {
 			case contextLines(table, v) != nil:
 				words = append(words, "the "+migrationContext)
 			default:
-				words = append(words, quoted(*v))
+				words = append(words, strconv.Quote(*v))
 			}
 		default:
 			words = append(words, fmt.Sprint(v))
@@ -161,33 +163,33 @@ func sqlValues(args []any, table string) string {
 }
 
 // printUnitStates prints the states of units.
-func printUnitStates(u *ui, prefix string, units []cleanup.Unit) {
+func printUnitStates(u *term.UI, prefix string, units []cleanup.Unit) {
 	for _, unit := range units {
 		note := unit.Note
 		if note != "" {
 			note = ": " + note
 		}
 		if unit.State != cleanup.Planned {
-			u.note("%s%s: %s%s", prefix, unit.Name(), unit.State, note)
+			u.Note("%s%s: %s%s", prefix, unit.Name(), unit.State, note)
 		}
 	}
 }
 
 // printUndoPlan prints how undo reverts one repair.
-func printUndoPlan(u *ui, unit cleanup.Unit, s repair.Standing) {
+func printUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
 	if !unit.Written() && !unit.Open() {
 		return
 	}
-	u.printf("\n%s repair of %s\n", unit.Repair, printable(unit.Name()))
+	u.Printf("\n%s repair of %s\n", unit.Repair, term.Printable(unit.Name()))
 	if unit.Open() {
-		u.printf("  the outcome is unknown: %s\n", standingText(unit, s))
-		u.printf("  the outcome is determined first; then, what was written is undone:\n")
+		u.Printf("  the outcome is unknown: %s\n", standingText(unit, s))
+		u.Printf("  the outcome is determined first; then, what was written is undone:\n")
 	}
 	if p := unit.Placement; p != nil {
-		u.printf("  POST /allocations\n")
+		u.Printf("  POST /allocations\n")
 		back := cleanup.AllocationChange{Before: p.After, After: p.Before}
 		for _, line := range back.Lines(unit.Instance) {
-			u.printf("    %s\n", printable(line))
+			u.Printf("    %s\n", term.Printable(line))
 		}
 	}
 	printRows(u, unit.Back())

@@ -9,6 +9,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/term"
 )
 
 // TestRepairPlanText: the plan of a repair describes a migration_context instead of printing its
@@ -25,11 +26,11 @@ func TestRepairPlanText(t *testing.T) {
 			Rows: []cleanup.Row{{Table: "instance_extra", Key: "5",
 				Before: map[string]*string{"migration_context": &value}, After: map[string]*string{"migration_context": nil}}}}
 	}
-	print := func(print func(u *ui)) string {
+	print := func(print func(u *term.UI)) string {
 		var b bytes.Buffer
-		u := &ui{out: bufio.NewWriter(&b)}
+		u := &term.UI{Out: bufio.NewWriter(&b)}
 		print(u)
-		u.out.Flush()
+		u.Out.Flush()
 		return b.String()
 	}
 	const described = `    the migration_context, of migration 3, 3525 bytes:
@@ -39,11 +40,11 @@ func TestRepairPlanText(t *testing.T) {
 	const title = "\nonline repair of migrations 3, 4 and 9, instance U\n"
 	const statement = "  UPDATE instance_extra SET migration_context = ? WHERE id = ? AND migration_context <=> ?\n"
 	for name, test := range map[string]struct{ got, want string }{
-		"repair": {print(func(u *ui) { printRepairPlan(u, []cleanup.Unit{plan(whole)}) }),
+		"repair": {print(func(u *term.UI) { printRepairPlan(u, []cleanup.Unit{plan(whole)}) }),
 			title + statement + "    with NULL, 5, the migration_context\n" + described},
-		"undo": {print(func(u *ui) { printUndoPlan(u, plan(whole), repair.Standing{}) }),
+		"undo": {print(func(u *term.UI) { printUndoPlan(u, plan(whole), repair.Standing{}) }),
 			"\nonline repair of migrations 3, 4 and 9\n" + statement + "    with the migration_context, 5, NULL\n" + described},
-		"another format": {print(func(u *ui) { printRepairPlan(u, []cleanup.Unit{plan(`{"migration": 3}`)}) }),
+		"another format": {print(func(u *term.UI) { printRepairPlan(u, []cleanup.Unit{plan(`{"migration": 3}`)}) }),
 			title + statement + "    with NULL, 5, \"{\\\"migration\\\": 3}\"\n"},
 	} {
 		if test.got != test.want {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/check"
+	"gpustack/host/edit"
 	"gpustack/host/machine"
 )
 
@@ -41,7 +44,7 @@ func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) r
 // rebootRequired reports whether the machine below root has to be rebooted, nil if that is unknown.
 // Commands that have not observed the machine call it. If a write to sysfs of an earlier run is
 // stuck in the kernel, it reads no function: that would block too.
-func rebootRequired(ctx context.Context, u *ui, root host.Root) *bool {
+func rebootRequired(ctx context.Context, u *term.UI, root host.Root) *bool {
 	err := binder(u, root, 0).Settled(ctx, change.Machine(root))
 	switch stuck := errors.Is(err, host.ErrStuck); {
 	case stuck:
@@ -61,7 +64,7 @@ func (r *report) atNextBoot(does bool) {
 }
 
 // completeReport completes a report after a change that ended with err.
-func completeReport(ctx context.Context, u *ui, r reporter, err error) {
+func completeReport(ctx context.Context, u *term.UI, r reporter, err error) {
 	c := r.common()
 	c.Applied = err == nil
 	if stuck := errors.Is(err, host.ErrStuck); stuck {
@@ -78,8 +81,8 @@ func (r *report) common() *report { return r }
 type reporter interface{ common() *report }
 
 // addWarnings prints warnings and adds them to the report.
-func addWarnings(u *ui, r reporter, warnings ...string) {
-	u.warn(warnings...)
+func addWarnings(u *term.UI, r reporter, warnings ...string) {
+	u.Warn(warnings...)
 	r.common().Warnings = append(r.common().Warnings, warnings...)
 }
 
@@ -97,11 +100,11 @@ func (decision) mayChange() {}
 
 // showPlan prints a plan as text, with its warnings: show prints it. With --quiet only the warnings
 // of a plan that has changes are printed.
-func showPlan(u *ui, d decision, r reporter, show func(), warnings ...string) {
-	if d.format != formatTable || d.quiet && !r.common().Changed {
+func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...string) {
+	if d.format != term.FormatTable || d.quiet && !r.common().Changed {
 		return
 	}
-	u.warn(warnings...)
+	u.Warn(warnings...)
 	if !d.quiet {
 		show()
 	}
@@ -110,13 +113,13 @@ func showPlan(u *ui, d decision, r reporter, show func(), warnings ...string) {
 // decide carries a plan out, if it has changes and the operator confirms them. act completes the
 // report. Text output shows the plan, which the caller has printed, and its summary; in the formats
 // for programs the report is printed when the run ends.
-func decide(u *ui, d decision, question, summary string, r reporter, act func() error) error {
-	u.show(r)
-	if d.format == formatTable && r.common().Changed {
+func decide(u *term.UI, d decision, question, summary string, r reporter, act func() error) error {
+	u.Document.Show(r)
+	if d.format == term.FormatTable && r.common().Changed {
 		if !d.quiet {
-			u.printf("\n")
+			u.Printf("\n")
 		}
-		u.printf("%s\n", u.paint(bold, printable(summary)))
+		u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
 	}
 	switch {
 	case !r.common().Changed:
@@ -125,22 +128,44 @@ func decide(u *ui, d decision, question, summary string, r reporter, act func() 
 		return errDifferent
 	}
 	if !d.yes {
-		if err := u.confirm(question, d.format); err != nil {
+		if err := u.Confirm(question, d.format); err != nil {
 			return err
 		}
 	}
-	u.catchUp() // print the plan before programs print anything
-	if err := u.begin(); err != nil {
+	u.CatchUp() // print the plan before programs print anything
+	if err := u.Run.Begin(); err != nil {
 		return err
 	}
 	return act()
 }
 
 // noteRecorded prints that a change was made and recorded.
-func noteRecorded(u *ui, entry int) {
-	u.note("%s", u.atRoot(fmt.Sprintf("done, recorded as entry %d: 'gpustack undo %d' undoes it", entry, entry)))
+func noteRecorded(u *term.UI, entry int) {
+	u.Note("%s", u.Completed(fmt.Sprintf("done, recorded as entry %d: 'gpustack undo %d' undoes it", entry, entry)))
 }
 
 func entryName(id int, command string) string {
 	return fmt.Sprintf("entry %d (%s)", id, command)
+}
+
+// printDiffs prints changes of files with added and removed lines in colour. Removed files and
+// gpustack's own records are only named: the other formats contain their content.
+func printDiffs(u *term.UI, changes []fileChange) {
+	for _, c := range changes {
+		if c.Action != edit.Delete && !strings.HasPrefix(c.File, change.Dir) {
+			u.Diff(c.Diff)
+		}
+	}
+	var named strings.Builder
+	for _, c := range changes {
+		switch {
+		case c.Action == edit.Delete:
+			fmt.Fprintf(&named, "removes %s\n", term.Printable(c.File))
+		case strings.HasPrefix(c.File, change.Dir):
+			fmt.Fprintf(&named, "records this in %s\n", term.Printable(c.File))
+		}
+	}
+	if named.Len() > 0 {
+		u.Printf("\n%s", named.String())
+	}
 }

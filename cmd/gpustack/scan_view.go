@@ -7,14 +7,15 @@ import (
 	"strconv"
 	"strings"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
 // printScan prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
-func printScan(u *ui, r scanReport, all []scannedDevice) {
-	u.printf("%s\n", printable(hostLine(r.Host, r.System)))
+func printScan(u *term.UI, r scanReport, all []scannedDevice) {
+	u.Printf("%s\n", term.Printable(hostLine(r.Host, r.System)))
 	if r.Machine != nil {
 		printMachine(u, *r.Machine)
 	}
@@ -22,7 +23,7 @@ func printScan(u *ui, r scanReport, all []scannedDevice) {
 		printOthers(u, all)
 		return
 	}
-	strokes := u.lines()
+	strokes := u.Strokes()
 	// Without a record every function is the host's.
 	roles := slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Role != nil && *d.Role != machine.OfHost })
 	titles := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA"}
@@ -32,14 +33,14 @@ func printScan(u *ui, r scanReport, all []scannedDevice) {
 	var rows [][]string
 	for _, unit := range units(r.Devices) {
 		for i, d := range unit {
-			bracket := strokes.middle
+			bracket := strokes.Middle
 			switch {
 			case len(unit) == 1:
-				bracket = strokes.alone
+				bracket = strokes.Alone
 			case i == 0:
-				bracket = strokes.top
+				bracket = strokes.Top
 			case i == len(unit)-1:
-				bracket = strokes.bottom
+				bracket = strokes.Bottom
 			}
 			group := ""
 			if i == 0 {
@@ -52,13 +53,13 @@ func printScan(u *ui, r scanReport, all []scannedDevice) {
 			rows = append(rows, append(row, state(d)))
 		}
 	}
-	u.printf("\n")
-	u.table(append(titles, "STATE"), rows)
+	u.Printf("\n")
+	u.Table(append(titles, "STATE"), rows)
 	printGPUs(u, r)
 }
 
 // printOthers prints the command that lists the GPUs of other vendors, where nothing is listed.
-func printOthers(u *ui, all []scannedDevice) {
+func printOthers(u *term.UI, all []scannedDevice) {
 	var vendors []pci.ID
 	for _, d := range all {
 		if d.IsGPU() && !d.IsManagementConsole() && d.VendorID != nil && !d.IsVendor(pci.NVIDIA) && !slices.Contains(vendors, *d.VendorID) {
@@ -66,7 +67,7 @@ func printOthers(u *ui, all []scannedDevice) {
 		}
 	}
 	if vendors == nil || slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Candidate }) {
-		u.printf("\nno function to list: %s lists every one\n", printable(u.atRoot("gpustack host scan --all")))
+		u.Printf("\nno function to list: %s lists every one\n", term.Printable(u.Completed("gpustack host scan --all")))
 		return
 	}
 	slices.Sort(vendors)
@@ -74,11 +75,11 @@ func printOthers(u *ui, all []scannedDevice) {
 	for _, v := range vendors {
 		next += " --vendor " + v.String()
 	}
-	u.printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", printable(u.atRoot(next)))
+	u.Printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", term.Printable(u.Completed(next)))
 }
 
 // printGPUs prints the number of GPUs that can be prepared, and the next command to run.
-func printGPUs(u *ui, r scanReport) {
+func printGPUs(u *term.UI, r scanReport) {
 	n := r.GPUs
 	if n.Listed == 0 {
 		return
@@ -103,7 +104,7 @@ func printGPUs(u *ui, r scanReport) {
 		slices.ContainsFunc(r.Devices, func(d scannedDevice) bool { return d.IsNVSwitch() }) {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
-	u.printf("\n%s. Next:\n  %s\n", line, printable(u.atRoot(r.Next)))
+	u.Printf("\n%s. Next:\n  %s\n", line, term.Printable(u.Completed(r.Next)))
 }
 
 // units arranges functions in units: IOMMU groups or, without groups, slots. In a unit, cards with
@@ -156,8 +157,8 @@ func units(devices []scannedDevice) [][]scannedDevice {
 // printScanTree prints the functions in the PCI hierarchy: below their host bridge, the bridges
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
-func printScanTree(u *ui, r scanReport, all []scannedDevice) {
-	u.printf("%s\n\n", printable(hostLine(r.Host, r.System)))
+func printScanTree(u *term.UI, r scanReport, all []scannedDevice) {
+	u.Printf("%s\n\n", term.Printable(hostLine(r.Host, r.System)))
 	known := map[pci.Address]scannedDevice{}
 	for _, d := range all {
 		known[d.Address] = d
@@ -184,15 +185,15 @@ func printScanTree(u *ui, r scanReport, all []scannedDevice) {
 	for _, d := range r.Devices {
 		place(d)
 	}
-	strokes := u.lines()
+	strokes := u.Strokes()
 	var rows [][]string
 	var grow func(indent string, level []scannedDevice)
 	grow = func(indent string, level []scannedDevice) {
 		slices.SortFunc(level, func(a, b scannedDevice) int { return a.Address.Compare(b.Address) })
 		for i, d := range level {
-			branch, below := strokes.tee, strokes.pass
+			branch, below := strokes.Tee, strokes.Pass
 			if i == len(level)-1 {
-				branch, below = strokes.corner, strokes.none
+				branch, below = strokes.Corner, strokes.None
 			}
 			rows = append(rows, []string{
 				indent + branch + d.Address.String(), number(d.IOMMUGroup), number(d.NUMANode), text(d.Driver), ids(d.Device), name(d.Device), state(d),
@@ -211,7 +212,7 @@ func printScanTree(u *ui, r scanReport, all []scannedDevice) {
 		rows = append(rows, []string{bus, "", "", "", "", "", ""})
 		grow("", tops[bus])
 	}
-	u.table([]string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
+	u.Table([]string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
 	printGPUs(u, r)
 }
 

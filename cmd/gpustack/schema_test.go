@@ -21,6 +21,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/pci"
 )
 
@@ -125,7 +126,7 @@ func TestDocumentsAreKnown(t *testing.T) {
 
 func printsDocuments(c *cli.Command) bool {
 	flag, ok := findFlag(c.Flags, "output").(choiceFlag)
-	return ok && slices.Contains(flag.words, formatJSON) && slices.Contains(flag.words, formatYAML)
+	return ok && slices.Contains(flag.words, term.FormatJSON) && slices.Contains(flag.words, term.FormatYAML)
 }
 
 // documentSchema returns the schema of a command's documents: the report, which may end with what
@@ -311,9 +312,9 @@ func kindOf(s *jsonschema.Schema) string {
 // runChecked runs the program. If the command line asks for a document, it compares what is printed
 // on standard output with the schema: so every document that a test prints is checked.
 func runChecked(args []string) (status int) {
-	a := newApp(newUI(os.Stdin, os.Stdout, os.Stderr, os.Getenv), args)
+	a := newApp(term.New(os.Stdin, os.Stdout, os.Stderr, os.Getenv), args)
 	info, err := os.Stdout.Stat()
-	if !a.ui.prints() || a.line.help || err != nil || info.Mode()&os.ModeCharDevice != 0 {
+	if !a.ui.Document.Requested() || a.line.help || err != nil || info.Mode()&os.ModeCharDevice != 0 {
 		return run(args)
 	}
 	reader, writer, err := os.Pipe()
@@ -331,7 +332,7 @@ func runChecked(args []string) (status int) {
 	status = run(args)
 	writer.Close()
 	if err := <-ended; err == nil {
-		err = checkDocument(strings.Join(a.line.path, " "), a.ui.format, printed.Bytes())
+		err = checkDocument(strings.Join(a.line.path, " "), a.ui.Document.Format, printed.Bytes())
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "gpustack %s: %v\n", strings.Join(args[1:], " "), err)
 			return 99
@@ -375,7 +376,7 @@ func checkDocument(command, format string, printed []byte) error {
 // onlyDocument parses the one document that a text must consist of.
 func onlyDocument(format string, text []byte) (document any, err error) {
 	next := json.NewDecoder(bytes.NewReader(text)).Decode
-	if format == formatYAML {
+	if format == term.FormatYAML {
 		next = yaml.NewDecoder(bytes.NewReader(text)).Decode
 	}
 	var more any
@@ -388,7 +389,7 @@ func onlyDocument(format string, text []byte) (document any, err error) {
 	if _, ok := document.(map[string]any); !ok {
 		return nil, errors.New("not an object")
 	}
-	if format == formatYAML { // its numbers are of other types
+	if format == term.FormatYAML { // its numbers are of other types
 		text, err := json.Marshal(document)
 		if err != nil {
 			return nil, err

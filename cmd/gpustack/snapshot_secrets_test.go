@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/hosttest"
 	"gpustack/host/snapshot"
 )
@@ -45,7 +46,7 @@ ID=debian
 {"runtimes": {}}
 `}.Archive())
 	recorder := &textRecorder{text: map[string]string{}}
-	u := ui{talk: io.Discard, quiet: true}
+	u := term.UI{Talk: io.Discard, Quiet: true}
 	readAll(context.Background(), &u, root.Recorded(recorder))
 	for _, name := range []string{"proc/cmdline", "proc/mounts", "etc/fstab", "etc/default/grub", "boot/grub/grub.cfg", "etc/modprobe.d/x.conf",
 		"etc/nova/nova.conf", "etc/os-release", "etc/docker/daemon.json"} {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cleanup"
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
@@ -20,44 +21,14 @@ import (
 // This file words the summary that ends each plan, above the question: one sentence for each kind
 // of change, from the values of the plan.
 
-// sentence joins the parts of a summary that are not empty.
-func sentence(parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
-}
-
-// some returns a number with its noun, "" for 0.
-func some(n int, noun string) string {
-	if n == 0 {
-		return ""
-	}
-	return numbered(n, noun)
-}
-
-// numbered returns a number with its noun: "1 GPU", "2 NVSwitches".
-func numbered(n int, noun string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(noun, "ch"), strings.HasSuffix(noun, "s"):
-		noun += "es"
-	default:
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}
-
-// andMore joins the counts of a part of a summary that are not empty.
-func andMore(counts ...string) string {
-	return strings.Join(slices.DeleteFunc(counts, func(count string) bool { return count == "" }), ", ")
-}
-
 // becomes returns how many functions get a driver, with their kinds: "16 functions → vfio-pci (8
 // GPUs, 6 NVSwitches, 2 NICs)".
-func becomes(u *ui, functions []pci.Address, target string, devices pci.Devices) string {
+func becomes(u *term.UI, functions []pci.Address, target string, devices pci.Devices) string {
 	if len(functions) == 0 {
 		return ""
 	}
 	arrow := "->"
-	if u.unicode {
+	if u.Unicode {
 		arrow = "→"
 	}
 	var kinds []string
@@ -73,9 +44,9 @@ func becomes(u *ui, functions []pci.Address, target string, devices pci.Devices)
 		return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(counts[b], counts[a]))
 	})
 	for i, kind := range kinds {
-		kinds[i] = numbered(counts[kind], kind)
+		kinds[i] = term.Numbered(counts[kind], kind)
 	}
-	return fmt.Sprintf("%s %s %s (%s)", numbered(len(functions), "function"), arrow, target, strings.Join(kinds, ", "))
+	return fmt.Sprintf("%s %s %s (%s)", term.Numbered(len(functions), "function"), arrow, target, strings.Join(kinds, ", "))
 }
 
 // functionKind returns what an operator calls a function.
@@ -126,7 +97,7 @@ func (b *byDriver) add(name string, a pci.Address) {
 }
 
 // text returns the part of a summary about functions and their drivers.
-func (b *byDriver) text(u *ui, devices pci.Devices) string {
+func (b *byDriver) text(u *term.UI, devices pci.Devices) string {
 	var parts []string
 	for _, name := range b.drivers {
 		parts = append(parts, becomes(u, b.functions[name], name, devices))
@@ -139,7 +110,7 @@ const toHost = "host"
 
 // prepareSummary returns the summary of host prepare. all says that everything is regenerated, not
 // only what has changed.
-func prepareSummary(u *ui, r prepareReport, plan prepare.Plan, all bool, m machine.Machine) string {
+func prepareSummary(u *term.UI, r prepareReport, plan prepare.Plan, all bool, m machine.Machine) string {
 	var moves byDriver
 	recorded := m.Contract.Value
 	planned := map[pci.Address]bool{}
@@ -158,7 +129,7 @@ func prepareSummary(u *ui, r prepareReport, plan prepare.Plan, all bool, m machi
 	}
 	functions := moves.text(u, m.Devices.Value)
 	if functions == "" && len(plan.Functions) > 0 {
-		functions = "the selection stays as it is: " + numbered(len(plan.Functions), "function")
+		functions = "the selection stays as it is: " + term.Numbered(len(plan.Functions), "function")
 	}
 	made := plan.Regenerated
 	if all {
@@ -166,7 +137,7 @@ func prepareSummary(u *ui, r prepareReport, plan prepare.Plan, all bool, m machi
 	}
 	generated := ""
 	if made.Kernels > 0 {
-		generated = "initramfs of " + numbered(made.Kernels, "kernel")
+		generated = "initramfs of " + term.Numbered(made.Kernels, "kernel")
 	}
 	if made.Menu {
 		generated = strings.TrimPrefix(generated+" and boot menu", " and ")
@@ -178,7 +149,7 @@ func prepareSummary(u *ui, r prepareReport, plan prepare.Plan, all bool, m machi
 	if r.nextBoot {
 		reboot = "reboot needed"
 	}
-	return sentence(functions, filesText(r.Changes, "changed", "new"), generated, reboot)
+	return term.Sentence(functions, filesText(r.Changes, "changed", "new"), generated, reboot)
 }
 
 // filesText returns the number of files with each action.
@@ -195,9 +166,9 @@ func filesText(changes []fileChange, updated, created string) string {
 		switch n := counts[kind.action]; {
 		case n == 0:
 		case parts == nil && kind.word == "new":
-			parts = append(parts, numbered(n, "new file"))
+			parts = append(parts, term.Numbered(n, "new file"))
 		case parts == nil:
-			parts = append(parts, numbered(n, "file")+" "+kind.word)
+			parts = append(parts, term.Numbered(n, "file")+" "+kind.word)
 		default:
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind.word))
 		}
@@ -206,7 +177,7 @@ func filesText(changes []fileChange, updated, created string) string {
 }
 
 // driversSummary returns the summary of host bind, host release and their undo.
-func driversSummary(u *ui, plan driver.Plan, devices pci.Devices) string {
+func driversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
 	var moves byDriver
 	for _, c := range plan.Changes {
 		switch {
@@ -220,9 +191,9 @@ func driversSummary(u *ui, plan driver.Plan, devices pci.Devices) string {
 	}
 	load := ""
 	if len(plan.Load) > 0 {
-		load = numbered(len(plan.Load), "module") + " loaded"
+		load = term.Numbered(len(plan.Load), "module") + " loaded"
 	}
-	stopped, started := some(len(plan.Services.Stop), "service"), some(len(plan.Services.Start), "service")
+	stopped, started := term.Some(len(plan.Services.Stop), "service"), term.Some(len(plan.Services.Start), "service")
 	if stopped != "" {
 		stopped += " stopped"
 	}
@@ -240,14 +211,14 @@ func driversSummary(u *ui, plan driver.Plan, devices pci.Devices) string {
 	if functions == "" {
 		functions = "the drivers stay as they are"
 	}
-	containers := some(len(plan.Containers), "function")
+	containers := term.Some(len(plan.Containers), "function")
 	switch {
 	case containers != "" && plan.Release:
 		containers += " returned to containers"
 	case containers != "":
 		containers += " taken from containers"
 	}
-	return sentence(functions, containers, load, andMore(stopped, started, persistence))
+	return term.Sentence(functions, containers, load, term.AndMore(stopped, started, persistence))
 }
 
 // novaSummary returns the summary of nova configure.
@@ -262,14 +233,14 @@ func novaSummary(r novaReport) string {
 	}
 	removed := ""
 	if len(r.Removed) > 0 {
-		removed = numbered(len(r.Removed), "line") + " removed"
+		removed = term.Numbered(len(r.Removed), "line") + " removed"
 	}
 	specs := "" // of the files of this machine
 	if r.Role.Computes() {
-		specs = some(len(r.Specs), "device spec")
+		specs = term.Some(len(r.Specs), "device spec")
 	}
-	return sentence(
-		andMore(some(len(r.Aliases), "alias"), specs), removed,
+	return term.Sentence(
+		term.AndMore(term.Some(len(r.Aliases), "alias"), specs), removed,
 		filesText(r.Changes, "changed", "new"), restart)
 }
 
@@ -284,7 +255,7 @@ func flavorSummary(m flavor.Move) string {
 	default:
 		name = m.After.Name
 	}
-	return sentence("flavor "+name+" "+done, numbered(len(m.Requests()), "request"))
+	return term.Sentence("flavor "+name+" "+done, term.Numbered(len(m.Requests()), "request"))
 }
 
 // repairSummary returns the summary of repairs.
@@ -299,13 +270,13 @@ func repairSummary(units []cleanup.Unit) string {
 	}
 	freed := ""
 	if c.freed > 0 {
-		freed = numbered(c.freed, "device") + " freed on " + firstOf(c.hosts)
+		freed = term.Numbered(c.freed, "device") + " freed on " + firstOf(c.hosts)
 	}
 	skipped := ""
 	if c.skipped > 0 {
-		skipped = numbered(c.skipped, "repair") + " skipped"
+		skipped = term.Numbered(c.skipped, "repair") + " skipped"
 	}
-	return sentence(freed, c.text(), skipped)
+	return term.Sentence(freed, c.text(), skipped)
 }
 
 // undoRowsSummary returns the summary of the undo of repairs.
@@ -321,13 +292,13 @@ func undoRowsSummary(units []cleanup.Unit) string {
 	}
 	allocations := ""
 	if c.allocations > 0 {
-		allocations = "allocations of " + numbered(c.allocations, "instance") + " restored"
+		allocations = "allocations of " + term.Numbered(c.allocations, "instance") + " restored"
 	}
 	restored := ""
 	if rows > 0 {
-		restored = numbered(rows, "row") + " restored"
+		restored = term.Numbered(rows, "row") + " restored"
 	}
-	return sentence(numbered(reverted, "repair")+" reverted", restored, allocations)
+	return term.Sentence(term.Numbered(reverted, "repair")+" reverted", restored, allocations)
 }
 
 // repairCounts counts what repairs change.
@@ -365,13 +336,13 @@ func (c *repairCounts) text() string {
 		noun, done string
 	}{{c.assigned, "device", "assigned"}, {c.closed, "migration", "closed"}, {c.cleared, "migration context", "cleared"}} {
 		if part.n > 0 {
-			parts = append(parts, numbered(part.n, part.noun)+" "+part.done)
+			parts = append(parts, term.Numbered(part.n, part.noun)+" "+part.done)
 		}
 	}
 	if c.allocations > 0 {
-		parts = append(parts, "allocations of "+numbered(c.allocations, "instance")+" changed")
+		parts = append(parts, "allocations of "+term.Numbered(c.allocations, "instance")+" changed")
 	}
-	return sentence(parts...)
+	return term.Sentence(parts...)
 }
 
 // recoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
@@ -379,11 +350,11 @@ func (c *repairCounts) text() string {
 func recoverySummary(e change.Entry) string {
 	name, programs := entryName(e.ID, e.Command), ""
 	if len(e.Programs) > 0 {
-		programs = numbered(len(e.Programs), "program") + " run"
+		programs = term.Numbered(len(e.Programs), "program") + " run"
 	}
 	files := ""
 	if len(e.Files) > 0 {
-		files = "at most " + numbered(len(e.Files), "file") + " restored"
+		files = "at most " + term.Numbered(len(e.Files), "file") + " restored"
 	}
 	switch {
 	case e.ObjectType() == servertest.Type:
@@ -391,11 +362,11 @@ func recoverySummary(e change.Entry) string {
 	case recoveredBySome(e):
 		return name + " is completed or reverted, whichever its outcome shows"
 	case e.Status == change.Rebuilding:
-		return sentence(name+" is completed", programs)
+		return term.Sentence(name+" is completed", programs)
 	case e.Status == change.Unbuilding:
-		return sentence("the undo of "+name+" is completed", programs)
+		return term.Sentence("the undo of "+name+" is completed", programs)
 	case e.Status == change.Undoing:
-		return sentence("the undo of "+name+" is completed", files, programs)
+		return term.Sentence("the undo of "+name+" is completed", files, programs)
 	}
 	if e.Kind == change.KindDrivers {
 		done := " is rolled back"
@@ -404,17 +375,17 @@ func recoverySummary(e change.Entry) string {
 		}
 		return name + done + " in each IOMMU group that is half changed: " + changed(e)
 	}
-	return sentence(name+" is rolled back", files)
+	return term.Sentence(name+" is rolled back", files)
 }
 
 // undoFilesSummary returns the summary of the undo of files.
 func undoFilesSummary(r undoReport) string {
 	run, left, reboot, restart := "", "", "", ""
 	if len(r.Programs) > 0 {
-		run = numbered(len(r.Programs), "program") + " run"
+		run = term.Numbered(len(r.Programs), "program") + " run"
 	}
 	if len(r.Left) > 0 {
-		left = numbered(len(r.Left), "program") + " left to run on the target machine"
+		left = term.Numbered(len(r.Left), "program") + " left to run on the target machine"
 	}
 	if r.nextBoot {
 		reboot = "reboot needed"
@@ -426,5 +397,5 @@ func undoFilesSummary(r undoReport) string {
 	if files == "" {
 		files = "the files are as before"
 	}
-	return sentence(files, run, left, reboot, restart)
+	return term.Sentence(files, run, left, reboot, restart)
 }

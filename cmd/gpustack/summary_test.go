@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpustack/cleanup"
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -66,7 +67,7 @@ func TestFunctionKinds(t *testing.T) {
 		all = append(all, a)
 	}
 	all = append(all, pci.Address{Bus: 9})
-	u := &ui{unicode: true}
+	u := &term.UI{Unicode: true}
 	const want = "8 functions → vfio-pci (3 GPUs, 1 NVSwitch, 2 audio functions, 1 NIC, 1 missing device)"
 	if got := becomes(u, all, "vfio-pci", devices); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"cmp"
@@ -71,26 +71,26 @@ const (
 	leastEnd = 24 // a wrapped column at the end, where longer words reach beyond it
 )
 
-// table prints a header and rows in columns.
-func (u *ui) table(header []string, rows [][]string) {
-	for i, lines := range u.layout(columns(header), append([][]string{header}, rows...)) {
+// Table prints a header and rows in columns.
+func (u *UI) Table(header []string, rows [][]string) {
+	for i, lines := range u.Layout(append([][]string{header}, rows...)) {
 		for _, line := range lines {
 			if i == 0 {
-				line = u.paint(bold, line)
+				line = u.Paint(Bold, line)
 			}
-			u.printf("%s\n", line)
+			u.Printf("%s\n", line)
 		}
 	}
 }
 
-// help prints a help text. Lines with a tab have two columns, which are aligned with those of the
+// Help prints a help text. Lines with a tab have two columns, which are aligned with those of the
 // lines around them.
-func (u *ui) help(text string) {
+func (u *UI) Help(text string) {
 	var rows [][]string
 	flush := func() {
-		for _, lines := range u.layout([]column{{}, {fit: wrapped}}, rows) {
+		for _, lines := range pageOf(u).layout([]column{{}, {fit: wrapped}}, rows) {
 			for _, line := range lines {
-				u.printf("%s\n", line)
+				u.Printf("%s\n", line)
 			}
 		}
 		rows = nil
@@ -102,29 +102,51 @@ func (u *ui) help(text string) {
 			continue
 		}
 		flush()
-		u.printf("%s\n", line)
+		u.Printf("%s\n", line)
 	}
 	flush()
 }
 
+// Layout arranges rows, whose first one has the titles, in columns, and returns the lines of each.
+func (u *UI) Layout(rows [][]string) [][]string {
+	return pageOf(u).layout(columns(rows[0]), rows)
+}
+
+// Wrap breaks a text into lines that fit the terminal behind an indentation, and elsewhere returns
+// it as it is.
+func (u *UI) Wrap(text string, indentation int) []string {
+	if u.Width <= 0 {
+		return []string{text}
+	}
+	return wrap(text, max(u.Width-indentation, leastEnd))
+}
+
+// page is where columns are arranged.
+type page struct {
+	width   int // in characters; 0 or less if lines may be of any length
+	unicode bool
+}
+
+func pageOf(u *UI) page { return page{u.Width, u.Unicode} }
+
 // layout arranges rows in columns and returns the lines of each.
-func (u *ui) layout(columns []column, rows [][]string) [][]string {
+func (p page) layout(columns []column, rows [][]string) [][]string {
 	for i := range rows {
 		rows[i] = slices.Clone(rows[i])
 		for j := range rows[i] {
-			rows[i][j] = strings.ReplaceAll(oneLine(rows[i][j]), "\t", " ")
+			rows[i][j] = strings.ReplaceAll(OneLine(rows[i][j]), "\t", " ")
 		}
 	}
-	widths := u.fitted(columns, rows)
+	widths := p.fitted(columns, rows)
 	all := make([][]string, len(rows))
 	for i, row := range rows {
-		all[i] = u.lay(columns, widths, row)
+		all[i] = p.lay(columns, widths, row)
 	}
 	return all
 }
 
 // lay returns the lines of a row.
-func (u *ui) lay(columns []column, widths []int, row []string) []string {
+func (p page) lay(columns []column, widths []int, row []string) []string {
 	var lines []string
 	at := 0 // where the column begins
 	for j, cell := range row {
@@ -135,7 +157,7 @@ func (u *ui) lay(columns []column, widths []int, row []string) []string {
 		switch {
 		case length(cell) <= widths[j]:
 		case columns[j].fit == cut:
-			parts[0] = u.shortened(cell, widths[j])
+			parts[0] = p.shortened(cell, widths[j])
 		case columns[j].fit == wrapped:
 			parts = wrap(cell, widths[j])
 		}
@@ -180,7 +202,7 @@ func trunk(cell string) string {
 
 // fitted returns the width of each column, so that the table fits the terminal if possible, or -1
 // for one that is left out.
-func (u *ui) fitted(columns []column, rows [][]string) []int {
+func (p page) fitted(columns []column, rows [][]string) []int {
 	widths, least := make([]int, len(columns)), make([]int, len(columns))
 	for j, c := range columns {
 		words := length(c.title)
@@ -205,10 +227,10 @@ func (u *ui) fitted(columns []column, rows [][]string) []int {
 			least[j] = min(words, widths[j])
 		}
 	}
-	if u.width <= 0 {
+	if p.width <= 0 {
 		return widths
 	}
-	over := -gap - u.width
+	over := -gap - p.width
 	for _, w := range widths {
 		over += w + gap
 	}
@@ -254,9 +276,9 @@ func length(s string) int {
 }
 
 // shortened returns the beginning of a text with an ellipsis.
-func (u *ui) shortened(s string, width int) string {
+func (p page) shortened(s string, width int) string {
 	ellipsis := "..."
-	if u.unicode {
+	if p.unicode {
 		ellipsis = "…"
 	}
 	return strings.TrimRight(string([]rune(s)[:max(width-length(ellipsis), 0)]), " ") + ellipsis

@@ -1,83 +1,101 @@
-package main
+package term
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"reflect"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gopkg.in/yaml.v3"
 )
 
-// A document is what a command prints in a format for programs (docs/json.md). Each run prints
+// Formats of output.
+const (
+	FormatTable = "table"
+	FormatJSON  = "json"
+	FormatYAML  = "yaml"
+)
+
+// Document is what a command prints in a format for programs (docs/json.md). Each run prints
 // exactly one, when it ends: the command's report, or what it was refused for or has failed with,
 // or both.
+type Document struct {
+	Format string // of the output, as the command line requests it
 
-// show sets the report that is printed when the run ends, with the changes that are made to it
+	report  any // see Show
+	out     *bufio.Writer
+	direct  io.Writer // the file that out writes to
+	indent  bool
+	claimed atomic.Bool   // the document is printed, or being printed
+	written chan struct{} // closed when the document is printed
+}
+
+// Show sets the report that is printed when the run ends, with the changes that are made to it
 // until then, if report is a pointer. Text output has no document.
-func (u *ui) show(report any) {
-	u.document = report
+func (d *Document) Show(report any) {
+	d.report = report
 }
 
-// finish prints the document of a run that ends with err.
-func (u *ui) finish(err error) error {
-	if !u.prints() || u.document == nil && err == nil || !u.claim() {
-		return u.out.Flush()
-	}
-	defer close(u.written)
-	text, encodeErr := encode(u.format, u.document, newFailure(err, u.atRoot), u.terminal)
-	if encodeErr != nil {
-		return encodeErr
-	}
-	u.out.Write(text) //nolint:errcheck // the writer keeps the error
-	return u.out.Flush()
+// Requested reports whether the command line asks for a document.
+func (d *Document) Requested() bool {
+	return d.Format == FormatJSON || d.Format == FormatYAML
 }
 
-// finishInterrupted prints the document of a run that a signal ends immediately. Its report may be
-// incomplete: the document has only the error. The command may still use u.out.
-func (u *ui) finishInterrupted(p problem) {
-	if !u.prints() {
+// Finish prints the document of a run, and all data that is not yet printed. failure is a struct
+// that says what the run was refused for or has failed with, or nil. Its members follow those of
+// the report, apart from the first: both begin with the schema.
+func (d *Document) Finish(failure any) error {
+	if !d.Requested() || d.report == nil && failure == nil || d.claimed.Swap(true) {
+		return d.out.Flush()
+	}
+	defer close(d.written)
+	text, err := encode(d.Format, d.report, failure, d.indent)
+	if err != nil {
+		return err
+	}
+	d.out.Write(text) //nolint:errcheck // the writer keeps the error
+	return d.out.Flush()
+}
+
+// Abort prints the document of a run that a signal ends immediately. Its report may be incomplete:
+// the document has only the failure. The command may still print data.
+func (d *Document) Abort(failure any) {
+	if !d.Requested() {
 		return
 	}
-	if !u.claim() { // the run had just ended
+	if d.claimed.Swap(true) { // the run had just ended
 		select {
-		case <-u.written:
-		case <-time.After(stopping): // nothing reads it
+		case <-d.written:
+		case <-time.After(Stopping): // nothing reads it
 		}
 		return
 	}
-	if text, err := encode(u.format, nil, failure{Schema: 1, Errors: []problem{p}}, u.terminal); err == nil {
-		u.stdout.Write(text) //nolint:errcheck // standard error has the message
+	if text, err := encode(d.Format, nil, failure, d.indent); err == nil {
+		d.direct.Write(text) //nolint:errcheck // standard error has the message
 	}
 }
 
-// prints reports whether the command line asks for a document.
-func (u *ui) prints() bool {
-	return u.format == formatJSON || u.format == formatYAML
-}
-
-// claim reports whether the caller may print the document of the run: only the first one may.
-func (p *progress) claim() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	first := !p.printed
-	p.printed = true
-	return first
-}
-
 // encode returns a document in a format for programs: a report, or nil, and then what it was
-// refused for or has failed with.
-func encode(format string, report any, f failure, indent bool) ([]byte, error) {
-	members := fields(reflect.ValueOf(f))
+// refused for or has failed with, or nil.
+func encode(format string, report, failure any, indent bool) ([]byte, error) {
+	var members []field
+	if failure != nil {
+		members = fields(reflect.ValueOf(failure))
+	}
 	if report != nil {
-		members = append(fields(reflect.Indirect(reflect.ValueOf(report))), members[1:]...) // schema is the first of both
+		members = append(fields(reflect.Indirect(reflect.ValueOf(report))), members[min(1, len(members)):]...)
 	}
 	text, err := encodeJSON(members)
 	switch {
 	case err != nil:
 		return nil, err
-	case format == formatYAML:
+	case format == FormatYAML:
 		return encodeYAML(text)
 	case indent:
 		var b bytes.Buffer
@@ -144,7 +162,7 @@ func encodeJSON(members []field) ([]byte, error) {
 	}
 	separator := "{"
 	for _, f := range members {
-		b.WriteString(separator + quoted(f.name) + ":")
+		b.WriteString(separator + strconv.Quote(f.name) + ":")
 		separator = ",\n"
 		if f.value.Kind() != reflect.Slice || f.value.Len() == 0 {
 			if err := add("", f.value); err != nil {
@@ -181,4 +199,21 @@ func encodeYAML(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), e.Close()
+}
+
+// plainStyle removes JSON's braces and quotes, except those of empty lists and of strings that
+// a parser may read as another type: parsers of YAML 1.1, such as Python's, read 0000:24:00.0 as
+// a number in base 60.
+func plainStyle(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+		return n.Encode(n.Value)
+	}
+	if len(n.Content) > 0 {
+		n.Style = 0
+	}
+	var errs []error
+	for _, child := range n.Content {
+		errs = append(errs, plainStyle(child))
+	}
+	return errors.Join(errs...)
 }

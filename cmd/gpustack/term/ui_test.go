@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"bufio"
@@ -8,26 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"gopkg.in/yaml.v3"
 
+	"gpustack/host"
 	"gpustack/host/edit"
 )
-
-// testUI prints to files that nobody reads.
-func testUI(t *testing.T) *ui {
-	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return newUI(f, f, f, func(string) string { return "" })
-}
 
 type testReport struct {
 	Schema int      `json:"schema"`
@@ -48,11 +37,11 @@ func awkward() testReport {
 }
 
 func TestJSON(t *testing.T) {
-	plain, err := encode(formatJSON, awkward(), failure{}, false)
+	plain, err := encode(FormatJSON, awkward(), nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	terminal, err := encode(formatJSON, awkward(), failure{}, true)
+	terminal, err := encode(FormatJSON, awkward(), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +66,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestYAMLIsTheSameDocument(t *testing.T) {
-	printed, err := encode(formatYAML, awkward(), failure{}, false)
+	printed, err := encode(FormatYAML, awkward(), nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +104,9 @@ func TestTable(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b bytes.Buffer
-			u := &ui{out: bufio.NewWriter(&b), colour: test.colour}
-			u.table([]string{"GROUP", "NAME"}, [][]string{{"┌ 1", "a"}, {"└", "steer\x1bd"}})
-			if err := u.out.Flush(); err != nil || b.String() != test.want {
+			u := &UI{Out: bufio.NewWriter(&b), Colour: test.colour}
+			u.Table([]string{"GROUP", "NAME"}, [][]string{{"┌ 1", "a"}, {"└", "steer\x1bd"}})
+			if err := u.Out.Flush(); err != nil || b.String() != test.want {
 				t.Errorf("got %q, want %q, %v", b.String(), test.want, err)
 			}
 		})
@@ -140,17 +129,22 @@ func TestColourAndUnicodeAreAskedFor(t *testing.T) {
 			t.Errorf("%v: %v", test.env, got)
 		}
 	}
-	if u := testUI(t); u.colour || u.terminal {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if u := New(f, f, f, func(string) string { return "" }); u.Colour || u.Terminal {
 		t.Error("a file is no terminal")
 	}
 }
 
 func TestFail(t *testing.T) {
 	var b bytes.Buffer
-	u := &ui{talk: &b, out: bufio.NewWriter(io.Discard)}
-	u.fail(errors.Join(
-		&usageError{"one", "do this"},
-		errors.Join(&usageError{"two", "do this"}, errors.New("three \x1b[31m")),
+	u := &UI{Talk: &b, Out: bufio.NewWriter(io.Discard)}
+	u.Fail(errors.Join(
+		host.WithHint(errors.New("one"), "do this"),
+		errors.Join(host.WithHint(errors.New("two"), "do this"), errors.New("three \x1b[31m")),
 		os.ErrPermission,
 	))
 	want := "gpustack: error: one\ngpustack: error: two\ngpustack: error: three ?[31m\ngpustack: error: permission denied\n" +
@@ -164,7 +158,7 @@ func TestFail(t *testing.T) {
 func TestProtectedHint(t *testing.T) {
 	err := fmt.Errorf("/etc/default/grub: %w", &edit.Protected{Place: "/etc/default/grub"})
 	const want = "chattr -i /etc/default/grub, then run gpustack again (lsattr -d /etc/default/grub shows the attribute)"
-	if got := hint(err); got != want {
+	if got := Hint(err); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"bufio"
@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"gpustack/host"
 )
 
 // TestTableFits: tables fit the terminal. What is typed in commands and states are never cut, and
@@ -50,9 +48,9 @@ GROUP  FUNCTION      ID         NOVA            STATE
 	} {
 		t.Run(fmt.Sprint(test.width), func(t *testing.T) {
 			var b bytes.Buffer
-			u := &ui{out: bufio.NewWriter(&b), width: test.width, unicode: true}
-			u.table(header, rows)
-			if err := u.out.Flush(); err != nil || b.String() != test.want[1:] {
+			u := &UI{Out: bufio.NewWriter(&b), Width: test.width, Unicode: true}
+			u.Table(header, rows)
+			if err := u.Out.Flush(); err != nil || b.String() != test.want[1:] {
 				t.Errorf("got\n%swant%s%v", b.String(), test.want, err)
 			}
 			for line := range strings.Lines(b.String()) {
@@ -61,34 +59,6 @@ GROUP  FUNCTION      ID         NOVA            STATE
 				}
 			}
 		})
-	}
-}
-
-// TestFindingsFit: findings are wrapped between words, and commands in them stay in one piece.
-func TestFindingsFit(t *testing.T) {
-	findings := []host.Finding{
-		{Check: "initramfs", Status: host.Fail, File: "/boot/initrd.img-6.1.0-28-amd64", Seen: "the initramfs of 6.1.0-28-amd64 does not bind functions before udev starts",
-			Effect: "on next boot a host driver may claim the GPU first", Remedy: "regenerate it: gpustack host prepare --rebuild, then reboot"},
-	}
-	var b bytes.Buffer
-	u := &ui{out: bufio.NewWriter(&b), width: 60}
-	printFindings(u, findings)
-	if err := u.out.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	const want = `
-STATUS  CHECK      SEEN
-fail    initramfs  the initramfs of 6.1.0-28-amd64 does not
-                   bind functions before udev starts
-                   /boot/initrd.img-6.1.0-28-amd64
-                   on next boot a host driver may claim the
-                   GPU first
-                   regenerate it:
-                   gpustack host prepare --rebuild, then
-                   reboot
-`
-	if b.String() != want[1:] {
-		t.Errorf("got\n%s", b.String())
 	}
 }
 
@@ -116,10 +86,10 @@ func TestUnbroken(t *testing.T) {
 
 func TestHelpFits(t *testing.T) {
 	var b bytes.Buffer
-	u := &ui{out: bufio.NewWriter(&b), width: 40}
-	u.help("OPTIONS\n  -y, --yes\tapply the plan without a question\n  --all\tlist all\n\n  a\tb\n")
+	u := &UI{Out: bufio.NewWriter(&b), Width: 40}
+	u.Help("OPTIONS\n  -y, --yes\tapply the plan without a question\n  --all\tlist all\n\n  a\tb\n")
 	const want = "OPTIONS\n  -y, --yes  apply the plan without a\n             question\n  --all      list all\n\n  a  b\n"
-	if err := u.out.Flush(); err != nil || b.String() != want {
+	if err := u.Out.Flush(); err != nil || b.String() != want {
 		t.Errorf("got\n%swant\n%s%v", b.String(), want, err)
 	}
 }

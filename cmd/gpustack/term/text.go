@@ -1,0 +1,63 @@
+package term
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Printable replaces control characters, which a terminal would execute: names and values may
+// come from an archive that another user has made.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) || r == '\n' || r == '\t' {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
+// OneLine returns a text of several lines as one that can be printed.
+func OneLine(s string) string {
+	return Printable(strings.ReplaceAll(s, "\n", "; "))
+}
+
+// Sentence joins the parts of a summary that are not empty.
+func Sentence(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
+}
+
+// Some returns a number with its noun, "" for 0.
+func Some(n int, noun string) string {
+	if n == 0 {
+		return ""
+	}
+	return Numbered(n, noun)
+}
+
+// Numbered returns a number with its noun: "1 GPU", "2 NVSwitches".
+func Numbered(n int, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "ch"), strings.HasSuffix(noun, "s"):
+		noun += "es"
+	default:
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// AndMore joins the counts of a part of a summary that are not empty.
+func AndMore(counts ...string) string {
+	return strings.Join(slices.DeleteFunc(counts, func(count string) bool { return count == "" }), ", ")
+}
+
+// Listed joins words into a list as in a sentence.
+func Listed(words []string, and string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " " + and + " " + words[last]
+}

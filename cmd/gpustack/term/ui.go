@@ -1,0 +1,193 @@
+// Package term is the terminal of a run: it prints data and messages, asks questions, arranges
+// tables, and prints the document of a run for programs. It knows no subject of gpustack.
+package term
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"gpustack/host"
+)
+
+// UI prints all output of a run, and asks its questions.
+type UI struct {
+	Out      *bufio.Writer // of data; Document.Finish flushes it
+	Direct   io.Writer     // the file that Out writes to
+	Talk     io.Writer     // of messages
+	In       *os.File
+	Terminal bool // data is printed to a terminal
+	Width    int  // of the terminal, in characters; 0 for none, or if it is unknown
+	Quiet    bool // --quiet was given: what programs print and what is waited for is not shown
+	Colour   bool
+	Unicode  bool
+	// Complete completes the commands in hints and messages; nil if they are complete.
+	Complete func(text string) string
+	Document Document
+	Run      Run
+
+	closed func() bool // the reader of standard output has closed it
+	asks   bool        // questions can be answered
+}
+
+// New returns the UI of a run with these files and environment variables.
+func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
+	terminal := term.IsTerminal(int(stdout.Fd()))
+	direct := &output{file: stdout}
+	out := bufio.NewWriterSize(direct, 1<<16)
+	return &UI{
+		Out:      out,
+		Direct:   direct,
+		Talk:     stderr,
+		In:       stdin,
+		Terminal: terminal,
+		Width:    widthOf(stdout),
+		Colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
+		Unicode:  isUTF8(getenv),
+		Document: Document{out: out, direct: direct, indent: terminal, written: make(chan struct{})},
+		Run:      Run{Stop: make(chan struct{}), handled: make(chan struct{}, 1)},
+		closed:   func() bool { return direct.closed },
+		asks:     term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
+	}
+}
+
+// widthOf returns the width of a terminal (ioctl_tty(2), TIOCGWINSZ), or 0 for another file and for
+// a terminal that does not know it, such as a serial console.
+func widthOf(f *os.File) int {
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// output is standard output. Once its reader has closed it, data is discarded without an error:
+// head(1) has read what it needs, and a change must not be interrupted because tee(1) has ended.
+type output struct {
+	file   io.Writer
+	closed bool // the reader has closed it
+}
+
+func (o *output) Write(data []byte) (int, error) {
+	n, err := o.file.Write(data)
+	if errors.Is(err, unix.EPIPE) {
+		o.closed = true
+		return len(data), nil
+	}
+	return n, err
+}
+
+// isUTF8 reports whether the locale uses UTF-8, according to the first locale variable that is set
+// (locale(7)).
+func isUTF8(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if value := strings.ToUpper(getenv(name)); value != "" {
+			return strings.HasSuffix(value, "UTF-8") || strings.HasSuffix(value, "UTF8")
+		}
+	}
+	return false
+}
+
+// Printf prints data. An error is returned when the output is flushed at the end.
+func (u *UI) Printf(format string, args ...any) {
+	fmt.Fprintf(u.Out, format, args...) //nolint:errcheck // the writer keeps the error
+}
+
+// Warn prints warnings.
+func (u *UI) Warn(warnings ...string) {
+	u.CatchUp()
+	for _, w := range warnings {
+		fmt.Fprintf(u.Talk, "gpustack: warning: %s\n", Printable(u.Completed(w))) //nolint:errcheck // there is no other place to report it
+	}
+}
+
+// CatchUp flushes data, so that it is printed before the messages that follow. An error is
+// returned at the end.
+func (u *UI) CatchUp() {
+	u.Out.Flush() //nolint:errcheck // the writer keeps the error
+}
+
+// Completed returns a text with its commands completed.
+func (u *UI) Completed(text string) string {
+	if u.Complete == nil {
+		return text
+	}
+	return u.Complete(text)
+}
+
+// Note prints a message about what was done.
+func (u *UI) Note(format string, args ...any) {
+	u.CatchUp()
+	fmt.Fprintf(u.Talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // there is no other place to report it
+}
+
+// Waits prints a message about what is waited for, unless --quiet is given.
+func (u *UI) Waits(format string, args ...any) {
+	if !u.Quiet {
+		u.Note(format, args...)
+	}
+}
+
+// Fail prints all parts of an error, and its hints.
+func (u *UI) Fail(err error) {
+	u.CatchUp()
+	for _, err := range host.Split(err) {
+		fmt.Fprintf(u.Talk, "gpustack: error: %s\n", Printable(err.Error())) //nolint:errcheck // there is no other place to report it
+	}
+	for _, h := range slices.Compact(Hints(err)) {
+		fmt.Fprintf(u.Talk, "gpustack: hint: %s\n", Printable(u.Completed(h))) //nolint:errcheck // there is no other place to report it
+	}
+}
+
+// Diff prints a unified diff below an empty line, with added and removed lines in colour.
+func (u *UI) Diff(text string) {
+	u.Printf("\n")
+	for line := range strings.Lines(text) {
+		line = Printable(strings.TrimSuffix(line, "\n"))
+		switch {
+		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
+			line = u.Paint(Bold, line)
+		case strings.HasPrefix(line, "+"):
+			line = u.Paint(Green, line)
+		case strings.HasPrefix(line, "-"):
+			line = u.Paint(Red, line)
+		}
+		u.Printf("%s\n", line)
+	}
+}
+
+// Colours for Paint, as SGR codes (ECMA-48).
+const (
+	Bold  = "1"
+	Red   = "31"
+	Green = "32"
+)
+
+// Paint returns a text in a colour, where output is coloured.
+func (u *UI) Paint(code, text string) string {
+	if !u.Colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// Strokes are the characters that draw trees and brackets.
+type Strokes struct {
+	Tee, Corner, Pass, None    string // a tree's branch, last branch, passing trunk, nothing
+	Top, Middle, Bottom, Alone string // a bracket's parts
+}
+
+// Strokes returns the characters that the locale has.
+func (u *UI) Strokes() Strokes {
+	if u.Unicode {
+		return Strokes{"├─ ", "└─ ", "│  ", "   ", "┌ ", "│ ", "└ ", "  "}
+	}
+	return Strokes{"|- ", "`- ", "|  ", "   ", "/ ", "| ", "\\ ", "  "}
+}
