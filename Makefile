@@ -12,7 +12,7 @@ export CGO_ENABLED = 0
 export VERSION DATE
 
 # The same sources give the same bytes. The tag omits urfave/cli's generator of manual pages, which
-# cmd/gpustack/man.go replaces.
+# cmd/gpustack/args/man.go replaces.
 BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
 
 # Every file of a release has the time of the commit.

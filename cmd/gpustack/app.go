@@ -2,27 +2,22 @@ package main
 
 import (
 	"context"
-	"errors"
-	"iter"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
-	"gpustack/host"
 )
 
 // app is the command-line application for one command line.
 type app struct {
 	*cli.App
-	line *commandLine
+	line *args.Line
 	ui   *term.UI
 }
 
 // newApp returns the application with the complete list of commands.
-func newApp(u *term.UI, args []string) app {
+func newApp(u *term.UI, words []string) app {
 	a := &cli.App{
 		Name:    "gpustack",
 		Usage:   "configure GPU passthrough for OpenStack Nova on bare-metal hosts",
@@ -97,10 +92,9 @@ func newApp(u *term.UI, args []string) app {
 		},
 		Action: action(u, parseRoot, runRoot),
 	}
-	line := parseLine(a, args)
-	u.Document.Format = line.format
-	u.Complete = func(text string) string { return atRoot(text, line.root) }
-	tame(a, line.faults)
+	line := args.Parse(a, words)
+	u.Document.Format = line.Format
+	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
 	return app{a, line, u}
 }
 
@@ -118,88 +112,21 @@ func in(group string, c *cli.Command) *cli.Command {
 }
 
 func (a app) run(ctx context.Context) error {
-	if a.line.help && !a.line.unknown {
-		a.ui.Help(a.line.helpText())
+	if a.line.Help && !a.line.Unknown {
+		a.ui.Help(a.line.HelpText())
 		return nil
 	}
-	return a.RunContext(ctx, a.line.arranged())
-}
-
-// tame disables urfave/cli v2 defaults in every command: printing the whole help after a wrong
-// flag, treating a wrong command as an argument of the help command, exiting by itself, and
-// splitting values at commas. A fifth, treating flags after an argument as arguments, is handled
-// by parseLine.
-func tame(a *cli.App, f *faults) {
-	onUsageError := func(_ *cli.Context, err error, _ bool) error {
-		problem := strings.TrimSuffix(strings.Replace(err.Error(), " for -", " for --", 1), ": parse error")
-		f.add(&usageError{problem, f.seeHelp()})
-		return f.err()
-	}
-	a.Metadata = map[string]any{faultsKey: f}
-	a.OnUsageError = onUsageError
-	a.ExitErrHandler = func(*cli.Context, error) {}
-	a.HideHelp = true    // help.go prints it
-	a.HideVersion = true // its flag would also be -v
-	a.DisableSliceFlagSeparator = true
-	for path, command := range commands(a.Commands) {
-		command.OnUsageError = onUsageError
-		command.HideHelp = true
-		if len(command.Subcommands) > 0 {
-			command.Action = func(*cli.Context) error {
-				if len(f.all) == 0 {
-					f.add(&usageError{path + ": which command?", "the commands are " + term.Listed(names(command.Subcommands), "and")})
-				}
-				return f.err()
-			}
-		}
-	}
-}
-
-// commands iterates over a tree of commands, each with its path ("host scan").
-func commands(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
-	return func(yield func(string, *cli.Command) bool) {
-		for _, c := range tree {
-			if !yield(c.Name, c) {
-				return
-			}
-			for path, sub := range commands(c.Subcommands) {
-				if !yield(c.Name+" "+path, sub) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// visibleCommands iterates over the commands of a tree that users run, each with its path, without
-// groups and hidden ones.
-func visibleCommands(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
-	return func(yield func(string, *cli.Command) bool) {
-		for path, c := range commands(tree) {
-			if !c.Hidden && len(c.Subcommands) == 0 && !yield(path, c) {
-				return
-			}
-		}
-	}
-}
-
-func names(tree []*cli.Command) (names []string) {
-	for _, c := range tree {
-		if !c.Hidden {
-			names = append(names, c.Name)
-		}
-	}
-	return names
+	return a.RunContext(ctx, a.line.Arranged())
 }
 
 // action combines the two halves of a command. parse reads the options from the command line and
 // collects all its errors; run is called only if there are none.
-func action[T any](u *term.UI, parse func(*cli.Context, *faults) T, run func(context.Context, *term.UI, T) error) cli.ActionFunc {
+func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run func(context.Context, *term.UI, T) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		f := c.App.Metadata[faultsKey].(*faults)
-		f.paths(c)
+		f := args.FaultsOf(c)
+		f.Paths(c)
 		opts := parse(c, f)
-		if err := f.err(); err != nil {
+		if err := f.Err(); err != nil {
 			return err
 		}
 		if !c.Command.Hidden {
@@ -215,101 +142,13 @@ func action[T any](u *term.UI, parse func(*cli.Context, *faults) T, run func(con
 	}
 }
 
-const faultsKey = "faults"
-
-// faults collects the errors of a command line.
-type faults struct {
-	command string // as the user called it
-	all     []error
-}
-
-func (f *faults) add(err error) {
-	if err != nil {
-		f.all = append(f.all, err)
-	}
-}
-
-func (f *faults) err() error {
-	return errors.Join(f.all...)
-}
-
-func (f *faults) seeHelp() string {
-	return "see " + f.command + " --help"
-}
-
-// arguments returns the positional arguments, of which there must be as many as names.
-func (f *faults) arguments(c *cli.Context, names ...string) []string {
-	given := c.Args().Slice()
-	for i, arg := range given {
-		if i >= len(names) {
-			f.add(&usageError{"unexpected argument " + strconv.Quote(arg), f.seeHelp()})
-		}
-	}
-	for _, name := range names[min(len(given), len(names)):] {
-		f.add(&usageError{name + " is missing", f.seeHelp()})
-	}
-	return append(given, make([]string, len(names))...)
-}
-
-// exclude adds an error for each flag that is given together with one that excludes it.
-func (f *faults) exclude(c *cli.Context, flag string, others ...string) {
-	for _, other := range others {
-		if c.IsSet(flag) && c.IsSet(other) {
-			f.add(&usageError{"--" + flag + " and --" + other + " cannot be combined", f.seeHelp()})
-		}
-	}
-}
-
-// choice returns the value of a choiceFlag.
-func (f *faults) choice(c *cli.Context, name string) string {
-	value := c.String(name)
-	flag := findFlag(c.Command.Flags, name).(choiceFlag)
-	if !slices.Contains(flag.words, value) {
-		words := slices.DeleteFunc(slices.Clone(flag.words), func(w string) bool { return w == "" })
-		f.add(&usageError{"--" + name + ": unknown value " + strconv.Quote(value), "--" + name + " takes " + term.Listed(words, "or")})
-	}
-	return value
-}
-
-// values parses each value of a repeatable flag.
-func values[T any](f *faults, c *cli.Context, flag string, parse func(string) (T, error)) []T {
-	var list []T
-	for _, s := range c.StringSlice(flag) {
-		v, err := parse(s)
-		if err != nil {
-			for _, fault := range host.Split(err) {
-				f.add(&usageError{"--" + flag + ": " + fault.Error(), ""})
-			}
-			continue
-		}
-		list = append(list, v)
-	}
-	return list
-}
-
-// usageError is an error in the command line, with a hint.
-type usageError struct {
-	problem, hint string
-}
-
-// Error returns the problem, which may repeat a word of the command line, without the credentials
-// of a URL.
-func (e *usageError) Error() string {
-	return host.WithoutCredentials(e.problem)
-}
-
-// Hint returns the hint, or "".
-func (e *usageError) Hint() string {
-	return e.hint
-}
-
 type rootOptions struct {
 	version bool
 	app     *cli.App
 }
 
-func parseRoot(c *cli.Context, f *faults) rootOptions {
-	f.arguments(c)
+func parseRoot(c *cli.Context, f *args.Faults) rootOptions {
+	f.Arguments(c)
 	return rootOptions{c.Bool("version"), c.App}
 }
 
@@ -319,6 +158,6 @@ func runRoot(_ context.Context, u *term.UI, opts rootOptions) error {
 		u.Printf("gpustack %s\n", programVersion())
 		return nil
 	}
-	u.Help(appHelp(opts.app))
+	u.Help(args.AppHelp(opts.app))
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/nova/cloud"
 )
@@ -25,7 +26,7 @@ func cloudAndTimeoutFlags(timeout string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "os-cloud", Usage: "use `CLOUD` of clouds.yaml (default: OS_CLOUD, or OS_AUTH_URL and the other OS_ variables)"},
 		&cli.StringFlag{Name: "os-region-name", Usage: "use `REGION` of the cloud"},
-		onePath{&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates in `FILE`"}, pathRules{kind: handedOver}},
+		args.Path(&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates in `FILE`"}, args.PathRules{Kind: args.HandedOver}),
 		&cli.BoolFlag{Name: "insecure", Usage: "skip TLS certificate verification"},
 		answerTimeoutFlag(timeout),
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log each API request"},
@@ -48,7 +49,7 @@ type cloudOptions struct {
 	verbose bool
 }
 
-func parseCloud(c *cli.Context, f *faults) cloudOptions {
+func parseCloud(c *cli.Context, f *args.Faults) cloudOptions {
 	return cloudOptions{cloud.Options{
 		Cloud: c.String("os-cloud"), Region: c.String("os-region-name"), CACert: c.String("os-cacert"),
 		Insecure: c.Bool("insecure"), Timeout: parseTimeout(c, f),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/driver"
@@ -35,7 +36,7 @@ EXIT STATUS
   0  every step has succeeded or was not necessary
   1  a step has failed, or error`,
 		Flags: []cli.Flag{
-			rootFlag(),
+			args.RootFlag(),
 			&cli.BoolFlag{Name: "revert", Usage: "restore what the records no longer want"},
 		},
 		Action: action(u, parseBoot, runBoot),
@@ -47,8 +48,8 @@ type bootOptions struct {
 	revert bool
 }
 
-func parseBoot(c *cli.Context, f *faults) bootOptions {
-	f.arguments(c)
+func parseBoot(c *cli.Context, f *args.Faults) bootOptions {
+	f.Arguments(c)
 	return bootOptions{c.String("root"), c.Bool("revert")}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/guard"
 )
@@ -29,8 +30,8 @@ EXIT STATUS
 	}
 }
 
-func parseClaimDisk(c *cli.Context, f *faults) string {
-	return f.arguments(c, "FILE")[0]
+func parseClaimDisk(c *cli.Context, f *args.Faults) string {
+	return f.Arguments(c, "FILE")[0]
 }
 
 func runClaimDisk(_ context.Context, u *term.UI, disk string) error {

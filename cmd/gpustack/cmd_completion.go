@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/templates"
 )
@@ -34,10 +35,10 @@ EXIT STATUS
 	}
 }
 
-func parseCompletion(c *cli.Context, f *faults) (shell string) {
-	shell = f.arguments(c, "SHELL")[0]
+func parseCompletion(c *cli.Context, f *args.Faults) (shell string) {
+	shell = f.Arguments(c, "SHELL")[0]
 	if shell != "" && !slices.Contains(shells, shell) {
-		f.add(&usageError{"unknown shell " + strconv.Quote(shell), "there are scripts for " + term.Listed(shells, "and")})
+		f.Add(args.UsageError("unknown shell "+strconv.Quote(shell), "there are scripts for "+term.Listed(shells, "and")))
 	}
 	return shell
 }
@@ -67,7 +68,7 @@ read has no completions.
 
 EXIT STATUS
   0  always`,
-		Flags:  []cli.Flag{rootFlag()},
+		Flags:  []cli.Flag{args.RootFlag()},
 		Action: action(u, parseComplete, runComplete),
 	}
 }
@@ -78,7 +79,7 @@ type completeOptions struct {
 	words []string
 }
 
-func parseComplete(c *cli.Context, _ *faults) completeOptions {
+func parseComplete(c *cli.Context, _ *args.Faults) completeOptions {
 	return completeOptions{c.App, c.String("root"), c.Args().Slice()}
 }
 
@@ -87,91 +88,13 @@ func runComplete(ctx context.Context, u *term.UI, opts completeOptions) error {
 		return nil
 	}
 	last := len(opts.words) - 1
-	offers, paths, before := complete(ctx, u, opts, opts.words[:last], opts.words[last])
+	c := args.NewCompletion(opts.app, opts.words[:last], opts.root)
+	offers, paths, before := c.Complete(opts.words[last], (&completer{ctx, u, c}).values)
 	for _, o := range offers {
-		u.Printf("%s\t%s\n", term.Printable(o.word), term.Printable(term.OneLine(o.text)))
+		u.Printf("%s\t%s\n", term.Printable(o.Word), term.Printable(term.OneLine(o.Text)))
 	}
-	if paths != noPaths {
+	if paths != args.NoPaths {
 		u.Printf("\t%s\t%s\n", paths, term.Printable(before))
 	}
 	return nil
-}
-
-// offer is a completion: a word with its description.
-type offer struct{ word, text string }
-
-// complete returns the completions of next after words, and whether the shell completes paths,
-// after which part of next.
-func complete(ctx context.Context, u *term.UI, opts completeOptions, words []string, next string) (offers []offer, paths pathsOf, before string) {
-	line := commandLine{app: opts.app, faults: &faults{}}
-	for rest := words; len(rest) > 0; {
-		rest = line.take(rest)
-	}
-	v := completer{ctx: ctx, u: u, line: &line, next: next, machine: opts.root}
-	flag, assigned := line.open(), ""
-	if name, value, hasValue := cutFlag(next); flag == nil && hasValue && strings.HasPrefix(next, "-") {
-		if flag = line.ownFlag(name); flag == nil || !takesValue(flag) {
-			return nil, noPaths, ""
-		}
-		assigned, v.next = strings.TrimSuffix(next, value), value
-	}
-	switch {
-	case flag != nil:
-		offers, paths = v.ofFlag(flag)
-	case strings.HasPrefix(next, "-"):
-		offers = line.flagOffers()
-	case len(line.faults.all) > 0: // the command is unknown
-	case len(line.subcommands()) > 0:
-		offers = commandOffers(line.subcommands())
-	default:
-		offers, paths = v.ofArgument()
-	}
-	offers = slices.DeleteFunc(offers, func(o offer) bool { return o.word == "" || !strings.HasPrefix(o.word, v.next) })
-	for i := range offers {
-		offers[i].word = assigned + offers[i].word
-	}
-	before = assigned
-	if flag != nil && isRoleFiles(flag) {
-		before += v.next[:strings.LastIndexAny(v.next, "=,")+1]
-	}
-	return offers, paths, before
-}
-
-// commandOffers returns the commands of a group.
-func commandOffers(tree []*cli.Command) (offers []offer) {
-	for _, c := range tree {
-		if !c.Hidden {
-			offers = append(offers, offer{c.Name, c.Usage})
-		}
-	}
-	return offers
-}
-
-// flagOffers returns the flags that may follow: all of the command, without those that are given
-// already and can be given only once.
-func (l *commandLine) flagOffers() (offers []offer) {
-	given := map[string]bool{}
-	for _, words := range l.flags {
-		name, _, _ := cutFlag(words[0])
-		if flag := l.ownFlag(name); flag != nil {
-			given[flag.Names()[0]] = true
-		}
-	}
-	for _, flag := range l.known() {
-		if documented, ok := flag.(cli.DocGenerationSliceFlag); given[flag.Names()[0]] && (!ok || !documented.IsSliceFlag()) {
-			continue
-		}
-		_, usage := describeFlag(flag)
-		offers = append(offers, offer{"--" + flag.Names()[0], usage})
-	}
-	return append(offers, offer{"--help", "show help"})
-}
-
-// ownFlag returns a flag of the command, or else the flag of that name of another one: flags may
-// stand before the command.
-func (l *commandLine) ownFlag(name string) cli.Flag {
-	if flag := findFlag(l.known(), name); flag != nil {
-		return flag
-	}
-	return l.anyFlag(name)
 }

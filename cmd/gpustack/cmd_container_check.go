@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	containercheck "gpustack/host/container/check"
@@ -48,9 +49,9 @@ EXIT STATUS
   1  error, nothing to check, or not enough information to reach a verdict
   2  a check has failed`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			manyPaths{&cli.StringSliceFlag{Name: "image", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"}, pathRules{kind: handedOver}},
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.Paths(&cli.StringSliceFlag{Name: "image", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"}, args.PathRules{Kind: args.HandedOver}),
 			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
 		Action: action(u, parseContainerCheck, runContainerCheck),
@@ -63,9 +64,9 @@ type containerCheckOptions struct {
 	all          bool
 }
 
-func parseContainerCheck(c *cli.Context, f *faults) containerCheckOptions {
-	f.arguments(c)
-	return containerCheckOptions{c.String("root"), f.choice(c, "output"), c.StringSlice("image"), c.Bool("all")}
+func parseContainerCheck(c *cli.Context, f *args.Faults) containerCheckOptions {
+	f.Arguments(c)
+	return containerCheckOptions{c.String("root"), f.Choice(c, "output"), c.StringSlice("image"), c.Bool("all")}
 }
 
 // containerCheckReport is the output of container check (docs/json.md).

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	containercheck "gpustack/host/container/check"
@@ -78,20 +79,20 @@ EXIT STATUS
   2  --dry-run: changes are pending
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "give the GPU at `ADDRESS` to containers (repeatable)"},
 			&cli.StringSliceFlag{Name: "hca", Usage: "give the RDMA adapter at `ADDRESS` to containers (repeatable)"},
 			&cli.StringFlag{Name: "kind", Usage: "name what is added by `KIND` (gpustack.local/gpu, gpustack.local/hca)"},
 			&cli.BoolFlag{Name: "umad", Usage: "offer the umad nodes of adapters too, for programs that manage the fabric"},
 			&cli.BoolFlag{Name: "static", Usage: "write the specs in /etc/cdi once, instead of in /run/cdi at each boot"},
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
-			manyPaths{&cli.StringSliceFlag{Name: "image", Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
-				pathRules{kind: handedOver}},
-			choiceFlag{&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"}, []string{"", printDocker, printCNI}},
+			args.Paths(&cli.StringSliceFlag{Name: "image", Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
+				args.PathRules{Kind: args.HandedOver}),
+			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"}, []string{"", printDocker, printCNI}),
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
-			dryRunFlag(), yesFlag(), quietFlag(),
+			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseContainerPrepare, runContainerPrepare),
 	}
@@ -106,29 +107,29 @@ type containerPrepareOptions struct {
 	command string // the command line, for the journal
 }
 
-func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
-	f.arguments(c)
+func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptions {
+	f.Arguments(c)
 	opts := containerPrepareOptions{
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: prepare.Options{
-			GPUs:   values(f, c, "device", pci.ParseAddress),
-			HCAs:   values(f, c, "hca", pci.ParseAddress),
+			GPUs:   args.Values(f, c, "device", pci.ParseAddress),
+			HCAs:   args.Values(f, c, "hca", pci.ParseAddress),
 			Kind:   c.String("kind"),
-			Remove: values(f, c, "remove", pci.ParseAddress),
+			Remove: args.Values(f, c, "remove", pci.ParseAddress),
 			None:   c.Bool("none"),
 		},
 		images:  c.StringSlice("image"),
-		form:    f.choice(c, "print"),
+		form:    f.Choice(c, "print"),
 		command: "container prepare" + selected(c, "device", "hca", "remove", "image"),
 	}
 	if c.IsSet("kind") {
 		opts.command += " --kind " + opts.prepare.Kind
 		if opts.prepare.Kind == "" {
-			f.add(&usageError{"--kind: the value is missing", f.seeHelp()})
+			f.Add(args.UsageError("--kind: the value is missing", f.SeeHelp()))
 		}
 		if len(c.StringSlice("device"))+len(c.StringSlice("hca")) == 0 {
-			f.add(&usageError{"--kind needs --device or --hca", "it names the devices that are added"})
+			f.Add(args.UsageError("--kind needs --device or --hca", "it names the devices that are added"))
 		}
 	}
 	for flag, option := range map[string]**bool{
@@ -147,12 +148,12 @@ func parseContainerPrepare(c *cli.Context, f *faults) containerPrepareOptions {
 			}
 		}
 	}
-	f.exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image", "remove")
-	f.exclude(c, "print", "yes", "dry-run", "quiet", "remove", "none")
+	f.Exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image", "remove")
+	f.Exclude(c, "print", "yes", "dry-run", "quiet", "remove", "none")
 	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
 	for i, a := range named {
 		if slices.Contains(named[:i], a) {
-			f.add(&usageError{fmt.Sprintf("%s is named twice", a), f.seeHelp()})
+			f.Add(args.UsageError(fmt.Sprintf("%s is named twice", a), f.SeeHelp()))
 		}
 	}
 	return opts
@@ -207,8 +208,8 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	}
 	o := opts.prepare
 	if m.Recorded == nil && len(o.GPUs)+len(o.HCAs)+len(o.Remove) == 0 && !o.None {
-		return &usageError{"no function is named, and none is recorded for containers",
-			"gpustack container prepare --device ADDRESS; 'gpustack host scan' lists the GPUs, 'gpustack rdma scan' the adapters"}
+		return args.UsageError("no function is named, and none is recorded for containers",
+			"gpustack container prepare --device ADDRESS; 'gpustack host scan' lists the GPUs, 'gpustack rdma scan' the adapters")
 	}
 	images, err := containercheck.ReadImages(ctx, opts.images, containercheck.Architecture(root))
 	if err != nil {

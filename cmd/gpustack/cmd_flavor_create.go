@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
@@ -55,7 +56,7 @@ EXIT STATUS
   2  --dry-run: there are pending changes
   130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the flavor (default: from alias and count, such as gpu.k4200.2)"},
 			&cli.StringFlag{Name: "vcpus", Usage: "`NUMBER` of virtual CPUs"},
 			&cli.StringFlag{Name: "ram", Usage: "`SIZE` of the memory, in MiB without a unit"},
@@ -66,16 +67,16 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "project", Usage: "let `PROJECT`, a name or an id, use it (repeatable; requires --private)"},
 			&cli.StringFlag{Name: "description", Usage: "set the description to `TEXT`"},
 			&cli.StringSliceFlag{Name: "property", Usage: "set the extra spec `KEY=VALUE` (repeatable)"},
-			choiceFlag{&cli.StringFlag{Name: "numa-policy",
-				Usage: "NUMA affinity of the devices: `POLICY` required, preferred, legacy or socket"}, []string{"", "required", "preferred", "legacy", "socket"}},
-			choiceFlag{&cli.StringFlag{Name: "cpu-policy", Usage: "CPU pinning: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}},
+			args.Choice(&cli.StringFlag{Name: "numa-policy",
+				Usage: "NUMA affinity of the devices: `POLICY` required, preferred, legacy or socket"}, []string{"", "required", "preferred", "legacy", "socket"}),
+			args.Choice(&cli.StringFlag{Name: "cpu-policy", Usage: "CPU pinning: `POLICY` dedicated or shared"}, []string{"", "dedicated", "shared"}),
 			&cli.BoolFlag{Name: "hide-hypervisor", Usage: "hide KVM from the guest, for old NVIDIA drivers on Windows (Error 43)"},
 			&cli.StringFlag{Name: "image", Usage: "check disk and RAM against `IMAGE`, a name or an id"},
-			documentsFlag("fit", "derive vCPUs and RAM from `FILE`, the output of host scan --machine"),
+			args.DocumentsFlag("fit", "derive vCPUs and RAM from `FILE`, the output of host scan --machine"),
 			&cli.StringSliceFlag{Name: "alias", Usage: "with --fit, the product of `ALIAS`, as NAME=VENDOR:PRODUCT (repeatable)"},
 			&cli.StringFlag{Name: "reserve-cores", Usage: "with --fit, `NUMBER` of cores of each NUMA node that remain with the host (default 1)"},
 			&cli.StringFlag{Name: "reserve-memory", Usage: "with --fit, `SIZE` of the memory of each NUMA node that remains with the host (default 8G)"},
-			dryRunFlag(), yesFlag(), quietFlag(),
+			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		}, cloudFlags()...),
 		Action: action(u, parseFlavorCreate, runFlavorCreate),
 	}
@@ -97,17 +98,17 @@ type fitOptions struct {
 	reserve     flavor.Reserve
 }
 
-func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
+func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
 	opts := flavorCreateOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), projects: c.StringSlice("project"), image: c.String("image")}
 	o := &opts.flavor
-	if spec := f.arguments(c, "ALIAS:COUNT")[0]; c.Args().Len() > 0 {
+	if spec := f.Arguments(c, "ALIAS:COUNT")[0]; c.Args().Len() > 0 {
 		var err error
 		o.Request, err = flavor.ParseRequest(spec)
-		f.each("", err, "write for example K4200:2 or K4200:1,A100:1")
+		addEach(f, "", err, "write for example K4200:2 or K4200:1,A100:1")
 	}
 	o.Name = c.String("name")
 	if len([]rune(o.Name)) > 255 || o.Name != strings.TrimSpace(o.Name) || c.IsSet("name") && o.Name == "" {
-		f.add(&usageError{"--name: " + strconv.Quote(o.Name) + " is not a valid name", "use 1 to 255 characters, without blanks around them"})
+		f.Add(args.UsageError("--name: "+strconv.Quote(o.Name)+" is not a valid name", "use 1 to 255 characters, without blanks around them"))
 	}
 	number := func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
@@ -126,25 +127,25 @@ func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
 	o.Swap = size(c, f, "swap", 0, in(flavor.MiB))
 	o.Private = c.Bool("private")
 	if len(opts.projects) > 0 && !o.Private {
-		f.add(&usageError{"--project requires --private: all projects may use a public flavor", ""})
+		f.Add(args.UsageError("--project requires --private: all projects may use a public flavor", ""))
 	}
 	if c.IsSet("description") {
 		description := c.String("description")
 		o.Description = &description
 	}
-	o.NUMAPolicy, o.CPUPolicy, o.HideHypervisor = f.choice(c, "numa-policy"), f.choice(c, "cpu-policy"), c.Bool("hide-hypervisor")
+	o.NUMAPolicy, o.CPUPolicy, o.HideHypervisor = f.Choice(c, "numa-policy"), f.Choice(c, "cpu-policy"), c.Bool("hide-hypervisor")
 	o.Properties = map[string]string{}
 	for _, property := range c.StringSlice("property") {
 		key, value, err := flavor.ParseProperty(property)
 		_, twice := o.Properties[key]
 		switch {
 		case err != nil:
-			f.each("--property: ", err, "")
+			addEach(f, "--property: ", err, "")
 		case twice:
-			f.add(&usageError{"--property: " + key + " is given twice", ""})
+			f.Add(args.UsageError("--property: "+key+" is given twice", ""))
 		case key == "hw:cpu_policy" && o.CPUPolicy != "", key == "hw:pci_numa_affinity_policy" && o.NUMAPolicy != "",
 			strings.HasSuffix(key, "hide_hypervisor_id") && o.HideHypervisor:
-			f.add(&usageError{"--property: " + key + " is set by another option", ""})
+			f.Add(args.UsageError("--property: "+key+" is set by another option", ""))
 		}
 		o.Properties[key] = value
 	}
@@ -152,14 +153,14 @@ func parseFlavorCreate(c *cli.Context, f *faults) flavorCreateOptions {
 	return opts
 }
 
-func parseFit(c *cli.Context, f *faults) fitOptions {
+func parseFit(c *cli.Context, f *args.Faults) fitOptions {
 	fit := fitOptions{inventories: c.StringSlice("fit"), products: map[string]flavor.Product{}, reserve: flavor.DefaultReserve()}
 	for _, flag := range []string{"alias", "reserve-cores", "reserve-memory"} {
 		if c.IsSet(flag) && len(fit.inventories) == 0 {
-			f.add(&usageError{"--" + flag + " requires --fit", f.seeHelp()})
+			f.Add(args.UsageError("--"+flag+" requires --fit", f.SeeHelp()))
 		}
 	}
-	for _, a := range values(f, c, "alias", nova.ParseAlias) {
+	for _, a := range args.Values(f, c, "alias", nova.ParseAlias) {
 		fit.products[a.Name] = flavor.Product{Vendor: a.VendorID, Product: a.ProductID}
 	}
 	cores := size(c, f, "reserve-cores", 0, func(s string) (int, error) {
@@ -195,18 +196,18 @@ func (o *flavorCreateOptions) derive(u *term.UI) (*flavor.Fit, error) {
 	return &fit, nil
 }
 
-// each adds every one of joined errors.
-func (f *faults) each(before string, err error, hint string) {
+// addEach adds every one of joined errors.
+func addEach(f *args.Faults, before string, err error, hint string) {
 	if err == nil {
 		return
 	}
 	for _, fault := range host.Split(err) {
-		f.add(&usageError{before + fault.Error(), hint})
+		f.Add(args.UsageError(before+fault.Error(), hint))
 	}
 }
 
 // size returns the value of a flag that is a size; nil unless it is given.
-func size(c *cli.Context, f *faults, flag string, least int, parse func(string) (int, error)) *int {
+func size(c *cli.Context, f *args.Faults, flag string, least int, parse func(string) (int, error)) *int {
 	if !c.IsSet(flag) {
 		return nil
 	}
@@ -214,7 +215,7 @@ func size(c *cli.Context, f *faults, flag string, least int, parse func(string) 
 	if err == nil && n < least {
 		err = fmt.Errorf("must be at least %d", least)
 	}
-	f.each("--"+flag+": ", err, "")
+	addEach(f, "--"+flag+": ", err, "")
 	return &n
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
@@ -32,7 +33,7 @@ EXIT STATUS
   1  the flavor could not be deleted
   2  --dry-run: the flavor can be deleted
   130  interrupted: nothing was changed, unless the error says otherwise`,
-		Flags:  append([]cli.Flag{outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), dryRunFlag(), yesFlag(), quietFlag()}, cloudFlags()...),
+		Flags:  append([]cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag()}, cloudFlags()...),
 		Action: action(u, parseFlavorDelete, runFlavorDelete),
 	}
 }
@@ -43,8 +44,8 @@ type flavorDeleteOptions struct {
 	name  string
 }
 
-func parseFlavorDelete(c *cli.Context, f *faults) flavorDeleteOptions {
-	return flavorDeleteOptions{parseDecision(c, f), parseCloud(c, f), f.arguments(c, "NAME")[0]}
+func parseFlavorDelete(c *cli.Context, f *args.Faults) flavorDeleteOptions {
+	return flavorDeleteOptions{parseDecision(c, f), parseCloud(c, f), f.Arguments(c, "NAME")[0]}
 }
 
 // flavorDeleteReport is the output of flavor delete (docs/json.md).
@@ -77,7 +78,7 @@ func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) 
 		return err
 	}
 	if !isGPU(before.Flavor) {
-		return &usageError{"flavor " + f.Name + " does not request devices", "delete it with: openstack flavor delete " + f.ID}
+		return args.UsageError("flavor "+f.Name+" does not request devices", "delete it with: openstack flavor delete "+f.ID)
 	}
 	servers, err := compute.Servers(ctx, f.ID)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/nova"
@@ -40,8 +41,8 @@ EXIT STATUS
   0  the flavors are listed
   1  the flavors could not be listed`,
 		Flags: append([]cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			confsFlag("check against `[ROLE=]FILE[,FILE]` (repeatable)"),
 			releaseFlag(),
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
@@ -58,9 +59,9 @@ type flavorListOptions struct {
 	inventories  []string
 }
 
-func parseFlavorList(c *cli.Context, f *faults) flavorListOptions {
-	f.arguments(c)
-	return flavorListOptions{c.String("root"), f.choice(c, "output"), parseCloud(c, f), parseConfs(c, f, ""), parseRelease(c, f), c.StringSlice("inventory")}
+func parseFlavorList(c *cli.Context, f *args.Faults) flavorListOptions {
+	f.Arguments(c)
+	return flavorListOptions{c.String("root"), f.Choice(c, "output"), parseCloud(c, f), parseConfs(c, f, ""), parseRelease(c, f), c.StringSlice("inventory")}
 }
 
 // flavorListReport is the output of flavor list (docs/json.md).

@@ -11,6 +11,7 @@ import (
 
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
@@ -65,8 +66,8 @@ EXIT STATUS
   2  the verdict is fail or unknown; --dry-run: the test can be made
   130  interrupted: the servers were deleted, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "image", Usage: "boot `IMAGE`, a name or an id"},
 			&cli.StringFlag{Name: "network", Usage: "attach the server to `NETWORK`: a name, an id, none or auto (default none, or auto before Newton)"},
 			&cli.StringFlag{Name: "host", Usage: "boot on `HOST`, to which the scheduler's filters apply (Nova Train)"},
@@ -79,7 +80,7 @@ EXIT STATUS
 			confsFlag("find aliases in `[ROLE=]FILE[,FILE]` (repeatable)"),
 			&cli.StringFlag{Name: "database", Usage: "determine free devices by one cell's database, by its `URL`"},
 			&cli.BoolFlag{Name: "clean", Usage: "delete servers that killed tests have left"},
-			dryRunFlag(), yesFlag(), quietFlag(),
+			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		}, trialCloudFlags()...),
 		Action: action(u, parseFlavorTest, runFlavorTest),
 	}
@@ -107,7 +108,7 @@ type flavorTestOptions struct {
 	clean    bool
 }
 
-func parseFlavorTest(c *cli.Context, f *faults) flavorTestOptions {
+func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 	opts := flavorTestOptions{
 		decision: parseDecision(c, f), root: c.String("root"), cloud: parseCloud(c, f), confs: parseConfs(c, f, ""),
 		database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
@@ -118,20 +119,20 @@ func parseFlavorTest(c *cli.Context, f *faults) flavorTestOptions {
 	}
 	opts.cloud.Timeout = 0 // --timeout is not for each answer
 	if opts.clean {
-		f.arguments(c)
-		f.exclude(c, "clean", "image", "network", "host", "az", "count", "driver", "keep", "one-time-use-ok", "console", "conf", "database", "timeout")
+		f.Arguments(c)
+		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "driver", "keep", "one-time-use-ok", "console", "conf", "database", "timeout")
 		return opts
 	}
-	opts.test.FlavorName = f.arguments(c, "FLAVOR")[0]
+	opts.test.FlavorName = f.Arguments(c, "FLAVOR")[0]
 	if opts.test.ImageName == "" {
-		f.add(&usageError{"--image is missing", "'openstack image list' shows the images; it needs cloud-init"})
+		f.Add(args.UsageError("--image is missing", "'openstack image list' shows the images; it needs cloud-init"))
 	}
 	if opts.test.Count < 1 {
-		f.add(&usageError{"--count must be at least 1", ""})
+		f.Add(args.UsageError("--count must be at least 1", ""))
 	}
 	for _, name := range []string{"network", "host", "az", "database"} {
 		if c.IsSet(name) && c.String(name) == "" {
-			f.add(&usageError{"--" + name + ": the value is missing", f.seeHelp()})
+			f.Add(args.UsageError("--"+name+": the value is missing", f.SeeHelp()))
 		}
 	}
 	return opts

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -37,7 +38,7 @@ EXAMPLES
 EXIT STATUS
   0  the list or the entry is printed
   1  the journal could not be read, or has no such entry`,
-		Flags:  []cli.Flag{rootFlag(), outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
+		Flags:  []cli.Flag{args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
 		Action: action(u, parseHistory, runHistory),
 	}
 }
@@ -47,20 +48,20 @@ type historyOptions struct {
 	id           int // 0: all
 }
 
-func parseHistory(c *cli.Context, f *faults) historyOptions {
-	return historyOptions{c.String("root"), f.choice(c, "output"), f.entry(c)}
+func parseHistory(c *cli.Context, f *args.Faults) historyOptions {
+	return historyOptions{c.String("root"), f.Choice(c, "output"), entryOf(c, f)}
 }
 
-// entry returns the only argument, the number of an entry of the journal, or 0 without one.
-func (f *faults) entry(c *cli.Context) int {
+// entryOf returns the only argument, the number of an entry of the journal, or 0 without one.
+func entryOf(c *cli.Context, f *args.Faults) int {
 	number := 0
 	for i, arg := range c.Args().Slice() {
 		id, err := strconv.Atoi(arg)
 		switch {
 		case i > 0:
-			f.add(&usageError{"unexpected argument " + strconv.Quote(arg), f.seeHelp()})
+			f.Add(args.UsageError("unexpected argument "+strconv.Quote(arg), f.SeeHelp()))
 		case err != nil || id < 1:
-			f.add(&usageError{"ENTRY: not a number of the journal: " + strconv.Quote(arg), "gpustack history lists them"})
+			f.Add(args.UsageError("ENTRY: not a number of the journal: "+strconv.Quote(arg), "gpustack history lists them"))
 		}
 		number = id
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
@@ -61,34 +62,34 @@ EXIT STATUS
   2  --dry-run: changes are pending
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
 			nvswitchFlag(),
-			choiceFlag{&cli.StringFlag{Name: "driver",
-				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}},
+			args.Choice(&cli.StringFlag{Name: "driver",
+				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}),
 			&cli.BoolFlag{Name: "live", Usage: "also unbind drivers whose unbinding may hang"},
 			&cli.BoolFlag{Name: "stop-services", Usage: "with --live: stop NVIDIA's services that have the GPUs open, and switch off persistence mode"},
 			&cli.DurationFlag{Name: "service-timeout", Value: serviceTimeout, Usage: "give each service `TIME` to stop or start"},
-			timeoutFlag(), dryRunFlag(), yesFlag(), quietFlag(),
+			timeoutFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseHostBind, runHostBind),
 	}
 }
 
-func parseHostBind(c *cli.Context, f *faults) driversOptions {
+func parseHostBind(c *cli.Context, f *args.Faults) driversOptions {
 	opts := parseHostRelease(c, f)
-	opts.prepare.Allow = values(f, c, "allow", pci.ParseAddress)
-	opts.prepare.Driver = f.choice(c, "driver")
-	opts.prepare.NVSwitch = machine.NVSwitch(f.choice(c, "nvswitch"))
+	opts.prepare.Allow = args.Values(f, c, "allow", pci.ParseAddress)
+	opts.prepare.Driver = f.Choice(c, "driver")
+	opts.prepare.NVSwitch = machine.NVSwitch(f.Choice(c, "nvswitch"))
 	opts.mode = bind.Mode{Live: c.Bool("live"), StopServices: c.Bool("stop-services")}
 	if opts.mode.StopServices && !opts.mode.Live {
-		f.add(&usageError{"--stop-services requires --live", f.seeHelp()})
+		f.Add(args.UsageError("--stop-services requires --live", f.SeeHelp()))
 	}
 	if opts.service = c.Duration("service-timeout"); opts.service <= 0 {
-		f.add(&usageError{"--service-timeout: not a time to wait: " + opts.service.String(), "--service-timeout takes a time such as 30s or 2m"})
+		f.Add(args.UsageError("--service-timeout: not a time to wait: "+opts.service.String(), "--service-timeout takes a time such as 30s or 2m"))
 	}
 	opts.command = "host bind" + selected(c, "device", "vendor", "allow")
 	if d := opts.prepare.Driver; d != "" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/check"
@@ -51,8 +52,8 @@ EXIT STATUS
   1  error, or not enough information to reach a verdict
   2  a check has failed: not prepared, pending reboot, not ready or drifted`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
 		Action: action(u, parseHostCheck, runHostCheck),
@@ -64,9 +65,9 @@ type hostCheckOptions struct {
 	all          bool
 }
 
-func parseHostCheck(c *cli.Context, f *faults) hostCheckOptions {
-	f.arguments(c)
-	return hostCheckOptions{c.String("root"), f.choice(c, "output"), c.Bool("all")}
+func parseHostCheck(c *cli.Context, f *args.Faults) hostCheckOptions {
+	f.Arguments(c)
+	return hostCheckOptions{c.String("root"), f.Choice(c, "output"), c.Bool("all")}
 }
 
 // hostCheckReport is the output of host check (docs/json.md).

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/guest"
@@ -50,10 +51,10 @@ EXIT STATUS
   1  error: the root cannot be read
   2  something could not be read; the output names it`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			manyPaths{&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from `FILE` below the root, what nova-compute reads (repeatable)"},
-				pathRules{kind: machineFile}},
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from `FILE` below the root, what nova-compute reads (repeatable)"},
+				args.PathRules{Kind: args.MachineFile}),
 			&cli.StringFlag{Name: "token", Usage: "record that the report was made after 'gpustack repair-migration' printed `TOKEN`"},
 		},
 		Action: action(u, parseHostGuests, runHostGuests),
@@ -66,13 +67,13 @@ type hostGuestsOptions struct {
 	token        *string
 }
 
-func parseHostGuests(c *cli.Context, f *faults) hostGuestsOptions {
-	f.arguments(c)
-	opts := hostGuestsOptions{root: c.String("root"), format: f.choice(c, "output"), conf: c.StringSlice("conf")}
+func parseHostGuests(c *cli.Context, f *args.Faults) hostGuestsOptions {
+	f.Arguments(c)
+	opts := hostGuestsOptions{root: c.String("root"), format: f.Choice(c, "output"), conf: c.StringSlice("conf")}
 	if c.IsSet("token") {
 		token := c.String("token")
 		if _, err := guest.ParseToken(token); err != nil {
-			f.add(&usageError{"--token: " + err.Error(), "copy the token as repair-migration prints it"})
+			f.Add(args.UsageError("--token: "+err.Error(), "copy the token as repair-migration prints it"))
 		}
 		opts.token = &token
 	}

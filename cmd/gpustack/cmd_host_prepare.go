@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/boot"
@@ -78,8 +79,8 @@ EXIT STATUS
   2  --dry-run: changes are pending
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "only", Usage: "select `DEVICE` and nothing that --only does not name (repeatable)"},
@@ -88,13 +89,13 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such device"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
 			nvswitchFlag(),
-			choiceFlag{&cli.StringFlag{Name: "driver",
-				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}},
+			args.Choice(&cli.StringFlag{Name: "driver",
+				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}),
 			&cli.BoolFlag{Name: "allow-unsafe-interrupts", Usage: "for machines without interrupt remapping: guests may attack the host"},
 			&cli.BoolFlag{Name: "take-over", Usage: "remove the ids of selected functions from other files and kernel arguments that bind them"},
 			&cli.BoolFlag{Name: "rebuild", Usage: "regenerate initramfs and menu on a root elsewhere too, and even if no file changes"},
 			&cli.BoolFlag{Name: "no-rebuild", Usage: "do not regenerate initramfs and menu"},
-			dryRunFlag(), yesFlag(), quietFlag(),
+			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseHostPrepare, runHostPrepare),
 	}
@@ -123,20 +124,20 @@ func (o hostPrepareOptions) called() hostCommand {
 	return c
 }
 
-func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
-	f.arguments(c)
+func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
+	f.Arguments(c)
 	opts := hostPrepareOptions{
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: selection.Options{
-			Add:      values(f, c, "device", pci.ParseSelector),
-			Vendors:  values(f, c, "vendor", pci.ParseID),
-			Only:     values(f, c, "only", pci.ParseSelector),
+			Add:      args.Values(f, c, "device", pci.ParseSelector),
+			Vendors:  args.Values(f, c, "vendor", pci.ParseID),
+			Only:     args.Values(f, c, "only", pci.ParseSelector),
 			None:     c.Bool("none"),
-			Remove:   values(f, c, "remove", pci.ParseSelector),
-			Allow:    values(f, c, "allow", pci.ParseAddress),
-			NVSwitch: machine.NVSwitch(f.choice(c, "nvswitch")),
-			Driver:   f.choice(c, "driver"),
+			Remove:   args.Values(f, c, "remove", pci.ParseSelector),
+			Allow:    args.Values(f, c, "allow", pci.ParseAddress),
+			NVSwitch: machine.NVSwitch(f.Choice(c, "nvswitch")),
+			Driver:   f.Choice(c, "driver"),
 			Unsafe:   c.Bool("allow-unsafe-interrupts"),
 			TakeOver: c.Bool("take-over"),
 		},
@@ -144,8 +145,8 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 		ifPresent: c.Bool("if-present"),
 		command:   "host prepare" + selected(c, "device", "vendor", "only", "remove", "allow"),
 	}
-	f.exclude(c, "only", "device", "vendor", "remove", "none")
-	f.exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts", "take-over")
+	f.Exclude(c, "only", "device", "vendor", "remove", "none")
+	f.Exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts", "take-over")
 	if opts.prepare.None {
 		opts.command += " --none"
 	}
@@ -153,7 +154,7 @@ func parseHostPrepare(c *cli.Context, f *faults) hostPrepareOptions {
 		opts.command += " --nvswitch " + string(s)
 	}
 	if opts.rebuild && opts.noRebuild {
-		f.add(&usageError{"--rebuild and --no-rebuild cannot be combined", f.seeHelp()})
+		f.Add(args.UsageError("--rebuild and --no-rebuild cannot be combined", f.SeeHelp()))
 	}
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d

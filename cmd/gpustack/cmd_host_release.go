@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
@@ -49,26 +50,26 @@ EXIT STATUS
   2  --dry-run: changes are pending
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
-			choiceFlag{&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had (host)"},
-				[]string{"", string(machine.OfHost), string(machine.OfContainer)}},
-			timeoutFlag(), dryRunFlag(), yesFlag(), quietFlag(),
+			args.Choice(&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had (host)"},
+				[]string{"", string(machine.OfHost), string(machine.OfContainer)}),
+			timeoutFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseReleaseTo, runHostRelease),
 	}
 }
 
-func parseHostRelease(c *cli.Context, f *faults) driversOptions {
-	f.arguments(c)
+func parseHostRelease(c *cli.Context, f *args.Faults) driversOptions {
+	f.Arguments(c)
 	return driversOptions{
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: selection.Options{
-			Add:     values(f, c, "device", pci.ParseSelector),
-			Vendors: values(f, c, "vendor", pci.ParseID),
+			Add:     args.Values(f, c, "device", pci.ParseSelector),
+			Vendors: args.Values(f, c, "vendor", pci.ParseID),
 		},
 		timeout: parseTimeout(c, f), service: serviceTimeout,
 		command: "host release" + selected(c, "device", "vendor"),
@@ -76,9 +77,9 @@ func parseHostRelease(c *cli.Context, f *faults) driversOptions {
 }
 
 // parseReleaseTo parses the options of host release, which host bind shares but one.
-func parseReleaseTo(c *cli.Context, f *faults) driversOptions {
+func parseReleaseTo(c *cli.Context, f *args.Faults) driversOptions {
 	opts := parseHostRelease(c, f)
-	opts.to = machine.Role(f.choice(c, "to"))
+	opts.to = machine.Role(f.Choice(c, "to"))
 	if opts.to != "" {
 		opts.command += " --to " + string(opts.to)
 	}

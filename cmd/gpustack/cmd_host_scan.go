@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/guest"
@@ -57,14 +58,14 @@ EXIT STATUS
   0  the list is printed
   1  error: the list cannot be read, or a requested device does not exist`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),
 			&cli.BoolFlag{Name: "all", Usage: "list every PCI function"},
 			&cli.BoolFlag{Name: "machine", Usage: "add product, BIOS, CPUs, memory per NUMA node, disks and network interfaces"},
 			&cli.StringSliceFlag{Name: "device", Usage: "list `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "list functions made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "class", Usage: "list functions of `CLASS`, two or four digits (repeatable)"},
-			onePath{&cli.StringFlag{Name: "pci-ids", Usage: "take names from `FILE` instead of the pci.ids below the root"}, pathRules{kind: handedOver}},
+			args.Path(&cli.StringFlag{Name: "pci-ids", Usage: "take names from `FILE` instead of the pci.ids below the root"}, args.PathRules{Kind: args.HandedOver}),
 		},
 		Action: action(u, parseHostScan, runHostScan),
 	}
@@ -79,16 +80,16 @@ type hostScanOptions struct {
 	machine bool
 }
 
-func parseHostScan(c *cli.Context, f *faults) hostScanOptions {
-	f.arguments(c)
+func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
+	f.Arguments(c)
 	return hostScanOptions{
 		root:   c.String("root"),
-		format: f.choice(c, "output"),
+		format: f.Choice(c, "output"),
 		all:    c.Bool("all"),
 		filter: pci.Filter{
-			Devices: values(f, c, "device", pci.ParseSelector),
-			Vendors: values(f, c, "vendor", pci.ParseID),
-			Classes: values(f, c, "class", pci.ParseClassPrefix),
+			Devices: args.Values(f, c, "device", pci.ParseSelector),
+			Vendors: args.Values(f, c, "vendor", pci.ParseID),
+			Classes: args.Values(f, c, "class", pci.ParseClassPrefix),
 		},
 		pciIDs:  c.String("pci-ids"),
 		machine: c.Bool("machine"),
@@ -412,10 +413,10 @@ func missing(selectors []pci.Selector, devices pci.Devices) error {
 	var faults []error
 	for _, s := range selectors {
 		if !slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
-			faults = append(faults, &usageError{
+			faults = append(faults, args.UsageError(
 				fmt.Sprintf("device %s: not among the %d PCI functions of this machine", s, len(devices)),
 				"gpustack host scan --all lists them",
-			})
+			))
 		}
 	}
 	return errors.Join(faults...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	containercheck "gpustack/host/container/check"
@@ -56,7 +57,7 @@ EXIT STATUS
   0  FILE was written
   1  error: no file was written`,
 		Flags: []cli.Flag{
-			rootFlag(),
+			args.RootFlag(),
 			&cli.BoolFlag{Name: "identity", Usage: "also store hostname, machine id and serial numbers"},
 		},
 		Action: action(u, parseHostSnapshot, runHostSnapshot),
@@ -70,8 +71,8 @@ type hostSnapshotOptions struct {
 	identity bool
 }
 
-func parseHostSnapshot(c *cli.Context, f *faults) hostSnapshotOptions {
-	file := f.arguments(c, "FILE")[0]
+func parseHostSnapshot(c *cli.Context, f *args.Faults) hostSnapshotOptions {
+	file := f.Arguments(c, "FILE")[0]
 	return hostSnapshotOptions{
 		root:     c.String("root"),
 		file:     file,
@@ -84,13 +85,13 @@ func parseHostSnapshot(c *cli.Context, f *faults) hostSnapshotOptions {
 const standard = "-"
 
 // snapshotFormat returns the format that a file's suffix stands for, if it has one.
-func snapshotFormat(f *faults, file string) snapshot.Format {
+func snapshotFormat(f *args.Faults, file string) snapshot.Format {
 	if file == "" || file == standard {
 		return snapshot.Txtar // a missing argument is already reported
 	}
 	format, err := snapshot.FormatOf(file)
 	if err != nil {
-		f.add(&usageError{err.Error(), "name the file so that it ends in one of them"})
+		f.Add(args.UsageError(err.Error(), "name the file so that it ends in one of them"))
 	}
 	return format
 }
@@ -204,7 +205,7 @@ func maskNova(name string, data []byte) []byte {
 func writeSnapshot(tree *snapshot.Tree, opts hostSnapshotOptions) error {
 	out, err := os.OpenFile(opts.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return &usageError{opts.file + ": exists already", "choose another name, or remove it"}
+		return args.UsageError(opts.file+": exists already", "choose another name, or remove it")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", opts.file, host.Cause(err))
@@ -241,8 +242,8 @@ type hostUnpackOptions struct {
 	format    snapshot.Format
 }
 
-func parseHostUnpack(c *cli.Context, f *faults) hostUnpackOptions {
-	arguments := f.arguments(c, "FILE", "DIR")
+func parseHostUnpack(c *cli.Context, f *args.Faults) hostUnpackOptions {
+	arguments := f.Arguments(c, "FILE", "DIR")
 	return hostUnpackOptions{arguments[0], arguments[1], snapshotFormat(f, arguments[0])}
 }
 

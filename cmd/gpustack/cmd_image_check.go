@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/nova"
@@ -42,7 +43,7 @@ EXIT STATUS
   1  the image could not be checked
   2  a check has failed`,
 		Flags: append([]cli.Flag{
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "flavor", Usage: "`NAME` or id of the flavor of the guests"},
 			purposeFlag("check for `GUESTS` gpu or windows (default: by os_type of the image)"),
 			inventoryFlag("check against the devices in `FILE`, JSON or YAML of host scan"),
@@ -54,7 +55,7 @@ EXIT STATUS
 
 // purposeFlag returns the flag for what the guests of an image are.
 func purposeFlag(usage string) cli.Flag {
-	return choiceFlag{&cli.StringFlag{Name: "for", Usage: usage}, []string{"", string(image.ForGPU), string(image.ForWindows)}}
+	return args.Choice(&cli.StringFlag{Name: "for", Usage: usage}, []string{"", string(image.ForGPU), string(image.ForWindows)})
 }
 
 type imageCheckOptions struct {
@@ -65,19 +66,19 @@ type imageCheckOptions struct {
 	cloud                 cloudOptions
 }
 
-func parseImageCheck(c *cli.Context, f *faults) imageCheckOptions {
-	opts := imageCheckOptions{f.choice(c, "output"), f.arguments(c, "IMAGE")[0], c.String("flavor"), image.Purpose(f.choice(c, "for")), c.StringSlice("inventory"),
+func parseImageCheck(c *cli.Context, f *args.Faults) imageCheckOptions {
+	opts := imageCheckOptions{f.Choice(c, "output"), f.Arguments(c, "IMAGE")[0], c.String("flavor"), image.Purpose(f.Choice(c, "for")), c.StringSlice("inventory"),
 		map[string]flavor.Product{}, parseCloud(c, f)}
 	if opts.flavor == "" {
-		f.add(&usageError{"--flavor is missing", f.seeHelp()})
+		f.Add(args.UsageError("--flavor is missing", f.SeeHelp()))
 	}
 	if opts.purpose == "" {
 		opts.purpose = image.ForGPU
 	}
 	if c.IsSet("alias") && len(opts.inventories) == 0 {
-		f.add(&usageError{"--alias requires --inventory", f.seeHelp()})
+		f.Add(args.UsageError("--alias requires --inventory", f.SeeHelp()))
 	}
-	for _, a := range values(f, c, "alias", nova.ParseAlias) {
+	for _, a := range args.Values(f, c, "alias", nova.ParseAlias) {
 		opts.products[a.Name] = flavor.Product{Vendor: a.VendorID, Product: a.ProductID}
 	}
 	return opts

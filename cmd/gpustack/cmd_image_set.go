@@ -8,6 +8,7 @@ import (
 	udiff "github.com/aymanbagabas/go-udiff"
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/nova"
@@ -50,13 +51,13 @@ EXIT STATUS
   2  --dry-run: there are pending changes
   130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			purposeFlag("plan for `GUESTS` gpu or windows"),
 			&cli.StringSliceFlag{Name: "property", Usage: "set the property `KEY=VALUE`; KEY= removes it (repeatable)"},
 			&cli.StringFlag{Name: "min-disk", Usage: "`SIZE` that the disk of flavors must have, in GiB without a unit (default: that of the image)"},
 			&cli.StringFlag{Name: "min-ram", Usage: "`SIZE` that the memory of flavors must have, in MiB without a unit"},
 			inventoryFlag("plan for the GPUs in `FILE`, JSON or YAML of host scan"),
-			dryRunFlag(), yesFlag(), quietFlag(),
+			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		}, cloudFlags()...),
 		Action: action(u, parseImageSet, runImageSet),
 	}
@@ -70,11 +71,11 @@ type imageSetOptions struct {
 	inventories []string
 }
 
-func parseImageSet(c *cli.Context, f *faults) imageSetOptions {
-	opts := imageSetOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), name: f.arguments(c, "IMAGE")[0], inventories: c.StringSlice("inventory")}
+func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
+	opts := imageSetOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), name: f.Arguments(c, "IMAGE")[0], inventories: c.StringSlice("inventory")}
 	o := &opts.image
-	if o.Purpose = image.Purpose(f.choice(c, "for")); o.Purpose == "" && !c.IsSet("for") {
-		f.add(&usageError{"--for is missing", "write --for gpu or --for windows"})
+	if o.Purpose = image.Purpose(f.Choice(c, "for")); o.Purpose == "" && !c.IsSet("for") {
+		f.Add(args.UsageError("--for is missing", "write --for gpu or --for windows"))
 	}
 	in := func(unit flavor.Unit) func(string) (int, error) {
 		return func(s string) (int, error) { return flavor.ParseSize(s, unit) }
@@ -85,11 +86,11 @@ func parseImageSet(c *cli.Context, f *faults) imageSetOptions {
 	for _, property := range c.StringSlice("property") {
 		name, value, err := image.ParseProperty(property)
 		if err != nil {
-			f.each("--property: ", err, "")
+			addEach(f, "--property: ", err, "")
 			continue
 		}
 		if _, twice := o.Properties[name]; twice {
-			f.add(&usageError{"--property: " + name + " is given twice", ""})
+			f.Add(args.UsageError("--property: "+name+" is given twice", ""))
 		}
 		o.Properties[name] = value
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/driver"
 )
@@ -28,14 +29,14 @@ EXIT STATUS
 	}
 }
 
-func parseNetlinkRequest(c *cli.Context, f *faults) driver.Request {
-	arguments := f.arguments(c, "KIND", "DEVICE", "VF", "VALUE")
-	if f.err() != nil {
+func parseNetlinkRequest(c *cli.Context, f *args.Faults) driver.Request {
+	arguments := f.Arguments(c, "KIND", "DEVICE", "VF", "VALUE")
+	if f.Err() != nil {
 		return driver.Request{}
 	}
 	r, err := driver.ParseRequest(arguments[:4])
 	if err != nil {
-		f.add(&usageError{err.Error(), f.seeHelp()})
+		f.Add(args.UsageError(err.Error(), f.SeeHelp()))
 	}
 	return r
 }

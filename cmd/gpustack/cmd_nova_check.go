@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
@@ -57,12 +58,12 @@ EXIT STATUS
   1  the configuration could not be checked
   2  a check has failed`,
 		Flags: append([]cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			confsFlag("check `[ROLE=]FILE[,FILE]` (repeatable; default: the files of this machine)"),
 			releaseFlag(),
-			choiceFlag{&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred); ROLE= of --conf takes precedence"},
-				[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}},
+			args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred); ROLE= of --conf takes precedence"},
+				[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}),
 			&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt on the compute nodes (default: without --conf, that of this machine)"},
 			&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU on the compute nodes (default: as for --libvirt)"},
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
@@ -83,19 +84,19 @@ type novaCheckOptions struct {
 	cloud        cloudOptions
 }
 
-func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
-	f.arguments(c)
+func parseNovaCheck(c *cli.Context, f *args.Faults) novaCheckOptions {
+	f.Arguments(c)
 	version := func(flag string) nova.Version {
 		if !c.IsSet(flag) {
 			return nil
 		}
 		v, err := nova.ParseVersion(c.String(flag))
-		f.each("--"+flag+": ", err, "")
+		addEach(f, "--"+flag+": ", err, "")
 		return v
 	}
-	role := nova.Role(f.choice(c, "role"))
+	role := nova.Role(f.Choice(c, "role"))
 	return novaCheckOptions{
-		c.String("root"), f.choice(c, "output"), parseRelease(c, f), role, parseConfs(c, f, role),
+		c.String("root"), f.Choice(c, "output"), parseRelease(c, f), role, parseConfs(c, f, role),
 		nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
 		c.StringSlice("inventory"), c.Bool("flavors"), parseCloud(c, f),
 	}
@@ -103,14 +104,14 @@ func parseNovaCheck(c *cli.Context, f *faults) novaCheckOptions {
 
 // parseConfs reads --conf. Files without a role of their own get the given one; "" stands for the
 // role that is inferred from the files.
-func parseConfs(c *cli.Context, f *faults, otherwise nova.Role) []nova.SideFiles {
+func parseConfs(c *cli.Context, f *args.Faults, otherwise nova.Role) []nova.SideFiles {
 	var confs []nova.SideFiles
 	for _, value := range c.StringSlice("conf") {
 		role, files := cutConf(value)
 		if role == "" && !strings.Contains(value, "=") {
 			role = string(otherwise)
 		} else if !slices.Contains([]nova.Role{nova.Controller, nova.Compute, nova.All}, nova.Role(role)) {
-			f.add(&usageError{"--conf: unknown role " + strconv.Quote(role), "use controller, compute or all"})
+			f.Add(args.UsageError("--conf: unknown role "+strconv.Quote(role), "use controller, compute or all"))
 		}
 		confs = append(confs, nova.SideFiles{Role: nova.Role(role), Names: files})
 	}

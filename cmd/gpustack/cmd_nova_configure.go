@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
@@ -90,28 +91,28 @@ EXIT STATUS
   2  --dry-run: there are pending changes
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			choiceFlag{&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all"},
-				[]string{string(nova.Controller), string(nova.Compute), string(nova.All)}},
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all"},
+				[]string{string(nova.Controller), string(nova.Compute), string(nova.All)}),
 			releaseFlag(),
 			&cli.StringSliceFlag{Name: "alias", Usage: "define `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
 			&cli.StringSliceFlag{Name: "hca", Usage: "offer an adapter or VF as `HCA`: ADDRESS=alias:NAME or ADDRESS=port[:PHYSNET] (repeatable)"},
 			inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan"),
-			manyPaths{&cli.StringSliceFlag{Name: "names", Usage: "use the names in `FILE`, a controller's nova.conf or plan as JSON, or - (repeatable)"},
-				pathRules{kind: handedOver, stdin: true}},
+			args.Paths(&cli.StringSliceFlag{Name: "names", Usage: "use the names in `FILE`, a controller's nova.conf or plan as JSON, or - (repeatable)"},
+				args.PathRules{Kind: args.HandedOver, Stdin: true}),
 			&cli.StringSliceFlag{Name: "remove-alias", Usage: "remove the alias `NAME` and the device specs that only it uses (repeatable)"},
 			&cli.BoolFlag{Name: "by-address", Usage: "write device specs by address"},
 			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement; cannot be turned off again on a compute node"},
 			&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, if it cannot be verified"},
 			answerTimeoutFlag(timeoutOfDatabases),
-			choiceFlag{&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}},
+			args.Choice(&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}),
 			&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
 			novaConfFlag("configure `FILE`, below the root"),
 			&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
-			choiceFlag{&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
-				[]string{"", renderINI, renderKolla, renderTripleO, renderRHOSO}},
-			dryRunFlag(), yesFlag(), quietFlag(),
+			args.Choice(&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
+				[]string{"", renderINI, renderKolla, renderTripleO, renderRHOSO}),
+			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseNovaConfigure, runNovaConfigure),
 	}
@@ -158,8 +159,8 @@ type novaConfigureOptions struct {
 	warnings    []string
 }
 
-func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
-	f.arguments(c)
+func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
+	f.Arguments(c)
 	opts := novaConfigureOptions{
 		decision:    parseDecision(c, f),
 		root:        c.String("root"),
@@ -167,49 +168,49 @@ func parseNovaConfigure(c *cli.Context, f *faults) novaConfigureOptions {
 		names:       c.StringSlice("names"),
 		nova: nova.Options{
 			Release:    parseRelease(c, f),
-			Aliases:    values(f, c, "alias", nova.ParseAlias),
-			HCAs:       values(f, c, "hca", nova.ParseHCA),
+			Aliases:    args.Values(f, c, "alias", nova.ParseAlias),
+			HCAs:       args.Values(f, c, "hca", nova.ParseHCA),
 			Placement:  c.Bool("placement"),
 			ByAddress:  c.Bool("by-address"),
-			Managed:    f.choice(c, "managed"),
+			Managed:    f.Choice(c, "managed"),
 			OneTimeUse: c.Bool("one-time-use"),
 			Remove:     c.StringSlice("remove-alias"),
 			NamesGiven: c.IsSet("names"),
 		},
 		place:  nova.Place{File: c.String("conf"), Given: c.IsSet("conf"), DropIn: c.Bool("drop-in")},
-		render: f.choice(c, "render"), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"),
+		render: f.Choice(c, "render"), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"),
 	}
 	if c.IsSet("role") {
-		opts.nova.Role = nova.Role(f.choice(c, "role"))
+		opts.nova.Role = nova.Role(f.Choice(c, "role"))
 	} else {
-		f.add(&usageError{"--role is missing", "give --role controller, compute or all"})
+		f.Add(args.UsageError("--role is missing", "give --role controller, compute or all"))
 	}
-	f.exclude(c, "quiet", "render")
+	f.Exclude(c, "quiet", "render")
 	if opts.reported && (!opts.nova.Placement || opts.nova.Role == nova.Compute) {
-		f.add(&usageError{"--computes-report requires --placement and --role controller or all", ""})
+		f.Add(args.UsageError("--computes-report requires --placement and --role controller or all", ""))
 	}
 	none := len(opts.inventories)+len(opts.nova.Remove)+len(c.StringSlice("alias"))+len(c.StringSlice("hca")) == 0
 	opts.own = none && opts.nova.Role.Computes()
 	switch {
 	case none && opts.nova.Role == nova.Controller:
-		f.add(&usageError{"no alias given", "give --alias NAME=VENDOR:PRODUCT, or --inventory FILE with the output of gpustack host scan -o json"})
+		f.Add(args.UsageError("no alias given", "give --alias NAME=VENDOR:PRODUCT, or --inventory FILE with the output of gpustack host scan -o json"))
 	case len(opts.names) > 0 && len(opts.inventories) == 0 && !none:
-		f.add(&usageError{"--names requires --inventory", "--names gives the products of the inventories the names of the cloud"})
+		f.Add(args.UsageError("--names requires --inventory", "--names gives the products of the inventories the names of the cloud"))
 	}
 	if opts.render != "" && len(opts.nova.Remove) > 0 {
-		f.add(&usageError{"--remove-alias cannot be combined with --render", "remove the alias where the deployment tool reads the options"})
+		f.Add(args.UsageError("--remove-alias cannot be combined with --render", "remove the alias where the deployment tool reads the options"))
 	}
 	return opts
 }
 
 // parseRelease reads --release; 0 stands for the release that is installed.
-func parseRelease(c *cli.Context, f *faults) nova.Release {
+func parseRelease(c *cli.Context, f *args.Faults) nova.Release {
 	if c.String("release") == "auto" {
 		return 0
 	}
 	release, err := nova.ParseRelease(c.String("release"))
 	if err != nil {
-		f.add(&usageError{"--release: " + err.Error(), "--release takes auto, " + term.Listed(nova.ReleaseNames(), "or") + ", or a newer one"})
+		f.Add(args.UsageError("--release: "+err.Error(), "--release takes auto, "+term.Listed(nova.ReleaseNames(), "or")+", or a newer one"))
 	}
 	return release
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/nova"
@@ -60,8 +61,8 @@ EXIT STATUS
   1  the hosts could not be judged
   2  no host can, or none is known to`,
 		Flags: append([]cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "flavor", Usage: "explain the `FLAVOR` with this name or id"},
 			&cli.StringFlag{Name: "server", Usage: "explain why the server `UUID` has no host"},
 			&cli.StringFlag{Name: "host", Usage: "judge only `HOST`"},
@@ -72,7 +73,7 @@ EXIT STATUS
 			inventoryFlag("judge devices by the hardware in `FILE`, JSON or YAML of host scan"),
 			&cli.StringFlag{Name: "database", Usage: "read only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to read all cells"},
-			documentsFlag("guests", "judge rows by the guest report `FILE` of host guests"),
+			args.DocumentsFlag("guests", "judge rows by the guest report `FILE` of host guests"),
 		}, databaseFlags()...),
 		Action: action(u, parseNovaExplain, runNovaExplain),
 	}
@@ -89,17 +90,17 @@ type novaExplainOptions struct {
 	cloud                 cloudOptions
 }
 
-func parseNovaExplain(c *cli.Context, f *faults) novaExplainOptions {
-	f.arguments(c)
+func parseNovaExplain(c *cli.Context, f *args.Faults) novaExplainOptions {
+	f.Arguments(c)
 	opts := novaExplainOptions{
-		root: c.String("root"), format: f.choice(c, "output"), flavor: c.String("flavor"), server: c.String("server"),
+		root: c.String("root"), format: f.Choice(c, "output"), flavor: c.String("flavor"), server: c.String("server"),
 		host: c.String("host"), zone: c.String("az"), image: c.String("image"),
 		confs: parseConfs(c, f, ""), release: parseRelease(c, f), inventories: c.StringSlice("inventory"), guests: c.StringSlice("guests"),
 		database: c.String("database"), apiDatabase: c.String("api-database"), cloud: parseCloud(c, f),
 	}
-	f.exclude(c, "flavor", "server")
+	f.Exclude(c, "flavor", "server")
 	if opts.flavor == "" && opts.server == "" {
-		f.add(&usageError{"--flavor or --server is required", "'gpustack flavor list' shows the flavors that request devices"})
+		f.Add(args.UsageError("--flavor or --server is required", "'gpustack flavor list' shows the flavors that request devices"))
 	}
 	return opts
 }

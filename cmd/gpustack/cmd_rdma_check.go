@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/gate"
@@ -46,8 +47,8 @@ EXIT STATUS
   1  error, no RDMA device, or not enough information to reach a verdict
   2  a check has failed: pending reboot, not ready or drifted`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
 		},
 		Action: action(u, parseRDMACheck, runRDMACheck),
@@ -59,9 +60,9 @@ type rdmaCheckOptions struct {
 	all          bool
 }
 
-func parseRDMACheck(c *cli.Context, f *faults) rdmaCheckOptions {
-	f.arguments(c)
-	return rdmaCheckOptions{c.String("root"), f.choice(c, "output"), c.Bool("all")}
+func parseRDMACheck(c *cli.Context, f *args.Faults) rdmaCheckOptions {
+	f.Arguments(c)
+	return rdmaCheckOptions{c.String("root"), f.Choice(c, "output"), c.Bool("all")}
 }
 
 // rdmaCheckReport is the output of rdma check (docs/json.md).

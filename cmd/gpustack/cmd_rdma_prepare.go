@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
@@ -72,21 +73,21 @@ EXIT STATUS
   2  --dry-run: changes are pending
   130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "prepare the adapter at `ADDRESS` (repeatable)"},
 			&cli.StringFlag{Name: "vfs", Usage: "give each adapter this `NUMBER` of VFs"},
 			&cli.BoolFlag{Name: "whole", Usage: "assign the adapters themselves, without VFs"},
-			choiceFlag{&cli.StringFlag{Name: "for", Usage: "prepare for `USE`: guests or containers (unless recorded, guests)"},
-				[]string{"", string(rdma.ForGuests), string(rdma.ForContainers)}},
+			args.Choice(&cli.StringFlag{Name: "for", Usage: "prepare for `USE`: guests or containers (unless recorded, guests)"},
+				[]string{"", string(rdma.ForGuests), string(rdma.ForContainers)}),
 			&cli.StringFlag{Name: "guid-base", Usage: "derive the GUIDs of VFs from `GUID` instead of from the adapter's"},
-			choiceFlag{&cli.StringFlag{Name: "netns", Usage: "RDMA devices belong to network namespaces in `MODE`: exclusive or shared (unless recorded, shared)"},
-				[]string{"", string(rdma.NetnsExclusive), string(rdma.NetnsShared)}},
+			args.Choice(&cli.StringFlag{Name: "netns", Usage: "RDMA devices belong to network namespaces in `MODE`: exclusive or shared (unless recorded, shared)"},
+				[]string{"", string(rdma.NetnsExclusive), string(rdma.NetnsShared)}),
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the adapter at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "prepare nothing: remove the record and every file"},
 			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such adapter"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
-			dryRunFlag(), yesFlag(), quietFlag(),
+			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseRDMAPrepare, runRDMAPrepare),
 	}
@@ -100,19 +101,19 @@ type rdmaPrepareOptions struct {
 	command   string // the command line, for the journal
 }
 
-func parseRDMAPrepare(c *cli.Context, f *faults) rdmaPrepareOptions {
-	f.arguments(c)
+func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
+	f.Arguments(c)
 	opts := rdmaPrepareOptions{
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: prepare.Options{
-			Add:    values(f, c, "device", pci.ParseAddress),
+			Add:    args.Values(f, c, "device", pci.ParseAddress),
 			Whole:  c.Bool("whole"),
-			Use:    rdma.Use(f.choice(c, "for")),
-			Netns:  rdma.NetnsMode(f.choice(c, "netns")),
-			Remove: values(f, c, "remove", pci.ParseAddress),
+			Use:    rdma.Use(f.Choice(c, "for")),
+			Netns:  rdma.NetnsMode(f.Choice(c, "netns")),
+			Remove: args.Values(f, c, "remove", pci.ParseAddress),
 			None:   c.Bool("none"),
-			Allow:  values(f, c, "allow", pci.ParseAddress),
+			Allow:  args.Values(f, c, "allow", pci.ParseAddress),
 		},
 		ifPresent: c.Bool("if-present"),
 		command:   "rdma prepare" + selected(c, "device", "remove", "allow"),
@@ -130,34 +131,34 @@ func parseRDMAPrepare(c *cli.Context, f *faults) rdmaPrepareOptions {
 	if c.IsSet("vfs") {
 		n, err := strconv.Atoi(c.String("vfs"))
 		if err != nil || n < 1 || n > rdma.MaxVFs {
-			f.add(&usageError{fmt.Sprintf("--vfs: not a number from 1 to %d: %s", rdma.MaxVFs, strconv.Quote(c.String("vfs"))),
-				"--remove ADDRESS removes the VFs of an adapter"})
+			f.Add(args.UsageError(fmt.Sprintf("--vfs: not a number from 1 to %d: %s", rdma.MaxVFs, strconv.Quote(c.String("vfs"))),
+				"--remove ADDRESS removes the VFs of an adapter"))
 		}
 		opts.prepare.VFs = n
 	}
 	if c.IsSet("guid-base") {
 		guid, err := rdma.ParseGUID(c.String("guid-base"))
 		if err != nil {
-			f.add(&usageError{"--guid-base: " + err.Error(), f.seeHelp()})
+			f.Add(args.UsageError("--guid-base: "+err.Error(), f.SeeHelp()))
 		}
 		opts.prepare.GUIDBase = &guid
 	}
-	f.exclude(c, "none", "device", "vfs", "whole", "for", "guid-base", "netns", "remove")
-	f.exclude(c, "whole", "vfs", "guid-base")
+	f.Exclude(c, "none", "device", "vfs", "whole", "for", "guid-base", "netns", "remove")
+	f.Exclude(c, "whole", "vfs", "guid-base")
 	devices := len(c.StringSlice("device")) > 0
 	switch {
 	case devices && !c.IsSet("vfs") && !opts.prepare.Whole:
-		f.add(&usageError{"--device: either --vfs or --whole is missing", "--vfs NUMBER makes VFs, --whole assigns the adapter itself"})
+		f.Add(args.UsageError("--device: either --vfs or --whole is missing", "--vfs NUMBER makes VFs, --whole assigns the adapter itself"))
 	case !devices:
 		for _, flag := range []string{"vfs", "whole", "for", "guid-base"} {
 			if c.IsSet(flag) {
-				f.add(&usageError{"--" + flag + " needs --device", "'gpustack rdma scan' lists the adapters"})
+				f.Add(args.UsageError("--"+flag+" needs --device", "'gpustack rdma scan' lists the adapters"))
 			}
 		}
 	}
 	for _, a := range opts.prepare.Remove {
 		if slices.Contains(opts.prepare.Add, a) {
-			f.add(&usageError{fmt.Sprintf("%s is named by --device and by --remove", a), f.seeHelp()})
+			f.Add(args.UsageError(fmt.Sprintf("%s is named by --device and by --remove", a), f.SeeHelp()))
 		}
 	}
 	return opts
@@ -220,8 +221,8 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 		return noAdapterPresent(ctx, u, root, m, opts, absent)
 	}
 	if m.Recorded == nil && len(opts.prepare.Add)+len(opts.prepare.Remove) == 0 && !opts.prepare.None {
-		return &usageError{"no adapter is named, and none is recorded",
-			"gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters"}
+		return args.UsageError("no adapter is named, and none is recorded",
+			"gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters")
 	}
 	plan, work, err := planRDMA(u, root, m, opts)
 	if err != nil {
@@ -282,7 +283,7 @@ func ofRoot(root string) []string {
 	if root == "/" {
 		return nil
 	}
-	return []string{"--root", shellWord(root)}
+	return []string{"--root", args.ShellWord(root)}
 }
 
 // explainAllow adds to an error the command, by its words, that is accepted with --allow, if that

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/gate"
@@ -44,8 +45,8 @@ EXIT STATUS
   0  the list is printed; it may be empty
   1  error: the list cannot be read, or a requested adapter does not exist`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "list the adapter at `ADDRESS` (repeatable)"},
 			&cli.BoolFlag{Name: "gids", Usage: "list the GID table of each port"},
 			&cli.BoolFlag{Name: "topology", Usage: "print the links between GPUs and adapters as a matrix"},
@@ -61,11 +62,11 @@ type rdmaScanOptions struct {
 	gids, topology bool
 }
 
-func parseRDMAScan(c *cli.Context, f *faults) rdmaScanOptions {
-	f.arguments(c)
+func parseRDMAScan(c *cli.Context, f *args.Faults) rdmaScanOptions {
+	f.Arguments(c)
 	return rdmaScanOptions{
-		root: c.String("root"), format: f.choice(c, "output"),
-		devices: values(f, c, "device", pci.ParseAddress),
+		root: c.String("root"), format: f.Choice(c, "output"),
+		devices: args.Values(f, c, "device", pci.ParseAddress),
 		gids:    c.Bool("gids"), topology: c.Bool("topology"),
 	}
 }

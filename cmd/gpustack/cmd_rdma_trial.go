@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/pci"
@@ -65,8 +66,8 @@ EXIT STATUS
   2  a test failed
   130  interrupted: rping was killed`,
 		Flags: []cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "device", Usage: "test the adapter at `ADDRESS`, or of this name; NAME/PORT is one port"},
 			&cli.BoolFlag{Name: "listen", Usage: "wait for the test of one other machine"},
 			&cli.StringFlag{Name: "peer", Usage: "test the way to `HOST`, which listens"},
@@ -86,11 +87,11 @@ type rdmaTestOptions struct {
 	ping.Request
 }
 
-func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
-	f.arguments(c)
-	f.exclude(c, "listen", "peer")
+func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
+	f.Arguments(c)
+	f.Exclude(c, "listen", "peer")
 	opts := rdmaTestOptions{
-		format: f.choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"),
+		format: f.Choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"),
 		Request: ping.Request{
 			Options: ping.Options{Port: c.Int("port"), Count: c.Int("count"), Size: c.Int("size"), Timeout: c.Duration("timeout")},
 			Device:  c.String("device"), Image: c.String("container"),
@@ -103,22 +104,22 @@ func parseRDMATest(c *cli.Context, f *faults) rdmaTestOptions {
 		}
 	}
 	if filepath.Clean(c.String("root")) != "/" {
-		f.add(&usageError{"--root " + strconv.Quote(c.String("root")) + ": rdma test moves data through the adapters of the running machine, and needs --root /",
-			"run it on the machine itself; gpustack rdma check reads the files of a tree"})
+		f.Add(args.UsageError("--root "+strconv.Quote(c.String("root"))+": rdma test moves data through the adapters of the running machine, and needs --root /",
+			"run it on the machine itself; gpustack rdma check reads the files of a tree"))
 	}
 	for _, name := range []string{"device", "peer"} {
 		if c.IsSet(name) && c.String(name) == "" {
-			f.add(&usageError{"--" + name + ": the value is missing", f.seeHelp()})
+			f.Add(args.UsageError("--"+name+": the value is missing", f.SeeHelp()))
 		}
 	}
 	if c.IsSet("container") {
 		if err := ping.CheckImage(opts.Image); err != nil {
-			f.add(&usageError{"--container " + strconv.Quote(opts.Image) + ": " + err.Error(), term.Hint(err)})
+			f.Add(args.UsageError("--container "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
 		}
 	}
 	if err := opts.Check(); err != nil {
 		for _, e := range host.Split(err) {
-			f.add(&usageError{e.Error(), f.seeHelp()})
+			f.Add(args.UsageError(e.Error(), f.SeeHelp()))
 		}
 	}
 	return opts

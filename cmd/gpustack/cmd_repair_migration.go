@@ -17,6 +17,7 @@ import (
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
@@ -95,8 +96,8 @@ EXIT STATUS
      busy for longer
   130  interrupted: committed repairs remain, are listed and can be undone; nothing else was changed`,
 		Flags: append([]cli.Flag{
-			rootFlag(),
-			outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			novaConfFlag("read nova.conf from `FILE` below the root"),
 			&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
@@ -106,7 +107,7 @@ EXIT STATUS
 			&cli.StringFlag{Name: "device", Usage: "judge only rows of the PCI `ADDRESS`"},
 			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows and all busy rows too"},
 			&cli.DurationFlag{Name: "busy-after", Value: cleanup.BusyAfter, Usage: "list rows whose instance has been busy for longer than `TIME`"},
-			documentsFlag("guests", "guest report `FILE` from 'gpustack host guests -o json'"),
+			args.DocumentsFlag("guests", "guest report `FILE` from 'gpustack host guests -o json'"),
 			inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json'"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "confirm that `HOST` is off and runs no guest (repeatable)"},
 			&cli.BoolFlag{Name: "claim", Usage: "also assign free devices to the guests that use them by their hosts' reports"},
@@ -116,7 +117,7 @@ EXIT STATUS
 			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
 			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices"},
 			&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, wait `TIME` and check that no nova-compute was started"},
-			yesFlag(), quietFlag(),
+			args.YesFlag(), args.QuietFlag(),
 		}, databaseFlags()...),
 		Action: action(u, parseRepairMigration, runRepairMigration),
 	}
@@ -138,8 +139,8 @@ type repairOptions struct {
 	cloud       cloudOptions
 }
 
-func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
-	f.arguments(c)
+func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
+	f.Arguments(c)
 	opts := repairOptions{
 		decision: parseDecision(c, f), root: c.String("root"), conf: c.String("conf"),
 		where: novadb.Where{API: c.String("api-database"), Database: c.String("database")},
@@ -152,28 +153,28 @@ func parseRepairMigration(c *cli.Context, f *faults) repairOptions {
 	}
 	if text := c.String("device"); text != "" {
 		address, err := pci.ParseAddress(text)
-		f.each("--device: ", err, "")
+		addEach(f, "--device: ", err, "")
 		opts.find.Address = address.String()
 	}
 	if opts.where.Database != "" && opts.find.Cell != "" {
-		f.add(&usageError{"--cell cannot be combined with --database, which names one cell", ""})
+		f.Add(args.UsageError("--cell cannot be combined with --database, which names one cell", ""))
 	}
-	f.exclude(c, "dry-run", "apply")
+	f.Exclude(c, "dry-run", "apply")
 	for _, flag := range []string{"yes", "quiet", "max", "wait", "settle", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
-			f.add(&usageError{"--" + flag + " requires --apply", ""})
+			f.Add(args.UsageError("--"+flag+" requires --apply", ""))
 		}
 	}
 	if opts.find.BusyAfter <= 0 {
-		f.add(&usageError{"--busy-after must be longer than 0", ""})
+		f.Add(args.UsageError("--busy-after must be longer than 0", ""))
 	}
 	if opts.most < 1 {
-		f.add(&usageError{"--max must be at least 1", ""})
+		f.Add(args.UsageError("--max must be at least 1", ""))
 	}
 	if text := c.String("accept"); c.IsSet("accept") {
 		id, err := strconv.Atoi(text)
 		if opts.accept = id; err != nil || id < 1 {
-			f.add(&usageError{"--accept: not the number of an entry: " + strconv.Quote(text), "run 'gpustack history' to list the entries"})
+			f.Add(args.UsageError("--accept: not the number of an entry: "+strconv.Quote(text), "run 'gpustack history' to list the entries"))
 		}
 	}
 	return opts
@@ -339,7 +340,7 @@ func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
 		ids, names, summaries = append(ids, e.ID), append(names, strconv.Itoa(e.ID)), append(summaries, summary)
 	}
 	if r.opts.accept != 0 && !slices.Contains(ids, r.opts.accept) {
-		return &usageError{fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "run 'gpustack history' to list the entries"}
+		return args.UsageError(fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "run 'gpustack history' to list the entries")
 	}
 	if len(ids) == 0 {
 		return nil
@@ -503,8 +504,8 @@ func (r *repairing) readConf() error {
 		o.where.API, o.where.APIParameters = named.API, ""
 	}
 	if o.where.API == "" && o.where.Database == "" {
-		return &usageError{o.conf + ": has no [api_database] connection",
-			"run gpustack on a controller; or give --database with the URL of one cell, and --api-database with that of nova_api"}
+		return args.UsageError(o.conf+": has no [api_database] connection",
+			"run gpustack on a controller; or give --database with the URL of one cell, and --api-database with that of nova_api")
 	}
 	return nil
 }

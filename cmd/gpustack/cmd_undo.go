@@ -14,6 +14,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
@@ -80,7 +81,7 @@ EXIT STATUS
   2  --dry-run: there is something to undo
   130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			rootFlag(), outputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), dryRunFlag(), yesFlag(), quietFlag(),
+			args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` that leaves the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: the `FILE` below the root"),
@@ -101,15 +102,15 @@ type undoOptions struct {
 	allow   []pci.Address // for files of records, too
 }
 
-func parseUndo(c *cli.Context, f *faults) undoOptions {
+func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root"), timeout: driver.DefaultTimeout, live: c.Bool("live"),
-		allow: values(f, c, "allow", pci.ParseAddress)}
+		allow: args.Values(f, c, "allow", pci.ParseAddress)}
 	if c.IsSet("timeout") {
 		opts.timeout = c.Duration("timeout") // parseCloud checks the value
 	}
 	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"),
 		where: novadb.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
-	opts.id = f.entry(c)
+	opts.id = entryOf(c, f)
 	return opts
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/driver"
 )
@@ -28,8 +29,8 @@ EXIT STATUS
 	}
 }
 
-func parseWriteAttribute(c *cli.Context, f *faults) driver.Write {
-	arguments := f.arguments(c, "FILE", "VALUE")
+func parseWriteAttribute(c *cli.Context, f *args.Faults) driver.Write {
+	arguments := f.Arguments(c, "FILE", "VALUE")
 	return driver.Write{File: arguments[0], Value: arguments[1]}
 }
 

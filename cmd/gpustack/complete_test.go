@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/cmd/gpustack/args"
 )
 
 // TestValuesAreCompleted: each value of each flag and argument has completions, is a path that the
@@ -13,14 +15,14 @@ func TestValuesAreCompleted(t *testing.T) {
 		return valueOffers[name] != nil || strings.Contains(name, "FILE") || strings.Contains(name, "DIR") || slices.Contains(withoutOffers, name)
 	}
 	used := map[string]bool{}
-	for path, c := range commands(newApp(testUI(t), []string{"gpustack"}).Commands) {
+	for path, c := range args.Commands(newApp(testUI(t), []string{"gpustack"}).Commands) {
 		if c.Hidden {
 			continue
 		}
 		for _, flag := range c.Flags {
-			name := valueName(flag)
+			name := args.ValueName(flag)
 			used[name], used[flag.Names()[0]] = true, true
-			if _, choice := flag.(choiceFlag); !choice && takesValue(flag) && !known(name) {
+			if _, choice := flag.(args.ChoiceFlag); !choice && args.TakesValue(flag) && !known(name) {
 				t.Errorf("%s --%s: add %s to valueOffers or withoutOffers", path, flag.Names()[0], name)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/host/rdma"
 )
 
@@ -110,7 +111,7 @@ func TestReportsSayEverything(t *testing.T) {
 func TestHelpIsWhole(t *testing.T) {
 	a := newApp(testUI(t), []string{"gpustack"})
 	var seen []string
-	for path, c := range commands(a.Commands) {
+	for path, c := range args.Commands(a.Commands) {
 		if len(c.Subcommands) > 0 {
 			continue
 		}
@@ -128,13 +129,13 @@ func TestHelpIsWhole(t *testing.T) {
 		if !c.Hidden && !strings.Contains(c.Description, "\n\nEXAMPLES\n  ") {
 			t.Errorf("%s: no example", path)
 		}
-		for line := range strings.Lines(commandHelp(path, c)) {
+		for line := range strings.Lines(args.CommandHelp(path, c)) {
 			if len(line) > 120 {
 				t.Errorf("%s: a long line of help: %s", path, line)
 			}
 		}
 		for _, flag := range c.Flags {
-			if spelling, usage := describeFlag(flag); usage == "" || strings.Contains(usage, "`") || strings.HasSuffix(spelling, " ") {
+			if spelling, usage := args.DescribeFlag(flag); usage == "" || strings.Contains(usage, "`") || strings.HasSuffix(spelling, " ") {
 				t.Errorf("%s: flag %q: %q", path, spelling, usage)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/bind"
@@ -30,10 +31,10 @@ func timeoutFlag() cli.Flag {
 }
 
 // parseTimeout reads timeoutFlag.
-func parseTimeout(c *cli.Context, f *faults) time.Duration {
+func parseTimeout(c *cli.Context, f *args.Faults) time.Duration {
 	timeout := c.Duration("timeout")
 	if timeout <= 0 {
-		f.add(&usageError{"--timeout: not a time to wait: " + timeout.String(), "--timeout takes a time such as 30s or 2m"})
+		f.Add(args.UsageError("--timeout: not a time to wait: "+timeout.String(), "--timeout takes a time such as 30s or 2m"))
 	}
 	return timeout
 }

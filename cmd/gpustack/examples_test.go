@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/integration/terminal"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -178,7 +179,7 @@ func TestExamples(t *testing.T) {
 	a := newApp(testUI(t), []string{"gpustack"})
 	setups, used := exampleSetups(), map[string]bool{}
 	ran := 0
-	for path, c := range commands(a.Commands) {
+	for path, c := range args.Commands(a.Commands) {
 		lines := examples(c)
 		if len(lines) == 0 {
 			continue
@@ -332,9 +333,9 @@ func (e *exampleRun) here(line string) string {
 	var of *cli.Command // the command of the words before
 	for i, word := range words {
 		if word == "gpustack" {
-			parsed := parseLine(e.app, words[i:])
-			if of = parsed.command; of != nil && findFlag(of.Flags, "root") != nil && !slices.Contains(words, "--root") {
-				words[i+len(parsed.path)] += " --root node"
+			parsed := args.Parse(e.app, words[i:])
+			if of = parsed.Command; of != nil && args.FindFlag(of.Flags, "root") != nil && !slices.Contains(words, "--root") {
+				words[i+len(parsed.Path)] += " --root node"
 			}
 		}
 		prefix, file, ok := strings.Cut(word, "=")
@@ -353,8 +354,8 @@ func (e *exampleRun) here(line string) string {
 
 // isMachineFile reports whether a word is a flag of a command whose value is below --root.
 func isMachineFile(c *cli.Command, word string) bool {
-	flag, ok := findFlag(c.Flags, strings.TrimLeft(word, "-")).(pathFlag)
-	return ok && flag.paths().kind == machineFile
+	flag, ok := args.FindFlag(c.Flags, strings.TrimLeft(word, "-")).(args.PathFlag)
+	return ok && flag.Rules().Kind == args.MachineFile
 }
 
 // startCloud starts a cloud that has what the examples of flavor name, and returns the variables

@@ -10,6 +10,7 @@ import (
 
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/cmd/gpustack/args"
 	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/check"
@@ -38,7 +39,7 @@ func (e *explaining) readCloud(ctx context.Context) error {
 	if name := e.opts.host; name != "" {
 		e.facts.Hosts = slices.DeleteFunc(e.facts.Hosts, func(h explain.Host) bool { return h.Name != name && h.Node != name })
 		if len(e.facts.Hosts) == 0 {
-			return &usageError{"--host " + name + ": Nova has no such compute node", "'openstack compute service list --service nova-compute' shows the hosts"}
+			return args.UsageError("--host "+name+": Nova has no such compute node", "'openstack compute service list --service nova-compute' shows the hosts")
 		}
 	}
 	if len(e.facts.Hosts) == 0 {
@@ -69,7 +70,7 @@ func (e *explaining) readCloud(ctx context.Context) error {
 func (e *explaining) readDatabase(ctx context.Context) error {
 	where, down, isNamed, err := e.databases()
 	if err == nil && where == nil && len(e.opts.guests) > 0 {
-		err = &usageError{"--guests: rows are judged in a database, and none is given", "give --database URL, or --conf controller=FILE with [api_database]"}
+		err = args.UsageError("--guests: rows are judged in a database, and none is given", "give --database URL, or --conf controller=FILE with [api_database]")
 	}
 	if err != nil || where == nil {
 		return err

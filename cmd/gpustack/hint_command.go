@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/gate"
@@ -30,7 +31,7 @@ func (c hostCommand) with(o selection.Options) string {
 		c = hostCommand{name: "host prepare", root: c.root, flags: slices.DeleteFunc(slices.Clone(c.flags), func(f string) bool { return f == "--live" })}
 	}
 	words := []string{"gpustack", c.name}
-	add := func(flag, value string) { words = append(words, "--"+flag, shellWord(value)) }
+	add := func(flag, value string) { words = append(words, "--"+flag, args.ShellWord(value)) }
 	if c.root != "/" {
 		add("root", c.root)
 	}
@@ -71,7 +72,7 @@ func (c hostCommand) with(o selection.Options) string {
 func (c hostCommand) scan() string {
 	command := "gpustack host scan"
 	if c.root != "/" {
-		command += " --root " + shellWord(c.root)
+		command += " --root " + args.ShellWord(c.root)
 	}
 	return command + " --all"
 }
@@ -134,34 +135,4 @@ func (c hostCommand) explainNeeded(err error) error {
 		}
 		return nil
 	})
-}
-
-// rooted matches the commands about a machine. Others that have --root are about a cloud.
-var rooted = host.LazyRegexp(`\bgpustack (host (scan|check|prepare|bind|release|guests|snapshot)|nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare)|repair-migration|history|undo)\b`)
-
-// atRoot adds --root, with its value root, to the commands in hints, remedies and messages, one a
-// line: they are for the same machine, and without --root they would look at this one, or change
-// it. Lines that have it remain as they are, and so do those about documents, which come from other
-// machines, and help.
-func atRoot(text, root string) string {
-	if root == "" || root == "/" {
-		return text
-	}
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		if !slices.ContainsFunc([]string{" --root ", " -o json", " --help"}, func(s string) bool { return strings.Contains(line, s) }) {
-			lines[i] = rooted().ReplaceAllStringFunc(line, func(command string) string { return command + " --root " + shellWord(root) })
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-var plainWord = host.LazyRegexp(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-// shellWord quotes a word for a shell if necessary.
-func shellWord(s string) string {
-	if plainWord().MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

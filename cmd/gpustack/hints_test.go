@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/host/snapshot"
 )
 
@@ -247,12 +248,12 @@ func TestHintForVirtualFunctions(t *testing.T) {
 // are about a machine.
 func TestAtRoot(t *testing.T) {
 	const root = "/mnt/my node"
-	for path, c := range visibleCommands(newApp(testUI(t), []string{"gpustack"}).Commands) {
+	for path, c := range args.Visible(newApp(testUI(t), []string{"gpustack"}).Commands) {
 		want := "run 'gpustack " + path + " --some 3', not gpustackd"
-		if aboutCloud := []string{"flavor list", "flavor test", "nova explain"}; findFlag(c.Flags, "root") != nil && !slices.Contains(aboutCloud, path) {
+		if aboutCloud := []string{"flavor list", "flavor test", "nova explain"}; args.FindFlag(c.Flags, "root") != nil && !slices.Contains(aboutCloud, path) {
 			want = strings.Replace(want, path, path+" --root '/mnt/my node'", 1)
 		}
-		if got := atRoot("run 'gpustack "+path+" --some 3', not gpustackd", root); got != want {
+		if got := args.AtRoot("run 'gpustack "+path+" --some 3', not gpustackd", root); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
@@ -260,11 +261,11 @@ func TestAtRoot(t *testing.T) {
 		"to list all functions: gpustack host scan --root /mnt --all", "on the compute node, run: gpustack host scan -o json > FILE", "gpustack undone",
 		"see gpustack host bind --help",
 	} {
-		if got := atRoot(same, root); got != same {
+		if got := args.AtRoot(same, root); got != same {
 			t.Errorf("%s: got %s", same, got)
 		}
 	}
-	if got := atRoot("gpustack undo 1\ngpustack history", root); got != "gpustack undo --root '/mnt/my node' 1\ngpustack history --root '/mnt/my node'" {
+	if got := args.AtRoot("gpustack undo 1\ngpustack history", root); got != "gpustack undo --root '/mnt/my node' 1\ngpustack history --root '/mnt/my node'" {
 		t.Errorf("two lines: %s", got)
 	}
 }

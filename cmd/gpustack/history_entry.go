@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -73,7 +74,7 @@ func printEntryHead(u *term.UI, store change.Store, e change.Entry) {
 		origin = *e.Origin
 		words := []string{"gpustack"}
 		for _, word := range origin.Argv {
-			words = append(words, shellWord(word))
+			words = append(words, args.ShellWord(word))
 		}
 		line = strings.Join(words, " ")
 	}

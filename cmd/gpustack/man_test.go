@@ -3,25 +3,27 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"gpustack/cmd/gpustack/args"
 )
 
 // TestManualFits: only examples, whose lines can be copied, are not arranged: lists and paragraphs
 // fit every terminal.
 func TestManualFits(t *testing.T) {
 	terms := 0
-	for _, p := range manualPages(newApp(testUI(t), []string{"gpustack"}).App) {
+	for _, p := range args.ManualPages(newApp(testUI(t), []string{"gpustack"}).App, "") {
 		section := ""
-		for line := range strings.Lines(p.text) {
+		for line := range strings.Lines(p.Text) {
 			line = strings.TrimSuffix(line, "\n")
 			switch {
 			case strings.HasPrefix(line, ".SH "):
 				section = line
 			case line == ".nf" && section != `.SH "EXAMPLES"`:
-				t.Errorf("%s: %s has lines that are not arranged", p.name, section)
+				t.Errorf("%s: %s has lines that are not arranged", p.Name, section)
 			case line == `\fBsuspicious\fR`, line == `\fBin use\fR`, line == `\fB130\fR`:
 				terms++
 			case section != `.SH "EXAMPLES"` && strings.Contains(line, "  "):
-				t.Errorf("%s: %s: %q", p.name, section, line)
+				t.Errorf("%s: %s: %q", p.Name, section, line)
 			}
 		}
 	}
@@ -33,8 +35,8 @@ func TestManualFits(t *testing.T) {
 // TestManualSeeAlso: a page refers to the pages of its group and of the commands that its text
 // names.
 func TestManualSeeAlso(t *testing.T) {
-	for _, p := range manualPages(newApp(testUI(t), []string{"gpustack"}).App) {
-		_, also, _ := strings.Cut(p.text, `.SH "SEE ALSO"`)
+	for _, p := range args.ManualPages(newApp(testUI(t), []string{"gpustack"}).App, "") {
+		_, also, _ := strings.Cut(p.Text, `.SH "SEE ALSO"`)
 		also = strings.ReplaceAll(also, `\-`, "-")
 		for page, want := range map[string][]string{
 			"gpustack-repair-migration": {"gpustack", "gpustack-host-guests", "gpustack-undo"},
@@ -43,13 +45,13 @@ func TestManualSeeAlso(t *testing.T) {
 			"gpustack-completion":       {"gpustack"},
 		} {
 			for _, name := range want {
-				if p.name == page && !strings.Contains(also, "\n.BR "+name+" (8)") {
+				if p.Name == page && !strings.Contains(also, "\n.BR "+name+" (8)") {
 					t.Errorf("%s does not refer to %s(8):%s", page, name, also)
 				}
 			}
 		}
-		if strings.Contains(also, ".BR "+p.name+" (8)") {
-			t.Errorf("%s refers to itself", p.name)
+		if strings.Contains(also, ".BR "+p.Name+" (8)") {
+			t.Errorf("%s refers to itself", p.Name)
 		}
 	}
 }

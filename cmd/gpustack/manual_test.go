@@ -6,13 +6,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gpustack/cmd/gpustack/args"
 )
 
 // TestManualEnvironment: the manual names every environment variable that the program reads.
 func TestManualEnvironment(t *testing.T) {
 	listed := map[string]bool{}
-	for _, variable := range manualEnvironment {
-		for name := range strings.SplitSeq(variable.name, ", ") {
+	for _, variable := range args.ManualEnvironment {
+		for name := range strings.SplitSeq(variable.Name, ", ") {
 			listed[name] = true
 		}
 	}

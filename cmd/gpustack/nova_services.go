@@ -10,6 +10,7 @@ import (
 
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/nova"
@@ -65,10 +66,10 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 			strings.Join(reasons, "; ")}, nil
 	default:
 		for _, e := range host.Split(missing) {
-			errs = append(errs, host.WithCode(&usageError{
+			errs = append(errs, host.WithCode(args.UsageError(
 				fmt.Sprintf("cannot determine whether every compute node reports its PCI devices to Placement: %v", e),
 				"run this on a controller that can connect to Nova's databases and Placement; or assert with --computes-report that all compute nodes report devices and nova-compute was restarted on them",
-			}, host.CodeUnverified, "--computes-report"))
+			), host.CodeUnverified, "--computes-report"))
 		}
 	}
 	return state, nil, errors.Join(errs...)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 )
 
@@ -16,27 +17,27 @@ import (
 func TestPathsHaveAKind(t *testing.T) {
 	isPath := regexp.MustCompile(`FILE|DIR|PATH|FOLDER`)
 	a := newApp(testUI(t), []string{"gpustack"})
-	seen := map[pathKind]int{}
-	for path, c := range commands(a.Commands) {
+	seen := map[args.PathKind]int{}
+	for path, c := range args.Commands(a.Commands) {
 		for _, flag := range c.Flags {
-			spelling, _ := describeFlag(flag)
+			spelling, _ := args.DescribeFlag(flag)
 			path := path + " " + spelling
-			rules, ok := flag.(pathFlag)
+			rules, ok := flag.(args.PathFlag)
 			switch {
 			case !ok && isPath.MatchString(spelling) && spelling != "--root DIR":
-				t.Errorf("%s: make it a onePath or manyPaths of the kind machineFile or handedOver", path)
+				t.Errorf("%s: make it a flag of args.Path or args.Paths of the kind MachineFile or HandedOver", path)
 			case ok && !isPath.MatchString(spelling):
 				t.Errorf("%s: name its value FILE or DIR", path)
-			case ok && !slices.Contains([]pathKind{machineFile, handedOver}, rules.paths().kind):
-				t.Errorf("%s: unknown kind %q", path, rules.paths().kind)
-			case ok && rules.paths().kind == machineFile && findFlag(c.Flags, "root") == nil:
+			case ok && !slices.Contains([]args.PathKind{args.MachineFile, args.HandedOver}, rules.Rules().Kind):
+				t.Errorf("%s: unknown kind %q", path, rules.Rules().Kind)
+			case ok && rules.Rules().Kind == args.MachineFile && args.FindFlag(c.Flags, "root") == nil:
 				t.Errorf("%s: a file of the machine, but the command has no --root", path)
 			case ok:
-				seen[rules.paths().kind]++
+				seen[rules.Rules().Kind]++
 			}
 		}
 	}
-	if seen[machineFile] < 4 || seen[handedOver] < 8 {
+	if seen[args.MachineFile] < 4 || seen[args.HandedOver] < 8 {
 		t.Errorf("only %v were seen", seen)
 	}
 }
@@ -49,18 +50,18 @@ func TestPathsAreDescribed(t *testing.T) {
 	}
 	a := newApp(testUI(t), []string{"gpustack"})
 	table := "| flag | kind | commands |\n|---|---|---|\n"
-	for _, row := range pathTable(a.App) {
-		table += fmt.Sprintf("| `%s` | %s | %s |\n", row.flags, row.kind, strings.Join(row.commands, ", "))
+	for _, row := range args.PathTable(a.App) {
+		table += fmt.Sprintf("| `%s` | %s | %s |\n", row.Flags, row.Kind, strings.Join(row.Commands, ", "))
 	}
-	if !strings.Contains(string(text), "\n\n"+pathsText+"\n") {
-		t.Errorf("docs/paths.md does not have this text:\n%s", pathsText)
+	if !strings.Contains(string(text), "\n\n"+args.PathsText+"\n") {
+		t.Errorf("docs/paths.md does not have this text:\n%s", args.PathsText)
 	}
 	if !strings.Contains(string(text), "\n\n"+table) {
 		t.Errorf("docs/paths.md does not have this table:\n%s", table)
 	}
-	manual := strings.Join(strings.Fields(manual(a.App)), " ") // roff arranges its lines
-	for _, row := range pathTable(a.App) {
-		if !strings.Contains(manual, escape(string(row.kind)+": "+term.Listed(row.commands, "and"))) {
+	manual := strings.Join(strings.Fields(args.ManualPages(a.App, "")[0].Text), " ") // roff arranges its lines
+	for _, row := range args.PathTable(a.App) {
+		if !strings.Contains(manual, args.Escape(string(row.Kind)+": "+term.Listed(row.Commands, "and"))) {
 			t.Errorf("the manual does not have %v", row)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"gpustack/cmd/gpustack/args"
 )
 
 // TestRecipes: the recipes of docs/images.md are commands that a shell accepts, with the scripts
@@ -64,14 +66,14 @@ func TestRecipes(t *testing.T) {
 				continue
 			}
 			commands++
-			line := parseLine(a.App, words)
-			if line.command == nil || line.unknown {
+			line := args.Parse(a.App, words)
+			if line.Command == nil || line.Unknown {
 				t.Errorf("no command of gpustack: %q", words)
 				continue
 			}
 			for _, word := range words {
-				if name, ok := strings.CutPrefix(word, "--"); ok && findFlag(line.command.Flags, name) == nil {
-					t.Errorf("%s has no option --%s", line.command.FullName(), name)
+				if name, ok := strings.CutPrefix(word, "--"); ok && args.FindFlag(line.Command.Flags, name) == nil {
+					t.Errorf("%s has no option --%s", line.Command.FullName(), name)
 				}
 			}
 		}

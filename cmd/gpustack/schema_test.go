@@ -21,6 +21,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/pci"
 )
@@ -113,7 +114,7 @@ func TestSchemas(t *testing.T) {
 // TestDocumentsAreKnown: documents has every command with a format for programs, and no other.
 func TestDocumentsAreKnown(t *testing.T) {
 	var with []string
-	for path, c := range commands(newApp(testUI(t), []string{"gpustack"}).Commands) {
+	for path, c := range args.Commands(newApp(testUI(t), []string{"gpustack"}).Commands) {
 		if printsDocuments(c) {
 			with = append(with, path)
 		}
@@ -125,8 +126,8 @@ func TestDocumentsAreKnown(t *testing.T) {
 }
 
 func printsDocuments(c *cli.Command) bool {
-	flag, ok := findFlag(c.Flags, "output").(choiceFlag)
-	return ok && slices.Contains(flag.words, term.FormatJSON) && slices.Contains(flag.words, term.FormatYAML)
+	flag, ok := args.FindFlag(c.Flags, "output").(args.ChoiceFlag)
+	return ok && slices.Contains(flag.Words, term.FormatJSON) && slices.Contains(flag.Words, term.FormatYAML)
 }
 
 // documentSchema returns the schema of a command's documents: the report, which may end with what
@@ -314,7 +315,7 @@ func kindOf(s *jsonschema.Schema) string {
 func runChecked(args []string) (status int) {
 	a := newApp(term.New(os.Stdin, os.Stdout, os.Stderr, os.Getenv), args)
 	info, err := os.Stdout.Stat()
-	if !a.ui.Document.Requested() || a.line.help || err != nil || info.Mode()&os.ModeCharDevice != 0 {
+	if !a.ui.Document.Requested() || a.line.Help || err != nil || info.Mode()&os.ModeCharDevice != 0 {
 		return run(args)
 	}
 	reader, writer, err := os.Pipe()
@@ -332,7 +333,7 @@ func runChecked(args []string) (status int) {
 	status = run(args)
 	writer.Close()
 	if err := <-ended; err == nil {
-		err = checkDocument(strings.Join(a.line.path, " "), a.ui.Document.Format, printed.Bytes())
+		err = checkDocument(strings.Join(a.line.Path, " "), a.ui.Document.Format, printed.Bytes())
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "gpustack %s: %v\n", strings.Join(args[1:], " "), err)
 			return 99

@@ -1,4 +1,7 @@
-package main
+// Package args is the command line: what an operator types, and the texts about it. It splits and
+// checks arguments, formats help and the manual, and completes words for shells. It knows no
+// command.
+package args
 
 import (
 	"slices"
@@ -11,38 +14,40 @@ import (
 	"gpustack/cmd/gpustack/term"
 )
 
-// commandLine is a command line split into commands, flags and arguments. Users may write flags
+// Line is a command line split into commands, flags and arguments. Users may write flags
 // anywhere ("gpustack --root DIR host scan", "gpustack host snapshot FILE --root DIR"), but
 // urfave/cli v2 accepts only the order command, flags, arguments; it would treat a flag after an
 // argument as an argument and ignore it.
-type commandLine struct {
+type Line struct {
 	app    *cli.App
-	faults *faults // unknown commands and flags
+	faults *Faults // unknown commands and flags
 
-	path      []string // names of the command and its parents
-	command   *cli.Command
+	Path      []string // names of the command and its parents
+	Command   *cli.Command
 	flags     [][]string // each with its value, if the value is a separate word
 	arguments []string
-	help      bool   // help is requested, which takes precedence over errors in flags and arguments
-	unknown   bool   // a command is unknown: there is no help to print
-	format    string // of the output: the value of --output, of any command, or ""
-	root      string // the value of --root, or ""
+	Help      bool   // help is requested, which takes precedence over errors in flags and arguments
+	Unknown   bool   // a command is unknown: there is no help to print
+	Format    string // of the output: the value of --output, of any command, or ""
+	Root      string // the value of --root, or ""
 }
 
-// parseLine splits a command line, whose first word is the program's name.
-func parseLine(a *cli.App, args []string) *commandLine {
-	line := &commandLine{app: a, faults: &faults{}}
+// Parse splits a command line, whose first word is the program's name, for an application. It
+// disables defaults of urfave/cli, so that a.Run reports errors as Parse does.
+func Parse(a *cli.App, args []string) *Line {
+	line := &Line{app: a, faults: &Faults{}}
 	for rest := args[min(1, len(args)):]; len(rest) > 0; {
 		rest = line.take(rest)
 	}
-	line.faults.command = strings.Join(append([]string{a.Name}, line.path...), " ")
-	line.format, line.root = line.last("output", "o"), line.last("root")
+	line.faults.command = strings.Join(append([]string{a.Name}, line.Path...), " ")
+	line.Format, line.Root = line.last("output", "o"), line.last("root")
 	line.check()
+	tame(a, line.faults)
 	return line
 }
 
 // take consumes one word, and the value of a flag, and returns the remaining words.
-func (l *commandLine) take(words []string) (rest []string) {
+func (l *Line) take(words []string) (rest []string) {
 	word, rest := words[0], words[1:]
 	switch {
 	case word == "--":
@@ -53,7 +58,7 @@ func (l *commandLine) take(words []string) (rest []string) {
 	case len(l.arguments) > 0 || len(l.subcommands()) == 0:
 		l.arguments = append(l.arguments, word)
 	case word == "help":
-		l.help = true
+		l.Help = true
 	default:
 		l.descend(word)
 	}
@@ -61,50 +66,50 @@ func (l *commandLine) take(words []string) (rest []string) {
 }
 
 // subcommands returns the commands that may follow.
-func (l *commandLine) subcommands() []*cli.Command {
-	if l.command == nil {
+func (l *Line) subcommands() []*cli.Command {
+	if l.Command == nil {
 		return l.app.Commands
 	}
-	return l.command.Subcommands
+	return l.Command.Subcommands
 }
 
 // known returns the flags of the command.
-func (l *commandLine) known() []cli.Flag {
-	if l.command == nil {
+func (l *Line) known() []cli.Flag {
+	if l.Command == nil {
 		return l.app.Flags
 	}
-	return l.command.Flags
+	return l.Command.Flags
 }
 
 // open returns the flag whose value the next word is, or nil.
-func (l *commandLine) open() cli.Flag {
+func (l *Line) open() cli.Flag {
 	if len(l.flags) == 0 || len(l.arguments) > 0 {
 		return nil
 	}
 	last := l.flags[len(l.flags)-1]
 	name, _, hasValue := cutFlag(last[0])
-	if flag := l.ownFlag(name); flag != nil && takesValue(flag) && len(last) == 1 && !hasValue {
+	if flag := l.ownFlag(name); flag != nil && TakesValue(flag) && len(last) == 1 && !hasValue {
 		return flag
 	}
 	return nil
 }
 
-func (l *commandLine) descend(name string) {
+func (l *Line) descend(name string) {
 	subcommands := l.subcommands()
 	for _, c := range subcommands {
 		if c.HasName(name) {
-			l.path = append(l.path, name)
-			l.command = c
+			l.Path = append(l.Path, name)
+			l.Command = c
 			return
 		}
 	}
 	if len(l.faults.all) > 0 {
 		return // words after an unknown command are not checked
 	}
-	l.unknown = true
+	l.Unknown = true
 	known := names(subcommands)
-	l.faults.add(&usageError{
-		"unknown command " + strconv.Quote(strings.Join(append(l.path, name), " ")),
+	l.faults.Add(&usageError{
+		"unknown command " + strconv.Quote(strings.Join(append(l.Path, name), " ")),
 		l.suggest(name, known) + "the commands are " + term.Listed(known, "and"),
 	})
 }
@@ -112,10 +117,10 @@ func (l *commandLine) descend(name string) {
 // suggest returns a question that names the command which an unknown name may mean, or "". A name
 // that has its right group elsewhere ("gpustack scan" for host scan) is suggested with each of its
 // groups, before a similar name of the same group.
-func (l *commandLine) suggest(name string, known []string) string {
+func (l *Line) suggest(name string, known []string) string {
 	var same, leaves []string
 	paths := map[string][]string{}
-	for path, c := range visibleCommands(l.app.Commands) {
+	for path, c := range Visible(l.app.Commands) {
 		if c.HasName(name) {
 			same = append(same, path)
 		}
@@ -136,20 +141,20 @@ func (l *commandLine) suggest(name string, known []string) string {
 
 // takeFlag consumes a flag. Its command may still be unknown, but a flag has a value in all
 // commands or in none, so its name is enough to decide whether a value follows.
-func (l *commandLine) takeFlag(word string, rest []string) []string {
+func (l *Line) takeFlag(word string, rest []string) []string {
 	name, _, hasValue := cutFlag(word)
 	if name == "help" || name == "h" {
-		l.help = true
+		l.Help = true
 		return rest
 	}
 	flag := l.anyFlag(name)
 	if flag == nil && !strings.HasPrefix(word, "--") {
-		if short := l.anyFlag(word[1:2]); short != nil && takesValue(short) { // -ojson
+		if short := l.anyFlag(word[1:2]); short != nil && TakesValue(short) { // -ojson
 			l.flags = append(l.flags, []string{word[:2], word[2:]})
 			return rest
 		}
 	}
-	if flag != nil && takesValue(flag) && !hasValue && len(rest) > 0 {
+	if flag != nil && TakesValue(flag) && !hasValue && len(rest) > 0 {
 		l.flags = append(l.flags, []string{word, rest[0]})
 		return rest[1:]
 	}
@@ -161,19 +166,20 @@ func cutFlag(word string) (name, value string, hasValue bool) {
 	return strings.Cut(strings.TrimLeft(word, "-"), "=")
 }
 
-func (l *commandLine) anyFlag(name string) cli.Flag {
-	if flag := findFlag(l.app.Flags, name); flag != nil {
+func (l *Line) anyFlag(name string) cli.Flag {
+	if flag := FindFlag(l.app.Flags, name); flag != nil {
 		return flag
 	}
-	for _, c := range commands(l.app.Commands) {
-		if flag := findFlag(c.Flags, name); flag != nil {
+	for _, c := range Commands(l.app.Commands) {
+		if flag := FindFlag(c.Flags, name); flag != nil {
 			return flag
 		}
 	}
 	return nil
 }
 
-func findFlag(flags []cli.Flag, name string) cli.Flag {
+// FindFlag returns the flag with a name, or nil.
+func FindFlag(flags []cli.Flag, name string) cli.Flag {
 	for _, flag := range flags {
 		if slices.Contains(flag.Names(), name) {
 			return flag
@@ -182,14 +188,15 @@ func findFlag(flags []cli.Flag, name string) cli.Flag {
 	return nil
 }
 
-func takesValue(flag cli.Flag) bool {
+// TakesValue reports whether a flag has a value.
+func TakesValue(flag cli.Flag) bool {
 	documented, ok := flag.(cli.DocGenerationFlag)
 	return ok && documented.TakesValue()
 }
 
 // last returns the last value of a flag, also if the command has no such flag: a program that asks
 // for a document gets one that says so.
-func (l *commandLine) last(names ...string) (last string) {
+func (l *Line) last(names ...string) (last string) {
 	for _, words := range l.flags {
 		name, value, hasValue := cutFlag(words[0])
 		if !slices.Contains(names, name) {
@@ -205,8 +212,8 @@ func (l *commandLine) last(names ...string) (last string) {
 
 // check adds errors for flags that the command does not have or whose values are missing, and
 // removes these flags.
-func (l *commandLine) check() {
-	if len(l.faults.all) > 0 || len(l.subcommands()) > 0 && l.command != nil {
+func (l *Line) check() {
+	if len(l.faults.all) > 0 || len(l.subcommands()) > 0 && l.Command != nil {
 		l.flags = nil // an unknown or incomplete command has no flags to check
 		return
 	}
@@ -216,12 +223,12 @@ func (l *commandLine) check() {
 	}
 	l.flags = slices.DeleteFunc(l.flags, func(words []string) bool {
 		name, _, hasValue := cutFlag(words[0])
-		switch flag := findFlag(l.known(), name); {
+		switch flag := FindFlag(l.known(), name); {
 		case flag == nil:
-			l.faults.add(&usageError{"unknown flag " + words[0], didYouMean("--"+name, known) + l.faults.seeHelp()})
+			l.faults.Add(&usageError{"unknown flag " + words[0], didYouMean("--"+name, known) + l.faults.SeeHelp()})
 			return true
-		case takesValue(flag) && len(words) == 1 && !hasValue:
-			l.faults.add(&usageError{words[0] + ": missing value", l.faults.seeHelp()})
+		case TakesValue(flag) && len(words) == 1 && !hasValue:
+			l.faults.Add(&usageError{words[0] + ": missing value", l.faults.SeeHelp()})
 			return true
 		}
 		return false
@@ -247,9 +254,9 @@ func closest(word string, known []string) string {
 	return best
 }
 
-// arranged returns the words in the order that urfave/cli accepts.
-func (l *commandLine) arranged() []string {
-	line := append([]string{l.app.Name}, l.path...)
+// Arranged returns the words in the order that urfave/cli accepts.
+func (l *Line) Arranged() []string {
+	line := append([]string{l.app.Name}, l.Path...)
 	for _, words := range l.flags {
 		line = append(line, words...)
 	}

@@ -1,4 +1,4 @@
-package main
+package args
 
 import (
 	"fmt"
@@ -11,19 +11,20 @@ import (
 // parts. A command's Description is plain text: paragraphs, headings in capitals, and below them
 // lines indented by two spaces.
 
-// helpText returns the help of the command on a command line.
-func (l *commandLine) helpText() string {
-	path := strings.Join(l.path, " ")
+// HelpText returns the help of the command on a command line.
+func (l *Line) HelpText() string {
+	path := strings.Join(l.Path, " ")
 	switch {
-	case l.command == nil:
-		return appHelp(l.app)
-	case len(l.command.Subcommands) > 0:
-		return groupHelp(path, l.command)
+	case l.Command == nil:
+		return AppHelp(l.app)
+	case len(l.Command.Subcommands) > 0:
+		return groupHelp(path, l.Command)
 	}
-	return commandHelp(path, l.command)
+	return CommandHelp(path, l.Command)
 }
 
-func appHelp(a *cli.App) string {
+// AppHelp returns the help of the program.
+func AppHelp(a *cli.App) string {
 	return fmt.Sprintf(`gpustack: %s
 
 USAGE
@@ -52,7 +53,8 @@ OPTIONS
 %s`, path, c.Usage, path, listCommands(path+" ", c.Subcommands), listFlags(c.Flags))
 }
 
-func commandHelp(path string, c *cli.Command) string {
+// CommandHelp returns the help of a command.
+func CommandHelp(path string, c *cli.Command) string {
 	return fmt.Sprintf(`gpustack %s: %s
 
 USAGE
@@ -75,24 +77,24 @@ func synopsis(path string, c *cli.Command) string {
 	return words
 }
 
-// commandGroup is a heading of the list of all commands, with the commands below it.
-type commandGroup struct {
-	heading string
-	tree    []*cli.Command
+// Group is a heading of the list of all commands, with the commands below it.
+type Group struct {
+	Heading string
+	Tree    []*cli.Command
 }
 
-// commandGroups returns the commands of the application in groups, in their order.
-func commandGroups(tree []*cli.Command) (groups []commandGroup) {
+// Groups returns the commands of the application in groups, in their order.
+func Groups(tree []*cli.Command) (groups []Group) {
 	for _, c := range tree {
 		if c.Hidden {
 			continue
 		}
 		last := len(groups) - 1
-		if last < 0 || groups[last].heading != c.Category {
-			groups = append(groups, commandGroup{heading: c.Category})
+		if last < 0 || groups[last].Heading != c.Category {
+			groups = append(groups, Group{Heading: c.Category})
 			last++
 		}
-		groups[last].tree = append(groups[last].tree, c)
+		groups[last].Tree = append(groups[last].Tree, c)
 	}
 	return groups
 }
@@ -101,13 +103,13 @@ func commandGroups(tree []*cli.Command) (groups []commandGroup) {
 // which tabs would not achieve: a heading ends the columns above it.
 func listGroups(tree []*cli.Command) string {
 	width := 0
-	for path := range visibleCommands(tree) {
+	for path := range Visible(tree) {
 		width = max(width, len(path))
 	}
 	var b strings.Builder
-	for _, g := range commandGroups(tree) {
-		fmt.Fprintf(&b, "%s\n", strings.ToUpper(g.heading))
-		for path, c := range visibleCommands(g.tree) {
+	for _, g := range Groups(tree) {
+		fmt.Fprintf(&b, "%s\n", strings.ToUpper(g.Heading))
+		for path, c := range Visible(g.Tree) {
 			fmt.Fprintf(&b, "  %-*s  %s\n", width, path, c.Usage)
 		}
 		b.WriteString("\n")
@@ -120,7 +122,7 @@ func listGroups(tree []*cli.Command) string {
 
 func listCommands(prefix string, tree []*cli.Command) string {
 	var b strings.Builder
-	for path, c := range visibleCommands(tree) {
+	for path, c := range Visible(tree) {
 		fmt.Fprintf(&b, "  %s%s\t%s\n", prefix, path, c.Usage)
 	}
 	return b.String()
@@ -129,23 +131,23 @@ func listCommands(prefix string, tree []*cli.Command) string {
 func listFlags(flags []cli.Flag) string {
 	var b strings.Builder
 	for _, flag := range flags {
-		spelling, usage := describeFlag(flag)
+		spelling, usage := DescribeFlag(flag)
 		fmt.Fprintf(&b, "  %s\t%s\n", spelling, usage)
 	}
 	return b.String() + "  -h, --help\tshow this help\n"
 }
 
-func listTerms(terms []manualTerm) string {
+func listTerms(terms []Term) string {
 	var b strings.Builder
 	for _, t := range terms {
-		fmt.Fprintf(&b, "  %s\t%s\n", t.name, t.text)
+		fmt.Fprintf(&b, "  %s\t%s\n", t.Name, t.Text)
 	}
 	return b.String()
 }
 
-// describeFlag returns a flag's synopsis ("-o, --output FORMAT") and its description. The word in
+// DescribeFlag returns a flag's synopsis ("-o, --output FORMAT") and its description. The word in
 // backquotes in its usage is the name of its value.
-func describeFlag(flag cli.Flag) (spelling, usage string) {
+func DescribeFlag(flag cli.Flag) (spelling, usage string) {
 	var names []string
 	for _, name := range flag.Names() {
 		if len(name) == 1 {

@@ -1,4 +1,4 @@
-package main
+package args
 
 import "gpustack/host/change"
 
@@ -24,12 +24,12 @@ nova configure on controllers and compute nodes, nova check; flavor create. repa
 is for stale device records after a failed migration.
 `
 
-// manualTerm is a line of a list of the manual: a word with its explanation.
-type manualTerm struct{ name, text string }
+// Term is a line of a list of the manual: a word with its explanation.
+type Term struct{ Name, Text string }
 
 // manualFiles are the FILES of gpustack(8): what gpustack writes, and what it reads that is its own
 // or the user's. Files of the machine are below --root.
-var manualFiles = []manualTerm{
+var manualFiles = []Term{
 	{change.Dir + "/contract.json", "what host prepare has recorded: the selected functions, kernel arguments and files, which host check compares with the machine"},
 	{change.Dir + "/journal/", "the entries of history and undo: one for each change, readable by root only"},
 	{"${XDG_STATE_HOME:-~/.local/state}/gpustack/journal/", "entries of changes of flavors by users other than root"},
@@ -42,8 +42,8 @@ var manualFiles = []manualTerm{
 	{"clouds.yaml, secure.yaml", "credentials of clouds: in the working directory, in ~/.config/openstack or in /etc/openstack"},
 }
 
-// manualEnvironment are the environment variables that gpustack reads.
-var manualEnvironment = []manualTerm{
+// ManualEnvironment are the environment variables that gpustack reads.
+var ManualEnvironment = []Term{
 	{"OS_CLOUD", "the cloud of clouds.yaml to use; --os-cloud overrides it"},
 	{"OS_CLIENT_CONFIG_FILE, OS_CLIENT_SECURE_FILE", "clouds.yaml and secure.yaml, instead of those of the usual folders"},
 	{"OS_AUTH_URL, OS_AUTH_TYPE, OS_USERNAME, OS_USER_ID, OS_USERID, OS_PASSWORD, OS_PROJECT_NAME, OS_PROJECT_ID, OS_TENANT_NAME, OS_TENANT_ID, " +
@@ -63,7 +63,7 @@ var manualEnvironment = []manualTerm{
 }
 
 // manualExit are the exit statuses of all commands. Those of each command are in its own help.
-var manualExit = []manualTerm{
+var manualExit = []Term{
 	{"0", "done, or nothing to do"},
 	{"1", "error or refusal; nothing was changed unless the message says so"},
 	{"2", "differences: --dry-run with a pending change, a check that failed, or repair-migration with rows that are not all right"},

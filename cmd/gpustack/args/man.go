@@ -1,4 +1,4 @@
-package main
+package args
 
 import (
 	"slices"
@@ -10,23 +10,21 @@ import (
 	"gpustack/cmd/gpustack/term"
 )
 
-// date is the day of the commit, YYYY-MM-DD, that make build links in for the manual.
-var date string
-
-// page is a page of the manual in roff's man macros (groff_man(7)), in section 8.
-type page struct {
-	name string // "gpustack-host-scan"
-	text string
+// Page is a page of the manual in roff's man macros (groff_man(7)), in section 8.
+type Page struct {
+	Name string // "gpustack-host-scan"
+	Text string
 }
 
-// file returns the name of the page's file.
-func (p page) file() string { return p.name + ".8" }
+// File returns the name of the page's file.
+func (p Page) File() string { return p.Name + ".8" }
 
-// manualPages returns gpustack(8), and then the page of each command. They have the texts of help.
-func manualPages(a *cli.App) []page {
-	pages := []page{{a.Name, manual(a)}}
-	for path, c := range visibleCommands(a.Commands) {
-		pages = append(pages, page{pageName(path), commandPage(a, path, c)})
+// ManualPages returns gpustack(8), and then the page of each command. They have the texts of help.
+// date is the day that they show, YYYY-MM-DD or "".
+func ManualPages(a *cli.App, date string) []Page {
+	pages := []Page{{a.Name, manual(a, date)}}
+	for path, c := range Visible(a.Commands) {
+		pages = append(pages, Page{pageName(path), commandPage(a, date, path, c)})
 	}
 	return pages
 }
@@ -37,38 +35,38 @@ func pageName(path string) string {
 }
 
 // manual returns gpustack(8).
-func manual(a *cli.App) string {
-	m := newPage(a, a.Name, a.Usage)
+func manual(a *cli.App, date string) string {
+	m := newPage(a, date, a.Name, a.Usage)
 	m.macro("SH", "SYNOPSIS")
 	m.line(`\fBgpustack\fR \fICOMMAND\fR [options]`)
 	m.macro("SH", "DESCRIPTION")
 	m.description(manualDescription)
 	m.macro("SH", "COMMANDS")
-	for _, g := range commandGroups(a.Commands) {
-		m.macro("SS", g.heading)
-		for path, c := range visibleCommands(g.tree) {
+	for _, g := range Groups(a.Commands) {
+		m.macro("SS", g.Heading)
+		for path, c := range Visible(g.Tree) {
 			m.macro("TP")
-			m.line(`\fB` + escape(path) + `\fR`)
+			m.line(`\fB` + Escape(path) + `\fR`)
 			m.fill(c.Usage + "; see " + pageName(path) + "(8)")
 		}
 	}
 	m.macro("SH", "OPTIONS")
 	m.flags(a.Flags)
 	m.macro("SH", "PATHS")
-	m.description(pathsText)
-	for _, row := range pathTable(a) {
-		m.term(row.flags, string(row.kind)+": "+term.Listed(row.commands, "and"))
+	m.description(PathsText)
+	for _, row := range PathTable(a) {
+		m.term(row.Flags, string(row.Kind)+": "+term.Listed(row.Commands, "and"))
 	}
 	m.macro("SH", "FILES")
 	m.terms(manualFiles)
 	m.macro("SH", "ENVIRONMENT")
-	m.terms(manualEnvironment)
+	m.terms(ManualEnvironment)
 	m.macro("SH", "EXIT STATUS")
 	m.terms(manualExit)
 	m.paragraph()
 	m.fill("The page of each command says what they mean for it.")
 	var pages []string
-	for path := range visibleCommands(a.Commands) {
+	for path := range Visible(a.Commands) {
 		pages = append(pages, pageName(path))
 	}
 	m.seeAlso(pages...)
@@ -76,10 +74,10 @@ func manual(a *cli.App) string {
 }
 
 // commandPage returns the page of a command.
-func commandPage(a *cli.App, path string, c *cli.Command) string {
-	m := newPage(a, pageName(path), c.Usage)
+func commandPage(a *cli.App, date, path string, c *cli.Command) string {
+	m := newPage(a, date, pageName(path), c.Usage)
 	m.macro("SH", "SYNOPSIS")
-	m.line(`\fBgpustack ` + escape(path) + `\fR` + escape(strings.TrimPrefix(synopsis(path, c), "gpustack "+path)))
+	m.line(`\fBgpustack ` + Escape(path) + `\fR` + Escape(strings.TrimPrefix(synopsis(path, c), "gpustack "+path)))
 	m.macro("SH", "DESCRIPTION")
 	// The sections of a description, of which examples and exit status follow the options.
 	before, after := c.Description, ""
@@ -91,8 +89,8 @@ func commandPage(a *cli.App, path string, c *cli.Command) string {
 	m.flags(c.Flags)
 	m.description(after)
 	pages, group := []string{a.Name}, strings.Fields(path)[0]+" "
-	words := " " + strings.Join(strings.Fields(commandHelp(path, c)), " ")
-	for other := range visibleCommands(a.Commands) {
+	words := " " + strings.Join(strings.Fields(CommandHelp(path, c)), " ")
+	for other := range Visible(a.Commands) {
 		name := other
 		if !strings.ContainsAny(other, " -") { // such as "undo", which may be a verb
 			name = "gpustack " + other
@@ -112,10 +110,10 @@ type roff struct {
 }
 
 // newPage returns the beginning of a page.
-func newPage(a *cli.App, name, usage string) *roff {
+func newPage(a *cli.App, date, name, usage string) *roff {
 	m := &roff{}
 	// The date is no text: mandoc(1) parses it.
-	m.WriteString(`.TH "` + escape(strings.ToUpper(name)) + `" "8" "` + date + `" "` + escape("gpustack "+a.Version) + "\" \"gpustack manual\"\n")
+	m.WriteString(`.TH "` + Escape(strings.ToUpper(name)) + `" "8" "` + date + `" "` + Escape("gpustack "+a.Version) + "\" \"gpustack manual\"\n")
 	// Names of files and flags are not hyphenated, and long ones cannot be adjusted.
 	m.WriteString(".ad l\n.nh\n")
 	m.macro("SH", "NAME")
@@ -126,7 +124,7 @@ func newPage(a *cli.App, name, usage string) *roff {
 func (m *roff) macro(name string, arguments ...string) {
 	m.WriteString("." + name)
 	for _, argument := range arguments {
-		m.WriteString(` "` + escape(argument) + `"`)
+		m.WriteString(` "` + Escape(argument) + `"`)
 	}
 	m.WriteString("\n")
 	m.empty = name == "SH" || name == "SS"
@@ -146,7 +144,7 @@ func (m *roff) fill(text string) {
 	const most = 72
 	line := ""
 	for word := range strings.FieldsSeq(text) {
-		word = escape(word)
+		word = Escape(word)
 		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > most {
 			m.line(line)
 			line = ""
@@ -167,20 +165,20 @@ func (m *roff) paragraph() {
 
 func (m *roff) term(name, text string) {
 	m.macro("TP")
-	m.line(`\fB` + escape(name) + `\fR`)
+	m.line(`\fB` + Escape(name) + `\fR`)
 	m.fill(text)
 }
 
-func (m *roff) terms(terms []manualTerm) {
+func (m *roff) terms(terms []Term) {
 	for _, t := range terms {
-		m.term(t.name, t.text)
+		m.term(t.Name, t.Text)
 	}
 }
 
 // flags adds the list of flags.
 func (m *roff) flags(flags []cli.Flag) {
 	for _, flag := range flags {
-		m.term(describeFlag(flag))
+		m.term(DescribeFlag(flag))
 	}
 	m.term("-h, --help", "show help")
 }
@@ -194,7 +192,7 @@ func (m *roff) seeAlso(pages ...string) {
 		if i == len(pages)-1 {
 			separator = ""
 		}
-		m.WriteString(".BR " + escape(name) + " (8)" + separator + "\n")
+		m.WriteString(".BR " + Escape(name) + " (8)" + separator + "\n")
 	}
 }
 
@@ -204,7 +202,7 @@ func (m *roff) example(lines []string) {
 	m.macro("nf")
 	m.macro("RS", "4")
 	for _, line := range lines {
-		m.line(escape(line))
+		m.line(Escape(line))
 	}
 	m.macro("RE")
 	m.macro("fi")
@@ -273,8 +271,8 @@ func (m *roff) description(text string) {
 	flush()
 }
 
-// escape returns text in which no character has a meaning for roff, and which groff prints as the
+// Escape returns text in which no character has a meaning for roff, and which groff prints as the
 // same ASCII characters, so that commands can be copied.
-func escape(text string) string {
+func Escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`, "…", "...").Replace(text)
 }

@@ -1,0 +1,113 @@
+package args
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+)
+
+const faultsKey = "faults"
+
+// FaultsOf returns the errors of the command line that is being run.
+func FaultsOf(c *cli.Context) *Faults {
+	return c.App.Metadata[faultsKey].(*Faults)
+}
+
+// Faults collects the errors of a command line.
+type Faults struct {
+	command string // as the user called it
+	all     []error
+}
+
+// Add adds an error, or nothing for nil.
+func (f *Faults) Add(err error) {
+	if err != nil {
+		f.all = append(f.all, err)
+	}
+}
+
+// Err returns all errors, or nil.
+func (f *Faults) Err() error {
+	return errors.Join(f.all...)
+}
+
+// SeeHelp returns the hint that names the help of the command.
+func (f *Faults) SeeHelp() string {
+	return "see " + f.command + " --help"
+}
+
+// Arguments returns the positional arguments, of which there must be as many as names.
+func (f *Faults) Arguments(c *cli.Context, names ...string) []string {
+	given := c.Args().Slice()
+	for i, arg := range given {
+		if i >= len(names) {
+			f.Add(&usageError{"unexpected argument " + strconv.Quote(arg), f.SeeHelp()})
+		}
+	}
+	for _, name := range names[min(len(given), len(names)):] {
+		f.Add(&usageError{name + " is missing", f.SeeHelp()})
+	}
+	return append(given, make([]string, len(names))...)
+}
+
+// Exclude adds an error for each flag that is given together with one that excludes it.
+func (f *Faults) Exclude(c *cli.Context, flag string, others ...string) {
+	for _, other := range others {
+		if c.IsSet(flag) && c.IsSet(other) {
+			f.Add(&usageError{"--" + flag + " and --" + other + " cannot be combined", f.SeeHelp()})
+		}
+	}
+}
+
+// Choice returns the value of a [ChoiceFlag].
+func (f *Faults) Choice(c *cli.Context, name string) string {
+	value := c.String(name)
+	flag := FindFlag(c.Command.Flags, name).(ChoiceFlag)
+	if !slices.Contains(flag.Words, value) {
+		words := slices.DeleteFunc(slices.Clone(flag.Words), func(w string) bool { return w == "" })
+		f.Add(&usageError{"--" + name + ": unknown value " + strconv.Quote(value), "--" + name + " takes " + term.Listed(words, "or")})
+	}
+	return value
+}
+
+// Values parses each value of a repeatable flag.
+func Values[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T, error)) []T {
+	var list []T
+	for _, s := range c.StringSlice(flag) {
+		v, err := parse(s)
+		if err != nil {
+			for _, fault := range host.Split(err) {
+				f.Add(&usageError{"--" + flag + ": " + fault.Error(), ""})
+			}
+			continue
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// UsageError returns an error in the command line, with a hint or "".
+func UsageError(problem, hint string) error {
+	return &usageError{problem, hint}
+}
+
+// usageError is an error in the command line, with a hint.
+type usageError struct {
+	problem, hint string
+}
+
+// Error returns the problem, which may repeat a word of the command line, without the credentials
+// of a URL.
+func (e *usageError) Error() string {
+	return host.WithoutCredentials(e.problem)
+}
+
+// Hint returns the hint, or "".
+func (e *usageError) Hint() string {
+	return e.hint
+}

@@ -1,0 +1,184 @@
+package args
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/document"
+)
+
+// PathKind is where a path that is a flag's value is looked for. Every such flag is a PathFlag of
+// one kind, apart from --root itself, and action checks the values for all commands.
+type PathKind string
+
+// The kinds of paths, as the table of paths names them.
+const (
+	// MachineFile is a file of the machine: an absolute path below --root.
+	MachineFile PathKind = "file of the machine"
+	// HandedOver is a document that the operator hands over: an ordinary path of the machine where the
+	// command runs, not below --root.
+	HandedOver PathKind = "document"
+)
+
+// PathFlag is a flag whose values are paths of a kind: a flag of [Path] or [Paths].
+type PathFlag interface {
+	cli.DocGenerationFlag
+	Rules() PathRules
+}
+
+// PathRules says what the values of a [PathFlag] are.
+type PathRules struct {
+	Kind  PathKind
+	Stdin bool                        // "-" is standard input
+	Files func(value string) []string // the paths in a value; nil if it is one path
+}
+
+// Rules returns the rules.
+func (r PathRules) Rules() PathRules { return r }
+
+type onePath struct {
+	*cli.StringFlag
+	PathRules
+}
+
+type manyPaths struct {
+	*cli.StringSliceFlag
+	PathRules
+}
+
+// Path returns a flag whose value is a path.
+func Path(flag *cli.StringFlag, rules PathRules) cli.Flag {
+	return onePath{flag, rules}
+}
+
+// Paths returns a flag whose values are paths.
+func Paths(flag *cli.StringSliceFlag, rules PathRules) cli.Flag {
+	return manyPaths{flag, rules}
+}
+
+// Paths checks the values of all flags of a command that are paths.
+func (f *Faults) Paths(c *cli.Context) {
+	var fromStdin []string
+	for _, flag := range c.Command.Flags {
+		flag, ok := flag.(PathFlag)
+		if !ok {
+			continue
+		}
+		rules, name := flag.Rules(), flag.Names()[0]
+		for _, value := range flagValues(c, name) {
+			files := []string{value}
+			if rules.Files != nil {
+				files = rules.Files(value)
+			}
+			for _, file := range files {
+				switch {
+				case rules.Kind == MachineFile:
+					f.machineFile(name, file, c.String("root"))
+				case file == "":
+					f.Add(&usageError{"--" + name + ": " + strconv.Quote(value) + " has an empty path", f.SeeHelp()})
+				case file == document.Stdin && rules.Stdin:
+					fromStdin = append(fromStdin, "--"+name)
+				case file == document.Stdin:
+					f.Add(&usageError{"--" + name + ": cannot read standard input", "give the path of a file; ./- is a file of that name"})
+				}
+			}
+		}
+	}
+	if len(fromStdin) > 1 {
+		f.Add(&usageError{"standard input is given more than once: " + term.Listed(fromStdin, "and"), "give - once, and files or folders for the rest"})
+	}
+}
+
+// flagValues returns the values of a flag that takes one or several.
+func flagValues(c *cli.Context, name string) []string {
+	if values := c.StringSlice(name); values != nil {
+		return values
+	}
+	if !c.IsSet(name) {
+		return nil
+	}
+	return []string{c.String(name)}
+}
+
+// machineFile adds an error unless a path is absolute. An absolute path that contains the root
+// although there is no such file below the root is an error too: only the path below it was meant.
+func (f *Faults) machineFile(flag, name, root string) {
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		return // host.NewRoot reports it
+	}
+	below := func(name string) string {
+		rest, ok := strings.CutPrefix(name, strings.TrimSuffix(absolute, "/")+"/")
+		if !ok {
+			return ""
+		}
+		return path.Clean("/" + rest)
+	}
+	if !path.IsAbs(name) {
+		meant := "/etc/nova/nova.conf"
+		if here, err := filepath.Abs(name); err == nil && name != "" && below(here) != "" {
+			meant = below(here)
+		}
+		f.Add(&usageError{"--" + flag + ": " + strconv.Quote(name) + " is not absolute: it names a file of the machine, below --root",
+			"write for example --" + flag + " " + meant})
+		return
+	}
+	if meant := below(name); meant != "" && absolute != "/" {
+		if _, err := os.Lstat(filepath.Join(absolute, name)); err != nil {
+			f.Add(&usageError{"--" + flag + ": " + name + " contains the path of --root, below which it is looked for",
+				"write --" + flag + " " + meant})
+		}
+	}
+}
+
+// PathRow is a row of the table of paths.
+type PathRow struct {
+	Kind     PathKind
+	Flags    string   // "--conf FILE"
+	Commands []string // "nova configure"
+}
+
+// PathsText explains the table of paths, in the manual and in docs/paths.md.
+const PathsText = `A file of the machine is absolute and below --root: with --root /mnt/node, --conf
+/etc/nova/nova.conf is /mnt/node/etc/nova/nova.conf. A document that the operator hands over is an
+ordinary path of the machine where the command runs, relative to the working directory, whatever
+--root is. The arguments of host snapshot and host unpack, and --root itself, are ordinary paths too.
+
+Flags for inventories and guest reports also accept a folder, of which they read every file that ends
+in .json, .jsonl, .yaml or .yml, and - for standard input. A file and standard input may hold several
+documents: one a line (JSON lines), one after another, or separated by --- (YAML).`
+
+// PathTable returns the flags that are paths, by kind, each with the commands that have it. The
+// manual and docs/paths.md contain it.
+func PathTable(a *cli.App) []PathRow {
+	var rows []PathRow
+	for command, c := range Commands(a.Commands) {
+		if c.Hidden {
+			continue
+		}
+		for _, flag := range c.Flags {
+			path, ok := flag.(PathFlag)
+			if !ok {
+				continue
+			}
+			kind := path.Rules().Kind
+			spelling, _ := DescribeFlag(flag)
+			i := slices.IndexFunc(rows, func(r PathRow) bool { return r.Kind == kind && r.Flags == spelling })
+			if i < 0 {
+				i, rows = len(rows), append(rows, PathRow{Kind: kind, Flags: spelling})
+			}
+			rows[i].Commands = append(rows[i].Commands, command)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b PathRow) int {
+		return strings.Compare(string(b.Kind), string(a.Kind)) // files of the machine first
+	})
+	return rows
+}
