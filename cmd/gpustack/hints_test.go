@@ -257,15 +257,4 @@ func TestAtRoot(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	for _, same := range []string{
-		"to list all functions: gpustack host scan --root /mnt --all", "on the compute node, run: gpustack host scan -o json > FILE", "gpustack undone",
-		"see gpustack host bind --help",
-	} {
-		if got := args.AtRoot(same, root); got != same {
-			t.Errorf("%s: got %s", same, got)
-		}
-	}
-	if got := args.AtRoot("gpustack undo 1\ngpustack history", root); got != "gpustack undo --root '/mnt/my node' 1\ngpustack history --root '/mnt/my node'" {
-		t.Errorf("two lines: %s", got)
-	}
 }

@@ -1,0 +1,47 @@
+package args
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+// TestParse: flags may stand anywhere, with their values in each form, and the errors of a command
+// line name the word and what was probably meant.
+func TestParse(t *testing.T) {
+	for _, test := range []struct {
+		name, line string
+		arranged   string // without the program and --
+		err        string
+	}{
+		{"in order", "host scan --root /mnt", "host scan --root /mnt", ""},
+		{"flag first", "--root /mnt host scan", "host scan --root /mnt", ""},
+		{"flag last", "host unpack FILE --root=/mnt", "host unpack --root=/mnt FILE", ""},
+		{"value joined to a short flag", "host scan -ojson", "host scan -o json", ""},
+		{"flags end", "host unpack -- --root", "host unpack --root", ""},
+		{"similar command", "host scann", "host", `unknown command "host scann"`},
+		{"unknown flag", "host scan --rooot /mnt", "host scan /mnt", "unknown flag --rooot"},
+		{"no value", "host scan --root", "host scan", "--root: missing value"},
+		{"credentials", "host amqp://user:secret@host", "host", `unknown command "host amqp://***@host"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			flags := []cli.Flag{RootFlag(), OutputFlag("table", "json")}
+			line := Parse(&cli.App{Name: "gpustack", Commands: []*cli.Command{{Name: "host", Subcommands: []*cli.Command{
+				{Name: "scan", Flags: flags}, {Name: "unpack", Flags: flags},
+			}}}}, append([]string{"gpustack"}, strings.Fields(test.line)...))
+			words := slices.DeleteFunc(line.Arranged()[1:], func(word string) bool { return word == "--" })
+			if got := strings.Join(words, " "); got != test.arranged {
+				t.Errorf("got %q, want %q", got, test.arranged)
+			}
+			got := ""
+			if err := line.faults.Err(); err != nil {
+				got = err.Error()
+			}
+			if got != test.err {
+				t.Errorf("error %q, want %q", got, test.err)
+			}
+		})
+	}
+}

@@ -1,0 +1,35 @@
+package args
+
+import "testing"
+
+// TestAtRoot: each command about a machine gets --root, once, and nothing else does. TestAtRoot of
+// package main has every command.
+func TestAtRoot(t *testing.T) {
+	const node = "/mnt/my node"
+	for _, test := range []struct{ name, root, text, want string }{
+		{"a command", node, "run 'gpustack host scan --all'", "run 'gpustack host scan --root '/mnt/my node' --all'"},
+		{"a command a line", node, "gpustack undo 1\ngpustack history", "gpustack undo --root '/mnt/my node' 1\ngpustack history --root '/mnt/my node'"},
+		{"this machine", "/", "gpustack undo 1", "gpustack undo 1"},
+		{"no --root", "", "gpustack undo 1", "gpustack undo 1"},
+		{"has --root", node, "to list all functions: gpustack host scan --root /mnt --all", "to list all functions: gpustack host scan --root /mnt --all"},
+		{"a document", node, "on the compute node, run: gpustack host scan -o json > FILE", "on the compute node, run: gpustack host scan -o json > FILE"},
+		{"help", node, "see gpustack host bind --help", "see gpustack host bind --help"},
+		{"another word", node, "gpustack undone", "gpustack undone"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := AtRoot(test.text, test.root); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{
+		"0000:84:00.0": "0000:84:00.0", "/etc/nova/nova.conf": "/etc/nova/nova.conf", "": "''", "my node": "'my node'", "it's": `'it'\''s'`, "$HOME": "'$HOME'",
+	} {
+		if got := ShellWord(word); got != want {
+			t.Errorf("%q: got %s, want %s", word, got, want)
+		}
+	}
+}
