@@ -242,7 +242,11 @@ func withoutIDs(name, line, driver string, ids []string) string {
 		if !isFor(m[1], driver) {
 			return found
 		}
-		left := Stated{IDs: strings.Split(m[3], ",")}.Without(ids)
+		list := Stated{IDs: strings.FieldsFunc(m[3], func(c rune) bool { return c == ',' })} // drivers ignore empty elements
+		left := list.Without(ids)
+		if len(left) == len(list.IDs) {
+			return found
+		}
 		if len(left) == 0 {
 			return strings.Repeat(m[4], max(len(m[4])-len(m[2]), 0)) // a quote that does not belong to the word
 		}
