@@ -20,9 +20,12 @@ import (
 // databases and message queues of a controller on the same host, or Open vSwitch.
 const kollaPrefix = "kolla-"
 
-// unitDirs are the folders of units that an administrator, a deployment tool or a package writes
-// (systemd.unit(5)).
-var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
+// unitDirs are the folders of units that an administrator, a deployment tool, podman or a package
+// writes, the first of which has a unit (systemd.unit(5)).
+var unitDirs = []string{
+	"/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator",
+	"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system",
+}
 
 // quadletDirs are the folders from which podman generates units (podman-systemd.unit(5)).
 var quadletDirs = []string{"/etc/containers/systemd", "/run/containers/systemd", "/usr/share/containers/systemd"}
@@ -109,12 +112,31 @@ func quadlets(root host.Root, dir string, below bool) (units []string, err error
 
 // values returns the words of a key's values in a unit (systemd.syntax(7)).
 func values(text, key string) (words []string) {
-	for line := range strings.Lines(text) {
+	for _, line := range assignments(text) {
 		if name, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(name) == key {
 			words = append(words, strings.Fields(value)...)
 		}
 	}
 	return words
+}
+
+// assignments returns the lines of a unit without comments, each together with those by which a
+// backslash at its end continues it. A comment has no backslash, and does not end a line.
+func assignments(text string) (lines []string) {
+	whole := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if begin := strings.TrimSpace(line); begin != "" && strings.ContainsAny(begin[:1], "#;") {
+			continue
+		}
+		bare := strings.TrimRight(line, `\`)
+		if (len(line)-len(bare))%2 == 1 {
+			whole += line[:len(line)-1] + " "
+			continue
+		}
+		lines, whole = append(lines, whole+line), ""
+	}
+	return append(lines, whole)
 }
 
 // before returns the lines of the unit that order it before units of containers, without those that
@@ -135,26 +157,86 @@ func Unordered(root host.Root) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := ifPresent(root, UnitFile)
+	own, err := unitText(root, Unit)
 	if err != nil {
 		return nil, err
 	}
-	ordered := values(text, "Before")
+	ordered := values(own, "Before")
 	var unordered []string
 	for _, unit := range units {
-		after := false
-		for _, dir := range unitDirs {
-			own, err := ifPresent(root, path.Join(dir, unit))
-			if err != nil {
-				return nil, err
-			}
-			after = after || slices.Contains(values(own, "After"), Unit)
+		text, err := unitText(root, unit)
+		if err != nil {
+			return nil, err
 		}
-		if !after && !slices.Contains(ordered, unit) {
+		if !slices.Contains(values(text, "After"), Unit) && !slices.Contains(ordered, unit) {
 			unordered = append(unordered, unit)
 		}
 	}
 	return unordered, nil
+}
+
+// unitText returns the file of a unit and its drop-ins, as far as no other file replaces them, or
+// "". Drop-ins add dependencies and cannot remove any, so their order is not needed
+// (systemd.unit(5)).
+func unitText(root host.Root, unit string) (string, error) {
+	var files []string
+	for _, dir := range unitDirs {
+		file := path.Join(dir, unit)
+		there, err := root.Exists(file)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", file, host.Cause(err))
+		}
+		if there || isMasked(root, file) {
+			files = append(files, file)
+			break
+		}
+	}
+	parts, err := dropIns(root, unit)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for _, file := range append(files, parts...) {
+		part, err := ifPresent(root, file)
+		if err != nil {
+			return "", err
+		}
+		text.WriteString(part + "\n")
+	}
+	return text.String(), nil
+}
+
+// dropIns returns the drop-ins of a service, which are those of its name, of the prefixes of its
+// name and of all services: of files with the same name the first one.
+func dropIns(root host.Root, unit string) (files []string, err error) {
+	names := []string{unit}
+	stem := strings.TrimSuffix(unit, ".service")
+	for i := strings.LastIndexByte(stem, '-'); i > 0; i = strings.LastIndexByte(stem[:i], '-') {
+		names = append(names, stem[:i]+"-.service")
+	}
+	var dirs []string
+	for _, top := range unitDirs {
+		for _, name := range names {
+			dirs = append(dirs, path.Join(top, name+".d"))
+		}
+	}
+	for _, top := range unitDirs {
+		dirs = append(dirs, path.Join(top, "service.d"))
+	}
+	seen := map[string]bool{}
+	for _, dir := range dirs {
+		found, err := root.ReadDir(dir)
+		if err != nil && !host.IsAbsent(err) {
+			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		}
+		for _, name := range found {
+			if path.Ext(name) == ".conf" && !seen[name] {
+				seen[name] = true
+				files = append(files, path.Join(dir, name))
+			}
+		}
+	}
+	return files, nil
 }
 
 // ifPresent returns the text of a file, or "". A unit that is masked says nothing.

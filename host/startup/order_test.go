@@ -80,10 +80,63 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestUnordered: the order that systemd reads from a container's unit counts: its file, its drop-ins
+// and those of its prefix and type, as far as no other file replaces them. Dependencies cannot be
+// taken back, so an empty After= changes nothing (systemd.unit(5)).
+func TestUnordered(t *testing.T) {
+	const unit, name = "/systemd/system/edpm_nova_compute.service", "edpm_nova_compute.service"
+	const plain = "-- usr/lib" + unit + " --\n[Service]\nExecStart=/usr/bin/podman start x\n"
+	const after, other = "[Unit]\nAfter=gpustack-boot.service\n", "[Unit]\nAfter=network-online.target\n"
+	const kolla = "-- etc/systemd/system/kolla-nova_compute-container.service --\n[Service]\n"
+	const quadlet = "-- etc/containers/systemd/compute.container --\n[Container]\nImage=x/nova-compute\n"
+	for test, tree := range map[string]struct{ tree, want string }{
+		"nothing":                                    {plain, name},
+		"its file":                                   {"-- etc" + unit + " --\n" + after, ""},
+		"its file, of several units":                 {"-- etc" + unit + " --\n[Unit]\nAfter=a.service gpustack-boot.service\n", ""},
+		"its file, continued":                        {"-- etc" + unit + " --\n[Unit]\nAfter=a.service \\\n  b.service\\\n# why\n  gpustack-boot.service\nWants=c\n", ""},
+		"its file, in a comment":                     {"-- etc" + unit + " --\n[Unit]\n# After=gpustack-boot.service\nAfter=a.service\n#\\\n;After=gpustack-boot.service\n", name},
+		"its file, a comment is not continued":       {"-- etc" + unit + " --\n[Unit]\n# old \\\nAfter=gpustack-boot.service\n", ""},
+		"its file, a backslash that is escaped":      {"-- etc" + unit + " --\n[Unit]\nDescription=x\\\\\nAfter=gpustack-boot.service\n", ""},
+		"its file, a line of another key":            {"-- etc" + unit + " --\n[Unit]\nDescription=x \\\nAfter=gpustack-boot.service\n", name},
+		"its file, replaced":                         {"-- etc" + unit + " --\n" + other + "-- usr/lib" + unit + " --\n" + after, name},
+		"a drop-in":                                  {plain + "-- etc" + unit + ".d/gpustack.conf --\n" + after, ""},
+		"a drop-in of a package":                     {plain + "-- usr/lib" + unit + ".d/10.conf --\n" + after, ""},
+		"a drop-in, continued":                       {plain + "-- etc" + unit + ".d/10.conf --\n[Unit]\nAfter=\\\ngpustack-boot.service\n", ""},
+		"a drop-in, an empty one later":              {plain + "-- etc" + unit + ".d/10.conf --\n" + after + "-- etc" + unit + ".d/20.conf --\n[Unit]\nAfter=\n", ""},
+		"a drop-in, replaced":                        {plain + "-- usr/lib" + unit + ".d/10.conf --\n" + after + "-- etc" + unit + ".d/10.conf --\n" + other, name},
+		"a drop-in, masked":                          {"symlink etc" + unit + ".d/10.conf -> /dev/null\n" + plain + "-- usr/lib" + unit + ".d/10.conf --\n" + after, name},
+		"a drop-in, not named .conf":                 {plain + "-- etc" + unit + ".d/10.conf.bak --\n" + after, name},
+		"a drop-in of another unit":                  {plain + "-- etc/systemd/system/edpm_iscsid.service.d/10.conf --\n" + after, name},
+		"a drop-in of its prefix":                    {kolla + "-- etc/systemd/system/kolla-nova_compute-.service.d/10.conf --\n" + after, ""},
+		"a drop-in of a shorter prefix":              {kolla + "-- etc/systemd/system/kolla-.service.d/10.conf --\n" + after, ""},
+		"a drop-in of a prefix, replaced":            {kolla + "-- etc/systemd/system/kolla-.service.d/10.conf --\n" + after + "-- etc/systemd/system/kolla-nova_compute-container.service.d/10.conf --\n" + other, "kolla-nova_compute-container.service"},
+		"a drop-in of a prefix in an earlier folder": {kolla + "-- etc/systemd/system/kolla-.service.d/10.conf --\n" + after + "-- usr/lib/systemd/system/kolla-nova_compute-container.service.d/10.conf --\n" + other, ""},
+		"a drop-in of all services, replaced":        {kolla + "-- etc/systemd/system/service.d/10.conf --\n" + after + "-- usr/lib/systemd/system/kolla-.service.d/10.conf --\n" + other, "kolla-nova_compute-container.service"},
+		"its file, spaces after a backslash":         {"-- etc" + unit + " --\n[Unit]\nDescription=x \\ \nAfter=gpustack-boot.service\n", ""},
+		"its file, an empty line after a backslash":  {"-- etc" + unit + " --\n[Unit]\nDescription=x \\\n\nAfter=gpustack-boot.service\n", ""},
+		"the boot unit, a drop-in":                   {plain + "-- etc/systemd/system/gpustack-boot.service --\n[Unit]\n-- etc/systemd/system/gpustack-boot.service.d/x.conf --\n[Unit]\nBefore=" + name + "\n", ""},
+		"a drop-in of all services":                  {plain + "-- etc/systemd/system/service.d/10.conf --\n" + after, ""},
+		"a quadlet":                                  {quadlet, "compute.service"},
+		"a quadlet, as podman has generated it":      {quadlet + "-- run/systemd/generator/compute.service --\n" + after, ""},
+		"a quadlet, a drop-in":                       {quadlet + "-- etc/systemd/system/compute.service.d/10.conf --\n" + after, ""},
+		"a quadlet, its image on the next line":      {"-- etc/containers/systemd/a.container --\n[Container]\nImage=\\\n  x/nova-compute\n", "a.service"},
+		"the boot unit, continued":                   {plain + "-- etc/systemd/system/gpustack-boot.service --\n[Unit]\nBefore=a.service \\\n " + name + "\n", ""},
+	} {
+		t.Run(test, func(t *testing.T) {
+			unordered, err := startup.Unordered(hosttest.Lay(t, tree.tree))
+			if got := strings.Join(unordered, " "); got != tree.want || err != nil {
+				t.Errorf("%q, want %q (%v)", got, tree.want, err)
+			}
+		})
+	}
+}
+
 // TestOrderUnreadable: a unit that cannot be read, or a folder of units, may have units that are
 // not ordered.
 func TestOrderUnreadable(t *testing.T) {
 	for name, tree := range map[string]string{
+		"a drop-in that is a folder": "mkdir etc/systemd/system/edpm_nova_compute.service.d/10.conf\n-- etc/systemd/system/edpm_nova_compute.service --\n[Service]\n",
+		"drop-ins that are a loop":   "symlink etc/systemd/system/edpm_nova_compute.service.d -> edpm_nova_compute.service.d\n-- etc/systemd/system/edpm_nova_compute.service --\n[Service]\n",
 		"a unit that is a folder":    "mkdir etc/systemd/system/edpm_nova_compute.service\n",
 		"a quadlet that is a loop":   "symlink etc/containers/systemd/x.container -> x.container\n",
 		"a folder that is a loop":    "symlink etc/containers/systemd/nova -> nova\n",
