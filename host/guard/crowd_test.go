@@ -84,6 +84,47 @@ func TestManyNamespaces(t *testing.T) {
 	}
 }
 
+// whole counts the files of which more than the beginning is read.
+type whole struct{ counting }
+
+func (w whole) File(name string, data []byte, err error) {
+	if len(data) > 100 {
+		w.counting.File(name, data, err)
+	}
+}
+
+// TestManyProcesses: a user who may not read the namespaces of processes gets what root gets, and
+// does not wait for the same mount table of each process.
+func TestManyProcesses(t *testing.T) {
+	const own = 1
+	// table is that of a namespace: the kernel numbers the mounts of all namespaces.
+	table := func(namespace int) (text string) {
+		disk := map[bool]int{true: 2, false: 1}[namespace == own]
+		for place := range 20 {
+			text += fmt.Sprintf("%d %d 259:%d / /data%d rw - ext4 /dev/x rw\n", namespace*100+place, namespace*100, disk, place)
+		}
+		return text
+	}
+	links, files := "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\n", "-- proc/1/mountinfo --\n"+table(own)
+	for i := 2; i < 310; i++ {
+		files += fmt.Sprintf("-- proc/%d/mountinfo --\n%s", i, table(own+i/100))
+	}
+	read := whole{counting{}}
+	got := needs(t, hosttest.Lay(t, joined(spare, links, files)).Recorded(read), guard.Running{})
+	if diff := cmp.Diff(rootDisk+"0000:01:00.0 carries /dev/nvme0n1p1, mounted at /data0 in the mount namespace of process 100\n", got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	tables := 0
+	for name, n := range read.counting {
+		if strings.HasSuffix(name, "mountinfo") {
+			tables += n
+		}
+	}
+	if tables != 3 {
+		t.Errorf("read %d mount tables, want 3", tables)
+	}
+}
+
 // TestManyRoutes: a host with the routes of a whole fabric is read like any other.
 func TestManyRoutes(t *testing.T) {
 	const count = 40_000

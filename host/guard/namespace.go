@@ -19,7 +19,7 @@ func (g *guard) otherNamespaces() error {
 	}
 	tables := map[int][]numberedMount{} // by process
 	var pids []int
-	err = g.eachNamespace("mnt", own, func(pid int) error {
+	err = g.eachNamespace(own, func(pid int) error {
 		table, err := g.mountsOf(pid)
 		if err == nil {
 			tables[pid], pids = table, append(pids, pid)
@@ -40,10 +40,9 @@ func (g *guard) otherNamespaces() error {
 	return nil
 }
 
-// eachNamespace calls read for one process of each namespace of a kind, such as "mnt", but not of
-// own. If the process ends before it is read, read is called for the next one in its namespace.
-// Users without permission to read the namespace of a process read each such process.
-func (g *guard) eachNamespace(kind, own string, read func(pid int) error) error {
+// eachNamespace calls read for one process of each mount namespace, but not of own. If the process
+// ends before it is read, read is called for the next one in its namespace.
+func (g *guard) eachNamespace(own string, read func(pid int) error) error {
 	pids, err := host.PIDs(g.root)
 	if host.IsAbsent(err) {
 		return nil
@@ -51,9 +50,9 @@ func (g *guard) eachNamespace(kind, own string, read func(pid int) error) error 
 	if err != nil {
 		return g.cause(host.ProcDir, err)
 	}
-	seen := map[string]bool{own: own != ""}
+	seen := map[string]bool{own: own != "", g.firstMount("/proc/self/mountinfo"): true}
 	for _, pid := range pids {
-		namespace, err := g.namespaceOf(pid, kind)
+		namespace, err := g.namespaceOf(pid)
 		if err == nil && namespace != "" && seen[namespace] {
 			continue
 		}
@@ -157,12 +156,30 @@ func (g *guard) isMounted(m mount) bool {
 	return slices.ContainsFunc(g.mounts, func(own mount) bool { return own.kind == m.kind && own.source == m.source })
 }
 
-// namespaceOf returns the namespace of a process, or "" if the process has ended or the user may
-// not read it (namespaces(7)).
-func (g *guard) namespaceOf(pid int, kind string) (string, error) {
-	namespace, err := g.link(host.ProcessFile(pid, "ns"), kind)
+// namespaceOf returns what identifies the mount namespace of a process: its link (namespaces(7)), or
+// the first mount in it if the user may not read the link. Else a user without permission would read
+// the same mounts again for each process. It returns "" if the process has ended.
+func (g *guard) namespaceOf(pid int) (string, error) {
+	namespace, err := g.link(host.ProcessFile(pid, "ns"), "mnt")
 	if errors.Is(err, unix.EACCES) || host.HasEnded(err) {
-		return "", nil
+		namespace, err = "", nil
+	}
+	if namespace == "" && err == nil {
+		namespace = g.firstMount(host.ProcessFile(pid, "mountinfo"))
 	}
 	return namespace, err
+}
+
+// firstMount returns the number of the first mount in a file of mounts, or "". No other mount of
+// the machine has the number, and each mount is in one namespace (Linux, struct mount).
+func (g *guard) firstMount(name string) string {
+	head, err := g.root.ReadHead(name, 16)
+	if err != nil {
+		return "" // the caller reads the whole file and gets the error too
+	}
+	number, _, ok := strings.Cut(string(head), " ")
+	if !ok {
+		return ""
+	}
+	return number
 }

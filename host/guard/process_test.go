@@ -42,7 +42,7 @@ func TestEnded(t *testing.T) {
 	if mounts == nil || !g.hasEnded(zombie, mounts) {
 		t.Errorf("the mount table of a zombie: %v", mounts)
 	}
-	if namespace, err := g.namespaceOf(zombie, "mnt"); namespace != "" || err != nil {
+	if namespace, err := g.namespaceOf(zombie); namespace != "" || err != nil {
 		t.Errorf("the namespace of a zombie: %q, %v", namespace, err)
 	}
 	refused := fmt.Errorf("/proc/x: %w", unix.EACCES)
@@ -102,10 +102,10 @@ func TestEachNamespace(t *testing.T) {
 		}
 		return nil
 	}
-	if err := g.eachNamespace("mnt", "mnt:[1]", ended); err != nil || fmt.Sprint(read) != "[3 4 6]" {
+	if err := g.eachNamespace("mnt:[1]", ended); err != nil || fmt.Sprint(read) != "[3 4 6]" {
 		t.Errorf("%v, %v", read, err)
 	}
-	if err := g.eachNamespace("mnt", "mnt:[1]", func(int) error { return unix.EIO }); !errors.Is(err, unix.EIO) {
+	if err := g.eachNamespace("mnt:[1]", func(int) error { return unix.EIO }); !errors.Is(err, unix.EIO) {
 		t.Errorf("%v, want %v", err, unix.EIO)
 	}
 }
