@@ -142,6 +142,7 @@ func (h Host) addUsers(answer *Answer, before string, uses machine.Uses, allowed
 // Leave returns whether functions may leave the host: what is lifted, and an error that names each
 // use of a function that is not, of the host, of guests and of processes.
 func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving ...Leaving) (lifted []*Refusal, err error) {
+	leaving = h.withVFs(leaving)
 	answer := h.Ask("", allowed, leaving...)
 	h.addUsers(&answer, "", uses, allowed, leaving)
 	var errs []error
@@ -149,7 +150,7 @@ func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving 
 		if r := OfSwitches(h.Devices, l); r != nil {
 			answer.add(h, allowed, r)
 		}
-		if d := h.Devices.At(l.Address); l.Guests && d != nil {
+		if d := h.Devices.At(l.Address); l.destroysVFs() && d != nil {
 			if err := h.Virtualized(d, h.Devices.VFs()); err != nil {
 				answer.add(h, allowed, Refuse(l.Address, err))
 			}
@@ -167,6 +168,30 @@ func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving 
 		}
 	}
 	return answer.Lifted, errors.Join(append([]error{answer.Err(), h.unknown(uses, leaving)}, errs...)...)
+}
+
+// destroysVFs reports whether the VFs of a function that leaves in this way are destroyed, and its
+// mediated devices.
+func (l Leaving) destroysVFs() bool {
+	verdict, _ := Rule(Use(host.CodeVirtualFunctions), l.Kind)
+	return verdict != Unaffected
+}
+
+// withVFs returns functions that leave with the VFs that are destroyed then, so that the users of
+// each are named.
+func (h Host) withVFs(leaving []Leaving) []Leaving {
+	all := slices.Clone(leaving)
+	for _, l := range leaving {
+		if !l.destroysVFs() {
+			continue
+		}
+		for _, vf := range VFsOf(h.Devices, l.Address) {
+			if !slices.ContainsFunc(all, func(l Leaving) bool { return l.Address == vf }) {
+				all = append(all, Leaving{Address: vf, Kind: Removed})
+			}
+		}
+	}
+	return all
 }
 
 // held returns the errors of a function that is in use while it would go now.

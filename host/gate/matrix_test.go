@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -222,6 +223,13 @@ var used = map[gate.Use]func(a string) (links, files, mounts string){
 			fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a) +
 				"-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", ""
 	},
+	gate.Use(host.CodeVirtualFunctions): func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/bus/pci/devices/0000:0c:00.5 -> ../../../devices/pci0000:00/0000:0c:00.5\nsymlink %s0000:0c:00.5/physfn -> ../%s\n", devices, a),
+			"-- " + devices + "0000:0c:00.5/class --\n0x020000\n", ""
+	},
+	gate.Use(host.CodeMediated): func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/bus/mdev/devices/u1 -> ../../../devices/pci0000:00/%s/u1\nmkdir %s%[1]s/u1\n", a, devices), "", ""
+	},
 	gate.Use(guard.UseConfigured): func(a string) (string, string, string) {
 		return network(a, "-- etc/network/interfaces --\nauto eth9\niface eth9 inet dhcp\n")
 	},
@@ -408,12 +416,49 @@ func paths() []path {
 		{"undo that adds a record of VFs", gate.Making, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
 			return edit.Put(root, rdma.RecordFile, []byte(recordText(t, recorded(t))), 0o600, false)
 		})},
+		{"gpustack boot, whole adapter", gate.Now, false, bootWhole},
 		{"gpustack boot --revert", gate.Removed, true, func(_ *testing.T, root host.Root, allow []pci.Address) error {
 			_, err := startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }, Allowed: gate.Allowed{Functions: allow}}, nil)
 			return err
 		}},
 	}
 }
+
+// bootWhole returns the error of the step that unbinds a whole adapter which is recorded for guests,
+// nil if the step gets as far as the kernel.
+func bootWhole(t *testing.T, root host.Root, allow []pci.Address) error {
+	r := recorded(t)
+	r.Adapters[0].Whole, r.Adapters[0].Use, r.Adapters[0].VFs, r.Allowed = true, rdma.ForGuests, []rdma.PreparedVF{}, []host.Lift{}
+	c, err := edit.Put(root, rdma.RecordFile, []byte(recordText(t, r)), 0o600, false)
+	if err == nil {
+		err = edit.Plan{c}.Apply(t.Context(), root)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked requests
+	result, err := startup.Run(t.Context(), startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return &asked }, Appear: time.Second,
+		Allowed: gate.Allowed{Functions: allow}})
+	switch {
+	case len(result.Steps) != 1 || !errors.Is(err, startup.ErrSteps):
+		t.Fatalf("%+v, %v", result, err)
+	case asked > 0:
+		return nil
+	}
+	return errors.New(result.Steps[0].Error)
+}
+
+// requests counts requests to the kernel, which fail.
+type requests int
+
+var errNoKernel = errors.New("no kernel")
+
+func (r *requests) Write(driver.Write) error { *r++; return errNoKernel }
+func (r *requests) Request(driver.Request) (driver.Answer, error) {
+	*r++
+	return driver.Answer{}, errNoKernel
+}
+func (r *requests) Load(context.Context, string) error { *r++; return errNoKernel }
 
 // TestPaths: each path refuses each use, or --allow lifts it, or the use does not matter, as the
 // matrix says of its kind; and without a use each path takes the function.
@@ -450,11 +495,9 @@ func TestPaths(t *testing.T) {
 
 // elsewhere names the tests of uses that neither [used] nor TestLeave has.
 var elsewhere = map[gate.Use]string{
-	gate.Use(host.CodeVirtualFunctions): "TestStates of host/selection",
-	gate.Use(host.CodeMediated):         "TestHintsLeadSomewhere of cmd/gpustack",
-	gate.Use(host.CodeGroup):            "TestVariations of host/prepare",
-	gate.Use(host.CodeBondedRDMA):       "TestLeaving of host/rdma/prepare",
-	gate.Use(host.CodeRole):             "TestContainers of host/rdma/prepare",
+	gate.Use(host.CodeGroup):      "TestVariations of host/prepare",
+	gate.Use(host.CodeBondedRDMA): "TestLeaving of host/rdma/prepare",
+	gate.Use(host.CodeRole):       "TestContainers of host/rdma/prepare",
 }
 
 // TestLeave: the uses that a tree does not hold.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -94,14 +93,7 @@ func TestAllowedRevert(t *testing.T) {
 	_, err := k.run()
 	noError(t, err)
 	const vf = "0000:0c:00.1"
-	at := filepath.Join(k.root.Path(above), vf, "net/ib1")
-	k.must(os.MkdirAll(at, 0o755))
-	k.must(os.WriteFile(filepath.Join(at, "ifindex"), []byte("9\n"), 0o600))
-	k.must(os.MkdirAll(k.root.Path("sys/class/net"), 0o755))
-	k.must(os.Symlink("../../../"+above+vf+"/net/ib1", k.root.Path("sys/class/net/ib1")))
-	k.must(os.MkdirAll(k.root.Path("proc/net"), 0o755))
-	k.must(os.WriteFile(k.root.Path("proc/net/route"), []byte("Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"+
-		"ib1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"), 0o600))
+	k.route(vf)
 	k.taken()
 	// Another GUID: the number of VFs, their use and their drivers are the same.
 	record.Adapters[0].VFs[0].NodeGUID = guidOf(t, "0e:42:a1:00:00:0c:00:77")

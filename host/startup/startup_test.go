@@ -19,6 +19,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -466,6 +467,69 @@ func (k *kernel) hold(a string, group int) {
 		"stat": "7 (qemu) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"} {
 		k.must(os.WriteFile(k.root.Path("proc/7/"+name), []byte(text), 0o600))
 	}
+}
+
+// TestWholeVFs: a whole adapter whose VFs were made after it was recorded is not unbound, because
+// that would destroy them. Who uses one is named.
+func TestWholeVFs(t *testing.T) {
+	t.Parallel()
+	const vf, refused = "0000:0c:00.1", "0000:0c:00.0: has virtual functions enabled (2)"
+	for name, test := range map[string]struct {
+		vfs   int
+		use   func(k *kernel)
+		allow string
+		want  []string // in the error of the step; nil for none
+	}{
+		"no VFs":             {0, nil, "", nil},
+		"VFs without a user": {2, nil, "", []string{refused}},
+		"VFs, allowed":       {2, nil, pf, []string{refused}},
+		"a default route":    {2, func(k *kernel) { k.route(vf) }, "", []string{refused, "its VF 0000:0c:00.1 carries the default route, through ib1"}},
+		"a guest": {2, func(k *kernel) {
+			k.must(os.MkdirAll(k.root.Path("/sys/bus/pci/drivers/vfio-pci"), 0o755))
+			k.must(os.Symlink("/sys/bus/pci/drivers/vfio-pci", filepath.Join(k.root.Path(above), vf, "driver")))
+			k.hold(vf, 7)
+		}, "", []string{refused, "VF 0000:0c:00.1 of 0000:0c:00.0 is in use: assigned to guest qemu (pid 7)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k, r := server(t, rdma.ForGuests)
+			r.Adapters[0].Whole, r.Adapters[0].VFs, r.Allowed = true, []rdma.PreparedVF{}, []host.Lift{}
+			k.record(&r)
+			k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: strconv.Itoa(test.vfs)}))
+			if test.use != nil {
+				test.use(k)
+			}
+			m := k.machine()
+			if test.allow != "" {
+				m.Allowed = gate.Allowed{Functions: []pci.Address{address(t, test.allow)}}
+			}
+			result, err := startup.Run(context.Background(), m)
+			if len(result.Steps) != 1 {
+				t.Fatalf("%+v, %v", result, err)
+			}
+			got := result.Steps[0].Error
+			for _, want := range test.want {
+				if !strings.Contains(got, want) {
+					t.Errorf("%q, want %q", got, want)
+				}
+			}
+			if log := k.taken(); test.want != nil && len(log) > 0 || test.want == nil && (err != nil || len(log) == 0) {
+				t.Errorf("%v, requests: %q", err, log)
+			}
+		})
+	}
+}
+
+// route gives a VF on InfiniBand an interface that carries the default route.
+func (k *kernel) route(vf string) {
+	at := filepath.Join(k.root.Path(above), vf, "net/ib1")
+	k.must(os.MkdirAll(at, 0o755))
+	k.must(os.WriteFile(filepath.Join(at, "ifindex"), []byte("9\n"), 0o600))
+	k.must(os.MkdirAll(k.root.Path("sys/class/net"), 0o755))
+	k.must(os.Symlink("../../../"+above+vf+"/net/ib1", k.root.Path("sys/class/net/ib1")))
+	k.must(os.MkdirAll(k.root.Path("proc/net"), 0o755))
+	k.must(os.WriteFile(k.root.Path("proc/net/route"), []byte("Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"+
+		"ib1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"), 0o600))
 }
 
 // TestResized: VFs whose recorded number changed in the same boot are created again, with their

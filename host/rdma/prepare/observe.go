@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -33,11 +34,12 @@ type Machine struct {
 	Kernels    []modprobe.Modules
 	Conf       modprobe.Conf                   // without gpustack's own file
 	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
-	Owners     []Owner                         // read if VFs are made
+	Owners     []Owner                         // read if VFs are made, or an adapter is for guests as a whole
 	Networks   []netconf.Network               // configuration that may match VFs, read if VFs for containers are made
 	Interfaces []string                        // names of all network interfaces
 	Needs      []guard.Need                    // RDMA among them
 	RDMA       []guard.Need
+	Mediated   map[pci.Address]int // number of mediated devices of each function
 	Uses       machine.Uses
 	IOMMU      iommu.State
 	Functions  map[pci.Address]Function // of every adapter
@@ -81,16 +83,18 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 	}
 	m.Conf, err = modprobe.ReadConf(root, ModprobeFile)
 	keep(err)
-	if len(o.Add) > 0 && !o.Whole {
+	if !o.Whole && len(o.Add) > 0 || m.prepares(o, rdma.ForGuests) {
 		m.Owners, err = ReadOwners(root, m.Conf)
 		keep(err)
-		if m.forContainers(o) {
-			m.Networks, err = netconf.Read(root)
-			keep(err)
-		}
+	}
+	if !o.Whole && m.prepares(o, rdma.ForContainers) {
+		m.Networks, err = netconf.Read(root)
+		keep(err)
 	}
 	if m.takes(o) {
 		m.Needs, m.RDMA, err = guard.AllNeeds(root, m.Devices, running)
+		keep(err)
+		m.Mediated, err = pci.ReadMediated(root, m.Devices)
 		keep(err)
 	}
 	var warnings []string
@@ -121,13 +125,18 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 	return m, errors.Join(errs...)
 }
 
-// forContainers reports whether the options may make VFs for containers: an adapter keeps its
-// recorded use.
-func (m Machine) forContainers(o Options) bool {
-	return o.Use == rdma.ForContainers || o.Use == "" && slices.ContainsFunc(o.Add, func(a pci.Address) bool {
-		p := m.Recorded.At(a)
-		return p != nil && p.Use == rdma.ForContainers
-	})
+// prepares reports whether the options prepare an adapter for a use: it keeps its recorded one.
+func (m Machine) prepares(o Options, use rdma.Use) bool {
+	return slices.ContainsFunc(o.Add, func(a pci.Address) bool { return m.useOf(a, o) == use })
+}
+
+// useOf returns what an adapter is for with the options.
+func (m Machine) useOf(a pci.Address, o Options) rdma.Use {
+	var recorded rdma.Use
+	if p := m.Recorded.At(a); p != nil {
+		recorded = p.Use
+	}
+	return cmp.Or(o.Use, recorded, rdma.ForGuests)
 }
 
 const netDir = "/sys/class/net"
@@ -207,7 +216,7 @@ func (m Machine) takes(o Options) bool {
 
 // gate returns the part of the machine that determines what may leave it.
 func (m Machine) gate() gate.Host {
-	return gate.Host{Devices: m.Devices, Needs: m.Needs, RDMA: m.RDMA, Recorded: m.Contract, Containers: m.Containers}
+	return gate.Host{Devices: m.Devices, Needs: m.Needs, RDMA: m.RDMA, Mediated: m.Mediated, Recorded: m.Contract, Containers: m.Containers}
 }
 
 // vfsOf returns the VFs of a function that exist now.

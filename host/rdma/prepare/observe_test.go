@@ -42,7 +42,7 @@ func TestVFDevice(t *testing.T) {
 	}
 }
 
-// TestObserveNeeded: owners are read only if VFs are made, and networks only if they are for
+// TestObserveNeeded: owners are read only if VFs are made or an adapter is for guests as a whole, and networks only if they are for
 // containers: what cannot be read must not prevent anything else. Only that an adapter leaves that
 // has no address, which such a file may give it, is refused until it is allowed.
 func TestObserveNeeded(t *testing.T) {
@@ -61,7 +61,8 @@ func TestObserveNeeded(t *testing.T) {
 		{"whole, what uses it by RDMA is unknown", unknown, "", prepare.Options{Whole: true}, "0000:0d:00.0: cannot determine whether the host uses it by RDMA: "},
 		{"whole, what uses it by RDMA is unknown, allowed", unknown, "", prepare.Options{Whole: true, Allow: []pci.Address{address("0d:00.0")}}, ""},
 		{"VFs for guests, what uses it by RDMA is unknown", unknown, "", prepare.Options{VFs: 2}, ""},
-		{"whole, a loop", "symlink etc/rc.local -> rc.local\n", "", prepare.Options{Whole: true}, ""},
+		{"whole, for guests, a loop", "symlink etc/rc.local -> rc.local\n", "", prepare.Options{Whole: true}, "/etc/rc.local: "},
+		{"whole, for containers, a loop", "symlink etc/rc.local -> rc.local\n", "", prepare.Options{Whole: true, Use: rdma.ForContainers}, ""},
 		{"VFs for guests, a loop", "symlink etc/rc.local -> rc.local\n", "", prepare.Options{VFs: 2}, "/etc/rc.local: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -349,6 +349,9 @@ func TestLeaving(t *testing.T) {
 		{"VFs of two ports at the same addresses", []hca{eth, second}, "", "", prepare.Options{Add: []pci.Address{pf, other}, VFs: 4},
 			"VF 0 of 0000:0d:00.1: its address 0000:0d:00.3 is that of VF 1 of 0000:0d:00.0"},
 		{"no RDMA device and no bond", []hca{eth, slave}, ofSlave, slaveFiles, prepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device"},
+		{"VFs of a whole adapter", []hca{withVFs}, "", "", prepare.Options{Add: one, Whole: true}, "0000:0d:00.0: has virtual functions enabled (2)"},
+		{"the same, with a route", []hca{withVFs}, onVF, vfFiles, prepare.Options{Add: one, Whole: true}, refused + "\n0000:0d:00.0: carries the default route, through eth9\n0000:0d:00.0: has virtual functions enabled (2)"},
+		{"the same, for containers", []hca{withVFs}, "", "", prepare.Options{Add: one, Whole: true, Use: rdma.ForContainers}, ""},
 		{"a manager of NVSwitches", []hca{eth}, manager + board, boardFiles, prepare.Options{Add: one, Whole: true},
 			"0000:0d:00.0: manages the NVSwitches of this machine, and NVIDIA's fabric manager needs it"},
 		{"the same, for containers", []hca{eth}, manager + board, boardFiles, prepare.Options{Add: one, Whole: true, Use: rdma.ForContainers},
@@ -458,6 +461,24 @@ func TestOwners(t *testing.T) {
 			_, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
 			if want := "0000:0d:00.0: /usr/local/bin/vfs:2: already sets VFs at boot: "; !strings.HasPrefix(got, want) {
 				t.Errorf("%q, want %q", got, want)
+			}
+		})
+	}
+	const rcLocal = "-- etc/rc.local --\n#!/bin/sh\necho 8 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs\n"
+	for name, test := range map[string]struct {
+		files   string
+		options prepare.Options
+		want    string
+	}{
+		"a whole adapter for guests":     {rcLocal, prepare.Options{Whole: true}, "0000:0d:00.0: /etc/rc.local:2: already sets VFs at boot: "},
+		"a whole adapter, another owned": {strings.ReplaceAll(rcLocal, "0d:00.0", "99:00.0"), prepare.Options{Whole: true}, ""},
+		"a whole adapter for containers": {rcLocal, prepare.Options{Whole: true, Use: rdma.ForContainers}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf([]hca{infiniband(), ethernet()}, "", test.files))
+			test.options.Add = []pci.Address{address("0d:00.0")}
+			if _, got := plan(t, root, test.options); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
+				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
 	}

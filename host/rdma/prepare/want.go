@@ -1,7 +1,6 @@
 package prepare
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -230,15 +229,14 @@ func (w *wanting) add(a pci.Address) {
 	p := rdma.Prepared{
 		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID, SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
 		Path:   append([]pci.Address{}, w.Devices.Path(d)...),
-		Driver: adapter.Driver, LinkLayer: w.linkLayer(*adapter), Whole: w.Whole, Use: w.Use, GUIDBase: w.GUIDBase, VFs: []rdma.PreparedVF{},
+		Driver: adapter.Driver, LinkLayer: w.linkLayer(*adapter), Whole: w.Whole, Use: w.useOf(a, w.Options), GUIDBase: w.GUIDBase, VFs: []rdma.PreparedVF{},
 	}
 	if recorded != nil {
-		p.Use, p.Eswitch = cmp.Or(p.Use, recorded.Use), recorded.Eswitch
+		p.Eswitch = recorded.Eswitch
 		if p.GUIDBase == nil {
 			p.GUIDBase = recorded.GUIDBase
 		}
 	}
-	p.Use = cmp.Or(p.Use, rdma.ForGuests)
 	errs := len(w.errs)
 	planned, before := p, recorded
 	if planned.VFs = w.planned(p); p.Whole {
@@ -308,11 +306,7 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 	if p.Use == rdma.ForContainers {
 		return
 	}
-	if n := len(w.vfsOf(p.Address)); n > 0 {
-		hint := cmp.Or(w.gate().UseOfVFs(p.Address), fmt.Sprintf("write 0 to %s", machine.AttributeFile(p.Address, "sriov_numvfs")))
-		w.fail(gate.Refuse(p.Address, host.WithCode(host.WithHint(fmt.Errorf("has %d VFs, which are lost when the adapter is assigned to a guest", n), hint),
-			host.CodeVirtualFunctions, "")))
-	}
+	w.owners(p) // VFs of another program would be destroyed, or prevent the boot from unbinding the adapter
 	// The functions of a card with two ports share firmware and reset.
 	for _, twin := range w.Devices.Slot(p.Address) {
 		if twin.Address == p.Address || twin.IsVF() || w.Stack.At(twin.Address) == nil || w.wants(twin.Address) {
