@@ -117,10 +117,10 @@ func observeForCheck(u *term.UI, root host.Root) machine.Machine {
 		return machine.Observe(root, machine.Check, machine.Options{})
 	}
 	images := initramfs.NewMemory(root, programVersion())
-	running, runningErr := readRunning(root, driver.Live{Runner: newRunner(u, root)})
+	running, session := readRunning(root, driver.Live{Runner: newRunner(u, root)})
 	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images})
-	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && runningErr != nil {
-		m.Warnings = append(m.Warnings, guard.UnknownSession(runningErr))
+	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && session != nil {
+		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
 	}
 	if err := images.Save(); err != nil {
 		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)

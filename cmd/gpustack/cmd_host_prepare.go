@@ -227,11 +227,11 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 		return err
 	}
 	var running guard.Running
-	var runningErr error
+	var session error
 	subjects := machine.Boot | machine.Reboot
 	if !opts.prepare.None { // what the host needs must not prevent returning functions
 		subjects |= machine.Needs
-		running, runningErr = readRunning(root, driver.Live{Runner: runner})
+		running, session = readRunning(root, driver.Live{Runner: runner})
 	}
 	m := machine.Observe(root, subjects, machine.Options{Running: running})
 	// On a machine without such a device, other problems do not matter.
@@ -243,8 +243,8 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 			return opts.called().explain(absent, noMore)
 		}
 	}
-	if runningErr != nil {
-		m.Warnings = append(m.Warnings, guard.UnknownSession(runningErr))
+	if session != nil {
+		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
 	}
 	plan, work, err := planPrepare(root, runner, m, opts)
 	if err != nil {

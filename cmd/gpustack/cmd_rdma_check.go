@@ -127,8 +127,8 @@ func runningFor(root host.Root) (seen machine.Look[guard.Running], session error
 	if root.Path("/") != "/" {
 		return seen, nil
 	}
-	running, session, err := gate.ReadRunning(root)
-	return machine.Saw("/proc/net", running, err), session
+	running, session := gate.ReadRunning(root)
+	return machine.Saw("/proc/net", running, running.Unread), session
 }
 
 // printRDMACheck prints the verdict, failures and warnings; with all every finding in the order of

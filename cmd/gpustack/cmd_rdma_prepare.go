@@ -209,13 +209,13 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
-	running, runningErr := readRunning(root, driver.Live{Runner: runner})
+	running, session := readRunning(root, driver.Live{Runner: runner})
 	m, err := prepare.Observe(root, running, opts.prepare)
 	if err != nil {
 		return err
 	}
-	if runningErr != nil {
-		m.Unread = append(m.Unread, guard.UnknownSession(runningErr))
+	if session != nil {
+		m.Unread = append(m.Unread, guard.UnknownSession(session))
 	}
 	if absent := m.Absent(opts.prepare); absent != nil && opts.ifPresent {
 		return noAdapterPresent(ctx, u, root, m, opts, absent)

@@ -21,6 +21,9 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -225,7 +228,11 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(root, rebootRequired(ctx, u, root), entry, undoWarnings(plan.Rewriting)...)
+	session, err := unknownSession(u, root, back)
+	if err != nil {
+		return err
+	}
+	report := newUndoReport(root, rebootRequired(ctx, u, root), entry, append(undoWarnings(plan.Rewriting), session...)...)
 	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
 	report.atNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = restartNames(root, entry.Restart); err != nil {
@@ -261,6 +268,19 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 		warnings = append(warnings, name+": got values of gpustack since from other files, as entries of new kernels do: they are undone too")
 	}
 	return warnings
+}
+
+// unknownSession returns the warning of an ssh session whose interface a plan may take from the
+// host, if reading it failed.
+func unknownSession(u *term.UI, root host.Root, plan edit.Plan) (warnings []string, err error) {
+	takes, err := gate.Takes(root, plan)
+	if err != nil || !takes {
+		return nil, err
+	}
+	if _, session := readRunning(root, driver.Live{Runner: newRunner(u, root)}); session != nil {
+		warnings = append(warnings, guard.UnknownSession(session))
+	}
+	return warnings, nil
 }
 
 // undoEntry undoes an entry and completes the report.

@@ -116,18 +116,18 @@ func recoverAndObserve(ctx context.Context, u *term.UI, root host.Root, opts dri
 func observeDrivers(u *term.UI, root host.Root, engine change.Engine, timeout time.Duration, release bool) (changing, error) {
 	c := changing{u: u, root: root, kernel: driver.Live{Runner: newRunner(u, root), Timeout: timeout}, engine: engine}
 	var running guard.Running
-	var err, usesErr error
+	var session, usesErr error
 	subjects := machine.RunningKernel | machine.Reboot
 	if !release {
 		subjects |= machine.Needs
-		running, err = readRunning(root, c.kernel)
+		running, session = readRunning(root, c.kernel)
 	}
 	c.machine = machine.Observe(root, subjects, machine.Options{Running: running})
 	unread := errors.Join(c.machine.Obstacles()...)
 	if unread == nil {
 		c.uses, usesErr = machine.ObserveUses(root, c.machine.Devices.Value, c.kernel.Ready() == nil)
 	}
-	return c, errors.Join(err, unread, usesErr)
+	return c, errors.Join(session, unread, usesErr)
 }
 
 // services adds to the uses of functions what programs of the running machine show, and reports
@@ -141,14 +141,13 @@ func (c *changing) services(ctx context.Context, plan driver.Plan, mode bind.Mod
 }
 
 // readRunning reads what only a running machine shows: the ssh session that gpustack was started
-// in, and the addresses of its interfaces. For any other root it returns the zero value. If it
-// fails, the guard derives what is missing from files, as far as they show it.
-func readRunning(root host.Root, kernel driver.Live) (guard.Running, error) {
+// in, and its interfaces. For any other root it returns the zero value. The error is that of the
+// session: without it, the guard protects the interface by its address alone.
+func readRunning(root host.Root, kernel driver.Live) (running guard.Running, session error) {
 	if kernel.Ready() != nil {
 		return guard.Running{}, nil
 	}
-	running, session, unread := gate.ReadRunning(root)
-	return running, errors.Join(session, unread)
+	return gate.ReadRunning(root)
 }
 
 // show prints a plan and carries it out if the operator confirms it.

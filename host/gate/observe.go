@@ -13,13 +13,15 @@ import (
 
 // ReadRunning returns what only the running machine shows beside its files: the ssh session that
 // this process belongs to, the addresses of interfaces, and interfaces of other network namespaces.
-// session is the error of the session alone, whose interface has an address.
-func ReadRunning(root host.Root) (running guard.Running, session, unread error) {
+// session is the error of the session alone, whose interface has an address; the other errors are
+// those of [guard.Needs].
+func ReadRunning(root host.Root) (running guard.Running, session error) {
 	var addressesErr, linksErr error
 	running.Session, session = guard.Connection(root, os.Getpid())
 	running.Addresses, addressesErr = guard.ReadAddresses()
 	running.Links, linksErr = guard.ReadLinks(root)
-	return running, session, errors.Join(addressesErr, linksErr)
+	running.Unread = errors.Join(addressesErr, linksErr)
+	return running, session
 }
 
 // Observe reads what uses functions at this moment, for what is about to be carried out. A file
@@ -27,12 +29,10 @@ func ReadRunning(root host.Root) (running guard.Running, session, unread error) 
 // function leaves that it may need: it must not keep functions from the host.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
 	var running guard.Running
-	var runningErr error
 	if root.Path("/") == "/" && mindsNeeds(leaving) {
-		running, _, runningErr = ReadRunning(root) // the plan has warned of a session that is unknown
+		running, _ = ReadRunning(root) // the plan, also of an undo, has warned of a session that is unknown
 	}
-	h, uses, err := ObserveWith(root, devices, running, leaving)
-	return h, uses, errors.Join(runningErr, err)
+	return ObserveWith(root, devices, running, leaving)
 }
 
 // mindsNeeds reports whether what the host needs can prevent that functions leave.

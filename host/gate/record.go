@@ -230,3 +230,17 @@ func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]host.Lift, error
 	lifted, err := h.Leave(root, uses, allowed.And(after.Allowed()), leaving...)
 	return Lifts(lifted), err
 }
+
+// Takes reports whether a plan of files takes functions from the host that it may need, now or at
+// the next boot.
+func Takes(root host.Root, plan edit.Plan) (bool, error) {
+	before, after, changed, err := Changed(root, plan)
+	if err != nil || !changed {
+		return false, err
+	}
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		return false, err
+	}
+	return mindsNeeds(Leaves(devices, before, after)), nil
+}

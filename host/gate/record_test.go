@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
@@ -105,5 +106,38 @@ func TestAllowedOfContract(t *testing.T) {
 	later := gate.Records{Guests: &machine.Contract{Allowed: []pci.Address{a}, Lifted: []host.Lift{lift}}}.Allowed()
 	if len(later.Functions) != 0 || len(later.Lifted) != 1 || later.Lifted[0] != lift {
 		t.Errorf("%+v", later)
+	}
+}
+
+// TestTakes: an undo warns of an unknown ssh session only if it takes something from the host.
+func TestTakes(t *testing.T) {
+	whole := func(use rdma.Use) *rdma.Record {
+		r := recorded(t)
+		r.Adapters[0].Whole, r.Adapters[0].Use, r.Adapters[0].VFs = true, use, []rdma.PreparedVF{}
+		return r
+	}
+	put := func(name, text string) func(host.Root) (edit.Change, error) {
+		return func(root host.Root) (edit.Change, error) { return edit.Put(root, name, []byte(text), 0o600, false) }
+	}
+	for name, test := range map[string]struct {
+		vfs  bool
+		plan func(host.Root) (edit.Change, error)
+		want bool
+	}{
+		"an adapter for guests":     {false, put(rdma.RecordFile, recordText(t, whole(rdma.ForGuests))), true},
+		"an adapter for containers": {false, put(rdma.RecordFile, recordText(t, whole(rdma.ForContainers))), false},
+		"VFs that exist":            {true, func(root host.Root) (edit.Change, error) { return edit.Remove(root, rdma.RecordFile) }, true},
+		"another file":              {true, put("/etc/modprobe.d/x.conf", "blacklist x\n"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, archive(t, test.vfs, "", "", ""))
+			c, err := test.plan(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := gate.Takes(root, edit.Plan{c}); err != nil || got != test.want {
+				t.Errorf("%t, %v", got, err)
+			}
+		})
 	}
 }

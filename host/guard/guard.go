@@ -37,14 +37,16 @@ type Running struct {
 	// Links are the interfaces of other network namespaces, and those that XDP uses. Files do not
 	// show them.
 	Links []Link
+	// Unread is the error of reading Addresses and Links, which may hide a need: [Needs] returns it.
+	Unread error
 }
 
 // Needs returns all needs that the files below root and the running machine show, ordered by
-// address. devices are all functions of the machine. It fails closed: a file that cannot be read is
-// an error, because it may hide a need.
+// address. devices are all functions of the machine. It fails closed: what cannot be read is an
+// error, because it may hide a need.
 func Needs(root host.Root, devices pci.Devices, running Running) ([]Need, error) {
 	g := guard{root: root, devices: devices, at: map[reason]int{}, origins: map[string]origin{}, carried: map[string]bool{}, reached: map[string]bool{}}
-	err := joined(g.readMounts(), g.readRoutes(), g.fileSystems(), g.swaps(), g.unmounted(),
+	err := joined(running.Unread, g.readMounts(), g.readRoutes(), g.fileSystems(), g.swaps(), g.unmounted(),
 		g.network(running), g.configured(), g.session(running), g.links(running.Links), g.consoles(), g.clocks())
 	needs := append(g.folded(), Consoles(devices)...)
 	slices.SortStableFunc(needs, func(a, b Need) int { return a.Address.Compare(b.Address) })

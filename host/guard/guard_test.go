@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -188,6 +189,20 @@ func TestBlind(t *testing.T) {
 	_, err := guard.Needs(root, nil, guard.Running{})
 	if want := "/proc/mounts: not a regular file\n/proc/net/route: not a regular file"; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestBlindToRunning: what of the running machine could not be read is an error, and hides nothing
+// that files show.
+func TestBlindToRunning(t *testing.T) {
+	root := hosttest.Lay(t, joined(storage, mainTable))
+	all, err := guard.Needs(root, nil, guard.Running{})
+	if err != nil || len(all) == 0 {
+		t.Fatal(all, err)
+	}
+	needs, err := guard.Needs(root, nil, guard.Running{Unread: errors.New("network interfaces: out of memory")})
+	if err == nil || err.Error() != "network interfaces: out of memory" || len(needs) != len(all) {
+		t.Errorf("%v, %v", needs, err)
 	}
 }
 

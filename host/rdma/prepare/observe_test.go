@@ -1,6 +1,7 @@
 package prepare_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -73,6 +74,16 @@ func TestObserveNeeded(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the running machine cannot be read", func(t *testing.T) {
+		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", record(t, rdma.ForGuests)))
+		unread := guard.Running{Unread: errors.New("network interfaces: out of memory")}
+		if _, err := prepare.Observe(root, unread, prepare.Options{Add: []pci.Address{address("0d:00.0")}, Whole: true}); !errors.Is(err, unread.Unread) {
+			t.Errorf("an adapter leaves: %v", err)
+		}
+		if _, err := prepare.Observe(root, unread, prepare.Options{Remove: []pci.Address{address("0d:00.0")}}); err != nil {
+			t.Errorf("it returns: %v", err)
+		}
+	})
 	t.Run("VFs for containers, as recorded", func(t *testing.T) {
 		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", netplan+record(t, rdma.ForContainers)))
 		_, got := plan(t, root, prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
