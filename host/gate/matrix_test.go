@@ -564,6 +564,8 @@ func TestAskers(t *testing.T) {
 		"host/startup.Permit":         "gpustack boot --revert",
 		"host/check.leaving":          "TestPending of host/check",
 		"host/check.refusals":         "host prepare",
+		"host/rdma/check.backOut":     "TestUsedRemedy of host/rdma/check",
+		"host/rdma/prepare.takes":     "rdma prepare --remove",
 		"host/rdma/check.readUsed":    "script rdma_check of cmd/gpustack",
 		"host/selection.refusedOf":    "TestStates of host/selection",
 		"host/selection.Joining":      "host prepare",

@@ -1,11 +1,14 @@
 package gate_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"gpustack/host"
+	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
@@ -13,6 +16,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/startup"
 )
 
 // wholeOf47ed7fd is what the binary of commit 47ed7fd recorded with rdma prepare --whole --allow,
@@ -137,6 +141,49 @@ func TestTakes(t *testing.T) {
 			}
 			if got, err := gate.Takes(root, edit.Plan{c}); err != nil || got != test.want {
 				t.Errorf("%t, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestBackOut: a record that is pending, of other VFs than those that exist, can be taken back while
+// one of these is in use: it stays. What this boot has made of an earlier record goes.
+func TestBackOut(t *testing.T) {
+	links, files, _ := used[gate.Use(guard.UseDefaultRoute)](vf)
+	text := archive(t, true, links, files, "")
+	at := strings.Index(text, "-- run/gpustack/boot.json --")
+	unbooted := text[:at] + text[at+strings.Index(text[at:], "}]}\n")+len("}]}\n"):]
+	more := recorded(t)
+	for i := 2; i < 4; i++ {
+		more.Adapters[0].VFs = append(more.Adapters[0].VFs, rdma.PreparedVF{Index: i, Address: address(t, fmt.Sprintf("0000:0c:00.%d", 2+i)), ProductID: 0x101c, Driver: "mlx5_core"})
+	}
+	const refused = pf + ": its VF " + vf + " carries the default route, through eth9"
+	for name, test := range map[string]struct {
+		tree   string
+		record *rdma.Record
+		want   string
+	}{
+		"VFs of others":                       {unbooted, more, "<nil>"},
+		"VFs of an earlier record, this boot": {text, more, refused},
+		"VFs of this record":                  {unbooted, recorded(t), refused},
+		"VFs of this record, this boot":       {text, recorded(t), refused + "\n" + refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, test.tree)
+			c, err := edit.Put(root, rdma.RecordFile, []byte(recordText(t, test.record)), 0o600, false)
+			if err == nil {
+				err = edit.Plan{c}.Apply(t.Context(), root)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c, err = edit.Remove(root, rdma.RecordFile); err != nil {
+				t.Fatal(err)
+			}
+			_, err = gate.Permit(root, edit.Plan{c}, gate.Allowed{})
+			_, revert := startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }}, nil)
+			if got := fmt.Sprint(errors.Join(err, revert)); got != test.want {
+				t.Errorf("%s\nwant %s", got, test.want)
 			}
 		})
 	}

@@ -2,9 +2,11 @@ package check_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,6 +17,7 @@ import (
 	"gpustack/host/memlock"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/check"
+	"gpustack/host/startup"
 )
 
 // TestVerbs: which libraries are found where distributions and vendors install them.
@@ -222,6 +225,79 @@ Id 10:
 			for _, f := range findings {
 				if f.Check == "functions" {
 					got = append(got, string(f.Status)+" "+f.Seen)
+				}
+			}
+			if diff := cmp.Diff([]string{test.want}, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUsedRemedy: the remedy names the command that removes the adapter from the record, unless that
+// would be refused for the same use.
+func TestUsedRemedy(t *testing.T) {
+	t.Parallel()
+	const devices = "sys/devices/pci0000:00/"
+	type part struct{ links, files string }
+	function := func(a, id, driver, more string) part {
+		return part{fmt.Sprintf("symlink sys/bus/pci/devices/%s -> ../../../devices/pci0000:00/%[1]s\nsymlink %s%[1]s/driver -> ../../../bus/pci/drivers/%[3]s\n"+
+			"mkdir sys/bus/pci/drivers/%[3]s\n", a, devices, driver) + more,
+			fmt.Sprintf("-- %s%s/class --\n0x020000\n-- %[1]s%[2]s/vendor --\n0x15b3\n-- %[1]s%[2]s/device --\n%[3]s\n", devices, a, id)}
+	}
+	vf := func(n int, driver string) part {
+		a := fmt.Sprintf("0000:0d:00.%d", n)
+		return function(a, "0x101c", driver, fmt.Sprintf("symlink %s%s/physfn -> ../0000:0d:00.0\n", devices, a))
+	}
+	route := func(a string) part {
+		return part{"symlink sys/class/net/eth9 -> ../../devices/pci0000:00/" + a + "/net/eth9\n", "-- " + devices + a + "/net/eth9/ifindex --\n9\n" +
+			"-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"}
+	}
+	record := func(vfs int) part {
+		var each []string
+		for n := range vfs {
+			each = append(each, fmt.Sprintf(`{"index": %d, "address": "0000:0d:00.%d", "product_id": "101c", "driver": "vfio-pci"}`, n, n+2))
+		}
+		return part{files: fmt.Sprintf("-- var/lib/gpustack/rdma.json --\n"+`{"schema": 1, "adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",`+
+			`"link_layer": "Ethernet", "for": "guests", "whole": %t, "vfs": [%s]}], "files": [], "allowed": []}`+"\n", vfs == 0, strings.Join(each, ", "))}
+	}
+	earlier, prepared := time.Unix(1, 0), time.Unix(2, 0)
+	made := &startup.Result{Started: earlier, Steps: []startup.StepResult{{ID: "vfs 0000:0d:00.0", Kind: "vfs", Status: startup.Done}}}
+	const only, remove = "end the use", "end the use, or remove the adapter from the record before the reboot: gpustack rdma prepare --remove 0000:0d:00.0"
+	for _, test := range []struct {
+		name   string
+		parts  []part
+		result *startup.Result
+		want   string
+	}{
+		{"an adapter", []part{route("0000:0d:00.0"), record(0)}, nil, remove},
+		{"VFs of others", []part{vf(2, "mlx5_core"), route("0000:0d:00.2"), record(4)}, nil, remove},
+		{"VFs of this boot", []part{vf(2, "mlx5_core"), route("0000:0d:00.2"), record(4)}, made, only},
+		{"another VF as recorded", []part{vf(2, "mlx5_core"), vf(3, "vfio-pci"), route("0000:0d:00.2"), record(2)}, nil, only},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			tree := function("0000:0d:00.0", "0x101b", "mlx5_core", "")
+			for _, p := range test.parts {
+				tree.links, tree.files = tree.links+p.links, tree.files+p.files
+			}
+			root := hosttest.Lay(t, tree.links+"-- proc/mounts --\n"+tree.files)
+			scanned, _, err := pci.Scan(root, pci.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := check.Observe(root, scanned, machine.Look[guard.Running]{})
+			if m.Result.Value = test.result; test.result != nil {
+				m.Prepared = &prepared
+			}
+			findings, _, err := check.Verify(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range findings {
+				if strings.Contains(f.Seen, "has come into use") {
+					got = append(got, f.Remedy)
 				}
 			}
 			if diff := cmp.Diff([]string{test.want}, got); diff != "" {

@@ -207,11 +207,15 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 	return f, errors.Join(errs...)
 }
 
-// takes reports whether options take something from the host: an adapter, or VFs that exist.
+// takes reports whether options take something from the host: an adapter, or VFs of a record.
 func (m Machine) takes(o Options) bool {
-	exist := func(a pci.Address) bool { return len(m.vfsOf(a)) > 0 }
-	return len(o.Add) > 0 || slices.ContainsFunc(o.Remove, exist) ||
-		o.None && m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(p rdma.Prepared) bool { return exist(p.Address) })
+	removed := func(p rdma.Prepared) bool {
+		leaving := gate.Leaves(m.Devices, gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{p}}}, gate.Records{})
+		return slices.ContainsFunc(leaving, func(l gate.Leaving) bool { return l.Kind == gate.Removed })
+	}
+	return len(o.Add) > 0 || m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(p rdma.Prepared) bool {
+		return (o.None || slices.Contains(o.Remove, p.Address)) && removed(p)
+	})
 }
 
 // gate returns the part of the machine that determines what may leave it.

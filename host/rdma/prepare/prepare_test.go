@@ -289,10 +289,10 @@ func TestLeaving(t *testing.T) {
 	withVFs := eth
 	withVFs.vfs, withVFs.vfDriver = 2, "mlx5_core"
 	pf, vf, other := address(eth.address), address("0d:00.2"), address(second.address)
-	recorded := func(use rdma.Use, lifted ...host.Lift) string {
+	recordedAs := func(use rdma.Use, number int, driver string, lifted ...host.Lift) string {
 		p := rdma.Prepared{Address: pf, VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{address("00:01.0")}, Driver: "mlx5_core", LinkLayer: rdma.LinkEthernet, Use: use}
-		for n := range 2 {
-			v := rdma.PreparedVF{Index: n, Address: vf, ProductID: 0x101c, Driver: "mlx5_core", MAC: fmt.Sprintf("ba:%02x:9f:00:12:34", n)}
+		for n := range number {
+			v := rdma.PreparedVF{Index: n, Address: vf, ProductID: 0x101c, Driver: driver, MAC: fmt.Sprintf("ba:%02x:9f:00:12:34", n)}
 			v.Address.Function += uint8(n)
 			p.VFs = append(p.VFs, v)
 		}
@@ -302,6 +302,7 @@ func TestLeaving(t *testing.T) {
 		}
 		return "-- var/lib/gpustack/rdma.json --\n" + string(text)
 	}
+	recorded := func(use rdma.Use, lifted ...host.Lift) string { return recordedAs(use, 2, "mlx5_core", lifted...) }
 	netdev := func(address, name string) string {
 		return fmt.Sprintf("symlink sys/class/net/%s -> ../../devices/pci0000:00/0000:00:01.0/%s/net/%[1]s\nsymlink %[3]s%[2]s/net/%[1]s/device -> ../../../%[2]s\n", name, address, devices)
 	}
@@ -341,6 +342,10 @@ func TestLeaving(t *testing.T) {
 		{"VFs with a route, none", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{None: true}, refused},
 		{"VFs with a route, for guests", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Add: one, VFs: 2, Use: rdma.ForGuests}, refused},
 		{"VFs with a route, another number", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Add: one, VFs: 4}, refused},
+		{"VFs of others with a route, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), prepare.Options{Remove: one}, ""},
+		{"VFs of others with a route, none", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), prepare.Options{None: true}, ""},
+		{"as many VFs of others, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForGuests, 2, "vfio-pci"), prepare.Options{Remove: one}, ""},
+		{"VFs of others with a route, another number", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), prepare.Options{Add: one, VFs: 5}, refused},
 		{"idle VFs, removed", []hca{withVFs}, "", recorded(rdma.ForContainers), prepare.Options{Remove: one}, ""},
 		{"VFs of an adapter with a route", []hca{eth}, "", route("eth1"), prepare.Options{Add: one, VFs: 2}, ""},
 		{"a bond whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2}, used},
