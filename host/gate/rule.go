@@ -50,15 +50,15 @@ func (u Use) claims() bool {
 // function, too. What is recorded is asked again later, before the reboot and during it, when the
 // same use may show itself as another one:
 //
-//   - An address and the default route through the same interface are the host's network. Which of
-//     both is seen depends on how far the network is set up.
+//   - An address, the default route through the same interface, and the file that gives it an
+//     address are the host's network. Which of them is seen depends on how far the network is set up.
 //   - A disk in use that was given up is given up as well once it is not mounted: then its line of
 //     fstab and its content are seen.
 //
 // Any other use is a different loss, to which the operator has not agreed: an interface above may
 // carry guests' networks, an ssh session may be the one that could repair the host.
 func (u Use) standsFor(other Use) bool {
-	network := []Use{Use(guard.UseAddress), Use(guard.UseDefaultRoute)}
+	network := []Use{Use(guard.UseAddress), Use(guard.UseDefaultRoute), Use(guard.UseConfigured)}
 	unused := []Use{Use(guard.UseTable), Use(guard.UseSignature)}
 	return u == other || slices.Contains(network, u) && slices.Contains(network, other) || u.claims() && slices.Contains(unused, other)
 }
