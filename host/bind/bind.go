@@ -434,7 +434,7 @@ func Needed(m machine.Machine, p driver.Plan, allow []pci.Address) error {
 		leaving = append(leaving, gate.Leaving{Address: c.Address, Kind: gate.Now})
 	}
 	var errs []error
-	allowed := gate.Records{Guests: m.Contract.Value}.Allowed().And(gate.Allowed{Functions: allow})
+	allowed := gate.Records{Guests: m.Contract.Value}.Allowed(m.Devices.Value).And(gate.Allowed{Functions: allow})
 	for _, r := range gate.New(m).Ask(ErrNeeded.Error()+": ", allowed, leaving...).Refused {
 		r.Err = ErrNeeded
 		errs = append(errs, r)

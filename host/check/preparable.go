@@ -94,7 +94,7 @@ func (v view) leaving() []host.Finding {
 		}
 	}
 	const since = "has come into use since it was recorded: "
-	for _, r := range h.AskAtBoot(since, v.Uses.Value, gate.Records{Guests: v.Contract.Value}.Allowed(), leaving...).Refused {
+	for _, r := range h.AskAtBoot(since, v.Uses.Value, gate.Records{Guests: v.Contract.Value}.Allowed(v.Devices.Value), leaving...).Refused {
 		if r.Unread() {
 			findings = append(findings, host.Finding{Status: host.NA, File: r.File, Seen: strings.Replace(r.Error(), since, "", 1)})
 			continue

@@ -45,7 +45,7 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		if err != nil {
 			return nil, release, err
 		}
-		allowed, err := ReadAllowed(root)
+		allowed, err := ReadAllowed(root, devices)
 		if err != nil {
 			return nil, release, err
 		}

@@ -65,9 +65,10 @@ func Changed(root host.Root, plan edit.Plan) (before, after Records, changed boo
 	return before, after, true, errors.Join(errs...)
 }
 
-// Allowed returns what is lifted by --allow of the commands that wrote the records. Those of
+// Allowed returns what is lifted by --allow of the commands that wrote the records, of the functions
+// that are the recorded ones: another device at the address of one has uses of its own. Records of
 // earlier releases do not have the uses: what --allow could lift then counts as lifted.
-func (r Records) Allowed() (a Allowed) {
+func (r Records) Allowed(devices pci.Devices) (a Allowed) {
 	if c := r.Guests; c != nil {
 		if a.Lifted = c.Lifted; c.Lifted == nil {
 			a.Functions = c.Allowed
@@ -76,7 +77,22 @@ func (r Records) Allowed() (a Allowed) {
 	if r.RDMA != nil {
 		a.Lifted = slices.Concat(a.Lifted, r.RDMA.Allowed, unrecorded(r.RDMA))
 	}
+	a.Functions = slices.DeleteFunc(slices.Clone(a.Functions), func(f pci.Address) bool { return r.IsOther(devices, f) })
+	a.Lifted = slices.DeleteFunc(slices.Clone(a.Lifted), func(l host.Lift) bool {
+		f, err := pci.ParseAddress(l.Function)
+		return err != nil || r.IsOther(devices, f)
+	})
 	return a
+}
+
+// IsOther reports whether the device at the address of a recorded function, or the physical function
+// of a recorded adapter, is another one than recorded.
+func (r Records) IsOther(devices pci.Devices, a pci.Address) bool {
+	if f := r.Guests.At(a); f != nil && !f.IsAt(devices) {
+		return true
+	}
+	p := r.Adapter(devices, a)
+	return p != nil && p.Identity().Compare(devices.Identity(p.Address)) != pci.NoDifference
 }
 
 // unrecorded returns what --allow may have lifted of the adapters that are assigned to guests as a
@@ -103,10 +119,10 @@ func unrecorded(r *rdma.Record) (lifts []host.Lift) {
 
 // ReadAllowed returns what is lifted on a machine: by its records, and by changes that are being
 // made, undone or recovered.
-func ReadAllowed(root host.Root) (Allowed, error) {
+func ReadAllowed(root host.Root, devices pci.Devices) (Allowed, error) {
 	r, err := ReadRecords(root)
 	entries, entriesErr := change.List(root)
-	a := r.Allowed()
+	a := r.Allowed(devices)
 	for _, e := range entries {
 		if e.IsOpen() {
 			a.Lifted = slices.Concat(a.Lifted, e.Allowed)
@@ -125,7 +141,7 @@ func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
 	}
 	if after.Guests != nil {
 		for _, f := range after.Guests.Functions {
-			if d := devices.At(f.Address); before.Guests.At(f.Address) == nil && d != nil && !pci.LeavesAlone(d.DriverName()) {
+			if d := devices.At(f.Address); !isSame(before.Guests.At(f.Address), f) && d != nil && !pci.LeavesAlone(d.DriverName()) {
 				add(f.Address, AtBoot)
 			}
 		}
@@ -142,6 +158,15 @@ func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
 		}
 	}
 	return leaving
+}
+
+// isSame reports whether a function was recorded before, as the same device.
+func isSame(before *machine.Function, after machine.Function) bool {
+	if before == nil {
+		return false
+	}
+	now := after.Identity()
+	return before.Identity().Compare(&now) == pci.NoDifference
 }
 
 // adapters returns the adapters of two records.
@@ -231,7 +256,7 @@ func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]host.Lift, error
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine what uses %s: %w", leaving[0].Address, err)
 	}
-	lifted, err := h.Leave(root, uses, allowed.And(after.Allowed()), leaving...)
+	lifted, err := h.Leave(root, uses, allowed.And(after.Allowed(devices)), leaving...)
 	return Lifts(lifted), err
 }
 

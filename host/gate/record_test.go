@@ -65,6 +65,9 @@ func TestRecordedLifts(t *testing.T) {
 		"subsystem ids are recorded":          {ids(wholeOf47ed7fd), network, false},
 		"nothing was lifted":                  {with(`"allowed": [], `), network, false},
 		"the same":                            {lifting(pf, network), network, true},
+		"of another product":                  {strings.Replace(lifting(pf, network), "101b", "1017", 1), network, false},
+		"of an adapter in another slot":       {strings.Replace(lifting(pf, network), `"path": []`, `"path": ["0000:00:03.0"]`, 1), network, false},
+		"47ed7fd, another product":            {strings.Replace(wholeOf47ed7fd, "101b", "1017", 1), network, false},
 		"of another function":                 {lifting("0000:0c:00.1", network), network, false},
 		"an address, then the default route":  {lifting(pf, guard.UseAddress), network, true},
 		"the default route, then its file":    {lifting(pf, network), guard.UseConfigured, true},
@@ -87,7 +90,7 @@ func TestRecordedLifts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			allowed, err := gate.ReadAllowed(root)
+			allowed, err := gate.ReadAllowed(root, devices)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,17 +108,26 @@ func TestRecordedLifts(t *testing.T) {
 }
 
 // TestAllowedOfContract: a contract of an earlier release lifts every refusal of its functions, a
-// later one the recorded uses.
+// later one the recorded uses; both only of the devices that are recorded.
 func TestAllowedOfContract(t *testing.T) {
-	a := address(t, pf)
-	old := gate.Records{Guests: &machine.Contract{Allowed: []pci.Address{a}}}.Allowed()
-	if len(old.Functions) != 1 || len(old.Lifted) != 0 {
-		t.Errorf("%+v", old)
+	a, vendor, product, other := address(t, pf), pci.ID(0x8086), pci.ID(0x1592), pci.ID(0xa80a)
+	functions := []machine.Function{{Address: a, VendorID: vendor, ProductID: product}}
+	devices := pci.Devices{{Address: a, VendorID: &vendor, ProductID: &product}}
+	renumbered := pci.Devices{{Address: a, VendorID: &vendor, ProductID: &other}}
+	old := gate.Records{Guests: &machine.Contract{Functions: functions, Allowed: []pci.Address{a}}}
+	if of := old.Allowed(renumbered); len(of.Functions) != 0 {
+		t.Errorf("another device: %+v", of)
+	}
+	if of := old.Allowed(devices); len(of.Functions) != 1 || len(of.Lifted) != 0 {
+		t.Errorf("%+v", of)
 	}
 	lift := host.Lift{Function: pf, Use: string(guard.UseAddress)}
-	later := gate.Records{Guests: &machine.Contract{Allowed: []pci.Address{a}, Lifted: []host.Lift{lift}}}.Allowed()
-	if len(later.Functions) != 0 || len(later.Lifted) != 1 || later.Lifted[0] != lift {
-		t.Errorf("%+v", later)
+	later := gate.Records{Guests: &machine.Contract{Functions: functions, Allowed: []pci.Address{a}, Lifted: []host.Lift{lift}}}
+	if of := later.Allowed(renumbered); len(of.Lifted) != 0 {
+		t.Errorf("another device: %+v", of)
+	}
+	if of := later.Allowed(devices); len(of.Functions) != 0 || len(of.Lifted) != 1 || of.Lifted[0] != lift {
+		t.Errorf("%+v", of)
 	}
 }
 

@@ -111,10 +111,11 @@ func (c *chooser) allow() {
 	}
 	c.Lifting = gate.Allowed{Functions: c.opts.Allow}
 	for _, r := range []*machine.Contract{c.Recorded, c.opts.Earlier} {
-		c.Lifting = c.Lifting.And(gate.Records{Guests: r}.Allowed())
+		c.Lifting = c.Lifting.And(gate.Records{Guests: r}.Allowed(c.Devices))
 	}
 	if r := c.opts.Earlier; r != nil {
-		c.Allowed = append(c.Allowed, r.Allowed...)
+		records := gate.Records{Guests: r}
+		c.Allowed = append(c.Allowed, slices.DeleteFunc(slices.Clone(r.Allowed), func(a pci.Address) bool { return records.IsOther(c.Devices, a) })...)
 	}
 }
 

@@ -174,7 +174,7 @@ func (n Node) refusedOf(added []pci.Address) (refused []*gate.Refusal) {
 			return f == nil || !f.IsAt(n.Devices)
 		})
 		s = gate.Selection{Selected: slices.Concat(recorded, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch, Kind: gate.AtBoot,
-			Lifting: gate.Records{Guests: r}.Allowed()}
+			Lifting: gate.Records{Guests: r}.Allowed(n.Devices)}
 	}
 	s.All = n.Devices.Expand(s.Selected)
 	refusals, _ := n.Refusals(s)

@@ -66,7 +66,7 @@ func (m machine) ask(leaving ...gate.Leaving) (lifted []*gate.Refusal, err error
 	if err != nil {
 		return nil, err
 	}
-	allowed, err := gate.ReadAllowed(m.root)
+	allowed, err := gate.ReadAllowed(m.root, devices)
 	if err != nil {
 		return nil, err
 	}

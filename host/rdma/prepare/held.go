@@ -37,5 +37,5 @@ func (w *wanting) lift(lifted []*gate.Refusal) {
 
 // allowed returns what --allow lifts, now and by the commands that wrote the record.
 func (w *wanting) allowed() gate.Allowed {
-	return gate.Allowed{Functions: w.Allow}.And(gate.Records{RDMA: w.Recorded}.Allowed())
+	return gate.Allowed{Functions: w.Allow}.And(gate.Records{RDMA: w.Recorded}.Allowed(w.Devices))
 }
