@@ -72,6 +72,8 @@ type source struct {
 	starts func(line string) bool
 	// programs are the folders of programs that are named without one.
 	programs []string
+	// interpreter, if it is not empty, executes the file, whatever its first line says.
+	interpreter string
 }
 
 // script is a source of scripts.
@@ -476,7 +478,7 @@ func (s source) writesOf(lines []string) func(i int) (text string, set bool) {
 	if s.shell == nil {
 		return func(int) (string, bool) { return "", false }
 	}
-	variables, spoken := variablesOf(lines), languageOf(lines)
+	variables, spoken := variablesOf(lines), languageOf(s.interpreter, lines)
 	return func(i int) (text string, set bool) {
 		text = variables.expand(lines[i])
 		if !namesVFs(text) {
@@ -660,24 +662,47 @@ func (r *ownerReader) scripts(command string, folders ...string) {
 		}
 		// A library of a shell's functions is no script.
 		sourced := i > 0 && (words[i-1] == "." || words[i-1] == "source")
+		executed := script()
+		executed.interpreter = interpreterOf(words[:i])
 		for _, name := range places {
-			if sourced || r.isScript(name) {
-				r.read(name, script())
+			begin, err := r.begin(name)
+			text := !strings.Contains(begin, "\x00") && !strings.HasPrefix(name, "/dev/")
+			// A file that cannot be opened is an argument, or a program that is missing: the unit cannot
+			// start it. An interpreter is given no other file than a script.
+			if sourced || err == nil && strings.HasPrefix(begin, "#!") || executed.interpreter != "" && text {
+				r.read(name, executed)
 			}
 		}
 	}
 }
 
-// isScript reports whether a file begins as a script does.
-func (r *ownerReader) isScript(name string) bool {
+// begin returns the first bytes of a file: those of a program contain zeros.
+func (r *ownerReader) begin(name string) (string, error) {
 	f, err := r.root.Open(name)
 	if err != nil {
-		return false // an argument, or a program that is missing: the unit cannot start it
+		return "", err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	begin := make([]byte, 2)
+	begin := make([]byte, 64)
 	n, err := f.Read(begin)
-	return err == nil && string(begin[:n]) == "#!"
+	return string(begin[:n]), err
+}
+
+// interpreterOf returns the name of the interpreter at the end of words, which may have options, or
+// "". The next word is the script that it executes, or its first command.
+func interpreterOf(words []string) string {
+	for i, word := range slices.Backward(words) {
+		if i == 0 || strings.Contains(word, "/") {
+			word = path.Base(strings.TrimLeft(word, "-@:+!"))
+		}
+		switch {
+		case interpreters().MatchString(word):
+			return word
+		case !strings.HasPrefix(word, "-") && (i == 0 || !withArgument().MatchString(words[i-1])):
+			return ""
+		}
+	}
+	return ""
 }
 
 // Forms of addresses in texts, and of paths and matches of network interfaces.

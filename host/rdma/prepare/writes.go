@@ -102,13 +102,22 @@ const (
 var (
 	shells  = host.LazyRegexp(`\b(ba|da|k|z|a)?sh\b|init-d-script|openrc-run|runscript`)
 	pythons = host.LazyRegexp(`\bpython[0-9.]*\b`)
+	// interpreters matches the names of interpreters that are started with a script, and withArgument
+	// their options that have an argument.
+	interpreters = host.LazyRegexp(`^((ba|da|k|z|a)?sh|(python|perl)[0-9.]*)$`)
+	withArgument = host.LazyRegexp(`^-[a-zA-Z]*[oOWX]$`)
 )
 
-func languageOf(lines []string) language {
-	if len(lines) == 0 || !strings.HasPrefix(lines[0], "#!") || shells().MatchString(lines[0]) {
-		return shell
+// languageOf returns the language of a script by its interpreter, or by its first line if none is
+// named.
+func languageOf(interpreter string, lines []string) language {
+	if interpreter == "" && len(lines) > 0 && strings.HasPrefix(lines[0], "#!") {
+		interpreter = lines[0]
 	}
-	if pythons().MatchString(lines[0]) {
+	switch {
+	case interpreter == "" || shells().MatchString(interpreter):
+		return shell
+	case pythons().MatchString(interpreter):
 		return python
 	}
 	return otherLanguage
