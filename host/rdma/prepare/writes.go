@@ -169,12 +169,20 @@ func variablesOf(lines []string) variables {
 	return v
 }
 
+// folderOf matches the expansion of a variable to the folder of its path.
+func folderOf(name string) *regexp.Regexp {
+	return regexp.MustCompile(`\$\{` + name + `%/(\*|` + vfNames + `)\}`)
+}
+
 func use(name string) *regexp.Regexp { return regexp.MustCompile(`\$\{?` + name + `\b`) }
 
 // expand returns a text with the values of the variables.
 func (v variables) expand(text string) string {
 	for _, name := range sorted(v) {
 		if strings.Contains(text, name) {
+			if strings.Contains(v[name], "/") {
+				text = folderOf(name).ReplaceAllLiteralString(text, path.Dir(v[name]))
+			}
 			text = use(name).ReplaceAllLiteralString(text, v[name])
 		}
 	}
@@ -188,6 +196,11 @@ func shellWrites(line string, v variables) bool {
 		return false
 	}
 	commands := parse(text, false)
+	for i := range commands {
+		if c := &commands[i]; c.piped && i+1 < len(commands) && commands[i+1].counts() && !slices.ContainsFunc(c.targets, isFile) {
+			c.piped, c.counted = false, true
+		}
+	}
 	piped := slices.ContainsFunc(commands, func(c command) bool { return c.piped })
 	return slices.ContainsFunc(commands, func(c command) bool { return c.writes(v, piped) })
 }
@@ -200,8 +213,19 @@ type command struct {
 	sources  []string // of input
 	text     bool     // its input is part of the script
 	piped    bool     // to another command
+	counted  bool     // to another command that only counts its output
 	captured bool     // its output becomes part of another command
 }
+
+// counts reports whether a command only counts its input: wc(1) without names of files.
+func (c command) counts() bool {
+	return len(c.words) > 0 && path.Base(c.words[0]) == "wc" && !slices.ContainsFunc(c.words[1:], func(w string) bool {
+		return !strings.HasPrefix(w, "-") || strings.HasPrefix(w, "--files")
+	})
+}
+
+// isFile reports whether a target of output is a file that can be read later.
+func isFile(target string) bool { return target != "/dev/null" && target != "1" && target != "2" }
 
 // parse returns the commands of a line, those of its substitutions too.
 func parse(text string, captured bool) (all []command) {
@@ -289,11 +313,12 @@ func balanced(text string) string {
 var plainTarget = host.LazyRegexp(`^([\w./@%+:=-]|\$\w+|\$\{\w+\})+$`)
 
 // Words that a shell's line begins with before the command, shells that execute an argument, and
-// commands that only read the files they are given. What others do cannot be determined.
+// commands that only read the files they are given and do not print their names. What others do
+// cannot be determined.
 var (
 	leading = []string{"if", "while", "until", "then", "do", "else", "elif", "!", "time", "{", "exec", "sudo", "command", "builtin", "nohup", "local", "readonly", "declare", "typeset"}
 	nested  = []string{"sh", "bash", "dash", "ash", "ksh", "zsh"}
-	readers = []string{"cat", "cut", "sort", "uniq", "od", "xxd", "hexdump", "test", "[", "[["}
+	readers = []string{"cat", "dirname", "cut", "sort", "uniq", "od", "xxd", "hexdump", "test", "[", "[["}
 )
 
 // program returns the words of the command that a line's words start, without assignments.
@@ -354,7 +379,9 @@ func (c command) writes(v variables, piped bool) bool {
 		return len(c.targets) > 0 || !onlySearches(words)
 	case name == "grep" || name == "head" || name == "tail":
 		return !onlySearches(words)
-	case name == "ls" || name == "stat":
+	case name == "ls" && c.counted:
+		return false
+	case name == "ls" || name == "stat" || name == "readlink":
 		return !silent || !shown
 	case name == "echo" || name == "printf" || name == "logger":
 		message := shown && name != "printf" && len(withoutOptions(words)) > 2
