@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,21 +73,39 @@ func (g *guard) eachNamespace(own string, read func(pid int) error) error {
 // hasEnded reports whether an error of reading a file of a process only says that the process has
 // ended. A zombie is still listed, but has neither open files nor namespaces, and the kernel
 // refuses to show them (EINVAL: Linux, mounts_open_common in fs/proc_namespace.c; EACCES or EPERM
-// where other users may not read it). Its other threads, if there are any, still have them.
+// where other users may not read it). Its other threads, if there are any, still have them. A process
+// that is ending has no namespaces for a moment before it is a zombie (exit_task_namespaces in
+// kernel/nsproxy.c): that moment is waited for.
 func (g *guard) hasEnded(pid int, err error) bool {
 	if host.HasEnded(err) {
 		return true
 	}
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+	ending := errors.Is(err, unix.EINVAL)
+	if !ending && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
 		return false
 	}
-	text, statErr := g.root.ReadFile(host.ProcessFile(pid, "stat"))
-	if host.HasEnded(statErr) {
+	const moments = 20
+	for range moments {
+		if g.isZombie(pid) {
+			return true
+		}
+		if !ending {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
+}
+
+// isZombie reports whether a process is gone or, with all its threads, a zombie.
+func (g *guard) isZombie(pid int) bool {
+	text, err := g.root.ReadFile(host.ProcessFile(pid, "stat"))
+	if host.HasEnded(err) {
 		there, err := g.root.Exists(host.ProcessFile(pid, ""))
 		return err == nil && !there
 	}
 	stat, parseErr := host.ParseProcessStat(string(text))
-	return errors.Join(statErr, parseErr) == nil && (stat.State == 'Z' || stat.State == 'X') && stat.Threads <= 1
+	return errors.Join(err, parseErr) == nil && (stat.State == 'Z' || stat.State == 'X') && stat.Threads <= 1
 }
 
 // numberedMount is a mounted file system with the number of its disk, which a name in another
