@@ -130,7 +130,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	refusals, _ := n.Refusals(s)
 	for _, a := range s.All {
 		if of := (gate.Records{RDMA: adapters}).Adapter(n.Devices, a); of != nil && of.Use == rdma.ForContainers {
-			refusals = append(refusals, n.OfAdapter(a, of))
+			refusals = append(refusals, n.OfAdapter(root, uses, a, of))
 		}
 	}
 	if len(refusals) > 0 {

@@ -128,5 +128,5 @@ func (v view) refusals() []error {
 	n := selection.NewNode(v.Machine)
 	s, err := n.Choose(selection.Options{})
 	refusals, _ := n.Refusals(s)
-	return slices.Concat(obstacles, host.Split(err), refusals, n.Shared(s))
+	return slices.Concat(obstacles, host.Split(err), refusals, n.Shared(s, nil))
 }

@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -637,17 +638,29 @@ func TestHint(t *testing.T) {
 		return h.Hint()
 	}
 	p := &recorded(t).Adapters[0]
-	if got, want := hint(h.OfAdapter(a, p)), "gpustack rdma prepare --remove "+pf; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	h.Needs = []guard.Need{{Address: b, Code: host.CodeNetwork, Use: guard.UseDefaultRoute, Reason: "carries the default route, through eth9"}}
-	const use = "end this use first: its VF " + vf + " carries the default route, through eth9"
-	if got := hint(h.OfAdapter(a, p)); got != use {
-		t.Errorf("%s, want %s", got, use)
-	}
-	for _, err := range h.Shared(gate.Selection{All: []pci.Address{a}, Kind: gate.AtBoot}) {
-		if got := hint(err); got != use {
-			t.Errorf("%s, want %s", got, use)
+	root := hosttest.Lay(t, "-- etc/hostname --\nx\n")
+	route := []guard.Need{{Address: b, Code: host.CodeNetwork, Use: guard.UseDefaultRoute, Reason: "carries the default route, through eth9"}}
+	blind := guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}
+	for _, test := range []struct {
+		name, remove, want string // remove is that of the command, want that of VFs
+		needs              []guard.Need
+		uses               machine.Uses
+	}{
+		{name: "idle", remove: "gpustack rdma prepare --remove " + pf, want: "once no guest has one, write 0 to the function's sriov_numvfs"},
+		{name: "a route", want: "end this use first: its VF " + vf + " carries the default route, through eth9", needs: route},
+		{name: "a process", want: "end this use first: VF " + vf + " of " + pf + " is in use: rping (pid 7) has /dev/infiniband/uverbs9 open",
+			uses: machine.Uses{Holders: []guard.Holder{{Address: b, File: "/dev/infiniband/uverbs9", PID: 7, Command: "rping"}}}},
+		{name: "guests are unknown", want: "run gpustack as root, in the host's namespaces; 'gpustack host guests' shows what cannot be read",
+			uses: machine.Uses{Running: true, Guests: blind}},
+	} {
+		h.Needs = test.needs
+		if got, want := hint(h.OfAdapter(root, test.uses, a, p)), cmp.Or(test.remove, test.want); got != want {
+			t.Errorf("%s: %s, want %s", test.name, got, want)
+		}
+		ofVFs := func(pf pci.Address) string { return h.UseOfVFs(root, test.uses, pf) }
+		refusals := h.Shared(gate.Selection{All: []pci.Address{a}, Kind: gate.AtBoot}, ofVFs)
+		if len(refusals) != 1 || hint(refusals[0]) != test.want {
+			t.Errorf("%s: %v, want %s", test.name, refusals, test.want)
 		}
 	}
 }

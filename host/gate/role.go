@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -110,23 +111,36 @@ func ofGuests(a pci.Address) error {
 // OfAdapter returns the refusal of a function that rdma prepare has recorded: an adapter, or one of
 // its VFs, whether or not they exist. Its hint is the command that removes them, unless that would
 // be refused.
-func (h Host) OfAdapter(a pci.Address, p *rdma.Prepared) *Refusal {
+func (h Host) OfAdapter(root host.Root, uses machine.Uses, a pci.Address, p *rdma.Prepared) *Refusal {
 	hint := fmt.Sprintf("gpustack rdma prepare --remove %s", p.Address)
-	if use := h.UseOfVFs(p.Address); use != "" {
+	if use := h.UseOfVFs(root, uses, p.Address); use != "" {
 		hint = use
 	}
 	return Refuse(a, host.WithCode(host.WithHint(errors.New("is recorded by rdma prepare"), hint), host.CodeRecorded, ""))
 }
 
-// UseOfVFs returns a hint that names a use of existing VFs of a function, which prevents that they
-// are removed, or "".
-func (h Host) UseOfVFs(pf pci.Address) string {
+// UseOfVFs returns a hint that names a use of existing VFs of a function, by the host, a guest or a
+// process, which prevents that they are removed, or "".
+func (h Host) UseOfVFs(root host.Root, uses machine.Uses, pf pci.Address) string {
 	var leaving []Leaving
 	for _, vf := range VFsOf(h.Devices, pf) {
 		leaving = append(leaving, Leaving{Address: vf, Kind: Removed})
 	}
-	if refused := h.Ask("", Allowed{}, leaving...).Refused; len(refused) > 0 {
-		return "end this use first: " + refused[0].Reason
+	_, err := h.Leave(root, uses, Allowed{}, leaving...)
+	if err == nil {
+		return ""
 	}
-	return ""
+	var refusal *Refusal
+	var held *Held
+	var hinted interface{ Hint() string }
+	switch first := host.Split(err)[0]; {
+	case errors.As(first, &refusal):
+		return "end this use first: " + refusal.Reason
+	case errors.As(first, &held):
+		return "end this use first: " + held.Error()
+	case errors.As(first, &hinted):
+		return hinted.Hint()
+	default:
+		return "what uses its VFs cannot be determined: " + first.Error()
+	}
 }

@@ -104,7 +104,8 @@ type candidate struct {
 func (c *candidate) refusals(s gate.Selection) (refusals []error, lifted []*gate.Refusal) {
 	refusals, lifted = c.node.Refusals(s)
 	used, liftedUses := c.node.InUse(c.uses, s)
-	return slices.Concat(refusals, c.node.Shared(s), used, c.claimed(s)), append(lifted, liftedUses...)
+	shared := c.node.Shared(s, func(pf pci.Address) string { return c.node.UseOfVFs(c.root, c.uses, pf) })
+	return slices.Concat(refusals, shared, used, c.claimed(s)), append(lifted, liftedUses...)
 }
 
 // claimed returns a refusal for each selected function that rdma prepare has recorded: an adapter
@@ -112,7 +113,7 @@ func (c *candidate) refusals(s gate.Selection) (refusals []error, lifted []*gate
 func (c *candidate) claimed(s gate.Selection) (refusals []error) {
 	for _, a := range s.All {
 		if of := (gate.Records{RDMA: c.adapters}).Adapter(c.node.Devices, a); of != nil {
-			refusals = append(refusals, c.node.OfAdapter(a, of))
+			refusals = append(refusals, c.node.OfAdapter(c.root, c.uses, a, of))
 		}
 	}
 	return refusals

@@ -178,7 +178,7 @@ func (n Node) refusedOf(added []pci.Address) (refused []*gate.Refusal) {
 	}
 	s.All = n.Devices.Expand(s.Selected)
 	refusals, _ := n.Refusals(s)
-	refusals = slices.Concat(n.Shared(s), refusals)
+	refusals = slices.Concat(n.Shared(s, nil), refusals)
 	for _, a := range s.All {
 		if d := n.Devices.At(a); d.VendorID == nil || d.ProductID == nil {
 			refusals = append(refusals, gate.Refuse(a, ErrNoIDs))
