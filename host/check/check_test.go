@@ -612,21 +612,26 @@ func TestPendingUses(t *testing.T) {
 	const hca = "sys/bus/pci/devices/0000:04:00.0/"
 	adapter := "symlink sys/class/infiniband/mlx5_0 -> ../../bus/pci/devices/0000:04:00.0/infiniband/mlx5_0\nsymlink sys/class/net/enp4s0 -> ../../bus/pci/devices/0000:04:00.0/net/enp4s0\n" +
 		hosttest.Server{CPU: "GenuineIntel", CardGroup: 10, More: "-- " + hca + "infiniband/mlx5_0/ports/1/cap_mask --\n0x0\n-- " + hca + "net/enp4s0/mtu --\n1500\n"}.Archive()
+	shared := func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }
+	manager := write(hca+"infiniband/mlx5_0/ports/1/cap_mask", "0x2\n")
 	const since = "has come into use since it was recorded: "
+	const remove = "end the use, or gpustack host prepare --remove 0000:01:00.0 before the reboot"
+	const manages = "fail: 0000:04:00.0: " + since + "runs the fabric's subnet manager, on port 1 of mlx5_0"
 	for _, test := range []struct {
-		name   string
-		root   func(t *testing.T) host.Root
-		change step
-		want   string
+		name         string
+		root         func(t *testing.T) host.Root
+		change       step
+		want, remedy string
 	}{
-		{"a GPU that nothing uses", bare, steps(drm, opened("/dev/null")), "n/a: already prepared"},
-		{"a program on a GPU", bare, steps(drm, opened("/dev/dri/renderD128")), "fail: 0000:01:00.0: " + since + "is in use: python3 (pid 4711) has /dev/dri/renderD128 open"},
-		{"programs that cannot be read", bare, write("proc/4711/fd", ""), "n/a: /proc/4711/fd: not a directory"},
-		{"an idle adapter in the group of a GPU", func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }, steps(), "n/a: already prepared"},
-		{"a subnet manager on it", func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }, write(hca+"infiniband/mlx5_0/ports/1/cap_mask", "0x2\n"),
-			"fail: 0000:04:00.0: " + since + "runs the fabric's subnet manager, on port 1 of mlx5_0"},
-		{"uses of it that cannot be read", func(t *testing.T) host.Root { return hosttest.Lay(t, adapter) }, write(hca+"infiniband/mlx5_0/ports/1/cap_mask", "what\n"),
-			`n/a: 0000:04:00.0: cannot determine whether the host uses it by RDMA: /sys/class/infiniband/mlx5_0/ports/1/cap_mask: not a number: "what"`},
+		{"a GPU that nothing uses", bare, steps(drm, opened("/dev/null")), "n/a: already prepared", ""},
+		{"a program on a GPU", bare, steps(drm, opened("/dev/dri/renderD128")), "fail: 0000:01:00.0: " + since + "is in use: python3 (pid 4711) has /dev/dri/renderD128 open", remove},
+		{"programs that cannot be read", bare, write("proc/4711/fd", ""), "n/a: /proc/4711/fd: not a directory", ""},
+		{"an idle adapter in the group of a GPU", shared, steps(), "n/a: already prepared", ""},
+		{"a subnet manager on it", shared, manager, manages, remove},
+		{"the other GPU, too", shared, steps(manager, write("sys/bus/pci/devices/0000:02:00.0/boot_vga", "1\n")), "fail: 0000:02:00.0: " + since + "is the console (boot_vga)\n" + manages,
+			"end the use, or gpustack host prepare --none before the reboot"},
+		{"uses of it that cannot be read", shared, write(hca+"infiniband/mlx5_0/ports/1/cap_mask", "what\n"),
+			`n/a: 0000:04:00.0: cannot determine whether the host uses it by RDMA: /sys/class/infiniband/mlx5_0/ports/1/cap_mask: not a number: "what"`, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := test.root(t)
@@ -634,7 +639,16 @@ func TestPendingUses(t *testing.T) {
 			test.change(t, root)
 			m := observe(root)
 			findings, _ := check.Verify(m, nil)
-			if got := find(findings, "preparable"); got != test.want {
+			var got []string
+			for _, f := range findings {
+				if f.Check == "preparable" {
+					got = append(got, fmt.Sprintf("%s: %s", f.Status, f.Seen))
+					if f.Remedy != test.remedy {
+						t.Errorf("%s: remedy %q, want %q", f.Seen, f.Remedy, test.remedy)
+					}
+				}
+			}
+			if got := strings.Join(got, "\n"); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})

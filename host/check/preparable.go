@@ -94,20 +94,47 @@ func (v view) leaving() []host.Finding {
 		}
 	}
 	const since = "has come into use since it was recorded: "
+	var used []*gate.Refusal
 	for _, r := range h.AskAtBoot(since, v.Uses.Value, gate.Records{Guests: v.Contract.Value}.Allowed(v.Devices.Value), leaving...).Refused {
-		if r.Unread() {
+		switch a := v.Adapters[r.Address]; {
+		case !r.Unread():
+			used = append(used, r)
+		case a == nil || a.Unread == nil: // else it is reported already
 			findings = append(findings, host.Finding{Status: host.NA, File: r.File, Seen: strings.Replace(r.Error(), since, "", 1)})
-			continue
 		}
+	}
+	remedy := v.endUse(used)
+	for _, r := range used {
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: cmp.Or(r.File, machine.AttributeFile(r.Address, "")), Seen: r.Error(), Effect: "the host loses it at the next boot",
-			Remedy: "end the use, or gpustack host prepare --remove " + r.Address.String() + " before the reboot",
+			Remedy: remedy,
 		})
 	}
 	if findings == nil {
 		return na("already prepared")
 	}
 	return findings
+}
+
+// endUse returns the remedy of functions that have come into use: host prepare returns them to the
+// host with the selected functions because of which they are recorded, unless it would refuse that.
+func (v view) endUse(used []*gate.Refusal) string {
+	var functions []pci.Address
+	for _, r := range used {
+		functions = append(functions, r.Address)
+	}
+	o, accepted := selection.NewNode(v.Machine).Without(functions...)
+	if !accepted {
+		return "end the use"
+	}
+	command := "gpustack host prepare"
+	if o.None {
+		command += " --none"
+	}
+	for _, x := range o.Remove {
+		command += " --remove " + x.String()
+	}
+	return "end the use, or " + command + " before the reboot"
 }
 
 func listAddresses(devices []pci.Device) string {

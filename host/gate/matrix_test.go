@@ -570,6 +570,7 @@ func TestAskers(t *testing.T) {
 		"host/rdma/check.readUsed":    "script rdma_check of cmd/gpustack",
 		"host/selection.refusedOf":    "TestStates of host/selection",
 		"host/selection.Joining":      "host prepare",
+		"host/selection.Without":      "TestPendingUses of host/check",
 		"cmd/gpustack.permittedFiles": "undo that removes a record of VFs",
 		"cmd/gpustack.binder":         "host bind, carried out, undone and recovered",
 		"host/rdma/prepare.lift":      "rdma prepare --remove",

@@ -398,3 +398,28 @@ func (a Search) purpose(s gate.Selection, o Options) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// Without returns the options of host prepare that return recorded functions to the host, with the
+// selected functions because of which they are recorded, and whether host prepare accepts them.
+func (n Node) Without(functions ...pci.Address) (Options, bool) {
+	var named []pci.Selector
+	for _, a := range functions {
+		if x, err := pci.ParseSelector(a.String()); err == nil {
+			named = append(named, x)
+		}
+	}
+	o := Options{Remove: n.removable(named)}
+	if len(o.Remove) == 0 {
+		return Options{}, false
+	}
+	s, err := n.Choose(o)
+	if errors.Is(err, ErrNothing) {
+		return Options{None: true}, true
+	}
+	remain := pci.Set(s.All)
+	if err != nil || slices.ContainsFunc(functions, func(a pci.Address) bool { return remain[a] }) {
+		return Options{}, false
+	}
+	refusals, _ := n.Refusals(s)
+	return o, len(refusals)+len(n.Shared(s, nil)) == 0
+}
