@@ -81,21 +81,38 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 	return nil, nil
 }
 
-// bonded returns the refusals of a function whose VFs would be made while the RDMA device of its
-// bond is in use: with SR-IOV enabled, the driver removes that device (Linux, mlx5_eswitch_enable).
+// bonded returns the refusals of a function whose VFs would be made while the RDMA device that it
+// shares with its bond is in use: with SR-IOV enabled, the driver removes that device (Linux,
+// mlx5_eswitch_enable). Slaves of mlx5_core share one if not each has its own; other drivers know no
+// such device.
 func (h Host) bonded(root host.Root, a pci.Address) (refusals []*Refusal, err error) {
 	bond, err := ReadBond(root, a)
-	of, device := bond.Device()
-	if err != nil || of == nil || len(bond.Members) < 2 {
+	if err != nil || bond == nil || !h.shares(a) {
 		return nil, err
 	}
+	device, shared := map[pci.Address]string{}, false
+	for _, m := range bond.Members {
+		switch names := bond.Devices[m]; {
+		case !h.shares(m):
+		case len(names) > 0:
+			device[m] = names[0]
+		default:
+			shared = true
+		}
+	}
 	for _, need := range h.RDMA {
-		if slices.Contains(bond.Members, need.Address) {
+		if name := device[need.Address]; shared && name != "" {
 			refusals = append(refusals, &Refusal{Address: a, Code: host.CodeBondedRDMA, File: need.File, Absolute: need.Absolute,
-				Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s, which %s", device, bond.Name, need.Reason)})
+				Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s, which %s", name, bond.Name, need.Reason)})
 		}
 	}
 	return refusals, nil
+}
+
+// shares reports whether a function may share its RDMA device with other slaves of its bond.
+func (h Host) shares(a pci.Address) bool {
+	d := h.Devices.At(a)
+	return d == nil || d.DriverUnread() || d.DriverName() == "mlx5_core"
 }
 
 func list(root host.Root, dir string) ([]string, error) {

@@ -317,6 +317,12 @@ func TestLeaving(t *testing.T) {
 	}
 	slave := second
 	slave.name, slave.mac = "", ""
+	foreign := slave
+	foreign.driver = "igb"
+	driven := func(a hca) hca {
+		a.driver = "bnxt_en"
+		return a
+	}
 	ofSlave := netdev(slave.address, "eth2")
 	slaveFiles := "-- " + devices + slave.address + "/net/eth2/address --\nb8:59:9f:00:12:34\n-- " + devices + slave.address + "/net/eth2/bonding_slave/perm_hwaddr --\n" + second.mac + "\n"
 	uverbs := "symlink sys/class/infiniband_verbs/uverbs1 -> ../../devices/pci0000:00/0000:00:01.0/0000:0d:00.0/infiniband_verbs/uverbs1\n" +
@@ -350,6 +356,9 @@ func TestLeaving(t *testing.T) {
 		{"VFs of an adapter with a route", []hca{eth}, "", route("eth1"), prepare.Options{Add: one, VFs: 2}, ""},
 		{"a bond whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2}, used},
 		{"the same, allowed", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2, Allow: []pci.Address{other}}, ""},
+		{"a bond whose slaves have devices of their own, one in use", []hca{eth, second}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2}, ""},
+		{"a bond with a slave of another driver", []hca{eth, foreign}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
+		{"a bond of another driver", []hca{driven(eth), driven(slave)}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
 		{"a bond without a use of RDMA", []hca{eth, slave}, ofSlave, bonded(slaveFiles), prepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
 		{"VFs of two ports at the same addresses", []hca{eth, second}, "", "", prepare.Options{Add: []pci.Address{pf, other}, VFs: 4},
 			"VF 0 of 0000:0d:00.1: its address 0000:0d:00.3 is that of VF 1 of 0000:0d:00.0"},
