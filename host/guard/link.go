@@ -88,8 +88,8 @@ func (s namespace) ended(err error) bool {
 	return host.HasEnded(err) || errors.Is(err, unix.EACCES) && s.gone()
 }
 
-// forbidden reports whether an error says that the user may not enter a namespace, which is no
-// error for a user who cannot change anything.
+// forbidden reports whether an error says that the user may not read a file or enter a namespace,
+// which is no error for a user who cannot change anything.
 func forbidden(err error) bool {
 	return (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) && os.Geteuid() != 0
 }
