@@ -16,16 +16,12 @@ const (
 )
 
 // inactive adds a disk that a file names and that nothing uses now.
-func (g *guard) inactive(disk string, absolute bool, of subject, after string) error {
+func (g *guard) inactive(disk string, absolute bool, of subject) error {
 	name, err := g.tagged(disk)
 	if err != nil || name == "" || g.carried[name] {
 		return err
 	}
-	o, err := g.below(name, map[string]bool{})
-	if err == nil {
-		g.add(host.CodeDisk, o.functions, absolute, "carries ", of, after)
-	}
-	return err
+	return g.above(name, absolute, of)
 }
 
 // resume adds the disk from which the kernel resumes after hibernation (Linux,
@@ -47,7 +43,7 @@ func (g *guard) resume() error {
 	if disk == "" {
 		return nil
 	}
-	return g.inactive(disk, false, subject{UseResume, cmdlineFile, "the image of hibernation"}, " (resume="+disk+")")
+	return g.inactive(disk, false, subject{UseResume, cmdlineFile, "the image of hibernation (resume=" + disk + ")"})
 }
 
 // fstab adds the file systems and swap areas of fstab(5) that are not active. What the host boots
@@ -67,8 +63,8 @@ func (g *guard) fstab() error {
 			dir, as = "", "used as swap"
 		}
 		absolute := dir == "/" || dir == "/usr" || dir == "/boot" || strings.HasPrefix(dir, "/boot/")
-		of := subject{UseTable, fstabFile, disk + ", to be " + as}
-		if err := g.inactive(disk, absolute, of, " ("+fstabFile+"), not active now"); err != nil {
+		of := subject{UseTable, fstabFile, disk + ", to be " + as + " (" + fstabFile + "), not active now"}
+		if err := g.inactive(disk, absolute, of); err != nil {
 			return err
 		}
 	}
@@ -85,8 +81,8 @@ func (g *guard) crypttab() error {
 		if strings.HasPrefix(fields[0], "#") || len(fields) < 2 {
 			continue
 		}
-		of := subject{UseTable, crypttabFile, fields[1] + ", to be opened as " + fields[0]}
-		if err := g.inactive(fields[1], false, of, " ("+crypttabFile+"), not active now"); err != nil {
+		of := subject{UseTable, crypttabFile, fields[1] + ", to be opened as " + fields[0] + " (" + crypttabFile + "), not active now"}
+		if err := g.inactive(fields[1], false, of); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ func (g *guard) offered(device, file, what string) error {
 	}
 	of := subject{UseTarget, file, what}
 	if name != "" {
-		return g.above(name, of, "")
+		return g.above(name, false, of)
 	}
 	functions, err := g.character(path.Base(device))
 	g.add(host.CodeDisk, functions, false, "carries ", of, "")
@@ -101,7 +101,7 @@ func (g *guard) lioDisk(backend, name string) error {
 		}
 		disk, err := g.numbered(words[1] + ":" + words[3])
 		if err == nil && disk != "" {
-			err = g.above(disk, subject{UseTarget, file, what}, "")
+			err = g.above(disk, false, subject{UseTarget, file, what})
 		}
 		if err != nil {
 			return err

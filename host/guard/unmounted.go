@@ -99,13 +99,13 @@ func (g *guard) parts() ([]part, error) {
 	return append(partitions, disks...), nil
 }
 
-// above adds what lies on a disk, by its name in sysfs.
-func (g *guard) above(name string, of subject, after string) error {
+// above adds what a disk depends on, by its name in sysfs, for what lies on it.
+func (g *guard) above(name string, absolute bool, of subject) error {
 	o, err := g.below(name, map[string]bool{})
-	if err == nil {
-		g.add(host.CodeDisk, o.functions, false, "carries ", of, after)
+	if err != nil {
+		return err
 	}
-	return err
+	return g.need(o, absolute, of, nil)
 }
 
 // holding adds disks that are made of the parts (Linux, bd_link_disk_holder in block/holder.c): LVM
@@ -193,7 +193,7 @@ func (g *guard) loops() error {
 		}
 		below, err := g.block(disk)
 		if err == nil && below != "" {
-			err = g.above(below, subject{UseHolder, file, node(name) + ", a loop device"}, ", on "+disk)
+			err = g.above(below, false, subject{UseHolder, file, node(name) + ", a loop device, on " + disk})
 		}
 		if err != nil {
 			return err

@@ -167,6 +167,47 @@ func TestUnmounted(t *testing.T) {
 	}
 }
 
+// TestUnmountedRemote: a use without a mount of a disk over the network, of a file or of an unknown
+// disk depends on what a mounted file system on it depends on.
+func TestUnmountedRemote(t *testing.T) {
+	const roots = "/dev/nvme0n1p1 / ext4 rw 0 0"
+	const storageNIC = "0000:04:00.0 carries "
+	fstab := func(line string) string { return mounted(roots) + "-- etc/fstab --\n" + line + "\n" }
+	offered := func(disk string) string {
+		return mounted(roots) + "-- sys/kernel/config/target/core/iblock_0/disk/udev_path --\n" + disk + "\n"
+	}
+	for _, test := range []struct{ name, files, want string }{
+		{"fstab, iSCSI", iscsiDisk + fstab("/dev/sda1 /srv ext4 noauto,_netdev 0 0"), storageNIC + "/dev/sda1, to be mounted at /srv (/etc/fstab), not active now, through eth1\n"},
+		{"fstab, NVMe over TCP", fabricsAt("tcp", "traddr=198.51.100.9,trsvcid=4420") + fstab("/dev/nvme9n1 none swap sw 0 0"), storageNIC + "/dev/nvme9n1, to be used as swap (/etc/fstab), not active now, through eth1\n"},
+		{"fstab of what the host boots from, iSCSI", iscsiDisk + fstab("/dev/sda1 /boot ext4 noauto 0 0"), "0000:04:00.0! carries /dev/sda1, to be mounted at /boot (/etc/fstab), not active now, through eth1\n"},
+		{"crypttab, iSCSI", iscsiDisk + mounted(roots) + "-- etc/crypttab --\nsafe /dev/sda1 none luks\n", storageNIC + "/dev/sda1, to be opened as safe (/etc/crypttab), not active now, through eth1\n"},
+		{"LIO, iSCSI", iscsiDisk + offered("/dev/sda"), storageNIC + "the target iblock_0/disk of LIO, through eth1\n"},
+		{"LIO, NVMe over TCP", fabricsAt("tcp", "traddr=198.51.100.9") + offered("/dev/nvme9n1"), storageNIC + "the target iblock_0/disk of LIO, through eth1\n"},
+		{"a loop device on iSCSI", virtual("loop3") + iscsiDisk + mounted(roots) + "-- sys/devices/virtual/block/loop3/loop/backing_file --\n/dev/sda1\n",
+			storageNIC + "/dev/loop3, a loop device, on /dev/sda1, through eth1\n"},
+		{"fstab, an unknown disk", "symlink sys/class/block/odd -> ../../devices/platform/odd/block/odd\nmkdir sys/devices/platform/odd/block/odd\n" + fstab("/dev/odd /srv ext4 noauto 0 0"),
+			"0000:01:00.0 may carry /dev/odd, to be mounted at /srv (/etc/fstab), not active now: its disk is not determined\n"},
+		{"fstab, a loop device of a file that is gone", virtual("loop3") + fstab("/dev/loop3 /srv ext4 noauto 0 0") + "-- sys/devices/virtual/block/loop3/loop/backing_file --\n/x (deleted)\n",
+			"0000:01:00.0 may carry a file of /dev/loop3, to be mounted at /srv (/etc/fstab), not active now: its disk is not determined\n" +
+				strings.ReplaceAll("0000:03:00.0 FILE, through eth0: SERVER\n0000:04:00.0 FILE, through eth1: SERVER\n", "FILE", "may carry a file of /dev/loop3, to be mounted at /srv (/etc/fstab), not active now")},
+		{"fstab, a loop device of a file", virtual("loop3") + fstab("/dev/loop3 /srv ext4 noauto 0 0") + "-- sys/devices/virtual/block/loop3/loop/backing_file --\n/x\n", ""},
+		{"iSCSI that is logged in and in no file", iscsiDisk + mounted(roots), ""},
+		{"fstab, a disk in memory", virtual("zram0") + fstab("/dev/zram0 none swap sw 0 0"), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var found strings.Builder
+			for line := range strings.Lines(needs(t, hosttest.Lay(t, joined(storage, test.files, mainTable)), guard.Running{})) {
+				if !strings.Contains(line, "default route") && !strings.Contains(line, "the address") && !strings.Contains(line, ", mounted at /\n") {
+					found.WriteString(line)
+				}
+			}
+			if diff := cmp.Diff(strings.ReplaceAll(test.want, "SERVER", "the interface that reaches its server is not determined"), found.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestUnmountedBlind: files about disks that cannot be read or are malformed are an error.
 func TestUnmountedBlind(t *testing.T) {
 	const process = "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\nsymlink proc/70/ns/mnt -> mnt:[7]\n"
