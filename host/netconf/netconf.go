@@ -19,7 +19,7 @@ type Network struct {
 	// Generated means that NetworkManager has made it for an interface that no file names.
 	Generated bool
 	// What it matches, all of it: names, drivers, values of udev's ID_PATH, types (ether, infiniband)
-	// and hardware addresses. A nil list matches any; "!" before a list inverts it.
+	// and hardware addresses, as [Matches] reads lists.
 	Names, Drivers, Paths, Types, Addresses []string
 	// Exclude returns what excludes functions from the match; name is the interface of their adapter.
 	Exclude func(vfs []pci.Address, name string) string
@@ -31,23 +31,35 @@ type Interface struct {
 	Driver, Path, Type, Address string
 }
 
-// Matches reports whether one of the patterns of a list matches a value (glob(7)), as accept says
-// of each. A nil list matches any value.
+// Matches reports whether a list matches a value: one of its patterns (glob(7)) does, as accept says
+// of each, and none of those after "!". A list of patterns after "!" matches any other value, an
+// empty list each value. That is how systemd-networkd (net_condition_test_strv in
+// net-condition.c) and NetworkManager (nm-settings-keyfile(5), [match]) read lists.
 func Matches(list []string, accept func(pattern string) bool) bool {
-	if len(list) == 0 {
-		return true
+	only, accepted := false, false
+	for _, pattern := range list {
+		pattern, not := strings.CutPrefix(pattern, "!")
+		only = only || !not
+		if !accept(pattern) {
+			continue
+		}
+		if not {
+			return false
+		}
+		accepted = true
 	}
-	if rest, ok := strings.CutPrefix(list[0], "!"); ok {
-		return !Matches(append([]string{rest}, list[1:]...), accept)
-	}
-	return slices.ContainsFunc(list, accept)
+	return accepted || !only
 }
 
 // IsPattern reports whether a value of a list matches more than one value.
 func IsPattern(s string) bool { return strings.ContainsAny(s, "*?[") }
 
-// Fits reports whether a pattern matches a value.
+// Fits reports whether a pattern of glob(7) matches a value.
 func Fits(pattern, value string) bool {
+	if strings.Contains(pattern, "[") { // as path.Match has it
+		pattern = strings.NewReplacer("[!", "[^", "[:digit:]", "0-9", "[:xdigit:]", "0-9a-fA-F", "[:lower:]", "a-z", "[:upper:]", "A-Z",
+			"[:alpha:]", "a-zA-Z", "[:alnum:]", "a-zA-Z0-9").Replace(pattern)
+	}
 	ok, err := path.Match(pattern, value)
 	return ok && err == nil
 }

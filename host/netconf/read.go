@@ -2,6 +2,7 @@ package netconf
 
 import (
 	"errors"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -192,31 +193,31 @@ func (r *reader) networkd() {
 		n := Network{Exclude: func(vfs []pci.Address, _ string) string {
 			return "add 'Path=!" + strings.Join(paths(vfs, ""), " ") + "' to [Match]"
 		}}
-		settings, other := r.settings(file, keys...), false
+		settings, other, kinds := r.settings(file, keys...), false, map[string][]string{}
 		for _, part := range r.files(".conf", folders("systemd/network/"+path.Base(file)+".d", tops...)...) {
 			settings = append(settings, r.settings(part, keys...)...)
 		}
 		for _, s := range settings {
-			values := strings.Fields(s.value)
 			switch s.section + "/" + s.key {
 			case "Match/Name":
-				n.Names = append(n.Names, values...)
+				n.Names = extended(n.Names, s.value)
 			case "Match/Driver":
-				n.Drivers = append(n.Drivers, values...)
+				n.Drivers = extended(n.Drivers, s.value)
 			case "Match/Path":
-				n.Paths = append(n.Paths, values...)
+				n.Paths = extended(n.Paths, s.value)
 			case "Match/Type":
-				n.Types = append(n.Types, values...)
+				n.Types = extended(n.Types, s.value)
 			case "Match/MACAddress", "Match/PermanentMACAddress":
-				n.Addresses = append(n.Addresses, values...)
+				n.Addresses = append(n.Addresses, strings.Fields(s.value)...)
 			case "Match/Kind", "Match/SSID", "Match/BSSID", "Match/WLANInterfaceType":
-				other = true // an interface without hardware, or without a cable
+				kinds[s.key] = extended(kinds[s.key], s.value)
 			case "Link/Unmanaged":
 				other = other || isTrue(s.value)
 			case "Link/ActivationPolicy":
 				n.OnDemand = slices.Contains([]string{"manual", "down", "always-down"}, s.value)
 			}
 		}
+		other = other || !n.ofHardware(kinds)
 		for _, s := range settings {
 			text := s.key + "=" + s.value
 			switch {
@@ -228,6 +229,41 @@ func (r *reader) networkd() {
 			}
 		}
 	}
+}
+
+// extended returns a list of networkd with the patterns of a further line (config_parse_match_strv
+// in net-condition.c): "!" inverts all of a line, and a line without any empties the list.
+func extended(list []string, line string) []string {
+	if line == "" {
+		return nil
+	}
+	line, not := strings.CutPrefix(line, "!")
+	for _, pattern := range strings.Fields(line) {
+		if not {
+			pattern = "!" + pattern
+		}
+		list = append(list, pattern)
+	}
+	return list
+}
+
+// ofHardware reports whether lists of kinds, by key, match hardware with a cable. It has none of
+// them, so that only inverted lists do. InfiniBand is the exception: in newer kernels it is of the
+// kind ipoib (ipoib_add_port in drivers/infiniband/ulp/ipoib/ipoib_main.c).
+func (n *Network) ofHardware(kinds map[string][]string) bool {
+	none := func(string) bool { return false }
+	ipoib := func(pattern string) bool { return Fits(pattern, "ipoib") }
+	for _, key := range slices.Sorted(maps.Keys(kinds)) {
+		list := kinds[key]
+		if Matches(list, none) {
+			continue
+		}
+		if key != "Kind" || !Matches(list, ipoib) || !Matches(n.Types, func(pattern string) bool { return Fits(pattern, "infiniband") }) {
+			return false
+		}
+		n.Types = []string{"infiniband"}
+	}
+	return true
 }
 
 func isTrue(value string) bool {
@@ -259,7 +295,10 @@ func (r *reader) manager() {
 		}}
 		settings, other := r.settings(file, keys...), false
 		for _, s := range settings {
-			values := strings.FieldsFunc(s.value, func(c rune) bool { return c == ';' })
+			var values []string
+			for value := range strings.FieldsFuncSeq(s.value, func(c rune) bool { return c == ';' }) {
+				values = append(values, strings.TrimLeft(value, "|&")) // without them, "!" is mandatory, the rest not
+			}
 			switch s.section + "/" + s.key {
 			case "connection/interface-name":
 				n.Names = append(n.Names, s.value)
@@ -268,7 +307,7 @@ func (r *reader) manager() {
 			case "match/driver":
 				n.Drivers = append(n.Drivers, values...)
 			case "match/path":
-				n.Paths = append(n.Paths, inverted(values)...)
+				n.Paths = append(n.Paths, values...)
 			case "ethernet/mac-address", "infiniband/mac-address":
 				n.Addresses = append(n.Addresses, s.value)
 			case "connection/autoconnect":
@@ -291,17 +330,4 @@ func (r *reader) manager() {
 			}
 		}
 	}
-}
-
-// inverted returns a list of NetworkManager in networkd's form: each of its elements has a "!".
-func inverted(values []string) []string {
-	var list []string
-	for _, value := range values {
-		plain, not := strings.CutPrefix(value, "!")
-		if not && len(list) == 0 {
-			plain = value
-		}
-		list = append(list, plain)
-	}
-	return list
 }
