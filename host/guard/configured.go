@@ -19,6 +19,10 @@ import (
 // that have none now, as a port without carrier. Configuration by DHCP that matches by a pattern,
 // as cloud images have for any interface, counts for a port that has lost its carrier.
 //
+// It also adds the functions of interfaces that the configuration makes ports of a bond or bridge,
+// or puts a VLAN on, also if they are attached now: at boot, what is attached is asked before the
+// network is set up, and what --allow has lifted must be the same use.
+//
 // A file that cannot be read or parsed may name any interface: it is a use of each that has no
 // address, and keeps no other function from leaving the host. Users without permission to read such
 // a file get what the others say: they cannot change anything either.
@@ -47,10 +51,10 @@ func (g *guard) configured() error {
 		if err != nil {
 			return err
 		}
-		if len(functions) == 0 || g.reached[name] {
+		if len(functions) == 0 {
 			continue
 		}
-		if in != nil {
+		if in != nil && !g.reached[name] {
 			g.add(host.CodeNetwork, functions, false, "may have to carry ", subject{UseConfigurationUnread, in.File, "an address of " + name},
 				", which has none now: "+strings.ReplaceAll(unread.Error(), "\n", "; "))
 			continue
@@ -63,7 +67,8 @@ func (g *guard) configured() error {
 }
 
 // configuredBy adds the functions of an interface by the first configuration that gives it an
-// address. target is its directory below /sys/devices.
+// address, unless it has one, and by the first that puts each other interface on it. target is its
+// directory below /sys/devices.
 func (g *guard) configuredBy(networks []netconf.Network, name, target string, functions []pci.Address) error {
 	described, err := g.netconfInterface(name, target)
 	if err != nil {
@@ -73,18 +78,21 @@ func (g *guard) configuredBy(networks []netconf.Network, name, target string, fu
 	if err != nil {
 		return err
 	}
+	seen := map[string]bool{"": g.reached[name]} // by Upper
 	for _, n := range networks {
 		gives, named := n.Gives(described)
-		if !gives || n.OnDemand || !named && !n.Static && !lost {
+		if !gives || n.OnDemand || seen[n.Upper] || n.Upper == "" && !named && !n.Static && !lost {
 			continue
 		}
-		what := "the address by DHCP of " + name
-		if n.Static {
+		seen[n.Upper] = true
+		what, now := "the address by DHCP of "+name, ", which has none now"
+		switch {
+		case n.Upper != "":
+			what, now = "the interface "+n.Upper+" on "+name, ""
+		case n.Static:
 			what = "the static address of " + name
 		}
-		g.add(host.CodeNetwork, functions, false, "is to carry ", subject{UseConfigured, n.File, what},
-			fmt.Sprintf(" (%s:%d: %s), which has none now", n.File, n.Line, n.Text))
-		return nil
+		g.add(host.CodeNetwork, functions, false, "is to carry ", subject{UseConfigured, n.File, what}, fmt.Sprintf(" (%s:%d: %s)%s", n.File, n.Line, n.Text, now))
 	}
 	return nil
 }

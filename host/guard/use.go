@@ -23,7 +23,7 @@ const (
 	UseDefaultRoute        Use = "default_route"
 	UseSession             Use = "ssh_session"
 	UseAddress             Use = "address"
-	UseConfigured          Use = "network_configuration"        // a file that gives an interface an address, which has none now
+	UseConfigured          Use = "network_configuration"        // a file that gives an interface an address, which has none now, or puts another interface on it
 	UseConfigurationUnread Use = "network_configuration_unread" // a file that may give an interface an address, and cannot be read
 	UseUpperLink           Use = "upper_link"                   // an interface above: a bridge, Open vSwitch, a bond, VLAN, macvlan, VRF
 	UseNetworkNamespace    Use = "network_namespace"            // an interface in another network namespace

@@ -1,4 +1,5 @@
-// Package netconf reads which network interfaces the host's configuration gives addresses.
+// Package netconf reads which network interfaces the host's configuration gives addresses, and of
+// which it makes other interfaces.
 package netconf
 
 import (
@@ -9,13 +10,17 @@ import (
 	"gpustack/host/pci"
 )
 
-// Network is configuration that gives addresses to interfaces which it matches.
+// Network is configuration that gives addresses to interfaces which it matches, or puts another
+// interface on them.
 type Network struct {
-	File     string // on the machine
-	Line     int    // that gives addresses
-	Text     string // of the line
-	Static   bool   // else by DHCP, or by what the network announces
-	OnDemand bool   // not when the host boots
+	File string // on the machine
+	Line int    // that gives addresses, or names Upper
+	Text string // of the line
+	// Upper is the interface that those which match are ports of, such as a bond or bridge, or that
+	// lies on them, such as a VLAN. "" for a line that gives addresses.
+	Upper    string
+	Static   bool // else by DHCP, or by what the network announces
+	OnDemand bool // not when the host boots
 	// Generated means that NetworkManager has made it for an interface that no file names.
 	Generated bool
 	// What it matches, all of it: names, drivers, values of udev's ID_PATH, types (ether, infiniband)

@@ -13,20 +13,29 @@ import (
 	"gpustack/host/pci"
 )
 
-// given is a line of netplan that gives a definition addresses.
+// given is a line of netplan that gives a definition addresses, or puts an interface on it.
 type given struct {
-	id, file, text string
-	line           int
-	static         bool
+	id, upper, file, text string
+	line                  int
+	static                bool
 }
 
-// netplan reads netplan(5). Definitions of the same name in several files are one.
+// netplan reads netplan(5). Definitions of the same name in several files are one. Other interfaces
+// name a definition by its id, and are put on it whatever its activation-mode.
 func (r *reader) netplan() {
 	byID := map[string]*Network{}
-	var addresses []given
+	definition := func(id string) *Network {
+		if byID[id] == nil {
+			byID[id] = &Network{Names: []string{id}, Exclude: func(_ []pci.Address, name string) string {
+				return "match the adapter by its name: 'name: " + name + "'"
+			}}
+		}
+		return byID[id]
+	}
+	var all []given
 	for _, file := range r.files(".yaml", folders("netplan", "/run", "/etc", "/usr/lib", "/lib")...) {
 		lines := r.text(file, keepNetplan)
-		ethernets, err := definitions(strings.Join(lines, "\n"))
+		ethernets, uppers, err := definitions(strings.Join(lines, "\n"))
 		if err != nil {
 			place := file
 			if m := yamlLine().FindStringSubmatch(err.Error()); m != nil {
@@ -35,48 +44,77 @@ func (r *reader) netplan() {
 			r.errs = append(r.errs, &FileError{file, place, err})
 			continue
 		}
+		at := func(node *yaml.Node) given {
+			return given{file: file, text: strings.TrimSpace(lines[node.Line-1]), line: node.Line}
+		}
 		for _, id := range slices.Sorted(maps.Keys(ethernets)) {
-			definition := ethernets[id]
-			n := byID[id]
-			if n == nil {
-				n = &Network{Names: []string{id}, Exclude: func(_ []pci.Address, name string) string {
-					return "match the adapter by its name: 'name: " + name + "'"
-				}}
-				byID[id] = n
-			}
-			for key, value := range pairs(&definition) {
-				set := given{id, file, strings.TrimSpace(lines[key.Line-1]), key.Line, key.Value == "addresses"}
+			n, node := definition(id), ethernets[id]
+			for key, value := range pairs(&node) {
 				switch {
 				case key.Value == "match":
 					n.match(value)
 				case key.Value == "activation-mode":
 					n.OnDemand = value.Value == "manual" || value.Value == "off"
 				case key.Value == "addresses" && len(value.Content) > 0, (key.Value == "dhcp4" || key.Value == "dhcp6") && isTrue(value.Value):
-					addresses = append(addresses, set)
+					line := at(key)
+					line.id, line.static = id, key.Value == "addresses"
+					all = append(all, line)
+				}
+			}
+		}
+		for _, upper := range slices.Sorted(maps.Keys(uppers)) {
+			node := uppers[upper]
+			for key, value := range pairs(&node) {
+				lower := value.Content
+				switch {
+				case key.Value == "link" && value.Kind == yaml.ScalarNode:
+					lower = []*yaml.Node{value}
+				case key.Value != "interfaces":
+					continue
+				}
+				for _, item := range lower {
+					line := at(item)
+					line.id, line.upper = item.Value, upper
+					all = append(all, line)
 				}
 			}
 		}
 	}
-	for _, a := range addresses {
-		r.add(*byID[a.id], a.file, a.line, a.text, a.static)
+	for _, g := range all {
+		n := *definition(g.id)
+		if g.upper == "" {
+			r.add(n, g.file, g.line, g.text, g.static)
+			continue
+		}
+		n.OnDemand = false
+		r.put(g.upper, n, g.file, g.line, g.text)
 	}
 }
 
 // yamlLine matches the line that an error of the parser names.
 var yamlLine = host.LazyRegexp(`\bline (\d+): `)
 
-// definitions returns the definitions of interfaces with hardware.
-func definitions(text string) (map[string]yaml.Node, error) {
+// definitions returns the definitions of interfaces with hardware, and of those that lie on others.
+func definitions(text string) (ethernets, uppers map[string]yaml.Node, err error) {
+	type byID = map[string]yaml.Node
 	var document struct {
 		Network struct {
-			Ethernets map[string]yaml.Node `yaml:"ethernets"`
+			Ethernets byID `yaml:"ethernets"`
+			Bonds     byID `yaml:"bonds"`
+			Bridges   byID `yaml:"bridges"`
+			VRFs      byID `yaml:"vrfs"`
+			VLANs     byID `yaml:"vlans"`
 		} `yaml:"network"`
 	}
-	err := yaml.Unmarshal([]byte(text), &document)
-	if errors.Is(err, io.EOF) {
-		err = nil
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
 	}
-	return document.Network.Ethernets, err
+	n := document.Network
+	uppers = byID{}
+	for _, of := range []byID{n.Bonds, n.Bridges, n.VRFs, n.VLANs} {
+		maps.Copy(uppers, of)
+	}
+	return n.Ethernets, uppers, nil
 }
 
 // match reads the match of a definition, whose id is then only a name in netplan.
@@ -129,7 +167,8 @@ func keepNetplan(data []byte) []byte {
 	kept := make([]bool, len(lines)+1) // by number, from 1
 	if len(document.Content) > 0 {
 		keepKeys(document.Content[0], len(lines)+1, kept,
-			[]string{"network"}, []string{"ethernets"}, nil, []string{"match", "addresses", "dhcp4", "dhcp6", "activation-mode"})
+			[]string{"network"}, []string{"ethernets", "bonds", "bridges", "vrfs", "vlans"}, nil,
+			[]string{"match", "addresses", "dhcp4", "dhcp6", "activation-mode", "interfaces", "link"})
 	}
 	for i, line := range lines {
 		switch {

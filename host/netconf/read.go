@@ -3,6 +3,7 @@ package netconf
 import (
 	"errors"
 	"maps"
+	"net"
 	"path"
 	"slices"
 	"strings"
@@ -14,8 +15,9 @@ import (
 )
 
 // Read returns the configuration of systemd-networkd, netplan, NetworkManager, ifupdown and ifcfg
-// files that gives addresses, what is configured in /run last. A file that cannot be read or parsed
-// is a *FileError. Only lines about addresses are recorded: others may have passwords.
+// files that gives addresses or puts an interface on others, what is configured in /run last. A file
+// that cannot be read or parsed is a *FileError. Only these lines are recorded: others may have
+// passwords.
 func Read(root host.Root) ([]Network, error) {
 	r := reader{root: root, seen: map[string]bool{}}
 	r.networkd()
@@ -164,12 +166,18 @@ func (r *reader) settings(file string, keys ...string) (all []setting) {
 // add adds configuration that a line gives addresses by, unless another line of the same kind has.
 func (r *reader) add(n Network, file string, line int, text string, static bool) {
 	if slices.ContainsFunc(r.networks, func(o Network) bool {
-		return o.File == file && o.Static == static && o.Text == text && slices.Equal(o.Names, n.Names)
+		return o.File == file && o.Static == static && o.Text == text && o.Upper == n.Upper && slices.Equal(o.Names, n.Names)
 	}) {
 		return
 	}
 	n.File, n.Line, n.Text, n.Static = file, line, text, static
 	r.networks = append(r.networks, n)
+}
+
+// put adds configuration that puts an interface on those which match, by a line.
+func (r *reader) put(upper string, n Network, file string, line int, text string) {
+	n.Upper = upper
+	r.add(n, file, line, text, false)
 }
 
 // paths returns the udev property ID_PATH of functions, with text before each.
@@ -185,10 +193,13 @@ func byName(_ []pci.Address, name string) string {
 	return "match the adapter by its name: '" + name + "'"
 }
 
-// networkd reads systemd.network(5), with the files in its folders NAME.network.d.
+// networkd reads systemd.network(5), with the files in its folders NAME.network.d. It attaches a
+// port whatever ActivationPolicy= says.
 func (r *reader) networkd() {
+	uppers := []string{"Bond", "Bridge", "VRF", "BatmanAdvanced", "VLAN", "MACVLAN", "MACVTAP", "IPVLAN", "IPVTAP", "IPoIB", "MACsec", "VXLAN", "Tunnel", "Xfrm"}
 	tops := []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"}
 	keys := []string{"Name", "Driver", "Path", "Type", "MACAddress", "PermanentMACAddress", "Kind", "SSID", "BSSID", "WLANInterfaceType", "Address", "DHCP", "Unmanaged", "ActivationPolicy"}
+	keys = append(keys, uppers...)
 	for _, file := range r.files(".network", folders("systemd/network", tops...)...) {
 		n := Network{Exclude: func(vfs []pci.Address, _ string) string {
 			return "add 'Path=!" + strings.Join(paths(vfs, ""), " ") + "' to [Match]"
@@ -222,6 +233,10 @@ func (r *reader) networkd() {
 			text := s.key + "=" + s.value
 			switch {
 			case other:
+			case s.section == "Network" && slices.Contains(uppers, s.key) && s.value != "":
+				always := n
+				always.OnDemand = false
+				r.put(s.value, always, s.file, s.line, text)
 			case s.key == "Address" && (s.section == "Network" || s.section == "Address"):
 				r.add(n, s.file, s.line, text, true)
 			case s.key == "DHCP" && s.section == "Network" && !slices.Contains([]string{"", "no", "false", "0", "off", "none"}, strings.ToLower(s.value)):
@@ -283,51 +298,115 @@ func (r *reader) connections() []string {
 	return files
 }
 
+// connection is one of NetworkManager's.
+type connection struct {
+	Network
+	settings []setting
+	file     string
+	kind     string // its type
+	hardware bool   // it is for interfaces of hardware
+	uuid     string
+	ports    bool // it brings up its ports
+}
+
+// device returns the interface of a connection, or its name if the interface has none yet.
+func (c connection) device() string {
+	if len(c.Names) > 0 {
+		return c.Names[0]
+	}
+	return strings.TrimSuffix(path.Base(c.file), ".nmconnection")
+}
+
 // manager reads connections of NetworkManager (nm-settings-keyfile(5)). One without a name of an
 // interface is for any. NetworkManager makes a connection in /run, with the lowest priority, for
 // each interface that has none (NetworkManager.conf(5), no-auto-default).
 func (r *reader) manager() {
-	keys := []string{"interface-name", "driver", "path", "mac-address", "type", "address", "method", "autoconnect", "autoconnect-priority"}
-	const lowest = "-999"
+	var all []connection
 	for _, file := range r.connections() {
-		n := Network{Exclude: func(vfs []pci.Address, _ string) string {
-			return "add 'path=" + strings.Join(paths(vfs, "!"), ";") + ";' to [match]"
-		}}
-		settings, other := r.settings(file, keys...), false
-		for _, s := range settings {
-			var values []string
-			for value := range strings.FieldsFuncSeq(s.value, func(c rune) bool { return c == ';' }) {
-				values = append(values, strings.TrimLeft(value, "|&")) // without them, "!" is mandatory, the rest not
-			}
-			switch s.section + "/" + s.key {
-			case "connection/interface-name":
-				n.Names = append(n.Names, s.value)
-			case "match/interface-name":
-				n.Names = append(n.Names, values...)
-			case "match/driver":
-				n.Drivers = append(n.Drivers, values...)
-			case "match/path":
-				n.Paths = append(n.Paths, values...)
-			case "ethernet/mac-address", "infiniband/mac-address":
-				n.Addresses = append(n.Addresses, s.value)
-			case "connection/autoconnect":
-				n.OnDemand = !isTrue(s.value)
-			case "connection/autoconnect-priority":
-				n.Generated = generated(file) > 0 && s.value == lowest
-			case "connection/type":
-				of := map[string]string{"ethernet": "ether", "802-3-ethernet": "ether", "infiniband": "infiniband"}[s.value]
-				n.Types, other = []string{of}, of == ""
-			}
-		}
-		for _, s := range settings {
+		all = append(all, r.connection(file))
+	}
+	for _, c := range all {
+		for _, s := range c.settings {
 			text := s.key + "=" + s.value
+			lower := Network{OnDemand: c.OnDemand, Exclude: c.Exclude}
 			switch {
-			case other || s.section != "ipv4" && s.section != "ipv6":
+			case s.key == "parent" && s.value != "":
+				lower.onParent(s.value, all)
+				r.put(c.device(), lower, c.file, s.line, text)
+			case s.key == "mac-address" && (c.kind == "vlan" || c.kind == "macvlan"):
+				lower.Addresses = []string{s.value}
+				r.put(c.device(), lower, c.file, s.line, text)
+			case !c.hardware:
+			case s.section == "connection" && (s.key == "controller" || s.key == "master") && s.value != "":
+				port, upper := c.Network, s.value
+				if i := slices.IndexFunc(all, func(o connection) bool { return s.value == o.uuid || o.kind != c.kind && s.value == o.device() }); i >= 0 {
+					upper = all[i].device()
+					port.OnDemand = port.OnDemand && (all[i].OnDemand || !all[i].ports)
+				}
+				r.put(upper, port, c.file, s.line, text)
+			case s.section != "ipv4" && s.section != "ipv6":
 			case strings.HasPrefix(s.key, "address"):
-				r.add(n, file, s.line, text, true)
+				r.add(c.Network, c.file, s.line, text, true)
 			case s.key == "method" && (s.value == "auto" || s.value == "dhcp"):
-				r.add(n, file, s.line, text, false)
+				r.add(c.Network, c.file, s.line, text, false)
 			}
 		}
 	}
+}
+
+// onParent sets what a parent names: the UUID of a connection, a hardware address or an interface.
+func (n *Network) onParent(parent string, all []connection) {
+	if i := slices.IndexFunc(all, func(c connection) bool { return c.uuid == parent }); i >= 0 {
+		of := all[i].Network
+		n.Names, n.Drivers, n.Paths, n.Types, n.Addresses = of.Names, of.Drivers, of.Paths, of.Types, of.Addresses
+	} else if _, err := net.ParseMAC(parent); err == nil {
+		n.Addresses = []string{parent}
+	} else {
+		n.Names = []string{parent}
+	}
+}
+
+// connection reads one of NetworkManager's connections.
+func (r *reader) connection(file string) connection {
+	keys := []string{"interface-name", "driver", "path", "mac-address", "type", "address", "method", "autoconnect", "autoconnect-priority",
+		"autoconnect-ports", "autoconnect-slaves", "uuid", "controller", "master", "parent"}
+	const lowest = "-999"
+	c := connection{file: file, hardware: true, settings: r.settings(file, keys...)}
+	c.Exclude = func(vfs []pci.Address, _ string) string {
+		return "add 'path=" + strings.Join(paths(vfs, "!"), ";") + ";' to [match]"
+	}
+	child := false
+	for _, s := range c.settings {
+		var values []string
+		for value := range strings.FieldsFuncSeq(s.value, func(c rune) bool { return c == ';' }) {
+			values = append(values, strings.TrimLeft(value, "|&")) // without them, "!" is mandatory, the rest not
+		}
+		switch s.section + "/" + s.key {
+		case "connection/interface-name":
+			c.Names = append(c.Names, s.value)
+		case "match/interface-name":
+			c.Names = append(c.Names, values...)
+		case "match/driver":
+			c.Drivers = append(c.Drivers, values...)
+		case "match/path":
+			c.Paths = append(c.Paths, values...)
+		case "ethernet/mac-address", "802-3-ethernet/mac-address", "infiniband/mac-address":
+			c.Addresses = append(c.Addresses, s.value)
+		case "infiniband/parent":
+			child = s.value != ""
+		case "connection/autoconnect":
+			c.OnDemand = !isTrue(s.value)
+		case "connection/autoconnect-ports", "connection/autoconnect-slaves":
+			c.ports = isTrue(s.value)
+		case "connection/autoconnect-priority":
+			c.Generated = generated(file) > 0 && s.value == lowest
+		case "connection/uuid":
+			c.uuid = s.value
+		case "connection/type":
+			of := map[string]string{"ethernet": "ether", "802-3-ethernet": "ether", "infiniband": "infiniband"}[s.value]
+			c.kind, c.Types, c.hardware = s.value, []string{of}, of != ""
+		}
+	}
+	c.hardware = c.hardware && !child
+	return c
 }

@@ -57,18 +57,24 @@ func TestRead(t *testing.T) {
 }
 
 // TestRecorded: a snapshot gets no secret of these files, and gives the same answer, except that a
-// file whose lines about addresses have a secret cannot be read there.
+// file whose lines about addresses and ports have a secret cannot be read there.
 func TestRecorded(t *testing.T) {
 	const files = "-- etc/netplan/a.yaml --\n# S3CRET\nnetwork:\n  version: 2\n  ethernets:\n    private:\n      auth:\n        password: S3CRET\n      match: {macaddress: \"b8:59:9f:00:12:34\"}\n      addresses: [\n        10.0.0.2/24,\n      ]\n" +
 		"  wifis:\n    wlan0:\n      dhcp4: true\n      access-points: {x: {password: S3CRET}}\n" +
 		"-- etc/NetworkManager/system-connections/a.nmconnection --\n[connection]\ntype=ethernet\ninterface-name=eth1\n[802-1x]\npassword=S3CRET\n[ipv4]\nmethod=auto\n" +
 		"-- etc/systemd/network/a.network --\n[Match]\nName=eth2\n[Network]\nDescription=S3CRET\nDHCP=yes\n" +
-		"-- etc/network/interfaces --\nauto eth3\niface eth3 inet dhcp\n  wpa-psk S3CRET\n" +
-		"-- etc/sysconfig/network-scripts/ifcfg-eth4 --\nBOOTPROTO=dhcp\nPEAP_PASSWORD=S3CRET\n"
+		"-- etc/network/interfaces --\nsource interfaces.d/*\nauto eth3\niface eth3 inet dhcp\n  wpa-psk S3CRET\n" +
+		"-- etc/sysconfig/network-scripts/ifcfg-eth4 --\nBOOTPROTO=dhcp\nPEAP_PASSWORD=S3CRET\n" +
+		"-- etc/netplan/b.yaml --\nnetwork:\n  bonds:\n    bond0:\n      parameters: {ad-user: S3CRET}\n      interfaces:\n      - eth5\n  vlans:\n    v7: {link: eth5}\n" +
+		"-- etc/NetworkManager/system-connections/b --\n[connection]\ntype=ethernet\nmaster=bond0\n[802-1x]\nprivate-key-password=S3CRET\n" +
+		"-- etc/NetworkManager/system-connections/c --\n[connection]\ntype=vlan\n[vlan]\nparent=eth5\n" +
+		"-- etc/systemd/network/b.network --\n[Match]\nName=eth5\n[Network]\nBond=bond0\n" +
+		"-- etc/network/interfaces.d/b --\nauto br0\niface br0 inet \\\n  static\n  bridge_ports eth5 \\\n  eth6\n  wpa-psk \\\n    S3CRET\n" +
+		"-- etc/sysconfig/network-scripts/ifcfg-eth5 --\nMASTER=bond0\n-- etc/sysconfig/network-scripts/ifcfg-v7 --\nPHYSDEV=eth5\n"
 	root := hosttest.Lay(t, files)
 	var tree snapshot.Tree
 	want, err := netconf.Read(root.Recorded(&tree))
-	if err != nil || len(want) != 5 {
+	if err != nil || len(want) != 14 {
 		t.Fatal(want, err)
 	}
 	dir := t.TempDir()
@@ -80,7 +86,8 @@ func TestRecorded(t *testing.T) {
 	if diff := cmp.Diff(fmt.Sprint(plain(want)), fmt.Sprint(plain(got))); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	for _, name := range []string{"/etc/netplan/a.yaml", "/etc/NetworkManager/system-connections/a.nmconnection", "/etc/systemd/network/a.network", "/etc/network/interfaces", "/etc/sysconfig/network-scripts/ifcfg-eth4"} {
+	for _, name := range []string{"/etc/netplan/a.yaml", "/etc/NetworkManager/system-connections/a.nmconnection", "/etc/systemd/network/a.network", "/etc/network/interfaces", "/etc/sysconfig/network-scripts/ifcfg-eth4",
+		"/etc/netplan/b.yaml", "/etc/NetworkManager/system-connections/b", "/etc/network/interfaces.d/b"} {
 		if text, err := replay.ReadFile(name); err != nil || strings.Contains(string(text), "S3CRET") {
 			t.Errorf("%s: %v\n%s", name, err, text)
 		}

@@ -15,6 +15,10 @@ import (
 // ErrNetwork is the error of VFs for containers that would get an address of the host.
 var ErrNetwork = host.WithHint(errors.New("would give VFs a static address of the host"), "exclude the VFs from what the file matches")
 
+// ErrUpper is the error of VFs for containers that would become ports of a bond or bridge of the
+// host, or carry a VLAN.
+var ErrUpper = host.WithHint(errors.New("would put an interface of the host on VFs"), "exclude the VFs from what the file matches")
+
 // matchesVFs reports whether network configuration matches the VFs of an adapter. Their names are
 // not known yet: they begin as those of the adapter (systemd.net-naming-scheme(7): v and a number
 // at the end), or as those of the kernel. So are their hardware addresses, which no file has.
@@ -34,7 +38,7 @@ func matchesVFs(n netconf.Network, p rdma.Prepared, names []string) bool {
 }
 
 // networks refuses VFs for containers that the host's configuration would give a static address,
-// which the adapter has already, and warns of DHCP.
+// which the adapter has already, or put an interface on, and warns of DHCP.
 func (w *wanting) networks(p rdma.Prepared) {
 	if p.Use != rdma.ForContainers || len(p.VFs) == 0 {
 		return
@@ -54,8 +58,12 @@ func (w *wanting) networks(p rdma.Prepared) {
 	for _, n := range w.Networks {
 		switch {
 		case !matchesVFs(n, p, names):
-		case n.Static:
-			err := host.WithHint(host.WithCode(fmt.Errorf("%s:%d: %w: %s", n.File, n.Line, ErrNetwork, n.Text), host.CodeNetwork, ""), n.Exclude(vfs, name))
+		case n.Static, n.Upper != "":
+			cause := ErrNetwork
+			if n.Upper != "" {
+				cause = ErrUpper
+			}
+			err := host.WithHint(host.WithCode(fmt.Errorf("%s:%d: %w: %s", n.File, n.Line, cause, n.Text), host.CodeNetwork, ""), n.Exclude(vfs, name))
 			w.fail(gate.Refuse(p.Address, err))
 		default:
 			w.Warnings = append(w.Warnings, fmt.Sprintf("%s:%d: gives VFs of %s addresses by DHCP: %s", n.File, n.Line, p.Address, n.Exclude(vfs, name)))

@@ -47,15 +47,24 @@ func TestNetworks(t *testing.T) {
 		{"NetworkManager, without a suffix", "etc/NetworkManager/system-connections/a", "[connection]\ntype=ethernet\n[match]\ndriver=mlx5_core;\n[ipv4]\naddress1=10.0.0.2/24\n", ":6", ""},
 		{"NetworkManager, by a name", manager, "[connection]\ntype=ethernet\ninterface-name=eth1\n[ipv4]\nmethod=manual\naddress1=10.0.0.2/24\n", "", ""},
 		{"NetworkManager, of another type", manager, "[connection]\ntype=wifi\n[ipv4]\nmethod=manual\naddress1=10.0.0.2/24\n", "", ""},
+		{"networkd, ports by a pattern", networkd, "[Match]\nName=e*\n[Network]\nBond=bond0\n", ":4", ""},
+		{"networkd, a port by its name", networkd, "[Match]\nName=eth1\n[Network]\nBond=bond0\n", "", ""},
+		{"netplan, ports by driver", netplan, "network:\n  ethernets:\n    a:\n      match: {driver: mlx5_core}\n  bonds:\n    bond0:\n      interfaces: [a]\n", ":7", ""},
+		{"netplan, a port by its name", netplan, "network:\n  ethernets:\n    eth1: {}\n  bonds:\n    bond0:\n      interfaces: [eth1]\n", "", ""},
+		{"ifupdown, all ports", "etc/network/interfaces", "iface br0 inet manual\n  bridge_ports all\n", ":2", ""},
 		{"NetworkManager, of any interface", manager, "[connection]\ntype=ethernet\n[ipv4]\nmethod=manual\naddress1=10.0.0.2/24\n", ":5", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", "-- "+test.file+" --\n"+test.text))
 			options := prepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2, Use: rdma.ForContainers}
 			p, got := plan(t, root, options)
-			refused := "0000:0d:00.0: /" + test.file + test.refused + ": would give VFs a static address of the host: "
+			const static, port = ": would give VFs a static address of the host: ", ": would put an interface of the host on VFs: "
+			refused := "0000:0d:00.0: /" + test.file + test.refused + static
 			if strings.HasPrefix(test.refused, "60") {
-				refused = "0000:0d:00.0: /etc/netplan/" + test.refused + ": would give VFs a static address of the host: "
+				refused = "0000:0d:00.0: /etc/netplan/" + test.refused + static
+			}
+			if strings.Contains(test.name, "ports") {
+				refused = strings.Replace(refused, static, port, 1)
 			}
 			if test.refused != "" && !strings.HasPrefix(got, refused) || test.refused == "" && got != "" {
 				t.Errorf("%q, want %q", got, refused)
