@@ -38,8 +38,8 @@ func (b *Bond) Device() (*pci.Address, string) {
 
 const netDir = "/sys/class/net"
 
-// ReadBond returns the bond of which an interface of a function is a slave, or nil (Linux,
-// Documentation/networking/bonding.rst: bonding/slaves).
+// ReadBond returns the bond, or the team device, of which an interface of a function is a slave, or
+// nil.
 func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 	names, err := list(root, path.Join(machine.DevicesDir, a.String(), "net"))
 	if err != nil {
@@ -50,14 +50,10 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 		return nil, err
 	}
 	for _, master := range masters {
-		text, err := root.ReadFile(path.Join(netDir, master, "bonding/slaves"))
-		if host.IsAbsent(err) || errors.Is(err, unix.ENOTDIR) {
-			continue
-		}
+		slaves, err := readSlaves(root, master)
 		if err != nil {
-			return nil, fmt.Errorf("%s/%s: %w", netDir, master, host.Cause(err))
+			return nil, err
 		}
-		slaves := strings.Fields(string(text))
 		if !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(slaves, n) }) {
 			continue
 		}
@@ -79,6 +75,36 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 		return b, nil
 	}
 	return nil, nil
+}
+
+// readSlaves returns the slaves of a bond (Linux, Documentation/networking/bonding.rst:
+// bonding/slaves), or the several interfaces on which another one lies, as a team device does, which
+// has no file of its own (Documentation/ABI/testing/sysfs-class-net, lower_*). Ports of a bridge
+// share nothing.
+func readSlaves(root host.Root, master string) (slaves []string, err error) {
+	dir := path.Join(netDir, master)
+	text, err := root.ReadFile(path.Join(dir, "bonding/slaves"))
+	switch {
+	case errors.Is(err, unix.ENOTDIR): // a file beside the interfaces, such as bonding_masters
+		return nil, nil
+	case err == nil:
+		return strings.Fields(string(text)), nil
+	case !host.IsAbsent(err):
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	names, err := list(root, dir)
+	if err != nil || slices.Contains(names, "bridge") {
+		return nil, err
+	}
+	for _, name := range names {
+		if lower, ok := strings.CutPrefix(name, "lower_"); ok {
+			slaves = append(slaves, lower)
+		}
+	}
+	if len(slaves) < 2 {
+		return nil, nil
+	}
+	return slaves, nil
 }
 
 // bonded returns the refusals of a function whose VFs would be made while the RDMA device that it

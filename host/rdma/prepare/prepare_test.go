@@ -315,6 +315,9 @@ func TestLeaving(t *testing.T) {
 	bonded := func(files string) string {
 		return "-- sys/class/net/bond0/bonding/slaves --\neth1 eth2\n-- sys/class/net/bond0/ifindex --\n8\n" + files
 	}
+	above := func(master string) string {
+		return fmt.Sprintf("symlink sys/class/net/%s/lower_eth1 -> ../eth1\nsymlink sys/class/net/%[1]s/lower_eth2 -> ../eth2\n", master)
+	}
 	slave := second
 	slave.name, slave.mac = "", ""
 	foreign := slave
@@ -355,6 +358,10 @@ func TestLeaving(t *testing.T) {
 		{"idle VFs, removed", []hca{withVFs}, "", recorded(rdma.ForContainers), prepare.Options{Remove: one}, ""},
 		{"VFs of an adapter with a route", []hca{eth}, "", route("eth1"), prepare.Options{Add: one, VFs: 2}, ""},
 		{"a bond whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2}, used},
+		{"a team whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs + above("team0"), slaveFiles + "-- sys/class/net/team0/ifindex --\n8\n-- proc/7/comm --\nrping\n",
+			prepare.Options{Add: []pci.Address{other}, VFs: 2}, strings.Replace(used, "bond0", "team0", 1)},
+		{"a bridge", []hca{eth, slave}, ofSlave + uverbs + above("br0"), slaveFiles + "-- sys/class/net/br0/bridge/bridge_id --\n8000\n-- proc/7/comm --\nrping\n",
+			prepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device"},
 		{"the same, allowed", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2, Allow: []pci.Address{other}}, ""},
 		{"a bond whose slaves have devices of their own, one in use", []hca{eth, second}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{other}, VFs: 2}, ""},
 		{"a bond with a slave of another driver", []hca{eth, foreign}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), prepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
