@@ -10,8 +10,8 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// TestConfigured: a port that a file gives an address is in use without carrier and address, too, and
-// so is one that a file makes a port of a bond or bridge, or puts a VLAN on.
+// TestConfigured: a port that a file gives an address is in use without carrier and address, too,
+// and so is one that a file makes a port of a bond or bridge, or puts a VLAN on.
 // eth2 (07:00.0) has no carrier and eth3 (07:00.1) is set down; neither has an address.
 func TestConfigured(t *testing.T) {
 	const eth2 = "sys/devices/pci0000:00/0000:07:00.0/net/eth2"

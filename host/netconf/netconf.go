@@ -36,9 +36,9 @@ type Interface struct {
 	Driver, Path, Type, Address string
 }
 
-// Matches reports whether a list matches a value: one of its patterns (glob(7)) does, as accept says
-// of each, and none of those after "!". A list of patterns after "!" matches any other value, an
-// empty list each value. That is how systemd-networkd (net_condition_test_strv in
+// Matches reports whether a list matches a value: one of its patterns (glob(7)) does, as accept
+// says of each, and none of those after "!". A list of patterns after "!" matches any other value,
+// an empty list each value. That is how systemd-networkd (net_condition_test_strv in
 // net-condition.c) and NetworkManager (nm-settings-keyfile(5), [match]) read lists.
 func Matches(list []string, accept func(pattern string) bool) bool {
 	only, accepted := false, false

@@ -15,9 +15,9 @@ import (
 )
 
 // Read returns the configuration of systemd-networkd, netplan, NetworkManager, ifupdown and ifcfg
-// files that gives addresses or puts an interface on others, what is configured in /run last. A file
-// that cannot be read or parsed is a *FileError. Only these lines are recorded: others may have
-// passwords.
+// files that gives addresses or puts an interface on others, what is configured in /run last. A
+// file that cannot be read or parsed is a *FileError. Only these lines are recorded: others may
+// have passwords.
 func Read(root host.Root) ([]Network, error) {
 	r := reader{root: root, seen: map[string]bool{}}
 	r.networkd()

@@ -98,7 +98,7 @@ func (v view) used() (findings []host.Finding) {
 }
 
 // backOut returns the other remedy of a use, which removes the adapter from the record, or "" if the
-// use may prevent that too: VFs that gpustack has made go with their record.
+// use may prevent that too: VFs that gpustack may have made go with their record.
 func (v view) backOut(err error) string {
 	var refusal *gate.Refusal
 	var held *gate.Held

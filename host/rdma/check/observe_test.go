@@ -273,7 +273,7 @@ func TestUsedRemedy(t *testing.T) {
 		{"an adapter", []part{route("0000:0d:00.0"), record(0)}, nil, remove},
 		{"VFs of others", []part{vf(2, "mlx5_core"), route("0000:0d:00.2"), record(4)}, nil, remove},
 		{"VFs of this boot", []part{vf(2, "mlx5_core"), route("0000:0d:00.2"), record(4)}, made, only},
-		{"another VF as recorded", []part{vf(2, "mlx5_core"), vf(3, "vfio-pci"), route("0000:0d:00.2"), record(2)}, nil, only},
+		{"VFs as recorded", []part{vf(2, "mlx5_core"), vf(3, "vfio-pci"), route("0000:0d:00.2"), record(2)}, nil, only},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -353,7 +353,7 @@ func TestLeaving(t *testing.T) {
 		{"VFs with a route, another number", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), prepare.Options{Add: one, VFs: 4}, refused},
 		{"VFs of others with a route, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), prepare.Options{Remove: one}, ""},
 		{"VFs of others with a route, none", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), prepare.Options{None: true}, ""},
-		{"as many VFs of others, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForGuests, 2, "vfio-pci"), prepare.Options{Remove: one}, ""},
+		{"VFs that gpustack may have made, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForGuests, 2, "vfio-pci"), prepare.Options{Remove: one}, refused},
 		{"VFs of others with a route, another number", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), prepare.Options{Add: one, VFs: 5}, refused},
 		{"idle VFs, removed", []hca{withVFs}, "", recorded(rdma.ForContainers), prepare.Options{Remove: one}, ""},
 		{"VFs of an adapter with a route", []hca{eth}, "", route("eth1"), prepare.Options{Add: one, VFs: 2}, ""},
