@@ -92,35 +92,6 @@ func ParseArguments(text string) []string {
 	return strings.Split(text, "\x00")
 }
 
-// Descriptors returns the targets of the open file descriptors of a process (proc_pid_fd(5)). A
-// descriptor that is closed meanwhile is left out. An error names the file; HasEnded reports
-// whether it says that the process has ended. Targets read before the error are returned with it.
-func Descriptors(root Root, pid int) (targets []string, err error) {
-	name := ProcessFile(pid, "fd")
-	numbers, err := root.ReadDir(name)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, Cause(err))
-	}
-	if len(numbers) == 0 {
-		return nil, nil
-	}
-	dir, err := root.OpenDir(name)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, Cause(err))
-	}
-	defer dir.Close() //nolint:errcheck // only read from
-	for _, number := range numbers {
-		target, err := dir.Readlink(number)
-		switch {
-		case err == nil:
-			targets = append(targets, target)
-		case !HasEnded(err): // reading the others would fail, too
-			return targets, fmt.Errorf("%s: %w", path.Join(name, number), err)
-		}
-	}
-	return targets, nil
-}
-
 // MappedDevices returns the device nodes that a process has mapped into its memory, each once
 // (proc_pid_maps(5)). A mapping keeps its file open after the descriptor is closed. An error names
 // the file; HasEnded reports whether it says that the process has ended. Only lines of device nodes

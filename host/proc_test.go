@@ -43,11 +43,11 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	targets, err := host.Descriptors(root, 12)
-	if diff := cmp.Diff([]string{"/dev/null", "/dev/vfio/4"}, targets); diff != "" || err != nil {
+	if diff := cmp.Diff([]host.Descriptor{{Name: "/dev/null"}, {Name: "/dev/vfio/4"}}, targets); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if targets, err := host.Descriptors(root, 7); len(targets) != 0 || err != nil {
-		t.Errorf("%q, %v", targets, err)
+		t.Errorf("%v, %v", targets, err)
 	}
 	if _, err := host.Descriptors(root, 8); !host.HasEnded(err) || !strings.Contains(err.Error(), "/proc/8/fd") {
 		t.Errorf("of a process that has ended: %v", err)

@@ -3,8 +3,6 @@ package guard
 import (
 	"errors"
 	"os"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -53,18 +51,16 @@ func (g *guard) openClocks(clocks map[string][]pci.Address) error {
 		return g.cause(host.ProcDir, err)
 	}
 	for _, pid := range pids {
-		files, err := host.Descriptors(g.root, pid)
+		files, err := g.opened(pid)
 		if host.HasEnded(err) || errors.Is(err, unix.EACCES) && os.Geteuid() != 0 {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		slices.Sort(files)
-		for _, file := range slices.Compact(files) {
-			file = strings.TrimSuffix(file, " (deleted)")
+		for _, file := range files {
 			of := subject{UsePTP, host.ProcessFile(pid, "fd"), g.command(pid)}
-			g.add(host.CodeNetwork, clocks[file], false, "has the PTP clock of ", of, ", which has "+file+" open")
+			g.add(host.CodeNetwork, clocks[file.File()], false, "has the PTP clock of ", of, ", which has "+file.String()+" open")
 		}
 	}
 	return nil

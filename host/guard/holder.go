@@ -19,7 +19,8 @@ import (
 // function from its driver may block until the device is closed. It is an error that names both.
 type Holder struct {
 	Address pci.Address
-	File    string // "/dev/nvidia0"
+	File    string // "/dev/nvidia0", by the kernel's name
+	As      string // the name by which the process has it, if that is another one
 	PID     int    // 0 for the kernel's console
 	Command string // as the kernel names the process, or the virtual console's name in sysfs
 	Unit    string // its systemd unit, or ""
@@ -45,7 +46,7 @@ func (h Holder) Who() string {
 	if where := cmp.Or(h.Container.String(), h.Unit); where != "" {
 		who = fmt.Sprintf("%s (pid %d, %s)", h.Command, h.PID, where)
 	}
-	who += " has " + h.File + " open"
+	who += " has " + host.Descriptor{Name: cmp.Or(h.As, h.File), Node: h.File}.String() + " open"
 	if h.Shared {
 		who += ", through which it may use any GPU of the nvidia driver"
 	}
@@ -121,7 +122,7 @@ type holders struct {
 
 // process adds the functions whose devices a process has open (proc_pid_fd(5)).
 func (h *holders) process(pid int) error {
-	targets, err := host.Descriptors(h.root, pid)
+	opened, err := host.Descriptors(h.root, pid)
 	switch {
 	case err == nil:
 	case h.hasEnded(pid, err):
@@ -134,22 +135,25 @@ func (h *holders) process(pid int) error {
 		if err != nil && !h.hasEnded(pid, err) {
 			return err
 		}
-		targets = append(targets, mapped...)
+		for _, file := range mapped {
+			opened = append(opened, host.Descriptor{Name: file})
+		}
 	}
-	var files []string
+	var files []host.Descriptor
 	listed := map[string]bool{}
 	ownGPU := false
 	found := map[pci.Address]bool{}
-	for _, target := range targets {
-		file := strings.TrimSuffix(target, " (deleted)")
+	for _, d := range opened {
+		file := d.File()
 		if strings.HasPrefix(file, "/dev/") && !listed[file] {
 			listed[file] = true
-			files = append(files, file)
+			files = append(files, d)
 			_, minor := nvidiaMinor(file)
 			ownGPU = ownGPU || minor
 		}
 	}
-	for _, file := range files {
+	for _, d := range files {
+		file := d.File()
 		if file == nvidiaControl && ownGPU {
 			continue
 		}
@@ -165,7 +169,7 @@ func (h *holders) process(pid int) error {
 			cgroup := h.text(pid, "cgroup")
 			unit, service := unit(cgroup)
 			h.found = append(h.found, Holder{
-				Address: a, File: file, PID: pid, Command: h.line(pid, "comm"), Unit: unit, Service: service,
+				Address: a, File: file, As: d.As(), PID: pid, Command: h.line(pid, "comm"), Unit: unit, Service: service,
 				Container: container(cgroup), Shared: sharedByGPUs(file),
 			})
 		}

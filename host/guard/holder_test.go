@@ -99,6 +99,17 @@ func TestHolders(t *testing.T) {
 	}
 }
 
+// TestHolderOfTwoNames: a holder says by which name the process has the device, too.
+func TestHolderOfTwoNames(t *testing.T) {
+	h := guard.Holder{File: "/dev/nvme0n1", As: "/dev/xvdc", PID: 7, Command: "postgres"}
+	if got, want := h.Who(), "postgres (pid 7) has /dev/nvme0n1 (as /dev/xvdc) open"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if h.As = ""; h.Who() != "postgres (pid 7) has /dev/nvme0n1 open" {
+		t.Error(h.Who())
+	}
+}
+
 // TestHoldersBlind: files that cannot be read are an error; a tree without /proc is not.
 func TestHoldersBlind(t *testing.T) {
 	for _, test := range []struct{ name, tree, want string }{

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -31,4 +32,11 @@ func (g *guard) command(pid int) string {
 		return fmt.Sprintf("%s (pid %d, %s)", name, pid, c)
 	}
 	return fmt.Sprintf("%s (pid %d)", name, pid)
+}
+
+// opened returns the open files of a process, ordered by name.
+func (g *guard) opened(pid int) ([]host.Descriptor, error) {
+	files, err := host.Descriptors(g.root, pid)
+	slices.SortFunc(files, func(a, b host.Descriptor) int { return strings.Compare(a.Name, b.Name) })
+	return files, err
 }

@@ -337,24 +337,23 @@ func (g *rdmaGuard) openNodes() error {
 		return g.cause(host.ProcDir, err)
 	}
 	for _, pid := range pids {
-		files, err := host.Descriptors(g.root, pid)
+		files, err := g.opened(pid)
 		if err != nil && g.hasEnded(pid, err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		slices.Sort(files)
-		for _, file := range slices.Compact(files) {
-			node, ok := strings.CutPrefix(strings.TrimSuffix(file, " (deleted)"), "/dev/infiniband/")
+		for _, file := range files {
+			node, ok := strings.CutPrefix(file.File(), "/dev/infiniband/")
 			class, code, use, what := verbsDir, host.CodeInUse, UseRDMAProcess, ""
 			switch {
 			case !ok:
 				continue
 			case strings.HasPrefix(node, "uverbs"):
-				what = "has /dev/infiniband/" + node + " open"
+				what = "has " + file.String() + " open"
 			case strings.HasPrefix(node, "issm"):
-				class, code, use, what = madDir, host.CodeSubnetManager, UseSubnetManager, "has /dev/infiniband/"+node+" open, as a subnet manager"
+				class, code, use, what = madDir, host.CodeSubnetManager, UseSubnetManager, "has "+file.String()+" open, as a subnet manager"
 			default:
 				continue
 			}

@@ -142,15 +142,15 @@ func (r processReader) hasEnded(p process, err error) bool {
 	return err == nil && !there
 }
 
-// files returns the targets of open file descriptors that contain "vfio" or "vhost-vdpa-".
+// files returns the open files whose names contain "vfio" or "vhost-vdpa-".
 func (r processReader) files(p process) (files []string) {
-	targets, err := host.Descriptors(r.root, p.pid)
+	opened, err := host.Descriptors(r.root, p.pid)
 	if err != nil && !r.hasEnded(p, err) {
 		r.access(sourceVFIO).failf("%v", err)
 	}
-	for _, target := range targets {
-		if strings.Contains(target, "vfio") || strings.Contains(target, nodePrefix) {
-			files = append(files, target)
+	for _, d := range opened {
+		if file := d.File(); strings.Contains(file, "vfio") || strings.Contains(file, nodePrefix) {
+			files = append(files, file)
 		}
 	}
 	return files

@@ -43,6 +43,14 @@ var uses = []use{
 	},
 	{name: "an open disk", function: usedDisk, stay: []string{"guest", "hold", "/dev/nvme0n1"}, says: "has /dev/nvme0n1 open", now: true},
 	{name: "an open character device", function: usedDisk, stay: []string{"guest", "hold", "/dev/ng0n1"}, says: "has /dev/ng0n1 open", now: true},
+	{
+		name: "an open disk by another name", function: usedDisk, stay: another("b", "/sys/class/block/nvme0n1/dev"), end: "rm /tmp/another",
+		says: "has /dev/nvme0n1 (as /tmp/another) open", now: true,
+	},
+	{
+		name: "an open character device by another name", function: usedDisk, stay: another("c", "/sys/class/nvme-generic/ng0n1/dev"), end: "rm /tmp/another",
+		says: "has /dev/ng0n1 (as /tmp/another) open", now: true,
+	},
 	{name: "an open controller", function: usedDisk, stay: []string{"guest", "hold", "/dev/nvme0"}, says: "has /dev/nvme0 open", now: true},
 	{
 		name: "an address", function: usedCard, begin: "ip link set eth0 up; ip address add 192.0.2.2/24 dev eth0", end: "ip address flush dev eth0; ip link set eth0 down",
@@ -65,6 +73,12 @@ kill $p`,
 		name: "a card in another network namespace", function: usedCard, stay: besides("ip link set eth0 netns $p"),
 		end: waitFor("/sys/class/net/eth0"), says: "in the network namespace of sleep",
 	},
+}
+
+// another is what has a device open by another name, as a container does: a node of a kind, by the
+// file with its number.
+func another(kind, number string) []string {
+	return []string{"sh", "-ec", "mknod /tmp/another " + kind + " $(tr : ' ' <" + number + ")\nexec guest hold /tmp/another"}
 }
 
 // besides is what runs a script while a process, $p, is in a network namespace of its own, prints a
