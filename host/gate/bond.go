@@ -78,9 +78,9 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 }
 
 // readSlaves returns the slaves of a bond (Linux, Documentation/networking/bonding.rst:
-// bonding/slaves), or the several interfaces on which another one lies, as a team device does, which
-// has no file of its own (Documentation/ABI/testing/sysfs-class-net, lower_*). Ports of a bridge
-// share nothing.
+// bonding/slaves), or the several interfaces on which another one lies, as a team device does,
+// which has no file of its own (Documentation/ABI/testing/sysfs-class-net, lower_*). Ports of a
+// bridge share nothing.
 func readSlaves(root host.Root, master string) (slaves []string, err error) {
 	dir := path.Join(netDir, master)
 	text, err := root.ReadFile(path.Join(dir, "bonding/slaves"))
@@ -109,8 +109,8 @@ func readSlaves(root host.Root, master string) (slaves []string, err error) {
 
 // bonded returns the refusals of a function whose VFs would be made while the RDMA device that it
 // shares with its bond is in use: with SR-IOV enabled, the driver removes that device (Linux,
-// mlx5_eswitch_enable). Slaves of mlx5_core share one if not each has its own; other drivers know no
-// such device.
+// mlx5_eswitch_enable). Slaves of mlx5_core share one if not each has its own; other drivers know
+// no such device.
 func (h Host) bonded(root host.Root, a pci.Address) (refusals []*Refusal, err error) {
 	bond, err := ReadBond(root, a)
 	if err != nil || bond == nil || !h.shares(a) {

@@ -94,8 +94,8 @@ func (h Host) Virtualized(d *pci.Device, pfs map[pci.Address]int) error {
 }
 
 // Shared returns the refusals of functions that several guests share. Functions that are already
-// bound to a driver for passthrough are exempt, because nothing is unbound. ofVFs returns the hint of
-// a function whose VFs are in use ([Host.UseOfVFs]), or is nil where no hint is shown.
+// bound to a driver for passthrough are exempt, because nothing is unbound. ofVFs returns the hint
+// of a function whose VFs are in use ([Host.UseOfVFs]), or is nil where no hint is shown.
 func (h Host) Shared(s Selection, ofVFs func(pf pci.Address) string) (refusals []error) {
 	const vGPU = ": vGPU hosts are not prepared this way"
 	pfs := h.Devices.VFs()

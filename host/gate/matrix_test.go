@@ -425,8 +425,8 @@ func paths() []path {
 	}
 }
 
-// bootWhole returns the error of the step that unbinds a whole adapter which is recorded for guests,
-// nil if the step gets as far as the kernel.
+// bootWhole returns the error of the step that unbinds a whole adapter which is recorded for
+// guests, nil if the step gets as far as the kernel.
 func bootWhole(t *testing.T, root host.Root, allow []pci.Address) error {
 	r := recorded(t)
 	r.Adapters[0].Whole, r.Adapters[0].Use, r.Adapters[0].VFs, r.Allowed = true, rdma.ForGuests, []rdma.PreparedVF{}, []host.Lift{}

@@ -65,9 +65,9 @@ func Changed(root host.Root, plan edit.Plan) (before, after Records, changed boo
 	return before, after, true, errors.Join(errs...)
 }
 
-// Allowed returns what is lifted by --allow of the commands that wrote the records, of the functions
-// that are the recorded ones: another device at the address of one has uses of its own. Records of
-// earlier releases do not have the uses: what --allow could lift then counts as lifted.
+// Allowed returns what is lifted by --allow of the commands that wrote the records, of the
+// functions that are the recorded ones: another device at the address of one has uses of its own.
+// Records of earlier releases do not have the uses: what --allow could lift then counts as lifted.
 func (r Records) Allowed(devices pci.Devices) (a Allowed) {
 	if c := r.Guests; c != nil {
 		if a.Lifted = c.Lifted; c.Lifted == nil {
@@ -85,8 +85,8 @@ func (r Records) Allowed(devices pci.Devices) (a Allowed) {
 	return a
 }
 
-// IsOther reports whether the device at the address of a recorded function, or the physical function
-// of a recorded adapter, is another one than recorded.
+// IsOther reports whether the device at the address of a recorded function, or the physical
+// function of a recorded adapter, is another one than recorded.
 func (r Records) IsOther(devices pci.Devices, a pci.Address) bool {
 	if f := r.Guests.At(a); f != nil && !f.IsAt(devices) {
 		return true
@@ -182,9 +182,9 @@ func adapters(records ...*rdma.Record) (all []pci.Address) {
 }
 
 // leavesOf returns what leaves by a change of the record of an adapter; nil is none. vfs are its
-// VFs that exist. A record that ends takes them if they are exactly those that it names: gpustack may
-// have made them. Others it leaves as they are, unless this boot has made them of an earlier record:
-// then gpustack boot --revert asks.
+// VFs that exist. A record that ends takes them if they are exactly those that it names: gpustack
+// may have made them. Others it leaves as they are, unless this boot has made them of an earlier
+// record: then gpustack boot --revert asks.
 func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
 	d := devices.At(a)
 	if d == nil || before != nil && after != nil && len(before.VFs) == len(after.VFs) && before.Whole == after.Whole && before.Use == after.Use {

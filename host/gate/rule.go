@@ -51,7 +51,8 @@ func (u Use) claims() bool {
 // same use may show itself as another one:
 //
 //   - An address, the default route through the same interface, and the file that gives it an
-//     address are the host's network. Which of them is seen depends on how far the network is set up.
+//
+// address are the host's network. Which of them is seen depends on how far the network is set up.
 //   - A disk in use that was given up is given up as well once it is not mounted: then its line of
 //     fstab and its content are seen.
 //

@@ -69,8 +69,8 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestClockSecrets: a snapshot holds the lines about clocks of the files of a service that is to use
-// one, and neither its keys nor other lines.
+// TestClockSecrets: a snapshot holds the lines about clocks of the files of a service that is to
+// use one, and neither its keys nor other lines.
 func TestClockSecrets(t *testing.T) {
 	const secret = "pl4nted"
 	root := hosttest.Lay(t, joined(storage, `

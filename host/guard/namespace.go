@@ -73,9 +73,9 @@ func (g *guard) eachNamespace(own string, read func(pid int) error) error {
 // hasEnded reports whether an error of reading a file of a process only says that the process has
 // ended. A zombie is still listed, but has neither open files nor namespaces, and the kernel
 // refuses to show them (EINVAL: Linux, mounts_open_common in fs/proc_namespace.c; EACCES or EPERM
-// where other users may not read it). Its other threads, if there are any, still have them. A process
-// that is ending has no namespaces for a moment before it is a zombie (exit_task_namespaces in
-// kernel/nsproxy.c): that moment is waited for.
+// where other users may not read it). Its other threads, if there are any, still have them. A
+// process that is ending has no namespaces for a moment before it is a zombie (exit_task_namespaces
+// in kernel/nsproxy.c): that moment is waited for.
 func (g *guard) hasEnded(pid int, err error) bool {
 	if host.HasEnded(err) {
 		return true
@@ -175,9 +175,9 @@ func (g *guard) isMounted(m mount) bool {
 	return slices.ContainsFunc(g.mounts, func(own mount) bool { return own.kind == m.kind && own.source == m.source })
 }
 
-// namespaceOf returns what identifies the mount namespace of a process: its link (namespaces(7)), or
-// the first mount in it if the user may not read the link. Else a user without permission would read
-// the same mounts again for each process. It returns "" if the process has ended.
+// namespaceOf returns what identifies the mount namespace of a process: its link (namespaces(7)),
+// or the first mount in it if the user may not read the link. Else a user without permission would
+// read the same mounts again for each process. It returns "" if the process has ended.
 func (g *guard) namespaceOf(pid int) (string, error) {
 	namespace, err := g.link(host.ProcessFile(pid, "ns"), "mnt")
 	if errors.Is(err, unix.EACCES) || host.HasEnded(err) {

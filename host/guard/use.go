@@ -45,7 +45,8 @@ const (
 	UseRDMAUnread        Use = "rdma_unread" // the uses of an adapter by RDMA cannot be read
 )
 
-// Unread reports whether a use of this type means that it cannot be determined whether there is one.
+// Unread reports whether a use of this type means that it cannot be determined whether there is
+// one.
 func (u Use) Unread() bool { return u == UseConfigurationUnread || u == UseRDMAUnread }
 
 // Uses returns all types.

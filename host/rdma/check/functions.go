@@ -97,8 +97,8 @@ func (v view) used() (findings []host.Finding) {
 	return findings
 }
 
-// backOut returns the other remedy of a use, which removes the adapter from the record, or "" if the
-// use may prevent that too: VFs that gpustack may have made go with their record.
+// backOut returns the other remedy of a use, which removes the adapter from the record, or "" if
+// the use may prevent that too: VFs that gpustack may have made go with their record.
 func (v view) backOut(err error) string {
 	var refusal *gate.Refusal
 	var held *gate.Held

@@ -234,8 +234,8 @@ Id 10:
 	}
 }
 
-// TestUsedRemedy: the remedy names the command that removes the adapter from the record, unless that
-// would be refused for the same use.
+// TestUsedRemedy: the remedy names the command that removes the adapter from the record, unless
+// that would be refused for the same use.
 func TestUsedRemedy(t *testing.T) {
 	t.Parallel()
 	const devices = "sys/devices/pci0000:00/"

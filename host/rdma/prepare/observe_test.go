@@ -43,9 +43,10 @@ func TestVFDevice(t *testing.T) {
 	}
 }
 
-// TestObserveNeeded: owners are read only if VFs are made or an adapter is for guests as a whole, and networks only if they are for
-// containers: what cannot be read must not prevent anything else. Only that an adapter leaves that
-// has no address, which such a file may give it, is refused until it is allowed.
+// TestObserveNeeded: owners are read only if VFs are made or an adapter is for guests as a whole,
+// and networks only if they are for containers: what cannot be read must not prevent anything else.
+// Only that an adapter leaves that has no address, which such a file may give it, is refused until
+// it is allowed.
 func TestObserveNeeded(t *testing.T) {
 	const netplan = "-- etc/netplan/50.yaml --\nnetwork:\n  ethernets:\n   eth1: [\n"
 	const unknown = "symlink proc/fs/nfsd/portlist -> portlist\n"
