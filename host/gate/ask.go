@@ -23,11 +23,16 @@ type Leaving struct {
 type Allowed struct {
 	Functions []pci.Address // a physical function stands for its VFs
 	Lifted    []host.Lift
+	Unread    error // of files that may lift more; nil if there are none
 }
+
+// ErrLiftsUnread means that it is unknown what --allow has lifted of changes without a record.
+var ErrLiftsUnread = host.WithHint(errors.New("cannot determine what --allow has lifted of changes that were interrupted or undone"),
+	"end the use, or make that file readable")
 
 // And returns what either lifts.
 func (a Allowed) And(more Allowed) Allowed {
-	return Allowed{slices.Concat(a.Functions, more.Functions), slices.Concat(a.Lifted, more.Lifted)}
+	return Allowed{slices.Concat(a.Functions, more.Functions), slices.Concat(a.Lifted, more.Lifted), errors.Join(a.Unread, more.Unread)}
 }
 
 // lifts reports whether a refusal is lifted.
@@ -166,6 +171,9 @@ func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving 
 			errs = append(errs, h.held(root, uses, l)...)
 		case AtBoot, Role:
 		}
+	}
+	if slices.ContainsFunc(answer.Refused, func(r *Refusal) bool { return !r.Absolute }) {
+		errs = append(errs, allowed.Unread)
 	}
 	return answer.Lifted, errors.Join(append([]error{answer.Err(), h.unknown(uses, leaving)}, errs...)...)
 }

@@ -77,6 +77,11 @@ func (r Records) Allowed(devices pci.Devices) (a Allowed) {
 	if r.RDMA != nil {
 		a.Lifted = slices.Concat(a.Lifted, r.RDMA.Allowed, unrecorded(r.RDMA))
 	}
+	return r.ofRecorded(devices, a)
+}
+
+// ofRecorded returns what is lifted without that of functions which are other devices than recorded.
+func (r Records) ofRecorded(devices pci.Devices, a Allowed) Allowed {
 	a.Functions = slices.DeleteFunc(slices.Clone(a.Functions), func(f pci.Address) bool { return r.IsOther(devices, f) })
 	a.Lifted = slices.DeleteFunc(slices.Clone(a.Lifted), func(l host.Lift) bool {
 		f, err := pci.ParseAddress(l.Function)
@@ -117,18 +122,49 @@ func unrecorded(r *rdma.Record) (lifts []host.Lift) {
 	return lifts
 }
 
-// ReadAllowed returns what is lifted on a machine: by its records, and by changes that are being
-// made, undone or recovered.
+// ReadAllowed returns what is lifted on a machine. A journal that cannot be read is no error: see
+// [Records.ReadAllowed].
 func ReadAllowed(root host.Root, devices pci.Devices) (Allowed, error) {
 	r, err := ReadRecords(root)
-	entries, entriesErr := change.List(root)
+	return r.ReadAllowed(root, devices), err
+}
+
+// ReadAllowed returns what is lifted on the machine that has the records: by them, by changes that
+// are being made, undone or recovered, and by the undo of a change that has restored a record. That
+// the journal cannot be read is in the result: it must not keep idle functions from leaving.
+func (r Records) ReadAllowed(root host.Root, devices pci.Devices) Allowed {
 	a := r.Allowed(devices)
+	entries, err := change.List(root)
+	errs := []error{err}
 	for _, e := range entries {
-		if e.IsOpen() {
+		standing, err := restored(root, e)
+		errs = append(errs, err)
+		if standing || e.IsOpen() {
 			a.Lifted = slices.Concat(a.Lifted, e.Allowed)
 		}
 	}
-	return a, errors.Join(err, entriesErr)
+	if err := errors.Join(errs...); err != nil {
+		a.Unread = fmt.Errorf("%w: %w", ErrLiftsUnread, err)
+	}
+	return r.ofRecorded(devices, a)
+}
+
+// restored reports whether an entry is undone with --allow, and a record is still the one that the
+// undo has restored.
+func restored(root host.Root, e change.Entry) (bool, error) {
+	if e.Status != change.Undone || len(e.Allowed) == 0 {
+		return false, nil
+	}
+	for _, f := range e.Files {
+		if f.Before == nil || f.Name != machine.ContractFile && f.Name != rdma.RecordFile {
+			continue
+		}
+		now, err := edit.Read(root, f.Name)
+		if err != nil || f.Before.Is(now) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // Leaves returns the functions that leave the host, or return to it, by a change of records. VFs

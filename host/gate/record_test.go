@@ -1,6 +1,7 @@
 package gate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
@@ -202,6 +204,123 @@ func TestBackOut(t *testing.T) {
 			_, revert := startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }}, nil)
 			if got := fmt.Sprint(errors.Join(err, revert)); got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+// asked asks the gate of the adapter, which would leave now, with what is lifted on the machine.
+func asked(t *testing.T, root host.Root) error {
+	t.Helper()
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := gate.ReadAllowed(root, devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaving := gate.Leaving{Address: address(t, pf), Kind: gate.Now}
+	h, _, err := gate.Observe(root, devices, []gate.Leaving{leaving})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Leave(root, machine.Uses{}, allowed, leaving)
+	return err
+}
+
+// TestUndoneLifts: what --allow lifts of an undo that restores a record is lifted as long as the
+// record is the restored one.
+func TestUndoneLifts(t *testing.T) {
+	links, files, _ := used[gate.Use(guard.UseDefaultRoute)](pf)
+	root := hosttest.Lay(t, archive(t, false, links, files, ""))
+	r := recorded(t)
+	r.Adapters[0].Whole, r.Adapters[0].Use, r.Adapters[0].VFs, r.Allowed = true, rdma.ForGuests, []rdma.PreparedVF{}, []host.Lift{}
+	record := func(text string) {
+		t.Helper()
+		c, err := edit.Put(root, rdma.RecordFile, []byte(text), 0o600, false)
+		if err == nil {
+			err = edit.Plan{c}.Apply(t.Context(), root)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	record(recordText(t, r))
+	const refused = pf + ": carries the default route, through eth9"
+	is := func(when, want string) {
+		t.Helper()
+		got := ""
+		if err := asked(t, root); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	is("recorded", refused)
+	allow := gate.Allowed{Functions: []pci.Address{address(t, pf)}}
+	permit := func(p edit.Plan) ([]host.Lift, error) { return gate.Permit(root, p, allow) }
+	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root, Permit: permit}}, Run: func(context.Context, host.Program) error { return nil }}
+	c, err := edit.Remove(root, rdma.RecordFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engine.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Plan{c})}); err != nil {
+		t.Fatal(err)
+	}
+	is("done", refused)
+	entry, err := engine.Undo(t.Context(), 1)
+	if err != nil || entry.Status != change.Undone || len(entry.Allowed) != 1 {
+		t.Fatalf("%+v, %v", entry, err)
+	}
+	is("undone", "")
+	r.Netns = rdma.NetnsExclusive
+	record(recordText(t, r))
+	is("another record", refused)
+	c, err = edit.Remove(root, rdma.RecordFile)
+	if err == nil {
+		err = edit.Plan{c}.Apply(t.Context(), root)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	is("no record", refused)
+}
+
+// TestJournalUnread: a journal that cannot be read keeps no function from leaving. Where a use is
+// refused that it may lift, its error says so.
+func TestJournalUnread(t *testing.T) {
+	const journal = "-- var/lib/gpustack/journal/0001.json --\n{\n"
+	const unread = "\ncannot determine what --allow has lifted of changes that were interrupted or undone: /var/lib/gpustack/journal/0001.json: not a journal entry: "
+	for name, test := range map[string]struct {
+		use    gate.Use // "" for none
+		record string
+		want   []string // parts of the error; nil for none
+		not    string
+	}{
+		"idle":               {"", "", nil, ""},
+		"lifted by a record": {gate.Use(guard.UseDefaultRoute), "-- " + rdma.RecordFile[1:] + " --\n" + wholeOf47ed7fd, nil, ""},
+		"in use":             {gate.Use(guard.UseDefaultRoute), "", []string{pf + ": carries the default route, through eth9", unread}, ""},
+		"what nothing lifts": {rootDisk, "", []string{pf + ": carries /dev/nvme0n1"}, "journal"},
+		"VFs":                {gate.Use(host.CodeVirtualFunctions), "", []string{pf + ": has virtual functions enabled"}, "journal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			links, files, mounts := "", "", ""
+			if test.use != "" {
+				links, files, mounts = used[test.use](pf)
+			}
+			err := asked(t, hosttest.Lay(t, archive(t, false, links, files+test.record+journal, mounts)))
+			if err == nil {
+				err = errors.New("")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q, want %q", err, want)
+				}
+			}
+			if test.want == nil && err.Error() != "" || test.not != "" && strings.Contains(err.Error(), test.not) {
+				t.Errorf("%q", err)
 			}
 		})
 	}

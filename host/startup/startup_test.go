@@ -520,6 +520,19 @@ func TestWholeVFs(t *testing.T) {
 	}
 }
 
+// TestJournalUnread: a journal that cannot be read keeps no step from unbinding what is idle.
+func TestJournalUnread(t *testing.T) {
+	t.Parallel()
+	k, r := server(t, rdma.ForGuests)
+	r.Adapters[0].Whole, r.Adapters[0].VFs = true, []rdma.PreparedVF{}
+	k.record(&r)
+	k.must(os.MkdirAll(k.root.Path("/var/lib/gpustack/journal"), 0o700))
+	k.must(os.WriteFile(k.root.Path("/var/lib/gpustack/journal/0001.json"), []byte("{\n"), 0o600))
+	if result, err := k.run(); err != nil {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
 // route gives a VF on InfiniBand an interface that carries the default route.
 func (k *kernel) route(vf string) {
 	at := filepath.Join(k.root.Path(above), vf, "net/ib1")

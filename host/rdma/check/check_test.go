@@ -2,6 +2,7 @@ package check_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
 	"gpustack/host/pci"
@@ -464,6 +466,7 @@ func TestMessages(t *testing.T) {
 func TestUsesUnknown(t *testing.T) {
 	t.Parallel()
 	unknown := host.WithCode(host.WithHint(errors.New("0000:0c:00.1: cannot determine which guests use it"), "run gpustack as root"), host.CodeGuestsUnknown, "")
+	unread := fmt.Errorf("%w: 0001.json: not a journal entry", gate.ErrLiftsUnread)
 	for _, test := range []struct {
 		name string
 		errs []error
@@ -471,6 +474,7 @@ func TestUsesUnknown(t *testing.T) {
 	}{
 		{"a use", []error{errors.New("0000:0c:00.1: is used")}, []host.Status{host.Fail}},
 		{"unknown guests", []error{unknown}, []host.Status{host.NA}},
+		{"an unread journal", []error{errors.New("0000:0c:00.1: is used"), unread}, []host.Status{host.Fail, host.NA}},
 		{"both", []error{unknown, errors.New("0000:0c:00.1: is used")}, []host.Status{host.NA, host.Fail}},
 	} {
 		m := healthy(t)
@@ -483,7 +487,7 @@ func TestUsesUnknown(t *testing.T) {
 		for _, f := range findings {
 			if f.Check == "functions" {
 				got = append(got, f.Status)
-				if f.Status == host.NA && (f.Seen != unknown.Error() || f.Remedy != "run gpustack as root") {
+				if f.Status == host.NA && f.Seen != unread.Error() && (f.Seen != unknown.Error() || f.Remedy != "run gpustack as root") {
 					t.Errorf("%s: %+v", test.name, f)
 				}
 			}

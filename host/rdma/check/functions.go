@@ -81,12 +81,16 @@ func (v view) used() (findings []host.Finding) {
 		return blind(v.Used.File, v.Used.Err)
 	}
 	for _, err := range v.Used.Value {
-		if r := new(gate.Refusal); errors.As(err, &r) && r.Unread() {
+		r := new(gate.Refusal)
+		switch {
+		case errors.As(err, &r) && r.Unread():
 			findings = append(findings, host.Finding{Status: host.NA, File: r.File, Seen: err.Error()})
 			continue
-		}
-		if isUnknown(err) {
+		case isUnknown(err):
 			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: "run gpustack as root"})
+			continue
+		case errors.Is(err, gate.ErrLiftsUnread):
+			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: "make that file readable"})
 			continue
 		}
 		findings = append(findings, host.Finding{

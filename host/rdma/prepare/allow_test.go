@@ -1,11 +1,14 @@
 package prepare_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -35,15 +38,18 @@ func TestAllowAgain(t *testing.T) {
 		options prepare.Options
 		refused string
 		want    []host.Lift // at least; nil for none
+		undone  bool        // with --allow, which has restored the record
 	}{
-		"first":                             {nil, again, "", []host.Lift{lift(guard.UseDefaultRoute)}},
-		"recorded, nothing lifted":          {record([]host.Lift{}), again, "", []host.Lift{lift(guard.UseDefaultRoute)}},
-		"recorded, not allowed":             {record([]host.Lift{}), whole, "carries the default route", nil},
-		"recorded, another use lifted":      {record([]host.Lift{lift(guard.UseKdump)}), again, "", []host.Lift{lift(guard.UseKdump), lift(guard.UseDefaultRoute)}},
-		"of an earlier release":             {record(nil), again, "", []host.Lift{lift(guard.UseDefaultRoute)}},
-		"of an earlier release, another":    {record(nil), another, "", []host.Lift{lift(guard.UseDefaultRoute), lift(guard.UseMount)}},
-		"another, nothing lifted":           {record([]host.Lift{}), another, "", nil},
-		"of an earlier release, is removed": {record(nil), prepare.Options{Remove: []pci.Address{a}}, "", nil},
+		"first":                             {nil, again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
+		"recorded, nothing lifted":          {record([]host.Lift{}), again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
+		"recorded, not allowed":             {record([]host.Lift{}), whole, "carries the default route", nil, false},
+		"recorded, another use lifted":      {record([]host.Lift{lift(guard.UseKdump)}), again, "", []host.Lift{lift(guard.UseKdump), lift(guard.UseDefaultRoute)}, false},
+		"of an earlier release":             {record(nil), again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
+		"of an earlier release, another":    {record(nil), another, "", []host.Lift{lift(guard.UseDefaultRoute), lift(guard.UseMount)}, false},
+		"another, nothing lifted":           {record([]host.Lift{}), another, "", nil, false},
+		"of an earlier release, is removed": {record(nil), prepare.Options{Remove: []pci.Address{a}}, "", nil, false},
+		"restored by an undo with --allow":  {record([]host.Lift{}), whole, "", []host.Lift{lift(guard.UseDefaultRoute)}, true},
+		"restored so, another":              {record([]host.Lift{}), another, "", []host.Lift{lift(guard.UseDefaultRoute)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := route
@@ -55,6 +61,9 @@ func TestAllowAgain(t *testing.T) {
 				files += "-- var/lib/gpustack/rdma.json --\n" + strings.Replace(string(text), `  "allowed": null,`+"\n", "", 1)
 			}
 			root := hosttest.Lay(t, machineOf([]hca{ib, eth}, "", files))
+			if test.undone {
+				undone(t, root, lift(guard.UseDefaultRoute))
+			}
 			m, err := prepare.Observe(root, guard.Running{}, test.options)
 			if err != nil {
 				t.Fatal(err)
@@ -71,5 +80,22 @@ func TestAllowAgain(t *testing.T) {
 				t.Errorf("%v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+// undone adds an entry to the journal whose undo has restored the record, with what --allow lifted.
+func undone(t *testing.T, root host.Root, lifted ...host.Lift) {
+	t.Helper()
+	c, err := edit.Remove(root, rdma.RecordFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := change.Files{Root: root, Permit: func(edit.Plan) ([]host.Lift, error) { return lifted, nil }}
+	e := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}, Run: func(context.Context, host.Program) error { return nil }}
+	if _, err := e.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Plan{c})}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Undo(t.Context(), 1); err != nil {
+		t.Fatal(err)
 	}
 }

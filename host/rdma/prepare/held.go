@@ -35,7 +35,7 @@ func (w *wanting) lift(lifted []*gate.Refusal) {
 	w.Lifted = append(w.Lifted, gate.Lifts(lifted)...)
 }
 
-// allowed returns what --allow lifts, now and by the commands that wrote the record.
+// allowed returns what --allow lifts, now and by earlier commands.
 func (w *wanting) allowed() gate.Allowed {
-	return gate.Allowed{Functions: w.Allow}.And(gate.Records{RDMA: w.Recorded}.Allowed(w.Devices))
+	return gate.Allowed{Functions: w.Allow}.And(w.Allowed)
 }

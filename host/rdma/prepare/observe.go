@@ -31,6 +31,7 @@ type Machine struct {
 	Recorded   *rdma.Record        // nil if nothing is recorded
 	Contract   *machine.Contract   // of host prepare; nil if nothing is recorded
 	Containers *machine.Containers // of container prepare; nil if nothing is recorded
+	Allowed    gate.Allowed        // by earlier commands
 	Kernels    []modprobe.Modules
 	Conf       modprobe.Conf                   // without gpustack's own file
 	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
@@ -72,6 +73,7 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 	keep(err)
 	m.Contract, m.Containers, err = machine.ReadRecord(root)
 	keep(err)
+	m.Allowed = gate.Records{RDMA: m.Recorded}.ReadAllowed(root, m.Devices)
 	m.Uses, err = machine.ObserveUses(root, m.Devices, root.Path("/") == "/")
 	keep(err)
 	releases, err := host.Kernels(root)

@@ -193,7 +193,7 @@ func (w *wanting) remove(a pci.Address) {
 // recordLifted records what --allow lifts of the adapters that are recorded, now and before.
 func (w *wanting) recordLifted() {
 	w.Record.Allowed = []host.Lift{}
-	for _, l := range slices.Concat(gate.Records{RDMA: w.Recorded}.Allowed(w.Devices).Lifted, w.Lifted) {
+	for _, l := range slices.Concat(w.Allowed.Lifted, w.Lifted) {
 		a, err := pci.ParseAddress(l.Function)
 		if err != nil || slices.Contains(w.Record.Allowed, l) {
 			continue
