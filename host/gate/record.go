@@ -80,7 +80,8 @@ func (r Records) Allowed(devices pci.Devices) (a Allowed) {
 	return r.ofRecorded(devices, a)
 }
 
-// ofRecorded returns what is lifted without that of functions which are other devices than recorded.
+// ofRecorded returns what is lifted without that of functions which are other devices than
+// recorded.
 func (r Records) ofRecorded(devices pci.Devices, a Allowed) Allowed {
 	a.Functions = slices.DeleteFunc(slices.Clone(a.Functions), func(f pci.Address) bool { return r.IsOther(devices, f) })
 	a.Lifted = slices.DeleteFunc(slices.Clone(a.Lifted), func(l host.Lift) bool {
