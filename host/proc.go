@@ -50,6 +50,7 @@ func HasEnded(err error) bool {
 type ProcessStat struct {
 	Name    string // of the program, as the kernel cuts it off
 	State   byte   // Z for a process that has ended
+	Exiting bool   // it is ending, and gives back what it has (Linux, PF_EXITING in include/linux/sched.h)
 	Parent  int
 	Threads int
 	Start   uint64 // ticks from boot to its start
@@ -64,7 +65,7 @@ func ParseProcessStat(text string) (ProcessStat, error) {
 	}
 	s := ProcessStat{Name: text[open+1 : end]}
 	// Fields by the numbers of the manual, which counts from 1.
-	const state, parent, threads, start = 3, 4, 20, 22
+	const state, parent, flags, threads, start = 3, 4, 9, 20, 22
 	fields := append([]string{"", "", ""}, strings.Fields(text[end+1:])...)
 	if len(fields) <= start {
 		return s, fmt.Errorf("only %d fields", len(fields)-1)
@@ -74,6 +75,12 @@ func ParseProcessStat(text string) (ProcessStat, error) {
 	if s.Parent, err = strconv.Atoi(fields[parent]); err != nil {
 		return s, fmt.Errorf("ppid: %w", err)
 	}
+	of, err := strconv.ParseUint(fields[flags], 10, 32)
+	if err != nil {
+		return s, fmt.Errorf("flags: %w", err)
+	}
+	const exiting = 0x4
+	s.Exiting = of&exiting != 0
 	if s.Threads, err = strconv.Atoi(fields[threads]); err != nil {
 		return s, fmt.Errorf("num_threads: %w", err)
 	}

@@ -41,7 +41,7 @@ done`
 // is listed and undone, and a host bind that was killed is rolled back, on a played kernel.
 func TestUpgradeDrivers(t *testing.T) {
 	const function = "sys/devices/pci0000:80/0000:80:02.0/0000:84:00."
-	archive, err := txtar.ParseFile("testdata/upgrade/47ed7fd/drivers.txtar")
+	archive, err := txtar.ParseFile("testdata/upgrade/47ed7fd/played-drivers.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -273,14 +273,15 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 // unknownSession returns the warning of an ssh session whose interface a plan may take from the
 // host, if reading it failed.
 func unknownSession(u *term.UI, root host.Root, plan edit.Plan) (warnings []string, err error) {
+	_, session := readRunning(root, driver.Live{Runner: newRunner(u, root)})
+	if session == nil {
+		return nil, nil
+	}
 	takes, err := gate.Takes(root, plan)
 	if err != nil || !takes {
 		return nil, err
 	}
-	if _, session := readRunning(root, driver.Live{Runner: newRunner(u, root)}); session != nil {
-		warnings = append(warnings, guard.UnknownSession(session))
-	}
-	return warnings, nil
+	return []string{guard.UnknownSession(session)}, nil
 }
 
 // undoEntry undoes an entry and completes the report.

@@ -125,9 +125,14 @@ func namespaces(root host.Root) (spaces [][]namespace, err error) {
 		return nil, err
 	}
 	at := map[uint64]int{} // index in spaces
+	var hidden []namespace
 	add := func(s namespace) error {
 		number, err := inode(s.file)
 		if s.ended(err) || forbidden(err) || number == own {
+			return nil
+		}
+		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+			hidden = append(hidden, s)
 			return nil
 		}
 		if err != nil {
@@ -170,8 +175,28 @@ func namespaces(root host.Root) (spaces [][]namespace, err error) {
 			return nil, err
 		}
 	}
+	// The kernel may hide the namespace of a process from root too. The tables of a namespace have
+	// numbers of their own, which it hides from nobody (Linux, proc_tgid_net_lookup in
+	// fs/proc/proc_net.c; proc_alloc_inum in fs/proc/generic.c).
+	known := map[uint64]bool{}
+	if len(hidden) > 0 {
+		for _, s := range append(slices.Concat(spaces...), namespace{file: ownNamespace}) {
+			if number, err := inode(s.table()); err == nil {
+				known[number] = true
+			}
+		}
+	}
+	for _, s := range hidden {
+		if number, err := inode(s.table()); !known[number] && !s.ended(err) {
+			_, err := inode(s.file)
+			return nil, err
+		}
+	}
 	return spaces, nil
 }
+
+// table returns a table of the namespace of a process.
+func (s namespace) table() string { return path.Join(path.Dir(path.Dir(s.file)), "net/dev") }
 
 type linkReader struct {
 	own   netns.NsHandle

@@ -73,39 +73,34 @@ func (g *guard) eachNamespace(own string, read func(pid int) error) error {
 // hasEnded reports whether an error of reading a file of a process only says that the process has
 // ended. A zombie is still listed, but has neither open files nor namespaces, and the kernel
 // refuses to show them (EINVAL: Linux, mounts_open_common in fs/proc_namespace.c; EACCES or EPERM
-// where other users may not read it). Its other threads, if there are any, still have them. A
-// process that is ending has no namespaces for a moment before it is a zombie (exit_task_namespaces
-// in kernel/nsproxy.c): that moment is waited for.
+// where other users may not read it), and so it is with one that is ending (exit_task_namespaces in
+// kernel/nsproxy.c). Its other threads, if there are any, still have them.
 func (g *guard) hasEnded(pid int, err error) bool {
 	if host.HasEnded(err) {
 		return true
 	}
-	ending := errors.Is(err, unix.EINVAL)
-	if !ending && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
 		return false
 	}
-	const moments = 20
+	// All threads of a process end together, and within moments.
+	const moments = 100
 	for range moments {
-		if g.isZombie(pid) {
-			return true
+		text, statErr := g.root.ReadFile(host.ProcessFile(pid, "stat"))
+		if host.HasEnded(statErr) {
+			there, err := g.root.Exists(host.ProcessFile(pid, ""))
+			return err == nil && !there
 		}
-		if !ending {
-			break
+		stat, parseErr := host.ParseProcessStat(string(text))
+		ending := stat.Exiting || stat.State == 'Z' || stat.State == 'X'
+		if errors.Join(statErr, parseErr) != nil || !ending {
+			return false
+		}
+		if stat.Threads <= 1 {
+			return true
 		}
 		time.Sleep(time.Millisecond)
 	}
 	return false
-}
-
-// isZombie reports whether a process is gone or, with all its threads, a zombie.
-func (g *guard) isZombie(pid int) bool {
-	text, err := g.root.ReadFile(host.ProcessFile(pid, "stat"))
-	if host.HasEnded(err) {
-		there, err := g.root.Exists(host.ProcessFile(pid, ""))
-		return err == nil && !there
-	}
-	stat, parseErr := host.ParseProcessStat(string(text))
-	return errors.Join(err, parseErr) == nil && (stat.State == 'Z' || stat.State == 'X') && stat.Threads <= 1
 }
 
 // numberedMount is a mounted file system with the number of its disk, which a name in another
