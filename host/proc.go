@@ -50,7 +50,7 @@ func HasEnded(err error) bool {
 type ProcessStat struct {
 	Name    string // of the program, as the kernel cuts it off
 	State   byte   // Z for a process that has ended
-	Exiting bool   // it is ending, and gives back what it has (Linux, PF_EXITING in include/linux/sched.h)
+	Exiting bool   // it is ending, and releases what it has (Linux, PF_EXITING in include/linux/sched.h)
 	Parent  int
 	Threads int
 	Start   uint64 // ticks from boot to its start
