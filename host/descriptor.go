@@ -48,7 +48,8 @@ func (d Descriptor) String() string {
 
 // Descriptors returns the open files of a process (proc_pid_fd(5)), each once. A descriptor that is
 // closed meanwhile is left out. An error names the file; HasEnded reports whether it says that the
-// process has ended. Files read before the error are returned with it.
+// process has ended, or its first thread, for which see [ReadThreads]. Files read before the error
+// are returned with it.
 func Descriptors(root Root, pid int) (files []Descriptor, err error) {
 	name := ProcessFile(pid, "fd")
 	numbers, err := root.ReadDir(name)
@@ -56,7 +57,7 @@ func Descriptors(root Root, pid int) (files []Descriptor, err error) {
 		return nil, fmt.Errorf("%s: %w", name, Cause(err))
 	}
 	if len(numbers) == 0 {
-		return nil, nil
+		return nil, emptyBecauseEnded(root, pid, name)
 	}
 	dir, err := root.OpenDir(name)
 	if err != nil {

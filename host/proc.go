@@ -111,8 +111,10 @@ func MappedDevices(root Root, pid int) (files []string, err error) {
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	var kept []byte
+	empty := true
 	for lines := bufio.NewReader(f); ; {
 		line, err := lines.ReadBytes('\n')
+		empty = empty && len(line) == 0
 		// Address, permissions, offset, device and inode have no slash but that of the path.
 		if i := bytes.IndexByte(line, '/'); i >= 0 && bytes.HasPrefix(line[i:], []byte("/dev/")) {
 			kept = append(kept, line...)
@@ -122,6 +124,9 @@ func MappedDevices(root Root, pid int) (files []string, err error) {
 		}
 		if errors.Is(err, io.EOF) {
 			root.Record(name, kept)
+			if empty {
+				return nil, emptyBecauseEnded(root, pid, name)
+			}
 			return files, nil
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,23 @@ import (
 	"gpustack/host/guard"
 )
 
+// endFirstThread is set in the environment of the process whose first thread ends.
+const endFirstThread = "GPUSTACK_TEST_END_FIRST_THREAD"
+
 // TestMain makes the test binary the program that Claim starts.
 func TestMain(m *testing.M) {
+	if os.Getenv(endFirstThread) != "" {
+		for {
+			go func() {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				if unix.Gettid() == os.Getpid() {
+					unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+				}
+			}()
+			time.Sleep(time.Millisecond)
+		}
+	}
 	if len(os.Args) == 4 && os.Args[1] == guard.ClaimCommand {
 		if guard.ServeClaim(os.Args[3], os.Stdin, os.Stdout) != nil {
 			os.Exit(1)

@@ -51,8 +51,8 @@ func (g *guard) openClocks(clocks map[string][]pci.Address) error {
 		return g.cause(host.ProcDir, err)
 	}
 	for _, pid := range pids {
-		files, err := g.opened(pid)
-		if host.HasEnded(err) || errors.Is(err, unix.EACCES) && os.Geteuid() != 0 {
+		files, err := g.openedByName(pid)
+		if errors.Is(err, unix.EACCES) && os.Geteuid() != 0 {
 			continue
 		}
 		if err != nil {

@@ -122,21 +122,20 @@ type holders struct {
 
 // process adds the functions whose devices a process has open (proc_pid_fd(5)).
 func (h *holders) process(pid int) error {
-	opened, err := host.Descriptors(h.root, pid)
-	switch {
-	case err == nil:
-	case h.hasEnded(pid, err):
-		return nil
-	default:
+	opened, err := h.opened(pid)
+	if err != nil {
 		return err
 	}
 	if len(h.driven) > 0 {
-		mapped, err := host.MappedDevices(h.root, pid)
-		if err != nil && !h.hasEnded(pid, err) {
+		_, err := host.ReadThreads(h.root, pid, func(thread int) error {
+			mapped, err := host.MappedDevices(h.root, thread)
+			for _, file := range mapped {
+				opened = append(opened, host.Descriptor{Name: file})
+			}
 			return err
-		}
-		for _, file := range mapped {
-			opened = append(opened, host.Descriptor{Name: file})
+		})
+		if err != nil {
+			return err
 		}
 	}
 	var files []host.Descriptor

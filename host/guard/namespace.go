@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,50 +56,18 @@ func (g *guard) eachNamespace(own string, read func(pid int) error) error {
 		if err == nil && namespace != "" && seen[namespace] {
 			continue
 		}
-		if err == nil {
-			err = read(pid)
-		}
-		switch {
-		case err == nil:
-			seen[namespace] = true
-		case !g.hasEnded(pid, err):
+		ended, err := host.ReadThreads(g.root, pid, func(thread int) error {
+			if thread == pid && err != nil {
+				return err
+			}
+			return read(thread)
+		})
+		if err != nil {
 			return err
 		}
+		seen[namespace] = seen[namespace] || !ended
 	}
 	return nil
-}
-
-// hasEnded reports whether an error of reading a file of a process only says that the process has
-// ended. A zombie is still listed, but has neither open files nor namespaces, and the kernel
-// refuses to show them (EINVAL: Linux, mounts_open_common in fs/proc_namespace.c; EACCES or EPERM
-// where other users may not read it), and so it is with one that is ending (exit_task_namespaces in
-// kernel/nsproxy.c). Its other threads, if there are any, still have them.
-func (g *guard) hasEnded(pid int, err error) bool {
-	if host.HasEnded(err) {
-		return true
-	}
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
-		return false
-	}
-	// All threads of a process end together, and within moments.
-	const moments = 100
-	for range moments {
-		text, statErr := g.root.ReadFile(host.ProcessFile(pid, "stat"))
-		if host.HasEnded(statErr) {
-			there, err := g.root.Exists(host.ProcessFile(pid, ""))
-			return err == nil && !there
-		}
-		stat, parseErr := host.ParseProcessStat(string(text))
-		ending := stat.Exiting || stat.State == 'Z' || stat.State == 'X'
-		if errors.Join(statErr, parseErr) != nil || !ending {
-			return false
-		}
-		if stat.Threads <= 1 {
-			return true
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return false
 }
 
 // numberedMount is a mounted file system with the number of its disk, which a name in another

@@ -34,9 +34,18 @@ func (g *guard) command(pid int) string {
 	return fmt.Sprintf("%s (pid %d)", name, pid)
 }
 
-// opened returns the open files of a process, ordered by name.
-func (g *guard) opened(pid int) ([]host.Descriptor, error) {
-	files, err := host.Descriptors(g.root, pid)
+// opened returns the open files of a process; none if it has ended.
+func (g *guard) opened(pid int) (files []host.Descriptor, err error) {
+	_, err = host.ReadThreads(g.root, pid, func(thread int) (err error) {
+		files, err = host.Descriptors(g.root, thread)
+		return err
+	})
+	return files, err
+}
+
+// openedByName is opened, ordered by name.
+func (g *guard) openedByName(pid int) ([]host.Descriptor, error) {
+	files, err := g.opened(pid)
 	slices.SortFunc(files, func(a, b host.Descriptor) int { return strings.Compare(a.Name, b.Name) })
 	return files, err
 }

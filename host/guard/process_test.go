@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,49 +39,82 @@ func TestEnded(t *testing.T) {
 			t.Fatalf("does not end: %s, %v", text, err)
 		}
 	}
-	_, mounts := g.mountsOf(zombie)
-	if mounts == nil || !g.hasEnded(zombie, mounts) {
-		t.Errorf("the mount table of a zombie: %v", mounts)
+	for what, read := range map[string]func(int) error{
+		"mounts":       func(pid int) error { _, err := g.mountsOf(pid); return err },
+		"open files":   func(pid int) error { _, err := host.Descriptors(root, pid); return err },
+		"mapped files": func(pid int) error { _, err := host.MappedDevices(root, pid); return err },
+	} {
+		if first := read(zombie); first == nil {
+			t.Errorf("the %s of a zombie: no error", what)
+		}
+		if ended, err := host.ReadThreads(root, zombie, read); !ended || err != nil {
+			t.Errorf("the %s of a zombie: %v, %v", what, ended, err)
+		}
 	}
 	if namespace, err := g.namespaceOf(zombie); namespace != "" || err != nil {
 		t.Errorf("the namespace of a zombie: %q, %v", namespace, err)
 	}
-	refused := fmt.Errorf("/proc/x: %w", unix.EACCES)
+	refused, malformed := fmt.Errorf("/proc/x: %w", unix.EACCES), fmt.Errorf("/proc/x: %w", unix.EINVAL)
 	for _, test := range []struct {
-		name string
-		pid  int
-		err  error
-		want bool
+		name  string
+		pid   int
+		err   error
+		ended bool
 	}{
 		{"a zombie that other users may not read", zombie, refused, true},
 		{"a process that runs", os.Getpid(), refused, false},
-		{"a file of it that is not as expected", os.Getpid(), mounts, false},
+		{"a file of it that is not as expected", os.Getpid(), malformed, false},
 		{"another error of a zombie", zombie, unix.EIO, false},
 	} {
-		if got := g.hasEnded(test.pid, test.err); got != test.want {
-			t.Errorf("%s: %v", test.name, got)
+		ended, err := host.ReadThreads(root, test.pid, func(int) error { return test.err })
+		if ended != test.ended || (err == nil) != test.ended {
+			t.Errorf("%s: %v, %v", test.name, ended, err)
 		}
 	}
 	if err := child.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	_, gone := g.mountsOf(zombie)
-	if gone == nil || !g.hasEnded(zombie, gone) || !g.hasEnded(zombie, refused) {
-		t.Errorf("a process that is gone: %v", gone)
+	for _, err := range []error{gone, refused} {
+		if ended, err := host.ReadThreads(root, zombie, func(int) error { return err }); gone == nil || !ended || err != nil {
+			t.Errorf("a process that is gone: %v, %v", ended, err)
+		}
 	}
 }
 
-// TestEndedThreads: the first thread of a process has ended, and the others still use its devices.
-func TestEndedThreads(t *testing.T) {
-	root := tree(t, "proc/7/stat", "7 (main) Z 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 3 0 9 0 0\n")
-	g := guard{root: root}
-	if g.hasEnded(7, unix.EACCES) {
-		t.Error("a process with threads has ended")
+// TestFirstThread: of a process whose first thread has ended, this kernel shows the mounts and the
+// files by its other threads.
+func TestFirstThread(t *testing.T) {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
 	}
-	root = tree(t, "proc/7/stat", "7\n")
-	g = guard{root: root}
-	if g.hasEnded(7, unix.EACCES) {
-		t.Error("a process whose state is unknown has ended")
+	child := exec.CommandContext(t.Context(), "/proc/self/exe")
+	child.Env = append(os.Environ(), "GPUSTACK_TEST_END_FIRST_THREAD=1")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := child.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		child.Wait()
+	})
+	g, pid := guard{root: root}, child.Process.Pid
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := g.mountsOf(pid); errors.Is(err, unix.EINVAL) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("its first thread does not end")
+		}
+	}
+	if ended, err := host.ReadThreads(root, pid, func(thread int) error { _, err := g.mountsOf(thread); return err }); ended || err != nil {
+		t.Errorf("mounts: ended %v, %v", ended, err)
+	}
+	opened, err := g.opened(pid)
+	if !slices.ContainsFunc(opened, func(d host.Descriptor) bool { return d.Name == "/dev/null" }) || err != nil {
+		t.Errorf("open files: %v, %v", opened, err)
 	}
 }
 

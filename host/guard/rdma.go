@@ -337,10 +337,7 @@ func (g *rdmaGuard) openNodes() error {
 		return g.cause(host.ProcDir, err)
 	}
 	for _, pid := range pids {
-		files, err := g.opened(pid)
-		if err != nil && g.hasEnded(pid, err) {
-			continue
-		}
+		files, err := g.openedByName(pid)
 		if err != nil {
 			return err
 		}

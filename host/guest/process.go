@@ -121,7 +121,9 @@ func (r processReader) read(pid int) (process, bool) {
 		// An ending process loses its arguments first and closes its devices much later.
 		l.failf("%s: %s is starting or ending, its arguments are not available", p.dir(), p.comm)
 	}
-	p.files = r.files(p)
+	if !ended {
+		p.files = r.files(p)
+	}
 	return p, true
 }
 
