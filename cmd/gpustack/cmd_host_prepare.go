@@ -254,7 +254,7 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 		work.Command += " --none" // the journal tells by it when nothing was recorded
 	}
 	work.Change = permittedFiles(u, root, opts.prepare.Allow).New(plan.Files)
-	report := newPrepareReport(root, m, plan, work)
+	report := newPrepareReport(newReport(root, check.RebootRequired(m), false, plan.Warnings...), m, plan, work)
 	showPlan(u, opts.decision, &report, func() { printPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", prepareSummary(u, report, plan, opts.rebuild, m), &report, func() error {
 		return applyWork(ctx, u, engine, opts.format, work, &report)
@@ -270,7 +270,7 @@ func noMore(error) []string {
 func nothingPresent(u *term.UI, root host.Root, m machine.Machine, opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != term.FormatTable {
-		u.Document.Show(newPrepareReport(root, m, prepare.Plan{Warnings: []string{why}}, change.Work{}))
+		u.Document.Show(newPrepareReport(newReport(root, check.RebootRequired(m), false, why), m, prepare.Plan{}, change.Work{}))
 		return nil
 	}
 	if !opts.quiet {
@@ -295,8 +295,9 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) cha
 	return work
 }
 
-func newPrepareReport(root host.Root, m machine.Machine, plan prepare.Plan, work change.Work) prepareReport {
+func newPrepareReport(head report, m machine.Machine, plan prepare.Plan, work change.Work) prepareReport {
 	r := prepareReport{
+		report:    head,
 		Changes:   fileChanges(plan.Files),
 		Devices:   preparedDevices(plan.Functions, m.Devices.Value),
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
@@ -304,7 +305,7 @@ func newPrepareReport(root host.Root, m machine.Machine, plan prepare.Plan, work
 		Left:      commandLines(work.Left),
 		others:    plan.Others,
 	}
-	r.report = newReport(root, check.RebootRequired(m), len(r.Changes)+len(work.Programs) > 0, plan.Warnings...)
+	r.Changed = len(r.Changes)+len(work.Programs) > 0
 	r.atNextBoot(plan.Menu || plan.Initramfs)
 	return r
 }

@@ -159,15 +159,8 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 	if err != nil {
 		return err
 	}
-	report := driversReport{
-		report:  newReport(c.root, check.RebootRequired(c.machine), len(plan.Changes)+len(plan.Containers) > 0, plan.Warnings...),
-		Changes: driverChanges(plan.Plan), Containers: append([]pci.Address{}, plan.Containers...), Specs: specs,
-		Functions: plan.Functions,
-		Load:      plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
-	}
-	for _, h := range plan.Holders {
-		report.Holders = append(report.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})
-	}
+	head := newReport(c.root, check.RebootRequired(c.machine), len(plan.Changes)+len(plan.Containers) > 0, plan.Warnings...)
+	report := newDriversReport(head, plan, specs)
 	showPlan(c.u, opts.decision, &report, func() {
 		printDrivers(c.u, report, plan, c.machine.Devices.Value)
 		if report.Changed && !plan.Release && len(plan.Containers) == 0 && c.machine.Contract.Value == nil {
@@ -190,6 +183,19 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		}
 		return nil
 	})
+}
+
+// newDriversReport returns the report of a plan. specs are the changes of spec files that come first.
+func newDriversReport(head report, plan bind.Plan, specs []fileChange) driversReport {
+	r := driversReport{
+		report: head, Changes: driverChanges(plan.Plan), Containers: append([]pci.Address{}, plan.Containers...), Specs: specs,
+		Functions: plan.Functions,
+		Load:      plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
+	}
+	for _, h := range plan.Holders {
+		r.Holders = append(r.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})
+	}
+	return r
 }
 
 // printDrivers prints a plan for people.
