@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	containerprepare "gpustack/host/container/prepare"
@@ -182,7 +183,7 @@ func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision
 		}
 		obstacles = append(obstacles, l.Obstacle)
 		kind, ids = l.Entry.Kind, append(ids, l.Entry.ID)
-		names, summaries = append(names, entryName(l.Entry.ID, l.Entry.Command)), append(summaries, recoverySummary(l.Entry))
+		names, summaries = append(names, views.EntryName(l.Entry.ID, l.Entry.Command)), append(summaries, recoverySummary(l.Entry))
 		if !recoveredBySome(l.Entry) { // warnInterrupted has named the others
 			warnings = append(warnings, l.Text())
 		}
@@ -264,7 +265,7 @@ func applyWork(ctx context.Context, u *term.UI, e change.Engine, format string, 
 	entry, err := e.Apply(ctx, work)
 	completeReport(ctx, u, r, err)
 	if entry.ID != 0 {
-		r.common().Entry = &entry.ID
+		r.Common().Entry = &entry.ID
 	}
 	if err == nil && format == term.FormatTable {
 		noteRecorded(u, entry.ID)

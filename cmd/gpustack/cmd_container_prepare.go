@@ -11,6 +11,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	containercheck "gpustack/host/container/check"
 	"gpustack/host/container/prepare"
@@ -161,9 +162,9 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 
 // containerPrepareReport is the output of container prepare (docs/json.md).
 type containerPrepareReport struct {
-	report
-	Changes   []fileChange        `json:"changes"`
-	AtBoot    []fileChange        `json:"at_boot"`
+	views.Report
+	Changes   []views.FileChange  `json:"changes"`
+	AtBoot    []views.FileChange  `json:"at_boot"`
 	Functions []containerFunction `json:"devices"`
 	Options   *containerOptions   `json:"options"`
 	Names     []string            `json:"names"`
@@ -242,7 +243,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	work := containerWork(u, root, opts.command, plan)
 	pending := len(plan.Files.Pending()) > 0 || isRunning(root) && len(plan.Boot.Pending()) > 0
 	report := containerPrepareReport{
-		report: newReport(root, rebootRequired(ctx, u, root), pending, plan.Warnings...), Changes: fileChanges(plan.Files), AtBoot: fileChanges(plan.Boot),
+		Report: newReport(root, rebootRequired(ctx, u, root), pending, plan.Warnings...), Changes: views.FileChanges(plan.Files), AtBoot: views.FileChanges(plan.Boot),
 		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
 	}
 	for _, f := range plan.Record.Functions {
@@ -305,14 +306,14 @@ func printContainerPrepare(u *term.UI, r containerPrepareReport) {
 	default:
 		u.Printf("no function is for containers any more; running containers keep what they have\n")
 	}
-	printDiffs(u, r.Changes)
+	views.PrintDiffs(u, r.Changes)
 	if len(r.AtBoot) > 0 {
 		when := "written at each boot, as the machine is then; from what this tree has:"
-		if isRunning(r.root) {
+		if isRunning(r.Root) {
 			when = "written now, and at each boot as the machine is then:"
 		}
 		u.Printf("\n%s\n", when)
-		printDiffs(u, r.AtBoot)
+		views.PrintDiffs(u, r.AtBoot)
 	}
 	for i, note := range r.Notes {
 		if i == 0 {
@@ -340,8 +341,8 @@ func containerPrepareSummary(r containerPrepareReport, recorded *machine.Contain
 		}
 	}
 	files := r.Changes
-	if isRunning(r.root) {
+	if isRunning(r.Root) {
 		files = slices.Concat(files, r.AtBoot)
 	}
-	return term.Sentence(strings.Join(parts, ", "), filesText(files, "changed", "new"))
+	return term.Sentence(strings.Join(parts, ", "), views.FilesText(files, "changed", "new"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova"
@@ -221,7 +222,7 @@ func size(c *cli.Context, f *args.Faults, flag string, least int, parse func(str
 
 // flavorReport is the output of flavor create (docs/json.md).
 type flavorReport struct {
-	report
+	views.Report
 	Cloud        string          `json:"cloud"`
 	Microversion string          `json:"microversion"`
 	Changes      []cloud.Request `json:"changes"`
@@ -257,7 +258,7 @@ func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) 
 	}
 	report := flavorReport{
 		Fit:    fit,
-		report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), plan.Changed(), plan.Warnings...),
+		Report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), plan.Changed(), plan.Warnings...),
 		Cloud:  compute.URL, Microversion: compute.Microversion.String(),
 		Changes: append([]cloud.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
@@ -315,7 +316,7 @@ func printFlavorPlan(u *term.UI, r flavorReport, plan flavor.Plan) {
 	}
 	u.Diff(flavorDiff(plan.Move))
 	if r.Fit != nil {
-		printFit(u, *r.Fit)
+		views.PrintFit(u, *r.Fit)
 	}
 	if len(r.Defaults) > 0 {
 		u.Printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))

@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
@@ -50,7 +51,7 @@ func parseFlavorDelete(c *cli.Context, f *args.Faults) flavorDeleteOptions {
 
 // flavorDeleteReport is the output of flavor delete (docs/json.md).
 type flavorDeleteReport struct {
-	report
+	views.Report
 	Cloud   string          `json:"cloud"`
 	Changes []cloud.Request `json:"changes"`
 	Before  flavor.State    `json:"before"`
@@ -88,7 +89,7 @@ func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) 
 		return err
 	}
 	deletion := flavor.Kind{Compute: compute}.New(flavor.Move{Before: before})
-	report := flavorDeleteReport{report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), true), Cloud: compute.URL,
+	report := flavorDeleteReport{Report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), true), Cloud: compute.URL,
 		Before: *before, Changes: deletion.Requests()}
 	showPlan(u, opts.decision, &report, func() {
 		u.Printf("deletes flavor %s at %s:\n%s", term.Printable(f.Name), term.Printable(compute.URL), term.Printable(indented(flavor.Text(before))))

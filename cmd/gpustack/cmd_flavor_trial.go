@@ -13,6 +13,7 @@ import (
 	"gpustack/cleanup/novadb"
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
@@ -140,7 +141,7 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 
 // flavorTestReport is the output of flavor test (docs/json.md).
 type flavorTestReport struct {
-	report
+	views.Report
 	Cloud        string             `json:"cloud"`
 	Microversion string             `json:"microversion"`
 	Flavor       *string            `json:"flavor"` // null with --clean, as the next ones
@@ -241,7 +242,7 @@ func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err
 	}
 	t.kind = servertest.Kind{Compute: compute, Root: t.engine.Store.Root}
 	t.report = flavorTestReport{
-		report: newReport(t.engine.Store.Root, rebootRequired(ctx, u, t.engine.Store.Root), true),
+		Report: newReport(t.engine.Store.Root, rebootRequired(ctx, u, t.engine.Store.Root), true),
 		Cloud:  compute.URL, Microversion: compute.Microversion.String(), Wanted: map[probe.ID]int{}, WantedFrom: []string{}, Quotas: []servertest.Quota{},
 		Changes: []cloud.Request{}, Servers: []testedServer{}, Leftovers: []leftover{},
 	}
@@ -304,7 +305,7 @@ func (t *trial) read(ctx context.Context, c *cloud.Cloud, sources []nova.Defined
 	}
 	t.evidence.Placement = is.Placement
 	t.plan, err = servertest.NewPlan(t.opts.test, is, time.Now())
-	t.report.Network = optional(t.plan.NetworkName)
+	t.report.Network = views.Optional(t.plan.NetworkName)
 	return err
 }
 
@@ -341,7 +342,7 @@ func (t *trial) run(ctx context.Context) error {
 		t.report.Entry = &entry.ID
 	}
 	for i, s := range servers {
-		t.report.Servers[i].Server = optional(s.ID)
+		t.report.Servers[i].Server = views.Optional(s.ID)
 	}
 	if err != nil {
 		return err
@@ -368,13 +369,13 @@ func (t *trial) run(ctx context.Context) error {
 func (t *trial) complete() {
 	for i, o := range t.outcomes {
 		r := &t.report.Servers[i]
-		r.Host, r.Verdict, r.Unassigned, r.Guest = optional(o.Host), &o.Verdict, o.Unassigned, o.Driver
+		r.Host, r.Verdict, r.Unassigned, r.Guest = views.Optional(o.Host), &o.Verdict, o.Unassigned, o.Driver
 		r.Reasons, r.Hints = append(r.Reasons, o.Reasons...), append(r.Hints, o.Hints...)
 		if o.Guest != nil {
 			r.Seen, r.Others = o.Seen, o.Others
 		}
 		r.Seconds = seconds{rounded(o.Build), rounded(o.Guest), rounded(o.Deletion)}
-		r.Deleted, r.Freed, r.FreedBy = &o.Deleted, o.Freed.Free, optional(o.Freed.By)
+		r.Deleted, r.Freed, r.FreedBy = &o.Deleted, o.Freed.Free, views.Optional(o.Freed.By)
 		if t.opts.console {
 			r.Console = append([]string{}, o.Console...)
 		}
@@ -399,7 +400,7 @@ func (t *trial) clean(ctx context.Context, entries []change.Entry) error {
 		return err
 	}
 	for _, l := range plan.Leftovers {
-		item := leftover{Server: l.ID, Name: l.Name, Project: l.Project, Host: optional(l.Host), Created: l.Created, Reason: optional(l.Leave)}
+		item := leftover{Server: l.ID, Name: l.Name, Project: l.Project, Host: views.Optional(l.Host), Created: l.Created, Reason: views.Optional(l.Leave)}
 		if l.Entry != 0 {
 			item.Entry = &l.Entry
 		}

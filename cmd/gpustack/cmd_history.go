@@ -10,6 +10,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 )
@@ -91,7 +92,7 @@ func runHistory(_ context.Context, u *term.UI, opts historyOptions) error {
 		}
 		for i, e := range entries {
 			report.Entries = append(report.Entries, newHistoryEntry(store, entries, i))
-			row := []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), orDash(userOf(e)), string(e.Status), e.Command, changed(e)}
+			row := []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), views.OrDash(userOf(e)), string(e.Status), e.Command, changed(e)}
 			if len(all) > 1 {
 				row = append(row, store.Path())
 			}

@@ -11,6 +11,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
@@ -134,7 +135,7 @@ func printGuests(u *term.UI, r guestsReport) {
 
 // guestsLine returns a line with the machine's name and the time of the observation.
 func guestsLine(r guestsReport) string {
-	return fmt.Sprintf("%s (by %s), machine %s, %s", text(r.NovaHost), text(r.NovaHostFrom), text(r.MachineID), r.Collected.Format(time.RFC3339))
+	return fmt.Sprintf("%s (by %s), machine %s, %s", views.Text(r.NovaHost), views.Text(r.NovaHostFrom), views.Text(r.MachineID), r.Collected.Format(time.RFC3339))
 }
 
 // guestRows returns a row for each running guest and each of its groups and devices, for each other
@@ -150,7 +151,7 @@ func guestRows(r guestsReport) [][]string {
 	}
 	var rows [][]string
 	for _, g := range r.Guests {
-		row := []string{text(g.UUID), text(g.Name), "runs", strconv.Itoa(g.PID), g.Command, "-", "-"}
+		row := []string{views.Text(g.UUID), views.Text(g.Name), "runs", strconv.Itoa(g.PID), g.Command, "-", "-"}
 		if len(g.Asked) > 0 {
 			row[6] = listAddresses(g.Asked) + " (by its arguments)"
 		}
@@ -191,7 +192,7 @@ func openName(h guest.Holder) string {
 	case h.VDPA != nil:
 		return *h.VDPA
 	}
-	return number(h.Group)
+	return views.Number(h.Group)
 }
 
 // listAddresses joins addresses. Unknown ones are a question mark.

@@ -8,15 +8,13 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
-	"gpustack/host/boot"
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
-	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
-	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/selection"
@@ -165,58 +163,6 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 	return opts
 }
 
-// prepareReport is the output of host prepare (docs/json.md).
-type prepareReport struct {
-	report
-	Changes   []fileChange     `json:"changes"`
-	Devices   []preparedDevice `json:"devices"`
-	Arguments argumentChange   `json:"arguments"`
-	Programs  []string         `json:"programs"`
-	Left      []string         `json:"left"`
-
-	others []modprobe.Stated // see prepare.Plan
-}
-
-// preparedDevice is a function that is assigned to guests, as the contract records it.
-type preparedDevice struct {
-	Address           pci.Address   `json:"address"`
-	VendorID          pci.ID        `json:"vendor_id"`
-	ProductID         pci.ID        `json:"product_id"`
-	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
-	SubsystemID       *pci.ID       `json:"subsystem_id"`
-	Bridges           []pci.Address `json:"bridges"`
-	SysfsPath         *string       `json:"sysfs_path"`
-	BootVGA           bool          `json:"boot_vga"`
-	Group             *int          `json:"iommu_group"`
-	Members           []pci.Address `json:"group_members"`
-	Driver            string        `json:"driver"`
-	By                machine.By    `json:"by"`
-	Companion         bool          `json:"companion"` // not offered to Nova, see selection.IsCompanion
-}
-
-func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDevice {
-	devices := []preparedDevice{}
-	for _, f := range functions {
-		devices = append(devices, preparedDevice{
-			f.Address, f.VendorID, f.ProductID, f.SubsystemVendorID, f.SubsystemID, append([]pci.Address{}, f.Path...),
-			optional(f.SysfsPath), f.BootVGA, f.Group, append([]pci.Address{}, f.Members...), f.Driver, f.By,
-			selection.IsCompanion(all.At(f.Address), all),
-		})
-	}
-	return devices
-}
-
-type fileChange struct {
-	File   string      `json:"file"`
-	Action edit.Action `json:"action"`
-	Diff   string      `json:"diff"`
-}
-
-type argumentChange struct {
-	Drop boot.Args `json:"drop"`
-	Add  boot.Args `json:"add"`
-}
-
 func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -254,9 +200,9 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 		work.Command += " --none" // the journal tells by it when nothing was recorded
 	}
 	work.Change = permittedFiles(u, root, opts.prepare.Allow).New(plan.Files)
-	report := newPrepareReport(newReport(root, check.RebootRequired(m), false, plan.Warnings...), m, plan, work)
-	showPlan(u, opts.decision, &report, func() { printPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
-	return decide(u, opts.decision, "apply this plan?", prepareSummary(u, report, plan, opts.rebuild, m), &report, func() error {
+	report := views.NewPrepare(newReport(root, check.RebootRequired(m), false, plan.Warnings...), m, plan, work)
+	showPlan(u, opts.decision, &report, func() { views.PrintPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
+	return decide(u, opts.decision, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild, m), &report, func() error {
 		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})
 }
@@ -270,7 +216,7 @@ func noMore(error) []string {
 func nothingPresent(u *term.UI, root host.Root, m machine.Machine, opts hostPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != term.FormatTable {
-		u.Document.Show(newPrepareReport(newReport(root, check.RebootRequired(m), false, why), m, prepare.Plan{}, change.Work{}))
+		u.Document.Show(views.NewPrepare(newReport(root, check.RebootRequired(m), false, why), m, prepare.Plan{}, change.Work{}))
 		return nil
 	}
 	if !opts.quiet {
@@ -293,88 +239,4 @@ func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) cha
 		work.Left = programs
 	}
 	return work
-}
-
-func newPrepareReport(head report, m machine.Machine, plan prepare.Plan, work change.Work) prepareReport {
-	r := prepareReport{
-		report:    head,
-		Changes:   fileChanges(plan.Files),
-		Devices:   preparedDevices(plan.Functions, m.Devices.Value),
-		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
-		Programs:  commandLines(work.Programs),
-		Left:      commandLines(work.Left),
-		others:    plan.Others,
-	}
-	r.Changed = len(r.Changes)+len(work.Programs) > 0
-	r.atNextBoot(plan.Menu || plan.Initramfs)
-	return r
-}
-
-func fileChanges(plan edit.Plan) []fileChange {
-	changes := []fileChange{}
-	for _, c := range plan.Pending() {
-		changes = append(changes, fileChange{c.Name, c.Action(), c.Diff()})
-	}
-	return changes
-}
-
-// printPrepare prints the plan as text.
-func printPrepare(u *term.UI, r prepareReport, devices pci.Devices) {
-	var rows [][]string
-	for _, f := range r.Devices {
-		d := devices.At(f.Address)
-		now := text(d.Driver)
-		if now == "" {
-			now = "-"
-		}
-		rows = append(rows, []string{f.Address.String(), ids(d), name(d), number(f.Group), now, f.Driver + " by " + string(f.By)})
-	}
-	switch {
-	case len(rows) > 0:
-		u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
-		if !r.Changed {
-			u.Printf("\nnothing to do: the files are as planned\n")
-			return
-		}
-		if text := companionsText(preparedCompanions(r.Devices)); text != "" {
-			u.Printf("\n%s", text)
-		}
-		if len(r.Arguments.Drop) > 0 {
-			u.Printf("\nconflicting kernel arguments, to be removed: %s\n", r.Arguments.Drop)
-		}
-	case !r.Changed:
-		u.Printf("nothing to do: this machine is not prepared\n")
-		return
-	default:
-		u.Printf("no function is assigned to guests from the next boot on\n")
-		if len(r.Arguments.Drop) > 0 {
-			u.Printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
-		}
-	}
-	printDiffs(u, r.Changes)
-	printPrograms(u, r.Programs, r.Left)
-	switch {
-	case r.nextBoot && len(rows) == 0:
-		u.Printf("\ntakes effect at the next boot\n")
-	case r.nextBoot && len(r.others) > 0:
-		u.Printf("\ntakes effect at the next boot; gpustack=off does not return functions that are bound by settings outside gpustack (%s)\n", r.others[0].Place())
-	case r.nextBoot:
-		off := "gpustack=off"
-		for _, arg := range r.Arguments.Add {
-			if strings.Contains(arg, ".ids=") {
-				off += " in place of " + arg
-			}
-		}
-		u.Printf("\ntakes effect at the next boot; with %s among the kernel arguments, every function remains with the host\n", off)
-	}
-}
-
-// printPrograms prints the programs that run after a plan's changes.
-func printPrograms(u *term.UI, run, left []string) {
-	for _, line := range run {
-		u.Printf("then runs %s\n", line)
-	}
-	for _, line := range left {
-		u.Printf("run on the target machine: %s\n", line)
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -99,7 +100,7 @@ func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
 
 // imageSetReport is the output of image set (docs/json.md).
 type imageSetReport struct {
-	report
+	views.Report
 	Cloud        string          `json:"cloud"`
 	Microversion string          `json:"microversion"` // the newest of the cloud
 	For          image.Purpose   `json:"for"`
@@ -142,7 +143,7 @@ func runImageSet(ctx context.Context, u *term.UI, opts imageSetOptions) error {
 		return err
 	}
 	report := imageSetReport{
-		report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), plan.Changed(), plan.Warnings...),
+		Report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), plan.Changed(), plan.Warnings...),
 		Cloud:  compute.URL, Microversion: compute.Newest.String(), For: opts.image.Purpose,
 		Changes: append([]cloud.Request{}, plan.Requests()...), Values: []plannedValue{}, LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
 	}

@@ -12,6 +12,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/machine"
@@ -167,7 +168,7 @@ func configuredRole(root host.Root) (role nova.Role, from string, err error) {
 	for _, e := range entries {
 		for _, r := range []nova.Role{nova.Controller, nova.Compute, nova.All} {
 			if e.Command == commandConfigure+" --role "+string(r) && e.Status == change.Done {
-				ids[r] = entryName(e.ID, e.Command)
+				ids[r] = views.EntryName(e.ID, e.Command)
 			}
 		}
 	}

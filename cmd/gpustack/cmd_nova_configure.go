@@ -12,6 +12,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -217,25 +218,25 @@ func parseRelease(c *cli.Context, f *args.Faults) nova.Release {
 
 // novaReport is the output of nova configure (docs/json.md).
 type novaReport struct {
-	report
-	Release        string         `json:"release"`
-	Role           nova.Role      `json:"role"`
-	Changes        []fileChange   `json:"changes"`
-	Aliases        []nova.Alias   `json:"aliases"`
-	Specs          []nova.Spec    `json:"device_specs"`
-	Kept           []string       `json:"kept"`
-	Removed        []string       `json:"removed"`
-	Dropped        []string       `json:"dropped_filters"`
-	Services       []nova.Service `json:"services"` // to restart
-	ComputesReport *string        `json:"computes_report"`
-	Rendered       *string        `json:"rendered"` // the options for a deployment tool
+	views.Report
+	Release        string             `json:"release"`
+	Role           nova.Role          `json:"role"`
+	Changes        []views.FileChange `json:"changes"`
+	Aliases        []nova.Alias       `json:"aliases"`
+	Specs          []nova.Spec        `json:"device_specs"`
+	Kept           []string           `json:"kept"`
+	Removed        []string           `json:"removed"`
+	Dropped        []string           `json:"dropped_filters"`
+	Services       []nova.Service     `json:"services"` // to restart
+	ComputesReport *string            `json:"computes_report"`
+	Rendered       *string            `json:"rendered"` // the options for a deployment tool
 }
 
 // newNovaReport returns the report of a plan.
 func newNovaReport(root host.Root, reboot *bool, opts novaConfigureOptions, want nova.Want, plan nova.Plan) novaReport {
-	changes := fileChanges(plan.Files)
+	changes := views.FileChanges(plan.Files)
 	r := novaReport{
-		report:  newReport(root, reboot, len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...),
+		Report:  newReport(root, reboot, len(changes) > 0, slices.Concat(opts.warnings, want.Warnings, plan.Warnings)...),
 		Release: opts.nova.Release.String(), Role: opts.nova.Role, Changes: changes,
 		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
 		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Services: append([]nova.Service{}, plan.Restart...),
@@ -435,10 +436,10 @@ func printNova(u *term.UI, r novaReport, opts novaConfigureOptions) {
 	if len(r.Dropped) > 0 {
 		u.Printf("\nremoved, because %s does not have these filters: %s\n", r.Release, term.Printable(strings.Join(r.Dropped, ", ")))
 	}
-	if text := companionsText(novaCompanions(opts.nova.Hosts)); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
+	if text := views.CompanionsText(novaCompanions(opts.nova.Hosts)); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
 		u.Printf("\n%s", text)
 	}
-	printDiffs(u, r.Changes)
+	views.PrintDiffs(u, r.Changes)
 	if opts.nova.Placement && opts.nova.Role != nova.Controller {
 		u.Printf("\nreport_in_placement cannot be turned off again on this host\n")
 	}

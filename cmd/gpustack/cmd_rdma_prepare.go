@@ -12,6 +12,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -166,13 +167,13 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 
 // rdmaPrepareReport is the output of rdma prepare (docs/json.md).
 type rdmaPrepareReport struct {
-	report
-	Changes  []fileChange      `json:"changes"`
-	Netns    *string           `json:"netns"`
-	Adapters []preparedAdapter `json:"adapters"`
-	Programs []string          `json:"programs"`
-	Left     []string          `json:"left"`
-	Notes    []string          `json:"notes"`
+	views.Report
+	Changes  []views.FileChange `json:"changes"`
+	Netns    *string            `json:"netns"`
+	Adapters []preparedAdapter  `json:"adapters"`
+	Programs []string           `json:"programs"`
+	Left     []string           `json:"left"`
+	Notes    []string           `json:"notes"`
 }
 
 // preparedAdapter is an adapter of the record, with what only the plan shows.
@@ -236,7 +237,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	return decide(u, opts.decision, "apply this plan?", rdmaPrepareSummary(report, m.Recorded), &report, func() error {
 		err := applyWork(ctx, u, engine, opts.format, work, &report)
 		if after, observeErr := prepare.Observe(root, guard.Running{}, prepare.Options{}); observeErr == nil {
-			report.rebootFor(after.Pending(after.Recorded))
+			report.RebootFor(after.Pending(after.Recorded))
 		}
 		return err
 	})
@@ -332,30 +333,22 @@ func noAdapterPresent(ctx context.Context, u *term.UI, root host.Root, m prepare
 
 func newRDMAPrepareReport(ctx context.Context, u *term.UI, root host.Root, m prepare.Machine, plan prepare.Plan, work change.Work) rdmaPrepareReport {
 	r := rdmaPrepareReport{
-		Changes: fileChanges(plan.Files), Netns: optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
-		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: append([]string{}, plan.Notes...),
+		Changes: views.FileChanges(plan.Files), Netns: views.Optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
+		Programs: views.CommandLines(work.Programs), Left: views.CommandLines(work.Left), Notes: append([]string{}, plan.Notes...),
 	}
 	for _, a := range plan.Record.Adapters {
 		vfs := []preparedVF{}
 		for _, vf := range a.VFs {
-			vfs = append(vfs, preparedVF{vf.Index, vf.Address, vf.ProductID, vf.Driver, vf.NodeGUID, vf.PortGUID, optional(vf.MAC)})
+			vfs = append(vfs, preparedVF{vf.Index, vf.Address, vf.ProductID, vf.Driver, vf.NodeGUID, vf.PortGUID, views.Optional(vf.MAC)})
 		}
 		r.Adapters = append(r.Adapters, preparedAdapter{a.Address, a.VendorID, a.ProductID, a.Driver, a.LinkLayer, a.Use, a.Whole,
-			a.GUIDBase, optional(prepare.Partitions(a)), vfs})
+			a.GUIDBase, views.Optional(prepare.Partitions(a)), vfs})
 	}
-	r.report = newReport(root, rebootRequired(ctx, u, root), len(r.Changes) > 0, plan.Warnings...)
+	r.Report = newReport(root, rebootRequired(ctx, u, root), len(r.Changes) > 0, plan.Warnings...)
 	pending := m.Pending(&plan.Record)
-	r.nextBoot = len(r.Changes) > 0 && (pending || plan.Initramfs)
-	r.rebootFor(pending || r.nextBoot)
+	r.NextBoot = len(r.Changes) > 0 && (pending || plan.Initramfs)
+	r.RebootFor(pending || r.NextBoot)
 	return r
-}
-
-// rebootFor adds to a report whether the machine has to be rebooted for its adapters.
-func (r *report) rebootFor(adapters bool) {
-	if r.RebootRequired != nil {
-		required := *r.RebootRequired || adapters
-		r.RebootRequired = &required
-	}
 }
 
 // printRDMAPrepare prints the plan as text.
@@ -368,7 +361,7 @@ func printRDMAPrepare(u *term.UI, r rdmaPrepareReport) {
 			continue
 		}
 		for _, vf := range a.VFs {
-			identity := text(vf.MAC)
+			identity := views.Text(vf.MAC)
 			if vf.NodeGUID != nil && vf.PortGUID != nil {
 				identity = vf.NodeGUID.String() + ", " + vf.PortGUID.String()
 			}
@@ -392,14 +385,14 @@ func printRDMAPrepare(u *term.UI, r rdmaPrepareReport) {
 	default:
 		u.Printf("no adapter is prepared from the next boot on\n")
 	}
-	printDiffs(u, r.Changes)
+	views.PrintDiffs(u, r.Changes)
 	for _, line := range r.Programs {
 		if line == (host.Program{Kind: host.RevertBoot}).String() {
 			line += ", which reverts what was made at this boot and is not recorded any more, and remakes what is recorded otherwise"
 		}
 		u.Printf("then runs %s\n", line)
 	}
-	printPrograms(u, nil, r.Left)
+	views.PrintPrograms(u, nil, r.Left)
 	for _, note := range r.Notes {
 		u.Printf("\nnote: %s\n", term.Printable(note))
 	}
@@ -408,7 +401,7 @@ func printRDMAPrepare(u *term.UI, r rdmaPrepareReport) {
 			u.Printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, *a.Partitions)
 		}
 	}
-	if r.nextBoot {
+	if r.NextBoot {
 		u.Printf("\ntakes effect at the next boot, or with 'systemctl restart gpustack-boot.service'\n")
 	}
 }
@@ -438,8 +431,8 @@ func rdmaPrepareSummary(r rdmaPrepareReport, recorded *rdma.Record) string {
 		adapters = "the adapters stay as they are"
 	}
 	reboot := ""
-	if r.nextBoot {
+	if r.NextBoot {
 		reboot = "reboot needed"
 	}
-	return term.Sentence(adapters, filesText(r.Changes, "changed", "new"), reboot)
+	return term.Sentence(adapters, views.FilesText(r.Changes, "changed", "new"), reboot)
 }

@@ -12,6 +12,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -222,7 +223,7 @@ func newRDMATestReport(root host.Root, m ping.Machine) *rdmaTestReport {
 		r.Containers = &testContainers{c.Image, c.Engine}
 	}
 	for _, s := range m.Skipped {
-		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), optional(term.Hint(s.Err))})
+		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), views.Optional(term.Hint(s.Err))})
 	}
 	return &r
 }
@@ -254,7 +255,7 @@ func (r *rdmaTestReport) run(ctx context.Context, u *term.UI, opts rdmaTestOptio
 func (r *rdmaTestReport) listen(ctx context.Context, u *term.UI, m ping.Machine) ([]ping.Tested, error) {
 	r.Sides = sidesListen
 	tested, err := m.Listen(ctx, func(t ping.Test) {
-		r.PeerCommand = optional(t.PeerCommand())
+		r.PeerCommand = views.Optional(t.PeerCommand())
 		u.Note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, *r.PeerCommand)
 		if t.Target.Port.LinkLayer == rdma.LinkEthernet {
 			u.Note("%s", ping.RoCEFirewall)

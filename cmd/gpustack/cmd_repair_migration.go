@@ -19,6 +19,7 @@ import (
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
@@ -182,7 +183,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 
 // repairReport is the output of repair-migration (docs/json.md).
 type repairReport struct {
-	report
+	views.Report
 	// Token is of the database's time, for guest reports that are made after it.
 	Token       string                   `json:"token"`
 	Summary     cleanup.Summary          `json:"summary"`
@@ -212,7 +213,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
-	r.report.report = newReport(r.root, rebootRequired(ctx, u, r.root), false)
+	r.report.Report = newReport(r.root, rebootRequired(ctx, u, r.root), false)
 	if err := errors.Join(r.opts.find.ReadReports(documentsAt(u, opts.guests...), opts.off), r.readInventories(), r.readConf()); err != nil {
 		return err
 	}
@@ -335,7 +336,7 @@ func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
 	for _, e := range open {
 		summary := recoverySummary(e)
 		if e.ID == r.opts.accept {
-			summary = entryName(e.ID, e.Command) + " is closed; no row and no allocation is changed"
+			summary = views.EntryName(e.ID, e.Command) + " is closed; no row and no allocation is changed"
 		}
 		ids, names, summaries = append(ids, e.ID), append(names, strconv.Itoa(e.ID)), append(summaries, summary)
 	}

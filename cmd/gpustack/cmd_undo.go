@@ -16,6 +16,7 @@ import (
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
@@ -119,22 +120,22 @@ func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 
 // undoReport is the output of undo (docs/json.md).
 type undoReport struct {
-	report
-	Changes    []fileChange    `json:"changes"`
-	Drivers    []driverChange  `json:"drivers"`
-	Containers []pci.Address   `json:"of_containers"`
-	Stop       [][]string      `json:"stop"`
-	Start      [][]string      `json:"start"`
-	Repairs    []cleanup.Unit  `json:"repairs"`
-	Requests   []cloud.Request `json:"requests"`
-	Programs   []string        `json:"programs"`
-	Left       []string        `json:"left"`
+	views.Report
+	Changes    []views.FileChange   `json:"changes"`
+	Drivers    []views.DriverChange `json:"drivers"`
+	Containers []pci.Address        `json:"of_containers"`
+	Stop       [][]string           `json:"stop"`
+	Start      [][]string           `json:"start"`
+	Repairs    []cleanup.Unit       `json:"repairs"`
+	Requests   []cloud.Request      `json:"requests"`
+	Programs   []string             `json:"programs"`
+	Left       []string             `json:"left"`
 }
 
 func newUndoReport(root host.Root, reboot *bool, e change.Entry, warnings ...string) undoReport {
 	r := undoReport{
-		report:  newReport(root, reboot, true, warnings...),
-		Changes: []fileChange{}, Drivers: []driverChange{}, Containers: []pci.Address{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
+		Report:  newReport(root, reboot, true, warnings...),
+		Changes: []views.FileChange{}, Drivers: []views.DriverChange{}, Containers: []pci.Address{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
 		Requests: []cloud.Request{}, Programs: []string{}, Left: []string{},
 	}
 	r.Entry = &e.ID
@@ -233,15 +234,15 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root
 		return err
 	}
 	report := newUndoReport(root, rebootRequired(ctx, u, root), entry, append(undoWarnings(plan.Rewriting), session...)...)
-	report.Changes, report.Programs, report.Left = fileChanges(back), commandLines(plan.Programs), commandLines(plan.Left)
-	report.atNextBoot(len(entry.Programs)+len(entry.Left) > 0)
+	report.Changes, report.Programs, report.Left = views.FileChanges(back), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
+	report.AtNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = restartNames(root, entry.Restart); err != nil {
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", entryName(entry.ID, entry.Command))
-		printDiffs(u, report.Changes)
-		printPrograms(u, report.Programs, report.Left)
+		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
+		views.PrintDiffs(u, report.Changes)
+		views.PrintPrograms(u, report.Programs, report.Left)
 		if len(report.Restart) > 0 {
 			u.Printf("\nrestart afterwards, in this order: %s\n", strings.Join(report.Restart, ", "))
 		}
@@ -316,21 +317,21 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 		return err
 	}
 	report := newUndoReport(root, check.RebootRequired(c.machine), entry, warnings...)
-	report.Drivers, report.Stop, report.Start = driverChanges(plan), plan.Services.Before(), plan.Services.Afterwards()
+	report.Drivers, report.Stop, report.Start = views.DriverChanges(plan), plan.Services.Before(), plan.Services.Afterwards()
 	report.Containers = append(report.Containers, plan.Containers...)
 	if report.Changes, err = c.withdrawn(plan); err != nil {
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", entryName(entry.ID, entry.Command))
-		printDiffs(u, report.Changes)
+		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
+		views.PrintDiffs(u, report.Changes)
 		if len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) == 0 {
 			u.Printf("\nthe drivers are as before: only the entry changes\n")
 		} else {
-			printDriverWrites(u, report.Drivers, plan)
+			views.PrintDriverWrites(u, report.Drivers, plan)
 		}
 	}, warnings...)
-	return decide(u, opts.decision, "undo it?", driversSummary(u, plan, c.machine.Devices.Value), &report, func() error {
+	return decide(u, opts.decision, "undo it?", views.DriversSummary(u, plan, c.machine.Devices.Value), &report, func() error {
 		return undoEntry(ctx, u, engine, opts, entry, &report)
 	})
 }
@@ -350,7 +351,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 		return err // another run is working on the rows
 	}
 	if err := r.readConf(); err != nil {
-		return fmt.Errorf("%s: %w", entryName(entry.ID, entry.Command), err)
+		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}
 	defer func() {
 		if r.repairer != nil {
@@ -373,7 +374,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 		warnings = report.Warnings
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", entryName(entry.ID, entry.Command))
+		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
 		for i, unit := range report.Repairs {
 			printUndoPlan(u, unit, repairs.Standing(i))
 		}

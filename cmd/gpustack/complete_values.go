@@ -8,6 +8,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -66,7 +67,7 @@ func (v *completer) addresses() (offers []args.Offer) {
 		if short, ok := strings.CutPrefix(word, "0000:"); ok && v.Next != "" && !strings.HasPrefix(word, v.Next) {
 			word = short
 		}
-		offers = append(offers, args.Offer{Word: word, Text: strings.TrimSpace(ids(d) + " " + name(d))})
+		offers = append(offers, args.Offer{Word: word, Text: strings.TrimSpace(views.IDs(d) + " " + views.Name(d))})
 	}
 	return offers
 }
@@ -78,9 +79,9 @@ func (v *completer) devices() []args.Offer {
 	functions := v.functions()
 	for i := range functions {
 		d := &functions[i]
-		if d.IsGPU() && d.VendorID != nil && d.ProductID != nil && !seen[ids(d)] {
-			seen[ids(d)] = true
-			offers = append(offers, args.Offer{Word: ids(d), Text: "all " + name(d)})
+		if d.IsGPU() && d.VendorID != nil && d.ProductID != nil && !seen[views.IDs(d)] {
+			seen[views.IDs(d)] = true
+			offers = append(offers, args.Offer{Word: views.IDs(d), Text: "all " + views.Name(d)})
 		}
 	}
 	return offers
@@ -92,7 +93,7 @@ func (v *completer) vendors() (offers []args.Offer) {
 	for i := range functions {
 		if id := functions[i].VendorID; id != nil && !seen[id.String()] {
 			seen[id.String()] = true
-			offers = append(offers, args.Offer{Word: id.String(), Text: text(functions[i].Vendor)})
+			offers = append(offers, args.Offer{Word: id.String(), Text: views.Text(functions[i].Vendor)})
 		}
 	}
 	return offers
@@ -104,7 +105,7 @@ func (v *completer) classes() (offers []args.Offer) {
 	for i := range functions {
 		if class := functions[i].Class; class != nil && !seen[class.String()] {
 			seen[class.String()] = true
-			offers = append(offers, args.Offer{Word: class.String(), Text: text(functions[i].ClassName)})
+			offers = append(offers, args.Offer{Word: class.String(), Text: views.Text(functions[i].ClassName)})
 		}
 	}
 	return offers
@@ -116,9 +117,9 @@ func (v *completer) newAliases() (offers []args.Offer) {
 	functions := v.functions()
 	for i := range functions {
 		d := &functions[i]
-		if d.AliasHint != nil && !seen[ids(d)] {
-			seen[ids(d)] = true
-			offers = append(offers, args.Offer{Word: *d.AliasHint + "=" + ids(d), Text: name(d)})
+		if d.AliasHint != nil && !seen[views.IDs(d)] {
+			seen[views.IDs(d)] = true
+			offers = append(offers, args.Offer{Word: *d.AliasHint + "=" + views.IDs(d), Text: views.Name(d)})
 		}
 	}
 	return offers
@@ -185,7 +186,7 @@ func (v *completer) entries() (offers []args.Offer) {
 				accepts = e.Kind == change.KindRows && e.IsOpen()
 			}
 			if accepts {
-				offers = append(offers, args.Offer{Word: number(&e.ID), Text: string(e.Status) + " " + e.Started.Format("2006-01-02") + ": " + e.Command})
+				offers = append(offers, args.Offer{Word: views.Number(&e.ID), Text: string(e.Status) + " " + e.Started.Format("2006-01-02") + ": " + e.Command})
 			}
 		}
 	}

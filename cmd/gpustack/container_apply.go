@@ -36,7 +36,7 @@ func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, form
 	if err := u.Run.BeginRecorded("run: systemctl restart " + startup.Unit); err != nil {
 		return err
 	}
-	err := revertBoot(ctx, u, r.root)
+	err := revertBoot(ctx, u, r.Root)
 	completeReport(ctx, u, r, err)
 	return err
 }

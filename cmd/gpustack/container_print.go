@@ -8,6 +8,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 )
 
@@ -21,7 +22,7 @@ func printContainer(u *term.UI, opts containerPrepareOptions, r containerPrepare
 	if opts.form == printCNI {
 		r.Warnings = append(r.Warnings, notes...)
 	}
-	r.Changed, r.Changes, r.AtBoot = false, []fileChange{}, []fileChange{}
+	r.Changed, r.Changes, r.AtBoot = false, []views.FileChange{}, []views.FileChange{}
 	u.Document.Show(&r)
 	u.Warn(r.Warnings...)
 	switch {

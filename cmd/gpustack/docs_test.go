@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/rdma"
 )
 
@@ -24,8 +25,8 @@ func TestJSONIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	described := documents()
-	described["Every command that changes something"] = reflect.TypeFor[report]()
-	described["Refusals and errors"] = reflect.TypeFor[failure]()
+	described["Every command that changes something"] = reflect.TypeFor[views.Report]()
+	described["Refusals and errors"] = reflect.TypeFor[views.Failure]()
 	for command, report := range described {
 		t.Run(command, func(t *testing.T) {
 			_, section, ok := strings.Cut(string(text), "\n## "+command+"\n")
@@ -61,7 +62,7 @@ func newFields(of reflect.Type, once map[reflect.Type]bool) []string {
 	}
 	for i := range of.NumField() {
 		field := of.Field(i)
-		if field.Type == reflect.TypeFor[report]() {
+		if field.Type == reflect.TypeFor[views.Report]() {
 			continue
 		}
 		if field.Anonymous { // its fields are ours

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
@@ -20,7 +19,6 @@ import (
 	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
 
@@ -37,47 +35,6 @@ func parseTimeout(c *cli.Context, f *args.Faults) time.Duration {
 		f.Add(args.UsageError("--timeout: not a time to wait: "+timeout.String(), "--timeout takes a time such as 30s or 2m"))
 	}
 	return timeout
-}
-
-// driversReport is the output of host bind and host release (docs/json.md).
-type driversReport struct {
-	report
-	Changes   []driverChange `json:"changes"`
-	Functions []pci.Address  `json:"functions"`
-	Load      []string       `json:"load"`
-	Groups    []int          `json:"iommu_groups"`
-	Holders   []holder       `json:"holders"`
-	Stop      [][]string     `json:"stop"`
-	Start     [][]string     `json:"start"`
-	// Containers are the functions that containers lose or get, and Specs the files that lose them.
-	Containers []pci.Address `json:"of_containers"`
-	Specs      []fileChange  `json:"specs"`
-}
-
-// holder is a process of a service that is stopped.
-type holder struct {
-	Address pci.Address `json:"address"`
-	File    string      `json:"file"`
-	PID     int         `json:"pid"`
-	Command string      `json:"command"`
-	Unit    string      `json:"unit"`
-}
-
-type driverChange struct {
-	Address pci.Address    `json:"address"`
-	Group   *int           `json:"iommu_group"`
-	Before  driver.State   `json:"before"`
-	After   driver.State   `json:"after"`
-	Any     bool           `json:"any"` // any host driver may bind it
-	Writes  []driver.Write `json:"writes"`
-}
-
-func driverChanges(plan driver.Plan) []driverChange {
-	changes := []driverChange{}
-	for _, c := range plan.Changes {
-		changes = append(changes, driverChange{c.Address, c.Group, c.Before, c.After, c.Any, c.Writes()})
-	}
-	return changes
 }
 
 // driversOptions are the options of host bind and host release.
@@ -160,14 +117,14 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		return err
 	}
 	head := newReport(c.root, check.RebootRequired(c.machine), len(plan.Changes)+len(plan.Containers) > 0, plan.Warnings...)
-	report := newDriversReport(head, plan, specs)
+	report := views.NewDrivers(head, plan, specs)
 	showPlan(c.u, opts.decision, &report, func() {
-		printDrivers(c.u, report, plan, c.machine.Devices.Value)
+		views.PrintDrivers(c.u, report, plan, c.machine.Devices.Value)
 		if report.Changed && !plan.Release && len(plan.Containers) == 0 && c.machine.Contract.Value == nil {
 			c.u.Printf("\nlasts until the next boot; '%s' makes it permanent\n", term.Printable(c.u.Completed("gpustack host prepare")))
 		}
 	}, plan.Warnings...)
-	return decide(c.u, opts.decision, question, driversSummary(c.u, plan.Plan, c.machine.Devices.Value), &report, func() error {
+	return decide(c.u, opts.decision, question, views.DriversSummary(c.u, plan.Plan, c.machine.Devices.Value), &report, func() error {
 		binder := binder(c.u, c.root, opts.timeout, opts.prepare.Allow...)
 		binder.Service = opts.service
 		binding := binder.New(plan.Plan)
@@ -183,99 +140,6 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 		}
 		return nil
 	})
-}
-
-// newDriversReport returns the report of a plan. specs are the changes of spec files that come first.
-func newDriversReport(head report, plan bind.Plan, specs []fileChange) driversReport {
-	r := driversReport{
-		report: head, Changes: driverChanges(plan.Plan), Containers: append([]pci.Address{}, plan.Containers...), Specs: specs,
-		Functions: plan.Functions,
-		Load:      plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
-	}
-	for _, h := range plan.Holders {
-		r.Holders = append(r.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})
-	}
-	return r
-}
-
-// printDrivers prints a plan for people.
-func printDrivers(u *term.UI, r driversReport, plan bind.Plan, devices pci.Devices) {
-	var rows [][]string
-	after := map[pci.Address]string{}
-	for _, c := range r.Changes {
-		after[c.Address] = string(c.After.Driver)
-		if c.Any {
-			after[c.Address] = "(any that matches)"
-		}
-	}
-	for _, a := range r.Functions {
-		d := devices.At(a)
-		now, then := text(d.Driver), text(d.Driver)
-		if changed, ok := after[a]; ok {
-			then = changed
-		}
-		rows = append(rows, []string{a.String(), ids(d), name(d), number(d.IOMMUGroup), orDash(now), orDash(then)})
-	}
-	u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rows)
-	if !r.Changed {
-		u.Printf("\nnothing to do: the drivers are as planned\n")
-		return
-	}
-	if len(plan.Holders) > 0 {
-		u.Printf("\nopen now, by services that are stopped:\n")
-	}
-	for _, h := range plan.Holders {
-		u.Printf("%s\n", term.Printable(h.Error()))
-	}
-	printDiffs(u, r.Specs)
-	printDriverWrites(u, r.Changes, plan.Plan)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// printDriverWrites prints the programs and writes of a plan, in their order.
-func printDriverWrites(u *term.UI, changes []driverChange, plan driver.Plan) {
-	u.Printf("\n")
-	programs := func(list [][]string, services int, wait string) {
-		for i, argv := range list {
-			line := strings.Join(argv, " ")
-			if i < services {
-				line += wait
-			}
-			u.Printf("%s\n", term.Printable(line))
-		}
-	}
-	if !plan.Release {
-		for _, a := range plan.Containers {
-			u.Printf("take %s from the CDI specs of containers, and check that no process has it open\n", a)
-		}
-	}
-	programs(plan.Services.Before(), len(plan.Services.Stop), ", and wait until it has stopped")
-	for _, a := range plan.Idle() {
-		u.Printf("check that no process has %s open\n", a)
-	}
-	for _, name := range plan.Load {
-		u.Printf("modprobe %s\n", term.Printable(name))
-	}
-	for _, c := range changes {
-		for _, w := range c.Writes {
-			u.Printf("write %s to %s\n", strconv.Quote(w.Value), term.Printable(w.File))
-		}
-	}
-	for _, g := range plan.Groups {
-		u.Printf("open IOMMU group %d, to check that it is viable\n", g)
-	}
-	if plan.Release {
-		for _, a := range plan.Containers {
-			u.Printf("make the device nodes of %s, and add it to the CDI specs of containers\n", a)
-		}
-	}
-	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
 }
 
 // driversSettled returns an error if an earlier run's sysfs write is still blocked in the kernel.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/container/prepare"
@@ -57,10 +58,10 @@ func (c changing) returnable(plan *bind.Plan) error {
 
 // withdrawn returns the changes of spec files that come first when a plan binds functions of
 // containers. Those of a plan that returns them follow from the drivers' own numbers.
-func (c changing) withdrawn(plan driver.Plan) ([]fileChange, error) {
+func (c changing) withdrawn(plan driver.Plan) ([]views.FileChange, error) {
 	if len(plan.Containers) == 0 || plan.Release {
-		return []fileChange{}, nil
+		return []views.FileChange{}, nil
 	}
 	specs, err := newOffering(c.u, c.root).Plan(plan.Containers)
-	return fileChanges(specs), err
+	return views.FileChanges(specs), err
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/integration/terminal"
 	"gpustack/nova/cloud/cloudtest"
@@ -106,7 +107,7 @@ type trialDocument struct {
 		Deleted, Freed        *bool
 		Console               []string `json:"console_lines"`
 	}
-	Errors []problem
+	Errors []views.Problem
 }
 
 // TestFlavorTest is the table of what can happen to a test: what is printed, the exit status and

@@ -10,6 +10,7 @@ import (
 	udiff "github.com/aymanbagabas/go-udiff"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
@@ -78,7 +79,7 @@ func wantedText(ids map[probe.ID]int) string {
 		words = append(words, fmt.Sprintf("%d × %s", n, id))
 	}
 	slices.Sort(words)
-	return orDash(term.Listed(words, "and"))
+	return views.OrDash(term.Listed(words, "and"))
 }
 
 func each(n int) string {
@@ -196,7 +197,7 @@ func (t *trial) showLeftovers(plan servertest.Cleaning) {
 		t.leftoverTable(of)
 	}
 	for _, e := range plan.Closed {
-		t.u.Printf("\ncloses %s: none of its servers is left then\n", term.Printable(entryName(e.ID, e.Command)))
+		t.u.Printf("\ncloses %s: none of its servers is left then\n", term.Printable(views.EntryName(e.ID, e.Command)))
 	}
 }
 
@@ -211,7 +212,7 @@ func (t *trial) leftoverTable(of string) {
 		if l.Host != nil {
 			on = *l.Host
 		}
-		rows = append(rows, []string{l.Server, l.Name, l.Project, orDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
+		rows = append(rows, []string{l.Server, l.Name, l.Project, views.OrDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
 	}
 	t.u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
 	if len(t.report.Changes) > 0 {

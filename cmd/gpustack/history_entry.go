@@ -11,6 +11,7 @@ import (
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 )
@@ -53,7 +54,7 @@ func showEntry(u *term.UI, opts historyOptions, all []change.Store) error {
 	default:
 		u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Kind))
 	}
-	printPrograms(u, shown.Programs, shown.Left)
+	views.PrintPrograms(u, shown.Programs, shown.Left)
 	if len(e.Restart) > 0 {
 		names, restartErr := restartNames(store.Root, e.Restart)
 		if restartErr != nil {
@@ -82,10 +83,10 @@ func printEntryHead(u *term.UI, store change.Store, e change.Entry) {
 	if e.Ended != nil {
 		ended = at(*e.Ended)
 	}
-	u.Printf("%s\n", term.Printable(entryName(e.ID, e.Command)))
+	u.Printf("%s\n", term.Printable(views.EntryName(e.ID, e.Command)))
 	for _, field := range [][2]string{
-		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", orDash(origin.User)}, {"host", orDash(origin.Host)},
-		{"version", orDash(origin.Version)}, {"command", line}, {"journal", store.Path()},
+		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", views.OrDash(origin.User)}, {"host", views.OrDash(origin.Host)},
+		{"version", views.OrDash(origin.Version)}, {"command", line}, {"journal", store.Path()},
 	} {
 		u.Printf("  %-8s %s\n", field[0], term.Printable(field[1]))
 	}
@@ -94,7 +95,7 @@ func printEntryHead(u *term.UI, store change.Store, e change.Entry) {
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
 func printEntryFiles(u *term.UI, changes []recordedChange) {
 	for _, c := range changes {
-		printDiffs(u, []fileChange{{c.File, c.Action, c.Diff}})
+		views.PrintDiffs(u, []views.FileChange{{File: c.File, Action: c.Action, Diff: c.Diff}})
 		if c.Note != "" {
 			u.Printf("\n%s: %s\n", term.Printable(c.File), c.Note)
 		}
@@ -113,12 +114,12 @@ func printEntryDrivers(u *term.UI, e change.Entry) error {
 		if c.Any && then == "" {
 			then = "(any that matches)"
 		}
-		rows = append(rows, []string{c.Address.String(), number(c.Group), orDash(string(c.Before.Driver)), orDash(then)})
+		rows = append(rows, []string{c.Address.String(), views.Number(c.Group), views.OrDash(string(c.Before.Driver)), views.OrDash(then)})
 	}
 	u.Printf("\n")
 	u.Table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
 	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
-	printDriverWrites(u, driverChanges(plan), plan)
+	views.PrintDriverWrites(u, views.DriverChanges(plan), plan)
 	return nil
 }
 

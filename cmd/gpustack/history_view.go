@@ -5,7 +5,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
-	"gpustack/host"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
@@ -17,26 +17,26 @@ import (
 // historyEntry is an entry of the journal in documents. The journal's own format, which also has
 // what undo needs, is internal to gpustack.
 type historyEntry struct {
-	Journal  string           `json:"journal"` // the folder of the journal that contains the entry
-	Entry    int              `json:"entry"`
-	Kind     string           `json:"kind"`
-	Command  string           `json:"command"`
-	Status   change.Status    `json:"status"`
-	Started  time.Time        `json:"started"`
-	Ended    *time.Time       `json:"ended"`
-	Origin   *change.Origin   `json:"origin"` // null: an earlier commit has recorded the entry
-	Files    []string         `json:"files"`
-	Changes  []recordedChange `json:"changes"`
-	Drivers  []driverChange   `json:"drivers"`
-	Stop     [][]string       `json:"stop"`
-	Start    [][]string       `json:"start"`
-	Repairs  []cleanup.Unit   `json:"repairs"`
-	Flavor   *flavorChange    `json:"flavor"`
-	Image    *imageChange     `json:"image_change"`
-	Programs []string         `json:"programs"`
-	Left     []string         `json:"left"`
-	Restart  []string         `json:"restart"`
-	Problem  *string          `json:"problem"` // why the drivers, repairs or flavor cannot be read
+	Journal  string               `json:"journal"` // the folder of the journal that contains the entry
+	Entry    int                  `json:"entry"`
+	Kind     string               `json:"kind"`
+	Command  string               `json:"command"`
+	Status   change.Status        `json:"status"`
+	Started  time.Time            `json:"started"`
+	Ended    *time.Time           `json:"ended"`
+	Origin   *change.Origin       `json:"origin"` // null: an earlier commit has recorded the entry
+	Files    []string             `json:"files"`
+	Changes  []recordedChange     `json:"changes"`
+	Drivers  []views.DriverChange `json:"drivers"`
+	Stop     [][]string           `json:"stop"`
+	Start    [][]string           `json:"start"`
+	Repairs  []cleanup.Unit       `json:"repairs"`
+	Flavor   *flavorChange        `json:"flavor"`
+	Image    *imageChange         `json:"image_change"`
+	Programs []string             `json:"programs"`
+	Left     []string             `json:"left"`
+	Restart  []string             `json:"restart"`
+	Problem  *string              `json:"problem"` // why the drivers, repairs or flavor cannot be read
 }
 
 // imageChange is a change of an image in its cloud.
@@ -66,8 +66,8 @@ func newHistoryEntry(store change.Store, entries []change.Entry, i int) historyE
 	h := historyEntry{
 		Journal: store.Path(), Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
 		Started: e.Started, Ended: e.Ended,
-		Files: []string{}, Drivers: []driverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
-		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: append([]string{}, e.Restart...),
+		Files: []string{}, Drivers: []views.DriverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
+		Programs: views.CommandLines(e.Programs), Left: views.CommandLines(e.Left), Restart: append([]string{}, e.Restart...),
 	}
 	for _, f := range e.Files {
 		h.Files = append(h.Files, f.Name)
@@ -90,7 +90,7 @@ func (h *historyEntry) addDetail(e change.Entry) error {
 		if err != nil {
 			return err
 		}
-		h.Drivers = driverChanges(driver.Plan{Changes: r.Functions})
+		h.Drivers = views.DriverChanges(driver.Plan{Changes: r.Functions})
 		h.Stop, h.Start = r.Services.Before(), r.Services.Afterwards()
 	case change.KindRows:
 		units, err := repair.Units(e)
@@ -118,13 +118,4 @@ func (h *historyEntry) addDetail(e change.Entry) error {
 		}
 	}
 	return nil
-}
-
-// commandLines returns programs as text.
-func commandLines(programs []host.Program) []string {
-	lines := []string{}
-	for _, p := range programs {
-		lines = append(lines, p.String())
-	}
-	return lines
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/document"
 	"gpustack/host/machine"
 )
@@ -15,7 +16,7 @@ import (
 func TestKindsOfDocuments(t *testing.T) {
 	kinds := documents()
 	kinds[string(document.Contract)] = reflect.TypeFor[machine.Contract]()
-	kinds[string(document.Failure)] = reflect.TypeFor[failure]()
+	kinds[string(document.Failure)] = reflect.TypeFor[views.Failure]()
 	for command, of := range kinds {
 		fields := map[string]bool{}
 		topFields(of, fields)

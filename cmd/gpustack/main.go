@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 )
 
 func main() {
@@ -105,7 +106,7 @@ func wait(u *term.UI, ended <-chan result, signals <-chan os.Signal, cancel cont
 func interrupt(u *term.UI) (changing bool) {
 	changing, message := u.Run.Interrupt(u.Talk)
 	if !changing {
-		u.Document.Abort(failure{Schema: 1, Errors: []problem{{Message: message}}})
+		u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message}}})
 	}
 	return changing
 }
@@ -115,7 +116,7 @@ func interrupt(u *term.UI) (changing bool) {
 func stopped(u *term.UI) {
 	message, remedy := "interrupted again, stopped at once", u.Completed(u.Run.Remedy())
 	fmt.Fprintf(u.Talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, remedy) //nolint:errcheck // there is no other place to report it
-	u.Document.Abort(failure{Schema: 1, Errors: []problem{{message, &remedy}}})
+	u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Hint: &remedy}}})
 }
 
 // exitInterrupted is the exit status of a run that SIGINT, SIGTERM or SIGHUP has ended: 128+2, as
@@ -143,7 +144,7 @@ func finish(u *term.UI, err error) error {
 	if err == nil {
 		return u.Document.Finish(nil)
 	}
-	return u.Document.Finish(newFailure(err, u.Completed))
+	return u.Document.Finish(views.NewFailure(err, u.Completed))
 }
 
 // errDifferent maps to exit status 2 (pending changes or failed checks). The output has already

@@ -8,6 +8,7 @@ import (
 	udiff "github.com/aymanbagabas/go-udiff"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
@@ -96,7 +97,7 @@ func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.
 	}
 	_, compute, err := connect(ctx, u, opts.repair.cloud)
 	if err != nil {
-		return fmt.Errorf("%s: %w", entryName(entry.ID, entry.Command), err)
+		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}
 	engine := change.Engine{Store: store, Kinds: objectKinds(compute)}
 	report, except := newUndoReport(store.Root, rebootRequired(ctx, u, store.Root), entry), entry.ID
@@ -120,7 +121,7 @@ func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.
 	undone := undoneObject(plan.Change)
 	report.Requests, report.Warnings = append(report.Requests, undone.requests...), append(report.Warnings, undone.warnings...)
 	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s at %s\n", term.Printable(entryName(entry.ID, entry.Command)), term.Printable(compute.URL))
+		u.Printf("undoes %s at %s\n", term.Printable(views.EntryName(entry.ID, entry.Command)), term.Printable(compute.URL))
 		u.Diff(undone.diff)
 		printRequests(u, undone.requests)
 	}, undone.warnings...)

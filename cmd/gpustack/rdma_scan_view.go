@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -22,7 +23,7 @@ func printRDMA(u *term.UI, r rdmaScanReport, gids bool) {
 		for i, p := range ports(a) {
 			row := []string{"", "", "", "", "", ""}
 			if i == 0 {
-				row = []string{a.Title(), adapterName(a), dash(a.Name), dash(a.Driver), dash(a.Firmware), number(a.NUMANode)}
+				row = []string{a.Title(), adapterName(a), dash(a.Name), dash(a.Driver), dash(a.Firmware), views.Number(a.NUMANode)}
 			}
 			rows = append(rows, append(row, portCells(a, p)...))
 			for _, g := range p.GIDs {
@@ -112,7 +113,7 @@ func dash(s string) string {
 func adapterName(a rdma.Adapter) string {
 	switch {
 	case a.Function != nil:
-		return name(a.Function)
+		return views.Name(a.Function)
 	case a.Parent != "":
 		return "software, on " + a.Parent
 	}
@@ -167,7 +168,7 @@ func printRDMATree(u *term.UI, r rdmaScanReport, gids bool) {
 			}
 			lines := []string{line}
 			for _, i := range p.IPoIB {
-				lines = append(lines, fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), number(i.MTU)))
+				lines = append(lines, fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), views.Number(i.MTU)))
 			}
 			if gids {
 				for _, g := range p.GIDs {
@@ -254,7 +255,7 @@ func printTopology(u *term.UI, r rdmaScanReport, devices pci.Devices) {
 			}
 			row = append(row, string(devices.Link(p.d, other.d)))
 		}
-		rows = append(rows, append(row, number(p.d.NUMANode), p.d.Address.String(), p.name))
+		rows = append(rows, append(row, views.Number(p.d.NUMANode), p.d.Address.String(), p.name))
 	}
 	u.Table(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
 	u.Printf(`

@@ -4,40 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/check"
-	"gpustack/host/edit"
 	"gpustack/host/machine"
 )
 
-// report is the part of the output that all commands have which change something (docs/json.md).
-type report struct {
-	Schema         int       `json:"schema"`
-	Host           *string   `json:"host"` // the machine whose journal records the change
-	Version        string    `json:"version"`
-	Time           time.Time `json:"time"`
-	Changed        bool      `json:"changed"` // the plan has changes
-	Applied        bool      `json:"applied"`
-	Entry          *int      `json:"entry"`           // id of the journal entry
-	RebootRequired *bool     `json:"reboot_required"` // nil: the root shows no running kernel, or it cannot be read
-	Restart        []string  `json:"restart"`
-	Warnings       []string  `json:"warnings"`
-
-	root     host.Root
-	nextBoot bool // the plan takes effect at the next boot
-}
-
 // newReport returns the report of a plan that is made now for the machine below root. reboot is
 // what [check.RebootRequired] returns for that machine.
-func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) report {
-	return report{
+func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) views.Report {
+	return views.Report{
 		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Changed: changed,
-		RebootRequired: reboot, Restart: []string{}, Warnings: append([]string{}, warnings...), root: root,
+		RebootRequired: reboot, Restart: []string{}, Warnings: append([]string{}, warnings...), Root: root,
 	}
 }
 
@@ -55,35 +37,24 @@ func rebootRequired(ctx context.Context, u *term.UI, root host.Root) *bool {
 	return check.RebootRequired(machine.Observe(root, machine.Reboot, machine.Options{}))
 }
 
-// atNextBoot records that a plan takes effect at the next boot, if it does.
-func (r *report) atNextBoot(does bool) {
-	r.nextBoot = does
-	if does && r.RebootRequired != nil {
-		r.RebootRequired = &does
-	}
-}
-
 // completeReport completes a report after a change that ended with err.
 func completeReport(ctx context.Context, u *term.UI, r reporter, err error) {
-	c := r.common()
+	c := r.Common()
 	c.Applied = err == nil
 	if stuck := errors.Is(err, host.ErrStuck); stuck {
 		c.RebootRequired = &stuck
 		return
 	}
-	c.RebootRequired = rebootRequired(context.WithoutCancel(ctx), u, c.root)
+	c.RebootRequired = rebootRequired(context.WithoutCancel(ctx), u, c.Root)
 }
 
-// common returns the part that every report has.
-func (r *report) common() *report { return r }
-
 // reporter is a pointer to a report of a command.
-type reporter interface{ common() *report }
+type reporter interface{ Common() *views.Report }
 
 // addWarnings prints warnings and adds them to the report.
 func addWarnings(u *term.UI, r reporter, warnings ...string) {
 	u.Warn(warnings...)
-	r.common().Warnings = append(r.common().Warnings, warnings...)
+	r.Common().Warnings = append(r.Common().Warnings, warnings...)
 }
 
 // decision is the operator's answer in advance, given by --yes or --dry-run.
@@ -101,7 +72,7 @@ func (decision) mayChange() {}
 // showPlan prints a plan as text, with its warnings: show prints it. With --quiet only the warnings
 // of a plan that has changes are printed.
 func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...string) {
-	if d.format != term.FormatTable || d.quiet && !r.common().Changed {
+	if d.format != term.FormatTable || d.quiet && !r.Common().Changed {
 		return
 	}
 	u.Warn(warnings...)
@@ -115,14 +86,14 @@ func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...strin
 // for programs the report is printed when the run ends.
 func decide(u *term.UI, d decision, question, summary string, r reporter, act func() error) error {
 	u.Document.Show(r)
-	if d.format == term.FormatTable && r.common().Changed {
+	if d.format == term.FormatTable && r.Common().Changed {
 		if !d.quiet {
 			u.Printf("\n")
 		}
 		u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
 	}
 	switch {
-	case !r.common().Changed:
+	case !r.Common().Changed:
 		return nil
 	case d.dryRun:
 		return errDifferent
@@ -142,30 +113,4 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 // noteRecorded prints that a change was made and recorded.
 func noteRecorded(u *term.UI, entry int) {
 	u.Note("%s", u.Completed(fmt.Sprintf("done, recorded as entry %d: 'gpustack undo %d' undoes it", entry, entry)))
-}
-
-func entryName(id int, command string) string {
-	return fmt.Sprintf("entry %d (%s)", id, command)
-}
-
-// printDiffs prints changes of files with added and removed lines in colour. Removed files and
-// gpustack's own records are only named: the other formats contain their content.
-func printDiffs(u *term.UI, changes []fileChange) {
-	for _, c := range changes {
-		if c.Action != edit.Delete && !strings.HasPrefix(c.File, change.Dir) {
-			u.Diff(c.Diff)
-		}
-	}
-	var named strings.Builder
-	for _, c := range changes {
-		switch {
-		case c.Action == edit.Delete:
-			fmt.Fprintf(&named, "removes %s\n", term.Printable(c.File))
-		case strings.HasPrefix(c.File, change.Dir):
-			fmt.Fprintf(&named, "records this in %s\n", term.Printable(c.File))
-		}
-	}
-	if named.Len() > 0 {
-		u.Printf("\n%s", named.String())
-	}
 }

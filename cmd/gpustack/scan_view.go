@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -17,7 +17,7 @@ import (
 func printScan(u *term.UI, r scanReport, all []scannedDevice) {
 	u.Printf("%s\n", term.Printable(hostLine(r.Host, r.System)))
 	if r.Machine != nil {
-		printMachine(u, *r.Machine)
+		views.PrintMachine(u, *r.Machine)
 	}
 	if len(r.Devices) == 0 {
 		printOthers(u, all)
@@ -44,11 +44,11 @@ func printScan(u *term.UI, r scanReport, all []scannedDevice) {
 			}
 			group := ""
 			if i == 0 {
-				group = number(d.IOMMUGroup)
+				group = views.Number(d.IOMMUGroup)
 			}
-			row := []string{bracket + group, d.Address.String(), ids(d.Device), name(d.Device), text(d.Driver), number(d.NUMANode), forNova(d.Device)}
+			row := []string{bracket + group, d.Address.String(), views.IDs(d.Device), views.Name(d.Device), views.Text(d.Driver), views.Number(d.NUMANode), forNova(d.Device)}
 			if roles {
-				row = append(row, text(d.Role))
+				row = append(row, views.Text(d.Role))
 			}
 			rows = append(rows, append(row, state(d)))
 		}
@@ -196,7 +196,7 @@ func printScanTree(u *term.UI, r scanReport, all []scannedDevice) {
 				branch, below = strokes.Corner, strokes.None
 			}
 			rows = append(rows, []string{
-				indent + branch + d.Address.String(), number(d.IOMMUGroup), number(d.NUMANode), text(d.Driver), ids(d.Device), name(d.Device), state(d),
+				indent + branch + d.Address.String(), views.Number(d.IOMMUGroup), views.Number(d.NUMANode), views.Text(d.Driver), views.IDs(d.Device), views.Name(d.Device), state(d),
 			})
 			grow(indent+below, children[d.Address])
 		}
@@ -256,31 +256,6 @@ func state(d scannedDevice) string {
 	return d.whole.String()
 }
 
-func ids(d *pci.Device) string {
-	return unknownID(d.VendorID) + ":" + unknownID(d.ProductID)
-}
-
-func unknownID(id *pci.ID) string {
-	if id == nil {
-		return "????"
-	}
-	return id.String()
-}
-
-// name returns the product's name without that of its chip, or the class if the product is
-// unknown.
-func name(d *pci.Device) string {
-	if d.Product == nil {
-		return cmp.Or(text(d.ClassName), "-")
-	}
-	if _, product, ok := strings.Cut(*d.Product, "["); ok && d.IsGPU() {
-		if product, _, ok = strings.Cut(product, "]"); ok {
-			return product
-		}
-	}
-	return *d.Product
-}
-
 // forNova returns Nova's device type and the suggested alias of an NVIDIA GPU.
 func forNova(d *pci.Device) string {
 	if !d.IsNVIDIAGPU() || d.DeviceType == nil {
@@ -290,18 +265,4 @@ func forNova(d *pci.Device) string {
 		return string(*d.DeviceType)
 	}
 	return string(*d.DeviceType) + " " + *d.AliasHint
-}
-
-func text[T ~string](s *T) string {
-	if s == nil {
-		return "-"
-	}
-	return string(*s)
-}
-
-func number(n *int) string {
-	if n == nil {
-		return "-"
-	}
-	return strconv.Itoa(*n)
 }

@@ -23,6 +23,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host/pci"
 )
 
@@ -40,11 +41,11 @@ func documents() map[string]reflect.Type {
 		"flavor list":       reflect.TypeFor[flavorListReport](),
 		"flavor test":       reflect.TypeFor[flavorTestReport](),
 		"history":           reflect.TypeFor[historyReport](),
-		"host bind":         reflect.TypeFor[driversReport](),
+		"host bind":         reflect.TypeFor[views.Drivers](),
 		"host check":        reflect.TypeFor[hostCheckReport](),
 		"host guests":       reflect.TypeFor[guestsReport](),
-		"host prepare":      reflect.TypeFor[prepareReport](),
-		"host release":      reflect.TypeFor[driversReport](),
+		"host prepare":      reflect.TypeFor[views.Prepare](),
+		"host release":      reflect.TypeFor[views.Drivers](),
 		"host scan":         reflect.TypeFor[scanReport](),
 		"rdma check":        reflect.TypeFor[rdmaCheckReport](),
 		"rdma scan":         reflect.TypeFor[rdmaScanReport](),
@@ -133,7 +134,7 @@ func printsDocuments(c *cli.Command) bool {
 // documentSchema returns the schema of a command's documents: the report, which may end with what
 // it was refused for or has failed with, or that alone.
 func documentSchema(command string, report reflect.Type) *jsonschema.Schema {
-	failed := typeSchema(reflect.TypeFor[failure]())
+	failed := typeSchema(reflect.TypeFor[views.Failure]())
 	failed.AnyOf = []*jsonschema.Schema{{Required: []string{"refusals"}}, {Required: []string{"errors"}}}
 	whole := failed
 	if report != nil {

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
@@ -69,7 +70,7 @@ func TestFunctionKinds(t *testing.T) {
 	all = append(all, pci.Address{Bus: 9})
 	u := &term.UI{Unicode: true}
 	const want = "8 functions → vfio-pci (3 GPUs, 1 NVSwitch, 2 audio functions, 1 NIC, 1 missing device)"
-	if got := becomes(u, all, "vfio-pci", devices); got != want {
+	if got := views.Becomes(u, all, "vfio-pci", devices); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package views
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"gpustack/host/hardware"
 )
 
-// printMachine prints the facts of a machine as a short paragraph. What is unknown is left out: a
+// PrintMachine prints the facts of a machine as a short paragraph. What is unknown is left out: a
 // warning has said so.
-func printMachine(u *term.UI, m hardware.Machine) {
+func PrintMachine(u *term.UI, m hardware.Machine) {
 	u.Printf("\n")
 	line := func(label string, parts ...string) {
 		var known []string
@@ -66,7 +66,7 @@ func countOf(n *int, unit string) string {
 	if n == nil {
 		return ""
 	}
-	return unit + ": " + number(n)
+	return unit + ": " + Number(n)
 }
 
 // bytesOf returns a number of bytes as a size, "" if it is unknown.

@@ -1,4 +1,4 @@
-package main
+package views
 
 import (
 	"errors"
@@ -10,12 +10,12 @@ import (
 	"gpustack/host/pci"
 )
 
-// failure is what a document says of a command that was refused or has failed (docs/json.md). It is
+// Failure is what a document says of a command that was refused or has failed (docs/json.md). It is
 // the whole document if there is no report, and otherwise its end.
-type failure struct {
+type Failure struct {
 	Schema   int       `json:"schema"`
 	Refusals []refusal `json:"refusals,omitempty"`
-	Errors   []problem `json:"errors,omitempty"`
+	Errors   []Problem `json:"errors,omitempty"`
 }
 
 // refusal is something that gpustack could do and does not, because of its effects.
@@ -27,22 +27,22 @@ type refusal struct {
 	Hint    *string      `json:"hint"`  // one line for each hint; null for none
 }
 
-// problem is any other error.
-type problem struct {
+// Problem is any other error.
+type Problem struct {
 	Message string  `json:"message"`
 	Hint    *string `json:"hint"`
 }
 
-// newFailure returns what a document says of an error, all of whose parts it has. completed returns
+// NewFailure returns what a document says of an error, all of whose parts it has. completed returns
 // the final text of a hint.
-func newFailure(err error, completed func(string) string) failure {
-	f := failure{Schema: 1}
+func NewFailure(err error, completed func(string) string) Failure {
+	f := Failure{Schema: 1}
 	f.add(err, nil, completed)
 	return f
 }
 
 // add adds each part of an error. given are the hints that replace those of its parts, or nil.
-func (f *failure) add(err error, given []string, completed func(string) string) {
+func (f *Failure) add(err error, given []string, completed func(string) string) {
 	if err == nil {
 		return
 	}
@@ -59,16 +59,16 @@ func (f *failure) add(err error, given []string, completed func(string) string) 
 	if lines == nil {
 		lines = term.Hints(err)
 	}
-	hint := optional(completed(strings.Join(slices.Compact(slices.Clone(lines)), "\n")))
+	hint := Optional(completed(strings.Join(slices.Compact(slices.Clone(lines)), "\n")))
 	var r interface {
 		Refusal() (host.Code, string)
 	}
 	if !errors.As(err, &r) {
-		f.Errors = append(f.Errors, problem{err.Error(), hint})
+		f.Errors = append(f.Errors, Problem{err.Error(), hint})
 		return
 	}
 	code, allow := r.Refusal()
-	refused := refusal{Code: code, Reason: err.Error(), Allow: optional(allow), Hint: hint}
+	refused := refusal{Code: code, Reason: err.Error(), Allow: Optional(allow), Hint: hint}
 	// Errors begin with what they are about.
 	about, reason, _ := strings.Cut(refused.Reason, ": ")
 	if address, err := pci.ParseAddress(about); err == nil {
@@ -77,8 +77,8 @@ func (f *failure) add(err error, given []string, completed func(string) string) 
 	f.Refusals = append(f.Refusals, refused)
 }
 
-// optional returns a pointer to a text, or nil if it is empty.
-func optional(text string) *string {
+// Optional returns a pointer to a text, or nil if it is empty.
+func Optional(text string) *string {
 	if text == "" {
 		return nil
 	}

@@ -1,0 +1,138 @@
+package views
+
+import (
+	"strconv"
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/bind"
+	"gpustack/host/driver"
+	"gpustack/host/pci"
+)
+
+// Drivers is the output of host bind and host release (docs/json.md).
+type Drivers struct {
+	Report
+	Changes   []DriverChange `json:"changes"`
+	Functions []pci.Address  `json:"functions"`
+	Load      []string       `json:"load"`
+	Groups    []int          `json:"iommu_groups"`
+	Holders   []holder       `json:"holders"`
+	Stop      [][]string     `json:"stop"`
+	Start     [][]string     `json:"start"`
+	// Containers are the functions that containers lose or get, and Specs the files that lose them.
+	Containers []pci.Address `json:"of_containers"`
+	Specs      []FileChange  `json:"specs"`
+}
+
+// holder is a process of a service that is stopped.
+type holder struct {
+	Address pci.Address `json:"address"`
+	File    string      `json:"file"`
+	PID     int         `json:"pid"`
+	Command string      `json:"command"`
+	Unit    string      `json:"unit"`
+}
+
+type DriverChange struct {
+	Address pci.Address    `json:"address"`
+	Group   *int           `json:"iommu_group"`
+	Before  driver.State   `json:"before"`
+	After   driver.State   `json:"after"`
+	Any     bool           `json:"any"` // any host driver may bind it
+	Writes  []driver.Write `json:"writes"`
+}
+
+func DriverChanges(plan driver.Plan) []DriverChange {
+	changes := []DriverChange{}
+	for _, c := range plan.Changes {
+		changes = append(changes, DriverChange{c.Address, c.Group, c.Before, c.After, c.Any, c.Writes()})
+	}
+	return changes
+}
+
+// NewDrivers returns the report of a plan. specs are the changes of spec files that come first.
+func NewDrivers(head Report, plan bind.Plan, specs []FileChange) Drivers {
+	r := Drivers{
+		Report: head, Changes: DriverChanges(plan.Plan), Containers: append([]pci.Address{}, plan.Containers...), Specs: specs,
+		Functions: plan.Functions,
+		Load:      plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
+	}
+	for _, h := range plan.Holders {
+		r.Holders = append(r.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})
+	}
+	return r
+}
+
+// PrintDrivers prints a plan for people.
+func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
+	var rows [][]string
+	after := map[pci.Address]string{}
+	for _, c := range r.Changes {
+		after[c.Address] = string(c.After.Driver)
+		if c.Any {
+			after[c.Address] = "(any that matches)"
+		}
+	}
+	for _, a := range r.Functions {
+		d := devices.At(a)
+		now, then := Text(d.Driver), Text(d.Driver)
+		if changed, ok := after[a]; ok {
+			then = changed
+		}
+		rows = append(rows, []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), OrDash(now), OrDash(then)})
+	}
+	u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rows)
+	if !r.Changed {
+		u.Printf("\nnothing to do: the drivers are as planned\n")
+		return
+	}
+	if len(plan.Holders) > 0 {
+		u.Printf("\nopen now, by services that are stopped:\n")
+	}
+	for _, h := range plan.Holders {
+		u.Printf("%s\n", term.Printable(h.Error()))
+	}
+	PrintDiffs(u, r.Specs)
+	PrintDriverWrites(u, r.Changes, plan.Plan)
+}
+
+// PrintDriverWrites prints the programs and writes of a plan, in their order.
+func PrintDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan) {
+	u.Printf("\n")
+	programs := func(list [][]string, services int, wait string) {
+		for i, argv := range list {
+			line := strings.Join(argv, " ")
+			if i < services {
+				line += wait
+			}
+			u.Printf("%s\n", term.Printable(line))
+		}
+	}
+	if !plan.Release {
+		for _, a := range plan.Containers {
+			u.Printf("take %s from the CDI specs of containers, and check that no process has it open\n", a)
+		}
+	}
+	programs(plan.Services.Before(), len(plan.Services.Stop), ", and wait until it has stopped")
+	for _, a := range plan.Idle() {
+		u.Printf("check that no process has %s open\n", a)
+	}
+	for _, name := range plan.Load {
+		u.Printf("modprobe %s\n", term.Printable(name))
+	}
+	for _, c := range changes {
+		for _, w := range c.Writes {
+			u.Printf("write %s to %s\n", strconv.Quote(w.Value), term.Printable(w.File))
+		}
+	}
+	for _, g := range plan.Groups {
+		u.Printf("open IOMMU group %d, to check that it is viable\n", g)
+	}
+	if plan.Release {
+		for _, a := range plan.Containers {
+			u.Printf("make the device nodes of %s, and add it to the CDI specs of containers\n", a)
+		}
+	}
+	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
+}

@@ -1,0 +1,127 @@
+package views
+
+import (
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/boot"
+	"gpustack/host/change"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+	"gpustack/host/prepare"
+	"gpustack/host/selection"
+)
+
+// Prepare is the output of host prepare (docs/json.md).
+type Prepare struct {
+	Report
+	Changes   []FileChange     `json:"changes"`
+	Devices   []preparedDevice `json:"devices"`
+	Arguments argumentChange   `json:"arguments"`
+	Programs  []string         `json:"programs"`
+	Left      []string         `json:"left"`
+
+	others []modprobe.Stated // see prepare.Plan
+}
+
+// preparedDevice is a function that is assigned to guests, as the contract records it.
+type preparedDevice struct {
+	Address           pci.Address   `json:"address"`
+	VendorID          pci.ID        `json:"vendor_id"`
+	ProductID         pci.ID        `json:"product_id"`
+	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
+	SubsystemID       *pci.ID       `json:"subsystem_id"`
+	Bridges           []pci.Address `json:"bridges"`
+	SysfsPath         *string       `json:"sysfs_path"`
+	BootVGA           bool          `json:"boot_vga"`
+	Group             *int          `json:"iommu_group"`
+	Members           []pci.Address `json:"group_members"`
+	Driver            string        `json:"driver"`
+	By                machine.By    `json:"by"`
+	Companion         bool          `json:"companion"` // not offered to Nova, see selection.IsCompanion
+}
+
+func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDevice {
+	devices := []preparedDevice{}
+	for _, f := range functions {
+		devices = append(devices, preparedDevice{
+			f.Address, f.VendorID, f.ProductID, f.SubsystemVendorID, f.SubsystemID, append([]pci.Address{}, f.Path...),
+			Optional(f.SysfsPath), f.BootVGA, f.Group, append([]pci.Address{}, f.Members...), f.Driver, f.By,
+			selection.IsCompanion(all.At(f.Address), all),
+		})
+	}
+	return devices
+}
+
+type argumentChange struct {
+	Drop boot.Args `json:"drop"`
+	Add  boot.Args `json:"add"`
+}
+
+// NewPrepare returns the report of a plan of host prepare. head is its common part.
+func NewPrepare(head Report, m machine.Machine, plan prepare.Plan, work change.Work) Prepare {
+	r := Prepare{
+		Report:    head,
+		Changes:   FileChanges(plan.Files),
+		Devices:   preparedDevices(plan.Functions, m.Devices.Value),
+		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
+		Programs:  CommandLines(work.Programs),
+		Left:      CommandLines(work.Left),
+		others:    plan.Others,
+	}
+	r.Changed = len(r.Changes)+len(work.Programs) > 0
+	r.AtNextBoot(plan.Menu || plan.Initramfs)
+	return r
+}
+
+// PrintPrepare prints the plan as text.
+func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
+	var rows [][]string
+	for _, f := range r.Devices {
+		d := devices.At(f.Address)
+		now := Text(d.Driver)
+		if now == "" {
+			now = "-"
+		}
+		rows = append(rows, []string{f.Address.String(), IDs(d), Name(d), Number(f.Group), now, f.Driver + " by " + string(f.By)})
+	}
+	switch {
+	case len(rows) > 0:
+		u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
+		if !r.Changed {
+			u.Printf("\nnothing to do: the files are as planned\n")
+			return
+		}
+		if text := CompanionsText(preparedCompanions(r.Devices)); text != "" {
+			u.Printf("\n%s", text)
+		}
+		if len(r.Arguments.Drop) > 0 {
+			u.Printf("\nconflicting kernel arguments, to be removed: %s\n", r.Arguments.Drop)
+		}
+	case !r.Changed:
+		u.Printf("nothing to do: this machine is not prepared\n")
+		return
+	default:
+		u.Printf("no function is assigned to guests from the next boot on\n")
+		if len(r.Arguments.Drop) > 0 {
+			u.Printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
+		}
+	}
+	PrintDiffs(u, r.Changes)
+	PrintPrograms(u, r.Programs, r.Left)
+	switch {
+	case r.NextBoot && len(rows) == 0:
+		u.Printf("\ntakes effect at the next boot\n")
+	case r.NextBoot && len(r.others) > 0:
+		u.Printf("\ntakes effect at the next boot; gpustack=off does not return functions that are bound by settings outside gpustack (%s)\n", r.others[0].Place())
+	case r.NextBoot:
+		off := "gpustack=off"
+		for _, arg := range r.Arguments.Add {
+			if strings.Contains(arg, ".ids=") {
+				off += " in place of " + arg
+			}
+		}
+		u.Printf("\ntakes effect at the next boot; with %s among the kernel arguments, every function remains with the host\n", off)
+	}
+}

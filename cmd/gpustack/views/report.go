@@ -1,0 +1,49 @@
+package views
+
+import (
+	"fmt"
+	"time"
+
+	"gpustack/host"
+)
+
+// Report is the part of the output that all commands have which change something (docs/json.md).
+type Report struct {
+	Schema         int       `json:"schema"`
+	Host           *string   `json:"host"` // the machine whose journal records the change
+	Version        string    `json:"version"`
+	Time           time.Time `json:"time"`
+	Changed        bool      `json:"changed"` // the plan has changes
+	Applied        bool      `json:"applied"`
+	Entry          *int      `json:"entry"`           // id of the journal entry
+	RebootRequired *bool     `json:"reboot_required"` // nil: the root shows no running kernel, or it cannot be read
+	Restart        []string  `json:"restart"`
+	Warnings       []string  `json:"warnings"`
+
+	Root     host.Root `json:"-"`
+	NextBoot bool      `json:"-"` // the plan takes effect at the next boot
+}
+
+// AtNextBoot records that a plan takes effect at the next boot, if it does.
+func (r *Report) AtNextBoot(does bool) {
+	r.NextBoot = does
+	if does && r.RebootRequired != nil {
+		r.RebootRequired = &does
+	}
+}
+
+// RebootFor adds to a report whether the machine has to be rebooted for its adapters.
+func (r *Report) RebootFor(adapters bool) {
+	if r.RebootRequired != nil {
+		required := *r.RebootRequired || adapters
+		r.RebootRequired = &required
+	}
+}
+
+// Common returns the part that every report has.
+func (r *Report) Common() *Report { return r }
+
+// EntryName returns how texts name an entry of the journal.
+func EntryName(id int, command string) string {
+	return fmt.Sprintf("entry %d (%s)", id, command)
+}

@@ -1,0 +1,59 @@
+package views
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"gpustack/host/pci"
+)
+
+// IDs returns the ids of a function, "????" for each that is unknown.
+func IDs(d *pci.Device) string {
+	return id(d.VendorID) + ":" + id(d.ProductID)
+}
+
+func id(id *pci.ID) string {
+	if id == nil {
+		return "????"
+	}
+	return id.String()
+}
+
+// Name returns the product's name without that of its chip, or the class if the product is
+// unknown.
+func Name(d *pci.Device) string {
+	if d.Product == nil {
+		return cmp.Or(Text(d.ClassName), "-")
+	}
+	if _, product, ok := strings.Cut(*d.Product, "["); ok && d.IsGPU() {
+		if product, _, ok = strings.Cut(product, "]"); ok {
+			return product
+		}
+	}
+	return *d.Product
+}
+
+// Text returns a text, "-" if it is unknown.
+func Text[T ~string](s *T) string {
+	if s == nil {
+		return "-"
+	}
+	return string(*s)
+}
+
+// Number returns a number, "-" if it is unknown.
+func Number(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return strconv.Itoa(*n)
+}
+
+// OrDash returns a text, "-" if it is empty.
+func OrDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
