@@ -18,15 +18,6 @@ import (
 	"gpustack/host/rdma"
 )
 
-// Kinds of steps for containers.
-const (
-	kindNodes = "nodes"
-	kindCDI   = "cdi"
-)
-
-// OfContainers reports whether a step is for what containers are given.
-func (s StepResult) OfContainers() bool { return s.Kind == kindNodes || s.Kind == kindCDI }
-
 // Errors of the steps for containers.
 var (
 	// ErrNodes means that nodes of NVIDIA's driver do not exist, or have numbers of another device.
@@ -38,45 +29,6 @@ var (
 	// ErrNotOffered means that containers cannot get a recorded function.
 	ErrNotOffered = host.WithHint(errors.New("containers cannot get"), "'gpustack container check' names the causes; then run: systemctl restart "+Unit)
 )
-
-// containerSteps returns the steps for what is recorded for containers, after those of adapters:
-// the nodes of the GPUs, and unless they are static, the specs. A spec of adapters has to wait for
-// the drivers of VFs, which give the uverbs nodes their numbers of this boot. The spec of GPUs does
-// not need the node of each: a GPU that has failed must not keep the others from containers. It
-// needs the nodes that all have, because a runtime injects a stale one without an error.
-func containerSteps(c *observed.Containers, adapters []Step) (steps []Step) {
-	if c == nil {
-		return nil
-	}
-	addSpec := func(id, file string, needs []string) {
-		if !c.Options.Static {
-			steps = append(steps, Step{ID: kindCDI + " " + id, Kind: kindCDI, Needs: needs, Deadline: long, work: spec{*c, file}})
-		}
-	}
-	isHCA := func(f observed.ContainerFunction) bool { return f.HCA }
-	isGPU := func(f observed.ContainerFunction) bool { return !f.HCA }
-	if slices.ContainsFunc(c.Functions, isGPU) {
-		steps = append(steps, Step{ID: kindNodes, Kind: kindNodes, Needs: []string{}, Deadline: long, work: nodes{}})
-		for _, f := range c.Functions {
-			if isGPU(f) {
-				steps = append(steps, Step{
-					ID: kindNodes + " " + f.Address.String(), Kind: kindNodes, Address: &f.Address, Needs: []string{}, Deadline: long, work: nodes{&f.Address},
-				})
-			}
-		}
-		addSpec("gpu", prepare.GPUFile, []string{kindNodes})
-	}
-	if slices.ContainsFunc(c.Functions, isHCA) {
-		needs := []string{}
-		for _, s := range adapters {
-			if s.Kind == kindDriver && c.At(*s.Address) != nil {
-				needs = append(needs, s.ID)
-			}
-		}
-		addSpec("hca", prepare.HCAFile, needs)
-	}
-	return steps
-}
 
 // nodes is the step that makes nodes of NVIDIA's driver, which the kernel does not make: that of a
 // GPU, or without one those that all GPUs have.
@@ -159,9 +111,12 @@ func (nodes) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil,
 // revert leaves the nodes: every program that uses a GPU makes them too.
 func (nodes) revert(context.Context, machine, json.RawMessage) error { return nil }
 
+// specFiles are the files of the steps that write specs, by id.
+var specFiles = map[string]string{stepGPUs: prepare.GPUFile, stepHCAs: prepare.HCAFile}
+
 // spec is the step that writes a CDI spec as the machine is now.
 type spec struct {
-	containers observed.Containers
+	containers *observed.Containers
 	file       string // prepare.GPUFile or prepare.HCAFile
 }
 
@@ -183,7 +138,7 @@ func (s spec) change(m machine) (c edit.Change, lacks error, err error) {
 	if err != nil {
 		return c, nil, err
 	}
-	specs := prepare.SpecOf(&s.containers, driver, stack, devices)
+	specs := prepare.SpecOf(s.containers, driver, stack, devices)
 	of := specs.GPU
 	if s.file == prepare.HCAFile {
 		of = specs.HCA
@@ -286,8 +241,8 @@ func Offer(ctx context.Context, m Machine) (Result, error) {
 
 // withdraw removes the specs in /run/cdi that no step writes.
 func withdraw(ctx context.Context, root host.Root, steps []Step) error {
-	for id, file := range map[string]string{"gpu": prepare.GPUFile, "hca": prepare.HCAFile} {
-		if !has(steps, kindCDI+" "+id) {
+	for id, file := range specFiles {
+		if !has(steps, id) {
 			if err := (spec{file: file}).revert(ctx, machine{root: root}, nil); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 
 	"gpustack/host"
 	observed "gpustack/host/machine"
@@ -67,4 +68,19 @@ func isMasked(root host.Root, name string) bool {
 	defer dir.Close() //nolint:errcheck // only read from
 	target, err := dir.Readlink(path.Base(name))
 	return err == nil && target == "/dev/null"
+}
+
+// bootFile contains an id that differs for each boot (proc_sys_kernel(5)).
+const bootFile = "/proc/sys/kernel/random/boot_id"
+
+// BootID returns the id of the running boot, or "" if the root is not a running machine.
+func BootID(root host.Root) (string, error) {
+	data, err := root.ReadFile(bootFile)
+	if host.IsAbsent(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", bootFile, host.Cause(err))
+	}
+	return strings.TrimSpace(string(data)), nil
 }

@@ -43,6 +43,14 @@ type StepResult struct {
 	Before json.RawMessage `json:"before"`
 }
 
+// OfContainers reports whether a step is for what containers are given.
+func (s StepResult) OfContainers() bool { return s.Kind == kindNodes || s.Kind == kindCDI }
+
+// HasBefore reports whether the step has changed the machine in this boot, or has begun to.
+func (s StepResult) HasBefore() bool {
+	return len(s.Before) > 0 && string(s.Before) != "null"
+}
+
 // Status is the outcome of a step.
 type Status string
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,21 +48,6 @@ var (
 // offArgument is the kernel argument with which every function remains with the host for one boot,
 // as the hooks of host prepare honour it.
 const offArgument = "gpustack=off"
-
-// bootFile contains an id that differs for each boot (proc_sys_kernel(5)).
-const bootFile = "/proc/sys/kernel/random/boot_id"
-
-// BootID returns the id of the running boot, or "" if the root is not a running machine.
-func BootID(root host.Root) (string, error) {
-	data, err := root.ReadFile(bootFile)
-	if host.IsAbsent(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", bootFile, host.Cause(err))
-	}
-	return strings.TrimSpace(string(data)), nil
-}
 
 // run is a run under the lock.
 type run struct {
@@ -199,7 +183,7 @@ func (r *run) at(id string) *StepResult {
 func (r *run) arrange(steps, recorded []Step) {
 	var list []StepResult
 	for _, s := range r.result.Steps {
-		if !has(recorded, s.ID) && s.hasBefore() {
+		if !has(recorded, s.ID) && s.HasBefore() {
 			list = append(list, s)
 		}
 	}
@@ -218,11 +202,6 @@ func (r *run) arrange(steps, recorded []Step) {
 		list = append(list, result)
 	}
 	r.result.Steps = append([]StepResult{}, list...)
-}
-
-// hasBefore reports whether the step has changed the machine in this boot, or has begun to.
-func (s StepResult) hasBefore() bool {
-	return len(s.Before) > 0 && string(s.Before) != "null"
 }
 
 // carryOut carries out steps, which are all recorded ones or some of them.
@@ -288,20 +267,21 @@ func (r *run) step(ctx context.Context, s Step, result *StepResult) error {
 	m := r.machine(s.Deadline)
 	m.done = r.succeeded[s.ID] && !slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status != Unchanged })
 	m.fresh = slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status == Done })
-	before, reached, err := s.work.look(ctx, m)
+	w := workOf(s)
+	before, reached, err := w.look(ctx, m)
 	switch {
 	case err != nil:
 	case reached:
 		result.Status = Unchanged
 	default:
 		// What the first run of this boot has found is what a revert restores.
-		if w, ok := s.work.(remade); ok && result.hasBefore() {
+		if w, ok := w.(remade); ok && result.HasBefore() {
 			if before, err = w.again(result.Before); err != nil {
 				return fmt.Errorf("%s: step %q: before: %w", ResultFile, s.ID, err)
 			}
 			result.Before = nil
 		}
-		if !result.hasBefore() {
+		if !result.HasBefore() {
 			if result.Before, err = json.Marshal(before); err != nil {
 				return err
 			}
@@ -309,7 +289,7 @@ func (r *run) step(ctx context.Context, s Step, result *StepResult) error {
 		if err := r.save(); err != nil {
 			return err // nothing is changed that could not be reverted
 		}
-		if err = s.work.carryOut(ctx, m); err == nil {
+		if err = w.carryOut(ctx, m); err == nil {
 			result.Status = Done
 		}
 	}
@@ -370,7 +350,7 @@ func Revert(ctx context.Context, m Machine) error {
 		errs = append(errs, r.save())
 	}
 	// Steps that changed nothing are forgotten with their record.
-	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool { return !x.hasBefore() && !has(steps, x.ID) })
+	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool { return !x.HasBefore() && !has(steps, x.ID) })
 	err = errors.Join(errs...)
 	if err == nil {
 		ended := time.Now().UTC()
@@ -430,9 +410,9 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 		for _, a := range record.Adapters {
 			again := false
 			for _, s := range adapterSteps(&rdma.Record{Adapters: []rdma.Prepared{a}}) {
-				w, ok := s.work.(remade)
+				w, ok := workOf(s).(remade)
 				earlier := r.at(s.ID)
-				if !ok || earlier == nil || !earlier.hasBefore() {
+				if !ok || earlier == nil || !earlier.HasBefore() {
 					continue
 				}
 				functions, differs, err := w.differs(m, earlier.Before)
@@ -446,10 +426,10 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 		}
 	}
 	for _, s := range r.result.Steps {
-		if has(steps, s.ID) || !s.hasBefore() {
+		if has(steps, s.ID) || !s.HasBefore() {
 			continue
 		}
-		w := workOf(s)
+		w := pastWork(s)
 		if w == nil {
 			errs = append(errs, fmt.Errorf("step %q: was recorded by a later release of gpustack", s.ID))
 			continue
@@ -475,5 +455,5 @@ func has(steps []Step, id string) bool {
 func (r *run) revert(ctx context.Context, s StepResult, m machine) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), long)
 	defer cancel()
-	return workOf(s).revert(ctx, m, s.Before)
+	return pastWork(s).revert(ctx, m, s.Before)
 }

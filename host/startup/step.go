@@ -1,68 +1,33 @@
 package startup
 
 import (
-	"context"
-	"encoding/json"
+	"slices"
 	"time"
 
-	"gpustack/host"
-	"gpustack/host/container/prepare"
 	"gpustack/host/driver"
-	"gpustack/host/gate"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
 
-// Step is one step of every boot.
+// Step is one step of every boot, as data: package startup carries it out.
 type Step struct {
-	ID       string
+	ID       string // "vfs 0000:0c:00.0", unique
 	Kind     string
 	Address  *pci.Address
 	Needs    []string      // ids of steps that must have succeeded
 	Deadline time.Duration // for the step and for each of its requests to the kernel
-	work     work
+	Goal     Goal
 }
 
-// work is what a step of a kind does. A kind of step is a type with these methods, an entry in
-// kinds, and its steps in [Steps].
-type work interface {
-	// look returns the present state, which a revert restores, and whether the step has nothing to
-	// do. It waits for its device until ctx ends.
-	look(ctx context.Context, m machine) (before any, reached bool, err error)
-	// carryOut reaches the step's goal and reads it back. It refuses to touch what is in use.
-	carryOut(ctx context.Context, m machine) error
-	// revert restores the state that look has returned earlier in this boot. It changes nothing if
-	// that state is there already.
-	revert(ctx context.Context, m machine, before json.RawMessage) error
-	// goes returns the functions that a revert destroys or unbinds. They must not be in use.
-	goes(m machine, before json.RawMessage) ([]pci.Address, error)
-}
-
-// remade is work whose goal the record can change, with what each run of this boot has made in what
-// was before.
-type remade interface {
-	work
-	// again returns what was before, as an earlier run has found it, with what this one makes.
-	again(before json.RawMessage) (any, error)
-	// differs reports whether the goal is another one than what this boot has made, and returns the
-	// functions that reaching it destroys or unbinds.
-	differs(m machine, before json.RawMessage) ([]pci.Address, bool, error)
-}
-
-// machine is what steps act on.
-type machine struct {
-	root    host.Root
-	kernel  driver.Requester
-	program func(ctx context.Context, argv []string) error // starts a program and waits for its end
-	settle  time.Duration
-	appear  time.Time // until when devices may still appear
-	allowed gate.Allowed
-	// done means that the step has succeeded earlier in this boot, and that the steps it needs have
-	// changed nothing since.
-	done bool
-	// fresh means that a step which this one needs has changed the machine in this run.
-	fresh bool
+// Goal is what a step reaches. Which fields are set depends on the kind of the step: of netns and
+// nodes none is.
+type Goal struct {
+	Adapter    rdma.Prepared        // the adapter of vfs, identity and driver
+	VF         rdma.PreparedVF      // of identity
+	Identity   driver.VFOptions     // that identity gives the VF
+	Driver     string               // to which driver binds the function
+	Containers *observed.Containers // for which cdi writes a spec
 }
 
 // Kinds of steps.
@@ -71,6 +36,14 @@ const (
 	kindVFs      = "vfs"
 	kindIdentity = "identity"
 	kindDriver   = "driver"
+	kindNodes    = "nodes"
+	kindCDI      = "cdi"
+)
+
+// Ids of the steps that write the specs of GPUs and of adapters.
+const (
+	stepGPUs = kindCDI + " gpu"
+	stepHCAs = kindCDI + " hca"
 )
 
 // Deadlines of steps. Creating VFs takes up to a second for each, and after a change of the
@@ -97,10 +70,10 @@ func adapterSteps(record *rdma.Record) []Step {
 	var steps []Step
 	namespaces := record.Netns == rdma.NetnsExclusive
 	if namespaces {
-		steps = append(steps, Step{ID: kindNetns, Kind: kindNetns, Deadline: quick, work: netns{}})
+		steps = append(steps, Step{ID: kindNetns, Kind: kindNetns, Deadline: quick})
 	}
 	for _, a := range record.Adapters {
-		vfs := Step{ID: kindVFs + " " + a.Address.String(), Kind: kindVFs, Address: &a.Address, Needs: []string{}, Deadline: long, work: vfs{a}}
+		vfs := Step{ID: kindVFs + " " + a.Address.String(), Kind: kindVFs, Address: &a.Address, Needs: []string{}, Deadline: long, Goal: Goal{Adapter: a}}
 		if !a.Whole {
 			steps = append(steps, vfs)
 		}
@@ -120,7 +93,7 @@ func adapterSteps(record *rdma.Record) []Step {
 			if want := identityOf(a, vf); want != (driver.VFOptions{}) {
 				id := Step{
 					ID: kindIdentity + " " + vf.Address.String(), Kind: kindIdentity, Address: &vf.Address, Needs: []string{vfs.ID},
-					Deadline: quick, work: identity{a, vf, want},
+					Deadline: quick, Goal: Goal{Adapter: a, VF: vf, Identity: want},
 				}
 				steps = append(steps, id)
 				needs = append(needs, id.ID)
@@ -139,7 +112,9 @@ func adapterSteps(record *rdma.Record) []Step {
 }
 
 func driverStep(a rdma.Prepared, at pci.Address, name string, needs []string) Step {
-	return Step{ID: kindDriver + " " + at.String(), Kind: kindDriver, Address: &at, Needs: needs, Deadline: long, work: binding{a, at, name}}
+	return Step{
+		ID: kindDriver + " " + at.String(), Kind: kindDriver, Address: &at, Needs: needs, Deadline: long, Goal: Goal{Adapter: a, Driver: name},
+	}
 }
 
 // vfioPCI is the driver of functions that are assigned to guests.
@@ -166,25 +141,39 @@ func identityOf(a rdma.Prepared, vf rdma.PreparedVF) driver.VFOptions {
 	return o
 }
 
-// workOf returns the work that reverts a recorded step that no record wants any more, or nil for a
-// kind of a later release.
-func workOf(s StepResult) work {
-	switch {
-	case s.Kind == kindNetns:
-		return netns{}
-	case s.Kind == kindNodes:
-		return nodes{}
-	case s.ID == kindCDI+" gpu":
-		return spec{file: prepare.GPUFile}
-	case s.ID == kindCDI+" hca":
-		return spec{file: prepare.HCAFile}
-	case s.Address == nil:
-	case s.Kind == kindVFs:
-		return vfs{rdma.Prepared{Address: *s.Address}}
-	case s.Kind == kindIdentity:
-		return identity{vf: rdma.PreparedVF{Address: *s.Address}}
-	case s.Kind == kindDriver:
-		return binding{address: *s.Address}
+// containerSteps returns the steps for what is recorded for containers, after those of adapters:
+// the nodes of the GPUs, and unless they are static, the specs. A spec of adapters has to wait for
+// the drivers of VFs, which give the uverbs nodes their numbers of this boot. The spec of GPUs does
+// not need the node of each: a GPU that has failed must not keep the others from containers. It
+// needs the nodes that all have, because a runtime injects a stale one without an error.
+func containerSteps(c *observed.Containers, adapters []Step) (steps []Step) {
+	if c == nil {
+		return nil
 	}
-	return nil
+	addSpec := func(id string, needs []string) {
+		if !c.Options.Static {
+			steps = append(steps, Step{ID: id, Kind: kindCDI, Needs: needs, Deadline: long, Goal: Goal{Containers: c}})
+		}
+	}
+	isHCA := func(f observed.ContainerFunction) bool { return f.HCA }
+	isGPU := func(f observed.ContainerFunction) bool { return !f.HCA }
+	if slices.ContainsFunc(c.Functions, isGPU) {
+		steps = append(steps, Step{ID: kindNodes, Kind: kindNodes, Needs: []string{}, Deadline: long})
+		for _, f := range c.Functions {
+			if isGPU(f) {
+				steps = append(steps, Step{ID: kindNodes + " " + f.Address.String(), Kind: kindNodes, Address: &f.Address, Needs: []string{}, Deadline: long})
+			}
+		}
+		addSpec(stepGPUs, []string{kindNodes})
+	}
+	if slices.ContainsFunc(c.Functions, isHCA) {
+		needs := []string{}
+		for _, s := range adapters {
+			if s.Kind == kindDriver && c.At(*s.Address) != nil {
+				needs = append(needs, s.ID)
+			}
+		}
+		addSpec(stepHCAs, needs)
+	}
+	return steps
 }
