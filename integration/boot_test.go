@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // TestNetlinkRequests: the requests that set the identity of a VF have the bytes of ip's, which are
@@ -77,14 +77,14 @@ func TestBootUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := startup.Files(root)
+	plan, err := steps.Files(root)
 	if err == nil {
 		err = plan.Apply(t.Context(), root)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	verify := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", "--root="+dir, "/etc/systemd/system/"+startup.Unit)
+	verify := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", "--root="+dir, "/etc/systemd/system/"+steps.Unit)
 	for _, unit := range []string{"multi-user", "shutdown", "local-fs"} {
 		file := filepath.Join(dir, "usr/lib/systemd/system", unit+".target")
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -98,7 +98,7 @@ func TestBootUnit(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	out := run(t, "systemd-analyze", "cat-config", "--root="+dir, "systemd/system/multi-user.target")
-	if !strings.Contains(out, "\nWants="+startup.Unit+"\n") {
+	if !strings.Contains(out, "\nWants="+steps.Unit+"\n") {
 		t.Errorf("multi-user.target does not want the unit:\n%s", out)
 	}
 }

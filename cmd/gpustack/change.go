@@ -22,7 +22,7 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 )
@@ -94,7 +94,7 @@ func permittedFiles(u *term.UI, root host.Root, allow []pci.Address) change.File
 	files.Permit = func(plan edit.Plan) ([]host.Lift, error) {
 		allowed := gate.Allowed{Functions: allow}
 		lifted, err := gate.Permit(root, plan, allowed)
-		if err = errors.Join(startup.PermitFiles(root, plan), err); err != nil || !isRunning(root) {
+		if err = errors.Join(steps.PermitFiles(root, plan), err); err != nil || !isRunning(root) {
 			return lifted, err
 		}
 		more, err := permitRevert(u, root, plan, allowed)

@@ -13,6 +13,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // newBootCommand returns the hidden command that gpustack-boot.service runs.
@@ -79,7 +80,7 @@ func startupMachine(u *term.UI, root host.Root) startup.Machine {
 // revertBoot carries out gpustack boot --revert. Without a result there is nothing to revert, but
 // containers may lack what was recorded since.
 func revertBoot(ctx context.Context, u *term.UI, root host.Root) error {
-	result, err := startup.ReadResult(root)
+	result, err := steps.ReadResult(root)
 	if err == nil && result != nil {
 		if err = readyForSteps(ctx, u, root); err == nil {
 			err = startup.Revert(ctx, startupMachine(u, root))
@@ -108,7 +109,7 @@ func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := u.Run.BeginRecorded("run: systemctl restart " + startup.Unit); err != nil {
+	if err := u.Run.BeginRecorded("run: systemctl restart " + steps.Unit); err != nil {
 		return err
 	}
 	if opts.revert {

@@ -18,7 +18,7 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // Values of --print.
@@ -228,8 +228,8 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 			want.Warnings = append(want.Warnings, image.Name+": "+why)
 		}
 	}
-	unit, err := startup.FilesOf(root, m.RDMA, &want.Record)
-	if want.Record.Options.Static && (errors.Is(err, startup.ErrNoSystemd) || errors.Is(err, startup.ErrNoProgram)) {
+	unit, err := steps.FilesOf(root, m.RDMA, &want.Record)
+	if want.Record.Options.Static && (errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram)) {
 		want.Warnings = append(want.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		err = nil
 	}

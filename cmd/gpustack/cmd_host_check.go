@@ -14,7 +14,7 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 	"gpustack/nova"
 )
 
@@ -95,7 +95,7 @@ func runHostCheck(ctx context.Context, u *term.UI, opts hostCheckOptions) error 
 	}
 	m := observeForCheck(u, root)
 	m.VirtType = readVirtType(root)
-	report := newHostCheckReport(m, refusedByPrepare(ctx, u, root, m), startup.Observe(root))
+	report := newHostCheckReport(m, refusedByPrepare(ctx, u, root, m), steps.Observe(root))
 	u.Warn(report.Warnings...)
 	u.Document.Show(report)
 	if opts.format == term.FormatTable {
@@ -138,8 +138,8 @@ func readVirtType(root host.Root) machine.Look[string] {
 	return machine.Look[string]{Value: value, File: file, Err: err}
 }
 
-func newHostCheckReport(m machine.Machine, refused []error, steps startup.State) hostCheckReport {
-	findings, verdict := check.VerifyWith(m, refused, steps)
+func newHostCheckReport(m machine.Machine, refused []error, s steps.State) hostCheckReport {
+	findings, verdict := check.VerifyWith(m, refused, s)
 	return hostCheckReport{
 		Schema:   1,
 		Host:     m.Facts.Hostname,

@@ -22,7 +22,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/prepare"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 func newRDMAPrepareCommand(u *term.UI) *cli.Command {
@@ -255,7 +255,7 @@ func planRDMA(u *term.UI, root host.Root, m prepare.Machine, opts rdmaPrepareOpt
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	unit, err := startup.FilesOf(root, &want.Record, containers)
+	unit, err := steps.FilesOf(root, &want.Record, containers)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"gpustack/host/container/prepare"
 	"gpustack/host/machine"
 	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // isRunning reports whether a root is that of the running machine.
@@ -33,7 +34,7 @@ func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, form
 	if len(plan.Files.Pending()) > 0 {
 		return applyWork(ctx, u, engine, format, work, r)
 	}
-	if err := u.Run.BeginRecorded("run: systemctl restart " + startup.Unit); err != nil {
+	if err := u.Run.BeginRecorded("run: systemctl restart " + steps.Unit); err != nil {
 		return err
 	}
 	err := revertBoot(ctx, u, r.Root)

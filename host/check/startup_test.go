@@ -6,7 +6,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/check"
-	"gpustack/host/startup"
+	startup "gpustack/host/steps" // steps are what changes a tree here
 )
 
 // TestStartup: one finding for each step that did not succeed, and for a unit that is not there.

@@ -16,6 +16,7 @@ import (
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 )
 
 // Errors of the steps for containers.
@@ -27,7 +28,7 @@ var (
 	// errNotShown means that NVIDIA's driver has not the GPU, or not yet.
 	errNotShown = host.WithHint(errors.New("has no node: NVIDIA's driver does not show the GPU"), "journalctl -k has the driver's messages")
 	// ErrNotOffered means that containers cannot get a recorded function.
-	ErrNotOffered = host.WithHint(errors.New("containers cannot get"), "'gpustack container check' names the causes; then run: systemctl restart "+Unit)
+	ErrNotOffered = host.WithHint(errors.New("containers cannot get"), "'gpustack container check' names the causes; then run: systemctl restart "+steps.Unit)
 )
 
 // nodes is the step that makes nodes of NVIDIA's driver, which the kernel does not make: that of a
@@ -112,7 +113,7 @@ func (nodes) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil,
 func (nodes) revert(context.Context, machine, json.RawMessage) error { return nil }
 
 // specFiles are the files of the steps that write specs, by id.
-var specFiles = map[string]string{stepGPUs: prepare.GPUFile, stepHCAs: prepare.HCAFile}
+var specFiles = map[string]string{steps.SpecOfGPUs: prepare.GPUFile, steps.SpecOfHCAs: prepare.HCAFile}
 
 // spec is the step that writes a CDI spec as the machine is now.
 type spec struct {
@@ -207,42 +208,42 @@ func (s spec) revert(ctx context.Context, m machine, _ json.RawMessage) error {
 // containers as the machine is now, and removes specs that no step writes any more. It is run after
 // a change of the record, or its undo. A tree that is not a running machine waits for its boot. The
 // error is ErrSteps if a step failed, which the result names.
-func Offer(ctx context.Context, m Machine) (Result, error) {
-	id, err := BootID(m.Root)
+func Offer(ctx context.Context, m Machine) (steps.Result, error) {
+	id, err := steps.BootID(m.Root)
 	if err != nil || id == "" {
-		return Result{}, err
+		return steps.Result{}, err
 	}
-	all, err := recordedSteps(m.Root)
+	all, err := steps.Recorded(m.Root)
 	if err != nil {
-		return Result{}, err
+		return steps.Result{}, err
 	}
-	var steps []Step
+	var wanted []steps.Step
 	for _, s := range all {
-		if s.Kind != kindNodes && s.Kind != kindCDI {
+		if s.Kind != steps.KindNodes && s.Kind != steps.KindCDI {
 			continue
 		}
 		// Drivers are as they are, also where this boot has not carried out their steps.
-		s.Needs = slices.DeleteFunc(slices.Clone(s.Needs), func(id string) bool { return id != kindNodes })
-		steps = append(steps, s)
+		s.Needs = slices.DeleteFunc(slices.Clone(s.Needs), func(id string) bool { return id != steps.KindNodes })
+		wanted = append(wanted, s)
 	}
-	if err := withdraw(ctx, m.Root, steps); err != nil {
-		return Result{}, err
+	if err := withdraw(ctx, m.Root, wanted); err != nil {
+		return steps.Result{}, err
 	}
 	m.Appear = time.Nanosecond // devices of a running machine are there
-	r, unlock, err := m.begin(len(steps) > 0)
+	r, unlock, err := m.begin(len(wanted) > 0)
 	if err != nil || r == nil {
-		return Result{}, err
+		return steps.Result{}, err
 	}
 	defer unlock()
-	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(s StepResult) bool { return s.OfContainers() && !has(steps, s.ID) })
-	err = r.carryOut(ctx, steps, all)
+	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(s steps.StepResult) bool { return s.OfContainers() && !has(wanted, s.ID) })
+	err = r.carryOut(ctx, wanted, all)
 	return r.result, err
 }
 
 // withdraw removes the specs in /run/cdi that no step writes.
-func withdraw(ctx context.Context, root host.Root, steps []Step) error {
+func withdraw(ctx context.Context, root host.Root, wanted []steps.Step) error {
 	for id, file := range specFiles {
-		if !has(steps, id) {
+		if !has(wanted, id) {
 			if err := (spec{file: file}).revert(ctx, machine{root: root}, nil); err != nil {
 				return err
 			}

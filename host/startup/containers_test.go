@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
-	"gpustack/templates"
+	"gpustack/host/steps"
 )
 
 const (
@@ -135,7 +134,7 @@ func (c *compute) machine() startup.Machine {
 }
 
 // run carries out the steps and compares their outcomes.
-func (c *compute) run(want string) startup.Result {
+func (c *compute) run(want string) steps.Result {
 	c.t.Helper()
 	result, err := startup.Run(context.Background(), c.machine())
 	var got []string
@@ -240,7 +239,7 @@ func TestContainersFail(t *testing.T) {
 			}
 			var errs []string
 			for _, s := range c.run(strings.Join(want, ", ")).Steps {
-				if s.Status == startup.Failed {
+				if s.Status == steps.Failed {
 					errs = append(errs, s.Error)
 				}
 			}
@@ -288,8 +287,8 @@ func TestVFsBeforeSpec(t *testing.T) {
 	t.Parallel()
 	_, record := server(t, rdma.ForContainers)
 	vf := record.Adapters[0].VFs[0].Address
-	steps := startup.Steps(&record, &observed.Containers{Functions: []observed.ContainerFunction{{Address: vf, HCA: true}}})
-	last := steps[len(steps)-1]
+	list := steps.Of(&record, &observed.Containers{Functions: []observed.ContainerFunction{{Address: vf, HCA: true}}})
+	last := list[len(list)-1]
 	if diff := cmp.Diff([]string{"driver " + vf.String()}, last.Needs); last.ID != "cdi hca" || diff != "" {
 		t.Errorf("%s: %s", last.ID, diff)
 	}
@@ -300,23 +299,23 @@ func TestPermitFiles(t *testing.T) {
 	t.Parallel()
 	c := newCompute(t)
 	c.record(false, gpu)
-	c.write(startup.UnitFile, "unit")
-	plan, err := startup.NoFiles(c.root)
+	c.write(steps.UnitFile, "unit")
+	plan, err := steps.NoFiles(c.root)
 	noError(t, err)
-	if err := startup.PermitFiles(c.root, plan); !errors.Is(err, startup.ErrNeeded) {
-		t.Errorf("%v, want %v", err, startup.ErrNeeded)
+	if err := steps.PermitFiles(c.root, plan); !errors.Is(err, steps.ErrNeeded) {
+		t.Errorf("%v, want %v", err, steps.ErrNeeded)
 	}
 	c.record(true, gpu)
-	noError(t, startup.PermitFiles(c.root, plan))
+	noError(t, steps.PermitFiles(c.root, plan))
 	record, err := edit.Remove(c.root, observed.ContractFile)
 	noError(t, err)
-	noError(t, startup.PermitFiles(c.root, append(plan, record)))
+	noError(t, steps.PermitFiles(c.root, append(plan, record)))
 	_, adapters := server(t, rdma.ForGuests)
 	text, err := adapters.Text()
 	noError(t, err)
 	c.write(rdma.RecordFile, string(text))
-	if err := startup.PermitFiles(c.root, append(plan, record)); !errors.Is(err, startup.ErrNeeded) {
-		t.Errorf("%v, want %v", err, startup.ErrNeeded)
+	if err := steps.PermitFiles(c.root, append(plan, record)); !errors.Is(err, steps.ErrNeeded) {
+		t.Errorf("%v, want %v", err, steps.ErrNeeded)
 	}
 }
 
@@ -392,30 +391,4 @@ func TestOfferVFs(t *testing.T) {
 	c.write(rdma.RecordFile, string(text))
 	c.record(false, adapter)
 	c.offer("cdi hca: done")
-}
-
-// TestUnitOrder: what starts containers waits for the unit, and neither the network nor logins do.
-func TestUnitOrder(t *testing.T) {
-	t.Parallel()
-	var before []string
-	for line := range strings.Lines(templates.BootUnit) {
-		if units, ok := strings.CutPrefix(strings.TrimSpace(line), "Before="); ok {
-			before = append(before, strings.Fields(units)...)
-		}
-	}
-	for _, engine := range []string{"docker", "containerd", "podman", "podman-restart", "crio", "kubelet", "slurmd"} {
-		if !slices.Contains(before, engine+".service") {
-			t.Errorf("%s does not wait", engine)
-		}
-	}
-	for _, unit := range before {
-		for _, other := range []string{"network", "ssh", "getty", "sysinit", "basic", "sockets", "systemd-user", "cloud-"} {
-			if strings.HasPrefix(unit, other) {
-				t.Errorf("%s waits", unit)
-			}
-		}
-	}
-	if !strings.Contains(templates.BootUnit, "\nDefaultDependencies=no\n") {
-		t.Error("the unit has default dependencies, which cloud-init delays until the network is up")
-	}
 }

@@ -16,10 +16,10 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
-	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // TestResizedAlone: with the VFs that are created again, nothing is carried out that waits for the
@@ -41,7 +41,7 @@ func TestResizedAlone(t *testing.T) {
 	if log := k.taken(); len(log) < 7 || log[1] != devices+"sriov_numvfs=1" {
 		t.Errorf("%q", log)
 	}
-	r, err := startup.ReadResult(k.root)
+	r, err := steps.ReadResult(k.root)
 	noError(t, err)
 	if got := strings.Join(statuses(*r), ","); got != "vfs 0000:0c:00.0 done,identity 0000:0c:00.1 done,driver 0000:0c:00.1 done" {
 		t.Error(got)
@@ -180,18 +180,5 @@ func TestByHand(t *testing.T) {
 	}
 	if log := k.taken(); len(log) > 0 {
 		t.Errorf("%q", log)
-	}
-}
-
-// TestMasked: a masked unit is neither replaced nor removed, and /dev/null stays what it is.
-func TestMasked(t *testing.T) {
-	t.Parallel()
-	root := hosttest.Lay(t, "symlink etc/systemd/system/gpustack-boot.service -> /dev/null\n-- usr/lib/systemd/systemd --\n\n-- usr/bin/gpustack --\n\n")
-	if plan, err := startup.FilesFor(root, "/usr/bin/gpustack"); !errors.Is(err, startup.ErrMasked) {
-		t.Errorf("%+v, %v", plan, err)
-	}
-	plan, err := startup.NoFiles(root)
-	if err != nil || len(plan.Pending()) > 0 {
-		t.Errorf("%+v, %v", plan, err)
 	}
 }

@@ -1,3 +1,6 @@
+// Package startup carries out the steps of every boot, each with a deadline, and what containers are
+// offered while the machine runs. The unit gpustack-boot.service runs it by the hidden command
+// gpustack boot.
 package startup
 
 import (
@@ -19,6 +22,7 @@ import (
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 )
 
 // Kernel returns what makes the requests of one step, each with a deadline.
@@ -40,9 +44,9 @@ type Machine struct {
 var (
 	// ErrRunning means that another run carries out steps now.
 	ErrRunning = host.WithHint(host.WithCode(errors.New("another gpustack boot is running"), host.CodeLocked, ""),
-		"wait until it has ended: systemctl status "+Unit)
+		"wait until it has ended: systemctl status "+steps.Unit)
 	// ErrSteps means that steps have failed. The result names them.
-	ErrSteps = host.WithHint(errors.New("a step failed"), "repair the cause, then run: systemctl restart "+Unit)
+	ErrSteps = host.WithHint(errors.New("a step failed"), "repair the cause, then run: systemctl restart "+steps.Unit)
 )
 
 // offArgument is the kernel argument with which every function remains with the host for one boot,
@@ -52,7 +56,7 @@ const offArgument = "gpustack=off"
 // run is a run under the lock.
 type run struct {
 	Machine
-	result Result
+	result steps.Result
 	appear time.Time
 	// succeeded are the steps that an earlier run of this boot has completed.
 	succeeded map[string]bool
@@ -63,43 +67,43 @@ type run struct {
 // ends, the current step is completed and the others stay pending. Without a record and without an
 // earlier result it does nothing. The error is ErrSteps if a step failed, the cause of ctx if it
 // was interrupted, or what prevents every step.
-func Run(ctx context.Context, m Machine) (Result, error) {
-	steps, err := recordedSteps(m.Root)
+func Run(ctx context.Context, m Machine) (steps.Result, error) {
+	wanted, err := steps.Recorded(m.Root)
 	if err != nil {
-		return Result{}, err
+		return steps.Result{}, err
 	}
-	r, unlock, err := m.begin(len(steps) > 0)
+	r, unlock, err := m.begin(len(wanted) > 0)
 	if err != nil || r == nil {
-		return Result{}, err
+		return steps.Result{}, err
 	}
 	defer unlock()
-	if err := withdraw(ctx, m.Root, steps); err != nil {
+	if err := withdraw(ctx, m.Root, wanted); err != nil {
 		return r.result, err
 	}
-	err = r.carryOut(ctx, steps, steps)
+	err = r.carryOut(ctx, wanted, wanted)
 	return r.result, err
 }
 
 // begin locks the machine against other runs and reads the result of this boot. Without a result
 // and without steps it returns nil.
 func (m Machine) begin(wanted bool) (*run, func(), error) {
-	earlier, err := ReadResult(m.Root)
+	earlier, err := steps.ReadResult(m.Root)
 	if err != nil {
 		return nil, nil, err
 	}
 	if earlier == nil && !wanted {
 		return nil, nil, nil
 	}
-	id, err := BootID(m.Root)
+	id, err := steps.BootID(m.Root)
 	if err == nil && id == "" {
-		err = fmt.Errorf("%s: %w", bootFile, driver.ErrNotLive)
+		err = fmt.Errorf("%s: %w", steps.BootFile, driver.ErrNotLive)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	if earlier == nil {
 		// The folder that is locked comes with the file.
-		empty := Result{Schema: ResultSchema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: []StepResult{}}
+		empty := steps.Result{Schema: steps.ResultSchema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: []steps.StepResult{}}
 		c, err := planned(m.Root, empty)
 		if err == nil && c.Before == nil { // another run may have written its own meanwhile
 			err = c.Apply(m.Root)
@@ -112,12 +116,12 @@ func (m Machine) begin(wanted bool) (*run, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if earlier, err = ReadResult(m.Root); err != nil {
+	if earlier, err = steps.ReadResult(m.Root); err != nil {
 		unlock()
 		return nil, nil, err
 	}
 	if earlier == nil || earlier.BootID != id {
-		earlier = &Result{} // /run did not end with its boot
+		earlier = &steps.Result{} // /run did not end with its boot
 	}
 	appear := m.Appear
 	if appear == 0 {
@@ -125,15 +129,15 @@ func (m Machine) begin(wanted bool) (*run, func(), error) {
 	}
 	r := &run{Machine: m, appear: time.Now().Add(appear), succeeded: map[string]bool{}}
 	for _, s := range earlier.Steps {
-		r.succeeded[s.ID] = s.Status == Done || s.Status == Unchanged
+		r.succeeded[s.ID] = s.Status == steps.Done || s.Status == steps.Unchanged
 	}
-	r.result = Result{Schema: ResultSchema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: earlier.Steps}
+	r.result = steps.Result{Schema: steps.ResultSchema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: earlier.Steps}
 	return r, unlock, nil
 }
 
 // lock locks the folder of the result until the returned function is called.
 func lock(root host.Root) (func(), error) {
-	dir := path.Dir(ResultFile)
+	dir := path.Dir(steps.ResultFile)
 	place, err := root.Resolve(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
@@ -152,12 +156,12 @@ func lock(root host.Root) (func(), error) {
 }
 
 // planned returns the change that writes a result, which every user may read.
-func planned(root host.Root, r Result) (edit.Change, error) {
+func planned(root host.Root, r steps.Result) (edit.Change, error) {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return edit.Change{}, err
 	}
-	return edit.Put(root, ResultFile, append(text, '\n'), 0o644, false)
+	return edit.Put(root, steps.ResultFile, append(text, '\n'), 0o644, false)
 }
 
 func (r *run) save() error {
@@ -169,8 +173,8 @@ func (r *run) save() error {
 }
 
 // at returns the result of a step, or nil.
-func (r *run) at(id string) *StepResult {
-	i := slices.IndexFunc(r.result.Steps, func(s StepResult) bool { return s.ID == id })
+func (r *run) at(id string) *steps.StepResult {
+	i := slices.IndexFunc(r.result.Steps, func(s steps.StepResult) bool { return s.ID == id })
 	if i < 0 {
 		return nil
 	}
@@ -180,8 +184,8 @@ func (r *run) at(id string) *StepResult {
 // arrange lists the steps to carry out in the order of all that are recorded. What earlier runs of
 // this boot have recorded for a revert is kept, also of steps that are recorded no more: they come
 // first.
-func (r *run) arrange(steps, recorded []Step) {
-	var list []StepResult
+func (r *run) arrange(wanted, recorded []steps.Step) {
+	var list []steps.StepResult
 	for _, s := range r.result.Steps {
 		if !has(recorded, s.ID) && s.HasBefore() {
 			list = append(list, s)
@@ -189,24 +193,24 @@ func (r *run) arrange(steps, recorded []Step) {
 	}
 	for _, s := range recorded {
 		earlier := r.at(s.ID)
-		if !has(steps, s.ID) {
+		if !has(wanted, s.ID) {
 			if earlier != nil {
 				list = append(list, *earlier)
 			}
 			continue
 		}
-		result := StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: Pending}
+		result := steps.StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: steps.Pending}
 		if earlier != nil {
 			result.Before = earlier.Before
 		}
 		list = append(list, result)
 	}
-	r.result.Steps = append([]StepResult{}, list...)
+	r.result.Steps = append([]steps.StepResult{}, list...)
 }
 
 // carryOut carries out steps, which are all recorded ones or some of them.
-func (r *run) carryOut(ctx context.Context, steps, recorded []Step) error {
-	r.arrange(steps, recorded)
+func (r *run) carryOut(ctx context.Context, wanted, recorded []steps.Step) error {
+	r.arrange(wanted, recorded)
 	if err := r.save(); err != nil {
 		return err
 	}
@@ -214,24 +218,24 @@ func (r *run) carryOut(ctx context.Context, steps, recorded []Step) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, Total)
+	ctx, cancel := context.WithTimeout(ctx, steps.Total)
 	defer cancel()
 	failed := false
-	for _, s := range steps {
+	for _, s := range wanted {
 		result := r.at(s.ID)
 		why := ""
 		for _, need := range s.Needs {
-			if n := r.at(need); n == nil || n.Status != Done && n.Status != Unchanged {
+			if n := r.at(need); n == nil || n.Status != steps.Done && n.Status != steps.Unchanged {
 				why = "needs " + need
 				break
 			}
 		}
 		switch {
 		case off:
-			result.Status, result.Error = Skipped, offArgument+" is on the kernel command line"
+			result.Status, result.Error = steps.Skipped, offArgument+" is on the kernel command line"
 			continue
 		case why != "":
-			result.Status, result.Error = Skipped, why
+			result.Status, result.Error = steps.Skipped, why
 			continue
 		case context.Cause(ctx) != nil:
 			return errors.Join(context.Cause(ctx), r.save())
@@ -239,7 +243,7 @@ func (r *run) carryOut(ctx context.Context, steps, recorded []Step) error {
 		if err := r.step(ctx, s, result); err != nil {
 			return err
 		}
-		failed = failed || result.Status == Failed
+		failed = failed || result.Status == steps.Failed
 	}
 	ended := time.Now().UTC()
 	r.result.Ended = &ended
@@ -258,26 +262,26 @@ func (r *run) machine(deadline time.Duration) machine {
 }
 
 // step carries out one step. Its error is that of writing the result.
-func (r *run) step(ctx context.Context, s Step, result *StepResult) error {
+func (r *run) step(ctx context.Context, s steps.Step, result *steps.StepResult) error {
 	began := time.Now()
-	result.Status = Running
+	result.Status = steps.Running
 	// A signal does not end a step in the middle: its deadline does.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Deadline)
 	defer cancel()
 	m := r.machine(s.Deadline)
-	m.done = r.succeeded[s.ID] && !slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status != Unchanged })
-	m.fresh = slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status == Done })
+	m.done = r.succeeded[s.ID] && !slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status != steps.Unchanged })
+	m.fresh = slices.ContainsFunc(s.Needs, func(id string) bool { return r.at(id).Status == steps.Done })
 	w := workOf(s)
 	before, reached, err := w.look(ctx, m)
 	switch {
 	case err != nil:
 	case reached:
-		result.Status = Unchanged
+		result.Status = steps.Unchanged
 	default:
 		// What the first run of this boot has found is what a revert restores.
 		if w, ok := w.(remade); ok && result.HasBefore() {
 			if before, err = w.again(result.Before); err != nil {
-				return fmt.Errorf("%s: step %q: before: %w", ResultFile, s.ID, err)
+				return fmt.Errorf("%s: step %q: before: %w", steps.ResultFile, s.ID, err)
 			}
 			result.Before = nil
 		}
@@ -290,11 +294,11 @@ func (r *run) step(ctx context.Context, s Step, result *StepResult) error {
 			return err // nothing is changed that could not be reverted
 		}
 		if err = w.carryOut(ctx, m); err == nil {
-			result.Status = Done
+			result.Status = steps.Done
 		}
 	}
 	if err != nil {
-		result.Status, result.Error = Failed, host.Cause(err).Error()
+		result.Status, result.Error = steps.Failed, host.Cause(err).Error()
 	}
 	result.Seconds = time.Since(began).Seconds()
 	return r.save()
@@ -323,13 +327,13 @@ func Revert(ctx context.Context, m Machine) error {
 	if err != nil {
 		return err
 	}
-	steps := Steps(record, containers)
+	recorded := steps.Of(record, containers)
 	r, unlock, err := m.begin(false)
 	if err != nil || r == nil {
 		return err
 	}
 	defer unlock()
-	p, err := r.reversal(record, steps)
+	p, err := r.reversal(record, recorded)
 	if err != nil {
 		return err
 	}
@@ -338,19 +342,19 @@ func Revert(ctx context.Context, m Machine) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if s.Kind == kindVFs || s.Address == nil || !p.gone[*s.Address] {
-			err := r.revert(ctx, s, r.machine(long))
+		if s.Kind == steps.KindVFs || s.Address == nil || !p.gone[*s.Address] {
+			err := r.revert(ctx, s, r.machine(steps.Long))
 			// While containers have network namespaces, the mode stays until the next boot.
 			if err != nil && !errors.Is(err, driver.ErrNamespaces) {
 				errs = append(errs, fmt.Errorf("step %q: %w", s.ID, err))
 				continue
 			}
 		}
-		r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool { return x.ID == s.ID })
+		r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x steps.StepResult) bool { return x.ID == s.ID })
 		errs = append(errs, r.save())
 	}
 	// Steps that changed nothing are forgotten with their record.
-	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x StepResult) bool { return !x.HasBefore() && !has(steps, x.ID) })
+	r.result.Steps = slices.DeleteFunc(r.result.Steps, func(x steps.StepResult) bool { return !x.HasBefore() && !has(recorded, x.ID) })
 	err = errors.Join(errs...)
 	if err == nil {
 		ended := time.Now().UTC()
@@ -360,18 +364,18 @@ func Revert(ctx context.Context, m Machine) error {
 		return err
 	}
 	// Other steps wait for the next boot.
-	again := adapterSteps(&rdma.Record{Adapters: p.again})
-	return r.carryOut(ctx, slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return !has(again, s.ID) }), steps)
+	again := steps.OfAdapters(&rdma.Record{Adapters: p.again})
+	return r.carryOut(ctx, slices.DeleteFunc(slices.Clone(recorded), func(s steps.Step) bool { return !has(again, s.ID) }), recorded)
 }
 
 // Permit returns the error with which Revert would refuse a record, which is not written yet, and
 // what m.Allowed lifts of it. Revert honours that once an open entry of the journal has it.
 func Permit(m Machine, record *rdma.Record) ([]host.Lift, error) {
-	id, err := BootID(m.Root)
+	id, err := steps.BootID(m.Root)
 	if err != nil || id == "" {
 		return nil, err
 	}
-	result, err := ReadResult(m.Root)
+	result, err := steps.ReadResult(m.Root)
 	if err != nil || result == nil || result.BootID != id {
 		return nil, err
 	}
@@ -379,13 +383,13 @@ func Permit(m Machine, record *rdma.Record) ([]host.Lift, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := (&run{Machine: m, result: *result}).reversal(record, Steps(record, containers))
+	p, err := (&run{Machine: m, result: *result}).reversal(record, steps.Of(record, containers))
 	return gate.Lifts(p.lifted), err
 }
 
 // reversal is what a revert does.
 type reversal struct {
-	left   []StepResult         // that are reverted
+	left   []steps.StepResult   // that are reverted
 	gone   map[pci.Address]bool // VFs that go with a step, and need no revert of their own
 	again  []rdma.Prepared      // whose steps are carried out again
 	lifted []*gate.Refusal      // by --allow
@@ -393,9 +397,9 @@ type reversal struct {
 
 // reversal returns what a revert does for a record, with the steps of all records, or why it must
 // change nothing.
-func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
+func (r *run) reversal(record *rdma.Record, recorded []steps.Step) (reversal, error) {
 	p := reversal{gone: map[pci.Address]bool{}}
-	m := r.machine(quick)
+	m := r.machine(steps.Quick)
 	var going []pci.Address
 	var errs []error
 	goes := func(functions []pci.Address, destroyed bool) {
@@ -409,7 +413,7 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 	if record != nil {
 		for _, a := range record.Adapters {
 			again := false
-			for _, s := range adapterSteps(&rdma.Record{Adapters: []rdma.Prepared{a}}) {
+			for _, s := range steps.OfAdapters(&rdma.Record{Adapters: []rdma.Prepared{a}}) {
 				w, ok := workOf(s).(remade)
 				earlier := r.at(s.ID)
 				if !ok || earlier == nil || !earlier.HasBefore() {
@@ -418,7 +422,7 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 				functions, differs, err := w.differs(m, earlier.Before)
 				errs = append(errs, err)
 				again = again || differs
-				goes(functions, s.Kind == kindVFs)
+				goes(functions, s.Kind == steps.KindVFs)
 			}
 			if again {
 				p.again = append(p.again, a)
@@ -426,7 +430,7 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 		}
 	}
 	for _, s := range r.result.Steps {
-		if has(steps, s.ID) || !s.HasBefore() {
+		if has(recorded, s.ID) || !s.HasBefore() {
 			continue
 		}
 		w := pastWork(s)
@@ -437,7 +441,7 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 		p.left = append(p.left, s)
 		functions, err := w.goes(m, s.Before)
 		errs = append(errs, err)
-		goes(functions, s.Kind == kindVFs)
+		goes(functions, s.Kind == steps.KindVFs)
 	}
 	if len(going) > 0 {
 		lifted, err := m.leave(gate.Removed, pci.Unique(going)...)
@@ -447,13 +451,13 @@ func (r *run) reversal(record *rdma.Record, steps []Step) (reversal, error) {
 }
 
 // has reports whether a list of steps has one with an id.
-func has(steps []Step, id string) bool {
-	return slices.ContainsFunc(steps, func(s Step) bool { return s.ID == id })
+func has(list []steps.Step, id string) bool {
+	return slices.ContainsFunc(list, func(s steps.Step) bool { return s.ID == id })
 }
 
 // revert restores what a step has found.
-func (r *run) revert(ctx context.Context, s StepResult, m machine) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), long)
+func (r *run) revert(ctx context.Context, s steps.StepResult, m machine) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), steps.Long)
 	defer cancel()
 	return pastWork(s).revert(ctx, m, s.Before)
 }

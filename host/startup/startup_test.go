@@ -24,6 +24,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 const pf, above, noGUID = "0000:0c:00.0", "sys/devices/pci0000:0c/", "00:00:00:00:00:00:00:00"
@@ -167,7 +168,7 @@ func (k *kernel) machine() startup.Machine {
 		Appear: 50 * time.Millisecond, Settle: 100 * time.Millisecond}
 }
 
-func (k *kernel) run() (startup.Result, error) { return startup.Run(context.Background(), k.machine()) }
+func (k *kernel) run() (steps.Result, error) { return startup.Run(context.Background(), k.machine()) }
 
 func (k *kernel) revert() error { return startup.Revert(context.Background(), k.machine()) }
 
@@ -225,7 +226,7 @@ func (k *kernel) record(r *rdma.Record) {
 	k.must(os.WriteFile(place, text, 0o600))
 }
 
-func statuses(r startup.Result) (list []string) {
+func statuses(r steps.Result) (list []string) {
 	for _, s := range r.Steps {
 		list = append(list, s.ID+" "+string(s.Status))
 	}
@@ -276,7 +277,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("again: %q", log)
 			}
 			for _, s := range r.Steps {
-				if s.Status != startup.Unchanged {
+				if s.Status != steps.Unchanged {
 					t.Errorf("again: %+v", s)
 				}
 			}
@@ -375,13 +376,13 @@ func TestRunFailures(t *testing.T) {
 			if diff := cmp.Diff(strings.Split(test.want, ","), statuses(r)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if i := slices.IndexFunc(r.Steps, func(s startup.StepResult) bool { return s.Error != "" }); i < 0 || r.Steps[i].Error != test.why {
+			if i := slices.IndexFunc(r.Steps, func(s steps.StepResult) bool { return s.Error != "" }); i < 0 || r.Steps[i].Error != test.why {
 				t.Errorf("error %+v, want %s", r.Steps, test.why)
 			}
 			if n := len(k.taken()); test.asks >= 0 && n != test.asks {
 				t.Errorf("%d requests", n)
 			}
-			read, err := startup.ReadResult(k.root)
+			read, err := steps.ReadResult(k.root)
 			noError(t, err)
 			if diff := cmp.Diff(statuses(r), statuses(*read)); diff != "" {
 				t.Errorf("recorded (-want +got):\n%s", diff)
@@ -612,40 +613,8 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	k.fail = func(string) error { cancel(); return nil }
 	r, err := startup.Run(ctx, k.machine())
-	if !errors.Is(err, context.Canceled) || r.Ended != nil || r.Steps[0].Status != startup.Done || r.Steps[1].Status != startup.Pending {
+	if !errors.Is(err, context.Canceled) || r.Ended != nil || r.Steps[0].Status != steps.Done || r.Steps[1].Status != steps.Pending {
 		t.Errorf("%v, %v", statuses(r), err)
-	}
-}
-
-// TestFiles: the unit starts the running program if it lies where one stays, else an installed one;
-// a root without systemd or without gpustack is refused, both at once.
-func TestFiles(t *testing.T) {
-	t.Parallel()
-	const systemd = "-- usr/lib/systemd/systemd --\n\n"
-	for name, test := range map[string]struct{ tree, self, start, err string }{
-		"running":       {systemd + "-- opt/gpustack-1.2/gpustack --\n\n", "/opt/gpustack-1.2/gpustack", "/opt/gpustack-1.2/gpustack", ""},
-		"installed":     {systemd + "-- usr/local/bin/gpustack --\n\n", "/root/gpustack", "/usr/local/bin/gpustack", ""},
-		"strange name":  {systemd + "-- opt/my $x/gpustack --\n\n-- usr/bin/gpustack --\n\n", "/opt/my $x/gpustack", "/usr/bin/gpustack", ""},
-		"not installed": {systemd, "/tmp/gpustack", "", startup.ErrNoProgram.Error()},
-		"neither":       {"mkdir etc\n-- x --\n\n", "/tmp/gpustack", "", startup.ErrNoSystemd.Error() + "\n" + startup.ErrNoProgram.Error()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			root := hosttest.Lay(t, test.tree)
-			plan, err := startup.FilesFor(root, strings.TrimSuffix(root.Path("/"), "/")+test.self)
-			if err != nil || test.err != "" {
-				if err == nil || err.Error() != test.err {
-					t.Errorf("%v, want %s", err, test.err)
-				}
-				return
-			}
-			if len(plan) != 2 || plan[0].Name != startup.UnitFile || plan[1].Name != startup.WantsFile {
-				t.Fatalf("%+v", plan)
-			}
-			if text := string(plan[0].After.Content); !strings.Contains(text, "\nExecStart="+test.start+" boot\n") {
-				t.Error(text)
-			}
-		})
 	}
 }
 

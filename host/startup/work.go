@@ -10,6 +10,7 @@ import (
 	"gpustack/host/gate"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 )
 
 // work is what a step of a kind does. A kind of step is a type with these methods, a case in workOf,
@@ -54,22 +55,22 @@ type machine struct {
 }
 
 // workOf returns the work of a step, or nil for a kind of a later release.
-func workOf(s Step) work {
+func workOf(s steps.Step) work {
 	g := s.Goal
 	switch s.Kind {
-	case kindNetns:
+	case steps.KindNetns:
 		return netns{}
-	case kindNodes:
+	case steps.KindNodes:
 		return nodes{s.Address}
-	case kindCDI:
+	case steps.KindCDI:
 		if file, ok := specFiles[s.ID]; ok {
 			return spec{g.Containers, file}
 		}
-	case kindVFs:
+	case steps.KindVFs:
 		return vfs{g.Adapter}
-	case kindIdentity:
+	case steps.KindIdentity:
 		return identity{g.Adapter, g.VF, g.Identity}
-	case kindDriver:
+	case steps.KindDriver:
 		return binding{g.Adapter, *s.Address, g.Driver}
 	}
 	return nil
@@ -77,14 +78,14 @@ func workOf(s Step) work {
 
 // pastWork returns the work that reverts a recorded step that no record wants any more, or nil for
 // a kind of a later release.
-func pastWork(s StepResult) work {
-	past := Step{ID: s.ID, Kind: s.Kind, Address: s.Address}
+func pastWork(s steps.StepResult) work {
+	past := steps.Step{ID: s.ID, Kind: s.Kind, Address: s.Address}
 	switch s.Kind {
-	case kindVFs, kindIdentity, kindDriver:
+	case steps.KindVFs, steps.KindIdentity, steps.KindDriver:
 		if s.Address == nil {
 			return nil
 		}
-		past.Goal = Goal{Adapter: rdma.Prepared{Address: *s.Address}, VF: rdma.PreparedVF{Address: *s.Address}}
+		past.Goal = steps.Goal{Adapter: rdma.Prepared{Address: *s.Address}, VF: rdma.PreparedVF{Address: *s.Address}}
 	}
 	return workOf(past)
 }

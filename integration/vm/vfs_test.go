@@ -16,7 +16,7 @@ import (
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 	"gpustack/integration/vm/agent"
 )
 
@@ -97,16 +97,16 @@ func (m machine) recordVFs(card string, n int) aboutVFs {
 var addresses = regexp.MustCompile(`[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`)
 
 // steps returns the outcome of each step of this boot.
-func (m machine) steps() map[string]startup.Status {
+func (m machine) steps() map[string]steps.Status {
 	m.t.Helper()
-	var result startup.Result
-	if err := json.Unmarshal([]byte(m.run("cat", startup.ResultFile)), &result); err != nil {
+	var result steps.Result
+	if err := json.Unmarshal([]byte(m.run("cat", steps.ResultFile)), &result); err != nil {
 		m.t.Fatal(err)
 	}
 	if result.BootID != m.boot() || result.Ended == nil {
 		m.t.Errorf("boot %s, ended %v", result.BootID, result.Ended)
 	}
-	outcomes := map[string]startup.Status{}
+	outcomes := map[string]steps.Status{}
 	for _, s := range result.Steps {
 		outcomes[s.ID] = s.Status
 	}
@@ -131,21 +131,21 @@ func stepsOfTheBoot(m machine) {
 			m.t.Fatalf("%s (-want +got):\n%s", when, diff)
 		}
 	}
-	boot := func(outcome startup.Status, when string) time.Duration {
+	boot := func(outcome steps.Status, when string) time.Duration {
 		m.t.Helper()
 		reply := m.try("gpustack", "boot")
 		if reply.Status != 0 {
 			m.t.Fatalf("%s: exit status %d\n%s%s", when, reply.Status, reply.Stdout, reply.Stderr)
 		}
 		is(wanted, when)
-		want := map[string]startup.Status{"vfs " + vfCard: outcome}
+		want := map[string]steps.Status{"vfs " + vfCard: outcome}
 		for _, vf := range vfs {
 			want["driver "+vf] = outcome
 		}
 		got := m.steps()
 		if outcome == "" { // of runs that were killed, some steps are left to do
 			for id, status := range got {
-				if status == startup.Done || status == startup.Unchanged {
+				if status == steps.Done || status == steps.Unchanged {
 					want[id] = status
 				}
 			}
@@ -163,7 +163,7 @@ func stepsOfTheBoot(m machine) {
 	}
 
 	printed := len(m.Console())
-	takes := boot(startup.Done, "at first")
+	takes := boot(steps.Done, "at first")
 	m.t.Logf("gpustack boot takes %.1f s", takes.Seconds())
 	for _, vf := range vfs {
 		if strings.Contains(m.Console()[printed:], "pci function "+vf) {
@@ -173,12 +173,12 @@ func stepsOfTheBoot(m machine) {
 			m.t.Errorf("%s: %s", vf, got)
 		}
 	}
-	boot(startup.Unchanged, "again")
+	boot(steps.Unchanged, "again")
 
 	// A guest has a VF: whether the record stays or goes, the VF does not.
 	release := m.hold("/dev/vfio/" + m.group(vfs[1]))
 	inUse := "VF " + vfs[1] + " of " + vfCard + " is in use: assigned to guest"
-	boot(startup.Unchanged, "again, with a VF in use")
+	boot(steps.Unchanged, "again, with a VF in use")
 	m.recordVFs(vfCard, 1)
 	if reply := m.try("gpustack", "boot"); reply.Status != 1 || !strings.Contains(reply.Stdout, inUse) {
 		m.t.Errorf("fewer VFs: exit status %d\n%s%s", reply.Status, reply.Stdout, reply.Stderr)
@@ -220,11 +220,11 @@ const nvmeCard = "0000:05:00.0"
 // a boot.
 func (m machine) bootUnit() map[string]string {
 	m.t.Helper()
-	m.run("mkdir", "-p", path.Dir(rdma.RecordFile), path.Dir(startup.WantsFile))
+	m.run("mkdir", "-p", path.Dir(rdma.RecordFile), path.Dir(steps.WantsFile))
 	wanted := m.recordVFs(nvmeCard, 2)
 	m.run("install", "-m", "755", "/lab/gpustack", "/usr/local/sbin/gpustack")
 	root := hosttest.Lay(m.t, "-- usr/lib/systemd/systemd --\n-- usr/local/sbin/gpustack --\n")
-	plan, err := startup.FilesFor(root, "/lab/gpustack")
+	plan, err := steps.FilesFor(root, "/lab/gpustack")
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ ExecStart=sh -c 'readlink /sys/bus/pci/devices/%s/virtfn1/driver >/run/saw'
 [Install]
 WantedBy=multi-user.target
 `, nvmeCard))
-	m.run("chmod", "644", startup.UnitFile, startup.WantsFile, "/etc/systemd/system/virtnodedevd.service")
+	m.run("chmod", "644", steps.UnitFile, steps.WantsFile, "/etc/systemd/system/virtnodedevd.service")
 	m.run("systemctl", "--quiet", "enable", "virtnodedevd.service")
 	return wanted.Drivers
 }
@@ -252,7 +252,7 @@ func (m machine) bootUnitEnds() {
 // changes nothing when it is restarted.
 func (m machine) bootUnitRan() {
 	m.t.Helper()
-	all := func(outcome startup.Status) {
+	all := func(outcome steps.Status) {
 		m.t.Helper()
 		steps := m.steps()
 		if len(steps) != 3 {
@@ -264,12 +264,12 @@ func (m machine) bootUnitRan() {
 			}
 		}
 	}
-	all(startup.Done)
+	all(steps.Done)
 	if saw := strings.TrimSpace(m.run("cat", "/run/saw")); path.Base(saw) != vfioPCI {
 		m.t.Errorf("virtnodedevd saw the driver %q", saw)
 	}
-	m.run("systemctl", "restart", startup.Unit)
-	all(startup.Unchanged)
+	m.run("systemctl", "restart", steps.Unit)
+	all(steps.Unchanged)
 }
 
 // withoutBootUnit forgets the record and the unit, and reverts what this boot has made of it.
@@ -278,7 +278,7 @@ func (m machine) withoutBootUnit() {
 	m.run("rm", rdma.RecordFile)
 	m.run("gpustack", "boot", "--revert")
 	m.run("systemctl", "--quiet", "disable", "virtnodedevd.service")
-	m.run("rm", startup.UnitFile, startup.WantsFile, "/usr/local/sbin/gpustack")
+	m.run("rm", steps.UnitFile, steps.WantsFile, "/usr/local/sbin/gpustack")
 	if about := m.aboutVFs(nvmeCard); about.Count != "0" || about.Autoprobe != "1" {
 		m.t.Errorf("reverted: %+v", about)
 	}

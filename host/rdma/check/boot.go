@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"gpustack/host"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // boot reports the result of the steps that gpustack-boot.service carried out at this boot.
 func (v view) boot() []host.Finding {
 	const unit = "gpustack-boot.service"
-	f := host.Finding{Status: host.Fail, File: startup.ResultFile}
+	f := host.Finding{Status: host.Fail, File: steps.ResultFile}
 	switch {
 	case !v.Record.Seen():
 		return blind(v.Record.File, v.Record.Err)
@@ -39,27 +39,27 @@ func (v view) boot() []host.Finding {
 		f.Remedy = "systemctl status " + unit + "; systemctl start " + unit
 		return []host.Finding{f}
 	}
-	return v.steps(*v.Result.Value, unit)
+	return v.outcomes(*v.Result.Value, unit)
 }
 
-// steps returns a finding for each step that did not succeed.
-func (v view) steps(r startup.Result, unit string) (findings []host.Finding) {
+// outcomes returns a finding for each step that did not succeed.
+func (v view) outcomes(r steps.Result, unit string) (findings []host.Finding) {
 	done, open := 0, 0
 	for _, s := range r.Steps {
-		f := host.Finding{Status: host.Fail, File: startup.ResultFile, Remedy: "systemctl restart " + unit + "; its messages: journalctl -b -u " + unit}
+		f := host.Finding{Status: host.Fail, File: steps.ResultFile, Remedy: "systemctl restart " + unit + "; its messages: journalctl -b -u " + unit}
 		switch s.Status {
-		case startup.Done, startup.Unchanged:
+		case steps.Done, steps.Unchanged:
 			done++
 			continue
-		case startup.Failed:
+		case steps.Failed:
 			f.Seen, f.Effect = fmt.Sprintf("step %s failed: %s", s.ID, s.Error), "steps that need it were skipped"
-		case startup.Skipped:
+		case steps.Skipped:
 			f.Status, f.Seen = host.NA, fmt.Sprintf("step %s was skipped: %s", s.ID, s.Error)
 			if s.Error == "" {
 				f.Seen = fmt.Sprintf("step %s was skipped: it needs %s", s.ID, strings.Join(s.Needs, ", "))
 			}
 			f.Remedy = ""
-		case startup.Pending, startup.Running:
+		case steps.Pending, steps.Running:
 			open++
 			f.Seen, f.Effect = fmt.Sprintf("step %s is %s", s.ID, s.Status), "it has not taken effect"
 			if r.Ended == nil {
@@ -70,7 +70,7 @@ func (v view) steps(r startup.Result, unit string) (findings []host.Finding) {
 	}
 	if r.Ended == nil && open == 0 {
 		findings = append(findings, host.Finding{
-			Status: host.Warn, File: startup.ResultFile, Seen: fmt.Sprintf("%s, started at %s, has not ended", unit, r.Started.UTC().Format(time.RFC3339)),
+			Status: host.Warn, File: steps.ResultFile, Seen: fmt.Sprintf("%s, started at %s, has not ended", unit, r.Started.UTC().Format(time.RFC3339)),
 			Effect: "further steps may follow", Remedy: "wait until it has ended, or, if it was killed, systemctl restart " + unit,
 		})
 	}

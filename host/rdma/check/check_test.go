@@ -21,7 +21,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/check"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -105,9 +105,9 @@ func healthy(t *testing.T) check.Machine {
 			{Index: 1, Address: devices[2].Address, ProductID: 0x101c, Driver: "vfio-pci", NodeGUID: nodeGUIDs[1], PortGUID: portGUIDs[1]},
 		},
 	}}, Files: []rdma.File{{Name: "/etc/modules-load.d/gpustack-rdma.conf", Hash: "h"}}}
-	var steps []startup.StepResult
-	for _, s := range startup.Steps(record, nil) {
-		steps = append(steps, startup.StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: startup.Done})
+	var results []steps.StepResult
+	for _, s := range steps.Of(record, nil) {
+		results = append(results, steps.StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: steps.Done})
 	}
 	link := check.LinkState{Width: "16", MaxWidth: "16", Speed: "16.0 GT/s PCIe", MaxSpeed: "16.0 GT/s PCIe", SlotWidth: "16", SlotSpeed: "16.0 GT/s PCIe"}
 	return check.Machine{
@@ -131,7 +131,7 @@ func healthy(t *testing.T) check.Machine {
 			Domains: []memlock.UserLimit{{Domain: "*", Setting: memlock.Setting{Bytes: memlock.Unlimited}}},
 		},
 		Record: machine.Look[*rdma.Record]{Value: record, File: rdma.RecordFile},
-		Result: machine.Look[*startup.Result]{Value: &startup.Result{Started: started, Ended: ptr(started), Steps: steps}},
+		Result: machine.Look[*steps.Result]{Value: &steps.Result{Started: started, Ended: ptr(started), Steps: results}},
 		Files:  []machine.Look[string]{{Value: "h"}},
 		Booted: machine.Look[time.Time]{Value: boot}, Prepared: &prepared,
 	}
@@ -186,7 +186,7 @@ func state(i int, state, physical string) func(*check.Machine) {
 
 func cases(t *testing.T) []unhealthy {
 	t.Helper()
-	step := func(i int, status startup.Status, text string) func(*check.Machine) {
+	step := func(i int, status steps.Status, text string) func(*check.Machine) {
 		return func(m *check.Machine) {
 			s := &m.Result.Value.Steps[i]
 			s.Status, s.Error = status, text
@@ -338,7 +338,7 @@ func cases(t *testing.T) []unhealthy {
 		{"identity", host.Pass, "GUIDs or MAC addresses of 2 virtual functions", func(m *check.Machine) { adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil }},
 		{"identity", host.NA, "no file shows the GUIDs or MAC addresses of 1 virtual function", func(m *check.Machine) {
 			adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil
-			step(1, startup.Failed, "x")(m)
+			step(1, steps.Failed, "x")(m)
 		}},
 		{"identity", host.NA, "MAC addresses of 1 virtual function", func(m *check.Machine) { // one has no step
 			for i := range m.Record.Value.Adapters[0].VFs {
@@ -349,9 +349,9 @@ func cases(t *testing.T) []unhealthy {
 		}},
 		{"files", host.Fail, "gpustack-rdma.conf is missing", func(m *check.Machine) { m.Files[0].Value = "" }},
 		{"files", host.Warn, "was changed by another program", func(m *check.Machine) { m.Files[0].Value = "other" }},
-		{"boot", host.Fail, "step vfs 0000:0c:00.0 failed: cannot write 2", step(0, startup.Failed, "cannot write 2")},
-		{"boot", host.NA, "step identity 0000:0c:00.1 was skipped", step(1, startup.Skipped, "")},
-		{"boot", host.Fail, "step identity 0000:0c:00.1 is running", func(m *check.Machine) { step(1, startup.Running, "")(m); m.Result.Value.Ended = nil }},
+		{"boot", host.Fail, "step vfs 0000:0c:00.0 failed: cannot write 2", step(0, steps.Failed, "cannot write 2")},
+		{"boot", host.NA, "step identity 0000:0c:00.1 was skipped", step(1, steps.Skipped, "")},
+		{"boot", host.Fail, "step identity 0000:0c:00.1 is running", func(m *check.Machine) { step(1, steps.Running, "")(m); m.Result.Value.Ended = nil }},
 		{"boot", host.Warn, "has not ended", func(m *check.Machine) { m.Result.Value.Ended = nil }},
 		{"boot", host.Fail, "gpustack-boot.service has not run since this boot", func(m *check.Machine) { m.Result.Value = nil }},
 		{"boot", host.Fail, "booted with gpustack=off", func(m *check.Machine) { m.Arguments.Value = append(m.Arguments.Value, "gpustack=off") }},

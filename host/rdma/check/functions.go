@@ -9,7 +9,7 @@ import (
 	"gpustack/host/gate"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // recorded returns the findings of a check for every recorded adapter, or one that says why it does
@@ -120,7 +120,7 @@ func (v view) backOut(err error) string {
 		return ""
 	}
 	removed := gate.Leaves(v.Devices, gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{*p}}}, gate.Records{})
-	made := v.Result.Value != nil && slices.ContainsFunc(v.Result.Value.Steps, func(s startup.StepResult) bool { return s.ID == "vfs "+a.String() })
+	made := v.Result.Value != nil && slices.ContainsFunc(v.Result.Value.Steps, func(s steps.StepResult) bool { return s.ID == "vfs "+a.String() })
 	if len(removed) > 0 || made {
 		return ""
 	}

@@ -7,7 +7,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // identity compares GUIDs, MAC addresses and policies of virtual functions with the record. Where
@@ -80,7 +80,7 @@ func (v view) identity() []host.Finding {
 // identified reports whether the step that sets the identity of a virtual function, and reads it
 // back, succeeded at this boot (startup.Steps).
 func (v view) identified(a pci.Address) bool {
-	return v.Result.Value != nil && slices.ContainsFunc(v.Result.Value.Steps, func(s startup.StepResult) bool {
-		return s.Kind == "identity" && s.Address != nil && *s.Address == a && (s.Status == startup.Done || s.Status == startup.Unchanged)
+	return v.Result.Value != nil && slices.ContainsFunc(v.Result.Value.Steps, func(s steps.StepResult) bool {
+		return s.Kind == "identity" && s.Address != nil && *s.Address == a && (s.Status == steps.Done || s.Status == steps.Unchanged)
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"gpustack/host/memlock"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // Machine is what the checks judge. A value that cannot be read has the error in its field.
@@ -38,9 +38,9 @@ type Machine struct {
 	VDPA          []string // vDPA devices
 	Subfunctions  []string // such as mlx5_core.sf.2
 
-	Record   machine.Look[*rdma.Record]    // nil if nothing is recorded
-	Result   machine.Look[*startup.Result] // of a run since this boot; nil if there was none
-	Files    []machine.Look[string]        // hashes of the record's files, "" if missing
+	Record   machine.Look[*rdma.Record]  // nil if nothing is recorded
+	Result   machine.Look[*steps.Result] // of a run since this boot; nil if there was none
+	Files    []machine.Look[string]      // hashes of the record's files, "" if missing
 	Booted   machine.Look[time.Time]
 	Prepared *time.Time // when the record was written; nil if that is unknown
 	BootID   string     // "" if unknown
@@ -84,8 +84,8 @@ func Observe(root host.Root, devices pci.Devices, running machine.Look[guard.Run
 
 	record, err := rdma.ReadRecord(root)
 	m.Record = machine.Saw(rdma.RecordFile, record, err)
-	result, err := startup.ReadResult(root)
-	m.Result = machine.Saw(startup.ResultFile, result, err)
+	result, err := steps.ReadResult(root)
+	m.Result = machine.Saw(steps.ResultFile, result, err)
 	if r := result; r != nil && m.BootID != "" && r.BootID != m.BootID {
 		m.Result.Value = nil // of another boot, in a copy of a machine
 	}

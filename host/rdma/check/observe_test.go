@@ -17,7 +17,7 @@ import (
 	"gpustack/host/memlock"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/check"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // TestVerbs: which libraries are found where distributions and vendors install them.
@@ -262,12 +262,12 @@ func TestUsedRemedy(t *testing.T) {
 			`"link_layer": "Ethernet", "for": "guests", "whole": %t, "vfs": [%s]}], "files": [], "allowed": []}`+"\n", vfs == 0, strings.Join(each, ", "))}
 	}
 	earlier, prepared := time.Unix(1, 0), time.Unix(2, 0)
-	made := &startup.Result{Started: earlier, Steps: []startup.StepResult{{ID: "vfs 0000:0d:00.0", Kind: "vfs", Status: startup.Done}}}
+	made := &steps.Result{Started: earlier, Steps: []steps.StepResult{{ID: "vfs 0000:0d:00.0", Kind: "vfs", Status: steps.Done}}}
 	const only, remove = "end the use", "end the use, or remove the adapter from the record before the reboot: gpustack rdma prepare --remove 0000:0d:00.0"
 	for _, test := range []struct {
 		name   string
 		parts  []part
-		result *startup.Result
+		result *steps.Result
 		want   string
 	}{
 		{"an adapter", []part{route("0000:0d:00.0"), record(0)}, nil, remove},

@@ -1,7 +1,4 @@
-// Package startup carries out what must happen at every boot: steps in one order, each with a
-// deadline, of everything that gpustack has recorded on the machine. The unit gpustack-boot.service
-// runs it by the hidden command gpustack boot.
-package startup
+package steps
 
 import (
 	"encoding/json"
@@ -44,7 +41,7 @@ type StepResult struct {
 }
 
 // OfContainers reports whether a step is for what containers are given.
-func (s StepResult) OfContainers() bool { return s.Kind == kindNodes || s.Kind == kindCDI }
+func (s StepResult) OfContainers() bool { return s.Kind == KindNodes || s.Kind == KindCDI }
 
 // HasBefore reports whether the step has changed the machine in this boot, or has begun to.
 func (s StepResult) HasBefore() bool {

@@ -1,4 +1,4 @@
-package startup_test
+package steps_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host/hosttest"
-	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // TestOrder: units of containers that run nova-compute or libvirt are after the steps, whatever
@@ -43,21 +43,21 @@ func TestOrder(t *testing.T) {
 				}
 			}
 			root := hosttest.Lay(t, strings.Join(commands, "")+machine+strings.Join(files, ""))
-			unordered, err := startup.Unordered(root)
+			unordered, err := steps.Unordered(root)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if want := test.before != ""; want != (unordered != nil) {
 				t.Errorf("not ordered: %q", unordered)
 			}
-			plan, err := startup.FilesFor(root, root.Path("/usr/bin/gpustack"))
+			plan, err := steps.FilesFor(root, root.Path("/usr/bin/gpustack"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := plan.Apply(context.Background(), root); err != nil {
 				t.Fatal(err)
 			}
-			text, err := root.ReadFile(startup.UnitFile)
+			text, err := root.ReadFile(steps.UnitFile)
 			if err != nil || strings.Contains(string(text), "{{") || !strings.Contains(string(text), "ConditionFileIsExecutable=/usr/bin/gpustack\n") {
 				t.Errorf("%s %v", text, err)
 			}
@@ -69,10 +69,10 @@ func TestOrder(t *testing.T) {
 			if !strings.Contains(string(text), "\nBefore="+kolla+"\n") || strings.Contains(string(text), "rabbitmq") {
 				t.Errorf("units of kolla in\n%s", text)
 			}
-			if unordered, err = startup.Unordered(root); err != nil || unordered != nil {
+			if unordered, err = steps.Unordered(root); err != nil || unordered != nil {
 				t.Errorf("still not ordered: %q, %v", unordered, err)
 			}
-			again, err := startup.FilesFor(root, root.Path("/usr/bin/gpustack"))
+			again, err := steps.FilesFor(root, root.Path("/usr/bin/gpustack"))
 			if err != nil || len(again.Pending()) > 0 {
 				t.Errorf("again: %v, %v", again.Pending(), err)
 			}
@@ -123,7 +123,7 @@ func TestUnordered(t *testing.T) {
 		"the boot unit, continued":                   {plain + "-- etc/systemd/system/gpustack-boot.service --\n[Unit]\nBefore=a.service \\\n " + name + "\n", ""},
 	} {
 		t.Run(test, func(t *testing.T) {
-			unordered, err := startup.Unordered(hosttest.Lay(t, tree.tree))
+			unordered, err := steps.Unordered(hosttest.Lay(t, tree.tree))
 			if got := strings.Join(unordered, " "); got != tree.want || err != nil {
 				t.Errorf("%q, want %q (%v)", got, tree.want, err)
 			}
@@ -142,7 +142,7 @@ func TestOrderUnreadable(t *testing.T) {
 		"a folder that is a loop":    "symlink etc/containers/systemd/nova -> nova\n",
 		"a quadlet that is a folder": "mkdir etc/containers/systemd/x.container\n",
 	} {
-		if unordered, err := startup.Unordered(hosttest.Lay(t, tree)); err == nil {
+		if unordered, err := steps.Unordered(hosttest.Lay(t, tree)); err == nil {
 			t.Errorf("%s: %q", name, unordered)
 		}
 	}

@@ -1,4 +1,4 @@
-package startup
+package steps
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ type State struct {
 // Observe reads the state of the steps. It asks no kernel interface but files.
 func Observe(root host.Root) State {
 	var s State
-	wanted, recordErr := recordedSteps(root)
+	wanted, recordErr := Recorded(root)
 	s.Wanted = wanted
 	result, resultErr := ReadResult(root)
 	id, idErr := BootID(root)
@@ -52,11 +52,11 @@ func Observe(root host.Root) State {
 	return s
 }
 
-// recordedSteps returns the steps for what is recorded on a machine.
-func recordedSteps(root host.Root) ([]Step, error) {
+// Recorded returns the steps for what is recorded on a machine.
+func Recorded(root host.Root) ([]Step, error) {
 	record, err := rdma.ReadRecord(root)
 	containers, containersErr := observed.ReadContainers(root)
-	return Steps(record, containers), errors.Join(err, containersErr)
+	return Of(record, containers), errors.Join(err, containersErr)
 }
 
 // isMasked reports whether a file of a unit is a link to /dev/null (systemctl(1), mask).
@@ -70,17 +70,17 @@ func isMasked(root host.Root, name string) bool {
 	return err == nil && target == "/dev/null"
 }
 
-// bootFile contains an id that differs for each boot (proc_sys_kernel(5)).
-const bootFile = "/proc/sys/kernel/random/boot_id"
+// BootFile contains an id that differs for each boot (proc_sys_kernel(5)).
+const BootFile = "/proc/sys/kernel/random/boot_id"
 
 // BootID returns the id of the running boot, or "" if the root is not a running machine.
 func BootID(root host.Root) (string, error) {
-	data, err := root.ReadFile(bootFile)
+	data, err := root.ReadFile(BootFile)
 	if host.IsAbsent(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", bootFile, host.Cause(err))
+		return "", fmt.Errorf("%s: %w", BootFile, host.Cause(err))
 	}
 	return strings.TrimSpace(string(data)), nil
 }

@@ -1,4 +1,7 @@
-package startup
+// Package steps lists what must happen at every boot for what gpustack has recorded, as data: the
+// steps in one order, the unit gpustack-boot.service that carries them out, and their result.
+// Package startup carries them out; checks and prepares read them here.
+package steps
 
 import (
 	"slices"
@@ -32,55 +35,56 @@ type Goal struct {
 
 // Kinds of steps.
 const (
-	kindNetns    = "netns"
-	kindVFs      = "vfs"
-	kindIdentity = "identity"
-	kindDriver   = "driver"
-	kindNodes    = "nodes"
-	kindCDI      = "cdi"
+	KindNetns    = "netns"
+	KindVFs      = "vfs"
+	KindIdentity = "identity"
+	KindDriver   = "driver"
+	KindNodes    = "nodes"
+	KindCDI      = "cdi"
 )
 
 // Ids of the steps that write the specs of GPUs and of adapters.
 const (
-	stepGPUs = kindCDI + " gpu"
-	stepHCAs = kindCDI + " hca"
+	SpecOfGPUs = KindCDI + " gpu"
+	SpecOfHCAs = KindCDI + " hca"
 )
 
 // Deadlines of steps. Creating VFs takes up to a second for each, and after a change of the
 // eswitch's mode the driver replaces its network interfaces.
 const (
-	quick = 30 * time.Second
-	long  = 2 * time.Minute
+	Quick = 30 * time.Second
+	Long  = 2 * time.Minute
 	// Total is the time for all steps. The unit's TimeoutStartSec is longer.
 	Total = 10 * time.Minute
 )
 
-// Steps returns the steps for what is recorded, in their order: how RDMA devices belong to network
+// Of returns the steps for what is recorded, in their order: how RDMA devices belong to network
 // namespaces first, then for each adapter its VFs, and for each VF its identity and then its
 // driver, which reads the identity when it binds the VF. What containers are given comes last.
-func Steps(record *rdma.Record, containers *observed.Containers) []Step {
-	adapters := adapterSteps(record)
+func Of(record *rdma.Record, containers *observed.Containers) []Step {
+	adapters := OfAdapters(record)
 	return append(adapters, containerSteps(containers, adapters)...)
 }
 
-func adapterSteps(record *rdma.Record) []Step {
+// OfAdapters returns the steps for a record of adapters, nil for none.
+func OfAdapters(record *rdma.Record) []Step {
 	if record == nil {
 		return nil
 	}
 	var steps []Step
 	namespaces := record.Netns == rdma.NetnsExclusive
 	if namespaces {
-		steps = append(steps, Step{ID: kindNetns, Kind: kindNetns, Deadline: quick})
+		steps = append(steps, Step{ID: KindNetns, Kind: KindNetns, Deadline: Quick})
 	}
 	for _, a := range record.Adapters {
-		vfs := Step{ID: kindVFs + " " + a.Address.String(), Kind: kindVFs, Address: &a.Address, Needs: []string{}, Deadline: long, Goal: Goal{Adapter: a}}
+		vfs := Step{ID: KindVFs + " " + a.Address.String(), Kind: KindVFs, Address: &a.Address, Needs: []string{}, Deadline: Long, Goal: Goal{Adapter: a}}
 		if !a.Whole {
 			steps = append(steps, vfs)
 		}
 		// In shared mode every container would see the device (docs/rdma.md).
 		var guard []string
 		if namespaces && a.Use == rdma.ForContainers {
-			guard = []string{kindNetns}
+			guard = []string{KindNetns}
 		}
 		if a.Whole {
 			if a.Use == rdma.ForGuests {
@@ -92,8 +96,8 @@ func adapterSteps(record *rdma.Record) []Step {
 			needs := append([]string{vfs.ID}, guard...)
 			if want := identityOf(a, vf); want != (driver.VFOptions{}) {
 				id := Step{
-					ID: kindIdentity + " " + vf.Address.String(), Kind: kindIdentity, Address: &vf.Address, Needs: []string{vfs.ID},
-					Deadline: quick, Goal: Goal{Adapter: a, VF: vf, Identity: want},
+					ID: KindIdentity + " " + vf.Address.String(), Kind: KindIdentity, Address: &vf.Address, Needs: []string{vfs.ID},
+					Deadline: Quick, Goal: Goal{Adapter: a, VF: vf, Identity: want},
 				}
 				steps = append(steps, id)
 				needs = append(needs, id.ID)
@@ -113,7 +117,7 @@ func adapterSteps(record *rdma.Record) []Step {
 
 func driverStep(a rdma.Prepared, at pci.Address, name string, needs []string) Step {
 	return Step{
-		ID: kindDriver + " " + at.String(), Kind: kindDriver, Address: &at, Needs: needs, Deadline: long, Goal: Goal{Adapter: a, Driver: name},
+		ID: KindDriver + " " + at.String(), Kind: KindDriver, Address: &at, Needs: needs, Deadline: Long, Goal: Goal{Adapter: a, Driver: name},
 	}
 }
 
@@ -152,28 +156,28 @@ func containerSteps(c *observed.Containers, adapters []Step) (steps []Step) {
 	}
 	addSpec := func(id string, needs []string) {
 		if !c.Options.Static {
-			steps = append(steps, Step{ID: id, Kind: kindCDI, Needs: needs, Deadline: long, Goal: Goal{Containers: c}})
+			steps = append(steps, Step{ID: id, Kind: KindCDI, Needs: needs, Deadline: Long, Goal: Goal{Containers: c}})
 		}
 	}
 	isHCA := func(f observed.ContainerFunction) bool { return f.HCA }
 	isGPU := func(f observed.ContainerFunction) bool { return !f.HCA }
 	if slices.ContainsFunc(c.Functions, isGPU) {
-		steps = append(steps, Step{ID: kindNodes, Kind: kindNodes, Needs: []string{}, Deadline: long})
+		steps = append(steps, Step{ID: KindNodes, Kind: KindNodes, Needs: []string{}, Deadline: Long})
 		for _, f := range c.Functions {
 			if isGPU(f) {
-				steps = append(steps, Step{ID: kindNodes + " " + f.Address.String(), Kind: kindNodes, Address: &f.Address, Needs: []string{}, Deadline: long})
+				steps = append(steps, Step{ID: KindNodes + " " + f.Address.String(), Kind: KindNodes, Address: &f.Address, Needs: []string{}, Deadline: Long})
 			}
 		}
-		addSpec(stepGPUs, []string{kindNodes})
+		addSpec(SpecOfGPUs, []string{KindNodes})
 	}
 	if slices.ContainsFunc(c.Functions, isHCA) {
 		needs := []string{}
 		for _, s := range adapters {
-			if s.Kind == kindDriver && c.At(*s.Address) != nil {
+			if s.Kind == KindDriver && c.At(*s.Address) != nil {
 				needs = append(needs, s.ID)
 			}
 		}
-		addSpec(stepHCAs, needs)
+		addSpec(SpecOfHCAs, needs)
 	}
 	return steps
 }
