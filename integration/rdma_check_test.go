@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"gpustack/host"
-	"gpustack/host/guard"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -27,7 +26,7 @@ func TestRDMALibraries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verbs := rdmacheck.Observe(root, nil, observed.Look[guard.Running]{}).Verbs
+	verbs := rdma.ReadVerbs(root)
 	if verbs.Err != nil || verbs.DriverErr != nil || len(verbs.Folders) != 1 {
 		t.Fatalf("%+v", verbs)
 	}
@@ -91,7 +90,7 @@ func ptr[T any](v T) *T { return &v }
 
 // readABI returns the smallest and the largest version that a library accepts: the numbers after
 // the pointer to the driver's name in its struct verbs_device_ops (rdma-core, libibverbs/driver.h).
-func readABI(t *testing.T, p rdmacheck.Provider) (accepted [2]uint32, ok bool) {
+func readABI(t *testing.T, p rdma.Provider) (accepted [2]uint32, ok bool) {
 	t.Helper()
 	file, err := filepath.EvalSymlinks(p.File)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/nvidia"
-	rdmacheck "gpustack/host/rdma/check"
+	"gpustack/host/rdma"
 )
 
 // Image is what the checks judge of an image.
@@ -28,7 +28,7 @@ type Image struct {
 	Libraries []ImageLibrary // of the driver, by folder
 	Runtimes  []ImageRuntime // libcudart, wherever it is
 	Foreign   []ForeignLibrary
-	Verbs     rdmacheck.Verbs
+	Verbs     rdma.Verbs
 	CM        bool // it has librdmacm
 	// LibraryPath is LD_LIBRARY_PATH of its configuration, which a folder does not have.
 	LibraryPath      []string
@@ -302,7 +302,7 @@ func (v view) imageRuntimes(i Image, add adder) {
 // imageAdapters judges whether the libraries of an image see the adapters that its containers can
 // get. An image without libibverbs does not use them.
 func (v view) imageAdapters(i Image, add adder) {
-	if !slices.ContainsFunc(i.Verbs.Folders, func(f rdmacheck.VerbsFolder) bool { return f.Library != "" }) {
+	if len(i.Verbs.Libraries()) == 0 {
 		return
 	}
 	for _, a := range v.Stack.Value.Adapters {

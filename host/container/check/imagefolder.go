@@ -11,7 +11,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/nvidia"
 	"gpustack/host/oci"
-	rdmacheck "gpustack/host/rdma/check"
+	"gpustack/host/rdma"
 )
 
 // defaultFolders are the folders in which loaders of glibc look without a cache: those of Debian's
@@ -76,7 +76,7 @@ func ReadImage(ctx context.Context, name, architecture string) Image {
 	if i.Err == nil && !anything {
 		i.Err = fmt.Errorf("%s: no root folder of an image: neither /usr nor /lib nor /etc is in it", name)
 	}
-	hasVerbs := slices.ContainsFunc(i.Verbs.Folders, func(f rdmacheck.VerbsFolder) bool { return f.Library != "" })
+	hasVerbs := len(i.Verbs.Libraries()) > 0
 	if i.Err == nil && !r.loads && !i.Musl && !hasVerbs && !i.CM && len(i.Libraries)+len(i.Runtimes)+len(i.Foreign)+len(loaders) == 0 {
 		i.Err = fmt.Errorf("%s: %w", name, ErrNoLibraries)
 	}
@@ -151,7 +151,7 @@ func (r *imageReader) read() {
 		r.folder(dir)
 	}
 	r.runtimes()
-	i.Verbs = rdmacheck.ReadVerbs(r.root)
+	i.Verbs = rdma.ReadVerbs(r.root)
 }
 
 // conf returns the folders of a file in the form of ld.so.conf(5), which may include others.

@@ -16,22 +16,6 @@ const (
 	maxVerbsABI = 6
 )
 
-// rdmaCore44 is the private ABI of rdma-core 44, whose libraries have the versions of driverABI.
-const rdmaCore44 = 34
-
-// abiRange is the range of versions of a driver's interface that its library accepts.
-type abiRange struct{ min, max int }
-
-// driverABI returns the versions that a library of rdma-core 44 accepts, as its files in Debian 12
-// show them (struct verbs_device_ops). Libraries that accept any are not listed.
-func driverABI(provider string) (abiRange, bool) {
-	r, ok := map[string]abiRange{
-		"bnxt_re": {1, 1}, "efa": {1, 1}, "erdma": {0, 1}, "irdma": {0, 5}, "mana": {1, 1}, "mlx4": {2, 4}, "mlx5": {1, 1},
-		"mthca": {0, 1}, "ocrdma": {2, 2}, "qedr": {8, 8}, "rxe": {1, 2}, "siw": {1, 1}, "vmw_pvrdma": {3, 3},
-	}[provider]
-	return r, ok
-}
-
 // abi compares the versions of the kernel's interfaces with those that libibverbs accepts.
 func (v view) abi() []host.Finding {
 	if !v.Stack.Seen() {
@@ -55,26 +39,23 @@ func (v view) abi() []host.Finding {
 		}}
 	}
 	findings := v.each(func(a rdma.Adapter) []host.Finding {
-		name := provider(a)
-		accepted, ok := driverABI(name)
+		name := a.Provider()
+		accepted, ok := rdma.AcceptedABI(name)
 		if !ok || a.Verbs == nil || a.Verbs.ABI == nil {
 			return nil
 		}
 		abi := *a.Verbs.ABI
-		if abi >= accepted.min && abi <= accepted.max {
+		if abi >= accepted.Min && abi <= accepted.Max {
 			return nil
 		}
 		f := host.Finding{
 			Status: host.Warn, File: "/sys/class/infiniband_verbs/" + a.Verbs.Name + "/abi_version",
-			Seen: fmt.Sprintf("%s: the driver has version %d, rdma-core 44 accepts %d to %d", title(a), abi, accepted.min, accepted.max),
+			Seen: fmt.Sprintf("%s: the driver has version %d, rdma-core 44 accepts %d to %d", title(a), abi, accepted.Min, accepted.Max),
 			Effect: fmt.Sprintf(`unless the installed library differs, programs do not see the adapter: "Driver %s does not support the kernel ABI of %d"`,
 				name, abi),
 			Remedy: "install kernel and rdma-core of the same distribution release",
 		}
-		// Older libraries accept nothing newer, and newer libraries nothing older.
-		certain := func(f VerbsFolder) bool {
-			return f.Private > 0 && (abi > accepted.max && f.Private <= rdmaCore44 || abi < accepted.min && f.Private >= rdmaCore44)
-		}
+		certain := func(f rdma.VerbsFolder) bool { return f.Private > 0 && accepted.RefusedWith(f.Private, abi) }
 		if slices.ContainsFunc(v.Verbs.Folders, certain) {
 			f.Status = host.Fail
 			f.Effect = fmt.Sprintf(`programs do not see the adapter: "Driver %s does not support the kernel ABI of %d"`, name, abi)

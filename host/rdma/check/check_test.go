@@ -119,11 +119,11 @@ func healthy(t *testing.T) check.Machine {
 		Modules:   machine.Look[check.Modules]{Value: check.Modules{"ib_uverbs": true, "rdma_ucm": true, "ib_umad": true, "ib_ipoib": true, "ib_iser": true}},
 		Arguments: machine.Look[[]string]{Value: []string{"quiet", "intel_iommu=on"}},
 		Links:     map[pci.Address]check.LinkState{pf: link, devices[3].Address: link, devices[4].Address: link},
-		Verbs: check.Verbs{
-			Drivers: []check.DriverLine{{Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 1}},
-			Folders: []check.VerbsFolder{{
+		Verbs: rdma.Verbs{
+			Drivers: []rdma.DriverLine{{Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 1}},
+			Folders: []rdma.VerbsFolder{{
 				Dir: "/usr/lib64", Library: "/usr/lib64/libibverbs.so.1", Private: 34,
-				Providers: []check.Provider{{File: "/usr/lib64/libibverbs/libmlx5-rdmav34.so", Name: "mlx5", Private: 34}},
+				Providers: []rdma.Provider{{File: "/usr/lib64/libibverbs/libmlx5-rdmav34.so", Name: "mlx5", Private: 34}},
 			}},
 		},
 		Limits: memlock.Limits{
@@ -166,7 +166,7 @@ func port(m *check.Machine, i int) *rdma.Port { return &adapters(m)[i].Ports[0] 
 func soft(m *check.Machine) {
 	a := &adapters(m)[0]
 	a.Address, a.Function, a.Driver, a.Name, a.Parent = nil, nil, "", "rxe0", "eth9"
-	m.Verbs.Drivers = append(m.Verbs.Drivers, check.DriverLine{Name: "rxe", File: "/etc/libibverbs.d/rxe.driver", Line: 1})
+	m.Verbs.Drivers = append(m.Verbs.Drivers, rdma.DriverLine{Name: "rxe", File: "/etc/libibverbs.d/rxe.driver", Line: 1})
 }
 
 // vf adds the RDMA device of a virtual function that is bound to its host driver.
@@ -234,14 +234,14 @@ func cases(t *testing.T) []unhealthy {
 			port(m, 0).LinkLayer, port(m, 0).SMLID = "", ptr(0)
 		}},
 		{"providers", host.Fail, "several releases of rdma-core, with private ABIs 34 in /usr/lib64/libibverbs.so.1, 65 in /opt/lib/libmlx5-rdmav65.so", func(m *check.Machine) {
-			m.Verbs.Folders = append(m.Verbs.Folders, check.VerbsFolder{Dir: "/opt/lib", Providers: []check.Provider{{File: "/opt/lib/libmlx5-rdmav65.so", Name: "mlx5", Private: 65}}})
+			m.Verbs.Folders = append(m.Verbs.Folders, rdma.VerbsFolder{Dir: "/opt/lib", Providers: []rdma.Provider{{File: "/opt/lib/libmlx5-rdmav65.so", Name: "mlx5", Private: 65}}})
 		}},
 		{"providers", host.Warn, "libmlx4-rdmav2.so is from before 2017", func(m *check.Machine) {
 			f := &m.Verbs.Folders[0]
-			f.Providers = append(f.Providers, check.Provider{File: "/usr/lib64/libmlx4-rdmav2.so", Name: "mlx4", Private: 2})
+			f.Providers = append(f.Providers, rdma.Provider{File: "/usr/lib64/libmlx4-rdmav2.so", Name: "mlx4", Private: 2})
 		}},
 		{"providers", host.Warn, "drivers without a library: /etc/libibverbs.d/old:3", func(m *check.Machine) {
-			m.Verbs.Drivers = append(m.Verbs.Drivers, check.DriverLine{Name: "nes", File: "/etc/libibverbs.d/old", Line: 3})
+			m.Verbs.Drivers = append(m.Verbs.Drivers, rdma.DriverLine{Name: "nes", File: "/etc/libibverbs.d/old", Line: 3})
 		}},
 		{"providers", host.Pass, "for mlx5", func(m *check.Machine) { // a path without suffix
 			m.Verbs.Drivers[0].Name = "/opt/mellanox/libmlx5"

@@ -30,7 +30,7 @@ type Machine struct {
 	// Arguments are those of the running kernel.
 	Arguments machine.Look[[]string]
 	Links     map[pci.Address]LinkState // of adapters that are physical functions
-	Verbs     Verbs
+	Verbs     rdma.Verbs
 	Limits    memlock.Limits
 	// EnhancedIPoIB is the parameter of module ib_ipoib, "" where the module has none.
 	EnhancedIPoIB machine.Look[string]
@@ -71,7 +71,7 @@ func Observe(root host.Root, devices pci.Devices, running machine.Look[guard.Run
 		Stack:   machine.Saw("/sys/class/infiniband", stack, err),
 		Modules: readModules(root),
 		Links:   readLinks(root, stack),
-		Verbs:   readVerbs(root),
+		Verbs:   rdma.ReadVerbs(root),
 		Limits:  memlock.Read(root),
 		BootID:  readWord(root, bootIDFile).Value,
 	}

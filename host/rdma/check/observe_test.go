@@ -20,56 +20,6 @@ import (
 	"gpustack/host/steps"
 )
 
-// TestVerbs: which libraries are found where distributions and vendors install them.
-func TestVerbs(t *testing.T) {
-	t.Parallel()
-	root := hosttest.Lay(t, `symlink lib -> usr/lib
-symlink usr/lib/x86_64-linux-gnu/libibverbs.so.1 -> libibverbs.so.1.14.44.0
-symlink usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so -> ../libmlx5.so.1.24.44.0
-symlink usr/lib/x86_64-linux-gnu/libibverbs/libmlx4-rdmav34.so -> ../libmlx4.so.1.0.44.0
--- etc/libibverbs.d/mlx5.driver --
-# comment
-driver mlx5
--- etc/libibverbs.d/mthca.driver --
-driver mthca
--- etc/libibverbs.d/any --
-  driver   /opt/lib/libfoo
--- usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0 --
-ELF IBVERBS_1.1 IBVERBS_PRIVATE_34 -rdmav34.so
--- usr/lib/x86_64-linux-gnu/libmlx5.so.1.24.44.0 --
--- usr/lib/x86_64-linux-gnu/libibverbs/README-rdmav --
--- usr/lib64/ld-linux-x86-64.so.2 --
--- usr/lib64/libibverbs.so.1 --
-ELF IBVERBS_PRIVATE_65
--- usr/lib64/libibverbs/librxe-rdmav65.so --
--- usr/lib64/libmthca-rdmav2.so --
--- usr/local/lib/libibverbs.so.1 --
-of 2014
-`)
-	const debian = "/usr/lib/x86_64-linux-gnu"
-	want := check.Verbs{
-		Drivers: []check.DriverLine{{Name: "/opt/lib/libfoo", File: "/etc/libibverbs.d/any", Line: 1}, {Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 2},
-			{Name: "mthca", File: "/etc/libibverbs.d/mthca.driver", Line: 1}},
-		Folders: []check.VerbsFolder{
-			{Dir: "/usr/lib64", Library: "/usr/lib64/libibverbs.so.1", Private: 65, Providers: []check.Provider{
-				{File: "/usr/lib64/libmthca-rdmav2.so", Name: "mthca", Private: 2}, {File: "/usr/lib64/libibverbs/librxe-rdmav65.so", Name: "rxe", Private: 65},
-			}},
-			// The library of mlx4 is a link to a missing file.
-			{Dir: debian, Library: debian + "/libibverbs.so.1", Private: 34, Providers: []check.Provider{
-				{File: debian + "/libibverbs/libmlx5-rdmav34.so", Name: "mlx5", Private: 34},
-			}},
-			{Dir: "/usr/local/lib", Library: "/usr/local/lib/libibverbs.so.1"},
-		},
-	}
-	got := check.Observe(root, nil, machine.Look[guard.Running]{})
-	if got.Verbs.Err != nil {
-		t.Error(got.Verbs.Err)
-	}
-	if diff := cmp.Diff(want, got.Verbs); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
 // TestLimits: which setting of the limit of locked memory counts.
 func TestLimits(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,25 +9,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/rdma"
 )
-
-// provider returns the name of the library for a driver of functions, as rdma-core names it, or ""
-// if none is known.
-func provider(a rdma.Adapter) string {
-	switch {
-	case a.Address != nil:
-	case a.NodeType == "RNIC": // software for iWARP
-		return "siw"
-	case a.Parent != "":
-		return "rxe"
-	default:
-		return "" // of a subfunction, for example
-	}
-	return map[string]string{
-		"mlx4_core": "mlx4", "mlx5_core": "mlx5", "hfi1": "hfi1verbs", "ib_qib": "ipathverbs", "ib_mthca": "mthca", "efa": "efa",
-		"erdma": "erdma", "vmw_pvrdma": "vmw_pvrdma", "ice": "irdma", "i40e": "irdma", "bnxt_en": "bnxt_re", "qede": "qedr",
-		"cxgb4": "cxgb4", "hns3": "hns", "mana": "mana", "be2net": "ocrdma",
-	}[a.Driver]
-}
 
 // install is the remedy of missing libraries.
 const install = "install the package of this distribution: apt-get install ibverbs-providers, dnf install libibverbs, or zypper install libibverbs"
@@ -45,7 +25,7 @@ func (v view) providers() []host.Finding {
 	if v.Verbs.Err != nil {
 		findings = append(findings, blind("libibverbs", v.Verbs.Err)...)
 	}
-	libraries := slices.DeleteFunc(slices.Clone(v.Verbs.Folders), func(f VerbsFolder) bool { return f.Library == "" })
+	libraries := v.Verbs.Libraries()
 	if len(libraries) == 0 {
 		if findings == nil {
 			findings = na("libibverbs is not installed: programs on this host cannot use adapters, and guests and containers bring their own")
@@ -57,22 +37,22 @@ func (v view) providers() []host.Finding {
 	wanted := v.wantedProviders()
 	for _, name := range wanted {
 		if v.Verbs.DriverErr != nil {
-			findings = append(findings, blind(driverDir, v.Verbs.DriverErr)...)
+			findings = append(findings, blind(rdma.DriverDir, v.Verbs.DriverErr)...)
 			break
 		}
-		if slices.ContainsFunc(v.Verbs.Drivers, func(d DriverLine) bool { return d.provider() == name }) {
+		if v.Verbs.Loads(name) {
 			continue
 		}
-		fail(driverDir, 0, fmt.Sprintf("no file has the line \"driver %s\"", name),
+		fail(rdma.DriverDir, 0, fmt.Sprintf("no file has the line \"driver %s\"", name),
 			`programs do not see the adapter: "No IB devices found" (ibv_devinfo)`,
-			fmt.Sprintf("echo 'driver %s' > %s/%s.driver, or install the package again", name, driverDir, name))
+			fmt.Sprintf("echo 'driver %s' > %s/%s.driver, or install the package again", name, rdma.DriverDir, name))
 	}
 	for _, folder := range libraries {
 		for _, name := range wanted {
-			found, why := folder.serves(name, v.Verbs.Drivers)
+			found, why := folder.Serves(name, v.Verbs.Drivers)
 			switch {
 			case found:
-			case folder.Private == 0 && folder.has(name):
+			case folder.Private == 0 && folder.Has(name):
 				findings = append(findings, host.Finding{
 					Status: host.NA, File: folder.Library,
 					Seen: fmt.Sprintf("%s shows no private ABI: whether it loads the library for %s is unknown", folder.Library, name),
@@ -90,14 +70,14 @@ func (v view) providers() []host.Finding {
 	var unused []string
 	for _, d := range v.Verbs.Drivers {
 		for _, folder := range libraries {
-			if found, _ := folder.serves(d.provider(), v.Verbs.Drivers); !found && !slices.Contains(wanted, d.provider()) {
+			if found, _ := folder.Serves(d.Provider(), v.Verbs.Drivers); !found && !slices.Contains(wanted, d.Provider()) {
 				unused = append(unused, fmt.Sprintf("%s:%d", d.File, d.Line))
 			}
 		}
 	}
 	if len(unused) > 0 {
 		findings = append(findings, host.Finding{
-			Status: host.Warn, File: driverDir, Seen: "drivers without a library: " + strings.Join(unused, ", "),
+			Status: host.Warn, File: rdma.DriverDir, Seen: "drivers without a library: " + strings.Join(unused, ", "),
 			Effect: "each prints a warning in every program, but the adapters of this machine work",
 			Remedy: "remove these files, or install the libraries: " + install,
 		})
@@ -108,7 +88,7 @@ func (v view) providers() []host.Finding {
 	return or(findings, "%s for %s", describe(libraries), strings.Join(wanted, ", "))
 }
 
-func describe(folders []VerbsFolder) string {
+func describe(folders []rdma.VerbsFolder) string {
 	var texts []string
 	for _, f := range folders {
 		private := "unknown"
@@ -124,40 +104,11 @@ func describe(folders []VerbsFolder) string {
 func (v view) wantedProviders() []string {
 	var wanted []string
 	for _, a := range v.Stack.Value.Adapters {
-		if name := provider(a); name != "" && a.Name != "" && !slices.Contains(wanted, name) {
+		if name := a.Provider(); name != "" && a.Name != "" && !slices.Contains(wanted, name) {
 			wanted = append(wanted, name)
 		}
 	}
 	return wanted
-}
-
-// serves reports whether the folder's libibverbs finds the library of a driver, and if not, why.
-// lines may name libraries in other folders by absolute paths.
-func (f VerbsFolder) serves(name string, lines []DriverLine) (found bool, why string) {
-	var others []string
-	for _, p := range f.Providers {
-		switch {
-		case p.Name != name:
-		case p.Private == f.Private, f.Private == 0 && p.Private == oldPrivate:
-			return true, ""
-		default:
-			others = append(others, p.File)
-		}
-	}
-	for _, line := range lines {
-		if path.IsAbs(line.Name) && line.provider() == name {
-			return true, "" // a folder of the operator's own
-		}
-	}
-	if others != nil {
-		return false, fmt.Sprintf("%s has private ABI %d, which %s does not fit", f.Library, f.Private, strings.Join(others, ", "))
-	}
-	return false, fmt.Sprintf("%s/libibverbs has no lib%s-rdmav%d.so", f.Dir, name, f.Private)
-}
-
-// has reports whether the folder has a library for a driver, whatever its private ABI.
-func (f VerbsFolder) has(name string) bool {
-	return slices.ContainsFunc(f.Providers, func(p Provider) bool { return p.Name == name })
 }
 
 // mixed finds libraries of more than one release.
@@ -176,7 +127,7 @@ func (v view) mixed() []host.Finding {
 			add(folder.Private, folder.Library)
 		}
 		for _, p := range folder.Providers {
-			if p.Private == oldPrivate {
+			if p.IsOld() {
 				findings = append(findings, host.Finding{
 					Status: host.Warn, File: p.File, Seen: p.File + " is from before 2017",
 					Effect: "libibverbs of rdma-core does not load it", Remedy: "remove the package that has it: dpkg -S " + p.File + ", or rpm -qf " + p.File,

@@ -1,4 +1,4 @@
-package check
+package rdma
 
 import (
 	"bytes"
@@ -29,9 +29,9 @@ type DriverLine struct {
 	Line int
 }
 
-// provider returns the name without folder: libibverbs adds the suffix to an absolute path, and the
+// Provider returns the name without folder: libibverbs adds the suffix to an absolute path, and the
 // prefix lib and the suffix to a name (rdma-core, libibverbs/init.c, load_driver).
-func (d DriverLine) provider() string {
+func (d DriverLine) Provider() string {
 	if path.IsAbs(d.Name) {
 		return strings.TrimPrefix(path.Base(d.Name), "lib")
 	}
@@ -55,22 +55,39 @@ type Provider struct {
 	Private int
 }
 
-const driverDir = "/etc/libibverbs.d"
+// DriverDir is the folder of the configuration of libibverbs.
+const DriverDir = "/etc/libibverbs.d"
 
 // oldPrivate is the private ABI of libraries from before 2017, when drivers and libibverbs became
 // one source, rdma-core.
 const oldPrivate = 2
 
-// readVerbs reads the configuration of libibverbs, of which it reads every file (rdma-core,
-// libibverbs/init.c, read_config), and the libraries.
-func readVerbs(root host.Root) Verbs {
+// IsOld reports whether the library is from before 2017, when drivers and libibverbs became one
+// source, rdma-core. Its libibverbs does not load such a library.
+func (p Provider) IsOld() bool {
+	return p.Private == oldPrivate
+}
+
+// Libraries returns the folders that have a libibverbs.
+func (v Verbs) Libraries() []VerbsFolder {
+	return slices.DeleteFunc(slices.Clone(v.Folders), func(f VerbsFolder) bool { return f.Library == "" })
+}
+
+// Loads reports whether the configuration has libibverbs load the library of a driver.
+func (v Verbs) Loads(provider string) bool {
+	return slices.ContainsFunc(v.Drivers, func(d DriverLine) bool { return d.Provider() == provider })
+}
+
+// ReadVerbs reads the configuration of libibverbs, of which it reads every file (rdma-core,
+// libibverbs/init.c, read_config), and the libraries. root may be that of a container's image.
+func ReadVerbs(root host.Root) Verbs {
 	var v Verbs
-	files, err := root.ReadDir(driverDir)
+	files, err := root.ReadDir(DriverDir)
 	if err != nil && !host.IsAbsent(err) {
-		v.DriverErr = fmt.Errorf("%s: %w", driverDir, host.Cause(err))
+		v.DriverErr = fmt.Errorf("%s: %w", DriverDir, host.Cause(err))
 	}
 	for _, name := range files {
-		file := path.Join(driverDir, name)
+		file := path.Join(DriverDir, name)
 		data, err := root.ReadFile(file)
 		if err != nil {
 			v.DriverErr = errors.Join(v.DriverErr, fmt.Errorf("%s: %w", file, host.Cause(err)))
@@ -147,7 +164,7 @@ func readFolder(root host.Root, dir string, drivers []DriverLine) (VerbsFolder, 
 	}
 	for _, d := range drivers {
 		for _, private := range slices.Compact([]int{oldPrivate, max(folder.Private, oldPrivate)}) {
-			entries = append(entries, path.Join(dir, fmt.Sprintf("lib%s-rdmav%d.so", d.provider(), private)))
+			entries = append(entries, path.Join(dir, fmt.Sprintf("lib%s-rdmav%d.so", d.Provider(), private)))
 		}
 	}
 	for _, file := range entries {

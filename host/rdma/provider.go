@@ -1,0 +1,111 @@
+package rdma
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Provider returns the name of the library for the adapter's driver, as rdma-core names it: "mlx5". It
+// is "" if none is known.
+func (a Adapter) Provider() string {
+	switch {
+	case a.Address != nil:
+	case a.NodeType == "RNIC": // software for iWARP
+		return "siw"
+	case a.Parent != "":
+		return "rxe"
+	default:
+		return "" // of a subfunction, for example
+	}
+	return map[string]string{
+		"mlx4_core": "mlx4", "mlx5_core": "mlx5", "hfi1": "hfi1verbs", "ib_qib": "ipathverbs", "ib_mthca": "mthca", "efa": "efa",
+		"erdma": "erdma", "vmw_pvrdma": "vmw_pvrdma", "ice": "irdma", "i40e": "irdma", "bnxt_en": "bnxt_re", "qede": "qedr",
+		"cxgb4": "cxgb4", "hns3": "hns", "mana": "mana", "be2net": "ocrdma",
+	}[a.Driver]
+}
+
+// Serves reports whether the folder's libibverbs finds the library of a driver, and if not, why.
+// lines may name libraries in other folders by absolute paths.
+func (f VerbsFolder) Serves(name string, lines []DriverLine) (found bool, why string) {
+	var others []string
+	for _, p := range f.Providers {
+		switch {
+		case p.Name != name:
+		case p.Private == f.Private, f.Private == 0 && p.IsOld():
+			return true, ""
+		default:
+			others = append(others, p.File)
+		}
+	}
+	for _, line := range lines {
+		if path.IsAbs(line.Name) && line.Provider() == name {
+			return true, "" // a folder of the operator's own
+		}
+	}
+	if others != nil {
+		return false, fmt.Sprintf("%s has private ABI %d, which %s does not fit", f.Library, f.Private, strings.Join(others, ", "))
+	}
+	return false, fmt.Sprintf("%s/libibverbs has no lib%s-rdmav%d.so", f.Dir, name, f.Private)
+}
+
+// Has reports whether the folder has a library for a driver, whatever its private ABI.
+func (f VerbsFolder) Has(name string) bool {
+	return slices.ContainsFunc(f.Providers, func(p Provider) bool { return p.Name == name })
+}
+
+// core44 is the private ABI of rdma-core 44, whose libraries have the versions of [AcceptedABI].
+const core44 = 34
+
+// ABIRange is the range of versions of a driver's interface that its library accepts.
+type ABIRange struct{ Min, Max int }
+
+// AcceptedABI returns the versions that a library of rdma-core 44 accepts, as its files in Debian 12
+// show them (struct verbs_device_ops). Libraries that accept any are not listed.
+func AcceptedABI(provider string) (accepted ABIRange, listed bool) {
+	r, ok := map[string]ABIRange{
+		"bnxt_re": {1, 1}, "efa": {1, 1}, "erdma": {0, 1}, "irdma": {0, 5}, "mana": {1, 1}, "mlx4": {2, 4}, "mlx5": {1, 1},
+		"mthca": {0, 1}, "ocrdma": {2, 2}, "qedr": {8, 8}, "rxe": {1, 2}, "siw": {1, 1}, "vmw_pvrdma": {3, 3},
+	}[provider]
+	return r, ok
+}
+
+// RefusedWith reports whether the library of a release of rdma-core with a private ABI does not
+// accept a version: older libraries accept nothing newer than those of rdma-core 44, and newer
+// libraries nothing older.
+func (r ABIRange) RefusedWith(private, abi int) bool {
+	return abi > r.Max && private <= core44 || abi < r.Min && private >= core44
+}
+
+// Refuses returns why programs with these libraries do not see an adapter, with the message that
+// they print, or "" if they see it. Libraries of a driver that is not known are not judged, and
+// neither is a root without libibverbs.
+func (v Verbs) Refuses(a Adapter) (why, message string) {
+	const noDevices = `"No IB devices found" (ibv_devinfo)`
+	name, libraries := a.Provider(), v.Libraries()
+	switch {
+	case name == "", len(libraries) == 0:
+		return "", ""
+	case !v.Loads(name):
+		return fmt.Sprintf("no file in %s has the line \"driver %s\"", DriverDir, name), noDevices
+	}
+	for _, folder := range libraries {
+		if found, reason := folder.Serves(name, v.Drivers); !found {
+			message = noDevices
+			if folder.Private > 0 {
+				message = fmt.Sprintf(`"libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: cannot open shared object file", `, name, folder.Private) + noDevices
+			}
+			return reason, message
+		}
+		accepted, known := AcceptedABI(name)
+		if !known || a.Verbs == nil || a.Verbs.ABI == nil {
+			continue
+		}
+		if abi := *a.Verbs.ABI; accepted.RefusedWith(folder.Private, abi) {
+			return fmt.Sprintf("its library for %s does not accept version %d of the driver's interface", name, abi),
+				fmt.Sprintf(`"Driver %s does not support the kernel ABI of %d"`, name, abi)
+		}
+	}
+	return "", ""
+}
