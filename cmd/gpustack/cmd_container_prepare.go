@@ -217,7 +217,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 		return err
 	}
 	for _, image := range images {
-		o.Images = append(o.Images, image.Place())
+		o.Images = append(o.Images, prepare.Image{Name: image.Name, Folders: image.LibraryFolders()})
 	}
 	want, err := prepare.NewWant(m, o)
 	if err != nil {

@@ -1,14 +1,12 @@
 package check
 
-import "gpustack/host/container/prepare"
-
-// Place returns what the folder of mounted libraries depends on in the image.
-func (i Image) Place() prepare.Image {
-	place := prepare.Image{Name: i.Name}
-	if !i.Musl {
-		place.Folders = i.Folders
+// LibraryFolders returns the folders in which its loader looks for libraries of glibc by default, in
+// its order; none if it is musl's.
+func (i Image) LibraryFolders() []string {
+	if i.Musl {
+		return nil
 	}
-	return place
+	return i.Folders
 }
 
 // Loads describes which libcuda programs of the image load when the driver's is mounted in a
