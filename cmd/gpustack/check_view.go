@@ -7,7 +7,7 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/check"
+	"gpustack/host/checklist"
 )
 
 // printHostCheck prints the verdict, failures and warnings, and the number of the other checks;
@@ -16,11 +16,11 @@ func printHostCheck(u *term.UI, r hostCheckReport, opts hostCheckOptions) {
 	u.Printf("%s\n\n", term.Printable(hostLine(r.Host, r.System)))
 	colour := term.Bold
 	switch r.Verdict {
-	case check.Ready:
+	case checklist.Ready:
 		colour = term.Green
-	case check.NotReady, check.Drifted:
+	case checklist.NotReady, checklist.Drifted:
 		colour = term.Red
-	case check.NotPrepared, check.PendingReboot, check.Unknown:
+	case checklist.NotPrepared, checklist.PendingReboot, checklist.Unknown:
 	}
 	listed := r.Findings
 	if !opts.all {
@@ -89,7 +89,7 @@ func notable(r hostCheckReport) []host.Finding {
 			return 1
 		case f.Status == host.Warn:
 			return 2
-		case f.Status == host.NA && (r.Verdict == check.Unknown || f.Check == "preparable" && r.Verdict == check.NotPrepared && !preparableKnown(r)):
+		case f.Status == host.NA && (r.Verdict == checklist.Unknown || f.Check == "preparable" && r.Verdict == checklist.NotPrepared && !preparableKnown(r)):
 			return 3
 		}
 		return 0
@@ -114,7 +114,7 @@ func nextStep(u *term.UI, r hostCheckReport) string {
 	command := func(name string) string { return "'" + u.Completed("gpustack "+name) + "'" }
 	const mend = "follow the remedies below, then run "
 	switch r.Verdict {
-	case check.NotPrepared:
+	case checklist.NotPrepared:
 		switch plan := command("host prepare --dry-run"); {
 		case !onlyPrepared(r):
 			return mend + plan
@@ -123,15 +123,15 @@ func nextStep(u *term.UI, r hostCheckReport) string {
 		default:
 			return "run " + plan + " to see the plan"
 		}
-	case check.PendingReboot:
+	case checklist.PendingReboot:
 		return "reboot, then run " + command("host check") + " again"
-	case check.Drifted:
+	case checklist.Drifted:
 		return "the machine no longer matches the record of host prepare; " + mend + command("host check") + " again"
-	case check.Unknown:
+	case checklist.Unknown:
 		return "the checks below name what cannot be read"
-	case check.NotReady:
+	case checklist.NotReady:
 		return mend + command("host check") + " again"
-	case check.Ready:
+	case checklist.Ready:
 	}
 	return command("nova configure --role compute") + " offers the devices to Nova"
 }

@@ -11,6 +11,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/checklist"
 	containercheck "gpustack/host/container/check"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -71,13 +72,13 @@ func parseContainerCheck(c *cli.Context, f *args.Faults) containerCheckOptions {
 
 // containerCheckReport is the output of container check (docs/json.md).
 type containerCheckReport struct {
-	Schema   int                    `json:"schema"`
-	Host     *string                `json:"host"`
-	Verdict  containercheck.Verdict `json:"verdict"`
-	Passed   bool                   `json:"passed"`
-	Driver   *string                `json:"loaded_driver"`
-	Findings []host.Finding         `json:"findings"`
-	Warnings []string               `json:"warnings"`
+	Schema   int               `json:"schema"`
+	Host     *string           `json:"host"`
+	Verdict  checklist.Verdict `json:"verdict"`
+	Passed   bool              `json:"passed"`
+	Driver   *string           `json:"loaded_driver"`
+	Findings []host.Finding    `json:"findings"`
+	Warnings []string          `json:"warnings"`
 }
 
 func runContainerCheck(ctx context.Context, u *term.UI, opts containerCheckOptions) error {
@@ -121,8 +122,8 @@ func runContainerCheck(ctx context.Context, u *term.UI, opts containerCheckOptio
 	switch {
 	case !r.Passed:
 		return errDifferent
-	case verdict == containercheck.Unknown:
-		return fmt.Errorf("%s: %w", root.Path("/"), containercheck.ErrUnknown)
+	case verdict == checklist.Unknown:
+		return fmt.Errorf("%s: %w", root.Path("/"), checklist.ErrUnknown)
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func printContainerCheck(u *term.UI, r containerCheckReport, all bool) {
 	listed := r.Findings
 	if !all {
 		shown := []host.Status{host.Fail, host.Warn}
-		if r.Verdict == containercheck.Unknown {
+		if r.Verdict == checklist.Unknown {
 			shown = append(shown, host.NA)
 		}
 		listed = slices.DeleteFunc(slices.Clone(listed), func(f host.Finding) bool { return !slices.Contains(shown, f.Status) })
@@ -144,11 +145,11 @@ func printContainerCheck(u *term.UI, r containerCheckReport, all bool) {
 	}
 	colour, next := term.Bold, ""
 	switch r.Verdict {
-	case containercheck.Ready:
+	case checklist.Ready:
 		colour, next = term.Green, "nothing was started: only a container that runs CUDA proves the rest"
-	case containercheck.NotReady:
+	case checklist.NotReady:
 		colour, next = term.Red, "follow the remedies below, then run '"+u.Completed("gpustack container check")+"' again"
-	case containercheck.Unknown:
+	case checklist.Unknown:
 		next = "the checks below name what cannot be read"
 	}
 	printVerdict(u, colour, string(r.Verdict), next, r.Findings, listed)

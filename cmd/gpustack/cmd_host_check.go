@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/check"
+	"gpustack/host/checklist"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
 	"gpustack/host/initramfs"
@@ -72,14 +73,14 @@ func parseHostCheck(c *cli.Context, f *args.Faults) hostCheckOptions {
 
 // hostCheckReport is the output of host check (docs/json.md).
 type hostCheckReport struct {
-	Schema   int            `json:"schema"`
-	Host     *string        `json:"host"`
-	System   system         `json:"system"`
-	Verdict  check.Verdict  `json:"verdict"`
-	Passed   bool           `json:"passed"`
-	Reboot   *bool          `json:"reboot_required"`
-	Findings []host.Finding `json:"findings"`
-	Warnings []string       `json:"warnings"`
+	Schema   int               `json:"schema"`
+	Host     *string           `json:"host"`
+	System   system            `json:"system"`
+	Verdict  checklist.Verdict `json:"verdict"`
+	Passed   bool              `json:"passed"`
+	Reboot   *bool             `json:"reboot_required"`
+	Findings []host.Finding    `json:"findings"`
+	Warnings []string          `json:"warnings"`
 }
 
 func runHostCheck(ctx context.Context, u *term.UI, opts hostCheckOptions) error {
@@ -104,8 +105,8 @@ func runHostCheck(ctx context.Context, u *term.UI, opts hostCheckOptions) error 
 	switch {
 	case !report.Passed:
 		return errDifferent
-	case report.Verdict == check.Unknown:
-		return fmt.Errorf("%s: %w", root.Path("/"), check.ErrUnknown)
+	case report.Verdict == checklist.Unknown:
+		return fmt.Errorf("%s: %w", root.Path("/"), checklist.ErrUnknown)
 	}
 	return nil
 }
@@ -138,8 +139,8 @@ func readVirtType(root host.Root) machine.Look[string] {
 	return machine.Look[string]{Value: value, File: file, Err: err}
 }
 
-func newHostCheckReport(m machine.Machine, refused []error, s steps.State) hostCheckReport {
-	findings, verdict := check.VerifyWith(m, refused, s)
+func newHostCheckReport(m machine.Machine, refused []error, boot steps.State) hostCheckReport {
+	findings, verdict := check.Verify(m, refused, boot)
 	return hostCheckReport{
 		Schema:   1,
 		Host:     m.Facts.Hostname,

@@ -11,6 +11,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
@@ -69,7 +70,7 @@ func parseRDMACheck(c *cli.Context, f *args.Faults) rdmaCheckOptions {
 type rdmaCheckReport struct {
 	Schema   int               `json:"schema"`
 	Host     *string           `json:"host"`
-	Verdict  rdmacheck.Verdict `json:"verdict"`
+	Verdict  checklist.Verdict `json:"verdict"`
 	Passed   bool              `json:"passed"`
 	Reboot   *bool             `json:"reboot_required"`
 	Findings []host.Finding    `json:"findings"`
@@ -115,8 +116,8 @@ func runRDMACheck(ctx context.Context, u *term.UI, opts rdmaCheckOptions) error 
 	switch {
 	case !r.Passed:
 		return errDifferent
-	case verdict == rdmacheck.Unknown:
-		return fmt.Errorf("%s: %w", root.Path("/"), rdmacheck.ErrUnknown)
+	case verdict == checklist.Unknown:
+		return fmt.Errorf("%s: %w", root.Path("/"), checklist.ErrUnknown)
 	}
 	return nil
 }
@@ -140,7 +141,7 @@ func printRDMACheck(u *term.UI, r rdmaCheckReport, all bool) {
 	listed := r.Findings
 	if !all {
 		shown := []host.Status{host.Fail, host.Warn}
-		if r.Verdict == rdmacheck.Unknown {
+		if r.Verdict == checklist.Unknown {
 			shown = append(shown, host.NA)
 		}
 		listed = slices.DeleteFunc(slices.Clone(listed), func(f host.Finding) bool { return !slices.Contains(shown, f.Status) })
@@ -150,15 +151,15 @@ func printRDMACheck(u *term.UI, r rdmaCheckReport, all bool) {
 	mend := "follow the remedies below, then run " + command("check") + " again"
 	colour, next := term.Bold, mend
 	switch r.Verdict {
-	case rdmacheck.Ready:
+	case checklist.Ready:
 		colour, next = term.Green, "'gpustack rdma test' sends data, here or between two machines"
-	case rdmacheck.NotReady:
+	case checklist.NotReady:
 		colour = term.Red
-	case rdmacheck.Drifted:
+	case checklist.Drifted:
 		colour, next = term.Red, "the machine no longer matches the record of rdma prepare; "+mend
-	case rdmacheck.PendingReboot:
+	case checklist.PendingReboot:
 		next = "reboot, then run " + command("check") + " again"
-	case rdmacheck.Unknown:
+	case checklist.Unknown:
 		next = "the checks below name what cannot be read"
 	}
 	printVerdict(u, colour, string(r.Verdict), next, r.Findings, listed)

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
@@ -14,13 +15,13 @@ func (v view) arguments() []host.Finding {
 	case !v.Running.Seen():
 		return unread(v.Running)
 	case v.phase == unseen, v.phase == unprepared:
-		return na("nothing is recorded to compare them with")
+		return checklist.NA("nothing is recorded to compare them with")
 	case v.phase == pending && v.off:
-		return na("%s leaves every function with the host until the next boot", offArgument)
+		return checklist.NA("%s leaves every function with the host until the next boot", offArgument)
 	case v.phase == pending && len(v.lacking) > 0:
-		return na("added at the next boot: %s", strings.Join(v.lacking, " "))
+		return checklist.NA("added at the next boot: %s", strings.Join(v.lacking, " "))
 	case v.phase == pending && len(v.against) > 0:
-		return na("removed at the next boot: %s", v.against)
+		return checklist.NA("removed at the next boot: %s", v.against)
 	}
 	var findings []host.Finding
 	fail := func(seen, remedy string) {
@@ -33,7 +34,7 @@ func (v view) arguments() []host.Finding {
 		fail(arg+" conflicts with the prepared configuration", "remove it and reboot: gpustack host prepare")
 	}
 	if findings == nil {
-		return pass("as recorded: %s", strings.Join(v.wantedArguments(), " "))
+		return checklist.Pass("as recorded: %s", strings.Join(v.wantedArguments(), " "))
 	}
 	return findings
 }

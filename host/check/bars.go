@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
@@ -53,15 +54,15 @@ func (v view) bars() []host.Finding {
 	case findings != nil:
 		return findings
 	case !seen:
-		return na("the kernel shows no memory regions of functions for guests")
+		return checklist.NA("the kernel shows no memory regions of functions for guests")
 	case large == 0:
-		return pass("all regions have address space; the largest above 4 GiB has %s", size(largest))
+		return checklist.Pass("all regions have address space; the largest above 4 GiB has %s", size(largest))
 	}
-	f := pass("all regions have address space; %s with more than %s above 4 GiB, up to %s in one region",
-		plural(large, "function"), size(window), size(largest))[0]
+	f := checklist.Pass("all regions have address space; %s with more than %s above 4 GiB, up to %s in one region",
+		host.Numbered(large, "function"), size(window), size(largest))[0]
 	f.Effect = fmt.Sprintf("by default a UEFI guest has %s there for all its functions and does not see functions that do not fit", size(window))
 	f.Remedy = "for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2024.1 and later)"
-	return one(f)
+	return []host.Finding{f}
 }
 
 // size returns a power of two with a binary unit, such as "32 GiB".

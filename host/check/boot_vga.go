@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -40,15 +41,15 @@ func (v view) bootVGA() []host.Finding {
 			f.Effect = "gpustack host prepare refuses it: the host would lose its console"
 			f.Remedy = "select another primary display in the firmware's setup, or run 'gpustack host prepare --dry-run' for commands that leave it with the host or allow it"
 		case slices.ContainsFunc(v.Running.Value, func(arg string) bool { return slices.Contains(withoutFramebuffer, arg) }):
-			return pass("%s, but the kernel does not use its framebuffer", f.Seen)
+			return checklist.Pass("%s, but the kernel does not use its framebuffer", f.Seen)
 		case removesFramebuffers(v.kernel(), &d):
-			return pass("%s; on this kernel, VFIO removes the framebuffer from it", f.Seen)
+			return checklist.Pass("%s; on this kernel, VFIO removes the framebuffer from it", f.Seen)
 		default:
 			f.Status = host.Warn
 			f.Effect = "the kernel's framebuffer may use its memory; then a guest with it does not start (can't reserve BAR)"
 			f.Remedy = "select another primary display in the firmware's setup, or add the kernel argument initcall_blacklist=sysfb_init"
 		}
-		return one(f)
+		return []host.Finding{f}
 	}
-	return pass("no function for guests is the firmware's console")
+	return checklist.Pass("no function for guests is the firmware's console")
 }

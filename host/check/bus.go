@@ -2,6 +2,7 @@ package check
 
 import (
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
@@ -28,9 +29,9 @@ func (v view) bus() []host.Finding {
 	case findings != nil:
 		return findings
 	case len(functions) == 0:
-		return na("no function is selected for guests")
+		return checklist.NA("no function is selected for guests")
 	case answer < len(functions):
-		return na("the kernel shows the PCI configuration of %d of %s", answer, plural(len(functions), "function"))
+		return checklist.NA("the kernel shows the PCI configuration of %d of %s", answer, host.Numbered(len(functions), "function"))
 	}
-	return pass("%s respond", plural(answer, "function"))
+	return checklist.Pass("%s respond", host.Numbered(answer, "function"))
 }

@@ -16,12 +16,14 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/check"
+	"gpustack/host/checklist"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/selection"
+	startup "gpustack/host/steps" // steps are what changes a tree here
 )
 
 func observe(root host.Root) machine.Machine {
@@ -114,10 +116,10 @@ var otherNotation = steps(
 )
 
 // judge judges the tree.
-func judge(t *testing.T, root host.Root) ([]host.Finding, check.Verdict) {
+func judge(t *testing.T, root host.Root) ([]host.Finding, checklist.Verdict) {
 	t.Helper()
 	_, err := plan(t, root, selection.Options{})
-	return check.Verify(observe(root), host.Split(err))
+	return check.Verify(observe(root), host.Split(err), startup.State{})
 }
 
 // bad are the findings that warn or fail, each as a line.
@@ -183,189 +185,189 @@ func TestCheck(t *testing.T) {
 		name    string
 		from    string
 		change  step
-		verdict check.Verdict
+		verdict checklist.Verdict
 		want    []string
 	}{
-		{"nothing is wrong", isReady, steps(), check.Ready, nil},
-		{"not prepared", isBare, steps(), check.NotPrepared, []string{"fail prepared " + contract + "gpustack host prepare has not been run here"}},
-		{"gpustack=off", isReady, steps(replace("proc/cmdline", "quiet", "quiet gpustack=off"), heldBy("01:00.0", "nouveau")), check.PendingReboot,
+		{"nothing is wrong", isReady, steps(), checklist.Ready, nil},
+		{"not prepared", isBare, steps(), checklist.NotPrepared, []string{"fail prepared " + contract + "gpustack host prepare has not been run here"}},
+		{"gpustack=off", isReady, steps(replace("proc/cmdline", "quiet", "quiet gpustack=off"), heldBy("01:00.0", "nouveau")), checklist.PendingReboot,
 			[]string{"fail reboot " + cmdline + "booted with gpustack=off"}},
 
 		// Firmware and IOMMU.
-		{"the firmware offers none", isReady, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), check.NotReady,
+		{"the firmware offers none", isReady, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), checklist.NotReady,
 			[]string{"fail firmware /sys/firmware/acpi/tables: no IOMMU table (DMAR, IVRS, IORT or VIOT)"}},
-		{"the firmware offers none, nothing prepared", isBare, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), check.NotPrepared,
+		{"the firmware offers none, nothing prepared", isBare, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), checklist.NotPrepared,
 			[]string{"fail firmware /sys/firmware/acpi/tables: no IOMMU table (DMAR, IVRS, IORT or VIOT)"}},
-		{"off for no reason that is seen", isReady, off, check.NotReady,
+		{"off for no reason that is seen", isReady, off, checklist.NotReady,
 			[]string{"fail iommu /sys/kernel/iommu_groups: off, although no kernel argument turns it off"}},
-		{"off by an argument", isBare, steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"), replace("boot/grub/grub.cfg", "quiet", "intel_iommu=off")), check.NotPrepared,
+		{"off by an argument", isBare, steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"), replace("boot/grub/grub.cfg", "quiet", "intel_iommu=off")), checklist.NotPrepared,
 			[]string{"fail iommu " + cmdline + "turned off by a kernel argument: intel_iommu=off"}},
-		{"never switched on", isBare, off, check.NotPrepared,
+		{"never switched on", isBare, off, checklist.NotPrepared,
 			[]string{"fail iommu " + cmdline + "off: kernel argument missing: intel_iommu=on"}},
-		{"off, and it is not known what the kernel was told", isBare, steps(off, remove("proc/cmdline")), check.NotPrepared,
+		{"off, and it is not known what the kernel was told", isBare, steps(off, remove("proc/cmdline")), checklist.NotPrepared,
 			[]string{"fail iommu /sys/kernel/iommu_groups: off; the kernel arguments are unknown"}},
-		{"off for AMD's processors, which needs no argument", isBare, steps(off, replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD"), remove(dmarFile), write("sys/firmware/acpi/tables/IVRS", "")), check.NotPrepared,
+		{"off for AMD's processors, which needs no argument", isBare, steps(off, replace("proc/cpuinfo", "GenuineIntel", "AuthenticAMD"), remove(dmarFile), write("sys/firmware/acpi/tables/IVRS", "")), checklist.NotPrepared,
 			[]string{"fail iommu /sys/kernel/iommu_groups: off, although no kernel argument turns it off"}},
-		{"off until the reboot", isPlanned, off, check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
-		{"translated, and told not to be", isReady, replaceTypes("identity", "DMA"), check.Ready,
+		{"off until the reboot", isPlanned, off, checklist.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"translated, and told not to be", isReady, replaceTypes("identity", "DMA"), checklist.Ready,
 			[]string{"warn iommu_type /sys/kernel/iommu_groups: DMA for 6 groups, although passthrough for the host was requested"}},
 
 		// Interrupt remapping.
-		{"no interrupt remapping", isReady, write(dmarFile, dmar(0)), check.NotReady,
+		{"no interrupt remapping", isReady, write(dmarFile, dmar(0)), checklist.NotReady,
 			[]string{"fail interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware reports that the platform does not support it"}},
-		{"a unit without", isReady, write("sys/class/iommu/dmar0/intel-iommu/ecap", "f020d7\n"), check.NotReady,
+		{"a unit without", isReady, write("sys/class/iommu/dmar0/intel-iommu/ecap", "f020d7\n"), checklist.NotReady,
 			[]string{"fail interrupt_remapping /sys/class/iommu/dmar0/intel-iommu/ecap: dmar0 does not support it"}},
-		{"switched off", isReady, replace("proc/cmdline", "quiet", "intremap=off"), check.NotReady,
+		{"switched off", isReady, replace("proc/cmdline", "quiet", "intremap=off"), checklist.NotReady,
 			[]string{"fail interrupt_remapping " + cmdline + "turned off by a kernel argument: intremap=off"}},
-		{"done without", isReady, steps(write(dmarFile, dmar(0)), write(unsafeFile, "Y\n")), check.Ready,
+		{"done without", isReady, steps(write(dmarFile, dmar(0)), write(unsafeFile, "Y\n")), checklist.Ready,
 			[]string{"warn interrupt_remapping /sys/firmware/acpi/tables/DMAR: the firmware reports that the platform does not support it"}},
-		{"done without for no reason", isReady, write(unsafeFile, "Y\n"), check.Ready,
+		{"done without for no reason", isReady, write(unsafeFile, "Y\n"), checklist.Ready,
 			[]string{"warn interrupt_remapping /" + unsafeFile + ": on, by the firmware and 1 unit, and VFIO is configured to work without it"}},
 
 		// Arguments.
-		{"booted without an argument", isReady, replace("proc/cmdline", " iommu=pt", ""), check.NotReady,
+		{"booted without an argument", isReady, replace("proc/cmdline", " iommu=pt", ""), checklist.NotReady,
 			[]string{"fail arguments " + cmdline + "running kernel was booted without iommu=pt"}},
-		{"without it, and so without an IOMMU", isReady, steps(off, replace("proc/cmdline", "intel_iommu=on ", "")), check.NotReady,
+		{"without it, and so without an IOMMU", isReady, steps(off, replace("proc/cmdline", "intel_iommu=on ", "")), checklist.NotReady,
 			[]string{"fail arguments " + cmdline + "running kernel was booted without intel_iommu=on"}},
-		{"an argument against what is recorded", isReady, replace("proc/cmdline", "iommu=pt", "iommu=pt amd_iommu=off iommu=soft"), check.NotReady,
+		{"an argument against what is recorded", isReady, replace("proc/cmdline", "iommu=pt", "iommu=pt amd_iommu=off iommu=soft"), checklist.NotReady,
 			[]string{"fail arguments " + cmdline + "iommu=soft conflicts with the prepared configuration"}},
-		{"further words are no fault", isReady, steps(replace("proc/cmdline", "intel_iommu=on", "intel-iommu=on,sm_on"), replace("boot/grub/grub.cfg", "intel_iommu=on", "intel_iommu=on,sm_on")), check.Ready, nil},
-		{"an entry without an argument", isReady, replace("boot/grub/grub.cfg", newer+" root=UUID=a ro quiet intel_iommu=on", newer+" root=UUID=a ro quiet"), check.NotReady,
+		{"further words are no fault", isReady, steps(replace("proc/cmdline", "intel_iommu=on", "intel-iommu=on,sm_on"), replace("boot/grub/grub.cfg", "intel_iommu=on", "intel_iommu=on,sm_on")), checklist.Ready, nil},
+		{"an entry without an argument", isReady, replace("boot/grub/grub.cfg", newer+" root=UUID=a ro quiet intel_iommu=on", newer+" root=UUID=a ro quiet"), checklist.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on"}},
-		{"an entry that boots with another notation of the root", isReady, steps(otherNotation, write("boot/grub/grubenv", "# GRUB Environment Block\nnext_entry=mine\n")), check.NotReady,
+		{"an entry that boots with another notation of the root", isReady, steps(otherNotation, write("boot/grub/grubenv", "# GRUB Environment Block\nnext_entry=mine\n")), checklist.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz, which GRUB selects by itself, lacks intel_iommu=on iommu=pt"}},
-		{"the same entry, not selected", isReady, steps(otherNotation, write("boot/grub/grubenv", "# GRUB Environment Block\nsaved_entry=mine\n")), check.Ready, nil},
-		{"a recovery entry that boots", isReady, replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "set default=2\nmenuentry 'Debian' {"), check.NotReady,
+		{"the same entry, not selected", isReady, steps(otherNotation, write("boot/grub/grubenv", "# GRUB Environment Block\nsaved_entry=mine\n")), checklist.Ready, nil},
+		{"a recovery entry that boots", isReady, replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "set default=2\nmenuentry 'Debian' {"), checklist.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + ", which GRUB selects by itself, lacks intel_iommu=on iommu=pt"}},
-		{"an entry of another system that boots", isReady, replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "set default=Windows\nmenuentry Windows {\n}\nmenuentry 'Debian' {"), check.NotReady,
+		{"an entry of another system that boots", isReady, replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "set default=Windows\nmenuentry Windows {\n}\nmenuentry 'Debian' {"), checklist.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of 'Windows', which GRUB selects by itself, lacks intel_iommu=on iommu=pt"}},
-		{"an entry that boots, of a machine without a record", isBare, steps(otherNotation, replace("boot/grub/grub.cfg", "root=/dev/sda1", "root=/dev/sda1 iommu=pt"), replace("boot/grub/grub.cfg", "set default=0", "set default=mine")), check.NotPrepared,
+		{"an entry that boots, of a machine without a record", isBare, steps(otherNotation, replace("boot/grub/grub.cfg", "root=/dev/sda1", "root=/dev/sda1 iommu=pt"), replace("boot/grub/grub.cfg", "set default=0", "set default=mine")), checklist.NotPrepared,
 			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has iommu=pt, the kernel runs with no IOMMU argument", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
-		{"an environment of GRUB that cannot be read", isReady, write("boot/grub/grubenv", "x"), check.Ready, nil},
-		{"an entry with a conflicting argument", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro gpustack=off"), check.NotReady,
+		{"an environment of GRUB that cannot be read", isReady, write("boot/grub/grubenv", "x"), checklist.Ready, nil},
+		{"an entry with a conflicting argument", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro gpustack=off"), checklist.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has gpustack=off"}},
-		{"a file that takes the arguments from later menus", isReady, write("etc/default/grub.d/zzzz.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"), check.NotReady,
+		{"a file that takes the arguments from later menus", isReady, write("etc/default/grub.d/zzzz.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"), checklist.NotReady,
 			[]string{"fail next_boot /etc/default/grub.d/zzzz.cfg: the entry of a kernel installed later lacks intel_iommu=on iommu=pt"}},
-		{"a menu that was not regenerated", isPlanned, replace("boot/grub/grub.cfg", " intel_iommu=on iommu=pt", ""), check.NotReady,
+		{"a menu that was not regenerated", isPlanned, replace("boot/grub/grub.cfg", " intel_iommu=on iommu=pt", ""), checklist.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + newer + " lacks intel_iommu=on iommu=pt", "fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " lacks intel_iommu=on iommu=pt"}},
-		{"an entry with more than the kernel runs with", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro pci-stub.ids=10de:1"), check.Ready,
+		{"an entry with more than the kernel runs with", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro pci-stub.ids=10de:1"), checklist.Ready,
 			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has pci-stub.ids=10de:1 intel_iommu=on iommu=pt, the kernel runs with intel_iommu=on iommu=pt"}},
-		{"an argument that was given at the menu's prompt", isBare, steps(replace("proc/cmdline", "quiet", "quiet iommu=pt"), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg", "linux /boot/vmlinuz root=UUID=a\n")), check.NotPrepared,
+		{"an argument that was given at the menu's prompt", isBare, steps(replace("proc/cmdline", "quiet", "quiet iommu=pt"), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg", "linux /boot/vmlinuz root=UUID=a\n")), checklist.NotPrepared,
 			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has no IOMMU argument, the kernel runs with iommu=pt", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
 
 		// Modules.
-		{"the kernel that runs lacks the driver", isReady, replace("lib/modules/"+kernel+"/modules.dep", "vfio-pci", "x"), check.NotReady,
+		{"the kernel that runs lacks the driver", isReady, replace("lib/modules/"+kernel+"/modules.dep", "vfio-pci", "x"), checklist.NotReady,
 			[]string{"fail kernels /lib/modules/" + kernel + ": kernel " + kernel + " has no vfio-pci"}},
-		{"the kernel that is booted next lacks it", isReady, replace("lib/modules/"+newer+"/modules.dep", "vfio-pci", "x"), check.NotReady,
+		{"the kernel that is booted next lacks it", isReady, replace("lib/modules/"+newer+"/modules.dep", "vfio-pci", "x"), checklist.NotReady,
 			[]string{"fail kernels /lib/modules/" + newer + ": kernel " + newer + " has no vfio-pci"}},
-		{"a kernel that was left lacks it", isReady, write("lib/modules/5.10.0/modules.dep", ""), check.Ready,
+		{"a kernel that was left lacks it", isReady, write("lib/modules/5.10.0/modules.dep", ""), checklist.Ready,
 			[]string{"warn kernels /lib/modules/5.10.0: kernel 5.10.0 has no vfio-pci"}},
-		{"a line that loses", isReady, write("etc/modprobe.d/vfio.conf", "# ours\noptions vfio_pci ids=1234:5678,10de:11b4\n"), check.Ready,
+		{"a line that loses", isReady, write("etc/modprobe.d/vfio.conf", "# ours\noptions vfio_pci ids=1234:5678,10de:11b4\n"), checklist.Ready,
 			[]string{"warn ids " + conf + "vfio.conf:2: ids=1234:5678 is ignored here for vfio-pci; " + conf + "zz-gpustack.conf:5 overrides it"}},
-		{"a line that loses, and whose ids are all in the one that counts", isReady, write("etc/modprobe.d/vfio.conf", "options vfio_pci ids=10de:11b4\n"), check.Ready, nil},
-		{"a line that wins, with all of ours", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,1234:5678\n"), check.Ready, nil},
-		{"a line that wins", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4\n"), check.NotReady,
+		{"a line that loses, and whose ids are all in the one that counts", isReady, write("etc/modprobe.d/vfio.conf", "options vfio_pci ids=10de:11b4\n"), checklist.Ready, nil},
+		{"a line that wins, with all of ours", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,1234:5678\n"), checklist.Ready, nil},
+		{"a line that wins", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4\n"), checklist.NotReady,
 			[]string{"fail ids " + conf + "zzz.conf:1: vfio-pci lacks ids=10de:0e0a; " + conf + "zzz.conf:1 overrides it"}},
-		{"prepared by other means, nothing recorded", isBare, write("etc/initramfs-tools/modules", "loop\npci_stub ids=10de:11b4\n"), check.NotPrepared,
+		{"prepared by other means, nothing recorded", isBare, write("etc/initramfs-tools/modules", "loop\npci_stub ids=10de:11b4\n"), checklist.NotPrepared,
 			[]string{"warn ids /etc/initramfs-tools/modules:2: prepared by other means: pci-stub ids=10de:11b4 matches 0000:01:00.0, 0000:02:00.0", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
-		{"prepared by other means too", isReady, steps(write("etc/modules", "pci_stub ids=10de:11b4\n"), write("etc/modprobe.d/a.conf", "options pci-stub ids=10de:0e0a\n")), check.Ready,
+		{"prepared by other means too", isReady, steps(write("etc/modules", "pci_stub ids=10de:11b4\n"), write("etc/modprobe.d/a.conf", "options pci-stub ids=10de:0e0a\n")), checklist.Ready,
 			[]string{"warn ids /etc/modprobe.d/a.conf:1: prepared by other means: pci-stub ids=10de:0e0a matches 0000:01:00.1, 0000:02:00.1",
 				"warn ids /etc/modules:1: prepared by other means: pci-stub ids=10de:11b4 matches 0000:01:00.0, 0000:02:00.0"}},
-		{"the other driver on the command line", isReady, steps(replace("proc/cmdline", "quiet", "quiet pci-stub.ids=10de:11b4"), replace("boot/grub/grub.cfg", "quiet", "quiet pci-stub.ids=10de:11b4")), check.Ready,
+		{"the other driver on the command line", isReady, steps(replace("proc/cmdline", "quiet", "quiet pci-stub.ids=10de:11b4"), replace("boot/grub/grub.cfg", "quiet", "quiet pci-stub.ids=10de:11b4")), checklist.Ready,
 			[]string{"warn ids " + grub + "prepared by other means: pci-stub ids=10de:11b4 matches 0000:01:00.0, 0000:02:00.0"}},
-		{"ids of others that match no function", isReady, write("etc/modules", "pci_stub ids=8086:9999\n"), check.Ready, nil},
-		{"a line that loses to the kernel's arguments", isReady, steps(replace("proc/cmdline", "quiet", "vfio-pci.ids=10de:11b4"), replace("boot/grub/grub.cfg", "quiet", "vfio_pci.ids=10de:11b4")), check.NotReady,
+		{"ids of others that match no function", isReady, write("etc/modules", "pci_stub ids=8086:9999\n"), checklist.Ready, nil},
+		{"a line that loses to the kernel's arguments", isReady, steps(replace("proc/cmdline", "quiet", "vfio-pci.ids=10de:11b4"), replace("boot/grub/grub.cfg", "quiet", "vfio_pci.ids=10de:11b4")), checklist.NotReady,
 			[]string{"fail ids " + grub + "vfio-pci lacks ids=10de:0e0a; the kernel argument in /boot/grub/grub.cfg overrides it"}},
-		{"a line that takes the host's", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,8086:1533\n"), check.Ready,
+		{"a line that takes the host's", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,8086:1533\n"), checklist.Ready,
 			[]string{"warn ids " + conf + "zzz.conf:1: ids=8086:1533 of vfio-pci also matches 0000:00:19.0, which should stay with the host"}},
 
 		// What host prepare refuses.
-		{"a group with a part of the host", isBare, group("01:00.0", 4), check.NotPrepared,
+		{"a group with a part of the host", isBare, group("01:00.0", 4), checklist.NotPrepared,
 			[]string{"fail preparable " + devices + "00:19.0: 0000:00:19.0: shares IOMMU group 4 with a selected device but is not part of it"}},
-		{"the host needs a card", isBare, steps(write("proc/net/route", "Iface Destination\nib0 00000000 0 0 0 0 0 00000000\n"), link("sys/class/net/ib0", "../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0"), write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0/x", "")), check.NotPrepared,
+		{"the host needs a card", isBare, steps(write("proc/net/route", "Iface Destination\nib0 00000000 0 0 0 0 0 00000000\n"), link("sys/class/net/ib0", "../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0"), write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0/x", "")), checklist.NotPrepared,
 			[]string{"fail preparable " + devices + "01:00.1: 0000:01:00.1: the host needs it: carries the default route, through ib0"}},
-		{"a maker of initramfs images that is not known", isBare, steps(remove("usr/sbin/mkinitramfs"), write("usr/bin/booster", "")), check.NotPrepared,
+		{"a maker of initramfs images that is not known", isBare, steps(remove("usr/sbin/mkinitramfs"), write("usr/bin/booster", "")), checklist.NotPrepared,
 			[]string{"fail preparable : booster: initramfs generator not supported"}},
-		{"no GPU of NVIDIA's", isBare, steps(write(function("01:00.0/vendor"), "0x1002\n"), write(function("02:00.0/vendor"), "0x1002\n")), check.NotPrepared,
+		{"no GPU of NVIDIA's", isBare, steps(write(function("01:00.0/vendor"), "0x1002\n"), write(function("02:00.0/vendor"), "0x1002\n")), checklist.NotPrepared,
 			[]string{"fail preparable /sys/bus/pci/devices: NVIDIA GPUs: no such function"}},
-		{"a GPU is the console", isBare, write(function("01:00.0/boot_vga"), "1\n"), check.NotPrepared,
+		{"a GPU is the console", isBare, write(function("01:00.0/boot_vga"), "1\n"), checklist.NotPrepared,
 			[]string{"fail boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the firmware's console"}},
-		{"a GPU is the console and goes", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), check.Ready,
+		{"a GPU is the console and goes", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), checklist.Ready,
 			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the firmware's console"}},
-		{"and the kernel is not known", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), remove("proc/sys/kernel/osrelease")), check.Ready,
+		{"and the kernel is not known", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), remove("proc/sys/kernel/osrelease")), checklist.Ready,
 			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the firmware's console"}},
-		{"and is no VGA controller", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write(function("01:00.0/class"), "0x038000\n")), check.Ready,
+		{"and is no VGA controller", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), write(function("01:00.0/class"), "0x038000\n")), checklist.Ready,
 			[]string{"warn boot_vga " + devices + "01:00.0/boot_vga: 0000:01:00.0 is the firmware's console"}},
-		{"and the kernel leaves it alone", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), replace("proc/cmdline", "quiet", "initcall_blacklist=sysfb_init"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), check.Ready, nil},
-		{"and vfio-pci removes the framebuffer", isReady, write(function("01:00.0/boot_vga"), "1\n"), check.Ready, nil},
+		{"and the kernel leaves it alone", isReady, steps(write(function("01:00.0/boot_vga"), "1\n"), replace("proc/cmdline", "quiet", "initcall_blacklist=sysfb_init"), write("proc/sys/kernel/osrelease", "5.15.0-91-generic\n")), checklist.Ready, nil},
+		{"and vfio-pci removes the framebuffer", isReady, write(function("01:00.0/boot_vga"), "1\n"), checklist.Ready, nil},
 
 		// A boot that is not that of GRUB's menu.
-		{"the boot partition is not mounted", isReady, write("etc/fstab", "UUID=2 /boot ext4\n"), check.NotReady,
+		{"the boot partition is not mounted", isReady, write("etc/fstab", "UUID=2 /boot ext4\n"), checklist.NotReady,
 			[]string{"fail next_boot /boot: /boot: is in /etc/fstab but not mounted"}},
-		{"the boot partition is not mounted, nothing prepared", isBare, write("etc/fstab", "UUID=2 /boot ext4\n"), check.NotPrepared,
+		{"the boot partition is not mounted, nothing prepared", isBare, write("etc/fstab", "UUID=2 /boot ext4\n"), checklist.NotPrepared,
 			[]string{"fail preparable : /boot: is in /etc/fstab but not mounted"}},
-		{"a unified kernel image", isReady, steps(hosttest.Variable("LoaderInfo", "systemd-boot 257"), write("efi/EFI/Linux/x.efi", ""), write("efi/loader/entries/x.conf", "linux /x\noptions root=UUID=a intel_iommu=on iommu=pt\n")), check.NotReady,
+		{"a unified kernel image", isReady, steps(hosttest.Variable("LoaderInfo", "systemd-boot 257"), write("efi/EFI/Linux/x.efi", ""), write("efi/loader/entries/x.conf", "linux /x\noptions root=UUID=a intel_iommu=on iommu=pt\n")), checklist.NotReady,
 			[]string{"fail next_boot /boot: unified kernel images (/efi/EFI/Linux/x.efi): gpustack cannot set kernel arguments on this system"}},
-		{"unified kernel images alone, and a menu that is left", isReady, write("efi/EFI/Linux/x.efi", ""), check.NotReady,
+		{"unified kernel images alone, and a menu that is left", isReady, write("efi/EFI/Linux/x.efi", ""), checklist.NotReady,
 			[]string{"fail next_boot /boot: unified kernel images: gpustack cannot set kernel arguments on this system"}},
-		{"a root that transactional-update keeps read-only", isReady, steps(write("usr/sbin/transactional-update", ""), write("proc/mounts", "/dev/none / btrfs ro 0 0\n")), check.Ready, nil},
+		{"a root that transactional-update keeps read-only", isReady, steps(write("usr/sbin/transactional-update", ""), write("proc/mounts", "/dev/none / btrfs ro 0 0\n")), checklist.Ready, nil},
 
 		// Functions.
-		{"a card has fallen off the bus", isReady, write(function("01:00.0/config"), strings.Repeat("\xff", 64)), check.NotReady,
+		{"a card has fallen off the bus", isReady, write(function("01:00.0/config"), strings.Repeat("\xff", 64)), checklist.NotReady,
 			[]string{"fail bus " + devices + "01:00.0/config: 0000:01:00.0 does not respond: all registers read ffff"}},
-		{"one that the kernel has not found out of", isReady, write(function("01:00.1/vendor"), "0xffff\n"), check.NotReady,
+		{"one that the kernel has not found out of", isReady, write(function("01:00.1/vendor"), "0xffff\n"), checklist.NotReady,
 			[]string{"fail bus " + devices + "01:00.1/config: 0000:01:00.1 does not respond: all registers read ffff"}},
-		{"a function is missing", isReady, remove("sys/bus/pci/devices/0000:02:00.1"), check.Drifted,
+		{"a function is missing", isReady, remove("sys/bus/pci/devices/0000:02:00.1"), checklist.Drifted,
 			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is gone (10de:0e0a)"}},
 		{"a function is renumbered", isReady, steps(remove("sys/bus/pci/devices/0000:02:00.1"), link("sys/bus/pci/devices/0000:05:00.1", "../../../devices/pci0000:00/0000:00:02.0/0000:05:00.1"),
-			rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.1")), check.Drifted,
+			rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.1")), checklist.Drifted,
 			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 (10de:0e0a) was renumbered and is now at 0000:05:00.1"}},
-		{"another function", isReady, write(function("02:00.1/device"), "0x10f0\n"), check.Drifted,
+		{"another function", isReady, write(function("02:00.1/device"), "0x10f0\n"), checklist.Drifted,
 			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is a different function: 10de:10f0; recorded was 10de:0e0a"}},
-		{"another board", isReady, write(function("02:00.0/subsystem_device"), "0x1097\n"), check.Drifted,
+		{"another board", isReady, write(function("02:00.0/subsystem_device"), "0x1097\n"), checklist.Drifted,
 			[]string{"fail functions " + devices + "02:00.0: 0000:02:00.0 is on a different board: 103c:1097; recorded was 103c:1096"}},
-		{"another slot", isReady, steps(rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:01.0/0000:02:00.1"), link("sys/bus/pci/devices/0000:02:00.1", "../../../devices/pci0000:00/0000:00:01.0/0000:02:00.1")), check.Drifted,
+		{"another slot", isReady, steps(rename(function("02:00.1"), "sys/devices/pci0000:00/0000:00:01.0/0000:02:00.1"), link("sys/bus/pci/devices/0000:02:00.1", "../../../devices/pci0000:00/0000:00:01.0/0000:02:00.1")), checklist.Drifted,
 			[]string{"fail functions " + devices + "02:00.1: 0000:02:00.1 is in a different slot: below 0000:00:01.0; recorded was 0000:00:02.0"}},
 
 		// Drivers and groups.
-		{"a driver has been taken", isReady, heldBy("01:00.1", "snd_hda_intel"), check.Drifted,
+		{"a driver has been taken", isReady, heldBy("01:00.1", "snd_hda_intel"), checklist.Drifted,
 			[]string{"fail drivers " + devices + "01:00.1/driver: 0000:01:00.1 is bound to snd_hda_intel instead of vfio-pci"}},
-		{"no driver", isReady, remove(function("02:00.0/driver")), check.Drifted,
+		{"no driver", isReady, remove(function("02:00.0/driver")), checklist.Drifted,
 			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is bound to no driver instead of vfio-pci"}},
-		{"another one that leaves it alone", isReady, heldBy("02:00.0", "pci-stub"), check.Drifted,
+		{"another one that leaves it alone", isReady, heldBy("02:00.0", "pci-stub"), checklist.Drifted,
 			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is bound to pci-stub instead of vfio-pci"}},
-		{"a function has come into a group", isReady, link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/10"), check.Drifted,
+		{"a function has come into a group", isReady, link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/10"), checklist.Drifted,
 			[]string{"fail groups /sys/kernel/iommu_groups/10/devices: group 10 now also contains 0000:00:19.0"}},
-		{"a function has gone from a group", isReady, group("02:00.1", 12), check.Drifted,
+		{"a function has gone from a group", isReady, group("02:00.1", 12), checklist.Drifted,
 			[]string{"fail groups /sys/kernel/iommu_groups/11/devices: group 11 no longer contains 0000:02:00.1"}},
-		{"groups with other numbers are no fault", isReady, each(func(f string) step { return group(f, 20+int(f[1]-'0')) }), check.Ready, nil},
-		{"a function in no group", isReady, remove(function("02:00.0/iommu_group")), check.Drifted,
+		{"groups with other numbers are no fault", isReady, each(func(f string) step { return group(f, 20+int(f[1]-'0')) }), checklist.Ready, nil},
+		{"a function in no group", isReady, remove(function("02:00.0/iommu_group")), checklist.Drifted,
 			[]string{"fail groups " + devices + "02:00.0/iommu_group: 0000:02:00.0 has no IOMMU group"}},
-		{"no reset", isReady, remove(function("02:00.0/reset_method")), check.Ready,
+		{"no reset", isReady, remove(function("02:00.0/reset_method")), checklist.Ready,
 			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no reset method that the kernel supports"}},
-		{"resets switched off", isReady, write(function("02:00.0/reset_method"), "\n"), check.Ready,
+		{"resets switched off", isReady, write(function("02:00.0/reset_method"), "\n"), checklist.Ready,
 			[]string{"warn reset " + devices + "02:00.0/reset_method: 0000:02:00.0 has no reset method that the kernel supports"}},
-		{"no place for memory", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000000000000000 0x0000000fffffffff 0x000000002014220c\n"), check.NotReady,
+		{"no place for memory", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000000000000000 0x0000000fffffffff 0x000000002014220c\n"), checklist.NotReady,
 			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no address space for region 1 (64 GiB)"}},
 		{"no place for memory, shown like no memory", isReady, steps(write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0 0x0 0x0\n"),
-			write(function("01:00.0/config"), "\xde\x10\xb4\x11"+strings.Repeat("\x00", 16)+"\x0c"+strings.Repeat("\x00", 43))), check.NotReady,
+			write(function("01:00.0/config"), "\xde\x10\xb4\x11"+strings.Repeat("\x00", 16)+"\x0c"+strings.Repeat("\x00", 43))), checklist.NotReady,
 			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no address space for region 1"}},
-		{"large regions are a hint", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n"), check.Ready, nil},
+		{"large regions are a hint", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n"), checklist.Ready, nil},
 
 		// The record.
-		{"a file is missing", isReady, remove(ours), check.Drifted, []string{"fail files /" + ours + ": /" + ours + " is missing"}},
-		{"a file was changed", isReady, replace(ours, "softdep nouveau", "# blacklist nouveau"), check.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed by another program"}},
-		{"a run was cut off", isReady, replace("var/lib/gpustack/journal/0001.json", `"done"`, `"rebuilding"`), check.NotReady,
+		{"a file is missing", isReady, remove(ours), checklist.Drifted, []string{"fail files /" + ours + ": /" + ours + " is missing"}},
+		{"a file was changed", isReady, replace(ours, "softdep nouveau", "# blacklist nouveau"), checklist.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed by another program"}},
+		{"a run was cut off", isReady, replace("var/lib/gpustack/journal/0001.json", `"done"`, `"rebuilding"`), checklist.NotReady,
 			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was interrupted while rebuilding"}},
-		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null,"rows":[]}`), check.Ready,
+		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null,"rows":[]}`), checklist.Ready,
 			[]string{"warn journal /var/lib/gpustack/journal: entry 2 (repair-migration --apply) was interrupted, and its outcome is unknown"}},
-		{"an initramfs without the hook, and a boot menu that cannot be read", isReady, steps(write("boot/initrd.img-"+kernel, noFiles), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg/x", "")), check.NotReady,
+		{"an initramfs without the hook, and a boot menu that cannot be read", isReady, steps(write("boot/initrd.img-"+kernel, noFiles), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg/x", "")), checklist.NotReady,
 			[]string{"fail initramfs /boot/initrd.img-" + kernel + ": the initramfs of " + kernel + " has no scripts/init-top/gpustack, /etc/modprobe.d/zz-gpustack.conf, module vfio_pci"}},
-		{"to be booted", isPlanned, steps(), check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
-		{"to be booted, though the arguments were there before", isPlanned, replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), check.PendingReboot,
+		{"to be booted", isPlanned, steps(), checklist.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"to be booted, though the arguments were there before", isPlanned, replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), checklist.PendingReboot,
 			[]string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
-		{"to be booted, and nothing tells when it was", isPlanned, remove("proc/stat"), check.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
-		{"bound without a boot", isPlanned, steps(replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), each(func(f string) step { return heldBy(f, machine.VFIO) })), check.Ready, nil},
+		{"to be booted, and nothing tells when it was", isPlanned, remove("proc/stat"), checklist.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
+		{"bound without a boot", isPlanned, steps(replace("proc/cmdline", "ro quiet", "ro quiet intel_iommu=on iommu=pt"), each(func(f string) step { return heldBy(f, machine.VFIO) })), checklist.Ready, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -440,49 +442,49 @@ func TestUnseen(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		change  step
-		verdict check.Verdict
+		verdict checklist.Verdict
 		want    map[string]string // by check
 	}{
-		{"no sys", remove("sys"), check.Unknown, map[string]string{
+		{"no sys", remove("sys"), checklist.Unknown, map[string]string{
 			"firmware": "n/a: /sys/firmware/acpi/tables is missing", "secure_boot": "n/a: the firmware does not show a Secure Boot setting",
 			"iommu": "n/a: /sys/kernel/iommu_groups or /sys/class/iommu is missing", "interrupt_remapping": "n/a: the IOMMU is off or not shown",
 			"boot_vga": noDevices, "bus": noDevices, "functions": noDevices, "drivers": noDevices, "groups": noDevices, "reset": noDevices, "bars": noDevices,
 			"arguments": "pass: as recorded: intel_iommu=on iommu=pt", "reboot": "n/a: unknown without /proc/cmdline and /sys/bus/pci/devices",
 		}},
-		{"no proc", remove("proc"), check.Unknown, map[string]string{
+		{"no proc", remove("proc"), checklist.Unknown, map[string]string{
 			"arguments": noCommandLine, "drivers": "pass: 4 functions bound as recorded", "reboot": "n/a: unknown without /proc/cmdline and /sys/bus/pci/devices",
 		}},
-		{"no groups", steps(remove("sys/kernel/iommu_groups"), remove("sys/class/iommu"), each(func(f string) step { return remove(function(f + "/iommu_group")) })), check.Unknown, map[string]string{
+		{"no groups", steps(remove("sys/kernel/iommu_groups"), remove("sys/class/iommu"), each(func(f string) step { return remove(function(f + "/iommu_group")) })), checklist.Unknown, map[string]string{
 			"groups": "n/a: 0000:01:00.0: its IOMMU group cannot be read\nn/a: 0000:01:00.1: its IOMMU group cannot be read\nn/a: 0000:02:00.0: its IOMMU group cannot be read\nn/a: 0000:02:00.1: its IOMMU group cannot be read",
 			"iommu":  "pass: on: 4 groups", "iommu_type": "n/a: /sys/kernel/iommu_groups is missing",
 		}},
-		{"no menu", remove("boot"), check.Ready, map[string]string{"next_boot": "n/a: /boot: no boot menu that gpustack can read"}},
-		{"no kernels", remove("lib/modules"), check.Ready, map[string]string{"kernels": "n/a: /lib/modules: no installed kernel"}},
-		{"kernels that cannot be read", steps(remove("lib/modules"), write("lib/modules", "")), check.Ready, map[string]string{"kernels": "n/a: /lib/modules: not a directory"}},
-		{"a command line that is none", steps(remove("proc/cmdline"), write("proc/cmdline/x", "")), check.Unknown, map[string]string{"arguments": "n/a: /proc/cmdline: not a regular file"}},
-		{"modprobe's lines cannot be read", steps(remove("etc/modprobe.d"), write("etc/modprobe.d", "")), check.Ready, map[string]string{
+		{"no menu", remove("boot"), checklist.Ready, map[string]string{"next_boot": "n/a: /boot: no boot menu that gpustack can read"}},
+		{"no kernels", remove("lib/modules"), checklist.Ready, map[string]string{"kernels": "n/a: /lib/modules: no installed kernel"}},
+		{"kernels that cannot be read", steps(remove("lib/modules"), write("lib/modules", "")), checklist.Ready, map[string]string{"kernels": "n/a: /lib/modules: not a directory"}},
+		{"a command line that is none", steps(remove("proc/cmdline"), write("proc/cmdline/x", "")), checklist.Unknown, map[string]string{"arguments": "n/a: /proc/cmdline: not a regular file"}},
+		{"modprobe's lines cannot be read", steps(remove("etc/modprobe.d"), write("etc/modprobe.d", "")), checklist.Ready, map[string]string{
 			"ids": "n/a: /etc/modprobe.d: not a directory", "files": "n/a: /etc/modprobe.d/zz-gpustack.conf: not a directory",
 		}},
-		{"a driver that cannot be read", steps(remove(function("01:00.0/driver")), write(function("01:00.0/driver"), "")), check.Unknown, map[string]string{
+		{"a driver that cannot be read", steps(remove(function("01:00.0/driver")), write(function("01:00.0/driver"), "")), checklist.Unknown, map[string]string{
 			"drivers": "n/a: 0000:01:00.0: its driver cannot be read", "groups": "pass: 2 groups can be assigned to guests, with the recorded members",
 		}},
-		{"ids that cannot be read", write(function("01:00.0/vendor"), "intel\n"), check.Unknown, map[string]string{"functions": "n/a: 0000:01:00.0: vendor and product id cannot be read"}},
-		{"a DMAR cut short, and units that do not tell", steps(write(dmarFile, "DMAR"), remove("sys/class/iommu/dmar0/intel-iommu")), check.Ready, map[string]string{
+		{"ids that cannot be read", write(function("01:00.0/vendor"), "intel\n"), checklist.Unknown, map[string]string{"functions": "n/a: 0000:01:00.0: vendor and product id cannot be read"}},
+		{"a DMAR cut short, and units that do not tell", steps(write(dmarFile, "DMAR"), remove("sys/class/iommu/dmar0/intel-iommu")), checklist.Ready, map[string]string{
 			"firmware": "pass: IOMMU tables found: DMAR", "interrupt_remapping": "n/a: /sys/firmware/acpi/tables/DMAR: not a DMAR table",
 		}},
-		{"Secure Boot's setting cut short", write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06"), check.Ready, map[string]string{
+		{"Secure Boot's setting cut short", write("sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c", "\x06"), checklist.Ready, map[string]string{
 			"secure_boot": `n/a: /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c: not a variable of one byte: "\x06"`,
 		}},
-		{"no configuration of functions", each(func(f string) step { return remove(function(f + "/config")) }), check.Ready, map[string]string{"bus": "n/a: the kernel shows the PCI configuration of 0 of 4 functions"}},
-		{"no regions", each(func(f string) step { return remove(function(f + "/resource")) }), check.Ready, map[string]string{"bars": "n/a: the kernel shows no memory regions of functions for guests"}},
-		{"a kernel that tells no resets", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method"))), check.Ready, map[string]string{"reset": "n/a: not shown by this kernel"}},
-		{"one that tells in the old way", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method")), write(function("01:00.0/reset"), ""), write(function("02:00.0/reset"), "")), check.Ready,
+		{"no configuration of functions", each(func(f string) step { return remove(function(f + "/config")) }), checklist.Ready, map[string]string{"bus": "n/a: the kernel shows the PCI configuration of 0 of 4 functions"}},
+		{"no regions", each(func(f string) step { return remove(function(f + "/resource")) }), checklist.Ready, map[string]string{"bars": "n/a: the kernel shows no memory regions of functions for guests"}},
+		{"a kernel that tells no resets", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method"))), checklist.Ready, map[string]string{"reset": "n/a: not shown by this kernel"}},
+		{"one that tells in the old way", steps(remove(function("01:00.0/reset_method")), remove(function("02:00.0/reset_method")), write(function("01:00.0/reset"), ""), write(function("02:00.0/reset"), "")), checklist.Ready,
 			map[string]string{"reset": "pass: each of 2 GPUs can be reset"}},
-		{"modprobe's lines lead nowhere", link("etc/modprobe.d/gone.conf", "nowhere"), check.Ready, map[string]string{"ids": "n/a: /etc/modprobe.d/gone.conf: link to a missing file"}},
-		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), check.Ready, map[string]string{
+		{"modprobe's lines lead nowhere", link("etc/modprobe.d/gone.conf", "nowhere"), checklist.Ready, map[string]string{"ids": "n/a: /etc/modprobe.d/gone.conf: link to a missing file"}},
+		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), checklist.Ready, map[string]string{
 			"journal": "n/a: /var/lib/gpustack/journal/0001.json: not a journal entry: malformed JSON: schema is missing", "reboot": "pass: no reboot is pending",
 		}},
-		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":3}`), check.Unknown, map[string]string{
+		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":3}`), checklist.Unknown, map[string]string{
 			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 3 was written by another release of gpustack, this one reads schema 2", "reboot": "n/a: what is recorded is unknown",
 			"arguments": "n/a: nothing is recorded to compare them with", "functions": "n/a: what is recorded is unknown", "drivers": "n/a: what is recorded is unknown",
 			"files": "n/a: what is recorded is unknown", "next_boot": "n/a: what is recorded is unknown", "preparable": "n/a: what is recorded is unknown",
@@ -509,8 +511,8 @@ func TestUnseen(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	m := observe(ready(t, selection.Options{}))
 	m.Contract = machine.Look[*machine.Contract]{File: machine.ContractFile, Err: fmt.Errorf("%s: %w", machine.ContractFile, os.ErrPermission)}
-	findings, verdict := check.Verify(m, nil)
-	if verdict != check.Unknown || len(bad(t, findings)) > 0 {
+	findings, verdict := check.Verify(m, nil, startup.State{})
+	if verdict != checklist.Unknown || len(bad(t, findings)) > 0 {
 		t.Errorf("%s, %q", verdict, bad(t, findings))
 	}
 	if got, want := find(findings, "prepared"), "n/a: /var/lib/gpustack/contract.json: permission denied; run gpustack as root"; got != want {
@@ -589,12 +591,12 @@ func TestPending(t *testing.T) {
 	}
 	steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"))(t, root)
 	findings, verdict = judge(t, root)
-	if got, want := find(findings, "iommu"), "n/a: off until the machine is booted with the recorded arguments"; got != want || verdict != check.PendingReboot {
+	if got, want := find(findings, "iommu"), "n/a: off until the machine is booted with the recorded arguments"; got != want || verdict != checklist.PendingReboot {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
 	}
 	write(function("01:00.0/device"), "0x0001\n")(t, root)
 	findings, verdict = judge(t, root)
-	if got, want := find(findings, "reboot"), "n/a: skipped until the failures above are fixed"; got != want || verdict != check.Drifted {
+	if got, want := find(findings, "reboot"), "n/a: skipped until the failures above are fixed"; got != want || verdict != checklist.Drifted {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
 	}
 }
@@ -638,7 +640,7 @@ func TestPendingUses(t *testing.T) {
 			apply(t, root, selection.Options{})
 			test.change(t, root)
 			m := observe(root)
-			findings, _ := check.Verify(m, nil)
+			findings, _ := check.Verify(m, nil, startup.State{})
 			var got []string
 			for _, f := range findings {
 				if f.Check == "preparable" {
@@ -670,15 +672,15 @@ func TestStub(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		change  step
-		verdict check.Verdict
+		verdict checklist.Verdict
 		want    string
 	}{
-		{"all on pci-stub", steps(), check.Ready, "pass: 4 functions bound as recorded"},
-		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), heldBy("01:00.0", "vfio-pci"), heldBy("01:00.1", "vfio-pci")), check.Ready, "pass: 4 functions bound as recorded"},
-		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), heldBy("01:00.0", "vfio-pci")), check.Drifted, "fail: 0000:01:00.0 is bound to vfio-pci instead of pci-stub"},
-		{"nothing tells who has it", heldBy("01:00.0", "vfio-pci"), check.Unknown,
+		{"all on pci-stub", steps(), checklist.Ready, "pass: 4 functions bound as recorded"},
+		{"a guest has a group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/10"), heldBy("01:00.0", "vfio-pci"), heldBy("01:00.1", "vfio-pci")), checklist.Ready, "pass: 4 functions bound as recorded"},
+		{"a guest has another group", steps(process("1", "/dev/null"), process("4711", "/dev/vfio/11"), heldBy("01:00.0", "vfio-pci")), checklist.Drifted, "fail: 0000:01:00.0 is bound to vfio-pci instead of pci-stub"},
+		{"nothing tells who has it", heldBy("01:00.0", "vfio-pci"), checklist.Unknown,
 			"n/a: 0000:01:00.0 is bound to vfio-pci instead of pci-stub, as while a guest uses it; whether a guest uses it is unknown: /proc: process 1 is hidden, others may be too"},
-		{"the host has it", heldBy("01:00.0", "nouveau"), check.Drifted, "fail: 0000:01:00.0 is bound to nouveau instead of pci-stub"},
+		{"the host has it", heldBy("01:00.0", "nouveau"), checklist.Drifted, "fail: 0000:01:00.0 is bound to nouveau instead of pci-stub"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := like(t, root)
@@ -687,7 +689,7 @@ func TestStub(t *testing.T) {
 			if got := find(findings, "drivers"); got != test.want || verdict != test.verdict {
 				t.Errorf("%s, want %s\ngot  %s\nwant %s", verdict, test.verdict, got, test.want)
 			}
-			if got, want := find(findings, "groups"), "pass: 2 groups can be assigned to guests, with the recorded members"; test.verdict == check.Ready && got != want {
+			if got, want := find(findings, "groups"), "pass: 2 groups can be assigned to guests, with the recorded members"; test.verdict == checklist.Ready && got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
 		})
@@ -711,7 +713,7 @@ func TestGroupOfOthers(t *testing.T) {
 		link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/11"))(t, root)
 	findings, verdict := judge(t, root)
 	want := "fail: group 11 contains 0000:00:19.0, bound to igb, and not in a GPU's slot"
-	if got := find(findings, "groups"); got != want || verdict != check.Drifted {
+	if got := find(findings, "groups"); got != want || verdict != checklist.Drifted {
 		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
 	}
 }
@@ -727,23 +729,23 @@ func TestImages(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		images  machine.Look[[]machine.Initramfs]
-		verdict check.Verdict
+		verdict checklist.Verdict
 		want    string
 	}{
-		{"all are well", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, nil)}}, check.Ready, "pass: 2 initramfs images as recorded"},
-		{"that of the kernel that runs", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, order(kernel)), image(newer, nil)}}, check.NotReady,
+		{"all are well", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, nil)}}, checklist.Ready, "pass: 2 initramfs images as recorded"},
+		{"that of the kernel that runs", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, order(kernel)), image(newer, nil)}}, checklist.NotReady,
 			"fail: the initramfs of " + kernel + " does not bind functions before udev starts"},
-		{"that of the kernel booted next", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, order(newer))}}, check.NotReady,
+		{"that of the kernel booted next", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image(newer, order(newer))}}, checklist.NotReady,
 			"fail: the initramfs of " + newer + " does not bind functions before udev starts"},
-		{"that of another", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image("5.10.0", order("5.10.0"))}}, check.Ready,
+		{"that of another", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image("5.10.0", order("5.10.0"))}}, checklist.Ready,
 			"warn: the initramfs of 5.10.0 does not bind functions before udev starts"},
-		{"one that cannot be read", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, os.ErrPermission), image(newer, nil)}}, check.Ready,
+		{"one that cannot be read", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, os.ErrPermission), image(newer, nil)}}, checklist.Ready,
 			"n/a: /boot/initrd.img-" + kernel + ": permission denied; run gpustack as root"},
-		{"none can be listed", machine.Look[[]machine.Initramfs]{File: "/boot", Err: os.ErrNotExist}, check.Ready, "n/a: /boot is missing"},
+		{"none can be listed", machine.Look[[]machine.Initramfs]{File: "/boot", Err: os.ErrNotExist}, checklist.Ready, "n/a: /boot is missing"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m.Initramfs = test.images
-			findings, verdict := check.Verify(m, nil)
+			findings, verdict := check.Verify(m, nil, startup.State{})
 			if got := find(findings, "initramfs"); got != test.want || verdict != test.verdict {
 				t.Errorf("%s, want %s\ngot  %s\nwant %s", verdict, test.verdict, got, test.want)
 			}
@@ -854,7 +856,7 @@ func TestBecameConsole(t *testing.T) {
 	steps(write(function("01:00.0/boot_vga"), "1\n"), remove(function("01:00.0/driver")))(t, root)
 	findings, verdict := judge(t, root)
 	const want = "fail: 0000:01:00.0 is bound to no driver instead of vfio-pci; it became the console after it was recorded"
-	if got := find(findings, "drivers"); got != want || verdict != check.Drifted {
+	if got := find(findings, "drivers"); got != want || verdict != checklist.Drifted {
 		t.Errorf("%s: %s", verdict, got)
 	}
 	if _, err := plan(t, root, selection.Options{}); err == nil {

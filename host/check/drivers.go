@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -46,11 +47,11 @@ func (v view) drivers() []host.Finding {
 	case findings != nil:
 		return findings
 	case waits > 0:
-		return na("%s to be bound at the next boot", plural(waits, "function"))
+		return checklist.NA("%s to be bound at the next boot", host.Numbered(waits, "function"))
 	case held == 0:
-		return na("no recorded function is unchanged")
+		return checklist.NA("no recorded function is unchanged")
 	}
-	f := pass("%s bound as recorded", plural(held, "function"))
+	f := checklist.Pass("%s bound as recorded", host.Numbered(held, "function"))
 	if lines := v.Claims.Value; len(lines) > 0 {
 		f[0].Effect = "kernel log: " + strings.Join(slices.Compact(lines), "; ")
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
@@ -13,22 +14,22 @@ import (
 func (v view) fabric() []host.Finding {
 	switch {
 	case v.phase == unseen:
-		return na("what is recorded is unknown")
+		return checklist.NA("what is recorded is unknown")
 	case v.phase == unprepared:
-		return na("nothing is recorded")
+		return checklist.NA("nothing is recorded")
 	case !v.Devices.Seen():
 		return unread(v.Devices)
 	}
 	goes := func(a pci.Address) bool { return v.Recorded(a) != nil }
 	switch selection.Divided(v.Devices.Value, goes) {
 	case machine.SwitchesToGuest:
-		f := pass("NVSwitches are assigned to guests")[0]
+		f := checklist.Pass("NVSwitches are assigned to guests")[0]
 		f.Effect = "Nova offers them only with lines of their own in [pci] of nova.conf"
 		f.Remedy = strings.Join(selection.SwitchLines(v.Devices.Value, goes), "; ")
-		return one(f)
+		return []host.Finding{f}
 	case machine.SwitchesToHost:
 	default:
-		return na("no GPU for guests is on a board with NVSwitches")
+		return checklist.NA("no GPU for guests is on a board with NVSwitches")
 	}
 	f, mode := v.Fabric.Value, v.Fabric.Value.Mode
 	finding := host.Finding{Status: host.Fail, File: machine.FabricConfig,
@@ -48,9 +49,9 @@ func (v view) fabric() []host.Finding {
 	case mode != machine.SharedMode:
 		finding.Seen = machine.FabricConfig + " sets " + machine.FabricMode + "=" + mode
 	default:
-		done := pass("%s is enabled in shared NVSwitch mode", machine.FabricUnit)[0]
+		done := checklist.Pass("%s is enabled in shared NVSwitch mode", machine.FabricUnit)[0]
 		done.Effect = selection.NeedsPartition
-		return one(done)
+		return []host.Finding{done}
 	}
-	return one(finding)
+	return []host.Finding{finding}
 }

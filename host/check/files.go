@@ -2,22 +2,23 @@ package check
 
 import (
 	"gpustack/host"
+	"gpustack/host/checklist"
 )
 
 // files compares the files that host prepare has written with their recorded hashes.
 func (v view) files() []host.Finding {
 	switch v.phase {
 	case unseen:
-		return na("what is recorded is unknown")
+		return checklist.NA("what is recorded is unknown")
 	case unprepared:
-		return na("nothing is recorded")
+		return checklist.NA("nothing is recorded")
 	}
 	var findings []host.Finding
 	for i, f := range v.Contract.Value.Files {
 		finding := host.Finding{File: f.Name, Remedy: "gpustack host prepare writes it again"}
 		switch now := v.Files[i]; {
 		case !now.Seen():
-			finding = blind(f.Name, now.Err)
+			finding = checklist.Unread(f.Name, now.Err)[0]
 		case now.Value == "":
 			finding.Status, finding.Seen = host.Fail, f.Name+" is missing"
 			finding.Effect = "kernels installed and initramfs regenerated from now on lack it"
@@ -30,7 +31,7 @@ func (v view) files() []host.Finding {
 		findings = append(findings, finding)
 	}
 	if findings == nil {
-		return pass("%s unchanged", plural(len(v.Files), "file"))
+		return checklist.Pass("%s unchanged", host.Numbered(len(v.Files), "file"))
 	}
 	return findings
 }

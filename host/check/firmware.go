@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/iommu"
 )
 
@@ -13,13 +14,13 @@ func (v view) firmware() []host.Finding {
 	case !f.Seen():
 		return unread(f)
 	case len(f.Value.Tables) > 0:
-		return pass("IOMMU tables found: %s", strings.Join(f.Value.Tables, ", "))
+		return checklist.Pass("IOMMU tables found: %s", strings.Join(f.Value.Tables, ", "))
 	case v.isOn():
-		return pass("no known IOMMU table, but the kernel uses an IOMMU")
+		return checklist.Pass("no known IOMMU table, but the kernel uses an IOMMU")
 	}
-	return one(host.Finding{
+	return []host.Finding{{
 		Status: host.Fail, File: iommu.TablesDir, Seen: "no IOMMU table (DMAR, IVRS, IORT or VIOT)",
 		Effect: "without an IOMMU, no function can be assigned to a guest",
 		Remedy: "turn it on in the firmware's setup: VT-d, AMD-Vi, SVM and IOMMU, or SMMU; for a virtual machine, in its definition",
-	})
+	}}
 }

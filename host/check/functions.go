@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -21,7 +22,7 @@ func (v view) functions() []host.Finding {
 		}
 	}
 	if findings == nil {
-		return pass("%s unchanged, at the recorded addresses", plural(len(v.Contract.Value.Functions), "function"))
+		return checklist.Pass("%s unchanged, at the recorded addresses", host.Numbered(len(v.Contract.Value.Functions), "function"))
 	}
 	return findings
 }
@@ -48,7 +49,7 @@ func (v view) identity(f machine.Function) []host.Finding {
 				"; the same in Nova's device_spec, if it names addresses"
 		}
 	case differs == pci.IDsUnread:
-		return na("%s: vendor and product id cannot be read", f.Address)
+		return checklist.NA("%s: vendor and product id cannot be read", f.Address)
 	case differs == pci.OtherBoard:
 		finding.Seen = fmt.Sprintf("%s is on a different board: %s:%s; recorded was %s:%s", f.Address,
 			orUnknown(d.SubsystemVendorID), orUnknown(d.SubsystemID), orUnknown(f.SubsystemVendorID), orUnknown(f.SubsystemID))
@@ -65,7 +66,7 @@ func (v view) identity(f machine.Function) []host.Finding {
 		finding.Effect = "guests get this device: " + f.Driver + " binds it by its ids"
 		finding.Remedy = "if it is meant for guests, gpustack host prepare records it; otherwise gpustack host prepare --remove " + f.Address.String()
 	}
-	return one(finding)
+	return []host.Finding{finding}
 }
 
 func orUnknown(id *pci.ID) string {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -17,12 +18,12 @@ import (
 func (v view) groups() []host.Finding {
 	if f := v.notComparable(); f != nil {
 		if functions := v.ForGuests(); v.phase == unprepared && len(functions) > 0 {
-			return na("nothing is recorded; bound now to %s", holders(functions))
+			return checklist.NA("nothing is recorded; bound now to %s", holders(functions))
 		}
 		return f
 	}
 	if !v.isOn() {
-		return na("the IOMMU is off or not shown")
+		return checklist.NA("the IOMMU is off or not shown")
 	}
 	byNumber := map[int]iommu.Group{}
 	for _, g := range iommu.Groups(v.Devices.Value) {
@@ -60,11 +61,11 @@ func (v view) groups() []host.Finding {
 	case findings != nil:
 		return findings
 	case len(done) == 0:
-		return na("no recorded function is unchanged")
+		return checklist.NA("no recorded function is unchanged")
 	case waits:
-		return na("%s with functions to be bound at the next boot", plural(len(done), "group"))
+		return checklist.NA("%s with functions to be bound at the next boot", host.Numbered(len(done), "group"))
 	}
-	return pass("%s can be assigned to guests, with the recorded members", plural(len(done), "group"))
+	return checklist.Pass("%s can be assigned to guests, with the recorded members", host.Numbered(len(done), "group"))
 }
 
 // group checks the group of a recorded function. It ignores recorded functions that block the

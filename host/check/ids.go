@@ -7,6 +7,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
@@ -80,11 +81,11 @@ func (v view) ids() []host.Finding {
 	case findings != nil:
 		return findings
 	case v.phase == unseen:
-		return na("what is recorded is unknown")
+		return checklist.NA("what is recorded is unknown")
 	case lines == 0:
-		return pass("no ids= line below %s", modprobe.Dir)
+		return checklist.Pass("no ids= line below %s", modprobe.Dir)
 	}
-	return pass("all ids= lines are effective")
+	return checklist.Pass("all ids= lines are effective")
 }
 
 // byOtherMeans finds ids= of others that match functions for guests or, on a machine that is not
@@ -157,7 +158,7 @@ func (v view) notTaken(h effective) []host.Finding {
 		f.File, f.Remedy = modprobe.Dir, "gpustack host prepare writes it again"
 		f.Seen = fmt.Sprintf("%s lacks ids=%s; no line sets it", h.driver, strings.Join(missing, ","))
 	}
-	return one(f)
+	return []host.Finding{f}
 }
 
 // taken finds functions that should remain with the host and that the ids match.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
@@ -36,12 +37,12 @@ func (v view) blacklist() []host.Finding {
 	if modules == nil {
 		return nil
 	}
-	return one(host.Finding{
+	return []host.Finding{{
 		Status: host.Warn, File: first.File, Line: first.Number,
 		Seen:   fmt.Sprintf("gpustack=off does not cover the blacklist here (%s)", strings.Join(modules, ", ")),
 		Effect: "booted with gpustack=off, the host does not load these drivers automatically",
 		Remedy: "gpustack host prepare moves the blacklist into the initramfs, once every kernel starts with one",
-	})
+	}}
 }
 
 // hooks checks whether the initramfs of each kernel contains the recorded hook. One that was made
@@ -49,11 +50,11 @@ func (v view) blacklist() []host.Finding {
 func (v view) hooks() []host.Finding {
 	switch {
 	case v.phase == unprepared:
-		return na("nothing is recorded for it")
+		return checklist.NA("nothing is recorded for it")
 	case v.phase == unseen:
-		return na("what is recorded is unknown")
+		return checklist.NA("what is recorded is unknown")
 	case errors.Is(v.Initramfs.Err, machine.ErrNoInitramfs):
-		return na("%v", v.Initramfs.Err)
+		return checklist.NA("%v", v.Initramfs.Err)
 	case !v.Initramfs.Seen():
 		return unread(v.Initramfs)
 	}
@@ -68,11 +69,11 @@ func (v view) hooks() []host.Finding {
 				Remedy: "regenerate it: gpustack host prepare --rebuild",
 			})
 		case i.Err != nil:
-			findings = append(findings, blind(i.File, i.Err))
+			findings = append(findings, checklist.Unread(i.File, i.Err)...)
 		}
 	}
 	if findings == nil {
-		return pass("%s as recorded", plural(len(v.Initramfs.Value), "initramfs image"))
+		return checklist.Pass("%s as recorded", host.Numbered(len(v.Initramfs.Value), "initramfs image"))
 	}
 	return findings
 }

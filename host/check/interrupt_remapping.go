@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
 )
@@ -12,25 +13,25 @@ import (
 // nothing to guests (Linux, drivers/vfio/vfio_iommu_type1.c, allow_unsafe_interrupts).
 func (v view) interruptRemapping() []host.Finding {
 	if !v.isOn() {
-		return na("the IOMMU is off or not shown")
+		return checklist.NA("the IOMMU is off or not shown")
 	}
 	if v.CPUVendor == "arm" {
-		return na("not applicable: the interrupt controller of this platform does it")
+		return checklist.NA("not applicable: the interrupt controller of this platform does it")
 	}
 	remaps, file, why := v.remaps()
 	allowed := v.Unsafe.Seen() && v.Unsafe.Value
 	f := host.Finding{File: file, Seen: why}
 	switch {
 	case remaps == nil && v.Firmware.Value.RemapsErr != nil:
-		return one(blind(iommu.DMARFile, v.Firmware.Value.RemapsErr))
+		return checklist.Unread(iommu.DMARFile, v.Firmware.Value.RemapsErr)
 	case remaps == nil:
-		return na("shown neither by a firmware table nor by an IOMMU")
+		return checklist.NA("shown neither by a firmware table nor by an IOMMU")
 	case *remaps && allowed:
 		f.Status, f.File, f.Seen = host.Warn, machine.UnsafeFile, why+", and VFIO is configured to work without it"
 		f.Effect = "if it were turned off, this would go unnoticed, and guests could attack the host"
 		f.Remedy = "remove allow_unsafe_interrupts from the kernel arguments, from /etc/modprobe.d, or from the record of gpustack host prepare"
 	case *remaps:
-		return pass("%s", why)
+		return checklist.Pass("%s", why)
 	case allowed:
 		f.Status = host.Warn
 		f.Effect = "VFIO is configured to work without it: a guest can attack the host through interrupts of its function"
@@ -40,7 +41,7 @@ func (v view) interruptRemapping() []host.Finding {
 		f.Effect = "VFIO refuses to assign functions to guests"
 		f.Remedy = "turn it on in the firmware's setup; if all guests are trusted: gpustack host prepare --allow-unsafe-interrupts"
 	}
-	return one(f)
+	return []host.Finding{f}
 }
 
 // remaps returns whether interrupts are remapped, nil if that is unknown, with the file that shows
@@ -78,7 +79,7 @@ func (v view) remaps() (remaps *bool, file, why string) {
 		}
 	}
 	if units > 0 {
-		who = append(who, plural(units, "unit"))
+		who = append(who, host.Numbered(units, "unit"))
 	}
 	if who == nil {
 		return nil, "", ""

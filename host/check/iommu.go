@@ -6,13 +6,14 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
 // iommu checks whether the kernel uses the IOMMU, and if not, why.
 func (v view) iommu() []host.Finding {
 	fail := func(file, seen, remedy string) []host.Finding {
-		return one(host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: "no function can be assigned to a guest", Remedy: remedy})
+		return []host.Finding{{Status: host.Fail, File: file, Seen: seen, Effect: "no function can be assigned to a guest", Remedy: remedy}}
 	}
 	const prepare = "gpustack host prepare does this for the next boot"
 	want, _ := boot.WantIOMMU(v.CPUVendor)
@@ -20,19 +21,19 @@ func (v view) iommu() []host.Finding {
 	missing := v.Running.Value.Lacking(switches)
 	switch {
 	case v.IOMMU.Enabled == nil:
-		return na("%s or %s is missing", machine.GroupsDir, machine.UnitsDir)
+		return checklist.NA("%s or %s is missing", machine.GroupsDir, machine.UnitsDir)
 	case v.isOn():
 		var names []string
 		for _, u := range v.Units.Value {
 			names = append(names, u.Name)
 		}
-		return pass("on: %s", strings.Join(append([]string{plural(v.IOMMU.Groups, "group")}, names...), ", "))
+		return checklist.Pass("on: %s", strings.Join(append([]string{host.Numbered(v.IOMMU.Groups, "group")}, names...), ", "))
 	case v.Firmware.Seen() && len(v.Firmware.Value.Tables) == 0:
-		return na("off: the firmware has no IOMMU table")
+		return checklist.NA("off: the firmware has no IOMMU table")
 	case v.phase == pending && (len(v.lacking)+len(v.against) > 0):
-		return na("off until the machine is booted with the recorded arguments")
+		return checklist.NA("off until the machine is booted with the recorded arguments")
 	case v.phase == booted && (len(v.lacking)+len(v.against) > 0):
-		return na("off: the running kernel lacks the recorded arguments")
+		return checklist.NA("off: the running kernel lacks the recorded arguments")
 	case len(v.against) > 0:
 		return fail(machine.CmdlineFile, "turned off by a kernel argument: "+v.against.String(), "remove it: "+prepare)
 	case v.Running.Seen() && len(missing) > 0:

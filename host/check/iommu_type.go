@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
@@ -14,24 +15,24 @@ import (
 func (v view) iommuType() []host.Finding {
 	switch {
 	case !v.isOn():
-		return na("the IOMMU is off or not shown")
+		return checklist.NA("the IOMMU is off or not shown")
 	case !v.Types.Seen():
 		return unread(v.Types)
 	case len(v.Types.Value) == 0:
-		return na("not shown by this kernel")
+		return checklist.NA("not shown by this kernel")
 	}
 	var types []string
 	for _, t := range slices.Sorted(maps.Keys(v.Types.Value)) {
-		types = append(types, fmt.Sprintf("%s for %s", t, plural(v.Types.Value[t], "group")))
+		types = append(types, fmt.Sprintf("%s for %s", t, host.Numbered(v.Types.Value[t], "group")))
 	}
 	seen := strings.Join(types, ", ")
 	asked := slices.Contains(v.Running.Value.Values("iommu"), "pt") || slices.Contains(v.Running.Value.Values("iommu.passthrough"), "1")
 	if asked && v.Types.Value["identity"] == 0 && len(v.against) == 0 {
-		return one(host.Finding{
+		return []host.Finding{{
 			Status: host.Warn, File: machine.GroupsDir, Seen: seen + ", although passthrough for the host was requested",
 			Effect: "DMA by the host's own devices is slower than necessary",
 			Remedy: "the kernel's log shows why: journalctl -k -g 'default domain'",
-		})
+		}}
 	}
-	return pass("%s", seen)
+	return checklist.Pass("%s", seen)
 }

@@ -6,17 +6,18 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/checklist"
 )
 
 // journal finds runs that were interrupted.
 func (v view) journal() []host.Finding {
 	switch e := v.CutOff.Value; {
 	case errors.Is(v.CutOff.Err, change.ErrLocked):
-		return one(host.Finding{
+		return []host.Finding{{
 			Status: host.Warn, File: change.Dir + "/journal", Seen: v.CutOff.Err.Error(),
 			Effect: "these findings may mix the state before and after that run",
 			Remedy: "wait until it ends, then check again",
-		})
+		}}
 	case !v.CutOff.Seen():
 		return unread(v.CutOff)
 	case e != nil:
@@ -24,11 +25,11 @@ func (v view) journal() []host.Finding {
 		if e.Kind == change.KindDrivers {
 			effect = "functions may have no driver, or a group may be split between host and guests, until the next boot"
 		}
-		return one(host.Finding{
+		return []host.Finding{{
 			Status: host.Fail, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted while %s", e.ID, e.Command, e.Status),
 			Effect: effect,
 			Remedy: "run gpustack host prepare: it recovers the entry first",
-		})
+		}}
 	}
 	var findings []host.Finding
 	for _, e := range v.OpenElsewhere {
@@ -47,5 +48,5 @@ func (v view) journal() []host.Finding {
 	if findings != nil {
 		return findings
 	}
-	return pass("no run was interrupted")
+	return checklist.Pass("no run was interrupted")
 }

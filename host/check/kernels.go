@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
@@ -14,7 +15,7 @@ import (
 func (v view) kernels() []host.Finding {
 	if !v.Kernels.Seen() {
 		if errors.Is(v.Kernels.Err, machine.ErrNoKernel) {
-			return na("%v", withFile(host.ModulesDir, v.Kernels.Err.Error()))
+			return checklist.NA("%v", checklist.WithFile(host.ModulesDir, v.Kernels.Err.Error()))
 		}
 		return unread(v.Kernels)
 	}
@@ -40,7 +41,7 @@ func (v view) kernels() []host.Finding {
 		}
 	}
 	if findings == nil {
-		return pass("%s with %s", plural(len(v.Kernels.Value), "kernel"), strings.Join(drivers, ", "))
+		return checklist.Pass("%s with %s", host.Numbered(len(v.Kernels.Value), "kernel"), strings.Join(drivers, ", "))
 	}
 	return findings
 }

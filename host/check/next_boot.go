@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 )
@@ -24,7 +25,7 @@ func (v view) nextBoot() []host.Finding {
 	case !v.Entries.Seen():
 		return v.unknownBoot()
 	case v.phase == unseen:
-		return na("what is recorded is unknown")
+		return checklist.NA("what is recorded is unknown")
 	}
 	entries := normal(v.Entries.Value)
 	running := watchedOf(v.Running.Value)
@@ -32,12 +33,12 @@ func (v view) nextBoot() []host.Finding {
 	for _, e := range entries {
 		found := v.entry(e)
 		if next := watchedOf(e.Args); found == nil && !e.Later && v.Running.Seen() && !v.blamed() && modprobe.Normal(next) != modprobe.Normal(running) {
-			found = one(host.Finding{
+			found = []host.Finding{{
 				Status: host.Warn, File: e.File,
 				Seen:   fmt.Sprintf("the entry of %s has %s, the kernel runs with %s", e.Kernel, orNone(next), orNone(running)),
 				Effect: "the next boot will use different IOMMU arguments",
 				Remedy: "check where the difference comes from: the configuration or the prompt of the boot loader",
-			})
+			}}
 		}
 		findings = append(findings, found...)
 	}
@@ -45,11 +46,11 @@ func (v view) nextBoot() []host.Finding {
 	case findings != nil:
 		return findings
 	case v.phase != unprepared:
-		return pass("%s as recorded", counted(entries))
+		return checklist.Pass("%s as recorded", counted(entries))
 	case !v.Running.Seen():
-		return na("the arguments of the running kernel are unknown")
+		return checklist.NA("the arguments of the running kernel are unknown")
 	}
-	return pass("%s with the arguments of the running kernel: %s", counted(entries), orNone(running))
+	return checklist.Pass("%s with the arguments of the running kernel: %s", counted(entries), orNone(running))
 }
 
 // unknownBoot reports that the next boot cannot be read. A prepared machine fails the check where
@@ -58,14 +59,14 @@ func (v view) unknownBoot() []host.Finding {
 	f := unread(v.Entries)[0]
 	command := bootCommand(v.Entries.Err)
 	if command == "" {
-		return one(f)
+		return []host.Finding{f}
 	}
 	f.Seen, f.Remedy = v.Entries.Err.Error(), command
 	if v.phase == pending || v.phase == booted {
 		f.Status = host.Fail
 		f.Effect = "the next boot may lack the recorded arguments; then functions for guests remain with the host"
 	}
-	return one(f)
+	return []host.Finding{f}
 }
 
 // bootCommand returns the command that helps where the machine does not boot from the files that

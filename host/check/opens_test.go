@@ -12,6 +12,7 @@ import (
 	"gpustack/host/check"
 	"gpustack/host/machine"
 	"gpustack/host/selection"
+	startup "gpustack/host/steps" // steps are what changes a tree here
 )
 
 // reads counts how often each file and each folder is read. Files that are only looked for are not
@@ -39,7 +40,7 @@ func TestReadOnce(t *testing.T) {
 	for name, root := range map[string]host.Root{"bare": bare(t), "planned": planned(t, selection.Options{}), "ready": ready(t, selection.Options{})} {
 		r := reads{of: map[string]int{}}
 		m := machine.Observe(root.Recorded(&r), machine.Check, machine.Options{})
-		check.Verify(m, nil)
+		check.Verify(m, nil, startup.State{})
 		var twice []string
 		for file, n := range r.of {
 			// A recorded root follows the links on the way to a file once more, to know its place.

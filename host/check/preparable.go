@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/gate"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
@@ -21,13 +22,13 @@ import (
 func (v view) preparable() []host.Finding {
 	switch {
 	case v.phase == unseen:
-		return na("what is recorded is unknown")
+		return checklist.NA("what is recorded is unknown")
 	case v.phase != unprepared:
 		return v.leaving()
 	case !v.Devices.Seen():
 		return unread(v.Devices)
 	case v.Containers != nil && len(v.Devices.Value.Defaults()) > 0 && len(v.Defaults()) == 0:
-		return na("every NVIDIA GPU is for containers")
+		return checklist.NA("every NVIDIA GPU is for containers")
 	}
 	var findings []host.Finding
 	consoles := false
@@ -62,9 +63,9 @@ func (v view) preparable() []host.Finding {
 	}
 	switch {
 	case findings == nil && consoles:
-		return na("skipped: boot_vga fails")
+		return checklist.NA("skipped: boot_vga fails")
 	case findings == nil:
-		return pass("gpustack host prepare selects %s", listAddresses(v.ForGuests()))
+		return checklist.Pass("gpustack host prepare selects %s", listAddresses(v.ForGuests()))
 	}
 	return findings
 }
@@ -73,7 +74,7 @@ func (v view) preparable() []host.Finding {
 func (v view) leaving() []host.Finding {
 	switch {
 	case v.phase != pending:
-		return na("already prepared") // drivers reports what did not leave
+		return checklist.NA("already prepared") // drivers reports what did not leave
 	case !v.Needs.Seen():
 		return unread(v.Needs)
 	}
@@ -90,7 +91,7 @@ func (v view) leaving() []host.Finding {
 	}
 	for _, l := range leaving {
 		if a := v.Adapters[l.Address]; a != nil && a.Unread != nil {
-			findings = append(findings, blind(machine.AttributeFile(l.Address, ""), a.Unread))
+			findings = append(findings, checklist.Unread(machine.AttributeFile(l.Address, ""), a.Unread)...)
 		}
 	}
 	const since = "has come into use since it was recorded: "
@@ -111,7 +112,7 @@ func (v view) leaving() []host.Finding {
 		})
 	}
 	if findings == nil {
-		return na("already prepared")
+		return checklist.NA("already prepared")
 	}
 	return findings
 }

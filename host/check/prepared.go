@@ -4,21 +4,21 @@ import (
 	"fmt"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
 // prepared checks whether the machine has been prepared. It does not apply while another check
 // fails.
-func (v view) prepared(mended bool) host.Finding {
-	f := host.Finding{Check: "prepared", Status: host.NA, File: machine.ContractFile}
+func (v view) prepared() []host.Finding {
+	f := host.Finding{Status: host.NA, File: machine.ContractFile}
 	switch {
 	case v.phase == unseen:
-		f = blind(machine.ContractFile, v.Contract.Err)
-		f.Check = "prepared"
+		return checklist.Unread(machine.ContractFile, v.Contract.Err)
 	case v.phase != unprepared:
 		c := v.Contract.Value
-		f.Status, f.Seen = host.Pass, fmt.Sprintf("%s recorded for %s", plural(len(c.Functions), "function"), c.Driver)
-	case !mended:
+		f.Status, f.Seen = host.Pass, fmt.Sprintf("%s recorded for %s", host.Numbered(len(c.Functions), "function"), c.Driver)
+	case !v.mended:
 		f.Seen = "skipped until the failures above are fixed"
 	default:
 		f.Status, f.Seen = host.Fail, "gpustack host prepare has not been run here"
@@ -28,5 +28,5 @@ func (v view) prepared(mended bool) host.Finding {
 		}
 		f.Remedy = "gpustack host prepare --dry-run shows the plan"
 	}
-	return f
+	return []host.Finding{f}
 }

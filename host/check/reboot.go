@@ -23,8 +23,8 @@ func RebootRequired(m machine.Machine) *bool {
 }
 
 // reboot checks whether the record takes effect only at the next boot.
-func (v view) reboot(mended bool) host.Finding {
-	f := host.Finding{Check: "reboot", Status: host.NA}
+func (v view) reboot() []host.Finding {
+	f := host.Finding{Status: host.NA}
 	switch {
 	case v.phase == unseen:
 		f.Seen = "what is recorded is unknown"
@@ -32,13 +32,13 @@ func (v view) reboot(mended bool) host.Finding {
 		f.Seen = "nothing is recorded"
 	case v.phase == booted && (!v.Running.Seen() || !v.Devices.Seen()):
 		f.Seen = fmt.Sprintf("unknown without %s and %s", machine.CmdlineFile, machine.DevicesDir)
-	case v.phase == booted && v.Unbooted.Value && mended:
+	case v.phase == booted && v.Unbooted.Value && v.mended:
 		f.Status, f.File, f.Seen = host.Fail, machine.ContractFile, "the machine was booted with another selection than the recorded one"
 		f.Effect = "until the next boot, functions stay as they were selected then"
 		f.Remedy = "reboot, then run gpustack host check again"
 	case v.phase == booted:
 		f.Status, f.Seen = host.Pass, "no reboot is pending"
-	case !mended:
+	case !v.mended:
 		f.Seen = "skipped until the failures above are fixed"
 	case v.off:
 		f.Status, f.File, f.Seen = host.Fail, machine.CmdlineFile, "booted with "+offArgument
@@ -52,5 +52,5 @@ func (v view) reboot(mended bool) host.Finding {
 		f.Effect = "until then all GPUs remain with the host"
 		f.Remedy = "reboot, then run gpustack host check again"
 	}
-	return f
+	return []host.Finding{f}
 }

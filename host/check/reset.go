@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -40,13 +41,13 @@ func (v view) reset() []host.Finding {
 	}
 	switch {
 	case gpus == 0:
-		return na("no GPU is selected for guests")
+		return checklist.NA("no GPU is selected for guests")
 	case !tells:
-		return na("not shown by this kernel")
+		return checklist.NA("not shown by this kernel")
 	case findings != nil:
 		return findings
 	case methods == nil:
-		return pass("each of %s can be reset", plural(gpus, "GPU"))
+		return checklist.Pass("each of %s can be reset", host.Numbered(gpus, "GPU"))
 	}
-	return pass("each of %s can be reset: %s", plural(gpus, "GPU"), strings.Join(methods, ", "))
+	return checklist.Pass("each of %s can be reset: %s", host.Numbered(gpus, "GPU"), strings.Join(methods, ", "))
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"gpustack/host"
+	"gpustack/host/checklist"
 )
 
 // secureBoot reports whether Secure Boot and kernel lockdown are active. Neither prevents
@@ -13,7 +14,7 @@ func (v view) secureBoot() []host.Finding {
 		if !host.IsAbsent(v.SecureBoot.Err) {
 			return unread(v.SecureBoot)
 		}
-		return na("the firmware does not show a Secure Boot setting")
+		return checklist.NA("the firmware does not show a Secure Boot setting")
 	}
 	state := "off"
 	if v.SecureBoot.Value {
@@ -22,5 +23,5 @@ func (v view) secureBoot() []host.Finding {
 	if v.Lockdown.Seen() {
 		state += ", lockdown " + v.Lockdown.Value
 	}
-	return pass("%s%s", state, harmless)
+	return checklist.Pass("%s%s", state, harmless)
 }

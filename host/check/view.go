@@ -8,15 +8,19 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/steps"
 )
 
 // view is an observed machine with values that several checks use.
 type view struct {
 	machine.Machine
 	phase   phase
-	refused []error // the errors of host prepare on this machine
+	refused []error     // the errors of host prepare on this machine
+	boot    steps.State // of every boot
+	mended  bool        // none of checks has failed
 	// lacking are the recorded arguments that the running kernel does not have, against are its
 	// arguments that conflict with the IOMMU's needs, and off is true if it has gpustack=off.
 	lacking []string
@@ -146,9 +150,9 @@ func (v view) findMoved() {
 func (v view) notComparable() []host.Finding {
 	switch {
 	case v.phase == unseen:
-		return na("what is recorded is unknown")
+		return checklist.NA("what is recorded is unknown")
 	case v.phase == unprepared:
-		return na("nothing is recorded")
+		return checklist.NA("nothing is recorded")
 	case !v.Devices.Seen():
 		return unread(v.Devices)
 	}

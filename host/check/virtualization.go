@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
@@ -15,12 +16,12 @@ func (v view) virtualization() []host.Finding {
 	noKVM := v.KVM.Seen() && !v.KVM.Value
 	switch {
 	case v.VirtType.Seen() && v.VirtType.Value == "qemu":
-		return na("guests are emulated: virt_type = qemu in %s", v.VirtType.File)
+		return checklist.NA("guests are emulated: virt_type = qemu in %s", v.VirtType.File)
 	case v.Virtualization.Seen() && flag == "":
 		return v.cannotRunGuests(host.CPUInfo, "the CPU has neither vmx nor svm",
 			"turn on VT-x, or AMD-V (SVM), in the firmware's setup; for a virtual machine, nested virtualization on its host")
 	case noKVM && v.phase == pending && flag != "":
-		return na("%s is missing; the next boot loads KVM", machine.KVMFile)
+		return checklist.NA("%s is missing; the next boot loads KVM", machine.KVMFile)
 	case noKVM:
 		module := map[string]string{"vmx": "kvm_intel", "svm": "kvm_amd"}[flag]
 		if module == "" {
@@ -29,11 +30,11 @@ func (v view) virtualization() []host.Finding {
 		return v.cannotRunGuests(machine.KVMFile, machine.KVMFile+" is missing",
 			"modprobe "+module+"; if that fails, journalctl -k -g kvm shows why: virtualization may be turned off in the firmware")
 	case v.KVM.Seen() && flag != "":
-		return pass("the CPU has %s, and %s exists", flag, machine.KVMFile)
+		return checklist.Pass("the CPU has %s, and %s exists", flag, machine.KVMFile)
 	case v.KVM.Seen():
-		return pass("%s exists", machine.KVMFile)
+		return checklist.Pass("%s exists", machine.KVMFile)
 	case flag != "":
-		return pass("the CPU has %s", flag)
+		return checklist.Pass("the CPU has %s", flag)
 	case !v.Virtualization.Seen():
 		return unread(v.Virtualization)
 	}
@@ -44,13 +45,13 @@ func (v view) virtualization() []host.Finding {
 // emulated.
 func (v view) cannotRunGuests(file, seen, remedy string) []host.Finding {
 	if err := v.VirtType.Err; err != nil && !host.IsAbsent(err) {
-		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", withFile(v.VirtType.File, host.Cause(err).Error()))
+		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", checklist.WithFile(v.VirtType.File, host.Cause(err).Error()))
 		if errors.Is(err, os.ErrPermission) {
 			remedy = "run gpustack as root; unless guests are emulated, " + remedy
 		}
 	}
-	return one(host.Finding{
+	return []host.Finding{{
 		Status: host.Fail, File: file, Seen: seen,
 		Effect: "Nova cannot run guests with KVM on this host", Remedy: remedy,
-	})
+	}}
 }

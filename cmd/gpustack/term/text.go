@@ -1,10 +1,11 @@
 package term
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
+
+	"gpustack/host"
 )
 
 // Printable replaces control characters, which a terminal would execute: names and values may
@@ -38,14 +39,7 @@ func Some(n int, noun string) string {
 
 // Numbered returns a number with its noun: "1 GPU", "2 NVSwitches".
 func Numbered(n int, noun string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(noun, "ch"), strings.HasSuffix(noun, "s"):
-		noun += "es"
-	default:
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
+	return host.Numbered(n, noun)
 }
 
 // AndMore joins the counts of a part of a summary that are not empty.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/docker"
 	"gpustack/host/machine"
 )
@@ -159,11 +160,11 @@ func tomlValue(data []byte, key string) (value string) {
 // so that "systemctl daemon-reload" applies a list without them.
 func (v view) cgroups() []host.Finding {
 	if !v.Cgroups.Seen() {
-		return blind(v.Cgroups.File, v.Cgroups.Err)
+		return checklist.Unread(v.Cgroups.File, v.Cgroups.Err)
 	}
 	c := v.Cgroups.Value
 	if len(c.Drivers) == 0 {
-		return na("no container runtime is installed")
+		return checklist.NA("no container runtime is installed")
 	}
 	var systemd []string
 	file := ""
@@ -176,10 +177,10 @@ func (v view) cgroups() []host.Finding {
 		}
 	}
 	if systemd == nil {
-		return pass("no runtime uses the systemd cgroup driver")
+		return checklist.Pass("no runtime uses the systemd cgroup driver")
 	}
 	if slices.ContainsFunc(c.Links, func(name string) bool { return strings.HasPrefix(name, "195:") }) {
-		return pass("%s has links to the nodes of the driver", charDir)
+		return checklist.Pass("%s has links to the nodes of the driver", charDir)
 	}
 	return []host.Finding{{
 		Status: host.Warn, File: file,

@@ -9,40 +9,39 @@ package check
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/pci"
 )
 
-// Verdict is the result of all checks of a machine.
-type Verdict string
+// ErrNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI spec.
+var ErrNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NVIDIA's, nor an RDMA adapter, nor a CDI spec"),
+	"to see all functions with their drivers: gpustack host scan --all")
 
-// The verdicts. Unknown means that something essential cannot be read.
-const (
-	Ready    Verdict = "ready"
-	NotReady Verdict = "not ready"
-	Unknown  Verdict = "unknown"
-)
-
-// Errors of machines for which there is no verdict.
-var (
-	// ErrNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI
-	// spec.
-	ErrNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NVIDIA's, nor an RDMA adapter, nor a CDI spec"),
-		"to see all functions with their drivers: gpustack host scan --all")
-	// ErrUnknown means that not enough of a machine can be read for a verdict.
-	ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"),
-		"the checks with status n/a name what is missing; run gpustack as root on the machine itself")
-)
+// checks are the checks of what containers get, and of what they get it with.
+var checks = checklist.List[view]{
+	{Name: "module", Judge: view.module},
+	{Name: "gpus", Judge: view.gpus},
+	{Name: "libraries", Judge: view.libraries},
+	{Name: "nodes", Judge: view.nodes},
+	{Name: "fabric", Judge: view.fabric},
+	{Name: "persistenced", Judge: view.persistenced},
+	{Name: "specs", Judge: view.specs},
+	{Name: "devices", Judge: view.devices},
+	{Name: "record", Judge: view.record},
+	{Name: "toolkit", Judge: view.toolkit},
+	{Name: "roles", Judge: view.roles},
+	{Name: "images", Judge: view.images},
+	{Name: "runtimes", Judge: view.runtimes},
+	{Name: "cgroups", Judge: view.cgroups},
+}
 
 // Verify runs all checks. Its findings are in the order in which an operator would look for a
 // problem. Each check has at least one finding. It returns ErrNothing for a machine with nothing to
 // check.
-func Verify(m Machine) ([]host.Finding, Verdict, error) {
+func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 	v := view{Machine: m}
 	for i := range m.Devices.Value {
 		if d := &m.Devices.Value[i]; d.IsNVIDIAGPU() {
@@ -50,47 +49,14 @@ func Verify(m Machine) ([]host.Finding, Verdict, error) {
 		}
 	}
 	if m.isEmpty() {
-		return nil, Unknown, ErrNothing
+		return nil, checklist.Unknown, ErrNothing
 	}
-	var findings []host.Finding
-	for _, check := range []struct {
-		name  string
-		judge func(view) []host.Finding
-	}{
-		{"module", view.module},
-		{"gpus", view.gpus},
-		{"libraries", view.libraries},
-		{"nodes", view.nodes},
-		{"fabric", view.fabric},
-		{"persistenced", view.persistenced},
-		{"specs", view.specs},
-		{"devices", view.devices},
-		{"record", view.record},
-		{"toolkit", view.toolkit},
-		{"roles", view.roles},
-		{"images", view.images},
-		{"runtimes", view.runtimes},
-		{"cgroups", view.cgroups},
-	} {
-		for _, f := range check.judge(v) {
-			f.Check = check.name
-			findings = append(findings, f)
-		}
+	findings, verdict := checks.Judge(v)
+	unread := !m.Driver.Seen() || !m.Specs.Seen() || !m.Contract.Seen()
+	if !m.Devices.Seen() || verdict == checklist.Ready && unread {
+		verdict = checklist.Unknown
 	}
-	return findings, verdict(m, findings), nil
-}
-
-// verdict derives the verdict from the findings.
-func verdict(m Machine, findings []host.Finding) Verdict {
-	switch {
-	case !m.Devices.Seen():
-		return Unknown
-	case host.Failed(findings):
-		return NotReady
-	case !m.Driver.Seen(), !m.Specs.Seen(), !m.Contract.Seen():
-		return Unknown
-	}
-	return Ready
+	return findings, verdict, nil
 }
 
 // isEmpty reports whether a machine has nothing that containers could be given, and nothing that
@@ -107,49 +73,4 @@ func (m Machine) isEmpty() bool {
 type view struct {
 	Machine
 	cards []*pci.Device // GPUs of NVIDIA's
-}
-
-func pass(format string, args ...any) []host.Finding {
-	return []host.Finding{{Status: host.Pass, Seen: fmt.Sprintf(format, args...)}}
-}
-
-// na returns a finding that says why a check does not apply.
-func na(seen string) []host.Finding {
-	return []host.Finding{{Status: host.NA, Seen: seen}}
-}
-
-// blind returns the finding of a check whose subject cannot be read.
-func blind(file string, err error) []host.Finding {
-	f := host.Finding{Status: host.NA, File: file}
-	switch text := host.Cause(err).Error(); {
-	case host.IsAbsent(err):
-		f.Seen = file + " is missing"
-	case strings.Contains(text, file):
-		f.Seen = text
-	default:
-		f.Seen = file + ": " + text
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		f.Remedy = "run gpustack as root"
-	}
-	return []host.Finding{f}
-}
-
-// or returns findings or, if there are none, that of a check that has passed.
-func or(findings []host.Finding, format string, args ...any) []host.Finding {
-	if findings == nil {
-		return pass(format, args...)
-	}
-	return findings
-}
-
-// plural returns a number with its noun: "1 node", "2 nodes", "2 libraries".
-func plural(n int, what string) string {
-	if stem, ok := strings.CutSuffix(what, "ry"); ok && n != 1 {
-		what = stem + "rie"
-	}
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

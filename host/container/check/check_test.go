@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/container/check"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
@@ -166,7 +167,7 @@ func (n *tree) dynamic() {
 }
 
 // verify lays the tree, observes it and returns the findings.
-func (n *tree) verify(t testing.TB) ([]host.Finding, check.Verdict, error) {
+func (n *tree) verify(t testing.TB) ([]host.Finding, checklist.Verdict, error) {
 	t.Helper()
 	findings, verdict, err := check.Verify(n.observe(t, n.lay(t)))
 	return findings, verdict, err
@@ -211,7 +212,7 @@ func address(t *testing.T, s string) pci.Address {
 func TestHealthy(t *testing.T) {
 	t.Parallel()
 	findings, verdict, err := healthy().verify(t)
-	if err != nil || verdict != check.Ready {
+	if err != nil || verdict != checklist.Ready {
 		t.Errorf("verdict %q, error %v", verdict, err)
 	}
 	for _, f := range findings {
@@ -437,7 +438,7 @@ func TestFindings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if test.status == host.Fail && verdict != check.NotReady {
+			if test.status == host.Fail && verdict != checklist.NotReady {
 				t.Errorf("verdict %q", verdict)
 			}
 			var others []host.Finding

@@ -9,6 +9,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 )
@@ -22,9 +23,9 @@ var versioned = host.LazyRegexp(`^lib(cuda|nvidia-[a-z0-9-]+|nvcuvid|cudadebugge
 func (v view) devices() []host.Finding {
 	switch {
 	case !v.Specs.Seen():
-		return blind(v.Specs.File, v.Specs.Err)
+		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	case !v.Driver.Seen():
-		return blind(v.Driver.File, v.Driver.Err)
+		return checklist.Unread(v.Driver.File, v.Driver.Err)
 	}
 	var findings []host.Finding
 	compared := 0
@@ -42,9 +43,9 @@ func (v view) devices() []host.Finding {
 	}
 	findings = append(findings, v.mounted(versioned())...)
 	if findings == nil && compared == 0 {
-		return na("no spec names a GPU or an adapter by address or UUID")
+		return checklist.NA("no spec names a GPU or an adapter by address or UUID")
 	}
-	return or(findings, "%s of the GPUs and adapters that specs name", plural(compared, "node"))
+	return checklist.OrPass(findings, "%s of the GPUs and adapters that specs name", host.Numbered(compared, "node"))
 }
 
 // belongs compares the node of a device that is named by PCI address or UUID with that of the GPU

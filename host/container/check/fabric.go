@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -20,11 +21,11 @@ func (v view) fabric() []host.Finding {
 	}
 	switch {
 	case !slices.ContainsFunc(v.Devices.Value, func(d pci.Device) bool { return d.IsNVSwitch() }):
-		return na("the machine has no NVSwitches")
+		return checklist.NA("the machine has no NVSwitches")
 	case !slices.ContainsFunc(v.Devices.Value, ours):
-		return na("the board with NVSwitches is for guests")
+		return checklist.NA("the board with NVSwitches is for guests")
 	case v.Driver.Value.FabricManagerSocket:
-		return pass("%s runs", machine.FabricUnit)
+		return checklist.Pass("%s runs", machine.FabricUnit)
 	}
 	return []host.Finding{{
 		Status: host.Fail, File: fabricSocket, Seen: machine.FabricUnit + " does not run: " + fabricSocket + " is missing",
@@ -38,10 +39,10 @@ func (v view) persistenced() []host.Finding {
 	if why := v.noDriver(); why != nil {
 		return why
 	}
-	f := pass("nvidia-persistenced runs")
+	f := checklist.Pass("nvidia-persistenced runs")
 	f[0].Effect = "it keeps the nodes of GPUs open, and unbinding one waits for it: gpustack host bind names it"
 	if !v.Driver.Value.PersistencedSocket {
-		f = na("nvidia-persistenced does not run")
+		f = checklist.NA("nvidia-persistenced does not run")
 		f[0].Effect = "the driver initializes a GPU again for the next container, which takes seconds"
 	}
 	return f

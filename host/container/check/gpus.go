@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 )
@@ -72,7 +73,7 @@ func (v view) gpus() []host.Finding {
 			Remedy: "bind them: gpustack host release --device ADDRESS",
 		})
 	}
-	return or(findings, "%s bound to NVIDIA's driver", plural(bound, "GPU"))
+	return checklist.OrPass(findings, "%s bound to NVIDIA's driver", host.Numbered(bound, "GPU"))
 }
 
 func informationFile(a pci.Address) string {

@@ -9,6 +9,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/nvidia"
 	"gpustack/host/rdma"
 )
@@ -133,7 +134,7 @@ func (i Image) takes(in injection) (own string, found bool) {
 // driver runs their CUDA, and whether their libraries see the adapters.
 func (v view) images() []host.Finding {
 	if len(v.Images) == 0 {
-		return na("no image is named: --image judges one")
+		return checklist.NA("no image is named: --image judges one")
 	}
 	var findings []host.Finding
 	for _, i := range v.Images {
@@ -145,7 +146,7 @@ func (v view) images() []host.Finding {
 		}
 		of := v.image(i)
 		if len(of) == 0 {
-			of = pass("%s: nothing in it conflicts with this node", i.Name)
+			of = checklist.Pass("%s: nothing in it conflicts with this node", i.Name)
 			of[0].File = i.Name
 		}
 		findings = append(findings, of...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/nvidia"
 )
 
@@ -63,7 +64,7 @@ func (v view) libraries() []host.Finding {
 			})
 		}
 	}
-	return or(findings, "%s of version %s", plural(len(byLink), "library"), byLink[cuda][0].Version)
+	return checklist.OrPass(findings, "%s of version %s", host.Numbered(len(byLink), "library"), byLink[cuda][0].Version)
 }
 
 func ofLoaded(d nvidia.Driver) string {

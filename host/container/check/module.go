@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
 )
@@ -85,7 +86,7 @@ func (v view) module() []host.Finding {
 	if d.Loaded.Open {
 		kind = " (open kernel module)"
 	}
-	return or(findings, "version %s%s is loaded and installed", d.Loaded.Version, kind)
+	return checklist.OrPass(findings, "version %s%s is loaded and installed", d.Loaded.Version, kind)
 }
 
 // differs reports whether two versions are both known and not the same.
@@ -110,11 +111,11 @@ func kernels(modules []nvidia.DiskModule) string {
 func (v view) noDriver() []host.Finding {
 	switch {
 	case !v.Devices.Seen():
-		return blind(v.Devices.File, v.Devices.Err)
+		return checklist.Unread(v.Devices.File, v.Devices.Err)
 	case !v.Driver.Seen():
-		return blind(v.Driver.File, v.Driver.Err)
+		return checklist.Unread(v.Driver.File, v.Driver.Err)
 	case len(v.cards) == 0 && v.Driver.Value.Loaded == nil:
-		return na("the machine has no GPU of NVIDIA's")
+		return checklist.NA("the machine has no GPU of NVIDIA's")
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 )
@@ -26,7 +27,7 @@ func (v view) nodes() []host.Finding {
 	}
 	d := v.Driver.Value
 	if d.Loaded == nil {
-		return na("NVIDIA's kernel module is not loaded; a node alone proves nothing, because its libraries make /dev/nvidiactl without a driver")
+		return checklist.NA("NVIDIA's kernel module is not loaded; a node alone proves nothing, because its libraries make /dev/nvidiactl without a driver")
 	}
 	var findings []host.Finding
 	fail := func(file, seen, effect, remedy string) {
@@ -80,7 +81,7 @@ func (v view) nodes() []host.Finding {
 			Remedy: "rm " + n.Path + ", and generate specs that name it again",
 		})
 	}
-	return or(findings, "%s with the driver's numbers", plural(len(wanted), "device node"))
+	return checklist.OrPass(findings, "%s with the driver's numbers", host.Numbered(len(wanted), "device node"))
 }
 
 // lacking returns the message of CUDA without a node.

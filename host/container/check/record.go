@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/checklist"
 	"gpustack/host/container/prepare"
 	"gpustack/host/machine"
 )
@@ -19,13 +20,13 @@ import (
 func (v view) record() []host.Finding {
 	switch {
 	case !v.Containers.Seen():
-		return blind(v.Containers.File, v.Containers.Err)
+		return checklist.Unread(v.Containers.File, v.Containers.Err)
 	case v.Containers.Value == nil:
 		return v.unrecorded()
 	case !v.Devices.Seen():
-		return blind(v.Devices.File, v.Devices.Err)
+		return checklist.Unread(v.Devices.File, v.Devices.Err)
 	case !v.Specs.Seen():
-		return blind(v.Specs.File, v.Specs.Err)
+		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	}
 	c := v.Containers.Value
 	var findings []host.Finding
@@ -69,14 +70,14 @@ func (v view) record() []host.Finding {
 		switch {
 		case i >= len(v.Files):
 		case !v.Files[i].Seen():
-			findings = append(findings, blind(f.Name, v.Files[i].Err)...)
+			findings = append(findings, checklist.Unread(f.Name, v.Files[i].Err)...)
 		case v.Files[i].Value == "":
 			fail(f.Name, f.Name+" is missing", "what is recorded does not take effect", "gpustack container prepare writes it again")
 		case v.Files[i].Value != f.Hash:
 			fail(f.Name, f.Name+" was changed since gpustack wrote it", "what is recorded may not take effect", "gpustack container prepare --dry-run shows the difference")
 		}
 	}
-	return or(findings, "%s as recorded", plural(len(c.Functions), "device"))
+	return checklist.OrPass(findings, "%s as recorded", host.Numbered(len(c.Functions), "device"))
 }
 
 // kindOf returns the kind of the spec that has a recorded function.
@@ -98,7 +99,7 @@ func (v view) unrecorded() (findings []host.Finding) {
 		}
 	}
 	if findings == nil {
-		return na("nothing is recorded for containers")
+		return checklist.NA("nothing is recorded for containers")
 	}
 	return findings
 }

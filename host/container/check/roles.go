@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/pci"
 )
 
@@ -23,15 +24,15 @@ type Offered struct {
 func (v view) roles() []host.Finding {
 	switch {
 	case !v.Contract.Seen():
-		return blind(v.Contract.File, v.Contract.Err)
+		return checklist.Unread(v.Contract.File, v.Contract.Err)
 	case !v.Specs.Seen():
-		return blind(v.Specs.File, v.Specs.Err)
+		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	case !v.Driver.Seen():
-		return blind(v.Driver.File, v.Driver.Err)
+		return checklist.Unread(v.Driver.File, v.Driver.Err)
 	}
 	var findings []host.Finding
 	if !v.Offered.Seen() {
-		findings = blind(v.Offered.File, v.Offered.Err)
+		findings = checklist.Unread(v.Offered.File, v.Offered.Err)
 	}
 	type use struct{ file, title, field string }
 	uses := map[pci.Address]use{} // by specs of containers
@@ -76,7 +77,7 @@ func (v view) roles() []host.Finding {
 	}
 	// A device that is bound to vfio-pci has no minor number any more: nodes that no GPU has are
 	// reported by nodes and devices.
-	return or(findings, "%s, none of which has two roles", plural(len(v.cards), "GPU"))
+	return checklist.OrPass(findings, "%s, none of which has two roles", host.Numbered(len(v.cards), "GPU"))
 }
 
 func (v view) offer(a pci.Address) (o Offered, ok bool) {

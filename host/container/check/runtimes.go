@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/docker"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
@@ -129,10 +130,10 @@ const (
 // runtimes finds installed runtimes that read no CDI specs, so that containers get no device.
 func (v view) runtimes() []host.Finding {
 	if !v.Runtimes.Seen() {
-		return blind(v.Runtimes.File, v.Runtimes.Err)
+		return checklist.Unread(v.Runtimes.File, v.Runtimes.Err)
 	}
 	if len(v.Runtimes.Value) == 0 {
-		return na("no container runtime is installed")
+		return checklist.NA("no container runtime is installed")
 	}
 	var read []string
 	var findings []host.Finding
@@ -180,7 +181,7 @@ func (v view) runtimes() []host.Finding {
 		}
 	}
 	if findings == nil {
-		return pass("CDI specs are read by %s", strings.Join(read, ", "))
+		return checklist.Pass("CDI specs are read by %s", strings.Join(read, ", "))
 	}
 	return findings
 }

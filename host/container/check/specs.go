@@ -8,13 +8,14 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/checklist"
 )
 
 // specs reports what is wrong with the files of CDI specs, with file, field and reason: podman has
 // one line for all of them.
 func (v view) specs() []host.Finding {
 	if !v.Specs.Seen() {
-		return blind(v.Specs.File, v.Specs.Err)
+		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	}
 	all := v.Specs.Value
 	var findings []host.Finding
@@ -22,7 +23,7 @@ func (v view) specs() []host.Finding {
 		findings = append(findings, specFinding(p))
 	}
 	if len(all.Files) == 0 && findings == nil {
-		return na("no CDI spec in /etc/cdi or /run/cdi")
+		return checklist.NA("no CDI spec in /etc/cdi or /run/cdi")
 	}
 	usable := 0
 	for _, d := range all.Devices() {
@@ -30,7 +31,7 @@ func (v view) specs() []host.Finding {
 			usable++
 		}
 	}
-	return or(findings, "%s with %s", plural(len(all.Files), "spec"), plural(usable, "device"))
+	return checklist.OrPass(findings, "%s with %s", host.Numbered(len(all.Files), "spec"), host.Numbered(usable, "device"))
 }
 
 // specFinding is the finding of a problem of a spec.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
 
@@ -48,9 +49,9 @@ func readToolkit(root host.Root) machine.Look[Toolkit] {
 func (v view) toolkit() []host.Finding {
 	switch {
 	case !v.Toolkit.Seen():
-		return blind(v.Toolkit.File, v.Toolkit.Err)
+		return checklist.Unread(v.Toolkit.File, v.Toolkit.Err)
 	case !v.Specs.Seen():
-		return blind(v.Specs.File, v.Specs.Err)
+		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	}
 	t := v.Toolkit.Value
 	var static, dynamic []string
@@ -83,9 +84,9 @@ func (v view) toolkit() []host.Finding {
 			Remedy: "run nvidia-ctk cdi generate after each upgrade, install NVIDIA Container Toolkit 1.18 or later, or use gpustack container prepare, whose specs stay right",
 		}}
 	case t.Refresh != "":
-		return pass("%s writes the specs of %s", refreshUnit, toolkitKind)
+		return checklist.Pass("%s writes the specs of %s", refreshUnit, toolkitKind)
 	case t.CTK != "":
-		return pass("%s is installed and has written no spec", t.CTK)
+		return checklist.Pass("%s is installed and has written no spec", t.CTK)
 	}
-	return na("NVIDIA Container Toolkit is not installed; gpustack container prepare needs none")
+	return checklist.NA("NVIDIA Container Toolkit is not installed; gpustack container prepare needs none")
 }

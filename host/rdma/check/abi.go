@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
@@ -19,7 +20,7 @@ const (
 // abi compares the versions of the kernel's interfaces with those that libibverbs accepts.
 func (v view) abi() []host.Finding {
 	if !v.Stack.Seen() {
-		return blind(v.Stack.File, v.Stack.Err)
+		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	const file = "/sys/class/infiniband_verbs/abi_version"
 	class := v.Stack.Value.VerbsABI
@@ -29,7 +30,7 @@ func (v view) abi() []host.Finding {
 				return []host.Finding{{Status: host.NA, File: file, Seen: warning}}
 			}
 		}
-		return na("%s is not shown by the kernel", file)
+		return checklist.NA("%s is not shown by the kernel", file)
 	}
 	if *class < minVerbsABI || *class > maxVerbsABI {
 		return []host.Finding{{
@@ -62,5 +63,5 @@ func (v view) abi() []host.Finding {
 		}
 		return []host.Finding{f}
 	})
-	return or(findings, "the kernel has version %d", *class)
+	return checklist.OrPass(findings, "the kernel has version %d", *class)
 }

@@ -4,12 +4,13 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 )
 
 // acs fails on a kernel whose argument makes it report isolation that the hardware does not have.
 func (v view) acs() []host.Finding {
 	if !v.Arguments.Seen() {
-		return blind(v.Arguments.File, v.Arguments.Err)
+		return checklist.Unread(v.Arguments.File, v.Arguments.Err)
 	}
 	for _, arg := range v.Arguments.Value {
 		if name, _, _ := strings.Cut(arg, "="); name == "pcie_acs_override" {
@@ -20,5 +21,5 @@ func (v view) acs() []host.Finding {
 			}}
 		}
 	}
-	return pass("no pcie_acs_override")
+	return checklist.Pass("no pcie_acs_override")
 }

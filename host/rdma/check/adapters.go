@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
@@ -20,10 +21,10 @@ func auxiliary(driver string) string {
 // adapters finds functions whose driver has made no RDMA device.
 func (v view) adapters() []host.Finding {
 	if !v.Stack.Seen() {
-		return blind(v.Stack.File, v.Stack.Err)
+		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	if v.noClass() {
-		return na("neither %s nor %s is shown by these files", v.Stack.File, v.Modules.File)
+		return checklist.NA("neither %s nor %s is shown by these files", v.Stack.File, v.Modules.File)
 	}
 	var findings []host.Finding
 	found := 0
@@ -55,9 +56,9 @@ func (v view) adapters() []host.Finding {
 		}}
 	}
 	if findings == nil && found == 0 {
-		return na("no RDMA device on the host")
+		return checklist.NA("no RDMA device on the host")
 	}
-	return or(findings, "%s", plural(found, "RDMA device"))
+	return checklist.OrPass(findings, "%s", host.Numbered(found, "RDMA device"))
 }
 
 // noClass reports whether nothing shows if there are RDMA devices, as in an archive with PCI

@@ -3,10 +3,10 @@ package check
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/steps"
 )
 
@@ -16,11 +16,11 @@ func (v view) boot() []host.Finding {
 	f := host.Finding{Status: host.Fail, File: steps.ResultFile}
 	switch {
 	case !v.Record.Seen():
-		return blind(v.Record.File, v.Record.Err)
+		return checklist.Unread(v.Record.File, v.Record.Err)
 	case v.Record.Value == nil:
-		return na("nothing is recorded")
+		return checklist.NA("nothing is recorded")
 	case !v.Result.Seen():
-		return blind(v.Result.File, v.Result.Err)
+		return checklist.Unread(v.Result.File, v.Result.Err)
 	case slices.Contains(v.Arguments.Value, offArgument):
 		f.File, f.Seen = cmdlineFile, "booted with "+offArgument
 		f.Effect, f.Remedy = "adapters remain as they are until the next boot", "reboot without it"
@@ -39,40 +39,33 @@ func (v view) boot() []host.Finding {
 		f.Remedy = "systemctl status " + unit + "; systemctl start " + unit
 		return []host.Finding{f}
 	}
-	return v.outcomes(*v.Result.Value, unit)
+	return outcomes(*v.Result.Value, unit)
 }
 
 // outcomes returns a finding for each step that did not succeed.
-func (v view) outcomes(r steps.Result, unit string) (findings []host.Finding) {
-	done, open := 0, 0
-	for _, s := range r.Steps {
-		f := host.Finding{Status: host.Fail, File: steps.ResultFile, Remedy: "systemctl restart " + unit + "; its messages: journalctl -b -u " + unit}
-		switch s.Status {
-		case steps.Done, steps.Unchanged:
-			done++
-			continue
-		case steps.Failed:
-			f.Seen, f.Effect = fmt.Sprintf("step %s failed: %s", s.ID, s.Error), "steps that need it were skipped"
+func outcomes(r steps.Result, unit string) (findings []host.Finding) {
+	judged, open := steps.Judge(nil, r), false
+	for _, o := range judged.Open {
+		f := host.Finding{Status: o.Verdict, File: steps.ResultFile, Remedy: "systemctl restart " + unit + "; its messages: journalctl -b -u " + unit}
+		switch o.Status {
 		case steps.Skipped:
-			f.Status, f.Seen = host.NA, fmt.Sprintf("step %s was skipped: %s", s.ID, s.Error)
-			if s.Error == "" {
-				f.Seen = fmt.Sprintf("step %s was skipped: it needs %s", s.ID, strings.Join(s.Needs, ", "))
-			}
-			f.Remedy = ""
+			f.Seen, f.Remedy = fmt.Sprintf("step %s was skipped: %s", o.ID, o.Why()), ""
 		case steps.Pending, steps.Running:
-			open++
-			f.Seen, f.Effect = fmt.Sprintf("step %s is %s", s.ID, s.Status), "it has not taken effect"
-			if r.Ended == nil {
+			open = true
+			f.Seen, f.Effect = fmt.Sprintf("step %s is %s", o.ID, o.Status), "it has not taken effect"
+			if judged.Unended {
 				f.Remedy = "wait until " + unit + " has ended, or, if it was killed, systemctl restart " + unit
 			}
+		default:
+			f.Seen, f.Effect = fmt.Sprintf("step %s failed: %s", o.ID, o.Error), "steps that need it were skipped"
 		}
 		findings = append(findings, f)
 	}
-	if r.Ended == nil && open == 0 {
+	if judged.Unended && !open {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: steps.ResultFile, Seen: fmt.Sprintf("%s, started at %s, has not ended", unit, r.Started.UTC().Format(time.RFC3339)),
 			Effect: "further steps may follow", Remedy: "wait until it has ended, or, if it was killed, systemctl restart " + unit,
 		})
 	}
-	return or(findings, "%s of %s succeeded", plural(done, "step"), unit)
+	return checklist.OrPass(findings, "%s of %s succeeded", host.Numbered(judged.Succeeded, "step"), unit)
 }

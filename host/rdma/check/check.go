@@ -10,108 +10,68 @@ package check
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
 
-// Verdict is the result of all checks of a machine.
-type Verdict string
+// ErrNoDevice means that a machine has no RDMA device, and that none is recorded.
+var ErrNoDevice = host.WithHint(errors.New("no RDMA device found: no PCI function is bound to the driver of an adapter, and /sys/class/infiniband is empty"),
+	"to see all functions with their drivers: gpustack host scan --all")
 
-// The verdicts. A machine is Drifted if it no longer matches the record of rdma prepare, and
-// NotReady if another check has failed. Unknown means that something essential cannot be read.
-const (
-	Ready         Verdict = "ready"
-	NotReady      Verdict = "not ready"
-	PendingReboot Verdict = "pending reboot"
-	Drifted       Verdict = "drifted"
-	Unknown       Verdict = "unknown"
-)
-
-// Errors of machines for which there is no verdict.
-var (
-	// ErrNoDevice means that a machine has no RDMA device, and that none is recorded.
-	ErrNoDevice = host.WithHint(errors.New("no RDMA device found: no PCI function is bound to the driver of an adapter, and /sys/class/infiniband is empty"),
-		"to see all functions with their drivers: gpustack host scan --all")
-	// ErrUnknown means that not enough of a machine can be read for a verdict.
-	ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"),
-		"the checks with status n/a name what is missing; run gpustack as root on the machine itself")
-)
+// checks returns the checks of a machine. A record that takes effect at the next boot is no failure
+// of its steps. Where no adapter is on the host, none needs to be shown: all that is recorded is
+// assigned to guests.
+func (v view) checks() checklist.List[view] {
+	boot, required := checklist.NotReady, checklist.Unknown
+	if v.phase == pending {
+		boot = checklist.PendingReboot
+	}
+	if len(v.Stack.Value.Adapters) == 0 {
+		required = checklist.Ready
+	}
+	return checklist.List[view]{
+		{Name: "adapters", Judge: view.adapters, NA: required},
+		{Name: "modules", Judge: view.modules, NA: required},
+		{Name: "providers", Judge: view.providers},
+		{Name: "abi", Judge: view.abi},
+		{Name: "nodes", Judge: view.nodes},
+		{Name: "firmware", Judge: view.firmware},
+		{Name: "pcie", Judge: view.pcie},
+		{Name: "ports", Judge: view.ports, NA: required},
+		{Name: "rate", Judge: view.rate},
+		{Name: "gids", Judge: view.gids},
+		{Name: "ipoib", Judge: view.ipoib},
+		{Name: "netns", Judge: view.netns},
+		{Name: "memlock", Judge: view.memlock},
+		{Name: "storage", Judge: view.storage},
+		{Name: "smc", Judge: view.smc},
+		{Name: "vdpa", Judge: view.vdpa},
+		{Name: "acs", Judge: view.acs},
+		{Name: "functions", Judge: view.functions, Fail: checklist.Drifted},
+		{Name: "vfs", Judge: view.vfs, Fail: checklist.Drifted},
+		{Name: "identity", Judge: view.identity, Fail: checklist.Drifted},
+		{Name: "files", Judge: view.files, Fail: checklist.Drifted},
+		{Name: "boot", Judge: view.boot, Fail: boot},
+	}
+}
 
 // Verify runs all checks. Its findings are in the order in which an operator would look for a
 // problem: adapters and their software, nodes, ports, limits, and the record. Each check has at
 // least one finding. It returns ErrNoDevice for a machine with nothing to check.
-func Verify(m Machine) ([]host.Finding, Verdict, error) {
+func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 	if m.Stack.Seen() && m.Record.Seen() && m.Record.Value == nil && len(m.Stack.Value.Adapters)+len(m.Uverbs) == 0 {
-		return nil, Unknown, ErrNoDevice
+		return nil, checklist.Unknown, ErrNoDevice
 	}
 	v := view{m, m.phase()}
-	var findings []host.Finding
-	for _, check := range []struct {
-		name  string
-		judge func(view) []host.Finding
-	}{
-		{"adapters", view.adapters},
-		{"modules", view.modules},
-		{"providers", view.providers},
-		{"abi", view.abi},
-		{"nodes", view.nodes},
-		{"firmware", view.firmware},
-		{"pcie", view.pcie},
-		{"ports", view.ports},
-		{"rate", view.rate},
-		{"gids", view.gids},
-		{"ipoib", view.ipoib},
-		{"netns", view.netns},
-		{"memlock", view.memlock},
-		{"storage", view.storage},
-		{"smc", view.smc},
-		{"vdpa", view.vdpa},
-		{"acs", view.acs},
-		{"functions", view.functions},
-		{"vfs", view.vfs},
-		{"identity", view.identity},
-		{"files", view.files},
-		{"boot", view.boot},
-	} {
-		for _, f := range check.judge(v) {
-			f.Check = check.name
-			findings = append(findings, f)
-		}
+	findings, verdict := v.checks().Judge(v)
+	if !m.Stack.Seen() || !m.Record.Seen() || m.Record.Value != nil && m.Devices == nil {
+		verdict = checklist.Unknown
 	}
-	return findings, verdict(m, findings), nil
-}
-
-// verdict derives the verdict from the findings.
-func verdict(m Machine, findings []host.Finding) Verdict {
-	failed := func(checks ...string) bool {
-		return slices.ContainsFunc(findings, func(f host.Finding) bool {
-			return f.Status == host.Fail && (checks == nil || slices.Contains(checks, f.Check))
-		})
-	}
-	switch {
-	case !m.Stack.Seen(), !m.Record.Seen(), m.Record.Value != nil && m.Devices == nil:
-		return Unknown
-	case failed("boot") && m.phase() == pending:
-		return PendingReboot
-	case failed("functions", "vfs", "identity", "files"):
-		return Drifted
-	case failed():
-		return NotReady
-	case len(m.Stack.Value.Adapters) == 0:
-		return Ready // all that is recorded is assigned to guests
-	}
-	// Ready requires that these checks could be made.
-	for _, f := range findings {
-		if f.Status == host.NA && slices.Contains([]string{"adapters", "modules", "ports"}, f.Check) {
-			return Unknown
-		}
-	}
-	return Ready
+	return findings, verdict, nil
 }
 
 // view is a machine with values that several checks use.
@@ -124,7 +84,7 @@ type view struct {
 // there is none.
 func (v view) each(judge func(rdma.Adapter) []host.Finding) []host.Finding {
 	if !v.Stack.Seen() {
-		return blind(v.Stack.File, v.Stack.Err)
+		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	var findings []host.Finding
 	for _, a := range v.Stack.Value.Adapters {
@@ -171,50 +131,4 @@ func portFile(a rdma.Adapter, p rdma.Port, name string) string {
 // functionFile returns the path of an attribute of a PCI function.
 func functionFile(a pci.Address, name string) string {
 	return "/sys/bus/pci/devices/" + a.String() + "/" + name
-}
-
-func one(status host.Status, format string, args ...any) []host.Finding {
-	return []host.Finding{{Status: status, Seen: fmt.Sprintf(format, args...)}}
-}
-
-func pass(format string, args ...any) []host.Finding {
-	return one(host.Pass, format, args...)
-}
-
-// na returns a finding that says why a check does not apply.
-func na(format string, args ...any) []host.Finding {
-	return one(host.NA, format, args...)
-}
-
-// or returns findings or, if there are none, that of a check that has passed.
-func or(findings []host.Finding, format string, args ...any) []host.Finding {
-	if findings == nil {
-		return pass(format, args...)
-	}
-	return findings
-}
-
-// blind returns the finding of a check whose subject cannot be read.
-func blind(file string, err error) []host.Finding {
-	f := host.Finding{Status: host.NA, File: file}
-	switch text := host.Cause(err).Error(); {
-	case host.IsAbsent(err):
-		f.Seen = file + " is missing"
-	case strings.Contains(text, file):
-		f.Seen = text
-	default:
-		f.Seen = file + ": " + text
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		f.Remedy = "run gpustack as root"
-	}
-	return []host.Finding{f}
-}
-
-// plural returns a number with its noun: "1 port", "2 ports".
-func plural(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
@@ -140,7 +141,7 @@ func healthy(t *testing.T) check.Machine {
 func TestHealthy(t *testing.T) {
 	t.Parallel()
 	findings, verdict, err := check.Verify(healthy(t))
-	if err != nil || verdict != check.Ready {
+	if err != nil || verdict != checklist.Ready {
 		t.Errorf("%s, %v", verdict, err)
 	}
 	for _, f := range findings {
@@ -392,15 +393,15 @@ func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	noModules := healthy(t)
 	noModules.Modules = machine.Saw("/proc/modules", check.Modules(nil), fs.ErrNotExist)
-	if _, verdict, err := check.Verify(noModules); err != nil || verdict != check.Unknown {
+	if _, verdict, err := check.Verify(noModules); err != nil || verdict != checklist.Unknown {
 		t.Errorf("modules cannot be read: %s, %v", verdict, err)
 	}
-	for want, change := range map[check.Verdict]func(*check.Machine){
-		check.NotReady:      state(0, "DOWN", "Polling"),
-		check.Drifted:       func(m *check.Machine) { m.Devices[0].SRIOV.NumVFs = ptr(1) },
-		check.PendingReboot: func(m *check.Machine) { m.Prepared = ptr(boot.Add(time.Hour)) },
-		check.Unknown:       func(m *check.Machine) { m.Record.Err = fs.ErrPermission },
-		check.Ready:         func(m *check.Machine) { m.Limits.Domains = nil }, // a warning
+	for want, change := range map[checklist.Verdict]func(*check.Machine){
+		checklist.NotReady:      state(0, "DOWN", "Polling"),
+		checklist.Drifted:       func(m *check.Machine) { m.Devices[0].SRIOV.NumVFs = ptr(1) },
+		checklist.PendingReboot: func(m *check.Machine) { m.Prepared = ptr(boot.Add(time.Hour)) },
+		checklist.Unknown:       func(m *check.Machine) { m.Record.Err = fs.ErrPermission },
+		checklist.Ready:         func(m *check.Machine) { m.Limits.Domains = nil }, // a warning
 	} {
 		m := healthy(t)
 		change(&m)
@@ -413,7 +414,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	gone := healthy(t)
 	gone.Stack.Value.Adapters, gone.Devices = nil, pci.Devices{}
-	if findings, verdict, err := check.Verify(gone); err != nil || verdict != check.Drifted || !host.Failed(findings) {
+	if findings, verdict, err := check.Verify(gone); err != nil || verdict != checklist.Drifted || !host.Failed(findings) {
 		t.Errorf("a recorded adapter that is gone: %s, %v", verdict, err)
 	}
 }

@@ -1,21 +1,24 @@
 package check
 
-import "gpustack/host"
+import (
+	"gpustack/host"
+	"gpustack/host/checklist"
+)
 
 // files compares the files that rdma prepare has written with their recorded hashes.
 func (v view) files() []host.Finding {
 	switch {
 	case !v.Record.Seen():
-		return blind(v.Record.File, v.Record.Err)
+		return checklist.Unread(v.Record.File, v.Record.Err)
 	case v.Record.Value == nil:
-		return na("nothing is recorded")
+		return checklist.NA("nothing is recorded")
 	}
 	var findings []host.Finding
 	for i, f := range v.Record.Value.Files {
 		finding := host.Finding{File: f.Name, Remedy: "gpustack rdma prepare writes it again"}
 		switch now := v.Files[i]; {
 		case !now.Seen():
-			finding = blind(f.Name, now.Err)[0]
+			finding = checklist.Unread(f.Name, now.Err)[0]
 		case now.Value == "":
 			finding.Status, finding.Seen = host.Fail, f.Name+" is missing"
 			finding.Effect = "the next boot does not prepare the adapters as recorded"
@@ -27,5 +30,5 @@ func (v view) files() []host.Finding {
 		}
 		findings = append(findings, finding)
 	}
-	return or(findings, "%s unchanged", plural(len(v.Files), "file"))
+	return checklist.OrPass(findings, "%s unchanged", host.Numbered(len(v.Files), "file"))
 }

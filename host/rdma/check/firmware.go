@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
 // firmware finds identical boards with different firmware.
 func (v view) firmware() []host.Finding {
 	if !v.Stack.Seen() {
-		return blind(v.Stack.File, v.Stack.Err)
+		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	boards := map[string][]rdma.Adapter{}
 	known := 0
@@ -25,7 +26,7 @@ func (v view) firmware() []host.Finding {
 		}
 	}
 	if known == 0 {
-		return na("no adapter shows its board and firmware")
+		return checklist.NA("no adapter shows its board and firmware")
 	}
 	var findings []host.Finding
 	for _, board := range slices.Sorted(maps.Keys(boards)) {
@@ -45,7 +46,7 @@ func (v view) firmware() []host.Finding {
 			Remedy: "bring them to one version with the vendor's tool: mstflint -d " + oldest.Title() + " query, then mstflint -d " + oldest.Title() + " -i IMAGE burn",
 		})
 	}
-	return or(findings, "%s with the firmware of identical boards", plural(known, "adapter"))
+	return checklist.OrPass(findings, "%s with the firmware of identical boards", host.Numbered(known, "adapter"))
 }
 
 // compareVersions compares versions such as 20.31.1014 part by part: shorter parts are smaller

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/gate"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -17,11 +18,11 @@ import (
 func (v view) recorded(judge func(rdma.Prepared, *pci.Device) []host.Finding) []host.Finding {
 	switch {
 	case !v.Record.Seen():
-		return blind(v.Record.File, v.Record.Err)
+		return checklist.Unread(v.Record.File, v.Record.Err)
 	case v.Record.Value == nil:
-		return na("nothing is recorded")
+		return checklist.NA("nothing is recorded")
 	case v.Devices == nil:
-		return na("the PCI functions of the machine are not shown")
+		return checklist.NA("the PCI functions of the machine are not shown")
 	}
 	var findings []host.Finding
 	for _, p := range v.Record.Value.Adapters {
@@ -72,13 +73,13 @@ func (v view) functions() []host.Finding {
 		}
 		return []host.Finding{f}
 	})
-	return or(append(findings, v.used()...), "%s as recorded", plural(found, "adapter"))
+	return checklist.OrPass(append(findings, v.used()...), "%s as recorded", host.Numbered(found, "adapter"))
 }
 
 // used finds uses of functions that leave the host at the next boot.
 func (v view) used() (findings []host.Finding) {
 	if v.Used.Err != nil {
-		return blind(v.Used.File, v.Used.Err)
+		return checklist.Unread(v.Used.File, v.Used.Err)
 	}
 	for _, err := range v.Used.Value {
 		r := new(gate.Refusal)

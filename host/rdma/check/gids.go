@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
@@ -41,7 +42,7 @@ func (v view) gids() []host.Finding {
 		return nil
 	})
 	if findings == nil && checked == 0 {
-		return na("no RoCE port on the host")
+		return checklist.NA("no RoCE port on the host")
 	}
-	return or(findings, "%s with a RoCE v2 GID", plural(checked, "port"))
+	return checklist.OrPass(findings, "%s with a RoCE v2 GID", host.Numbered(checked, "port"))
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/steps"
@@ -66,15 +67,15 @@ func (v view) identity() []host.Finding {
 			}
 		}
 		if unseen != nil {
-			findings = append(findings, na("%s: no file shows the GUIDs or MAC addresses of %s", p.Address, plural(len(unseen), "virtual function"))...)
+			findings = append(findings, checklist.NA("%s: no file shows the GUIDs or MAC addresses of %s", p.Address, host.Numbered(len(unseen), "virtual function"))...)
 			findings[len(findings)-1].Remedy = "ip link show dev INTERFACE, with the network interface of " + p.Address.String()
 		}
 		return findings
 	})
 	if findings == nil && verified == 0 {
-		return na("no GUIDs or MAC addresses are recorded that are in effect")
+		return checklist.NA("no GUIDs or MAC addresses are recorded that are in effect")
 	}
-	return or(findings, "GUIDs or MAC addresses of %s as recorded", plural(verified, "virtual function"))
+	return checklist.OrPass(findings, "GUIDs or MAC addresses of %s as recorded", host.Numbered(verified, "virtual function"))
 }
 
 // identified reports whether the step that sets the identity of a virtual function, and reads it

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
@@ -32,9 +33,9 @@ func (v view) ipoib() []host.Finding {
 		return findings
 	})
 	if findings == nil && texts == nil {
-		return na("no IPoIB interface")
+		return checklist.NA("no IPoIB interface")
 	}
-	return or(findings, "%s", strings.Join(texts, ", "))
+	return checklist.OrPass(findings, "%s", strings.Join(texts, ", "))
 }
 
 func (v view) judgeIPoIB(a rdma.Adapter, p rdma.Port, i rdma.IPoIB) (findings []host.Finding) {

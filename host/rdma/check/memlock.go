@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/memlock"
 	"gpustack/host/rdma"
 )
@@ -16,7 +17,7 @@ const enough = 64 << 20
 // memlock finds services and users whose processes may lock too little memory for RDMA.
 func (v view) memlock() []host.Finding {
 	if v.Stack.Seen() && !slices.ContainsFunc(v.Stack.Value.Adapters, usable) {
-		return na("no adapter that processes of this host can use")
+		return checklist.NA("no adapter that processes of this host can use")
 	}
 	var findings []host.Finding
 	for _, err := range v.Limits.Errs {
@@ -58,7 +59,7 @@ func (v view) memlock() []host.Finding {
 			Remedy: fmt.Sprintf("printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' > %s/zz-rdma.conf, then log in again", memlock.UsersDir),
 		})
 	}
-	return or(findings, "%s with at least %s", plural(checked, "limit"), size(enough))
+	return checklist.OrPass(findings, "%s with at least %s", host.Numbered(checked, "limit"), size(enough))
 }
 
 // size returns a number of bytes in the largest unit of which it is a multiple.

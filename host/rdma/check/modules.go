@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
@@ -11,10 +12,10 @@ import (
 // driver itself brings ib_uverbs alone.
 func (v view) modules() []host.Finding {
 	if !v.Stack.Seen() {
-		return blind(v.Stack.File, v.Stack.Err)
+		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	if !v.Modules.Seen() {
-		return blind(v.Modules.File, v.Modules.Err)
+		return checklist.Unread(v.Modules.File, v.Modules.Err)
 	}
 	var findings []host.Finding
 	missing := func(status host.Status, module, effect string) {
@@ -44,9 +45,9 @@ func (v view) modules() []host.Finding {
 	if findings != nil {
 		return findings
 	}
-	f := pass("ib_uverbs and rdma_ucm are loaded")
+	f := checklist.Pass("ib_uverbs and rdma_ucm are loaded")
 	if umad {
-		f = pass("ib_uverbs, rdma_ucm and ib_umad are loaded")
+		f = checklist.Pass("ib_uverbs, rdma_ucm and ib_umad are loaded")
 		if !v.anyPort(rdma.Port.IsInfiniBand) {
 			f[0].Effect = `fabric tools still fail on Ethernet, which has no subnet manager: "mad_rpc_open_port: client_register for mgmt 1 failed" (ibhosts)`
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
@@ -18,7 +19,7 @@ const (
 // nodes checks the device nodes of adapters.
 func (v view) nodes() []host.Finding {
 	if !v.Stack.Seen() {
-		return blind(v.Stack.File, v.Stack.Err)
+		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	var findings []host.Finding
 	checked := 0
@@ -47,9 +48,9 @@ func (v view) nodes() []host.Finding {
 	judge(v.Stack.Value.CM, `connections by address fail: "failed to create RDMA CM event channel: No such file or directory"`,
 		`connections by address fail for ordinary users: "failed to create RDMA CM event channel: No such file or directory"`)
 	if findings == nil && checked == 0 {
-		return na("no device nodes, as modules or adapters are missing")
+		return checklist.NA("no device nodes, as modules or adapters are missing")
 	}
-	return or(findings, "%s as the kernel makes them", plural(checked, "device node"))
+	return checklist.OrPass(findings, "%s as the kernel makes them", host.Numbered(checked, "device node"))
 }
 
 // judgeNode judges one node: missing is the effect of its absence, denied that of permissions that

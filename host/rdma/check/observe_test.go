@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
@@ -263,7 +264,7 @@ func TestRxe(t *testing.T) {
 	root := hosttest.RDMA(t, "../../../integration/testdata/rdma/debian12-rxe.txtar")
 	m := check.Observe(root, nil, machine.Look[guard.Running]{})
 	findings, verdict, err := check.Verify(m)
-	if err != nil || verdict != check.Ready {
+	if err != nil || verdict != checklist.Ready {
 		t.Errorf("%s, %v", verdict, err)
 	}
 	var got []string

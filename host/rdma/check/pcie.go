@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
 // pcie finds adapters whose PCIe link has fewer lanes or a lower speed than they support.
 func (v view) pcie() []host.Finding {
 	if !v.Stack.Seen() {
-		return blind(v.Stack.File, v.Stack.Err)
+		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	var findings []host.Finding
 	seen := 0
@@ -26,7 +27,7 @@ func (v view) pcie() []host.Finding {
 			continue
 		}
 		if l.Err != nil {
-			findings = append(findings, blind(functionFile(*a.Address, ""), l.Err)...)
+			findings = append(findings, checklist.Unread(functionFile(*a.Address, ""), l.Err)...)
 			continue
 		}
 		width, widest, err := numbers(l.Width, l.MaxWidth)
@@ -43,9 +44,9 @@ func (v view) pcie() []host.Finding {
 		}
 	}
 	if findings == nil && seen == 0 {
-		return na("the kernel shows no PCIe link of an adapter")
+		return checklist.NA("the kernel shows no PCIe link of an adapter")
 	}
-	return or(findings, "%s with all lanes at full speed", plural(seen, "PCIe link"))
+	return checklist.OrPass(findings, "%s with all lanes at full speed", host.Numbered(seen, "PCIe link"))
 }
 
 func slowLink(a rdma.Adapter, file, now, most, slot, slotNumber string, current float64) host.Finding {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
@@ -18,9 +19,9 @@ func (v view) ports() []host.Finding {
 		return []host.Finding{v.inactive(a, p)}
 	})
 	if findings == nil && active == 0 {
-		return na("no port on the host")
+		return checklist.NA("no port on the host")
 	}
-	return or(findings, "%s ACTIVE", plural(active, "port"))
+	return checklist.OrPass(findings, "%s ACTIVE", host.Numbered(active, "port"))
 }
 
 // inactive returns the finding of a port that is not active.

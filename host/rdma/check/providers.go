@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/rdma"
 )
 
@@ -16,19 +17,19 @@ const install = "install the package of this distribution: apt-get install ibver
 // providers checks that libibverbs is installed and finds the library of each adapter's driver.
 func (v view) providers() []host.Finding {
 	if !v.Stack.Seen() {
-		return blind(v.Stack.File, v.Stack.Err)
+		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	var findings []host.Finding
 	fail := func(file string, line int, seen, effect, remedy string) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: file, Line: line, Seen: seen, Effect: effect, Remedy: remedy})
 	}
 	if v.Verbs.Err != nil {
-		findings = append(findings, blind("libibverbs", v.Verbs.Err)...)
+		findings = append(findings, checklist.Unread("libibverbs", v.Verbs.Err)...)
 	}
 	libraries := v.Verbs.Libraries()
 	if len(libraries) == 0 {
 		if findings == nil {
-			findings = na("libibverbs is not installed: programs on this host cannot use adapters, and guests and containers bring their own")
+			findings = checklist.NA("libibverbs is not installed: programs on this host cannot use adapters, and guests and containers bring their own")
 			findings[0].Remedy = install
 		}
 		return findings
@@ -37,7 +38,7 @@ func (v view) providers() []host.Finding {
 	wanted := v.wantedProviders()
 	for _, name := range wanted {
 		if v.Verbs.DriverErr != nil {
-			findings = append(findings, blind(rdma.DriverDir, v.Verbs.DriverErr)...)
+			findings = append(findings, checklist.Unread(rdma.DriverDir, v.Verbs.DriverErr)...)
 			break
 		}
 		if v.Verbs.Loads(name) {
@@ -83,9 +84,9 @@ func (v view) providers() []host.Finding {
 		})
 	}
 	if len(wanted) == 0 {
-		return or(findings, "no adapter on the host needs a library that is known")
+		return checklist.OrPass(findings, "no adapter on the host needs a library that is known")
 	}
-	return or(findings, "%s for %s", describe(libraries), strings.Join(wanted, ", "))
+	return checklist.OrPass(findings, "%s for %s", describe(libraries), strings.Join(wanted, ", "))
 }
 
 func describe(folders []rdma.VerbsFolder) string {

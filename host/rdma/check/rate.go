@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -52,7 +53,7 @@ func (v view) rate() []host.Finding {
 			}
 			r, err := parseRate(p.Rate)
 			if err != nil {
-				return blind(portFile(a, p, "rate"), err)
+				return checklist.Unread(portFile(a, p, "rate"), err)
 			}
 			return judge(a, p, sibling{*d.VendorID, *d.ProductID, p.LinkLayer}, r)
 		})
@@ -83,7 +84,7 @@ func (v view) rate() []host.Finding {
 		}}
 	})
 	if compared == 0 {
-		return na("no active port of a PCI adapter")
+		return checklist.NA("no active port of a PCI adapter")
 	}
-	return or(findings, "%s at the rate of identical adapters", plural(compared, "port"))
+	return checklist.OrPass(findings, "%s at the rate of identical adapters", host.Numbered(compared, "port"))
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 )
 
 // storageModules are those of iSER, SRP, NFS, NVMe, RDS and Lustre.
@@ -14,7 +15,7 @@ var storageModules = []string{
 // storage names loaded modules of storage over RDMA.
 func (v view) storage() []host.Finding {
 	if !v.Modules.Seen() {
-		return blind(v.Modules.File, v.Modules.Err)
+		return checklist.Unread(v.Modules.File, v.Modules.Err)
 	}
 	var loaded []string
 	for _, name := range storageModules {
@@ -23,9 +24,9 @@ func (v view) storage() []host.Finding {
 		}
 	}
 	if loaded == nil {
-		return pass("no module of storage over RDMA is loaded")
+		return checklist.Pass("no module of storage over RDMA is loaded")
 	}
-	f := pass("loaded: %s", strings.Join(loaded, ", "))
+	f := checklist.Pass("loaded: %s", strings.Join(loaded, ", "))
 	f[0].Effect = "rdma-core loads some of them for every adapter, so this does not show that they are used"
 	return f
 }

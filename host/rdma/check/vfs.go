@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -16,7 +17,7 @@ func (v view) vfs() []host.Finding {
 			return nil
 		}
 		if v.phase != effective {
-			return na("%s: %s take effect at the next boot", p.Address, plural(len(p.VFs), "virtual function"))
+			return checklist.NA("%s: %s take effect at the next boot", p.Address, host.Numbered(len(p.VFs), "virtual function"))
 		}
 		fail := func(file, seen, effect string) {
 			findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: restart})
@@ -24,9 +25,9 @@ func (v view) vfs() []host.Finding {
 		file := functionFile(p.Address, "sriov_numvfs")
 		switch n := d.SRIOV.NumVFs; {
 		case n == nil:
-			return na("%s: %s is not shown by the kernel", p.Address, file)
+			return checklist.NA("%s: %s is not shown by the kernel", p.Address, file)
 		case *n != len(p.VFs):
-			fail(file, fmt.Sprintf("%s has %s, recorded are %d", p.Address, plural(*n, "virtual function"), len(p.VFs)),
+			fail(file, fmt.Sprintf("%s has %s, recorded are %d", p.Address, host.Numbered(*n, "virtual function"), len(p.VFs)),
 				"guests and containers that are to have them cannot start")
 			return findings
 		}
@@ -39,7 +40,7 @@ func (v view) vfs() []host.Finding {
 				fail(functionFile(f.Address, "device"), fmt.Sprintf("%s has product id %s, recorded is %s", f.Address, at.ProductID, f.ProductID),
 					"Nova's device_spec does not match it")
 			case at.DriverUnread():
-				findings = append(findings, na("%s: the driver cannot be read", f.Address)...)
+				findings = append(findings, checklist.NA("%s: the driver cannot be read", f.Address)...)
 			case at.DriverName() == f.Driver || pci.LeavesAlone(f.Driver) && pci.LeavesAlone(at.DriverName()):
 				total++
 			default:
@@ -49,5 +50,5 @@ func (v view) vfs() []host.Finding {
 		}
 		return findings
 	})
-	return or(findings, "%s as recorded", plural(total, "virtual function"))
+	return checklist.OrPass(findings, "%s as recorded", host.Numbered(total, "virtual function"))
 }

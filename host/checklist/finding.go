@@ -1,0 +1,48 @@
+package checklist
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"gpustack/host"
+)
+
+// Pass returns the finding of a check that has passed.
+func Pass(format string, args ...any) []host.Finding {
+	return []host.Finding{{Status: host.Pass, Seen: fmt.Sprintf(format, args...)}}
+}
+
+// NA returns a finding that says why a check does not apply.
+func NA(format string, args ...any) []host.Finding {
+	return []host.Finding{{Status: host.NA, Seen: fmt.Sprintf(format, args...)}}
+}
+
+// OrPass returns findings or, if there are none, that of a check that has passed.
+func OrPass(findings []host.Finding, format string, args ...any) []host.Finding {
+	if findings == nil {
+		return Pass(format, args...)
+	}
+	return findings
+}
+
+// Unread returns the finding of a check whose subject, a file, is missing or cannot be read.
+func Unread(file string, err error) []host.Finding {
+	f := host.Finding{Status: host.NA, File: file, Seen: WithFile(file, host.Cause(err).Error())}
+	if host.IsAbsent(err) {
+		f.Seen = file + " is missing"
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		f.Remedy = "run gpustack as root"
+	}
+	return []host.Finding{f}
+}
+
+// WithFile prefixes text with the file, unless text names it already.
+func WithFile(file, text string) string {
+	if strings.Contains(text, file) {
+		return text
+	}
+	return file + ": " + text
+}
