@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Provider returns the name of the library for the adapter's driver, as rdma-core names it: "mlx5". It
-// is "" if none is known.
+// Provider returns the name of the library for the adapter's driver, as rdma-core names it, such as
+// mlx5, or "" if none is known.
 func (a Adapter) Provider() string {
 	switch {
 	case a.Address != nil:
@@ -61,8 +61,8 @@ const core44 = 34
 // ABIRange is the range of versions of a driver's interface that its library accepts.
 type ABIRange struct{ Min, Max int }
 
-// AcceptedABI returns the versions that a library of rdma-core 44 accepts, as its files in Debian 12
-// show them (struct verbs_device_ops). Libraries that accept any are not listed.
+// AcceptedABI returns the versions that a library of rdma-core 44 accepts, as its files in Debian
+// 12 show them (struct verbs_device_ops). Libraries that accept any are not listed.
 func AcceptedABI(provider string) (accepted ABIRange, listed bool) {
 	r, ok := map[string]ABIRange{
 		"bnxt_re": {1, 1}, "efa": {1, 1}, "erdma": {0, 1}, "irdma": {0, 5}, "mana": {1, 1}, "mlx4": {2, 4}, "mlx5": {1, 1},

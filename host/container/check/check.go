@@ -16,7 +16,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// ErrNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI spec.
+// ErrNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI
+// spec.
 var ErrNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NVIDIA's, nor an RDMA adapter, nor a CDI spec"),
 	"to see all functions with their drivers: gpustack host scan --all")
 
