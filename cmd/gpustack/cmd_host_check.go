@@ -6,11 +6,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/check"
-	"gpustack/host/checklist"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
 	"gpustack/host/initramfs"
@@ -20,10 +19,9 @@ import (
 )
 
 func newHostCheckCommand(u *term.UI) *cli.Command {
-	return &cli.Command{
-		Name:  "check",
-		Usage: "check whether the machine is ready to assign GPUs to guests",
-		Description: `
+	return newCheckCommand(u, checkCommand{
+		usage: "check whether the machine is ready to assign GPUs to guests",
+		description: `
 Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
 kernel arguments now and at the next boot, modules of each kernel, the functions and
 their IOMMU groups, and the record of host prepare. Prints the verdict with what to do
@@ -52,63 +50,19 @@ EXIT STATUS
   0  ready; there may be warnings
   1  error, or not enough information to reach a verdict
   2  a check has failed: not prepared, pending reboot, not ready or drifted`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			&cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"},
-		},
-		Action: action(u, parseHostCheck, runHostCheck),
-	}
+		check: checkHost,
+	})
 }
 
-type hostCheckOptions struct {
-	root, format string
-	all          bool
-}
-
-func parseHostCheck(c *cli.Context, f *args.Faults) hostCheckOptions {
-	f.Arguments(c)
-	return hostCheckOptions{c.String("root"), f.Choice(c, "output"), c.Bool("all")}
-}
-
-// hostCheckReport is the output of host check (docs/json.md).
-type hostCheckReport struct {
-	Schema   int               `json:"schema"`
-	Host     *string           `json:"host"`
-	System   system            `json:"system"`
-	Verdict  checklist.Verdict `json:"verdict"`
-	Passed   bool              `json:"passed"`
-	Reboot   *bool             `json:"reboot_required"`
-	Findings []host.Finding    `json:"findings"`
-	Warnings []string          `json:"warnings"`
-}
-
-func runHostCheck(ctx context.Context, u *term.UI, opts hostCheckOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	if err := driversSettled(ctx, u, root); err != nil {
-		return err
-	}
-	if err := machine.Find(root); err != nil {
-		return err
-	}
+func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
+	root := in.root
 	m := observeForCheck(u, root)
 	m.VirtType = readVirtType(root)
-	report := newHostCheckReport(m, refusedByPrepare(ctx, u, root, m), steps.Observe(root))
-	u.Warn(report.Warnings...)
-	u.Document.Show(report)
-	if opts.format == term.FormatTable {
-		printHostCheck(u, report, opts)
-	}
-	switch {
-	case !report.Passed:
-		return errDifferent
-	case report.Verdict == checklist.Unknown:
-		return fmt.Errorf("%s: %w", root.Path("/"), checklist.ErrUnknown)
-	}
-	return nil
+	findings, verdict := check.Verify(m, refusedByPrepare(ctx, u, root, m), steps.Observe(root))
+	return views.HostCheck{
+		Schema: 1, Host: m.Facts.Hostname, System: views.NewSystem(m), Verdict: verdict, Passed: !host.Failed(findings),
+		Reboot: check.RebootRequired(m), Findings: findings, Warnings: m.SortedWarnings(),
+	}, nil
 }
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
@@ -137,18 +91,4 @@ func observeForCheck(u *term.UI, root host.Root) machine.Machine {
 func readVirtType(root host.Root) machine.Look[string] {
 	value, file, err := nova.ReadVirtType(root)
 	return machine.Look[string]{Value: value, File: file, Err: err}
-}
-
-func newHostCheckReport(m machine.Machine, refused []error, boot steps.State) hostCheckReport {
-	findings, verdict := check.Verify(m, refused, boot)
-	return hostCheckReport{
-		Schema:   1,
-		Host:     m.Facts.Hostname,
-		System:   newSystem(m),
-		Verdict:  verdict,
-		Passed:   !host.Failed(findings),
-		Reboot:   check.RebootRequired(m),
-		Findings: findings,
-		Warnings: m.SortedWarnings(),
-	}
 }

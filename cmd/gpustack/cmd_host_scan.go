@@ -12,6 +12,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/hardware"
@@ -168,7 +169,7 @@ type scanReport struct {
 	Schema   int             `json:"schema"`
 	Host     *string         `json:"host"`
 	NovaHost *string         `json:"nova_host"` // null in a table, for which it is not read
-	System   system          `json:"system"`
+	System   views.System    `json:"system"`
 	Scope    nova.Scope      `json:"scope"`    // which functions are listed
 	Complete bool            `json:"complete"` // none that belongs to the scope can be missing
 	Devices  []scannedDevice `json:"devices"`
@@ -231,22 +232,6 @@ type gpuCount struct {
 	Unknown    int `json:"unknown"`
 }
 
-// system is what a machine runs.
-type system struct {
-	Kernel       *string     `json:"kernel"`
-	Distribution *string     `json:"distribution"`
-	CPUVendor    *string     `json:"cpu_vendor"`
-	IOMMU        iommu.State `json:"iommu"`
-	BootLoader   *string     `json:"boot_loader"`
-}
-
-func newSystem(m machine.Machine) system {
-	return system{
-		Kernel: m.Facts.Kernel, Distribution: m.Facts.Distribution,
-		CPUVendor: m.Facts.CPUVendor, IOMMU: m.IOMMU, BootLoader: m.Facts.BootLoader,
-	}
-}
-
 // newScanReport returns the report, without states, of a machine that was observed for
 // [machine.Facts] and [machine.IOMMU].
 func newScanReport(m machine.Machine) (scanReport, error) {
@@ -261,7 +246,7 @@ func newScanReport(m machine.Machine) (scanReport, error) {
 	return scanReport{
 		Schema:   1,
 		Host:     m.Facts.Hostname,
-		System:   newSystem(m),
+		System:   views.NewSystem(m),
 		Devices:  scanned,
 		Groups:   iommu.Groups(devices),
 		Warnings: append([]string{}, m.Warnings...),

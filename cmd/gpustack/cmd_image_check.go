@@ -8,6 +8,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -126,7 +127,7 @@ func runImageCheck(ctx context.Context, u *term.UI, opts imageCheckOptions) erro
 	u.Document.Show(report)
 	if opts.format == term.FormatTable {
 		u.Printf("image %s for flavor %s at %s\n\n", term.Printable(found.Name), term.Printable(f.Name), term.Printable(compute.URL))
-		printFindings(u, report.Findings)
+		views.PrintFindings(u, report.Findings)
 	}
 	if !report.Passed {
 		return errDifferent

@@ -295,7 +295,7 @@ func printNovaCheck(u *term.UI, r novaCheckReport) {
 		}
 	}
 	if len(r.Findings) > 0 {
-		printFindings(u, r.Findings)
+		views.PrintFindings(u, r.Findings)
 		return
 	}
 	found := fmt.Sprintf("%s, %s", quantity(r.FileCount, "file", "files"), quantity(r.AliasCount, "alias", "aliases"))

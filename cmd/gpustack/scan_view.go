@@ -15,7 +15,7 @@ import (
 // printScan prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
 func printScan(u *term.UI, r scanReport, all []scannedDevice) {
-	u.Printf("%s\n", term.Printable(hostLine(r.Host, r.System)))
+	u.Printf("%s\n", term.Printable(views.HostLine(r.Host, r.System)))
 	if r.Machine != nil {
 		views.PrintMachine(u, *r.Machine)
 	}
@@ -158,7 +158,7 @@ func units(devices []scannedDevice) [][]scannedDevice {
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
 func printScanTree(u *term.UI, r scanReport, all []scannedDevice) {
-	u.Printf("%s\n\n", term.Printable(hostLine(r.Host, r.System)))
+	u.Printf("%s\n\n", term.Printable(views.HostLine(r.Host, r.System)))
 	known := map[pci.Address]scannedDevice{}
 	for _, d := range all {
 		known[d.Address] = d
@@ -224,28 +224,6 @@ func rootBus(d *pci.Device) string {
 	}
 	bus, _, _ := strings.Cut(d.Address.String(), ".")
 	return "pci" + bus[:strings.LastIndex(bus, ":")]
-}
-
-// hostLine returns a line that describes the machine.
-func hostLine(name *string, s system) string {
-	var parts []string
-	for _, part := range []struct {
-		label string
-		value *string
-	}{{"", name}, {"", s.Distribution}, {"Linux ", s.Kernel}, {"CPU ", s.CPUVendor}, {"boot loader ", s.BootLoader}} {
-		if part.value != nil {
-			parts = append(parts, part.label+*part.value)
-		}
-	}
-	switch {
-	case s.IOMMU.Enabled == nil:
-		parts = append(parts, "IOMMU unknown (not shown by these files)")
-	case *s.IOMMU.Enabled:
-		parts = append(parts, fmt.Sprintf("IOMMU on (groups: %d)", s.IOMMU.Groups))
-	default:
-		parts = append(parts, "IOMMU off (no groups: nothing can be assigned to a guest)")
-	}
-	return strings.Join(parts, ", ")
 }
 
 // state returns the state of a function, or "" for a bridge.

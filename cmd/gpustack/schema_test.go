@@ -32,7 +32,7 @@ import (
 // change in docs/json.md.
 func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
-		"container check":   reflect.TypeFor[containerCheckReport](),
+		"container check":   reflect.TypeFor[views.ContainerCheck](),
 		"container prepare": reflect.TypeFor[containerPrepareReport](),
 		"flavor create":     reflect.TypeFor[flavorReport](),
 		"flavor delete":     reflect.TypeFor[flavorDeleteReport](),
@@ -42,12 +42,12 @@ func documents() map[string]reflect.Type {
 		"flavor test":       reflect.TypeFor[flavorTestReport](),
 		"history":           reflect.TypeFor[historyReport](),
 		"host bind":         reflect.TypeFor[views.Drivers](),
-		"host check":        reflect.TypeFor[hostCheckReport](),
+		"host check":        reflect.TypeFor[views.HostCheck](),
 		"host guests":       reflect.TypeFor[guestsReport](),
 		"host prepare":      reflect.TypeFor[views.Prepare](),
 		"host release":      reflect.TypeFor[views.Drivers](),
 		"host scan":         reflect.TypeFor[scanReport](),
-		"rdma check":        reflect.TypeFor[rdmaCheckReport](),
+		"rdma check":        reflect.TypeFor[views.RDMACheck](),
 		"rdma scan":         reflect.TypeFor[rdmaScanReport](),
 		"rdma test":         reflect.TypeFor[rdmaTestReport](),
 		"nova check":        reflect.TypeFor[novaCheckReport](),

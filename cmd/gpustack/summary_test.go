@@ -1,13 +1,11 @@
 package main
 
 import (
-	"maps"
 	"testing"
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
@@ -72,22 +70,6 @@ func TestFunctionKinds(t *testing.T) {
 	const want = "8 functions → vfio-pci (3 GPUs, 1 NVSwitch, 2 audio functions, 1 NIC, 1 missing device)"
 	if got := views.Becomes(u, all, "vfio-pci", devices); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-// TestCountChecks: checks are counted, not findings, each once by its worst finding.
-func TestCountChecks(t *testing.T) {
-	of := func(check string, status host.Status) host.Finding { return host.Finding{Check: check, Status: status} }
-	findings := []host.Finding{
-		of("kernels", host.Pass), of("kernels", host.Pass), of("reset", host.Pass), of("reset", host.NA), of("bus", host.NA), of("bus", host.NA),
-		of("groups", host.Warn), of("groups", host.Fail), of("groups", host.Pass), of("drivers", host.Fail), of("drivers", host.Fail), of("ids", host.Warn),
-	}
-	want := map[host.Status]int{host.Pass: 1, host.NA: 2, host.Warn: 1, host.Fail: 2}
-	if got := countChecks(findings); !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got, want := notPassed(findings), " (failed: 2, warnings: 1)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -1,8 +1,9 @@
-package main
+package views
 
 import (
 	"bufio"
 	"bytes"
+	"maps"
 	"testing"
 
 	"gpustack/cmd/gpustack/term"
@@ -17,7 +18,7 @@ func TestFindingsFit(t *testing.T) {
 	}
 	var b bytes.Buffer
 	u := &term.UI{Out: bufio.NewWriter(&b), Width: 60}
-	printFindings(u, findings)
+	PrintFindings(u, findings)
 	if err := u.Out.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -34,5 +35,21 @@ fail    initramfs  the initramfs of 6.1.0-28-amd64 does not
 `
 	if b.String() != want[1:] {
 		t.Errorf("got\n%s", b.String())
+	}
+}
+
+// TestCountChecks: checks are counted, not findings, each once by its worst finding.
+func TestCountChecks(t *testing.T) {
+	of := func(check string, status host.Status) host.Finding { return host.Finding{Check: check, Status: status} }
+	findings := []host.Finding{
+		of("kernels", host.Pass), of("kernels", host.Pass), of("reset", host.Pass), of("reset", host.NA), of("bus", host.NA), of("bus", host.NA),
+		of("groups", host.Warn), of("groups", host.Fail), of("groups", host.Pass), of("drivers", host.Fail), of("drivers", host.Fail), of("ids", host.Warn),
+	}
+	want := map[host.Status]int{host.Pass: 1, host.NA: 2, host.Warn: 1, host.Fail: 2}
+	if got := countChecks(findings); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, want := notPassed(findings), " (failed: 2, warnings: 1)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/machine"
+)
+
+// checkCommand is a command that runs the checks of one list on a machine.
+type checkCommand struct {
+	usage, description string
+	flags              []cli.Flag // of this command alone
+	// check observes the machine, judges it and returns the report.
+	check func(context.Context, *term.UI, checkInput) (checkReport, error)
+}
+
+// checkInput is what a check is asked to judge.
+type checkInput struct {
+	root  host.Root
+	words func(flag string) []string // the values of a flag of the command alone
+}
+
+// checkReport is the report of a check: a document, of which people get a part.
+type checkReport interface {
+	Checked(completed func(string) string) views.Checked
+}
+
+// newCheckCommand returns the command check of a subject.
+func newCheckCommand(u *term.UI, k checkCommand) *cli.Command {
+	flags := []cli.Flag{args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)}
+	flags = append(flags, k.flags...)
+	return &cli.Command{
+		Name:        "check",
+		Usage:       k.usage,
+		Description: k.description,
+		Flags:       append(flags, &cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"}),
+		Action: action(u, parseCheck, func(ctx context.Context, u *term.UI, opts checkOptions) error {
+			return runCheck(ctx, u, k, opts)
+		}),
+	}
+}
+
+type checkOptions struct {
+	root, format string
+	all          bool
+	words        func(flag string) []string
+}
+
+func parseCheck(c *cli.Context, f *args.Faults) checkOptions {
+	f.Arguments(c)
+	return checkOptions{c.String("root"), f.Choice(c, "output"), c.Bool("all"), c.StringSlice}
+}
+
+func runCheck(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions) error {
+	root, err := host.NewRoot(opts.root)
+	if err != nil {
+		return err
+	}
+	if err := driversSettled(ctx, u, root); err != nil {
+		return err
+	}
+	if err := machine.Find(root); err != nil {
+		return err
+	}
+	report, err := k.check(ctx, u, checkInput{root, opts.words})
+	if err != nil {
+		return err
+	}
+	checked := report.Checked(u.Completed)
+	u.Warn(checked.Warnings...)
+	u.Document.Show(report)
+	if opts.format == term.FormatTable {
+		views.PrintCheck(u, checked, opts.all)
+	}
+	switch {
+	case host.Failed(checked.Findings):
+		return errDifferent
+	case checked.Verdict == checklist.Unknown:
+		return fmt.Errorf("%s: %w", root.Path("/"), checklist.ErrUnknown)
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package views
+
+import (
+	"gpustack/host"
+	"gpustack/host/checklist"
+)
+
+// ContainerCheck is the output of container check (docs/json.md).
+type ContainerCheck struct {
+	Schema   int               `json:"schema"`
+	Host     *string           `json:"host"`
+	Verdict  checklist.Verdict `json:"verdict"`
+	Passed   bool              `json:"passed"`
+	Driver   *string           `json:"loaded_driver"`
+	Findings []host.Finding    `json:"findings"`
+	Warnings []string          `json:"warnings"`
+}
+
+// Checked returns what is printed for people. completed returns the final text of a command.
+func (r ContainerCheck) Checked(completed func(string) string) Checked {
+	c := Checked{
+		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
+		Check: completed("gpustack container check"),
+	}
+	if r.Verdict == checklist.Ready {
+		c.Next = "nothing was started: only a container that runs CUDA proves the rest"
+	}
+	return c
+}

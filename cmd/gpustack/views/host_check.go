@@ -1,0 +1,52 @@
+package views
+
+import (
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+)
+
+// HostCheck is the output of host check (docs/json.md).
+type HostCheck struct {
+	Schema   int               `json:"schema"`
+	Host     *string           `json:"host"`
+	System   System            `json:"system"`
+	Verdict  checklist.Verdict `json:"verdict"`
+	Passed   bool              `json:"passed"`
+	Reboot   *bool             `json:"reboot_required"`
+	Findings []host.Finding    `json:"findings"`
+	Warnings []string          `json:"warnings"`
+}
+
+// Checked returns what is printed for people. completed returns the final text of a command.
+func (r HostCheck) Checked(completed func(string) string) Checked {
+	c := Checked{
+		Machine: HostLine(r.Host, r.System), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
+		Check: completed("gpustack host check"), Prepare: "host prepare",
+	}
+	plan := "'" + completed("gpustack host prepare --dry-run") + "'"
+	switch {
+	case r.Verdict == checklist.Ready:
+		c.Next = "'" + completed("gpustack nova configure --role compute") + "' offers the devices to Nova"
+	case r.Verdict != checklist.NotPrepared:
+	case !r.onlyPrepared():
+		c.Next = "follow the remedies below, then run " + plan
+	case !r.preparable():
+		c.Next = "whether it can be prepared is not shown by these files; " + plan + " names what is missing"
+		c.Missing = "preparable"
+	default:
+		c.Next = "run " + plan + " to see the plan"
+	}
+	return c
+}
+
+// onlyPrepared reports whether nothing fails but that host prepare has not been run.
+func (r HostCheck) onlyPrepared() bool {
+	return !slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Status == host.Fail && f.Check != "prepared" })
+}
+
+// preparable reports whether something shows that host prepare accepts the machine.
+func (r HostCheck) preparable() bool {
+	return slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Check == "preparable" && f.Status == host.Pass })
+}

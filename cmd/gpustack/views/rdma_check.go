@@ -1,0 +1,37 @@
+package views
+
+import (
+	"gpustack/host"
+	"gpustack/host/checklist"
+)
+
+// RDMACheck is the output of rdma check (docs/json.md).
+type RDMACheck struct {
+	Schema   int               `json:"schema"`
+	Host     *string           `json:"host"`
+	Verdict  checklist.Verdict `json:"verdict"`
+	Passed   bool              `json:"passed"`
+	Reboot   *bool             `json:"reboot_required"`
+	Findings []host.Finding    `json:"findings"`
+	Warnings []string          `json:"warnings"`
+}
+
+// Checked returns what is printed for people. completed returns the final text of a command.
+func (r RDMACheck) Checked(completed func(string) string) Checked {
+	c := Checked{
+		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
+		Check: completed("gpustack rdma check"), Prepare: "rdma prepare",
+	}
+	if r.Verdict == checklist.Ready {
+		c.Next = "'gpustack rdma test' sends data, here or between two machines"
+	}
+	return c
+}
+
+// nameOf returns the name of a machine, "" if it is unknown.
+func nameOf(name *string) string {
+	if name == nil {
+		return ""
+	}
+	return *name
+}
