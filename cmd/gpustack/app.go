@@ -129,7 +129,7 @@ func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run fun
 		if err := f.Err(); err != nil {
 			return err
 		}
-		if !c.Command.Hidden {
+		if _, ok := any(opts).(interface{ warnsInterrupted() }); !ok && !c.Command.Hidden {
 			warnInterrupted(c.Context, u, c.String("root"))
 		}
 		if o, ok := any(opts).(interface{ isQuiet() bool }); ok {

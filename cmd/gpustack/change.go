@@ -141,6 +141,11 @@ func stores(dir string) ([]change.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return storesOf(root)
+}
+
+// storesOf is stores for the machine below root.
+func storesOf(root host.Root) ([]change.Store, error) {
 	machine := change.Machine(root)
 	if root.Path("/") != "/" || os.Geteuid() == 0 {
 		return []change.Store{machine}, nil
@@ -236,17 +241,22 @@ func warnInterrupted(ctx context.Context, u *term.UI, dir string) {
 		return // the command itself reports it
 	}
 	for _, store := range all {
-		left, err := change.Engine{Store: store}.Interrupted(ctx, change.ToLook)
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			continue
-		case err != nil:
-			u.Warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
-		}
-		for _, l := range left {
-			if recoveredBySome(l.Entry) && !l.Running {
-				u.Warn(l.Text())
-			}
+		warnInterruptedIn(ctx, u, store.Observe())
+	}
+}
+
+// warnInterruptedIn is warnInterrupted for a journal that the caller has read.
+func warnInterruptedIn(ctx context.Context, u *term.UI, journal change.Seen) {
+	left, err := change.Engine{}.InterruptedIn(ctx, journal, change.ToLook)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return
+	case err != nil:
+		u.Warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
+	}
+	for _, l := range left {
+		if recoveredBySome(l.Entry) && !l.Running {
+			u.Warn(l.Text())
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
@@ -24,8 +25,9 @@ type checkCommand struct {
 
 // checkInput is what a check is asked to judge.
 type checkInput struct {
-	root  host.Root
-	words func(flag string) []string // the values of a flag of the command alone
+	root    host.Root
+	journal change.Seen                // of the machine
+	words   func(flag string) []string // the values of a flag of the command alone
 }
 
 // checkReport is the report of a check: a document, of which people get a part.
@@ -54,6 +56,9 @@ type checkOptions struct {
 	words        func(flag string) []string
 }
 
+// warnsInterrupted: a check reads the journal once, and warns of interrupted changes by itself.
+func (checkOptions) warnsInterrupted() {}
+
 func parseCheck(c *cli.Context, f *args.Faults) checkOptions {
 	f.Arguments(c)
 	return checkOptions{c.String("root"), f.Choice(c, "output"), c.Bool("all"), c.StringSlice}
@@ -64,13 +69,19 @@ func runCheck(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions
 	if err != nil {
 		return err
 	}
-	if err := driversSettled(ctx, u, root); err != nil {
+	return inspect(ctx, u, k, root, opts)
+}
+
+// inspect checks the machine below root.
+func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, opts checkOptions) error {
+	journal := watchJournals(ctx, u, root)
+	if err := driversSettledIn(ctx, u, root, journal); err != nil {
 		return err
 	}
 	if err := machine.Find(root); err != nil {
 		return err
 	}
-	report, err := k.check(ctx, u, checkInput{root, opts.words})
+	report, err := k.check(ctx, u, checkInput{root, journal, opts.words})
 	if err != nil {
 		return err
 	}
@@ -87,4 +98,22 @@ func runCheck(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions
 		return fmt.Errorf("%s: %w", root.Path("/"), checklist.ErrUnknown)
 	}
 	return nil
+}
+
+// watchJournals returns the journal of the machine below root. It warns of interrupted changes, as
+// every command does, which may be in a journal of the user too.
+func watchJournals(ctx context.Context, u *term.UI, root host.Root) change.Seen {
+	var machine *change.Seen
+	all, _ := storesOf(root) // an error is one of the user's journal, which a check does not need
+	for _, store := range all {
+		seen := store.Observe()
+		warnInterruptedIn(ctx, u, seen)
+		if store.Dir == change.Dir {
+			machine = &seen
+		}
+	}
+	if machine == nil { // it is for root only
+		return change.Machine(root).Observe()
+	}
+	return *machine
 }

@@ -17,7 +17,11 @@ import (
 )
 
 func newContainerCheckCommand(u *term.UI) *cli.Command {
-	return newCheckCommand(u, checkCommand{
+	return newCheckCommand(u, containerCheck())
+}
+
+func containerCheck() checkCommand {
+	return checkCommand{
 		usage: "check whether containers can use the GPUs and RDMA adapters of this node",
 		description: `
 Checks everything that containers with GPUs or RDMA adapters depend on: the driver, its
@@ -51,7 +55,7 @@ EXIT STATUS
 			args.Paths(&cli.StringSliceFlag{Name: "image", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"}, args.PathRules{Kind: args.HandedOver}),
 		},
 		check: checkContainers,
-	})
+	}
 }
 
 func checkContainers(ctx context.Context, _ *term.UI, in checkInput) (checkReport, error) {

@@ -9,6 +9,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
@@ -19,7 +20,11 @@ import (
 )
 
 func newHostCheckCommand(u *term.UI) *cli.Command {
-	return newCheckCommand(u, checkCommand{
+	return newCheckCommand(u, hostCheck())
+}
+
+func hostCheck() checkCommand {
+	return checkCommand{
 		usage: "check whether the machine is ready to assign GPUs to guests",
 		description: `
 Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
@@ -51,14 +56,14 @@ EXIT STATUS
   1  error, or not enough information to reach a verdict
   2  a check has failed: not prepared, pending reboot, not ready or drifted`,
 		check: checkHost,
-	})
+	}
 }
 
 func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
 	root := in.root
-	m := observeForCheck(u, root)
+	m := observeForCheck(u, root, in.journal)
 	m.VirtType = readVirtType(root)
-	findings, verdict := check.Verify(m, refusedByPrepare(ctx, u, root, m), steps.Observe(root))
+	findings, verdict := check.Verify(m, refusedByPrepare(ctx, u, root, m, in.journal), steps.Observe(root))
 	return views.HostCheck{
 		Schema: 1, Host: m.Facts.Hostname, System: views.NewSystem(m), Verdict: verdict, Passed: !host.Failed(findings),
 		Reboot: check.RebootRequired(m), Findings: findings, Warnings: m.SortedWarnings(),
@@ -67,13 +72,13 @@ func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, err
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
 // contain. In another tree, which may be evidence, it changes nothing.
-func observeForCheck(u *term.UI, root host.Root) machine.Machine {
+func observeForCheck(u *term.UI, root host.Root, journal change.Seen) machine.Machine {
 	if root.Path("/") != "/" {
-		return machine.Observe(root, machine.Check, machine.Options{})
+		return machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
 	}
 	images := initramfs.NewMemory(root, programVersion())
 	running, session := readRunning(root, driver.Live{Runner: newRunner(u, root)})
-	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images})
+	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images, Journal: &journal})
 	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && session != nil {
 		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
 	}

@@ -14,6 +14,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/change"
 	containercheck "gpustack/host/container/check"
 	containerprepare "gpustack/host/container/prepare"
 	"gpustack/host/guard"
@@ -159,12 +160,13 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 // prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows
 // later, so they are no errors here.
 func readAll(ctx context.Context, u *term.UI, root host.Root) {
-	m := machine.Observe(root, machine.Check, machine.Options{})
+	journal := change.Machine(root).Observe()
+	m := machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
 	m.VirtType = readVirtType(root)
-	refusedByPrepare(ctx, u, root, m) // as host check asks it
-	hardware.Read(root)               // as host scan --machine does
+	refusedByPrepare(ctx, u, root, m, journal) // as host check asks it
+	hardware.Read(root)                        // as host scan --machine does
 
-	rdmacheck.Observe(root, m.Devices.Value, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
+	rdmacheck.Observe(root, m.Devices.Value, journal, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
 	containercheck.Observe(root, m.Devices, offeredGPUs(root, m.Devices.Value))
 	containerprepare.Observe(root) //nolint:errcheck // read, not shown
 

@@ -18,7 +18,11 @@ import (
 )
 
 func newRDMACheckCommand(u *term.UI) *cli.Command {
-	return newCheckCommand(u, checkCommand{
+	return newCheckCommand(u, rdmaCheck())
+}
+
+func rdmaCheck() checkCommand {
+	return checkCommand{
 		usage: "check the RDMA stack, from modules and libraries to ports and virtual functions",
 		description: `
 Checks everything that programs, containers and guests with RDMA depend on, in this order:
@@ -45,7 +49,7 @@ EXIT STATUS
   1  error, no RDMA device, or not enough information to reach a verdict
   2  a check has failed: pending reboot, not ready or drifted`,
 		check: checkRDMA,
-	})
+	}
 }
 
 func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error) {
@@ -55,7 +59,7 @@ func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error
 		return nil, err
 	}
 	running, session := runningFor(root)
-	m := rdmacheck.Observe(root, devices, running)
+	m := rdmacheck.Observe(root, devices, in.journal, running)
 	findings, verdict, err := rdmacheck.Verify(m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", root.Path("/"), err)

@@ -145,6 +145,11 @@ func (c changing) show(ctx context.Context, opts driversOptions, plan bind.Plan,
 // driversSettled returns an error if an earlier run's sysfs write is still blocked in the kernel.
 // Read-only commands call it first: reading driver_override would block too.
 func driversSettled(ctx context.Context, u *term.UI, root host.Root) error {
+	return driversSettledIn(ctx, u, root, change.Machine(root).Observe())
+}
+
+// driversSettledIn is driversSettled with the machine's journal.
+func driversSettledIn(ctx context.Context, u *term.UI, root host.Root, journal change.Seen) error {
 	const patience = 2 * time.Second
-	return binder(u, root, patience).Settled(ctx, change.Machine(root))
+	return binder(u, root, patience).Settled(ctx, journal)
 }

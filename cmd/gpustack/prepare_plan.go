@@ -31,12 +31,12 @@ func planPrepare(root host.Root, runner host.Runner, m machine.Machine, opts hos
 }
 
 // refusedByPrepare returns the errors with which host prepare, without options, refuses a machine
-// that is not prepared. The machine was observed for [machine.Check].
-func refusedByPrepare(ctx context.Context, u *term.UI, root host.Root, m machine.Machine) []error {
+// that is not prepared. The machine was observed for [machine.Check] with its journal.
+func refusedByPrepare(ctx context.Context, u *term.UI, root host.Root, m machine.Machine, journal change.Seen) []error {
 	if !m.Contract.Seen() || m.Contract.Value != nil {
 		return nil // host check asks nothing of a prepared machine
 	}
-	left, err := newEngine(u, root, driver.DefaultTimeout).Interrupted(ctx, change.ToLook)
+	left, err := newEngine(u, root, driver.DefaultTimeout).InterruptedIn(ctx, journal, change.ToLook)
 	obstacles := []error{err}
 	for _, l := range left {
 		if l.Here {

@@ -27,7 +27,7 @@ func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) v
 // Commands that have not observed the machine call it. If a write to sysfs of an earlier run is
 // stuck in the kernel, it reads no function: that would block too.
 func rebootRequired(ctx context.Context, u *term.UI, root host.Root) *bool {
-	err := binder(u, root, 0).Settled(ctx, change.Machine(root))
+	err := binder(u, root, 0).Settled(ctx, change.Machine(root).Observe())
 	switch stuck := errors.Is(err, host.ErrStuck); {
 	case stuck:
 		return &stuck

@@ -21,6 +21,8 @@ type (
 	Status = journal.Status
 	// Store is a folder that contains a journal.
 	Store = journal.Store
+	// Seen is what one look at a journal has found.
+	Seen = journal.Seen
 )
 
 // The statuses of an entry, in their order.

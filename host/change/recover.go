@@ -50,7 +50,12 @@ func (l Left) Remedy() string {
 // Errors: ErrLocked, together with the entries, if another run is working on one that could be
 // recovered here.
 func (e Engine) Interrupted(ctx context.Context, p Purpose) ([]Left, error) {
-	open, lockedErr := e.Store.Open()
+	return e.InterruptedIn(ctx, e.Store.Observe(), p)
+}
+
+// InterruptedIn returns what [Engine.Interrupted] does of a journal that the caller has read.
+func (e Engine) InterruptedIn(ctx context.Context, seen Seen, p Purpose) ([]Left, error) {
+	open, lockedErr := seen.Unfinished()
 	if lockedErr != nil && !errors.Is(lockedErr, ErrLocked) {
 		return nil, lockedErr
 	}

@@ -119,8 +119,8 @@ type writer struct {
 // an interrupted change of drivers cannot be read. Read-only commands call it first: reading
 // driver_override would block too. Unprivileged users cannot read the journal, but they can see
 // the writing process in /proc.
-func (b Binder) Settled(ctx context.Context, s change.Store) error {
-	open, err := s.Open()
+func (b Binder) Settled(ctx context.Context, journal change.Seen) error {
+	open, err := journal.Unfinished()
 	switch {
 	case errors.Is(err, change.ErrLocked):
 		// Between two writes functions can be read. If a write takes long, its own run reports

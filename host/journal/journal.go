@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,31 +94,53 @@ func (s Store) List() ([]Entry, error) {
 	return entries, nil
 }
 
-// Open returns the entries whose run was not completed, oldest first. With ErrLocked it returns
-// those that a running gpustack may be working on.
-func (s Store) Open() ([]Entry, error) {
-	open, err := s.open()
-	if err != nil || len(open) == 0 {
-		return nil, err
+// Seen is what one look at a journal has found.
+type Seen struct {
+	Entries []Entry // oldest first
+	Err     error   // of reading the entries
+	// Open are the entries whose run was not completed. OpenErr is ErrLocked if a running gpustack may
+	// be working on them.
+	Open    []Entry
+	OpenErr error
+}
+
+// Unfinished returns the entries whose run was not completed, oldest first. With ErrLocked it
+// returns those that a running gpustack may be working on.
+func (s Seen) Unfinished() ([]Entry, error) {
+	return s.Open, cmp.Or(s.Err, s.OpenErr)
+}
+
+// Observe lists the entries and finds those whose run was not completed. It needs no lock.
+func (s Store) Observe() Seen {
+	seen := s.look()
+	if seen.Err != nil || len(seen.Open) == 0 {
+		return seen
 	}
 	// A run that tries to lock the journal at this moment fails, and tries again.
 	lock, err := s.lockDir(unix.LOCK_SH)
-	if errors.Is(err, ErrLocked) {
-		return open, fmt.Errorf("entry %d (%s): %w", open[0].ID, open[0].Command, ErrLocked)
-	}
-	if host.IsAbsent(err) {
-		return nil, nil // the run has forgotten its entry, and removed the folder
-	}
-	if err != nil {
-		return open, err
+	switch first := seen.Open[0]; {
+	case errors.Is(err, ErrLocked):
+		seen.OpenErr = fmt.Errorf("entry %d (%s): %w", first.ID, first.Command, ErrLocked)
+		return seen
+	case host.IsAbsent(err): // the run has forgotten its entry, and removed the folder
+		return Seen{}
+	case err != nil:
+		seen.OpenErr = err
+		return seen
 	}
 	defer lock.Close() //nolint:errcheck // nothing was written
-	return s.open()    // the run may have ended in between
+	return s.look()    // the run may have ended in between
 }
 
-func (s Store) open() ([]Entry, error) {
+func (s Store) look() Seen {
 	entries, err := s.List()
-	return slices.DeleteFunc(entries, func(e Entry) bool { return !e.IsOpen() }), err
+	open := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return !e.IsOpen() })
+	return Seen{Entries: entries, Err: err, Open: open}
+}
+
+// Open returns the entries whose run was not completed, as [Seen.Unfinished] does.
+func (s Store) Open() ([]Entry, error) {
+	return s.Observe().Unfinished()
 }
 
 // Journal is a journal that is open for writing and locked against others.

@@ -133,6 +133,8 @@ type Options struct {
 	PCI     pci.Options
 	// Images remembers the initramfs images that Check unpacks. The caller saves it.
 	Images *initramfs.Memory
+	// Journal is the machine's, if the caller has read it. If nil, it is read for Check and Reboot.
+	Journal *change.Seen
 }
 
 // ErrNoMachine means that the root has no part of a system below it.
@@ -164,9 +166,11 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 			o.subjects |= Needs // for reasons that prevent preparation
 		}
 	}
+	if o.reads(Check | Reboot) {
+		o.readJournal(opts.Journal)
+	}
 	if o.reads(Reboot) && !o.reads(Check) {
-		entries, err := change.List(o.root)
-		o.readTimes(entries, err)
+		o.readTimes()
 	}
 	if o.reads(Check | Reboot) {
 		o.Running = readArguments(o.root)
@@ -235,6 +239,7 @@ type observer struct {
 	Machine
 	root     host.Root // reads each file once
 	live     host.Root
+	journal  change.Seen
 	releases []string                                    // of the installed kernels
 	listErr  error                                       // error of reading the releases
 	names    map[string]func() (modprobe.Modules, error) // of each release, read once
@@ -263,6 +268,16 @@ func (o *observer) warn(warnings ...string) {
 func (o *observer) needsAliases() bool {
 	recorded := o.Contract.Value != nil || !o.Contract.Seen()
 	return o.reads(Boot) && (!o.reads(Check) || !recorded)
+}
+
+// readJournal reads the journal, unless the caller has. It is not read through the root that reads
+// each file once: an open entry is read again while its journal is locked.
+func (o *observer) readJournal(seen *change.Seen) {
+	if seen != nil {
+		o.journal = *seen
+		return
+	}
+	o.journal = change.Machine(o.live).Observe()
 }
 
 func (o *observer) readContract() {

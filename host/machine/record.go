@@ -18,12 +18,8 @@ import (
 // and when the machine was booted.
 func (o *observer) readRecord() {
 	root, contract := o.root, o.Contract.Value
-	entries, err := change.List(root)
-	o.CutOff = Saw[*change.Entry](change.Dir, nil, err)
-	if slices.ContainsFunc(entries, change.Entry.IsOpen) {
-		o.readUnfinished()
-	}
-	o.readTimes(entries, err)
+	o.findUnfinished()
+	o.readTimes()
 	if contract == nil {
 		return
 	}
@@ -43,9 +39,9 @@ func (o *observer) readRecord() {
 	o.Claims = Saw(file, lines, err)
 }
 
-// readTimes reads when the machine was booted and when its record was written. err is that of
-// reading the entries.
-func (o *observer) readTimes(entries []change.Entry, err error) {
+// readTimes reads when the machine was booted and when its record was written.
+func (o *observer) readTimes() {
+	entries, err := o.journal.Entries, o.journal.Err
 	o.Prepared = Saw(change.Dir, writtenAt(entries), err)
 	o.Booted = readBootTime(o.root)
 	o.Unbooted = Saw(change.Dir, false, err)
@@ -133,10 +129,10 @@ func readHash(root host.Root, name string) Look[string] {
 	return Saw(name, (&edit.File{Content: data}).Hash(), err)
 }
 
-// readUnfinished reads the open entries of the journal, unless a run that is active now may still
+// findUnfinished finds the open entries of the journal, unless a run that is active now may still
 // finish them.
-func (o *observer) readUnfinished() {
-	open, err := change.Machine(o.live).Open()
+func (o *observer) findUnfinished() {
+	open, err := o.journal.Unfinished()
 	var cutOff *change.Entry
 	for i, e := range open {
 		switch {

@@ -62,9 +62,10 @@ const (
 	auxiliaryDir = "/sys/bus/auxiliary/devices"
 )
 
-// Observe reads what the checks judge. devices are all functions of the machine. running is what
-// only the running machine shows ([gate.ReadRunning]), of any other root the zero value.
-func Observe(root host.Root, devices pci.Devices, running machine.Look[guard.Running]) Machine {
+// Observe reads what the checks judge. devices are all functions of the machine, and journal its
+// journal. running is what only the running machine shows ([gate.ReadRunning]), of any other root
+// the zero value.
+func Observe(root host.Root, devices pci.Devices, journal change.Seen, running machine.Look[guard.Running]) Machine {
 	stack, err := rdma.Read(root, devices, rdma.Options{GIDs: true})
 	m := Machine{
 		Devices: devices,
@@ -103,7 +104,7 @@ func Observe(root host.Root, devices pci.Devices, running machine.Look[guard.Run
 		m.Files = append(m.Files, machine.Saw(f.Name, hash, err))
 	}
 	m.Booted = readBootTime(root)
-	m.Prepared = preparedAt(root)
+	m.Prepared = preparedAt(journal.Entries)
 	if m.phase() == pending {
 		used, err := readUsed(root, devices, running, record)
 		m.Used = machine.Saw(cmp.Or(running.File, host.ProcDir), used, err)
@@ -230,12 +231,9 @@ func readBootTime(root host.Root) machine.Look[time.Time] {
 	return machine.Saw(statFile, time.Time{}, err)
 }
 
-// preparedAt returns when the record was last written, as the journal shows it.
-func preparedAt(root host.Root) *time.Time {
-	entries, err := change.List(root)
-	if err != nil {
-		return nil // the journal is for root only; phase then judges by the result alone
-	}
+// preparedAt returns when the record was last written, as the journal shows it. Without the
+// journal, which is for root only, phase judges by the result alone.
+func preparedAt(entries []change.Entry) *time.Time {
 	for _, e := range slices.Backward(entries) {
 		wrote := func(f change.File) bool { return path.Clean(f.Name) == rdma.RecordFile }
 		if e.Status == change.Done && slices.ContainsFunc(e.Files, wrote) {

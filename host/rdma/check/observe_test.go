@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/checklist"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
@@ -84,7 +85,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := check.Observe(hosttest.Lay(t, test.tree), nil, machine.Look[guard.Running]{}).Limits
+			l := check.Observe(hosttest.Lay(t, test.tree), nil, change.Seen{}, machine.Look[guard.Running]{}).Limits
 			if diff := cmp.Diff(test.units, l.Units) + cmp.Diff(test.users, l.Domains); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -168,7 +169,7 @@ Id 10:
 			if err != nil {
 				t.Fatal(err)
 			}
-			findings, _, err := check.Verify(check.Observe(root, devices, test.running))
+			findings, _, err := check.Verify(check.Observe(root, devices, change.Machine(root).Observe(), test.running))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +238,7 @@ func TestUsedRemedy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := check.Observe(root, scanned, machine.Look[guard.Running]{})
+			m := check.Observe(root, scanned, change.Machine(root).Observe(), machine.Look[guard.Running]{})
 			if m.Result.Value = test.result; test.result != nil {
 				m.Prepared = &prepared
 			}
@@ -262,7 +263,7 @@ func TestUsedRemedy(t *testing.T) {
 func TestRxe(t *testing.T) {
 	t.Parallel()
 	root := hosttest.RDMA(t, "../../../integration/testdata/rdma/debian12-rxe.txtar")
-	m := check.Observe(root, nil, machine.Look[guard.Running]{})
+	m := check.Observe(root, nil, change.Machine(root).Observe(), machine.Look[guard.Running]{})
 	findings, verdict, err := check.Verify(m)
 	if err != nil || verdict != checklist.Ready {
 		t.Errorf("%s, %v", verdict, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
@@ -50,7 +51,7 @@ ib_uverbs 1 0 - Live 0x0
 		if err != nil {
 			t.Fatal(err)
 		}
-		findings, _, err := check.Verify(check.Observe(root, devices, machine.Look[guard.Running]{}))
+		findings, _, err := check.Verify(check.Observe(root, devices, change.Machine(root).Observe(), machine.Look[guard.Running]{}))
 		if err != nil {
 			t.Fatal(err)
 		}
