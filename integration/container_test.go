@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/cdi"
-	"gpustack/host/container/prepare"
+	"gpustack/host/container"
 	"gpustack/host/hosttest"
 	contract "gpustack/host/machine"
 	"gpustack/host/nvidia"
@@ -276,7 +276,7 @@ func ourSpec(t *testing.T, kind, libraries, folder string) string {
 			driver.Libraries = append(driver.Libraries, nvidia.Library{Folder: libraries, Searched: true, Link: link, File: file})
 		}
 	}
-	specs := prepare.SpecOf(&contract.Containers{
+	specs := container.SpecOf(&contract.Containers{
 		Functions: []contract.ContainerFunction{{Address: d.Address, VendorID: *d.VendorID, ProductID: *d.ProductID}},
 		Options:   contract.ContainerOptions{GPUKind: kind, LibraryFolder: folder},
 	}, driver, rdma.Stack{}, devices)

@@ -15,7 +15,7 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
-	containerprepare "gpustack/host/container/prepare"
+	"gpustack/host/container"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
@@ -84,7 +84,7 @@ func newEngine(u *term.UI, root host.Root, timeout time.Duration, allow ...pci.A
 // filesOf returns the kind of change for files of the machine below root.
 func filesOf(root host.Root) change.Files {
 	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
-		Older: prepare.Older(root), EachBoot: containerprepare.IsBootSpec}
+		Older: prepare.Older(root), EachBoot: container.IsBootSpec}
 }
 
 // permittedFiles is filesOf for changes: they are refused while what runs on the machine prevents

@@ -11,6 +11,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/container"
 	containercheck "gpustack/host/container/check"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -65,7 +66,7 @@ func checkContainers(ctx context.Context, _ *term.UI, in checkInput) (checkRepor
 	}
 	root := in.root.Once()
 	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), offeredGPUs(root, devices))
-	if m.Images, err = containercheck.ReadImages(ctx, in.words("image"), m.Architecture); err != nil {
+	if m.Images, err = container.ReadImages(ctx, in.words("image"), m.Architecture); err != nil {
 		return nil, err
 	}
 	findings, verdict, err := containercheck.Verify(m)

@@ -13,7 +13,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
-	containercheck "gpustack/host/container/check"
+	"gpustack/host/container"
 	"gpustack/host/container/prepare"
 	"gpustack/host/driver"
 	"gpustack/host/machine"
@@ -212,21 +212,12 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 		return args.UsageError("no function is named, and none is recorded for containers",
 			"gpustack container prepare --device ADDRESS; 'gpustack host scan' lists the GPUs, 'gpustack rdma scan' the adapters")
 	}
-	images, err := containercheck.ReadImages(ctx, opts.images, containercheck.Architecture(root))
-	if err != nil {
+	if o.Images, err = container.ReadImages(ctx, opts.images, container.Architecture(root)); err != nil {
 		return err
-	}
-	for _, image := range images {
-		o.Images = append(o.Images, prepare.Image{Name: image.Name, Folders: image.LibraryFolders()})
 	}
 	want, err := prepare.NewWant(m, o)
 	if err != nil {
 		return err
-	}
-	for _, image := range images {
-		if why := image.Loads(want.Record.Options.LibraryFolder, want.Record.Options.LibraryPath); why != "" {
-			want.Warnings = append(want.Warnings, image.Name+": "+why)
-		}
 	}
 	unit, err := steps.FilesOf(root, m.RDMA, &want.Record)
 	if want.Record.Options.Static && (errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram)) {
@@ -255,7 +246,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	}
 	report.Restart = append(report.Restart, plan.Restart...)
 	only := prepare.Only(want.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
-	report.Docker = prepare.DockerRun(prepare.SpecOf(&only, m.Driver, m.Stack, m.Devices))
+	report.Docker = prepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
 	networks, networkNotes, err := prepare.Networks(only, m.Stack)
 	if err != nil {
 		return err
@@ -269,7 +260,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 		if err := applyContainers(ctx, u, engine, opts.format, work, plan, &report); err != nil || !isRunning(root) && !plan.Record.Options.Static {
 			return err
 		}
-		return prepare.Verify(root, plan)
+		return container.Verify(root, plan.Names)
 	})
 }
 

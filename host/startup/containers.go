@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"gpustack/host"
-	"gpustack/host/container/prepare"
+	"gpustack/host/container"
 	"gpustack/host/edit"
 	observed "gpustack/host/machine"
 	"gpustack/host/nvidia"
@@ -113,7 +113,7 @@ func (nodes) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil,
 func (nodes) revert(context.Context, machine, json.RawMessage) error { return nil }
 
 // specFiles are the files of the steps that write specs, by id.
-var specFiles = map[string]string{steps.SpecOfGPUs: prepare.GPUFile, steps.SpecOfHCAs: prepare.HCAFile}
+var specFiles = map[string]string{steps.SpecOfGPUs: container.GPUFile, steps.SpecOfHCAs: container.HCAFile}
 
 // spec is the step that writes a CDI spec as the machine is now.
 type spec struct {
@@ -139,21 +139,21 @@ func (s spec) change(m machine) (c edit.Change, lacks error, err error) {
 	if err != nil {
 		return c, nil, err
 	}
-	specs := prepare.SpecOf(s.containers, driver, stack, devices)
+	specs := container.SpecOf(s.containers, driver, stack, devices)
 	of := specs.GPU
-	if s.file == prepare.HCAFile {
+	if s.file == container.HCAFile {
 		of = specs.HCA
 	}
 	var missing []error
 	for _, x := range specs.Missing {
 		switch {
-		case x.Address == nil && s.file == prepare.GPUFile:
+		case x.Address == nil && s.file == container.GPUFile:
 			missing = append(missing, errors.New(x.Reason))
-		case x.Address != nil && s.containers.At(*x.Address).HCA == (s.file == prepare.HCAFile):
+		case x.Address != nil && s.containers.At(*x.Address).HCA == (s.file == container.HCAFile):
 			missing = append(missing, fmt.Errorf("%w %s: %s", ErrNotOffered, x.Address, x.Reason))
 		}
 	}
-	c, err = prepare.BootSpec(m.root, s.file, of)
+	c, err = container.BootSpec(m.root, s.file, of)
 	return c, errors.Join(missing...), err
 }
 
@@ -163,7 +163,7 @@ const follows = 10 * time.Second
 // look waits until the spec has all recorded functions. One that never appears does not keep the
 // others from containers.
 func (s spec) look(ctx context.Context, m machine) (before any, reached bool, err error) {
-	if soon := time.Now().Add(follows); m.fresh && s.file == prepare.HCAFile && m.appear.Before(soon) {
+	if soon := time.Now().Add(follows); m.fresh && s.file == container.HCAFile && m.appear.Before(soon) {
 		m.appear = soon
 	}
 	var c edit.Change
@@ -197,7 +197,7 @@ func (spec) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil, 
 
 // revert removes the spec, because no step writes it any more.
 func (s spec) revert(ctx context.Context, m machine, _ json.RawMessage) error {
-	c, err := prepare.BootSpec(m.root, s.file, nil)
+	c, err := container.BootSpec(m.root, s.file, nil)
 	if err == nil {
 		err = edit.Plan{c}.Apply(ctx, m.root)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"gpustack/host"
-	"gpustack/host/container/prepare"
+	"gpustack/host/container"
 	"gpustack/host/edit"
 	observed "gpustack/host/machine"
 	"gpustack/host/nvidia"
@@ -45,17 +45,17 @@ func addresses(c *observed.Containers, selected func(observed.ContainerFunction)
 }
 
 // specs returns the specs of a record as the machine is now.
-func (o Offering) specs(c *observed.Containers) (prepare.Specs, error) {
+func (o Offering) specs(c *observed.Containers) (container.Specs, error) {
 	devices, _, err := pci.Scan(o.Root, pci.Options{})
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
-		return prepare.Specs{}, err
+		return container.Specs{}, err
 	}
 	driver, err := nvidia.Read(o.Root, devices)
 	if err != nil {
-		return prepare.Specs{}, err
+		return container.Specs{}, err
 	}
 	stack, err := rdma.Read(o.Root, devices, rdma.Options{})
-	return prepare.SpecOf(c, driver, stack, devices), err
+	return container.SpecOf(c, driver, stack, devices), err
 }
 
 // Plan returns the changes of spec files after which containers are offered what is recorded and
@@ -70,11 +70,11 @@ func (o Offering) Plan(without []pci.Address) (edit.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	gpus, err := prepare.PutSpec(o.Root, c.Options, prepare.GPUFile, specs.GPU)
+	gpus, err := container.PutSpec(o.Root, c.Options, container.GPUFile, specs.GPU)
 	if err != nil {
 		return nil, err
 	}
-	hcas, err := prepare.PutSpec(o.Root, c.Options, prepare.HCAFile, specs.HCA)
+	hcas, err := container.PutSpec(o.Root, c.Options, container.HCAFile, specs.HCA)
 	return slices.Concat(gpus, hcas).Pending(), err
 }
 
@@ -86,7 +86,7 @@ func (o Offering) Ready(ctx context.Context, functions []pci.Address) error {
 		return err
 	}
 	if c == nil {
-		return fmt.Errorf("%v: %w", functions, prepare.ErrNotRecorded)
+		return fmt.Errorf("%v: %w", functions, container.ErrNotRecorded)
 	}
 	of := *c
 	of.Functions = slices.DeleteFunc(slices.Clone(c.Functions), func(f observed.ContainerFunction) bool { return !slices.Contains(functions, f.Address) })
@@ -142,5 +142,5 @@ func (o Offering) Verify(functions []pci.Address) error {
 			names = append(names, kind+"="+f.Address.String())
 		}
 	}
-	return prepare.Verify(o.Root, prepare.Plan{Names: names})
+	return container.Verify(o.Root, names)
 }

@@ -13,6 +13,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
 	"gpustack/host/container/check"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
@@ -29,7 +30,7 @@ type tree struct {
 	// Of files that are no text.
 	onDisk    []nvidia.DiskModule
 	libraries []nvidia.Library
-	images    []check.Image
+	images    []container.Image
 	// change changes what was observed: values that a tree of text files cannot have.
 	change func(*check.Machine)
 }

@@ -10,124 +10,32 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
 	"gpustack/host/nvidia"
-	"gpustack/host/rdma"
 )
-
-// Image is what the checks judge of an image.
-type Image struct {
-	Name string // as the operator named it
-	Err  error  // of reading it
-
-	// Architectures are those that its configuration names, or its loaders are built for, as Go names
-	// them; none if neither is known.
-	Architectures []string
-
-	Musl      bool           // its loader is musl's, which does not load libraries of glibc
-	Folders   []string       // the loader's default folders that exist, in its order
-	Conf      []string       // folders of ld.so.conf and ld.so.conf.d that are no default folders
-	Libraries []ImageLibrary // of the driver, by folder
-	Runtimes  []ImageRuntime // libcudart, wherever it is
-	Foreign   []ForeignLibrary
-	Verbs     rdma.Verbs
-	CM        bool // it has librdmacm
-	// LibraryPath is LD_LIBRARY_PATH of its configuration, which a folder does not have.
-	LibraryPath      []string
-	LibraryPathKnown bool
-}
-
-// ImageLibrary is a library of the driver in an image.
-type ImageLibrary struct {
-	Path    string         // of the link, or of the file
-	Link    string         // libcuda.so.1
-	Version nvidia.Version // "" if unknown
-	Compat  *nvidia.Compat // of forward compatibility packages
-	Forward bool           // of forward compatibility: in a folder named compat
-}
-
-// ForeignLibrary is a library in an image that is built for another architecture than the node's.
-type ForeignLibrary struct {
-	Path         string
-	Architecture string // as Go names it
-}
-
-// ImageRuntime is a CUDA runtime library in an image.
-type ImageRuntime struct {
-	Path    string
-	Release nvidia.Version // of the toolkit: "12.4", or "12" where the file shows no more
-}
-
-const (
-	cudaLink = "libcuda.so.1"
-	nvmlLink = "libnvidia-ml.so.1"
-	// injectedFolder is where specs mount libraries for images whose LD_LIBRARY_PATH names it, as
-	// NVIDIA's own images do.
-	injectedFolder = "/usr/local/nvidia/lib64"
-)
-
-// injection is how a spec gives libcuda to a container.
-type injection struct {
-	kind   string // of the spec
-	file   string
-	folder string // in the container
-	env    bool   // LD_LIBRARY_PATH of the spec names the folder
-	hooked bool   // a hook of nvidia-ctk regenerates the loader's cache in the container
-}
 
 // injections returns how the specs in use give libcuda to containers, each spec once.
-func (v view) injections() (all []injection) {
+func (v view) injections() (all []container.Injection) {
 	v.eachEdit(func(file, _, kind, _ string, e *specs.ContainerEdits) {
-		in := injection{kind: kind, file: file}
+		in := container.Injection{Kind: kind, File: file}
 		for _, m := range e.Mounts {
 			if m != nil && strings.HasPrefix(path.Base(m.ContainerPath), "libcuda.so") {
-				in.folder = path.Dir(path.Clean(m.ContainerPath))
+				in.Folder = path.Dir(path.Clean(m.ContainerPath))
 			}
 		}
 		for _, env := range e.Env {
 			if value, ok := strings.CutPrefix(env, "LD_LIBRARY_PATH="); ok {
-				in.env = in.folder != "" && slices.Contains(strings.Split(value, ":"), in.folder)
+				in.Env = in.Folder != "" && slices.Contains(strings.Split(value, ":"), in.Folder)
 			}
 		}
 		for _, h := range e.Hooks {
-			in.hooked = in.hooked || h != nil && slices.Contains(h.Args, "update-ldcache")
+			in.Hooked = in.Hooked || h != nil && slices.Contains(h.Args, "update-ldcache")
 		}
-		if in.folder != "" && !slices.ContainsFunc(all, func(o injection) bool { return o.file == file }) {
+		if in.Folder != "" && !slices.ContainsFunc(all, func(o container.Injection) bool { return o.File == file }) {
 			all = append(all, in)
 		}
 	})
 	return all
-}
-
-// takes returns the path of the image's own libcuda that a container loads instead of the injected
-// one, "" if it loads the injected one. found is false if it finds neither. The answers were
-// measured with podman and NVIDIA's libraries in seven kinds of images (docs/containers.md, Tests).
-func (i Image) takes(in injection) (own string, found bool) {
-	folderOf := func(dir string) string {
-		for _, l := range i.Libraries {
-			if l.Link == cudaLink && path.Dir(l.Path) == dir {
-				return l.Path
-			}
-		}
-		return ""
-	}
-	if in.env {
-		return "", true
-	}
-	for _, dir := range i.LibraryPath {
-		if dir == in.folder {
-			return "", true
-		}
-		if own := folderOf(dir); own != "" {
-			return own, true
-		}
-	}
-	// The cache, which ldconfig made of these folders, comes before the default folders.
-	for _, dir := range slices.Concat(i.Conf, i.Folders) {
-		if own := folderOf(dir); own != "" && (dir != in.folder || in.hooked) {
-			return own, true // in the same folder without a hook the mount covers it
-		}
-	}
-	return "", in.hooked || slices.Contains(i.Folders, in.folder)
 }
 
 // images judges the images that the operator named: which libcuda their programs load, whether the
@@ -155,7 +63,7 @@ func (v view) images() []host.Finding {
 }
 
 // image judges one image.
-func (v view) image(i Image) (findings []host.Finding) {
+func (v view) image(i container.Image) (findings []host.Finding) {
 	add := func(status host.Status, file, seen, effect, remedy string) {
 		findings = append(findings, host.Finding{Status: status, File: file, Seen: i.Name + ": " + seen, Effect: effect, Remedy: remedy})
 	}
@@ -188,9 +96,9 @@ func (v view) image(i Image) (findings []host.Finding) {
 type adder func(status host.Status, file, seen, effect, remedy string)
 
 // imageDriver judges the driver's libraries that programs of the image load.
-func (v view) imageDriver(i Image, add adder) {
+func (v view) imageDriver(i container.Image, add adder) {
 	d := v.Driver.Value
-	own := func(link string) (libraries []ImageLibrary) {
+	own := func(link string) (libraries []container.ImageLibrary) {
 		for _, l := range i.Libraries {
 			if l.Link == link && !l.Forward {
 				libraries = append(libraries, l)
@@ -199,7 +107,7 @@ func (v view) imageDriver(i Image, add adder) {
 		return libraries
 	}
 	if d.Loaded == nil {
-		for _, l := range own(cudaLink) {
+		for _, l := range own(container.CUDALink) {
 			add(host.Fail, l.Path, fmt.Sprintf("it has libcuda %s, and this node has no driver loaded", orUnknown(l.Version)),
 				"libcuda alone finds no GPU: "+noDevice+", "+notLoaded, "load the driver on the host: see module")
 		}
@@ -207,7 +115,7 @@ func (v view) imageDriver(i Image, add adder) {
 	}
 	injections := v.injections()
 	if len(injections) == 0 {
-		switch copies := own(cudaLink); {
+		switch copies := own(container.CUDALink); {
 		case len(copies) == 0:
 			add(host.Fail, "", "it has a CUDA runtime and no libcuda, and no CDI spec of this node gives it one", insufficient+"; nothing is too old",
 				"gpustack container prepare, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS")
@@ -216,28 +124,28 @@ func (v view) imageDriver(i Image, add adder) {
 		}
 	}
 	for _, in := range injections {
-		switch taken, found := i.takes(in); {
+		switch taken, found := i.Takes(in); {
 		case !found && i.LibraryPathKnown:
-			add(host.Fail, in.file, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.kind, in.folder), insufficient+"; nothing is too old",
+			add(host.Fail, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.Kind, in.Folder), insufficient+"; nothing is too old",
 				"gpustack container prepare --library-path; or gpustack container prepare --image "+i.Name)
 		case !found:
-			add(host.Warn, in.file, fmt.Sprintf("%s mounts libcuda into %s, where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.kind, in.folder),
+			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),
 				"otherwise CUDA finds no libcuda: "+insufficient, "gpustack container prepare --library-path; or gpustack container prepare --image "+i.Name)
 		case taken != "":
-			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l ImageLibrary) bool { return l.Path == taken })]
-			v.judgeOwn(l, "programs load it instead of the one of "+in.kind, add)
+			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l container.ImageLibrary) bool { return l.Path == taken })]
+			v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)
 		}
 	}
-	for _, l := range own(nvmlLink) {
-		if len(own(cudaLink)) == 0 && differs(l.Version, d.Loaded.Version) {
-			add(host.Warn, l.Path, fmt.Sprintf("it has its own %s %s, the loaded module is %s", nvmlLink, l.Version, d.Loaded.Version),
+	for _, l := range own(container.NVMLLink) {
+		if len(own(container.CUDALink)) == 0 && differs(l.Version, d.Loaded.Version) {
+			add(host.Warn, l.Path, fmt.Sprintf("it has its own %s %s, the loaded module is %s", container.NVMLLink, l.Version, d.Loaded.Version),
 				"nvidia-smi may load it: "+mismatchNVML, "remove the packages of the driver from the image")
 		}
 	}
 }
 
 // judgeOwn judges a libcuda of the image that its programs load.
-func (v view) judgeOwn(l ImageLibrary, why string, add adder) {
+func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) {
 	d := v.Driver.Value
 	remedy := "remove the packages of the driver from the image (libcuda1, nvidia-driver-*); gpustack container prepare --library-path has the host's loaded first"
 	switch {
@@ -256,7 +164,7 @@ func (v view) judgeOwn(l ImageLibrary, why string, add adder) {
 }
 
 // judgeCompat judges libraries of forward compatibility that programs load.
-func (v view) judgeCompat(l ImageLibrary, add adder) {
+func (v view) judgeCompat(l container.ImageLibrary, add adder) {
 	for _, g := range v.Driver.Value.GPUs {
 		if g.Model != nil && (strings.Contains(*g.Model, "GeForce") || strings.Contains(*g.Model, "TITAN")) {
 			add(host.Fail, l.Path, fmt.Sprintf("it has libraries of forward compatibility (%s), and %s is a %s", orUnknown(l.Version), g.Address, *g.Model),
@@ -280,7 +188,7 @@ func orUnknown(version nvidia.Version) string {
 }
 
 // imageRuntimes compares the CUDA runtimes of an image with the driver.
-func (v view) imageRuntimes(i Image, add adder) {
+func (v view) imageRuntimes(i container.Image, add adder) {
 	d := v.Driver.Value
 	if d.Loaded == nil || d.Loaded.Version == "" {
 		return
@@ -302,7 +210,7 @@ func (v view) imageRuntimes(i Image, add adder) {
 
 // imageAdapters judges whether the libraries of an image see the adapters that its containers can
 // get. An image without libibverbs does not use them.
-func (v view) imageAdapters(i Image, add adder) {
+func (v view) imageAdapters(i container.Image, add adder) {
 	if len(i.Verbs.Libraries()) == 0 {
 		return
 	}

@@ -2,16 +2,13 @@ package check_test
 
 import (
 	"debug/elf"
-	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
-	"gpustack/host/container/check"
+	"gpustack/host/container"
 	"gpustack/host/hosttest"
 )
 
@@ -19,7 +16,7 @@ import (
 func (n *tree) image(t *testing.T, archive string) {
 	t.Helper()
 	dir := hosttest.Lay(t, archive).Path("/")
-	n.images = append(n.images, check.ReadImage(t.Context(), dir, "amd64"))
+	n.images = append(n.images, container.ReadImage(t.Context(), dir, "amd64"))
 }
 
 const (
@@ -215,43 +212,13 @@ func (n *tree) old(t *testing.T, version string) {
 // TestImageRuntimes: each runtime of an image is judged, each file once.
 func TestImageRuntimes(t *testing.T) {
 	t.Parallel()
-	i := check.ReadImage(t.Context(), hosttest.Lay(t, runtime124+file124+runtime118+file118+"-- a/libcudart.so.12 --\n-- b/nvidia/cuda_runtime/lib/libcudart.so.12 --\n"+
+	i := container.ReadImage(t.Context(), hosttest.Lay(t, runtime124+file124+runtime118+file118+"-- a/libcudart.so.12 --\n-- b/nvidia/cuda_runtime/lib/libcudart.so.12 --\n"+
 		"-- b/nvidia_cuda_runtime_cu12-12.1.105.dist-info/RECORD --\n-- b/nvidia_cuda_runtime_cu11-11.8.89.dist-info/RECORD --\n").Path("/"), "amd64")
-	want := []check.ImageRuntime{
-		{"/a/libcudart.so.12", "12"}, {"/b/nvidia/cuda_runtime/lib/libcudart.so.12", "12"}, // of two packages
-		{"/usr/local/cuda-11.8/lib64/libcudart.so.11.8.89", "11.8"}, {"/usr/local/cuda-12.4/lib64/libcudart.so.12.4.127", "12.4"},
+	want := []container.ImageRuntime{
+		{Path: "/a/libcudart.so.12", Release: "12"}, {Path: "/b/nvidia/cuda_runtime/lib/libcudart.so.12", Release: "12"}, // of two packages
+		{Path: "/usr/local/cuda-11.8/lib64/libcudart.so.11.8.89", Release: "11.8"}, {Path: "/usr/local/cuda-12.4/lib64/libcudart.so.12.4.127", Release: "12.4"},
 	}
 	if diff := cmp.Diff(want, i.Runtimes); diff != "" || i.Err != nil {
 		t.Errorf("runtimes (-want +got), error %v:\n%s", i.Err, diff)
-	}
-}
-
-// TestNoLibraries: an image in which nothing loads libraries is an error, and so is each image.
-func TestNoLibraries(t *testing.T) {
-	t.Parallel()
-	static := hosttest.Lay(t, "-- usr/bin/program --\n").Path("/")
-	_, err := check.ReadImages(t.Context(), []string{static, filepath.Join(static, "absent")}, "amd64")
-	if !errors.Is(err, check.ErrNoLibraries) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), static+": has no libraries") {
-		t.Errorf("error %v", err)
-	}
-}
-
-// TestReadImage: what is no image, and links that lead out of it.
-func TestReadImage(t *testing.T) {
-	t.Parallel()
-	empty := t.TempDir()
-	if i := check.ReadImage(t.Context(), empty, "amd64"); i.Err == nil {
-		t.Error("an empty folder is an image")
-	}
-	if i := check.ReadImage(t.Context(), filepath.Join(empty, "absent"), "amd64"); i.Err == nil {
-		t.Error("an absent folder is an image")
-	}
-	outside := filepath.Join(t.TempDir(), "libcuda.so.999.99")
-	if err := os.WriteFile(outside, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	i := check.ReadImage(t.Context(), hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- usr/lib64/libc.so.6 --\n").Path("/"), "amd64")
-	if i.Err != nil || len(i.Libraries) != 0 {
-		t.Errorf("a link out of the image leads to %+v, error %v", i.Libraries, i.Err)
 	}
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/container"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
@@ -25,7 +26,7 @@ type Machine struct {
 	Toolkit    machine.Look[Toolkit]
 	Runtimes   machine.Look[[]Runtime]
 	Cgroups    machine.Look[Cgroups]
-	Images     []Image // that the operator named
+	Images     []container.Image // that the operator named
 	// Architecture is the node's, as Go names it.
 	Architecture string
 }
@@ -34,7 +35,7 @@ type Machine struct {
 // that nova-compute offers to guests.
 func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Machine {
 	m := Machine{
-		Architecture: Architecture(root), Devices: devices, Offered: offered,
+		Architecture: container.Architecture(root), Devices: devices, Offered: offered,
 		Toolkit: readToolkit(root), Runtimes: readRuntimes(root), Cgroups: readCgroups(root),
 	}
 	driver, err := nvidia.Read(root, devices.Value)

@@ -10,7 +10,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/checklist"
-	"gpustack/host/container/prepare"
+	"gpustack/host/container"
 	"gpustack/host/machine"
 )
 
@@ -55,7 +55,7 @@ func (v view) record() []host.Finding {
 			return
 		}
 		if a, ok := addressOf(device); ok && c.At(a) == nil {
-			if prepare.IsSpec(file) {
+			if container.IsSpec(file) {
 				fail(file, fmt.Sprintf("%s=%s is not recorded", kind, device), "containers can use a device that may be assigned to guests", again)
 				return
 			}
@@ -91,7 +91,7 @@ func kindOf(o machine.ContainerOptions, hca bool) string {
 // unrecorded finds specs of ours that nothing records.
 func (v view) unrecorded() (findings []host.Finding) {
 	for _, f := range v.Specs.Value.Files {
-		if prepare.IsSpec(f.Path) {
+		if container.IsSpec(f.Path) {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: f.Path, Seen: f.Path + " is a spec of gpustack, and nothing is recorded for containers",
 				Effect: "containers can use a device that may be assigned to guests", Remedy: "gpustack container prepare --none removes it",
@@ -108,7 +108,7 @@ func (v view) unrecorded() (findings []host.Finding) {
 // minor has changed, or an operator has edited the file. write is how they are written again.
 func (v view) rewritten(write string) (findings []host.Finding) {
 	c := v.Containers.Value
-	wanted := prepare.SpecOf(c, v.Driver.Value, v.Stack.Value, v.Devices.Value)
+	wanted := container.SpecOf(c, v.Driver.Value, v.Stack.Value, v.Devices.Value)
 	for _, m := range wanted.Missing {
 		f := host.Finding{Status: host.Warn, File: machine.ContractFile, Seen: m.Reason, Effect: "containers do not get it", Remedy: "gpustack container prepare --dry-run"}
 		if m.Address != nil && !c.At(*m.Address).IsAt(v.Devices.Value) {
@@ -123,8 +123,8 @@ func (v view) rewritten(write string) (findings []host.Finding) {
 	for _, w := range []struct {
 		name string
 		spec *specs.Spec
-	}{{prepare.GPUFile, wanted.GPU}, {prepare.HCAFile, wanted.HCA}} {
-		at := prepare.SpecFile(c.Options, w.name)
+	}{{container.GPUFile, wanted.GPU}, {container.HCAFile, wanted.HCA}} {
+		at := container.SpecFile(c.Options, w.name)
 		i := slices.IndexFunc(v.Specs.Value.Files, func(f cdi.File) bool { return f.Path == at && f.Spec != nil })
 		if i < 0 && w.spec != nil && !c.Options.Static {
 			findings = append(findings, host.Finding{

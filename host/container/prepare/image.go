@@ -5,15 +5,8 @@ import (
 	"fmt"
 
 	"gpustack/host"
+	"gpustack/host/container"
 )
-
-// Image is an image of containers, as far as the folder of the driver's libraries depends on it.
-type Image struct {
-	Name string // as the operator named it
-	// Folders are those in which its loader looks by default, in its order; none if the loader does
-	// not load libraries of glibc.
-	Folders []string
-}
 
 // Errors of images that mounted libraries have no common place in.
 var (
@@ -38,17 +31,26 @@ func (w *wanting) images() {
 }
 
 // folderOf returns the folder in which the loaders of all images look first by default.
-func folderOf(images []Image) (folder string, err error) {
+func folderOf(images []container.Image) (folder string, err error) {
 	var errs []error
 	for _, i := range images {
-		switch {
-		case len(i.Folders) == 0:
+		switch folders := i.LibraryFolders(); {
+		case len(folders) == 0:
 			errs = append(errs, fmt.Errorf("%s: %w", i.Name, ErrNoFolder))
 		case folder == "":
-			folder = i.Folders[0]
-		case i.Folders[0] != folder:
-			errs = append(errs, fmt.Errorf("%s: %w: %s, not %s", i.Name, ErrFolders, i.Folders[0], folder))
+			folder = folders[0]
+		case folders[0] != folder:
+			errs = append(errs, fmt.Errorf("%s: %w: %s, not %s", i.Name, ErrFolders, folders[0], folder))
 		}
 	}
 	return folder, errors.Join(errs...)
+}
+
+// loads warns of images whose programs do not load the mounted libraries.
+func (w *wanting) loads() {
+	for _, i := range w.Images {
+		if why := i.Loads(w.Record.Options.LibraryFolder, w.Record.Options.LibraryPath); why != "" {
+			w.Warnings = append(w.Warnings, i.Name+": "+why)
+		}
+	}
 }

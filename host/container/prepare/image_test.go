@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/container"
 	"gpustack/host/container/prepare"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -14,28 +15,28 @@ import (
 func TestImages(t *testing.T) {
 	t.Parallel()
 	const recorded = "/usr/lib64"
-	debian := prepare.Image{Name: "debian", Folders: []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib"}}
-	fedora := prepare.Image{Name: "fedora", Folders: []string{"/usr/lib64"}}
-	ubuntu, alpine := prepare.Image{Name: "ubuntu", Folders: []string{"/usr/lib/x86_64-linux-gnu"}}, prepare.Image{Name: "alpine"}
+	debian := container.Image{Name: "debian", Folders: []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib"}}
+	fedora := container.Image{Name: "fedora", Folders: []string{"/usr/lib64"}}
+	ubuntu, alpine := container.Image{Name: "ubuntu", Folders: []string{"/usr/lib/x86_64-linux-gnu"}}, container.Image{Name: "alpine"}
 	const none = "its loader has no folder for libraries of glibc"
 	const differ = "fedora: the loaders of the images look into different folders first: /usr/lib64, not /usr/lib/x86_64-linux-gnu"
 	for name, test := range map[string]struct {
-		images []prepare.Image
+		images []container.Image
 		path   *bool  // --library-path
 		folder string // recorded
 		errs   []string
 	}{
 		"none":                                 {nil, nil, recorded, nil},
-		"one":                                  {[]prepare.Image{debian}, nil, "/usr/lib/x86_64-linux-gnu", nil},
-		"alike":                                {[]prepare.Image{debian, ubuntu}, nil, "/usr/lib/x86_64-linux-gnu", nil},
-		"different":                            {[]prepare.Image{debian, fedora}, nil, "", []string{differ}},
-		"of musl":                              {[]prepare.Image{alpine}, nil, "", []string{"alpine: " + none}},
-		"all errors":                           {[]prepare.Image{alpine, debian, fedora}, nil, "", []string{"alpine: " + none, differ}},
-		"with LD_LIBRARY_PATH":                 {[]prepare.Image{debian}, new(true), prepare.DefaultLibraryFolder, nil},
-		"different, with LD_LIBRARY_PATH":      {[]prepare.Image{debian, fedora}, new(true), prepare.DefaultLibraryFolder, nil},
-		"of musl, with LD_LIBRARY_PATH":        {[]prepare.Image{alpine}, new(true), "", []string{"alpine: " + none}},
-		"all errors, with LD_LIBRARY_PATH":     {[]prepare.Image{alpine, debian, fedora}, new(true), "", []string{"alpine: " + none, differ}},
-		"LD_LIBRARY_PATH is not recorded then": {[]prepare.Image{debian}, new(false), "/usr/lib/x86_64-linux-gnu", nil},
+		"one":                                  {[]container.Image{debian}, nil, "/usr/lib/x86_64-linux-gnu", nil},
+		"alike":                                {[]container.Image{debian, ubuntu}, nil, "/usr/lib/x86_64-linux-gnu", nil},
+		"different":                            {[]container.Image{debian, fedora}, nil, "", []string{differ}},
+		"of musl":                              {[]container.Image{alpine}, nil, "", []string{"alpine: " + none}},
+		"all errors":                           {[]container.Image{alpine, debian, fedora}, nil, "", []string{"alpine: " + none, differ}},
+		"with LD_LIBRARY_PATH":                 {[]container.Image{debian}, new(true), container.DefaultLibraryFolder, nil},
+		"different, with LD_LIBRARY_PATH":      {[]container.Image{debian, fedora}, new(true), container.DefaultLibraryFolder, nil},
+		"of musl, with LD_LIBRARY_PATH":        {[]container.Image{alpine}, new(true), "", []string{"alpine: " + none}},
+		"all errors, with LD_LIBRARY_PATH":     {[]container.Image{alpine, debian, fedora}, new(true), "", []string{"alpine: " + none, differ}},
+		"LD_LIBRARY_PATH is not recorded then": {[]container.Image{debian}, new(false), "/usr/lib/x86_64-linux-gnu", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newNode(t).machine()

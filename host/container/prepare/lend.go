@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"gpustack/host/container"
 	"gpustack/host/pci"
 )
 
@@ -13,7 +14,7 @@ func Lendable(m Machine, functions []pci.Address) error {
 	var errs []error
 	for _, a := range functions {
 		if m.Driver.MIG[a] {
-			errs = append(errs, fmt.Errorf("%s: %w", a, named(ErrMIG, a)))
+			errs = append(errs, fmt.Errorf("%s: %w", a, named(container.ErrMIG, a)))
 		}
 	}
 	return errors.Join(errs...)

@@ -11,6 +11,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/container"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -37,8 +38,8 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	for _, f := range []struct {
 		name string
 		spec *specs.Spec
-	}{{GPUFile, w.Specs.GPU}, {HCAFile, w.Specs.HCA}} {
-		changes, err := PutSpec(root, w.Record.Options, f.name, f.spec)
+	}{{container.GPUFile, w.Specs.GPU}, {container.HCAFile, w.Specs.HCA}} {
+		changes, err := container.PutSpec(root, w.Record.Options, f.name, f.spec)
 		if err != nil {
 			return Plan{}, err
 		}
@@ -53,13 +54,13 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 			}
 		}
 		if f.spec != nil {
-			p.Names = append(p.Names, namesOf(f.spec)...)
+			p.Names = append(p.Names, container.NamesOf(f.spec)...)
 		}
 	}
 	for _, f := range w.Record.Functions {
 		only := Only(w.Record, []pci.Address{f.Address}, w.Record.Options.UMAD)
-		of := SpecOf(&only, m.Driver, m.Stack, m.Devices)
-		p.NamesOf[f.Address] = append(namesOf(of.GPU), namesOf(of.HCA)...)
+		of := container.SpecOf(&only, m.Driver, m.Stack, m.Devices)
+		p.NamesOf[f.Address] = append(container.NamesOf(of.GPU), container.NamesOf(of.HCA)...)
 	}
 	p.Files = append(p.Files, unit...)
 	limits, restart, warnings, err := memlockFiles(root, w.Record)
@@ -106,52 +107,6 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	return p, err
 }
 
-// namesOf returns the qualified names of a spec's devices.
-func namesOf(spec *specs.Spec) (names []string) {
-	if spec == nil {
-		return nil
-	}
-	for _, d := range spec.Devices {
-		names = append(names, spec.Kind+"="+d.Name)
-	}
-	return names
-}
-
-// PutSpec plans the file of a spec, or without one its removal. A file in the other folder goes:
-// runtimes would take one of the two.
-func PutSpec(root host.Root, options machine.ContainerOptions, name string, spec *specs.Spec) (edit.Plan, error) {
-	var plan edit.Plan
-	for _, static := range []bool{true, false} {
-		of := spec
-		if static != options.Static {
-			of = nil
-		}
-		c, err := putSpec(root, SpecFile(machine.ContainerOptions{Static: static}, name), of)
-		if err != nil {
-			return nil, err
-		}
-		plan = append(plan, c)
-	}
-	return plan, nil
-}
-
-// BootSpec returns the change of the spec that each boot writes, or without one its removal. Files
-// in /etc/cdi are no boot's.
-func BootSpec(root host.Root, name string, spec *specs.Spec) (edit.Change, error) {
-	return putSpec(root, SpecFile(machine.ContainerOptions{}, name), spec)
-}
-
-func putSpec(root host.Root, file string, spec *specs.Spec) (edit.Change, error) {
-	if spec == nil {
-		return edit.Remove(root, file)
-	}
-	text, err := cdi.Text(*spec)
-	if err != nil {
-		return edit.Change{}, err
-	}
-	return edit.Put(root, file, text, 0o644, false)
-}
-
 // notes adds the costs of the specs, and what is left to the operator.
 func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
@@ -159,7 +114,7 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 		folder := w.Record.Options.LibraryFolder
 		if w.Record.Options.LibraryPath {
 			note("LD_LIBRARY_PATH=%s replaces an image's own; setuid programs ignore it", folder)
-		} else if folder != DefaultLibraryFolder {
+		} else if folder != container.DefaultLibraryFolder {
 			note("the driver's libraries are mounted in %s: images whose loader does not look there by default need --library-path", folder)
 		} else {
 			note("the driver's libraries are mounted in %s: only images whose LD_LIBRARY_PATH names it find them there; the others need --library-path", folder)

@@ -9,6 +9,7 @@ import (
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"gpustack/host/container"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -27,7 +28,7 @@ func Only(record machine.Containers, named []pci.Address, umad bool) machine.Con
 // DockerRun returns the command line of docker that gives a container what all devices of specs
 // give it, for a docker that reads no CDI specs (before 25.0). Each mount is made by --mount, which
 // fails without its source; --volume would make a folder there (docs.docker.com, bind mounts).
-func DockerRun(s Specs) []string {
+func DockerRun(s container.Specs) []string {
 	argv := []string{"docker", "run"}
 	add := func(flag ...string) {
 		text := strings.Join(flag, " ")

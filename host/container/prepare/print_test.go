@@ -12,6 +12,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"gpustack/host/cdi"
+	"gpustack/host/container"
 	"gpustack/host/container/prepare"
 	"gpustack/host/edit"
 	"gpustack/host/pci"
@@ -25,9 +26,9 @@ func TestDockerRun(t *testing.T) {
 	n := newNode(t)
 	record := n.record
 	record.Options.UMAD, record.Options.LibraryPath = true, true
-	all := prepare.SpecOf(&record, n.driver, n.stack, n.devices)
-	for name, spec := range map[string]*specs.Spec{prepare.GPUFile: all.GPU, prepare.HCAFile: all.HCA} {
-		c, err := prepare.BootSpec(n.root, name, spec)
+	all := container.SpecOf(&record, n.driver, n.stack, n.devices)
+	for name, spec := range map[string]*specs.Spec{container.GPUFile: all.GPU, container.HCAFile: all.HCA} {
+		c, err := container.BootSpec(n.root, name, spec)
 		if err == nil {
 			err = edit.Plan{c}.Apply(context.Background(), n.root)
 		}
@@ -73,7 +74,7 @@ func TestDockerRun(t *testing.T) {
 				}
 			}
 			only := prepare.Only(record, test.named, test.umad)
-			argv := prepare.DockerRun(prepare.SpecOf(&only, n.driver, n.stack, n.devices))
+			argv := prepare.DockerRun(container.SpecOf(&only, n.driver, n.stack, n.devices))
 			if argv[0] != "docker" || argv[1] != "run" || argv[len(argv)-1] != "IMAGE" {
 				t.Errorf("%q", argv)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
-	"gpustack/host/container/prepare"
+	"gpustack/host/container"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
@@ -82,8 +82,8 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-func (n *node) specs() prepare.Specs {
-	return prepare.SpecOf(&n.record, n.driver, n.stack, n.devices)
+func (n *node) specs() container.Specs {
+	return container.SpecOf(&n.record, n.driver, n.stack, n.devices)
 }
 
 // TestSpecOf: the specs are those of the facts, without a number and with links of libraries; the
@@ -148,7 +148,7 @@ func TestSpecOf(t *testing.T) {
 		t.Error(diff)
 	}
 
-	root := hosttest.Lay(t, "symlink var/run -> /run\n-- etc/cdi/"+prepare.GPUFile+" --\n"+string(text)+"-- etc/cdi/"+prepare.HCAFile+" --\n"+string(hcaText))
+	root := hosttest.Lay(t, "symlink var/run -> /run\n-- etc/cdi/"+container.GPUFile+" --\n"+string(text)+"-- etc/cdi/"+container.HCAFile+" --\n"+string(hcaText))
 	folders, err := cdi.Read(root)
 	if err != nil {
 		t.Fatal(err)
@@ -181,10 +181,10 @@ func TestSpecOfOptions(t *testing.T) {
 	if len(out.HCA.Devices) != 2 || out.HCA.Devices[1].Name != hca+"-umad" || len(out.HCA.Devices[1].ContainerEdits.DeviceNodes) != 2 {
 		t.Errorf("%+v", out.HCA.Devices)
 	}
-	if got := prepare.SpecFile(n.record.Options, prepare.GPUFile); got != "/run/cdi/gpustack-gpu.json" {
+	if got := container.SpecFile(n.record.Options, container.GPUFile); got != "/run/cdi/gpustack-gpu.json" {
 		t.Error(got)
 	}
-	if got := prepare.SpecFile(machine.ContainerOptions{Static: true}, prepare.HCAFile); got != "/etc/cdi/gpustack-hca.json" {
+	if got := container.SpecFile(machine.ContainerOptions{Static: true}, container.HCAFile); got != "/etc/cdi/gpustack-hca.json" {
 		t.Error(got)
 	}
 }
@@ -224,7 +224,7 @@ func TestSpecOfMissing(t *testing.T) {
 		out.Missing[2].Address != nil || !strings.HasPrefix(out.Missing[2].Reason, "libcuda.so.1 is not installed") {
 		t.Errorf("%+v", out.Missing)
 	}
-	if out := prepare.SpecOf(nil, n.driver, n.stack, n.devices); out.GPU != nil || out.HCA != nil || out.Missing != nil {
+	if out := container.SpecOf(nil, n.driver, n.stack, n.devices); out.GPU != nil || out.HCA != nil || out.Missing != nil {
 		t.Errorf("nothing is recorded: %+v", out)
 	}
 }

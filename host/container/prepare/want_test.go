@@ -18,6 +18,8 @@ import (
 	"gpustack/host/rdma"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"gpustack/host/container"
 )
 
 // machine returns what a plan depends on, with nothing recorded.
@@ -35,32 +37,32 @@ func TestRefusals(t *testing.T) {
 		change  func(*prepare.Machine, *prepare.Options)
 		refusal error
 	}{
-		"a GPU of guests":      {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(gpu) }, prepare.ErrForGuests},
-		"an adapter of guests": {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(adapter) }, prepare.ErrForGuests},
+		"a GPU of guests":      {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(gpu) }, container.ErrForGuests},
+		"an adapter of guests": {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(adapter) }, container.ErrForGuests},
 		"VFs of guests": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.RDMA = &rdma.Record{Adapters: []rdma.Prepared{{Address: adapter, Use: rdma.ForGuests}}}
-		}, prepare.ErrVFsForGuests},
+		}, container.ErrVFsForGuests},
 		"a manager of NVSwitches": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Devices.At(adapter).NVSwitchManager = new(true)
 		}, gate.ErrSwitchManager},
-		"MIG":       {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.MIG = map[pci.Address]bool{gpu: true} }, prepare.ErrMIG},
-		"unbound":   {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.GPUs = nil }, prepare.ErrUnbound},
-		"no module": {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.Loaded = nil }, prepare.ErrNoModule},
+		"MIG":       {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.MIG = map[pci.Address]bool{gpu: true} }, container.ErrMIG},
+		"unbound":   {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.GPUs = nil }, container.ErrUnbound},
+		"no module": {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.Loaded = nil }, container.ErrNoModule},
 		"blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: "/etc/modprobe.d/gpustack.conf", Number: 3, Command: "blacklist", Module: "nvidia"}}
-		}, prepare.ErrBlacklisted},
+		}, container.ErrBlacklisted},
 		"a blacklist in the kernel's arguments": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.CmdlineFile, Command: "modprobe.blacklist", Module: "nvidia"}}
-		}, prepare.ErrBlacklistArgument},
+		}, container.ErrBlacklistArgument},
 		"our blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.OwnFiles()[0], Number: 3, Command: "blacklist", Module: "nvidia"}}
-		}, prepare.ErrOwnBlacklist},
+		}, container.ErrOwnBlacklist},
 		"a kind of another program": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Folders.Files = []cdi.File{{Path: "/run/cdi/nvidia.yaml", Spec: &specs.Spec{Kind: cdi.DefaultGPUKind}}}
-		}, prepare.ErrKindTaken},
-		"an adapter as a GPU": {func(_ *prepare.Machine, o *prepare.Options) { o.GPUs = []pci.Address{adapter}; o.HCAs = nil }, prepare.ErrNoGPU},
-		"a GPU as an adapter": {func(_ *prepare.Machine, o *prepare.Options) { o.HCAs = []pci.Address{gpu} }, prepare.ErrNoHCA},
-		"not recorded":        {func(_ *prepare.Machine, o *prepare.Options) { o.Remove = []pci.Address{address(t, gpu1)} }, prepare.ErrNotRecorded},
+		}, container.ErrKindTaken},
+		"an adapter as a GPU": {func(_ *prepare.Machine, o *prepare.Options) { o.GPUs = []pci.Address{adapter}; o.HCAs = nil }, container.ErrNoGPU},
+		"a GPU as an adapter": {func(_ *prepare.Machine, o *prepare.Options) { o.HCAs = []pci.Address{gpu} }, container.ErrNoHCA},
+		"not recorded":        {func(_ *prepare.Machine, o *prepare.Options) { o.Remove = []pci.Address{address(t, gpu1)} }, container.ErrNotRecorded},
 	} {
 		m, o := newNode(t).machine(), both
 		if _, err := prepare.NewWant(m, o); err != nil {
@@ -130,7 +132,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("planned again: %+v", p.Files.Pending())
 	}
 	apply(prepare.Options{Remove: []pci.Address{address(t, hca)}})
-	if ok, err := n.root.Exists("/etc/cdi/" + prepare.HCAFile); ok || err != nil {
+	if ok, err := n.root.Exists("/etc/cdi/" + container.HCAFile); ok || err != nil {
 		t.Error("the spec of an adapter that was removed remains", err)
 	}
 	p = apply(prepare.Options{None: true})
@@ -143,7 +145,7 @@ func TestPlan(t *testing.T) {
 	apply(prepare.Options{HCAs: []pci.Address{address(t, hca)}})
 	exists := func(static bool) bool {
 		t.Helper()
-		ok, err := n.root.Exists(prepare.SpecFile(machine.ContainerOptions{Static: static}, prepare.HCAFile))
+		ok, err := n.root.Exists(container.SpecFile(machine.ContainerOptions{Static: static}, container.HCAFile))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,11 +177,11 @@ func TestKinds(t *testing.T) {
 		foreign []cdi.File
 		refusal error
 	}{
-		"another GPU, another kind":           {prepare.Options{GPUs: []pci.Address{second}, Kind: "example.com/gpu"}, nil, prepare.ErrOtherKind},
+		"another GPU, another kind":           {prepare.Options{GPUs: []pci.Address{second}, Kind: "example.com/gpu"}, nil, container.ErrOtherKind},
 		"another GPU, the same kind":          {prepare.Options{GPUs: []pci.Address{second}, Kind: cdi.DefaultGPUKind}, nil, nil},
 		"all GPUs, another kind":              {prepare.Options{GPUs: []pci.Address{first, second}, Kind: "example.com/gpu"}, nil, nil},
 		"another kind in place of the GPU":    {prepare.Options{GPUs: []pci.Address{second}, Remove: []pci.Address{first}, Kind: "example.com/gpu"}, nil, nil},
-		"a GPU beside another program's":      {prepare.Options{GPUs: []pci.Address{second}}, foreign, prepare.ErrKindTaken},
+		"a GPU beside another program's":      {prepare.Options{GPUs: []pci.Address{second}}, foreign, container.ErrKindTaken},
 		"an adapter beside another's GPUs":    {prepare.Options{HCAs: []pci.Address{adapter}}, foreign, nil},
 		"removed, beside another program's":   {prepare.Options{Remove: []pci.Address{first}}, foreign, nil},
 		"as recorded, beside another program": {prepare.Options{}, foreign, nil},
@@ -202,8 +204,8 @@ func TestPartOfBoard(t *testing.T) {
 	m := newNode(t).machine()
 	nvidiaID, manager := m.Devices.At(address(t, gpu0)).VendorID, true
 	m.Devices = append(m.Devices, pci.Device{Address: address(t, "0000:90:00.0"), VendorID: nvidiaID, NVSwitchManager: &manager})
-	if _, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}}); !errors.Is(err, prepare.ErrBoard) {
-		t.Errorf("%v, want %v", err, prepare.ErrBoard)
+	if _, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}}); !errors.Is(err, container.ErrBoard) {
+		t.Errorf("%v, want %v", err, container.ErrBoard)
 	}
 	all := prepare.Options{GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}}
 	want, err := prepare.NewWant(m, all)
@@ -212,16 +214,16 @@ func TestPartOfBoard(t *testing.T) {
 	}
 	recorded := m
 	recorded.Recorded = &want.Record
-	if _, err := prepare.NewWant(recorded, prepare.Options{Remove: []pci.Address{address(t, gpu1)}}); !errors.Is(err, prepare.ErrBoard) {
-		t.Errorf("%v, want %v", err, prepare.ErrBoard)
+	if _, err := prepare.NewWant(recorded, prepare.Options{Remove: []pci.Address{address(t, gpu1)}}); !errors.Is(err, container.ErrBoard) {
+		t.Errorf("%v, want %v", err, container.ErrBoard)
 	}
 	// All errors at once.
 	m.Driver.GPUs = nil
 	_, err = prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}})
-	if !errors.Is(err, prepare.ErrBoard) || !errors.Is(err, prepare.ErrUnbound) {
-		t.Errorf("%v, want %v and %v", err, prepare.ErrUnbound, prepare.ErrBoard)
+	if !errors.Is(err, container.ErrBoard) || !errors.Is(err, container.ErrUnbound) {
+		t.Errorf("%v, want %v and %v", err, container.ErrUnbound, container.ErrBoard)
 	}
-	if _, err = prepare.NewWant(m, all); errors.Is(err, prepare.ErrBoard) {
+	if _, err = prepare.NewWant(m, all); errors.Is(err, container.ErrBoard) {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package prepare
+package container
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"gpustack/host/cdi"
 )
 
-// Verify reads the specs as container runtimes do, after a plan was applied: each device of it must
-// be found in gpustack's file, with nodes and libraries that exist. Its error has all faults.
-func Verify(root host.Root, p Plan) error {
+// Verify reads the specs as container runtimes do: each device must be found by its qualified name
+// in gpustack's file, with nodes and libraries that exist. Its error has all failures.
+func Verify(root host.Root, names []string) error {
 	folders, err := cdi.Read(root)
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func Verify(root host.Root, p Plan) error {
 		}
 	}
 	devices := folders.Devices()
-	for _, name := range p.Names {
+	for _, name := range names {
 		i := slices.IndexFunc(devices, func(d cdi.Device) bool { return d.Name == name })
 		switch {
 		case i < 0:

@@ -1,4 +1,4 @@
-package check
+package container
 
 import (
 	"context"
@@ -137,7 +137,7 @@ func (r *imageReader) read() {
 	for _, dir := range r.conf("/etc/ld.so.conf", 0) {
 		add(&i.Conf, dir)
 	}
-	dirs := slices.Concat(i.LibraryPath, i.Conf, i.Folders, []string{injectedFolder, "/usr/local/nvidia/lib"})
+	dirs := slices.Concat(i.LibraryPath, i.Conf, i.Folders, []string{DefaultLibraryFolder, "/usr/local/nvidia/lib"})
 	for _, cuda := range r.matching("/usr/local", "cuda") {
 		dirs = append(dirs, path.Join(cuda, "lib64"), path.Join(cuda, "compat"))
 	}
@@ -191,7 +191,7 @@ func (r *imageReader) folder(dir string) {
 	for _, name := range r.names(dir) {
 		file := path.Join(dir, name)
 		switch {
-		case name == cudaLink, name == nvmlLink:
+		case name == CUDALink, name == NVMLLink:
 			place, err := r.root.Real(file)
 			if err != nil {
 				r.fail(file, err)

@@ -1,4 +1,4 @@
-package check
+package container
 
 import (
 	"debug/elf"

@@ -1,0 +1,123 @@
+// Package container knows what containers are offered of a machine: the CDI specs that follow from
+// the record of host/machine, their files, and what images of containers have. Checks, prepares and
+// the steps of every boot read it.
+package container
+
+import (
+	"path"
+	"slices"
+
+	"gpustack/host/nvidia"
+	"gpustack/host/rdma"
+)
+
+// Image is what an image of containers has of the driver, CUDA and RDMA, and where its loader looks.
+type Image struct {
+	Name string // as the operator named it
+	Err  error  // of reading it
+
+	// Architectures are those that its configuration names, or its loaders are built for, as Go names
+	// them; none if neither is known.
+	Architectures []string
+
+	Musl      bool           // its loader is musl's, which does not load libraries of glibc
+	Folders   []string       // the loader's default folders that exist, in its order
+	Conf      []string       // folders of ld.so.conf and ld.so.conf.d that are no default folders
+	Libraries []ImageLibrary // of the driver, by folder
+	Runtimes  []ImageRuntime // libcudart, wherever it is
+	Foreign   []ForeignLibrary
+	Verbs     rdma.Verbs
+	CM        bool // it has librdmacm
+	// LibraryPath is LD_LIBRARY_PATH of its configuration, which a folder does not have.
+	LibraryPath      []string
+	LibraryPathKnown bool
+}
+
+// ImageLibrary is a library of the driver in an image.
+type ImageLibrary struct {
+	Path    string         // of the link, or of the file
+	Link    string         // libcuda.so.1
+	Version nvidia.Version // "" if unknown
+	Compat  *nvidia.Compat // of forward compatibility packages
+	Forward bool           // of forward compatibility: in a folder named compat
+}
+
+// ForeignLibrary is a library in an image that is built for another architecture than the node's.
+type ForeignLibrary struct {
+	Path         string
+	Architecture string // as Go names it
+}
+
+// ImageRuntime is a CUDA runtime library in an image.
+type ImageRuntime struct {
+	Path    string
+	Release nvidia.Version // of the toolkit: "12.4", or "12" where the file shows no more
+}
+
+// Links by which programs load the driver's libraries.
+const (
+	CUDALink = "libcuda.so.1"
+	NVMLLink = "libnvidia-ml.so.1"
+)
+
+// Injection is how a spec gives libcuda to a container.
+type Injection struct {
+	Kind   string // of the spec
+	File   string
+	Folder string // in the container
+	Env    bool   // LD_LIBRARY_PATH of the spec names the folder
+	Hooked bool   // a hook of nvidia-ctk regenerates the loader's cache in the container
+}
+
+// Takes returns the path of the image's own libcuda that a container loads instead of the injected
+// one, "" if it loads the injected one. found is false if it finds neither. The answers were
+// measured with podman and NVIDIA's libraries in seven kinds of images (docs/containers.md, Tests).
+func (i Image) Takes(in Injection) (own string, found bool) {
+	folderOf := func(dir string) string {
+		for _, l := range i.Libraries {
+			if l.Link == CUDALink && path.Dir(l.Path) == dir {
+				return l.Path
+			}
+		}
+		return ""
+	}
+	if in.Env {
+		return "", true
+	}
+	for _, dir := range i.LibraryPath {
+		if dir == in.Folder {
+			return "", true
+		}
+		if own := folderOf(dir); own != "" {
+			return own, true
+		}
+	}
+	// The cache, which ldconfig made of these folders, comes before the default folders.
+	for _, dir := range slices.Concat(i.Conf, i.Folders) {
+		if own := folderOf(dir); own != "" && (dir != in.Folder || in.Hooked) {
+			return own, true // in the same folder without a hook the mount covers it
+		}
+	}
+	return "", in.Hooked || slices.Contains(i.Folders, in.Folder)
+}
+
+// LibraryFolders returns the folders in which its loader looks for libraries of glibc by default, in
+// its order; none if it is musl's.
+func (i Image) LibraryFolders() []string {
+	if i.Musl {
+		return nil
+	}
+	return i.Folders
+}
+
+// Loads describes which libcuda programs of the image load when the driver's is mounted in a
+// folder. "" means the mounted one.
+func (i Image) Loads(folder string, libraryPath bool) string {
+	switch own, found := i.Takes(Injection{Folder: folder, Env: libraryPath}); {
+	case own != "":
+		return "its programs load its own " + own + " instead of the mounted libcuda: it needs --library-path"
+	case !found:
+		return "its loader does not look into " + folder + ": it needs --library-path"
+	}
+	return ""
+}

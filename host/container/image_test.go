@@ -1,0 +1,84 @@
+package container_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/host/container"
+	"gpustack/host/hosttest"
+)
+
+// TestLoads: in which folders the loader of an image looks for libraries of glibc, and which
+// libraries its programs load instead of mounted ones.
+func TestLoads(t *testing.T) {
+	t.Parallel()
+	read := func(archive string) container.Image {
+		return container.ReadImage(t.Context(), hosttest.Lay(t, archive).Path("/"), "amd64")
+	}
+	debian, fedora := read("mkdir usr/lib/x86_64-linux-gnu\n-- etc/os-release --\n"), read("mkdir usr/lib64\n-- etc/os-release --\n")
+	alpine := read("-- lib/ld-musl-x86_64.so.1 --\n")
+	own := read("symlink opt/cuda/libcuda.so.1 -> libcuda.so.470.1.1\nmkdir usr/lib/x86_64-linux-gnu\n-- opt/cuda/libcuda.so.470.1.1 --\n-- etc/ld.so.conf --\n/opt/cuda\n")
+	for _, test := range []struct {
+		image container.Image
+		want  []string
+	}{
+		{debian, []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib"}},
+		{own, []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib"}},
+		{fedora, []string{"/usr/lib64"}},
+		{alpine, nil},
+	} {
+		if got := test.image.LibraryFolders(); !slices.Equal(got, test.want) {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+	for _, test := range []struct {
+		image       container.Image
+		folder      string
+		libraryPath bool
+		want        string
+	}{
+		{debian, "/usr/lib/x86_64-linux-gnu", false, ""},
+		{debian, "/usr/local/nvidia/lib64", false, "does not look into /usr/local/nvidia/lib64"},
+		{debian, "/usr/local/nvidia/lib64", true, ""},
+		{own, "/usr/lib/x86_64-linux-gnu", false, "its own /opt/cuda/libcuda.so.1"},
+		{own, "/usr/lib/x86_64-linux-gnu", true, ""},
+	} {
+		if got := test.image.Loads(test.folder, test.libraryPath); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+// TestNoLibraries: an image in which nothing loads libraries is an error, and so is each image.
+func TestNoLibraries(t *testing.T) {
+	t.Parallel()
+	static := hosttest.Lay(t, "-- usr/bin/program --\n").Path("/")
+	_, err := container.ReadImages(t.Context(), []string{static, filepath.Join(static, "absent")}, "amd64")
+	if !errors.Is(err, container.ErrNoLibraries) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), static+": has no libraries") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestReadImage: what is no image, and links that lead out of it.
+func TestReadImage(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	if i := container.ReadImage(t.Context(), empty, "amd64"); i.Err == nil {
+		t.Error("an empty folder is an image")
+	}
+	if i := container.ReadImage(t.Context(), filepath.Join(empty, "absent"), "amd64"); i.Err == nil {
+		t.Error("an absent folder is an image")
+	}
+	outside := filepath.Join(t.TempDir(), "libcuda.so.999.99")
+	if err := os.WriteFile(outside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i := container.ReadImage(t.Context(), hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- usr/lib64/libc.so.6 --\n").Path("/"), "amd64")
+	if i.Err != nil || len(i.Libraries) != 0 {
+		t.Errorf("a link out of the image leads to %+v, error %v", i.Libraries, i.Err)
+	}
+}
