@@ -47,6 +47,9 @@ func NewRoot(dir string) (Root, error) {
 	return Root{dir: abs}, nil
 }
 
+// IsMachine reports whether the root is that of the running machine.
+func (r Root) IsMachine() bool { return r.Path("/") == "/" }
+
 // Path returns the path of name on the machine that the program runs on, without resolving
 // links: for messages, and for programs that resolve links themselves.
 func (r Root) Path(name string) string {

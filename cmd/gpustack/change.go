@@ -7,32 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"time"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/container"
-	"gpustack/host/driver"
-	"gpustack/host/edit"
-	"gpustack/host/gate"
-	"gpustack/host/guard"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
-	"gpustack/host/steps"
-	"gpustack/nova"
-	"gpustack/nova/conf"
+	"gpustack/operate/node"
 )
-
-// settle is the maximum time until a write has its effect.
-const settle = 2 * time.Second
-
-// serviceTimeout is the default time until a service has stopped or started. systemd gives a
-// service 90 s to stop (systemd-system.conf(5), DefaultTimeoutStopSec), and then kills it.
-const serviceTimeout = 100 * time.Second
 
 // newRunner returns what starts programs of the machine below root. A second signal ends them.
 func newRunner(u *term.UI, root host.Root) host.Runner {
@@ -43,73 +25,9 @@ func newRunner(u *term.UI, root host.Root) host.Runner {
 	return r
 }
 
-// binder returns the kind of change for drivers of the machine below root. timeout is the maximum
-// time for each write to sysfs, and for waiting for an earlier run's write. allow are the functions
-// whose refusals --allow lifts.
-func binder(u *term.UI, root host.Root, timeout time.Duration, allow ...pci.Address) driver.Binder {
-	return driver.Binder{Root: root, Kernel: driver.Live{Runner: newRunner(u, root), Timeout: timeout}, Settle: settle, Service: serviceTimeout, Patience: timeout,
-		Offering: newOffering(u, root), Gate: gate.Drivers(root, allow, claim)}
-}
-
-// claim opens a disk exclusively, in a process of its own, until it is released.
-func claim(disk string) (release func() error, err error) {
-	held, err := guard.Claim(driver.DefaultTimeout, disk)
-	if err != nil {
-		return nil, err
-	}
-	return held.Release, nil
-}
-
-// newEngine returns the engine for changes of files and drivers of the machine below root. A
-// command that makes other kinds of changes appends them. allow are the functions whose refusals
-// --allow lifts.
-func newEngine(u *term.UI, root host.Root, timeout time.Duration, allow ...pci.Address) change.Engine {
-	runner := newRunner(u, root)
-	return change.Engine{
-		Store:  change.Machine(root),
-		Origin: newOrigin(),
-		Kinds:  []change.Kind{permittedFiles(u, root, allow), binder(u, root, timeout, allow...)},
-		Run: func(ctx context.Context, p host.Program) error {
-			if p.Kind == host.RevertBoot {
-				return revertBoot(ctx, u, root)
-			}
-			return prepare.Rebuild(ctx, runner, p)
-		},
-		Current: func(recorded []host.Program) ([]host.Program, error) {
-			return prepare.CurrentPrograms(root, recorded)
-		},
-	}
-}
-
-// filesOf returns the kind of change for files of the machine below root.
-func filesOf(root host.Root) change.Files {
-	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
-		Older: prepare.Older(root), EachBoot: container.IsBootSpec}
-}
-
-// permittedFiles is filesOf for changes: they are refused while what runs on the machine prevents
-// what follows from them. allow are the functions whose refusals --allow lifts.
-func permittedFiles(u *term.UI, root host.Root, allow []pci.Address) change.Files {
-	files := filesOf(root)
-	files.Permit = func(plan edit.Plan) ([]host.Lift, error) {
-		allowed := gate.Allowed{Functions: allow}
-		lifted, err := gate.Permit(root, plan, allowed)
-		if err = errors.Join(steps.PermitFiles(root, plan), err); err != nil || !isRunning(root) {
-			return lifted, err
-		}
-		more, err := permitRevert(u, root, plan, allowed)
-		return slices.Concat(lifted, slices.DeleteFunc(more, func(l host.Lift) bool { return slices.Contains(lifted, l) })), err
-	}
-	return files
-}
-
-// keepReporting is a [change.Keep]: undo of nova configure leaves report_in_placement set, which
-// Nova cannot switch off.
-func keepReporting(e change.Entry, now, before []byte) ([]byte, error) {
-	if !strings.HasPrefix(e.Command, commandConfigure) {
-		return before, nil
-	}
-	return nova.KeepReporting(now, before)
+// newNode returns the machine below root, for a command that --allow lets take these functions.
+func newNode(u *term.UI, root host.Root, allow ...pci.Address) node.Node {
+	return node.Node{Root: root, Runner: newRunner(u, root), Origin: newOrigin(), Version: programVersion(), Warn: u.Warn, Allow: allow}
 }
 
 // userStore returns the store for changes that do not need root: the machine's own store for root,
@@ -147,7 +65,7 @@ func stores(dir string) ([]change.Store, error) {
 // storesOf is stores for the machine below root.
 func storesOf(root host.Root) ([]change.Store, error) {
 	machine := change.Machine(root)
-	if root.Path("/") != "/" || os.Geteuid() == 0 {
+	if !root.IsMachine() || os.Geteuid() == 0 {
 		return []change.Store{machine}, nil
 	}
 	own, err := userStore()

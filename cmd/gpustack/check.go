@@ -75,7 +75,7 @@ func runCheck(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions
 // inspect checks the machine below root.
 func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, opts checkOptions) error {
 	journal := watchJournals(ctx, u, root)
-	if err := driversSettledIn(ctx, u, root, journal); err != nil {
+	if err := newNode(u, root).SettledIn(ctx, journal); err != nil {
 		return err
 	}
 	if err := machine.Find(root); err != nil {

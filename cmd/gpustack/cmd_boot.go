@@ -2,17 +2,12 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/driver"
-	"gpustack/host/edit"
-	"gpustack/host/gate"
-	"gpustack/host/startup"
 	"gpustack/host/steps"
 )
 
@@ -54,56 +49,6 @@ func parseBoot(c *cli.Context, f *args.Faults) bootOptions {
 	return bootOptions{c.String("root"), c.Bool("revert")}
 }
 
-// programLimit is the maximum time for a program of a step: nvidia-modprobe waits for the driver's
-// initialization.
-const programLimit = time.Minute
-
-// startupMachine returns what carries out steps on the machine below root.
-func startupMachine(u *term.UI, root host.Root) startup.Machine {
-	runner := newRunner(u, root)
-	return startup.Machine{
-		Root:    root,
-		Settle:  settle,
-		Version: programVersion(),
-		Program: func(ctx context.Context, argv []string) error {
-			limited := runner
-			limited.Limit = programLimit
-			_, err := limited.Run(ctx, argv)
-			return err
-		},
-		Kernel: func(deadline time.Duration) driver.Requester {
-			return driver.Live{Runner: runner, Timeout: deadline}
-		},
-	}
-}
-
-// revertBoot carries out gpustack boot --revert. Without a result there is nothing to revert, but
-// containers may lack what was recorded since.
-func revertBoot(ctx context.Context, u *term.UI, root host.Root) error {
-	result, err := steps.ReadResult(root)
-	if err == nil && result != nil {
-		if err = readyForSteps(ctx, u, root); err == nil {
-			err = startup.Revert(ctx, startupMachine(u, root))
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return offerDevices(ctx, u, root)
-}
-
-// permitRevert returns the error with which gpustack boot --revert would refuse the record that a
-// plan of files leaves, and what is lifted of it.
-func permitRevert(u *term.UI, root host.Root, plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
-	before, after, _, err := gate.Changed(root, plan)
-	if err != nil || before.RDMA == after.RDMA { // the plan leaves it as it is
-		return nil, err
-	}
-	m := startupMachine(u, root)
-	m.Allowed = allowed
-	return startup.Permit(m, after.RDMA)
-}
-
 func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -113,12 +58,9 @@ func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
 		return err
 	}
 	if opts.revert {
-		return revertBoot(ctx, u, root)
+		return newNode(u, root).Revert(ctx)
 	}
-	if err := readyForSteps(ctx, u, root); err != nil {
-		return err
-	}
-	result, err := startup.Run(ctx, startupMachine(u, root))
+	result, err := newNode(u, root).Boot(ctx)
 	for _, s := range result.Steps {
 		line := s.ID + ": " + string(s.Status)
 		if s.Error != "" {
@@ -127,13 +69,4 @@ func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
 		u.Printf("%s\n", term.Printable(line))
 	}
 	return err
-}
-
-// readyForSteps returns an error unless the root is the running machine's, and no earlier request
-// is stuck in the kernel.
-func readyForSteps(ctx context.Context, u *term.UI, root host.Root) error {
-	if err := (driver.Live{Runner: newRunner(u, root)}).Ready(); err != nil {
-		return err
-	}
-	return driver.Await(ctx, root, driver.DefaultTimeout)
 }

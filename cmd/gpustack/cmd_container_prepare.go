@@ -197,7 +197,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if err != nil {
 		return err
 	}
-	engine := newEngine(u, root, driver.DefaultTimeout)
+	engine := newNode(u, root).Engine(driver.DefaultTimeout)
 	if opts.form == "" {
 		if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 			return err
@@ -231,10 +231,10 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if err != nil {
 		return err
 	}
-	work := containerWork(u, root, opts.command, plan)
-	pending := len(plan.Files.Pending()) > 0 || isRunning(root) && len(plan.Boot.Pending()) > 0
+	work := containerWork(newNode(u, root), opts.command, plan)
+	pending := len(plan.Files.Pending()) > 0 || root.IsMachine() && len(plan.Boot.Pending()) > 0
 	report := containerPrepareReport{
-		Report: newReport(root, rebootRequired(ctx, u, root), pending, plan.Warnings...), Changes: views.FileChanges(plan.Files), AtBoot: views.FileChanges(plan.Boot),
+		Report: newReport(root, newNode(u, root).RebootRequired(ctx), pending, plan.Warnings...), Changes: views.FileChanges(plan.Files), AtBoot: views.FileChanges(plan.Boot),
 		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
 	}
 	for _, f := range plan.Record.Functions {
@@ -257,7 +257,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	}
 	showPlan(u, opts.decision, &report, func() { printContainerPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", containerPrepareSummary(report, m.Recorded), &report, func() error {
-		if err := applyContainers(ctx, u, engine, opts.format, work, plan, &report); err != nil || !isRunning(root) && !plan.Record.Options.Static {
+		if err := applyContainers(ctx, u, engine, opts.format, work, plan, &report); err != nil || !root.IsMachine() && !plan.Record.Options.Static {
 			return err
 		}
 		return container.Verify(root, plan.Names)
@@ -300,7 +300,7 @@ func printContainerPrepare(u *term.UI, r containerPrepareReport) {
 	views.PrintDiffs(u, r.Changes)
 	if len(r.AtBoot) > 0 {
 		when := "written at each boot, as the machine is then; from what this tree has:"
-		if isRunning(r.Root) {
+		if r.Root.IsMachine() {
 			when = "written now, and at each boot as the machine is then:"
 		}
 		u.Printf("\n%s\n", when)
@@ -332,7 +332,7 @@ func containerPrepareSummary(r containerPrepareReport, recorded *machine.Contain
 		}
 	}
 	files := r.Changes
-	if isRunning(r.Root) {
+	if r.Root.IsMachine() {
 		files = slices.Concat(files, r.AtBoot)
 	}
 	return term.Sentence(strings.Join(parts, ", "), views.FilesText(files, "changed", "new"))

@@ -258,7 +258,7 @@ func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) 
 	}
 	report := flavorReport{
 		Fit:    fit,
-		Report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), plan.Changed(), plan.Warnings...),
+		Report: newReport(engine.Store.Root, newNode(u, engine.Store.Root).RebootRequired(ctx), plan.Changed(), plan.Warnings...),
 		Cloud:  compute.URL, Microversion: compute.Microversion.String(),
 		Changes: append([]cloud.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}

@@ -89,7 +89,7 @@ func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) 
 		return err
 	}
 	deletion := flavor.Kind{Compute: compute}.New(flavor.Move{Before: before})
-	report := flavorDeleteReport{Report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), true), Cloud: compute.URL,
+	report := flavorDeleteReport{Report: newReport(engine.Store.Root, newNode(u, engine.Store.Root).RebootRequired(ctx), true), Cloud: compute.URL,
 		Before: *before, Changes: deletion.Requests()}
 	showPlan(u, opts.decision, &report, func() {
 		u.Printf("deletes flavor %s at %s:\n%s", term.Printable(f.Name), term.Printable(compute.URL), term.Printable(indented(flavor.Text(before))))

@@ -242,7 +242,7 @@ func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err
 	}
 	t.kind = servertest.Kind{Compute: compute, Root: t.engine.Store.Root}
 	t.report = flavorTestReport{
-		Report: newReport(t.engine.Store.Root, rebootRequired(ctx, u, t.engine.Store.Root), true),
+		Report: newReport(t.engine.Store.Root, newNode(u, t.engine.Store.Root).RebootRequired(ctx), true),
 		Cloud:  compute.URL, Microversion: compute.Microversion.String(), Wanted: map[probe.ID]int{}, WantedFrom: []string{}, Quotas: []servertest.Quota{},
 		Changes: []cloud.Request{}, Servers: []testedServer{}, Leftovers: []leftover{},
 	}

@@ -13,6 +13,7 @@ import (
 	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/operate/node"
 )
 
 func newHostBindCommand(u *term.UI) *cli.Command {
@@ -72,7 +73,7 @@ EXIT STATUS
 				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}),
 			&cli.BoolFlag{Name: "live", Usage: "also unbind drivers whose unbinding may hang"},
 			&cli.BoolFlag{Name: "stop-services", Usage: "with --live: stop NVIDIA's services that have the GPUs open, and switch off persistence mode"},
-			&cli.DurationFlag{Name: "service-timeout", Value: serviceTimeout, Usage: "give each service `TIME` to stop or start"},
+			&cli.DurationFlag{Name: "service-timeout", Value: node.ServiceTimeout, Usage: "give each service `TIME` to stop or start"},
 			timeoutFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseHostBind, runHostBind),
@@ -163,16 +164,13 @@ func runHostBind(ctx context.Context, u *term.UI, opts driversOptions) error {
 	if err != nil {
 		return err
 	}
-	c, err := recoverAndObserve(ctx, u, root, opts, false)
+	d, err := recoverAndObserve(ctx, u, root, opts, false)
 	if err != nil {
 		return err
 	}
-	plan, err := bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.mode)
-	if c.services(ctx, plan.Plan, opts.mode) {
-		plan, err = bind.NewPlan(root, c.machine, opts.prepare, c.uses, opts.mode)
-	}
-	if err = errors.Join(err, c.lendable(plan)); err != nil {
+	plan, err := d.PlanBind(ctx, opts.prepare, opts.mode)
+	if err != nil {
 		return opts.explainBind(err)
 	}
-	return c.show(ctx, opts, plan, "bind them now?")
+	return changeDrivers(ctx, u, d, opts, plan, "bind them now?")
 }

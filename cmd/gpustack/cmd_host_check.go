@@ -11,7 +11,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/check"
-	"gpustack/host/driver"
 	"gpustack/host/guard"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
@@ -73,11 +72,11 @@ func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, err
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
 // contain. In another tree, which may be evidence, it changes nothing.
 func observeForCheck(u *term.UI, root host.Root, journal change.Seen) machine.Machine {
-	if root.Path("/") != "/" {
+	if !root.IsMachine() {
 		return machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
 	}
 	images := initramfs.NewMemory(root, programVersion())
-	running, session := readRunning(root, driver.Live{Runner: newRunner(u, root)})
+	running, session := newNode(u, root).ReadRunning()
 	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images, Journal: &journal})
 	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && session != nil {
 		m.Warnings = append(m.Warnings, guard.UnknownSession(session))

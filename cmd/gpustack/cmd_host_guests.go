@@ -91,7 +91,7 @@ func runHostGuests(_ context.Context, u *term.UI, opts hostGuestsOptions) error 
 	}
 	report := guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, opts.conf)), time.Now())
 	report.Token = opts.token
-	if root.Path("/") == "/" {
+	if root.IsMachine() {
 		report.Clock = guest.ReadClock()
 	}
 	u.Document.Show(report)

@@ -168,7 +168,7 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	if err != nil {
 		return err
 	}
-	engine, runner := newEngine(u, root, driver.DefaultTimeout), newRunner(u, root)
+	engine, runner := newNode(u, root).Engine(driver.DefaultTimeout), newRunner(u, root)
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	subjects := machine.Boot | machine.Reboot
 	if !opts.prepare.None { // what the host needs must not prevent returning functions
 		subjects |= machine.Needs
-		running, session = readRunning(root, driver.Live{Runner: runner})
+		running, session = newNode(u, root).ReadRunning()
 	}
 	m := machine.Observe(root, subjects, machine.Options{Running: running})
 	// On a machine without such a device, other problems do not matter.
@@ -197,9 +197,9 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 		return opts.called().explain(err, noMore)
 	}
 	if plan.None && !opts.prepare.None {
-		work.Command += " --none" // the journal tells by it when nothing was recorded
+		work.Command += " --none" // so that history shows that nothing is recorded
 	}
-	work.Change = permittedFiles(u, root, opts.prepare.Allow).New(plan.Files)
+	work.Change = newNode(u, root, opts.prepare.Allow...).Files().New(plan.Files)
 	report := views.NewPrepare(newReport(root, check.RebootRequired(m), false, plan.Warnings...), m, plan, work)
 	showPlan(u, opts.decision, &report, func() { views.PrintPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild, m), &report, func() error {
@@ -228,12 +228,12 @@ func nothingPresent(u *term.UI, root host.Root, m machine.Machine, opts hostPrep
 // prepareWork returns the work of a plan: its changes, the programs to run, and the programs left
 // to the operator.
 func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) change.Work {
-	work := change.Work{Command: opts.command, Change: change.Files{Root: root}.New(plan.Files)}
+	work := change.Work{Command: opts.command, About: &change.Topic{Subject: change.OfGuests, None: plan.None}, Change: change.Files{Root: root}.New(plan.Files)}
 	programs := plan.Programs
 	if opts.rebuild {
 		programs = plan.AllPrograms
 	}
-	if opts.rebuild || root.Path("/") == "/" && !opts.noRebuild {
+	if opts.rebuild || root.IsMachine() && !opts.noRebuild {
 		work.Programs = programs
 	} else {
 		work.Left = programs

@@ -8,12 +8,10 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/bind"
-	"gpustack/host/change"
-	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
+	"gpustack/operate/node"
 )
 
 func newHostReleaseCommand(u *term.UI) *cli.Command {
@@ -71,7 +69,7 @@ func parseHostRelease(c *cli.Context, f *args.Faults) driversOptions {
 			Add:     args.Values(f, c, "device", pci.ParseSelector),
 			Vendors: args.Values(f, c, "vendor", pci.ParseID),
 		},
-		timeout: parseTimeout(c, f), service: serviceTimeout,
+		timeout: parseTimeout(c, f), service: node.ServiceTimeout,
 		command: "host release" + selected(c, "device", "vendor"),
 	}
 }
@@ -91,28 +89,13 @@ func runHostRelease(ctx context.Context, u *term.UI, opts driversOptions) error 
 	if err != nil {
 		return err
 	}
-	c, err := recoverAndObserve(ctx, u, root, opts, true)
+	d, err := recoverAndObserve(ctx, u, root, opts, true)
 	if err != nil {
 		return err
 	}
-	entries, err := change.List(root)
-	if err != nil {
-		return err
-	}
-	taken, err := driver.Taken(root, entries)
-	if err != nil {
-		return err
-	}
-	stopped, err := driver.Stopped(root, entries)
-	if err != nil {
-		return err
-	}
-	plan, err := bind.NewRelease(root, c.machine, opts.prepare, c.uses, taken, stopped, opts.to)
+	plan, err := d.PlanRelease(opts.prepare, opts.to)
 	if err != nil {
 		return opts.called("host release").explain(err, noMore)
 	}
-	if err := c.returnable(&plan); err != nil {
-		return err
-	}
-	return c.show(ctx, opts, plan, "release them now?")
+	return changeDrivers(ctx, u, d, opts, plan, "release them now?")
 }

@@ -123,7 +123,7 @@ func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := driversSettled(ctx, u, root); err != nil {
+	if err := newNode(u, root).Settled(ctx); err != nil {
 		return err
 	}
 	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.scan()})

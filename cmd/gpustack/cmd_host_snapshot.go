@@ -113,7 +113,7 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 	if err != nil {
 		return err
 	}
-	if err := driversSettled(ctx, u, root); err != nil {
+	if err := newNode(u, root).Settled(ctx); err != nil {
 		return err
 	}
 	var tree snapshot.Tree

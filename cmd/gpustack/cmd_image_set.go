@@ -143,7 +143,7 @@ func runImageSet(ctx context.Context, u *term.UI, opts imageSetOptions) error {
 		return err
 	}
 	report := imageSetReport{
-		Report: newReport(engine.Store.Root, rebootRequired(ctx, u, engine.Store.Root), plan.Changed(), plan.Warnings...),
+		Report: newReport(engine.Store.Root, newNode(u, engine.Store.Root).RebootRequired(ctx), plan.Changed(), plan.Warnings...),
 		Cloud:  compute.URL, Microversion: compute.Newest.String(), For: opts.image.Purpose,
 		Changes: append([]cloud.Request{}, plan.Requests()...), Values: []plannedValue{}, LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
 	}

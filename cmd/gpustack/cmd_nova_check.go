@@ -166,10 +166,8 @@ func configuredRole(root host.Root) (role nova.Role, from string, err error) {
 	}
 	ids := map[nova.Role]string{}
 	for _, e := range entries {
-		for _, r := range []nova.Role{nova.Controller, nova.Compute, nova.All} {
-			if e.Command == commandConfigure+" --role "+string(r) && e.Status == change.Done {
-				ids[r] = views.EntryName(e.ID, e.Command)
-			}
+		if about := e.Topic(); about.Subject == change.OfNova && e.Status == change.Done {
+			ids[nova.Role(about.Role)] = views.EntryName(e.ID, e.Command)
 		}
 	}
 	controls, computes, all := ids[nova.Controller], ids[nova.Compute], ids[nova.All]

@@ -121,9 +121,6 @@ EXIT STATUS
 
 const defaultConf = nova.DefaultConf
 
-// commandConfigure is the beginning of the command in the journal.
-const commandConfigure = "nova configure"
-
 // Forms of --render.
 const (
 	renderINI     = "ini"
@@ -252,11 +249,11 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	if err != nil {
 		return err
 	}
-	engine := newEngine(u, root, driver.DefaultTimeout)
+	engine := newNode(u, root).Engine(driver.DefaultTimeout)
 	if opts.render == "" {
 		err = recoverEntries(ctx, u, engine, opts.decision, 0)
 	} else {
-		err = driversSettled(ctx, u, root)
+		err = newNode(u, root).Settled(ctx)
 	}
 	if err != nil {
 		return err
@@ -280,7 +277,7 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	if err != nil {
 		return err
 	}
-	report := newNovaReport(root, rebootRequired(ctx, u, root), opts, want, plan)
+	report := newNovaReport(root, newNode(u, root).RebootRequired(ctx), opts, want, plan)
 	if plan.AsksPlacement {
 		state, warnings, err := computesReport(ctx, u, root, opts, plan)
 		if err != nil {
@@ -290,7 +287,7 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	}
 	showPlan(u, opts.decision, &report, func() { printNova(u, report, opts) }, report.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", novaSummary(report), &report, func() error {
-		work := change.Work{Command: commandConfigure + " --role " + string(opts.nova.Role), Change: change.Files{Root: root}.New(plan.Files)}
+		work := change.Work{Command: "nova configure --role " + string(opts.nova.Role), About: &change.Topic{Subject: change.OfNova, Role: string(opts.nova.Role)}, Change: change.Files{Root: root}.New(plan.Files)}
 		work.Restart = append(work.Restart, report.Restart...)
 		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})
@@ -373,7 +370,7 @@ func renderNova(ctx context.Context, u *term.UI, root host.Root, opts novaConfig
 		u.Warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
 	}
 	if u.Document.Requested() {
-		report := newNovaReport(root, rebootRequired(ctx, u, root), opts, want, nova.Plan{})
+		report := newNovaReport(root, newNode(u, root).RebootRequired(ctx), opts, want, nova.Plan{})
 		report.Rendered = &text
 		u.Document.Show(report)
 		return nil

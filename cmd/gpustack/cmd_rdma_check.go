@@ -80,7 +80,7 @@ func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error
 // runningFor reads what only the running machine shows, of any other root nothing. session is the
 // error of the ssh session alone.
 func runningFor(root host.Root) (seen machine.Look[guard.Running], session error) {
-	if root.Path("/") != "/" {
+	if !root.IsMachine() {
 		return seen, nil
 	}
 	running, session := gate.ReadRunning(root)

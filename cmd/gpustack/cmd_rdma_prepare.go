@@ -16,7 +16,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -206,11 +205,11 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	if err != nil {
 		return err
 	}
-	engine, runner := newEngine(u, root, driver.DefaultTimeout), newRunner(u, root)
+	engine, runner := newNode(u, root).Engine(driver.DefaultTimeout), newRunner(u, root)
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
-	running, session := readRunning(root, driver.Live{Runner: runner})
+	running, session := newNode(u, root).ReadRunning()
 	m, err := prepare.Observe(root, running, opts.prepare)
 	if err != nil {
 		return err
@@ -260,13 +259,14 @@ func planRDMA(u *term.UI, root host.Root, m prepare.Machine, opts rdmaPrepareOpt
 		return prepare.Plan{}, change.Work{}, err
 	}
 	plan, err := prepare.NewPlan(root, m, want, unit)
-	work := change.Work{Command: opts.command, Change: permittedFiles(u, root, opts.prepare.Allow).New(plan.Files)}
-	if root.Path("/") != "/" {
+	about := &change.Topic{Subject: change.OfAdapters, None: len(want.Record.Adapters) == 0}
+	work := change.Work{Command: opts.command, About: about, Change: newNode(u, root, opts.prepare.Allow...).Files().New(plan.Files)}
+	if !root.IsMachine() {
 		work.Left = plan.Programs
 	} else if len(plan.Files.Pending()) > 0 {
 		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
 		if err == nil {
-			_, err = permitRevert(u, root, plan.Files, gate.Allowed{Functions: opts.prepare.Allow})
+			err = newNode(u, root, opts.prepare.Allow...).PermitRevert(plan.Files)
 		}
 	}
 	return plan, work, err
@@ -344,7 +344,7 @@ func newRDMAPrepareReport(ctx context.Context, u *term.UI, root host.Root, m pre
 		r.Adapters = append(r.Adapters, preparedAdapter{a.Address, a.VendorID, a.ProductID, a.Driver, a.LinkLayer, a.Use, a.Whole,
 			a.GUIDBase, views.Optional(prepare.Partitions(a)), vfs})
 	}
-	r.Report = newReport(root, rebootRequired(ctx, u, root), len(r.Changes) > 0, plan.Warnings...)
+	r.Report = newReport(root, newNode(u, root).RebootRequired(ctx), len(r.Changes) > 0, plan.Warnings...)
 	pending := m.Pending(&plan.Record)
 	r.NextBoot = len(r.Changes) > 0 && (pending || plan.Initramfs)
 	r.RebootFor(pending || r.NextBoot)

@@ -97,7 +97,7 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := driversSettled(ctx, u, root); err != nil {
+	if err := newNode(u, root).Settled(ctx); err != nil {
 		return err
 	}
 	whole := opts.format == term.FormatJSON || opts.format == term.FormatYAML
@@ -148,7 +148,7 @@ func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnin
 	if !slices.ContainsFunc(stack.Adapters, func(a rdma.Adapter) bool { return len(a.VFs) > 0 }) {
 		return nil
 	}
-	uses, err := machine.ObserveUses(root, devices, root.Path("/") == "/")
+	uses, err := machine.ObserveUses(root, devices, root.IsMachine())
 	if err != nil {
 		warnings = append(warnings, fmt.Sprintf("cannot determine which processes have virtual functions open: %v", err))
 	}

@@ -213,7 +213,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	if r.root, err = host.NewRoot(opts.root); err != nil {
 		return err
 	}
-	r.report.Report = newReport(r.root, rebootRequired(ctx, u, r.root), false)
+	r.report.Report = newReport(r.root, newNode(u, r.root).RebootRequired(ctx), false)
 	if err := errors.Join(r.opts.find.ReadReports(documentsAt(u, opts.guests...), opts.off), r.readInventories(), r.readConf()); err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
-	"gpustack/host/bind"
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
@@ -161,7 +160,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	if entry.Kind == change.KindObjects {
 		return undoObject(ctx, u, opts, store, entry)
 	}
-	engine := newEngine(u, root, opts.timeout, opts.allow...)
+	engine := newNode(u, root, opts.allow...).Engine(opts.timeout)
 	engine.Store = store
 	if err := engine.Known(entry); err != nil {
 		return err
@@ -170,7 +169,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	// or is being undone, can be undone as it is.
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
 		// Its plan is known to the recovery alone.
-		report := newUndoReport(root, rebootRequired(ctx, u, root), entry)
+		report := newUndoReport(root, newNode(u, root).RebootRequired(ctx), entry)
 		u.Document.Show(&report)
 		err := recoverEntries(ctx, u, engine, opts.decision, 0)
 		switch {
@@ -233,7 +232,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(root, rebootRequired(ctx, u, root), entry, append(undoWarnings(plan.Rewriting), session...)...)
+	report := newUndoReport(root, newNode(u, root).RebootRequired(ctx), entry, append(undoWarnings(plan.Rewriting), session...)...)
 	report.Changes, report.Programs, report.Left = views.FileChanges(back), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
 	report.AtNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = restartNames(root, entry.Restart); err != nil {
@@ -274,7 +273,7 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 // unknownSession returns the warning of an ssh session whose interface a plan may take from the
 // host, if reading it failed.
 func unknownSession(u *term.UI, root host.Root, plan edit.Plan) (warnings []string, err error) {
-	_, session := readRunning(root, driver.Live{Runner: newRunner(u, root)})
+	_, session := newNode(u, root).ReadRunning()
 	if session == nil {
 		return nil, nil
 	}
@@ -300,38 +299,31 @@ func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoO
 
 // undoDrivers shows and undoes the changes of host bind or host release.
 func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
-	c, err := observeDrivers(u, root, engine, opts.timeout, !binding.Release())
+	d, err := newNode(u, root, opts.allow...).ObserveDrivers(opts.timeout, !binding.Release())
 	if err != nil {
 		return err
 	}
-	plan, err := binding.Back()
+	plan, err := d.PlanBack(ctx, binding, opts.live)
 	if err != nil {
-		return err
-	}
-	c.services(ctx, plan, bind.Mode{Live: opts.live})
-	warnings, err := bind.Refuse(c.machine, plan, c.uses, opts.live)
-	if err = errors.Join(err, bind.Needed(c.machine, plan, opts.allow)); err != nil {
 		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
 	}
-	if err := c.kernel.Ready(); err != nil && len(plan.Changes)+len(plan.Containers)+len(plan.Services.Before())+len(plan.Services.Afterwards()) > 0 && !opts.dryRun {
-		return err
-	}
-	report := newUndoReport(root, check.RebootRequired(c.machine), entry, warnings...)
-	report.Drivers, report.Stop, report.Start = views.DriverChanges(plan), plan.Services.Before(), plan.Services.Afterwards()
-	report.Containers = append(report.Containers, plan.Containers...)
-	if report.Changes, err = c.withdrawn(plan); err != nil {
+	report := newUndoReport(root, check.RebootRequired(d.Machine), entry, plan.Warnings...)
+	report.Drivers, report.Stop, report.Start = views.DriverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()
+	report.Containers, report.Changes = append(report.Containers, plan.Containers...), views.FileChanges(plan.Specs)
+	changed := len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) > 0
+	if err := d.Ready(); err != nil && changed && !opts.dryRun {
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {
 		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
 		views.PrintDiffs(u, report.Changes)
-		if len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) == 0 {
+		if !changed {
 			u.Printf("\nthe drivers are as before: only the entry changes\n")
 		} else {
-			views.PrintDriverWrites(u, report.Drivers, plan)
+			views.PrintDriverWrites(u, report.Drivers, plan.Plan.Plan)
 		}
-	}, warnings...)
-	return decide(u, opts.decision, "undo it?", views.DriversSummary(u, plan, c.machine.Devices.Value), &report, func() error {
+	}, plan.Warnings...)
+	return decide(u, opts.decision, "undo it?", views.DriversSummary(u, plan.Plan.Plan, d.Machine.Devices.Value), &report, func() error {
 		return undoEntry(ctx, u, engine, opts, entry, &report)
 	})
 }
@@ -362,7 +354,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	if err != nil {
 		return err
 	}
-	report, repairs := newUndoReport(root, rebootRequired(ctx, u, root), entry), plan.Change.(*repair.Change)
+	report, repairs := newUndoReport(root, newNode(u, root).RebootRequired(ctx), entry), plan.Change.(*repair.Change)
 	report.Repairs = repairs.Units()
 	for i, unit := range report.Repairs {
 		if unit.Open() {

@@ -48,7 +48,7 @@ var withoutOffers = []string{"CELL", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "
 // read could be blocked in the kernel.
 func (v *completer) functions() pci.Devices {
 	root, ok := v.Root()
-	if !ok || driversSettled(v.ctx, v.u, root) != nil {
+	if !ok || newNode(v.u, root).Settled(v.ctx) != nil {
 		return nil
 	}
 	all, _, err := pci.Scan(root, pci.Options{Needs: func([]pci.Device) func(*pci.Device) bool { return func(*pci.Device) bool { return false } }})

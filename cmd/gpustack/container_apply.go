@@ -2,27 +2,21 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/container/prepare"
-	"gpustack/host/machine"
-	"gpustack/host/startup"
 	"gpustack/host/steps"
+	"gpustack/operate/node"
 )
-
-// isRunning reports whether a root is that of the running machine.
-func isRunning(root host.Root) bool { return root.Path("/") == "/" }
 
 // containerWork returns the work of a plan of container prepare. On the running machine gpustack
 // boot --revert then brings nodes and specs in /run/cdi to what is recorded; the entry has it, so
 // that undo runs it too. No entry has the contents of these specs, which each boot writes again.
-func containerWork(u *term.UI, root host.Root, command string, plan prepare.Plan) change.Work {
-	work := change.Work{Command: command, Change: permittedFiles(u, root, nil).New(plan.Files)}
-	if isRunning(root) {
+func containerWork(n node.Node, command string, plan prepare.Plan) change.Work {
+	work := change.Work{Command: command, Change: n.Files().New(plan.Files), About: &change.Topic{Subject: change.OfContainers, None: len(plan.Record.Functions) == 0}}
+	if n.Root.IsMachine() {
 		work.Programs = []host.Program{{Kind: host.RevertBoot}}
 	}
 	return work
@@ -37,31 +31,7 @@ func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, form
 	if err := u.Run.BeginRecorded("run: systemctl restart " + steps.Unit); err != nil {
 		return err
 	}
-	err := revertBoot(ctx, u, r.Root)
+	err := newNode(u, r.Root).Revert(ctx)
 	completeReport(ctx, u, r, err)
 	return err
-}
-
-// offerDevices gives containers what is recorded for them now. What they cannot get is a warning:
-// the record is as asked, and the result of the steps has it too.
-func offerDevices(ctx context.Context, u *term.UI, root host.Root) error {
-	containers, err := machine.ReadContainers(root)
-	if err != nil {
-		return err
-	}
-	if containers != nil {
-		if err := readyForSteps(ctx, u, root); err != nil {
-			return err
-		}
-	}
-	result, err := startup.Offer(ctx, startupMachine(u, root))
-	if !errors.Is(err, startup.ErrSteps) {
-		return err
-	}
-	for _, s := range result.Steps {
-		if s.OfContainers() && s.Error != "" {
-			u.Warn(fmt.Sprintf("step %s: %s: %s", s.ID, s.Status, s.Error))
-		}
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
+	"gpustack/operate/node"
 )
 
 // historyEntry is an entry of the journal in documents. The journal's own format, which also has
@@ -72,7 +73,7 @@ func newHistoryEntry(store change.Store, entries []change.Entry, i int) historyE
 	for _, f := range e.Files {
 		h.Files = append(h.Files, f.Name)
 	}
-	for _, p := range filesOf(store.Root).Past(entries, i) {
+	for _, p := range node.RecordedFiles(store.Root).Past(entries, i) {
 		h.Changes = append(h.Changes, recordedChange{p.Name, p.Action, p.Diff, p.Note})
 	}
 	if err := h.addDetail(e); err != nil {

@@ -36,7 +36,7 @@ func refusedByPrepare(ctx context.Context, u *term.UI, root host.Root, m machine
 	if !m.Contract.Seen() || m.Contract.Value != nil {
 		return nil // host check asks nothing of a prepared machine
 	}
-	left, err := newEngine(u, root, driver.DefaultTimeout).InterruptedIn(ctx, journal, change.ToLook)
+	left, err := newNode(u, root).Engine(driver.DefaultTimeout).InterruptedIn(ctx, journal, change.ToLook)
 	obstacles := []error{err}
 	for _, l := range left {
 		if l.Here {

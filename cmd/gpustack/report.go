@@ -9,9 +9,6 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
-	"gpustack/host/change"
-	"gpustack/host/check"
-	"gpustack/host/machine"
 )
 
 // newReport returns the report of a plan that is made now for the machine below root. reboot is
@@ -23,20 +20,6 @@ func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) v
 	}
 }
 
-// rebootRequired reports whether the machine below root has to be rebooted, nil if that is unknown.
-// Commands that have not observed the machine call it. If a write to sysfs of an earlier run is
-// stuck in the kernel, it reads no function: that would block too.
-func rebootRequired(ctx context.Context, u *term.UI, root host.Root) *bool {
-	err := binder(u, root, 0).Settled(ctx, change.Machine(root).Observe())
-	switch stuck := errors.Is(err, host.ErrStuck); {
-	case stuck:
-		return &stuck
-	case err != nil:
-		return nil
-	}
-	return check.RebootRequired(machine.Observe(root, machine.Reboot, machine.Options{}))
-}
-
 // completeReport completes a report after a change that ended with err.
 func completeReport(ctx context.Context, u *term.UI, r reporter, err error) {
 	c := r.Common()
@@ -45,7 +28,7 @@ func completeReport(ctx context.Context, u *term.UI, r reporter, err error) {
 		c.RebootRequired = &stuck
 		return
 	}
-	c.RebootRequired = rebootRequired(context.WithoutCancel(ctx), u, c.Root)
+	c.RebootRequired = newNode(u, c.Root).RebootRequired(context.WithoutCancel(ctx))
 }
 
 // reporter is a pointer to a report of a command.

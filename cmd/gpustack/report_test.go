@@ -56,7 +56,7 @@ func TestRebootStuck(t *testing.T) {
 	root, dir, read := recorded(t)
 	gpustack(t, "host", "prepare", "--root", dir, "--yes")
 	u := testUI(t)
-	r := newReport(root, rebootRequired(t.Context(), u, root), true)
+	r := newReport(root, newNode(u, root).RebootRequired(t.Context()), true)
 	if r.RebootRequired == nil || !*r.RebootRequired || read.attributes == 0 {
 		t.Fatalf("reboot required: %v, %d attributes read", r.RebootRequired, read.attributes)
 	}
@@ -75,7 +75,7 @@ func TestRebootStuck(t *testing.T) {
 		}
 	}
 	read.attributes = 0
-	if required := rebootRequired(t.Context(), u, root); required == nil || !*required {
+	if required := newNode(u, root).RebootRequired(t.Context()); required == nil || !*required {
 		t.Errorf("reboot required: %v", required)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

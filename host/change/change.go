@@ -15,6 +15,8 @@ type (
 	Entry = journal.Entry
 	// File is the record of the change of one file.
 	File = journal.File
+	// Topic is what a change of files is about.
+	Topic = journal.Topic
 	// Origin is who made a change, where and how.
 	Origin = journal.Origin
 	// Status is the state of an entry.
@@ -41,6 +43,14 @@ const (
 	KindDrivers = journal.KindDrivers
 	KindRows    = journal.KindRows
 	KindObjects = journal.KindObjects
+)
+
+// Subjects of changes of files.
+const (
+	OfGuests     = journal.OfGuests
+	OfAdapters   = journal.OfAdapters
+	OfContainers = journal.OfContainers
+	OfNova       = journal.OfNova
 )
 
 // Dir is the folder with everything that gpustack records about a machine.

@@ -29,7 +29,7 @@ func ReadRunning(root host.Root) (running guard.Running, session error) {
 // function leaves that it may need: it must not keep functions from the host.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
 	var running guard.Running
-	if root.Path("/") == "/" && mindsNeeds(leaving) {
+	if root.IsMachine() && mindsNeeds(leaving) {
 		running, _ = ReadRunning(root) // the plan, also of an undo, has warned of a session that is unknown
 	}
 	return ObserveWith(root, devices, running, leaving)
@@ -50,7 +50,7 @@ func ObserveWith(root host.Root, devices pci.Devices, running guard.Running, lea
 		h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	}
 	h.Recorded, h.Containers, recordErr = machine.ReadRecord(root)
-	uses, usesErr := machine.ObserveUses(root, devices, root.Path("/") == "/")
+	uses, usesErr := machine.ObserveUses(root, devices, root.IsMachine())
 	// At the next boot these users are gone: that they are unknown is a warning of the plan.
 	if !slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.now() }) {
 		usesErr = nil

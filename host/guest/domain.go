@@ -79,7 +79,7 @@ func isDaemon(program string) bool {
 // kernel can follow /proc/PID/root, whatever the target of the link is, so that below any root but
 // "/" it must be a directory.
 func (o *observer) view(name string) (host.Root, error) {
-	if o.root.Path("/") == "/" {
+	if o.root.IsMachine() {
 		return host.NewRoot(name)
 	}
 	dir, err := o.root.OpenDir(path.Dir(name))

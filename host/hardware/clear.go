@@ -47,7 +47,7 @@ func (p *probe) clear(patterns ...string) bool {
 }
 
 func (p *probe) isClear(name string) error {
-	if p.root.Path("/") == "/" {
+	if p.root.IsMachine() {
 		return nil
 	}
 	place, err := p.root.Resolve(name)

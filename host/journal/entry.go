@@ -29,6 +29,7 @@ type Entry struct {
 	ID      int        `json:"id"`
 	Kind    string     `json:"kind"`
 	Command string     `json:"command"`
+	About   *Topic     `json:"about,omitempty"` // nil in entries that earlier commits wrote, and of other kinds than files
 	Status  Status     `json:"status"`
 	Started time.Time  `json:"started"`
 	Ended   *time.Time `json:"ended"` // when the status became done or undone

@@ -59,7 +59,7 @@ func takesBoot(e change.Entry) bool {
 // ChangesGuests reports whether an entry changed what is recorded for guests. Other entries that
 // changed the contract's file changed what is recorded for containers.
 func ChangesGuests(e change.Entry) bool {
-	return recorded(e) != nil && strings.HasPrefix(e.Command, "host prepare")
+	return recorded(e) != nil && e.Topic().Subject == change.OfGuests
 }
 
 // recorded returns the change of the contract by an entry, nil for none.

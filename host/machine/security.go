@@ -58,7 +58,7 @@ const miscDir = "/sys/class/misc"
 // that, but a snapshot has the machine's list of devices.
 func readKVM(root host.Root) Look[bool] {
 	devices, err := root.ReadDir(miscDir)
-	if root.Path("/") == "/" {
+	if root.IsMachine() {
 		ok, err := root.Exists(KVMFile)
 		return Saw(KVMFile, ok, err)
 	}

@@ -222,7 +222,7 @@ func sincePrepared(entries []change.Entry) (since []change.Entry, whole bool) {
 		if f.Before == nil || !recorded {
 			first, found = i, true
 		}
-		recorded = f.After != nil && !strings.HasSuffix(e.Command, " --none")
+		recorded = f.After != nil && !e.Topic().None
 	}
 	return entries[first:], found
 }

@@ -34,6 +34,7 @@ type holder struct {
 	Unit    string      `json:"unit"`
 }
 
+// DriverChange is a planned or recorded change of the driver of a function.
 type DriverChange struct {
 	Address pci.Address    `json:"address"`
 	Group   *int           `json:"iommu_group"`
@@ -43,6 +44,7 @@ type DriverChange struct {
 	Writes  []driver.Write `json:"writes"`
 }
 
+// DriverChanges returns the changes of a plan of drivers.
 func DriverChanges(plan driver.Plan) []DriverChange {
 	changes := []DriverChange{}
 	for _, c := range plan.Changes {

@@ -1,0 +1,43 @@
+package journal
+
+import "strings"
+
+// Subject is what a change of files is about.
+type Subject string
+
+// Subjects of changes of files.
+const (
+	OfGuests     Subject = "guests"     // what host prepare records
+	OfAdapters   Subject = "adapters"   // what rdma prepare records
+	OfContainers Subject = "containers" // what container prepare records
+	OfNova       Subject = "nova"       // the files that nova configure edits
+)
+
+// Topic is what a change of files is about, as far as later commands decide by it.
+type Topic struct {
+	Subject Subject `json:"subject"`
+	None    bool    `json:"none"` // after the change nothing is selected
+	Role    string  `json:"role"` // of nova configure, "" for other subjects
+}
+
+// Topic returns what a change of files is about, the zero value for other kinds. Entries of commit
+// 47ed7fd and earlier ones do not have it: there it follows from the command's text, which ended
+// with the role of nova configure, and with --none where nothing was selected.
+func (e Entry) Topic() Topic {
+	if e.About != nil {
+		return *e.About
+	}
+	for prefix, subject := range map[string]Subject{
+		"host prepare": OfGuests, "rdma prepare": OfAdapters, "container prepare": OfContainers, "nova configure": OfNova,
+	} {
+		if e.Kind != KindFiles || !strings.HasPrefix(e.Command, prefix) {
+			continue
+		}
+		t := Topic{Subject: subject, None: strings.HasSuffix(e.Command, " --none")}
+		if subject == OfNova {
+			t.Role = strings.TrimPrefix(e.Command, prefix+" --role ")
+		}
+		return t
+	}
+	return Topic{}
+}

@@ -1,0 +1,165 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"gpustack/host/bind"
+	"gpustack/host/change"
+	"gpustack/host/container/prepare"
+	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/host/guard"
+	"gpustack/host/machine"
+	"gpustack/host/selection"
+)
+
+// Drivers is a machine that was observed for changes of drivers.
+type Drivers struct {
+	Node
+	Machine machine.Machine
+	Timeout time.Duration // of each write to sysfs
+	uses    machine.Uses
+}
+
+// DriversPlan is a plan of drivers that change now, and of the CDI specs that change before.
+type DriversPlan struct {
+	bind.Plan
+	Specs edit.Plan
+}
+
+// ObserveDrivers reads a machine. To release functions, it reads nothing of what the host needs:
+// that must not keep functions from the host. timeout is that of [Node.Binder].
+func (n Node) ObserveDrivers(timeout time.Duration, release bool) (Drivers, error) {
+	d := Drivers{Node: n, Timeout: timeout}
+	var running guard.Running
+	var session, usesErr error
+	subjects := machine.RunningKernel | machine.Reboot
+	if !release {
+		subjects |= machine.Needs
+		running, session = n.ReadRunning()
+	}
+	d.Machine = machine.Observe(n.Root, subjects, machine.Options{Running: running})
+	unread := errors.Join(d.Machine.Obstacles()...)
+	if unread == nil {
+		d.uses, usesErr = machine.ObserveUses(n.Root, d.Machine.Devices.Value, d.kernel(timeout).Ready() == nil)
+	}
+	return d, errors.Join(session, unread, usesErr)
+}
+
+// services adds to the uses of functions what programs of the running machine show, and reports
+// whether it did: only if a plan unbinds the driver nvidia, since nvidia-smi initializes the GPUs.
+func (d *Drivers) services(ctx context.Context, plan driver.Plan, mode bind.Mode) bool {
+	if len(plan.Idle()) == 0 || !d.uses.Running || !mode.Live {
+		return false
+	}
+	d.uses.ObserveServices(ctx, d.kernel(d.Timeout).Run, d.Machine.Devices.Value, mode.StopServices)
+	return true
+}
+
+// PlanBind plans to bind functions for guests.
+func (d Drivers) PlanBind(ctx context.Context, options selection.Options, mode bind.Mode) (DriversPlan, error) {
+	plan, err := bind.NewPlan(d.Root, d.Machine, options, d.uses, mode)
+	if d.services(ctx, plan.Plan, mode) {
+		plan, err = bind.NewPlan(d.Root, d.Machine, options, d.uses, mode)
+	}
+	if err = errors.Join(err, d.lendable(plan)); err != nil {
+		return DriversPlan{}, err
+	}
+	return d.withSpecs(plan)
+}
+
+// PlanRelease plans to return functions to the host, or to containers.
+func (d Drivers) PlanRelease(options selection.Options, to machine.Role) (DriversPlan, error) {
+	entries, err := change.List(d.Root)
+	if err != nil {
+		return DriversPlan{}, err
+	}
+	taken, err := driver.Taken(d.Root, entries)
+	if err != nil {
+		return DriversPlan{}, err
+	}
+	stopped, err := driver.Stopped(d.Root, entries)
+	if err != nil {
+		return DriversPlan{}, err
+	}
+	plan, err := bind.NewRelease(d.Root, d.Machine, options, d.uses, taken, stopped, to)
+	if err != nil {
+		return DriversPlan{}, err
+	}
+	if err := d.returnable(&plan); err != nil {
+		return DriversPlan{}, err
+	}
+	return d.withSpecs(plan)
+}
+
+// PlanBack plans the undo of a change of drivers. live allows to unbind drivers whose unbinding may
+// hang.
+func (d Drivers) PlanBack(ctx context.Context, binding *driver.Binding, live bool) (DriversPlan, error) {
+	plan, err := binding.Back()
+	if err != nil {
+		return DriversPlan{}, err
+	}
+	d.services(ctx, plan, bind.Mode{Live: live})
+	warnings, err := bind.Refuse(d.Machine, plan, d.uses, live)
+	if err = errors.Join(err, bind.Needed(d.Machine, plan, d.Allow)); err != nil {
+		return DriversPlan{}, err
+	}
+	return d.withSpecs(bind.Plan{Plan: plan, Warnings: warnings})
+}
+
+// Ready returns an error unless the kernel of the machine runs, so that drivers can be changed.
+func (d Drivers) Ready() error { return d.kernel(d.Timeout).Ready() }
+
+// Change returns the change that carries a plan out. service is the time for each service to stop
+// or start.
+func (d Drivers) Change(plan DriversPlan, service time.Duration) *driver.Binding {
+	binder := d.Binder(d.Timeout)
+	binder.Service = service
+	return binder.New(plan.Plan.Plan)
+}
+
+// lendable returns an error if a plan binds functions of containers that cannot be bound.
+func (d Drivers) lendable(plan bind.Plan) error {
+	if len(plan.Containers) == 0 {
+		return nil
+	}
+	m, err := prepare.Observe(d.Root)
+	if err != nil {
+		return err
+	}
+	return prepare.Lendable(m, plan.Containers)
+}
+
+// returnable returns an error if a plan returns functions to containers that cannot be returned. A
+// plan whose drivers and specs are as planned already returns none.
+func (d Drivers) returnable(plan *bind.Plan) error {
+	if len(plan.Containers) == 0 {
+		return nil
+	}
+	m, err := prepare.Observe(d.Root)
+	if err != nil {
+		return err
+	}
+	if err := prepare.Returnable(m, plan.Containers); err != nil || len(plan.Changes) > 0 {
+		return err
+	}
+	offering := d.offering()
+	pending, err := offering.Plan(nil)
+	if err == nil && len(pending) == 0 && offering.Verify(plan.Containers) == nil {
+		plan.Containers = nil
+	}
+	return err
+}
+
+// withSpecs adds to a plan the changes of spec files that come first when it binds functions of
+// containers. Those of a plan that returns them follow from the drivers' own numbers.
+func (d Drivers) withSpecs(plan bind.Plan) (DriversPlan, error) {
+	if len(plan.Containers) == 0 || plan.Release {
+		return DriversPlan{Plan: plan}, nil
+	}
+	specs, err := d.offering().Plan(slices.Clone(plan.Containers))
+	return DriversPlan{plan, specs}, err
+}
