@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
@@ -27,61 +26,7 @@ func newRunner(u *term.UI, root host.Root) host.Runner {
 
 // newNode returns the machine below root, for a command that --allow lets take these functions.
 func newNode(u *term.UI, root host.Root, allow ...pci.Address) node.Node {
-	return node.Node{Root: root, Runner: newRunner(u, root), Origin: newOrigin(), Version: programVersion(), Warn: u.Warn, Allow: allow}
-}
-
-// userStore returns the store for changes that do not need root: the machine's own store for root,
-// otherwise a folder of the user (XDG Base Directory Specification 0.8, XDG_STATE_HOME).
-func userStore() (change.Store, error) {
-	root, err := host.NewRoot("/")
-	if err != nil || os.Geteuid() == 0 {
-		return change.Machine(root), err
-	}
-	dir := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(dir) { // such a value is invalid and is ignored
-		home := os.Getenv("HOME")
-		if !filepath.IsAbs(home) {
-			return change.Store{}, errNoHome
-		}
-		dir = filepath.Join(home, ".local/state")
-	}
-	return change.Store{Root: root, Dir: filepath.Join(dir, "gpustack")}, nil
-}
-
-// errNoHome means that a user other than root has no folder to record changes in.
-var errNoHome = host.WithHint(errors.New("cannot determine where to record changes: neither XDG_STATE_HOME nor HOME is set"),
-	"set HOME or XDG_STATE_HOME to a folder of the user")
-
-// stores returns the stores that history and undo read: the user's, and the machine's. With
-// --root, that of the tree alone.
-func stores(dir string) ([]change.Store, error) {
-	root, err := host.NewRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	return storesOf(root)
-}
-
-// storesOf is stores for the machine below root.
-func storesOf(root host.Root) ([]change.Store, error) {
-	machine := change.Machine(root)
-	if !root.IsMachine() || os.Geteuid() == 0 {
-		return []change.Store{machine}, nil
-	}
-	own, err := userStore()
-	if errors.Is(err, errNoHome) {
-		return []change.Store{machine}, nil // such a user has recorded nothing
-	}
-	if err != nil {
-		return nil, err
-	}
-	// The machine's journal belongs to root; a user who cannot read it sees their own.
-	if _, err := machine.List(); errors.Is(err, fs.ErrPermission) {
-		if entries, ownErr := own.List(); ownErr != nil || len(entries) > 0 {
-			return []change.Store{own}, nil
-		}
-	}
-	return []change.Store{own, machine}, nil
+	return node.Node{Root: root, Runner: newRunner(u, root), Origin: newOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Version: programVersion(), Warn: u.Warn, Allow: allow}
 }
 
 // recoverEntries determines whether earlier runs were interrupted, and recovers their changes.
@@ -154,7 +99,7 @@ func warnInterrupted(ctx context.Context, u *term.UI, dir string) {
 	if dir == "" {
 		dir = "/" // of commands that read no machine
 	}
-	all, err := stores(dir)
+	all, err := change.Stores(dir)
 	if err != nil {
 		return // the command itself reports it
 	}

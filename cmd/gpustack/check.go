@@ -104,7 +104,7 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, op
 // every command does, which may be in a journal of the user too.
 func watchJournals(ctx context.Context, u *term.UI, root host.Root) change.Seen {
 	var machine *change.Seen
-	all, _ := storesOf(root) // an error is one of the user's journal, which a check does not need
+	all, _ := change.StoresOf(root) // an error is one of the user's journal, which a check does not need
 	for _, store := range all {
 		seen := store.Observe()
 		warnInterruptedIn(ctx, u, seen)

@@ -76,7 +76,7 @@ type historyReport struct {
 }
 
 func runHistory(_ context.Context, u *term.UI, opts historyOptions) error {
-	all, err := stores(opts.root)
+	all, err := change.Stores(opts.root)
 	if err != nil {
 		return err
 	}

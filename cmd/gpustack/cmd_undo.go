@@ -146,7 +146,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	if err != nil {
 		return err
 	}
-	all, err := stores(opts.root)
+	all, err := change.Stores(opts.root)
 	if err != nil {
 		return err
 	}

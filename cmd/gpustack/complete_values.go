@@ -168,7 +168,7 @@ func (v *completer) releases() []args.Offer {
 
 // entries offers the entries of the journal that the command accepts, the latest first.
 func (v *completer) entries() (offers []args.Offer) {
-	all, err := stores(v.Dir())
+	all, err := change.Stores(v.Dir())
 	if err != nil {
 		return nil
 	}

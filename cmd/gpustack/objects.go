@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	udiff "github.com/aymanbagabas/go-udiff"
 
@@ -81,11 +82,11 @@ func flavorObject(m flavor.Move) object {
 // newObjectEngine returns the engine for changes of objects of a cloud, after it has recovered
 // interrupted ones.
 func newObjectEngine(ctx context.Context, u *term.UI, compute *cloud.Compute, d decision) (change.Engine, error) {
-	store, err := userStore()
+	store, err := change.UserStore()
 	if err != nil {
 		return change.Engine{}, err
 	}
-	engine := change.Engine{Store: store, Origin: newOrigin(), Kinds: objectKinds(compute)}
+	engine := change.Engine{Store: store, Origin: newOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Kinds: objectKinds(compute)}
 	return engine, recoverEntries(ctx, u, engine, d, 0)
 }
 

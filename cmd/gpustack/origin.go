@@ -14,8 +14,8 @@ const loginFile = "/proc/self/loginuid"
 // noLogin is the id in loginFile of processes without a login, such as those of services.
 const noLogin = "4294967295"
 
-// newOrigin returns who runs this command line, where and how, for the journal.
-func newOrigin() *change.Origin {
+// newOrigin returns who runs this command line of a version, where and how, for the journal.
+func newOrigin(version string, argv []string) *change.Origin {
 	name, err := os.Hostname()
 	if err != nil {
 		name = ""
@@ -24,8 +24,7 @@ func newOrigin() *change.Origin {
 	if err != nil {
 		login = nil
 	}
-	return &change.Origin{User: caller(os.Getenv("SUDO_USER"), strings.TrimSpace(string(login))), Host: name, Version: programVersion(),
-		Argv: withoutSecrets(os.Args[min(1, len(os.Args)):])}
+	return &change.Origin{User: caller(os.Getenv("SUDO_USER"), strings.TrimSpace(string(login))), Host: name, Version: version, Argv: withoutSecrets(argv)}
 }
 
 // caller returns the name of the user who has called gpustack: by sudo(8), which sets SUDO_USER,
