@@ -26,7 +26,7 @@ func newRunner(u *term.UI, root host.Root) host.Runner {
 
 // newNode returns the machine below root, for a command that --allow lets take these functions.
 func newNode(u *term.UI, root host.Root, allow ...pci.Address) node.Node {
-	return node.Node{Root: root, Runner: newRunner(u, root), Origin: newOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Version: programVersion(), Warn: u.Warn, Allow: allow}
+	return node.Node{Root: root, Runner: newRunner(u, root), Origin: change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Version: programVersion(), Warn: u.Warn, Allow: allow}
 }
 
 // recoverEntries determines whether earlier runs were interrupted, and recovers their changes.
@@ -37,43 +37,29 @@ func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision
 	if d.dryRun {
 		purpose = change.ToLook
 	}
-	left, err := e.Interrupted(ctx, purpose)
-	if err != nil {
-		return err
-	}
-	var ids []int
-	var names, summaries, warnings []string
-	var obstacles []error
-	kind := change.KindFiles
-	for _, l := range left {
-		if !l.Here || l.Entry.ID == except {
-			continue // warnInterrupted has named it
-		}
-		obstacles = append(obstacles, l.Obstacle)
-		kind, ids = l.Entry.Kind, append(ids, l.Entry.ID)
-		names, summaries = append(names, views.EntryName(l.Entry.ID, l.Entry.Command)), append(summaries, recoverySummary(l.Entry))
-		if !recoveredBySome(l.Entry) { // warnInterrupted has named the others
-			warnings = append(warnings, l.Text())
-		}
-	}
-	if err := errors.Join(obstacles...); err != nil || len(ids) == 0 {
+	plan, err := e.PlanRecovery(ctx, purpose, except)
+	if err != nil || len(plan.Entries) == 0 {
 		return err
 	}
 	if d.dryRun {
-		u.Warn(warnings...)
+		u.Warn(plan.Warnings...)
 		return nil
 	}
 	if !d.yes {
+		var names, summaries []string
+		for _, entry := range plan.Entries {
+			names, summaries = append(names, views.EntryName(entry.ID, entry.Command)), append(summaries, recoverySummary(entry))
+		}
 		was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
 		if err := confirmRecovery(u, d, fmt.Sprintf("%s %s interrupted: recover now?", term.Listed(names, "and"), was), summaries); err != nil {
 			return err
 		}
 	}
-	if err := u.Run.BeginRecorded(remedyOf(kind)); err != nil {
+	if err := u.Run.BeginRecorded(remedyOf(plan.Entries[len(plan.Entries)-1].Kind)); err != nil {
 		return err
 	}
 	defer u.Run.End()
-	recovered, err := e.Recover(ctx, ids)
+	recovered, err := e.Recover(ctx, plan.IDs())
 	for _, r := range recovered {
 		if r.Text != "" {
 			u.Note("entry %d %s", r.Entry.ID, r.Text)
@@ -118,16 +104,10 @@ func warnInterruptedIn(ctx context.Context, u *term.UI, journal change.Seen) {
 		u.Warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
 	}
 	for _, l := range left {
-		if recoveredBySome(l.Entry) && !l.Running {
+		if !change.OnMachine(l.Entry) && !l.Running {
 			u.Warn(l.Text())
 		}
 	}
-}
-
-// recoveredBySome reports whether only some commands can recover an entry: those that access its
-// database or API.
-func recoveredBySome(e change.Entry) bool {
-	return e.Kind != change.KindFiles && e.Kind != change.KindDrivers
 }
 
 // applyWork makes a change, records it and completes its report.

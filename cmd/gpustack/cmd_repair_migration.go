@@ -296,7 +296,7 @@ func (r *repairing) ownCredentials() bool {
 
 // engine returns the engine for changes of rows, recorded on this machine.
 func (r *repairing) engine() change.Engine {
-	return change.Engine{Store: change.Machine(r.root), Origin: newOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
+	return change.Engine{Store: change.Machine(r.root), Origin: change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
 }
 
 // interrupted handles open entries of earlier runs. With --apply it recovers them, and repairs

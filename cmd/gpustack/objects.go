@@ -86,7 +86,7 @@ func newObjectEngine(ctx context.Context, u *term.UI, compute *cloud.Compute, d 
 	if err != nil {
 		return change.Engine{}, err
 	}
-	engine := change.Engine{Store: store, Origin: newOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Kinds: objectKinds(compute)}
+	engine := change.Engine{Store: store, Origin: change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Kinds: objectKinds(compute)}
 	return engine, recoverEntries(ctx, u, engine, d, 0)
 }
 

@@ -154,7 +154,7 @@ func recoverySummary(e change.Entry) string {
 	switch {
 	case e.ObjectType() == servertest.Type:
 		return name + " is reverted: Nova deletes the servers of the test that exist"
-	case recoveredBySome(e):
+	case !change.OnMachine(e):
 		return name + " is completed or reverted, whichever its outcome shows"
 	case e.Status == change.Rebuilding:
 		return term.Sentence(name+" is completed", programs)

@@ -23,7 +23,7 @@ type Left struct {
 // Text returns a warning that names the open entry and the command that completes it.
 func (l Left) Text() string {
 	e := l.Entry
-	if e.Kind == KindFiles || e.Kind == KindDrivers {
+	if OnMachine(e) {
 		return fmt.Sprintf("entry %d (%s) was interrupted while %s: %s", e.ID, e.Command, e.Status, l.Remedy())
 	}
 	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown: %s", e.ID, e.Command, l.Remedy())
@@ -41,6 +41,47 @@ func (l Left) Remedy() string {
 			"determines it and completes or reverts the change, gpustack undo %d undoes it", l.Entry.ID)
 	}
 	return "the release of gpustack that made it recovers it"
+}
+
+// OnMachine reports whether an entry changes the machine that its journal is of: every command that
+// changes the machine recovers it. Others are recovered only by commands that access their database
+// or API.
+func OnMachine(e Entry) bool { return e.Kind == KindFiles || e.Kind == KindDrivers }
+
+// Recovery is what a run recovers before it changes anything, oldest first.
+type Recovery struct {
+	Entries  []Entry
+	Warnings []string // of entries that every command recovers
+}
+
+// IDs returns the numbers of the entries.
+func (r Recovery) IDs() (ids []int) {
+	for _, e := range r.Entries {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// PlanRecovery returns the entries that this engine can recover, but for entry except. The error
+// names each obstacle; see [Engine.Interrupted].
+func (e Engine) PlanRecovery(ctx context.Context, p Purpose, except int) (Recovery, error) {
+	left, err := e.Interrupted(ctx, p)
+	if err != nil {
+		return Recovery{}, err
+	}
+	var r Recovery
+	var obstacles []error
+	for _, l := range left {
+		if !l.Here || l.Entry.ID == except {
+			continue
+		}
+		obstacles = append(obstacles, l.Obstacle)
+		r.Entries = append(r.Entries, l.Entry)
+		if OnMachine(l.Entry) {
+			r.Warnings = append(r.Warnings, l.Text())
+		}
+	}
+	return r, errors.Join(obstacles...)
 }
 
 // Interrupted returns the entries of every kind that earlier runs have left open, oldest first.
