@@ -12,7 +12,6 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
-	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/hardware"
@@ -73,20 +72,26 @@ EXIT STATUS
 }
 
 type hostScanOptions struct {
-	root    string
-	format  string
+	root   string
+	format string
+	scan   scanOptions
+}
+
+// scanOptions are the options of a scan.
+type scanOptions struct {
 	all     bool
 	filter  pci.Filter
 	pciIDs  string
-	machine bool
+	machine bool // read the facts of the machine, too
+	tree    bool // bridges above are shown, too
+	whole   bool // read what only documents show, too
 }
 
 func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 	f.Arguments(c)
-	return hostScanOptions{
-		root:   c.String("root"),
-		format: f.Choice(c, "output"),
-		all:    c.Bool("all"),
+	opts := hostScanOptions{root: c.String("root"), format: f.Choice(c, "output")}
+	opts.scan = scanOptions{
+		all: c.Bool("all"),
 		filter: pci.Filter{
 			Devices: args.Values(f, c, "device", pci.ParseSelector),
 			Vendors: args.Values(f, c, "vendor", pci.ParseID),
@@ -94,11 +99,14 @@ func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 		},
 		pciIDs:  c.String("pci-ids"),
 		machine: c.Bool("machine"),
+		tree:    opts.format == formatTree,
+		whole:   opts.format == term.FormatJSON || opts.format == term.FormatYAML,
 	}
+	return opts
 }
 
 // lists returns a function that reports whether a device is to be listed, and nil if all are.
-func (o hostScanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
+func (o scanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
 	switch {
 	case !o.filter.IsZero():
 		return o.filter.Matches
@@ -108,11 +116,11 @@ func (o hostScanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
 	return pci.Candidates(devices)
 }
 
-// scan returns the options of the scan: it reads only the functions that are to be listed.
-func (o hostScanOptions) scan() pci.Options {
+// functions returns what the scan reads of functions: only of the functions that are to be listed.
+func (o scanOptions) functions() pci.Options {
 	scan := pci.Options{PCIIDs: o.pciIDs}
 	// A tree shows drivers and states of the bridges above, too.
-	if o.lists(nil) != nil && o.format != formatTree {
+	if o.lists(nil) != nil && !o.tree {
 		scan.Needs = o.lists
 	}
 	return scan
@@ -126,10 +134,28 @@ func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
 	if err := newNode(u, root).Settled(ctx); err != nil {
 		return err
 	}
-	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.scan()})
-	whole, err := newScanReport(m)
+	shown, all, err := scan(root, opts.scan)
 	if err != nil {
 		return err
+	}
+	u.Warn(shown.allWarnings()...)
+	switch opts.format {
+	case term.FormatTable:
+		printScan(u, shown, all)
+	case formatTree:
+		printScanTree(u, shown, all)
+	default:
+		u.Document.Show(shown)
+	}
+	return nil
+}
+
+// scan returns the functions that are to be listed, and all that were read.
+func scan(root host.Root, opts scanOptions) (shown scanReport, all []scannedDevice, err error) {
+	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.functions()})
+	whole, err := newScanReport(m)
+	if err != nil {
+		return scanReport{}, nil, err
 	}
 	defaults := whole.judge(root, m)
 	others, err := m.ByOtherMeans(root)
@@ -138,30 +164,21 @@ func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
 	}
 	whole.Warnings = append(whole.Warnings, others...)
 	whole.scope(opts, m.Devices.Value)
-	if opts.format == term.FormatJSON || opts.format == term.FormatYAML {
+	if opts.whole {
 		whole.nameInNova(root)
 	}
 	if opts.machine {
 		facts, warnings := hardware.Read(root)
 		whole.Machine, whole.Warnings = &facts, append(whole.Warnings, warnings...)
 	}
-	shown, err := whole.narrow(opts, m.Devices.Value, defaults)
+	shown, err = whole.narrow(opts, m.Devices.Value, defaults)
 	if err != nil {
-		return err
+		return scanReport{}, nil, err
 	}
-	if opts.format == term.FormatJSON || opts.format == term.FormatYAML {
+	if opts.whole {
 		shown.readBARs(root)
 	}
-	u.Warn(shown.allWarnings()...)
-	switch opts.format {
-	case term.FormatTable:
-		printScan(u, shown, whole.Devices)
-	case formatTree:
-		printScanTree(u, shown, whole.Devices)
-	default:
-		u.Document.Show(shown)
-	}
-	return nil
+	return shown, whole.Devices, nil
 }
 
 // scanReport is the output of host scan (docs/json.md).
@@ -169,7 +186,7 @@ type scanReport struct {
 	Schema   int             `json:"schema"`
 	Host     *string         `json:"host"`
 	NovaHost *string         `json:"nova_host"` // null in a table, for which it is not read
-	System   views.System    `json:"system"`
+	System   machine.System  `json:"system"`
 	Scope    nova.Scope      `json:"scope"`    // which functions are listed
 	Complete bool            `json:"complete"` // none that belongs to the scope can be missing
 	Devices  []scannedDevice `json:"devices"`
@@ -246,7 +263,7 @@ func newScanReport(m machine.Machine) (scanReport, error) {
 	return scanReport{
 		Schema:   1,
 		Host:     m.Facts.Hostname,
-		System:   views.NewSystem(m),
+		System:   machine.NewSystem(m),
 		Devices:  scanned,
 		Groups:   iommu.Groups(devices),
 		Warnings: append([]string{}, m.Warnings...),
@@ -282,7 +299,7 @@ func (r *scanReport) judge(root host.Root, m machine.Machine) (defaults []pci.Ad
 
 // scope sets which functions are to be listed, and whether one that belongs to them can be missing:
 // it may, if the class, an id or the IOMMU group of any function could not be read.
-func (r *scanReport) scope(opts hostScanOptions, devices pci.Devices) {
+func (r *scanReport) scope(opts scanOptions, devices pci.Devices) {
 	switch {
 	case !opts.filter.IsZero():
 		r.Scope = nova.ScopeFiltered
@@ -311,7 +328,7 @@ func (r *scanReport) nameInNova(root host.Root) {
 
 // narrow returns the report with only the requested devices and their groups, and counts their
 // GPUs. Requesting a device that does not exist is an error.
-func (r scanReport) narrow(opts hostScanOptions, devices pci.Devices, defaults []pci.Address) (scanReport, error) {
+func (r scanReport) narrow(opts scanOptions, devices pci.Devices, defaults []pci.Address) (scanReport, error) {
 	if err := missing(opts.filter.Devices, devices); err != nil {
 		return scanReport{}, err
 	}
@@ -337,7 +354,7 @@ func (r scanReport) narrow(opts hostScanOptions, devices pci.Devices, defaults [
 
 // count counts the listed GPUs: the NVIDIA ones or, with a filter, those that it selects. It sets
 // the next command to run.
-func (r *scanReport) count(opts hostScanOptions, defaults []pci.Address) {
+func (r *scanReport) count(opts scanOptions, defaults []pci.Address) {
 	var preparable, refused []pci.Address
 	n := &r.GPUs
 	for _, d := range r.Devices {
@@ -398,10 +415,8 @@ func missing(selectors []pci.Selector, devices pci.Devices) error {
 	var faults []error
 	for _, s := range selectors {
 		if !slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
-			faults = append(faults, args.UsageError(
-				fmt.Sprintf("device %s: not among the %d PCI functions of this machine", s, len(devices)),
-				"gpustack host scan --all lists them",
-			))
+			err := fmt.Errorf("device %s: not among the %d PCI functions of this machine", s, len(devices))
+			faults = append(faults, host.WithHint(err, "gpustack host scan --all lists them"))
 		}
 	}
 	return errors.Join(faults...)

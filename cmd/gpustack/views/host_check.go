@@ -5,13 +5,14 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/machine"
 )
 
 // HostCheck is the output of host check (docs/json.md).
 type HostCheck struct {
 	Schema   int               `json:"schema"`
 	Host     *string           `json:"host"`
-	System   System            `json:"system"`
+	System   machine.System    `json:"system"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Passed   bool              `json:"passed"`
 	Reboot   *bool             `json:"reboot_required"`

@@ -4,29 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"gpustack/host/iommu"
 	"gpustack/host/machine"
 )
 
-// System is what a machine runs.
-type System struct {
-	Kernel       *string     `json:"kernel"`
-	Distribution *string     `json:"distribution"`
-	CPUVendor    *string     `json:"cpu_vendor"`
-	IOMMU        iommu.State `json:"iommu"`
-	BootLoader   *string     `json:"boot_loader"`
-}
-
-// NewSystem returns what a machine runs that was observed for [machine.Facts] and [machine.IOMMU].
-func NewSystem(m machine.Machine) System {
-	return System{
-		Kernel: m.Facts.Kernel, Distribution: m.Facts.Distribution,
-		CPUVendor: m.Facts.CPUVendor, IOMMU: m.IOMMU, BootLoader: m.Facts.BootLoader,
-	}
-}
-
 // HostLine returns a line that describes the machine.
-func HostLine(name *string, s System) string {
+func HostLine(name *string, s machine.System) string {
 	var parts []string
 	for _, part := range []struct {
 		label string
