@@ -26,6 +26,7 @@ import (
 	"gpustack/host/selection"
 	"gpustack/host/snapshot"
 	"gpustack/nova/conf"
+	"gpustack/operate/node"
 )
 
 func newHostSnapshotCommand(u *term.UI) *cli.Command {
@@ -119,11 +120,11 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 	var tree snapshot.Tree
 	recorded := root.Recorded(tree.Masked(snapshot.MaskBoot, maskNova))
 	m := machine.Observe(recorded, machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
-	report, err := newScanReport(m)
+	report, err := node.NewScan(m)
 	if err != nil {
 		return err
 	}
-	u.Warn(report.allWarnings()...)
+	u.Warn(report.AllWarnings()...)
 	if err := m.Needs.Err; err != nil {
 		u.Warn(strings.Split(err.Error(), "\n")...)
 	}

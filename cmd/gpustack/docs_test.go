@@ -15,6 +15,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/rdma"
+	"gpustack/operate/node"
 )
 
 // TestJSONIsDescribed compares docs/json.md with the types: each field of a report is in its
@@ -96,11 +97,11 @@ func newFields(of reflect.Type, once map[reflect.Type]bool) []string {
 
 // TestReportsSayEverything: every field is there on a machine that says nothing.
 func TestReportsSayEverything(t *testing.T) {
-	text, err := json.Marshal(scanReport{})
+	text, err := json.Marshal(node.Scan{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range fieldNames(reflect.TypeFor[scanReport]())[:5] {
+	for _, name := range fieldNames(reflect.TypeFor[node.Scan]())[:5] {
 		if !strings.Contains(string(text), `"`+name+`":`) {
 			t.Errorf("%s is left out of %s", name, text)
 		}

@@ -10,11 +10,12 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/operate/node"
 )
 
 // printScan prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
-func printScan(u *term.UI, r scanReport, all []scannedDevice) {
+func printScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	u.Printf("%s\n", term.Printable(views.HostLine(r.Host, r.System)))
 	if r.Machine != nil {
 		views.PrintMachine(u, *r.Machine)
@@ -25,7 +26,7 @@ func printScan(u *term.UI, r scanReport, all []scannedDevice) {
 	}
 	strokes := u.Strokes()
 	// Without a record every function is the host's.
-	roles := slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Role != nil && *d.Role != machine.OfHost })
+	roles := slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Role != nil && *d.Role != machine.OfHost })
 	titles := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA"}
 	if roles {
 		titles = append(titles, "ROLE")
@@ -59,14 +60,14 @@ func printScan(u *term.UI, r scanReport, all []scannedDevice) {
 }
 
 // printOthers prints the command that lists the GPUs of other vendors, where nothing is listed.
-func printOthers(u *term.UI, all []scannedDevice) {
+func printOthers(u *term.UI, all []node.ScannedDevice) {
 	var vendors []pci.ID
 	for _, d := range all {
 		if d.IsGPU() && !d.IsManagementConsole() && d.VendorID != nil && !d.IsVendor(pci.NVIDIA) && !slices.Contains(vendors, *d.VendorID) {
 			vendors = append(vendors, *d.VendorID)
 		}
 	}
-	if vendors == nil || slices.ContainsFunc(all, func(d scannedDevice) bool { return d.Candidate }) {
+	if vendors == nil || slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Candidate }) {
 		u.Printf("\nno function to list: %s lists every one\n", term.Printable(u.Completed("gpustack host scan --all")))
 		return
 	}
@@ -79,7 +80,7 @@ func printOthers(u *term.UI, all []scannedDevice) {
 }
 
 // printGPUs prints the number of GPUs that can be prepared, and the next command to run.
-func printGPUs(u *term.UI, r scanReport) {
+func printGPUs(u *term.UI, r node.Scan) {
 	n := r.GPUs
 	if n.Listed == 0 {
 		return
@@ -101,7 +102,7 @@ func printGPUs(u *term.UI, r scanReport) {
 		line += " (" + strings.Join(rest, ", ") + ")"
 	}
 	if n.Preparable > 0 && n.Prepared+n.GuestReady+n.InUse == 0 &&
-		slices.ContainsFunc(r.Devices, func(d scannedDevice) bool { return d.IsNVSwitch() }) {
+		slices.ContainsFunc(r.Devices, func(d node.ScannedDevice) bool { return d.IsNVSwitch() }) {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
 	u.Printf("\n%s. Next:\n  %s\n", line, term.Printable(u.Completed(r.Next)))
@@ -110,14 +111,14 @@ func printGPUs(u *term.UI, r scanReport) {
 // units arranges functions in units: IOMMU groups or, without groups, slots. In a unit, cards with
 // GPUs come first and bridges last. Units are ordered by their first functions, with those of
 // NVSwitches last.
-func units(devices []scannedDevice) [][]scannedDevice {
+func units(devices []node.ScannedDevice) [][]node.ScannedDevice {
 	type key struct {
 		group int
 		slot  pci.Address
 	}
 	places := map[key]int{}
 	cards := map[pci.Address]bool{}
-	var units [][]scannedDevice
+	var units [][]node.ScannedDevice
 	for _, d := range devices {
 		k := key{group: -1, slot: d.Address.Card()}
 		if d.IOMMUGroup != nil {
@@ -132,7 +133,7 @@ func units(devices []scannedDevice) [][]scannedDevice {
 		units[place] = append(units[place], d)
 		cards[d.Address.Card()] = cards[d.Address.Card()] || d.IsGPU()
 	}
-	rank := func(d scannedDevice) int {
+	rank := func(d node.ScannedDevice) int {
 		switch {
 		case d.IsBridge():
 			return 2
@@ -142,32 +143,32 @@ func units(devices []scannedDevice) [][]scannedDevice {
 		return 1
 	}
 	for _, unit := range units {
-		slices.SortStableFunc(unit, func(a, b scannedDevice) int { return rank(a) - rank(b) })
+		slices.SortStableFunc(unit, func(a, b node.ScannedDevice) int { return rank(a) - rank(b) })
 	}
-	ofSwitches := func(unit []scannedDevice) int {
+	ofSwitches := func(unit []node.ScannedDevice) int {
 		if unit[0].IsNVSwitch() {
 			return 1
 		}
 		return 0
 	}
-	slices.SortStableFunc(units, func(a, b []scannedDevice) int { return ofSwitches(a) - ofSwitches(b) })
+	slices.SortStableFunc(units, func(a, b []node.ScannedDevice) int { return ofSwitches(a) - ofSwitches(b) })
 	return units
 }
 
 // printScanTree prints the functions in the PCI hierarchy: below their host bridge, the bridges
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
-func printScanTree(u *term.UI, r scanReport, all []scannedDevice) {
+func printScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	u.Printf("%s\n\n", term.Printable(views.HostLine(r.Host, r.System)))
-	known := map[pci.Address]scannedDevice{}
+	known := map[pci.Address]node.ScannedDevice{}
 	for _, d := range all {
 		known[d.Address] = d
 	}
-	children := map[pci.Address][]scannedDevice{}
-	tops := map[string][]scannedDevice{} // top-level functions by root bus
+	children := map[pci.Address][]node.ScannedDevice{}
+	tops := map[string][]node.ScannedDevice{} // top-level functions by root bus
 	placed := map[pci.Address]bool{}
-	var place func(d scannedDevice)
-	place = func(d scannedDevice) {
+	var place func(d node.ScannedDevice)
+	place = func(d node.ScannedDevice) {
 		if placed[d.Address] {
 			return
 		}
@@ -187,9 +188,9 @@ func printScanTree(u *term.UI, r scanReport, all []scannedDevice) {
 	}
 	strokes := u.Strokes()
 	var rows [][]string
-	var grow func(indent string, level []scannedDevice)
-	grow = func(indent string, level []scannedDevice) {
-		slices.SortFunc(level, func(a, b scannedDevice) int { return a.Address.Compare(b.Address) })
+	var grow func(indent string, level []node.ScannedDevice)
+	grow = func(indent string, level []node.ScannedDevice) {
+		slices.SortFunc(level, func(a, b node.ScannedDevice) int { return a.Address.Compare(b.Address) })
 		for i, d := range level {
 			branch, below := strokes.Tee, strokes.Pass
 			if i == len(level)-1 {
@@ -227,11 +228,11 @@ func rootBus(d *pci.Device) string {
 }
 
 // state returns the state of a function, or "" for a bridge.
-func state(d scannedDevice) string {
-	if d.whole == nil {
+func state(d node.ScannedDevice) string {
+	if d.Whole == nil {
 		return ""
 	}
-	return d.whole.String()
+	return d.Whole.String()
 }
 
 // forNova returns Nova's device type and the suggested alias of an NVIDIA GPU.

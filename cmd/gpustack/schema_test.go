@@ -25,6 +25,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/pci"
+	"gpustack/operate/node"
 )
 
 // documents returns the type of the report of each command that prints documents. The schemas in
@@ -46,7 +47,7 @@ func documents() map[string]reflect.Type {
 		"host guests":       reflect.TypeFor[guestsReport](),
 		"host prepare":      reflect.TypeFor[views.Prepare](),
 		"host release":      reflect.TypeFor[views.Drivers](),
-		"host scan":         reflect.TypeFor[scanReport](),
+		"host scan":         reflect.TypeFor[node.Scan](),
 		"rdma check":        reflect.TypeFor[views.RDMACheck](),
 		"rdma scan":         reflect.TypeFor[rdmaScanReport](),
 		"rdma test":         reflect.TypeFor[rdmaTestReport](),
