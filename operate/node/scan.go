@@ -1,0 +1,329 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/guest"
+	"gpustack/host/hardware"
+	"gpustack/host/iommu"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
+	"gpustack/nova"
+)
+
+// ScanOptions are the options of a scan.
+type ScanOptions struct {
+	All     bool
+	Filter  pci.Filter
+	PciIDs  string
+	Machine bool // read the facts of the machine, too
+	Tree    bool // bridges above are shown, too
+	Whole   bool // read what only documents show, too
+}
+
+// lists returns a function that reports whether a device is to be listed, and nil if all are.
+func (o ScanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
+	switch {
+	case !o.Filter.IsZero():
+		return o.Filter.Matches
+	case o.All:
+		return nil
+	}
+	return pci.Candidates(devices)
+}
+
+// functions returns what the scan reads of functions: only of the functions that are to be listed.
+func (o ScanOptions) functions() pci.Options {
+	scan := pci.Options{PCIIDs: o.PciIDs}
+	// A tree shows drivers and states of the bridges above, too.
+	if o.lists(nil) != nil && !o.Tree {
+		scan.Needs = o.lists
+	}
+	return scan
+}
+
+// ReadScan returns the functions that are to be listed, and all that were read.
+func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice, err error) {
+	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.functions()})
+	whole, err := NewScan(m)
+	if err != nil {
+		return Scan{}, nil, err
+	}
+	defaults := whole.judge(root, m)
+	others, err := m.ByOtherMeans(root)
+	if err != nil {
+		others = append(others, fmt.Sprintf("cannot determine what was prepared by other means: %v", err))
+	}
+	whole.Warnings = append(whole.Warnings, others...)
+	whole.scope(opts, m.Devices.Value)
+	if opts.Whole {
+		whole.nameInNova(root)
+	}
+	if opts.Machine {
+		facts, warnings := hardware.Read(root)
+		whole.Machine, whole.Warnings = &facts, append(whole.Warnings, warnings...)
+	}
+	shown, err = whole.narrow(opts, m.Devices.Value, defaults)
+	if err != nil {
+		return Scan{}, nil, err
+	}
+	if opts.Whole {
+		shown.readBARs(root)
+	}
+	return shown, whole.Devices, nil
+}
+
+// Scan is the output of host scan (docs/json.md).
+type Scan struct {
+	Schema   int             `json:"schema"`
+	Host     *string         `json:"host"`
+	NovaHost *string         `json:"nova_host"` // null in a table, for which it is not read
+	System   machine.System  `json:"system"`
+	Scope    nova.Scope      `json:"scope"`    // which functions are listed
+	Complete bool            `json:"complete"` // none that belongs to the scope can be missing
+	Devices  []ScannedDevice `json:"devices"`
+	Groups   []iommu.Group   `json:"groups"`
+	GPUs     gpuCount        `json:"gpus"`
+	Next     string          `json:"next"` // the next command to run, "" for none
+	// Machine are the machine's facts, absent unless they are asked for.
+	Machine  *hardware.Machine `json:"machine,omitempty"`
+	Warnings []string          `json:"warnings"` // except those of listed devices
+}
+
+// ScannedDevice is a function with its state.
+type ScannedDevice struct {
+	*pci.Device
+	// Of a bridge, which cannot be assigned to a guest, these are null.
+	State  *selection.StateName `json:"state"`
+	Guest  *string              `json:"guest"`
+	Detail *string              `json:"detail"`
+	// Role is null of a bridge, and while what is recorded cannot be read.
+	Role *machine.Role `json:"role"`
+
+	Whole *selection.State `json:"-"`
+}
+
+// setState sets the state of a function.
+func (d *ScannedDevice) setState(s *selection.State) {
+	if d.Whole = s; s != nil {
+		d.State, d.Guest, d.Detail = &s.Name, s.Guest, &s.Detail
+	}
+}
+
+// readBARs reads the memory regions of the listed GPUs, which decide what firmware guests need.
+func (r *Scan) readBARs(root host.Root) {
+	var gpus []pci.Address
+	for _, d := range r.Devices {
+		if d.IsGPU() {
+			gpus = append(gpus, d.Address)
+		}
+	}
+	read, err := pci.ReadBARs(root, gpus)
+	for _, d := range r.Devices {
+		d.BARs = read[d.Address]
+	}
+	if err != nil {
+		for _, fault := range host.Split(err) {
+			r.Warnings = append(r.Warnings, fault.Error())
+		}
+	}
+}
+
+// gpuCount is the number of listed GPUs by state, without virtual functions.
+type gpuCount struct {
+	Listed     int `json:"listed"`
+	Preparable int `json:"preparable"`
+	Prepared   int `json:"prepared"`
+	GuestReady int `json:"guest_ready"`
+	InUse      int `json:"in_use"`
+	Blocked    int `json:"blocked"`
+	Console    int `json:"console"`
+	Unknown    int `json:"unknown"`
+}
+
+// NewScan returns the report, without states, of a machine that was observed for
+// [machine.Facts] and [machine.IOMMU].
+func NewScan(m machine.Machine) (Scan, error) {
+	if err := m.Devices.Err; err != nil {
+		return Scan{}, err
+	}
+	devices := m.Devices.Value
+	scanned := make([]ScannedDevice, len(devices))
+	for i := range devices {
+		scanned[i].Device = &devices[i]
+	}
+	return Scan{
+		Schema:   1,
+		Host:     m.Facts.Hostname,
+		System:   machine.NewSystem(m),
+		Devices:  scanned,
+		Groups:   iommu.Groups(devices),
+		Warnings: append([]string{}, m.Warnings...),
+	}, nil
+}
+
+// judge sets the state of every function. It determines which guests use functions only if a
+// driver for passthrough is bound to one. defaults are the GPUs that host prepare selects without
+// options; nil if it has recorded a selection, or if that is unknown.
+func (r *Scan) judge(root host.Root, m machine.Machine) (defaults []pci.Address) {
+	var uses machine.Uses
+	if slices.ContainsFunc(r.Devices, func(d ScannedDevice) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
+		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
+	}
+	if err := m.Contract.Err; err != nil { // only root can read it
+		r.Warnings = append(r.Warnings, fmt.Sprintf("cannot determine which GPUs are prepared: %v", err))
+	}
+	if err := m.Mediated.Err; err != nil {
+		r.Warnings = append(r.Warnings, err.Error())
+	}
+	if m.Contract.Value == nil && m.Contract.Seen() {
+		defaults = m.Defaults()
+	}
+	for i, s := range selection.NewNode(m).States(r.Groups, r.System.IOMMU.Enabled, uses) {
+		r.Devices[i].setState(s)
+		if s != nil && m.Contract.Seen() {
+			role := machine.RoleOf(m.Contract.Value, m.Containers, r.Devices[i].Address)
+			r.Devices[i].Role = &role
+		}
+	}
+	return defaults
+}
+
+// scope sets which functions are to be listed, and whether one that belongs to them can be missing:
+// it may, if the class, an id or the IOMMU group of any function could not be read.
+func (r *Scan) scope(opts ScanOptions, devices pci.Devices) {
+	switch {
+	case !opts.Filter.IsZero():
+		r.Scope = nova.ScopeFiltered
+	case opts.All:
+		r.Scope = nova.ScopeAll
+	default:
+		r.Scope = nova.ScopeGPUs
+	}
+	r.Complete = r.Scope != nova.ScopeFiltered && !slices.ContainsFunc(devices, func(d pci.Device) bool {
+		return d.Class == nil || d.VendorID == nil || d.ProductID == nil || d.GroupUnread()
+	})
+}
+
+// nameInNova sets the host's name in Nova, as host guests does.
+func (r *Scan) nameInNova(root host.Root) {
+	option := nova.ReadHostOption(root, nil)
+	r.NovaHost = r.Host
+	if option.Host != nil {
+		r.NovaHost = option.Host
+	}
+	if option.Err != nil { // nova.conf has passwords: only some users can read it
+		r.NovaHost = nil
+		r.Warnings = append(r.Warnings, "cannot determine the host's name in Nova: "+strings.ReplaceAll(option.Err.Error(), "\n", "; "))
+	}
+}
+
+// narrow returns the report with only the requested devices and their groups, and counts their
+// GPUs. Requesting a device that does not exist is an error.
+func (r Scan) narrow(opts ScanOptions, devices pci.Devices, defaults []pci.Address) (Scan, error) {
+	if err := missing(opts.Filter.Devices, devices); err != nil {
+		return Scan{}, err
+	}
+	all := r.Devices
+	if lists := opts.lists(devices); lists != nil {
+		groups := map[int]bool{}
+		r.Devices = []ScannedDevice{}
+		for _, d := range all {
+			if !lists(d.Device) {
+				r.Warnings = append(r.Warnings, d.Warnings...)
+				continue
+			}
+			r.Devices = append(r.Devices, d)
+			if d.IOMMUGroup != nil {
+				groups[*d.IOMMUGroup] = true
+			}
+		}
+		r.Groups = slices.DeleteFunc(r.Groups, func(g iommu.Group) bool { return !groups[g.Number] })
+	}
+	r.count(opts, defaults)
+	return r, nil
+}
+
+// count counts the listed GPUs: the NVIDIA ones or, with a filter, those that it selects. It sets
+// the next command to run.
+func (r *Scan) count(opts ScanOptions, defaults []pci.Address) {
+	var preparable, refused []pci.Address
+	n := &r.GPUs
+	for _, d := range r.Devices {
+		if !d.IsGPU() || d.SRIOV.PF != nil || opts.Filter.IsZero() && !d.Candidate {
+			continue
+		}
+		n.Listed++
+		switch s := d.Whole; {
+		case s.Preparable():
+			n.Preparable++
+			preparable = append(preparable, d.Address)
+			continue
+		case s.Prepared():
+			n.Prepared++
+			continue
+		case s.Name == selection.GuestReady:
+			n.GuestReady++
+			continue
+		case s.Name == selection.UsedBy:
+			n.InUse++
+			continue
+		case s.Name == selection.Blocked:
+			n.Blocked++
+		case s.Name == selection.NotKnown:
+			n.Unknown++
+		default:
+			n.Console++
+		}
+		if d.Role == nil || *d.Role != machine.OfContainer {
+			refused = append(refused, d.Address)
+		}
+	}
+	gpus := preparable
+	switch {
+	case n.Listed == 0:
+		return
+	case n.Preparable > 0:
+	case n.Prepared+n.GuestReady+n.InUse > 0:
+		r.Next = "gpustack host check"
+		return
+	case refused == nil:
+		r.Next = "gpustack container check"
+		return
+	default:
+		gpus = refused // host prepare prints the alternatives
+	}
+	r.Next = "gpustack host prepare --dry-run"
+	if slices.Equal(gpus, defaults) {
+		return
+	}
+	for _, gpu := range gpus {
+		r.Next += " --device " + gpu.String()
+	}
+}
+
+// missing returns an error for each selector that matches no function.
+func missing(selectors []pci.Selector, devices pci.Devices) error {
+	var faults []error
+	for _, s := range selectors {
+		if !slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
+			err := fmt.Errorf("device %s: not among the %d PCI functions of this machine", s, len(devices))
+			faults = append(faults, host.WithHint(err, "gpustack host scan --all lists them"))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (r Scan) AllWarnings() []string {
+	all := r.Warnings
+	for _, d := range r.Devices {
+		all = append(all, d.Warnings...)
+	}
+	return all
+}
