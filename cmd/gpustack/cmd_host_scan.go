@@ -77,10 +77,10 @@ func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 			Vendors: args.Values(f, c, "vendor", pci.ParseID),
 			Classes: args.Values(f, c, "class", pci.ParseClassPrefix),
 		},
-		PciIDs:  c.String("pci-ids"),
-		Machine: c.Bool("machine"),
-		Tree:    opts.format == formatTree,
-		Whole:   opts.format == term.FormatJSON || opts.format == term.FormatYAML,
+		PCIIDs:   c.String("pci-ids"),
+		Machine:  c.Bool("machine"),
+		Tree:     opts.format == formatTree,
+		Document: opts.format == term.FormatJSON || opts.format == term.FormatYAML,
 	}
 	return opts
 }

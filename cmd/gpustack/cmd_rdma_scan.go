@@ -101,30 +101,10 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 		return err
 	}
 	whole := opts.format == term.FormatJSON || opts.format == term.FormatYAML
-	record, recordErr := rdma.ReadRecord(root)
-	devices, stack, err := rdma.Scan(root, rdma.Options{GIDs: opts.gids || whole, Whole: record.Whole()})
+	r, devices, err := scanRDMA(root, opts.devices, opts.gids || whole)
 	if err != nil {
 		return err
 	}
-	if recordErr != nil {
-		stack.Warnings = append(stack.Warnings, fmt.Sprintf("adapters that are assigned to guests as a whole are not listed: %v", recordErr))
-	}
-	var errs []error
-	for _, a := range opts.devices {
-		if stack.At(a) == nil {
-			errs = append(errs, rdma.NotAdapter(a, devices))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	if len(opts.devices) > 0 {
-		stack.Adapters = slices.DeleteFunc(stack.Adapters, func(a rdma.Adapter) bool {
-			return a.Address == nil || !slices.Contains(opts.devices, *a.Address)
-		})
-	}
-	stack.Warnings = append(stack.Warnings, findHolders(root, devices, &stack)...)
-	r := newRDMAScanReport(root, devices, stack)
 	u.Warn(r.Warnings...)
 	for _, a := range r.Adapters {
 		u.Warn(a.Warnings...)
@@ -140,6 +120,35 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 		printRDMA(u, r, opts.gids)
 	}
 	return nil
+}
+
+// scanRDMA returns the RDMA adapters of the machine below root, or only those at some addresses, and
+// all PCI functions. gids says that the tables of GIDs are read.
+func scanRDMA(root host.Root, only []pci.Address, gids bool) (r rdmaScanReport, all pci.Devices, err error) {
+	record, recordErr := rdma.ReadRecord(root)
+	all, stack, err := rdma.Scan(root, rdma.Options{GIDs: gids, Whole: record.Whole()})
+	if err != nil {
+		return rdmaScanReport{}, nil, err
+	}
+	if recordErr != nil {
+		stack.Warnings = append(stack.Warnings, fmt.Sprintf("adapters that are assigned to guests as a whole are not listed: %v", recordErr))
+	}
+	var errs []error
+	for _, a := range only {
+		if stack.At(a) == nil {
+			errs = append(errs, rdma.NotAdapter(a, all))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return rdmaScanReport{}, nil, err
+	}
+	if len(only) > 0 {
+		stack.Adapters = slices.DeleteFunc(stack.Adapters, func(a rdma.Adapter) bool {
+			return a.Address == nil || !slices.Contains(only, *a.Address)
+		})
+	}
+	stack.Warnings = append(stack.Warnings, findHolders(root, all, &stack)...)
+	return newRDMAScanReport(root, all, stack), all, nil
 }
 
 // findHolders adds what uses each virtual function, and returns warnings. A copy

@@ -19,12 +19,12 @@ import (
 
 // ScanOptions are the options of a scan.
 type ScanOptions struct {
-	All     bool
-	Filter  pci.Filter
-	PciIDs  string
-	Machine bool // read the facts of the machine, too
-	Tree    bool // bridges above are shown, too
-	Whole   bool // read what only documents show, too
+	All      bool
+	Filter   pci.Filter
+	PCIIDs   string
+	Machine  bool // read the facts of the machine, too
+	Tree     bool // bridges above are shown, too
+	Document bool // read what only documents show, too
 }
 
 // lists returns a function that reports whether a device is to be listed, and nil if all are.
@@ -40,7 +40,7 @@ func (o ScanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
 
 // functions returns what the scan reads of functions: only of the functions that are to be listed.
 func (o ScanOptions) functions() pci.Options {
-	scan := pci.Options{PCIIDs: o.PciIDs}
+	scan := pci.Options{PCIIDs: o.PCIIDs}
 	// A tree shows drivers and states of the bridges above, too.
 	if o.lists(nil) != nil && !o.Tree {
 		scan.Needs = o.lists
@@ -62,7 +62,7 @@ func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice
 	}
 	whole.Warnings = append(whole.Warnings, others...)
 	whole.scope(opts, m.Devices.Value)
-	if opts.Whole {
+	if opts.Document {
 		whole.nameInNova(root)
 	}
 	if opts.Machine {
@@ -73,7 +73,7 @@ func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice
 	if err != nil {
 		return Scan{}, nil, err
 	}
-	if opts.Whole {
+	if opts.Document {
 		shown.readBARs(root)
 	}
 	return shown, whole.Devices, nil
