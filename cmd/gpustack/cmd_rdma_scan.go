@@ -2,19 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/gate"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/rdma"
+	"gpustack/operate/node"
 )
 
 func newRDMAScanCommand(u *term.UI) *cli.Command {
@@ -71,27 +66,6 @@ func parseRDMAScan(c *cli.Context, f *args.Faults) rdmaScanOptions {
 	}
 }
 
-// rdmaScanReport is the output of rdma scan (docs/json.md).
-type rdmaScanReport struct {
-	Schema   int             `json:"schema"`
-	Host     *string         `json:"host"`
-	Netns    *rdma.NetnsMode `json:"netns"`
-	VerbsABI *int            `json:"verbs_abi"`
-	CM       *rdma.Node      `json:"rdma_cm"`
-	Adapters []rdma.Adapter  `json:"adapters"`
-	Links    []adapterLink   `json:"links"`
-	Warnings []string        `json:"warnings"` // except those of adapters
-
-	gpus []*pci.Device
-}
-
-// adapterLink is the link between an adapter and a GPU.
-type adapterLink struct {
-	Adapter pci.Address `json:"adapter"`
-	GPU     pci.Address `json:"gpu"`
-	Link    pci.Link    `json:"link"`
-}
-
 func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -101,7 +75,7 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 		return err
 	}
 	whole := opts.format == term.FormatJSON || opts.format == term.FormatYAML
-	r, devices, err := scanRDMA(root, opts.devices, opts.gids || whole)
+	r, devices, err := node.ReadRDMA(root, opts.devices, opts.gids || whole)
 	if err != nil {
 		return err
 	}
@@ -120,76 +94,4 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 		printRDMA(u, r, opts.gids)
 	}
 	return nil
-}
-
-// scanRDMA returns the RDMA adapters of the machine below root, or only those at some addresses, and
-// all PCI functions. gids says that the tables of GIDs are read.
-func scanRDMA(root host.Root, only []pci.Address, gids bool) (r rdmaScanReport, all pci.Devices, err error) {
-	record, recordErr := rdma.ReadRecord(root)
-	all, stack, err := rdma.Scan(root, rdma.Options{GIDs: gids, Whole: record.Whole()})
-	if err != nil {
-		return rdmaScanReport{}, nil, err
-	}
-	if recordErr != nil {
-		stack.Warnings = append(stack.Warnings, fmt.Sprintf("adapters that are assigned to guests as a whole are not listed: %v", recordErr))
-	}
-	var errs []error
-	for _, a := range only {
-		if stack.At(a) == nil {
-			errs = append(errs, rdma.NotAdapter(a, all))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return rdmaScanReport{}, nil, err
-	}
-	if len(only) > 0 {
-		stack.Adapters = slices.DeleteFunc(stack.Adapters, func(a rdma.Adapter) bool {
-			return a.Address == nil || !slices.Contains(only, *a.Address)
-		})
-	}
-	stack.Warnings = append(stack.Warnings, findHolders(root, all, &stack)...)
-	return newRDMAScanReport(root, all, stack), all, nil
-}
-
-// findHolders adds what uses each virtual function, and returns warnings. A copy
-// of a machine has no processes.
-func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnings []string) {
-	if !slices.ContainsFunc(stack.Adapters, func(a rdma.Adapter) bool { return len(a.VFs) > 0 }) {
-		return nil
-	}
-	uses, err := machine.ObserveUses(root, devices, root.IsMachine())
-	if err != nil {
-		warnings = append(warnings, fmt.Sprintf("cannot determine which processes have virtual functions open: %v", err))
-	}
-	if why := uses.Unknown(); why != "" && uses.Running {
-		warnings = append(warnings, "cannot determine which guests have virtual functions: "+why)
-	}
-	for _, a := range stack.Adapters {
-		for k := range a.VFs {
-			v := &a.VFs[k]
-			held, err := gate.HeldOf(root, devices, uses, v.Address)
-			if err != nil {
-				warnings = append(warnings, fmt.Sprintf("cannot determine whether %s is in use: %v", v.Address, err))
-			}
-			for _, h := range held {
-				v.Holder = h.By
-			}
-		}
-	}
-	return warnings
-}
-
-func newRDMAScanReport(root host.Root, devices pci.Devices, stack rdma.Stack) rdmaScanReport {
-	r := rdmaScanReport{
-		Schema: 1, Host: host.ReadHostname(root), Netns: stack.Netns, VerbsABI: stack.VerbsABI, CM: stack.CM,
-		Adapters: append([]rdma.Adapter{}, stack.Adapters...), Links: []adapterLink{}, Warnings: append([]string{}, stack.Warnings...), gpus: rdma.GPUs(devices),
-	}
-	for _, a := range stack.Adapters {
-		for _, gpu := range r.gpus {
-			if a.Function != nil {
-				r.Links = append(r.Links, adapterLink{*a.Address, gpu.Address, devices.Link(a.Function, gpu)})
-			}
-		}
-	}
-	return r
 }

@@ -10,10 +10,11 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/operate/node"
 )
 
 // printRDMA prints a line for each port of each adapter, then the virtual functions.
-func printRDMA(u *term.UI, r rdmaScanReport, gids bool) {
+func printRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 	if len(r.Adapters) == 0 {
 		u.Printf("no RDMA adapter: no function has an RDMA device or the driver of one\n")
 		return
@@ -121,7 +122,7 @@ func adapterName(a rdma.Adapter) string {
 }
 
 // stackLine returns how RDMA devices belong to network namespaces, and which nodes all share.
-func stackLine(r rdmaScanReport) string {
+func stackLine(r node.RDMAScan) string {
 	line := "network namespaces: "
 	switch {
 	case r.Netns == nil:
@@ -138,7 +139,7 @@ func stackLine(r rdmaScanReport) string {
 }
 
 // printRDMATree prints adapters with their ports, nodes and virtual functions below them.
-func printRDMATree(u *term.UI, r rdmaScanReport, gids bool) {
+func printRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
 	if len(r.Adapters) == 0 {
 		printRDMA(u, r, gids)
 		return
@@ -222,14 +223,14 @@ func deviceNode(n *rdma.Node) string {
 // printTopology prints the links between all GPUs and adapters as a matrix, with the names and the
 // legend of nvidia-smi topo -m. Virtual functions have the links of their physical one and are left
 // out.
-func printTopology(u *term.UI, r rdmaScanReport, devices pci.Devices) {
+func printTopology(u *term.UI, r node.RDMAScan, devices pci.Devices) {
 	type place struct {
 		label string
 		d     *pci.Device
 		name  string // of the RDMA device
 	}
 	var places []place
-	for i, gpu := range r.gpus {
+	for i, gpu := range r.GPUs {
 		places = append(places, place{label: fmt.Sprintf("GPU%d", i), d: gpu})
 	}
 	n := 0

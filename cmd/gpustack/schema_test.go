@@ -49,7 +49,7 @@ func documents() map[string]reflect.Type {
 		"host release":      reflect.TypeFor[views.Drivers](),
 		"host scan":         reflect.TypeFor[node.Scan](),
 		"rdma check":        reflect.TypeFor[views.RDMACheck](),
-		"rdma scan":         reflect.TypeFor[rdmaScanReport](),
+		"rdma scan":         reflect.TypeFor[node.RDMAScan](),
 		"rdma test":         reflect.TypeFor[rdmaTestReport](),
 		"nova check":        reflect.TypeFor[novaCheckReport](),
 		"nova configure":    reflect.TypeFor[novaReport](),

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/gate"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// RDMAScan is the output of rdma scan (docs/json.md).
+type RDMAScan struct {
+	Schema   int             `json:"schema"`
+	Host     *string         `json:"host"`
+	Netns    *rdma.NetnsMode `json:"netns"`
+	VerbsABI *int            `json:"verbs_abi"`
+	CM       *rdma.Node      `json:"rdma_cm"`
+	Adapters []rdma.Adapter  `json:"adapters"`
+	Links    []adapterLink   `json:"links"`
+	Warnings []string        `json:"warnings"` // except those of adapters
+
+	GPUs []*pci.Device `json:"-"`
+}
+
+// adapterLink is the link between an adapter and a GPU.
+type adapterLink struct {
+	Adapter pci.Address `json:"adapter"`
+	GPU     pci.Address `json:"gpu"`
+	Link    pci.Link    `json:"link"`
+}
+
+// ReadRDMA returns the RDMA adapters of the machine below root, or only those at some addresses, and
+// all PCI functions. gids says that the tables of GIDs are read.
+func ReadRDMA(root host.Root, only []pci.Address, gids bool) (r RDMAScan, all pci.Devices, err error) {
+	record, recordErr := rdma.ReadRecord(root)
+	all, stack, err := rdma.Scan(root, rdma.Options{GIDs: gids, Whole: record.Whole()})
+	if err != nil {
+		return RDMAScan{}, nil, err
+	}
+	if recordErr != nil {
+		stack.Warnings = append(stack.Warnings, fmt.Sprintf("adapters that are assigned to guests as a whole are not listed: %v", recordErr))
+	}
+	var errs []error
+	for _, a := range only {
+		if stack.At(a) == nil {
+			errs = append(errs, rdma.NotAdapter(a, all))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return RDMAScan{}, nil, err
+	}
+	if len(only) > 0 {
+		stack.Adapters = slices.DeleteFunc(stack.Adapters, func(a rdma.Adapter) bool {
+			return a.Address == nil || !slices.Contains(only, *a.Address)
+		})
+	}
+	stack.Warnings = append(stack.Warnings, findHolders(root, all, &stack)...)
+	return newRDMAScan(root, all, stack), all, nil
+}
+
+// findHolders adds what uses each virtual function, and returns warnings. A copy
+// of a machine has no processes.
+func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnings []string) {
+	if !slices.ContainsFunc(stack.Adapters, func(a rdma.Adapter) bool { return len(a.VFs) > 0 }) {
+		return nil
+	}
+	uses, err := machine.ObserveUses(root, devices, root.IsMachine())
+	if err != nil {
+		warnings = append(warnings, fmt.Sprintf("cannot determine which processes have virtual functions open: %v", err))
+	}
+	if why := uses.Unknown(); why != "" && uses.Running {
+		warnings = append(warnings, "cannot determine which guests have virtual functions: "+why)
+	}
+	for _, a := range stack.Adapters {
+		for k := range a.VFs {
+			v := &a.VFs[k]
+			held, err := gate.HeldOf(root, devices, uses, v.Address)
+			if err != nil {
+				warnings = append(warnings, fmt.Sprintf("cannot determine whether %s is in use: %v", v.Address, err))
+			}
+			for _, h := range held {
+				v.Holder = h.By
+			}
+		}
+	}
+	return warnings
+}
+
+func newRDMAScan(root host.Root, devices pci.Devices, stack rdma.Stack) RDMAScan {
+	r := RDMAScan{
+		Schema: 1, Host: host.ReadHostname(root), Netns: stack.Netns, VerbsABI: stack.VerbsABI, CM: stack.CM,
+		Adapters: append([]rdma.Adapter{}, stack.Adapters...), Links: []adapterLink{}, Warnings: append([]string{}, stack.Warnings...), GPUs: rdma.GPUs(devices),
+	}
+	for _, a := range stack.Adapters {
+		for _, gpu := range r.GPUs {
+			if a.Function != nil {
+				r.Links = append(r.Links, adapterLink{*a.Address, gpu.Address, devices.Link(a.Function, gpu)})
+			}
+		}
+	}
+	return r
+}
