@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
@@ -100,9 +101,9 @@ func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
 	u.Warn(shown.AllWarnings()...)
 	switch opts.format {
 	case term.FormatTable:
-		printScan(u, shown, all)
+		views.PrintScan(u, shown, all)
 	case formatTree:
-		printScanTree(u, shown, all)
+		views.PrintScanTree(u, shown, all)
 	default:
 		u.Document.Show(shown)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
@@ -87,11 +88,11 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 	case whole:
 		u.Document.Show(r)
 	case opts.topology:
-		printTopology(u, r, devices)
+		views.PrintTopology(u, r, devices)
 	case opts.format == formatTree:
-		printRDMATree(u, r, opts.gids)
+		views.PrintRDMATree(u, r, opts.gids)
 	default:
-		printRDMA(u, r, opts.gids)
+		views.PrintRDMA(u, r, opts.gids)
 	}
 	return nil
 }

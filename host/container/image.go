@@ -11,7 +11,8 @@ import (
 	"gpustack/host/rdma"
 )
 
-// Image is what an image of containers has of the driver, CUDA and RDMA, and where its loader looks.
+// Image is what an image of containers has of the driver, CUDA and RDMA, and where its loader
+// looks.
 type Image struct {
 	Name string // as the operator named it
 	Err  error  // of reading it
@@ -101,8 +102,8 @@ func (i Image) Takes(in Injection) (own string, found bool) {
 	return "", in.Hooked || slices.Contains(i.Folders, in.Folder)
 }
 
-// LibraryFolders returns the folders in which its loader looks for libraries of glibc by default, in
-// its order; none if it is musl's.
+// LibraryFolders returns the folders in which its loader looks for libraries of glibc by default,
+// in its order; none if it is musl's.
 func (i Image) LibraryFolders() []string {
 	if i.Musl {
 		return nil

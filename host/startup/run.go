@@ -1,5 +1,5 @@
-// Package startup carries out the steps of every boot, each with a deadline, and what containers are
-// offered while the machine runs. The unit gpustack-boot.service runs it by the hidden command
+// Package startup carries out the steps of every boot, each with a deadline, and what containers
+// are offered while the machine runs. The unit gpustack-boot.service runs it by the hidden command
 // gpustack boot.
 package startup
 

@@ -13,8 +13,8 @@ import (
 	"gpustack/host/steps"
 )
 
-// work is what a step of a kind does. A kind of step is a type with these methods, a case in workOf,
-// and its steps in [Steps].
+// work is what a step of a kind does. A kind of step is a type with these methods, a case in
+// workOf, and its steps in [Steps].
 type work interface {
 	// look returns the present state, which a revert restores, and whether the step has nothing to
 	// do. It waits for its device until ctx ends.

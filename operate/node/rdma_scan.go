@@ -33,8 +33,8 @@ type adapterLink struct {
 	Link    pci.Link    `json:"link"`
 }
 
-// ReadRDMA returns the RDMA adapters of the machine below root, or only those at some addresses, and
-// all PCI functions. gids says that the tables of GIDs are read.
+// ReadRDMA returns the RDMA adapters of the machine below root, or only those at some addresses,
+// and all PCI functions. gids says that the tables of GIDs are read.
 func ReadRDMA(root host.Root, only []pci.Address, gids bool) (r RDMAScan, all pci.Devices, err error) {
 	record, recordErr := rdma.ReadRecord(root)
 	all, stack, err := rdma.Scan(root, rdma.Options{GIDs: gids, Whole: record.Whole()})

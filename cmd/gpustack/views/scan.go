@@ -1,4 +1,4 @@
-package main
+package views
 
 import (
 	"cmp"
@@ -7,18 +7,17 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
-	"gpustack/cmd/gpustack/views"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
 )
 
-// printScan prints a line for each function, with brackets around groups, and the number of GPUs
+// PrintScan prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
-func printScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
-	u.Printf("%s\n", term.Printable(views.HostLine(r.Host, r.System)))
+func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
+	u.Printf("%s\n", term.Printable(HostLine(r.Host, r.System)))
 	if r.Machine != nil {
-		views.PrintMachine(u, *r.Machine)
+		PrintMachine(u, *r.Machine)
 	}
 	if len(r.Devices) == 0 {
 		printOthers(u, all)
@@ -45,11 +44,11 @@ func printScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 			}
 			group := ""
 			if i == 0 {
-				group = views.Number(d.IOMMUGroup)
+				group = Number(d.IOMMUGroup)
 			}
-			row := []string{bracket + group, d.Address.String(), views.IDs(d.Device), views.Name(d.Device), views.Text(d.Driver), views.Number(d.NUMANode), forNova(d.Device)}
+			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Number(d.NUMANode), forNova(d.Device)}
 			if roles {
-				row = append(row, views.Text(d.Role))
+				row = append(row, Text(d.Role))
 			}
 			rows = append(rows, append(row, state(d)))
 		}
@@ -155,11 +154,11 @@ func units(devices []node.ScannedDevice) [][]node.ScannedDevice {
 	return units
 }
 
-// printScanTree prints the functions in the PCI hierarchy: below their host bridge, the bridges
+// PrintScanTree prints the functions in the PCI hierarchy: below their host bridge, the bridges
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
-func printScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
-	u.Printf("%s\n\n", term.Printable(views.HostLine(r.Host, r.System)))
+func PrintScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
+	u.Printf("%s\n\n", term.Printable(HostLine(r.Host, r.System)))
 	known := map[pci.Address]node.ScannedDevice{}
 	for _, d := range all {
 		known[d.Address] = d
@@ -197,7 +196,7 @@ func printScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 				branch, below = strokes.Corner, strokes.None
 			}
 			rows = append(rows, []string{
-				indent + branch + d.Address.String(), views.Number(d.IOMMUGroup), views.Number(d.NUMANode), views.Text(d.Driver), views.IDs(d.Device), views.Name(d.Device), state(d),
+				indent + branch + d.Address.String(), Number(d.IOMMUGroup), Number(d.NUMANode), Text(d.Driver), IDs(d.Device), Name(d.Device), state(d),
 			})
 			grow(indent+below, children[d.Address])
 		}

@@ -1,4 +1,4 @@
-package main
+package views
 
 import (
 	"cmp"
@@ -7,14 +7,13 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
-	"gpustack/cmd/gpustack/views"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/operate/node"
 )
 
-// printRDMA prints a line for each port of each adapter, then the virtual functions.
-func printRDMA(u *term.UI, r node.RDMAScan, gids bool) {
+// PrintRDMA prints a line for each port of each adapter, then the virtual functions.
+func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 	if len(r.Adapters) == 0 {
 		u.Printf("no RDMA adapter: no function has an RDMA device or the driver of one\n")
 		return
@@ -24,7 +23,7 @@ func printRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 		for i, p := range ports(a) {
 			row := []string{"", "", "", "", "", ""}
 			if i == 0 {
-				row = []string{a.Title(), adapterName(a), dash(a.Name), dash(a.Driver), dash(a.Firmware), views.Number(a.NUMANode)}
+				row = []string{a.Title(), adapterName(a), dash(a.Name), dash(a.Driver), dash(a.Firmware), Number(a.NUMANode)}
 			}
 			rows = append(rows, append(row, portCells(a, p)...))
 			for _, g := range p.GIDs {
@@ -114,7 +113,7 @@ func dash(s string) string {
 func adapterName(a rdma.Adapter) string {
 	switch {
 	case a.Function != nil:
-		return views.Name(a.Function)
+		return Name(a.Function)
 	case a.Parent != "":
 		return "software, on " + a.Parent
 	}
@@ -138,10 +137,10 @@ func stackLine(r node.RDMAScan) string {
 	return line + "; rdma_cm is there"
 }
 
-// printRDMATree prints adapters with their ports, nodes and virtual functions below them.
-func printRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
+// PrintRDMATree prints adapters with their ports, nodes and virtual functions below them.
+func PrintRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
 	if len(r.Adapters) == 0 {
-		printRDMA(u, r, gids)
+		PrintRDMA(u, r, gids)
 		return
 	}
 	strokes := u.Strokes()
@@ -169,7 +168,7 @@ func printRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
 			}
 			lines := []string{line}
 			for _, i := range p.IPoIB {
-				lines = append(lines, fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), views.Number(i.MTU)))
+				lines = append(lines, fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), Number(i.MTU)))
 			}
 			if gids {
 				for _, g := range p.GIDs {
@@ -220,10 +219,10 @@ func deviceNode(n *rdma.Node) string {
 	return n.Name
 }
 
-// printTopology prints the links between all GPUs and adapters as a matrix, with the names and the
+// PrintTopology prints the links between all GPUs and adapters as a matrix, with the names and the
 // legend of nvidia-smi topo -m. Virtual functions have the links of their physical one and are left
 // out.
-func printTopology(u *term.UI, r node.RDMAScan, devices pci.Devices) {
+func PrintTopology(u *term.UI, r node.RDMAScan, devices pci.Devices) {
 	type place struct {
 		label string
 		d     *pci.Device
@@ -256,7 +255,7 @@ func printTopology(u *term.UI, r node.RDMAScan, devices pci.Devices) {
 			}
 			row = append(row, string(devices.Link(p.d, other.d)))
 		}
-		rows = append(rows, append(row, views.Number(p.d.NUMANode), p.d.Address.String(), p.name))
+		rows = append(rows, append(row, Number(p.d.NUMANode), p.d.Address.String(), p.name))
 	}
 	u.Table(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
 	u.Printf(`
