@@ -56,14 +56,19 @@ func parseCloud(c *cli.Context, f *args.Faults) cloudOptions {
 	}, c.Bool("verbose")}
 }
 
-// signIn authenticates.
-func signIn(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Cloud, error) {
-	o := opts.Options
+// printing returns the options with the warnings, and with --verbose the requests, printed.
+func (c cloudOptions) printing(u *term.UI) cloud.Options {
+	o := c.Options
 	o.Warn = func(warning string) { u.Warn(warning) }
-	if opts.verbose {
+	if c.verbose {
 		o.Trace = func(line string) { u.Note("%s", term.Printable(line)) }
 	}
-	return cloud.Connect(ctx, o)
+	return o
+}
+
+// signIn authenticates.
+func signIn(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Cloud, error) {
+	return cloud.Connect(ctx, opts.printing(u))
 }
 
 // connect authenticates and finds Nova.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -15,16 +14,13 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
-	"gpustack/cleanup/novadb"
-	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
-	"gpustack/nova"
-	"gpustack/nova/cloud"
+	"gpustack/operate/rows"
 )
 
 func newRepairMigrationCommand(u *term.UI) *cli.Command {
@@ -126,38 +122,33 @@ EXIT STATUS
 
 type repairOptions struct {
 	decision
-	root, conf  string
-	where       novadb.Where
-	find        find.Options
-	all, apply  bool
+	root        string
+	rows        rows.Options
+	cloud       cloudOptions
+	apply       bool
 	guests      []string
 	inventories []string
 	off         []string
 	most        int
-	accept      int // the entry to close as it is; 0 for none
 	wait        time.Duration
 	settle      time.Duration
-	cloud       cloudOptions
 }
 
 func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	f.Arguments(c)
 	opts := repairOptions{
-		decision: parseDecision(c, f), root: c.String("root"), conf: c.String("conf"),
-		where: novadb.Where{API: c.String("api-database"), Database: c.String("database")},
-		find: find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
-			BusyAfter: c.Duration("busy-after")},
-		all:    c.Bool("all"),
-		apply:  c.Bool("apply"),
+		decision: parseDecision(c, f), root: c.String("root"), rows: parseRows(c), cloud: parseCloud(c, f), apply: c.Bool("apply"),
 		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
-		most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"), cloud: parseCloud(c, f),
+		most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"),
 	}
+	opts.rows.Find = find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
+		All: c.Bool("all"), BusyAfter: c.Duration("busy-after")}
 	if text := c.String("device"); text != "" {
 		address, err := pci.ParseAddress(text)
 		addEach(f, "--device: ", err, "")
-		opts.find.Address = address.String()
+		opts.rows.Find.Address = address.String()
 	}
-	if opts.where.Database != "" && opts.find.Cell != "" {
+	if opts.rows.Database != "" && opts.rows.Find.Cell != "" {
 		f.Add(args.UsageError("--cell cannot be combined with --database, which names one cell", ""))
 	}
 	f.Exclude(c, "dry-run", "apply")
@@ -166,7 +157,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 			f.Add(args.UsageError("--"+flag+" requires --apply", ""))
 		}
 	}
-	if opts.find.BusyAfter <= 0 {
+	if opts.rows.Find.BusyAfter <= 0 {
 		f.Add(args.UsageError("--busy-after must be longer than 0", ""))
 	}
 	if opts.most < 1 {
@@ -174,11 +165,17 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	}
 	if text := c.String("accept"); c.IsSet("accept") {
 		id, err := strconv.Atoi(text)
-		if opts.accept = id; err != nil || id < 1 {
+		if opts.rows.Accept = id; err != nil || id < 1 {
 			f.Add(args.UsageError("--accept: not the number of an entry: "+strconv.Quote(text), "run 'gpustack history' to list the entries"))
 		}
 	}
 	return opts
+}
+
+// parseRows reads the flags of commands that repair rows, or undo that. The cloud is added when its
+// warnings can be printed.
+func parseRows(c *cli.Context) rows.Options {
+	return rows.Options{Conf: c.String("conf"), API: c.String("api-database"), Database: c.String("database")}
 }
 
 // repairReport is the output of repair-migration (docs/json.md).
@@ -195,318 +192,169 @@ type repairReport struct {
 	Recovered []cleanup.Unit `json:"recovered"`
 }
 
-// repairing is one run of repair-migration, or of undo for one of its entries.
-type repairing struct {
-	u         *term.UI
-	opts      repairOptions
-	root      host.Root
-	placement map[string]string // [placement] of nova.conf
-	repairer  *repair.Repairer  // nil before connect
-	unread    error             // what Placement has not answered; returned in the end
-	report    repairReport
+// observed fills in what was observed. Allocations that were not judged again stay.
+func (r *repairReport) observed(o rows.Observed) {
+	r.Summary, r.Findings, r.Pools = o.Summary, o.Findings, o.Pools
+	if o.Allocations.Findings != nil {
+		r.Allocations = o.Allocations
+	}
 }
 
 func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (err error) {
 	debug.SetGCPercent(100) // main sets more for short runs; this one may read millions of rows
-	r := &repairing{u: u, opts: opts, report: repairReport{Findings: []cleanup.Finding{},
-		Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}}
-	if r.root, err = host.NewRoot(opts.root); err != nil {
-		return err
-	}
-	r.report.Report = newReport(r.root, newNode(u, r.root).RebootRequired(ctx), false)
-	if err := errors.Join(r.opts.find.ReadReports(documentsAt(u, opts.guests...), opts.off), r.readInventories(), r.readConf()); err != nil {
-		return err
-	}
-	repairer, err := r.connect(ctx)
+	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, repairer.Databases.Close()) }()
-	if err := find.CheckOff(ctx, repairer.Databases, r.opts.find); err != nil {
+	r := repairReport{Report: newReport(root, newNode(u, root).RebootRequired(ctx), false),
+		Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}
+	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):])
+	session := rows.New(root, opts.rows)
+	defer func() { err = errors.Join(err, session.Close()) }()
+	r.Token, err = session.Connect(ctx, rows.Evidence{Reports: documentsAt(u, opts.guests...), Inventories: documentsAt(u, opts.inventories...), Off: opts.off})
+	if err != nil {
 		return err
-	}
-	if r.report.Token, err = find.Token(ctx, repairer.Databases); err != nil {
-		return err
-	}
-	r.opts.find.Token, repairer.Options.Token = r.report.Token, r.report.Token
-	if err := r.interrupted(ctx); err != nil {
-		if opts.apply {
-			u.Document.Show(&r.report)
-		}
-		return err
-	}
-	unread := repairer.Databases.Unread()
-	for _, e := range host.Split(unread) {
-		if e != nil {
-			r.report.Warnings = append(r.report.Warnings, e.Error()) // the run returns the error in the end
-		}
-	}
-	if err := r.find(ctx); err != nil {
-		return err
-	}
-	if opts.format == term.FormatTable && !opts.quiet {
-		printRepairs(u, r.report)
 	}
 	if opts.apply {
-		err = r.repair(ctx)
-	} else {
-		u.Document.Show(&r.report)
+		if err := recoverRows(ctx, u, opts, session, &r); err != nil {
+			u.Document.Show(&r)
+			return err
+		}
+	} else if err := warnUnsettled(ctx, u, session, &r); err != nil {
+		return err
 	}
-	err = errors.Join(err, unread, r.unread)
-	if err == nil && (r.report.Summary.Different() || len(r.report.Pools.Findings)+len(r.report.Allocations.Findings) > 0) {
+	unread := session.Unread()
+	for _, e := range host.Split(unread) {
+		if e != nil {
+			r.Warnings = append(r.Warnings, e.Error()) // the run returns the error in the end
+		}
+	}
+	observed, err := session.Observe(ctx)
+	if err != nil {
+		return err
+	}
+	r.observed(observed)
+	if opts.format == term.FormatTable && !opts.quiet {
+		printRepairs(u, r.Token, observed)
+	}
+	if opts.apply {
+		observed, err = repairRows(ctx, u, opts, session, observed, &r)
+	} else {
+		u.Document.Show(&r)
+	}
+	err = errors.Join(err, unread, observed.Unread)
+	if err == nil && observed.Different() {
 		err = errDifferent
 	}
 	return err
 }
 
-// connect connects to the databases, once, and returns the repairer of their rows. It
-// authenticates with Placement if a repair changes allocations.
-func (r *repairing) connect(ctx context.Context) (*repair.Repairer, error) {
-	if r.repairer != nil {
-		return r.repairer, nil
+// warnUnsettled warns of interrupted repairs, and of another run that is working on rows.
+func warnUnsettled(ctx context.Context, u *term.UI, session *rows.Session, r *repairReport) error {
+	open, locked, err := session.Unsettled(ctx)
+	if locked != nil {
+		addWarnings(u, r, locked.Error()+": some rows may be changed while they are read")
 	}
-	databases, err := novadb.Open(ctx, r.opts.where)
-	if err != nil {
-		return nil, err
-	}
-	r.repairer = &repair.Repairer{Databases: databases, Options: r.opts.find, SignIn: func(ctx context.Context) (repair.Placement, error) {
-		return r.signIn(ctx)
-	}}
-	return r.repairer, nil
-}
-
-// signIn authenticates with Placement.
-func (r *repairing) signIn(ctx context.Context) (*cloud.Placement, error) {
-	o := r.opts.cloud.Options
-	if !r.ownCredentials() {
-		o.Service = cloud.NewService(r.placement)
-	}
-	c, err := signIn(ctx, r.u, cloudOptions{o, r.opts.cloud.verbose})
-	if err != nil {
-		return nil, err
-	}
-	return c.Placement()
-}
-
-// ownCredentials returns whether the operator has given credentials, which are used instead of
-// those in nova.conf.
-func (r *repairing) ownCredentials() bool {
-	return r.opts.cloud.Cloud != "" || os.Getenv("OS_CLOUD") != "" || os.Getenv("OS_AUTH_URL") != ""
-}
-
-// engine returns the engine for changes of rows, recorded on this machine.
-func (r *repairing) engine() change.Engine {
-	return change.Engine{Store: change.Machine(r.root), Origin: change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Kinds: []change.Kind{&repair.Kind{Connect: r.connect, Accept: r.opts.accept}}}
-}
-
-// interrupted handles open entries of earlier runs. With --apply it recovers them, and repairs
-// nothing while one remains open; otherwise the report names them.
-func (r *repairing) interrupted(ctx context.Context) error {
-	left, err := r.engine().Interrupted(ctx, change.ToLook)
-	switch {
-	case errors.Is(err, change.ErrLocked) && !r.opts.apply:
-		addWarnings(r.u, &r.report, err.Error()+": some rows may be changed while they are read")
-		return nil
-	case errors.Is(err, fs.ErrPermission) && !r.opts.apply:
-		return nil
-	case err != nil:
-		return err
-	}
-	var open []change.Entry
-	for _, l := range left {
-		switch {
-		case !l.Here: // an entry of another kind
-		case r.opts.apply:
-			open = append(open, l.Entry)
-		default:
-			r.report.Warnings = append(r.report.Warnings, l.Text()) // action has printed it
-		}
-	}
-	if !r.opts.apply {
-		return nil
-	}
-	return errors.Join(r.repairer.Databases.Unread(), r.recover(ctx, open))
-}
-
-// recover determines the outcome of open entries and completes or reverts their repairs, or
-// accepts one as it is.
-func (r *repairing) recover(ctx context.Context, open []change.Entry) error {
-	var ids []int
-	var names, summaries []string
-	for _, e := range open {
-		summary := recoverySummary(e)
-		if e.ID == r.opts.accept {
-			summary = views.EntryName(e.ID, e.Command) + " is closed; no row and no allocation is changed"
-		}
-		ids, names, summaries = append(ids, e.ID), append(names, strconv.Itoa(e.ID)), append(summaries, summary)
-	}
-	if r.opts.accept != 0 && !slices.Contains(ids, r.opts.accept) {
-		return args.UsageError(fmt.Sprintf("--accept: entry %d is not an interrupted repair", r.opts.accept), "run 'gpustack history' to list the entries")
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	if !r.opts.yes {
-		question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", term.Listed(names, "and"))
-		if r.opts.accept != 0 {
-			question = fmt.Sprintf("close entry %d with its rows and allocations as they are now?", r.opts.accept)
-		}
-		if err := confirmRecovery(r.u, r.opts.decision, question, summaries); err != nil {
-			return err
-		}
-	}
-	if err := r.u.Run.BeginRecorded(remedyRows); err != nil {
-		return err
-	}
-	defer r.u.Run.End()
-	recovered, err := r.engine().Recover(ctx, ids)
-	for _, done := range recovered {
-		if c, ok := done.Change.(*repair.Change); ok {
-			printUnitStates(r.u, fmt.Sprintf("entry %d, ", done.Entry.ID), c.Units())
-			r.report.Recovered = append(r.report.Recovered, c.Units()...)
-		}
+	for _, l := range open {
+		r.Warnings = append(r.Warnings, l.Text()) // action has printed it
 	}
 	return err
 }
 
-// repair plans, shows and makes the repairs, and evaluates all rows again.
-func (r *repairing) repair(ctx context.Context) error {
-	units, placement, err := r.repairer.Plan(ctx, r.report.Findings, r.opts.most)
-	if placement != nil {
-		addWarnings(r.u, &r.report, "Placement cannot be reached: "+placement.Error())
-	}
+// recoverRows shows, asks for and makes the recovery of interrupted repairs. Nothing is repaired
+// while one remains open, or after a database could not be read.
+func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, r *repairReport) error {
+	open, err := session.Interrupted(ctx)
 	if err != nil {
 		return err
 	}
-	r.report.Changes = append([]cleanup.Unit{}, units...)
-	r.report.Changed = slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.State == cleanup.Planned })
-	showPlan(r.u, r.opts.decision, &r.report, func() { printRepairPlan(r.u, units) })
-	return decide(r.u, r.opts.decision, "make these repairs?", repairSummary(units), &r.report, func() error {
-		err := r.apply(ctx, units)
+	if err := confirmRows(u, opts, open); err != nil || len(open) == 0 {
+		return errors.Join(session.Unread(), err)
+	}
+	if err := u.Run.BeginRecorded(remedyRows); err != nil {
+		return errors.Join(session.Unread(), err)
+	}
+	defer u.Run.End()
+	recovered, err := session.Recover(ctx, open)
+	for _, done := range recovered {
+		printUnitStates(u, fmt.Sprintf("entry %d, ", done.Entry), done.Units)
+		r.Recovered = append(r.Recovered, done.Units...)
+	}
+	return errors.Join(session.Unread(), err)
+}
+
+// confirmRows shows what the recovery of open entries does, and asks for it.
+func confirmRows(u *term.UI, opts repairOptions, open []change.Left) error {
+	accept := opts.rows.Accept
+	if accept != 0 && !slices.ContainsFunc(open, func(l change.Left) bool { return l.Entry.ID == accept }) {
+		return args.UsageError(fmt.Sprintf("--accept: entry %d is not an interrupted repair", accept), "run 'gpustack history' to list the entries")
+	}
+	if len(open) == 0 || opts.yes {
+		return nil
+	}
+	var names, summaries []string
+	for _, l := range open {
+		summary := recoverySummary(l.Entry)
+		if l.Entry.ID == accept {
+			summary = views.EntryName(l.Entry.ID, l.Entry.Command) + " is closed; no row and no allocation is changed"
+		}
+		names, summaries = append(names, strconv.Itoa(l.Entry.ID)), append(summaries, summary)
+	}
+	question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", term.Listed(names, "and"))
+	if accept != 0 {
+		question = fmt.Sprintf("close entry %d with its rows and allocations as they are now?", accept)
+	}
+	return confirmRecovery(u, opts.decision, question, summaries)
+}
+
+// repairRows plans, shows and makes the repairs, and observes all rows again. It returns what was
+// observed last.
+func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, observed rows.Observed, r *repairReport) (rows.Observed, error) {
+	plan, err := session.Plan(ctx, observed.Findings, opts.most)
+	if plan.Placement != nil {
+		addWarnings(u, r, "Placement cannot be reached: "+plan.Placement.Error())
+	}
+	if err != nil {
+		return observed, err
+	}
+	r.Changed, r.Changes = plan.Changes(), plan.Units
+	showPlan(u, opts.decision, r, func() { printRepairPlan(u, plan.Units) })
+	err = decide(u, opts.decision, "make these repairs?", repairSummary(plan.Units), r, func() error {
+		err := applyRepairs(ctx, u, opts, session, plan, r)
 		if err != nil && ctx.Err() != nil {
 			return err // interrupted: the report keeps the earlier findings
 		}
-		return errors.Join(err, r.find(context.WithoutCancel(ctx)))
+		again, againErr := session.Observe(context.WithoutCancel(ctx))
+		observed = again
+		r.observed(again)
+		return errors.Join(err, againErr)
 	})
+	return observed, err
 }
 
-// apply makes the repairs, records them and completes the report.
-func (r *repairing) apply(ctx context.Context, units []cleanup.Unit) error {
-	if err := r.u.Run.BeginRecorded(remedyRows); err != nil {
+// applyRepairs makes the repairs, records them and completes the report.
+func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, plan rows.Plan, r *repairReport) error {
+	if err := u.Run.BeginRecorded(remedyRows); err != nil {
 		return err
 	}
-	last := 0
-	repairs := repair.NewChange(r.repairer, units, r.opts.wait, func(left int) {
-		if left != last {
-			last = left
-			r.u.Waits("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, r.opts.wait)
-		}
-	})
-	entry, err := r.engine().Apply(ctx, change.Work{Command: "repair-migration --apply", Change: repairs})
-	units = repairs.Units()
-	r.report.Changes = units
-	printUnitStates(r.u, "", units)
-	if entry.ID != 0 {
-		r.report.Entry = &entry.ID
-		if slices.ContainsFunc(units, cleanup.Unit.Written) {
-			r.u.Note("%s", r.u.Completed(fmt.Sprintf("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it", entry.ID, entry.ID)))
+	applied, err := session.Apply(ctx, plan, rows.Applying{Command: "repair-migration --apply", Wait: opts.wait, Waits: func(left int) {
+		u.Waits("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, opts.wait)
+	}})
+	r.Changes = applied.Units
+	printUnitStates(u, "", applied.Units)
+	if applied.Entry != 0 {
+		r.Entry = &applied.Entry
+		if applied.Written() {
+			u.Note("%s", u.Completed(fmt.Sprintf("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it", applied.Entry, applied.Entry)))
 		}
 	}
 	if err != nil {
 		return err
 	}
-	r.report.Applied = entry.ID != 0
-	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Offline && u.State == cleanup.Repaired }) {
-		r.u.Waits("checking in %s that no nova-compute was started meanwhile", r.opts.settle)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(r.opts.settle):
-		}
-		return r.repairer.Settled(ctx, units)
-	}
-	return nil
-}
-
-// find evaluates all rows, pools and allocations for the report.
-func (r *repairing) find(ctx context.Context) error {
-	if err := r.findRows(ctx); err != nil {
-		return err
-	}
-	return r.findAllocations(ctx)
-}
-
-// findAllocations judges the allocations in Placement, if there is one.
-func (r *repairing) findAllocations(ctx context.Context) (err error) {
-	r.report.Allocations, r.unread = cleanup.AllocationReport{Findings: []cleanup.AllocationFinding{}}, nil
-	if !r.ownCredentials() && cloud.NewService(r.placement) == nil {
-		r.report.Allocations.Why = "no Placement is configured: nova.conf has no [placement] auth_url, and neither OS_CLOUD nor OS_AUTH_URL is set"
+	r.Applied = applied.Entry != 0
+	if !applied.Offline() {
 		return nil
 	}
-	placement, err := r.signIn(ctx)
-	if err != nil {
-		r.unread = err
-		r.report.Allocations.Why = err.Error()
-		return nil
-	}
-	r.report.Allocations, r.unread, err = find.Allocations(ctx, r.repairer.Databases, r.opts.find, placement)
-	return err
-}
-
-// findRows evaluates all rows and pools for the report.
-func (r *repairing) findRows(ctx context.Context) error {
-	r.report.Findings = []cleanup.Finding{}
-	r.opts.find.All = r.opts.all
-	var err error
-	r.report.Summary, r.report.Pools, err = find.RowsAndPools(ctx, r.repairer.Databases, r.opts.find, func(f cleanup.Finding) {
-		if r.opts.all || f.Listed() {
-			r.report.Findings = append(r.report.Findings, f)
-		}
-	})
-	slices.SortStableFunc(r.report.Findings, func(a, b cleanup.Finding) int {
-		return slices.Compare([]string{a.Cell, a.Host, a.Device.Address}, []string{b.Cell, b.Host, b.Device.Address})
-	})
-	return err
-}
-
-// readInventories compares the rows with the devices in inventories of hosts.
-func (r *repairing) readInventories() error {
-	hosts, err := nova.ReadInventories(documentsAt(r.u, r.opts.inventories...), nova.ScopeAll)
-	if err != nil {
-		return err
-	}
-	r.opts.find.Present = map[string][]string{}
-	for _, h := range hosts {
-		for i := range h.Devices {
-			r.opts.find.Present[h.InNova()] = append(r.opts.find.Present[h.InNova()], h.Devices[i].Address.String())
-		}
-	}
-	return nil
-}
-
-// readConf reads from nova.conf the settings that the command line does not give.
-func (r *repairing) readConf() error {
-	o := &r.opts
-	named := o.where
-	o.where = databasesOf(r.root, nova.Databases{}, o.cloud.Timeout)
-	o.where.API, o.where.Database = named.API, named.Database
-	if there, err := r.root.Exists(o.conf); o.where.Database != "" && (err != nil || !there) {
-		return err // then only Placement and the templates of URLs would be read from nova.conf
-	}
-	d, err := nova.ReadDatabases(r.root, o.conf)
-	if err != nil {
-		return err
-	}
-	o.find.Down, r.placement = d.Down, d.Placement
-	o.where = databasesOf(r.root, d, o.cloud.Timeout)
-	o.where.Database = named.Database
-	// With the API database of another cloud, all instances would be missing.
-	if named.Database != "" || named.API != "" {
-		o.where.API, o.where.APIParameters = named.API, ""
-	}
-	if o.where.API == "" && o.where.Database == "" {
-		return args.UsageError(o.conf+": has no [api_database] connection",
-			"run gpustack on a controller; or give --database with the URL of one cell, and --api-database with that of nova_api")
-	}
-	return nil
+	u.Waits("checking in %s that no nova-compute was started meanwhile", opts.settle)
+	return session.Settle(ctx, applied, opts.settle)
 }

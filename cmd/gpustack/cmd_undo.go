@@ -12,8 +12,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cleanup"
-	"gpustack/cleanup/novadb"
-	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
@@ -28,6 +26,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/nova/cloud"
+	"gpustack/operate/rows"
 )
 
 func newUndoCommand(u *term.UI) *cli.Command {
@@ -96,9 +95,10 @@ EXIT STATUS
 
 type undoOptions struct {
 	decision
-	root   string
-	id     int // 0: the latest
-	repair repairOptions
+	root  string
+	id    int // 0: the latest
+	rows  rows.Options
+	cloud cloudOptions
 	// Only for drivers:
 	timeout time.Duration
 	live    bool
@@ -111,8 +111,7 @@ func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 	if c.IsSet("timeout") {
 		opts.timeout = c.Duration("timeout") // parseCloud checks the value
 	}
-	opts.repair = repairOptions{decision: opts.decision, root: opts.root, conf: c.String("conf"),
-		where: novadb.Where{Database: c.String("database")}, cloud: parseCloud(c, f)}
+	opts.rows, opts.cloud = parseRows(c), parseCloud(c, f)
 	opts.id = entryOf(c, f)
 	return opts
 }
@@ -331,34 +330,18 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 // undoRows shows and undoes the changes of repair-migration. If the outcome of the entry is
 // unknown, the engine first determines what was written.
 func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, entry change.Entry) (err error) {
-	r := &repairing{u: u, opts: opts.repair, root: root}
-	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{&repair.Kind{Connect: func(ctx context.Context) (*repair.Repairer, error) {
-		repairer, err := r.connect(ctx)
-		if err == nil {
-			err = repairer.Databases.Unread()
-		}
-		return repairer, err
-	}}}}
-	if _, err := engine.Interrupted(ctx, change.ToLook); err != nil {
-		return err // another run is working on the rows
-	}
-	if err := r.readConf(); err != nil {
-		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
-	}
-	defer func() {
-		if r.repairer != nil {
-			err = errors.Join(err, r.repairer.Databases.Close())
-		}
-	}()
-	plan, err := engine.PlanUndo(ctx, entry.ID)
+	opts.rows.Cloud = opts.cloud.printing(u)
+	session := rows.New(root, opts.rows)
+	defer func() { err = errors.Join(err, session.Close()) }()
+	plan, err := session.PlanUndo(ctx, entry)
 	if err != nil {
 		return err
 	}
-	report, repairs := newUndoReport(root, newNode(u, root).RebootRequired(ctx), entry), plan.Change.(*repair.Change)
-	report.Repairs = repairs.Units()
-	for i, unit := range report.Repairs {
+	report := newUndoReport(root, newNode(u, root).RebootRequired(ctx), entry)
+	report.Repairs = plan.Units
+	for i, unit := range plan.Units {
 		if unit.Open() {
-			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, repairs.Standing(i))))
+			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, plan.Standings[i])))
 		}
 	}
 	var warnings []string
@@ -367,18 +350,15 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	}
 	showPlan(u, opts.decision, &report, func() {
 		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
-		for i, unit := range report.Repairs {
-			printUndoPlan(u, unit, repairs.Standing(i))
+		for i, unit := range plan.Units {
+			printUndoPlan(u, unit, plan.Standings[i])
 		}
 	}, warnings...)
-	return decide(u, opts.decision, "undo it?", undoRowsSummary(report.Repairs), &report, func() error {
+	return decide(u, opts.decision, "undo it?", undoRowsSummary(plan.Units), &report, func() error {
 		if err := u.Run.BeginRecorded(remedyRows); err != nil {
 			return err
 		}
-		undone, err := engine.Undo(ctx, entry.ID)
-		if units, unitsErr := repair.Units(undone); unitsErr == nil {
-			report.Repairs = units
-		}
+		report.Repairs, err = session.Undo(ctx, plan)
 		if report.Applied = err == nil; report.Applied && opts.format == term.FormatTable {
 			u.Note("entry %d is undone", entry.ID)
 		}

@@ -96,7 +96,7 @@ func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.
 	if err := (change.Engine{Kinds: objectKinds(nil)}).Known(entry); err != nil {
 		return err // without a connection
 	}
-	_, compute, err := connect(ctx, u, opts.repair.cloud)
+	_, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}

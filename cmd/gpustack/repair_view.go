@@ -9,10 +9,11 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/operate/rows"
 )
 
-// printRepairs prints the findings as text.
-func printRepairs(u *term.UI, r repairReport) {
+// printRepairs prints the findings as text. token is for guest reports that are made now.
+func printRepairs(u *term.UI, token string, r rows.Observed) {
 	for i, f := range r.Findings {
 		if i > 0 {
 			u.Printf("\n")
@@ -36,7 +37,7 @@ func printRepairs(u *term.UI, r repairReport) {
 	}
 	u.Printf("%d stale, %d suspicious, %d unknown, %d busy%s, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Busy, long, s.Legitimate)
 	if slices.ContainsFunc(r.Findings, func(f cleanup.Finding) bool { return f.Verdict == cleanup.Unknown || f.Needs != "" }) {
-		u.Printf("token for guest reports that are made now: gpustack host guests --token %s -o json\n", r.Token)
+		u.Printf("token for guest reports that are made now: gpustack host guests --token %s -o json\n", token)
 	}
 	printPools(u, r.Pools)
 	printAllocations(u, r.Allocations)

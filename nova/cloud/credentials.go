@@ -27,6 +27,12 @@ var (
 	ErrNoCloud = host.WithHint(errors.New("no such cloud"), "--os-cloud or OS_CLOUD names a cloud of clouds.yaml; OS_CLIENT_CONFIG_FILE names the file")
 )
 
+// HasCredentials reports whether the options or the environment name a cloud or the address of one.
+// Whether its credentials are complete is known when they are used.
+func (o Options) HasCredentials() bool {
+	return o.Cloud != "" || os.Getenv("OS_CLOUD") != "" || os.Getenv("OS_AUTH_URL") != ""
+}
+
 // credentials are what is needed to authenticate.
 type credentials struct {
 	auth     gophercloud.AuthOptions

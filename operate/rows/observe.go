@@ -1,0 +1,60 @@
+package rows
+
+import (
+	"context"
+	"slices"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/nova/cloud"
+)
+
+// Observed is what rows, pools and allocations are judged to be.
+type Observed struct {
+	Summary     cleanup.Summary
+	Findings    []cleanup.Finding // by cell, host and address: of all rows if the options say so, otherwise of those that are listed
+	Pools       cleanup.PoolReport
+	Allocations cleanup.AllocationReport
+	Unread      error // what Placement has not answered, nil for nothing
+}
+
+// Different reports whether a row, pool or allocation is not as it should be.
+func (o Observed) Different() bool {
+	return o.Summary.Different() || len(o.Pools.Findings)+len(o.Allocations.Findings) > 0
+}
+
+// Observe judges all rows and pools, and the allocations in Placement, if there is one. It changes
+// nothing. With an error of the databases it returns what was judged before: without allocations,
+// whose findings are nil then, if the rows could not be read.
+func (s *Session) Observe(ctx context.Context) (Observed, error) {
+	o := Observed{Findings: []cleanup.Finding{}}
+	var err error
+	o.Summary, o.Pools, err = find.RowsAndPools(ctx, s.repairer.Databases, s.options.Find, func(f cleanup.Finding) {
+		if s.options.Find.All || f.Listed() {
+			o.Findings = append(o.Findings, f)
+		}
+	})
+	slices.SortStableFunc(o.Findings, func(a, b cleanup.Finding) int {
+		return slices.Compare([]string{a.Cell, a.Host, a.Device.Address}, []string{b.Cell, b.Host, b.Device.Address})
+	})
+	if err != nil {
+		return o, err
+	}
+	o.Allocations, o.Unread, err = s.allocations(ctx)
+	return o, err
+}
+
+// allocations judges the allocations in Placement. unread is what Placement has not answered.
+func (s *Session) allocations(ctx context.Context) (report cleanup.AllocationReport, unread, err error) {
+	report.Findings = []cleanup.AllocationFinding{}
+	if !s.options.Cloud.HasCredentials() && cloud.NewService(s.placement) == nil {
+		report.Why = "no Placement is configured: nova.conf has no [placement] auth_url, and neither OS_CLOUD nor OS_AUTH_URL is set"
+		return report, nil, nil
+	}
+	placement, err := s.signIn(ctx)
+	if err != nil {
+		report.Why = err.Error()
+		return report, err, nil
+	}
+	return find.Allocations(ctx, s.repairer.Databases, s.options.Find, placement)
+}
