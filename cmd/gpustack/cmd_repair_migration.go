@@ -178,35 +178,13 @@ func parseRows(c *cli.Context) rows.Options {
 	return rows.Options{Conf: c.String("conf"), API: c.String("api-database"), Database: c.String("database")}
 }
 
-// repairReport is the output of repair-migration (docs/json.md).
-type repairReport struct {
-	views.Report
-	// Token is of the database's time, for guest reports that are made after it.
-	Token       string                   `json:"token"`
-	Summary     cleanup.Summary          `json:"summary"`
-	Findings    []cleanup.Finding        `json:"findings"`
-	Pools       cleanup.PoolReport       `json:"pools"`
-	Allocations cleanup.AllocationReport `json:"allocations"`
-	Changes     []cleanup.Unit           `json:"changes"`
-	// Recovered are the repairs of interrupted entries with their current states.
-	Recovered []cleanup.Unit `json:"recovered"`
-}
-
-// observed fills in what was observed. Allocations that were not judged again stay.
-func (r *repairReport) observed(o rows.Observed) {
-	r.Summary, r.Findings, r.Pools = o.Summary, o.Findings, o.Pools
-	if o.Allocations.Findings != nil {
-		r.Allocations = o.Allocations
-	}
-}
-
 func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (err error) {
 	debug.SetGCPercent(100) // main sets more for short runs; this one may read millions of rows
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
 	}
-	r := repairReport{Report: newReport(root, newNode(u, root).RebootRequired(ctx), false),
+	r := views.Repair{Report: newReport(root, newNode(u, root).RebootRequired(ctx), false),
 		Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}
 	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):])
 	session := rows.New(root, opts.rows)
@@ -233,9 +211,9 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	if err != nil {
 		return err
 	}
-	r.observed(observed)
+	r.SetObserved(observed)
 	if opts.format == term.FormatTable && !opts.quiet {
-		printRepairs(u, r.Token, observed)
+		views.PrintRepairs(u, r.Token, observed)
 	}
 	if opts.apply {
 		observed, err = repairRows(ctx, u, opts, session, observed, &r)
@@ -250,7 +228,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 }
 
 // warnUnsettled warns of interrupted repairs, and of another run that is working on rows.
-func warnUnsettled(ctx context.Context, u *term.UI, session *rows.Session, r *repairReport) error {
+func warnUnsettled(ctx context.Context, u *term.UI, session *rows.Session, r *views.Repair) error {
 	open, locked, err := session.Unsettled(ctx)
 	if locked != nil {
 		addWarnings(u, r, locked.Error()+": some rows may be changed while they are read")
@@ -263,7 +241,7 @@ func warnUnsettled(ctx context.Context, u *term.UI, session *rows.Session, r *re
 
 // recoverRows shows, asks for and makes the recovery of interrupted repairs. Nothing is repaired
 // while one remains open, or after a database could not be read.
-func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, r *repairReport) error {
+func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, r *views.Repair) error {
 	open, err := session.Interrupted(ctx)
 	if err != nil {
 		return err
@@ -277,7 +255,7 @@ func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *r
 	defer u.Run.End()
 	recovered, err := session.Recover(ctx, open)
 	for _, done := range recovered {
-		printUnitStates(u, fmt.Sprintf("entry %d, ", done.Entry), done.Units)
+		views.PrintUnitStates(u, fmt.Sprintf("entry %d, ", done.Entry), done.Units)
 		r.Recovered = append(r.Recovered, done.Units...)
 	}
 	return errors.Join(session.Unread(), err)
@@ -309,7 +287,7 @@ func confirmRows(u *term.UI, opts repairOptions, open []change.Left) error {
 
 // repairRows plans, shows and makes the repairs, and observes all rows again. It returns what was
 // observed last.
-func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, observed rows.Observed, r *repairReport) (rows.Observed, error) {
+func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, observed rows.Observed, r *views.Repair) (rows.Observed, error) {
 	plan, err := session.Plan(ctx, observed.Findings, opts.most)
 	if plan.Placement != nil {
 		addWarnings(u, r, "Placement cannot be reached: "+plan.Placement.Error())
@@ -318,22 +296,22 @@ func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *ro
 		return observed, err
 	}
 	r.Changed, r.Changes = plan.Changes(), plan.Units
-	showPlan(u, opts.decision, r, func() { printRepairPlan(u, plan.Units) })
-	err = decide(u, opts.decision, "make these repairs?", repairSummary(plan.Units), r, func() error {
+	showPlan(u, opts.decision, r, func() { views.PrintRepairPlan(u, plan.Units) })
+	err = decide(u, opts.decision, "make these repairs?", views.RepairSummary(plan.Units), r, func() error {
 		err := applyRepairs(ctx, u, opts, session, plan, r)
 		if err != nil && ctx.Err() != nil {
 			return err // interrupted: the report keeps the earlier findings
 		}
 		again, againErr := session.Observe(context.WithoutCancel(ctx))
 		observed = again
-		r.observed(again)
+		r.SetObserved(again)
 		return errors.Join(err, againErr)
 	})
 	return observed, err
 }
 
 // applyRepairs makes the repairs, records them and completes the report.
-func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, plan rows.Plan, r *repairReport) error {
+func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, plan rows.Plan, r *views.Repair) error {
 	if err := u.Run.BeginRecorded(remedyRows); err != nil {
 		return err
 	}
@@ -341,7 +319,7 @@ func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *
 		u.Waits("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, opts.wait)
 	}})
 	r.Changes = applied.Units
-	printUnitStates(u, "", applied.Units)
+	views.PrintUnitStates(u, "", applied.Units)
 	if applied.Entry != 0 {
 		r.Entry = &applied.Entry
 		if applied.Written() {

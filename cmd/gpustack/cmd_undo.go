@@ -341,7 +341,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	report.Repairs = plan.Units
 	for i, unit := range plan.Units {
 		if unit.Open() {
-			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, plan.Standings[i])))
+			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), views.StandingText(unit, plan.Standings[i])))
 		}
 	}
 	var warnings []string
@@ -351,10 +351,10 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	showPlan(u, opts.decision, &report, func() {
 		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
 		for i, unit := range plan.Units {
-			printUndoPlan(u, unit, plan.Standings[i])
+			views.PrintUndoPlan(u, unit, plan.Standings[i])
 		}
 	}, warnings...)
-	return decide(u, opts.decision, "undo it?", undoRowsSummary(plan.Units), &report, func() error {
+	return decide(u, opts.decision, "undo it?", views.UndoRowsSummary(plan.Units), &report, func() error {
 		if err := u.Run.BeginRecorded(remedyRows); err != nil {
 			return err
 		}

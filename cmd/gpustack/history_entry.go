@@ -129,7 +129,7 @@ func printEntryRows(u *term.UI, e change.Entry) error {
 	if err != nil {
 		return err
 	}
-	printRepairPlan(u, units)
+	views.PrintRepairPlan(u, units)
 	u.Printf("\n")
 	for _, unit := range units {
 		u.Printf("%s: %s\n", term.Printable(unit.Name()), unit.State)

@@ -55,7 +55,7 @@ func documents() map[string]reflect.Type {
 		"nova configure":    reflect.TypeFor[novaReport](),
 		"nova explain":      reflect.TypeFor[novaExplainReport](),
 		"rdma prepare":      reflect.TypeFor[rdmaPrepareReport](),
-		"repair-migration":  reflect.TypeFor[repairReport](),
+		"repair-migration":  reflect.TypeFor[views.Repair](),
 		"undo":              reflect.TypeFor[undoReport](),
 	}
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
-	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
@@ -51,93 +49,6 @@ func flavorSummary(m flavor.Move) string {
 		name = m.After.Name
 	}
 	return term.Sentence("flavor "+name+" "+done, term.Numbered(len(m.Requests()), "request"))
-}
-
-// repairSummary returns the summary of repairs.
-func repairSummary(units []cleanup.Unit) string {
-	var c repairCounts
-	for _, unit := range units {
-		if unit.State == cleanup.Skipped {
-			c.skipped++
-			continue
-		}
-		c.add(unit)
-	}
-	freed := ""
-	if c.freed > 0 {
-		freed = term.Numbered(c.freed, "device") + " freed on " + firstOf(c.hosts)
-	}
-	skipped := ""
-	if c.skipped > 0 {
-		skipped = term.Numbered(c.skipped, "repair") + " skipped"
-	}
-	return term.Sentence(freed, c.text(), skipped)
-}
-
-// undoRowsSummary returns the summary of the undo of repairs.
-func undoRowsSummary(units []cleanup.Unit) string {
-	var c repairCounts
-	reverted, rows := 0, 0
-	for _, unit := range units {
-		if unit.Written() || unit.Open() {
-			reverted++
-			rows += len(unit.Rows)
-			c.add(unit)
-		}
-	}
-	allocations := ""
-	if c.allocations > 0 {
-		allocations = "allocations of " + term.Numbered(c.allocations, "instance") + " restored"
-	}
-	restored := ""
-	if rows > 0 {
-		restored = term.Numbered(rows, "row") + " restored"
-	}
-	return term.Sentence(term.Numbered(reverted, "repair")+" reverted", restored, allocations)
-}
-
-// repairCounts counts what repairs change.
-type repairCounts struct {
-	freed, assigned, closed, cleared, allocations, skipped int
-	hosts                                                  []string // where devices are freed
-}
-
-func (c *repairCounts) add(unit cleanup.Unit) {
-	c.closed += len(unit.Closings)
-	if unit.Placement != nil {
-		c.allocations++
-	}
-	if unit.Repair == cleanup.ClearContext {
-		c.cleared++ // its devices remain assigned to the instance
-		return
-	}
-	for _, d := range unit.Devices {
-		if d.Instance == nil && unit.Instance != "" {
-			c.assigned++
-			continue
-		}
-		c.freed++
-		if !slices.Contains(c.hosts, d.Host) {
-			c.hosts = append(c.hosts, d.Host)
-		}
-	}
-}
-
-// text returns the counts other than that of freed devices, with what happens to each.
-func (c *repairCounts) text() string {
-	var parts []string
-	for _, part := range []struct {
-		n          int
-		noun, done string
-	}{{c.assigned, "device", "assigned"}, {c.closed, "migration", "closed"}, {c.cleared, "migration context", "cleared"}} {
-		if part.n > 0 {
-			parts = append(parts, term.Numbered(part.n, part.noun)+" "+part.done)
-		}
-	}
-	if c.allocations > 0 {
-		parts = append(parts, "allocations of "+term.Numbered(c.allocations, "instance")+" changed")
-	}
-	return term.Sentence(parts...)
 }
 
 // recoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry

@@ -1,4 +1,4 @@
-package main
+package views
 
 import (
 	"fmt"
@@ -12,8 +12,30 @@ import (
 	"gpustack/operate/rows"
 )
 
-// printRepairs prints the findings as text. token is for guest reports that are made now.
-func printRepairs(u *term.UI, token string, r rows.Observed) {
+// Repair is the output of repair-migration (docs/json.md).
+type Repair struct {
+	Report
+	// Token is of the database's time, for guest reports that are made after it.
+	Token       string                   `json:"token"`
+	Summary     cleanup.Summary          `json:"summary"`
+	Findings    []cleanup.Finding        `json:"findings"`
+	Pools       cleanup.PoolReport       `json:"pools"`
+	Allocations cleanup.AllocationReport `json:"allocations"`
+	Changes     []cleanup.Unit           `json:"changes"`
+	// Recovered are the repairs of interrupted entries with their current states.
+	Recovered []cleanup.Unit `json:"recovered"`
+}
+
+// SetObserved fills in what was observed. Allocations that were not judged again stay.
+func (r *Repair) SetObserved(o rows.Observed) {
+	r.Summary, r.Findings, r.Pools = o.Summary, o.Findings, o.Pools
+	if o.Allocations.Findings != nil {
+		r.Allocations = o.Allocations
+	}
+}
+
+// PrintRepairs prints the findings as text. token is for guest reports that are made now.
+func PrintRepairs(u *term.UI, token string, r rows.Observed) {
 	for i, f := range r.Findings {
 		if i > 0 {
 			u.Printf("\n")
@@ -68,8 +90,8 @@ func printFound(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case
 	}
 }
 
-// printRepairPlan prints the planned repairs with their statements.
-func printRepairPlan(u *term.UI, units []cleanup.Unit) {
+// PrintRepairPlan prints the planned repairs with their statements.
+func PrintRepairPlan(u *term.UI, units []cleanup.Unit) {
 	if len(units) == 0 {
 		u.Printf("\nnothing to repair: no row is proved stale that nova-compute does not repair itself\n")
 	}
@@ -163,8 +185,8 @@ func sqlValues(args []any, table string) string {
 	return strings.Join(words, ", ")
 }
 
-// printUnitStates prints the states of units.
-func printUnitStates(u *term.UI, prefix string, units []cleanup.Unit) {
+// PrintUnitStates prints the states of units.
+func PrintUnitStates(u *term.UI, prefix string, units []cleanup.Unit) {
 	for _, unit := range units {
 		note := unit.Note
 		if note != "" {
@@ -176,14 +198,14 @@ func printUnitStates(u *term.UI, prefix string, units []cleanup.Unit) {
 	}
 }
 
-// printUndoPlan prints how undo reverts one repair.
-func printUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
+// PrintUndoPlan prints how undo reverts one repair.
+func PrintUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
 	if !unit.Written() && !unit.Open() {
 		return
 	}
 	u.Printf("\n%s repair of %s\n", unit.Repair, term.Printable(unit.Name()))
 	if unit.Open() {
-		u.Printf("  the outcome is unknown: %s\n", standingText(unit, s))
+		u.Printf("  the outcome is unknown: %s\n", StandingText(unit, s))
 		u.Printf("  the outcome is determined first; then, what was written is undone:\n")
 	}
 	if p := unit.Placement; p != nil {
@@ -196,8 +218,8 @@ func printUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
 	printRows(u, unit.Back())
 }
 
-// standingText returns where an open repair was found.
-func standingText(unit cleanup.Unit, s repair.Standing) string {
+// StandingText returns where an open repair was found.
+func StandingText(unit cleanup.Unit, s repair.Standing) string {
 	text := "its rows are now " + s.Rows.Text()
 	if unit.Placement != nil {
 		text += ", and Placement's allocations " + s.Allocations.Text()

@@ -1,4 +1,4 @@
-package main
+package views
 
 import (
 	"bufio"
@@ -15,7 +15,7 @@ import (
 // TestRepairPlanText: the plan of a repair describes a migration_context instead of printing its
 // 4 kB, before the repair and before its undo; one in another format is printed.
 func TestRepairPlanText(t *testing.T) {
-	text, err := os.ReadFile("../../cleanup/testdata/migration_context.json")
+	text, err := os.ReadFile("../../../cleanup/testdata/migration_context.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +40,11 @@ func TestRepairPlanText(t *testing.T) {
 	const title = "\nonline repair of migrations 3, 4 and 9, instance U\n"
 	const statement = "  UPDATE instance_extra SET migration_context = ? WHERE id = ? AND migration_context <=> ?\n"
 	for name, test := range map[string]struct{ got, want string }{
-		"repair": {print(func(u *term.UI) { printRepairPlan(u, []cleanup.Unit{plan(whole)}) }),
+		"repair": {print(func(u *term.UI) { PrintRepairPlan(u, []cleanup.Unit{plan(whole)}) }),
 			title + statement + "    with NULL, 5, the migration_context\n" + described},
-		"undo": {print(func(u *term.UI) { printUndoPlan(u, plan(whole), repair.Standing{}) }),
+		"undo": {print(func(u *term.UI) { PrintUndoPlan(u, plan(whole), repair.Standing{}) }),
 			"\nonline repair of migrations 3, 4 and 9\n" + statement + "    with the migration_context, 5, NULL\n" + described},
-		"another format": {print(func(u *term.UI) { printRepairPlan(u, []cleanup.Unit{plan(`{"migration": 3}`)}) }),
+		"another format": {print(func(u *term.UI) { PrintRepairPlan(u, []cleanup.Unit{plan(`{"migration": 3}`)}) }),
 			title + statement + "    with NULL, 5, \"{\\\"migration\\\": 3}\"\n"},
 	} {
 		if test.got != test.want {
