@@ -48,14 +48,14 @@ func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision
 	if !d.yes {
 		var names, summaries []string
 		for _, entry := range plan.Entries {
-			names, summaries = append(names, views.EntryName(entry.ID, entry.Command)), append(summaries, recoverySummary(entry))
+			names, summaries = append(names, views.EntryName(entry.ID, entry.Command)), append(summaries, views.RecoverySummary(entry))
 		}
 		was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
 		if err := confirmRecovery(u, d, fmt.Sprintf("%s %s interrupted: recover now?", term.Listed(names, "and"), was), summaries); err != nil {
 			return err
 		}
 	}
-	if err := u.Run.BeginRecorded(remedyOf(plan.Entries[len(plan.Entries)-1].Kind)); err != nil {
+	if err := u.Run.BeginRecorded(views.RemedyOf(plan.Entries[len(plan.Entries)-1].Kind)); err != nil {
 		return err
 	}
 	defer u.Run.End()
@@ -112,7 +112,7 @@ func warnInterruptedIn(ctx context.Context, u *term.UI, journal change.Seen) {
 
 // applyWork makes a change, records it and completes its report.
 func applyWork(ctx context.Context, u *term.UI, e change.Engine, format string, work change.Work, r reporter) error {
-	if err := u.Run.BeginRecorded(remedyOf(work.Change.Kind())); err != nil {
+	if err := u.Run.BeginRecorded(views.RemedyOf(work.Change.Kind())); err != nil {
 		return err
 	}
 	entry, err := e.Apply(ctx, work)

@@ -263,7 +263,7 @@ func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) 
 		Changes: append([]cloud.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
 	}
 	showPlan(u, opts.decision, &report, func() { printFlavorPlan(u, report, plan) }, report.Warnings...)
-	return decide(u, opts.decision, "make these requests?", flavorSummary(plan.Move), &report, func() error {
+	return decide(u, opts.decision, "make these requests?", views.FlavorSummary(plan.Move), &report, func() error {
 		made := flavor.Kind{Compute: compute}.New(plan.Move)
 		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "flavor create " + made.After.Name, Change: made}, &report); err != nil {
 			return err
@@ -314,14 +314,14 @@ func printFlavorPlan(u *term.UI, r flavorReport, plan flavor.Plan) {
 		u.Printf("%s\nnothing to do: the flavor is as planned\n", term.Printable(indented(flavor.Text(plan.Before))))
 		return
 	}
-	u.Diff(flavorDiff(plan.Move))
+	u.Diff(views.FlavorDiff(plan.Move))
 	if r.Fit != nil {
 		views.PrintFit(u, *r.Fit)
 	}
 	if len(r.Defaults) > 0 {
 		u.Printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
 	}
-	printRequests(u, r.Changes)
+	views.PrintRequests(u, r.Changes)
 }
 
 // indented returns text with each line indented.

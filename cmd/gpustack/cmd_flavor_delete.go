@@ -93,9 +93,9 @@ func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) 
 		Before: *before, Changes: deletion.Requests()}
 	showPlan(u, opts.decision, &report, func() {
 		u.Printf("deletes flavor %s at %s:\n%s", term.Printable(f.Name), term.Printable(compute.URL), term.Printable(indented(flavor.Text(before))))
-		printRequests(u, report.Changes)
+		views.PrintRequests(u, report.Changes)
 	})
-	return decide(u, opts.decision, "delete it?", flavorSummary(deletion.Move), &report, func() error {
+	return decide(u, opts.decision, "delete it?", views.FlavorSummary(deletion.Move), &report, func() error {
 		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "flavor delete " + f.Name, Change: deletion}, &report); err != nil {
 			return err
 		}

@@ -291,7 +291,7 @@ func (t *trial) sources(root host.Root) ([]nova.Defined, error) {
 	aliases, err := nova.OfferedAliases(root)
 	for _, e := range host.Split(err) {
 		if e != nil {
-			t.u.Warn("aliases of this machine are not used: " + inOneLine(e))
+			t.u.Warn("aliases of this machine are not used: " + views.InOneLine(e))
 		}
 	}
 	return []nova.Defined{{Aliases: aliases}}, nil

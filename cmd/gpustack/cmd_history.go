@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,7 +14,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
-	"gpustack/host/driver"
+	"gpustack/operate/node"
 )
 
 func newHistoryCommand(u *term.UI) *cli.Command {
@@ -69,12 +71,6 @@ func entryOf(c *cli.Context, f *args.Faults) int {
 	return number
 }
 
-// historyReport is the output of history (docs/json.md).
-type historyReport struct {
-	Schema  int            `json:"schema"`
-	Entries []historyEntry `json:"entries"`
-}
-
 func runHistory(_ context.Context, u *term.UI, opts historyOptions) error {
 	all, err := change.Stores(opts.root)
 	if err != nil {
@@ -83,78 +79,78 @@ func runHistory(_ context.Context, u *term.UI, opts historyOptions) error {
 	if opts.id != 0 {
 		return showEntry(u, opts, all)
 	}
-	report := historyReport{1, []historyEntry{}}
-	var rows [][]string
-	for _, store := range all {
-		entries, err := store.List()
-		if err != nil {
-			return err
-		}
-		for i, e := range entries {
-			report.Entries = append(report.Entries, newHistoryEntry(store, entries, i))
-			row := []string{strconv.Itoa(e.ID), e.Started.Format("2006-01-02 15:04:05Z"), views.OrDash(userOf(e)), string(e.Status), e.Command, changed(e)}
-			if len(all) > 1 {
-				row = append(row, store.Path())
-			}
-			rows = append(rows, row)
-		}
+	report, err := newHistory(all)
+	if err != nil {
+		return err
 	}
 	u.Document.Show(report)
-	switch {
-	case opts.format != term.FormatTable:
-		return nil
-	case len(rows) == 0:
-		u.Printf("gpustack has changed nothing here\n")
-		return nil
+	if opts.format == term.FormatTable {
+		views.PrintHistory(u, report, len(all) > 1)
 	}
-	header := []string{"ENTRY", "BEGUN", "USER", "STATUS", "COMMAND", "CHANGED"}
-	if len(all) > 1 {
-		header = append(header, "JOURNAL")
-	}
-	u.Table(header, rows)
 	return nil
 }
 
-// userOf returns the user who made a change, "" if it is not recorded.
-func userOf(e change.Entry) string {
+// newHistory returns the report of all entries.
+func newHistory(all []change.Store) (views.History, error) {
+	report := views.History{Schema: 1, Entries: []views.HistoryEntry{}}
+	for _, store := range all {
+		entries, err := store.List()
+		if err != nil {
+			return views.History{}, err
+		}
+		files := node.RecordedFiles(store.Root)
+		for i, e := range entries {
+			report.Entries = append(report.Entries, views.NewHistoryEntry(store.Path(), e, files.Past(entries, i)))
+		}
+	}
+	return report, nil
+}
+
+// findEntry returns the first store that has entry id, its entries, and the place of the entry.
+func findEntry(all []change.Store, id int) (change.Store, []change.Entry, int, error) {
+	for _, store := range all {
+		entries, err := store.List()
+		if err != nil {
+			return store, nil, 0, err
+		}
+		if i := slices.IndexFunc(entries, func(e change.Entry) bool { return e.ID == id }); i >= 0 {
+			return store, entries, i, nil
+		}
+	}
+	return change.Store{}, nil, 0, fmt.Errorf("entry %d: %w", id, change.ErrNoEntry)
+}
+
+// showEntry prints one entry with its change.
+func showEntry(u *term.UI, opts historyOptions, all []change.Store) error {
+	store, entries, i, err := findEntry(all, opts.id)
+	if err != nil {
+		return err
+	}
+	e := entries[i]
+	shown := views.NewHistoryEntry(store.Path(), e, node.RecordedFiles(store.Root).Past(entries, i))
+	u.Document.Show(views.History{Schema: 1, Entries: []views.HistoryEntry{shown}})
+	if opts.format != term.FormatTable {
+		return nil
+	}
+	err = views.PrintEntry(u, shown, e, commandLine(e))
+	if len(e.Restart) > 0 {
+		names, restartErr := restartNames(store.Root, e.Restart)
+		if restartErr != nil {
+			return errors.Join(err, restartErr)
+		}
+		u.Printf("\nservices to restart, in this order: %s\n", term.Printable(strings.Join(names, ", ")))
+	}
+	return err
+}
+
+// commandLine returns the command line of an entry, "" if it is not recorded.
+func commandLine(e change.Entry) string {
 	if e.Origin == nil {
 		return ""
 	}
-	return e.Origin.User
-}
-
-// changed returns a short description of what an entry has changed.
-func changed(e change.Entry) string {
-	switch e.Kind {
-	case change.KindRows:
-		return "rows of Nova's databases"
-	case change.KindDrivers:
-		record, err := driver.ParseRecord(e)
-		if err != nil {
-			return inOneLine(err)
-		}
-		return "drivers of " + term.Numbered(len(record.Functions), "function")
-	case change.KindObjects:
-		o, err := recordedObject(e)
-		if err != nil {
-			return inOneLine(err)
-		}
-		return o.name
-	case change.KindFiles:
-	default:
-		return e.Kind
+	words := []string{"gpustack"}
+	for _, word := range e.Origin.Argv {
+		words = append(words, args.ShellWord(word))
 	}
-	if len(e.Files) == 0 {
-		return "-"
-	}
-	first := e.Files[0].Name
-	if len(e.Files) == 1 {
-		return first
-	}
-	return fmt.Sprintf("%s and %d more", strings.TrimSpace(first), len(e.Files)-1)
-}
-
-// inOneLine returns the text of an error as a cell of a table.
-func inOneLine(err error) string {
-	return strings.ReplaceAll(err.Error(), "\n", "; ")
+	return strings.Join(words, " ")
 }

@@ -155,7 +155,7 @@ func runImageSet(ctx context.Context, u *term.UI, opts imageSetOptions) error {
 		report.Values = append(report.Values, planned)
 	}
 	showPlan(u, opts.decision, &report, func() { printImagePlan(u, report) }, report.Warnings...)
-	return decide(u, opts.decision, "change the image?", imageSummary(plan.Move), &report, func() error {
+	return decide(u, opts.decision, "change the image?", views.ImageSummary(plan.Move), &report, func() error {
 		made := image.Kind{Compute: compute}.New(plan.Move)
 		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "image set " + found.Name, Change: made}, &report); err != nil {
 			return err
@@ -198,17 +198,6 @@ func printImagePlan(u *term.UI, r imageSetReport) {
 		}
 	}
 	if r.Changed {
-		printRequests(u, r.Changes)
+		views.PrintRequests(u, r.Changes)
 	}
-}
-
-// imageObject returns a change of an image as history and undo show it.
-func imageObject(m image.Move) object {
-	name := "image " + m.Name
-	return object{requests: m.Requests(), summary: imageSummary(m), diff: udiff.Unified(name, name, m.Text(false), m.Text(true))}
-}
-
-// imageSummary returns the summary of image set and its undo.
-func imageSummary(m image.Move) string {
-	return term.Sentence("image "+m.Name+" changed: "+term.Numbered(len(m.Values), "value"), term.Numbered(len(m.Requests()), "request"))
 }

@@ -249,7 +249,7 @@ func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *r
 	if err := confirmRows(u, opts, open); err != nil || len(open) == 0 {
 		return errors.Join(session.Unread(), err)
 	}
-	if err := u.Run.BeginRecorded(remedyRows); err != nil {
+	if err := u.Run.BeginRecorded(views.RemedyOf(change.KindRows)); err != nil {
 		return errors.Join(session.Unread(), err)
 	}
 	defer u.Run.End()
@@ -272,7 +272,7 @@ func confirmRows(u *term.UI, opts repairOptions, open []change.Left) error {
 	}
 	var names, summaries []string
 	for _, l := range open {
-		summary := recoverySummary(l.Entry)
+		summary := views.RecoverySummary(l.Entry)
 		if l.Entry.ID == accept {
 			summary = views.EntryName(l.Entry.ID, l.Entry.Command) + " is closed; no row and no allocation is changed"
 		}
@@ -312,7 +312,7 @@ func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *ro
 
 // applyRepairs makes the repairs, records them and completes the report.
 func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, plan rows.Plan, r *views.Repair) error {
-	if err := u.Run.BeginRecorded(remedyRows); err != nil {
+	if err := u.Run.BeginRecorded(views.RemedyOf(change.KindRows)); err != nil {
 		return err
 	}
 	applied, err := session.Apply(ctx, plan, rows.Applying{Command: "repair-migration --apply", Wait: opts.wait, Waits: func(left int) {

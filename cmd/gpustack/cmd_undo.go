@@ -130,9 +130,9 @@ type undoReport struct {
 	Left       []string             `json:"left"`
 }
 
-func newUndoReport(root host.Root, reboot *bool, e change.Entry, warnings ...string) undoReport {
+func newUndoReport(head views.Report, e change.Entry) undoReport {
 	r := undoReport{
-		Report:  newReport(root, reboot, true, warnings...),
+		Report:  head,
 		Changes: []views.FileChange{}, Drivers: []views.DriverChange{}, Containers: []pci.Address{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
 		Requests: []cloud.Request{}, Programs: []string{}, Left: []string{},
 	}
@@ -168,7 +168,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	// or is being undone, can be undone as it is.
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
 		// Its plan is known to the recovery alone.
-		report := newUndoReport(root, newNode(u, root).RebootRequired(ctx), entry)
+		report := newUndoReport(newReport(root, newNode(u, root).RebootRequired(ctx), true), entry)
 		u.Document.Show(&report)
 		err := recoverEntries(ctx, u, engine, opts.decision, 0)
 		switch {
@@ -231,7 +231,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(root, newNode(u, root).RebootRequired(ctx), entry, append(undoWarnings(plan.Rewriting), session...)...)
+	report := newUndoReport(newReport(root, newNode(u, root).RebootRequired(ctx), true, append(undoWarnings(plan.Rewriting), session...)...), entry)
 	report.Changes, report.Programs, report.Left = views.FileChanges(back), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
 	report.AtNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = restartNames(root, entry.Restart); err != nil {
@@ -285,7 +285,7 @@ func unknownSession(u *term.UI, root host.Root, plan edit.Plan) (warnings []stri
 
 // undoEntry undoes an entry and completes the report.
 func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
-	if err := u.Run.BeginRecorded(remedyOf(entry.Kind)); err != nil {
+	if err := u.Run.BeginRecorded(views.RemedyOf(entry.Kind)); err != nil {
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)
@@ -306,7 +306,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 	if err != nil {
 		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
 	}
-	report := newUndoReport(root, check.RebootRequired(d.Machine), entry, plan.Warnings...)
+	report := newUndoReport(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry)
 	report.Drivers, report.Stop, report.Start = views.DriverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()
 	report.Containers, report.Changes = append(report.Containers, plan.Containers...), views.FileChanges(plan.Specs)
 	changed := len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) > 0
@@ -337,7 +337,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(root, newNode(u, root).RebootRequired(ctx), entry)
+	report := newUndoReport(newReport(root, newNode(u, root).RebootRequired(ctx), true), entry)
 	report.Repairs = plan.Units
 	for i, unit := range plan.Units {
 		if unit.Open() {
@@ -355,7 +355,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 		}
 	}, warnings...)
 	return decide(u, opts.decision, "undo it?", views.UndoRowsSummary(plan.Units), &report, func() error {
-		if err := u.Run.BeginRecorded(remedyRows); err != nil {
+		if err := u.Run.BeginRecorded(views.RemedyOf(change.KindRows)); err != nil {
 			return err
 		}
 		report.Repairs, err = session.Undo(ctx, plan)

@@ -393,7 +393,7 @@ func TestFlavorTestRecovery(t *testing.T) {
 	if err := e.SetDetail(servertest.Record{Type: servertest.Type}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := recoverySummary(e), "entry 7 (flavor test gpu) is reverted: Nova deletes the servers of the test that exist"; got != want {
+	if got, want := views.RecoverySummary(e), "entry 7 (flavor test gpu) is reverted: Nova deletes the servers of the test that exist"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -7,13 +7,9 @@ import (
 	"sync"
 	"time"
 
-	udiff "github.com/aymanbagabas/go-udiff"
-
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
-	"gpustack/host/change"
-	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 	"gpustack/nova/probe"
 	"gpustack/nova/servertest"
@@ -62,7 +58,7 @@ func (t *trial) show() {
 	}
 	line("quota", strings.Join(quotas, ", "))
 	line("timeout", p.Timeout.String())
-	printRequests(u, t.report.Changes)
+	views.PrintRequests(u, t.report.Changes)
 }
 
 func neededText(q servertest.Quota) string {
@@ -216,7 +212,7 @@ func (t *trial) leftoverTable(of string) {
 	}
 	t.u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
 	if len(t.report.Changes) > 0 {
-		printRequests(t.u, t.report.Changes)
+		views.PrintRequests(t.u, t.report.Changes)
 	}
 }
 
@@ -258,47 +254,4 @@ func thisMachine() host.Root {
 		return host.Root{} // a process cannot be found there, and counts as running
 	}
 	return root
-}
-
-// recordedTest returns what an entry of a test records.
-func recordedTest(e change.Entry) (object, error) {
-	r, err := servertest.ParseRecord(e)
-	if err != nil {
-		return object{}, err
-	}
-	o := object{name: "server " + r.Names(), scope: r.Scope, diff: udiff.Unified("/dev/null", "server "+r.Names(), "", testText(r))}
-	for range r.Servers {
-		o.requests = append(o.requests, cloud.Request{Method: "POST", Path: "/servers"})
-	}
-	o.summary = term.Sentence(term.Numbered(len(r.Servers), "test server")+" created", term.Numbered(len(o.requests), "request"))
-	return o, nil
-}
-
-// testText returns the record of a test with a line for each of its values, for diffs.
-func testText(r servertest.Record) string {
-	var b strings.Builder
-	line := func(key, value string) { fmt.Fprintf(&b, "%-8s %s\n", key, value) }
-	line("flavor", r.Flavor)
-	line("image", r.Image)
-	for _, s := range r.Servers {
-		line("server", strings.TrimSpace(s.Name+" "+s.ID))
-	}
-	if r.Keep {
-		line("keep", "yes")
-	}
-	return b.String()
-}
-
-// undoneTest returns what the undo of a test does: it deletes the servers that exist.
-func undoneTest(c *servertest.Change) object {
-	r, there := c.Recorded(), c.There()
-	o := object{name: "server " + r.Names(), scope: r.Scope, diff: udiff.Unified("server "+r.Names(), "/dev/null", testText(r), "")}
-	for _, s := range there {
-		o.requests = append(o.requests, cloud.Request{Method: "DELETE", Path: "/servers/" + s.ID})
-	}
-	o.summary = term.Sentence(term.Numbered(len(there), "test server")+" deleted", term.Numbered(len(o.requests), "request"))
-	if len(there) == 0 {
-		o.diff, o.summary = "", "the servers of the test no longer exist: only the entry changes"
-	}
-	return o
 }

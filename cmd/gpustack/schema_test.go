@@ -41,7 +41,7 @@ func documents() map[string]reflect.Type {
 		"image set":         reflect.TypeFor[imageSetReport](),
 		"flavor list":       reflect.TypeFor[flavorListReport](),
 		"flavor test":       reflect.TypeFor[flavorTestReport](),
-		"history":           reflect.TypeFor[historyReport](),
+		"history":           reflect.TypeFor[views.History](),
 		"host bind":         reflect.TypeFor[views.Drivers](),
 		"host check":        reflect.TypeFor[views.HostCheck](),
 		"host guests":       reflect.TypeFor[guestsReport](),

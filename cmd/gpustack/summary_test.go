@@ -47,7 +47,7 @@ func TestRecoveryOfDrivers(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := "entry 3 (host release) is " + done + " in each IOMMU group that is half changed: drivers of 1 function"
-		if got := recoverySummary(e); got != want {
+		if got := views.RecoverySummary(e); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}

@@ -1,0 +1,205 @@
+package views
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/change"
+	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+	"gpustack/nova/image"
+)
+
+// History is the output of history (docs/json.md).
+type History struct {
+	Schema  int            `json:"schema"`
+	Entries []HistoryEntry `json:"entries"`
+}
+
+// HistoryEntry is an entry of the journal in documents. The journal's own format, which also has
+// what undo needs, is internal to gpustack.
+type HistoryEntry struct {
+	Journal  string           `json:"journal"` // the folder of the journal that contains the entry
+	Entry    int              `json:"entry"`
+	Kind     string           `json:"kind"`
+	Command  string           `json:"command"`
+	Status   change.Status    `json:"status"`
+	Started  time.Time        `json:"started"`
+	Ended    *time.Time       `json:"ended"`
+	Origin   *change.Origin   `json:"origin"` // null: an earlier commit has recorded the entry
+	Files    []string         `json:"files"`
+	Changes  []recordedChange `json:"changes"`
+	Drivers  []DriverChange   `json:"drivers"`
+	Stop     [][]string       `json:"stop"`
+	Start    [][]string       `json:"start"`
+	Repairs  []cleanup.Unit   `json:"repairs"`
+	Flavor   *flavorChange    `json:"flavor"`
+	Image    *imageChange     `json:"image_change"`
+	Programs []string         `json:"programs"`
+	Left     []string         `json:"left"`
+	Restart  []string         `json:"restart"`
+	Problem  *string          `json:"problem"` // why the drivers, repairs or flavor cannot be read
+
+	changed string // see Changed
+}
+
+// imageChange is a change of an image in its cloud.
+type imageChange struct {
+	cloud.Scope
+	image.Move
+}
+
+// flavorChange is a change of a flavor in its cloud.
+type flavorChange struct {
+	cloud.Scope
+	Before *flavor.State `json:"before"` // null: the flavor was created
+	After  *flavor.State `json:"after"`  // null: the flavor was deleted
+}
+
+// recordedChange is the change of one file, as the journal shows it.
+type recordedChange struct {
+	File   string      `json:"file"`
+	Action edit.Action `json:"action"`
+	Diff   string      `json:"diff"`
+	Note   string      `json:"note"` // why the diff is not complete; "" if it is
+}
+
+// NewHistoryEntry returns an entry of the journal in a folder. past are its changes of files.
+func NewHistoryEntry(journal string, e change.Entry, past []change.Past) HistoryEntry {
+	h := HistoryEntry{
+		Journal: journal, Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
+		Started: e.Started, Ended: e.Ended,
+		changed: Changed(e),
+		Files:   []string{}, Drivers: []DriverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
+		Programs: CommandLines(e.Programs), Left: CommandLines(e.Left), Restart: append([]string{}, e.Restart...),
+	}
+	for _, f := range e.Files {
+		h.Files = append(h.Files, f.Name)
+	}
+	for _, p := range past {
+		h.Changes = append(h.Changes, recordedChange{p.Name, p.Action, p.Diff, p.Note})
+	}
+	if err := kindOf(e).detail(&h, e); err != nil {
+		text := InOneLine(err)
+		h.Problem = &text
+	}
+	return h
+}
+
+// PrintHistory prints entries as a table. journals says that there are several, which are named.
+func PrintHistory(u *term.UI, r History, journals bool) {
+	if len(r.Entries) == 0 {
+		u.Printf("gpustack has changed nothing here\n")
+		return
+	}
+	header := []string{"ENTRY", "BEGUN", "USER", "STATUS", "COMMAND", "CHANGED"}
+	if journals {
+		header = append(header, "JOURNAL")
+	}
+	var rows [][]string
+	for _, e := range r.Entries {
+		row := []string{strconv.Itoa(e.Entry), e.Started.Format("2006-01-02 15:04:05Z"), OrDash(userOf(e.Origin)), string(e.Status), e.Command, e.changed}
+		if journals {
+			row = append(row, e.Journal)
+		}
+		rows = append(rows, row)
+	}
+	u.Table(header, rows)
+}
+
+// userOf returns the user who made a change, "" if it is not recorded.
+func userOf(origin *change.Origin) string {
+	if origin == nil {
+		return ""
+	}
+	return origin.User
+}
+
+// PrintEntry prints an entry with its change, as its plan did. line is its command line, "" if it
+// is not recorded.
+func PrintEntry(u *term.UI, h HistoryEntry, e change.Entry, line string) error {
+	printEntryHead(u, h.Journal, e, line)
+	err := kindOf(e).print(u, h, e)
+	PrintPrograms(u, h.Programs, h.Left)
+	return err
+}
+
+// printEntryHead prints what an entry is. line is its command line, "" if it is not recorded.
+func printEntryHead(u *term.UI, journal string, e change.Entry, line string) {
+	const notRecorded = "not recorded"
+	at := func(t time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
+	origin := change.Origin{User: notRecorded, Host: notRecorded, Version: notRecorded}
+	if e.Origin != nil {
+		origin = *e.Origin
+	} else {
+		line = notRecorded
+	}
+	ended := "-"
+	if e.Ended != nil {
+		ended = at(*e.Ended)
+	}
+	u.Printf("%s\n", term.Printable(EntryName(e.ID, e.Command)))
+	for _, field := range [][2]string{
+		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", OrDash(origin.User)}, {"host", OrDash(origin.Host)},
+		{"version", OrDash(origin.Version)}, {"command", line}, {"journal", journal},
+	} {
+		u.Printf("  %-8s %s\n", field[0], term.Printable(field[1]))
+	}
+}
+
+// printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
+func printEntryFiles(u *term.UI, h HistoryEntry, _ change.Entry) error {
+	for _, c := range h.Changes {
+		PrintDiffs(u, []FileChange{{File: c.File, Action: c.Action, Diff: c.Diff}})
+		if c.Note != "" {
+			u.Printf("\n%s: %s\n", term.Printable(c.File), c.Note)
+		}
+	}
+	return nil
+}
+
+// printEntryDrivers prints changes of drivers as their plan did.
+func printEntryDrivers(u *term.UI, _ HistoryEntry, e change.Entry) error {
+	record, err := driver.ParseRecord(e)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, c := range record.Functions {
+		then := string(c.After.Driver)
+		if c.Any && then == "" {
+			then = "(any that matches)"
+		}
+		rows = append(rows, []string{c.Address.String(), Number(c.Group), OrDash(string(c.Before.Driver)), OrDash(then)})
+	}
+	u.Printf("\n")
+	u.Table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
+	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
+	PrintDriverWrites(u, DriverChanges(plan), plan)
+	return nil
+}
+
+// printEntryRows prints repairs as their plan did, each with its state.
+func printEntryRows(u *term.UI, _ HistoryEntry, e change.Entry) error {
+	units, err := repair.Units(e)
+	if err != nil {
+		return err
+	}
+	PrintRepairPlan(u, units)
+	u.Printf("\n")
+	for _, unit := range units {
+		u.Printf("%s: %s\n", term.Printable(unit.Name()), unit.State)
+	}
+	return nil
+}
+
+// InOneLine returns the text of an error as a cell of a table.
+func InOneLine(err error) string {
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}

@@ -1,0 +1,225 @@
+package views
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gpustack/cleanup/repair"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/change"
+	"gpustack/host/driver"
+	"gpustack/nova/flavor"
+	"gpustack/nova/image"
+	"gpustack/nova/servertest"
+)
+
+// Remedies for a change that a second signal has stopped, possibly before its entry in the journal
+// was written.
+const (
+	remedyMachine = "if 'gpustack history' shows an interrupted entry, the next command that changes this machine recovers it first"
+	remedyRows    = "if 'gpustack history' shows an interrupted entry, 'gpustack repair-migration --apply' determines what it has done, 'gpustack undo' undoes it"
+	remedyObjects = "if 'gpustack history' shows an interrupted entry, the next gpustack command that changes objects of that cloud, such as flavor create, determines what it has done, 'gpustack undo' undoes it"
+)
+
+// kind is how history, recoveries and plans show the changes of one kind.
+type kind struct {
+	name   string // in the journal
+	object string // the type of object, of KindObjects
+	// changed returns what an entry has changed, for a cell of a table.
+	changed func(e change.Entry) (string, error)
+	// detail adds to a document what an entry records beside files.
+	detail func(h *HistoryEntry, e change.Entry) error
+	// print prints the change as its plan did.
+	print func(u *term.UI, h HistoryEntry, e change.Entry) error
+	// recovery says what the recovery of an entry does, by the name of the entry.
+	recovery func(name string, e change.Entry) string
+	// remedy is the one for a change that a second signal has stopped.
+	remedy string
+}
+
+// kinds returns how each kind of change is shown. A new kind of change has its row here.
+func kinds() []kind {
+	return []kind{
+		{name: change.KindFiles, changed: changedFiles, detail: noDetail, print: printEntryFiles, recovery: recoveryOfFiles, remedy: remedyMachine},
+		{name: change.KindDrivers, changed: changedDrivers, detail: addDrivers, print: printEntryDrivers, recovery: recoveryOfDrivers, remedy: remedyMachine},
+		{name: change.KindRows, changed: func(change.Entry) (string, error) { return "rows of Nova's databases", nil },
+			detail: addRows, print: printEntryRows, recovery: recoveryByOutcome, remedy: remedyRows},
+		ofObject(flavor.Type, recordedFlavor, addFlavor, recoveryByOutcome),
+		ofObject(image.Type, recordedImage, addImage, recoveryByOutcome),
+		ofObject(servertest.Type, recordedTest, noDetail, func(name string, _ change.Entry) string {
+			return name + " is reverted: Nova deletes the servers of the test that exist"
+		}),
+	}
+}
+
+// kindOf returns how the change of an entry is shown. A kind of a later release is shown as far as
+// its entry goes.
+func kindOf(e change.Entry) kind {
+	for _, k := range kinds() {
+		if k.name == e.Kind && k.object == e.ObjectType() {
+			return k
+		}
+	}
+	if e.Kind == change.KindObjects {
+		if e.ObjectType() == "" { // malformed, as parsing it says
+			return ofObject("", recordedFlavor, noDetail, recoveryByOutcome)
+		}
+		return ofObject(e.ObjectType(), unknownObject, noDetail, recoveryByOutcome)
+	}
+	return kind{name: e.Kind, changed: func(e change.Entry) (string, error) { return e.Kind, nil }, detail: noDetail, recovery: recoveryByOutcome, remedy: remedyMachine,
+		print: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
+			u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Kind))
+			return nil
+		}}
+}
+
+// ofObject returns the kind of changes of one type of objects of a cloud.
+func ofObject(typ string, recorded func(change.Entry) (Object, error), detail func(*HistoryEntry, change.Entry) error, recovery func(string, change.Entry) string) kind {
+	return kind{
+		name: change.KindObjects, object: typ, recovery: recovery, remedy: remedyObjects,
+		changed: func(e change.Entry) (string, error) {
+			o, err := recorded(e)
+			return o.name, err
+		},
+		detail: func(h *HistoryEntry, e change.Entry) error {
+			if _, err := recorded(e); err != nil {
+				return err
+			}
+			return detail(h, e)
+		},
+		print: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
+			o, err := recorded(e)
+			if err != nil {
+				return err
+			}
+			u.Printf("\nat %s\n", term.Printable(o.scope.String()))
+			u.Diff(o.Diff)
+			PrintRequests(u, o.Requests)
+			return nil
+		},
+	}
+}
+
+func noDetail(*HistoryEntry, change.Entry) error { return nil }
+
+// RemedyOf returns the remedy for a change of a kind that a second signal has stopped, possibly
+// before its entry in the journal was written.
+func RemedyOf(name string) string {
+	for _, k := range kinds() {
+		if k.name == name {
+			return k.remedy
+		}
+	}
+	return remedyMachine
+}
+
+// Changed returns a short description of what an entry has changed.
+func Changed(e change.Entry) string {
+	text, err := kindOf(e).changed(e)
+	if err != nil {
+		return InOneLine(err)
+	}
+	return text
+}
+
+// RecoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
+// itself shows it: the recovery determines what was written.
+func RecoverySummary(e change.Entry) string {
+	return kindOf(e).recovery(EntryName(e.ID, e.Command), e)
+}
+
+// recoveryByOutcome is that of changes whose outcome is found in a database or an API.
+func recoveryByOutcome(name string, _ change.Entry) string {
+	return name + " is completed or reverted, whichever its outcome shows"
+}
+
+// recoveryBegun is that of changes of the machine whose own part is done or undone already.
+func recoveryBegun(name string, e change.Entry) (summary string, ok bool) {
+	programs, files := "", ""
+	if len(e.Programs) > 0 {
+		programs = term.Numbered(len(e.Programs), "program") + " run"
+	}
+	if len(e.Files) > 0 {
+		files = "at most " + term.Numbered(len(e.Files), "file") + " restored"
+	}
+	switch e.Status {
+	case change.Rebuilding:
+		return term.Sentence(name+" is completed", programs), true
+	case change.Unbuilding:
+		return term.Sentence("the undo of "+name+" is completed", programs), true
+	case change.Undoing:
+		return term.Sentence("the undo of "+name+" is completed", files, programs), true
+	case change.Applying, change.Done, change.Undone:
+	}
+	return term.Sentence(name+" is rolled back", files), false
+}
+
+func recoveryOfFiles(name string, e change.Entry) string {
+	summary, _ := recoveryBegun(name, e)
+	return summary
+}
+
+func recoveryOfDrivers(name string, e change.Entry) string {
+	if summary, ok := recoveryBegun(name, e); ok {
+		return summary
+	}
+	done := " is rolled back"
+	if record, err := driver.ParseRecord(e); err == nil && record.Release { // functions never stay half released
+		done = " is completed"
+	}
+	return name + done + " in each IOMMU group that is half changed: " + Changed(e)
+}
+
+func changedFiles(e change.Entry) (string, error) {
+	if len(e.Files) == 0 {
+		return "-", nil
+	}
+	first := e.Files[0].Name
+	if len(e.Files) == 1 {
+		return first, nil
+	}
+	return fmt.Sprintf("%s and %d more", strings.TrimSpace(first), len(e.Files)-1), nil
+}
+
+func changedDrivers(e change.Entry) (string, error) {
+	record, err := driver.ParseRecord(e)
+	return "drivers of " + term.Numbered(len(record.Functions), "function"), err
+}
+
+func addDrivers(h *HistoryEntry, e change.Entry) error {
+	r, err := driver.ParseRecord(e)
+	if err != nil {
+		return err
+	}
+	h.Drivers = DriverChanges(driver.Plan{Changes: r.Functions})
+	h.Stop, h.Start = r.Services.Before(), r.Services.Afterwards()
+	return nil
+}
+
+func addRows(h *HistoryEntry, e change.Entry) error {
+	units, err := repair.Units(e)
+	if err != nil {
+		return err
+	}
+	h.Repairs = units
+	return nil
+}
+
+func addFlavor(h *HistoryEntry, e change.Entry) error {
+	r, err := flavor.ParseRecord(e)
+	if err != nil {
+		return err
+	}
+	h.Flavor = &flavorChange{r.Scope, r.Before, r.After}
+	return nil
+}
+
+func addImage(h *HistoryEntry, e change.Entry) error {
+	r, err := image.ParseRecord(e)
+	if err != nil {
+		return err
+	}
+	h.Image = &imageChange{r.Scope, r.Move}
+	return nil
+}
