@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
@@ -25,7 +24,6 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
-	"gpustack/nova/cloud"
 	"gpustack/operate/rows"
 )
 
@@ -116,30 +114,6 @@ func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 	return opts
 }
 
-// undoReport is the output of undo (docs/json.md).
-type undoReport struct {
-	views.Report
-	Changes    []views.FileChange   `json:"changes"`
-	Drivers    []views.DriverChange `json:"drivers"`
-	Containers []pci.Address        `json:"of_containers"`
-	Stop       [][]string           `json:"stop"`
-	Start      [][]string           `json:"start"`
-	Repairs    []cleanup.Unit       `json:"repairs"`
-	Requests   []cloud.Request      `json:"requests"`
-	Programs   []string             `json:"programs"`
-	Left       []string             `json:"left"`
-}
-
-func newUndoReport(head views.Report, e change.Entry) undoReport {
-	r := undoReport{
-		Report:  head,
-		Changes: []views.FileChange{}, Drivers: []views.DriverChange{}, Containers: []pci.Address{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
-		Requests: []cloud.Request{}, Programs: []string{}, Left: []string{},
-	}
-	r.Entry = &e.ID
-	return r
-}
-
 func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -168,7 +142,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	// or is being undone, can be undone as it is.
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
 		// Its plan is known to the recovery alone.
-		report := newUndoReport(newReport(root, newNode(u, root).RebootRequired(ctx), true), entry)
+		report := views.NewUndo(newReport(root, newNode(u, root).RebootRequired(ctx), true), entry)
 		u.Document.Show(&report)
 		err := recoverEntries(ctx, u, engine, opts.decision, 0)
 		switch {
@@ -231,7 +205,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(newReport(root, newNode(u, root).RebootRequired(ctx), true, append(undoWarnings(plan.Rewriting), session...)...), entry)
+	report := views.NewUndo(newReport(root, newNode(u, root).RebootRequired(ctx), true, append(views.UndoWarnings(plan.Rewriting), session...)...), entry)
 	report.Changes, report.Programs, report.Left = views.FileChanges(back), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
 	report.AtNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = restartNames(root, entry.Restart); err != nil {
@@ -245,28 +219,13 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root
 			u.Printf("\nrestart afterwards, in this order: %s\n", strings.Join(report.Restart, ", "))
 		}
 	}, report.Warnings...)
-	return decide(u, opts.decision, "undo it?", undoFilesSummary(report), &report, func() error {
+	return decide(u, opts.decision, "undo it?", views.UndoFilesSummary(report), &report, func() error {
 		err := undoEntry(ctx, u, engine, opts, entry, &report)
 		if err == nil {
 			addWarnings(u, &report, prepare.Leftovers(root, contract)...)
 		}
 		return err
 	})
-}
-
-// undoWarnings names the files in which undo leaves report_in_placement set, and those that it
-// undoes by value.
-func undoWarnings(r change.Rewriting) (warnings []string) {
-	for _, name := range r.Kept {
-		warnings = append(warnings, name+": report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start without it once its devices are in Placement")
-	}
-	for _, name := range r.ByValue {
-		warnings = append(warnings, name+": was changed since: only the values that gpustack set are undone, the rest of the file remains")
-	}
-	for _, name := range r.Beside {
-		warnings = append(warnings, name+": got values of gpustack since from other files, as entries of new kernels do: they are undone too")
-	}
-	return warnings
 }
 
 // unknownSession returns the warning of an ssh session whose interface a plan may take from the
@@ -306,7 +265,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 	if err != nil {
 		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
 	}
-	report := newUndoReport(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry)
+	report := views.NewUndo(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry)
 	report.Drivers, report.Stop, report.Start = views.DriverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()
 	report.Containers, report.Changes = append(report.Containers, plan.Containers...), views.FileChanges(plan.Specs)
 	changed := len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) > 0
@@ -337,7 +296,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	if err != nil {
 		return err
 	}
-	report := newUndoReport(newReport(root, newNode(u, root).RebootRequired(ctx), true), entry)
+	report := views.NewUndo(newReport(root, newNode(u, root).RebootRequired(ctx), true), entry)
 	report.Repairs = plan.Units
 	for i, unit := range plan.Units {
 		if unit.Open() {

@@ -42,7 +42,7 @@ func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.
 		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}
 	engine := change.Engine{Store: store, Kinds: objectKinds(compute)}
-	report, except := newUndoReport(newReport(store.Root, newNode(u, store.Root).RebootRequired(ctx), true), entry), entry.ID
+	report, except := views.NewUndo(newReport(store.Root, newNode(u, store.Root).RebootRequired(ctx), true), entry), entry.ID
 	if entry.IsOpen() {
 		except = 0
 		u.Document.Show(&report) // its requests are known after the recovery alone

@@ -56,7 +56,7 @@ func documents() map[string]reflect.Type {
 		"nova explain":      reflect.TypeFor[novaExplainReport](),
 		"rdma prepare":      reflect.TypeFor[rdmaPrepareReport](),
 		"repair-migration":  reflect.TypeFor[views.Repair](),
-		"undo":              reflect.TypeFor[undoReport](),
+		"undo":              reflect.TypeFor[views.Undo](),
 	}
 }
 

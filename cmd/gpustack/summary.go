@@ -32,25 +32,3 @@ func novaSummary(r novaReport) string {
 		term.AndMore(term.Some(len(r.Aliases), "alias"), specs), removed,
 		views.FilesText(r.Changes, "changed", "new"), restart)
 }
-
-// undoFilesSummary returns the summary of the undo of files.
-func undoFilesSummary(r undoReport) string {
-	run, left, reboot, restart := "", "", "", ""
-	if len(r.Programs) > 0 {
-		run = term.Numbered(len(r.Programs), "program") + " run"
-	}
-	if len(r.Left) > 0 {
-		left = term.Numbered(len(r.Left), "program") + " left to run on the target machine"
-	}
-	if r.NextBoot {
-		reboot = "reboot needed"
-	}
-	if len(r.Restart) > 0 {
-		restart = "to restart: " + strings.Join(r.Restart, ", ")
-	}
-	files := views.FilesText(r.Changes, "restored", "created again")
-	if files == "" {
-		files = "the files are as before"
-	}
-	return term.Sentence(files, run, left, reboot, restart)
-}

@@ -320,6 +320,7 @@ func missing(selectors []pci.Selector, devices pci.Devices) error {
 	return errors.Join(faults...)
 }
 
+// AllWarnings returns the warnings with those of the listed functions.
 func (r Scan) AllWarnings() []string {
 	all := r.Warnings
 	for _, d := range r.Devices {

@@ -125,7 +125,7 @@ func userOf(origin *change.Origin) string {
 // is not recorded.
 func PrintEntry(u *term.UI, h HistoryEntry, e change.Entry, line string) error {
 	printEntryHead(u, h.Journal, e, line)
-	err := kindOf(e).print(u, h, e)
+	err := kindOf(e).show(u, h, e)
 	PrintPrograms(u, h.Programs, h.Left)
 	return err
 }

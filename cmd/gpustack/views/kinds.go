@@ -30,8 +30,8 @@ type kind struct {
 	changed func(e change.Entry) (string, error)
 	// detail adds to a document what an entry records beside files.
 	detail func(h *HistoryEntry, e change.Entry) error
-	// print prints the change as its plan did.
-	print func(u *term.UI, h HistoryEntry, e change.Entry) error
+	// show prints the change as its plan did.
+	show func(u *term.UI, h HistoryEntry, e change.Entry) error
 	// recovery says what the recovery of an entry does, by the name of the entry.
 	recovery func(name string, e change.Entry) string
 	// remedy is the one for a change that a second signal has stopped.
@@ -41,10 +41,10 @@ type kind struct {
 // kinds returns how each kind of change is shown. A new kind of change has its row here.
 func kinds() []kind {
 	return []kind{
-		{name: change.KindFiles, changed: changedFiles, detail: noDetail, print: printEntryFiles, recovery: recoveryOfFiles, remedy: remedyMachine},
-		{name: change.KindDrivers, changed: changedDrivers, detail: addDrivers, print: printEntryDrivers, recovery: recoveryOfDrivers, remedy: remedyMachine},
+		{name: change.KindFiles, changed: changedFiles, detail: noDetail, show: printEntryFiles, recovery: recoveryOfFiles, remedy: remedyMachine},
+		{name: change.KindDrivers, changed: changedDrivers, detail: addDrivers, show: printEntryDrivers, recovery: recoveryOfDrivers, remedy: remedyMachine},
 		{name: change.KindRows, changed: func(change.Entry) (string, error) { return "rows of Nova's databases", nil },
-			detail: addRows, print: printEntryRows, recovery: recoveryByOutcome, remedy: remedyRows},
+			detail: addRows, show: printEntryRows, recovery: recoveryByOutcome, remedy: remedyRows},
 		ofObject(flavor.Type, recordedFlavor, addFlavor, recoveryByOutcome),
 		ofObject(image.Type, recordedImage, addImage, recoveryByOutcome),
 		ofObject(servertest.Type, recordedTest, noDetail, func(name string, _ change.Entry) string {
@@ -68,7 +68,7 @@ func kindOf(e change.Entry) kind {
 		return ofObject(e.ObjectType(), unknownObject, noDetail, recoveryByOutcome)
 	}
 	return kind{name: e.Kind, changed: func(e change.Entry) (string, error) { return e.Kind, nil }, detail: noDetail, recovery: recoveryByOutcome, remedy: remedyMachine,
-		print: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
+		show: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
 			u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Kind))
 			return nil
 		}}
@@ -88,7 +88,7 @@ func ofObject(typ string, recorded func(change.Entry) (Object, error), detail fu
 			}
 			return detail(h, e)
 		},
-		print: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
+		show: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
 			o, err := recorded(e)
 			if err != nil {
 				return err

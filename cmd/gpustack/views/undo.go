@@ -1,0 +1,74 @@
+package views
+
+import (
+	"strings"
+
+	"gpustack/cleanup"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/change"
+	"gpustack/host/pci"
+	"gpustack/nova/cloud"
+)
+
+// Undo is the output of undo (docs/json.md).
+type Undo struct {
+	Report
+	Changes    []FileChange    `json:"changes"`
+	Drivers    []DriverChange  `json:"drivers"`
+	Containers []pci.Address   `json:"of_containers"`
+	Stop       [][]string      `json:"stop"`
+	Start      [][]string      `json:"start"`
+	Repairs    []cleanup.Unit  `json:"repairs"`
+	Requests   []cloud.Request `json:"requests"`
+	Programs   []string        `json:"programs"`
+	Left       []string        `json:"left"`
+}
+
+// NewUndo returns the report of the undo of an entry, without what the undo changes. head is its
+// common part.
+func NewUndo(head Report, e change.Entry) Undo {
+	r := Undo{
+		Report:  head,
+		Changes: []FileChange{}, Drivers: []DriverChange{}, Containers: []pci.Address{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
+		Requests: []cloud.Request{}, Programs: []string{}, Left: []string{},
+	}
+	r.Entry = &e.ID
+	return r
+}
+
+// UndoWarnings names the files in which undo leaves report_in_placement set, and those that it
+// undoes by value.
+func UndoWarnings(r change.Rewriting) (warnings []string) {
+	for _, name := range r.Kept {
+		warnings = append(warnings, name+": report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start without it once its devices are in Placement")
+	}
+	for _, name := range r.ByValue {
+		warnings = append(warnings, name+": was changed since: only the values that gpustack set are undone, the rest of the file remains")
+	}
+	for _, name := range r.Beside {
+		warnings = append(warnings, name+": got values of gpustack since from other files, as entries of new kernels do: they are undone too")
+	}
+	return warnings
+}
+
+// UndoFilesSummary returns the summary of the undo of files.
+func UndoFilesSummary(r Undo) string {
+	run, left, reboot, restart := "", "", "", ""
+	if len(r.Programs) > 0 {
+		run = term.Numbered(len(r.Programs), "program") + " run"
+	}
+	if len(r.Left) > 0 {
+		left = term.Numbered(len(r.Left), "program") + " left to run on the target machine"
+	}
+	if r.NextBoot {
+		reboot = "reboot needed"
+	}
+	if len(r.Restart) > 0 {
+		restart = "to restart: " + strings.Join(r.Restart, ", ")
+	}
+	files := FilesText(r.Changes, "restored", "created again")
+	if files == "" {
+		files = "the files are as before"
+	}
+	return term.Sentence(files, run, left, reboot, restart)
+}
