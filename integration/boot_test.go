@@ -77,7 +77,7 @@ func TestBootUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := steps.Files(root)
+	plan, err := steps.ObserveUnit(root).Put()
 	if err == nil {
 		err = plan.Apply(t.Context(), root)
 	}

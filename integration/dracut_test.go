@@ -47,7 +47,7 @@ func layDracutNode(t *testing.T) dracutNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := n.early.Plan(root, initramfs.Dracut)
+	plan, err := n.early.Plan(edit.Observe(root, initramfs.PlanFiles()...), initramfs.Dracut)
 	if err == nil {
 		err = plan.Apply(context.Background(), root)
 	}

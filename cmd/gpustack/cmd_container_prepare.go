@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/steps"
 )
 
 // Values of --print.
@@ -219,15 +217,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if err != nil {
 		return err
 	}
-	unit, err := steps.FilesOf(root, m.RDMA, &want.Record)
-	if want.Record.Options.Static && (errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram)) {
-		want.Warnings = append(want.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
-		err = nil
-	}
-	if err != nil {
-		return err
-	}
-	plan, err := prepare.NewPlan(root, m, want, unit)
+	plan, err := prepare.NewPlan(m, want)
 	if err != nil {
 		return err
 	}

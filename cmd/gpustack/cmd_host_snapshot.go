@@ -20,9 +20,10 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/hardware"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/host/prepare"
+	"gpustack/host/rdma"
 	rdmacheck "gpustack/host/rdma/check"
+	rdmaprepare "gpustack/host/rdma/prepare"
 	"gpustack/host/selection"
 	"gpustack/host/snapshot"
 	"gpustack/nova/conf"
@@ -171,29 +172,30 @@ func readAll(ctx context.Context, u *term.UI, root host.Root) {
 	containercheck.Observe(root, m.Devices, offeredGPUs(root, m.Devices.Value))
 	containerprepare.Observe(root) //nolint:errcheck // read, not shown
 
+	readAdapters(root)
+
 	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
-	for _, choice := range choicesToRead(m.Devices.Value) {
-		if want, err := prepare.NewWant(root, m, choice); err == nil {
-			prepare.NewPlan(root, m, want) //nolint:errcheck // read, not shown
-		}
-	}
+	prepare.Observe(root, m, selection.Options{None: true})
 }
 
-// choicesToRead returns the selections that together read all that host prepare reads. Of the GPUs
-// of one product, one alone is selected: what is read does not depend on which of them remain.
-func choicesToRead(devices pci.Devices) []selection.Options {
-	choices := []selection.Options{{}, {None: true}, {NVSwitch: machine.SwitchesToHost}, {NVSwitch: machine.SwitchesToGuest}, {Driver: machine.Stub}}
-	seen := map[[2]pci.ID]bool{}
-	for _, d := range devices {
-		if !d.IsGPU() || d.VendorID == nil || d.ProductID == nil {
-			continue
-		}
-		if product := [2]pci.ID{*d.VendorID, *d.ProductID}; !seen[product] {
-			seen[product] = true
-			choices = append(choices, selection.Options{Only: []pci.Selector{pci.Only(d.Address)}})
+// readAdapters reads what rdma prepare reads, by the options that together concern everything.
+func readAdapters(root host.Root) {
+	m, err := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{})
+	if err != nil {
+		return // as rdma prepare fails on the machine
+	}
+	all := rdmaprepare.Options{Netns: rdma.NetnsExclusive}
+	for _, a := range m.Stack.Adapters {
+		if a.Address != nil && !a.IsVF() {
+			all.Add = append(all.Add, *a.Address)
 		}
 	}
-	return choices
+	if all.Add == nil {
+		return
+	}
+	for _, all.Use = range []rdma.Use{rdma.ForGuests, rdma.ForContainers} {
+		rdmaprepare.Observe(root, guard.Running{}, all) //nolint:errcheck // read, not shown
+	}
 }
 
 // maskNova hides the passwords of Nova's files.

@@ -17,11 +17,9 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/prepare"
-	"gpustack/host/steps"
 )
 
 func newRDMAPrepareCommand(u *term.UI) *cli.Command {
@@ -246,19 +244,11 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 // --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
 // that undo runs it too.
 func planRDMA(u *term.UI, root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
-	want, err := prepare.NewWant(root, m, opts.prepare)
+	want, err := prepare.NewWant(m, opts.prepare)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	containers, err := machine.ReadContainers(root)
-	if err != nil {
-		return prepare.Plan{}, change.Work{}, err
-	}
-	unit, err := steps.FilesOf(root, &want.Record, containers)
-	if err != nil {
-		return prepare.Plan{}, change.Work{}, err
-	}
-	plan, err := prepare.NewPlan(root, m, want, unit)
+	plan, err := prepare.NewPlan(m, want)
 	about := &change.Topic{Subject: change.OfAdapters, None: len(want.Record.Adapters) == 0}
 	work := change.Work{Command: opts.command, About: about, Change: newNode(u, root, opts.prepare.Allow...).Files().New(plan.Files)}
 	if !root.IsMachine() {

@@ -15,11 +15,12 @@ import (
 // planPrepare returns what host prepare plans on an observed machine, and the error with which it
 // refuses. host check asks it too, so that the two commands never disagree.
 func planPrepare(root host.Root, runner host.Runner, m machine.Machine, opts hostPrepareOptions) (prepare.Plan, change.Work, error) {
-	want, err := prepare.NewWant(root, m, opts.prepare)
+	observed := prepare.Observe(root, m, opts.prepare)
+	want, err := prepare.NewWant(observed, opts.prepare)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	plan, err := prepare.NewPlan(root, m, want)
+	plan, err := prepare.NewPlan(observed, want)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}

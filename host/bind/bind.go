@@ -128,9 +128,10 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		return Plan{}, err
 	}
 	refusals, _ := n.Refusals(s)
+	n.Away = gate.ReadAway(root, n.Devices, gate.AllVFs(n.Devices)...)
 	for _, a := range s.All {
 		if of := (gate.Records{RDMA: adapters}).Adapter(n.Devices, a); of != nil && of.Use == rdma.ForContainers {
-			refusals = append(refusals, n.OfAdapter(root, uses, a, of))
+			refusals = append(refusals, n.OfAdapter(uses, a, of))
 		}
 	}
 	if len(refusals) > 0 {
@@ -185,7 +186,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 // ignores the recorded selection.
 func (n node) search(root host.Root, opts selection.Options) selection.Search {
 	return selection.Search{
-		Node: n.Node, Root: root, Options: opts,
+		Node: n.Node, Names: selection.ReadNames(root, n.Devices), Options: opts,
 		Choose: func(o selection.Options) (gate.Selection, error) {
 			named, o := n.withoutRecord(o)
 			return named.choose(o)

@@ -31,12 +31,12 @@ func observe(root host.Root) machine.Machine {
 // prepared has host prepare select its defaults.
 func prepared(t *testing.T, root host.Root) {
 	t.Helper()
-	m := machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
-	want, err := prepare.NewWant(root, m, selection.Options{})
+	observed := prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), selection.Options{})
+	want, err := prepare.NewWant(observed, selection.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := prepare.NewPlan(root, m, want)
+	plan, err := prepare.NewPlan(observed, want)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,14 +164,14 @@ func (b BLS) Programs(_, _ bool) []host.Program {
 }
 
 // planEnvironment plans the change of kernelopts, which may only be the menu's default yet.
-func (b BLS) planEnvironment(root host.Root, env environment) (edit.Change, error) {
+func (b BLS) planEnvironment(files edit.Files, env environment) (edit.Change, error) {
 	before, _ := b.env.get(kernelOpts)
 	after, _ := env.get(kernelOpts)
 	c := edit.Change{Name: grubEnv, Before: b.env.file, After: b.env.file}
 	w := &edit.Value{Name: kernelOpts, Before: []string{}, After: []string{after}}
 	if before != after {
 		var err error
-		if c, err = env.plan(root); err != nil {
+		if c, err = env.plan(files); err != nil {
 			return edit.Change{}, err
 		}
 	}
@@ -186,10 +186,19 @@ func (b BLS) planEnvironment(root host.Root, env environment) (edit.Change, erro
 	return c, nil
 }
 
+// Files returns the files that Plan may change.
+func (b BLS) Files() []string {
+	files := append(entryFiles(b.entries), grubEnv, kernelCmdline)
+	if b.grub != nil {
+		files = append(files, b.grub.Files()...)
+	}
+	return files
+}
+
 // Plan plans the change of every entry except the rescue entry, and of the arguments of kernels
 // installed later. It is an error if a variable that other programs write, such as tuned's
 // tuned_params, would still conflict.
-func (b BLS) Plan(root host.Root, want Want) (edit.Plan, error) {
+func (b BLS) Plan(files edit.Files, want Want) (edit.Plan, error) {
 	var plan edit.Plan
 	put := func(c edit.Change, err error) error {
 		plan = append(plan, c)
@@ -201,7 +210,7 @@ func (b BLS) Plan(root host.Root, want Want) (edit.Plan, error) {
 		if change := want.Change(ParseArgs(value)); !change.IsZero() {
 			env = env.setKernelOpts(change.edit(value))
 		}
-		c, err := b.planEnvironment(root, env)
+		c, err := b.planEnvironment(files, env)
 		if err := put(c, err); err != nil {
 			return nil, err
 		}
@@ -215,7 +224,7 @@ func (b BLS) Plan(root host.Root, want Want) (edit.Plan, error) {
 		if change := want.Change(b.args(e, env)); !change.IsZero() {
 			text = e.edit(change)
 		}
-		c, err := e.plan(root, text)
+		c, err := e.plan(files, text)
 		if err != nil {
 			return nil, err
 		}
@@ -233,12 +242,12 @@ func (b BLS) Plan(root host.Root, want Want) (edit.Plan, error) {
 		}
 	}
 	if b.cmdline != nil {
-		if err := put(planCmdline(root, b.cmdline, want)); err != nil {
+		if err := put(planCmdline(files, b.cmdline, want)); err != nil {
 			return nil, err
 		}
 	}
 	if b.grub != nil {
-		more, err := b.grub.Plan(root, want)
+		more, err := b.grub.Plan(files, want)
 		if err != nil {
 			return nil, err
 		}

@@ -140,9 +140,17 @@ func (e typeOne) edit(c Change) string {
 	return b.String()
 }
 
+// entryFiles returns the files of entries.
+func entryFiles(entries []typeOne) (files []string) {
+	for _, e := range entries {
+		files = append(files, e.name)
+	}
+	return files
+}
+
 // plan plans to write text to the entry's file.
-func (e typeOne) plan(root host.Root, text string) (edit.Change, error) {
-	c, err := edit.Put(root, e.name, []byte(text), e.file.Mode, false)
+func (e typeOne) plan(files edit.Files, text string) (edit.Change, error) {
+	c, err := files.Put(e.name, []byte(text), e.file.Mode, false)
 	c.Transient = true
 	after := parseEntry(e.name, &edit.File{Content: []byte(text)})
 	c.Meaning = &edit.Meaning{Grammar: meaningEntry, Values: values(ParseArgs(e.all("options")), ParseArgs(after.all("options")))}
@@ -208,10 +216,10 @@ const kernelCmdline = "/etc/kernel/cmdline"
 
 // planCmdline plans the change of that file. Lines that begin with # are comments, though not for
 // every program that reads the file.
-func planCmdline(root host.Root, f *edit.File, want Want) (edit.Change, error) {
+func planCmdline(files edit.Files, f *edit.File, want Want) (edit.Change, error) {
 	before := cmdlineArgs(f.Content)
 	content := editCmdline(f.Content, want.Change(before))
-	c, err := edit.Put(root, kernelCmdline, content, f.Mode, false)
+	c, err := files.Put(kernelCmdline, content, f.Mode, false)
 	if err == nil && !want.Change(cmdlineArgs(c.After.Content)).IsZero() {
 		err = fmt.Errorf("%s: %w", kernelCmdline, ErrNotInEffect)
 	}

@@ -21,7 +21,8 @@ import (
 type loader interface {
 	Args() boot.Args
 	Entries(root host.Root) ([]boot.Entry, error)
-	Plan(root host.Root, want boot.Want) (edit.Plan, error)
+	Files() []string
+	Plan(files edit.Files, want boot.Want) (edit.Plan, error)
 }
 
 func readBLS(root host.Root) (loader, error)         { return boot.ReadBLS(root) }
@@ -250,7 +251,7 @@ func TestEntries(t *testing.T) {
 			if got := l.Args().String(); got != test.args {
 				t.Errorf("arguments %q, want %q", got, test.args)
 			}
-			plan, err := l.Plan(root, intel)
+			plan, err := l.Plan(edit.Observe(root, l.Files()...), intel)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +268,7 @@ func TestEntries(t *testing.T) {
 			if l, err = test.read(root); err != nil {
 				t.Fatal(err)
 			}
-			again, err := l.Plan(root, intel)
+			again, err := l.Plan(edit.Observe(root, l.Files()...), intel)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -306,7 +307,7 @@ func TestEnvironmentSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := l.Plan(root, intel)
+	plan, err := l.Plan(edit.Observe(root, l.Files()...), intel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +355,7 @@ func TestEntriesRefused(t *testing.T) {
 			root := hosttest.Lay(t, test.tree)
 			l, err := test.read(root)
 			if err == nil {
-				_, err = l.Plan(root, intel)
+				_, err = l.Plan(edit.Observe(root, l.Files()...), intel)
 			}
 			if err == nil || err.Error() != test.want || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("%v, want %s", err, test.want)
@@ -442,7 +443,7 @@ func FuzzEntry(f *testing.F) {
 			return
 		}
 		before := l.Args()
-		plan, err := l.Plan(root, intel)
+		plan, err := l.Plan(edit.Observe(root, l.Files()...), intel)
 		if err != nil {
 			return
 		}

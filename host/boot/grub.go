@@ -218,10 +218,13 @@ func grubArgs(values map[string]string) Args {
 	return append(ParseArgs(values[grubAlways]), ParseArgs(values[grubNormal])...)
 }
 
+// Files returns the files that Plan may change.
+func (g Grub) Files() []string { return []string{GrubDefault, grubOwn} }
+
 // Plan plans the change of the arguments and removes what an earlier plan added. It evaluates the
 // planned files and returns an error unless they give exactly the wanted arguments and change no
 // other variable.
-func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
+func (g Grub) Plan(files edit.Files, want Want) (edit.Plan, error) {
 	change := want.Change(g.Args())
 	ours, err := g.text(change)
 	if err != nil {
@@ -238,7 +241,7 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 	// A grub-mkconfig that has started or ceased to read the drop-in directory leaves gpustack's
 	// arguments in the wrong file: write one of the files and clear the other.
 	text := withBlock(g.scripts[0].text, inPlace)
-	c, err := edit.Put(root, GrubDefault, []byte(text), 0o644, false)
+	c, err := files.Put(GrubDefault, []byte(text), 0o644, false)
 	if err != nil {
 		return nil, err
 	}
@@ -246,9 +249,9 @@ func (g Grub) Plan(root host.Root, want Want) (edit.Plan, error) {
 		c.Meaning = g.meaning(text, change)
 	}
 	if changes = append(changes, c); own != "" {
-		c, err = edit.Put(root, grubOwn, []byte(own), 0o644, false)
+		c, err = files.Put(grubOwn, []byte(own), 0o644, false)
 	} else {
-		c, err = edit.Remove(root, grubOwn)
+		c, err = files.Remove(grubOwn)
 	}
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/edit"
 )
 
 const readsFolder = `#! /bin/sh
@@ -181,7 +182,7 @@ func TestGrubAgainstBash(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				changes, err := g.Plan(root, boot.Want{})
+				changes, err := g.Plan(edit.Observe(root, g.Files()...), boot.Want{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -210,7 +211,7 @@ func plan(t *testing.T, root host.Root, want boot.Want, done bool) boot.Change {
 		t.Fatal(err)
 	}
 	change := want.Change(g.Args())
-	changes, err := g.Plan(root, want)
+	changes, err := g.Plan(edit.Observe(root, g.Files()...), want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +289,7 @@ func TestGrubOverruled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = g.Plan(root, intel)
+	_, err = g.Plan(edit.Observe(root, g.Files()...), intel)
 	if !errors.Is(err, boot.ErrNotInEffect) || !strings.HasPrefix(err.Error(), "/etc/default/grub.d/zzz.cfg: ") {
 		t.Errorf("%v", err)
 	}

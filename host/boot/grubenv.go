@@ -119,7 +119,7 @@ func (env environment) content() ([]byte, error) {
 }
 
 // plan plans to write the environment to its file.
-func (env environment) plan(root host.Root) (edit.Change, error) {
+func (env environment) plan(files edit.Files) (edit.Change, error) {
 	content, err := env.content()
 	if err != nil {
 		return edit.Change{}, err
@@ -128,7 +128,7 @@ func (env environment) plan(root host.Root) (edit.Change, error) {
 	if env.file != nil {
 		mode = env.file.Mode
 	}
-	return edit.Put(root, grubEnv, content, mode, false)
+	return files.Put(grubEnv, content, mode, false)
 }
 
 var envReference = host.LazyRegexp(`\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))`)

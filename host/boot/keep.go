@@ -41,7 +41,7 @@ func (k Kept) Restore(root host.Root) (edit.Plan, error) {
 		if is.get("linux") != was.get("linux") || is.all("initrd") != was.all("initrd") {
 			text = is.edit(Change{Drop: ParseArgs(is.all("options")), Add: ParseArgs(was.all("options"))})
 		}
-		c, err := is.plan(root, text)
+		c, err := is.plan(edit.Observe(root, is.name), text)
 		if err != nil {
 			return nil, err
 		}

@@ -209,8 +209,11 @@ func (b SystemdBoot) Programs(arguments, initramfs bool) []host.Program {
 	return b.installs
 }
 
+// Files returns the files that Plan may change.
+func (b SystemdBoot) Files() []string { return append(entryFiles(b.entries), kernelCmdline) }
+
 // Plan plans the change of every entry except the rescue entry, and of /etc/kernel/cmdline.
-func (b SystemdBoot) Plan(root host.Root, want Want) (edit.Plan, error) {
+func (b SystemdBoot) Plan(files edit.Files, want Want) (edit.Plan, error) {
 	var plan edit.Plan
 	for _, e := range b.entries {
 		if e.isRescue() {
@@ -222,7 +225,7 @@ func (b SystemdBoot) Plan(root host.Root, want Want) (edit.Plan, error) {
 		if change := want.Change(before); !change.IsZero() {
 			text = e.edit(change)
 		}
-		c, err := e.plan(root, text)
+		c, err := e.plan(files, text)
 		if err != nil {
 			return nil, err
 		}
@@ -237,11 +240,11 @@ func (b SystemdBoot) Plan(root host.Root, want Want) (edit.Plan, error) {
 		}
 	}
 	if b.cmdline != nil {
-		c, err := planCmdline(root, b.cmdline, want)
+		c, err := planCmdline(files, b.cmdline, want)
 		return append(plan, c), err
 	}
 	args := want.Change(b.seed).Apply(b.seed)
-	c, err := edit.Put(root, kernelCmdline, []byte(args.String()+"\n"), 0o644, false)
+	c, err := files.Put(kernelCmdline, []byte(args.String()+"\n"), 0o644, false)
 	c.Meaning = &edit.Meaning{Grammar: meaningCmdline, Values: values(b.seed, args),
 		Whole: &edit.Value{Name: kernelCmdline, Before: []string{}, After: []string{args.String()}}}
 	return append(plan, c), err

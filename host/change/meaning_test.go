@@ -111,7 +111,8 @@ func planBoot(t testing.TB, root host.Root, vendor string) edit.Plan {
 	t.Helper()
 	want, _ := boot.WantIOMMU(vendor)
 	var loader interface {
-		Plan(root host.Root, want boot.Want) (edit.Plan, error)
+		Files() []string
+		Plan(files edit.Files, want boot.Want) (edit.Plan, error)
 	}
 	var err error
 	has := func(name string) bool { ok, _ := root.Exists(name); return ok }
@@ -126,7 +127,7 @@ func planBoot(t testing.TB, root host.Root, vendor string) edit.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := loader.Plan(root, want)
+	plan, err := loader.Plan(edit.Observe(root, loader.Files()...), want)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,12 +32,12 @@ func observe(root host.Root) machine.Machine {
 
 func plan(t *testing.T, root host.Root, opts selection.Options) (prepare.Plan, error) {
 	t.Helper()
-	m := machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
-	want, err := prepare.NewWant(root, m, opts)
+	observed := prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), opts)
+	want, err := prepare.NewWant(observed, opts)
 	if err != nil {
 		return prepare.Plan{}, err
 	}
-	return prepare.NewPlan(root, m, want)
+	return prepare.NewPlan(observed, want)
 }
 
 func apply(t *testing.T, root host.Root, opts selection.Options) {

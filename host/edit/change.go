@@ -56,33 +56,14 @@ func (p Plan) Pending() Plan {
 	return pending
 }
 
-// Put plans that the file at name has this content. An existing file keeps its owner, attributes
-// and permissions; a new one belongs to the user who runs gpustack and gets mode. With exact set,
-// as for a script, an existing file gets mode too.
+// Put is [Files.Put] for a file that is read now.
 func Put(root host.Root, name string, content []byte, mode uint32, exact bool) (Change, error) {
-	name = path.Clean("/" + name)
-	before, err := Read(root, name)
-	if err != nil {
-		return Change{}, err
-	}
-	c := Change{Name: name, Before: before}
-	if before == nil {
-		c.After = &File{content, Meta{Mode: mode, UID: unix.Geteuid(), GID: unix.Getegid()}}
-		c.Dirs, err = missing(root, path.Dir(name))
-		return c, err
-	}
-	c.After = before.With(content)
-	if exact {
-		c.After.Mode = mode
-	}
-	return c, nil
+	return Observe(root, name).Put(name, content, mode, exact)
 }
 
-// Remove plans that no file exists at name.
+// Remove is [Files.Remove] for a file that is read now.
 func Remove(root host.Root, name string) (Change, error) {
-	name = path.Clean("/" + name)
-	before, err := Read(root, name)
-	return Change{Name: name, Before: before}, err
+	return Observe(root, name).Remove(name)
 }
 
 // missing returns the folders on the path to dir, dir included, that do not exist.

@@ -146,7 +146,7 @@ func (h Host) addUsers(answer *Answer, before string, uses machine.Uses, allowed
 
 // Leave returns whether functions may leave the host: what is lifted, and an error that names each
 // use of a function that is not, of the host, of guests and of processes.
-func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving ...Leaving) (lifted []*Refusal, err error) {
+func (h Host) Leave(uses machine.Uses, allowed Allowed, leaving ...Leaving) (lifted []*Refusal, err error) {
 	leaving = h.withVFs(leaving)
 	answer := h.Ask("", allowed, leaving...)
 	h.addUsers(&answer, "", uses, allowed, leaving)
@@ -162,13 +162,13 @@ func (h Host) Leave(root host.Root, uses machine.Uses, allowed Allowed, leaving 
 		}
 		switch l.Kind {
 		case Making:
-			bonded, err := h.bonded(root, l.Address)
+			bonded, err := h.bonded(l.Address)
 			errs = append(errs, err)
 			for _, r := range bonded {
 				answer.add(h, allowed, r)
 			}
 		case Now, Removed, Returned:
-			errs = append(errs, h.held(root, uses, l)...)
+			errs = append(errs, h.held(uses, l)...)
 		case AtBoot, Role:
 		}
 	}
@@ -203,8 +203,8 @@ func (h Host) withVFs(leaving []Leaving) []Leaving {
 }
 
 // held returns the errors of a function that is in use while it would go now.
-func (h Host) held(root host.Root, uses machine.Uses, l Leaving) (errs []error) {
-	found, err := HeldOf(root, h.Devices, uses, l.Address)
+func (h Host) held(uses machine.Uses, l Leaving) (errs []error) {
+	found, err := h.Away.heldOf(h.Devices, uses, l.Address)
 	for _, by := range found {
 		if d := h.Devices.At(l.Address); d != nil && d.SRIOV.PF != nil {
 			by.PF = d.SRIOV.PF

@@ -77,6 +77,28 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 	return nil, nil
 }
 
+// Bonds are the bonds of functions, nil for none, as they were observed.
+type Bonds map[pci.Address]machine.Look[*Bond]
+
+// ReadBonds reads the bonds of functions. An error is that of the functions it is about.
+func ReadBonds(root host.Root, functions ...pci.Address) Bonds {
+	bonds := Bonds{}
+	for _, a := range functions {
+		bond, err := ReadBond(root, a)
+		bonds[a] = machine.Saw(netDir, bond, err)
+	}
+	return bonds
+}
+
+// of returns the bond of a function, or nil.
+func (b Bonds) of(a pci.Address) (*Bond, error) {
+	bond, ok := b[a]
+	if !ok {
+		return nil, fmt.Errorf("%s: its bond was not observed", a)
+	}
+	return bond.Value, bond.Err
+}
+
 // readSlaves returns the slaves of a bond (Linux, Documentation/networking/bonding.rst:
 // bonding/slaves), or the several interfaces on which another one lies, as a team device does,
 // which has no file of its own (Documentation/ABI/testing/sysfs-class-net, lower_*). Ports of a
@@ -111,8 +133,8 @@ func readSlaves(root host.Root, master string) (slaves []string, err error) {
 // shares with its bond is in use: with SR-IOV enabled, the driver removes that device (Linux,
 // mlx5_eswitch_enable). Slaves of mlx5_core share one if not each has its own; other drivers know
 // no such device.
-func (h Host) bonded(root host.Root, a pci.Address) (refusals []*Refusal, err error) {
-	bond, err := ReadBond(root, a)
+func (h Host) bonded(a pci.Address) (refusals []*Refusal, err error) {
+	bond, err := h.Bonds.of(a)
 	if err != nil || bond == nil || !h.shares(a) {
 		return nil, err
 	}

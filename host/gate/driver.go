@@ -53,7 +53,7 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		if err != nil {
 			return nil, release, err
 		}
-		lifted, err := h.Leave(root, uses, allowed.And(Allowed{Functions: allow}), leaving...)
+		lifted, err := h.Leave(uses, allowed.And(Allowed{Functions: allow}), leaving...)
 		if err != nil || claim == nil {
 			return Lifts(lifted), release, err
 		}

@@ -21,6 +21,8 @@ type Host struct {
 	Recorded *machine.Contract // nil if nothing is recorded
 	// Containers is nil if nothing is recorded for containers.
 	Containers *machine.Containers
+	Bonds      Bonds // of functions whose VFs may be made
+	Away       Away  // of functions that may go now
 }
 
 // New returns the Host of a machine.

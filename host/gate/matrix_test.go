@@ -344,7 +344,7 @@ func paths() []path {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = adapters.NewWant(root, m, options)
+			_, err = adapters.NewWant(m, options)
 			return err
 		}
 	}
@@ -360,7 +360,7 @@ func paths() []path {
 	}
 	return []path{
 		{"host prepare", gate.AtBoot, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
-			_, err := prepare.NewWant(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), named(t, allow))
+			_, err := prepare.NewWant(prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), named(t, allow)), named(t, allow))
 			return err
 		}},
 		{"host bind", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
@@ -532,11 +532,12 @@ func TestLeave(t *testing.T) {
 			test.uses = machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}}
 		}
 		root := hosttest.Lay(t, "-- etc/hostname --\nx\n")
+		test.host.Bonds, test.host.Away = gate.ReadBonds(root, a), gate.ReadAway(root, test.host.Devices, a)
 		for i, kind := range gate.Kinds() {
 			got := free
-			if _, err := test.host.Leave(root, test.uses, gate.Allowed{}, gate.Leaving{Address: a, Kind: kind}); err != nil {
+			if _, err := test.host.Leave(test.uses, gate.Allowed{}, gate.Leaving{Address: a, Kind: kind}); err != nil {
 				got = no
-				if lifted, err := test.host.Leave(root, test.uses, gate.Allowed{Functions: []pci.Address{a}}, gate.Leaving{Address: a, Kind: kind}); err == nil && len(lifted) == 1 {
+				if lifted, err := test.host.Leave(test.uses, gate.Allowed{Functions: []pci.Address{a}}, gate.Leaving{Address: a, Kind: kind}); err == nil && len(lifted) == 1 {
 					got = lifts
 				}
 			}
@@ -639,7 +640,7 @@ func TestHint(t *testing.T) {
 		return h.Hint()
 	}
 	p := &recorded(t).Adapters[0]
-	root := hosttest.Lay(t, "-- etc/hostname --\nx\n")
+	h.Away = gate.ReadAway(hosttest.Lay(t, "-- etc/hostname --\nx\n"), h.Devices, b)
 	route := []guard.Need{{Address: b, Code: host.CodeNetwork, Use: guard.UseDefaultRoute, Reason: "carries the default route, through eth9"}}
 	blind := guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}
 	for _, test := range []struct {
@@ -655,10 +656,10 @@ func TestHint(t *testing.T) {
 			uses: machine.Uses{Running: true, Guests: blind}},
 	} {
 		h.Needs = test.needs
-		if got, want := hint(h.OfAdapter(root, test.uses, a, p)), cmp.Or(test.remove, test.want); got != want {
+		if got, want := hint(h.OfAdapter(test.uses, a, p)), cmp.Or(test.remove, test.want); got != want {
 			t.Errorf("%s: %s, want %s", test.name, got, want)
 		}
-		ofVFs := func(pf pci.Address) string { return h.UseOfVFs(root, test.uses, pf) }
+		ofVFs := func(pf pci.Address) string { return h.UseOfVFs(test.uses, pf) }
 		refusals := h.Shared(gate.Selection{All: []pci.Address{a}, Kind: gate.AtBoot}, ofVFs)
 		if len(refusals) != 1 || hint(refusals[0]) != test.want {
 			t.Errorf("%s: %v, want %s", test.name, refusals, test.want)

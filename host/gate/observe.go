@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"slices"
 
@@ -50,6 +51,16 @@ func ObserveWith(root host.Root, devices pci.Devices, running guard.Running, lea
 		h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	}
 	h.Recorded, h.Containers, recordErr = machine.ReadRecord(root)
+	h.Bonds, h.Away = Bonds{}, Away{}
+	for _, l := range h.withVFs(leaving) {
+		switch l.Kind {
+		case Making:
+			maps.Copy(h.Bonds, ReadBonds(root, l.Address))
+		case Now, Removed, Returned:
+			maps.Copy(h.Away, ReadAway(root, devices, l.Address))
+		case AtBoot, Role:
+		}
+	}
 	uses, usesErr := machine.ObserveUses(root, devices, root.IsMachine())
 	// At the next boot these users are gone: that they are unknown is a warning of the plan.
 	if !slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.now() }) {

@@ -189,7 +189,7 @@ func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
 		}
 	}
 	if all := adapters(before.RDMA, after.RDMA); len(all) > 0 {
-		vfs := allVFs(devices)
+		vfs := vfsByFunction(devices)
 		for _, a := range all {
 			leaving = append(leaving, leavesOf(devices, vfs[a], a, before.RDMA.At(a), after.RDMA.At(a))...)
 		}
@@ -255,10 +255,20 @@ func stays(vf *pci.Device, p *rdma.Prepared) bool {
 }
 
 // VFsOf returns the VFs of a function that exist now.
-func VFsOf(devices pci.Devices, pf pci.Address) []pci.Address { return allVFs(devices)[pf] }
+func VFsOf(devices pci.Devices, pf pci.Address) []pci.Address { return vfsByFunction(devices)[pf] }
 
-// allVFs returns the VFs that exist now, by their functions.
-func allVFs(devices pci.Devices) map[pci.Address][]pci.Address {
+// AllVFs returns the VFs that exist now.
+func AllVFs(devices pci.Devices) (vfs []pci.Address) {
+	for i := range devices {
+		if devices[i].SRIOV.PF != nil {
+			vfs = append(vfs, devices[i].Address)
+		}
+	}
+	return vfs
+}
+
+// vfsByFunction returns the VFs that exist now, by their functions.
+func vfsByFunction(devices pci.Devices) map[pci.Address][]pci.Address {
 	vfs := map[pci.Address][]pci.Address{}
 	for i := range devices {
 		if of := devices[i].SRIOV.PF; of != nil {
@@ -293,7 +303,7 @@ func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]host.Lift, error
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine what uses %s: %w", leaving[0].Address, err)
 	}
-	lifted, err := h.Leave(root, uses, allowed.And(after.Allowed(devices)), leaving...)
+	lifted, err := h.Leave(uses, allowed.And(after.Allowed(devices)), leaving...)
 	return Lifts(lifted), err
 }
 

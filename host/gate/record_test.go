@@ -101,7 +101,7 @@ func TestRecordedLifts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lifted, err := h.Leave(root, machine.Uses{}, allowed, leaving)
+			lifted, err := h.Leave(machine.Uses{}, allowed, leaving)
 			if (err == nil) != test.lifted || test.lifted && len(lifted) == 0 {
 				t.Errorf("lifted: %v, %v", gate.Lifts(lifted), err)
 			}
@@ -225,7 +225,7 @@ func asked(t *testing.T, root host.Root) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = h.Leave(root, machine.Uses{}, allowed, leaving)
+	_, err = h.Leave(machine.Uses{}, allowed, leaving)
 	return err
 }
 

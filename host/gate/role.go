@@ -111,9 +111,9 @@ func ofGuests(a pci.Address) error {
 // OfAdapter returns the refusal of a function that rdma prepare has recorded: an adapter, or one of
 // its VFs, whether or not they exist. Its hint is the command that removes them, unless that would
 // be refused.
-func (h Host) OfAdapter(root host.Root, uses machine.Uses, a pci.Address, p *rdma.Prepared) *Refusal {
+func (h Host) OfAdapter(uses machine.Uses, a pci.Address, p *rdma.Prepared) *Refusal {
 	hint := fmt.Sprintf("gpustack rdma prepare --remove %s", p.Address)
-	if use := h.UseOfVFs(root, uses, p.Address); use != "" {
+	if use := h.UseOfVFs(uses, p.Address); use != "" {
 		hint = use
 	}
 	return Refuse(a, host.WithCode(host.WithHint(errors.New("is recorded by rdma prepare"), hint), host.CodeRecorded, ""))
@@ -121,12 +121,12 @@ func (h Host) OfAdapter(root host.Root, uses machine.Uses, a pci.Address, p *rdm
 
 // UseOfVFs returns a hint that names a use of existing VFs of a function, by the host, a guest or a
 // process, which prevents that they are removed, or "".
-func (h Host) UseOfVFs(root host.Root, uses machine.Uses, pf pci.Address) string {
+func (h Host) UseOfVFs(uses machine.Uses, pf pci.Address) string {
 	var leaving []Leaving
 	for _, vf := range VFsOf(h.Devices, pf) {
 		leaving = append(leaving, Leaving{Address: vf, Kind: Removed})
 	}
-	_, err := h.Leave(root, uses, Allowed{}, leaving...)
+	_, err := h.Leave(uses, Allowed{}, leaving...)
 	if err == nil {
 		return ""
 	}

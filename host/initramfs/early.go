@@ -94,12 +94,22 @@ func parse(text string) *template.Template {
 	return template.Must(t.New("").Parse(text))
 }
 
+// PlanFiles returns the files that [Early.Plan] may change.
+func PlanFiles() (names []string) {
+	for _, m := range []Generator{Tools, Dracut} {
+		for _, f := range files[m] {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
 // Plan plans to write the files for a generator and to remove those for any other.
-func (e Early) Plan(root host.Root, generator Generator) (edit.Plan, error) {
+func (e Early) Plan(observed edit.Files, generator Generator) (edit.Plan, error) {
 	var plan edit.Plan
 	for _, m := range []Generator{Tools, Dracut} {
 		for _, f := range files[m] {
-			c, err := e.plan(root, f, m == generator)
+			c, err := e.plan(observed, f, m == generator)
 			if err != nil {
 				return nil, err
 			}
@@ -109,9 +119,9 @@ func (e Early) Plan(root host.Root, generator Generator) (edit.Plan, error) {
 	return plan, nil
 }
 
-func (e Early) plan(root host.Root, f file, wanted bool) (edit.Change, error) {
+func (e Early) plan(observed edit.Files, f file, wanted bool) (edit.Change, error) {
 	if !wanted {
-		c, err := edit.Remove(root, f.name)
+		c, err := observed.Remove(f.name)
 		if dir := path.Dir(f.name); c.Before != nil && dir == path.Dir(moduleFile) { // which is gpustack's own
 			c.Dirs = []string{dir}
 		}
@@ -121,7 +131,7 @@ func (e Early) plan(root host.Root, f file, wanted bool) (edit.Change, error) {
 	if err != nil {
 		return edit.Change{}, err
 	}
-	return edit.Put(root, f.name, text, f.mode, f.mode == 0o755)
+	return observed.Put(f.name, text, f.mode, f.mode == 0o755)
 }
 
 // ErrPath is the error of a function whose Path is not in sysfs, or not safe in the scripts'

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
 	"gpustack/host/pci"
@@ -63,7 +64,7 @@ func TestPlan(t *testing.T) {
 			"builtin": {Driver: "pci-stub", ArgumentIDs: []initramfs.Function{{Vendor: 0x10de, Product: 0x11b4}, {Vendor: 0x10de, Product: 0x0e0a}}},
 		} {
 			t.Run(string(generator)+"-"+name, func(t *testing.T) {
-				plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), generator)
+				plan, err := early.Plan(edit.Observe(hosttest.Lay(t, "mkdir etc\n"), initramfs.PlanFiles()...), generator)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -94,7 +95,7 @@ func TestPath(t *testing.T) {
 	for _, path := range []string{"", "/sys/devices/'; reboot; '", "/tmp/0000:65:00.0", "/sys/devices/a\nb", "/sys/$(reboot)"} {
 		e := twins(t)
 		e.Take[1].Path = path
-		if _, err := e.Plan(hosttest.Lay(t, "mkdir etc\n"), initramfs.Tools); !errors.Is(err, initramfs.ErrPath) {
+		if _, err := e.Plan(edit.Observe(hosttest.Lay(t, "mkdir etc\n"), initramfs.PlanFiles()...), initramfs.Tools); !errors.Is(err, initramfs.ErrPath) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
@@ -134,7 +135,7 @@ func TestGeneratorChanges(t *testing.T) {
 		{initramfs.Tools, tools, 0},
 		{initramfs.Dracut, dracut, 5},
 	} {
-		plan, err := byIDs().Plan(root, step.generator)
+		plan, err := byIDs().Plan(edit.Observe(root, initramfs.PlanFiles()...), step.generator)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -129,7 +129,7 @@ func (r remembered) equal(other remembered) bool {
 // remembered is unpacked.
 func (m *Memory) Read(root host.Root, name string) (Content, error) {
 	if m == nil {
-		return readEssence(root, name)
+		return ReadEssence(root, name)
 	}
 	m.once.Do(m.load)
 	known, ok := m.known[name]
@@ -155,7 +155,7 @@ func (m *Memory) Read(root host.Root, name string) (Content, error) {
 		m.keep(name, known)
 		return known.content(name), nil
 	}
-	content, err := readEssence(root, name)
+	content, err := ReadEssence(root, name)
 	if err != nil {
 		return content, err
 	}
@@ -195,8 +195,9 @@ func (r remembered) content(name string) Content {
 	return Content{Image: name, Names: r.names(), Files: r.Files}
 }
 
-// readEssence unpacks an image.
-func readEssence(root host.Root, name string) (Content, error) {
+// ReadEssence unpacks an image and returns what Verify needs of it, with the names of all modules.
+// A snapshot of the machine holds that.
+func ReadEssence(root host.Root, name string) (Content, error) {
 	content, err := Read(root, name, Wanted)
 	content.Names = essence(content.Names)
 	if root.IsRecorded() {

@@ -48,7 +48,7 @@ func TestRecordedImage(t *testing.T) {
 			m := newMemoryTest(t)
 			m.write(imageName, c.image)
 			rec := &recorder{map[string][]byte{}, map[string]error{}}
-			want, wantErr := readEssence(m.root.Recorded(rec), imageName)
+			want, wantErr := ReadEssence(m.root.Recorded(rec), imageName)
 			recorded, err := rec.files["boot/initrd.img-6.1"], rec.errs["boot/initrd.img-6.1"]
 			switch {
 			case c.dropped:
@@ -65,7 +65,7 @@ func TestRecordedImage(t *testing.T) {
 			if err := os.WriteFile(m.root.Path(imageName), recorded, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, gotErr := readEssence(m.root, imageName)
+			got, gotErr := ReadEssence(m.root, imageName)
 			if diff := cmp.Diff(want, got); diff != "" || (wantErr == nil) != (gotErr == nil) || wantErr != nil && wantErr.Error() != gotErr.Error() {
 				t.Errorf("%v, want %v (-want +got):\n%s", gotErr, wantErr, diff)
 			}

@@ -26,7 +26,7 @@ type image map[string]string
 // imageOf returns the image that a generator would make of gpustack's files.
 func imageOf(t *testing.T, early initramfs.Early, generator initramfs.Generator) image {
 	t.Helper()
-	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), generator)
+	plan, err := early.Plan(edit.Observe(hosttest.Lay(t, "mkdir etc\n"), initramfs.PlanFiles()...), generator)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func (in image) content() initramfs.Content {
 // scriptHash returns the hash in a contract of the script that runs before udev.
 func scriptHash(t *testing.T, early initramfs.Early, generator initramfs.Generator) string {
 	t.Helper()
-	plan, err := early.Plan(hosttest.Lay(t, "mkdir etc\n"), generator)
+	plan, err := early.Plan(edit.Observe(hosttest.Lay(t, "mkdir etc\n"), initramfs.PlanFiles()...), generator)
 	if err != nil {
 		t.Fatal(err)
 	}

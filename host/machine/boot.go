@@ -38,8 +38,11 @@ type Loader interface {
 	// Default returns the release of the kernel that boots unless the operator selects another, or ""
 	// if it cannot be determined.
 	Default(root host.Root) (string, error)
-	// Plan plans the changes after which every entry, present and later, has the wanted arguments.
-	Plan(root host.Root, want boot.Want) (edit.Plan, error)
+	// Files returns the files that Plan may change.
+	Files() []string
+	// Plan plans the changes after which every entry, present and later, has the wanted arguments,
+	// from its files as they were observed.
+	Plan(files edit.Files, want boot.Want) (edit.Plan, error)
 	// Programs returns the programs that must run after arguments or an initramfs have changed.
 	Programs(arguments, initramfs bool) []host.Program
 }

@@ -52,8 +52,11 @@ func OwnFiles() []string {
 	return names
 }
 
+// PlanFiles returns the files that [Functions.Plan] and [PlanNone] may change.
+func PlanFiles() []string { return append(OwnFiles(), loadFile) }
+
 // Plan plans gpustack's files. conf is modprobe's configuration without them.
-func (f Functions) Plan(root host.Root, conf Conf) (edit.Plan, error) {
+func (f Functions) Plan(files edit.Files, conf Conf) (edit.Plan, error) {
 	functions := map[string]any{"join": strings.Join}
 	functionsConf := template.Must(template.New("functions").Funcs(functions).Parse(templates.ModprobeFunctions))
 	loadConf := template.Must(template.New("load").Parse(templates.ModulesLoad))
@@ -75,9 +78,9 @@ func (f Functions) Plan(root host.Root, conf Conf) (edit.Plan, error) {
 		var err error
 		if !placed && path.Base(name) > last {
 			placed = true
-			c, err = edit.Put(root, name, []byte(text.String()), 0o644, false)
+			c, err = files.Put(name, []byte(text.String()), 0o644, false)
 		} else {
-			c, err = edit.Remove(root, name)
+			c, err = files.Remove(name)
 		}
 		if err != nil {
 			return nil, err
@@ -87,6 +90,6 @@ func (f Functions) Plan(root host.Root, conf Conf) (edit.Plan, error) {
 	if !placed {
 		return nil, fmt.Errorf("%s: %w", path.Join(Dir, last), ErrLast)
 	}
-	c, err := edit.Put(root, loadFile, []byte(load.String()), 0o644, false)
+	c, err := files.Put(loadFile, []byte(load.String()), 0o644, false)
 	return append(plan, c), err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/modprobe"
 )
@@ -166,7 +167,7 @@ func TestLast(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := modprobe.Functions{Driver: "vfio-pci", IDs: []string{"1111:1111"}}.Plan(root, conf)
+			plan, err := modprobe.Functions{Driver: "vfio-pci", IDs: []string{"1111:1111"}}.Plan(edit.Observe(root, modprobe.PlanFiles()...), conf)
 			if test.want == "" {
 				if !errors.Is(err, modprobe.ErrLast) {
 					t.Errorf("%v", err)

@@ -1,15 +1,14 @@
 package modprobe
 
 import (
-	"gpustack/host"
 	"gpustack/host/edit"
 )
 
 // PlanNone plans to remove gpustack's files.
-func PlanNone(root host.Root) (edit.Plan, error) {
+func PlanNone(files edit.Files) (edit.Plan, error) {
 	var plan edit.Plan
-	for _, name := range append(OwnFiles(), loadFile) {
-		c, err := edit.Remove(root, name)
+	for _, name := range PlanFiles() {
+		c, err := files.Remove(name)
 		if err != nil {
 			return nil, err
 		}

@@ -185,7 +185,7 @@ var ErrByHand = host.WithHint(errors.New("gpustack changes only single lines of 
 
 // TakeOver plans to remove ids from the files that state them. A line goes when no id is left in
 // it and it says nothing else.
-func TakeOver(root host.Root, stated []Stated, ids []string) (edit.Plan, error) {
+func TakeOver(files edit.Files, stated []Stated, ids []string) (edit.Plan, error) {
 	var plan edit.Plan
 	var errs []error
 	done := map[string]bool{}
@@ -194,7 +194,7 @@ func TakeOver(root host.Root, stated []Stated, ids []string) (edit.Plan, error) 
 			continue
 		}
 		done[s.File] = true
-		before, err := edit.Read(root, s.File)
+		before, err := files.Read(s.File)
 		if err == nil && before == nil {
 			err = fmt.Errorf("%s: %w", s.File, edit.ErrChanged)
 		}
@@ -214,7 +214,7 @@ func TakeOver(root host.Root, stated []Stated, ids []string) (edit.Plan, error) 
 			}
 			lines[at] = withoutIDs(s.File, lines[at], other.Driver, ids)
 		}
-		c, err := edit.Put(root, s.File, []byte(strings.Join(lines, "")), before.Mode, false)
+		c, err := files.Put(s.File, []byte(strings.Join(lines, "")), before.Mode, false)
 		errs = append(errs, err)
 		plan = append(plan, c)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
+	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/modprobe"
 )
@@ -60,7 +62,7 @@ func TestTakeOver(t *testing.T) {
 			if got := strings.Join(found, "; "); got != test.stated {
 				t.Errorf("stated: %q, want %q", got, test.stated)
 			}
-			plan, err := modprobe.TakeOver(root, stated, []string{"10de:11b4", "10de:0e0a"})
+			plan, err := modprobe.TakeOver(filesOf(root, stated), stated, []string{"10de:11b4", "10de:0e0a"})
 			if test.want == "error" {
 				if err == nil {
 					t.Error("no error")
@@ -96,4 +98,15 @@ func TestStatedUnreadable(t *testing.T) {
 			t.Errorf("%s: a folder: %v", name, stated)
 		}
 	}
+}
+
+// filesOf returns the files that state ids.
+func filesOf(root host.Root, stated []modprobe.Stated) edit.Files {
+	var names []string
+	for _, s := range stated {
+		if s.Number != 0 {
+			names = append(names, s.File)
+		}
+	}
+	return edit.Observe(root, names...)
 }

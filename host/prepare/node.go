@@ -4,9 +4,13 @@ import (
 	"errors"
 	"slices"
 
+	"gpustack/host/change"
+	"gpustack/host/edit"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
 	"gpustack/host/selection"
 )
 
@@ -24,19 +28,26 @@ type node struct {
 	Stated         []modprobe.Stated
 	takenOver      []string // products that --take-over removes from the ids of others
 	Warnings       []string
+	adapters       *rdma.Record
+	names          selection.Names
+	places         map[pci.Address]machine.Look[string]
+	edited         edit.Files
+	journal        machine.Look[[]change.Entry]
 }
 
 // newNode returns the machine in the form that plans need. The error names everything that could
 // not be read.
-func newNode(m machine.Machine) (node, error) {
+func newNode(m Machine) (node, error) {
 	if err := errors.Join(m.Obstacles()...); err != nil {
 		return node{}, err
 	}
 	n := node{
-		Node:      selection.NewNode(m),
+		Node:      selection.NewNode(m.Machine),
 		CPUVendor: m.CPUVendor, Kernels: m.Kernels.Value, Default: m.Default.Value, Loader: m.Loader.Value,
 		Maker: m.Generator.Value, Images: m.Images.Value, Warnings: slices.Clone(m.Warnings), Stated: m.StatedByOthers(),
+		adapters: m.Adapters.Value, names: m.Names, places: m.Places, edited: m.Edited, journal: m.Journal,
 	}
+	n.Away = m.Away
 	if m.Virtualization.Seen() {
 		n.Virtualization = &m.Virtualization.Value
 	}

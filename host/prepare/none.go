@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/change"
 	"gpustack/host/edit"
@@ -19,26 +18,25 @@ const kernelCmdline = "/etc/kernel/cmdline"
 
 // planNone plans the removal of everything that host prepare has written except the journal: its
 // files, hooks, kernel arguments and record.
-func (n node) planNone(root host.Root) (Plan, error) {
-	entries, err := change.List(root)
-	if err != nil {
-		return Plan{}, err
+func (n node) planNone() (Plan, error) {
+	if !n.journal.Seen() {
+		return Plan{}, n.journal.Err
 	}
-	entries, whole := sincePrepared(entries)
-	w, warnings, err := n.withoutArguments(root, entries, whole)
+	entries, whole := sincePrepared(n.journal.Value)
+	w, warnings, err := n.withoutArguments(entries, whole)
 	if err != nil {
 		return Plan{}, err
 	}
 	warnings = slices.Concat(n.Warnings, warnings, n.stillBound())
 	p := Plan{None: true, Arguments: w.Change(n.Loader.Args()), Warnings: warnings}
-	menu, err := n.Loader.Plan(root, w)
+	menu, err := n.Loader.Plan(n.edited, w)
 	if err != nil {
 		return Plan{}, err
 	}
 	menu = slices.DeleteFunc(menu, func(c edit.Change) bool { return c.Action() == edit.Create })
 	for i, c := range menu {
 		if c.Name == boot.GrubDefault && c.Before != nil { // entries may keep ids of others; gpustack's part never contains any
-			last, err := latestMeaning(root, entries, c.Name)
+			last, err := n.latestMeaning(entries, c.Name)
 			if err == nil {
 				menu[i], err = boot.WithoutOurs(c.Before, last)
 			}
@@ -52,30 +50,30 @@ func (n node) planNone(root host.Root) (Plan, error) {
 		if c.Name != kernelCmdline || c.Before == nil {
 			continue
 		}
-		if before, known, err := original(root, entries, c.Name); err != nil {
+		if before, known, err := n.original(entries, c.Name); err != nil {
 			return Plan{}, err
 		} else if known && before == nil {
 			menu[i].After = nil // made by host prepare
 		}
 	}
-	modules, err := modprobe.PlanNone(root)
+	modules, err := modprobe.PlanNone(n.edited)
 	if err != nil {
 		return Plan{}, err
 	}
-	early, err := initramfs.Early{}.Plan(root, "") // removes the hook of every generator
+	early, err := initramfs.Early{}.Plan(n.edited, "") // removes the hook of every generator
 	if err != nil {
 		return Plan{}, err
 	}
 	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
 	p.addPrograms(n)
-	contract, err := n.planNoContract(root)
+	contract, err := n.planNoContract()
 	p.Files = append(slices.Concat(menu, modules, early), contract)
 	return p, err
 }
 
 // latestMeaning returns the meaning of the latest change of a file, nil if it cannot be determined.
-func latestMeaning(root host.Root, entries []change.Entry, name string) (*edit.Meaning, error) {
+func (n node) latestMeaning(entries []change.Entry, name string) (*edit.Meaning, error) {
 	for _, e := range slices.Backward(entries) {
 		i := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == name })
 		switch {
@@ -83,7 +81,11 @@ func latestMeaning(root host.Root, entries []change.Entry, name string) (*edit.M
 		case e.Files[i].Meaning != nil:
 			return e.Files[i].Meaning, nil
 		default:
-			return Older(root)(e, e.Files[i])
+			now, err := n.edited.Read(machine.ContractFile)
+			if err != nil {
+				return nil, err
+			}
+			return older(now, e, e.Files[i])
 		}
 	}
 	return nil, nil
@@ -93,11 +95,11 @@ func latestMeaning(root host.Root, entries []change.Entry, name string) (*edit.M
 // added. GRUB's configuration without gpustack's file has none of them. Boot entries contain them
 // among other arguments: the journal shows which ones were there before. Where it does not, they
 // are left in place, with a warning.
-func (n node) withoutArguments(root host.Root, entries []change.Entry, whole bool) (boot.Want, []string, error) {
+func (n node) withoutArguments(entries []change.Entry, whole bool) (boot.Want, []string, error) {
 	if !n.mixed() {
 		return boot.Want{}, nil, nil
 	}
-	before, known, err := argumentsBefore(root, entries)
+	before, known, err := n.argumentsBefore(entries)
 	if err != nil {
 		return boot.Want{}, nil, err
 	}
@@ -176,18 +178,18 @@ func (n node) withoutIDs(before boot.Args) boot.Want {
 // changed them, as far as the journal shows them. GRUB rewrites its environment at each boot, and
 // boot entries are removed with their kernels: then the lines that the first change replaced are
 // used.
-func argumentsBefore(root host.Root, entries []change.Entry) (before boot.Args, known bool, err error) {
+func (n node) argumentsBefore(entries []change.Entry) (before boot.Args, known bool, err error) {
 	names := map[string]bool{}
 	for _, e := range entries {
 		if !changedFiles(e) {
 			continue
 		}
 		for _, f := range e.Files {
-			if names[f.Name] || !strings.HasPrefix(f.Name, "/boot/") && !strings.HasPrefix(f.Name, "/efi/") && f.Name != kernelCmdline {
+			if names[f.Name] || !isBootFile(f.Name) {
 				continue
 			}
 			names[f.Name] = true
-			content, ok, err := original(root, entries, f.Name)
+			content, ok, err := n.original(entries, f.Name)
 			if err != nil {
 				return nil, false, err
 			}
@@ -234,8 +236,8 @@ func changedFiles(e change.Entry) bool {
 
 // original returns the content of a file before the first entry that changed it, nil if the file
 // did not exist. known is false if the file was changed outside gpustack since.
-func original(root host.Root, entries []change.Entry, name string) (content []byte, known bool, err error) {
-	now, err := edit.Read(root, name)
+func (n node) original(entries []change.Entry, name string) (content []byte, known bool, err error) {
+	now, err := n.edited.Read(name)
 	if err != nil {
 		return nil, false, err
 	}

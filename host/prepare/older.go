@@ -15,22 +15,30 @@ import (
 // of the machine, which must be the one that the entry wrote.
 func Older(root host.Root) func(e change.Entry, f change.File) (*edit.Meaning, error) {
 	return func(e change.Entry, f change.File) (*edit.Meaning, error) {
-		wrote := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == machine.ContractFile })
-		if f.Before == nil || wrote < 0 {
-			return nil, nil
-		}
 		now, err := edit.Read(root, machine.ContractFile)
-		if err != nil || now == nil || e.Files[wrote].After == nil || e.Files[wrote].After.Hash != now.Hash() {
-			return nil, err
-		}
-		contract, err := machine.ReadContract(root)
 		if err != nil {
 			return nil, err
 		}
-		length := 0
-		for _, piece := range f.Back {
-			length += piece.Length
-		}
-		return boot.Older(f.Name, f.Replaced(), length, contract.Arguments), nil
+		return older(now, e, f)
 	}
+}
+
+// older is [Older] for the record as it is now, nil if there is none.
+func older(now *edit.File, e change.Entry, f change.File) (*edit.Meaning, error) {
+	wrote := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == machine.ContractFile })
+	if f.Before == nil || wrote < 0 {
+		return nil, nil
+	}
+	if now == nil || e.Files[wrote].After == nil || e.Files[wrote].After.Hash != now.Hash() {
+		return nil, nil
+	}
+	contract, _, err := machine.ParseRecord(now.Content)
+	if err != nil || contract == nil {
+		return nil, err
+	}
+	length := 0
+	for _, piece := range f.Back {
+		length += piece.Length
+	}
+	return boot.Older(f.Name, f.Replaced(), length, contract.Arguments), nil
 }

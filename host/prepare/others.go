@@ -32,14 +32,14 @@ func (n node) stated() []modprobe.Stated {
 // withOthers plans what --take-over removes and returns the node as it is then. Without it, it adds
 // a warning for each setting of others that binds functions, and an error where a driver of the
 // kernel itself would bind selected functions first.
-func (n node) withOthers(root host.Root, w *Want) (node, error) {
+func (n node) withOthers(w *Want) (node, error) {
 	var products []string
 	for _, f := range w.contract.Functions {
 		products = modprobe.AddIDs(products, f.IDs())
 	}
 	if w.contract.TakeOver {
 		var err error
-		if w.takeOver, err = modprobe.TakeOver(root, n.Stated, products); err != nil {
+		if w.takeOver, err = modprobe.TakeOver(n.edited, n.Stated, products); err != nil {
 			return n, err
 		}
 		n.Conf, n.takenOver = n.Conf.Planned(w.takeOver), products

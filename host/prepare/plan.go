@@ -36,24 +36,24 @@ type Regenerated struct {
 }
 
 // NewPlan plans the changes that bring the machine to the wanted configuration.
-func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
+func NewPlan(m Machine, w Want) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
 		return Plan{}, err
 	}
 	if w.none {
-		return n.planNone(root)
+		return n.planNone()
 	}
 	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Loader.Args()), Warnings: append(n.Warnings, w.warnings...), Others: w.others}
-	menu, err := n.Loader.Plan(root, w.arguments)
+	menu, err := n.Loader.Plan(n.edited, w.arguments)
 	if err != nil {
 		return Plan{}, err
 	}
-	modules, err := w.modprobe.Plan(root, n.Conf)
+	modules, err := w.modprobe.Plan(n.edited, n.Conf)
 	if err != nil {
 		return Plan{}, err
 	}
-	early, err := w.early.Plan(root, n.Maker)
+	early, err := w.early.Plan(n.edited, n.Maker)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -71,7 +71,7 @@ func NewPlan(root host.Root, m machine.Machine, w Want) (Plan, error) {
 			w.contract.Files = append(w.contract.Files, machine.Hash{Name: c.Name, Hash: c.After.Hash()})
 		}
 	}
-	contract, err := n.planContract(root, w.contract)
+	contract, err := n.planContract(w.contract)
 	p.Files = append(p.Files, contract)
 	return p, err
 }
@@ -115,20 +115,20 @@ func isOurs(name string) bool {
 }
 
 // planNoContract leaves what is recorded for containers, and removes the file without it.
-func (n node) planNoContract(root host.Root) (edit.Change, error) {
+func (n node) planNoContract() (edit.Change, error) {
 	text, err := machine.RecordText(nil, n.Containers)
 	if err != nil {
 		return edit.Change{}, err
 	}
 	if text == nil {
-		return edit.Remove(root, machine.ContractFile)
+		return n.edited.Remove(machine.ContractFile)
 	}
-	return edit.Put(root, machine.ContractFile, text, 0o600, false)
+	return n.edited.Put(machine.ContractFile, text, 0o600, false)
 }
 
 // planContract does not rewrite a record that differs only in IOMMU groups: the first boot with
 // the IOMMU on creates groups, which does not change what was agreed.
-func (n node) planContract(root host.Root, c machine.Contract) (edit.Change, error) {
+func (n node) planContract(c machine.Contract) (edit.Change, error) {
 	if n.Recorded != nil {
 		same := c
 		same.Functions = slices.Clone(c.Functions)
@@ -143,12 +143,12 @@ func (n node) planContract(root host.Root, c machine.Contract) (edit.Change, err
 			return edit.Change{}, err
 		}
 		if text, err := machine.RecordText(&same, n.Containers); err == nil && string(text) == string(recorded) {
-			return edit.Put(root, machine.ContractFile, recorded, 0o600, false)
+			return n.edited.Put(machine.ContractFile, recorded, 0o600, false)
 		}
 	}
 	text, err := machine.RecordText(&c, n.Containers)
 	if err != nil {
 		return edit.Change{}, err
 	}
-	return edit.Put(root, machine.ContractFile, text, 0o600, false)
+	return n.edited.Put(machine.ContractFile, text, 0o600, false)
 }

@@ -91,12 +91,12 @@ func observe(root host.Root) machine.Machine {
 
 func plan(t *testing.T, root host.Root, opts selection.Options) (prepare.Plan, error) {
 	t.Helper()
-	m := observe(root)
-	want, err := prepare.NewWant(root, m, opts)
+	observed := prepare.Observe(root, observe(root), opts)
+	want, err := prepare.NewWant(observed, opts)
 	if err != nil {
 		return prepare.Plan{}, err
 	}
-	return prepare.NewPlan(root, m, want)
+	return prepare.NewPlan(observed, want)
 }
 
 // TestInOut prepares every distribution, for each CPU vendor and driver, with twins or

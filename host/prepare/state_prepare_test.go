@@ -78,7 +78,7 @@ func TestStatesAgree(t *testing.T) {
 		for _, a := range addresses {
 			opts.Add = append(opts.Add, selectors(t, a.String())...)
 		}
-		_, err := prepare.NewWant(root, m, opts)
+		_, err := prepare.NewWant(prepare.Observe(root, m, opts), opts)
 		var refused *selection.Refused
 		if errors.As(err, &refused) {
 			for _, err := range refused.Errors {

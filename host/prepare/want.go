@@ -14,7 +14,6 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
-	"gpustack/host/rdma"
 	"gpustack/host/selection"
 )
 
@@ -33,17 +32,17 @@ type Want struct {
 
 // NewWant returns the configuration that options and the existing record ask for. The error for
 // options that cannot be satisfied is a *selection.Refused.
-func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, error) {
+func NewWant(m Machine, opts selection.Options) (Want, error) {
 	n, err := newNode(m)
 	if err != nil || opts.None {
 		return Want{none: opts.None}, err
 	}
-	c := candidate{root: root, node: n}
-	if c.adapters, err = rdma.ReadRecord(root); err != nil {
-		return Want{}, err
+	if !m.Adapters.Seen() {
+		return Want{}, m.Adapters.Err
 	}
+	c := candidate{node: n}
 	search := selection.Search{
-		Node: n.Node, Root: root, Options: opts, Choose: n.Choose, Try: c.try,
+		Node: n.Node, Names: n.names, Options: opts, Choose: n.Choose, Try: c.try,
 		Exact: func(f []pci.Address) selection.Options { return n.Only(opts, f) },
 	}
 	s, err := n.Choose(opts)
@@ -55,17 +54,17 @@ func NewWant(root host.Root, m machine.Machine, opts selection.Options) (Want, e
 	}
 	var warnings []string
 	if slices.ContainsFunc(s.All, n.IsNew) {
-		if c.uses, err = machine.ObserveUses(root, n.Devices, false); err != nil {
-			warnings = append(warnings, fmt.Sprintf("cannot determine which processes have devices open: %v", err))
+		if c.uses = m.InUse.Value; !m.InUse.Seen() {
+			warnings = append(warnings, fmt.Sprintf("cannot determine which processes have devices open: %v", m.InUse.Err))
 		}
 	}
 	errs, lifted := c.refusals(s)
-	w, err := n.want(root, s, opts)
+	w, err := n.want(s, opts)
 	if errs = append(errs, host.Split(err)...); len(errs) > 0 {
 		return Want{}, search.Refused(s, errs)
 	}
 	w.contract.Lifted = n.lifts(s, lifted)
-	w.warnings = slices.Concat(warnings, n.Leaving(root, lifted), n.Joining(s), n.NVSwitchWarnings(s), w.warnings)
+	w.warnings = slices.Concat(warnings, n.Leaving(n.names, lifted), n.Joining(s), n.NVSwitchWarnings(s), w.warnings)
 	return w, nil
 }
 
@@ -93,18 +92,15 @@ func (n node) lifts(s gate.Selection, lifted []*gate.Refusal) []host.Lift {
 
 // candidate checks whether selections of a node can be planned.
 type candidate struct {
-	root host.Root
 	node node
 	uses machine.Uses
-	// adapters is the record of rdma prepare: its functions are not host prepare's.
-	adapters *rdma.Record
 }
 
 // refusals returns all refusals of a selection, and those that are lifted.
 func (c *candidate) refusals(s gate.Selection) (refusals []error, lifted []*gate.Refusal) {
 	refusals, lifted = c.node.Refusals(s)
 	used, liftedUses := c.node.InUse(c.uses, s)
-	shared := c.node.Shared(s, func(pf pci.Address) string { return c.node.UseOfVFs(c.root, c.uses, pf) })
+	shared := c.node.Shared(s, func(pf pci.Address) string { return c.node.UseOfVFs(c.uses, pf) })
 	return slices.Concat(refusals, shared, used, c.claimed(s)), append(lifted, liftedUses...)
 }
 
@@ -112,8 +108,8 @@ func (c *candidate) refusals(s gate.Selection) (refusals []error, lifted []*gate
 // as a whole or with VFs, or one of its VFs.
 func (c *candidate) claimed(s gate.Selection) (refusals []error) {
 	for _, a := range s.All {
-		if of := (gate.Records{RDMA: c.adapters}).Adapter(c.node.Devices, a); of != nil {
-			refusals = append(refusals, c.node.OfAdapter(c.root, c.uses, a, of))
+		if of := (gate.Records{RDMA: c.node.adapters}).Adapter(c.node.Devices, a); of != nil {
+			refusals = append(refusals, c.node.OfAdapter(c.uses, a, of))
 		}
 	}
 	return refusals
@@ -126,11 +122,11 @@ func (c *candidate) try(opts selection.Options) []error {
 		return host.Split(err)
 	}
 	errs, _ := c.refusals(s)
-	_, err = c.node.want(c.root, s, opts)
+	_, err = c.node.want(s, opts)
 	return append(errs, host.Split(err)...)
 }
 
-func (n node) want(root host.Root, s gate.Selection, opts selection.Options) (Want, error) {
+func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 	driver := opts.Driver
 	unsafe := opts.Unsafe
 	if r := n.Recorded; r != nil {
@@ -157,7 +153,7 @@ func (n node) want(root host.Root, s gate.Selection, opts selection.Options) (Wa
 		}
 	}
 	for _, a := range s.All {
-		f, err := n.function(root, a, staying, driver)
+		f, err := n.function(a, staying, driver)
 		f.RDMA = !ofCards(n.Devices.At(a)) && joins(n.Devices.At(a)) && !slices.Contains(s.Allowed, a)
 		errs = append(errs, err)
 		w.contract.Functions = append(w.contract.Functions, f)
@@ -165,7 +161,7 @@ func (n node) want(root host.Root, s gate.Selection, opts selection.Options) (Wa
 	if err := errors.Join(errs...); err != nil {
 		return Want{}, err
 	}
-	n, err := n.withOthers(root, &w)
+	n, err := n.withOthers(&w)
 	if err != nil {
 		return Want{}, err
 	}
@@ -206,7 +202,7 @@ func (n node) checkDriver(driver string, w *Want) error {
 
 // function returns the record of one function, including how it is bound. staying has the products
 // of which a function remains with the host.
-func (n node) function(root host.Root, a pci.Address, staying map[string]bool, driver string) (machine.Function, error) {
+func (n node) function(a pci.Address, staying map[string]bool, driver string) (machine.Function, error) {
 	d := n.Devices.At(a)
 	if d.VendorID == nil || d.ProductID == nil {
 		return machine.Function{}, gate.Refuse(a, selection.ErrNoIDs)
@@ -231,11 +227,11 @@ func (n node) function(root host.Root, a pci.Address, staying map[string]bool, d
 	if driver == machine.Stub {
 		return f, gate.Refuse(a, selection.ErrStubTwins)
 	}
-	var err error
-	if f.SysfsPath, err = root.Real(machine.AttributeFile(a, "")); err != nil {
-		err = fmt.Errorf("%s: %w", machine.AttributeFile(a, ""), host.Cause(err))
+	place := n.places[a]
+	if f.SysfsPath = place.Value; !place.Seen() {
+		return f, fmt.Errorf("%s: %w", place.File, host.Cause(place.Err))
 	}
-	return f, err
+	return f, nil
 }
 
 // variant returns the VFIO variant driver for a device (Linux, drivers/vfio/pci:

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -46,7 +45,7 @@ const returnAll = "return all functions to the host"
 // Search finds accepted options by trying them without side effects.
 type Search struct {
 	Node    Node
-	Root    host.Root
+	Names   Names
 	Options Options                               // the refused options
 	Choose  func(Options) (gate.Selection, error) // returns the selection of options
 	Try     func(Options) []error                 // returns the errors of options
@@ -369,7 +368,7 @@ func (a Search) purpose(s gate.Selection, o Options) string {
 	var labels, needed []string
 	allowed, ofHost := pci.Set(a.Options.Allow), a.Node.Needed()
 	for _, f := range o.Allow {
-		label := "the " + a.Node.label(a.Root, f)
+		label := "the " + a.Node.label(a.Names, f)
 		switch {
 		case allowed[f]:
 		case ofHost[f]:

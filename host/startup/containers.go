@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
+
 	"gpustack/host"
 	"gpustack/host/container"
 	"gpustack/host/edit"
@@ -153,8 +155,13 @@ func (s spec) change(m machine) (c edit.Change, lacks error, err error) {
 			missing = append(missing, fmt.Errorf("%w %s: %s", ErrNotOffered, x.Address, x.Reason))
 		}
 	}
-	c, err = container.BootSpec(m.root, s.file, of)
+	c, err = bootSpec(m.root, s.file, of)
 	return c, errors.Join(missing...), err
+}
+
+// bootSpec returns the change of the file of a spec from what it is now.
+func bootSpec(root host.Root, name string, spec *cdispecs.Spec) (edit.Change, error) {
+	return container.BootSpec(edit.Observe(root, container.SpecFile(observed.ContainerOptions{}, name)), name, spec)
 }
 
 // follows is the maximum time until a uverbs device follows the driver of its function.
@@ -197,7 +204,7 @@ func (spec) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil, 
 
 // revert removes the spec, because no step writes it any more.
 func (s spec) revert(ctx context.Context, m machine, _ json.RawMessage) error {
-	c, err := container.BootSpec(m.root, s.file, nil)
+	c, err := bootSpec(m.root, s.file, nil)
 	if err == nil {
 		err = edit.Plan{c}.Apply(ctx, m.root)
 	}

@@ -300,7 +300,7 @@ func TestPermitFiles(t *testing.T) {
 	c := newCompute(t)
 	c.record(false, gpu)
 	c.write(steps.UnitFile, "unit")
-	plan, err := steps.NoFiles(c.root)
+	plan, err := steps.ObserveUnit(c.root).Remove()
 	noError(t, err)
 	if err := steps.PermitFiles(c.root, plan); !errors.Is(err, steps.ErrNeeded) {
 		t.Errorf("%v, want %v", err, steps.ErrNeeded)

@@ -75,7 +75,7 @@ func (m machine) ask(leaving ...gate.Leaving) (lifted []*gate.Refusal, err error
 		return nil, err
 	}
 	uses.Running = true
-	return h.Leave(m.root, uses, m.allowed.And(allowed), leaving...)
+	return h.Leave(uses, m.allowed.And(allowed), leaving...)
 }
 
 // is returns an error unless the recorded adapter is at its address, with the bridges above it: the

@@ -70,11 +70,12 @@ func (o Offering) Plan(without []pci.Address) (edit.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	gpus, err := container.PutSpec(o.Root, c.Options, container.GPUFile, specs.GPU)
+	files := edit.Observe(o.Root, container.SpecFiles()...)
+	gpus, err := container.PutSpec(files, c.Options, container.GPUFile, specs.GPU)
 	if err != nil {
 		return nil, err
 	}
-	hcas, err := container.PutSpec(o.Root, c.Options, container.HCAFile, specs.HCA)
+	hcas, err := container.PutSpec(files, c.Options, container.HCAFile, specs.HCA)
 	return slices.Concat(gpus, hcas).Pending(), err
 }
 

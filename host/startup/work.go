@@ -14,7 +14,7 @@ import (
 )
 
 // work is what a step of a kind does. A kind of step is a type with these methods, a case in
-// workOf, and its steps in [Steps].
+// workOf, and its steps in [steps.Of].
 type work interface {
 	// look returns the present state, which a revert restores, and whether the step has nothing to
 	// do. It waits for its device until ctx ends.

@@ -50,7 +50,7 @@ func TestOrder(t *testing.T) {
 			if want := test.before != ""; want != (unordered != nil) {
 				t.Errorf("not ordered: %q", unordered)
 			}
-			plan, err := steps.FilesFor(root, root.Path("/usr/bin/gpustack"))
+			plan, err := steps.ObserveUnitOf(root, root.Path("/usr/bin/gpustack")).Put()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestOrder(t *testing.T) {
 			if unordered, err = steps.Unordered(root); err != nil || unordered != nil {
 				t.Errorf("still not ordered: %q, %v", unordered, err)
 			}
-			again, err := steps.FilesFor(root, root.Path("/usr/bin/gpustack"))
+			again, err := steps.ObserveUnitOf(root, root.Path("/usr/bin/gpustack")).Put()
 			if err != nil || len(again.Pending()) > 0 {
 				t.Errorf("again: %v, %v", again.Pending(), err)
 			}

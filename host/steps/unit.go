@@ -41,61 +41,97 @@ var (
 	ErrMasked = host.WithHint(errors.New("is masked, so no boot would carry out what is recorded"), "systemctl unmask "+Unit)
 )
 
-// Files returns the plan that the unit and its drop-in exist with their contents. They start the
-// program that runs now if it lies in a folder of programs below the root, else the one that is
-// installed there.
-func Files(root host.Root) (edit.Plan, error) {
-	self, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return nil, fmt.Errorf("/proc/self/exe: %w", host.Cause(err))
-	}
-	return FilesFor(root, self)
+// UnitFiles are the files of the unit as they were observed, and what their contents depend on.
+type UnitFiles struct {
+	files      edit.Files
+	masked     map[string]bool // links to /dev/null
+	systemd    bool            // the machine has systemd
+	systemdErr error
+	program    string // that the unit starts
+	programErr error
+	after      []string // units of containers that the unit precedes
+	afterErr   error
 }
 
-// FilesFor returns the plan of [Files] for the program at a path of the running machine.
-func FilesFor(root host.Root, self string) (edit.Plan, error) {
-	found := false
+// ObserveUnit reads the files of the unit. They start the program that runs now if it lies in a
+// folder of programs below the root, else the one that is installed there. What cannot be read is
+// an error of the plan that needs it.
+func ObserveUnit(root host.Root) UnitFiles {
+	self, err := os.Readlink("/proc/self/exe")
+	u := ObserveUnitOf(root, self)
+	if err != nil {
+		u.programErr = fmt.Errorf("/proc/self/exe: %w", host.Cause(err))
+	}
+	return u
+}
+
+// ObserveUnitOf is [ObserveUnit] for the program at a path of the running machine.
+func ObserveUnitOf(root host.Root, self string) UnitFiles {
+	u := UnitFiles{files: edit.Observe(root, UnitFile, WantsFile), masked: map[string]bool{}}
+	for _, name := range []string{UnitFile, WantsFile} {
+		u.masked[name] = isMasked(root, name)
+	}
 	for _, name := range []string{"/usr/lib/systemd/systemd", "/lib/systemd/systemd"} {
 		ok, err := root.Exists(name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, host.Cause(err))
+			u.systemdErr = errors.Join(u.systemdErr, fmt.Errorf("%s: %w", name, host.Cause(err)))
 		}
-		found = found || ok
+		u.systemd = u.systemd || ok
 	}
-	program, err := programFor(root, self)
-	if !found {
+	u.program, u.programErr = programFor(root, self)
+	u.after, u.afterErr = containerUnits(root)
+	return u
+}
+
+// Plan returns the plan that the unit and its drop-in exist with their contents if a record needs
+// them, and else that they do not exist. A unit that is masked is not removed.
+func (u UnitFiles) Plan(record *rdma.Record, containers *observed.Containers) (edit.Plan, error) {
+	if unitWanted(record, containers) {
+		return u.Put()
+	}
+	return u.Remove()
+}
+
+// Put returns the plan that the unit and its drop-in exist with their contents.
+func (u UnitFiles) Put() (edit.Plan, error) {
+	err := u.programErr
+	if !u.systemd {
 		err = errors.Join(ErrNoSystemd, err)
 	}
-	if err != nil {
+	switch {
+	case u.systemdErr != nil:
+		return nil, u.systemdErr
+	case err != nil:
 		return nil, err
-	}
-	var plan edit.Plan
-	if isMasked(root, UnitFile) {
+	case u.masked[UnitFile]:
 		return nil, fmt.Errorf("%s: %w", UnitFile, ErrMasked)
+	case u.afterErr != nil:
+		return nil, u.afterErr
 	}
-	units, err := containerUnits(root)
+	unit := strings.NewReplacer("{{.}}", u.program, "{{before}}", before(u.after)).Replace(templates.BootUnit)
+	c, err := u.files.Put(UnitFile, []byte(unit), 0o644, false)
 	if err != nil {
 		return nil, err
 	}
-	files := []struct{ name, text string }{
-		{UnitFile, strings.NewReplacer("{{.}}", program, "{{before}}", before(units)).Replace(templates.BootUnit)}, {WantsFile, templates.BootWants},
-	}
-	for _, f := range files {
-		c, err := edit.Put(root, f.name, []byte(f.text), 0o644, false)
+	wants, err := u.files.Put(WantsFile, []byte(templates.BootWants), 0o644, false)
+	return edit.Plan{c, wants}, err
+}
+
+// Remove returns the plan that the unit and its drop-in do not exist. A unit that is masked stays
+// so.
+func (u UnitFiles) Remove() (edit.Plan, error) {
+	var plan edit.Plan
+	for _, name := range []string{UnitFile, WantsFile} {
+		if u.masked[name] {
+			continue
+		}
+		c, err := u.files.Remove(name)
 		if err != nil {
 			return nil, err
 		}
 		plan = append(plan, c)
 	}
 	return plan, nil
-}
-
-// FilesOf returns the plan of [Files] if a record needs the unit, else that of [NoFiles].
-func FilesOf(root host.Root, record *rdma.Record, containers *observed.Containers) (edit.Plan, error) {
-	if !unitWanted(record, containers) {
-		return NoFiles(root)
-	}
-	return Files(root)
 }
 
 // unitWanted reports whether a record needs the unit. An adapter of rdma prepare always has it.
@@ -138,23 +174,6 @@ func PermitFiles(root host.Root, plan edit.Plan) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", UnitFile, ErrNeeded)
-}
-
-// NoFiles returns the plan that the unit and its drop-in do not exist. A unit that is masked stays
-// so.
-func NoFiles(root host.Root) (edit.Plan, error) {
-	var plan edit.Plan
-	for _, name := range []string{UnitFile, WantsFile} {
-		if isMasked(root, name) {
-			continue
-		}
-		c, err := edit.Remove(root, name)
-		if err != nil {
-			return nil, err
-		}
-		plan = append(plan, c)
-	}
-	return plan, nil
 }
 
 // programFor returns the path of gpustack below the root for the unit.

@@ -26,7 +26,7 @@ func TestFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root := hosttest.Lay(t, test.tree)
-			plan, err := steps.FilesFor(root, strings.TrimSuffix(root.Path("/"), "/")+test.self)
+			plan, err := steps.ObserveUnitOf(root, strings.TrimSuffix(root.Path("/"), "/")+test.self).Put()
 			if err != nil || test.err != "" {
 				if err == nil || err.Error() != test.err {
 					t.Errorf("%v, want %s", err, test.err)
@@ -47,10 +47,10 @@ func TestFiles(t *testing.T) {
 func TestMasked(t *testing.T) {
 	t.Parallel()
 	root := hosttest.Lay(t, "symlink etc/systemd/system/gpustack-boot.service -> /dev/null\n-- usr/lib/systemd/systemd --\n\n-- usr/bin/gpustack --\n\n")
-	if plan, err := steps.FilesFor(root, "/usr/bin/gpustack"); !errors.Is(err, steps.ErrMasked) {
+	if plan, err := steps.ObserveUnitOf(root, "/usr/bin/gpustack").Put(); !errors.Is(err, steps.ErrMasked) {
 		t.Errorf("%+v, %v", plan, err)
 	}
-	plan, err := steps.NoFiles(root)
+	plan, err := steps.ObserveUnit(root).Remove()
 	if err != nil || len(plan.Pending()) > 0 {
 		t.Errorf("%+v, %v", plan, err)
 	}

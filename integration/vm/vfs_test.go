@@ -224,7 +224,7 @@ func (m machine) bootUnit() map[string]string {
 	wanted := m.recordVFs(nvmeCard, 2)
 	m.run("install", "-m", "755", "/lab/gpustack", "/usr/local/sbin/gpustack")
 	root := hosttest.Lay(m.t, "-- usr/lib/systemd/systemd --\n-- usr/local/sbin/gpustack --\n")
-	plan, err := steps.FilesFor(root, "/lab/gpustack")
+	plan, err := steps.ObserveUnitOf(root, "/lab/gpustack").Put()
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"gpustack/host/container"
 	"gpustack/host/pci"
 )
 
@@ -14,7 +13,7 @@ func Lendable(m Machine, functions []pci.Address) error {
 	var errs []error
 	for _, a := range functions {
 		if m.Driver.MIG[a] {
-			errs = append(errs, fmt.Errorf("%s: %w", a, named(container.ErrMIG, a)))
+			errs = append(errs, fmt.Errorf("%s: %w", a, named(ErrMIG, a)))
 		}
 	}
 	return errors.Join(errs...)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/host/docker"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
@@ -22,20 +21,24 @@ func memlockFile(unit string) string {
 	return path.Join("/etc/systemd/system", unit+".d", "zz-gpustack-memlock.conf")
 }
 
-// memlockFiles plans the drop-ins of the installed services that start containers or jobs: one for
+// memlockFiles returns the drop-ins of all services.
+func memlockFiles() (files []string) {
+	for _, unit := range memlock.Services() {
+		files = append(files, memlockFile(unit))
+	}
+	return files
+}
+
+// planMemlock plans the drop-ins of the installed services that start containers or jobs: one for
 // each that has a limit of its own or systemd's, while an adapter is for containers, and else none.
 // restart are the services that take them at their next start. A limit that overrides a drop-in is
 // a warning, and the drop-in is not planned.
 //
 // podman has no such file: its default_ulimits hold for rootless containers too, which then do not
 // start, because an ordinary user cannot raise the limit (setrlimit(2)).
-func memlockFiles(root host.Root, record machine.Containers) (plan edit.Plan, restart, warnings []string, err error) {
+func (m Machine) planMemlock(record machine.Containers) (plan edit.Plan, restart, warnings []string, err error) {
 	wanted := slices.ContainsFunc(record.Functions, func(f machine.ContainerFunction) bool { return f.HCA })
-	var ours []string
-	for _, unit := range memlock.Services() {
-		ours = append(ours, memlockFile(unit))
-	}
-	limits := memlock.Read(root, ours...)
+	limits := m.Limits
 	if wanted && len(limits.Errs) > 0 {
 		return nil, nil, nil, errors.Join(limits.Errs...)
 	}
@@ -48,9 +51,9 @@ func memlockFiles(root host.Root, record machine.Containers) (plan edit.Plan, re
 			warnings = append(warnings, fmt.Sprintf("%s limits the locked memory of %s to %d bytes, which overrides a drop-in of gpustack: "+
 				"change or remove it, then run gpustack container prepare again", place(s), unit, s.Bytes))
 		}
-		c, err := edit.Remove(root, memlockFile(unit))
+		c, err := m.Files.Remove(memlockFile(unit))
 		if err == nil && wanted && limited {
-			c, err = edit.Put(root, memlockFile(unit), []byte(templates.Memlock), 0o644, false)
+			c, err = m.Files.Put(memlockFile(unit), []byte(templates.Memlock), 0o644, false)
 		}
 		if err != nil {
 			return nil, nil, nil, err

@@ -40,7 +40,7 @@ func TestLockedMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := prepare.NewPlan(n.root, m, want, nil)
+		p, err := n.plan(t, m, want)
 		if err == nil {
 			err = p.Files.Apply(t.Context(), n.root)
 		}

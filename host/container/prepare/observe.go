@@ -2,14 +2,19 @@ package prepare
 
 import (
 	"errors"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/container"
+	"gpustack/host/edit"
 	"gpustack/host/machine"
+	"gpustack/host/memlock"
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 )
 
 // Machine is what a plan depends on.
@@ -22,7 +27,12 @@ type Machine struct {
 	Recorded   *machine.Containers // nil if nothing is recorded
 	RDMA       *rdma.Record        // of rdma prepare; nil if nothing is recorded
 	Blacklists []modprobe.Line     // that keep NVIDIA's driver from being loaded
-	Unread     []string            // warnings about files that could not be read
+	Files      edit.Files          // that a plan may change, besides those of the unit
+	Unit       steps.UnitFiles
+	Limits     memlock.Limits     // of locked memory, without gpustack's drop-ins
+	Refreshes  machine.Look[bool] // NVIDIA Container Toolkit has the unit that writes specs
+	NodeMaker  error              // of finding nvidia-modprobe, which makes nodes at boot
+	Unread     []string           // warnings about files that could not be read
 }
 
 // exclusive reports whether RDMA devices belong to one network namespace each, now or from the next
@@ -53,6 +63,11 @@ func Observe(root host.Root) (Machine, error) {
 	keep(err)
 	m.Blacklists, err = modprobe.ReadPreventing(root, nvidia.Modules()...)
 	keep(err)
+	m.Files = edit.Observe(root, slices.Concat(container.SpecFiles(), memlockFiles(), []string{refreshEnv, machine.ContractFile})...)
+	m.Unit = steps.ObserveUnit(root)
+	m.Limits = memlock.Read(root, memlockFiles()...)
+	m.Refreshes = readRefreshes(root)
+	_, m.NodeMaker = host.Runner{Root: root}.Find("nvidia-modprobe")
 	m.Unread = append(append(m.Unread, m.Driver.Warnings...), m.Stack.Warnings...)
 	return m, errors.Join(errs...)
 }

@@ -16,6 +16,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 )
 
 // Plan is a list of file changes, with what the operator has to know.
@@ -31,15 +32,24 @@ type Plan struct {
 }
 
 // NewPlan plans the specs of what is wanted, the files of the unit that repeats the steps of every
-// boot, and the record. The record of guests stays as it is.
-func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
+// boot, and the record. The record of guests stays as it is. Static specs need no unit: a machine
+// without systemd has none.
+func NewPlan(m Machine, w Want) (Plan, error) {
+	unit, err := m.Unit.Plan(m.RDMA, &w.Record)
+	if w.Record.Options.Static && (errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram)) {
+		w.Warnings = append(w.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		err = nil
+	}
+	if err != nil {
+		return Plan{}, err
+	}
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
 	p.Record.Files, p.NamesOf = []machine.Hash{}, map[pci.Address][]string{}
 	for _, f := range []struct {
 		name string
 		spec *specs.Spec
 	}{{container.GPUFile, w.Specs.GPU}, {container.HCAFile, w.Specs.HCA}} {
-		changes, err := container.PutSpec(root, w.Record.Options, f.name, f.spec)
+		changes, err := container.PutSpec(m.Files, w.Record.Options, f.name, f.spec)
 		if err != nil {
 			return Plan{}, err
 		}
@@ -63,11 +73,11 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 		p.NamesOf[f.Address] = append(container.NamesOf(of.GPU), container.NamesOf(of.HCA)...)
 	}
 	p.Files = append(p.Files, unit...)
-	limits, restart, warnings, err := memlockFiles(root, w.Record)
+	limits, restart, warnings, err := m.planMemlock(w.Record)
 	if err != nil {
 		return Plan{}, err
 	}
-	toolkit, warning, err := toolkitFile(root, w, m.Driver)
+	toolkit, warning, err := m.planToolkit(w)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -87,9 +97,9 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	record, err := edit.Remove(root, machine.ContractFile)
+	record, err := m.Files.Remove(machine.ContractFile)
 	if err == nil && text != nil {
-		record, err = edit.Put(root, machine.ContractFile, text, 0o600, false)
+		record, err = m.Files.Put(machine.ContractFile, text, 0o600, false)
 	}
 	p.Files = append(p.Files, record)
 	p.notes(m, w, len(unit) > 0)
@@ -97,11 +107,11 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 		p.Notes = append(p.Notes, memlockNote(restart))
 	}
 	if w.Specs.GPU != nil && len(unit) > 0 {
-		switch _, err := (host.Runner{Root: root}).Find("nvidia-modprobe"); {
-		case errors.Is(err, host.ErrNoProgram):
+		switch {
+		case errors.Is(m.NodeMaker, host.ErrNoProgram):
 			p.Warnings = append(p.Warnings, "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed")
-		case err != nil:
-			p.Warnings = append(p.Warnings, err.Error())
+		case m.NodeMaker != nil:
+			p.Warnings = append(p.Warnings, m.NodeMaker.Error())
 		}
 	}
 	return p, err

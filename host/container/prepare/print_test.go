@@ -28,7 +28,7 @@ func TestDockerRun(t *testing.T) {
 	record.Options.UMAD, record.Options.LibraryPath = true, true
 	all := container.SpecOf(&record, n.driver, n.stack, n.devices)
 	for name, spec := range map[string]*specs.Spec{container.GPUFile: all.GPU, container.HCAFile: all.HCA} {
-		c, err := container.BootSpec(n.root, name, spec)
+		c, err := container.BootSpec(edit.Observe(n.root, container.SpecFiles()...), name, spec)
 		if err == nil {
 			err = edit.Plan{c}.Apply(context.Background(), n.root)
 		}

@@ -43,7 +43,7 @@ type node struct {
 func newNode(t *testing.T) *node {
 	t.Helper()
 	var tree strings.Builder
-	tree.WriteString("symlink var/run -> /run\n")
+	tree.WriteString("symlink var/run -> /run\n-- usr/lib/systemd/systemd --\n\n-- usr/bin/gpustack --\n\n")
 	for _, f := range []struct{ address, class, vendor, product string }{
 		{gpu0, "030200", "10de", "20b2"}, {gpu1, "030200", "10de", "20b2"}, {hca, "020700", "15b3", "101b"},
 	} {

@@ -7,7 +7,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
-	"gpustack/host/nvidia"
+	"gpustack/host/machine"
 )
 
 // NVIDIA Container Toolkit since 1.18.0 writes the specs of nvidia.com/gpu itself, by a unit that
@@ -19,22 +19,34 @@ const (
 	refreshMark = "# Written by gpustack container prepare: only the GPUs that are for containers."
 )
 
-// toolkitFile plans the environment file of NVIDIA Container Toolkit, where its unit is installed:
-// its specs have only the GPUs that are for containers, none of a guest and none of the host's.
-// Other lines of the file stay, and so does a value that an operator has set, which is a warning.
-func toolkitFile(root host.Root, w Want, driver nvidia.Driver) (plan edit.Plan, warning string, err error) {
+// readRefreshes reports whether that unit is installed.
+func readRefreshes(root host.Root) machine.Look[bool] {
 	installed := false
 	for _, dir := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/"} {
 		ok, err := root.Exists(dir + RefreshUnit)
 		if err != nil {
-			return nil, "", fmt.Errorf("%s: %w", dir+RefreshUnit, host.Cause(err))
+			return machine.Saw(dir+RefreshUnit, false, err)
 		}
 		installed = installed || ok
 	}
-	data, err := root.ReadFile(refreshEnv)
-	absent := host.IsAbsent(err)
-	if err != nil && !absent {
-		return nil, "", fmt.Errorf("%s: %w", refreshEnv, host.Cause(err))
+	return machine.Saw(RefreshUnit, installed, nil)
+}
+
+// planToolkit plans the environment file of NVIDIA Container Toolkit, where its unit is installed:
+// its specs have only the GPUs that are for containers, none of a guest and none of the host's.
+// Other lines of the file stay, and so does a value that an operator has set, which is a warning.
+func (m Machine) planToolkit(w Want) (plan edit.Plan, warning string, err error) {
+	installed := m.Refreshes.Value
+	if !m.Refreshes.Seen() {
+		return nil, "", fmt.Errorf("%s: %w", m.Refreshes.File, host.Cause(m.Refreshes.Err))
+	}
+	before, err := m.Files.Read(refreshEnv)
+	if err != nil {
+		return nil, "", err
+	}
+	var data []byte
+	if before != nil {
+		data = before.Content
 	}
 	var kept []string
 	others, ours, marked := false, false, false
@@ -55,7 +67,7 @@ func toolkitFile(root host.Root, w Want, driver nvidia.Driver) (plan edit.Plan, 
 	}
 	var ids, without []string
 	for _, f := range w.Record.Functions {
-		gpu := driver.GPU(f.Address)
+		gpu := m.Driver.GPU(f.Address)
 		switch {
 		case f.HCA:
 		case gpu == nil || gpu.UUID == nil:
@@ -85,10 +97,10 @@ func toolkitFile(root host.Root, w Want, driver nvidia.Driver) (plan edit.Plan, 
 		kept = append(kept, refreshMark+"\n", refreshKey+"="+strings.Join(ids, ",")+"\n")
 	}
 	var c edit.Change
-	if text := strings.Join(kept, ""); text == "" && (absent || ours) {
-		c, err = edit.Remove(root, refreshEnv)
+	if text := strings.Join(kept, ""); text == "" && (before == nil || ours) {
+		c, err = m.Files.Remove(refreshEnv)
 	} else {
-		c, err = edit.Put(root, refreshEnv, []byte(text), 0o644, false)
+		c, err = m.Files.Put(refreshEnv, []byte(text), 0o644, false)
 	}
 	return edit.Plan{c}, warning, err
 }

@@ -64,7 +64,7 @@ func TestToolkitFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := prepare.NewPlan(n.root, m, want, nil)
+			p, err := n.plan(t, m, want)
 			if err == nil {
 				err = p.Files.Apply(context.Background(), n.root)
 			}

@@ -31,6 +31,49 @@ type Options struct {
 	None   bool
 }
 
+// Errors of options that the machine cannot satisfy.
+var (
+	// ErrNoGPU is the error of --device for a function that is no GPU of NVIDIA's.
+	ErrNoGPU = host.WithHint(errors.New("is no GPU of NVIDIA's"), "'gpustack host scan' lists the GPUs; --hca adds RDMA adapters")
+	// ErrNoHCA is the error of --hca for a function without an RDMA device.
+	ErrNoHCA = host.WithHint(errors.New("has no RDMA device"), "'gpustack rdma scan' lists the adapters; its driver has to be loaded")
+	// ErrForGuests is the error of a function that is for guests.
+	ErrForGuests = host.WithHint(host.WithCode(errors.New("is for guests"), host.CodeRole, ""),
+		"take it from guests first: gpustack host prepare --remove ADDRESS")
+	// ErrVFsForGuests is the error of an adapter whose VFs are for guests.
+	ErrVFsForGuests = host.WithHint(host.WithCode(errors.New("is recorded by rdma prepare for guests"), host.CodeRole, ""),
+		"give containers an adapter of their own, or one of its VFs: gpustack rdma prepare --device ADDRESS --vfs NUMBER --for containers")
+	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
+	ErrUnbound = host.WithHint(errors.New("is not bound to NVIDIA's driver"),
+		"bind it first: 'gpustack host release --device ADDRESS' for one on vfio-pci, else load the module nvidia")
+	// ErrNoModule is the error of a machine whose running kernel has no module of NVIDIA's.
+	ErrNoModule = host.WithHint(errors.New("the running kernel has no module of NVIDIA's driver"),
+		"install the driver for it, or boot a kernel that has it; 'gpustack container check' lists the modules")
+	// ErrMIG is the error of a GPU that is divided into MIG instances.
+	ErrMIG = host.WithHint(errors.New("is divided into MIG instances"),
+		"describe the instances with nvidia-ctk cdi generate, or switch MIG off: nvidia-smi -i ADDRESS -mig 0")
+	// ErrBlacklisted is the error of a configuration that keeps NVIDIA's driver from being loaded.
+	ErrBlacklisted = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
+		"remove the line")
+	// ErrBlacklistArgument is the error of a kernel argument that does.
+	ErrBlacklistArgument = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
+		"remove the argument from the boot loader's configuration, and reboot")
+	// ErrOwnBlacklist is the error of such a line that host prepare wrote, when no GPU stayed.
+	ErrOwnBlacklist = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
+		"run: gpustack host prepare; it removes the line, because a GPU stays with the host")
+	// ErrBoard is the error of a part of a board with NVSwitches.
+	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
+		"add all GPUs of the board with --device")
+	// ErrNoAdapter is the error of umad nodes without an adapter.
+	ErrNoAdapter = host.WithHint(errors.New("--umad is for adapters, and none is for containers"), "add one with --hca")
+	// ErrOtherKind is the error of a kind that would rename functions which are recorded already.
+	ErrOtherKind = host.WithHint(errors.New("--kind would change the name by which containers are started with it"),
+		"name it too, to change its name with the others; or leave --kind out")
+	// ErrKindTaken is the error of a kind that a spec of another program has.
+	ErrKindTaken = host.WithHint(host.WithCode(errors.New("has this kind too: runtimes take one of the specs, or neither"), host.CodeOtherOwner, ""),
+		"give another --kind")
+)
+
 // Want is the wanted record without the files, with the specs that follow from it.
 type Want struct {
 	Record   machine.Containers
@@ -73,7 +116,7 @@ func NewWant(m Machine, o Options) (Want, error) {
 		w.module()
 	}
 	if o.UMAD != nil && *o.UMAD && !slices.ContainsFunc(w.Record.Functions, func(f machine.ContainerFunction) bool { return f.HCA }) {
-		w.fail(container.ErrNoAdapter)
+		w.fail(ErrNoAdapter)
 	}
 	w.boards()
 	w.kinds()
@@ -127,7 +170,7 @@ func (w *wanting) options() {
 		}
 		for _, f := range w.Record.Functions {
 			if f.HCA == of.hca && !slices.Contains(of.added, f.Address) && !slices.Contains(w.Remove, f.Address) {
-				w.fail(fmt.Errorf("%s: %w: %s=%s", f.Address, container.ErrOtherKind, *of.kind, f.Address))
+				w.fail(fmt.Errorf("%s: %w: %s=%s", f.Address, ErrOtherKind, *of.kind, f.Address))
 			}
 		}
 		*of.kind = w.Kind
@@ -173,13 +216,13 @@ func (w *wanting) gpu(a pci.Address) error {
 	case d == nil:
 		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack host scan' lists the GPUs")
 	case !d.IsNVIDIAGPU():
-		return container.ErrNoGPU
+		return ErrNoGPU
 	case w.records().ForGuests(w.Devices, a):
-		return named(container.ErrForGuests, a)
+		return named(ErrForGuests, a)
 	case w.Driver.MIG[a]:
-		return named(container.ErrMIG, a)
+		return named(ErrMIG, a)
 	case w.Driver.GPU(a) == nil:
-		return named(fmt.Errorf("%w: its driver is %s", container.ErrUnbound, cmp.Or(d.DriverName(), "none")), a)
+		return named(fmt.Errorf("%w: its driver is %s", ErrUnbound, cmp.Or(d.DriverName(), "none")), a)
 	case w.Driver.GPU(a).Minor == nil:
 		return host.WithHint(errors.New("the driver shows no device minor of it"),
 			"wait until the driver has initialized it, or look into the kernel's log: journalctl -k")
@@ -194,13 +237,13 @@ func (w *wanting) hca(a pci.Address) error {
 	case d == nil:
 		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack rdma scan' lists the adapters")
 	case w.records().ForGuests(w.Devices, a):
-		return named(container.ErrForGuests, a)
+		return named(ErrForGuests, a)
 	case gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}) != nil:
 		return gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}).Err
 	case prepared != nil && prepared.Use == rdma.ForGuests:
-		return named(container.ErrVFsForGuests, prepared.Address)
+		return named(ErrVFsForGuests, prepared.Address)
 	case adapter == nil || adapter.Name == "":
-		return container.ErrNoHCA
+		return ErrNoHCA
 	case adapter.Verbs == nil:
 		return host.WithHint(errors.New("has no uverbs device"), "modprobe ib_uverbs; gpustack rdma check names the modules that are missing")
 	}
@@ -214,19 +257,19 @@ func (w *wanting) module() {
 		running = running || m.Running
 	}
 	if !running {
-		w.fail(container.ErrNoModule)
+		w.fail(ErrNoModule)
 	}
 	for _, line := range w.Blacklists {
-		err := container.ErrBlacklisted
+		err := ErrBlacklisted
 		switch text := line.String(); {
 		case slices.Contains(modprobe.RunFiles(), line.File): // of this boot; the driver has the GPU all the same
 			w.Warnings = append(w.Warnings, text+" is of this boot; if 'gpustack host prepare --dry-run' plans to end it, carry that out before the next boot")
 		case slices.Contains(modprobe.OwnFiles(), line.File):
-			err = container.ErrOwnBlacklist
+			err = ErrOwnBlacklist
 			fallthrough
 		default:
 			if line.IsArgument() {
-				err = container.ErrBlacklistArgument
+				err = ErrBlacklistArgument
 			}
 			w.fail(fmt.Errorf("%s %w", text, err))
 		}
@@ -255,7 +298,7 @@ func (w *wanting) boards() {
 		}
 	}
 	if some != nil && lacking != nil {
-		w.fail(fmt.Errorf("%s: %w: %s would stay without", some, container.ErrBoard, strings.Join(lacking, ", ")))
+		w.fail(fmt.Errorf("%s: %w: %s would stay without", some, ErrBoard, strings.Join(lacking, ", ")))
 	}
 }
 
@@ -271,7 +314,7 @@ func (w *wanting) kinds() {
 	for _, kind := range slices.Compact(kinds) {
 		for _, f := range w.Folders.Files {
 			if f.Spec != nil && f.Spec.Kind == kind && !container.IsSpec(f.Path) {
-				w.fail(fmt.Errorf("%s: kind: %s: %w", f.Path, kind, container.ErrKindTaken))
+				w.fail(fmt.Errorf("%s: kind: %s: %w", f.Path, kind, ErrKindTaken))
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package prepare_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,17 @@ func (n *node) machine() prepare.Machine {
 	return prepare.Machine{Devices: n.devices, Driver: n.driver, Stack: n.stack}
 }
 
+// plan plans what is wanted of a machine with the files that the node has now.
+func (n *node) plan(t *testing.T, m prepare.Machine, want prepare.Want) (prepare.Plan, error) {
+	t.Helper()
+	now, err := prepare.Observe(n.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Files, m.Unit, m.Limits, m.Refreshes, m.NodeMaker = now.Files, now.Unit, now.Limits, now.Refreshes, now.NodeMaker
+	return prepare.NewPlan(m, want)
+}
+
 // TestRefusals: each obstacle has its error, and all are reported at once.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
@@ -37,31 +49,31 @@ func TestRefusals(t *testing.T) {
 		change  func(*prepare.Machine, *prepare.Options)
 		refusal error
 	}{
-		"a GPU of guests":      {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(gpu) }, container.ErrForGuests},
-		"an adapter of guests": {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(adapter) }, container.ErrForGuests},
+		"a GPU of guests":      {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(gpu) }, prepare.ErrForGuests},
+		"an adapter of guests": {func(m *prepare.Machine, _ *prepare.Options) { m.Guests = guests(adapter) }, prepare.ErrForGuests},
 		"VFs of guests": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.RDMA = &rdma.Record{Adapters: []rdma.Prepared{{Address: adapter, Use: rdma.ForGuests}}}
-		}, container.ErrVFsForGuests},
+		}, prepare.ErrVFsForGuests},
 		"a manager of NVSwitches": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Devices.At(adapter).NVSwitchManager = new(true)
 		}, gate.ErrSwitchManager},
-		"MIG":       {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.MIG = map[pci.Address]bool{gpu: true} }, container.ErrMIG},
-		"unbound":   {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.GPUs = nil }, container.ErrUnbound},
-		"no module": {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.Loaded = nil }, container.ErrNoModule},
+		"MIG":       {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.MIG = map[pci.Address]bool{gpu: true} }, prepare.ErrMIG},
+		"unbound":   {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.GPUs = nil }, prepare.ErrUnbound},
+		"no module": {func(m *prepare.Machine, _ *prepare.Options) { m.Driver.Loaded = nil }, prepare.ErrNoModule},
 		"blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: "/etc/modprobe.d/gpustack.conf", Number: 3, Command: "blacklist", Module: "nvidia"}}
-		}, container.ErrBlacklisted},
+		}, prepare.ErrBlacklisted},
 		"a blacklist in the kernel's arguments": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.CmdlineFile, Command: "modprobe.blacklist", Module: "nvidia"}}
-		}, container.ErrBlacklistArgument},
+		}, prepare.ErrBlacklistArgument},
 		"our blacklist": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.OwnFiles()[0], Number: 3, Command: "blacklist", Module: "nvidia"}}
-		}, container.ErrOwnBlacklist},
+		}, prepare.ErrOwnBlacklist},
 		"a kind of another program": {func(m *prepare.Machine, _ *prepare.Options) {
 			m.Folders.Files = []cdi.File{{Path: "/run/cdi/nvidia.yaml", Spec: &specs.Spec{Kind: cdi.DefaultGPUKind}}}
-		}, container.ErrKindTaken},
-		"an adapter as a GPU": {func(_ *prepare.Machine, o *prepare.Options) { o.GPUs = []pci.Address{adapter}; o.HCAs = nil }, container.ErrNoGPU},
-		"a GPU as an adapter": {func(_ *prepare.Machine, o *prepare.Options) { o.HCAs = []pci.Address{gpu} }, container.ErrNoHCA},
+		}, prepare.ErrKindTaken},
+		"an adapter as a GPU": {func(_ *prepare.Machine, o *prepare.Options) { o.GPUs = []pci.Address{adapter}; o.HCAs = nil }, prepare.ErrNoGPU},
+		"a GPU as an adapter": {func(_ *prepare.Machine, o *prepare.Options) { o.HCAs = []pci.Address{gpu} }, prepare.ErrNoHCA},
 		"not recorded":        {func(_ *prepare.Machine, o *prepare.Options) { o.Remove = []pci.Address{address(t, gpu1)} }, container.ErrNotRecorded},
 	} {
 		m, o := newNode(t).machine(), both
@@ -106,7 +118,7 @@ func TestPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := prepare.NewPlan(n.root, m, want, nil)
+		p, err := n.plan(t, m, want)
 		if err == nil {
 			err = append(p.Files, p.Boot...).Apply(context.Background(), n.root) // as the steps of a boot do
 		}
@@ -177,11 +189,11 @@ func TestKinds(t *testing.T) {
 		foreign []cdi.File
 		refusal error
 	}{
-		"another GPU, another kind":           {prepare.Options{GPUs: []pci.Address{second}, Kind: "example.com/gpu"}, nil, container.ErrOtherKind},
+		"another GPU, another kind":           {prepare.Options{GPUs: []pci.Address{second}, Kind: "example.com/gpu"}, nil, prepare.ErrOtherKind},
 		"another GPU, the same kind":          {prepare.Options{GPUs: []pci.Address{second}, Kind: cdi.DefaultGPUKind}, nil, nil},
 		"all GPUs, another kind":              {prepare.Options{GPUs: []pci.Address{first, second}, Kind: "example.com/gpu"}, nil, nil},
 		"another kind in place of the GPU":    {prepare.Options{GPUs: []pci.Address{second}, Remove: []pci.Address{first}, Kind: "example.com/gpu"}, nil, nil},
-		"a GPU beside another program's":      {prepare.Options{GPUs: []pci.Address{second}}, foreign, container.ErrKindTaken},
+		"a GPU beside another program's":      {prepare.Options{GPUs: []pci.Address{second}}, foreign, prepare.ErrKindTaken},
 		"an adapter beside another's GPUs":    {prepare.Options{HCAs: []pci.Address{adapter}}, foreign, nil},
 		"removed, beside another program's":   {prepare.Options{Remove: []pci.Address{first}}, foreign, nil},
 		"as recorded, beside another program": {prepare.Options{}, foreign, nil},
@@ -204,8 +216,8 @@ func TestPartOfBoard(t *testing.T) {
 	m := newNode(t).machine()
 	nvidiaID, manager := m.Devices.At(address(t, gpu0)).VendorID, true
 	m.Devices = append(m.Devices, pci.Device{Address: address(t, "0000:90:00.0"), VendorID: nvidiaID, NVSwitchManager: &manager})
-	if _, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}}); !errors.Is(err, container.ErrBoard) {
-		t.Errorf("%v, want %v", err, container.ErrBoard)
+	if _, err := prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}}); !errors.Is(err, prepare.ErrBoard) {
+		t.Errorf("%v, want %v", err, prepare.ErrBoard)
 	}
 	all := prepare.Options{GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}}
 	want, err := prepare.NewWant(m, all)
@@ -214,16 +226,16 @@ func TestPartOfBoard(t *testing.T) {
 	}
 	recorded := m
 	recorded.Recorded = &want.Record
-	if _, err := prepare.NewWant(recorded, prepare.Options{Remove: []pci.Address{address(t, gpu1)}}); !errors.Is(err, container.ErrBoard) {
-		t.Errorf("%v, want %v", err, container.ErrBoard)
+	if _, err := prepare.NewWant(recorded, prepare.Options{Remove: []pci.Address{address(t, gpu1)}}); !errors.Is(err, prepare.ErrBoard) {
+		t.Errorf("%v, want %v", err, prepare.ErrBoard)
 	}
 	// All errors at once.
 	m.Driver.GPUs = nil
 	_, err = prepare.NewWant(m, prepare.Options{GPUs: []pci.Address{address(t, gpu0)}})
-	if !errors.Is(err, container.ErrBoard) || !errors.Is(err, container.ErrUnbound) {
-		t.Errorf("%v, want %v and %v", err, container.ErrUnbound, container.ErrBoard)
+	if !errors.Is(err, prepare.ErrBoard) || !errors.Is(err, prepare.ErrUnbound) {
+		t.Errorf("%v, want %v and %v", err, prepare.ErrUnbound, prepare.ErrBoard)
 	}
-	if _, err = prepare.NewWant(m, all); errors.Is(err, container.ErrBoard) {
+	if _, err = prepare.NewWant(m, all); errors.Is(err, prepare.ErrBoard) {
 		t.Error(err)
 	}
 }
@@ -247,7 +259,7 @@ func TestNotes(t *testing.T) {
 		}, []string{modprobe, "replaces an image's own", rdma.NoIsolation}, nil},
 		"with the variable":   {prepare.Options{LibraryPath: &yes}, true, true, []string{"(/usr/local/cuda/compat) are not used", "replaces an image's own"}, []string{"only if its ld.so.conf"}, nil},
 		"no nvidia-modprobe":  {prepare.Options{}, false, true, []string{modprobe}, nil, nil},
-		"no unit, and static": {prepare.Options{Static: &yes}, false, false, nil, []string{modprobe, "gpustack-boot.service"}, nil},
+		"no unit, and static": {prepare.Options{Static: &yes}, false, false, []string{"no boot makes the driver's nodes: the machine has no systemd"}, []string{modprobe, "gpustack-boot.service makes"}, nil},
 		"an adapter":          {adapter, false, true, []string{rdma.NoIsolation}, []string{modprobe}, nil},
 		"an adapter, exclusive now": {adapter, false, true, nil, []string{rdma.NoIsolation}, func(m *prepare.Machine) {
 			m.Stack.Netns = &exclusive
@@ -277,11 +289,12 @@ func TestNotes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var unit edit.Plan
-		if test.unit {
-			unit = edit.Plan{{Name: "/etc/systemd/system/gpustack-boot.service"}}
+		if !test.unit {
+			if err := os.Remove(n.root.Path("/usr/lib/systemd/systemd")); err != nil {
+				t.Fatal(err)
+			}
 		}
-		p, err := prepare.NewPlan(n.root, m, want, unit)
+		p, err := n.plan(t, m, want)
 		if err != nil {
 			t.Fatal(err)
 		}

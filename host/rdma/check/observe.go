@@ -127,7 +127,7 @@ func readUsed(root host.Root, devices pci.Devices, running machine.Look[guard.Ru
 	if err != nil {
 		return nil, err
 	}
-	_, err = h.Leave(root, uses, after.ReadAllowed(root, devices), leaving...)
+	_, err = h.Leave(uses, after.ReadAllowed(root, devices), leaving...)
 	return host.Split(err), nil
 }
 

@@ -68,7 +68,7 @@ func TestAllowAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := prepare.NewWant(root, m, test.options)
+			w, err := prepare.NewWant(m, test.options)
 			if test.refused != "" || err != nil {
 				if err == nil || test.refused == "" || !strings.Contains(err.Error(), test.refused) {
 					t.Errorf("%v, want %q", err, test.refused)

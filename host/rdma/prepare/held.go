@@ -20,7 +20,7 @@ func (w *wanting) leave(before, after *rdma.Prepared) {
 }
 
 func (w *wanting) ask(leaving ...gate.Leaving) {
-	lifted, err := w.gate().Leave(w.root, w.Uses, w.allowed(), leaving...)
+	lifted, err := w.gate().Leave(w.Uses, w.allowed(), leaving...)
 	w.lift(lifted)
 	if err != nil {
 		w.fail(err)

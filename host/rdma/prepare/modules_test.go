@@ -57,14 +57,14 @@ func TestMlx4(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.Parameters["6.1.0-28-amd64"] = test.parameters
-			w, err := prepare.NewWant(root, m, test.options)
+			w, err := prepare.NewWant(m, test.options)
 			if err != nil {
 				if err.Error() != test.want {
 					t.Errorf("%v, want %s", err, test.want)
 				}
 				return
 			}
-			p, err := prepare.NewPlan(root, m, w, nil)
+			p, err := prepare.NewPlan(m, w)
 			if err != nil || !strings.HasSuffix(string(p.Files[0].After.Content), "\n"+test.want+"\n") {
 				t.Errorf("%v, %s, want %s", err, p.Files[0].After.Content, test.want)
 			}
@@ -109,7 +109,7 @@ func TestMissing(t *testing.T) {
 				t.Fatal(err)
 			}
 			test.change(t, &m)
-			_, err = prepare.NewWant(root, m, prepare.Options{Add: []pci.Address{address("0c:00.0")}, VFs: 2, Use: test.use})
+			_, err = prepare.NewWant(m, prepare.Options{Add: []pci.Address{address("0c:00.0")}, VFs: 2, Use: test.use})
 			if err == nil && test.want != "" || err != nil && err.Error() != test.want {
 				t.Errorf("%v, want %s", err, test.want)
 			}

@@ -11,14 +11,17 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
+	"gpustack/host/initramfs"
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/netconf"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 )
 
 // mlx4 is the module of ConnectX-3 and older adapters, whose VFs are made when it is loaded.
@@ -42,9 +45,22 @@ type Machine struct {
 	RDMA       []guard.Need
 	Mediated   map[pci.Address]int // number of mediated devices of each function
 	Uses       machine.Uses
+	Bonds      gate.Bonds // of every adapter
+	Away       gate.Away  // of every adapter that is named or recorded, and of every VF
 	IOMMU      iommu.State
 	Functions  map[pci.Address]Function // of every adapter
-	Unread     []string                 // warnings about files that could not be read
+	Files      edit.Files               // that a plan may change, besides those of the unit
+	Unit       steps.UnitFiles
+	Images     machine.Look[Images] // read if the configuration of modprobe may change
+	Unread     []string             // warnings about files that could not be read
+}
+
+// Images are the initramfs images of the kernels.
+type Images struct {
+	Read  bool
+	All   []initramfs.Image
+	Has   bool                              // one contains a module whose parameters rdma prepare sets
+	Maker machine.Look[initramfs.Generator] // what regenerates them, read if Has is set
 }
 
 // Function is what sysfs shows of an adapter's SR-IOV capability (Linux,
@@ -120,11 +136,74 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 			}
 		}
 	}
+	m.Bonds, m.Away = m.readNeighbours(root, o)
+	m.Files = edit.Observe(root, ModprobeFile, LoadFile, rdma.RecordFile)
+	m.Unit = steps.ObserveUnit(root)
+	if m.mayConfigure(o) {
+		images, err := readImages(root, releases)
+		m.Images = machine.Saw("/boot", images, err)
+	}
 	m.Interfaces, err = root.ReadDir(netDir)
 	if err != nil && !host.IsAbsent(err) {
 		keep(fmt.Errorf("%s: %w", netDir, host.Cause(err)))
 	}
 	return m, errors.Join(errs...)
+}
+
+// readNeighbours reads the bonds of adapters, and where the interfaces of functions are that may
+// leave the host.
+func (m Machine) readNeighbours(root host.Root, o Options) (gate.Bonds, gate.Away) {
+	var adapters []pci.Address
+	for _, a := range m.Stack.Adapters {
+		if a.Address != nil && !a.IsVF() {
+			adapters = append(adapters, *a.Address)
+		}
+	}
+	leaving := slices.Concat(o.Add, gate.AllVFs(m.Devices))
+	if m.Recorded != nil {
+		for _, a := range m.Recorded.Adapters {
+			leaving = append(leaving, a.Address)
+		}
+	}
+	return gate.ReadBonds(root, adapters...), gate.ReadAway(root, m.Devices, leaving...)
+}
+
+// mayConfigure reports whether a plan may change the configuration of modprobe, which initramfs
+// images contain.
+func (m Machine) mayConfigure(o Options) bool {
+	before, err := m.Files.Read(ModprobeFile)
+	netns := o.Netns == rdma.NetnsExclusive || m.Recorded != nil && m.Recorded.Netns == rdma.NetnsExclusive
+	hasMLX4 := slices.ContainsFunc(m.Stack.Adapters, func(a rdma.Adapter) bool { return a.Driver == mlx4 }) ||
+		m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(a rdma.Prepared) bool { return a.Driver == mlx4 })
+	return before != nil || err != nil || netns || hasMLX4
+}
+
+// readImages reads which initramfs images contain a module whose parameters rdma prepare sets.
+func readImages(root host.Root, releases []string) (Images, error) {
+	all, err := initramfs.Images(root, releases)
+	if err != nil {
+		return Images{}, err
+	}
+	found := Images{Read: true, All: all}
+	for _, i := range all {
+		if i.Name == "" {
+			continue
+		}
+		content, err := initramfs.ReadEssence(root, i.Name)
+		if err != nil {
+			return Images{}, err
+		}
+		found.Has = found.Has || slices.ContainsFunc(content.Names, func(name string) bool {
+			base, _, ok := strings.Cut(path.Base(name), ".ko")
+			return ok && slices.Contains([]string{mlx4, "ib_core"}, modprobe.Normal(base))
+		})
+	}
+	if found.Has {
+		facts, _ := host.ReadFacts(root) // the generator's error names what is missing
+		maker, err := machine.ReadGenerator(root, facts)
+		found.Maker = machine.Saw("/boot", maker, err)
+	}
+	return found, nil
 }
 
 // prepares reports whether the options prepare an adapter for a use: it keeps its recorded one.
@@ -222,7 +301,8 @@ func (m Machine) takes(o Options) bool {
 
 // gate returns the part of the machine that determines what may leave it.
 func (m Machine) gate() gate.Host {
-	return gate.Host{Devices: m.Devices, Needs: m.Needs, RDMA: m.RDMA, Mediated: m.Mediated, Recorded: m.Contract, Containers: m.Containers}
+	return gate.Host{Devices: m.Devices, Needs: m.Needs, RDMA: m.RDMA, Mediated: m.Mediated, Recorded: m.Contract, Containers: m.Containers,
+		Bonds: m.Bonds, Away: m.Away}
 }
 
 // vfsOf returns the VFs of a function that exist now.

@@ -426,7 +426,7 @@ func (r *ownerReader) text(name string) []string {
 		return nil
 	}
 	r.seen[place] = true
-	data, err := r.root.ReadFile(name)
+	data, err := r.content(name)
 	switch {
 	case host.IsAbsent(err):
 		return nil
@@ -440,11 +440,26 @@ func (r *ownerReader) text(name string) []string {
 	return strings.Split(string(data), "\n")
 }
 
+// content returns the content of a file. A snapshot holds only that such a file exists, unless
+// keep follows: scripts and connections have secrets of any form.
+func (r *ownerReader) content(name string) ([]byte, error) {
+	return r.root.ReadReduced(name, func([]byte) []byte { return nil })
+}
+
+// keep has a snapshot hold a file, if it has set VFs since so many owners were found: by a line of
+// its own, or by a script that it starts.
+func (r *ownerReader) keep(name string, found int) {
+	if r.root.IsRecorded() && len(r.found) > found {
+		r.root.ReadFile(name) //nolint:errcheck // was read before
+	}
+}
+
 // read adds the lines of a file that set VFs.
 func (r *ownerReader) read(name string, s source) {
 	if ownFile(name) {
 		return
 	}
+	defer r.keep(name, len(r.found))
 	section := ""
 	lines := r.text(name)
 	writes := s.writesOf(lines)
@@ -523,10 +538,11 @@ func (o *Owner) about(text string) {
 // the number of VFs: link, in a definition of ethernets.
 func (r *ownerReader) netplanLinks() {
 	for _, file := range r.files(".yaml", netplanDirs()...) {
-		data, err := r.root.ReadFile(file)
+		data, err := r.content(file)
 		if err != nil {
 			continue // read has reported it
 		}
+		before := len(r.found)
 		lines := strings.Split(string(data), "\n")
 		for i, line := range lines {
 			if strings.HasPrefix(strings.TrimSpace(line), "#") || !hasKey(line, "link") {
@@ -545,6 +561,7 @@ func (r *ownerReader) netplanLinks() {
 			}
 			r.found = append(r.found, o)
 		}
+		r.keep(file, before)
 	}
 }
 
@@ -626,7 +643,7 @@ func (r *ownerReader) unit(name string, instances []string) {
 	if ownFile(name) || r.isNull(name) { // masked
 		return
 	}
-	data, err := r.root.ReadFile(name)
+	data, err := r.content(name)
 	if host.IsAbsent(err) {
 		return // a link to a unit that was removed
 	}
@@ -634,6 +651,7 @@ func (r *ownerReader) unit(name string, instances []string) {
 		r.fail(name, err)
 		return
 	}
+	defer r.keep(name, len(r.found))
 	r.read(name, source{shell: unitCommand, subject: func(o *Owner, lines []string, at int) {
 		if instance := instanceName().MatchString(lines[at]); instance && !slices.Contains(instances, "") {
 			o.Names = slices.Clone(instances)

@@ -1,16 +1,15 @@
 package prepare
 
 import (
+	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"text/template"
 
 	"gpustack/host"
 	"gpustack/host/edit"
-	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/rdma"
@@ -33,9 +32,13 @@ type Plan struct {
 	Warnings  []string
 }
 
-// NewPlan plans the files of a wanted record. unit plans those of the boot unit, or, without an
-// adapter, their removal.
-func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
+// NewPlan plans the files of a wanted record, and those of the unit that repeats the steps of every
+// boot, which no record may need any more.
+func NewPlan(m Machine, w Want) (Plan, error) {
+	unit, err := m.Unit.Plan(&w.Record, m.Containers)
+	if err != nil {
+		return Plan{}, err
+	}
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
 	empty := len(w.Record.Adapters) == 0
 	modprobeConf, err := m.modprobeText(w.Record)
@@ -49,9 +52,9 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 	for _, f := range []struct{ name, text string }{{ModprobeFile, modprobeConf}, {LoadFile, load}} {
 		var c edit.Change
 		if f.text == "" {
-			c, err = edit.Remove(root, f.name)
+			c, err = m.Files.Remove(f.name)
 		} else {
-			c, err = edit.Put(root, f.name, []byte(f.text), 0o644, false)
+			c, err = m.Files.Put(f.name, []byte(f.text), 0o644, false)
 		}
 		if err != nil {
 			return Plan{}, err
@@ -59,7 +62,7 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 		p.Files = append(p.Files, c)
 	}
 	if changes := p.Files[0].Action() != edit.None; changes {
-		if err := p.addInitramfs(root, m); err != nil {
+		if err := p.addInitramfs(m); err != nil {
 			return Plan{}, err
 		}
 	}
@@ -69,11 +72,11 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 			p.Record.Files = append(p.Record.Files, rdma.File{Name: c.Name, Hash: c.After.Hash()})
 		}
 	}
-	record, err := edit.Remove(root, rdma.RecordFile)
+	record, err := m.Files.Remove(rdma.RecordFile)
 	if err == nil && !empty {
 		var text []byte
 		if text, err = p.Record.Text(); err == nil {
-			record, err = edit.Put(root, rdma.RecordFile, text, 0o600, false)
+			record, err = m.Files.Put(rdma.RecordFile, text, 0o600, false)
 		}
 	}
 	p.Files = append(p.Files, record)
@@ -83,37 +86,22 @@ func NewPlan(root host.Root, m Machine, w Want, unit edit.Plan) (Plan, error) {
 
 // addInitramfs adds the programs that regenerate the initramfs of every kernel, if an image has one
 // of the modules whose parameters change.
-func (p *Plan) addInitramfs(root host.Root, m Machine) error {
-	var releases []string
-	for _, k := range m.Kernels {
-		releases = append(releases, k.Release)
-	}
-	images, err := initramfs.Images(root, releases)
-	if err != nil {
-		return err
-	}
-	for _, i := range images {
-		if i.Name == "" {
-			continue
-		}
-		content, err := initramfs.Read(root, i.Name, func(string) bool { return false })
-		if err != nil {
-			return err
-		}
-		p.Initramfs = p.Initramfs || slices.ContainsFunc(content.Names, func(name string) bool {
-			base, _, ok := strings.Cut(path.Base(name), ".ko")
-			return ok && slices.Contains([]string{mlx4, "ib_core"}, modprobe.Normal(base))
-		})
-	}
-	if !p.Initramfs {
+func (p *Plan) addInitramfs(m Machine) error {
+	images := m.Images.Value
+	switch {
+	case !m.Images.Seen():
+		return m.Images.Err
+	case !images.Read:
+		return errors.New("the initramfs images were not observed")
+	case !images.Has:
 		return nil
 	}
-	facts, _ := host.ReadFacts(root) // the generator's error names what is missing
-	maker, err := machine.ReadGenerator(root, facts)
-	if err == nil {
-		p.Programs = maker.Programs(images)
+	p.Initramfs = true
+	if !images.Maker.Seen() {
+		return images.Maker.Err
 	}
-	return err
+	p.Programs = images.Maker.Value.Programs(images.All)
+	return nil
 }
 
 // line is a line of modprobe's configuration.

@@ -92,6 +92,8 @@ func machineOf(adapters []hca, commands, files string) string {
 	for _, m := range []string{"vfio-pci", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "mlx5_core"} {
 		modules += "kernel/" + m + ".ko:\n"
 	}
+	file("usr/lib/systemd/systemd", "")
+	file("usr/bin/gpustack", "")
 	file("lib/modules/6.1.0-28-amd64/modules.dep", strings.TrimSuffix(modules, "\n"))
 	return c.String() + f.String() + files
 }
@@ -103,18 +105,11 @@ func plan(t *testing.T, root host.Root, o prepare.Options) (prepare.Plan, string
 	if err != nil {
 		return prepare.Plan{}, err.Error()
 	}
-	w, err := prepare.NewWant(root, m, o)
+	w, err := prepare.NewWant(m, o)
 	if err != nil {
 		return prepare.Plan{}, err.Error()
 	}
-	unit, err := edit.Put(root, "/etc/systemd/system/gpustack-boot.service", []byte("[Unit]\n"), 0o644, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(w.Record.Adapters) == 0 {
-		unit.After = nil
-	}
-	p, err := prepare.NewPlan(root, m, w, edit.Plan{unit})
+	p, err := prepare.NewPlan(m, w)
 	if err != nil {
 		return p, err.Error()
 	}
@@ -149,7 +144,7 @@ func TestPlan(t *testing.T) {
 	for _, c := range p.Files.Pending() {
 		names = append(names, c.Name)
 	}
-	if want := []string{prepare.LoadFile, "/etc/systemd/system/gpustack-boot.service", rdma.RecordFile}; !slices.Equal(names, want) {
+	if want := []string{prepare.LoadFile, "/etc/systemd/system/gpustack-boot.service", "/etc/systemd/system/multi-user.target.d/gpustack-boot.conf", rdma.RecordFile}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
 	if want := "# Written by gpustack rdma prepare; \"gpustack undo\" restores the former state.\nib_uverbs\nrdma_ucm\nib_umad\nib_ipoib\nvfio-pci\n"; string(p.Files[1].After.Content) != want {

@@ -122,8 +122,8 @@ type Want struct {
 }
 
 // NewWant returns the record that the options ask for. Its error names everything that prevents it.
-func NewWant(root host.Root, m Machine, o Options) (Want, error) {
-	w := wanting{root: root, Machine: m, Options: o}
+func NewWant(m Machine, o Options) (Want, error) {
+	w := wanting{Machine: m, Options: o}
 	w.Record = rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{}, Files: []rdma.File{}}
 	if m.Recorded != nil && !o.None {
 		w.Record.Netns, w.Record.Adapters = m.Recorded.Netns, append(w.Record.Adapters, m.Recorded.Adapters...)
@@ -169,7 +169,6 @@ type wanting struct {
 	Machine
 	Options
 	Want
-	root host.Root
 	errs []error
 }
 
@@ -279,8 +278,8 @@ func (w *wanting) bound(a pci.Address) {
 // bonded returns the adapter with the RDMA device of the bond of which an adapter is a slave, or
 // nil. An unreadable bond is an error of Leave.
 func (w *wanting) bonded(a pci.Address) *rdma.Adapter {
-	bond, err := gate.ReadBond(w.root, a)
-	if of, _ := bond.Device(); err == nil && of != nil {
+	bond := w.Bonds[a]
+	if of, _ := bond.Value.Device(); bond.Seen() && of != nil {
 		return w.Stack.At(*of)
 	}
 	return nil

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	containerprepare "gpustack/host/container/prepare"
+	"gpustack/host/edit"
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/prepare"
+	"gpustack/host/rdma"
+	rdmaprepare "gpustack/host/rdma/prepare"
+	"gpustack/host/selection"
+	"gpustack/host/snapshot"
+)
+
+// TestSnapshotPlans: the plan of each prepare for the tree of a snapshot is that for its machine.
+func TestSnapshotPlans(t *testing.T) {
+	t.Parallel()
+	const adapter = "0000:0c:00.0"
+	pf, err := pci.ParseAddress(adapter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned, err := pci.ParseAddress("0000:0d:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, files := hosttest.HCA{Address: adapter, Device: "mlx5_0", Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
+	more, others := hosttest.HCA{Address: owned.String(), Device: "mlx5_1", Index: 1, Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
+	root := hosttest.Lay(t, commands+more+hosttest.Server{CPU: "GenuineIntel", More: files + others + `-- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/address --
+b8:ce:f6:00:12:34
+-- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/type --
+1
+-- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/ifindex --
+7
+-- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/flags --
+0x1003
+-- sys/module/ib_core/parameters/netns_mode --
+Y
+-- usr/lib/systemd/systemd --
+-- usr/bin/gpustack --
+-- usr/sbin/update-initramfs --
+-- usr/lib/systemd/system/docker.service --
+[Service]
+ExecStart=/usr/bin/dockerd
+LimitMEMLOCK=64M
+-- usr/lib/systemd/system/nvidia-cdi-refresh.service --
+[Service]
+-- etc/nvidia-container-toolkit/nvidia-cdi-refresh.env --
+NVIDIA_CTK_CDI_OUTPUT_FILE_PATH=/run/cdi/nvidia.yaml
+-- etc/modules-load.d/gpustack-rdma.conf --
+# of an administrator
+-- etc/network/interfaces --
+auto ib0
+-- etc/tmpfiles.d/vfs.conf --
+w /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs - - - - 4
+-- etc/cron.d/vfs --
+@reboot root /usr/local/bin/vfs.sh
+@reboot root /usr/local/bin/report.sh --password pl4nted
+-- usr/local/bin/vfs.sh --
+#!/bin/sh
+echo 4 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs
+-- usr/local/bin/report.sh --
+#!/bin/sh
+curl -u root:pl4nted http://report/
+-- etc/containers/systemd/nova_compute.container --
+[Container]
+Image=kolla/nova-compute
+-- sys/kernel/iommu_groups/1/type --
+DMA
+`}.Archive())
+	image := cpio("usr/lib/modules/6.1.0-28-amd64/kernel/drivers/infiniband/core/ib_core.ko")
+	if err := os.WriteFile(root.Path("/boot/initrd.img-6.1.0-28-amd64"), image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var tree snapshot.Tree
+	u := term.UI{Talk: io.Discard, Quiet: true}
+	readAll(t.Context(), &u, root.Recorded(tree.Masked(snapshot.MaskBoot, maskNova)))
+	dir := filepath.Join(t.TempDir(), "again")
+	if err := tree.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := again.ReadFile("/usr/local/bin/report.sh"); !host.IsAbsent(err) && len(data) > 0 {
+		t.Errorf("a snapshot holds a script that sets no VFs: %q", data)
+	}
+	for name, plan := range map[string]func(host.Root) []string{
+		"host prepare": func(root host.Root) []string {
+			m := prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), selection.Options{})
+			want, err := prepare.NewWant(m, selection.Options{})
+			if err != nil {
+				return []string{err.Error()}
+			}
+			p, err := prepare.NewPlan(m, want)
+			return append(texts(p.Files, err), append(p.Warnings, fmt.Sprint(p.Programs))...)
+		},
+		"rdma prepare for guests":     rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}),
+		"rdma prepare for containers": rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2, Use: rdma.ForContainers, Netns: rdma.NetnsExclusive}),
+		"rdma prepare, refused":       rdmaPlan(rdmaprepare.Options{Add: []pci.Address{owned}, VFs: 2}),
+		"rdma prepare as a whole":     rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, Whole: true, Use: rdma.ForContainers}),
+		"container prepare": func(root host.Root) []string {
+			m, err := containerprepare.Observe(root)
+			if err != nil {
+				return []string{err.Error()}
+			}
+			want, err := containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{pf}})
+			if err != nil {
+				return []string{err.Error()}
+			}
+			p, err := containerprepare.NewPlan(m, want)
+			return append(texts(append(p.Files, p.Boot...), err), append(p.Warnings, p.Notes...)...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := plan(root)
+			if want := strings.HasSuffix(name, "refused"); (len(before) < 2) != want {
+				t.Errorf("refused: %t, %q", !want, before)
+			}
+			if diff := cmp.Diff(before, plan(again)); diff != "" {
+				t.Errorf("plan (-machine +snapshot):\n%s", diff)
+			}
+		})
+	}
+}
+
+// rdmaPlan returns what plans options of rdma prepare.
+func rdmaPlan(o rdmaprepare.Options) func(host.Root) []string {
+	return func(root host.Root) []string {
+		m, err := rdmaprepare.Observe(root, guard.Running{}, o)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		want, err := rdmaprepare.NewWant(m, o)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		p, err := rdmaprepare.NewPlan(m, want)
+		return append(texts(p.Files, err), append(p.Warnings, fmt.Sprint(p.Programs, p.Initramfs))...)
+	}
+}
+
+// texts returns a plan of files as text.
+func texts(plan edit.Plan, err error) []string {
+	text := []string{fmt.Sprint(err)}
+	for _, c := range plan {
+		text = append(text, string(c.Action())+" "+c.Diff())
+	}
+	return text
+}
+
+// cpio returns an archive of the new portable format with an empty file (Linux,
+// Documentation/driver-api/early-userspace/buffer-format.rst).
+func cpio(name string) []byte {
+	var b strings.Builder
+	for i, entry := range []string{name, "TRAILER!!!"} {
+		mode := map[bool]int{true: 0o100644}[i == 0]
+		fmt.Fprintf(&b, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00", i+1, mode, 0, 0, 1, 0, 0, 0, 0, 0, 0, len(entry)+1, 0, entry)
+		b.WriteString(strings.Repeat("\x00", (4-b.Len()%4)%4))
+	}
+	return []byte(b.String())
+}

@@ -1,0 +1,82 @@
+package prepare
+
+import (
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/initramfs"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/selection"
+)
+
+// Machine is an observed machine with all that a plan depends on.
+type Machine struct {
+	machine.Machine
+	Adapters machine.Look[*rdma.Record] // of rdma prepare: its functions are not host prepare's
+	InUse    machine.Look[machine.Uses]
+	Away     gate.Away // of every VF
+	Names    selection.Names
+	Places   map[pci.Address]machine.Look[string] // where links lead to that sysfs has of functions
+	Edited   edit.Files                           // that a plan may change
+	// Journal is read if something is recorded, or everything is to be removed: it shows what was
+	// there before.
+	Journal machine.Look[[]change.Entry]
+}
+
+// Observe reads what a plan of options depends on besides a machine that was observed for
+// [machine.Boot] and [machine.Needs]. What cannot be read is an error of the plan that needs it.
+func Observe(root host.Root, m machine.Machine, opts selection.Options) Machine {
+	devices := m.Devices.Value
+	o := Machine{
+		Machine: m, Away: gate.ReadAway(root, devices, gate.AllVFs(devices)...), Names: selection.ReadNames(root, devices),
+		Places: map[pci.Address]machine.Look[string]{},
+	}
+	record, err := rdma.ReadRecord(root)
+	o.Adapters = machine.Saw(rdma.RecordFile, record, err)
+	uses, err := machine.ObserveUses(root, devices, false)
+	o.InUse = machine.Look[machine.Uses]{Value: uses, File: host.ProcDir, Err: err}
+	for i := range devices {
+		a := devices[i].Address
+		place, err := root.Real(machine.AttributeFile(a, ""))
+		o.Places[a] = machine.Saw(machine.AttributeFile(a, ""), place, err)
+	}
+	if opts.None || !m.Contract.Seen() || m.Contract.Value != nil {
+		entries, err := change.List(root)
+		o.Journal = machine.Saw(change.Dir, entries, err)
+	}
+	o.Edited = edit.Observe(root, o.files()...)
+	return o
+}
+
+// files returns the files that a plan may change, or compares with what the journal has of them.
+func (m Machine) files() []string {
+	files := append(modprobe.PlanFiles(), initramfs.PlanFiles()...)
+	files = append(files, machine.ContractFile, kernelCmdline)
+	if m.Loader.Value != nil {
+		files = append(files, m.Loader.Value.Files()...)
+	}
+	for _, s := range m.StatedByOthers() {
+		if s.Number != 0 {
+			files = append(files, s.File)
+		}
+	}
+	for _, e := range m.Journal.Value {
+		for _, f := range e.Files {
+			if isBootFile(f.Name) {
+				files = append(files, f.Name)
+			}
+		}
+	}
+	return files
+}
+
+// isBootFile reports whether a file has kernel arguments that every program may change.
+func isBootFile(name string) bool {
+	return strings.HasPrefix(name, "/boot/") || strings.HasPrefix(name, "/efi/") || name == kernelCmdline
+}
