@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 )
 
 // app is the command-line application for one command line.
@@ -95,6 +96,7 @@ func newApp(u *term.UI, words []string) app {
 	line := args.Parse(a, words)
 	u.Document.Format = line.Format
 	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
+	u.Locate = func(c host.Command) host.Command { return args.Below(c, line.Root) }
 	return app{a, line, u}
 }
 

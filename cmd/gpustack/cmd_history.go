@@ -13,6 +13,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/operate/node"
 )
@@ -150,7 +151,7 @@ func commandLine(e change.Entry) string {
 	}
 	words := []string{"gpustack"}
 	for _, word := range e.Origin.Argv {
-		words = append(words, args.ShellWord(word))
+		words = append(words, host.ShellWord(word))
 	}
 	return strings.Join(words, " ")
 }

@@ -274,7 +274,7 @@ func ofRoot(root string) []string {
 	if root == "/" {
 		return nil
 	}
-	return []string{"--root", args.ShellWord(root)}
+	return []string{"--root", host.ShellWord(root)}
 }
 
 // explainAllow adds to an error the command, by its words, that is accepted with --allow, if that

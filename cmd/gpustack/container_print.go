@@ -6,7 +6,6 @@ import (
 	"errors"
 	"strings"
 
-	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
@@ -49,7 +48,7 @@ func printContainer(u *term.UI, opts containerPrepareOptions, r containerPrepare
 func dockerText(argv []string) string {
 	words := []string{strings.Join(argv[:2], " ")}
 	for _, w := range argv[2:] {
-		words = append(words, args.ShellWord(w))
+		words = append(words, host.ShellWord(w))
 	}
 	return strings.Join(words, " \\\n  ")
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/gate"
@@ -31,7 +30,7 @@ func (c hostCommand) with(o selection.Options) string {
 		c = hostCommand{name: "host prepare", root: c.root, flags: slices.DeleteFunc(slices.Clone(c.flags), func(f string) bool { return f == "--live" })}
 	}
 	words := []string{"gpustack", c.name}
-	add := func(flag, value string) { words = append(words, "--"+flag, args.ShellWord(value)) }
+	add := func(flag, value string) { words = append(words, "--"+flag, host.ShellWord(value)) }
 	if c.root != "/" {
 		add("root", c.root)
 	}
@@ -72,7 +71,7 @@ func (c hostCommand) with(o selection.Options) string {
 func (c hostCommand) scan() string {
 	command := "gpustack host scan"
 	if c.root != "/" {
-		command += " --root " + args.ShellWord(c.root)
+		command += " --root " + host.ShellWord(c.root)
 	}
 	return command + " --all"
 }

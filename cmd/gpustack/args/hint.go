@@ -7,18 +7,17 @@ import (
 	"gpustack/host"
 )
 
-var plainWord = host.LazyRegexp(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-// ShellWord quotes a word for a shell if necessary.
-func ShellWord(s string) string {
-	if plainWord().MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
 // rooted matches the commands about a machine. Others that have --root are about a cloud.
 var rooted = host.LazyRegexp(`\bgpustack (host (scan|check|prepare|bind|release|guests|snapshot)|nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare)|repair-migration|history|undo)\b`)
+
+// Below adds --root, with its value root, to a command about the same machine: without it, the
+// command would look at this one, or change it.
+func Below(c host.Command, root string) host.Command {
+	if root == "" || root == "/" || c.IsElsewhere() || c.HasFlag("root") || !rooted().MatchString("gpustack "+c.Name()) {
+		return c
+	}
+	return c.At("root", root)
+}
 
 // AtRoot adds --root, with its value root, to the commands in hints, remedies and messages, one a
 // line: they are for the same machine, and without --root they would look at this one, or change
@@ -31,7 +30,7 @@ func AtRoot(text, root string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if !slices.ContainsFunc([]string{" --root ", " -o json", " --help"}, func(s string) bool { return strings.Contains(line, s) }) {
-			lines[i] = rooted().ReplaceAllStringFunc(line, func(command string) string { return command + " --root " + ShellWord(root) })
+			lines[i] = rooted().ReplaceAllStringFunc(line, func(command string) string { return command + " --root " + host.ShellWord(root) })
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -23,13 +23,3 @@ func TestAtRoot(t *testing.T) {
 		})
 	}
 }
-
-func TestShellWord(t *testing.T) {
-	for word, want := range map[string]string{
-		"0000:84:00.0": "0000:84:00.0", "/etc/nova/nova.conf": "/etc/nova/nova.conf", "": "''", "my node": "'my node'", "it's": `'it'\''s'`, "$HOME": "'$HOME'",
-	} {
-		if got := ShellWord(word); got != want {
-			t.Errorf("%q: got %s, want %s", word, got, want)
-		}
-	}
-}

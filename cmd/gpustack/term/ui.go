@@ -30,6 +30,8 @@ type UI struct {
 	Unicode  bool
 	// Complete completes the commands in hints and messages; nil if they are complete.
 	Complete func(text string) string
+	// Locate adds to a command what the command line says of the machine; nil if nothing is to be added.
+	Locate   func(host.Command) host.Command
 	Document Document
 	Run      Run
 
@@ -120,6 +122,14 @@ func (u *UI) Completed(text string) string {
 		return text
 	}
 	return u.Complete(text)
+}
+
+// Command returns a command as the operator is to run it.
+func (u *UI) Command(c host.Command) string {
+	if u.Locate != nil {
+		c = u.Locate(c)
+	}
+	return c.String()
 }
 
 // Note prints a message about what was done.
