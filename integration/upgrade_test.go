@@ -76,6 +76,7 @@ var upgradeMoves = map[string]map[string][]string{
 		"debian": {}, "rhel9": {}, "nova": {}, "containers": {"/etc/systemd/system/gpustack-boot.service"},
 		"rdma": {"/etc/systemd/system/gpustack-boot.service", "/var/lib/gpustack/rdma.json"},
 	},
+	"f6c0233": {"debian": {}, "rhel9": {}, "nova": {}, "containers": {}, "rdma": {}},
 	"e7ceed0": {"containers": {"/etc/systemd/system/gpustack-boot.service", "/etc/systemd/system/multi-user.target.d/gpustack-boot.conf"}},
 }
 
