@@ -295,6 +295,42 @@ func TestGrubOverruled(t *testing.T) {
 	}
 }
 
+// TestGrubWording: gpustack's part of /etc/default/grub remains in the wording of an earlier
+// release. It is written again if anything but its comments differs, or if it is not the last.
+func TestGrubWording(t *testing.T) {
+	part := func(args string) string {
+		return "# gpustack begin\n# Made earlier.\n# In two lines.\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT " + args + "\"\n# gpustack end\n"
+	}
+	const theirs = "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"
+	for name, test := range map[string]struct {
+		text string
+		want bool // it is written again
+	}{
+		"an earlier wording":     {theirs + part("intel_iommu=on iommu=pt"), false},
+		"other arguments":        {theirs + part("intel_iommu=on"), true},
+		"a line that is deleted": {theirs + "# gpustack begin\n# Made earlier.\n# gpustack end\n", true},
+		"a comment after it":     {theirs + part("intel_iommu=on iommu=pt") + "# theirs\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := grubTree(t, map[string]string{"grub": test.text}, false)
+			g, err := boot.ReadGrub(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := g.Plan(root, intel)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(plan.Pending()) > 0; got != test.want {
+				t.Errorf("pending: %t, want %t:\n%s", got, test.want, plan[0].Diff())
+			}
+			if plan, err = g.Plan(root, boot.Want{}); err != nil || strings.Contains(string(plan[0].After.Content), "gpustack") {
+				t.Errorf("without arguments, a part remains: %v\n%s", err, plan[0].Diff())
+			}
+		})
+	}
+}
+
 // FuzzGrubAgainstBash: bash gets the same variables from every file that is read without an error.
 func FuzzGrubAgainstBash(f *testing.F) {
 	f.Add("GRUB_CMDLINE_LINUX=\"a b\"\nGRUB_CMDLINE_LINUX_DEFAULT='c'\"d\"e\\ f\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT x\"\r\n")

@@ -100,6 +100,12 @@ func (c *Contract) At(a pci.Address) *Function {
 	return &c.Functions[i]
 }
 
+// Wrote reports whether host prepare has recorded that it wrote a file with this hash. A nil
+// contract has no files.
+func (c *Contract) Wrote(name, hash string) bool {
+	return c != nil && slices.Contains(c.Files, Hash{name, hash})
+}
+
 // NVSwitch is the side to which the NVSwitches of a board are assigned whose GPUs are for guests.
 type NVSwitch string
 

@@ -92,6 +92,12 @@ func (r *Record) At(a pci.Address) *Prepared {
 	return &r.Adapters[i]
 }
 
+// Wrote reports whether rdma prepare has recorded that it wrote a file with this hash. A nil record
+// has no files.
+func (r *Record) Wrote(name, hash string) bool {
+	return r != nil && slices.Contains(r.Files, File{name, hash})
+}
+
 // Of returns the record of the adapter to which a function belongs, the adapter itself or one of
 // its VFs, or nil.
 func (r *Record) Of(a pci.Address) *Prepared {

@@ -61,12 +61,12 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		}
 		p.Files = append(p.Files, c)
 	}
+	p.Files = append(p.Files, unit...).KeepWording(m.Recorded.Wrote)
 	if changes := p.Files[0].Action() != edit.None; changes {
 		if err := p.addInitramfs(m); err != nil {
 			return Plan{}, err
 		}
 	}
-	p.Files = append(p.Files, unit...)
 	for _, c := range p.Files {
 		if c.After != nil {
 			p.Record.Files = append(p.Record.Files, rdma.File{Name: c.Name, Hash: c.After.Hash()})
