@@ -1,8 +1,9 @@
 // Package templates contains the texts of the files that gpustack writes, and nothing else.
 //
-// Machines that an earlier release prepared have the texts of that release: a changed text makes
-// the next gpustack host prepare there rewrite the file and its initramfs. Change them only for a
-// reason.
+// Machines that an earlier release prepared have the texts of that release. Comments in files of
+// host prepare and rdma prepare can be reworded: edit.Plan.KeepWording leaves such files as they
+// are. Any other change makes the next command there rewrite the file, and regenerate every
+// initramfs with it. Change that only for a reason.
 package templates
 
 import _ "embed" // for the texts

@@ -18,9 +18,12 @@ import (
 // repository is the top directory of the source tree.
 const repository = "../.."
 
-// forbidden are phrases that texts and comments must not contain, each with the words to use
-// instead. It lists only phrases that cannot be right in another sense.
-var forbidden = []struct{ pattern, instead string }{
+// A phrase is a regular expression of what a text must not contain, with the words to use instead.
+type phrase struct{ pattern, instead string }
+
+// forbidden are phrases that texts and comments must not contain. It lists only phrases that cannot
+// be right in another sense.
+var forbidden = []phrase{
 	{`(hold|holds|held|holding)\b[^.;:"]{0,40}\bagainst`, "compare, check against"},
 	{`(stand|stands|speak|speaks) against`, "conflict with, does not match"},
 	{`anew`, "again; regenerate; plan again"},
@@ -55,30 +58,26 @@ var forbidden = []struct{ pattern, instead string }{
 	{`(ere|hither|thence|whence|wherefrom|thereof|therein|whereof)`, "plain words"},
 }
 
+// forbiddenInTemplates are words that comments of templates must not contain: their subjects are
+// kernels, drivers and programs.
+var forbiddenInTemplates = []phrase{
+	{`takes|taken|took|taking`, "binds, assigns"},
+	{`tells?|says?|knows?|asks?|refuses?`, "reports, prints, requests, fails"},
+	{`made by`, "Written by gpustack COMMAND"},
+	{`cards?`, "device, GPU, function"},
+	{`contradicts?`, "conflict with"},
+}
+
 // allowedStrings are literals with a forbidden phrase that must stay, each with its reason.
 var allowedStrings = map[string]string{
 	"taken back": "the state of an undone repair in journals and JSON of earlier releases",
+	"# Made by gpustack host prepare. \"gpustack undo\" takes it back.\n": "the first line of a file of earlier releases",
 }
 
-// TestWording: string literals and comments of the program and the documentation contain none of
-// the forbidden phrases. The texts of templates are exempt, also where the documentation shows
-// them: machines that earlier releases prepared have the same bytes.
+// TestWording: string literals and comments of the program, the files that it writes and the
+// documentation contain none of the forbidden phrases.
 func TestWording(t *testing.T) {
-	exempt := templateLines(t)
-	var patterns []*regexp.Regexp
-	for _, f := range forbidden {
-		patterns = append(patterns, regexp.MustCompile(`(?i)\b(?:`+f.pattern+`)\b`))
-	}
-	check := func(file string, line int, text string) {
-		// A phrase may span a line break.
-		flat := strings.NewReplacer("\n", " ", "\t", " ").Replace(text)
-		for i, p := range patterns {
-			for _, at := range p.FindAllStringIndex(flat, -1) {
-				t.Errorf("%s:%d: %q: use: %s",
-					file, line+strings.Count(text[:at[0]], "\n"), flat[at[0]:at[1]], forbidden[i].instead)
-			}
-		}
-	}
+	check := checkPhrases(t, forbidden)
 	for _, file := range sources(t, ".go") {
 		if strings.HasSuffix(file, "_test.go") {
 			continue // texts of tests
@@ -114,45 +113,70 @@ func TestWording(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := strings.Split(string(text), "\n")
-		for i, line := range lines {
-			if exempt[strings.TrimLeft(line, "+- ")] {
-				lines[i] = ""
-			}
-		}
-		prose := strings.Join(lines, "\n")
+		prose := string(text)
 		for allowed := range allowedStrings {
 			prose = strings.ReplaceAll(prose, "`"+allowed+"`", "``")
 		}
 		check(file, 1, prose)
 	}
+	check = checkPhrases(t, slices.Concat(forbidden, forbiddenInTemplates))
+	for file, lines := range templateLines(t) {
+		for i, line := range lines {
+			comment, isComment := strings.CutPrefix(strings.TrimSpace(line), "# ")
+			if lines[i] = ""; isComment {
+				lines[i] = comment
+			}
+		}
+		check(file, 1, strings.Join(lines, "\n"))
+	}
 }
 
-// templateLines returns the lines of the texts that gpustack writes to machines.
-func templateLines(t *testing.T) map[string]bool {
+// checkPhrases returns a function that reports the phrases in a text that begins at a line of a
+// file.
+func checkPhrases(t *testing.T, phrases []phrase) func(file string, line int, text string) {
 	t.Helper()
-	lines := map[string]bool{}
-	err := filepath.WalkDir(filepath.Join(repository, "templates"), func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(name) == ".go" {
-			return err
-		}
-		text, err := os.ReadFile(name)
-		for line := range strings.Lines(string(text)) {
-			lines[strings.TrimSpace(line)] = true
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	var patterns []*regexp.Regexp
+	for _, p := range phrases {
+		patterns = append(patterns, regexp.MustCompile(`(?i)\b(?:`+p.pattern+`)\b`))
 	}
-	return lines
+	return func(file string, line int, text string) {
+		t.Helper()
+		// A phrase may span a line break.
+		flat := strings.NewReplacer("\n", " ", "\t", " ").Replace(text)
+		for i, p := range patterns {
+			for _, at := range p.FindAllStringIndex(flat, -1) {
+				t.Errorf("%s:%d: %q: use: %s",
+					file, line+strings.Count(text[:at[0]], "\n"), flat[at[0]:at[1]], phrases[i].instead)
+			}
+		}
+	}
+}
+
+// templateLines returns the lines of the files in templates, by their names.
+func templateLines(t *testing.T) map[string][]string {
+	t.Helper()
+	files := map[string][]string{}
+	for _, file := range sources(t, "") {
+		if !strings.HasPrefix(file, "templates/") || filepath.Ext(file) == ".go" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(repository, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[file] = strings.Split(string(text), "\n")
+	}
+	if len(files) < 5 {
+		t.Fatalf("%d templates", len(files))
+	}
+	return files
 }
 
 // maxComment is the maximum number of characters of a comment line, its indentation included.
 const maxComment = 100
 
-// TestCommentWidth: comment lines of all Go files have at most maxComment characters, except
-// directives, code blocks and lines of one long word, such as an address.
+// TestCommentWidth: comment lines of all Go files and templates have at most maxComment characters,
+// except directives, code blocks and lines of one long word, such as an address.
 func TestCommentWidth(t *testing.T) {
 	for _, file := range sources(t, ".go") {
 		text, err := os.ReadFile(filepath.Join(repository, file))
@@ -181,6 +205,13 @@ func TestCommentWidth(t *testing.T) {
 						t.Errorf("%s:%d: a comment line of %d characters, more than %d", file, first+i, n, maxComment)
 					}
 				}
+			}
+		}
+	}
+	for file, lines := range templateLines(t) {
+		for i, line := range lines {
+			if n := utf8.RuneCountInString(line); strings.HasPrefix(strings.TrimSpace(line), "#") && n > maxComment {
+				t.Errorf("%s:%d: a comment line of %d characters, more than %d", file, i+1, n, maxComment)
 			}
 		}
 	}

@@ -140,7 +140,7 @@ func TestEntries(t *testing.T) {
 +options root=/dev/mapper/rhel-root ro quiet $tuned_params intel_iommu=on iommu=pt`,
 				"/etc/default/grub": `
 +# gpustack begin
-+# Made by gpustack host prepare. "gpustack undo" takes it back.
++# Written by gpustack host prepare. "gpustack undo" reverts it.
 +GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
 +# gpustack end`,
 			}},
@@ -156,7 +156,7 @@ func TestEntries(t *testing.T) {
 +options root=/dev/mapper/rhel-root ro quiet $tuned_params intel_iommu=on`,
 				"/etc/default/grub": `
 +# gpustack begin
-+# Made by gpustack host prepare. "gpustack undo" takes it back.
++# Written by gpustack host prepare. "gpustack undo" reverts it.
 +GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
 +# gpustack end`,
 			}},
@@ -170,7 +170,7 @@ func TestEntries(t *testing.T) {
 +kernelopts=root=/dev/mapper/rhel-root ro crashkernel=auto rhgb quiet intel_iommu=on iommu=pt`,
 				"/etc/default/grub": `
 +# gpustack begin
-+# Made by gpustack host prepare. "gpustack undo" takes it back.
++# Written by gpustack host prepare. "gpustack undo" reverts it.
 +GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
 +# gpustack end`,
 			}},
@@ -183,7 +183,7 @@ func TestEntries(t *testing.T) {
 +kernelopts=root=/dev/sda1 ro amd_iommu=off intel_iommu=on iommu=pt`,
 				"/etc/default/grub": `
 +# gpustack begin
-+# Made by gpustack host prepare. "gpustack undo" takes it back.
++# Written by gpustack host prepare. "gpustack undo" reverts it.
 +GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
 +# gpustack end`,
 			}},
@@ -198,7 +198,7 @@ func TestEntries(t *testing.T) {
 +root=UUID=1234 ro rootflags=subvol=root rhgb quiet intel_iommu=on iommu=pt`,
 				"/etc/default/grub": `
 +# gpustack begin
-+# Made by gpustack host prepare. "gpustack undo" takes it back.
++# Written by gpustack host prepare. "gpustack undo" reverts it.
 +GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
 +# gpustack end`,
 			}},

@@ -48,6 +48,9 @@ func older(grammar string, before, after Args) *edit.Meaning {
 	return &edit.Meaning{Grammar: grammar, Values: values(before, after)}
 }
 
+// olderHeader is the first line of the part as these releases wrote it.
+const olderHeader = "# Made by gpustack host prepare. \"gpustack undo\" takes it back.\n"
+
 // olderDefaults returns the meaning of the part that host prepare has appended to
 // /etc/default/grub: the only one with some of the wanted arguments that has the length.
 func olderDefaults(length int, wanted []string) *edit.Meaning {
@@ -64,6 +67,8 @@ func olderDefaults(length int, wanted []string) *edit.Meaning {
 				}
 			}
 			text, err := Grub{variable: variable}.text(Change{Add: add})
+			_, text, _ = strings.Cut(text, "\n")
+			text = olderHeader + text
 			if part := withBlock("", text); err != nil || len(part) != length {
 				continue
 			}

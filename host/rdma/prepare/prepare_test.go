@@ -147,7 +147,7 @@ func TestPlan(t *testing.T) {
 	if want := []string{prepare.LoadFile, "/etc/systemd/system/gpustack-boot.service", "/etc/systemd/system/multi-user.target.d/gpustack-boot.conf", rdma.RecordFile}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
-	if want := "# Written by gpustack rdma prepare; \"gpustack undo\" restores the former state.\nib_uverbs\nrdma_ucm\nib_umad\nib_ipoib\nvfio-pci\n"; string(p.Files[1].After.Content) != want {
+	if want := "# Written by gpustack rdma prepare. \"gpustack undo\" reverts it.\nib_uverbs\nrdma_ucm\nib_umad\nib_ipoib\nvfio-pci\n"; string(p.Files[1].After.Content) != want {
 		t.Errorf("%s", p.Files[1].After.Content)
 	}
 	if line, want := prepare.Partitions(ib), "NAME=0x8001, ipoib: 0x0e42a1000221"; !strings.HasPrefix(line, want) || !strings.HasSuffix(line, "0x0e42a1070221"+"6e70=full;") {
