@@ -143,7 +143,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	stub, guests := false, uses.ByGuests()
 	for _, a := range s.All {
 		d := n.Devices.At(a)
-		want := n.driverNow(d, opts)
+		want := n.wantedDriver(d, opts)
 		held := d.DriverName()
 		if held == want || want == machine.Stub && held == machine.VFIO && isRecorded(record, a, machine.Stub) && guests[a] != nil {
 			continue // already bound, or libvirt has bound it from pci-stub for a guest
@@ -208,9 +208,9 @@ func (n node) search(root host.Root, opts selection.Options) selection.Search {
 	}
 }
 
-// driverNow returns the driver that a function is to be bound to: the requested or recorded one,
+// wantedDriver returns the driver that a function is to be bound to: the requested or recorded one,
 // or a VFIO variant driver for this device.
-func (n node) driverNow(d *pci.Device, opts selection.Options) string {
+func (n node) wantedDriver(d *pci.Device, opts selection.Options) string {
 	want := opts.Driver
 	if r := n.Recorded; r != nil && want == "" {
 		if f := r.At(d.Address); f != nil {
