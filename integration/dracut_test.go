@@ -31,7 +31,7 @@ const (
 func layDracutNode(t *testing.T) dracutNode {
 	t.Helper()
 	n := dracutNode{t.TempDir(), initramfs.Early{
-		Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci", "nvgrace-gpu-vfio-pci"}, Take: workstationFunctions,
+		Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci", "nvgrace-gpu-vfio-pci"}, ByAddress: workstationFunctions,
 	}}
 	n.write(t, dracutOptionsFile, dracutOptions)
 	// systemd-modules-load would load these beside the hook.

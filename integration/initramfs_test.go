@@ -279,7 +279,7 @@ func TestInitramfs(t *testing.T) {
 	image, dir := makeInitramfs(t, root, kernel, "gzip", toolsConfiguration)
 	dir = filepath.Join(dir, "main")
 
-	early := initramfs.Early{Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci"}, Take: workstationFunctions}
+	early := initramfs.Early{Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci"}, ByAddress: workstationFunctions}
 	script := edit.File{Content: []byte(read(t, filepath.Join(root, initramfs.Tools.Script())))}
 	if err := early.Verify(readImage(t, image), initramfs.Tools, initramfs.Expected{
 		Release:  kernel,

@@ -34,11 +34,11 @@ var (
 	ModulesLoad string
 )
 
-// InitramfsTake is the part of a script that binds functions before udev starts, common to all
-// initramfs generators. The scripts below include it as the template "take".
+// InitramfsBind is the part of a script that binds functions before udev starts, common to all
+// initramfs generators. The scripts below include it as the template "bind".
 //
-//go:embed initramfs/take
-var InitramfsTake string
+//go:embed initramfs/bind
+var InitramfsBind string
 
 // Files for initramfs-tools: a hook that runs when an initramfs is generated, and a script that
 // runs in the initramfs.

@@ -317,14 +317,14 @@ func TestGrubWording(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := g.Plan(root, intel)
+			plan, err := g.Plan(edit.Observe(root, g.Files()...), intel)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := len(plan.Pending()) > 0; got != test.want {
 				t.Errorf("pending: %t, want %t:\n%s", got, test.want, plan[0].Diff())
 			}
-			if plan, err = g.Plan(root, boot.Want{}); err != nil || strings.Contains(string(plan[0].After.Content), "gpustack") {
+			if plan, err = g.Plan(edit.Observe(root, g.Files()...), boot.Want{}); err != nil || strings.Contains(string(plan[0].After.Content), "gpustack") {
 				t.Errorf("without arguments, a part remains: %v\n%s", err, plan[0].Diff())
 			}
 		})

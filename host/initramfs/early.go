@@ -39,8 +39,8 @@ type Early struct {
 	// ArgumentIDs are the products in the driver's ids= among the kernel's arguments. modprobe's
 	// options do not override that ids=, so gpustack=off removes these products from the driver.
 	ArgumentIDs []Function
-	// Take are the functions to bind by address.
-	Take []Function
+	// ByAddress are the functions to bind by their addresses.
+	ByAddress []Function
 	// Consoles are the functions that were the console (boot_vga) when this was planned. No
 	// other console is bound.
 	Consoles []pci.Address
@@ -90,7 +90,7 @@ var files = map[Generator][]file{
 }
 
 func parse(text string) *template.Template {
-	t := template.Must(template.New("take").Parse(templates.InitramfsTake))
+	t := template.Must(template.New("bind").Parse(templates.InitramfsBind))
 	return template.Must(t.New("").Parse(text))
 }
 
@@ -145,7 +145,7 @@ var sysfsPath = host.LazyRegexp(`^/sys/[0-9A-Za-z:._/-]+$`)
 // render executes a template. Module names get "_" for "-": every generator understands that, while
 // dracut converts only the first "-" of its lists of drivers.
 func (e Early) render(text string) ([]byte, error) {
-	for _, f := range e.Take {
+	for _, f := range e.ByAddress {
 		if !sysfsPath().MatchString(f.Path) {
 			return nil, fmt.Errorf("%s: %q %w", f.Address, f.Path, ErrPath)
 		}

@@ -41,7 +41,7 @@ func twins(t testing.TB) initramfs.Early {
 	e.Variants = []string{"nvgrace_gpu_vfio_pci"}
 	e.Blacklist = []string{"nouveau", "nvidia_drm"}
 	vendor, product := pci.ID(0x10de), pci.ID(0x16eb)
-	e.Take = []initramfs.Function{
+	e.ByAddress = []initramfs.Function{
 		{
 			Address: address(t, "0000:65:00.0"), Path: "/sys/devices/pci0000:64/0000:64:00.0/0000:65:00.0", Vendor: 0x10de, Product: 0x2342,
 			SubsystemVendor: &vendor, Subsystem: &product, Driver: "nvgrace_gpu_vfio_pci",
@@ -51,7 +51,7 @@ func twins(t testing.TB) initramfs.Early {
 			Driver: "vfio-pci",
 		},
 	}
-	e.Consoles = []pci.Address{e.Take[0].Address}
+	e.Consoles = []pci.Address{e.ByAddress[0].Address}
 	return e
 }
 
@@ -94,7 +94,7 @@ func TestPlan(t *testing.T) {
 func TestPath(t *testing.T) {
 	for _, path := range []string{"", "/sys/devices/'; reboot; '", "/tmp/0000:65:00.0", "/sys/devices/a\nb", "/sys/$(reboot)"} {
 		e := twins(t)
-		e.Take[1].Path = path
+		e.ByAddress[1].Path = path
 		if _, err := e.Plan(edit.Observe(hosttest.Lay(t, "mkdir etc\n"), initramfs.PlanFiles()...), initramfs.Tools); !errors.Is(err, initramfs.ErrPath) {
 			t.Errorf("%q: %v", path, err)
 		}

@@ -108,7 +108,7 @@ func (c Contract) Early(kernels []modprobe.Modules) initramfs.Early {
 	}
 	for _, f := range c.Functions {
 		if f.By == ByAddress {
-			e.Take = append(e.Take, initramfs.Function{
+			e.ByAddress = append(e.ByAddress, initramfs.Function{
 				Address: f.Address, Path: f.SysfsPath, Vendor: f.VendorID, Product: f.ProductID,
 				SubsystemVendor: f.SubsystemVendorID, Subsystem: f.SubsystemID, Driver: f.Driver,
 			})
