@@ -12,11 +12,13 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/container"
 	"gpustack/host/container/prepare"
 	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/steps"
 )
 
 // Values of --print.
@@ -190,6 +192,29 @@ type containerOptions struct {
 	LibraryFolder string `json:"library_folder"`
 }
 
+// newContainerPrepareReport returns the report of a plan of container prepare. head is its common
+// part. notes are about the networks of its functions.
+func newContainerPrepareReport(head views.Report, m prepare.Machine, o prepare.Options, plan prepare.Plan) (r containerPrepareReport, notes []string, err error) {
+	r = containerPrepareReport{
+		Report: head, Changes: views.FileChanges(plan.Files), AtBoot: views.FileChanges(plan.Boot),
+		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
+	}
+	r.Changed = len(plan.Files.Pending()) > 0 || head.Root.IsMachine() && len(plan.Boot.Pending()) > 0
+	for _, f := range plan.Record.Functions {
+		r.Functions = append(r.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, append([]string{}, plan.NamesOf[f.Address]...)})
+	}
+	if len(r.Functions) > 0 {
+		options := containerOptions(plan.Record.Options)
+		r.Options = &options
+	}
+	r.Restart = append(r.Restart, plan.Restart...)
+	only := prepare.Only(plan.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
+	r.Docker = prepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
+	networks, notes, err := prepare.Networks(only, m.Stack)
+	r.CNI = append([]prepare.Network{}, networks...)
+	return r, notes, err
+}
+
 func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -213,37 +238,16 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if o.Images, err = container.ReadImages(ctx, opts.images, container.Architecture(root)); err != nil {
 		return err
 	}
-	want, err := prepare.NewWant(m, o)
+	plan, work, err := newNode(u, root).PlanContainers(m, o, opts.command)
 	if err != nil {
 		return err
 	}
-	plan, err := prepare.NewPlan(m, want)
+	report, networkNotes, err := newContainerPrepareReport(newReport(root, newNode(u, root).RebootRequired(ctx), false, plan.Warnings...), m, o, plan)
 	if err != nil {
 		return err
 	}
-	work := containerWork(newNode(u, root), opts.command, plan)
-	pending := len(plan.Files.Pending()) > 0 || root.IsMachine() && len(plan.Boot.Pending()) > 0
-	report := containerPrepareReport{
-		Report: newReport(root, newNode(u, root).RebootRequired(ctx), pending, plan.Warnings...), Changes: views.FileChanges(plan.Files), AtBoot: views.FileChanges(plan.Boot),
-		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
-	}
-	for _, f := range plan.Record.Functions {
-		report.Functions = append(report.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, append([]string{}, plan.NamesOf[f.Address]...)})
-	}
-	if len(report.Functions) > 0 {
-		options := containerOptions(plan.Record.Options)
-		report.Options = &options
-	}
-	report.Restart = append(report.Restart, plan.Restart...)
-	only := prepare.Only(want.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
-	report.Docker = prepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
-	networks, networkNotes, err := prepare.Networks(only, m.Stack)
-	if err != nil {
-		return err
-	}
-	report.CNI = append([]prepare.Network{}, networks...)
 	if opts.form != "" {
-		return printContainer(u, opts, report, networkNotes)
+		return printContainer(u, opts.form, opts.format, report, networkNotes)
 	}
 	showPlan(u, opts.decision, &report, func() { printContainerPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", containerPrepareSummary(report, m.Recorded), &report, func() error {
@@ -326,4 +330,18 @@ func containerPrepareSummary(r containerPrepareReport, recorded *machine.Contain
 		files = slices.Concat(files, r.AtBoot)
 	}
 	return term.Sentence(strings.Join(parts, ", "), views.FilesText(files, "changed", "new"))
+}
+
+// applyContainers applies a plan of container prepare. If only specs differ that each boot writes,
+// such as after a GPU got another minor, there is nothing to record.
+func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, format string, work change.Work, plan prepare.Plan, r *containerPrepareReport) error {
+	if len(plan.Files.Pending()) > 0 {
+		return applyWork(ctx, u, engine, format, work, r)
+	}
+	if err := u.Run.BeginRecorded("run: systemctl restart " + steps.Unit); err != nil {
+		return err
+	}
+	err := newNode(u, r.Root).Revert(ctx)
+	completeReport(ctx, u, r, err)
+	return err
 }

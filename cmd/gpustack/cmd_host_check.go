@@ -62,7 +62,7 @@ func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, err
 	root := in.root
 	m := observeForCheck(u, root, in.journal)
 	m.VirtType = readVirtType(root)
-	findings, verdict := check.Verify(m, refusedByPrepare(ctx, u, root, m, in.journal), steps.Observe(root))
+	findings, verdict := check.Verify(m, newNode(u, root).RefusedByPrepare(ctx, m, in.journal), steps.Observe(root))
 	return views.HostCheck{
 		Schema: 1, Host: m.Facts.Hostname, System: machine.NewSystem(m), Verdict: verdict, Passed: !host.Failed(findings),
 		Reboot: check.RebootRequired(m), Findings: findings, Warnings: m.SortedWarnings(),

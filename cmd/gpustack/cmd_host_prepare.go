@@ -18,6 +18,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/selection"
+	"gpustack/operate/node"
 )
 
 func newHostPrepareCommand(u *term.UI) *cli.Command {
@@ -101,11 +102,11 @@ EXIT STATUS
 
 type hostPrepareOptions struct {
 	decision
-	root               string
-	prepare            selection.Options
-	rebuild, noRebuild bool
-	ifPresent          bool
-	command            string // the command line, for the journal
+	root      string
+	prepare   selection.Options
+	rebuild   node.Rebuild
+	ifPresent bool
+	command   string // the command line, for the journal
 }
 
 // called returns the command as the user called it, for hints.
@@ -114,7 +115,7 @@ func (o hostPrepareOptions) called() hostCommand {
 	for _, flag := range []struct {
 		name  string
 		given bool
-	}{{"--rebuild", o.rebuild}, {"--no-rebuild", o.noRebuild}, {"--dry-run", o.dryRun}} {
+	}{{"--rebuild", o.rebuild == node.All}, {"--no-rebuild", o.rebuild == node.Never}, {"--dry-run", o.dryRun}} {
 		if flag.given {
 			c.flags = append(c.flags, flag.name)
 		}
@@ -139,7 +140,6 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 			Unsafe:   c.Bool("allow-unsafe-interrupts"),
 			TakeOver: c.Bool("take-over"),
 		},
-		rebuild: c.Bool("rebuild"), noRebuild: c.Bool("no-rebuild"),
 		ifPresent: c.Bool("if-present"),
 		command:   "host prepare" + selected(c, "device", "vendor", "only", "remove", "allow"),
 	}
@@ -151,8 +151,13 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 	if s := opts.prepare.NVSwitch; s != "" {
 		opts.command += " --nvswitch " + string(s)
 	}
-	if opts.rebuild && opts.noRebuild {
+	switch all, none := c.Bool("rebuild"), c.Bool("no-rebuild"); {
+	case all && none:
 		f.Add(args.UsageError("--rebuild and --no-rebuild cannot be combined", f.SeeHelp()))
+	case all:
+		opts.rebuild = node.All
+	case none:
+		opts.rebuild = node.Never
 	}
 	if d := opts.prepare.Driver; d != "" {
 		opts.command += " --driver " + d
@@ -168,7 +173,8 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	if err != nil {
 		return err
 	}
-	engine, runner := newNode(u, root).Engine(driver.DefaultTimeout), newRunner(u, root)
+	n := newNode(u, root, opts.prepare.Allow...)
+	engine := newNode(u, root).Engine(driver.DefaultTimeout)
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
@@ -177,7 +183,7 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	subjects := machine.Boot | machine.Reboot
 	if !opts.prepare.None { // what the host needs must not prevent returning functions
 		subjects |= machine.Needs
-		running, session = newNode(u, root).ReadRunning()
+		running, session = n.ReadRunning()
 	}
 	m := machine.Observe(root, subjects, machine.Options{Running: running})
 	// On a machine without such a device, other problems do not matter.
@@ -192,17 +198,13 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	if session != nil {
 		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
 	}
-	plan, work, err := planPrepare(root, runner, m, opts)
+	plan, work, err := n.PlanPrepare(m, opts.prepare, opts.rebuild, opts.command)
 	if err != nil {
 		return opts.called().explain(err, noMore)
 	}
-	if plan.None && !opts.prepare.None {
-		work.Command += " --none" // so that history shows that nothing is recorded
-	}
-	work.Change = newNode(u, root, opts.prepare.Allow...).Files().New(plan.Files)
 	report := views.NewPrepare(newReport(root, check.RebootRequired(m), false, plan.Warnings...), m, plan, work)
 	showPlan(u, opts.decision, &report, func() { views.PrintPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
-	return decide(u, opts.decision, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild, m), &report, func() error {
+	return decide(u, opts.decision, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild == node.All, m), &report, func() error {
 		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})
 }
@@ -223,20 +225,4 @@ func nothingPresent(u *term.UI, root host.Root, m machine.Machine, opts hostPrep
 		u.Printf("nothing to do: %s\n", term.Printable(why))
 	}
 	return nil
-}
-
-// prepareWork returns the work of a plan: its changes, the programs to run, and the programs left
-// to the operator.
-func prepareWork(plan prepare.Plan, opts hostPrepareOptions, root host.Root) change.Work {
-	work := change.Work{Command: opts.command, About: &change.Topic{Subject: change.OfGuests, None: plan.None}, Change: change.Files{Root: root}.New(plan.Files)}
-	programs := plan.Programs
-	if opts.rebuild {
-		programs = plan.AllPrograms
-	}
-	if opts.rebuild || root.IsMachine() && !opts.noRebuild {
-		work.Programs = programs
-	} else {
-		work.Left = programs
-	}
-	return work
 }

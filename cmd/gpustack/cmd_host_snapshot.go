@@ -165,8 +165,8 @@ func readAll(ctx context.Context, u *term.UI, root host.Root) {
 	journal := change.Machine(root).Observe()
 	m := machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
 	m.VirtType = readVirtType(root)
-	refusedByPrepare(ctx, u, root, m, journal) // as host check asks it
-	hardware.Read(root)                        // as host scan --machine does
+	newNode(u, root).RefusedByPrepare(ctx, m, journal) // as host check asks it
+	hardware.Read(root)                                // as host scan --machine does
 
 	rdmacheck.Observe(root, m.Devices.Value, journal, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
 	containercheck.Observe(root, m.Devices, offeredGPUs(root, m.Devices.Value))

@@ -222,14 +222,14 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 		return args.UsageError("no adapter is named, and none is recorded",
 			"gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters")
 	}
-	plan, work, err := planRDMA(u, root, m, opts)
+	plan, work, err := newNode(u, root, opts.prepare.Allow...).PlanRDMA(m, opts.prepare, opts.command)
 	if err != nil {
 		return opts.explain(err)
 	}
 	if err := runner.Ready(work.Programs); err != nil {
 		return err
 	}
-	report := newRDMAPrepareReport(ctx, u, root, m, plan, work)
+	report := newRDMAPrepareReport(newReport(root, newNode(u, root).RebootRequired(ctx), false, plan.Warnings...), m, plan, work)
 	showPlan(u, opts.decision, &report, func() { printRDMAPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", rdmaPrepareSummary(report, m.Recorded), &report, func() error {
 		err := applyWork(ctx, u, engine, opts.format, work, &report)
@@ -238,28 +238,6 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 		}
 		return err
 	})
-}
-
-// planRDMA returns the plan of rdma prepare and its work. On the running machine, gpustack boot
-// --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
-// that undo runs it too.
-func planRDMA(u *term.UI, root host.Root, m prepare.Machine, opts rdmaPrepareOptions) (prepare.Plan, change.Work, error) {
-	want, err := prepare.NewWant(m, opts.prepare)
-	if err != nil {
-		return prepare.Plan{}, change.Work{}, err
-	}
-	plan, err := prepare.NewPlan(m, want)
-	about := &change.Topic{Subject: change.OfAdapters, None: len(want.Record.Adapters) == 0}
-	work := change.Work{Command: opts.command, About: about, Change: newNode(u, root, opts.prepare.Allow...).Files().New(plan.Files)}
-	if !root.IsMachine() {
-		work.Left = plan.Programs
-	} else if len(plan.Files.Pending()) > 0 {
-		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
-		if err == nil {
-			err = newNode(u, root, opts.prepare.Allow...).PermitRevert(plan.Files)
-		}
-	}
-	return plan, work, err
 }
 
 // explain adds the command that is accepted, if --allow lifts every part of the error.
@@ -311,7 +289,7 @@ func explainAllow(err error, given []pci.Address, words []string, dryRun bool) e
 func noAdapterPresent(ctx context.Context, u *term.UI, root host.Root, m prepare.Machine, opts rdmaPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != term.FormatTable {
-		r := newRDMAPrepareReport(ctx, u, root, m, prepare.Plan{Warnings: []string{why}}, change.Work{})
+		r := newRDMAPrepareReport(newReport(root, newNode(u, root).RebootRequired(ctx), false, why), m, prepare.Plan{}, change.Work{})
 		u.Document.Show(&r)
 		return nil
 	}
@@ -321,8 +299,9 @@ func noAdapterPresent(ctx context.Context, u *term.UI, root host.Root, m prepare
 	return nil
 }
 
-func newRDMAPrepareReport(ctx context.Context, u *term.UI, root host.Root, m prepare.Machine, plan prepare.Plan, work change.Work) rdmaPrepareReport {
+func newRDMAPrepareReport(head views.Report, m prepare.Machine, plan prepare.Plan, work change.Work) rdmaPrepareReport {
 	r := rdmaPrepareReport{
+		Report:  head,
 		Changes: views.FileChanges(plan.Files), Netns: views.Optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
 		Programs: views.CommandLines(work.Programs), Left: views.CommandLines(work.Left), Notes: append([]string{}, plan.Notes...),
 	}
@@ -334,7 +313,7 @@ func newRDMAPrepareReport(ctx context.Context, u *term.UI, root host.Root, m pre
 		r.Adapters = append(r.Adapters, preparedAdapter{a.Address, a.VendorID, a.ProductID, a.Driver, a.LinkLayer, a.Use, a.Whole,
 			a.GUIDBase, views.Optional(prepare.Partitions(a)), vfs})
 	}
-	r.Report = newReport(root, newNode(u, root).RebootRequired(ctx), len(r.Changes) > 0, plan.Warnings...)
+	r.Changed = len(r.Changes) > 0
 	pending := m.Pending(&plan.Record)
 	r.NextBoot = len(r.Changes) > 0 && (pending || plan.Initramfs)
 	r.RebootFor(pending || r.NextBoot)

@@ -17,19 +17,19 @@ var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI
 
 // printContainer prints what another program needs, on standard output alone, so that it can be
 // redirected.
-func printContainer(u *term.UI, opts containerPrepareOptions, r containerPrepareReport, notes []string) error {
-	if opts.form == printCNI {
+func printContainer(u *term.UI, form, format string, r containerPrepareReport, notes []string) error {
+	if form == printCNI {
 		r.Warnings = append(r.Warnings, notes...)
 	}
 	r.Changed, r.Changes, r.AtBoot = false, []views.FileChange{}, []views.FileChange{}
 	u.Document.Show(&r)
 	u.Warn(r.Warnings...)
 	switch {
-	case opts.form == printCNI && len(r.CNI) == 0:
+	case form == printCNI && len(r.CNI) == 0:
 		return errNoNetwork
-	case opts.format != term.FormatTable:
+	case format != term.FormatTable:
 		return nil
-	case opts.form == printDocker:
+	case form == printDocker:
 		u.Printf("%s\n", dockerText(r.Docker))
 		return nil
 	}
