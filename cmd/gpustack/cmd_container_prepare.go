@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -16,15 +15,8 @@ import (
 	"gpustack/host/container"
 	"gpustack/host/container/prepare"
 	"gpustack/host/driver"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/steps"
-)
-
-// Values of --print.
-const (
-	printDocker = "docker"
-	printCNI    = "cni"
 )
 
 func newContainerPrepareCommand(u *term.UI) *cli.Command {
@@ -90,7 +82,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
 			args.Paths(&cli.StringSliceFlag{Name: "image", Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
 				args.PathRules{Kind: args.HandedOver}),
-			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"}, []string{"", printDocker, printCNI}),
+			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"}, []string{"", views.PrintDocker, views.PrintCNI}),
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
@@ -160,61 +152,6 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 	return opts
 }
 
-// containerPrepareReport is the output of container prepare (docs/json.md).
-type containerPrepareReport struct {
-	views.Report
-	Changes   []views.FileChange  `json:"changes"`
-	AtBoot    []views.FileChange  `json:"at_boot"`
-	Functions []containerFunction `json:"devices"`
-	Options   *containerOptions   `json:"options"`
-	Names     []string            `json:"names"`
-	Notes     []string            `json:"notes"`
-	Docker    []string            `json:"docker"`
-	CNI       []prepare.Network   `json:"cni"`
-}
-
-// containerFunction is a function of the record.
-type containerFunction struct {
-	Address   pci.Address `json:"address"`
-	VendorID  pci.ID      `json:"vendor_id"`
-	ProductID pci.ID      `json:"product_id"`
-	HCA       bool        `json:"hca"`
-	Names     []string    `json:"names"`
-}
-
-// containerOptions are the options of the record.
-type containerOptions struct {
-	GPUKind       string `json:"gpu_kind"`
-	HCAKind       string `json:"hca_kind"`
-	UMAD          bool   `json:"umad_nodes"`
-	Static        bool   `json:"static"`
-	LibraryPath   bool   `json:"library_path"`
-	LibraryFolder string `json:"library_folder"`
-}
-
-// newContainerPrepareReport returns the report of a plan of container prepare. head is its common
-// part. notes are about the networks of its functions.
-func newContainerPrepareReport(head views.Report, m prepare.Machine, o prepare.Options, plan prepare.Plan) (r containerPrepareReport, notes []string, err error) {
-	r = containerPrepareReport{
-		Report: head, Changes: views.FileChanges(plan.Files), AtBoot: views.FileChanges(plan.Boot),
-		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
-	}
-	r.Changed = len(plan.Files.Pending()) > 0 || head.Root.IsMachine() && len(plan.Boot.Pending()) > 0
-	for _, f := range plan.Record.Functions {
-		r.Functions = append(r.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, append([]string{}, plan.NamesOf[f.Address]...)})
-	}
-	if len(r.Functions) > 0 {
-		options := containerOptions(plan.Record.Options)
-		r.Options = &options
-	}
-	r.Restart = append(r.Restart, plan.Restart...)
-	only := prepare.Only(plan.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
-	r.Docker = prepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
-	networks, notes, err := prepare.Networks(only, m.Stack)
-	r.CNI = append([]prepare.Network{}, networks...)
-	return r, notes, err
-}
-
 func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -242,15 +179,15 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if err != nil {
 		return err
 	}
-	report, networkNotes, err := newContainerPrepareReport(newReport(root, newNode(u, root).RebootRequired(ctx), false, plan.Warnings...), m, o, plan)
+	report, networkNotes, err := views.NewContainerPrepare(newReport(root, newNode(u, root).RebootRequired(ctx), false, plan.Warnings...), m, o, plan)
 	if err != nil {
 		return err
 	}
 	if opts.form != "" {
-		return printContainer(u, opts.form, opts.format, report, networkNotes)
+		return views.PrintForProgram(u, opts.form, opts.format, report, networkNotes)
 	}
-	showPlan(u, opts.decision, &report, func() { printContainerPrepare(u, report) }, plan.Warnings...)
-	return decide(u, opts.decision, "apply this plan?", containerPrepareSummary(report, m.Recorded), &report, func() error {
+	showPlan(u, opts.decision, &report, func() { views.PrintContainerPrepare(u, report) }, plan.Warnings...)
+	return decide(u, opts.decision, "apply this plan?", views.ContainerPrepareSummary(report, m.Recorded), &report, func() error {
 		if err := applyContainers(ctx, u, engine, opts.format, work, plan, &report); err != nil || !root.IsMachine() && !plan.Record.Options.Static {
 			return err
 		}
@@ -258,83 +195,9 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	})
 }
 
-// printContainerPrepare prints the plan as text.
-func printContainerPrepare(u *term.UI, r containerPrepareReport) {
-	var rows [][]string
-	for _, f := range r.Functions {
-		what := "GPU"
-		if f.HCA {
-			what = "RDMA adapter"
-		}
-		row := []string{f.Address.String(), what, f.VendorID.String() + ":" + f.ProductID.String(), ""}
-		for i, name := range f.Names {
-			if i > 0 {
-				rows, row = append(rows, row), []string{"", "", "", ""}
-			}
-			row[3] = name
-		}
-		rows = append(rows, row)
-	}
-	switch {
-	case len(rows) > 0:
-		u.Table([]string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
-		if i := slices.IndexFunc(r.Functions, func(f containerFunction) bool { return len(f.Names) > 0 }); i >= 0 {
-			u.Printf("\nto start a container with one: podman run --device %s IMAGE; docker since 25.0 and nerdctl alike\n", r.Functions[i].Names[0])
-		}
-		if !r.Changed {
-			u.Printf("\nnothing to do: the files are as planned\n")
-			return
-		}
-	case !r.Changed:
-		u.Printf("nothing to do: no function is for containers\n")
-		return
-	default:
-		u.Printf("no function is for containers any more; running containers keep what they have\n")
-	}
-	views.PrintDiffs(u, r.Changes)
-	if len(r.AtBoot) > 0 {
-		when := "written at each boot, as the machine is then; from what this tree has:"
-		if r.Root.IsMachine() {
-			when = "written now, and at each boot as the machine is then:"
-		}
-		u.Printf("\n%s\n", when)
-		views.PrintDiffs(u, r.AtBoot)
-	}
-	for i, note := range r.Notes {
-		if i == 0 {
-			u.Printf("\n")
-		}
-		u.Printf("note: %s\n", term.Printable(note))
-	}
-}
-
-// containerPrepareSummary returns the summary of container prepare.
-func containerPrepareSummary(r containerPrepareReport, recorded *machine.Containers) string {
-	var parts []string
-	has := map[pci.Address]bool{}
-	for _, f := range r.Functions {
-		has[f.Address] = true
-		if recorded.At(f.Address) == nil {
-			parts = append(parts, f.Address.String()+" for containers")
-		}
-	}
-	if recorded != nil {
-		for _, f := range recorded.Functions {
-			if !has[f.Address] {
-				parts = append(parts, f.Address.String()+" returned to the host")
-			}
-		}
-	}
-	files := r.Changes
-	if r.Root.IsMachine() {
-		files = slices.Concat(files, r.AtBoot)
-	}
-	return term.Sentence(strings.Join(parts, ", "), views.FilesText(files, "changed", "new"))
-}
-
 // applyContainers applies a plan of container prepare. If only specs differ that each boot writes,
 // such as after a GPU got another minor, there is nothing to record.
-func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, format string, work change.Work, plan prepare.Plan, r *containerPrepareReport) error {
+func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, format string, work change.Work, plan prepare.Plan, r *views.ContainerPrepare) error {
 	if len(plan.Files.Pending()) > 0 {
 		return applyWork(ctx, u, engine, format, work, r)
 	}

@@ -34,7 +34,7 @@ import (
 func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"container check":   reflect.TypeFor[views.ContainerCheck](),
-		"container prepare": reflect.TypeFor[containerPrepareReport](),
+		"container prepare": reflect.TypeFor[views.ContainerPrepare](),
 		"flavor create":     reflect.TypeFor[flavorReport](),
 		"flavor delete":     reflect.TypeFor[flavorDeleteReport](),
 		"image check":       reflect.TypeFor[imageCheckReport](),
@@ -54,7 +54,7 @@ func documents() map[string]reflect.Type {
 		"nova check":        reflect.TypeFor[novaCheckReport](),
 		"nova configure":    reflect.TypeFor[novaReport](),
 		"nova explain":      reflect.TypeFor[novaExplainReport](),
-		"rdma prepare":      reflect.TypeFor[rdmaPrepareReport](),
+		"rdma prepare":      reflect.TypeFor[views.RDMAPrepare](),
 		"repair-migration":  reflect.TypeFor[views.Repair](),
 		"undo":              reflect.TypeFor[views.Undo](),
 	}

@@ -1,0 +1,193 @@
+package views
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/container"
+	"gpustack/host/container/prepare"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+// Values of --print.
+const (
+	PrintDocker = "docker"
+	PrintCNI    = "cni"
+)
+
+// ContainerPrepare is the output of container prepare (docs/json.md).
+type ContainerPrepare struct {
+	Report
+	Changes   []FileChange        `json:"changes"`
+	AtBoot    []FileChange        `json:"at_boot"`
+	Functions []containerFunction `json:"devices"`
+	Options   *containerOptions   `json:"options"`
+	Names     []string            `json:"names"`
+	Notes     []string            `json:"notes"`
+	Docker    []string            `json:"docker"`
+	CNI       []prepare.Network   `json:"cni"`
+}
+
+// containerFunction is a function of the record.
+type containerFunction struct {
+	Address   pci.Address `json:"address"`
+	VendorID  pci.ID      `json:"vendor_id"`
+	ProductID pci.ID      `json:"product_id"`
+	HCA       bool        `json:"hca"`
+	Names     []string    `json:"names"`
+}
+
+// containerOptions are the options of the record.
+type containerOptions struct {
+	GPUKind       string `json:"gpu_kind"`
+	HCAKind       string `json:"hca_kind"`
+	UMAD          bool   `json:"umad_nodes"`
+	Static        bool   `json:"static"`
+	LibraryPath   bool   `json:"library_path"`
+	LibraryFolder string `json:"library_folder"`
+}
+
+// NewContainerPrepare returns the report of a plan of container prepare. head is its common
+// part. notes are about the networks of its functions.
+func NewContainerPrepare(head Report, m prepare.Machine, o prepare.Options, plan prepare.Plan) (r ContainerPrepare, notes []string, err error) {
+	r = ContainerPrepare{
+		Report: head, Changes: FileChanges(plan.Files), AtBoot: FileChanges(plan.Boot),
+		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
+	}
+	r.Changed = len(plan.Files.Pending()) > 0 || head.Root.IsMachine() && len(plan.Boot.Pending()) > 0
+	for _, f := range plan.Record.Functions {
+		r.Functions = append(r.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, append([]string{}, plan.NamesOf[f.Address]...)})
+	}
+	if len(r.Functions) > 0 {
+		options := containerOptions(plan.Record.Options)
+		r.Options = &options
+	}
+	r.Restart = append(r.Restart, plan.Restart...)
+	only := prepare.Only(plan.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
+	r.Docker = prepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
+	networks, notes, err := prepare.Networks(only, m.Stack)
+	r.CNI = append([]prepare.Network{}, networks...)
+	return r, notes, err
+}
+
+// PrintContainerPrepare prints the plan as text.
+func PrintContainerPrepare(u *term.UI, r ContainerPrepare) {
+	var rows [][]string
+	for _, f := range r.Functions {
+		what := "GPU"
+		if f.HCA {
+			what = "RDMA adapter"
+		}
+		row := []string{f.Address.String(), what, f.VendorID.String() + ":" + f.ProductID.String(), ""}
+		for i, name := range f.Names {
+			if i > 0 {
+				rows, row = append(rows, row), []string{"", "", "", ""}
+			}
+			row[3] = name
+		}
+		rows = append(rows, row)
+	}
+	switch {
+	case len(rows) > 0:
+		u.Table([]string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
+		if i := slices.IndexFunc(r.Functions, func(f containerFunction) bool { return len(f.Names) > 0 }); i >= 0 {
+			u.Printf("\nto start a container with one: podman run --device %s IMAGE; docker since 25.0 and nerdctl alike\n", r.Functions[i].Names[0])
+		}
+		if !r.Changed {
+			u.Printf("\nnothing to do: the files are as planned\n")
+			return
+		}
+	case !r.Changed:
+		u.Printf("nothing to do: no function is for containers\n")
+		return
+	default:
+		u.Printf("no function is for containers any more; running containers keep what they have\n")
+	}
+	PrintDiffs(u, r.Changes)
+	if len(r.AtBoot) > 0 {
+		when := "written at each boot, as the machine is then; from what this tree has:"
+		if r.Root.IsMachine() {
+			when = "written now, and at each boot as the machine is then:"
+		}
+		u.Printf("\n%s\n", when)
+		PrintDiffs(u, r.AtBoot)
+	}
+	for i, note := range r.Notes {
+		if i == 0 {
+			u.Printf("\n")
+		}
+		u.Printf("note: %s\n", term.Printable(note))
+	}
+}
+
+// ContainerPrepareSummary returns the summary of container prepare.
+func ContainerPrepareSummary(r ContainerPrepare, recorded *machine.Containers) string {
+	var parts []string
+	has := map[pci.Address]bool{}
+	for _, f := range r.Functions {
+		has[f.Address] = true
+		if recorded.At(f.Address) == nil {
+			parts = append(parts, f.Address.String()+" for containers")
+		}
+	}
+	if recorded != nil {
+		for _, f := range recorded.Functions {
+			if !has[f.Address] {
+				parts = append(parts, f.Address.String()+" returned to the host")
+			}
+		}
+	}
+	files := r.Changes
+	if r.Root.IsMachine() {
+		files = slices.Concat(files, r.AtBoot)
+	}
+	return term.Sentence(strings.Join(parts, ", "), FilesText(files, "changed", "new"))
+}
+
+// errNoNetwork is the error of --print cni without an adapter that a plugin attaches containers to.
+var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI plugin attaches containers to"),
+	"name one with --hca; 'gpustack rdma scan' lists them")
+
+// PrintForProgram prints what another program needs, on standard output alone, so that it can be
+// redirected.
+func PrintForProgram(u *term.UI, form, format string, r ContainerPrepare, notes []string) error {
+	if form == PrintCNI {
+		r.Warnings = append(r.Warnings, notes...)
+	}
+	r.Changed, r.Changes, r.AtBoot = false, []FileChange{}, []FileChange{}
+	u.Document.Show(&r)
+	u.Warn(r.Warnings...)
+	switch {
+	case form == PrintCNI && len(r.CNI) == 0:
+		return errNoNetwork
+	case format != term.FormatTable:
+		return nil
+	case form == PrintDocker:
+		u.Printf("%s\n", dockerText(r.Docker))
+		return nil
+	}
+	for _, n := range r.CNI {
+		u.Note("for /etc/cni/net.d/%s.conflist:", n.Name)
+		var text bytes.Buffer
+		if err := json.Indent(&text, n.Config, "", "  "); err != nil {
+			return err
+		}
+		u.Printf("%s\n", text.String())
+	}
+	return nil
+}
+
+// dockerText returns a command line with an argument on each line, as a shell reads it.
+func dockerText(argv []string) string {
+	words := []string{strings.Join(argv[:2], " ")}
+	for _, w := range argv[2:] {
+		words = append(words, host.ShellWord(w))
+	}
+	return strings.Join(words, " \\\n  ")
+}

@@ -1,0 +1,157 @@
+package views
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/rdma/prepare"
+)
+
+// RDMAPrepare is the output of rdma prepare (docs/json.md).
+type RDMAPrepare struct {
+	Report
+	Changes  []FileChange      `json:"changes"`
+	Netns    *string           `json:"netns"`
+	Adapters []preparedAdapter `json:"adapters"`
+	Programs []string          `json:"programs"`
+	Left     []string          `json:"left"`
+	Notes    []string          `json:"notes"`
+}
+
+// preparedAdapter is an adapter of the record, with what only the plan shows.
+type preparedAdapter struct {
+	Address    pci.Address  `json:"address"`
+	VendorID   pci.ID       `json:"vendor_id"`
+	ProductID  pci.ID       `json:"product_id"`
+	Driver     string       `json:"driver"`
+	LinkLayer  string       `json:"link_layer"`
+	Use        rdma.Use     `json:"for"`
+	Whole      bool         `json:"whole"`
+	GUIDBase   *rdma.GUID   `json:"guid_base"`
+	Partitions *string      `json:"partitions"` // an example for OpenSM
+	VFs        []preparedVF `json:"vfs"`
+}
+
+// preparedVF is a VF of the record.
+type preparedVF struct {
+	Index     int         `json:"index"`
+	Address   pci.Address `json:"address"`
+	ProductID pci.ID      `json:"product_id"`
+	Driver    string      `json:"driver"`
+	NodeGUID  *rdma.GUID  `json:"node_guid"`
+	PortGUID  *rdma.GUID  `json:"port_guid"`
+	MAC       *string     `json:"mac"`
+}
+
+func NewRDMAPrepare(head Report, m prepare.Machine, plan prepare.Plan, work change.Work) RDMAPrepare {
+	r := RDMAPrepare{
+		Report:  head,
+		Changes: FileChanges(plan.Files), Netns: Optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
+		Programs: CommandLines(work.Programs), Left: CommandLines(work.Left), Notes: append([]string{}, plan.Notes...),
+	}
+	for _, a := range plan.Record.Adapters {
+		vfs := []preparedVF{}
+		for _, vf := range a.VFs {
+			vfs = append(vfs, preparedVF{vf.Index, vf.Address, vf.ProductID, vf.Driver, vf.NodeGUID, vf.PortGUID, Optional(vf.MAC)})
+		}
+		r.Adapters = append(r.Adapters, preparedAdapter{a.Address, a.VendorID, a.ProductID, a.Driver, a.LinkLayer, a.Use, a.Whole,
+			a.GUIDBase, Optional(prepare.Partitions(a)), vfs})
+	}
+	r.Changed = len(r.Changes) > 0
+	pending := m.Pending(&plan.Record)
+	r.NextBoot = len(r.Changes) > 0 && (pending || plan.Initramfs)
+	r.RebootFor(pending || r.NextBoot)
+	return r
+}
+
+// PrintRDMAPrepare prints the plan as text.
+func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
+	var rows [][]string
+	for _, a := range r.Adapters {
+		what := string(a.Use)
+		if a.Whole {
+			rows = append(rows, []string{a.Address.String(), "whole", a.ProductID.String(), "-", "for " + what})
+			continue
+		}
+		for _, vf := range a.VFs {
+			identity := Text(vf.MAC)
+			if vf.NodeGUID != nil && vf.PortGUID != nil {
+				identity = vf.NodeGUID.String() + ", " + vf.PortGUID.String()
+			}
+			if identity == "" {
+				identity = "-"
+			}
+			rows = append(rows, []string{vf.Address.String(), fmt.Sprintf("VF %d of %s", vf.Index, a.Address), vf.ProductID.String(), identity, vf.Driver +
+				" for " + what})
+		}
+	}
+	switch {
+	case len(rows) > 0:
+		u.Table([]string{"FUNCTION", "WHAT", "ID", "NODE AND PORT GUID, OR MAC", "AT BOOT"}, rows)
+		if !r.Changed {
+			u.Printf("\nnothing to do: the files are as planned\n")
+			return
+		}
+	case !r.Changed:
+		u.Printf("nothing to do: no adapter is prepared\n")
+		return
+	default:
+		u.Printf("no adapter is prepared from the next boot on\n")
+	}
+	PrintDiffs(u, r.Changes)
+	for _, line := range r.Programs {
+		if line == (host.Program{Kind: host.RevertBoot}).String() {
+			line += ", which reverts what was made at this boot and is not recorded any more, and remakes what is recorded otherwise"
+		}
+		u.Printf("then runs %s\n", line)
+	}
+	PrintPrograms(u, nil, r.Left)
+	for _, note := range r.Notes {
+		u.Printf("\nnote: %s\n", term.Printable(note))
+	}
+	for _, a := range r.Adapters {
+		if a.Partitions != nil {
+			u.Printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, *a.Partitions)
+		}
+	}
+	if r.NextBoot {
+		u.Printf("\ntakes effect at the next boot, or with 'systemctl restart gpustack-boot.service'\n")
+	}
+}
+
+// RdmaPrepareSummary returns the summary of rdma prepare.
+func RdmaPrepareSummary(r RDMAPrepare, recorded *rdma.Record) string {
+	var parts []string
+	for _, a := range r.Adapters {
+		before := recorded.At(a.Address)
+		switch {
+		case before != nil && len(before.VFs) == len(a.VFs) && before.Whole == a.Whole && before.Use == a.Use:
+		case a.Whole:
+			parts = append(parts, fmt.Sprintf("%s as a whole for %s", a.Address, a.Use))
+		default:
+			parts = append(parts, fmt.Sprintf("%s of %s for %s", term.Numbered(len(a.VFs), "VF"), a.Address, a.Use))
+		}
+	}
+	if recorded != nil {
+		for _, before := range recorded.Adapters {
+			if !slices.ContainsFunc(r.Adapters, func(a preparedAdapter) bool { return a.Address == before.Address }) {
+				parts = append(parts, before.Address.String()+" returned")
+			}
+		}
+	}
+	adapters := strings.Join(parts, ", ")
+	if adapters == "" && len(r.Adapters) > 0 {
+		adapters = "the adapters stay as they are"
+	}
+	reboot := ""
+	if r.NextBoot {
+		reboot = "reboot needed"
+	}
+	return term.Sentence(adapters, FilesText(r.Changes, "changed", "new"), reboot)
+}
