@@ -81,9 +81,6 @@ func parseHostGuests(c *cli.Context, f *args.Faults) hostGuestsOptions {
 	return opts
 }
 
-// guestsReport is the output of host guests (docs/json.md).
-type guestsReport = guest.Report
-
 func runHostGuests(_ context.Context, u *term.UI, opts hostGuestsOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -106,7 +103,7 @@ func runHostGuests(_ context.Context, u *term.UI, opts hostGuestsOptions) error 
 
 // printGuests prints a line for each guest and each group or device that it uses, then other users
 // of groups and devices, then errors.
-func printGuests(u *term.UI, r guestsReport) {
+func printGuests(u *term.UI, r guest.Report) {
 	u.Printf("%s\n", term.Printable(guestsLine(r)))
 	if rows := guestRows(r); len(rows) > 0 {
 		u.Printf("\n")
@@ -134,13 +131,13 @@ func printGuests(u *term.UI, r guestsReport) {
 }
 
 // guestsLine returns a line with the machine's name and the time of the observation.
-func guestsLine(r guestsReport) string {
+func guestsLine(r guest.Report) string {
 	return fmt.Sprintf("%s (by %s), machine %s, %s", views.Text(r.NovaHost), views.Text(r.NovaHostFrom), views.Text(r.MachineID), r.Collected.Format(time.RFC3339))
 }
 
 // guestRows returns a row for each running guest and each of its groups and devices, for each other
 // user of one, and for each domain that is not running.
-func guestRows(r guestsReport) [][]string {
+func guestRows(r guest.Report) [][]string {
 	held := map[int][]guest.Holder{}
 	for _, h := range r.Holders {
 		held[h.PID] = append(held[h.PID], h)

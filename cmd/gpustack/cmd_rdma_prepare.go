@@ -195,7 +195,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	}
 	report := views.NewRDMAPrepare(newReport(root, newNode(u, root).RebootRequired(ctx), false, plan.Warnings...), m, plan, work)
 	showPlan(u, opts.decision, &report, func() { views.PrintRDMAPrepare(u, report) }, plan.Warnings...)
-	return decide(u, opts.decision, "apply this plan?", views.RdmaPrepareSummary(report, m.Recorded), &report, func() error {
+	return decide(u, opts.decision, "apply this plan?", views.RDMAPrepareSummary(report, m.Recorded), &report, func() error {
 		err := applyWork(ctx, u, engine, opts.format, work, &report)
 		if after, observeErr := prepare.Observe(root, guard.Running{}, prepare.Options{}); observeErr == nil {
 			report.RebootFor(after.Pending(after.Recorded))

@@ -198,8 +198,8 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	if err != nil {
 		return err
 	}
-	r := newRDMATestReport(root, m)
-	if err := r.run(ctx, u, opts, m); err != nil {
+	r := newRDMATestReport(root, programVersion(), m)
+	if err := runTests(ctx, u, opts, r, m); err != nil {
 		return err
 	}
 	u.Document.Show(r)
@@ -213,9 +213,9 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	return nil
 }
 
-func newRDMATestReport(root host.Root, m ping.Machine) *rdmaTestReport {
+func newRDMATestReport(root host.Root, version string, m ping.Machine) *rdmaTestReport {
 	r := rdmaTestReport{
-		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
+		Schema: 1, Host: host.ReadHostname(root), Version: version, Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
 		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
 		Tests: []portTest{}, Untested: []untested{}, Warnings: append([]string{}, m.Warnings...),
 	}
@@ -228,15 +228,15 @@ func newRDMATestReport(root host.Root, m ping.Machine) *rdmaTestReport {
 	return &r
 }
 
-// run tests the ports of a machine and completes the report.
-func (r *rdmaTestReport) run(ctx context.Context, u *term.UI, opts rdmaTestOptions, m ping.Machine) error {
+// runTests tests the ports of a machine and completes the report.
+func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *rdmaTestReport, m ping.Machine) error {
 	var tests []ping.Tested
 	var err error
 	switch {
 	case opts.listen:
-		tests, err = r.listen(ctx, u, m)
+		tests, err = listen(ctx, u, r, m)
 	case opts.peer != "":
-		tests, err = r.peer(ctx, u, opts.peer, m)
+		tests, err = testPeer(ctx, u, r, opts.peer, m)
 	default:
 		tests, err = m.Loopback(ctx, func(t ping.Test) { u.Waits("testing %s at %s", t.Target, t.Source.IP) })
 	}
@@ -252,7 +252,7 @@ func (r *rdmaTestReport) run(ctx context.Context, u *term.UI, opts rdmaTestOptio
 }
 
 // listen waits for a peer at one port.
-func (r *rdmaTestReport) listen(ctx context.Context, u *term.UI, m ping.Machine) ([]ping.Tested, error) {
+func listen(ctx context.Context, u *term.UI, r *rdmaTestReport, m ping.Machine) ([]ping.Tested, error) {
 	r.Sides = sidesListen
 	tested, err := m.Listen(ctx, func(t ping.Test) {
 		r.PeerCommand = views.Optional(t.PeerCommand())
@@ -264,8 +264,8 @@ func (r *rdmaTestReport) listen(ctx context.Context, u *term.UI, m ping.Machine)
 	return []ping.Tested{tested}, err
 }
 
-// peer tests the way to a listener.
-func (r *rdmaTestReport) peer(ctx context.Context, u *term.UI, peer string, m ping.Machine) ([]ping.Tested, error) {
+// testPeer tests the way to a listener.
+func testPeer(ctx context.Context, u *term.UI, r *rdmaTestReport, peer string, m ping.Machine) ([]ping.Tested, error) {
 	way, err := m.Route(ctx, peer)
 	if err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host/guest"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
 )
@@ -44,7 +45,7 @@ func documents() map[string]reflect.Type {
 		"history":           reflect.TypeFor[views.History](),
 		"host bind":         reflect.TypeFor[views.Drivers](),
 		"host check":        reflect.TypeFor[views.HostCheck](),
-		"host guests":       reflect.TypeFor[guestsReport](),
+		"host guests":       reflect.TypeFor[guest.Report](),
 		"host prepare":      reflect.TypeFor[views.Prepare](),
 		"host release":      reflect.TypeFor[views.Drivers](),
 		"host scan":         reflect.TypeFor[node.Scan](),

@@ -125,8 +125,8 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 	}
 }
 
-// RdmaPrepareSummary returns the summary of rdma prepare.
-func RdmaPrepareSummary(r RDMAPrepare, recorded *rdma.Record) string {
+// RDMAPrepareSummary returns the summary of rdma prepare.
+func RDMAPrepareSummary(r RDMAPrepare, recorded *rdma.Record) string {
 	var parts []string
 	for _, a := range r.Adapters {
 		before := recorded.At(a.Address)
