@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
-	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/ping"
 )
@@ -126,69 +123,6 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	return opts
 }
 
-// rdmaTestReport is the output of rdma test (docs/json.md).
-type rdmaTestReport struct {
-	Schema      int             `json:"schema"`
-	Host        *string         `json:"host"`
-	Version     string          `json:"version"`
-	Time        time.Time       `json:"time"`
-	Sides       string          `json:"sides"`
-	Peer        *netip.Addr     `json:"peer"`
-	PeerCommand *string         `json:"peer_command"`
-	ServicePort int             `json:"service_port"`
-	Iterations  int             `json:"requested_iterations"`
-	Size        int             `json:"iteration_bytes"`
-	Timeout     float64         `json:"timeout_seconds"`
-	Containers  *testContainers `json:"containers"`
-	Verdict     *ping.Verdict   `json:"verdict"`
-	Tests       []portTest      `json:"tests"`
-	Untested    []untested      `json:"untested"`
-	Warnings    []string        `json:"warnings"`
-}
-
-// Values of rdmaTestReport.Sides.
-const (
-	sidesLoopback = "loopback"
-	sidesListen   = "listen"
-	sidesPeer     = "peer"
-)
-
-// portTest is the test of a port.
-type portTest struct {
-	Address    *pci.Address   `json:"address"`
-	Name       string         `json:"name"`
-	Port       int            `json:"port"`
-	LinkLayer  string         `json:"link_layer"`
-	Netdev     string         `json:"netdev"`
-	IP         netip.Addr     `json:"ip"`
-	Verdict    *ping.Verdict  `json:"verdict"`
-	Elapsed    *float64       `json:"elapsed_seconds"`
-	Iterations int            `json:"iterations"`
-	Bytes      int64          `json:"bytes"`
-	Counters   []ping.Counter `json:"counters"`
-	Carried    *bool          `json:"packets_counted"`
-	Causes     []ping.Cause   `json:"causes"`
-	Devices    []string       `json:"container_devices"`
-
-	title     string
-	container string // how rping was started; "" on the machine
-}
-
-// testContainers is how rdma test starts rping in containers (docs/json.md).
-type testContainers struct {
-	Image  string `json:"image"`
-	Engine string `json:"engine"`
-}
-
-// untested is a port that could not be tested, or an adapter without one.
-type untested struct {
-	Address *pci.Address `json:"address"`
-	Name    string       `json:"name"`
-	Port    *int         `json:"port"`
-	Reason  string       `json:"reason"`
-	Hint    *string      `json:"hint"`
-}
-
 func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	root, err := host.NewRoot("/")
 	if err != nil {
@@ -198,14 +132,14 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	if err != nil {
 		return err
 	}
-	r := newRDMATestReport(root, programVersion(), m)
+	r := views.NewRDMATest(root, programVersion(), m)
 	if err := runTests(ctx, u, opts, r, m); err != nil {
 		return err
 	}
 	u.Document.Show(r)
 	u.Warn(r.Warnings...)
 	if opts.format == term.FormatTable {
-		printPortTests(u, *r)
+		views.PrintPortTests(u, *r)
 	}
 	if *r.Verdict != ping.Pass {
 		return errDifferent
@@ -213,23 +147,8 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	return nil
 }
 
-func newRDMATestReport(root host.Root, version string, m ping.Machine) *rdmaTestReport {
-	r := rdmaTestReport{
-		Schema: 1, Host: host.ReadHostname(root), Version: version, Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
-		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
-		Tests: []portTest{}, Untested: []untested{}, Warnings: append([]string{}, m.Warnings...),
-	}
-	if c := m.Container; c != nil {
-		r.Containers = &testContainers{c.Image, c.Engine}
-	}
-	for _, s := range m.Skipped {
-		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), views.Optional(term.Hint(s.Err))})
-	}
-	return &r
-}
-
 // runTests tests the ports of a machine and completes the report.
-func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *rdmaTestReport, m ping.Machine) error {
+func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *views.RDMATest, m ping.Machine) error {
 	var tests []ping.Tested
 	var err error
 	switch {
@@ -244,7 +163,7 @@ func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *rdmaTest
 		return err
 	}
 	for _, t := range tests {
-		r.add(t)
+		r.Add(t)
 	}
 	verdict := ping.VerdictOf(tests)
 	r.Verdict = &verdict
@@ -252,8 +171,8 @@ func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *rdmaTest
 }
 
 // listen waits for a peer at one port.
-func listen(ctx context.Context, u *term.UI, r *rdmaTestReport, m ping.Machine) ([]ping.Tested, error) {
-	r.Sides = sidesListen
+func listen(ctx context.Context, u *term.UI, r *views.RDMATest, m ping.Machine) ([]ping.Tested, error) {
+	r.Sides = views.SidesListen
 	tested, err := m.Listen(ctx, func(t ping.Test) {
 		r.PeerCommand = views.Optional(t.PeerCommand())
 		u.Note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, *r.PeerCommand)
@@ -265,75 +184,15 @@ func listen(ctx context.Context, u *term.UI, r *rdmaTestReport, m ping.Machine) 
 }
 
 // testPeer tests the way to a listener.
-func testPeer(ctx context.Context, u *term.UI, r *rdmaTestReport, peer string, m ping.Machine) ([]ping.Tested, error) {
+func testPeer(ctx context.Context, u *term.UI, r *views.RDMATest, peer string, m ping.Machine) ([]ping.Tested, error) {
 	way, err := m.Route(ctx, peer)
 	if err != nil {
 		return nil, err
 	}
-	r.Sides, r.Peer = sidesPeer, &way.Peer
+	r.Sides, r.Peer = views.SidesPeer, &way.Peer
 	if way.Warning != "" {
 		r.Warnings = append(r.Warnings, way.Warning)
 	}
 	tested, err := m.Peer(ctx, way, func(t ping.Test) { u.Waits("testing %s at %s to %s", t.Target, t.Source.IP, way.Peer) })
 	return []ping.Tested{tested}, err
-}
-
-// add adds a test to the report.
-func (r *rdmaTestReport) add(t ping.Tested) {
-	a, p := t.Target.Adapter, t.Target.Port
-	test := portTest{
-		Address: a.Address, Name: a.Name, Port: p.Number, LinkLayer: p.LinkLayer, Netdev: t.Source.Netdev, IP: t.Source.IP,
-		Verdict: &t.Verdict, Elapsed: t.Seconds, Iterations: t.Iterations, Bytes: t.Bytes, Counters: t.Counters, Carried: t.Carried, Causes: t.Causes,
-		title: t.Target.Title(),
-	}
-	if t.Container != nil {
-		test.Devices, test.container = t.Container.Devices, t.Container.String()
-	}
-	r.Tests = append(r.Tests, test)
-	r.Warnings = append(r.Warnings, t.Warnings...)
-}
-
-// printPortTests prints the results of the tests, and the ports that were not tested.
-func printPortTests(u *term.UI, r rdmaTestReport) {
-	for _, t := range r.Tests {
-		colour, where := term.Green, fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
-		if *t.Verdict != ping.Pass {
-			colour = term.Red
-		}
-		switch {
-		case r.Peer != nil:
-			where += " to " + r.Peer.String()
-		case r.Sides == sidesListen:
-			where += " for one peer"
-		default:
-			where += ", both sides here"
-		}
-		took := ""
-		if t.Elapsed != nil {
-			took = fmt.Sprintf(" in %.2f s", *t.Elapsed)
-		}
-		u.Printf("%s: %s (%s): %d of %d iterations of %d bytes%s\n", u.Paint(colour, string(*t.Verdict)), term.Printable(t.title), term.Printable(where),
-			t.Iterations, r.Iterations, r.Size, took)
-		if t.container != "" {
-			u.Printf("  in containers: %s\n", term.Printable(t.container))
-		}
-		for _, c := range t.Causes {
-			if c.Words != "" {
-				u.Printf("  rping: %s\n", term.Printable(c.Words))
-			}
-			u.Printf("  cause: %s\n  remedy: %s\n", term.Printable(c.Cause), term.Printable(c.Remedy))
-		}
-		for _, c := range t.Counters {
-			u.Printf("  %s +%d\n", term.Printable(c.Name), c.Delta)
-		}
-		if t.Carried != nil && !*t.Carried && r.Sides == sidesLoopback && *t.Verdict == ping.Pass {
-			u.Printf("  no counter of packets moved: the adapter loops back by itself; --listen and --peer test the way through the port\n")
-		}
-	}
-	for _, s := range r.Untested {
-		u.Printf("not tested: %s\n", term.Printable(s.Reason))
-		if s.Hint != nil {
-			u.Printf("  remedy: %s\n", term.Printable(*s.Hint))
-		}
-	}
 }

@@ -51,7 +51,7 @@ func documents() map[string]reflect.Type {
 		"host scan":         reflect.TypeFor[node.Scan](),
 		"rdma check":        reflect.TypeFor[views.RDMACheck](),
 		"rdma scan":         reflect.TypeFor[node.RDMAScan](),
-		"rdma test":         reflect.TypeFor[rdmaTestReport](),
+		"rdma test":         reflect.TypeFor[views.RDMATest](),
 		"nova check":        reflect.TypeFor[novaCheckReport](),
 		"nova configure":    reflect.TypeFor[novaReport](),
 		"nova explain":      reflect.TypeFor[novaExplainReport](),

@@ -1,0 +1,150 @@
+package views
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/rdma/ping"
+)
+
+// RDMATest is the output of rdma test (docs/json.md).
+type RDMATest struct {
+	Schema      int             `json:"schema"`
+	Host        *string         `json:"host"`
+	Version     string          `json:"version"`
+	Time        time.Time       `json:"time"`
+	Sides       string          `json:"sides"`
+	Peer        *netip.Addr     `json:"peer"`
+	PeerCommand *string         `json:"peer_command"`
+	ServicePort int             `json:"service_port"`
+	Iterations  int             `json:"requested_iterations"`
+	Size        int             `json:"iteration_bytes"`
+	Timeout     float64         `json:"timeout_seconds"`
+	Containers  *testContainers `json:"containers"`
+	Verdict     *ping.Verdict   `json:"verdict"`
+	Tests       []portTest      `json:"tests"`
+	Untested    []untested      `json:"untested"`
+	Warnings    []string        `json:"warnings"`
+}
+
+// Values of rdmaTestReport.Sides.
+const (
+	sidesLoopback = "loopback"
+	SidesListen   = "listen"
+	SidesPeer     = "peer"
+)
+
+// portTest is the test of a port.
+type portTest struct {
+	Address    *pci.Address   `json:"address"`
+	Name       string         `json:"name"`
+	Port       int            `json:"port"`
+	LinkLayer  string         `json:"link_layer"`
+	Netdev     string         `json:"netdev"`
+	IP         netip.Addr     `json:"ip"`
+	Verdict    *ping.Verdict  `json:"verdict"`
+	Elapsed    *float64       `json:"elapsed_seconds"`
+	Iterations int            `json:"iterations"`
+	Bytes      int64          `json:"bytes"`
+	Counters   []ping.Counter `json:"counters"`
+	Carried    *bool          `json:"packets_counted"`
+	Causes     []ping.Cause   `json:"causes"`
+	Devices    []string       `json:"container_devices"`
+
+	title     string
+	container string // how rping was started; "" on the machine
+}
+
+// testContainers is how rdma test starts rping in containers (docs/json.md).
+type testContainers struct {
+	Image  string `json:"image"`
+	Engine string `json:"engine"`
+}
+
+// untested is a port that could not be tested, or an adapter without one.
+type untested struct {
+	Address *pci.Address `json:"address"`
+	Name    string       `json:"name"`
+	Port    *int         `json:"port"`
+	Reason  string       `json:"reason"`
+	Hint    *string      `json:"hint"`
+}
+
+func NewRDMATest(root host.Root, version string, m ping.Machine) *RDMATest {
+	r := RDMATest{
+		Schema: 1, Host: host.ReadHostname(root), Version: version, Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
+		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
+		Tests: []portTest{}, Untested: []untested{}, Warnings: append([]string{}, m.Warnings...),
+	}
+	if c := m.Container; c != nil {
+		r.Containers = &testContainers{c.Image, c.Engine}
+	}
+	for _, s := range m.Skipped {
+		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), Optional(term.Hint(s.Err))})
+	}
+	return &r
+}
+
+// Add adds a test to the report.
+func (r *RDMATest) Add(t ping.Tested) {
+	a, p := t.Target.Adapter, t.Target.Port
+	test := portTest{
+		Address: a.Address, Name: a.Name, Port: p.Number, LinkLayer: p.LinkLayer, Netdev: t.Source.Netdev, IP: t.Source.IP,
+		Verdict: &t.Verdict, Elapsed: t.Seconds, Iterations: t.Iterations, Bytes: t.Bytes, Counters: t.Counters, Carried: t.Carried, Causes: t.Causes,
+		title: t.Target.Title(),
+	}
+	if t.Container != nil {
+		test.Devices, test.container = t.Container.Devices, t.Container.String()
+	}
+	r.Tests = append(r.Tests, test)
+	r.Warnings = append(r.Warnings, t.Warnings...)
+}
+
+// PrintPortTests prints the results of the tests, and the ports that were not tested.
+func PrintPortTests(u *term.UI, r RDMATest) {
+	for _, t := range r.Tests {
+		colour, where := term.Green, fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
+		if *t.Verdict != ping.Pass {
+			colour = term.Red
+		}
+		switch {
+		case r.Peer != nil:
+			where += " to " + r.Peer.String()
+		case r.Sides == SidesListen:
+			where += " for one peer"
+		default:
+			where += ", both sides here"
+		}
+		took := ""
+		if t.Elapsed != nil {
+			took = fmt.Sprintf(" in %.2f s", *t.Elapsed)
+		}
+		u.Printf("%s: %s (%s): %d of %d iterations of %d bytes%s\n", u.Paint(colour, string(*t.Verdict)), term.Printable(t.title), term.Printable(where),
+			t.Iterations, r.Iterations, r.Size, took)
+		if t.container != "" {
+			u.Printf("  in containers: %s\n", term.Printable(t.container))
+		}
+		for _, c := range t.Causes {
+			if c.Words != "" {
+				u.Printf("  rping: %s\n", term.Printable(c.Words))
+			}
+			u.Printf("  cause: %s\n  remedy: %s\n", term.Printable(c.Cause), term.Printable(c.Remedy))
+		}
+		for _, c := range t.Counters {
+			u.Printf("  %s +%d\n", term.Printable(c.Name), c.Delta)
+		}
+		if t.Carried != nil && !*t.Carried && r.Sides == sidesLoopback && *t.Verdict == ping.Pass {
+			u.Printf("  no counter of packets moved: the adapter loops back by itself; --listen and --peer test the way through the port\n")
+		}
+	}
+	for _, s := range r.Untested {
+		u.Printf("not tested: %s\n", term.Printable(s.Reason))
+		if s.Hint != nil {
+			u.Printf("  remedy: %s\n", term.Printable(*s.Hint))
+		}
+	}
+}
