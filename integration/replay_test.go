@@ -24,11 +24,31 @@ func replays(t *testing.T, root string) {
 	file, again := filepath.Join(t.TempDir(), "node.txtar"), filepath.Join(t.TempDir(), "again")
 	run(t, gpustack, "host", "snapshot", file, "--identity", "--root", root)
 	run(t, gpustack, "host", "unpack", file, again)
-	for _, command := range []string{"host check -o json", "host prepare --dry-run -o json", "host prepare --dry-run --none -o json", "container check --all"} {
+	commands := []string{"host check -o json", "host prepare --dry-run -o json", "host prepare --dry-run --none -o json", "container check --all"}
+	for _, address := range adaptersOf(t, root) {
+		of := " --dry-run -o json --device " + address + " --vfs 2 --for "
+		commands = append(commands, "rdma prepare"+of+"guests", "rdma prepare"+of+"containers --netns exclusive", "container prepare --dry-run -o json --hca "+address)
+	}
+	for _, command := range commands {
 		if diff := cmp.Diff(shown(t, command, root), shown(t, command, again)); diff != "" {
 			t.Errorf("%s (-machine +snapshot):\n%s", command, diff)
 		}
 	}
+}
+
+// adaptersOf returns the PCI addresses of a machine's RDMA adapters.
+func adaptersOf(t *testing.T, root string) (addresses []string) {
+	t.Helper()
+	devices, err := filepath.Glob(filepath.Join(root, "sys/class/infiniband/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range devices {
+		if place, err := filepath.EvalSymlinks(device); err == nil && filepath.Base(filepath.Dir(place)) == "infiniband" {
+			addresses = append(addresses, filepath.Base(filepath.Dir(filepath.Dir(place))))
+		}
+	}
+	return addresses
 }
 
 // when matches the time of a plan in JSON.
