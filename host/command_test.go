@@ -7,7 +7,7 @@ import (
 	"gpustack/host"
 )
 
-// TestCommand: a command is printed as a shell reads it, and a command that is made from another one
+// TestCommand: a command is printed as a shell reads it, and one that is made from another one
 // leaves that as it is.
 func TestCommand(t *testing.T) {
 	plan := host.NewCommand("host prepare").Flag("dry-run")
@@ -28,7 +28,6 @@ func TestCommand(t *testing.T) {
 		t.Error("flags are not those of the command")
 	}
 }
-
 
 func TestShellWord(t *testing.T) {
 	for word, want := range map[string]string{

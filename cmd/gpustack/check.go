@@ -32,7 +32,7 @@ type checkInput struct {
 
 // checkReport is the report of a check: a document, of which people get a part.
 type checkReport interface {
-	Checked(completed func(string) string) views.Checked
+	Checked(line func(host.Command) string) views.Checked
 }
 
 // newCheckCommand returns the command check of a subject.
@@ -85,7 +85,7 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, op
 	if err != nil {
 		return err
 	}
-	checked := report.Checked(u.Completed)
+	checked := report.Checked(u.Command)
 	u.Warn(checked.Warnings...)
 	u.Document.Show(report)
 	if opts.format == term.FormatTable {

@@ -16,6 +16,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/steps"
 	"gpustack/nova"
+	"gpustack/operate/node"
 )
 
 func newHostCheckCommand(u *term.UI) *cli.Command {
@@ -62,10 +63,11 @@ func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, err
 	root := in.root
 	m := observeForCheck(u, root, in.journal)
 	m.VirtType = readVirtType(root)
-	findings, verdict := check.Verify(m, newNode(u, root).RefusedByPrepare(ctx, m, in.journal), steps.Observe(root))
+	refused := newNode(u, root).RefusedByPrepare(ctx, m, in.journal)
+	findings, verdict := check.Verify(m, refused, steps.Observe(root))
 	return views.HostCheck{
 		Schema: 1, Host: m.Facts.Hostname, System: machine.NewSystem(m), Verdict: verdict, Passed: !host.Failed(findings),
-		Reboot: check.RebootRequired(m), Findings: findings, Warnings: m.SortedWarnings(),
+		Reboot: check.RebootRequired(m), Findings: findings, Warnings: m.SortedWarnings(), Plan: node.PlanCommand(root, m, refused),
 	}, nil
 }
 

@@ -221,6 +221,45 @@ func follow(t *testing.T, dir string, command string, before []string, steps int
 	follow(t, dir, next[2], append(before, errorLines(stderr)...), steps-1)
 }
 
+// TestNextLeadsSomewhere: the plan that host scan and host check name next is accepted, or refused
+// for a reason that these have not shown.
+func TestNextLeadsSomewhere(t *testing.T) {
+	plan := regexp.MustCompile(`gpustack host prepare --root node [^'\n]*`)
+	for _, name := range []string{"talk-2xk4200", "hgx-8xa100", "ubuntu-8xa100", "workstation-twins"} {
+		for _, command := range []string{"scan", "check"} {
+			t.Run(name+" "+command, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				if err := os.Mkdir(filepath.Join(dir, "node"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				unpack(t, filepath.Join(dir, "node"), example(t, name), "")
+				out, err := hereOutput(dir, "host", command, "--root", "node")
+				next := ""
+				for line := range strings.Lines(out) {
+					if found := plan.FindString(line); found != "" && next == "" && strings.Contains(found, "--dry-run") {
+						next = found
+					}
+				}
+				if next == "" {
+					t.Fatalf("no plan is named (%v): %s", err, out)
+				}
+				if stderr, status := runHere(t, dir, strings.Fields(next)[1:]...); status != 2 {
+					t.Errorf("%s: exit status %d: %s", next, status, stderr)
+				}
+			})
+		}
+	}
+}
+
+// hereOutput returns what the program prints in a folder.
+func hereOutput(dir string, args ...string) (string, error) {
+	c := exec.Command("gpustack", args...)
+	c.Dir = dir
+	out, err := c.Output()
+	return string(out), err
+}
+
 // TestHintShowsWhatLeaves: the plan of a hint with --allow says what leaves the host.
 func TestHintShowsWhatLeaves(t *testing.T) {
 	dir := t.TempDir()

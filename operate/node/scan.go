@@ -90,7 +90,7 @@ type Scan struct {
 	Devices  []ScannedDevice `json:"devices"`
 	Groups   []iommu.Group   `json:"groups"`
 	GPUs     gpuCount        `json:"gpus"`
-	Next     string          `json:"next"` // the next command to run, "" for none
+	Next     host.Command    `json:"next"` // the next command to run, "" for none
 	// Machine are the machine's facts, absent unless they are asked for.
 	Machine  *hardware.Machine `json:"machine,omitempty"`
 	Warnings []string          `json:"warnings"` // except those of listed devices
@@ -291,21 +291,54 @@ func (r *Scan) count(opts ScanOptions, defaults []pci.Address) {
 		return
 	case n.Preparable > 0:
 	case n.Prepared+n.GuestReady+n.InUse > 0:
-		r.Next = "gpustack host check"
+		r.Next = host.NewCommand("host check")
 		return
 	case refused == nil:
-		r.Next = "gpustack container check"
+		r.Next = host.NewCommand("container check")
 		return
 	default:
 		gpus = refused // host prepare prints the alternatives
 	}
-	r.Next = "gpustack host prepare --dry-run"
+	r.Next = planCommand
+	if r.ChoosesSwitches() {
+		r.Next = r.Next.Flag("nvswitch", string(machine.SwitchesToHost)) // which changes less
+	}
 	if slices.Equal(gpus, defaults) {
 		return
 	}
 	for _, gpu := range gpus {
-		r.Next += " --device " + gpu.String()
+		r.Next = r.Next.Flag("device", gpu.String())
 	}
+}
+
+// planCommand shows what host prepare would do.
+var planCommand = host.NewCommand("host prepare").Flag("dry-run")
+
+// ChoosesSwitches reports whether host prepare has to be told which side gets the NVSwitches.
+func (r Scan) ChoosesSwitches() bool {
+	n := r.GPUs
+	return n.Preparable > 0 && n.Prepared+n.GuestReady+n.InUse == 0 &&
+		slices.ContainsFunc(r.Devices, func(d ScannedDevice) bool { return d.IsNVSwitch() })
+}
+
+// PlanCommand returns the command that shows what host prepare would do to a machine that was
+// observed for a check: with the options that a scan finds to be accepted. refused are the errors
+// of host prepare without options. Of several, each has its own remedy, and what is accepted after
+// these is unknown: then the command has no options.
+func PlanCommand(root host.Root, m machine.Machine, refused []error) host.Command {
+	if len(refused) > 1 {
+		return planCommand
+	}
+	whole, err := NewScan(m)
+	if err != nil {
+		return planCommand
+	}
+	defaults := whole.judge(root, m)
+	shown, err := whole.narrow(ScanOptions{}, m.Devices.Value, defaults)
+	if err != nil || shown.Next.Name() != planCommand.Name() {
+		return planCommand
+	}
+	return shown.Next
 }
 
 // missing returns an error for each selector that matches no function.

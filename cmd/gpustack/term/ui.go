@@ -30,7 +30,7 @@ type UI struct {
 	Unicode  bool
 	// Complete completes the commands in hints and messages; nil if they are complete.
 	Complete func(text string) string
-	// Locate adds to a command what the command line says of the machine; nil if nothing is to be added.
+	// Locate adds to a command what the command line says of the machine; nil to add nothing.
 	Locate   func(host.Command) host.Command
 	Document Document
 	Run      Run

@@ -16,11 +16,11 @@ type ContainerCheck struct {
 	Warnings []string          `json:"warnings"`
 }
 
-// Checked returns what is printed for people. completed returns the final text of a command.
-func (r ContainerCheck) Checked(completed func(string) string) Checked {
+// Checked returns what is printed for people. line returns a command as it is to be run.
+func (r ContainerCheck) Checked(line func(host.Command) string) Checked {
 	c := Checked{
 		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
-		Check: completed("gpustack container check"),
+		Check: line(host.NewCommand("container check")),
 	}
 	if r.Verdict == checklist.Ready {
 		c.Next = "nothing was started: only a container that runs CUDA proves the rest"

@@ -18,18 +18,19 @@ type HostCheck struct {
 	Reboot   *bool             `json:"reboot_required"`
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
+	Plan     host.Command      `json:"-"` // shows what host prepare would do
 }
 
-// Checked returns what is printed for people. completed returns the final text of a command.
-func (r HostCheck) Checked(completed func(string) string) Checked {
+// Checked returns what is printed for people. line returns a command as it is to be run.
+func (r HostCheck) Checked(line func(host.Command) string) Checked {
 	c := Checked{
 		Machine: HostLine(r.Host, r.System), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
-		Check: completed("gpustack host check"), Prepare: "host prepare",
+		Check: line(host.NewCommand("host check")), Prepare: "host prepare",
 	}
-	plan := "'" + completed("gpustack host prepare --dry-run") + "'"
+	plan := "'" + line(r.Plan) + "'"
 	switch {
 	case r.Verdict == checklist.Ready:
-		c.Next = "'" + completed("gpustack nova configure --role compute") + "' offers the devices to Nova"
+		c.Next = "'" + line(host.NewCommand("nova configure").Flag("role", "compute")) + "' offers the devices to Nova"
 	case r.Verdict != checklist.NotPrepared:
 	case !r.onlyPrepared():
 		c.Next = "follow the remedies below, then run " + plan

@@ -16,11 +16,11 @@ type RDMACheck struct {
 	Warnings []string          `json:"warnings"`
 }
 
-// Checked returns what is printed for people. completed returns the final text of a command.
-func (r RDMACheck) Checked(completed func(string) string) Checked {
+// Checked returns what is printed for people. line returns a command as it is to be run.
+func (r RDMACheck) Checked(line func(host.Command) string) Checked {
 	c := Checked{
 		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
-		Check: completed("gpustack rdma check"), Prepare: "rdma prepare",
+		Check: line(host.NewCommand("rdma check")), Prepare: "rdma prepare",
 	}
 	if r.Verdict == checklist.Ready {
 		c.Next = "'gpustack rdma test' sends data, here or between two machines"

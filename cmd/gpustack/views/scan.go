@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
@@ -67,15 +68,15 @@ func printOthers(u *term.UI, all []node.ScannedDevice) {
 		}
 	}
 	if vendors == nil || slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Candidate }) {
-		u.Printf("\nno function to list: %s lists every one\n", term.Printable(u.Completed("gpustack host scan --all")))
+		u.Printf("\nno function to list: %s lists every one\n", term.Printable(u.Command(host.NewCommand("host scan").Flag("all"))))
 		return
 	}
 	slices.Sort(vendors)
-	next := "gpustack host scan"
+	next := host.NewCommand("host scan")
 	for _, v := range vendors {
-		next += " --vendor " + v.String()
+		next = next.Flag("vendor", v.String())
 	}
-	u.Printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", term.Printable(u.Completed(next)))
+	u.Printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", term.Printable(u.Command(next)))
 }
 
 // printGPUs prints the number of GPUs that can be prepared, and the next command to run.
@@ -100,11 +101,10 @@ func printGPUs(u *term.UI, r node.Scan) {
 	if rest != nil {
 		line += " (" + strings.Join(rest, ", ") + ")"
 	}
-	if n.Preparable > 0 && n.Prepared+n.GuestReady+n.InUse == 0 &&
-		slices.ContainsFunc(r.Devices, func(d node.ScannedDevice) bool { return d.IsNVSwitch() }) {
+	if r.ChoosesSwitches() {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
-	u.Printf("\n%s. Next:\n  %s\n", line, term.Printable(u.Completed(r.Next)))
+	u.Printf("\n%s. Next:\n  %s\n", line, term.Printable(u.Command(r.Next)))
 }
 
 // units arranges functions in units: IOMMU groups or, without groups, slots. In a unit, cards with
