@@ -1,0 +1,166 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/args"
+)
+
+// TestCommandsInTexts parses every command of gpustack that a text or a host.Command of any package
+// names through the real command tree: the command exists, and has the flags.
+func TestCommandsInTexts(t *testing.T) {
+	visible := maps.Collect(args.Visible(newApp(testUI(t), []string{"gpustack"}).Commands))
+	names := 0
+	for name := range packages(t) {
+		if strings.HasPrefix(name, "integration") || strings.HasPrefix(name, ".ci") || strings.HasSuffix(name, "test") {
+			continue
+		}
+		files, err := filepath.Glob("../../" + name + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for at, line := range namedCommands(t, file) {
+				names++
+				if wrong := wrongCommand(visible, line); wrong != "" {
+					t.Errorf("%s: %s: %s", at, strings.Join(line, " "), wrong)
+				}
+			}
+		}
+	}
+	if names < 200 {
+		t.Errorf("only %d commands were found", names)
+	}
+}
+
+// hole stands for a part of a text that is known when the program runs.
+const hole = "0000:84:00.0"
+
+var (
+	verb    = regexp.MustCompile(`%[a-z]`)
+	inText  = regexp.MustCompile(`\bgpustack ((?:host|rdma|container|nova|flavor|image) [a-z][a-z-]*|repair-migration|history|undo|completion|man)\b([^\n';)]*)`)
+	oneFlag = regexp.MustCompile(`^--([a-z][a-z-]*)$`)
+)
+
+// namedCommands returns the commands that a file names, without "gpustack", by their places.
+func namedCommands(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	set := token.NewFileSet()
+	parsed, err := parser.ParseFile(set, file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	add := func(n ast.Node, line []string) {
+		found[set.Position(n.Pos()).String()+" "+strconv.Itoa(len(found))] = line
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch e := n.(type) {
+		case *ast.BinaryExpr, *ast.BasicLit:
+			text, _ := textOf(e.(ast.Expr))
+			for _, m := range inText.FindAllStringSubmatch(text, -1) {
+				add(n, append(strings.Fields(m[1]), strings.Fields(m[2])...))
+			}
+		case *ast.CallExpr:
+			if line := commandOf(e); line != nil {
+				add(n, line)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// textOf returns the text of a string, with a hole for each part that is not a literal. ok is false
+// if no part is one.
+func textOf(e ast.Expr) (text string, ok bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind != token.STRING {
+			return "", false
+		}
+		text, err := strconv.Unquote(e.Value)
+		return verb.ReplaceAllString(text, hole), err == nil
+	case *ast.BinaryExpr:
+		left, one := textOf(e.X)
+		right, other := textOf(e.Y)
+		if !one {
+			left = hole
+		}
+		if !other {
+			right = hole
+		}
+		return left + right, e.Op == token.ADD && (one || other)
+	}
+	return "", false
+}
+
+// commandOf returns the words of a host.Command that is made by one expression, nil for another
+// call.
+func commandOf(call *ast.CallExpr) []string {
+	function, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || len(call.Args) == 0 {
+		return nil
+	}
+	first, ok := textOf(call.Args[0])
+	if function.Sel.Name == "NewCommand" && ok {
+		return strings.Fields(first)
+	}
+	made, isCall := function.X.(*ast.CallExpr)
+	if function.Sel.Name != "Flag" || !isCall || !ok {
+		return nil
+	}
+	if line := commandOf(made); line != nil {
+		return append(line, "--"+first)
+	}
+	return nil
+}
+
+// wrongCommand returns what is wrong with a command, "" for nothing. Words after a word that is
+// neither a flag nor the value of one are prose.
+func wrongCommand(visible map[string]*cli.Command, line []string) string {
+	name, rest := line[0], line[1:]
+	if visible[name] == nil && len(rest) > 0 {
+		name, rest = name+" "+rest[0], rest[1:]
+	}
+	c := visible[name]
+	if c == nil || len(c.Subcommands) > 0 {
+		return "no such command"
+	}
+	for i := 0; i < len(rest); i++ {
+		word := strings.TrimRight(rest[i], ",:.")
+		ends := word != rest[i] // a part of the sentence
+		switch m := oneFlag.FindStringSubmatch(word); {
+		case m != nil:
+			flag := args.FindFlag(c.Flags, m[1])
+			if flag == nil {
+				return "no flag --" + m[1]
+			}
+			if args.TakesValue(flag) {
+				i++
+			}
+		case word == "-o":
+			i++
+		case !strings.HasPrefix(word, hole) && !slices.Contains([]string{"ENTRY", "ALIAS", "ALIAS:COUNT", "FLAVOR", "IMAGE"}, word):
+			return ""
+		}
+		if ends {
+			return ""
+		}
+	}
+	return ""
+}
