@@ -18,12 +18,8 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
-	"gpustack/host/edit"
-	"gpustack/host/gate"
-	"gpustack/host/guard"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
-	"gpustack/host/prepare"
+	"gpustack/operate/node"
 	"gpustack/operate/rows"
 )
 
@@ -166,7 +162,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	if c, ok := plan.Change.(*driver.Binding); ok {
 		return undoDrivers(ctx, u, opts, root, engine, entry, c)
 	}
-	return undoFiles(ctx, u, opts, root, engine, plan)
+	return undoFiles(ctx, u, opts, newNode(u, root, opts.allow...), engine, plan)
 }
 
 // pickEntry returns entry id, or the latest that is not undone where id is 0, from the first store
@@ -188,27 +184,16 @@ func pickEntry(all []change.Store, id int) (change.Store, change.Entry, error) {
 }
 
 // undoFiles shows and undoes a change of files.
-func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, engine change.Engine, plan change.UndoPlan) error {
+func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, engine change.Engine, plan change.UndoPlan) error {
+	back, err := n.PlanFilesBack(plan)
+	if err != nil {
+		return err
+	}
 	entry := plan.Entry
-	back, err := plan.Change.(*change.FileChange).Back()
-	if err != nil {
-		return err
-	}
-	if err := newRunner(u, root).Ready(plan.Programs); len(plan.Programs) > 0 && err != nil {
-		return err
-	}
-	contract, err := machine.ReadContract(root)
-	if err != nil {
-		return err
-	}
-	session, err := unknownSession(u, root, back)
-	if err != nil {
-		return err
-	}
-	report := views.NewUndo(newReport(root, newNode(u, root).RebootRequired(ctx), true, append(views.UndoWarnings(plan.Rewriting), session...)...), entry)
-	report.Changes, report.Programs, report.Left = views.FileChanges(back), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
+	report := views.NewUndo(newReport(n.Root, n.RebootRequired(ctx), true, append(views.UndoWarnings(plan.Rewriting), back.Warnings...)...), entry)
+	report.Changes, report.Programs, report.Left = views.FileChanges(back.Files), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
 	report.AtNextBoot(len(entry.Programs)+len(entry.Left) > 0)
-	if report.Restart, err = restartNames(root, entry.Restart); err != nil {
+	if report.Restart, err = restartNames(n.Root, entry.Restart); err != nil {
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {
@@ -222,24 +207,10 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, root host.Root
 	return decide(u, opts.decision, "undo it?", views.UndoFilesSummary(report), &report, func() error {
 		err := undoEntry(ctx, u, engine, opts, entry, &report)
 		if err == nil {
-			addWarnings(u, &report, prepare.Leftovers(root, contract)...)
+			addWarnings(u, &report, n.Leftovers(back)...)
 		}
 		return err
 	})
-}
-
-// unknownSession returns the warning of an ssh session whose interface a plan may take from the
-// host, if reading it failed.
-func unknownSession(u *term.UI, root host.Root, plan edit.Plan) (warnings []string, err error) {
-	_, session := newNode(u, root).ReadRunning()
-	if session == nil {
-		return nil, nil
-	}
-	takes, err := gate.Takes(root, plan)
-	if err != nil || !takes {
-		return nil, err
-	}
-	return []string{guard.UnknownSession(session)}, nil
 }
 
 // undoEntry undoes an entry and completes the report.

@@ -1,0 +1,54 @@
+package node
+
+import (
+	"gpustack/host/change"
+	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
+	"gpustack/host/machine"
+	"gpustack/host/prepare"
+)
+
+// FilesBack is the planned undo of a change of files.
+type FilesBack struct {
+	change.UndoPlan
+	Files    edit.Plan
+	Warnings []string
+	contract *machine.Contract
+}
+
+// PlanFilesBack completes the plan of the undo of a change of files.
+func (n Node) PlanFilesBack(plan change.UndoPlan) (FilesBack, error) {
+	files, err := plan.Change.(*change.FileChange).Back()
+	if err != nil {
+		return FilesBack{}, err
+	}
+	if len(plan.Programs) > 0 {
+		if err := n.Runner.Ready(plan.Programs); err != nil {
+			return FilesBack{}, err
+		}
+	}
+	contract, err := machine.ReadContract(n.Root)
+	if err != nil {
+		return FilesBack{}, err
+	}
+	warnings, err := n.unknownSession(files)
+	return FilesBack{plan, files, warnings, contract}, err
+}
+
+// unknownSession returns the warning of an ssh session whose interface a plan may take from the
+// host, if reading it failed.
+func (n Node) unknownSession(plan edit.Plan) (warnings []string, err error) {
+	_, session := n.ReadRunning()
+	if session == nil {
+		return nil, nil
+	}
+	takes, err := gate.Takes(n.Root, plan)
+	if err != nil || !takes {
+		return nil, err
+	}
+	return []string{guard.UnknownSession(session)}, nil
+}
+
+// Leftovers returns what remains of host prepare after the undo, as warnings.
+func (n Node) Leftovers(back FilesBack) []string { return prepare.Leftovers(n.Root, back.contract) }
