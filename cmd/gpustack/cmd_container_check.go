@@ -15,6 +15,7 @@ import (
 	containercheck "gpustack/host/container/check"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/operate/node"
 )
 
 func newContainerCheckCommand(u *term.UI) *cli.Command {
@@ -65,7 +66,7 @@ func checkContainers(ctx context.Context, _ *term.UI, in checkInput) (checkRepor
 		err = nil
 	}
 	root := in.root.Once()
-	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), offeredGPUs(root, devices))
+	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), node.OfferedGPUs(root, devices))
 	if m.Images, err = container.ReadImages(ctx, in.words("image"), m.Architecture); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/steps"
-	"gpustack/nova"
 	"gpustack/operate/node"
 )
 
@@ -62,7 +61,7 @@ EXIT STATUS
 func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
 	root := in.root
 	m := observeForCheck(u, root, in.journal)
-	m.VirtType = readVirtType(root)
+	m.VirtType = node.ReadVirtType(root)
 	refused := newNode(u, root).RefusedByPrepare(ctx, m, in.journal)
 	findings, verdict := check.Verify(m, refused, steps.Observe(root))
 	return views.HostCheck{
@@ -91,10 +90,4 @@ func observeForCheck(u *term.UI, root host.Root, journal change.Seen) machine.Ma
 		m.Warnings = append(m.Warnings, warning)
 	}
 	return m
-}
-
-// readVirtType reads the virt_type of nova-compute.
-func readVirtType(root host.Root) machine.Look[string] {
-	value, file, err := nova.ReadVirtType(root)
-	return machine.Look[string]{Value: value, File: file, Err: err}
 }

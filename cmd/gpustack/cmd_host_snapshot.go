@@ -132,7 +132,7 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
 		u.Warn(err.Error())
 	}
-	readAll(ctx, u, recorded)
+	readAll(ctx, newNode(u, recorded))
 	if opts.identity {
 		for _, name := range identityFiles() {
 			if _, err := recorded.ReadFile(name); err != nil && !host.IsAbsent(err) {
@@ -161,15 +161,16 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 // readAll reads what host check, host prepare, rdma scan, rdma check, container check and container
 // prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows
 // later, so they are no errors here.
-func readAll(ctx context.Context, u *term.UI, root host.Root) {
+func readAll(ctx context.Context, n node.Node) {
+	root := n.Root
 	journal := change.Machine(root).Observe()
 	m := machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
-	m.VirtType = readVirtType(root)
-	newNode(u, root).RefusedByPrepare(ctx, m, journal) // as host check asks it
-	hardware.Read(root)                                // as host scan --machine does
+	m.VirtType = node.ReadVirtType(root)
+	n.RefusedByPrepare(ctx, m, journal) // as host check asks it
+	hardware.Read(root)                 // as host scan --machine does
 
 	rdmacheck.Observe(root, m.Devices.Value, journal, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
-	containercheck.Observe(root, m.Devices, offeredGPUs(root, m.Devices.Value))
+	containercheck.Observe(root, m.Devices, node.OfferedGPUs(root, m.Devices.Value))
 	containerprepare.Observe(root) //nolint:errcheck // read, not shown
 
 	readAdapters(root)

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"errors"
@@ -12,9 +12,15 @@ import (
 	"gpustack/nova/devspec"
 )
 
-// offeredGPUs returns the GPUs of a machine that its nova-compute offers to guests, with the first
+// ReadVirtType reads the virt_type of nova-compute.
+func ReadVirtType(root host.Root) machine.Look[string] {
+	value, file, err := nova.ReadVirtType(root)
+	return machine.Look[string]{Value: value, File: file, Err: err}
+}
+
+// OfferedGPUs returns the GPUs of a machine that its nova-compute offers to guests, with the first
 // device_spec that matches each. A machine without nova.conf offers none.
-func offeredGPUs(root host.Root, devices pci.Devices) machine.Look[[]containercheck.Offered] {
+func OfferedGPUs(root host.Root, devices pci.Devices) machine.Look[[]containercheck.Offered] {
 	var offered []containercheck.Offered
 	installations, err := nova.Installations(root, nova.Compute)
 	if err != nil {
