@@ -14,19 +14,8 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/change"
-	containercheck "gpustack/host/container/check"
-	containerprepare "gpustack/host/container/prepare"
-	"gpustack/host/guard"
-	"gpustack/host/hardware"
 	"gpustack/host/machine"
-	"gpustack/host/prepare"
-	"gpustack/host/rdma"
-	rdmacheck "gpustack/host/rdma/check"
-	rdmaprepare "gpustack/host/rdma/prepare"
-	"gpustack/host/selection"
 	"gpustack/host/snapshot"
-	"gpustack/nova/conf"
 	"gpustack/operate/node"
 )
 
@@ -119,7 +108,7 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 		return err
 	}
 	var tree snapshot.Tree
-	recorded := root.Recorded(tree.Masked(snapshot.MaskBoot, maskNova))
+	recorded := root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))
 	m := machine.Observe(recorded, machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
 	report, err := node.NewScan(m)
 	if err != nil {
@@ -132,7 +121,7 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
 		u.Warn(err.Error())
 	}
-	readAll(ctx, newNode(u, recorded))
+	node.ReadAll(ctx, newNode(u, recorded))
 	if opts.identity {
 		for _, name := range identityFiles() {
 			if _, err := recorded.ReadFile(name); err != nil && !host.IsAbsent(err) {
@@ -156,55 +145,6 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 	}
 	u.Note("stored %d functions in %s: review the file before you send it", len(report.Devices), opts.file)
 	return nil
-}
-
-// readAll reads what host check, host prepare, rdma scan, rdma check, container check and container
-// prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows
-// later, so they are no errors here.
-func readAll(ctx context.Context, n node.Node) {
-	root := n.Root
-	journal := change.Machine(root).Observe()
-	m := machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
-	m.VirtType = node.ReadVirtType(root)
-	n.RefusedByPrepare(ctx, m, journal) // as host check asks it
-	hardware.Read(root)                 // as host scan --machine does
-
-	rdmacheck.Observe(root, m.Devices.Value, journal, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
-	containercheck.Observe(root, m.Devices, node.OfferedGPUs(root, m.Devices.Value))
-	containerprepare.Observe(root) //nolint:errcheck // read, not shown
-
-	readAdapters(root)
-
-	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
-	prepare.Observe(root, m, selection.Options{None: true})
-}
-
-// readAdapters reads what rdma prepare reads, by the options that together concern everything.
-func readAdapters(root host.Root) {
-	m, err := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{})
-	if err != nil {
-		return // as rdma prepare fails on the machine
-	}
-	all := rdmaprepare.Options{Netns: rdma.NetnsExclusive}
-	for _, a := range m.Stack.Adapters {
-		if a.Address != nil && !a.IsVF() {
-			all.Add = append(all.Add, *a.Address)
-		}
-	}
-	if all.Add == nil {
-		return
-	}
-	for _, all.Use = range []rdma.Use{rdma.ForGuests, rdma.ForContainers} {
-		rdmaprepare.Observe(root, guard.Running{}, all) //nolint:errcheck // read, not shown
-	}
-}
-
-// maskNova hides the passwords of Nova's files.
-func maskNova(name string, data []byte) []byte {
-	if strings.Contains(name, "nova") && strings.HasSuffix(name, ".conf") {
-		return conf.Masked(data)
-	}
-	return data
 }
 
 // writeSnapshot writes the file. On an error it leaves no file.

@@ -23,6 +23,7 @@ import (
 	rdmaprepare "gpustack/host/rdma/prepare"
 	"gpustack/host/selection"
 	"gpustack/host/snapshot"
+	"gpustack/operate/node"
 )
 
 // TestSnapshotPlans: the plan of each prepare for the tree of a snapshot is that for its machine.
@@ -87,7 +88,7 @@ DMA
 	}
 	var tree snapshot.Tree
 	u := term.UI{Talk: io.Discard, Quiet: true}
-	readAll(t.Context(), &u, root.Recorded(tree.Masked(snapshot.MaskBoot, maskNova)))
+	node.ReadAll(t.Context(), newNode(&u, root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))))
 	dir := filepath.Join(t.TempDir(), "again")
 	if err := tree.Unpack(dir); err != nil {
 		t.Fatal(err)

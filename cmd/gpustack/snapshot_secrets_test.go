@@ -14,6 +14,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/hosttest"
 	"gpustack/host/snapshot"
+	"gpustack/operate/node"
 )
 
 // secretNames are options with secrets: each word of the list in a name that is in use.
@@ -47,7 +48,7 @@ ID=debian
 `}.Archive())
 	recorder := &textRecorder{text: map[string]string{}}
 	u := term.UI{Talk: io.Discard, Quiet: true}
-	readAll(context.Background(), &u, root.Recorded(recorder))
+	node.ReadAll(context.Background(), newNode(&u, root.Recorded(recorder)))
 	for _, name := range []string{"proc/cmdline", "proc/mounts", "etc/fstab", "etc/default/grub", "boot/grub/grub.cfg", "etc/modprobe.d/x.conf",
 		"etc/nova/nova.conf", "etc/os-release", "etc/docker/daemon.json"} {
 		if _, ok := recorder.text[name]; !ok {
@@ -76,7 +77,7 @@ ID=debian
 			}
 			for _, line := range lines {
 				data := []byte(text + line + "\n")
-				got := maskNova(name, snapshot.MaskBoot(name, data))
+				got := node.MaskNova(name, snapshot.MaskBoot(name, data))
 				if bytes.Contains(got, []byte(planted)) {
 					t.Errorf("%s: %q", name, line)
 				}

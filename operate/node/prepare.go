@@ -97,10 +97,10 @@ func (n Node) PlanRDMA(m rdmaprepare.Machine, options rdmaprepare.Options, comma
 	return plan, work, err
 }
 
-// PlanContainers returns the plan of container prepare and its work. On the running machine gpustack
-// boot --revert then brings nodes and specs in /run/cdi to what is recorded; the entry has it, so
-// that undo runs it too. No entry has the contents of these specs, which each boot writes again.
-// command is recorded.
+// PlanContainers returns the plan of container prepare and its work. On the running machine
+// gpustack boot --revert then brings nodes and specs in /run/cdi to what is recorded; the entry has
+// it, so that undo runs it too. No entry has the contents of these specs, which each boot writes
+// again. command is recorded.
 func (n Node) PlanContainers(m containerprepare.Machine, options containerprepare.Options, command string) (containerprepare.Plan, change.Work, error) {
 	want, err := containerprepare.NewWant(m, options)
 	if err != nil {
