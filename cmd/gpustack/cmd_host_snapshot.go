@@ -27,8 +27,9 @@ func newHostSnapshotCommand(u *term.UI) *cli.Command {
 		Description: `
 Scans and checks the machine and plans its preparation, without a change, and stores each
 file, link and folder that was read. After 'gpustack host unpack', host scan, host check,
-host prepare --dry-run, rdma scan, rdma check and container check with --root DIR show the
-same on any machine. Run as root: much of the boot configuration can be read by root only.
+host prepare --dry-run, rdma scan, rdma check, rdma prepare --dry-run, container check and
+container prepare --dry-run with --root DIR show the same on any machine. Run as root: much
+of the boot configuration can be read by root only.
 The text form (.txtar) can be reviewed before it is sent; "-" writes it to standard output.
 
 Of initramfs images, lists of modules and packages, pci.ids, libibverbs, the driver's
@@ -37,7 +38,8 @@ are stored, of device nodes their numbers and permissions. Passwords of GRUB, ke
 arguments, mounts and nova.conf are replaced by ***. Hostname and serial numbers are left out
 unless --identity is given. Processes, the ssh session, and libvirt's domains, which show the
 guests, are always left out. GUIDs and GIDs of RDMA adapters are stored, as rdma check
-compares them: they may contain MAC and IP addresses. CDI specs are stored as they are.
+compares them: they may contain MAC and IP addresses. CDI specs are stored as they are. Of
+scripts and units that may set VFs only those that do are stored.
 FILE must not exist.
 
 EXAMPLES

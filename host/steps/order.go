@@ -89,11 +89,15 @@ func quadlets(root host.Root, dir string, below bool) (units []string, err error
 			units = append(units, found...)
 			continue
 		}
-		text, err := ifPresent(root, file) // podman ignores a link to a file that is gone
-		if err != nil {
-			return nil, err
+		if isMasked(root, file) {
+			continue
 		}
-		if text == "" {
+		data, err := root.ReadReduced(file, reducedQuadlet)
+		if err != nil && !host.IsAbsent(err) {
+			return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+		}
+		text := string(data)
+		if text == "" { // podman ignores a link to a file that is gone
 			continue
 		}
 		uses := usesDevices(base)
@@ -108,6 +112,18 @@ func quadlets(root host.Root, dir string, below bool) (units []string, err error
 		}
 	}
 	return units, nil
+}
+
+// reducedQuadlet returns what is read of a quadlet: its environment may have secrets.
+func reducedQuadlet(data []byte) []byte {
+	reduced := []byte("[Container]\n")
+	for _, line := range assignments(string(data)) {
+		name, _, _ := strings.Cut(line, "=")
+		if slices.Contains([]string{"Image", "ContainerName", "ServiceName"}, strings.TrimSpace(name)) {
+			reduced = append(reduced, line+"\n"...)
+		}
+	}
+	return reduced
 }
 
 // values returns the words of a key's values in a unit (systemd.syntax(7)).
