@@ -1,21 +1,23 @@
 package host
 
+import "errors"
+
 // hinted is an error together with what to do about it.
 type hinted struct {
 	err  error
-	hint string
+	hint Text
 }
 
 // WithHint returns err with a hint: what an operator can do about it, best a command that can be
-// copied. The error has a method Hint() string, by which a caller finds the hint with errors.As;
-// the outermost hint of a chain counts. Its text is that of err, and errors.Is and errors.As find
-// err in it.
+// copied ([Textf]). The error has a method Hint() string, by which a caller finds the hint with
+// errors.As; the outermost hint of a chain counts. Its text is that of err, and errors.Is and
+// errors.As find err in it.
 //
 // Sentinel errors are made with it, so that each error carries its hint from where it is made:
 //
 //	var ErrLocked = host.WithHint(errors.New("another gpustack is changing this machine"), "wait until it is done")
-func WithHint(err error, hint string) error {
-	return &hinted{err, hint}
+func WithHint[T string | Text](err error, hint T) error {
+	return &hinted{err, Text(hint)}
 }
 
 func (h *hinted) Error() string { return h.err.Error() }
@@ -24,4 +26,20 @@ func (h *hinted) Error() string { return h.err.Error() }
 func (h *hinted) Unwrap() error { return h.err }
 
 // Hint returns what to do about the error.
-func (h *hinted) Hint() string { return h.hint }
+func (h *hinted) Hint() string { return h.hint.String() }
+
+// HintText returns what to do about the error, with commands as parts.
+func (h *hinted) HintText() Text { return h.hint }
+
+// HintOf returns the outermost hint of an error with its commands as parts, "" for none. An error
+// that has a method Hint() string alone has no such parts.
+func HintOf(err error) Text {
+	var outermost interface{ Hint() string }
+	if !errors.As(err, &outermost) {
+		return ""
+	}
+	if h, ok := outermost.(interface{ HintText() Text }); ok {
+		return h.HintText()
+	}
+	return Text(outermost.Hint())
+}

@@ -110,15 +110,15 @@ func parseHostBind(c *cli.Context, f *args.Faults) driversOptions {
 
 // called returns the command as the user called it, for hints.
 func (o driversOptions) called(name string) hostCommand {
-	c := hostCommand{name: name, root: o.root}
+	c := hostCommand{name: name}
 	if o.mode.Live {
-		c.flags = append(c.flags, "--live")
+		c.flags = append(c.flags, "live")
 	}
 	if o.mode.StopServices {
-		c.flags = append(c.flags, "--stop-services")
+		c.flags = append(c.flags, "stop-services")
 	}
 	if o.dryRun {
-		c.flags = append(c.flags, "--dry-run")
+		c.flags = append(c.flags, "dry-run")
 	}
 	return c
 }
@@ -126,24 +126,24 @@ func (o driversOptions) called(name string) hostCommand {
 // explainBind adds complete commands as hints to an error of host bind.
 func (o driversOptions) explainBind(err error) error {
 	c := o.called("host bind")
-	later := hostCommand{name: "host prepare", root: o.root}
-	return c.explain(err, func(leaf error) []string {
+	later := hostCommand{name: "host prepare"}
+	return c.explain(err, func(leaf error) []host.Text {
 		switch {
 		case errors.Is(leaf, bind.ErrLive):
 			now := c
-			now.flags = append([]string{"--live"}, c.flags...)
-			return []string{
+			now.flags = append([]string{"live"}, c.flags...)
+			return []host.Text{
 				remedy("bind at the next boot instead", later.with(o.prepare)),
 				remedy("unbind now, which may hang", now.with(o.prepare)),
 			}
 		case errors.Is(leaf, bind.ErrStoppable):
 			stopping := o
 			stopping.mode = bind.Mode{Live: true, StopServices: true}
-			return []string{remedy("stop NVIDIA's services first", stopping.called("host bind").with(o.prepare))}
+			return []host.Text{remedy("stop NVIDIA's services first", stopping.called("host bind").with(o.prepare))}
 		case errors.Is(leaf, gate.ErrForContainers):
 			return append(term.Hints(leaf), "or name it with --device, to bind it until the next boot only")
 		case errors.Is(leaf, bind.ErrNoGroup):
-			return []string{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}
+			return []host.Text{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}
 		}
 		return nil
 	})

@@ -111,11 +111,11 @@ type hostPrepareOptions struct {
 
 // called returns the command as the user called it, for hints.
 func (o hostPrepareOptions) called() hostCommand {
-	c := hostCommand{name: "host prepare", root: o.root}
+	c := hostCommand{name: "host prepare"}
 	for _, flag := range []struct {
 		name  string
 		given bool
-	}{{"--rebuild", o.rebuild == node.All}, {"--no-rebuild", o.rebuild == node.Never}, {"--dry-run", o.dryRun}} {
+	}{{"rebuild", o.rebuild == node.All}, {"no-rebuild", o.rebuild == node.Never}, {"dry-run", o.dryRun}} {
 		if flag.given {
 			c.flags = append(c.flags, flag.name)
 		}
@@ -210,7 +210,7 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 }
 
 // noMore returns no hints in addition to those of the selection.
-func noMore(error) []string {
+func noMore(error) []host.Text {
 	return nil
 }
 

@@ -206,22 +206,16 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 
 // explain adds the command that is accepted, if --allow lifts every part of the error.
 func (o rdmaPrepareOptions) explain(err error) error {
-	words := append([]string{"gpustack", "rdma", "prepare"}, ofRoot(o.root)...)
-	words = append(words, strings.Fields(strings.TrimPrefix(o.command, "rdma prepare"))...)
-	return explainAllow(err, o.prepare.Allow, words, o.dryRun)
-}
-
-// ofRoot returns the option for a root, none for the machine itself.
-func ofRoot(root string) []string {
-	if root == "/" {
-		return nil
+	command := host.NewCommand("rdma prepare")
+	for _, word := range strings.Fields(strings.TrimPrefix(o.command, "rdma prepare")) {
+		command = command.Arg(word)
 	}
-	return []string{"--root", host.ShellWord(root)}
+	return explainAllow(err, o.prepare.Allow, command, o.dryRun)
 }
 
-// explainAllow adds to an error the command, by its words, that is accepted with --allow, if that
-// lifts every part of the error. given are the functions that --allow names already.
-func explainAllow(err error, given []pci.Address, words []string, dryRun bool) error {
+// explainAllow adds to an error the command that is accepted with --allow, if that lifts every part
+// of the error. given are the functions that --allow names already.
+func explainAllow(err error, given []pci.Address, command host.Command, dryRun bool) error {
 	var allow []pci.Address
 	for _, leaf := range host.Split(err) {
 		var refusal interface {
@@ -241,12 +235,12 @@ func explainAllow(err error, given []pci.Address, words []string, dryRun bool) e
 		}
 	}
 	for _, a := range allow {
-		words = append(words, "--allow", a.String())
+		command = command.Flag("allow", a.String())
 	}
 	if dryRun {
-		words = append(words, "--dry-run")
+		command = command.Flag("dry-run")
 	}
-	return term.Explain(err, []string{remedy("take these functions from the host all the same", strings.Join(words, " "))})
+	return term.Explain(err, []host.Text{remedy("take these functions from the host all the same", command)})
 }
 
 // noAdapterPresent prints that a machine has none of the adapters, which is not an error.

@@ -153,11 +153,11 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	}
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	if err != nil {
-		words := append([]string{"gpustack", "undo"}, ofRoot(opts.root)...)
+		command := host.NewCommand("undo")
 		for _, a := range opts.allow {
-			words = append(words, "--allow", a.String())
+			command = command.Flag("allow", a.String())
 		}
-		return explainAllow(err, opts.allow, append(words, strconv.Itoa(entry.ID)), opts.dryRun)
+		return explainAllow(err, opts.allow, command.Arg(strconv.Itoa(entry.ID)), opts.dryRun)
 	}
 	if c, ok := plan.Change.(*driver.Binding); ok {
 		return undoDrivers(ctx, u, opts, root, engine, entry, c)
@@ -234,7 +234,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 	}
 	plan, err := d.PlanBack(ctx, binding, opts.live)
 	if err != nil {
-		return hostCommand{name: "host bind", root: opts.root}.explainNeeded(err)
+		return hostCommand{name: "host bind"}.explainNeeded(err)
 	}
 	report := views.NewUndo(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry)
 	report.Drivers, report.Stop, report.Start = views.DriverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()

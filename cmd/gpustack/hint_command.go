@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
@@ -13,27 +12,23 @@ import (
 )
 
 // remedy returns a hint that is a command, which can be copied as a whole.
-func remedy(purpose, command string) string {
-	return "to " + purpose + ": " + command
+func remedy(purpose string, command host.Command) host.Text {
+	return host.Textf("to %s: %s", purpose, command)
 }
 
 // hostCommand is a command that selects functions, as the user called it.
 type hostCommand struct {
-	name  string // "host prepare"
-	root  string
-	flags []string // other flags that hints repeat
+	name  string   // "host prepare"
+	flags []string // the names of other flags that hints repeat
 }
 
-// with returns the complete command line for a selection.
-func (c hostCommand) with(o selection.Options) string {
+// with returns the complete command for a selection.
+func (c hostCommand) with(o selection.Options) host.Command {
 	if o.None { // only host prepare can return everything that is recorded
-		c = hostCommand{name: "host prepare", root: c.root, flags: slices.DeleteFunc(slices.Clone(c.flags), func(f string) bool { return f == "--live" })}
+		c = hostCommand{name: "host prepare", flags: slices.DeleteFunc(slices.Clone(c.flags), func(f string) bool { return f == "live" })}
 	}
-	words := []string{"gpustack", c.name}
-	add := func(flag, value string) { words = append(words, "--"+flag, host.ShellWord(value)) }
-	if c.root != "/" {
-		add("root", c.root)
-	}
+	command := host.NewCommand(c.name)
+	add := func(flag string, value ...string) { command = command.Flag(flag, value...) }
 	for _, x := range o.Only {
 		add("only", x.String())
 	}
@@ -47,7 +42,7 @@ func (c hostCommand) with(o selection.Options) string {
 		add("remove", x.String())
 	}
 	if o.None {
-		words = append(words, "--none")
+		add("none")
 	}
 	if o.NVSwitch != "" {
 		add("nvswitch", string(o.NVSwitch))
@@ -59,30 +54,24 @@ func (c hostCommand) with(o selection.Options) string {
 		add("driver", o.Driver)
 	}
 	if o.Unsafe {
-		words = append(words, "--allow-unsafe-interrupts")
+		add("allow-unsafe-interrupts")
 	}
 	if o.TakeOver {
-		words = append(words, "--take-over")
+		add("take-over")
 	}
-	return strings.Join(append(words, c.flags...), " ")
-}
-
-// scan returns the command that lists every function of the same machine.
-func (c hostCommand) scan() string {
-	command := "gpustack host scan"
-	if c.root != "/" {
-		command += " --root " + host.ShellWord(c.root)
+	for _, f := range c.flags {
+		add(f)
 	}
-	return command + " --all"
+	return command
 }
 
 // explain adds complete commands as hints to an error of a selection. more returns the hints for
 // errors that only this command has, or none.
-func (c hostCommand) explain(err error, more func(error) []string) error {
+func (c hostCommand) explain(err error, more func(error) []host.Text) error {
 	if err == nil {
 		return nil
 	}
-	var given []string
+	var given []host.Text
 	var refused *selection.Refused
 	if errors.As(err, &refused) {
 		for _, w := range refused.Ways() {
@@ -98,10 +87,10 @@ func (c hostCommand) explain(err error, more func(error) []string) error {
 		switch {
 		case lines != nil:
 		case errors.Is(leaf, selection.ErrNoDevice), errors.As(leaf, &refusal) && term.Hints(leaf) == nil:
-			lines = []string{remedy("list all functions", c.scan())}
+			lines = []host.Text{remedy("list all functions", host.NewCommand("host scan").Flag("all"))}
 		case errors.Is(leaf, selection.ErrNotSelected):
-			shown := hostCommand{name: c.name, root: c.root, flags: []string{"--dry-run"}}
-			lines = []string{remedy("show what is selected", shown.with(selection.Options{}))}
+			shown := hostCommand{name: c.name, flags: []string{"dry-run"}}
+			lines = []host.Text{remedy("show what is selected", shown.with(selection.Options{}))}
 		default:
 			lines = term.Hints(leaf)
 		}
@@ -127,10 +116,10 @@ func (c hostCommand) explainNeeded(err error) error {
 			o.Add, o.Allow = append(o.Add, selector), append(o.Allow, refusal.Address)
 		}
 	}
-	return c.explain(err, func(leaf error) []string {
+	return c.explain(err, func(leaf error) []host.Text {
 		var refusal *gate.Refusal
 		if errors.As(leaf, &refusal) && !refusal.Absolute {
-			return []string{remedy("bind these functions although the host needs them", c.with(o))}
+			return []host.Text{remedy("bind these functions although the host needs them", c.with(o))}
 		}
 		return nil
 	})

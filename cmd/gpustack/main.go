@@ -144,7 +144,7 @@ func finish(u *term.UI, err error) error {
 	if err == nil {
 		return u.Document.Finish(nil)
 	}
-	return u.Document.Finish(views.NewFailure(err, u.Completed))
+	return u.Document.Finish(views.NewFailure(err, u.Text))
 }
 
 // errDifferent maps to exit status 2 (pending changes or failed checks). The output has already

@@ -3,12 +3,14 @@ package term
 import (
 	"errors"
 	"io/fs"
+
+	"gpustack/host"
 )
 
 // explained is an error whose hints replace those of its parts.
 type explained struct {
 	error
-	hints []string
+	hints []host.Text
 }
 
 // Unwrap returns the error in the form that [host.Split] accepts.
@@ -17,12 +19,12 @@ func (e *explained) Unwrap() []error {
 }
 
 // Explain returns an error with these hints instead of those of its parts.
-func Explain(err error, hints []string) error {
+func Explain(err error, hints []host.Text) error {
 	return &explained{err, hints}
 }
 
 // Explained returns the hints of an error that [Explain] has returned, and false for another error.
-func Explained(err error) (hints []string, ok bool) {
+func Explained(err error) (hints []host.Text, ok bool) {
 	if e, ok := err.(*explained); ok { //nolint:errorlint // only the outermost one applies
 		return e.hints, true
 	}
@@ -30,28 +32,30 @@ func Explained(err error) (hints []string, ok bool) {
 }
 
 // Hints returns the hints of an error, in the order of its parts.
-func Hints(err error) []string {
+func Hints(err error) []host.Text {
 	if given, ok := Explained(err); ok {
 		return given
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []string
+		var all []host.Text
 		for _, e := range joined.Unwrap() {
 			all = append(all, Hints(e)...)
 		}
 		return all
 	}
-	if h := Hint(err); h != "" {
-		return []string{h}
+	if h := hintOf(err); h != "" {
+		return []host.Text{h}
 	}
 	return nil
 }
 
 // Hint returns the hint of an error, or "".
-func Hint(err error) string {
+func Hint(err error) string { return hintOf(err).String() }
+
+func hintOf(err error) host.Text {
 	var hinted interface{ Hint() string }
 	if errors.As(err, &hinted) {
-		return hinted.Hint()
+		return host.HintOf(err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return "run gpustack as root"

@@ -132,6 +132,11 @@ func (u *UI) Command(c host.Command) string {
 	return c.String()
 }
 
+// Text returns a text with its commands as the operator is to run them.
+func (u *UI) Text(t host.Text) string {
+	return t.Render(u.Completed, u.Command)
+}
+
 // Note prints a message about what was done.
 func (u *UI) Note(format string, args ...any) {
 	u.CatchUp()
@@ -152,7 +157,7 @@ func (u *UI) Fail(err error) {
 		fmt.Fprintf(u.Talk, "gpustack: error: %s\n", Printable(err.Error())) //nolint:errcheck // there is no other place to report it
 	}
 	for _, h := range slices.Compact(Hints(err)) {
-		fmt.Fprintf(u.Talk, "gpustack: hint: %s\n", Printable(u.Completed(h))) //nolint:errcheck // there is no other place to report it
+		fmt.Fprintf(u.Talk, "gpustack: hint: %s\n", Printable(u.Text(h))) //nolint:errcheck // there is no other place to report it
 	}
 }
 

@@ -35,14 +35,14 @@ type Problem struct {
 
 // NewFailure returns what a document says of an error, all of whose parts it has. completed returns
 // the final text of a hint.
-func NewFailure(err error, completed func(string) string) Failure {
+func NewFailure(err error, completed func(host.Text) string) Failure {
 	f := Failure{Schema: 1}
 	f.add(err, nil, completed)
 	return f
 }
 
 // add adds each part of an error. given are the hints that replace those of its parts, or nil.
-func (f *Failure) add(err error, given []string, completed func(string) string) {
+func (f *Failure) add(err error, given []host.Text, completed func(host.Text) string) {
 	if err == nil {
 		return
 	}
@@ -59,7 +59,11 @@ func (f *Failure) add(err error, given []string, completed func(string) string) 
 	if lines == nil {
 		lines = term.Hints(err)
 	}
-	hint := Optional(completed(strings.Join(slices.Compact(slices.Clone(lines)), "\n")))
+	var hints []string
+	for _, line := range slices.Compact(slices.Clone(lines)) {
+		hints = append(hints, completed(line))
+	}
+	hint := Optional(strings.Join(hints, "\n"))
 	var r interface {
 		Refusal() (host.Code, string)
 	}
