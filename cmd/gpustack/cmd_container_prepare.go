@@ -114,10 +114,9 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 		},
 		images:  c.StringSlice("image"),
 		form:    f.Choice(c, "print"),
-		command: "container prepare" + selected(c, "device", "hca", "remove", "image"),
+		command: args.Recorded(c),
 	}
 	if c.IsSet("kind") {
-		opts.command += " --kind " + opts.prepare.Kind
 		if opts.prepare.Kind == "" {
 			f.Add(args.UsageError("--kind: the value is missing", f.SeeHelp()))
 		}
@@ -131,14 +130,6 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 		if c.IsSet(flag) {
 			value := c.Bool(flag)
 			*option = &value
-		}
-	}
-	for _, flag := range []string{"umad", "static", "library-path", "none"} {
-		if c.IsSet(flag) {
-			opts.command += " --" + flag
-			if !c.Bool(flag) {
-				opts.command += "=false"
-			}
 		}
 	}
 	f.Exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image", "remove")

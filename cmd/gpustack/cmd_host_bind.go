@@ -92,19 +92,6 @@ func parseHostBind(c *cli.Context, f *args.Faults) driversOptions {
 	if opts.service = c.Duration("service-timeout"); opts.service <= 0 {
 		f.Add(args.UsageError("--service-timeout: not a time to wait: "+opts.service.String(), "--service-timeout takes a time such as 30s or 2m"))
 	}
-	opts.command = "host bind" + selected(c, "device", "vendor", "allow")
-	if d := opts.prepare.Driver; d != "" {
-		opts.command += " --driver " + d
-	}
-	if s := opts.prepare.NVSwitch; s != "" {
-		opts.command += " --nvswitch " + string(s)
-	}
-	if opts.mode.Live {
-		opts.command += " --live"
-	}
-	if opts.mode.StopServices {
-		opts.command += " --stop-services"
-	}
 	return opts
 }
 
@@ -147,16 +134,6 @@ func (o driversOptions) explainBind(err error) error {
 		}
 		return nil
 	})
-}
-
-// selected returns the part of the command line that selected functions, by those flags.
-func selected(c *cli.Context, flags ...string) (words string) {
-	for _, name := range flags {
-		for _, value := range c.StringSlice(name) {
-			words += " --" + name + " " + value
-		}
-	}
-	return words
 }
 
 func runHostBind(ctx context.Context, u *term.UI, opts driversOptions) error {

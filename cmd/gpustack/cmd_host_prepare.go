@@ -141,16 +141,10 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 			TakeOver: c.Bool("take-over"),
 		},
 		ifPresent: c.Bool("if-present"),
-		command:   "host prepare" + selected(c, "device", "vendor", "only", "remove", "allow"),
+		command:   args.Recorded(c),
 	}
 	f.Exclude(c, "only", "device", "vendor", "remove", "none")
 	f.Exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts", "take-over")
-	if opts.prepare.None {
-		opts.command += " --none"
-	}
-	if s := opts.prepare.NVSwitch; s != "" {
-		opts.command += " --nvswitch " + string(s)
-	}
 	switch all, none := c.Bool("rebuild"), c.Bool("no-rebuild"); {
 	case all && none:
 		f.Add(args.UsageError("--rebuild and --no-rebuild cannot be combined", f.SeeHelp()))
@@ -158,12 +152,6 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 		opts.rebuild = node.All
 	case none:
 		opts.rebuild = node.Never
-	}
-	if d := opts.prepare.Driver; d != "" {
-		opts.command += " --driver " + d
-	}
-	if opts.prepare.TakeOver {
-		opts.command += " --take-over"
 	}
 	return opts
 }

@@ -70,7 +70,7 @@ func parseHostRelease(c *cli.Context, f *args.Faults) driversOptions {
 			Vendors: args.Values(f, c, "vendor", pci.ParseID),
 		},
 		timeout: parseTimeout(c, f), service: node.ServiceTimeout,
-		command: "host release" + selected(c, "device", "vendor"),
+		command: args.Recorded(c),
 	}
 }
 
@@ -78,9 +78,6 @@ func parseHostRelease(c *cli.Context, f *args.Faults) driversOptions {
 func parseReleaseTo(c *cli.Context, f *args.Faults) driversOptions {
 	opts := parseHostRelease(c, f)
 	opts.to = machine.Role(f.Choice(c, "to"))
-	if opts.to != "" {
-		opts.command += " --to " + string(opts.to)
-	}
 	return opts
 }
 

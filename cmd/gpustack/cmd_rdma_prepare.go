@@ -114,17 +114,7 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 			Allow:  args.Values(f, c, "allow", pci.ParseAddress),
 		},
 		ifPresent: c.Bool("if-present"),
-		command:   "rdma prepare" + selected(c, "device", "remove", "allow"),
-	}
-	for _, flag := range []string{"vfs", "for", "guid-base", "netns"} {
-		if c.IsSet(flag) {
-			opts.command += " --" + flag + " " + c.String(flag)
-		}
-	}
-	for _, flag := range []string{"whole", "none"} {
-		if c.Bool(flag) {
-			opts.command += " --" + flag
-		}
+		command:   args.Recorded(c),
 	}
 	if c.IsSet("vfs") {
 		n, err := strconv.Atoi(c.String("vfs"))
