@@ -18,13 +18,13 @@ var (
 		"on the compute node, 'gpustack rdma scan' lists adapters; on a controller, give --inventory FILE with the output of gpustack host scan --all -o json")
 	// ErrNoVFs means that a physical function has no VFs, and is not assigned as a whole.
 	ErrNoVFs = host.WithHint(errors.New("has no VFs, and is not prepared as a whole"),
-		"run gpustack rdma prepare --device ADDRESS with --vfs N, or with --whole, and reboot")
+		host.Textf("run %s with --vfs N, or with --whole, and reboot", host.NewCommand("rdma prepare").Flag("device", "ADDRESS")))
 	// ErrForContainers means that the VFs of an adapter remain with their host driver.
 	ErrForContainers = host.WithHint(errors.New("is prepared for containers, not for guests"),
-		"run gpustack rdma prepare --device ADDRESS --vfs N --for guests and reboot")
+		host.Textf("run %s and reboot", host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "N").Flag("for", "guests")))
 	// ErrRecordedForContainers means that container prepare has recorded a function.
 	ErrRecordedForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
-		"take it from containers first: gpustack container prepare --remove ADDRESS")
+		host.Textf("take it from containers first: %s", host.NewCommand("container prepare").Flag("remove", "ADDRESS")))
 	// ErrOfferedTwice means that two values of --hca stand for one function.
 	ErrOfferedTwice = host.WithHint(errors.New("is given twice"), "give each function once: a physical function stands for all its VFs")
 	// ErrWholeAndVFs means that a physical function and a VF of it would both be offered.

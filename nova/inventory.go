@@ -32,10 +32,10 @@ var (
 	ErrNotAll = host.WithHint(errors.New("not an inventory of every function"), "on the compute node, run: gpustack host scan --all -o json > FILE")
 	// ErrNothingPrepared means that host prepare has recorded no GPU that Nova could offer.
 	ErrNothingPrepared = host.WithHint(errors.New("no alias given, and no GPU is prepared for guests"),
-		"run gpustack host prepare first, or give --alias NAME=VENDOR:PRODUCT or --inventory FILE")
+		host.Textf("run %s first, or give --alias NAME=VENDOR:PRODUCT or --inventory FILE", host.NewCommand("host prepare")))
 	// ErrGone means that a function is prepared for guests and does not exist.
 	ErrGone = host.WithHint(errors.New("is prepared for guests, but it is not on this machine"),
-		"gpustack host check shows what has changed since; --alias or --inventory names products without it")
+		host.Textf("%s shows what has changed since; --alias or --inventory names products without it", host.NewCommand("host check")))
 	// ErrTwice means that two inventories are of one host.
 	ErrTwice = host.WithHint(errors.New("two inventories of one host"), "give only the newest of each host")
 )

@@ -24,7 +24,7 @@ var (
 		"give a controller's nova.conf, or the output of gpustack nova configure -o json on a controller")
 	// ErrAliasValue is the error of an alias that Nova cannot read.
 	ErrAliasValue = host.WithHint(errors.New("the value of alias is not a JSON object with a name: Nova rejects every alias of the file"),
-		"correct the line: gpustack nova check explains it")
+		host.Textf("correct the line: %s explains it", host.NewCommand("nova check")))
 	// ErrNameTaken says that a name is in use for another product.
 	ErrNameTaken = host.WithHint(errors.New("the name exists with another product"),
 		"choose another name with --alias NAME=VENDOR:PRODUCT, or remove the existing alias with --remove-alias NAME")

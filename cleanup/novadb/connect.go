@@ -55,7 +55,7 @@ const syncWait = 7
 // exceptions are a deadlock and a failed certification, which are returned as they are:
 // the server has rolled back.
 var ErrCommitUnknown = host.WithHint(errors.New("the outcome of COMMIT is unknown"),
-	"gpustack repair-migration --apply determines it and completes or reverts the repair")
+	host.Textf("%s determines it and completes or reverts the repair", host.NewCommand("repair-migration").Flag("apply")))
 
 // connect connects to a database and reads a first answer. Every connection of the pool
 // has the limits and sessionSettings. Errors name the database and its address.

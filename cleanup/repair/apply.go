@@ -35,7 +35,8 @@ const tries = 3
 // ErrUnknown goes with a unit that was begun and whose outcome the database or Placement has not
 // answered. Its entry in the journal stays open until Recover determines the outcome.
 var ErrUnknown = host.WithHint(errors.New("the outcome of this repair is unknown"),
-	"gpustack repair-migration --apply determines it and completes or reverts the repair; --accept ENTRY closes the entry as it is")
+	host.Textf("%s determines it and completes or reverts the repair; --accept ENTRY closes the entry as it is",
+		host.NewCommand("repair-migration").Flag("apply")))
 
 // unknownOutcome is ErrUnknown with a reason. The hint of the reason comes first, if it has one.
 type unknownOutcome struct{ reason error }

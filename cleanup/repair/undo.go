@@ -14,7 +14,8 @@ import (
 )
 
 // ErrTooLate goes with a repair that Nova has acted on: undoing it would make the rows wrong again.
-var ErrTooLate = host.WithHint(host.WithCode(errors.New("too late to undo"), host.CodeTooLate, ""), "gpustack repair-migration shows the rows as they are now")
+var ErrTooLate = host.WithHint(host.WithCode(errors.New("too late to undo"), host.CodeTooLate, ""),
+	host.Textf("%s shows the rows as they are now", host.NewCommand("repair-migration")))
 
 // CheckUndo returns an error unless each written unit can be undone: an online repair until
 // nova-compute has freed a device, an offline one until nova-compute of a host has reported again,

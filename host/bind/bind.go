@@ -26,9 +26,9 @@ import (
 // Errors of functions whose driver cannot be changed on the running machine.
 var (
 	ErrLive = host.WithHint(host.WithCode(errors.New("on a running host may hang"), host.CodeMayHang, "--live"),
-		"use 'gpustack host prepare' and reboot instead, or --live to unbind it now")
+		host.Textf("use '%s' and reboot instead, or --live to unbind it now", host.NewCommand("host prepare")))
 	ErrNoGroup = host.WithHint(host.WithCode(errors.New("has no IOMMU group and cannot be assigned to a guest"), host.CodeNoGroup, ""),
-		"the IOMMU is off: run 'gpustack host prepare' and reboot; if that is done, turn it on in the firmware's setup")
+		host.Textf("the IOMMU is off: run '%s' and reboot; if that is done, turn it on in the firmware's setup", host.NewCommand("host prepare")))
 	ErrNoModule = host.WithHint(errors.New("not available in the running kernel"),
 		"install the package that has it, or reboot into the kernel whose modules are installed")
 	ErrBlind = host.WithHint(host.WithCode(errors.New("cannot determine which guests use these devices"), host.CodeGuestsUnknown, ""),

@@ -15,12 +15,13 @@ import (
 // ErrNotOfContainers is the error of host release --to container for a function that is not
 // recorded for containers.
 var ErrNotOfContainers = host.WithHint(host.WithCode(errors.New("is not recorded for containers"), host.CodeRole, ""),
-	"gpustack host release --device ADDRESS returns it to the host; gpustack container prepare --device ADDRESS records it for containers then")
+	host.Textf("%s returns it to the host; %s records it for containers then",
+		host.NewCommand("host release").Flag("device", "ADDRESS"), host.NewCommand("container prepare").Flag("device", "ADDRESS")))
 
 // ErrOfGuests is the error of host release --to container for a function that shares a card or an
 // IOMMU group with one of containers, and is recorded for guests.
 var ErrOfGuests = host.WithHint(host.WithCode(errors.New("is recorded for guests"), host.CodeRole, ""),
-	"take it from guests first: gpustack host prepare --remove ADDRESS")
+	host.Textf("take it from guests first: %s", host.NewCommand("host prepare").Flag("remove", "ADDRESS")))
 
 // ofGuests returns an error that names the functions which are recorded for guests, if the others
 // are to return to containers.
@@ -78,7 +79,8 @@ func (n node) toContainers(opts selection.Options) (selection.Options, error) {
 		}
 	}
 	if len(present) == 0 {
-		return opts, host.WithHint(errors.New("no function of this machine is recorded for containers"), "gpustack container prepare --device ADDRESS records one")
+		return opts, host.WithHint(errors.New("no function of this machine is recorded for containers"),
+			host.Textf("%s records one", host.NewCommand("container prepare").Flag("device", "ADDRESS")))
 	}
 	return n.Only(opts, present), nil
 }

@@ -22,7 +22,7 @@ var (
 	ErrStoppable = host.WithHint(errors.New("can be stopped"), "use --live --stop-services")
 	// ErrDependent means that a service cannot be stopped, or not without another one.
 	ErrDependent = host.WithHint(host.WithCode(errors.New("cannot be stopped"), host.CodeService, ""),
-		"stop it by hand, or use 'gpustack host prepare' and reboot instead")
+		host.Textf("stop it by hand, or use '%s' and reboot instead", host.NewCommand("host prepare")))
 	// ErrNotRestartable means that a service could be stopped but not be started again.
 	ErrNotRestartable = host.WithHint(host.WithCode(errors.New("could not be started again"), host.CodeService, ""),
 		"systemctl status shows its unit; unmask it, or stop it by hand if it is not needed any more")
@@ -59,7 +59,8 @@ func held(h guard.Holder, stay bool) error {
 	case h.Service && slices.Contains(driver.Owned(stay), h.Unit):
 		return &stoppable{h}
 	case h.Service && h.Unit == driver.FabricManager:
-		return host.WithHint(h, "it connects the GPUs that remain with the host: name all GPUs of the board, or use 'gpustack host prepare' and reboot instead")
+		return host.WithHint(h,
+			host.Textf("it connects the GPUs that remain with the host: name all GPUs of the board, or use '%s' and reboot instead", host.NewCommand("host prepare")))
 	}
 	return h
 }
@@ -199,5 +200,5 @@ func persistent(a pci.Address, s driver.Services, uses machine.Uses) (warning st
 // unknownMode returns the error of a GPU whose persistence mode could not be read.
 func unknownMode(a pci.Address, cause error) error {
 	return host.WithHint(fmt.Errorf("%s: cannot determine whether it is in persistence mode, in which unbinding nvidia hangs: %w", a, cause),
-		"run nvidia-smi by hand; bind a GPU that does not answer with 'gpustack host prepare' and a reboot")
+		host.Textf("run nvidia-smi by hand; bind a GPU that does not answer with '%s' and a reboot", host.NewCommand("host prepare")))
 }

@@ -75,7 +75,7 @@ var (
 	ErrUnfinished = errors.New("was interrupted, and cannot be recovered yet")
 	// ErrNotRolledBack is joined to the reason why an entry could not be rolled back.
 	ErrNotRolledBack = host.WithHint(errors.New("could not be rolled back"),
-		"'gpustack history' shows the entry; the next command that changes this machine recovers it first")
+		host.Textf("'%s' shows the entry; the next command that changes this machine recovers it first", host.NewCommand("history")))
 )
 
 // Kind is one kind of change.
@@ -154,7 +154,7 @@ const (
 
 // ErrNotReverted is joined to the error of a step that could not be reverted.
 var ErrNotReverted = host.WithHint(errors.New("could not be reverted"),
-	"the next gpustack command that changes this machine recovers the rest; 'gpustack history' shows the entry")
+	host.Textf("the next gpustack command that changes this machine recovers the rest; '%s' shows the entry", host.NewCommand("history")))
 
 // Run makes steps one after the other. The outcome is Stands if all are made. When ctx ends, the
 // current step is completed first.

@@ -110,7 +110,8 @@ func FindFlavor(all []Flavor, nameOrID string) (Flavor, error) {
 			return f, nil
 		}
 	}
-	return Flavor{}, host.WithHint(fmt.Errorf("flavor %s: not found", host.WithoutCredentials(nameOrID)), "gpustack flavor list shows the flavors that request devices")
+	return Flavor{}, host.WithHint(fmt.Errorf("flavor %s: not found", host.WithoutCredentials(nameOrID)),
+		host.Textf("%s shows the flavors that request devices", host.NewCommand("flavor list")))
 }
 
 // ExtraSpecs returns a flavor's extra specs.

@@ -24,7 +24,7 @@ var (
 	// ErrChanged says that a flavor has changed since the plan was made, or since the change that
 	// is undone.
 	ErrChanged = host.WithHint(host.WithCode(errors.New("has changed since"), host.CodeEdited, ""),
-		"'gpustack flavor list' shows the flavor as it is; change it back, or change it by hand")
+		host.Textf("'%s' shows the flavor as it is; change it back, or change it by hand", host.NewCommand("flavor list")))
 )
 
 // Type is the type of flavors in the journal.

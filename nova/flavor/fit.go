@@ -59,8 +59,9 @@ type FitHost struct {
 // Errors of inventories from which no size can be derived.
 var (
 	ErrNoMachine = host.WithHint(errors.New("has no facts of the machine"), "on the compute node, run: gpustack host scan --machine -o json > FILE")
-	ErrGap       = host.WithHint(errors.New("is unknown in the inventory"), "its warnings say why: gpustack host scan --machine, as root on the compute node")
-	ErrNoGuest   = host.WithHint(errors.New("no host has devices and resources for a guest"),
+	ErrGap       = host.WithHint(errors.New("is unknown in the inventory"),
+		host.Textf("its warnings say why: %s, as root on the compute node", host.NewCommand("host scan").Flag("machine")))
+	ErrNoGuest = host.WithHint(errors.New("no host has devices and resources for a guest"),
 		"request fewer devices, or lower --reserve-cores and --reserve-memory")
 	ErrNoAlias = host.WithHint(errors.New("no device of the hosts has this alias by its product"), "name the product: --alias NAME=VENDOR:PRODUCT")
 )

@@ -72,7 +72,8 @@ type Plan struct {
 }
 
 // ErrFixed says that an existing flavor differs in a field that Nova cannot change.
-var ErrFixed = host.WithHint(errors.New("cannot be changed"), "choose another --name, or delete the flavor with 'gpustack flavor delete' and create it again")
+var ErrFixed = host.WithHint(errors.New("cannot be changed"),
+	host.Textf("choose another --name, or delete the flavor with '%s' and create it again", host.NewCommand("flavor delete")))
 
 // NewPlan returns the difference between what is wanted and what the cloud has.
 //

@@ -25,7 +25,7 @@ var (
 	// ErrNotOurs says that a server with a recorded id has not the name and the metadata of the
 	// record.
 	ErrNotOurs = host.WithHint(errors.New("is not the server of the test: its name or its metadata has another value, and it is not deleted"),
-		"compare it with the entry: gpustack history ENTRY; openstack server show ID")
+		host.Textf("compare it with the entry: %s; openstack server show ID", host.NewCommand("history").Arg("ENTRY")))
 	// ErrRunning says that the run that created a server still uses it.
 	ErrRunning = host.WithHint(errors.New("the test is still running"), "wait until it has ended, or interrupt it: it deletes its servers itself")
 )

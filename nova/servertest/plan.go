@@ -31,7 +31,8 @@ var (
 	// ErrDoesNotFit says that the flavor is too small for the image.
 	ErrDoesNotFit = host.WithHint(errors.New("does not fit into the flavor"), "test with a smaller image, or create a larger flavor")
 	// ErrDisabled says that servers cannot be created with a flavor.
-	ErrDisabled = host.WithHint(errors.New("is disabled: Nova creates no server with it"), "create another one with the same properties: gpustack flavor create")
+	ErrDisabled = host.WithHint(errors.New("is disabled: Nova creates no server with it"),
+		host.Textf("create another one with the same properties: %s", host.NewCommand("flavor create")))
 	// ErrImageStatus says that servers cannot boot an image.
 	ErrImageStatus = host.WithHint(errors.New("is not active: Nova does not boot it"),
 		"wait until it is uploaded, or reactivate it: openstack image set --activate IMAGE")

@@ -19,7 +19,7 @@ import (
 // Errors of what a flavor requests.
 var (
 	// ErrNoDevices says that a flavor requests no devices.
-	ErrNoDevices = host.WithHint(errors.New("the flavor does not request devices"), "'gpustack flavor list' shows the flavors that do")
+	ErrNoDevices = host.WithHint(errors.New("the flavor does not request devices"), host.Textf("'%s' shows the flavors that do", host.NewCommand("flavor list")))
 	// ErrNoIDs says that the ids of requested devices are unknown.
 	ErrNoIDs = host.WithHint(errors.New("the ids of its devices are unknown"),
 		"give the nova.conf that defines it, of a controller or of the compute node: --conf FILE")
