@@ -26,7 +26,12 @@ func newRunner(u *term.UI, root host.Root) host.Runner {
 
 // newNode returns the machine below root, for a command that --allow lets take these functions.
 func newNode(u *term.UI, root host.Root, allow ...pci.Address) node.Node {
-	return node.Node{Root: root, Runner: newRunner(u, root), Origin: change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Version: programVersion(), Warn: u.Warn, Allow: allow}
+	return node.Node{Root: root, Runner: newRunner(u, root), Origin: newOrigin(), Version: programVersion(), Warn: u.Warn, Allow: allow}
+}
+
+// newOrigin returns the origin of changes of this run.
+func newOrigin() *change.Origin {
+	return change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):])
 }
 
 // recoverEntries determines whether earlier runs were interrupted, and recovers their changes.

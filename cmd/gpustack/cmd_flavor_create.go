@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,8 +13,8 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/document"
 	"gpustack/nova"
-	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 )
 
@@ -85,22 +83,13 @@ EXIT STATUS
 
 type flavorCreateOptions struct {
 	decision
-	cloud    cloudOptions
-	flavor   flavor.Options
-	projects []string
-	image    string
-	fit      fitOptions
-}
-
-// fitOptions are the hosts from which sizes are derived, if any.
-type fitOptions struct {
-	inventories []string
-	products    map[string]flavor.Product
-	reserve     flavor.Reserve
+	cloud  cloudOptions
+	flavor flavor.Options
+	fit    flavor.FitOptions
 }
 
 func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
-	opts := flavorCreateOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), projects: c.StringSlice("project"), image: c.String("image")}
+	opts := flavorCreateOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f)}
 	o := &opts.flavor
 	if spec := f.Arguments(c, "ALIAS:COUNT")[0]; c.Args().Len() > 0 {
 		var err error
@@ -111,23 +100,13 @@ func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
 	if len([]rune(o.Name)) > 255 || o.Name != strings.TrimSpace(o.Name) || c.IsSet("name") && o.Name == "" {
 		f.Add(args.UsageError("--name: "+strconv.Quote(o.Name)+" is not a valid name", "use 1 to 255 characters, without blanks around them"))
 	}
-	number := func(s string) (int, error) {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not a number", s)
-		}
-		return n, nil
-	}
-	in := func(unit flavor.Unit) func(string) (int, error) {
-		return func(s string) (int, error) { return flavor.ParseSize(s, unit) }
-	}
-	o.VCPUs = size(c, f, "vcpus", 1, number)
-	o.RAM = size(c, f, "ram", 1, in(flavor.MiB))
-	o.Disk = size(c, f, "disk", 0, in(flavor.GiB))
-	o.Ephemeral = size(c, f, "ephemeral", 0, in(flavor.GiB))
-	o.Swap = size(c, f, "swap", 0, in(flavor.MiB))
-	o.Private = c.Bool("private")
-	if len(opts.projects) > 0 && !o.Private {
+	o.VCPUs = size(c, f, "vcpus", 1, parseNumber)
+	o.RAM = size(c, f, "ram", 1, sizeIn(flavor.MiB))
+	o.Disk = size(c, f, "disk", 0, sizeIn(flavor.GiB))
+	o.Ephemeral = size(c, f, "ephemeral", 0, sizeIn(flavor.GiB))
+	o.Swap = size(c, f, "swap", 0, sizeIn(flavor.MiB))
+	o.Private, o.Projects, o.Image = c.Bool("private"), c.StringSlice("project"), c.String("image")
+	if len(o.Projects) > 0 && !o.Private {
 		f.Add(args.UsageError("--project requires --private: all projects may use a public flavor", ""))
 	}
 	if c.IsSet("description") {
@@ -135,10 +114,17 @@ func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
 		o.Description = &description
 	}
 	o.NUMAPolicy, o.CPUPolicy, o.HideHypervisor = f.Choice(c, "numa-policy"), f.Choice(c, "cpu-policy"), c.Bool("hide-hypervisor")
-	o.Properties = map[string]string{}
+	o.Properties = parseProperties(c, f, *o)
+	opts.fit = parseFit(c, f)
+	return opts
+}
+
+// parseProperties reads --property of a flavor, for which the other options are given.
+func parseProperties(c *cli.Context, f *args.Faults, o flavor.Options) map[string]string {
+	properties := map[string]string{}
 	for _, property := range c.StringSlice("property") {
 		key, value, err := flavor.ParseProperty(property)
-		_, twice := o.Properties[key]
+		_, twice := properties[key]
 		switch {
 		case err != nil:
 			addEach(f, "--property: ", err, "")
@@ -148,53 +134,35 @@ func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
 			strings.HasSuffix(key, "hide_hypervisor_id") && o.HideHypervisor:
 			f.Add(args.UsageError("--property: "+key+" is set by another option", ""))
 		}
-		o.Properties[key] = value
+		properties[key] = value
 	}
-	opts.fit = parseFit(c, f)
-	return opts
+	return properties
 }
 
-func parseFit(c *cli.Context, f *args.Faults) fitOptions {
-	fit := fitOptions{inventories: c.StringSlice("fit"), products: map[string]flavor.Product{}, reserve: flavor.DefaultReserve()}
+func parseFit(c *cli.Context, f *args.Faults) flavor.FitOptions {
+	fit := flavor.FitOptions{Inventories: document.Source{Paths: c.StringSlice("fit")}, Reserve: flavor.DefaultReserve()}
 	for _, flag := range []string{"alias", "reserve-cores", "reserve-memory"} {
-		if c.IsSet(flag) && len(fit.inventories) == 0 {
+		if c.IsSet(flag) && len(fit.Inventories.Paths) == 0 {
 			f.Add(args.UsageError("--"+flag+" requires --fit", f.SeeHelp()))
 		}
 	}
-	for _, a := range args.Values(f, c, "alias", nova.ParseAlias) {
-		fit.products[a.Name] = flavor.Product{Vendor: a.VendorID, Product: a.ProductID}
+	fit.Products = parseProducts(c, f)
+	if cores := size(c, f, "reserve-cores", 0, parseNumber); cores != nil {
+		fit.Reserve.Cores = *cores
 	}
-	cores := size(c, f, "reserve-cores", 0, func(s string) (int, error) {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not a number", s)
-		}
-		return n, nil
-	})
-	if cores != nil {
-		fit.reserve.Cores = *cores
-	}
-	if memory := size(c, f, "reserve-memory", 0, func(s string) (int, error) { return flavor.ParseSize(s, flavor.MiB) }); memory != nil {
-		fit.reserve.Memory = *memory
+	if memory := size(c, f, "reserve-memory", 0, sizeIn(flavor.MiB)); memory != nil {
+		fit.Reserve.Memory = *memory
 	}
 	return fit
 }
 
-// derive sets the sizes that are derived from hosts, and returns how; nil without --fit.
-func (o *flavorCreateOptions) derive(u *term.UI) (*flavor.Fit, error) {
-	if len(o.fit.inventories) == 0 {
-		return nil, nil
+// parseProducts reads --alias, the products of aliases.
+func parseProducts(c *cli.Context, f *args.Faults) map[string]flavor.Product {
+	products := map[string]flavor.Product{}
+	for _, a := range args.Values(f, c, "alias", nova.ParseAlias) {
+		products[a.Name] = flavor.Product{Vendor: a.VendorID, Product: a.ProductID}
 	}
-	hosts, err := nova.ReadInventories(documentsAt(u, o.fit.inventories...), nova.ScopeGPUs)
-	if err != nil {
-		return nil, err
-	}
-	fit, err := flavor.NewFit(o.flavor.Request, hosts, o.fit.products, o.fit.reserve)
-	if err != nil {
-		return nil, err
-	}
-	o.flavor = fit.Sizes(o.flavor)
-	return &fit, nil
+	return products
 }
 
 // addEach adds every one of joined errors.
@@ -220,32 +188,31 @@ func size(c *cli.Context, f *args.Faults, flag string, least int, parse func(str
 	return &n
 }
 
-// flavorReport is the output of flavor create (docs/json.md).
-type flavorReport struct {
-	views.Report
-	Cloud        string          `json:"cloud"`
-	Microversion string          `json:"microversion"`
-	Changes      []cloud.Request `json:"changes"`
-	Before       *flavor.State   `json:"before"`
-	After        flavor.State    `json:"after"`
-	Defaults     []string        `json:"defaults"`
-	Fit          *flavor.Fit     `json:"fit,omitempty"` // absent without --fit
+func parseNumber(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number", s)
+	}
+	return n, nil
+}
+
+// sizeIn returns what parses sizes in a unit.
+func sizeIn(unit flavor.Unit) func(string) (int, error) {
+	return func(s string) (int, error) { return flavor.ParseSize(s, unit) }
 }
 
 func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) error {
-	fit, err := opts.derive(u)
+	opts.fit.Inventories = documentsAt(u, opts.fit.Inventories.Paths...)
+	fit, err := flavor.ReadFit(opts.flavor.Request, opts.fit)
 	if err != nil {
 		return err
 	}
-	c, compute, err := connect(ctx, u, opts.cloud)
+	opts.flavor.Fit = fit
+	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
 	if err != nil {
 		return err
 	}
-	engine, err := newObjectEngine(ctx, u, compute, opts.decision)
-	if err != nil {
-		return err
-	}
-	observed, err := opts.observe(ctx, c, compute)
+	observed, err := flavor.Observe(ctx, o.compute, opts.flavor)
 	if err != nil {
 		return err
 	}
@@ -253,93 +220,15 @@ func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) 
 	if err != nil {
 		return err
 	}
-	if fit != nil {
-		plan.Warnings = append(plan.Warnings, fit.Warnings(opts.flavor)...)
-	}
-	report := flavorReport{
-		Fit:    fit,
-		Report: newReport(engine.Store.Root, newNode(u, engine.Store.Root).RebootRequired(ctx), plan.Changed(), plan.Warnings...),
-		Cloud:  compute.URL, Microversion: compute.Microversion.String(),
-		Changes: append([]cloud.Request{}, plan.Requests()...), Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...),
-	}
-	showPlan(u, opts.decision, &report, func() { printFlavorPlan(u, report, plan) }, report.Warnings...)
-	return decide(u, opts.decision, "make these requests?", views.FlavorSummary(plan.Move), &report, func() error {
-		made := flavor.Kind{Compute: compute}.New(plan.Move)
-		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "flavor create " + made.After.Name, Change: made}, &report); err != nil {
-			return err
-		}
-		report.After = *made.After
-		if opts.format == term.FormatTable {
-			done := "changed"
-			if plan.Before == nil {
-				done = "created"
-			}
-			u.Note("%s flavor %s, id %s", done, term.Printable(made.After.Name), term.Printable(made.After.ID))
-		}
-		return nil
-	})
-}
-
-// observe reads the flavor with the name and the projects that may use it, and finds the projects
-// and the image of the command line.
-func (o *flavorCreateOptions) observe(ctx context.Context, c *cloud.Cloud, compute *cloud.Compute) (flavor.Cloud, error) {
-	observed := flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest}
-	all, err := compute.Flavors(ctx)
-	if err != nil {
-		return observed, err
-	}
-	var errs []error
-	for _, name := range o.projects {
-		project, err := c.Project(ctx, name)
-		errs = append(errs, err)
-		o.flavor.Projects = append(o.flavor.Projects, project)
-	}
-	if o.image != "" {
-		image, err := c.Image(ctx, o.image)
-		errs = append(errs, err)
-		o.flavor.Image = &image
-	}
-	if f := o.flavor.Find(all); f != nil {
-		observed.Existing, err = flavor.Complete(ctx, compute, *f)
-		errs = append(errs, err)
-	}
-	return observed, errors.Join(errs...)
-}
-
-// printFlavorPlan prints the plan as text.
-func printFlavorPlan(u *term.UI, r flavorReport, plan flavor.Plan) {
-	name := "flavor " + r.After.Name
-	u.Printf("%s at %s (microversion %s)\n", term.Printable(name), term.Printable(r.Cloud), r.Microversion)
-	if !r.Changed {
-		u.Printf("%s\nnothing to do: the flavor is as planned\n", term.Printable(indented(flavor.Text(plan.Before))))
-		return
-	}
-	u.Diff(views.FlavorDiff(plan.Move))
-	if r.Fit != nil {
-		views.PrintFit(u, *r.Fit)
-	}
-	if len(r.Defaults) > 0 {
-		u.Printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
-	}
-	views.PrintRequests(u, r.Changes)
-}
-
-// indented returns text with each line indented.
-func indented(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString("  " + line)
-	}
-	return b.String()
-}
-
-// isGPU reports whether a flavor requests devices.
-func isGPU(f cloud.Flavor) bool {
-	_, asks := f.ExtraSpecs[nova.RequestKey]
-	return asks
-}
-
-// gpuFlavors returns the flavors that request devices.
-func gpuFlavors(all []cloud.Flavor) []cloud.Flavor {
-	return slices.DeleteFunc(all, func(f cloud.Flavor) bool { return !isGPU(f) })
+	report := views.NewFlavorCreate(o.head(ctx, u, plan.Changed(), plan.Warnings...), o.compute, plan, fit)
+	made := flavor.Kind{Compute: o.compute}.New(plan.Move)
+	return o.carryOut(ctx, u, objectPlan{
+		work:     change.Work{Command: "flavor create " + made.After.Name, Change: made},
+		show:     func() { views.PrintFlavorPlan(u, report, plan) },
+		question: "make these requests?", summary: views.FlavorSummary(plan.Move),
+		done: func() string {
+			report.After = *made.After
+			return views.FlavorMade(made.Move)
+		},
+	}, &report)
 }

@@ -9,7 +9,6 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
-	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 )
 
@@ -49,59 +48,21 @@ func parseFlavorDelete(c *cli.Context, f *args.Faults) flavorDeleteOptions {
 	return flavorDeleteOptions{parseDecision(c, f), parseCloud(c, f), f.Arguments(c, "NAME")[0]}
 }
 
-// flavorDeleteReport is the output of flavor delete (docs/json.md).
-type flavorDeleteReport struct {
-	views.Report
-	Cloud   string          `json:"cloud"`
-	Changes []cloud.Request `json:"changes"`
-	Before  flavor.State    `json:"before"`
-}
-
 func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) error {
-	_, compute, err := connect(ctx, u, opts.cloud)
+	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
 	if err != nil {
 		return err
 	}
-	engine, err := newObjectEngine(ctx, u, compute, opts.decision)
+	plan, err := flavor.PlanDeletion(ctx, o.compute, opts.name)
 	if err != nil {
 		return err
 	}
-	all, err := compute.Flavors(ctx)
-	if err != nil {
-		return err
-	}
-	f, err := cloud.FindFlavor(all, opts.name)
-	if err != nil {
-		return err
-	}
-	before, err := flavor.Complete(ctx, compute, f)
-	if err != nil {
-		return err
-	}
-	if !isGPU(before.Flavor) {
-		return args.UsageError("flavor "+f.Name+" does not request devices", "delete it with: openstack flavor delete "+f.ID)
-	}
-	servers, err := compute.Servers(ctx, f.ID)
-	if err != nil {
-		return err
-	}
-	if err := flavor.CheckUnused(f, servers); err != nil {
-		return err
-	}
-	deletion := flavor.Kind{Compute: compute}.New(flavor.Move{Before: before})
-	report := flavorDeleteReport{Report: newReport(engine.Store.Root, newNode(u, engine.Store.Root).RebootRequired(ctx), true), Cloud: compute.URL,
-		Before: *before, Changes: deletion.Requests()}
-	showPlan(u, opts.decision, &report, func() {
-		u.Printf("deletes flavor %s at %s:\n%s", term.Printable(f.Name), term.Printable(compute.URL), term.Printable(indented(flavor.Text(before))))
-		views.PrintRequests(u, report.Changes)
-	})
-	return decide(u, opts.decision, "delete it?", views.FlavorSummary(deletion.Move), &report, func() error {
-		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "flavor delete " + f.Name, Change: deletion}, &report); err != nil {
-			return err
-		}
-		if opts.format == term.FormatTable {
-			u.Note("deleted flavor %s", term.Printable(f.Name))
-		}
-		return nil
-	})
+	report := views.NewFlavorDelete(o.head(ctx, u, true), o.compute, plan)
+	name := plan.Before.Name
+	return o.carryOut(ctx, u, objectPlan{
+		work:     change.Work{Command: "flavor delete " + name, Change: flavor.Kind{Compute: o.compute}.New(plan)},
+		show:     func() { views.PrintFlavorDeletion(u, report) },
+		question: "delete it?", summary: views.FlavorSummary(plan),
+		done: func() string { return "deleted flavor " + term.Printable(name) },
+	}, &report)
 }

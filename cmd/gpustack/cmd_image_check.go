@@ -1,18 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/nova"
-	"gpustack/nova/cloud"
-	"gpustack/nova/flavor"
 	"gpustack/nova/image"
 )
 
@@ -60,41 +57,25 @@ func purposeFlag(usage string) cli.Flag {
 }
 
 type imageCheckOptions struct {
-	format, image, flavor string
-	purpose               image.Purpose
-	inventories           []string
-	products              map[string]flavor.Product
-	cloud                 cloudOptions
+	format      string
+	image       image.Options
+	inventories []string
+	cloud       cloudOptions
 }
 
 func parseImageCheck(c *cli.Context, f *args.Faults) imageCheckOptions {
-	opts := imageCheckOptions{f.Choice(c, "output"), f.Arguments(c, "IMAGE")[0], c.String("flavor"), image.Purpose(f.Choice(c, "for")), c.StringSlice("inventory"),
-		map[string]flavor.Product{}, parseCloud(c, f)}
-	if opts.flavor == "" {
+	opts := imageCheckOptions{format: f.Choice(c, "output")}
+	o := &opts.image
+	o.Image, o.Flavor, o.Purpose = f.Arguments(c, "IMAGE")[0], c.String("flavor"), cmp.Or(image.Purpose(f.Choice(c, "for")), image.ForGPU)
+	opts.inventories, opts.cloud = c.StringSlice("inventory"), parseCloud(c, f)
+	if o.Flavor == "" {
 		f.Add(args.UsageError("--flavor is missing", f.SeeHelp()))
-	}
-	if opts.purpose == "" {
-		opts.purpose = image.ForGPU
 	}
 	if c.IsSet("alias") && len(opts.inventories) == 0 {
 		f.Add(args.UsageError("--alias requires --inventory", f.SeeHelp()))
 	}
-	for _, a := range args.Values(f, c, "alias", nova.ParseAlias) {
-		opts.products[a.Name] = flavor.Product{Vendor: a.VendorID, Product: a.ProductID}
-	}
+	o.Products = parseProducts(c, f)
 	return opts
-}
-
-// imageCheckReport is the output of image check (docs/json.md).
-type imageCheckReport struct {
-	Schema       int            `json:"schema"`
-	Cloud        string         `json:"cloud"`
-	Microversion string         `json:"microversion"` // the newest of the cloud
-	Passed       bool           `json:"passed"`
-	Image        cloud.Image    `json:"image_state"`
-	Flavor       cloud.Flavor   `json:"flavor"`
-	For          image.Purpose  `json:"for"`
-	Findings     []host.Finding `json:"findings"`
 }
 
 func runImageCheck(ctx context.Context, u *term.UI, opts imageCheckOptions) error {
@@ -102,56 +83,21 @@ func runImageCheck(ctx context.Context, u *term.UI, opts imageCheckOptions) erro
 	if err != nil {
 		return err
 	}
-	c, compute, err := connect(ctx, u, opts.cloud)
+	_, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}
-	all, err := compute.Flavors(ctx)
+	seen, err := image.Observe(ctx, compute, opts.image, hosts)
 	if err != nil {
 		return err
 	}
-	found, imageErr := c.Image(ctx, opts.image)
-	f, err := cloud.FindFlavor(all, opts.flavor)
-	if err = errors.Join(imageErr, err); err != nil {
-		return err
-	}
-	if f.ExtraSpecs, err = compute.ExtraSpecs(ctx, f); err != nil {
-		return err
-	}
-	seen := image.Seen{Image: found, Newest: compute.Newest, Hosts: hosts, Flavor: &f, Products: opts.products}
-	if seen.Traits, err = askTraits(ctx, c, seen.Demands(image.Options{Purpose: opts.purpose})); err != nil {
-		return err
-	}
-	report := imageCheckReport{1, compute.URL, compute.Newest.String(), true, found, f, opts.purpose, image.Check(opts.purpose, seen)}
-	report.Passed = !host.Failed(report.Findings)
+	report := views.NewImageCheck(compute, opts.image.Purpose, seen, image.Check(opts.image.Purpose, seen))
 	u.Document.Show(report)
 	if opts.format == term.FormatTable {
-		u.Printf("image %s for flavor %s at %s\n\n", term.Printable(found.Name), term.Printable(f.Name), term.Printable(compute.URL))
-		views.PrintFindings(u, report.Findings)
+		views.PrintImageCheck(u, report)
 	}
 	if !report.Passed {
 		return errDifferent
 	}
 	return nil
-}
-
-// askTraits asks Placement for the compute nodes that have each trait. That Placement refuses or is
-// not there is part of the answer: only administrators may ask it.
-func askTraits(ctx context.Context, c *cloud.Cloud, traits []string) (image.Traits, error) {
-	asked := image.Traits{Nodes: map[string][]string{}}
-	if len(traits) == 0 {
-		return asked, nil
-	}
-	placement, err := c.Placement()
-	for _, trait := range traits {
-		if err != nil {
-			break
-		}
-		asked.Nodes[trait], err = placement.WithTrait(ctx, trait)
-	}
-	if ctx.Err() != nil {
-		return asked, err
-	}
-	asked.Err = err
-	return asked, nil
 }

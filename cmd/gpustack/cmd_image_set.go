@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
-	udiff "github.com/aymanbagabas/go-udiff"
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
@@ -13,7 +11,6 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/nova"
-	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
 )
@@ -67,22 +64,19 @@ EXIT STATUS
 type imageSetOptions struct {
 	decision
 	cloud       cloudOptions
-	name        string
 	image       image.Options
 	inventories []string
 }
 
 func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
-	opts := imageSetOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), name: f.Arguments(c, "IMAGE")[0], inventories: c.StringSlice("inventory")}
+	opts := imageSetOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), inventories: c.StringSlice("inventory")}
 	o := &opts.image
+	o.Image = f.Arguments(c, "IMAGE")[0]
 	if o.Purpose = image.Purpose(f.Choice(c, "for")); o.Purpose == "" && !c.IsSet("for") {
 		f.Add(args.UsageError("--for is missing", "write --for gpu or --for windows"))
 	}
-	in := func(unit flavor.Unit) func(string) (int, error) {
-		return func(s string) (int, error) { return flavor.ParseSize(s, unit) }
-	}
-	o.MinDisk = size(c, f, "min-disk", 0, in(flavor.GiB))
-	o.MinRAM = size(c, f, "min-ram", 0, in(flavor.MiB))
+	o.MinDisk = size(c, f, "min-disk", 0, sizeIn(flavor.GiB))
+	o.MinRAM = size(c, f, "min-ram", 0, sizeIn(flavor.MiB))
 	o.Properties = map[string]*string{}
 	for _, property := range c.StringSlice("property") {
 		name, value, err := image.ParseProperty(property)
@@ -98,106 +92,30 @@ func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
 	return opts
 }
 
-// imageSetReport is the output of image set (docs/json.md).
-type imageSetReport struct {
-	views.Report
-	Cloud        string          `json:"cloud"`
-	Microversion string          `json:"microversion"` // the newest of the cloud
-	For          image.Purpose   `json:"for"`
-	Changes      []cloud.Request `json:"changes"`
-	Values       []plannedValue  `json:"values"`
-	LeftOut      []image.LeftOut `json:"left_out"`
-	Before       cloud.Image     `json:"before"`
-	After        cloud.Image     `json:"after"`
-}
-
-// plannedValue is a change of one value of an image.
-type plannedValue struct {
-	image.Value
-	Reason *string `json:"reason"` // null: the operator has given it
-}
-
 func runImageSet(ctx context.Context, u *term.UI, opts imageSetOptions) error {
 	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
 	if err != nil {
 		return err
 	}
-	c, compute, err := connect(ctx, u, opts.cloud)
+	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
 	if err != nil {
 		return err
 	}
-	engine, err := newObjectEngine(ctx, u, compute, opts.decision)
+	seen, err := image.Observe(ctx, o.compute, opts.image, hosts)
 	if err != nil {
-		return err
-	}
-	found, err := c.Image(ctx, opts.name)
-	if err != nil {
-		return err
-	}
-	seen := image.Seen{Image: found, Newest: compute.Newest, Hosts: hosts}
-	if seen.Traits, err = askTraits(ctx, c, seen.Demands(opts.image)); err != nil {
 		return err
 	}
 	plan, err := image.NewPlan(opts.image, seen)
 	if err != nil {
 		return err
 	}
-	report := imageSetReport{
-		Report: newReport(engine.Store.Root, newNode(u, engine.Store.Root).RebootRequired(ctx), plan.Changed(), plan.Warnings...),
-		Cloud:  compute.URL, Microversion: compute.Newest.String(), For: opts.image.Purpose,
-		Changes: append([]cloud.Request{}, plan.Requests()...), Values: []plannedValue{}, LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
-	}
-	for _, v := range plan.Values {
-		planned := plannedValue{Value: v}
-		if why, ours := plan.Why[v.Name]; ours {
-			planned.Reason = &why
-		}
-		report.Values = append(report.Values, planned)
-	}
-	showPlan(u, opts.decision, &report, func() { printImagePlan(u, report) }, report.Warnings...)
-	return decide(u, opts.decision, "change the image?", views.ImageSummary(plan.Move), &report, func() error {
-		made := image.Kind{Compute: compute}.New(plan.Move)
-		if err := applyWork(ctx, u, engine, opts.format, change.Work{Command: "image set " + found.Name, Change: made}, &report); err != nil {
-			return err
-		}
-		if opts.format == term.FormatTable {
-			u.Note("changed image %s, id %s", term.Printable(found.Name), term.Printable(found.ID))
-		}
-		return nil
-	})
-}
-
-// printImagePlan prints the plan as text.
-func printImagePlan(u *term.UI, r imageSetReport) {
-	notes := []string{r.Before.Visibility, "of project " + r.Before.Owner}
-	if r.Before.Protected {
-		notes = append(notes, "protected from deletion")
-	}
-	if r.Before.Hidden {
-		notes = append(notes, "hidden")
-	}
-	u.Printf("image %s at %s (%s)\n", term.Printable(r.Before.Name), term.Printable(r.Cloud), term.Printable(strings.Join(notes, ", ")))
-	if r.Changed {
-		name := "image " + r.Before.Name
-		u.Diff(udiff.Unified(name, name, image.Text(r.Before), image.Text(r.After)))
-	} else {
-		u.Printf("%s\nnothing to do: the image is as planned\n", term.Printable(indented(image.Text(r.Before))))
-	}
-	var reasons, left strings.Builder
-	for _, v := range r.Values {
-		if v.Reason != nil {
-			fmt.Fprintf(&reasons, "  %s: %s\n", v.Name, *v.Reason)
-		}
-	}
-	for _, l := range r.LeftOut {
-		fmt.Fprintf(&left, "  %s=%s: %s\n", l.Name, l.Value, l.Reason)
-	}
-	for _, list := range []struct{ title, text string }{{"reasons", reasons.String()}, {"left out", left.String()}} {
-		if list.text != "" {
-			u.Printf("\n%s:\n%s", list.title, term.Printable(list.text))
-		}
-	}
-	if r.Changed {
-		views.PrintRequests(u, r.Changes)
-	}
+	report := views.NewImageSet(o.head(ctx, u, plan.Changed(), plan.Warnings...), o.compute, opts.image.Purpose, plan)
+	return o.carryOut(ctx, u, objectPlan{
+		work:     change.Work{Command: "image set " + plan.Name, Change: image.Kind{Compute: o.compute}.New(plan.Move)},
+		show:     func() { views.PrintImagePlan(u, report) },
+		question: "change the image?", summary: views.ImageSummary(plan.Move),
+		done: func() string {
+			return fmt.Sprintf("changed image %s, id %s", term.Printable(plan.Name), term.Printable(plan.ID))
+		},
+	}, &report)
 }

@@ -19,6 +19,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/check"
+	"gpustack/nova/flavor"
 )
 
 func newNovaCheckCommand(u *term.UI) *cli.Command {
@@ -279,7 +280,7 @@ func readFlavors(ctx context.Context, u *term.UI, opts cloudOptions) ([]check.Fl
 	}
 	all, err := compute.FlavorsWithSpecs(ctx)
 	var flavors []check.Flavor
-	for _, f := range gpuFlavors(all) {
+	for _, f := range flavor.WithRequest(all) {
 		flavors = append(flavors, check.Flavor{Name: f.Name, Request: f.ExtraSpecs[nova.RequestKey]})
 	}
 	return flavors, err

@@ -2,58 +2,92 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
-	"gpustack/nova/flavor"
-	"gpustack/nova/image"
-	"gpustack/nova/servertest"
+	clouds "gpustack/operate/cloud"
 )
 
-// objectKinds returns the kinds of changes of objects of a cloud, one for each type of object.
-func objectKinds(compute *cloud.Compute) []change.Kind {
-	return []change.Kind{flavor.Kind{Compute: compute}, image.Kind{Compute: compute}, servertest.Kind{Compute: compute, Root: thisMachine()}}
+// objects is a cloud whose objects a command changes.
+type objects struct {
+	decision
+	compute *cloud.Compute
+	engine  change.Engine
 }
 
-// newObjectEngine returns the engine for changes of objects of a cloud, after it has recovered
-// interrupted ones.
-func newObjectEngine(ctx context.Context, u *term.UI, compute *cloud.Compute, d decision) (change.Engine, error) {
-	store, err := change.UserStore()
+// openObjects connects to a cloud, and recovers interrupted changes of its objects.
+func openObjects(ctx context.Context, u *term.UI, c cloudOptions, d decision) (objects, error) {
+	_, compute, err := connect(ctx, u, c)
 	if err != nil {
-		return change.Engine{}, err
+		return objects{}, err
 	}
-	engine := change.Engine{Store: store, Origin: change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):]), Kinds: objectKinds(compute)}
-	return engine, recoverEntries(ctx, u, engine, d, 0)
+	return recoverObjects(ctx, u, compute, d)
+}
+
+// recoverObjects recovers interrupted changes of a cloud's objects.
+func recoverObjects(ctx context.Context, u *term.UI, compute *cloud.Compute, d decision) (objects, error) {
+	engine, err := clouds.Engine(compute, newOrigin())
+	if err != nil {
+		return objects{}, err
+	}
+	return objects{d, compute, engine}, recoverEntries(ctx, u, engine, d, 0)
+}
+
+// head returns the common part of the report of a plan.
+func (o objects) head(ctx context.Context, u *term.UI, changed bool, warnings ...string) views.Report {
+	root := o.engine.Store.Root
+	return newReport(root, newNode(u, root).RebootRequired(ctx), changed, warnings...)
+}
+
+// objectPlan is a change of an object as a command shows it and asks about it.
+type objectPlan struct {
+	work              change.Work
+	show              func()
+	question, summary string
+	done              func() string // completes the report after the change, and returns what was done
+}
+
+// carryOut shows a plan, asks, and makes the change.
+func (o objects) carryOut(ctx context.Context, u *term.UI, p objectPlan, r reporter) error {
+	showPlan(u, o.decision, r, p.show, r.Common().Warnings...)
+	return decide(u, o.decision, p.question, p.summary, r, func() error {
+		if err := applyWork(ctx, u, o.engine, o.format, p.work, r); err != nil {
+			return err
+		}
+		done := p.done()
+		if o.format == term.FormatTable {
+			u.Note("%s", done)
+		}
+		return nil
+	})
 }
 
 // undoObject shows and undoes a change of an object. A change that was interrupted is recovered
 // first.
 func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.Store, entry change.Entry) error {
-	if err := (change.Engine{Kinds: objectKinds(nil)}).Known(entry); err != nil {
-		return err // without a connection
+	if err := clouds.Known(entry); err != nil {
+		return err
 	}
 	_, compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}
-	engine := change.Engine{Store: store, Kinds: objectKinds(compute)}
-	report, except := views.NewUndo(newReport(store.Root, newNode(u, store.Root).RebootRequired(ctx), true), entry), entry.ID
+	o := objects{opts.decision, compute, clouds.UndoEngine(compute, store)}
+	report, except := views.NewUndo(o.head(ctx, u, true), entry), entry.ID
 	if entry.IsOpen() {
 		except = 0
 		u.Document.Show(&report) // its requests are known after the recovery alone
 	}
-	if err := recoverEntries(ctx, u, engine, opts.decision, except); err != nil {
+	if err := recoverEntries(ctx, u, o.engine, opts.decision, except); err != nil {
 		return err
 	}
-	plan, err := engine.PlanUndo(ctx, entry.ID)
+	plan, recovered, err := clouds.PlanUndo(ctx, o.engine, entry)
 	switch {
-	case entry.IsOpen() && (errors.Is(err, change.ErrNoEntry) || errors.Is(err, change.ErrUndone)):
-		report.Applied = true // the recovery has already undone it
+	case recovered:
+		report.Applied = true
 		return nil
 	case err != nil:
 		return err
@@ -62,12 +96,8 @@ func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.
 	}
 	undone := views.UndoneObject(plan.Change)
 	report.Requests, report.Warnings = append(report.Requests, undone.Requests...), append(report.Warnings, undone.Warnings...)
-	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s at %s\n", term.Printable(views.EntryName(entry.ID, entry.Command)), term.Printable(compute.URL))
-		u.Diff(undone.Diff)
-		views.PrintRequests(u, undone.Requests)
-	}, undone.Warnings...)
+	showPlan(u, opts.decision, &report, func() { views.PrintUndoneObject(u, entry, compute.URL, undone) }, undone.Warnings...)
 	return decide(u, opts.decision, "undo it?", undone.Summary, &report, func() error {
-		return undoEntry(ctx, u, engine, opts, plan.Entry, &report)
+		return undoEntry(ctx, u, o.engine, opts, plan.Entry, &report)
 	})
 }

@@ -160,7 +160,7 @@ func (c *Change) expect(ctx context.Context, m Move) error {
 		if err != nil {
 			return err
 		}
-		return CheckUnused(is.Flavor, servers)
+		return checkUnused(is.Flavor, servers)
 	}
 	if m.Before != nil {
 		return nil

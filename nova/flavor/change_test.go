@@ -64,8 +64,8 @@ func (j *journal) plan(existing *flavor.State) flavor.Move {
 	j.t.Helper()
 	description := "two"
 	p, err := flavor.NewPlan(flavor.Options{
-		Request: request(j.t, "A100:1"), Name: "gpu", Private: true, Description: &description, CPUPolicy: "dedicated", Projects: []cloud.Project{{ID: "lab"}},
-	}, flavor.Cloud{Microversion: j.compute.Microversion, Newest: j.compute.Newest, Existing: existing})
+		Request: request(j.t, "A100:1"), Name: "gpu", Private: true, Description: &description, CPUPolicy: "dedicated", Projects: []string{"lab"},
+	}, flavor.Cloud{Microversion: j.compute.Microversion, Newest: j.compute.Newest, Existing: existing, Projects: []cloud.Project{{ID: "lab"}}})
 	if err != nil {
 		j.t.Fatal(err)
 	}

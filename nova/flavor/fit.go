@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/document"
 	"gpustack/host/hardware"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -31,6 +32,13 @@ func DefaultReserve() Reserve {
 // Product is the product that an alias names.
 type Product struct {
 	Vendor, Product pci.ID
+}
+
+// FitOptions are the hosts from which sizes are derived.
+type FitOptions struct {
+	Inventories document.Source    // of the hosts, with facts of the machine; without paths, no sizes are derived
+	Products    map[string]Product // of aliases that hosts do not name
+	Reserve     Reserve
 }
 
 // Fit is what each device of a guest can have, so that guests for all devices fit on every host.
@@ -67,6 +75,24 @@ var (
 )
 
 const hugePage = 1 << 30
+
+// ReadFit derives the sizes for a request from inventories; nil without inventories.
+//
+// Errors: those of [nova.ReadInventories] and [NewFit].
+func ReadFit(request nova.Request, o FitOptions) (*Fit, error) {
+	if len(o.Inventories.Paths) == 0 {
+		return nil, nil
+	}
+	hosts, err := nova.ReadInventories(o.Inventories, nova.ScopeGPUs)
+	if err != nil {
+		return nil, err
+	}
+	fit, err := NewFit(request, hosts, o.Products, o.Reserve)
+	if err != nil {
+		return nil, err
+	}
+	return &fit, nil
+}
 
 // NewFit derives the sizes for a request from hosts. Each NUMA node is divided among its GPUs and
 // requested devices, after the reserve is subtracted, and the smallest share of all nodes of all

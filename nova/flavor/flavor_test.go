@@ -184,6 +184,7 @@ func TestPlan(t *testing.T) {
 		newest   cloud.Microversion
 		existing *cloud.Flavor
 		access   []string
+		image    *cloud.Image
 		requests string
 		warnings []string
 		err      string
@@ -195,7 +196,7 @@ POST /flavors/ID/os-extra_specs {"extra_specs":{"pci_passthrough:alias":"K4200:2
 		"new, with everything": {
 			options: flavor.Options{
 				Name: "big", VCPUs: number(1), RAM: number(512), Disk: number(100), Ephemeral: number(5), Swap: number(64),
-				Private: true, Projects: []cloud.Project{{ID: "p"}},
+				Private: true, Projects: []string{"p"},
 				Description: text("for rendering"), Properties: map[string]string{"hw:numa_nodes": "1"}, NUMAPolicy: "socket", CPUPolicy: "dedicated", HideHypervisor: true,
 			},
 			requests: `POST /flavors {"flavor":{"OS-FLV-EXT-DATA:ephemeral":5,"description":"for rendering","disk":100,"id":"ID","name":"big","os-flavor-access:is_public":false,"ram":512,"swap":64,"vcpus":1}}
@@ -229,7 +230,7 @@ PUT /flavors/7 {"flavor":{"description":"new"}}`,
 			warnings: []string{"existing guests keep their devices and properties; new and resized guests get the changed flavor"},
 		},
 		"access": {
-			options:  flavor.Options{Private: true, Projects: []cloud.Project{{ID: "a"}, {ID: "b"}}},
+			options:  flavor.Options{Private: true, Projects: []string{"a", "b"}},
 			existing: private,
 			access:   []string{"a"},
 			requests: `POST /flavors/7/action {"addTenantAccess":{"tenant":"b"}}`,
@@ -298,14 +299,14 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 			warnings: []string{"a disk of 8 GiB is too small for a cloud image with CUDA, which needs 20 GiB"},
 		},
 		"an image that asks for more": {
-			options: flavor.Options{Image: &cloud.Image{Name: "windows", MinDisk: 100, MinRAM: 64 << 10, VirtualSize: new(int64(200 << 30))}}, existing: gpu(),
+			image: &cloud.Image{Name: "windows", MinDisk: 100, MinRAM: 64 << 10, VirtualSize: new(int64(200 << 30))}, existing: gpu(),
 			warnings: []string{"image windows requires a disk of 100 GiB, but the flavor has 80", "image windows requires 64 GiB of RAM, but the flavor has 32 GiB"},
 		},
 		"an image whose disk is larger": {
-			options: flavor.Options{Image: &cloud.Image{Name: "windows", VirtualSize: new(int64(80<<30 + 1))}}, existing: gpu(),
+			image: &cloud.Image{Name: "windows", VirtualSize: new(int64(80<<30 + 1))}, existing: gpu(),
 			warnings: []string{"image windows has a disk of 81 GiB, but the flavor has 80"},
 		},
-		"an image that fits": {options: flavor.Options{Image: &cloud.Image{Name: "debian", MinDisk: 3, MinRAM: 512, VirtualSize: new(int64(2 << 30))}}, existing: gpu()},
+		"an image that fits": {image: &cloud.Image{Name: "debian", MinDisk: 3, MinRAM: 512, VirtualSize: new(int64(2 << 30))}, existing: gpu()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.options.Request = request(t, "K4200:2")
@@ -313,7 +314,8 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 			if newest == 0 {
 				newest = 96
 			}
-			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: min(newest, 86), Newest: newest, Existing: state(test.existing, test.access)})
+			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: min(newest, 86), Newest: newest, Existing: state(test.existing, test.access),
+				Projects: projects(test.options), Image: test.image})
 			if test.err != "" {
 				if err == nil || err.Error() != test.err || !errors.Is(err, flavor.ErrFixed) {
 					t.Errorf("%v\nwant %s", err, test.err)
@@ -331,6 +333,14 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 			}
 		})
 	}
+}
+
+// projects returns the projects that options name, by their ids.
+func projects(o flavor.Options) (found []cloud.Project) {
+	for _, id := range o.Projects {
+		found = append(found, cloud.Project{ID: id})
+	}
+	return found
 }
 
 func show(t *testing.T, plan flavor.Plan) string {
@@ -375,18 +385,18 @@ func TestApply(t *testing.T) {
 		flavors int // in the end
 	}{
 		"all well":                     {flavors: 1},
-		"private":                      {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}, {ID: "q"}}}, flavors: 1},
+		"private":                      {options: flavor.Options{Private: true, Projects: []string{"p", "q"}}, flavors: 1},
 		"the answer of making is lost": {request: "POST /v2.1/flavors", fault: lose, heard: true, flavors: 1},
 		"the question is lost":         {request: "POST /v2.1/flavors", fault: lose, flavors: 1},
 		"the answer of extra specs":    {request: "POST os-extra_specs", fault: lose, heard: true, flavors: 1},
-		"access is granted, unheard": {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}},
+		"access is granted, unheard": {options: flavor.Options{Private: true, Projects: []string{"p"}},
 			request: "POST action", fault: lose, heard: true, flavors: 1},
 		"503 once": {request: "POST os-extra_specs", fault: refuse(503), flavors: 1},
 		"making is refused": {request: "POST /v2.1/flavors", fault: refuse(403),
 			err: "nothing was changed: creating flavor gpu.k4200.2: permission denied: not so (HTTP 403, req-"},
 		"extra specs are refused": {request: "POST os-extra_specs", fault: refuse(400),
 			err: "nothing was changed: extra specs of flavor gpu.k4200.2: not so (HTTP 400, req-"},
-		"access is refused": {options: flavor.Options{Private: true, Projects: []cloud.Project{{ID: "p"}}},
+		"access is refused": {options: flavor.Options{Private: true, Projects: []string{"p"}},
 			request: "POST action", fault: refuse(404), err: "nothing was changed: access to flavor gpu.k4200.2 for project p: not found: not so (HTTP 404, req-"},
 		"another user was faster": {twin: true, err: "flavor gpu.k4200.2: was created by another user meanwhile", flavors: 1},
 		"Nova answers something else": {request: "POST /v2.1/flavors",
@@ -397,7 +407,7 @@ func TestApply(t *testing.T) {
 			c := cloudtest.Start(t, 96)
 			compute := connect(t, c)
 			test.options.Request = request(t, "K4200:2")
-			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest})
+			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Projects: projects(test.options)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -438,11 +448,7 @@ func TestApply(t *testing.T) {
 			if diff := cmp.Diff(map[string]string{"pci_passthrough:alias": "K4200:2"}, is.Specs); diff != "" || is.Body["id"] != made.ID {
 				t.Errorf("%v (-want +got):\n%s", is.Body, diff)
 			}
-			var access []string
-			for _, p := range test.options.Projects {
-				access = append(access, p.ID)
-			}
-			if !slices.Equal(access, is.Access) {
+			if access := test.options.Projects; !slices.Equal(access, is.Access) {
 				t.Errorf("access %v, want %v", is.Access, access)
 			}
 			if test.request == "" {
@@ -469,7 +475,7 @@ func TestApply(t *testing.T) {
 				t.Fatal(err)
 			}
 			again, err := flavor.NewPlan(test.options,
-				flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: state(test.options.Find(all), is.Access)})
+				flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: state(test.options.Find(all), is.Access), Projects: projects(test.options)})
 			if err != nil || again.Changed() {
 				t.Errorf("again: %s, %v", show(t, again), err)
 			}
@@ -519,9 +525,9 @@ func TestInterruptedChange(t *testing.T) {
 			}
 			description := "two"
 			options := flavor.Options{
-				Request: request(t, "A100:1"), Private: true, Description: &description, Projects: []cloud.Project{{ID: "lab", Name: "lab"}}, CPUPolicy: "dedicated",
+				Request: request(t, "A100:1"), Private: true, Description: &description, Projects: []string{"lab"}, CPUPolicy: "dedicated",
 			}
-			plan, err := flavor.NewPlan(options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: before})
+			plan, err := flavor.NewPlan(options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: before, Projects: projects(options)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,13 +20,14 @@ type Options struct {
 	RAM, Swap       *int // MiB
 	Disk, Ephemeral *int // GiB
 	Private         bool
-	Projects        []cloud.Project // that may use a private flavor
+	Projects        []string // names or ids of projects that may use a private flavor
 	Description     *string
 	Properties      map[string]string
 	NUMAPolicy      string
 	CPUPolicy       string
 	HideHypervisor  bool
-	Image           *cloud.Image // that guests will boot
+	Image           string // the name or id of the image that guests will boot; "" for none
+	Fit             *Fit   // has the sizes that are not given; nil for defaults
 }
 
 // The defaults for each device of a guest: enough to use a GPU and to install CUDA. They are a rule
@@ -62,6 +63,8 @@ type Cloud struct {
 	Microversion cloud.Microversion // that requests use
 	Newest       cloud.Microversion // by which the release is recognized
 	Existing     *State             // the flavor with the name; nil for none
+	Projects     []cloud.Project    // those that the options name
+	Image        *cloud.Image       // the one that the options name; nil for none
 }
 
 // Plan is a flavor before and after a change.
@@ -79,6 +82,9 @@ var ErrFixed = host.WithHint(errors.New("cannot be changed"),
 //
 // Errors: ErrFixed for each field that cannot be changed.
 func NewPlan(o Options, c Cloud) (Plan, error) {
+	if o.Fit != nil {
+		o = o.Fit.Sizes(o)
+	}
 	p := Plan{Move: Move{Before: c.Existing, After: &State{}}}
 	specs := o.specs(c, p.warn)
 	after := p.After
@@ -104,7 +110,7 @@ func NewPlan(o Options, c Cloud) (Plan, error) {
 			after.ExtraSpecs[key], set = value, true
 		}
 	}
-	for _, project := range o.Projects {
+	for _, project := range c.Projects {
 		if !slices.Contains(after.Projects, project.ID) {
 			after.Projects = append(after.Projects, project.ID)
 		}
@@ -118,8 +124,11 @@ func NewPlan(o Options, c Cloud) (Plan, error) {
 		}
 		p.warn("existing guests keep their devices and properties; new and resized guests get the changed flavor")
 	}
-	o.disk(&p)
+	p.disk(c.Image)
 	p.neighbours()
+	if o.Fit != nil {
+		p.Warnings = append(p.Warnings, o.Fit.Warnings(o)...)
+	}
 	return p, nil
 }
 
@@ -262,9 +271,9 @@ func sameValue(key, has, wanted string) bool {
 }
 
 // disk adds warnings for guests that cannot boot, or whose disk is too small for CUDA.
-func (o Options) disk(p *Plan) {
+func (p *Plan) disk(i *cloud.Image) {
 	f := p.After
-	if i := o.Image; i != nil {
+	if i != nil {
 		size, known := i.DiskGiB()
 		if !known && i.Size != nil { // the file at least
 			size = int((*i.Size + int64(GiB) - 1) / int64(GiB))

@@ -1,11 +1,14 @@
 package flavor
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/host"
+	"gpustack/nova"
 	"gpustack/nova/cloud"
 )
 
@@ -13,8 +16,45 @@ import (
 var ErrInUse = host.WithHint(host.WithCode(errors.New("is in use"), host.CodeInUse, ""),
 	"delete or resize the instances first: openstack server list --all-projects --flavor FLAVOR")
 
-// CheckUnused returns an error if instances have the flavor. servers are their ids.
-func CheckUnused(f cloud.Flavor, servers []string) error {
+// HasRequest reports whether a flavor requests devices.
+func HasRequest(f cloud.Flavor) bool {
+	_, asks := f.ExtraSpecs[nova.RequestKey]
+	return asks
+}
+
+// WithRequest returns the flavors that request devices.
+func WithRequest(all []cloud.Flavor) []cloud.Flavor {
+	return slices.DeleteFunc(all, func(f cloud.Flavor) bool { return !HasRequest(f) })
+}
+
+// PlanDeletion returns the deletion of the flavor with a name or id, unless instances have it.
+//
+// Errors: [cloud.ErrNotFound], ErrInUse, and that of a flavor that does not request devices.
+func PlanDeletion(ctx context.Context, c *cloud.Compute, nameOrID string) (Move, error) {
+	all, err := c.Flavors(ctx)
+	if err != nil {
+		return Move{}, err
+	}
+	f, err := cloud.FindFlavor(all, nameOrID)
+	if err != nil {
+		return Move{}, err
+	}
+	before, err := Complete(ctx, c, f)
+	if err != nil {
+		return Move{}, err
+	}
+	if !HasRequest(before.Flavor) {
+		return Move{}, host.WithHint(fmt.Errorf("flavor %s does not request devices", f.Name), "delete it with: openstack flavor delete "+f.ID)
+	}
+	servers, err := c.Servers(ctx, f.ID)
+	if err != nil {
+		return Move{}, err
+	}
+	return Move{Before: before}, checkUnused(f, servers)
+}
+
+// checkUnused returns an error if instances have the flavor. servers are their ids.
+func checkUnused(f cloud.Flavor, servers []string) error {
 	const shown = 5
 	if len(servers) == 0 {
 		return nil

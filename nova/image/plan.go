@@ -10,10 +10,14 @@ import (
 
 	"gpustack/host"
 	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
 )
 
-// Options are what the operator wants.
+// Options are what the operator wants. Image and Flavor are names or ids, which [Observe] finds.
 type Options struct {
+	Image      string
+	Flavor     string                    // of the guests; "" for none
+	Products   map[string]flavor.Product // of aliases of the flavor that hosts do not name
 	Purpose    Purpose
 	Properties map[string]*string // a nil value removes the property
 	MinDisk    *int               // GiB; nil for at least the size of the disk

@@ -123,6 +123,13 @@ func UndoneObject(c change.Change) Object {
 	return flavorObject(c.(*flavor.Change).Inverse())
 }
 
+// PrintUndoneObject prints the undo of an entry in the cloud at a URL as text.
+func PrintUndoneObject(u *term.UI, e change.Entry, url string, o Object) {
+	u.Printf("undoes %s at %s\n", term.Printable(EntryName(e.ID, e.Command)), term.Printable(url))
+	u.Diff(o.Diff)
+	PrintRequests(u, o.Requests)
+}
+
 func flavorObject(m flavor.Move) Object {
 	return Object{Requests: m.Requests(), Summary: FlavorSummary(m), Diff: FlavorDiff(m)}
 }

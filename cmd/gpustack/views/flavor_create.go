@@ -1,0 +1,65 @@
+package views
+
+import (
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+)
+
+// FlavorCreate is the output of flavor create (docs/json.md).
+type FlavorCreate struct {
+	Report
+	Cloud        string          `json:"cloud"`
+	Microversion string          `json:"microversion"`
+	Changes      []cloud.Request `json:"changes"`
+	Before       *flavor.State   `json:"before"`
+	After        flavor.State    `json:"after"`
+	Defaults     []string        `json:"defaults"`
+	Fit          *flavor.Fit     `json:"fit,omitempty"` // absent without --fit
+}
+
+// NewFlavorCreate returns the report of a plan of a flavor. head is its common part; fit is how
+// sizes were derived, if they were.
+func NewFlavorCreate(head Report, c *cloud.Compute, plan flavor.Plan, fit *flavor.Fit) FlavorCreate {
+	return FlavorCreate{
+		Report: head, Cloud: c.URL, Microversion: c.Microversion.String(), Changes: append([]cloud.Request{}, plan.Requests()...),
+		Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...), Fit: fit,
+	}
+}
+
+// PrintFlavorPlan prints the plan of a flavor as text.
+func PrintFlavorPlan(u *term.UI, r FlavorCreate, plan flavor.Plan) {
+	u.Printf("%s at %s (microversion %s)\n", term.Printable("flavor "+r.After.Name), term.Printable(r.Cloud), r.Microversion)
+	if !r.Changed {
+		u.Printf("%s\nnothing to do: the flavor is as planned\n", term.Printable(indented(flavor.Text(plan.Before))))
+		return
+	}
+	u.Diff(FlavorDiff(plan.Move))
+	if r.Fit != nil {
+		PrintFit(u, *r.Fit)
+	}
+	if len(r.Defaults) > 0 {
+		u.Printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
+	}
+	PrintRequests(u, r.Changes)
+}
+
+// FlavorMade returns what was done to a flavor, as a sentence.
+func FlavorMade(made flavor.Move) string {
+	done := "changed"
+	if made.Before == nil {
+		done = "created"
+	}
+	return done + " flavor " + term.Printable(made.After.Name) + ", id " + term.Printable(made.After.ID)
+}
+
+// indented returns text with each line indented.
+func indented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString("  " + line)
+	}
+	return b.String()
+}

@@ -1,0 +1,266 @@
+package views
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/change"
+	"gpustack/nova/flavor"
+	"gpustack/nova/probe"
+	"gpustack/nova/servertest"
+)
+
+// PrintFlavorTest prints the plan of a test as text.
+func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
+	u.Printf("tests flavor %s at %s (microversion %s)\n\n", term.Printable(p.Flavor.Name), term.Printable(r.Cloud), r.Microversion)
+	line := func(key, value string) { u.Printf("  %-9s %s\n", key, term.Printable(value)) }
+	for i, s := range p.Servers {
+		key := "server"
+		if i > 0 {
+			key = ""
+		}
+		line(key, s.Name)
+	}
+	line("image", p.Image.Name)
+	line("devices", wantedText(p.Wanted.IDs)+each(len(p.Servers)))
+	for _, from := range p.Wanted.From {
+		line("", from)
+	}
+	free := "not known: Placement does not show them"
+	if p.Free != nil {
+		free = fmt.Sprintf("%s on %s, by Placement", term.Numbered(p.Free.Devices, "device"), term.Numbered(p.Free.Hosts, "host"))
+	}
+	line("free", free)
+	network := "auto"
+	if r.Network != nil {
+		network = *r.Network
+	}
+	line("network", network)
+	if p.Host != "" {
+		line("host", p.Host)
+	}
+	if p.Zone != "" {
+		line("zone", p.Zone)
+	}
+	var quotas []string
+	for _, q := range p.Quotas {
+		limit := "no limit"
+		if q.Limit >= 0 {
+			limit = fmt.Sprintf("%d of %d used", q.Used, q.Limit)
+		}
+		quotas = append(quotas, fmt.Sprintf("%s %s (%s)", strings.TrimSuffix(q.Resource, "_mib"), neededText(q), limit))
+	}
+	line("quota", strings.Join(quotas, ", "))
+	line("timeout", p.Timeout.String())
+	PrintRequests(u, r.Changes)
+}
+
+func neededText(q servertest.Quota) string {
+	if q.Resource == "ram_mib" {
+		return flavor.Size(q.Needed, flavor.MiB)
+	}
+	return fmt.Sprint(q.Needed)
+}
+
+// wantedText returns devices by product: "2 × 10de:11b4".
+func wantedText(ids map[probe.ID]int) string {
+	var words []string
+	for id, n := range ids {
+		words = append(words, fmt.Sprintf("%d × %s", n, id))
+	}
+	slices.Sort(words)
+	return OrDash(term.Listed(words, "and"))
+}
+
+func each(n int) string {
+	if n > 1 {
+		return " each"
+	}
+	return ""
+}
+
+// FlavorTestSummary returns the summary of a test.
+func FlavorTestSummary(p servertest.Plan) string {
+	devices := 0
+	for _, n := range p.Wanted.IDs {
+		devices += n
+	}
+	n := len(p.Servers)
+	end, requests := "then deleted", 2*n
+	if p.Keep {
+		end, requests = "and kept", n
+	}
+	return term.Sentence(term.Numbered(n, "server")+" booted with "+term.Numbered(devices, "device")+each(n)+", "+end, term.Numbered(requests, "request"))
+}
+
+// PrintOutcomes prints the results of a test as text. console says that the last lines of consoles
+// are printed also for programs and files.
+func PrintOutcomes(u *term.UI, r FlavorTest, outcomes []servertest.Outcome, console bool) {
+	for i, o := range outcomes {
+		if u.Quiet && o.Verdict == probe.Pass {
+			continue
+		}
+		printOutcome(u, r.Servers[i], o, wantedText(r.Wanted))
+		// The console may contain secrets, and output of a command is often kept.
+		if show := console || u.Terminal && o.Verdict != probe.Pass; show && len(o.Console) > 0 {
+			u.Printf("  the last lines of its console:\n")
+			for _, line := range o.Console {
+				u.Printf("    %s\n", term.Printable(line))
+			}
+		}
+	}
+	u.Printf("\n%s\n", u.Paint(term.Bold, "verdict: "+string(*r.Verdict)))
+}
+
+// printOutcome prints the result of the test of one server.
+func printOutcome(u *term.UI, r testedServer, o servertest.Outcome, wanted string) {
+	on := ""
+	if o.Host != "" {
+		on = " on " + o.Host
+	}
+	verdict := string(o.Verdict)
+	if o.Err != nil {
+		verdict = "not tested"
+	}
+	u.Printf("\n%s (%s)%s: %s\n", o.Name, o.ID, term.Printable(on), verdict)
+	if o.Guest != nil {
+		u.Printf("  wanted %s, seen %s\n", wanted, wantedText(o.Seen))
+	}
+	for _, reason := range o.Reasons {
+		u.Printf("  %s\n", term.Printable(reason))
+	}
+	for _, hint := range o.Hints {
+		u.Printf("  hint: %s\n", term.Printable(hint))
+	}
+	if o.Driver != nil {
+		u.Printf("  nvidia-smi -L: %s\n", o.Driver.State)
+		for _, line := range o.Driver.Lines {
+			u.Printf("    %s\n", term.Printable(line))
+		}
+	}
+	u.Printf("  %s\n", times(r))
+	switch {
+	case r.Freed != nil && *r.Freed:
+		u.Printf("  its devices are free again, by %s\n", o.Freed.By)
+	case r.Freed == nil && r.Deleted != nil && *r.Deleted:
+		u.Printf("  whether its devices are free again is not verified: %s\n", term.Printable(o.Freed.Why))
+	}
+}
+
+// times returns how long the parts of a test took.
+func times(r testedServer) string {
+	var words []string
+	for _, part := range []struct {
+		what string
+		took *float64
+	}{{"active after", r.Seconds.Build}, {"guest reported after", r.Seconds.Guest}, {"deleted after", r.Seconds.Delete}} {
+		if part.took != nil {
+			words = append(words, fmt.Sprintf("%s %.1f s", part.what, *part.took))
+		}
+	}
+	if r.Deleted != nil && !*r.Deleted {
+		words = append(words, "not deleted")
+	}
+	return strings.Join(words, ", ")
+}
+
+// CleaningSummary returns the summary of flavor test --clean.
+func CleaningSummary(c servertest.Cleaning) string {
+	servers, entries := len(c.Remove()), len(c.Closed)
+	deleted, closed := "", ""
+	if servers > 0 {
+		deleted = term.Numbered(servers, "test server") + " deleted"
+	}
+	if entries > 0 {
+		closed = term.Numbered(entries, "record") + " closed"
+	}
+	return term.Sentence(deleted, closed)
+}
+
+// PrintLeftovers prints the servers that tests have left.
+func PrintLeftovers(u *term.UI, r FlavorTest, plan servertest.Cleaning) {
+	of := "all projects"
+	if !plan.All {
+		of = "this project"
+	}
+	if len(r.Leftovers) == 0 {
+		u.Printf("no server of a test in %s at %s\n", of, term.Printable(r.Cloud))
+	} else {
+		printLeftoverTable(u, r, of)
+	}
+	for _, e := range plan.Closed {
+		u.Printf("\ncloses %s: none of its servers is left then\n", term.Printable(EntryName(e.ID, e.Command)))
+	}
+}
+
+func printLeftoverTable(u *term.UI, r FlavorTest, of string) {
+	u.Printf("servers of tests in %s at %s:\n\n", of, term.Printable(r.Cloud))
+	var rows [][]string
+	for _, l := range r.Leftovers {
+		what, on := "delete", ""
+		if l.Reason != nil {
+			what = "leave: " + *l.Reason
+		}
+		if l.Host != nil {
+			on = *l.Host
+		}
+		rows = append(rows, []string{l.Server, l.Name, l.Project, OrDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
+	}
+	u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
+	if len(r.Changes) > 0 {
+		PrintRequests(u, r.Changes)
+	}
+}
+
+func age(created time.Time) string {
+	return time.Since(created).Truncate(time.Minute).String()
+}
+
+// TestProgress is a line on a terminal that shows how far tests are.
+type TestProgress struct {
+	status *term.Status
+	mu     sync.Mutex
+	lines  map[string]string
+	names  []string
+}
+
+// NewTestProgress returns an empty line on a terminal.
+func NewTestProgress(u *term.UI) *TestProgress {
+	return &TestProgress{status: term.NewStatus(u), lines: map[string]string{}}
+}
+
+// Clear removes the line.
+func (l *TestProgress) Clear() { l.status.Clear() }
+
+// Show replaces the line: state, seconds and the last line of the console of each server. It is
+// safe for concurrent use.
+func (l *TestProgress) Show(p servertest.Progress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Contains(l.names, p.Server.Name) {
+		l.names = append(l.names, p.Server.Name)
+	}
+	text := fmt.Sprintf("%s %s %.0f s", p.Server.Name, p.Status, p.Since.Seconds())
+	if p.Line != "" {
+		text += ": " + p.Line
+	}
+	l.lines[p.Server.Name] = text
+	var all []string
+	for _, name := range l.names {
+		all = append(all, l.lines[name])
+	}
+	l.status.Show(strings.Join(all, " | "))
+}
+
+// UnendedTests returns a warning for each entry whose run has ended without deleting its servers.
+func UnendedTests(entries []change.Entry) (warnings []string) {
+	for _, e := range entries {
+		warnings = append(warnings, fmt.Sprintf("%s: its run was killed or could not delete its servers, which may be left: 'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
+			EntryName(e.ID, e.Command), e.ID))
+	}
+	return warnings
+}

@@ -1,0 +1,82 @@
+package views
+
+import (
+	"fmt"
+	"strings"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/nova/cloud"
+	"gpustack/nova/image"
+)
+
+// ImageSet is the output of image set (docs/json.md).
+type ImageSet struct {
+	Report
+	Cloud        string          `json:"cloud"`
+	Microversion string          `json:"microversion"` // the newest of the cloud
+	For          image.Purpose   `json:"for"`
+	Changes      []cloud.Request `json:"changes"`
+	Values       []plannedValue  `json:"values"`
+	LeftOut      []image.LeftOut `json:"left_out"`
+	Before       cloud.Image     `json:"before"`
+	After        cloud.Image     `json:"after"`
+}
+
+// plannedValue is a change of one value of an image.
+type plannedValue struct {
+	image.Value
+	Reason *string `json:"reason"` // null: the operator has given it
+}
+
+// NewImageSet returns the report of a plan of an image. head is its common part.
+func NewImageSet(head Report, c *cloud.Compute, purpose image.Purpose, plan image.Plan) ImageSet {
+	r := ImageSet{
+		Report: head, Cloud: c.URL, Microversion: c.Newest.String(), For: purpose, Changes: append([]cloud.Request{}, plan.Requests()...),
+		Values: []plannedValue{}, LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
+	}
+	for _, v := range plan.Values {
+		planned := plannedValue{Value: v}
+		if why, ours := plan.Why[v.Name]; ours {
+			planned.Reason = &why
+		}
+		r.Values = append(r.Values, planned)
+	}
+	return r
+}
+
+// PrintImagePlan prints the plan of an image as text.
+func PrintImagePlan(u *term.UI, r ImageSet) {
+	notes := []string{r.Before.Visibility, "of project " + r.Before.Owner}
+	if r.Before.Protected {
+		notes = append(notes, "protected from deletion")
+	}
+	if r.Before.Hidden {
+		notes = append(notes, "hidden")
+	}
+	u.Printf("image %s at %s (%s)\n", term.Printable(r.Before.Name), term.Printable(r.Cloud), term.Printable(strings.Join(notes, ", ")))
+	if r.Changed {
+		name := "image " + r.Before.Name
+		u.Diff(udiff.Unified(name, name, image.Text(r.Before), image.Text(r.After)))
+	} else {
+		u.Printf("%s\nnothing to do: the image is as planned\n", term.Printable(indented(image.Text(r.Before))))
+	}
+	var reasons, left strings.Builder
+	for _, v := range r.Values {
+		if v.Reason != nil {
+			fmt.Fprintf(&reasons, "  %s: %s\n", v.Name, *v.Reason)
+		}
+	}
+	for _, l := range r.LeftOut {
+		fmt.Fprintf(&left, "  %s=%s: %s\n", l.Name, l.Value, l.Reason)
+	}
+	for _, list := range []struct{ title, text string }{{"reasons", reasons.String()}, {"left out", left.String()}} {
+		if list.text != "" {
+			u.Printf("\n%s:\n%s", list.title, term.Printable(list.text))
+		}
+	}
+	if r.Changed {
+		PrintRequests(u, r.Changes)
+	}
+}
