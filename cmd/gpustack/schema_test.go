@@ -54,7 +54,7 @@ func documents() map[string]reflect.Type {
 		"rdma test":         reflect.TypeFor[views.RDMATest](),
 		"nova check":        reflect.TypeFor[novaCheckReport](),
 		"nova configure":    reflect.TypeFor[novaReport](),
-		"nova explain":      reflect.TypeFor[novaExplainReport](),
+		"nova explain":      reflect.TypeFor[views.NovaExplain](),
 		"rdma prepare":      reflect.TypeFor[views.RDMAPrepare](),
 		"repair-migration":  reflect.TypeFor[views.Repair](),
 		"undo":              reflect.TypeFor[views.Undo](),

@@ -23,6 +23,8 @@ type Facts struct {
 
 	// Unread are the sources that were not read although the command tries to, with the reason.
 	Unread map[Source]string
+	// Omitted are the links that cannot be judged because a part of the guest could not be read.
+	Omitted []Omission
 }
 
 // Source is something that facts are read from.

@@ -333,7 +333,7 @@ func TestFirstLink(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := healthy(t)
 			c.change(t, &f)
-			r := Judge(f, nil)
+			r := Judge(f)
 			first := r.Judgements[0].First()
 			if c.link == "" {
 				if first != nil || r.Verdict != Can || r.Able != 1 {
@@ -423,7 +423,7 @@ func TestNotChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := healthy(t)
 			c.change(&f)
-			r := Judge(f, nil)
+			r := Judge(f)
 			if r.Verdict != c.verdict {
 				t.Errorf("%s, want %s: %s", r.Verdict, c.verdict, r.Conclusion)
 			}
@@ -442,11 +442,11 @@ func TestOverlap(t *testing.T) {
 	both := strings.Replace(controller, "[pci]", "[pci]\n"+strings.ReplaceAll(aliasK4200, "K4200", "B"), 1)
 	f.Sides = sides(t, both, computing)
 	specs(&f, nova.RequestKey, "K4200:1,B:2")
-	if r := Judge(f, nil); r.Judgements[0].First() == nil || r.Judgements[0].First().Reason != "has only 1 B of 2" {
+	if r := Judge(f); r.Judgements[0].First() == nil || r.Judgements[0].First().Reason != "has only 1 B of 2" {
 		t.Errorf("%+v", r.Judgements[0].First())
 	}
 	specs(&f, nova.RequestKey, "K4200:1,B:1")
-	if r := Judge(f, nil); r.Verdict != Can {
+	if r := Judge(f); r.Verdict != Can {
 		t.Error(r.Conclusion)
 	}
 }
@@ -461,11 +461,11 @@ func TestClassOnly(t *testing.T) {
 	spec := `device_spec = {"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_GOLD"}`
 	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+spec+"\n"+on)
 	f.Placement.Devices = devices(2, 2, nil)
-	if r := Judge(f, nil); r.Verdict != Can {
+	if r := Judge(f); r.Verdict != Can {
 		t.Errorf("%s: %+v", r.Conclusion, r.Judgements[0].First())
 	}
 	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+specK4200+"\n"+on)
-	if r := Judge(f, nil); r.Judgements[0].First() == nil || r.Judgements[0].First().Link != DeviceSpec {
+	if r := Judge(f); r.Judgements[0].First() == nil || r.Judgements[0].First().Link != DeviceSpec {
 		t.Errorf("a device_spec without the class: %s", r.Conclusion)
 	}
 	if asks := f.readAliases(nova.Request{{Alias: "K4200", Count: 2}}).deviceAsks(nova.Request{{Alias: "K4200", Count: 2}}); len(asks) != 1 || asks[0].Class != "CUSTOM_GOLD" {
@@ -491,20 +491,20 @@ func TestConclusion(t *testing.T) {
 		add(name, func(h *Host) { h.Stock = full })
 	}
 	add("gpu4", func(h *Host) { h.Service.Up = false })
-	if r := Judge(f, nil); r.Conclusion != "0 of 6 hosts can build gpu.k4200.2: 5 have no free K4200, 1 is down" || Names(r.Groups[0].Members, 3) != "gpu[1-3], gpu5, gpu10" {
+	if r := Judge(f); r.Conclusion != "0 of 6 hosts can build gpu.k4200.2: 5 have no free K4200, 1 is down" || Names(r.Groups[0].Members, 3) != "gpu[1-3], gpu5, gpu10" {
 		t.Errorf("%s; %v", r.Conclusion, r.Groups)
 	}
 	add("gpu11", func(*Host) {})
-	if r := Judge(f, nil); r.Verdict != Can || r.Conclusion != "1 of 7 hosts can build gpu.k4200.2: gpu11; 5 have no free K4200, 1 is down" {
+	if r := Judge(f); r.Verdict != Can || r.Conclusion != "1 of 7 hosts can build gpu.k4200.2: gpu11; 5 have no free K4200, 1 is down" {
 		t.Error(r.Conclusion)
 	}
 	f.Flavor.Disabled = true
-	if r := Judge(f, nil); r.Conclusion != "0 of 7 hosts can build gpu.k4200.2: an administrator has disabled the flavor" {
+	if r := Judge(f); r.Conclusion != "0 of 7 hosts can build gpu.k4200.2: an administrator has disabled the flavor" {
 		t.Error(r.Conclusion)
 	}
 	f.Flavor.Disabled, f.Placement = false, nil
 	f.Hosts = f.Hosts[6:]
-	if r := Judge(f, nil); r.Verdict != Unknown || r.Conclusion != "0 of 1 host can build gpu.k4200.2: no link that was checked fails on 1" {
+	if r := Judge(f); r.Verdict != Unknown || r.Conclusion != "0 of 1 host can build gpu.k4200.2: no link that was checked fails on 1" {
 		t.Error(r.Conclusion)
 	}
 }

@@ -119,6 +119,18 @@ func (f *Facts) AddInventories(hosts []nova.Host) (strangers []string) {
 	return strangers
 }
 
+// ReadProvision is ReadPlacement for the Placement of a cloud, which may have none.
+func (f *Facts) ReadProvision(ctx context.Context, c *cloud.Cloud) error {
+	placement, err := c.Placement()
+	if errors.Is(err, cloud.ErrNoEndpoint) {
+		return f.unread(Candidates, err)
+	}
+	if err != nil {
+		return err
+	}
+	return f.ReadPlacement(ctx, placement)
+}
+
 // isUnlisted reports whether the hosts of the cloud could not be listed.
 func (f *Facts) isUnlisted() bool {
 	_, services := f.Unread[Services]

@@ -36,10 +36,15 @@ type Omission struct {
 	Remedy string `json:"remedy"`
 }
 
-// Judge judges all hosts. skipped are parts of the request that no link judges.
-func Judge(f Facts, skipped []Omission) Report {
+// newReport returns a report without judgements.
+func newReport(request nova.Request) Report {
+	return Report{Request: append(nova.Request{}, request...), Judgements: []Judgement{}, Groups: []Group{}, Concerns: []Group{}, NotChecked: []Omission{}}
+}
+
+// Judge judges all hosts.
+func Judge(f Facts) Report {
 	j := newJudge(f)
-	r := Report{Request: append(nova.Request{}, j.request...), Judgements: []Judgement{}, Groups: []Group{}, Concerns: []Group{}, NotChecked: []Omission{}}
+	r := newReport(j.request)
 	hosts := slices.Clone(f.Hosts)
 	slices.SortStableFunc(hosts, func(a, b Host) int { return cmp.Or(compareNames(a.Name, b.Name), cmp.Compare(a.Node, b.Node)) })
 	for _, h := range hosts {
@@ -64,7 +69,7 @@ func Judge(f Facts, skipped []Omission) Report {
 			r.Groups = append(r.Groups, Group{Cannot, []string{}, first})
 		}
 	}
-	r.NotChecked = slices.Concat(r.NotChecked, j.unjudged(), skipped)
+	r.NotChecked = slices.Concat(r.NotChecked, j.unjudged(), f.Omitted)
 	slices.SortStableFunc(r.Groups, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(order(a.Verdict), order(b.Verdict)), cmp.Compare(len(b.Members), len(a.Members)))
 	})

@@ -1,5 +1,7 @@
-// Package cloud has the use cases that join OpenStack's APIs with the configuration, the hardware
-// or the databases of compute nodes: changes of flavors and images with their journal and undo,
-// flavors that hosts offer, and tests of flavors. Each is Observe → Plan → Apply: values that a
-// command prints, and asks about between the last two.
+// Package cloud has the use cases that join a cloud with files, databases and the journal of this
+// machine: what nova configure, nova check and nova explain read and plan, flavors and images, and
+// the undo of objects.
+//
+// Each reads values of several subjects and hands them to the package that decides: nova,
+// nova/check, nova/explain. It prints nothing and asks nothing.
 package cloud

@@ -1,0 +1,104 @@
+package views
+
+import (
+	"fmt"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/nova/explain"
+	"gpustack/operate/cloud"
+)
+
+// NovaExplain is the output of nova explain (docs/json.md).
+type NovaExplain struct {
+	Schema int             `json:"schema"`
+	Cloud  string          `json:"cloud"`
+	Flavor string          `json:"flavor_name"`
+	Server *explain.Server `json:"failed_server"`
+	explain.Report
+	Findings []host.Finding `json:"findings"`
+	Warnings []string       `json:"warnings"`
+}
+
+// NewNovaExplain returns the report of an explanation.
+func NewNovaExplain(e cloud.Explanation) NovaExplain {
+	return NovaExplain{
+		Schema: 1, Cloud: e.Cloud, Flavor: e.Flavor, Server: e.Server, Report: e.Report,
+		Findings: append([]host.Finding{}, e.Findings...), Warnings: append([]string{}, e.Warnings...),
+	}
+}
+
+// Print prints the report as text: hosts with the same failure share a line. Of a server that has a
+// host it prints only that.
+func (r NovaExplain) Print(u *term.UI) {
+	if r.Server != nil && r.Server.HasHost() {
+		u.Printf("%s\n", term.Printable(r.Conclusion))
+		return
+	}
+	u.Warn(r.Warnings...)
+	if r.Server != nil {
+		text := fmt.Sprintf("server %s (%s) is %s", r.Server.Name, r.Server.ID, r.Server.Status)
+		if r.Server.Fault != nil {
+			text += ": " + *r.Server.Fault
+		}
+		u.Printf("%s\n", term.OneLine(text))
+	}
+	u.Printf("%s\n", term.OneLine(r.Conclusion))
+	if rows := r.verdicts(); len(rows) > 0 {
+		u.Printf("\n")
+		u.Table([]string{"VERDICT", "SEEN"}, rows)
+	}
+	if len(r.NotChecked) > 0 {
+		u.Printf("\nnot checked:\n")
+		var rows [][]string
+		for _, o := range r.NotChecked {
+			rows = append(rows, []string{string(o.Link), term.Numbered(o.Count, "host"), o.Reason + ": " + o.Remedy})
+		}
+		u.Table([]string{"LINK", "HOSTS", "SEEN"}, rows)
+	}
+	switch n := len(r.Findings); n {
+	case 0:
+	case 1:
+		u.Printf("\n1 check fails in the files: gpustack nova check with the same --conf explains it\n")
+	default:
+		u.Printf("\n%d checks fail in the files: gpustack nova check with the same --conf explains them\n", n)
+	}
+}
+
+// verdicts returns the rows of the groups of hosts and of their warnings.
+func (r NovaExplain) verdicts() (rows [][]string) {
+	for _, g := range r.Groups {
+		rows = append(rows, groupRows(g, string(g.Verdict))...)
+	}
+	for _, g := range r.Concerns {
+		rows = append(rows, groupRows(g, "warning")...)
+	}
+	return rows
+}
+
+// shownNames is how many names or ranges of names the table contains for each verdict.
+const shownNames = 3
+
+// groupRows returns the rows of one group of hosts, the first of them with its verdict.
+func groupRows(g explain.Group, verdict string) (rows [][]string) {
+	line := func(text string) {
+		rows = append(rows, []string{verdict, text})
+		verdict = ""
+	}
+	if n := len(g.Members); n > 0 {
+		line(term.Numbered(n, "host") + ": " + explain.Names(g.Members, shownNames))
+	}
+	if g.Example == nil {
+		return rows
+	}
+	seen := string(g.Example.Link) + ": " + g.Example.Seen
+	if g.Example.From != "" {
+		seen += " (" + g.Example.From + ")"
+	}
+	if len(g.Members) > 1 {
+		seen = "on " + g.Members[0] + ", " + seen
+	}
+	line(seen)
+	line(g.Example.Remedy)
+	return rows
+}

@@ -1,0 +1,230 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+	"gpustack/host"
+	"gpustack/host/document"
+	"gpustack/nova"
+	"gpustack/nova/check"
+	"gpustack/nova/cloud"
+	"gpustack/nova/explain"
+)
+
+// ExplainOptions name the guest to explain, and what is read about it besides the cloud.
+type ExplainOptions struct {
+	Guest       explain.Options
+	Release     nova.Release // 0: the installed one, else the oldest with the cloud's newest microversion
+	Cloud       cloud.Options
+	Documents   document.Source // opens the files of Confs
+	Confs       []nova.SideFiles
+	Inventories document.Source
+	Reports     document.Source // of guests, by which rows are judged
+	// The databases to read, by their URLs. If both are "", those that a controller's file names.
+	Database, API string
+}
+
+// ErrNoDatabase means that guest reports are given without a database whose rows they could judge.
+var ErrNoDatabase = host.WithHint(errors.New("--guests: rows are judged in a database, and none is given"),
+	"give --database URL, or --conf controller=FILE with [api_database]")
+
+// Explanation is why the hosts of a cloud can or cannot build a guest.
+type Explanation struct {
+	Cloud  string          // URL of nova-api
+	Flavor string          // its name
+	Server *explain.Server // nil if the options name none
+	explain.Report
+	Findings []host.Finding // failed checks of the files
+	Warnings []string
+}
+
+// Explain reads the files, the cloud and the databases, and judges the hosts. Of a server that has
+// a host it reads nothing else. It changes nothing.
+//
+// Errors: all of the files and inventories at once; then those of the cloud; of the databases, only
+// if they are given by URL; ErrNoDatabase.
+func Explain(ctx context.Context, root host.Root, o ExplainOptions) (Explanation, error) {
+	e := explaining{root: root, options: o, facts: explain.Facts{Unread: map[explain.Source]string{}}}
+	if err := e.readFiles(); err != nil {
+		return Explanation{}, err
+	}
+	compute, err := e.connect(ctx)
+	if err != nil {
+		return Explanation{}, err
+	}
+	server, warnings, err := e.facts.ReadGuest(ctx, compute, o.Guest)
+	if err != nil {
+		return Explanation{}, err
+	}
+	e.warn(warnings...)
+	if server != nil && server.HasHost() {
+		return e.explanation(compute, server, server.Report()), nil
+	}
+	if err := e.readCloud(ctx, compute); err != nil {
+		return Explanation{}, err
+	}
+	return e.explanation(compute, server, explain.Judge(e.facts)), nil
+}
+
+// explaining is one run of Explain.
+type explaining struct {
+	root     host.Root
+	options  ExplainOptions
+	hosts    []nova.Host // of the inventories
+	facts    explain.Facts
+	findings []host.Finding
+	warnings []string
+}
+
+func (e *explaining) warn(warnings ...string) {
+	e.warnings = append(e.warnings, warnings...)
+}
+
+func (e *explaining) explanation(compute *cloud.Compute, server *explain.Server, r explain.Report) Explanation {
+	return Explanation{compute.URL, e.facts.Flavor.Name, server, r, e.findings, e.warnings}
+}
+
+// readFiles reads nova.conf files and inventories.
+func (e *explaining) readFiles() error {
+	var confErr, err error
+	if len(e.options.Confs) > 0 {
+		e.facts.Sides, confErr = nova.ReadSides(e.options.Documents, e.options.Confs)
+	}
+	e.hosts, err = nova.ReadInventories(e.options.Inventories, nova.ScopeGPUs)
+	return errors.Join(confErr, err)
+}
+
+// connect connects to the cloud and determines its release.
+func (e *explaining) connect(ctx context.Context) (*cloud.Compute, error) {
+	release, warnings, err := e.options.Release.OrInstalled(e.root)
+	if err != nil && !errors.Is(err, nova.ErrNoRelease) {
+		return nil, err
+	}
+	e.warn(warnings...)
+	c, err := cloud.Connect(ctx, e.options.Cloud)
+	if err != nil {
+		return nil, err
+	}
+	compute, err := c.Compute(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if release == 0 {
+		release = explain.ReleaseOf(compute.Newest)
+	}
+	e.facts.Release = release
+	return compute, nil
+}
+
+// readCloud reads the hosts, their devices in Nova's database, and what Placement has for them;
+// then it checks the files.
+func (e *explaining) readCloud(ctx context.Context, compute *cloud.Compute) error {
+	if err := e.facts.ReadHosts(ctx, compute); err != nil {
+		return err
+	}
+	if strangers := e.facts.AddInventories(e.hosts); len(strangers) > 0 {
+		e.warn("Nova has no host for the inventories of " + strings.Join(strangers, ", "))
+	}
+	if err := e.readDatabase(ctx); err != nil {
+		return err
+	}
+	if err := e.facts.Select(e.options.Guest.Host); err != nil {
+		return err
+	}
+	if err := e.facts.ReadProvision(ctx, compute.Cloud()); err != nil {
+		return err
+	}
+	e.checkFiles()
+	return nil
+}
+
+// readDatabase reads the devices of all hosts from the databases that are given by URL, or that a
+// controller's file names. Databases of a file may be out of reach from here: they are not checked
+// then.
+func (e *explaining) readDatabase(ctx context.Context) error {
+	from, err := e.databases()
+	if err == nil && from == nil && len(e.options.Reports.Paths) > 0 {
+		err = ErrNoDatabase
+	}
+	if err != nil || from == nil {
+		return err
+	}
+	options := find.Options{Host: e.options.Guest.Host, Down: from.down}
+	if err := options.ReadReports(e.options.Reports, nil); err != nil {
+		return err
+	}
+	databases, err := novadb.Open(ctx, from.Where)
+	if err != nil && !from.isGiven && ctx.Err() == nil {
+		e.facts.Unread[explain.Database] = err.Error()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer databases.Close() //nolint:errcheck // only read
+	for _, err := range host.Split(databases.Unread()) {
+		if err != nil {
+			e.warn(err.Error())
+		}
+	}
+	stocks, err := find.Stocks(ctx, databases, options)
+	if err != nil {
+		return err
+	}
+	e.facts.Databases = true
+	for _, s := range stocks {
+		e.facts.AddStock(s.Host, s.Node, s.UUID, newStock(s))
+	}
+	return nil
+}
+
+// explained are the databases that Explain reads.
+type explained struct {
+	novadb.Where
+	isGiven bool          // by URL, not by a file
+	down    time.Duration // of silence, after which a service counts as down; 0 for the default
+}
+
+// databases returns the databases to read, nil for none.
+func (e *explaining) databases() (*explained, error) {
+	o := e.options
+	if o.Database != "" || o.API != "" {
+		where := databasesOf(e.root, nova.Databases{}, o.Cloud.Timeout)
+		where.Database, where.API = o.Database, o.API
+		return &explained{Where: where, isGiven: true}, nil
+	}
+	for _, s := range e.facts.Sides {
+		if !s.Role.Controls() {
+			continue
+		}
+		d, err := s.Databases()
+		if err != nil {
+			return nil, err
+		}
+		if d.API != "" {
+			return &explained{Where: databasesOf(e.root, d, o.Cloud.Timeout), down: d.Down}, nil
+		}
+	}
+	return nil, nil
+}
+
+// checkFiles finds failed checks of the files.
+func (e *explaining) checkFiles() {
+	if len(e.facts.Sides) == 0 {
+		return
+	}
+	var flavors []check.Flavor
+	if request := e.facts.Flavor.ExtraSpecs[nova.RequestKey]; request != "" {
+		flavors = append(flavors, check.Flavor{Name: e.facts.Flavor.Name, Request: request})
+	}
+	for _, f := range check.Run(e.facts.Release, e.facts.Sides, e.hosts, flavors) {
+		if f.Status == host.Fail {
+			e.findings = append(e.findings, f)
+		}
+	}
+}
