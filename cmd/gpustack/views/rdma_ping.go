@@ -74,6 +74,8 @@ type untested struct {
 	Hint    *string      `json:"hint"`
 }
 
+// NewRDMATest returns the report of rdma test on a machine, without results. version is that of
+// gpustack.
 func NewRDMATest(root host.Root, version string, m ping.Machine) *RDMATest {
 	r := RDMATest{
 		Schema: 1, Host: host.ReadHostname(root), Version: version, Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,

@@ -49,6 +49,7 @@ type preparedVF struct {
 	MAC       *string     `json:"mac"`
 }
 
+// NewRDMAPrepare returns the report of a plan of rdma prepare. head is its common part.
 func NewRDMAPrepare(head Report, m prepare.Machine, plan prepare.Plan, work change.Work) RDMAPrepare {
 	r := RDMAPrepare{
 		Report:  head,
