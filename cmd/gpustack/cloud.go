@@ -72,11 +72,10 @@ func signIn(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Cloud, e
 }
 
 // connect authenticates and finds Nova.
-func connect(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Cloud, *cloud.Compute, error) {
+func connect(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Compute, error) {
 	c, err := signIn(ctx, u, opts)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	compute, err := c.Compute(ctx)
-	return c, compute, err
+	return c.Compute(ctx)
 }

@@ -69,7 +69,7 @@ func runFlavorList(ctx context.Context, u *term.UI, opts flavorListOptions) erro
 	if err != nil {
 		return err
 	}
-	_, compute, err := connect(ctx, u, opts.cloud)
+	compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}

@@ -181,7 +181,7 @@ func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err
 
 // openTests is openObjects while other tests may be using the journal.
 func openTests(ctx context.Context, u *term.UI, opts flavorTestOptions) (objects, error) {
-	_, compute, err := connect(ctx, u, opts.cloud)
+	compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return objects{}, err
 	}

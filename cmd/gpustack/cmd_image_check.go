@@ -83,7 +83,7 @@ func runImageCheck(ctx context.Context, u *term.UI, opts imageCheckOptions) erro
 	if err != nil {
 		return err
 	}
-	_, compute, err := connect(ctx, u, opts.cloud)
+	compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return err
 	}

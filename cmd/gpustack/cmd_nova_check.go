@@ -274,7 +274,7 @@ func runNovaCheck(ctx context.Context, u *term.UI, opts novaCheckOptions) error 
 
 // readFlavors returns the flavors that request devices.
 func readFlavors(ctx context.Context, u *term.UI, opts cloudOptions) ([]check.Flavor, error) {
-	_, compute, err := connect(ctx, u, opts)
+	compute, err := connect(ctx, u, opts)
 	if err != nil {
 		return nil, err
 	}

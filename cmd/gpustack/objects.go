@@ -20,7 +20,7 @@ type objects struct {
 
 // openObjects connects to a cloud, and recovers interrupted changes of its objects.
 func openObjects(ctx context.Context, u *term.UI, c cloudOptions, d decision) (objects, error) {
-	_, compute, err := connect(ctx, u, c)
+	compute, err := connect(ctx, u, c)
 	if err != nil {
 		return objects{}, err
 	}
@@ -71,7 +71,7 @@ func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.
 	if err := clouds.Known(entry); err != nil {
 		return err
 	}
-	_, compute, err := connect(ctx, u, opts.cloud)
+	compute, err := connect(ctx, u, opts.cloud)
 	if err != nil {
 		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}
