@@ -34,19 +34,26 @@ func newJournal(t *testing.T) *journal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &journal{t: t, cloud: c}
+	j := &journal{t: t, cloud: c, compute: connect(t, c)}
+	j.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind{Compute: j.compute}, image.Kind{Compute: j.compute}}}
+	return j
+}
+
+// connect authenticates with a cloud.
+func connect(t *testing.T, c *cloudtest.Cloud) *cloud.Compute {
+	t.Helper()
 	for name, value := range c.Env() {
 		t.Setenv(name, value)
 	}
-	signedIn, err := cloud.Connect(context.Background(), cloud.Options{})
+	signedIn, err := cloud.Connect(t.Context(), cloud.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j.compute, err = signedIn.Compute(context.Background()); err != nil {
+	compute, err := signedIn.Compute(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	j.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind{Compute: j.compute}, image.Kind{Compute: j.compute}}}
-	return j
+	return compute
 }
 
 // move sets, changes and removes values.
