@@ -29,7 +29,8 @@ func WithRequest(all []cloud.Flavor) []cloud.Flavor {
 
 // PlanDeletion returns the deletion of the flavor with a name or id, unless instances have it.
 //
-// Errors: those of [cloud.FindFlavor], ErrInUse, and that of a flavor that does not request devices.
+// Errors: those of [cloud.FindFlavor], ErrInUse, and that of a flavor that does not request
+// devices.
 func PlanDeletion(ctx context.Context, c *cloud.Compute, nameOrID string) (Move, error) {
 	all, err := c.Flavors(ctx)
 	if err != nil {
