@@ -9,7 +9,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/offers"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/templates"
 )
 
@@ -89,8 +91,9 @@ func runComplete(ctx context.Context, u *term.UI, opts completeOptions) error {
 	}
 	last := len(opts.words) - 1
 	c := args.NewCompletion(opts.app, opts.words[:last], opts.root)
-	offers, paths, before := c.Complete(opts.words[last], (&completer{ctx, u, c}).values)
-	for _, o := range offers {
+	values := offers.Completer{Completion: c, Settled: func(root host.Root) error { return newNode(u, root).Settled(ctx) }}
+	offered, paths, before := c.Complete(opts.words[last], values.Values)
+	for _, o := range offered {
 		u.Printf("%s\t%s\n", term.Printable(o.Word), term.Printable(term.OneLine(o.Text)))
 	}
 	if paths != args.NoPaths {

@@ -13,14 +13,14 @@ import (
 
 // TestCodeMap compares docs/code-map.md with the folders that contain Go files: each package is
 // named, no other is, a package imports only packages in lines below its own and none that a
-// bracket joins it with (apart from packages for tests), and the map fits one screen of 75 lines.
+// bracket joins it with (apart from packages for tests), and the map fits one screen of 78 lines.
 func TestCodeMap(t *testing.T) {
 	text, err := os.ReadFile("../../docs/code-map.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(string(text), "\n"); lines > 75 {
-		t.Errorf("%d lines, more than 75", lines)
+	if lines := strings.Count(string(text), "\n"); lines > 78 {
+		t.Errorf("%d lines, more than 78", lines)
 	}
 	_, drawing, _ := strings.Cut(string(text), "\n```\n")
 	drawing, _, ok := strings.Cut(drawing, "\n```\n")

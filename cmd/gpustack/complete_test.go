@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/offers"
 )
 
 // TestValuesAreCompleted: each value of each flag and argument has completions, is a path that the
 // shell completes, or is listed as one that has none.
 func TestValuesAreCompleted(t *testing.T) {
+	offered, without := offers.Names()
 	known := func(name string) bool {
-		return valueOffers[name] != nil || strings.Contains(name, "FILE") || strings.Contains(name, "DIR") || slices.Contains(withoutOffers, name)
+		return slices.Contains(offered, name) || strings.Contains(name, "FILE") || strings.Contains(name, "DIR") || slices.Contains(without, name)
 	}
 	used := map[string]bool{}
 	for path, c := range args.Commands(newApp(testUI(t), []string{"gpustack"}).Commands) {
@@ -23,25 +25,25 @@ func TestValuesAreCompleted(t *testing.T) {
 			name := args.ValueName(flag)
 			used[name], used[flag.Names()[0]] = true, true
 			if _, choice := flag.(args.ChoiceFlag); !choice && args.TakesValue(flag) && !known(name) {
-				t.Errorf("%s --%s: add %s to valueOffers or withoutOffers", path, flag.Names()[0], name)
+				t.Errorf("%s --%s: add %s to the names in package offers", path, flag.Names()[0], name)
 			}
 		}
 		for argument := range strings.FieldsSeq(c.ArgsUsage) {
 			name, _, _ := strings.Cut(strings.Trim(argument, "[].,"), "[")
 			used[name] = true
 			if name != strings.ToLower(name) && !known(name) {
-				t.Errorf("%s %s: add %s to valueOffers or withoutOffers", path, argument, name)
+				t.Errorf("%s %s: add %s to the names in package offers", path, argument, name)
 			}
 		}
 	}
-	for name := range valueOffers {
+	for _, name := range offered {
 		if !used[name] {
-			t.Errorf("valueOffers has %s, which no help has", name)
+			t.Errorf("named has %s, which no help has", name)
 		}
 	}
-	for _, name := range withoutOffers {
-		if !used[name] || valueOffers[name] != nil {
-			t.Errorf("withoutOffers has %s, which no help has, or which has offers", name)
+	for _, name := range without {
+		if !used[name] || slices.Contains(offered, name) {
+			t.Errorf("none has %s, which no help has, or which has offers", name)
 		}
 	}
 }

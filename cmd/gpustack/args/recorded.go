@@ -9,13 +9,13 @@ import (
 	"gpustack/host"
 )
 
-// ofRun returns the flags that say where a command works, what it prints and what it asks, not what it
-// does.
+// ofRun returns the flags that say where a command works, what it prints and what it asks, not what
+// it does.
 func ofRun() []string { return []string{"root", "output", "yes", "dry-run", "quiet", "verbose"} }
 
-// Recorded returns a command line as the journal has it: the name of the command, its arguments, and
-// the flags that were given, in the order of its help. unless names further flags that are left out,
-// such as those with passwords.
+// Recorded returns a command line as the journal has it: the name of the command, its arguments,
+// and the flags that were given, in the order of its help. unless names further flags that are left
+// out, such as those with passwords.
 func Recorded(c *cli.Context, unless ...string) string {
 	text := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	add := func(word string) { text += " " + host.ShellWord(host.WithoutCredentials(word)) }

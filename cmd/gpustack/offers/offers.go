@@ -1,54 +1,59 @@
-package main
+// Package offers has what a shell is offered to complete the values of flags and arguments: devices
+// of the machine, aliases, entries of journals. It reads, and prints nothing.
+package offers
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
 
 	"gpustack/cmd/gpustack/args"
-	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 )
 
-// completer completes the values of flags and arguments. What they are is in the help: the name of
+// Completer completes the values of flags and arguments. What they are is in the help: the name of
 // the value, such as ADDRESS.
-type completer struct {
-	ctx context.Context
-	u   *term.UI
+type Completer struct {
 	*args.Completion
+	// Settled returns an error if reading the machine below root could be blocked in the kernel.
+	Settled func(root host.Root) error
 }
 
-// valueOffers are the completions of values by the name that the help gives them. Names that help
-// with no completion are in withoutOffers.
-var valueOffers = map[string]func(*completer) []args.Offer{
-	"ADDRESS":      (*completer).addresses,
-	"ALIAS":        (*completer).newAliases,
-	"ALIAS:COUNT":  (*completer).aliasCounts,
-	"CLASS":        (*completer).classes,
-	"CLOUD":        (*completer).clouds,
-	"COMMAND":      (*completer).Commands,
-	"DEVICE":       (*completer).devices,
-	"ENTRY":        (*completer).entries,
-	"RELEASE":      (*completer).releases,
-	"ROLE":         (*completer).roles, // before =FILE; ROLE alone is a list of words
-	"VENDOR":       (*completer).vendors,
-	"remove-alias": (*completer).aliases, // a flag whose value is a NAME
+// named are the completions of values by the name that the help gives them.
+var named = map[string]func(*Completer) []args.Offer{
+	"ADDRESS":      (*Completer).addresses,
+	"ALIAS":        (*Completer).newAliases,
+	"ALIAS:COUNT":  (*Completer).aliasCounts,
+	"CLASS":        (*Completer).classes,
+	"CLOUD":        (*Completer).clouds,
+	"COMMAND":      (*Completer).Commands,
+	"DEVICE":       (*Completer).devices,
+	"ENTRY":        (*Completer).entries,
+	"RELEASE":      (*Completer).releases,
+	"ROLE":         (*Completer).roles, // before =FILE; ROLE alone is a list of words
+	"VENDOR":       (*Completer).vendors,
+	"remove-alias": (*Completer).aliases, // a flag whose value is a NAME
 }
 
-// withoutOffers are the names of values that only the operator or a service on the network knows.
-var withoutOffers = []string{"CELL", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER", "PROJECT", "REGION", "SIZE", "TEXT", "TIME", "TOKEN",
+// none are the names of values that only the operator or a service on the network knows.
+var none = []string{"CELL", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER", "PROJECT", "REGION", "SIZE", "TEXT", "TIME", "TOKEN",
 	"URL", "UUID", "VERSION", "ZONE"}
+
+// Names returns the names of values that have completions, and of those that have none.
+func Names() (offered, without []string) {
+	return slices.Sorted(maps.Keys(named)), slices.Clone(none)
+}
 
 // functions returns the PCI functions of the machine, without bridges. It returns none while a
 // read could be blocked in the kernel.
-func (v *completer) functions() pci.Devices {
+func (v *Completer) functions() pci.Devices {
 	root, ok := v.Root()
-	if !ok || newNode(v.u, root).Settled(v.ctx) != nil {
+	if !ok || v.Settled(root) != nil {
 		return nil
 	}
 	all, _, err := pci.Scan(root, pci.Options{Needs: func([]pci.Device) func(*pci.Device) bool { return func(*pci.Device) bool { return false } }})
@@ -59,7 +64,7 @@ func (v *completer) functions() pci.Devices {
 }
 
 // addresses offers the addresses of functions, without the domain 0000 if it is typed so.
-func (v *completer) addresses() (offers []args.Offer) {
+func (v *Completer) addresses() (offers []args.Offer) {
 	functions := v.functions()
 	for i := range functions {
 		d := &functions[i]
@@ -73,7 +78,7 @@ func (v *completer) addresses() (offers []args.Offer) {
 }
 
 // devices offers addresses, and the products of GPUs.
-func (v *completer) devices() []args.Offer {
+func (v *Completer) devices() []args.Offer {
 	offers := v.addresses()
 	seen := map[string]bool{}
 	functions := v.functions()
@@ -87,7 +92,7 @@ func (v *completer) devices() []args.Offer {
 	return offers
 }
 
-func (v *completer) vendors() (offers []args.Offer) {
+func (v *Completer) vendors() (offers []args.Offer) {
 	seen := map[string]bool{}
 	functions := v.functions()
 	for i := range functions {
@@ -99,7 +104,7 @@ func (v *completer) vendors() (offers []args.Offer) {
 	return offers
 }
 
-func (v *completer) classes() (offers []args.Offer) {
+func (v *Completer) classes() (offers []args.Offer) {
 	seen := map[string]bool{}
 	functions := v.functions()
 	for i := range functions {
@@ -112,7 +117,7 @@ func (v *completer) classes() (offers []args.Offer) {
 }
 
 // newAliases offers an alias for each product of GPUs of the machine.
-func (v *completer) newAliases() (offers []args.Offer) {
+func (v *Completer) newAliases() (offers []args.Offer) {
 	seen := map[string]bool{}
 	functions := v.functions()
 	for i := range functions {
@@ -126,23 +131,23 @@ func (v *completer) newAliases() (offers []args.Offer) {
 }
 
 // aliasNames returns the aliases in the machine's nova.conf, sorted.
-func (v *completer) aliasNames() []string {
+func (v *Completer) aliasNames() []string {
 	root, ok := v.Root()
 	if !ok {
 		return nil
 	}
-	named, _ := nova.OfferedAliases(root) // what cannot be read has no completions
+	defined, _ := nova.OfferedAliases(root) // what cannot be read has no completions
 	names := map[string]bool{}
-	for _, n := range named {
+	for _, n := range defined {
 		names[n.Name] = true
 	}
 	return slices.Sorted(maps.Keys(names))
 }
 
-func (v *completer) aliases() []args.Offer { return args.WordOffers(v.aliasNames()...) }
+func (v *Completer) aliases() []args.Offer { return args.WordOffers(v.aliasNames()...) }
 
 // aliasCounts offers aliases with numbers of devices, also after others.
-func (v *completer) aliasCounts() (offers []args.Offer) {
+func (v *Completer) aliasCounts() (offers []args.Offer) {
 	before := v.Next[:strings.LastIndex(v.Next, ",")+1]
 	for _, name := range v.aliasNames() {
 		for _, count := range []string{"1", "2", "4", "8"} {
@@ -152,7 +157,7 @@ func (v *completer) aliasCounts() (offers []args.Offer) {
 	return offers
 }
 
-func (v *completer) clouds() []args.Offer {
+func (v *Completer) clouds() []args.Offer {
 	names, err := cloud.Names()
 	if err != nil {
 		return nil
@@ -160,14 +165,14 @@ func (v *completer) clouds() []args.Offer {
 	return args.WordOffers(names...)
 }
 
-func (v *completer) releases() []args.Offer {
+func (v *Completer) releases() []args.Offer {
 	names := nova.ReleaseNames()
 	slices.Reverse(names) // most clouds have a new one
 	return append([]args.Offer{{Word: "auto", Text: "the installed release"}}, args.WordOffers(names...)...)
 }
 
 // entries offers the entries of the journal that the command accepts, the latest first.
-func (v *completer) entries() (offers []args.Offer) {
+func (v *Completer) entries() (offers []args.Offer) {
 	all, err := change.Stores(v.Dir())
 	if err != nil {
 		return nil
@@ -193,9 +198,9 @@ func (v *completer) entries() (offers []args.Offer) {
 	return offers
 }
 
-// values returns the completions of a value by its name, and false for a name without completions.
-func (v *completer) values(name string) ([]args.Offer, bool) {
-	offers := valueOffers[name]
+// Values returns the completions of a value by its name, and false for a name without completions.
+func (v *Completer) Values(name string) ([]args.Offer, bool) {
+	offers := named[name]
 	if offers == nil {
 		return nil, false
 	}
@@ -203,7 +208,7 @@ func (v *completer) values(name string) ([]args.Offer, bool) {
 }
 
 // roles offers what may stand before a file.
-func (v *completer) roles() []args.Offer {
+func (v *Completer) roles() []args.Offer {
 	if v.Next == "" || strings.Contains(v.Next, "=") {
 		return nil // most values begin with the name of a file
 	}
