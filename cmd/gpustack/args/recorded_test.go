@@ -1,0 +1,40 @@
+package args_test
+
+import (
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/args"
+)
+
+// TestRecorded: the text of an entry has what was given and what it does, in the order of the help.
+func TestRecorded(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		argv []string
+		want string
+	}{
+		{"nothing", nil, "host change"},
+		{"flags in another order", []string{"--unsafe", "--device", "b", "--device", "a"}, "host change --device b --device a --unsafe"},
+		{"flags of the run", []string{"--root", "/mnt", "--yes", "--dry-run", "-o", "json", "--device", "a"}, "host change --device a"},
+		{"a flag that is switched off", []string{"--unsafe=false"}, "host change --unsafe=false"},
+		{"an argument", []string{"--driver", "vfio-pci", "K4200:2"}, "host change K4200:2 --driver vfio-pci"},
+		{"words that a shell reads otherwise", []string{"--device", "a b", "--driver", ""}, "host change --device 'a b' --driver ''"},
+		{"a flag with a password", []string{"--database", "mysql://n:p@h/d", "--device", "a"}, "host change --device a"},
+		{"a URL with a password", []string{"--device", "mysql://n:hunter2@h/d"}, "host change --device 'mysql://***@h/d'"},
+	} {
+		got := ""
+		app := &cli.App{Name: "gpustack", Commands: []*cli.Command{{Name: "host", Subcommands: []*cli.Command{{
+			Name: "change",
+			Flags: []cli.Flag{
+				args.RootFlag(), args.OutputFlag("table", "json"), &cli.StringSliceFlag{Name: "device"}, &cli.StringFlag{Name: "driver"},
+				&cli.BoolFlag{Name: "unsafe"}, &cli.StringFlag{Name: "database"}, args.DryRunFlag(), args.YesFlag(),
+			},
+			Action: func(c *cli.Context) error { got = args.Recorded(c, "database"); return nil },
+		}}}}}
+		if err := app.Run(append([]string{"gpustack", "host", "change"}, test.argv...)); err != nil || got != test.want {
+			t.Errorf("%s: %q, %v, want %q", test.name, got, err, test.want)
+		}
+	}
+}
