@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +12,8 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
-	"gpustack/host/change"
-	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/check"
-	"gpustack/nova/flavor"
+	"gpustack/operate/cloud"
 )
 
 func newNovaCheckCommand(u *term.UI) *cli.Command {
@@ -77,10 +71,7 @@ EXIT STATUS
 
 type novaCheckOptions struct {
 	root, format string
-	release      nova.Release
-	role         nova.Role // "" to infer it
-	confs        []nova.SideFiles
-	hypervisor   nova.Hypervisor
+	check        cloud.CheckOptions // without documents and the cloud, which need the terminal
 	inventories  []string
 	flavors      bool
 	cloud        cloudOptions
@@ -98,9 +89,12 @@ func parseNovaCheck(c *cli.Context, f *args.Faults) novaCheckOptions {
 	}
 	role := nova.Role(f.Choice(c, "role"))
 	return novaCheckOptions{
-		c.String("root"), f.Choice(c, "output"), parseRelease(c, f), role, parseConfs(c, f, role),
-		nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
-		c.StringSlice("inventory"), c.Bool("flavors"), parseCloud(c, f),
+		root: c.String("root"), format: f.Choice(c, "output"),
+		check: cloud.CheckOptions{
+			Release: parseRelease(c, f), Role: role, Confs: parseConfs(c, f, role),
+			Hypervisor: nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
+		},
+		inventories: c.StringSlice("inventory"), flavors: c.Bool("flavors"), cloud: parseCloud(c, f),
 	}
 }
 
@@ -129,187 +123,28 @@ func cutConf(value string) (role string, files []string) {
 	return role, strings.Split(list, ",")
 }
 
-// sides reads the files that are named, or without --conf everything of this machine.
-func (o novaCheckOptions) sides(u *term.UI, root host.Root) (sides []nova.Side, warnings []string, err error) {
-	if len(o.confs) > 0 {
-		sides, err := nova.ReadSides(documentsAt(u), o.confs)
-		for i := range sides {
-			sides[i].Hypervisor = o.hypervisor
-		}
-		return sides, nil, err
-	}
-	roles, contractErr := readRoles(root)
-	role, from := o.role, ""
-	if role == "" {
-		if role, from, err = configuredRole(root); err != nil {
-			warnings = append(warnings, fmt.Sprintf("the role is inferred without the journal: %v", err))
-		}
-	}
-	sides, more, err := nova.ObserveSides(root, role, from, roles)
-	warnings = append(warnings, more...)
-	for i := range sides {
-		if o.hypervisor.Libvirt != nil {
-			sides[i].Hypervisor.Libvirt = o.hypervisor.Libvirt
-		}
-		if o.hypervisor.QEMU != nil {
-			sides[i].Hypervisor.QEMU = o.hypervisor.QEMU
-		}
-	}
-	return sides, warnings, errors.Join(err, contractErr)
-}
-
-// configuredRole returns the role with which nova configure was run on the machine, and the entries
-// of the journal that say so; "" if there is none.
-func configuredRole(root host.Root) (role nova.Role, from string, err error) {
-	entries, err := change.List(root)
-	if err != nil {
-		return "", "", err
-	}
-	ids := map[nova.Role]string{}
-	for _, e := range entries {
-		if about := e.Topic(); about.Subject == change.OfNova && e.Status == change.Done {
-			ids[nova.Role(about.Role)] = views.EntryName(e.ID, e.Command)
-		}
-	}
-	controls, computes, all := ids[nova.Controller], ids[nova.Compute], ids[nova.All]
-	switch {
-	case all != "":
-		return nova.All, all + " is in the journal", nil
-	case controls != "" && computes != "":
-		return nova.All, controls + " and " + computes + " are in the journal", nil
-	case controls != "":
-		return nova.Controller, controls + " is in the journal", nil
-	case computes != "":
-		return nova.Compute, computes + " is in the journal", nil
-	}
-	return "", "", nil
-}
-
-// readRoles returns the functions of the machine that have a role.
-func readRoles(root host.Root) (r nova.Recorded, err error) {
-	guests, containers, err := machine.ReadRecord(root)
-	if guests != nil {
-		r.Guests = []pci.Address{}
-		for _, f := range guests.Functions {
-			r.Guests = append(r.Guests, f.Address)
-		}
-	}
-	if containers != nil {
-		for _, f := range containers.Functions {
-			r.Containers = append(r.Containers, f.Address)
-		}
-	}
-	return r, err
-}
-
-// novaCheckReport is the output of nova check (docs/json.md).
-type novaCheckReport struct {
-	Schema         int             `json:"schema"`
-	Release        string          `json:"release"`
-	Passed         bool            `json:"passed"`
-	Configurations []configuration `json:"configurations"`
-	FileCount      int             `json:"file_count"`
-	AliasCount     int             `json:"alias_count"`
-	DeviceCount    *int            `json:"device_count"`
-	Findings       []host.Finding  `json:"findings"`
-	Warnings       []string        `json:"warnings"`
-}
-
-// configuration is the files of one machine, or of the services of one kind on this machine.
-type configuration struct {
-	Role     nova.Role `json:"role"`
-	RoleFrom *string   `json:"role_from"`
-	Files    []string  `json:"files"`
-}
-
-func newConfiguration(s nova.Side) configuration {
-	c := configuration{Role: s.Role, Files: []string{}}
-	if s.RoleFrom != "" {
-		c.RoleFrom = &s.RoleFrom
-	}
-	for _, f := range s.Files {
-		c.Files = append(c.Files, f.Name)
-	}
-	return c
-}
-
 func runNovaCheck(ctx context.Context, u *term.UI, opts novaCheckOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
 	}
-	release, warnings, err := opts.release.OrInstalled(root)
-	errs := []error{err}
-	sides, more, err := opts.sides(u, root)
-	errs = append(errs, err)
-	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
-	errs = append(errs, err)
-	var flavors []check.Flavor
+	o := opts.check
+	o.Documents, o.Inventories = documentsAt(u), documentsAt(u, opts.inventories...)
 	if opts.flavors {
-		flavors, err = readFlavors(ctx, u, opts.cloud)
-		errs = append(errs, err)
+		of := opts.cloud.printing(u)
+		o.Flavors = &of
 	}
-	if err := errors.Join(errs...); err != nil {
+	checked, err := cloud.Check(ctx, root, o)
+	if err != nil {
 		return err
 	}
-	findings := append([]host.Finding{}, check.Run(release, sides, hosts, flavors)...)
-	counts := check.Count(release, sides, hosts)
-	report := novaCheckReport{
-		Schema: 1, Release: release.String(), Passed: !host.Failed(findings), Configurations: []configuration{},
-		FileCount: counts.Files, AliasCount: counts.Aliases, DeviceCount: counts.Devices,
-		Findings: findings, Warnings: append(append([]string{}, warnings...), more...),
-	}
-	for _, s := range sides {
-		report.Configurations = append(report.Configurations, newConfiguration(s))
-	}
+	report := views.NewNovaCheck(checked)
 	u.Document.Show(report)
 	if opts.format == term.FormatTable {
-		printNovaCheck(u, report)
+		report.Print(u)
 	}
 	if !report.Passed {
 		return errDifferent
 	}
 	return nil
-}
-
-// readFlavors returns the flavors that request devices.
-func readFlavors(ctx context.Context, u *term.UI, opts cloudOptions) ([]check.Flavor, error) {
-	compute, err := connect(ctx, u, opts)
-	if err != nil {
-		return nil, err
-	}
-	all, err := compute.FlavorsWithSpecs(ctx)
-	var flavors []check.Flavor
-	for _, f := range flavor.WithRequest(all) {
-		flavors = append(flavors, check.Flavor{Name: f.Name, Request: f.ExtraSpecs[nova.RequestKey]})
-	}
-	return flavors, err
-}
-
-func printNovaCheck(u *term.UI, r novaCheckReport) {
-	u.Warn(r.Warnings...)
-	for _, c := range r.Configurations {
-		if c.RoleFrom != nil {
-			u.Printf("%s: role %s, because %s\n", term.Printable(strings.Join(c.Files, ", ")), c.Role, term.Printable(*c.RoleFrom))
-		}
-	}
-	if len(r.Findings) > 0 {
-		views.PrintFindings(u, r.Findings)
-		return
-	}
-	found := fmt.Sprintf("%s, %s", quantity(r.FileCount, "file", "files"), quantity(r.AliasCount, "alias", "aliases"))
-	if r.DeviceCount != nil {
-		found += ", " + quantity(*r.DeviceCount, "device", "devices")
-	} else {
-		found += "; without --inventory, no devices"
-	}
-	u.Printf("Nova %s: no problems found: %s\n", r.Release, found)
-}
-
-// quantity returns a number with its noun.
-func quantity(n int, one, several string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, several)
 }

@@ -17,6 +17,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/guest"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/nova"
 )
@@ -444,4 +445,21 @@ func printNova(u *term.UI, r novaReport, opts novaConfigureOptions) {
 		u.Printf("\nverified: every compute node with these devices reports them to Placement\n")
 	}
 	printRestarts(u, r.Services)
+}
+
+// readRoles returns the functions of the machine that have a role.
+func readRoles(root host.Root) (r nova.Recorded, err error) {
+	guests, containers, err := machine.ReadRecord(root)
+	if guests != nil {
+		r.Guests = []pci.Address{}
+		for _, f := range guests.Functions {
+			r.Guests = append(r.Guests, f.Address)
+		}
+	}
+	if containers != nil {
+		for _, f := range containers.Functions {
+			r.Containers = append(r.Containers, f.Address)
+		}
+	}
+	return r, err
 }

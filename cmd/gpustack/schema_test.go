@@ -52,7 +52,7 @@ func documents() map[string]reflect.Type {
 		"rdma check":        reflect.TypeFor[views.RDMACheck](),
 		"rdma scan":         reflect.TypeFor[node.RDMAScan](),
 		"rdma test":         reflect.TypeFor[views.RDMATest](),
-		"nova check":        reflect.TypeFor[novaCheckReport](),
+		"nova check":        reflect.TypeFor[views.NovaCheck](),
 		"nova configure":    reflect.TypeFor[novaReport](),
 		"nova explain":      reflect.TypeFor[views.NovaExplain](),
 		"rdma prepare":      reflect.TypeFor[views.RDMAPrepare](),

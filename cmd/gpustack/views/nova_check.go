@@ -1,0 +1,75 @@
+package views
+
+import (
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/nova"
+	"gpustack/operate/cloud"
+)
+
+// NovaCheck is the output of nova check (docs/json.md).
+type NovaCheck struct {
+	Schema         int             `json:"schema"`
+	Release        string          `json:"release"`
+	Passed         bool            `json:"passed"`
+	Configurations []Configuration `json:"configurations"`
+	FileCount      int             `json:"file_count"`
+	AliasCount     int             `json:"alias_count"`
+	DeviceCount    *int            `json:"device_count"`
+	Findings       []host.Finding  `json:"findings"`
+	Warnings       []string        `json:"warnings"`
+}
+
+// Configuration is the files of one machine, or of the services of one kind on this machine.
+type Configuration struct {
+	Role     nova.Role `json:"role"`
+	RoleFrom *string   `json:"role_from"`
+	Files    []string  `json:"files"`
+}
+
+// NewNovaCheck returns the report of what was checked.
+func NewNovaCheck(c cloud.Checked) NovaCheck {
+	r := NovaCheck{
+		Schema: 1, Release: c.Release.String(), Passed: !host.Failed(c.Findings), Configurations: []Configuration{},
+		FileCount: c.Counts.Files, AliasCount: c.Counts.Aliases, DeviceCount: c.Counts.Devices,
+		Findings: append([]host.Finding{}, c.Findings...), Warnings: append([]string{}, c.Warnings...),
+	}
+	for _, s := range c.Sides {
+		r.Configurations = append(r.Configurations, newConfiguration(s))
+	}
+	return r
+}
+
+func newConfiguration(s nova.Side) Configuration {
+	c := Configuration{Role: s.Role, Files: []string{}}
+	if s.RoleFrom != "" {
+		c.RoleFrom = &s.RoleFrom
+	}
+	for _, f := range s.Files {
+		c.Files = append(c.Files, f.Name)
+	}
+	return c
+}
+
+// Print prints the report as text: the findings, or how much was checked.
+func (r NovaCheck) Print(u *term.UI) {
+	u.Warn(r.Warnings...)
+	for _, c := range r.Configurations {
+		if c.RoleFrom != nil {
+			u.Printf("%s: role %s, because %s\n", term.Printable(strings.Join(c.Files, ", ")), c.Role, term.Printable(*c.RoleFrom))
+		}
+	}
+	if len(r.Findings) > 0 {
+		PrintFindings(u, r.Findings)
+		return
+	}
+	found := term.Numbered(r.FileCount, "file") + ", " + term.Numbered(r.AliasCount, "alias")
+	if r.DeviceCount != nil {
+		found += ", " + term.Numbered(*r.DeviceCount, "device")
+	} else {
+		found += "; without --inventory, no devices"
+	}
+	u.Printf("Nova %s: no problems found: %s\n", r.Release, found)
+}

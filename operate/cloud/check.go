@@ -1,0 +1,104 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/document"
+	"gpustack/host/machine"
+	"gpustack/nova"
+	"gpustack/nova/check"
+	"gpustack/nova/cloud"
+)
+
+// CheckOptions name what nova check reads.
+type CheckOptions struct {
+	Release nova.Release // 0 for the installed one
+	Role    nova.Role    // of the machine; "" to infer it
+	// Confs are files of several machines; none: the files of this machine are read.
+	Confs       []nova.SideFiles
+	Documents   document.Source // opens the files of Confs
+	Inventories document.Source
+	Hypervisor  nova.Hypervisor // the versions that count instead of those of this machine
+	Flavors     *cloud.Options  // the cloud whose flavors are checked; nil for none
+}
+
+// Checked is what nova check has read and found.
+type Checked struct {
+	Release  nova.Release
+	Sides    []nova.Side
+	Counts   check.Counts
+	Findings []host.Finding
+	Warnings []string
+}
+
+// Check checks the files of controllers and compute nodes against each other, and against the
+// inventories and flavors that the options name. It changes nothing.
+//
+// Errors: everything that cannot be read, at once.
+func Check(ctx context.Context, root host.Root, o CheckOptions) (Checked, error) {
+	release, warnings, releaseErr := o.Release.OrInstalled(root)
+	sides, more, sidesErr := o.sides(root)
+	hosts, hostsErr := nova.ReadInventories(o.Inventories, nova.ScopeGPUs)
+	flavors, flavorsErr := o.readFlavors(ctx)
+	if err := errors.Join(releaseErr, sidesErr, hostsErr, flavorsErr); err != nil {
+		return Checked{}, err
+	}
+	return Checked{
+		Release: release, Sides: sides, Counts: check.Count(release, sides, hosts),
+		Findings: check.Run(release, sides, hosts, flavors), Warnings: slices.Concat(warnings, more),
+	}, nil
+}
+
+// sides reads the files that are named, or everything of this machine.
+func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []string, err error) {
+	if len(o.Confs) > 0 {
+		sides, err := nova.ReadSides(o.Documents, o.Confs)
+		for i := range sides {
+			sides[i].Hypervisor = o.Hypervisor
+		}
+		return sides, nil, err
+	}
+	guests, containers, recordErr := machine.ReadRecord(root)
+	role, from := o.Role, ""
+	if role == "" {
+		if role, from, err = configuredRole(root); err != nil {
+			warnings = append(warnings, fmt.Sprintf("the role is inferred without the journal: %v", err))
+		}
+	}
+	sides, more, err := nova.ObserveSides(root, role, from, recorded(guests, containers))
+	for i := range sides {
+		if o.Hypervisor.Libvirt != nil {
+			sides[i].Hypervisor.Libvirt = o.Hypervisor.Libvirt
+		}
+		if o.Hypervisor.QEMU != nil {
+			sides[i].Hypervisor.QEMU = o.Hypervisor.QEMU
+		}
+	}
+	return sides, append(warnings, more...), errors.Join(err, recordErr)
+}
+
+// readFlavors returns the flavors of the cloud that request devices.
+func (o CheckOptions) readFlavors(ctx context.Context) (flavors []check.Flavor, err error) {
+	if o.Flavors == nil {
+		return nil, nil
+	}
+	c, err := cloud.Connect(ctx, *o.Flavors)
+	if err != nil {
+		return nil, err
+	}
+	compute, err := c.Compute(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := compute.FlavorsWithSpecs(ctx)
+	for _, f := range all {
+		if request, requests := f.ExtraSpecs[nova.RequestKey]; requests {
+			flavors = append(flavors, check.Flavor{Name: f.Name, Request: request})
+		}
+	}
+	return flavors, err
+}

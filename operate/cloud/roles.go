@@ -1,0 +1,54 @@
+package cloud
+
+import (
+	"fmt"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/nova"
+)
+
+// recorded returns the functions of a machine that have a role, by its record.
+func recorded(guests *machine.Contract, containers *machine.Containers) (r nova.Recorded) {
+	if guests != nil {
+		r.Guests = []pci.Address{}
+		for _, f := range guests.Functions {
+			r.Guests = append(r.Guests, f.Address)
+		}
+	}
+	if containers != nil {
+		for _, f := range containers.Functions {
+			r.Containers = append(r.Containers, f.Address)
+		}
+	}
+	return r
+}
+
+// configuredRole returns the role with which nova configure was run on the machine, and the entries
+// of the journal that say so; "" if there is none.
+func configuredRole(root host.Root) (role nova.Role, from string, err error) {
+	entries, err := change.List(root)
+	if err != nil {
+		return "", "", err
+	}
+	ids := map[nova.Role]string{}
+	for _, e := range entries {
+		if about := e.Topic(); about.Subject == change.OfNova && e.Status == change.Done {
+			ids[nova.Role(about.Role)] = fmt.Sprintf("entry %d (%s)", e.ID, e.Command)
+		}
+	}
+	controls, computes, all := ids[nova.Controller], ids[nova.Compute], ids[nova.All]
+	switch {
+	case all != "":
+		return nova.All, all + " is in the journal", nil
+	case controls != "" && computes != "":
+		return nova.All, controls + " and " + computes + " are in the journal", nil
+	case controls != "":
+		return nova.Controller, controls + " is in the journal", nil
+	case computes != "":
+		return nova.Compute, computes + " is in the journal", nil
+	}
+	return "", "", nil
+}
