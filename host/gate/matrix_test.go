@@ -552,34 +552,34 @@ func TestLeave(t *testing.T) {
 // it is. A new one needs its path there.
 func TestAskers(t *testing.T) {
 	known := map[string]string{
-		"host/prepare.refusals":       "host prepare",
-		"host/prepare.lifts":          "host prepare",
-		"host/bind.NewPlan":           "host bind",
-		"host/bind.search":            "host bind",
-		"host/bind.refuse":            "undo of host bind",
-		"host/bind.Needed":            "undo of host bind",
-		"host/rdma/prepare.leave":     "rdma prepare --remove",
-		"host/rdma/prepare.ask":       "rdma prepare --remove",
-		"host/rdma/prepare.whole":     "rdma prepare --whole",
-		"host/container/prepare.hca":  "container prepare --hca",
-		"host/startup.ask":            "gpustack boot --revert",
-		"host/startup.Permit":         "gpustack boot --revert",
-		"host/check.leaving":          "TestPending of host/check",
-		"host/check.refusals":         "host prepare",
-		"host/rdma/check.backOut":     "TestUsedRemedy of host/rdma/check",
-		"host/rdma/prepare.takes":     "rdma prepare --remove",
-		"host/rdma/check.readUsed":    "script rdma_check of cmd/gpustack",
-		"host/selection.refusedOf":    "TestStates of host/selection",
-		"host/selection.Joining":      "host prepare",
-		"host/selection.Without":      "TestPendingUses of host/check",
-		"cmd/gpustack.permittedFiles": "undo that removes a record of VFs",
-		"cmd/gpustack.binder":         "host bind, carried out, undone and recovered",
-		"host/rdma/prepare.lift":      "rdma prepare --remove",
-		"cmd/gpustack.findHolders":    "rdma scan shows it",
+		"host/prepare.refusals":      "host prepare",
+		"host/prepare.lifts":         "host prepare",
+		"host/bind.NewPlan":          "host bind",
+		"host/bind.search":           "host bind",
+		"host/bind.refuse":           "undo of host bind",
+		"host/bind.Needed":           "undo of host bind",
+		"host/rdma/prepare.leave":    "rdma prepare --remove",
+		"host/rdma/prepare.ask":      "rdma prepare --remove",
+		"host/rdma/prepare.whole":    "rdma prepare --whole",
+		"host/container/prepare.hca": "container prepare --hca",
+		"host/startup.ask":           "gpustack boot --revert",
+		"host/startup.Permit":        "gpustack boot --revert",
+		"host/check.leaving":         "TestPending of host/check",
+		"host/check.refusals":        "host prepare",
+		"host/rdma/check.backOut":    "TestUsedRemedy of host/rdma/check",
+		"host/rdma/prepare.takes":    "rdma prepare --remove",
+		"host/rdma/check.readUsed":   "script rdma_check of cmd/gpustack",
+		"host/selection.refusedOf":   "TestStates of host/selection",
+		"host/selection.Joining":     "host prepare",
+		"host/selection.Without":     "TestPendingUses of host/check",
+		"operate/node.Files":         "undo that removes a record of VFs",
+		"operate/node.Binder":        "host bind, carried out, undone and recovered",
+		"host/rdma/prepare.lift":     "rdma prepare --remove",
+		"operate/node.findHolders":   "rdma scan shows it",
 	}
 	asks := []string{"Permit", "Drivers", "Leave", "Leaves", "Ask", "AskAtBoot", "Refusals", "Shared", "InUse", "HeldOf", "Users", "Virtualized", "OfSwitches", "AdapterUses", "Lifts"}
 	found := map[string]bool{}
-	for _, top := range []string{"host", "cmd"} {
+	for _, top := range []string{"host", "operate", "cmd"} {
 		err := filepath.WalkDir("../../"+top, func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "../../host/gate/") {
 				return err
