@@ -92,3 +92,17 @@ func (s Service) Names() []string {
 	}
 	return []string{s.Name}
 }
+
+// RestartNames returns the names by which an operator restarts programs of the journal on the
+// machine below root: of their units where any are found. It is never nil without an error.
+func RestartNames(root host.Root, programs []string) ([]string, error) {
+	names := []string{}
+	for _, program := range programs {
+		service, err := NewService(root, program)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, service.Names()...)
+	}
+	return names, nil
+}

@@ -15,6 +15,7 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/nova"
 	"gpustack/operate/node"
 )
 
@@ -135,7 +136,7 @@ func showEntry(u *term.UI, opts historyOptions, all []change.Store) error {
 	}
 	err = views.PrintEntry(u, shown, e, commandLine(e))
 	if len(e.Restart) > 0 {
-		names, restartErr := restartNames(store.Root, e.Restart)
+		names, restartErr := nova.RestartNames(store.Root, e.Restart)
 		if restartErr != nil {
 			return errors.Join(err, restartErr)
 		}

@@ -19,6 +19,7 @@ import (
 	"gpustack/host/check"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
+	"gpustack/nova"
 	"gpustack/operate/node"
 	"gpustack/operate/rows"
 )
@@ -193,7 +194,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 	report := views.NewUndo(newReport(n.Root, n.RebootRequired(ctx), true, append(views.UndoWarnings(plan.Rewriting), back.Warnings...)...), entry)
 	report.Changes, report.Programs, report.Left = views.FileChanges(back.Files), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
 	report.AtNextBoot(len(entry.Programs)+len(entry.Left) > 0)
-	if report.Restart, err = restartNames(n.Root, entry.Restart); err != nil {
+	if report.Restart, err = nova.RestartNames(n.Root, entry.Restart); err != nil {
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {

@@ -7,6 +7,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/document"
 	"gpustack/host/machine"
+	"gpustack/nova"
 )
 
 // formatTree is a format of output for people.
@@ -14,7 +15,7 @@ const formatTree = "tree"
 
 // novaConfFlag returns the flag for the nova.conf of this machine.
 func novaConfFlag(usage string) cli.Flag {
-	return args.Path(&cli.StringFlag{Name: "conf", Value: defaultConf, Usage: usage}, args.PathRules{Kind: args.MachineFile})
+	return args.Path(&cli.StringFlag{Name: "conf", Value: nova.DefaultConf, Usage: usage}, args.PathRules{Kind: args.MachineFile})
 }
 
 // confsFlag returns the flag for configuration files of several machines, see parseConfs.

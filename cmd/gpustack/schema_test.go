@@ -53,7 +53,7 @@ func documents() map[string]reflect.Type {
 		"rdma scan":         reflect.TypeFor[node.RDMAScan](),
 		"rdma test":         reflect.TypeFor[views.RDMATest](),
 		"nova check":        reflect.TypeFor[views.NovaCheck](),
-		"nova configure":    reflect.TypeFor[novaReport](),
+		"nova configure":    reflect.TypeFor[views.NovaConfigure](),
 		"nova explain":      reflect.TypeFor[views.NovaExplain](),
 		"rdma prepare":      reflect.TypeFor[views.RDMAPrepare](),
 		"repair-migration":  reflect.TypeFor[views.Repair](),

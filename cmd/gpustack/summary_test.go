@@ -14,7 +14,7 @@ import (
 // TestNovaSummary: only files of nova-compute get device specs.
 func TestNovaSummary(t *testing.T) {
 	for role, want := range map[nova.Role]string{nova.Controller: "1 alias", nova.Compute: "1 alias, 2 device specs", nova.All: "1 alias, 2 device specs"} {
-		if got := novaSummary(novaReport{Role: role, Aliases: make([]nova.Alias, 1), Specs: make([]nova.Spec, 2)}); got != want {
+		if got := (views.NovaConfigure{Role: role, Aliases: make([]nova.Alias, 1), Specs: make([]nova.Spec, 2)}).Summary(); got != want {
 			t.Errorf("%s: got %s, want %s", role, got, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"fmt"
 	"time"
 
 	"gpustack/host/pci"
@@ -147,4 +148,26 @@ func (r Report) Unread() []Source {
 		}
 	}
 	return unread
+}
+
+// Users returns what uses each function: "guest UUID", or "pid PID (COMMAND)" of a process that is
+// not known to run a guest. Functions without a user are not in it.
+func (r Report) Users() map[pci.Address]string {
+	users := map[pci.Address]string{}
+	for _, d := range r.Domains {
+		for _, a := range d.Functions {
+			users[a] = "guest " + d.UUID
+		}
+	}
+	for _, h := range r.Holders {
+		for _, a := range h.Functions {
+			if users[a] == "" {
+				users[a] = fmt.Sprintf("pid %d (%s)", h.PID, h.Command)
+			}
+			if h.UUID != nil {
+				users[a] = "guest " + *h.UUID
+			}
+		}
+	}
+	return users
 }

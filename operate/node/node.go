@@ -118,14 +118,28 @@ func keepReporting(e change.Entry, now, before []byte) ([]byte, error) {
 // that have not observed the machine call it. If a write to sysfs of an earlier run is stuck in the
 // kernel, it reads no function: that would block too.
 func (n Node) RebootRequired(ctx context.Context) *bool {
-	err := n.Binder(0).Settled(ctx, change.Machine(n.Root).Observe())
+	_, reboot := n.Observe(ctx, 0)
+	return reboot
+}
+
+// Observe observes subjects of the machine, which may be 0, and whether the machine has to be
+// rebooted, as [Node.RebootRequired]: the machine is read once for both.
+func (n Node) Observe(ctx context.Context, subjects machine.Subject) (m machine.Machine, reboot *bool) {
+	journal := change.Machine(n.Root).Observe()
+	err := n.Binder(0).Settled(ctx, journal)
+	if err == nil {
+		subjects |= machine.Reboot
+	}
+	if subjects != 0 {
+		m = machine.Observe(n.Root, subjects, machine.Options{Journal: &journal})
+	}
 	switch stuck := errors.Is(err, host.ErrStuck); {
 	case stuck:
-		return &stuck
+		return m, &stuck
 	case err != nil:
-		return nil
+		return m, nil
 	}
-	return check.RebootRequired(machine.Observe(n.Root, machine.Reboot, machine.Options{}))
+	return m, check.RebootRequired(m)
 }
 
 // Settled returns an error if an earlier run's sysfs write is still blocked in the kernel.

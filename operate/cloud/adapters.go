@@ -1,4 +1,4 @@
-package main
+package cloud
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"gpustack/nova"
 )
 
-// novaAdapters returns the adapters of the machine as nova configure needs them: those with an RDMA
+// adaptersOf returns the adapters of the machine as nova configure needs them: those with an RDMA
 // device now, and those that rdma prepare has recorded.
-func novaAdapters(root host.Root, devices pci.Devices) ([]nova.Adapter, error) {
+func adaptersOf(root host.Root, devices pci.Devices) ([]nova.Adapter, error) {
 	stack, err := rdma.Read(root, devices, rdma.Options{})
 	record, recordErr := rdma.ReadRecord(root)
 	if err := errors.Join(err, recordErr); err != nil {

@@ -1,4 +1,4 @@
-package main
+package cloud
 
 import (
 	"errors"
@@ -21,15 +21,15 @@ func TestJudgeReports(t *testing.T) {
 		state    string
 		errors   []string
 	}{
-		{"all report", nil, nil, false, reportVerified, nil},
-		{"all report, asserted", nil, nil, true, reportVerified, nil},
+		{"all report", nil, nil, false, ReportVerified, nil},
+		{"all report, asserted", nil, nil, true, ReportVerified, nil},
 		{"one does not", found, nil, true, "", []string{"cannot turn on pci_in_placement: host gpu1 (cell cell1): does not"}},
 		{"a cell is missing", nil, missing, false, "", []string{"cannot determine whether every compute node reports"}},
-		{"a cell is missing, asserted", nil, missing, true, reportAsserted, nil},
+		{"a cell is missing, asserted", nil, missing, true, ReportAsserted, nil},
 		{"one does not and a cell is missing, asserted", found, missing, true, "", []string{"host gpu1 (cell cell1)", "cell cell2: no answer"}},
 	} {
 		state, warnings, err := judgeReports(test.found, test.missing, test.asserted)
-		if (err == nil) != (test.errors == nil) || err == nil && state != test.state || (state == reportAsserted) != (len(warnings) == 1) {
+		if (err == nil) != (test.errors == nil) || err == nil && state != test.state || (state == ReportAsserted) != (len(warnings) == 1) {
 			t.Errorf("%s: %q, %q, %v", test.name, state, warnings, err)
 		}
 		for _, want := range test.errors {

@@ -1,0 +1,186 @@
+package views
+
+import (
+	"slices"
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/selection"
+	"gpustack/nova"
+	"gpustack/operate/cloud"
+)
+
+// NovaConfigure is the output of nova configure (docs/json.md).
+type NovaConfigure struct {
+	Report
+	Release        string         `json:"release"`
+	Role           nova.Role      `json:"role"`
+	Changes        []FileChange   `json:"changes"`
+	Aliases        []nova.Alias   `json:"aliases"`
+	Specs          []nova.Spec    `json:"device_specs"`
+	Kept           []string       `json:"kept"`
+	Removed        []string       `json:"removed"`
+	Dropped        []string       `json:"dropped_filters"`
+	Services       []nova.Service `json:"services"` // to restart
+	ComputesReport *string        `json:"computes_report"`
+	Rendered       *string        `json:"rendered"` // the options for a deployment tool
+
+	companions []string // products that share a card or an IOMMU group with a GPU, and are not offered
+	reporting  bool     // the plan is for a compute node that is to report to Placement
+}
+
+// NewNovaConfigure returns the report of a plan. The common part gets the warnings of c, of what is
+// wanted and of the plan.
+func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan nova.Plan) NovaConfigure {
+	r := NovaConfigure{
+		Report: common, Release: c.Release.String(), Role: c.Role, Changes: FileChanges(plan.Files),
+		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
+		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Services: append([]nova.Service{}, plan.Restart...),
+		companions: companionsOf(c.Hosts), reporting: c.Placement && c.Role != nova.Controller,
+	}
+	r.Changed = len(r.Changes) > 0
+	r.Warnings = append(r.Warnings, slices.Concat(c.Warnings, want.Warnings, plan.Warnings)...)
+	for _, s := range plan.Restart {
+		r.Restart = append(r.Restart, s.Name)
+	}
+	return r
+}
+
+// companionsOf returns the names of the companions of the GPUs of hosts, by product.
+func companionsOf(hosts []nova.Host) (names []string) {
+	for _, h := range hosts {
+		for _, d := range selection.Companions(h.Devices) {
+			if product := IDs(d) + " (" + FunctionKind(d) + ")"; !slices.Contains(names, product) {
+				names = append(names, product)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Summary returns the sentence that ends the plan, above the question.
+func (r NovaConfigure) Summary() string {
+	restart := ""
+	if len(r.Services) > 0 {
+		var names []string
+		for _, s := range r.Services {
+			names = append(names, s.Names()...)
+		}
+		restart = "to restart: " + strings.Join(names, ", ")
+	}
+	removed := ""
+	if len(r.Removed) > 0 {
+		removed = term.Numbered(len(r.Removed), "line") + " removed"
+	}
+	specs := "" // of the files of this machine
+	if r.Role.Computes() {
+		specs = term.Some(len(r.Specs), "device spec")
+	}
+	return term.Sentence(
+		term.AndMore(term.Some(len(r.Aliases), "alias"), specs), removed,
+		FilesText(r.Changes, "changed", "new"), restart)
+}
+
+// Print prints the plan as text.
+func (r NovaConfigure) Print(u *term.UI) {
+	u.Printf("Nova %s, %s\n\n", r.Release, r.Role)
+	var rows [][]string
+	for _, a := range r.Aliases {
+		kind := a.DeviceType
+		if kind == "" {
+			kind = "-"
+		}
+		rows = append(rows, []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), kind})
+	}
+	if len(rows) > 0 {
+		u.Table([]string{"ALIAS", "ID", "TYPE"}, rows)
+	}
+	for i, line := range r.Removed {
+		if i == 0 && len(rows) > 0 {
+			u.Printf("\n")
+		}
+		if i == 0 {
+			u.Printf("removed:\n")
+		}
+		u.Printf("%s\n", term.Printable(line))
+	}
+	for i, k := range r.Kept {
+		if i == 0 {
+			u.Printf("\nkept:\n")
+		}
+		u.Printf("%s\n", term.Printable(k))
+	}
+	if !r.Changed {
+		u.Printf("\nnothing to do: the files are as planned\n")
+		return
+	}
+	if len(r.Dropped) > 0 {
+		u.Printf("\nremoved, because %s does not have these filters: %s\n", r.Release, term.Printable(strings.Join(r.Dropped, ", ")))
+	}
+	if text := CompanionsText(r.companions); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
+		u.Printf("\n%s", text)
+	}
+	PrintDiffs(u, r.Changes)
+	if r.reporting {
+		u.Printf("\nreport_in_placement cannot be turned off again on this host\n")
+	}
+	if r.ComputesReport != nil && *r.ComputesReport == cloud.ReportVerified {
+		u.Printf("\nverified: every compute node with these devices reports them to Placement\n")
+	}
+	printRestarts(u, r.Services)
+}
+
+// printRestarts prints the services to restart with the commands that restart them on the machine.
+func printRestarts(u *term.UI, services []nova.Service) {
+	if len(services) == 0 {
+		return
+	}
+	u.Printf("\nrestart these services, on compute nodes first, nova-api last:\n")
+	var rows [][]string
+	var unknown []string
+	for _, s := range services {
+		command := "-"
+		if s.Command != nil {
+			command = *s.Command
+		} else {
+			unknown = append(unknown, s.Name)
+		}
+		rows = append(rows, []string{s.Name, command, s.Interrupts})
+	}
+	titles := []string{"SERVICE", "COMMAND", "INTERRUPTS"}
+	if len(unknown) == len(services) {
+		titles = slices.Delete(titles, 1, 2)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], 1, 2)
+		}
+	}
+	u.Table(titles, rows)
+	if len(unknown) > 0 {
+		u.Printf("no unit was found that runs %s\n", term.Listed(unknown, "or"))
+	}
+}
+
+// PrintRendered prints the options for a deployment tool, below comments that name the file in
+// which the tool reads them.
+func PrintRendered(u *term.UI, form nova.Form, role nova.Role, text string) {
+	switch form {
+	case nova.FormTripleO:
+		u.Printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
+			"# Compute and Controller stand for the roles of the nodes.\n")
+	case nova.FormRHOSO:
+		if role.Controls() {
+			u.Printf("# For RHOSO: the spec is a part of the OpenStackControlPlane.\n")
+		}
+		if role.Computes() {
+			u.Printf("# For RHOSO: the ConfigMap is listed in dataSources of the nodes' OpenStackDataPlaneService for Nova.\n")
+		}
+	case nova.FormKolla:
+		services := map[nova.Role]string{nova.Controller: "nova-api.conf and nova-scheduler.conf", nova.Compute: "nova-compute.conf", nova.All: "nova.conf"}
+		u.Printf("# For kolla-ansible: nova/%s in the folder node_custom_config.\n", services[role])
+	}
+	if role.Controls() && form != nova.FormINI {
+		u.Printf("# The filters replace the list that is set.\n")
+	}
+	u.Printf("%s", text)
+}

@@ -1,0 +1,42 @@
+package nova
+
+import "errors"
+
+// Form is the form in which options are rendered for a deployment tool.
+type Form string
+
+// The forms. FormINI is plain nova.conf.
+const (
+	FormINI     Form = "ini"
+	FormKolla   Form = "kolla"
+	FormTripleO Form = "tripleo"
+	FormRHOSO   Form = "rhoso"
+)
+
+// FormFor returns the form for the tool that generates the file which [NewPlan] has refused.
+func FormFor(err error) Form {
+	var owned *OwnedError
+	if !errors.As(err, &owned) {
+		return FormINI
+	}
+	switch owned.Owner {
+	case "kolla-ansible":
+		return FormKolla
+	case "TripleO":
+		return FormTripleO
+	case "RHOSO":
+		return FormRHOSO
+	}
+	return FormINI
+}
+
+// Render returns what is wanted in the form, for a deployment tool to merge.
+func (f Form) Render(o Options, w Want) (string, error) {
+	switch f {
+	case FormTripleO:
+		return RenderTripleO(o, w)
+	case FormRHOSO:
+		return RenderRHOSO(o, w)
+	}
+	return Render(o, w)
+}

@@ -1,0 +1,105 @@
+package cloud
+
+import (
+	"errors"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/document"
+	"gpustack/host/guest"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/devspec"
+)
+
+// ConfigureOptions are what nova configure is to set, and where it reads what that depends on.
+type ConfigureOptions struct {
+	Nova        nova.Options // without what ObserveConfiguration adds
+	Place       nova.Place
+	Inventories document.Source
+	Names       document.Source // of the aliases of the cloud
+	Prepared    bool            // the products are those that are prepared on this machine
+	// Rendered reports that the options are printed for another place: files here are only a source
+	// of names, and need not be readable.
+	Rendered bool
+}
+
+// Subjects returns what ObserveConfiguration needs of the machine, 0 for nothing: only the files of
+// a compute node depend on its devices.
+func (o ConfigureOptions) Subjects() machine.Subject {
+	if o.Nova.Role == nova.Controller {
+		return 0
+	}
+	return machine.Record
+}
+
+// Configuration is what the options ask for on this machine.
+type Configuration struct {
+	nova.Options
+	Unread   error // of the files of this machine, if the options are rendered for another place
+	Warnings []string
+}
+
+// ObserveConfiguration reads the release, the documents and the files of the machine below root. m
+// is that machine, observed for at least [ConfigureOptions.Subjects]: its functions are not read
+// again. It changes nothing.
+//
+// Errors: everything that cannot be read, at once; those of [nova.Machine.Prepared].
+func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions) (Configuration, error) {
+	c := Configuration{Options: o.Nova}
+	var releaseErr, hostsErr, namesErr, inUseErr error
+	c.Release, c.Warnings, releaseErr = o.Nova.Release.OrInstalled(root)
+	c.Hosts, hostsErr = nova.ReadInventories(o.Inventories, o.scope())
+	c.Cloud, namesErr = nova.ReadNames(o.Names)
+	c.InUse, inUseErr = nova.InUse(root, o.Place, c.Role, c.Release)
+	if o.Rendered {
+		c.Unread, inUseErr = inUseErr, nil
+	}
+	var own ownErrors
+	if c.Role != nova.Controller {
+		own = c.observeMachine(root, m, o.Prepared)
+	}
+	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, namesErr, inUseErr, own.adapters)
+}
+
+// scope returns which functions inventories have to list.
+func (o ConfigureOptions) scope() nova.Scope {
+	if len(o.Nova.HCAs) > 0 {
+		return nova.ScopeAll
+	}
+	return nova.ScopeGPUs
+}
+
+// ownErrors are the errors of a compute node's own facts.
+type ownErrors struct{ prepared, record, machine, adapters error }
+
+// observeMachine adds what depends on the functions of the compute node that is configured.
+func (c *Configuration) observeMachine(root host.Root, m machine.Machine, prepared bool) (errs ownErrors) {
+	errs.record = m.Contract.Err
+	c.Machine, errs.machine = newMachine(root, m)
+	if len(c.HCAs) > 0 && errs.machine == nil {
+		c.Adapters, errs.adapters = adaptersOf(root, c.Devices)
+	}
+	if prepared && errs.record == nil && errs.machine == nil {
+		var here nova.Host
+		here, errs.prepared = c.Prepared()
+		c.Hosts = append(c.Hosts, here)
+	}
+	if len(c.Remove) > 0 {
+		c.Guests = guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, nil)), time.Now()).Users()
+	}
+	return errs
+}
+
+// newMachine returns a machine as the configuration of its nova-compute depends on it. A machine
+// without PCI devices is no error.
+func newMachine(root host.Root, m machine.Machine) (nova.Machine, error) {
+	scanErr := m.Devices.Err
+	if errors.Is(scanErr, pci.ErrNoPCI) {
+		scanErr = nil
+	}
+	interfaces, err := devspec.Interfaces(root)
+	r := recorded(m.Contract.Value, m.Containers)
+	return nova.Machine{Devices: m.Devices.Value, Interfaces: interfaces, Given: r.Guests, Containers: r.Containers}, errors.Join(scanErr, err)
+}
