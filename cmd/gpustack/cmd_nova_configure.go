@@ -124,7 +124,8 @@ type novaConfigureOptions struct {
 	configure   cloud.ConfigureOptions // without documents, which need the terminal
 	render      nova.Form              // "" to change the files
 	timeout     time.Duration
-	reported    bool // the operator asserts that all compute nodes report
+	reported    bool   // the operator asserts that all compute nodes report
+	command     string // the command line, for the journal
 }
 
 func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
@@ -145,7 +146,7 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 			Remove:     c.StringSlice("remove-alias"),
 			NamesGiven: c.IsSet("names"),
 		}, Place: nova.Place{File: c.String("conf"), Given: c.IsSet("conf"), DropIn: c.Bool("drop-in")}},
-		render: nova.Form(f.Choice(c, "render")), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"),
+		render: nova.Form(f.Choice(c, "render")), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"), command: args.Recorded(c),
 	}
 	o := &opts.configure.Nova
 	if c.IsSet("role") {
@@ -231,7 +232,7 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	}
 	showPlan(u, opts.decision, &report, func() { report.Print(u) }, report.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", report.Summary(), &report, func() error {
-		work := change.Work{Command: "nova configure --role " + string(c.Role), About: &change.Topic{Subject: change.OfNova, Role: string(c.Role)}, Change: change.Files{Root: root}.New(plan.Files)}
+		work := change.Work{Command: opts.command, About: &change.Topic{Subject: change.OfNova, Role: string(c.Role)}, Change: change.Files{Root: root}.New(plan.Files)}
 		work.Restart = append(work.Restart, report.Restart...)
 		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})

@@ -36,7 +36,7 @@ func configuredRole(root host.Root) (role nova.Role, from string, err error) {
 	ids := map[nova.Role]string{}
 	for _, e := range entries {
 		if about := e.Topic(); about.Subject == change.OfNova && e.Status == change.Done {
-			ids[nova.Role(about.Role)] = fmt.Sprintf("entry %d (%s)", e.ID, e.Command)
+			ids[nova.Role(about.Role)] = fmt.Sprintf("entry %d (nova configure --role %s)", e.ID, about.Role)
 		}
 	}
 	controls, computes, all := ids[nova.Controller], ids[nova.Compute], ids[nova.All]
