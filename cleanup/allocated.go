@@ -14,11 +14,11 @@ import (
 // CaseAllocated is the case of an allocation in Placement, not of a row.
 const CaseAllocated Case = "P" // a PCI provider is allocated to a consumer that is gone, elsewhere or over
 
-// AllocationsQuiet is for how long the records of a consumer must not have changed before its
+// allocationsQuiet is for how long the records of a consumer must not have changed before its
 // allocations are judged: Nova changes its rows and the allocations one after the other, an
 // instance's row before its allocations when it is deleted, for example
 // (nova/compute/manager.py, _complete_deletion).
-const AllocationsQuiet = 5 * time.Minute
+const allocationsQuiet = 5 * time.Minute
 
 // Allocation is what a consumer holds on the resource provider of a PCI device.
 type Allocation struct {
@@ -71,14 +71,14 @@ type AllocationFinding struct {
 
 // ClassifyAllocation judges an allocation. It returns nil for a legitimate one. recent is whether
 // the allocation is not judged because a record of the consumer has changed within
-// AllocationsQuiet, or an instance is being built.
+// allocationsQuiet, or an instance is being built.
 func ClassifyAllocation(a Allocation, c Consumer) (found *AllocationFinding, recent bool) {
 	f := &AllocationFinding{Allocation: a, Case: CaseAllocated, Verdict: Suspicious,
 		Consequence: "Placement counts the device as used, so that no other instance gets it (pci_in_placement)"}
 	switch {
 	case c.judge(f):
 		return nil, false
-	case c.Requested, f.Verdict == Suspicious && !c.Changed.IsZero() && c.Now.Sub(c.Changed) < AllocationsQuiet:
+	case c.Requested, f.Verdict == Suspicious && !c.Changed.IsZero() && c.Now.Sub(c.Changed) < allocationsQuiet:
 		return nil, true
 	}
 	f.Evidence = c.evidence(a)

@@ -639,7 +639,7 @@ func (c *classifier) inUse(since time.Time) string {
 				freed = append(freed, h.Device)
 			}
 		}
-		with = MayFree(freed, c.f.Card, usedByOwner(c.f.Proof, c.f.Node.Host))
+		with = mayFree(freed, c.f.Card, usedByOwner(c.f.Proof, c.f.Node.Host))
 	}
 	if why := lost(with); why != "" {
 		return why

@@ -268,7 +268,7 @@ func (h Held) freedWith(freed []Held) []Device {
 // together with others.
 func (h Held) mayFree(freed []Held, p Proof) []Device {
 	devices, known := h.together(freed)
-	return slices.DeleteFunc(MayFree(devices, known, usedByOwner(p, h.Host)), func(d Device) bool { return !d.partOf(h.Device) && !h.partOf(d) })
+	return slices.DeleteFunc(mayFree(devices, known, usedByOwner(p, h.Host)), func(d Device) bool { return !d.partOf(h.Device) && !h.partOf(d) })
 }
 
 // together returns the devices of the same node that are freed, and the other rows of their cards.

@@ -15,11 +15,11 @@ func FreedWith(freed, known []Device) (with []Device) {
 	return freedWith(freed, known, Device.childOf, func(k Device) bool { return k.Status != StatusAvailable })
 }
 
-// MayFree returns the rows that Nova may write when it frees devices: those of FreedWith, and the
+// mayFree returns the rows that Nova may write when it frees devices: those of FreedWith, and the
 // PF of a VF or vdpa device unless inUse says of another function of the PF that its own instance
 // uses it. The row of any other function may be freed at the same time, by the audit of
 // nova-compute or by another repair.
-func MayFree(freed, known []Device, inUse func(Device) bool) (with []Device) {
+func mayFree(freed, known []Device, inUse func(Device) bool) (with []Device) {
 	return freedWith(freed, known, Device.partOf, func(k Device) bool { return k.taken() && k.Instance != nil && inUse(k) })
 }
 

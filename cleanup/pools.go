@@ -14,10 +14,10 @@ import (
 // CasePools is the case of a compute node, not of a row.
 const CasePools Case = "O" // compute_nodes.pci_stats does not match the node's rows
 
-// PoolsQuiet is for how long no row of a node must have changed before its pools are judged:
+// poolsQuiet is for how long no row of a node must have changed before its pools are judged:
 // nova-compute writes pci_stats and the rows in different transactions, with requests to Placement
 // between them (nova/compute/resource_tracker.py, _update).
-const PoolsQuiet = 5 * time.Minute
+const poolsQuiet = 5 * time.Minute
 
 // Pool identifies devices that nova-compute counts together, by the keys that every release
 // has (nova/pci/stats.py, PciDeviceStats.pool_keys). Tags split these pools further, by the
@@ -229,12 +229,12 @@ func ComparePools(stats []byte, rows map[Pool]Free) ([]PoolDifference, error) {
 	return differences, nil
 }
 
-// ClassifyPools judges the pools of a node. It returns a finding, or why they are not judged, or
+// classifyPools judges the pools of a node. It returns a finding, or why they are not judged, or
 // neither if they match; and what the finding or the reason has in common with those of other
 // nodes. Only differences of a node whose nova-compute is up and none of whose rows has changed for
-// PoolsQuiet are findings: all others may be corrected by the next audit, or when nova-compute
+// poolsQuiet are findings: all others may be corrected by the next audit, or when nova-compute
 // starts.
-func ClassifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common string) {
+func classifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common string) {
 	unjudged := func(common, why string) (*PoolFinding, *Unjudged, string) {
 		return nil, &Unjudged{n.Cell, n.Node.Host, n.Node.Name, why}, common
 	}
@@ -251,9 +251,9 @@ func ClassifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common str
 	case !f.up():
 		return unjudged(differences+", but nova-compute is not up", differences+", but "+(&classifier{f: f}).compute()+
 			": nova-scheduler does not use the node, and nova-compute corrects them when it starts")
-	case quiet < PoolsQuiet && !n.Changed.IsZero():
-		return unjudged(fmt.Sprintf("%s, but a row of the node changed less than %s ago", differences, PoolsQuiet),
-			fmt.Sprintf("%s, but a row of the node changed %s ago: run gpustack repair-migration again in %s", differences, age(max(0, quiet)), PoolsQuiet))
+	case quiet < poolsQuiet && !n.Changed.IsZero():
+		return unjudged(fmt.Sprintf("%s, but a row of the node changed less than %s ago", differences, poolsQuiet),
+			fmt.Sprintf("%s, but a row of the node changed %s ago: run gpustack repair-migration again in %s", differences, age(max(0, quiet)), poolsQuiet))
 	}
 	unchanged := "no row of the node has a time of change"
 	if !n.Changed.IsZero() {
@@ -322,7 +322,7 @@ type PoolReport struct {
 // Add judges a node and adds it to the report.
 func (r *PoolReport) Add(n NodeStats) {
 	r.Nodes++
-	finding, unjudged, common := ClassifyPools(n)
+	finding, unjudged, common := classifyPools(n)
 	switch {
 	case finding != nil && len(r.Findings) < mostPools:
 		r.Findings = append(r.Findings, *finding)

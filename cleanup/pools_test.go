@@ -77,7 +77,7 @@ func TestClassifyPools(t *testing.T) {
 				n.Changed = now.Add(-test.changed)
 			}
 			var got, not string
-			finding, unjudged, common := ClassifyPools(n)
+			finding, unjudged, common := classifyPools(n)
 			if finding != nil {
 				got = finding.Reason + ": " + finding.Consequence
 				if finding.Case != "O" || finding.Verdict != Suspicious || !strings.HasPrefix(finding.Steps, "restart nova-compute on gpu1") || len(finding.Pools) == 0 {

@@ -39,7 +39,7 @@ type holding struct {
 // then is not one that they will explain later. It may have been removed meanwhile. Suspect
 // allocations are therefore read a second time, from Placement and then from the databases.
 // They are reported if they still exist and are judged the same, and if no record of their consumer
-// has changed for cleanup.AllocationsQuiet.
+// has changed for the quiet time of allocations.
 //
 // Errors: those of the databases. unread is what Placement has not answered; the report says so
 // too, and has the findings about the other allocations.

@@ -156,7 +156,7 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 		}
 		cells[i] = Cell{Name: m.name, UUID: m.uuid}
 		all.Go(func() {
-			url, err := FillTemplate(m.url, w.Local)
+			url, err := fillTemplate(m.url, w.Local)
 			if err != nil {
 				failures[i] = fmt.Errorf("cell %s: %w", m.name, hintedURL("cell "+m.name, err))
 				return

@@ -503,10 +503,10 @@ func withArguments(url, arguments string) string {
 	return url + "?" + arguments
 }
 
-// FillTemplate replaces the placeholders that a URL of nova_api.cell_mappings may have with the
+// fillTemplate replaces the placeholders that a URL of nova_api.cell_mappings may have with the
 // parts of the local connection (nova/objects/cell_mapping.py, _parse_netloc and
 // format_db_url): parts stay percent-encoded as they are.
-func FillTemplate(template, local string) (string, error) {
+func fillTemplate(template, local string) (string, error) {
 	if !strings.Contains(template, "{") {
 		return template, nil
 	}

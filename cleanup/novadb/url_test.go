@@ -270,15 +270,15 @@ func TestFillTemplate(t *testing.T) {
 		"{scheme}://{username}:{password}@{hostname}:{port}/nova_cell1?{query}#{fragment}": "mysql+pymysql://nova:p%40ss@db.example:3306/nova_cell1?charset=utf8#frag",
 		"{scheme}://{username}:{password}@{hostname}/{path}":                               "mysql+pymysql://nova:p%40ss@db.example/nova_cell0",
 	} {
-		got, err := FillTemplate(template, local)
+		got, err := fillTemplate(template, local)
 		if err != nil || got != want {
 			t.Errorf("%s: %s, %v", template, got, err)
 		}
 	}
-	if got, err := FillTemplate("{scheme}://{hostname}:{port}/x", "mysql://h/y"); err != nil || got != "mysql://h:None/x" {
+	if got, err := fillTemplate("{scheme}://{hostname}:{port}/x", "mysql://h/y"); err != nil || got != "mysql://h:None/x" {
 		t.Errorf("%s, %v", got, err)
 	}
-	if _, err := FillTemplate("{scheme}://x", ""); err == nil {
+	if _, err := fillTemplate("{scheme}://x", ""); err == nil {
 		t.Error("filled from nothing")
 	}
 }

@@ -101,7 +101,7 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if err != nil {
 		return err
 	}
-	if err := c.repairer.CheckUndo(ctx, c.units); err != nil {
+	if err := c.repairer.checkUndo(ctx, c.units); err != nil {
 		return err
 	}
 	c.standings = make([]Standing, len(c.units))

@@ -41,7 +41,7 @@ func (r *Repairer) Plan(ctx context.Context, findings []cleanup.Finding, most in
 	if len(units) > most {
 		return nil, nil, fmt.Errorf("%d repairs: %w", len(units), ErrTooMany)
 	}
-	if err := r.Plausible(ctx, units); err != nil {
+	if err := r.plausible(ctx, units); err != nil {
 		return nil, nil, err
 	}
 	if slices.ContainsFunc(units, func(u cleanup.Unit) bool { return u.Repair == cleanup.Online }) {
@@ -52,7 +52,7 @@ func (r *Repairer) Plan(ctx context.Context, findings []cleanup.Finding, most in
 	if placement != nil {
 		// Never repair a row without its allocations: the scheduler would still count the
 		// device as used.
-		if err := r.SkipAllocations(ctx, units); err != nil {
+		if err := r.skipAllocations(ctx, units); err != nil {
 			return nil, placement, err
 		}
 	}
@@ -202,9 +202,9 @@ func (r *Repairer) migrationsOf(ctx context.Context, u *cleanup.Unit) (all migra
 	return all, err
 }
 
-// SkipAllocations marks the units that need Placement as skipped, with the steps to repair each by
+// skipAllocations marks the units that need Placement as skipped, with the steps to repair each by
 // hand.
-func (r *Repairer) SkipAllocations(ctx context.Context, units []cleanup.Unit) error {
+func (r *Repairer) skipAllocations(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
 		u := &units[i]
 		if u.Repair != cleanup.Online || u.State != cleanup.Planned {
@@ -231,11 +231,11 @@ func (r *Repairer) SkipAllocations(ctx context.Context, units []cleanup.Unit) er
 	return nil
 }
 
-// Plausible returns an error if the cell of a unit has no instances or no nova-compute at all: then
+// plausible returns an error if the cell of a unit has no instances or no nova-compute at all: then
 // it is not the intended database, or an incomplete copy.
 //
 // Errors: ErrImplausible.
-func (r *Repairer) Plausible(ctx context.Context, units []cleanup.Unit) error {
+func (r *Repairer) plausible(ctx context.Context, units []cleanup.Unit) error {
 	seen := map[string]bool{}
 	for _, u := range units {
 		if seen[u.Cell] {

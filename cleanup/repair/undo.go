@@ -17,10 +17,10 @@ import (
 var ErrTooLate = host.WithHint(host.WithCode(errors.New("too late to undo"), host.CodeTooLate, ""),
 	host.Textf("%s shows the rows as they are now", host.NewCommand("repair-migration")))
 
-// CheckUndo returns an error unless each written unit can be undone: an online repair until
+// checkUndo returns an error unless each written unit can be undone: an online repair until
 // nova-compute has freed a device, an offline one until nova-compute of a host has reported again,
 // and only while rows and allocations are as they were written. The error has all reasons.
-func (r *Repairer) CheckUndo(ctx context.Context, units []cleanup.Unit) error {
+func (r *Repairer) checkUndo(ctx context.Context, units []cleanup.Unit) error {
 	var errs []error
 	for i := range units {
 		u := &units[i]
@@ -113,7 +113,7 @@ func (r *Repairer) checkAllocations(ctx context.Context, u *cleanup.Unit) error 
 //
 // Errors: ErrUnknown goes with a unit whose outcome is unknown, which has the state Begun.
 func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
-	if err := r.CheckUndo(ctx, units); err != nil {
+	if err := r.checkUndo(ctx, units); err != nil {
 		return err
 	}
 	for i := range slices.Backward(units) {
