@@ -23,7 +23,7 @@ const programLimit = time.Minute
 func (n Node) startup() startup.Machine {
 	return startup.Machine{
 		Root:    n.Root,
-		Settle:  Settle,
+		Settle:  settle,
 		Version: n.Version,
 		Program: func(ctx context.Context, argv []string) error {
 			limited := n.Runner
@@ -37,7 +37,7 @@ func (n Node) startup() startup.Machine {
 
 // offering returns what containers of the machine are offered.
 func (n Node) offering() startup.Offering {
-	return startup.Offering{Root: n.Root, Appear: Settle, Program: func(ctx context.Context, argv []string) error {
+	return startup.Offering{Root: n.Root, Appear: settle, Program: func(ctx context.Context, argv []string) error {
 		_, err := n.kernel(0).Run(ctx, argv)
 		return err
 	}}
@@ -91,9 +91,9 @@ func (n Node) offer(ctx context.Context) error {
 	return nil
 }
 
-// PermitRevert returns the error with which [Node.Revert] would refuse the record that a plan of
+// mayRevert returns the error with which [Node.Revert] would refuse the record that a plan of
 // files leaves.
-func (n Node) PermitRevert(plan edit.Plan) error {
+func (n Node) mayRevert(plan edit.Plan) error {
 	_, err := n.permitRevert(plan, gate.Allowed{Functions: n.Allow})
 	return err
 }

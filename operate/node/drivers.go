@@ -31,7 +31,7 @@ type DriversPlan struct {
 }
 
 // ObserveDrivers reads a machine. To release functions, it reads nothing of what the host needs:
-// that must not keep functions from the host. timeout is that of [Node.Binder].
+// that must not keep functions from the host. timeout is that of [Node.binder].
 func (n Node) ObserveDrivers(timeout time.Duration, release bool) (Drivers, error) {
 	d := Drivers{Node: n, Timeout: timeout}
 	var running guard.Running
@@ -116,7 +116,7 @@ func (d Drivers) Ready() error { return d.kernel(d.Timeout).Ready() }
 // Change returns the change that carries a plan out. service is the time for each service to stop
 // or start.
 func (d Drivers) Change(plan DriversPlan, service time.Duration) *driver.Binding {
-	binder := d.Binder(d.Timeout)
+	binder := d.binder(d.Timeout)
 	binder.Service = service
 	return binder.New(plan.Plan.Plan)
 }

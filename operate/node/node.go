@@ -25,8 +25,8 @@ import (
 	"gpustack/nova/conf"
 )
 
-// Settle is the maximum time until a write has its effect.
-const Settle = 2 * time.Second
+// settle is the maximum time until a write has its effect.
+const settle = 2 * time.Second
 
 // ServiceTimeout is the default time until a service has stopped or started. systemd gives a
 // service 90 s to stop (systemd-system.conf(5), DefaultTimeoutStopSec), and then kills it.
@@ -47,10 +47,10 @@ func (n Node) kernel(timeout time.Duration) driver.Live {
 	return driver.Live{Runner: n.Runner, Timeout: timeout}
 }
 
-// Binder returns the kind of change for drivers of the machine. timeout is the maximum time for
+// binder returns the kind of change for drivers of the machine. timeout is the maximum time for
 // each write to sysfs, and for waiting for an earlier run's write.
-func (n Node) Binder(timeout time.Duration) driver.Binder {
-	return driver.Binder{Root: n.Root, Kernel: n.kernel(timeout), Settle: Settle, Service: ServiceTimeout, Patience: timeout,
+func (n Node) binder(timeout time.Duration) driver.Binder {
+	return driver.Binder{Root: n.Root, Kernel: n.kernel(timeout), Settle: settle, Service: ServiceTimeout, Patience: timeout,
 		Offering: n.offering(), Gate: gate.Drivers(n.Root, n.Allow, claim)}
 }
 
@@ -64,12 +64,12 @@ func claim(disk string) (release func() error, err error) {
 }
 
 // Engine returns the engine for changes of files and drivers of the machine. timeout is that of
-// [Node.Binder].
+// [Node.binder].
 func (n Node) Engine(timeout time.Duration) change.Engine {
 	return change.Engine{
 		Store:  change.Machine(n.Root),
 		Origin: n.Origin,
-		Kinds:  []change.Kind{n.Files(), n.Binder(timeout)},
+		Kinds:  []change.Kind{n.files(), n.binder(timeout)},
 		Run: func(ctx context.Context, p host.Program) error {
 			if p.Kind == host.RevertBoot {
 				return n.Revert(ctx)
@@ -89,9 +89,9 @@ func RecordedFiles(root host.Root) change.Files {
 		Older: prepare.Older(root), EachBoot: container.IsBootSpec}
 }
 
-// Files returns the kind of change for files of the machine. Changes are refused while what runs on
+// files returns the kind of change for files of the machine. Changes are refused while what runs on
 // the machine prevents what follows from them.
-func (n Node) Files() change.Files {
+func (n Node) files() change.Files {
 	files := RecordedFiles(n.Root)
 	files.Permit = func(plan edit.Plan) ([]host.Lift, error) {
 		allowed := gate.Allowed{Functions: n.Allow}
@@ -126,7 +126,7 @@ func (n Node) RebootRequired(ctx context.Context) *bool {
 // rebooted, as [Node.RebootRequired]: the machine is read once for both.
 func (n Node) Observe(ctx context.Context, subjects machine.Subject) (m machine.Machine, reboot *bool) {
 	journal := change.Machine(n.Root).Observe()
-	err := n.Binder(0).Settled(ctx, journal)
+	err := n.binder(0).Settled(ctx, journal)
 	if err == nil {
 		subjects |= machine.Reboot
 	}
@@ -151,7 +151,7 @@ func (n Node) Settled(ctx context.Context) error {
 // SettledIn is Settled for a look at the machine's journal.
 func (n Node) SettledIn(ctx context.Context, journal change.Seen) error {
 	const patience = 2 * time.Second
-	return n.Binder(patience).Settled(ctx, journal)
+	return n.binder(patience).Settled(ctx, journal)
 }
 
 // ReadRunning reads what only a running machine shows: the ssh session that gpustack was started

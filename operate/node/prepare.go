@@ -39,7 +39,7 @@ func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild 
 	if plan.None && !options.None {
 		command += " --none" // so that history shows that nothing is recorded
 	}
-	work := change.Work{Command: command, About: &change.Topic{Subject: change.OfGuests, None: plan.None}, Change: n.Files().New(plan.Files)}
+	work := change.Work{Command: command, About: &change.Topic{Subject: change.OfGuests, None: plan.None}, Change: n.files().New(plan.Files)}
 	programs := plan.Programs
 	if rebuild == All {
 		programs = plan.AllPrograms
@@ -85,13 +85,13 @@ func (n Node) PlanRDMA(m rdmaprepare.Machine, options rdmaprepare.Options, comma
 	}
 	plan, err := rdmaprepare.NewPlan(m, want)
 	about := &change.Topic{Subject: change.OfAdapters, None: len(want.Record.Adapters) == 0}
-	work := change.Work{Command: command, About: about, Change: n.Files().New(plan.Files)}
+	work := change.Work{Command: command, About: about, Change: n.files().New(plan.Files)}
 	if !n.Root.IsMachine() {
 		work.Left = plan.Programs
 	} else if len(plan.Files.Pending()) > 0 {
 		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
 		if err == nil {
-			err = n.PermitRevert(plan.Files)
+			err = n.mayRevert(plan.Files)
 		}
 	}
 	return plan, work, err
@@ -111,7 +111,7 @@ func (n Node) PlanContainers(m containerprepare.Machine, options containerprepar
 		return containerprepare.Plan{}, change.Work{}, err
 	}
 	about := &change.Topic{Subject: change.OfContainers, None: len(plan.Record.Functions) == 0}
-	work := change.Work{Command: command, Change: n.Files().New(plan.Files), About: about}
+	work := change.Work{Command: command, Change: n.files().New(plan.Files), About: about}
 	if n.Root.IsMachine() {
 		work.Programs = []host.Program{{Kind: host.RevertBoot}}
 	}

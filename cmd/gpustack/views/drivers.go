@@ -82,7 +82,7 @@ func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
 		if changed, ok := after[a]; ok {
 			then = changed
 		}
-		rows = append(rows, []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), OrDash(now), OrDash(then)})
+		rows = append(rows, []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), orDash(now), orDash(then)})
 	}
 	u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rows)
 	if !r.Changed {

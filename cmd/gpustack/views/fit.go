@@ -7,8 +7,8 @@ import (
 	"gpustack/nova/flavor"
 )
 
-// PrintFit prints how the sizes of a flavor were derived, and the guests of each host.
-func PrintFit(u *term.UI, f flavor.Fit) {
+// printFit prints how the sizes of a flavor were derived, and the guests of each host.
+func printFit(u *term.UI, f flavor.Fit) {
 	u.Printf("\neach device: %d vCPUs and %s of RAM, the smallest share of all hosts; in each NUMA node %s and %s remain with the host\n\n",
 		f.VCPUs, flavor.Size(f.RAM, flavor.MiB), term.Numbered(f.Reserve.Cores, "core"), flavor.Size(f.Reserve.Memory, flavor.MiB))
 	var rows [][]string

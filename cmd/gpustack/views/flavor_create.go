@@ -36,14 +36,14 @@ func PrintFlavorPlan(u *term.UI, r FlavorCreate, plan flavor.Plan) {
 		u.Printf("%s\nnothing to do: the flavor is as planned\n", term.Printable(indented(flavor.Text(plan.Before))))
 		return
 	}
-	u.Diff(FlavorDiff(plan.Move))
+	u.Diff(flavorDiff(plan.Move))
 	if r.Fit != nil {
-		PrintFit(u, *r.Fit)
+		printFit(u, *r.Fit)
 	}
 	if len(r.Defaults) > 0 {
 		u.Printf("\ndefaults for each device: %s\n", strings.Join(r.Defaults, ", "))
 	}
-	PrintRequests(u, r.Changes)
+	printRequests(u, r.Changes)
 }
 
 // FlavorMade returns what was done to a flavor, as a sentence.

@@ -22,5 +22,5 @@ func NewFlavorDelete(head Report, c *cloud.Compute, deletion flavor.Move) Flavor
 // PrintFlavorDeletion prints the deletion of a flavor as text.
 func PrintFlavorDeletion(u *term.UI, r FlavorDelete) {
 	u.Printf("deletes flavor %s at %s:\n%s", term.Printable(r.Before.Name), term.Printable(r.Cloud), term.Printable(indented(flavor.Text(&r.Before))))
-	PrintRequests(u, r.Changes)
+	printRequests(u, r.Changes)
 }

@@ -56,7 +56,7 @@ func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
 	}
 	line("quota", strings.Join(quotas, ", "))
 	line("timeout", p.Timeout.String())
-	PrintRequests(u, r.Changes)
+	printRequests(u, r.Changes)
 }
 
 func neededText(q servertest.Quota) string {
@@ -73,7 +73,7 @@ func wantedText(ids map[probe.ID]int) string {
 		words = append(words, fmt.Sprintf("%d × %s", n, id))
 	}
 	slices.Sort(words)
-	return OrDash(term.Listed(words, "and"))
+	return orDash(term.Listed(words, "and"))
 }
 
 func each(n int) string {
@@ -208,11 +208,11 @@ func printLeftoverTable(u *term.UI, r FlavorTest, of string) {
 		if l.Host != nil {
 			on = *l.Host
 		}
-		rows = append(rows, []string{l.Server, l.Name, l.Project, OrDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
+		rows = append(rows, []string{l.Server, l.Name, l.Project, orDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
 	}
 	u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
 	if len(r.Changes) > 0 {
-		PrintRequests(u, r.Changes)
+		printRequests(u, r.Changes)
 	}
 }
 

@@ -46,7 +46,7 @@ type HistoryEntry struct {
 	Restart  []string         `json:"restart"`
 	Problem  *string          `json:"problem"` // why the drivers, repairs or flavor cannot be read
 
-	changed string // see Changed
+	changed string // see function changed
 }
 
 // imageChange is a change of an image in its cloud.
@@ -75,7 +75,7 @@ func NewHistoryEntry(journal string, e change.Entry, past []change.Past) History
 	h := HistoryEntry{
 		Journal: journal, Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
 		Started: e.Started, Ended: e.Ended,
-		changed: Changed(e),
+		changed: changed(e),
 		Files:   []string{}, Drivers: []DriverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
 		Programs: CommandLines(e.Programs), Left: CommandLines(e.Left), Restart: append([]string{}, e.Restart...),
 	}
@@ -104,7 +104,7 @@ func PrintHistory(u *term.UI, r History, journals bool) {
 	}
 	var rows [][]string
 	for _, e := range r.Entries {
-		row := []string{strconv.Itoa(e.Entry), e.Started.Format("2006-01-02 15:04:05Z"), OrDash(userOf(e.Origin)), string(e.Status), e.Command, e.changed}
+		row := []string{strconv.Itoa(e.Entry), e.Started.Format("2006-01-02 15:04:05Z"), orDash(userOf(e.Origin)), string(e.Status), e.Command, e.changed}
 		if journals {
 			row = append(row, e.Journal)
 		}
@@ -146,8 +146,8 @@ func printEntryHead(u *term.UI, journal string, e change.Entry, line string) {
 	}
 	u.Printf("%s\n", term.Printable(EntryName(e.ID, e.Command)))
 	for _, field := range [][2]string{
-		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", OrDash(origin.User)}, {"host", OrDash(origin.Host)},
-		{"version", OrDash(origin.Version)}, {"command", line}, {"journal", journal},
+		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", orDash(origin.User)}, {"host", orDash(origin.Host)},
+		{"version", orDash(origin.Version)}, {"command", line}, {"journal", journal},
 	} {
 		u.Printf("  %-8s %s\n", field[0], term.Printable(field[1]))
 	}
@@ -176,7 +176,7 @@ func printEntryDrivers(u *term.UI, _ HistoryEntry, e change.Entry) error {
 		if c.Any && then == "" {
 			then = "(any that matches)"
 		}
-		rows = append(rows, []string{c.Address.String(), Number(c.Group), OrDash(string(c.Before.Driver)), OrDash(then)})
+		rows = append(rows, []string{c.Address.String(), Number(c.Group), orDash(string(c.Before.Driver)), orDash(then)})
 	}
 	u.Printf("\n")
 	u.Table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)

@@ -24,7 +24,7 @@ type HostCheck struct {
 // Checked returns what is printed for people. line returns a command as it is to be run.
 func (r HostCheck) Checked(line func(host.Command) string) Checked {
 	c := Checked{
-		Machine: HostLine(r.Host, r.System), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
+		Machine: hostLine(r.Host, r.System), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
 		Check: line(host.NewCommand("host check")), Prepare: "host prepare",
 	}
 	plan := "'" + line(r.Plan) + "'"

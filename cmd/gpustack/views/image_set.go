@@ -77,6 +77,6 @@ func PrintImagePlan(u *term.UI, r ImageSet) {
 		}
 	}
 	if r.Changed {
-		PrintRequests(u, r.Changes)
+		printRequests(u, r.Changes)
 	}
 }

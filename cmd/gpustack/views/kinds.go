@@ -95,7 +95,7 @@ func ofObject(typ string, recorded func(change.Entry) (Object, error), detail fu
 			}
 			u.Printf("\nat %s\n", term.Printable(o.scope.String()))
 			u.Diff(o.Diff)
-			PrintRequests(u, o.Requests)
+			printRequests(u, o.Requests)
 			return nil
 		},
 	}
@@ -114,8 +114,8 @@ func RemedyOf(name string) string {
 	return remedyMachine
 }
 
-// Changed returns a short description of what an entry has changed.
-func Changed(e change.Entry) string {
+// changed returns a short description of what an entry has changed.
+func changed(e change.Entry) string {
 	text, err := kindOf(e).changed(e)
 	if err != nil {
 		return InOneLine(err)
@@ -168,7 +168,7 @@ func recoveryOfDrivers(name string, e change.Entry) string {
 	if record, err := driver.ParseRecord(e); err == nil && record.Release { // functions never stay half released
 		done = " is completed"
 	}
-	return name + done + " in each IOMMU group that is half changed: " + Changed(e)
+	return name + done + " in each IOMMU group that is half changed: " + changed(e)
 }
 
 func changedFiles(e change.Entry) (string, error) {

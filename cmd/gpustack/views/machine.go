@@ -8,9 +8,9 @@ import (
 	"gpustack/host/hardware"
 )
 
-// PrintMachine prints the facts of a machine as a short paragraph. What is unknown is left out: a
+// printMachine prints the facts of a machine as a short paragraph. What is unknown is left out: a
 // warning has said so.
-func PrintMachine(u *term.UI, m hardware.Machine) {
+func printMachine(u *term.UI, m hardware.Machine) {
 	u.Printf("\n")
 	line := func(label string, parts ...string) {
 		var known []string

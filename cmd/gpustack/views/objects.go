@@ -127,15 +127,15 @@ func UndoneObject(c change.Change) Object {
 func PrintUndoneObject(u *term.UI, e change.Entry, url string, o Object) {
 	u.Printf("undoes %s at %s\n", term.Printable(EntryName(e.ID, e.Command)), term.Printable(url))
 	u.Diff(o.Diff)
-	PrintRequests(u, o.Requests)
+	printRequests(u, o.Requests)
 }
 
 func flavorObject(m flavor.Move) Object {
-	return Object{Requests: m.Requests(), Summary: FlavorSummary(m), Diff: FlavorDiff(m)}
+	return Object{Requests: m.Requests(), Summary: FlavorSummary(m), Diff: flavorDiff(m)}
 }
 
-// FlavorDiff returns the difference between the states of a flavor.
-func FlavorDiff(m flavor.Move) string {
+// flavorDiff returns the difference between the states of a flavor.
+func flavorDiff(m flavor.Move) string {
 	name := func(s *flavor.State) string {
 		if s == nil {
 			return "/dev/null"
@@ -145,8 +145,8 @@ func FlavorDiff(m flavor.Move) string {
 	return udiff.Unified(name(m.Before), name(m.After), flavor.Text(m.Before), flavor.Text(m.After))
 }
 
-// PrintRequests prints requests.
-func PrintRequests(u *term.UI, requests []cloud.Request) {
+// printRequests prints requests.
+func printRequests(u *term.UI, requests []cloud.Request) {
 	u.Printf("\nrequests:\n")
 	for _, r := range requests {
 		u.Printf("  %s %s\n", r.Method, term.Printable(r.Path))

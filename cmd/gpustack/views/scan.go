@@ -16,9 +16,9 @@ import (
 // PrintScan prints a line for each function, with brackets around groups, and the number of GPUs
 // that can be prepared.
 func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
-	u.Printf("%s\n", term.Printable(HostLine(r.Host, r.System)))
+	u.Printf("%s\n", term.Printable(hostLine(r.Host, r.System)))
 	if r.Machine != nil {
-		PrintMachine(u, *r.Machine)
+		printMachine(u, *r.Machine)
 	}
 	if len(r.Devices) == 0 {
 		printOthers(u, all)
@@ -158,7 +158,7 @@ func units(devices []node.ScannedDevice) [][]node.ScannedDevice {
 // between, and the VMD controller that provides their domain. Bridges and controllers are always
 // shown.
 func PrintScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
-	u.Printf("%s\n\n", term.Printable(HostLine(r.Host, r.System)))
+	u.Printf("%s\n\n", term.Printable(hostLine(r.Host, r.System)))
 	known := map[pci.Address]node.ScannedDevice{}
 	for _, d := range all {
 		known[d.Address] = d

@@ -7,8 +7,8 @@ import (
 	"gpustack/host/machine"
 )
 
-// HostLine returns a line that describes the machine.
-func HostLine(name *string, s machine.System) string {
+// hostLine returns a line that describes the machine.
+func hostLine(name *string, s machine.System) string {
 	var parts []string
 	for _, part := range []struct {
 		label string

@@ -50,8 +50,8 @@ func Number(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// OrDash returns a text, "-" if it is empty.
-func OrDash(s string) string {
+// orDash returns a text, "-" if it is empty.
+func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
