@@ -10,10 +10,10 @@ import (
 	"gpustack/nova/conf"
 )
 
-// ComputeFiles returns the configuration files of each nova-compute of the machine below root, in
+// computeFiles returns the configuration files of each nova-compute of the machine below root, in
 // the order in which the service reads them: of the one that packages install, and of those that
 // deployment tools run in containers.
-func ComputeFiles(root host.Root) (sets [][]string, err error) {
+func computeFiles(root host.Root) (sets [][]string, err error) {
 	there, err := root.Exists(DefaultConf)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", DefaultConf, host.Cause(err))
@@ -25,7 +25,7 @@ func ComputeFiles(root host.Root) (sets [][]string, err error) {
 		}
 		sets = append(sets, set)
 	}
-	generated, err := Generated(root, Compute)
+	generated, err := generated(root, Compute)
 	for _, in := range generated {
 		sets = append(sets, in.Files)
 	}
@@ -46,7 +46,7 @@ func ReadHostOption(root host.Root, files []string) HostOption {
 	sets := [][]string{files}
 	if len(files) == 0 {
 		var err error
-		if sets, err = ComputeFiles(root); err != nil {
+		if sets, err = computeFiles(root); err != nil {
 			return HostOption{Err: err}
 		}
 	}
@@ -74,7 +74,7 @@ func readHostOption(root host.Root, files []string) HostOption {
 	found := HostOption{Files: files}
 	var errs []error
 	for _, name := range files {
-		file, err := ReadConf(root, name)
+		file, err := readConf(root, name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -102,7 +102,7 @@ func readHostOption(root host.Root, files []string) HostOption {
 // are run. Of several files the last one counts. Both are "" where the option is not set, and where
 // two services of the machine have different values. An error comes with the file that it concerns.
 func ReadVirtType(root host.Root) (value, file string, err error) {
-	sets, err := ComputeFiles(root)
+	sets, err := computeFiles(root)
 	if err != nil {
 		return "", DefaultConf, err
 	}
@@ -110,7 +110,7 @@ func ReadVirtType(root host.Root) (value, file string, err error) {
 	for i, set := range sets {
 		var v, f string
 		for _, n := range set {
-			parsed, err := ReadConf(root, n)
+			parsed, err := readConf(root, n)
 			if err != nil {
 				return "", n, err
 			}

@@ -209,7 +209,7 @@ func InUse(root host.Root, place Place, role Role, r Release) (names []Named, er
 		return nil, err
 	}
 	if !place.Given {
-		generated, err := Generated(root, role)
+		generated, err := generated(root, role)
 		if err != nil {
 			return nil, err
 		}
@@ -219,7 +219,7 @@ func InUse(root host.Root, place Place, role Role, r Release) (names []Named, er
 	}
 	var errs []error
 	for _, name := range files {
-		file, err := ReadConf(root, name)
+		file, err := readConf(root, name)
 		switch {
 		case errors.Is(err, ErrUnset):
 		case err != nil:

@@ -57,7 +57,7 @@ func (a at) spec() devspec.Spec {
 	return a.line.Specs[a.item]
 }
 
-func (v *value) Where() string {
+func (v *value) where() string {
 	if v.line.Option.Key == "" {
 		return v.source.name
 	}
@@ -143,11 +143,11 @@ func (p *planner) specs(wanted []Spec) error {
 			}
 			kept, err := v.kept()
 			if err != nil {
-				return fmt.Errorf("%s: %w", v.Where(), err)
+				return fmt.Errorf("%s: %w", v.where(), err)
 			}
 			values = append(append(values, v.before...), kept...)
 			if !v.ours && len(kept) > 0 {
-				p.plan.Kept = append(p.plan.Kept, v.Where()+": "+onOneLine(v.line.Option.Value))
+				p.plan.Kept = append(p.plan.Kept, v.where()+": "+onOneLine(v.line.Option.Value))
 			}
 		}
 		if p.isFixed(s) {
@@ -203,7 +203,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 			exacts = append(exacts, s)
 		case !broader && !narrower && !s.spec().Opaque() && !h.Share(s.spec(), planned):
 			if len(lost)+len(gained) > 0 && h.MayMatch(s.spec(), planned) {
-				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, the first of the two gives it its tags", s.Where(), s.spec().Object["devname"], written))
+				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, the first of the two gives it its tags", s.where(), s.spec().Object["devname"], written))
 			}
 		case len(lost)+len(gained) == 0:
 			if broader && !narrower {
@@ -223,7 +223,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 		return "", errors.Join(errs...)
 	}
 	if i := slices.IndexFunc(needs, func(s at) bool { return s.source.group() != needs[0].source.group() }); i > 0 {
-		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", needs[0].Where(), needs[i].Where(), written, ErrSpecOrder)
+		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", needs[0].where(), needs[i].where(), written, ErrSpecOrder)
 	}
 	// The spec goes before the first one that it must precede, or that it should: like.
 	var exact, first *at
@@ -249,7 +249,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 			exact.ours = true
 			return "", nil
 		case fixed(exact):
-			return "", fmt.Errorf("%s: the same device_spec exists with different tags: omit --drop-in to update the line", exact.Where())
+			return "", fmt.Errorf("%s: the same device_spec exists with different tags: omit --drop-in to update the line", exact.where())
 		case !isList:
 			p.warnOfChange(*exact, planned)
 			exact.ours, exact.text = true, written
@@ -261,7 +261,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 	}
 	switch {
 	case len(needs) > 0 && (fixed(first) || exact != nil && fixed(exact)):
-		return "", fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.Where(), written, ErrSpecOrder)
+		return "", fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.where(), written, ErrSpecOrder)
 	case first != nil && fixed(first) && exact != nil:
 		return "", nil // the tags are the same either way
 	case first != nil && fixed(first):
@@ -394,7 +394,7 @@ func (p *planner) replace(all []*value, planned []devspec.Spec) {
 // warnOfChange adds a warning for each tag whose value changes.
 func (p *planner) warnOfChange(s at, planned devspec.Spec) {
 	for _, tag := range s.spec().Lost(planned) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.Where(), tag, conf.Written(s.spec().Object[tag]),
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.where(), tag, conf.Written(s.spec().Object[tag]),
 			conf.Written(planned.Object[tag])))
 	}
 }
@@ -412,7 +412,7 @@ func (p *planner) keepsDevices(h devspec.Hardware, all []*value, planned []devsp
 			seen = append(seen, address)
 			i := slices.IndexFunc(h.Devices, func(d pci.Device) bool { return d.Address == address })
 			if s := firstOf(specsOf(all), func(s at) bool { return h.Matches(s.spec(), &h.Devices[i]) }); s != nil {
-				errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", s.Where(), conf.Written(s.spec().Object), address, ErrKept))
+				errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", s.where(), conf.Written(s.spec().Object), address, ErrKept))
 			}
 		}
 	}
@@ -454,5 +454,5 @@ func conflict(s at, planned string, lost, gained []string) error {
 	default:
 		why = "devices that it matches would not get " + strings.Join(gained, ", ")
 	}
-	return fmt.Errorf("%s: %s %w %s: %s", s.Where(), conf.Written(s.spec().Object), ErrSpecConflict, planned, why)
+	return fmt.Errorf("%s: %s %w %s: %s", s.where(), conf.Written(s.spec().Object), ErrSpecConflict, planned, why)
 }

@@ -265,7 +265,7 @@ func (p *planner) strays() error {
 		files, err := s.Files(p.root)
 		errs = append(errs, err)
 		for _, name := range files {
-			file, err := ReadConf(p.root, name)
+			file, err := readConf(p.root, name)
 			if err != nil {
 				errs = append(errs, err)
 				continue

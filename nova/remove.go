@@ -49,15 +49,15 @@ func (p *planner) removeSpecs(all []*value) error {
 			case isPackaged(s.source.name):
 				return p.fixed(s.source, s.line.Option.Line(), "--remove-alias", "would remove the line")
 			case p.isFixed(s.source):
-				return fmt.Errorf("%s: %w", s.Where(), ErrRemoveDropIn)
+				return fmt.Errorf("%s: %w", s.where(), ErrRemoveDropIn)
 			}
 			dropped, s.dropped[s.item] = true, true
-			p.plan.Removed = append(p.plan.Removed, s.Where()+": "+conf.Written(s.spec().Object))
+			p.plan.Removed = append(p.plan.Removed, s.where()+": "+conf.Written(s.spec().Object))
 		}
 		for _, s := range specsOf(all) {
 			if offered := p.offers(hardware, s.spec(), removed.VendorID, removed.ProductID); len(offered) > 0 {
 				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s matches other devices too and stays: it still offers %s, which no alias requests",
-					s.Where(), conf.Written(s.spec().Object), strings.Join(offered, ", ")))
+					s.where(), conf.Written(s.spec().Object), strings.Join(offered, ", ")))
 			}
 		}
 		if dropped {

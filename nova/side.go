@@ -66,7 +66,7 @@ func ReadSide(root host.Root, role Role, names []string) (Side, error) {
 	side := Side{Role: role}
 	var errs []error
 	for _, name := range names {
-		file, err := ReadConf(root, name)
+		file, err := readConf(root, name)
 		errs = append(errs, err)
 		side.Files = append(side.Files, conf.Source{Name: name, File: file})
 	}
@@ -218,10 +218,10 @@ func withStrays(root host.Root, names []string, role Role) (all, warnings []stri
 	return names, warnings, nil
 }
 
-// ReadConf reads one configuration file below root.
+// readConf reads one configuration file below root.
 //
 // Errors: ErrUnset if there is no such file; [conf.SyntaxError].
-func ReadConf(root host.Root, name string) (*conf.File, error) {
+func readConf(root host.Root, name string) (*conf.File, error) {
 	f, err := edit.Read(root, name)
 	if err != nil {
 		return nil, err

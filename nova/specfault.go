@@ -53,7 +53,7 @@ func (p *planner) rejected(values []*value) (errs []error) {
 	for _, v := range values {
 		for _, f := range SpecFaults(v.line, p.options.Release) {
 			if isReplaced := f.Item >= 0 && (v.dropped[f.Item] || v.ours && len(v.line.Specs) == 1); !f.IsTolerated && !isReplaced {
-				errs = append(errs, fmt.Errorf("%s: %s: %w", v.Where(), f.Seen, ErrSpec))
+				errs = append(errs, fmt.Errorf("%s: %s: %w", v.where(), f.Seen, ErrSpec))
 			}
 		}
 	}

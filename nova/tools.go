@@ -29,9 +29,9 @@ type Installation struct {
 	Generated bool     // by a deployment tool, for containers
 }
 
-// Generated returns the services of a role whose files a deployment tool generates for containers
+// generated returns the services of a role whose files a deployment tool generates for containers
 // on the machine below root.
-func Generated(root host.Root, role Role) ([]Installation, error) {
+func generated(root host.Root, role Role) ([]Installation, error) {
 	s := search{root: root}
 	var all []Installation
 	add := func(r Role, mains ...string) {
@@ -77,7 +77,7 @@ func Generated(root host.Root, role Role) ([]Installation, error) {
 //
 // Errors: ErrUnset if there is none.
 func Installations(root host.Root, role Role) ([]Installation, error) {
-	all, err := Generated(root, role)
+	all, err := generated(root, role)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func Installations(root host.Root, role Role) ([]Installation, error) {
 // refuseGenerated returns an error for each nova.conf of the role's services that a deployment tool
 // generates.
 func refuseGenerated(root host.Root, role Role) error {
-	all, err := Generated(root, role)
+	all, err := generated(root, role)
 	errs := []error{err}
 	s := search{root: root}
 	other := ""

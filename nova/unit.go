@@ -26,8 +26,8 @@ var unitsOf = map[string][]string{
 // unitDirs are the folders of unit files (systemd.unit(5)).
 var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 
-// Units returns the units below root that run a program of Nova, without their suffix .service.
-func Units(root host.Root, program string) ([]string, error) {
+// units returns the units below root that run a program of Nova, without their suffix .service.
+func units(root host.Root, program string) ([]string, error) {
 	s := search{root: root}
 	var found []string
 	for _, unit := range unitsOf[program] {
@@ -41,7 +41,7 @@ func Units(root host.Root, program string) ([]string, error) {
 // packagedUnits returns the units of the role's programs that read /etc/nova/nova.conf.
 func packagedUnits(root host.Root, role Role) (found []string, err error) {
 	for _, p := range role.Programs() {
-		units, err := Units(root, p)
+		units, err := units(root, p)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +57,7 @@ func packagedUnits(root host.Root, role Role) (found []string, err error) {
 // NewService returns a service with the units that run it below root, and the command that restarts
 // them: of kolla without units, that of its container. Both are empty where neither is found.
 func NewService(root host.Root, program string) (Service, error) {
-	units, err := Units(root, program)
+	units, err := units(root, program)
 	service := Service{Name: program, Units: append([]string{}, units...)}
 	if err != nil {
 		return service, err

@@ -74,8 +74,8 @@ type Judgement struct {
 	Links   []Judged `json:"links"`
 }
 
-// First returns the first link that fails, nil if none does.
-func (h Judgement) First() *Judged {
+// first returns the first link that fails, nil if none does.
+func (h Judgement) first() *Judged {
 	i := slices.IndexFunc(h.Links, func(l Judged) bool { return l.Status == Fail })
 	if i < 0 {
 		return nil
@@ -202,7 +202,7 @@ func (j *judge) host(h Host) Judgement {
 	if len(j.request) > 0 {
 		result.Links = append(result.Links, j.numa(free, offered))
 	}
-	if first := result.First(); first != nil {
+	if first := result.first(); first != nil {
 		result.Verdict, result.Failing = Cannot, &first.Link
 		return result
 	}

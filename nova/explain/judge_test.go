@@ -334,7 +334,7 @@ func TestFirstLink(t *testing.T) {
 			f := healthy(t)
 			c.change(t, &f)
 			r := Judge(f)
-			first := r.Judgements[0].First()
+			first := r.Judgements[0].first()
 			if c.link == "" {
 				if first != nil || r.Verdict != Can || r.Able != 1 {
 					t.Fatalf("%s: %s; %+v", r.Verdict, r.Conclusion, first)
@@ -442,8 +442,8 @@ func TestOverlap(t *testing.T) {
 	both := strings.Replace(controller, "[pci]", "[pci]\n"+strings.ReplaceAll(aliasK4200, "K4200", "B"), 1)
 	f.Sides = sides(t, both, computing)
 	specs(&f, nova.RequestKey, "K4200:1,B:2")
-	if r := Judge(f); r.Judgements[0].First() == nil || r.Judgements[0].First().Reason != "has only 1 B of 2" {
-		t.Errorf("%+v", r.Judgements[0].First())
+	if r := Judge(f); r.Judgements[0].first() == nil || r.Judgements[0].first().Reason != "has only 1 B of 2" {
+		t.Errorf("%+v", r.Judgements[0].first())
 	}
 	specs(&f, nova.RequestKey, "K4200:1,B:1")
 	if r := Judge(f); r.Verdict != Can {
@@ -462,10 +462,10 @@ func TestClassOnly(t *testing.T) {
 	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+spec+"\n"+on)
 	f.Placement.Devices = devices(2, 2, nil)
 	if r := Judge(f); r.Verdict != Can {
-		t.Errorf("%s: %+v", r.Conclusion, r.Judgements[0].First())
+		t.Errorf("%s: %+v", r.Conclusion, r.Judgements[0].first())
 	}
 	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+specK4200+"\n"+on)
-	if r := Judge(f); r.Judgements[0].First() == nil || r.Judgements[0].First().Link != DeviceSpec {
+	if r := Judge(f); r.Judgements[0].first() == nil || r.Judgements[0].first().Link != DeviceSpec {
 		t.Errorf("a device_spec without the class: %s", r.Conclusion)
 	}
 	if asks := f.readAliases(nova.Request{{Alias: "K4200", Count: 2}}).deviceAsks(nova.Request{{Alias: "K4200", Count: 2}}); len(asks) != 1 || asks[0].Class != "CUSTOM_GOLD" {

@@ -18,8 +18,8 @@ type Compute interface {
 	Aggregates(ctx context.Context) ([]cloud.Aggregate, error)
 }
 
-// Provision is what Read asks Placement.
-type Provision interface {
+// provision is what Read asks Placement.
+type provision interface {
 	Candidates(ctx context.Context, resources map[string]int, traits []string) (map[string]bool, error)
 	Serving(ctx context.Context, class string, amount int, traits []string) ([]cloud.Provider, error)
 	PCIProviders(ctx context.Context) ([]cloud.Provider, error)
@@ -119,7 +119,7 @@ func (f *Facts) AddInventories(hosts []nova.Host) (strangers []string) {
 	return strangers
 }
 
-// ReadProvision is ReadPlacement for the Placement of a cloud, which may have none.
+// ReadProvision is askPlacement for the Placement of a cloud, which may have none.
 func (f *Facts) ReadProvision(ctx context.Context, c *cloud.Cloud) error {
 	placement, err := c.Placement()
 	if errors.Is(err, cloud.ErrNoEndpoint) {
@@ -128,7 +128,7 @@ func (f *Facts) ReadProvision(ctx context.Context, c *cloud.Cloud) error {
 	if err != nil {
 		return err
 	}
-	return f.ReadPlacement(ctx, placement)
+	return f.askPlacement(ctx, placement)
 }
 
 // isUnlisted reports whether the hosts of the cloud could not be listed.
@@ -157,11 +157,11 @@ func (f *Facts) AddStock(host, node, provider string, s Stock) {
 // detailed is the number of hosts whose inventories are read for the evidence of a step.
 const detailed = 4
 
-// ReadPlacement adds what Placement answers about the request of the flavor. The number of requests
+// askPlacement adds what Placement answers about the request of the flavor. The number of requests
 // does not depend on the number of hosts: the whole request first, and only if it excludes a host,
 // one resource after the other, as nova-scheduler would be answered; then the inventories of a few
 // hosts that are excluded.
-func (f *Facts) ReadPlacement(ctx context.Context, p Provision) error {
+func (f *Facts) askPlacement(ctx context.Context, p provision) error {
 	read := Placement{Details: map[string]map[string]cloud.Inventory{}}
 	_, read.Skipped = f.asks(false)
 	err := f.readPlacement(ctx, p, &read)
@@ -171,7 +171,7 @@ func (f *Facts) ReadPlacement(ctx context.Context, p Provision) error {
 	return f.unread(Candidates, err)
 }
 
-func (f *Facts) readPlacement(ctx context.Context, p Provision, read *Placement) error {
+func (f *Facts) readPlacement(ctx context.Context, p provision, read *Placement) error {
 	for _, isFallback := range []bool{false, true} {
 		list, _ := f.asks(isFallback)
 		steps, err := f.narrow(ctx, p, list)
@@ -192,7 +192,7 @@ func (f *Facts) readPlacement(ctx context.Context, p Provision, read *Placement)
 }
 
 // narrow asks for the whole request, and if that excludes a host, for its parts.
-func (f *Facts) narrow(ctx context.Context, p Provision, list []Ask) (steps []Step, err error) {
+func (f *Facts) narrow(ctx context.Context, p provision, list []Ask) (steps []Step, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -219,7 +219,7 @@ func (f *Facts) narrow(ctx context.Context, p Provision, list []Ask) (steps []St
 	return append(steps, all), nil
 }
 
-func ask(ctx context.Context, p Provision, a Ask) (Step, error) {
+func ask(ctx context.Context, p provision, a Ask) (Step, error) {
 	roots, err := p.Candidates(ctx, a.resources, a.traits)
 	if errors.Is(err, cloud.ErrUnknownName) {
 		return Step{Ask: a, Missing: err.Error()}, nil
@@ -228,7 +228,7 @@ func ask(ctx context.Context, p Provision, a Ask) (Step, error) {
 }
 
 // detail reads the inventories of some hosts that each step is the first to exclude.
-func (f *Facts) detail(ctx context.Context, p Provision, read *Placement) error {
+func (f *Facts) detail(ctx context.Context, p provision, read *Placement) error {
 	isLeft := map[string]bool{}
 	for _, h := range f.Hosts {
 		isLeft[h.Provider] = h.Provider != ""
@@ -258,7 +258,7 @@ func (f *Facts) detail(ctx context.Context, p Provision, read *Placement) error 
 
 // readDevices counts the free devices of all hosts in Placement, if nova-scheduler asks Placement
 // for them. Of each device's provider only the root is read.
-func (f *Facts) readDevices(ctx context.Context, p Provision, read *Placement) error {
+func (f *Facts) readDevices(ctx context.Context, p provision, read *Placement) error {
 	isOn := f.isOn(nova.Side.Scheduler, nova.PCIInPlacement)
 	_, request := f.judgeFlavor()
 	if !isOn || f.Release < nova.Antelope || len(request) == 0 {
@@ -308,7 +308,7 @@ func (f *Facts) readDevices(ctx context.Context, p Provision, read *Placement) e
 
 // detailDevices reads the inventories of the devices of one host that has too few free ones: all of
 // them may be reserved, as one-time-use devices are after a guest.
-func (f *Facts) detailDevices(ctx context.Context, p Provision, d *Devices, providers []cloud.Provider) error {
+func (f *Facts) detailDevices(ctx context.Context, p provision, d *Devices, providers []cloud.Provider) error {
 	hosts := map[string]bool{}
 	for _, h := range f.Hosts {
 		if d.Free[h.Provider] < d.Count && d.Tree[h.Provider] > 0 && len(hosts) == 0 {

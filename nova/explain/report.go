@@ -55,7 +55,7 @@ func Judge(f Facts) Report {
 				r.omit(Omission{l.Link, 1, l.Seen, l.Remedy})
 			}
 		}
-		first := one.First()
+		first := one.first()
 		r.Groups = group(r.Groups, one, first)
 		for k := range one.Links {
 			if l := &one.Links[k]; l.Status == Warn {
@@ -65,7 +65,7 @@ func Judge(f Facts) Report {
 	}
 	if len(hosts) == 0 {
 		none := Judgement{Links: j.common}
-		if first := none.First(); first != nil {
+		if first := none.first(); first != nil {
 			r.Groups = append(r.Groups, Group{Cannot, []string{}, first})
 		}
 	}

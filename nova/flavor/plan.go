@@ -15,7 +15,7 @@ import (
 // default, and an existing one stays as it is.
 type Options struct {
 	Request         nova.Request
-	Name            string // "" for DefaultName
+	Name            string // "" for defaultName
 	VCPUs           *int
 	RAM, Swap       *int // MiB
 	Disk, Ephemeral *int // GiB
@@ -162,7 +162,7 @@ func (o Options) name() string {
 	if o.Name != "" {
 		return o.Name
 	}
-	return DefaultName(o.Request)
+	return defaultName(o.Request)
 }
 
 // Find returns the flavor with the name of the options, or nil.

@@ -75,8 +75,8 @@ func ParseProperty(s string) (key, value string, err error) {
 
 var propertyKey = host.LazyRegexp(`^[a-zA-Z0-9-_:. ]+$`)
 
-// DefaultName returns the default name of a flavor for a request, such as gpu.k4200.2.
-func DefaultName(r nova.Request) string {
+// defaultName returns the default name of a flavor for a request, such as gpu.k4200.2.
+func defaultName(r nova.Request) string {
 	name := "gpu"
 	for _, w := range r {
 		name += fmt.Sprintf(".%s.%d", strings.ToLower(strings.ReplaceAll(w.Alias, " ", "-")), w.Count)

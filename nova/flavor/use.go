@@ -16,15 +16,15 @@ import (
 var ErrInUse = host.WithHint(host.WithCode(errors.New("is in use"), host.CodeInUse, ""),
 	"delete or resize the instances first: openstack server list --all-projects --flavor FLAVOR")
 
-// HasRequest reports whether a flavor requests devices.
-func HasRequest(f cloud.Flavor) bool {
+// hasRequest reports whether a flavor requests devices.
+func hasRequest(f cloud.Flavor) bool {
 	_, asks := f.ExtraSpecs[nova.RequestKey]
 	return asks
 }
 
 // WithRequest returns the flavors that request devices.
 func WithRequest(all []cloud.Flavor) []cloud.Flavor {
-	return slices.DeleteFunc(all, func(f cloud.Flavor) bool { return !HasRequest(f) })
+	return slices.DeleteFunc(all, func(f cloud.Flavor) bool { return !hasRequest(f) })
 }
 
 // PlanDeletion returns the deletion of the flavor with a name or id, unless instances have it.
@@ -44,7 +44,7 @@ func PlanDeletion(ctx context.Context, c *cloud.Compute, nameOrID string) (Move,
 	if err != nil {
 		return Move{}, err
 	}
-	if !HasRequest(before.Flavor) {
+	if !hasRequest(before.Flavor) {
 		return Move{}, host.WithHint(fmt.Errorf("flavor %s does not request devices", f.Name), "delete it with: openstack flavor delete "+f.ID)
 	}
 	servers, err := c.Servers(ctx, f.ID)

@@ -47,7 +47,7 @@ func ParseRecord(e change.Entry) (Record, error) {
 	case r.ID == "" || len(r.Values) == 0:
 		err = errors.New("not a change of an image")
 	default:
-		for _, m := range []Move{r.Move, r.Inverse()} {
+		for _, m := range []Move{r.Move, r.inverse()} {
 			if _, badErr := cloud.PatchBody(m.patches()); badErr != nil {
 				err = badErr
 			}
@@ -120,7 +120,7 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	}
 	switch {
 	case p == change.ToRecover, p == change.ToUndo && c.status != change.Done:
-		c.back = c.Inverse()
+		c.back = c.inverse()
 		return nil
 	}
 	is, err := c.read(ctx)

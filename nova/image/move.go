@@ -30,8 +30,8 @@ func equal(a, b *string) bool {
 
 func (v Value) same() bool { return equal(v.Before, v.After) }
 
-// Inverse returns the move that undoes this one.
-func (m Move) Inverse() Move {
+// inverse returns the move that undoes this one.
+func (m Move) inverse() Move {
 	values := make([]Value, 0, len(m.Values))
 	for _, v := range m.Values {
 		values = append(values, Value{v.Name, v.After, v.Before})

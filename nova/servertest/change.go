@@ -70,8 +70,8 @@ type Process struct {
 
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// ThisProcess returns the process that calls it, or nil if /proc does not show it.
-func ThisProcess(root host.Root) *Process {
+// thisProcess returns the process that calls it, or nil if /proc does not show it.
+func thisProcess(root host.Root) *Process {
 	p, err := readProcess(root, os.Getpid())
 	if err != nil {
 		return nil
@@ -92,9 +92,9 @@ func readProcess(root host.Root, pid int) (Process, error) {
 	return Process{pid, stat.Start, strings.TrimSpace(string(boot))}, err
 }
 
-// Runs reports whether the run of a record is still running. A process that cannot be read counts
+// runs reports whether the run of a record is still running. A process that cannot be read counts
 // as running.
-func (r Record) Runs(root host.Root) bool {
+func (r Record) runs(root host.Root) bool {
 	if r.Process == nil {
 		return false
 	}
@@ -161,7 +161,7 @@ func (k Kind) Handles(e change.Entry) bool {
 
 // New returns the change that creates the servers of a plan.
 func (k Kind) New(p Plan) *Change {
-	r := Record{Type: Type, Scope: k.Compute.Scope(), Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Process: ThisProcess(k.Root)}
+	r := Record{Type: Type, Scope: k.Compute.Scope(), Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Process: thisProcess(k.Root)}
 	r.Servers = append(r.Servers, p.Servers...)
 	return &Change{record: r, kind: k, plan: &p}
 }
@@ -207,7 +207,7 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if now := c.kind.Compute.Scope(); !now.Is(c.record.Scope) {
 		return fmt.Errorf("%w: %s, not %s", ErrOtherCloud, c.record.Scope, now)
 	}
-	if c.record.Runs(c.kind.Root) {
+	if c.record.runs(c.kind.Root) {
 		return fmt.Errorf("process %d: %w", c.record.Process.PID, ErrRunning)
 	}
 	var errs []error
@@ -356,5 +356,5 @@ func (c *Change) remove(ctx context.Context, save func() error) error {
 		}
 		servers = append(servers, *s)
 	}
-	return c.kind.Delete(ctx, servers)
+	return c.kind.deleteAll(ctx, servers)
 }

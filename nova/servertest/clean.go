@@ -44,7 +44,7 @@ func (k Kind) NewCleaning(ctx context.Context, entries []change.Entry, now time.
 		if e.ObjectType() != Type || e.Status != change.Done || !k.Handles(e) {
 			continue
 		}
-		if r, err := ParseRecord(e); err == nil && !r.Runs(k.Root) && !c.stays(r) {
+		if r, err := ParseRecord(e); err == nil && !r.runs(k.Root) && !c.stays(r) {
 			c.Closed = append(c.Closed, e)
 		}
 	}
@@ -73,7 +73,7 @@ func (c Cleaning) Remove() (servers []Server) {
 //
 // Errors: [LeftError] for each server that is left.
 func (k Kind) Clean(ctx context.Context, engine change.Engine, c *Cleaning) error {
-	failed := k.Delete(ctx, c.Remove())
+	failed := k.deleteAll(ctx, c.Remove())
 	for i := range c.Leftovers {
 		l := &c.Leftovers[i]
 		l.Deleted = l.Leave == "" && !isLeft(failed, l.ID)
@@ -135,7 +135,7 @@ func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 		switch {
 		case is.Metadata[metadataNonce] != nonce:
 			l.Leave = "its metadata is not that of a test: another client has created it"
-		case here && r.Runs(k.Root):
+		case here && r.runs(k.Root):
 			l.Entry, l.Leave = r.entry.ID, fmt.Sprintf("its test is running: process %d", r.Process.PID)
 		case here:
 			l.Entry = r.entry.ID
@@ -156,7 +156,7 @@ func (k Kind) Unended(entries []change.Entry) (unended []change.Entry) {
 		if e.ObjectType() != Type || e.Status != change.Done || !k.Handles(e) {
 			continue
 		}
-		if r, err := ParseRecord(e); err == nil && !r.Keep && !r.Runs(k.Root) {
+		if r, err := ParseRecord(e); err == nil && !r.Keep && !r.runs(k.Root) {
 			unended = append(unended, e)
 		}
 	}

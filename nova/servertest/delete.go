@@ -107,11 +107,11 @@ func (k Kind) lost(ctx context.Context, s Server, failed error) (id string, err 
 	}
 }
 
-// Delete deletes servers, and waits until Nova no longer has them. Only a server with the recorded
-// id, name and metadata is deleted; it is no error if there is none.
+// deleteAll deletes servers, and waits until Nova no longer has them. Only a server with the
+// recorded id, name and metadata is deleted; it is no error if there is none.
 //
 // Errors: [LeftError] for each server that is left.
-func (k Kind) Delete(ctx context.Context, servers []Server) error {
+func (k Kind) deleteAll(ctx context.Context, servers []Server) error {
 	var errs []error
 	var waits []Server
 	for _, s := range servers {

@@ -83,7 +83,7 @@ func (t Test) remove(ctx, limited context.Context, o *Outcome) error {
 		h = t.Evidence.before(limited, o.ID)
 	}
 	since := time.Now()
-	if err := t.Delete(limited, []Server{o.Server}); err != nil {
+	if err := t.deleteAll(limited, []Server{o.Server}); err != nil {
 		o.leave()
 		return err
 	}
