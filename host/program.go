@@ -65,8 +65,8 @@ func (p Program) Equal(q Program) bool {
 	return slices.Equal(p.Argv(), q.Argv())
 }
 
-// ParseProgram returns the program of an argument vector. It is an error if it has no name.
-func ParseProgram(argv []string) (Program, error) {
+// parseProgram returns the program of an argument vector. It is an error if it has no name.
+func parseProgram(argv []string) (Program, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return Program{}, errors.New("a program without a name")
 	}
@@ -107,7 +107,7 @@ func (p *Program) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &argv); err != nil {
 		return err
 	}
-	parsed, err := ParseProgram(argv)
+	parsed, err := parseProgram(argv)
 	if err == nil {
 		*p = parsed
 	}

@@ -61,11 +61,11 @@ func threadHasEnded(root Root, thread int, err error) bool {
 		return err == nil && !there
 	}
 	stat, parseErr := ParseProcessStat(string(text))
-	return errors.Join(err, parseErr) == nil && stat.HasEnded()
+	return errors.Join(err, parseErr) == nil && stat.hasEnded()
 }
 
-// HasEnded reports whether the thread that the file is of has ended, or is ending.
-func (s ProcessStat) HasEnded() bool { return s.Exiting || s.State == 'Z' || s.State == 'X' }
+// hasEnded reports whether the thread that the file is of has ended, or is ending.
+func (s ProcessStat) hasEnded() bool { return s.Exiting || s.State == 'Z' || s.State == 'X' }
 
 // emptyBecauseEnded returns ESRCH if a file of a thread is empty because the thread has ended: the
 // kernel then shows no file and no memory of it, without an error (Linux, proc_readfd_common in
@@ -75,7 +75,7 @@ func emptyBecauseEnded(root Root, thread int, name string) error {
 	if err != nil {
 		return nil //nolint:nilerr // a tree has processes without it, and of one that is gone nothing is left to read
 	}
-	if stat, err := ParseProcessStat(string(text)); err == nil && stat.HasEnded() {
+	if stat, err := ParseProcessStat(string(text)); err == nil && stat.hasEnded() {
 		return fmt.Errorf("%s: %w", name, unix.ESRCH)
 	}
 	return nil

@@ -120,7 +120,7 @@ func (c *Binding) Check(ctx context.Context, p change.Purpose) error {
 	if p == change.ToApply {
 		return c.binder.unchanged(c.plan.Changes)
 	}
-	if current, err := c.record.Current(c.binder.Root); err != nil || !current {
+	if current, err := c.record.current(c.binder.Root); err != nil || !current {
 		return err
 	}
 	if p == change.ToUndo {
@@ -148,7 +148,7 @@ func (c *Binding) Release() bool { return c.record.Release }
 // since. The error names every function that prevents it.
 func (c *Binding) Back() (Plan, error) {
 	p, err := c.record.back(c.binder.Root)
-	current, currentErr := c.record.Current(c.binder.Root)
+	current, currentErr := c.record.current(c.binder.Root)
 	if err = errors.Join(err, currentErr); err != nil || !current || len(p.Changes) == 0 && len(c.record.Functions) > 0 {
 		return p, err
 	}
@@ -219,7 +219,7 @@ func (c *Binding) asked(p Plan, save func() error) (before, after change.Step) {
 // of which the gate refuses a function stays as it is, and the change open; spec files are brought
 // in line with the drivers all the same.
 func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, string, error) {
-	current, err := c.record.Current(c.binder.Root)
+	current, err := c.record.current(c.binder.Root)
 	if err != nil {
 		return change.Open, "", err
 	}

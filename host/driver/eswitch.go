@@ -15,8 +15,8 @@ import (
 
 // Modes of the eswitch of a network adapter (Linux, Documentation/networking/devlink).
 const (
-	Legacy    = "legacy"
-	Switchdev = "switchdev"
+	legacy    = "legacy"
+	switchdev = "switchdev"
 )
 
 // Eswitch returns the mode of a function's eswitch, as its network interfaces show it: only in
@@ -37,11 +37,11 @@ func Eswitch(root host.Root, a pci.Address) (string, error) {
 		id, err := root.ReadFile(file)
 		switch {
 		case host.IsAbsent(err), errors.Is(err, unix.EOPNOTSUPP), err == nil && strings.TrimSpace(string(id)) == "":
-			mode = Legacy
+			mode = legacy
 		case err != nil:
 			return "", fmt.Errorf("%s: %w", file, host.Cause(err))
 		default:
-			return Switchdev, nil
+			return switchdev, nil
 		}
 	}
 	return mode, nil

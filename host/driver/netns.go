@@ -16,7 +16,7 @@ const netnsFile = "/sys/module/ib_core/parameters/netns_mode"
 
 // Modes of RDMA devices in network namespaces (rdma-system(8)).
 const (
-	NetnsShared    = "shared"
+	netnsShared    = "shared"
 	NetnsExclusive = "exclusive"
 )
 
@@ -36,7 +36,7 @@ func Netns(root host.Root) (string, error) {
 	}
 	switch text := strings.TrimSpace(string(data)); text {
 	case "Y":
-		return NetnsShared, nil
+		return netnsShared, nil
 	case "N":
 		return NetnsExclusive, nil
 	default:

@@ -41,9 +41,9 @@ func bootID(root host.Root) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// Current reports whether the machine was not rebooted since the record was made: a boot reverts
+// current reports whether the machine was not rebooted since the record was made: a boot reverts
 // the change. In a tree that is not a running machine it returns false.
-func (r Record) Current(root host.Root) (bool, error) {
+func (r Record) current(root host.Root) (bool, error) {
 	boot, err := bootID(root)
 	if host.IsAbsent(errors.Unwrap(err)) {
 		return false, nil
@@ -63,7 +63,7 @@ func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error
 		if err != nil {
 			return nil, err
 		}
-		if current, err := r.Current(root); err != nil || !current {
+		if current, err := r.current(root); err != nil || !current {
 			if err != nil {
 				return nil, err
 			}
@@ -91,7 +91,7 @@ func Stopped(root host.Root, entries []change.Entry) (Services, error) {
 		if err != nil {
 			return Services{}, err
 		}
-		if current, err := r.Current(root); err != nil || !current {
+		if current, err := r.current(root); err != nil || !current {
 			if err != nil {
 				return Services{}, err
 			}
@@ -116,7 +116,7 @@ func Stopped(root host.Root, entries []change.Entry) (Services, error) {
 // Its error names every function that prevents it.
 func (r Record) back(root host.Root) (Plan, error) {
 	p := Plan{Release: !r.Release, Load: []string{}, Changes: []Change{}, Groups: []int{}}
-	if current, err := r.Current(root); err != nil || !current {
+	if current, err := r.current(root); err != nil || !current {
 		return p, err
 	}
 	var errs []error

@@ -11,10 +11,10 @@ import (
 
 // Files are files as they were observed, by their names: changes of them are planned without
 // reading the machine again.
-type Files map[string]Observed
+type Files map[string]observed
 
-// Observed is a file as it was observed.
-type Observed struct {
+// observed is a file as it was observed.
+type observed struct {
 	File *File    // nil if it does not exist
 	Dirs []string // of a missing file, the missing folders above it, outermost first
 	Err  error    // of reading it: it prevents changes of this file only
@@ -27,7 +27,7 @@ func Observe(root host.Root, names ...string) Files {
 	files := Files{}
 	for _, name := range names {
 		name = path.Clean("/" + name)
-		var o Observed
+		var o observed
 		o.File, o.Err = Read(root, name)
 		if o.File == nil && o.Err == nil {
 			o.Dirs, o.DirsErr = missing(root, path.Dir(name))

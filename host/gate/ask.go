@@ -82,10 +82,10 @@ func Lifts(lifted []*Refusal) []host.Lift {
 	return lifts
 }
 
-// OfNeed returns the refusal of a function that leaves the host although the host needs it, or nil
+// ofNeed returns the refusal of a function that leaves the host although the host needs it, or nil
 // if the need goes on. before is put before the reason. A VF that goes is named as a part of its
 // physical function, which --allow names.
-func (h Host) OfNeed(l Leaving, need guard.Need, before string) *Refusal {
+func (h Host) ofNeed(l Leaving, need guard.Need, before string) *Refusal {
 	verdict, _ := Rule(Use(need.Use), l.Kind)
 	if verdict == Unaffected {
 		return nil
@@ -107,7 +107,7 @@ func (h Host) Ask(before string, allowed Allowed, leaving ...Leaving) (a Answer)
 	}
 	for _, l := range leaving {
 		for _, need := range needs[l.Address] {
-			if r := h.OfNeed(l, need, before); r != nil {
+			if r := h.ofNeed(l, need, before); r != nil {
 				a.add(h, allowed, r)
 			}
 		}

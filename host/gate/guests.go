@@ -62,7 +62,7 @@ func (h Host) AdapterUses(l Leaving) (refusals []*Refusal) {
 		return nil
 	}
 	for _, need := range adapter.Needs {
-		if r := h.OfNeed(l, need, forGuests); r != nil {
+		if r := h.ofNeed(l, need, forGuests); r != nil {
 			refusals = append(refusals, r)
 		}
 	}
@@ -145,7 +145,7 @@ func (h Host) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 			add(&Refusal{Address: a, Code: host.CodeGroup,
 				Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
 		}
-		if (Records{Containers: h.Containers}).ForContainers(h.Devices, a) {
+		if (Records{Containers: h.Containers}).forContainers(h.Devices, a) {
 			add(Refuse(a, ErrForContainers))
 		}
 		switch {

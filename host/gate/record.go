@@ -21,8 +21,8 @@ type Records struct {
 	RDMA       *rdma.Record
 }
 
-// ReadRecords returns what is recorded on a machine.
-func ReadRecords(root host.Root) (r Records, err error) {
+// readRecords returns what is recorded on a machine.
+func readRecords(root host.Root) (r Records, err error) {
 	var rdmaErr error
 	r.Guests, r.Containers, err = machine.ReadRecord(root)
 	r.RDMA, rdmaErr = rdma.ReadRecord(root)
@@ -53,7 +53,7 @@ func Changed(root host.Root, plan edit.Plan) (before, after Records, changed boo
 	if !changed {
 		return before, after, false, nil
 	}
-	before, err = ReadRecords(root)
+	before, err = readRecords(root)
 	after = before
 	errs := []error{err}
 	for _, c := range plan {
@@ -126,7 +126,7 @@ func unrecorded(r *rdma.Record) (lifts []host.Lift) {
 // ReadAllowed returns what is lifted on a machine. A journal that cannot be read is no error: see
 // [Records.ReadAllowed].
 func ReadAllowed(root host.Root, devices pci.Devices) (Allowed, error) {
-	r, err := ReadRecords(root)
+	r, err := readRecords(root)
 	return r.ReadAllowed(root, devices), err
 }
 

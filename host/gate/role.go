@@ -11,10 +11,10 @@ import (
 	"gpustack/host/rdma"
 )
 
-// Family returns the physical function that a function belongs to, itself unless it is a VF. A
+// family returns the physical function that a function belongs to, itself unless it is a VF. A
 // physical function and its VFs are one device: it has one role. VFs that are recorded need not
 // exist yet.
-func (r Records) Family(devices pci.Devices, a pci.Address) pci.Address {
+func (r Records) family(devices pci.Devices, a pci.Address) pci.Address {
 	if d := devices.At(a); d != nil && d.SRIOV.PF != nil {
 		return *d.SRIOV.PF
 	}
@@ -26,7 +26,7 @@ func (r Records) Family(devices pci.Devices, a pci.Address) pci.Address {
 
 // Adapter returns the record of the adapter to whose family a function belongs, or nil.
 func (r Records) Adapter(devices pci.Devices, a pci.Address) *rdma.Prepared {
-	return r.RDMA.At(r.Family(devices, a))
+	return r.RDMA.At(r.family(devices, a))
 }
 
 // ForGuests reports whether host prepare has recorded a function, its physical function, or one of
@@ -41,9 +41,9 @@ func (r Records) ForGuests(devices pci.Devices, a pci.Address) bool {
 	return r.any(devices, a, recorded)
 }
 
-// ForContainers reports whether container prepare has recorded a function, its physical function,
+// forContainers reports whether container prepare has recorded a function, its physical function,
 // or one of its VFs.
-func (r Records) ForContainers(devices pci.Devices, a pci.Address) bool {
+func (r Records) forContainers(devices pci.Devices, a pci.Address) bool {
 	var recorded []pci.Address
 	for _, f := range r.Containers.All() {
 		recorded = append(recorded, f.Address)
@@ -55,8 +55,8 @@ func (r Records) ForContainers(devices pci.Devices, a pci.Address) bool {
 // Two VFs of one function are different devices. It looks at what is recorded, of which there is
 // less than of devices.
 func (r Records) any(devices pci.Devices, a pci.Address, recorded []pci.Address) bool {
-	family := r.Family(devices, a)
-	return slices.ContainsFunc(recorded, func(f pci.Address) bool { return f == a || f == family || r.Family(devices, f) == a })
+	family := r.family(devices, a)
+	return slices.ContainsFunc(recorded, func(f pci.Address) bool { return f == a || f == family || r.family(devices, f) == a })
 }
 
 // Conflicts returns an error for each function that has two roles. Every command that changes a

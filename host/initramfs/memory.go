@@ -24,7 +24,7 @@ import (
 // The file in which images are remembered: data that can be computed again (Filesystem Hierarchy
 // Standard 3.0, 5.5).
 const (
-	MemoryDir  = "/var/cache/gpustack"
+	memoryDir  = "/var/cache/gpustack"
 	memoryFile = "initramfs.json"
 )
 
@@ -92,7 +92,7 @@ func (m *Memory) load() {
 }
 
 func (m *Memory) cache() edit.Cache {
-	return edit.Cache{Root: m.root, Dir: MemoryDir}
+	return edit.Cache{Root: m.root, Dir: memoryDir}
 }
 
 // Save writes the contents of the images that were read, for later runs, and drops those of others.

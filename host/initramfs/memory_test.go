@@ -59,7 +59,7 @@ func (m *memoryTest) write(name, text string) {
 	}
 }
 
-func (m *memoryTest) file() string { return m.root.Path(MemoryDir + "/" + memoryFile) }
+func (m *memoryTest) file() string { return m.root.Path(memoryDir + "/" + memoryFile) }
 
 func (m *memoryTest) memory() *Memory {
 	memory := NewMemory(m.root, m.program)
@@ -223,7 +223,7 @@ func TestSameHash(t *testing.T) {
 			}
 			// Only the memory has this name.
 			marked := bytes.Replace(text, []byte(`lib/modules/6.1/vfio_pci.ko`), []byte(`lib/modules/6.1/vfio_zzz.ko`), 1)
-			m.write(MemoryDir+"/"+memoryFile, string(marked))
+			m.write(memoryDir+"/"+memoryFile, string(marked))
 			again(m)
 			memory := m.memory()
 			c, err := memory.Read(m.root, imageName)
@@ -250,7 +250,7 @@ func TestBadMemory(t *testing.T) {
 				m.Fatalf("no %q: %v", old, err)
 			}
 			lie := strings.Replace(string(text), `vfio_pci.ko`, `vfio_zzz.ko`, 1)
-			m.write(MemoryDir+"/"+memoryFile, strings.Replace(lie, old, new, 1))
+			m.write(memoryDir+"/"+memoryFile, strings.Replace(lie, old, new, 1))
 		}
 	}
 	lie := marked(`"format"`, `"format"`)
@@ -258,8 +258,8 @@ func TestBadMemory(t *testing.T) {
 		"of another version":       func(m *memoryTest) { lie(m); m.program = "1.1" },
 		"of another format":        marked(fmt.Sprintf(`"format":%d`, memoryFormat), `"format":99`),
 		"cut off":                  marked("}\n", ""),
-		"empty":                    func(m *memoryTest) { m.write(MemoryDir+"/"+memoryFile, "") },
-		"zeros":                    func(m *memoryTest) { m.write(MemoryDir+"/"+memoryFile, strings.Repeat("\x00", 4096)) },
+		"empty":                    func(m *memoryTest) { m.write(memoryDir+"/"+memoryFile, "") },
+		"zeros":                    func(m *memoryTest) { m.write(memoryDir+"/"+memoryFile, strings.Repeat("\x00", 4096)) },
 		"without a hash":           marked(`"hash":"sha256`, `"hash":"","was":"sha256`),
 		"with names out of order":  marked(`"names":"`, `"names":"z\n`),
 		"of another image":         marked(imageName, imageName+".old"),

@@ -38,7 +38,7 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 		b.WriteString("]")
 		separator = ",\n"
 	}
-	schema := SchemaContainers
+	schema := schemaContainers
 	if containers == nil {
 		schema = guests.Schema
 	}

@@ -20,9 +20,9 @@ const (
 	OfContainer Role = "container"
 )
 
-// SchemaContainers is the version of the contract's format once something is recorded for
+// schemaContainers is the version of the contract's format once something is recorded for
 // containers. Releases that read only [Schema] would take a container's GPU for a guest's.
-const SchemaContainers = 2
+const schemaContainers = 2
 
 // Containers is what container prepare has recorded: the functions whose role is container, and how
 // containers get them. It is a part of the contract's file, whose list of functions has a role for
@@ -89,15 +89,15 @@ func (c *Containers) Less(functions []pci.Address) *Containers {
 	return &rest
 }
 
-// Identity returns what identifies the recorded function.
-func (f ContainerFunction) Identity() pci.Identity {
+// identity returns what identifies the recorded function.
+func (f ContainerFunction) identity() pci.Identity {
 	return pci.Identity{Address: f.Address, VendorID: &f.VendorID, ProductID: &f.ProductID,
 		SubsystemVendorID: f.SubsystemVendorID, SubsystemID: f.SubsystemID, Path: f.Path}
 }
 
 // IsAt reports whether the device at the recorded address is the recorded function.
 func (f ContainerFunction) IsAt(devices pci.Devices) bool {
-	return f.Identity().Compare(devices.Identity(f.Address)) == pci.NoDifference
+	return f.identity().Compare(devices.Identity(f.Address)) == pci.NoDifference
 }
 
 // RoleOf returns the role of the function at an address. Either record may be nil.
@@ -156,9 +156,9 @@ func ParseRecord(data []byte) (*Contract, *Containers, error) {
 	}
 	// What is wrong with the document is reported below, by a reader that names the place.
 	switch err := json.Unmarshal(data, &peek); {
-	case err == nil && peek.Schema > SchemaContainers:
-		return nil, nil, host.DecodeSchema(data, SchemaContainers, new(struct{}))
-	case err != nil || peek.Schema != SchemaContainers:
+	case err == nil && peek.Schema > schemaContainers:
+		return nil, nil, host.DecodeSchema(data, schemaContainers, new(struct{}))
+	case err != nil || peek.Schema != schemaContainers:
 		guests, err := parseGuests(data)
 		return guests, nil, err
 	}

@@ -11,7 +11,7 @@ type Driver struct {
 	Loaded    *Module              // nil: not loaded
 	OnDisk    []DiskModule         // of the installed kernels, one each
 	GPUs      []GPU                // bound to the driver, by address
-	Majors    map[string]int       // character devices in /proc/devices whose name begins with "nvidia"; see Major
+	Majors    map[string]int       // character devices in /proc/devices whose name begins with "nvidia"; see major
 	Nodes     []DeviceNode         // below /dev, by path
 	Libraries []Library            // of compute, in the order in which the loader looks into folders
 	Params    map[string]string    // /proc/driver/nvidia/params; nil if it is absent

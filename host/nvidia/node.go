@@ -47,9 +47,9 @@ const (
 	controlMinor  = 255
 )
 
-// Major returns the major of a character device of the driver, such as "nvidia-uvm": of
+// major returns the major of a character device of the driver, such as "nvidia-uvm": of
 // /proc/devices, and 195 for "nvidia" also while the driver is not loaded.
-func (d Driver) Major(name string) (major int, ok bool) {
+func (d Driver) major(name string) (major int, ok bool) {
 	major, ok = d.Majors[name]
 	if !ok && name == "nvidia" {
 		return frontendMajor, true
@@ -64,7 +64,7 @@ func (d Driver) Numbers(file string) (major, minor int, ok bool) {
 	if !ok {
 		return 0, 0, false
 	}
-	major, ok = d.Major(device)
+	major, ok = d.major(device)
 	return major, minor, ok
 }
 

@@ -53,11 +53,11 @@ func RuntimeRelease(version string) (release Version, ok bool) {
 	return ToolkitOf(version)
 }
 
-// Needs returns the oldest driver that runs programs of a toolkit, "12.4", and the one that runs
+// needs returns the oldest driver that runs programs of a toolkit, "12.4", and the one that runs
 // all of them: below full, PTX is not compiled for the GPU, and functions added since the driver's
 // own release fail. full is "" for a release that is later than the table, and for a family, "12";
 // ok is false for a release of whose driver nothing is known.
-func Needs(release string) (floor, full Version, ok bool) {
+func needs(release string) (floor, full Version, ok bool) {
 	if major, err := strconv.Atoi(release); err == nil {
 		floor = floors[major]
 		return floor, "", floor != ""
@@ -94,7 +94,7 @@ const (
 // Accepts returns whether a driver runs programs of a toolkit, "12.4", and the driver that would be
 // accepted in full. For TooOld, needed is the oldest driver that is not.
 func Accepts(release string, driver Version) (accepted Acceptance, needed Version) {
-	floor, full, ok := Needs(release)
+	floor, full, ok := needs(release)
 	switch {
 	case !ok:
 		return Unknown, ""

@@ -26,10 +26,10 @@ func (d *Device) Label() string {
 	return label
 }
 
-// IsGPU reports whether the function is known to be a GPU: a display controller or a processing
+// isGPU reports whether the function is known to be a GPU: a display controller or a processing
 // accelerator. Code that is concerned with monitors calls IsDisplay instead.
 func (d *Device) IsGPU() bool {
-	return d.Class != nil && d.Class.IsGPU()
+	return d.Class != nil && d.Class.isGPU()
 }
 
 // Vendors of the display controllers in management controllers of servers.
@@ -44,9 +44,9 @@ func (d *Device) IsManagementConsole() bool {
 	return d.IsDisplay() && (d.IsVendor(aspeed) || d.IsVendor(matrox))
 }
 
-// IsGPU reports whether the class is one that GPUs have: that of display controllers or of
+// isGPU reports whether the class is one that GPUs have: that of display controllers or of
 // processing accelerators (AMD's Instinct and Intel's Gaudi).
-func (c Class) IsGPU() bool {
+func (c Class) isGPU() bool {
 	return c.IsDisplay() || c.base() == 0x12
 }
 

@@ -74,8 +74,8 @@ func ParseClassPrefix(s string) (ClassPrefix, error) {
 	return ClassPrefix{class: class, base: base}, nil
 }
 
-// Matches reports whether d is known to be of the class.
-func (p ClassPrefix) Matches(d *Device) bool {
+// matches reports whether d is known to be of the class.
+func (p ClassPrefix) matches(d *Device) bool {
 	if d.Class == nil {
 		return false
 	}
@@ -101,7 +101,7 @@ func (f Filter) IsZero() bool {
 // Matches reports whether the filter selects a function.
 func (f Filter) Matches(d *Device) bool {
 	return anyOf(f.Vendors, d.IsVendor) &&
-		anyOf(f.Classes, func(p ClassPrefix) bool { return p.Matches(d) }) &&
+		anyOf(f.Classes, func(p ClassPrefix) bool { return p.matches(d) }) &&
 		anyOf(f.Devices, func(s Selector) bool { return s.Matches(d) })
 }
 

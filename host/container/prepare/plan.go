@@ -83,7 +83,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	}
 	p.Files = slices.Concat(p.Files, limits, toolkit)
 	if p.Restart = restart; len(toolkit.Pending()) > 0 {
-		p.Restart = append(p.Restart, RefreshUnit)
+		p.Restart = append(p.Restart, refreshUnit)
 	}
 	p.Warnings = append(p.Warnings, warnings...)
 	if warning != "" {

@@ -90,14 +90,14 @@ type cniPlugin struct {
 	IPAM     map[string]any `json:"ipam,omitempty"`
 }
 
-// SubnetToReplace is the subnet in what [Networks] returns: one for documentation (RFC 5737).
-const SubnetToReplace = "192.0.2.0/24"
+// subnetToReplace is the subnet in what [Networks] returns: one for documentation (RFC 5737).
+const subnetToReplace = "192.0.2.0/24"
 
 // Networks returns CNI networks for the adapters of a record: for a VF one that moves it and its
 // RDMA device into the container, for another Ethernet adapter two that share it. notes are what an
 // operator has to know of them, and why an adapter has none.
 func Networks(record machine.Containers, stack rdma.Stack) (networks []Network, notes []string, err error) {
-	ipam := func() map[string]any { return map[string]any{"type": "host-local", "subnet": SubnetToReplace} }
+	ipam := func() map[string]any { return map[string]any{"type": "host-local", "subnet": subnetToReplace} }
 	add := func(name string, plugins ...cniPlugin) {
 		text, failed := json.Marshal(cniList{"0.3.1", name, plugins})
 		err = errors.Join(err, failed)
@@ -147,7 +147,7 @@ func Networks(record machine.Containers, stack rdma.Stack) (networks []Network, 
 		notes = append(notes, "a shared adapter isolates nothing: a container that has its node uses every address of the adapter, the machine's too")
 	}
 	if len(networks) > 0 {
-		notes = append(notes, "replace the subnet "+SubnetToReplace+", which is for documentation")
+		notes = append(notes, "replace the subnet "+subnetToReplace+", which is for documentation")
 	}
 	return networks, notes, err
 }

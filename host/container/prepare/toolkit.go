@@ -13,7 +13,7 @@ import (
 // NVIDIA Container Toolkit since 1.18.0 writes the specs of nvidia.com/gpu itself, by a unit that
 // reads an environment file.
 const (
-	RefreshUnit = "nvidia-cdi-refresh.service"
+	refreshUnit = "nvidia-cdi-refresh.service"
 	refreshEnv  = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
 	refreshKey  = "NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS"
 	refreshMark = "# Written by gpustack container prepare: only the GPUs that are for containers."
@@ -23,13 +23,13 @@ const (
 func readRefreshes(root host.Root) machine.Look[bool] {
 	installed := false
 	for _, dir := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/"} {
-		ok, err := root.Exists(dir + RefreshUnit)
+		ok, err := root.Exists(dir + refreshUnit)
 		if err != nil {
-			return machine.Saw(dir+RefreshUnit, false, err)
+			return machine.Saw(dir+refreshUnit, false, err)
 		}
 		installed = installed || ok
 	}
-	return machine.Saw(RefreshUnit, installed, nil)
+	return machine.Saw(refreshUnit, installed, nil)
 }
 
 // planToolkit plans the environment file of NVIDIA Container Toolkit, where its unit is installed:

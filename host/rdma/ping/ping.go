@@ -15,10 +15,10 @@ import (
 // Limits of options. rping accepts these sizes (rdma-core 44, librdmacm/examples/rping.c,
 // RPING_MIN_BUFSIZE and RPING_BUFSIZE), and prints all data, which this package reads.
 const (
-	MinSize  = 32
+	minSize  = 32
 	MaxSize  = 65535
 	MaxCount = 100_000
-	MaxData  = 64 << 20 // count times size
+	maxData  = 64 << 20 // count times size
 )
 
 // Options are the options of a test.
@@ -39,9 +39,9 @@ func (o Options) Check() error {
 	}
 	within("--port", o.Port, 1, 65535)
 	within("--count", o.Count, 1, MaxCount)
-	within("--size", o.Size, MinSize, MaxSize)
-	if len(errs) == 0 && o.Count*o.Size > MaxData {
-		errs = append(errs, fmt.Errorf("--count %d with --size %d: more than %d bytes", o.Count, o.Size, MaxData))
+	within("--size", o.Size, minSize, MaxSize)
+	if len(errs) == 0 && o.Count*o.Size > maxData {
+		errs = append(errs, fmt.Errorf("--count %d with --size %d: more than %d bytes", o.Count, o.Size, maxData))
 	}
 	if o.Timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--timeout %s: must be more than 0", o.Timeout))

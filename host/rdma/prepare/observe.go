@@ -99,7 +99,7 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 		keep(err)
 		m.Kernels = append(m.Kernels, names)
 	}
-	m.Conf, err = modprobe.ReadConf(root, ModprobeFile)
+	m.Conf, err = modprobe.ReadConf(root, modprobeFile)
 	keep(err)
 	if !o.Whole && len(o.Add) > 0 || m.prepares(o, rdma.ForGuests) {
 		m.Owners, err = ReadOwners(root, m.Conf)
@@ -137,7 +137,7 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 		}
 	}
 	m.Bonds, m.Away = m.readNeighbours(root, o)
-	m.Files = edit.Observe(root, ModprobeFile, LoadFile, rdma.RecordFile)
+	m.Files = edit.Observe(root, modprobeFile, LoadFile, rdma.RecordFile)
 	m.Unit = steps.ObserveUnit(root)
 	if m.mayConfigure(o) {
 		images, err := readImages(root, releases)
@@ -171,7 +171,7 @@ func (m Machine) readNeighbours(root host.Root, o Options) (gate.Bonds, gate.Awa
 // mayConfigure reports whether a plan may change the configuration of modprobe, which initramfs
 // images contain.
 func (m Machine) mayConfigure(o Options) bool {
-	before, err := m.Files.Read(ModprobeFile)
+	before, err := m.Files.Read(modprobeFile)
 	netns := o.Netns == rdma.NetnsExclusive || m.Recorded != nil && m.Recorded.Netns == rdma.NetnsExclusive
 	hasMLX4 := slices.ContainsFunc(m.Stack.Adapters, func(a rdma.Adapter) bool { return a.Driver == mlx4 }) ||
 		m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(a rdma.Prepared) bool { return a.Driver == mlx4 })

@@ -18,7 +18,7 @@ import (
 
 // Files of rdma prepare, besides the record and those of the unit.
 const (
-	ModprobeFile = modprobe.Dir + "/gpustack-rdma.conf"
+	modprobeFile = modprobe.Dir + "/gpustack-rdma.conf"
 	LoadFile     = "/etc/modules-load.d/gpustack-rdma.conf"
 )
 
@@ -49,7 +49,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	for _, f := range []struct{ name, text string }{{ModprobeFile, modprobeConf}, {LoadFile, load}} {
+	for _, f := range []struct{ name, text string }{{modprobeFile, modprobeConf}, {LoadFile, load}} {
 		var c edit.Change
 		if f.text == "" {
 			c, err = m.Files.Remove(f.name)

@@ -70,15 +70,15 @@ func (e *Limit) Error() string {
 
 // Hint returns the command that changes the firmware's limit.
 func (e *Limit) Hint() string {
-	if line := FirmwareCommand(e.Driver, e.Address, e.VFs); line != "" {
+	if line := firmwareCommand(e.Driver, e.Address, e.VFs); line != "" {
 		return "set the limit with " + line + " (package mstflint), switch SR-IOV on in the machine's firmware, and power the machine off and on"
 	}
 	return "raise the limit with the adapter vendor's tool, switch SR-IOV on in the machine's firmware, and power the machine off and on"
 }
 
-// FirmwareCommand returns the command that lets the firmware of an adapter show a number of VFs
+// firmwareCommand returns the command that lets the firmware of an adapter show a number of VFs
 // (mstflint), or "" for an adapter of another vendor.
-func FirmwareCommand(driver string, a pci.Address, vfs int) string {
+func firmwareCommand(driver string, a pci.Address, vfs int) string {
 	if driver != mlx4 && driver != "mlx5_core" {
 		return ""
 	}
@@ -521,7 +521,7 @@ func (w *wanting) namespaces() {
 		return
 	}
 	for _, o := range w.Conf.Options("ib_core", "netns_mode") {
-		if shared := !slices.Contains([]string{"0", "N", "n"}, o.Value); shared && path.Base(o.File) > path.Base(ModprobeFile) {
+		if shared := !slices.Contains([]string{"0", "N", "n"}, o.Value); shared && path.Base(o.File) > path.Base(modprobeFile) {
 			err := host.WithHint(fmt.Errorf("%s:%d: sets netns_mode=%s of ib_core, and is read after gpustack's file", o.File, o.Number, o.Value), "remove that line")
 			w.fail(host.WithCode(err, host.CodeOtherOwner, ""))
 		}
