@@ -92,9 +92,9 @@ func (u Unit) first() int64 {
 func (u Unit) closeTogether(findings []Finding) []Unit {
 	all := []Unit{u}
 	for _, f := range findings {
-		ids := idsOf(f.Closings)
+		ids := migrationsOf(f.Closings)
 		together := &all[0]
-		joined := f.closer.close(slices.Concat(idsOf(together.Closings), ids))
+		joined := f.closer.close(slices.Concat(migrationsOf(together.Closings), ids))
 		if joined.unproved == "" {
 			together.Closings, together.Devices, together.Vacated = joined.closings, joined.frees, joined.vacated
 			together.Findings = append(together.Findings, f)
@@ -110,7 +110,7 @@ func (u Unit) closeTogether(findings []Finding) []Unit {
 	return all
 }
 
-func idsOf(closings []Closing) (ids []int64) {
+func migrationsOf(closings []Closing) (ids []int64) {
 	for _, c := range closings {
 		ids = append(ids, c.Migration)
 	}

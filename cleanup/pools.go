@@ -167,7 +167,7 @@ type PoolDifference struct {
 }
 
 func newDifference(p Pool, recorded, free int) PoolDifference {
-	d := PoolDifference{p.Vendor, p.Product, p.Type, nil, recorded, free, p}
+	d := PoolDifference{Vendor: p.Vendor, Product: p.Product, Type: p.Type, Recorded: recorded, Free: free, pool: p}
 	if numa, err := strconv.Atoi(p.NUMA); err == nil {
 		d.NUMA = &numa
 	}

@@ -111,7 +111,10 @@ func uses(r guest.Report) map[pci.Address]Use {
 }
 
 func index(r guest.Report) hostReport {
-	x := hostReport{r, uses(r), map[pci.Address][]pci.Address{}, map[string]part{}, map[pci.Address]part{}, nil}
+	x := hostReport{
+		Report: r, uses: uses(r), family: map[pci.Address][]pci.Address{},
+		ofGuest: map[string]part{}, ofFunction: map[pci.Address]part{},
+	}
 	for _, pf := range r.VirtualFunctions {
 		x.family[pf.Address] = pf.Functions
 		for _, vf := range pf.Functions {

@@ -313,8 +313,8 @@ type move struct {
 	reader *reader
 }
 
-// changed notes the age of a record, if it is the one that changed last.
-func (k *known) changed(r *reader, at time.Time) {
+// noteChange keeps the age of a record, if it is the one that changed last.
+func (k *known) noteChange(r *reader, at time.Time) {
 	if k.Changed.IsZero() || r.now.Sub(at) < k.Now.Sub(k.Changed) {
 		k.Changed, k.Now = at, r.now
 	}
@@ -409,7 +409,7 @@ func (r *reader) placed(ctx context.Context, all map[string]*known, places strin
 		i.Cell, i.Changed = r.cell.Name, latest(changed, deleted)
 		if c := all[cleanup.KeyOf(i.UUID)]; c != nil {
 			c.Instances, c.instances = append(c.Instances, i), append(c.instances, r)
-			c.changed(r, i.Changed)
+			c.noteChange(r, i.Changed)
 		}
 		return err
 	}, "SELECT uuid, host, node, vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances WHERE uuid IN "+places, uuids...)
@@ -424,7 +424,7 @@ func (r *reader) moved(ctx context.Context, all map[string]*known, places string
 	for _, m := range own {
 		if c := all[cleanup.KeyOf(m.UUID)]; c != nil {
 			c.Migrations = append(c.Migrations, m)
-			c.changed(r, m.Changed)
+			c.noteChange(r, m.Changed)
 		}
 	}
 	of, err := r.migrations(ctx, "deleted = 0 AND instance_uuid IN "+places, uuids...)
@@ -433,7 +433,7 @@ func (r *reader) moved(ctx context.Context, all map[string]*known, places string
 		if c == nil {
 			continue
 		}
-		c.changed(r, m.Changed)
+		c.noteChange(r, m.Changed)
 		// nova-compute reads the record of an evacuation that is done when it starts, and then
 		// removes the instance's allocations on its host (nova/compute/manager.py,
 		// _destroy_evacuated_instances).

@@ -31,8 +31,8 @@ func (c *checker) names() {
 					status, effect = host.Fail, "takes them for two aliases, and rejects guests on a host that has only the other (PciRequestAliasNotDefined)"
 				}
 			}
-			if id := idsOf(second[0]); id != "" && status == host.Fail {
-				remedy = fmt.Sprintf("use one name: gpustack nova configure --role %s --remove-alias %s --alias %s=%s", second[0].side.Role, other, one, id)
+			if value := aliasValue(second[0]); value != "" && status == host.Fail {
+				remedy = fmt.Sprintf("use one name: gpustack nova configure --role %s --remove-alias %s --alias %s=%s", second[0].side.Role, other, one, value)
 			}
 			seen := fmt.Sprintf("alias %s differs in case only from alias %s (%s:%d)", other, one, first[0].file, first[0].line)
 			c.add(checkAlias, status, second[0].file, second[0].line, seen, effect, remedy)
@@ -50,9 +50,9 @@ func (c *checker) order(a aliasAt) int {
 	return len(c.sides)
 }
 
-// idsOf returns the product and the type of an alias in the form of nova configure --alias, "" if
-// it has no ids.
-func idsOf(a aliasAt) string {
+// aliasValue returns the product and the options of an alias in the form of nova configure --alias,
+// "" if it has no ids.
+func aliasValue(a aliasAt) string {
 	text := func(key string) string {
 		s, _ := a.object[key].(string)
 		return s
@@ -60,16 +60,16 @@ func idsOf(a aliasAt) string {
 	if text("vendor_id") == "" || text("product_id") == "" {
 		return ""
 	}
-	ids := text("vendor_id") + ":" + text("product_id")
+	value := text("vendor_id") + ":" + text("product_id")
 	for _, key := range []string{"device_type", "numa_policy", "resource_class", "live_migratable"} {
-		if value := text(key); value != "" {
-			ids += "," + key + "=" + value
+		if option := text(key); option != "" {
+			value += "," + key + "=" + option
 		}
 	}
 	if traits := text("traits"); traits != "" {
-		ids += ",traits=" + strings.ReplaceAll(traits, ",", "+")
+		value += ",traits=" + strings.ReplaceAll(traits, ",", "+")
 	}
-	return ids
+	return value
 }
 
 // variant returns the name of an alias of some file that differs from a name in case only, "" if

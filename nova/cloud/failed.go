@@ -55,9 +55,13 @@ func (c *Compute) ServerPlacing(ctx context.Context, id string) (Placing, error)
 	image, _ := s.Image.(map[string]any)
 	imageID, _ := image["id"].(string)
 	f := s.Flavor
-	return Placing{s.ID, s.Name, s.Status, s.Project, s.Host, s.Zone, imageID, s.Fault.Message,
-		Flavor{ID: f.ID, Name: cmp.Or(f.Name, f.ID), VCPUs: f.VCPUs, RAM: f.RAM, Disk: f.Disk, Ephemeral: f.Ephemeral, Swap: f.Swap, Public: true,
-			ExtraSpecs: f.Specs}}, err
+	return Placing{
+		ID: s.ID, Name: s.Name, Status: s.Status, Project: s.Project, Host: s.Host, Zone: s.Zone, Image: imageID, Fault: s.Fault.Message,
+		Flavor: Flavor{
+			ID: f.ID, Name: cmp.Or(f.Name, f.ID), VCPUs: f.VCPUs, RAM: f.RAM, Disk: f.Disk, Ephemeral: f.Ephemeral, Swap: f.Swap, Public: true,
+			ExtraSpecs: f.Specs,
+		},
+	}, err
 }
 
 // HasEmbeddedFlavors returns whether servers have copies of their flavors.

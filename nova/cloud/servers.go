@@ -27,7 +27,10 @@ type Server struct {
 }
 
 func serverFromAPI(s *servers.Server) Server {
-	return Server{s.ID, s.Name, s.TenantID, s.Status, s.TaskState, s.Host, s.HypervisorHostname, s.Fault.Message, s.Created, s.Metadata}
+	return Server{
+		ID: s.ID, Name: s.Name, Project: s.TenantID, Status: s.Status, Task: s.TaskState, Host: s.Host, Node: s.HypervisorHostname,
+		Fault: s.Fault.Message, Created: s.Created, Metadata: s.Metadata,
+	}
 }
 
 // Networks of a new server that are not the id of one (microversion 2.37).

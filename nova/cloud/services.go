@@ -41,7 +41,9 @@ func (c *Compute) ComputeServices(ctx context.Context) ([]ComputeService, error)
 			return err
 		}
 		for _, s := range list {
-			all = append(all, ComputeService{s.Host, s.Zone, s.State == "up", s.Status == "enabled", s.ForcedDown, s.DisabledReason})
+			all = append(all, ComputeService{
+				Host: s.Host, Zone: s.Zone, Up: s.State == "up", Enabled: s.Status == "enabled", ForcedDown: s.ForcedDown, Reason: s.DisabledReason,
+			})
 		}
 		return nil
 	})

@@ -77,7 +77,10 @@ func (f *File) Revert(edits []Edit) (*File, []Conflict, error) {
 		now := f.values(e.Name)
 		target, extra, ok := merge(e.Before, e.After, now)
 		if !ok {
-			conflicts = append(conflicts, Conflict{e.Name, e.Name, without(e.Before, e.After), without(e.After, e.Before), f.lineOf(e.Name, extra), extra})
+			conflicts = append(conflicts, Conflict{
+				Name: e.Name, From: e.Name, Removed: without(e.Before, e.After), Added: without(e.After, e.Before),
+				Line: f.lineOf(e.Name, extra), Now: extra,
+			})
 			continue
 		}
 		conflicts = append(conflicts, f.lost(e, edits)...)

@@ -58,14 +58,20 @@ func (s Seen) regionNeeds() []need {
 	firmware, _ := s.effective(firmwareType)
 	mode, _ := s.effective(addressMode)
 	return []need{
-		{checkBARs, machineType, "q35", strings.Contains(machine, "q35"), host.Fail, why,
-			"with another machine type the guest has no PCI Express, and the driver may not find the GPU", ""},
-		{checkBARs, firmwareType, "uefi", firmware == "uefi", host.Fail, why,
-			"other firmware may not place the region above 4 GiB, and the guest does not see the GPU",
-			"the image must boot with UEFI: it needs an EFI system partition"},
-		{checkBARs, addressMode, "passthrough", mode == "passthrough" || mode == "emulate", host.Fail, why,
-			fmt.Sprintf("the firmware of a UEFI guest places regions in %s by default, and the guest does not see GPUs that do not fit", size(window)),
-			"compute nodes need [libvirt] cpu_mode=host-passthrough, libvirt 8.7.0 and QEMU 2.7.0"},
+		{
+			check: checkBARs, name: machineType, value: "q35", met: strings.Contains(machine, "q35"), status: host.Fail, why: why,
+			effect: "with another machine type the guest has no PCI Express, and the driver may not find the GPU",
+		},
+		{
+			check: checkBARs, name: firmwareType, value: "uefi", met: firmware == "uefi", status: host.Fail, why: why,
+			effect: "other firmware may not place the region above 4 GiB, and the guest does not see the GPU",
+			caveat: "the image must boot with UEFI: it needs an EFI system partition",
+		},
+		{
+			check: checkBARs, name: addressMode, value: "passthrough", met: mode == "passthrough" || mode == "emulate", status: host.Fail, why: why,
+			effect: fmt.Sprintf("the firmware of a UEFI guest places regions in %s by default, and the guest does not see GPUs that do not fit", size(window)),
+			caveat: "compute nodes need [libvirt] cpu_mode=host-passthrough, libvirt 8.7.0 and QEMU 2.7.0",
+		},
 	}
 }
 
@@ -89,22 +95,32 @@ func (s Seen) windowsNeeds() []need {
 	const why = "the guests are Windows"
 	const drivers = "the image must have the virtio-win drivers, or the guest does not boot"
 	system, bus, scsi := strings.ToLower(s.has(osType)), s.has(diskBus), s.has(scsiModel)
-	needs := []need{{checkWindows, osType, "windows", system == "windows", host.Fail, why,
-		"without it libvirt gets no Hyper-V enlightenments, and Windows is slow", ""}}
+	needs := []need{{
+		check: checkWindows, name: osType, value: "windows", met: system == "windows", status: host.Fail, why: why,
+		effect: "without it libvirt gets no Hyper-V enlightenments, and Windows is slow",
+	}}
 	if bus == "scsi" {
-		needs = append(needs, need{checkWindows, scsiModel, "virtio-scsi", scsi == "virtio-scsi", host.Warn, why,
-			"the controller is an emulated one, and the disk is slow", drivers})
+		needs = append(needs, need{
+			check: checkWindows, name: scsiModel, value: "virtio-scsi", met: scsi == "virtio-scsi", status: host.Warn, why: why,
+			effect: "the controller is an emulated one, and the disk is slow", caveat: drivers,
+		})
 	} else {
-		needs = append(needs, need{checkWindows, diskBus, "virtio", bus == "virtio", host.Warn, why,
-			"Nova may choose an emulated controller by os_distro, and the disk is slow", drivers})
+		needs = append(needs, need{
+			check: checkWindows, name: diskBus, value: "virtio", met: bus == "virtio", status: host.Warn, why: why,
+			effect: "Nova may choose an emulated controller by os_distro, and the disk is slow", caveat: drivers,
+		})
 	}
 	if model := s.has(vifModel); model != "" {
-		needs = append(needs, need{checkWindows, vifModel, "virtio", model == "virtio", host.Warn, why,
-			"the network adapter is an emulated one, and slow", drivers})
+		needs = append(needs, need{
+			check: checkWindows, name: vifModel, value: "virtio", met: model == "virtio", status: host.Warn, why: why,
+			effect: "the network adapter is an emulated one, and slow", caveat: drivers,
+		})
 	}
 	queues, _ := s.effective(multiqueue)
-	return append(needs, need{checkWindows, multiqueue, "true", isTrue(queues), host.Warn, why,
-		"the network adapter has one queue for all vCPUs, and packets are jerky under load", ""})
+	return append(needs, need{
+		check: checkWindows, name: multiqueue, value: "true", met: isTrue(queues), status: host.Warn, why: why,
+		effect: "the network adapter has one queue for all vCPUs, and packets are jerky under load",
+	})
 }
 
 // isTrue reads a boolean as Nova does (oslo_utils/strutils.py, bool_from_string).
