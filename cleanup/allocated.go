@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -59,14 +60,14 @@ type PlacedInstance struct {
 // AllocationFinding is the judgement of an allocation.
 type AllocationFinding struct {
 	Allocation
-	Case        Case    `json:"case"`
-	Verdict     Verdict `json:"verdict"`
-	Instance    string  `json:"instance_uuid"` // that the allocation is, or was, for; "" if unknown
-	Migration   *int64  `json:"migration_id"`  // nil if the consumer is not a migration
-	Evidence    string  `json:"evidence"`
-	Reason      string  `json:"reason"`
-	Consequence string  `json:"consequence"`
-	Steps       string  `json:"steps"`
+	Case        Case      `json:"case"`
+	Verdict     Verdict   `json:"verdict"`
+	Instance    string    `json:"instance_uuid"` // that the allocation is, or was, for; "" if unknown
+	Migration   *int64    `json:"migration_id"`  // nil if the consumer is not a migration
+	Evidence    string    `json:"evidence"`
+	Reason      string    `json:"reason"`
+	Consequence string    `json:"consequence"`
+	Steps       host.Text `json:"steps"`
 }
 
 // ClassifyAllocation judges an allocation. It returns nil for a legitimate one. recent is whether
@@ -99,7 +100,7 @@ func (c Consumer) live() *PlacedInstance {
 func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 	unknown := func(reason string, args ...any) {
 		f.Verdict, f.Case, f.Reason = Unknown, CaseLegitimate, fmt.Sprintf(reason, args...)
-		f.Steps = "openstack resource provider allocation show " + f.Consumer + " shows all that the consumer holds; see which service made it"
+		f.Steps = host.Textf("openstack resource provider allocation show %s shows all that the consumer holds; see which service made it", f.Consumer)
 	}
 	i := c.live()
 	if i != nil {
@@ -112,7 +113,7 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 		}
 		if c.Lost != "" {
 			unknown("%s", c.Lost)
-			f.Steps = "correct the instance's record, then run gpustack repair-migration again; do not change its allocations before"
+			f.Steps = host.Textf("correct the instance's record, then run %s again; do not change its allocations before", again)
 		}
 	case len(c.Migrations) > 0:
 		m := c.Migrations[0]
@@ -143,9 +144,9 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 		unknown("no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova")
 	}
 	if f.Verdict == Suspicious {
-		f.Steps = "check with gpustack host guests on " + cmp.Or(f.Host, "the host") +
-			" that no guest uses the device; then: openstack resource provider allocation show " + f.Consumer +
-			", and openstack resource provider allocation delete " + f.Consumer
+		f.Steps = host.Textf("check with %s on %s that no guest uses the device; then: openstack resource provider allocation show %s, "+
+			"and openstack resource provider allocation delete %s",
+			host.NewCommand("host guests").Elsewhere(), cmp.Or(f.Host, "the host"), f.Consumer, f.Consumer)
 	}
 	return false
 }
@@ -161,8 +162,8 @@ func (c Consumer) placed(f *AllocationFinding, i *PlacedInstance) (legitimate bo
 	}
 	f.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", where,
 		cmp.Or(f.Host, "the compute node of the provider, which no cell has"))
-	f.Steps = "openstack resource provider allocation show " + i.UUID + "; then: openstack resource provider allocation unset --provider " + f.Provider +
-		" " + i.UUID
+	f.Steps = host.Textf("openstack resource provider allocation show %s; then: openstack resource provider allocation unset --provider %s %s",
+		i.UUID, f.Provider, i.UUID)
 	return false
 }
 

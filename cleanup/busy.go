@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gpustack/host"
 )
 
 // BusyAfter is for how long an instance may be busy before its rows are listed, by default: copying
@@ -204,9 +206,9 @@ func (f *Finding) advise() {
 	if f.Device.Instance != nil {
 		uuid = *f.Device.Instance
 	}
-	f.Steps = fmt.Sprintf("look in the logs of %s for %s; if no process works on the instance any more, reset its state: "+
-		"openstack server set --state active %s (--state error if its guest does not run), then run gpustack repair-migration again",
-		strings.Join(f.Busy.Hosts, ", "), cmp.Or(f.Busy.Request, uuid), uuid)
+	f.Steps = host.Textf("look in the logs of %s for %s; if no process works on the instance any more, reset its state: "+
+		"openstack server set --state active %s (--state error if its guest does not run), then run %s again",
+		strings.Join(f.Busy.Hosts, ", "), cmp.Or(f.Busy.Request, uuid), uuid, again)
 	if f.Verdict == Busy {
 		f.Steps += ". Guest reports of these hosts tell whether nova-compute was started since"
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"gpustack/host"
 )
 
 // Proof answers questions about hosts from their guest reports and from the operator's
@@ -123,13 +125,16 @@ func (c *classifier) is(letter Case, verdict Verdict, reason string, args ...any
 	c.Case, c.Verdict, c.Reason, c.Busy = letter, verdict, fmt.Sprintf(reason, args...), nil
 }
 
+// again is the command that judges the rows again.
+var again = host.NewCommand("repair-migration")
+
 // repairs sets how the row is repaired. Only stale rows are repaired; for others the steps are
 // for the operator.
 func (c *classifier) repairs(by Repair, steps string, args ...any) {
 	if c.Verdict == Stale {
 		c.Repair = by
 	}
-	c.Steps = fmt.Sprintf(steps, args...)
+	c.Steps = host.Textf(steps, args...)
 }
 
 func (c *classifier) judge() {
@@ -166,7 +171,7 @@ func (c *classifier) holder() {
 	case own:
 		c.Verdict, c.Repair, c.Migration = Suspicious, NoRepair, nil
 		c.Reason = fmt.Sprintf("guest %s uses the device although %s", short(use.Guest), c.Reason)
-		c.Steps = "find out why the guest runs on " + c.f.Node.Host
+		c.Steps = host.Textf("find out why the guest runs on %s", c.f.Node.Host)
 		return
 	case !use.Named:
 		c.is(CaseInUse, Suspicious, "guest %s has the device's IOMMU group open, but neither its arguments nor its domain name the device", short(use.Guest))
@@ -195,7 +200,7 @@ func (c *classifier) odd() {
 	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Closings: []Closing{}, Frees: []Held{},
 		card: c.card}
 	c.is(CaseOdd, Unknown, "%s", reason)
-	c.Steps = "correct these records or rename the host, then run gpustack repair-migration again"
+	c.Steps = host.Textf("correct these records or rename the host, then run %s again", again)
 }
 
 // claim plans to assign a free device to the instance whose guest uses it. The instance must be
@@ -459,10 +464,10 @@ func (c *classifier) gone() {
 	if m := c.openHere(); m != nil {
 		c.is(CaseGone, Suspicious, "the instance is gone, but its %s is open", m)
 		c.Consequence = "nova-compute does not free the device while the migration is open"
-		c.Steps = fmt.Sprintf("check that no nova-compute works on migration %d; then: UPDATE migrations SET status = 'failed' WHERE id = %d AND status = %s",
+		c.Steps = host.Textf("check that no nova-compute works on migration %d; then: UPDATE migrations SET status = 'failed' WHERE id = %d AND status = %s",
 			m.ID, m.ID, sqlText(m.Status))
 		if m.Type == "evacuation" && m.Status != "error" {
-			c.Steps = fmt.Sprintf("start nova-compute on %s, which reads the record of migration %d to remove the guest; do not change the record", m.SourceHost, m.ID)
+			c.Steps = host.Textf("start nova-compute on %s, which reads the record of migration %d to remove the guest; do not change the record", m.SourceHost, m.ID)
 		}
 		return
 	}
@@ -571,7 +576,7 @@ func (c *classifier) away() {
 		c.kept(all, worst)
 		if evacuated != nil {
 			c.Reason += fmt.Sprintf("; the instance was evacuated from this host by migration %d", evacuated.ID)
-			c.Steps += fmt.Sprintf("; do not change migration %d (evacuation): nova-compute on %s reads its record when it starts, to remove the guest",
+			c.Steps += host.Textf("; do not change migration %d (evacuation): nova-compute on %s reads its record when it starts, to remove the guest",
 				evacuated.ID, c.f.Node.Host)
 		}
 		return
@@ -592,7 +597,7 @@ func (c *classifier) away() {
 	if why := c.inUse(c.changed()); why != "" {
 		c.Verdict, c.Repair, c.Needs = Unknown, NoRepair, ""
 		c.Reason += "; that its guest does not run on this host is not proved: " + why
-		steps := c.f.reportSteps(c.f.Node.Host) + "; or, if the host is off, gpustack repair-migration --host-is-off " + c.f.Node.Host
+		steps := c.f.reportSteps(c.f.Node.Host) + host.Textf("; or, if the host is off, %s", again.Flag("host-is-off", c.f.Node.Host))
 		if c.Steps += "; if the row stays: " + steps; !waits {
 			c.Steps = steps
 		}
@@ -663,20 +668,16 @@ func noReport(host string) string {
 
 // reportSteps returns the commands that gather the reports of hosts and use them. With a token, a
 // report proves its order even if the clocks of its host and of the database differ.
-func (f Facts) reportSteps(hosts ...string) string {
-	return reportSteps(f.Token, hosts...)
-}
-
-func reportSteps(token string, hosts ...string) string {
-	if token != "" {
-		token = " --token " + token
+func (f Facts) reportSteps(hosts ...string) (steps host.Text) {
+	report, judge := host.NewCommand("host guests").Elsewhere(), again
+	if f.Token != "" {
+		report = report.Flag("token", f.Token)
 	}
-	var gather, give []string
 	for _, h := range hosts {
-		gather = append(gather, fmt.Sprintf("ssh %s gpustack host guests%s -o json > %s.json", h, token, h))
-		give = append(give, "--guests "+h+".json")
+		steps += host.Textf("ssh %s %s > %s.json; ", h, report.Flag("o", "json"), h)
+		judge = judge.Flag("guests", h+".json")
 	}
-	return strings.Join(gather, "; ") + "; gpustack repair-migration " + strings.Join(give, " ")
+	return steps + host.Textf("%s", judge)
 }
 
 // evidence returns the records that the verdict is based on, in one line.

@@ -731,7 +731,7 @@ func TestBusy(t *testing.T) {
 			if describe(got) != s.want || got.Listed() != s.listed || got.Repair != NoRepair || (got.Case == CaseBusy) != (got.Busy != nil) {
 				t.Errorf("listed %v: %s\nwant %s", got.Listed(), describe(got), s.want)
 			}
-			if s.steps != "" && got.Steps != s.steps {
+			if s.steps != "" && got.Steps.String() != s.steps {
 				t.Errorf("%s\nwant %s", got.Steps, s.steps)
 			}
 			var sum Summary
@@ -835,7 +835,7 @@ func TestPlan(t *testing.T) {
 			if !slices.Equal(got, test.want) {
 				t.Errorf("%s\nwant %s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 			}
-			if test.steps != "" && findings[0].Steps != test.steps {
+			if test.steps != "" && findings[0].Steps.String() != test.steps {
 				t.Errorf("%s\nwant %s", findings[0].Steps, test.steps)
 			}
 			if test.leaves != "" && findings[0].Leaves != test.leaves {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gpustack/host"
 )
 
 // closer judges which open migrations of an instance can be closed together. nova-compute keeps
@@ -365,7 +367,7 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 	switch {
 	case worst.CrossCell && worst.Status == "error":
 		c.is(CaseError, Unknown, "%s keeps the device, but crosses cells: this cell does not have all records of the instance", worst)
-		c.Steps = "compare the instance in both cells, and see what became of the move: openstack server migration list --server " + c.f.Instance.UUID
+		c.Steps = host.Textf("compare the instance in both cells, and see what became of the move: openstack server migration list --server %s", c.f.Instance.UUID)
 		return
 	case worst.CrossCell:
 		c.Migration, c.Consequence = nil, ""
@@ -377,7 +379,7 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 		return
 	case status == "":
 		c.is(CaseStuck, Unknown, "%s is open, but the instance is in no task, and in state %s", worst, *c.f.Instance.VMState)
-		c.Steps = "bring the instance into state active, stopped or error (unpause, resume, unrescue or unshelve it), then run gpustack repair-migration again"
+		c.Steps = host.Textf("bring the instance into state active, stopped or error (unpause, resume, unrescue or unshelve it), then run %s again", again)
 		return
 	case letter == CaseError:
 		c.is(letter, Stale, "%s keeps the device, but the instance is not on this node", worst)
@@ -412,8 +414,8 @@ func (c *classifier) closes(p prospect) {
 		c.Steps = c.f.reportSteps(p.hosts...) + "; then: " + c.Steps
 	}
 	if p.crossing != nil {
-		c.Steps = fmt.Sprintf("see what became of migration %d, which crosses cells: openstack server migration list --server %s; then run gpustack repair-migration again",
-			p.crossing.ID, c.f.Instance.UUID)
+		c.Steps = host.Textf("see what became of migration %d, which crosses cells: openstack server migration list --server %s; then run %s again",
+			p.crossing.ID, c.f.Instance.UUID, again)
 	}
 }
 

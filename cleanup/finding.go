@@ -1,5 +1,7 @@
 package cleanup
 
+import "gpustack/host"
+
 // Verdict is the judgement of a row.
 type Verdict string
 
@@ -50,20 +52,20 @@ const (
 
 // Finding is the judgement of a row, with its grounds and its repair.
 type Finding struct {
-	Cell        string  `json:"cell"`
-	Host        string  `json:"host"`
-	Node        string  `json:"node"`
-	Device      Device  `json:"device"`
-	Case        Case    `json:"case"`
-	Verdict     Verdict `json:"verdict"`
-	Evidence    string  `json:"evidence"`    // the records it is based on, in one line
-	Reason      string  `json:"reason"`      // why the verdict follows
-	Consequence string  `json:"consequence"` // of leaving the row; "" for legitimate ones
-	Repair      Repair  `json:"repair"`
-	Steps       string  `json:"steps"`        // what the repair does, or what the operator should do
-	Leaves      string  `json:"leaves"`       // what remains after the repair
-	Needs       string  `json:"needs"`        // what is missing for the repair; "" for nothing
-	Migration   *int64  `json:"migration_id"` // the migration that keeps the row
+	Cell        string    `json:"cell"`
+	Host        string    `json:"host"`
+	Node        string    `json:"node"`
+	Device      Device    `json:"device"`
+	Case        Case      `json:"case"`
+	Verdict     Verdict   `json:"verdict"`
+	Evidence    string    `json:"evidence"`    // the records it is based on, in one line
+	Reason      string    `json:"reason"`      // why the verdict follows
+	Consequence string    `json:"consequence"` // of leaving the row; "" for legitimate ones
+	Repair      Repair    `json:"repair"`
+	Steps       host.Text `json:"steps"`        // what the repair does, or what the operator should do
+	Leaves      string    `json:"leaves"`       // what remains after the repair
+	Needs       string    `json:"needs"`        // what is missing for the repair; "" for nothing
+	Migration   *int64    `json:"migration_id"` // the migration that keeps the row
 
 	Closings []Closing `json:"closings"`   // the migrations to close, by id
 	Frees    []Held    `json:"frees"`      // the devices that nova-compute frees then

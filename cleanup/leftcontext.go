@@ -3,6 +3,8 @@ package cleanup
 import (
 	"fmt"
 	"time"
+
+	"gpustack/host"
 )
 
 // ContextMigration is the record of the migration that the migration_context of an instance names.
@@ -47,7 +49,7 @@ func (c *classifier) context(i *Instance) {
 	}
 	if why != "" {
 		c.is(CaseContext, Suspicious, "the instance is on this node and has no open migration, but has the context of migration %d; %s", i.Context.Migration, why)
-		c.Steps = "see what became of the migration, with openstack server migration list --server " + i.UUID
+		c.Steps = host.Textf("see what became of the migration, with openstack server migration list --server %s", i.UUID)
 		return
 	}
 	c.is(CaseContext, Stale, "the instance is on this node and has no open migration, but still has the context of migration %d; %s", i.Context.Migration, state)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"gpustack/host"
 )
 
 // CasePools is the case of a compute node, not of a row.
@@ -185,15 +187,15 @@ type PoolFinding struct {
 	Evidence    string           `json:"evidence"`
 	Reason      string           `json:"reason"`
 	Consequence string           `json:"consequence"`
-	Steps       string           `json:"steps"`
+	Steps       host.Text        `json:"steps"`
 }
 
 // Unjudged is something that was not judged, with the reason.
 type Unjudged struct {
-	Cell string `json:"cell"`
-	Host string `json:"host"`
-	Node string `json:"node"`
-	Why  string `json:"why"`
+	Cell string    `json:"cell"`
+	Host string    `json:"host"`
+	Node string    `json:"node"`
+	Why  host.Text `json:"why"`
 }
 
 // ComparePools returns the pools of a node that do not match its rows, sorted. stats is pci_stats,
@@ -235,11 +237,11 @@ func ComparePools(stats []byte, rows map[Pool]Free) ([]PoolDifference, error) {
 // poolsQuiet are findings: all others may be corrected by the next audit, or when nova-compute
 // starts.
 func classifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common string) {
-	unjudged := func(common, why string) (*PoolFinding, *Unjudged, string) {
+	unjudged := func(common string, why host.Text) (*PoolFinding, *Unjudged, string) {
 		return nil, &Unjudged{n.Cell, n.Node.Host, n.Node.Name, why}, common
 	}
 	if n.Err != nil {
-		return unjudged(n.Err.Error(), n.Err.Error())
+		return unjudged(n.Err.Error(), host.Text(n.Err.Error()))
 	}
 	if len(n.Differences) == 0 {
 		return nil, nil, ""
@@ -249,11 +251,11 @@ func classifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common str
 	differences := textOf(n.Differences)
 	switch {
 	case !f.up():
-		return unjudged(differences+", but nova-compute is not up", differences+", but "+(&classifier{f: f}).compute()+
-			": nova-scheduler does not use the node, and nova-compute corrects them when it starts")
+		return unjudged(differences+", but nova-compute is not up", host.Textf("%s, but %s: nova-scheduler does not use the node, "+
+			"and nova-compute corrects them when it starts", differences, (&classifier{f: f}).compute()))
 	case quiet < poolsQuiet && !n.Changed.IsZero():
 		return unjudged(fmt.Sprintf("%s, but a row of the node changed less than %s ago", differences, poolsQuiet),
-			fmt.Sprintf("%s, but a row of the node changed %s ago: run gpustack repair-migration again in %s", differences, age(max(0, quiet)), poolsQuiet))
+			host.Textf("%s, but a row of the node changed %s ago: run %s again in %s", differences, age(max(0, quiet)), again, poolsQuiet))
 	}
 	unchanged := "no row of the node has a time of change"
 	if !n.Changed.IsZero() {
@@ -264,7 +266,7 @@ func classifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common str
 		Evidence:    (&classifier{f: f}).compute() + "; " + unchanged,
 		Reason:      differences,
 		Consequence: consequenceOf(n.Differences),
-		Steps:       "restart nova-compute on " + n.Node.Host + ": it reads its rows when it starts, and then reports its free devices again",
+		Steps:       host.Textf("restart nova-compute on %s: it reads its rows when it starts, and then reports its free devices again", n.Node.Host),
 	}, nil, differences
 }
 

@@ -80,12 +80,12 @@ func TestClassifyPools(t *testing.T) {
 			finding, unjudged, common := classifyPools(n)
 			if finding != nil {
 				got = finding.Reason + ": " + finding.Consequence
-				if finding.Case != "O" || finding.Verdict != Suspicious || !strings.HasPrefix(finding.Steps, "restart nova-compute on gpu1") || len(finding.Pools) == 0 {
+				if finding.Case != "O" || finding.Verdict != Suspicious || !strings.HasPrefix(finding.Steps.String(), "restart nova-compute on gpu1") || len(finding.Pools) == 0 {
 					t.Errorf("%+v", finding)
 				}
 			}
 			if unjudged != nil {
-				not = unjudged.Why
+				not = unjudged.Why.String()
 			}
 			if (common != "") != (got+not != "") || strings.Contains(common, "gpu1") || strings.Contains(common, " ago") && !strings.Contains(common, "5m0s") {
 				t.Errorf("in common with others: %q", common)

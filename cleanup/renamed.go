@@ -3,6 +3,8 @@ package cleanup
 import (
 	"fmt"
 	"strings"
+
+	"gpustack/host"
 )
 
 // renamed judges a row of a deleted node that the instance is on by its name, while a live node of
@@ -39,10 +41,10 @@ func (c *classifier) renamed() bool {
 	default:
 		c.is(CaseInUse, Suspicious, "%s, and the device is %s on node %s of the same host", why, there.Status, there.NodeName)
 		c.Consequence = "two guests may use the device"
-		c.Steps = disable + "see which guest uses the device, and stop the other one: " + c.f.reportSteps(c.f.Node.Host)
+		c.Steps = host.Textf("%ssee which guest uses the device, and stop the other one: %s", disable, c.f.reportSteps(c.f.Node.Host))
 		return true
 	}
-	c.Steps = fmt.Sprintf("%sthen stop nova-compute there, run this SQL in one transaction with that of the instance's other devices, start nova-compute, "+
+	c.Steps = host.Textf("%sthen stop nova-compute there, run this SQL in one transaction with that of the instance's other devices, start nova-compute, "+
 		"restore the allocations with nova-manage placement heal_allocations --instance %s, and enable the host: %s",
 		disable, i.UUID, strings.Join(c.moveRow(), "; "))
 	return true

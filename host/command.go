@@ -22,7 +22,8 @@ func NewCommand(name string) Command {
 	return Command{name: name}
 }
 
-// Flag returns the command with a flag, and its value if there is one.
+// Flag returns the command with a flag, and its value if there is one. A name of one letter is
+// written with one dash.
 func (c Command) Flag(name string, value ...string) Command {
 	return c.with(word{name, strings.Join(value, ",")})
 }
@@ -70,7 +71,10 @@ func (c Command) Argv() []string {
 	}
 	argv := append([]string{"gpustack"}, strings.Fields(c.name)...)
 	for _, w := range c.words {
-		if w.flag != "" {
+		switch {
+		case len(w.flag) == 1:
+			argv = append(argv, "-"+w.flag)
+		case w.flag != "":
 			argv = append(argv, "--"+w.flag)
 		}
 		if w.value != "" {

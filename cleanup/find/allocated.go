@@ -13,6 +13,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -477,7 +478,7 @@ func (a *allocator) steps(ctx context.Context, suspects []suspect, whole map[str
 				strings.Join(slices.Sorted(maps.Keys(consumers)), ", ") + ", and correct it with openstack resource provider allocation set, unset and delete"
 		}
 		for _, s := range instances[key] {
-			s.Steps = text
+			s.Steps = host.Text(text)
 		}
 	}
 	return nil

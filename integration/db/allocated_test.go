@@ -306,7 +306,7 @@ func TestAllocations(t *testing.T) {
 				t.Errorf("%d recent (-want +got):\n%s", report.Recent, diff)
 			}
 			steps := strings.ReplaceAll(test.steps, "ROOT1", s.roots["gpu1"])
-			if steps != "" && (len(report.Findings) == 0 || !sameWords(report.Findings[0].Steps, steps)) {
+			if steps != "" && (len(report.Findings) == 0 || !sameWords(report.Findings[0].Steps.String(), steps)) {
 				t.Errorf("steps %q\nwant %q", report.Findings[0].Steps, steps)
 			}
 		})

@@ -227,7 +227,7 @@ func TestPools(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s: %s", f.Host, f.Case, f.Reason))
 	}
 	for _, n := range report.NotJudged {
-		got = append(got, n.Host+" not judged: "+n.Why)
+		got = append(got, n.Host+" not judged: "+n.Why.String())
 	}
 	differ := "pci_stats has 0 free 10de:11b4 type-PCI, the rows have 1"
 	want := []string{

@@ -140,7 +140,7 @@ func TestRenamed(t *testing.T) {
 			}
 			if test.left == nil {
 				for _, f := range r.Findings {
-					if strings.Contains(f.Steps, "UPDATE") {
+					if strings.Contains(f.Steps.String(), "UPDATE") {
 						t.Errorf("has SQL: %s", f.Steps)
 					}
 				}
@@ -149,7 +149,7 @@ func TestRenamed(t *testing.T) {
 			if offers := database.Track(t, cell, live, cell.Reported(t, live)).Offers; len(offers) == 0 {
 				t.Error("the test is wrong: Nova does not offer the device")
 			}
-			_, statements, _ := strings.Cut(r.Findings[0].Steps, "enable the host: ")
+			_, statements, _ := strings.Cut(r.Findings[0].Steps.String(), "enable the host: ")
 			for statement := range strings.SplitSeq(statements, "; ") {
 				if _, err := database.SQL.ExecContext(t.Context(), strings.Replace(statement, "UPDATE ", "UPDATE nova_cell1.", 1)); err != nil {
 					t.Fatalf("%s: %v", statement, err)

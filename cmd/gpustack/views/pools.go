@@ -13,7 +13,7 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 	for _, f := range r.Findings {
 		u.Printf("\n")
 		printFound(u, nodeName(f.Host, f.Node)+" pci_stats", f.Verdict, f.Case, [][2]string{
-			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps},
+			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps.String()},
 		})
 	}
 	if len(r.Findings) > 0 {
@@ -27,10 +27,11 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 	hosts := map[string][]string{} // by reason
 	var reasons []string
 	for _, n := range r.NotJudged {
-		if hosts[n.Why] == nil {
-			reasons = append(reasons, n.Why)
+		why := n.Why.String()
+		if hosts[why] == nil {
+			reasons = append(reasons, why)
 		}
-		hosts[n.Why] = append(hosts[n.Why], nodeName(n.Host, n.Node))
+		hosts[why] = append(hosts[why], nodeName(n.Host, n.Node))
 	}
 	for _, reason := range reasons {
 		u.Printf("  not judged: %s: %s\n", term.Printable(firstOf(hosts[reason])), term.Printable(reason))
@@ -73,7 +74,7 @@ func printAllocations(u *term.UI, r cleanup.AllocationReport) {
 		}
 		u.Printf("\n")
 		printFound(u, f.Name+" allocated to "+f.Consumer, f.Verdict, f.Case, [][2]string{
-			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps},
+			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps.String()},
 		})
 	}
 	if len(r.Findings) > 0 {

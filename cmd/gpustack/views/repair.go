@@ -46,7 +46,7 @@ func PrintRepairs(u *term.UI, token string, r rows.Observed) {
 		}
 		title := fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status)
 		printFound(u, title, f.Verdict, f.Case, [][2]string{
-			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps}, {"needs", f.Needs}, {"leaves", f.Leaves},
+			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps.String()}, {"needs", f.Needs}, {"leaves", f.Leaves},
 		})
 	}
 	s := r.Summary
