@@ -15,7 +15,8 @@ import (
 var (
 	// ErrNoAdapter means that neither the machine nor an inventory has the function.
 	ErrNoAdapter = host.WithHint(errors.New("no such function on this machine or in an inventory"),
-		"on the compute node, 'gpustack rdma scan' lists adapters; on a controller, give --inventory FILE with the output of gpustack host scan --all -o json")
+		host.Textf("on the compute node, '%s' lists adapters; on a controller, give --inventory FILE with the output of %s",
+			host.NewCommand("rdma scan").Elsewhere(), host.NewCommand("host scan").Flag("all").Flag("o", "json").Elsewhere()))
 	// ErrNoVFs means that a physical function has no VFs, and is not assigned as a whole.
 	ErrNoVFs = host.WithHint(errors.New("has no VFs, and is not prepared as a whole"),
 		host.Textf("run %s with --vfs N, or with --whole, and reboot", host.NewCommand("rdma prepare").Flag("device", "ADDRESS")))

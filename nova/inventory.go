@@ -27,9 +27,11 @@ const (
 
 var (
 	// ErrPartial means that an inventory lacks functions on which the result depends.
-	ErrPartial = host.WithHint(errors.New("not a whole inventory"), "on the compute node, run: gpustack host scan -o json > FILE, with --machine for --fit")
+	ErrPartial = host.WithHint(errors.New("not a whole inventory"),
+		host.Textf("on the compute node, run: %s > FILE, with --machine for --fit", host.NewCommand("host scan").Flag("o", "json").Elsewhere()))
 	// ErrNotAll is ErrPartial where every function of the machine matters, not only the GPUs.
-	ErrNotAll = host.WithHint(errors.New("not an inventory of every function"), "on the compute node, run: gpustack host scan --all -o json > FILE")
+	ErrNotAll = host.WithHint(errors.New("not an inventory of every function"),
+		host.Textf("on the compute node, run: %s > FILE", host.NewCommand("host scan").Flag("all").Flag("o", "json").Elsewhere()))
 	// ErrNothingPrepared means that host prepare has recorded no GPU that Nova could offer.
 	ErrNothingPrepared = host.WithHint(errors.New("no alias given, and no GPU is prepared for guests"),
 		host.Textf("run %s first, or give --alias NAME=VENDOR:PRODUCT or --inventory FILE", host.NewCommand("host prepare")))

@@ -21,7 +21,7 @@ import (
 var (
 	// ErrNames is the error of a file that does not contain the aliases of a cloud.
 	ErrNames = host.WithHint(errors.New("neither a nova.conf nor the output of nova configure"),
-		"give a controller's nova.conf, or the output of gpustack nova configure -o json on a controller")
+		host.Textf("give a controller's nova.conf, or the output of %s on a controller", host.NewCommand("nova configure").Flag("o", "json").Elsewhere()))
 	// ErrAliasValue is the error of an alias that Nova cannot read.
 	ErrAliasValue = host.WithHint(errors.New("the value of alias is not a JSON object with a name: Nova rejects every alias of the file"),
 		host.Textf("correct the line: %s explains it", host.NewCommand("nova check")))

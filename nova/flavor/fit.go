@@ -66,7 +66,8 @@ type FitHost struct {
 
 // Errors of inventories from which no size can be derived.
 var (
-	ErrNoMachine = host.WithHint(errors.New("has no facts of the machine"), "on the compute node, run: gpustack host scan --machine -o json > FILE")
+	ErrNoMachine = host.WithHint(errors.New("has no facts of the machine"), 
+		host.Textf("on the compute node, run: %s > FILE", host.NewCommand("host scan").Flag("machine").Flag("o", "json").Elsewhere()))
 	ErrGap       = host.WithHint(errors.New("is unknown in the inventory"),
 		host.Textf("its warnings say why: %s, as root on the compute node", host.NewCommand("host scan").Flag("machine")))
 	ErrNoGuest = host.WithHint(errors.New("no host has devices and resources for a guest"),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -63,8 +64,11 @@ func (e *LeftError) Error() string {
 func (e *LeftError) Unwrap() error { return e.Why }
 
 // Hint returns the commands that delete the server.
-func (e *LeftError) Hint() string {
-	return "delete it with: gpustack flavor test --clean, or: openstack server delete --wait " + e.Server
+func (e *LeftError) Hint() string { return e.HintText().String() }
+
+// HintText returns what Hint returns, with the command of gpustack as a part.
+func (e *LeftError) HintText() host.Text {
+	return host.Textf("delete it with: %s, or: openstack server delete --wait %s", host.NewCommand("flavor test").Flag("clean"), e.Server)
 }
 
 // read returns the server of a record as Nova has it, or nil if it does not exist. Without an id it

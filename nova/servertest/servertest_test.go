@@ -3,6 +3,7 @@ package servertest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -170,7 +171,7 @@ func TestFreed(t *testing.T) {
 			if diff := cmp.Diff(test.want, got.Free); diff != "" || got.By != test.by || !strings.Contains(got.Why, strings.ReplaceAll(test.why, "SERVER", servers[0].ID)) || (got.Why == "") != (test.why == "") {
 				t.Errorf("%+v (-want +got):\n%s", got, diff)
 			}
-			if fails := test.want != nil && !*test.want; fails != (servertest.Verdict(o) == probe.Fail) || fails != strings.Contains(strings.Join(o[0].Hints, ""), "gpustack repair-migration --instance "+servers[0].ID) {
+			if fails := test.want != nil && !*test.want; fails != (servertest.Verdict(o) == probe.Fail) || fails != strings.Contains(fmt.Sprint(o[0].Hints), "gpustack repair-migration --instance "+servers[0].ID) {
 				t.Errorf("%+v", o)
 			}
 			if got := b.status(t, entry); !o[0].Deleted || got != change.Undone {

@@ -24,8 +24,8 @@ type Outcome struct {
 	Project    string // the id of the project that has the server
 	Host       string // "" if the user may not see it
 	Verdict    probe.Verdict
-	Reasons    []string // why the verdict is not pass, a sentence each
-	Hints      []string // what to do about it
+	Reasons    []string    // why the verdict is not pass, a sentence each
+	Hints      []host.Text // what to do about it
 	Seen       map[probe.ID]int
 	Others     map[probe.ID]int // functions of the guest that are not wanted
 	Unassigned []pci.Address
@@ -47,7 +47,7 @@ func (o *Outcome) settle(f Freed) {
 	}
 	o.Verdict = probe.Fail
 	o.Reasons = append(o.Reasons, "the devices are not free again: "+f.Why)
-	o.Hints = append(o.Hints, "gpustack repair-migration --instance "+o.ID)
+	o.Hints = append(o.Hints, host.Textf("%s", host.NewCommand("repair-migration").Flag("instance", o.ID)))
 }
 
 // leave adds that the server could not be deleted, so that it still has its devices. A test that
@@ -179,7 +179,8 @@ func (w *watched) failed(is cloud.Server) {
 	w.Verdict, w.Host, w.Project = probe.Fail, is.Host, is.Project
 	w.Reasons = append(w.Reasons, "nova: "+strings.TrimSuffix(strings.Join(strings.Fields(is.Fault), " "), "."))
 	if strings.Contains(is.Fault, "No valid host") {
-		w.Hints = append(w.Hints, w.Plan.byHand(), "gpustack nova explain --flavor "+w.Plan.Flavor.Name)
+		w.Hints = append(w.Hints, host.Text(w.Plan.byHand()),
+			host.Textf("%s", host.NewCommand("nova explain").Flag("flavor", w.Plan.Flavor.Name)))
 	}
 }
 
@@ -279,7 +280,7 @@ func (w *watched) report(text string) bool {
 	result := probe.Compare(w.Plan.Wanted.IDs, r)
 	w.Verdict, w.Seen, w.Others, w.Unassigned, w.Driver, w.Reasons = result.Verdict, result.Seen, result.Others, result.Unassigned, r.Driver, result.Reasons
 	if result.Remedy != "" {
-		w.Hints = append(w.Hints, result.Remedy)
+		w.Hints = append(w.Hints, host.Text(result.Remedy))
 	}
 	return true
 }
@@ -318,6 +319,6 @@ func (w *watched) silent(ctx context.Context, err error) {
 		hints = "the image may lack cloud-init, not write to its serial console, or hang; --timeout waits longer"
 	}
 	if w.ended(ctx, err, why); w.Err == nil && hints != "" {
-		w.Hints = append(w.Hints, hints)
+		w.Hints = append(w.Hints, host.Text(hints))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova/cloud"
 	"gpustack/nova/probe"
@@ -42,7 +43,7 @@ type testedServer struct {
 	Host       *string          `json:"host"` // null if the user may not see it
 	Verdict    *probe.Verdict   `json:"verdict"`
 	Reasons    []string         `json:"reasons"`
-	Hints      []string         `json:"hints"`
+	Hints      []host.Text      `json:"hints"`
 	Seen       map[probe.ID]int `json:"seen" null:"zero"` // null if the guest has not reported
 	Others     map[probe.ID]int `json:"others" null:"zero"`
 	Unassigned []pci.Address    `json:"unassigned"`
@@ -94,7 +95,7 @@ func (r *FlavorTest) AddPlan(p servertest.Plan) error {
 		r.Free = &freeDevices{p.Free.Devices, p.Free.Hosts, p.Free.OneTimeUse}
 	}
 	for _, s := range p.Servers {
-		r.Servers = append(r.Servers, testedServer{Name: s.Name, Reasons: []string{}, Hints: []string{}, Unassigned: []pci.Address{}})
+		r.Servers = append(r.Servers, testedServer{Name: s.Name, Reasons: []string{}, Hints: []host.Text{}, Unassigned: []pci.Address{}})
 	}
 	return nil
 }

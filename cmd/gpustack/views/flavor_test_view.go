@@ -134,7 +134,7 @@ func printOutcome(u *term.UI, r testedServer, o servertest.Outcome, wanted strin
 		u.Printf("  %s\n", term.Printable(reason))
 	}
 	for _, hint := range o.Hints {
-		u.Printf("  hint: %s\n", term.Printable(hint))
+		u.Printf("  hint: %s\n", term.Printable(hint.String()))
 	}
 	if o.Driver != nil {
 		u.Printf("  nvidia-smi -L: %s\n", o.Driver.State)
