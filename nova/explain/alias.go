@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
@@ -61,7 +62,7 @@ func definitions(s nova.Side, r nova.Release) (defined map[string][]map[string]a
 		at := fmt.Sprintf("%s:%d", o.File, o.Line())
 		for _, f := range wrong {
 			faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: rejected,
-				Seen: f.Seen + ": Nova rejects every alias of the file", From: at, Remedy: f.Remedy})
+				Seen: f.Seen + ": Nova rejects every alias of the file", From: at, Remedy: host.Text(f.Remedy)})
 		}
 		if object == nil {
 			continue
@@ -73,7 +74,7 @@ func definitions(s nova.Side, r nova.Release) (defined map[string][]map[string]a
 		}
 		for _, fault := range together(name, defined[name], s.IsOn(nova.PCIInPlacement), r) {
 			faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: rejected, Seen: fault + ": Nova rejects every alias of the file", From: at,
-				Remedy: "correct the definitions of alias " + name})
+				Remedy: host.Textf("correct the definitions of alias %s", name)})
 		}
 	}
 	return defined, where, faults
@@ -132,7 +133,8 @@ func missing(r nova.Request, defined map[string][]map[string]any, s nova.Side) (
 			}
 		}
 		faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: "has no alias " + w.Alias, Seen: seen, From: s.Name(),
-			Remedy: fmt.Sprintf("define it on every controller: gpustack nova configure --role controller --alias %s=VENDOR:PRODUCT", w.Alias)})
+			Remedy: host.Textf("define it on every controller: %s",
+				host.NewCommand("nova configure").Flag("role", "controller").Flag("alias", w.Alias+"=VENDOR:PRODUCT").Elsewhere())})
 	}
 	return faults
 }
@@ -144,7 +146,8 @@ func (f Facts) differs(r nova.Request, name, first, second string) []Judged {
 	}
 	return []Judged{{Link: Alias, Status: Fail, Reason: "has two definitions of alias " + name,
 		Seen: fmt.Sprintf("alias %s differs from the one in %s: the devices that a guest gets depend on the controller", name, first), From: second,
-		Remedy: "run gpustack nova configure --role controller with the same devices on both"}}
+		Remedy: host.Textf("run %s with the same devices on both",
+			host.NewCommand("nova configure").Flag("role", "controller").Elsewhere())}}
 }
 
 // assume gives an alias that no file defines the product that has its name.
@@ -188,7 +191,8 @@ func (a aliases) judge(r nova.Request) Judged {
 				Remedy: giveConf}
 		case slices.ContainsFunc(a.defined[w.Alias], isAny):
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s lacks vendor_id or product_id: it selects devices of any product", w.Alias),
-				From: a.where[w.Alias], Remedy: "add both: gpustack nova configure --role controller --alias " + w.Alias + "=VENDOR:PRODUCT"}
+				From: a.where[w.Alias], Remedy: host.Textf("add both: %s",
+					host.NewCommand("nova configure").Flag("role", "controller").Flag("alias", w.Alias+"=VENDOR:PRODUCT").Elsewhere())}
 		case !a.known && a.assumed[w.Alias]:
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s is assumed to be %s", w.Alias, a.products(w.Alias)), Remedy: giveConf}
 		case !a.known:
@@ -283,12 +287,14 @@ func (a aliases) onCompute(r nova.Request, s nova.Side, release nova.Release) *J
 		case len(mine) == 0:
 			return &Judged{Link: Alias, Status: Warn, Reason: "has no alias " + w.Alias,
 				Seen: fmt.Sprintf("alias %s is missing: builds work, but nova-compute rejects resizes, migrations and evacuations to this host", w.Alias),
-				From: view.Name(), Remedy: "run gpustack nova configure --role compute with the same devices"}
+				From: view.Name(), Remedy: host.Textf("run %s with the same devices",
+					host.NewCommand("nova configure").Flag("role", "compute").Elsewhere())}
 		case !reflect.DeepEqual(mine, theirs):
 			return &Judged{Link: Alias, Status: Warn, Reason: "has another alias " + w.Alias,
 				Seen: fmt.Sprintf("alias %s differs from the one in %s: builds work, but guests that move to this host claim other devices than nova-scheduler selected",
 					w.Alias, a.where[w.Alias]),
-				From: where[w.Alias], Remedy: "run gpustack nova configure with the same devices on both"}
+				From: where[w.Alias], Remedy: host.Textf("run %s with the same devices on both",
+					host.NewCommand("nova configure").Elsewhere())}
 		}
 	}
 	return nil
@@ -297,4 +303,11 @@ func (a aliases) onCompute(r nova.Request, s nova.Side, release nova.Release) *J
 // isOn reports whether a controller turns on a boolean option.
 func (f Facts) isOn(program func(nova.Side) nova.Side, n conf.Name) bool {
 	return slices.ContainsFunc(f.Sides, func(s nova.Side) bool { return s.Role.Controls() && program(s).IsOn(n) })
+}
+
+// setType returns the remedy for an alias whose device_type is not that of the devices.
+func (a aliases) setType(alias, kind string) host.Text {
+	value := fmt.Sprintf("%s=%s,device_type=%s", alias, ids(a.defined[alias][0]), kind)
+	return host.Textf("set the type on controllers and compute nodes: %s",
+		host.NewCommand("nova configure").Flag("role", "ROLE").Flag("alias", value).Elsewhere())
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
@@ -81,7 +82,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 		for _, l := range lines {
 			for _, f := range nova.SpecFaults(l, j.facts.Release) {
 				if !f.IsTolerated {
-					result.fail("has a device_spec with which nova-compute does not start", f.Seen, f.Remedy)
+					result.fail("has a device_spec with which nova-compute does not start", f.Seen, host.Text(f.Remedy))
 					result.From = l.Where()
 					return result, nil, true
 				}
@@ -133,7 +134,8 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 	bound := slices.DeleteFunc(slices.Clone(offered), func(u unit) bool { return u.isUnbound })
 	if j.aliases.consume(j.request, bound) != nil {
 		result.fail("has devices without vfio-pci, with managed=no", "device_spec has managed=no, and "+strings.Join(unbound, ", "),
-			"on "+h.Name+": gpustack host prepare, and reboot; or gpustack host bind")
+			host.Textf("on %s: %s, and reboot; or %s", h.Name,
+				host.NewCommand("host prepare").Elsewhere(), host.NewCommand("host bind").Elsewhere()))
 	}
 	return result, offered, false
 }
@@ -205,27 +207,29 @@ func (j *judge) judgeUnits(result *Judged, h Host, present, offered []unit) bool
 		result.notChecked("alias "+lack.alias+" has a resource class only, which a device_spec defines", "give the host's file with --conf compute=FILE")
 	case has == 0 && isByClass:
 		result.fail("has no device_spec with the resource class of "+lack.alias, "no device_spec gives a device the class "+j.aliases.products(lack.alias),
-			"on "+h.Name+": gpustack nova configure --role compute with resource_class in --alias")
+			host.Textf("on %s: %s with resource_class in --alias", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
 	case has == 0 && h.Devices.Scope == nova.ScopeGPUs && !j.isNVIDIA(lack.alias):
-		result.notChecked("the inventory lists GPUs only, and alias "+lack.alias+" is for other devices", "give the output of gpustack host scan --all -o json")
+		result.notChecked("the inventory lists GPUs only, and alias "+lack.alias+" is for other devices",
+			host.Textf("give the output of %s", host.NewCommand("host scan").Flag("all").Flag("o", "json").Elsewhere()))
 	case has == 0:
-		result.fail("has no "+lack.alias, "the host has no "+named, "choose another host, or install the device: gpustack host scan lists what a host has")
+		result.fail("has no "+lack.alias, "the host has no "+named,
+			host.Textf("choose another host, or install the device: %s lists what a host has", host.NewCommand("host scan").Elsewhere()))
 	case selected(present) == 0:
 		result.fail("has no "+lack.alias+" of the alias's device_type",
 			fmt.Sprintf("alias %s selects %s, but the devices are %s", lack.alias, nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(kinds, " and ")),
-			fmt.Sprintf("set the type on controllers and compute nodes: gpustack nova configure --role ROLE --alias %s=%s,device_type=%s", lack.alias,
-				ids(j.aliases.defined[lack.alias][0]), kinds[0]))
+			j.aliases.setType(lack.alias, kinds[0]))
 	case offered != nil && given == 0:
 		result.fail("offers no "+lack.alias, fmt.Sprintf("the host has %d %s, but no device_spec matches one", has, named),
-			"on "+h.Name+": gpustack nova configure --role compute, and restart nova-compute")
+			host.Textf("on %s: %s, and restart nova-compute", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
 	case offered != nil && selected(offered) < selected(present):
 		result.fail(fmt.Sprintf("offers %d %s of %d", selected(offered), lack.alias, lack.want),
 			fmt.Sprintf("the host has %d %s, but device_spec offers %d, and the flavor requests %d", has, named, selected(offered), lack.want),
-			"on "+h.Name+": gpustack nova configure --role compute, and restart nova-compute")
+			host.Textf("on %s: %s, and restart nova-compute", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
 	default:
 		result.fail(fmt.Sprintf("has only %d %s of %d", lack.have, lack.alias, lack.want),
 			fmt.Sprintf("the host has %d %s, and the flavor requests %d", lack.have, named, lack.want),
-			fmt.Sprintf("use a flavor with fewer devices: gpustack flavor create %s:%d", lack.alias, max(lack.have, 1)))
+			host.Textf("use a flavor with fewer devices: %s",
+				host.NewCommand("flavor create").Arg(fmt.Sprintf("%s:%d", lack.alias, max(lack.have, 1)))))
 	}
 	return false
 }
@@ -266,7 +270,8 @@ func (j *judge) specsOnly(result *Judged, lines []devspec.Line, isSure bool) {
 			if !isSure {
 				seen += "; the file is taken to be that of every compute node"
 			}
-			result.fail("offers no "+w.Alias, seen, "on the compute node: gpustack nova configure --role compute, and restart nova-compute")
+			result.fail("offers no "+w.Alias, seen, host.Textf("on the compute node: %s, and restart nova-compute",
+				host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
 			return
 		}
 	}

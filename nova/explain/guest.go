@@ -115,7 +115,7 @@ func (f *Facts) readFlavor(ctx context.Context, c *cloud.Compute, nameOrID strin
 }
 
 // omit notes that a link cannot be judged, because of an error.
-func (f *Facts) omit(l Link, err error, remedy string) {
+func (f *Facts) omit(l Link, err error, remedy host.Text) {
 	f.Omitted = append(f.Omitted, Omission{Link: l, Reason: err.Error(), Remedy: remedy})
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/conf"
@@ -23,22 +24,23 @@ func (j *judge) service(h Host) Judged {
 			result.From = ""
 			result.notChecked(why, "use an administrator's credentials")
 		default:
-			result.fail("has no nova-compute", "Nova has no nova-compute service of the host", "start nova-compute on "+h.Name+
-				"; if it runs: nova-manage cell_v2 discover_hosts")
+			result.fail("has no nova-compute", "Nova has no nova-compute service of the host", host.Textf("start nova-compute on %s; "+
+				"if it runs: nova-manage cell_v2 discover_hosts", h.Name))
 		}
 		return result
 	}
 	switch {
 	case s.ForcedDown:
-		result.fail("is forced down", "nova-compute is forced down", "if the host is well: openstack compute service set --up "+h.Name+" nova-compute")
+		result.fail("is forced down", "nova-compute is forced down", host.Textf("if the host is well: openstack compute service set --up %s nova-compute", h.Name))
 	case !s.Up:
-		result.fail("is down", "nova-compute does not report", fmt.Sprintf("on %s: gpustack host check, and journalctl -u nova-compute", h.Name))
+		result.fail("is down", "nova-compute does not report", host.Textf("on %s: %s, and journalctl -u nova-compute", h.Name,
+			host.NewCommand("host check").Elsewhere()))
 	case !s.Enabled:
 		seen := "nova-compute is disabled"
 		if s.Reason != "" {
 			seen += ": " + s.Reason
 		}
-		result.fail("is disabled", seen, "openstack compute service set --enable "+h.Name+" nova-compute")
+		result.fail("is disabled", seen, host.Textf("openstack compute service set --enable %s nova-compute", h.Name))
 	default:
 		result.Status, result.Seen = Pass, "nova-compute is up and enabled"
 	}
@@ -63,9 +65,9 @@ func (j *judge) zone(h Host) Judged {
 		if from != "" {
 			seen += " (default_schedule_zone, " + from + ")"
 		}
-		remedy := "request --availability-zone " + h.Service.Zone
+		remedy := host.Textf("request --availability-zone %s", h.Service.Zone)
 		if name := j.aggregateOf(wanted); name != "" {
-			remedy += fmt.Sprintf(", or openstack aggregate add host %s %s", name, h.Name)
+			remedy += host.Textf(", or openstack aggregate add host %s %s", name, h.Name)
 		}
 		result.fail("is not in availability zone "+wanted, seen, remedy)
 	default:
@@ -148,14 +150,16 @@ func (j *judge) filter(h Host) Judged {
 		for _, name := range e.names {
 			if !j.facts.Release.HasFilter(name) {
 				result.fail("is not reached: nova-scheduler does not start", fmt.Sprintf("%s has no %s: nova-scheduler does not start", j.facts.Release, name),
-					"remove it from enabled_filters: gpustack nova configure --role controller")
+					host.Textf("remove it from enabled_filters: %s",
+						host.NewCommand("nova configure").Flag("role", "controller").Elsewhere()))
 				return result
 			}
 		}
 		if len(j.request) > 0 && !slices.Contains(e.names, filterPCI) {
 			warned = &Judged{Link: Filters, Status: Warn, From: e.from, Reason: "is chosen without " + filterPCI,
-				Seen:   filterPCI + " is not enabled: nova-scheduler also selects hosts without a free device, on which the guest fails",
-				Remedy: "gpustack nova configure --role controller, and restart nova-scheduler"}
+				Seen: filterPCI + " is not enabled: nova-scheduler also selects hosts without a free device, on which the guest fails",
+				Remedy: host.Textf("%s, and restart nova-scheduler",
+					host.NewCommand("nova configure").Flag("role", "controller").Elsewhere())}
 		}
 		if slices.Contains(e.names, filterExtra) && !j.extraSpecs(&result, h) || slices.Contains(e.names, filterTenants) && !j.tenants(&result, h) {
 			return result
@@ -196,9 +200,9 @@ func (j *judge) extraSpecs(result *Judged, h Host) bool {
 			if len(values) > 0 {
 				seen = fmt.Sprintf("%s: the flavor has %s=%s, and the aggregates of the host have %s", filterExtra, key, want, strings.Join(values, ", "))
 			}
-			remedy := fmt.Sprintf("openstack aggregate set --property %s=%s AGGREGATE, with the host in it", name, want)
+			remedy := host.Textf("openstack aggregate set --property %s=%s AGGREGATE, with the host in it", name, want)
 			if !isScoped {
-				remedy = fmt.Sprintf("openstack flavor unset --property %s %s, if it is not meant for aggregates", key, j.facts.Flavor.Name)
+				remedy = host.Textf("openstack flavor unset --property %s %s, if it is not meant for aggregates", key, j.facts.Flavor.Name)
 			}
 			result.fail("is in no aggregate with "+name+"="+want, seen, remedy)
 			return false
@@ -233,7 +237,7 @@ func (j *judge) tenants(result *Judged, h Host) bool {
 		return false
 	}
 	result.fail("is reserved for other projects", fmt.Sprintf("%s: aggregates reserve the host for the projects %s", filterTenants, strings.Join(allowed, ", ")),
-		"use a host without filter_tenant_id, or add project "+j.facts.Project+" to it")
+		host.Textf("use a host without filter_tenant_id, or add project %s to it", j.facts.Project))
 	return false
 }
 
@@ -249,7 +253,7 @@ func (j *judge) isolated(result *Judged, h Host) bool {
 		for _, key := range slices.Sorted(maps.Keys(a.Metadata)) {
 			if strings.HasPrefix(key, "trait:") && a.Metadata[key] == "required" && j.facts.Flavor.ExtraSpecs[key] != "required" && !j.imageHas(key) {
 				result.fail("is isolated by "+key, fmt.Sprintf("aggregate %s accepts only guests that require %s", a.Name, strings.TrimPrefix(key, "trait:")),
-					fmt.Sprintf("openstack flavor set --property %s=required %s", key, j.facts.Flavor.Name))
+					host.Textf("openstack flavor set --property %s=required %s", key, j.facts.Flavor.Name))
 				return false
 			}
 		}
@@ -303,7 +307,8 @@ func (j *judge) numa(free, offered []unit) Judged {
 		case policy == "preferred":
 			continue
 		case policy == "socket":
-			result.notChecked("policy socket: the sockets of the NUMA nodes are unknown", "gpustack host scan shows the NUMA node of each device")
+			result.notChecked("policy socket: the sockets of the NUMA nodes are unknown",
+				host.Textf("%s shows the NUMA node of each device", host.NewCommand("host scan").Elsewhere()))
 			return result
 		case units == nil:
 			result.notChecked("the NUMA nodes of the devices are unknown", "give --database URL or --inventory FILE")
@@ -327,7 +332,7 @@ func (j *judge) numa(free, offered []unit) Judged {
 	}
 	result.fail("has the devices on other NUMA nodes", fmt.Sprintf("the guest has %s and %s devices, of which the host has %s", nodesOf(cells), j.request,
 		strings.Join(words, ", ")),
-		fmt.Sprintf("openstack flavor set --property hw:pci_numa_affinity_policy=preferred %s, or more hw:numa_nodes, or fewer devices", j.facts.Flavor.Name))
+		host.Textf("openstack flavor set --property hw:pci_numa_affinity_policy=preferred %s, or more hw:numa_nodes, or fewer devices", j.facts.Flavor.Name))
 	return result
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova"
 )
 
@@ -48,19 +49,19 @@ const (
 
 // Judged is the judgement of a link for a host.
 type Judged struct {
-	Link   Link   `json:"link"`
-	Status Status `json:"status"`
-	Reason string `json:"reason"` // of a failure or warning, without its details; equal for hosts with the same one
-	Seen   string `json:"seen"`
-	From   string `json:"from"`   // where that was read
-	Remedy string `json:"remedy"` // "" for a link that passes
+	Link   Link      `json:"link"`
+	Status Status    `json:"status"`
+	Reason string    `json:"reason"` // of a failure or warning, without its details; equal for hosts with the same one
+	Seen   string    `json:"seen"`
+	From   string    `json:"from"`   // where that was read
+	Remedy host.Text `json:"remedy"` // "" for a link that passes
 }
 
-func (r *Judged) fail(reason, seen, remedy string) {
+func (r *Judged) fail(reason, seen string, remedy host.Text) {
 	r.Status, r.Reason, r.Seen, r.Remedy = Fail, reason, seen, remedy
 }
 
-func (r *Judged) notChecked(seen, remedy string) {
+func (r *Judged) notChecked(seen string, remedy host.Text) {
 	r.Status, r.Seen, r.Remedy = NotChecked, seen, remedy
 }
 
@@ -123,19 +124,19 @@ func (f Facts) judgeFlavor() (Judged, nova.Request) {
 		var err error
 		if request, err = nova.ParseRequest(text); err != nil {
 			result.fail("is not reached: the flavor is malformed", fmt.Sprintf("%s=%s: %s", nova.RequestKey, text, strings.ReplaceAll(err.Error(), "\n", ", ")),
-				fmt.Sprintf("openstack flavor set --property %s=ALIAS:COUNT %s", nova.RequestKey, f.Flavor.Name))
+				host.Textf("openstack flavor set --property %s=ALIAS:COUNT %s", nova.RequestKey, f.Flavor.Name))
 			return result, nil
 		}
 	}
 	switch {
 	case f.Flavor.Disabled:
 		result.fail("is not reached: the flavor is disabled", "an administrator has disabled the flavor",
-			"create another one with the same properties: gpustack flavor create")
+			host.Textf("create another one with the same properties: %s", host.NewCommand("flavor create")))
 	case !f.Flavor.Public && f.Projects != nil && f.Project != "" && !slices.Contains(f.Projects, f.Project):
 		// An administrator may use it nevertheless (nova/objects/flavor.py).
 		result.Status, result.Reason = Warn, "is not reached by other projects"
 		result.Seen = "the flavor is private, and project " + f.Project + " may not use it unless its user is an administrator"
-		result.Remedy = fmt.Sprintf("openstack flavor set --project %s %s", f.Project, f.Flavor.Name)
+		result.Remedy = host.Textf("openstack flavor set --project %s %s", f.Project, f.Flavor.Name)
 	case !there:
 		result.Seen = "requests no PCI device"
 	default:
@@ -155,7 +156,7 @@ func (f Facts) judgeImage() Judged {
 	switch {
 	case i.Status != "" && i.Status != "active":
 		result.fail("is not reached: the image is "+i.Status, "nova-api rejects the image, which is "+i.Status,
-			"finish the upload, or reactivate the image: openstack image set --activate "+i.ID)
+			host.Textf("finish the upload, or reactivate the image: openstack image set --activate %s", i.ID))
 	case i.MinRAM > f.Flavor.RAM:
 		result.fail("is not reached: the image requires more memory", fmt.Sprintf("the image requires %d MiB of memory, and the flavor has %d", i.MinRAM,
 			f.Flavor.RAM),

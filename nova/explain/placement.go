@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -58,18 +59,18 @@ func (j *judge) placement(h Host) Judged {
 // step reports what a host lacks of the resources and traits that a step adds.
 func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]cloud.Inventory) {
 	if s.Missing != "" {
-		result.fail("has no "+s.String(), "Placement does not have the name: "+s.Missing, "correct the extra spec: openstack flavor show "+j.facts.Flavor.Name)
+		result.fail("has no "+s.String(), "Placement does not have the name: "+s.Missing, host.Textf("correct the extra spec: openstack flavor show %s", j.facts.Flavor.Name))
 		return
 	}
 	if s.Class == "" {
 		name, isForbidden := strings.CutPrefix(s.Trait, "!")
 		if isForbidden {
 			result.fail("has the forbidden trait "+name, "the flavor forbids trait "+name+", which the host has",
-				fmt.Sprintf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name))
+				host.Textf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name))
 			return
 		}
 		result.fail("does not have trait "+name, "the flavor requires trait "+name+", which the host does not have",
-			fmt.Sprintf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name))
+			host.Textf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name))
 		return
 	}
 	what, ratio := s.Class, ""
@@ -98,9 +99,9 @@ func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]clou
 	case inventories != nil:
 		seen = fmt.Sprintf("%s is requested, and the host has no inventory of %s", s.Ask, s.Class)
 	}
-	remedy := "use a smaller flavor, or free the host: openstack server list --all-projects --host " + h.Name
+	remedy := host.Textf("use a smaller flavor, or free the host: openstack server list --all-projects --host %s", h.Name)
 	if ratio != "" {
-		remedy += "; [DEFAULT] " + ratio + " of nova.conf on the host overcommits"
+		remedy += host.Textf("; [DEFAULT] %s of nova.conf on the host overcommits", ratio)
 	}
 	result.fail("has "+few+what, seen, remedy)
 }
@@ -111,11 +112,13 @@ func (j *judge) devicesInPlacement(result *Judged, d Devices, h Host, free int) 
 	switch {
 	case d.Missing:
 		result.fail("reports no "+d.Aliases+" to Placement", fmt.Sprintf("Placement does not have %s: no nova-compute reports such a device", d.Class),
-			"gpustack nova configure --role compute --placement on the compute nodes, and restart nova-compute")
+			host.Textf("%s on the compute nodes, and restart nova-compute",
+				host.NewCommand("nova configure").Flag("role", "compute").Flag("placement").Elsewhere()))
 		return
 	case d.Tree[h.Provider] == 0:
 		result.fail("reports no devices to Placement", seen+", and the host reports no PCI device",
-			"on "+h.Name+": gpustack nova configure --role compute --placement, and restart nova-compute")
+			host.Textf("on %s: %s, and restart nova-compute", h.Name,
+				host.NewCommand("nova configure").Flag("role", "compute").Flag("placement").Elsewhere()))
 		return
 	}
 	reserved := 0
@@ -130,8 +133,8 @@ func (j *judge) devicesInPlacement(result *Judged, d Devices, h Host, free int) 
 		return
 	}
 	lack := short{d.Aliases, free, d.Count}
-	result.fail(lack.reason(), seen, fmt.Sprintf("delete, shelve or move a guest: openstack server list --all-projects --host %s; "+
-		"without one there, gpustack repair-migration --host %s", h.Name, h.Name))
+	result.fail(lack.reason(), seen, host.Textf("delete, shelve or move a guest: openstack server list --all-projects --host %s; "+
+		"without one there, %s", h.Name, host.NewCommand("repair-migration").Flag("host", h.Name)))
 }
 
 // judgesDevices returns whether Placement's answer covers the devices of the request.

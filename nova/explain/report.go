@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova"
 )
 
@@ -30,10 +31,10 @@ type Group struct {
 
 // Omission is a link that was not judged, for some or all hosts.
 type Omission struct {
-	Link   Link   `json:"link"`
-	Count  int    `json:"count"` // of hosts
-	Reason string `json:"reason"`
-	Remedy string `json:"remedy"`
+	Link   Link      `json:"link"`
+	Count  int       `json:"count"` // of hosts
+	Reason string    `json:"reason"`
+	Remedy host.Text `json:"remedy"`
 }
 
 // newReport returns a report without judgements.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova"
 )
 
@@ -74,31 +75,31 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 	})
 	stale := slices.DeleteFunc(slices.Clone(doubtful), func(r Row) bool { return r.Verdict != verdictStale })
 	inDoubt := func(reason string, rows []Row) {
-		result.fail(reason, fmt.Sprintf("%s; %s is %s: %s", statuses(mine), rows[0].Address, rows[0].Verdict, rows[0].Reason), repair(h, rows))
+		result.fail(reason, fmt.Sprintf("%s; %s is %s: %s", statuses(mine), rows[0].Address, rows[0].Verdict, rows[0].Reason), host.Textf("%s", repair(h, rows)))
 	}
 	switch {
 	case len(mine) == 0:
 		result.fail("has no "+lack.alias+" in Nova", fmt.Sprintf("pci_devices has no row of %s (%s) for the host", lack.alias, j.aliases.products(lack.alias)),
-			"if the host has the device: gpustack nova configure --role compute there, and restart nova-compute")
+			host.Textf("if the host has the device: %s there, and restart nova-compute",
+				host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
 	case len(kinds) > 0 && lack.have == 0 && !slices.ContainsFunc(mine, func(r Row) bool {
 		return j.aliases.selects(lack.alias, unit{vendor: r.Vendor, product: r.Product, kind: r.Type})
 	}):
 		types := slices.Sorted(maps.Keys(kinds))
 		result.fail("has no "+lack.alias+" of the alias's device_type", fmt.Sprintf("alias %s selects %s, but the rows are %s", lack.alias,
 			nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(types, " and ")),
-			fmt.Sprintf("set the type on controllers and compute nodes: gpustack nova configure --role ROLE --alias %s=%s,device_type=%s", lack.alias,
-				ids(j.aliases.defined[lack.alias][0]), types[0]))
+			j.aliases.setType(lack.alias, types[0]))
 	case j.aliases.consume(j.request, available) == nil:
 		result.fail("has free "+lack.alias+" that nova-compute does not report",
-			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(mine), j.count(free)), "restart nova-compute on "+h.Name)
+			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(mine), j.count(free)), host.Textf("restart nova-compute on %s", h.Name))
 	case len(stale) > 0 && lack.have+len(stale) >= lack.want:
 		inDoubt("has stale rows of "+lack.alias, stale)
 	case len(doubtful) > 0 && lack.have+len(doubtful) >= lack.want:
 		inDoubt("has suspicious rows of "+lack.alias, doubtful)
 	default:
-		remedy := fmt.Sprintf("delete, shelve or move a guest: openstack server list --all-projects --host %s; or use another host", h.Name)
+		remedy := host.Textf("delete, shelve or move a guest: openstack server list --all-projects --host %s; or use another host", h.Name)
 		if len(doubtful) > 0 { // too few to help alone
-			remedy += "; " + repair(h, doubtful) + " judges the rows that are not in use"
+			remedy += host.Textf("; %s judges the rows that are not in use", repair(h, doubtful))
 		}
 		result.fail(lack.reason(), statuses(mine), remedy)
 	}
@@ -106,16 +107,16 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 }
 
 // repair returns the command that repairs stale rows, of one instance if they have one only.
-func repair(h Host, stale []Row) string {
+func repair(h Host, stale []Row) host.Command {
 	var of []string
 	for _, r := range stale {
 		of = append(of, r.Instance)
 	}
 	slices.Sort(of)
 	if of = slices.Compact(of); len(of) == 1 && of[0] != "" {
-		return "gpustack repair-migration --instance " + of[0]
+		return host.NewCommand("repair-migration").Flag("instance", of[0])
 	}
-	return "gpustack repair-migration --host " + h.Name
+	return host.NewCommand("repair-migration").Flag("host", h.Name)
 }
 
 // statuses counts rows by status: "1 available, 7 allocated".

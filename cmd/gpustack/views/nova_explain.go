@@ -52,7 +52,7 @@ func (r NovaExplain) Print(u *term.UI) {
 		u.Printf("\nnot checked:\n")
 		var rows [][]string
 		for _, o := range r.NotChecked {
-			rows = append(rows, []string{string(o.Link), term.Numbered(o.Count, "host"), o.Reason + ": " + o.Remedy})
+			rows = append(rows, []string{string(o.Link), term.Numbered(o.Count, "host"), o.Reason + ": " + o.Remedy.String()})
 		}
 		u.Table([]string{"LINK", "HOSTS", "SEEN"}, rows)
 	}
@@ -99,6 +99,6 @@ func groupRows(g explain.Group, verdict string) (rows [][]string) {
 		seen = "on " + g.Members[0] + ", " + seen
 	}
 	line(seen)
-	line(g.Example.Remedy)
+	line(g.Example.Remedy.String())
 	return rows
 }
