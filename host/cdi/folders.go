@@ -186,13 +186,3 @@ func (f Folders) All() []Problem {
 	}
 	return all
 }
-
-// Edits returns what a file and one of its devices change in a container, as they stand in the
-// file: for callers that judge what is injected. It is nil if the device leads to no file.
-func (f Folders) Edits(d Device) []*specs.ContainerEdits {
-	spec, n := f.find(d)
-	if spec == nil {
-		return nil
-	}
-	return []*specs.ContainerEdits{&spec.ContainerEdits, &spec.Devices[n].ContainerEdits}
-}

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"maps"
 	"slices"
 
 	"gpustack/host"
@@ -26,9 +25,6 @@ const (
 	// Role: containers are offered the function, which stays with its driver.
 	Role Kind = "role"
 )
-
-// Kinds returns all kinds.
-func Kinds() []Kind { return []Kind{AtBoot, Now, Removed, Making, Returned, Role} }
 
 // now reports whether functions that leave in this way must not be in use at this moment.
 func (k Kind) now() bool { return k == Now || k == Removed || k == Returned }
@@ -127,9 +123,6 @@ func rules() map[Use]map[Kind]Verdict {
 		Use(host.CodeRole):       row(Refused, Refused, Refused, Refused, Unaffected, Refused),
 	}
 }
-
-// Uses returns all uses that have a rule, in order.
-func Uses() []Use { return slices.Sorted(maps.Keys(rules())) }
 
 // Rule returns what a use means for a kind of leaving, and whether there is a rule for both.
 func Rule(use Use, kind Kind) (v Verdict, known bool) {

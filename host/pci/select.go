@@ -13,11 +13,6 @@ type Selector struct {
 	byAddress       bool
 }
 
-// Only returns the selector of the function at an address.
-func Only(a Address) Selector {
-	return Selector{address: a, byAddress: true}
-}
-
 // ParseSelector parses ADDRESS or VENDOR:PRODUCT.
 func ParseSelector(s string) (Selector, error) {
 	if strings.Contains(s, ".") {

@@ -23,7 +23,7 @@ func TestRecordedByRDMA(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, hosttest.Server{CPU: "GenuineIntel", More: "-- var/lib/gpustack/.keep --\n"}.Archive())
 			a := pci.Address{Bus: 2}
-			selected := selection.Options{Add: []pci.Selector{pci.Only(a)}}
+			selected := selection.Options{Add: selectors(t, a.String())}
 			if _, err := plan(t, root, selected); err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func TestRecordedByRDMA(t *testing.T) {
 			if _, err := plan(t, root, selected); err == nil || !strings.Contains(err.Error(), "0000:02:00.0: is recorded by rdma prepare") {
 				t.Errorf("%v, want a refusal", err)
 			}
-			if _, err := plan(t, root, selection.Options{Add: []pci.Selector{pci.Only(pci.Address{Bus: 1})}}); err != nil {
+			if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")}); err != nil {
 				t.Error(err)
 			}
 			if err := edit.Write(root, rdma.RecordFile, []byte("{"), 0o600); err != nil {

@@ -33,11 +33,6 @@ func (m Move) Requests() []cloud.Request {
 	return requests
 }
 
-// Changed reports whether the move changes anything.
-func (m Move) Changed() bool {
-	return len(m.steps()) > 0
-}
-
 // step is a part of a move: the requests that it makes, how they are made, and how they are undone.
 type step struct {
 	requests []cloud.Request
