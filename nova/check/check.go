@@ -135,8 +135,8 @@ type specAt struct {
 }
 
 // add adds a finding. effect continues a sentence that begins with "Nova".
-func (c *checker) add(check string, status host.Status, file string, line int, seen, effect, remedy string) {
-	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
+func (c *checker) add(check string, status host.Status, file string, line int, seen, effect string, remedy host.Text) {
+	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy.String()})
 }
 
 // readBy lists option names that only some releases read: from since on, and before until. Names
@@ -168,9 +168,9 @@ func (c *checker) ignored(s side) {
 		if c.release >= n.since && c.release < n.until {
 			continue
 		}
-		remedy := "remove it"
+		remedy := host.Text("remove it")
 		if n.instead != "" {
-			remedy = "use " + n.instead + " instead"
+			remedy = host.Textf("use %s instead", n.instead)
 		}
 		for _, o := range s.Find(n.name) {
 			c.add(checkOption, host.Fail, o.File, o.Line(), n.name.String()+" is not an option of "+c.release.String(), "silently ignores it", remedy)
@@ -184,7 +184,7 @@ func (c *checker) readAliases(s side) {
 	for _, o := range s.reader().Find(c.release.AliasNames()...) {
 		object, faults := nova.AliasFaults(o.Value, c.release)
 		for _, f := range faults {
-			c.add(checkAlias, host.Fail, o.File, o.Line(), f.Seen, allAliases, f.Remedy)
+			c.add(checkAlias, host.Fail, o.File, o.Line(), f.Seen, allAliases, host.Text(f.Remedy))
 		}
 		if object == nil {
 			continue
@@ -220,7 +220,7 @@ func (c *checker) filters(of side) {
 	}
 	if !slices.Contains(list, "PciPassthroughFilter") {
 		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled",
-			"schedules guests to hosts without a free device, where they fail", "add it: gpustack nova configure --role controller")
+			"schedules guests to hosts without a free device, where they fail", host.Textf("add it: %s", host.NewCommand("nova configure").Flag("role", "controller")))
 	}
 	for _, f := range list {
 		if !r.HasFilter(f) {
@@ -261,10 +261,10 @@ func (c *checker) bothSides() {
 				if !s.Role.Controls() {
 					effect = "rejects resizes, migrations and evacuations to this host with this alias (PciRequestAliasNotDefined)"
 				}
-				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, "run gpustack nova configure with the same devices here")
+				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, host.Textf("run %s with the same devices here", host.NewCommand("nova configure")))
 			case !isSubset(needed, mine) || !isSubset(mine, theirs):
 				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)),
-					"claims a different device than the scheduler selected", "run gpustack nova configure with the same devices on both")
+					"claims a different device than the scheduler selected", host.Textf("run %s with the same devices on both", host.NewCommand("nova configure")))
 			}
 		}
 	}
@@ -324,7 +324,7 @@ func (c *checker) offered() {
 		at := c.aliases[name]
 		if c.computes && !c.someSpecMatches(at) {
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s", name),
-				"finds no host (NoValidHost)", "run gpustack nova configure --role compute with the same devices there")
+				"finds no host (NoValidHost)", host.Textf("run %s with the same devices there", host.NewCommand("nova configure").Flag("role", "compute")))
 		}
 		var types []string  // of the alias's product, on any host
 		var served bool     // a host has devices that the alias selects
@@ -350,7 +350,7 @@ func (c *checker) offered() {
 				"finds no host if none has such a device (NoValidHost)", scanAll)
 		case len(c.hosts) > 0 && len(types) == 0:
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name),
-				"finds no host (NoValidHost)", "gpustack host scan lists the devices of a host")
+				"finds no host (NoValidHost)", host.Textf("%s lists the devices of a host", host.NewCommand("host scan")))
 		case len(c.hosts) > 0 && !served:
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")),
 				"finds no host (NoValidHost)", "set that device_type in the alias")
@@ -411,7 +411,7 @@ func allList(hosts []nova.Host, vendor any) bool {
 }
 
 // scanAll is the remedy where an inventory lists too little.
-const scanAll = "give inventories of gpustack host scan --all -o json"
+var scanAll = host.Textf("give inventories of %s", host.NewCommand("host scan").Flag("all").Flag("o", "json").Elsewhere())
 
 // missing finds device specs for products that the compute node does not have.
 func (c *checker) missing() {
@@ -436,7 +436,7 @@ func (c *checker) missing() {
 					continue
 				}
 				c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
-					"matches no device with it", "gpustack host scan --all lists the devices of a host")
+					"matches no device with it", host.Textf("%s lists the devices of a host", host.NewCommand("host scan").Flag("all")))
 			}
 		}
 	}
@@ -495,12 +495,12 @@ func (c *checker) ofContainers(s side) {
 				continue
 			}
 			status, seen := guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(h.Name)), at.file, h, sure)
-			remedy := "run gpustack nova configure --role compute there"
+			remedy := host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute"))
 			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
 				remedy = "remove the address from the device_spec"
 			}
 			c.add(checkDeviceSpec, status, at.file, at.line, seen, "can assign to a guest what a container uses",
-				remedy+", or take it from containers: gpustack container prepare --remove "+both[0])
+				host.Textf("%s, or take it from containers: %s", remedy, host.NewCommand("container prepare").Flag("remove", both[0])))
 		}
 	}
 }
@@ -550,7 +550,7 @@ func (c *checker) kept(s specAt, h nova.Host, given []pci.Address, sure bool) {
 	if len(kept) > 0 {
 		status, seen := guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), orThis(h.Name)), s.file, h, sure)
 		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests",
-			"run gpustack nova configure --role compute there; add --by-address if the host is not prepared")
+			host.Textf("run %s there; add --by-address if the host is not prepared", host.NewCommand("nova configure").Flag("role", "compute")))
 	}
 }
 
@@ -645,10 +645,10 @@ func (c *checker) placement() {
 			switch asks, reports := asksPlacement(controller), compute.Compute().IsOn(nova.ReportInPlacement); {
 			case asks && !reports:
 				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, but %s sets pci_in_placement",
-					controller.Name()), "never schedules guests with devices to this host", "run gpustack nova configure --role compute --placement here")
+					controller.Name()), "never schedules guests with devices to this host", host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "compute").Flag("placement")))
 			case reports && !asks:
 				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, but %s reports its devices", compute.Name()),
-					"schedules devices without Placement", "run gpustack nova configure --role controller --placement here")
+					"schedules devices without Placement", host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "controller").Flag("placement")))
 			}
 		}
 	}
@@ -687,7 +687,8 @@ func (c *checker) classes(name string, at []aliasAt) {
 			c.add(checkPlacement, host.Fail, a.file, a.line,
 				fmt.Sprintf("alias %s can be met only by devices of %s:%d, which have a physical_network", name, l.File, l.Option.Line()),
 				"never reports such devices to Placement, and finds no host (NoValidHost)",
-				"offer the devices without physical_network: gpustack nova configure --hca ADDRESS=alias:"+name+"; or request them by ports of Neutron, without the alias")
+				host.Textf("offer the devices without physical_network: %s; or request them by ports of Neutron, without the alias",
+					host.NewCommand("nova configure").Flag("hca", "ADDRESS=alias:"+name)))
 			continue
 		}
 		if len(offered) == 0 || slices.ContainsFunc(offered, func(o devspec.Reported) bool { return o.Class() == wanted.Class() && wanted.HasTraits(o) }) {

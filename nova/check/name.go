@@ -25,14 +25,16 @@ func (c *checker) names() {
 			if cmp.Or(cmp.Compare(c.order(first[0]), c.order(second[0])), cmp.Compare(first[0].line, second[0].line)) > 0 {
 				first, second, one, other = second, first, other, one
 			}
-			status, effect, remedy := host.Warn, "takes them for two aliases", "use one of the names in the files and the flavors"
+			status, effect := host.Warn, "takes them for two aliases"
+			remedy := host.Text("use one of the names in the files and the flavors")
 			for _, s := range c.sides {
 				if (len(contents(first, s)) == 0) != (len(contents(second, s)) == 0) {
 					status, effect = host.Fail, "takes them for two aliases, and rejects guests on a host that has only the other (PciRequestAliasNotDefined)"
 				}
 			}
 			if value := aliasValue(second[0]); value != "" && status == host.Fail {
-				remedy = fmt.Sprintf("use one name: gpustack nova configure --role %s --remove-alias %s --alias %s=%s", second[0].side.Role, other, one, value)
+				remedy = host.Textf("use one name: %s", host.NewCommand("nova configure").
+					Flag("role", string(second[0].side.Role)).Flag("remove-alias", other).Flag("alias", one+"="+value))
 			}
 			seen := fmt.Sprintf("alias %s differs in case only from alias %s (%s:%d)", other, one, first[0].file, first[0].line)
 			c.add(checkAlias, status, second[0].file, second[0].line, seen, effect, remedy)
@@ -84,7 +86,7 @@ func (c *checker) variant(name string) string {
 }
 
 // undefined returns why a flavor's request is rejected whose alias no file defines, and the remedy.
-func (c *checker) undefined(f Flavor, w nova.Wanted) (seen, remedy string) {
+func (c *checker) undefined(f Flavor, w nova.Wanted) (seen string, remedy host.Text) {
 	seen, remedy = fmt.Sprintf("flavor %s requests alias %s, which no file defines", f.Name, w.Alias),
 		"define the alias or correct the flavor; names are case-sensitive"
 	if other := c.variant(w.Alias); other != "" {
@@ -96,7 +98,7 @@ func (c *checker) undefined(f Flavor, w nova.Wanted) (seen, remedy string) {
 					request[i].Alias = other
 				}
 			}
-			remedy = fmt.Sprintf("openstack flavor set --property %s=%s %s", nova.RequestKey, request, f.Name)
+			remedy = host.Textf("openstack flavor set --property %s=%s %s", nova.RequestKey, request, f.Name)
 		}
 	}
 	return seen, remedy

@@ -52,13 +52,13 @@ func (c *checker) specLines(s nova.Side) []devspec.Line {
 			if f.IsTolerated {
 				effect = "reads it as false"
 			}
-			c.addSpec(l, host.Fail, f.Seen, effect, f.Remedy)
+			c.addSpec(l, host.Fail, f.Seen, effect, host.Text(f.Remedy))
 		}
 	}
 	return lines
 }
 
-func (c *checker) addSpec(l devspec.Line, status host.Status, seen, effect, remedy string) {
+func (c *checker) addSpec(l devspec.Line, status host.Status, seen, effect string, remedy host.Text) {
 	c.add(checkDeviceSpec, status, l.File, l.Option.Line(), seen, effect, remedy)
 }
 
@@ -72,7 +72,7 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 			c.liveMigratable(s, l, spec)
 			if !reports && nova.MustReport(spec, c.release) {
 				c.addSpec(l, host.Fail, "a device_spec has one_time_use, but report_in_placement is not set", noStart,
-					"run gpustack nova configure --role compute --placement")
+					host.Textf("run %s", host.NewCommand("nova configure").Flag("role", "compute").Flag("placement")))
 			}
 		}
 	}
@@ -118,10 +118,10 @@ func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
 		case part.have == nil:
 			c.unknown[part.name+s.Name()] = true // once for all specs of the side
 			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.name), noLiveMigrate,
-				"run gpustack nova check on the compute node, or give the version with "+part.flag)
+				host.Textf("run %s on the compute node, or give the version with %s", host.NewCommand("nova check"), part.flag))
 		case part.have.Before(part.lowest):
 			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.name, part.have), noLiveMigrate,
-				fmt.Sprintf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
+				host.Textf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
 		}
 	}
 }
@@ -149,11 +149,11 @@ func (c *checker) shadowed(s side, lines []devspec.Line, machines []nova.Host) {
 		slices.Sort(differ)
 		differ = slices.Compact(differ)
 		seen := fmt.Sprintf("spec %d %s is shadowed by spec %d %s (%s)", it.n, conf.Written(it.spec.Object), by.n, conf.Written(by.spec.Object), by.line.Where())
-		move := fmt.Sprintf("move spec %d before spec %d, or remove it", it.n, by.n)
+		move := host.Textf("move spec %d before spec %d, or remove it", it.n, by.n)
 		if all.Contains(it.spec, by.spec) { // in either order, the first one counts
-			move = fmt.Sprintf("remove spec %d", it.n)
+			move = host.Textf("remove spec %d", it.n)
 			if len(differ) > 0 {
-				move = fmt.Sprintf("remove spec %d or spec %d", by.n, it.n)
+				move = host.Textf("remove spec %d or spec %d", by.n, it.n)
 			}
 		}
 		switch {

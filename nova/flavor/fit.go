@@ -66,9 +66,9 @@ type FitHost struct {
 
 // Errors of inventories from which no size can be derived.
 var (
-	ErrNoMachine = host.WithHint(errors.New("has no facts of the machine"), 
+	ErrNoMachine = host.WithHint(errors.New("has no facts of the machine"),
 		host.Textf("on the compute node, run: %s > FILE", host.NewCommand("host scan").Flag("machine").Flag("o", "json").Elsewhere()))
-	ErrGap       = host.WithHint(errors.New("is unknown in the inventory"),
+	ErrGap = host.WithHint(errors.New("is unknown in the inventory"),
 		host.Textf("its warnings say why: %s, as root on the compute node", host.NewCommand("host scan").Flag("machine")))
 	ErrNoGuest = host.WithHint(errors.New("no host has devices and resources for a guest"),
 		"request fewer devices, or lower --reserve-cores and --reserve-memory")

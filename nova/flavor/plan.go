@@ -145,7 +145,8 @@ func (p *Plan) neighbours() {
 		promise = fmt.Sprintf("with the NUMA policy %s Nova chooses devices by NUMA node", policy)
 	}
 	p.warn("%s, but never by PCIe switch: for devices behind one switch, give the device_spec of both a trait of that switch and create a flavor for each, "+
-		"or assign all devices of a host to one guest; gpustack rdma scan --topology shows the switches", promise)
+		"or assign all devices of a host to one guest; %s shows the switches", promise,
+		host.NewCommand("rdma scan").Flag("topology"))
 }
 
 func (p *Plan) warn(format string, args ...any) {

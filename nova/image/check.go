@@ -37,22 +37,22 @@ type checker struct {
 	findings []host.Finding
 }
 
-func (c *checker) add(check string, status host.Status, seen, effect, remedy string) {
-	c.findings = append(c.findings, host.Finding{Check: check, Status: status, Seen: seen, Effect: effect, Remedy: remedy})
+func (c *checker) add(check string, status host.Status, seen, effect string, remedy host.Text) {
+	c.findings = append(c.findings, host.Finding{Check: check, Status: status, Seen: seen, Effect: effect, Remedy: remedy.String()})
 }
 
 // set returns the command that changes the image.
-func (c *checker) set(options string) string {
+func (c *checker) set() host.Command {
 	name := c.Image.Name
 	if name == "" || strings.ContainsAny(name, " '\"$\\") {
 		name = c.Image.ID
 	}
-	return "gpustack image set " + name + " --for " + string(c.purpose) + options
+	return host.NewCommand("image set").Arg(name).Flag("for", string(c.purpose))
 }
 
 // setBy returns the command that sets a property.
-func (c *checker) setBy(name, value string) string {
-	return c.set(" --property " + name + "=" + value)
+func (c *checker) setBy(name, value string) host.Text {
+	return host.Textf("%s", c.set().Flag("property", name+"="+value))
 }
 
 // image checks whether Nova can boot from the image at all.
@@ -72,9 +72,9 @@ func (c *checker) image() {
 	case "active":
 		c.add(checkImage, host.Pass, text, "", "")
 	case "deactivated":
-		c.add(checkImage, host.Fail, text, "Nova cannot download it: guests fail", "openstack image set --activate "+c.Image.ID)
+		c.add(checkImage, host.Fail, text, "Nova cannot download it: guests fail", host.Textf("openstack image set --activate %s", c.Image.ID))
 	default:
-		c.add(checkImage, host.Fail, text, "Nova boots only from active images", "upload its data: openstack image show "+c.Image.ID)
+		c.add(checkImage, host.Fail, text, "Nova boots only from active images", host.Textf("upload its data: openstack image show %s", c.Image.ID))
 	}
 }
 
@@ -129,10 +129,10 @@ func (c *checker) disk() {
 	if !known {
 		c.add(checkDisk, host.Warn, "the size of the image's disk is unknown: Glance has no virtual_size",
 			"guests fail on the host if it is larger than the flavor's disk",
-			"'qemu-img info FILE' shows it; then: "+c.set(" --min-disk GIB"))
+			host.Textf("'qemu-img info FILE' shows it; then: %s", c.set().Flag("min-disk", "GIB")))
 	} else if i.MinDisk < gib {
 		c.add(checkDisk, host.Warn, fmt.Sprintf("min_disk is %d GiB, and the disk of the image has %d GiB", i.MinDisk, gib),
-			"Nova accepts flavors with smaller disks, and their guests fail on the host", c.set(""))
+			"Nova accepts flavors with smaller disks, and their guests fail on the host", host.Textf("%s", c.set()))
 	}
 	switch {
 	case f.Disk == 0:
@@ -150,13 +150,13 @@ func (c *checker) disk() {
 	}
 }
 
-const larger = "boot from a volume, or use a flavor with a larger disk: gpustack flavor create ALIAS:COUNT --disk SIZE"
+var larger = host.Textf("boot from a volume, or use a flavor with a larger disk: %s", host.NewCommand("flavor create").Arg("ALIAS:COUNT").Flag("disk", "SIZE"))
 
 func (c *checker) ram() {
 	f, least := c.Flavor, c.Image.MinRAM
 	if f.RAM < least {
 		c.add(checkRAM, host.Fail, fmt.Sprintf("flavor %s has %s of RAM, and min_ram is %s", f.Name, flavor.Size(f.RAM, flavor.MiB), flavor.Size(least, flavor.MiB)),
-			"Nova rejects guests", "use a flavor with more RAM: gpustack flavor create ALIAS:COUNT --ram SIZE")
+			"Nova rejects guests", host.Textf("use a flavor with more RAM: %s", host.NewCommand("flavor create").Arg("ALIAS:COUNT").Flag("ram", "SIZE")))
 		return
 	}
 	c.add(checkRAM, host.Pass, fmt.Sprintf("min_ram is %s, and flavor %s has %s", flavor.Size(least, flavor.MiB), f.Name, flavor.Size(f.RAM, flavor.MiB)), "", "")
@@ -167,7 +167,7 @@ func (c *checker) ram() {
 func (c *checker) bars() {
 	if _, asks := c.Flavor.ExtraSpecs[nova.RequestKey]; !asks {
 		c.add(checkBARs, host.Fail, "flavor "+c.Flavor.Name+" requests no devices", "guests have no GPU",
-			"gpustack flavor list shows the flavors that request devices")
+			host.Textf("%s shows the flavors that request devices", host.NewCommand("flavor list")))
 		return
 	}
 	if len(c.Hosts) == 0 {
@@ -177,7 +177,7 @@ func (c *checker) bars() {
 	all, err := c.spans()
 	switch {
 	case err != nil:
-		c.add(checkBARs, host.Fail, err.Error(), "Nova rejects guests", "gpustack flavor create plans the request")
+		c.add(checkBARs, host.Fail, err.Error(), "Nova rejects guests", host.Textf("%s plans the request", host.NewCommand("flavor create")))
 		return
 	case !c.isX86():
 		c.add(checkBARs, host.NA, "the rules are for x86, and the image is for another architecture", "", "")
@@ -219,13 +219,14 @@ func (c *checker) need(n need) {
 	if n.check == checkBARs {
 		seen += "; " + n.why
 	}
-	status, remedy := n.status, c.set("")
+	status, set := n.status, c.set()
 	if n.check == checkBARs {
-		remedy = c.set(" --inventory FILE")
+		set = set.Flag("inventory", "FILE")
 	}
+	remedy := host.Textf("%s", set)
 	if reason := c.unsupported(n.name, n.value); reason != "" {
 		// The operator can do nothing about the image.
-		status, remedy = host.Warn, "it is not set by image set: "+reason
+		status, remedy = host.Warn, host.Text("it is not set by image set: "+reason)
 	}
 	c.add(n.check, status, seen, n.effect, remedy)
 }
@@ -251,7 +252,7 @@ func (c *checker) window(all []span) {
 		case bits == 0 && mode == "passthrough":
 			c.add(checkBARs, host.NA, "host "+p.host.Name+": the size of the processor's addresses is unknown",
 				"whether the regions of all devices of a guest fit is not checked",
-				"run on the compute node: gpustack host scan --machine -o json")
+				host.Textf("run on the compute node: %s", host.NewCommand("host scan").Flag("machine").Flag("o", "json").Elsewhere()))
 		case bits == 0:
 		case needed > room:
 			c.add(checkBARs, host.Fail, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name,
@@ -289,7 +290,7 @@ func (c *checker) hypervisor() {
 			where = "flavor " + c.Flavor.Name + " has " + spec
 		}
 	}
-	remedy := "gpustack flavor list shows the flavors; one without --hide-hypervisor"
+	remedy := host.Textf("%s shows the flavors; one without --hide-hypervisor", host.NewCommand("flavor list"))
 	if isTrue(c.has(hideKVM)) {
 		where, remedy = "the image has "+hideKVM, c.setBy(hideKVM, "")
 	}
@@ -341,7 +342,7 @@ func (c *checker) traits() {
 		if !scheduled(name) {
 			demands, effect = "needs", "the guest fails on the host"
 		}
-		remedy := "use another flavor"
+		remedy := host.Text("use another flavor")
 		if where == name {
 			remedy = c.setBy(name, "")
 		}
@@ -349,7 +350,7 @@ func (c *checker) traits() {
 		switch {
 		case err != nil:
 			c.add(checkTraits, host.NA, fmt.Sprintf("%s=%s %s trait %s: %v", where, value, demands, trait, err), effect+" if no compute node has it",
-				"openstack resource provider list --required "+trait)
+				host.Textf("openstack resource provider list --required %s", trait))
 		case len(nodes) == 0:
 			c.add(checkTraits, host.Fail, fmt.Sprintf("%s=%s %s trait %s, which no compute node reports", where, value, demands, trait), effect,
 				remedy)

@@ -181,11 +181,10 @@ func (p *Plan) advise(o Options, s Seen) {
 	}
 }
 
-const (
-	scanAgain = "run on the compute node: gpustack host scan -o json"
-	unsigned  = "os_secure_boot=required: the guest's kernel loads only signed modules, and NVIDIA's driver that DKMS builds is not signed: " +
-		"the image needs a signed one, or an enrolled key"
-)
+var scanAgain = host.Textf("run on the compute node: %s", host.NewCommand("host scan").Flag("o", "json").Elsewhere())
+
+const unsigned = "os_secure_boot=required: the guest's kernel loads only signed modules, and NVIDIA's driver that DKMS builds is not signed: " +
+	"the image needs a signed one, or an enrolled key"
 
 // hiding returns which guests need the hypervisor to be hidden, and whether those of the image are
 // known to be such ones.
