@@ -118,7 +118,8 @@ func (p *planner) warnOfRemoval() {
 			continue
 		}
 		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf(
-			"without alias %s Nova rejects builds, resizes and migrations of guests whose flavor requests it: %s shows the flavors", name, host.NewCommand("flavor list")))
+			"without alias %s Nova rejects builds, resizes and migrations of guests whose flavor requests it: %s shows the flavors",
+			name, host.NewCommand("flavor list")))
 	}
 }
 

@@ -59,7 +59,8 @@ func (j *judge) placement(h Host) Judged {
 // step reports what a host lacks of the resources and traits that a step adds.
 func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]cloud.Inventory) {
 	if s.Missing != "" {
-		result.fail("has no "+s.String(), "Placement does not have the name: "+s.Missing, host.Textf("correct the extra spec: openstack flavor show %s", j.facts.Flavor.Name))
+		result.fail("has no "+s.String(), "Placement does not have the name: "+s.Missing,
+			host.Textf("correct the extra spec: openstack flavor show %s", j.facts.Flavor.Name))
 		return
 	}
 	if s.Class == "" {
