@@ -22,7 +22,7 @@ type Finding struct {
 	Line   int    `json:"line"`   // 0: the whole file
 	Seen   string `json:"seen"`   // what was found
 	Effect string `json:"effect"` // its consequence
-	Remedy string `json:"remedy"` // how to fix it
+	Remedy Text   `json:"remedy"` // how to fix it
 }
 
 // Failed reports whether any of the findings is a Fail.

@@ -25,7 +25,7 @@ func Textf(format string, args ...any) Text {
 	for i, arg := range args {
 		switch a := arg.(type) {
 		case Command:
-			args[i] = string(a.text())
+			args[i] = string(a.Text())
 		case Text:
 			args[i] = string(a)
 		}
@@ -58,8 +58,8 @@ func (t Text) Render(plain func(string) string, line func(Command) string) strin
 	return b.String()
 }
 
-// text returns the command as a part of a Text.
-func (c Command) text() Text {
+// Text returns a text that is the command alone.
+func (c Command) Text() Text {
 	where := ""
 	if c.elsewhere {
 		where = "elsewhere"

@@ -48,9 +48,10 @@ func (n node) lent(opts selection.Options) (lent []pci.Address) {
 
 // stays returns the warning of a function that is bound while its role stays container.
 func stays(a pci.Address, c *machine.Containers) string {
-	now := fmt.Sprintf("%s stays recorded for containers: 'gpustack host release --to container --device %s' returns it to them", a, a)
+	now := fmt.Sprintf("%s stays recorded for containers: '%s' returns it to them",
+		a, host.NewCommand("host release").Flag("to", "container").Flag("device", a.String()))
 	if c.Options.Static { // no boot writes specs
-		return now + "; the next boot returns it to its driver, and 'gpustack container prepare' to their spec then"
+		return fmt.Sprintf("%s; the next boot returns it to its driver, and '%s' to their spec then", now, host.NewCommand("container prepare"))
 	}
 	return now + ", and so does the next boot"
 }

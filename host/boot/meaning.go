@@ -291,7 +291,7 @@ func revertDefaults(file string, m edit.Meaning, now []byte) ([]byte, error) {
 	first := max(slices.Index(lines, blockBegin), 0) // the line of gpustack's part
 	if len(m.Values) == 0 {
 		return nil, host.WithHint(fmt.Errorf("%s:%d: gpustack's part of the file was edited since", file, first+1),
-			"revert that edit, then run gpustack undo again")
+			host.Textf("revert that edit, then run %s again", host.NewCommand("undo")))
 	}
 	if _, changed := revertArgs(inBlocks(ours), m.Values, false); changed != nil {
 		inside := make([]string, first, len(lines)) // without the lines before the part
@@ -383,7 +383,7 @@ func checkDefaults(file, before, after string, m edit.Meaning) error {
 		case grubAlways, grubNormal:
 			if a, b := others(ParseArgs(was[n])), others(ParseArgs(is[n])); !slices.Equal(a, b) {
 				return host.WithHint(fmt.Errorf("%s: %s would change from %q to %q: arguments were added to gpustack's part of the file", file, n, a, b),
-					"move them out of the part between '# gpustack begin' and '# gpustack end', then run gpustack undo again")
+					host.Textf("move them out of the part between '# gpustack begin' and '# gpustack end', then run %s again", host.NewCommand("undo")))
 			}
 		default:
 			if was[n] != is[n] {

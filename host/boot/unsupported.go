@@ -57,7 +57,7 @@ func Supported(root host.Root, want Args) error {
 		{p.any("/etc/NIXOS"), "NixOS",
 			"boot.kernelParams = [ " + strings.Join(quoted, " ") + " ]; in its configuration, then nixos-rebuild boot"},
 		{p.any("/usr/sbin/transactional-update") && p.readOnly(), "transactional-update",
-			"run transactional-update shell, and in it gpustack host prepare"},
+			fmt.Sprintf("run transactional-update shell, and in it %s", host.NewCommand("host prepare"))},
 		// s390x: arch/s390/kernel/processor.c.
 		{strings.Contains(cpu, "IBM/S390") || p.any("/etc/zipl.conf"), "zipl (s390x)",
 			overrideDriver + "; other arguments go to /etc/zipl.conf, then zipl"},

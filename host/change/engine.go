@@ -307,7 +307,10 @@ func (e *EarlierOpen) Error() string {
 }
 
 // Hint returns how to complete the earlier entry.
-func (e *EarlierOpen) Hint() string {
+func (e *EarlierOpen) Hint() string { return e.HintText().String() }
+
+// HintText returns the hint with its commands as parts.
+func (e *EarlierOpen) HintText() host.Text {
 	return Left{Entry: e.Earlier}.Remedy()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"gpustack/host"
 )
@@ -30,15 +31,16 @@ func (l Left) Text() string {
 }
 
 // Remedy says what ends the entry.
-func (l Left) Remedy() string {
+func (l Left) Remedy() host.Text {
 	switch l.Entry.Kind {
 	case KindFiles, KindDrivers:
 		return "the next command that changes this machine recovers it first"
 	case KindRows:
-		return fmt.Sprintf("gpustack repair-migration --apply determines it and completes or reverts the repair, gpustack undo %d undoes it", l.Entry.ID)
+		return host.Textf("%s determines it and completes or reverts the repair, %s undoes it",
+			host.NewCommand("repair-migration").Flag("apply"), host.NewCommand("undo").Arg(strconv.Itoa(l.Entry.ID)))
 	case KindObjects:
-		return fmt.Sprintf("the next gpustack command that changes objects of that cloud, such as flavor create, "+
-			"determines it and completes or reverts the change, gpustack undo %d undoes it", l.Entry.ID)
+		return host.Textf("the next gpustack command that changes objects of that cloud, such as flavor create, "+
+			"determines it and completes or reverts the change, %s undoes it", host.NewCommand("undo").Arg(strconv.Itoa(l.Entry.ID)))
 	}
 	return "the release of gpustack that made it recovers it"
 }

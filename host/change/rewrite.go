@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -37,8 +38,11 @@ func (e *LaterChange) Error() string {
 func (*LaterChange) Refusal() (code host.Code, allow string) { return host.CodeLaterEntry, "" }
 
 // Hint returns the command that undoes the later entry.
-func (e *LaterChange) Hint() string {
-	return fmt.Sprintf("gpustack undo %d", e.Later.ID)
+func (e *LaterChange) Hint() string { return e.HintText().String() }
+
+// HintText returns the hint with its command as a part.
+func (e *LaterChange) HintText() host.Text {
+	return host.NewCommand("undo").Arg(strconv.Itoa(e.Later.ID)).Text()
 }
 
 // Rewrite returns how entries must be rewritten before entry id is undone or recovered: so that the

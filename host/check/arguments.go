@@ -24,14 +24,14 @@ func (v view) arguments() []host.Finding {
 		return checklist.NA("removed at the next boot: %s", v.against)
 	}
 	var findings []host.Finding
-	fail := func(seen, remedy string) {
+	fail := func(seen string, remedy host.Text) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: machine.CmdlineFile, Seen: seen, Effect: lost, Remedy: remedy})
 	}
 	if len(v.lacking) > 0 {
 		fail("running kernel was booted without "+strings.Join(v.lacking, " "), "boot an entry that has them; next_boot shows which entries do")
 	}
 	for _, arg := range v.against {
-		fail(arg+" conflicts with the prepared configuration", "remove it and reboot: gpustack host prepare")
+		fail(arg+" conflicts with the prepared configuration", host.Textf("remove it and reboot: %s", host.NewCommand("host prepare")))
 	}
 	if findings == nil {
 		return checklist.Pass("as recorded: %s", strings.Join(v.wantedArguments(), " "))

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,8 +39,9 @@ func (v view) bootVGA() []host.Finding {
 			continue
 		case v.phase == unprepared:
 			f.Status = host.Fail
-			f.Effect = "gpustack host prepare refuses it: the host would lose its console"
-			f.Remedy = "select another primary display in the firmware's setup, or run 'gpustack host prepare --dry-run' for commands that leave it with the host or allow it"
+			f.Effect = fmt.Sprintf("%s refuses it: the host would lose its console", host.NewCommand("host prepare"))
+			f.Remedy = host.Textf("select another primary display in the firmware's setup, or run '%s' for commands that leave it with the host or allow it",
+				host.NewCommand("host prepare").Flag("dry-run"))
 		case slices.ContainsFunc(v.Running.Value, func(arg string) bool { return slices.Contains(withoutFramebuffer, arg) }):
 			return checklist.Pass("%s, but the kernel does not use its framebuffer", f.Seen)
 		case removesFramebuffers(v.kernel(), &d):

@@ -426,7 +426,7 @@ func find(findings []host.Finding, check string) string {
 		if f.Check == check {
 			line := string(f.Status) + ": " + f.Seen
 			if f.Status != host.Warn && f.Status != host.Fail && f.Remedy != "" {
-				line += "; " + f.Remedy
+				line += "; " + f.Remedy.String()
 			}
 			lines = append(lines, line)
 		}
@@ -645,7 +645,7 @@ func TestPendingUses(t *testing.T) {
 			for _, f := range findings {
 				if f.Check == "preparable" {
 					got = append(got, fmt.Sprintf("%s: %s", f.Status, f.Seen))
-					if f.Remedy != test.remedy {
+					if f.Remedy.String() != test.remedy {
 						t.Errorf("%s: remedy %q, want %q", f.Seen, f.Remedy, test.remedy)
 					}
 				}
@@ -997,7 +997,7 @@ func TestInterruptedElsewhere(t *testing.T) {
 		write("var/lib/gpustack/journal/0001.json", entry)(t, root)
 		findings, _ := judge(t, root)
 		f := findings[slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "journal" })]
-		if f.Status != host.Warn || f.Effect == "" || !strings.HasPrefix(f.Remedy, want) {
+		if f.Status != host.Warn || f.Effect == "" || !strings.HasPrefix(f.Remedy.String(), want) {
 			t.Errorf("%s: %+v", kind, f)
 		}
 	}

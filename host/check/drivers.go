@@ -62,7 +62,7 @@ func drift(f machine.Function, d pci.Device, file string) host.Finding {
 	finding := host.Finding{
 		Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is bound to %s instead of %s", f.Address, d.DriverName(), f.Driver),
 		Effect: "its group cannot be assigned to a guest",
-		Remedy: "gpustack host bind binds it now; the kernel's log shows which driver claimed it: journalctl -k -g " + f.Address.String(),
+		Remedy: host.Textf("%s binds it now; the kernel's log shows which driver claimed it: journalctl -k -g %s", host.NewCommand("host bind"), f.Address.String()),
 	}
 	switch {
 	case d.Driver == nil:
@@ -73,7 +73,8 @@ func drift(f machine.Function, d pci.Device, file string) host.Finding {
 	}
 	if d.IsConsole() && !f.BootVGA {
 		finding.Seen += "; it became the console after it was recorded"
-		finding.Remedy = "select another primary display in the firmware's setup, or assign it to guests: gpustack host prepare --allow " + f.Address.String()
+		finding.Remedy = host.Textf("select another primary display in the firmware's setup, or assign it to guests: %s",
+			host.NewCommand("host prepare").Flag("allow", f.Address.String()))
 	}
 	return finding
 }

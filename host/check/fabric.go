@@ -25,7 +25,7 @@ func (v view) fabric() []host.Finding {
 	case machine.SwitchesToGuest:
 		f := checklist.Pass("NVSwitches are assigned to guests")[0]
 		f.Effect = "Nova offers them only with lines of their own in [pci] of nova.conf"
-		f.Remedy = strings.Join(selection.SwitchLines(v.Devices.Value, goes), "; ")
+		f.Remedy = host.Text(strings.Join(selection.SwitchLines(v.Devices.Value, goes), "; "))
 		return []host.Finding{f}
 	case machine.SwitchesToHost:
 	default:

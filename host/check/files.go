@@ -15,7 +15,7 @@ func (v view) files() []host.Finding {
 	}
 	var findings []host.Finding
 	for i, f := range v.Contract.Value.Files {
-		finding := host.Finding{File: f.Name, Remedy: "gpustack host prepare writes it again"}
+		finding := host.Finding{File: f.Name, Remedy: host.Textf("%s writes it again", host.NewCommand("host prepare"))}
 		switch now := v.Files[i]; {
 		case !now.Seen():
 			finding = checklist.Unread(f.Name, now.Err)[0]

@@ -29,7 +29,8 @@ func (v view) functions() []host.Finding {
 
 // identity returns a finding for each property in which a function differs from its record.
 func (v view) identity(f machine.Function) []host.Finding {
-	another := "gpustack host prepare --remove " + f.Address.String() + " removes it from the record; --device selects the function that is there now"
+	another := host.Textf("%s removes it from the record; --device selects the function that is there now",
+		host.NewCommand("host prepare").Flag("remove", f.Address.String()))
 	finding := host.Finding{
 		Status: host.Fail, File: machine.AttributeFile(f.Address, ""),
 		Effect: "Nova would offer a different function to guests, or none",
@@ -45,8 +46,8 @@ func (v view) identity(f machine.Function) []host.Finding {
 		}
 		if moved, ok := v.moved[f.Address]; ok {
 			finding.Seen = fmt.Sprintf("%s (%s) was renumbered and is now at %s", f.Address, was, moved)
-			finding.Remedy = "gpustack host prepare --remove " + f.Address.String() + " --device " + moved.String() +
-				"; the same in Nova's device_spec, if it names addresses"
+			finding.Remedy = host.Textf("%s; the same in Nova's device_spec, if it names addresses",
+				host.NewCommand("host prepare").Flag("remove", f.Address.String()).Flag("device", moved.String()))
 		}
 	case differs == pci.IDsUnread:
 		return checklist.NA("%s: vendor and product id cannot be read", f.Address)
@@ -58,13 +59,14 @@ func (v view) identity(f machine.Function) []host.Finding {
 	case f.SysfsPath != "" && v.Paths[f.Address] != "" && v.Paths[f.Address] != f.SysfsPath:
 		finding.Seen = fmt.Sprintf("%s is at %s; recorded was %s", f.Address, v.Paths[f.Address], f.SysfsPath)
 		finding.Effect = "at the next boot, it remains with the host"
-		finding.Remedy = "if it is the same device, gpustack host prepare records the new path"
+		finding.Remedy = host.Textf("if it is the same device, %s records the new path", host.NewCommand("host prepare"))
 	default:
 		return nil
 	}
 	if f.IsAt(v.Devices.Value) && finding.Remedy == another {
 		finding.Effect = "guests get this device: " + f.Driver + " binds it by its ids"
-		finding.Remedy = "if it is meant for guests, gpustack host prepare records it; otherwise gpustack host prepare --remove " + f.Address.String()
+		finding.Remedy = host.Textf("if it is meant for guests, %s records it; otherwise %s",
+			host.NewCommand("host prepare"), host.NewCommand("host prepare").Flag("remove", f.Address.String()))
 	}
 	return []host.Finding{finding}
 }

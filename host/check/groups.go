@@ -74,7 +74,7 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 	finding := host.Finding{
 		Status: host.Fail, File: fmt.Sprintf("%s/%d/devices", machine.GroupsDir, g.Number),
 		Effect: fmt.Sprintf("group %d cannot be assigned to guests as prepared", g.Number),
-		Remedy: "the slot, kernel or firmware determines the groups; gpustack host prepare adapts to the current ones",
+		Remedy: host.Textf("the slot, kernel or firmware determines the groups; %s adapts to the current ones", host.NewCommand("host prepare")),
 	}
 	var come []pci.Address
 	if f.Group != nil {
@@ -104,7 +104,8 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 			waits = waits || v.phase == pending
 		case !reported[b.Address]:
 			finding.Seen = fmt.Sprintf("group %d contains %s, %s", g.Number, b.Address, b.Reason)
-			finding.Remedy = "move one of the cards to another slot, or assign both to guests: gpustack host prepare --device " + b.Address.String()
+			finding.Remedy = host.Textf("move one of the cards to another slot, or assign both to guests: %s",
+				host.NewCommand("host prepare").Flag("device", b.Address.String()))
 			findings = append(findings, finding)
 		}
 	}

@@ -103,9 +103,10 @@ func (v view) byOtherMeans() (findings []host.Finding) {
 		if matched != nil {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: s.File, Line: s.Number,
-				Seen:   fmt.Sprintf("prepared by other means: %s matches %s", s, strings.Join(matched, ", ")),
-				Effect: "the driver binds them at boot whatever gpustack records: gpustack=off and gpustack host prepare --none do not return them",
-				Remedy: "gpustack host prepare --take-over removes the ids of selected functions there",
+				Seen: fmt.Sprintf("prepared by other means: %s matches %s", s, strings.Join(matched, ", ")),
+				Effect: fmt.Sprintf("the driver binds them at boot whatever gpustack records: gpustack=off and %s do not return them",
+					host.NewCommand("host prepare").Flag("none")),
+				Remedy: host.Textf("%s removes the ids of selected functions there", host.NewCommand("host prepare").Flag("take-over")),
 			})
 		}
 	}
@@ -152,10 +153,10 @@ func (v view) notTaken(h effective) []host.Finding {
 		Status: host.Fail, File: h.file, Line: h.line,
 		Seen:   fmt.Sprintf("%s lacks ids=%s; %s overrides it", h.driver, strings.Join(missing, ","), h),
 		Effect: "from the next boot on these functions remain with the host",
-		Remedy: "gpustack host prepare merges such a line into a file that sorts after it",
+		Remedy: host.Textf("%s merges such a line into a file that sorts after it", host.NewCommand("host prepare")),
 	}
 	if h.file == "" {
-		f.File, f.Remedy = modprobe.Dir, "gpustack host prepare writes it again"
+		f.File, f.Remedy = modprobe.Dir, host.Textf("%s writes it again", host.NewCommand("host prepare"))
 		f.Seen = fmt.Sprintf("%s lacks ids=%s; no line sets it", h.driver, strings.Join(missing, ","))
 	}
 	return []host.Finding{f}
@@ -178,7 +179,7 @@ func (v view) taken(h effective) []host.Finding {
 					Status: host.Warn, File: h.file, Line: h.line,
 					Seen:   fmt.Sprintf("ids=%[2]s of %[1]s also matches %[3]s, which should stay with the host", h.driver, id, d.Address),
 					Effect: "from the next boot on it is not available to the host",
-					Remedy: "remove the id there and run gpustack host prepare",
+					Remedy: host.Textf("remove the id there and run %s", host.NewCommand("host prepare")),
 				})
 			}
 		}

@@ -41,7 +41,7 @@ func (v view) blacklist() []host.Finding {
 		Status: host.Warn, File: first.File, Line: first.Number,
 		Seen:   fmt.Sprintf("gpustack=off does not cover the blacklist here (%s)", strings.Join(modules, ", ")),
 		Effect: "booted with gpustack=off, the host does not load these drivers automatically",
-		Remedy: "gpustack host prepare moves the blacklist into the initramfs, once every kernel starts with one",
+		Remedy: host.Textf("%s moves the blacklist into the initramfs, once every kernel starts with one", host.NewCommand("host prepare")),
 	}}
 }
 
@@ -66,7 +66,7 @@ func (v view) hooks() []host.Finding {
 				Status: v.weight(i.Kernel), File: i.File,
 				Seen:   fmt.Sprintf("the initramfs of %s %s", i.Kernel, strings.Join(faults, "; ")),
 				Effect: "on next boot a host driver may claim the GPU first",
-				Remedy: "regenerate it: gpustack host prepare --rebuild",
+				Remedy: host.Textf("regenerate it: %s", host.NewCommand("host prepare").Flag("rebuild")),
 			})
 		case i.Err != nil:
 			findings = append(findings, checklist.Unread(i.File, i.Err)...)

@@ -29,7 +29,8 @@ func (v view) interruptRemapping() []host.Finding {
 	case *remaps && allowed:
 		f.Status, f.File, f.Seen = host.Warn, machine.UnsafeFile, why+", and VFIO is configured to work without it"
 		f.Effect = "if it were turned off, this would go unnoticed, and guests could attack the host"
-		f.Remedy = "remove allow_unsafe_interrupts from the kernel arguments, from /etc/modprobe.d, or from the record of gpustack host prepare"
+		f.Remedy = host.Textf("remove allow_unsafe_interrupts from the kernel arguments, from /etc/modprobe.d, or from the record of %s",
+			host.NewCommand("host prepare"))
 	case *remaps:
 		return checklist.Pass("%s", why)
 	case allowed:
@@ -39,7 +40,7 @@ func (v view) interruptRemapping() []host.Finding {
 	default:
 		f.Status = host.Fail
 		f.Effect = "VFIO refuses to assign functions to guests"
-		f.Remedy = "turn it on in the firmware's setup; if all guests are trusted: gpustack host prepare --allow-unsafe-interrupts"
+		f.Remedy = host.Textf("turn it on in the firmware's setup; if all guests are trusted: %s", host.NewCommand("host prepare").Flag("allow-unsafe-interrupts"))
 	}
 	return []host.Finding{f}
 }

@@ -12,10 +12,10 @@ import (
 
 // iommu checks whether the kernel uses the IOMMU, and if not, why.
 func (v view) iommu() []host.Finding {
-	fail := func(file, seen, remedy string) []host.Finding {
+	fail := func(file, seen string, remedy host.Text) []host.Finding {
 		return []host.Finding{{Status: host.Fail, File: file, Seen: seen, Effect: "no function can be assigned to a guest", Remedy: remedy}}
 	}
-	const prepare = "gpustack host prepare does this for the next boot"
+	prepare := host.Textf("%s does this for the next boot", host.NewCommand("host prepare"))
 	want, _ := boot.WantIOMMU(v.CPUVendor)
 	switches := slices.DeleteFunc(want.Change(nil).Add, func(arg string) bool { return !strings.HasSuffix(arg, "=on") })
 	missing := v.Running.Value.Lacking(switches)

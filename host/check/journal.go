@@ -28,7 +28,7 @@ func (v view) journal() []host.Finding {
 		return []host.Finding{{
 			Status: host.Fail, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted while %s", e.ID, e.Command, e.Status),
 			Effect: effect,
-			Remedy: "run gpustack host prepare: it recovers the entry first",
+			Remedy: host.Textf("run %s: it recovers the entry first", host.NewCommand("host prepare")),
 		}}
 	}
 	var findings []host.Finding

@@ -61,7 +61,7 @@ func (v view) unknownBoot() []host.Finding {
 	if command == "" {
 		return []host.Finding{f}
 	}
-	f.Seen, f.Remedy = v.Entries.Err.Error(), command
+	f.Seen, f.Remedy = v.Entries.Err.Error(), host.Text(command)
 	if v.phase == pending || v.phase == booted {
 		f.Status = host.Fail
 		f.Effect = "the next boot may lack the recorded arguments; then functions for guests remain with the host"
@@ -94,13 +94,13 @@ func (v view) entry(e boot.Entry) []host.Finding {
 		return nil
 	}
 	var findings []host.Finding
-	fail := func(seen, remedy string) {
+	fail := func(seen string, remedy host.Text) {
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: e.File, Seen: "the entry of " + e.Kernel + seen,
 			Effect: "booted with this entry, functions for guests remain with the host", Remedy: remedy,
 		})
 	}
-	which, remedy := "", "gpustack host prepare --rebuild adds what is missing"
+	which, remedy := "", host.Textf("%s adds what is missing", host.NewCommand("host prepare").Flag("rebuild"))
 	if v.isForeign(e) {
 		which, remedy = ", which GRUB selects by itself,", "select another entry with grub-set-default or grub-reboot, or add the recorded arguments to this one"
 	}

@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -34,12 +35,13 @@ func (v view) preparable() []host.Finding {
 	consoles := false
 	refused := v.refusals()
 	for _, err := range refused {
-		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: "gpustack host prepare refuses", Remedy: "run 'gpustack host prepare --dry-run' for details"}
+		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: fmt.Sprintf("%s refuses", host.NewCommand("host prepare")),
+			Remedy: host.Textf("run '%s' for details", host.NewCommand("host prepare").Flag("dry-run"))}
 		var refusal *gate.Refusal
 		var separation *gate.Separation
 		switch {
 		case bootCommand(err) != "":
-			f.Remedy = bootCommand(err)
+			f.Remedy = host.Text(bootCommand(err))
 		case errors.As(err, &refusal):
 			if d := v.Devices.Value.At(refusal.Address); d.IsConsole() {
 				consoles = true
@@ -47,11 +49,12 @@ func (v view) preparable() []host.Finding {
 			}
 			f.File = machine.AttributeFile(refusal.Address, "")
 		case errors.As(err, &separation) && len(refused) == 1: // with further refusals this command would be refused too
-			f.Remedy = "run 'gpustack host prepare --nvswitch host' or 'gpustack host prepare --nvswitch guest'"
+			f.Remedy = host.Textf("run '%s' or '%s'",
+				host.NewCommand("host prepare").Flag("nvswitch", "host"), host.NewCommand("host prepare").Flag("nvswitch", "guest"))
 		case errors.Is(err, selection.ErrNoDevice):
 			f.File = machine.DevicesDir
-			f.Effect = "gpustack host prepare selects nothing by default"
-			f.Remedy = "run 'gpustack host scan --all' and select functions with --device or --vendor"
+			f.Effect = fmt.Sprintf("%s selects nothing by default", host.NewCommand("host prepare"))
+			f.Remedy = host.Textf("run '%s' and select functions with --device or --vendor", host.NewCommand("host scan").Flag("all"))
 		case errors.Is(err, fs.ErrPermission):
 			f.Status, f.Effect, f.Remedy = host.NA, "", "run gpustack as root"
 		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel),
@@ -65,7 +68,7 @@ func (v view) preparable() []host.Finding {
 	case findings == nil && consoles:
 		return checklist.NA("skipped: boot_vga fails")
 	case findings == nil:
-		return checklist.Pass("gpustack host prepare selects %s", listAddresses(v.ForGuests()))
+		return checklist.Pass("%s selects %s", host.NewCommand("host prepare"), listAddresses(v.ForGuests()))
 	}
 	return findings
 }
@@ -119,7 +122,7 @@ func (v view) leaving() []host.Finding {
 
 // endUse returns the remedy of functions that have come into use: host prepare returns them to the
 // host with the selected functions because of which they are recorded, unless it would refuse that.
-func (v view) endUse(used []*gate.Refusal) string {
+func (v view) endUse(used []*gate.Refusal) host.Text {
 	var functions []pci.Address
 	for _, r := range used {
 		functions = append(functions, r.Address)
@@ -128,14 +131,14 @@ func (v view) endUse(used []*gate.Refusal) string {
 	if !accepted {
 		return "end the use"
 	}
-	command := "gpustack host prepare"
+	command := host.NewCommand("host prepare")
 	if o.None {
-		command += " --none"
+		command = command.Flag("none")
 	}
 	for _, x := range o.Remove {
-		command += " --remove " + x.String()
+		command = command.Flag("remove", x.String())
 	}
-	return "end the use, or " + command + " before the reboot"
+	return host.Textf("end the use, or %s before the reboot", command)
 }
 
 func listAddresses(devices []pci.Device) string {

@@ -21,12 +21,12 @@ func (v view) prepared() []host.Finding {
 	case !v.mended:
 		f.Seen = "skipped until the failures above are fixed"
 	default:
-		f.Status, f.Seen = host.Fail, "gpustack host prepare has not been run here"
+		f.Status, f.Seen = host.Fail, fmt.Sprintf("%s has not been run here", host.NewCommand("host prepare"))
 		f.Effect = "all GPUs remain with the host"
 		if v.byOtherMeans() != nil {
 			f.Effect = "what other means prepared is neither verified nor undone by gpustack"
 		}
-		f.Remedy = "gpustack host prepare --dry-run shows the plan"
+		f.Remedy = host.Textf("%s shows the plan", host.NewCommand("host prepare").Flag("dry-run"))
 	}
 	return []host.Finding{f}
 }

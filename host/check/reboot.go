@@ -35,7 +35,7 @@ func (v view) reboot() []host.Finding {
 	case v.phase == booted && v.Unbooted.Value && v.mended:
 		f.Status, f.File, f.Seen = host.Fail, machine.ContractFile, "the machine was booted with another selection than the recorded one"
 		f.Effect = "until the next boot, functions stay as they were selected then"
-		f.Remedy = "reboot, then run gpustack host check again"
+		f.Remedy = host.Textf("reboot, then run %s again", host.NewCommand("host check"))
 	case v.phase == booted:
 		f.Status, f.Seen = host.Pass, "no reboot is pending"
 	case !v.mended:
@@ -50,7 +50,7 @@ func (v view) reboot() []host.Finding {
 			f.Seen = fmt.Sprintf("what was recorded at %s takes effect at the next boot", v.Prepared.Value.UTC().Format(time.RFC3339))
 		}
 		f.Effect = "until then all GPUs remain with the host"
-		f.Remedy = "reboot, then run gpustack host check again"
+		f.Remedy = host.Textf("reboot, then run %s again", host.NewCommand("host check"))
 	}
 	return []host.Finding{f}
 }

@@ -25,7 +25,8 @@ func (v view) startup() []host.Finding {
 		return []host.Finding{f}
 	case len(s.Wanted) > 0 && len(s.Missing) > 0:
 		f.File, f.Seen = s.Missing[0], strings.Join(s.Missing, " and ")+" missing, although steps are recorded"
-		f.Effect, f.Remedy = "the next boot carries out no steps", "run gpustack rdma prepare, or gpustack container prepare: it writes the unit again"
+		f.Effect, f.Remedy = "the next boot carries out no steps", host.Textf("run %s, or %s: it writes the unit again",
+			host.NewCommand("rdma prepare"), host.NewCommand("container prepare"))
 		return []host.Finding{f}
 	case s.Result == nil:
 		f.Status, f.Seen = host.NA, "no step was carried out since this boot"
@@ -48,7 +49,7 @@ func (v view) startup() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: steps.UnitFile, Seen: "not ordered after " + steps.Unit + ": " + strings.Join(s.Unordered, ", "),
 			Effect: "at boot they may start before the recorded VFs and drivers are in place",
-			Remedy: "run gpustack rdma prepare, or gpustack container prepare: it writes the unit again",
+			Remedy: host.Textf("run %s, or %s: it writes the unit again", host.NewCommand("rdma prepare"), host.NewCommand("container prepare")),
 		})
 	}
 	return checklist.OrPass(findings, "%s of this boot succeeded", host.Numbered(len(s.Result.Steps), "step"))

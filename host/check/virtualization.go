@@ -28,7 +28,7 @@ func (v view) virtualization() []host.Finding {
 			module = "kvm"
 		}
 		return v.cannotRunGuests(machine.KVMFile, machine.KVMFile+" is missing",
-			"modprobe "+module+"; if that fails, journalctl -k -g kvm shows why: virtualization may be turned off in the firmware")
+			host.Text("modprobe "+module+"; if that fails, journalctl -k -g kvm shows why: virtualization may be turned off in the firmware"))
 	case v.KVM.Seen() && flag != "":
 		return checklist.Pass("the CPU has %s, and %s exists", flag, machine.KVMFile)
 	case v.KVM.Seen():
@@ -43,7 +43,7 @@ func (v view) virtualization() []host.Finding {
 
 // cannotRunGuests returns a failure. If nova.conf cannot be read, it adds that guests may be
 // emulated.
-func (v view) cannotRunGuests(file, seen, remedy string) []host.Finding {
+func (v view) cannotRunGuests(file, seen string, remedy host.Text) []host.Finding {
 	if err := v.VirtType.Err; err != nil && !host.IsAbsent(err) {
 		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", checklist.WithFile(v.VirtType.File, host.Cause(err).Error()))
 		if errors.Is(err, os.ErrPermission) {

@@ -71,7 +71,8 @@ func putSpec(files edit.Files, file string, spec *specs.Spec) (edit.Change, erro
 }
 
 // ErrNotRecorded is the error of a function that is not recorded for containers.
-var ErrNotRecorded = host.WithHint(errors.New("is not recorded for containers"), "'gpustack container prepare --dry-run' shows what is")
+var ErrNotRecorded = host.WithHint(errors.New("is not recorded for containers"), host.Textf("'%s' shows what is",
+	host.NewCommand("container prepare").Flag("dry-run")))
 
 // IsBootSpec reports whether the path of a spec is one that each boot writes.
 func IsBootSpec(file string) bool {

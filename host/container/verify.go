@@ -37,7 +37,7 @@ func Verify(root host.Root, names []string) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return host.WithHint(err, "the specs are written; 'gpustack container check' says what containers lack")
+		return host.WithHint(err, host.Textf("the specs are written; '%s' says what containers lack", host.NewCommand("container check")))
 	}
 	return nil
 }

@@ -51,13 +51,13 @@ var (
 	// ErrChanged means that a function does not have the driver that the plan or the journal
 	// expects.
 	ErrChanged = host.WithHint(errors.New("is now bound to another driver"),
-		"'gpustack host scan' shows the drivers; host bind and host release plan again from there")
+		host.Textf("'%s' shows the drivers; host bind and host release plan again from there", host.NewCommand("host scan")))
 	// ErrNotTaken means that the kernel accepted a write that had no effect.
 	ErrNotTaken = host.WithHint(errors.New("the kernel accepted the write but the driver did not change"), "the kernel's log says why: journalctl -k, or dmesg")
 	// ErrTakenAgain means that vfio-pci or pci-stub has claimed a function again that is being
 	// returned to the host.
 	ErrTakenAgain = host.WithHint(errors.New("re-claimed the function through its ids= list"),
-		"load the host's driver first with modprobe, or run 'gpustack host prepare --remove' and reboot")
+		host.Textf("load the host's driver first with modprobe, or run '%s' and reboot", host.NewCommand("host prepare").Flag("remove")))
 	// ErrNotViable means that a group cannot be assigned to a guest.
 	ErrNotViable = host.WithHint(errors.New("is not viable"), "the kernel's log says more: journalctl -k, or dmesg")
 )

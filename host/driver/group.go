@@ -28,7 +28,8 @@ type vfioGroupStatus struct {
 }
 
 // ErrInUse means that a process, such as a guest's, has opened the group.
-var ErrInUse = host.WithHint(host.WithCode(errors.New("is in use"), host.CodeInUse, ""), "'gpustack host guests' shows which guest has it")
+var ErrInUse = host.WithHint(host.WithCode(errors.New("is in use"), host.CodeInUse, ""), host.Textf("'%s' shows which guest has it",
+	host.NewCommand("host guests")))
 
 // TryGroup opens a group as QEMU does for a guest, adds it to a container, removes it from there
 // and closes it again. The existence of the group's device node proves nothing: the kernel creates

@@ -121,7 +121,7 @@ func persistence(a pci.Address, on bool) []string {
 // Errors of services.
 var (
 	ErrNotStopped = host.WithHint(errors.New("did not stop in time"),
-		"systemctl status shows what it waits for; raise --service-timeout, or use 'gpustack host prepare' and reboot instead")
+		host.Textf("systemctl status shows what it waits for; raise --service-timeout, or use '%s' and reboot instead", host.NewCommand("host prepare")))
 	ErrNotStarted = host.WithHint(errors.New("did not start"),
 		"systemctl status and journalctl -u say why; a unit that is masked is not started")
 	ErrNoSystemd = host.WithHint(errors.New("not found, so no service can be stopped"),

@@ -46,7 +46,7 @@ type State struct {
 }
 
 // ErrGone means that a function no longer exists.
-var ErrGone = host.WithHint(errors.New("is not there"), "'gpustack host scan --all' lists all functions")
+var ErrGone = host.WithHint(errors.New("is not there"), host.Textf("'%s' lists all functions", host.NewCommand("host scan").Flag("all")))
 
 // Read reads the driver of a function and its driver_override.
 func Read(root host.Root, a pci.Address) (State, error) {

@@ -49,12 +49,15 @@ func (e *ChangedValue) Error() string {
 func (*ChangedValue) Refusal() (code host.Code, allow string) { return host.CodeEdited, "" }
 
 // Hint returns the values with which the change can be undone.
-func (e *ChangedValue) Hint() string {
+func (e *ChangedValue) Hint() string { return e.HintText().String() }
+
+// HintText returns the hint with its command as a part.
+func (e *ChangedValue) HintText() host.Text {
 	text := func(values []string) string {
 		if len(values) == 0 {
 			return "remove " + strings.Join(e.Now, " ")
 		}
 		return "set " + strings.Join(values, " ")
 	}
-	return fmt.Sprintf("in %s, %s as gpustack left it, or %s as before, then run gpustack undo again", e.File, text(e.After), text(e.Before))
+	return host.Textf("in %s, %s as gpustack left it, or %s as before, then run %s again", e.File, text(e.After), text(e.Before), host.NewCommand("undo"))
 }

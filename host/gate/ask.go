@@ -238,7 +238,8 @@ func (h Host) unknown(uses machine.Uses, leaving []Leaving) error {
 // it.
 func errGuests(a pci.Address, what, why string) error {
 	err := fmt.Errorf("%s: cannot determine which guests use %s: %s", a, what, why)
-	return host.WithCode(host.WithHint(err, "run gpustack as root, in the host's namespaces; 'gpustack host guests' shows what cannot be read"),
+	return host.WithCode(host.WithHint(err, host.Textf("run gpustack as root, in the host's namespaces; '%s' shows what cannot be read",
+		host.NewCommand("host guests"))),
 		host.CodeGuestsUnknown, "")
 }
 

@@ -103,13 +103,13 @@ var (
 		"remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
 	// ErrForContainers is the refusal of a function that container prepare has recorded.
 	ErrForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
-		"take it from containers first: gpustack container prepare --remove ADDRESS")
+		host.Textf("take it from containers first: %s", host.NewCommand("container prepare").Flag("remove", "ADDRESS")))
 	errVF       = host.WithCode(errors.New("is a virtual function of a GPU"), host.CodeVirtualFunctions, "")
 	ErrSRIOV    = host.WithCode(errors.New("cannot determine whether it has virtual functions or is one"), host.CodeVirtualFunctions, "")
 	ErrSwitches = host.WithCode(errors.New("is an NVSwitch, and --nvswitch host keeps it with the host"), host.CodeNVSwitch, "--nvswitch guest")
 	// ErrSwitchManager is the refusal of an adapter that manages the NVSwitches of its board.
 	ErrSwitchManager = host.WithHint(host.WithCode(errors.New("manages the NVSwitches of this machine, and NVIDIA's fabric manager needs it"), host.CodeNVSwitch, ""),
-		"'gpustack host prepare --nvswitch guest' assigns all GPUs and NVSwitches of the board to one guest")
+		host.Textf("'%s' assigns all GPUs and NVSwitches of the board to one guest", host.NewCommand("host prepare").Flag("nvswitch", "guest")))
 	errVPDUnread = host.WithCode(errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read"), host.CodeNVSwitch, "")
 )
 

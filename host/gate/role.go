@@ -99,12 +99,13 @@ func Lost(before, after Records) (errs []error) {
 }
 
 func ofContainers(a pci.Address, why string) error {
-	err := host.WithHint(errors.New(why), fmt.Sprintf("take it from containers first: gpustack container prepare --remove %s", a))
+	err := host.WithHint(errors.New(why), host.Textf("take it from containers first: %s", host.NewCommand("container prepare").Flag("remove", a.String())))
 	return Refuse(a, host.WithCode(err, host.CodeRole, ""))
 }
 
 func ofGuests(a pci.Address) error {
-	err := host.WithHint(errors.New("is recorded by host prepare, which assigns it to guests as a whole"), fmt.Sprintf("gpustack host prepare --remove %s", a))
+	err := host.WithHint(errors.New("is recorded by host prepare, which assigns it to guests as a whole"),
+		host.NewCommand("host prepare").Flag("remove", a.String()).Text())
 	return Refuse(a, host.WithCode(err, host.CodeRecorded, ""))
 }
 
@@ -112,9 +113,9 @@ func ofGuests(a pci.Address) error {
 // its VFs, whether or not they exist. Its hint is the command that removes them, unless that would
 // be refused.
 func (h Host) OfAdapter(uses machine.Uses, a pci.Address, p *rdma.Prepared) *Refusal {
-	hint := fmt.Sprintf("gpustack rdma prepare --remove %s", p.Address)
+	hint := host.NewCommand("rdma prepare").Flag("remove", p.Address.String()).Text()
 	if use := h.UseOfVFs(uses, p.Address); use != "" {
-		hint = use
+		hint = host.Text(use)
 	}
 	return Refuse(a, host.WithCode(host.WithHint(errors.New("is recorded by rdma prepare"), hint), host.CodeRecorded, ""))
 }

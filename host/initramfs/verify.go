@@ -24,7 +24,7 @@ var (
 	ErrDiffers = host.WithHint(errors.New("differs from what was planned"), regenerate)
 	// ErrOrder is the error of an image that would load the host's drivers first.
 	ErrOrder = host.WithHint(errors.New("does not bind functions before udev starts"),
-		"remove the script in scripts/init-top that changes the order; gpustack undo reverts the preparation")
+		host.Textf("remove the script in scripts/init-top that changes the order; %s reverts the preparation", host.NewCommand("undo")))
 )
 
 // Expected is the state that Verify compares an image with, besides Early.

@@ -78,7 +78,8 @@ func (s *State) Is(f *edit.File) bool {
 }
 
 // ErrEdited means that a file was edited after gpustack had changed it: undo would lose that edit.
-var ErrEdited = host.WithHint(host.WithCode(errors.New("was edited since"), host.CodeEdited, ""), "revert that edit, then run gpustack undo again")
+var ErrEdited = host.WithHint(host.WithCode(errors.New("was edited since"), host.CodeEdited, ""), host.Textf("revert that edit, then run %s again",
+	host.NewCommand("undo")))
 
 // Undo returns the change that restores the file. Its action is none if the file is already
 // restored.

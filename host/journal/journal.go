@@ -55,8 +55,8 @@ func (s Store) failed(name string, err error) error {
 // Errors of the journal.
 var (
 	ErrLocked  = host.WithHint(host.WithCode(errors.New("another gpustack is changing this machine"), host.CodeLocked, ""), "wait until it has ended")
-	ErrNoEntry = host.WithHint(errors.New("no such entry"), "'gpustack history' lists the entries")
-	ErrUndone  = host.WithHint(errors.New("is already undone"), "'gpustack history' lists the entries")
+	ErrNoEntry = host.WithHint(errors.New("no such entry"), host.Textf("'%s' lists the entries", host.NewCommand("history")))
+	ErrUndone  = host.WithHint(errors.New("is already undone"), host.Textf("'%s' lists the entries", host.NewCommand("history")))
 )
 
 // List returns the entries, oldest first. It needs no lock.

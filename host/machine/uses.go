@@ -29,8 +29,11 @@ func (e *InUse) Error() string {
 func (*InUse) Refusal() (code host.Code, allow string) { return host.CodeInUse, "" }
 
 // Hint returns how to end the use.
-func (*InUse) Hint() string {
-	return "'gpustack host guests' shows all guests; stop or migrate the guest first"
+func (e *InUse) Hint() string { return e.HintText().String() }
+
+// HintText returns the hint with its command as a part.
+func (*InUse) HintText() host.Text {
+	return host.Textf("'%s' shows all guests; stop or migrate the guest first", host.NewCommand("host guests"))
 }
 
 // Who returns which guest uses the function.

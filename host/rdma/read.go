@@ -66,14 +66,14 @@ func Scan(root host.Root, opts Options) (pci.Devices, Stack, error) {
 func NotAdapter(a pci.Address, devices pci.Devices) error {
 	d := devices.At(a)
 	if d == nil {
-		return host.WithHint(fmt.Errorf("%s: no such PCI function", a), "'gpustack rdma scan' lists the adapters")
+		return host.WithHint(fmt.Errorf("%s: no such PCI function", a), host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan")))
 	}
 	what := "has no driver"
 	if d.DriverName() != "" {
 		what = "is bound to " + d.DriverName()
 	}
 	return host.WithHint(fmt.Errorf("%s: not an RDMA adapter: it has no RDMA device and %s", a, what),
-		"'gpustack rdma scan' lists the adapters; load the adapter's driver if it is one")
+		host.Textf("'%s' lists the adapters; load the adapter's driver if it is one", host.NewCommand("rdma scan")))
 }
 
 // Read reads the RDMA stack. devices are all functions of the machine. Without a stack it returns

@@ -149,7 +149,7 @@ func ParseRecord(data []byte) (*Record, error) {
 	}
 	if err != nil {
 		return nil, host.WithHint(fmt.Errorf("%s: %w", RecordFile, host.Cause(err)),
-			"restore the file, or remove it and run 'gpustack rdma prepare --none', and then prepare the adapters again")
+			host.Textf("restore the file, or remove it and run '%s', and then prepare the adapters again", host.NewCommand("rdma prepare").Flag("none")))
 	}
 	return &r, nil
 }

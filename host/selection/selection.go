@@ -29,7 +29,7 @@ type Options struct {
 
 // Errors of options that cannot be satisfied.
 var (
-	ErrNoDevice    = host.WithHint(errors.New("no such function"), "'gpustack host scan --all' lists all functions")
+	ErrNoDevice    = host.WithHint(errors.New("no such function"), host.Textf("'%s' lists all functions", host.NewCommand("host scan").Flag("all")))
 	ErrBridge      = host.WithCode(errors.New("is a bridge and cannot be assigned to a guest"), host.CodeBridge, "")
 	ErrNotSelected = errors.New("is not selected")
 	ErrNothing     = errors.New("nothing is selected")

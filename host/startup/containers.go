@@ -24,13 +24,15 @@ import (
 // Errors of the steps for containers.
 var (
 	// ErrNodes means that nodes of NVIDIA's driver do not exist, or have numbers of another device.
-	ErrNodes = host.WithHint(errors.New("nvidia-modprobe has not made nodes"), "'gpustack container check' says what the driver lacks; journalctl -k has its messages")
+	ErrNodes = host.WithHint(errors.New("nvidia-modprobe has not made nodes"), host.Textf("'%s' says what the driver lacks; journalctl -k has its messages",
+		host.NewCommand("container check")))
 	// ErrNoModprobe means that nothing can make the nodes of NVIDIA's driver.
 	ErrNoModprobe = host.WithHint(errors.New("nodes of NVIDIA's driver are missing, and nothing makes them"), "install nvidia-modprobe")
 	// errNotShown means that NVIDIA's driver has not the GPU, or not yet.
 	errNotShown = host.WithHint(errors.New("has no node: NVIDIA's driver does not show the GPU"), "journalctl -k has the driver's messages")
 	// ErrNotOffered means that containers cannot get a recorded function.
-	ErrNotOffered = host.WithHint(errors.New("containers cannot get"), "'gpustack container check' names the causes; then run: systemctl restart "+steps.Unit)
+	ErrNotOffered = host.WithHint(errors.New("containers cannot get"), host.Textf("'%s' names the causes; then run: systemctl restart %s",
+		host.NewCommand("container check"), steps.Unit))
 )
 
 // nodes is the step that makes nodes of NVIDIA's driver, which the kernel does not make: that of a

@@ -20,13 +20,15 @@ import (
 var (
 	// ErrOther means that another adapter is where the record expects one.
 	ErrOther = host.WithHint(errors.New("is not the recorded adapter"),
-		"'gpustack rdma scan' shows the adapters; 'gpustack rdma prepare' records this one, '--remove ADDRESS' forgets the other")
+		host.Textf("'%s' shows the adapters; '%s' records this one, '--remove ADDRESS' forgets the other",
+			host.NewCommand("rdma scan"), host.NewCommand("rdma prepare")))
 	// ErrHost means that an adapter is not bound to the driver that was recorded.
 	ErrHost = host.WithHint(errors.New("is not bound to its recorded driver"), "the kernel's log says why: journalctl -k, or dmesg")
 	// ErrMoved means that VFs have other addresses than recorded.
-	ErrMoved = host.WithHint(errors.New("has another address than recorded"), "run 'gpustack rdma prepare' for the adapter again")
+	ErrMoved = host.WithHint(errors.New("has another address than recorded"), host.Textf("run '%s' for the adapter again", host.NewCommand("rdma prepare")))
 	// ErrChangedSince means that VFs are neither as this boot made them nor as they were before.
-	ErrChangedSince = host.WithHint(errors.New("was changed since by another program"), "'gpustack rdma scan' shows the VFs; set sriov_numvfs by hand, or reboot")
+	ErrChangedSince = host.WithHint(errors.New("was changed since by another program"), host.Textf("'%s' shows the VFs; set sriov_numvfs by hand, or reboot",
+		host.NewCommand("rdma scan")))
 )
 
 // free asks the gate, immediately before functions are unbound or removed: it returns an error that

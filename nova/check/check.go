@@ -136,7 +136,7 @@ type specAt struct {
 
 // add adds a finding. effect continues a sentence that begins with "Nova".
 func (c *checker) add(check string, status host.Status, file string, line int, seen, effect string, remedy host.Text) {
-	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy.String()})
+	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
 }
 
 // readBy lists option names that only some releases read: from since on, and before until. Names

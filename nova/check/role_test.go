@@ -198,7 +198,7 @@ func TestRemedyOfContainers(t *testing.T) {
 		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\ndevice_spec = "+spec+"\nalias = "+k4200+"\n")},
 			Machine: nova.Machine{Devices: devices, Containers: []pci.Address{devices[0].Address}}}
 		findings := check.Run(nova.Epoxy, []nova.Side{side}, nil, nil)
-		if len(findings) != 1 || findings[0].Remedy != want+", or take it from containers: gpustack container prepare --remove 0000:84:00.0" {
+		if len(findings) != 1 || findings[0].Remedy.String() != want+", or take it from containers: gpustack container prepare --remove 0000:84:00.0" {
 			t.Errorf("%s: %+v", spec, findings)
 		}
 	}

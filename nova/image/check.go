@@ -38,7 +38,7 @@ type checker struct {
 }
 
 func (c *checker) add(check string, status host.Status, seen, effect string, remedy host.Text) {
-	c.findings = append(c.findings, host.Finding{Check: check, Status: status, Seen: seen, Effect: effect, Remedy: remedy.String()})
+	c.findings = append(c.findings, host.Finding{Check: check, Status: status, Seen: seen, Effect: effect, Remedy: remedy})
 }
 
 // set returns the command that changes the image.

@@ -37,7 +37,7 @@ func PrintCheck(u *term.UI, c Checked, all bool) {
 	if len(listed) > 0 {
 		listed = slices.Clone(listed)
 		for i := range listed {
-			listed[i].Remedy = u.Completed(listed[i].Remedy)
+			listed[i].Remedy = host.Text(u.Text(listed[i].Remedy))
 		}
 		u.Printf("\n")
 		PrintFindings(u, listed)

@@ -48,7 +48,7 @@ func below(f host.Finding) (lines []string) {
 		add(place(f))
 	}
 	add(f.Effect)
-	add(f.Remedy)
+	add(f.Remedy.String())
 	return lines
 }
 

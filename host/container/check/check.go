@@ -19,7 +19,7 @@ import (
 // ErrNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI
 // spec.
 var ErrNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NVIDIA's, nor an RDMA adapter, nor a CDI spec"),
-	"to see all functions with their drivers: gpustack host scan --all")
+	host.Textf("to see all functions with their drivers: %s", host.NewCommand("host scan").Flag("all")))
 
 // checks are the checks of what containers get, and of what they get it with.
 var checks = checklist.List[view]{

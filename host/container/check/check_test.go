@@ -447,7 +447,7 @@ func TestFindings(t *testing.T) {
 				if f.Check != test.check {
 					continue
 				}
-				if f.Status == test.status && strings.Contains(f.Seen, test.seen) && strings.Contains(f.Effect, test.effect) && strings.Contains(f.Remedy, test.remedy) {
+				if f.Status == test.status && strings.Contains(f.Seen, test.seen) && strings.Contains(f.Effect, test.effect) && strings.Contains(f.Remedy.String(), test.remedy) {
 					return
 				}
 				others = append(others, f)

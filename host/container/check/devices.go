@@ -52,7 +52,7 @@ func (v view) devices() []host.Finding {
 // or adapter. It reports whether there was something to compare.
 func (v view) belongs(n namedNode) (f *host.Finding, ok bool) {
 	address, byAddress := addressOf(n.device)
-	fail := func(seen, effect, remedy string) *host.Finding {
+	fail := func(seen, effect string, remedy host.Text) *host.Finding {
 		return &host.Finding{Status: host.Fail, File: n.file, Seen: n.field + ": " + n.title() + " " + seen, Effect: effect, Remedy: remedy}
 	}
 	if _, isGPU := gpuNode(n.path); isGPU {
@@ -67,7 +67,8 @@ func (v view) belongs(n namedNode) (f *host.Finding, ok bool) {
 		case g == nil && byAddress:
 			return fail(fmt.Sprintf("names %s, but %s is not bound to NVIDIA's driver", n.path, address),
 				`containers do not start, or get the node of another GPU or one that cannot be opened: "No such device or address"`,
-				"gpustack container prepare --remove "+address.String()+", or return the GPU to its driver: gpustack host release --device "+address.String()), true
+				host.Textf("%s, or return the GPU to its driver: %s",
+					host.NewCommand("container prepare").Flag("remove", address.String()), host.NewCommand("host release").Flag("device", address.String()))), true
 		case g == nil || g.Minor == nil:
 			return nil, false
 		}
@@ -94,7 +95,7 @@ func (v view) belongs(n namedNode) (f *host.Finding, ok bool) {
 		}
 		return fail(fmt.Sprintf("names %s, but %s has no RDMA device", n.path, address),
 			`containers do not start, or programs in them see no adapter: "No IB devices found" (ibv_devinfo)`,
-			"gpustack rdma check; or gpustack container prepare --remove "+address.String()), true
+			host.Textf("%s; or %s", host.NewCommand("rdma check"), host.NewCommand("container prepare").Flag("remove", address.String()))), true
 	}
 	return nil, false
 }
@@ -129,7 +130,7 @@ func (v view) mounted(form *regexp.Regexp) (findings []host.Finding) {
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: file, Seen: fmt.Sprintf("%s.mounts[%d].hostPath: %s is of version %s, the loaded module is %s", field, i, m.HostPath, version, d.Loaded.Version),
 				Effect: "programs in containers fail: " + versionsDiffer + "; " + kernelMismatch,
-				Remedy: "reboot if the driver was upgraded, then write the spec again: nvidia-ctk cdi generate --output=" + file,
+				Remedy: host.Text("reboot if the driver was upgraded, then write the spec again: nvidia-ctk cdi generate --output=" + file),
 			})
 		}
 	})

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 
 	"gpustack/host"
@@ -40,7 +41,7 @@ func (v view) persistenced() []host.Finding {
 		return why
 	}
 	f := checklist.Pass("nvidia-persistenced runs")
-	f[0].Effect = "it keeps the nodes of GPUs open, and unbinding one waits for it: gpustack host bind names it"
+	f[0].Effect = fmt.Sprintf("it keeps the nodes of GPUs open, and unbinding one waits for it: %s names it", host.NewCommand("host bind"))
 	if !v.Driver.Value.PersistencedSocket {
 		f = checklist.NA("nvidia-persistenced does not run")
 		f[0].Effect = "the driver initializes a GPU again for the next container, which takes seconds"

@@ -36,7 +36,7 @@ func (v view) gpus() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is recorded for containers and bound to %s instead of nvidia", d.Address, orNone(driver)),
 				Effect: "containers that request it do not start, or find no GPU: " + noDevice,
-				Remedy: "gpustack host release --to container --device " + d.Address.String(),
+				Remedy: host.NewCommand("host release").Flag("to", "container").Flag("device", d.Address.String()).Text(),
 			})
 		case v.Contract.Value.At(d.Address) == nil:
 			others = append(others, fmt.Sprintf("%s (%s)", d.Address, orNone(driver)))
@@ -52,25 +52,26 @@ func (v view) gpus() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: informationFile(d.Address), Seen: "MIG is enabled on " + d.Address.String(),
 				Effect: "a container needs a MIG device and its two nodes in /dev/nvidia-caps; with the node of the GPU alone it finds no GPU: " + noDevice,
-				Remedy: "use the devices that nvidia-ctk cdi generate names, or disable MIG: nvidia-smi -i " + d.Address.String() + " -mig 0",
+				Remedy: host.Text("use the devices that nvidia-ctk cdi generate names, or disable MIG: nvidia-smi -i " + d.Address.String() + " -mig 0"),
 			})
 		}
 	}
 	if bound == 0 && !slices.ContainsFunc(findings, func(f host.Finding) bool { return f.Status == host.Fail || f.Status == host.NA }) {
 		f := host.Finding{
 			Status: host.Fail, Seen: "no GPU is bound to NVIDIA's driver", Effect: "containers find no GPU: " + noDevice,
-			Remedy: "leave a GPU to the host: gpustack host scan shows drivers and roles, gpustack host release returns a GPU to its driver",
+			Remedy: host.Textf("leave a GPU to the host: %s shows drivers and roles, %s returns a GPU to its driver",
+				host.NewCommand("host scan"), host.NewCommand("host release")),
 		}
 		if len(others) > 0 {
 			f.Seen += ": " + strings.Join(others, ", ")
-			f.Remedy = "unload the other driver, or blacklist it and reboot: gpustack host scan shows which driver has each GPU"
+			f.Remedy = host.Textf("unload the other driver, or blacklist it and reboot: %s shows which driver has each GPU", host.NewCommand("host scan"))
 		}
 		return append(findings, f)
 	}
 	if bound > 0 && len(others) > 0 {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, Seen: "not bound to NVIDIA's driver, and not for guests: " + strings.Join(others, ", "), Effect: "containers do not see these GPUs",
-			Remedy: "bind them: gpustack host release --device ADDRESS",
+			Remedy: host.Textf("bind them: %s", host.NewCommand("host release").Flag("device", "ADDRESS")),
 		})
 	}
 	return checklist.OrPass(findings, "%s bound to NVIDIA's driver", host.Numbered(bound, "GPU"))

@@ -64,18 +64,18 @@ func (v view) images() []host.Finding {
 
 // image judges one image.
 func (v view) image(i container.Image) (findings []host.Finding) {
-	add := func(status host.Status, file, seen, effect, remedy string) {
+	add := func(status host.Status, file, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Status: status, File: file, Seen: i.Name + ": " + seen, Effect: effect, Remedy: remedy})
 	}
 	if node := v.Architecture; len(i.Architectures) > 0 && !slices.Contains(i.Architectures, node) {
 		add(host.Fail, "", fmt.Sprintf("it is built for %s, and this node is %s", strings.Join(i.Architectures, ", "), node),
-			`programs of the image do not start: "exec format error"`, "use the image for the node: podman pull --arch "+node+" IMAGE")
+			`programs of the image do not start: "exec format error"`, host.Text("use the image for the node: podman pull --arch "+node+" IMAGE"))
 		return findings
 	}
 	for _, l := range i.Foreign {
 		if l.Architecture != "386" { // the driver's packages for amd64 bring these, too
 			add(host.Warn, l.Path, fmt.Sprintf("%s is built for %s, and this node is %s", l.Path, l.Architecture, v.Architecture),
-				"loaders ignore it: programs do not find the library", "install the library for "+v.Architecture+" in the image")
+				"loaders ignore it: programs do not find the library", host.Text("install the library for "+v.Architecture+" in the image"))
 		}
 	}
 	usesCUDA := len(i.Runtimes) > 0 || len(i.Libraries) > 0
@@ -93,7 +93,7 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 	return findings
 }
 
-type adder func(status host.Status, file, seen, effect, remedy string)
+type adder func(status host.Status, file, seen, effect string, remedy host.Text)
 
 // imageDriver judges the driver's libraries that programs of the image load.
 func (v view) imageDriver(i container.Image, add adder) {
@@ -118,7 +118,7 @@ func (v view) imageDriver(i container.Image, add adder) {
 		switch copies := own(container.CUDALink); {
 		case len(copies) == 0:
 			add(host.Fail, "", "it has a CUDA runtime and no libcuda, and no CDI spec of this node gives it one", insufficient+"; nothing is too old",
-				"gpustack container prepare, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS")
+				host.Textf("%s, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS", host.NewCommand("container prepare")))
 		default:
 			v.judgeOwn(copies[0], "no CDI spec of this node gives it another one", add)
 		}
@@ -127,10 +127,11 @@ func (v view) imageDriver(i container.Image, add adder) {
 		switch taken, found := i.Takes(in); {
 		case !found && i.LibraryPathKnown:
 			add(host.Fail, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.Kind, in.Folder), insufficient+"; nothing is too old",
-				"gpustack container prepare --library-path; or gpustack container prepare --image "+i.Name)
+				host.Textf("%s; or %s", host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
 		case !found:
 			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),
-				"otherwise CUDA finds no libcuda: "+insufficient, "gpustack container prepare --library-path; or gpustack container prepare --image "+i.Name)
+				"otherwise CUDA finds no libcuda: "+insufficient, host.Textf("%s; or %s",
+					host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
 		case taken != "":
 			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l container.ImageLibrary) bool { return l.Path == taken })]
 			v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)
@@ -147,7 +148,8 @@ func (v view) imageDriver(i container.Image, add adder) {
 // judgeOwn judges a libcuda of the image that its programs load.
 func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) {
 	d := v.Driver.Value
-	remedy := "remove the packages of the driver from the image (libcuda1, nvidia-driver-*); gpustack container prepare --library-path has the host's loaded first"
+	remedy := host.Textf("remove the packages of the driver from the image (libcuda1, nvidia-driver-*); %s has the host's loaded first",
+		host.NewCommand("container prepare").Flag("library-path"))
 	switch {
 	case l.Forward:
 		v.judgeCompat(l, add)
@@ -197,11 +199,11 @@ func (v view) imageRuntimes(i container.Image, add adder) {
 		switch accepted, needed := nvidia.Accepts(string(r.Release), d.Loaded.Version); {
 		case accepted == nvidia.TooOld:
 			add(host.Fail, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, d.Loaded.Version), insufficient,
-				"upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))+" or earlier")
+				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))+" or earlier"))
 		case accepted == nvidia.Minor && needed != "":
 			add(host.Warn, r.Path, fmt.Sprintf("its CUDA runtime %s came with driver %s, loaded is %s", r.Release, needed, d.Loaded.Version),
 				"it runs by minor version compatibility: programs that bring PTX alone, or call functions of a later driver, fail",
-				"upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version)))
+				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))))
 		case accepted == nvidia.Unknown:
 			add(host.NA, r.Path, fmt.Sprintf("which driver its CUDA runtime %s needs is not known", orUnknown(r.Release)), "", "see NVIDIA's release notes of the toolkit")
 		}

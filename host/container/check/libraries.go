@@ -27,7 +27,7 @@ func (v view) libraries() []host.Finding {
 		return []host.Finding{{
 			Status: host.Fail, Seen: cuda + " is not installed on the host",
 			Effect: "no spec can give it to a container, and CUDA programs in containers report " + insufficient + ", although nothing is too old",
-			Remedy: "install the libraries of the driver" + ofLoaded(d) + ": apt-get install libcuda1 nvidia-smi, or the driver package of this distribution",
+			Remedy: host.Text("install the libraries of the driver" + ofLoaded(d) + ": apt-get install libcuda1 nvidia-smi, or the driver package of this distribution"),
 		}}
 	}
 	var findings []host.Finding
@@ -60,7 +60,7 @@ func (v view) libraries() []host.Finding {
 				effect = "programs that bring PTX code only, such as those built for older GPUs, cannot be compiled for this GPU"
 			}
 			findings = append(findings, host.Finding{
-				Status: host.Warn, Seen: link + " is not installed on the host", Effect: effect, Remedy: "install the complete libraries of the driver" + ofLoaded(d),
+				Status: host.Warn, Seen: link + " is not installed on the host", Effect: effect, Remedy: host.Text("install the complete libraries of the driver" + ofLoaded(d)),
 			})
 		}
 	}

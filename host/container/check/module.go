@@ -47,7 +47,8 @@ func (v view) module() []host.Finding {
 		switch {
 		case installed < 0 && len(d.OnDisk) > 0:
 			f.Seen += ", and the running kernel has none: it is installed for " + kernels(d.OnDisk)
-			f.Remedy = "install the module for the running kernel (its headers and dkms autoinstall, or the distribution's package), or boot " + d.OnDisk[0].Kernel
+			f.Remedy = host.Textf("install the module for the running kernel (its headers and dkms autoinstall, or the distribution's package), or boot %s",
+				d.OnDisk[0].Kernel)
 		case installed < 0:
 			f.Seen += " nor installed"
 			f.Remedy = "install the driver: its kernel module and its libraries of the same version"
@@ -59,10 +60,10 @@ func (v view) module() []host.Finding {
 			case line.IsArgument():
 				f.Remedy = "remove the argument from the boot loader's configuration, and reboot"
 			case slices.Contains(modprobe.RunFiles(), line.File), slices.Contains(modprobe.OwnFiles(), line.File):
-				f.Remedy = "if a GPU is to stay with the host, run: gpustack host prepare, which removes the line"
+				f.Remedy = host.Textf("if a GPU is to stay with the host, run: %s, which removes the line", host.NewCommand("host prepare"))
 			}
 		case !v.Preventing.Seen():
-			f.Remedy = "modprobe nvidia; what may prevent it cannot be read: " + host.Cause(v.Preventing.Err).Error()
+			f.Remedy = host.Text("modprobe nvidia; what may prevent it cannot be read: " + host.Cause(v.Preventing.Err).Error())
 		}
 		return []host.Finding{f}
 	}

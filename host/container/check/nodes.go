@@ -17,7 +17,7 @@ import (
 const uvmNode = "/dev/nvidia-uvm"
 
 // makeNodes is the remedy of nodes that are missing.
-const makeNodes = "nvidia-modprobe -u -c 0, at every boot; gpustack container prepare makes it a step of gpustack-boot.service"
+var makeNodes = host.Textf("nvidia-modprobe -u -c 0, at every boot; %s makes it a step of gpustack-boot.service", host.NewCommand("container prepare"))
 
 // nodes checks the device nodes. devtmpfs makes none of them: NVIDIA's programs do at their first
 // use by root, and leave them when a GPU is unbound or a module is loaded again with another major.
@@ -30,7 +30,7 @@ func (v view) nodes() []host.Finding {
 		return checklist.NA("NVIDIA's kernel module is not loaded; a node alone proves nothing, because its libraries make /dev/nvidiactl without a driver")
 	}
 	var findings []host.Finding
-	fail := func(file, seen, effect, remedy string) {
+	fail := func(file, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: remedy})
 	}
 	var minors []int
@@ -65,7 +65,7 @@ func (v view) nodes() []host.Finding {
 	}
 	for _, n := range d.Stale() {
 		fail(n.Path, n.String(), "programs open the device of another driver, or none, and the runtime reports no error: "+unknownError,
-			"rm "+n.Path+"; "+makeNodes)
+			host.Textf("rm %s; %s", n.Path, makeNodes))
 	}
 	for _, n := range d.Nodes {
 		minor, ok := gpuNode(n.Path)
@@ -78,7 +78,7 @@ func (v view) nodes() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: n.Path, Seen: fmt.Sprintf("%s belongs to no GPU that is bound to the driver", n.Path),
 			Effect: `a container that gets it starts with a node that cannot be opened: "No such device or address"`,
-			Remedy: "rm " + n.Path + ", and generate specs that name it again",
+			Remedy: host.Text("rm " + n.Path + ", and generate specs that name it again"),
 		})
 	}
 	return checklist.OrPass(findings, "%s with the driver's numbers", host.Numbered(len(wanted), "device node"))

@@ -30,10 +30,11 @@ func (v view) record() []host.Finding {
 	}
 	c := v.Containers.Value
 	var findings []host.Finding
-	fail := func(file, seen, effect, remedy string) {
+	fail := func(file, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: remedy})
 	}
-	again, write := "gpustack container prepare writes the specs again", "gpustack container prepare --dry-run shows the difference"
+	again, write := host.Textf("%s writes the specs again", host.NewCommand("container prepare")), host.Textf("%s shows the difference",
+		host.NewCommand("container prepare").Flag("dry-run"))
 	if !c.Options.Static {
 		again = "systemctl restart gpustack-boot.service writes the spec again; see its journal if devices are still missing"
 		write = "systemctl restart gpustack-boot.service writes it again, as the machine is now"
@@ -43,7 +44,8 @@ func (v view) record() []host.Finding {
 		name := kindOf(c.Options, f.HCA) + "=" + f.Address.String()
 		if !f.IsAt(v.Devices.Value) {
 			fail("/sys/bus/pci/devices/"+f.Address.String(), fmt.Sprintf("%s is not the recorded function %s:%s", f.Address, f.VendorID, f.ProductID),
-				"its device gives containers nothing, or another device", "gpustack container prepare --remove "+f.Address.String()+", then prepare the device at its present address")
+				"its device gives containers nothing, or another device", host.Textf("%s, then prepare the device at its present address",
+					host.NewCommand("container prepare").Flag("remove", f.Address.String())))
 			continue
 		}
 		if !slices.ContainsFunc(devices, func(d cdi.Device) bool { return d.Name == name && d.File != "" }) {
@@ -60,7 +62,7 @@ func (v view) record() []host.Finding {
 				return
 			}
 			fail(file, fmt.Sprintf("%s=%s is not recorded", kind, device), "containers can use a device that may be assigned to guests",
-				"remove it from the file, or record it: gpustack container prepare --device "+a.String())
+				host.Textf("remove it from the file, or record it: %s", host.NewCommand("container prepare").Flag("device", a.String())))
 		}
 	})
 	if v.Driver.Seen() && v.Stack.Seen() {
@@ -72,9 +74,10 @@ func (v view) record() []host.Finding {
 		case !v.Files[i].Seen():
 			findings = append(findings, checklist.Unread(f.Name, v.Files[i].Err)...)
 		case v.Files[i].Value == "":
-			fail(f.Name, f.Name+" is missing", "what is recorded does not take effect", "gpustack container prepare writes it again")
+			fail(f.Name, f.Name+" is missing", "what is recorded does not take effect", host.Textf("%s writes it again", host.NewCommand("container prepare")))
 		case v.Files[i].Value != f.Hash:
-			fail(f.Name, f.Name+" was changed since gpustack wrote it", "what is recorded may not take effect", "gpustack container prepare --dry-run shows the difference")
+			fail(f.Name, f.Name+" was changed since gpustack wrote it", "what is recorded may not take effect", host.Textf("%s shows the difference",
+				host.NewCommand("container prepare").Flag("dry-run")))
 		}
 	}
 	return checklist.OrPass(findings, "%s as recorded", host.Numbered(len(c.Functions), "device"))
@@ -94,7 +97,8 @@ func (v view) unrecorded() (findings []host.Finding) {
 		if container.IsSpec(f.Path) {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: f.Path, Seen: f.Path + " is a spec of gpustack, and nothing is recorded for containers",
-				Effect: "containers can use a device that may be assigned to guests", Remedy: "gpustack container prepare --none removes it",
+				Effect: "containers can use a device that may be assigned to guests", Remedy: host.Textf("%s removes it",
+					host.NewCommand("container prepare").Flag("none")),
 			})
 		}
 	}
@@ -106,17 +110,18 @@ func (v view) unrecorded() (findings []host.Finding) {
 
 // rewritten finds specs of ours that would be written otherwise now: after a driver was upgraded, a
 // minor has changed, or an operator has edited the file. write is how they are written again.
-func (v view) rewritten(write string) (findings []host.Finding) {
+func (v view) rewritten(write host.Text) (findings []host.Finding) {
 	c := v.Containers.Value
 	wanted := container.SpecOf(c, v.Driver.Value, v.Stack.Value, v.Devices.Value)
 	for _, m := range wanted.Missing {
-		f := host.Finding{Status: host.Warn, File: machine.ContractFile, Seen: m.Reason, Effect: "containers do not get it", Remedy: "gpustack container prepare --dry-run"}
+		f := host.Finding{Status: host.Warn, File: machine.ContractFile, Seen: m.Reason, Effect: "containers do not get it",
+			Remedy: host.NewCommand("container prepare").Flag("dry-run").Text()}
 		if m.Address != nil && !c.At(*m.Address).IsAt(v.Devices.Value) {
 			continue // reported by record
 		}
 		if m.Address != nil {
 			f.Status, f.Seen, f.Effect = host.Fail, m.Address.String()+": "+m.Reason, "its device cannot be written into a spec"
-			f.Remedy = "correct what module, gpus and nodes name, or gpustack container prepare --remove " + m.Address.String()
+			f.Remedy = host.Textf("correct what module, gpus and nodes name, or %s", host.NewCommand("container prepare").Flag("remove", m.Address.String()))
 		}
 		findings = append(findings, f)
 	}
@@ -129,7 +134,7 @@ func (v view) rewritten(write string) (findings []host.Finding) {
 		if i < 0 && w.spec != nil && !c.Options.Static {
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: at, Seen: at + " is missing, or no spec", Effect: "containers do not get what is recorded",
-				Remedy: "systemctl restart gpustack-boot.service, which writes it at each boot; 'gpustack host check' names a step that failed",
+				Remedy: host.Textf("systemctl restart gpustack-boot.service, which writes it at each boot; '%s' names a step that failed", host.NewCommand("host check")),
 			})
 		}
 		if i < 0 || w.spec == nil {

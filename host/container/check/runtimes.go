@@ -137,7 +137,7 @@ func (v view) runtimes() []host.Finding {
 	}
 	var read []string
 	var findings []host.Finding
-	warn := func(r Runtime, seen, remedy string) {
+	warn := func(r Runtime, seen string, remedy host.Text) {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: r.File, Seen: seen,
 			Effect: "containers of " + r.Name + " cannot be given a device by its CDI name", Remedy: remedy,
@@ -149,7 +149,7 @@ func (v view) runtimes() []host.Finding {
 			name += " " + string(r.Version)
 		}
 		first, preset := podmanReads, podmanReads
-		var how string
+		var how host.Text
 		switch r.Name {
 		case "docker":
 			first, preset = dockerReads, dockerPreset
@@ -166,9 +166,9 @@ func (v view) runtimes() []host.Finding {
 			warn(r, name+" is configured to read no CDI specs", how)
 		case old && r.Name == "docker":
 			warn(r, fmt.Sprintf("%s is older than %s, and reads no CDI specs", name, first),
-				"a newer one, or the flags that 'gpustack container prepare --print docker' prints")
+				host.Textf("a newer one, or the flags that '%s' prints", host.NewCommand("container prepare").Flag("print", "docker")))
 		case old:
-			warn(r, fmt.Sprintf("%s is older than %s, and reads no CDI specs", name, first), "a newer "+r.Name)
+			warn(r, fmt.Sprintf("%s is older than %s, and reads no CDI specs", name, first), host.Text("a newer "+r.Name))
 		case r.CDI != nil, preset == "", r.Version != "" && r.Version.Compare(preset) >= 0:
 			read = append(read, name)
 		case r.Version != "":

@@ -72,7 +72,7 @@ func TestRuntimes(t *testing.T) {
 					got = append(got, f)
 				}
 			}
-			if len(got) != 1 || got[0].Status != test.status || !strings.Contains(got[0].Seen, test.seen) || !strings.Contains(got[0].Remedy, test.remedy) {
+			if len(got) != 1 || got[0].Status != test.status || !strings.Contains(got[0].Seen, test.seen) || !strings.Contains(got[0].Remedy.String(), test.remedy) {
 				t.Errorf("%+v", got)
 			}
 		})

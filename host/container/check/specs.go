@@ -65,7 +65,7 @@ func specFinding(p cdi.Problem) host.Finding {
 		}
 	case cdi.Malformed, cdi.Version:
 		f.Effect = "podman reports " + unresolvable + library
-		f.Remedy = "correct the field, or have its program write the file again: nvidia-ctk cdi generate, gpustack container prepare"
+		f.Remedy = host.Textf("correct the field, or have its program write the file again: nvidia-ctk cdi generate, %s", host.NewCommand("container prepare"))
 		if !p.Skipped {
 			f.Effect = "some runtimes do not accept it" + library
 		}
@@ -80,7 +80,7 @@ func specFinding(p cdi.Problem) host.Finding {
 		f.Remedy = "generate the spec again after every change of the driver; a node that is missing: " + makeNodes
 	case cdi.Stale:
 		f.Effect = "a container starts without an error and gets another device: " + unknownError
-		f.Remedy = "generate the spec again, best without major and minor, as gpustack container prepare does"
+		f.Remedy = host.Textf("generate the spec again, best without major and minor, as %s does", host.NewCommand("container prepare"))
 	}
 	return f
 }

@@ -74,19 +74,20 @@ func (v view) toolkit() []host.Finding {
 	case t.Refresh != "" && len(static) > 0:
 		return []host.Finding{{
 			Status: host.Warn, File: static[0], Seen: static[0] + " has the kind " + toolkitKind + ", which " + refreshUnit + " writes to /run/cdi",
-			Effect: "its devices are shadowed by those in /run/cdi, and stand in again when that file is missing", Remedy: "rm " + static[0],
+			Effect: "its devices are shadowed by those in /run/cdi, and stand in again when that file is missing", Remedy: host.Text("rm " + static[0]),
 		}}
 	case t.Refresh == "" && len(static)+len(dynamic) > 0:
 		file := slices.Concat(static, dynamic)[0]
 		return []host.Finding{{
 			Status: host.Warn, File: file, Seen: file + " has the kind " + toolkitKind + ", and nothing writes it again: " + refreshUnit + " is not installed",
 			Effect: "after the next upgrade of the driver containers do not start, because libraries in it have another version in their names",
-			Remedy: "run nvidia-ctk cdi generate after each upgrade, install NVIDIA Container Toolkit 1.18 or later, or use gpustack container prepare, whose specs stay right",
+			Remedy: host.Textf("run nvidia-ctk cdi generate after each upgrade, install NVIDIA Container Toolkit 1.18 or later, or use %s, whose specs stay right",
+				host.NewCommand("container prepare")),
 		}}
 	case t.Refresh != "":
 		return checklist.Pass("%s writes the specs of %s", refreshUnit, toolkitKind)
 	case t.CTK != "":
 		return checklist.Pass("%s is installed and has written no spec", t.CTK)
 	}
-	return checklist.NA("NVIDIA Container Toolkit is not installed; gpustack container prepare needs none")
+	return checklist.NA("NVIDIA Container Toolkit is not installed; %s needs none", host.NewCommand("container prepare"))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/docker"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
@@ -48,8 +49,9 @@ func (m Machine) planMemlock(record machine.Containers) (plan edit.Plan, restart
 		if wanted && limited && overrides(limits.Units[at]) {
 			s := *limits.Units[at].Limit
 			limited = false
-			warnings = append(warnings, fmt.Sprintf("%s limits the locked memory of %s to %d bytes, which overrides a drop-in of gpustack: "+
-				"change or remove it, then run gpustack container prepare again", place(s), unit, s.Bytes))
+			warnings = append(warnings,
+				fmt.Sprintf("%s limits the locked memory of %s to %d bytes, which overrides a drop-in of gpustack: "+
+					"change or remove it, then run %s again", place(s), unit, s.Bytes, host.NewCommand("container prepare")))
 		}
 		c, err := m.Files.Remove(memlockFile(unit))
 		if err == nil && wanted && limited {
@@ -89,8 +91,8 @@ func place(s memlock.Setting) string {
 // runtime uses the systemd cgroup driver without links in /dev/char (NVIDIA Container Toolkit,
 // issue 48).
 func memlockNote(restart []string) string {
-	return fmt.Sprintf("the limit of locked memory holds once %s restarted, after systemctl daemon-reload: 'gpustack container check' says before (cgroups) "+
-		"whether running containers lose GPUs by that", listed(restart))
+	return fmt.Sprintf("the limit of locked memory holds once %s restarted, after systemctl daemon-reload: '%s' says before (cgroups) "+
+		"whether running containers lose GPUs by that", listed(restart), host.NewCommand("container check"))
 }
 
 func listed(units []string) string {

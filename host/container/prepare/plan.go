@@ -150,11 +150,12 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 	}
 	if w.Specs.HCA != nil {
 		if !m.exclusive() {
-			note(rdma.NoIsolation + "; 'gpustack rdma prepare --netns exclusive' gives each device to one namespace")
+			note("%s; '%s' gives each device to one namespace", rdma.NoIsolation, host.NewCommand("rdma prepare").Flag("netns", "exclusive"))
 		}
 		note("containers of podman need --ulimit memlock=-1: as a setting for all it would keep containers of ordinary users from starting")
 		if w.Record.Options.Static {
-			note("the numbers of uverbs nodes can change with the order in which adapters are found: gpustack container check compares them after a boot")
+			note("the numbers of uverbs nodes can change with the order in which adapters are found: %s compares them after a boot",
+				host.NewCommand("container check"))
 		}
 	}
 }

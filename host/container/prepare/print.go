@@ -9,6 +9,7 @@ import (
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"gpustack/host"
 	"gpustack/host/container"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -141,7 +142,7 @@ func Networks(record machine.Containers, stack rdma.Stack) (networks []Network, 
 		}
 	}
 	if moved && (stack.Netns == nil || *stack.Netns != rdma.NetnsExclusive) {
-		notes = append(notes, "CNI plugins move RDMA devices only in exclusive mode: 'gpustack rdma prepare --netns exclusive'")
+		notes = append(notes, fmt.Sprintf("CNI plugins move RDMA devices only in exclusive mode: '%s'", host.NewCommand("rdma prepare").Flag("netns", "exclusive")))
 	}
 	if shared {
 		notes = append(notes, "a shared adapter isolates nothing: a container that has its node uses every address of the adapter, the machine's too")

@@ -34,21 +34,22 @@ type Options struct {
 // Errors of options that the machine cannot satisfy.
 var (
 	// ErrNoGPU is the error of --device for a function that is no GPU of NVIDIA's.
-	ErrNoGPU = host.WithHint(errors.New("is no GPU of NVIDIA's"), "'gpustack host scan' lists the GPUs; --hca adds RDMA adapters")
+	ErrNoGPU = host.WithHint(errors.New("is no GPU of NVIDIA's"), host.Textf("'%s' lists the GPUs; --hca adds RDMA adapters", host.NewCommand("host scan")))
 	// ErrNoHCA is the error of --hca for a function without an RDMA device.
-	ErrNoHCA = host.WithHint(errors.New("has no RDMA device"), "'gpustack rdma scan' lists the adapters; its driver has to be loaded")
+	ErrNoHCA = host.WithHint(errors.New("has no RDMA device"), host.Textf("'%s' lists the adapters; its driver has to be loaded", host.NewCommand("rdma scan")))
 	// ErrForGuests is the error of a function that is for guests.
 	ErrForGuests = host.WithHint(host.WithCode(errors.New("is for guests"), host.CodeRole, ""),
-		"take it from guests first: gpustack host prepare --remove ADDRESS")
+		host.Textf("take it from guests first: %s", host.NewCommand("host prepare").Flag("remove", "ADDRESS")))
 	// ErrVFsForGuests is the error of an adapter whose VFs are for guests.
 	ErrVFsForGuests = host.WithHint(host.WithCode(errors.New("is recorded by rdma prepare for guests"), host.CodeRole, ""),
-		"give containers an adapter of their own, or one of its VFs: gpustack rdma prepare --device ADDRESS --vfs NUMBER --for containers")
+		host.Textf("give containers an adapter of their own, or one of its VFs: %s",
+			host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER").Flag("for", "containers")))
 	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
 	ErrUnbound = host.WithHint(errors.New("is not bound to NVIDIA's driver"),
-		"bind it first: 'gpustack host release --device ADDRESS' for one on vfio-pci, else load the module nvidia")
+		host.Textf("bind it first: '%s' for one on vfio-pci, else load the module nvidia", host.NewCommand("host release").Flag("device", "ADDRESS")))
 	// ErrNoModule is the error of a machine whose running kernel has no module of NVIDIA's.
 	ErrNoModule = host.WithHint(errors.New("the running kernel has no module of NVIDIA's driver"),
-		"install the driver for it, or boot a kernel that has it; 'gpustack container check' lists the modules")
+		host.Textf("install the driver for it, or boot a kernel that has it; '%s' lists the modules", host.NewCommand("container check")))
 	// ErrMIG is the error of a GPU that is divided into MIG instances.
 	ErrMIG = host.WithHint(errors.New("is divided into MIG instances"),
 		"describe the instances with nvidia-ctk cdi generate, or switch MIG off: nvidia-smi -i ADDRESS -mig 0")
@@ -60,7 +61,7 @@ var (
 		"remove the argument from the boot loader's configuration, and reboot")
 	// ErrOwnBlacklist is the error of such a line that host prepare wrote, when no GPU stayed.
 	ErrOwnBlacklist = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
-		"run: gpustack host prepare; it removes the line, because a GPU stays with the host")
+		host.Textf("run: %s; it removes the line, because a GPU stays with the host", host.NewCommand("host prepare")))
 	// ErrBoard is the error of a part of a board with NVSwitches.
 	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
 		"add all GPUs of the board with --device")
@@ -214,7 +215,7 @@ func (w *wanting) gpu(a pci.Address) error {
 	d := w.Devices.At(a)
 	switch {
 	case d == nil:
-		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack host scan' lists the GPUs")
+		return host.WithHint(errors.New("there is no such PCI function"), host.Textf("'%s' lists the GPUs", host.NewCommand("host scan")))
 	case !d.IsNVIDIAGPU():
 		return ErrNoGPU
 	case w.records().ForGuests(w.Devices, a):
@@ -235,7 +236,7 @@ func (w *wanting) hca(a pci.Address) error {
 	d, adapter, prepared := w.Devices.At(a), w.Stack.At(a), w.records().Adapter(w.Devices, a)
 	switch {
 	case d == nil:
-		return host.WithHint(errors.New("there is no such PCI function"), "'gpustack rdma scan' lists the adapters")
+		return host.WithHint(errors.New("there is no such PCI function"), host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan")))
 	case w.records().ForGuests(w.Devices, a):
 		return named(ErrForGuests, a)
 	case gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}) != nil:
@@ -245,7 +246,8 @@ func (w *wanting) hca(a pci.Address) error {
 	case adapter == nil || adapter.Name == "":
 		return ErrNoHCA
 	case adapter.Verbs == nil:
-		return host.WithHint(errors.New("has no uverbs device"), "modprobe ib_uverbs; gpustack rdma check names the modules that are missing")
+		return host.WithHint(errors.New("has no uverbs device"), host.Textf("modprobe ib_uverbs; %s names the modules that are missing",
+			host.NewCommand("rdma check")))
 	}
 	return nil
 }
@@ -263,7 +265,8 @@ func (w *wanting) module() {
 		err := ErrBlacklisted
 		switch text := line.String(); {
 		case slices.Contains(modprobe.RunFiles(), line.File): // of this boot; the driver has the GPU all the same
-			w.Warnings = append(w.Warnings, text+" is of this boot; if 'gpustack host prepare --dry-run' plans to end it, carry that out before the next boot")
+			w.Warnings = append(w.Warnings, fmt.Sprintf("%s is of this boot; if '%s' plans to end it, carry that out before the next boot",
+				text, host.NewCommand("host prepare").Flag("dry-run")))
 		case slices.Contains(modprobe.OwnFiles(), line.File):
 			err = ErrOwnBlacklist
 			fallthrough

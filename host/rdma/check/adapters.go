@@ -40,9 +40,9 @@ func (v view) adapters() []host.Finding {
 			Remedy: "the kernel log says why: journalctl -k --grep infiniband",
 		}
 		if module := auxiliary(a.Driver); module != "" {
-			f.Remedy = "modprobe " + module
+			f.Remedy = host.Text("modprobe " + module)
 			if v.Modules.Seen() && v.Modules.Value[module] {
-				f.Remedy = "the kernel log says why: journalctl -k --grep '" + a.Driver + "|" + module + "'"
+				f.Remedy = host.Text("the kernel log says why: journalctl -k --grep '" + a.Driver + "|" + module + "'")
 			}
 		}
 		findings = append(findings, f)

@@ -46,7 +46,7 @@ func (v view) boot() []host.Finding {
 func outcomes(r steps.Result, unit string) (findings []host.Finding) {
 	judged, open := steps.Judge(nil, r), false
 	for _, o := range judged.Open {
-		f := host.Finding{Status: o.Verdict, File: steps.ResultFile, Remedy: "systemctl restart " + unit + "; its messages: journalctl -b -u " + unit}
+		f := host.Finding{Status: o.Verdict, File: steps.ResultFile, Remedy: host.Text("systemctl restart " + unit + "; its messages: journalctl -b -u " + unit)}
 		switch o.Status {
 		case steps.Skipped:
 			f.Seen, f.Remedy = fmt.Sprintf("step %s was skipped: %s", o.ID, o.Why()), ""
@@ -54,7 +54,7 @@ func outcomes(r steps.Result, unit string) (findings []host.Finding) {
 			open = true
 			f.Seen, f.Effect = fmt.Sprintf("step %s is %s", o.ID, o.Status), "it has not taken effect"
 			if judged.Unended {
-				f.Remedy = "wait until " + unit + " has ended, or, if it was killed, systemctl restart " + unit
+				f.Remedy = host.Text("wait until " + unit + " has ended, or, if it was killed, systemctl restart " + unit)
 			}
 		default:
 			f.Seen, f.Effect = fmt.Sprintf("step %s failed: %s", o.ID, o.Error), "steps that need it were skipped"
@@ -64,7 +64,7 @@ func outcomes(r steps.Result, unit string) (findings []host.Finding) {
 	if judged.Unended && !open {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: steps.ResultFile, Seen: fmt.Sprintf("%s, started at %s, has not ended", unit, r.Started.UTC().Format(time.RFC3339)),
-			Effect: "further steps may follow", Remedy: "wait until it has ended, or, if it was killed, systemctl restart " + unit,
+			Effect: "further steps may follow", Remedy: host.Text("wait until it has ended, or, if it was killed, systemctl restart " + unit),
 		})
 	}
 	return checklist.OrPass(findings, "%s of %s succeeded", host.Numbered(judged.Succeeded, "step"), unit)

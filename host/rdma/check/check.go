@@ -20,7 +20,7 @@ import (
 
 // ErrNoDevice means that a machine has no RDMA device, and that none is recorded.
 var ErrNoDevice = host.WithHint(errors.New("no RDMA device found: no PCI function is bound to the driver of an adapter, and /sys/class/infiniband is empty"),
-	"to see all functions with their drivers: gpustack host scan --all")
+	host.Textf("to see all functions with their drivers: %s", host.NewCommand("host scan").Flag("all")))
 
 // checks returns the checks of a machine. A record that takes effect at the next boot is no failure
 // of its steps. Where no adapter is on the host, none needs to be shown: all that is recorded is

@@ -15,7 +15,7 @@ func (v view) files() []host.Finding {
 	}
 	var findings []host.Finding
 	for i, f := range v.Record.Value.Files {
-		finding := host.Finding{File: f.Name, Remedy: "gpustack rdma prepare writes it again"}
+		finding := host.Finding{File: f.Name, Remedy: host.Textf("%s writes it again", host.NewCommand("rdma prepare"))}
 		switch now := v.Files[i]; {
 		case !now.Seen():
 			finding = checklist.Unread(f.Name, now.Err)[0]

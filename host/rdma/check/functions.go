@@ -60,13 +60,14 @@ func (v view) functions() []host.Finding {
 		switch {
 		case differs != "":
 			f.Seen, f.Effect = differs, "what is recorded of it is not done at boot"
-			f.Remedy = "gpustack rdma prepare --remove " + p.Address.String() + ", then prepare the adapter at its present address: gpustack rdma scan"
+			f.Remedy = host.Textf("%s, then prepare the adapter at its present address: %s",
+				host.NewCommand("rdma prepare").Flag("remove", p.Address.String()), host.NewCommand("rdma scan"))
 		case p.Whole && v.phase == effective && p.Use == rdma.ForGuests && !pci.LeavesAlone(d.DriverName()):
 			f.Seen = fmt.Sprintf("%s is bound to %s instead of vfio-pci", p.Address, driverText(d))
 			f.Effect, f.Remedy = "no guest can have it", restart
 		case !p.Whole && d.DriverName() != p.Driver && !d.DriverUnread():
 			f.Seen = fmt.Sprintf("%s is bound to %s, recorded is its host driver %s", p.Address, driverText(d), p.Driver)
-			f.Effect, f.Remedy = "it has no virtual functions", fmt.Sprintf("echo %s > /sys/bus/pci/drivers/%s/bind", p.Address, p.Driver)
+			f.Effect, f.Remedy = "it has no virtual functions", host.Textf("echo %s > /sys/bus/pci/drivers/%s/bind", p.Address, p.Driver)
 		default:
 			found++
 			return nil
@@ -104,7 +105,7 @@ func (v view) used() (findings []host.Finding) {
 
 // backOut returns the other remedy of a use, which removes the adapter from the record, or "" if
 // the use may prevent that too: VFs that gpustack may have made go with their record.
-func (v view) backOut(err error) string {
+func (v view) backOut(err error) host.Text {
 	var refusal *gate.Refusal
 	var held *gate.Held
 	var a pci.Address
@@ -125,7 +126,7 @@ func (v view) backOut(err error) string {
 	if len(removed) > 0 || made {
 		return ""
 	}
-	return ", or remove the adapter from the record before the reboot: gpustack rdma prepare --remove " + a.String()
+	return host.Textf(", or remove the adapter from the record before the reboot: %s", host.NewCommand("rdma prepare").Flag("remove", a.String()))
 }
 
 // isUnknown reports whether an error says that the guests which use a function are unknown.
@@ -139,7 +140,7 @@ func isUnknown(err error) bool {
 }
 
 // restart is the remedy of what the steps of a boot should have done.
-const restart = "systemctl restart gpustack-boot.service, then gpustack rdma check again"
+var restart = host.Textf("systemctl restart gpustack-boot.service, then %s again", host.NewCommand("rdma check"))
 
 func driverText(d *pci.Device) string {
 	if name := d.DriverName(); name != "" {

@@ -68,7 +68,7 @@ func (v view) identity() []host.Finding {
 		}
 		if unseen != nil {
 			findings = append(findings, checklist.NA("%s: no file shows the GUIDs or MAC addresses of %s", p.Address, host.Numbered(len(unseen), "virtual function"))...)
-			findings[len(findings)-1].Remedy = "ip link show dev INTERFACE, with the network interface of " + p.Address.String()
+			findings[len(findings)-1].Remedy = host.Text("ip link show dev INTERFACE, with the network interface of " + p.Address.String())
 		}
 		return findings
 	})

@@ -39,7 +39,7 @@ func (v view) ipoib() []host.Finding {
 }
 
 func (v view) judgeIPoIB(a rdma.Adapter, p rdma.Port, i rdma.IPoIB) (findings []host.Finding) {
-	warn := func(file, seen, effect, remedy string) {
+	warn := func(file, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: "/sys/class/net/" + i.Name + "/" + file, Seen: i.Name + " " + seen, Effect: effect, Remedy: remedy,
 		})
@@ -48,10 +48,10 @@ func (v view) judgeIPoIB(a rdma.Adapter, p rdma.Port, i rdma.IPoIB) (findings []
 	switch {
 	case i.Mode == "connected" && a.Driver == "mlx5_core" && enhanced:
 		warn("mode", "is in connected mode, which enhanced IPoIB of mlx5_core does not have",
-			"the interface works without the offloads of the adapter", "ip link set "+i.Name+" type ipoib mode datagram")
+			"the interface works without the offloads of the adapter", host.Text("ip link set "+i.Name+" type ipoib mode datagram"))
 	case i.Mode == "datagram" && i.MTU != nil && *i.MTU > datagramMTU:
 		warn("mtu", fmt.Sprintf("has MTU %d, but datagram mode allows at most %d", *i.MTU, datagramMTU),
-			"larger packets are lost", fmt.Sprintf("ip link set %s mtu %d", i.Name, datagramMTU))
+			"larger packets are lost", host.Textf("ip link set %s mtu %d", i.Name, datagramMTU))
 	}
 	if i.PKey == nil {
 		return findings

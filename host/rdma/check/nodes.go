@@ -65,21 +65,21 @@ func judgeNode(n rdma.Node, missing, denied string) []host.Finding {
 		if denied == "" {
 			mode = modeForRoot
 		}
-		f.Remedy = fmt.Sprintf("udevadm trigger --subsystem-match=infiniband_verbs --subsystem-match=infiniband_mad --subsystem-match=misc; "+
+		f.Remedy = host.Textf("udevadm trigger --subsystem-match=infiniband_verbs --subsystem-match=infiniband_mad --subsystem-match=misc; "+
 			"or: mknod -m %o %s c %d %d", mode, file, n.Major, n.Minor)
 	case n.File.Major != n.Major || n.File.Minor != n.Minor:
 		f.Seen = fmt.Sprintf("%s has the numbers %d:%d, but the kernel's are %s", file, n.File.Major, n.File.Minor, numbers)
 		f.Effect = "programs open another device, or none: numbers follow the order in which adapters appear"
-		f.Remedy = fmt.Sprintf("rm %s && mknod -m %o %s c %d %d", file, n.File.Mode, file, n.Major, n.Minor)
+		f.Remedy = host.Textf("rm %s && mknod -m %o %s c %d %d", file, n.File.Mode, file, n.Major, n.Minor)
 	case denied != "" && n.File.Mode&modeForAll != modeForAll:
 		f.Status, f.Effect = host.Warn, denied
 		f.Seen = fmt.Sprintf("%s has mode %04o instead of %04o", file, n.File.Mode, modeForAll)
-		f.Remedy = fmt.Sprintf("remove the udev rule that sets it: grep -rl infiniband /etc/udev/rules.d; until the next boot: chmod %04o %s", modeForAll, file)
+		f.Remedy = host.Textf("remove the udev rule that sets it: grep -rl infiniband /etc/udev/rules.d; until the next boot: chmod %04o %s", modeForAll, file)
 	case denied == "" && n.File.Mode&othersMay != 0:
 		f.Status = host.Warn
 		f.Seen = fmt.Sprintf("%s has mode %04o: all users can manage the fabric through it", file, n.File.Mode)
 		f.Effect = "every user and container with this node can reconfigure switches and adapters of the fabric"
-		f.Remedy = fmt.Sprintf("remove the udev rule that sets it: grep -rl umad /etc/udev/rules.d; until the next boot: chmod %04o %s", modeForRoot, file)
+		f.Remedy = host.Textf("remove the udev rule that sets it: grep -rl umad /etc/udev/rules.d; until the next boot: chmod %04o %s", modeForRoot, file)
 	default:
 		return nil
 	}

@@ -249,7 +249,7 @@ func TestUsedRemedy(t *testing.T) {
 			var got []string
 			for _, f := range findings {
 				if strings.Contains(f.Seen, "has come into use") {
-					got = append(got, f.Remedy)
+					got = append(got, f.Remedy.String())
 				}
 			}
 			if diff := cmp.Diff([]string{test.want}, got); diff != "" {

@@ -53,7 +53,7 @@ func slowLink(a rdma.Adapter, file, now, most, slot, slotNumber string, current 
 	f := host.Finding{
 		Status: host.Warn, File: functionFile(*a.Address, file),
 		Seen:   fmt.Sprintf("%s: the PCIe link runs at %s, the adapter supports %s", title(a), now, most),
-		Effect: "the adapter cannot reach its rate", Remedy: "seat the adapter and its riser again, then: lspci -vv -s " + a.Title(),
+		Effect: "the adapter cannot reach its rate", Remedy: host.Text("seat the adapter and its riser again, then: lspci -vv -s " + a.Title()),
 	}
 	if limit, err := number(slotNumber); err == nil && limit > 0 && limit <= current {
 		f.Seen += ", the slot allows " + slot

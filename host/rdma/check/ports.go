@@ -35,14 +35,15 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 		f.Status, f.Seen, f.Effect = host.NA, name+": the state is not shown by the kernel", ""
 	case identity.policyDown:
 		f.Seen = seen + ": the policy of this virtual function is Down"
-		f.Remedy = fmt.Sprintf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or gpustack rdma prepare, which sets it at every boot",
-			identity.index, identity.pf)
+		f.Remedy = host.Textf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or %s, which sets it at every boot",
+			identity.index, identity.pf, host.NewCommand("rdma prepare"))
 	case infiniBand && a.IsVF() && (a.NodeGUID == nil || a.NodeGUID.IsZero() || p.GUID != nil && p.GUID.IsZero()):
 		f.Seen = seen + ": this virtual function has no GUID"
-		f.Remedy = "gpustack rdma prepare --device " + identity.pf + " --vfs N sets stable GUIDs at every boot; then unbind and bind the function"
+		f.Remedy = host.Textf("%s sets stable GUIDs at every boot; then unbind and bind the function",
+			host.NewCommand("rdma prepare").Flag("device", identity.pf).Flag("vfs", "N"))
 	case p.State == "DOWN" && p.PhysState == "Disabled" && infiniBand:
 		f.Seen = seen + ": the port is disabled"
-		f.Remedy = fmt.Sprintf("ibportstate -C %s -P %d -D 0 enable", a.Name, p.Number)
+		f.Remedy = host.Textf("ibportstate -C %s -P %d -D 0 enable", a.Name, p.Number)
 	case p.State == "DOWN" && infiniBand:
 		f.Seen = seen + ": no partner: no cable, or the other end is off"
 		if p.PhysState != "Polling" {
@@ -51,19 +52,19 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 		f.Remedy = "check cable and transceiver at both ends, and that the switch port is enabled: iblinkinfo on a host of the fabric"
 	case p.State == "DOWN":
 		f.Seen = seen + ": the network interface has no link or is down"
-		f.Remedy = "ip link set " + interfaceOf(a) + " up; if it remains DOWN, check cable, transceiver and switch port: ethtool " + interfaceOf(a)
+		f.Remedy = host.Text("ip link set " + interfaceOf(a) + " up; if it remains DOWN, check cable, transceiver and switch port: ethtool " + interfaceOf(a))
 	case p.State == "INIT" && infiniBand && p.SMLID != nil && *p.SMLID == 0:
 		f.Seen = seen + " with SM LID 0: no subnet manager has configured it"
 		f.Remedy = "start a subnet manager in the fabric: on a managed switch, or on one host: apt-get install opensm, systemctl start opensm"
 	case p.State == "INIT" && infiniBand:
 		f.Seen = seen + ": the subnet manager has not activated it"
-		f.Remedy = "see the log of the subnet manager, whose LID is in sm_lid: sminfo -C " + a.Name
+		f.Remedy = host.Text("see the log of the subnet manager, whose LID is in sm_lid: sminfo -C " + a.Name)
 	case p.State == "ARMED":
 		f.Seen = seen + ": the subnet manager stopped before it made the port ACTIVE"
 		f.Remedy = "restart the subnet manager; its log names the ports that it cannot configure"
 	default:
 		f.Seen = seen
-		f.Remedy = "ibstat " + a.Name + "; the kernel log may say more: journalctl -k"
+		f.Remedy = host.Text("ibstat " + a.Name + "; the kernel log may say more: journalctl -k")
 	}
 	return f
 }

@@ -20,7 +20,7 @@ func (v view) providers() []host.Finding {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	var findings []host.Finding
-	fail := func(file string, line int, seen, effect, remedy string) {
+	fail := func(file string, line int, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: file, Line: line, Seen: seen, Effect: effect, Remedy: remedy})
 	}
 	if v.Verbs.Err != nil {
@@ -46,7 +46,7 @@ func (v view) providers() []host.Finding {
 		}
 		fail(rdma.DriverDir, 0, fmt.Sprintf("no file has the line \"driver %s\"", name),
 			`programs do not see the adapter: "No IB devices found" (ibv_devinfo)`,
-			fmt.Sprintf("echo 'driver %s' > %s/%s.driver, or install the package again", name, rdma.DriverDir, name))
+			host.Textf("echo 'driver %s' > %s/%s.driver, or install the package again", name, rdma.DriverDir, name))
 	}
 	for _, folder := range libraries {
 		for _, name := range wanted {
@@ -131,7 +131,7 @@ func (v view) mixed() []host.Finding {
 			if p.IsOld() {
 				findings = append(findings, host.Finding{
 					Status: host.Warn, File: p.File, Seen: p.File + " is from before 2017",
-					Effect: "libibverbs of rdma-core does not load it", Remedy: "remove the package that has it: dpkg -S " + p.File + ", or rpm -qf " + p.File,
+					Effect: "libibverbs of rdma-core does not load it", Remedy: host.Text("remove the package that has it: dpkg -S " + p.File + ", or rpm -qf " + p.File),
 				})
 				continue
 			}

@@ -80,7 +80,7 @@ func (v view) rate() []host.Finding {
 			Status: host.Warn, File: portFile(a, p, "rate"),
 			Seen:   fmt.Sprintf("%s is %s than a port of an identical adapter: %s; %s", portTitle(a, p), what, p.Rate, at[s]),
 			Effect: "collective operations run at the rate of the slowest port",
-			Remedy: "check cable and transceiver: mlxlink -d " + a.Title() + " -m, or ethtool -m " + interfaceOf(a) + "; and the speed of the switch port",
+			Remedy: host.Text("check cable and transceiver: mlxlink -d " + a.Title() + " -m, or ethtool -m " + interfaceOf(a) + "; and the speed of the switch port"),
 		}}
 	})
 	if compared == 0 {

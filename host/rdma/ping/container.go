@@ -51,7 +51,8 @@ var (
 	ErrImageRping = host.WithHint(errors.New("the image has no rping"),
 		"install rdmacm-utils and ibverbs-providers (Debian, Ubuntu) or librdmacm-utils and libibverbs (RHEL) in the image")
 	// ErrStart says that an engine did not start a container.
-	ErrStart = host.WithHint(errors.New("the container was not started"), "gpustack container check names the file and the field of a CDI spec that cannot be used")
+	ErrStart = host.WithHint(errors.New("the container was not started"), host.Textf("%s names the file and the field of a CDI spec that cannot be used",
+		host.NewCommand("container check")))
 )
 
 // asking is the time limit of an engine's answer about an image.

@@ -4,25 +4,29 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"gpustack/host"
 )
 
 // Cause is why a test failed.
 type Cause struct {
-	Words  string `json:"words"` // the line that rping printed; "" if it printed none
-	Cause  string `json:"cause"`
-	Remedy string `json:"remedy"`
+	Words  string    `json:"words"` // the line that rping printed; "" if it printed none
+	Cause  string    `json:"cause"`
+	Remedy host.Text `json:"remedy"`
 }
 
 // failure is words of rping, or of the libraries that it uses, and what they mean.
 type failure struct {
-	words, cause, remedy string
-	follows              bool // it only follows from another failure
+	words, cause string
+	remedy       host.Text
+	follows      bool // it only follows from another failure
 }
 
+var remedyCheck = host.NewCommand("rdma check").Text()
+
 const (
-	remedyCheck = "gpustack rdma check"
-	memlock     = "the limit of locked memory (RLIMIT_MEMLOCK) is too low for RDMA"
-	unlimited   = "ulimit -l unlimited; for a service: LimitMEMLOCK=infinity; for a container: --ulimit memlock=-1"
+	memlock   = "the limit of locked memory (RLIMIT_MEMLOCK) is too low for RDMA"
+	unlimited = "ulimit -l unlimited; for a service: LimitMEMLOCK=infinity; for a container: --ulimit memlock=-1"
 	// RoCEFirewall says which packets of a RoCE test a firewall sees.
 	RoCEFirewall = "RoCE v2 uses UDP port 4791: firewalls between the machines must permit it, and with rdma_rxe the machines' own firewalls too"
 )
@@ -35,14 +39,14 @@ var failures = []failure{
 	{words: `No RDMA devices were detected`, cause: "libibverbs has found no usable RDMA device: a device node or the provider library is missing",
 		remedy: remedyCheck},
 	{words: `couldn't load driver`, cause: "the provider library is missing, or belongs to another version of libibverbs",
-		remedy: "apt install --reinstall ibverbs-providers libibverbs1; gpustack rdma check"},
+		remedy: host.Textf("apt install --reinstall ibverbs-providers libibverbs1; %s", host.NewCommand("rdma check"))},
 	{words: `does not support the kernel ABI`, cause: "the provider library and the kernel's driver have no common version of the interface",
-		remedy: "install rdma-core and the driver of one source; gpustack rdma check"},
+		remedy: host.Textf("install rdma-core and the driver of one source; %s", host.NewCommand("rdma check"))},
 	{words: `kernel ABI version \d+ doesn't match`, cause: "libibverbs does not support the interface of this kernel",
-		remedy: "install the distribution's rdma-core; gpustack rdma check"},
+		remedy: host.Textf("install the distribution's rdma-core; %s", host.NewCommand("rdma check"))},
 	// librdmacm says "No such file or directory" of a node that is denied, too.
 	{words: `failed to create RDMA CM event channel`, cause: "/dev/infiniband/rdma_cm is missing or cannot be opened",
-		remedy: "modprobe rdma_ucm; ls -l /dev/infiniband/rdma_cm; in a container, allow the device: gpustack rdma check"},
+		remedy: host.Textf("modprobe rdma_ucm; ls -l /dev/infiniband/rdma_cm; in a container, allow the device: %s", host.NewCommand("rdma check"))},
 	{words: `RLIMIT_MEMLOCK is`, cause: memlock, remedy: unlimited, follows: true},
 	{words: `reg_mr failed|Couldn't register MR`, cause: memlock, remedy: unlimited},
 	{words: `rdma_create_qp|ibv_create_cq failed|ibv_alloc_pd failed|ibv_create_qp`,
@@ -51,19 +55,21 @@ var failures = []failure{
 		remedy: "ip address; run the test in the network namespace that has the address"},
 	{words: `rdma_bind_addr: Address already in use`, cause: "another program listens at this port", remedy: "use another one on both machines: --port NUMBER"},
 	{words: `rdma_bind_addr: No such device|ADDR_ERROR, error -19`, cause: "the address belongs to a network interface without RDMA",
-		remedy: "gpustack rdma scan --gids lists the addresses of RDMA ports"},
+		remedy: host.Textf("%s lists the addresses of RDMA ports", host.NewCommand("rdma scan").Flag("gids"))},
 	{words: `rdma_resolve_addr: Invalid argument`, cause: "the two addresses are not of one family, or the source address cannot reach the peer",
 		remedy: "ip route get PEER from ADDRESS"},
 	{words: `rdma_resolve_addr: (Network is unreachable|No route to host)|ADDR_ERROR, error -(101|113)`,
 		cause:  "there is no route to the peer from this port, or the peer's address does not exist",
-		remedy: "ip route get PEER; ip neighbour; the peer's address: gpustack rdma scan --gids, there"},
+		remedy: host.Textf("ip route get PEER; ip neighbour; the peer's address: %s, there", host.NewCommand("rdma scan").Flag("gids"))},
 	{words: `ADDR_ERROR, error -110`, cause: "no machine answers for the peer's address (ARP or neighbour discovery)", remedy: "ping PEER; ip neighbour"},
 	{words: `ADDR_ERROR`, cause: "the peer's address cannot be resolved to a port", remedy: "ip route get PEER; ping PEER"},
 	{words: `ROUTE_ERROR`, cause: "the fabric has no path to the peer: no subnet manager answers, or the ports have no partition in common",
-		remedy: "sminfo; gpustack rdma check"},
+		remedy: host.Textf("sminfo; %s", host.NewCommand("rdma check"))},
 	{words: `UNREACHABLE`, cause: "the peer's connection manager does not answer", remedy: "is the peer's port up? " + RoCEFirewall},
-	{words: `REJECTED, error 8\b`, cause: "no program listens on the peer at this port", remedy: "on the peer: gpustack rdma test --listen, with the same --port"},
-	{words: `REJECTED`, cause: "the peer has rejected the connection", remedy: "on the peer: gpustack rdma test --listen, with the same --port and --size"},
+	{words: `REJECTED, error 8\b`, cause: "no program listens on the peer at this port", remedy: host.Textf("on the peer: %s, with the same --port",
+		host.NewCommand("rdma test").Flag("listen"))},
+	{words: `REJECTED`, cause: "the peer has rejected the connection", remedy: host.Textf("on the peer: %s, with the same --port and --size",
+		host.NewCommand("rdma test").Flag("listen"))},
 	{words: `CONNECT_ERROR`, cause: "the connection could not be completed", remedy: RoCEFirewall},
 	{words: `DEVICE_REMOVAL|device removal`, cause: "the RDMA device was removed during the test", remedy: "journalctl -k"},
 	{words: `data mismatch`, cause: "the data that came back differ from the data that were sent", remedy: "dmesg; test the cable, the switch and the memory"},

@@ -145,7 +145,8 @@ func severalPorts(targets []Target) error {
 	}
 	last := len(names) - 1
 	return host.WithHint(fmt.Errorf("--listen: several ports can be tested: %s and %s", strings.Join(names[:last], ", "), names[last]),
-		fmt.Sprintf("choose one: gpustack rdma test --listen --device %s/%d", targets[0].Adapter.Name, targets[0].Port.Number))
+		host.Textf("choose one: %s", host.NewCommand("rdma test").Flag("listen").Flag("device", fmt.Sprintf("%s/%d",
+			targets[0].Adapter.Name, targets[0].Port.Number))))
 }
 
 // Peer tests a way to a peer that listens. begins is called before.

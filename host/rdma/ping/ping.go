@@ -201,7 +201,7 @@ func (t Test) Listen(ctx context.Context) (Result, error) {
 		r.Seconds = nil
 		if errors.Is(server.err, host.ErrLimit) {
 			r.Causes = []Cause{{Cause: fmt.Sprintf("no peer completed a test within %s", t.Timeout),
-				Remedy: "start the test on the other machine while this one listens: " + t.PeerCommand()}}
+				Remedy: host.Text("start the test on the other machine while this one listens: " + t.PeerCommand())}}
 		}
 		return r, err
 	})
@@ -214,11 +214,12 @@ func (t Test) Peer(ctx context.Context, peer netip.Addr) (Result, error) {
 
 // PeerCommand returns the command that tests a listener from the other machine.
 func (t Test) PeerCommand() string {
-	command := fmt.Sprintf("gpustack rdma test --peer %s --port %d --count %d --size %d", t.Source.IP, t.Port, t.Count, t.Size)
+	command := host.NewCommand("rdma test").Flag("peer", t.Source.IP.String()).
+		Flag("port", strconv.Itoa(t.Port)).Flag("count", strconv.Itoa(t.Count)).Flag("size", strconv.Itoa(t.Size))
 	if t.Container != nil {
-		command += " --container " + t.Container.Image
+		command = command.Flag("container", t.Container.Image)
 	}
-	return command
+	return command.String()
 }
 
 // judge returns the result of a test by what its sides printed. The first side is the one whose

@@ -112,7 +112,7 @@ func TestFailures(t *testing.T) {
 				t.Fatalf("%+v, %v", r, err)
 			}
 			c := r.Causes[0]
-			if !strings.Contains(c.Cause, test.cause) || !strings.Contains(c.Remedy, test.remedy) || test.name != "unknown" && !strings.Contains(test.says, c.Words) {
+			if !strings.Contains(c.Cause, test.cause) || !strings.Contains(c.Remedy.String(), test.remedy) || test.name != "unknown" && !strings.Contains(test.says, c.Words) {
 				t.Errorf("%+v", c)
 			}
 			if test.name != "unknown" && c.Words == "" {

@@ -26,7 +26,7 @@ func (m Machine) Route(ctx context.Context, peer string) (Way, error) {
 	defer cancel()
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", peer)
 	if err != nil {
-		err = host.WithHint(err, "give the IP address of the peer's RDMA port: gpustack rdma scan --gids, there")
+		err = host.WithHint(err, host.Textf("give the IP address of the peer's RDMA port: %s, there", host.NewCommand("rdma scan").Flag("gids")))
 		return Way{}, fmt.Errorf("--peer %s: %w", peer, err)
 	}
 	var errs []error

@@ -15,8 +15,8 @@ import (
 
 // Errors of ports that cannot be tested.
 var (
-	ErrNoDevices = host.WithHint(errors.New("this machine has no RDMA device"), "gpustack rdma check shows what is missing")
-	ErrNotActive = host.WithHint(errors.New("is not ACTIVE"), "gpustack rdma check names the cause")
+	ErrNoDevices = host.WithHint(errors.New("this machine has no RDMA device"), host.Textf("%s shows what is missing", host.NewCommand("rdma check")))
+	ErrNotActive = host.WithHint(errors.New("is not ACTIVE"), host.Textf("%s names the cause", host.NewCommand("rdma check")))
 	// ErrNoRDMADevice says that a function has no RDMA device on the host, such as one for guests.
 	ErrNoRDMADevice = host.WithHint(errors.New("has no RDMA device on this host"),
 		"a function for guests is tested in its guest; otherwise bind the function to its host driver")
@@ -24,8 +24,8 @@ var (
 		"modprobe ib_ipoib; ip link; ip address add ADDRESS/PREFIX dev ib0")
 	ErrNoAddress = host.WithHint(errors.New("has no IP address, and rping needs one"), "ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
 	// ErrUnknownDevice says that a selector is neither an address nor a name of an RDMA device.
-	ErrUnknownDevice = host.WithHint(errors.New("is no RDMA device of this machine"), "gpustack rdma scan lists them")
-	ErrUnknownPort   = host.WithHint(errors.New("is no port of this device"), "gpustack rdma scan lists them")
+	ErrUnknownDevice = host.WithHint(errors.New("is no RDMA device of this machine"), host.Textf("%s lists them", host.NewCommand("rdma scan")))
+	ErrUnknownPort   = host.WithHint(errors.New("is no port of this device"), host.Textf("%s lists them", host.NewCommand("rdma scan")))
 	ErrFamily        = host.WithHint(errors.New("has no address of this family"), "use an IPv4 address of both machines, or an IPv6 address of both")
 )
 

@@ -32,9 +32,10 @@ type Options struct {
 // Errors of options that the machine cannot satisfy.
 var (
 	// ErrNoAdapter is the error of a function that has no RDMA device.
-	ErrNoAdapter = host.WithHint(errors.New("has no RDMA device"), "'gpustack rdma scan' lists the adapters; its driver has to be loaded")
+	ErrNoAdapter = host.WithHint(errors.New("has no RDMA device"), host.Textf("'%s' lists the adapters; its driver has to be loaded",
+		host.NewCommand("rdma scan")))
 	// ErrNotRecorded is the error of --remove for an adapter that is not recorded.
-	ErrNotRecorded = host.WithHint(errors.New("is not recorded"), "'gpustack rdma prepare --dry-run' shows what is")
+	ErrNotRecorded = host.WithHint(errors.New("is not recorded"), host.Textf("'%s' shows what is", host.NewCommand("rdma prepare").Flag("dry-run")))
 	// ErrIsVF is the error of a VF where a physical function is wanted.
 	ErrIsVF = host.WithHint(errors.New("is a VF"), "name its physical function, of which --vfs makes VFs")
 	// ErrNoParameter is the error of an mlx4_core that cannot make VFs.
@@ -48,7 +49,8 @@ var (
 		"install the kernel's package of extra modules, or MLNX_OFED")
 	// ErrNoIOMMU is the error of VFs for guests on a machine whose IOMMU is off.
 	ErrNoIOMMU = host.WithHint(errors.New("the IOMMU is off, so no guest can have a device"),
-		"switch it on in the firmware and with the kernel arguments intel_iommu=on iommu=pt (AMD: iommu=pt), and reboot; 'gpustack host prepare' does so for GPUs")
+		host.Textf("switch it on in the firmware and with the kernel arguments intel_iommu=on iommu=pt (AMD: iommu=pt), and reboot; '%s' does so for GPUs",
+			host.NewCommand("host prepare")))
 	// ErrNoVFIO is the error of a machine without vfio-pci.
 	ErrNoVFIO = host.WithHint(errors.New("no installed kernel has the module vfio-pci"), "install a kernel that has it")
 )
@@ -175,7 +177,7 @@ type wanting struct {
 func (w *wanting) fail(errs ...error) { w.errs = append(w.errs, errs...) }
 
 func noFunction(a pci.Address) error {
-	return host.WithHint(fmt.Errorf("%s: there is no such PCI function", a), "'gpustack rdma scan' lists the adapters")
+	return host.WithHint(fmt.Errorf("%s: there is no such PCI function", a), host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan")))
 }
 
 // remove removes an adapter from the record.
@@ -326,8 +328,8 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 			continue
 		}
 		w.fail(&gate.Refusal{Address: other, Absolute: true, Code: host.CodeGroup,
-			Reason: fmt.Sprintf("shares IOMMU group %d with %s, so a guest can have %s only together with it: 'gpustack host prepare' accepts both",
-				*d.IOMMUGroup, p.Address, p.Address)})
+			Reason: fmt.Sprintf("shares IOMMU group %d with %s, so a guest can have %s only together with it: '%s' accepts both",
+				*d.IOMMUGroup, p.Address, p.Address, host.NewCommand("host prepare"))})
 	}
 }
 
