@@ -347,7 +347,7 @@ func missing(selectors []pci.Selector, devices pci.Devices) error {
 	for _, s := range selectors {
 		if !slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
 			err := fmt.Errorf("device %s: not among the %d PCI functions of this machine", s, len(devices))
-			faults = append(faults, host.WithHint(err, "gpustack host scan --all lists them"))
+			faults = append(faults, host.WithHint(err, host.Textf("%s lists them", host.NewCommand("host scan").Flag("all"))))
 		}
 	}
 	return errors.Join(faults...)

@@ -198,11 +198,11 @@ func (w *wanting) add(a pci.Address, hca bool) {
 
 // named replaces ADDRESS in the hint of an error.
 func named(err error, a pci.Address) error {
-	var h interface{ Hint() string }
-	if !errors.As(err, &h) {
+	hint := host.HintOf(err)
+	if hint == "" {
 		return err
 	}
-	return host.WithHint(err, strings.ReplaceAll(h.Hint(), "ADDRESS", a.String()))
+	return host.WithHint(err, host.Text(strings.ReplaceAll(string(hint), "ADDRESS", a.String())))
 }
 
 // records returns what is recorded, of which a function and its VFs have one role.
