@@ -834,7 +834,7 @@ func TestAnotherBoard(t *testing.T) {
 		return findings[i]
 	}
 	const remedy = "if it is meant for guests, gpustack host prepare records it; otherwise gpustack host prepare --remove 0000:02:00.0"
-	if got := functions(); got.Status != host.Fail || got.Remedy != remedy || got.Effect != "guests get this device: vfio-pci binds it by its ids" {
+	if got := functions(); got.Status != host.Fail || got.Remedy.String() != remedy || got.Effect != "guests get this device: vfio-pci binds it by its ids" {
 		t.Errorf("%+v", got)
 	}
 	p, err := plan(t, root, selection.Options{})
