@@ -47,8 +47,6 @@ func TestCommandsInTexts(t *testing.T) {
 	}
 }
 
-const notYet = "findings and remedies of nova and cleanup are strings still (issue 33, item 5)"
-
 // namedInText are the files below cmd in which a text holds a command as words, with the reason.
 // Every other text holds it as a host.Command.
 var namedInText = map[string]string{
@@ -57,8 +55,8 @@ var namedInText = map[string]string{
 	"host/guest/token.go":               "names the origin of a token, not what to run",
 	"host/guest/judge.go":               "reasons of reports, which are no hints",
 	"nova/reporting.go":                 "the header of a file that gpustack writes",
-	"cleanup/plan.go":                   notYet,
-	"cleanup/repair/apply.go":           notYet,
+	"cleanup/plan.go":                   "a note of a unit, which the journal keeps as words",
+	"cleanup/repair/apply.go":           "an error that repeats such a note",
 }
 
 // TestNoCommandsInWords: below cmd, no further file holds a command in the words of a text.

@@ -22,7 +22,8 @@ const (
 // errNotReporting says that guests with devices could not be scheduled, or would get devices that
 // are in use, if nova-scheduler used Placement for PCI devices now.
 var errNotReporting = host.WithHint(host.WithCode(errors.New("cannot turn on pci_in_placement"), host.CodeNotReporting, ""),
-	"on that host, run gpustack nova configure --role compute --placement and restart nova-compute; gpustack repair-migration finds rows of instances that are gone")
+	host.Textf("on that host, run %s and restart nova-compute; %s finds rows of instances that are gone",
+		host.NewCommand("nova configure").Flag("role", "compute").Flag("placement").Elsewhere(), host.NewCommand("repair-migration")))
 
 // ReportingOptions are how ComputesReport verifies that compute nodes report their devices.
 type ReportingOptions struct {
