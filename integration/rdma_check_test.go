@@ -15,7 +15,7 @@ import (
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	rdmacheck "gpustack/host/rdma/check"
+	"gpustack/host/rdma/rdmacheck"
 )
 
 // TestRDMALibraries compares what rdma check reads of Debian's rdma-core with the libraries

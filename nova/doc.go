@@ -2,6 +2,6 @@
 // specs, scheduler filters and Placement options, under the option names of each release.
 //
 // It does not parse or edit the text of nova.conf (nova/conf), evaluate device specs
-// (nova/devspec), report findings (nova/check), talk to a cloud (nova/cloud), or scan PCI devices
-// (host/pci).
+// (nova/devspec), report findings (nova/novacheck), talk to a cloud (nova/cloud), or scan PCI
+// devices (host/pci).
 package nova

@@ -12,7 +12,7 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/container"
-	containercheck "gpustack/host/container/check"
+	"gpustack/host/container/containercheck"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/operate/node"

@@ -13,7 +13,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/container"
-	"gpustack/host/container/prepare"
+	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
 	"gpustack/host/steps"
@@ -94,7 +94,7 @@ EXIT STATUS
 type containerPrepareOptions struct {
 	decision
 	root    string
-	prepare prepare.Options
+	prepare containerprepare.Options
 	images  []string
 	form    string // of --print
 	command string // the command line, for the journal
@@ -105,7 +105,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 	opts := containerPrepareOptions{
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
-		prepare: prepare.Options{
+		prepare: containerprepare.Options{
 			GPUs:   args.Values(f, c, "device", pci.ParseAddress),
 			HCAs:   args.Values(f, c, "hca", pci.ParseAddress),
 			Kind:   c.String("kind"),
@@ -154,7 +154,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 			return err
 		}
 	}
-	m, err := prepare.Observe(root)
+	m, err := containerprepare.Observe(root)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 
 // applyContainers applies a plan of container prepare. If only specs differ that each boot writes,
 // such as after a GPU got another minor, there is nothing to record.
-func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, format string, work change.Work, plan prepare.Plan, r *views.ContainerPrepare) error {
+func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, format string, work change.Work, plan containerprepare.Plan, r *views.ContainerPrepare) error {
 	if len(plan.Files.Pending()) > 0 {
 		return applyWork(ctx, u, engine, format, work, r)
 	}

@@ -14,7 +14,7 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
-	rdmacheck "gpustack/host/rdma/check"
+	"gpustack/host/rdma/rdmacheck"
 )
 
 func newRDMACheckCommand(u *term.UI) *cli.Command {

@@ -19,7 +19,7 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/prepare"
+	"gpustack/host/rdma/rdmaprepare"
 )
 
 func newRDMAPrepareCommand(u *term.UI) *cli.Command {
@@ -94,7 +94,7 @@ EXIT STATUS
 type rdmaPrepareOptions struct {
 	decision
 	root      string
-	prepare   prepare.Options
+	prepare   rdmaprepare.Options
 	ifPresent bool
 	command   string // the command line, for the journal
 }
@@ -104,7 +104,7 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 	opts := rdmaPrepareOptions{
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
-		prepare: prepare.Options{
+		prepare: rdmaprepare.Options{
 			Add:    args.Values(f, c, "device", pci.ParseAddress),
 			Whole:  c.Bool("whole"),
 			Use:    rdma.Use(f.Choice(c, "for")),
@@ -162,7 +162,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 		return err
 	}
 	running, session := newNode(u, root).ReadRunning()
-	m, err := prepare.Observe(root, running, opts.prepare)
+	m, err := rdmaprepare.Observe(root, running, opts.prepare)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	showPlan(u, opts.decision, &report, func() { views.PrintRDMAPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", views.RDMAPrepareSummary(report, m.Recorded), &report, func() error {
 		err := applyWork(ctx, u, engine, opts.format, work, &report)
-		if after, observeErr := prepare.Observe(root, guard.Running{}, prepare.Options{}); observeErr == nil {
+		if after, observeErr := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{}); observeErr == nil {
 			report.RebootFor(after.Pending(after.Recorded))
 		}
 		return err
@@ -234,10 +234,10 @@ func explainAllow(err error, given []pci.Address, command host.Command, dryRun b
 }
 
 // noAdapterPresent prints that a machine has none of the adapters, which is not an error.
-func noAdapterPresent(ctx context.Context, u *term.UI, root host.Root, m prepare.Machine, opts rdmaPrepareOptions, absent error) error {
+func noAdapterPresent(ctx context.Context, u *term.UI, root host.Root, m rdmaprepare.Machine, opts rdmaPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != term.FormatTable {
-		r := views.NewRDMAPrepare(newReport(root, newNode(u, root).RebootRequired(ctx), false, why), m, prepare.Plan{}, change.Work{})
+		r := views.NewRDMAPrepare(newReport(root, newNode(u, root).RebootRequired(ctx), false, why), m, rdmaprepare.Plan{}, change.Work{})
 		u.Document.Show(&r)
 		return nil
 	}

@@ -50,13 +50,13 @@ func TestCommandsInTexts(t *testing.T) {
 // namedInText are the files below cmd in which a text holds a command as words, with the reason.
 // Every other text holds it as a host.Command.
 var namedInText = map[string]string{
-	"host/boot/older.go":                "the header of files that earlier releases wrote",
-	"host/container/prepare/toolkit.go": "the header of a file, by which gpustack knows it",
-	"host/guest/token.go":               "names the origin of a token, not what to run",
-	"host/guest/judge.go":               "reasons of reports, which are no hints",
-	"nova/reporting.go":                 "the header of a file that gpustack writes",
-	"cleanup/plan.go":                   "a note of a unit, which the journal keeps as words",
-	"cleanup/repair/apply.go":           "an error that repeats such a note",
+	"host/boot/older.go":                         "the header of files that earlier releases wrote",
+	"host/container/containerprepare/toolkit.go": "the header of a file, by which gpustack knows it",
+	"host/guest/token.go":                        "names the origin of a token, not what to run",
+	"host/guest/judge.go":                        "reasons of reports, which are no hints",
+	"nova/reporting.go":                          "the header of a file that gpustack writes",
+	"cleanup/plan.go":                            "a note of a unit, which the journal keeps as words",
+	"cleanup/repair/apply.go":                    "an error that repeats such a note",
 }
 
 // TestNoCommandsInWords: below cmd, no further file holds a command in the words of a text.

@@ -12,7 +12,7 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	containerprepare "gpustack/host/container/prepare"
+	"gpustack/host/container/containerprepare"
 	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
@@ -20,7 +20,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/rdma"
-	rdmaprepare "gpustack/host/rdma/prepare"
+	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/host/selection"
 	"gpustack/host/snapshot"
 	"gpustack/operate/node"

@@ -17,7 +17,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/bind"
-	containers "gpustack/host/container/prepare"
+	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
@@ -28,7 +28,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/rdma"
-	adapters "gpustack/host/rdma/prepare"
+	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/host/selection"
 	"gpustack/host/startup"
 )
@@ -336,15 +336,15 @@ func paths() []path {
 		}
 		return selection.Options{Add: []pci.Selector{x}, Allow: allow}
 	}
-	ofAdapter := func(o func(a pci.Address) adapters.Options) func(*testing.T, host.Root, []pci.Address) error {
+	ofAdapter := func(o func(a pci.Address) rdmaprepare.Options) func(*testing.T, host.Root, []pci.Address) error {
 		return func(t *testing.T, root host.Root, allow []pci.Address) error {
 			options := o(address(t, pf))
 			options.Allow = allow
-			m, err := adapters.Observe(root, guard.Running{}, options)
+			m, err := rdmaprepare.Observe(root, guard.Running{}, options)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = adapters.NewWant(m, options)
+			_, err = rdmaprepare.NewWant(m, options)
 			return err
 		}
 	}
@@ -386,23 +386,25 @@ func paths() []path {
 			_, err = bind.Refuse(m, p, uses, true)
 			return errors.Join(err, bind.Needed(m, p, allow))
 		}},
-		{"rdma prepare --whole", gate.AtBoot, false, ofAdapter(func(a pci.Address) adapters.Options { return adapters.Options{Add: []pci.Address{a}, Whole: true} })},
-		{"rdma prepare --whole --for containers", gate.Role, false, ofAdapter(func(a pci.Address) adapters.Options {
-			return adapters.Options{Add: []pci.Address{a}, Whole: true, Use: rdma.ForContainers}
+		{"rdma prepare --whole", gate.AtBoot, false, ofAdapter(func(a pci.Address) rdmaprepare.Options {
+			return rdmaprepare.Options{Add: []pci.Address{a}, Whole: true}
 		})},
-		{"rdma prepare --vfs", gate.Making, false, ofAdapter(func(a pci.Address) adapters.Options { return adapters.Options{Add: []pci.Address{a}, VFs: 4} })},
-		{"rdma prepare --vfs, another number", gate.Removed, true, ofAdapter(func(a pci.Address) adapters.Options { return adapters.Options{Add: []pci.Address{a}, VFs: 4} })},
-		{"rdma prepare --for guests", gate.Removed, true, ofAdapter(func(a pci.Address) adapters.Options {
-			return adapters.Options{Add: []pci.Address{a}, VFs: 2, Use: rdma.ForGuests}
+		{"rdma prepare --whole --for containers", gate.Role, false, ofAdapter(func(a pci.Address) rdmaprepare.Options {
+			return rdmaprepare.Options{Add: []pci.Address{a}, Whole: true, Use: rdma.ForContainers}
 		})},
-		{"rdma prepare --remove", gate.Removed, true, ofAdapter(func(a pci.Address) adapters.Options { return adapters.Options{Remove: []pci.Address{a}} })},
-		{"rdma prepare --none", gate.Removed, true, ofAdapter(func(pci.Address) adapters.Options { return adapters.Options{None: true} })},
+		{"rdma prepare --vfs", gate.Making, false, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Add: []pci.Address{a}, VFs: 4} })},
+		{"rdma prepare --vfs, another number", gate.Removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Add: []pci.Address{a}, VFs: 4} })},
+		{"rdma prepare --for guests", gate.Removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options {
+			return rdmaprepare.Options{Add: []pci.Address{a}, VFs: 2, Use: rdma.ForGuests}
+		})},
+		{"rdma prepare --remove", gate.Removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Remove: []pci.Address{a}} })},
+		{"rdma prepare --none", gate.Removed, true, ofAdapter(func(pci.Address) rdmaprepare.Options { return rdmaprepare.Options{None: true} })},
 		{"container prepare --hca", gate.Role, false, func(t *testing.T, root host.Root, _ []pci.Address) error {
-			m, err := containers.Observe(root)
+			m, err := containerprepare.Observe(root)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = containers.NewWant(m, containers.Options{HCAs: []pci.Address{address(t, pf)}})
+			_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, pf)}})
 			return err
 		}},
 		{"undo that adds to the record of host prepare", gate.AtBoot, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
@@ -497,8 +499,8 @@ func TestPaths(t *testing.T) {
 // elsewhere names the tests of uses that neither [used] nor TestLeave has.
 var elsewhere = map[gate.Use]string{
 	gate.Use(host.CodeGroup):      "TestVariations of host/prepare",
-	gate.Use(host.CodeBondedRDMA): "TestLeaving of host/rdma/prepare",
-	gate.Use(host.CodeRole):       "TestContainers of host/rdma/prepare",
+	gate.Use(host.CodeBondedRDMA): "TestLeaving of host/rdma/rdmaprepare",
+	gate.Use(host.CodeRole):       "TestContainers of host/rdma/rdmaprepare",
 }
 
 // TestLeave: the uses that a tree does not hold.
@@ -552,30 +554,30 @@ func TestLeave(t *testing.T) {
 // it is. A new one needs its path there.
 func TestAskers(t *testing.T) {
 	known := map[string]string{
-		"host/prepare.refusals":      "host prepare",
-		"host/prepare.lifts":         "host prepare",
-		"host/bind.NewPlan":          "host bind",
-		"host/bind.search":           "host bind",
-		"host/bind.refuse":           "undo of host bind",
-		"host/bind.Needed":           "undo of host bind",
-		"host/rdma/prepare.leave":    "rdma prepare --remove",
-		"host/rdma/prepare.ask":      "rdma prepare --remove",
-		"host/rdma/prepare.whole":    "rdma prepare --whole",
-		"host/container/prepare.hca": "container prepare --hca",
-		"host/startup.ask":           "gpustack boot --revert",
-		"host/startup.Permit":        "gpustack boot --revert",
-		"host/check.leaving":         "TestPending of host/check",
-		"host/check.refusals":        "host prepare",
-		"host/rdma/check.backOut":    "TestUsedRemedy of host/rdma/check",
-		"host/rdma/prepare.takes":    "rdma prepare --remove",
-		"host/rdma/check.readUsed":   "script rdma_check of cmd/gpustack",
-		"host/selection.refusedOf":   "TestStates of host/selection",
-		"host/selection.Joining":     "host prepare",
-		"host/selection.Without":     "TestPendingUses of host/check",
-		"operate/node.Files":         "undo that removes a record of VFs",
-		"operate/node.Binder":        "host bind, carried out, undone and recovered",
-		"host/rdma/prepare.lift":     "rdma prepare --remove",
-		"operate/node.findHolders":   "rdma scan shows it",
+		"host/prepare.refusals":               "host prepare",
+		"host/prepare.lifts":                  "host prepare",
+		"host/bind.NewPlan":                   "host bind",
+		"host/bind.search":                    "host bind",
+		"host/bind.refuse":                    "undo of host bind",
+		"host/bind.Needed":                    "undo of host bind",
+		"host/rdma/rdmaprepare.leave":         "rdma prepare --remove",
+		"host/rdma/rdmaprepare.ask":           "rdma prepare --remove",
+		"host/rdma/rdmaprepare.whole":         "rdma prepare --whole",
+		"host/container/containerprepare.hca": "container prepare --hca",
+		"host/startup.ask":                    "gpustack boot --revert",
+		"host/startup.Permit":                 "gpustack boot --revert",
+		"host/check.leaving":                  "TestPending of host/check",
+		"host/check.refusals":                 "host prepare",
+		"host/rdma/rdmacheck.backOut":         "TestUsedRemedy of host/rdma/rdmacheck",
+		"host/rdma/rdmaprepare.takes":         "rdma prepare --remove",
+		"host/rdma/rdmacheck.readUsed":        "script rdma_check of cmd/gpustack",
+		"host/selection.refusedOf":            "TestStates of host/selection",
+		"host/selection.Joining":              "host prepare",
+		"host/selection.Without":              "TestPendingUses of host/check",
+		"operate/node.files":                  "undo that removes a record of VFs",
+		"operate/node.binder":                 "host bind, carried out, undone and recovered",
+		"host/rdma/rdmaprepare.lift":          "rdma prepare --remove",
+		"operate/node.findHolders":            "rdma scan shows it",
 	}
 	asks := []string{"Permit", "Drivers", "Leave", "Leaves", "Ask", "AskAtBoot", "Refusals", "Shared", "InUse", "HeldOf", "Users", "Virtualized", "OfSwitches", "AdapterUses", "Lifts"}
 	found := map[string]bool{}

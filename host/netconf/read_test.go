@@ -14,7 +14,7 @@ import (
 )
 
 // TestRead: what gives addresses, and to what. Matching is tested in host/guard and
-// host/rdma/prepare.
+// host/rdma/rdmaprepare.
 func TestRead(t *testing.T) {
 	for _, test := range []struct{ name, files, want string }{
 		{"nothing", "-- etc/hostname --\nx\n", ""},

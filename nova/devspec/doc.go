@@ -2,5 +2,5 @@
 // which functions of a machine a spec matches, which tags Nova gives them, and which specs
 // make nova-compute refuse to start.
 //
-// It does not decide which specs a machine should have (nova), or report findings (nova/check).
+// It does not decide which specs a machine should have (nova), or report findings (nova/novacheck).
 package devspec

@@ -10,8 +10,8 @@ import (
 	"gpustack/host/document"
 	"gpustack/host/machine"
 	"gpustack/nova"
-	"gpustack/nova/check"
 	"gpustack/nova/cloud"
+	"gpustack/nova/novacheck"
 )
 
 // CheckOptions name what nova check reads.
@@ -30,7 +30,7 @@ type CheckOptions struct {
 type Checked struct {
 	Release  nova.Release
 	Sides    []nova.Side
-	Counts   check.Counts
+	Counts   novacheck.Counts
 	Findings []host.Finding
 	Warnings []string
 }
@@ -48,8 +48,8 @@ func Check(ctx context.Context, root host.Root, o CheckOptions) (Checked, error)
 		return Checked{}, err
 	}
 	return Checked{
-		Release: release, Sides: sides, Counts: check.Count(release, sides, hosts),
-		Findings: check.Run(release, sides, hosts, flavors), Warnings: slices.Concat(warnings, more),
+		Release: release, Sides: sides, Counts: novacheck.Count(release, sides, hosts),
+		Findings: novacheck.Run(release, sides, hosts, flavors), Warnings: slices.Concat(warnings, more),
 	}, nil
 }
 
@@ -82,7 +82,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 }
 
 // readFlavors returns the flavors of the cloud that request devices.
-func (o CheckOptions) readFlavors(ctx context.Context) (flavors []check.Flavor, err error) {
+func (o CheckOptions) readFlavors(ctx context.Context) (flavors []novacheck.Flavor, err error) {
 	if o.Flavors == nil {
 		return nil, nil
 	}
@@ -97,7 +97,7 @@ func (o CheckOptions) readFlavors(ctx context.Context) (flavors []check.Flavor, 
 	all, err := compute.FlavorsWithSpecs(ctx)
 	for _, f := range all {
 		if request, requests := f.ExtraSpecs[nova.RequestKey]; requests {
-			flavors = append(flavors, check.Flavor{Name: f.Name, Request: request})
+			flavors = append(flavors, novacheck.Flavor{Name: f.Name, Request: request})
 		}
 	}
 	return flavors, err

@@ -3,5 +3,5 @@
 // the undo of objects.
 //
 // Each reads values of several subjects and hands them to the package that decides: nova,
-// nova/check, nova/explain. It prints nothing and asks nothing.
+// nova/novacheck, nova/explain. It prints nothing and asks nothing.
 package cloud

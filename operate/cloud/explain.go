@@ -11,9 +11,9 @@ import (
 	"gpustack/host"
 	"gpustack/host/document"
 	"gpustack/nova"
-	"gpustack/nova/check"
 	"gpustack/nova/cloud"
 	"gpustack/nova/explain"
+	"gpustack/nova/novacheck"
 )
 
 // ExplainOptions name the guest to explain, and what is read about it besides the cloud.
@@ -218,11 +218,11 @@ func (e *explaining) checkFiles() {
 	if len(e.facts.Sides) == 0 {
 		return
 	}
-	var flavors []check.Flavor
+	var flavors []novacheck.Flavor
 	if request := e.facts.Flavor.ExtraSpecs[nova.RequestKey]; request != "" {
-		flavors = append(flavors, check.Flavor{Name: e.facts.Flavor.Name, Request: request})
+		flavors = append(flavors, novacheck.Flavor{Name: e.facts.Flavor.Name, Request: request})
 	}
-	for _, f := range check.Run(e.facts.Release, e.facts.Sides, e.hosts, flavors) {
+	for _, f := range novacheck.Run(e.facts.Release, e.facts.Sides, e.hosts, flavors) {
 		if f.Status == host.Fail {
 			e.findings = append(e.findings, f)
 		}

@@ -8,9 +8,9 @@ import (
 	"gpustack/host"
 	"gpustack/host/document"
 	"gpustack/nova"
-	"gpustack/nova/check"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
+	"gpustack/nova/novacheck"
 )
 
 // OfferOptions name the documents that show what compute nodes offer to flavors.
@@ -46,7 +46,7 @@ func ReadOffers(root host.Root, o OfferOptions) (Offers, error) {
 type ListedFlavor struct {
 	flavor.State              // Projects is nil for a public flavor, and if the user may not see them
 	Request      nova.Request // nil if it is malformed
-	check.Answer
+	novacheck.Answer
 }
 
 // ListFlavors returns the flavors of a cloud that request devices, with a warning for each whose
@@ -78,9 +78,9 @@ func (o Offers) answer(f cloud.Flavor) ListedFlavor {
 	item := ListedFlavor{State: flavor.State{Flavor: f}}
 	request, err := nova.ParseRequest(f.ExtraSpecs[nova.RequestKey])
 	if err != nil {
-		item.Answer = check.Answer{Met: new(false), Reason: strings.ReplaceAll(err.Error(), "\n", ", ")}
+		item.Answer = novacheck.Answer{Met: new(false), Reason: strings.ReplaceAll(err.Error(), "\n", ", ")}
 		return item
 	}
-	item.Request, item.Answer = request, check.Request(request, o.Release, o.Sides, o.Hosts)
+	item.Request, item.Answer = request, novacheck.Request(request, o.Release, o.Sides, o.Hosts)
 	return item
 }

@@ -8,7 +8,7 @@ import (
 
 	"gpustack/host/bind"
 	"gpustack/host/change"
-	"gpustack/host/container/prepare"
+	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/guard"
@@ -126,11 +126,11 @@ func (d Drivers) lendable(plan bind.Plan) error {
 	if len(plan.Containers) == 0 {
 		return nil
 	}
-	m, err := prepare.Observe(d.Root)
+	m, err := containerprepare.Observe(d.Root)
 	if err != nil {
 		return err
 	}
-	return prepare.Lendable(m, plan.Containers)
+	return containerprepare.Lendable(m, plan.Containers)
 }
 
 // returnable returns an error if a plan returns functions to containers that cannot be returned. A
@@ -139,11 +139,11 @@ func (d Drivers) returnable(plan *bind.Plan) error {
 	if len(plan.Containers) == 0 {
 		return nil
 	}
-	m, err := prepare.Observe(d.Root)
+	m, err := containerprepare.Observe(d.Root)
 	if err != nil {
 		return err
 	}
-	if err := prepare.Returnable(m, plan.Containers); err != nil || len(plan.Changes) > 0 {
+	if err := containerprepare.Returnable(m, plan.Containers); err != nil || len(plan.Changes) > 0 {
 		return err
 	}
 	offering := d.offering()

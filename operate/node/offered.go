@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"gpustack/host"
-	containercheck "gpustack/host/container/check"
+	"gpustack/host/container/containercheck"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/nova"

@@ -6,11 +6,11 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
-	containerprepare "gpustack/host/container/prepare"
+	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
-	rdmaprepare "gpustack/host/rdma/prepare"
+	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/host/selection"
 )
 

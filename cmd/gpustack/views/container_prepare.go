@@ -10,7 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/container"
-	"gpustack/host/container/prepare"
+	"gpustack/host/container/containerprepare"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -24,14 +24,14 @@ const (
 // ContainerPrepare is the output of container prepare (docs/json.md).
 type ContainerPrepare struct {
 	Report
-	Changes   []FileChange        `json:"changes"`
-	AtBoot    []FileChange        `json:"at_boot"`
-	Functions []containerFunction `json:"devices"`
-	Options   *containerOptions   `json:"options"`
-	Names     []string            `json:"names"`
-	Notes     []string            `json:"notes"`
-	Docker    []string            `json:"docker"`
-	CNI       []prepare.Network   `json:"cni"`
+	Changes   []FileChange               `json:"changes"`
+	AtBoot    []FileChange               `json:"at_boot"`
+	Functions []containerFunction        `json:"devices"`
+	Options   *containerOptions          `json:"options"`
+	Names     []string                   `json:"names"`
+	Notes     []string                   `json:"notes"`
+	Docker    []string                   `json:"docker"`
+	CNI       []containerprepare.Network `json:"cni"`
 }
 
 // containerFunction is a function of the record.
@@ -55,7 +55,7 @@ type containerOptions struct {
 
 // NewContainerPrepare returns the report of a plan of container prepare. head is its common
 // part. notes are about the networks of its functions.
-func NewContainerPrepare(head Report, m prepare.Machine, o prepare.Options, plan prepare.Plan) (r ContainerPrepare, notes []string, err error) {
+func NewContainerPrepare(head Report, m containerprepare.Machine, o containerprepare.Options, plan containerprepare.Plan) (r ContainerPrepare, notes []string, err error) {
 	r = ContainerPrepare{
 		Report: head, Changes: FileChanges(plan.Files), AtBoot: FileChanges(plan.Boot),
 		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
@@ -69,10 +69,10 @@ func NewContainerPrepare(head Report, m prepare.Machine, o prepare.Options, plan
 		r.Options = &options
 	}
 	r.Restart = append(r.Restart, plan.Restart...)
-	only := prepare.Only(plan.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
-	r.Docker = prepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
-	networks, notes, err := prepare.Networks(only, m.Stack)
-	r.CNI = append([]prepare.Network{}, networks...)
+	only := containerprepare.Only(plan.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
+	r.Docker = containerprepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
+	networks, notes, err := containerprepare.Networks(only, m.Stack)
+	r.CNI = append([]containerprepare.Network{}, networks...)
 	return r, notes, err
 }
 

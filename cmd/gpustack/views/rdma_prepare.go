@@ -10,7 +10,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/prepare"
+	"gpustack/host/rdma/rdmaprepare"
 )
 
 // RDMAPrepare is the output of rdma prepare (docs/json.md).
@@ -50,7 +50,7 @@ type preparedVF struct {
 }
 
 // NewRDMAPrepare returns the report of a plan of rdma prepare. head is its common part.
-func NewRDMAPrepare(head Report, m prepare.Machine, plan prepare.Plan, work change.Work) RDMAPrepare {
+func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, work change.Work) RDMAPrepare {
 	r := RDMAPrepare{
 		Report:  head,
 		Changes: FileChanges(plan.Files), Netns: Optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
@@ -62,7 +62,7 @@ func NewRDMAPrepare(head Report, m prepare.Machine, plan prepare.Plan, work chan
 			vfs = append(vfs, preparedVF{vf.Index, vf.Address, vf.ProductID, vf.Driver, vf.NodeGUID, vf.PortGUID, Optional(vf.MAC)})
 		}
 		r.Adapters = append(r.Adapters, preparedAdapter{a.Address, a.VendorID, a.ProductID, a.Driver, a.LinkLayer, a.Use, a.Whole,
-			a.GUIDBase, Optional(prepare.Partitions(a)), vfs})
+			a.GUIDBase, Optional(rdmaprepare.Partitions(a)), vfs})
 	}
 	r.Changed = len(r.Changes) > 0
 	pending := m.Pending(&plan.Record)

@@ -1,0 +1,78 @@
+// Package containercheck determines whether containers can use the GPUs and RDMA adapters of a
+// machine, and if not, why: the driver, its libraries and device nodes, every CDI spec, the images
+// that are handed over, and what gpustack has recorded. Each check has a file and a function named
+// as in the output. Findings quote the messages that users see, because these rarely name their
+// causes.
+//
+// It reads files below a root. It loads no library of NVIDIA's and runs none of its programs, since
+// these create device nodes on the running machine whatever root they are given.
+package containercheck
+
+import (
+	"errors"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/pci"
+)
+
+// ErrNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI
+// spec.
+var ErrNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NVIDIA's, nor an RDMA adapter, nor a CDI spec"),
+	host.Textf("to see all functions with their drivers: %s", host.NewCommand("host scan").Flag("all")))
+
+// checks are the checks of what containers get, and of what they get it with.
+var checks = checklist.List[view]{
+	{Name: "module", Judge: view.module},
+	{Name: "gpus", Judge: view.gpus},
+	{Name: "libraries", Judge: view.libraries},
+	{Name: "nodes", Judge: view.nodes},
+	{Name: "fabric", Judge: view.fabric},
+	{Name: "persistenced", Judge: view.persistenced},
+	{Name: "specs", Judge: view.specs},
+	{Name: "devices", Judge: view.devices},
+	{Name: "record", Judge: view.record},
+	{Name: "toolkit", Judge: view.toolkit},
+	{Name: "roles", Judge: view.roles},
+	{Name: "images", Judge: view.images},
+	{Name: "runtimes", Judge: view.runtimes},
+	{Name: "cgroups", Judge: view.cgroups},
+}
+
+// Verify runs all checks. Its findings are in the order in which an operator would look for a
+// problem. Each check has at least one finding. It returns ErrNothing for a machine with nothing to
+// check.
+func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
+	v := view{Machine: m}
+	for i := range m.Devices.Value {
+		if d := &m.Devices.Value[i]; d.IsNVIDIAGPU() {
+			v.cards = append(v.cards, d)
+		}
+	}
+	if m.isEmpty() {
+		return nil, checklist.Unknown, ErrNothing
+	}
+	findings, verdict := checks.Judge(v)
+	unread := !m.Driver.Seen() || !m.Specs.Seen() || !m.Contract.Seen()
+	if !m.Devices.Seen() || verdict == checklist.Ready && unread {
+		verdict = checklist.Unknown
+	}
+	return findings, verdict, nil
+}
+
+// isEmpty reports whether a machine has nothing that containers could be given, and nothing that
+// gives them something.
+func (m Machine) isEmpty() bool {
+	if !m.Devices.Seen() || !m.Driver.Seen() || !m.Specs.Seen() || !m.Stack.Seen() {
+		return false
+	}
+	return !slices.ContainsFunc(m.Devices.Value, func(d pci.Device) bool { return d.IsNVIDIAGPU() }) &&
+		m.Driver.Value.Loaded == nil && len(m.Stack.Value.Adapters) == 0 && len(m.Specs.Value.Files) == 0 && len(m.Specs.Value.Problems) == 0
+}
+
+// view is a machine with values that several checks use.
+type view struct {
+	Machine
+	cards []*pci.Device // GPUs of NVIDIA's
+}

@@ -1,0 +1,531 @@
+package containercheck_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/container"
+	"gpustack/host/container/containercheck"
+	"gpustack/host/hosttest"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+)
+
+// tree is a machine whose files a case changes before they are laid and observed.
+type tree struct {
+	links   map[string]string
+	files   map[string]string
+	offered machine.Look[[]containercheck.Offered]
+	// Of files that are no text.
+	onDisk    []nvidia.DiskModule
+	libraries []nvidia.Library
+	images    []container.Image
+	// change changes what was observed: values that a tree of text files cannot have.
+	change func(*containercheck.Machine)
+}
+
+const (
+	first, second = "0000:84:00.0", "0000:88:00.0"
+	hca           = "0000:0c:00.0"
+	loaded        = "550.163.01"
+)
+
+// function adds a PCI function with a driver, "" for none.
+func (n *tree) function(address, class, ids, driver string) {
+	at := "sys/bus/pci/devices/" + address
+	vendor, product, _ := strings.Cut(ids, ":")
+	n.files[at+"/class"], n.files[at+"/vendor"], n.files[at+"/device"] = "0x"+class, "0x"+vendor, "0x"+product
+	delete(n.links, at+"/driver")
+	if driver != "" {
+		n.links[at+"/driver"] = "../../drivers/" + driver
+	}
+}
+
+// gpu adds a GPU that is bound to NVIDIA's driver.
+func (n *tree) gpu(address string, minor int) {
+	n.function(address, "030200", "10de:20b2", "nvidia")
+	n.files["proc/driver/nvidia/gpus/"+address+"/information"] = fmt.Sprintf(
+		"Model: \t\t NVIDIA A100-SXM4-80GB\nIRQ:   \t\t 120\nGPU UUID: \t GPU-00000000-0000-0000-0000-%012d\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Excluded:\t No",
+		minor, address, minor)
+	n.files[fmt.Sprintf("dev/nvidia%d", minor)] = fmt.Sprintf("c 195:%d 666", minor)
+}
+
+// unbind binds a GPU to another driver, as the kernel shows that: its node stays.
+func (n *tree) unbind(address, driver string) {
+	n.function(address, "030200", "10de:20b2", driver)
+	delete(n.files, "proc/driver/nvidia/gpus/"+address+"/information")
+}
+
+// spec adds a CDI spec of a kind, with devices by the names of their nodes, and libraries.
+func (n *tree) spec(file, kind string, devices map[string]string, libraries ...string) {
+	var all, mounts []string
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		all = append(all, fmt.Sprintf(`{"name":%q,"containerEdits":{"deviceNodes":[{"path":%q}]}}`, name, devices[name]))
+	}
+	for _, library := range libraries {
+		mounts = append(mounts, fmt.Sprintf(`{"hostPath":%q,"containerPath":%q,"options":["ro","bind"]}`, library, library))
+	}
+	n.files[file] = fmt.Sprintf(`{"cdiVersion":"0.5.0","kind":%q,"devices":[%s],"containerEdits":{"env":["NVIDIA_VISIBLE_DEVICES=void"],"mounts":[%s]}}`,
+		kind, strings.Join(all, ","), strings.Join(mounts, ","))
+}
+
+const libraries = "usr/lib/x86_64-linux-gnu/"
+
+// healthy returns a machine whose checks all pass: two GPUs, a driver and a spec.
+func healthy() *tree {
+	n := &tree{links: map[string]string{}, files: map[string]string{
+		"etc/hostname":               "gpu1",
+		"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + loaded + "  Fri May 31 09:35:42 UTC 2024",
+		"proc/sys/kernel/osrelease":  "6.1.0-28-amd64",
+		"proc/devices":               "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n509 nvidia-uvm\n\nBlock devices:\n  8 sd",
+		"dev/nvidiactl":              "c 195:255 666",
+		"dev/nvidia-uvm":             "c 509:0 666",
+		"dev/nvidia-uvm-tools":       "c 509:1 666",
+		"sys/module/nvidia/version":  loaded,
+	}}
+	n.gpu(first, 0)
+	n.gpu(second, 1)
+	n.onDisk = []nvidia.DiskModule{{Kernel: "6.1.0-28-amd64", Path: "/lib/modules/6.1.0-28-amd64/nvidia.ko", Version: loaded, Running: true}}
+	n.install(loaded)
+	n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"}, "/"+libraries+"libcuda.so.1")
+	return n
+}
+
+// install replaces the libraries by those of a version.
+func (n *tree) install(version string) {
+	n.libraries = nil
+	for _, link := range nvidia.CoreLibraries() {
+		name, _, _ := strings.Cut(link, ".so.")
+		n.links[libraries+link] = name + ".so." + version
+		n.files[libraries+name+".so."+version] = "\x00" + version + "\x00"
+		n.libraries = append(n.libraries, nvidia.Library{
+			Folder: "/usr/lib/x86_64-linux-gnu", Link: link, File: "/" + libraries + name + ".so." + version, Version: nvidia.Version(version),
+		})
+	}
+}
+
+// adapter adds an RDMA adapter of mlx5_core with a node.
+func (n *tree) adapter() {
+	n.function(hca, "020700", "15b3:101b", "mlx5_core")
+	const at = "sys/bus/pci/devices/" + hca
+	n.links["sys/class/infiniband/mlx5_0"] = "../../../" + at + "/infiniband/mlx5_0"
+	n.links["sys/class/infiniband_verbs/uverbs0"] = "../../../" + at + "/infiniband_verbs/uverbs0"
+	n.files[at+"/infiniband/mlx5_0/node_type"] = "1: CA"
+	verbs := at + "/infiniband_verbs/uverbs0"
+	n.files[verbs+"/ibdev"], n.files[verbs+"/dev"], n.files[verbs+"/abi_version"] = "mlx5_0", "231:192", "1"
+	n.files["dev/infiniband/uverbs0"] = "c 231:192 666"
+}
+
+// unload removes the module, and what it shows.
+func (n *tree) unload() {
+	for _, name := range []string{"proc/driver/nvidia/version", "sys/module/nvidia/version", "proc/devices"} {
+		delete(n.files, name)
+	}
+	n.unbind(first, "")
+	n.unbind(second, "")
+}
+
+// record adds a record of host prepare with GPUs for guests.
+func (n *tree) record(addresses ...string) {
+	var functions, selected []string
+	for _, a := range addresses {
+		selected = append(selected, fmt.Sprintf("%q", a))
+		functions = append(functions, fmt.Sprintf(`{"address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,"subsystem_id":null,`+
+			`"path":[],"group":null,"members":[],"driver":"vfio-pci","by":"ids"}`, a))
+	}
+	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"driver":"vfio-pci","selected":[%s],"allowed":[],"allow_unsafe_interrupts":false,`+
+		`"functions":[%s],"arguments":[],"files":[]}`, strings.Join(selected, ","), strings.Join(functions, ","))
+}
+
+// recordContainers adds a record of container prepare with GPUs.
+func (n *tree) recordContainers(addresses ...string) {
+	var functions []string
+	for _, a := range addresses {
+		functions = append(functions, fmt.Sprintf(`{"role":"container","address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,`+
+			`"subsystem_id":null,"path":[],"hca":false}`, a))
+	}
+	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":2,"functions":[%s],"containers":{"gpu_kind":"gpustack.local/gpu",`+
+		`"hca_kind":"gpustack.local/hca","umad":false,"static":true,"library_path":false,"library_folder":""},`+
+		`"container_files":[{"name":"/etc/modules-load.d/x.conf","hash":"h"}]}`, strings.Join(functions, ","))
+	n.files["etc/modules-load.d/x.conf"] = "nvidia"
+}
+
+// dynamic has the specs of container prepare in /run/cdi.
+func (n *tree) dynamic() {
+	const file = "var/lib/gpustack/contract.json"
+	n.files[file] = strings.Replace(n.files[file], `"static":true`, `"static":false`, 1)
+}
+
+// verify lays the tree, observes it and returns the findings.
+func (n *tree) verify(t testing.TB) ([]host.Finding, checklist.Verdict, error) {
+	t.Helper()
+	findings, verdict, err := containercheck.Verify(n.observe(t, n.lay(t)))
+	return findings, verdict, err
+}
+
+func (n *tree) lay(t testing.TB) host.Root {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(n.links)) {
+		fmt.Fprintf(&b, "symlink %s -> %s\n", name, n.links[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.files)) {
+		fmt.Fprintf(&b, "-- %s --\n%s\n", name, n.files[name])
+	}
+	return hosttest.Lay(t, b.String())
+}
+
+func (n *tree) observe(t testing.TB, root host.Root) containercheck.Machine {
+	t.Helper()
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := containercheck.Observe(root.Once(), machine.Saw(machine.DevicesDir, devices, nil), n.offered)
+	m.Driver.Value.OnDisk, m.Driver.Value.Libraries = n.onDisk, n.libraries
+	m.Images = n.images
+	if n.change != nil {
+		n.change(&m)
+	}
+	return m
+}
+
+func address(t *testing.T, s string) pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestHealthy(t *testing.T) {
+	t.Parallel()
+	findings, verdict, err := healthy().verify(t)
+	if err != nil || verdict != checklist.Ready {
+		t.Errorf("verdict %q, error %v", verdict, err)
+	}
+	for _, f := range findings {
+		if f.Status == host.Fail || f.Status == host.Warn {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// testCase is a change of the healthy machine with the finding that it must lead to.
+type testCase struct {
+	name   string
+	change func(*tree)
+	check  string
+	status host.Status
+	seen   string // a part of it
+	effect string // a part of it
+	remedy string // a part of it
+}
+
+func cases(t *testing.T) []testCase {
+	t.Helper()
+	return append(imageCases(t), []testCase{
+		{"module not loaded", func(n *tree) { n.unload() },
+			"module", host.Fail, "NVIDIA's kernel module is not loaded", "100 cudaErrorNoDevice", "modprobe nvidia"},
+		{"module not loaded, for an argument of the kernel", func(n *tree) {
+			n.unload()
+			n.files["proc/cmdline"] = "quiet modprobe.blacklist=nouveau,nvidia\n"
+		}, "module", host.Fail, "not loaded: /proc/cmdline: modprobe.blacklist=nvidia prevents it", "100 cudaErrorNoDevice", "remove the argument"},
+		{"module not loaded, for modprobe's configuration", func(n *tree) {
+			n.unload()
+			n.files["etc/modprobe.d/x.conf"] = "install nvidia /bin/false\n"
+		}, "module", host.Fail, "not loaded: /etc/modprobe.d/x.conf:1: install nvidia prevents it", "100 cudaErrorNoDevice", "remove the line"},
+		{"module not loaded, for gpustack's own blacklist", func(n *tree) {
+			n.unload()
+			n.files[modprobe.OwnFiles()[0][1:]] = "blacklist nvidia\n"
+		}, "module", host.Fail, "blacklist nvidia prevents it", "100 cudaErrorNoDevice", "gpustack host prepare"},
+		{"module not loaded, modprobe's configuration cannot be read", func(n *tree) {
+			n.unload()
+			n.files["etc/modprobe.d/x.conf/y"] = ""
+		}, "module", host.Fail, "NVIDIA's kernel module is not loaded", "100 cudaErrorNoDevice", "cannot be read: "},
+		{"module not installed", func(n *tree) { n.unload(); n.onDisk = nil },
+			"module", host.Fail, "is not loaded nor installed", "9 Driver Not Loaded", "install the driver"},
+		{"module of another kernel", func(n *tree) { n.unload(); n.onDisk[0].Kernel, n.onDisk[0].Running = "6.1.0-30-amd64", false },
+			"module", host.Fail, "it is installed for 6.1.0-30-amd64", "100 cudaErrorNoDevice", "boot 6.1.0-30-amd64"},
+		{"module removed from disk", func(n *tree) { n.onDisk = nil },
+			"module", host.Warn, "the running kernel has no module on disk", "after the next reboot", "install the module"},
+		{"upgraded, not reloaded", func(n *tree) { n.onDisk[0].Version = "560.28.03"; n.install("560.28.03") },
+			"module", host.Warn, "version 550.163.01 is loaded, 560.28.03 is installed", "18 Driver/library version mismatch", "reboot"},
+		{"libraries upgraded, not reloaded", func(n *tree) { n.onDisk[0].Version = "560.28.03"; n.install("560.28.03") },
+			"libraries", host.Fail, "libcuda.so.1 (and 8 more) is of version 560.28.03, the loaded module is 550.163.01", "803 system has", "reboot"},
+
+		{"GPU of vfio-pci only", func(n *tree) { n.unbind(first, "vfio-pci"); n.unbind(second, "vfio-pci"); n.record(first, second) },
+			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver", "100 cudaErrorNoDevice", "host release"},
+		{"GPU of nouveau", func(n *tree) { n.unbind(first, "nouveau"); n.unbind(second, "nouveau") },
+			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver: 0000:84:00.0 (nouveau), 0000:88:00.0 (nouveau)", "100 cudaErrorNoDevice", "blacklist"},
+		{"one GPU without driver", func(n *tree) { n.unbind(second, "") },
+			"gpus", host.Warn, "0000:88:00.0 (no driver)", "do not see", "gpustack host release"},
+		{"GPU for containers of vfio-pci", func(n *tree) {
+			n.unbind(second, "vfio-pci")
+			n.recordContainers(second)
+		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to vfio-pci", "100 cudaErrorNoDevice", "--to container"},
+		{"excluded GPU", func(n *tree) {
+			n.files["proc/driver/nvidia/gpus/"+second+"/information"] = "Device Minor: \t 1\nGPU Excluded:\t Yes"
+		}, "gpus", host.Warn, "0000:88:00.0 is excluded", "100 cudaErrorNoDevice", "NVreg_ExcludedGpus"},
+		{"MIG", func(n *tree) {
+			n.change = func(m *containercheck.Machine) { m.Driver.Value.MIG = map[pci.Address]bool{address(t, second): true} }
+		}, "gpus", host.Warn, "MIG is enabled on 0000:88:00.0", "nvidia-caps", "-mig 0"},
+
+		{"no libcuda", func(n *tree) { n.libraries = n.libraries[1:] },
+			"libraries", host.Fail, "libcuda.so.1 is not installed", "35 cudaErrorInsufficientDriver", "libcuda1"},
+		{"no NVML", func(n *tree) { n.libraries = append(n.libraries[:1:1], n.libraries[2:]...) },
+			"libraries", host.Warn, "libnvidia-ml.so.1 is not installed", "nvidia-smi", "install"},
+		{"no PTX compiler", func(n *tree) { n.libraries = append(n.libraries[:2:2], n.libraries[3:]...) },
+			"libraries", host.Warn, "libnvidia-ptxjitcompiler.so.1 is not installed", "PTX", "install"},
+		{"two versions", func(n *tree) {
+			n.libraries = append(n.libraries, nvidia.Library{Folder: "/usr/lib64", Link: "libcuda.so.1", File: "/usr/lib64/libcuda.so.535.161.07", Version: "535.161.07"})
+		}, "libraries", host.Fail, "/usr/lib64/libcuda.so.1 is of version 535.161.07", "18 Driver/library", "remove"},
+		{"two versions, nothing loaded", func(n *tree) {
+			n.unload()
+			n.libraries = append(n.libraries, nvidia.Library{Folder: "/usr/lib64", Link: "libcuda.so.1", File: "/usr/lib64/libcuda.so.535.161.07", Version: "535.161.07"})
+		}, "libraries", host.Warn, "535.161.07, 550.163.01", "18 Driver/library", "keep"},
+
+		{"uvm node missing after a boot", func(n *tree) { delete(n.files, "dev/nvidia-uvm") },
+			"nodes", host.Fail, "/dev/nvidia-uvm is missing", "999 cudaErrorUnknown", "nvidia-modprobe -u -c 0"},
+		{"GPU node missing", func(n *tree) { delete(n.files, "dev/nvidia1") },
+			"nodes", host.Fail, "/dev/nvidia1 is missing", "100 cudaErrorNoDevice", "nvidia-modprobe"},
+		{"tools node missing", func(n *tree) { delete(n.files, "dev/nvidia-uvm-tools") },
+			"nodes", host.Warn, "/dev/nvidia-uvm-tools is missing", "profilers", "nvidia-modprobe"},
+		{"uvm not loaded", func(n *tree) { n.files["proc/devices"] = "Character devices:\n195 nvidia" },
+			"nodes", host.Fail, "module nvidia-uvm is not loaded", "999 cudaErrorUnknown", "nvidia-modprobe"},
+		{"stale uvm major", func(n *tree) { n.files["dev/nvidia-uvm"] = "c 511:0 666" },
+			"nodes", host.Fail, "/dev/nvidia-uvm is device 511:0, the driver's is 509:0", "999 cudaErrorUnknown", "rm /dev/nvidia-uvm"},
+		{"node for root only", func(n *tree) { n.files["dev/nvidia0"] = "c 195:0 600" },
+			"nodes", host.Warn, "/dev/nvidia0 has mode 0600", "other than root", "NVreg_DeviceFileMode"},
+		{"node of a GPU that was unbound", func(n *tree) { n.unbind(second, "vfio-pci"); n.record(second) },
+			"nodes", host.Warn, "/dev/nvidia1 belongs to no GPU", "No such device or address", "rm /dev/nvidia1"},
+
+		{"malformed YAML", func(n *tree) { n.files["etc/cdi/x.yaml"] = "cdiVersion: \"0.5.0\"\nkind: [" },
+			"specs", host.Fail, "not valid YAML", "Error: setting up CDI devices: unresolvable CDI devices NAME", "correct"},
+		{"unknown key", func(n *tree) {
+			n.files["etc/cdi/x.yaml"] = "cdiVersion: \"0.5.0\"\nkind: example.com/gpu\ndevNodes: []"
+		},
+			"specs", host.Fail, "devNodes", "unresolvable CDI devices", "correct"},
+		{".yml", func(n *tree) { n.files["etc/cdi/x.yml"] = "cdiVersion: \"0.5.0\"" },
+			"specs", host.Warn, "silently ignore", "unresolvable CDI devices", "rename"},
+		{"a file with two specs", func(n *tree) { n.files["etc/cdi/gpu.json"] += "\n---\n" + n.files["etc/cdi/gpu.json"] },
+			"specs", host.Warn, "more than one YAML document", "devices of the other documents", "a file of its own"},
+		{"a folder that is a file", func(n *tree) { n.files["run/cdi"] = "" },
+			"specs", host.Fail, "not a directory", "unknown", "put a readable one"},
+		{"two specs of one name", func(n *tree) { n.files["etc/cdi/copy.json"] = n.files["etc/cdi/gpu.json"] },
+			"specs", host.Fail, "", "unresolvable CDI devices gpustack.local/gpu=0000:84:00.0", "keep one"},
+		{"two folders, one name", func(n *tree) { n.files["run/cdi/copy.json"] = n.files["etc/cdi/gpu.json"] },
+			"specs", host.Warn, "", "the other file", "remove one"},
+		{"node of a spec missing", func(n *tree) {
+			n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"d": "/dev/nvidia7"})
+		}, "specs", host.Fail, "/dev/nvidia7", `failed to stat CDI host device`, "generate the spec again"},
+		{"library of a spec missing", func(n *tree) {
+			n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"d": "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libEGL_nvidia.so.535.161.07")
+		}, "specs", host.Fail, "libEGL_nvidia.so.535.161.07 does not exist", "error mounting", "generate the spec again"},
+		{"stale major in a spec", func(n *tree) {
+			n.files["etc/cdi/x.json"] = `{"cdiVersion":"0.5.0","kind":"example.com/gpu","devices":[{"name":"d","containerEdits":{"deviceNodes":[` +
+				`{"path":"/dev/nvidia-uvm","type":"c","major":511}]}}]}`
+		}, "specs", host.Fail, "511:0, but /dev/nvidia-uvm is 509:0", "999 cudaErrorUnknown", "without major"},
+
+		{"minors that have changed", func(n *tree) {
+			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia1", second: "/dev/nvidia0"})
+		}, "devices", host.Fail, "devices[0].containerEdits.deviceNodes[0]: gpustack.local/gpu=0000:84:00.0 names /dev/nvidia1, but the node of 0000:84:00.0 is /dev/nvidia0",
+			"another GPU", "gpustack-boot"},
+		{"UUID with another minor", func(n *tree) {
+			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"GPU-00000000-0000-0000-0000-000000000001": "/dev/nvidia0"})
+		}, "devices", host.Fail, "the node of 0000:88:00.0 is /dev/nvidia1", "another GPU", "nvidia-ctk cdi generate"},
+		{"spec of a GPU that was unbound", func(n *tree) { n.unbind(second, "vfio-pci") },
+			"devices", host.Fail, "names /dev/nvidia1, but 0000:88:00.0 is not bound to NVIDIA's driver", "No such device or address", "gpustack host release"},
+		{"libraries of an older driver in a spec", func(n *tree) {
+			n.files["usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07"] = ""
+			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07")
+		}, "devices", host.Fail, "containerEdits.mounts[0].hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07 is of version 535.161.07", "18 Driver/library", "nvidia-ctk"},
+
+		{"recorded device without spec", func(n *tree) {
+			n.recordContainers(first, second)
+			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
+		}, "record", host.Fail, "no spec has gpustack.local/gpu=0000:88:00.0", "unresolvable CDI devices gpustack.local/gpu=0000:88:00.0", "gpustack container prepare writes the specs again"},
+		{"device that is not recorded", func(n *tree) { n.recordContainers(first) },
+			"record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "gpustack container prepare --device 0000:88:00.0"},
+		{"spec that was edited", func(n *tree) {
+			n.recordContainers(first, second)
+			n.spec("etc/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})
+		}, "record", host.Warn, "gpustack-gpu.json differs from the spec", "nodes or libraries", "--dry-run"},
+		{"spec of a boot that was edited", func(n *tree) {
+			n.recordContainers(first, second)
+			n.dynamic()
+			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})
+		}, "record", host.Warn, "/run/cdi/gpustack-gpu.json differs from the spec", "nodes or libraries", "systemctl restart gpustack-boot.service writes it again"},
+		{"spec of a boot that is missing", func(n *tree) { n.recordContainers(first, second); n.dynamic() },
+			"record", host.Fail, "/run/cdi/gpustack-gpu.json is missing", "do not get", "systemctl restart gpustack-boot.service"},
+		{"spec of a boot that is older than the record", func(n *tree) {
+			n.recordContainers(first)
+			n.dynamic()
+			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})
+		}, "record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "systemctl restart gpustack-boot.service writes the spec again"},
+		{"spec without a record", func(n *tree) {
+			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
+		}, "record", host.Warn, "/run/cdi/gpustack-gpu.json is a spec of gpustack, and nothing is recorded", "guests", "gpustack container prepare --none"},
+		{"recorded device without minor", func(n *tree) { n.recordContainers(first, second); n.unbind(second, "vfio-pci") },
+			"record", host.Fail, "0000:88:00.0: the GPU is not bound", "cannot be written", "--remove 0000:88:00.0"},
+		{"recorded device replaced", func(n *tree) { n.recordContainers(first, second); n.function(second, "030200", "10de:2330", "nvidia") },
+			"record", host.Fail, "0000:88:00.0 is not the recorded function 10de:20b2", "another device", "--remove 0000:88:00.0"},
+		{"file of the record changed", func(n *tree) { n.recordContainers(first, second) },
+			"record", host.Fail, "/etc/modules-load.d/x.conf was changed", "may not take effect", "--dry-run"},
+		{"file of the record missing", func(n *tree) { n.recordContainers(first, second); delete(n.files, "etc/modules-load.d/x.conf") },
+			"record", host.Fail, "/etc/modules-load.d/x.conf is missing", "does not take effect", "gpustack container prepare"},
+
+		{"refresh unit without spec", func(n *tree) { n.files["usr/lib/systemd/system/nvidia-cdi-refresh.service"] = "" },
+			"toolkit", host.Warn, "no spec of nvidia.com/gpu", "unresolvable CDI devices nvidia.com/gpu=all", "systemctl restart nvidia-cdi-refresh.service"},
+		{"static spec beside the refresh unit", func(n *tree) {
+			n.files["usr/lib/systemd/system/nvidia-cdi-refresh.service"] = ""
+			n.spec("etc/cdi/nvidia.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"})
+			n.spec("run/cdi/nvidia.json", "nvidia.com/gpu", map[string]string{"1": "/dev/nvidia1"})
+		}, "toolkit", host.Warn, "/etc/cdi/nvidia.json has the kind nvidia.com/gpu", "shadowed", "rm /etc/cdi/nvidia.json"},
+		{"spec that nothing writes again", func(n *tree) {
+			n.spec("etc/cdi/nvidia.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"})
+		}, "toolkit", host.Warn, "nothing writes it again", "after the next upgrade", "gpustack container prepare"},
+
+		{"GPU for guests in a spec, before the reboot", func(n *tree) { n.record(second) },
+			"roles", host.Warn, "gpustack.local/gpu=0000:88:00.0 gives 0000:88:00.0 to containers, and it is recorded for guests", "until the reboot", "reboot"},
+		{"device_spec of a twin", func(n *tree) {
+			n.record(second)
+			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
+			n.offered.Value = []containercheck.Offered{
+				{Address: address(t, first), Spec: `{"vendor_id":"10de","product_id":"20b2"}`, File: "/etc/nova/nova.conf", Line: 7},
+				{Address: address(t, second), Spec: `{"vendor_id":"10de","product_id":"20b2"}`, File: "/etc/nova/nova.conf", Line: 7},
+			}
+		}, "roles", host.Fail, `matches 0000:84:00.0, which containers use`, "Nova assigns it to a guest", "addresses"},
+
+		{"NVSwitches without Fabric Manager", func(n *tree) {
+			n.function("0000:20:00.0", "060400", "8086:2f02", "pcieport")
+			n.function("0000:21:00.0", "068000", "10de:1af1", "nvidia-nvswitch")
+			parent := address(t, "0000:20:00.0")
+			n.change = func(m *containercheck.Machine) {
+				for i := range m.Devices.Value {
+					m.Devices.Value[i].Parent = &parent
+				}
+			}
+		}, "fabric", host.Fail, "nvidia-fabricmanager.service does not run", "802 system not yet initialized", "enable --now"},
+
+		{"systemd cgroups without links", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"exec-opts":["native.cgroupdriver=systemd"]}` },
+			"cgroups", host.Warn, "docker uses the systemd cgroup driver", "Failed to initialize NVML: Unknown Error", "create-dev-char-symlinks"},
+		{"systemd cgroups of containerd", func(n *tree) {
+			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n  SystemdCgroup = true # default of kubeadm\n"
+		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},
+	}...)
+}
+
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	for _, test := range cases(t) {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			n := healthy()
+			test.change(n)
+			findings, verdict, err := n.verify(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.status == host.Fail && verdict != checklist.NotReady {
+				t.Errorf("verdict %q", verdict)
+			}
+			var others []host.Finding
+			for _, f := range findings {
+				if f.Check != test.check {
+					continue
+				}
+				if f.Status == test.status && strings.Contains(f.Seen, test.seen) && strings.Contains(f.Effect, test.effect) && strings.Contains(f.Remedy.String(), test.remedy) {
+					return
+				}
+				others = append(others, f)
+			}
+			t.Errorf("no finding %q of %s with %q, %q, %q among %+v", test.status, test.check, test.seen, test.effect, test.remedy, others)
+		})
+	}
+}
+
+// general returns a message as docs/containers.md has it: names of one machine differ.
+func general(message string) string {
+	for _, r := range []struct{ from, to string }{
+		{`devices \S+=\S+$|devices NAME$`, "devices nvidia.com/gpu=all"},
+		{`host device "\S+"`, `host device "/dev/nvidia7"`},
+		{`error mounting .*: no such`, `error mounting "/usr/lib/…/libcuda.so.535.161.07" to rootfs at "…": stat …: no such`},
+		{`unmarshal CDI Spec: .*`, "unmarshal CDI Spec: …"},
+		{`conflicting device .*`, "conflicting device …"},
+	} {
+		message = regexp.MustCompile(r.from).ReplaceAllString(message, r.to)
+	}
+	return message
+}
+
+// TestMessages: docs/containers.md lists exactly the messages that findings quote.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	// Messages of the CDI library and of runtimes have quoted names in them.
+	quoted := regexp.MustCompile(`"((?:[^"]|"[^" ]*/[^" ]*")+)"`)
+	found := map[string]bool{}
+	for _, test := range cases(t) {
+		n := healthy()
+		test.change(n)
+		findings, _, _ := n.verify(t)
+		for _, f := range findings {
+			for _, match := range quoted.FindAllStringSubmatch(f.Effect, -1) {
+				found[general(match[1])] = true
+			}
+		}
+	}
+	text, err := os.ReadFile("../../../docs/containers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| message | cause | cure |\n")
+	documented := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cell, ok := strings.CutPrefix(line, "| `")
+		if strings.HasPrefix(line, "|---") {
+			continue
+		}
+		if !ok {
+			break
+		}
+		message, _, _ := strings.Cut(cell, "` |")
+		documented[message] = true
+	}
+	if diff := cmp.Diff(documented, found); diff != "" {
+		t.Errorf("messages (-docs/containers.md +findings):\n%s", diff)
+	}
+}
+
+// BenchmarkCheck measures a host with 16 GPUs and 40 specs.
+func BenchmarkCheck(b *testing.B) {
+	n := healthy()
+	for i := range 14 {
+		n.gpu(fmt.Sprintf("0000:9%x:00.0", i), 2+i)
+	}
+	for i := range 39 {
+		devices := map[string]string{}
+		for k := range 16 {
+			devices[fmt.Sprint(k)] = fmt.Sprintf("/dev/nvidia%d", k)
+		}
+		n.spec(fmt.Sprintf("etc/cdi/%d.json", i), fmt.Sprintf("example.com/gpu%d", i), devices, "/"+libraries+"libcuda.so.1", "/"+libraries+"libnvidia-ml.so.1")
+	}
+	root := n.lay(b)
+	for b.Loop() {
+		if _, _, err := containercheck.Verify(n.observe(b, root)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

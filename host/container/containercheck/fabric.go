@@ -1,0 +1,50 @@
+package containercheck
+
+import (
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+)
+
+const fabricSocket = "/run/nvidia-fabricmanager/socket"
+
+// fabric checks that the service which programs the NVSwitches runs, on boards that have them.
+func (v view) fabric() []host.Finding {
+	if why := v.noDriver(); why != nil {
+		return why
+	}
+	ours := func(d pci.Device) bool {
+		return (d.IsNVSwitch() || d.IsBoardGPU()) && v.Contract.Value.At(d.Address) == nil
+	}
+	switch {
+	case !slices.ContainsFunc(v.Devices.Value, func(d pci.Device) bool { return d.IsNVSwitch() }):
+		return checklist.NA("the machine has no NVSwitches")
+	case !slices.ContainsFunc(v.Devices.Value, ours):
+		return checklist.NA("the board with NVSwitches is for guests")
+	case v.Driver.Value.FabricManagerSocket:
+		return checklist.Pass("%s runs", machine.FabricUnit)
+	}
+	return []host.Finding{{
+		Status: host.Fail, File: fabricSocket, Seen: machine.FabricUnit + " does not run: " + fabricSocket + " is missing",
+		Effect: "CUDA does not start on the GPUs of the board: " + notReady,
+		Remedy: "install nvidia-fabricmanager of the driver's version, then: systemctl enable --now " + machine.FabricUnit,
+	}}
+}
+
+// persistenced says whether the driver keeps GPUs initialized between containers. It never fails.
+func (v view) persistenced() []host.Finding {
+	if why := v.noDriver(); why != nil {
+		return why
+	}
+	f := checklist.Pass("nvidia-persistenced runs")
+	f[0].Effect = fmt.Sprintf("it keeps the nodes of GPUs open, and unbinding one waits for it: %s names it", host.NewCommand("host bind"))
+	if !v.Driver.Value.PersistencedSocket {
+		f = checklist.NA("nvidia-persistenced does not run")
+		f[0].Effect = "the driver initializes a GPU again for the next container, which takes seconds"
+	}
+	return f
+}

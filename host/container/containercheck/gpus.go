@@ -1,0 +1,89 @@
+package containercheck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+)
+
+// isNVIDIA reports whether a driver of a PCI function is NVIDIA's.
+func isNVIDIA(driver string) bool {
+	driver = modprobe.Normal(driver)
+	return driver == "nvidia" || driver == "nvidia_current"
+}
+
+// gpus checks that the GPUs which are not for guests are bound to NVIDIA's driver.
+func (v view) gpus() []host.Finding {
+	if why := v.noDriver(); why != nil {
+		return why
+	}
+	var findings []host.Finding
+	bound, others := 0, []string{}
+	for _, d := range v.cards {
+		driver := d.DriverName()
+		file := "/sys/bus/pci/devices/" + d.Address.String() + "/driver"
+		switch {
+		case d.DriverUnread():
+			findings = append(findings, host.Finding{Status: host.NA, File: file, Seen: fmt.Sprintf("the driver of %s cannot be read", d.Address)})
+		case isNVIDIA(driver):
+			bound++
+		case v.isForContainers(d.Address):
+			findings = append(findings, host.Finding{
+				Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is recorded for containers and bound to %s instead of nvidia", d.Address, orNone(driver)),
+				Effect: "containers that request it do not start, or find no GPU: " + noDevice,
+				Remedy: host.NewCommand("host release").Flag("to", "container").Flag("device", d.Address.String()).Text(),
+			})
+		case v.Contract.Value.At(d.Address) == nil:
+			others = append(others, fmt.Sprintf("%s (%s)", d.Address, orNone(driver)))
+		}
+		g := v.Driver.Value.GPU(d.Address)
+		if g != nil && g.Excluded {
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: informationFile(d.Address), Seen: d.Address.String() + " is excluded by a parameter of the driver",
+				Effect: "no program can use it: " + noDevice, Remedy: "remove it from NVreg_ExcludedGpus in /etc/modprobe.d, and reboot",
+			})
+		}
+		if on := v.Driver.Value.MIG[d.Address]; on {
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: informationFile(d.Address), Seen: "MIG is enabled on " + d.Address.String(),
+				Effect: "a container needs a MIG device and its two nodes in /dev/nvidia-caps; with the node of the GPU alone it finds no GPU: " + noDevice,
+				Remedy: host.Text("use the devices that nvidia-ctk cdi generate names, or disable MIG: nvidia-smi -i " + d.Address.String() + " -mig 0"),
+			})
+		}
+	}
+	if bound == 0 && !slices.ContainsFunc(findings, func(f host.Finding) bool { return f.Status == host.Fail || f.Status == host.NA }) {
+		f := host.Finding{
+			Status: host.Fail, Seen: "no GPU is bound to NVIDIA's driver", Effect: "containers find no GPU: " + noDevice,
+			Remedy: host.Textf("leave a GPU to the host: %s shows drivers and roles, %s returns a GPU to its driver",
+				host.NewCommand("host scan"), host.NewCommand("host release")),
+		}
+		if len(others) > 0 {
+			f.Seen += ": " + strings.Join(others, ", ")
+			f.Remedy = host.Textf("unload the other driver, or blacklist it and reboot: %s shows which driver has each GPU", host.NewCommand("host scan"))
+		}
+		return append(findings, f)
+	}
+	if bound > 0 && len(others) > 0 {
+		findings = append(findings, host.Finding{
+			Status: host.Warn, Seen: "not bound to NVIDIA's driver, and not for guests: " + strings.Join(others, ", "), Effect: "containers do not see these GPUs",
+			Remedy: host.Textf("bind them: %s", host.NewCommand("host release").Flag("device", "ADDRESS")),
+		})
+	}
+	return checklist.OrPass(findings, "%s bound to NVIDIA's driver", host.Numbered(bound, "GPU"))
+}
+
+func informationFile(a pci.Address) string {
+	return "/proc/driver/nvidia/gpus/" + a.String() + "/information"
+}
+
+func orNone(driver string) string {
+	if driver == "" {
+		return "no driver"
+	}
+	return driver
+}

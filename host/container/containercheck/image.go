@@ -1,0 +1,231 @@
+package containercheck
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/container"
+	"gpustack/host/nvidia"
+)
+
+// injections returns how the specs in use give libcuda to containers, each spec once.
+func (v view) injections() (all []container.Injection) {
+	v.eachEdit(func(file, _, kind, _ string, e *specs.ContainerEdits) {
+		in := container.Injection{Kind: kind, File: file}
+		for _, m := range e.Mounts {
+			if m != nil && strings.HasPrefix(path.Base(m.ContainerPath), "libcuda.so") {
+				in.Folder = path.Dir(path.Clean(m.ContainerPath))
+			}
+		}
+		for _, env := range e.Env {
+			if value, ok := strings.CutPrefix(env, "LD_LIBRARY_PATH="); ok {
+				in.Env = in.Folder != "" && slices.Contains(strings.Split(value, ":"), in.Folder)
+			}
+		}
+		for _, h := range e.Hooks {
+			in.Hooked = in.Hooked || h != nil && slices.Contains(h.Args, "update-ldcache")
+		}
+		if in.Folder != "" && !slices.ContainsFunc(all, func(o container.Injection) bool { return o.File == file }) {
+			all = append(all, in)
+		}
+	})
+	return all
+}
+
+// images judges the images that the operator named: which libcuda their programs load, whether the
+// driver runs their CUDA, and whether their libraries see the adapters.
+func (v view) images() []host.Finding {
+	if len(v.Images) == 0 {
+		return checklist.NA("no image is named: --image judges one")
+	}
+	var findings []host.Finding
+	for _, i := range v.Images {
+		if i.Err != nil {
+			findings = append(findings, host.Finding{
+				Status: host.NA, File: i.Name, Seen: i.Err.Error(), Effect: "nothing of the image is known", Remedy: "name a root folder or an OCI layout",
+			})
+			continue
+		}
+		of := v.image(i)
+		if len(of) == 0 {
+			of = checklist.Pass("%s: nothing in it conflicts with this node", i.Name)
+			of[0].File = i.Name
+		}
+		findings = append(findings, of...)
+	}
+	return findings
+}
+
+// image judges one image.
+func (v view) image(i container.Image) (findings []host.Finding) {
+	add := func(status host.Status, file, seen, effect string, remedy host.Text) {
+		findings = append(findings, host.Finding{Status: status, File: file, Seen: i.Name + ": " + seen, Effect: effect, Remedy: remedy})
+	}
+	if node := v.Architecture; len(i.Architectures) > 0 && !slices.Contains(i.Architectures, node) {
+		add(host.Fail, "", fmt.Sprintf("it is built for %s, and this node is %s", strings.Join(i.Architectures, ", "), node),
+			`programs of the image do not start: "exec format error"`, host.Text("use the image for the node: podman pull --arch "+node+" IMAGE"))
+		return findings
+	}
+	for _, l := range i.Foreign {
+		if l.Architecture != "386" { // the driver's packages for amd64 bring these, too
+			add(host.Warn, l.Path, fmt.Sprintf("%s is built for %s, and this node is %s", l.Path, l.Architecture, v.Architecture),
+				"loaders ignore it: programs do not find the library", host.Text("install the library for "+v.Architecture+" in the image"))
+		}
+	}
+	usesCUDA := len(i.Runtimes) > 0 || len(i.Libraries) > 0
+	if i.Musl && usesCUDA {
+		add(host.Fail, "", "its loader is that of musl", "it does not load the driver's libraries, which are built for glibc: "+insufficient,
+			"use an image with glibc")
+	}
+	if usesCUDA && v.Driver.Seen() {
+		v.imageDriver(i, add)
+		v.imageRuntimes(i, add)
+	}
+	if v.Stack.Seen() {
+		v.imageAdapters(i, add)
+	}
+	return findings
+}
+
+type adder func(status host.Status, file, seen, effect string, remedy host.Text)
+
+// imageDriver judges the driver's libraries that programs of the image load.
+func (v view) imageDriver(i container.Image, add adder) {
+	d := v.Driver.Value
+	own := func(link string) (libraries []container.ImageLibrary) {
+		for _, l := range i.Libraries {
+			if l.Link == link && !l.Forward {
+				libraries = append(libraries, l)
+			}
+		}
+		return libraries
+	}
+	if d.Loaded == nil {
+		for _, l := range own(container.CUDALink) {
+			add(host.Fail, l.Path, fmt.Sprintf("it has libcuda %s, and this node has no driver loaded", orUnknown(l.Version)),
+				"libcuda alone finds no GPU: "+noDevice+", "+notLoaded, "load the driver on the host: see module")
+		}
+		return
+	}
+	injections := v.injections()
+	if len(injections) == 0 {
+		switch copies := own(container.CUDALink); {
+		case len(copies) == 0:
+			add(host.Fail, "", "it has a CUDA runtime and no libcuda, and no CDI spec of this node gives it one", insufficient+"; nothing is too old",
+				host.Textf("%s, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS", host.NewCommand("container prepare")))
+		default:
+			v.judgeOwn(copies[0], "no CDI spec of this node gives it another one", add)
+		}
+	}
+	for _, in := range injections {
+		switch taken, found := i.Takes(in); {
+		case !found && i.LibraryPathKnown:
+			add(host.Fail, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.Kind, in.Folder), insufficient+"; nothing is too old",
+				host.Textf("%s; or %s", host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
+		case !found:
+			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),
+				"otherwise CUDA finds no libcuda: "+insufficient, host.Textf("%s; or %s",
+					host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
+		case taken != "":
+			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l container.ImageLibrary) bool { return l.Path == taken })]
+			v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)
+		}
+	}
+	for _, l := range own(container.NVMLLink) {
+		if len(own(container.CUDALink)) == 0 && differs(l.Version, d.Loaded.Version) {
+			add(host.Warn, l.Path, fmt.Sprintf("it has its own %s %s, the loaded module is %s", container.NVMLLink, l.Version, d.Loaded.Version),
+				"nvidia-smi may load it: "+mismatchNVML, "remove the packages of the driver from the image")
+		}
+	}
+}
+
+// judgeOwn judges a libcuda of the image that its programs load.
+func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) {
+	d := v.Driver.Value
+	remedy := host.Textf("remove the packages of the driver from the image (libcuda1, nvidia-driver-*); %s has the host's loaded first",
+		host.NewCommand("container prepare").Flag("library-path"))
+	switch {
+	case l.Forward:
+		v.judgeCompat(l, add)
+	case l.Version == "":
+		add(host.Warn, l.Path, fmt.Sprintf("it has its own libcuda of an unknown version, and %s", why), "unless it is of version "+string(d.Loaded.Version)+": "+versionsDiffer, remedy)
+	case differs(l.Version, d.Loaded.Version):
+		age := "newer"
+		if l.Version.Compare(d.Loaded.Version) < 0 {
+			age = "older"
+		}
+		add(host.Fail, l.Path, fmt.Sprintf("it has its own libcuda %s, which is %s than the loaded module %s, and %s", l.Version, age, d.Loaded.Version, why),
+			versionsDiffer+"; "+kernelMismatch, remedy)
+	}
+}
+
+// judgeCompat judges libraries of forward compatibility that programs load.
+func (v view) judgeCompat(l container.ImageLibrary, add adder) {
+	for _, g := range v.Driver.Value.GPUs {
+		if g.Model != nil && (strings.Contains(*g.Model, "GeForce") || strings.Contains(*g.Model, "TITAN")) {
+			add(host.Fail, l.Path, fmt.Sprintf("it has libraries of forward compatibility (%s), and %s is a %s", orUnknown(l.Version), g.Address, *g.Model),
+				"forward compatibility is for data centre GPUs: "+noForward,
+				"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
+			return
+		}
+	}
+	loaded := v.Driver.Value.Loaded.Version
+	if l.Compat != nil && differs(l.Version, loaded) && !l.Compat.Accepts(l.Version, loaded) {
+		add(host.Fail, l.Path, fmt.Sprintf("its libraries of forward compatibility %s are not for the loaded driver %s", orUnknown(l.Version), loaded), versionsDiffer,
+			"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
+	}
+}
+
+func orUnknown(version nvidia.Version) string {
+	if version == "" {
+		return "of an unknown version"
+	}
+	return string(version)
+}
+
+// imageRuntimes compares the CUDA runtimes of an image with the driver.
+func (v view) imageRuntimes(i container.Image, add adder) {
+	d := v.Driver.Value
+	if d.Loaded == nil || d.Loaded.Version == "" {
+		return
+	}
+	for _, r := range i.Runtimes {
+		switch accepted, needed := nvidia.Accepts(string(r.Release), d.Loaded.Version); {
+		case accepted == nvidia.TooOld:
+			add(host.Fail, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, d.Loaded.Version), insufficient,
+				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))+" or earlier"))
+		case accepted == nvidia.Minor && needed != "":
+			add(host.Warn, r.Path, fmt.Sprintf("its CUDA runtime %s came with driver %s, loaded is %s", r.Release, needed, d.Loaded.Version),
+				"it runs by minor version compatibility: programs that bring PTX alone, or call functions of a later driver, fail",
+				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))))
+		case accepted == nvidia.Unknown:
+			add(host.NA, r.Path, fmt.Sprintf("which driver its CUDA runtime %s needs is not known", orUnknown(r.Release)), "", "see NVIDIA's release notes of the toolkit")
+		}
+	}
+}
+
+// imageAdapters judges whether the libraries of an image see the adapters that its containers can
+// get. An image without libibverbs does not use them.
+func (v view) imageAdapters(i container.Image, add adder) {
+	if len(i.Verbs.Libraries()) == 0 {
+		return
+	}
+	for _, a := range v.Stack.Value.Adapters {
+		if a.Verbs == nil {
+			continue
+		}
+		if why, message := i.Verbs.Refuses(a); why != "" {
+			add(host.Fail, "", fmt.Sprintf("%s: %s", a.Title(), why), "programs in the container do not see the adapter: "+message,
+				"install the providers of the image's own rdma-core: apt-get install ibverbs-providers; never mount the host's library into it")
+		}
+	}
+	if !i.CM && len(v.Stack.Value.Adapters) > 0 {
+		add(host.Warn, "", "it has libibverbs and no librdmacm", "programs that connect by address, such as rping, do not start", "install librdmacm1 in the image")
+	}
+}

@@ -1,0 +1,118 @@
+package containercheck
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+)
+
+// uvmNode is the node of unified memory, without which CUDA does not start.
+const uvmNode = "/dev/nvidia-uvm"
+
+// makeNodes is the remedy of nodes that are missing.
+var makeNodes = host.Textf("nvidia-modprobe -u -c 0, at every boot; %s makes it a step of gpustack-boot.service", host.NewCommand("container prepare"))
+
+// nodes checks the device nodes. devtmpfs makes none of them: NVIDIA's programs do at their first
+// use by root, and leave them when a GPU is unbound or a module is loaded again with another major.
+func (v view) nodes() []host.Finding {
+	if why := v.noDriver(); why != nil {
+		return why
+	}
+	d := v.Driver.Value
+	if d.Loaded == nil {
+		return checklist.NA("NVIDIA's kernel module is not loaded; a node alone proves nothing, because its libraries make /dev/nvidiactl without a driver")
+	}
+	var findings []host.Finding
+	fail := func(file, seen, effect string, remedy host.Text) {
+		findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: remedy})
+	}
+	var minors []int
+	for _, g := range d.GPUs {
+		if g.Minor != nil && !g.Excluded {
+			minors = append(minors, *g.Minor)
+		}
+	}
+	wanted := nvidia.Nodes(minors...)
+	for _, file := range wanted {
+		node := d.Node(file)
+		switch _, _, known := d.Numbers(file); {
+		case !known: // its module is not loaded
+			if file == uvmNode {
+				fail("/proc/devices", "module nvidia-uvm is not loaded: /proc/devices has no nvidia-uvm", "CUDA does not start in containers: "+unknownError, makeNodes)
+			}
+		case node == nil && file == uvmNode+"-tools": // of profilers and debuggers
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: file, Seen: file + " is missing", Effect: "profilers and debuggers do not work in containers; a spec that names it does not resolve",
+				Remedy: makeNodes,
+			})
+		case node == nil:
+			fail(file, file+" is missing",
+				fmt.Sprintf(`containers whose spec names it do not start: "failed to stat CDI host device "%s": no such file or directory"; without it CUDA reports %s`,
+					file, lacking(file)), makeNodes)
+		case node.Mode&0o006 != 0o006:
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: file, Seen: fmt.Sprintf("%s has mode %04o", file, uint32(node.Mode)&0o7777),
+				Effect: "users other than root cannot open it in containers", Remedy: "set NVreg_DeviceFileMode=0666 of module nvidia in /etc/modprobe.d, and reboot",
+			})
+		}
+	}
+	for _, n := range d.Stale() {
+		fail(n.Path, n.String(), "programs open the device of another driver, or none, and the runtime reports no error: "+unknownError,
+			host.Textf("rm %s; %s", n.Path, makeNodes))
+	}
+	for _, n := range d.Nodes {
+		minor, ok := gpuNode(n.Path)
+		if !ok || slices.Contains(wanted, n.Path) {
+			continue
+		}
+		if slices.ContainsFunc(d.GPUs, func(g nvidia.GPU) bool { return g.Minor == nil || *g.Minor == minor }) {
+			continue // excluded, or not known
+		}
+		findings = append(findings, host.Finding{
+			Status: host.Warn, File: n.Path, Seen: fmt.Sprintf("%s belongs to no GPU that is bound to the driver", n.Path),
+			Effect: `a container that gets it starts with a node that cannot be opened: "No such device or address"`,
+			Remedy: host.Text("rm " + n.Path + ", and generate specs that name it again"),
+		})
+	}
+	return checklist.OrPass(findings, "%s with the driver's numbers", host.Numbered(len(wanted), "device node"))
+}
+
+// lacking returns the message of CUDA without a node.
+func lacking(file string) string {
+	if file == uvmNode {
+		return unknownError
+	}
+	return noDevice
+}
+
+// gpuNode returns the minor number of a GPU's node, from its name.
+func gpuNode(file string) (minor int, ok bool) {
+	number, ok := strings.CutPrefix(path.Clean(file), "/dev/nvidia")
+	if !ok || number == "" || strings.Trim(number, "0123456789") != "" {
+		return 0, false
+	}
+	minor, err := strconv.Atoi(number)
+	return minor, err == nil
+}
+
+// gpuOf returns the address of the GPU to which a node of a name belongs, if it is bound to the
+// driver.
+func (v view) gpuOf(file string) (a pci.Address, ok bool) {
+	minor, ok := gpuNode(file)
+	if !ok {
+		return a, false
+	}
+	for _, g := range v.Driver.Value.GPUs {
+		if g.Minor != nil && *g.Minor == minor {
+			return g.Address, true
+		}
+	}
+	return a, false
+}

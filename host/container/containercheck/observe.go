@@ -1,0 +1,65 @@
+package containercheck
+
+import (
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/container"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Machine is what the checks judge. A value that cannot be read has the error in its field.
+type Machine struct {
+	Devices    machine.Look[pci.Devices]
+	Driver     machine.Look[nvidia.Driver]
+	Specs      machine.Look[cdi.Folders]
+	Stack      machine.Look[rdma.Stack]
+	Contract   machine.Look[*machine.Contract]   // nil if nothing is recorded for guests
+	Containers machine.Look[*machine.Containers] // nil if nothing is recorded for containers
+	Files      []machine.Look[string]            // hashes of the files of that record, "" if missing
+	Offered    machine.Look[[]Offered]           // GPUs that nova.conf offers to guests
+	Preventing machine.Look[[]modprobe.Line]     // what keeps NVIDIA's modules from being loaded at boot
+	Toolkit    machine.Look[Toolkit]
+	Runtimes   machine.Look[[]Runtime]
+	Cgroups    machine.Look[Cgroups]
+	Images     []container.Image // that the operator named
+	// Architecture is the node's, as Go names it.
+	Architecture string
+}
+
+// Observe reads what the checks judge. devices are all functions of the machine, and offered those
+// that nova-compute offers to guests.
+func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Machine {
+	m := Machine{
+		Architecture: container.Architecture(root), Devices: devices, Offered: offered,
+		Toolkit: readToolkit(root), Runtimes: readRuntimes(root), Cgroups: readCgroups(root),
+	}
+	driver, err := nvidia.Read(root, devices.Value)
+	m.Driver = machine.Saw("/proc/driver/nvidia", driver, err)
+	preventing, err := modprobe.ReadPreventing(root, nvidia.Modules()...)
+	m.Preventing = machine.Saw("/etc/modprobe.d", preventing, err)
+	folders, err := cdi.Read(root)
+	m.Specs = machine.Saw("/etc/cdi", folders, err)
+	stack, err := rdma.Read(root, devices.Value, rdma.Options{})
+	m.Stack = machine.Saw("/sys/class/infiniband", stack, err)
+	guests, containers, err := machine.ReadRecord(root)
+	m.Contract = machine.Saw(machine.ContractFile, guests, err)
+	m.Containers = machine.Saw(machine.ContractFile, containers, err)
+	if containers != nil {
+		for _, f := range containers.Files {
+			data, err := root.ReadFile(f.Name)
+			hash := ""
+			if err == nil {
+				hash = (&edit.File{Content: data}).Hash()
+			} else if host.IsAbsent(err) {
+				err = nil
+			}
+			m.Files = append(m.Files, machine.Saw(f.Name, hash, err))
+		}
+	}
+	return m
+}

@@ -1,0 +1,136 @@
+package containercheck
+
+import (
+	"fmt"
+	"strings"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/checklist"
+)
+
+// specs reports what is wrong with the files of CDI specs, with file, field and reason: podman has
+// one line for all of them.
+func (v view) specs() []host.Finding {
+	if !v.Specs.Seen() {
+		return checklist.Unread(v.Specs.File, v.Specs.Err)
+	}
+	all := v.Specs.Value
+	var findings []host.Finding
+	for _, p := range all.All() {
+		findings = append(findings, specFinding(p))
+	}
+	if len(all.Files) == 0 && findings == nil {
+		return checklist.NA("no CDI spec in /etc/cdi or /run/cdi")
+	}
+	usable := 0
+	for _, d := range all.Devices() {
+		if d.File != "" {
+			usable++
+		}
+	}
+	return checklist.OrPass(findings, "%s with %s", host.Numbered(len(all.Files), "spec"), host.Numbered(usable, "device"))
+}
+
+// specFinding is the finding of a problem of a spec.
+func specFinding(p cdi.Problem) host.Finding {
+	f := host.Finding{Status: p.Status, File: p.File, Line: p.Line, Seen: p.Reason}
+	if p.Field != "" {
+		f.Seen = p.Field + ": " + p.Reason
+	}
+	library := ""
+	if p.Library != "" && p.Library != p.Reason {
+		library = `, the CDI library: "` + p.Library + `"`
+	}
+	name := p.Device
+	if name == "" {
+		name = "NAME"
+	}
+	unresolvable := fmt.Sprintf(`"Error: setting up CDI devices: unresolvable CDI devices %s"`, name)
+	switch p.Kind {
+	case cdi.Unreadable:
+		f.Effect, f.Remedy = "what the spec gives to containers is unknown", "remove what cannot be read, or put a readable one in its place"
+		if p.Denied {
+			f.Remedy = "run gpustack as root"
+		}
+		if p.Skipped {
+			f.Effect = "runtimes that cannot read it either skip it: " + unresolvable
+		}
+	case cdi.Ignored:
+		f.Effect, f.Remedy = "runtimes skip it silently: "+unresolvable, "rename it to .yaml, or move it to /etc/cdi"
+		if !p.Skipped { // of several documents only the first one is read
+			f.Effect, f.Remedy = "devices of the other documents: "+unresolvable, "write each document to a file of its own"
+		}
+	case cdi.Malformed, cdi.Version:
+		f.Effect = "podman reports " + unresolvable + library
+		f.Remedy = host.Textf("correct the field, or have its program write the file again: nvidia-ctk cdi generate, %s", host.NewCommand("container prepare"))
+		if !p.Skipped {
+			f.Effect = "some runtimes do not accept it" + library
+		}
+	case cdi.Conflict:
+		f.Effect = "runtimes remove the device altogether: " + unresolvable + library
+		f.Remedy = "keep one of the files, or give them different kinds"
+	case cdi.Shadowed:
+		f.Effect = "containers get the device of the other file"
+		f.Remedy = "remove one of the two files"
+	case cdi.Missing:
+		f.Effect = "containers with the device do not start" + strings.TrimPrefix(library, ", the CDI library")
+		f.Remedy = "generate the spec again after every change of the driver; a node that is missing: " + makeNodes
+	case cdi.Stale:
+		f.Effect = "a container starts without an error and gets another device: " + unknownError
+		f.Remedy = host.Textf("generate the spec again, best without major and minor, as %s does", host.NewCommand("container prepare"))
+	}
+	return f
+}
+
+// namedNode is a device node that a spec names.
+type namedNode struct {
+	file   string // of the spec
+	field  string
+	kind   string // of the spec
+	device string // the name without kind; "" of the edits for all devices
+	path   string // on the machine
+	node   *specs.DeviceNode
+}
+
+// title names the device in a sentence: "nvidia.com/gpu=0".
+func (n namedNode) title() string {
+	if n.device == "" {
+		return "every device of " + n.kind
+	}
+	return n.kind + "=" + n.device
+}
+
+// eachEdit calls a function for the edits of every spec that runtimes use, those for all devices
+// first.
+func (v view) eachEdit(do func(file, field, kind, device string, e *specs.ContainerEdits)) {
+	for _, file := range v.Specs.Value.Files {
+		if !file.Used() {
+			continue
+		}
+		s := file.Spec
+		do(file.Path, "containerEdits", s.Kind, "", &s.ContainerEdits)
+		for i := range s.Devices {
+			do(file.Path, fmt.Sprintf("devices[%d].containerEdits", i), s.Kind, s.Devices[i].Name, &s.Devices[i].ContainerEdits)
+		}
+	}
+}
+
+// namedNodes returns all device nodes that specs name.
+func (v view) namedNodes() (nodes []namedNode) {
+	v.eachEdit(func(file, field, kind, device string, e *specs.ContainerEdits) {
+		for i, n := range e.DeviceNodes {
+			if n == nil {
+				continue
+			}
+			name := n.HostPath
+			if name == "" {
+				name = n.Path
+			}
+			nodes = append(nodes, namedNode{file, fmt.Sprintf("%s.deviceNodes[%d]", field, i), kind, device, name, n})
+		}
+	})
+	return nodes
+}

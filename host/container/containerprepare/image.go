@@ -1,0 +1,56 @@
+package containerprepare
+
+import (
+	"errors"
+	"fmt"
+
+	"gpustack/host"
+	"gpustack/host/container"
+)
+
+// Errors of images that mounted libraries have no common place in.
+var (
+	// ErrNoFolder is the error of an image whose loader does not load libraries of the driver.
+	ErrNoFolder = host.WithHint(errors.New("its loader has no folder for libraries of glibc"), "use an image with glibc")
+	// ErrFolders is the error of images whose loaders look into different folders first.
+	ErrFolders = host.WithHint(errors.New("the loaders of the images look into different folders first"),
+		"set LD_LIBRARY_PATH instead: --library-path; or name images of one distribution")
+)
+
+// images records the folder in which the loaders of all images look first by default. With
+// LD_LIBRARY_PATH they need none in common, but each must load libraries of glibc.
+func (w *wanting) images() {
+	folder, err := folderOf(w.Images)
+	r := &w.Record.Options
+	if folder != "" && !r.LibraryPath {
+		r.LibraryFolder = folder
+	}
+	if err != nil && (!r.LibraryPath || errors.Is(err, ErrNoFolder)) {
+		w.fail(err)
+	}
+}
+
+// folderOf returns the folder in which the loaders of all images look first by default.
+func folderOf(images []container.Image) (folder string, err error) {
+	var errs []error
+	for _, i := range images {
+		switch folders := i.LibraryFolders(); {
+		case len(folders) == 0:
+			errs = append(errs, fmt.Errorf("%s: %w", i.Name, ErrNoFolder))
+		case folder == "":
+			folder = folders[0]
+		case folders[0] != folder:
+			errs = append(errs, fmt.Errorf("%s: %w: %s, not %s", i.Name, ErrFolders, folders[0], folder))
+		}
+	}
+	return folder, errors.Join(errs...)
+}
+
+// loads warns of images whose programs do not load the mounted libraries.
+func (w *wanting) loads() {
+	for _, i := range w.Images {
+		if why := i.Loads(w.Record.Options.LibraryFolder, w.Record.Options.LibraryPath); why != "" {
+			w.Warnings = append(w.Warnings, i.Name+": "+why)
+		}
+	}
+}

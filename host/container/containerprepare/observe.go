@@ -1,0 +1,73 @@
+package containerprepare
+
+import (
+	"errors"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/container"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/memlock"
+	"gpustack/host/modprobe"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/steps"
+)
+
+// Machine is what a plan depends on.
+type Machine struct {
+	Devices    pci.Devices
+	Driver     nvidia.Driver
+	Stack      rdma.Stack
+	Folders    cdi.Folders
+	Guests     *machine.Contract   // of host prepare; nil if nothing is recorded
+	Recorded   *machine.Containers // nil if nothing is recorded
+	RDMA       *rdma.Record        // of rdma prepare; nil if nothing is recorded
+	Blacklists []modprobe.Line     // that keep NVIDIA's driver from being loaded
+	Files      edit.Files          // that a plan may change, besides those of the unit
+	Unit       steps.UnitFiles
+	Limits     memlock.Limits     // of locked memory, without gpustack's drop-ins
+	Refreshes  machine.Look[bool] // NVIDIA Container Toolkit has the unit that writes specs
+	NodeMaker  error              // of finding nvidia-modprobe, which makes nodes at boot
+	Unread     []string           // warnings about files that could not be read
+}
+
+// exclusive reports whether RDMA devices belong to one network namespace each, now or from the next
+// boot on.
+func (m Machine) exclusive() bool {
+	return m.RDMA != nil && m.RDMA.Netns == rdma.NetnsExclusive || m.Stack.Netns != nil && *m.Stack.Netns == rdma.NetnsExclusive
+}
+
+// Observe reads what a plan depends on. A file that cannot be read and might prevent a plan is an
+// error.
+func Observe(root host.Root) (Machine, error) {
+	var m Machine
+	var err error
+	if m.Devices, m.Unread, err = pci.Scan(root, pci.Options{}); err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		return m, err
+	}
+	var errs []error
+	keep := func(err error) { errs = append(errs, err) }
+	m.Driver, err = nvidia.Read(root, m.Devices)
+	keep(err)
+	m.Stack, err = rdma.Read(root, m.Devices, rdma.Options{})
+	keep(err)
+	m.Folders, err = cdi.Read(root)
+	keep(err)
+	m.Guests, m.Recorded, err = machine.ReadRecord(root)
+	keep(err)
+	m.RDMA, err = rdma.ReadRecord(root)
+	keep(err)
+	m.Blacklists, err = modprobe.ReadPreventing(root, nvidia.Modules()...)
+	keep(err)
+	m.Files = edit.Observe(root, slices.Concat(container.SpecFiles(), memlockFiles(), []string{refreshEnv, machine.ContractFile})...)
+	m.Unit = steps.ObserveUnit(root)
+	m.Limits = memlock.Read(root, memlockFiles()...)
+	m.Refreshes = readRefreshes(root)
+	_, m.NodeMaker = host.Runner{Root: root}.Find("nvidia-modprobe")
+	m.Unread = append(append(m.Unread, m.Driver.Warnings...), m.Stack.Warnings...)
+	return m, errors.Join(errs...)
+}

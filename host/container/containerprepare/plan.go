@@ -1,0 +1,161 @@
+package containerprepare
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/container"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/steps"
+)
+
+// Plan is a list of file changes, with what the operator has to know.
+type Plan struct {
+	Record   machine.Containers
+	Files    edit.Plan
+	Boot     edit.Plan                // specs that each boot writes, as one would now; no entry records them
+	Names    []string                 // qualified names of the devices that containers can be given
+	NamesOf  map[pci.Address][]string // those of each function
+	Notes    []string                 // costs, and what is left to the operator
+	Restart  []string                 // services that take a changed file at their next start
+	Warnings []string
+}
+
+// NewPlan plans the specs of what is wanted, the files of the unit that repeats the steps of every
+// boot, and the record. The record of guests stays as it is. Static specs need no unit: a machine
+// without systemd has none.
+func NewPlan(m Machine, w Want) (Plan, error) {
+	unit, err := m.Unit.Plan(m.RDMA, &w.Record)
+	if w.Record.Options.Static && (errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram)) {
+		w.Warnings = append(w.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		err = nil
+	}
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
+	p.Record.Files, p.NamesOf = []machine.Hash{}, map[pci.Address][]string{}
+	for _, f := range []struct {
+		name string
+		spec *specs.Spec
+	}{{container.GPUFile, w.Specs.GPU}, {container.HCAFile, w.Specs.HCA}} {
+		changes, err := container.PutSpec(m.Files, w.Record.Options, f.name, f.spec)
+		if err != nil {
+			return Plan{}, err
+		}
+		for _, c := range changes {
+			if path.Dir(c.Name) == cdi.DynamicFolder {
+				p.Boot = append(p.Boot, c)
+				continue
+			}
+			p.Files = append(p.Files, c)
+			if c.After != nil {
+				p.Record.Files = append(p.Record.Files, machine.Hash{Name: c.Name, Hash: c.After.Hash()})
+			}
+		}
+		if f.spec != nil {
+			p.Names = append(p.Names, container.NamesOf(f.spec)...)
+		}
+	}
+	for _, f := range w.Record.Functions {
+		only := Only(w.Record, []pci.Address{f.Address}, w.Record.Options.UMAD)
+		of := container.SpecOf(&only, m.Driver, m.Stack, m.Devices)
+		p.NamesOf[f.Address] = append(container.NamesOf(of.GPU), container.NamesOf(of.HCA)...)
+	}
+	p.Files = append(p.Files, unit...)
+	limits, restart, warnings, err := m.planMemlock(w.Record)
+	if err != nil {
+		return Plan{}, err
+	}
+	toolkit, warning, err := m.planToolkit(w)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Files = slices.Concat(p.Files, limits, toolkit)
+	if p.Restart = restart; len(toolkit.Pending()) > 0 {
+		p.Restart = append(p.Restart, refreshUnit)
+	}
+	p.Warnings = append(p.Warnings, warnings...)
+	if warning != "" {
+		p.Warnings = append(p.Warnings, warning)
+	}
+	containers := &p.Record
+	if len(containers.Functions) == 0 {
+		containers = nil
+	}
+	text, err := machine.RecordText(m.Guests, containers)
+	if err != nil {
+		return Plan{}, err
+	}
+	record, err := m.Files.Remove(machine.ContractFile)
+	if err == nil && text != nil {
+		record, err = m.Files.Put(machine.ContractFile, text, 0o600, false)
+	}
+	p.Files = append(p.Files, record)
+	p.notes(m, w, len(unit) > 0)
+	if len(restart) > 0 {
+		p.Notes = append(p.Notes, memlockNote(restart))
+	}
+	if w.Specs.GPU != nil && len(unit) > 0 {
+		switch {
+		case errors.Is(m.NodeMaker, host.ErrNoProgram):
+			p.Warnings = append(p.Warnings, "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed")
+		case m.NodeMaker != nil:
+			p.Warnings = append(p.Warnings, m.NodeMaker.Error())
+		}
+	}
+	return p, err
+}
+
+// notes adds the costs of the specs, and what is left to the operator.
+func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
+	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
+	if w.Specs.GPU != nil {
+		folder := w.Record.Options.LibraryFolder
+		if w.Record.Options.LibraryPath {
+			note("LD_LIBRARY_PATH=%s replaces an image's own; setuid programs ignore it", folder)
+		} else if folder != container.DefaultLibraryFolder {
+			note("the driver's libraries are mounted in %s: images whose loader does not look there by default need --library-path", folder)
+		} else {
+			note("the driver's libraries are mounted in %s: only images whose LD_LIBRARY_PATH names it find them there; the others need --library-path", folder)
+		}
+		if w.Record.Options.LibraryPath {
+			note("an image's own compatibility libraries (/usr/local/cuda/compat) are not used")
+		} else {
+			note("an image's own compatibility libraries (/usr/local/cuda/compat) are used only if its ld.so.conf names their folder, and then instead of the driver's")
+		}
+		var links []string
+		for _, m := range w.Specs.GPU.ContainerEdits.Mounts {
+			links = append(links, m.HostPath)
+		}
+		note("a container does not start if one of these is missing after an upgrade of the driver: %s", strings.Join(links, ", "))
+		note("ModifyDeviceFiles of the driver is not hidden: a container with CAP_MKNOD can make nodes, which the device cgroup denies")
+		if hasUnit {
+			note("gpustack-boot.service makes the nodes at each boot, before containers start: nvidia-modprobe -u -c 0")
+		}
+		note("the specs are for compute; nvidia-ctk cdi generate makes those for graphics, MIG and IMEX")
+	}
+	if !w.Record.Options.Static && len(w.Record.Functions) > 0 {
+		note("gpustack-boot.service writes the specs at each boot, as the machine is then; --static writes them in %s, once", cdi.StaticFolder)
+	}
+	if w.Specs.HCA != nil {
+		if !m.exclusive() {
+			note("%s; '%s' gives each device to one namespace", rdma.NoIsolation, host.NewCommand("rdma prepare").Flag("netns", "exclusive"))
+		}
+		note("containers of podman need --ulimit memlock=-1: as a setting for all it would keep containers of ordinary users from starting")
+		if w.Record.Options.Static {
+			note("the numbers of uverbs nodes can change with the order in which adapters are found: %s compares them after a boot",
+				host.NewCommand("container check"))
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package rdmacheck
+
+import (
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/rdma"
+)
+
+// gids checks that RoCE ports have a GID of RoCE v2 that can be routed.
+func (v view) gids() []host.Finding {
+	checked := 0
+	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {
+		if p.LinkLayer != rdma.LinkEthernet || a.NodeType == "RNIC" { // iWARP has no GID table
+			return nil
+		}
+		file := portFile(a, p, "gids")
+		for _, warning := range a.Warnings {
+			if strings.Contains(warning, rdma.ErrGIDs.Error()) && strings.Contains(warning, "/ports/") {
+				return []host.Finding{{Status: host.NA, File: file, Seen: warning, Remedy: "run gpustack as root"}}
+			}
+		}
+		checked++
+		v2 := func(g rdma.GID) bool { return g.Type == "RoCE v2" }
+		routed := func(g rdma.GID) bool { return v2(g) && !g.GID.IsLinkLocalUnicast() }
+		switch {
+		case !slices.ContainsFunc(p.GIDs, v2):
+			return []host.Finding{{
+				Status: host.Fail, File: file, Seen: portTitle(a, p) + " has no RoCE v2 GID",
+				Effect: "no connection by address; GIDs follow the addresses of the network interface",
+				Remedy: host.Text("ip link set " + interfaceOf(a) + " up, and give it an address: ip addr add ADDRESS/PREFIX dev " + interfaceOf(a)),
+			}}
+		case !slices.ContainsFunc(p.GIDs, routed):
+			return []host.Finding{{
+				Status: host.Warn, File: file, Seen: portTitle(a, p) + " has only link-local RoCE v2 GIDs",
+				Effect: "connections work within one Ethernet segment only",
+				Remedy: host.Text("give the network interface an address: ip addr add ADDRESS/PREFIX dev " + interfaceOf(a)),
+			}}
+		}
+		return nil
+	})
+	if findings == nil && checked == 0 {
+		return checklist.NA("no RoCE port on the host")
+	}
+	return checklist.OrPass(findings, "%s with a RoCE v2 GID", host.Numbered(checked, "port"))
+}

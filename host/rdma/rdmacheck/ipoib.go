@@ -1,0 +1,69 @@
+package rdmacheck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/rdma"
+)
+
+const (
+	fullMember  = 0x8000 // bit of a partition key (InfiniBand Architecture Specification, 10.9.1.2)
+	datagramMTU = 4092   // the largest InfiniBand MTU, 4096, less the header (Linux, ipoib.h)
+)
+
+// ipoib checks mode, partition key, MTU and parent of IPoIB interfaces.
+func (v view) ipoib() []host.Finding {
+	var texts []string
+	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) (findings []host.Finding) {
+		for _, i := range p.IPoIB {
+			text := i.Name + " " + i.Mode
+			if i.PKey != nil {
+				text += fmt.Sprintf(" P_Key 0x%04x", *i.PKey)
+			}
+			if i.Parent != "" {
+				text += " child of " + i.Parent
+			}
+			texts = append(texts, text)
+			findings = append(findings, v.judgeIPoIB(a, p, i)...)
+		}
+		return findings
+	})
+	if findings == nil && texts == nil {
+		return checklist.NA("no IPoIB interface")
+	}
+	return checklist.OrPass(findings, "%s", strings.Join(texts, ", "))
+}
+
+func (v view) judgeIPoIB(a rdma.Adapter, p rdma.Port, i rdma.IPoIB) (findings []host.Finding) {
+	warn := func(file, seen, effect string, remedy host.Text) {
+		findings = append(findings, host.Finding{
+			Status: host.Warn, File: "/sys/class/net/" + i.Name + "/" + file, Seen: i.Name + " " + seen, Effect: effect, Remedy: remedy,
+		})
+	}
+	enhanced := v.EnhancedIPoIB.Value != "0" && v.EnhancedIPoIB.Value != "N"
+	switch {
+	case i.Mode == "connected" && a.Driver == "mlx5_core" && enhanced:
+		warn("mode", "is in connected mode, which enhanced IPoIB of mlx5_core does not have",
+			"the interface works without the offloads of the adapter", host.Text("ip link set "+i.Name+" type ipoib mode datagram"))
+	case i.Mode == "datagram" && i.MTU != nil && *i.MTU > datagramMTU:
+		warn("mtu", fmt.Sprintf("has MTU %d, but datagram mode allows at most %d", *i.MTU, datagramMTU),
+			"larger packets are lost", host.Textf("ip link set %s mtu %d", i.Name, datagramMTU))
+	}
+	if i.PKey == nil {
+		return findings
+	}
+	key := *i.PKey
+	switch inTable := slices.ContainsFunc(p.PKeys, func(k uint16) bool { return k|fullMember == key|fullMember }); {
+	case len(p.PKeys) > 0 && !inTable:
+		warn("pkey", fmt.Sprintf("has P_Key 0x%04x, which is not in the table of %s", key, portTitle(a, p)),
+			"the interface has no carrier", "add the port's GUID to that partition in the subnet manager's partitions.conf")
+	case !slices.Contains(p.PKeys, key|fullMember) && slices.Contains(p.PKeys, key&^fullMember):
+		warn("pkey", fmt.Sprintf("is a limited member of P_Key 0x%04x", key|fullMember),
+			"it reaches full members only, not other limited ones", "make the port a full member (GUID=full) in the subnet manager's partitions.conf")
+	}
+	return findings
+}

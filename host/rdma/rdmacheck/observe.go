@@ -1,0 +1,286 @@
+package rdmacheck
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
+	"gpustack/host/machine"
+	"gpustack/host/memlock"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/steps"
+)
+
+// Machine is what the checks judge. A value that cannot be read has the error in its field.
+type Machine struct {
+	Devices pci.Devices
+	Stack   machine.Look[rdma.Stack]
+	Modules machine.Look[Modules]
+	// Arguments are those of the running kernel.
+	Arguments machine.Look[[]string]
+	Links     map[pci.Address]LinkState // of adapters that are physical functions
+	Verbs     rdma.Verbs
+	Limits    memlock.Limits
+	// EnhancedIPoIB is the parameter of module ib_ipoib, "" where the module has none.
+	EnhancedIPoIB machine.Look[string]
+	Uverbs        []string // entries of /sys/class/infiniband_verbs such as uverbs0
+	VDPA          []string // vDPA devices
+	Subfunctions  []string // such as mlx5_core.sf.2
+
+	Record   machine.Look[*rdma.Record]  // nil if nothing is recorded
+	Result   machine.Look[*steps.Result] // of a run since this boot; nil if there was none
+	Files    []machine.Look[string]      // hashes of the record's files, "" if missing
+	Booted   machine.Look[time.Time]
+	Prepared *time.Time // when the record was written; nil if that is unknown
+	BootID   string     // "" if unknown
+	// Used are the uses of functions that leave the host at the next boot. They are read only while
+	// the record has not taken effect.
+	Used machine.Look[[]error]
+}
+
+// Paths that checks read and name.
+const (
+	modulesFile  = "/proc/modules"
+	modulesDir   = "/sys/module"
+	cmdlineFile  = "/proc/cmdline"
+	statFile     = "/proc/stat"
+	bootIDFile   = "/proc/sys/kernel/random/boot_id"
+	enhancedFile = "/sys/module/ib_ipoib/parameters/ipoib_enhanced"
+	uverbsDir    = "/sys/class/infiniband_verbs"
+	vdpaDir      = "/sys/bus/vdpa/devices"
+	auxiliaryDir = "/sys/bus/auxiliary/devices"
+)
+
+// Observe reads what the checks judge. devices are all functions of the machine, and journal its
+// journal. running is what only the running machine shows ([gate.ReadRunning]), of any other root
+// the zero value.
+func Observe(root host.Root, devices pci.Devices, journal change.Seen, running machine.Look[guard.Running]) Machine {
+	stack, err := rdma.Read(root, devices, rdma.Options{GIDs: true})
+	m := Machine{
+		Devices: devices,
+		Stack:   machine.Saw("/sys/class/infiniband", stack, err),
+		Modules: readModules(root),
+		Links:   readLinks(root, stack),
+		Verbs:   rdma.ReadVerbs(root),
+		Limits:  memlock.Read(root),
+		BootID:  readWord(root, bootIDFile).Value,
+	}
+	cmdline, err := root.ReadFile(cmdlineFile)
+	m.Arguments = machine.Saw(cmdlineFile, strings.Fields(string(cmdline)), err)
+	m.EnhancedIPoIB = readWord(root, enhancedFile)
+	m.Uverbs = names(root, uverbsDir, "uverbs")
+	m.VDPA = names(root, vdpaDir, "")
+	m.Subfunctions = names(root, auxiliaryDir, ".sf.")
+
+	record, err := rdma.ReadRecord(root)
+	m.Record = machine.Saw(rdma.RecordFile, record, err)
+	result, err := steps.ReadResult(root)
+	m.Result = machine.Saw(steps.ResultFile, result, err)
+	if r := result; r != nil && m.BootID != "" && r.BootID != m.BootID {
+		m.Result.Value = nil // of another boot, in a copy of a machine
+	}
+	if record == nil {
+		return m
+	}
+	for _, f := range record.Files {
+		data, err := root.ReadFile(f.Name)
+		hash := ""
+		if err == nil {
+			hash = (&edit.File{Content: data}).Hash()
+		} else if host.IsAbsent(err) {
+			err = nil
+		}
+		m.Files = append(m.Files, machine.Saw(f.Name, hash, err))
+	}
+	m.Booted = readBootTime(root)
+	m.Prepared = preparedAt(journal.Entries)
+	if m.phase() == pending {
+		used, err := readUsed(root, devices, running, record)
+		m.Used = machine.Saw(cmp.Or(running.File, host.ProcDir), used, err)
+	}
+	return m
+}
+
+// readUsed asks the gate for the functions that leave the host at the next boot: an error for each
+// use that --allow has not lifted.
+func readUsed(root host.Root, devices pci.Devices, running machine.Look[guard.Running], record *rdma.Record) ([]error, error) {
+	after := gate.Records{RDMA: record}
+	leaving := gate.Leaves(devices, gate.Records{}, after)
+	if len(leaving) == 0 {
+		return nil, nil
+	}
+	if !running.Seen() {
+		return nil, running.Err
+	}
+	h, uses, err := gate.ObserveWith(root, devices, running.Value, leaving)
+	if err != nil {
+		return nil, err
+	}
+	_, err = h.Leave(uses, after.ReadAllowed(root, devices), leaving...)
+	return host.Split(err), nil
+}
+
+// Modules are the names of loaded modules, with "_".
+type Modules map[string]bool
+
+// interesting are the modules that checks ask for.
+var interesting = append([]string{"ib_core", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "smc",
+	"mlx4_ib", "mlx5_ib", "irdma", "bnxt_re", "qedr", "iw_cxgb4", "hns_roce_hw_v2", "mana_ib", "ocrdma"}, storageModules...)
+
+// readModules reads which modules are loaded. Those that are built in have a folder in sysfs if
+// they have a parameter or a version (Linux, Documentation/ABI/stable/sysfs-module).
+func readModules(root host.Root) machine.Look[Modules] {
+	loaded := Modules{}
+	data, err := root.ReadTable(modulesFile)
+	for line := range strings.Lines(string(data)) {
+		if name, _, ok := strings.Cut(line, " "); ok {
+			loaded[name] = true
+		}
+	}
+	var failed error
+	for _, name := range interesting {
+		ok, existsErr := root.Exists(path.Join(modulesDir, name))
+		if ok {
+			loaded[name] = true
+		}
+		failed = errors.Join(failed, existsErr)
+	}
+	if len(loaded) == 0 {
+		return machine.Saw(modulesFile, loaded, errors.Join(err, failed))
+	}
+	return machine.Saw(modulesFile, loaded, failed)
+}
+
+// readWord reads a file of one word. A missing file is "".
+func readWord(root host.Root, file string) machine.Look[string] {
+	data, err := root.ReadFile(file)
+	if host.IsAbsent(err) {
+		err = nil
+	}
+	return machine.Saw(file, strings.TrimSpace(string(data)), err)
+}
+
+// names returns the entries of a folder that contain a text. A folder that is absent has none, and
+// one that cannot be read is of a bus that these checks only mention.
+func names(root host.Root, dir, part string) []string {
+	all, err := root.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return !strings.Contains(name, part) })
+}
+
+// LinkState is the state of a function's PCIe link. A value is "" where the kernel shows none.
+type LinkState struct {
+	Width, MaxWidth string // lanes
+	Speed, MaxSpeed string // "16.0 GT/s PCIe"
+	SlotWidth       string // the most lanes of the port above
+	SlotSpeed       string
+	Err             error
+}
+
+// readLinks reads the PCIe links of adapters (Linux, Documentation/ABI/testing/sysfs-bus-pci). A
+// virtual function has no link of its own.
+func readLinks(root host.Root, s rdma.Stack) map[pci.Address]LinkState {
+	links := map[pci.Address]LinkState{}
+	for _, a := range s.Adapters {
+		if a.Function == nil || a.IsVF() {
+			continue
+		}
+		var l LinkState
+		read := func(address pci.Address, name string) string {
+			word := readWord(root, functionFile(address, name))
+			if word.Err != nil {
+				l.Err = errors.Join(l.Err, fmt.Errorf("%s: %w", word.File, host.Cause(word.Err)))
+			}
+			return word.Value
+		}
+		l.Width, l.MaxWidth = read(*a.Address, "current_link_width"), read(*a.Address, "max_link_width")
+		l.Speed, l.MaxSpeed = read(*a.Address, "current_link_speed"), read(*a.Address, "max_link_speed")
+		if above := a.Function.Parent; above != nil {
+			l.SlotWidth, l.SlotSpeed = read(*above, "max_link_width"), read(*above, "max_link_speed")
+		}
+		links[*a.Address] = l
+	}
+	return links
+}
+
+// readBootTime reads when the machine was booted (proc_stat(5), btime).
+func readBootTime(root host.Root) machine.Look[time.Time] {
+	data, err := root.ReadFile(statFile)
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, "btime "); ok {
+			seconds, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return machine.Saw(statFile, time.Unix(seconds, 0).UTC(), err)
+		}
+	}
+	if err == nil {
+		err = errors.New("has no btime")
+	}
+	return machine.Saw(statFile, time.Time{}, err)
+}
+
+// preparedAt returns when the record was last written, as the journal shows it. Without the
+// journal, which is for root only, phase judges by the result alone.
+func preparedAt(entries []change.Entry) *time.Time {
+	for _, e := range slices.Backward(entries) {
+		wrote := func(f change.File) bool { return path.Clean(f.Name) == rdma.RecordFile }
+		if e.Status == change.Done && slices.ContainsFunc(e.Files, wrote) {
+			return e.Ended
+		}
+	}
+	return nil
+}
+
+// phase is how far a record has taken effect.
+type phase int
+
+const (
+	unrecorded phase = iota // nothing is recorded, or the record cannot be read
+	pending                 // it takes effect at the next boot
+	effective               // the steps of this boot were those of the record, or should have been
+)
+
+// offArgument is the kernel argument with which adapters remain as they are for one boot.
+const offArgument = "gpustack=off"
+
+// phase determines whether the steps that were carried out are those of the record.
+func (m Machine) phase() phase {
+	switch {
+	case m.Record.Value == nil:
+		return unrecorded
+	case slices.Contains(m.Arguments.Value, offArgument):
+		return pending
+	case m.Result.Value != nil && m.Prepared != nil:
+		if m.Result.Value.Started.Before(*m.Prepared) {
+			return pending
+		}
+		return effective
+	case m.Result.Value != nil:
+		return effective
+	case m.Booted.Seen() && m.Prepared != nil && m.Booted.Value.After(*m.Prepared):
+		return effective
+	}
+	return pending
+}
+
+// RebootRequired reports whether the record takes effect only at the next boot, or after a run of
+// gpustack-boot.service. It is nil if the record cannot be read.
+func (m Machine) RebootRequired() *bool {
+	if !m.Record.Seen() {
+		return nil
+	}
+	required := m.phase() == pending
+	return &required
+}

@@ -1,0 +1,299 @@
+package rdmacheck_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/checklist"
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+	"gpustack/host/machine"
+	"gpustack/host/memlock"
+	"gpustack/host/pci"
+	"gpustack/host/rdma/rdmacheck"
+	"gpustack/host/steps"
+)
+
+// TestLimits: which setting of the limit of locked memory counts.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	const service = "[Unit]\nLimitMEMLOCK=1\n[Service]\n"
+	const docker = "usr/lib/systemd/system/docker.service"
+	file := func(name, text string) string { return "-- " + name + " --\n" + strings.TrimSuffix(text, "\n") + "\n" }
+	at := func(file string, line int, bytes uint64) *memlock.Setting {
+		return &memlock.Setting{Bytes: bytes, File: file, Line: line}
+	}
+	for name, test := range map[string]struct {
+		tree  string
+		units []memlock.UnitLimit
+		users []memlock.UserLimit
+		errs  []string
+	}{
+		"nothing is installed": {"-- etc/os-release --\n", nil, nil, nil},
+		"none is set":          {file(docker, service), []memlock.UnitLimit{dockerUnit("/"+docker, nil)}, nil, nil},
+		"in the unit":          {file(docker, service+"LimitMEMLOCK=64M\n"), []memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil},
+		"the operator's unit hides the package's": {
+			file(docker, service+"LimitMEMLOCK=64M\n") + file("etc/systemd/system/docker.service", service+"LimitMEMLOCK=infinity:infinity\n"),
+			[]memlock.UnitLimit{dockerUnit("/etc/systemd/system/docker.service", at("/etc/systemd/system/docker.service", 4, memlock.Unlimited))}, nil, nil,
+		},
+		"a drop-in, the last name counts": {
+			file(docker, service+"LimitMEMLOCK=64M\n") + file("etc/systemd/system/docker.service.d/20.conf", "[Service]\nLimitMEMLOCK=1G\n") +
+				file("usr/lib/systemd/system/docker.service.d/30.conf", "[Service]\nLimitMEMLOCK=4096\n") +
+				file("run/systemd/system/docker.service.d/30.conf", "[Service]\nLimitMEMLOCK=8K\n"),
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/run/systemd/system/docker.service.d/30.conf", 2, 8192))}, nil, nil,
+		},
+		"drop-ins of all services": {
+			file(docker, service) + file("etc/systemd/system/service.d/10.conf", "[Service]\nLimitMEMLOCK=2G\n"),
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/etc/systemd/system/service.d/10.conf", 2, 2<<30))}, nil, nil,
+		},
+		"a masked drop-in": {
+			"symlink etc/systemd/system/docker.service.d/10.conf -> /dev/null\n" + file(docker, service+"LimitMEMLOCK=64M\n") +
+				file("usr/lib/systemd/system/docker.service.d/10.conf", "[Service]\nLimitMEMLOCK=1\n"),
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil,
+		},
+		"a masked unit": {"symlink etc/systemd/system/docker.service -> /dev/null\n" + file(docker, service), nil, nil, nil},
+		"the manager's default, and an empty value that returns to it": {
+			file(docker, service+"LimitMEMLOCK=1\nLimitMEMLOCK=\n") + file("etc/systemd/system.conf", "[Manager]\nDefaultLimitMEMLOCK=1T\n"),
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/etc/systemd/system.conf", 2, 1<<40))}, nil, nil,
+		},
+		"docker's default": {
+			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"memlock": {"Name": "memlock", "Hard": -1, "Soft": -1}}}`),
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/etc/docker/daemon.json", 0, memlock.Unlimited))}, nil, nil,
+		},
+		"docker's default of others": {
+			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"nofile": {"Name": "nofile", "Hard": 1, "Soft": 1}}}`),
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<10))}, nil, nil,
+		},
+		"no size": {
+			file(docker, service+"LimitMEMLOCK=much\n"), []memlock.UnitLimit{dockerUnit("/"+docker, nil)}, nil,
+			[]string{`/usr/lib/systemd/system/docker.service:4: not a size: "much"`},
+		},
+		"users": {
+			file("etc/security/limits.conf", "* soft memlock 64 # KiB\n* hard memlock unlimited\n@hpc - memlock unlimited\n* soft nofile 1\n") +
+				file("etc/security/limits.d/95-rdma.conf", "* soft memlock -1\nslurm soft memlock x\n"),
+			nil, []memlock.UserLimit{user("*", *at("/etc/security/limits.d/95-rdma.conf", 1, memlock.Unlimited)), user("@hpc", *at("/etc/security/limits.conf", 3, memlock.Unlimited))},
+			[]string{`/etc/security/limits.d/95-rdma.conf:2: neither a number of KiB nor unlimited: "x"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := rdmacheck.Observe(hosttest.Lay(t, test.tree), nil, change.Seen{}, machine.Look[guard.Running]{}).Limits
+			if diff := cmp.Diff(test.units, l.Units) + cmp.Diff(test.users, l.Domains); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			var errs []string
+			for _, err := range l.Errs {
+				errs = append(errs, err.Error())
+			}
+			if diff := cmp.Diff(test.errs, errs); diff != "" {
+				t.Errorf("errors (-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUsed: before the boot that takes an adapter from the host, what uses it is a failure, as the
+// running machine shows it.
+func TestUsed(t *testing.T) {
+	t.Parallel()
+	const whole = "sys/devices/pci0000:00/0000:0d:00.0"
+	tree := `symlink sys/bus/pci/devices/0000:0d:00.0 -> ../../../devices/pci0000:00/0000:0d:00.0
+symlink ` + whole + `/driver -> ../../../bus/pci/drivers/mlx5_core
+symlink sys/class/net/eth1 -> ../../devices/pci0000:00/0000:0d:00.0/net/eth1
+symlink sys/class/net/docker0 -> ../../devices/virtual/net/docker0
+symlink sys/class/infiniband_mad/umad1 -> ../../devices/pci0000:00/0000:0d:00.0/infiniband_mad/umad1
+symlink proc/1/ns/pid -> pid:[4026531836]
+mkdir ` + whole + `/infiniband_mad/umad1
+mkdir sys/bus/pci/drivers/mlx5_core
+mkdir proc/1/fd
+-- ` + whole + `/class --
+0x020000
+-- ` + whole + `/vendor --
+0x15b3
+-- ` + whole + `/device --
+0x101b
+-- ` + whole + `/net/eth1/flags --
+0x1003
+-- ` + whole + `/net/eth1/carrier --
+1
+-- sys/devices/virtual/net/docker0/uevent --
+DEVTYPE=bridge
+-- proc/1/stat --
+1 (systemd) S 0 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0
+-- proc/1/cmdline --
+/sbin/init
+-- proc/mounts --
+-- proc/net/fib_trie --
+Main:
+     |-- 172.17.0.0
+        /16 link UNICAST
+Id 10:
+     |-- 172.17.0.1
+        /32 host LOCAL
+-- var/lib/gpustack/rdma.json --
+{"schema": 1, "adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",
+  "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}
+`
+	at := func(name, address string) machine.Look[guard.Running] {
+		return machine.Look[guard.Running]{Value: guard.Running{Addresses: map[string][]netip.Addr{name: {netip.MustParseAddr(address)}}}}
+	}
+	const since = "fail has come into use since it was recorded: 0000:0d:00.0: "
+	program := "symlink proc/7/fd/3 -> /dev/infiniband/umad1\n" + tree + "-- proc/7/stat --\n7 (ibping) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0\n-- proc/7/cmdline --\nibping\n-- proc/7/comm --\nibping\n"
+	for _, test := range []struct {
+		name, tree string
+		running    machine.Look[guard.Running]
+		want       string
+	}{
+		{"an address of another interface", tree, at("docker0", "172.17.0.1"), "pass 1 adapter as recorded"},
+		{"its address", tree, at("eth1", "192.0.2.7"), since + "carries the address 192.0.2.7, through eth1"},
+		{"an interface above it in another network namespace", tree, machine.Look[guard.Running]{Value: guard.Running{Addresses: map[string][]netip.Addr{}, Links: []guard.Link{
+			{Name: "mv0", Kind: "macvlan", Namespace: "nginx (pid 70)", File: "/proc/70/ns/net", Lower: "eth1"}}}},
+			since + "carries macvlan mv0 in the network namespace of nginx (pid 70), through eth1"},
+		{"a program", program, at("docker0", "172.17.0.1"), since + "is in use: ibping (pid 7) has /dev/infiniband/umad1 open"},
+		{"network configuration that cannot be read", tree + "-- etc/netplan/50.yaml --\nnetwork: [\n", at("docker0", "172.17.0.1"),
+			"n/a 0000:0d:00.0: may have to carry an address of eth1, which has none now: /etc/netplan/50.yaml:1: yaml: line 1: did not find expected node content"},
+		{"the running machine cannot be read", tree, machine.Saw("/proc/net", guard.Running{}, errors.New("netlink: out of memory")), "n/a /proc/net: netlink: out of memory"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			root := hosttest.Lay(t, test.tree)
+			devices, _, err := pci.Scan(root, pci.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe(), test.running))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range findings {
+				if f.Check == "functions" {
+					got = append(got, string(f.Status)+" "+f.Seen)
+				}
+			}
+			if diff := cmp.Diff([]string{test.want}, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUsedRemedy: the remedy names the command that removes the adapter from the record, unless
+// that would be refused for the same use.
+func TestUsedRemedy(t *testing.T) {
+	t.Parallel()
+	const devices = "sys/devices/pci0000:00/"
+	type part struct{ links, files string }
+	function := func(a, id, driver, more string) part {
+		return part{fmt.Sprintf("symlink sys/bus/pci/devices/%s -> ../../../devices/pci0000:00/%[1]s\nsymlink %s%[1]s/driver -> ../../../bus/pci/drivers/%[3]s\n"+
+			"mkdir sys/bus/pci/drivers/%[3]s\n", a, devices, driver) + more,
+			fmt.Sprintf("-- %s%s/class --\n0x020000\n-- %[1]s%[2]s/vendor --\n0x15b3\n-- %[1]s%[2]s/device --\n%[3]s\n", devices, a, id)}
+	}
+	vf := func(n int, driver string) part {
+		a := fmt.Sprintf("0000:0d:00.%d", n)
+		return function(a, "0x101c", driver, fmt.Sprintf("symlink %s%s/physfn -> ../0000:0d:00.0\n", devices, a))
+	}
+	route := func(a string) part {
+		return part{"symlink sys/class/net/eth9 -> ../../devices/pci0000:00/" + a + "/net/eth9\n", "-- " + devices + a + "/net/eth9/ifindex --\n9\n" +
+			"-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"}
+	}
+	record := func(vfs int) part {
+		var each []string
+		for n := range vfs {
+			each = append(each, fmt.Sprintf(`{"index": %d, "address": "0000:0d:00.%d", "product_id": "101c", "driver": "vfio-pci"}`, n, n+2))
+		}
+		return part{files: fmt.Sprintf("-- var/lib/gpustack/rdma.json --\n"+`{"schema": 1, "adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",`+
+			`"link_layer": "Ethernet", "for": "guests", "whole": %t, "vfs": [%s]}], "files": [], "allowed": []}`+"\n", vfs == 0, strings.Join(each, ", "))}
+	}
+	earlier, prepared := time.Unix(1, 0), time.Unix(2, 0)
+	made := &steps.Result{Started: earlier, Steps: []steps.StepResult{{ID: "vfs 0000:0d:00.0", Kind: "vfs", Status: steps.Done}}}
+	const only, remove = "end the use", "end the use, or remove the adapter from the record before the reboot: gpustack rdma prepare --remove 0000:0d:00.0"
+	for _, test := range []struct {
+		name   string
+		parts  []part
+		result *steps.Result
+		want   string
+	}{
+		{"an adapter", []part{route("0000:0d:00.0"), record(0)}, nil, remove},
+		{"VFs of others", []part{vf(2, "mlx5_core"), route("0000:0d:00.2"), record(4)}, nil, remove},
+		{"VFs of this boot", []part{vf(2, "mlx5_core"), route("0000:0d:00.2"), record(4)}, made, only},
+		{"VFs as recorded", []part{vf(2, "mlx5_core"), vf(3, "vfio-pci"), route("0000:0d:00.2"), record(2)}, nil, only},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			tree := function("0000:0d:00.0", "0x101b", "mlx5_core", "")
+			for _, p := range test.parts {
+				tree.links, tree.files = tree.links+p.links, tree.files+p.files
+			}
+			root := hosttest.Lay(t, tree.links+"-- proc/mounts --\n"+tree.files)
+			scanned, _, err := pci.Scan(root, pci.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := rdmacheck.Observe(root, scanned, change.Machine(root).Observe(), machine.Look[guard.Running]{})
+			if m.Result.Value = test.result; test.result != nil {
+				m.Prepared = &prepared
+			}
+			findings, _, err := rdmacheck.Verify(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range findings {
+				if strings.Contains(f.Seen, "has come into use") {
+					got = append(got, f.Remedy.String())
+				}
+			}
+			if diff := cmp.Diff([]string{test.want}, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRxe checks the tree of a real software adapter.
+func TestRxe(t *testing.T) {
+	t.Parallel()
+	root := hosttest.RDMA(t, "../../../integration/testdata/rdma/debian12-rxe.txtar")
+	m := rdmacheck.Observe(root, nil, change.Machine(root).Observe(), machine.Look[guard.Running]{})
+	findings, verdict, err := rdmacheck.Verify(m)
+	if err != nil || verdict != checklist.Ready {
+		t.Errorf("%s, %v", verdict, err)
+	}
+	var got []string
+	for _, f := range findings {
+		if f.Status != host.NA {
+			got = append(got, string(f.Status)+" "+f.Check+" "+f.Seen)
+		}
+	}
+	if diff := cmp.Diff([]string{
+		"pass adapters 1 RDMA device",
+		"pass modules ib_uverbs, rdma_ucm and ib_umad are loaded",
+		"pass abi the kernel has version 6",
+		"pass nodes 4 device nodes as the kernel makes them",
+		"pass ports 1 port ACTIVE",
+		"pass gids 1 port with a RoCE v2 GID",
+		"pass netns network namespaces are shared",
+		"warn memlock users have no memlock limit of their own: the kernel's default is 8 MiB, before 5.16 64 KiB",
+		"pass storage no module of storage over RDMA is loaded",
+		"pass smc SMC-R is not loaded (module smc)",
+	}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func dockerUnit(file string, limit *memlock.Setting) memlock.UnitLimit {
+	return memlock.UnitLimit{Unit: "docker.service", File: file, Limit: limit}
+}
+
+func user(domain string, limit memlock.Setting) memlock.UserLimit {
+	return memlock.UserLimit{Domain: domain, Setting: limit}
+}

@@ -1,0 +1,86 @@
+package rdmacheck_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/rdma/rdmacheck"
+	"gpustack/host/snapshot"
+)
+
+// TestSnapshot: a snapshot shows the same findings, and has no passwords of services.
+func TestSnapshot(t *testing.T) {
+	t.Parallel()
+	root := hosttest.Lay(t, `symlink usr/lib/x86_64-linux-gnu/libibverbs.so.1 -> libibverbs.so.1.14.44.0
+symlink usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so -> ../libmlx5.so.1.24.44.0
+symlink etc/systemd/system/slurmd.service -> /dev/null
+`+hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Device: "mlx5_0"}}, `-- etc/libibverbs.d/mlx5.driver --
+driver mlx5
+-- usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0 --
+many other IBVERBS_PRIVATE_34 symbols
+-- usr/lib/x86_64-linux-gnu/libmlx5.so.1.24.44.0 --
+-- usr/lib/systemd/system/docker.service --
+[Service]
+LimitMEMLOCK=1M
+-- usr/lib/systemd/system/slurmd.service --
+[Service]
+-- etc/systemd/system/docker.service.d/proxy.conf --
+[Service]
+Environment=HTTPS_PROXY=http://user:s3cret@proxy
+LimitMEMLOCK=2M
+-- etc/docker/daemon.json --
+{"proxies": {"http-proxy": "http://user:s3cret@proxy"}, "default-ulimits": {"memlock": {"Name": "memlock", "Hard": 1, "Soft": 1}}}
+-- etc/security/limits.conf --
+* soft memlock 64
+-- proc/modules --
+ib_uverbs 1 0 - Live 0x0
+`))
+	judge := func(root host.Root) []host.Finding {
+		devices, _, err := pci.Scan(root, pci.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe(), machine.Look[guard.Running]{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return findings
+	}
+	want := judge(root)
+	var tree snapshot.Tree
+	if diff := cmp.Diff(want, judge(root.Recorded(&tree))); diff != "" {
+		t.Errorf("recorded (-want +got)\n%s", diff)
+	}
+	var text bytes.Buffer
+	if err := tree.Write(&text, snapshot.Txtar); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(text.String(), "s3cret") || strings.Contains(text.String(), "many other") {
+		t.Errorf("%s", text.String())
+	}
+	dir := filepath.Join(t.TempDir(), "copy")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	replay, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, judge(replay)); diff != "" {
+		t.Errorf("replayed (-want +got)\n%s", diff)
+	}
+}

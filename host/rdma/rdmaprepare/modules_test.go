@@ -1,0 +1,196 @@
+package rdmaprepare_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpustack/host"
+	"gpustack/host/guard"
+	"gpustack/host/hosttest"
+	"gpustack/host/iommu"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/rdma/rdmaprepare"
+)
+
+// The parameters of mlx4_core, of Linux 6.1 and of MLNX_OFED, as modinfo -p shows them.
+var (
+	upstream = []modprobe.Parameter{{Name: "num_vfs", Type: "array of byte", Text: "enable #num_vfs functions if num_vfs > 0\nnum_vfs=port1,port2,port1+2"},
+		{Name: "probe_vf", Type: "array of byte"}, {Name: "port_type_array", Type: "array of int"}}
+	ofed = []modprobe.Parameter{{Name: "num_vfs", Type: "string", Text: "Either a single value or a string of bb:dd.f-n"}, {Name: "probe_vf", Type: "string"}}
+)
+
+// TestMlx4: what the module's own parameters say decides how the VFs are made.
+func TestMlx4(t *testing.T) {
+	old := infiniband()
+	old.driver = "mlx4_core"
+	second := ethernet()
+	second.driver = "mlx4_core"
+	first := []pci.Address{address(old.address)}
+	both := append(slices.Clone(first), address(second.address))
+	for _, test := range []struct {
+		name       string
+		adapters   []hca
+		parameters []modprobe.Parameter
+		options    rdmaprepare.Options
+		want       string // the line, or an error
+	}{
+		{"upstream, guests", []hca{old}, upstream, rdmaprepare.Options{Add: first, VFs: 4}, "options mlx4_core num_vfs=4 probe_vf=0 port_type_array=1"},
+		{"upstream, containers", []hca{old}, upstream, rdmaprepare.Options{Add: first, VFs: 4, Use: rdma.ForContainers},
+			"options mlx4_core num_vfs=4 probe_vf=4 port_type_array=1"},
+		{"upstream, one of two", []hca{old, second}, upstream, rdmaprepare.Options{Add: first, VFs: 4},
+			"0000:0c:00.0: the kernel's mlx4_core has one num_vfs for all adapters, so all have to be prepared alike: 0000:0d:00.0 is not"},
+		{"upstream, both, whose ports differ", []hca{old, second}, upstream, rdmaprepare.Options{Add: both, VFs: 4}, "options mlx4_core num_vfs=4 probe_vf=0"},
+		{"MLNX_OFED, one of two", []hca{old, second}, ofed, rdmaprepare.Options{Add: first, VFs: 4}, "options mlx4_core num_vfs=0c:00.0-4 probe_vf=0c:00.0-0"},
+		{"no parameter", []hca{old}, nil, rdmaprepare.Options{Add: first, VFs: 4},
+			"0000:0c:00.0: mlx4_core makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf(test.adapters, "", ""))
+			m, err := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Parameters["6.1.0-28-amd64"] = test.parameters
+			w, err := rdmaprepare.NewWant(m, test.options)
+			if err != nil {
+				if err.Error() != test.want {
+					t.Errorf("%v, want %s", err, test.want)
+				}
+				return
+			}
+			p, err := rdmaprepare.NewPlan(m, w)
+			if err != nil || !strings.HasSuffix(string(p.Files[0].After.Content), "\n"+test.want+"\n") {
+				t.Errorf("%v, %s, want %s", err, p.Files[0].After.Content, test.want)
+			}
+		})
+	}
+}
+
+// TestMissing: what guests and InfiniBand need of the machine.
+func TestMissing(t *testing.T) {
+	off := false
+	without := func(module string) func(*testing.T, *rdmaprepare.Machine) {
+		return func(t *testing.T, m *rdmaprepare.Machine) {
+			root := hosttest.Lay(t, "-- lib/modules/6.1/modules.dep --\nkernel/"+module+".ko:\n")
+			names, err := modprobe.ReadNames(root, "6.1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Kernels = []modprobe.Modules{names}
+		}
+	}
+	contract := func(_ *testing.T, m *rdmaprepare.Machine) {
+		m.IOMMU, m.Contract = iommu.State{Enabled: &off}, &machine.Contract{}
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*testing.T, *rdmaprepare.Machine)
+		use    rdma.Use
+		want   string
+	}{
+		{"IOMMU off", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = &off }, rdma.ForGuests, "the IOMMU is off, so no guest can have a device"},
+		{"IOMMU off, and on from the next boot", contract, rdma.ForGuests, ""},
+		{"IOMMU off, for containers", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = &off }, rdma.ForContainers, ""},
+		{"no ib_ipoib", without("vfio-pci"), rdma.ForGuests,
+			"0000:0c:00.0: no installed kernel has the module ib_ipoib, through whose interface the kernel sets the GUIDs of VFs"},
+		{"no vfio-pci", without("ib_ipoib"), rdma.ForGuests, "no installed kernel has the module vfio-pci"},
+		{"no vfio-pci, for containers", without("ib_ipoib"), rdma.ForContainers, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf([]hca{infiniband()}, "", ""))
+			m, err := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.change(t, &m)
+			_, err = rdmaprepare.NewWant(m, rdmaprepare.Options{Add: []pci.Address{address("0c:00.0")}, VFs: 2, Use: test.use})
+			if err == nil && test.want != "" || err != nil && err.Error() != test.want {
+				t.Errorf("%v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// TestInitramfs: an initramfs is regenerated if it has a module whose parameters change.
+func TestInitramfs(t *testing.T) {
+	exclusive := rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2, Netns: rdma.NetnsExclusive}
+	shared := rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2}
+	const module = "usr/lib/modules/6.1.0-28-amd64/kernel/drivers/infiniband/core/ib_core.ko.xz"
+	for _, test := range []struct {
+		name    string
+		module  string
+		options rdmaprepare.Options
+		want    []host.Program
+	}{
+		{"with the module", module, exclusive, []host.Program{{Kind: host.UpdateInitramfs}}},
+		{"without it", "usr/lib/modules/6.1.0-28-amd64/kernel/fs/ext4.ko", exclusive, nil},
+		{"without a parameter", module, shared, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", "-- usr/sbin/mkinitramfs --\n-- boot/initrd.img-6.1.0-28-amd64 --\n"))
+			if err := os.WriteFile(root.Path("/boot/initrd.img-6.1.0-28-amd64"), []byte(newc(test.module)+newc("TRAILER!!!")), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			p, text := plan(t, root, test.options)
+			if text != "" || !slices.EqualFunc(p.Programs, test.want, host.Program.Equal) {
+				t.Errorf("%s, %v, want %v", text, p.Programs, test.want)
+			}
+		})
+	}
+}
+
+// newc returns an entry of a cpio archive: an empty file (Linux,
+// Documentation/driver-api/early-userspace/buffer-format.rst).
+func newc(name string) string {
+	head := "070701"
+	fields := map[int]int{1: 0o100644, 4: 1, 11: len(name) + 1}
+	for i := range 13 {
+		head += fmt.Sprintf("%08x", fields[i])
+	}
+	entry := head + name + "\x00"
+	return entry + strings.Repeat("\x00", (4-len(entry)%4)%4)
+}
+
+// TestMlx4Owner: a line of another file for mlx4_core owns the VFs of its adapters.
+func TestMlx4Owner(t *testing.T) {
+	old := infiniband()
+	old.driver = "mlx4_core"
+	root := hosttest.Lay(t, machineOf([]hca{old}, "", "-- etc/modprobe.d/mlx4.conf --\noptions mlx4_core num_vfs=8\n"))
+	_, got := plan(t, root, rdmaprepare.Options{Add: []pci.Address{address(old.address)}, VFs: 4})
+	if want := "0000:0c:00.0: /etc/modprobe.d/mlx4.conf:1: already sets VFs at boot: options mlx4_core num_vfs=8\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestWholeIsBound: a whole adapter that is bound to vfio-pci has no RDMA device any more, and can
+// be named again.
+func TestWholeIsBound(t *testing.T) {
+	root := hosttest.Lay(t, machineOf([]hca{infiniband()}, "", ""))
+	whole := rdmaprepare.Options{Add: []pci.Address{address("0c:00.0")}, Whole: true}
+	p, text := plan(t, root, whole)
+	if text != "" {
+		t.Fatal(text)
+	}
+	apply(t, root, p)
+	for _, name := range []string{"/sys/class/infiniband/mlx5_0", "/sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.0/driver"} {
+		if err := os.Remove(root.Path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p, text = plan(t, root, whole); text != "" || len(p.Files.Pending()) > 0 {
+		t.Errorf("again: %s, %v", text, p.Files.Pending())
+	}
+	whole.Use = rdma.ForContainers
+	if p, text = plan(t, root, whole); text != "" || p.Record.Adapters[0].Use != rdma.ForContainers {
+		t.Errorf("for containers: %s, %v", text, p.Record.Adapters)
+	}
+	if _, text = plan(t, root, rdmaprepare.Options{Add: whole.Add, VFs: 2}); text != "0000:0c:00.0: has no RDMA device" {
+		t.Errorf("VFs: %s", text)
+	}
+}

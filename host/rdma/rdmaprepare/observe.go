@@ -1,0 +1,353 @@
+package rdmaprepare
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
+	"gpustack/host/initramfs"
+	"gpustack/host/iommu"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/netconf"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+	"gpustack/host/steps"
+)
+
+// mlx4 is the module of ConnectX-3 and older adapters, whose VFs are made when it is loaded.
+const mlx4 = "mlx4_core"
+
+// Machine is what a plan depends on.
+type Machine struct {
+	Devices    pci.Devices
+	Stack      rdma.Stack
+	Recorded   *rdma.Record        // nil if nothing is recorded
+	Contract   *machine.Contract   // of host prepare; nil if nothing is recorded
+	Containers *machine.Containers // of container prepare; nil if nothing is recorded
+	Allowed    gate.Allowed        // by earlier commands
+	Kernels    []modprobe.Modules
+	Conf       modprobe.Conf                   // without gpustack's own file
+	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
+	Owners     []Owner                         // read if VFs are made, or an adapter is for guests as a whole
+	Networks   []netconf.Network               // configuration that may match VFs, read if VFs for containers are made
+	Interfaces []string                        // names of all network interfaces
+	Needs      []guard.Need                    // RDMA among them
+	RDMA       []guard.Need
+	Mediated   map[pci.Address]int // number of mediated devices of each function
+	Uses       machine.Uses
+	Bonds      gate.Bonds // of every adapter
+	Away       gate.Away  // of every adapter that is named or recorded, and of every VF
+	IOMMU      iommu.State
+	Functions  map[pci.Address]Function // of every adapter
+	Files      edit.Files               // that a plan may change, besides those of the unit
+	Unit       steps.UnitFiles
+	Images     machine.Look[Images] // read if the configuration of modprobe may change
+	Unread     []string             // warnings about files that could not be read
+}
+
+// Images are the initramfs images of the kernels.
+type Images struct {
+	Read  bool
+	All   []initramfs.Image
+	Has   bool                              // one contains a module whose parameters rdma prepare sets
+	Maker machine.Look[initramfs.Generator] // what regenerates them, read if Has is set
+}
+
+// Function is what sysfs shows of an adapter's SR-IOV capability (Linux,
+// Documentation/ABI/testing/sysfs-bus-pci). A field is nil if it is not shown.
+type Function struct {
+	Offset, Stride *int
+	VFDevice       *pci.ID
+	MAC            net.HardwareAddr // of its Ethernet interface, or nil
+	GUIDFiles      bool             // MLNX_OFED's driver sets GUIDs of VFs by files
+}
+
+// Observe reads what a plan depends on. A file that cannot be read and might prevent a plan is an
+// error. What the host needs is read only if the options take something from it, existing VFs
+// included: else it must not prevent returning adapters.
+func Observe(root host.Root, running guard.Running, o Options) (Machine, error) {
+	m := Machine{Functions: map[pci.Address]Function{}, Parameters: map[string][]modprobe.Parameter{}}
+	var err error
+	if m.Devices, m.Unread, err = pci.Scan(root, pci.Options{}); err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		return m, err
+	}
+	var errs []error
+	keep := func(err error) { errs = append(errs, err) }
+	m.Stack, err = rdma.Read(root, m.Devices, rdma.Options{})
+	keep(err)
+	m.Recorded, err = rdma.ReadRecord(root)
+	keep(err)
+	m.Contract, m.Containers, err = machine.ReadRecord(root)
+	keep(err)
+	m.Allowed = gate.Records{RDMA: m.Recorded}.ReadAllowed(root, m.Devices)
+	m.Uses, err = machine.ObserveUses(root, m.Devices, root.IsMachine())
+	keep(err)
+	releases, err := host.Kernels(root)
+	keep(err)
+	for _, release := range releases {
+		names, err := modprobe.ReadNames(root, release)
+		keep(err)
+		m.Kernels = append(m.Kernels, names)
+	}
+	m.Conf, err = modprobe.ReadConf(root, modprobeFile)
+	keep(err)
+	if !o.Whole && len(o.Add) > 0 || m.prepares(o, rdma.ForGuests) {
+		m.Owners, err = ReadOwners(root, m.Conf)
+		keep(err)
+	}
+	if !o.Whole && m.prepares(o, rdma.ForContainers) {
+		m.Networks, err = netconf.Read(root)
+		keep(err)
+	}
+	if m.takes(o) {
+		m.Needs, m.RDMA, err = guard.AllNeeds(root, m.Devices, running)
+		keep(err)
+		m.Mediated, err = pci.ReadMediated(root, m.Devices)
+		keep(err)
+	}
+	var warnings []string
+	m.IOMMU, warnings = iommu.ReadState(root, m.Devices)
+	m.Unread = append(append(m.Unread, warnings...), m.Stack.Warnings...)
+	for _, a := range m.Stack.Adapters {
+		if a.Address == nil || a.IsVF() {
+			continue
+		}
+		f, err := readFunction(root, *a.Address)
+		keep(err)
+		m.Functions[*a.Address] = f
+		if a.Driver != mlx4 || len(m.Parameters) > 0 {
+			continue
+		}
+		for _, release := range releases {
+			parameters, known, err := modprobe.ReadParameters(root, release, mlx4)
+			keep(err)
+			if known {
+				m.Parameters[release] = parameters
+			}
+		}
+	}
+	m.Bonds, m.Away = m.readNeighbours(root, o)
+	m.Files = edit.Observe(root, modprobeFile, LoadFile, rdma.RecordFile)
+	m.Unit = steps.ObserveUnit(root)
+	if m.mayConfigure(o) {
+		images, err := readImages(root, releases)
+		m.Images = machine.Saw("/boot", images, err)
+	}
+	m.Interfaces, err = root.ReadDir(netDir)
+	if err != nil && !host.IsAbsent(err) {
+		keep(fmt.Errorf("%s: %w", netDir, host.Cause(err)))
+	}
+	return m, errors.Join(errs...)
+}
+
+// readNeighbours reads the bonds of adapters, and where the interfaces of functions are that may
+// leave the host.
+func (m Machine) readNeighbours(root host.Root, o Options) (gate.Bonds, gate.Away) {
+	var adapters []pci.Address
+	for _, a := range m.Stack.Adapters {
+		if a.Address != nil && !a.IsVF() {
+			adapters = append(adapters, *a.Address)
+		}
+	}
+	leaving := slices.Concat(o.Add, gate.AllVFs(m.Devices))
+	if m.Recorded != nil {
+		for _, a := range m.Recorded.Adapters {
+			leaving = append(leaving, a.Address)
+		}
+	}
+	return gate.ReadBonds(root, adapters...), gate.ReadAway(root, m.Devices, leaving...)
+}
+
+// mayConfigure reports whether a plan may change the configuration of modprobe, which initramfs
+// images contain.
+func (m Machine) mayConfigure(o Options) bool {
+	before, err := m.Files.Read(modprobeFile)
+	netns := o.Netns == rdma.NetnsExclusive || m.Recorded != nil && m.Recorded.Netns == rdma.NetnsExclusive
+	hasMLX4 := slices.ContainsFunc(m.Stack.Adapters, func(a rdma.Adapter) bool { return a.Driver == mlx4 }) ||
+		m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(a rdma.Prepared) bool { return a.Driver == mlx4 })
+	return before != nil || err != nil || netns || hasMLX4
+}
+
+// readImages reads which initramfs images contain a module whose parameters rdma prepare sets.
+func readImages(root host.Root, releases []string) (Images, error) {
+	all, err := initramfs.Images(root, releases)
+	if err != nil {
+		return Images{}, err
+	}
+	found := Images{Read: true, All: all}
+	for _, i := range all {
+		if i.Name == "" {
+			continue
+		}
+		content, err := initramfs.ReadEssence(root, i.Name)
+		if err != nil {
+			return Images{}, err
+		}
+		found.Has = found.Has || slices.ContainsFunc(content.Names, func(name string) bool {
+			base, _, ok := strings.Cut(path.Base(name), ".ko")
+			return ok && slices.Contains([]string{mlx4, "ib_core"}, modprobe.Normal(base))
+		})
+	}
+	if found.Has {
+		facts, _ := host.ReadFacts(root) // the generator's error names what is missing
+		maker, err := machine.ReadGenerator(root, facts)
+		found.Maker = machine.Saw("/boot", maker, err)
+	}
+	return found, nil
+}
+
+// prepares reports whether the options prepare an adapter for a use: it keeps its recorded one.
+func (m Machine) prepares(o Options, use rdma.Use) bool {
+	return slices.ContainsFunc(o.Add, func(a pci.Address) bool { return m.useOf(a, o) == use })
+}
+
+// useOf returns what an adapter is for with the options.
+func (m Machine) useOf(a pci.Address, o Options) rdma.Use {
+	var recorded rdma.Use
+	if p := m.Recorded.At(a); p != nil {
+		recorded = p.Use
+	}
+	return cmp.Or(o.Use, recorded, rdma.ForGuests)
+}
+
+const netDir = "/sys/class/net"
+
+// readFunction reads the SR-IOV capability of a function, and the MAC address of its interface.
+func readFunction(root host.Root, a pci.Address) (f Function, err error) {
+	dir := path.Join(machine.DevicesDir, a.String())
+	var errs []error
+	attribute := func(name string) (string, bool) {
+		data, err := root.ReadFile(path.Join(dir, name))
+		if err != nil {
+			if !host.IsAbsent(err) {
+				errs = append(errs, fmt.Errorf("%s: %w", path.Join(dir, name), host.Cause(err)))
+			}
+			return "", false
+		}
+		return strings.TrimSpace(string(data)), true
+	}
+	number := func(name string) *int {
+		text, ok := attribute(name)
+		if !ok {
+			return nil
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			errs = append(errs, fmt.Errorf("%s: not a number: %q", path.Join(dir, name), text))
+			return nil
+		}
+		return &n
+	}
+	f.Offset, f.Stride = number("sriov_offset"), number("sriov_stride")
+	if text, ok := attribute("sriov_vf_device"); ok {
+		// Without leading zeros (Linux 6.1, drivers/pci/iov.c, sriov_vf_device_show).
+		n, err := strconv.ParseUint(text, 16, 16)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s/sriov_vf_device: not a product id: %q", dir, text))
+		} else {
+			f.VFDevice = new(pci.ID(n))
+		}
+	}
+	if f.GUIDFiles, err = root.Exists(path.Join(dir, "sriov")); err != nil {
+		errs = append(errs, fmt.Errorf("%s/sriov: %w", dir, host.Cause(err)))
+	}
+	names, err := root.ReadDir(path.Join(dir, "net"))
+	if err != nil && !host.IsAbsent(err) {
+		errs = append(errs, fmt.Errorf("%s/net: %w", dir, host.Cause(err)))
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		// With eswitch mode switchdev, the interfaces of VFs are there too, named pf0vf3.
+		port, _ := attribute(path.Join("net", name, "phys_port_name"))
+		text, ok := attribute(path.Join("net", name, "bonding_slave/perm_hwaddr"))
+		if !ok { // else its address is that of the bond, which other slaves have too
+			text, ok = attribute(path.Join("net", name, "address"))
+		}
+		if !ok || strings.Contains(port, "vf") {
+			continue
+		}
+		mac, err := net.ParseMAC(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s/net/%s/address: %w", dir, name, err))
+			continue
+		}
+		if len(mac) == 6 && f.MAC == nil {
+			f.MAC = mac
+		}
+	}
+	return f, errors.Join(errs...)
+}
+
+// takes reports whether options take something from the host: an adapter, or VFs of a record.
+func (m Machine) takes(o Options) bool {
+	removed := func(p rdma.Prepared) bool {
+		leaving := gate.Leaves(m.Devices, gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{p}}}, gate.Records{})
+		return slices.ContainsFunc(leaving, func(l gate.Leaving) bool { return l.Kind == gate.Removed })
+	}
+	return len(o.Add) > 0 || m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(p rdma.Prepared) bool {
+		return (o.None || slices.Contains(o.Remove, p.Address)) && removed(p)
+	})
+}
+
+// gate returns the part of the machine that determines what may leave it.
+func (m Machine) gate() gate.Host {
+	return gate.Host{Devices: m.Devices, Needs: m.Needs, RDMA: m.RDMA, Mediated: m.Mediated, Recorded: m.Contract, Containers: m.Containers,
+		Bonds: m.Bonds, Away: m.Away}
+}
+
+// vfsOf returns the VFs of a function that exist now.
+func (m Machine) vfsOf(a pci.Address) []pci.Address { return gate.VFsOf(m.Devices, a) }
+
+// anyKernel reports whether at least one installed kernel has a module, loadable or built in.
+func (m Machine) anyKernel(module string) bool {
+	return slices.ContainsFunc(m.Kernels, func(k modprobe.Modules) bool { return k.Loadable(module) || k.Builtin(module) })
+}
+
+// Absent returns an error that names the adapters of which the machine has none, if it has none of
+// those that the options name; for --if-present.
+func (m Machine) Absent(o Options) error {
+	var errs []error
+	for _, a := range o.Add {
+		if m.Stack.At(a) != nil || m.Recorded.At(a) != nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoAdapter))
+	}
+	return errors.Join(errs...)
+}
+
+// Pending reports whether the functions of a record are not as they are after a boot: their VFs do
+// not exist, or are bound to another driver.
+func (m Machine) Pending(r *rdma.Record) bool {
+	if r == nil {
+		return false
+	}
+	isBound := func(a pci.Address, name string) bool {
+		d := m.Devices.At(a)
+		return d != nil && modprobe.Normal(d.DriverName()) == modprobe.Normal(name)
+	}
+	for _, a := range r.Adapters {
+		if a.Whole && a.Use == rdma.ForGuests && !isBound(a.Address, machine.VFIO) {
+			return true
+		}
+		if len(m.vfsOf(a.Address)) != len(a.VFs) && !a.Whole {
+			return true
+		}
+		for _, vf := range a.VFs {
+			if !isBound(vf.Address, vf.Driver) {
+				return true
+			}
+		}
+	}
+	return r.Netns == rdma.NetnsExclusive && (m.Stack.Netns == nil || *m.Stack.Netns != rdma.NetnsExclusive)
+}

@@ -1,0 +1,274 @@
+package rdmaprepare
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/rdma"
+	"gpustack/templates"
+)
+
+// Files of rdma prepare, besides the record and those of the unit.
+const (
+	modprobeFile = modprobe.Dir + "/gpustack-rdma.conf"
+	LoadFile     = "/etc/modules-load.d/gpustack-rdma.conf"
+)
+
+// Plan is a list of file changes and of the programs that must run after them.
+type Plan struct {
+	Record    rdma.Record
+	Files     edit.Plan
+	Initramfs bool // images contain the configuration of modprobe that changes
+	Programs  []host.Program
+	Notes     []string // what happens at boot, and what is left to the operator
+	Warnings  []string
+}
+
+// NewPlan plans the files of a wanted record, and those of the unit that repeats the steps of every
+// boot, which no record may need any more.
+func NewPlan(m Machine, w Want) (Plan, error) {
+	unit, err := m.Unit.Plan(&w.Record, m.Containers)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
+	empty := len(w.Record.Adapters) == 0
+	modprobeConf, err := m.modprobeText(w.Record)
+	if err != nil {
+		return Plan{}, err
+	}
+	load, err := m.loadText(w.Record)
+	if err != nil {
+		return Plan{}, err
+	}
+	for _, f := range []struct{ name, text string }{{modprobeFile, modprobeConf}, {LoadFile, load}} {
+		var c edit.Change
+		if f.text == "" {
+			c, err = m.Files.Remove(f.name)
+		} else {
+			c, err = m.Files.Put(f.name, []byte(f.text), 0o644, false)
+		}
+		if err != nil {
+			return Plan{}, err
+		}
+		p.Files = append(p.Files, c)
+	}
+	p.Files = append(p.Files, unit...).KeepWording(m.Recorded.Wrote)
+	if changes := p.Files[0].Action() != edit.None; changes {
+		if err := p.addInitramfs(m); err != nil {
+			return Plan{}, err
+		}
+	}
+	for _, c := range p.Files {
+		if c.After != nil {
+			p.Record.Files = append(p.Record.Files, rdma.File{Name: c.Name, Hash: c.After.Hash()})
+		}
+	}
+	record, err := m.Files.Remove(rdma.RecordFile)
+	if err == nil && !empty {
+		var text []byte
+		if text, err = p.Record.Text(); err == nil {
+			record, err = m.Files.Put(rdma.RecordFile, text, 0o600, false)
+		}
+	}
+	p.Files = append(p.Files, record)
+	p.notes()
+	return p, err
+}
+
+// addInitramfs adds the programs that regenerate the initramfs of every kernel, if an image has one
+// of the modules whose parameters change.
+func (p *Plan) addInitramfs(m Machine) error {
+	images := m.Images.Value
+	switch {
+	case !m.Images.Seen():
+		return m.Images.Err
+	case !images.Read:
+		return errors.New("the initramfs images were not observed")
+	case !images.Has:
+		return nil
+	}
+	p.Initramfs = true
+	if !images.Maker.Seen() {
+		return images.Maker.Err
+	}
+	p.Programs = images.Maker.Value.Programs(images.All)
+	return nil
+}
+
+// line is a line of modprobe's configuration.
+type line struct {
+	Why, Module string
+	Values      []string
+}
+
+// modprobeText returns the configuration of modprobe for a record, "" for none.
+func (m Machine) modprobeText(r rdma.Record) (string, error) {
+	var lines []line
+	if values := m.mlx4Values(r); len(values) > 0 {
+		lines = append(lines, line{"VFs are made when the module is loaded: sriov_numvfs cannot be written with it.", mlx4, values})
+	}
+	if r.Netns == rdma.NetnsExclusive {
+		lines = append(lines, line{"Each RDMA device belongs to one network namespace (rdma-system(8)).", "ib_core", []string{"netns_mode=0"}})
+	}
+	return render(templates.RDMAModprobe, lines)
+}
+
+// mlx4Values returns the parameters of mlx4_core for a record. The kernel's module has numbers for
+// all adapters, of which a single one is for VFs with both ports (Linux,
+// drivers/net/ethernet/mellanox/mlx4/main.c); that of MLNX_OFED has lists of adapters.
+func (m Machine) mlx4Values(r rdma.Record) []string {
+	var adapters []rdma.Prepared
+	for _, a := range r.Adapters {
+		if a.Driver == mlx4 && !a.Whole {
+			adapters = append(adapters, a)
+		}
+	}
+	if len(adapters) == 0 {
+		return nil
+	}
+	onHost := func(a rdma.Prepared) int {
+		if a.Use == rdma.ForGuests {
+			return 0
+		}
+		return len(a.VFs)
+	}
+	var values []string
+	parameter := func(name, value string) {
+		if m.hasParameter(name) {
+			values = append(values, name+"="+value)
+		}
+	}
+	if m.perCard() {
+		var num, probe []string
+		for _, a := range adapters {
+			short := strings.TrimPrefix(a.Address.String(), "0000:")
+			num = append(num, fmt.Sprintf("%s-%d", short, len(a.VFs)))
+			probe = append(probe, fmt.Sprintf("%s-%d", short, onHost(a)))
+		}
+		parameter("num_vfs", strings.Join(num, ","))
+		parameter("probe_vf", strings.Join(probe, ","))
+		return values
+	}
+	parameter("num_vfs", fmt.Sprint(len(adapters[0].VFs)))
+	parameter("probe_vf", fmt.Sprint(onHost(adapters[0])))
+	if types := m.portTypes(); types != "" {
+		parameter("port_type_array", types)
+	}
+	return values
+}
+
+// portTypes returns the types that the ports of mlx4's adapters have now, so that a port which
+// senses its type does not get another one at boot; "" if adapters differ or none is known.
+func (m Machine) portTypes() string {
+	types := ""
+	for _, a := range m.Stack.Adapters {
+		if a.Driver != mlx4 || a.IsVF() {
+			continue
+		}
+		var words []string
+		for _, port := range a.Ports {
+			word, ok := map[string]string{rdma.LinkInfiniBand: "1", rdma.LinkEthernet: "2"}[port.LinkLayer]
+			if !ok {
+				return ""
+			}
+			words = append(words, word)
+		}
+		own := strings.Join(words, ",")
+		if types != "" && types != own {
+			return ""
+		}
+		types = own
+	}
+	return types
+}
+
+// wantedModules returns the modules that a record needs, in the order in which they are loaded.
+func wantedModules(r rdma.Record) []string {
+	if len(r.Adapters) == 0 {
+		return nil
+	}
+	modules := []string{"ib_uverbs", "rdma_ucm"}
+	has := func(holds func(rdma.Prepared) bool) bool { return slices.ContainsFunc(r.Adapters, holds) }
+	if has(func(a rdma.Prepared) bool { return a.LinkLayer == rdma.LinkInfiniBand }) {
+		modules = append(modules, "ib_umad", "ib_ipoib")
+	}
+	if has(func(a rdma.Prepared) bool { return a.Use == rdma.ForGuests }) {
+		modules = append(modules, machine.VFIO)
+	}
+	return modules
+}
+
+// loadText returns the list of modules to load for a record: those that a kernel has as a file.
+func (m Machine) loadText(r rdma.Record) (string, error) {
+	var load []string
+	for _, module := range wantedModules(r) {
+		if slices.ContainsFunc(m.Kernels, func(k modprobe.Modules) bool { return k.Loadable(module) }) {
+			load = append(load, module)
+		}
+	}
+	return render(templates.RDMAModules, load)
+}
+
+// render returns the text of a template for a list, "" for an empty one.
+func render[T any](text string, list []T) (string, error) {
+	if len(list) == 0 {
+		return "", nil
+	}
+	t, err := template.New("").Parse(text)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	err = t.Execute(&b, list)
+	return b.String(), err
+}
+
+// notes adds what happens at boot, and what is left to the operator.
+func (p *Plan) notes() {
+	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
+	infiniband, shared, locked := false, false, false
+	for _, a := range p.Record.Adapters {
+		infiniband = infiniband || a.LinkLayer == rdma.LinkInfiniBand && len(a.VFs) > 0
+		shared = shared || a.Use == rdma.ForContainers && p.Record.Netns != rdma.NetnsExclusive
+		locked = locked || a.Use == rdma.ForContainers
+		if a.Driver == mlx4 && len(a.VFs) > 0 {
+			note("the VFs of %s are made when mlx4_core is loaded, at the next boot: restarting gpustack-boot.service does not make them", a.Address)
+		}
+	}
+	if infiniband {
+		note("the subnet manager must have virtual ports enabled, and decides which partitions the VFs are in: see the lines for partitions.conf")
+	}
+	if shared {
+		note(rdma.NoIsolation + "; --netns exclusive gives each device to one namespace")
+	}
+	if locked {
+		note("containers need locked memory: --ulimit memlock=-1, or LimitMEMLOCK=infinity of their service")
+	}
+}
+
+// Partitions returns a line of OpenSM's partitions.conf (opensm(8)) with the port GUIDs of the VFs
+// of an InfiniBand adapter, as an example, "" for another one.
+func Partitions(a rdma.Prepared) string {
+	var members []string
+	for _, vf := range a.VFs {
+		if vf.PortGUID != nil {
+			members = append(members, "0x"+strings.ReplaceAll(vf.PortGUID.String(), ":", "")+"=full")
+		}
+	}
+	if members == nil {
+		return ""
+	}
+	return "NAME=0x8001, ipoib: " + strings.Join(members, ", ") + ";"
+}
+
+// sorted returns the keys of a map in order.
+func sorted[V any](values map[string]V) []string { return slices.Sorted(maps.Keys(values)) }

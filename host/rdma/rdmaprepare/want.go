@@ -1,0 +1,601 @@
+package rdmaprepare
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/gate"
+	"gpustack/host/machine"
+	"gpustack/host/modprobe"
+	"gpustack/host/pci"
+	"gpustack/host/rdma"
+)
+
+// Options are what the operator asks for.
+type Options struct {
+	Add      []pci.Address // physical functions to prepare, in addition to the recorded ones
+	VFs      int           // of each of Devices; 0 with Whole
+	Whole    bool          // the functions themselves, without VFs
+	Use      rdma.Use      // "" for guests, or as recorded
+	GUIDBase *rdma.GUID
+	Netns    rdma.NetnsMode // "" for as recorded
+	Remove   []pci.Address
+	None     bool
+	Allow    []pci.Address
+}
+
+// Errors of options that the machine cannot satisfy.
+var (
+	// ErrNoAdapter is the error of a function that has no RDMA device.
+	ErrNoAdapter = host.WithHint(errors.New("has no RDMA device"), host.Textf("'%s' lists the adapters; its driver has to be loaded",
+		host.NewCommand("rdma scan")))
+	// ErrNotRecorded is the error of --remove for an adapter that is not recorded.
+	ErrNotRecorded = host.WithHint(errors.New("is not recorded"), host.Textf("'%s' shows what is", host.NewCommand("rdma prepare").Flag("dry-run")))
+	// ErrIsVF is the error of a VF where a physical function is wanted.
+	ErrIsVF = host.WithHint(errors.New("is a VF"), "name its physical function, of which --vfs makes VFs")
+	// ErrNoParameter is the error of an mlx4_core that cannot make VFs.
+	ErrNoParameter = host.WithHint(errors.New("makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"),
+		"'modinfo -p mlx4_core' lists its parameters; install a kernel or MLNX_OFED whose module has num_vfs, or use --whole")
+	// ErrAllCards is the error of mlx4_core's parameters, which are the same for all adapters.
+	ErrAllCards = host.WithHint(errors.New("the kernel's mlx4_core has one num_vfs for all adapters, so all have to be prepared alike"),
+		"prepare all adapters of mlx4_core with the same --vfs and --for, or use MLNX_OFED, whose num_vfs names adapters")
+	// ErrNoIPoIB is the error of an InfiniBand adapter of whose VFs nothing can set the GUIDs.
+	ErrNoIPoIB = host.WithHint(errors.New("no installed kernel has the module ib_ipoib, through whose interface the kernel sets the GUIDs of VFs"),
+		"install the kernel's package of extra modules, or MLNX_OFED")
+	// ErrNoIOMMU is the error of VFs for guests on a machine whose IOMMU is off.
+	ErrNoIOMMU = host.WithHint(errors.New("the IOMMU is off, so no guest can have a device"),
+		host.Textf("switch it on in the firmware and with the kernel arguments intel_iommu=on iommu=pt (AMD: iommu=pt), and reboot; '%s' does so for GPUs",
+			host.NewCommand("host prepare")))
+	// ErrNoVFIO is the error of a machine without vfio-pci.
+	ErrNoVFIO = host.WithHint(errors.New("no installed kernel has the module vfio-pci"), "install a kernel that has it")
+)
+
+// Limit is the error of more VFs than a function can have.
+type Limit struct {
+	Address pci.Address
+	VFs     int
+	Total   *int // sriov_totalvfs, nil if the function has no SR-IOV capability
+	Driver  string
+}
+
+func (e *Limit) Error() string {
+	if e.Total == nil {
+		return fmt.Sprintf("%s: its firmware shows no SR-IOV capability, so it can have no VFs", e.Address)
+	}
+	return fmt.Sprintf("%s: %d VFs are more than its firmware allows (sriov_totalvfs is %d)", e.Address, e.VFs, *e.Total)
+}
+
+// Hint returns the command that changes the firmware's limit.
+func (e *Limit) Hint() string {
+	if line := firmwareCommand(e.Driver, e.Address, e.VFs); line != "" {
+		return "set the limit with " + line + " (package mstflint), switch SR-IOV on in the machine's firmware, and power the machine off and on"
+	}
+	return "raise the limit with the adapter vendor's tool, switch SR-IOV on in the machine's firmware, and power the machine off and on"
+}
+
+// firmwareCommand returns the command that lets the firmware of an adapter show a number of VFs
+// (mstflint), or "" for an adapter of another vendor.
+func firmwareCommand(driver string, a pci.Address, vfs int) string {
+	if driver != mlx4 && driver != "mlx5_core" {
+		return ""
+	}
+	return fmt.Sprintf("mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d", a, vfs)
+}
+
+// Collision is the error of an identity that two functions would have.
+type Collision struct {
+	What   string // "node GUID 02:…"
+	Of, By string // who has it, and who would get it
+}
+
+func (e *Collision) Error() string {
+	return fmt.Sprintf("%s: %s is that of %s already", e.By, e.What, e.Of)
+}
+
+// Hint returns how to get another identity.
+func (*Collision) Hint() string {
+	return "--guid-base gives another GUID to derive those of an adapter's VFs from; MAC addresses change with that of the adapter"
+}
+
+// Overlap is the error of a VF that would have the address of another function: one port of a card
+// has so many VFs that they reach those of the next.
+type Overlap struct {
+	Address pci.Address
+	Of, By  string // who has it, and who would get it
+}
+
+func (e *Overlap) Error() string {
+	return fmt.Sprintf("%s: its address %s is that of %s", e.By, e.Address, e.Of)
+}
+
+// Hint returns how to avoid it.
+func (*Overlap) Hint() string { return "fewer VFs (--vfs) of one of the adapters do not overlap" }
+
+// Want is the wanted record, without the files, and what the operator has to know about it.
+type Want struct {
+	Record   rdma.Record
+	Lifted   []host.Lift // by --allow
+	Warnings []string
+}
+
+// NewWant returns the record that the options ask for. Its error names everything that prevents it.
+func NewWant(m Machine, o Options) (Want, error) {
+	w := wanting{Machine: m, Options: o}
+	w.Record = rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{}, Files: []rdma.File{}}
+	if m.Recorded != nil && !o.None {
+		w.Record.Netns, w.Record.Adapters = m.Recorded.Netns, append(w.Record.Adapters, m.Recorded.Adapters...)
+	}
+	switch o.Netns {
+	case rdma.NetnsExclusive:
+		w.Record.Netns = rdma.NetnsExclusive
+	case rdma.NetnsShared:
+		w.Record.Netns = ""
+	}
+	if o.None && m.Recorded != nil {
+		for _, a := range m.Recorded.Adapters {
+			w.leave(&a, nil)
+		}
+	}
+	for _, a := range pci.Unique(o.Remove) {
+		w.remove(a)
+	}
+	for _, a := range pci.Unique(o.Add) {
+		w.add(a)
+	}
+	w.fail(gate.Lost(gate.Records{RDMA: m.Recorded}, gate.Records{Containers: w.Containers, RDMA: &w.Record})...)
+	if len(w.Record.Adapters) == 0 {
+		w.Record.Netns = ""
+	}
+	slices.SortFunc(w.Record.Adapters, func(a, b rdma.Prepared) int { return a.Address.Compare(b.Address) })
+	w.recordLifted()
+	if !o.None {
+		w.modules()
+		w.namespaces()
+		w.collisions()
+	}
+	for _, a := range o.Allow {
+		if m.Devices.At(a) == nil {
+			w.fail(fmt.Errorf("--allow: %w", noFunction(a)))
+		}
+	}
+	return w.Want, errors.Join(w.errs...)
+}
+
+// wanting builds a Want.
+type wanting struct {
+	Machine
+	Options
+	Want
+	errs []error
+}
+
+func (w *wanting) fail(errs ...error) { w.errs = append(w.errs, errs...) }
+
+func noFunction(a pci.Address) error {
+	return host.WithHint(fmt.Errorf("%s: there is no such PCI function", a), host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan")))
+}
+
+// remove removes an adapter from the record.
+func (w *wanting) remove(a pci.Address) {
+	recorded := w.Recorded.At(a)
+	if recorded == nil {
+		w.fail(fmt.Errorf("%s: %w", a, ErrNotRecorded))
+		return
+	}
+	w.leave(recorded, nil)
+	w.Record.Adapters = slices.DeleteFunc(w.Record.Adapters, func(p rdma.Prepared) bool { return p.Address == a })
+}
+
+// recordLifted records what --allow lifts of the adapters that are recorded, now and before.
+func (w *wanting) recordLifted() {
+	w.Record.Allowed = []host.Lift{}
+	for _, l := range slices.Concat(w.Allowed.Lifted, w.Lifted) {
+		a, err := pci.ParseAddress(l.Function)
+		if err != nil || slices.Contains(w.Record.Allowed, l) {
+			continue
+		}
+		records := gate.Records{RDMA: &w.Record}
+		if records.Adapter(w.Devices, a) != nil || slices.ContainsFunc(w.Devices.Slot(a), func(d pci.Device) bool { return w.Record.At(d.Address) != nil }) {
+			w.Record.Allowed = append(w.Record.Allowed, l)
+		}
+	}
+}
+
+// add adds an adapter to the record, or changes its record.
+func (w *wanting) add(a pci.Address) {
+	adapter, d := w.Stack.At(a), w.Devices.At(a)
+	switch {
+	case d == nil:
+		w.fail(noFunction(a))
+		return
+	case d.IsVF():
+		w.fail(fmt.Errorf("%s: %w", a, ErrIsVF))
+		return
+	case adapter == nil:
+		w.bound(a)
+		return
+	case adapter.Name == "" && (w.Whole || w.bonded(a) == nil):
+		w.fail(fmt.Errorf("%s: %w", a, ErrNoAdapter))
+		return
+	case d.VendorID == nil || d.ProductID == nil:
+		w.fail(fmt.Errorf("%s: its ids cannot be read", a))
+		return
+	}
+	recorded := w.Recorded.At(a)
+	p := rdma.Prepared{
+		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID, SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
+		Path:   append([]pci.Address{}, w.Devices.Path(d)...),
+		Driver: adapter.Driver, LinkLayer: w.linkLayer(*adapter), Whole: w.Whole, Use: w.useOf(a, w.Options), GUIDBase: w.GUIDBase, VFs: []rdma.PreparedVF{},
+	}
+	if recorded != nil {
+		p.Eswitch = recorded.Eswitch
+		if p.GUIDBase == nil {
+			p.GUIDBase = recorded.GUIDBase
+		}
+	}
+	errs := len(w.errs)
+	planned, before := p, recorded
+	if planned.VFs = w.planned(p); p.Whole {
+		before = nil // it is the host's until it is bound
+	}
+	w.leave(before, &planned)
+	if p.Whole {
+		w.whole(p, d)
+	} else {
+		w.vfs(&p, d)
+	}
+	w.claimed(p)
+	if p.Use == rdma.ForGuests {
+		w.forGuests()
+	}
+	if vfs := w.vfsOf(a); len(vfs) > 0 && recorded == nil {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%s has %d VFs that gpustack did not make: they are replaced at the next boot", a, len(vfs)))
+	}
+	if len(w.errs) > errs {
+		return
+	}
+	w.Record.Adapters = append(slices.DeleteFunc(w.Record.Adapters, func(x rdma.Prepared) bool { return x.Address == a }), p)
+}
+
+// bound keeps the record of a whole adapter that has no RDMA device because it is bound to vfio-pci
+// already, and changes what it is for.
+func (w *wanting) bound(a pci.Address) {
+	recorded := w.Record.At(a)
+	if recorded == nil || !recorded.Whole || !w.Whole {
+		w.fail(fmt.Errorf("%s: %w", a, ErrNoAdapter))
+		return
+	}
+	if w.Use != "" && w.Use != recorded.Use {
+		before := *recorded
+		recorded.Use = w.Use
+		w.leave(&before, recorded)
+	}
+}
+
+// bonded returns the adapter with the RDMA device of the bond of which an adapter is a slave, or
+// nil. An unreadable bond is an error of Leave.
+func (w *wanting) bonded(a pci.Address) *rdma.Adapter {
+	bond := w.Bonds[a]
+	if of, _ := bond.Value.Device(); bond.Seen() && of != nil {
+		return w.Stack.At(*of)
+	}
+	return nil
+}
+
+// linkLayer returns the link layer of an adapter: InfiniBand if one of its ports has it, since its
+// VFs need GUIDs then. Of a slave without an RDMA device it is that of its bond's.
+func (w *wanting) linkLayer(a rdma.Adapter) string {
+	if of := w.bonded(*a.Address); a.Name == "" && of != nil {
+		a = *of
+	}
+	layer := ""
+	for _, port := range a.Ports {
+		if layer != rdma.LinkInfiniBand && port.LinkLayer != "" {
+			layer = port.LinkLayer
+		}
+	}
+	return layer
+}
+
+// whole refuses an adapter that the host uses. For containers, nothing changes for the host.
+func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
+	if p.Use == rdma.ForContainers {
+		return
+	}
+	w.owners(p) // VFs of another program would be destroyed, or prevent the boot from unbinding the adapter
+	// The functions of a card with two ports share firmware and reset.
+	for _, twin := range w.Devices.Slot(p.Address) {
+		if twin.Address == p.Address || twin.IsVF() || w.Stack.At(twin.Address) == nil || w.wants(twin.Address) {
+			continue
+		}
+		answer := w.gate().Ask(fmt.Sprintf("shares its card with %s and ", p.Address), w.allowed(), gate.Leaving{Address: twin.Address, Kind: gate.AtBoot})
+		w.lift(answer.Lifted)
+		if err := answer.Err(); err != nil {
+			w.fail(err)
+		}
+	}
+	if d.IOMMUGroup == nil {
+		return // without an IOMMU, forGuests refuses
+	}
+	for _, other := range d.GroupMembers {
+		member := w.Devices.At(other)
+		if other == p.Address || member == nil || member.IsBridge() || w.wants(other) || w.Contract.At(other) != nil {
+			continue
+		}
+		w.fail(&gate.Refusal{Address: other, Absolute: true, Code: host.CodeGroup,
+			Reason: fmt.Sprintf("shares IOMMU group %d with %s, so a guest can have %s only together with it: '%s' accepts both",
+				*d.IOMMUGroup, p.Address, p.Address, host.NewCommand("host prepare"))})
+	}
+}
+
+// wants reports whether a function is, or will be, recorded as a whole.
+func (w *wanting) wants(a pci.Address) bool {
+	p := w.Record.At(a)
+	return p != nil && p.Whole || w.Whole && slices.Contains(w.Add, a)
+}
+
+// vfs adds the VFs of an adapter. Its own uses by the host go on.
+func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
+	f := w.Functions[p.Address]
+	w.owners(*p)
+	if p.Driver == mlx4 {
+		w.mlx4(*p)
+	}
+	if total := d.SRIOV.TotalVFs; total == nil || w.VFs > *total {
+		w.fail(&Limit{p.Address, w.VFs, total, p.Driver})
+		return
+	}
+	if p.LinkLayer == rdma.LinkInfiniBand && p.Driver != mlx4 && !f.GUIDFiles && !w.anyKernel("ib_ipoib") {
+		w.fail(fmt.Errorf("%s: %w", p.Address, ErrNoIPoIB))
+	}
+	if f.Offset == nil || f.Stride == nil {
+		w.fail(fmt.Errorf("%s: the addresses of its VFs cannot be determined: %s shows no sriov_offset or sriov_stride",
+			p.Address, machine.AttributeFile(p.Address, "")))
+		return
+	}
+	for index := range w.VFs {
+		vf := rdma.PreparedVF{Index: index, Driver: vfDriver(*p), ProductID: p.ProductID}
+		if f.VFDevice != nil {
+			vf.ProductID = *f.VFDevice
+		}
+		var err error
+		if vf.Address, err = vfAddress(p.Address, *f.Offset, *f.Stride, index); err == nil {
+			err = w.identify(&vf, *p, f)
+		}
+		if err != nil {
+			w.fail(fmt.Errorf("%s: %w", p.Address, err))
+			return // the other VFs have the same error
+		}
+		p.VFs = append(p.VFs, vf)
+	}
+	w.networks(*p)
+}
+
+// planned returns the VFs of an adapter as far as they are known before all is read: as many as
+// asked for, at the addresses of those that exist, with the driver for their use.
+func (w *wanting) planned(p rdma.Prepared) []rdma.PreparedVF {
+	vfs := make([]rdma.PreparedVF, w.VFs)
+	for i, a := range w.vfsOf(p.Address) {
+		if i < len(vfs) {
+			vfs[i] = rdma.PreparedVF{Address: a, Driver: vfDriver(p)}
+		}
+	}
+	return vfs
+}
+
+// vfDriver returns the driver of an adapter's VFs.
+func vfDriver(p rdma.Prepared) string {
+	if p.Use == rdma.ForGuests {
+		return machine.VFIO
+	}
+	return p.Driver
+}
+
+// vfAddress returns the address of a VF: the routing id of the PF, plus the offset of the first VF,
+// plus the stride for each before it (PCI Express Base Specification, "First VF Offset" and "VF
+// Stride").
+func vfAddress(pf pci.Address, offset, stride, index int) (pci.Address, error) {
+	id := int(pf.Bus)<<8 | int(pf.Slot)<<3 | int(pf.Function)
+	id += offset + stride*index
+	if id > 0xffff {
+		return pci.Address{}, fmt.Errorf("VF %d is beyond the last bus of its PCI domain", index)
+	}
+	return pci.ParseAddress(fmt.Sprintf("%04x:%02x:%02x.%d", pf.Domain, id>>8, id>>3&0x1f, id&7))
+}
+
+// identify gives a VF its identity: GUIDs on InfiniBand, a MAC address on Ethernet, from which the
+// driver makes the node GUID (Linux, 23898c763f4f).
+func (w *wanting) identify(vf *rdma.PreparedVF, p rdma.Prepared, f Function) error {
+	switch p.LinkLayer {
+	case rdma.LinkInfiniBand:
+		adapter := w.Stack.At(p.Address)
+		if adapter.NodeGUID == nil && p.GUIDBase == nil {
+			return errors.New("its node GUID cannot be read, from which those of its VFs are derived")
+		}
+		var pf rdma.GUID
+		if adapter.NodeGUID != nil {
+			pf = *adapter.NodeGUID
+		}
+		node, port, err := rdma.DeriveGUIDs(pf, p.GUIDBase, vf.Index)
+		vf.NodeGUID, vf.PortGUID = &node, &port
+		return err
+	case rdma.LinkEthernet:
+		if f.MAC == nil {
+			return errors.New("the MAC address of its interface cannot be read, from which those of its VFs are derived")
+		}
+		mac, err := rdma.DeriveMAC(f.MAC, vf.Index)
+		vf.MAC = mac.String()
+		return err
+	}
+	return nil
+}
+
+// owners refuses an adapter whose VFs another program sets at boot.
+func (w *wanting) owners(p rdma.Prepared) {
+	var names []string
+	if a := w.Stack.At(p.Address); a != nil {
+		names = a.Netdevs
+	}
+	for _, o := range w.Owners {
+		if o.mayOwn(p.Address, p.Driver, names, w.Interfaces) {
+			err := host.WithCode(fmt.Errorf("%s: %w: %s", o, ErrOwner, strings.TrimSpace(o.Text)), host.CodeOtherOwner, "")
+			w.fail(gate.Refuse(p.Address, err))
+		}
+	}
+}
+
+// claimed refuses functions that the records of host prepare and container prepare claim.
+func (w *wanting) claimed(p rdma.Prepared) {
+	w.fail(gate.Records{Guests: w.Contract, Containers: w.Containers, RDMA: &rdma.Record{Adapters: []rdma.Prepared{p}}}.Conflicts(w.Devices)...)
+}
+
+// forGuests fails if guests can have no devices here. Kernel arguments that host prepare has
+// recorded switch the IOMMU on at the next boot.
+func (w *wanting) forGuests() {
+	once := func(err error) {
+		if !slices.ContainsFunc(w.errs, func(e error) bool { return errors.Is(e, err) }) {
+			w.fail(err)
+		}
+	}
+	if on := w.IOMMU.Enabled; on != nil && !*on && w.Contract == nil {
+		once(ErrNoIOMMU)
+	}
+	if !w.anyKernel(machine.VFIO) {
+		once(ErrNoVFIO)
+	}
+}
+
+// mlx4 fails if the module's parameters cannot make the VFs.
+func (w *wanting) mlx4(p rdma.Prepared) {
+	if !w.hasParameter("num_vfs") {
+		w.fail(fmt.Errorf("%s: mlx4_core %w", p.Address, ErrNoParameter))
+		return
+	}
+	if w.perCard() {
+		if p.Address.Domain != 0 {
+			w.fail(fmt.Errorf("%s: num_vfs of mlx4_core names adapters without their PCI domain, which is not 0000", p.Address))
+		}
+		return
+	}
+	for _, other := range w.Stack.Adapters {
+		if other.Address == nil || other.Driver != mlx4 || other.IsVF() || slices.Contains(w.Add, *other.Address) {
+			continue
+		}
+		r := w.Record.At(*other.Address)
+		if r == nil || len(r.VFs) != w.VFs || r.Use != p.Use {
+			w.fail(fmt.Errorf("%s: %w: %s is not", p.Address, ErrAllCards, *other.Address))
+		}
+	}
+}
+
+// hasParameter reports whether mlx4_core of at least one kernel has a parameter.
+func (m Machine) hasParameter(name string) bool {
+	for _, parameters := range m.Parameters {
+		if slices.ContainsFunc(parameters, func(p modprobe.Parameter) bool { return p.Name == name }) {
+			return true
+		}
+	}
+	return false
+}
+
+// perCard reports whether num_vfs is a text that names adapters, as that of MLNX_OFED, instead of
+// up to three numbers for all adapters. The module says so itself.
+func (m Machine) perCard() bool {
+	for _, release := range slices.Sorted(maps.Keys(m.Parameters)) {
+		for _, p := range m.Parameters[release] {
+			if p.Name == "num_vfs" {
+				return p.Type == "string" || p.Type == "charp" || strings.Contains(p.Text, "bb:dd.f")
+			}
+		}
+	}
+	return false
+}
+
+// namespaces refuses a mode of network namespaces that another file sets differently: of several
+// lines the kernel uses the last, and modprobe reads files in the order of their names.
+func (w *wanting) namespaces() {
+	if w.Record.Netns != rdma.NetnsExclusive {
+		return
+	}
+	for _, o := range w.Conf.Options("ib_core", "netns_mode") {
+		if shared := !slices.Contains([]string{"0", "N", "n"}, o.Value); shared && path.Base(o.File) > path.Base(modprobeFile) {
+			err := host.WithHint(fmt.Errorf("%s:%d: sets netns_mode=%s of ib_core, and is read after gpustack's file", o.File, o.Number, o.Value), "remove that line")
+			w.fail(host.WithCode(err, host.CodeOtherOwner, ""))
+		}
+	}
+}
+
+// modules warns of kernels without a module that the record needs.
+func (w *wanting) modules() {
+	for _, module := range wantedModules(w.Record) {
+		if module != "ib_uverbs" && module != "rdma_ucm" && module != machine.VFIO {
+			continue
+		}
+		for _, k := range w.Kernels {
+			if !k.Loadable(module) && !k.Builtin(module) && w.anyKernel(module) {
+				w.Warnings = append(w.Warnings, fmt.Sprintf("kernel %s has no %s: when it is booted, adapters cannot be used as planned", k.Release, module))
+			}
+		}
+	}
+}
+
+// collisions fails for identities that two functions would have, among those of the machine and
+// those that are recorded.
+func (w *wanting) collisions() {
+	seen := map[string]string{}
+	add := func(what, value, who string) {
+		if other, ok := seen[value]; ok && other != who {
+			w.fail(&Collision{What: what + " " + value, Of: other, By: who})
+			return
+		}
+		seen[value] = who
+	}
+	for _, a := range w.Stack.Adapters {
+		if a.Address == nil || a.IsVF() {
+			continue
+		}
+		if a.NodeGUID != nil && !a.NodeGUID.IsZero() {
+			seen[a.NodeGUID.String()] = a.Address.String() // functions of one card may share it
+		}
+		for _, port := range a.Ports {
+			if port.GUID != nil && !port.GUID.IsZero() {
+				seen[port.GUID.String()] = a.Address.String()
+			}
+		}
+		if mac := w.Functions[*a.Address].MAC; mac != nil {
+			seen[mac.String()] = a.Address.String()
+		}
+	}
+	at := map[pci.Address]string{}
+	for _, p := range w.Record.Adapters {
+		at[p.Address] = "adapter " + p.Address.String()
+	}
+	for _, p := range w.Record.Adapters {
+		for _, vf := range p.VFs {
+			who := fmt.Sprintf("VF %d of %s", vf.Index, p.Address)
+			before := len(w.errs)
+			if other, ok := at[vf.Address]; ok {
+				w.fail(&Overlap{vf.Address, other, who})
+				break
+			}
+			at[vf.Address] = who
+			if vf.NodeGUID != nil {
+				add("node GUID", vf.NodeGUID.String(), who)
+			}
+			if vf.PortGUID != nil && *vf.PortGUID != *vf.NodeGUID {
+				add("port GUID", vf.PortGUID.String(), who)
+			}
+			if vf.MAC != "" {
+				add("MAC address", vf.MAC, who)
+			}
+			if len(w.errs) > before {
+				break // those of its other VFs collide too
+			}
+		}
+	}
+}

@@ -1,5 +1,0 @@
-// Package check finds errors in the PCI configuration of controllers and compute nodes: in their
-// nova.conf files, in flavors, and against the hardware that inventories list.
-//
-// It does not read files (nova), talk to a cloud (nova/cloud), or change anything.
-package check

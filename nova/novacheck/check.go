@@ -1,0 +1,737 @@
+package novacheck
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
+)
+
+// The names of the checks, by what they check. They are part of the output (docs/json.md).
+const (
+	checkOption     = "option" // options that the release ignores
+	checkAlias      = "alias"
+	checkDeviceSpec = "device_spec"
+	checkFilters    = "filters"
+	checkPlacement  = "placement"
+	checkFlavors    = "flavors"
+)
+
+// Flavor is a flavor that requests devices.
+type Flavor struct {
+	Name    string
+	Request string
+}
+
+// Run checks the configuration of controllers and compute nodes for consistency with each other,
+// the release, the hardware of hosts and the flavors. hosts and flavors may be empty. The findings
+// are sorted by file and line.
+func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor) []host.Finding {
+	c := newChecker(r, sides, hosts)
+	for _, s := range c.sides {
+		c.ignored(s)
+		c.readAliases(s)
+		if s.Role.Computes() {
+			c.checkSpecs(s, c.readSpecs(s))
+			c.identical(s)
+			c.ofContainers(s)
+		}
+		if s.Role.Controls() {
+			c.specLines(s.Scheduler()) // nova-scheduler parses them, and uses none
+			c.filters(s)
+		}
+	}
+	c.bothSides()
+	c.names()
+	c.offered()
+	c.missing()
+	c.placement()
+	c.flavors(flavors)
+	slices.SortStableFunc(c.findings, func(a, b host.Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	var findings []host.Finding
+	for _, f := range c.findings { // a file that two services read is judged for each
+		if !slices.Contains(findings, f) {
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+func newChecker(r nova.Release, sides []nova.Side, hosts []nova.Host) *checker {
+	c := &checker{release: r, hosts: hosts, aliases: map[string][]aliasAt{}, unknown: map[string]bool{}}
+	for _, s := range sides {
+		for _, view := range views(s) {
+			view.number = len(c.sides)
+			c.sides = append(c.sides, view)
+		}
+	}
+	return c
+}
+
+// side is a side as the services that need its options read it.
+type side struct {
+	nova.Side
+	number  int
+	service string // the only service that reads aliases there, if the side was split; "" otherwise
+}
+
+// views returns a side as nova-api and nova-compute read it: two sides if they read different
+// files, which may then differ in their aliases like those of two machines.
+func views(s nova.Side) []side {
+	if s.Role != nova.All || slices.Equal(s.API().Files, s.Compute().Files) {
+		return []side{{Side: s}}
+	}
+	controller, compute := s, s
+	controller.Role, compute.Role = nova.Controller, nova.Compute
+	compute.Files = s.Compute().Files
+	controller.Files = slices.DeleteFunc(slices.Clone(s.Files), func(f conf.Source) bool {
+		return nova.ReadBy(f.Name, s.Name()) == "nova-compute"
+	})
+	return []side{{Side: controller, service: "nova-api"}, {Side: compute, service: "nova-compute"}}
+}
+
+// reader returns the side as the service reads it that needs its aliases.
+func (s side) reader() nova.Side {
+	if s.Role == nova.Controller {
+		return s.API()
+	}
+	return s.Compute()
+}
+
+type checker struct {
+	release  nova.Release
+	sides    []side
+	hosts    []nova.Host
+	findings []host.Finding
+	aliases  map[string][]aliasAt
+	specs    []specAt
+	unknown  map[string]bool // versions that were reported as unknown, by side
+	computes bool            // there is a side of a compute node
+}
+
+// aliasAt is an alias with its place.
+type aliasAt struct {
+	side   side
+	file   string
+	line   int
+	object map[string]any
+}
+
+// specAt is a device_spec with its place.
+type specAt struct {
+	side   side
+	file   string
+	line   int
+	object map[string]any
+	spec   devspec.Spec
+}
+
+// add adds a finding. effect continues a sentence that begins with "Nova".
+func (c *checker) add(check string, status host.Status, file string, line int, seen, effect string, remedy host.Text) {
+	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
+}
+
+// readBy lists option names that only some releases read: from since on, and before until. Names
+// that no release reads (0, 0) are frequent mistakes.
+var readBy = []struct {
+	name         conf.Name
+	since, until nova.Release
+	instead      string
+}{
+	{conf.Name{Section: "pci", Key: "alias"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] pci_alias"},
+	{conf.Name{Section: "pci", Key: "passthrough_whitelist"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] pci_passthrough_whitelist"},
+	{conf.Name{Section: "pci", Key: "device_spec"}, nova.Zed, nova.Newest + 1, "[pci] passthrough_whitelist"},
+	{nova.ReportInPlacement, nova.Zed, nova.Newest + 1, ""},
+	{nova.PCIInPlacement, nova.Antelope, nova.Newest + 1, ""},
+	{conf.Name{Section: "filter_scheduler", Key: "enabled_filters"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] scheduler_default_filters"},
+	{conf.Name{Section: "filter_scheduler", Key: "available_filters"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] scheduler_available_filters"},
+	{conf.Name{Section: "DEFAULT", Key: "scheduler_default_filters"}, nova.Mitaka, nova.Xena, "[filter_scheduler] enabled_filters"},
+	{conf.Name{Section: "DEFAULT", Key: "scheduler_available_filters"}, nova.Mitaka, nova.Xena, "[filter_scheduler] available_filters"},
+	{conf.Name{Section: "pci", Key: "pci_alias"}, 0, 0, "[pci] alias"},
+	{conf.Name{Section: "pci", Key: "pci_passthrough_whitelist"}, 0, 0, "[pci] passthrough_whitelist"},
+	{conf.Name{Section: "DEFAULT", Key: "passthrough_whitelist"}, 0, 0, "[pci] passthrough_whitelist"},
+	{conf.Name{Section: "DEFAULT", Key: "alias"}, 0, 0, "[pci] alias"},
+	{conf.Name{Section: "DEFAULT", Key: "device_spec"}, 0, 0, "[pci] device_spec"},
+	{conf.Name{Section: "DEFAULT", Key: "enabled_filters"}, 0, 0, "[filter_scheduler] enabled_filters"},
+}
+
+func (c *checker) ignored(s side) {
+	for _, n := range readBy {
+		if c.release >= n.since && c.release < n.until {
+			continue
+		}
+		remedy := host.Text("remove it")
+		if n.instead != "" {
+			remedy = host.Textf("use %s instead", n.instead)
+		}
+		for _, o := range s.Find(n.name) {
+			c.add(checkOption, host.Fail, o.File, o.Line(), n.name.String()+" is not an option of "+c.release.String(), "silently ignores it", remedy)
+		}
+	}
+}
+
+const allAliases = "rejects every alias of this file; guests whose flavors request one fail"
+
+func (c *checker) readAliases(s side) {
+	for _, o := range s.reader().Find(c.release.AliasNames()...) {
+		object, faults := nova.AliasFaults(o.Value, c.release)
+		for _, f := range faults {
+			c.add(checkAlias, host.Fail, o.File, o.Line(), f.Seen, allAliases, host.Text(f.Remedy))
+		}
+		if object == nil {
+			continue
+		}
+		name := strings.TrimSpace(fmt.Sprint(object["name"]))
+		for _, key := range []string{"vendor_id", "product_id"} {
+			id, _ := object[key].(string)
+			switch _, err := pci.ParseID(id); {
+			case object[key] == nil:
+				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key),
+					"matches devices with any value, and rejects the alias from 2025.2 on", "add vendor_id and product_id")
+			case err == nil && id != strings.ToLower(id) && c.release < nova.Rocky:
+				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has upper-case letters", name, key),
+					"compares it case-sensitively and finds no device", "write it in lower case")
+			}
+		}
+		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.File, o.Line(), object})
+	}
+}
+
+func (c *checker) filters(of side) {
+	r, s := c.release, of.Scheduler()
+	if len(s.Files) == 0 { // the files are those of another service's container
+		return
+	}
+	list, file, line := r.DefaultFilters(), s.Name(), 0
+	for _, n := range r.FilterNames() {
+		if found := s.Find(n); len(found) > 0 {
+			o := found[len(found)-1]
+			list, file, line = conf.ParseList(o.Value), o.File, o.Line()
+			break
+		}
+	}
+	if !slices.Contains(list, "PciPassthroughFilter") {
+		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled",
+			"schedules guests to hosts without a free device, where they fail", host.Textf("add it: %s", host.NewCommand("nova configure").Flag("role", "controller")))
+	}
+	for _, f := range list {
+		if !r.HasFilter(f) {
+			c.add(checkFilters, host.Fail, file, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "remove it from the list")
+		}
+	}
+}
+
+// bothSides compares the aliases of controllers and compute nodes: nova-api and nova-compute each
+// read their own.
+func (c *checker) bothSides() {
+	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
+		at := c.aliases[name]
+		for _, a := range at[1:] {
+			// Several definitions on one side are alternatives; Nova requires the same type in
+			// each.
+			if a.side.number == at[0].side.number && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
+				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is defined twice without the same device_type", name), allAliases,
+					"set the same device_type in both")
+			}
+		}
+		model := at[0]
+		if i := slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Role.Controls() }); i >= 0 {
+			model = at[i]
+		}
+		theirs := contents(at, model.side)
+		for _, s := range c.sides {
+			mine := contents(at, s)
+			needed := slices.DeleteFunc(slices.Clone(theirs), func(alias map[string]any) bool { return !c.needs(s, alias) })
+			switch {
+			case len(mine) == 0 && (len(needed) == 0 || len(contents(c.aliases[c.variant(name)], s)) > 0): // names reports the latter
+			case len(mine) == 0:
+				seen := fmt.Sprintf("alias %s is missing, which %s has", name, model.side.Name())
+				if s.service != "" && model.side.Name() == s.Name() {
+					seen = fmt.Sprintf("alias %s is missing in the files that %s reads: it is in %s", name, s.service, model.file)
+				}
+				effect := "rejects builds and resizes with this alias (PciRequestAliasNotDefined)"
+				if !s.Role.Controls() {
+					effect = "rejects resizes, migrations and evacuations to this host with this alias (PciRequestAliasNotDefined)"
+				}
+				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, host.Textf("run %s with the same devices here", host.NewCommand("nova configure")))
+			case !isSubset(needed, mine) || !isSubset(mine, theirs):
+				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)),
+					"claims a different device than the scheduler selected", host.Textf("run %s with the same devices on both", host.NewCommand("nova configure")))
+			}
+		}
+	}
+}
+
+// needs reports whether a side needs a definition of an alias. nova-api needs all. nova-compute
+// reads an alias only for the new flavor of a guest that moves to its host
+// (nova/compute/resource_tracker.py, _move_claim, since Newton), which nova-scheduler has selected
+// because it offers such devices.
+func (c *checker) needs(s side, alias map[string]any) bool {
+	if s.Role.Controls() {
+		return true
+	}
+	machines, isSure := c.machines(s)
+	isKnown := isSure && len(machines) > 0 && allList(machines, alias["vendor_id"])
+	return c.release >= nova.Newton && slices.ContainsFunc(c.specs, func(at specAt) bool {
+		return at.side.number == s.number && c.canMatch(at.object, alias) && (!isKnown || slices.ContainsFunc(machines, func(m nova.Host) bool {
+			h := devspec.NewHardware(m.Devices, s.Interfaces)
+			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return nova.IsProduct(alias, &d) && h.Matches(at.spec, &d) })
+		}))
+	})
+}
+
+// name returns the name of the side of an alias, for messages about side s: the file if both have
+// the same name.
+func (a aliasAt) name(s side) string {
+	if a.side.Name() == s.Name() {
+		return a.file
+	}
+	return a.side.Name()
+}
+
+func contents(at []aliasAt, s side) (mine []map[string]any) {
+	for _, a := range at {
+		if a.side.number == s.number {
+			mine = append(mine, a.object)
+		}
+	}
+	return mine
+}
+
+// where returns the first place of an alias on a side.
+func where(at []aliasAt, s side) aliasAt {
+	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.number == s.number })]
+}
+
+// isSubset reports whether each object of a is in b.
+func isSubset(a, b []map[string]any) bool {
+	return !slices.ContainsFunc(a, func(x map[string]any) bool {
+		return !slices.ContainsFunc(b, func(y map[string]any) bool { return reflect.DeepEqual(x, y) })
+	})
+}
+
+// offered checks aliases against device specs and against the hardware of hosts.
+func (c *checker) offered() {
+	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
+		at := c.aliases[name]
+		if c.computes && !c.someSpecMatches(at) {
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s", name),
+				"finds no host (NoValidHost)", host.Textf("run %s with the same devices there", host.NewCommand("nova configure").Flag("role", "compute")))
+		}
+		var types []string  // of the alias's product, on any host
+		var served bool     // a host has devices that the alias selects
+		var others []string // hosts with devices of the product that no alias selects
+		for _, h := range c.known() {
+			var mine []string
+			for _, a := range at {
+				mine = append(mine, nova.TypesOf(a.object, h.Devices)...)
+			}
+			slices.Sort(mine)
+			mine = slices.Compact(mine)
+			types = append(types, mine...)
+			served = served || c.selects(at, h)
+			if len(mine) > 0 && !slices.ContainsFunc(at, func(a aliasAt) bool { return c.isServed(a, h) }) {
+				others = append(others, fmt.Sprintf("%s has %s", hostName(h), strings.Join(mine, " and ")))
+			}
+		}
+		slices.Sort(types)
+		types = slices.Compact(types)
+		switch {
+		case len(c.hosts) > 0 && len(types) == 0 && !slices.ContainsFunc(at, func(a aliasAt) bool { return allList(c.hosts, a.object["vendor_id"]) }):
+			c.add(checkAlias, host.NA, at[0].file, at[0].line, fmt.Sprintf("alias %s is not for a GPU, and an inventory lists GPUs only", name),
+				"finds no host if none has such a device (NoValidHost)", scanAll)
+		case len(c.hosts) > 0 && len(types) == 0:
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name),
+				"finds no host (NoValidHost)", host.Textf("%s lists the devices of a host", host.NewCommand("host scan")))
+		case len(c.hosts) > 0 && !served:
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")),
+				"finds no host (NoValidHost)", "set that device_type in the alias")
+		case len(others) > 0:
+			c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("alias %s selects %s, but %s", name, nova.SelectedTypes(at[0].object),
+				strings.Join(others, ", ")),
+				"never schedules guests to these devices", "turn SR-IOV on or off in the firmware of these hosts, or define another alias with their device_type")
+		}
+	}
+}
+
+// selects reports whether one of the definitions of an alias selects a device of a host.
+func (c *checker) selects(at []aliasAt, h nova.Host) bool {
+	return slices.ContainsFunc(at, func(a aliasAt) bool {
+		return slices.ContainsFunc(nova.TypesOf(a.object, h.Devices), func(kind string) bool { return nova.TakesType(a.object, kind) })
+	})
+}
+
+// isServed reports whether some alias selects a device of a host that is of the product of another
+// alias: products with two device types may have an alias for each.
+func (c *checker) isServed(of aliasAt, h nova.Host) bool {
+	var devices []pci.Device
+	for i := range h.Devices {
+		if nova.IsProduct(of.object, &h.Devices[i]) {
+			devices = append(devices, h.Devices[i])
+		}
+	}
+	for _, at := range c.aliases {
+		if c.selects(at, nova.Host{Devices: devices}) {
+			return true
+		}
+	}
+	return false
+}
+
+// known returns the hosts whose hardware is known: those of the inventories, and this machine.
+func (c *checker) known() []nova.Host {
+	hosts := slices.Clone(c.hosts)
+	for _, s := range c.sides {
+		if len(s.Devices) > 0 && s.Role.Computes() {
+			return append(hosts, nova.Host{Devices: s.Devices}) // all sides with devices are this machine's
+		}
+	}
+	return hosts
+}
+
+func hostName(h nova.Host) string {
+	if h.Name == "" {
+		return "this machine"
+	}
+	return "host " + h.Name
+}
+
+// allList reports whether the lists of all hosts have every product of a vendor. Those of
+// [nova.ScopeGPUs] have NVIDIA's GPUs, and other functions only beside them.
+func allList(hosts []nova.Host, vendor any) bool {
+	return strings.EqualFold(fmt.Sprint(vendor), "10de") || !slices.ContainsFunc(hosts, func(h nova.Host) bool { return h.Scope == nova.ScopeGPUs })
+}
+
+// scanAll is the remedy where an inventory lists too little.
+var scanAll = host.Textf("give inventories of %s", host.NewCommand("host scan").Flag("all").Flag("o", "json").Elsewhere())
+
+// missing finds device specs for products that the compute node does not have.
+func (c *checker) missing() {
+	for _, s := range c.sides {
+		machines, sure := c.machines(s)
+		if !s.Role.Computes() || len(machines) == 0 {
+			continue
+		}
+		where := "no host in the inventories has"
+		if sure && len(machines) == 1 {
+			where = hostName(machines[0]) + " does not have"
+		}
+		var devices []pci.Device
+		for _, m := range machines {
+			devices = append(devices, m.Devices...)
+		}
+		for _, l := range devspec.Lines(s.Compute().Files, c.release.SpecNames()) {
+			for _, spec := range nova.Missing([]devspec.Line{l}, devices) {
+				if !allList(machines, spec.Vendor) {
+					c.addSpec(l, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor,
+						spec.Product), "matches no device with it if the host has none", scanAll)
+					continue
+				}
+				c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
+					"matches no device with it", host.Textf("%s lists the devices of a host", host.NewCommand("host scan").Flag("all")))
+			}
+		}
+	}
+}
+
+// machines returns the hosts to which the files of a compute node may belong: the machine itself,
+// else the inventory with its name, else all inventories. sure is false if it is a guess, because
+// there are several compute nodes.
+func (c *checker) machines(s side) (hosts []nova.Host, sure bool) {
+	if len(s.Devices) > 0 {
+		return []nova.Host{{Devices: s.Devices, Containers: s.Containers}}, true
+	}
+	names := s.HostNames()
+	for _, h := range c.hosts {
+		if slices.ContainsFunc(names, h.Named) {
+			return []nova.Host{h}, true
+		}
+	}
+	computes := 0
+	for _, other := range c.sides {
+		if other.Role.Computes() {
+			computes++
+		}
+	}
+	return c.hosts, computes == 1
+}
+
+// identical checks the specs without an address of a compute node for functions that should remain
+// with the host, on each machine to which its files may belong.
+func (c *checker) identical(s side) {
+	machines, sure := c.machines(s)
+	for _, at := range c.specs {
+		if at.side.number != s.number || at.spec.Faulty || !at.spec.Everywhere() {
+			continue
+		}
+		for _, h := range machines {
+			c.kept(at, h, s.Given, sure)
+		}
+	}
+}
+
+// ofContainers finds functions that a spec offers to guests although containers have them.
+func (c *checker) ofContainers(s side) {
+	machines, sure := c.machines(s)
+	for _, h := range machines {
+		hardware := devspec.NewHardware(h.Devices, s.Interfaces)
+		for _, at := range c.specs {
+			var both []string
+			for i := range h.Devices {
+				d := &h.Devices[i]
+				if slices.Contains(h.Containers, d.Address) && at.side.number == s.number && !at.spec.Faulty && hardware.Matches(at.spec, d) {
+					both = append(both, d.Address.String())
+				}
+			}
+			if both == nil {
+				continue
+			}
+			status, seen := guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(h.Name)), at.file, h, sure)
+			remedy := host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute"))
+			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
+				remedy = "remove the address from the device_spec"
+			}
+			c.add(checkDeviceSpec, status, at.file, at.line, seen, "can assign to a guest what a container uses",
+				host.Textf("%s, or take it from containers: %s", remedy, host.NewCommand("container prepare").Flag("remove", both[0])))
+		}
+	}
+}
+
+// orThis returns words for a host in a text.
+func orThis(name string) string {
+	if name == "" {
+		return "this host"
+	}
+	return "host " + name
+}
+
+// kept finds functions that a spec matches although they should remain with the host, beside
+// identical functions for guests. Which are for guests, given says, or the driver that is bound.
+func (c *checker) kept(s specAt, h nova.Host, given []pci.Address, sure bool) {
+	type product [2]pci.ID
+	held := map[product]bool{}
+	remain := map[product][]string{}
+	var order []product
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		forGuests := d.Driver != nil && pci.LeavesAlone(*d.Driver)
+		if given != nil {
+			forGuests = slices.Contains(given, d.Address)
+		}
+		if d.VendorID == nil || d.ProductID == nil || given == nil && d.Driver == nil || d.SRIOV.PF != nil && given != nil {
+			continue
+		}
+		switch p := (product{*d.VendorID, *d.ProductID}); {
+		case slices.Contains(h.Containers, d.Address): // reported by ofContainers
+		case !s.spec.MatchesIDs(p[0].String(), p[1].String()):
+		case forGuests:
+			held[p] = true
+		default:
+			if remain[p] == nil {
+				order = append(order, p)
+			}
+			remain[p] = append(remain[p], d.Address.String())
+		}
+	}
+	var kept []string
+	for _, p := range order {
+		if held[p] {
+			kept = append(kept, remain[p]...)
+		}
+	}
+	if len(kept) > 0 {
+		status, seen := guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), orThis(h.Name)), s.file, h, sure)
+		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests",
+			host.Textf("run %s there; add --by-address if the host is not prepared", host.NewCommand("nova configure").Flag("role", "compute")))
+	}
+}
+
+// guess returns the status and the text of a failure: a warning if it is not sure that the file
+// belongs to the host.
+func guess(seen, file string, h nova.Host, sure bool) (host.Status, string) {
+	if sure {
+		return host.Fail, seen
+	}
+	return host.Warn, fmt.Sprintf("if %s belongs to host %s: %s", file, h.Name, seen)
+}
+
+// someSpecMatches reports whether a device_spec may match a device of an alias.
+func (c *checker) someSpecMatches(at []aliasAt) bool {
+	return slices.ContainsFunc(at, func(a aliasAt) bool {
+		return slices.ContainsFunc(c.specs, func(s specAt) bool { return c.canMatch(s.object, a.object) })
+	})
+}
+
+// canMatch reports whether a device_spec and an alias can select the same device. A spec with only
+// an address may.
+func (c *checker) canMatch(spec, alias map[string]any) bool {
+	for _, key := range []string{"vendor_id", "product_id"} {
+		have, _ := spec[key].(string)
+		want, _ := alias[key].(string)
+		if have != "" && have != "*" && want != "" && !strings.EqualFold(strings.TrimPrefix(have, "0x"), want) {
+			return false
+		}
+	}
+	return true
+}
+
+// flavors checks the requests of flavors against the aliases, whose names are case-sensitive.
+func (c *checker) flavors(flavors []Flavor) {
+	for _, f := range flavors {
+		request, err := nova.ParseRequest(f.Request)
+		for _, fault := range faults(err) {
+			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "rejects guests of this flavor",
+				"openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
+		}
+		for _, w := range request {
+			if c.aliases[w.Alias] == nil {
+				seen, remedy := c.undefined(f, w)
+				c.add(checkFlavors, host.Fail, "", 0, seen, "rejects guests of this flavor (PciRequestAliasNotDefined)", remedy)
+			}
+		}
+	}
+}
+
+// faults returns the single errors of a joined error.
+func faults(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	switch {
+	case err == nil:
+		return nil
+	case !ok:
+		return []error{err}
+	}
+	var all []error
+	for _, e := range joined.Unwrap() {
+		all = append(all, faults(e)...)
+	}
+	return all
+}
+
+// asksPlacement reports whether the services of a controller that need pci_in_placement have it, or
+// one of them if the files are those of its container.
+func asksPlacement(s side) bool {
+	on := false
+	for _, program := range nova.Controller.Programs() {
+		if view := s.Of(program); len(view.Files) > 0 {
+			if !view.IsOn(nova.PCIInPlacement) {
+				return false
+			}
+			on = true
+		}
+	}
+	return on
+}
+
+// placement checks that compute nodes report devices if controllers ask Placement for them, and
+// vice versa.
+func (c *checker) placement() {
+	if c.release < nova.Antelope {
+		return
+	}
+	for _, controller := range c.sides {
+		for _, compute := range c.sides {
+			if !controller.Role.Controls() || !compute.Role.Computes() {
+				continue
+			}
+			switch asks, reports := asksPlacement(controller), compute.Compute().IsOn(nova.ReportInPlacement); {
+			case asks && !reports:
+				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, but %s sets pci_in_placement",
+					controller.Name()), "never schedules guests with devices to this host", host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "compute").Flag("placement")))
+			case reports && !asks:
+				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, but %s reports its devices", compute.Name()),
+					"schedules devices without Placement", host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "controller").Flag("placement")))
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
+		c.classes(name, c.aliases[name])
+	}
+}
+
+// classes checks that some device has the resource class and the traits that an alias requires
+// (nova/pci/request.py, nova/compute/pci_placement_translator.py): Placement has those of the first
+// device_spec that matches the device.
+func (c *checker) classes(name string, at []aliasAt) {
+	asks := slices.ContainsFunc(c.sides, func(s side) bool { return s.Role.Controls() && asksPlacement(s) })
+	for _, a := range at {
+		vendor, vendorErr := pci.ParseID(fmt.Sprint(a.object["vendor_id"]))
+		product, productErr := pci.ParseID(fmt.Sprint(a.object["product_id"]))
+		if !asks || !a.side.Role.Controls() || vendorErr != nil || productErr != nil {
+			continue
+		}
+		wanted := devspec.Reported{Device: &pci.Device{VendorID: &vendor, ProductID: &product}, Spec: devspec.Spec{Object: a.object}}
+		var offered []devspec.Reported
+		for _, s := range c.sides {
+			if s.Role.Computes() && s.Compute().IsOn(nova.ReportInPlacement) {
+				offered = append(offered, c.offeredBy(s, wanted.Device)...)
+			}
+		}
+		var ports []devspec.Reported // of Neutron, for whose devices nova-compute reports nothing
+		offered = slices.DeleteFunc(offered, func(o devspec.Reported) bool {
+			if o.Spec.IsNetwork() {
+				ports = append(ports, o)
+			}
+			return o.Spec.IsNetwork()
+		})
+		if len(offered) == 0 && len(ports) > 0 {
+			l := ports[0].Line
+			c.add(checkPlacement, host.Fail, a.file, a.line,
+				fmt.Sprintf("alias %s can be met only by devices of %s:%d, which have a physical_network", name, l.File, l.Option.Line()),
+				"never reports such devices to Placement, and finds no host (NoValidHost)",
+				host.Textf("offer the devices without physical_network: %s; or request them by ports of Neutron, without the alias",
+					host.NewCommand("nova configure").Flag("hca", "ADDRESS=alias:"+name)))
+			continue
+		}
+		if len(offered) == 0 || slices.ContainsFunc(offered, func(o devspec.Reported) bool { return o.Class() == wanted.Class() && wanted.HasTraits(o) }) {
+			continue
+		}
+		have := offered[0]
+		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s requires resource class %s and traits %s, but %s:%d gives its devices resource class %s and traits %s", name, wanted.Class(), devspec.OrNone(wanted.Traits()),
+			have.Line.File, have.Line.Option.Line(), have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)",
+			"set the same resource_class and traits in the alias and the device_spec")
+	}
+}
+
+// offeredBy returns what a compute node offers of a product, with and without a physical_network:
+// for each of its devices if they are known, else for each spec that may be the first to match one.
+func (c *checker) offeredBy(s side, product *pci.Device) (offered []devspec.Reported) {
+	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
+	vendor, id := product.VendorID.String(), product.ProductID.String()
+	machines, _ := c.machines(s)
+	for _, m := range machines {
+		h := devspec.NewHardware(m.Devices, s.Interfaces)
+		for i := range h.Devices {
+			d := &h.Devices[i]
+			if d.VendorID == nil || d.ProductID == nil || *d.VendorID != *product.VendorID || *d.ProductID != *product.ProductID {
+				continue
+			}
+			if r, ok := h.First(lines, d); ok {
+				offered = append(offered, r)
+			}
+		}
+	}
+	if len(machines) > 0 {
+		return offered
+	}
+	for _, l := range lines {
+		for _, spec := range l.Specs {
+			if spec.Faulty || !spec.MatchesIDs(vendor, id) {
+				continue
+			}
+			offered = append(offered, devspec.Reported{Device: product, Line: l, Spec: spec})
+			if spec.Everywhere() {
+				return offered
+			}
+		}
+	}
+	return offered
+}

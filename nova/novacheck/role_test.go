@@ -1,0 +1,205 @@
+package novacheck_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+	"gpustack/nova/novacheck"
+)
+
+// k4200s is a machine with two K4200.
+const k4200s = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x11b4\n" +
+	"-- sys/bus/pci/devices/0000:88:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:88:00.0/device --\n0x11b4\n"
+
+// TestConfigured: what nova configure writes has no finding, in every release, for every role, with
+// and without Placement, and the file tells its role.
+func TestConfigured(t *testing.T) {
+	alias, err := nova.ParseAlias("K4200=10de:11b4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := nova.Mitaka; r <= nova.Newest; r++ {
+		for _, role := range []nova.Role{nova.Controller, nova.Compute, nova.All} {
+			for _, placement := range []bool{false, true} {
+				if placement && r < nova.Zed {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s, %s, Placement %t", r, role, placement), func(t *testing.T) {
+					root := hosttest.Lay(t, k4200s+"-- etc/nova/nova.conf --\n[DEFAULT]\n")
+					o := nova.Options{Role: role, Release: r, Aliases: []nova.Alias{alias}, Placement: placement}
+					want, err := nova.NewWant(o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					plan, err := nova.NewPlan(root, o, want, nova.Place{File: nova.DefaultConf})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, c := range plan.Files.Pending() {
+						if err := os.WriteFile(root.Path(c.Name), c.After.Content, 0o600); err != nil {
+							t.Fatal(err)
+						}
+					}
+					sides, warnings, err := nova.ObserveSides(root, "", "", nova.Recorded{})
+					if err != nil || len(warnings) > 0 || len(sides) != 1 || sides[0].Role != role {
+						t.Fatalf("%+v, %q, %v", sides, warnings, err)
+					}
+					if findings := novacheck.Run(r, sides, nil, nil); len(findings) > 0 {
+						t.Errorf("%+v\n%s", findings, plan.Files.Pending()[0].After.Content)
+					}
+					counts := novacheck.Count(r, sides, nil)
+					if devices := counts.Devices; counts.Files != 1 || counts.Aliases != 1 || role.Computes() && (devices == nil || *devices != 2) || !role.Computes() && devices != nil {
+						t.Errorf("%+v", counts)
+					}
+				})
+			}
+		}
+	}
+}
+
+// source parses text as a file.
+func source(t *testing.T, name, text string) conf.Source {
+	t.Helper()
+	f, err := conf.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conf.Source{Name: name, File: f}
+}
+
+// found returns findings as text.
+func found(findings []host.Finding) string {
+	var got []string
+	for _, f := range findings {
+		got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
+	}
+	return strings.Join(got, "; ")
+}
+
+// TestPrograms: on a machine with all services, each is judged by the files that it reads.
+func TestPrograms(t *testing.T) {
+	const alias = "[pci]\nalias = " + k4200 + "\n"
+	const spec = "[pci]\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"
+	const filters = "[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"
+	for _, test := range []struct {
+		name  string
+		files []string // pairs of name and text
+		want  string
+	}{
+		{"all in one", []string{"/etc/nova/nova.conf", alias + spec + filters}, ""},
+		{"each where it is read", []string{"/etc/nova/nova.conf", alias, "/etc/nova/nova-compute.conf", spec, "/etc/nova/nova-scheduler.conf", filters}, ""},
+		{"an alias that nova-api does not read", []string{"/etc/nova/nova.conf", spec + filters, "/etc/nova/nova-compute.conf", alias},
+			"fail alias /etc/nova/nova.conf:0 alias K4200 is missing in the files that nova-api reads: it is in /etc/nova/nova-compute.conf"},
+		{"an alias that nova-compute does not read", []string{"/etc/nova/nova.conf", spec + filters, "/etc/nova/nova-api.conf", alias},
+			"fail alias /etc/nova/nova.conf:0 alias K4200 is missing in the files that nova-compute reads: it is in /etc/nova/nova-api.conf"},
+		{"filters that nova-scheduler does not read", []string{"/etc/nova/nova.conf", alias + spec, "/etc/nova/nova-api.conf", filters},
+			"fail filters /etc/nova/nova.conf:0 PciPassthroughFilter is not enabled"},
+		{"filters of nova-scheduler that override others", []string{"/etc/nova/nova.conf", alias + spec + filters, "/etc/nova/nova-scheduler.conf", "[filter_scheduler]\nenabled_filters = A\n"},
+			"fail filters /etc/nova/nova-scheduler.conf:2 PciPassthroughFilter is not enabled"},
+		{"a spec that nova-compute does not read", []string{"/etc/nova/nova.conf", alias + filters, "/etc/nova/nova-api.conf.d/a.conf", spec},
+			"fail alias /etc/nova/nova.conf:2 no device_spec of a compute node matches alias K4200"},
+		{"a finding of a file that both read", []string{"/etc/nova/nova.conf", alias + "[DEFAULT]\nscheduler_default_filters = A\n" + spec + filters, "/etc/nova/nova-compute.conf", "[DEFAULT]\n"},
+			"fail option /etc/nova/nova.conf:4 [DEFAULT] scheduler_default_filters is not an option of zed"},
+	} {
+		side := nova.Side{Role: nova.All}
+		for i := 0; i < len(test.files); i += 2 {
+			side.Files = append(side.Files, source(t, test.files[i], test.files[i+1]))
+		}
+		if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Zed, []nova.Side{side}, nil, nil))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+// TestSpecsAndHardware: specs by vendor and with wildcards are no finding; products that the
+// machine does not have, and types that differ among hosts, are.
+func TestSpecsAndHardware(t *testing.T) {
+	devices := func(tree string) []pci.Device {
+		found, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	machine := nova.Machine{Devices: devices(k4200s)}
+	const pf = "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n"
+	kept, err := pci.ParseAddress("0000:84:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pci.ParseAddress("0000:88:00.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, specs string
+		machine     nova.Machine
+		hosts       []nova.Host
+		want        string
+		devices     int
+	}{
+		{"by vendor", `{"vendor_id": "10de"}`, machine, nil, "", 2},
+		{"any product", `{"vendor_id": "10de", "product_id": "*"}`, machine, []nova.Host{{Name: "gpu2", Devices: machine.Devices}}, "", 2},
+		{"any vendor", `{"vendor_id": "*", "product_id": "*"}`, nova.Machine{}, []nova.Host{{Name: "gpu2", Devices: machine.Devices}}, "", 2},
+		{"another product too", `[{"vendor_id": "10de", "product_id": "11b4"}, {"vendor_id": "0x10DE", "product_id": "1eb8"}]`, machine, nil,
+			"warn device_spec node:2 a device_spec selects product 10de:1eb8, which this machine does not have", 2},
+		{"another product than the inventory's", `[{"vendor_id": "10de"}, {"vendor_id": "10de", "product_id": "1eb8"}]`, nova.Machine{}, []nova.Host{{Name: "node", Devices: machine.Devices}},
+			`warn device_spec node:2 spec 2 {"product_id": "1eb8", "vendor_id": "10de"} is shadowed by spec 1 {"vendor_id": "10de"} (node:2); ` +
+				"warn device_spec node:2 a device_spec selects product 10de:1eb8, which host node does not have", 2},
+		{"a device of the host, by vendor", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Given: []pci.Address{kept}}, nil,
+			"fail device_spec node:2 a device_spec also matches 0000:88:00.0, which should remain with this host", 2},
+		{"a device of containers here", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Containers: []pci.Address{kept}}, nil,
+			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this host have", 2},
+		{"a device of containers beside a twin of guests", `{"vendor_id": "10de"}`,
+			nova.Machine{Devices: machine.Devices, Given: []pci.Address{other}, Containers: []pci.Address{kept}}, nil,
+			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this host have", 2},
+		{"a device of containers on a host, by its address", `{"address": "0000:84:00.0"}`, nova.Machine{},
+			[]nova.Host{{Name: "gpu1", Devices: machine.Devices, Containers: []pci.Address{kept}}},
+			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of host gpu1 have", 1},
+		{"another device than that of containers", `{"address": "0000:88:00.0"}`, nova.Machine{Devices: machine.Devices, Containers: []pci.Address{kept}}, nil, "", 1},
+		{"another type here", `{"vendor_id": "10de"}`, nova.Machine{Devices: devices(k4200s + pf)[:1]}, nil,
+			"warn alias node:3 alias K4200 selects every type but type-PF, but this machine has type-PF", 1},
+		{"another type on one host", `{"vendor_id": "10de"}`, nova.Machine{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}, {Name: "gpu2", Devices: machine.Devices}},
+			"warn alias node:3 alias K4200 selects every type but type-PF, but host gpu1 has type-PF", 3},
+		{"an alias for each type", `{"vendor_id": "10de"}` + "\nalias = " + strings.Replace(k4200, `"K4200", `, `"K4200-PF", "device_type": "type-PF", `, 1), nova.Machine{},
+			[]nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}, {Name: "gpu2", Devices: machine.Devices}}, "", 3},
+		{"another type on every host", `{"vendor_id": "10de"}`, nova.Machine{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}},
+			"fail alias node:3 the devices of alias K4200 have device_type type-PF", 1},
+	} {
+		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\ndevice_spec = "+test.specs+"\nalias = "+k4200+"\n")}, Machine: test.machine}
+		if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Epoxy, []nova.Side{side}, test.hosts, nil))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+		if n := novacheck.Count(nova.Epoxy, []nova.Side{side}, test.hosts).Devices; n == nil || *n != test.devices {
+			t.Errorf("%s: devices %v", test.name, n)
+		}
+	}
+}
+
+// TestRemedyOfContainers: nova configure replaces a device_spec of a product, and no address.
+func TestRemedyOfContainers(t *testing.T) {
+	devices, _, err := pci.Scan(hosttest.Lay(t, k4200s), pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for spec, want := range map[string]string{
+		`{"vendor_id": "10de", "product_id": "11b4"}`: "run gpustack nova configure --role compute there",
+		`{"address": "0000:84:00.0"}`:                 "remove the address from the device_spec",
+	} {
+		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\ndevice_spec = "+spec+"\nalias = "+k4200+"\n")},
+			Machine: nova.Machine{Devices: devices, Containers: []pci.Address{devices[0].Address}}}
+		findings := novacheck.Run(nova.Epoxy, []nova.Side{side}, nil, nil)
+		if len(findings) != 1 || findings[0].Remedy.String() != want+", or take it from containers: gpustack container prepare --remove 0000:84:00.0" {
+			t.Errorf("%s: %+v", spec, findings)
+		}
+	}
+}

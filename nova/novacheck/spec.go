@@ -1,0 +1,204 @@
+package novacheck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
+)
+
+// Effects of device specs.
+const (
+	rejectsSpec   = "does not start nova-compute with it, and finds no host for guests where nova-scheduler reads it"
+	noStart       = "does not start nova-compute"
+	noLiveMigrate = "does not start nova-compute with live_migratable and libvirt older than 10.0.0 or QEMU older than 8.2.2"
+)
+
+// The lowest versions with which nova-compute starts if a spec has live_migratable
+// (nova/virt/libvirt/ driver.py of 2025.1).
+var (
+	liveLibvirt = nova.Version{10, 0, 0}
+	liveQEMU    = nova.Version{8, 2, 2}
+)
+
+// readSpecs returns the values of device_spec of a compute node, and adds their specs to those of
+// all compute nodes.
+func (c *checker) readSpecs(s side) []devspec.Line {
+	c.computes = true
+	lines := c.specLines(s.Compute())
+	for _, l := range lines {
+		for _, spec := range l.Specs {
+			o := spec.Object
+			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
+				c.addSpec(l, host.Warn, "a device_spec has neither ids nor an address", "offers every PCI device of the host to guests", "add vendor_id and product_id")
+			}
+			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), o, spec})
+		}
+	}
+	return lines
+}
+
+// specLines returns the values of device_spec of a side, and adds findings for those that Nova
+// rejects or misreads.
+func (c *checker) specLines(s nova.Side) []devspec.Line {
+	lines := devspec.Lines(s.Files, c.release.SpecNames())
+	for _, l := range lines {
+		for _, f := range nova.SpecFaults(l, c.release) {
+			effect := rejectsSpec
+			if f.IsTolerated {
+				effect = "reads it as false"
+			}
+			c.addSpec(l, host.Fail, f.Seen, effect, host.Text(f.Remedy))
+		}
+	}
+	return lines
+}
+
+func (c *checker) addSpec(l devspec.Line, status host.Status, seen, effect string, remedy host.Text) {
+	c.add(checkDeviceSpec, status, l.File, l.Option.Line(), seen, effect, remedy)
+}
+
+// checkSpecs checks the specs of a compute node against each other, the release, the hypervisor and
+// the hardware: its own, or else that of the inventories.
+func (c *checker) checkSpecs(s side, lines []devspec.Line) {
+	machines, sure := c.machines(s)
+	reports := s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
+	for _, l := range lines {
+		for _, spec := range l.Specs {
+			c.liveMigratable(s, l, spec)
+			if !reports && nova.MustReport(spec, c.release) {
+				c.addSpec(l, host.Fail, "a device_spec has one_time_use, but report_in_placement is not set", noStart,
+					host.Textf("run %s", host.NewCommand("nova configure").Flag("role", "compute").Flag("placement")))
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, m := range machines {
+		h := devspec.NewHardware(m.Devices, s.Interfaces)
+		var found []devspec.Fault
+		if reports {
+			found = h.ReportFaults(lines)
+		}
+		for _, f := range append(found, nova.FunctionFaults(h, lines, c.release)...) {
+			status := host.Fail
+			if m.Name != "" && !strings.Contains(f.Seen, "devname") {
+				if status, f.Seen = guess(f.Seen, f.Line.File, m, sure); sure {
+					f.Seen = "host " + m.Name + ": " + f.Seen
+				}
+			}
+			if !seen[f.Line.Where()+f.Seen] {
+				c.addSpec(f.Line, status, f.Seen, noStart, "select functions by address: either the PF or its VFs, and all VFs of a PF with the same resource class and traits")
+			}
+			seen[f.Line.Where()+f.Seen] = true
+		}
+	}
+	if reports && len(machines) == 0 { // a devname is wrong whatever the hardware is
+		for _, f := range devspec.NewHardware(nil, nil).ReportFaults(lines) {
+			c.addSpec(f.Line, host.Fail, f.Seen, noStart, "select the function by address")
+		}
+	}
+	c.shadowed(s, lines, machines)
+}
+
+// liveMigratable checks the hypervisor of specs with live_migratable.
+func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
+	if c.release < nova.Epoxy || !spec.IsOn("live_migratable") {
+		return
+	}
+	for _, part := range []struct {
+		name, flag   string
+		have, lowest nova.Version
+	}{{"libvirt", "--libvirt", s.Hypervisor.Libvirt, liveLibvirt}, {"QEMU", "--qemu", s.Hypervisor.QEMU, liveQEMU}} {
+		switch {
+		case part.have == nil && c.unknown[part.name+s.Name()]:
+		case part.have == nil:
+			c.unknown[part.name+s.Name()] = true // once for all specs of the side
+			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.name), noLiveMigrate,
+				host.Textf("run %s on the compute node, or give the version with %s", host.NewCommand("nova check"), part.flag))
+		case part.have.Before(part.lowest):
+			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.name, part.have), noLiveMigrate,
+				host.Textf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
+		}
+	}
+}
+
+// shadowed finds specs without effect, because earlier specs match all of their devices.
+func (c *checker) shadowed(s side, lines []devspec.Line, machines []nova.Host) {
+	type numbered struct {
+		line devspec.Line
+		spec devspec.Spec
+		n    int
+	}
+	var specs []numbered
+	for _, l := range lines {
+		for i, s := range l.Specs {
+			specs = append(specs, numbered{l, s, l.First + i})
+		}
+	}
+	var all devspec.Hardware
+	for _, m := range machines {
+		all.Devices = append(all.Devices, m.Devices...)
+	}
+	all = devspec.NewHardware(all.Devices, s.Interfaces)
+	add := func(by, it numbered) {
+		differ := slices.Concat(it.spec.Lost(by.spec), by.spec.Lost(it.spec))
+		slices.Sort(differ)
+		differ = slices.Compact(differ)
+		seen := fmt.Sprintf("spec %d %s is shadowed by spec %d %s (%s)", it.n, conf.Written(it.spec.Object), by.n, conf.Written(by.spec.Object), by.line.Where())
+		move := host.Textf("move spec %d before spec %d, or remove it", it.n, by.n)
+		if all.Contains(it.spec, by.spec) { // in either order, the first one counts
+			move = host.Textf("remove spec %d", it.n)
+			if len(differ) > 0 {
+				move = host.Textf("remove spec %d or spec %d", by.n, it.n)
+			}
+		}
+		switch {
+		case nova.FileGroup(it.line.File) != nova.FileGroup(by.line.File):
+			// The actual order may be the intended one.
+			if len(differ) > 0 {
+				c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first",
+					"reads the files of nova.conf.d first or last, depending on how nova-compute is started", "move both into one file")
+			}
+		case len(differ) > 0:
+			c.addSpec(it.line, host.Fail, seen, fmt.Sprintf("gives the devices the tags of spec %d; these differ: %s", by.n, strings.Join(differ, ", ")), move)
+		default:
+			c.addSpec(it.line, host.Warn, seen, fmt.Sprintf("never uses spec %d; the tags are the same", it.n), move)
+		}
+	}
+	// If the devices are known, several specs together may shadow one.
+	shadowedThere := func(i int) int {
+		by := -1
+		for k := range all.Devices {
+			d := &all.Devices[k]
+			if !all.Matches(specs[i].spec, d) {
+				continue
+			}
+			first := slices.IndexFunc(specs, func(s numbered) bool { return all.Matches(s.spec, d) })
+			if first == i {
+				return -1
+			}
+			if by < 0 && len(specs[i].spec.Lost(specs[first].spec)) > 0 {
+				by = first
+			}
+		}
+		return by
+	}
+	for i, it := range specs {
+		by := slices.IndexFunc(specs[:i], func(s numbered) bool { return all.Contains(s.spec, it.spec) })
+		if by < 0 { // where the order of files is unknown, a later one may be read first
+			by = slices.IndexFunc(specs, func(s numbered) bool {
+				return nova.FileGroup(s.line.File) != nova.FileGroup(it.line.File) && all.Contains(s.spec, it.spec) && !all.Contains(it.spec, s.spec)
+			})
+		}
+		if by < 0 && len(machines) == 1 { // of several hosts, each may have a file of its own
+			by = shadowedThere(i)
+		}
+		if by >= 0 {
+			add(specs[by], it)
+		}
+	}
+}
