@@ -26,7 +26,7 @@ func (d *Device) Label() string {
 	return label
 }
 
-// isGPU reports whether the function is known to be a GPU: a display controller or a processing
+// IsGPU reports whether the function is known to be a GPU: a display controller or a processing
 // accelerator. Code that is concerned with monitors calls IsDisplay instead.
 func (d *Device) IsGPU() bool {
 	return d.Class != nil && d.Class.isGPU()
