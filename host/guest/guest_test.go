@@ -207,6 +207,10 @@ func TestObserve(t *testing.T) {
 			"guest 42 qemu-system-x86: ? ? asked []\nunreadable processes: /proc/42: qemu-system-x86 is starting or ending, its arguments are not available\n"},
 		{"a QEMU that has ended", func(m *machine) { m.process(42, "qemu-system-x86"); m.stat(42, "qemu-system-x86", "Z", 1) },
 			"guest 42 qemu-system-x86: ? ? asked []\n"},
+		{"a program that is ending", func(m *machine) {
+			m.process(42, "true", "true")
+			m.file("proc/42/stat", "42 (true) R 1 1 1 0 -1 4194564 1 1 1 1 1 1 1 1 20 0 1 0 4200 1 1 1\n")
+		}, ""},
 		{"threads without their first", func(m *machine) { m.process(42, "vmm"); m.stat(42, "vmm", "Z", 2) },
 			"unreadable processes: /proc/42: the first thread has ended before the others\n"},
 		{"a descriptor that cannot be read", func(m *machine) {

@@ -146,7 +146,11 @@ func (r processReader) hasEnded(p process, err error) bool {
 
 // files returns the open files whose names contain "vfio" or "vhost-vdpa-".
 func (r processReader) files(p process) (files []string) {
-	opened, err := host.Descriptors(r.root, p.pid)
+	var opened []host.Descriptor
+	_, err := host.ReadThreads(r.root, p.pid, func(thread int) (err error) {
+		opened, err = host.Descriptors(r.root, thread)
+		return err
+	})
 	if err != nil && !r.hasEnded(p, err) {
 		r.access(sourceVFIO).failf("%v", err)
 	}
