@@ -70,8 +70,14 @@ w /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs - - - - 4
 -- etc/cron.d/vfs --
 @reboot root /usr/local/bin/vfs.sh
 @reboot root /usr/local/bin/report.sh --password pl4nted
+0 3 * * * root mysqldump -u nova -ppl4nted nova
+-- etc/rc.local --
+#!/bin/sh
+curl -u root:pl4nted http://report/
+/usr/local/bin/vfs.sh --report root:pl4nted
 -- usr/local/bin/vfs.sh --
 #!/bin/sh
+mysql -ppl4nted nova
 echo 4 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs
 -- usr/local/bin/report.sh --
 #!/bin/sh
@@ -98,7 +104,7 @@ DMA
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"/usr/local/bin/report.sh", "/etc/containers/systemd/nova_compute.container"} {
+	for _, name := range []string{"/usr/local/bin/report.sh", "/usr/local/bin/vfs.sh", "/etc/rc.local", "/etc/cron.d/vfs", "/etc/containers/systemd/nova_compute.container"} {
 		if data, err := again.ReadFile(name); err != nil && !host.IsAbsent(err) || strings.Contains(string(data), "pl4nted") {
 			t.Errorf("%s: %v, a snapshot holds %q", name, err, data)
 		}

@@ -446,12 +446,53 @@ func (r *ownerReader) content(name string) ([]byte, error) {
 	return r.root.ReadReduced(name, func([]byte) []byte { return nil })
 }
 
-// keep has a snapshot hold a file, if it has set VFs since so many owners were found: by a line of
-// its own, or by a script that it starts.
+// keep has a snapshot hold a file of keys and values, if it has set VFs since so many owners were
+// found.
 func (r *ownerReader) keep(name string, found int) {
 	if r.root.IsRecorded() && len(r.found) > found {
 		r.root.ReadFile(name) //nolint:errcheck // was read before
 	}
+}
+
+// keepCommands has a snapshot hold, of a file with commands, the lines by which it has set VFs
+// since so many owners were found: its own, and those that start scripts with such lines, up to the
+// name of the script. All others stay empty: arguments of programs may be secrets.
+func (r *ownerReader) keepCommands(name string, found int) {
+	if !r.root.IsRecorded() || len(r.found) == found {
+		return
+	}
+	own, started := map[int]bool{}, []string{}
+	for _, o := range r.found[found:] {
+		if o.File == name {
+			own[o.Line] = true
+		} else {
+			started = append(started, o.File)
+		}
+	}
+	r.root.ReadReduced(name, func(data []byte) []byte { //nolint:errcheck // was read before
+		return []byte(strings.Join(essential(strings.Split(string(data), "\n"), own, started), "\n"))
+	})
+}
+
+// essential returns lines of a file with commands, of which others than those that count are empty.
+// own are the numbers of the lines that set VFs, started the scripts that do.
+func essential(lines []string, own map[int]bool, started []string) []string {
+	kept := make([]string, len(lines))
+	for i, line := range lines {
+		text := strings.TrimSpace(line)
+		switch {
+		case own[i+1], i == 0 && strings.HasPrefix(text, "#!"), strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]"),
+			strings.HasPrefix(text, "Path="), namesVFs(line) && assignment().MatchString(line), own[i] && strings.HasSuffix(lines[i-1], `\`):
+			kept[i] = line
+			continue
+		}
+		for _, script := range started {
+			if before, _, ok := strings.Cut(line, script); ok && kept[i] == "" {
+				kept[i] = before + script
+			}
+		}
+	}
+	return kept
 }
 
 // read adds the lines of a file that set VFs.
@@ -459,7 +500,11 @@ func (r *ownerReader) read(name string, s source) {
 	if ownFile(name) {
 		return
 	}
-	defer r.keep(name, len(r.found))
+	if s.shell != nil {
+		defer r.keepCommands(name, len(r.found))
+	} else {
+		defer r.keep(name, len(r.found))
+	}
 	section := ""
 	lines := r.text(name)
 	writes := s.writesOf(lines)
@@ -651,7 +696,7 @@ func (r *ownerReader) unit(name string, instances []string) {
 		r.fail(name, err)
 		return
 	}
-	defer r.keep(name, len(r.found))
+	defer r.keepCommands(name, len(r.found))
 	r.read(name, source{shell: unitCommand, subject: func(o *Owner, lines []string, at int) {
 		if instance := instanceName().MatchString(lines[at]); instance && !slices.Contains(instances, "") {
 			o.Names = slices.Clone(instances)
