@@ -303,6 +303,9 @@ func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *ro
 			return err // interrupted: the report keeps the earlier findings
 		}
 		again, againErr := session.Observe(context.WithoutCancel(ctx))
+		if againErr != nil {
+			again.Unread = observed.Unread // what the first look could not read is not known now either
+		}
 		observed = again
 		r.SetObserved(again)
 		return errors.Join(err, againErr)

@@ -57,7 +57,7 @@ var (
 	// ErrTakenAgain means that vfio-pci or pci-stub has claimed a function again that is being
 	// returned to the host.
 	ErrTakenAgain = host.WithHint(errors.New("re-claimed the function through its ids= list"),
-		host.Textf("load the host's driver first with modprobe, or run '%s' and reboot", host.NewCommand("host prepare").Flag("remove")))
+		host.Textf("load the host's driver first with modprobe, or run '%s' and reboot", host.NewCommand("host prepare").Flag("remove", "ADDRESS")))
 	// ErrNotViable means that a group cannot be assigned to a guest.
 	ErrNotViable = host.WithHint(errors.New("is not viable"), "the kernel's log says more: journalctl -k, or dmesg")
 )

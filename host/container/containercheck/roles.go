@@ -54,7 +54,7 @@ func (v view) roles() []host.Finding {
 				Status: host.Warn, File: u.file, Seen: fmt.Sprintf("%s: %s gives %s to containers, and it is recorded for guests", u.field, u.title, d.Address),
 				Effect: "containers can use it until the reboot that binds it to " + guest.Driver + ", and lose it then",
 				Remedy: host.Textf("stop containers that use it, reboot, and generate the spec again; or leave it to containers: %s",
-					host.NewCommand("host prepare").Flag("remove").Flag("device", d.Address.String())),
+					host.NewCommand("host prepare").Flag("remove", d.Address.String())),
 			})
 		case used && guest != nil:
 			findings = append(findings, host.Finding{
