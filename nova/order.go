@@ -203,7 +203,8 @@ func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string
 			exacts = append(exacts, s)
 		case !broader && !narrower && !s.spec().Opaque() && !h.Share(s.spec(), planned):
 			if len(lost)+len(gained) > 0 && h.MayMatch(s.spec(), planned) {
-				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, the first of the two gives it its tags", s.where(), s.spec().Object["devname"], written))
+				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, "+
+					"the first of the two gives it its tags", s.where(), s.spec().Object["devname"], written))
 			}
 		case len(lost)+len(gained) == 0:
 			if broader && !narrower {

@@ -82,7 +82,8 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
 			args.Paths(&cli.StringSliceFlag{Name: "image", Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
 				args.PathRules{Kind: args.HandedOver}),
-			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"}, []string{"", views.PrintDocker, views.PrintCNI}),
+			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"},
+				[]string{"", views.PrintDocker, views.PrintCNI}),
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
@@ -188,7 +189,9 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 
 // applyContainers applies a plan of container prepare. If only specs differ that each boot writes,
 // such as after a GPU got another minor, there is nothing to record.
-func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, format string, work change.Work, plan containerprepare.Plan, r *views.ContainerPrepare) error {
+func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, format string, work change.Work, plan containerprepare.Plan,
+	r *views.ContainerPrepare,
+) error {
 	if len(plan.Files.Pending()) > 0 {
 		return applyWork(ctx, u, engine, format, work, r)
 	}

@@ -326,7 +326,8 @@ func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *
 	if applied.Entry != 0 {
 		r.Entry = &applied.Entry
 		if applied.Written() {
-			u.Note("%s", u.Completed(fmt.Sprintf("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it", applied.Entry, applied.Entry)))
+			u.Note("%s", u.Completed(fmt.Sprintf("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it",
+				applied.Entry, applied.Entry)))
 		}
 	}
 	if err != nil {

@@ -80,7 +80,8 @@ func (e Engine) Apply(ctx context.Context, w Work) (entry Entry, err error) {
 		return Entry{}, err
 	}
 	r := &running{e, j, Entry{
-		Kind: w.Change.Kind(), Command: w.Command, About: w.About, Origin: e.Origin, Programs: w.Programs, Left: w.Left, Restart: w.Restart, Allowed: lifted(w.Change),
+		Kind: w.Change.Kind(), Command: w.Command, About: w.About, Origin: e.Origin,
+		Programs: w.Programs, Left: w.Left, Restart: w.Restart, Allowed: lifted(w.Change),
 	}, w.Change}
 	if err := w.Change.Record(&r.entry); err != nil {
 		return Entry{}, err

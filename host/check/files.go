@@ -13,25 +13,10 @@ func (v view) files() []host.Finding {
 	case unprepared:
 		return checklist.NA("nothing is recorded")
 	}
-	var findings []host.Finding
+	var files []checklist.File
 	for i, f := range v.Contract.Value.Files {
-		finding := host.Finding{File: f.Name, Remedy: host.Textf("%s writes it again", host.NewCommand("host prepare"))}
-		switch now := v.Files[i]; {
-		case !now.Seen():
-			finding = checklist.Unread(f.Name, now.Err)[0]
-		case now.Value == "":
-			finding.Status, finding.Seen = host.Fail, f.Name+" is missing"
-			finding.Effect = "kernels installed and initramfs regenerated from now on lack it"
-		case now.Value != f.Hash:
-			finding.Status, finding.Seen = host.Warn, f.Name+" was changed by another program"
-			finding.Effect = "the next boot may differ from the plan"
-		default:
-			continue
-		}
-		findings = append(findings, finding)
+		now := v.Files[i]
+		files = append(files, checklist.File{Name: f.Name, Recorded: f.Hash, Now: now.Value, Seen: now.Seen(), Err: now.Err})
 	}
-	if findings == nil {
-		return checklist.Pass("%s unchanged", host.Numbered(len(v.Files), "file"))
-	}
-	return findings
+	return checklist.Files(files, "host prepare", "kernels installed and initramfs regenerated from now on lack it")
 }

@@ -46,3 +46,33 @@ func WithFile(file, text string) string {
 	}
 	return file + ": " + text
 }
+
+// File is a file that a prepare has written.
+type File struct {
+	Name     string
+	Recorded string // the hash of what was written
+	Now      string // that of what it contains, "" if it is missing
+	Seen     bool   // whether it could be read
+	Err      error  // why not
+}
+
+// Files compares files with their recorded hashes. prepare writes them again; missing is the effect
+// of one that is missing.
+func Files(files []File, prepare, missing string) (findings []host.Finding) {
+	for _, f := range files {
+		finding := host.Finding{File: f.Name, Remedy: host.Textf("%s writes it again", host.NewCommand(prepare))}
+		switch {
+		case !f.Seen:
+			finding = Unread(f.Name, f.Err)[0]
+		case f.Now == "":
+			finding.Status, finding.Seen, finding.Effect = host.Fail, f.Name+" is missing", missing
+		case f.Now != f.Recorded:
+			finding.Status, finding.Seen = host.Warn, f.Name+" was changed by another program"
+			finding.Effect = "the next boot may differ from the plan"
+		default:
+			continue
+		}
+		findings = append(findings, finding)
+	}
+	return OrPass(findings, "%s unchanged", host.Numbered(len(files), "file"))
+}

@@ -166,7 +166,7 @@ func TestTakes(t *testing.T) {
 	}
 }
 
-// TestBackOut: a record that is pending, of other VFs than those that exist, can be taken back
+// TestBackOut: a record that is pending, of other VFs than those that exist, can be undone
 // while one of these is in use: it stays. What this boot has made of an earlier record goes.
 func TestBackOut(t *testing.T) {
 	links, files, _ := used[gate.Use(guard.UseDefaultRoute)](vf)

@@ -40,7 +40,7 @@ func TestConfigured(t *testing.T) {
 		{"networkd, no bond", joined(never, "-- etc/systemd/network/a.network --\n[Match]\nName=eth2\nKind=!bond bridge\n[Network]\nDHCP=yes\n"), dhcp("etc/systemd/network/a.network:5", "DHCP=yes")},
 		{"networkd, bonds", joined(never, "-- etc/systemd/network/a.network --\n[Match]\nName=eth2\nKind=bond\n[Network]\nDHCP=yes\n"), ""},
 		{"networkd, any kind", joined(never, "-- etc/systemd/network/a.network --\n[Match]\nName=eth2\nKind=*\n[Network]\nDHCP=yes\n"), ""},
-		{"networkd, a kind that a part takes back", joined(never, "-- etc/systemd/network/a.network --\n[Match]\nName=eth2\nKind=bond\n[Network]\nDHCP=yes\n-- etc/systemd/network/a.network.d/b.conf --\n[Match]\nKind=\n"),
+		{"networkd, a kind that a drop-in resets", joined(never, "-- etc/systemd/network/a.network --\n[Match]\nName=eth2\nKind=bond\n[Network]\nDHCP=yes\n-- etc/systemd/network/a.network.d/b.conf --\n[Match]\nKind=\n"),
 			dhcp("etc/systemd/network/a.network:5", "DHCP=yes")},
 		{"networkd, no wireless network", joined(never, "-- etc/systemd/network/a.network --\n[Match]\nName=eth2\nSSID=!home\n[Network]\nDHCP=yes\n"), dhcp("etc/systemd/network/a.network:5", "DHCP=yes")},
 		{"networkd, wireless networks", joined(never, "-- etc/systemd/network/a.network --\n[Match]\nName=eth2\nSSID=home\n[Network]\nDHCP=yes\n"), ""},

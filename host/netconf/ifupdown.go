@@ -67,7 +67,8 @@ type statement struct {
 
 // starts reports whether a statement ends the stanza before it.
 func (s statement) starts() bool {
-	return slices.Contains([]string{"iface", "auto", "mapping", "template", "source", "source-directory", "source-dir"}, s.fields[0]) || strings.HasPrefix(s.fields[0], "allow-")
+	return slices.Contains([]string{"iface", "auto", "mapping", "template", "source", "source-directory", "source-dir"}, s.fields[0]) ||
+		strings.HasPrefix(s.fields[0], "allow-")
 }
 
 func (s statement) text() string { return strings.Join(s.fields, " ") }
@@ -253,7 +254,8 @@ func (r *reader) ifcfg() {
 			case s.value == "":
 			case strings.HasPrefix(s.key, "IPADDR"), strings.HasPrefix(s.key, "IPV6ADDR"):
 				r.add(p.Network, s.file, s.line, text, true)
-			case key == "BOOTPROTO" && (strings.HasPrefix(s.value, "dhcp") || s.value == "bootp" || strings.HasPrefix(s.value, "auto")), key == "DHCPV6C" && isTrue(s.value):
+			case key == "BOOTPROTO" && (strings.HasPrefix(s.value, "dhcp") || s.value == "bootp" || strings.HasPrefix(s.value, "auto")),
+				key == "DHCPV6C" && isTrue(s.value):
 				r.add(p.Network, s.file, s.line, text, false)
 			case slices.Contains(masterKeys(), key):
 				port := p.Network
@@ -291,7 +293,8 @@ func portKeys() []string {
 
 // profile reads a file of ifcfg(5). device is the interface that its name has.
 func (r *reader) profile(file, device string) profile {
-	keys := slices.Concat([]string{"DEVICE", "HWADDR", "BOOTPROTO", "IPADDR", "IPV6ADDR", "DHCPV6C", "ONBOOT", "STARTMODE", "UUID", "PHYSDEV"}, masterKeys(), portKeys())
+	keys := slices.Concat([]string{"DEVICE", "HWADDR", "BOOTPROTO", "IPADDR", "IPV6ADDR", "DHCPV6C", "ONBOOT", "STARTMODE", "UUID", "PHYSDEV"},
+		masterKeys(), portKeys())
 	p := profile{device: device, settings: r.settings(file, keys...)}
 	p.Exclude = byName
 	for i, s := range p.settings {

@@ -94,7 +94,8 @@ func (v Verbs) Refuses(a Adapter) (why, message string) {
 		if found, reason := folder.Serves(name, v.Drivers); !found {
 			message = noDevices
 			if folder.Private > 0 {
-				message = fmt.Sprintf(`"libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: cannot open shared object file", `, name, folder.Private) + noDevices
+				message = fmt.Sprintf(`"libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: cannot open shared object file", `,
+					name, folder.Private) + noDevices
 			}
 			return reason, message
 		}

@@ -82,7 +82,7 @@ func TestOrder(t *testing.T) {
 
 // TestUnordered: the order that systemd reads from a container's unit counts: its file, its
 // drop-ins and those of its prefix and type, as far as no other file replaces them. Dependencies
-// cannot be taken back, so an empty After= changes nothing (systemd.unit(5)).
+// cannot be reset, so an empty After= changes nothing (systemd.unit(5)).
 func TestUnordered(t *testing.T) {
 	const unit, name = "/systemd/system/edpm_nova_compute.service", "edpm_nova_compute.service"
 	const plain = "-- usr/lib" + unit + " --\n[Service]\nExecStart=/usr/bin/podman start x\n"

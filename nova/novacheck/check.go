@@ -645,7 +645,8 @@ func (c *checker) placement() {
 			switch asks, reports := asksPlacement(controller), compute.Compute().IsOn(nova.ReportInPlacement); {
 			case asks && !reports:
 				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, but %s sets pci_in_placement",
-					controller.Name()), "never schedules guests with devices to this host", host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "compute").Flag("placement")))
+					controller.Name()), "never schedules guests with devices to this host",
+					host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "compute").Flag("placement")))
 			case reports && !asks:
 				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, but %s reports its devices", compute.Name()),
 					"schedules devices without Placement", host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "controller").Flag("placement")))

@@ -67,7 +67,8 @@ func judgeReports(found []find.NotReporting, missing error, asserted bool) (stat
 		for _, e := range host.Split(missing) {
 			cause := errors.New(host.WithoutCredentials("cannot determine whether every compute node reports its PCI devices to Placement: " + e.Error()))
 			errs = append(errs, host.WithCode(host.WithHint(cause,
-				"run this on a controller that can connect to Nova's databases and Placement; or assert with --computes-report that all compute nodes report devices and nova-compute was restarted on them",
+				"run this on a controller that can connect to Nova's databases and Placement; or assert with --computes-report "+
+					"that all compute nodes report devices and nova-compute was restarted on them",
 			), host.CodeUnverified, "--computes-report"))
 		}
 	}

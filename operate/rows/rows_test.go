@@ -43,7 +43,7 @@ func TestDatabases(t *testing.T) {
 }
 
 // TestInterrupted: a run finds the repairs that an earlier one has left open, and no other entry.
-// Another run's lock stops a run that repairs, and is told to one that only looks.
+// Another run's lock stops a run that repairs, and one that only reads reports it.
 func TestInterrupted(t *testing.T) {
 	entry := func(id, kind string) string {
 		return "-- var/lib/gpustack/journal/000" + id + ".json --\n" + `{"schema": 1, "id": ` + id + `, "kind": "` + kind +

@@ -55,7 +55,9 @@ type containerOptions struct {
 
 // NewContainerPrepare returns the report of a plan of container prepare. head is its common
 // part. notes are about the networks of its functions.
-func NewContainerPrepare(head Report, m containerprepare.Machine, o containerprepare.Options, plan containerprepare.Plan) (r ContainerPrepare, notes []string, err error) {
+func NewContainerPrepare(head Report, m containerprepare.Machine, o containerprepare.Options, plan containerprepare.Plan) (
+	r ContainerPrepare, notes []string, err error,
+) {
 	r = ContainerPrepare{
 		Report: head, Changes: FileChanges(plan.Files), AtBoot: FileChanges(plan.Boot),
 		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),

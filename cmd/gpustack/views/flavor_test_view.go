@@ -259,7 +259,8 @@ func (l *TestProgress) Show(p servertest.Progress) {
 // UnendedTests returns a warning for each entry whose run has ended without deleting its servers.
 func UnendedTests(entries []change.Entry) (warnings []string) {
 	for _, e := range entries {
-		warnings = append(warnings, fmt.Sprintf("%s: its run was killed or could not delete its servers, which may be left: 'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
+		warnings = append(warnings, fmt.Sprintf("%s: its run was killed or could not delete its servers, which may be left: "+
+			"'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
 			EntryName(e.ID, e.Command), e.ID))
 	}
 	return warnings

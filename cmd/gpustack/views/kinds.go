@@ -19,7 +19,8 @@ import (
 const (
 	remedyMachine = "if 'gpustack history' shows an interrupted entry, the next command that changes this machine recovers it first"
 	remedyRows    = "if 'gpustack history' shows an interrupted entry, 'gpustack repair-migration --apply' determines what it has done, 'gpustack undo' undoes it"
-	remedyObjects = "if 'gpustack history' shows an interrupted entry, the next gpustack command that changes objects of that cloud, such as flavor create, determines what it has done, 'gpustack undo' undoes it"
+	remedyObjects = "if 'gpustack history' shows an interrupted entry, the next gpustack command that changes objects of that cloud, " +
+		"such as flavor create, determines what it has done, 'gpustack undo' undoes it"
 )
 
 // kind is how history, recoveries and plans show the changes of one kind.
@@ -67,7 +68,9 @@ func kindOf(e change.Entry) kind {
 		}
 		return ofObject(e.ObjectType(), unknownObject, noDetail, recoveryByOutcome)
 	}
-	return kind{name: e.Kind, changed: func(e change.Entry) (string, error) { return e.Kind, nil }, detail: noDetail, recovery: recoveryByOutcome, remedy: remedyMachine,
+	return kind{
+		name: e.Kind, changed: func(e change.Entry) (string, error) { return e.Kind, nil },
+		detail: noDetail, recovery: recoveryByOutcome, remedy: remedyMachine,
 		show: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
 			u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Kind))
 			return nil
@@ -75,7 +78,9 @@ func kindOf(e change.Entry) kind {
 }
 
 // ofObject returns the kind of changes of one type of objects of a cloud.
-func ofObject(typ string, recorded func(change.Entry) (Object, error), detail func(*HistoryEntry, change.Entry) error, recovery func(string, change.Entry) string) kind {
+func ofObject(
+	typ string, recorded func(change.Entry) (Object, error), detail func(*HistoryEntry, change.Entry) error, recovery func(string, change.Entry) string,
+) kind {
 	return kind{
 		name: change.KindObjects, object: typ, recovery: recovery, remedy: remedyObjects,
 		changed: func(e change.Entry) (string, error) {

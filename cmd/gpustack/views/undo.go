@@ -40,7 +40,8 @@ func NewUndo(head Report, e change.Entry) Undo {
 // undoes by value.
 func UndoWarnings(r change.Rewriting) (warnings []string) {
 	for _, name := range r.Kept {
-		warnings = append(warnings, name+": report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start without it once its devices are in Placement")
+		warnings = append(warnings, name+": report_in_placement stays set: Nova cannot switch it off, "+
+			"and nova-compute does not start without it once its devices are in Placement")
 	}
 	for _, name := range r.ByValue {
 		warnings = append(warnings, name+": was changed since: only the values that gpustack set are undone, the rest of the file remains")

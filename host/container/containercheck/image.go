@@ -129,7 +129,8 @@ func (v view) imageDriver(i container.Image, add adder) {
 			add(host.Fail, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.Kind, in.Folder), insufficient+"; nothing is too old",
 				host.Textf("%s; or %s", host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
 		case !found:
-			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),
+			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, "+
+				"where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),
 				"otherwise CUDA finds no libcuda: "+insufficient, host.Textf("%s; or %s",
 					host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
 		case taken != "":

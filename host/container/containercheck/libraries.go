@@ -60,7 +60,8 @@ func (v view) libraries() []host.Finding {
 				effect = "programs that bring PTX code only, such as those built for older GPUs, cannot be compiled for this GPU"
 			}
 			findings = append(findings, host.Finding{
-				Status: host.Warn, Seen: link + " is not installed on the host", Effect: effect, Remedy: host.Text("install the complete libraries of the driver" + ofLoaded(d)),
+				Status: host.Warn, Seen: link + " is not installed on the host", Effect: effect,
+				Remedy: host.Text("install the complete libraries of the driver" + ofLoaded(d)),
 			})
 		}
 	}

@@ -43,7 +43,8 @@ func (v view) firmware() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, Seen: fmt.Sprintf("boards %s have different firmware: %s", board, strings.Join(texts, ", ")),
 			Effect: "identical adapters may behave differently, also in how many virtual functions they offer",
-			Remedy: host.Text("bring them to one version with the vendor's tool: mstflint -d " + oldest.Title() + " query, then mstflint -d " + oldest.Title() + " -i IMAGE burn"),
+			Remedy: host.Text("bring them to one version with the vendor's tool: mstflint -d " + oldest.Title() + " query, then mstflint -d " +
+				oldest.Title() + " -i IMAGE burn"),
 		})
 	}
 	return checklist.OrPass(findings, "%s with the firmware of identical boards", host.Numbered(known, "adapter"))
