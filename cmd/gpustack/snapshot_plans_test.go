@@ -93,17 +93,7 @@ DMA
 	if err := os.WriteFile(root.Path("/boot/initrd.img-6.1.0-28-amd64"), image, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var tree snapshot.Tree
-	u := term.UI{Talk: io.Discard, Quiet: true}
-	node.ReadAll(t.Context(), newNode(&u, root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))))
-	dir := filepath.Join(t.TempDir(), "again")
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
-	again, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := replayed(t, root)
 	for _, name := range []string{"/usr/local/bin/report.sh", "/usr/local/bin/vfs.sh", "/etc/rc.local", "/etc/cron.d/vfs", "/etc/containers/systemd/nova_compute.container"} {
 		if data, err := again.ReadFile(name); err != nil && !host.IsAbsent(err) || strings.Contains(string(data), "pl4nted") {
 			t.Errorf("%s: %v, a snapshot holds %q", name, err, data)
@@ -146,6 +136,58 @@ DMA
 			}
 		})
 	}
+}
+
+// TestSnapshotOwners: a snapshot has the lines of network configurations by which rdma prepare
+// refuses an adapter, also where another reader keeps other lines of the file, and no passwords.
+func TestSnapshotOwners(t *testing.T) {
+	t.Parallel()
+	const adapter = "0000:0c:00.0"
+	pf, err := pci.ParseAddress(adapter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, files := hosttest.HCA{Address: adapter, Device: "mlx5_0", Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
+	for name, text := range map[string]string{
+		"/etc/network/interfaces":                               "iface eth7 inet manual\n    up echo 4 > /sys/bus/pci/devices/0000:0c:00.0/sriov_numvfs\n    wpa-psk pl4nted\n",
+		"/etc/netplan/a.yaml":                                   "network:\n  version: 2\n  ethernets:\n    eth7:\n      virtual-function-count: 4\n      auth:\n        password: pl4nted\n",
+		"/etc/NetworkManager/system-connections/a.nmconnection": "[connection]\nid=a\n[802-1x]\npassword=pl4nted\n[sriov]\ntotal-vfs=4\n",
+		"/etc/systemd/network/a.link":                           "[Match]\nOriginalName=eth7\n[Link]\nSR-IOVVirtualFunctions=4\n",
+		"/etc/sysconfig/network-scripts/ifup-local":             "#!/bin/sh\ncurl -u root:pl4nted http://x/\necho 4 > /sys/bus/pci/devices/0000:0c:00.0/sriov_numvfs\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := hosttest.Lay(t, commands+hosttest.Server{CPU: "GenuineIntel", More: files + "-- " + name[1:] + " --\n" + text}.Archive())
+			again, plan := replayed(t, root), rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2})
+			before := plan(root)
+			if !strings.Contains(before[0], name) {
+				t.Errorf("not refused: %q", before[0])
+			}
+			if diff := cmp.Diff(before, plan(again)); diff != "" {
+				t.Errorf("plan (-machine +snapshot):\n%s", diff)
+			}
+			if data, err := again.ReadFile(name); err != nil || strings.Contains(string(data), "pl4nted") {
+				t.Errorf("%v, the snapshot holds %q", err, data)
+			}
+		})
+	}
+}
+
+// replayed returns the tree of a snapshot of a machine.
+func replayed(t *testing.T, root host.Root) host.Root {
+	t.Helper()
+	var tree snapshot.Tree
+	u := term.UI{Talk: io.Discard, Quiet: true}
+	node.ReadAll(t.Context(), newNode(&u, root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))))
+	dir := filepath.Join(t.TempDir(), "again")
+	if err := tree.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
 }
 
 // rdmaPlan returns what plans options of rdma prepare.

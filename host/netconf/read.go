@@ -84,7 +84,7 @@ func (r *reader) text(name string, keep func([]byte) []byte) []string {
 		return nil
 	}
 	r.seen[place] = true
-	data, err := r.root.ReadReduced(name, keep)
+	data, err := r.root.ReadReduced(name, func(data []byte) []byte { return withVFs(data, keep(data)) })
 	switch {
 	case host.IsAbsent(err):
 		return nil
@@ -95,6 +95,25 @@ func (r *reader) text(name string, keep func([]byte) []byte) []string {
 		return nil
 	}
 	return strings.Split(string(data), "\n")
+}
+
+// vfSetting matches lines that may set the number of VFs of an adapter, which rdma prepare reads of
+// the same files.
+var vfSetting = host.LazyRegexp(`num_?vfs|total-vfs|sriov-num-vfs|SR-IOV|virtual-function|embedded-switch-mode`)
+
+// withVFs adds to what a recorder gets of a file the lines that may set VFs: it has one content of
+// each file, whichever package reads it. A text with other lines, as of a malformed file, stays.
+func withVFs(data, kept []byte) []byte {
+	lines, result := strings.Split(string(data), "\n"), strings.Split(string(kept), "\n")
+	if len(lines) != len(result) {
+		return kept
+	}
+	for i, line := range lines {
+		if vfSetting().MatchString(line) {
+			result[i] = line
+		}
+	}
+	return []byte(strings.Join(result, "\n"))
 }
 
 // keepLines returns a text in which the other lines are empty.
