@@ -304,6 +304,9 @@ func (r Report) untimely(c Claim) string {
 		return fmt.Sprintf("may be %s old", span(age))
 	case c.Since.IsZero() || made.After(r.after(c.Since)):
 		return ""
+	case token && made.After(c.Since):
+		return fmt.Sprintf("has a token of %s, which must be more than %d s later than the last change at %s, as clocks differ: "+
+			"make a new token with 'gpustack repair-migration', and a new report with the token", stamp(made), writerMargin/time.Second, stamp(c.Since))
 	case token:
 		return fmt.Sprintf("has a token of %s, which is not after the last change at %s", stamp(made), stamp(c.Since))
 	}

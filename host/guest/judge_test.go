@@ -239,7 +239,8 @@ func TestOrder(t *testing.T) {
 		{name: "a normal host with a token", change: 60, token: 1, start: 20, later: 9},
 		{name: "changed half a minute before the token", change: 1.6, token: 1, start: 0, later: 1, starts: "had been running for 0 min, less than 10 min"},
 		{name: "changed in the second of the token", change: 1.01, token: 1, start: 0, later: 1,
-			report: "it has a token of 08:59:00Z, which is not after the last change at 08:58:59Z", starts: "may have been running since 08:58:59Z, which is not after 08:58:59Z"},
+			report: "it has a token of 08:59:00Z, which must be more than 30 s later than the last change at 08:58:59Z, as clocks differ: " +
+				"make a new token with 'gpustack repair-migration', and a new report with the token", starts: "may have been running since 08:58:59Z, which is not after 08:58:59Z"},
 		{name: "clock ahead, changed after the report", ahead: 8, change: -5, token: 1, start: 20, later: 8,
 			report: "it has a token of 08:59:00Z, which is not after the last change at 09:05:00Z", starts: "may have been running since 08:38:59Z, which is not after 09:05:00Z"},
 		{name: "clock ahead, changed after the start", ahead: 8, change: 15, token: 1, start: 20, later: 1, starts: "may have been running since 08:38:59Z, which is not after 08:45:00Z"},

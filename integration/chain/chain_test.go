@@ -572,20 +572,37 @@ type finding struct {
 // judge runs repair-migration and returns its findings, with what the exit status must be.
 func (c *chain) judge(want []string, wantStatus int, args ...string) []finding {
 	c.t.Helper()
+	findings, got, said, status := c.find(args...)
+	if diff := cmp.Diff(want, got); diff != "" || status != wantStatus {
+		c.t.Errorf("%q: exit status %d, want %d (-want +got):\n%s\n%s", args, status, wantStatus, diff, said)
+	}
+	return findings
+}
+
+// proved waits until reports of the hosts prove findings: a report proves nothing about a change
+// that another clock dated less than half a minute before its token.
+func (c *chain) proved(want []string) {
+	c.t.Helper()
+	c.until("the reports are late enough to prove", func() (bool, string) {
+		_, got, said, _ := c.find(c.reports()...)
+		return slices.Equal(want, got), said
+	})
+}
+
+// find runs repair-migration and returns its findings, also as lines, what it said and its status.
+func (c *chain) find(args ...string) (findings []finding, lines []string, said string, status int) {
+	c.t.Helper()
 	args = append([]string{"repair-migration", "--root", c.lab.Root, "-o", "json"}, args...)
 	stdout, stderr, status := c.gpustack(args...)
 	var r struct{ Findings []finding }
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		c.t.Fatalf("%q: exit status %d, %v\n%s%s", args, status, err, stdout, stderr)
 	}
-	got := []string{}
+	lines = []string{}
 	for _, f := range r.Findings {
-		got = append(got, fmt.Sprintf("%s %s %s %s", f.Host, f.Device.Address, f.Case, f.Verdict))
+		lines = append(lines, fmt.Sprintf("%s %s %s %s", f.Host, f.Device.Address, f.Case, f.Verdict))
 	}
-	if diff := cmp.Diff(want, got); diff != "" || status != wantStatus {
-		c.t.Errorf("%q: exit status %d, want %d (-want +got):\n%s\n%s%s", args, status, wantStatus, diff, stdout, stderr)
-	}
-	return r.Findings
+	return r.Findings, lines, stdout + stderr, status
 }
 
 // each is a line for both GPUs of a host.
@@ -600,6 +617,7 @@ func each(m machine, line string) (lines []string) {
 // the hosts, and with them while the server runs on.
 func (c *chain) repair(server string, to machine) {
 	c.judge(each(to, "B unknown"), 2)
+	c.proved(each(to, "B stale"))
 	c.judge(each(to, "B stale"), 2, c.reports()...)
 	c.judge([]string{}, 0, append(c.reports(), "--apply", "--yes")...)
 	if diff := c.owners(server, ""); diff != "" {
@@ -656,6 +674,7 @@ func (c *chain) confirmedByRepair(server string, from, to machine) {
 		t.Fatal(err)
 	}
 	c.judge(each(from, "S unknown"), 2)
+	c.proved(each(from, "S stale"))
 	found := c.judge(each(from, "S stale"), 2, c.reports()...)
 	undefine, folder := "virsh undefine "+server+" --managed-save --nvram", server+"_resize"
 	if len(found) == 0 || !strings.Contains(found[0].Leaves, undefine) || !strings.Contains(found[0].Leaves, folder) {
