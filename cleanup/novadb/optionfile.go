@@ -135,14 +135,19 @@ func parseGroups(file, text string) (map[string]map[string]*string, error) {
 	return groups, errors.Join(errs...)
 }
 
-// parseOption splits a line into an option and its value, nil if it has none.
+// parseOption splits a line into an option and its value, nil if it has none. An underscore in the
+// name is a hyphen, as in PyMySQL 1.1.1. PyMySQL 1.0.2 ignores ssl_ca and signs in without TLS:
+// which one nova uses is not known, and TLS that the file asks for is not left out.
 func parseOption(line string) (key string, value *string) {
-	i := strings.IndexAny(line, "=:")
-	if i < 0 {
-		return strings.ToLower(line), nil
+	name, text, valued := line, "", false
+	if i := strings.IndexAny(line, "=:"); i >= 0 {
+		name, text, valued = line[:i], unquoted(strings.TrimSpace(line[i+1:])), true
 	}
-	text := unquoted(strings.TrimSpace(line[i+1:]))
-	return strings.ToLower(strings.TrimSpace(line[:i])), &text
+	key = strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
+	if !valued {
+		return key, nil
+	}
+	return key, &text
 }
 
 // optionLines splits a text into lines like Python.

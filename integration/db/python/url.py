@@ -10,7 +10,12 @@ import ssl
 import sys
 
 import pymysql.connections
+import pymysql.optionfile
 from sqlalchemy.engine import make_url
+
+# 1.0.2 ignores ssl_ca in an option file; gpustack is as strict as 1.1.1.
+if "optionxform" not in vars(pymysql.optionfile.Parser):
+    pymysql.optionfile.Parser.optionxform = lambda self, key: key.lower().replace("_", "-")
 
 
 def arguments(text):
