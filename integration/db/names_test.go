@@ -21,26 +21,31 @@ import (
 // collate gives columns of cell1 another collation for the rest of the test.
 func collate(t *testing.T, collation string, columns ...string) {
 	t.Helper()
-	alter := func(ctx context.Context, collation string) error {
-		for _, column := range columns {
-			table, name, _ := strings.Cut(column, ".")
+	for _, column := range columns {
+		table, name, _ := strings.Cut(column, ".")
+		var before string // it depends on the server's release
+		if err := database.SQL.QueryRowContext(t.Context(), "SELECT collation_name FROM information_schema.columns "+
+			"WHERE table_schema = 'nova_cell1' AND table_name = ? AND column_name = ?", table, name).Scan(&before); err != nil {
+			t.Fatal(err)
+		}
+		alter := func(ctx context.Context, collation string) error {
 			statement := fmt.Sprintf("ALTER TABLE nova_cell1.%s MODIFY %s VARCHAR(255) CHARACTER SET %s COLLATE %s", table, name, strings.SplitN(collation, "_", 2)[0], collation)
 			if _, err := database.SQL.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("%s: %w", statement, err)
 			}
+			return nil
 		}
-		return nil
-	}
-	if err := alter(t.Context(), collation); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		// Rows that are equal in the old collation must not be in its way.
-		ctx := context.WithoutCancel(t.Context())
-		if err := errors.Join(database.Reset(ctx), alter(ctx, "utf8mb3_general_ci")); err != nil {
-			t.Error(err)
+		if err := alter(t.Context(), collation); err != nil {
+			t.Fatal(err)
 		}
-	})
+		t.Cleanup(func() {
+			// Rows that are equal in the old collation must not be in its way.
+			ctx := context.WithoutCancel(t.Context())
+			if err := errors.Join(database.Reset(ctx), alter(ctx, before)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // hostColumns are the columns in which Nova looks for a host or a node.
