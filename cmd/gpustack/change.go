@@ -121,7 +121,7 @@ func applyWork(ctx context.Context, u *term.UI, e change.Engine, format string, 
 		return err
 	}
 	entry, err := e.Apply(ctx, work)
-	completeReport(ctx, u, r, err)
+	completeReport(ctx, r, err)
 	if entry.ID != 0 {
 		r.Common().Entry = &entry.ID
 	}

@@ -13,6 +13,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
+	"gpustack/operate/node"
 )
 
 // checkCommand is a command that runs the checks of one list on a machine.
@@ -75,7 +76,7 @@ func runCheck(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions
 // inspect checks the machine below root.
 func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, opts checkOptions) error {
 	journal := watchJournals(ctx, u, root)
-	if err := newNode(u, root).SettledIn(ctx, journal); err != nil {
+	if err := node.Settled(ctx, root, journal); err != nil {
 		return err
 	}
 	if err := machine.Find(root); err != nil {

@@ -58,9 +58,9 @@ func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
 		return err
 	}
 	if opts.revert {
-		return newNode(u, root).Revert(ctx)
+		return newNode(u, root).Steps().Revert(ctx)
 	}
-	result, err := newNode(u, root).Boot(ctx)
+	result, err := newNode(u, root).Steps().Run(ctx)
 	for _, s := range result.Steps {
 		line := s.ID + ": " + string(s.Status)
 		if s.Error != "" {

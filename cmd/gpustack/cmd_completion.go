@@ -12,6 +12,8 @@ import (
 	"gpustack/cmd/gpustack/offers"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/operate/node"
 	"gpustack/templates"
 )
 
@@ -91,7 +93,7 @@ func runComplete(ctx context.Context, u *term.UI, opts completeOptions) error {
 	}
 	last := len(opts.words) - 1
 	c := args.NewCompletion(opts.app, opts.words[:last], opts.root)
-	values := offers.Completer{Completion: c, Settled: func(root host.Root) error { return newNode(u, root).Settled(ctx) }}
+	values := offers.Completer{Completion: c, Settled: func(root host.Root) error { return node.Settled(ctx, root, change.Machine(root).Observe()) }}
 	offered, paths, before := c.Complete(opts.words[last], values.Values)
 	for _, o := range offered {
 		u.Printf("%s\t%s\n", term.Printable(o.Word), term.Printable(term.OneLine(o.Text)))

@@ -17,6 +17,7 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/pci"
 	"gpustack/host/steps"
+	"gpustack/operate/node"
 )
 
 func newContainerPrepareCommand(u *term.UI) *cli.Command {
@@ -171,7 +172,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if err != nil {
 		return err
 	}
-	report, networkNotes, err := views.NewContainerPrepare(newReport(root, newNode(u, root).RebootRequired(ctx), false, plan.Warnings...), m, o, plan)
+	report, networkNotes, err := views.NewContainerPrepare(newReport(root, node.RebootRequired(ctx, root), false, plan.Warnings...), m, o, plan)
 	if err != nil {
 		return err
 	}
@@ -198,7 +199,7 @@ func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, form
 	if err := u.Run.BeginRecorded("run: systemctl restart " + steps.Unit); err != nil {
 		return err
 	}
-	err := newNode(u, r.Root).Revert(ctx)
-	completeReport(ctx, u, r, err)
+	err := newNode(u, r.Root).Steps().Revert(ctx)
+	completeReport(ctx, r, err)
 	return err
 }

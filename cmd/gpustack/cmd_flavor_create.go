@@ -220,7 +220,7 @@ func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) 
 	if err != nil {
 		return err
 	}
-	report := views.NewFlavorCreate(o.head(ctx, u, plan.Changed(), plan.Warnings...), o.compute, plan, fit)
+	report := views.NewFlavorCreate(o.head(ctx, plan.Changed(), plan.Warnings...), o.compute, plan, fit)
 	made := flavor.Kind{Compute: o.compute}.New(plan.Move)
 	return o.carryOut(ctx, u, objectPlan{
 		work:     change.Work{Command: "flavor create " + made.After.Name, Change: made},

@@ -57,7 +57,7 @@ func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) 
 	if err != nil {
 		return err
 	}
-	report := views.NewFlavorDelete(o.head(ctx, u, true), o.compute, plan)
+	report := views.NewFlavorDelete(o.head(ctx, true), o.compute, plan)
 	name := plan.Before.Name
 	return o.carryOut(ctx, u, objectPlan{
 		work:     change.Work{Command: "flavor delete " + name, Change: flavor.Kind{Compute: o.compute}.New(plan)},

@@ -152,7 +152,7 @@ func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err
 	if err != nil {
 		return err
 	}
-	tests, report := clouds.NewTests(o.compute, o.engine), views.NewFlavorTest(o.head(ctx, u, true), o.compute)
+	tests, report := clouds.NewTests(o.compute, o.engine), views.NewFlavorTest(o.head(ctx, true), o.compute)
 	if opts.clean {
 		return cleanTests(ctx, u, opts, tests, &report)
 	}

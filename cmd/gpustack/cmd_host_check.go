@@ -60,7 +60,7 @@ EXIT STATUS
 
 func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
 	root := in.root
-	m := observeForCheck(u, root, in.journal)
+	m := observeForCheck(root, in.journal)
 	m.VirtType = node.ReadVirtType(root)
 	refused := newNode(u, root).RefusedByPrepare(ctx, m, in.journal)
 	findings, verdict := check.Verify(m, refused, steps.Observe(root))
@@ -72,12 +72,12 @@ func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, err
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
 // contain. In another tree, which may be evidence, it changes nothing.
-func observeForCheck(u *term.UI, root host.Root, journal change.Seen) machine.Machine {
+func observeForCheck(root host.Root, journal change.Seen) machine.Machine {
 	if !root.IsMachine() {
 		return machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
 	}
 	images := initramfs.NewMemory(root, programVersion())
-	running, session := newNode(u, root).ReadRunning()
+	running, session := node.ReadRunning(root)
 	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images, Journal: &journal})
 	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && session != nil {
 		m.Warnings = append(m.Warnings, guard.UnknownSession(session))

@@ -171,7 +171,7 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	subjects := machine.Boot | machine.Reboot
 	if !opts.prepare.None { // what the host needs must not prevent returning functions
 		subjects |= machine.Needs
-		running, session = n.ReadRunning()
+		running, session = node.ReadRunning(root)
 	}
 	m := machine.Observe(root, subjects, machine.Options{Running: running})
 	// On a machine without such a device, other problems do not matter.

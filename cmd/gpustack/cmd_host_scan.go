@@ -9,6 +9,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
 )
@@ -91,7 +92,7 @@ func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := newNode(u, root).Settled(ctx); err != nil {
+	if err := node.Settled(ctx, root, change.Machine(root).Observe()); err != nil {
 		return err
 	}
 	shown, all, err := node.ReadScan(root, opts.scan)

@@ -14,6 +14,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/machine"
 	"gpustack/host/snapshot"
 	"gpustack/operate/node"
@@ -106,7 +107,7 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 	if err != nil {
 		return err
 	}
-	if err := newNode(u, root).Settled(ctx); err != nil {
+	if err := node.Settled(ctx, root, change.Machine(root).Observe()); err != nil {
 		return err
 	}
 	var tree snapshot.Tree

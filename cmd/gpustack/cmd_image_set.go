@@ -109,7 +109,7 @@ func runImageSet(ctx context.Context, u *term.UI, opts imageSetOptions) error {
 	if err != nil {
 		return err
 	}
-	report := views.NewImageSet(o.head(ctx, u, plan.Changed(), plan.Warnings...), o.compute, opts.image.Purpose, plan)
+	report := views.NewImageSet(o.head(ctx, plan.Changed(), plan.Warnings...), o.compute, opts.image.Purpose, plan)
 	return o.carryOut(ctx, u, objectPlan{
 		work:     change.Work{Command: "image set " + plan.Name, Change: image.Kind{Compute: o.compute}.New(plan.Move)},
 		show:     func() { views.PrintImagePlan(u, report) },

@@ -16,6 +16,7 @@ import (
 	"gpustack/nova"
 	novacloud "gpustack/nova/cloud"
 	"gpustack/operate/cloud"
+	"gpustack/operate/node"
 )
 
 func newNovaConfigureCommand(u *term.UI) *cli.Command {
@@ -189,19 +190,18 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	if err != nil {
 		return err
 	}
-	n := newNode(u, root)
-	engine := n.Engine(driver.DefaultTimeout)
+	engine := newNode(u, root).Engine(driver.DefaultTimeout)
 	if opts.render == "" {
 		err = recoverEntries(ctx, u, engine, opts.decision, 0)
 	} else {
-		err = n.Settled(ctx)
+		err = node.Settled(ctx, root, change.Machine(root).Observe())
 	}
 	if err != nil {
 		return err
 	}
 	o := opts.configure
 	o.Inventories, o.Names, o.Rendered = documentsAt(u, opts.inventories...), documentsAt(u, opts.names...), opts.render != ""
-	m, reboot := n.Observe(ctx, o.Subjects())
+	m, reboot := node.Observe(ctx, root, o.Subjects())
 	c, err := cloud.ObserveConfiguration(root, m, o)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmaprepare"
+	"gpustack/operate/node"
 )
 
 func newRDMAPrepareCommand(u *term.UI) *cli.Command {
@@ -161,7 +162,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
-	running, session := newNode(u, root).ReadRunning()
+	running, session := node.ReadRunning(root)
 	m, err := rdmaprepare.Observe(root, running, opts.prepare)
 	if err != nil {
 		return err
@@ -183,7 +184,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	if err := runner.Ready(work.Programs); err != nil {
 		return err
 	}
-	report := views.NewRDMAPrepare(newReport(root, newNode(u, root).RebootRequired(ctx), false, plan.Warnings...), m, plan, work)
+	report := views.NewRDMAPrepare(newReport(root, node.RebootRequired(ctx, root), false, plan.Warnings...), m, plan, work)
 	showPlan(u, opts.decision, &report, func() { views.PrintRDMAPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", views.RDMAPrepareSummary(report, m.Recorded), &report, func() error {
 		err := applyWork(ctx, u, engine, opts.format, work, &report)
@@ -237,7 +238,7 @@ func explainAllow(err error, given []pci.Address, command host.Command, dryRun b
 func noAdapterPresent(ctx context.Context, u *term.UI, root host.Root, m rdmaprepare.Machine, opts rdmaPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != term.FormatTable {
-		r := views.NewRDMAPrepare(newReport(root, newNode(u, root).RebootRequired(ctx), false, why), m, rdmaprepare.Plan{}, change.Work{})
+		r := views.NewRDMAPrepare(newReport(root, node.RebootRequired(ctx, root), false, why), m, rdmaprepare.Plan{}, change.Work{})
 		u.Document.Show(&r)
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
 )
@@ -72,7 +73,7 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := newNode(u, root).Settled(ctx); err != nil {
+	if err := node.Settled(ctx, root, change.Machine(root).Observe()); err != nil {
 		return err
 	}
 	whole := opts.format == term.FormatJSON || opts.format == term.FormatYAML

@@ -20,6 +20,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
+	"gpustack/operate/node"
 	"gpustack/operate/rows"
 )
 
@@ -184,7 +185,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	if err != nil {
 		return err
 	}
-	r := views.Repair{Report: newReport(root, newNode(u, root).RebootRequired(ctx), false),
+	r := views.Repair{Report: newReport(root, node.RebootRequired(ctx, root), false),
 		Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}
 	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):])
 	session := rows.New(root, opts.rows)

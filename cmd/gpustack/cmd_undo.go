@@ -139,12 +139,12 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	// or is being undone, can be undone as it is.
 	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
 		// Its plan is known to the recovery alone.
-		report := views.NewUndo(newReport(root, newNode(u, root).RebootRequired(ctx), true), entry)
+		report := views.NewUndo(newReport(root, node.RebootRequired(ctx, root), true), entry)
 		u.Document.Show(&report)
 		err := recoverEntries(ctx, u, engine, opts.decision, 0)
 		switch {
 		case err != nil || !opts.dryRun:
-			completeReport(ctx, u, &report, err)
+			completeReport(ctx, &report, err)
 			return err
 		case entry.Kind == change.KindDrivers:
 			return errDifferent // as the warning says
@@ -191,7 +191,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 		return err
 	}
 	entry := plan.Entry
-	report := views.NewUndo(newReport(n.Root, n.RebootRequired(ctx), true, append(views.UndoWarnings(plan.Rewriting), back.Warnings...)...), entry)
+	report := views.NewUndo(newReport(n.Root, node.RebootRequired(ctx, n.Root), true, append(views.UndoWarnings(plan.Rewriting), back.Warnings...)...), entry)
 	report.Changes, report.Programs, report.Left = views.FileChanges(back.Files), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
 	report.AtNextBoot(len(entry.Programs)+len(entry.Left) > 0)
 	if report.Restart, err = nova.RestartNames(n.Root, entry.Restart); err != nil {
@@ -208,7 +208,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 	return decide(u, opts.decision, "undo it?", views.UndoFilesSummary(report), &report, func() error {
 		err := undoEntry(ctx, u, engine, opts, entry, &report)
 		if err == nil {
-			addWarnings(u, &report, n.Leftovers(back)...)
+			addWarnings(u, &report, back.Leftovers(n.Root)...)
 		}
 		return err
 	})
@@ -220,7 +220,7 @@ func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoO
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)
-	completeReport(ctx, u, r, err)
+	completeReport(ctx, r, err)
 	if err == nil && opts.format == term.FormatTable {
 		u.Note("entry %d is undone", entry.ID)
 	}
@@ -268,7 +268,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	if err != nil {
 		return err
 	}
-	report := views.NewUndo(newReport(root, newNode(u, root).RebootRequired(ctx), true), entry)
+	report := views.NewUndo(newReport(root, node.RebootRequired(ctx, root), true), entry)
 	report.Repairs = plan.Units
 	for i, unit := range plan.Units {
 		if unit.Open() {

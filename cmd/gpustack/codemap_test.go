@@ -35,7 +35,7 @@ func TestCodeMap(t *testing.T) {
 	place := places(drawing)
 	imports := packages(t)
 	for name, imported := range imports {
-		forTests := strings.HasPrefix(name, "integration") || strings.HasSuffix(name, "test")
+		forTests := isForTests(name)
 		own, ok := place[name]
 		if !ok {
 			// Helpers of tests may be named in the line of another package.
@@ -57,6 +57,30 @@ func TestCodeMap(t *testing.T) {
 	}
 }
 
+// isForTests reports whether a package is for tests.
+func isForTests(name string) bool {
+	return strings.HasPrefix(name, "integration") || strings.HasSuffix(name, "test")
+}
+
+// TestOperate: packages of operate import neither each other nor what knows the command line.
+func TestOperate(t *testing.T) {
+	found := 0
+	for name, imported := range packages(t) {
+		if !strings.HasPrefix(name, "operate/") {
+			continue
+		}
+		found++
+		for other := range imported {
+			if strings.HasPrefix(other, "operate/") || strings.HasPrefix(other, "cmd/") || strings.Contains(other, "urfave/cli") {
+				t.Errorf("%s imports %s", name, other)
+			}
+		}
+	}
+	if found < 3 {
+		t.Errorf("%d packages of operate", found)
+	}
+}
+
 // places returns the place of each package in the map, from above. Packages in one line, and in
 // lines that a bracket joins, have the same place.
 func places(drawing string) map[string]int {
@@ -73,42 +97,48 @@ func places(drawing string) map[string]int {
 	return place
 }
 
-// packages returns the packages of the repository, without the name of the module, and which others
-// of them each imports, apart from its tests.
+// packages returns the packages of the repository, without the name of the module, and what each
+// imports, apart from its tests.
 func packages(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	const top = "../.."
 	imports := map[string]map[string]bool{}
-	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if name := entry.Name(); entry.IsDir() && (name == "testdata" || name == "build" || path != top && strings.HasPrefix(name, ".")) {
-			return filepath.SkipDir
-		}
-		if !strings.HasSuffix(path, ".go") {
-			return nil
-		}
+	eachFile(t, func(path string) {
 		name := strings.TrimPrefix(filepath.Dir(path), top+"/")
 		if _, ok := imports[name]; !ok {
 			imports[name] = map[string]bool{} // none, if the package has tests only
 		}
 		if strings.HasSuffix(path, "_test.go") {
-			return nil
+			return
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 		for _, spec := range file.Imports {
-			if other, ok := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), "gpustack/"); ok {
-				imports[name][other] = true
-			}
+			imports[name][strings.TrimPrefix(strings.Trim(spec.Path.Value, `"`), "gpustack/")] = true
+		}
+	})
+	return imports
+}
+
+// top is the folder of the repository.
+const top = "../.."
+
+// eachFile calls do with the path of each Go file of the repository.
+func eachFile(t *testing.T, do func(path string)) {
+	t.Helper()
+	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+		switch name := entry.Name(); {
+		case err != nil:
+			return err
+		case entry.IsDir() && (name == "testdata" || name == "build" || path != top && strings.HasPrefix(name, ".")):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".go"):
+			do(path)
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return imports
 }

@@ -62,7 +62,7 @@ func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, opts drivers
 	if err := d.Ready(); err != nil && changed && !opts.dryRun {
 		return err
 	}
-	report := views.NewDrivers(newReport(d.Root, check.RebootRequired(d.Machine), changed, plan.Warnings...), plan.Plan, views.FileChanges(plan.Specs))
+	report := views.NewDrivers(newReport(d.Node.Root, check.RebootRequired(d.Machine), changed, plan.Warnings...), plan.Plan, views.FileChanges(plan.Specs))
 	devices := d.Machine.Devices.Value
 	showPlan(u, opts.decision, &report, func() {
 		views.PrintDrivers(u, report, plan.Plan, devices)
@@ -72,7 +72,7 @@ func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, opts drivers
 	}, plan.Warnings...)
 	return decide(u, opts.decision, question, views.DriversSummary(u, plan.Plan.Plan, devices), &report, func() error {
 		binding := d.Change(plan, opts.service)
-		err := applyWork(ctx, u, d.Engine(opts.timeout), opts.format, change.Work{Command: opts.command, Change: binding}, &report)
+		err := applyWork(ctx, u, d.Node.Engine(opts.timeout), opts.format, change.Work{Command: opts.command, Change: binding}, &report)
 		if err != nil {
 			return err
 		}

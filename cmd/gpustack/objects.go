@@ -9,6 +9,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
 	clouds "gpustack/operate/cloud"
+	"gpustack/operate/node"
 )
 
 // objects is a cloud whose objects a command changes.
@@ -37,9 +38,9 @@ func recoverObjects(ctx context.Context, u *term.UI, compute *cloud.Compute, d d
 }
 
 // head returns the common part of the report of a plan.
-func (o objects) head(ctx context.Context, u *term.UI, changed bool, warnings ...string) views.Report {
+func (o objects) head(ctx context.Context, changed bool, warnings ...string) views.Report {
 	root := o.engine.Store.Root
-	return newReport(root, newNode(u, root).RebootRequired(ctx), changed, warnings...)
+	return newReport(root, node.RebootRequired(ctx, root), changed, warnings...)
 }
 
 // objectPlan is a change of an object as a command shows it and asks about it.
@@ -76,7 +77,7 @@ func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.
 		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}
 	o := objects{opts.decision, compute, clouds.UndoEngine(compute, store)}
-	report, except := views.NewUndo(o.head(ctx, u, true), entry), entry.ID
+	report, except := views.NewUndo(o.head(ctx, true), entry), entry.ID
 	if entry.IsOpen() {
 		except = 0
 		u.Document.Show(&report) // its requests are known after the recovery alone

@@ -9,6 +9,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/operate/node"
 )
 
 // newReport returns the report of a plan that is made now for the machine below root. reboot is
@@ -21,14 +22,14 @@ func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) v
 }
 
 // completeReport completes a report after a change that ended with err.
-func completeReport(ctx context.Context, u *term.UI, r reporter, err error) {
+func completeReport(ctx context.Context, r reporter, err error) {
 	c := r.Common()
 	c.Applied = err == nil
 	if stuck := errors.Is(err, host.ErrStuck); stuck {
 		c.RebootRequired = &stuck
 		return
 	}
-	c.RebootRequired = newNode(u, c.Root).RebootRequired(context.WithoutCancel(ctx))
+	c.RebootRequired = node.RebootRequired(context.WithoutCancel(ctx), c.Root)
 }
 
 // reporter is a pointer to a report of a command.

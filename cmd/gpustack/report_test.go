@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/operate/node"
 )
 
 // folders counts how often each folder is listed, and how many attributes of functions are read.
@@ -55,8 +56,7 @@ func recorded(t *testing.T) (root host.Root, dir string, read *folders) {
 func TestRebootStuck(t *testing.T) {
 	root, dir, read := recorded(t)
 	gpustack(t, "host", "prepare", "--root", dir, "--yes")
-	u := testUI(t)
-	r := newReport(root, newNode(u, root).RebootRequired(t.Context()), true)
+	r := newReport(root, node.RebootRequired(t.Context(), root), true)
 	if r.RebootRequired == nil || !*r.RebootRequired || read.attributes == 0 {
 		t.Fatalf("reboot required: %v, %d attributes read", r.RebootRequired, read.attributes)
 	}
@@ -75,12 +75,12 @@ func TestRebootStuck(t *testing.T) {
 		}
 	}
 	read.attributes = 0
-	if required := newNode(u, root).RebootRequired(t.Context()); required == nil || !*required {
+	if required := node.RebootRequired(t.Context(), root); required == nil || !*required {
 		t.Errorf("reboot required: %v", required)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	completeReport(ctx, u, &r, host.ErrStuck)
+	completeReport(ctx, &r, host.ErrStuck)
 	if r.Applied || r.RebootRequired == nil || !*r.RebootRequired {
 		t.Errorf("after a write that is stuck: %+v", r)
 	}

@@ -28,16 +28,19 @@ type Live struct {
 // ErrNotLive means that a tree's /sys or /proc is not that of the running kernel.
 var ErrNotLive = host.WithHint(errors.New("does not belong to a running kernel"), "run it on the machine itself; --dry-run plans on any tree")
 
+// Ready returns [Ready] of the machine that the runner starts programs of.
+func (l Live) Ready() error { return Ready(l.Runner.Root) }
+
 // Ready returns an error unless the kernel's own file systems are below the root: writing to a
 // tree of plain files has no effect.
-func (l Live) Ready() error {
+func Ready(root host.Root) error {
 	var errs []error
 	for _, fs := range []struct {
 		dir   string
 		magic int64
 	}{{"/sys", unix.SYSFS_MAGIC}, {"/proc", unix.PROC_SUPER_MAGIC}} {
 		var stat unix.Statfs_t
-		place := l.Runner.Root.Path(fs.dir)
+		place := root.Path(fs.dir)
 		if err := unix.Statfs(place, &stat); err != nil || stat.Type != fs.magic {
 			errs = append(errs, fmt.Errorf("%s: %w", place, ErrNotLive))
 		}

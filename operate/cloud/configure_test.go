@@ -45,7 +45,7 @@ func TestObservedOnce(t *testing.T) {
 		r := reads{of: map[string]int{}}
 		root = root.Recorded(&r)
 		o := ConfigureOptions{Nova: nova.Options{Role: nova.Compute, Release: nova.Zed}, Place: nova.Place{File: nova.DefaultConf}}
-		m, _ := node.Node{Root: root, Warn: func(...string) {}}.Observe(t.Context(), o.Subjects())
+		m, _ := node.Observe(t.Context(), root, o.Subjects())
 		if _, err := ObserveConfiguration(root, m, o); err != nil {
 			t.Logf("%s: %v", name, err)
 		}

@@ -19,102 +19,103 @@ import (
 // initialization.
 const programLimit = time.Minute
 
-// startup returns what carries out steps on the machine.
-func (n Node) startup() startup.Machine {
+// Steps carries out what is recorded for every boot of a machine.
+type Steps struct {
+	Root    host.Root
+	Runner  host.Runner              // starts programs of the machine
+	Version string                   // of gpustack
+	Warn    func(warnings ...string) // prints what containers do not get
+}
+
+// machine returns what carries out steps on the machine.
+func (s Steps) machine() startup.Machine {
 	return startup.Machine{
-		Root:    n.Root,
+		Root:    s.Root,
 		Settle:  settle,
-		Version: n.Version,
+		Version: s.Version,
 		Program: func(ctx context.Context, argv []string) error {
-			limited := n.Runner
+			limited := s.Runner
 			limited.Limit = programLimit
 			_, err := limited.Run(ctx, argv)
 			return err
 		},
-		Kernel: func(deadline time.Duration) driver.Requester { return n.kernel(deadline) },
+		Kernel: func(deadline time.Duration) driver.Requester { return driver.Live{Runner: s.Runner, Timeout: deadline} },
 	}
 }
 
-// offering returns what containers of the machine are offered.
-func (n Node) offering() startup.Offering {
-	return startup.Offering{Root: n.Root, Appear: settle, Program: func(ctx context.Context, argv []string) error {
-		_, err := n.kernel(0).Run(ctx, argv)
+// offering returns what containers are offered by the machine whose programs a runner starts.
+func offering(runner host.Runner) startup.Offering {
+	return startup.Offering{Root: runner.Root, Appear: settle, Program: func(ctx context.Context, argv []string) error {
+		_, err := driver.Live{Runner: runner}.Run(ctx, argv)
 		return err
 	}}
 }
 
-// Boot carries out the steps of a boot.
-func (n Node) Boot(ctx context.Context) (steps.Result, error) {
-	if err := n.readyForSteps(ctx); err != nil {
+// Run carries out the steps of a boot.
+func (s Steps) Run(ctx context.Context) (steps.Result, error) {
+	if err := s.ready(ctx); err != nil {
 		return steps.Result{}, err
 	}
-	return startup.Run(ctx, n.startup())
+	return startup.Run(ctx, s.machine())
 }
 
 // Revert restores what the records no longer want of what the steps of this boot have done, and
 // gives containers what is recorded for them. Without a result of the steps there is nothing to
 // restore, but containers may lack what was recorded since.
-func (n Node) Revert(ctx context.Context) error {
-	result, err := steps.ReadResult(n.Root)
+func (s Steps) Revert(ctx context.Context) error {
+	result, err := steps.ReadResult(s.Root)
 	if err == nil && result != nil {
-		if err = n.readyForSteps(ctx); err == nil {
-			err = startup.Revert(ctx, n.startup())
+		if err = s.ready(ctx); err == nil {
+			err = startup.Revert(ctx, s.machine())
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return n.offer(ctx)
+	return s.offer(ctx)
 }
 
 // offer gives containers what is recorded for them now. What they cannot get is a warning: the
 // record is as asked, and the result of the steps has it too.
-func (n Node) offer(ctx context.Context) error {
-	containers, err := machine.ReadContainers(n.Root)
+func (s Steps) offer(ctx context.Context) error {
+	containers, err := machine.ReadContainers(s.Root)
 	if err != nil {
 		return err
 	}
 	if containers != nil {
-		if err := n.readyForSteps(ctx); err != nil {
+		if err := s.ready(ctx); err != nil {
 			return err
 		}
 	}
-	result, err := startup.Offer(ctx, n.startup())
+	result, err := startup.Offer(ctx, s.machine())
 	if !errors.Is(err, startup.ErrSteps) {
 		return err
 	}
-	for _, s := range result.Steps {
-		if s.OfContainers() && s.Error != "" {
-			n.Warn(fmt.Sprintf("step %s: %s: %s", s.ID, s.Status, s.Error))
+	for _, r := range result.Steps {
+		if r.OfContainers() && r.Error != "" {
+			s.Warn(fmt.Sprintf("step %s: %s: %s", r.ID, r.Status, r.Error))
 		}
 	}
 	return nil
 }
 
-// mayRevert returns the error with which [Node.Revert] would refuse the record that a plan of
-// files leaves.
-func (n Node) mayRevert(plan edit.Plan) error {
-	_, err := n.permitRevert(plan, gate.Allowed{Functions: n.Allow})
-	return err
-}
-
-// permitRevert returns the error with which [Node.Revert] would refuse the record that a plan of
-// files leaves, and what is lifted of it.
-func (n Node) permitRevert(plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
-	before, after, _, err := gate.Changed(n.Root, plan)
+// permit returns the error with which [Steps.Revert] would refuse the record that a plan of files
+// leaves, and what is lifted of it.
+func (s Steps) permit(plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
+	before, after, _, err := gate.Changed(s.Root, plan)
 	if err != nil || before.RDMA == after.RDMA { // the plan leaves it as it is
 		return nil, err
 	}
-	m := n.startup()
+	m := s.machine()
 	m.Allowed = allowed
 	return startup.Permit(m, after.RDMA)
 }
 
-// readyForSteps returns an error unless the root is the running machine's, and no earlier request
-// is stuck in the kernel.
-func (n Node) readyForSteps(ctx context.Context) error {
-	if err := n.kernel(0).Ready(); err != nil {
+// ready returns an error unless the root is the running machine's, and no earlier request is stuck
+// in the kernel.
+func (s Steps) ready(ctx context.Context) error {
+	if err := driver.Ready(s.Root); err != nil {
 		return err
 	}
-	return driver.Await(ctx, n.Root, driver.DefaultTimeout)
+	return driver.Await(ctx, s.Root, driver.DefaultTimeout)
 }

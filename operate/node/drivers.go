@@ -18,7 +18,7 @@ import (
 
 // Drivers is a machine that was observed for changes of drivers.
 type Drivers struct {
-	Node
+	Node    Node
 	Machine machine.Machine
 	Timeout time.Duration // of each write to sysfs
 	uses    machine.Uses
@@ -31,7 +31,7 @@ type DriversPlan struct {
 }
 
 // ObserveDrivers reads a machine. To release functions, it reads nothing of what the host needs:
-// that must not keep functions from the host. timeout is that of [Node.binder].
+// that must not keep functions from the host. timeout is that of [Node.Engine].
 func (n Node) ObserveDrivers(timeout time.Duration, release bool) (Drivers, error) {
 	d := Drivers{Node: n, Timeout: timeout}
 	var running guard.Running
@@ -39,12 +39,12 @@ func (n Node) ObserveDrivers(timeout time.Duration, release bool) (Drivers, erro
 	subjects := machine.RunningKernel | machine.Reboot
 	if !release {
 		subjects |= machine.Needs
-		running, session = n.ReadRunning()
+		running, session = ReadRunning(n.Root)
 	}
 	d.Machine = machine.Observe(n.Root, subjects, machine.Options{Running: running})
 	unread := errors.Join(d.Machine.Obstacles()...)
 	if unread == nil {
-		d.uses, usesErr = machine.ObserveUses(n.Root, d.Machine.Devices.Value, d.kernel(timeout).Ready() == nil)
+		d.uses, usesErr = machine.ObserveUses(n.Root, d.Machine.Devices.Value, driver.Ready(n.Root) == nil)
 	}
 	return d, errors.Join(session, unread, usesErr)
 }
@@ -55,15 +55,15 @@ func (d *Drivers) services(ctx context.Context, plan driver.Plan, mode bind.Mode
 	if len(plan.Idle()) == 0 || !d.uses.Running || !mode.Live {
 		return false
 	}
-	d.uses.ObserveServices(ctx, d.kernel(d.Timeout).Run, d.Machine.Devices.Value, mode.StopServices)
+	d.uses.ObserveServices(ctx, driver.Live{Runner: d.Node.Runner}.Run, d.Machine.Devices.Value, mode.StopServices)
 	return true
 }
 
 // PlanBind plans to bind functions for guests.
 func (d Drivers) PlanBind(ctx context.Context, options selection.Options, mode bind.Mode) (DriversPlan, error) {
-	plan, err := bind.NewPlan(d.Root, d.Machine, options, d.uses, mode)
+	plan, err := bind.NewPlan(d.Node.Root, d.Machine, options, d.uses, mode)
 	if d.services(ctx, plan.Plan, mode) {
-		plan, err = bind.NewPlan(d.Root, d.Machine, options, d.uses, mode)
+		plan, err = bind.NewPlan(d.Node.Root, d.Machine, options, d.uses, mode)
 	}
 	if err = errors.Join(err, d.lendable(plan)); err != nil {
 		return DriversPlan{}, err
@@ -73,19 +73,19 @@ func (d Drivers) PlanBind(ctx context.Context, options selection.Options, mode b
 
 // PlanRelease plans to return functions to the host, or to containers.
 func (d Drivers) PlanRelease(options selection.Options, to machine.Role) (DriversPlan, error) {
-	entries, err := change.List(d.Root)
+	entries, err := change.List(d.Node.Root)
 	if err != nil {
 		return DriversPlan{}, err
 	}
-	taken, err := driver.Taken(d.Root, entries)
+	taken, err := driver.Taken(d.Node.Root, entries)
 	if err != nil {
 		return DriversPlan{}, err
 	}
-	stopped, err := driver.Stopped(d.Root, entries)
+	stopped, err := driver.Stopped(d.Node.Root, entries)
 	if err != nil {
 		return DriversPlan{}, err
 	}
-	plan, err := bind.NewRelease(d.Root, d.Machine, options, d.uses, taken, stopped, to)
+	plan, err := bind.NewRelease(d.Node.Root, d.Machine, options, d.uses, taken, stopped, to)
 	if err != nil {
 		return DriversPlan{}, err
 	}
@@ -104,19 +104,19 @@ func (d Drivers) PlanBack(ctx context.Context, binding *driver.Binding, live boo
 	}
 	d.services(ctx, plan, bind.Mode{Live: live})
 	warnings, err := bind.Refuse(d.Machine, plan, d.uses, live)
-	if err = errors.Join(err, bind.Needed(d.Machine, plan, d.Allow)); err != nil {
+	if err = errors.Join(err, bind.Needed(d.Machine, plan, d.Node.Allow)); err != nil {
 		return DriversPlan{}, err
 	}
 	return d.withSpecs(bind.Plan{Plan: plan, Warnings: warnings})
 }
 
 // Ready returns an error unless the kernel of the machine runs, so that drivers can be changed.
-func (d Drivers) Ready() error { return d.kernel(d.Timeout).Ready() }
+func (d Drivers) Ready() error { return driver.Ready(d.Node.Root) }
 
 // Change returns the change that carries a plan out. service is the time for each service to stop
 // or start.
 func (d Drivers) Change(plan DriversPlan, service time.Duration) *driver.Binding {
-	binder := d.binder(d.Timeout)
+	binder := d.Node.binder(d.Timeout)
 	binder.Service = service
 	return binder.New(plan.Plan.Plan)
 }
@@ -126,7 +126,7 @@ func (d Drivers) lendable(plan bind.Plan) error {
 	if len(plan.Containers) == 0 {
 		return nil
 	}
-	m, err := containerprepare.Observe(d.Root)
+	m, err := containerprepare.Observe(d.Node.Root)
 	if err != nil {
 		return err
 	}
@@ -139,16 +139,16 @@ func (d Drivers) returnable(plan *bind.Plan) error {
 	if len(plan.Containers) == 0 {
 		return nil
 	}
-	m, err := containerprepare.Observe(d.Root)
+	m, err := containerprepare.Observe(d.Node.Root)
 	if err != nil {
 		return err
 	}
 	if err := containerprepare.Returnable(m, plan.Containers); err != nil || len(plan.Changes) > 0 {
 		return err
 	}
-	offering := d.offering()
-	pending, err := offering.Plan(nil)
-	if err == nil && len(pending) == 0 && offering.Verify(plan.Containers) == nil {
+	offered := offering(d.Node.Runner)
+	pending, err := offered.Plan(nil)
+	if err == nil && len(pending) == 0 && offered.Verify(plan.Containers) == nil {
 		plan.Containers = nil
 	}
 	return err
@@ -160,6 +160,6 @@ func (d Drivers) withSpecs(plan bind.Plan) (DriversPlan, error) {
 	if len(plan.Containers) == 0 || plan.Release {
 		return DriversPlan{Plan: plan}, nil
 	}
-	specs, err := d.offering().Plan(slices.Clone(plan.Containers))
+	specs, err := offering(d.Node.Runner).Plan(slices.Clone(plan.Containers))
 	return DriversPlan{plan, specs}, err
 }

@@ -8,6 +8,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
 	"gpustack/host/rdma/rdmaprepare"
@@ -91,7 +92,7 @@ func (n Node) PlanRDMA(m rdmaprepare.Machine, options rdmaprepare.Options, comma
 	} else if len(plan.Files.Pending()) > 0 {
 		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
 		if err == nil {
-			err = n.mayRevert(plan.Files)
+			_, err = n.Steps().permit(plan.Files, gate.Allowed{Functions: n.Allow})
 		}
 	}
 	return plan, work, err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
@@ -32,23 +33,24 @@ func (n Node) PlanFilesBack(plan change.UndoPlan) (FilesBack, error) {
 	if err != nil {
 		return FilesBack{}, err
 	}
-	warnings, err := n.unknownSession(files)
+	warnings, err := unknownSession(n.Root, files)
 	return FilesBack{plan, files, warnings, contract}, err
 }
 
 // unknownSession returns the warning of an ssh session whose interface a plan may take from the
 // host, if reading it failed.
-func (n Node) unknownSession(plan edit.Plan) (warnings []string, err error) {
-	_, session := n.ReadRunning()
+func unknownSession(root host.Root, plan edit.Plan) (warnings []string, err error) {
+	_, session := ReadRunning(root)
 	if session == nil {
 		return nil, nil
 	}
-	takes, err := gate.Takes(n.Root, plan)
+	takes, err := gate.Takes(root, plan)
 	if err != nil || !takes {
 		return nil, err
 	}
 	return []string{guard.UnknownSession(session)}, nil
 }
 
-// Leftovers returns what remains of host prepare after the undo, as warnings.
-func (n Node) Leftovers(back FilesBack) []string { return prepare.Leftovers(n.Root, back.contract) }
+// Leftovers returns what remains of host prepare after the undo on the machine below root, as
+// warnings.
+func (b FilesBack) Leftovers(root host.Root) []string { return prepare.Leftovers(root, b.contract) }
