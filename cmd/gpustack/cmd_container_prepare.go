@@ -15,6 +15,7 @@ import (
 	"gpustack/host/container"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/steps"
 	"gpustack/operate/node"
@@ -150,13 +151,19 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if err != nil {
 		return err
 	}
+	return prepareContainers(ctx, u, root, opts)
+}
+
+// prepareContainers plans and records what containers of the machine below root get.
+func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts containerPrepareOptions) error {
 	engine := newNode(u, root).Engine(driver.DefaultTimeout)
 	if opts.form == "" {
 		if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 			return err
 		}
 	}
-	m, err := containerprepare.Observe(root)
+	seen, reboot := node.Observe(ctx, root, machine.Record)
+	m, err := containerprepare.Observe(root, seen)
 	if err != nil {
 		return err
 	}
@@ -172,7 +179,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if err != nil {
 		return err
 	}
-	report, networkNotes, err := views.NewContainerPrepare(newReport(root, node.RebootRequired(ctx, root), false, plan.Warnings...), m, o, plan)
+	report, networkNotes, err := views.NewContainerPrepare(newReport(root, reboot, false, plan.Warnings...), m, o, plan)
 	if err != nil {
 		return err
 	}

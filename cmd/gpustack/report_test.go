@@ -13,18 +13,18 @@ import (
 	"gpustack/operate/node"
 )
 
-// folders counts how often each folder is listed, and how many attributes of functions are read.
+// folders counts how often each folder is listed, and each attribute of a function is read.
 type folders struct {
 	sync.Mutex
 	listed     map[string]int
-	attributes int
+	attributes map[string]int
 }
 
 func (f *folders) File(name string, _ []byte, _ error) {
 	f.Lock()
 	defer f.Unlock()
 	if strings.Contains(name, "/0000:") {
-		f.attributes++
+		f.attributes[name]++
 	}
 }
 
@@ -47,7 +47,7 @@ func recorded(t *testing.T) (root host.Root, dir string, read *folders) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read = &folders{listed: map[string]int{}}
+	read = &folders{listed: map[string]int{}, attributes: map[string]int{}}
 	return root.Recorded(read), dir, read
 }
 
@@ -57,8 +57,8 @@ func TestRebootStuck(t *testing.T) {
 	root, dir, read := recorded(t)
 	gpustack(t, "host", "prepare", "--root", dir, "--yes")
 	r := newReport(root, node.RebootRequired(t.Context(), root), true)
-	if r.RebootRequired == nil || !*r.RebootRequired || read.attributes == 0 {
-		t.Fatalf("reboot required: %v, %d attributes read", r.RebootRequired, read.attributes)
+	if r.RebootRequired == nil || !*r.RebootRequired || len(read.attributes) == 0 {
+		t.Fatalf("reboot required: %v, %d attributes read", r.RebootRequired, len(read.attributes))
 	}
 	for name, text := range map[string]string{
 		"proc/77/cmdline":                "gpustack\x00write-attribute\x00--\x00/sys/bus/pci/drivers/nouveau/unbind\x000000:84:00.0\x00",
@@ -74,7 +74,7 @@ func TestRebootStuck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read.attributes = 0
+	clear(read.attributes)
 	if required := node.RebootRequired(t.Context(), root); required == nil || !*required {
 		t.Errorf("reboot required: %v", required)
 	}
@@ -84,7 +84,7 @@ func TestRebootStuck(t *testing.T) {
 	if r.Applied || r.RebootRequired == nil || !*r.RebootRequired {
 		t.Errorf("after a write that is stuck: %+v", r)
 	}
-	if read.attributes > 0 {
-		t.Errorf("%d attributes of functions were read", read.attributes)
+	if len(read.attributes) > 0 {
+		t.Errorf("%d attributes of functions were read", len(read.attributes))
 	}
 }

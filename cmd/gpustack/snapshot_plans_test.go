@@ -114,7 +114,7 @@ DMA
 		"rdma prepare, refused":       rdmaPlan(rdmaprepare.Options{Add: []pci.Address{owned}, VFs: 2}),
 		"rdma prepare as a whole":     rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, Whole: true, Use: rdma.ForContainers}),
 		"container prepare": func(root host.Root) []string {
-			m, err := containerprepare.Observe(root)
+			m, err := containerprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}))
 			if err != nil {
 				return []string{err.Error()}
 			}

@@ -400,7 +400,7 @@ func paths() []path {
 		{"rdma prepare --remove", gate.Removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Remove: []pci.Address{a}} })},
 		{"rdma prepare --none", gate.Removed, true, ofAdapter(func(pci.Address) rdmaprepare.Options { return rdmaprepare.Options{None: true} })},
 		{"container prepare --hca", gate.Role, false, func(t *testing.T, root host.Root, _ []pci.Address) error {
-			m, err := containerprepare.Observe(root)
+			m, err := containerprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}))
 			if err != nil {
 				t.Fatal(err)
 			}

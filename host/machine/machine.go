@@ -38,8 +38,9 @@ type Machine struct {
 	// Observed for every subject, for Reboot alone only if something is recorded. Warnings name
 	// other files that could not be read or parsed; warnings about single functions are in their
 	// Device.
-	Devices  Look[pci.Devices]
-	Warnings []string
+	Devices      Look[pci.Devices]
+	Warnings     []string
+	ScanWarnings []string // those of Warnings about listing and naming functions
 
 	// Observed for Record.
 	Contract Look[*Contract] // nil if nothing is recorded
@@ -196,7 +197,7 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		beside.Go(o.readNames)
 	}
 	devices, scanWarnings, err := pci.Scan(o.root, opts.PCI)
-	o.Devices = Saw(DevicesDir, devices, err)
+	o.Devices, o.ScanWarnings = Saw(DevicesDir, devices, err), scanWarnings
 	if o.needsAliases() {
 		beside.Go(func() { o.readAliases(devices) })
 	}

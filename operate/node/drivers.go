@@ -126,7 +126,7 @@ func (d Drivers) lendable(plan bind.Plan) error {
 	if len(plan.Containers) == 0 {
 		return nil
 	}
-	m, err := containerprepare.Observe(d.Node.Root)
+	m, err := containerprepare.Observe(d.Node.Root, d.Machine)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (d Drivers) returnable(plan *bind.Plan) error {
 	if len(plan.Containers) == 0 {
 		return nil
 	}
-	m, err := containerprepare.Observe(d.Node.Root)
+	m, err := containerprepare.Observe(d.Node.Root, d.Machine)
 	if err != nil {
 		return err
 	}

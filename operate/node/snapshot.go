@@ -32,7 +32,7 @@ func ReadAll(ctx context.Context, n Node) {
 
 	rdmacheck.Observe(root, m.Devices.Value, journal, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
 	containercheck.Observe(root, m.Devices, OfferedGPUs(root, m.Devices.Value))
-	containerprepare.Observe(root) //nolint:errcheck // read, not shown
+	containerprepare.Observe(root, m) //nolint:errcheck // read, not shown
 
 	readAdapters(root)
 

@@ -41,14 +41,14 @@ func (m Machine) exclusive() bool {
 	return m.RDMA != nil && m.RDMA.Netns == rdma.NetnsExclusive || m.Stack.Netns != nil && *m.Stack.Netns == rdma.NetnsExclusive
 }
 
-// Observe reads what a plan depends on. A file that cannot be read and might prevent a plan is an
-// error.
-func Observe(root host.Root) (Machine, error) {
-	var m Machine
-	var err error
-	if m.Devices, m.Unread, err = pci.Scan(root, pci.Options{}); err != nil && !errors.Is(err, pci.ErrNoPCI) {
+// Observe reads what a plan depends on. seen is the machine below root, observed for
+// [machine.Record]. A file that cannot be read and might prevent a plan is an error.
+func Observe(root host.Root, seen machine.Machine) (Machine, error) {
+	m := Machine{Devices: seen.Devices.Value, Unread: seen.ScanWarnings, Guests: seen.Contract.Value, Recorded: seen.Containers}
+	if err := seen.Devices.Err; err != nil && !errors.Is(err, pci.ErrNoPCI) {
 		return m, err
 	}
+	var err error
 	var errs []error
 	keep := func(err error) { errs = append(errs, err) }
 	m.Driver, err = nvidia.Read(root, m.Devices)
@@ -57,8 +57,7 @@ func Observe(root host.Root) (Machine, error) {
 	keep(err)
 	m.Folders, err = cdi.Read(root)
 	keep(err)
-	m.Guests, m.Recorded, err = machine.ReadRecord(root)
-	keep(err)
+	keep(seen.Contract.Err)
 	m.RDMA, err = rdma.ReadRecord(root)
 	keep(err)
 	m.Blacklists, err = modprobe.ReadPreventing(root, nvidia.Modules()...)
@@ -68,6 +67,6 @@ func Observe(root host.Root) (Machine, error) {
 	m.Limits = memlock.Read(root, memlockFiles()...)
 	m.Refreshes = readRefreshes(root)
 	_, m.NodeMaker = host.Runner{Root: root}.Find("nvidia-modprobe")
-	m.Unread = append(append(m.Unread, m.Driver.Warnings...), m.Stack.Warnings...)
+	m.Unread = slices.Concat(m.Unread, m.Driver.Warnings, m.Stack.Warnings)
 	return m, errors.Join(errs...)
 }

@@ -32,7 +32,7 @@ func (n *node) machine() containerprepare.Machine {
 // plan plans what is wanted of a machine with the files that the node has now.
 func (n *node) plan(t *testing.T, m containerprepare.Machine, want containerprepare.Want) (containerprepare.Plan, error) {
 	t.Helper()
-	now, err := containerprepare.Observe(n.root)
+	now, err := containerprepare.Observe(n.root, machine.Observe(n.root, machine.Record, machine.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
