@@ -188,8 +188,8 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	showPlan(u, opts.decision, &report, func() { views.PrintRDMAPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", views.RDMAPrepareSummary(report, m.Recorded), &report, func() error {
 		err := applyWork(ctx, u, engine, opts.format, work, &report)
-		if after, observeErr := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{}); observeErr == nil {
-			report.RebootFor(after.Pending(after.Recorded))
+		if pending, pendingErr := rdmaprepare.ReadPending(root); pendingErr == nil {
+			report.RebootFor(pending)
 		}
 		return err
 	})

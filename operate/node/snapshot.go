@@ -42,7 +42,14 @@ func ReadAll(ctx context.Context, n Node) {
 
 // readAdapters reads what rdma prepare reads, by the options that together concern everything.
 func readAdapters(root host.Root) {
-	m, err := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{})
+	observe := func(o rdmaprepare.Options) (rdmaprepare.Machine, error) {
+		m, err := rdmaprepare.Observe(root, guard.Running{}, o)
+		if m.Images != nil && m.MayConfigure(o) {
+			m.Images() //nolint:errcheck // read, not shown
+		}
+		return m, err
+	}
+	m, err := observe(rdmaprepare.Options{})
 	if err != nil {
 		return // as rdma prepare fails on the machine
 	}
@@ -56,7 +63,7 @@ func readAdapters(root host.Root) {
 		return
 	}
 	for _, all.Use = range []rdma.Use{rdma.ForGuests, rdma.ForContainers} {
-		rdmaprepare.Observe(root, guard.Running{}, all) //nolint:errcheck // read, not shown
+		observe(all) //nolint:errcheck // read, not shown
 	}
 }
 

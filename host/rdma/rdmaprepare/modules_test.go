@@ -2,6 +2,7 @@ package rdmaprepare_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -140,6 +141,62 @@ func TestInitramfs(t *testing.T) {
 			p, text := plan(t, root, test.options)
 			if text != "" || !slices.EqualFunc(p.Programs, test.want, host.Program.Equal) {
 				t.Errorf("%s, %v, want %v", text, p.Programs, test.want)
+			}
+		})
+	}
+}
+
+// images counts how often an initramfs image is unpacked.
+type images struct{ n int }
+
+func (i *images) File(name string, data []byte, _ error) {
+	if strings.HasPrefix(name, "boot/initrd.img-") && data != nil {
+		i.n++
+	}
+}
+
+func (*images) Dir(string, []string, error) {}
+func (*images) Link(string, string, error)  {}
+func (*images) Mode(string, fs.FileMode)    {}
+
+// TestImagesUnpacked: an image is unpacked, which takes seconds, if the parameters of a module
+// change, and else it is not.
+func TestImagesUnpacked(t *testing.T) {
+	exclusive := &rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2, Netns: rdma.NetnsExclusive}
+	shared := &rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2}
+	more := &rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 4}
+	none := &rdmaprepare.Options{None: true}
+	for name, test := range map[string]struct {
+		first, then *rdmaprepare.Options
+		want        int
+	}{
+		"a parameter is set":               {nil, exclusive, 1},
+		"no parameter is set":              {nil, shared, 0},
+		"again":                            {exclusive, exclusive, 0},
+		"again, without options":           {exclusive, &rdmaprepare.Options{}, 0},
+		"more VFs, and the same parameter": {exclusive, more, 0},
+		"the parameter is removed":         {exclusive, none, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", "-- usr/sbin/mkinitramfs --\n-- boot/initrd.img-6.1.0-28-amd64 --\n"))
+			image := newc("usr/lib/modules/6.1.0-28-amd64/kernel/drivers/infiniband/core/ib_core.ko.xz") + newc("TRAILER!!!")
+			if err := os.WriteFile(root.Path("/boot/initrd.img-6.1.0-28-amd64"), []byte(image), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if test.first != nil {
+				p, text := plan(t, root, *test.first)
+				if text != "" {
+					t.Fatal(text)
+				}
+				apply(t, root, p)
+			}
+			var read images
+			p, text := plan(t, root.Recorded(&read), *test.then)
+			if text != "" || read.n != test.want || p.Initramfs != (test.want > 0) {
+				t.Errorf("%s, unpacked %d times, want %d; regenerated: %v", text, read.n, test.want, p.Initramfs)
+			}
+			if _, err := rdmaprepare.ReadPending(root.Recorded(&read)); err != nil || read.n != test.want {
+				t.Errorf("whether a reboot is pending: %v, unpacked %d times", err, read.n-test.want)
 			}
 		})
 	}

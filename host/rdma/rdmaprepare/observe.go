@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gpustack/host"
 	"gpustack/host/edit"
@@ -51,13 +52,14 @@ type Machine struct {
 	Functions  map[pci.Address]Function // of every adapter
 	Files      edit.Files               // that a plan may change, besides those of the unit
 	Unit       steps.UnitFiles
-	Images     machine.Look[Images] // read if the configuration of modprobe may change
-	Unread     []string             // warnings about files that could not be read
+	// Images reads the initramfs images, which takes seconds, at its first call: only a plan that
+	// changes the configuration of modprobe needs them.
+	Images func() (Images, error)
+	Unread []string // warnings about files that could not be read
 }
 
 // Images are the initramfs images of the kernels.
 type Images struct {
-	Read  bool
 	All   []initramfs.Image
 	Has   bool                              // one contains a module whose parameters rdma prepare sets
 	Maker machine.Look[initramfs.Generator] // what regenerates them, read if Has is set
@@ -139,10 +141,7 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 	m.Bonds, m.Away = m.readNeighbours(root, o)
 	m.Files = edit.Observe(root, modprobeFile, LoadFile, rdma.RecordFile)
 	m.Unit = steps.ObserveUnit(root)
-	if m.mayConfigure(o) {
-		images, err := readImages(root, releases)
-		m.Images = machine.Saw("/boot", images, err)
-	}
+	m.Images = sync.OnceValues(func() (Images, error) { return readImages(root, releases) })
 	m.Interfaces, err = root.ReadDir(netDir)
 	if err != nil && !host.IsAbsent(err) {
 		keep(fmt.Errorf("%s: %w", netDir, host.Cause(err)))
@@ -168,9 +167,9 @@ func (m Machine) readNeighbours(root host.Root, o Options) (gate.Bonds, gate.Awa
 	return gate.ReadBonds(root, adapters...), gate.ReadAway(root, m.Devices, leaving...)
 }
 
-// mayConfigure reports whether a plan may change the configuration of modprobe, which initramfs
-// images contain.
-func (m Machine) mayConfigure(o Options) bool {
+// MayConfigure reports whether a plan by options may change the configuration of modprobe, which
+// initramfs images contain: whether a snapshot has to have the images, too.
+func (m Machine) MayConfigure(o Options) bool {
 	before, err := m.Files.Read(modprobeFile)
 	netns := o.Netns == rdma.NetnsExclusive || m.Recorded != nil && m.Recorded.Netns == rdma.NetnsExclusive
 	hasMLX4 := slices.ContainsFunc(m.Stack.Adapters, func(a rdma.Adapter) bool { return a.Driver == mlx4 }) ||
@@ -184,7 +183,7 @@ func readImages(root host.Root, releases []string) (Images, error) {
 	if err != nil {
 		return Images{}, err
 	}
-	found := Images{Read: true, All: all}
+	found := Images{All: all}
 	for _, i := range all {
 		if i.Name == "" {
 			continue
@@ -324,6 +323,20 @@ func (m Machine) Absent(o Options) error {
 		errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoAdapter))
 	}
 	return errors.Join(errs...)
+}
+
+// ReadPending reports whether functions that are recorded below root are not as they are after a
+// boot, as [Machine.Pending]. It reads no more than that depends on.
+func ReadPending(root host.Root) (bool, error) {
+	var m Machine
+	var err error
+	if m.Devices, _, err = pci.Scan(root, pci.Options{}); err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		return false, err
+	}
+	var stackErr, recordErr error
+	m.Stack, stackErr = rdma.Read(root, m.Devices, rdma.Options{})
+	m.Recorded, recordErr = rdma.ReadRecord(root)
+	return m.Pending(m.Recorded), errors.Join(stackErr, recordErr)
 }
 
 // Pending reports whether the functions of a record are not as they are after a boot: their VFs do

@@ -1,7 +1,6 @@
 package rdmaprepare
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -87,14 +86,9 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 // addInitramfs adds the programs that regenerate the initramfs of every kernel, if an image has one
 // of the modules whose parameters change.
 func (p *Plan) addInitramfs(m Machine) error {
-	images := m.Images.Value
-	switch {
-	case !m.Images.Seen():
-		return m.Images.Err
-	case !images.Read:
-		return errors.New("the initramfs images were not observed")
-	case !images.Has:
-		return nil
+	images, err := m.Images()
+	if err != nil || !images.Has {
+		return err
 	}
 	p.Initramfs = true
 	if !images.Maker.Seen() {
