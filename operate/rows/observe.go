@@ -6,7 +6,6 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
-	"gpustack/nova/cloud"
 )
 
 // Observed is what rows, pools and allocations are judged to be.
@@ -29,7 +28,7 @@ func (o Observed) Different() bool {
 func (s *Session) Observe(ctx context.Context) (Observed, error) {
 	o := Observed{Findings: []cleanup.Finding{}}
 	var err error
-	o.Summary, o.Pools, err = find.RowsAndPools(ctx, s.repairer.Databases, s.options.Find, func(f cleanup.Finding) {
+	o.Summary, o.Pools, err = find.RowsAndPools(ctx, s.connections.databases, s.options.Find, func(f cleanup.Finding) {
 		if s.options.Find.All || f.Listed() {
 			o.Findings = append(o.Findings, f)
 		}
@@ -47,14 +46,14 @@ func (s *Session) Observe(ctx context.Context) (Observed, error) {
 // allocations judges the allocations in Placement. unread is what Placement has not answered.
 func (s *Session) allocations(ctx context.Context) (report cleanup.AllocationReport, unread, err error) {
 	report.Findings = []cleanup.AllocationFinding{}
-	if !s.options.Cloud.HasCredentials() && cloud.NewService(s.placement) == nil {
+	if !s.connections.hasPlacement() {
 		report.Why = "no Placement is configured: nova.conf has no [placement] auth_url, and neither OS_CLOUD nor OS_AUTH_URL is set"
 		return report, nil, nil
 	}
-	placement, err := s.signIn(ctx)
+	placement, err := s.connections.signIn(ctx)
 	if err != nil {
 		report.Why = err.Error()
 		return report, err, nil
 	}
-	return find.Allocations(ctx, s.repairer.Databases, s.options.Find, placement)
+	return find.Allocations(ctx, s.connections.databases, s.options.Find, placement)
 }

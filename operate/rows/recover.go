@@ -15,7 +15,7 @@ import (
 //
 // Errors: change.ErrLocked if another run is working on rows; those of reading the journal.
 func (s *Session) Interrupted(ctx context.Context) ([]change.Left, error) {
-	left, err := s.engine(s.connect).Interrupted(ctx, change.ToLook)
+	left, err := s.engine(s.connections.open).Interrupted(ctx, change.ToLook)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Session) Recover(ctx context.Context, open []change.Left) (done []Recov
 	for _, l := range open {
 		ids = append(ids, l.Entry.ID)
 	}
-	recovered, err := s.engine(s.connect).Recover(ctx, ids)
+	recovered, err := s.engine(s.connections.open).Recover(ctx, ids)
 	for _, r := range recovered {
 		if c, ok := r.Change.(*repair.Change); ok {
 			done = append(done, Recovered{r.Entry.ID, c.Units()})

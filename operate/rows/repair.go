@@ -28,7 +28,7 @@ func (p Plan) Changes() bool {
 //
 // Errors: those of [repair.Repairer.Plan].
 func (s *Session) Plan(ctx context.Context, findings []cleanup.Finding, most int) (Plan, error) {
-	units, placement, err := s.repairer.Plan(ctx, findings, most)
+	units, placement, err := s.repairer().Plan(ctx, findings, most)
 	return Plan{append([]cleanup.Unit{}, units...), placement}, err
 }
 
@@ -52,13 +52,13 @@ func (a Applied) Written() bool { return slices.ContainsFunc(a.Units, cleanup.Un
 // devices. With an error it returns what was made.
 func (s *Session) Apply(ctx context.Context, p Plan, a Applying) (Applied, error) {
 	last := 0
-	repairs := repair.NewChange(s.repairer, p.Units, a.Wait, func(left int) {
+	repairs := repair.NewChange(s.repairer(), p.Units, a.Wait, func(left int) {
 		if left != last {
 			last = left
 			a.Waits(left)
 		}
 	})
-	entry, err := s.engine(s.connect).Apply(ctx, change.Work{Command: a.Command, Change: repairs})
+	entry, err := s.engine(s.connections.open).Apply(ctx, change.Work{Command: a.Command, Change: repairs})
 	return Applied{entry.ID, repairs.Units()}, err
 }
 
@@ -76,5 +76,5 @@ func (s *Session) Settle(ctx context.Context, a Applied, wait time.Duration) err
 		return context.Cause(ctx)
 	case <-time.After(wait):
 	}
-	return s.repairer.Settled(ctx, a.Units)
+	return s.repairer().Settled(ctx, a.Units)
 }

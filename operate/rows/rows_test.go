@@ -27,15 +27,14 @@ func TestDatabases(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.options.Conf = "/etc/nova/nova.conf"
-			s := New(hosttest.Lay(t, test.tree), test.options)
-			err := s.readConf()
+			read, err := readConnections(hosttest.Lay(t, test.tree), test.options)
 			if test.err != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), test.err) {
 					t.Errorf("%v, want %s", err, test.err)
 				}
 				return
 			}
-			if w := s.where; err != nil || w.API != test.api || w.APIParameters != test.params || w.Local != test.local || w.Database != test.options.Database {
+			if w := read.where; err != nil || w.API != test.api || w.APIParameters != test.params || w.Local != test.local || w.Database != test.options.Database {
 				t.Errorf("%+v, %v", w, err)
 			}
 		})

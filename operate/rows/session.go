@@ -11,10 +11,8 @@ package rows
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"gpustack/cleanup/find"
-	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
 	"gpustack/host"
 	"gpustack/host/change"
@@ -43,11 +41,10 @@ type Evidence struct {
 
 // Session is one run on the rows of a cloud. It is not safe for concurrent use.
 type Session struct {
-	root      host.Root
-	options   Options
-	where     novadb.Where
-	placement map[string]string // [placement] of nova.conf
-	repairer  *repair.Repairer  // nil before connect
+	root        host.Root
+	options     Options
+	connections connections
+	repairs     *repair.Repairer // see repairer
 }
 
 // New returns a session of the machine below root, whose nova.conf names the databases and whose
@@ -59,70 +56,45 @@ func New(root host.Root, o Options) *Session {
 // Connect reads the evidence and nova.conf, and connects to the databases. It returns a token of
 // the databases' time, for guest reports that are made after it.
 //
-// Errors: all of the documents at once; those of [novadb.Open]; find.ErrAlive.
+// Errors: all of the documents at once; those of novadb.Open; find.ErrAlive.
 func (s *Session) Connect(ctx context.Context, e Evidence) (token string, err error) {
-	if err := errors.Join(s.options.Find.ReadReports(e.Reports, e.Off), s.readInventories(e.Inventories), s.readConf()); err != nil {
+	reportsErr := s.options.Find.ReadReports(e.Reports, e.Off)
+	present, presentErr := readPresent(e.Inventories)
+	if err := errors.Join(reportsErr, presentErr, s.readConf()); err != nil {
 		return "", err
 	}
-	if _, err := s.connect(ctx); err != nil {
+	s.options.Find.Present = present
+	if err := s.connections.open(ctx); err != nil {
 		return "", err
 	}
-	if err := find.CheckOff(ctx, s.repairer.Databases, s.options.Find); err != nil {
+	if err := find.CheckOff(ctx, s.connections.databases, s.options.Find); err != nil {
 		return "", err
 	}
-	if token, err = find.Token(ctx, s.repairer.Databases); err != nil {
-		return "", err
-	}
-	s.options.Find.Token, s.repairer.Options.Token = token, token
-	return token, nil
+	token, err = find.Token(ctx, s.connections.databases)
+	s.options.Find.Token = token
+	return token, err
 }
 
 // Unread returns an error for each database that could not be read, nil for none.
-func (s *Session) Unread() error { return s.repairer.Databases.Unread() }
+func (s *Session) Unread() error { return s.connections.databases.Unread() }
 
 // Close closes the databases that were opened.
-func (s *Session) Close() error {
-	if s.repairer == nil {
-		return nil
-	}
-	return s.repairer.Databases.Close()
+func (s *Session) Close() error { return s.connections.close() }
+
+// readConf reads the connections that nova.conf names. Databases that are open stay so.
+func (s *Session) readConf() error {
+	c, err := readConnections(s.root, s.options)
+	c.databases = s.connections.databases
+	s.connections, s.options.Find.Down = c, c.down
+	return err
 }
 
-// connect connects to the databases, once, and returns the repairer of their rows. It
-// authenticates with Placement if a repair changes allocations.
-func (s *Session) connect(ctx context.Context) (*repair.Repairer, error) {
-	if s.repairer != nil {
-		return s.repairer, nil
-	}
-	databases, err := novadb.Open(ctx, s.where)
-	if err != nil {
-		return nil, err
-	}
-	s.repairer = &repair.Repairer{Databases: databases, Options: s.options.Find, SignIn: func(ctx context.Context) (repair.Placement, error) {
-		return s.signIn(ctx)
-	}}
-	return s.repairer, nil
-}
-
-// signIn authenticates with Placement, as the user or, without credentials of the user, as
-// nova.conf says.
-func (s *Session) signIn(ctx context.Context) (*cloud.Placement, error) {
-	o := s.options.Cloud
-	if !o.HasCredentials() {
-		o.Service = cloud.NewService(s.placement)
-	}
-	c, err := cloud.Connect(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return c.Placement()
-}
-
-// readInventories has the rows compared with the devices in inventories of hosts.
-func (s *Session) readInventories(from document.Source) error {
+// readPresent returns the addresses of the devices in inventories of hosts, by the names that the
+// hosts have in Nova.
+func readPresent(from document.Source) (map[string][]string, error) {
 	hosts, err := nova.ReadInventories(from, nova.ScopeAll)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	present := map[string][]string{}
 	for _, h := range hosts {
@@ -130,46 +102,28 @@ func (s *Session) readInventories(from document.Source) error {
 			present[h.InNova()] = append(present[h.InNova()], h.Devices[i].Address.String())
 		}
 	}
-	s.options.Find.Present = present
-	return nil
+	return present, nil
 }
 
-// readConf reads from nova.conf the settings that the options do not give.
-func (s *Session) readConf() error {
-	o := s.options
-	s.where = s.databases(nova.Databases{})
-	s.where.API, s.where.Database = o.API, o.Database
-	if there, err := s.root.Exists(o.Conf); o.Database != "" && (err != nil || !there) {
-		return err // then only Placement and the templates of URLs would be read from nova.conf
+// repairer returns the repairer of the rows in the open databases, always the same. It
+// authenticates with Placement if a repair changes allocations.
+func (s *Session) repairer() *repair.Repairer {
+	if s.repairs == nil {
+		s.repairs = &repair.Repairer{Databases: s.connections.databases, Options: s.options.Find, SignIn: func(ctx context.Context) (repair.Placement, error) {
+			return s.connections.signIn(ctx)
+		}}
 	}
-	d, err := nova.ReadDatabases(s.root, o.Conf)
-	if err != nil {
-		return err
-	}
-	s.options.Find.Down, s.placement = d.Down, d.Placement
-	s.where = s.databases(d)
-	s.where.Database = o.Database
-	// With the API database of another cloud, all instances would be missing.
-	if o.Database != "" || o.API != "" {
-		s.where.API, s.where.APIParameters = o.API, ""
-	}
-	if s.where.API == "" && s.where.Database == "" {
-		return host.WithHint(fmt.Errorf("%s: has no [api_database] connection", o.Conf),
-			"run gpustack on a controller; or give --database with the URL of one cell, and --api-database with that of nova_api")
-	}
-	return nil
+	return s.repairs
 }
 
-// databases returns the databases that nova.conf names. Each must answer within the time limit of
-// the cloud.
-func (s *Session) databases(d nova.Databases) novadb.Where {
-	return novadb.Where{
-		API: d.API, APIParameters: d.APIParameters, Local: d.Main, Parameters: d.MainParameters,
-		Root: s.root, Limits: novadb.Limits{Connect: s.options.Cloud.Timeout},
+// engine returns the engine for changes of rows, recorded on this machine. open opens the databases
+// for an undo or a recovery.
+func (s *Session) engine(open func(context.Context) error) change.Engine {
+	connect := func(ctx context.Context) (*repair.Repairer, error) {
+		if err := open(ctx); err != nil {
+			return nil, err
+		}
+		return s.repairer(), nil
 	}
-}
-
-// engine returns the engine for changes of rows, recorded on this machine.
-func (s *Session) engine(connect func(context.Context) (*repair.Repairer, error)) change.Engine {
 	return change.Engine{Store: change.Machine(s.root), Origin: s.options.Origin, Kinds: []change.Kind{&repair.Kind{Connect: connect, Accept: s.options.Accept}}}
 }

@@ -20,10 +20,10 @@ type UndoPlan struct {
 // PlanUndo reads nova.conf, connects to the databases, and plans the undo of an entry of repairs.
 // It changes nothing: repairs whose outcome is unknown are determined first when the undo is made.
 //
-// Errors: change.ErrLocked if another run is working on rows; those of [novadb.Open] and of
+// Errors: change.ErrLocked if another run is working on rows; those of novadb.Open and of
 // databases that could not be read; repair.ErrTooLate.
 func (s *Session) PlanUndo(ctx context.Context, e change.Entry) (UndoPlan, error) {
-	engine := s.engine(s.connectAll)
+	engine := s.engine(s.connections.openAll)
 	if _, err := engine.Interrupted(ctx, change.ToLook); err != nil {
 		return UndoPlan{}, err
 	}
@@ -47,19 +47,10 @@ func (s *Session) PlanUndo(ctx context.Context, e change.Entry) (UndoPlan, error
 // Undo undoes the repairs of an entry. It returns them with their present states, also with an
 // error, unless the entry cannot be read.
 func (s *Session) Undo(ctx context.Context, p UndoPlan) ([]cleanup.Unit, error) {
-	undone, err := s.engine(s.connectAll).Undo(ctx, p.Entry.ID)
+	undone, err := s.engine(s.connections.openAll).Undo(ctx, p.Entry.ID)
 	units, unitsErr := repair.Units(undone)
 	if unitsErr != nil {
 		units = p.Units
 	}
 	return units, err
-}
-
-// connectAll is connect for an undo, which must be able to read every database.
-func (s *Session) connectAll(ctx context.Context) (*repair.Repairer, error) {
-	repairer, err := s.connect(ctx)
-	if err == nil {
-		err = repairer.Databases.Unread()
-	}
-	return repairer, err
 }
