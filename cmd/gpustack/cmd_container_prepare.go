@@ -170,7 +170,8 @@ func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts con
 	o := opts.prepare
 	if m.Recorded == nil && len(o.GPUs)+len(o.HCAs)+len(o.Remove) == 0 && !o.None {
 		return args.UsageError("no function is named, and none is recorded for containers",
-			"gpustack container prepare --device ADDRESS; 'gpustack host scan' lists the GPUs, 'gpustack rdma scan' the adapters")
+			host.Textf("%s; '%s' lists the GPUs, '%s' the adapters", host.NewCommand("container prepare").Flag("device", "ADDRESS"),
+				host.NewCommand("host scan"), host.NewCommand("rdma scan")))
 	}
 	if o.Images, err = container.ReadImages(ctx, opts.images, container.Architecture(root)); err != nil {
 		return err

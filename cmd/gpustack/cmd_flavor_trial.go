@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -135,7 +134,7 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 }
 
 // remedyTest is the remedy for a test that a second signal has stopped.
-const remedyTest = "servers of the test may be left: 'gpustack flavor test --clean' finds and deletes them"
+var remedyTest = host.Textf("servers of the test may be left: '%s' finds and deletes them", host.NewCommand("flavor test").Flag("clean"))
 
 func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err error) {
 	root, err := host.NewRoot(opts.root)
@@ -221,7 +220,7 @@ func runTest(ctx context.Context, u *term.UI, opts flavorTestOptions, test serve
 	outcomes := test.Watch(ctx, servers)
 	shown.Clear()
 	if test.Plan.Keep {
-		u.Note("%s", u.Completed(fmt.Sprintf("the servers are kept, recorded as entry %d: 'gpustack undo %d' deletes them", entry.ID, entry.ID)))
+		u.Note("the servers are kept, recorded as entry %d: '%s' deletes them", entry.ID, u.Command(views.UndoCommand(entry.ID)))
 	}
 	err = test.End(ctx, entry, outcomes)
 	r.AddOutcomes(outcomes, opts.console)

@@ -66,7 +66,7 @@ func entryOf(c *cli.Context, f *args.Faults) int {
 		case i > 0:
 			f.Add(args.UsageError("unexpected argument "+strconv.Quote(arg), f.SeeHelp()))
 		case err != nil || id < 1:
-			f.Add(args.UsageError("ENTRY: not a number of the journal: "+strconv.Quote(arg), "gpustack history lists them"))
+			f.Add(args.UsageError("ENTRY: not a number of the journal: "+strconv.Quote(arg), host.Textf("%s lists them", host.NewCommand("history"))))
 		}
 		number = id
 	}

@@ -163,7 +163,8 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 	opts.configure.Prepared = none && o.Role.Computes()
 	switch {
 	case none && o.Role == nova.Controller:
-		f.Add(args.UsageError("no alias given", "give --alias NAME=VENDOR:PRODUCT, or --inventory FILE with the output of gpustack host scan -o json"))
+		f.Add(args.UsageError("no alias given", host.Textf("give --alias NAME=VENDOR:PRODUCT, or --inventory FILE with the output of %s",
+			host.NewCommand("host scan").Flag("o", "json").Elsewhere())))
 	case len(opts.names) > 0 && len(opts.inventories) == 0 && !none:
 		f.Add(args.UsageError("--names requires --inventory", "--names gives the products of the inventories the names of the cloud"))
 	}

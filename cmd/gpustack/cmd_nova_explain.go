@@ -99,7 +99,7 @@ func parseNovaExplain(c *cli.Context, f *args.Faults) novaExplainOptions {
 	}
 	f.Exclude(c, "flavor", "server")
 	if opts.explain.Guest.Flavor == "" && opts.explain.Guest.Server == "" {
-		f.Add(args.UsageError("--flavor or --server is required", "'gpustack flavor list' shows the flavors that request devices"))
+		f.Add(args.UsageError("--flavor or --server is required", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list"))))
 	}
 	return opts
 }

@@ -141,7 +141,7 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 	case !devices:
 		for _, flag := range []string{"vfs", "whole", "for", "guid-base"} {
 			if c.IsSet(flag) {
-				f.Add(args.UsageError("--"+flag+" needs --device", "'gpustack rdma scan' lists the adapters"))
+				f.Add(args.UsageError("--"+flag+" needs --device", host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan"))))
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	}
 	if m.Recorded == nil && len(opts.prepare.Add)+len(opts.prepare.Remove) == 0 && !opts.prepare.None {
 		return args.UsageError("no adapter is named, and none is recorded",
-			"gpustack rdma prepare --device ADDRESS --vfs NUMBER; 'gpustack rdma scan' lists the adapters")
+			host.Textf("%s; '%s' lists the adapters", host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER"), host.NewCommand("rdma scan")))
 	}
 	plan, work, err := newNode(u, root, opts.prepare.Allow...).PlanRDMA(m, opts.prepare, opts.command)
 	if err != nil {
@@ -197,11 +197,36 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 
 // explain adds the command that is accepted, if --allow lifts every part of the error.
 func (o rdmaPrepareOptions) explain(err error) error {
+	return explainAllow(err, o.prepare.Allow, o.repeated(), o.dryRun)
+}
+
+// repeated returns the command as the user called it, in the order of its help.
+func (o rdmaPrepareOptions) repeated() host.Command {
 	command := host.NewCommand("rdma prepare")
-	for _, word := range strings.Fields(strings.TrimPrefix(o.command, "rdma prepare")) {
-		command = command.Arg(word)
+	flag := func(given bool, name string, value ...string) {
+		if given {
+			command = command.Flag(name, value...)
+		}
 	}
-	return explainAllow(err, o.prepare.Allow, command, o.dryRun)
+	each := func(name string, addresses []pci.Address) {
+		for _, a := range addresses {
+			flag(true, name, a.String())
+		}
+	}
+	p := o.prepare
+	each("device", p.Add)
+	flag(p.VFs > 0, "vfs", strconv.Itoa(p.VFs))
+	flag(p.Whole, "whole")
+	flag(p.Use != "", "for", string(p.Use))
+	if p.GUIDBase != nil {
+		flag(true, "guid-base", p.GUIDBase.String())
+	}
+	flag(p.Netns != "", "netns", string(p.Netns))
+	each("remove", p.Remove)
+	flag(p.None, "none")
+	flag(o.ifPresent, "if-present")
+	each("allow", p.Allow)
+	return command
 }
 
 // explainAllow adds to an error the command that is accepted with --allow, if that lifts every part

@@ -103,7 +103,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	}
 	if filepath.Clean(c.String("root")) != "/" {
 		f.Add(args.UsageError("--root "+strconv.Quote(c.String("root"))+": rdma test moves data through the adapters of the running machine, and needs --root /",
-			"run it on the machine itself; gpustack rdma check reads the files of a tree"))
+			host.Textf("run it on the machine itself; %s reads the files of a tree", host.NewCommand("rdma check"))))
 	}
 	for _, name := range []string{"device", "peer"} {
 		if c.IsSet(name) && c.String(name) == "" {

@@ -167,11 +167,14 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	if text := c.String("accept"); c.IsSet("accept") {
 		id, err := strconv.Atoi(text)
 		if opts.rows.Accept = id; err != nil || id < 1 {
-			f.Add(args.UsageError("--accept: not the number of an entry: "+strconv.Quote(text), "run 'gpustack history' to list the entries"))
+			f.Add(args.UsageError("--accept: not the number of an entry: "+strconv.Quote(text), listEntries))
 		}
 	}
 	return opts
 }
+
+// listEntries is the hint for a number that is no entry's.
+var listEntries = host.Textf("run '%s' to list the entries", host.NewCommand("history"))
 
 // parseRows reads the flags of commands that repair rows, or undo that. The cloud is added when its
 // warnings can be printed.
@@ -266,7 +269,7 @@ func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *r
 func confirmRows(u *term.UI, opts repairOptions, open []change.Left) error {
 	accept := opts.rows.Accept
 	if accept != 0 && !slices.ContainsFunc(open, func(l change.Left) bool { return l.Entry.ID == accept }) {
-		return args.UsageError(fmt.Sprintf("--accept: entry %d is not an interrupted repair", accept), "run 'gpustack history' to list the entries")
+		return args.UsageError(fmt.Sprintf("--accept: entry %d is not an interrupted repair", accept), listEntries)
 	}
 	if len(open) == 0 || opts.yes {
 		return nil
@@ -327,8 +330,7 @@ func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *
 	if applied.Entry != 0 {
 		r.Entry = &applied.Entry
 		if applied.Written() {
-			u.Note("%s", u.Completed(fmt.Sprintf("recorded as entry %d: 'gpustack undo %d' undoes it, unless Nova has already acted on it",
-				applied.Entry, applied.Entry)))
+			u.Note("recorded as entry %d: '%s' undoes it, unless Nova has already acted on it", applied.Entry, u.Command(views.UndoCommand(applied.Entry)))
 		}
 	}
 	if err != nil {

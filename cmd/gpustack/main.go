@@ -114,7 +114,7 @@ func interrupt(u *term.UI) (changing bool) {
 // stopped prints that a second signal has ended the run, probably in the middle of a step, and the
 // remedy.
 func stopped(u *term.UI) {
-	message, remedy := "interrupted again, stopped at once", u.Completed(u.Run.Remedy())
+	message, remedy := "interrupted again, stopped at once", u.Text(u.Run.Remedy())
 	fmt.Fprintf(u.Talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, remedy) //nolint:errcheck // there is no other place to report it
 	u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Hint: &remedy}}})
 }

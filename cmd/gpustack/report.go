@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"gpustack/cmd/gpustack/term"
@@ -96,5 +95,5 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 
 // noteRecorded prints that a change was made and recorded.
 func noteRecorded(u *term.UI, entry int) {
-	u.Note("%s", u.Completed(fmt.Sprintf("done, recorded as entry %d: 'gpustack undo %d' undoes it", entry, entry)))
+	u.Note("done, recorded as entry %d: '%s' undoes it", entry, u.Command(views.UndoCommand(entry)))
 }

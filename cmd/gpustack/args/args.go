@@ -108,10 +108,8 @@ func (l *Line) descend(name string) {
 	}
 	l.Unknown = true
 	known := names(subcommands)
-	l.faults.Add(&usageError{
-		"unknown command " + strconv.Quote(strings.Join(append(l.Path, name), " ")),
-		l.suggest(name, known) + "the commands are " + term.Listed(known, "and"),
-	})
+	l.faults.Add(UsageError("unknown command "+strconv.Quote(strings.Join(append(l.Path, name), " ")),
+		l.suggest(name, known)+"the commands are "+term.Listed(known, "and")))
 }
 
 // suggest returns a question that names the command which an unknown name may mean, or "". A name
@@ -225,10 +223,10 @@ func (l *Line) check() {
 		name, _, hasValue := cutFlag(words[0])
 		switch flag := FindFlag(l.known(), name); {
 		case flag == nil:
-			l.faults.Add(&usageError{"unknown flag " + words[0], didYouMean("--"+name, known) + l.faults.SeeHelp()})
+			l.faults.Add(UsageError("unknown flag "+words[0], didYouMean("--"+name, known)+l.faults.SeeHelp()))
 			return true
 		case TakesValue(flag) && len(words) == 1 && !hasValue:
-			l.faults.Add(&usageError{words[0] + ": missing value", l.faults.SeeHelp()})
+			l.faults.Add(UsageError(words[0]+": missing value", l.faults.SeeHelp()))
 			return true
 		}
 		return false

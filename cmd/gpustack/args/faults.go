@@ -46,11 +46,11 @@ func (f *Faults) Arguments(c *cli.Context, names ...string) []string {
 	given := c.Args().Slice()
 	for i, arg := range given {
 		if i >= len(names) {
-			f.Add(&usageError{"unexpected argument " + strconv.Quote(arg), f.SeeHelp()})
+			f.Add(UsageError("unexpected argument "+strconv.Quote(arg), f.SeeHelp()))
 		}
 	}
 	for _, name := range names[min(len(given), len(names)):] {
-		f.Add(&usageError{name + " is missing", f.SeeHelp()})
+		f.Add(UsageError(name+" is missing", f.SeeHelp()))
 	}
 	return append(given, make([]string, len(names))...)
 }
@@ -59,7 +59,7 @@ func (f *Faults) Arguments(c *cli.Context, names ...string) []string {
 func (f *Faults) Exclude(c *cli.Context, flag string, others ...string) {
 	for _, other := range others {
 		if c.IsSet(flag) && c.IsSet(other) {
-			f.Add(&usageError{"--" + flag + " and --" + other + " cannot be combined", f.SeeHelp()})
+			f.Add(UsageError("--"+flag+" and --"+other+" cannot be combined", f.SeeHelp()))
 		}
 	}
 }
@@ -70,7 +70,7 @@ func (f *Faults) Choice(c *cli.Context, name string) string {
 	flag := FindFlag(c.Command.Flags, name).(ChoiceFlag)
 	if !slices.Contains(flag.Words, value) {
 		words := slices.DeleteFunc(slices.Clone(flag.Words), func(w string) bool { return w == "" })
-		f.Add(&usageError{"--" + name + ": unknown value " + strconv.Quote(value), "--" + name + " takes " + term.Listed(words, "or")})
+		f.Add(UsageError("--"+name+": unknown value "+strconv.Quote(value), "--"+name+" takes "+term.Listed(words, "or")))
 	}
 	return value
 }
@@ -82,7 +82,7 @@ func Values[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T
 		v, err := parse(s)
 		if err != nil {
 			for _, fault := range host.Split(err) {
-				f.Add(&usageError{"--" + flag + ": " + fault.Error(), ""})
+				f.Add(UsageError("--"+flag+": "+fault.Error(), ""))
 			}
 			continue
 		}
@@ -92,13 +92,14 @@ func Values[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T
 }
 
 // UsageError returns an error in the command line, with a hint or "".
-func UsageError(problem, hint string) error {
-	return &usageError{problem, hint}
+func UsageError[T string | host.Text](problem string, hint T) error {
+	return &usageError{problem, host.Text(hint)}
 }
 
 // usageError is an error in the command line, with a hint.
 type usageError struct {
-	problem, hint string
+	problem string
+	hint    host.Text
 }
 
 // Error returns the problem, which may repeat a word of the command line, without the credentials
@@ -108,6 +109,7 @@ func (e *usageError) Error() string {
 }
 
 // Hint returns the hint, or "".
-func (e *usageError) Hint() string {
-	return e.hint
-}
+func (e *usageError) Hint() string { return e.hint.String() }
+
+// HintText returns the hint with its commands as parts, or "".
+func (e *usageError) HintText() host.Text { return e.hint }

@@ -82,17 +82,17 @@ func (f *Faults) Paths(c *cli.Context) {
 				case rules.Kind == MachineFile:
 					f.machineFile(name, file, c.String("root"))
 				case file == "":
-					f.Add(&usageError{"--" + name + ": " + strconv.Quote(value) + " has an empty path", f.SeeHelp()})
+					f.Add(UsageError("--"+name+": "+strconv.Quote(value)+" has an empty path", f.SeeHelp()))
 				case file == document.Stdin && rules.Stdin:
 					fromStdin = append(fromStdin, "--"+name)
 				case file == document.Stdin:
-					f.Add(&usageError{"--" + name + ": cannot read standard input", "give the path of a file; ./- is a file of that name"})
+					f.Add(UsageError("--"+name+": cannot read standard input", "give the path of a file; ./- is a file of that name"))
 				}
 			}
 		}
 	}
 	if len(fromStdin) > 1 {
-		f.Add(&usageError{"standard input is given more than once: " + term.Listed(fromStdin, "and"), "give - once, and files or folders for the rest"})
+		f.Add(UsageError("standard input is given more than once: "+term.Listed(fromStdin, "and"), "give - once, and files or folders for the rest"))
 	}
 }
 
@@ -126,14 +126,14 @@ func (f *Faults) machineFile(flag, name, root string) {
 		if here, err := filepath.Abs(name); err == nil && name != "" && below(here) != "" {
 			meant = below(here)
 		}
-		f.Add(&usageError{"--" + flag + ": " + strconv.Quote(name) + " is not absolute: it names a file of the machine, below --root",
-			"write for example --" + flag + " " + meant})
+		f.Add(UsageError("--"+flag+": "+strconv.Quote(name)+" is not absolute: it names a file of the machine, below --root",
+			"write for example --"+flag+" "+meant))
 		return
 	}
 	if meant := below(name); meant != "" && absolute != "/" {
 		if _, err := os.Lstat(filepath.Join(absolute, name)); err != nil {
-			f.Add(&usageError{"--" + flag + ": " + name + " contains the path of --root, below which it is looked for",
-				"write --" + flag + " " + meant})
+			f.Add(UsageError("--"+flag+": "+name+" contains the path of --root, below which it is looked for",
+				"write --"+flag+" "+meant))
 		}
 	}
 }

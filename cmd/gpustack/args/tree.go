@@ -16,7 +16,7 @@ import (
 func tame(a *cli.App, f *Faults) {
 	onUsageError := func(_ *cli.Context, err error, _ bool) error {
 		problem := strings.TrimSuffix(strings.Replace(err.Error(), " for -", " for --", 1), ": parse error")
-		f.Add(&usageError{problem, f.SeeHelp()})
+		f.Add(UsageError(problem, f.SeeHelp()))
 		return f.Err()
 	}
 	a.Metadata = map[string]any{faultsKey: f}
@@ -31,7 +31,7 @@ func tame(a *cli.App, f *Faults) {
 		if len(command.Subcommands) > 0 {
 			command.Action = func(*cli.Context) error {
 				if len(f.all) == 0 {
-					f.Add(&usageError{path + ": which command?", "the commands are " + term.Listed(names(command.Subcommands), "and")})
+					f.Add(UsageError(path+": which command?", "the commands are "+term.Listed(names(command.Subcommands), "and")))
 				}
 				return f.Err()
 			}

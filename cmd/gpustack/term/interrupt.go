@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"gpustack/host"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -42,7 +44,7 @@ type Run struct {
 	changing    bool
 	changed     bool // an ended part of the run has changed something
 	// remedy is what an operator can do if the change is stopped immediately.
-	remedy string
+	remedy host.Text
 }
 
 // MayChange records that the command may change something.
@@ -74,7 +76,7 @@ const remedyUnrecorded = "the running step may have been carried out: check befo
 
 // BeginRecorded does the same as Begin for a change that the journal records. remedy is what an
 // operator can do if a second signal stops it.
-func (r *Run) BeginRecorded(remedy string) error {
+func (r *Run) BeginRecorded(remedy host.Text) error {
 	if err := r.Begin(); err != nil {
 		return err
 	}
@@ -162,7 +164,7 @@ func (r *Run) Interrupt(talk io.Writer) (changing bool, message string) {
 }
 
 // Remedy returns what an operator can do if the change that is being made is stopped immediately.
-func (r *Run) Remedy() string {
+func (r *Run) Remedy() host.Text {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.remedy

@@ -154,7 +154,7 @@ func ContainerPrepareSummary(r ContainerPrepare, recorded *machine.Containers) s
 
 // errNoNetwork is the error of --print cni without an adapter that a plugin attaches containers to.
 var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI plugin attaches containers to"),
-	"name one with --hca; 'gpustack rdma scan' lists them")
+	host.Textf("name one with --hca; '%s' lists them", host.NewCommand("rdma scan")))
 
 // PrintForProgram prints what another program needs, on standard output alone, so that it can be
 // redirected.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/flavor"
 	"gpustack/nova/probe"
@@ -259,9 +260,8 @@ func (l *TestProgress) Show(p servertest.Progress) {
 // UnendedTests returns a warning for each entry whose run has ended without deleting its servers.
 func UnendedTests(entries []change.Entry) (warnings []string) {
 	for _, e := range entries {
-		warnings = append(warnings, fmt.Sprintf("%s: its run was killed or could not delete its servers, which may be left: "+
-			"'gpustack undo %d' or 'gpustack flavor test --clean' deletes them",
-			EntryName(e.ID, e.Command), e.ID))
+		warnings = append(warnings, host.Textf("%s: its run was killed or could not delete its servers, which may be left: '%s' or '%s' deletes them",
+			EntryName(e.ID, e.Command), UndoCommand(e.ID), host.NewCommand("flavor test").Flag("clean")).String())
 	}
 	return warnings
 }

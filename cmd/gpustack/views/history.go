@@ -8,6 +8,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
@@ -197,6 +198,11 @@ func printEntryRows(u *term.UI, _ HistoryEntry, e change.Entry) error {
 		u.Printf("%s: %s\n", term.Printable(unit.Name()), unit.State)
 	}
 	return nil
+}
+
+// UndoCommand returns the command that undoes an entry.
+func UndoCommand(entry int) host.Command {
+	return host.NewCommand("undo").Arg(strconv.Itoa(entry))
 }
 
 // InOneLine returns the text of an error as a cell of a table.

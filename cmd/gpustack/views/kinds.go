@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/nova/flavor"
@@ -16,12 +17,17 @@ import (
 
 // Remedies for a change that a second signal has stopped, possibly before its entry in the journal
 // was written.
-const (
-	remedyMachine = "if 'gpustack history' shows an interrupted entry, the next command that changes this machine recovers it first"
-	remedyRows    = "if 'gpustack history' shows an interrupted entry, 'gpustack repair-migration --apply' determines what it has done, 'gpustack undo' undoes it"
-	remedyObjects = "if 'gpustack history' shows an interrupted entry, the next gpustack command that changes objects of that cloud, " +
-		"such as flavor create, determines what it has done, 'gpustack undo' undoes it"
+var (
+	remedyMachine = ifInterrupted("the next command that changes this machine recovers it first")
+	remedyRows    = ifInterrupted("'%s' determines what it has done, '%s' undoes it", host.NewCommand("repair-migration").Flag("apply"), host.NewCommand("undo"))
+	remedyObjects = ifInterrupted("the next gpustack command that changes objects of that cloud, such as flavor create, determines what it has done, '%s' undoes it",
+		host.NewCommand("undo"))
 )
+
+// ifInterrupted returns a remedy for a change if its entry was written.
+func ifInterrupted(format string, commands ...any) host.Text {
+	return host.Textf("if '%s' shows an interrupted entry, %s", host.NewCommand("history"), host.Textf(format, commands...))
+}
 
 // kind is how history, recoveries and plans show the changes of one kind.
 type kind struct {
@@ -36,7 +42,7 @@ type kind struct {
 	// recovery says what the recovery of an entry does, by the name of the entry.
 	recovery func(name string, e change.Entry) string
 	// remedy is the one for a change that a second signal has stopped.
-	remedy string
+	remedy host.Text
 }
 
 // kinds returns how each kind of change is shown. A new kind of change has its row here.
@@ -110,7 +116,7 @@ func noDetail(*HistoryEntry, change.Entry) error { return nil }
 
 // RemedyOf returns the remedy for a change of a kind that a second signal has stopped, possibly
 // before its entry in the journal was written.
-func RemedyOf(name string) string {
+func RemedyOf(name string) host.Text {
 	for _, k := range kinds() {
 		if k.name == name {
 			return k.remedy

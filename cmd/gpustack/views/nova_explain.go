@@ -56,12 +56,13 @@ func (r NovaExplain) Print(u *term.UI) {
 		}
 		u.Table([]string{"LINK", "HOSTS", "SEEN"}, rows)
 	}
+	check := host.NewCommand("nova check")
 	switch n := len(r.Findings); n {
 	case 0:
 	case 1:
-		u.Printf("\n1 check fails in the files: gpustack nova check with the same --conf explains it\n")
+		u.Printf("\n1 check fails in the files: %s with the same --conf explains it\n", term.Printable(u.Command(check)))
 	default:
-		u.Printf("\n%d checks fail in the files: gpustack nova check with the same --conf explains them\n", n)
+		u.Printf("\n%d checks fail in the files: %s with the same --conf explains them\n", n, term.Printable(u.Command(check)))
 	}
 }
 

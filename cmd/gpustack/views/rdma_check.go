@@ -23,7 +23,8 @@ func (r RDMACheck) Checked(line func(host.Command) string) Checked {
 		Check: line(host.NewCommand("rdma check")), Prepare: "rdma prepare",
 	}
 	if r.Verdict == checklist.Ready {
-		c.Next = "'gpustack rdma test' sends data, here or between two machines"
+		// On the machine itself: rdma test accepts no --root.
+		c.Next = "'" + line(host.NewCommand("rdma test").Elsewhere()) + "' sends data, here or between two machines"
 	}
 	return c
 }
