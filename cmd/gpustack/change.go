@@ -80,7 +80,7 @@ func confirmRecovery(u *term.UI, d decision, question string, summaries []string
 			u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
 		}
 	}
-	return u.Confirm(question, d.format)
+	return u.Ask.Confirm(question, d.format)
 }
 
 // warnInterrupted warns, whatever the command is, of entries that only some commands recover:

@@ -17,14 +17,12 @@ func manyMethods() map[string]bool {
 	many := map[string]bool{}
 	for name := range strings.FieldsSeq(`
 		cleanup.classifier cleanup/find.reader cleanup/repair.Repairer
-		cmd/gpustack/term.UI
 		host.Root host/check.view host/container/containercheck.view host/driver.Binder host/gate.Host
 		host/guard.guard host/guest.Report host/guest.observer host/hardware.probe host/machine.observer
 		host/netconf.reader host/nvidia.reader host/pci.Device host/prepare.node
 		host/rdma/rdmacheck.view host/rdma/rdmaprepare.Machine host/rdma/rdmaprepare.ownerReader
 		host/rdma/rdmaprepare.wanting host/selection.Node host/snapshot.Tree
-		nova.planner nova/cloud.Compute nova/conf.File nova/explain.Facts nova/explain.judge nova/novacheck.checker
-		operate/rows.Session`) {
+		nova.planner nova/cloud.Compute nova/conf.File nova/explain.Facts nova/explain.judge nova/novacheck.checker`) {
 		many[name] = true
 	}
 	return many

@@ -82,7 +82,7 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 		return errDifferent
 	}
 	if !d.yes {
-		if err := u.Confirm(question, d.format); err != nil {
+		if err := u.Ask.Confirm(question, d.format); err != nil {
 			return err
 		}
 	}

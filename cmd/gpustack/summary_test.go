@@ -31,7 +31,7 @@ func TestFunctionKinds(t *testing.T) {
 		all = append(all, a)
 	}
 	all = append(all, pci.Address{Bus: 9})
-	u := &term.UI{Unicode: true}
+	u := &term.UI{Page: term.Page{Unicode: true}}
 	const want = "8 functions → vfio-pci (3 GPUs, 1 NVSwitch, 2 audio functions, 1 NIC, 1 missing device)"
 	if got := views.Becomes(u, all, "vfio-pci", devices); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

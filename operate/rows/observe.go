@@ -39,21 +39,21 @@ func (s *Session) Observe(ctx context.Context) (Observed, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Allocations, o.Unread, err = s.allocations(ctx)
+	o.Allocations, o.Unread, err = s.connections.allocations(ctx, s.options.Find)
 	return o, err
 }
 
 // allocations judges the allocations in Placement. unread is what Placement has not answered.
-func (s *Session) allocations(ctx context.Context) (report cleanup.AllocationReport, unread, err error) {
+func (c *connections) allocations(ctx context.Context, o find.Options) (report cleanup.AllocationReport, unread, err error) {
 	report.Findings = []cleanup.AllocationFinding{}
-	if !s.connections.hasPlacement() {
+	if !c.hasPlacement() {
 		report.Why = "no Placement is configured: nova.conf has no [placement] auth_url, and neither OS_CLOUD nor OS_AUTH_URL is set"
 		return report, nil, nil
 	}
-	placement, err := s.connections.signIn(ctx)
+	placement, err := c.signIn(ctx)
 	if err != nil {
 		report.Why = err.Error()
 		return report, err, nil
 	}
-	return find.Allocations(ctx, s.connections.databases, s.options.Find, placement)
+	return find.Allocations(ctx, c.databases, o, placement)
 }

@@ -1,6 +1,7 @@
 package term
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -14,42 +15,52 @@ import (
 	"gpustack/host"
 )
 
+// Asker asks questions on the terminal of a run.
+type Asker struct {
+	in      *os.File
+	talk    io.Writer     // of questions
+	out     *bufio.Writer // of what they are about, which is shown before
+	run     *Run
+	closed  func() bool // the reader of standard output has closed it
+	answers bool        // questions can be answered
+}
+
 // Confirm asks whether to go on. Without a terminal, and where the plan is printed as JSON or YAML,
 // it returns an error: --yes is required there. While it waits for the answer, a signal ends the
 // run.
-func (u *UI) Confirm(question, format string) error {
+func (a Asker) Confirm(question, format string) error {
 	const hint = "--yes continues without asking, --dry-run stops after the plan"
 	switch {
-	case !u.asks:
+	case !a.answers:
 		return unconfirmed("nothing was changed: there is no terminal to ask on", hint)
 	case format != FormatTable:
 		return unconfirmed("nothing was changed: with -o "+format+" no question is asked", hint)
 	}
-	if err := u.Out.Flush(); err != nil {
+	if err := a.out.Flush(); err != nil {
 		return err
 	}
-	if u.closed() {
+	if a.closed() {
 		return unconfirmed("nothing was changed: the plan cannot be shown: standard output is closed", hint)
 	}
-	u.Run.End()
-	if err := u.Run.ask(); err != nil {
+	a.run.End()
+	if err := a.run.ask(); err != nil {
 		return err
 	}
-	defer u.Run.answered()
+	defer a.run.answered()
 	// Input typed before the question is not an answer to it (tcflush(3)).
-	if err := unix.IoctlSetInt(int(u.In.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
+	if err := unix.IoctlSetInt(int(a.in.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return fmt.Errorf("discard what was typed before the question: %w", err)
 	}
-	fmt.Fprintf(u.Talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // there is no other place to report it
-	answer, err := readAnswer(u.In, &u.Run)
+	fmt.Fprintf(a.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // there is no other place to report it
+	answer, err := readAnswer(a.in, a.run)
 	if err != nil {
-		u.Run.settleSignals() // a lost terminal ends the input and sends SIGHUP
+		a.run.settleSignals() // a lost terminal ends the input and sends SIGHUP
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if !strings.HasSuffix(answer, "\n") {
-		fmt.Fprintln(u.Talk) //nolint:errcheck // there is no other place to report it
+		fmt.Fprintln(a.talk) //nolint:errcheck // there is no other place to report it
 	}
 	if word := strings.ToLower(strings.TrimSpace(answer)); err != nil || word != "y" && word != "yes" {
 		return unconfirmed("nothing was changed", "")

@@ -73,7 +73,7 @@ const (
 
 // Table prints a header and rows in columns.
 func (u *UI) Table(header []string, rows [][]string) {
-	for i, lines := range u.Layout(append([][]string{header}, rows...)) {
+	for i, lines := range u.Page.Layout(append([][]string{header}, rows...)) {
 		for _, line := range lines {
 			if i == 0 {
 				line = u.Paint(Bold, line)
@@ -88,7 +88,7 @@ func (u *UI) Table(header []string, rows [][]string) {
 func (u *UI) Help(text string) {
 	var rows [][]string
 	flush := func() {
-		for _, lines := range pageOf(u).layout([]column{{}, {fit: wrapped}}, rows) {
+		for _, lines := range u.Page.arrange([]column{{}, {fit: wrapped}}, rows) {
 			for _, line := range lines {
 				u.Printf("%s\n", line)
 			}
@@ -107,30 +107,42 @@ func (u *UI) Help(text string) {
 	flush()
 }
 
-// Layout arranges rows, whose first one has the titles, in columns, and returns the lines of each.
-func (u *UI) Layout(rows [][]string) [][]string {
-	return pageOf(u).layout(columns(rows[0]), rows)
+// Page is where text is arranged in columns and lines: a terminal or a file.
+type Page struct {
+	Width   int  // in characters; 0 or less if lines may be of any length
+	Unicode bool // the locale has characters beyond ASCII
 }
 
-// Wrap breaks a text into lines that fit the terminal behind an indentation, and elsewhere returns
-// it as it is.
-func (u *UI) Wrap(text string, indentation int) []string {
-	if u.Width <= 0 {
+// Layout arranges rows, whose first one has the titles, in columns, and returns the lines of each.
+func (p Page) Layout(rows [][]string) [][]string {
+	return p.arrange(columns(rows[0]), rows)
+}
+
+// Wrap breaks a text into lines that fit the page behind an indentation. Where lines may be of any
+// length it returns the text as it is.
+func (p Page) Wrap(text string, indentation int) []string {
+	if p.Width <= 0 {
 		return []string{text}
 	}
-	return wrap(text, max(u.Width-indentation, leastEnd))
+	return wrap(text, max(p.Width-indentation, leastEnd))
 }
 
-// page is where columns are arranged.
-type page struct {
-	width   int // in characters; 0 or less if lines may be of any length
-	unicode bool
+// Strokes are the characters that draw trees and brackets.
+type Strokes struct {
+	Tee, Corner, Pass, None    string // a tree's branch, last branch, passing trunk, nothing
+	Top, Middle, Bottom, Alone string // a bracket's parts
 }
 
-func pageOf(u *UI) page { return page{u.Width, u.Unicode} }
+// Strokes returns the characters that the locale has.
+func (p Page) Strokes() Strokes {
+	if p.Unicode {
+		return Strokes{"├─ ", "└─ ", "│  ", "   ", "┌ ", "│ ", "└ ", "  "}
+	}
+	return Strokes{"|- ", "`- ", "|  ", "   ", "/ ", "| ", "\\ ", "  "}
+}
 
-// layout arranges rows in columns and returns the lines of each.
-func (p page) layout(columns []column, rows [][]string) [][]string {
+// arrange arranges rows in columns and returns the lines of each.
+func (p Page) arrange(columns []column, rows [][]string) [][]string {
 	for i := range rows {
 		rows[i] = slices.Clone(rows[i])
 		for j := range rows[i] {
@@ -146,7 +158,7 @@ func (p page) layout(columns []column, rows [][]string) [][]string {
 }
 
 // lay returns the lines of a row.
-func (p page) lay(columns []column, widths []int, row []string) []string {
+func (p Page) lay(columns []column, widths []int, row []string) []string {
 	var lines []string
 	at := 0 // where the column begins
 	for j, cell := range row {
@@ -202,7 +214,7 @@ func trunk(cell string) string {
 
 // fitted returns the width of each column, so that the table fits the terminal if possible, or -1
 // for one that is left out.
-func (p page) fitted(columns []column, rows [][]string) []int {
+func (p Page) fitted(columns []column, rows [][]string) []int {
 	widths, least := make([]int, len(columns)), make([]int, len(columns))
 	for j, c := range columns {
 		words := length(c.title)
@@ -227,10 +239,10 @@ func (p page) fitted(columns []column, rows [][]string) []int {
 			least[j] = min(words, widths[j])
 		}
 	}
-	if p.width <= 0 {
+	if p.Width <= 0 {
 		return widths
 	}
-	over := -gap - p.width
+	over := -gap - p.Width
 	for _, w := range widths {
 		over += w + gap
 	}
@@ -276,9 +288,9 @@ func length(s string) int {
 }
 
 // shortened returns the beginning of a text with an ellipsis.
-func (p page) shortened(s string, width int) string {
+func (p Page) shortened(s string, width int) string {
 	ellipsis := "..."
-	if p.unicode {
+	if p.Unicode {
 		ellipsis = "…"
 	}
 	return strings.TrimRight(string([]rune(s)[:max(width-length(ellipsis), 0)]), " ") + ellipsis

@@ -48,7 +48,7 @@ GROUP  FUNCTION      ID         NOVA            STATE
 	} {
 		t.Run(fmt.Sprint(test.width), func(t *testing.T) {
 			var b bytes.Buffer
-			u := &UI{Out: bufio.NewWriter(&b), Width: test.width, Unicode: true}
+			u := &UI{Out: bufio.NewWriter(&b), Page: Page{Width: test.width, Unicode: true}}
 			u.Table(header, rows)
 			if err := u.Out.Flush(); err != nil || b.String() != test.want[1:] {
 				t.Errorf("got\n%swant%s%v", b.String(), test.want, err)
@@ -86,7 +86,7 @@ func TestUnbroken(t *testing.T) {
 
 func TestHelpFits(t *testing.T) {
 	var b bytes.Buffer
-	u := &UI{Out: bufio.NewWriter(&b), Width: 40}
+	u := &UI{Out: bufio.NewWriter(&b), Page: Page{Width: 40}}
 	u.Help("OPTIONS\n  -y, --yes\tapply the plan without a question\n  --all\tlist all\n\n  a\tb\n")
 	const want = "OPTIONS\n  -y, --yes  apply the plan without a\n             question\n  --all      list all\n\n  a  b\n"
 	if err := u.Out.Flush(); err != nil || b.String() != want {

@@ -17,26 +17,23 @@ import (
 	"gpustack/host"
 )
 
-// UI prints all output of a run, and asks its questions.
+// UI prints all output of a run. Ask asks its questions.
 type UI struct {
 	Out      *bufio.Writer // of data; Document.Finish flushes it
 	Direct   io.Writer     // the file that Out writes to
 	Talk     io.Writer     // of messages
 	In       *os.File
+	Ask      Asker
+	Page     Page
 	Terminal bool // data is printed to a terminal
-	Width    int  // of the terminal, in characters; 0 for none, or if it is unknown
 	Quiet    bool // --quiet was given: what programs print and what is waited for is not shown
 	Colour   bool
-	Unicode  bool
 	// Complete completes the commands in hints and messages; nil if they are complete.
 	Complete func(text string) string
 	// Locate adds to a command what the command line says of the machine; nil to add nothing.
 	Locate   func(host.Command) host.Command
 	Document Document
 	Run      Run
-
-	closed func() bool // the reader of standard output has closed it
-	asks   bool        // questions can be answered
 }
 
 // New returns the UI of a run with these files and environment variables.
@@ -44,20 +41,23 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 	terminal := term.IsTerminal(int(stdout.Fd()))
 	direct := &output{file: stdout}
 	out := bufio.NewWriterSize(direct, 1<<16)
-	return &UI{
+	u := &UI{
 		Out:      out,
 		Direct:   direct,
 		Talk:     stderr,
 		In:       stdin,
 		Terminal: terminal,
-		Width:    widthOf(stdout),
+		Page:     Page{widthOf(stdout), isUTF8(getenv)},
 		Colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
-		Unicode:  isUTF8(getenv),
 		Document: Document{out: out, direct: direct, indent: terminal, written: make(chan struct{})},
 		Run:      Run{Stop: make(chan struct{}), handled: make(chan struct{}, 1)},
-		closed:   func() bool { return direct.closed },
-		asks:     term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
 	}
+	u.Ask = Asker{
+		in: stdin, talk: stderr, out: out, run: &u.Run,
+		closed:  func() bool { return direct.closed },
+		answers: term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
+	}
+	return u
 }
 
 // widthOf returns the width of a terminal (ioctl_tty(2), TIOCGWINSZ), or 0 for another file and for
@@ -191,18 +191,4 @@ func (u *UI) Paint(code, text string) string {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
-}
-
-// Strokes are the characters that draw trees and brackets.
-type Strokes struct {
-	Tee, Corner, Pass, None    string // a tree's branch, last branch, passing trunk, nothing
-	Top, Middle, Bottom, Alone string // a bracket's parts
-}
-
-// Strokes returns the characters that the locale has.
-func (u *UI) Strokes() Strokes {
-	if u.Unicode {
-		return Strokes{"├─ ", "└─ ", "│  ", "   ", "┌ ", "│ ", "└ ", "  "}
-	}
-	return Strokes{"|- ", "`- ", "|  ", "   ", "/ ", "| ", "\\ ", "  "}
 }

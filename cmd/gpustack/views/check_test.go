@@ -17,7 +17,7 @@ func TestFindingsFit(t *testing.T) {
 			Effect: "on next boot a host driver may claim the GPU first", Remedy: "regenerate it: gpustack host prepare --rebuild, then reboot"},
 	}
 	var b bytes.Buffer
-	u := &term.UI{Out: bufio.NewWriter(&b), Width: 60}
+	u := &term.UI{Out: bufio.NewWriter(&b), Page: term.Page{Width: 60}}
 	PrintFindings(u, findings)
 	if err := u.Out.Flush(); err != nil {
 		t.Fatal(err)

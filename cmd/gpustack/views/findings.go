@@ -24,7 +24,7 @@ func PrintFindings(u *term.UI, findings []host.Finding) {
 			rows, colours = append(rows, []string{"", "", line}), append(colours, "")
 		}
 	}
-	for i, lines := range u.Layout(rows) {
+	for i, lines := range u.Page.Layout(rows) {
 		for k, line := range lines {
 			switch {
 			case i == 0:

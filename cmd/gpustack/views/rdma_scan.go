@@ -143,7 +143,7 @@ func PrintRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
 		PrintRDMA(u, r, gids)
 		return
 	}
-	strokes := u.Strokes()
+	strokes := u.Page.Strokes()
 	for _, a := range r.Adapters {
 		line := a.Title()
 		for _, part := range []string{adapterName(a), a.Name, a.Driver, a.Firmware, deviceNode(a.Verbs)} {

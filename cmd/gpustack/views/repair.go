@@ -80,7 +80,7 @@ func printFound(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case
 		}
 		texts := []string{term.Printable(line[1])}
 		if commands := line[0] == "repair" || line[0] == "needs"; !commands {
-			texts = u.Wrap(texts[0], 10)
+			texts = u.Page.Wrap(texts[0], 10)
 		}
 		for i, text := range texts {
 			label := ""

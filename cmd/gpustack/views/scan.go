@@ -24,7 +24,7 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		printOthers(u, all)
 		return
 	}
-	strokes := u.Strokes()
+	strokes := u.Page.Strokes()
 	// Without a record every function is the host's.
 	roles := slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Role != nil && *d.Role != machine.OfHost })
 	titles := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA"}
@@ -185,7 +185,7 @@ func PrintScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	for _, d := range r.Devices {
 		place(d)
 	}
-	strokes := u.Strokes()
+	strokes := u.Page.Strokes()
 	var rows [][]string
 	var grow func(indent string, level []node.ScannedDevice)
 	grow = func(indent string, level []node.ScannedDevice) {

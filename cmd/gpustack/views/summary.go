@@ -21,7 +21,7 @@ func Becomes(u *term.UI, functions []pci.Address, target string, devices pci.Dev
 		return ""
 	}
 	arrow := "->"
-	if u.Unicode {
+	if u.Page.Unicode {
 		arrow = "→"
 	}
 	var kinds []string
