@@ -117,6 +117,7 @@ func devices(t *testing.T, words ...string) (o selection.Options) {
 // TestBind: what host bind plans and refuses. A function of containers is lent: its CDI spec goes
 // first.
 func TestBind(t *testing.T) {
+	t.Parallel()
 	live := bind.Mode{Live: true}
 	for name, test := range map[string]struct {
 		step    hosttest.Step
@@ -163,6 +164,7 @@ func judge(t *testing.T, plan node.DriversPlan, err error, want, wantErr string)
 // TestRelease: what host release plans and refuses. What the host needs is not read, so that it
 // cannot keep functions from the host.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	both := hosttest.Steps(bound(gpu0, "vfio-pci"), bound("0000:01:00.1", "vfio-pci"))
 	blacklist := hosttest.Write("etc/modprobe.d/local.conf", "blacklist nvidia\n")
 	for name, test := range map[string]struct {
@@ -213,6 +215,7 @@ func planned(t *testing.T, root host.Root) (node.Drivers, node.DriversPlan) {
 // TestBindRefused: what happens between Plan and Apply is named, and nothing is changed. The tree
 // of another machine has no kernel to ask.
 func TestBindRefused(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		step hosttest.Step
 		want error
@@ -245,9 +248,10 @@ func TestBindRefused(t *testing.T) {
 	}
 }
 
-// TestPlanBack: the undo of host bind returns each function to its former driver, unless the
-// machine was booted since. It is refused where a function has another driver since.
+// TestPlanBack: undoing host bind returns each function to its former driver, unless the machine
+// was booted since. It is refused where a function has another driver since.
 func TestPlanBack(t *testing.T) {
+	t.Parallel()
 	taken := hosttest.Steps(bound(gpu0, "vfio-pci"), bound("0000:01:00.1", "vfio-pci"))
 	for name, test := range map[string]struct {
 		step hosttest.Step

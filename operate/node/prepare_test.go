@@ -126,6 +126,7 @@ func tree(t *testing.T, root host.Root) map[string]string {
 // TestFiles: each use case that changes files does what its plan shows, plans nothing when it is
 // asked again, and is undone byte for byte.
 func TestFiles(t *testing.T) {
+	t.Parallel()
 	for name, plan := range useCases(t) {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
@@ -185,6 +186,7 @@ func undo(t *testing.T, root host.Root, id int) node.FilesBack {
 // TestFilesRefused: between Plan and Apply, and between a change and its undo, something happens
 // that the plan does not know. The use case names it, and nothing is changed.
 func TestFilesRefused(t *testing.T) {
+	t.Parallel()
 	// edited returns a step that edits a file of a plan.
 	edited := func(t *testing.T, root host.Root, files edit.Plan) {
 		hosttest.Write(files.Pending()[0].Name, "edited\n")(t, root)
@@ -246,6 +248,7 @@ func TestFilesRefused(t *testing.T) {
 // TestRecovery: a change that was interrupted is recovered by a plan of its own, before anything
 // else is planned; host check reports it as what host prepare would refuse.
 func TestRecovery(t *testing.T) {
+	t.Parallel()
 	for name, plan := range useCases(t) {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
@@ -283,6 +286,7 @@ func TestRecovery(t *testing.T) {
 
 // TestUnwanted: with --none, each use case removes what it has made.
 func TestUnwanted(t *testing.T) {
+	t.Parallel()
 	for name, plan := range useCases(t) {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
@@ -312,6 +316,7 @@ func TestUnwanted(t *testing.T) {
 // TestRebuild: on a root elsewhere, programs are left to the operator, unless all are asked for:
 // then they have to be ready to run. What was recorded last is removed with a command that says so.
 func TestRebuild(t *testing.T) {
+	t.Parallel()
 	gpu := func(text string) []pci.Selector {
 		s, err := pci.ParseSelector(text)
 		if err != nil {
@@ -361,6 +366,7 @@ func TestRebuild(t *testing.T) {
 // TestRefusedByPrepare: host check reports what host prepare would refuse on a machine that is not
 // prepared, and asks nothing of a prepared one.
 func TestRefusedByPrepare(t *testing.T) {
+	t.Parallel()
 	open := `{"schema":1,"id":1,"kind":"files","command":"host prepare","status":"applying","started":"2026-11-21T20:00:00Z","ended":null,` +
 		`"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":null}`
 	interrupted := hosttest.Write("var/lib/gpustack/journal/0001.json", open)

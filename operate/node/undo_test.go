@@ -35,6 +35,7 @@ func prepared(t *testing.T, root host.Root, run func(context.Context, host.Progr
 // TestUndoPrograms: the programs of a change are run after its undo too, or left to the operator,
 // as recorded. Without what they need, nothing is undone.
 func TestUndoPrograms(t *testing.T) {
+	t.Parallel()
 	failed := errors.New("failed")
 	for name, test := range map[string]struct {
 		run       func(context.Context, host.Program) error
@@ -81,6 +82,7 @@ func TestUndoPrograms(t *testing.T) {
 
 // TestLeftovers: an undo reports boot entries that keep arguments of the change, and no others.
 func TestLeftovers(t *testing.T) {
+	t.Parallel()
 	const since = "boot/loader/entries/f00d-6.1.0-30-amd64.conf"
 	entry := func(arguments string) hosttest.Step {
 		return hosttest.Write(since, "version 6.1.0-30-amd64\nlinux /vmlinuz-6.1.0-30-amd64\ninitrd /initramfs-6.1.0-30-amd64.img\noptions root=/dev/mapper/rhel-root ro "+arguments+"\n")
