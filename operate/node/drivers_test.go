@@ -133,6 +133,7 @@ func TestBind(t *testing.T) {
 		"the console":           {hosttest.Write("sys/bus/pci/devices/"+gpu0+"/boot_vga", "1\n"), devices(t, gpu0), live, "", "the host needs it: is the console"},
 		"no such function":      {hosttest.Steps(), devices(t, "0000:05:00.0"), live, "", selection.ErrNoDevice.Error()},
 		"of containers":         {ofContainers, devices(t, gpu1), live, "02:00.0 nvidia>vfio-pci, 02:00.1 snd_hda_intel>vfio-pci, containers 02:00.0, delete /run/cdi/gpustack-gpu.json", ""},
+		"divided by MIG":        {hosttest.Steps(ofContainers, hosttest.Write("proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "DeviceFileMinor: 3\n")), devices(t, gpu1), live, "", containerprepare.ErrMIG.Error()},
 		"not named":             {ofContainers, selection.Options{}, live, "01:00.0 nouveau>vfio-pci, 01:00.1 snd_hda_intel>vfio-pci", ""},
 		"a record is malformed": {hosttest.Write(machine.ContractFile, "{"), devices(t, gpu0), live, "", "ends early"},
 		"mounts are unread":     {unreadMounts, devices(t, gpu0), live, "", "/proc/mounts"},

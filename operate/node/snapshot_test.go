@@ -56,6 +56,20 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// TestMaskNova: the passwords of every file of Nova's are hidden, and other files are as they are.
+func TestMaskNova(t *testing.T) {
+	t.Parallel()
+	const text = "[database]\nconnection = mysql://nova:pl4nted@db/nova\n"
+	for name, masked := range map[string]bool{
+		"etc/nova/nova.conf": true, "etc/kolla/nova-compute/nova.conf": true, "etc/nova/nova.conf.d/50-a.conf": true,
+		"etc/neutron/neutron.conf": false, "etc/nova/policy.yaml": false,
+	} {
+		if got := string(node.MaskNova(name, []byte(text))); strings.Contains(got, "pl4nted") == masked || !strings.Contains(got, "connection = ") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // replayed returns what use cases find and plan on a machine, by name.
 func replayed(t *testing.T, root host.Root) map[string]string {
 	t.Helper()
