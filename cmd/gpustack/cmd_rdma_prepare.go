@@ -17,6 +17,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmaprepare"
@@ -158,12 +159,18 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	if err != nil {
 		return err
 	}
+	return prepareAdapters(ctx, u, root, opts)
+}
+
+// prepareAdapters plans and records VFs of the adapters of the machine below root.
+func prepareAdapters(ctx context.Context, u *term.UI, root host.Root, opts rdmaPrepareOptions) error {
 	engine, runner := newNode(u, root).Engine(driver.DefaultTimeout), newRunner(u, root)
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
 	running, session := node.ReadRunning(root)
-	m, err := rdmaprepare.Observe(root, running, opts.prepare)
+	seen, reboot := node.Observe(ctx, root, machine.Record)
+	m, err := rdmaprepare.Observe(root, seen, running, opts.prepare)
 	if err != nil {
 		return err
 	}
@@ -171,7 +178,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 		m.Unread = append(m.Unread, guard.UnknownSession(session))
 	}
 	if absent := m.Absent(opts.prepare); absent != nil && opts.ifPresent {
-		return noAdapterPresent(ctx, u, root, m, opts, absent)
+		return noAdapterPresent(u, root, reboot, m, opts, absent)
 	}
 	if m.Recorded == nil && len(opts.prepare.Add)+len(opts.prepare.Remove) == 0 && !opts.prepare.None {
 		return args.UsageError("no adapter is named, and none is recorded",
@@ -184,7 +191,7 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 	if err := runner.Ready(work.Programs); err != nil {
 		return err
 	}
-	report := views.NewRDMAPrepare(newReport(root, node.RebootRequired(ctx, root), false, plan.Warnings...), m, plan, work)
+	report := views.NewRDMAPrepare(newReport(root, reboot, false, plan.Warnings...), m, plan, work)
 	showPlan(u, opts.decision, &report, func() { views.PrintRDMAPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", views.RDMAPrepareSummary(report, m.Recorded), &report, func() error {
 		err := applyWork(ctx, u, engine, opts.format, work, &report)
@@ -260,10 +267,10 @@ func explainAllow(err error, given []pci.Address, command host.Command, dryRun b
 }
 
 // noAdapterPresent prints that a machine has none of the adapters, which is not an error.
-func noAdapterPresent(ctx context.Context, u *term.UI, root host.Root, m rdmaprepare.Machine, opts rdmaPrepareOptions, absent error) error {
+func noAdapterPresent(u *term.UI, root host.Root, reboot *bool, m rdmaprepare.Machine, opts rdmaPrepareOptions, absent error) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
 	if opts.format != term.FormatTable {
-		r := views.NewRDMAPrepare(newReport(root, node.RebootRequired(ctx, root), false, why), m, rdmaprepare.Plan{}, change.Work{})
+		r := views.NewRDMAPrepare(newReport(root, reboot, false, why), m, rdmaprepare.Plan{}, change.Work{})
 		u.Document.Show(&r)
 		return nil
 	}

@@ -193,7 +193,7 @@ func replayed(t *testing.T, root host.Root) host.Root {
 // rdmaPlan returns what plans options of rdma prepare.
 func rdmaPlan(o rdmaprepare.Options) func(host.Root) []string {
 	return func(root host.Root) []string {
-		m, err := rdmaprepare.Observe(root, guard.Running{}, o)
+		m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, o)
 		if err != nil {
 			return []string{err.Error()}
 		}

@@ -340,7 +340,7 @@ func paths() []path {
 		return func(t *testing.T, root host.Root, allow []pci.Address) error {
 			options := o(address(t, pf))
 			options.Allow = allow
-			m, err := rdmaprepare.Observe(root, guard.Running{}, options)
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, options)
 			if err != nil {
 				t.Fatal(err)
 			}

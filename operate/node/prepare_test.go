@@ -72,7 +72,7 @@ func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Pla
 			if back {
 				o = rdmaprepare.Options{None: true}
 			}
-			m, err := rdmaprepare.Observe(root, guard.Running{}, o)
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, o)
 			if err != nil {
 				return nil, change.Work{}, err
 			}

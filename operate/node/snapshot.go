@@ -34,16 +34,17 @@ func ReadAll(ctx context.Context, n Node) {
 	containercheck.Observe(root, m.Devices, OfferedGPUs(root, m.Devices.Value))
 	containerprepare.Observe(root, m) //nolint:errcheck // read, not shown
 
-	readAdapters(root)
+	readAdapters(root, m)
 
 	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
 	prepare.Observe(root, m, selection.Options{None: true})
 }
 
-// readAdapters reads what rdma prepare reads, by the options that together concern everything.
-func readAdapters(root host.Root) {
+// readAdapters reads what rdma prepare reads, by the options that together concern everything. seen
+// is the machine.
+func readAdapters(root host.Root, seen machine.Machine) {
 	observe := func(o rdmaprepare.Options) (rdmaprepare.Machine, error) {
-		m, err := rdmaprepare.Observe(root, guard.Running{}, o)
+		m, err := rdmaprepare.Observe(root, seen, guard.Running{}, o)
 		if m.Images != nil && m.MayConfigure(o) {
 			m.Images() //nolint:errcheck // read, not shown
 		}

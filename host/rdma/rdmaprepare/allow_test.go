@@ -11,6 +11,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmaprepare"
@@ -64,7 +65,7 @@ func TestAllowAgain(t *testing.T) {
 			if test.undone {
 				undone(t, root, lift(guard.UseDefaultRoute))
 			}
-			m, err := rdmaprepare.Observe(root, guard.Running{}, test.options)
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, test.options)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -53,7 +53,7 @@ func TestMlx4(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machineOf(test.adapters, "", ""))
-			m, err := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestMissing(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machineOf([]hca{infiniband()}, "", ""))
-			m, err := rdmaprepare.Observe(root, guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -74,23 +74,26 @@ type Function struct {
 	GUIDFiles      bool             // MLNX_OFED's driver sets GUIDs of VFs by files
 }
 
-// Observe reads what a plan depends on. A file that cannot be read and might prevent a plan is an
+// Observe reads what a plan depends on. seen is the machine below root, observed for
+// [machine.Record]. A file that cannot be read and might prevent a plan is an
 // error. What the host needs is read only if the options take something from it, existing VFs
 // included: else it must not prevent returning adapters.
-func Observe(root host.Root, running guard.Running, o Options) (Machine, error) {
-	m := Machine{Functions: map[pci.Address]Function{}, Parameters: map[string][]modprobe.Parameter{}}
-	var err error
-	if m.Devices, m.Unread, err = pci.Scan(root, pci.Options{}); err != nil && !errors.Is(err, pci.ErrNoPCI) {
+func Observe(root host.Root, seen machine.Machine, running guard.Running, o Options) (Machine, error) {
+	m := Machine{
+		Devices: seen.Devices.Value, Unread: seen.ScanWarnings, Contract: seen.Contract.Value, Containers: seen.Containers,
+		Functions: map[pci.Address]Function{}, Parameters: map[string][]modprobe.Parameter{},
+	}
+	if err := seen.Devices.Err; err != nil && !errors.Is(err, pci.ErrNoPCI) {
 		return m, err
 	}
+	var err error
 	var errs []error
 	keep := func(err error) { errs = append(errs, err) }
 	m.Stack, err = rdma.Read(root, m.Devices, rdma.Options{})
 	keep(err)
 	m.Recorded, err = rdma.ReadRecord(root)
 	keep(err)
-	m.Contract, m.Containers, err = machine.ReadRecord(root)
-	keep(err)
+	keep(seen.Contract.Err)
 	m.Allowed = gate.Records{RDMA: m.Recorded}.ReadAllowed(root, m.Devices)
 	m.Uses, err = machine.ObserveUses(root, m.Devices, root.IsMachine())
 	keep(err)
@@ -119,7 +122,7 @@ func Observe(root host.Root, running guard.Running, o Options) (Machine, error) 
 	}
 	var warnings []string
 	m.IOMMU, warnings = iommu.ReadState(root, m.Devices)
-	m.Unread = append(append(m.Unread, warnings...), m.Stack.Warnings...)
+	m.Unread = slices.Concat(m.Unread, warnings, m.Stack.Warnings)
 	for _, a := range m.Stack.Adapters {
 		if a.Address == nil || a.IsVF() {
 			continue

@@ -7,6 +7,7 @@ import (
 
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmaprepare"
@@ -25,7 +26,8 @@ func TestVFDevice(t *testing.T) {
 	} {
 		t.Run(test.text, func(t *testing.T) {
 			files := strings.Replace(machineOf([]hca{infiniband()}, "", ""), "/sriov_vf_device --\n101c\n", "/sriov_vf_device --\n"+test.text+"\n", 1)
-			m, err := rdmaprepare.Observe(hosttest.Lay(t, files), guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
+			root := hosttest.Lay(t, files)
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Fatalf("%v, want %s", err, test.err)
@@ -78,10 +80,10 @@ func TestObserveNeeded(t *testing.T) {
 	t.Run("the running machine cannot be read", func(t *testing.T) {
 		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", record(t, rdma.ForGuests)))
 		unread := guard.Running{Unread: errors.New("network interfaces: out of memory")}
-		if _, err := rdmaprepare.Observe(root, unread, rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, Whole: true}); !errors.Is(err, unread.Unread) {
+		if _, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), unread, rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, Whole: true}); !errors.Is(err, unread.Unread) {
 			t.Errorf("an adapter leaves: %v", err)
 		}
-		if _, err := rdmaprepare.Observe(root, unread, rdmaprepare.Options{Remove: []pci.Address{address("0d:00.0")}}); err != nil {
+		if _, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), unread, rdmaprepare.Options{Remove: []pci.Address{address("0d:00.0")}}); err != nil {
 			t.Errorf("it returns: %v", err)
 		}
 	})

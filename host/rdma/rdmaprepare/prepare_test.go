@@ -101,7 +101,7 @@ func machineOf(adapters []hca, commands, files string) string {
 // plan observes and plans, and returns the error as text.
 func plan(t *testing.T, root host.Root, o rdmaprepare.Options) (rdmaprepare.Plan, string) {
 	t.Helper()
-	m, err := rdmaprepare.Observe(root, guard.Running{}, o)
+	m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, o)
 	if err != nil {
 		return rdmaprepare.Plan{}, err.Error()
 	}
