@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Text is a text for the operator with commands of gpustack as parts: a hint or a remedy. A
@@ -20,7 +21,8 @@ const (
 )
 
 // Textf returns a text in the format of package fmt. Each argument that is a [Command] or a Text is
-// a part of it; %s is its verb.
+// a part of it; %s is its verb. Others are made printable ([Printable]): the name of a file may be
+// foreign, and must not look like a part.
 func Textf(format string, args ...any) Text {
 	for i, arg := range args {
 		switch a := arg.(type) {
@@ -28,9 +30,30 @@ func Textf(format string, args ...any) Text {
 			args[i] = string(a.Text())
 		case Text:
 			args[i] = string(a)
+		default:
+			args[i] = foreign{a}
 		}
 	}
 	return Text(fmt.Sprintf(format, args...))
+}
+
+// foreign is an argument of Textf that is formatted as what it is, and made printable.
+type foreign struct{ value any }
+
+// Format implements fmt.Formatter.
+func (f foreign) Format(s fmt.State, verb rune) {
+	fmt.Fprint(s, Printable(fmt.Sprintf(fmt.FormatString(s, verb), f.value))) //nolint:errcheck // s is the buffer of Sprintf
+}
+
+// Printable replaces control characters, which a terminal would execute, apart from line breaks and
+// tabs: names and values may come from a file that another user has made.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) || r == '\n' || r == '\t' {
+			return r
+		}
+		return '?'
+	}, s)
 }
 
 // String returns the text with its commands as they are, without what a run adds to them.
@@ -41,19 +64,19 @@ func (t Text) String() string {
 // MarshalText returns what String returns.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// Render returns the text for a reader: plain returns what stands between commands, and line a
-// command.
+// Render returns the text for a reader, without control characters: plain returns what stands
+// between commands, and line a command.
 func (t Text) Render(plain func(string) string, line func(Command) string) string {
 	var b strings.Builder
 	for rest := string(t); rest != ""; {
 		before, after, ok := strings.Cut(rest, commandBegin)
-		b.WriteString(plain(before))
+		b.WriteString(plain(Printable(before)))
 		if !ok {
 			break
 		}
 		var command string
 		command, rest, _ = strings.Cut(after, commandEnd)
-		b.WriteString(line(parseCommand(command)))
+		b.WriteString(Printable(line(parseCommand(command))))
 	}
 	return b.String()
 }
@@ -66,7 +89,7 @@ func (c Command) Text() Text {
 	}
 	words := []string{c.name + betweenParts + where}
 	for _, w := range c.words {
-		words = append(words, w.flag+betweenParts+w.value)
+		words = append(words, w.flag+betweenParts+Printable(w.value))
 	}
 	return Text(commandBegin + strings.Join(words, betweenWords) + commandEnd)
 }

@@ -47,3 +47,29 @@ func TestText(t *testing.T) {
 		t.Errorf("%s", host.HintOf(err))
 	}
 }
+
+// TestForeignText: control characters of a foreign string, such as the name of a file, neither
+// reach a terminal nor make a command of what stands between them. Line breaks and tabs stay.
+func TestForeignText(t *testing.T) {
+	const name = "/a\x1b[2J\x02host prepare\x1f\x1enone\x1f\x03\u202e\nb\tc"
+	const shown = "/a?[2J?host prepare??none???\nb\tc"
+	scan := host.NewCommand("host scan")
+	for what, test := range map[string]struct {
+		text host.Text
+		want string
+	}{
+		"a string":                      {host.Textf("rm %s; %s", name, scan), "rm " + shown + "; gpustack host scan"},
+		"an error":                      {host.Textf("%v; %s", errors.New(name), scan), shown + "; gpustack host scan"},
+		"quoted":                        {host.Textf("%q", "a\x1bb"), `"a\x1bb"`},
+		"a number":                      {host.Textf("%03d %s", 7, scan), "007 gpustack host scan"},
+		"twice":                         {host.Textf("%[2]s %[1]s %[2]s", "x\x1b", scan), "gpustack host scan x? gpustack host scan"},
+		"a part of a text":              {host.Textf("%s.", host.Textf("rm %s", name)), "rm " + shown + "."},
+		"an argument of a command":      {host.Textf("%s", scan.Arg("a\x1b\x02b")), "gpustack host scan 'a??b'"},
+		"an argument that ends a part":  {host.Textf("%s.", scan.Arg("a\x03b\x1e\x1fc").Flag("all")), "gpustack host scan 'a?b??c' --all."},
+		"a constant with an odd string": {host.Text("rm " + "a\x1b[2J"), "rm a?[2J"},
+	} {
+		if got := test.text.String(); got != test.want {
+			t.Errorf("%s: got %q, want %q", what, got, test.want)
+		}
+	}
+}

@@ -61,7 +61,7 @@ func (c cloudOptions) printing(u *term.UI) cloud.Options {
 	o := c.Options
 	o.Warn = func(warning string) { u.Warn(warning) }
 	if c.verbose {
-		o.Trace = func(line string) { u.Note("%s", term.Printable(line)) }
+		o.Trace = func(line string) { u.Note("%s", line) }
 	}
 	return o
 }

@@ -198,7 +198,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
+		u.Printf("undoes %s\n", term.Printable(views.EntryName(entry.ID, entry.Command)))
 		views.PrintDiffs(u, report.Changes)
 		views.PrintPrograms(u, report.Programs, report.Left)
 		if len(report.Restart) > 0 {
@@ -245,7 +245,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 		return err
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
+		u.Printf("undoes %s\n", term.Printable(views.EntryName(entry.ID, entry.Command)))
 		views.PrintDiffs(u, report.Changes)
 		if !changed {
 			u.Printf("\nthe drivers are as before: only the entry changes\n")
@@ -280,7 +280,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 		warnings = report.Warnings
 	}
 	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", views.EntryName(entry.ID, entry.Command))
+		u.Printf("undoes %s\n", term.Printable(views.EntryName(entry.ID, entry.Command)))
 		for i, unit := range plan.Units {
 			views.PrintUndoPlan(u, unit, plan.Standings[i])
 		}

@@ -67,7 +67,7 @@ func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, opts drivers
 	showPlan(u, opts.decision, &report, func() {
 		views.PrintDrivers(u, report, plan.Plan, devices)
 		if report.Changed && !plan.Release && len(plan.Containers) == 0 && d.Machine.Contract.Value == nil {
-			u.Printf("\nlasts until the next boot; '%s' makes it permanent\n", term.Printable(u.Command(host.NewCommand("host prepare"))))
+			u.Printf("\nlasts until the next boot; '%s' makes it permanent\n", u.Command(host.NewCommand("host prepare")))
 		}
 	}, plan.Warnings...)
 	return decide(u, opts.decision, question, views.DriversSummary(u, plan.Plan.Plan, devices), &report, func() error {

@@ -51,7 +51,7 @@ func (a Asker) Confirm(question, format string) error {
 	if err := unix.IoctlSetInt(int(a.in.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return fmt.Errorf("discard what was typed before the question: %w", err)
 	}
-	fmt.Fprintf(a.talk, "gpustack: %s [y/N] ", question) //nolint:errcheck // there is no other place to report it
+	fmt.Fprintf(a.talk, "gpustack: %s [y/N] ", Printable(question)) //nolint:errcheck // there is no other place to report it
 	answer, err := readAnswer(a.in, a.run)
 	if err != nil {
 		a.run.settleSignals() // a lost terminal ends the input and sends SIGHUP

@@ -3,21 +3,12 @@ package term
 import (
 	"slices"
 	"strings"
-	"unicode"
 
 	"gpustack/host"
 )
 
-// Printable replaces control characters, which a terminal would execute: names and values may
-// come from an archive that another user has made.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsGraphic(r) || r == '\n' || r == '\t' {
-			return r
-		}
-		return '?'
-	}, s)
-}
+// Printable returns a text that a terminal prints as it is ([host.Printable]).
+func Printable(s string) string { return host.Printable(s) }
 
 // OneLine returns a text of several lines as one that can be printed.
 func OneLine(s string) string {

@@ -124,15 +124,15 @@ func (u *UI) Completed(text string) string {
 	return u.Complete(text)
 }
 
-// Command returns a command as the operator is to run it.
+// Command returns a command as the operator is to run it, printable.
 func (u *UI) Command(c host.Command) string {
 	if u.Locate != nil {
 		c = u.Locate(c)
 	}
-	return c.String()
+	return Printable(c.String())
 }
 
-// Text returns a text with its commands as the operator is to run them.
+// Text returns a text with its commands as the operator is to run them, printable.
 func (u *UI) Text(t host.Text) string {
 	return t.Render(u.Completed, u.Command)
 }
@@ -140,7 +140,7 @@ func (u *UI) Text(t host.Text) string {
 // Note prints a message about what was done.
 func (u *UI) Note(format string, args ...any) {
 	u.CatchUp()
-	fmt.Fprintf(u.Talk, "gpustack: "+format+"\n", args...) //nolint:errcheck // there is no other place to report it
+	fmt.Fprintf(u.Talk, "gpustack: %s\n", Printable(fmt.Sprintf(format, args...))) //nolint:errcheck // there is no other place to report it
 }
 
 // Waits prints a message about what is waited for, unless --quiet is given.
@@ -157,7 +157,7 @@ func (u *UI) Fail(err error) {
 		fmt.Fprintf(u.Talk, "gpustack: error: %s\n", Printable(err.Error())) //nolint:errcheck // there is no other place to report it
 	}
 	for _, h := range slices.Compact(Hints(err)) {
-		fmt.Fprintf(u.Talk, "gpustack: hint: %s\n", Printable(u.Text(h))) //nolint:errcheck // there is no other place to report it
+		fmt.Fprintf(u.Talk, "gpustack: hint: %s\n", u.Text(h)) //nolint:errcheck // there is no other place to report it
 	}
 }
 

@@ -154,6 +154,31 @@ func TestFail(t *testing.T) {
 	}
 }
 
+// TestForeignNames: no message passes the control characters of a name to the terminal.
+func TestForeignNames(t *testing.T) {
+	const name = "a\x1b[2J\x07b"
+	for what, print := range map[string]func(*UI){
+		"Warn":  func(u *UI) { u.Warn(name) },
+		"Note":  func(u *UI) { u.Note("%s is removed", name) },
+		"Waits": func(u *UI) { u.Waits("%s", name) },
+		"Fail":  func(u *UI) { u.Fail(host.WithHint(errors.New(name), host.Textf("rm %s", name))) },
+		"Hint":  func(u *UI) { u.Fail(host.WithHint(errors.New(name), "rm "+name)) },
+		"Table": func(u *UI) { u.Table([]string{"NAME"}, [][]string{{name}}) },
+		"Diff":  func(u *UI) { u.Diff("+" + name) },
+		"Text":  func(u *UI) { u.Printf("%s\n", u.Text(host.Textf("rm %s", name))) },
+		"Command": func(u *UI) {
+			u.Printf("%s\n", u.Command(host.NewCommand("host scan").Flag("device", name)))
+		},
+	} {
+		var b bytes.Buffer
+		u := &UI{Talk: &b, Out: bufio.NewWriter(&b)}
+		print(u)
+		if err := u.Out.Flush(); err != nil || strings.ContainsAny(b.String(), "\x1b\x07") || !strings.Contains(b.String(), "a?[2J?b") {
+			t.Errorf("%s: %q, %v", what, b.String(), err)
+		}
+	}
+}
+
 // TestProtectedHint: what the file system refuses root is not mended by being root.
 func TestProtectedHint(t *testing.T) {
 	err := fmt.Errorf("/etc/default/grub: %w", &edit.Protected{Place: "/etc/default/grub"})

@@ -60,9 +60,9 @@ func (r NovaExplain) Print(u *term.UI) {
 	switch n := len(r.Findings); n {
 	case 0:
 	case 1:
-		u.Printf("\n1 check fails in the files: %s with the same --conf explains it\n", term.Printable(u.Command(check)))
+		u.Printf("\n1 check fails in the files: %s with the same --conf explains it\n", u.Command(check))
 	default:
-		u.Printf("\n%d checks fail in the files: %s with the same --conf explains them\n", n, term.Printable(u.Command(check)))
+		u.Printf("\n%d checks fail in the files: %s with the same --conf explains them\n", n, u.Command(check))
 	}
 }
 

@@ -61,7 +61,7 @@ func PrintRepairs(u *term.UI, token string, r rows.Observed) {
 	u.Printf("%d stale, %d suspicious, %d unknown, %d busy%s, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Busy, long, s.Legitimate)
 	if slices.ContainsFunc(r.Findings, func(f cleanup.Finding) bool { return f.Verdict == cleanup.Unknown || f.Needs != "" }) {
 		u.Printf("token for guest reports that are made now: %s\n",
-			term.Printable(u.Command(host.NewCommand("host guests").Flag("token", token).Flag("o", "json").Elsewhere())))
+			u.Command(host.NewCommand("host guests").Flag("token", token).Flag("o", "json").Elsewhere()))
 	}
 	printPools(u, r.Pools)
 	printAllocations(u, r.Allocations)

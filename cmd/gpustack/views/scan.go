@@ -68,7 +68,7 @@ func printOthers(u *term.UI, all []node.ScannedDevice) {
 		}
 	}
 	if vendors == nil || slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Candidate }) {
-		u.Printf("\nno function to list: %s lists every one\n", term.Printable(u.Command(host.NewCommand("host scan").Flag("all"))))
+		u.Printf("\nno function to list: %s lists every one\n", u.Command(host.NewCommand("host scan").Flag("all")))
 		return
 	}
 	slices.Sort(vendors)
@@ -76,7 +76,7 @@ func printOthers(u *term.UI, all []node.ScannedDevice) {
 	for _, v := range vendors {
 		next = next.Flag("vendor", v.String())
 	}
-	u.Printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", term.Printable(u.Command(next)))
+	u.Printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", u.Command(next))
 }
 
 // printGPUs prints the number of GPUs that can be prepared, and the next command to run.
@@ -104,7 +104,7 @@ func printGPUs(u *term.UI, r node.Scan) {
 	if r.ChoosesSwitches() {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
-	u.Printf("\n%s. Next:\n  %s\n", line, term.Printable(u.Command(r.Next)))
+	u.Printf("\n%s. Next:\n  %s\n", line, u.Command(r.Next))
 }
 
 // units arranges functions in units: IOMMU groups or, without groups, slots. In a unit, cards with
