@@ -10,9 +10,9 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// ErrAllocations goes with allocations that a dead migration does not leave, so that nothing can be
+// errAllocations goes with allocations that a dead migration does not leave, so that nothing can be
 // concluded from them.
-var ErrAllocations = host.WithHint(errors.New("Placement's allocations do not match a dead migration"), //nolint:staticcheck // a name
+var errAllocations = host.WithHint(errors.New("Placement's allocations do not match a dead migration"), //nolint:staticcheck // a name
 	"openstack resource provider allocation show UUID shows the allocations of the instance and of its migration")
 
 // Allocations are the allocations in Placement of an instance and of its migrations
@@ -45,13 +45,13 @@ type Sites struct {
 // from a migration: those were for the migration's destination, perhaps on the sharing provider
 // of another aggregate.
 //
-// Errors: ErrAllocations.
+// Errors: errAllocations.
 //
 // An evacuation has no consumer of its own: the instance holds both hosts
 // (nova/compute/api.py, evacuate; nova/scheduler/utils.py, claim_resources).
 func (b Allocations) Settle(s Sites) (after Allocations, changed bool, err error) {
 	fail := func(why string) (Allocations, bool, error) {
-		return b, false, fmt.Errorf("%w: %s: %s", ErrAllocations, why, b.Text())
+		return b, false, fmt.Errorf("%w: %s: %s", errAllocations, why, b.Text())
 	}
 	instance := split(b.Instance, s)
 	third, held, kept := instance.third, false, instance.kept

@@ -100,7 +100,7 @@ func TestSettle(t *testing.T) {
 			b := Allocations{holds(test.instance), map[string]cloud.Allocations{"m1": holds(test.migration), "m2": holds(test.other)}}
 			after, changed, err := b.Settle(sites)
 			if test.err != "" {
-				if !errors.Is(err, ErrAllocations) || !strings.Contains(err.Error(), test.err) || changed {
+				if !errors.Is(err, errAllocations) || !strings.Contains(err.Error(), test.err) || changed {
 					t.Errorf("%v, changed %v", err, changed)
 				}
 				return
@@ -131,7 +131,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%+v: %s, %v", test, after.Text(), err)
 		}
 	}
-	if _, _, err := (Allocations{Instance: holds("there VCPU 1")}).Settle(Sites{There: there}); !errors.Is(err, ErrAllocations) {
+	if _, _, err := (Allocations{Instance: holds("there VCPU 1")}).Settle(Sites{There: there}); !errors.Is(err, errAllocations) {
 		t.Errorf("no provider of the instance's node: %v", err)
 	}
 }

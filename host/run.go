@@ -68,8 +68,8 @@ func (r Runner) Find(program string) (string, error) {
 	return "", fmt.Errorf("%s: %w", program, ErrNoProgram)
 }
 
-// ErrNotMounted is the error of a root without the kernel's file systems, which programs need.
-var ErrNotMounted = WithHint(errors.New("is not mounted below the root, but programs that run there need it"), "mount them, or run the programs on the machine itself: without --rebuild")
+// errNotMounted is the error of a root without the kernel's file systems, which programs need.
+var errNotMounted = WithHint(errors.New("is not mounted below the root, but programs that run there need it"), "mount them, or run the programs on the machine itself: without --rebuild")
 
 // Ready is an error unless every program is there, and, on a root elsewhere, the
 // file systems of the kernel are mounted below it: grub-mkconfig without them writes
@@ -90,12 +90,12 @@ func (r Runner) Ready(programs []Program) error {
 	}{{"/proc", unix.PROC_SUPER_MAGIC}, {"/sys", unix.SYSFS_MAGIC}} {
 		var stat unix.Statfs_t
 		if err := unix.Statfs(r.Root.Path(mount.dir), &stat); err != nil || stat.Type != mount.magic {
-			errs = append(errs, fmt.Errorf("%s: %w", r.Root.Path(mount.dir), ErrNotMounted))
+			errs = append(errs, fmt.Errorf("%s: %w", r.Root.Path(mount.dir), errNotMounted))
 		}
 	}
 	var stat unix.Stat_t
 	if err := unix.Stat(r.Root.Path("/dev/null"), &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFCHR {
-		errs = append(errs, fmt.Errorf("%s: %w", r.Root.Path("/dev"), ErrNotMounted))
+		errs = append(errs, fmt.Errorf("%s: %w", r.Root.Path("/dev"), errNotMounted))
 	}
 	return errors.Join(errs...)
 }

@@ -12,9 +12,9 @@ const CPUInfo = "/proc/cpuinfo"
 // processor. The kernel is slow to write the file for hundreds of processors.
 const firstCPU = 8192
 
-// ErrNoFlags means that /proc/cpuinfo has no "flags" line, as on arm64, whose "Features" line
+// errNoFlags means that /proc/cpuinfo has no "flags" line, as on arm64, whose "Features" line
 // does not show virtualization.
-var ErrNoFlags = errors.New("no flags line")
+var errNoFlags = errors.New("no flags line")
 
 var errTruncated = errors.New("the flags line is truncated")
 
@@ -41,5 +41,5 @@ func ReadVirtualization(root Root) (string, error) {
 		}
 		return "", nil
 	}
-	return "", ErrNoFlags
+	return "", errNoFlags
 }

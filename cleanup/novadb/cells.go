@@ -58,8 +58,8 @@ func (c Cell) IsCell0() bool {
 
 // Errors of databases.
 var (
-	ErrNoDatabase = host.WithHint(errors.New("no database is given"), "run gpustack on a controller, whose nova.conf names the databases, or give --database")
-	ErrNoCells    = host.WithHint(errors.New("nova_api has no cells"),
+	errNoDatabase = host.WithHint(errors.New("no database is given"), "run gpustack on a controller, whose nova.conf names the databases, or give --database")
+	errNoCells    = host.WithHint(errors.New("nova_api has no cells"),
 		"nova-manage cell_v2 list_cells lists the cells; check that [api_database] is the database of this cloud")
 	ErrNoCell = host.WithHint(errors.New("no such cell"), "nova-manage cell_v2 list_cells lists the cells; without --cell, all cells are read")
 )
@@ -96,7 +96,7 @@ func (d *Databases) open(ctx context.Context, w Where) (err error) {
 		return err
 	}
 	if d.API == nil {
-		return ErrNoDatabase
+		return errNoDatabase
 	}
 	d.Cells, err = d.mapped(ctx, w)
 	return err
@@ -142,7 +142,7 @@ func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 		return nil, Explain("nova_api.cell_mappings", err)
 	}
 	if len(mappings) == 0 {
-		return nil, ErrNoCells
+		return nil, errNoCells
 	}
 	named := map[string]int{}
 	for _, m := range mappings {

@@ -186,7 +186,8 @@ func (c *Change) outcome() change.Outcome {
 }
 
 // errNoPlacement says that a unit changes allocations and there is no Placement to change them in.
-var errNoPlacement = errors.New("Placement is required but not configured")
+var errNoPlacement = host.WithHint(errors.New("Placement is required but not configured"),
+	"give its credentials by the OS_ variables, as for openstack, or in [placement] of nova.conf")
 
 // signIn signs in to Placement, once.
 func (r *Repairer) signIn(ctx context.Context) error {

@@ -110,7 +110,7 @@ func TestUnknownBecause(t *testing.T) {
 		reason error
 		want   string
 	}{
-		"with a hint":    {ErrOtherDatabase, "give the --database"},
+		"with a hint":    {errOtherDatabase, "give the --database"},
 		"without a hint": {errors.New("timeout"), "gpustack repair-migration --apply determines it"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 
 // Errors of planning.
 var (
-	ErrTooMany = host.WithHint(host.WithCode(errors.New("more repairs than allowed at once"), host.CodeTooMany, "--max"),
+	errTooMany = host.WithHint(host.WithCode(errors.New("more repairs than allowed at once"), host.CodeTooMany, "--max"),
 		"check that this is the intended cloud; raise --max, or repair fewer rows with --host or --instance")
-	ErrImplausible = host.WithHint(host.WithCode(errors.New("this does not look like the database of a running deployment"), host.CodeImplausible, ""),
+	errImplausible = host.WithHint(host.WithCode(errors.New("this does not look like the database of a running deployment"), host.CodeImplausible, ""),
 		"check that --conf or --database names the complete database of this cloud")
 )
 
@@ -35,11 +35,11 @@ type Placement interface {
 // allocations that each would make now. A unit that cannot be made is skipped, with the reason.
 // Without Placement, units that change allocations are skipped, and placement is the reason.
 //
-// Errors: ErrTooMany, ErrImplausible, and those of the databases.
+// Errors: errTooMany, errImplausible, and those of the databases.
 func (r *Repairer) Plan(ctx context.Context, findings []cleanup.Finding, most int) (units []cleanup.Unit, placement, err error) {
 	units = cleanup.NewPlan(findings)
 	if len(units) > most {
-		return nil, nil, fmt.Errorf("%d repairs: %w", len(units), ErrTooMany)
+		return nil, nil, fmt.Errorf("%d repairs: %w", len(units), errTooMany)
 	}
 	if err := r.plausible(ctx, units); err != nil {
 		return nil, nil, err
@@ -234,7 +234,7 @@ func (r *Repairer) skipAllocations(ctx context.Context, units []cleanup.Unit) er
 // plausible returns an error if the cell of a unit has no instances or no nova-compute at all: then
 // it is not the intended database, or an incomplete copy.
 //
-// Errors: ErrImplausible.
+// Errors: errImplausible.
 func (r *Repairer) plausible(ctx context.Context, units []cleanup.Unit) error {
 	seen := map[string]bool{}
 	for _, u := range units {
@@ -260,7 +260,7 @@ func (r *Repairer) plausible(ctx context.Context, units []cleanup.Unit) error {
 			}
 		}
 		if len(lacks) > 0 {
-			return fmt.Errorf("cell %s: %w: it has %s", u.Cell, ErrImplausible, strings.Join(lacks, " and "))
+			return fmt.Errorf("cell %s: %w: it has %s", u.Cell, errImplausible, strings.Join(lacks, " and "))
 		}
 	}
 	return nil

@@ -39,14 +39,14 @@ func (r *Repairer) Stand(ctx context.Context, u *cleanup.Unit) (s Standing, err 
 	return s, err
 }
 
-// ErrOtherDatabase goes with a unit whose rows are in another database than the given ones.
-var ErrOtherDatabase = host.WithHint(errors.New("not the database of this repair"), "give the --database or --conf that the repair was made with")
+// errOtherDatabase goes with a unit whose rows are in another database than the given ones.
+var errOtherDatabase = host.WithHint(errors.New("not the database of this repair"), "give the --database or --conf that the repair was made with")
 
 // cell returns the cell that a unit was planned in.
 func (r *Repairer) cell(u *cleanup.Unit) (novadb.Cell, error) {
 	cell, err := r.Databases.Cell(u.Cell)
 	if err != nil {
-		return novadb.Cell{}, fmt.Errorf("cell %q (schema %q) is not among the given databases: %w", u.Cell, u.Database, ErrOtherDatabase)
+		return novadb.Cell{}, fmt.Errorf("cell %q (schema %q) is not among the given databases: %w", u.Cell, u.Database, errOtherDatabase)
 	}
 	return cell, nil
 }
@@ -59,7 +59,7 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 		return novadb.Explain("the database", err)
 	}
 	if u.Database != "" && u.Database != name {
-		return fmt.Errorf("%s: %w, which was made in %s", name, ErrOtherDatabase, u.Database)
+		return fmt.Errorf("%s: %w, which was made in %s", name, errOtherDatabase, u.Database)
 	}
 	archived := true
 	for _, d := range u.Devices {
@@ -72,7 +72,7 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 		case err != nil:
 			return novadb.Explain("pci_devices", err)
 		case node != d.Node || address != d.Address:
-			return fmt.Errorf("%s: %w: row %d of pci_devices is another device", name, ErrOtherDatabase, d.ID)
+			return fmt.Errorf("%s: %w: row %d of pci_devices is another device", name, errOtherDatabase, d.ID)
 		}
 		archived = false
 	}
@@ -83,7 +83,7 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 	err := q.QueryRowContext(ctx, "SELECT COALESCE(host, '') FROM compute_nodes WHERE id = ?", u.Devices[0].Node).Scan(&host)
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err == nil && host != u.Devices[0].Host:
-		return fmt.Errorf("%s: %w, or its rows are archived", name, ErrOtherDatabase)
+		return fmt.Errorf("%s: %w, or its rows are archived", name, errOtherDatabase)
 	case err != nil:
 		return novadb.Explain("compute_nodes", err)
 	}

@@ -8,25 +8,25 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// withoutHint are the exported errors that have no hint, each with the reason. Names are those of
-// the package below the module, and of the variable or type.
+// withoutHint are the errors that have no hint, each with the reason. Names are those of the
+// package below the module, and of the variable or type.
 var withoutHint = map[string]string{
-	"host.ErrNoFlags":               "a finding of host check shows it, and has a remedy of its own",
+	"host.errNoFlags":               "a finding of host check shows it, and has a remedy of its own",
 	"host.ErrNotNode":               "a finding names the file and what belongs in its place",
 	"host.ErrStopped":               "the operator stopped the program that the text names",
 	"host.ProgramError":             "the last line of the program says what to do; what runs it adds a hint where it knows one",
 	"nova/cloud.ErrUnknownName":     "nova explain judges the name of a resource class or trait by it",
-	"host/boot.FileError":           "the text has the file, the line and how to fix it",
 	"host/change.ErrUnfinished":     "it goes with the error that prevents the recovery, which has the hint",
 	"host/change.ErrNothing":        "it is the answer to undo where there is nothing to do",
-	"host/edit.ErrNotRegular":       "the text names the file, which the operator has to look at",
-	"host/prepare.ErrPutBack":       "it goes with the error of a program, which has the hint",
-	"host/bind.ErrNeeded":           "hint_command.go adds the command that binds the function all the same",
+	"host/edit.errNotRegular":       "the text names the file, which the operator has to look at",
+	"host/prepare.errPutBack":       "it goes with the error of a program, which has the hint",
+	"host/bind.errNeeded":           "hint_command.go adds the command that binds the function all the same",
 	"host/machine.ErrNoInitramfs":   "a finding of host check shows it",
 	"host/selection.ErrChanged":     "Refused has the commands that are accepted instead",
 	"host/selection.ErrNoIDs":       "Refused has the commands that are accepted instead",
@@ -38,19 +38,47 @@ var withoutHint = map[string]string{
 	"host/gate.Refusal":             "Refused has the commands that are accepted instead",
 	"host/selection.Refused":        "its Ways are the hints: hint_command.go prints them as commands",
 	"host/gate.Separation":          "Refused has the commands that are accepted instead",
-	"host/selection.ErrBridge":      "the text says why the device cannot be chosen",
+	"host/selection.errBridge":      "the text says why the device cannot be chosen",
 	"nova/cloud.ErrConflict":        "the text has the message of the service, which names the object",
 	"nova/cloud.ErrNotFound":        "the text has the message of the service, which names the object",
+	"cleanup.errStats":              "the finding of the pool has its steps",
+	"cleanup/repair.errChanged":     "the unit is skipped with it as its note; the rows are judged again",
+	"cleanup/repair.errHeld":        "the transaction is tried again",
+	"cleanup/repair.errNeither":     "the text has the allocations as they are now",
+	"cleanup/repair.errNotPosted":   "it goes with the answer of Placement",
+	"cleanup/repair.errStays":       "it rolls back a transaction, and is not returned",
+	"host.errLeaves":                "the caller opens the file in another way",
+	"host.errNoOpenat2":             "the caller opens the file in another way",
+	"host.errNotRegular":            "the text names the file, which the operator has to look at",
+	"host.errTooLong":               "the text names the file, which the operator has to look at",
+	"host.errTruncated":             "a finding of host check shows it, and has a remedy of its own",
+	"host/gate.errVF":               "Refused has the commands that are accepted instead",
+	"host/gate.errVPDUnread":        "Refused has the commands that are accepted instead",
+	"host/hardware.errLeaves":       "the scan's warning names the file",
+	"host/hardware.errNoFile":       "the scan's warning names the file",
+	"host/hardware.errTooLong":      "the scan's warning names the file",
+	"host/iommu.errNoDMAR":          "the scan's warning names the file",
+	"host/machine.errNoEntries":     "a finding of host check shows it",
+	"host/machine.errNotRunning":    "the reason of what is n/a in a tree",
+	"host/memlock.errLimit":         "the text names the file and the value",
+	"host/nvidia.errNotCharacter":   "the finding of the node has a remedy of its own",
+	"host/nvidia.errVersionFile":    "the finding of the driver has a remedy of its own",
+	"host/pci.errVPD":               "the refusal that needs the data has the commands that are accepted instead",
+	"host/rdma.errNotNode":          "the finding of the node has a remedy of its own",
+	"nova.errReference":             "the text names the option, whose value the operator has to write",
+	"nova/image.errNotAsked":        "the reason of what is n/a",
+	"nova/servertest.errLate":       "the text of the left servers has the commands that delete them",
+	"nova/servertest.errSilent":     "the verdict of the server has the cause",
 	"nova/conf.SyntaxError":         "the text has the line and what is wrong with it",
 }
 
-// TestErrorsHaveHints: every exported error variable (ErrX) and every exported error type of the
+// TestErrorsHaveHints: every error variable (ErrX, errX) and every exported error type of the
 // module carries a hint: the variable is made by host.WithHint, the type has a method Hint. Errors
 // whose text says all are listed in withoutHint.
 func TestErrorsHaveHints(t *testing.T) {
-	known := exportedErrors(t, "../..")
+	known := moduleErrors(t, "../..")
 	if len(known) < 50 {
-		t.Errorf("%d exported errors found", len(known))
+		t.Errorf("%d errors found", len(known))
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		reason, listed := withoutHint[name]
@@ -65,24 +93,27 @@ func TestErrorsHaveHints(t *testing.T) {
 	}
 	for name := range withoutHint {
 		if _, ok := known[name]; !ok {
-			t.Errorf("%s is listed in withoutHint, and is no exported error", name)
+			t.Errorf("%s is listed in withoutHint, and is no error", name)
 		}
 	}
 }
 
-// An exportedError is an error variable or type.
-type exportedError struct {
+// errorName matches the name of an error variable.
+var errorName = regexp.MustCompile(`^[eE]rr[A-Z]`)
+
+// A moduleError is an error variable or type.
+type moduleError struct {
 	position token.Position
 	hinted   bool
 	alias    string // the variable of another package that it is
 }
 
-// exportedErrors returns the exported errors of a module by name, without those of commands and
-// tests. A type is an error if it has a method Error, or embeds error.
-func exportedErrors(t *testing.T, root string) map[string]exportedError {
+// moduleErrors returns the error variables and exported error types of a module by name, without
+// those of commands and tests. A type is an error if it has a method Error, or embeds error.
+func moduleErrors(t *testing.T, root string) map[string]moduleError {
 	t.Helper()
 	positions := token.NewFileSet()
-	found := map[string]exportedError{}
+	found := map[string]moduleError{}
 	hints := map[string]bool{}           // types that have a method Hint
 	types := map[string]token.Position{} // of all exported types
 	errorTypes := map[string]bool{}      // of those with a method Error
@@ -131,8 +162,8 @@ func exportedErrors(t *testing.T, root string) map[string]exportedError {
 						}
 					case *ast.ValueSpec:
 						for i, variable := range spec.Names {
-							if declaration.Tok == token.VAR && strings.HasPrefix(variable.Name, "Err") {
-								e := exportedError{position: at(variable)}
+							if declaration.Tok == token.VAR && errorName.MatchString(variable.Name) {
+								e := moduleError{position: at(variable)}
 								if i < len(spec.Values) {
 									e.hinted, e.alias = isWithHint(spec.Values[i]), aliased(syntax, spec.Values[i])
 								}
@@ -150,7 +181,7 @@ func exportedErrors(t *testing.T, root string) map[string]exportedError {
 	}
 	for name, isError := range errorTypes {
 		if position, ok := types[name]; ok && isError {
-			found[name] = exportedError{position: position, hinted: hints[name]}
+			found[name] = moduleError{position: position, hinted: hints[name]}
 		}
 	}
 	for name, e := range found {

@@ -29,11 +29,11 @@ var (
 		host.Textf("use '%s' and reboot instead, or --live to unbind it now", host.NewCommand("host prepare")))
 	ErrNoGroup = host.WithHint(host.WithCode(errors.New("has no IOMMU group and cannot be assigned to a guest"), host.CodeNoGroup, ""),
 		host.Textf("the IOMMU is off: run '%s' and reboot; if that is done, turn it on in the firmware's setup", host.NewCommand("host prepare")))
-	ErrNoModule = host.WithHint(errors.New("not available in the running kernel"),
+	errNoModule = host.WithHint(errors.New("not available in the running kernel"),
 		"install the package that has it, or reboot into the kernel whose modules are installed")
-	ErrBlind = host.WithHint(host.WithCode(errors.New("cannot determine which guests use these devices"), host.CodeGuestsUnknown, ""),
+	errBlind = host.WithHint(host.WithCode(errors.New("cannot determine which guests use these devices"), host.CodeGuestsUnknown, ""),
 		"run gpustack as root, outside of containers")
-	ErrNeeded = errors.New("the host needs it")
+	errNeeded = errors.New("the host needs it")
 )
 
 // Mode says what may be done to the host so that functions leave it.
@@ -162,7 +162,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	errs = append(errs, planErr)
 	for _, name := range l.Load {
 		if n.kernel != nil && !n.kernel.Loadable(name) {
-			errs = append(errs, fmt.Errorf("driver %s: %w", name, ErrNoModule))
+			errs = append(errs, fmt.Errorf("driver %s: %w", name, errNoModule))
 		}
 	}
 	if mode.StopServices {
@@ -384,9 +384,9 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	var errs []error
 	switch blind := uses.Unknown(); {
 	case blind != "" && uses.Running:
-		errs = append(errs, fmt.Errorf("%w: %s", ErrBlind, blind))
+		errs = append(errs, fmt.Errorf("%w: %s", errBlind, blind))
 	case blind != "":
-		warnings = append(warnings, fmt.Sprintf("%v: %s", ErrBlind, blind))
+		warnings = append(warnings, fmt.Sprintf("%v: %s", errBlind, blind))
 	}
 	vfs, stay := n.Devices.VFs(), len(n.stay(p)) > 0
 	for _, c := range p.Changes {
@@ -436,8 +436,8 @@ func Needed(m machine.Machine, p driver.Plan, allow []pci.Address) error {
 	}
 	var errs []error
 	allowed := gate.Records{Guests: m.Contract.Value}.Allowed(m.Devices.Value).And(gate.Allowed{Functions: allow})
-	for _, r := range gate.New(m).Ask(ErrNeeded.Error()+": ", allowed, leaving...).Refused {
-		r.Err = ErrNeeded
+	for _, r := range gate.New(m).Ask(errNeeded.Error()+": ", allowed, leaving...).Refused {
+		r.Err = errNeeded
 		errs = append(errs, r)
 	}
 	return errors.Join(errs...)

@@ -12,15 +12,15 @@ import (
 	"gpustack/host/selection"
 )
 
-// ErrNotOfContainers is the error of host release --to container for a function that is not
+// errNotOfContainers is the error of host release --to container for a function that is not
 // recorded for containers.
-var ErrNotOfContainers = host.WithHint(host.WithCode(errors.New("is not recorded for containers"), host.CodeRole, ""),
+var errNotOfContainers = host.WithHint(host.WithCode(errors.New("is not recorded for containers"), host.CodeRole, ""),
 	host.Textf("%s returns it to the host; %s records it for containers then",
 		host.NewCommand("host release").Flag("device", "ADDRESS"), host.NewCommand("container prepare").Flag("device", "ADDRESS")))
 
-// ErrOfGuests is the error of host release --to container for a function that shares a card or an
+// errOfGuests is the error of host release --to container for a function that shares a card or an
 // IOMMU group with one of containers, and is recorded for guests.
-var ErrOfGuests = host.WithHint(host.WithCode(errors.New("is recorded for guests"), host.CodeRole, ""),
+var errOfGuests = host.WithHint(host.WithCode(errors.New("is recorded for guests"), host.CodeRole, ""),
 	host.Textf("take it from guests first: %s", host.NewCommand("host prepare").Flag("remove", "ADDRESS")))
 
 // ofGuests returns an error that names the functions which are recorded for guests, if the others
@@ -29,7 +29,7 @@ func ofGuests(record *machine.Contract, functions []pci.Address, to machine.Role
 	var errs []error
 	for _, a := range functions {
 		if to == machine.OfContainer && record.At(a) != nil {
-			errs = append(errs, gate.Refuse(a, ErrOfGuests))
+			errs = append(errs, gate.Refuse(a, errOfGuests))
 		}
 	}
 	return errors.Join(errs...)
@@ -66,7 +66,7 @@ func (n node) toContainers(opts selection.Options) (selection.Options, error) {
 			named := slices.ContainsFunc(opts.Add, func(s pci.Selector) bool { return s.Matches(d) }) ||
 				slices.ContainsFunc(opts.Vendors, d.IsVendor) && d.IsGPU()
 			if named && n.Containers.At(d.Address) == nil {
-				errs = append(errs, gate.Refuse(d.Address, ErrNotOfContainers))
+				errs = append(errs, gate.Refuse(d.Address, errNotOfContainers))
 			}
 		}
 		return opts, errors.Join(errs...)

@@ -20,14 +20,14 @@ var (
 	// ErrStoppable means that --stop-services stops the process that has a function open, or
 	// switches off the persistence mode of a GPU.
 	ErrStoppable = host.WithHint(errors.New("can be stopped"), "use --live --stop-services")
-	// ErrDependent means that a service cannot be stopped, or not without another one.
-	ErrDependent = host.WithHint(host.WithCode(errors.New("cannot be stopped"), host.CodeService, ""),
+	// errDependent means that a service cannot be stopped, or not without another one.
+	errDependent = host.WithHint(host.WithCode(errors.New("cannot be stopped"), host.CodeService, ""),
 		host.Textf("stop it by hand, or use '%s' and reboot instead", host.NewCommand("host prepare")))
-	// ErrNotRestartable means that a service could be stopped but not be started again.
-	ErrNotRestartable = host.WithHint(host.WithCode(errors.New("could not be started again"), host.CodeService, ""),
+	// errNotRestartable means that a service could be stopped but not be started again.
+	errNotRestartable = host.WithHint(host.WithCode(errors.New("could not be started again"), host.CodeService, ""),
 		"systemctl status shows its unit; unmask it, or stop it by hand if it is not needed any more")
-	// ErrPersistent means that a GPU is in persistence mode.
-	ErrPersistent = host.WithHint(host.WithCode(errors.New("is in persistence mode, in which unbinding nvidia hangs"), host.CodePersistence, ""),
+	// errPersistent means that a GPU is in persistence mode.
+	errPersistent = host.WithHint(host.WithCode(errors.New("is in persistence mode, in which unbinding nvidia hangs"), host.CodePersistence, ""),
 		"nvidia-smi -i ADDRESS -pm 0 switches it off")
 )
 
@@ -150,14 +150,14 @@ func dependents(wanted map[string]bool, owned []string, uses machine.Uses) (errs
 		u, ok := units[name]
 		switch {
 		case !ok:
-			errs = append(errs, fmt.Errorf("%s: %w: its state is unknown", name, ErrDependent))
+			errs = append(errs, fmt.Errorf("%s: %w: its state is unknown", name, errDependent))
 			continue
 		case u.Load != "loaded":
-			errs = append(errs, fmt.Errorf("%s: %w: its unit is %s", name, ErrNotRestartable, u.Load))
+			errs = append(errs, fmt.Errorf("%s: %w: its unit is %s", name, errNotRestartable, u.Load))
 		case !u.CanStart:
-			errs = append(errs, fmt.Errorf("%s: %w: its unit refuses it", name, ErrNotRestartable))
+			errs = append(errs, fmt.Errorf("%s: %w: its unit refuses it", name, errNotRestartable))
 		case !u.CanStop:
-			errs = append(errs, fmt.Errorf("%s: %w: its unit refuses it", name, ErrDependent))
+			errs = append(errs, fmt.Errorf("%s: %w: its unit refuses it", name, errDependent))
 		}
 		for _, other := range u.Needs {
 			o, ok := units[other]
@@ -167,7 +167,7 @@ func dependents(wanted map[string]bool, owned []string, uses machine.Uses) (errs
 				wanted[other] = true
 				queue = append(queue, other)
 			default:
-				errs = append(errs, fmt.Errorf("%s: %w without %s, which requires it and runs", name, ErrDependent, other))
+				errs = append(errs, fmt.Errorf("%s: %w without %s, which requires it and runs", name, errDependent, other))
 			}
 		}
 	}
@@ -192,7 +192,7 @@ func persistent(a pci.Address, s driver.Services, uses machine.Uses) (warning st
 	case !listed:
 		return "", unknownMode(a, errors.New("nvidia-smi does not list it"))
 	case on && !slices.Contains(s.Off, a):
-		return "", &stoppable{fmt.Errorf("%s: %w", a, ErrPersistent)}
+		return "", &stoppable{fmt.Errorf("%s: %w", a, errPersistent)}
 	}
 	return "", nil
 }

@@ -28,7 +28,8 @@ type environment struct {
 	lines []string   // NAME=VALUE, still escaped
 }
 
-var errEnvironment = errors.New("not a GRUB environment block")
+var errEnvironment = host.WithHint(errors.New("not a GRUB environment block"),
+	"grub-editenv (grub2-editenv) FILE list shows its entries; FILE create writes an empty one, without them")
 
 func readEnvironment(root host.Root) (environment, error) {
 	f, err := edit.Read(root, grubEnv)

@@ -23,14 +23,14 @@ type script struct {
 	text string
 }
 
-// FileError is an error at a line of a configuration file. Problem says how to fix it.
-type FileError struct {
+// fileError is an error at a line of a configuration file. Problem says how to fix it.
+type fileError struct {
 	Name    string
 	Line    uint
 	Problem string
 }
 
-func (e *FileError) Error() string {
+func (e *fileError) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.Name, e.Line, e.Problem)
 }
 
@@ -46,7 +46,7 @@ const (
 // variables. It starts no programs, so a value that depends on a program is unknown; it is an
 // error if a variable in watched depends, or may depend, on one.
 func evaluate(scripts []script, watched ...string) (map[string]string, error) {
-	e := evaluation{watched: watched, assigned: map[string]*FileError{}, fromShell: map[string]bool{}}
+	e := evaluation{watched: watched, assigned: map[string]*fileError{}, fromShell: map[string]bool{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	runner, err := interp.New(
@@ -72,7 +72,7 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 		var status interp.ExitStatus
 		switch {
 		case runner.Exited():
-			return nil, &FileError{s.name, file.End().Line(), "exits, so the files after it are not read"}
+			return nil, &fileError{s.name, file.End().Line(), "exits, so the files after it are not read"}
 		case err != nil && !errors.As(err, &status): // a status is only that of the last command
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -96,9 +96,9 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 
 type evaluation struct {
 	watched     []string
-	assigned    map[string]*FileError // the last assignment of each watched variable
+	assigned    map[string]*fileError // the last assignment of each watched variable
 	fromShell   map[string]bool       // variables that depend on those in setByShell
-	conditional *FileError            // an assignment that may not be executed
+	conditional *fileError            // an assignment that may not be executed
 	programs    int                   // number of programs outside of command substitutions
 }
 
@@ -106,16 +106,16 @@ type evaluation struct {
 // cannot be determined here.
 func (e *evaluation) parse(s script) (*syntax.File, error) {
 	if i := strings.IndexByte(s.text, 0); i >= 0 {
-		return nil, &FileError{s.name, uint(strings.Count(s.text[:i], "\n") + 1), "contains a zero byte"}
+		return nil, &fileError{s.name, uint(strings.Count(s.text[:i], "\n") + 1), "contains a zero byte"}
 	}
 	text := strings.ReplaceAll(s.text, "\r", carriageReturn)
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), s.name)
 	if err != nil {
 		var parse syntax.ParseError
 		if errors.As(err, &parse) {
-			return nil, &FileError{s.name, parse.Pos.Line(), parse.Text}
+			return nil, &fileError{s.name, parse.Pos.Line(), parse.Text}
 		}
-		return nil, &FileError{s.name, 1, err.Error()}
+		return nil, &fileError{s.name, 1, err.Error()}
 	}
 	e.conditional = nil
 	topLevel := map[*syntax.CallExpr]bool{}
@@ -128,7 +128,7 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 	syntax.Walk(file, func(node syntax.Node) bool {
 		switch n := node.(type) {
 		case *syntax.WhileClause, *syntax.FuncDecl:
-			at := &FileError{s.name, node.Pos().Line(), "loops and functions are not supported"}
+			at := &fileError{s.name, node.Pos().Line(), "loops and functions are not supported"}
 			problems = errors.Join(problems, at)
 		case *syntax.CallExpr:
 			for _, a := range n.Assigns {
@@ -141,7 +141,7 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 				if a.Name == nil || !slices.Contains(e.watched, a.Name.Value) {
 					continue
 				}
-				at := &FileError{s.name, a.Pos().Line(), ""}
+				at := &fileError{s.name, a.Pos().Line(), ""}
 				e.assigned[a.Name.Value] = at
 				switch {
 				case e.fromShell[a.Name.Value]:

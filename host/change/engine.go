@@ -270,7 +270,7 @@ func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (Und
 	for _, earlier := range entries {
 		// Commands that undo other kinds recover earlier entries first, and --dry-run warns of them.
 		if entry.Kind == KindRows && earlier.Kind == KindRows && earlier.ID < entry.ID && earlier.IsOpen() {
-			return u, &EarlierOpen{Entry: entry, Earlier: earlier}
+			return u, &earlierOpen{Entry: entry, Earlier: earlier}
 		}
 	}
 	if u.Change, err = kind.Open(ctx, entry); err != nil {
@@ -298,20 +298,20 @@ func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (Und
 	return u, err
 }
 
-// EarlierOpen is the error of an undo of rows that has to wait for an earlier entry of rows.
-type EarlierOpen struct {
+// earlierOpen is the error of an undo of rows that has to wait for an earlier entry of rows.
+type earlierOpen struct {
 	Entry, Earlier Entry
 }
 
-func (e *EarlierOpen) Error() string {
+func (e *earlierOpen) Error() string {
 	return fmt.Sprintf("entry %d: entry %d (%s), before it, was interrupted, and its outcome is unknown", e.Entry.ID, e.Earlier.ID, e.Earlier.Command)
 }
 
 // Hint returns how to complete the earlier entry.
-func (e *EarlierOpen) Hint() string { return e.HintText().String() }
+func (e *earlierOpen) Hint() string { return e.HintText().String() }
 
 // HintText returns the hint with its commands as parts.
-func (e *EarlierOpen) HintText() host.Text {
+func (e *earlierOpen) HintText() host.Text {
 	return Left{Entry: e.Earlier}.Remedy()
 }
 

@@ -52,8 +52,8 @@ var (
 	// expects.
 	ErrChanged = host.WithHint(errors.New("is now bound to another driver"),
 		host.Textf("'%s' shows the drivers; host bind and host release plan again from there", host.NewCommand("host scan")))
-	// ErrNotTaken means that the kernel accepted a write that had no effect.
-	ErrNotTaken = host.WithHint(errors.New("the kernel accepted the write but the driver did not change"), "the kernel's log says why: journalctl -k, or dmesg")
+	// errNotTaken means that the kernel accepted a write that had no effect.
+	errNotTaken = host.WithHint(errors.New("the kernel accepted the write but the driver did not change"), "the kernel's log says why: journalctl -k, or dmesg")
 	// ErrTakenAgain means that vfio-pci or pci-stub has claimed a function again that is being
 	// returned to the host.
 	ErrTakenAgain = host.WithHint(errors.New("re-claimed the function through its ids= list"),
@@ -435,9 +435,9 @@ func (b Binder) do(a pci.Address, s step) error {
 		case s.any && (now.Driver != "" || late):
 			return nil // or no driver of the host matches
 		case late && now.Override != s.to.Override:
-			return fmt.Errorf("%w: driver_override is %s", ErrNotTaken, now.Override)
+			return fmt.Errorf("%w: driver_override is %s", errNotTaken, now.Override)
 		case late:
-			return fmt.Errorf("%w: bound to %s", ErrNotTaken, now.Driver)
+			return fmt.Errorf("%w: bound to %s", errNotTaken, now.Driver)
 		}
 	}
 }

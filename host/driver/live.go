@@ -93,7 +93,7 @@ func (l Live) Load(ctx context.Context, driver string) error {
 	}
 	ok, err := l.Runner.Root.Exists(path.Join(driversDir, driver))
 	if err == nil && !ok {
-		err = fmt.Errorf("modprobe %s: %w", driver, ErrNoDriver)
+		err = fmt.Errorf("modprobe %s: %w", driver, errNoDriver)
 	}
 	return err
 }
@@ -109,8 +109,8 @@ func (l Live) Run(ctx context.Context, argv []string) ([]byte, error) {
 	return runner.Run(ctx, argv)
 }
 
-// ErrNoDriver means that the kernel does not have a driver although its module was loaded.
-var ErrNoDriver = host.WithHint(errors.New("the kernel has no such driver afterwards"), "load the module that provides it with modprobe first")
+// errNoDriver means that the kernel does not have a driver although its module was loaded.
+var errNoDriver = host.WithHint(errors.New("the kernel has no such driver afterwards"), "load the module that provides it with modprobe first")
 
 // writer is a process that makes a write.
 type writer struct {

@@ -30,8 +30,8 @@ type Plan struct {
 	Containers []pci.Address
 }
 
-// ErrUnread means that a scan could not read the driver of a function.
-var ErrUnread = host.WithHint(errors.New("its driver cannot be read"), "run gpustack as root")
+// errUnread means that a scan could not read the driver of a function.
+var errUnread = host.WithHint(errors.New("its driver cannot be read"), "run gpustack as root")
 
 // New plans the changes that reach the goals. devices are all functions of the machine.
 func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan, error) {
@@ -45,7 +45,7 @@ func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan
 		}
 		d := &devices[i]
 		if d.DriverUnread() {
-			errs = append(errs, fmt.Errorf("%s: %w", g.Address, ErrUnread))
+			errs = append(errs, fmt.Errorf("%s: %w", g.Address, errUnread))
 			continue
 		}
 		c := Change{Address: g.Address, Group: d.IOMMUGroup, Before: stateOf(d), After: g.State, Any: g.Any}

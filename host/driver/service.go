@@ -120,14 +120,14 @@ func persistence(a pci.Address, on bool) []string {
 
 // Errors of services.
 var (
-	ErrNotStopped = host.WithHint(errors.New("did not stop in time"),
+	errNotStopped = host.WithHint(errors.New("did not stop in time"),
 		host.Textf("systemctl status shows what it waits for; raise --service-timeout, or use '%s' and reboot instead", host.NewCommand("host prepare")))
-	ErrNotStarted = host.WithHint(errors.New("did not start"),
+	errNotStarted = host.WithHint(errors.New("did not start"),
 		"systemctl status and journalctl -u say why; a unit that is masked is not started")
 	ErrNoSystemd = host.WithHint(errors.New("not found, so no service can be stopped"),
 		"run gpustack on the host, outside of containers")
-	ErrUnit        = host.WithHint(errors.New("not a unit as systemctl shows one"), "run systemctl show by hand to see what it prints")
-	ErrPersistence = host.WithHint(errors.New("the persistence mode of its GPUs is unknown"), "run nvidia-smi -q -d PERFORMANCE by hand")
+	errUnit        = host.WithHint(errors.New("not a unit as systemctl shows one"), "run systemctl show by hand to see what it prints")
+	errPersistence = host.WithHint(errors.New("the persistence mode of its GPUs is unknown"), "run nvidia-smi -q -d PERFORMANCE by hand")
 )
 
 // Unit is the state of a systemd unit.
@@ -173,7 +173,7 @@ func ReadUnits(ctx context.Context, run Program, names []string) (map[string]Uni
 		}
 		shown, err := parseUnits(string(out))
 		if err == nil && len(shown) != len(names) {
-			err = fmt.Errorf("%w: %d of %d are shown", ErrUnit, len(shown), len(names))
+			err = fmt.Errorf("%w: %d of %d are shown", errUnit, len(shown), len(names))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", strings.Join(argv[:2], " "), err)
@@ -203,7 +203,7 @@ func parseUnits(text string) ([]Unit, error) {
 			name, value, ok := strings.Cut(line, "=")
 			switch {
 			case !ok:
-				return nil, fmt.Errorf("%w: %q", ErrUnit, line)
+				return nil, fmt.Errorf("%w: %q", errUnit, line)
 			case name == "Id":
 				u.Name = value
 			case name == "LoadState":
@@ -227,7 +227,7 @@ func parseUnits(text string) ([]Unit, error) {
 			}
 		}
 		if u.Name == "" || u.Load == "" || u.Active == "" {
-			return nil, fmt.Errorf("%w: Id %q, LoadState %q, ActiveState %q", ErrUnit, u.Name, u.Load, u.Active)
+			return nil, fmt.Errorf("%w: Id %q, LoadState %q, ActiveState %q", errUnit, u.Name, u.Load, u.Active)
 		}
 		units = append(units, u)
 	}
@@ -251,7 +251,7 @@ func ReadPersistence(ctx context.Context, run Program) (map[pci.Address]bool, er
 		mode = strings.TrimSpace(mode)
 		a, err := pci.ParseAddress(strings.TrimSpace(bus))
 		if err != nil || mode != "Enabled" && mode != "Disabled" {
-			return nil, fmt.Errorf("nvidia-smi: %w: %q", ErrPersistence, line)
+			return nil, fmt.Errorf("nvidia-smi: %w: %q", errPersistence, line)
 		}
 		modes[a] = mode == "Enabled"
 	}
@@ -276,7 +276,7 @@ func (b Binder) stop(ctx context.Context, name string) error {
 	return b.await(ctx, name, func(u Unit, late bool) (bool, error) {
 		stopped := !u.Runs() && !u.Job
 		if late && !stopped {
-			return false, fmt.Errorf("%s: %w (%s): %s", name, ErrNotStopped, b.Service, u.state())
+			return false, fmt.Errorf("%s: %w (%s): %s", name, errNotStopped, b.Service, u.state())
 		}
 		return stopped, nil
 	})
@@ -293,7 +293,7 @@ func (b Binder) start(ctx context.Context, name string) error {
 		case u.Active == "active" && !u.Job, u.Active == "deactivating" && u.Job:
 			return true, nil
 		case u.Active == "failed", !u.Runs() && !u.Job, late:
-			return false, fmt.Errorf("%s: %w: %s", name, ErrNotStarted, u.state())
+			return false, fmt.Errorf("%s: %w: %s", name, errNotStarted, u.state())
 		}
 		return false, nil
 	})

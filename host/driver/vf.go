@@ -27,8 +27,8 @@ var (
 	// ErrNoSRIOV means that the driver of a function does not create virtual functions.
 	ErrNoSRIOV = host.WithHint(errors.New("its driver cannot create VFs at run time"),
 		"of mlx4_core VFs are created by its module parameters num_vfs and probe_vf, at boot only")
-	// ErrVFs means that the kernel accepted a number of virtual functions and has others.
-	ErrVFs = host.WithHint(errors.New("the kernel accepted the write but the VFs did not appear"), "the kernel's log says why: journalctl -k, or dmesg")
+	// errVFs means that the kernel accepted a number of virtual functions and has others.
+	errVFs = host.WithHint(errors.New("the kernel accepted the write but the VFs did not appear"), "the kernel's log says why: journalctl -k, or dmesg")
 )
 
 // VFs is the state of a physical function's virtual ones.
@@ -94,7 +94,7 @@ func SetVFs(ctx context.Context, root host.Root, k Requester, a pci.Address, n i
 	return Wait(ctx, func() error {
 		now, err := ReadVFs(root, a)
 		if err == nil && now.Count != n {
-			err = fmt.Errorf("%s: %w: sriov_numvfs is %d, not %d", a, ErrVFs, now.Count, n)
+			err = fmt.Errorf("%s: %w: sriov_numvfs is %d, not %d", a, errVFs, now.Count, n)
 		}
 		return err
 	})

@@ -21,9 +21,9 @@ import (
 var (
 	// ErrChanged means that a file differs from the one that the change was computed from.
 	ErrChanged = host.WithHint(errors.New("changed since the plan was made"), "run the command again: it makes a new plan")
-	// ErrMounted means that a file is bind-mounted, usually into a container: it can be written to,
+	// errMounted means that a file is bind-mounted, usually into a container: it can be written to,
 	// but not replaced.
-	ErrMounted = host.WithHint(errors.New("is a mount point, and cannot be replaced"), "it is mounted into a container: change the file that it is mounted from")
+	errMounted = host.WithHint(errors.New("is a mount point, and cannot be replaced"), "it is mounted into a container: change the file that it is mounted from")
 	// ErrTorn means that some files are changed and some are not.
 	ErrTorn = host.WithHint(errors.New("the change stopped half-way and could not be rolled back"),
 		"the next gpustack command that changes this machine recovers it")
@@ -95,7 +95,7 @@ func (c Change) explain(err error) error {
 		return nil
 	}
 	if errors.Is(err, unix.EBUSY) {
-		err = ErrMounted
+		err = errMounted
 	}
 	return fmt.Errorf("%s: %w", c.Name, host.Cause(err))
 }

@@ -36,7 +36,7 @@ func copyFile(source, target string) error {
 		return err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return ErrNotRegular
+		return errNotRegular
 	}
 	in, err := os.Open(source)
 	if err != nil {
@@ -105,7 +105,7 @@ func Stamp(root host.Root, name string) (string, error) {
 		case err != nil:
 			return "", err
 		case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-			return "", ErrNotRegular
+			return "", errNotRegular
 		}
 		in, err := os.Open(place)
 		if err != nil {

@@ -83,8 +83,8 @@ const maxSize = 4 << 20
 
 // Errors about files that cannot be changed safely.
 var (
-	ErrNotRegular = errors.New("not a regular file")
-	ErrHardLinked = host.WithHint(errors.New("has several hard links, of which one alone would change"),
+	errNotRegular = errors.New("not a regular file")
+	errHardLinked = host.WithHint(errors.New("has several hard links, of which one alone would change"),
 		"make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE")
 )
 
@@ -113,9 +113,9 @@ func read(place string) (*File, error) {
 	case err != nil:
 		return nil, err
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, ErrNotRegular
+		return nil, errNotRegular
 	case stat.Nlink > 1:
-		return nil, ErrHardLinked
+		return nil, errHardLinked
 	}
 	in, err := os.Open(place)
 	if err != nil {

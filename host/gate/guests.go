@@ -88,7 +88,7 @@ func (h Host) Virtualized(d *pci.Device, pfs map[pci.Address]int) error {
 	case d.SRIOVUnread():
 		return ErrSRIOV
 	case h.Mediated[d.Address] > 0:
-		return fmt.Errorf("%w (%d)", ErrMediated, h.Mediated[d.Address])
+		return fmt.Errorf("%w (%d)", errMediated, h.Mediated[d.Address])
 	}
 	return nil
 }

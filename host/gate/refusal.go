@@ -99,7 +99,7 @@ func (s *Separation) Refusal() (code host.Code, allow string) {
 var (
 	ErrVFs = host.WithHint(host.WithCode(errors.New("has virtual functions enabled"), host.CodeVirtualFunctions, ""),
 		"once no guest has one, write 0 to the function's sriov_numvfs")
-	ErrMediated = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""),
+	errMediated = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""),
 		"remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
 	// ErrForContainers is the refusal of a function that container prepare has recorded.
 	ErrForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),

@@ -47,11 +47,11 @@ func methodOf(begin []byte, at int64) (method, error) {
 			continue
 		}
 		if m.open == nil {
-			return m, fmt.Errorf("byte %d: %s: %w", at, m.name, ErrCompression)
+			return m, fmt.Errorf("byte %d: %s: %w", at, m.name, errCompression)
 		}
 		return m, nil
 	}
-	return method{}, fmt.Errorf("%w: byte %d: neither an entry nor compressed data: %q", ErrMalformed, at, begin)
+	return method{}, fmt.Errorf("%w: byte %d: neither an entry nor compressed data: %q", errMalformed, at, begin)
 }
 
 // openGzip decompresses RFC 1952. It does not read beyond the data, because source is an
@@ -169,13 +169,13 @@ func measureXZBlock(s *source, head int, check int64) error {
 		}
 		const lzma2 = 0x21
 		if filter != lzma2 {
-			return fmt.Errorf("%w: filter %#x", ErrCompression, filter)
+			return fmt.Errorf("%w: filter %#x", errCompression, filter)
 		}
 		if length != 1 || properties[0] > 40 {
 			return s.malformed(header)
 		}
 		if bits := properties[0]; uint64(2|bits&1)<<(bits/2+11) > maxWindow {
-			return fmt.Errorf("%w: window larger than %d bytes", ErrCompression, maxWindow)
+			return fmt.Errorf("%w: window larger than %d bytes", errCompression, maxWindow)
 		}
 	}
 	start := s.at
@@ -247,7 +247,7 @@ func openLZMA(s *source) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if len(begin) == 13 && binary.LittleEndian.Uint32(begin[1:]) > maxWindow {
-		return nil, fmt.Errorf("%w: window larger than %d bytes", ErrCompression, maxWindow)
+		return nil, fmt.Errorf("%w: window larger than %d bytes", errCompression, maxWindow)
 	}
 	r, err := lzma.NewReader(s)
 	return io.NopCloser(r), err
@@ -336,7 +336,7 @@ func (r *lz4Reader) next() error {
 	}
 	n, err := lz4.UncompressBlock(r.packed, r.unpacked)
 	if err != nil {
-		return errors.Join(ErrMalformed, err)
+		return errors.Join(errMalformed, err)
 	}
 	r.rest = r.unpacked[:n]
 	return nil

@@ -21,11 +21,11 @@ type Content struct {
 
 // Errors of images that cannot be read.
 var (
-	// ErrMalformed is the error of an image that the kernel could not unpack.
-	ErrMalformed = host.WithHint(errors.New("malformed initramfs"),
+	// errMalformed is the error of an image that the kernel could not unpack.
+	errMalformed = host.WithHint(errors.New("malformed initramfs"),
 		"regenerate the initramfs (update-initramfs -u -k all, or dracut --force --regenerate-all), then run gpustack again")
-	// ErrCompression is the error of an image whose compression is not supported.
-	ErrCompression = host.WithHint(errors.New("compression not supported"),
+	// errCompression is the error of an image whose compression is not supported.
+	errCompression = host.WithHint(errors.New("compression not supported"),
 		"configure the initramfs generator to use gzip, zstd, xz, lz4, lzma or bzip2")
 )
 
@@ -96,12 +96,12 @@ func (a *archive) readCompressed(image io.ReaderAt, at int64, m method) (int64, 
 	return s.at - at, nil
 }
 
-// asMalformed marks an error of a decompressor as ErrMalformed, but not an error of reading the
+// asMalformed marks an error of a decompressor as errMalformed, but not an error of reading the
 // file.
 func asMalformed(err error) error {
 	var system *fs.PathError
-	if errors.Is(err, ErrMalformed) || errors.Is(err, ErrCompression) || errors.As(err, &system) {
+	if errors.Is(err, errMalformed) || errors.Is(err, errCompression) || errors.As(err, &system) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrMalformed, err)
+	return fmt.Errorf("%w: %w", errMalformed, err)
 }

@@ -214,7 +214,7 @@ func TestCompressions(t *testing.T) {
 				switch {
 				case n == 0 && err == nil && len(c.Names) == 0: // an empty image is one
 				case name == "lz4" && err == nil: // has no end but that of the data
-				case !errors.Is(err, ErrMalformed):
+				case !errors.Is(err, errMalformed):
 					t.Errorf("%d of %d bytes: %v", n, len(data), err)
 				}
 			}
@@ -308,7 +308,7 @@ func TestArchives(t *testing.T) {
 			if got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
 			}
-			if malformed := strings.HasPrefix(test.want, "malformed"); malformed != errors.Is(err, ErrMalformed) {
+			if malformed := strings.HasPrefix(test.want, "malformed"); malformed != errors.Is(err, errMalformed) {
 				t.Errorf("%v is not the right error", err)
 			}
 		})
@@ -329,19 +329,19 @@ func TestCompressedFaults(t *testing.T) {
 		is                error
 	}{
 		{"junk within", early + packers["gzip"](t, late+"junk"),
-			`gzip data from byte 384 on: malformed initramfs: byte 492: unexpected "j" instead of an entry`, ErrMalformed},
+			`gzip data from byte 384 on: malformed initramfs: byte 492: unexpected "j" instead of an entry`, errMalformed},
 		{"an entry cut short within", packers["zstd"](t, late[:300]),
-			`zstd data from byte 0 on: malformed initramfs: byte 300: unexpected end of data`, ErrMalformed},
-		{"gzip's sum", swap(gz, -6, 1), "gzip data from byte 0 on: malformed initramfs: gzip: invalid checksum", ErrMalformed},
-		{"zstd's sum", swap(zst, -2, 1), "zstd data from byte 0 on: malformed initramfs: CRC check failed", ErrMalformed},
-		{"zstd's window", "\x28\xb5\x2f\xfd\x00\xff\x01\x00\x00", "zstd data from byte 0 on: malformed initramfs: ", ErrMalformed},
-		{"zstd's kinds of block", "\x28\xb5\x2f\xfd\x00\x58\x07\x00\x00", "zstd data from byte 0 on: malformed initramfs: byte 9: unknown block type", ErrMalformed},
-		{"xz's kinds of chunk", swap(xzd, 24, 0x7f), "xz data from byte 0 on: malformed initramfs: byte 25: unknown chunk type", ErrMalformed},
-		{"xz's filters", swap(xzd, 14, 4), "xz data from byte 0 on: compression not supported: filter 0x4", ErrCompression},
-		{"xz's window", swap(xzd, 16, 40), "xz data from byte 0 on: compression not supported: window larger than 134217728 bytes", ErrCompression},
-		{"xz's head", swap(xzd, 17, 1), "xz data from byte 0 on: malformed initramfs: ", ErrMalformed},
-		{"lzma's window", swap(lzm, 4, 0x7f), "lzma data from byte 0 on: compression not supported: window larger than 134217728 bytes", ErrCompression},
-		{"lz4's blocks", swap(lz, 7, 0x7f), "lz4 data from byte 0 on: malformed initramfs: byte 8: a block of 21", ErrMalformed},
+			`zstd data from byte 0 on: malformed initramfs: byte 300: unexpected end of data`, errMalformed},
+		{"gzip's sum", swap(gz, -6, 1), "gzip data from byte 0 on: malformed initramfs: gzip: invalid checksum", errMalformed},
+		{"zstd's sum", swap(zst, -2, 1), "zstd data from byte 0 on: malformed initramfs: CRC check failed", errMalformed},
+		{"zstd's window", "\x28\xb5\x2f\xfd\x00\xff\x01\x00\x00", "zstd data from byte 0 on: malformed initramfs: ", errMalformed},
+		{"zstd's kinds of block", "\x28\xb5\x2f\xfd\x00\x58\x07\x00\x00", "zstd data from byte 0 on: malformed initramfs: byte 9: unknown block type", errMalformed},
+		{"xz's kinds of chunk", swap(xzd, 24, 0x7f), "xz data from byte 0 on: malformed initramfs: byte 25: unknown chunk type", errMalformed},
+		{"xz's filters", swap(xzd, 14, 4), "xz data from byte 0 on: compression not supported: filter 0x4", errCompression},
+		{"xz's window", swap(xzd, 16, 40), "xz data from byte 0 on: compression not supported: window larger than 134217728 bytes", errCompression},
+		{"xz's head", swap(xzd, 17, 1), "xz data from byte 0 on: malformed initramfs: ", errMalformed},
+		{"lzma's window", swap(lzm, 4, 0x7f), "lzma data from byte 0 on: compression not supported: window larger than 134217728 bytes", errCompression},
+		{"lz4's blocks", swap(lz, 7, 0x7f), "lz4 data from byte 0 on: malformed initramfs: byte 8: a block of 21", errMalformed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := readText(t, test.image)

@@ -347,7 +347,7 @@ func TestUnreadImage(t *testing.T) {
 	m.write(imageName, "no image")
 	for range 2 {
 		memory := m.memory()
-		if _, err := memory.Read(m.root, imageName); !errors.Is(err, ErrMalformed) {
+		if _, err := memory.Read(m.root, imageName); !errors.Is(err, errMalformed) {
 			t.Errorf("%v", err)
 		}
 		if _, err := memory.Read(m.root, "/boot/none"); !host.IsAbsent(err) {

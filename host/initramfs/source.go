@@ -76,5 +76,5 @@ func (s *source) ended(err error) error {
 }
 
 func (s *source) malformed(format string, args ...any) error {
-	return fmt.Errorf("%w: byte %d: %s", ErrMalformed, s.at, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: byte %d: %s", errMalformed, s.at, fmt.Sprintf(format, args...))
 }

@@ -180,8 +180,8 @@ func (c Conf) Planned(plan edit.Plan) Conf {
 	return conf
 }
 
-// ErrByHand is the error of a line that TakeOver does not change.
-var ErrByHand = host.WithHint(errors.New("gpustack changes only single lines of files below /etc"), "remove the ids there by hand")
+// errByHand is the error of a line that TakeOver does not change.
+var errByHand = host.WithHint(errors.New("gpustack changes only single lines of files below /etc"), "remove the ids there by hand")
 
 // TakeOver plans to remove ids from the files that state them. A line goes when no id is left in
 // it and it says nothing else.
@@ -209,7 +209,7 @@ func TakeOver(files edit.Files, stated []Stated, ids []string) (edit.Plan, error
 			}
 			at := other.Number - 1
 			if !strings.HasPrefix(s.File, "/etc/") || at >= len(lines) || len(statedIDs(s.File, lines[at], other.Driver)) != len(other.IDs) {
-				errs = append(errs, fmt.Errorf("%s: %w", other.Place(), ErrByHand))
+				errs = append(errs, fmt.Errorf("%s: %w", other.Place(), errByHand))
 				continue
 			}
 			lines[at] = withoutIDs(s.File, lines[at], other.Driver, ids)

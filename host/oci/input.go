@@ -38,7 +38,7 @@ func IsLayout(name string) (bool, error) {
 	case has("index.json"), has("oci-layout"):
 		return true, nil
 	case has("manifest.json") && !has("usr"):
-		return false, fmt.Errorf("%s: %w", name, ErrDocker)
+		return false, fmt.Errorf("%s: %w", name, errDocker)
 	}
 	return false, nil
 }

@@ -35,14 +35,14 @@ type Config struct {
 // Errors of images that are not OCI layouts.
 var (
 	ErrArchive = host.WithHint(errors.New("is a file, not a folder"), "save the image as a folder: podman save --format oci-dir -o DIR IMAGE")
-	ErrDocker  = host.WithHint(errors.New("is an image in the format of docker save, not an OCI layout"),
+	errDocker  = host.WithHint(errors.New("is an image in the format of docker save, not an OCI layout"),
 		"convert it: skopeo copy docker-archive:FILE oci:DIR, or save it by podman save --format oci-dir -o DIR IMAGE")
 	ErrChoice  = host.WithHint(errors.New("more than one image"), "copy the one to judge into a layout of its own: skopeo copy oci:DIR:TAG oci:OTHER")
 	ErrDamaged = host.WithHint(errors.New("is damaged"), "save the image again")
 	// ErrPlatform is the error of a layout without an image for the node.
 	ErrPlatform = host.WithHint(errors.New("no image for this node"), "save the one for the node's architecture: podman pull --arch ARCHITECTURE IMAGE")
-	// ErrEncrypted is the error of a layer that only a key can read.
-	ErrEncrypted = host.WithHint(errors.New("is encrypted"), "decrypt the image: skopeo copy --decryption-key KEY oci:DIR oci:OTHER")
+	// errEncrypted is the error of a layer that only a key can read.
+	errEncrypted = host.WithHint(errors.New("is encrypted"), "decrypt the image: skopeo copy --decryption-key KEY oci:DIR oci:OTHER")
 )
 
 // descriptor points to a blob (OCI image-spec, descriptor.md).
@@ -303,7 +303,7 @@ func (l layout) small(d descriptor) ([]byte, error) {
 // what its content made of the layer.
 func (l layout) layer(ctx context.Context, d descriptor, u *unpacker) error {
 	if strings.HasSuffix(d.MediaType, "+encrypted") {
-		return ErrEncrypted
+		return errEncrypted
 	}
 	f, err := l.open(d)
 	if err != nil {

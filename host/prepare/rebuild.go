@@ -15,11 +15,11 @@ import (
 	"gpustack/host/modprobe"
 )
 
-// ErrPutBack is joined to the error of a failed program or of the check of its result.
-var ErrPutBack = errors.New("the files from before the program ran were restored")
+// errPutBack is joined to the error of a failed program or of the check of its result.
+var errPutBack = errors.New("the files from before the program ran were restored")
 
-// ErrStillThere is the error of an initramfs that contains files of an undone preparation.
-var ErrStillThere = host.WithHint(errors.New("still contains files of gpustack that were removed"),
+// errStillThere is the error of an initramfs that contains files of an undone preparation.
+var errStillThere = host.WithHint(errors.New("still contains files of gpustack that were removed"),
 	"lsinitrd or lsinitramfs lists the files of the image; regenerate it after removing what adds them")
 
 // Rebuild runs one of a plan's programs and checks the files that it wrote. Copies of the former
@@ -56,7 +56,7 @@ func Rebuild(ctx context.Context, r host.Runner, program host.Program) error {
 		if backErr := kept.putBack(r.Root); backErr != nil {
 			return errors.Join(err, backErr)
 		}
-		err = errors.Join(err, ErrPutBack)
+		err = errors.Join(err, errPutBack)
 	}
 	return errors.Join(err, kept.remove(r.Root))
 }
@@ -289,7 +289,7 @@ func leftIn(root host.Root, content initramfs.Content) error {
 			return fmt.Errorf("%s: %w", name, host.Cause(err))
 		}
 		if path.Dir("/"+name) != modprobe.Dir || !there {
-			return fmt.Errorf("%s: %w", content.Image, ErrStillThere)
+			return fmt.Errorf("%s: %w", content.Image, errStillThere)
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ type Options struct {
 // Errors of options that cannot be satisfied.
 var (
 	ErrNoDevice    = host.WithHint(errors.New("no such function"), host.Textf("'%s' lists all functions", host.NewCommand("host scan").Flag("all")))
-	ErrBridge      = host.WithCode(errors.New("is a bridge and cannot be assigned to a guest"), host.CodeBridge, "")
+	errBridge      = host.WithCode(errors.New("is a bridge and cannot be assigned to a guest"), host.CodeBridge, "")
 	ErrNotSelected = errors.New("is not selected")
 	ErrNothing     = errors.New("nothing is selected")
 	ErrChanged     = host.WithCode(errors.New("is not the function that was recorded"), host.CodeChanged, "")
@@ -150,7 +150,7 @@ func (c *chooser) add(selectors []pci.Selector) {
 			if d := &devices[i]; x.Matches(d) {
 				found = true
 				if d.IsBridge() {
-					c.errs = append(c.errs, gate.Refuse(d.Address, ErrBridge))
+					c.errs = append(c.errs, gate.Refuse(d.Address, errBridge))
 				}
 				c.Selected = append(c.Selected, d.Address)
 			}

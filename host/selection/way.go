@@ -102,7 +102,7 @@ func (a Search) mended(errs []error) (ways []Way) {
 			} else {
 				o = a.Exact(rest)
 			}
-		case errors.Is(err, ErrBridge) && isRefusal:
+		case errors.Is(err, errBridge) && isRefusal:
 			purpose = "select the GPUs behind the bridge"
 			o.Add = a.Node.behind(o.Add, r.Address)
 			o.Only = a.Node.behind(o.Only, r.Address)
@@ -128,7 +128,7 @@ func (a Search) mended(errs []error) (ways []Way) {
 // reasons.
 func (a Search) leadsSomewhere(o Options) bool {
 	return !slices.ContainsFunc(a.Try(o), func(err error) bool {
-		return slices.ContainsFunc([]error{ErrNoDevice, ErrBridge, ErrNotSelected, ErrNothing, ErrChanged}, func(no error) bool { return errors.Is(err, no) })
+		return slices.ContainsFunc([]error{ErrNoDevice, errBridge, ErrNotSelected, ErrNothing, ErrChanged}, func(no error) bool { return errors.Is(err, no) })
 	})
 }
 

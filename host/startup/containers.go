@@ -23,15 +23,15 @@ import (
 
 // Errors of the steps for containers.
 var (
-	// ErrNodes means that nodes of NVIDIA's driver do not exist, or have numbers of another device.
-	ErrNodes = host.WithHint(errors.New("nvidia-modprobe has not made nodes"), host.Textf("'%s' says what the driver lacks; journalctl -k has its messages",
+	// errNodes means that nodes of NVIDIA's driver do not exist, or have numbers of another device.
+	errNodes = host.WithHint(errors.New("nvidia-modprobe has not made nodes"), host.Textf("'%s' says what the driver lacks; journalctl -k has its messages",
 		host.NewCommand("container check")))
-	// ErrNoModprobe means that nothing can make the nodes of NVIDIA's driver.
-	ErrNoModprobe = host.WithHint(errors.New("nodes of NVIDIA's driver are missing, and nothing makes them"), "install nvidia-modprobe")
+	// errNoModprobe means that nothing can make the nodes of NVIDIA's driver.
+	errNoModprobe = host.WithHint(errors.New("nodes of NVIDIA's driver are missing, and nothing makes them"), "install nvidia-modprobe")
 	// errNotShown means that NVIDIA's driver has not the GPU, or not yet.
 	errNotShown = host.WithHint(errors.New("has no node: NVIDIA's driver does not show the GPU"), "journalctl -k has the driver's messages")
-	// ErrNotOffered means that containers cannot get a recorded function.
-	ErrNotOffered = host.WithHint(errors.New("containers cannot get"), host.Textf("'%s' names the causes; then run: systemctl restart %s",
+	// errNotOffered means that containers cannot get a recorded function.
+	errNotOffered = host.WithHint(errors.New("containers cannot get"), host.Textf("'%s' names the causes; then run: systemctl restart %s",
 		host.NewCommand("container check"), steps.Unit))
 )
 
@@ -106,9 +106,9 @@ func (n nodes) carryOut(ctx context.Context, m machine) error {
 	case len(lacks) == 0:
 		return nil
 	case errors.Is(failed, host.ErrNoProgram):
-		return fmt.Errorf("%w: %s is not installed, and %s", ErrNoModprobe, argv[0], strings.Join(lacks, ", "))
+		return fmt.Errorf("%w: %s is not installed, and %s", errNoModprobe, argv[0], strings.Join(lacks, ", "))
 	}
-	return errors.Join(fmt.Errorf("%w: %s", ErrNodes, strings.Join(lacks, ", ")), failed)
+	return errors.Join(fmt.Errorf("%w: %s", errNodes, strings.Join(lacks, ", ")), failed)
 }
 
 func (nodes) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil, nil }
@@ -154,7 +154,7 @@ func (s spec) change(m machine) (c edit.Change, lacks error, err error) {
 		case x.Address == nil && s.file == container.GPUFile:
 			missing = append(missing, errors.New(x.Reason))
 		case x.Address != nil && s.containers.At(*x.Address).HCA == (s.file == container.HCAFile):
-			missing = append(missing, fmt.Errorf("%w %s: %s", ErrNotOffered, x.Address, x.Reason))
+			missing = append(missing, fmt.Errorf("%w %s: %s", errNotOffered, x.Address, x.Reason))
 		}
 	}
 	c, err = bootSpec(m.root, s.file, of)

@@ -18,14 +18,14 @@ import (
 
 // Errors of steps.
 var (
-	// ErrOther means that another adapter is where the record expects one.
-	ErrOther = host.WithHint(errors.New("is not the recorded adapter"),
+	// errOther means that another adapter is where the record expects one.
+	errOther = host.WithHint(errors.New("is not the recorded adapter"),
 		host.Textf("'%s' shows the adapters; '%s' records this one, '--remove ADDRESS' forgets the other",
 			host.NewCommand("rdma scan"), host.NewCommand("rdma prepare")))
-	// ErrHost means that an adapter is not bound to the driver that was recorded.
-	ErrHost = host.WithHint(errors.New("is not bound to its recorded driver"), "the kernel's log says why: journalctl -k, or dmesg")
-	// ErrMoved means that VFs have other addresses than recorded.
-	ErrMoved = host.WithHint(errors.New("has another address than recorded"), host.Textf("run '%s' for the adapter again", host.NewCommand("rdma prepare")))
+	// errHost means that an adapter is not bound to the driver that was recorded.
+	errHost = host.WithHint(errors.New("is not bound to its recorded driver"), "the kernel's log says why: journalctl -k, or dmesg")
+	// errMoved means that VFs have other addresses than recorded.
+	errMoved = host.WithHint(errors.New("has another address than recorded"), host.Textf("run '%s' for the adapter again", host.NewCommand("rdma prepare")))
 	// ErrChangedSince means that VFs are neither as this boot made them nor as they were before.
 	ErrChangedSince = host.WithHint(errors.New("was changed since by another program"), host.Textf("'%s' shows the VFs; set sriov_numvfs by hand, or reboot",
 		host.NewCommand("rdma scan")))
@@ -95,12 +95,12 @@ func (m machine) is(a rdma.Prepared) error {
 	case pci.IDsUnread:
 		return fmt.Errorf("%s: vendor and product id cannot be read", a.Address)
 	case pci.OtherProduct:
-		return fmt.Errorf("%s: %w: it is %s:%s, not %s:%s", a.Address, ErrOther, now.VendorID, now.ProductID, a.VendorID, a.ProductID)
+		return fmt.Errorf("%s: %w: it is %s:%s, not %s:%s", a.Address, errOther, now.VendorID, now.ProductID, a.VendorID, a.ProductID)
 	case pci.OtherBoard:
-		return fmt.Errorf("%s: %w: it is on another board", a.Address, ErrOther)
+		return fmt.Errorf("%s: %w: it is on another board", a.Address, errOther)
 	case pci.OtherSlot:
 	}
-	return fmt.Errorf("%s: %w: the bridges above it are %v, not %v", a.Address, ErrOther, now.Path, a.Path)
+	return fmt.Errorf("%s: %w: the bridges above it are %v, not %v", a.Address, errOther, now.Path, a.Path)
 }
 
 // bound returns an error unless an adapter is the recorded one and has its host driver.
@@ -110,7 +110,7 @@ func (m machine) bound(a rdma.Prepared) error {
 	}
 	s, err := driver.Read(m.root, a.Address)
 	if err == nil && a.Driver != "" && string(s.Driver) != a.Driver {
-		err = fmt.Errorf("%s: %w: %s instead of %s", a.Address, ErrHost, s.Driver, a.Driver)
+		err = fmt.Errorf("%s: %w: %s instead of %s", a.Address, errHost, s.Driver, a.Driver)
 	}
 	return err
 }
@@ -123,7 +123,7 @@ func wait(ctx context.Context, m machine, ready func() error) error {
 	var other error
 	err := driver.Wait(ctx, func() error {
 		err := ready()
-		if errors.Is(err, ErrOther) {
+		if errors.Is(err, errOther) {
 			other = err
 			return nil
 		}
@@ -252,7 +252,7 @@ func (v vfs) addresses(m machine) error {
 	var errs []error
 	for i, vf := range v.adapter.VFs {
 		if i >= len(now.Addresses) || now.Addresses[i] != vf.Address {
-			errs = append(errs, fmt.Errorf("VF %d of %s: %w: %s", i, v.adapter.Address, ErrMoved, vf.Address))
+			errs = append(errs, fmt.Errorf("VF %d of %s: %w: %s", i, v.adapter.Address, errMoved, vf.Address))
 		}
 	}
 	return errors.Join(errs...)

@@ -100,7 +100,7 @@ func (o Offering) Ready(ctx context.Context, functions []pci.Address) error {
 		var missing []error
 		for _, x := range specs.Missing {
 			if x.Address != nil {
-				missing = append(missing, fmt.Errorf("%w %s: %s", ErrNotOffered, x.Address, x.Reason))
+				missing = append(missing, fmt.Errorf("%w %s: %s", errNotOffered, x.Address, x.Reason))
 			} else {
 				missing = append(missing, errors.New(x.Reason))
 			}

@@ -17,9 +17,9 @@ import (
 	"gpustack/host/pci"
 )
 
-// ErrNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI
+// errNothing means that a machine has neither a GPU of NVIDIA's nor an RDMA adapter, and no CDI
 // spec.
-var ErrNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NVIDIA's, nor an RDMA adapter, nor a CDI spec"),
+var errNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NVIDIA's, nor an RDMA adapter, nor a CDI spec"),
 	host.Textf("to see all functions with their drivers: %s", host.NewCommand("host scan").Flag("all")))
 
 // checks are the checks of what containers get, and of what they get it with.
@@ -41,7 +41,7 @@ var checks = checklist.List[view]{
 }
 
 // Verify runs all checks. Its findings are in the order in which an operator would look for a
-// problem. Each check has at least one finding. It returns ErrNothing for a machine with nothing to
+// problem. Each check has at least one finding. It returns errNothing for a machine with nothing to
 // check.
 func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 	v := view{Machine: m}
@@ -51,7 +51,7 @@ func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 		}
 	}
 	if m.isEmpty() {
-		return nil, checklist.Unknown, ErrNothing
+		return nil, checklist.Unknown, errNothing
 	}
 	findings, verdict := checks.Judge(v)
 	unread := !m.Driver.Seen() || !m.Specs.Seen() || !m.Contract.Seen()

@@ -16,13 +16,13 @@ import (
 // Errors of ports that cannot be tested.
 var (
 	ErrNoDevices = host.WithHint(errors.New("this machine has no RDMA device"), host.Textf("%s shows what is missing", host.NewCommand("rdma check")))
-	ErrNotActive = host.WithHint(errors.New("is not ACTIVE"), host.Textf("%s names the cause", host.NewCommand("rdma check")))
-	// ErrNoRDMADevice says that a function has no RDMA device on the host, such as one for guests.
-	ErrNoRDMADevice = host.WithHint(errors.New("has no RDMA device on this host"),
+	errNotActive = host.WithHint(errors.New("is not ACTIVE"), host.Textf("%s names the cause", host.NewCommand("rdma check")))
+	// errNoRDMADevice says that a function has no RDMA device on the host, such as one for guests.
+	errNoRDMADevice = host.WithHint(errors.New("has no RDMA device on this host"),
 		"a function for guests is tested in its guest; otherwise bind the function to its host driver")
-	ErrNoIPoIB = host.WithHint(errors.New("has no IPoIB interface, and rping needs an IP address"),
+	errNoIPoIB = host.WithHint(errors.New("has no IPoIB interface, and rping needs an IP address"),
 		"modprobe ib_ipoib; ip link; ip address add ADDRESS/PREFIX dev ib0")
-	ErrNoAddress = host.WithHint(errors.New("has no IP address, and rping needs one"), "ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
+	errNoAddress = host.WithHint(errors.New("has no IP address, and rping needs one"), "ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
 	// ErrUnknownDevice says that a selector is neither an address nor a name of an RDMA device.
 	ErrUnknownDevice = host.WithHint(errors.New("is no RDMA device of this machine"), host.Textf("%s lists them", host.NewCommand("rdma scan")))
 	ErrUnknownPort   = host.WithHint(errors.New("is no port of this device"), host.Textf("%s lists them", host.NewCommand("rdma scan")))
@@ -101,7 +101,7 @@ func Targets(adapters []rdma.Adapter, addresses func(netdev string) ([]netip.Add
 			if a.Driver != "" {
 				driver = "its driver is " + a.Driver
 			}
-			skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s %w: %s", a.Title(), ErrNoRDMADevice, driver)})
+			skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s %w: %s", a.Title(), errNoRDMADevice, driver)})
 			continue
 		}
 		for _, p := range a.Ports {
@@ -125,7 +125,7 @@ const rnic = "RNIC"
 func (t *Target) read(addresses func(netdev string) ([]netip.Addr, error)) error {
 	p, a := t.Port, t.Adapter
 	if p.State != "ACTIVE" {
-		return fmt.Errorf("%w: its state is %s (%s)", ErrNotActive, p.State, p.PhysState)
+		return fmt.Errorf("%w: its state is %s (%s)", errNotActive, p.State, p.PhysState)
 	}
 	var netdevs []string
 	switch {
@@ -134,7 +134,7 @@ func (t *Target) read(addresses func(netdev string) ([]netip.Addr, error)) error
 			netdevs = append(netdevs, i.Name)
 		}
 		if len(netdevs) == 0 {
-			return ErrNoIPoIB
+			return errNoIPoIB
 		}
 	case a.NodeType == rnic:
 		netdevs = a.Netdevs
@@ -158,7 +158,7 @@ func (t *Target) read(addresses func(netdev string) ([]netip.Addr, error)) error
 		}
 	}
 	if len(t.Addresses) == 0 {
-		return ErrNoAddress
+		return errNoAddress
 	}
 	slices.SortStableFunc(t.Addresses, func(a, b Address) int { return a.IP.BitLen() - b.IP.BitLen() })
 	return nil

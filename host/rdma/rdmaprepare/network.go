@@ -12,12 +12,12 @@ import (
 	"gpustack/host/rdma"
 )
 
-// ErrNetwork is the error of VFs for containers that would get an address of the host.
-var ErrNetwork = host.WithHint(errors.New("would give VFs a static address of the host"), "exclude the VFs from what the file matches")
+// errNetwork is the error of VFs for containers that would get an address of the host.
+var errNetwork = host.WithHint(errors.New("would give VFs a static address of the host"), "exclude the VFs from what the file matches")
 
-// ErrUpper is the error of VFs for containers that would become ports of a bond or bridge of the
+// errUpper is the error of VFs for containers that would become ports of a bond or bridge of the
 // host, or carry a VLAN.
-var ErrUpper = host.WithHint(errors.New("would put an interface of the host on VFs"), "exclude the VFs from what the file matches")
+var errUpper = host.WithHint(errors.New("would put an interface of the host on VFs"), "exclude the VFs from what the file matches")
 
 // matchesVFs reports whether network configuration matches the VFs of an adapter. Their names are
 // not known yet: they begin as those of the adapter (systemd.net-naming-scheme(7): v and a number
@@ -59,9 +59,9 @@ func (w *wanting) networks(p rdma.Prepared) {
 		switch {
 		case !matchesVFs(n, p, names):
 		case n.Static, n.Upper != "":
-			cause := ErrNetwork
+			cause := errNetwork
 			if n.Upper != "" {
-				cause = ErrUpper
+				cause = errUpper
 			}
 			err := host.WithHint(host.WithCode(fmt.Errorf("%s:%d: %w: %s", n.File, n.Line, cause, n.Text), host.CodeNetwork, ""), n.Exclude(vfs, name))
 			w.fail(gate.Refuse(p.Address, err))

@@ -28,8 +28,8 @@ type Owner struct {
 	Drivers   []string // the only drivers that the line is about, nil for any
 }
 
-// ErrOwner is the error of an adapter whose VFs another program sets.
-var ErrOwner = host.WithHint(errors.New("already sets VFs at boot"),
+// errOwner is the error of an adapter whose VFs another program sets.
+var errOwner = host.WithHint(errors.New("already sets VFs at boot"),
 	"one program has to own an adapter's VFs: remove that setting, or leave the adapter to that program")
 
 // mayOwn reports whether a line may be about the adapter at an address with these interfaces. all

@@ -31,39 +31,39 @@ type Options struct {
 
 // Errors of options that the machine cannot satisfy.
 var (
-	// ErrNoAdapter is the error of a function that has no RDMA device.
-	ErrNoAdapter = host.WithHint(errors.New("has no RDMA device"), host.Textf("'%s' lists the adapters; its driver has to be loaded",
+	// errNoAdapter is the error of a function that has no RDMA device.
+	errNoAdapter = host.WithHint(errors.New("has no RDMA device"), host.Textf("'%s' lists the adapters; its driver has to be loaded",
 		host.NewCommand("rdma scan")))
-	// ErrNotRecorded is the error of --remove for an adapter that is not recorded.
-	ErrNotRecorded = host.WithHint(errors.New("is not recorded"), host.Textf("'%s' shows what is", host.NewCommand("rdma prepare").Flag("dry-run")))
-	// ErrIsVF is the error of a VF where a physical function is wanted.
-	ErrIsVF = host.WithHint(errors.New("is a VF"), "name its physical function, of which --vfs makes VFs")
-	// ErrNoParameter is the error of an mlx4_core that cannot make VFs.
-	ErrNoParameter = host.WithHint(errors.New("makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"),
+	// errNotRecorded is the error of --remove for an adapter that is not recorded.
+	errNotRecorded = host.WithHint(errors.New("is not recorded"), host.Textf("'%s' shows what is", host.NewCommand("rdma prepare").Flag("dry-run")))
+	// errIsVF is the error of a VF where a physical function is wanted.
+	errIsVF = host.WithHint(errors.New("is a VF"), "name its physical function, of which --vfs makes VFs")
+	// errNoParameter is the error of an mlx4_core that cannot make VFs.
+	errNoParameter = host.WithHint(errors.New("makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"),
 		"'modinfo -p mlx4_core' lists its parameters; install a kernel or MLNX_OFED whose module has num_vfs, or use --whole")
-	// ErrAllCards is the error of mlx4_core's parameters, which are the same for all adapters.
-	ErrAllCards = host.WithHint(errors.New("the kernel's mlx4_core has one num_vfs for all adapters, so all have to be prepared alike"),
+	// errAllCards is the error of mlx4_core's parameters, which are the same for all adapters.
+	errAllCards = host.WithHint(errors.New("the kernel's mlx4_core has one num_vfs for all adapters, so all have to be prepared alike"),
 		"prepare all adapters of mlx4_core with the same --vfs and --for, or use MLNX_OFED, whose num_vfs names adapters")
-	// ErrNoIPoIB is the error of an InfiniBand adapter of whose VFs nothing can set the GUIDs.
-	ErrNoIPoIB = host.WithHint(errors.New("no installed kernel has the module ib_ipoib, through whose interface the kernel sets the GUIDs of VFs"),
+	// errNoIPoIB is the error of an InfiniBand adapter of whose VFs nothing can set the GUIDs.
+	errNoIPoIB = host.WithHint(errors.New("no installed kernel has the module ib_ipoib, through whose interface the kernel sets the GUIDs of VFs"),
 		"install the kernel's package of extra modules, or MLNX_OFED")
-	// ErrNoIOMMU is the error of VFs for guests on a machine whose IOMMU is off.
-	ErrNoIOMMU = host.WithHint(errors.New("the IOMMU is off, so no guest can have a device"),
+	// errNoIOMMU is the error of VFs for guests on a machine whose IOMMU is off.
+	errNoIOMMU = host.WithHint(errors.New("the IOMMU is off, so no guest can have a device"),
 		host.Textf("switch it on in the firmware and with the kernel arguments intel_iommu=on iommu=pt (AMD: iommu=pt), and reboot; '%s' does so for GPUs",
 			host.NewCommand("host prepare")))
-	// ErrNoVFIO is the error of a machine without vfio-pci.
-	ErrNoVFIO = host.WithHint(errors.New("no installed kernel has the module vfio-pci"), "install a kernel that has it")
+	// errNoVFIO is the error of a machine without vfio-pci.
+	errNoVFIO = host.WithHint(errors.New("no installed kernel has the module vfio-pci"), "install a kernel that has it")
 )
 
-// Limit is the error of more VFs than a function can have.
-type Limit struct {
+// limit is the error of more VFs than a function can have.
+type limit struct {
 	Address pci.Address
 	VFs     int
 	Total   *int // sriov_totalvfs, nil if the function has no SR-IOV capability
 	Driver  string
 }
 
-func (e *Limit) Error() string {
+func (e *limit) Error() string {
 	if e.Total == nil {
 		return fmt.Sprintf("%s: its firmware shows no SR-IOV capability, so it can have no VFs", e.Address)
 	}
@@ -71,7 +71,7 @@ func (e *Limit) Error() string {
 }
 
 // Hint returns the command that changes the firmware's limit.
-func (e *Limit) Hint() string {
+func (e *limit) Hint() string {
 	if line := firmwareCommand(e.Driver, e.Address, e.VFs); line != "" {
 		return "set the limit with " + line + " (package mstflint), switch SR-IOV on in the machine's firmware, and power the machine off and on"
 	}
@@ -87,34 +87,34 @@ func firmwareCommand(driver string, a pci.Address, vfs int) string {
 	return fmt.Sprintf("mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d", a, vfs)
 }
 
-// Collision is the error of an identity that two functions would have.
-type Collision struct {
+// collision is the error of an identity that two functions would have.
+type collision struct {
 	What   string // "node GUID 02:…"
 	Of, By string // who has it, and who would get it
 }
 
-func (e *Collision) Error() string {
+func (e *collision) Error() string {
 	return fmt.Sprintf("%s: %s is that of %s already", e.By, e.What, e.Of)
 }
 
 // Hint returns how to get another identity.
-func (*Collision) Hint() string {
+func (*collision) Hint() string {
 	return "--guid-base gives another GUID to derive those of an adapter's VFs from; MAC addresses change with that of the adapter"
 }
 
-// Overlap is the error of a VF that would have the address of another function: one port of a card
+// overlap is the error of a VF that would have the address of another function: one port of a card
 // has so many VFs that they reach those of the next.
-type Overlap struct {
+type overlap struct {
 	Address pci.Address
 	Of, By  string // who has it, and who would get it
 }
 
-func (e *Overlap) Error() string {
+func (e *overlap) Error() string {
 	return fmt.Sprintf("%s: its address %s is that of %s", e.By, e.Address, e.Of)
 }
 
 // Hint returns how to avoid it.
-func (*Overlap) Hint() string { return "fewer VFs (--vfs) of one of the adapters do not overlap" }
+func (*overlap) Hint() string { return "fewer VFs (--vfs) of one of the adapters do not overlap" }
 
 // Want is the wanted record, without the files, and what the operator has to know about it.
 type Want struct {
@@ -184,7 +184,7 @@ func noFunction(a pci.Address) error {
 func (w *wanting) remove(a pci.Address) {
 	recorded := w.Recorded.At(a)
 	if recorded == nil {
-		w.fail(fmt.Errorf("%s: %w", a, ErrNotRecorded))
+		w.fail(fmt.Errorf("%s: %w", a, errNotRecorded))
 		return
 	}
 	w.leave(recorded, nil)
@@ -214,13 +214,13 @@ func (w *wanting) add(a pci.Address) {
 		w.fail(noFunction(a))
 		return
 	case d.IsVF():
-		w.fail(fmt.Errorf("%s: %w", a, ErrIsVF))
+		w.fail(fmt.Errorf("%s: %w", a, errIsVF))
 		return
 	case adapter == nil:
 		w.bound(a)
 		return
 	case adapter.Name == "" && (w.Whole || w.bonded(a) == nil):
-		w.fail(fmt.Errorf("%s: %w", a, ErrNoAdapter))
+		w.fail(fmt.Errorf("%s: %w", a, errNoAdapter))
 		return
 	case d.VendorID == nil || d.ProductID == nil:
 		w.fail(fmt.Errorf("%s: its ids cannot be read", a))
@@ -267,7 +267,7 @@ func (w *wanting) add(a pci.Address) {
 func (w *wanting) bound(a pci.Address) {
 	recorded := w.Record.At(a)
 	if recorded == nil || !recorded.Whole || !w.Whole {
-		w.fail(fmt.Errorf("%s: %w", a, ErrNoAdapter))
+		w.fail(fmt.Errorf("%s: %w", a, errNoAdapter))
 		return
 	}
 	if w.Use != "" && w.Use != recorded.Use {
@@ -347,11 +347,11 @@ func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 		w.mlx4(*p)
 	}
 	if total := d.SRIOV.TotalVFs; total == nil || w.VFs > *total {
-		w.fail(&Limit{p.Address, w.VFs, total, p.Driver})
+		w.fail(&limit{p.Address, w.VFs, total, p.Driver})
 		return
 	}
 	if p.LinkLayer == rdma.LinkInfiniBand && p.Driver != mlx4 && !f.GUIDFiles && !w.anyKernel("ib_ipoib") {
-		w.fail(fmt.Errorf("%s: %w", p.Address, ErrNoIPoIB))
+		w.fail(fmt.Errorf("%s: %w", p.Address, errNoIPoIB))
 	}
 	if f.Offset == nil || f.Stride == nil {
 		w.fail(fmt.Errorf("%s: the addresses of its VFs cannot be determined: %s shows no sriov_offset or sriov_stride",
@@ -443,7 +443,7 @@ func (w *wanting) owners(p rdma.Prepared) {
 	}
 	for _, o := range w.Owners {
 		if o.mayOwn(p.Address, p.Driver, names, w.Interfaces) {
-			err := host.WithCode(fmt.Errorf("%s: %w: %s", o, ErrOwner, strings.TrimSpace(o.Text)), host.CodeOtherOwner, "")
+			err := host.WithCode(fmt.Errorf("%s: %w: %s", o, errOwner, strings.TrimSpace(o.Text)), host.CodeOtherOwner, "")
 			w.fail(gate.Refuse(p.Address, err))
 		}
 	}
@@ -463,17 +463,17 @@ func (w *wanting) forGuests() {
 		}
 	}
 	if on := w.IOMMU.Enabled; on != nil && !*on && w.Contract == nil {
-		once(ErrNoIOMMU)
+		once(errNoIOMMU)
 	}
 	if !w.anyKernel(machine.VFIO) {
-		once(ErrNoVFIO)
+		once(errNoVFIO)
 	}
 }
 
 // mlx4 fails if the module's parameters cannot make the VFs.
 func (w *wanting) mlx4(p rdma.Prepared) {
 	if !w.hasParameter("num_vfs") {
-		w.fail(fmt.Errorf("%s: mlx4_core %w", p.Address, ErrNoParameter))
+		w.fail(fmt.Errorf("%s: mlx4_core %w", p.Address, errNoParameter))
 		return
 	}
 	if w.perCard() {
@@ -488,7 +488,7 @@ func (w *wanting) mlx4(p rdma.Prepared) {
 		}
 		r := w.Record.At(*other.Address)
 		if r == nil || len(r.VFs) != w.VFs || r.Use != p.Use {
-			w.fail(fmt.Errorf("%s: %w: %s is not", p.Address, ErrAllCards, *other.Address))
+			w.fail(fmt.Errorf("%s: %w: %s is not", p.Address, errAllCards, *other.Address))
 		}
 	}
 }
@@ -550,7 +550,7 @@ func (w *wanting) collisions() {
 	seen := map[string]string{}
 	add := func(what, value, who string) {
 		if other, ok := seen[value]; ok && other != who {
-			w.fail(&Collision{What: what + " " + value, Of: other, By: who})
+			w.fail(&collision{What: what + " " + value, Of: other, By: who})
 			return
 		}
 		seen[value] = who
@@ -580,7 +580,7 @@ func (w *wanting) collisions() {
 			who := fmt.Sprintf("VF %d of %s", vf.Index, p.Address)
 			before := len(w.errs)
 			if other, ok := at[vf.Address]; ok {
-				w.fail(&Overlap{vf.Address, other, who})
+				w.fail(&overlap{vf.Address, other, who})
 				break
 			}
 			at[vf.Address] = who
