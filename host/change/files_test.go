@@ -101,7 +101,7 @@ func (m *machine) plan() edit.Plan {
 		{"/etc/new.d/new", "new\n"},
 		{"/etc/gone", ""},
 	} {
-		c, err := edit.Remove(m.root, want.name)
+		c, err := edit.Observe(m.root, want.name).Remove(want.name)
 		if want.text != "" {
 			c, err = edit.Put(m.root, want.name, []byte(want.text), 0o644, false)
 		}
@@ -728,7 +728,7 @@ func FuzzEntry(f *testing.F) {
 // TestUndoWithoutFolder: the folder of a removed file may be removed since, as by its package.
 func TestUndoWithoutFolder(t *testing.T) {
 	m := &machine{t: t, root: hosttest.Lay(t, "-- etc/sub/dir/gone --\nold\n")}
-	c, err := edit.Remove(m.root, "/etc/sub/dir/gone")
+	c, err := edit.Observe(m.root, "/etc/sub/dir/gone").Remove("/etc/sub/dir/gone")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -512,7 +512,7 @@ func TestUndoOrderOfReverted(t *testing.T) {
 	if _, err := m.open().Apply(t.Context(), m.work()); err != nil {
 		t.Fatal(err)
 	}
-	c, err := edit.Remove(m.root, "/etc/new.d/new")
+	c, err := edit.Observe(m.root, "/etc/new.d/new").Remove("/etc/new.d/new")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (o *offering) Plan(without []pci.Address) (edit.Plan, error) {
 			text += a.String() + "\n"
 		}
 	}
-	c, err := edit.Remove(o.root, specFile)
+	c, err := edit.Observe(o.root, specFile).Remove(specFile)
 	if err == nil && text != "" {
 		c, err = edit.Put(o.root, specFile, []byte(text), 0o644, false)
 	}

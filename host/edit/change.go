@@ -61,11 +61,6 @@ func Put(root host.Root, name string, content []byte, mode uint32, exact bool) (
 	return Observe(root, name).Put(name, content, mode, exact)
 }
 
-// Remove is [Files.Remove] for a file that is read now.
-func Remove(root host.Root, name string) (Change, error) {
-	return Observe(root, name).Remove(name)
-}
-
 // missing returns the folders on the path to dir, dir included, that do not exist.
 func missing(root host.Root, dir string) ([]string, error) {
 	var dirs []string

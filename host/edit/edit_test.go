@@ -56,7 +56,7 @@ func TestChanges(t *testing.T) {
 			var c edit.Change
 			var err error
 			if test.text == "" {
-				c, err = edit.Remove(root, test.file)
+				c, err = edit.Observe(root, test.file).Remove(test.file)
 			} else {
 				c, err = edit.Put(root, test.file, []byte(test.text), test.mode, false)
 			}
@@ -259,7 +259,7 @@ func TestProtected(t *testing.T) {
 			if diff := cmp.Diff(before, all(t, root)); diff != "" {
 				t.Errorf("(-before +after):\n%s", diff)
 			}
-			remove, err := edit.Remove(root, "/etc/default/grub")
+			remove, err := edit.Observe(root, "/etc/default/grub").Remove("/etc/default/grub")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -52,7 +52,7 @@ func TestKeepWording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	removed, err := edit.Remove(root, "/etc/other")
+	removed, err := edit.Observe(root, "/etc/other").Remove("/etc/other")
 	if err != nil {
 		t.Fatal(err)
 	}

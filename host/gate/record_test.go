@@ -150,7 +150,7 @@ func TestTakes(t *testing.T) {
 	}{
 		"an adapter for guests":     {false, put(rdma.RecordFile, recordText(t, whole(rdma.ForGuests))), true},
 		"an adapter for containers": {false, put(rdma.RecordFile, recordText(t, whole(rdma.ForContainers))), false},
-		"VFs that exist":            {true, func(root host.Root) (edit.Change, error) { return edit.Remove(root, rdma.RecordFile) }, true},
+		"VFs that exist":            {true, func(root host.Root) (edit.Change, error) { return edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile) }, true},
 		"another file":              {true, put("/etc/modprobe.d/x.conf", "blacklist x\n"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestBackOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c, err = edit.Remove(root, rdma.RecordFile); err != nil {
+			if c, err = edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile); err != nil {
 				t.Fatal(err)
 			}
 			_, err = gate.Permit(root, edit.Plan{c}, gate.Allowed{})
@@ -262,7 +262,7 @@ func TestUndoneLifts(t *testing.T) {
 	allow := gate.Allowed{Functions: []pci.Address{address(t, pf)}}
 	permit := func(p edit.Plan) ([]host.Lift, error) { return gate.Permit(root, p, allow) }
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root, Permit: permit}}, Run: func(context.Context, host.Program) error { return nil }}
-	c, err := edit.Remove(root, rdma.RecordFile)
+	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestUndoneLifts(t *testing.T) {
 	r.Netns = rdma.NetnsExclusive
 	record(recordText(t, r))
 	is("another record", refused)
-	c, err = edit.Remove(root, rdma.RecordFile)
+	c, err = edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 	if err == nil {
 		err = edit.Plan{c}.Apply(t.Context(), root)
 	}

@@ -307,7 +307,7 @@ func TestPermitFiles(t *testing.T) {
 	}
 	c.record(true, gpu)
 	noError(t, steps.PermitFiles(c.root, plan))
-	record, err := edit.Remove(c.root, observed.ContractFile)
+	record, err := edit.Observe(c.root, observed.ContractFile).Remove(observed.ContractFile)
 	noError(t, err)
 	noError(t, steps.PermitFiles(c.root, append(plan, record)))
 	_, adapters := server(t, rdma.ForGuests)

@@ -87,7 +87,7 @@ func TestAllowAgain(t *testing.T) {
 // undone adds an entry to the journal whose undo has restored the record, with what --allow lifted.
 func undone(t *testing.T, root host.Root, lifted ...host.Lift) {
 	t.Helper()
-	c, err := edit.Remove(root, rdma.RecordFile)
+	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 	if err != nil {
 		t.Fatal(err)
 	}

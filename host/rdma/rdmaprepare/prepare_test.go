@@ -387,7 +387,7 @@ func TestLeaving(t *testing.T) {
 
 	// An undo is asked as the command is: it returns nothing that is not there, and takes the VFs.
 	root := hosttest.Lay(t, machineOf([]hca{withVFs}, onVF, vfFiles+recorded(rdma.ForContainers)))
-	c, err := edit.Remove(root, rdma.RecordFile)
+	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 	if err != nil {
 		t.Fatal(err)
 	}
