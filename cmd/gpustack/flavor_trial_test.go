@@ -135,101 +135,101 @@ func TestFlavorTest(t *testing.T) {
 		left   int  // servers
 		entry  bool // the journal has an entry that is not undone
 	}{
-		"pass": {nil, 0, nil, 0, []string{"on gpu1: pass", "wanted 2 × 10de:11b4, seen 2 × 10de:11b4", "free again, by Placement", "verdict: pass"}, nil, 1, 0, false},
+		"pass": {want: []string{"on gpu1: pass", "wanted 2 × 10de:11b4, seen 2 × 10de:11b4", "free again, by Placement", "verdict: pass"}, posts: 1},
 
 		// Wrong flavor, image, network or quota: all errors at once, before any request.
-		"unknown flavor, image and network": {nil, 0, []string{"flavor", "test", "gpu.none", "--image", "none", "--network", "none-such", "--yes"}, 1,
-			[]string{"error: flavor gpu.none: not found\n", "error: image none: not found", "error: network none-such: not found"}, nil, 0, 0, false},
-		"two images of a name":     {nil, 0, []string{"flavor", "test", "gpu.k4200.2", "--image", "twice", "--yes"}, 1, []string{"error: image twice: 2 images have that name: 10 of project", "hint: give the id"}, nil, 0, 0, false},
-		"flavor without devices":   {nil, 0, []string{"flavor", "test", "m1.small", "--image", "debian-12", "--yes"}, 1, []string{"error: flavor m1.small: the flavor does not request devices\n"}, nil, 0, 0, false},
-		"disabled flavor":          {func(c *cloudtest.Cloud) { c.Flavors[0].Body["OS-FLV-DISABLED:disabled"] = true }, 0, nil, 1, []string{"error: flavor gpu.k4200.2 is disabled: Nova creates no server with it\n"}, nil, 0, 0, false},
-		"image larger than flavor": {func(c *cloudtest.Cloud) { c.Images[0]["min_disk"], c.Images[0]["min_ram"] = 100, 65536 }, 0, nil, 1, []string{"needs a disk of 100 GiB, flavor gpu.k4200.2 has 80: it does not fit", "needs 65536 MiB of RAM, flavor gpu.k4200.2 has 32768"}, nil, 0, 0, false},
-		"virtual size over flavor": {func(c *cloudtest.Cloud) { c.Images[0]["virtual_size"] = 81 << 30 }, 0, nil, 1, []string{"image debian-12 has a disk of 81 GiB, flavor gpu.k4200.2 one of 80"}, nil, 0, 0, false},
-		"image not active":         {func(c *cloudtest.Cloud) { c.Images[0]["status"] = "deactivated" }, 0, nil, 1, []string{"image debian-12 is deactivated: it is not active"}, nil, 0, 0, false},
-		"quota": {func(c *cloudtest.Cloud) {
+		"unknown flavor, image and network": {args: []string{"flavor", "test", "gpu.none", "--image", "none", "--network", "none-such", "--yes"}, status: 1,
+			want: []string{"error: flavor gpu.none: not found\n", "error: image none: not found", "error: network none-such: not found"}},
+		"two images of a name":     {args: []string{"flavor", "test", "gpu.k4200.2", "--image", "twice", "--yes"}, status: 1, want: []string{"error: image twice: 2 images have that name: 10 of project", "hint: give the id"}},
+		"flavor without devices":   {args: []string{"flavor", "test", "m1.small", "--image", "debian-12", "--yes"}, status: 1, want: []string{"error: flavor m1.small: the flavor does not request devices\n"}},
+		"disabled flavor":          {cloud: func(c *cloudtest.Cloud) { c.Flavors[0].Body["OS-FLV-DISABLED:disabled"] = true }, status: 1, want: []string{"error: flavor gpu.k4200.2 is disabled: Nova creates no server with it\n"}},
+		"image larger than flavor": {cloud: func(c *cloudtest.Cloud) { c.Images[0]["min_disk"], c.Images[0]["min_ram"] = 100, 65536 }, status: 1, want: []string{"needs a disk of 100 GiB, flavor gpu.k4200.2 has 80: it does not fit", "needs 65536 MiB of RAM, flavor gpu.k4200.2 has 32768"}},
+		"virtual size over flavor": {cloud: func(c *cloudtest.Cloud) { c.Images[0]["virtual_size"] = 81 << 30 }, status: 1, want: []string{"image debian-12 has a disk of 81 GiB, flavor gpu.k4200.2 one of 80"}},
+		"image not active":         {cloud: func(c *cloudtest.Cloud) { c.Images[0]["status"] = "deactivated" }, status: 1, want: []string{"image debian-12 is deactivated: it is not active"}},
+		"quota": {cloud: func(c *cloudtest.Cloud) {
 			c.Quota = map[string]int{"maxTotalInstances": 1, "maxTotalCores": 15, "maxTotalRAMSize": 65535}
-		}, 0, trialArgs("--count", "2"), 1,
-			[]string{"error: instances: 0 in use, 2 needed, but only 1 allowed: ", "error: cores: 0 in use, 16 needed, but only 15 allowed", "error: ram_mib: 0 in use, 65536 needed"}, nil, 0, 0, false},
-		"host on an old cloud":       {nil, 73, trialArgs("--host", "gpu7"), 1, []string{"error: --host needs Train: older releases of Nova skip the scheduler's filters for a requested host (it supports 2.73)\n"}, nil, 0, 0, false},
-		"no network on an old cloud": {nil, 36, trialArgs("--network", "none"), 1, []string{"error: --network none needs Newton"}, nil, 0, 0, false},
-		"unknown alias":              {func(c *cloudtest.Cloud) { c.Flavors[0].Specs["pci_passthrough:alias"] = "mystery:1" }, 0, nil, 1, []string{"error: flavor gpu.k4200.2: alias mystery: the ids of its devices are unknown\n", "--conf FILE"}, nil, 0, 0, false},
-		"one-time-use":               {func(c *cloudtest.Cloud) { c.PCI.OneTimeUse = true }, 0, nil, 1, []string{"error: by Placement (trait HW_PCI_ONE_TIME_USE): the devices can be used once", "--one-time-use-ok"}, nil, 0, 0, false},
-		"one-time-use accepted":      {func(c *cloudtest.Cloud) { c.PCI.OneTimeUse = true }, 0, trialArgs("--one-time-use-ok"), 0, []string{"warning: the devices can be used once: they stay reserved", "verdict: pass"}, nil, 1, 0, false},
+		}, args: trialArgs("--count", "2"), status: 1,
+			want: []string{"error: instances: 0 in use, 2 needed, but only 1 allowed: ", "error: cores: 0 in use, 16 needed, but only 15 allowed", "error: ram_mib: 0 in use, 65536 needed"}},
+		"host on an old cloud":       {newest: 73, args: trialArgs("--host", "gpu7"), status: 1, want: []string{"error: --host needs Train: older releases of Nova skip the scheduler's filters for a requested host (it supports 2.73)\n"}},
+		"no network on an old cloud": {newest: 36, args: trialArgs("--network", "none"), status: 1, want: []string{"error: --network none needs Newton"}},
+		"unknown alias":              {cloud: func(c *cloudtest.Cloud) { c.Flavors[0].Specs["pci_passthrough:alias"] = "mystery:1" }, status: 1, want: []string{"error: flavor gpu.k4200.2: alias mystery: the ids of its devices are unknown\n", "--conf FILE"}},
+		"one-time-use":               {cloud: func(c *cloudtest.Cloud) { c.PCI.OneTimeUse = true }, status: 1, want: []string{"error: by Placement (trait HW_PCI_ONE_TIME_USE): the devices can be used once", "--one-time-use-ok"}},
+		"one-time-use accepted":      {cloud: func(c *cloudtest.Cloud) { c.PCI.OneTimeUse = true }, args: trialArgs("--one-time-use-ok"), want: []string{"warning: the devices can be used once: they stay reserved", "verdict: pass"}, posts: 1},
 
 		// Nova rejects the server.
-		"create 400": {func(c *cloudtest.Cloud) { c.Fault = status(400, "badRequest", "Invalid image.") }, 0, nil, 1, []string{"error: creating server gpustack-test-", ": Invalid image (HTTP 400, req-"}, nil, 1, 0, false},
-		"create 403": {func(c *cloudtest.Cloud) { c.Fault = status(403, "forbidden", "Quota exceeded for instances.") }, 0, nil, 1, []string{": permission denied: Quota exceeded for instances (HTTP 403, req-"}, nil, 1, 0, false},
-		"create 409": {func(c *cloudtest.Cloud) {
+		"create 400": {cloud: func(c *cloudtest.Cloud) { c.Fault = status(400, "badRequest", "Invalid image.") }, status: 1, want: []string{"error: creating server gpustack-test-", ": Invalid image (HTTP 400, req-"}, posts: 1},
+		"create 403": {cloud: func(c *cloudtest.Cloud) { c.Fault = status(403, "forbidden", "Quota exceeded for instances.") }, status: 1, want: []string{": permission denied: Quota exceeded for instances (HTTP 403, req-"}, posts: 1},
+		"create 409": {cloud: func(c *cloudtest.Cloud) {
 			c.Fault = status(409, "conflictingRequest", "Multiple possible networks found.")
-		}, 0, nil, 1, []string{"Multiple possible networks found (HTTP 409, req-"}, nil, 1, 0, false},
+		}, status: 1, want: []string{"Multiple possible networks found (HTTP 409, req-"}, posts: 1},
 
 		// The server cannot be built.
-		"no valid host": {func(c *cloudtest.Cloud) {
+		"no valid host": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Fault = "No valid host was found. There are not enough hosts available."
-		}, 0, trialArgs("--az", "rack1"), 2,
-			[]string{": fail\n", "nova: No valid host was found. There are not enough hosts available\n", "hint: check, in this order: free devices (alias K4200 is 10de:11b4", "PciPassthroughFilter", "availability zone rack1",
-				"hint: gpustack nova explain --flavor gpu.k4200.2\n", "verdict: fail"}, nil, 1, 0, false},
-		"other fault":  {func(c *cloudtest.Cloud) { c.Boot.Fault = "Build of instance aborted" }, 0, nil, 2, []string{"nova: Build of instance aborted\n", "verdict: fail"}, []string{"nova explain"}, 1, 0, false},
-		"never active": {func(c *cloudtest.Cloud) { c.Boot.Building = -1 }, 0, trialArgs("--timeout", "1s"), 2, []string{"the server is not active after 1s: BUILD (spawning)", "verdict: unknown"}, nil, 1, 0, false},
+		}, args: trialArgs("--az", "rack1"), status: 2,
+			want: []string{": fail\n", "nova: No valid host was found. There are not enough hosts available\n", "hint: check, in this order: free devices (alias K4200 is 10de:11b4", "PciPassthroughFilter", "availability zone rack1",
+				"hint: gpustack nova explain --flavor gpu.k4200.2\n", "verdict: fail"}, posts: 1},
+		"other fault":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Fault = "Build of instance aborted" }, status: 2, want: []string{"nova: Build of instance aborted\n", "verdict: fail"}, not: []string{"nova explain"}, posts: 1},
+		"never active": {cloud: func(c *cloudtest.Cloud) { c.Boot.Building = -1 }, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"the server is not active after 1s: BUILD (spawning)", "verdict: unknown"}, posts: 1},
 
 		// The guest does not report.
-		"silent":      {func(c *cloudtest.Cloud) { c.Boot.Console = func(string, string) string { return "" } }, 0, trialArgs("--timeout", "1s"), 2, []string{"the guest has not reported within 1s: its console has no output", "console=ttyS0", "verdict: unknown"}, nil, 1, 0, false},
-		"fixed text":  {func(c *cloudtest.Cloud) { c.Boot.Console = nil }, 0, trialArgs("--timeout", "1s"), 2, []string{"its console has other output", "verdict: unknown"}, []string{"LAST LINE"}, 1, 0, false},
-		"its console": {func(c *cloudtest.Cloud) { c.Boot.Console = nil }, 0, trialArgs("--timeout", "1s", "--console"), 2, []string{"    LAST LINE\n"}, nil, 1, 0, false},
-		"cut line": {func(c *cloudtest.Cloud) {
+		"silent":      {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = func(string, string) string { return "" } }, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"the guest has not reported within 1s: its console has no output", "console=ttyS0", "verdict: unknown"}, posts: 1},
+		"fixed text":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"its console has other output", "verdict: unknown"}, not: []string{"LAST LINE"}, posts: 1},
+		"its console": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--timeout", "1s", "--console"), status: 2, want: []string{"    LAST LINE\n"}, posts: 1},
+		"cut line": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Console = func(n, _ string) string {
 				return "GPUSTACK-PROBE v1 nonce=" + n + " devices=2 0000:00:05.0=10de:11b4:ok 0000:00:06.0=10de"
 			}
-		}, 0, trialArgs("--timeout", "1s"), 2, []string{"verdict: unknown"}, nil, 1, 0, false},
-		"another nonce": {func(c *cloudtest.Cloud) {
+		}, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
+		"another nonce": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Console = func(string, string) string { return guestWith(two...)("0123abcd", "0123abcd") }
-		}, 0, trialArgs("--timeout", "1s"), 2, []string{"verdict: unknown"}, nil, 1, 0, false},
-		"no console 501": {func(c *cloudtest.Cloud) { c.Boot.NoLog = 501 }, 0, nil, 2, []string{"the hypervisor has no console log\n", "verdict: unknown"}, nil, 1, 0, false},
-		"no console 400": {func(c *cloudtest.Cloud) { c.Boot.NoLog = 400 }, 0, nil, 2, []string{"the hypervisor has no console log\n"}, nil, 1, 0, false},
-		"console 403":    {func(c *cloudtest.Cloud) { c.Boot.NoLog = 403 }, 0, nil, 2, []string{"console log of server ", "permission denied", "verdict: unknown"}, nil, 1, 0, false},
-		"console 409":    {func(c *cloudtest.Cloud) { c.Boot.NoLog = 409 }, 0, trialArgs("--timeout", "1s"), 2, []string{"verdict: unknown"}, nil, 1, 0, false},
+		}, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
+		"no console 501": {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 501 }, status: 2, want: []string{"the hypervisor has no console log\n", "verdict: unknown"}, posts: 1},
+		"no console 400": {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 400 }, status: 2, want: []string{"the hypervisor has no console log\n"}, posts: 1},
+		"console 403":    {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 403 }, status: 2, want: []string{"console log of server ", "permission denied", "verdict: unknown"}, posts: 1},
+		"console 409":    {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 409 }, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
 
 		// The guest has other devices.
-		"fewer": {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, 0, nil, 2, []string{"on gpu1: fail", "wanted 2 × 10de:11b4, seen 1 × 10de:11b4", "10de:11b4: 2 wanted, 1 seen"}, nil, 1, 0, false},
-		"more":  {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(append(two, "0000:00:07.0=10de:11b4:ok")...) }, 0, nil, 2, []string{"10de:11b4: 2 wanted, 3 seen"}, nil, 1, 0, false},
-		"other ids": {func(c *cloudtest.Cloud) {
+		"fewer": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, status: 2, want: []string{"on gpu1: fail", "wanted 2 × 10de:11b4, seen 1 × 10de:11b4", "10de:11b4: 2 wanted, 1 seen"}, posts: 1},
+		"more":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(append(two, "0000:00:07.0=10de:11b4:ok")...) }, status: 2, want: []string{"10de:11b4: 2 wanted, 3 seen"}, posts: 1},
+		"other ids": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Console = guestWith("0000:00:05.0=10de:1bb1:ok", "0000:00:06.0=10de:1bb1:ok")
-		}, 0, nil, 2, []string{"10de:11b4: 2 wanted, 0 seen", "2 × 10de:1bb1"}, nil, 1, 0, false},
-		"a BMC's VGA": {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(append(two, "0000:00:02.0=1a03:2000:ok")...) }, 0, nil, 0, []string{"verdict: pass"}, nil, 1, 0, false},
-		"unassigned":  {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0], "0000:00:06.0=10de:11b4:unassigned") }, 0, nil, 2, []string{"no addresses for a memory region of 0000:00:06.0", "hw_maxphysaddr_mode=passthrough", "verdict: fail"}, nil, 1, 0, false},
-		"kept":        {func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, 0, trialArgs("--keep"), 2, []string{"verdict: fail", "the servers are kept, recorded as entry 1: 'gpustack undo 1' deletes them"}, nil, 1, 1, true},
-		"wrong host":  {func(c *cloudtest.Cloud) { c.Boot.Host = "gpu1" }, 0, trialArgs("--host", "gpu7"), 1, []string{"is not on the requested host: it is on gpu1 instead of gpu7", ": not tested"}, nil, 1, 0, false},
-		"its host":    {nil, 0, trialArgs("--host", "gpu7"), 0, []string{"on gpu7: pass"}, nil, 1, 0, false},
-		"a member":    {func(c *cloudtest.Cloud) { c.Member = true }, 0, nil, 0, []string{"): pass"}, []string{" on gpu1"}, 1, 0, false},
-		"a network":   {nil, 0, trialArgs("--network", "lab"), 0, []string{"  network   lab\n"}, nil, 1, 0, false},
-		"old cloud":   {nil, 36, nil, 0, []string{"  network   auto\n", "verdict: pass"}, nil, 1, 0, false},
-		"driver": {func(c *cloudtest.Cloud) {
+		}, status: 2, want: []string{"10de:11b4: 2 wanted, 0 seen", "2 × 10de:1bb1"}, posts: 1},
+		"a BMC's VGA": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(append(two, "0000:00:02.0=1a03:2000:ok")...) }, want: []string{"verdict: pass"}, posts: 1},
+		"unassigned":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0], "0000:00:06.0=10de:11b4:unassigned") }, status: 2, want: []string{"no addresses for a memory region of 0000:00:06.0", "hw_maxphysaddr_mode=passthrough", "verdict: fail"}, posts: 1},
+		"kept":        {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, args: trialArgs("--keep"), status: 2, want: []string{"verdict: fail", "the servers are kept, recorded as entry 1: 'gpustack undo 1' deletes them"}, posts: 1, left: 1, entry: true},
+		"wrong host":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Host = "gpu1" }, args: trialArgs("--host", "gpu7"), status: 1, want: []string{"is not on the requested host: it is on gpu1 instead of gpu7", ": not tested"}, posts: 1},
+		"its host":    {args: trialArgs("--host", "gpu7"), want: []string{"on gpu7: pass"}, posts: 1},
+		"a member":    {cloud: func(c *cloudtest.Cloud) { c.Member = true }, want: []string{"): pass"}, not: []string{" on gpu1"}, posts: 1},
+		"a network":   {args: trialArgs("--network", "lab"), want: []string{"  network   lab\n"}, posts: 1},
+		"old cloud":   {newest: 36, want: []string{"  network   auto\n", "verdict: pass"}, posts: 1},
+		"driver": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Console = func(n, data string) string {
 				return strings.Replace(guestWith(two...)(n, data), " END", " driver=0:1 | GPU 0: Quadro K4200 END", 1)
 			}
-		}, 0, trialArgs("--driver"), 0, []string{"nvidia-smi -L: ok\n    GPU 0: Quadro K4200\n"}, nil, 1, 0, false},
-		"several":      {nil, 0, trialArgs("--count", "2"), 0, []string{"2 servers booted with 2 devices each, then deleted; 4 requests", "verdict: pass"}, nil, 2, 0, false},
-		"not verified": {func(c *cloudtest.Cloud) { c.PCI = nil }, 0, nil, 0, []string{"whether its devices are free again is not verified: Placement does not show PCI devices of the server", "verdict: pass"}, nil, 1, 0, false},
-		"soft delete":  {func(c *cloudtest.Cloud) { c.Boot.Soft = true }, 0, nil, 0, []string{"verdict: pass"}, nil, 1, 0, false},
+		}, args: trialArgs("--driver"), want: []string{"nvidia-smi -L: ok\n    GPU 0: Quadro K4200\n"}, posts: 1},
+		"several":      {args: trialArgs("--count", "2"), want: []string{"2 servers booted with 2 devices each, then deleted; 4 requests", "verdict: pass"}, posts: 2},
+		"not verified": {cloud: func(c *cloudtest.Cloud) { c.PCI = nil }, want: []string{"whether its devices are free again is not verified: Placement does not show PCI devices of the server", "verdict: pass"}, posts: 1},
+		"soft delete":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Soft = true }, want: []string{"verdict: pass"}, posts: 1},
 
 		// The server cannot be deleted, or its request has no answer.
-		"delete fails": {func(c *cloudtest.Cloud) {
+		"delete fails": {cloud: func(c *cloudtest.Cloud) {
 			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodDelete {
 					http.Error(w, `{"forbidden": {"code": 403, "message": "Policy doesn't allow it."}}`, http.StatusForbidden)
 				}
 				return r.Method == http.MethodDelete
 			}
-		}, 0, nil, 1, []string{"the server could not be deleted, and still has its devices\n", "verdict: unknown", "error: server 5e60e600-0000-4000-8000-000000000001 is left: deleting server", "hint: delete it with: gpustack flavor test --clean, or: openstack server delete --wait 5e60e600"}, nil, 1, 1, true},
-		"delete fails, in a document": {func(c *cloudtest.Cloud) {
+		}, status: 1, want: []string{"the server could not be deleted, and still has its devices\n", "verdict: unknown", "error: server 5e60e600-0000-4000-8000-000000000001 is left: deleting server", "hint: delete it with: gpustack flavor test --clean, or: openstack server delete --wait 5e60e600"}, posts: 1, left: 1, entry: true},
+		"delete fails, in a document": {cloud: func(c *cloudtest.Cloud) {
 			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodDelete {
 					http.Error(w, `{"conflictingRequest": {"code": 409, "message": "Instance is locked."}}`, http.StatusConflict)
 				}
 				return r.Method == http.MethodDelete
 			}
-		}, 0, trialArgs("-o", "json"), 1, []string{`"verdict":"unknown"`, `"deleted":false`, `"applied":false`, "is left: deleting server"}, []string{`"verdict":"pass"`}, 1, 1, true},
-		"token expires": {func(c *cloudtest.Cloud) {
+		}, args: trialArgs("-o", "json"), status: 1, want: []string{`"verdict":"unknown"`, `"deleted":false`, `"applied":false`, "is left: deleting server"}, not: []string{`"verdict":"pass"`}, posts: 1, left: 1, entry: true},
+		"token expires": {cloud: func(c *cloudtest.Cloud) {
 			gone := false
 			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
 				gone = gone || strings.HasSuffix(r.URL.Path, "/action") // of the console
@@ -238,8 +238,8 @@ func TestFlavorTest(t *testing.T) {
 				}
 				return gone
 			}
-		}, 0, nil, 1, []string{"credentials rejected", "error: server 5e60e600-0000-4000-8000-000000000001 is left: ", "openstack server delete --wait 5e60e600"}, nil, 1, 1, true},
-		"lost answer": {func(c *cloudtest.Cloud) {
+		}, status: 1, want: []string{"credentials rejected", "error: server 5e60e600-0000-4000-8000-000000000001 is left: ", "openstack server delete --wait 5e60e600"}, posts: 1, left: 1, entry: true},
+		"lost answer": {cloud: func(c *cloudtest.Cloud) {
 			c.Fault = func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method != http.MethodPost || r.URL.Path != "/v2.1/servers" {
 					return false
@@ -248,7 +248,7 @@ func TestFlavorTest(t *testing.T) {
 				w.WriteHeader(http.StatusGatewayTimeout)
 				return true
 			}
-		}, 0, nil, 0, []string{"verdict: pass"}, nil, 1, 0, false},
+		}, want: []string{"verdict: pass"}, posts: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

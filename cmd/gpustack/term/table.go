@@ -136,9 +136,9 @@ type Strokes struct {
 // Strokes returns the characters that the locale has.
 func (p Page) Strokes() Strokes {
 	if p.Unicode {
-		return Strokes{"├─ ", "└─ ", "│  ", "   ", "┌ ", "│ ", "└ ", "  "}
+		return Strokes{Tee: "├─ ", Corner: "└─ ", Pass: "│  ", None: "   ", Top: "┌ ", Middle: "│ ", Bottom: "└ ", Alone: "  "}
 	}
-	return Strokes{"|- ", "`- ", "|  ", "   ", "/ ", "| ", "\\ ", "  "}
+	return Strokes{Tee: "|- ", Corner: "`- ", Pass: "|  ", None: "   ", Top: "/ ", Middle: "| ", Bottom: "\\ ", Alone: "  "}
 }
 
 // arrange arranges rows in columns and returns the lines of each.

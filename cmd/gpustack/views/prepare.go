@@ -46,9 +46,11 @@ func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDe
 	devices := []preparedDevice{}
 	for _, f := range functions {
 		devices = append(devices, preparedDevice{
-			f.Address, f.VendorID, f.ProductID, f.SubsystemVendorID, f.SubsystemID, append([]pci.Address{}, f.Path...),
-			Optional(f.SysfsPath), f.BootVGA, f.Group, append([]pci.Address{}, f.Members...), f.Driver, f.By,
-			selection.IsCompanion(all.At(f.Address), all),
+			Address: f.Address, VendorID: f.VendorID, ProductID: f.ProductID, SubsystemVendorID: f.SubsystemVendorID, SubsystemID: f.SubsystemID,
+			Bridges:   append([]pci.Address{}, f.Path...),
+			SysfsPath: Optional(f.SysfsPath), BootVGA: f.BootVGA, Group: f.Group, Members: append([]pci.Address{}, f.Members...),
+			Driver: f.Driver, By: f.By,
+			Companion: selection.IsCompanion(all.At(f.Address), all),
 		})
 	}
 	return devices

@@ -59,10 +59,15 @@ func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, w
 	for _, a := range plan.Record.Adapters {
 		vfs := []preparedVF{}
 		for _, vf := range a.VFs {
-			vfs = append(vfs, preparedVF{vf.Index, vf.Address, vf.ProductID, vf.Driver, vf.NodeGUID, vf.PortGUID, Optional(vf.MAC)})
+			vfs = append(vfs, preparedVF{
+				Index: vf.Index, Address: vf.Address, ProductID: vf.ProductID, Driver: vf.Driver,
+				NodeGUID: vf.NodeGUID, PortGUID: vf.PortGUID, MAC: Optional(vf.MAC),
+			})
 		}
-		r.Adapters = append(r.Adapters, preparedAdapter{a.Address, a.VendorID, a.ProductID, a.Driver, a.LinkLayer, a.Use, a.Whole,
-			a.GUIDBase, Optional(rdmaprepare.Partitions(a)), vfs})
+		r.Adapters = append(r.Adapters, preparedAdapter{
+			Address: a.Address, VendorID: a.VendorID, ProductID: a.ProductID, Driver: a.Driver, LinkLayer: a.LinkLayer, Use: a.Use, Whole: a.Whole,
+			GUIDBase: a.GUIDBase, Partitions: Optional(rdmaprepare.Partitions(a)), VFs: vfs,
+		})
 	}
 	r.Changed = len(r.Changes) > 0
 	pending := m.Pending(&plan.Record)
