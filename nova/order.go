@@ -101,26 +101,47 @@ func onOneLine(value string) string {
 // Nova reads their values before those of the current name.
 func (p *planner) specs(wanted []Spec) error {
 	all := p.values(p.inOrder())
-	var errs []error
-	hardware := devspec.NewHardware(p.options.Devices, p.options.Interfaces)
-	last := map[*source][]string{} // values that are appended
-	var planned []devspec.Spec
+	var planned []wantedSpec
 	for _, w := range wanted {
-		spec, err := parsed(w)
+		want, err := newWantedSpec(w)
 		if err != nil {
 			return err
 		}
-		planned = append(planned, spec)
+		planned = append(planned, want)
 	}
 	if err := p.removeSpecs(all); err != nil {
 		return err
 	}
 	p.replace(all, planned)
-	for _, w := range wanted {
-		end, err := p.place(hardware, all, w)
+	last, err := p.placeAll(all, planned)
+	if err != nil {
+		return err
+	}
+	for _, s := range p.inOrder() {
+		values, err := p.valuesOf(s, all)
+		if err != nil {
+			return err
+		}
+		if s == p.target() {
+			values = append(values, last...)
+		}
+		if err := p.writeSpecs(s, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeAll finds the places of all planned specs, and returns the texts of those that are after all
+// others. Errors are of all of them at once.
+func (p *planner) placeAll(all []*value, planned []wantedSpec) (last []string, err error) {
+	hardware := devspec.NewHardware(p.options.Devices, p.options.Interfaces)
+	var errs []error
+	for _, want := range planned {
+		end, err := p.place(hardware, all, want)
 		errs = append(errs, err)
 		if end != "" {
-			last[p.target()] = append(last[p.target()], end)
+			last = append(last, end)
 		}
 	}
 	for _, v := range all {
@@ -130,160 +151,39 @@ func (p *planner) specs(wanted []Spec) error {
 	}
 	errs = append(errs, p.rejected(all)...)
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return nil, err
 	}
-	if err := p.keepsDevices(hardware, all, planned); err != nil {
-		return err
-	}
-	for _, s := range p.inOrder() {
-		var values []string
-		for _, v := range all {
-			if v.source != s {
-				continue
-			}
-			kept, err := v.kept()
-			if err != nil {
-				return fmt.Errorf("%s: %w", v.where(), err)
-			}
-			values = append(append(values, v.before...), kept...)
-			if !v.ours && len(kept) > 0 {
-				p.plan.Kept = append(p.plan.Kept, v.where()+": "+onOneLine(v.line.Option.Value))
-			}
-		}
-		if p.isFixed(s) {
-			continue // nothing of it changes
-		}
-		file, err := s.file.Set(conf.Setting{
-			Names: p.options.Release.SpecNames(), Values: append(values, last[s]...), Multi: true, Ordered: true,
-			Same: func(have, want string) bool { return onOneLine(have) == want },
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		if file != s.file {
-			p.services("nova-compute")
-		}
-		s.file = file
-	}
-	return nil
+	return last, p.keepsDevices(hardware, all, planned)
 }
 
-// place finds the place of one spec among the values. It returns the text of the spec if the place
-// is after all others.
-func (p *planner) place(h devspec.Hardware, all []*value, want Spec) (end string, err error) {
-	planned, err := parsed(want)
-	if err != nil {
-		return "", err
-	}
-	written, err := conf.FormatJSON(want)
-	if err != nil {
-		return "", err
-	}
-	var errs []error
-	var moved []error        // errors if the spec moves from one group of files to another
-	var exacts, same []at    // specs of the same devices, and of more devices with the same tags
-	var needs, replaced []at // specs that the planned one must precede, and that it replaces
-	specs := specsOf(all)
-	for _, s := range specs {
-		if s.replaced[s.item] && devspec.SameIDs(s.spec(), planned) {
-			replaced = append(replaced, s)
-		}
-	}
-	for _, s := range specs {
-		// From here on, devices of the planned spec get no tags of this group's specs.
-		covered := inGroup(exacts, s) || inGroup(replaced, s) && !slices.ContainsFunc(replaced, func(r at) bool { return r.number > s.number })
-		if s.spec().Faulty || !devspec.SameIDs(s.spec(), planned) {
+// valuesOf returns the values of device_spec of a source as they are planned, and notes those that
+// are not gpustack's.
+func (p *planner) valuesOf(s *source, all []*value) (values []string, err error) {
+	for _, v := range all {
+		if v.source != s {
 			continue
 		}
-		broader, narrower := h.Contains(s.spec(), planned), h.Contains(planned, s.spec())
-		lost, gained := s.spec().Lost(planned), planned.Lost(s.spec())
-		switch {
-		case s.replaced[s.item]:
-		case broader && narrower && updatable(s.spec(), planned) && (len(exacts) == 0 || len(lost)+len(gained) == 0):
-			exacts = append(exacts, s)
-		case !broader && !narrower && !s.spec().Opaque() && !h.Share(s.spec(), planned):
-			if len(lost)+len(gained) > 0 && h.MayMatch(s.spec(), planned) {
-				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, "+
-					"the first of the two gives it its tags", s.where(), s.spec().Object["devname"], written))
-			}
-		case len(lost)+len(gained) == 0:
-			if broader && !narrower {
-				same = append(same, s)
-			}
-		case len(lost) > 0, s.spec().Opaque(), narrower && !broader:
-			if err := conflict(s, written, lost, gained); covered {
-				moved = append(moved, err)
-			} else {
-				errs = append(errs, err)
-			}
-		default:
-			needs = append(needs, s)
+		kept, err := v.kept()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", v.where(), err)
+		}
+		values = append(append(values, v.before...), kept...)
+		if !v.ours && len(kept) > 0 {
+			p.plan.Kept = append(p.plan.Kept, v.where()+": "+onOneLine(v.line.Option.Value))
 		}
 	}
-	if len(errs) > 0 {
-		return "", errors.Join(errs...)
+	return values, nil
+}
+
+// writeSpecs sets device_spec in a source, unless the source stays as it is.
+func (p *planner) writeSpecs(s *source, values []string) error {
+	if p.isFixed(s) {
+		return nil
 	}
-	if i := slices.IndexFunc(needs, func(s at) bool { return s.source.group() != needs[0].source.group() }); i > 0 {
-		return "", fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", needs[0].where(), needs[i].where(), written, ErrSpecOrder)
-	}
-	// The spec goes before the first one that it must precede, or that it should: like.
-	var exact, first *at
-	if len(needs) > 0 {
-		first = &needs[0]
-	}
-	if like := firstOf(same, func(s at) bool {
-		return first == nil || s.source.group() == first.source.group() && s.number < first.number
-	}); like != nil {
-		first = like
-	}
-	inPlace := func(s at) bool {
-		return first == nil || s.number < first.number && (len(needs) == 0 || s.source.group() == needs[0].source.group())
-	}
-	if exact = firstOf(exacts, inPlace); exact == nil && len(exacts) > 0 {
-		exact = &exacts[0]
-	}
-	fixed := func(s *at) bool { return p.isFixed(s.source) }
-	if exact != nil && inPlace(*exact) {
-		have, isList := exact.spec(), len(exact.line.Specs) > 1
-		switch {
-		case len(planned.Lost(have))+len(have.Lost(planned)) == 0:
-			exact.ours = true
-			return "", nil
-		case fixed(exact):
-			return "", fmt.Errorf("%s: the same device_spec exists with different tags: omit --drop-in to update the line", exact.where())
-		case !isList:
-			p.warnOfChange(*exact, planned)
-			exact.ours, exact.text = true, written
-			return "", nil
-		}
-		first = exact
-	} else if exact == nil && len(replaced) > 0 && inPlace(replaced[0]) {
-		first = &replaced[0]
-	}
-	switch {
-	case len(needs) > 0 && (fixed(first) || exact != nil && fixed(exact)):
-		return "", fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.where(), written, ErrSpecOrder)
-	case first != nil && fixed(first) && exact != nil:
-		return "", nil // the tags are the same either way
-	case first != nil && fixed(first):
-		return written, nil
-	}
-	for _, s := range append(slices.Clone(exacts), replaced...) {
-		if first == nil || first.source.group() != s.source.group() {
-			if len(moved) > 0 {
-				return "", errors.Join(moved...)
-			}
-		}
-	}
-	if exact != nil {
-		p.warnOfChange(*exact, planned)
-		exact.ours, exact.dropped[exact.item] = true, true
-	}
-	if first == nil {
-		return written, nil
-	}
-	first.before = append(first.before, written)
-	return "", nil
+	return p.set(s, conf.Setting{
+		Names: p.options.Release.SpecNames(), Values: values, Multi: true, Ordered: true,
+		Same: func(have, want string) bool { return onOneLine(have) == want },
+	}, programCompute)
 }
 
 // specsOf returns the specs of the values that are still in the plan.
@@ -298,27 +198,6 @@ func specsOf(all []*value) (specs []at) {
 		}
 	}
 	return specs
-}
-
-func inGroup(specs []at, s at) bool {
-	return slices.ContainsFunc(specs, func(other at) bool { return other.source.group() == s.source.group() })
-}
-
-func firstOf(specs []at, is func(at) bool) *at {
-	if i := slices.IndexFunc(specs, is); i >= 0 {
-		return &specs[i]
-	}
-	return nil
-}
-
-// ownTags are the tags that gpustack writes.
-var ownTags = []string{"resource_class", "traits", "managed", "live_migratable", "one_time_use"}
-
-// updatable reports whether a spec becomes the planned one without losing a tag: tags that
-// gpustack writes may change their values.
-func updatable(s, planned devspec.Spec) bool {
-	tags := planned.Tags()
-	return !slices.ContainsFunc(s.Lost(planned), func(tag string) bool { return tags[tag] == nil || !slices.Contains(ownTags, tag) })
 }
 
 // isOwn reports whether gpustack could have written the spec: it has both ids, no pattern,
@@ -360,20 +239,20 @@ func (p *planner) kept(functions []pci.Address) []pci.Address {
 // replace marks specs of gpustack in its other form: by ids if the planned specs are by address,
 // and vice versa. They are replaced if they would offer functions that remain with the host, or
 // give different tags to all functions of the product.
-func (p *planner) replace(all []*value, planned []devspec.Spec) {
+func (p *planner) replace(all []*value, planned []wantedSpec) {
 	for _, w := range planned {
-		functions := p.functions(w)
+		functions := p.functions(w.Spec)
 		var named []at
 		for _, s := range specsOf(all) {
 			have := s.spec()
-			if have.Vendor != w.Vendor || have.Product != w.Product || !isOwn(have) || !updatable(have, w) || p.isFixed(s.source) {
+			if have.Vendor != w.Vendor || have.Product != w.Product || !isOwn(have) || !updatable(have, w.Spec) || p.isFixed(s.source) {
 				continue
 			}
-			differ := len(have.Lost(w))+len(w.Lost(have)) > 0
+			differ := len(have.Lost(w.Spec))+len(w.Lost(have)) > 0
 			switch {
-			case w.Single != "" && have.Everywhere() && (len(p.kept(functions)) > 0 || len(have.Lost(w)) > 0):
+			case w.Single != "" && have.Everywhere() && (len(p.kept(functions)) > 0 || len(have.Lost(w.Spec)) > 0):
 				if !s.replaced[s.item] {
-					p.warnOfChange(s, w)
+					p.warnOfChange(s, w.Spec)
 				}
 				s.replaced[s.item], s.ours = true, true
 			case w.Everywhere() && have.Single != "" && differ:
@@ -386,7 +265,7 @@ func (p *planner) replace(all []*value, planned []devspec.Spec) {
 			continue
 		}
 		for _, s := range named {
-			p.warnOfChange(s, w)
+			p.warnOfChange(s, w.Spec)
 			s.replaced[s.item], s.ours = true, true
 		}
 	}
@@ -402,11 +281,11 @@ func (p *planner) warnOfChange(s at, planned devspec.Spec) {
 
 // keepsDevices returns an error for each function of a planned product that remains with
 // the host and that a device_spec offers to guests. The planned specs match none of them.
-func (p *planner) keepsDevices(h devspec.Hardware, all []*value, planned []devspec.Spec) error {
+func (p *planner) keepsDevices(h devspec.Hardware, all []*value, planned []wantedSpec) error {
 	var errs []error
 	var seen []pci.Address
 	for _, w := range planned {
-		for _, address := range p.kept(p.functions(w)) {
+		for _, address := range p.kept(p.functions(w.Spec)) {
 			if slices.Contains(seen, address) {
 				continue
 			}
@@ -442,18 +321,4 @@ func (v *value) kept() ([]string, error) {
 		return kept, nil
 	}
 	return []string{"[" + strings.Join(kept, ", ") + "]"}, nil
-}
-
-// conflict returns the error that explains why no order of two specs keeps the effect of both.
-func conflict(s at, planned string, lost, gained []string) error {
-	var why string
-	switch {
-	case s.spec().Opaque():
-		why = "its address cannot be evaluated, and the tags differ"
-	case len(lost) > 0:
-		why = "devices that both specs match would lose its " + strings.Join(lost, ", ")
-	default:
-		why = "devices that it matches would not get " + strings.Join(gained, ", ")
-	}
-	return fmt.Errorf("%s: %s %w %s: %s", s.where(), conf.Written(s.spec().Object), ErrSpecConflict, planned, why)
 }

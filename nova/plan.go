@@ -3,9 +3,7 @@ package nova
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -322,127 +320,17 @@ func (p *planner) services(names ...string) {
 	}
 }
 
-// item is one value of an option with several values.
-type item struct {
-	text  string
-	same  map[string]any            // the value as an object
-	about func(map[string]any) bool // reports whether an object defines the same thing
-}
-
-// equals reports whether an object is the item. The key capability_type has one value only, which
-// Nova does not use (nova/pci/request.py, _ALIAS_SCHEMA).
-func (i item) equals(object map[string]any) bool {
-	have := maps.Clone(object)
-	delete(have, "capability_type")
-	if name, ok := have["name"].(string); ok {
-		have["name"] = strings.TrimSpace(name)
-	}
-	return reflect.DeepEqual(have, i.same)
-}
-
-func newItem(value any, about func(map[string]any) bool) (item, error) {
-	same, err := conf.Object(value)
+// set sets an option in a source, and notes the programs to restart if that changes the source.
+func (p *planner) set(s *source, setting conf.Setting, programs ...string) error {
+	file, err := s.file.Set(setting)
 	if err != nil {
-		return item{}, err
+		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	written, err := conf.FormatJSON(value)
-	return item{written, same, about}, err
-}
-
-// multi sets an option whose values in all files and under all names count, for programs. Existing
-// values stay; values that define the same thing as an item are updated. An item in a file that not
-// all of the programs read is moved to one that they do.
-func (p *planner) multi(what string, names []conf.Name, items []item, programs ...string) error {
-	sources := p.of(programs...)
-	satisfied := make([]bool, len(items))
-	values := map[*source][]string{}
-	for _, s := range sources {
-		for _, o := range s.file.Find(names...) {
-			for i, it := range items {
-				if p.serves(s, programs) && slices.ContainsFunc(conf.ParseObjects(o.Value), it.equals) {
-					satisfied[i] = true
-				}
-			}
-		}
+	if file != s.file {
+		p.services(programs...)
 	}
-	var errs []error
-	for _, s := range sources {
-		common := p.serves(s, programs)
-		for _, o := range s.file.Find(names...) {
-			value := o.Value
-			have := conf.ParseObjects(value)
-			ours, moved := false, false
-			for i, it := range items {
-				same := slices.ContainsFunc(have, it.equals)
-				about := len(have) == 1 && it.about(have[0])
-				switch {
-				case same && common:
-					ours = true
-				case about && !common && p.isFixed(s):
-					errs = append(errs, p.fixed(s, o.Line(), "the same "+what, "exists in a file that only "+ReadBy(s.name, p.where.File)+" reads"))
-				case about && !common:
-					moved = true
-				case about && !satisfied[i]:
-					if p.isFixed(s) {
-						errs = append(errs, p.fixed(s, o.Line(), "the same "+what, "exists with different values"))
-					}
-					value, satisfied[i], ours = it.text, true, true
-				}
-			}
-			if !ours && !moved && p.removes(have) {
-				switch {
-				case isPackaged(s.name):
-					errs = append(errs, p.fixed(s, o.Line(), "--remove-alias", "would remove the line"))
-				case p.isFixed(s):
-					errs = append(errs, fmt.Errorf("%s:%d: %w", s.name, o.Line(), ErrRemoveDropIn))
-				}
-				p.plan.Removed = append(p.plan.Removed, fmt.Sprintf("%s:%d: %s", s.name, o.Line(), onOneLine(o.Value)))
-				continue
-			}
-			if moved {
-				continue
-			}
-			if !ours {
-				for _, fault := range p.faultsOf(o) {
-					errs = append(errs, fmt.Errorf("%s:%d: %s: %w", s.name, o.Line(), fault, ErrAlias))
-				}
-				p.plan.Kept = append(p.plan.Kept, fmt.Sprintf("%s:%d: %s", s.name, o.Line(), strings.ReplaceAll(o.Value, "\n", " ")))
-			}
-			values[s] = append(values[s], value)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	target := p.target()
-	for i, it := range items {
-		if !satisfied[i] {
-			values[target] = append(values[target], it.text)
-		}
-	}
-	for _, s := range sources {
-		if p.isFixed(s) {
-			continue
-		}
-		file, err := s.file.Set(conf.Setting{Names: names, Values: values[s], Multi: true})
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		if file != s.file {
-			p.services(programs...)
-		}
-		s.file = file
-	}
+	s.file = file
 	return nil
-}
-
-// faultsOf returns the reasons for which Nova rejects a value of the option alias.
-func (p *planner) faultsOf(o conf.Option) (seen []string) {
-	_, faults := AliasFaults(o.Value, p.options.Release)
-	for _, f := range faults {
-		seen = append(seen, f.Seen)
-	}
-	return seen
 }
 
 func (p *planner) aliases(aliases []Alias) error {
@@ -475,15 +363,7 @@ func (p *planner) single(names []conf.Name, value string, same func(have, want s
 
 func (p *planner) each(names []conf.Name, want func(have string, set bool) string, same func(have, want string) bool, programs ...string) error {
 	set := func(s *source, value string) error {
-		file, err := s.file.Set(conf.Setting{Names: names, Values: []string{value}, Same: same})
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		if file != s.file {
-			p.services(programs...)
-		}
-		s.file = file
-		return nil
+		return p.set(s, conf.Setting{Names: names, Values: []string{value}, Same: same}, programs...)
 	}
 	found := false
 	packaged, isPackagedSet := "", false // what counts where no other file sets the option
@@ -585,12 +465,9 @@ func (p *planner) available(need []string) error {
 		for _, o := range target.file.Find(p.options.Release.availableNames()...) {
 			values = append(values, o.Value)
 		}
-		file, err := target.file.Set(conf.Setting{Names: p.options.Release.availableNames(), Values: append(values, full), Multi: true})
-		if err != nil {
-			return fmt.Errorf("%s: %w", target.name, err)
+		if err := p.set(target, conf.Setting{Names: p.options.Release.availableNames(), Values: append(values, full), Multi: true}, programScheduler); err != nil {
+			return err
 		}
-		target.file = file
-		p.services("nova-scheduler")
 	}
 	return nil
 }

@@ -1,0 +1,262 @@
+package nova
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
+)
+
+// wantedSpec is a planned device_spec: as Nova reads it, and as it is written.
+type wantedSpec struct {
+	devspec.Spec
+	text string
+}
+
+func newWantedSpec(s Spec) (wantedSpec, error) {
+	spec, err := parsed(s)
+	if err != nil {
+		return wantedSpec{}, err
+	}
+	text, err := conf.FormatJSON(s)
+	return wantedSpec{spec, text}, err
+}
+
+// place finds the place of one spec among the values. It returns the text of the spec if the place
+// is after all others.
+func (p *planner) place(h devspec.Hardware, all []*value, want wantedSpec) (end string, err error) {
+	n, err := p.neighborsOf(h, specsOf(all), want)
+	if err != nil {
+		return "", err
+	}
+	first := n.next()
+	exact := n.exact(first)
+	switch {
+	case exact != nil && n.precedes(*exact, first):
+		if done, err := p.update(*exact, want); done || err != nil {
+			return "", err
+		}
+		first = exact
+	case exact == nil && len(n.replaced) > 0 && n.precedes(n.replaced[0], first):
+		first = &n.replaced[0]
+	}
+	return p.insert(n, want, first, exact)
+}
+
+// neighbors are the specs that match devices of a planned one, by what they mean for its place.
+type neighbors struct {
+	exacts   []at    // match the same devices, and can become the planned one
+	same     []at    // match more devices and give them the same tags: better if it precedes them
+	needs    []at    // match more devices without its tags: it must precede them
+	replaced []at    // are replaced by it
+	moved    []error // the conflicts if it moves from one group of files to another
+}
+
+// neighborsOf finds the specs that match devices of a planned one.
+//
+// Errors: ErrSpecConflict, ErrSpecOrder.
+func (p *planner) neighborsOf(h devspec.Hardware, specs []at, want wantedSpec) (n neighbors, err error) {
+	for _, s := range specs {
+		if s.replaced[s.item] && devspec.SameIDs(s.spec(), want.Spec) {
+			n.replaced = append(n.replaced, s)
+		}
+	}
+	var errs []error
+	for _, s := range specs {
+		isCovered := n.covers(s)
+		switch relate(h, s, want.Spec, len(n.exacts) > 0) {
+		case equal:
+			n.exacts = append(n.exacts, s)
+		case alike:
+			n.same = append(n.same, s)
+		case broader:
+			n.needs = append(n.needs, s)
+		case uncertain:
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, "+
+				"the first of the two gives it its tags", s.where(), s.spec().Object["devname"], want.text))
+		case conflicting:
+			if err := conflict(s, want); isCovered {
+				n.moved = append(n.moved, err)
+			} else {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return n, errors.Join(errs...)
+	}
+	return n, n.inOneGroup(want)
+}
+
+// covers reports whether devices of the planned spec get no tags of s, because a spec of the same
+// group of files that the planned one takes the place of comes before it.
+func (n neighbors) covers(s at) bool {
+	return inGroup(n.exacts, s) || inGroup(n.replaced, s) && !slices.ContainsFunc(n.replaced, func(r at) bool { return r.number > s.number })
+}
+
+// inOneGroup returns ErrSpecOrder if the planned spec must precede specs of both groups of files.
+func (n neighbors) inOneGroup(want wantedSpec) error {
+	if i := slices.IndexFunc(n.needs, func(s at) bool { return s.source.group() != n.needs[0].source.group() }); i > 0 {
+		return fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].where(), n.needs[i].where(), want.text, ErrSpecOrder)
+	}
+	return nil
+}
+
+// next returns the first spec that the planned one must precede, or should without loss; nil if it
+// may be the last.
+func (n neighbors) next() *at {
+	var first *at
+	if len(n.needs) > 0 {
+		first = &n.needs[0]
+	}
+	if like := firstOf(n.same, func(s at) bool {
+		return first == nil || s.source.group() == first.source.group() && s.number < first.number
+	}); like != nil {
+		return like
+	}
+	return first
+}
+
+// precedes reports whether the place of s is before first, whatever the order of the groups of
+// files is.
+func (n neighbors) precedes(s at, first *at) bool {
+	return first == nil || s.number < first.number && (len(n.needs) == 0 || s.source.group() == n.needs[0].source.group())
+}
+
+// exact returns the spec that becomes the planned one: one before first if there is one; nil for
+// none.
+func (n neighbors) exact(first *at) *at {
+	exact := firstOf(n.exacts, func(s at) bool { return n.precedes(s, first) })
+	if exact == nil && len(n.exacts) > 0 {
+		return &n.exacts[0]
+	}
+	return exact
+}
+
+// relation is what a spec in the files means for the place of a planned one.
+type relation int
+
+const (
+	apart       relation = iota // they match no common device, or the order makes no difference
+	equal                       // it matches the same devices, and can become the planned one
+	alike                       // it matches more devices, with the same tags
+	broader                     // it matches more devices, without tags of the planned one
+	conflicting                 // no order keeps the effect of both
+	uncertain                   // it may match a common device, whose address is unknown
+)
+
+// relate compares a spec with a planned one. isTaken reports whether another spec already becomes
+// the planned one.
+func relate(h devspec.Hardware, s at, planned devspec.Spec, isTaken bool) relation {
+	have := s.spec()
+	if have.Faulty || s.replaced[s.item] || !devspec.SameIDs(have, planned) {
+		return apart
+	}
+	contains, isContained := h.Contains(have, planned), h.Contains(planned, have)
+	loses := len(have.Lost(planned)) > 0
+	differ := loses || len(planned.Lost(have)) > 0
+	switch {
+	case contains && isContained && updatable(have, planned) && (!isTaken || !differ):
+		return equal
+	case !contains && !isContained && !have.Opaque() && !h.Share(have, planned):
+		if differ && h.MayMatch(have, planned) {
+			return uncertain
+		}
+		return apart
+	case !differ:
+		if contains && !isContained {
+			return alike
+		}
+		return apart
+	case loses, have.Opaque(), isContained && !contains:
+		return conflicting
+	}
+	return broader
+}
+
+// update makes a spec at its place the planned one. It is false if the spec is part of a list: then
+// the planned one is inserted, and the list loses it.
+func (p *planner) update(exact at, want wantedSpec) (done bool, err error) {
+	have := exact.spec()
+	switch {
+	case len(want.Lost(have))+len(have.Lost(want.Spec)) == 0:
+		exact.ours = true
+		return true, nil
+	case p.isFixed(exact.source):
+		return false, fmt.Errorf("%s: the same device_spec exists with different tags: omit --drop-in to update the line", exact.where())
+	case len(exact.line.Specs) > 1:
+		return false, nil
+	}
+	p.warnOfChange(exact, want.Spec)
+	exact.ours, exact.text = true, want.text
+	return true, nil
+}
+
+// insert adds a planned spec before first, and drops the exact one elsewhere; both may be nil. It
+// returns the text of the spec if the place is after all others.
+//
+// Errors: ErrSpecOrder, ErrSpecConflict.
+func (p *planner) insert(n neighbors, want wantedSpec, first, exact *at) (end string, err error) {
+	isFixed := func(s *at) bool { return s != nil && p.isFixed(s.source) }
+	switch {
+	case len(n.needs) > 0 && (isFixed(first) || isFixed(exact)):
+		return "", fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.where(), want.text, ErrSpecOrder)
+	case isFixed(first) && exact != nil:
+		return "", nil // the tags are the same either way
+	case isFixed(first):
+		return want.text, nil
+	}
+	changesGroup := func(s at) bool { return first == nil || first.source.group() != s.source.group() }
+	if slices.ContainsFunc(n.exacts, changesGroup) || slices.ContainsFunc(n.replaced, changesGroup) {
+		if err := errors.Join(n.moved...); err != nil {
+			return "", err
+		}
+	}
+	if exact != nil {
+		p.warnOfChange(*exact, want.Spec)
+		exact.ours, exact.dropped[exact.item] = true, true
+	}
+	if first == nil {
+		return want.text, nil
+	}
+	first.before = append(first.before, want.text)
+	return "", nil
+}
+
+func inGroup(specs []at, s at) bool {
+	return slices.ContainsFunc(specs, func(other at) bool { return other.source.group() == s.source.group() })
+}
+
+func firstOf(specs []at, is func(at) bool) *at {
+	if i := slices.IndexFunc(specs, is); i >= 0 {
+		return &specs[i]
+	}
+	return nil
+}
+
+// ownTags are the tags that gpustack writes.
+var ownTags = []string{"resource_class", "traits", "managed", "live_migratable", "one_time_use"}
+
+// updatable reports whether a spec becomes the planned one without losing a tag: tags that
+// gpustack writes may change their values.
+func updatable(s, planned devspec.Spec) bool {
+	tags := planned.Tags()
+	return !slices.ContainsFunc(s.Lost(planned), func(tag string) bool { return tags[tag] == nil || !slices.Contains(ownTags, tag) })
+}
+
+// conflict returns the error that explains why no order of two specs keeps the effect of both.
+func conflict(s at, want wantedSpec) error {
+	var why string
+	switch lost := s.spec().Lost(want.Spec); {
+	case s.spec().Opaque():
+		why = "its address cannot be evaluated, and the tags differ"
+	case len(lost) > 0:
+		why = "devices that both specs match would lose its " + strings.Join(lost, ", ")
+	default:
+		why = "devices that it matches would not get " + strings.Join(want.Lost(s.spec()), ", ")
+	}
+	return fmt.Errorf("%s: %s %w %s: %s", s.where(), conf.Written(s.spec().Object), ErrSpecConflict, want.text, why)
+}
