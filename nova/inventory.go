@@ -58,8 +58,11 @@ type scanned struct {
 	Role string `json:"role"`
 }
 
-// roleOfContainers is the role of functions that containers have (machine.OfContainer).
-const roleOfContainers = "container"
+// The roles of functions in inventories (host/machine, Role).
+const (
+	roleOfGuests     = "guest"
+	roleOfContainers = "container"
+)
 
 // names are those of a host. In inventories of earlier versions both are fields of an object.
 type names struct {
@@ -95,7 +98,10 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 		h := Host{Name: d.Name, Scope: found.Scope, Machine: found.Machine}
 		for _, d := range found.Devices {
 			h.Devices = append(h.Devices, d.Device)
-			if d.Role == roleOfContainers {
+			switch d.Role {
+			case roleOfGuests:
+				h.Given = append(h.Given, d.Address)
+			case roleOfContainers:
 				h.Containers = append(h.Containers, d.Address)
 			}
 		}
@@ -119,7 +125,7 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 //
 // Errors: ErrNothingPrepared, ErrGone for every such function.
 func (m Machine) Prepared() (Host, error) {
-	h := Host{Name: "localhost", Scope: ScopeFiltered}
+	h := Host{Name: "localhost", Scope: ScopeFiltered, isHere: true}
 	var errs []error
 	gpu := false
 	for _, address := range m.Given {

@@ -135,7 +135,7 @@ func (p *planner) specs(wanted []Spec) error {
 // placeAll finds the places of all planned specs, and returns the texts of those that are after all
 // others. Errors are of all of them at once.
 func (p *planner) placeAll(all []*value, planned []wantedSpec) (last []string, err error) {
-	hardware := devspec.NewHardware(p.options.Devices, p.options.Interfaces)
+	hardware := p.options.hardware()
 	var errs []error
 	for _, want := range planned {
 		end, err := p.place(hardware, all, want)
@@ -153,7 +153,7 @@ func (p *planner) placeAll(all []*value, planned []wantedSpec) (last []string, e
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return last, p.keepsDevices(hardware, all, planned)
+	return last, p.keepsDevices(all, planned)
 }
 
 // valuesOf returns the values of device_spec of a source as they are planned, and notes those that
@@ -221,27 +221,15 @@ func parsed(s Spec) (devspec.Spec, error) {
 	return spec, errors.Join(faults...)
 }
 
-// functions returns the functions of this machine that have the ids of a spec, without VFs.
-func (p *planner) functions(s devspec.Spec) (found []pci.Address) {
-	for i := range p.options.Devices {
-		if d := &p.options.Devices[i]; d.SRIOV.PF == nil && d.VendorID != nil && d.ProductID != nil && s.MatchesIDs(d.VendorID.String(), d.ProductID.String()) {
-			found = append(found, d.Address)
-		}
-	}
-	return found
-}
-
-// kept returns those functions that remain with the host or are for containers.
-func (p *planner) kept(functions []pci.Address) []pci.Address {
-	return slices.DeleteFunc(slices.Clone(functions), p.options.offers)
-}
-
 // replace marks specs of gpustack in its other form: by ids if the planned specs are by address,
 // and vice versa. They are replaced if they would offer functions that remain with the host, or
 // give different tags to all functions of the product.
 func (p *planner) replace(all []*value, planned []wantedSpec) {
 	for _, w := range planned {
-		functions := p.functions(w.Spec)
+		var functions, kept []pci.Address
+		for _, h := range p.options.divide(w.vendor, w.product) {
+			functions, kept = slices.Concat(functions, h.Guests, h.kept()), append(kept, h.kept()...)
+		}
 		var named []at
 		for _, s := range specsOf(all) {
 			have := s.spec()
@@ -250,7 +238,7 @@ func (p *planner) replace(all []*value, planned []wantedSpec) {
 			}
 			differ := len(have.Lost(w.Spec))+len(w.Lost(have)) > 0
 			switch {
-			case w.Single != "" && have.Everywhere() && (len(p.kept(functions)) > 0 || len(have.Lost(w.Spec)) > 0):
+			case w.Single != "" && have.Everywhere() && (len(kept) > 0 || len(have.Lost(w.Spec)) > 0):
 				if !s.replaced[s.item] {
 					p.warnOfChange(s, w.Spec)
 				}
@@ -279,24 +267,36 @@ func (p *planner) warnOfChange(s at, planned devspec.Spec) {
 	}
 }
 
-// keepsDevices returns an error for each function of a planned product that remains with
-// the host and that a device_spec offers to guests. The planned specs match none of them.
-func (p *planner) keepsDevices(h devspec.Hardware, all []*value, planned []wantedSpec) error {
+// keepsDevices returns an error for each function of a planned product that remains with a host
+// or is for containers, and that a device_spec offers to guests. The planned specs match none of
+// them.
+func (p *planner) keepsDevices(all []*value, planned []wantedSpec) error {
 	var errs []error
-	var seen []pci.Address
-	for _, w := range planned {
-		for _, address := range p.kept(p.functions(w.Spec)) {
-			if slices.Contains(seen, address) {
-				continue
-			}
-			seen = append(seen, address)
-			i := slices.IndexFunc(h.Devices, func(d pci.Device) bool { return d.Address == address })
-			if s := firstOf(specsOf(all), func(s at) bool { return h.Matches(s.spec(), &h.Devices[i]) }); s != nil {
-				errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", s.where(), conf.Written(s.spec().Object), address, ErrKept))
+	for _, h := range p.options.served() {
+		var seen []pci.Address
+		for _, w := range planned {
+			for _, address := range h.Divide(w.vendor, w.product).kept() {
+				if s := p.offering(h, all, address); s != nil && !slices.Contains(seen, address) {
+					errs = append(errs, fmt.Errorf("%s%s: %s offers %s to guests, but %w", h.prefix(), s.where(), conf.Written(s.spec().Object), address, ErrKept))
+				}
+				seen = append(seen, address)
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// offering returns the first spec of the plan that offers a function to guests although containers
+// of its host have it or it should remain with the host, or nil.
+func (p *planner) offering(h Host, all []*value, address pci.Address) *at {
+	hardware := devspec.NewHardware(h.Devices, p.options.Interfaces)
+	i := slices.IndexFunc(h.Devices, func(d pci.Device) bool { return d.Address == address })
+	return firstOf(specsOf(all), func(s at) bool {
+		if slices.Contains(h.Containers, address) {
+			return hardware.Matches(s.spec(), &h.Devices[i])
+		}
+		return slices.Contains(h.WronglyOffered(hardware, s.spec()), address)
+	})
 }
 
 // kept returns the value as it is planned, without the specs that are dropped.

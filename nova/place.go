@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host/pci"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 )
@@ -13,7 +14,8 @@ import (
 // wantedSpec is a planned device_spec: as Nova reads it, and as it is written.
 type wantedSpec struct {
 	devspec.Spec
-	text string
+	vendor, product pci.ID
+	text            string
 }
 
 func newWantedSpec(s Spec) (wantedSpec, error) {
@@ -22,7 +24,7 @@ func newWantedSpec(s Spec) (wantedSpec, error) {
 		return wantedSpec{}, err
 	}
 	text, err := conf.FormatJSON(s)
-	return wantedSpec{spec, text}, err
+	return wantedSpec{spec, s.VendorID, s.ProductID, text}, err
 }
 
 // place finds the place of one spec among the values. It returns the text of the spec if the place

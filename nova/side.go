@@ -20,16 +20,11 @@ const DefaultConf = "/etc/nova/nova.conf"
 
 // Machine is what the configuration of a compute node depends on.
 type Machine struct {
+	Name       string                 // its hostname; "" if it is unknown
 	Devices    []pci.Device           // its PCI functions; nil: unknown
 	Interfaces map[string]pci.Address // the functions of its network interfaces; see [devspec.Interfaces]
 	Given      []pci.Address          // the functions that are prepared for guests; nil: unknown
 	Containers []pci.Address          // the functions that are recorded for containers
-}
-
-// offers reports whether guests may be offered a function: it is prepared for them, or nothing says
-// that it is not.
-func (m Machine) offers(a pci.Address) bool {
-	return !slices.Contains(m.Containers, a) && (m.Given == nil || slices.Contains(m.Given, a))
 }
 
 // Recorded are the functions of a machine that have a role.
@@ -46,7 +41,7 @@ func Observe(root host.Root, recorded Recorded) (Machine, error) {
 		scanErr = nil
 	}
 	interfaces, err := devspec.Interfaces(root)
-	return Machine{devices, interfaces, recorded.Guests, recorded.Containers}, errors.Join(scanErr, err)
+	return Machine{Devices: devices, Interfaces: interfaces, Given: recorded.Guests, Containers: recorded.Containers}, errors.Join(scanErr, err)
 }
 
 // Side is the configuration of one machine, or of several machines with the same files.

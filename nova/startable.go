@@ -18,19 +18,11 @@ func (p *planner) startable() []error {
 	}
 	lines := devspec.Lines(files, p.options.Release.SpecNames())
 	isReported := p.options.Release >= Zed && slices.ContainsFunc(p.planned(), reports)
-	machines := []Host{{Devices: p.options.Devices}}
-	if len(p.options.Devices) == 0 && len(p.options.Hosts) > 0 {
-		machines = p.options.Hosts
-	}
 	var errs []error
 	add := func(m Host, l devspec.Line, err error, seen string) {
-		name := ""
-		if m.Name != "" {
-			name = "host " + m.Name + ": "
-		}
-		errs = append(errs, fmt.Errorf("%s%s: %w: %s", name, l.Where(), err, seen))
+		errs = append(errs, fmt.Errorf("%s%s: %w: %s", m.prefix(), l.Where(), err, seen))
 	}
-	for i, m := range machines {
+	for i, m := range p.options.served() {
 		h := devspec.NewHardware(m.Devices, p.options.Interfaces)
 		for _, f := range FunctionFaults(h, lines, p.options.Release) {
 			add(m, f.Line, ErrTag, f.Seen)
@@ -47,7 +39,7 @@ func (p *planner) startable() []error {
 	}
 	for _, l := range lines {
 		if !isReported && slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return MustReport(s, p.options.Release) }) {
-			add(Host{}, l, ErrTag, "a device_spec has one_time_use, but report_in_placement is not set")
+			add(Host{isHere: true}, l, ErrTag, "a device_spec has one_time_use, but report_in_placement is not set")
 		}
 	}
 	return errs

@@ -34,9 +34,11 @@ type Host struct {
 	NovaHost string // its name in Nova; "" if the inventory does not say
 	Scope    Scope  // which of its functions are in Devices; "" if the inventory does not say
 	Devices  []pci.Device
-	// Containers are those of Devices that are recorded for containers.
-	Containers []pci.Address
-	Machine    *hardware.Machine // its facts; nil if the inventory does not have them
+	// Given and Containers are those of Devices that are recorded for guests and for containers. Given
+	// is nil if nothing is recorded for guests.
+	Given, Containers []pci.Address
+	Machine           *hardware.Machine // its facts; nil if the inventory does not have them
+	isHere            bool              // it is the machine that is configured
 }
 
 // Options are what the operator wants.
@@ -57,6 +59,9 @@ type Options struct {
 	InUse      []Named // the aliases of the machine that is configured
 	Cloud      []Named // the aliases of the cloud that it belongs to
 	NamesGiven bool    // Cloud was read, and may be empty
+	// Rendered says that the options are printed for the hosts of the inventories, and for no file of
+	// this machine.
+	Rendered bool
 	// Machine is the machine that is configured.
 	Machine
 }
@@ -139,8 +144,8 @@ func NewWant(o Options) (Want, error) {
 }
 
 // products returns an alias with the derived name for each product of the NVIDIA GPUs of the
-// inventories, without virtual functions and without those of containers. A product that --alias
-// names needs no name.
+// inventories, without virtual functions, those of containers, and those that remain with a host
+// that is prepared. A product that --alias names needs no name.
 func (o Options) products() ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}
@@ -151,7 +156,8 @@ func (o Options) products() ([]Alias, error) {
 		found := false
 		for i := range h.Devices {
 			d := &h.Devices[i]
-			if !d.Candidate || d.ProductID == nil || d.SRIOV.PF != nil || slices.Contains(h.Containers, d.Address) {
+			if !d.Candidate || d.ProductID == nil || d.SRIOV.PF != nil || slices.Contains(h.Containers, d.Address) ||
+				h.Given != nil && !slices.Contains(h.Given, d.Address) {
 				continue
 			}
 			found = true
@@ -189,8 +195,8 @@ func (o Options) products() ([]Alias, error) {
 	return aliases, errors.Join(errs...)
 }
 
-// specs returns the device specs of an alias for this machine: one by ids, or one for each address
-// where an identical device remains with the host or is for containers.
+// specs returns the device specs of an alias: one by ids, or on compute nodes one for each address
+// where an identical device remains with a host or is for containers.
 func (o Options) specs(a Alias) ([]Spec, error) {
 	spec := Spec{VendorID: a.VendorID, ProductID: a.ProductID, Managed: o.Managed}
 	if o.Placement {
@@ -202,23 +208,20 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	if o.OneTimeUse {
 		spec.OneTimeUse = "true"
 	}
-	var here, given []pci.Address
-	for i := range o.Devices {
-		if d := &o.Devices[i]; d.IsVendor(a.VendorID) && d.ProductID != nil && *d.ProductID == a.ProductID && d.SRIOV.PF == nil {
-			here = append(here, d.Address)
-			if o.offers(d.Address) {
-				given = append(given, d.Address)
-			}
-		}
-	}
-	if !o.ByAddress && len(given) == len(here) {
+	if !o.Role.Computes() {
 		return []Spec{spec}, nil
 	}
-	if o.Role.Computes() && len(given) == 0 {
-		return nil, fmt.Errorf("alias %s: no function of %s:%s on this machine is prepared for guests", a.Name, a.VendorID, a.ProductID)
+	addresses, isAll, err := o.offering(a.VendorID, a.ProductID)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("alias %s: %w", a.Name, err)
+	case isAll:
+		return []Spec{spec}, nil
+	case len(addresses) == 0:
+		return nil, fmt.Errorf("alias %s: no function of %s:%s %s is prepared for guests", a.Name, a.VendorID, a.ProductID, o.whereNone())
 	}
 	var specs []Spec
-	for _, address := range given {
+	for _, address := range addresses {
 		s := spec
 		s.Address = &address
 		specs = append(specs, s)

@@ -24,29 +24,33 @@ func (p *planner) warnOfIgnored() {
 	}
 }
 
-// warnOfHardware adds warnings about planned specs and aliases that do not fit the hardware of this
-// compute node, if it is known: products that it does not have, and products of another device type
-// than the alias selects.
+// warnOfHardware adds warnings about planned specs and aliases that do not fit the hardware of the
+// compute nodes, if it is known: products that none has, and products of another device type than
+// the alias selects.
 func (p *planner) warnOfHardware(w Want) {
-	if len(p.options.Devices) == 0 {
+	devices := p.options.hardware().Devices
+	if len(devices) == 0 {
 		return
+	}
+	hosts, none := "this machine", "this machine has no device"
+	if len(p.options.served()) > 1 || !p.options.served()[0].isHere {
+		hosts, none = "the inventories", "no host of the inventories has a device"
 	}
 	var files []conf.Source
 	for _, s := range p.inOrder() {
 		files = append(files, conf.Source{Name: s.name, File: s.file})
 	}
-	for _, spec := range Missing(devspec.Lines(files, p.options.Release.SpecNames()), p.options.Devices) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("device_spec %s: this machine has no device %s:%s", conf.Written(spec.Object), spec.Vendor,
-			spec.Product))
+	for _, spec := range Missing(devspec.Lines(files, p.options.Release.SpecNames()), devices) {
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("device_spec %s: %s %s:%s", conf.Written(spec.Object), none, spec.Vendor, spec.Product))
 	}
 	for _, a := range w.Aliases {
 		object, err := conf.Object(a)
 		if err != nil {
 			continue // reported where it is written
 		}
-		if types := TypesOf(object, p.options.Devices); len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return TakesType(object, t) }) {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("alias %s selects no device of this machine: its %s:%s is %s, and the alias selects %s",
-				a.Name, a.VendorID, a.ProductID, strings.Join(types, " and "), SelectedTypes(object)))
+		if types := TypesOf(object, devices); len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return TakesType(object, t) }) {
+			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("alias %s selects no device of %s: its %s:%s is %s, and the alias selects %s",
+				a.Name, hosts, a.VendorID, a.ProductID, strings.Join(types, " and "), SelectedTypes(object)))
 		}
 	}
 }

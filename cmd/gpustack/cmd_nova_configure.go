@@ -42,7 +42,9 @@ numa_policy, resource_class, traits (joined by plus signs) or live_migratable.
 type-PF if the product supports SR-IOV. Without both, a compute node gets an alias for
 each product that host prepare has recorded there. A compute node offers functions by
 ids, or by address if an identical device remains with the host or is for containers.
-Nothing that container prepare has recorded is offered.
+Nothing that container prepare has recorded is offered. Unless an inventory is of this
+machine, the roles in the inventories count, and the command refuses if one text would
+offer what remains with one of the hosts.
 
 The name of such an alias depends on the product alone: K4200, A100-SXM4-80GB. Names in
 use win: that of --alias, else that of --names, else that of an alias for the same

@@ -447,7 +447,7 @@ func (c *checker) missing() {
 // there are several compute nodes.
 func (c *checker) machines(s side) (hosts []nova.Host, sure bool) {
 	if len(s.Devices) > 0 {
-		return []nova.Host{{Devices: s.Devices, Containers: s.Containers}}, true
+		return []nova.Host{{Devices: s.Devices, Given: s.Given, Containers: s.Containers}}, true
 	}
 	names := s.HostNames()
 	for _, h := range c.hosts {
@@ -464,16 +464,16 @@ func (c *checker) machines(s side) (hosts []nova.Host, sure bool) {
 	return c.hosts, computes == 1
 }
 
-// identical checks the specs without an address of a compute node for functions that should remain
-// with the host, on each machine to which its files may belong.
+// identical checks the specs of a compute node for functions that should remain with the host, on
+// each machine to which its files may belong.
 func (c *checker) identical(s side) {
 	machines, sure := c.machines(s)
 	for _, at := range c.specs {
-		if at.side.number != s.number || at.spec.Faulty || !at.spec.Everywhere() {
+		if at.side.number != s.number || at.spec.Faulty {
 			continue
 		}
 		for _, h := range machines {
-			c.kept(at, h, s.Given, sure)
+			c.kept(at, h, sure)
 		}
 	}
 }
@@ -514,43 +514,16 @@ func orThis(name string) string {
 }
 
 // kept finds functions that a spec matches although they should remain with the host, beside
-// identical functions for guests. Which are for guests, given says, or the driver that is bound.
-func (c *checker) kept(s specAt, h nova.Host, given []pci.Address, sure bool) {
-	type product [2]pci.ID
-	held := map[product]bool{}
-	remain := map[product][]string{}
-	var order []product
-	for i := range h.Devices {
-		d := &h.Devices[i]
-		forGuests := d.Driver != nil && pci.LeavesAlone(*d.Driver)
-		if given != nil {
-			forGuests = slices.Contains(given, d.Address)
-		}
-		if d.VendorID == nil || d.ProductID == nil || given == nil && d.Driver == nil || d.SRIOV.PF != nil && given != nil {
-			continue
-		}
-		switch p := (product{*d.VendorID, *d.ProductID}); {
-		case slices.Contains(h.Containers, d.Address): // reported by ofContainers
-		case !s.spec.MatchesIDs(p[0].String(), p[1].String()):
-		case forGuests:
-			held[p] = true
-		default:
-			if remain[p] == nil {
-				order = append(order, p)
-			}
-			remain[p] = append(remain[p], d.Address.String())
-		}
-	}
+// identical functions for guests.
+func (c *checker) kept(s specAt, h nova.Host, sure bool) {
 	var kept []string
-	for _, p := range order {
-		if held[p] {
-			kept = append(kept, remain[p]...)
-		}
+	for _, a := range h.WronglyOffered(devspec.NewHardware(h.Devices, s.side.Interfaces), s.spec) {
+		kept = append(kept, a.String())
 	}
 	if len(kept) > 0 {
 		status, seen := guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), orThis(h.Name)), s.file, h, sure)
 		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests",
-			host.Textf("run %s there; add --by-address if the host is not prepared", host.NewCommand("nova configure").Flag("role", "compute")))
+			host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute")))
 	}
 }
 

@@ -49,6 +49,7 @@ type Configuration struct {
 func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions) (Configuration, error) {
 	c := Configuration{Options: o.Nova}
 	var releaseErr, hostsErr, namesErr, inUseErr error
+	c.Rendered = o.Rendered
 	c.Release, c.Warnings, releaseErr = o.Nova.Release.OrInstalled(root)
 	c.Hosts, hostsErr = nova.ReadInventories(o.Inventories, o.scope())
 	c.Cloud, namesErr = nova.ReadNames(o.Names)
@@ -101,5 +102,9 @@ func newMachine(root host.Root, m machine.Machine) (nova.Machine, error) {
 	}
 	interfaces, err := devspec.Interfaces(root)
 	r := recorded(m.Contract.Value, m.Containers)
-	return nova.Machine{Devices: m.Devices.Value, Interfaces: interfaces, Given: r.Guests, Containers: r.Containers}, errors.Join(scanErr, err)
+	here := nova.Machine{Devices: m.Devices.Value, Interfaces: interfaces, Given: r.Guests, Containers: r.Containers}
+	if name := host.ReadHostname(root); name != nil {
+		here.Name = *name
+	}
+	return here, errors.Join(scanErr, err)
 }

@@ -1,0 +1,182 @@
+package nova
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/nova/devspec"
+)
+
+// ErrOneText says that one text of device_spec would offer a function to guests on a host with
+// which it remains.
+var ErrOneText = host.WithHint(host.WithCode(errors.New("one text cannot serve both"), host.CodeRemains, ""),
+	host.Textf("plan for one host at a time: give the inventory of that host alone to %s, or run it there",
+		host.NewCommand("nova configure").Flag("role", "compute").Flag("render", "ini").Elsewhere()))
+
+// Division is how the functions of one product on a host are divided, by its records: host prepare
+// has recorded those for guests, container prepare those for containers, and others remain with the
+// host. Without a record for guests, the drivers tell: beside functions that are bound to vfio-pci
+// or a similar driver, those that are bound to a driver of the host remain with it.
+type Division struct {
+	Guests     []pci.Address
+	Containers []pci.Address
+	Remain     []pci.Address
+	IsRecorded bool // Remain is known by a record, not by drivers
+}
+
+// Divide returns the division of a product's functions. VFs count only if drivers tell which
+// functions are for guests: host prepare records none.
+func (h Host) Divide(vendor, product pci.ID) Division {
+	var functions []*pci.Device
+	isBound := false
+	d := Division{IsRecorded: h.Given != nil}
+	for i := range h.Devices {
+		f := &h.Devices[i]
+		switch {
+		case !f.IsVendor(vendor) || f.ProductID == nil || *f.ProductID != product:
+		case slices.Contains(h.Containers, f.Address):
+			d.Containers = append(d.Containers, f.Address)
+		default:
+			functions = append(functions, f)
+			isBound = isBound || pci.LeavesAlone(f.DriverName())
+		}
+	}
+	for _, f := range functions {
+		switch {
+		case f.SRIOV.PF != nil && (d.IsRecorded || !isBound):
+		case d.IsRecorded && !slices.Contains(h.Given, f.Address),
+			!d.IsRecorded && isBound && f.Driver != nil && !pci.LeavesAlone(*f.Driver):
+			d.Remain = append(d.Remain, f.Address)
+		default:
+			d.Guests = append(d.Guests, f.Address)
+		}
+	}
+	return d
+}
+
+// WronglyOffered returns the functions that should remain with the host beside identical ones for
+// guests, and that a spec offers to guests. hardware is that of the host. What only drivers tell
+// does not count against a spec by address: an operator has chosen it.
+func (h Host) WronglyOffered(hardware devspec.Hardware, s devspec.Spec) (offered []pci.Address) {
+	for i := range h.Devices {
+		f := &h.Devices[i]
+		if f.VendorID == nil || f.ProductID == nil || !hardware.Matches(s, f) {
+			continue
+		}
+		d := h.Divide(*f.VendorID, *f.ProductID)
+		if len(d.Guests) > 0 && slices.Contains(d.Remain, f.Address) && (d.IsRecorded || s.Everywhere()) {
+			offered = append(offered, f.Address)
+		}
+	}
+	return offered
+}
+
+// call returns words for the host in a text.
+func (h Host) call() string {
+	if h.isHere {
+		return "this machine"
+	}
+	return "host " + h.Name
+}
+
+// prefix returns how a message about a line names the host, "" for this machine.
+func (h Host) prefix() string {
+	if h.isHere {
+		return ""
+	}
+	return h.call() + ": "
+}
+
+// served returns the hosts whose nova-compute reads what is planned: this machine, or those of the
+// inventories where the options are rendered for them. If the options are written to a file here,
+// and no inventory is of this machine, the file may be for either.
+func (o Options) served() []Host {
+	here := Host{Name: o.Name, Devices: o.Devices, Given: o.Given, Containers: o.Containers, isHere: true}
+	inventories := slices.DeleteFunc(slices.Clone(o.Hosts), func(h Host) bool { return h.isHere })
+	switch {
+	case !o.Role.Computes():
+		return nil
+	case len(inventories) == 0, !o.Rendered && o.Name != "" && slices.ContainsFunc(inventories, o.isOf):
+		return []Host{here}
+	case o.Rendered:
+		return inventories
+	}
+	return append(inventories, here)
+}
+
+// isOf reports whether an inventory is of the machine. Either name may have a domain.
+func (m Machine) isOf(h Host) bool {
+	return h.Named(m.Name) || Host{Name: m.Name}.Named(h.Name)
+}
+
+// divided is a host with the division of a product's functions.
+type divided struct {
+	Host
+	Division
+}
+
+// divide returns the division of a product's functions on each host that the plan serves.
+func (o Options) divide(vendor, product pci.ID) (all []divided) {
+	for _, h := range o.served() {
+		all = append(all, divided{h, h.Divide(vendor, product)})
+	}
+	return all
+}
+
+// kept returns the functions that guests must not be offered.
+func (d Division) kept() []pci.Address {
+	return slices.Concat(d.Containers, d.Remain)
+}
+
+// offering returns the addresses of the functions of a product that one text offers to guests on
+// all hosts, or isAll if it can offer all functions of the product. There are no addresses if no
+// host has a function for guests.
+//
+// Errors: ErrOneText.
+func (o Options) offering(vendor, product pci.ID) (addresses []pci.Address, isAll bool, err error) {
+	hosts := o.divide(vendor, product)
+	isAll = !o.ByAddress
+	from := map[pci.Address]divided{}
+	for _, h := range hosts {
+		isAll = isAll && len(h.kept()) == 0
+		for _, a := range h.Guests {
+			if _, twice := from[a]; !twice {
+				addresses, from[a] = append(addresses, a), h
+			}
+		}
+	}
+	if isAll {
+		return nil, true, nil
+	}
+	slices.SortFunc(addresses, pci.Address.Compare)
+	var errs []error
+	for _, a := range addresses {
+		if i := slices.IndexFunc(hosts, func(h divided) bool { return slices.Contains(h.kept(), a) }); i >= 0 {
+			errs = append(errs, fmt.Errorf("%s is for guests on %s, but remains with %s: %w", a, from[a].call(), hosts[i].call(), ErrOneText))
+		}
+	}
+	return addresses, false, errors.Join(errs...)
+}
+
+// whereNone returns words for the hosts, none of which has a function for guests.
+func (o Options) whereNone() string {
+	switch hosts := o.served(); {
+	case len(hosts) == 1 && !hosts[0].isHere:
+		return "on " + hosts[0].call()
+	case len(hosts) > 1:
+		return "in the inventories"
+	}
+	return "on this machine"
+}
+
+// hardware returns the functions of the hosts that the plan serves.
+func (o Options) hardware() devspec.Hardware {
+	var devices []pci.Device
+	for _, h := range o.served() {
+		devices = append(devices, h.Devices...)
+	}
+	return devspec.NewHardware(devices, o.Interfaces)
+}
