@@ -14,7 +14,13 @@ import (
 // plan plans an alias K4200 for nova.conf of a tree, and returns the files that change.
 func plan(t *testing.T, role nova.Role, release nova.Release, place nova.Place, placement bool, tree string) (nova.Plan, map[string]string, error) {
 	t.Helper()
-	a, err := nova.ParseAlias("K4200=10de:11b4")
+	return planAlias(t, "K4200=10de:11b4", role, release, place, placement, tree)
+}
+
+// planAlias plans an alias for nova.conf of a tree, and returns the files that change.
+func planAlias(t *testing.T, alias string, role nova.Role, release nova.Release, place nova.Place, placement bool, tree string) (nova.Plan, map[string]string, error) {
+	t.Helper()
+	a, err := nova.ParseAlias(alias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +50,7 @@ func plan(t *testing.T, role nova.Role, release nova.Release, place nova.Place, 
 // value is set wherever a program that needs it may read it, and an alias ends where all read it.
 func TestProgramFiles(t *testing.T) {
 	const (
-		alias = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`
+		alias = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}`
 		other = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PF"}`
 		spec  = `{"vendor_id": "10de", "product_id": "11b4"}`
 		full  = "[pci]\nalias = " + alias + "\ndevice_spec = " + spec + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"
@@ -221,6 +227,7 @@ func TestUnreadable(t *testing.T) {
 // aliases that select another device type.
 func TestHardwareWarnings(t *testing.T) {
 	const k4200 = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x11b4\n"
+	const pf = "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n"
 	const other = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x20b0\n"
 	for _, test := range []struct{ name, tree, want string }{
 		{"no hardware is known", "-- etc/nova/nova.conf --\n", ""},
@@ -228,10 +235,15 @@ func TestHardwareWarnings(t *testing.T) {
 		{"another product", other + "-- etc/nova/nova.conf --\n", `device_spec {"product_id": "11b4", "vendor_id": "10de"}: this machine has no device 10de:11b4`},
 		{"an existing spec", k4200 + "-- etc/nova/nova.conf --\n[pci]\ndevice_spec = [{\"vendor_id\": \"10de\"}, {\"vendor_id\": \"*\"}, {\"vendor_id\": \"8086\", \"product_id\": \"154d\"}]\n",
 			`device_spec {"product_id": "154d", "vendor_id": "8086"}: this machine has no device 8086:154d`},
-		{"a physical function", k4200 + "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n-- etc/nova/nova.conf --\n",
-			"alias K4200 selects no device of this machine: its 10de:11b4 is type-PF, and the alias selects every type but type-PF"},
+		{"a physical function", k4200 + pf + "-- etc/nova/nova.conf --\n", ""},
+		{"a physical function, and another type", k4200 + pf + "-- etc/nova/nova.conf --\n",
+			"alias K4200 selects no device of this machine: its 10de:11b4 is type-PF, and the alias selects type-PCI"},
 	} {
-		p, _, err := plan(t, nova.Compute, nova.Zed, nova.Place{}, false, test.tree)
+		alias := "K4200=10de:11b4"
+		if strings.HasSuffix(test.name, "another type") {
+			alias += ",device_type=type-PCI"
+		}
+		p, _, err := planAlias(t, alias, nova.Compute, nova.Zed, nova.Place{}, false, test.tree)
 		if diff := cmp.Diff(test.want, strings.Join(p.Warnings, "; ")); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
 		}

@@ -314,18 +314,53 @@ func (o Options) inUse() []Named {
 	return slices.DeleteFunc(slices.Clone(o.InUse), func(n Named) bool { return slices.Contains(o.Remove, n.Name) })
 }
 
-// typed returns the aliases of --alias. One without device_type gets the type that the devices of
-// its product have in the inventories.
+// typed returns the aliases of --alias, each with its device type where that is known. products are
+// those of the inventories.
 func (o Options) typed(products []Alias) []Alias {
 	aliases := slices.Clone(o.Aliases)
 	for i, a := range aliases {
-		for _, p := range products {
-			if a.DeviceType == "" && a.VendorID == p.VendorID && a.ProductID == p.ProductID {
-				aliases[i].DeviceType = p.DeviceType
-			}
+		if a.DeviceType == "" {
+			aliases[i].DeviceType = o.typeFor(a, products)
 		}
 	}
 	return aliases
+}
+
+// typeFor returns the device type for an alias that is given without one: that of its devices,
+// unless the same alias is in use without a type and means the same.
+func (o Options) typeFor(a Alias, products []Alias) string {
+	kind := o.knownType(a, products)
+	for _, used := range append(slices.Clone(o.Cloud), o.inUse()...) {
+		if used.Name == a.Name && used.selects(a.VendorID, a.ProductID) && used.DeviceType == "" && kind != string(pci.TypePF) {
+			return ""
+		}
+	}
+	return kind
+}
+
+// knownType returns the device type of an alias's product: that of the inventories, else of this
+// machine, else of the table of products; "" if none tells it.
+func (o Options) knownType(a Alias, products []Alias) string {
+	for _, p := range products {
+		if a.VendorID == p.VendorID && a.ProductID == p.ProductID {
+			return p.DeviceType
+		}
+	}
+	var here []string
+	for i := range o.Devices {
+		d := &o.Devices[i]
+		if d.IsVendor(a.VendorID) && d.ProductID != nil && *d.ProductID == a.ProductID && d.SRIOV.PF == nil && d.DeviceType != nil {
+			here = append(here, string(*d.DeviceType))
+		}
+	}
+	slices.Sort(here)
+	switch here = slices.Compact(here); len(here) {
+	case 0:
+		return string(pci.TypeOfProduct(a.VendorID, a.ProductID))
+	case 1:
+		return here[0]
+	}
+	return ""
 }
 
 // checkNames compares planned aliases with those in use, letter by letter.

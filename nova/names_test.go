@@ -81,8 +81,8 @@ func TestNamesInUse(t *testing.T) {
 		"taken for any device": {nova.Controller, "K=10de:11b4", "", `alias = {"name": "K"}` + "\n", nil,
 			"alias K for 10de:11b4: the name exists with another product: /etc/nova/nova.conf:2 defines it without ids", ""},
 		"another value of its own": {nova.Controller, "K4200=10de:11b4,numa_policy=preferred", "", alias("K4200", "11b4", kind), nil,
-			"K4200=11b4  preferred", ""},
-		"differs in case only": {nova.Controller, "k4200=10de:11b4", "", alias("K4200", "11b4", kind), nil, "k4200=11b4 ",
+			"K4200=11b4 type-PCI preferred", ""},
+		"differs in case only": {nova.Controller, "k4200=10de:11b4", "", alias("K4200", "11b4", kind), nil, "k4200=11b4 type-PCI",
 			"alias k4200 differs in case only from alias K4200 (/etc/nova/nova.conf:2): to Nova they are two aliases"},
 		"no name": {nova.Controller, "", "", "", []string{"fffe", "ffff"},
 			"10de:fffe: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model\n10de:ffff: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model", ""},
@@ -238,7 +238,7 @@ func TestRemoveAlias(t *testing.T) {
 			"", nil},
 		"on a controller": {k4200 + spec, spec, "without alias K4200 Nova rejects",
 			func(o *nova.Options, _ *nova.Place) { o.Role = nova.Controller }},
-		"renamed": {k4200 + spec, alias("gold", "11b4", "") + spec, "without alias K4200 Nova rejects", func(o *nova.Options, _ *nova.Place) {
+		"renamed": {k4200 + spec, alias("gold", "11b4", `, "device_type": "type-PCI"`) + spec, "without alias K4200 Nova rejects", func(o *nova.Options, _ *nova.Place) {
 			o.Aliases = []nova.Alias{{Name: "gold", VendorID: 0x10de, ProductID: 0x11b4}}
 		}},
 		"with another product": {k4200 + spec, alias("K4200", "1eb1", "") + strings.Replace(spec, "11b4", "1eb1", 1),

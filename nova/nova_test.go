@@ -17,7 +17,7 @@ import (
 // TestReleases: the same wish in the words of every release, from a file that has
 // none of it and from one of Mitaka's.
 func TestReleases(t *testing.T) {
-	const spec, alias = `{"vendor_id": "10de", "product_id": "11b4"}`, `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`
+	const spec, alias = `{"vendor_id": "10de", "product_id": "11b4"}`, `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}`
 	const since = ",ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,PciPassthroughFilter"
 	for _, test := range []struct {
 		release string
@@ -280,7 +280,7 @@ func TestTwins(t *testing.T) {
 // an option that has one, every file that sets it is brought up to date, so that it
 // does not matter which is read last.
 func TestFiles(t *testing.T) {
-	const alias, spec = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`, `{"vendor_id": "10de", "product_id": "11b4"}`
+	const alias, spec = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}`, `{"vendor_id": "10de", "product_id": "11b4"}`
 	root := hosttest.Lay(t, `
 -- etc/nova/nova.conf --
 [DEFAULT]

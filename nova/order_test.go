@@ -41,7 +41,8 @@ func TestSpecLines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const rest = "report_in_placement = true\nalias = {\"name\": \"K\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"CUSTOM_K\"}\n"
+			const rest = "report_in_placement = true\nalias = {\"name\": \"K\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\", " +
+				"\"device_type\": \"type-PCI\", \"resource_class\": \"CUSTOM_K\"}\n"
 			root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n")
 			if err := os.WriteFile(root.Path("etc/nova/nova.conf"), []byte("[pci]\n"+test.before+rest), 0o640); err != nil {
 				t.Fatal(err)

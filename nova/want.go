@@ -28,6 +28,11 @@ func (r Role) Controls() bool { return r == Controller || r == All }
 // Computes reports whether the machine runs nova-compute.
 func (r Role) Computes() bool { return r == Compute || r == All }
 
+// ReadsAliases reports whether a service of the role reads aliases: nova-api always, nova-compute
+// since Newton (nova/compute/resource_tracker.py, _move_claim; c2c3b97259). Aliases are written for
+// earlier ones too: they tell which devices are offered, and an upgrade needs them.
+func (r Role) ReadsAliases(release Release) bool { return r.Controls() || release >= Newton }
+
 // Host is the devices of one compute node, as host scan lists them.
 type Host struct {
 	Name     string

@@ -37,7 +37,9 @@ a GPU that remains with the host. gpustack's own specs are updated, with a warni
 each tag whose value changes.
 
 --alias NAME=VENDOR:PRODUCT defines an alias, with ,KEY=VALUE for device_type,
-numa_policy, resource_class, traits (joined by plus signs) or live_migratable.
+numa_policy, resource_class, traits (joined by plus signs) or live_migratable. Without
+device_type it gets that of the devices in the inventories or of this machine, else that
+of the product if all boards have the same.
 --inventory defines an alias for each product in the JSON or YAML of host scan, with
 type-PF if the product supports SR-IOV. Without both, a compute node gets an alias for
 each product that host prepare has recorded there. A compute node offers functions by

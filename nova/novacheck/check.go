@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -181,6 +180,9 @@ func (c *checker) ignored(s side) {
 const allAliases = "rejects every alias of this file; guests whose flavors request one fail"
 
 func (c *checker) readAliases(s side) {
+	if !s.Role.ReadsAliases(c.release) {
+		return
+	}
 	for _, o := range s.reader().Find(c.release.AliasNames()...) {
 		object, faults := nova.AliasFaults(o.Value, c.release)
 		for _, f := range faults {
@@ -262,7 +264,7 @@ func (c *checker) bothSides() {
 					effect = "rejects resizes, migrations and evacuations to this host with this alias (PciRequestAliasNotDefined)"
 				}
 				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, host.Textf("run %s with the same devices here", host.NewCommand("nova configure")))
-			case !isSubset(needed, mine) || !isSubset(mine, theirs):
+			case !c.isSubset(needed, mine) || !c.isSubset(mine, theirs):
 				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)),
 					"claims a different device than the scheduler selected", host.Textf("run %s with the same devices on both", host.NewCommand("nova configure")))
 			}
@@ -311,10 +313,11 @@ func where(at []aliasAt, s side) aliasAt {
 	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.number == s.number })]
 }
 
-// isSubset reports whether each object of a is in b.
-func isSubset(a, b []map[string]any) bool {
+// isSubset reports whether each object of a has the meaning of one of b.
+func (c *checker) isSubset(a, b []map[string]any) bool {
 	return !slices.ContainsFunc(a, func(x map[string]any) bool {
-		return !slices.ContainsFunc(b, func(y map[string]any) bool { return reflect.DeepEqual(x, y) })
+		types := nova.TypesOfProduct(x, c.known())
+		return !slices.ContainsFunc(b, func(y map[string]any) bool { return nova.SameMeaning(x, y, types) })
 	})
 }
 
@@ -322,9 +325,9 @@ func isSubset(a, b []map[string]any) bool {
 func (c *checker) offered() {
 	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
 		at := c.aliases[name]
-		if c.computes && !c.someSpecMatches(at) {
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s", name),
-				"finds no host (NoValidHost)", host.Textf("run %s with the same devices there", host.NewCommand("nova configure").Flag("role", "compute")))
+		isOffered := !c.computes || c.someSpecMatches(at)
+		if !isOffered {
+			c.notOffered(name, at)
 		}
 		var types []string  // of the alias's product, on any host
 		var served bool     // a host has devices that the alias selects
@@ -348,10 +351,10 @@ func (c *checker) offered() {
 		case len(c.hosts) > 0 && len(types) == 0 && !slices.ContainsFunc(at, func(a aliasAt) bool { return allList(c.hosts, a.object["vendor_id"]) }):
 			c.add(checkAlias, host.NA, at[0].file, at[0].line, fmt.Sprintf("alias %s is not for a GPU, and an inventory lists GPUs only", name),
 				"finds no host if none has such a device (NoValidHost)", scanAll)
-		case len(c.hosts) > 0 && len(types) == 0:
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name),
-				"finds no host (NoValidHost)", host.Textf("%s lists the devices of a host", host.NewCommand("host scan")))
-		case len(c.hosts) > 0 && !served:
+		case len(c.hosts) > 0 && len(types) == 0 && isOffered: // notOffered has reported others
+			c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name),
+				"finds no host if no other has one (NoValidHost)", host.Textf("%s lists the devices of a host", host.NewCommand("host scan")))
+		case len(c.hosts) > 0 && len(types) > 0 && !served:
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")),
 				"finds no host (NoValidHost)", "set that device_type in the alias")
 		case len(others) > 0:
@@ -360,6 +363,30 @@ func (c *checker) offered() {
 				"never schedules guests to these devices", "turn SR-IOV on or off in the firmware of these hosts, or define another alias with their device_type")
 		}
 	}
+}
+
+// notOffered reports an alias that no device_spec matches: a failure if a compute node is known to
+// have such devices for guests, else a warning, as the compute nodes that offer them may not be
+// among those that were given.
+func (c *checker) notOffered(name string, at []aliasAt) {
+	remedy := host.Textf("run %s with the same devices there", host.NewCommand("nova configure").Flag("role", "compute"))
+	for _, h := range c.known() {
+		if c.hasForGuests(at, h) {
+			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s, and %s has such a device", name, hostName(h)),
+				"finds no host (NoValidHost)", remedy)
+			return
+		}
+	}
+	c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node that was given matches alias %s", name),
+		"finds no host if no other compute node offers such a device (NoValidHost)", remedy)
+}
+
+// hasForGuests reports whether a host has a device for guests that an alias selects.
+func (c *checker) hasForGuests(at []aliasAt, h nova.Host) bool {
+	return slices.ContainsFunc(h.Devices, func(d pci.Device) bool {
+		return d.VendorID != nil && d.ProductID != nil && slices.Contains(h.Divide(*d.VendorID, *d.ProductID).Guests, d.Address) &&
+			slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
+	})
 }
 
 // selects reports whether one of the definitions of an alias selects a device of a host.
@@ -391,7 +418,7 @@ func (c *checker) known() []nova.Host {
 	hosts := slices.Clone(c.hosts)
 	for _, s := range c.sides {
 		if len(s.Devices) > 0 && s.Role.Computes() {
-			return append(hosts, nova.Host{Devices: s.Devices}) // all sides with devices are this machine's
+			return append(hosts, nova.Host{Devices: s.Devices, Given: s.Given, Containers: s.Containers}) // all sides with devices are this machine's
 		}
 	}
 	return hosts

@@ -1,0 +1,68 @@
+package nova
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"gpustack/host/pci"
+	"gpustack/nova/devspec"
+)
+
+// SameMeaning reports whether two definitions of an alias request the same devices in the same way
+// (nova/pci/request.py; nova/pci/stats.py, support_requests). types are the device types that
+// devices of the product have; without any, only equal device types are the same.
+func SameMeaning(a, b map[string]any, types []string) bool {
+	return reflect.DeepEqual(meaningOf(a), meaningOf(b)) && sameTypes(a, b, types)
+}
+
+// sameTypes reports whether two aliases select the same of the device types. One without
+// device_type selects every type but physical functions.
+func sameTypes(a, b map[string]any, types []string) bool {
+	if reflect.DeepEqual(a["device_type"], b["device_type"]) {
+		return true
+	}
+	return len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return TakesType(a, t) != TakesType(b, t) })
+}
+
+// meaningOf returns an alias without its name and device type, in one form of all that Nova reads
+// as the same: ids in any case (since Rocky; nova check fails before), the default numa_policy,
+// resource class and traits as Placement knows them. capability_type has one value only, which Nova
+// does not use.
+func meaningOf(alias map[string]any) map[string]any {
+	same := maps.Clone(alias)
+	for _, key := range []string{"name", "device_type", "capability_type"} {
+		delete(same, key)
+	}
+	for _, key := range []string{"vendor_id", "product_id"} {
+		if id, ok := same[key].(string); ok {
+			same[key] = strings.ToLower(id)
+		}
+	}
+	if same["numa_policy"] == nil {
+		same["numa_policy"] = "legacy"
+	}
+	n, _ := newNamed(alias, "")
+	if _, isText := alias["resource_class"].(string); n.HasIDs && (isText || alias["resource_class"] == nil) {
+		same["resource_class"] = devspec.ResourceClass(n.ResourceClass, n.VendorID, n.ProductID)
+	}
+	if text, ok := alias["traits"].(string); ok {
+		same["traits"] = devspec.Reported{Spec: devspec.Spec{Object: map[string]any{"traits": text}}}.Traits()
+	}
+	return same
+}
+
+// TypesOfProduct returns the device types that devices of an alias's product have: those of the
+// hosts, else that of the table of products; none if neither knows it.
+func TypesOfProduct(alias map[string]any, hosts []Host) (types []string) {
+	for _, h := range hosts {
+		types = append(types, TypesOf(alias, h.Devices)...)
+	}
+	n, _ := newNamed(alias, "")
+	if kind := pci.TypeOfProduct(n.VendorID, n.ProductID); len(types) == 0 && n.HasIDs && kind != "" {
+		types = append(types, string(kind))
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
+}
