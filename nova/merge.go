@@ -29,6 +29,11 @@ func (i item) equals(object map[string]any) bool {
 	return reflect.DeepEqual(have, i.same)
 }
 
+// sameIDs reports whether an object has the ids of the item.
+func (i item) sameIDs(object map[string]any) bool {
+	return object["vendor_id"] == i.same["vendor_id"] && object["product_id"] == i.same["product_id"]
+}
+
 func newItem(value any, about func(map[string]any) bool) (item, error) {
 	same, err := conf.Object(value)
 	if err != nil {
@@ -125,25 +130,43 @@ func (m *merge) take(s *source, o conf.Option) []error {
 // judge compares an existing value with the items, and returns the value that the plan has instead.
 func (m *merge) judge(s *source, o conf.Option, have []map[string]any) (f fate, value string, errs []error) {
 	isCommon := m.serves(s, m.programs)
-	value = o.Value
+	if isCommon && slices.ContainsFunc(m.items, func(it item) bool { return slices.ContainsFunc(have, it.equals) }) {
+		return isItem, o.Value, nil
+	}
+	isAbout := func(it item) bool { return len(have) == 1 && it.about(have[0]) }
+	switch {
+	case !slices.ContainsFunc(m.items, isAbout):
+		return stays, o.Value, nil
+	case !isCommon && m.isFixed(s):
+		return stays, o.Value, []error{m.fixed(s, o.Line(), "the same "+m.what, "exists in a file that only "+ReadBy(s.name, m.where.File)+" reads")}
+	case !isCommon:
+		return isMoved, "", nil
+	}
+	i := m.successor(have[0], isAbout)
+	if i < 0 {
+		return stays, o.Value, nil
+	}
+	if m.isFixed(s) {
+		errs = append(errs, m.fixed(s, o.Line(), "the same "+m.what, "exists with different values"))
+	}
+	m.satisfied[i] = true
+	return isItem, m.items[i].text, errs
+}
+
+// successor returns the index of the item that a value becomes, or -1: of those that no value is
+// yet, the one with its ids, else the first. A name may have several products.
+func (m *merge) successor(have map[string]any, isAbout func(item) bool) int {
+	first := -1
 	for i, it := range m.items {
-		isAbout := len(have) == 1 && it.about(have[0])
 		switch {
-		case isCommon && slices.ContainsFunc(have, it.equals):
-			f = isItem
-		case !isAbout:
-		case !isCommon && m.isFixed(s):
-			errs = append(errs, m.fixed(s, o.Line(), "the same "+m.what, "exists in a file that only "+ReadBy(s.name, m.where.File)+" reads"))
-		case !isCommon:
-			f = isMoved
-		case !m.satisfied[i]:
-			if m.isFixed(s) {
-				errs = append(errs, m.fixed(s, o.Line(), "the same "+m.what, "exists with different values"))
-			}
-			value, f, m.satisfied[i] = it.text, isItem, true
+		case m.satisfied[i] || !isAbout(it):
+		case it.sameIDs(have):
+			return i
+		case first < 0:
+			first = i
 		}
 	}
-	return f, value, errs
+	return first
 }
 
 // remove notes a value that --remove-alias removes.

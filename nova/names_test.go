@@ -290,3 +290,55 @@ func TestRemoveAlias(t *testing.T) {
 		})
 	}
 }
+
+// TestTwoProducts: a name of two products in the cloud keeps both on a compute node, whatever its
+// files have of it.
+func TestTwoProducts(t *testing.T) {
+	const kind = `, "device_type": "type-PCI"`
+	both := alias("gpu", "11b4", kind) + alias("gpu", "1eb1", kind)
+	for name, before := range map[string]string{
+		"none": "", "one": alias("gpu", "11b4", kind), "the other": alias("gpu", "1eb1", kind), "both": both,
+		"one without a type": alias("gpu", "11b4", ""), "the other without a type": alias("gpu", "1eb1", ""),
+		"both without a type": alias("gpu", "1eb1", "") + alias("gpu", "11b4", ""),
+		"one in other words":  alias("gpu", "11b4", `, "capability_type": "pci"`+kind),
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+before)
+			place := nova.Place{File: "/etc/nova/nova.conf"}
+			used, err := nova.InUse(root, place, nova.Compute, nova.Zed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "cloud.conf")
+			if err := os.WriteFile(path, []byte("[pci]\n"+both), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cloud, err := nova.ReadNames(document.Source{Paths: []string{path}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := nova.Options{Role: nova.Compute, Release: nova.Zed, InUse: used, Cloud: cloud, NamesGiven: true,
+				Hosts: []nova.Host{{Name: "gpu1", Devices: scanned(t, "11b4", "1eb1")}}}
+			w, err := nova.NewWant(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := nova.NewPlan(root, o, w, place)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := string(p.Files[0].After.Content)
+			for _, product := range []string{"11b4", "1eb1"} {
+				found := 0
+				for line := range strings.Lines(text) {
+					if strings.HasPrefix(line, "alias = ") && strings.Contains(line, product) && strings.Contains(line, "type-PCI") {
+						found++
+					}
+				}
+				if found != 1 {
+					t.Errorf("%d aliases for %s:\n%s", found, product, text)
+				}
+			}
+		})
+	}
+}
