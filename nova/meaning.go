@@ -28,11 +28,12 @@ func sameTypes(a, b map[string]any, types []string) bool {
 
 // meaningOf returns an alias without its name and device type, in one form of all that Nova reads
 // as the same: ids in any case (since Rocky; nova check fails before), the default numa_policy,
-// resource class and traits as Placement knows them. capability_type has one value only, which Nova
-// does not use.
+// resource class and traits as Placement knows them. capability_type stays: the schema accepts it,
+// but no device has it, and an alias with it selects none (nova/pci/utils.py,
+// pci_device_prop_match).
 func meaningOf(alias map[string]any) map[string]any {
 	same := maps.Clone(alias)
-	for _, key := range []string{"name", "device_type", "capability_type"} {
+	for _, key := range []string{"name", "device_type"} {
 		delete(same, key)
 	}
 	for _, key := range []string{"vendor_id", "product_id"} {

@@ -18,11 +18,9 @@ type item struct {
 	about func(map[string]any) bool // reports whether an object defines the same thing
 }
 
-// equals reports whether an object is the item. The key capability_type has one value only, which
-// Nova does not use (nova/pci/request.py, _ALIAS_SCHEMA).
+// equals reports whether an object is the item.
 func (i item) equals(object map[string]any) bool {
 	have := maps.Clone(object)
-	delete(have, "capability_type")
 	if name, ok := have["name"].(string); ok {
 		have["name"] = strings.TrimSpace(name)
 	}
