@@ -181,7 +181,7 @@ func TestRelease(t *testing.T) {
 		"to containers":              {lent, selection.Options{}, machine.OfContainer, "02:00.0 vfio-pci>nvidia, containers 02:00.0", ""},
 		"of containers, to the host": {lent, devices(t, gpu1), "", "02:00.0 vfio-pci>nouveau", ""},
 		"of containers already":      {ofContainers, devices(t, gpu1), machine.OfContainer, "containers 02:00.0", ""},
-		"not of containers":          {hosttest.Steps(lent, both), devices(t, gpu0), machine.OfContainer, "", bind.ErrNotOfContainers.Error()},
+		"not of containers":          {hosttest.Steps(lent, both), devices(t, gpu0), machine.OfContainer, "", "is not recorded for containers"},
 		"the driver is blacklisted":  {hosttest.Steps(lent, blacklist), devices(t, gpu1), machine.OfContainer, "", containerprepare.ErrBlacklisted.Error()},
 		"the journal is malformed":   {hosttest.Steps(both, hosttest.Write("var/lib/gpustack/journal/0001.json", "{")), devices(t, gpu0), "", "", "0001.json"},
 	} {

@@ -331,15 +331,15 @@ func TestRebuild(t *testing.T) {
 		rebuild   node.Rebuild
 		run, left int
 		command   string
-		err       error
+		err       string
 	}{
-		"needed":                   {false, first, node.Needed, 0, 2, "host prepare", nil},
-		"never":                    {false, first, node.Never, 0, 2, "host prepare", nil},
-		"all":                      {false, first, node.All, 2, 0, "host prepare", host.ErrNotMounted},
-		"again":                    {true, first, node.Needed, 0, 0, "host prepare", nil},
-		"all of them again":        {true, first, node.All, 2, 0, "host prepare", host.ErrNotMounted},
-		"the last one is removed":  {true, selection.Options{Remove: gpu("0000:01:00.0")}, node.Needed, 0, 2, "host prepare --none", nil},
-		"a device that is missing": {false, selection.Options{Add: gpu("0000:05:00.0")}, node.Needed, 0, 0, "", selection.ErrNoDevice},
+		"needed":                   {false, first, node.Needed, 0, 2, "host prepare", ""},
+		"never":                    {false, first, node.Never, 0, 2, "host prepare", ""},
+		"all":                      {false, first, node.All, 2, 0, "host prepare", "is not mounted below the root"},
+		"again":                    {true, first, node.Needed, 0, 0, "host prepare", ""},
+		"all of them again":        {true, first, node.All, 2, 0, "host prepare", "is not mounted below the root"},
+		"the last one is removed":  {true, selection.Options{Remove: gpu("0000:01:00.0")}, node.Needed, 0, 2, "host prepare --none", ""},
+		"a device that is missing": {false, selection.Options{Add: gpu("0000:05:00.0")}, node.Needed, 0, 0, "", selection.ErrNoDevice.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
@@ -356,7 +356,7 @@ func TestRebuild(t *testing.T) {
 				}
 			}
 			_, work, err := on(root).PlanPrepare(observe(), test.options, test.rebuild, "host prepare")
-			if !errors.Is(err, test.err) || len(work.Programs) != test.run || len(work.Left) != test.left || work.Command != test.command {
+			if (err == nil) != (test.err == "") || !strings.Contains(fmt.Sprint(err), test.err) || len(work.Programs) != test.run || len(work.Left) != test.left || work.Command != test.command {
 				t.Errorf("%q runs %v and leaves %v: %v", work.Command, work.Programs, work.Left, err)
 			}
 		})
