@@ -129,7 +129,8 @@ func placement(t *testing.T, fault func(change int, w http.ResponseWriter) bool,
 		changes++
 		return fault != nil && fault(changes, w)
 	}
-	service := &cloud.Service{AuthURL: fake.URL, Username: fake.User, Password: fake.Password, Project: fake.Project, UserDomain: "Default", ProjectDomain: "Default"}
+	service := cloud.NewService(map[string]string{"auth_url": fake.URL, "username": fake.User, "password": fake.Password, "project_name": fake.Project,
+		"user_domain_name": "Default", "project_domain_name": "Default"})
 	connected, err := cloud.Connect(t.Context(), cloud.Options{Service: service})
 	if err != nil {
 		t.Fatal(err)

@@ -82,7 +82,9 @@ func newOperator(t *testing.T, name string, p *Placement) *operator {
 	}}
 	o := &operator{name: name, cloud: cloudtest.Start(t, 90), forward: proxy}
 	o.bind()
-	service := &cloud.Service{AuthURL: o.cloud.URL, Username: o.cloud.User, Password: o.cloud.Password, Project: o.cloud.Project, UserDomain: "Default", ProjectDomain: "Default"}
+	service := cloud.NewService(map[string]string{
+		"auth_url": o.cloud.URL, "username": o.cloud.User, "password": o.cloud.Password, "project_name": o.cloud.Project, "user_domain_name": "Default", "project_domain_name": "Default",
+	})
 	connected, err := cloud.Connect(t.Context(), cloud.Options{Service: service})
 	if err != nil {
 		t.Fatal(err)

@@ -36,8 +36,9 @@ func TestConsumerType(t *testing.T) {
 	}).Err; err != nil {
 		t.Fatal(err)
 	}
-	connected, err := cloud.Connect(t.Context(), cloud.Options{Service: &cloud.Service{AuthURL: lab.KeystoneURL, Username: "nova", Password: lab.ServicePassword,
-		Project: "service", UserDomain: "Default", ProjectDomain: "Default", Region: Region}})
+	connected, err := cloud.Connect(t.Context(), cloud.Options{Service: cloud.NewService(map[string]string{
+		"auth_url": lab.KeystoneURL, "username": "nova", "password": lab.ServicePassword, "project_name": "service", "user_domain_name": "Default", "project_domain_name": "Default", "region_name": Region,
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}

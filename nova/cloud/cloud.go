@@ -3,6 +3,7 @@ package cloud
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -24,21 +25,14 @@ type Options struct {
 	Trace    func(string)  // called with a line for each request, without secrets; may be nil
 }
 
-// Service is the user of a service, as in [placement] of nova.conf (keystoneauth1/loading,
-// v3password).
-type Service struct {
-	AuthURL, Username, Password, Project, UserDomain, ProjectDomain, Region, Interface, CACert string
-	Insecure                                                                                   bool
-}
-
 const defaultTimeout = time.Minute
 
 // Cloud is an authenticated connection to a cloud.
 type Cloud struct {
-	provider *gophercloud.ProviderClient
-	endpoint gophercloud.EndpointOpts
-	timeout  time.Duration
-	secrets  []string
+	provider  *gophercloud.ProviderClient
+	endpoints endpoints
+	timeout   time.Duration
+	secrets   []string
 }
 
 // Connect authenticates. A token that expires is renewed, unless the credentials are a token.
@@ -52,8 +46,16 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.connect(ctx, o)
+}
+
+// connect authenticates with the credentials.
+func (c credentials) connect(ctx context.Context, o Options) (*Cloud, error) {
+	var err error
 	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.TLSClientConfig = c.tls
+	if base.TLSClientConfig, err = c.tls.config(); err != nil {
+		return nil, fmt.Errorf("cloud %s: %w", c.name, err)
+	}
 	provider, err := openstack.NewClient(c.auth.IdentityEndpoint)
 	if err != nil {
 		err = doing("auth_url "+redacted(c.auth.IdentityEndpoint), err)
@@ -63,11 +65,14 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	provider.HTTPClient = http.Client{Transport: transport{base, o.Trace}}
 	provider.UserAgent.Prepend("gpustack")
 	provider.RetryFunc = retry
-	cloud := &Cloud{provider, c.endpoint, o.Timeout, c.secrets()}
+	cloud := &Cloud{provider, c.endpoints, o.Timeout, c.secrets()}
 	what := "authentication at " + redacted(c.auth.IdentityEndpoint) + c.as()
 	err = cloud.ask(ctx, what, func(ctx context.Context) error {
 		return openstack.Authenticate(ctx, provider, c.auth)
 	})
+	if err == nil {
+		provider.EndpointLocator = c.endpoints.over(provider.EndpointLocator)
+	}
 	var e *Error
 	if errors.As(err, &e) && e.Status == http.StatusNotFound && c.auth.TokenID != "" {
 		e.Kind = ErrUnauthorized // the token was revoked or has expired

@@ -137,10 +137,10 @@ func TestCredentials(t *testing.T) {
 		"plain, without domains":              {nil, plain("OS_USER_DOMAIN_NAME=", "OS_PROJECT_DOMAIN_NAME="), cloud.Options{}, ""},
 		"plain, project by id and name":       {nil, plain("OS_PROJECT_ID=1", "OS_PROJECT_DOMAIN_ID=default"), cloud.Options{}, ""},
 		"no such cloud":                       {map[string]string{"cwd/clouds.yaml": whole}, map[string]string{"OS_CLOUD": "lob"}, cloud.Options{}, "cloud lob: no such cloud: clouds.yaml contains lab"},
-		"no clouds.yaml":                      {nil, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "cloud lab: no such cloud: no clouds.yaml in ., $HOME/.config/openstack, /etc/openstack"},
+		"no clouds.yaml":                      {nil, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "cloud lab: no such cloud: no clouds.yaml in ., $HOME/.config/openstack, /etc/xdg/openstack, /etc/openstack"},
 		"clouds.yaml that is named is absent": {nil, map[string]string{"OS_CLOUD": "lab", "OS_CLIENT_CONFIG_FILE": "$HOME/mine.yaml"}, cloud.Options{}, "open $HOME/mine.yaml: no such file"},
 		"clouds.yaml is a folder":             {map[string]string{"cwd/clouds.yaml/x": ""}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "read clouds.yaml: is a directory"},
-		"malformed":                           {map[string]string{"cwd/clouds.yaml": "clouds:\n  lab: hunter2\n"}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "clouds.yaml: line 2 is not valid in clouds.yaml"},
+		"malformed":                           {map[string]string{"cwd/clouds.yaml": "clouds:\n  lab: hunter2\n"}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "clouds.yaml: cloud lab is not a mapping"},
 		"not YAML":                            {map[string]string{"cwd/clouds.yaml": "clouds: [\n  hunter2"}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "clouds.yaml: "},
 		"no password, no user":                {nil, plain("OS_PASSWORD=", "OS_USERNAME="), cloud.Options{}, "cloud environment: OS_USERNAME is missing\ncloud environment: OS_PASSWORD is missing"},
 		"no password in the file":             {map[string]string{"cwd/clouds.yaml": file("user_domain_id", "default")}, map[string]string{"OS_CLOUD": "lab"}, cloud.Options{}, "cloud lab: password is missing"},
@@ -148,7 +148,7 @@ func TestCredentials(t *testing.T) {
 		"wrong password":                      {nil, plain("OS_PASSWORD=hunter2"), cloud.Options{}, "authentication at " + c.URL + " as admin: credentials rejected: The request you have made requires authentication (HTTP 401, req-"},
 		"no such region":                      {nil, plain(), cloud.Options{Region: "Elsewhere"}, "compute service: the catalog has no such endpoint"},
 		"no such interface":                   {nil, plain("OS_INTERFACE=admin"), cloud.Options{}, "compute service: the catalog has no such endpoint"},
-		"CA file that is not there":           {nil, plain(), cloud.Options{CACert: "no.pem"}, "cloud environment: unable to compute TLS configuration: failed to open the CA cert file: open no.pem: no such file"},
+		"CA file that is not there":           {nil, plain(), cloud.Options{CACert: "no.pem"}, "cloud environment: cacert: open no.pem: no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := t.TempDir()

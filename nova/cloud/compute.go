@@ -42,7 +42,7 @@ func (c *Cloud) Compute(ctx context.Context) (*Compute, error) {
 	var client *gophercloud.ServiceClient
 	// No request is made if the address in the catalog contains the version.
 	err := c.ask(ctx, what, func(context.Context) (err error) {
-		client, err = openstack.NewComputeV2(c.provider, c.endpoint)
+		client, err = openstack.NewComputeV2(c.provider, c.endpoints.options("compute"))
 		return err
 	})
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Compute) Cloud() *Cloud {
 
 // Scope returns the cloud, the region and the project in which requests are made.
 func (c *Compute) Scope() Scope {
-	return Scope{c.URL, c.cloud.endpoint.Region, c.cloud.project()}
+	return Scope{c.URL, c.cloud.endpoints.of("compute").region, c.cloud.project()}
 }
 
 // minor returns N of 2.N, or 0.

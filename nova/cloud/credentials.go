@@ -1,22 +1,19 @@
 package cloud
 
 import (
-	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"gpustack/host"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
-	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
-	"gopkg.in/yaml.v3"
+
+	"gpustack/host"
 )
 
 // Errors of credentials.
@@ -33,11 +30,12 @@ func (o Options) HasCredentials() bool {
 	return o.Cloud != "" || os.Getenv("OS_CLOUD") != "" || os.Getenv("OS_AUTH_URL") != ""
 }
 
-// credentials are what is needed to authenticate.
+// credentials are what is needed to authenticate, and to find services.
 type credentials struct {
-	auth     gophercloud.AuthOptions
-	endpoint gophercloud.EndpointOpts
-	tls      *tls.Config
+	name      string // of the cloud, for errors
+	auth      gophercloud.AuthOptions
+	endpoints endpoints
+	tls       tlsFiles
 }
 
 // as returns the user, for an error.
@@ -56,162 +54,187 @@ func (c credentials) secrets() []string {
 	return slices.DeleteFunc([]string{c.auth.Password, c.auth.TokenID, c.auth.ApplicationCredentialSecret}, func(s string) bool { return s == "" })
 }
 
-// findCredentials finds credentials where openstacksdk does, and lets gophercloud read them. OS_
-// variables become a cloud of clouds.yaml, so that the same rules apply to both.
+// source is a cloud of clouds.yaml, of the environment or of a service.
+type source struct {
+	name  string
+	keys  keys
+	known []region            // the regions that it names; the first one is the default
+	key   func(string) string // the name of a key there, for errors
+}
+
+// fault returns an error of a source.
+func (s source) fault(err error) error {
+	return fmt.Errorf("cloud %s: %w", s.name, err)
+}
+
+// findCredentials finds credentials where openstacksdk does, and reads them with its rules.
 func findCredentials(o Options) (credentials, error) {
+	s, err := findSource(o)
+	if err != nil {
+		return credentials{}, err
+	}
+	chosen, err := choose(s.known, s.region(o))
+	if err != nil {
+		return credentials{}, s.fault(err)
+	}
+	cloud, err := s.with(chosen, o)
+	if err != nil {
+		return credentials{}, s.fault(err)
+	}
+	c, err := s.credentials(cloud)
+	if err != nil {
+		return credentials{}, err
+	}
+	if c.tls.insecure && strings.HasPrefix(c.auth.IdentityEndpoint, "https:") && o.Warn != nil {
+		o.Warn("cloud " + s.name + ": TLS certificates are not verified: the password can be intercepted")
+	}
+	return c, nil
+}
+
+func findSource(o Options) (source, error) {
 	name := o.Cloud
 	if name == "" {
 		name = os.Getenv("OS_CLOUD")
 	}
-	var found, secure cloudsFile
-	var err error
+	same := func(key string) string { return key }
 	switch {
 	case o.Service != nil:
-		name = "nova.conf"
-		found = cloudsFile{name: name, Clouds: clouds.Clouds{Clouds: map[string]clouds.Cloud{name: o.Service.cloud()}}}
-		if found.text, err = yaml.Marshal(found.Clouds); err != nil {
-			return credentials{}, fmt.Errorf("%s: %w", name, err)
-		}
-		// The region of the user does not apply to the service.
-		o.Region = o.Service.Region
+		return source{name: "nova.conf", keys: o.Service.keys(), key: same}, nil
 	case name != "":
-		if found, secure, err = readClouds(name); err != nil {
-			return credentials{}, err
+		cloud, known, err := readCloud(name)
+		if err != nil {
+			return source{}, err
 		}
-	case os.Getenv("OS_AUTH_URL") != "":
-		name = "environment"
-		found = cloudsFile{name: name, Clouds: clouds.Clouds{Clouds: map[string]clouds.Cloud{name: environment()}}}
-		if found.text, err = yaml.Marshal(found.Clouds); err != nil {
-			return credentials{}, fmt.Errorf("%s: %w", name, err)
-		}
-	default:
-		return credentials{}, ErrNoCredentials
-	}
-	entry := found.Clouds.Clouds[name]
-	if err := supported(entry.AuthType); err != nil {
-		return credentials{}, fmt.Errorf("cloud %s: %w", name, err)
-	}
-	options := []clouds.ParseOption{clouds.WithCloudName(name), clouds.WithCloudsYAML(bytes.NewReader(found.text))}
-	if secure.text != nil {
-		options = append(options, clouds.WithSecureYAML(bytes.NewReader(secure.text)))
-	}
-	if o.Region != "" {
-		options = append(options, clouds.WithRegion(o.Region))
-	}
-	if o.CACert != "" {
-		options = append(options, clouds.WithCACertPath(o.CACert))
-	}
-	if o.Insecure {
-		options = append(options, clouds.WithInsecure(true))
-	}
-	auth, endpoint, tlsConfig, err := clouds.Parse(options...)
-	if err != nil {
-		return credentials{}, fmt.Errorf("cloud %s: %w", name, err)
-	}
-	if err := complete(name, &auth, entry); err != nil {
-		return credentials{}, err
-	}
-	if endpoint.Region == "" && len(entry.Regions) > 0 {
-		endpoint.Region = entry.Regions[0].Name // as openstacksdk chooses
-	}
-	if tlsConfig.InsecureSkipVerify && strings.HasPrefix(auth.IdentityEndpoint, "https:") && o.Warn != nil {
-		o.Warn("cloud " + name + ": TLS certificates are not verified: the password can be intercepted")
-	}
-	// clouds.Parse does not set it. A token cannot renew itself.
-	auth.AllowReauth = auth.TokenID == ""
-	return credentials{auth, endpoint, tlsConfig}, nil
-}
-
-// supported returns an error if an auth_type (keystoneauth's names) is not supported.
-func supported(authType clouds.AuthType) error {
-	switch authType {
-	case "", "password", "v3password", "token", "v3token", "v3applicationcredential":
-		return nil
-	}
-	return fmt.Errorf("auth_type %s is not supported; use a password, a token or an application credential", authType)
-}
-
-// complete fills in the default domain. The error names everything that is missing.
-func complete(name string, auth *gophercloud.AuthOptions, entry clouds.Cloud) error {
-	var errs []error
-	missing := func(key string) {
-		if name == "environment" {
-			key = "OS_" + strings.ToUpper(key)
-		}
-		errs = append(errs, fmt.Errorf("cloud %s: %s is missing", name, key))
-	}
-	if auth.IdentityEndpoint == "" {
-		missing("auth_url")
-	}
-	switch {
-	case auth.TokenID != "":
-	case auth.ApplicationCredentialID+auth.ApplicationCredentialName != "":
-		if auth.ApplicationCredentialSecret == "" {
-			missing("application_credential_secret")
-		}
-	default:
-		if auth.Username+auth.UserID == "" {
-			missing("username")
-		}
-		if auth.Password == "" {
-			missing("password")
-		}
-	}
-	// openstacksdk's default_domain is "default" (openstack/config/defaults.json),
-	// which Keystone creates at its bootstrap.
-	domain := "default"
-	if entry.AuthInfo != nil && entry.AuthInfo.DefaultDomain != "" {
-		domain = entry.AuthInfo.DefaultDomain
-	}
-	if auth.Username != "" && auth.DomainID+auth.DomainName == "" {
-		auth.DomainID = domain
-	}
-	if s := auth.Scope; s != nil && s.ProjectName != "" && s.DomainID+s.DomainName == "" {
-		s.DomainID = domain
-	}
-	return errors.Join(errs...)
-}
-
-// environment returns the cloud that the variables of an openrc file define.
-func environment() clouds.Cloud {
-	get := func(names ...string) string {
-		for _, name := range names {
-			if value := os.Getenv(name); value != "" {
-				return value
+		// What the openstack command lets variables choose (osc_lib/shell.py).
+		for key, variable := range map[string]string{"interface": "OS_INTERFACE", "cacert": "OS_CACERT", "cert": "OS_CERT", "key": "OS_KEY"} {
+			if value := os.Getenv(variable); value != "" {
+				for _, r := range known {
+					delete(r.values, key)
+				}
+				delete(cloud, "endpoint_type")
+				cloud[key] = value
 			}
 		}
-		return ""
+		return source{name, cloud, known, same}, nil
+	case os.Getenv("OS_AUTH_URL") != "":
+		return source{name: "environment", keys: environment(), key: func(key string) string { return "OS_" + strings.ToUpper(key) }}, nil
 	}
-	cloud := clouds.Cloud{
-		AuthType: clouds.AuthType(get("OS_AUTH_TYPE")),
-		AuthInfo: &clouds.AuthInfo{
-			AuthURL:                     get("OS_AUTH_URL"),
-			Token:                       get("OS_TOKEN", "OS_AUTH_TOKEN"),
-			Username:                    get("OS_USERNAME"),
-			UserID:                      get("OS_USER_ID", "OS_USERID"),
-			Password:                    get("OS_PASSWORD"),
-			ApplicationCredentialID:     get("OS_APPLICATION_CREDENTIAL_ID"),
-			ApplicationCredentialName:   get("OS_APPLICATION_CREDENTIAL_NAME"),
-			ApplicationCredentialSecret: get("OS_APPLICATION_CREDENTIAL_SECRET"),
-			SystemScope:                 get("OS_SYSTEM_SCOPE"),
-			ProjectName:                 get("OS_PROJECT_NAME", "OS_TENANT_NAME"),
-			ProjectID:                   get("OS_PROJECT_ID", "OS_TENANT_ID"),
-			UserDomainName:              get("OS_USER_DOMAIN_NAME"),
-			UserDomainID:                get("OS_USER_DOMAIN_ID"),
-			ProjectDomainName:           get("OS_PROJECT_DOMAIN_NAME"),
-			ProjectDomainID:             get("OS_PROJECT_DOMAIN_ID"),
-			DomainName:                  get("OS_DOMAIN_NAME"),
-			DomainID:                    get("OS_DOMAIN_ID"),
-			DefaultDomain:               get("OS_DEFAULT_DOMAIN"),
-			TrustID:                     get("OS_TRUST_ID"),
-		},
-		EndpointType: get("OS_ENDPOINT_TYPE"),
+	return source{}, ErrNoCredentials
+}
+
+// region returns the region that is asked for, "" for none.
+func (s source) region(o Options) string {
+	switch {
+	case o.Service != nil:
+		return "" // the region of the user does not apply to the service
+	case o.Region != "":
+		return o.Region
 	}
-	if insecure, err := strconv.ParseBool(get("OS_INSECURE")); err == nil {
-		verify := !insecure
-		cloud.Verify = &verify
+	return os.Getenv("OS_REGION_NAME")
+}
+
+// with returns the keys with those of a region and with the options.
+func (s source) with(r region, o Options) (keys, error) {
+	cloud := maps.Clone(s.keys)
+	values := keys{}
+	for key, value := range r.values {
+		if value != nil {
+			values[key] = value
+		}
+	}
+	if err := cloud.overlay(values); err != nil {
+		return nil, err
+	}
+	delete(cloud, "region-name")
+	if r.name != "" || s.known != nil {
+		cloud["region_name"] = r.name
+	}
+	if o.CACert != "" {
+		cloud["cacert"] = o.CACert
+	}
+	if o.Insecure {
+		cloud["insecure"] = true
+	}
+	return fixed(cloud)
+}
+
+// credentials reads the keys of a cloud.
+func (s source) credentials(cloud keys) (credentials, error) {
+	auth, err := mapping(cloud["auth"], "auth")
+	if err != nil {
+		return credentials{}, s.fault(err)
+	}
+	authType, err := authTypeOf(cloud, auth)
+	if err != nil {
+		return credentials{}, s.fault(err)
+	}
+	given, err := newAuthentication(authType, cloud, auth)
+	if err != nil {
+		return credentials{}, s.fault(err)
+	}
+	var errs []error
+	for _, key := range given.missing(authType) {
+		errs = append(errs, s.fault(errors.New(s.key(key)+" is missing")))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return credentials{}, err
+	}
+	c, err := newCredentials(given, authType, cloud, auth)
+	if err != nil {
+		return credentials{}, s.fault(err)
+	}
+	c.name = s.name
+	return c, nil
+}
+
+func newCredentials(given authentication, authType string, cloud, auth keys) (c credentials, err error) {
+	domain, err := givenText([]string{"default_domain"}, auth, cloud)
+	if err != nil {
+		return c, err
+	}
+	if domain == "" {
+		domain = defaultDomain
+	}
+	if c.auth, err = given.options(authType, domain); err != nil {
+		return c, err
+	}
+	if c.auth.IdentityEndpoint, err = expanded(c.auth.IdentityEndpoint, cloud); err != nil {
+		return c, err
+	}
+	if strings.HasSuffix(strings.TrimSuffix(c.auth.IdentityEndpoint, "/"), "/v2.0") {
+		return c, errors.New("auth_url: version 2.0 of the Identity API is not supported; end it with /v3")
+	}
+	if c.endpoints, err = newEndpoints(cloud); err != nil {
+		return c, err
+	}
+	if c.tls, err = newTLSFiles(cloud); err != nil {
+		return c, err
+	}
+	// A token cannot renew itself.
+	c.auth.AllowReauth = c.auth.TokenID == ""
+	return c, nil
+}
+
+// environment returns the keys of an openrc file: all OS_ variables, as openstacksdk reads them.
+func environment() keys {
+	cloud := keys{}
+	for _, variable := range os.Environ() {
+		name, value, _ := strings.Cut(variable, "=")
+		if key, ok := strings.CutPrefix(name, "OS_"); ok && value != "" {
+			cloud[strings.ToLower(key)] = value
+		}
+	}
+	delete(cloud, "auth") // a text there is not the keys below auth
+	if cloud["user_id"] == nil && cloud["userid"] != nil {
+		cloud["user_id"] = cloud["userid"]
 	}
 	return cloud
+}
+
+// Service is the user of a service, as the options of [placement] in nova.conf describe it
+// (keystoneauth1/loading: conf.py, session.py, adapter.py).
+type Service struct {
+	options map[string]string
 }
 
 // NewService returns the user that the options of a section of nova.conf name, such as [placement],
@@ -220,104 +243,158 @@ func NewService(section map[string]string) *Service {
 	if section["auth_url"] == "" {
 		return nil
 	}
-	return &Service{
-		AuthURL: section["auth_url"], Username: section["username"], Password: section["password"], Project: section["project_name"],
-		UserDomain: section["user_domain_name"], ProjectDomain: section["project_domain_name"], Region: section["region_name"],
-		Interface: strings.SplitN(section["valid_interfaces"], ",", 2)[0], CACert: section["cafile"], Insecure: strings.EqualFold(section["insecure"], "true"),
-	}
+	return &Service{section}
 }
 
-func (s Service) cloud() clouds.Cloud {
-	verify := !s.Insecure
-	return clouds.Cloud{
-		AuthInfo: &clouds.AuthInfo{
-			AuthURL: s.AuthURL, Username: s.Username, Password: s.Password, ProjectName: s.Project,
-			UserDomainName: s.UserDomain, ProjectDomainName: s.ProjectDomain,
-		},
-		EndpointType: s.Interface, CACertFile: s.CACert, Verify: &verify,
-	}
-}
-
-// cloudsFile is a clouds.yaml or secure.yaml.
-type cloudsFile struct {
-	name   string
-	text   []byte // nil: there is none
-	Clouds clouds.Clouds
-}
-
-// readClouds reads clouds.yaml, which must contain the cloud, and secure.yaml, which may be absent.
-// Each is the first of its name in the folders of openstacksdk (openstack/config/loader.py).
-func readClouds(cloud string) (found, secure cloudsFile, err error) {
-	found, err = readCloudsFile("clouds", os.Getenv("OS_CLIENT_CONFIG_FILE"))
-	if err != nil {
-		return found, secure, err
-	}
-	if found.text == nil {
-		return found, secure, fmt.Errorf("cloud %s: %w: no clouds.yaml in %s", cloud, ErrNoCloud, strings.Join(folders(), ", "))
-	}
-	if _, there := found.Clouds.Clouds[cloud]; !there {
-		names := slices.Sorted(maps.Keys(found.Clouds.Clouds))
-		return found, secure, fmt.Errorf("cloud %s: %w: %s contains %s", cloud, ErrNoCloud, found.name, strings.Join(names, ", "))
-	}
-	beside := os.Getenv("OS_CLIENT_SECURE_FILE")
-	if candidate := filepath.Join(filepath.Dir(found.name), "secure.yaml"); beside == "" && os.Getenv("OS_CLIENT_CONFIG_FILE") != "" {
-		if _, err := os.Stat(candidate); err == nil {
-			beside = candidate
+// keys returns the options with their names in clouds.yaml.
+func (s Service) keys() keys {
+	cloud := keys{}
+	for name, value := range s.options {
+		if value != "" {
+			cloud[name] = value
 		}
 	}
-	secure, err = readCloudsFile("secure", beside)
-	return found, secure, err
-}
-
-// folders are where clouds.yaml may be.
-func folders() []string {
-	config := os.Getenv("XDG_CONFIG_HOME")
-	if config == "" {
-		config = filepath.Join(os.Getenv("HOME"), ".config")
-	}
-	return []string{".", filepath.Join(config, "openstack"), "/etc/openstack"}
-}
-
-// readCloudsFile reads the named file, or without a name the first one in the folders.
-func readCloudsFile(stem, named string) (cloudsFile, error) {
-	files := []string{named}
-	if named == "" {
-		files = nil
-		for _, folder := range folders() {
-			for _, extension := range []string{".yaml", ".yml", ".json"} {
-				files = append(files, filepath.Join(folder, stem+extension))
-			}
+	for there, here := range map[string]string{"cafile": "cacert", "certfile": "cert", "keyfile": "key"} {
+		if s.options[there] != "" {
+			cloud[here] = s.options[there]
 		}
 	}
-	for _, name := range files {
-		text, err := os.ReadFile(name) //nolint:gosec // the user names it
-		if errors.Is(err, fs.ErrNotExist) && named == "" {
-			continue
+	if first := strings.TrimSpace(strings.SplitN(s.options["valid_interfaces"], ",", 2)[0]); first != "" {
+		cloud["interface"] = first
+	}
+	delete(cloud, "endpoint_override") // of Placement alone, while the catalog is the cloud's
+	return cloud
+}
+
+// endpoints are how services are found in the catalog.
+type endpoints map[string]endpoint // by type of service; "" for all
+
+type endpoint struct {
+	region, override string
+	availability     gophercloud.Availability
+}
+
+// serviceTypes are the types of the services that are asked, by their name in keys.
+func serviceTypes() []string { return []string{"compute", "placement", "identity", "image", "network"} }
+
+// newEndpoints reads region_name and interface, and those of single services such as
+// compute_interface.
+func newEndpoints(cloud keys) (endpoints, error) {
+	var errs []error
+	text := func(key string) string {
+		value, err := cloud.text(key)
+		errs = append(errs, err)
+		return value
+	}
+	found := endpoints{}
+	for _, service := range append([]string{""}, serviceTypes()...) {
+		e, prefix := found[""], ""
+		if service != "" {
+			prefix = service + "_"
+			e.override = text(prefix + "endpoint_override")
 		}
+		if region := text(prefix + "region_name"); region != "" {
+			e.region = region
+		}
+		name := text(prefix + "interface")
+		if name == "" && service == "" {
+			name = "public"
+		}
+		if name != "" {
+			var err error
+			e.availability, err = availability(prefix+"interface", name)
+			errs = append(errs, err)
+		}
+		found[service] = e
+	}
+	return found, errors.Join(errs...)
+}
+
+func availability(key, name string) (gophercloud.Availability, error) {
+	switch a := gophercloud.Availability(strings.TrimSuffix(name, "URL")); a {
+	case gophercloud.AvailabilityPublic, gophercloud.AvailabilityInternal, gophercloud.AvailabilityAdmin:
+		return a, nil
+	}
+	return "", fmt.Errorf("%s: %s is none of public, internal and admin", key, name)
+}
+
+// options returns how a service is found.
+func (e endpoints) options(service string) gophercloud.EndpointOpts {
+	found := e.of(service)
+	return gophercloud.EndpointOpts{Region: found.region, Availability: found.availability}
+}
+
+func (e endpoints) of(service string) endpoint {
+	if found, ok := e[service]; ok {
+		return found
+	}
+	return e[""]
+}
+
+// over returns a locator of services that finds those whose address the credentials name without
+// the catalog.
+func (e endpoints) over(catalog gophercloud.EndpointLocator) gophercloud.EndpointLocator {
+	return func(o gophercloud.EndpointOpts) (string, error) {
+		if override := e.of(o.Type).override; override != "" {
+			return gophercloud.NormalizeURL(override), nil
+		}
+		return catalog(o)
+	}
+}
+
+// tlsFiles are the settings of TLS.
+type tlsFiles struct {
+	insecure          bool // certificates are not verified
+	cacert, cert, key string
+}
+
+func newTLSFiles(cloud keys) (t tlsFiles, err error) {
+	var errs []error
+	path := func(key string) string {
+		value, err := cloud.text(key)
+		errs = append(errs, err)
+		if rest, ok := strings.CutPrefix(value, "~/"); ok {
+			value = filepath.Join(os.Getenv("HOME"), rest)
+		}
+		return value
+	}
+	t.cacert, t.cert, t.key = path("cacert"), path("cert"), path("key")
+	t.insecure, err = cloud.flag("insecure")
+	switch verify := cloud["verify"].(type) {
+	case nil:
+	case bool:
+		t.insecure = t.insecure || !verify
+	default:
+		// openstacksdk reads a text as the name of a file.
+		errs = append(errs, errors.New("verify is neither true nor false; cacert names a file of certificates"))
+	}
+	return t, errors.Join(append(errs, err)...)
+}
+
+// config reads the files.
+func (t tlsFiles) config() (*tls.Config, error) {
+	config := &tls.Config{InsecureSkipVerify: t.insecure} //nolint:gosec // the user asks for it, and is warned
+	if t.cacert != "" && !t.insecure {
+		text, err := os.ReadFile(t.cacert)
 		if err != nil {
-			return cloudsFile{}, err
+			return nil, fmt.Errorf("cacert: %w", err)
 		}
-		file := cloudsFile{name: name, text: text}
-		if err := yaml.Unmarshal(text, &file.Clouds); err != nil {
-			// The message of the parser may contain a secret.
-			return cloudsFile{}, fmt.Errorf("%s: %s", name, where(err))
-		}
-		return file, nil
-	}
-	return cloudsFile{}, nil
-}
-
-// where returns the line of a YAML error.
-func where(err error) string {
-	var wrong *yaml.TypeError
-	text := err.Error()
-	if errors.As(err, &wrong) && len(wrong.Errors) > 0 {
-		text = wrong.Errors[0]
-	}
-	if _, after, ok := strings.Cut(text, "line "); ok {
-		if line, _, ok := strings.Cut(after, ":"); ok {
-			return "line " + line + " is not valid in clouds.yaml"
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("cacert: %s contains no certificate", t.cacert)
 		}
 	}
-	return "not valid YAML"
+	if t.cert == "" {
+		return config, nil // openstacksdk ignores a key without a certificate
+	}
+	key := t.key
+	if key == "" {
+		key = t.cert // one file may contain both
+	}
+	pair, err := tls.LoadX509KeyPair(t.cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("cert: %w", err)
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return config, nil
 }

@@ -24,7 +24,7 @@ type Project struct {
 // Errors: ErrNotFound; several projects with the name, in several domains.
 func (c *Cloud) Project(ctx context.Context, nameOrID string) (Project, error) {
 	what := "project " + nameOrID
-	client, err := openstack.NewIdentityV3(c.provider, c.endpoint)
+	client, err := openstack.NewIdentityV3(c.provider, c.endpoints.options("identity"))
 	if err != nil {
 		return Project{}, doing(what, err)
 	}

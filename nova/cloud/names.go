@@ -13,5 +13,6 @@ func Names() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Sorted(maps.Keys(found.Clouds.Clouds)), nil
+	clouds, err := mapping(found.keys["clouds"], found.name+": clouds")
+	return slices.Sorted(maps.Keys(clouds)), err
 }

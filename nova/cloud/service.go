@@ -10,7 +10,7 @@ import (
 // the versions of a service each time. Its requests are made below path, such as "v2/", which the
 // catalogs of some clouds contain, and those of others do not; "" for none.
 func (c *Cloud) service(kind, path string) (*gophercloud.ServiceClient, error) {
-	options := c.endpoint
+	options := c.endpoints.options(kind)
 	options.ApplyDefaults(kind)
 	address, err := c.provider.EndpointLocator(options)
 	if err != nil {

@@ -39,7 +39,7 @@ var manualFiles = []Term{
 	{"/etc/initramfs-tools/hooks/gpustack, /etc/initramfs-tools/scripts/init-top/gpustack", "binding before udev starts, for initramfs-tools"},
 	{"/usr/lib/dracut/modules.d/99gpustack/, /etc/dracut.conf.d/zz-gpustack.conf", "binding before udev starts, for dracut"},
 	{"/etc/nova/nova.conf, /etc/nova/nova.conf.d/", "Nova's configuration, which nova configure edits in place"},
-	{"clouds.yaml, secure.yaml", "credentials of clouds: in the working directory, in ~/.config/openstack or in /etc/openstack"},
+	{"clouds.yaml, secure.yaml, clouds-public.yaml", "credentials of clouds and their profiles: in the working directory, in ~/.config/openstack or in /etc/openstack"},
 }
 
 // ManualEnvironment are the environment variables that gpustack reads.
@@ -48,13 +48,13 @@ var ManualEnvironment = []Term{
 	{"OS_CLIENT_CONFIG_FILE, OS_CLIENT_SECURE_FILE", "clouds.yaml and secure.yaml, instead of those of the usual folders"},
 	{"OS_AUTH_URL, OS_AUTH_TYPE, OS_USERNAME, OS_USER_ID, OS_USERID, OS_PASSWORD, OS_PROJECT_NAME, OS_PROJECT_ID, OS_TENANT_NAME, OS_TENANT_ID, " +
 		"OS_USER_DOMAIN_NAME, OS_USER_DOMAIN_ID, OS_PROJECT_DOMAIN_NAME, OS_PROJECT_DOMAIN_ID, OS_DOMAIN_NAME, OS_DOMAIN_ID, OS_DEFAULT_DOMAIN, " +
-		"OS_SYSTEM_SCOPE, OS_TRUST_ID", "credentials, as in an openrc file, without OS_CLOUD"},
+		"OS_DEFAULT_DOMAIN_ID, OS_DEFAULT_DOMAIN_NAME, OS_SYSTEM_SCOPE, OS_TRUST_ID", "credentials, as in an openrc file, without OS_CLOUD"},
 	{"OS_TOKEN, OS_AUTH_TOKEN, OS_APPLICATION_CREDENTIAL_ID, OS_APPLICATION_CREDENTIAL_NAME, OS_APPLICATION_CREDENTIAL_SECRET",
 		"a token, or an application credential, instead of user and password"},
 	{"OS_REGION_NAME, OS_INTERFACE, OS_ENDPOINT_TYPE", "the region and the interface of the endpoints"},
-	{"OS_CACERT, OS_CERT, OS_KEY, OS_INSECURE", "certificates of the cloud, as in an openrc file"},
+	{"OS_CACERT, OS_CERT, OS_KEY, OS_INSECURE", "certificates of the cloud, as in an openrc file; OS_INSECURE=true skips their verification"},
 	{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "proxies for requests to a cloud"},
-	{"XDG_STATE_HOME, XDG_CONFIG_HOME, HOME", "folders of the user: for the journal of users other than root, and for clouds.yaml"},
+	{"XDG_STATE_HOME, XDG_CONFIG_HOME, XDG_CONFIG_DIRS, HOME", "folders of the user: for the journal of users other than root, and for clouds.yaml"},
 	{"SUDO_USER", "the user that the journal records; without it, the user who has logged in"},
 	{"SSH_CONNECTION", "the ssh session, whose network adapter host prepare and host bind keep with the host"},
 	{"NO_COLOR", "if set, nothing is coloured"},

@@ -1,0 +1,46 @@
+package cloud
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzClouds: no clouds.yaml makes findCredentials panic, run without an end or tell a secret.
+func FuzzClouds(f *testing.F) {
+	for _, c := range readSDKCases(f) {
+		var text string
+		if json.Unmarshal(c.Files["cwd/clouds.yaml"], &text) == nil {
+			f.Add(text, "")
+		}
+	}
+	const secret = "hunter2-not-to-be-seen"
+	for _, text := range []string{
+		"clouds: {lab: {auth: {auth_url: 'http://k/v3', username: me, password: " + secret + ", colour: red}}}",
+		"clouds:\n  lab:\n    auth:\n      password: " + secret + "\n     x", "clouds: {lab: {auth: {password: [" + secret + "]}}}", "clouds: {lab: " + secret + "}",
+		"clouds: {lab: {auth: {" + secret + "}}}", "clouds: {lab: {auth: " + secret + "}}", "a: &a [*a]", "a: &a {<<: *a}", "clouds: {lab: &a {auth: *a}}",
+		"clouds: {lab: {regions: [{name: x, values: {auth: " + secret + "}}]}}", "clouds: {lab: {profile: {a: b}}}", "? [a]\n: b", "<<: [1]", "clouds: {lab: {auth: {auth_url: '{'}}}",
+		"clouds: {lab: {<<: {a: b}, auth: {auth_url: '{password}{'}, password: " + secret + "}}",
+	} {
+		f.Add(text, text)
+	}
+	f.Fuzz(func(t *testing.T, clouds, others string) {
+		folder := t.TempDir()
+		t.Chdir(folder)
+		t.Setenv("HOME", folder)
+		for name, text := range map[string]string{"clouds.yaml": clouds, "secure.yaml": others, "clouds-public.yaml": others} {
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found, err := findCredentials(Options{Cloud: "lab"})
+		if err != nil && strings.Contains(err.Error(), secret) {
+			t.Errorf("tells a secret: %v", err)
+		}
+		if err == nil && found.auth.IdentityEndpoint == "" {
+			t.Error("credentials without an address")
+		}
+	})
+}
