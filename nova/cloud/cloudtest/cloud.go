@@ -30,7 +30,8 @@ type Cloud struct {
 	Flavors  []*Flavor         // that are there
 	Servers  map[string]string // flavor IDs by the instances' ids
 	Images   []map[string]any  // as Glance prints them
-	Traits   map[string]int    // compute nodes by the traits that they have; a trait that is missing does not exist
+	Traits   map[string]int    // compute nodes by the traits that they have
+	NoTraits []string          // standard traits that Placement does not have, as one of an earlier release
 	Page     int               // flavors to the page; 0 for all
 
 	Boot      Boot             // how new servers behave
@@ -101,10 +102,11 @@ func New(newest int) *Cloud {
 	mux.HandleFunc("GET /v2/images", c.listImages)
 	mux.HandleFunc("GET /v2/images/{id}", c.image(func(w http.ResponseWriter, _ *http.Request, image map[string]any) { reply(w, image) }))
 	mux.HandleFunc("PATCH /v2/images/{id}", c.image(c.patchImage))
-	mux.HandleFunc("GET /placement/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{"versions": []any{map[string]any{"id": "v1.0", "status": "CURRENT", "min_version": "1.0", "max_version": "1.39", "links": []any{}}}})
+	mux.HandleFunc("GET /placement/", func(w http.ResponseWriter, r *http.Request) {
+		if !c.placement().serve(w, r) {
+			http.NotFound(w, r)
+		}
 	})
-	mux.HandleFunc("GET /placement/resource_providers", c.listProviders)
 	c.serveServers()
 	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
@@ -501,22 +503,3 @@ func (c *Cloud) patchImage(w http.ResponseWriter, r *http.Request, image map[str
 }
 
 // listProviders lists the compute nodes that have a trait.
-func (c *Cloud) listProviders(w http.ResponseWriter, r *http.Request) {
-	trait := r.URL.Query().Get("required")
-	if trait == "COMPUTE_MANAGED_PCI_DEVICE" && c.PCI != nil {
-		c.listDevices(w)
-		return
-	}
-	n, known := c.Traits[trait]
-	if !known {
-		w.WriteHeader(http.StatusBadRequest)
-		reply(w, map[string]any{"errors": []any{map[string]any{"status": http.StatusBadRequest, "detail": "No such trait(s): " + trait + "."}}})
-		return
-	}
-	providers := []any{}
-	for i := range n {
-		id := fmt.Sprintf("00000000-0000-0000-0000-%012d", i+1)
-		providers = append(providers, map[string]any{"uuid": id, "name": fmt.Sprintf("gpu%d", i+1), "root_provider_uuid": id, "generation": 1})
-	}
-	reply(w, map[string]any{"resource_providers": providers})
-}

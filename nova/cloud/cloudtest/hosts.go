@@ -3,9 +3,7 @@ package cloudtest
 import (
 	"crypto/sha256"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -54,13 +52,11 @@ func (c *Cloud) AddHosts(h *Hosts) {
 	admin("/v2.1/os-services", h.listServices)
 	admin("/v2.1/os-hypervisors/detail", h.listHypervisors)
 	admin("/v2.1/os-aggregates", func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"aggregates": h.Aggregates}) })
-	h.mux.HandleFunc("GET /placement/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{"versions": []any{map[string]any{"id": "v1.0", "status": "CURRENT", "min_version": "1.0", "max_version": "1.39"}}})
+	admin("/placement/", func(w http.ResponseWriter, r *http.Request) {
+		if !h.placement().serve(w, r) {
+			http.NotFound(w, r)
+		}
 	})
-	admin("/placement/allocation_candidates", h.listCandidates)
-	admin("/placement/resource_providers", h.listProviders)
-	admin("/placement/resource_providers/{id}/inventories", h.showInventories)
-	admin("/placement/resource_providers/{id}/usages", h.showUsages)
 }
 
 // serve answers a request about hosts, and returns false for another one.
@@ -112,111 +108,41 @@ func (h *Hosts) listHypervisors(w http.ResponseWriter, r *http.Request) {
 	reply(w, body)
 }
 
-// amounts reads "VCPU:4,MEMORY_MB:8".
-func amounts(text string) map[string]int {
-	all := map[string]int{}
-	for word := range strings.SplitSeq(text, ",") {
-		class, amount, _ := strings.Cut(word, ":")
-		n, err := strconv.Atoi(amount)
-		if err == nil {
-			all[class] = n
-		}
-	}
-	return all
-}
-
-// has reports whether a node has resources free, and traits.
-func (n *Node) has(resources map[string]int, traits string) bool {
-	free := map[string]int{"VCPU": n.VCPU - n.Used, "MEMORY_MB": n.Memory, "DISK_GB": n.Disk}
-	for class, amount := range resources {
-		if free[class] < amount {
-			return false
-		}
-	}
-	for trait := range strings.SplitSeq(traits, ",") {
-		name, isForbidden := strings.CutPrefix(trait, "!")
-		if trait != "" && slices.Contains(n.Traits, name) == isForbidden {
-			return false
-		}
-	}
-	return true
-}
-
-// isUnknown rejects a query with a trait that no node has, as Placement does with one that does not
-// exist.
-func (h *Hosts) isUnknown(w http.ResponseWriter, traits string) bool {
-	for trait := range strings.SplitSeq(traits, ",") {
-		name := strings.TrimPrefix(trait, "!")
-		if name == "" || name == "COMPUTE_MANAGED_PCI_DEVICE" || slices.ContainsFunc(h.Nodes, func(n *Node) bool { return slices.Contains(n.Traits, name) }) {
-			continue
-		}
-		w.WriteHeader(http.StatusBadRequest)
-		reply(w, map[string]any{"errors": []any{map[string]any{"status": 400, "detail": "No such trait(s): " + name + "."}}})
-		return true
-	}
-	return false
-}
-
-func (h *Hosts) listCandidates(w http.ResponseWriter, r *http.Request) {
-	resources, traits := amounts(r.URL.Query().Get("resources")), r.URL.Query().Get("required")
-	if h.isUnknown(w, traits) {
-		return
-	}
-	requests, summaries := []any{}, map[string]any{}
+// placement returns what Placement has for the compute nodes and their devices.
+func (h *Hosts) placement() *Placement {
+	p := &Placement{Newest: newestPlacement}
 	for _, n := range h.Nodes {
-		if n.has(resources, traits) {
-			requests = append(requests, map[string]any{"allocations": map[string]any{n.ID(): map[string]any{"resources": resources}}})
-			summaries[n.ID()] = map[string]any{"root_provider_uuid": n.ID(), "traits": n.Traits}
-		}
-	}
-	reply(w, map[string]any{"allocation_requests": requests, "provider_summaries": summaries})
-}
-
-// listProviders lists PCI devices: all that are reported, or those that are free.
-func (h *Hosts) listProviders(w http.ResponseWriter, r *http.Request) {
-	resources := amounts(r.URL.Query().Get("resources"))
-	if h.isUnknown(w, r.URL.Query().Get("required")) {
-		return
-	}
-	list := []any{}
-	for _, n := range h.Nodes {
-		count := n.Devices
-		if len(resources) > 0 {
-			if count = n.Free; resources[n.Class] != 1 {
-				count = 0
+		p.Providers = append(p.Providers, n.provider())
+		for i := range n.Devices {
+			held := ""
+			if i >= n.Free {
+				held = fmt.Sprintf("guest-%d-of-%s", i, n.Name)
 			}
-		}
-		for i := range count {
-			list = append(list, map[string]any{"uuid": fmt.Sprintf("%s-%d", n.ID(), i), "name": fmt.Sprintf("%s_0000:%02X:00.0", n.Name, i),
-				"root_provider_uuid": n.ID()})
+			p.Providers = append(p.Providers, device(fmt.Sprintf("%s-%d", n.ID(), i), fmt.Sprintf("%s_0000:%02X:00.0", n.Name, i), n.ID(), n.Class, held))
 		}
 	}
-	reply(w, map[string]any{"resource_providers": list})
+	return p
 }
 
-func (h *Hosts) showInventories(w http.ResponseWriter, r *http.Request) {
-	all := map[string]any{}
-	for _, n := range h.Nodes {
-		totals := map[string]int{"VCPU": n.VCPU, "MEMORY_MB": n.Memory, "DISK_GB": n.Disk}
-		if r.PathValue("id") != n.ID() {
-			totals = map[string]int{n.Class: 1}
-			if !strings.HasPrefix(r.PathValue("id"), n.ID()+"-") {
-				continue
-			}
-		}
-		for class, total := range maps.All(totals) {
-			all[class] = map[string]any{"total": total, "reserved": 0, "max_unit": total, "min_unit": 1, "step_size": 1, "allocation_ratio": 1.0}
+func (n *Node) provider() *Provider {
+	r := &Provider{UUID: n.ID(), Name: n.Name, Traits: n.Traits, Inventories: map[string]Inventory{}}
+	for class, total := range map[string]int{"VCPU": n.VCPU, "MEMORY_MB": n.Memory, "DISK_GB": n.Disk} {
+		if total > 0 {
+			r.Inventories[class] = Whole(total)
 		}
 	}
-	reply(w, map[string]any{"inventories": all, "resource_provider_generation": 1})
+	if n.Used > 0 {
+		r.Held = map[string]map[string]int{"guests-of-" + n.Name: {"VCPU": n.Used}}
+	}
+	return r
 }
 
-func (h *Hosts) showUsages(w http.ResponseWriter, r *http.Request) {
-	used := map[string]int{}
-	for _, n := range h.Nodes {
-		if r.PathValue("id") == n.ID() {
-			used["VCPU"] = n.Used
-		}
+// device returns the provider of a PCI device, as nova-compute creates it
+// (nova/compute/pci_placement_translator.py). consumer holds it; "" for none.
+func device(uuid, name, parent, class, consumer string) *Provider {
+	r := &Provider{UUID: uuid, Name: name, Parent: parent, Traits: []string{"COMPUTE_MANAGED_PCI_DEVICE"}, Inventories: map[string]Inventory{class: Whole(1)}}
+	if consumer != "" {
+		r.Held = map[string]map[string]int{consumer: {class: 1}}
 	}
-	reply(w, map[string]any{"usages": used, "resource_provider_generation": 1})
+	return r
 }

@@ -53,9 +53,6 @@ func (c *Cloud) serveServers() {
 	c.mux.HandleFunc("POST /v2.1/servers/{id}/action", c.actOnServer)
 	c.mux.HandleFunc("GET /v2.1/limits", c.showLimits)
 	c.mux.HandleFunc("GET /network/v2.0/networks", c.listNetworks)
-	c.mux.HandleFunc("GET /placement/allocation_candidates", c.listCandidates)
-	c.mux.HandleFunc("GET /placement/allocations/{consumer}", c.showAllocations)
-	c.mux.HandleFunc("GET /placement/resource_providers/{uuid}/allocations", c.showHolders)
 }
 
 // AddServer adds a server as if another client had created it.
@@ -272,66 +269,31 @@ func (c *Cloud) devices() []string {
 
 func providerID(k int) string { return fmt.Sprintf("9c1d0000-0000-4000-8000-%012d", k+1) }
 
-func (c *Cloud) listCandidates(w http.ResponseWriter, r *http.Request) {
-	class, _, _ := strings.Cut(r.URL.Query().Get("resources"), ":")
-	if c.PCI == nil || c.PCI.Class != class {
-		w.WriteHeader(http.StatusBadRequest)
-		reply(w, map[string]any{"errors": []any{map[string]any{"status": http.StatusBadRequest,
-			"detail": "Invalid resource class in resources parameter: No such resource class " + class + "."}}})
-		return
+// root is the provider of the compute node that has the devices.
+const root = "00000000-0000-0000-0000-000000000001"
+
+// placement returns what Placement has: the compute nodes that have Traits, and the devices of PCI.
+func (c *Cloud) placement() *Placement {
+	p := &Placement{Newest: newestPlacement, Traits: slices.Collect(maps.Keys(c.Traits)), Lacks: c.NoTraits}
+	nodes := 1
+	for _, n := range c.Traits {
+		nodes = max(nodes, n)
 	}
-	root := "00000000-0000-0000-0000-000000000001"
-	requests, summaries := []any{}, map[string]any{root: map[string]any{"resources": map[string]any{"VCPU": map[string]any{"capacity": 64, "used": 0}},
-		"traits": []any{}, "root_provider_uuid": root}}
+	for i := range nodes {
+		node := &Provider{UUID: fmt.Sprintf("00000000-0000-0000-0000-%012d", i+1), Name: fmt.Sprintf("gpu%d", i+1), Inventories: map[string]Inventory{"VCPU": Whole(64)}}
+		for trait, n := range c.Traits {
+			if i < n {
+				node.Traits = append(node.Traits, trait)
+			}
+		}
+		p.Providers = append(p.Providers, node)
+	}
 	for k, holder := range c.devices() {
-		used, traits := 0, []string{"COMPUTE_MANAGED_PCI_DEVICE"}
+		d := device(providerID(k), fmt.Sprintf("gpu1_0000:%02x:00.0", 0x84+k), root, c.PCI.Class, holder)
 		if c.PCI.OneTimeUse {
-			traits = append(traits, "HW_PCI_ONE_TIME_USE")
+			d.Traits = append(d.Traits, "HW_PCI_ONE_TIME_USE")
 		}
-		if holder != "" {
-			used = 1
-		} else {
-			requests = append(requests, map[string]any{"allocations": map[string]any{providerID(k): map[string]any{"resources": map[string]int{class: 1}}}})
-		}
-		summaries[providerID(k)] = map[string]any{"resources": map[string]any{class: map[string]any{"capacity": 1, "used": used}}, "traits": traits,
-			"parent_provider_uuid": root, "root_provider_uuid": root}
+		p.Providers = append(p.Providers, d)
 	}
-	if len(requests) == 0 {
-		summaries = map[string]any{}
-	}
-	reply(w, map[string]any{"allocation_requests": requests, "provider_summaries": summaries})
-}
-
-// listDevices lists the providers of PCI devices.
-func (c *Cloud) listDevices(w http.ResponseWriter) {
-	list := []any{}
-	for k := range c.devices() {
-		list = append(list, map[string]any{"uuid": providerID(k), "name": fmt.Sprintf("gpu1_0000:%02x:00.0", 0x84+k),
-			"root_provider_uuid": "00000000-0000-0000-0000-000000000001", "generation": 1})
-	}
-	reply(w, map[string]any{"resource_providers": list})
-}
-
-func (c *Cloud) showAllocations(w http.ResponseWriter, r *http.Request) {
-	held := map[string]any{}
-	for k, holder := range c.devices() {
-		if holder == r.PathValue("consumer") {
-			held[providerID(k)] = map[string]any{"generation": 1, "resources": map[string]int{c.PCI.Class: 1}}
-		}
-	}
-	body := map[string]any{"allocations": held}
-	if len(held) > 0 {
-		body["project_id"], body["user_id"], body["consumer_generation"] = "id-of-"+c.Project, "1", 1
-	}
-	reply(w, body)
-}
-
-func (c *Cloud) showHolders(w http.ResponseWriter, r *http.Request) {
-	held := map[string]any{}
-	for k, holder := range c.devices() {
-		if holder != "" && providerID(k) == r.PathValue("uuid") {
-			held[holder] = map[string]any{"resources": map[string]int{c.PCI.Class: 1}}
-		}
-	}
-	reply(w, map[string]any{"allocations": held, "resource_provider_generation": 1})
+	return p
 }
