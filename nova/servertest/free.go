@@ -67,7 +67,7 @@ func (e Evidence) providers(ctx context.Context, server string) ([]string, error
 		return nil, err
 	}
 	all, err := e.Placement.PCIProviders(ctx)
-	if errors.Is(err, cloud.ErrNotFound) || err != nil && cloud.IsRefused(err) && !errors.Is(err, cloud.ErrForbidden) {
+	if errors.Is(err, cloud.ErrUnknownName) {
 		return nil, nil // a release before Zed does not know the trait
 	}
 	var ids []string

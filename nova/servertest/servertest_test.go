@@ -132,6 +132,18 @@ func TestFreed(t *testing.T) {
 			return after, nil
 		}
 	}
+	rejects := func(detail string) func(*bed) {
+		return func(b *bed) {
+			b.SetFault(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/placement/resource_providers" {
+					return false
+				}
+				w.WriteHeader(http.StatusBadRequest)
+				fmt.Fprintf(w, `{"errors": [{"status": 400, "detail": %q}]}`, detail)
+				return true
+			})
+		}
+	}
 	yes, no := true, false
 	for name, test := range map[string]struct {
 		cloud     func(b *bed)
@@ -144,6 +156,8 @@ func TestFreed(t *testing.T) {
 		"stale in Placement":    {func(b *bed) { b.Boot.Held = true }, true, nil, &no, "Placement", "still has an allocation in Placement"},
 		"Placement comes first": {nil, true, rows([]string{"0000:84:00.0"}, []string{"0000:84:00.0"}), &yes, "Placement", ""},
 		"no evidence":           {func(b *bed) { b.PCI = nil }, true, nil, nil, "", "Placement does not show PCI devices of the server"},
+		"an earlier release":    {rejects("No such trait(s): COMPUTE_MANAGED_PCI_DEVICE."), true, nil, nil, "", "Placement does not show PCI devices of the server"},
+		"rejected":              {rejects("Invalid query string parameters"), true, nil, nil, "", "Invalid query string parameters"},
 		"not asked":             {nil, false, nil, nil, "", "--database is not given"},
 		"the database":          {nil, false, rows([]string{"0000:84:00.0"}, nil), &yes, "the database", ""},
 		"stale in the database": {nil, false, rows([]string{"0000:84:00.0"}, []string{"0000:84:00.0", "0000:88:00.0"}), &no, "the database", "rows of nova.pci_devices are still assigned to the deleted server SERVER: 0000:84:00.0, 0000:88:00.0"},

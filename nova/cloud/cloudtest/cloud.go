@@ -40,6 +40,7 @@ type Cloud struct {
 	Quota     map[string]int   // limits in the API's words
 	Networks  []map[string]any // as Neutron prints them
 	PCI       *Devices         // that compute nodes report to Placement; nil: none does
+	Placement *Placement       // nil: with what Traits, PCI and Instances imply
 	Consumers *Consumers       // of Placement; nil: those of PCI and Instances
 	created   int
 

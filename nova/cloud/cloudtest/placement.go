@@ -51,8 +51,8 @@ func Whole(total int) Inventory {
 	return Inventory{Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, Ratio: 1}
 }
 
-// sharing is the trait of providers that share with the providers of their aggregates.
-const sharing = "MISC_SHARES_VIA_AGGREGATE"
+// Sharing is the trait of providers that share with the providers of their aggregates.
+const Sharing = "MISC_SHARES_VIA_AGGREGATE"
 
 func (i Inventory) capacity() int { return int(float64(i.Total-i.Reserved) * i.Ratio) }
 
@@ -334,7 +334,7 @@ func (p *Placement) trees() trees {
 // sharers returns the providers that share with a tree.
 func (t trees) sharers(root string, all []*Provider) (found []*Provider) {
 	for _, s := range all {
-		if slices.Contains(s.Traits, sharing) && t.roots[s.UUID] != root && slices.ContainsFunc(t.below[root], func(r *Provider) bool {
+		if slices.Contains(s.Traits, Sharing) && t.roots[s.UUID] != root && slices.ContainsFunc(t.below[root], func(r *Provider) bool {
 			return slices.ContainsFunc(r.Aggregates, func(a string) bool { return slices.Contains(s.Aggregates, a) })
 		}) {
 			found = append(found, s)

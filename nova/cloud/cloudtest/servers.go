@@ -274,6 +274,9 @@ const root = "00000000-0000-0000-0000-000000000001"
 
 // placement returns what Placement has: the compute nodes that have Traits, and the devices of PCI.
 func (c *Cloud) placement() *Placement {
+	if c.Placement != nil {
+		return c.Placement
+	}
 	p := &Placement{Newest: newestPlacement, Traits: slices.Collect(maps.Keys(c.Traits)), Lacks: c.NoTraits}
 	nodes := 1
 	for _, n := range c.Traits {
