@@ -17,6 +17,9 @@ import (
 // clouds in its package, gpustack does not.
 var errNoProfile = host.WithHint(errors.New("no such profile in clouds-public.yaml"), "write the keys of the profile into the cloud, or into clouds-public.yaml")
 
+// errNoRegion says that clouds.yaml has another region, or other ones, than was chosen.
+var errNoRegion = host.WithHint(errors.New("no such region"), "--os-region-name and OS_REGION_NAME choose one of the regions of the cloud in clouds.yaml: list them there, as in regions: [one, two]")
+
 // cloudsFile is a clouds.yaml, secure.yaml or clouds-public.yaml.
 type cloudsFile struct {
 	name string // "": there is none
@@ -288,5 +291,5 @@ func choose(known []region, name string) (region, error) {
 		}
 		names = append(names, r.name)
 	}
-	return region{}, fmt.Errorf("region_name: no region %s: the cloud has %s", name, strings.Join(names, ", "))
+	return region{}, fmt.Errorf("region_name: %w: %s is none of %s", errNoRegion, name, strings.Join(names, ", "))
 }

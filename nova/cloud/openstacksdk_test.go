@@ -203,8 +203,10 @@ func TestOpenstacksdk(t *testing.T) {
 		}
 		return i >= 0
 	}
-	for _, c := range readSDKCases(t) {
+	cases, ran := readSDKCases(t), 0
+	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
+			ran++
 			got, err := c.ask(t, k)
 			switch {
 			case err != nil && (c.Answer.Error != "" || among(refusals(), err.Error())):
@@ -220,7 +222,7 @@ func TestOpenstacksdk(t *testing.T) {
 		})
 	}
 	for _, part := range append(refusals(), beyond()...) {
-		if !used[part] {
+		if !used[part] && ran == len(cases) {
 			t.Errorf("no case: %s", part)
 		}
 	}
