@@ -24,12 +24,16 @@ type Machine struct {
 	Devices    []pci.Device           // its PCI functions; nil: unknown
 	Interfaces map[string]pci.Address // the functions of its network interfaces; see [devspec.Interfaces]
 	Given      []pci.Address          // the functions that are prepared for guests; nil: unknown
+	Selected   []pci.Address          // those of Given that the operator selected, without companions
+	Returning  bool                   // functions were recorded for guests at the last boot, and none is now
 	Containers []pci.Address          // the functions that are recorded for containers
 }
 
 // Recorded are the functions of a machine that have a role.
 type Recorded struct {
 	Guests     []pci.Address // recorded by host prepare, nil without a record
+	Selected   []pci.Address // those of Guests that the operator selected; the others are their companions
+	Returning  bool          // functions were recorded for guests at the last boot, and none is now
 	Containers []pci.Address // recorded by container prepare
 }
 
@@ -41,7 +45,9 @@ func Observe(root host.Root, recorded Recorded) (Machine, error) {
 		scanErr = nil
 	}
 	interfaces, err := devspec.Interfaces(root)
-	return Machine{Devices: devices, Interfaces: interfaces, Given: recorded.Guests, Containers: recorded.Containers}, errors.Join(scanErr, err)
+	return Machine{
+		Devices: devices, Interfaces: interfaces, Given: recorded.Guests, Selected: recorded.Selected, Returning: recorded.Returning, Containers: recorded.Containers,
+	}, errors.Join(scanErr, err)
 }
 
 // Side is the configuration of one machine, or of several machines with the same files.
@@ -120,13 +126,30 @@ func readHandedOver(from document.Source, path string) (*conf.File, error) {
 }
 
 // ObserveSides reads everything of the machine below root that the checks need: the files of its
-// services of a role, its devices and the versions of its hypervisor. from is what the role was
-// inferred from, "" if it was given. The role "" is inferred from the units of the machine, or else
-// from the options in the files. given is as for [Observe]. There are several sides where a
-// deployment tool runs each service in a container with files of its own.
-//
-// The warnings name files that a service may read instead of those that were read, or besides.
+// services of a role, as [ReadServices] does, its devices and the versions of its hypervisor.
+// recorded is as for [Observe].
 func ObserveSides(root host.Root, role Role, from string, recorded Recorded) (sides []Side, warnings []string, err error) {
+	sides, warnings, err = ReadServices(root, role, from, recorded)
+	if err != nil && sides == nil {
+		return nil, nil, err
+	}
+	hypervisor, hypervisorErr := InstalledHypervisor(root)
+	hardware, hardwareErr := Observe(root, recorded)
+	for i := range sides {
+		sides[i].Hypervisor, sides[i].Machine = hypervisor, hardware
+	}
+	return sides, warnings, errors.Join(err, hypervisorErr, hardwareErr)
+}
+
+// ReadServices reads the files of the services of a role that the machine below root runs. from is
+// what the role was inferred from, "" if it was given. The role "" is inferred from the units of
+// the machine, or else from the options in the files; then functions that are recorded for guests
+// tell that nova-compute runs there. There are several sides where a deployment tool runs each
+// service in a container with files of its own.
+//
+// The warnings name files that a service may read instead of those that were read, or besides. The
+// error joins those of all files; without sides, the services are unknown.
+func ReadServices(root host.Root, role Role, from string, recorded Recorded) (sides []Side, warnings []string, err error) {
 	known := role // of the services that packages installed; "" if only their options tell it
 	if role == "" {
 		role = All
@@ -138,9 +161,7 @@ func ObserveSides(root host.Root, role Role, from string, recorded Recorded) (si
 	if err != nil {
 		return nil, nil, err
 	}
-	hypervisor, hypervisorErr := InstalledHypervisor(root)
-	hardware, hardwareErr := Observe(root, recorded)
-	all := []error{hypervisorErr, hardwareErr}
+	var all []error
 	for _, in := range installations {
 		side := Side{Role: known, RoleFrom: from}
 		if in.Generated {
@@ -155,8 +176,11 @@ func ObserveSides(root host.Root, role Role, from string, recorded Recorded) (si
 		all = append(all, err)
 		if side.Role == "" {
 			side.Role, side.RoleFrom = read.Role, read.RoleFrom
+			if side.Role == Controller && len(recorded.Selected) > 0 {
+				side.Role, side.RoleFrom = All, side.RoleFrom+", and functions are prepared for guests"
+			}
 		}
-		side.Files, side.Hypervisor, side.Machine = read.Files, hypervisor, hardware
+		side.Files = read.Files
 		sides = append(sides, side.asRole())
 	}
 	return sides, warnings, errors.Join(all...)

@@ -62,6 +62,7 @@ func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, err
 	root := in.root
 	m := observeForCheck(root, in.journal)
 	m.VirtType = node.ReadVirtType(root)
+	m.Nova = node.JudgeOffers(root, m)
 	refused := newNode(u, root).RefusedByPrepare(ctx, m, in.journal)
 	findings, verdict := check.Verify(m, refused, steps.Observe(root))
 	return views.HostCheck{

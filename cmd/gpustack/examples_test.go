@@ -136,6 +136,9 @@ cp ctl.conf controller.conf
 case "$LINE" in
 *--remove-alias* | *"nova check"* | *flavor*) gpustack nova configure --root node --role all --inventory gpu1.json --yes ;;
 esac
+for f in node/sys/bus/pci/devices/0000:8[48]:00.0; do # as after the reboot
+	ln -sfn /sys/bus/pci/drivers/vfio-pci $(readlink -f $f)/driver
+done
 `
 
 // elsewhere are the commands whose examples need parts that only the integration tests have. Each

@@ -35,6 +35,7 @@ var checks = checklist.List[view]{
 	{Name: "reset", Judge: view.reset},
 	{Name: "bars", Judge: view.bars},
 	{Name: "fabric", Judge: view.fabric},
+	{Name: "nova", Judge: view.nova},
 	{Name: "files", Judge: view.files, Fail: checklist.Drifted},
 	{Name: "journal", Judge: view.journal},
 }

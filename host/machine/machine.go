@@ -109,6 +109,9 @@ type Judged struct {
 	Open Look[map[int]bool]
 	// VirtType is the [libvirt] virt_type of nova.conf. The caller sets it.
 	VirtType Look[string]
+	// Nova is what was found about the functions that nova-compute offers, nil where there is nothing
+	// to say. The caller sets it.
+	Nova Look[[]host.Finding]
 }
 
 // Subject is a part of a machine that Observe reads in addition to its functions.

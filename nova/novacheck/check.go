@@ -48,6 +48,7 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 			c.filters(s)
 		}
 	}
+	c.prepared()
 	c.bothSides()
 	c.names()
 	c.offered()

@@ -33,6 +33,7 @@ type Checked struct {
 	Counts   novacheck.Counts
 	Findings []host.Finding
 	Warnings []string
+	Here     bool // the files are those of this machine
 }
 
 // Check checks the files of controllers and compute nodes against each other, and against the
@@ -49,7 +50,7 @@ func Check(ctx context.Context, root host.Root, o CheckOptions) (Checked, error)
 	}
 	return Checked{
 		Release: release, Sides: sides, Counts: novacheck.Count(release, sides, hosts),
-		Findings: novacheck.Run(release, sides, hosts, flavors), Warnings: slices.Concat(warnings, more),
+		Findings: novacheck.Run(release, sides, hosts, flavors), Warnings: slices.Concat(warnings, more), Here: len(o.Confs) == 0,
 	}, nil
 }
 
@@ -63,13 +64,17 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 		return sides, nil, err
 	}
 	guests, containers, recordErr := machine.ReadRecord(root)
+	record := recorded(guests, containers)
+	if guests == nil && recordErr == nil {
+		record.Returning = machine.Observe(root, machine.Reboot, machine.Options{}).Unbooted.Value
+	}
 	role, from := o.Role, ""
 	if role == "" {
 		if role, from, err = configuredRole(root); err != nil {
 			warnings = append(warnings, fmt.Sprintf("the role is inferred without the journal: %v", err))
 		}
 	}
-	sides, more, err := nova.ObserveSides(root, role, from, recorded(guests, containers))
+	sides, more, err := nova.ObserveSides(root, role, from, record)
 	for i := range sides {
 		if o.Hypervisor.Libvirt != nil {
 			sides[i].Hypervisor.Libvirt = o.Hypervisor.Libvirt

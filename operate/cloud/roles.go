@@ -17,6 +17,7 @@ func recorded(guests *machine.Contract, containers *machine.Containers) (r nova.
 		for _, f := range guests.Functions {
 			r.Guests = append(r.Guests, f.Address)
 		}
+		r.Selected = guests.Selected
 	}
 	if containers != nil {
 		for _, f := range containers.Functions {

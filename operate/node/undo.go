@@ -34,7 +34,7 @@ func (n Node) PlanFilesBack(plan change.UndoPlan) (FilesBack, error) {
 		return FilesBack{}, err
 	}
 	warnings, err := unknownSession(n.Root, files)
-	return FilesBack{plan, files, warnings, contract}, err
+	return FilesBack{plan, files, append(warnings, n.offeredAfter(files)...), contract}, err
 }
 
 // unknownSession returns the warning of an ssh session whose interface a plan may take from the

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -42,14 +43,14 @@ func TestUndoPrograms(t *testing.T) {
 		applying  error
 		programs  int
 		left      int
-		planning  error
+		planning  string
 		undoing   error
 		undone    change.Status
 		remaining bool // the record is still there
 	}{
-		"left to the operator":   {nil, nil, 0, 2, nil, nil, change.Undone, false},
-		"run, and not ready now": {func(context.Context, host.Program) error { return nil }, nil, 2, 0, host.ErrNotMounted, nil, change.Undone, false},
-		"fail":                   {func(context.Context, host.Program) error { return failed }, failed, 2, 0, host.ErrNotMounted, failed, change.Unbuilding, false},
+		"left to the operator":   {nil, nil, 0, 2, "", nil, change.Undone, false},
+		"run, and not ready now": {func(context.Context, host.Program) error { return nil }, nil, 2, 0, "is not mounted below the root", nil, change.Undone, false},
+		"fail":                   {func(context.Context, host.Program) error { return failed }, failed, 2, 0, "is not mounted below the root", failed, change.Unbuilding, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
@@ -63,7 +64,8 @@ func TestUndoPrograms(t *testing.T) {
 				t.Fatalf("runs %v, leaves %v: %v", plan.Programs, plan.Left, err)
 			}
 			back, err := on(root).PlanFilesBack(plan)
-			if !errors.Is(err, test.planning) || test.planning == nil && len(back.Files) != len(plan.Entry.Files) {
+			if (err == nil) != (test.planning == "") || !strings.Contains(fmt.Sprint(err), test.planning) ||
+				test.planning == "" && len(back.Files) != len(plan.Entry.Files) {
 				t.Errorf("%d files: %v", len(back.Files), err)
 			}
 			if test.run != nil {

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"slices"
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
@@ -20,6 +21,8 @@ type NovaCheck struct {
 	DeviceCount    *int            `json:"device_count"`
 	Findings       []host.Finding  `json:"findings"`
 	Warnings       []string        `json:"warnings"`
+
+	here bool // remedies are for the machine that the command line names
 }
 
 // Configuration is the files of one machine, or of the services of one kind on this machine.
@@ -34,7 +37,7 @@ func NewNovaCheck(c cloud.Checked) NovaCheck {
 	r := NovaCheck{
 		Schema: 1, Release: c.Release.String(), Passed: !host.Failed(c.Findings), Configurations: []Configuration{},
 		FileCount: c.Counts.Files, AliasCount: c.Counts.Aliases, DeviceCount: c.Counts.Devices,
-		Findings: append([]host.Finding{}, c.Findings...), Warnings: append([]string{}, c.Warnings...),
+		Findings: append([]host.Finding{}, c.Findings...), Warnings: append([]string{}, c.Warnings...), here: c.Here,
 	}
 	for _, s := range c.Sides {
 		r.Configurations = append(r.Configurations, newConfiguration(s))
@@ -62,7 +65,13 @@ func (r NovaCheck) Print(u *term.UI) {
 		}
 	}
 	if len(r.Findings) > 0 {
-		PrintFindings(u, r.Findings)
+		shown := slices.Clone(r.Findings)
+		for i := range shown {
+			if r.here {
+				shown[i].Remedy = host.Text(u.Text(shown[i].Remedy))
+			}
+		}
+		PrintFindings(u, shown)
 		return
 	}
 	found := term.Numbered(r.FileCount, "file") + ", " + term.Numbered(r.AliasCount, "alias")

@@ -1,0 +1,102 @@
+package novacheck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/devspec"
+)
+
+// prepared compares the specs of this machine's nova-computes with what host prepare has selected
+// there, and with the drivers that the functions have.
+func (c *checker) prepared() {
+	var here []nova.Side
+	for _, s := range c.sides {
+		if s.Role.Computes() && len(s.Devices) > 0 {
+			here = append(here, s.Side)
+		}
+	}
+	if len(here) > 0 {
+		m := here[0].Machine // all sides with devices are this machine's
+		c.findings = append(c.findings, Prepared(nova.NewOffered(c.release, here, m.Devices), m)...)
+	}
+}
+
+// Prepared returns the findings about what the nova-computes of a machine offer: functions that
+// host prepare has selected and that none of them offers, a failure if that is so for all, and
+// functions that are offered although a driver of the host has them. Those that containers have are
+// found by [Run] alone.
+func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
+	add := func(status host.Status, file string, line int, seen, effect string, remedy host.Text) {
+		findings = append(findings, host.Finding{Check: checkDeviceSpec, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
+	}
+	configure := host.Textf("run %s", host.NewCommand("nova configure").Flag("role", string(nova.Compute)))
+	switch lacking := o.Lacks(m.Selected); {
+	case len(lacking) == 0:
+	case len(lacking) == len(m.Selected):
+		add(host.Fail, o.Files[0], 0, fmt.Sprintf("host prepare has selected %s for guests, and no device_spec offers one of them: %s",
+			host.Numbered(len(lacking), "function"), listed(lacking)), "gives no guest a device of this host (NoValidHost)", configure)
+	default:
+		add(host.Warn, o.Files[0], 0, fmt.Sprintf("no device_spec offers %s, which host prepare has selected for guests", listed(lacking)),
+			"never assigns it to a guest", configure)
+	}
+	of := func(functions []devspec.Reported) [][]devspec.Reported { // those of containers have findings of their own
+		return nova.ByLine(slices.DeleteFunc(functions, func(f devspec.Reported) bool { return slices.Contains(m.Containers, f.Device.Address) }))
+	}
+	for _, functions := range of(o.OfHost(m.Selected)) {
+		first, names, it := functions[0], withDrivers(functions), pronoun(functions)
+		remedy := host.Textf("%s, or %s", toPrepare(functions), o.Withdraw(functions, m.Given))
+		if slices.Contains(m.Given, first.Device.Address) {
+			remedy = host.Textf("reboot: %s shows whether the next boot binds %s for guests", host.NewCommand("host check"), it)
+		}
+		add(host.Fail, first.Line.File, first.Line.Option.Line(), fmt.Sprintf("a device_spec offers %s, and a driver of the host has %s", names, it),
+			"assigns "+it+" to guests while the host may use "+it, remedy)
+	}
+	if !m.Returning {
+		return findings
+	}
+	for _, functions := range of(o.ReadyGPUs()) {
+		first, it := functions[0], pronoun(functions)
+		add(host.Fail, first.Line.File, first.Line.Option.Line(), fmt.Sprintf("a device_spec offers %s, and the next boot returns %s to the host",
+			withDrivers(functions), it), "assigns "+it+" to guests that cannot start after the boot", o.Withdraw(functions, nil))
+	}
+	return findings
+}
+
+// withDrivers returns functions with their drivers as a text.
+func withDrivers(functions []devspec.Reported) string {
+	var names []string
+	for _, f := range functions {
+		names = append(names, fmt.Sprintf("%s (%s)", f.Device.Address, f.Device.DriverName()))
+	}
+	return strings.Join(names, ", ")
+}
+
+func pronoun(functions []devspec.Reported) string {
+	if len(functions) > 1 {
+		return "them"
+	}
+	return "it"
+}
+
+// toPrepare returns how functions get ready for guests.
+func toPrepare(functions []devspec.Reported) host.Text {
+	prepare := host.NewCommand("host prepare")
+	for _, f := range functions {
+		prepare = prepare.Flag("device", f.Device.Address.String())
+	}
+	return host.Textf("run %s and reboot", prepare)
+}
+
+// listed returns addresses as a text.
+func listed(addresses []pci.Address) string {
+	var names []string
+	for _, a := range addresses {
+		names = append(names, a.String())
+	}
+	return strings.Join(names, ", ")
+}

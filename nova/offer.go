@@ -1,0 +1,153 @@
+package nova
+
+import (
+	"errors"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
+)
+
+// Offered is what the configuration files of nova-compute offer of a machine's functions. It
+// answers for every command what nova.conf offers of some functions, and which driver has each.
+type Offered struct {
+	Files     []string           // the name of each nova-compute's files, see [Side.Name]; none: the machine runs no nova-compute
+	Functions []devspec.Reported // with the first device_spec that matches each
+	aliases   []Named
+}
+
+// NewOffered returns what the sides that run nova-compute offer of devices.
+func NewOffered(r Release, sides []Side, devices []pci.Device) (o Offered) {
+	for _, s := range sides {
+		if !s.Role.Computes() {
+			continue
+		}
+		o.Files = append(o.Files, s.Name())
+		for _, f := range s.Compute().Files {
+			names, _ := namesOf(f, r.AliasNames()) // malformed ones are reported where aliases are checked
+			o.aliases = append(o.aliases, names...)
+		}
+		lines := devspec.Lines(s.Compute().Files, r.SpecNames())
+		h := devspec.NewHardware(devices, s.Interfaces)
+		for i := range devices {
+			if found, ok := h.First(lines, &devices[i]); ok {
+				o.Functions = append(o.Functions, found)
+			}
+		}
+	}
+	return o
+}
+
+// ReadOffered returns what the nova-computes of the machine below root offer of its devices, by the
+// installed release, or by the newest where that is unknown. A machine without files of Nova offers
+// nothing. recorded is as for [Observe].
+func ReadOffered(root host.Root, devices []pci.Device, recorded Recorded) (Offered, error) {
+	sides, _, err := ReadServices(root, "", "", recorded)
+	if errors.Is(err, ErrUnset) {
+		return Offered{}, nil
+	}
+	interfaces, interfacesErr := devspec.Interfaces(root)
+	if err := errors.Join(err, interfacesErr); err != nil {
+		return Offered{}, err
+	}
+	for i := range sides {
+		sides[i].Interfaces = interfaces
+	}
+	r, _, err := Release(0).OrInstalled(root)
+	if err != nil {
+		r = Newest
+	}
+	return NewOffered(r, sides, devices), nil
+}
+
+// Lacks returns those of functions that no nova-compute offers. Without a nova-compute, none is
+// lacking.
+func (o Offered) Lacks(functions []pci.Address) (lacking []pci.Address) {
+	if len(o.Files) == 0 {
+		return nil
+	}
+	for _, a := range functions {
+		if len(o.Of([]pci.Address{a})) == 0 {
+			lacking = append(lacking, a)
+		}
+	}
+	return lacking
+}
+
+// Of returns what is offered of functions.
+func (o Offered) Of(functions []pci.Address) []devspec.Reported {
+	return slices.DeleteFunc(slices.Clone(o.Functions), func(f devspec.Reported) bool { return !slices.Contains(functions, f.Device.Address) })
+}
+
+// OfHost returns the GPUs, and those of the selected functions, that are offered although a driver
+// of the host has them. Other devices are not among them, nor virtual functions: libvirt unbinds
+// those of network adapters from such a driver, and those of vGPUs work with it.
+func (o Offered) OfHost(selected []pci.Address) []devspec.Reported {
+	return slices.DeleteFunc(o.gpus(selected), func(f devspec.Reported) bool {
+		driver := f.Device.DriverName()
+		return driver == "" || pci.LeavesAlone(driver)
+	})
+}
+
+// ReadyGPUs returns the GPUs that are offered and bound for guests, without virtual functions.
+func (o Offered) ReadyGPUs() []devspec.Reported {
+	return slices.DeleteFunc(o.gpus(nil), func(f devspec.Reported) bool { return !pci.LeavesAlone(f.Device.DriverName()) })
+}
+
+// gpus returns what is offered of GPUs and of the selected functions, without virtual functions.
+func (o Offered) gpus(selected []pci.Address) []devspec.Reported {
+	return slices.DeleteFunc(slices.Clone(o.Functions), func(f devspec.Reported) bool {
+		return f.Device.SRIOV.PF != nil || !f.Device.IsGPU() && !slices.Contains(selected, f.Device.Address)
+	})
+}
+
+// ByLine returns functions of Offered by the device_spec line that offers them, in the order of the
+// lines.
+func ByLine(functions []devspec.Reported) (lines [][]devspec.Reported) {
+	for _, f := range functions {
+		i := slices.IndexFunc(lines, func(l []devspec.Reported) bool { return l[0].Line.Where() == f.Line.Where() })
+		if i < 0 {
+			i, lines = len(lines), append(lines, nil)
+		}
+		lines[i] = append(lines[i], f)
+	}
+	return lines
+}
+
+// Withdraw returns how functions that one line offers are no longer offered: by the tool that
+// generates the file, by nova configure, which writes specs by address while functions of the
+// product remain recorded for guests, or by hand, where it cannot tell that the line is its own.
+func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) host.Text {
+	file, spec := functions[0].Line.File, functions[0].Spec
+	configure := host.NewCommand("nova configure").Flag("role", string(Compute))
+	if owner, where := conf.Owner(file, nil); owner != "" {
+		return host.Textf("remove the device_spec where %s generates the file: %s", owner, where)
+	}
+	if !spec.Everywhere() || spec.Product == devspec.Anything {
+		return "remove the functions from the device_spec"
+	}
+	for _, f := range o.Of(recorded) {
+		if f.Line.Where() == functions[0].Line.Where() && !slices.Contains(addressesOf(functions), f.Device.Address) {
+			return host.Textf("run %s, which writes device specs by address", configure)
+		}
+	}
+	remove := configure
+	for _, a := range o.aliases {
+		if a.HasIDs && spec.MatchesIDs(a.VendorID.String(), a.ProductID.String()) {
+			remove = remove.Flag("remove-alias", a.Name)
+		}
+	}
+	if !remove.HasFlag("remove-alias") {
+		return "remove the device_spec"
+	}
+	return host.Textf("run %s", remove)
+}
+
+func addressesOf(functions []devspec.Reported) (addresses []pci.Address) {
+	for _, f := range functions {
+		addresses = append(addresses, f.Device.Address)
+	}
+	return addresses
+}

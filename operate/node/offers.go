@@ -1,0 +1,105 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/edit"
+	"gpustack/host/gate"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/novacheck"
+)
+
+// recorded returns the functions of a machine that have a role, by its record.
+func recorded(m machine.Machine) (r nova.Recorded) {
+	if c := m.Contract.Value; c != nil {
+		r.Guests, r.Selected = functionsOf(c), c.Selected
+	}
+	r.Returning = r.Guests == nil && m.Unbooted.Value
+	if m.Containers != nil {
+		for _, f := range m.Containers.Functions {
+			r.Containers = append(r.Containers, f.Address)
+		}
+	}
+	return r
+}
+
+func functionsOf(c *machine.Contract) []pci.Address {
+	addresses := []pci.Address{}
+	for _, f := range c.Functions {
+		addresses = append(addresses, f.Address)
+	}
+	return addresses
+}
+
+// JudgeOffers returns what nova check finds about the functions that the nova-computes of a machine
+// offer. The machine was observed for [machine.Check]. A failure of Nova's configuration is a
+// warning here: the machine itself is ready for it. The value is nil if the machine runs no
+// nova-compute.
+func JudgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding] {
+	r := recorded(m)
+	offered, err := nova.ReadOffered(root, m.Devices.Value, r)
+	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {
+		return machine.Saw[[]host.Finding](nova.DefaultConf, nil, err)
+	}
+	findings := novacheck.Prepared(offered, nova.Machine{Devices: m.Devices.Value, Given: r.Guests, Selected: r.Selected, Returning: r.Returning, Containers: r.Containers})
+	for i := range findings {
+		findings[i].Status = host.Warn
+	}
+	if findings == nil && len(r.Selected) > 0 {
+		findings = []host.Finding{{Status: host.Pass, Seen: fmt.Sprintf("%s offers %s to guests", offered.Files[0], host.Numbered(len(r.Selected), "selected function"))}}
+	}
+	return machine.Saw(nova.DefaultConf, findings, nil)
+}
+
+// offeredAfter returns what stillOffered does, of the machine's functions.
+func (n Node) offeredAfter(plan edit.Plan) []string {
+	if _, _, changed, err := gate.Changed(n.Root, plan); err != nil || !changed {
+		return nil
+	}
+	devices, _, err := pci.Scan(n.Root, pci.Options{})
+	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
+		return []string{fmt.Sprintf("cannot determine whether Nova still offers functions that return to the host: %v", err)}
+	}
+	return stillOffered(n.Root, devices, plan)
+}
+
+// stillOffered returns a warning for each line of Nova's configuration that offers functions which
+// a plan of files returns to the host.
+func stillOffered(root host.Root, devices []pci.Device, plan edit.Plan) []string {
+	before, after, changed, err := gate.Changed(root, plan)
+	if err != nil || !changed || before.Guests == nil {
+		return nil // an error of the record is the plan's own
+	}
+	var r nova.Recorded
+	if after.Guests != nil {
+		r.Guests, r.Selected = functionsOf(after.Guests), after.Guests.Selected
+	}
+	var leaving []pci.Address
+	for _, f := range before.Guests.Functions {
+		if after.Guests.At(f.Address) == nil {
+			leaving = append(leaving, f.Address)
+		}
+	}
+	if leaving == nil {
+		return nil
+	}
+	offered, err := nova.ReadOffered(root, devices, r)
+	if err != nil {
+		return []string{fmt.Sprintf("cannot determine whether Nova still offers functions that return to the host: %v", err)}
+	}
+	var warnings []string
+	for _, functions := range nova.ByLine(offered.Of(leaving)) {
+		var names []string
+		for _, f := range functions {
+			names = append(names, f.Device.Address.String())
+		}
+		warnings = append(warnings, fmt.Sprintf("%s still offers %s to guests: %s", functions[0].Line.Where(), strings.Join(names, ", "),
+			offered.Withdraw(functions, r.Guests)))
+	}
+	return warnings
+}
