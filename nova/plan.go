@@ -67,7 +67,7 @@ func (e *OwnedError) Hint() string {
 type Plan struct {
 	Files    edit.Plan
 	Kept     []string // aliases and specs that are not gpustack's and stay, as FILE:LINE: VALUE
-	Removed  []string // aliases and specs that --remove-alias removes, as FILE:LINE: VALUE
+	Removed  []string // aliases and specs that --remove-alias removes, as FILE:LINE: VALUE, and ignored lines
 	Dropped  []string // filters that the release does not have and that are removed
 	Restart  []Service
 	Warnings []string
@@ -138,8 +138,8 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		errs = append(errs, p.rejected(p.values(p.of(programScheduler)))...)
 	}
 	p.warnOfRemoval()
-	if o.Role.Controls() && len(w.Aliases)+len(o.HCAs) > 0 {
-		errs = append(errs, p.filters(slices.ContainsFunc(w.Aliases, func(a Alias) bool { return a.NUMAPolicy != "" })))
+	if o.Role.Controls() && len(w.Aliases)+len(o.HCAs)+len(o.keptAliases()) > 0 {
+		errs = append(errs, p.filters(slices.ContainsFunc(slices.Concat(w.Aliases, o.keptAliases()), func(a Alias) bool { return a.NUMAPolicy != "" })))
 	}
 	if o.Placement {
 		if o.Role.Computes() {
@@ -151,6 +151,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 			p.plan.AsksPlacement = !slices.Equal(before, p.planned())
 		}
 	}
+	errs = append(errs, p.removeIgnored())
 	if o.Role.Computes() {
 		errs = append(errs, p.startable()...)
 	}
@@ -159,7 +160,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	}
 	for _, s := range p.sources {
 		if s.file != s.before {
-			if err := conf.Verify(s.before, s.file, o.Release.names()...); err != nil {
+			if err := conf.Verify(s.before, s.file, slices.Concat(o.Release.names(), o.Release.ignoredNames())...); err != nil {
 				return Plan{}, fmt.Errorf("%s: %w", s.name, err)
 			}
 		}
@@ -173,7 +174,6 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		}
 		p.plan.Files = append(p.plan.Files, c)
 	}
-	p.warnOfIgnored()
 	if o.Role.Computes() {
 		p.warnOfHardware(w)
 	}

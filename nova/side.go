@@ -175,10 +175,8 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 		read, err := ReadSide(root, side.Role, in.Files)
 		all = append(all, err)
 		if side.Role == "" {
+			read = read.guestsTell(recorded)
 			side.Role, side.RoleFrom = read.Role, read.RoleFrom
-			if side.Role == Controller && len(recorded.Selected) > 0 {
-				side.Role, side.RoleFrom = All, side.RoleFrom+", and functions are prepared for guests"
-			}
 		}
 		side.Files = read.Files
 		sides = append(sides, side.asRole())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/hardware"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
@@ -78,6 +79,22 @@ type Want struct {
 	Warnings []string
 }
 
+// errNoAlias means that neither the options nor the files of a machine name a device for guests.
+var errNoAlias = host.WithHint(errors.New("no alias given"), host.Textf("%s with the output of %s on the compute nodes, or --alias NAME=VENDOR:PRODUCT",
+	host.NewCommand("nova configure").Flag("role", string(Controller)).Flag("inventory", "FILE"), host.NewCommand("host scan").Flag("o", "json").Elsewhere()))
+
+// keptAliases returns the aliases of the machine's own files that the options keep without naming
+// one: a command without options brings the other lines in order.
+func (o Options) keptAliases() (kept []Alias) {
+	if len(o.Aliases)+len(o.Hosts)+len(o.HCAs)+len(o.Remove) > 0 {
+		return nil
+	}
+	for _, n := range o.InUse {
+		kept = append(kept, n.Alias)
+	}
+	return kept
+}
+
 // NewWant returns what nova.conf should contain for the options. The error joins all errors of the
 // options.
 func NewWant(o Options) (Want, error) {
@@ -96,8 +113,8 @@ func NewWant(o Options) (Want, error) {
 	ofHCAs, hcaErrs := w.addHCAs(o)
 	errs = append(errs, hcaErrs...)
 	w.Aliases = slices.Concat(w.Aliases, names.used, names.derived, ofHCAs)
-	if len(w.Aliases)+len(o.Remove)+len(o.HCAs) == 0 && len(errs) == 0 {
-		errs = append(errs, errors.New("no alias given"))
+	if len(w.Aliases)+len(o.Remove)+len(o.HCAs)+len(o.keptAliases()) == 0 && len(errs) == 0 {
+		errs = append(errs, errNoAlias)
 	}
 	warnings, nameErrs := o.checkNames(w.Aliases)
 	w.Warnings = slices.Concat(w.Warnings, o.warnDerived(names.derived), names.warnings, warnings)

@@ -10,20 +10,6 @@ import (
 	"gpustack/nova/devspec"
 )
 
-// warnOfIgnored adds a warning for each filter option under a name that the release no longer
-// reads: it looks as if it were in effect.
-func (p *planner) warnOfIgnored() {
-	if p.options.Release < Xena {
-		return
-	}
-	for _, s := range p.sources {
-		for _, o := range s.before.Find(Newton.FilterNames()[0], Newton.availableNames()[0]) {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: [%s] %s is not an option of %s: Nova silently ignores it", s.name, o.Line(),
-				o.Section, o.Key, p.options.Release))
-		}
-	}
-}
-
 // warnOfHardware adds warnings about planned specs and aliases that do not fit the hardware of the
 // compute nodes, if it is known: products that none has, and products of another device type than
 // the alias selects.

@@ -28,7 +28,8 @@ Plans the PCI options of the services of this machine, under their names in the
 installed release of Nova, shows a diff, asks, applies and records the change. "gpustack
 undo" reverts it, except report_in_placement. Only lines that must change are changed.
 Aliases and device specs that gpustack has not written are kept and listed, older names
-of options are replaced, and secrets in the diff are masked.
+of options are replaced, lines of options that the release ignores are removed, and
+secrets in the diff are masked. Without --role, the role is inferred as by nova check.
 
 Nova gives a device the tags of the first device_spec that matches it: planned specs
 are inserted before broader ones. The command refuses and shows the specs if no order
@@ -42,11 +43,12 @@ device_type it gets that of the devices in the inventories or of this machine, e
 of the product if all boards have the same.
 --inventory defines an alias for each product in the JSON or YAML of host scan, with
 type-PF if the product supports SR-IOV. Without both, a compute node gets an alias for
-each product that host prepare has recorded there. A compute node offers functions by
-ids, or by address if an identical device remains with the host or is for containers.
-Nothing that container prepare has recorded is offered. Unless an inventory is of this
-machine, the roles in the inventories count, and the command refuses if one text would
-offer what remains with one of the hosts.
+each product that host prepare has recorded there, and the aliases of its files are
+kept; so are those of a controller. A compute node offers functions by ids, or by
+address if an identical device remains with the host or is for containers. Nothing that
+container prepare has recorded is offered. Unless an inventory is of this machine, the
+roles in the inventories count, and the command refuses if one text would offer what
+remains with one of the hosts.
 
 The name of such an alias depends on the product alone: K4200, A100-SXM4-80GB. Names in
 use win: that of --alias, else that of --names, else that of an alias for the same
@@ -78,6 +80,7 @@ names show that every compute node with such devices reports them and has alloca
 for the devices in use.
 
 EXAMPLES
+  gpustack nova configure
   gpustack nova configure --role compute
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
   gpustack nova configure --role controller --inventory gpu1.json --inventory gpu2.json
@@ -96,8 +99,8 @@ EXIT STATUS
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all"},
-				[]string{string(nova.Controller), string(nova.Compute), string(nova.All)}),
+			args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred)"},
+				[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}),
 			releaseFlag(),
 			&cli.StringSliceFlag{Name: "alias", Usage: "define `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
 			&cli.StringSliceFlag{Name: "hca", Usage: "offer an adapter or VF as `HCA`: ADDRESS=alias:NAME or ADDRESS=port[:PHYSNET] (repeatable)"},
@@ -154,22 +157,13 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 		render: nova.Form(f.Choice(c, "render")), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"), command: args.Recorded(c),
 	}
 	o := &opts.configure.Nova
-	if c.IsSet("role") {
-		o.Role = nova.Role(f.Choice(c, "role"))
-	} else {
-		f.Add(args.UsageError("--role is missing", "give --role controller, compute or all"))
-	}
+	o.Role = nova.Role(f.Choice(c, "role"))
 	f.Exclude(c, "quiet", "render")
 	if opts.reported && (!o.Placement || o.Role == nova.Compute) {
-		f.Add(args.UsageError("--computes-report requires --placement and --role controller or all", ""))
+		f.Add(errComputesReport)
 	}
-	none := len(opts.inventories)+len(o.Remove)+len(c.StringSlice("alias"))+len(c.StringSlice("hca")) == 0
-	opts.configure.Prepared = none && o.Role.Computes()
-	switch {
-	case none && o.Role == nova.Controller:
-		f.Add(args.UsageError("no alias given", host.Textf("give --alias NAME=VENDOR:PRODUCT, or --inventory FILE with the output of %s",
-			host.NewCommand("host scan").Flag("o", "json").Elsewhere())))
-	case len(opts.names) > 0 && len(opts.inventories) == 0 && !none:
+	opts.configure.Unnamed = len(opts.inventories)+len(o.Remove)+len(c.StringSlice("alias"))+len(c.StringSlice("hca")) == 0
+	if len(opts.names) > 0 && len(opts.inventories) == 0 && !opts.configure.Unnamed {
 		f.Add(args.UsageError("--names requires --inventory", "--names gives the products of the inventories the names of the cloud"))
 	}
 	if opts.render != "" && len(o.Remove) > 0 {
@@ -177,6 +171,9 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 	}
 	return opts
 }
+
+// errComputesReport means that --computes-report asserts what the command does not ask.
+var errComputesReport = args.UsageError("--computes-report requires --placement and --role controller or all", "")
 
 // parseRelease reads --release; 0 stands for the release that is installed.
 func parseRelease(c *cli.Context, f *args.Faults) nova.Release {
@@ -210,6 +207,9 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	c, err := cloud.ObserveConfiguration(root, m, o)
 	if err != nil {
 		return err
+	}
+	if opts.reported && c.Role == nova.Compute {
+		return errComputesReport
 	}
 	want, err := nova.NewWant(c.Options)
 	if err != nil {

@@ -139,41 +139,14 @@ func (c *checker) add(check string, status host.Status, file string, line int, s
 	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
 }
 
-// readBy lists option names that only some releases read: from since on, and before until. Names
-// that no release reads (0, 0) are frequent mistakes.
-var readBy = []struct {
-	name         conf.Name
-	since, until nova.Release
-	instead      string
-}{
-	{conf.Name{Section: "pci", Key: "alias"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] pci_alias"},
-	{conf.Name{Section: "pci", Key: "passthrough_whitelist"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] pci_passthrough_whitelist"},
-	{conf.Name{Section: "pci", Key: "device_spec"}, nova.Zed, nova.Newest + 1, "[pci] passthrough_whitelist"},
-	{nova.ReportInPlacement, nova.Zed, nova.Newest + 1, ""},
-	{nova.PCIInPlacement, nova.Antelope, nova.Newest + 1, ""},
-	{conf.Name{Section: "filter_scheduler", Key: "enabled_filters"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] scheduler_default_filters"},
-	{conf.Name{Section: "filter_scheduler", Key: "available_filters"}, nova.Ocata, nova.Newest + 1, "[DEFAULT] scheduler_available_filters"},
-	{conf.Name{Section: "DEFAULT", Key: "scheduler_default_filters"}, nova.Mitaka, nova.Xena, "[filter_scheduler] enabled_filters"},
-	{conf.Name{Section: "DEFAULT", Key: "scheduler_available_filters"}, nova.Mitaka, nova.Xena, "[filter_scheduler] available_filters"},
-	{conf.Name{Section: "pci", Key: "pci_alias"}, 0, 0, "[pci] alias"},
-	{conf.Name{Section: "pci", Key: "pci_passthrough_whitelist"}, 0, 0, "[pci] passthrough_whitelist"},
-	{conf.Name{Section: "DEFAULT", Key: "passthrough_whitelist"}, 0, 0, "[pci] passthrough_whitelist"},
-	{conf.Name{Section: "DEFAULT", Key: "alias"}, 0, 0, "[pci] alias"},
-	{conf.Name{Section: "DEFAULT", Key: "device_spec"}, 0, 0, "[pci] device_spec"},
-	{conf.Name{Section: "DEFAULT", Key: "enabled_filters"}, 0, 0, "[filter_scheduler] enabled_filters"},
-}
-
 func (c *checker) ignored(s side) {
-	for _, n := range readBy {
-		if c.release >= n.since && c.release < n.until {
-			continue
+	for _, n := range c.release.Ignored() {
+		remedy := host.Textf("remove it: %s", host.NewCommand("nova configure"))
+		if n.Instead != "" {
+			remedy = host.Textf("use %s instead, or %s", n.Instead, remedy)
 		}
-		remedy := host.Text("remove it")
-		if n.instead != "" {
-			remedy = host.Textf("use %s instead", n.instead)
-		}
-		for _, o := range s.Find(n.name) {
-			c.add(checkOption, host.Fail, o.File, o.Line(), n.name.String()+" is not an option of "+c.release.String(), "silently ignores it", remedy)
+		for _, o := range s.Find(n.Name) {
+			c.add(checkOption, host.Fail, o.File, o.Line(), n.Name.String()+" is not an option of "+c.release.String(), "silently ignores it", remedy)
 		}
 	}
 }

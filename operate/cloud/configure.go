@@ -19,7 +19,7 @@ type ConfigureOptions struct {
 	Place       nova.Place
 	Inventories document.Source
 	Names       document.Source // of the aliases of the cloud
-	Prepared    bool            // the products are those that are prepared on this machine
+	Unnamed     bool            // no option names a product: those that are prepared here, and the aliases of the files
 	// Rendered reports that the options are printed for another place: files here are only a source
 	// of names, and need not be readable.
 	Rendered bool
@@ -28,8 +28,11 @@ type ConfigureOptions struct {
 // Subjects returns what ObserveConfiguration needs of the machine, 0 for nothing: only the files of
 // a compute node depend on its devices.
 func (o ConfigureOptions) Subjects() machine.Subject {
-	if o.Nova.Role == nova.Controller {
+	switch o.Nova.Role {
+	case nova.Controller:
 		return 0
+	case "": // what the role is inferred from is also whether a record waits for a boot
+		return machine.Record | machine.Reboot
 	}
 	return machine.Record
 }
@@ -37,17 +40,25 @@ func (o ConfigureOptions) Subjects() machine.Subject {
 // Configuration is what the options ask for on this machine.
 type Configuration struct {
 	nova.Options
-	Unread   error // of the files of this machine, if the options are rendered for another place
+	RoleFrom string // what the role was inferred from; "" if it was given
+	Unread   error  // of the files of this machine, if the options are rendered for another place
 	Warnings []string
 }
 
 // ObserveConfiguration reads the release, the documents and the files of the machine below root. m
 // is that machine, observed for at least [ConfigureOptions.Subjects]: its functions are not read
-// again. It changes nothing.
+// again. The role "" is inferred as nova check infers it. It changes nothing.
 //
-// Errors: everything that cannot be read, at once; those of [nova.Machine.Prepared].
+// Errors: [nova.ErrNoRole]; everything that cannot be read, at once; those of
+// [nova.Machine.Prepared].
 func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions) (Configuration, error) {
 	c := Configuration{Options: o.Nova}
+	if c.Role == "" {
+		var err error
+		if c.Role, c.RoleFrom, err = inferRole(root, o.Place, m); err != nil {
+			return c, err
+		}
+	}
 	var releaseErr, hostsErr, namesErr, inUseErr error
 	c.Rendered = o.Rendered
 	c.Release, c.Warnings, releaseErr = o.Nova.Release.OrInstalled(root)
@@ -59,7 +70,7 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 	}
 	var own ownErrors
 	if c.Role != nova.Controller {
-		own = c.observeMachine(root, m, o.Prepared)
+		own = c.observeMachine(root, m, o.Unnamed)
 	}
 	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, namesErr, inUseErr, own.adapters)
 }
@@ -85,7 +96,12 @@ func (c *Configuration) observeMachine(root host.Root, m machine.Machine, prepar
 	if prepared && errs.record == nil && errs.machine == nil {
 		var here nova.Host
 		here, errs.prepared = c.Prepared()
-		c.Hosts = append(c.Hosts, here)
+		switch {
+		case errs.prepared == nil:
+			c.Hosts = append(c.Hosts, here)
+		case errors.Is(errs.prepared, nova.ErrNothingPrepared) && len(c.InUse) > 0:
+			errs.prepared = nil // the aliases of the files are kept
+		}
 	}
 	if len(c.Remove) > 0 {
 		c.Guests = guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, nil)), time.Now()).Users()

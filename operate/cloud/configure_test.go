@@ -39,12 +39,16 @@ func TestObservedOnce(t *testing.T) {
 	for name, steps := range map[string]hosttest.Step{
 		"nothing is recorded": hosttest.Steps(),
 		"a record":            hosttest.Write(machine.ContractFile, record),
+		"the role is inferred": hosttest.Steps(hosttest.Write(nova.DefaultConf, "[libvirt]\nvirt_type = kvm\n"), hosttest.Write(machine.ContractFile, record)),
 	} {
 		root := hosttest.Bare(t)
 		steps(t, root)
 		r := reads{of: map[string]int{}}
 		root = root.Recorded(&r)
 		o := ConfigureOptions{Nova: nova.Options{Role: nova.Compute, Release: nova.Zed}, Place: nova.Place{File: nova.DefaultConf}}
+		if strings.Contains(name, "inferred") {
+			o.Nova.Role = ""
+		}
 		m, _ := node.Observe(t.Context(), root, o.Subjects())
 		if _, err := ObserveConfiguration(root, m, o); err != nil {
 			t.Logf("%s: %v", name, err)

@@ -27,6 +27,18 @@ func recorded(guests *machine.Contract, containers *machine.Containers) (r nova.
 	return r
 }
 
+// inferRole returns the role of the services that a machine runs: the one with which nova configure
+// was run there, else the one that its units, files and record tell, and what tells it. place is
+// where its configuration is.
+func inferRole(root host.Root, place nova.Place, m machine.Machine) (role nova.Role, from string, err error) {
+	if !place.Given {
+		if role, from, err = configuredRole(root); err != nil || role != "" {
+			return role, from, err
+		}
+	}
+	return nova.InferRole(root, place, recorded(m.Contract.Value, m.Containers))
+}
+
 // configuredRole returns the role with which nova configure was run on the machine, and the entries
 // of the journal that say so; "" if there is none.
 func configuredRole(root host.Root) (role nova.Role, from string, err error) {

@@ -15,6 +15,7 @@ type NovaConfigure struct {
 	Report
 	Release        string         `json:"release"`
 	Role           nova.Role      `json:"role"`
+	RoleFrom       *string        `json:"role_from"`
 	Changes        []FileChange   `json:"changes"`
 	Aliases        []nova.Alias   `json:"aliases"`
 	Specs          []nova.Spec    `json:"device_specs"`
@@ -39,6 +40,9 @@ func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan
 		companions: companionsOf(c.Hosts), reporting: c.Placement && c.Role != nova.Controller,
 	}
 	r.Changed = len(r.Changes) > 0
+	if c.RoleFrom != "" {
+		r.RoleFrom = &c.RoleFrom
+	}
 	r.Warnings = append(r.Warnings, slices.Concat(c.Warnings, want.Warnings, plan.Warnings)...)
 	for _, s := range plan.Restart {
 		r.Restart = append(r.Restart, s.Name)
@@ -84,7 +88,11 @@ func (r NovaConfigure) Summary() string {
 
 // Print prints the plan as text.
 func (r NovaConfigure) Print(u *term.UI) {
-	u.Printf("Nova %s, %s\n\n", r.Release, r.Role)
+	why := ""
+	if r.RoleFrom != nil {
+		why = ", because " + term.Printable(*r.RoleFrom)
+	}
+	u.Printf("Nova %s, %s%s\n\n", r.Release, r.Role, why)
 	var rows [][]string
 	for _, a := range r.Aliases {
 		kind := a.DeviceType
