@@ -237,10 +237,10 @@ func (c *checker) bothSides() {
 				if !s.Role.Controls() {
 					effect = "rejects resizes, migrations and evacuations to this host with this alias (PciRequestAliasNotDefined)"
 				}
-				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, host.Textf("run %s with the same devices here", host.NewCommand("nova configure")))
+				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, define(s.Role, at, model.side))
 			case !c.isSubset(needed, mine) || !c.isSubset(mine, theirs):
 				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)),
-					"claims a different device than the scheduler selected", host.Textf("run %s with the same devices on both", host.NewCommand("nova configure")))
+					"claims a different device than the scheduler selected", define(s.Role, at, model.side))
 			}
 		}
 	}
@@ -343,7 +343,7 @@ func (c *checker) offered() {
 // have such devices for guests, else a warning, as the compute nodes that offer them may not be
 // among those that were given.
 func (c *checker) notOffered(name string, at []aliasAt) {
-	remedy := host.Textf("run %s with the same devices there", host.NewCommand("nova configure").Flag("role", "compute"))
+	remedy := define(nova.Compute, at, at[0].side)
 	for _, h := range c.known() {
 		if c.hasForGuests(at, h) {
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s, and %s has such a device", name, hostName(h)),

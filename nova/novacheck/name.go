@@ -74,6 +74,23 @@ func aliasValue(a aliasAt) string {
 	return value
 }
 
+// define returns the command that defines an alias on a machine with a role as it is on a side, and
+// offers its devices on a compute node. at are the definitions of the alias.
+func define(role nova.Role, at []aliasAt, as side) host.Text {
+	command := host.NewCommand("nova configure").Flag("role", string(role))
+	for _, a := range at {
+		if a.side.number != as.number {
+			continue
+		}
+		value := aliasValue(a)
+		if value == "" {
+			return host.Textf("copy the alias from %s:%d", a.file, a.line)
+		}
+		command = command.Flag("alias", strings.TrimSpace(fmt.Sprint(a.object["name"]))+"="+value)
+	}
+	return host.Textf("run %s there", command)
+}
+
 // variant returns the name of an alias of some file that differs from a name in case only, "" if
 // there is none.
 func (c *checker) variant(name string) string {
