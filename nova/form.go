@@ -20,7 +20,7 @@ func FormFor(err error) Form {
 		return FormINI
 	}
 	switch owned.Owner {
-	case "kolla-ansible":
+	case ownerKolla:
 		return FormKolla
 	case "TripleO":
 		return FormTripleO
@@ -33,6 +33,8 @@ func FormFor(err error) Form {
 // Render returns what is wanted in the form, for a deployment tool to merge.
 func (f Form) Render(o Options, w Want) (string, error) {
 	switch f {
+	case FormKolla:
+		return RenderKolla(o, w)
 	case FormTripleO:
 		return RenderTripleO(o, w)
 	case FormRHOSO:

@@ -28,6 +28,7 @@ func Installed(root host.Root) (Release, error) {
 	for _, pattern := range []string{
 		"usr/lib/python3/dist-packages", "usr/lib/python*/site-packages", "usr/local/lib/python*/dist-packages", "usr/local/lib/python*/site-packages",
 		"var/lib/kolla/venv/lib/python*/site-packages", "openstack/venvs/*/lib/python*/site-packages", "opt/stack/data/venv/lib/python*/site-packages",
+		"snap/openstack-hypervisor/current/usr/lib/python3/dist-packages", "snap/openstack-hypervisor/current/lib/python*/site-packages",
 	} {
 		dirs, err := expand(root, strings.Split(pattern, "/"))
 		if err != nil {

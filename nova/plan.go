@@ -56,6 +56,9 @@ func (e *OwnedError) Unwrap() error {
 
 // Hint returns where the deployment tool reads the options.
 func (e *OwnedError) Hint() string {
+	if e.Where == "" {
+		return "--render prints the options for the deployment tool"
+	}
 	hint := "set these options in " + e.Where + "; --render prints only the options"
 	if e.Other != "" {
 		hint += "; if Nova reads " + e.Other + ", name it with --conf"
@@ -110,6 +113,7 @@ type source struct {
 type planner struct {
 	root    host.Root
 	options Options
+	want    Want
 	where   Place
 	sources []*source
 	plan    Plan
@@ -122,11 +126,11 @@ type planner struct {
 // ErrSpecConflict, ErrSpecOrder, ErrKept, ErrNotStartable, ErrTag.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if !place.Given {
-		if err := refuseGenerated(root, o.Role); err != nil {
+		if err := refuseGenerated(root, o, w); err != nil {
 			return Plan{}, err
 		}
 	}
-	p := &planner{root: root, options: o, where: place, changed: map[string]bool{}}
+	p := &planner{root: root, options: o, want: w, where: place, changed: map[string]bool{}}
 	if err := p.read(); err != nil {
 		return Plan{}, err
 	}
@@ -227,7 +231,7 @@ func (p *planner) read() error {
 			}
 			f = &edit.File{Content: []byte(ownHeader)}
 		}
-		if owner, where := conf.Owner(name, f.Content); owner != "" {
+		if owner, where := p.options.owner(name, f.Content, p.want); owner != "" {
 			errs = append(errs, &OwnedError{File: name, Owner: owner, Where: where})
 			continue
 		}

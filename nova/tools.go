@@ -20,6 +20,10 @@ const (
 	// rhosoDir contains the files that get into nova.conf.d of nova-compute's container, if their
 	// names match *nova*.conf (edpm-ansible, roles/edpm_nova/templates/config.json.j2).
 	rhosoDir = "/var/lib/openstack/config/nova"
+	// snapDir contains nova.conf, which Sunbeam's snap generates, and nova.conf.d for options of the
+	// deployment; nova-compute is started with both and reads no other file
+	// (snap-openstack-hypervisor, openstack_hypervisor/services.py, templates/nova.conf.j2).
+	snapDir = "/var/snap/openstack-hypervisor/common/etc/nova"
 )
 
 // Installation is the files of services that a machine runs, which were installed in one way.
@@ -53,6 +57,12 @@ func generated(root host.Root, role Role) ([]Installation, error) {
 	add(Compute, kolla(programCompute))
 	add(Controller, tripleoDir+"nova"+DefaultConf)
 	add(Compute, tripleoDir+"nova_libvirt"+DefaultConf)
+	if main := path.Join(snapDir, path.Base(DefaultConf)); role.Computes() && s.exists(main) {
+		found := search{root: root, names: []string{main}}
+		found.folder(path.Join(snapDir, dropInDir))
+		s.err = errors.Join(s.err, found.err)
+		all = append(all, Installation{Role: Compute, Files: found.names, Generated: true})
+	}
 	if role.Computes() {
 		found := search{root: root}
 		found.folder(rhosoDir)
@@ -69,6 +79,35 @@ func generated(root host.Root, role Role) ([]Installation, error) {
 	}
 	return all, s.err
 }
+
+// mains returns the file by which each service that reads the files is named: that of each container
+// of kolla, or the first.
+func (i Installation) mains() (names []string) {
+	for _, name := range i.Files {
+		if strings.HasPrefix(name, kollaDir) && path.Base(name) == path.Base(DefaultConf) {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return i.Files[:1]
+	}
+	return names
+}
+
+// owner returns the tool that generates a file, as [conf.Owner] does, and where an operator sets
+// what is wanted of it, "" if that is nothing.
+func (o Options) owner(file string, text []byte, w Want) (owner, where string) {
+	owner, where = conf.Owner(file, text)
+	if owner == ownerKolla && strings.HasPrefix(file, kollaDir) {
+		if where = o.inKolla(file, w); where != "" {
+			where += " in the folder node_custom_config (/etc/kolla/config)"
+		}
+	}
+	return owner, where
+}
+
+// ownerKolla is the name of kolla-ansible as [conf.Owner] returns it.
+const ownerKolla = "kolla-ansible"
 
 // Installations returns the services that the machine below root runs, as far as their files show
 // it: those that deployment tools run in containers, and those that read /etc/nova/nova.conf. Where
@@ -101,9 +140,9 @@ func Installations(root host.Root, role Role) ([]Installation, error) {
 }
 
 // refuseGenerated returns an error for each nova.conf of the role's services that a deployment tool
-// generates.
-func refuseGenerated(root host.Root, role Role) error {
-	all, err := generated(root, role)
+// generates, with where the tool reads what is wanted.
+func refuseGenerated(root host.Root, o Options, w Want) error {
+	all, err := generated(root, o.Role)
 	errs := []error{err}
 	s := search{root: root}
 	other := ""
@@ -112,8 +151,12 @@ func refuseGenerated(root host.Root, role Role) error {
 	}
 	errs = append(errs, s.err)
 	for _, found := range all {
-		if owner, where := conf.Owner(found.Files[0], nil); owner != "" {
-			errs = append(errs, &OwnedError{found.Files[0], owner, where, other})
+		for _, file := range found.mains() {
+			text, err := root.ReadFile(file)
+			errs = append(errs, err)
+			if owner, where := o.owner(file, text, w); where != "" {
+				errs = append(errs, &OwnedError{file, owner, where, other})
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -9,12 +9,13 @@ import (
 )
 
 // unitsOf are the systemd units that run a program, without their suffix: of Debian, Ubuntu and
-// openstack-ansible; of RDO and SUSE; of devstack; and of the containers of kolla-ansible, TripleO
+// openstack-ansible; of RDO and SUSE; of devstack; of the containers of kolla-ansible, TripleO
 // and RHOSO (kolla-ansible, ansible/module_utils/kolla_systemd_worker.py; tripleo-ansible,
-// tripleo_container_manage; edpm-ansible, edpm_container_manage). Those of packages come first.
+// tripleo_container_manage; edpm-ansible, edpm_container_manage); and of Sunbeam's snap
+// (snap-openstack-hypervisor, snap/snapcraft.yaml). Those of packages come first.
 var unitsOf = map[string][]string{
 	programCompute: {"nova-compute", "openstack-nova-compute", "devstack@n-cpu",
-		"kolla-nova_compute-container", "tripleo_nova_compute", "edpm_nova_compute"},
+		"kolla-nova_compute-container", "tripleo_nova_compute", "edpm_nova_compute", "snap.openstack-hypervisor.nova-compute"},
 	programConductor: {"nova-conductor", "openstack-nova-conductor", "devstack@n-super-cond", "devstack@n-cond-cell1",
 		"kolla-nova_conductor-container", "kolla-nova_super_conductor-container", "tripleo_nova_conductor"},
 	programScheduler: {"nova-scheduler", "openstack-nova-scheduler", "devstack@n-sch",
@@ -46,7 +47,8 @@ func packagedUnits(root host.Root, role Role) (found []string, err error) {
 			return nil, err
 		}
 		for _, u := range units {
-			if !strings.HasPrefix(u, "kolla-") && !strings.HasPrefix(u, "tripleo_") && !strings.HasPrefix(u, "edpm_") {
+			isOfTool := func(prefix string) bool { return strings.HasPrefix(u, prefix) }
+			if !slices.ContainsFunc([]string{"kolla-", "tripleo_", "edpm_", "snap."}, isOfTool) {
 				found = append(found, u)
 			}
 		}

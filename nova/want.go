@@ -68,6 +68,8 @@ type Options struct {
 	// Rendered says that the options are printed for the hosts of the inventories, and for no file of
 	// this machine.
 	Rendered bool
+	// Generated are the files that deployment tools have generated for services of this machine.
+	Generated []conf.Source
 	// Machine is the machine that is configured.
 	Machine
 }

@@ -75,6 +75,7 @@ var owners = []struct {
 	{host.LazyRegexp(`(?i)kolla`), "kolla-ansible", "nova.conf in the folder node_custom_config (/etc/kolla/config/nova.conf)"},
 	{host.LazyRegexp(`(?i)tripleo`), "TripleO", "an environment file of the deployment (NovaPCIPassthrough, and nova::pci::aliases of ExtraConfig)"},
 	{host.LazyRegexp(`(?i)edpm|openstack-k8s`), "RHOSO", "customServiceConfig of the control plane, and a ConfigMap of the data plane service for compute nodes"},
+	{host.LazyRegexp(`(?i)managed by the snap`), "Sunbeam", "a file in nova.conf.d beside it"},
 	{host.LazyRegexp(`(?i)juju`), "Juju", "the charm's options (juju config)"},
 	{host.LazyRegexp(`(?i)puppet`), "Puppet", "the parameters of nova::pci and nova::compute::pci"},
 	{host.LazyRegexp(`(?i)ansible`), "Ansible", "the variables of the role that generates it"},

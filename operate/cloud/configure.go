@@ -65,7 +65,7 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 	c.Hosts, hostsErr = nova.ReadInventories(o.Inventories, o.scope())
 	c.Cloud, namesErr = nova.ReadNames(o.Names)
 	c.InUse, inUseErr = nova.InUse(root, o.Place, c.Role, c.Release)
-	if o.Rendered {
+	if c.Generated, _ = nova.ReadGenerated(root, c.Role); o.Rendered { // its errors are in inUseErr too
 		c.Unread, inUseErr = inUseErr, nil
 	}
 	var own ownErrors

@@ -37,8 +37,8 @@ func (*reads) Mode(string, fs.FileMode)                   {}
 func TestObservedOnce(t *testing.T) {
 	const record = `{"schema": 1, "functions": []}`
 	for name, steps := range map[string]hosttest.Step{
-		"nothing is recorded": hosttest.Steps(),
-		"a record":            hosttest.Write(machine.ContractFile, record),
+		"nothing is recorded":  hosttest.Steps(),
+		"a record":             hosttest.Write(machine.ContractFile, record),
 		"the role is inferred": hosttest.Steps(hosttest.Write(nova.DefaultConf, "[libvirt]\nvirt_type = kvm\n"), hosttest.Write(machine.ContractFile, record)),
 	} {
 		root := hosttest.Bare(t)

@@ -170,7 +170,7 @@ func printRestarts(u *term.UI, services []nova.Service) {
 }
 
 // PrintRendered prints the options for a deployment tool, below comments that name the file in
-// which the tool reads them.
+// which the tool reads them. Those of kolla-ansible are in the text.
 func PrintRendered(u *term.UI, form nova.Form, role nova.Role, text string) {
 	switch form {
 	case nova.FormTripleO:
@@ -183,9 +183,6 @@ func PrintRendered(u *term.UI, form nova.Form, role nova.Role, text string) {
 		if role.Computes() {
 			u.Printf("# For RHOSO: the ConfigMap is listed in dataSources of the nodes' OpenStackDataPlaneService for Nova.\n")
 		}
-	case nova.FormKolla:
-		services := map[nova.Role]string{nova.Controller: "nova-api.conf and nova-scheduler.conf", nova.Compute: "nova-compute.conf", nova.All: "nova.conf"}
-		u.Printf("# For kolla-ansible: nova/%s in the folder node_custom_config.\n", services[role])
 	}
 	if role.Controls() && form != nova.FormINI {
 		u.Printf("# The filters replace the list that is set.\n")

@@ -1,0 +1,269 @@
+package nova
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
+)
+
+// kolla-ansible merges nova.conf of a compute host from its template, nova.conf,
+// nova/nova-compute.conf, nova/INVENTORY_HOSTNAME/nova.conf (of every Nova service of that host)
+// and, since 17.0.0 (2023.2), nova/INVENTORY_HOSTNAME/nova-compute.conf in the folder
+// node_custom_config. A key of a later file replaces all its values (kolla-ansible,
+// ansible/roles/nova-cell/tasks/config.yml; ansible/action_plugins/merge_configs.py).
+const (
+	kollaHost        = "INVENTORY_HOSTNAME"
+	kollaCompute     = "nova/nova-compute.conf"
+	kollaHostAll     = "nova/" + kollaHost + "/nova.conf"
+	kollaHostCompute = "nova/" + kollaHost + "/nova-compute.conf"
+)
+
+// kollaFile is a file in the folder node_custom_config of kolla-ansible.
+type kollaFile struct {
+	path    string
+	reader  string // the program whose generated file gets the options
+	options []kollaOption
+}
+
+// kollaOption is all values of one option.
+type kollaOption struct {
+	name    conf.Name
+	values  []string
+	isMulti bool
+}
+
+// kollaFiles returns the files in which kolla-ansible reads what is wanted. Each has all values of
+// its options, also those that the generated files have now, since it replaces them.
+func (o Options) kollaFiles(w Want) (files []kollaFile, err error) {
+	aliases, err := o.kollaAliases(w)
+	if err != nil {
+		return nil, err
+	}
+	inPlacement := kollaOption{PCIInPlacement, []string{"true"}, false}
+	isAsked := o.Placement && o.Release >= Antelope
+	if o.Role.Controls() {
+		filters := kollaOption{o.Release.FilterNames()[0], []string{strings.Join(o.enabledFilters(), ",")}, false}
+		files = append(files, kollaFile{"nova/nova-api.conf", programAPI, []kollaOption{aliases(programAPI)}},
+			kollaFile{"nova/nova-scheduler.conf", programScheduler, []kollaOption{filters}})
+		if isAsked {
+			files = append(files, kollaFile{path: "nova/nova-conductor.conf", reader: programConductor})
+			for i := range files {
+				files[i].options = append(files[i].options, inPlacement)
+			}
+		}
+	}
+	if !o.Role.Computes() {
+		return files, nil
+	}
+	specs, err := o.kollaSpecs(w)
+	if err != nil {
+		return nil, err
+	}
+	ofSpecs := []kollaOption{specs}
+	if o.Placement {
+		ofSpecs = append(ofSpecs, kollaOption{ReportInPlacement, []string{"true"}, false})
+	}
+	file := o.kollaPlace(w)
+	if file == kollaHostAll { // nova-api and nova-scheduler of the host read it too
+		files = append(files, kollaFile{kollaCompute, programCompute, []kollaOption{aliases(programCompute)}})
+	} else {
+		ofSpecs = append([]kollaOption{aliases(programCompute)}, ofSpecs...)
+	}
+	return append(files, kollaFile{file, programCompute, ofSpecs}), nil
+}
+
+// kollaPlace returns the file for device specs: that of one host for specs by address or with tags,
+// else that of all compute hosts.
+func (o Options) kollaPlace(w Want) string {
+	isOfHost := slices.ContainsFunc(w.Specs, func(s Spec) bool {
+		plain := Spec{VendorID: s.VendorID, ProductID: s.ProductID}
+		return s.Address != nil || s != plain && len(o.Hosts) <= 1
+	})
+	switch {
+	case !isOfHost:
+		return kollaCompute
+	case o.Release >= Bobcat:
+		return kollaHostCompute
+	}
+	return kollaHostAll
+}
+
+// kollaAliases returns a function that returns the option alias for a program: the aliases that its
+// generated file has under other names, and those that are wanted.
+func (o Options) kollaAliases(w Want) (func(program string) kollaOption, error) {
+	var wanted []string
+	for _, a := range w.Aliases {
+		text, err := conf.FormatJSON(a)
+		if err != nil {
+			return nil, err
+		}
+		wanted = append(wanted, text)
+	}
+	name := o.Release.AliasNames()[0]
+	return func(program string) kollaOption {
+		var values []string
+		for _, existing := range o.generatedValues(program, name) {
+			objects := conf.ParseObjects(existing.Value)
+			isReplaced := len(objects) == 1 && slices.ContainsFunc(append(namesOfAliases(w.Aliases), o.Remove...), func(n string) bool { return n == objects[0]["name"] })
+			if !isReplaced {
+				values = append(values, onOneLine(existing.Value))
+			}
+		}
+		return kollaOption{name, append(values, wanted...), true}
+	}, nil
+}
+
+func namesOfAliases(aliases []Alias) (names []string) {
+	for _, a := range aliases {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// kollaSpecs returns the option device_spec: the specs that the generated file of nova-compute has,
+// and those that are wanted, each before the first one that would shadow it. A wanted spec replaces
+// one of its product by ids, and an equal one.
+func (o Options) kollaSpecs(w Want) (kollaOption, error) {
+	name := o.Release.SpecNames()[0]
+	h := devspec.NewHardware(o.Devices, o.Interfaces)
+	type line struct {
+		text  string
+		specs []devspec.Spec
+	}
+	var lines []line
+	var wanted []devspec.Spec
+	for _, s := range w.Specs {
+		spec, err := parsed(s)
+		if err != nil {
+			return kollaOption{}, err
+		}
+		wanted = append(wanted, spec)
+	}
+	for _, existing := range o.generatedValues(programCompute, name) {
+		l := line{text: onOneLine(existing.Value)}
+		for _, object := range conf.ParseObjects(existing.Value) {
+			spec, _ := devspec.Parse(object)
+			l.specs = append(l.specs, spec)
+		}
+		isReplaced := len(l.specs) == 1 && slices.ContainsFunc(wanted, func(s devspec.Spec) bool {
+			isProduct := l.specs[0].Vendor == s.Vendor && l.specs[0].Product == s.Product && l.specs[0].Everywhere()
+			return isProduct || h.Contains(s, l.specs[0]) && h.Contains(l.specs[0], s)
+		})
+		if !isReplaced {
+			lines = append(lines, l)
+		}
+	}
+	for i, s := range wanted {
+		text, err := conf.FormatJSON(w.Specs[i])
+		if err != nil {
+			return kollaOption{}, err
+		}
+		at := slices.IndexFunc(lines, func(l line) bool {
+			return slices.ContainsFunc(l.specs, func(other devspec.Spec) bool { return h.Contains(other, s) })
+		})
+		if at < 0 {
+			at = len(lines)
+		}
+		lines = slices.Insert(lines, at, line{text, []devspec.Spec{s}})
+	}
+	option := kollaOption{name: name, isMulti: true}
+	for _, l := range lines {
+		option.values = append(option.values, l.text)
+	}
+	return option, nil
+}
+
+// generatedValues returns the values of an option in the file that kolla-ansible has generated for
+// a program of this machine.
+func (o Options) generatedValues(program string, name conf.Name) (values []conf.Option) {
+	for _, f := range o.Generated {
+		if strings.HasPrefix(f.Name, kollaDir+program+"/") {
+			values = append(values, f.File.Find(name)...)
+		}
+	}
+	return values
+}
+
+// RenderKolla returns what is wanted as files of kolla-ansible's folder node_custom_config, each
+// below a comment with its path.
+func RenderKolla(o Options, w Want) (string, error) {
+	files, err := o.kollaFiles(w)
+	if err != nil {
+		return "", err
+	}
+	var parts []string
+	for _, f := range files {
+		text, err := f.ini()
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, f.comments(o)+text)
+	}
+	return strings.Join(parts, "\n"), nil
+}
+
+func (f kollaFile) ini() (string, error) {
+	file, err := conf.Parse(nil)
+	for _, option := range f.options {
+		if err == nil && len(option.values) > 0 {
+			file, err = file.Set(conf.Setting{Names: []conf.Name{option.name}, Values: option.values, Multi: option.isMulti})
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(file.Bytes()), nil
+}
+
+// comments returns what an operator must know of the file.
+func (f kollaFile) comments(o Options) string {
+	text := fmt.Sprintf("# For kolla-ansible: %s in the folder node_custom_config.\n", f.path)
+	if strings.Contains(f.path, kollaHost) {
+		text += "# " + kollaHost + " stands for the name of this host in kolla-ansible's inventory.\n"
+	}
+	if slices.ContainsFunc(f.options, func(option kollaOption) bool { return option.isMulti }) {
+		source := "add those of other files"
+		if slices.ContainsFunc(o.Generated, func(s conf.Source) bool { return strings.HasPrefix(s.Name, kollaDir+f.reader+"/") }) {
+			source = "those of " + kollaDir + f.reader + "/nova.conf are here too"
+		}
+		text += "# It replaces all lines of an option: " + source + ".\n"
+	}
+	return text
+}
+
+// ReadGenerated returns the files that deployment tools have generated for the services of a role
+// on the machine below root. The error joins those of all files.
+func ReadGenerated(root host.Root, role Role) (files []conf.Source, err error) {
+	installations, err := generated(root, role)
+	errs := []error{err}
+	for _, in := range installations {
+		side, err := ReadSide(root, in.Role, in.Files)
+		errs = append(errs, err)
+		if err == nil {
+			files = append(files, side.Files...)
+		}
+	}
+	return files, errors.Join(errs...)
+}
+
+// inKolla returns where an operator sets what is wanted of a file that kolla-ansible generates, ""
+// if nothing of it is for that file.
+func (o Options) inKolla(file string, w Want) string {
+	files, err := o.kollaFiles(w)
+	if err != nil {
+		return ""
+	}
+	var paths []string
+	for _, f := range files {
+		if f.reader == path.Base(path.Dir(file)) {
+			paths = append(paths, f.path)
+		}
+	}
+	return strings.Join(paths, " and ")
+}
