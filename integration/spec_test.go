@@ -229,7 +229,7 @@ func TestSpecOrder(t *testing.T) {
 			if out := run(t, gpustack, argv...); !strings.Contains(out, "nothing to do") {
 				t.Errorf("again:\n%s", out)
 			}
-			check, _ := exec.Command(gpustack, "nova", "check", "--root", root, "--conf", "compute="+root+"/etc/nova/nova.conf", "--release", "2023.1").CombinedOutput()
+			check, _ := exec.Command(gpustack, "nova", "check", "--root", root, "--conf", "compute=/etc/nova/nova.conf", "--release", "2023.1").CombinedOutput()
 			if regexp.MustCompile(`fail.* "11b4".*is shadowed by`).Match(check) {
 				t.Errorf("nova check:\n%s", check)
 			}

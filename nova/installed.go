@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/document"
 )
 
 // ErrNoRelease says that the release of the installed Nova cannot be determined.
@@ -69,6 +70,21 @@ func (r Release) OrInstalled(root host.Root) (known Release, warnings []string, 
 	}
 	known, warnings = r.Known()
 	return known, warnings, nil
+}
+
+// OrInstalledFor is OrInstalled for files of machines that the operator names: the release that is
+// installed below root is that of its own files alone.
+//
+// Errors: ErrNoRelease too for a file of another machine.
+func (r Release) OrInstalledFor(root host.Root, machines []SideFiles) (known Release, warnings []string, err error) {
+	for _, m := range machines {
+		for _, name := range m.Names {
+			if r == 0 && !isOwnFile(name) {
+				return 0, nil, fmt.Errorf("%w: %s may be another machine's", ErrNoRelease, document.Name(name))
+			}
+		}
+	}
+	return r.OrInstalled(root)
 }
 
 // dpkg finds Nova's packages in the database of Debian and Ubuntu.

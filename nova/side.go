@@ -3,9 +3,9 @@ package nova
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/document"
@@ -83,20 +83,24 @@ type SideFiles struct {
 	Names []string // in the order in which the services read them
 }
 
-// ErrNoDocument means that there is no configuration file at an ordinary path.
+// ErrNoDocument means that there is no document at an ordinary path.
 var ErrNoDocument = host.WithHint(errors.New("no such file"), "these paths are ordinary ones, not below --root")
 
-// ReadSides reads the configuration files of several machines, which the operator hands over: they
-// are ordinary paths, and [document.Stdin]. The error holds all errors of all files.
-func ReadSides(from document.Source, machines []SideFiles) ([]Side, error) {
+// ErrUnset says that a configuration file does not exist.
+var ErrUnset = host.WithHint(errors.New("no such file"), "--conf FILE names another one: an absolute path is below --root, a relative one a copy from another machine")
+
+// ReadSides reads the configuration files of several machines: absolute paths below root, and
+// copies that the operator hands over, which are relative paths and [document.Stdin]. The error
+// holds all errors of all files.
+func ReadSides(root host.Root, from document.Source, machines []SideFiles) ([]Side, error) {
 	var sides []Side
 	var errs []error
 	for _, m := range machines {
 		side := Side{Role: m.Role}
-		for _, path := range m.Names {
-			file, err := readHandedOver(from, path)
+		for _, name := range m.Names {
+			file, err := readGiven(root, from, name)
 			errs = append(errs, err)
-			side.Files = append(side.Files, conf.Source{Name: document.Name(path), File: file})
+			side.Files = append(side.Files, conf.Source{Name: document.Name(name), File: file})
 		}
 		if m.Role == "" {
 			side.Role, side.RoleFrom = inferRole(side.Files)
@@ -106,23 +110,43 @@ func ReadSides(from document.Source, machines []SideFiles) ([]Side, error) {
 	return sides, errors.Join(errs...)
 }
 
-// readHandedOver reads a configuration file that the operator hands over.
-func readHandedOver(from document.Source, path string) (*conf.File, error) {
-	text, err := from.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%s: %w", path, ErrNoDocument)
+// readGiven reads a configuration file that the operator names: below root, or a copy.
+func readGiven(root host.Root, from document.Source, name string) (*conf.File, error) {
+	text, err := readText(root, from, name)
+	if host.IsAbsent(err) {
+		err = fmt.Errorf("%s: %w", name, ErrUnset)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if is := document.Recognize(text); is != document.Unknown {
-		return nil, document.Expected(document.Name(path), document.NovaConf, is)
+		return nil, document.Expected(document.Name(name), document.NovaConf, is)
 	}
 	file, err := conf.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", document.Name(path), err)
+		return nil, fmt.Errorf("%s: %w", document.Name(name), err)
 	}
 	return file, nil
+}
+
+func readText(root host.Root, from document.Source, name string) ([]byte, error) {
+	if !path.IsAbs(name) {
+		return from.ReadFile(name)
+	}
+	text, err := root.ReadFile(name)
+	if err != nil && !host.IsAbsent(err) {
+		err = fmt.Errorf("%s: %w", name, host.Cause(err))
+	}
+	return text, err
+}
+
+// ownDirs are the folders in which services of a machine read their configuration.
+var ownDirs = []string{path.Dir(DefaultConf), distDir, path.Clean(kollaDir), path.Clean(tripleoDir), rhosoDir, snapDir}
+
+// isOwnFile reports whether a configuration file that the operator names is one of the machine
+// itself, and no copy of another machine's.
+func isOwnFile(name string) bool {
+	return slices.ContainsFunc(ownDirs, func(dir string) bool { return strings.HasPrefix(path.Clean(name), dir+"/") })
 }
 
 // ObserveSides reads everything of the machine below root that the checks need: the files of its

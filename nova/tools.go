@@ -80,8 +80,8 @@ func generated(root host.Root, role Role) ([]Installation, error) {
 	return all, s.err
 }
 
-// mains returns the file by which each service that reads the files is named: that of each container
-// of kolla, or the first.
+// mains returns the file by which each service that reads the files is named: that of each
+// container of kolla, or the first.
 func (i Installation) mains() (names []string) {
 	for _, name := range i.Files {
 		if strings.HasPrefix(name, kollaDir) && path.Base(name) == path.Base(DefaultConf) {

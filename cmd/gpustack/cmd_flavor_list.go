@@ -38,7 +38,7 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			confsFlag("check against `[ROLE=]FILE[,FILE]` (repeatable)"),
+			confsFlag("check against", ""),
 			releaseFlag(),
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
 		}, cloudFlags()...),

@@ -72,7 +72,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "keep", Usage: "do not delete the servers"},
 			&cli.BoolFlag{Name: "one-time-use-ok", Usage: "also test devices that stay reserved afterwards"},
 			&cli.BoolFlag{Name: "console", Usage: "print the last lines of the console, which may contain secrets, also to files and documents"},
-			confsFlag("find aliases in `[ROLE=]FILE[,FILE]` (repeatable)"),
+			confsFlag("find aliases in", ""),
 			&cli.StringFlag{Name: "database", Usage: "determine free devices by one cell's database, by its `URL`"},
 			&cli.BoolFlag{Name: "clean", Usage: "delete servers that killed tests have left"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),

@@ -50,7 +50,7 @@ EXIT STATUS
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from `FILE` below the root, what nova-compute reads (repeatable)"},
+			args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from " + belowRoot + ", what nova-compute reads (repeatable)"},
 				args.PathRules{Kind: args.MachineFile}),
 			&cli.StringFlag{Name: "token", Usage: "record that the report was made after 'gpustack repair-migration' printed `TOKEN`"},
 		},

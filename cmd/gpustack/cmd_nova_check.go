@@ -30,11 +30,12 @@ compute node those of the devices that it offers. Changes nothing.
 
 Without --conf it reads the files of this machine: those that oslo.config finds for each
 program (nova-dist.conf, nova.conf, nova-compute.conf, nova.conf.d and so on), and those
-that kolla-ansible, TripleO or RHOSO give to containers. Files of another machine are
-given with its role, such as controller=FILE; several files of one machine are joined by
-commas, in the order in which Nova reads them. Without ROLE= and --role, the role is
-inferred from what nova configure has recorded, the units of this machine, or else the
-options in the files.
+that kolla-ansible, TripleO, RHOSO or Sunbeam generate. Files are given with the role of
+their machine, such as controller=FILE; several files of one machine are joined by commas,
+in the order in which Nova reads them. An absolute path is below --root; copies from other
+machines are relative paths, or - for standard input, and need --release. Without ROLE=
+and --role, the role is inferred from what nova configure has recorded, the units of this
+machine, or else the options in the files and what is prepared.
 
 --inventory also checks the files against the hardware of compute nodes, and --flavors
 against the flavors of a cloud. The devices that are counted at the end are those that
@@ -46,8 +47,8 @@ EXAMPLES
   gpustack nova check
   gpustack nova check --role compute
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed
-  gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --inventory gpu1.json -o json
-  gpustack nova check --conf compute=gpu1.conf,gpu1.d/10.conf --inventory inventories
+  gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed -o json
+  gpustack nova check --conf compute=gpu1.conf,gpu1.d/10.conf --release zed --inventory inventories
 
 EXIT STATUS
   0  no check has failed; there may be warnings
@@ -56,7 +57,7 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			confsFlag("check `[ROLE=]FILE[,FILE]` (repeatable; default: the files of this machine)"),
+			confsFlag("check", "; default: all here"),
 			releaseFlag(),
 			args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred); ROLE= of --conf takes precedence"},
 				[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}),

@@ -114,7 +114,7 @@ EXIT STATUS
 			answerTimeoutFlag(timeoutOfDatabases),
 			args.Choice(&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}),
 			&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
-			novaConfFlag("configure `FILE`, below the root"),
+			novaConfFlag("configure"),
 			&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
 			args.Choice(&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
 				[]string{"", string(nova.FormINI), string(nova.FormKolla), string(nova.FormTripleO), string(nova.FormRHOSO)}),

@@ -64,7 +64,7 @@ EXIT STATUS
 			&cli.StringFlag{Name: "host", Usage: "judge only `HOST`"},
 			&cli.StringFlag{Name: "az", Usage: "request the availability zone `ZONE` (default: that of the server)"},
 			&cli.StringFlag{Name: "image", Usage: "boot the `IMAGE` with this name or id (default: that of the server)"},
-			confsFlag("read `[ROLE=]FILE[,FILE]` of a controller or compute node (repeatable)"),
+			confsFlag("read", ""),
 			releaseFlag(),
 			inventoryFlag("judge devices by the hardware in `FILE`, JSON or YAML of host scan"),
 			&cli.StringFlag{Name: "database", Usage: "read only the cell whose database has this SQLAlchemy `URL`"},

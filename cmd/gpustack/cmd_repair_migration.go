@@ -96,7 +96,7 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			novaConfFlag("read nova.conf from `FILE` below the root"),
+			novaConfFlag("read nova.conf from"),
 			&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
 			&cli.StringFlag{Name: "cell", Usage: "judge only rows of `CELL` (name or uuid)"},

@@ -81,7 +81,7 @@ EXIT STATUS
 			args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` that leaves the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
-			novaConfFlag("of repair-migration: the `FILE` below the root"),
+			novaConfFlag("of repair-migration: read nova.conf from"),
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
 		}, databaseFlags()...),
 		Action: action(u, parseUndo, runUndo),

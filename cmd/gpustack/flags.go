@@ -13,14 +13,19 @@ import (
 // formatTree is a format of output for people.
 const formatTree = "tree"
 
-// novaConfFlag returns the flag for the nova.conf of this machine.
+// belowRoot is what --conf names in every command.
+const belowRoot = "`FILE` below the root"
+
+// novaConfFlag returns the flag for the nova.conf of this machine. usage says what is done to it.
 func novaConfFlag(usage string) cli.Flag {
-	return args.Path(&cli.StringFlag{Name: "conf", Value: nova.DefaultConf, Usage: usage}, args.PathRules{Kind: args.MachineFile})
+	return args.Path(&cli.StringFlag{Name: "conf", Value: nova.DefaultConf, Usage: usage + " " + belowRoot}, args.PathRules{Kind: args.MachineFile})
 }
 
-// confsFlag returns the flag for configuration files of several machines, see parseConfs.
-func confsFlag(usage string) cli.Flag {
-	return args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: usage}, args.PathRules{Kind: args.HandedOver, Stdin: true, Files: func(value string) []string {
+// confsFlag returns the flag for configuration files of several machines, see parseConfs. usage
+// says what is done to them, more what holds without them.
+func confsFlag(usage, more string) cli.Flag {
+	usage += " `[ROLE=]FILE[,FILE]` below the root; relative: a copy (repeatable" + more + ")"
+	return args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: usage}, args.PathRules{Kind: args.FileOrCopy, Stdin: true, Files: func(value string) []string {
 		_, files := cutConf(value)
 		return files
 	}})

@@ -20,7 +20,7 @@ type CheckOptions struct {
 	Role    nova.Role    // of the machine; "" to infer it
 	// Confs are files of several machines; none: the files of this machine are read.
 	Confs       []nova.SideFiles
-	Documents   document.Source // opens the files of Confs
+	Documents   document.Source // opens the copies of Confs
 	Inventories document.Source
 	Hypervisor  nova.Hypervisor // the versions that count instead of those of this machine
 	Flavors     *cloud.Options  // the cloud whose flavors are checked; nil for none
@@ -41,7 +41,7 @@ type Checked struct {
 //
 // Errors: everything that cannot be read, at once.
 func Check(ctx context.Context, root host.Root, o CheckOptions) (Checked, error) {
-	release, warnings, releaseErr := o.Release.OrInstalled(root)
+	release, warnings, releaseErr := o.Release.OrInstalledFor(root, o.Confs)
 	sides, more, sidesErr := o.sides(root)
 	hosts, hostsErr := nova.ReadInventories(o.Inventories, nova.ScopeGPUs)
 	flavors, flavorsErr := o.readFlavors(ctx)
@@ -57,7 +57,7 @@ func Check(ctx context.Context, root host.Root, o CheckOptions) (Checked, error)
 // sides reads the files that are named, or everything of this machine.
 func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []string, err error) {
 	if len(o.Confs) > 0 {
-		sides, err := nova.ReadSides(o.Documents, o.Confs)
+		sides, err := nova.ReadSides(root, o.Documents, o.Confs)
 		for i := range sides {
 			sides[i].Hypervisor = o.Hypervisor
 		}

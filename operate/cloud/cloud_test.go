@@ -51,11 +51,8 @@ func TestListFlavors(t *testing.T) {
 	c.Add("3", "malformed", 1, 2048, 20, true, map[string]string{nova.RequestKey: "K4200"})
 	c.Add("4", "private", 1, 2048, 20, false, map[string]string{nova.RequestKey: "A100:1"}).Access = []string{"lab"}
 	compute := connect(t, c)
-	conf := t.TempDir() + "/nova.conf"
-	if err := os.WriteFile(conf, []byte("[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	offers, err := ReadOffers(hosttest.Lay(t, "-- etc/hostname --\na\n"), OfferOptions{Confs: []nova.SideFiles{{Role: nova.Controller, Names: []string{conf}}}, Release: nova.Newest})
+	root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n")
+	offers, err := ReadOffers(root, OfferOptions{Confs: []nova.SideFiles{{Role: nova.Controller, Names: []string{nova.DefaultConf}}}, Release: nova.Newest})
 	if err != nil || len(offers.Sides) != 1 || offers.Hosts != nil || offers.Warnings != nil {
 		t.Fatalf("%+v, %v", offers, err)
 	}
@@ -165,8 +162,8 @@ func TestTests(t *testing.T) {
 	if _, err := tests.Plan(t.Context(), options, nil, &evidence); !errors.Is(err, servertest.ErrNoIDs) {
 		t.Errorf("%v", err)
 	}
-	conf := t.TempDir() + "/nova.conf"
-	if err := os.WriteFile(conf, []byte("[pci]\nalias = {\"name\": \"GPU\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"), 0o600); err != nil {
+	conf := "/nova.conf"
+	if err := os.WriteFile(root.Path(conf), []byte("[pci]\nalias = {\"name\": \"GPU\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	sources, unread, err := AliasSources(root, []nova.SideFiles{{Names: []string{conf}}}, document.Source{})

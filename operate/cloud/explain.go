@@ -93,7 +93,7 @@ func (e *explaining) explanation(compute *cloud.Compute, server *explain.Server,
 func (e *explaining) readFiles() error {
 	var confErr, err error
 	if len(e.options.Confs) > 0 {
-		e.facts.Sides, confErr = nova.ReadSides(e.options.Documents, e.options.Confs)
+		e.facts.Sides, confErr = nova.ReadSides(e.root, e.options.Documents, e.options.Confs)
 	}
 	e.hosts, err = nova.ReadInventories(e.options.Inventories, nova.ScopeGPUs)
 	return errors.Join(confErr, err)
@@ -101,7 +101,7 @@ func (e *explaining) readFiles() error {
 
 // connect connects to the cloud and determines its release.
 func (e *explaining) connect(ctx context.Context) (*cloud.Compute, error) {
-	release, warnings, err := e.options.Release.OrInstalled(e.root)
+	release, warnings, err := e.options.Release.OrInstalledFor(e.root, e.options.Confs)
 	if err != nil && !errors.Is(err, nova.ErrNoRelease) {
 		return nil, err
 	}

@@ -36,8 +36,8 @@ func ReadOffers(root host.Root, o OfferOptions) (Offers, error) {
 	var err, releaseErr, sidesErr error
 	offers.Hosts, err = nova.ReadInventories(o.Inventories, nova.ScopeGPUs)
 	if len(o.Confs) > 0 {
-		offers.Release, offers.Warnings, releaseErr = o.Release.OrInstalled(root)
-		offers.Sides, sidesErr = nova.ReadSides(o.Stdin, o.Confs)
+		offers.Release, offers.Warnings, releaseErr = o.Release.OrInstalledFor(root, o.Confs)
+		offers.Sides, sidesErr = nova.ReadSides(root, o.Stdin, o.Confs)
 	}
 	return offers, errors.Join(err, releaseErr, sidesErr)
 }

@@ -79,7 +79,7 @@ func OpenEvidence(ctx context.Context, url string) (e servertest.Evidence, end f
 // machine, which most users may not read: aliases that they define are not found.
 func AliasSources(root host.Root, confs []nova.SideFiles, stdin document.Source) (sources []nova.Defined, unread []error, err error) {
 	if len(confs) > 0 {
-		sides, err := nova.ReadSides(stdin, confs)
+		sides, err := nova.ReadSides(root, stdin, confs)
 		if err != nil {
 			return nil, nil, err
 		}

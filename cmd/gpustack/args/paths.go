@@ -22,6 +22,9 @@ type PathKind string
 const (
 	// MachineFile is a file of the machine: an absolute path below --root.
 	MachineFile PathKind = "file of the machine"
+	// FileOrCopy is a file of the machine if it is absolute, and otherwise a copy of another machine's
+	// file: an ordinary path, relative to the working directory, or standard input.
+	FileOrCopy PathKind = "file of the machine, or a copy"
 	// HandedOver is a document that the operator hands over: an ordinary path of the machine where the
 	// command runs, not below --root.
 	HandedOver PathKind = "document"
@@ -79,7 +82,7 @@ func (f *Faults) Paths(c *cli.Context) {
 			}
 			for _, file := range files {
 				switch {
-				case rules.Kind == MachineFile:
+				case rules.Kind == MachineFile, rules.Kind == FileOrCopy && path.IsAbs(file):
 					f.machineFile(name, file, c.String("root"))
 				case file == "":
 					f.Add(UsageError("--"+name+": "+strconv.Quote(value)+" has an empty path", f.SeeHelp()))
@@ -147,7 +150,10 @@ type PathRow struct {
 
 // PathsText explains the table of paths, in the manual and in docs/paths.md.
 const PathsText = `A file of the machine is absolute and below --root: with --root /mnt/node, --conf
-/etc/nova/nova.conf is /mnt/node/etc/nova/nova.conf. A document that the operator hands over is an
+/etc/nova/nova.conf is /mnt/node/etc/nova/nova.conf, in every command that has --conf. Where files
+of other machines can be given too, those are copies: a relative path, in the working directory, or
+- for standard input. The release of Nova is read from a machine for its own files only, those in
+the folders of Nova's services; others need --release. A document that the operator hands over is an
 ordinary path of the machine where the command runs, relative to the working directory, whatever
 --root is. The arguments of host snapshot and host unpack, and --root itself, are ordinary paths too.
 
