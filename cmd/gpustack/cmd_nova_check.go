@@ -57,7 +57,7 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			confsFlag("check", "; default: all here"),
+			confsFlag("check", "; default: all files"),
 			releaseFlag(),
 			args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred); ROLE= of --conf takes precedence"},
 				[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}),

@@ -66,3 +66,25 @@ func TestPathsAreDescribed(t *testing.T) {
 		}
 	}
 }
+
+// TestConfMeansOneThing: --conf names files below --root in every command, and its help says so in
+// the same words.
+func TestConfMeansOneThing(t *testing.T) {
+	a := newApp(testUI(t), []string{"gpustack"})
+	found := 0
+	for path, c := range args.Commands(a.Commands) {
+		flag := args.FindFlag(c.Flags, "conf")
+		if flag == nil {
+			continue
+		}
+		found++
+		rules, ok := flag.(args.PathFlag)
+		spelling, usage := args.DescribeFlag(flag)
+		if !ok || rules.Rules().Kind == args.HandedOver || !strings.Contains(spelling, "FILE") || !regexp.MustCompile(`FILE(\[,FILE\])? below the root`).MatchString(usage) {
+			t.Errorf("%s %s: %s", path, spelling, usage)
+		}
+	}
+	if found < 8 {
+		t.Errorf("only %d commands have --conf", found)
+	}
+}
