@@ -69,7 +69,7 @@ func (o Options) kollaFiles(w Want) (files []kollaFile, err error) {
 	if o.Placement {
 		ofSpecs = append(ofSpecs, kollaOption{ReportInPlacement, []string{"true"}, false})
 	}
-	file := o.kollaPlace(w)
+	file := o.kollaPlace(w, specs)
 	if file == kollaHostAll { // nova-api and nova-scheduler of the host read it too
 		files = append(files, kollaFile{kollaCompute, programCompute, []kollaOption{aliases(programCompute)}})
 	} else {
@@ -78,13 +78,12 @@ func (o Options) kollaFiles(w Want) (files []kollaFile, err error) {
 	return append(files, kollaFile{file, programCompute, ofSpecs}), nil
 }
 
-// kollaPlace returns the file for device specs: that of one host for specs by address or with tags,
-// else that of all compute hosts.
-func (o Options) kollaPlace(w Want) string {
+// kollaPlace returns the file for all device specs: that of one host for specs by address, which
+// the generated file may have too, or with tags, else that of all compute hosts.
+func (o Options) kollaPlace(w Want, all kollaOption) string {
 	isOfHost := slices.ContainsFunc(w.Specs, func(s Spec) bool {
-		plain := Spec{VendorID: s.VendorID, ProductID: s.ProductID}
-		return s.Address != nil || s != plain && len(o.Hosts) <= 1
-	})
+		return s != Spec{VendorID: s.VendorID, ProductID: s.ProductID} && len(o.Hosts) <= 1
+	}) || slices.ContainsFunc(all.values, isByAddress)
 	switch {
 	case !isOfHost:
 		return kollaCompute
@@ -92,6 +91,14 @@ func (o Options) kollaPlace(w Want) string {
 		return kollaHostCompute
 	}
 	return kollaHostAll
+}
+
+// isByAddress reports whether a value of device_spec names functions of one host.
+func isByAddress(value string) bool {
+	return slices.ContainsFunc(conf.ParseObjects(value), func(object map[string]any) bool {
+		spec, _ := devspec.Parse(object)
+		return !spec.Everywhere()
+	})
 }
 
 // kollaAliases returns a function that returns the option alias for a program: the aliases that its

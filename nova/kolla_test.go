@@ -63,6 +63,8 @@ func TestKolla(t *testing.T) {
 			map[string]string{ofHost: "[pci]\n" + others + alias + "device_spec = " + vf + "\ndevice_spec = " + at + "\n"}},
 		{"a line that would shadow ours", nova.Bobcat, true, "", "[pci]\ndevice_spec = " + vf + "\ndevice_spec = {\"vendor_id\": \"10de\"}\n",
 			map[string]string{ofHost: "[pci]\n" + alias + "device_spec = " + vf + "\ndevice_spec = " + at + "\ndevice_spec = {\"vendor_id\": \"10de\"}\n"}},
+		{"a line by address beside ours by product", nova.Bobcat, false, "", "[pci]\ndevice_spec = {\"address\": \"0000:01:00.0\"}\n",
+			map[string]string{ofHost: "[pci]\n" + alias + "device_spec = {\"address\": \"0000:01:00.0\"}\ndevice_spec = " + spec + "\n"}},
 		{"our line by product", nova.Bobcat, true, "", "[pci]\n" + alias + "device_spec = " + spec + "\n",
 			map[string]string{ofHost: "[pci]\n" + alias + "device_spec = " + at + "\n"}},
 		{"kolla's own line under the older name", nova.Bobcat, true, "", "[pci]\npassthrough_whitelist = [" + vf + "]\n",
