@@ -35,7 +35,7 @@ func TestKolla(t *testing.T) {
 		compute  = "nova/nova-compute.conf"
 		ofHost   = "nova/INVENTORY_HOSTNAME/nova-compute.conf"
 		all      = "nova/INVENTORY_HOSTNAME/nova.conf"
-		alias    = `alias = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}` + "\n"
+		alias    = `alias = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}` + "\n"
 		spec     = `{"vendor_id": "10de", "product_id": "11b4"}`
 		at       = `{"address": "0000:84:00.0", "vendor_id": "10de", "product_id": "11b4"}`
 		managed  = `{"vendor_id": "10de", "product_id": "11b4", "managed": "no"}`
