@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"gpustack/host/pci"
 )
@@ -69,8 +70,8 @@ func ParseAlias(s string) (Alias, error) {
 		fail("the name is missing")
 	case strings.ContainsAny(a.Name, ":,"):
 		fail("the name must not contain : or , because flavors separate aliases with them")
-	case len([]rune(a.Name)) > 256:
-		fail("the name is longer than 256 characters")
+	case utf8.RuneCountInString(a.Name) > maxAliasName:
+		fail("the name is longer than %d characters", maxAliasName)
 	}
 	for _, word := range words[1:] {
 		key, value, _ := strings.Cut(word, "=")
@@ -93,8 +94,8 @@ func ParseAlias(s string) (Alias, error) {
 			fail("%s: unknown value %q; use one of %s", key, value, strings.Join(words, ", "))
 		}
 	}
-	oneOf("device_type", a.DeviceType, string(pci.TypePCI), string(pci.TypePF), string(pci.TypeVF))
-	oneOf("numa_policy", a.NUMAPolicy, "required", "preferred", "legacy", "socket")
+	oneOf("device_type", a.DeviceType, deviceTypes...)
+	oneOf("numa_policy", a.NUMAPolicy, numaPolicies...)
 	oneOf("live_migratable", a.LiveMigratable, "yes", "no")
 	a.Traits = strings.ReplaceAll(a.Traits, "+", ",")
 	return a, errors.Join(errs...)

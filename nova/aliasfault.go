@@ -1,33 +1,79 @@
 package nova
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
 )
 
-// ErrAlias says that Nova rejects an alias, and with it all aliases of the service.
-var ErrAlias = host.WithHint(errors.New("this line makes Nova reject all aliases"), "correct the line or remove it")
+var (
+	// ErrAlias says that Nova rejects an alias, and with it all aliases of the service.
+	ErrAlias = host.WithHint(errors.New("this line makes Nova reject all aliases"), "correct the line or remove it")
+	// ErrOwnAlias says that requests for an alias fail.
+	ErrOwnAlias = host.WithHint(errors.New("requests for this alias fail"), "correct the line or remove it")
+)
 
 // AliasFault is a reason for which Nova rejects a value of the option alias.
 type AliasFault struct {
 	Seen, Remedy string
 }
 
-// aliasKeys are the keys of an alias, and the first release that accepts each (nova/pci/request.py,
+// aliasKey is a key of an alias. The values of all keys are strings (nova/pci/request.py,
 // _ALIAS_SCHEMA).
-var aliasKeys = map[string]Release{
-	"name": 0, "vendor_id": 0, "product_id": 0, "capability_type": 0, "device_type": 0,
-	"numa_policy": Queens, "resource_class": Antelope, "traits": Antelope, "live_migratable": Epoxy,
+type aliasKey struct {
+	since   Release // the first release that accepts the key
+	isValid func(value string, r Release) bool
+	mustBe  string // what a valid value is, for remedies
 }
 
+var (
+	deviceTypes  = []string{string(pci.TypePCI), string(pci.TypePF), string(pci.TypeVF)}
+	numaPolicies = []string{"required", "preferred", "legacy", "socket"} // the last since Wallaby
+)
+
+// aliasKeys returns the keys of an alias.
+func aliasKeys() map[string]aliasKey {
+	anything := func(string, Release) bool { return true }
+	isID := func(s string, _ Release) bool { return len(s) == 4 && strings.Trim(s, "0123456789abcdefABCDEF") == "" }
+	oneOf := func(words ...string) func(string, Release) bool {
+		return func(s string, _ Release) bool { return slices.Contains(words, s) }
+	}
+	const fourDigits = "four hexadecimal digits without 0x"
+	return map[string]aliasKey{
+		"name": {mustBe: "a text of up to 256 characters", isValid: func(s string, _ Release) bool {
+			return s != "" && utf8.RuneCountInString(s) <= maxAliasName
+		}},
+		"vendor_id":       {mustBe: fourDigits, isValid: isID},
+		"product_id":      {mustBe: fourDigits, isValid: isID},
+		"capability_type": {mustBe: "pci", isValid: oneOf("pci")},
+		"device_type":     {mustBe: "one of " + strings.Join(deviceTypes, ", "), isValid: oneOf(deviceTypes...)},
+		"numa_policy": {since: Queens, mustBe: "one of " + strings.Join(numaPolicies, ", "), isValid: func(s string, r Release) bool {
+			return slices.Contains(numaPolicies, s) && (s != "socket" || r >= Wallaby)
+		}},
+		"resource_class": {since: Antelope, mustBe: "a string", isValid: anything},
+		"traits":         {since: Antelope, mustBe: "a string, of several traits separated by commas", isValid: anything},
+		"live_migratable": {since: Epoxy, mustBe: "\"yes\" or \"no\"", isValid: func(s string, _ Release) bool {
+			_, err := devspec.Bool(s)
+			return err == nil
+		}},
+	}
+}
+
+// maxAliasName is how many characters the name of an alias may have.
+const maxAliasName = 256
+
 // AliasFaults returns the reasons for which Nova rejects a value of the option alias
-// (nova/pci/request.py, _ALIAS_SCHEMA), and the alias. The alias is nil if it has no name.
+// (nova/pci/request.py, _ALIAS_SCHEMA), and the alias. The alias is nil if the value is not one
+// object with a name. A name of blanks is valid, although no flavor can request it.
 func AliasFaults(value string, r Release) (alias map[string]any, faults []AliasFault) {
 	add := func(remedy, format string, args ...any) {
 		faults = append(faults, AliasFault{fmt.Sprintf(format, args...), remedy})
@@ -38,30 +84,186 @@ func AliasFaults(value string, r Release) (alias map[string]any, faults []AliasF
 		return nil, faults
 	}
 	alias = all[0]
-	var unknown []string
-	for key := range alias {
-		if since, known := aliasKeys[key]; !known || r < since {
-			unknown = append(unknown, key)
+	keys := aliasKeys()
+	for _, key := range slices.Sorted(maps.Keys(alias)) {
+		if k, known := keys[key]; !known || r < k.since {
+			add("remove the key", "an alias has the key %q, which %s does not support", key, r)
 		}
 	}
-	slices.Sort(unknown)
-	for _, key := range unknown {
-		add("remove the key", "an alias has the key %q, which %s does not support", key, r)
-	}
 	name, _ := alias["name"].(string)
-	if name = strings.TrimSpace(name); name == "" {
+	if name == "" {
 		add("add a name", "an alias has no name")
 		return nil, faults
 	}
-	for _, key := range []string{"vendor_id", "product_id"} {
-		id, _ := alias[key].(string)
-		if _, err := pci.ParseID(id); alias[key] != nil && (err != nil || len(id) != 4) {
-			add("write four digits without 0x", "alias %s: %s is not four hexadecimal digits", name, key)
+	for _, key := range slices.Sorted(maps.Keys(alias)) {
+		k, known := keys[key]
+		text, isText := alias[key].(string)
+		switch {
+		case !known || r < k.since:
+		case !isText:
+			add("write "+k.mustBe, "alias %s: %s is %s, not a string", strings.TrimSpace(name), key, conf.Written(alias[key]))
+		case !k.isValid(text, r):
+			add("write "+k.mustBe, "alias %s: %s is %s, not %s", strings.TrimSpace(name), key, conf.Written(text), k.mustBe)
 		}
 	}
-	kinds := []string{string(pci.TypePCI), string(pci.TypePF), string(pci.TypeVF)}
-	if kind, given := alias["device_type"]; given && !slices.ContainsFunc(kinds, func(k string) bool { return kind == k }) {
-		add("write one of "+strings.Join(kinds, ", "), "alias %s: device_type is %s", name, conf.Written(kind))
-	}
 	return alias, faults
+}
+
+// NUMAPolicy returns the NUMA policy of an alias, which is legacy without one.
+func NUMAPolicy(alias map[string]any) string {
+	policy, _ := alias["numa_policy"].(string)
+	return cmp.Or(policy, "legacy")
+}
+
+// AliasConflict is a reason for which Nova rejects the definitions of an alias.
+type AliasConflict struct {
+	Seen, Remedy string
+	Index        int // the definition that conflicts
+	// IsOwn says that only requests for this alias fail. Other conflicts make Nova reject every
+	// alias of the service, and since 2025.2 nova-api and nova-compute do not start with them.
+	IsOwn bool
+}
+
+// AliasConflicts returns the reasons for which Nova rejects the definitions of one alias, in the
+// order in which a service reads them, each of which it accepts by itself (nova/pci/request.py,
+// get_alias_from_config; _validate_multispec and _validate_required_ids since 32.0.0, acc6221660).
+// Requests for an alias with several products fail with pci_in_placement since 2023.1
+// (nova/objects/request_spec.py, generate_request_groups_from_pci_requests). inPlacement is
+// pci_in_placement of that service.
+func AliasConflicts(name string, definitions []map[string]any, inPlacement bool, r Release) (conflicts []AliasConflict) {
+	inPlacement = inPlacement && r >= Antelope
+	for i, d := range definitions[1:] {
+		switch first := definitions[0]; {
+		case NUMAPolicy(d) != NUMAPolicy(first):
+			conflicts = append(conflicts, AliasConflict{Seen: fmt.Sprintf("alias %s is defined twice with different values of numa_policy", name), Index: i + 1,
+				Remedy: "set the same numa_policy in both"})
+		case d["device_type"] == nil || d["device_type"] != first["device_type"]:
+			conflicts = append(conflicts, AliasConflict{Seen: fmt.Sprintf("alias %s is defined twice without the same device_type", name), Index: i + 1,
+				Remedy: "set the same device_type in both"})
+		}
+	}
+	if len(definitions) > 1 && inPlacement {
+		conflicts = append(conflicts, AliasConflict{Seen: fmt.Sprintf("alias %s is defined twice, which pci_in_placement does not allow", name),
+			Index: len(definitions) - 1, Remedy: mergeByClass(name, definitions), IsOwn: r < Flamingo})
+	}
+	for i, d := range definitions {
+		_, hasVendor := d["vendor_id"]
+		_, hasProduct := d["product_id"]
+		_, hasClass := d["resource_class"]
+		if r < Flamingo || hasVendor && hasProduct || hasClass && inPlacement {
+			continue
+		}
+		seen := fmt.Sprintf("alias %s lacks vendor_id or product_id", name)
+		if hasClass {
+			seen += ", and a resource_class suffices only with pci_in_placement, which this service does not have"
+		}
+		conflicts = append(conflicts, AliasConflict{Seen: seen, Index: i, Remedy: "add vendor_id and product_id"})
+	}
+	return conflicts
+}
+
+// mergeByClass returns the lines that replace several definitions of an alias: one definition with
+// a resource class, which the device_spec of each product has too.
+func mergeByClass(name string, definitions []map[string]any) string {
+	class := devspec.ResourceClass(name, 0, 0)
+	alias := map[string]any{"name": name, "resource_class": class}
+	if policy := NUMAPolicy(definitions[0]); policy != "legacy" {
+		alias["numa_policy"] = policy
+	}
+	var specs []string
+	for _, d := range definitions {
+		spec := "device_spec = " + conf.Written(map[string]any{"vendor_id": d["vendor_id"], "product_id": d["product_id"], "resource_class": class})
+		if !slices.Contains(specs, spec) {
+			specs = append(specs, spec)
+		}
+	}
+	if len(specs) == 1 {
+		return "remove the other definitions of this product"
+	}
+	return fmt.Sprintf("replace its definitions by alias = %s, and on compute nodes give each product that resource class: %s", conf.Written(alias),
+		strings.Join(specs, "; "))
+}
+
+// ConflictAt is a conflict of an alias with its place.
+type ConflictAt struct {
+	AliasConflict
+	Name string
+	At   Placed // the definition that conflicts
+}
+
+// ConflictsOf returns the conflicts of the aliases that a service reads, by the names of the
+// aliases. Definitions that Nova rejects by themselves are left out: [AliasFaults] has those.
+func ConflictsOf(s Side, r Release) (conflicts []ConflictAt) {
+	definitions, places := map[string][]map[string]any{}, map[string][]Placed{}
+	for _, o := range s.Find(r.AliasNames()...) {
+		if object, faults := AliasFaults(o.Value, r); len(faults) == 0 {
+			name := strings.TrimSpace(fmt.Sprint(object["name"]))
+			definitions[name], places[name] = append(definitions[name], object), append(places[name], o)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(definitions)) {
+		for _, c := range AliasConflicts(name, definitions[name], s.IsOn(PCIInPlacement), r) {
+			conflicts = append(conflicts, ConflictAt{c, name, places[name][c.Index]})
+		}
+	}
+	return conflicts
+}
+
+// conflicts returns an error for each alias of the planned files that Nova rejects because of its
+// other definitions or of pci_in_placement. If only requests for an alias fail, and the plan does
+// not turn pci_in_placement on, that is a warning.
+func (p *planner) conflicts() (errs []error) {
+	var programs []string
+	if p.options.Role.Controls() {
+		programs = append(programs, programAPI)
+	}
+	if p.options.Role.Computes() {
+		programs = append(programs, programCompute)
+	}
+	var seen []string
+	for _, program := range programs {
+		var side Side
+		for _, s := range p.of(program) {
+			side.Files = append(side.Files, conf.Source{Name: s.name, File: s.file})
+		}
+		for _, c := range ConflictsOf(side, p.options.Release) {
+			text := fmt.Sprintf("%s:%d: %s", c.At.File, c.At.Line(), c.Seen)
+			switch {
+			case slices.Contains(seen, text):
+			case c.IsOwn && !p.options.Placement:
+				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: requests for this alias fail: %s", text, c.Remedy))
+			default:
+				errs = append(errs, c.err(text))
+			}
+			seen = append(seen, text)
+		}
+	}
+	return errs
+}
+
+// err returns the error of a conflict, with the remedy as its hint.
+func (c AliasConflict) err(text string) error {
+	err := ErrAlias
+	if c.IsOwn {
+		err = ErrOwnAlias
+	}
+	return host.WithHint(fmt.Errorf("%s: %w", text, err), c.Remedy)
+}
+
+// conflicts returns an error for each wanted alias that Nova rejects with --placement.
+func (o Options) conflicts(aliases []Alias) (errs []error) {
+	definitions := map[string][]map[string]any{}
+	for _, a := range aliases {
+		object, err := conf.Object(a)
+		if err != nil {
+			return []error{err}
+		}
+		definitions[a.Name] = append(definitions[a.Name], object)
+	}
+	for _, name := range slices.Sorted(maps.Keys(definitions)) {
+		for _, c := range AliasConflicts(name, definitions[name], o.Placement, o.Release) {
+			errs = append(errs, c.err(c.Seen))
+		}
+	}
+	return errs
 }

@@ -121,7 +121,7 @@ type planner struct {
 
 // NewPlan plans the changes of the files of a machine that lead to what is wanted.
 //
-// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrAlias, ErrSpec,
+// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrAlias, ErrOwnAlias, ErrSpec,
 // ErrSpecConflict, ErrSpecOrder, ErrKept, ErrNotStartable, ErrTag.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if !place.Given {
@@ -155,6 +155,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		}
 	}
 	errs = append(errs, p.removeIgnored())
+	errs = append(errs, p.conflicts()...)
 	if o.Role.Computes() {
 		errs = append(errs, p.startable()...)
 	}

@@ -27,35 +27,14 @@ type aliases struct {
 // rejected is the reason for the aliases of a file of which Nova accepts none.
 const rejected = "is not offered any alias: nova-api rejects those of a file"
 
-// together returns why Nova rejects the last definition of an alias beside those before it
-// (nova/pci/request.py, get_alias_from_config).
-func together(name string, objects []map[string]any, inPlacement bool, r nova.Release) (faults []string) {
-	last := objects[len(objects)-1]
-	hasClass := last["resource_class"] != nil && inPlacement
-	if r > nova.Epoxy && ids(last) == "" && !hasClass {
-		faults = append(faults, "alias "+name+" lacks vendor_id or product_id, and pci_in_placement with a resource_class")
-	}
-	if len(objects) == 1 {
-		return faults
-	}
-	switch first := objects[0]; {
-	case inPlacement && r >= nova.Antelope:
-		faults = append(faults, "alias "+name+" is defined twice, which pci_in_placement does not allow")
-	case first["device_type"] == nil || first["device_type"] != last["device_type"]:
-		faults = append(faults, "alias "+name+" is defined twice without the same device_type")
-	case numaPolicy(first) != numaPolicy(last):
-		faults = append(faults, "alias "+name+" is defined twice with different values of numa_policy")
-	}
-	return faults
-}
-
 func numaPolicy(alias map[string]any) string {
 	policy, _ := alias["numa_policy"].(string)
 	return cmp.Or(policy, "legacy")
 }
 
-// definitions returns the aliases of one side, with the faults for which Nova rejects them all.
-func definitions(s nova.Side, r nova.Release) (defined map[string][]map[string]any, where map[string]string, faults []Judged) {
+// definitions returns the aliases of one side, with the faults for which Nova rejects them all, or
+// requests for those that the flavor asks for.
+func definitions(s nova.Side, r nova.Release, asked nova.Request) (defined map[string][]map[string]any, where map[string]string, faults []Judged) {
 	defined, where = map[string][]map[string]any{}, map[string]string{}
 	for _, o := range s.Find(r.AliasNames()...) {
 		object, wrong := nova.AliasFaults(o.Value, r)
@@ -72,10 +51,17 @@ func definitions(s nova.Side, r nova.Release) (defined map[string][]map[string]a
 		if where[name] == "" {
 			where[name] = at
 		}
-		for _, fault := range together(name, defined[name], s.IsOn(nova.PCIInPlacement), r) {
-			faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: rejected, Seen: fault + ": Nova rejects every alias of the file", From: at,
-				Remedy: host.Textf("correct the definitions of alias %s", name)})
+	}
+	for _, c := range nova.ConflictsOf(s, r) {
+		fault := Judged{Link: Alias, Status: Fail, Reason: rejected, Seen: c.Seen + ": Nova rejects every alias of the file",
+			From: fmt.Sprintf("%s:%d", c.At.File, c.At.Line()), Remedy: host.Text(c.Remedy)}
+		switch isAsked := slices.ContainsFunc(asked, func(w nova.Wanted) bool { return w.Alias == c.Name }); {
+		case c.IsOwn && !isAsked:
+			continue
+		case c.IsOwn:
+			fault.Reason, fault.Seen = "cannot be asked for "+c.Name, c.Seen+": requests for this alias fail"
 		}
+		faults = append(faults, fault)
 	}
 	return defined, where, faults
 }
@@ -94,7 +80,7 @@ func (f Facts) readAliases(r nova.Request) aliases {
 				view = s.Compute()
 			}
 			a.known = a.known || controls
-			defined, where, faults := definitions(view, f.Release)
+			defined, where, faults := definitions(view, f.Release, r)
 			if controls {
 				a.faults = append(a.faults, faults...)
 				a.faults = append(a.faults, missing(r, defined, view)...)
@@ -272,7 +258,7 @@ func (a aliases) onCompute(r nova.Request, s nova.Side, release nova.Release) *J
 		return nil
 	}
 	view := s.Compute()
-	defined, where, faults := definitions(view, release)
+	defined, where, faults := definitions(view, release, r)
 	if len(faults) > 0 {
 		faults[0].Status = Warn
 		if release >= nova.Epoxy { // validated at the start of nova-compute (ae064caf16; 2025.1: b5dffede7d)

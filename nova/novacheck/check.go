@@ -151,7 +151,14 @@ func (c *checker) ignored(s side) {
 	}
 }
 
-const allAliases = "rejects every alias of this file; guests whose flavors request one fail"
+// allAliases is the effect of an alias that Nova rejects. nova-api (wsgi_app.py) and nova-compute
+// (manager.py) read the aliases when they start since 2025.2 (ae064caf16).
+func (c *checker) allAliases() string {
+	if c.release >= nova.Flamingo {
+		return "rejects every alias of this file, and its services do not start"
+	}
+	return "rejects every alias of this file; guests whose flavors request one fail"
+}
 
 func (c *checker) readAliases(s side) {
 	if !s.Role.ReadsAliases(c.release) {
@@ -160,16 +167,20 @@ func (c *checker) readAliases(s side) {
 	for _, o := range s.reader().Find(c.release.AliasNames()...) {
 		object, faults := nova.AliasFaults(o.Value, c.release)
 		for _, f := range faults {
-			c.add(checkAlias, host.Fail, o.File, o.Line(), f.Seen, allAliases, host.Text(f.Remedy))
+			c.add(checkAlias, host.Fail, o.File, o.Line(), f.Seen, c.allAliases(), host.Text(f.Remedy))
 		}
 		if object == nil {
 			continue
 		}
 		name := strings.TrimSpace(fmt.Sprint(object["name"]))
+		if name == "" {
+			c.add(checkAlias, host.Warn, o.File, o.Line(), "an alias has a name of blanks", "accepts it, but no flavor can request it", "write a name, or remove the line")
+			continue
+		}
 		for _, key := range []string{"vendor_id", "product_id"} {
 			id, _ := object[key].(string)
 			switch _, err := pci.ParseID(id); {
-			case object[key] == nil:
+			case object[key] == nil && c.release < nova.Flamingo && !isByClass(s.reader(), object, c.release):
 				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key),
 					"matches devices with any value, and rejects the alias from 2025.2 on", "add vendor_id and product_id")
 			case err == nil && id != strings.ToLower(id) && c.release < nova.Rocky:
@@ -179,6 +190,19 @@ func (c *checker) readAliases(s side) {
 		}
 		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.File, o.Line(), object})
 	}
+	for _, conflict := range nova.ConflictsOf(s.reader(), c.release) {
+		effect := c.allAliases()
+		if conflict.IsOwn {
+			effect = "rejects requests for this alias, and from 31.3.1 on every alias of this file"
+		}
+		c.add(checkAlias, host.Fail, conflict.At.File, conflict.At.Line(), conflict.Seen, effect, host.Text(conflict.Remedy))
+	}
+}
+
+// isByClass reports whether a service requests the devices of an alias by a resource class, so that
+// the alias needs no ids.
+func isByClass(s nova.Side, alias map[string]any, r nova.Release) bool {
+	return alias["resource_class"] != nil && r >= nova.Antelope && s.IsOn(nova.PCIInPlacement)
 }
 
 func (c *checker) filters(of side) {
@@ -210,14 +234,6 @@ func (c *checker) filters(of side) {
 func (c *checker) bothSides() {
 	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
 		at := c.aliases[name]
-		for _, a := range at[1:] {
-			// Several definitions on one side are alternatives; Nova requires the same type in
-			// each.
-			if a.side.number == at[0].side.number && (a.object["device_type"] == nil || a.object["device_type"] != at[0].object["device_type"]) {
-				c.add(checkAlias, host.Fail, a.file, a.line, fmt.Sprintf("alias %s is defined twice without the same device_type", name), allAliases,
-					"set the same device_type in both")
-			}
-		}
 		model := at[0]
 		if i := slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Role.Controls() }); i >= 0 {
 			model = at[i]

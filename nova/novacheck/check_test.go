@@ -44,7 +44,7 @@ func TestCheck(t *testing.T) {
 		{"a key too new", "zed", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), "",
 			[]string{"fail alias ctl:2 an alias has the key \"traits\", which zed does not support", "fail alias node:2 an alias has the key \"traits\", which zed does not support"}},
 		{"0x", "zed", strings.Replace(goodCtl, `"10de"`, `"0x10de"`, 1), strings.Replace(goodNode, `"10de"`, `"0x10de"`, 1), "",
-			[]string{"fail alias ctl:2 alias K4200: vendor_id is not four hexadecimal digits", "warn " + noHost, "fail alias node:2 alias K4200: vendor_id is not four hexadecimal digits"}},
+			[]string{"fail alias ctl:2 alias K4200: vendor_id is \"0x10de\", not four hexadecimal digits without 0x", "warn " + noHost, "fail alias node:2 alias K4200: vendor_id is \"0x10de\", not four hexadecimal digits without 0x"}},
 		{"capitals before Rocky", "queens", strings.Replace(goodCtl, "11b4", "11B4", 1), strings.Replace(strings.Replace(goodNode, "11b4", "11B4", 1), "device_spec", "passthrough_whitelist", 1), "",
 			[]string{"fail alias ctl:2 alias K4200: product_id has upper-case letters", "fail alias node:2 alias K4200: product_id has upper-case letters"}},
 		{"nothing offered", "zed", goodCtl, strings.Replace(goodNode, "10DE", "8086", 1), "", []string{"warn " + noHost}},

@@ -1,0 +1,142 @@
+package nova_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/nova"
+)
+
+// TestAliasConflicts: what definitions of alias A conflict in, by release and pci_in_placement.
+// "own: " begins a conflict with which requests for this alias alone fail.
+func TestAliasConflicts(t *testing.T) {
+	const (
+		plain  = `{"name": "A", "vendor_id": "10de", "product_id": "11b4"}`
+		typed  = `{"name": "A", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}`
+		second = `{"name": "A", "vendor_id": "10de", "product_id": "1bb1", "device_type": "type-PCI"}`
+		strict = `{"name": "A", "vendor_id": "10de", "product_id": "1bb1", "device_type": "type-PCI", "numa_policy": "required"}`
+		class  = `{"name": "A", "resource_class": "gpu"}`
+		bare   = `{"name": "A", "vendor_id": "10de"}`
+		merge  = `replace its definitions by alias = {"name": "A", "resource_class": "CUSTOM_A"}, and on compute nodes give each product that resource class: ` +
+			`device_spec = {"product_id": "11b4", "resource_class": "CUSTOM_A", "vendor_id": "10de"}; device_spec = {"product_id": "1bb1", "resource_class": "CUSTOM_A", "vendor_id": "10de"}`
+	)
+	for _, test := range []struct {
+		name        string
+		release     nova.Release
+		inPlacement bool
+		definitions []string
+		want        []string
+	}{
+		{"one", 32, true, []string{plain}, nil},
+		{"two products", 32, false, []string{typed, second}, nil},
+		{"two products, before pci_in_placement", 26, true, []string{typed, second}, nil},
+		{"two products, requested from Placement", 31, true, []string{typed, second}, []string{"own: alias A is defined twice, which pci_in_placement does not allow: " + merge}},
+		{"two products, read with pci_in_placement", 32, true, []string{typed, second}, []string{"alias A is defined twice, which pci_in_placement does not allow: " + merge}},
+		{"twice the same, with pci_in_placement", 32, true, []string{typed, typed},
+			[]string{"alias A is defined twice, which pci_in_placement does not allow: remove the other definitions of this product"}},
+		{"two products without a type", 26, false, []string{plain, second}, []string{"alias A is defined twice without the same device_type: set the same device_type in both"}},
+		{"two policies", 26, false, []string{typed, strict}, []string{"alias A is defined twice with different values of numa_policy: set the same numa_policy in both"}},
+		{"a class", 31, false, []string{class}, nil},
+		{"a class alone", 32, false, []string{class},
+			[]string{"alias A lacks vendor_id or product_id, and a resource_class suffices only with pci_in_placement, which this service does not have: add vendor_id and product_id"}},
+		{"a class with pci_in_placement", 32, true, []string{class}, nil},
+		{"one id", 31, true, []string{bare}, nil},
+		{"one id, since 2025.2", 32, true, []string{bare}, []string{"alias A lacks vendor_id or product_id: add vendor_id and product_id"}},
+	} {
+		var definitions []map[string]any
+		for _, text := range test.definitions {
+			var object map[string]any
+			if err := json.Unmarshal([]byte(text), &object); err != nil {
+				t.Fatal(err)
+			}
+			definitions = append(definitions, object)
+		}
+		var got []string
+		for _, c := range nova.AliasConflicts("A", definitions, test.inPlacement, test.release) {
+			text := c.Seen + ": " + c.Remedy
+			if c.IsOwn {
+				text = "own: " + text
+			}
+			got = append(got, text)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+// TestPlanWithBadAliases: no plan leaves a line with which Nova rejects every alias, in any file
+// that a planned service reads; --placement is refused where it makes requests fail.
+func TestPlanWithBadAliases(t *testing.T) {
+	const (
+		typed  = "alias = {\"name\": \"B\", \"vendor_id\": \"10de\", \"product_id\": \"1111\", \"device_type\": \"type-PCI\"}\n"
+		second = "alias = {\"name\": \"B\", \"vendor_id\": \"10de\", \"product_id\": \"2222\", \"device_type\": \"type-PCI\"}\n"
+		on     = "[filter_scheduler]\npci_in_placement = true\n"
+	)
+	for _, test := range []struct {
+		name, file string
+		release    nova.Release
+		role       nova.Role
+		placement  bool
+		want       string // in the error; "" for none
+	}{
+		{"a policy", "[pci]\nalias = {\"name\": \"B\", \"vendor_id\": \"10de\", \"product_id\": \"1111\", \"numa_policy\": \"strict\"}\n", 26, nova.Controller, false, `numa_policy is "strict"`},
+		{"traits in a list", "[pci]\nalias = {\"name\": \"B\", \"vendor_id\": \"10de\", \"product_id\": \"1111\", \"traits\": [\"A\"]}\n", 27, nova.Compute, false, `traits is ["A"], not a string`},
+		{"two products", "[pci]\n" + typed + second, 32, nova.Controller, false, ""},
+		{"two products, Placement on", "[pci]\n" + typed + second + on, 32, nova.Controller, false, "which pci_in_placement does not allow"},
+		{"two products, Placement on before 2025.2", "[pci]\n" + typed + second + on, 31, nova.Controller, false, ""},
+		{"two products, --placement", "[pci]\n" + typed + second, 32, nova.Controller, true, "which pci_in_placement does not allow"},
+		{"two products, --placement before 2025.2", "[pci]\n" + typed + second, 31, nova.Controller, true, "requests for this alias fail"},
+		{"two products, --placement of Zed", "[pci]\n" + typed + second, 26, nova.Controller, true, ""},
+		{"a class", "[pci]\nalias = {\"name\": \"B\", \"resource_class\": \"gpu\"}\n", 31, nova.Controller, false, ""},
+		{"a class alone", "[pci]\nalias = {\"name\": \"B\", \"resource_class\": \"gpu\"}\n", 32, nova.Controller, false, "lacks vendor_id or product_id"},
+		{"a class, --placement", "[pci]\nalias = {\"name\": \"B\", \"resource_class\": \"gpu\"}\n", 32, nova.Controller, true, ""},
+		{"a class on a compute node", "[pci]\nalias = {\"name\": \"B\", \"resource_class\": \"gpu\"}\n", 32, nova.Compute, true, "lacks vendor_id or product_id"},
+		{"a class on a compute node with Placement", "[pci]\nalias = {\"name\": \"B\", \"resource_class\": \"gpu\"}\n" + on, 32, nova.Compute, true, ""},
+	} {
+		_, _, err := plan(t, test.role, test.release, nova.Place{}, test.placement, "-- etc/nova/nova.conf --\n"+test.file)
+		if got := ""; err != nil {
+			got = err.Error()
+			if test.want == "" || !strings.Contains(got, test.want) {
+				t.Errorf("%s: %s", test.name, got)
+			}
+		} else if test.want != "" {
+			t.Errorf("%s: no error", test.name)
+		}
+	}
+}
+
+// TestWantedAliasesInPlacement: an alias in use that has two products is refused with --placement,
+// with the lines that merge them.
+func TestWantedAliasesInPlacement(t *testing.T) {
+	for _, test := range []struct {
+		release   nova.Release
+		placement bool
+		want      string
+	}{
+		{32, false, ""},
+		{26, true, ""},
+		{27, true, "alias A is defined twice, which pci_in_placement does not allow: requests for this alias fail"},
+		{32, true, "alias A is defined twice, which pci_in_placement does not allow: this line makes Nova reject all aliases"},
+	} {
+		o := nova.Options{Role: nova.Controller, Release: test.release, Placement: test.placement, Hosts: []nova.Host{{Name: "gpu1", Devices: scanned(t, "11b4", "1bb1")}}}
+		for _, product := range []string{"11b4", "1bb1"} {
+			a, err := nova.ParseAlias("A=10de:" + product + ",device_type=type-PCI")
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.InUse = append(o.InUse, nova.Named{Alias: a, HasIDs: true, Where: "nova.conf"})
+		}
+		_, err := nova.NewWant(o)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s, placement %v: %q", test.release, test.placement, got)
+		}
+	}
+}
