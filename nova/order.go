@@ -149,7 +149,7 @@ func (p *planner) placeAll(all []*value, planned []wantedSpec) (last []string, e
 			v.dropped[item] = true
 		}
 	}
-	errs = append(errs, p.rejected(all)...)
+	errs = append(append(errs, p.rejected(all)...), p.unreported(all)...)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

@@ -3,18 +3,25 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 )
 
-// ErrSpec says that Nova rejects a device_spec: nova-compute reads it when it starts
-// (nova/compute/manager.py, init_host, since Newton), nova-scheduler for each host
-// (nova/scheduler/host_manager.py, HostState, through nova/pci/stats.py, PciDeviceStats).
-var ErrSpec = host.WithHint(host.WithCode(errors.New("with this line nova-compute does not start, and nova-scheduler finds no host"),
-	host.CodeNotStartable, ""),
-	"correct the line or remove it")
+var (
+	// ErrSpec says that Nova rejects a device_spec: nova-compute reads it when it starts
+	// (nova/compute/manager.py, init_host, since Newton), nova-scheduler for each host
+	// (nova/scheduler/host_manager.py, HostState, through nova/pci/stats.py, PciDeviceStats).
+	ErrSpec = host.WithHint(host.WithCode(errors.New("with this line nova-compute does not start, and nova-scheduler finds no host"),
+		host.CodeNotStartable, ""),
+		"correct the line or remove it")
+	// ErrSpecUnreported says that nova-compute starts with a device_spec, and fails each time that
+	// it counts or reports the devices of its host.
+	ErrSpecUnreported = host.WithHint(host.WithCode(errors.New("with this line nova-compute never reports the devices of the host"), host.CodeNotStartable, ""),
+		"correct the line or remove it")
+)
 
 // SpecFault is a reason for which Nova rejects or misreads a value of device_spec.
 type SpecFault struct {
@@ -47,17 +54,74 @@ func SpecFaults(l devspec.Line, r Release) (faults []SpecFault) {
 	return faults
 }
 
+// TagFaults returns the tags of a value of device_spec with which nova-compute starts, but fails
+// each time that it updates the resources of its host: lists and objects, which its pools cannot
+// have (nova/pci/stats.py, to_device_pools_obj; not of resource_class and traits since 2023.1), and
+// with report_in_placement a resource_class or traits that is not a string
+// (nova/compute/pci_placement_translator.py). [SpecFaults] has those that Nova rejects.
+func TagFaults(l devspec.Line, isReported bool, r Release) (faults []SpecFault) {
+	for i, spec := range l.Specs {
+		for _, tag := range spec.TagNames() {
+			_, isText := spec.Object[tag].(string)
+			ofPlacement := tag == "resource_class" || tag == "traits"
+			isRead := isReported && r >= Zed && ofPlacement && spec.IsTruthy(tag) && !spec.IsNetwork()
+			isPooled := (!ofPlacement || r < Antelope) && isNested(spec.Object[tag])
+			if isText || !isRead && !isPooled || isRejected(tag, spec.Object[tag], r) {
+				continue
+			}
+			faults = append(faults, SpecFault{Seen: fmt.Sprintf("a device_spec: %s is %s, not a string", tag, conf.Written(spec.Object[tag])),
+				Remedy: "write a string, of several traits separated by commas", Item: i})
+		}
+	}
+	return faults
+}
+
+// isNested reports whether a value of JSON is a list or an object.
+func isNested(value any) bool {
+	switch value.(type) {
+	case []any, map[string]any:
+		return true
+	}
+	return false
+}
+
+// isRejected reports whether Nova rejects a device_spec because of a tag.
+func isRejected(tag string, value any, r Release) bool {
+	since, isBoolean := booleanSince[tag]
+	_, err := devspec.Bool(value)
+	return isBoolean && since >= Epoxy && r >= since && err != nil
+}
+
 // rejected returns an error for each fault for which Nova rejects a value of device_spec that a
 // program reads and that the plan leaves as it is.
 func (p *planner) rejected(values []*value) (errs []error) {
 	for _, v := range values {
 		for _, f := range SpecFaults(v.line, p.options.Release) {
-			if isReplaced := f.Item >= 0 && (v.dropped[f.Item] || v.ours && len(v.line.Specs) == 1); !f.IsTolerated && !isReplaced {
+			if !f.IsTolerated && !v.replaces(f.Item) {
 				errs = append(errs, fmt.Errorf("%s: %s: %w", v.where(), f.Seen, ErrSpec))
 			}
 		}
 	}
 	return errs
+}
+
+// unreported returns an error for each fault with which nova-compute never reports devices, in a
+// value that the plan leaves as it is.
+func (p *planner) unreported(values []*value) (errs []error) {
+	isReported := p.options.Placement || slices.ContainsFunc(p.planned(), reports)
+	for _, v := range values {
+		for _, f := range TagFaults(v.line, isReported, p.options.Release) {
+			if !v.replaces(f.Item) {
+				errs = append(errs, fmt.Errorf("%s: %s: %w", v.where(), f.Seen, ErrSpecUnreported))
+			}
+		}
+	}
+	return errs
+}
+
+// replaces reports whether the plan leaves out a spec of the value, or replaces it.
+func (v *value) replaces(item int) bool {
+	return item >= 0 && (v.dropped[item] || v.ours && len(v.line.Specs) == 1)
 }
 
 // MustReport reports whether nova-compute starts with a spec only with report_in_placement
@@ -66,13 +130,20 @@ func MustReport(spec devspec.Spec, r Release) bool {
 	return r >= Flamingo && spec.IsOn("one_time_use")
 }
 
-// FunctionFaults returns the tags with which nova-compute does not start because of the type of a
-// function: remote_managed on PFs (nova/pci/devspec.py, _init_dev_details) and one_time_use on VFs.
-func FunctionFaults(h devspec.Hardware, lines []devspec.Line, r Release) []devspec.Fault {
+// FunctionFaults returns the tags with which nova-compute does not start because of a function:
+// remote_managed on PFs and on interfaces that do not exist (nova/pci/devspec.py,
+// _init_dev_details), and with report_in_placement one_time_use on VFs, whatever its value is
+// (nova/compute/pci_placement_translator.py, add_child).
+func FunctionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r Release) []devspec.Fault {
 	var found []devspec.Fault
 	for _, l := range lines {
 		for _, spec := range l.Specs {
-			if r < Yoga || !spec.IsOn("remote_managed") || !h.IsPF(spec.Single) {
+			switch isRemote := r >= Yoga && spec.IsOn("remote_managed"); {
+			case isRemote && h.LacksInterface(spec):
+				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but this machine has no such interface",
+					conf.Written(spec.Object))})
+				continue
+			case !isRemote || !h.IsPF(spec.Single):
 				continue
 			}
 			var pf, vf string // products
@@ -92,11 +163,12 @@ func FunctionFaults(h devspec.Hardware, lines []devspec.Line, r Release) []devsp
 			}
 		}
 	}
-	if r < Flamingo {
+	if r < Flamingo || !isReported {
 		return found
 	}
 	for i := range h.Devices {
-		if first, ok := h.First(lines, &h.Devices[i]); ok && h.Devices[i].SRIOV.PF != nil && first.Spec.IsOn("one_time_use") {
+		first, ok := h.First(lines, &h.Devices[i])
+		if _, isSet := first.Spec.Object["one_time_use"]; ok && isSet && h.Devices[i].SRIOV.PF != nil && !first.Spec.IsNetwork() {
 			found = append(found, devspec.Fault{Line: first.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, but %s is a VF",
 				conf.Written(first.Spec.Object), h.Devices[i].Address)})
 		}

@@ -24,7 +24,7 @@ func (p *planner) startable() []error {
 	}
 	for i, m := range p.options.served() {
 		h := devspec.NewHardware(m.Devices, p.options.Interfaces)
-		for _, f := range FunctionFaults(h, lines, p.options.Release) {
+		for _, f := range FunctionFaults(h, lines, isReported, p.options.Release) {
 			add(m, f.Line, ErrTag, f.Seen)
 		}
 		if !isReported {

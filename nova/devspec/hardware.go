@@ -17,7 +17,7 @@ type Hardware struct {
 }
 
 // NewHardware returns the machine with these functions. interfaces are the functions of its network
-// interfaces by name; see [Interfaces].
+// interfaces by name, nil if they are unknown; see [Interfaces].
 func NewHardware(devices []pci.Device, interfaces map[string]pci.Address) Hardware {
 	h := Hardware{devices, interfaces, map[string]bool{}}
 	for i := range devices {
@@ -79,6 +79,12 @@ func (h Hardware) locate(s Spec) Spec {
 		s.address[i].text = fieldKinds[i].write(n)
 	}
 	return s
+}
+
+// LacksInterface reports whether a spec names a network interface that the machine does not have. It
+// is false if the interfaces are unknown.
+func (h Hardware) LacksInterface(s Spec) bool {
+	return s.Devname && h.interfaces != nil && h.locate(s).unlocated()
 }
 
 // Matches reports whether a spec matches a function of the machine. The address of a PF

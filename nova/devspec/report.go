@@ -100,7 +100,7 @@ func OrNone(s string) string {
 // (pci_placement_translator.py, _get_rc_for_dev).
 func (r Reported) Class() string {
 	if class, _ := r.Spec.Object["resource_class"].(string); class != "" {
-		return custom(class)
+		return className(class)
 	}
 	return strings.ToUpper(fmt.Sprintf("CUSTOM_PCI_%s_%s", r.Device.VendorID, r.Device.ProductID))
 }
@@ -113,22 +113,10 @@ func (r Reported) Traits() string {
 	}
 	var traits []string
 	for t := range strings.SplitSeq(text, ",") {
-		traits = append(traits, custom(t))
+		traits = append(traits, traitName(t))
 	}
 	slices.Sort(traits)
 	return strings.Join(slices.Compact(traits), ",")
-}
-
-// custom writes the name of a resource class or trait as Placement knows it. Standard
-// names are not distinguished from custom ones.
-func custom(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '_'
-	}, strings.ToUpper(name))
-	return "CUSTOM_" + strings.TrimPrefix(name, "CUSTOM_")
 }
 
 // HasTraits reports whether another function has all traits of this one.

@@ -260,10 +260,15 @@ func (s Spec) Opaque() bool {
 	return slices.ContainsFunc(s.address[:], func(f field) bool { return f.opaque })
 }
 
+// IsTruthy reports whether a tag is neither absent nor null, false, zero or empty.
+func (s Spec) IsTruthy(tag string) bool {
+	return truthy(s.Object[tag])
+}
+
 // IsNetwork reports whether the spec has a physical_network: nova-compute does not report such
 // devices to Placement, because they belong to Neutron.
 func (s Spec) IsNetwork() bool {
-	return truthy(s.Object["physical_network"])
+	return s.IsTruthy("physical_network")
 }
 
 // physicalTags are what a device_spec may have besides tags.
@@ -272,6 +277,11 @@ var physicalTags = []string{"vendor_id", "product_id", "address", "devname"}
 // inertTag is a tag that no release reads: the 2017 talk's example has it. Aliases and
 // device_specs are not connected by names.
 const inertTag = "name"
+
+// TagNames returns the names of all tags that the spec has, sorted.
+func (s Spec) TagNames() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.Object)), func(key string) bool { return slices.Contains(physicalTags, key) })
+}
 
 // Tags returns what Nova knows of the devices that the spec is the first to match.
 func (s Spec) Tags() map[string]any {

@@ -87,6 +87,11 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 					return result, nil, true
 				}
 			}
+			for _, f := range nova.TagFaults(l, view.IsOn(nova.ReportInPlacement), j.facts.Release) {
+				result.fail("has a device_spec with which nova-compute never reports devices", f.Seen, host.Text(f.Remedy))
+				result.From = l.Where()
+				return result, nil, true
+			}
 		}
 	}
 	if h.Devices != nil {

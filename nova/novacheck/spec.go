@@ -15,6 +15,7 @@ import (
 const (
 	rejectsSpec   = "does not start nova-compute with it, and finds no host for guests where nova-scheduler reads it"
 	noStart       = "does not start nova-compute"
+	neverReports  = "fails to update the resources of the host, and never reports its devices"
 	noLiveMigrate = "does not start nova-compute with live_migratable and libvirt older than 10.0.0 or QEMU older than 8.2.2"
 )
 
@@ -48,11 +49,11 @@ func (c *checker) specLines(s nova.Side) []devspec.Line {
 	lines := devspec.Lines(s.Files, c.release.SpecNames())
 	for _, l := range lines {
 		for _, f := range nova.SpecFaults(l, c.release) {
-			effect := rejectsSpec
+			status, effect := host.Fail, rejectsSpec
 			if f.IsTolerated {
-				effect = "reads it as false"
+				status, effect = host.Warn, "reads it as false"
 			}
-			c.addSpec(l, host.Fail, f.Seen, effect, host.Text(f.Remedy))
+			c.addSpec(l, status, f.Seen, effect, host.Text(f.Remedy))
 		}
 	}
 	return lines
@@ -68,6 +69,9 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	machines, sure := c.machines(s)
 	reports := s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
 	for _, l := range lines {
+		for _, f := range nova.TagFaults(l, reports, c.release) {
+			c.addSpec(l, host.Fail, f.Seen, neverReports, host.Text(f.Remedy))
+		}
 		for _, spec := range l.Specs {
 			c.liveMigratable(s, l, spec)
 			if !reports && nova.MustReport(spec, c.release) {
@@ -83,7 +87,7 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 		if reports {
 			found = h.ReportFaults(lines)
 		}
-		for _, f := range append(found, nova.FunctionFaults(h, lines, c.release)...) {
+		for _, f := range append(found, nova.FunctionFaults(h, lines, reports, c.release)...) {
 			status := host.Fail
 			if m.Name != "" && !strings.Contains(f.Seen, "devname") {
 				if status, f.Seen = guess(f.Seen, f.Line.File, m, sure); sure {

@@ -140,3 +140,37 @@ func TestWantedAliasesInPlacement(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanWithBadSpecs: no plan leaves a device_spec with which nova-compute does not start or never
+// reports devices.
+func TestPlanWithBadSpecs(t *testing.T) {
+	const (
+		device = "-- sys/bus/pci/devices/0000:01:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:01:00.0/device --\n0x154d\n"
+		vf     = "symlink sys/bus/pci/devices/0000:01:00.0/physfn -> ../0000:02:00.0\n" + device
+	)
+	for _, test := range []struct {
+		name, spec, tree string
+		role             nova.Role
+		placement        bool
+		want             string // in the error; "" for none
+	}{
+		{"traits in a list", `{"vendor_id": "8086", "traits": ["A"]}`, device, nova.Compute, true, `traits is ["A"], not a string`},
+		{"traits in a list, not reported", `{"vendor_id": "8086", "traits": ["A"]}`, device, nova.Compute, false, ""},
+		{"a tag in a list", `{"vendor_id": "8086", "physical_network": ["A"]}`, device, nova.Compute, false, `physical_network is ["A"], not a string`},
+		{"a tag in a list, of nova-scheduler", `{"vendor_id": "8086", "physical_network": ["A"]}`, device, nova.Controller, false, ""},
+		{"a class of Neutron's", `{"vendor_id": "8086", "physical_network": "A", "resource_class": 1}`, device, nova.Compute, true, ""},
+		{"a class", `{"vendor_id": "8086", "resource_class": 1}`, device, nova.Compute, true, `resource_class is 1, not a string`},
+		{"no one_time_use on a VF", `{"vendor_id": "8086", "one_time_use": "no"}`, vf, nova.Compute, true, "has one_time_use, but 0000:01:00.0 is a VF"},
+		{"no one_time_use on a VF, not reported", `{"vendor_id": "8086", "one_time_use": "no"}`, vf, nova.Compute, false, ""},
+	} {
+		_, _, err := plan(t, test.role, 32, nova.Place{}, test.placement, test.tree+"-- etc/nova/nova.conf --\n[pci]\ndevice_spec = "+test.spec+"\n")
+		if got := ""; err != nil {
+			got = err.Error()
+			if test.want == "" || !strings.Contains(got, test.want) {
+				t.Errorf("%s: %s", test.name, got)
+			}
+		} else if test.want != "" {
+			t.Errorf("%s: no error", test.name)
+		}
+	}
+}
