@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestVerdicts: the installed Nova says of aliases, device_specs and filters what is recorded of its
-// release, with which the tests of nova check work.
+// TestVerdicts: the installed Nova says of aliases, device_specs and filters what is recorded of
+// its release, with which the tests of nova check work.
 func TestVerdicts(t *testing.T) {
 	const recorded = "../nova/novacheck/testdata/verdicts.json"
 	path := filepath.Join(t.TempDir(), "verdicts.json")

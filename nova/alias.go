@@ -36,6 +36,9 @@ type Spec struct {
 	Managed         string       `json:"managed,omitempty"`
 	LiveMigratable  string       `json:"live_migratable,omitempty"`
 	OneTimeUse      string       `json:"one_time_use,omitempty"`
+	// unwritten is live_migratable that is not written, because the versions of the hypervisor are
+	// unknown. It stays where a device_spec has it.
+	unwritten string
 }
 
 // sameDevices reports whether two specs match the same devices.

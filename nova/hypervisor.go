@@ -8,11 +8,48 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/nova/devspec"
 )
 
 // Hypervisor is the versions of a compute node's hypervisor.
 type Hypervisor struct {
 	Libvirt, QEMU Version // nil: unknown
+}
+
+// Part is a part of a hypervisor with the lowest version that something needs.
+type Part struct {
+	Name         string // libvirt or QEMU
+	Have, Lowest Version
+}
+
+// IsOld reports whether the version is known and too low.
+func (p Part) IsOld() bool { return p.Have.Before(p.Lowest) }
+
+// LacksLiveMigration returns the parts that are too old for a device_spec with live_migratable, or
+// of unknown versions: nova-compute tests the tag as a text, so that it does not start with "no"
+// either (nova/virt/libvirt/driver.py of 2025.1, MIN_VFIO_PCI_VARIANT_LIBVIRT_VERSION).
+func (h Hypervisor) LacksLiveMigration() []Part {
+	parts := []Part{{"libvirt", h.Libvirt, Version{10, 0, 0}}, {"QEMU", h.QEMU, Version{8, 2, 2}}}
+	return slices.DeleteFunc(parts, func(p Part) bool { return p.Have != nil && !p.IsOld() })
+}
+
+// HasLiveMigratable reports whether nova-compute needs a hypervisor for live migration because of a
+// device_spec: whatever the value is, except null and those that it rejects.
+func HasLiveMigratable(s devspec.Spec, r Release) bool {
+	value := s.Object["live_migratable"]
+	_, err := devspec.Bool(value)
+	return r >= Epoxy && value != nil && err == nil
+}
+
+// Or returns the versions, and those of another hypervisor instead of unknown ones.
+func (h Hypervisor) Or(other Hypervisor) Hypervisor {
+	if h.Libvirt == nil {
+		h.Libvirt = other.Libvirt
+	}
+	if h.QEMU == nil {
+		h.QEMU = other.QEMU
+	}
+	return h
 }
 
 // Version is the numbers of a version, the most significant first.

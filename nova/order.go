@@ -103,6 +103,10 @@ func (p *planner) specs(wanted []Spec) error {
 	all := p.values(p.inOrder())
 	var planned []wantedSpec
 	for _, w := range wanted {
+		w, err := p.keepLiveMigratable(all, w)
+		if err != nil {
+			return err
+		}
 		want, err := newWantedSpec(w)
 		if err != nil {
 			return err

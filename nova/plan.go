@@ -121,8 +121,8 @@ type planner struct {
 
 // NewPlan plans the changes of the files of a machine that lead to what is wanted.
 //
-// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrAlias, ErrOwnAlias, ErrSpec,
-// ErrSpecConflict, ErrSpecOrder, ErrKept, ErrNotStartable, ErrTag.
+// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrAlias, ErrOwnAlias,
+// ErrSpec, ErrSpecUnreported, ErrSpecConflict, ErrSpecOrder, ErrKept, ErrNotStartable, ErrTag.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if !place.Given {
 		if err := refuseGenerated(root, o, w); err != nil {

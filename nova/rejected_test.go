@@ -141,8 +141,8 @@ func TestWantedAliasesInPlacement(t *testing.T) {
 	}
 }
 
-// TestPlanWithBadSpecs: no plan leaves a device_spec with which nova-compute does not start or never
-// reports devices.
+// TestPlanWithBadSpecs: no plan leaves a device_spec with which nova-compute does not start or
+// never reports devices.
 func TestPlanWithBadSpecs(t *testing.T) {
 	const (
 		device = "-- sys/bus/pci/devices/0000:01:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:01:00.0/device --\n0x154d\n"

@@ -38,6 +38,11 @@ func (p *planner) startable() []error {
 		}
 	}
 	for _, l := range lines {
+		for _, part := range p.options.Hypervisor.LacksLiveMigration() {
+			if part.IsOld() && slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return HasLiveMigratable(s, p.options.Release) }) {
+				add(Host{isHere: true}, l, ErrTag, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.Name, part.Have))
+			}
+		}
 		if !isReported && slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return MustReport(s, p.options.Release) }) {
 			add(Host{isHere: true}, l, ErrTag, "a device_spec has one_time_use, but report_in_placement is not set")
 		}

@@ -72,6 +72,7 @@ type Options struct {
 	Generated []conf.Source
 	// Machine is the machine that is configured.
 	Machine
+	Hypervisor Hypervisor // of that machine
 }
 
 // Want is the aliases and device specs that nova.conf should contain.
@@ -155,6 +156,7 @@ func NewWant(o Options) (Want, error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
+		w.Warnings = append(w.Warnings, o.warnLiveMigratable(a)...)
 		for _, s := range specs {
 			i := slices.IndexFunc(w.Specs, s.sameDevices)
 			switch {
@@ -227,9 +229,7 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	if o.Placement {
 		spec.ResourceClass, spec.Traits = a.ResourceClass, a.Traits
 	}
-	if o.Release >= Epoxy {
-		spec.LiveMigratable = a.LiveMigratable
-	}
+	o.setLiveMigratable(&spec, a)
 	if o.OneTimeUse {
 		spec.OneTimeUse = "true"
 	}

@@ -80,6 +80,19 @@ type novaCheckOptions struct {
 
 func parseNovaCheck(c *cli.Context, f *args.Faults) novaCheckOptions {
 	f.Arguments(c)
+	role := nova.Role(f.Choice(c, "role"))
+	return novaCheckOptions{
+		root: c.String("root"), format: f.Choice(c, "output"),
+		check: cloud.CheckOptions{
+			Release: parseRelease(c, f), Role: role, Confs: parseConfs(c, f, role),
+			Hypervisor: parseHypervisor(c, f),
+		},
+		inventories: c.StringSlice("inventory"), flavors: c.Bool("flavors"), cloud: parseCloud(c, f),
+	}
+}
+
+// parseHypervisor reads --libvirt and --qemu; a version that is not given is nil.
+func parseHypervisor(c *cli.Context, f *args.Faults) nova.Hypervisor {
 	version := func(flag string) nova.Version {
 		if !c.IsSet(flag) {
 			return nil
@@ -88,15 +101,7 @@ func parseNovaCheck(c *cli.Context, f *args.Faults) novaCheckOptions {
 		addEach(f, "--"+flag+": ", err, "")
 		return v
 	}
-	role := nova.Role(f.Choice(c, "role"))
-	return novaCheckOptions{
-		root: c.String("root"), format: f.Choice(c, "output"),
-		check: cloud.CheckOptions{
-			Release: parseRelease(c, f), Role: role, Confs: parseConfs(c, f, role),
-			Hypervisor: nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")},
-		},
-		inventories: c.StringSlice("inventory"), flavors: c.Bool("flavors"), cloud: parseCloud(c, f),
-	}
+	return nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")}
 }
 
 // parseConfs reads --conf. Files without a role of their own get the given one; "" stands for the

@@ -41,6 +41,8 @@ each tag whose value changes.
 numa_policy, resource_class, traits (joined by plus signs) or live_migratable. Without
 device_type it gets that of the devices in the inventories or of this machine, else that
 of the product if all boards have the same.
+Device specs get live_migratable only if nova-compute starts with it: with libvirt
+10.0.0 and QEMU 8.2.2 or later, whether it is yes or no.
 --inventory defines an alias for each product in the JSON or YAML of host scan, with
 type-PF if the product supports SR-IOV. Without both, a compute node gets an alias for
 each product that host prepare has recorded there, and the aliases of its files are
@@ -114,6 +116,8 @@ EXIT STATUS
 			answerTimeoutFlag(timeoutOfDatabases),
 			args.Choice(&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}),
 			&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
+			&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt, for live_migratable (default: that of this machine)"},
+			&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU, for live_migratable (default: as for --libvirt)"},
 			novaConfFlag("configure"),
 			&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
 			args.Choice(&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
@@ -153,6 +157,7 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 			OneTimeUse: c.Bool("one-time-use"),
 			Remove:     c.StringSlice("remove-alias"),
 			NamesGiven: c.IsSet("names"),
+			Hypervisor: parseHypervisor(c, f),
 		}, Place: nova.Place{File: c.String("conf"), Given: c.IsSet("conf"), DropIn: c.Bool("drop-in")}},
 		render: nova.Form(f.Choice(c, "render")), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"), command: args.Recorded(c),
 	}

@@ -37,8 +37,8 @@ var standardClasses = []string{
 //go:embed traits.txt
 var standardTraits string
 
-// className returns the name of a resource class as Placement knows it (pci_placement_translator.py,
-// _normalize_resource_class): standard names stay.
+// className returns the name of a resource class as Placement knows it
+// (pci_placement_translator.py, _normalize_resource_class): standard names stay.
 func className(name string) string {
 	name = strings.ToUpper(name)
 	if slices.Contains(standardClasses, name) || strings.HasPrefix(name, customPrefix) {

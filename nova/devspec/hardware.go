@@ -81,8 +81,8 @@ func (h Hardware) locate(s Spec) Spec {
 	return s
 }
 
-// LacksInterface reports whether a spec names a network interface that the machine does not have. It
-// is false if the interfaces are unknown.
+// LacksInterface reports whether a spec names a network interface that the machine does not have.
+// It is false if the interfaces are unknown.
 func (h Hardware) LacksInterface(s Spec) bool {
 	return s.Devname && h.interfaces != nil && h.locate(s).unlocated()
 }

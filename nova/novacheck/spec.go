@@ -19,13 +19,6 @@ const (
 	noLiveMigrate = "does not start nova-compute with live_migratable and libvirt older than 10.0.0 or QEMU older than 8.2.2"
 )
 
-// The lowest versions with which nova-compute starts if a spec has live_migratable
-// (nova/virt/libvirt/ driver.py of 2025.1).
-var (
-	liveLibvirt = nova.Version{10, 0, 0}
-	liveQEMU    = nova.Version{8, 2, 2}
-)
-
 // readSpecs returns the values of device_spec of a compute node, and adds their specs to those of
 // all compute nodes.
 func (c *checker) readSpecs(s side) []devspec.Line {
@@ -108,24 +101,20 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	c.shadowed(s, lines, machines)
 }
 
-// liveMigratable checks the hypervisor of specs with live_migratable.
+// liveMigratable checks the hypervisor of specs with live_migratable, whatever its value is.
 func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
-	if c.release < nova.Epoxy || !spec.IsOn("live_migratable") {
+	if !nova.HasLiveMigratable(spec, c.release) {
 		return
 	}
-	for _, part := range []struct {
-		name, flag   string
-		have, lowest nova.Version
-	}{{"libvirt", "--libvirt", s.Hypervisor.Libvirt, liveLibvirt}, {"QEMU", "--qemu", s.Hypervisor.QEMU, liveQEMU}} {
+	for _, part := range s.Hypervisor.LacksLiveMigration() {
 		switch {
-		case part.have == nil && c.unknown[part.name+s.Name()]:
-		case part.have == nil:
-			c.unknown[part.name+s.Name()] = true // once for all specs of the side
-			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.name), noLiveMigrate,
-				host.Textf("run %s on the compute node, or give the version with %s", host.NewCommand("nova check"), part.flag))
-		case part.have.Before(part.lowest):
-			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.name, part.have), noLiveMigrate,
-				host.Textf("upgrade %s to %s, or remove live_migratable", part.name, part.lowest))
+		case part.IsOld():
+			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.Name, part.Have), noLiveMigrate,
+				host.Textf("upgrade %s to %s, or remove live_migratable", part.Name, part.Lowest))
+		case !c.unknown[part.Name+s.Name()]:
+			c.unknown[part.Name+s.Name()] = true // once for all specs of the side
+			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.Name), noLiveMigrate,
+				host.Textf("run %s on the compute node, or give the version with --%s", host.NewCommand("nova check"), strings.ToLower(part.Name)))
 		}
 	}
 }

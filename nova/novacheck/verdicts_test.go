@@ -112,8 +112,8 @@ func failures(findings []host.Finding, check string) (list []string) {
 	return list
 }
 
-// TestVerdictsOnAliases: what Nova rejects fails with the effect that it has, and what it accepts is
-// not called malformed.
+// TestVerdictsOnAliases: what Nova rejects fails with the effect that it has, and what it accepts
+// is not called malformed.
 func TestVerdictsOnAliases(t *testing.T) {
 	for _, v := range readVerdicts(t).Aliases {
 		var values []string

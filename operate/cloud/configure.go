@@ -72,7 +72,7 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 	if c.Role != nova.Controller {
 		own = c.observeMachine(root, m, o.Unnamed)
 	}
-	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, namesErr, inUseErr, own.adapters)
+	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, namesErr, inUseErr, own.adapters, own.hypervisor)
 }
 
 // scope returns which functions inventories have to list.
@@ -84,12 +84,17 @@ func (o ConfigureOptions) scope() nova.Scope {
 }
 
 // ownErrors are the errors of a compute node's own facts.
-type ownErrors struct{ prepared, record, machine, adapters error }
+type ownErrors struct{ prepared, record, machine, adapters, hypervisor error }
 
 // observeMachine adds what depends on the functions of the compute node that is configured.
 func (c *Configuration) observeMachine(root host.Root, m machine.Machine, prepared bool) (errs ownErrors) {
 	errs.record = m.Contract.Err
 	c.Machine, errs.machine = newMachine(root, m)
+	if !c.Rendered || len(c.Hosts) == 0 { // else the options are for other machines
+		var here nova.Hypervisor
+		here, errs.hypervisor = nova.InstalledHypervisor(root)
+		c.Hypervisor = c.Hypervisor.Or(here)
+	}
 	if len(c.HCAs) > 0 && errs.machine == nil {
 		c.Adapters, errs.adapters = adaptersOf(root, c.Devices)
 	}
