@@ -79,9 +79,9 @@ func TestProgramFiles(t *testing.T) {
 		{"nova-api.conf.d is read", nova.Controller, nova.Zed, false, nova.Place{},
 			"-- etc/nova/nova.conf --\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n-- etc/nova/nova-api.conf.d/a.conf --\n[pci]\nalias = " + alias + "\n", map[string]string{}, ""},
 		{"filters of nova-scheduler.conf", nova.All, nova.Zed, false, nova.Place{},
-			"-- etc/nova/nova.conf --\n" + full + "-- etc/nova/nova-scheduler.conf --\n[filter_scheduler]\nenabled_filters = A\n" +
-				"-- etc/nova/nova-scheduler.conf.d/a.conf --\n[filter_scheduler]\nenabled_filters = B, RetryFilter\n-- etc/nova/nova-compute.conf --\n[filter_scheduler]\nenabled_filters = C\n",
-			map[string]string{"nova-scheduler.conf": "[filter_scheduler]\nenabled_filters = A,PciPassthroughFilter\n", "nova-scheduler.conf.d/a.conf": "[filter_scheduler]\nenabled_filters = B, PciPassthroughFilter\n"}, ""},
+			"-- etc/nova/nova.conf --\n" + full + "-- etc/nova/nova-scheduler.conf --\n[filter_scheduler]\nenabled_filters = SameHostFilter\n" +
+				"-- etc/nova/nova-scheduler.conf.d/a.conf --\n[filter_scheduler]\nenabled_filters = DifferentHostFilter, RetryFilter\n-- etc/nova/nova-compute.conf --\n[filter_scheduler]\nenabled_filters = C\n",
+			map[string]string{"nova-scheduler.conf": "[filter_scheduler]\nenabled_filters = SameHostFilter,PciPassthroughFilter\n", "nova-scheduler.conf.d/a.conf": "[filter_scheduler]\nenabled_filters = DifferentHostFilter, PciPassthroughFilter\n"}, ""},
 		{"filters in nova-scheduler.conf alone, which may not be read", nova.Controller, nova.Xena, false, nova.Place{},
 			"-- etc/nova/nova.conf --\n[pci]\nalias = " + alias + "\n-- etc/nova/nova-scheduler.conf --\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n",
 			map[string]string{"nova.conf": "[pci]\nalias = " + alias + "\n\n[filter_scheduler]\nenabled_filters = " + strings.Join(nova.Xena.DefaultFilters(), ",") + ",PciPassthroughFilter\n"}, ""},
@@ -92,8 +92,8 @@ func TestProgramFiles(t *testing.T) {
 			"-- etc/nova/nova.conf --\n[pci]\nalias = " + alias + "\n-- etc/nova/nova-compute.conf.d/a.conf --\n[pci]\ndevice_spec = {\"vendor_id\": \"10de\", \"managed\": \"no\"}\n",
 			nil, "/etc/nova/nova-compute.conf.d/a.conf:2: {\"managed\": \"no\", \"vendor_id\": \"10de\"} conflicts with the planned device_spec " + spec},
 		{"filters of the package are the ones to begin with", nova.Controller, nova.Zed, false, nova.Place{},
-			"-- etc/nova/nova.conf --\n[pci]\nalias = " + alias + "\n-- usr/share/nova/nova-dist.conf --\n[filter_scheduler]\nenabled_filters = A\n",
-			map[string]string{"nova.conf": "[pci]\nalias = " + alias + "\n\n[filter_scheduler]\nenabled_filters = A,PciPassthroughFilter\n"}, ""},
+			"-- etc/nova/nova.conf --\n[pci]\nalias = " + alias + "\n-- usr/share/nova/nova-dist.conf --\n[filter_scheduler]\nenabled_filters = SameHostFilter\n",
+			map[string]string{"nova.conf": "[pci]\nalias = " + alias + "\n\n[filter_scheduler]\nenabled_filters = SameHostFilter,PciPassthroughFilter\n"}, ""},
 		{"an alias of the package", nova.Controller, nova.Zed, false, nova.Place{},
 			"-- etc/nova/nova.conf --\n-- usr/share/nova/nova-dist.conf --\n[pci]\nalias = " + other + "\n",
 			nil, "/usr/share/nova/nova-dist.conf:2: the same alias exists with different values, but the file belongs to a package, which would overwrite a change"},

@@ -174,3 +174,41 @@ func TestPlanWithBadSpecs(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanWithFilters: what a plan leaves of filters, or why it is refused. nova-scheduler starts
+// with each plan.
+func TestPlanWithFilters(t *testing.T) {
+	const own = "available_filters = nova.scheduler.filters.all_filters\navailable_filters = own.filters.OwnFilter\n"
+	for _, test := range []struct {
+		name, before string // of [filter_scheduler]
+		release      nova.Release
+		want         string // enabled_filters, or the error
+	}{
+		{"an empty item", "enabled_filters = ComputeFilter,,ImagePropertiesFilter\n", 31, "ComputeFilter,ImagePropertiesFilter,PciPassthroughFilter"},
+		{"a comma at the end", "enabled_filters = ComputeFilter,\n", 31, "ComputeFilter,PciPassthroughFilter"},
+		{"a filter that is gone", "enabled_filters = ComputeFilter,RamFilter\n", 31, "ComputeFilter,PciPassthroughFilter"},
+		{"an unknown name", "enabled_filters = ComputeFilter,PCIPassthroughFilter\n", 31, "error: no filter is called PCIPassthroughFilter: nova-scheduler does not start"},
+		{"an operator's own", "enabled_filters = ComputeFilter,OwnFilter\n" + own, 31, "ComputeFilter,OwnFilter,PciPassthroughFilter"},
+		{"an operator's own, of a function", "enabled_filters = OwnFilter\navailable_filters = own.filters.all_of_ours\n", 31, "OwnFilter,PciPassthroughFilter"},
+		{"an operator's own with the name of one that is gone", "enabled_filters = RamFilter\navailable_filters = own.filters.RamFilter\n", 31, "RamFilter,PciPassthroughFilter"},
+		{"one that is not offered", "enabled_filters = ComputeFilter\navailable_filters = own.filters.OwnFilter\n", 31,
+			"error: ComputeFilter is enabled, but no available_filters offers it: nova-scheduler does not start"},
+		{"ours alone is not offered", "enabled_filters = ComputeFilter\navailable_filters = nova.scheduler.filters.compute_filter.ComputeFilter\n", 31, "ComputeFilter,PciPassthroughFilter"},
+		{"a path that Nova does not have", "enabled_filters = ComputeFilter\navailable_filters = nova.scheduler.filters.standard_filters\navailable_filters = nova.scheduler.filters.all_filters\n", 31,
+			"error: available_filters has \"nova.scheduler.filters.standard_filters\", which 2025.1 does not have: nova-scheduler does not start"},
+	} {
+		_, changed, err := plan(t, nova.Controller, test.release, nova.Place{}, false, "-- etc/nova/nova.conf --\n[filter_scheduler]\n"+test.before)
+		got := ""
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		for line := range strings.Lines(changed["nova.conf"]) {
+			if filters, ok := strings.CutPrefix(line, "enabled_filters = "); ok {
+				got = strings.TrimSuffix(filters, "\n")
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: %s", test.name, got)
+		}
+	}
+}

@@ -184,6 +184,12 @@ var gone = map[string]Release{
 	"AvailabilityZoneFilter": Bobcat,
 }
 
+// isGone reports whether a filter was removed from Nova in some release.
+func isGone(name string) bool {
+	_, is := gone[name]
+	return is
+}
+
 // HasFilter reports whether a filter is not known to be missing from the release.
 func (r Release) HasFilter(name string) bool {
 	since, known := gone[name]

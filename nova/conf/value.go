@@ -69,13 +69,16 @@ func Written(value any) string {
 	return s
 }
 
-// ParseList splits a list as oslo.config does (oslo_config/types.py, List).
+// ParseList splits a list as oslo.config does (oslo_config/types.py, List): commas at the end are
+// dropped, and other empty items are kept.
 func ParseList(list string) []string {
-	var words []string
-	for w := range strings.SplitSeq(list, ",") {
-		if w = strings.TrimSpace(w); w != "" {
-			words = append(words, w)
-		}
+	list = strings.TrimRight(strings.TrimSpace(list), ",")
+	if list == "" {
+		return nil
+	}
+	words := strings.Split(list, ",")
+	for i := range words {
+		words[i] = strings.TrimSpace(words[i])
 	}
 	return words
 }

@@ -210,22 +210,13 @@ func (c *checker) filters(of side) {
 	if len(s.Files) == 0 { // the files are those of another service's container
 		return
 	}
-	list, file, line := r.DefaultFilters(), s.Name(), 0
-	for _, n := range r.FilterNames() {
-		if found := s.Find(n); len(found) > 0 {
-			o := found[len(found)-1]
-			list, file, line = conf.ParseList(o.Value), o.File, o.Line()
-			break
-		}
-	}
-	if !slices.Contains(list, "PciPassthroughFilter") {
-		c.add(checkFilters, host.Fail, file, line, "PciPassthroughFilter is not enabled",
+	filters := s.Filters(r)
+	if !slices.Contains(filters.Enabled, "PciPassthroughFilter") {
+		c.add(checkFilters, host.Fail, filters.File, filters.Line, "PciPassthroughFilter is not enabled",
 			"schedules guests to hosts without a free device, where they fail", host.Textf("add it: %s", host.NewCommand("nova configure").Flag("role", "controller")))
 	}
-	for _, f := range list {
-		if !r.HasFilter(f) {
-			c.add(checkFilters, host.Fail, file, line, fmt.Sprintf("%s has no %s", r, f), "does not start nova-scheduler", "remove it from the list")
-		}
+	for _, f := range filters.Faults(r) {
+		c.add(checkFilters, host.Fail, filters.File, filters.Line, f.Seen, "does not start nova-scheduler", host.Text(f.Remedy))
 	}
 }
 

@@ -103,7 +103,7 @@ func TestPrograms(t *testing.T) {
 			"fail alias /etc/nova/nova.conf:0 alias K4200 is missing in the files that nova-compute reads: it is in /etc/nova/nova-api.conf"},
 		{"filters that nova-scheduler does not read", []string{"/etc/nova/nova.conf", alias + spec, "/etc/nova/nova-api.conf", filters},
 			"fail filters /etc/nova/nova.conf:0 PciPassthroughFilter is not enabled"},
-		{"filters of nova-scheduler that override others", []string{"/etc/nova/nova.conf", alias + spec + filters, "/etc/nova/nova-scheduler.conf", "[filter_scheduler]\nenabled_filters = A\n"},
+		{"filters of nova-scheduler that override others", []string{"/etc/nova/nova.conf", alias + spec + filters, "/etc/nova/nova-scheduler.conf", "[filter_scheduler]\nenabled_filters = SameHostFilter\n"},
 			"fail filters /etc/nova/nova-scheduler.conf:2 PciPassthroughFilter is not enabled"},
 		{"a spec that nova-compute does not read", []string{"/etc/nova/nova.conf", alias + filters, "/etc/nova/nova-api.conf.d/a.conf", spec},
 			"warn alias /etc/nova/nova.conf:2 no device_spec of a compute node that was given matches alias K4200"},

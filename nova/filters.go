@@ -1,0 +1,256 @@
+package nova
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/nova/conf"
+)
+
+// ErrFilters says that nova-scheduler does not start with its filters.
+var ErrFilters = host.WithHint(host.WithCode(errors.New("nova-scheduler does not start"), host.CodeNotStartable, ""), "correct enabled_filters or available_filters")
+
+const (
+	filterPackage = "nova.scheduler.filters."
+	allFilters    = filterPackage + "all_filters" // the function that returns all of Nova's filters
+)
+
+// filterModules returns the modules of Nova's filters. The set is that of Nova 26; later releases
+// have removed some (gone), and those before it had these and the removed ones.
+func filterModules() map[string]string {
+	return map[string]string{
+		"AggregateImagePropertiesIsolation": "aggregate_image_properties_isolation",
+		"AggregateInstanceExtraSpecsFilter": "aggregate_instance_extra_specs",
+		"AggregateIoOpsFilter":              "io_ops_filter",
+		"AggregateMultiTenancyIsolation":    "aggregate_multitenancy_isolation",
+		"AggregateNumInstancesFilter":       "num_instances_filter",
+		"AggregateTypeAffinityFilter":       "type_filter",
+		"AllHostsFilter":                    "all_hosts_filter",
+		"AvailabilityZoneFilter":            "availability_zone_filter",
+		"ComputeCapabilitiesFilter":         "compute_capabilities_filter",
+		"ComputeFilter":                     "compute_filter",
+		"DifferentHostFilter":               "affinity_filter",
+		"ImagePropertiesFilter":             "image_props_filter",
+		"IoOpsFilter":                       "io_ops_filter",
+		"IsolatedHostsFilter":               "isolated_hosts_filter",
+		"JsonFilter":                        "json_filter",
+		"MetricsFilter":                     "metrics_filter",
+		"NUMATopologyFilter":                "numa_topology_filter",
+		"NumInstancesFilter":                "num_instances_filter",
+		"PciPassthroughFilter":              "pci_passthrough_filter",
+		"SameHostFilter":                    "affinity_filter",
+		"ServerGroupAffinityFilter":         "affinity_filter",
+		"ServerGroupAntiAffinityFilter":     "affinity_filter",
+		"SimpleCIDRAffinityFilter":          "affinity_filter",
+	}
+}
+
+// Filters are the filters of a nova-scheduler.
+type Filters struct {
+	Enabled   []string // as oslo.config reads the list: an empty item is ""
+	Available []string // paths of classes, or of functions that return classes; empty for all of Nova's
+	// File and Line are where enabled_filters is set: of the side and 0 if it is not.
+	File string
+	Line int
+}
+
+// Filters returns the filters of the nova-scheduler that reads the files of the side.
+func (s Side) Filters(r Release) Filters {
+	f := Filters{Enabled: r.DefaultFilters(), File: s.Name()}
+	for _, n := range r.FilterNames() {
+		if found := s.Find(n); len(found) > 0 {
+			o := found[len(found)-1]
+			f.Enabled, f.File, f.Line = conf.ParseList(o.Value), o.File, o.Line()
+			break
+		}
+	}
+	for _, o := range s.Find(r.availableNames()...) {
+		f.Available = append(f.Available, o.Value)
+	}
+	return f
+}
+
+// FilterFault is a reason for which nova-scheduler does not start.
+type FilterFault struct {
+	Seen, Remedy string
+}
+
+// Faults returns the reasons for which nova-scheduler does not start with the filters
+// (nova/scheduler/host_manager.py, _choose_host_filters; nova/loadables.py, get_matching_classes).
+// Classes of an operator's own are taken to exist.
+func (f Filters) Faults(r Release) (faults []FilterFault) {
+	add := func(remedy, format string, args ...any) {
+		faults = append(faults, FilterFault{fmt.Sprintf(format, args...), remedy})
+	}
+	for _, path := range f.Available {
+		if why := notLoadable(path, r); why != "" {
+			add("remove the value, or correct it", "available_filters has %q, which %s", path, why)
+		}
+	}
+	for _, name := range f.Enabled {
+		_, isNovas := filterModules()[name]
+		switch {
+		case name == "":
+			add("remove the comma", "enabled_filters has an empty item")
+		case offers(f.Available, name, r):
+		case !r.HasFilter(name):
+			add("remove it from the list", "%s has no %s", r, name)
+		case isNovas:
+			add("add available_filters = "+filterPackage+filterModules()[name]+"."+name, "%s is enabled, but no available_filters offers it", name)
+		default:
+			add(ofName(name), "no filter is called %s", name)
+		}
+	}
+	return faults
+}
+
+// offers reports whether a filter is, or may be, in available_filters. What a function returns that
+// is not Nova's is unknown.
+func offers(available []string, name string, r Release) bool {
+	if len(available) == 0 {
+		available = []string{allFilters}
+	}
+	_, isNovas := filterModules()[name]
+	isNovas = isNovas || isGone(name)
+	return slices.ContainsFunc(available, func(path string) bool {
+		module, last := cutPath(path)
+		switch {
+		case path == allFilters:
+			return isNovas && r.HasFilter(name)
+		case isFilterModule(module):
+			return last == name && notLoadable(path, r) == ""
+		}
+		return module != "" && (last == name || isFunction(last))
+	})
+}
+
+// notLoadable returns why nova-scheduler cannot load a value of available_filters, "" if it may.
+func notLoadable(path string, r Release) string {
+	module, last := cutPath(path)
+	known, isNovas := filterModules()[last]
+	switch {
+	case path == allFilters:
+	case module == "" || last == "" || strings.ContainsAny(path, ", "):
+		return "is not the path of a class or function"
+	case !isFilterModule(module):
+	case isGone(last) && r.HasFilter(last): // its module is not recorded
+	case !isNovas || !r.HasFilter(last) || module != strings.TrimSuffix(filterPackage, ".")+"."+known:
+		return fmt.Sprintf("%s does not have", r)
+	}
+	return ""
+}
+
+// cutPath returns the module and the last part of a path of Python.
+func cutPath(path string) (module, last string) {
+	i := strings.LastIndex(path, ".")
+	return path[:max(i, 0)], path[i+1:]
+}
+
+// isFilterModule reports whether a module is of Nova's package of filters.
+func isFilterModule(module string) bool {
+	return strings.HasPrefix(module+".", filterPackage)
+}
+
+// isFunction reports whether a name of Python is that of a function by its spelling: classes begin
+// with a capital letter (PEP 8).
+func isFunction(name string) bool {
+	return name != "" && name[:1] == strings.ToLower(name[:1])
+}
+
+// ofName returns the remedy for an unknown filter: the one whose name is spelled alike, if any.
+func ofName(name string) string {
+	for known := range filterModules() {
+		if strings.EqualFold(known, name) {
+			return "write " + known
+		}
+	}
+	return "correct the name, or add the path of its class to available_filters"
+}
+
+// filters enables PciPassthroughFilter, and NUMATopologyFilter for aliases with a NUMA policy, and
+// removes empty items and filters that the release does not have.
+func (p *planner) filters(numa bool) error {
+	r := p.options.Release
+	need := []string{"PciPassthroughFilter"}
+	if numa {
+		need = append(need, "NUMATopologyFilter")
+	}
+	list := func(have string, set bool) string {
+		words := r.DefaultFilters()
+		separator := ","
+		if set {
+			words = conf.ParseList(have)
+			if strings.Contains(have, ", ") {
+				separator = ", "
+			}
+		}
+		var kept []string
+		for _, w := range words {
+			if w == "" || !r.HasFilter(w) && !offers(p.scheduler().Filters(r).Available, w, r) {
+				if w != "" && !slices.Contains(p.plan.Dropped, w) {
+					p.plan.Dropped = append(p.plan.Dropped, w)
+				}
+				continue
+			}
+			kept = append(kept, w)
+		}
+		for _, n := range need {
+			if !slices.Contains(kept, n) {
+				kept = append(kept, n)
+			}
+		}
+		return strings.Join(kept, separator)
+	}
+	same := func(have, want string) bool { return slices.Equal(conf.ParseList(have), conf.ParseList(want)) }
+	if err := p.each(r.FilterNames(), list, same, programScheduler); err != nil {
+		return err
+	}
+	if err := p.available(need); err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range p.scheduler().Filters(r).Faults(r) {
+		errs = append(errs, host.WithHint(fmt.Errorf("%s: %w", f.Seen, ErrFilters), f.Remedy))
+	}
+	return errors.Join(errs...)
+}
+
+// scheduler returns the planned files that nova-scheduler reads.
+func (p *planner) scheduler() (s Side) {
+	for _, source := range p.of(programScheduler) {
+		s.Files = append(s.Files, conf.Source{Name: source.name, File: source.file})
+	}
+	return s
+}
+
+// available makes the filters available if the configuration restricts them; by default all of
+// Nova's filters are available (nova.scheduler.filters.all_filters).
+func (p *planner) available(need []string) error {
+	var have []string
+	for _, s := range p.of(programScheduler) {
+		for _, o := range s.file.Find(p.options.Release.availableNames()...) {
+			have = append(have, o.Value)
+		}
+	}
+	if len(have) == 0 || slices.Contains(have, allFilters) {
+		return nil
+	}
+	for _, n := range need {
+		full := filterPackage + filterModules()[n] + "." + n
+		if slices.Contains(have, full) {
+			continue
+		}
+		target := p.target()
+		var values []string
+		for _, o := range target.file.Find(p.options.Release.availableNames()...) {
+			values = append(values, o.Value)
+		}
+		if err := p.set(target, conf.Setting{Names: p.options.Release.availableNames(), Values: append(values, full), Multi: true}, programScheduler); err != nil {
+			return err
+		}
+	}
+	return nil
+}
