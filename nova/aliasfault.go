@@ -90,23 +90,31 @@ func AliasFaults(value string, r Release) (alias map[string]any, faults []AliasF
 			add("remove the key", "an alias has the key %q, which %s does not support", key, r)
 		}
 	}
-	name, _ := alias["name"].(string)
-	if name == "" {
+	if name, _ := alias["name"].(string); name == "" {
 		add("add a name", "an alias has no name")
 		return nil, faults
 	}
+	return alias, append(faults, valueFaults(alias, r)...)
+}
+
+// valueFaults returns the reasons for which Nova rejects values of the keys of an alias with a name
+// that the release accepts.
+func valueFaults(alias map[string]any, r Release) (faults []AliasFault) {
+	name, _ := alias["name"].(string)
+	keys := aliasKeys()
 	for _, key := range slices.Sorted(maps.Keys(alias)) {
 		k, known := keys[key]
-		text, isText := alias[key].(string)
-		switch {
-		case !known || r < k.since:
-		case !isText:
-			add("write "+k.mustBe, "alias %s: %s is %s, not a string", strings.TrimSpace(name), key, conf.Written(alias[key]))
-		case !k.isValid(text, r):
-			add("write "+k.mustBe, "alias %s: %s is %s, not %s", strings.TrimSpace(name), key, conf.Written(text), k.mustBe)
+		if !known || r < k.since {
+			continue
+		}
+		seen := fmt.Sprintf("alias %s: %s is %s", strings.TrimSpace(name), key, conf.Written(alias[key]))
+		if text, isText := alias[key].(string); !isText {
+			faults = append(faults, AliasFault{seen + ", not a string", "write " + k.mustBe})
+		} else if !k.isValid(text, r) {
+			faults = append(faults, AliasFault{seen + ", not " + k.mustBe, "write " + k.mustBe})
 		}
 	}
-	return alias, faults
+	return faults
 }
 
 // NUMAPolicy returns the NUMA policy of an alias, which is legacy without one.
@@ -147,17 +155,16 @@ func AliasConflicts(name string, definitions []map[string]any, inPlacement bool,
 			Index: len(definitions) - 1, Remedy: mergeByClass(name, definitions), IsOwn: r < Flamingo})
 	}
 	for i, d := range definitions {
-		_, hasVendor := d["vendor_id"]
-		_, hasProduct := d["product_id"]
 		_, hasClass := d["resource_class"]
-		if r < Flamingo || hasVendor && hasProduct || hasClass && inPlacement {
+		if r < Flamingo || HasIDs(d) || hasClass && inPlacement {
 			continue
 		}
-		seen := fmt.Sprintf("alias %s lacks vendor_id or product_id", name)
+		seen, remedy := fmt.Sprintf("alias %s lacks vendor_id or product_id", name), "add vendor_id and product_id"
 		if hasClass {
 			seen += ", and a resource_class suffices only with pci_in_placement, which this service does not have"
+			remedy += ", or set [filter_scheduler] pci_in_placement for this service too"
 		}
-		conflicts = append(conflicts, AliasConflict{Seen: seen, Index: i, Remedy: "add vendor_id and product_id"})
+		conflicts = append(conflicts, AliasConflict{Seen: seen, Index: i, Remedy: remedy})
 	}
 	return conflicts
 }

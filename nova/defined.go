@@ -25,7 +25,7 @@ type Class struct {
 // DefinedBy returns what the configurations of machines define, of every option name that some
 // release reads. A device_spec without a vendor and a product defines no class.
 //
-// Errors: ErrAliasValue.
+// Errors: ErrAliasValue, ErrAlias.
 func DefinedBy(sides []Side) (d Defined, err error) {
 	var errs []error
 	for _, side := range sides {

@@ -117,7 +117,7 @@ func newNamed(object map[string]any, where string) (Named, bool) {
 // nova.conf, or the JSON or YAML of nova configure. The kind of each file is recognized. The error
 // joins the errors of all files.
 //
-// Errors: ErrNoDocument, ErrNames, ErrAliasValue, [conf.SyntaxError].
+// Errors: ErrNoDocument, ErrNames, ErrAliasValue, ErrAlias, [conf.SyntaxError].
 func ReadNames(from document.Source) (names []Named, err error) {
 	var errs []error
 	for _, path := range from.Paths {
@@ -179,7 +179,8 @@ func namesOfDocument(file string, mapping map[string]any) (names []Named, err er
 	return names, nil
 }
 
-// namesOf returns the aliases of a configuration file, and an error for each value that is none.
+// namesOf returns the aliases of a configuration file, and an error for each value that is none or
+// that Nova rejects. Keys that only a later release has are none.
 func namesOf(s conf.Source, options []conf.Name) (names []Named, errs []error) {
 	for _, o := range s.File.Find(options...) {
 		where := fmt.Sprintf("%s:%d", s.Name, o.Line())
@@ -189,6 +190,10 @@ func namesOf(s conf.Source, options []conf.Name) (names []Named, errs []error) {
 			var n Named
 			if n, ok = newNamed(objects[0], where); ok {
 				names = append(names, n)
+			}
+			for _, f := range valueFaults(objects[0], Newest) {
+				ok = true // a better error than that of a value that is no alias
+				errs = append(errs, fmt.Errorf("%s: %s: %w", where, f.Seen, ErrAlias))
 			}
 		}
 		if !ok {

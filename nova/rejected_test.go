@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/document"
 	"gpustack/nova"
 )
 
@@ -41,7 +42,7 @@ func TestAliasConflicts(t *testing.T) {
 		{"two policies", 26, false, []string{typed, strict}, []string{"alias A is defined twice with different values of numa_policy: set the same numa_policy in both"}},
 		{"a class", 31, false, []string{class}, nil},
 		{"a class alone", 32, false, []string{class},
-			[]string{"alias A lacks vendor_id or product_id, and a resource_class suffices only with pci_in_placement, which this service does not have: add vendor_id and product_id"}},
+			[]string{"alias A lacks vendor_id or product_id, and a resource_class suffices only with pci_in_placement, which this service does not have: add vendor_id and product_id, or set [filter_scheduler] pci_in_placement for this service too"}},
 		{"a class with pci_in_placement", 32, true, []string{class}, nil},
 		{"one id", 31, true, []string{bare}, nil},
 		{"one id, since 2025.2", 32, true, []string{bare}, []string{"alias A lacks vendor_id or product_id: add vendor_id and product_id"}},
@@ -209,6 +210,29 @@ func TestPlanWithFilters(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%s: %s", test.name, got)
+		}
+	}
+}
+
+// TestNamesOfBadAliases: the names of a cloud are not read from aliases that Nova rejects. A key of
+// a later release is no error.
+func TestNamesOfBadAliases(t *testing.T) {
+	for _, test := range []struct{ alias, want string }{
+		{`{"name": "B", "vendor_id": "10de", "product_id": "1111"}`, ""},
+		{`{"name": "B", "vendor_id": "10de", "product_id": "1111", "later": "x"}`, ""},
+		{`{"name": "B", "resource_class": "x"}`, ""},
+		{`{"name": "B", "vendor_id": "10de", "product_id": "1111", "numa_policy": "strict"}`,
+			`standard input:2: alias B: numa_policy is "strict", not one of required, preferred, legacy, socket: this line makes Nova reject all aliases`},
+		{`{"name": "B", "vendor_id": "10de", "product_id": null}`, "standard input:2: alias B: product_id is null, not a string: this line makes Nova reject all aliases"},
+		{`["B"]`, "standard input:2: the value of alias is not a JSON object with a name: Nova rejects every alias of the file"},
+	} {
+		_, err := nova.ReadNames(document.Source{Paths: []string{"-"}, Stdin: strings.NewReader("[pci]\nalias = " + test.alias + "\n")})
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q", test.alias, got)
 		}
 	}
 }

@@ -55,6 +55,11 @@ func Missing(lines []devspec.Line, devices []pci.Device) (missing []devspec.Spec
 	return missing
 }
 
+// HasIDs reports whether an alias has a vendor and a product.
+func HasIDs(alias map[string]any) bool {
+	return alias["vendor_id"] != nil && alias["product_id"] != nil
+}
+
 // IsProduct reports whether an alias or a device_spec names the product of a device.
 func IsProduct(object map[string]any, d *pci.Device) bool {
 	id := func(key string) (pci.ID, bool) {

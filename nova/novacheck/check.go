@@ -310,6 +310,9 @@ func (c *checker) offered() {
 		if !isOffered {
 			c.notOffered(name, at)
 		}
+		if !slices.ContainsFunc(at, func(a aliasAt) bool { return nova.HasIDs(a.object) }) {
+			continue // inventories do not tell which devices it selects
+		}
 		var types []string  // of the alias's product, on any host
 		var served bool     // a host has devices that the alias selects
 		var others []string // hosts with devices of the product that no alias selects
@@ -647,7 +650,13 @@ func (c *checker) classes(name string, at []aliasAt) {
 	for _, a := range at {
 		vendor, vendorErr := pci.ParseID(fmt.Sprint(a.object["vendor_id"]))
 		product, productErr := pci.ParseID(fmt.Sprint(a.object["product_id"]))
-		if !asks || !a.side.Role.Controls() || vendorErr != nil || productErr != nil {
+		switch {
+		case !asks || !a.side.Role.Controls():
+			continue
+		case !nova.HasIDs(a.object) && a.object["resource_class"] != nil:
+			c.byClass(name, a)
+			continue
+		case vendorErr != nil || productErr != nil:
 			continue
 		}
 		wanted := devspec.Reported{Device: &pci.Device{VendorID: &vendor, ProductID: &product}, Spec: devspec.Spec{Object: a.object}}
@@ -681,6 +690,53 @@ func (c *checker) classes(name string, at []aliasAt) {
 			have.Line.File, have.Line.Option.Line(), have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)",
 			"set the same resource_class and traits in the alias and the device_spec")
 	}
+}
+
+// byClass checks that some device has the resource class and the traits of an alias without ids.
+func (c *checker) byClass(name string, a aliasAt) {
+	wanted := devspec.Reported{Device: &pci.Device{}, Spec: devspec.Spec{Object: a.object}}
+	reports := false
+	for _, s := range c.sides {
+		if !s.Role.Computes() || !s.Compute().IsOn(nova.ReportInPlacement) {
+			continue
+		}
+		reports = true
+		for _, o := range c.allOfferedBy(s) {
+			if !o.Spec.IsNetwork() && o.Class() == wanted.Class() && wanted.HasTraits(o) {
+				return
+			}
+		}
+	}
+	if reports {
+		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s requires resource class %s and traits %s, which no device_spec of a compute node gives its devices",
+			name, wanted.Class(), devspec.OrNone(wanted.Traits())), "finds no host (NoValidHost)", "set the same resource_class and traits in the alias and the device_spec")
+	}
+}
+
+// allOfferedBy returns what a compute node offers: for each of its devices that are known, and
+// unless these are all, for each spec.
+func (c *checker) allOfferedBy(s side) (offered []devspec.Reported) {
+	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
+	machines, _ := c.machines(s)
+	for _, m := range machines {
+		h := devspec.NewHardware(m.Devices, s.Interfaces)
+		for i := range h.Devices {
+			if r, ok := h.First(lines, &h.Devices[i]); ok {
+				offered = append(offered, r)
+			}
+		}
+	}
+	if len(machines) > 0 && allList(machines, nil) {
+		return offered
+	}
+	for _, l := range lines {
+		for _, spec := range l.Specs {
+			if !spec.Faulty {
+				offered = append(offered, devspec.Reported{Device: &pci.Device{}, Line: l, Spec: spec})
+			}
+		}
+	}
+	return offered
 }
 
 // offeredBy returns what a compute node offers of a product, with and without a physical_network:

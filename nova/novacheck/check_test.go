@@ -17,6 +17,7 @@ import (
 
 const (
 	k4200    = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`
+	byClass  = `{"name": "GPU", "resource_class": "GPU"}`
 	goodCtl  = "[pci]\nalias = " + k4200 + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
 	goodNode = "[pci]\nalias = " + k4200 + "\ndevice_spec = {\"vendor_id\": \"10DE\", \"product_id\": \"11b4\"}\n"
 )
@@ -99,6 +100,14 @@ func TestCheck(t *testing.T) {
 			[]string{"fail placement ctl:2 alias K4200 requires resource class CUSTOM_PCI_10DE_11B4 and traits CUSTOM_A, but node:3 gives its devices resource class CUSTOM_PCI_10DE_11B4 and traits none"}},
 		{"an alias that only ports of Neutron can meet", "2024.1", goodCtl + "pci_in_placement = true\n", strings.Replace(goodNode, "\"10DE\"", "\"10DE\", \"physical_network\": \"net1\"", 1) + "report_in_placement = yes\n", "11b4", []string{"fail placement ctl:2 alias K4200 can be met only by devices of node:3, which have a physical_network"}},
 		{"the same without Placement", "2024.1", goodCtl, strings.Replace(goodNode, "\"10DE\"", "\"10DE\", \"physical_network\": \"net1\"", 1), "11b4", nil},
+		{"an alias of a resource class", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+			"[pci]\nalias = " + byClass + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4", nil},
+		{"an alias of a resource class that no device has", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+			"[pci]\nalias = " + byClass + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4",
+			[]string{"fail placement ctl:2 alias GPU requires resource class CUSTOM_GPU and traits none, which no device_spec of a compute node gives its devices"}},
+		{"an alias of a resource class, read without pci_in_placement", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+			"[pci]\nalias = " + byClass + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\"}\n", "11b4",
+			[]string{"fail alias node:2 alias GPU lacks vendor_id or product_id, and a resource_class suffices only with pci_in_placement, which this service does not have"}},
 		{"alternatives without a type", "zed", strings.Replace(goodCtl, "[filter", "alias = "+strings.Replace(k4200, "11b4", "1bb1", 1)+"\n[filter", 1), goodNode, "",
 			[]string{"fail alias ctl:3 alias K4200 is defined twice without the same device_type"}},
 	} {
