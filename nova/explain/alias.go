@@ -59,7 +59,7 @@ func definitions(s nova.Side, r nova.Release, asked nova.Request) (defined map[s
 		case c.IsOwn && !isAsked:
 			continue
 		case c.IsOwn:
-			fault.Reason, fault.Seen = "cannot be asked for "+c.Name, c.Seen+": requests for this alias fail"
+			fault.Reason, fault.Seen = "cannot be asked for "+c.Name, c.Seen+": Nova rejects requests for it"
 		}
 		faults = append(faults, fault)
 	}
