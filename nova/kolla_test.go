@@ -108,7 +108,7 @@ func TestKolla(t *testing.T) {
 
 func k4200(t *testing.T) nova.Alias {
 	t.Helper()
-	a, err := nova.ParseAlias("K4200=10de:11b4")
+	a, err := nova.ParseAlias("K4200=10de:11b4,device_type=type-PCI")
 	if err != nil {
 		t.Fatal(err)
 	}

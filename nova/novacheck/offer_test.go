@@ -55,8 +55,8 @@ func machineOf(t *testing.T, functions ...string) nova.Machine {
 	return m
 }
 
-// TestPrepared: functions that host prepare has selected must be offered by some nova-compute of the
-// machine, and no GPU may be that a driver of the host has.
+// TestPrepared: functions that host prepare has selected must be offered by some nova-compute of
+// the machine, and no GPU may be that a driver of the host has.
 func TestPrepared(t *testing.T) {
 	const (
 		one    = "0000:84:00.0"
