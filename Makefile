@@ -68,6 +68,7 @@ test:
 test-full: test
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
 	.ci/inside go test -count=1 -timeout 2h ./integration/db -run TestHistories -histories 2000 -history-seed 0
+	.ci/inside go test -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' -host-cases 30000 -host-seed 0
 	.ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
 	.ci/inside go test -count=1 -timeout 2h -v ./integration/chain -full
 	$(MAKE) suite SUITE=trixie

@@ -18,8 +18,19 @@ type Stock struct {
 	UUID string // of the node, also in Placement; "" before Mitaka
 	// Stats are the free devices that nova-compute has reported to nova-scheduler; nil if
 	// pci_stats cannot be read.
-	Stats *cleanup.Stats
-	Rows  []StockRow
+	Stats   *cleanup.Stats
+	Rows    []StockRow
+	Columns NodeColumns
+}
+
+// NodeColumns are columns of compute_nodes as filters of nova-scheduler read them: JSON, or nil for
+// NULL. Ratios that are NULL or 0 are those of nova.conf.
+type NodeColumns struct {
+	PCIStats, Topology, Supported []byte // pci_stats, numa_topology and supported_instances
+	CPURatio, RAMRatio            float64
+	Hypervisor                    string
+	HypervisorVersion             int
+	CPUInfo                       string
 }
 
 // StockRow is a live row of pci_devices.
@@ -82,12 +93,19 @@ func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err e
 	err = novadb.Query(ctx, tx, "compute_nodes", func(rows *sql.Rows) error {
 		var id int64
 		var host, name, uuid sql.NullString
-		var stats sql.RawBytes
-		if err := rows.Scan(&id, &host, &name, &uuid, &stats); err != nil {
+		var stats []byte
+		var columns NodeColumns
+		var cpu, ram sql.NullFloat64
+		var hypervisor, info sql.NullString
+		var version sql.NullInt64
+		if err := rows.Scan(&id, &host, &name, &uuid, &stats, &columns.Topology, &columns.Supported, &cpu, &ram, &hypervisor, &version,
+			&info); err != nil {
 			return err
 		}
+		columns.PCIStats, columns.CPURatio, columns.RAMRatio = stats, cpu.Float64, ram.Float64
+		columns.Hypervisor, columns.HypervisorVersion, columns.CPUInfo = hypervisor.String, int(version.Int64), info.String
 		index[id] = len(all)
-		s := Stock{Cell: c.Name, Host: host.String, Node: name.String, UUID: uuid.String, Stats: &cleanup.Stats{}}
+		s := Stock{Cell: c.Name, Host: host.String, Node: name.String, UUID: uuid.String, Stats: &cleanup.Stats{}, Columns: columns}
 		if stats != nil { // NULL is no free device (nova/objects/pci_device_pool.py, from_pci_stats)
 			read, err := cleanup.ParseStats(stats)
 			if s.Stats = &read; err != nil {
@@ -96,7 +114,8 @@ func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err e
 		}
 		all = append(all, s)
 		return nil
-	}, "SELECT id, host, hypervisor_hostname, uuid, pci_stats FROM compute_nodes WHERE deleted = 0"+where, args...)
+	}, "SELECT id, host, hypervisor_hostname, uuid, pci_stats, numa_topology, supported_instances, cpu_allocation_ratio, ram_allocation_ratio, "+
+		"hypervisor_type, hypervisor_version, cpu_info FROM compute_nodes WHERE deleted = 0"+where, args...)
 	if err = novadb.IgnoreNoName(err); err != nil {
 		return nil, err
 	}

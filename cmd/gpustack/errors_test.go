@@ -69,6 +69,7 @@ var withoutHint = map[string]string{
 	"nova/image.errNotAsked":        "the reason of what is n/a",
 	"nova/servertest.errLate":       "the text of the left servers has the commands that delete them",
 	"nova/servertest.errSilent":     "the verdict of the server has the cause",
+	"nova/fit.Rejection":            "a link of nova explain shows it, with a remedy",
 	"nova/conf.SyntaxError":         "the text has the line and what is wrong with it",
 }
 

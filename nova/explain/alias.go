@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
+	"gpustack/nova/fit"
 )
 
 // aliases are the aliases as the services that need them read them.
@@ -22,6 +24,9 @@ type aliases struct {
 	// that name.
 	assumed map[string]bool
 	faults  []Judged // with which nova-api rejects requests
+	release nova.Release
+	// inPlacement is pci_in_placement of nova-scheduler.
+	inPlacement bool
 }
 
 // rejected is the reason for the aliases of a file of which Nova accepts none.
@@ -69,7 +74,8 @@ func definitions(s nova.Side, r nova.Release, asked nova.Request) (defined map[s
 // readAliases returns the aliases of the controllers. Without a controller's file they are those of
 // the compute nodes, and without any file those that devices have by their products.
 func (f Facts) readAliases(r nova.Request) aliases {
-	a := aliases{defined: map[string][]map[string]any{}, where: map[string]string{}, assumed: map[string]bool{}}
+	a := aliases{defined: map[string][]map[string]any{}, where: map[string]string{}, assumed: map[string]bool{}, release: f.Release,
+		inPlacement: f.isOn(nova.Side.Scheduler, nova.PCIInPlacement)}
 	for _, controls := range []bool{true, false} {
 		for _, s := range f.Sides {
 			if s.Role.Controls() != controls || len(a.where) > 0 && !controls {
@@ -175,10 +181,6 @@ func (a aliases) judge(r nova.Request) Judged {
 		case len(a.defined[w.Alias]) == 0:
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("no file defines alias %s, and no device that was read has that name", w.Alias),
 				Remedy: giveConf}
-		case slices.ContainsFunc(a.defined[w.Alias], isAny):
-			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s lacks vendor_id or product_id: it selects devices of any product", w.Alias),
-				From: a.where[w.Alias], Remedy: host.Textf("add both: %s",
-					host.NewCommand("nova configure").Flag("role", "controller").Flag("alias", w.Alias+"=VENDOR:PRODUCT").Elsewhere())}
 		case !a.known && a.assumed[w.Alias]:
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s is assumed to be %s", w.Alias, a.products(w.Alias)), Remedy: giveConf}
 		case !a.known:
@@ -187,8 +189,24 @@ func (a aliases) judge(r nova.Request) Judged {
 		}
 		seen = append(seen, fmt.Sprintf("alias %s is %s", w.Alias, a.products(w.Alias)))
 	}
+	if wide := a.anyProduct(r); wide != nil {
+		return *wide
+	}
 	slices.Sort(from)
 	return Judged{Link: Alias, Status: Pass, Seen: strings.Join(seen, ", "), From: strings.Join(slices.Compact(from), ", ")}
+}
+
+// anyProduct warns of an alias without ids, which selects devices of any product.
+func (a aliases) anyProduct(r nova.Request) *Judged {
+	for _, w := range r {
+		if slices.ContainsFunc(a.defined[w.Alias], a.isAny) {
+			return &Judged{Link: Alias, Status: Warn, Reason: "offers devices of any product as " + w.Alias,
+				Seen: fmt.Sprintf("alias %s lacks vendor_id or product_id: it selects devices of any product", w.Alias),
+				From: a.where[w.Alias], Remedy: host.Textf("add both: %s",
+					host.NewCommand("nova configure").Flag("role", "controller").Flag("alias", w.Alias+"=VENDOR:PRODUCT").Elsewhere())}
+		}
+	}
+	return nil
 }
 
 const giveConf = "give the controllers' files with --conf controller=FILE"
@@ -218,31 +236,77 @@ func ids(alias map[string]any) string {
 	return vendor + ":" + product
 }
 
+// isByClass reports whether the devices of an alias are those of a resource class: Nova compares it
+// with pci_in_placement only.
+func (a aliases) isByClass(alias map[string]any) bool {
+	return ids(alias) == "" && alias["resource_class"] != nil && a.inPlacement
+}
+
 // isProduct reports whether a device is of an alias's product, whatever its type. Devices of an
 // alias with a resource class only are those whose device_spec gives them the class.
 func (a aliases) isProduct(name string, u unit) bool {
-	return slices.ContainsFunc(a.defined[name], func(o map[string]any) bool { return isProduct(o, u) })
+	return slices.ContainsFunc(a.defined[name], func(o map[string]any) bool { return a.isProductOf(o, u) })
 }
 
-func isProduct(alias map[string]any, u unit) bool {
-	if ids(alias) == "" && alias["resource_class"] != nil {
+func (a aliases) isProductOf(alias map[string]any, u unit) bool {
+	if a.isByClass(alias) {
 		return u.class != "" && u.class == reportedAs(alias).Class()
 	}
-	return nova.IsProduct(alias, u.device())
+	is := func(key, value string) bool {
+		want, given := alias[key].(string)
+		return !given || strings.EqualFold(want, value)
+	}
+	return is("vendor_id", u.vendor) && is("product_id", u.product)
+}
+
+// classTag is the key of a spec and a pool for the resource class of an alias without ids, which
+// Placement compares.
+const classTag = "class in Placement"
+
+// specs returns the definitions of an alias as pools are compared with them. An alias that is
+// assumed selects devices of each type.
+func (a aliases) specs(name string) (specs []fit.Spec) {
+	for _, o := range a.defined[name] {
+		spec := fit.NewSpec(o)
+		if a.isByClass(o) {
+			spec[classTag] = reportedAs(o).Class()
+		}
+		if !a.assumed[name] {
+			specs = append(specs, spec)
+			continue
+		}
+		for _, kind := range []pci.DeviceType{pci.TypePCI, pci.TypePF, pci.TypeVF} {
+			typed := maps.Clone(spec)
+			typed["dev_type"] = string(kind)
+			specs = append(specs, typed)
+		}
+	}
+	return specs
+}
+
+// requests returns the request of the flavor as nova-api translates it (nova/pci/request.py,
+// _translate_alias_to_requests). policy replaces that of each alias, unless it is "".
+func (a aliases) requests(r nova.Request, policy string) (list []fit.Request) {
+	for _, w := range r {
+		one := fit.Request{Alias: w.Alias, Count: w.Count, Policy: policy, Specs: a.specs(w.Alias)}
+		if defined := a.defined[w.Alias]; policy == "" && len(defined) > 0 {
+			one.Policy = numaPolicy(defined[0])
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 // selects reports whether an alias selects a device.
 func (a aliases) selects(name string, u unit) bool {
-	return slices.ContainsFunc(a.defined[name], func(o map[string]any) bool {
-		return isProduct(o, u) && (a.assumed[name] || nova.TakesType(o, u.kind))
-	})
+	return fit.Devices{Release: a.release}.Selects(fit.Request{Specs: a.specs(name)}, u.pool())
 }
 
 // byClassOnly reports whether a request has an alias without ids, whose devices no row shows.
 func (a aliases) byClassOnly(r nova.Request) string {
 	for _, w := range r {
 		for _, o := range a.defined[w.Alias] {
-			if ids(o) == "" {
+			if a.isByClass(o) {
 				return w.Alias
 			}
 		}

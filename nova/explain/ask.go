@@ -1,15 +1,19 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
+	"gpustack/nova/fit"
 )
 
 // Ask is what one query adds to the queries before it.
@@ -18,8 +22,9 @@ type Ask struct {
 	Amount int
 	Trait  string // required, or forbidden with a leading "!"
 
-	resources map[string]int // all that is asked for up to here
-	traits    []string
+	resources  map[string]int // all that is asked for up to here
+	traits     []string
+	isOptional bool // nothing is required if Placement does not have the trait
 }
 
 // String returns what is asked, as Placement writes it.
@@ -46,94 +51,248 @@ const (
 	classDisk   = "DISK_GB"
 )
 
+// requested is what nova-scheduler requests from Placement for a guest besides PCI devices
+// (nova/scheduler/utils.py, ResourceRequest.from_request_spec).
+type requested struct {
+	amounts  map[string]int
+	traits   []string // required, or forbidden with a leading "!"
+	ofGroups []string // traits that granular groups require
+	granular []string // extra specs of granular groups, which are not asked for
+	// ofImage are traits for the image's metadata, which nova-scheduler requires only if all their
+	// names exist.
+	ofImage []string
+	sum     map[string]int // of all groups
+}
+
+// grouped matches extra specs that request resources or traits, of a granular group if there is a
+// suffix (XS_KEYPAT).
+var grouped = host.LazyRegexp(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$`)
+
 // asks returns the queries for what nova-scheduler requests from Placement for the guest, in this
-// order: CPUs, memory, disk, other resources, traits (nova/scheduler/utils.py, ResourceRequest).
-// skipped names what is not among them.
+// order: CPUs, memory, disk, other resources, traits. skipped names what is not among them.
+// isFallback is true for the request with shared CPUs instead of pinned ones.
 func (f Facts) asks(isFallback bool) (list []Ask, skipped []string) {
-	flavor := f.Flavor
-	const gib = 1024
-	disk := flavor.Disk + flavor.Ephemeral + (flavor.Swap+gib-1)/gib
-	if f.Volume {
-		disk -= flavor.Disk
-	}
-	cpus := classVCPU
-	switch f.property("hw:cpu_policy") {
-	case "dedicated":
-		if !isFallback {
-			cpus = classPCPU
-		}
-	case "mixed":
-		skipped = append(skipped, "CPUs of hw:cpu_policy=mixed")
-		cpus = ""
-	}
-	amounts := map[string]int{classMemory: flavor.RAM, classDisk: disk}
-	var traits []string
-	if cpus != "" {
-		amounts[cpus] = flavor.VCPUs
-	}
-	if f.property("hw:emulator_threads_policy") == "isolate" && cpus != "" { // one CPU more, for QEMU
-		amounts[cpus]++
-	}
-	if cpus == classPCPU {
-		switch f.property("hw:cpu_thread_policy") {
-		case "isolate":
-			traits = append(traits, "!HW_CPU_HYPERTHREADING")
-		case "require":
-			traits = append(traits, "HW_CPU_HYPERTHREADING")
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(flavor.ExtraSpecs)) {
-		value := flavor.ExtraSpecs[key]
-		kind, name, _ := strings.Cut(key, ":")
-		switch {
-		case kind == "resources":
-			if n, err := strconv.Atoi(value); err == nil {
-				amounts[name] = n
-			}
-		case kind == "trait" && value == "required":
-			traits = append(traits, name)
-		case kind == "trait" && value == "forbidden":
-			traits = append(traits, "!"+name)
-		case strings.HasPrefix(kind, "resources") || strings.HasPrefix(kind, "trait") || kind == "group_policy":
-			skipped = append(skipped, key)
-		}
-	}
-	if f.Image != nil { // an image can only require a trait
-		for _, key := range slices.Sorted(maps.Keys(f.Image.Properties)) {
-			if name, ok := strings.CutPrefix(key, "trait:"); ok && !slices.Contains(traits, name) {
-				traits = append(traits, name)
-			}
-		}
-	}
+	r := f.requested(isFallback)
 	order := []string{classVCPU, classPCPU, classMemory, classDisk}
-	for _, class := range slices.Sorted(maps.Keys(amounts)) {
+	for _, class := range slices.Sorted(maps.Keys(r.amounts)) {
 		if !slices.Contains(order, class) {
 			order = append(order, class)
 		}
 	}
 	sum := map[string]int{}
 	for _, class := range order {
-		if amounts[class] > 0 { // 0 removes the resource from the request
-			sum[class] = amounts[class]
-			list = append(list, Ask{Class: class, Amount: amounts[class], resources: maps.Clone(sum)})
+		if r.amounts[class] > 0 { // 0 removes the resource from the request
+			sum[class] = r.amounts[class]
+			list = append(list, Ask{Class: class, Amount: r.amounts[class], resources: maps.Clone(sum)})
 		}
 	}
 	if len(list) == 0 {
-		return nil, skipped
+		return nil, r.granular
 	}
+	traits := slices.Concat(r.traits, r.ofImage)
 	for i, trait := range traits {
-		list = append(list, Ask{Trait: trait, resources: sum, traits: traits[:i+1]})
+		list = append(list, Ask{Trait: trait, resources: sum, traits: traits[:i+1], isOptional: i >= len(r.traits)})
 	}
-	return list, skipped
+	return list, r.granular
 }
 
-// property returns an extra spec of the flavor, or else the property of the image that has the same
-// meaning: hw_cpu_policy for hw:cpu_policy.
-func (f Facts) property(key string) string {
-	if value := f.Flavor.ExtraSpecs[key]; value != "" || f.Image == nil {
-		return value
+// requested returns what is requested for the guest.
+func (f Facts) requested(isFallback bool) requested {
+	r := requested{amounts: map[string]int{}, sum: map[string]int{}}
+	g := f.guest()
+	r.addSpecs(f.Flavor.ExtraSpecs)
+	if f.Image != nil { // an image can only require a trait
+		for _, key := range slices.Sorted(maps.Keys(f.Image.Properties)) {
+			if name, ok := strings.CutPrefix(key, "trait:"); ok && f.Image.Properties[key] == "required" {
+				r.add(name)
+			}
+		}
 	}
-	return f.Image.Properties[strings.ReplaceAll(key, ":", "_")]
+	if !isFallback {
+		r.addCPUs(g)
+	}
+	r.addFlavor(f)
+	r.addHardware(g)
+	r.addImage(f)
+	return r
+}
+
+// add adds a trait.
+func (r *requested) add(trait string) {
+	if !slices.Contains(r.traits, trait) {
+		r.traits = append(r.traits, trait)
+	}
+}
+
+// addSpecs adds resources and traits that extra specs name (_process_extra_specs). Nova ignores
+// values that it does not know.
+func (r *requested) addSpecs(specs map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(specs)) {
+		value := specs[key]
+		found := grouped().FindStringSubmatch(key)
+		if found == nil {
+			continue
+		}
+		kind, group, name := found[1], found[2], found[3]
+		n, err := strconv.Atoi(value)
+		switch {
+		case kind == "resources" && (err != nil || n < 0):
+		case kind == "resources":
+			r.sum[name] += n
+			if group == "" {
+				r.amounts[name] = n
+			} else if n > 0 {
+				r.granular = append(r.granular, key)
+			}
+		case value != "required" && value != "forbidden":
+		case group != "":
+			r.granular = append(r.granular, key)
+			if value == "required" {
+				r.ofGroups = append(r.ofGroups, name)
+			}
+		case value == "required":
+			r.add(name)
+		default:
+			r.add("!" + name)
+		}
+	}
+}
+
+// addCPUs adds what the policies of CPUs request (_translate_pinning_policies, since Train).
+func (r *requested) addCPUs(g fit.Guest) {
+	if g.Release < nova.Train {
+		return
+	}
+	shared, pinned := g.CPUs()
+	for class, n := range map[string]int{classVCPU: shared, classPCPU: pinned} {
+		if n > 0 {
+			r.amounts[class] = n
+			r.sum[class] += n
+		}
+	}
+	switch g.ThreadPolicy() {
+	case "isolate":
+		r.add("!HW_CPU_HYPERTHREADING")
+	case "require":
+		r.add("HW_CPU_HYPERTHREADING")
+	}
+}
+
+// addFlavor adds the CPUs, the memory and the disk of the flavor, unless an extra spec of any group
+// replaces them.
+func (r *requested) addFlavor(f Facts) {
+	const gib = 1024
+	disk := f.Flavor.Disk + f.Flavor.Ephemeral + (f.Flavor.Swap+gib-1)/gib
+	if f.Volume {
+		disk -= f.Flavor.Disk
+	}
+	set := func(class string, n int) {
+		if _, there := r.sum[class]; !there {
+			r.amounts[class] = n
+		}
+	}
+	if _, pins := r.sum[classPCPU]; !pins {
+		set(classVCPU, f.Flavor.VCPUs)
+	}
+	set(classMemory, f.Flavor.RAM)
+	set(classDisk, disk)
+}
+
+// addHardware adds what other extra specs and properties request: encrypted and persistent memory,
+// a TPM, secure boot, policy socket, and modes of addresses.
+func (r *requested) addHardware(g fit.Guest) {
+	if encrypts, _ := g.EncryptsMemory(); encrypts && g.Release >= nova.Train {
+		r.amounts["MEM_ENCRYPTION_CONTEXT"] = 1
+	}
+	for _, label := range g.PersistentMemory() {
+		r.amounts["CUSTOM_PMEM_NAMESPACE_"+normalized(label)]++
+	}
+	version := cmp.Or(g.Specs["hw:tpm_version"], g.Image["hw_tpm_version"])
+	if version != "" && g.Release >= nova.Victoria {
+		if g.Release >= nova.Epoxy {
+			model := cmp.Or(g.Specs["hw:tpm_model"], g.Image["hw_tpm_model"], "tpm-tis")
+			r.add("COMPUTE_SECURITY_TPM_" + strings.ToUpper(strings.TrimPrefix(model, "tpm-")))
+		}
+		r.add("COMPUTE_SECURITY_TPM_" + strings.ReplaceAll(version, ".", "_"))
+	}
+	if policy, _ := g.PCIPolicy(); policy == fit.Socket && g.Release >= nova.Wallaby {
+		r.add("COMPUTE_SOCKET_PCI_NUMA_AFFINITY")
+	}
+	if cmp.Or(g.Specs["os:secure_boot"], g.Image["os_secure_boot"]) == "required" && g.Release >= nova.Wallaby {
+		r.add("COMPUTE_SECURITY_UEFI_SECURE_BOOT")
+	}
+	if g.Release >= nova.Antelope {
+		switch cmp.Or(g.Specs["hw:maxphysaddr_mode"], g.Image["hw_maxphysaddr_mode"]) {
+		case "passthrough":
+			r.add("COMPUTE_ADDRESS_SPACE_PASSTHROUGH")
+		case "emulate":
+			r.add("COMPUTE_ADDRESS_SPACE_EMULATED")
+		}
+	}
+}
+
+// normalized returns a part of a name of a resource class (os_resource_classes, normalize_name).
+func normalized(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToUpper(name))
+}
+
+// metadata are properties of images for which a trait is required, with its prefix
+// (nova/scheduler/request_filter.py, transform_image_metadata, since Ussuri).
+var metadata = map[string]string{
+	"hw_cdrom_bus": "COMPUTE_STORAGE_BUS", "hw_disk_bus": "COMPUTE_STORAGE_BUS", "hw_video_model": "COMPUTE_GRAPHICS_MODEL",
+	"hw_vif_model": "COMPUTE_NET_VIF_MODEL", "hw_architecture": "HW_ARCH", "hw_emulation_architecture": "COMPUTE_ARCH", "hw_viommu_model": "COMPUTE_VIOMMU",
+}
+
+// addImage adds the traits that request filters derive from the image and the flavor.
+func (r *requested) addImage(f Facts) {
+	if f.Flavor.ExtraSpecs["accel:device_profile"] != "" && f.Release >= nova.Victoria {
+		r.add("COMPUTE_ACCELERATORS")
+	}
+	if f.Image == nil {
+		return
+	}
+	option := func(key string) bool {
+		return f.isOn(nova.Side.Scheduler, conf.Name{Section: "scheduler", Key: key})
+	}
+	if option("query_placement_for_image_type_support") && !f.Volume && f.Image.DiskFormat != "" && f.Release >= nova.Train {
+		r.add("COMPUTE_IMAGE_TYPE_" + strings.ToUpper(f.Image.DiskFormat))
+	}
+	if !option("image_metadata_prefilter") || f.Release <= nova.Train {
+		return
+	}
+	g := f.guest()
+	m, _ := g.Machine("")
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		value := g.Image[key]
+		if key == "hw_architecture" {
+			value = m.Architecture
+		}
+		if trait := metadata[key] + "_" + strings.ToUpper(strings.ReplaceAll(value, "-", "_")); value != "" && !slices.Contains(r.ofImage, trait) {
+			r.ofImage = append(r.ofImage, trait)
+		}
+	}
+}
+
+// required returns the traits that the flavor and the image require in any group
+// (all_required_traits), before request filters add theirs.
+func (f Facts) required() (traits []string) {
+	r := requested{amounts: map[string]int{}, sum: map[string]int{}}
+	g := f.guest()
+	r.addSpecs(f.Flavor.ExtraSpecs)
+	r.addCPUs(g)
+	r.addHardware(g)
+	traits = slices.Concat(r.traits, r.ofGroups)
+	for key, value := range g.Image {
+		if name, ok := strings.CutPrefix(key, "trait:"); ok && value == "required" {
+			traits = append(traits, name)
+		}
+	}
+	return traits
 }
 
 // managed is the trait of all resource providers of PCI devices (nova/compute/
@@ -177,4 +336,27 @@ func reportedAs(alias map[string]any) devspec.Reported {
 		}
 	}
 	return devspec.Reported{Device: &d, Spec: devspec.Spec{Object: alias}}
+}
+
+// Query returns the request to Placement for the guest as a query of allocation candidates, without
+// granular groups, for tests that compare it with Nova's. isFallback is true for that with shared
+// CPUs instead of pinned ones.
+func (f Facts) Query(isFallback bool) string {
+	list, _ := f.asks(isFallback)
+	if len(list) == 0 {
+		return ""
+	}
+	last := list[len(list)-1]
+	var amounts, required []string
+	for _, class := range slices.Sorted(maps.Keys(last.resources)) {
+		amounts = append(amounts, fmt.Sprintf("%s:%d", class, last.resources[class]))
+	}
+	for _, isForbidden := range []bool{false, true} {
+		for _, trait := range slices.Sorted(slices.Values(last.traits)) {
+			if strings.HasPrefix(trait, "!") == isForbidden {
+				required = append(required, trait)
+			}
+		}
+	}
+	return strings.Join(amounts, ",") + " " + strings.Join(required, ",")
 }

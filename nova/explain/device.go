@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,27 +11,41 @@ import (
 	"gpustack/nova"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
+	"gpustack/nova/fit"
 )
 
 // unit is a number of devices that Nova does not tell apart.
 type unit struct {
 	vendor, product, kind string // kind is the device_type; "" if unknown
 	class                 string // of its resource provider; "" if unknown
+	tags                  map[string]string
 	numa                  *int
 	count                 int
 	isUnbound             bool // has a driver of the host, although nova-compute does not change it
 }
 
-// device returns the unit for comparisons with aliases. IDs that cannot be parsed are left out.
-func (u unit) device() *pci.Device {
-	var d pci.Device
-	if id, err := pci.ParseID(u.vendor); err == nil {
-		d.VendorID = &id
+// pool returns the unit as Nova's pools have devices, with its resource class as a tag.
+func (u unit) pool() fit.Pool {
+	tags := maps.Clone(u.tags)
+	if u.class != "" {
+		if tags == nil {
+			tags = map[string]string{}
+		}
+		tags[classTag] = u.class
 	}
-	if id, err := pci.ParseID(u.product); err == nil {
-		d.ProductID = &id
+	return fit.Pool{Vendor: u.vendor, Product: u.product, Type: u.kind, NUMA: u.numa, Count: u.count, Tags: tags}
+}
+
+func newUnit(p fit.Pool) unit {
+	return unit{vendor: p.Vendor, product: p.Product, kind: p.Type, tags: p.Tags, numa: p.NUMA, count: p.Count}
+}
+
+func pools(units []unit) []fit.Pool {
+	list := []fit.Pool{}
+	for _, u := range units {
+		list = append(list, u.pool())
 	}
-	return &d
+	return list
 }
 
 // short is the first alias of which there are too few devices.
@@ -47,22 +62,12 @@ func (s short) reason() string {
 	return fmt.Sprintf("has %d free %s of %d", s.have, s.alias, s.want)
 }
 
-// consume takes the devices of a request from units as Nova takes them from pools, one request
-// after the other (nova/pci/stats.py, _apply_request). It returns nil if there are enough.
-func (a aliases) consume(r nova.Request, units []unit) *short {
-	left := slices.Clone(units)
-	for _, w := range r {
-		have := 0
-		for i := range left {
-			if have < w.Count && a.selects(w.Alias, left[i]) {
-				n := min(left[i].count, w.Count-have)
-				left[i].count -= n
-				have += n
-			}
-		}
-		if have < w.Count {
-			return &short{w.Alias, have, w.Count}
-		}
+// lacks returns the first alias of the request of which there are too few devices, nil for none.
+// NUMA nodes do not count.
+func (j *judge) lacks(units []unit) *short {
+	d := fit.Devices{Release: j.facts.Release, Pools: pools(units)}
+	if lack := d.Supports(j.requests, nil); lack != nil {
+		return &short{lack.Alias, lack.Have, lack.Count}
 	}
 	return nil
 }
@@ -98,8 +103,8 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 		from = append(from, "inventory of "+h.Devices.Name)
 	}
 	result.From = strings.Join(from, ", ")
-	if class := j.aliases.unresolved(j.request); class != "" {
-		result.notChecked("the devices of alias "+class+" are unknown", giveConf)
+	if name := j.aliases.unresolved(j.request); name != "" {
+		result.notChecked("the devices of alias "+name+" are unknown", giveConf)
 		return result, nil, false
 	}
 	switch {
@@ -137,7 +142,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 	}
 	result.Status = Pass
 	bound := slices.DeleteFunc(slices.Clone(offered), func(u unit) bool { return u.isUnbound })
-	if j.aliases.consume(j.request, bound) != nil {
+	if j.lacks(bound) != nil {
 		result.fail("has devices without vfio-pci, with managed=no", "device_spec has managed=no, and "+strings.Join(unbound, ", "),
 			host.Textf("on %s: %s, and reboot; or %s", h.Name,
 				host.NewCommand("host prepare").Elsewhere(), host.NewCommand("host bind").Elsewhere()))
@@ -177,7 +182,7 @@ func (j *judge) judgeUnits(result *Judged, h Host, present, offered []unit) bool
 	if offered != nil {
 		of = offered
 	}
-	lack := j.aliases.consume(j.request, of)
+	lack := j.lacks(of)
 	if lack == nil {
 		result.Seen = fmt.Sprintf("%s: %d requested, %d offered", j.request, j.request.Devices(), j.count(of))
 		if offered == nil {
@@ -206,7 +211,7 @@ func (j *judge) judgeUnits(result *Judged, h Host, present, offered []unit) bool
 		}
 		return n
 	}
-	isByClass := ids(j.aliases.defined[lack.alias][0]) == ""
+	isByClass := j.aliases.isByClass(j.aliases.defined[lack.alias][0])
 	switch {
 	case has == 0 && isByClass && offered == nil:
 		result.notChecked("alias "+lack.alias+" has a resource class only, which a device_spec defines", "give the host's file with --conf compute=FILE")
@@ -265,7 +270,7 @@ func (j *judge) specsOnly(result *Judged, lines []devspec.Line, isSure bool) {
 				for _, o := range j.aliases.defined[w.Alias] {
 					vendor, _ := o["vendor_id"].(string)
 					product, _ := o["product_id"].(string)
-					byClass := ids(o) == "" && (devspec.Reported{Device: &pci.Device{}, Spec: s}).Class() == reportedAs(o).Class()
+					byClass := j.aliases.isByClass(o) && (devspec.Reported{Device: &pci.Device{}, Spec: s}).Class() == reportedAs(o).Class()
 					matched = matched || !s.Faulty && (byClass || ids(o) != "" && s.MatchesIDs(strings.ToLower(vendor), strings.ToLower(product)))
 				}
 			}
@@ -286,7 +291,7 @@ func (j *judge) specsOnly(result *Judged, lines []devspec.Line, isSure bool) {
 // unresolved returns an alias of a request whose devices are unknown, "" if all are known.
 func (a aliases) unresolved(r nova.Request) string {
 	for _, w := range r {
-		if len(a.defined[w.Alias]) == 0 || slices.ContainsFunc(a.defined[w.Alias], isAny) {
+		if len(a.defined[w.Alias]) == 0 {
 			return w.Alias
 		}
 	}
@@ -295,8 +300,8 @@ func (a aliases) unresolved(r nova.Request) string {
 
 // isAny reports whether an alias selects devices of any product: before 2025.2 Nova does not
 // require ids (acc6221660; 2025.1: 2ca6c939d3).
-func isAny(alias map[string]any) bool {
-	return ids(alias) == "" && alias["resource_class"] == nil
+func (a aliases) isAny(alias map[string]any) bool {
+	return ids(alias) == "" && !a.isByClass(alias)
 }
 
 // side returns the configuration of a host. Files that do not name a host are those of every

@@ -3,6 +3,7 @@ package explain
 import (
 	"gpustack/nova"
 	"gpustack/nova/cloud"
+	"gpustack/nova/fit"
 )
 
 // Facts are what was read about a cloud, and the guest to build.
@@ -12,6 +13,7 @@ type Facts struct {
 	Projects []string     // that may use the flavor, if it is private; nil: not read
 	Image    *cloud.Image // nil: not given
 	Volume   bool         // the guest boots from a volume, so that the host needs no root disk
+	Group    *ServerGroup // of the server; nil for none, and for a flavor
 	Zone     string       // the availability zone that is requested; "" for none
 	Project  string       // of the guest; "" if unknown
 
@@ -49,10 +51,30 @@ type Host struct {
 	Stock    *Stock                // nil: no database that was read has the host
 }
 
-// Stock is the devices of a compute node in Nova's database.
+// ServerGroup is the server group of a server.
+type ServerGroup struct {
+	Name    string
+	Policy  string
+	Most    int            // max_server_per_host of anti-affinity; 0 for the default, 1
+	Members map[string]int // by the host of nova-compute: members of the group other than the server
+}
+
+// Stock is what Nova's database has of a compute node.
 type Stock struct {
-	Rows  []Row  // of pci_devices
-	Pools []Pool // of compute_nodes.pci_stats; nil: not readable
+	Rows  []Row      // of pci_devices
+	Pools []fit.Pool // of compute_nodes.pci_stats; nil: not readable
+	Node  *Node      // nil: not readable
+}
+
+// Node is what filters of nova-scheduler read of a row of compute_nodes
+// (nova/scheduler/host_manager.py, _update_from_compute_node).
+type Node struct {
+	Topology          *fit.Topology // nil for none
+	Limits            fit.Limits
+	Supported         [][]string // architecture, hypervisor and mode of guests
+	Hypervisor        string     // hypervisor_type
+	HypervisorVersion int
+	CPUInfo           string // JSON
 }
 
 // Row is a live row of pci_devices.
@@ -65,17 +87,12 @@ type Row struct {
 	Reason   string // of the verdict
 }
 
-// Pool is a number of free devices that nova-compute has reported to nova-scheduler.
-type Pool struct {
-	Vendor, Product, Type string
-
-	NUMA  *int // nil for none
-	Count int
-}
-
 // Placement is what Placement has answered.
 type Placement struct {
-	Steps   []Step
+	Steps []Step
+	// Shared are the providers that can serve the request with shared CPUs instead of pinned ones,
+	// which nova-scheduler accepts as well; nil if it does not ask for them.
+	Shared  map[string]bool
 	Skipped []string                              // parts of the request that were not asked for
 	Details map[string]map[string]cloud.Inventory // of some hosts that a step excludes, by provider and class
 	Devices []Devices                             // empty if Placement does not schedule devices

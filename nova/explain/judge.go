@@ -1,12 +1,14 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"gpustack/host"
 	"gpustack/nova"
+	"gpustack/nova/fit"
 )
 
 // Link is a part of the chain from a flavor to a host that builds its guest.
@@ -88,6 +90,11 @@ func (h Judgement) first() *Judged {
 type judge struct {
 	facts    Facts
 	request  nova.Request // empty for a flavor without devices
+	requests []fit.Request
+	guest    fit.Guest
+	instance *fit.Instance // NUMA topology of the guest; nil for none
+	policy   string        // for the NUMA nodes of all devices; "" for that of each alias
+	machine  fit.Machine   // that the image requires
 	aliases  aliases
 	filters  []enabledFilters
 	memberOf map[string][]int // indexes of aggregates, by host
@@ -104,15 +111,51 @@ func newJudge(f Facts) *judge {
 	}
 	var first Judged
 	first, j.request = f.judgeFlavor()
+	j.guest = f.guest()
+	j.constrain(&first)
 	j.common = append(j.common, first)
 	if f.Image != nil {
 		j.common = append(j.common, f.judgeImage())
 	}
 	if len(j.request) > 0 {
 		j.aliases = f.readAliases(j.request)
+		j.requests = j.aliases.requests(j.request, j.policy)
 		j.common = append(j.common, j.aliases.judge(j.request))
 	}
 	return j
+}
+
+// guest returns what nova-api validates of the flavor and the image.
+func (f Facts) guest() fit.Guest {
+	g := fit.Guest{Release: f.Release, VCPUs: f.Flavor.VCPUs, RAM: f.Flavor.RAM, Specs: f.Flavor.ExtraSpecs}
+	if f.Image != nil {
+		g.Image = fit.Properties(f.Image.Properties)
+	}
+	return g
+}
+
+// constrain reads what the flavor and the image request besides devices. A
+// combination that nova-api rejects (nova/compute/api.py, _validate_flavor_image_nostatus) fails
+// the link of the flavor.
+func (j *judge) constrain(result *Judged) {
+	_, err := j.guest.EncryptsMemory()
+	if err == nil {
+		j.policy, err = j.guest.PCIPolicy()
+	}
+	if err == nil {
+		j.instance, err = j.guest.Constraints()
+	}
+	if err == nil {
+		j.machine, err = j.guest.Machine(j.schedulerOption("image_properties_default_architecture"))
+	}
+	var rejection *fit.Rejection
+	if err != nil && result.Status == Pass && errors.As(err, &rejection) {
+		if j.facts.Image != nil {
+			result.From += ", image " + j.facts.Image.Name
+		}
+		result.fail("is not reached: nova-api rejects the flavor", fmt.Sprintf("%s: nova-api rejects the flavor (%s)", rejection.Seen, rejection.Exception),
+			host.Textf("correct the extra spec or the property: openstack flavor show %s", j.facts.Flavor.Name))
+	}
 }
 
 // judgeFlavor judges the flavor itself, and returns the devices that it requests.
@@ -200,8 +243,8 @@ func (j *judge) host(h Host) Judgement {
 		result.Links = append(result.Links, spec, rows)
 	}
 	result.Links = append(result.Links, j.placement(h), j.service(h), j.filter(h), j.zone(h))
-	if len(j.request) > 0 {
-		result.Links = append(result.Links, j.numa(free, offered))
+	if len(j.request) > 0 || j.instance != nil {
+		result.Links = append(result.Links, j.numa(h, free, offered))
 	}
 	if first := result.first(); first != nil {
 		result.Verdict, result.Failing = Cannot, &first.Link

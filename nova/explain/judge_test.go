@@ -9,6 +9,7 @@ import (
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/conf"
+	"gpustack/nova/fit"
 )
 
 const (
@@ -57,8 +58,23 @@ func row(address, status string, numa int) Row {
 	return Row{Address: address, Vendor: "10de", Product: "11b4", Type: "type-PCI", Status: status, NUMA: &numa}
 }
 
-func pool(numa int) Pool {
-	return Pool{Vendor: "10de", Product: "11b4", Type: "type-PCI", NUMA: &numa, Count: 1}
+func pool(numa int) fit.Pool {
+	return fit.Pool{Vendor: "10de", Product: "11b4", Type: "type-PCI", NUMA: &numa, Count: 1}
+}
+
+// computeNode returns a compute node with two NUMA nodes, each with room for any guest.
+func computeNode() *Node {
+	cell := func(id int) fit.Cell {
+		c := fit.Cell{ID: id, Memory: 1 << 20}
+		for cpu := range 64 {
+			c.Shared = append(c.Shared, id*64+cpu)
+			c.Siblings = append(c.Siblings, []int{id*64 + cpu})
+		}
+		c.Dedicated = c.Shared
+		return c
+	}
+	return &Node{Topology: &fit.Topology{Cells: []fit.Cell{cell(0), cell(1)}}, Limits: fit.Limits{CPU: 16, RAM: 1.5}, Hypervisor: "QEMU",
+		Supported: [][]string{{"x86_64", "kvm", "hvm"}}, HypervisorVersion: 7002000, CPUInfo: `{"model": "EPYC"}`}
 }
 
 // step is an answer of Placement: the host is among its candidates, or is not.
@@ -83,7 +99,7 @@ func healthy(t *testing.T) Facts {
 			Service: &cloud.ComputeService{Host: "gpu1", Zone: "nova", Up: true, Enabled: true},
 			Devices: inventory(function("0000:84:00.0", "11b4", pci.TypePCI, 0), function("0000:88:00.0", "11b4", pci.TypePCI, 1)),
 			Stock: &Stock{Rows: []Row{row("0000:84:00.0", "available", 0), row("0000:88:00.0", "available", 1)},
-				Pools: []Pool{pool(0), pool(1)}},
+				Pools: []fit.Pool{pool(0), pool(1)}, Node: computeNode()},
 		}},
 		Placement: &Placement{Steps: []Step{step("VCPU", 4, true), step("MEMORY_MB", 8192, true), step("DISK_GB", 20, true)}},
 		Unread:    map[Source]string{},
@@ -145,6 +161,9 @@ func TestFirstLink(t *testing.T) {
 			f.Release = nova.Flamingo
 			own(t, f, "[pci]\nalias = {\"name\": \"any\", \"vendor_id\": \"10de\"}\n"+controller, computing)
 		}, Alias, "alias any lacks vendor_id or product_id"},
+		"alias without product": {func(t *testing.T, f *Facts) {
+			f.Sides = sides(t, strings.Replace(controller, `"product_id": "11b4", `, "", 1), strings.Replace(computing, `"product_id": "11b4", "device`, `"device`, 1))
+		}, "", "it selects devices of any product"},
 		"alias missing on the compute node": {func(t *testing.T, f *Facts) { own(t, f, controller, "[pci]\n"+specK4200+"\n") }, "",
 			"builds work, but nova-compute rejects resizes"},
 		"alias different on the compute node": {func(t *testing.T, f *Facts) {
@@ -202,32 +221,32 @@ func TestFirstLink(t *testing.T) {
 			}
 		}, Rows, "alias K4200 selects type-PCI, but the rows are type-PF"},
 		"devices in use": {func(_ *testing.T, f *Facts) {
-			f.Hosts[0].Stock = &Stock{[]Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "available", 1)}, []Pool{pool(1)}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "available", 1)}, Pools: []fit.Pool{pool(1)}}
 		}, Rows, "1 allocated, 1 available"},
 		"device in use, pools unreadable": {func(_ *testing.T, f *Facts) {
-			f.Hosts[0].Stock = &Stock{[]Row{row("0000:84:00.0", "claimed", 0), row("0000:88:00.0", "available", 1)}, nil}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{row("0000:84:00.0", "claimed", 0), row("0000:88:00.0", "available", 1)}}
 		}, Rows, "has 1 free K4200 of 2"},
 		"stale row": {func(_ *testing.T, f *Facts) {
 			stale := row("0000:84:00.0", "allocated", 0)
 			stale.Instance, stale.Verdict, stale.Reason = "u1", "stale", "the instance is gone"
-			f.Hosts[0].Stock = &Stock{[]Row{stale, row("0000:88:00.0", "available", 1)}, []Pool{pool(1)}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{stale, row("0000:88:00.0", "available", 1)}, Pools: []fit.Pool{pool(1)}}
 		}, Rows, "gpustack repair-migration --instance u1"},
 		"too few stale rows": {func(t *testing.T, f *Facts) {
 			stale := row("0000:84:00.0", "allocated", 0)
 			stale.Instance, stale.Verdict = "u1", "stale"
-			f.Hosts[0].Stock = &Stock{[]Row{stale, row("0000:88:00.0", "allocated", 1)}, []Pool{}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{stale, row("0000:88:00.0", "allocated", 1)}, Pools: []fit.Pool{}}
 		}, Rows, "has no free K4200"},
 		"suspicious row": {func(_ *testing.T, f *Facts) {
 			odd := row("0000:84:00.0", "allocated", 0)
 			odd.Instance, odd.Verdict, odd.Reason = "u1", "suspicious", "the guest may run"
-			f.Hosts[0].Stock = &Stock{[]Row{odd, row("0000:88:00.0", "available", 1)}, []Pool{pool(1)}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{odd, row("0000:88:00.0", "available", 1)}, Pools: []fit.Pool{pool(1)}}
 		}, Rows, "has suspicious rows of K4200"},
 		"stale rows of two instances": {func(_ *testing.T, f *Facts) {
 			one, two := row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "allocated", 0)
 			one.Instance, one.Verdict, two.Instance, two.Verdict = "u1", "stale", "u2", "unknown"
-			f.Hosts[0].Stock = &Stock{[]Row{one, two}, []Pool{}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{one, two}, Pools: []fit.Pool{}}
 		}, Rows, "gpustack repair-migration --host gpu1"},
-		"free rows that are not reported": {func(_ *testing.T, f *Facts) { f.Hosts[0].Stock.Pools = []Pool{} }, Rows, "restart nova-compute on gpu1"},
+		"free rows that are not reported": {func(_ *testing.T, f *Facts) { f.Hosts[0].Stock.Pools = []fit.Pool{} }, Rows, "restart nova-compute on gpu1"},
 		"too few VCPUs": {func(_ *testing.T, f *Facts) {
 			f.Placement.Steps[0].Roots["rp1"] = false
 			f.Placement.Details = map[string]map[string]cloud.Inventory{"rp1": {"VCPU": {Total: 8, Reserved: 2, Used: 5, MaxUnit: 8, Ratio: 1}}}
@@ -292,6 +311,44 @@ func TestFirstLink(t *testing.T) {
 			f.Project = "mine"
 			f.Aggregates = []cloud.Aggregate{{Name: "theirs", Hosts: []string{"gpu1"}, Metadata: map[string]string{"filter_tenant_id": "theirs"}}}
 		}, Filters, "is reserved for other projects"},
+		"image of another architecture": {func(t *testing.T, f *Facts) {
+			own(t, f, strings.Replace(controller, "Compute", "ImagePropertiesFilter,Compute", 1), computing)
+			f.Image = &cloud.Image{Name: "arm", Properties: map[string]string{"hw_architecture": "aarch64"}}
+		}, Filters, "the image requires aarch64"},
+		"server group": {func(t *testing.T, f *Facts) {
+			own(t, f, strings.Replace(controller, "Compute", "ServerGroupAntiAffinityFilter,Compute", 1), computing)
+			f.Group = &ServerGroup{Name: "apart", Policy: "anti-affinity", Members: map[string]int{"gpu1": 1}}
+		}, Filters, "the host has 1 of server group apart"},
+		"server group without its filter": {func(_ *testing.T, f *Facts) {
+			f.Group = &ServerGroup{Name: "apart", Policy: "anti-affinity"}
+		}, Filters, "ServerGroupAntiAffinityFilter is not enabled"},
+		"unknown NUMA policy": {func(_ *testing.T, f *Facts) { specs(f, "hw:pci_numa_affinity_policy", "strict") }, Flavor, "InvalidPCINUMAAffinity"},
+		"NUMA policies that differ": {func(_ *testing.T, f *Facts) {
+			specs(f, "hw:pci_numa_affinity_policy", "required")
+			f.Image = &cloud.Image{Name: "numa", Properties: map[string]string{"hw_pci_numa_affinity_policy": "preferred"}}
+		}, Flavor, "ImagePCINUMAPolicyForbidden"},
+		"resources:PCPU of another number": {func(_ *testing.T, f *Facts) { specs(f, "resources:PCPU", "2") }, Flavor, "resources:PCPU is 2, and the flavor needs 4"},
+		"encrypted memory":                 {func(_ *testing.T, f *Facts) { specs(f, "hw:mem_encryption", "true") }, Flavor, "hw_firmware_type=uefi"},
+		"more guest cells than host cells": {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "4") }, NUMA, "the guest has 4 NUMA nodes, and the host 2"},
+		"zone nova of a host in another one, in 2023.2": {func(_ *testing.T, f *Facts) {
+			f.Release, f.Zone = nova.Bobcat, "nova"
+			f.Hosts[0].Service.Zone = "az1"
+			f.Aggregates = []cloud.Aggregate{{Name: "first", Hosts: []string{"gpu1"}, Metadata: map[string]string{"availability_zone": "az1"}}}
+			f.Hosts = append(f.Hosts, Host{Name: "plain", Service: &cloud.ComputeService{Host: "plain", Zone: "nova"}})
+		}, "", ""},
+		"forbidden trait of an image": {func(_ *testing.T, f *Facts) {
+			f.Image = &cloud.Image{Name: "i", Properties: map[string]string{"trait:CUSTOM_L": "forbidden"}}
+		}, "", ""},
+		"tenant aggregates": {func(t *testing.T, f *Facts) {
+			own(t, f, controller+"[scheduler]\nlimit_tenants_to_placement_aggregate = true\n", computing)
+			f.Project = "mine"
+			f.Aggregates = []cloud.Aggregate{{Name: "ours", Metadata: map[string]string{"filter_tenant_id": "mine"}}}
+		}, Filters, "openstack aggregate add host ours gpu1"},
+		"suffixed tenant keys before 2024.2": {func(t *testing.T, f *Facts) {
+			own(t, f, strings.Replace(controller, "Compute", "AggregateMultiTenancyIsolation,Compute", 1), computing)
+			f.Project = "mine"
+			f.Aggregates = []cloud.Aggregate{{Name: "theirs", Hosts: []string{"gpu1"}, Metadata: map[string]string{"filter_tenant_id2": "theirs"}}}
+		}, "", ""},
 		"isolated aggregate, and an image with the trait": {func(t *testing.T, f *Facts) {
 			own(t, f, controller+"[scheduler]\nenable_isolated_aggregate_filtering = true\n", computing)
 			f.Aggregates = []cloud.Aggregate{{Name: "licensed", Hosts: []string{"gpu1"}, Metadata: map[string]string{"trait:CUSTOM_L": "required"}}}
@@ -308,7 +365,8 @@ func TestFirstLink(t *testing.T) {
 		"default availability zone": {func(t *testing.T, f *Facts) {
 			own(t, f, "[DEFAULT]\ndefault_schedule_zone = az3\n"+controller, computing)
 		}, Zone, "az3 is requested (default_schedule_zone, ctl.conf)"},
-		"devices on two NUMA nodes":                 {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "1") }, NUMA, "1 on node 0, 1 on node 1"},
+		"devices on two NUMA nodes": {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "1") }, NUMA,
+			"near which 1 of 2 K4200 are free; the host has 1 on node 0, 1 on node 1"},
 		"dedicated CPUs, devices on two NUMA nodes": {func(_ *testing.T, f *Facts) { specs(f, "hw:cpu_policy", "dedicated") }, NUMA, "one NUMA node"},
 		"two NUMA nodes for the guest":              {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "2") }, "", ""},
 		"preferred NUMA policy": {func(_ *testing.T, f *Facts) {
@@ -316,15 +374,15 @@ func TestFirstLink(t *testing.T) {
 		}, "", ""},
 		"required, and no device has a NUMA node": {func(_ *testing.T, f *Facts) {
 			specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "required")
-			f.Hosts[0].Stock.Pools = []Pool{{Vendor: "10de", Product: "11b4", Type: "type-PCI", Count: 2}}
+			f.Hosts[0].Stock.Pools = []fit.Pool{{Vendor: "10de", Product: "11b4", Type: "type-PCI", Count: 2}}
 		}, NUMA, "2 on no node"},
 		"legacy, and no device has a NUMA node": {func(_ *testing.T, f *Facts) {
 			specs(f, "hw:numa_nodes", "1")
-			f.Hosts[0].Stock.Pools = []Pool{{Vendor: "10de", Product: "11b4", Type: "type-PCI", Count: 2}}
+			f.Hosts[0].Stock.Pools = []fit.Pool{{Vendor: "10de", Product: "11b4", Type: "type-PCI", Count: 2}}
 		}, "", ""},
 		"policy and topology of the image": {func(_ *testing.T, f *Facts) {
 			f.Image = &cloud.Image{Name: "numa", Properties: map[string]string{"hw_numa_nodes": "1", "hw_pci_numa_affinity_policy": "required"}}
-		}, NUMA, "hw_pci_numa_affinity_policy of image numa"},
+		}, NUMA, "image numa"},
 		"policy of the alias": {func(t *testing.T, f *Facts) {
 			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "numa_policy": "required"`, 1), computing)
 			specs(f, "hw:mem_page_size", "large")
@@ -352,6 +410,14 @@ func TestFirstLink(t *testing.T) {
 			}
 		})
 	}
+}
+
+func mustParse(text string) *conf.File {
+	file, err := conf.Parse([]byte(text))
+	if err != nil {
+		panic(err)
+	}
+	return file
 }
 
 // devices returns Placement's answer about the K4200 of gpu1.
@@ -390,28 +456,25 @@ func TestNotChecked(t *testing.T) {
 			specs(f, "hw:numa_nodes", "1")
 		}, Unknown, NUMA, "the NUMA nodes of the devices are unknown"},
 		"part of the request": {func(f *Facts) { f.Placement.Skipped = []string{"resources1:VGPU"} }, Unknown, Placing, "not judged: resources1:VGPU"},
-		"alias without product": {func(f *Facts) {
-			file, err := conf.Parse([]byte(strings.Replace(controller, `"product_id": "11b4", `, "", 1)))
-			if err != nil {
-				panic(err)
-			}
-			f.Sides[0].Files[0].File = file
-		}, Unknown, Alias, "it selects devices of any product"},
 		"unknown alias": {func(f *Facts) { f.Sides = nil; specs(f, nova.RequestKey, "fast:1") }, Unknown, Alias,
 			"no file defines alias fast"},
 		"zone unknown": {func(f *Facts) { f.Zone, f.Hosts[0].Service.Zone = "az1", "" }, Unknown, Zone, "the availability zone of the host is unknown"},
-		"sockets": {func(f *Facts) { specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "socket") }, Unknown, NUMA,
-			"the sockets of the NUMA nodes are unknown"},
-		"CPUs of a NUMA node": {func(f *Facts) { specs(f, "hw:numa_nodes", "2") }, Can, NUMA, "free CPUs and memory of each NUMA node"},
-		"operator": {func(f *Facts) {
-			file, err := conf.Parse([]byte(strings.Replace(controller, "Compute", "AggregateInstanceExtraSpecsFilter,Compute", 1)))
-			if err != nil {
-				panic(err)
-			}
-			f.Sides[0].Files[0].File = file
-			specs(f, "aggregate_instance_extra_specs:n", ">= 3")
-			f.Aggregates = []cloud.Aggregate{{Name: "a", Hosts: []string{"gpu1"}, Metadata: map[string]string{"n": "4"}}}
-		}, Unknown, Filters, "has an operator"},
+		"NUMA nodes of the host": {func(f *Facts) { f.Hosts[0].Stock.Node = nil; specs(f, "hw:numa_nodes", "2") }, Unknown, NUMA,
+			"the free CPUs and memory of the NUMA nodes of the host are unknown"},
+		"preferred, without a database": {func(f *Facts) {
+			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
+			specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "preferred")
+		}, Unknown, NUMA, "the free CPUs and memory"},
+		"capabilities, without a database": {func(f *Facts) {
+			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
+			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "ComputeCapabilitiesFilter,Compute", 1))
+			specs(f, "capabilities:cpu_info:model", "EPYC")
+		}, Unknown, Filters, "capabilities:cpu_info:model is not judged"},
+		"image, without a database": {func(f *Facts) {
+			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
+			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "ImagePropertiesFilter,Compute", 1))
+			f.Image = &cloud.Image{Name: "arm", Properties: map[string]string{"hw_architecture": "aarch64"}}
+		}, Unknown, Filters, "what the hypervisor supports is unknown"},
 		"filter that is not judged": {func(f *Facts) {
 			file, err := conf.Parse([]byte(strings.Replace(controller, "Compute", "JsonFilter,Compute", 1)))
 			if err != nil {
@@ -485,7 +548,7 @@ func TestConclusion(t *testing.T) {
 		change(&h)
 		f.Hosts = append(f.Hosts, h)
 	}
-	full := &Stock{[]Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "allocated", 0)}, []Pool{}}
+	full := &Stock{Rows: []Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "allocated", 0)}, Pools: []fit.Pool{}}
 	f.Sides = f.Sides[:1]
 	for _, name := range []string{"gpu1", "gpu2", "gpu3", "gpu5", "gpu10"} {
 		add(name, func(h *Host) { h.Stock = full })
@@ -532,7 +595,7 @@ func TestAsks(t *testing.T) {
 	f := cloud.Flavor{VCPUs: 4, RAM: 8192, Disk: 20, Ephemeral: 5, Swap: 1025, ExtraSpecs: map[string]string{
 		"resources:VGPU": "1", "resources:MEMORY_MB": "0", "trait:CUSTOM_A": "required", "trait:CUSTOM_B": "forbidden", "resources1:X": "1"}}
 	text := func(f cloud.Flavor, isVolume, isFallback bool) string {
-		list, skipped := Facts{Flavor: f, Volume: isVolume, Image: &cloud.Image{Properties: map[string]string{"trait:HW_I": "required"}}}.asks(isFallback)
+		list, skipped := Facts{Release: nova.Zed, Flavor: f, Volume: isVolume, Image: &cloud.Image{Properties: map[string]string{"trait:HW_I": "required"}}}.asks(isFallback)
 		var words []string
 		for _, a := range list {
 			words = append(words, a.String())
@@ -550,7 +613,7 @@ func TestAsks(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	f.ExtraSpecs["hw:emulator_threads_policy"], f.ExtraSpecs["hw:cpu_thread_policy"] = "isolate", "isolate"
-	if got, want := text(f, true, false), "PCPU:5 MEMORY_MB:8192 DISK_GB:7 trait !HW_CPU_HYPERTHREADING trait HW_I"; got != want {
+	if got, want := text(f, true, false), "PCPU:5 MEMORY_MB:8192 DISK_GB:7 trait HW_I trait !HW_CPU_HYPERTHREADING"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -27,7 +27,7 @@ func (j *judge) placement(h Host) Judged {
 		return result
 	}
 	for _, s := range p.Steps {
-		if s.Roots[h.Provider] {
+		if s.Roots[h.Provider] || p.Shared[h.Provider] {
 			continue
 		}
 		j.step(&result, s, h, p.Details[h.Provider])

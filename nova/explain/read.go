@@ -9,6 +9,7 @@ import (
 
 	"gpustack/nova"
 	"gpustack/nova/cloud"
+	"gpustack/nova/conf"
 )
 
 // Compute is what Read asks Nova.
@@ -172,23 +173,35 @@ func (f *Facts) askPlacement(ctx context.Context, p provision) error {
 }
 
 func (f *Facts) readPlacement(ctx context.Context, p provision, read *Placement) error {
-	for _, isFallback := range []bool{false, true} {
-		list, _ := f.asks(isFallback)
-		steps, err := f.narrow(ctx, p, list)
-		if err != nil {
-			return err
-		}
-		read.Steps = steps
-		// Without any host with dedicated CPUs, nova-scheduler asks for shared ones (nova/scheduler/
-		// manager.py, use_pcpus and fallback_pcpu_query, since Train).
-		if len(steps) == 0 || steps[0].Class != classPCPU || len(steps[0].Roots) > 0 {
-			break
-		}
+	list, _ := f.asks(false)
+	var err error
+	if read.Steps, err = f.narrow(ctx, p, list); err != nil {
+		return err
+	}
+	if read.Shared, err = f.shared(ctx, p); err != nil {
+		return err
 	}
 	if err := f.detail(ctx, p, read); err != nil {
 		return err
 	}
 	return f.readDevices(ctx, p, read)
+}
+
+// shared returns the providers with enough shared CPUs for a guest with pinned ones, nil if
+// nova-scheduler does not ask for them. It merges them with those that have PCPU, for hosts with
+// vcpu_pin_set or without any set of CPUs, unless [workarounds] disable_fallback_pcpu_query is set
+// (nova/scheduler/manager.py, select_destinations, since Train).
+func (f *Facts) shared(ctx context.Context, p provision) (map[string]bool, error) {
+	isOff := f.isOn(nova.Side.Scheduler, conf.Name{Section: "workarounds", Key: "disable_fallback_pcpu_query"})
+	if !f.guest().HasPinnedCPUs() || isOff || f.Release < nova.Train {
+		return nil, nil
+	}
+	list, _ := f.asks(true)
+	steps, err := f.narrow(ctx, p, list)
+	if err != nil || len(steps) == 0 || len(steps) < len(list) && !list[len(steps)].isOptional {
+		return nil, err
+	}
+	return steps[len(steps)-1].Roots, nil
 }
 
 // narrow asks for the whole request, and if that excludes a host, for its parts.
@@ -211,10 +224,16 @@ func (f *Facts) narrow(ctx context.Context, p provision, list []Ask) (steps []St
 		if err != nil {
 			return nil, err
 		}
+		if one.Missing != "" && a.isOptional {
+			return steps, nil
+		}
 		steps = append(steps, one)
 		if one.Missing != "" || len(one.Roots) == 0 {
 			return steps, nil // the rest is judged on no host
 		}
+	}
+	if all.Missing != "" && all.isOptional {
+		return steps, nil
 	}
 	return append(steps, all), nil
 }

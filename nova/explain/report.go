@@ -111,22 +111,13 @@ func group(groups []Group, h Judgement, l *Judged) []Group {
 
 // unjudged returns what nova-scheduler also checks and explain cannot.
 func (j *judge) unjudged() (list []Omission) {
-	known := []string{filterPCI, filterExtra, filterTenants, filterNUMA, filterCompute, filterZone, filterCapable, filterImage, filterAffinity, filterAnti}
+	judged := j.judges()
 	for _, e := range j.filters {
 		for _, name := range e.names {
-			if !slices.Contains(known, name) && j.facts.Release.HasFilter(name) {
+			if judged[name] == nil && !slices.Contains([]string{filterPCI, filterNUMA, filterCompute}, name) && j.facts.Release.HasFilter(name) {
 				list = append(list, Omission{Filters, len(j.facts.Hosts), name + " (" + e.from + ") is not judged", "see the log of nova-scheduler with debug = true"})
 			}
 		}
-	}
-	for key := range j.facts.Flavor.ExtraSpecs {
-		if strings.HasPrefix(key, "capabilities:") {
-			list = append(list, Omission{Filters, len(j.facts.Hosts), filterCapable + ": " + key + " is not judged", "see the log of nova-scheduler with debug = true"})
-		}
-	}
-	if cells, err := j.facts.cells(); err == nil && cells > 0 {
-		list = append(list, Omission{NUMA, len(j.facts.Hosts), filterNUMA + ": free CPUs and memory of each NUMA node are not judged",
-			"see the log of nova-scheduler with debug = true"})
 	}
 	slices.SortFunc(list, func(a, b Omission) int { return cmp.Compare(a.Reason, b.Reason) })
 	return slices.Compact(list)

@@ -56,10 +56,10 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 	if h.Stock.Pools != nil {
 		free = []unit{}
 		for _, p := range h.Stock.Pools {
-			free = append(free, unit{vendor: p.Vendor, product: p.Product, kind: p.Type, numa: p.NUMA, count: p.Count})
+			free = append(free, newUnit(p))
 		}
 	}
-	lack := j.aliases.consume(j.request, free)
+	lack := j.lacks(free)
 	if lack == nil {
 		result.Status, result.Seen = Pass, fmt.Sprintf("%d requested, %d free: %s", j.request.Devices(), j.count(free), statuses(mine))
 		return result, free
@@ -89,7 +89,7 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 		result.fail("has no "+lack.alias+" of the alias's device_type", fmt.Sprintf("alias %s selects %s, but the rows are %s", lack.alias,
 			nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(types, " and ")),
 			j.aliases.setType(lack.alias, types[0]))
-	case j.aliases.consume(j.request, available) == nil:
+	case j.lacks(available) == nil:
 		result.fail("has free "+lack.alias+" that nova-compute does not report",
 			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(mine), j.count(free)), host.Textf("restart nova-compute on %s", h.Name))
 	case len(stale) > 0 && lack.have+len(stale) >= lack.want:

@@ -3,6 +3,7 @@ package cloud
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -178,7 +179,11 @@ func (e *explaining) readDatabase(ctx context.Context) error {
 	}
 	e.facts.Databases = true
 	for _, s := range stocks {
-		e.facts.AddStock(s.Host, s.Node, s.UUID, newStock(s))
+		stock, err := newStock(s, e.facts.Release)
+		for _, err := range host.Split(err) {
+			e.warn(fmt.Sprintf("compute_nodes of %s: %v", s.Host, err))
+		}
+		e.facts.AddStock(s.Host, s.Node, s.UUID, stock)
 	}
 	return nil
 }

@@ -1,0 +1,262 @@
+package fit
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gpustack/nova"
+)
+
+// Pool is a number of free devices that Nova does not tell apart (nova/objects/pci_device_pool.py).
+type Pool struct {
+	Vendor, Product string
+	Type            string // dev_type; "" for unknown
+	NUMA            *int   // nil for none
+	Count           int
+	Tags            map[string]string // others than dev_type; without those that are null
+}
+
+// ParsePools reads the PciDevicePoolList of compute_nodes.pci_stats, in the order in which
+// nova-scheduler uses the pools.
+//
+// Errors: a text in another format, such as that of releases before Juno.
+func ParsePools(text []byte) ([]Pool, error) {
+	var read object[struct {
+		Objects []object[struct {
+			Vendor  string             `json:"vendor_id"`
+			Product string             `json:"product_id"`
+			NUMA    *int               `json:"numa_node"`
+			Count   int                `json:"count"`
+			Tags    map[string]*string `json:"tags"`
+		}] `json:"objects"`
+	}]
+	if err := json.Unmarshal(text, &read); err != nil {
+		return nil, fmt.Errorf("pci_stats: %w", err)
+	}
+	if read.Name != "PciDevicePoolList" {
+		return nil, fmt.Errorf("pci_stats is not a PciDevicePoolList but %q", read.Name)
+	}
+	pools := []Pool{}
+	sizes := map[int]int{} // of a pool's dictionary, by which PciDeviceStats sorts them
+	for _, o := range read.Data.Objects {
+		p := Pool{Vendor: o.Data.Vendor, Product: o.Data.Product, NUMA: o.Data.NUMA, Count: o.Data.Count, Tags: map[string]string{}}
+		for key, value := range o.Data.Tags {
+			switch {
+			case value == nil:
+			case key == "dev_type":
+				p.Type = *value
+			default:
+				p.Tags[key] = *value
+			}
+		}
+		sizes[len(pools)] = len(o.Data.Tags)
+		pools = append(pools, p)
+	}
+	order := slices.Sorted(maps.Keys(sizes))
+	slices.SortStableFunc(order, func(a, b int) int { return sizes[a] - sizes[b] })
+	sorted := []Pool{}
+	for _, i := range order {
+		sorted = append(sorted, pools[i])
+	}
+	return sorted, nil
+}
+
+// Request is a number of devices of an alias (nova/objects/instance_pci_requests.py).
+type Request struct {
+	Alias  string
+	Count  int
+	Policy string // for NUMA
+	Specs  []Spec // alternatives
+}
+
+// Spec is a definition of an alias, as pools are compared with it: dev_type, vendor_id, product_id,
+// capability_type and live_migratable.
+type Spec map[string]string
+
+// ignored are keys of a spec that pools are not compared with: Placement compares them
+// (nova/pci/stats.py, ignored_spec_tags, since 2023.1).
+var ignored = []string{"name", "numa_policy", "resource_class", "traits"}
+
+// NewSpec returns the spec of an alias, which nova-api accepts (nova/pci/request.py,
+// get_alias_from_config).
+func NewSpec(alias map[string]any) Spec {
+	spec := Spec{}
+	for key, value := range alias {
+		text, isText := value.(string)
+		switch {
+		case !isText || slices.Contains(ignored, key):
+		case key == "device_type":
+			spec["dev_type"] = text
+		case key == "live_migratable":
+			spec[key] = fmt.Sprint(isTrue(text))
+		default:
+			spec[key] = text
+		}
+	}
+	return spec
+}
+
+// value returns a value of a pool as a spec names it.
+func (p Pool) value(key string) (string, bool) {
+	switch key {
+	case "vendor_id":
+		return p.Vendor, true
+	case "product_id":
+		return p.Product, true
+	case "dev_type":
+		return p.Type, p.Type != ""
+	}
+	value, there := p.Tags[key]
+	return value, there
+}
+
+// matches is pci_device_prop_match: letters are equal in either case since Rocky.
+func (s Spec) matches(p Pool) bool {
+	for key, want := range s {
+		if has, there := p.value(key); !there || !strings.EqualFold(has, want) {
+			return false
+		}
+	}
+	return true
+}
+
+// Devices are the free devices of a compute node as nova-scheduler sees them (PciDeviceStats).
+type Devices struct {
+	Release nova.Release
+	Pools   []Pool
+	Host    *Topology // for policy socket; nil for none
+}
+
+// Short is the first request for which there are too few devices.
+type Short struct {
+	Request
+	Have int
+}
+
+// Supports returns the first request that the devices cannot serve, nil for none. nodes are those
+// of the host that the guest's NUMA nodes are on; nil for a guest without NUMA topology
+// (support_requests).
+func (d Devices) Supports(requests []Request, nodes []int) *Short {
+	left := slices.Clone(d.Pools)
+	for _, r := range requests {
+		indexes, have := d.filter(left, r, nodes)
+		if have < r.Count || len(indexes) == 0 {
+			return &Short{r, have}
+		}
+		need := r.Count
+		for _, i := range indexes {
+			n := min(need, left[i].Count)
+			left[i].Count -= n
+			need -= n
+		}
+		left = slices.DeleteFunc(left, func(p Pool) bool { return p.Count == 0 })
+	}
+	return nil
+}
+
+// filter returns the indexes of the pools that serve a request, and how many devices they have
+// (_filter_pools).
+func (d Devices) filter(pools []Pool, r Request, nodes []int) (indexes []int, have int) {
+	for i := range pools {
+		if slices.ContainsFunc(r.Specs, func(s Spec) bool { return s.matches(pools[i]) }) {
+			indexes = append(indexes, i)
+		}
+	}
+	count := func(indexes []int) (n int) {
+		for _, i := range indexes {
+			n += pools[i].Count
+		}
+		return n
+	}
+	if n := count(indexes); n < r.Count {
+		return indexes, n
+	}
+	if len(nodes) > 0 {
+		indexes = d.near(pools, indexes, r, nodes, count)
+	}
+	return d.requested(pools, indexes, r, count)
+}
+
+// requested leaves out pools of devices that only a request for them gets: physical functions,
+// vdpa and remote-managed devices, and since 2025.1 those that differ in live_migratable.
+func (d Devices) requested(pools []Pool, indexes []int, r Request, count func([]int) int) ([]int, int) {
+	asks := func(key, value string) bool {
+		return slices.ContainsFunc(r.Specs, func(s Spec) bool { return s[key] == value })
+	}
+	allAsk := func(key, value string) bool {
+		return !slices.ContainsFunc(r.Specs, func(s Spec) bool { return s[key] != value })
+	}
+	kept := slices.DeleteFunc(slices.Clone(indexes), func(i int) bool {
+		p := pools[i]
+		switch {
+		case p.Type == "type-PF" && !asks("dev_type", "type-PF"), p.Type == "vdpa" && d.Release >= nova.Wallaby,
+			isTrue(p.Tags["remote_managed"]) && d.Release >= nova.Yoga:
+			return true
+		case d.Release < nova.Epoxy:
+			return false
+		}
+		return allAsk("live_migratable", "true") && p.Tags["live_migratable"] != "true" ||
+			allAsk("live_migratable", "false") && p.Tags["live_migratable"] != "false"
+	})
+	return kept, count(kept)
+}
+
+// Selects reports whether a request without NUMA nodes may get devices of a pool.
+func (d Devices) Selects(r Request, p Pool) bool {
+	r.Count, p.Count = 1, 1
+	_, n := d.filter([]Pool{p}, r, nil)
+	return n > 0
+}
+
+// near leaves out pools that the NUMA policy of a request excludes (_filter_pools_for_numa_cells).
+func (d Devices) near(pools []Pool, indexes []int, r Request, nodes []int, count func([]int) int) []int {
+	on := func(nodes []int, orNone bool) []int {
+		return slices.DeleteFunc(slices.Clone(indexes), func(i int) bool {
+			node := pools[i].NUMA
+			return node == nil && !orNone || node != nil && !slices.Contains(nodes, *node)
+		})
+	}
+	near := on(nodes, false)
+	if r.Policy == Required || count(near) >= r.Count {
+		return near
+	}
+	if r.Policy == Socket {
+		return on(d.Host.besides(nodes), false)
+	}
+	nearOrNone := on(nodes, true)
+	if r.Policy != Preferred || count(nearOrNone) >= r.Count {
+		return nearOrNone
+	}
+	isFar := func(i int) int {
+		if slices.Contains(nearOrNone, i) {
+			return 0
+		}
+		return 1
+	}
+	all := slices.Clone(indexes)
+	slices.SortStableFunc(all, func(a, b int) int { return isFar(a) - isFar(b) })
+	return all
+}
+
+// besides returns the NUMA nodes on the sockets of some nodes; none if the socket of any node is
+// unknown (_filter_pools_for_socket_affinity).
+func (t *Topology) besides(nodes []int) (all []int) {
+	if t == nil || slices.ContainsFunc(t.Cells, func(c Cell) bool { return c.Socket == nil }) {
+		return nil
+	}
+	sockets := map[int]bool{}
+	for _, c := range t.Cells {
+		if slices.Contains(nodes, c.ID) {
+			sockets[*c.Socket] = true
+		}
+	}
+	for _, c := range t.Cells {
+		if sockets[*c.Socket] {
+			all = append(all, c.ID)
+		}
+	}
+	return all
+}
