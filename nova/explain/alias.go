@@ -178,6 +178,11 @@ func (a aliases) judge(r nova.Request) Judged {
 	for _, w := range r {
 		from = append(from, a.where[w.Alias])
 		switch {
+		case len(a.defined[w.Alias]) > 1 && a.inPlacement && a.known && a.release >= nova.Antelope:
+			// nova/objects/request_spec.py, generate_request_groups_from_pci_requests
+			return Judged{Link: Alias, Status: Fail, Reason: rejected, From: a.where[w.Alias],
+				Seen:   fmt.Sprintf("alias %s is defined twice, which pci_in_placement does not allow: Nova rejects requests for it", w.Alias),
+				Remedy: host.Textf("give the devices of both one resource_class, and define alias %s once with it", w.Alias)}
 		case len(a.defined[w.Alias]) == 0:
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("no file defines alias %s, and no device that was read has that name", w.Alias),
 				Remedy: giveConf}

@@ -72,6 +72,9 @@ func (j *judge) lacks(units []unit) *short {
 	return nil
 }
 
+// startsNot is the reason for a device_spec that nova-compute rejects.
+const startsNot = "has a device_spec with which nova-compute does not start"
+
 // deviceSpec judges the device_spec of a host, and the devices that it offers when all are free. It
 // returns these devices, nil if they are unknown. isPending is true for a failure that nova-compute
 // has only after its next start, when it reads its file and the devices.
@@ -87,7 +90,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 		for _, l := range lines {
 			for _, f := range nova.SpecFaults(l, j.facts.Release) {
 				if !f.IsTolerated {
-					result.fail("has a device_spec with which nova-compute does not start", f.Seen, host.Text(f.Remedy))
+					result.fail(startsNot, f.Seen, host.Text(f.Remedy))
 					result.From = l.Where()
 					return result, nil, true
 				}

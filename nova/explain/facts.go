@@ -37,6 +37,7 @@ const (
 	Services   Source = "compute services"
 	Nodes      Source = "hypervisors"
 	Aggregates Source = "host aggregates"
+	Groups     Source = "server groups"
 	Candidates Source = "Placement"
 	Database   Source = "database"
 )

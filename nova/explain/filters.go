@@ -146,8 +146,7 @@ func (j *judge) extraSpecs(result *Judged, h Host) {
 		} else if space != "aggregate_instance_extra_specs" {
 			continue
 		}
-		if why, unread := j.facts.Unread[Aggregates]; unread {
-			result.notChecked(filterExtra+": "+why, "use an administrator's credentials")
+		if j.lacksAggregates(result, filterExtra) {
 			return
 		}
 		values := j.metadata(h, name)
@@ -176,6 +175,9 @@ const suffixedTenants nova.Release = 30
 // tenants judges AggregateMultiTenancyIsolation (nova/scheduler/filters/
 // aggregate_multitenancy_isolation.py).
 func (j *judge) tenants(result *Judged, h Host) {
+	if j.lacksAggregates(result, filterTenants) {
+		return
+	}
 	const key = "filter_tenant_id"
 	var allowed []string
 	for _, a := range j.aggregatesOf(h) {
@@ -186,9 +188,7 @@ func (j *judge) tenants(result *Judged, h Host) {
 		}
 	}
 	slices.Sort(allowed)
-	switch why, unread := j.facts.Unread[Aggregates]; {
-	case unread:
-		result.notChecked(filterTenants+": "+why, "use an administrator's credentials")
+	switch {
 	case len(allowed) == 0 || slices.Contains(allowed, j.facts.Project):
 	case j.facts.Project == "":
 		result.notChecked(filterTenants+": the project of the guest is unknown", "use credentials of that project")
@@ -341,6 +341,9 @@ func (j *judge) antiAffinity(result *Judged, h Host) {
 // groupPolicy judges the policy of the server group: nova-scheduler rejects the request if its
 // filter is not enabled (nova/scheduler/utils.py, _get_group_details).
 func (j *judge) groupPolicy(result *Judged, _ Host) {
+	if why, unread := j.facts.Unread[Groups]; unread {
+		result.notChecked("the server group of the server is unknown: "+why, "use an administrator's credentials")
+	}
 	if j.facts.Group == nil {
 		return
 	}
@@ -372,6 +375,9 @@ func (j *judge) zoneFilter(result *Judged, h Host) {
 // imagesOfAggregates judges AggregateImagePropertiesIsolation as far as an aggregate of the host
 // has a key that is a property of the image too.
 func (j *judge) imagesOfAggregates(result *Judged, h Host) {
+	if len(j.guest.Image) == 0 || j.lacksAggregates(result, filterImages) {
+		return
+	}
 	space := j.schedulerOption("aggregate_image_properties_isolation_namespace")
 	if space != "" {
 		space += cmp.Or(j.schedulerOption("aggregate_image_properties_isolation_separator"), ".")
@@ -391,6 +397,9 @@ func (j *judge) imagesOfAggregates(result *Judged, h Host) {
 
 // types judges AggregateTypeAffinityFilter (nova/scheduler/filters/type_filter.py).
 func (j *judge) types(result *Judged, h Host) {
+	if j.lacksAggregates(result, filterType) {
+		return
+	}
 	allowed := j.metadata(h, "instance_type")
 	if len(allowed) > 0 && !slices.Contains(allowed, j.facts.Flavor.Name) {
 		result.fail("is reserved for other flavors", fmt.Sprintf("%s: aggregates reserve the host for %s", filterType, strings.Join(allowed, ", ")),
@@ -423,7 +432,7 @@ func (j *judge) schedulerOption(key string) (value string) {
 // (nova/scheduler/request_filter.py, isolate_aggregates, since Train).
 func (j *judge) isolated(result *Judged, h Host) {
 	isOn := j.facts.isOn(nova.Side.Scheduler, conf.Name{Section: "scheduler", Key: "enable_isolated_aggregate_filtering"})
-	if !isOn || j.facts.Release < nova.Train {
+	if !isOn || j.facts.Release < nova.Train || j.lacksAggregates(result, "enable_isolated_aggregate_filtering") {
 		return
 	}
 	required := j.facts.required()
@@ -440,6 +449,16 @@ func (j *judge) isolated(result *Judged, h Host) {
 	}
 }
 
+// lacksAggregates reports whether the aggregates are unknown, so that what needs them is not
+// checked.
+func (j *judge) lacksAggregates(result *Judged, what string) bool {
+	why, unread := j.facts.Unread[Aggregates]
+	if unread {
+		result.notChecked(what+": "+why, "use an administrator's credentials")
+	}
+	return unread
+}
+
 // tenantAggregates judges [scheduler] limit_tenants_to_placement_aggregate: guests of a project
 // that has aggregates are built on their hosts only (nova/scheduler/request_filter.py,
 // require_tenant_aggregate, since Rocky).
@@ -450,11 +469,10 @@ func (j *judge) tenantAggregates(result *Judged, h Host) {
 	if j.facts.Release < nova.Rocky || !option("limit_tenants_to_placement_aggregate") {
 		return
 	}
-	switch why, unread := j.facts.Unread[Aggregates]; {
-	case unread:
-		result.notChecked("limit_tenants_to_placement_aggregate: "+why, "use an administrator's credentials")
+	if j.lacksAggregates(result, "limit_tenants_to_placement_aggregate") {
 		return
-	case j.facts.Project == "":
+	}
+	if j.facts.Project == "" {
 		result.notChecked("limit_tenants_to_placement_aggregate: the project of the guest is unknown", "use credentials of that project")
 		return
 	}

@@ -142,11 +142,46 @@ func (f *Facts) readServer(ctx context.Context, c *cloud.Compute, o Options) (*S
 			return server, err
 		}
 	}
+	if err := f.readGroup(ctx, c, s.ID); err != nil {
+		return server, err
+	}
 	f.Volume = s.Image == "" && o.Image == ""
 	if o.Image != "" || s.Image == "" {
 		return server, nil
 	}
 	return server, f.readImage(ctx, c, s.Image)
+}
+
+// groups is what readGroup asks Nova.
+type groups interface {
+	GroupOf(ctx context.Context, server string) (*cloud.ServerGroup, error)
+	ServerPlacing(ctx context.Context, id string) (cloud.Placing, error)
+}
+
+// readGroup reads the server group of a server, with the hosts of its other members.
+func (f *Facts) readGroup(ctx context.Context, c groups, server string) error {
+	g, err := c.GroupOf(ctx, server)
+	if err != nil || g == nil {
+		return f.unread(Groups, err)
+	}
+	group := &ServerGroup{Name: g.Name, Policy: g.Policy, Most: g.Most, Members: map[string]int{}}
+	for _, id := range g.Members {
+		if id == server {
+			continue
+		}
+		member, err := c.ServerPlacing(ctx, id)
+		if errors.Is(err, cloud.ErrNotFound) { // deleted meanwhile
+			continue
+		}
+		if err != nil {
+			return f.unread(Groups, err)
+		}
+		if member.Host != "" {
+			group.Members[member.Host]++
+		}
+	}
+	f.Group = group
+	return nil
 }
 
 // readImage reads the image of a server, which may be deleted or another project's.

@@ -236,9 +236,8 @@ func (j *judge) host(h Host) Judgement {
 		var isPending bool
 		spec, offered, isPending = j.deviceSpec(h)
 		rows, free = j.rows(h)
-		if isPending && spec.Status == Fail && rows.Status == Pass && h.Service != nil && h.Service.Up {
-			spec.Status = Warn
-			spec.Seen += "; nova-compute, which runs, still has enough free devices"
+		if isPending && spec.Status == Fail && h.isUp() {
+			j.notYet(&spec, rows, h)
 		}
 		result.Links = append(result.Links, spec, rows)
 	}
@@ -259,6 +258,27 @@ func (j *judge) host(h Host) Judgement {
 	return result
 }
 
+// isUp reports whether nova-compute of the host runs.
+func (h Host) isUp() bool { return h.Service != nil && h.Service.Up }
+
+// notRead is added to what was seen in a file with which nova-compute does not start, and runs.
+const notRead = "; nova-compute runs, and has not read the file yet"
+
+// notYet makes a warning of a failure that nova-compute, which runs, has only after its next start.
+func (j *judge) notYet(spec *Judged, rows Judged, h Host) {
+	switch {
+	case spec.Reason == startsNot:
+		spec.Seen += notRead
+	case rows.Status == Pass:
+		spec.Seen += "; nova-compute, which runs, still has enough free devices"
+	case rows.Status == NotChecked && j.facts.Placement.hasDevices(h):
+		spec.Seen += "; Placement, to which nova-compute has reported devices, still has enough"
+	default:
+		return
+	}
+	spec.Status = Warn
+}
+
 // onCompute replaces the judgement of the aliases by that of the compute node's file, if that is
 // worse.
 func (j *judge) onCompute(result *Judgement, h Host) {
@@ -267,7 +287,12 @@ func (j *judge) onCompute(result *Judgement, h Host) {
 		return
 	}
 	i := slices.IndexFunc(result.Links, func(l Judged) bool { return l.Link == Alias })
-	if worse := j.aliases.onCompute(j.request, *side, j.facts.Release); worse != nil && result.Links[i].Status == Pass {
+	worse := j.aliases.onCompute(j.request, *side, j.facts.Release)
+	if worse != nil && worse.Status == Fail && h.isUp() {
+		worse.Status = Warn
+		worse.Seen += notRead
+	}
+	if worse != nil && result.Links[i].Status == Pass {
 		result.Links[i] = *worse
 	}
 }

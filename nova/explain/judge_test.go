@@ -156,7 +156,17 @@ func TestFirstLink(t *testing.T) {
 		"alias twice with pci_in_placement": {func(t *testing.T, f *Facts) {
 			f.Release = nova.Antelope
 			own(t, f, "[pci]\n"+aliasK4200+"\n"+controller+"pci_in_placement = true\n", computing)
-		}, Alias, "which pci_in_placement does not allow"},
+		}, Alias, "alias K4200 is defined twice, which pci_in_placement does not allow: Nova rejects requests for it"},
+		"another alias twice with pci_in_placement": {func(t *testing.T, f *Facts) {
+			f.Release = nova.Epoxy
+			other := strings.Replace(aliasK4200, "K4200", "B", 1) + "\n"
+			own(t, f, "[pci]\n"+other+other+controller+"pci_in_placement = true\n", computing)
+		}, "", ""},
+		"another alias twice with pci_in_placement in 2025.2": {func(t *testing.T, f *Facts) {
+			f.Release = nova.Flamingo
+			other := strings.Replace(aliasK4200, "K4200", "B", 1) + "\n"
+			own(t, f, "[pci]\n"+other+other+controller+"pci_in_placement = true\n", computing)
+		}, Alias, "Nova rejects every alias of the file"},
 		"alias without ids in 2025.2": {func(t *testing.T, f *Facts) {
 			f.Release = nova.Flamingo
 			own(t, f, "[pci]\nalias = {\"name\": \"any\", \"vendor_id\": \"10de\"}\n"+controller, computing)
@@ -170,9 +180,20 @@ func TestFirstLink(t *testing.T) {
 			own(t, f, controller, strings.Replace(computing, `"type-PCI"`, `"type-PF"`, 1))
 		}, "", "claim other devices than nova-scheduler selected"},
 		"alias malformed on the compute node of 2025.2": {func(t *testing.T, f *Facts) {
-			f.Release = nova.Flamingo
+			f.Release, f.Hosts[0].Service.Up = nova.Flamingo, false
 			own(t, f, controller, strings.Replace(computing, `"11b4", "device`, `"0x11b4", "device`, 1))
 		}, Alias, "nova-compute does not start"},
+		"alias malformed on the compute node of 2025.2, whose nova-compute runs": {func(t *testing.T, f *Facts) {
+			f.Release = nova.Flamingo
+			own(t, f, controller, strings.Replace(computing, `"11b4", "device`, `"0x11b4", "device`, 1))
+		}, "", "nova-compute runs, and has not read the file yet"},
+		"device_spec rejected, and nova-compute runs": {func(t *testing.T, f *Facts) {
+			own(t, f, controller, computing+"device_spec = {\"address\": \"4*:00.0\"}\n")
+		}, "", "nova-compute runs, and has not read the file yet"},
+		"device_spec for other devices, and Placement has them": {func(t *testing.T, f *Facts) {
+			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
+			own(t, f, controller, "[pci]\n"+aliasK4200+"\n"+strings.ReplaceAll(specK4200, "11b4", "13f2")+"\n")
+		}, "", "Placement, to which nova-compute has reported devices, still has enough"},
 		"device_spec rejected": {func(t *testing.T, f *Facts) {
 			f.Hosts[0].Service.Up = false
 			own(t, f, controller, computing+"device_spec = {\"address\": \"4*:00.0\"}\n")
@@ -527,6 +548,7 @@ func TestClassOnly(t *testing.T) {
 	if r := Judge(f); r.Verdict != Can {
 		t.Errorf("%s: %+v", r.Conclusion, r.Judgements[0].first())
 	}
+	f.Placement.Devices = devices(0, 2, nil) // otherwise Placement shows that nova-compute offers them
 	f.Sides = sides(t, "[pci]\n"+alias+"\n"+on, "[pci]\n"+alias+"\n"+specK4200+"\n"+on)
 	if r := Judge(f); r.Judgements[0].first() == nil || r.Judgements[0].first().Link != DeviceSpec {
 		t.Errorf("a device_spec without the class: %s", r.Conclusion)

@@ -138,6 +138,11 @@ func (j *judge) devicesInPlacement(result *Judged, d Devices, h Host, free int) 
 		"without one there, %s", h.Name, host.NewCommand("repair-migration").Flag("host", h.Name)))
 }
 
+// hasDevices reports whether Placement has enough free devices of the request on a host.
+func (p *Placement) hasDevices(h Host) bool {
+	return p.judgesDevices() && !slices.ContainsFunc(p.Devices, func(d Devices) bool { return d.Free[h.Provider] < d.Count })
+}
+
 // judgesDevices returns whether Placement's answer covers the devices of the request.
 func (p *Placement) judgesDevices() bool {
 	return p != nil && len(p.Devices) > 0 && !slices.ContainsFunc(p.Devices, func(d Devices) bool { return d.Free == nil })
