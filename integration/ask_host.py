@@ -13,6 +13,7 @@ from nova import exception
 import nova.conf
 from nova import config
 from nova import objects
+from nova.compute import claims
 from nova.pci import request
 from nova.pci import stats
 from nova.scheduler import request_filter
@@ -167,7 +168,22 @@ def filtered(case, aggregates, spec, instances):
             passes = False
         if not passes:
             names.append(name)
+    if "NUMATopologyFilter" not in case["filters"] and not claims_numa(host, spec):
+        names.append("claim")
     return names
+
+
+def claims_numa(host, spec):
+    """What nova-compute checks, without limits of NUMATopologyFilter (nova/compute/claims.py)."""
+    claim = claims.Claim.__new__(claims.Claim)
+    claim.instance = types.SimpleNamespace(numa_topology=spec.numa_topology.obj_clone() if spec.numa_topology else None)
+    claim._pci_requests = spec.pci_requests
+    claim.tracker = types.SimpleNamespace(pci_tracker=types.SimpleNamespace(stats=host.pci_stats))
+    node = objects.ComputeNode(numa_topology=host.numa_topology and host.numa_topology._to_json())
+    try:
+        return claim._test_numa_topology(node, None) is None
+    except ValueError:  # of max() for a node without cores
+        return False
 
 
 request_options = [

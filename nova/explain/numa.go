@@ -60,20 +60,30 @@ func (j *judge) onNode(result *Judged, h Host, n *Node, units []unit) {
 	if units == nil {
 		requests = nil
 	}
-	misfit, isKnown := j.instance.Host(d, requests, n.Limits)
+	limits := n.Limits
+	if !j.filtersNUMA() {
+		limits = fit.Limits{}
+	}
+	misfit, isKnown := j.instance.Host(d, requests, limits)
 	switch {
 	case !isKnown:
 		result.notChecked("the host has too many NUMA nodes to try every choice", "see the log of nova-scheduler with debug = true")
 	case misfit != nil && misfit.Short != nil:
-		result.fail("has the devices on other NUMA nodes", misfit.Seen+"; the host has "+j.perNode(units), j.remedyNUMA(d, n.Limits, "use fewer devices, or another host"))
+		result.fail("has the devices on other NUMA nodes", misfit.Seen+"; the host has "+j.perNode(units), j.remedyNUMA(d, limits, "use fewer devices, or another host"))
 	case misfit != nil:
-		result.fail("does not fit the NUMA topology", misfit.Seen, j.remedyNUMA(d, n.Limits,
+		result.fail("does not fit the NUMA topology", misfit.Seen, j.remedyNUMA(d, limits,
 			host.Textf("use a smaller flavor, or free the host: openstack server list --all-projects --host %s", h.Name)))
 	case units == nil && j.needsNear():
 		result.notChecked("the NUMA nodes of the devices are unknown", "give --database URL or --inventory FILE")
 	default:
 		result.Status, result.Seen = Pass, fmt.Sprintf("%s, and the devices near it, fit the host", nodesOf(j.instance.Cells()))
 	}
+}
+
+// filtersNUMA reports whether nova-scheduler has NUMATopologyFilter on a controller. Without it only
+// nova-compute judges the topology.
+func (j *judge) filtersNUMA() bool {
+	return len(j.filters) == 0 || slices.ContainsFunc(j.filters, func(e enabledFilters) bool { return slices.Contains(e.names, filterNUMA) })
 }
 
 // needsNear reports whether the policy of a request excludes devices by their NUMA nodes.

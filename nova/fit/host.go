@@ -7,10 +7,13 @@ import (
 	"gpustack/nova"
 )
 
-// Limits are the allocation ratios of a compute node.
+// Limits are the allocation ratios of a compute node. Both are 0 without NUMATopologyFilter: then
+// only nova-compute judges the topology, without limits (nova/compute/claims.py).
 type Limits struct {
 	CPU, RAM float64
 }
+
+func (l Limits) isNone() bool { return l == Limits{} }
 
 // Misfit is why a host does not fit the NUMA topology of a guest.
 type Misfit struct {
@@ -29,18 +32,18 @@ const mostChoices = 100_000
 func (i *Instance) Host(d Devices, requests []Request, limits Limits) (m *Misfit, isKnown bool) {
 	t := d.Host
 	switch {
-	case t == nil && i != nil:
-		return &Misfit{Seen: "nova-compute reports no NUMA topology"}, true
-	case i == nil:
+	case i == nil || t == nil && limits.isNone():
 		return nil, true
-	case i.requiresThreading && !slices.ContainsFunc(t.Cells, Cell.hasThreads):
+	case t == nil:
+		return &Misfit{Seen: "nova-compute reports no NUMA topology"}, true
+	case i.requiresThreading && !limits.isNone() && !slices.ContainsFunc(t.Cells, Cell.hasThreads):
 		return &Misfit{Seen: "the CPUs of the host have one thread per core, and hw:cpu_thread_policy is require"}, true
 	case len(t.Cells) < len(i.cells):
 		return &Misfit{Seen: fmt.Sprintf("the guest has %s, and the host %d", nodesOf(len(i.cells)), len(t.Cells))}, true
 	}
 	f := fitting{instance: i, cells: slices.Clone(i.cells), release: d.Release, limits: limits, fits: map[[2]int]bool{}}
 	tried := 0
-	for _, chosen := range permutations(i.sorted(t.Cells, d.Pools, len(requests) > 0), len(i.cells)) {
+	for _, chosen := range permutations(i.sorted(t.Cells, d.Pools, len(requests) > 0, limits), len(i.cells)) {
 		if tried++; tried > mostChoices {
 			return nil, false
 		}
@@ -75,7 +78,7 @@ func nodesOf(cells int) string {
 
 // sorted returns the cells of a host in the order in which Nova tries them. The order decides which
 // pools and cells are left where several fit.
-func (i *Instance) sorted(cells []Cell, pools []Pool, hasRequests bool) []Cell {
+func (i *Instance) sorted(cells []Cell, pools []Pool, hasRequests bool, limits Limits) []Cell {
 	if len(cells) == len(i.cells) {
 		return cells
 	}
@@ -95,9 +98,10 @@ func (i *Instance) sorted(cells []Cell, pools []Pool, hasRequests bool) []Cell {
 	} else {
 		by(func(c Cell) int { return c.SharedInUse })
 	}
-	if hasRequests {
+	switch {
+	case hasRequests:
 		by(func(c Cell) int { return -devices[c.ID] })
-	} else {
+	case !limits.isNone(): // nova-compute does not look at devices that are not requested
 		by(func(c Cell) int { return devices[c.ID] })
 	}
 	return sorted
@@ -176,7 +180,7 @@ func (f *fitting) cell(host Cell, guest *instanceCell, reserved int) bool {
 	if pins && (len(guest.pinned)+reserved > host.freePCPUs() || f.lacksFreeMemory(host, guest) || !f.pack(host, guest, reserved)) {
 		return false
 	}
-	if isShared {
+	if isShared && !f.limits.isNone() {
 		return float64(host.SharedInUse+len(guest.shared)) <= float64(len(host.Shared))*f.limits.CPU &&
 			float64(host.MemoryInUse+guest.memory) <= float64(host.Memory)*f.limits.RAM
 	}

@@ -357,6 +357,9 @@ func (m maker) cells(c *Case, cpus, memory string, to map[string]string) {
 // filters adds filters, and what they read.
 func (m maker) filters(c *Case) {
 	c.Filters = []string{"PciPassthroughFilter", "NUMATopologyFilter"}
+	if m.chance(8) {
+		c.Filters = c.Filters[:1]
+	}
 	if m.chance(5) {
 		c.Filters = append(c.Filters, "ImagePropertiesFilter")
 		m.some(5, c.Image, map[string][]string{

@@ -121,7 +121,7 @@ type Answer struct {
 
 // letters are what rejects a guest, in records.
 var letters = []struct{ letter, name string }{
-	{"a", "api"}, {"f", "prefilter"}, {"g", "aggregates"}, {"P", "PciPassthroughFilter"}, {"N", "NUMATopologyFilter"}, {"I", "ImagePropertiesFilter"},
+	{"a", "api"}, {"f", "prefilter"}, {"g", "aggregates"}, {"P", "PciPassthroughFilter"}, {"N", "NUMATopologyFilter"}, {"c", "claim"}, {"I", "ImagePropertiesFilter"},
 	{"C", "ComputeCapabilitiesFilter"}, {"E", "AggregateInstanceExtraSpecsFilter"}, {"T", "AggregateMultiTenancyIsolation"},
 	{"S", "ServerGroupAffinityFilter"}, {"D", "ServerGroupAntiAffinityFilter"},
 }
@@ -167,6 +167,7 @@ var links = map[string][]explain.Link{
 	"aggregates":           {explain.Filters, explain.Zone},
 	"PciPassthroughFilter": {explain.Rows},
 	"NUMATopologyFilter":   {explain.NUMA},
+	"claim":                {explain.NUMA},
 }
 
 // Compare returns what explain says of a case other than Nova's answer, "" for nothing.
