@@ -22,7 +22,8 @@ Judges for each compute node whether it can build a guest of a flavor, and names
 first link of the chain that fails, with what was read, from where, and a command that
 mends it:
 
-  flavor             its request for devices is well-formed; it is not disabled
+  flavor             its request for devices is well-formed; it is not disabled; nova-api
+                     accepts its extra specs, with those of the image
   image              its minimum disk and memory, with --image
   alias              defined by every controller of --conf
   device_spec        offers enough devices of the alias and its device_type, by the
@@ -30,13 +31,15 @@ mends it:
   rows               enough devices are free in Nova's database; stale rows are named
   placement          CPUs, memory, disk and traits; devices too with pci_in_placement
   service            nova-compute is up and enabled
-  filters            nova-scheduler starts with its filters; aggregates fit the flavor
+  filters            nova-scheduler starts with its filters; those that judge the flavor,
+                     the image, aggregates and the server group accept the host
   availability_zone  that of --az, of the server, or the default of nova-api
-  numa               the free devices are on NUMA nodes that the guest can have
+  numa               NUMA nodes of the host have the CPUs and memory of the guest's, and
+                     free devices near them
 
 What cannot be read is not checked, and is listed with the option that would check it. A
-host is unknown if no link fails, but one was not checked: free devices in the database
-stand for device_spec, and those in Placement for the rows. Without --conf, an alias stands
+host is unknown if no link fails, but one was not checked that can reject the guest: free
+devices in the database stand for device_spec, and those in Placement for both. Without --conf, an alias stands
 for the product that host scan gives that name, and no host is more than unknown. Changes
 nothing.
 

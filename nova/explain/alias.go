@@ -302,9 +302,36 @@ func (a aliases) requests(r nova.Request, policy string) (list []fit.Request) {
 	return list
 }
 
-// selects reports whether an alias selects a device.
+// selects reports whether an alias selects a device by its ids and its type. Tags do not count.
 func (a aliases) selects(name string, u unit) bool {
-	return fit.Devices{Release: a.release}.Selects(fit.Request{Specs: a.specs(name)}, u.pool())
+	return fit.Devices{Release: a.release}.Selects(withoutTags(fit.Request{Specs: a.specs(name)}), u.untagged().pool())
+}
+
+// withoutTags returns a request for devices of the same ids and types, whatever their tags are.
+func withoutTags(r fit.Request) fit.Request {
+	specs := slices.Clone(r.Specs)
+	for i := range specs {
+		specs[i] = maps.Clone(specs[i])
+		maps.DeleteFunc(specs[i], func(key, _ string) bool { return !slices.Contains([]string{"vendor_id", "product_id", "dev_type", classTag}, key) })
+	}
+	r.Specs = specs
+	return r
+}
+
+// tagsOf returns the tags that an alias requires, for messages.
+func (a aliases) tagsOf(name string) string {
+	var words []string
+	for _, spec := range a.specs(name) {
+		for _, key := range []string{"live_migratable", "capability_type"} {
+			if value, there := spec[key]; there && !slices.Contains(words, key+"="+value) {
+				words = append(words, key+"="+value)
+			}
+		}
+	}
+	if len(words) == 0 {
+		return "no remote_managed" // nova/pci/stats.py, _filter_pools_for_unrequested_remote_managed_devices
+	}
+	return strings.Join(words, ", ")
 }
 
 // byClassOnly reports whether a request has an alias without ids, whose devices no row shows.

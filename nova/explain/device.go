@@ -62,6 +62,26 @@ func (s short) reason() string {
 	return fmt.Sprintf("has %d free %s of %d", s.have, s.alias, s.want)
 }
 
+// untagged returns the unit without its tags.
+func (u unit) untagged() unit {
+	u.tags = nil
+	return u
+}
+
+// lacksKind is lacks for devices whose tags are unknown or do not count.
+func (j *judge) lacksKind(units []unit) *short {
+	k := *j
+	k.requests = nil
+	for _, r := range j.requests {
+		k.requests = append(k.requests, withoutTags(r))
+	}
+	var untagged []unit
+	for _, u := range units {
+		untagged = append(untagged, u.untagged())
+	}
+	return k.lacks(untagged)
+}
+
 // lacks returns the first alias of the request of which there are too few devices, nil for none.
 // NUMA nodes do not count.
 func (j *judge) lacks(units []unit) *short {
@@ -132,7 +152,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 		if !ok {
 			return unit{}, false
 		}
-		u := unit{class: first.Class()}
+		u := unit{class: first.Class(), tags: tagsOfSpec(first.Spec.Object)}
 		if managed, err := devspec.Bool(first.Spec.Object["managed"]); err == nil && !managed && first.Spec.Object["managed"] != nil &&
 			j.facts.Release >= nova.Epoxy && (d.Driver == nil || !pci.LeavesAlone(*d.Driver)) {
 			unbound = append(unbound, fmt.Sprintf("%s has %s", d.Address, driver(d)))
@@ -185,7 +205,12 @@ func (j *judge) judgeUnits(result *Judged, h Host, present, offered []unit) bool
 	if offered != nil {
 		of = offered
 	}
-	lack := j.lacks(of)
+	lack := j.lacksKind(of)
+	if tagged := j.lacks(of); lack == nil && offered != nil && tagged != nil {
+		result.fail("offers no "+tagged.alias+" with the tags of the alias", fmt.Sprintf("alias %s requires devices with %s, which device_spec does not give them",
+			tagged.alias, j.aliases.tagsOf(tagged.alias)), j.sameTags(tagged.alias))
+		return false
+	}
 	if lack == nil {
 		result.Seen = fmt.Sprintf("%s: %d requested, %d offered", j.request, j.request.Devices(), j.count(of))
 		if offered == nil {
@@ -245,6 +270,31 @@ func (j *judge) judgeUnits(result *Judged, h Host, present, offered []unit) bool
 				host.NewCommand("flavor create").Arg(fmt.Sprintf("%s:%d", lack.alias, max(lack.have, 1)))))
 	}
 	return false
+}
+
+// sameTags returns the remedy for devices whose tags differ from those of an alias.
+func (j *judge) sameTags(alias string) host.Text {
+	if strings.Contains(j.aliases.tagsOf(alias), "capability_type") {
+		return host.Textf("remove capability_type from alias %s: no device has it", alias)
+	}
+	return host.Textf("give the device_spec and alias %s the same live_migratable and no remote_managed, and restart nova-compute", alias)
+}
+
+// tagsOfSpec returns the tags of a device_spec that pools are compared by, as Nova writes them
+// (nova/pci/devspec.py, _normalize_device_spec_tag).
+func tagsOfSpec(spec map[string]any) map[string]string {
+	tags := map[string]string{}
+	for _, key := range []string{"live_migratable", "remote_managed", "capability_type"} {
+		text, isText := spec[key].(string)
+		if !isText {
+			continue
+		}
+		if on, err := devspec.Bool(text); err == nil && key == "live_migratable" {
+			text = fmt.Sprint(on)
+		}
+		tags[key] = text
+	}
+	return tags
 }
 
 // isNVIDIA reports whether an alias is for NVIDIA's devices, all GPUs of which an inventory lists.

@@ -477,6 +477,7 @@ func (j *judge) tenantAggregates(result *Judged, h Host) {
 		return
 	}
 	var names []string
+	remedy := host.Text("use a host of these aggregates")
 	for _, a := range j.facts.Aggregates {
 		if !isForTenant(a, j.facts.Project) {
 			continue
@@ -485,11 +486,14 @@ func (j *judge) tenantAggregates(result *Judged, h Host) {
 			return
 		}
 		names = append(names, a.Name)
+		if a.Metadata["availability_zone"] == "" || !j.hasZone(h) {
+			remedy = host.Textf("openstack aggregate add host %s %s", a.Name, h.Name)
+		}
 	}
 	switch {
 	case len(names) > 0:
 		result.fail("is in no aggregate of the project", fmt.Sprintf("limit_tenants_to_placement_aggregate: project %s has the aggregates %s", j.facts.Project,
-			strings.Join(names, ", ")), host.Textf("openstack aggregate add host %s %s", names[0], h.Name))
+			strings.Join(names, ", ")), remedy)
 	case option("placement_aggregate_required_for_tenants"):
 		result.fail("is not reached: the project has no aggregate", fmt.Sprintf("placement_aggregate_required_for_tenants: no aggregate has filter_tenant_id=%s",
 			j.facts.Project), host.Textf("openstack aggregate set --property filter_tenant_id=%s AGGREGATE", j.facts.Project))

@@ -286,7 +286,7 @@ func TestFirstLink(t *testing.T) {
 			f.Placement.Steps = append(f.Placement.Steps, step("VGPU", 1, false))
 			f.Placement.Details = map[string]map[string]cloud.Inventory{"rp1": {"VCPU": {}}}
 		}, Placing, "the host has no inventory of VGPU"},
-		"trait missing": {func(_ *testing.T, f *Facts) { f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_A", false)) }, Placing,
+		"trait missing": {func(_ *testing.T, f *Facts) { specs(f, "trait:CUSTOM_A", "required"); f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_A", false)) }, Placing,
 			"openstack flavor unset --property trait:CUSTOM_A gpu.k4200.2"},
 		"trait forbidden": {func(_ *testing.T, f *Facts) { f.Placement.Steps = append(f.Placement.Steps, trait("!CUSTOM_A", false)) }, Placing,
 			"the flavor forbids trait CUSTOM_A"},
@@ -360,6 +360,64 @@ func TestFirstLink(t *testing.T) {
 		"forbidden trait of an image": {func(_ *testing.T, f *Facts) {
 			f.Image = &cloud.Image{Name: "i", Properties: map[string]string{"trait:CUSTOM_L": "forbidden"}}
 		}, "", ""},
+		"trait of a CPU policy": {func(_ *testing.T, f *Facts) {
+			specs(f, "hw:cpu_policy", "dedicated", "hw:cpu_thread_policy", "require")
+			f.Placement.Steps = append(f.Placement.Steps, trait("HW_CPU_HYPERTHREADING", false))
+		}, Placing, "\nuse another host"},
+		"trait of the image": {func(_ *testing.T, f *Facts) {
+			f.Image = &cloud.Image{Name: "special", Properties: map[string]string{"trait:CUSTOM_I": "required"}}
+			f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_I", false))
+		}, Placing, "use another image than special, or another host"},
+		"tenant aggregate of another zone": {func(t *testing.T, f *Facts) {
+			own(t, f, controller+"[scheduler]\nlimit_tenants_to_placement_aggregate = true\n", computing)
+			f.Project = "mine"
+			f.Hosts[0].Service.Zone = "az1"
+			f.Aggregates = []cloud.Aggregate{{Name: "ours", Metadata: map[string]string{"filter_tenant_id": "mine", "availability_zone": "az2"}},
+				{Name: "first", Hosts: []string{"gpu1"}, Metadata: map[string]string{"availability_zone": "az1"}}}
+		}, Filters, "\nuse a host of these aggregates"},
+		"another zone, of a host with a zone": {func(_ *testing.T, f *Facts) {
+			f.Zone = "az2"
+			f.Hosts[0].Service.Zone = "az1"
+			f.Aggregates = []cloud.Aggregate{{Name: "second", Metadata: map[string]string{"availability_zone": "az2"}},
+				{Name: "first", Hosts: []string{"gpu1"}, Metadata: map[string]string{"availability_zone": "az1"}}}
+		}, Zone, "\nrequest --availability-zone az1"},
+		"policy preferred would contradict the image": {func(_ *testing.T, f *Facts) {
+			specs(f, "hw:numa_nodes", "1")
+			f.Image = &cloud.Image{Name: "numa", Properties: map[string]string{"hw_pci_numa_affinity_policy": "required"}}
+		}, NUMA, "\nopenstack flavor set --property hw:numa_nodes=2 gpu.k4200.2"},
+		"capability_type in an alias, which no pool has": {func(t *testing.T, f *Facts) {
+			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "capability_type": "pci"`, 1), computing)
+		}, DeviceSpec, "remove capability_type from alias K4200"},
+		"pools that are not live-migratable": {func(t *testing.T, f *Facts) {
+			f.Release = nova.Epoxy
+			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "live_migratable": "yes"`, 1), computing)
+			f.Hosts[0].Service.Up = false
+		}, DeviceSpec, "alias K4200 requires devices with live_migratable=true"},
+		"rows of devices that are not live-migratable": {func(t *testing.T, f *Facts) {
+			f.Release, f.Hosts[0].Devices = nova.Epoxy, nil
+			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "live_migratable": "yes"`, 1), computing)
+		}, Rows, "2 available, but alias K4200 requires devices with live_migratable=true"},
+		"pools that are live-migratable": {func(t *testing.T, f *Facts) {
+			f.Release = nova.Epoxy
+			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "live_migratable": "yes"`, 1),
+				strings.Replace(strings.Replace(computing, `"type-PCI"`, `"type-PCI", "live_migratable": "yes"`, 1), `"11b4"}`, `"11b4", "live_migratable": "on"}`, 1))
+			for i := range f.Hosts[0].Stock.Pools {
+				f.Hosts[0].Stock.Pools[i].Tags = map[string]string{"live_migratable": "true"}
+			}
+		}, "", ""},
+		"remote-managed devices": {func(_ *testing.T, f *Facts) {
+			for i := range f.Hosts[0].Stock.Pools {
+				f.Hosts[0].Stock.Pools[i].Tags = map[string]string{"remote_managed": "true"}
+			}
+		}, Rows, "no remote_managed"},
+		"near physical functions count, and are dropped": {func(t *testing.T, f *Facts) {
+			own(t, f, strings.Replace(controller, `, "device_type": "type-PCI"`, "", 1), strings.Replace(computing, `, "device_type": "type-PCI"`, "", 1))
+			specs(f, "hw:numa_nodes", "1", nova.RequestKey, "K4200:1", "hw:pci_numa_affinity_policy", "preferred")
+			far, near := pool(1), pool(0)
+			near.Type = "type-PF"
+			f.Hosts[0].Stock.Pools = []fit.Pool{near, far}
+			f.Hosts[0].Stock.Node.Topology.Cells[1].Memory = 1
+		}, NUMA, "near which 0 of 1 K4200 are free"},
 		"tenant aggregates": {func(t *testing.T, f *Facts) {
 			own(t, f, controller+"[scheduler]\nlimit_tenants_to_placement_aggregate = true\n", computing)
 			f.Project = "mine"

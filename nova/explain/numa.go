@@ -68,6 +68,8 @@ func (j *judge) onNode(result *Judged, h Host, n *Node, units []unit) {
 	switch {
 	case !isKnown:
 		result.notChecked("the host has too many NUMA nodes to try every choice", "see the log of nova-scheduler with debug = true")
+	case misfit != nil && n.Topology == nil:
+		result.fail("reports no NUMA topology", misfit.Seen, "use another host, or a flavor without NUMA topology")
 	case misfit != nil && misfit.Short != nil:
 		result.fail("has the devices on other NUMA nodes", misfit.Seen+"; the host has "+j.perNode(units), j.remedyNUMA(d, limits, "use fewer devices, or another host"))
 	case misfit != nil:
@@ -80,8 +82,8 @@ func (j *judge) onNode(result *Judged, h Host, n *Node, units []unit) {
 	}
 }
 
-// filtersNUMA reports whether nova-scheduler has NUMATopologyFilter on a controller. Without it only
-// nova-compute judges the topology.
+// filtersNUMA reports whether nova-scheduler has NUMATopologyFilter on a controller. Without it
+// only nova-compute judges the topology.
 func (j *judge) filtersNUMA() bool {
 	return len(j.filters) == 0 || slices.ContainsFunc(j.filters, func(e enabledFilters) bool { return slices.Contains(e.names, filterNUMA) })
 }

@@ -66,12 +66,10 @@ func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]clou
 	if s.Class == "" {
 		name, isForbidden := strings.CutPrefix(s.Trait, "!")
 		if isForbidden {
-			result.fail("has the forbidden trait "+name, "the flavor forbids trait "+name+", which the host has",
-				host.Textf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name))
+			result.fail("has the forbidden trait "+name, "the flavor forbids trait "+name+", which the host has", j.withoutTrait(name))
 			return
 		}
-		result.fail("does not have trait "+name, "the flavor requires trait "+name+", which the host does not have",
-			host.Textf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name))
+		result.fail("does not have trait "+name, "the guest requires trait "+name+", which the host does not have", j.withoutTrait(name))
 		return
 	}
 	what, ratio := s.Class, ""
@@ -105,6 +103,18 @@ func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]clou
 		remedy += host.Textf("; [DEFAULT] %s of nova.conf on the host overcommits", ratio)
 	}
 	result.fail("has "+few+what, seen, remedy)
+}
+
+// withoutTrait returns the remedy for a trait, which an extra spec, the image, or a policy of the
+// guest requests.
+func (j *judge) withoutTrait(name string) host.Text {
+	switch {
+	case j.facts.Flavor.ExtraSpecs["trait:"+name] != "":
+		return host.Textf("openstack flavor unset --property trait:%s %s, or use another host", name, j.facts.Flavor.Name)
+	case j.facts.Image != nil && j.facts.Image.Properties["trait:"+name] == "required":
+		return host.Textf("use another image than %s, or another host", j.facts.Image.Name)
+	}
+	return "use another host"
 }
 
 // devicesInPlacement reports that Placement has too few free devices for a host.

@@ -60,6 +60,9 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 		}
 	}
 	lack := j.lacks(free)
+	if h.Stock.Pools == nil {
+		lack = j.lacksKind(free)
+	}
 	if lack == nil {
 		result.Status, result.Seen = Pass, fmt.Sprintf("%d requested, %d free: %s", j.request.Devices(), j.count(free), statuses(mine))
 		return result, free
@@ -89,7 +92,10 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 		result.fail("has no "+lack.alias+" of the alias's device_type", fmt.Sprintf("alias %s selects %s, but the rows are %s", lack.alias,
 			nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(types, " and ")),
 			j.aliases.setType(lack.alias, types[0]))
-	case j.lacks(available) == nil:
+	case j.lacksKind(free) == nil:
+		result.fail("has no "+lack.alias+" with the tags of the alias", fmt.Sprintf("%s, but alias %s requires devices with %s, which the free ones do not have",
+			statuses(mine), lack.alias, j.aliases.tagsOf(lack.alias)), j.sameTags(lack.alias))
+	case j.lacksKind(available) == nil:
 		result.fail("has free "+lack.alias+" that nova-compute does not report",
 			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(mine), j.count(free)), host.Textf("restart nova-compute on %s", h.Name))
 	case len(stale) > 0 && lack.have+len(stale) >= lack.want:

@@ -44,11 +44,15 @@ func (j *judge) zone(h Host) Judged {
 // aggregate with another one (nova/compute/api.py, is_safe_to_update_az).
 func (j *judge) toZone(h Host, zone string) host.Text {
 	remedy := host.Textf("request --availability-zone %s", h.Service.Zone)
-	hasZone := slices.ContainsFunc(j.aggregatesOf(h), func(a cloud.Aggregate) bool { return a.Metadata["availability_zone"] != "" })
-	if name := j.aggregateOf(zone); name != "" && !hasZone {
+	if name := j.aggregateOf(zone); name != "" && !j.hasZone(h) {
 		remedy += host.Textf(", or openstack aggregate add host %s %s", name, h.Name)
 	}
 	return remedy
+}
+
+// hasZone reports whether an aggregate gives the host an availability zone.
+func (j *judge) hasZone(h Host) bool {
+	return slices.ContainsFunc(j.aggregatesOf(h), func(a cloud.Aggregate) bool { return a.Metadata["availability_zone"] != "" })
 }
 
 // mapsZones reports whether nova-scheduler judges zones by Placement: by an option since Rocky, by

@@ -119,6 +119,28 @@ type Answer struct {
 	Queries []string `json:"queries"` // with shared CPUs second, where pinned ones are requested
 }
 
+// Remedied returns the case with the extra spec that explain advises to set, and false if it
+// advises none.
+func (c Case) Remedied(r nova.Release) (Case, bool) {
+	facts, err := c.Facts(r)
+	if err != nil {
+		return c, false
+	}
+	judged := explain.Judge(facts).Judgements[0]
+	for _, l := range judged.Links {
+		property, found := strings.CutPrefix(l.Remedy.String(), "openstack flavor set --property ")
+		key, rest, _ := strings.Cut(property, "=")
+		value, _, _ := strings.Cut(rest, " ")
+		if judged.Failing == nil || *judged.Failing != explain.NUMA || l.Link != explain.NUMA || !found {
+			continue
+		}
+		c.Specs = maps.Clone(c.Specs)
+		c.Specs[key] = value
+		return c, true
+	}
+	return c, false
+}
+
 // letters are what rejects a guest, in records.
 var letters = []struct{ letter, name string }{
 	{"a", "api"}, {"f", "prefilter"}, {"g", "aggregates"}, {"P", "PciPassthroughFilter"}, {"N", "NUMATopologyFilter"}, {"c", "claim"}, {"I", "ImagePropertiesFilter"},
