@@ -19,10 +19,14 @@ func TestStocks(t *testing.T) {
 	reset(t)
 	cell := database.Cell1
 	const pools = `[{"vendor_id": "10de", "product_id": "11b4", "numa_node": 1, "dev_type": "type-PCI", "count": 2}]`
+	const topology = `{"nova_object.name": "NUMATopology"}`
 	for host, stats := range map[string]any{"agrees": pools, "broken": "{", "null": nil, "stale": "[]", "none": "[]"} {
 		node := cell.Compute(t, host)
 		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.compute_nodes SET pci_stats = ? WHERE id = ?", stats, node); err != nil {
 			t.Fatal(err)
+		}
+		if host == "agrees" {
+			update(t, "UPDATE nova_cell1.compute_nodes SET numa_topology = ?, cpu_allocation_ratio = 4 WHERE id = ?", topology, node)
 		}
 		switch host {
 		case "none":
@@ -70,6 +74,13 @@ func TestStocks(t *testing.T) {
 		}
 		slices.Sort(lines)
 		return lines
+	}
+	all, err := find.Stocks(t.Context(), databases, find.Options{Host: "agrees", Down: 30 * time.Minute})
+	if err != nil || len(all) != 1 {
+		t.Fatal(err, all)
+	}
+	if c := all[0].Columns; string(c.PCIStats) != pools || string(c.Topology) != topology || c.CPURatio != 4 || c.Hypervisor == "" {
+		t.Errorf("columns: %s, %+v", c.Topology, c)
 	}
 	row := ", " + first + " 10de:11b4 "
 	want := []string{

@@ -312,7 +312,9 @@ func withoutTags(r fit.Request) fit.Request {
 	specs := slices.Clone(r.Specs)
 	for i := range specs {
 		specs[i] = maps.Clone(specs[i])
-		maps.DeleteFunc(specs[i], func(key, _ string) bool { return !slices.Contains([]string{"vendor_id", "product_id", "dev_type", classTag}, key) })
+		maps.DeleteFunc(specs[i], func(key, _ string) bool {
+			return !slices.Contains([]string{"vendor_id", "product_id", "dev_type", classTag}, key)
+		})
 	}
 	r.Specs = specs
 	return r

@@ -30,6 +30,15 @@ func (c cloudOfGroups) ServerPlacing(_ context.Context, id string) (cloud.Placin
 	return cloud.Placing{ID: id, Host: host}, nil
 }
 
+// TestUnreadImage: the image of a server that cannot be read leaves the host unknown.
+func TestUnreadImage(t *testing.T) {
+	f := healthy(t)
+	f.omit(ImageLink, cloud.ErrNotFound, "give another image with --image")
+	if r := Judge(f); r.Verdict != Unknown {
+		t.Error(r.Conclusion)
+	}
+}
+
 // TestReadGroup: the other members count by their hosts; a group that cannot be read leaves the
 // host unknown.
 func TestReadGroup(t *testing.T) {

@@ -249,13 +249,19 @@ func (j *judge) host(h Host) Judgement {
 		result.Verdict, result.Failing = Cannot, &first.Link
 		return result
 	}
-	// Free devices show that device_spec offers them, and Placement counts them as the rows do.
-	if !slices.ContainsFunc(result.Links, func(l Judged) bool {
-		return l.Status == NotChecked && l.Link != DeviceSpec && (l.Link != Rows || !j.facts.Placement.judgesDevices())
-	}) {
+	if !j.isOpen(result.Links) {
 		result.Verdict = Can
 	}
 	return result
+}
+
+// isOpen reports whether a link that can reject the guest was not checked. Free devices show that
+// device_spec offers them, and Placement counts them as the rows do. The image of a server that
+// cannot be read may require anything.
+func (j *judge) isOpen(links []Judged) bool {
+	return slices.ContainsFunc(links, func(l Judged) bool {
+		return l.Status == NotChecked && l.Link != DeviceSpec && (l.Link != Rows || !j.facts.Placement.judgesDevices())
+	}) || slices.ContainsFunc(j.facts.Omitted, func(o Omission) bool { return o.Link == ImageLink })
 }
 
 // isUp reports whether nova-compute of the host runs.

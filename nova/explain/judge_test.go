@@ -82,8 +82,9 @@ func step(class string, amount int, has bool) Step {
 	return Step{Ask: Ask{Class: class, Amount: amount}, Roots: map[string]bool{"rp1": has}}
 }
 
-func trait(name string, has bool) Step {
-	return Step{Ask: Ask{Trait: name}, Roots: map[string]bool{"rp1": has}}
+// trait is an answer of Placement: the host does not have a trait, or has a forbidden one.
+func trait(name string) Step {
+	return Step{Ask: Ask{Trait: name}, Roots: map[string]bool{}}
 }
 
 // healthy returns a cloud with the host gpu1, which can build a guest with two K4200.
@@ -286,9 +287,12 @@ func TestFirstLink(t *testing.T) {
 			f.Placement.Steps = append(f.Placement.Steps, step("VGPU", 1, false))
 			f.Placement.Details = map[string]map[string]cloud.Inventory{"rp1": {"VCPU": {}}}
 		}, Placing, "the host has no inventory of VGPU"},
-		"trait missing": {func(_ *testing.T, f *Facts) { specs(f, "trait:CUSTOM_A", "required"); f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_A", false)) }, Placing,
+		"trait missing": {func(_ *testing.T, f *Facts) {
+			specs(f, "trait:CUSTOM_A", "required")
+			f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_A"))
+		}, Placing,
 			"openstack flavor unset --property trait:CUSTOM_A gpu.k4200.2"},
-		"trait forbidden": {func(_ *testing.T, f *Facts) { f.Placement.Steps = append(f.Placement.Steps, trait("!CUSTOM_A", false)) }, Placing,
+		"trait forbidden": {func(_ *testing.T, f *Facts) { f.Placement.Steps = append(f.Placement.Steps, trait("!CUSTOM_A")) }, Placing,
 			"the flavor forbids trait CUSTOM_A"},
 		"name unknown to Placement": {func(_ *testing.T, f *Facts) {
 			f.Placement.Steps = append(f.Placement.Steps, Step{Ask: Ask{Trait: "CUSTOM_B"}, Missing: "No such trait(s): CUSTOM_B"})
@@ -362,11 +366,11 @@ func TestFirstLink(t *testing.T) {
 		}, "", ""},
 		"trait of a CPU policy": {func(_ *testing.T, f *Facts) {
 			specs(f, "hw:cpu_policy", "dedicated", "hw:cpu_thread_policy", "require")
-			f.Placement.Steps = append(f.Placement.Steps, trait("HW_CPU_HYPERTHREADING", false))
+			f.Placement.Steps = append(f.Placement.Steps, trait("HW_CPU_HYPERTHREADING"))
 		}, Placing, "\nuse another host"},
 		"trait of the image": {func(_ *testing.T, f *Facts) {
 			f.Image = &cloud.Image{Name: "special", Properties: map[string]string{"trait:CUSTOM_I": "required"}}
-			f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_I", false))
+			f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_I"))
 		}, Placing, "use another image than special, or another host"},
 		"tenant aggregate of another zone": {func(t *testing.T, f *Facts) {
 			own(t, f, controller+"[scheduler]\nlimit_tenants_to_placement_aggregate = true\n", computing)

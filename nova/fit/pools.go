@@ -2,6 +2,7 @@ package fit
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,49 +20,78 @@ type Pool struct {
 	Tags            map[string]string // others than dev_type; without those that are null
 }
 
-// ParsePools reads the PciDevicePoolList of compute_nodes.pci_stats, in the order in which
-// nova-scheduler uses the pools.
+// ParsePools reads compute_nodes.pci_stats, a PciDevicePoolList or a list of dictionaries of an
+// earlier release, in the order in which nova-scheduler uses the pools (nova/objects/
+// pci_device_pool.py, from_pci_stats).
 //
-// Errors: a text in another format, such as that of releases before Juno.
+// Errors: a text in another format; a pool without dev_type, as releases before Mitaka wrote.
 func ParsePools(text []byte) ([]Pool, error) {
-	var read object[struct {
-		Objects []object[struct {
-			Vendor  string             `json:"vendor_id"`
-			Product string             `json:"product_id"`
-			NUMA    *int               `json:"numa_node"`
-			Count   int                `json:"count"`
-			Tags    map[string]*string `json:"tags"`
-		}] `json:"objects"`
-	}]
-	if err := json.Unmarshal(text, &read); err != nil {
+	dictionaries, err := poolDictionaries(text)
+	if err != nil {
 		return nil, fmt.Errorf("pci_stats: %w", err)
 	}
-	if read.Name != "PciDevicePoolList" {
-		return nil, fmt.Errorf("pci_stats is not a PciDevicePoolList but %q", read.Name)
-	}
+	// PciDeviceStats sorts the dictionaries by their sizes.
+	slices.SortStableFunc(dictionaries, func(a, b map[string]any) int { return len(a) - len(b) })
 	pools := []Pool{}
-	sizes := map[int]int{} // of a pool's dictionary, by which PciDeviceStats sorts them
-	for _, o := range read.Data.Objects {
-		p := Pool{Vendor: o.Data.Vendor, Product: o.Data.Product, NUMA: o.Data.NUMA, Count: o.Data.Count, Tags: map[string]string{}}
-		for key, value := range o.Data.Tags {
-			switch {
-			case value == nil:
-			case key == "dev_type":
-				p.Type = *value
-			default:
-				p.Tags[key] = *value
-			}
+	for _, d := range dictionaries {
+		p, err := newPool(d)
+		if err != nil {
+			return nil, fmt.Errorf("pci_stats: %w", err)
 		}
-		sizes[len(pools)] = len(o.Data.Tags)
 		pools = append(pools, p)
 	}
-	order := slices.Sorted(maps.Keys(sizes))
-	slices.SortStableFunc(order, func(a, b int) int { return sizes[a] - sizes[b] })
-	sorted := []Pool{}
-	for _, i := range order {
-		sorted = append(sorted, pools[i])
+	return pools, nil
+}
+
+// poolDictionaries returns the pools with their tags beside the other fields.
+func poolDictionaries(text []byte) (list []map[string]any, err error) {
+	if json.Unmarshal(text, &list) == nil {
+		return list, nil
 	}
-	return sorted, nil
+	var read object[struct {
+		Objects []object[map[string]any] `json:"objects"`
+	}]
+	if err := json.Unmarshal(text, &read); err != nil {
+		return nil, err
+	}
+	if read.Name != "PciDevicePoolList" {
+		return nil, fmt.Errorf("not a PciDevicePoolList but %q", read.Name)
+	}
+	for _, o := range read.Data.Objects {
+		tags, _ := o.Data["tags"].(map[string]any)
+		delete(o.Data, "tags")
+		maps.Copy(o.Data, tags)
+		list = append(list, o.Data)
+	}
+	return list, nil
+}
+
+// newPool returns the pool of a dictionary.
+func newPool(d map[string]any) (Pool, error) {
+	p := Pool{Tags: map[string]string{}}
+	for key, value := range d {
+		text, isText := value.(string)
+		number, isNumber := value.(float64)
+		switch {
+		case key == "vendor_id":
+			p.Vendor = text
+		case key == "product_id":
+			p.Product = text
+		case key == "dev_type":
+			p.Type = text
+		case key == "numa_node" && isNumber:
+			node := int(number)
+			p.NUMA = &node
+		case key == "count" && isNumber:
+			p.Count = int(number)
+		case isText:
+			p.Tags[key] = text
+		}
+	}
+	if p.Vendor == "" || p.Product == "" || p.Type == "" {
+		return p, errors.New("a pool lacks vendor_id, product_id or dev_type")
+	}
+	return p, nil
 }
 
 // Request is a number of devices of an alias (nova/objects/instance_pci_requests.py).
