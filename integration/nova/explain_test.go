@@ -14,6 +14,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/aggregates"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servergroups"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/services"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
@@ -64,6 +65,12 @@ func explain(t *testing.T, args ...string) explained {
 // status. The server is deleted after the test.
 func request(t *testing.T, nova *gophercloud.ServiceClient, flavor, zone, status string) string {
 	t.Helper()
+	return requestIn(t, nova, "", flavor, zone, status)
+}
+
+// requestIn is request for a server of a server group, "" for none.
+func requestIn(t *testing.T, nova *gophercloud.ServiceClient, group, flavor, zone, status string) string {
+	t.Helper()
 	glance, err := openstack.NewImageV2(nova.ProviderClient, gophercloud.EndpointOpts{Region: Region})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +84,7 @@ func request(t *testing.T, nova *gophercloud.ServiceClient, flavor, zone, status
 		t.Fatalf("images: %v, %v", err, all)
 	}
 	made, err := servers.Create(t.Context(), nova, servers.CreateOpts{Name: t.Name(), FlavorRef: flavor, ImageRef: all[0].ID, Networks: "none",
-		AvailabilityZone: zone}, nil).Extract()
+		AvailabilityZone: zone}, servers.SchedulerHintOpts{Group: group}).Extract()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +163,24 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	same("trait", explain(t, "--server", request(t, nova, trait.ID, "", "ERROR")), "gpu1 placement", "gpu2 placement")
+
+	apart, err := servergroups.Create(t.Context(), nova, servergroups.CreateOpts{Name: "explain", Policy: "anti-affinity"}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := servergroups.Delete(context.WithoutCancel(t.Context()), nova, apart.ID).ExtractErr(); err != nil {
+			t.Error(err)
+		}
+	})
+	plain, err := flavors.Create(t.Context(), nova, flavors.CreateOpts{Name: "explain-plain", RAM: 64, VCPUs: 1, Disk: new(int)}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { flavors.Delete(context.WithoutCancel(t.Context()), nova, plain.ID) })
+	member := requestIn(t, nova, apart.ID, plain.ID, "elsewhere", "ACTIVE")
+	same("a server group", explain(t, "--server", requestIn(t, nova, apart.ID, plain.ID, "elsewhere", "ERROR")), "gpu1 availability_zone", "gpu2 filters")
+	remove(t, nova, member)
 
 	pages, err := services.List(nova, services.ListOpts{Binary: "nova-compute", Host: "gpu1"}).AllPages(t.Context())
 	if err != nil {

@@ -97,6 +97,10 @@ func Random(seed, number uint64) Case {
 		Hypervisor: "QEMU", Version: one(m, 7002000, 10000000), CPUInfo: json.RawMessage(cpuInfo),
 		Supported: json.RawMessage(one(m, supportedX86, supportedX86, supportedARM, "[]")),
 	}
+	if number%3 > 0 {
+		m.fitting(&c)
+		return c
+	}
 	m.aliases(&c)
 	c.Topology = m.topology()
 	c.Pools = m.pools()
@@ -105,6 +109,58 @@ func Random(seed, number uint64) Case {
 	}
 	m.filters(&c)
 	return c
+}
+
+// fitting makes a valid guest with a NUMA topology, and a host on which that alone decides: other
+// cases are mostly rejected before.
+func (m maker) fitting(c *Case) {
+	c.Filters = []string{"PciPassthroughFilter", "NUMATopologyFilter"}
+	nodes := one(m, 1, 1, 1, 2, 2, 3)
+	c.VCPUs, c.RAM, c.Disk, c.Swap, c.Volume = nodes*one(m, 1, 2, 2, 3, 4), nodes*512*one(m, 1, 1, 2, 3, 4), 1, 0, false
+	for _, name := range []string{"a", "b"} {
+		object := map[string]string{"name": name, "vendor_id": "10de", "product_id": "11b4"}
+		m.some(3, object, map[string][]string{"numa_policy": {"required", "preferred", "socket"}})
+		m.some(2, object, map[string][]string{"device_type": {"type-PCI"}})
+		c.Aliases = append(c.Aliases, text(object))
+	}
+	m.some(1, c.Specs, map[string][]string{"pci_passthrough:alias": {"a:1", "a:1", "a:2", "a:1,b:1", "b:2,a:1", "a:3"}})
+	m.some(2, c.Specs, map[string][]string{"hw:mem_page_size": {"small", "large", "large", "any", "2048", "1GB"}})
+	c.Specs["hw:numa_nodes"] = fmt.Sprint(nodes)
+	if !m.chance(3) {
+		c.Specs["hw:cpu_policy"] = "dedicated"
+		m.some(2, c.Specs, map[string][]string{"hw:cpu_thread_policy": {"require", "isolate", "isolate"}})
+		m.some(3, c.Specs, map[string][]string{"hw:emulator_threads_policy": {"isolate"}})
+	}
+	if c.VCPUs > 1 && m.chance(8) {
+		c.Specs["hw:cpu_policy"] = "mixed"
+		c.Specs["hw:cpu_dedicated_mask"] = one(m, "0", "^0")
+		delete(c.Specs, "hw:cpu_thread_policy")
+	}
+	m.some(4, c.Specs, map[string][]string{"hw:pci_numa_affinity_policy": {"required", "preferred", "socket"}})
+	if m.chance(8) {
+		c.Filters = c.Filters[:1]
+	}
+	c.Topology, c.Pools = m.topology(), m.poolsOf("11b4")
+	if m.chance(6) {
+		c.Filters = append(c.Filters, "ServerGroupAntiAffinityFilter")
+		c.Group = &Group{Policy: "anti-affinity", OnHost: one(m, 0, 1, 1, 2), Most: one(m, 0, 2, 3)}
+	}
+}
+
+// poolsOf returns pools of a product, on different NUMA nodes.
+func (m maker) poolsOf(product string) json.RawMessage {
+	list := []any{}
+	for range one(m, 1, 2, 2, 3, 4) {
+		kind := one(m, "type-PCI", "type-PCI", "type-PCI", "type-PCI", "type-PCI", "type-PF", "vdpa")
+		numa := any(m.IntN(4))
+		if m.chance(6) {
+			numa = nil
+		}
+		list = append(list, object{"PciDevicePool", "nova", "1.1", map[string]any{
+			"product_id": product, "vendor_id": "10de", "numa_node": numa, "tags": map[string]any{"dev_type": kind}, "count": one(m, 1, 1, 2, 3),
+		}})
+	}
+	return json.RawMessage(text(object{"PciDevicePoolList", "nova", "1.1", map[string]any{"objects": list}}))
 }
 
 const (
@@ -246,7 +302,7 @@ func (m maker) cell(id, first, count, threads, hasDedicated int, hasSockets, has
 		}
 	}
 	memory := one(m, 512, 1024, 2048, 4096)
-	used := one(m, 0, 0, 256, memory)
+	used := one(m, 0, 0, 0, 256, memory/2, memory)
 	var socket any
 	if hasSockets {
 		socket = id / 2
