@@ -116,19 +116,19 @@ func Random(seed, number uint64) Case {
 func (m maker) fitting(c *Case) {
 	c.Filters = []string{"PciPassthroughFilter", "NUMATopologyFilter"}
 	nodes := one(m, 1, 1, 1, 2, 2, 3)
-	c.VCPUs, c.RAM, c.Disk, c.Swap, c.Volume = nodes*one(m, 1, 2, 2, 3, 4), nodes*512*one(m, 1, 1, 2, 3, 4), 1, 0, false
+	c.VCPUs, c.RAM, c.Disk, c.Swap, c.Volume = nodes*one(m, 1, 1, 2, 2, 3, 4), nodes*256*one(m, 1, 1, 2, 2, 4, 6), 1, 0, false
 	for _, name := range []string{"a", "b"} {
 		object := map[string]string{"name": name, "vendor_id": "10de", "product_id": "11b4"}
 		m.some(3, object, map[string][]string{"numa_policy": {"required", "preferred", "socket"}})
 		m.some(2, object, map[string][]string{"device_type": {"type-PCI"}})
 		c.Aliases = append(c.Aliases, text(object))
 	}
-	m.some(1, c.Specs, map[string][]string{"pci_passthrough:alias": {"a:1", "a:1", "a:2", "a:1,b:1", "b:2,a:1", "a:3"}})
-	m.some(2, c.Specs, map[string][]string{"hw:mem_page_size": {"small", "large", "large", "any", "2048", "1GB"}})
+	m.some(1, c.Specs, map[string][]string{"pci_passthrough:alias": {"a:1", "a:1", "a:1", "a:2", "a:1,b:1", "b:2,a:1"}})
+	m.some(3, c.Specs, map[string][]string{"hw:mem_page_size": {"small", "large", "large", "any", "2048", "1GB"}})
 	c.Specs["hw:numa_nodes"] = fmt.Sprint(nodes)
 	if !m.chance(3) {
 		c.Specs["hw:cpu_policy"] = "dedicated"
-		m.some(2, c.Specs, map[string][]string{"hw:cpu_thread_policy": {"require", "isolate", "isolate"}})
+		m.some(2, c.Specs, map[string][]string{"hw:cpu_thread_policy": {"require", "isolate", "prefer"}})
 		m.some(3, c.Specs, map[string][]string{"hw:emulator_threads_policy": {"isolate"}})
 	}
 	if c.VCPUs > 1 && m.chance(8) {
