@@ -188,7 +188,8 @@ func (f *fitting) cell(host Cell, guest *instanceCell, reserved int) bool {
 }
 
 // freePages is the release since which guests with pinned CPUs need free pages of the usual size,
-// not only free memory.
+// not only free memory. 26.2.2 does not have the rule and 31.0.0 has it; releases between were not
+// compared.
 const freePages = nova.Antelope
 
 // memory reports whether a host's cell has the memory of a guest's, in pages of its size.

@@ -49,7 +49,8 @@ func packIsolated(host Cell, guest *instanceCell, free [][]int, threads, reserve
 // host: later releases accept it.
 func (f *fitting) isEmptyUnfit() bool { return f.release < emptyCells }
 
-// emptyCells is the release since which a cell of a mixed guest may have no pinned CPU.
+// emptyCells is the release since which a cell of a mixed guest may have no pinned CPU: 26.2.2 does
+// not accept it and 31.0.0 does; releases between were not compared.
 const emptyCells = nova.Antelope
 
 // packThreads uses as many threads of each core as possible, and with other policies than require
