@@ -35,8 +35,9 @@ const (
 
 // enabledFilters are the filters of nova-scheduler on one machine, and where they are set.
 type enabledFilters struct {
-	names []string
-	from  string
+	names  []string
+	from   string
+	faults []nova.FilterFault // with which nova-scheduler does not start
 }
 
 // readFilters returns the filters of each controller.
@@ -46,13 +47,10 @@ func (f Facts) readFilters() (all []enabledFilters) {
 		if !side.Role.Controls() || len(s.Files) == 0 {
 			continue
 		}
-		e := enabledFilters{f.Release.DefaultFilters(), s.Name() + " (default)"}
-		for _, n := range f.Release.FilterNames() {
-			if found := s.Find(n); len(found) > 0 {
-				o := found[len(found)-1]
-				e = enabledFilters{conf.ParseList(o.Value), fmt.Sprintf("%s:%d", o.File, o.Line())}
-				break
-			}
+		filters := s.Filters(f.Release)
+		e := enabledFilters{filters.Enabled, s.Name() + " (default)", filters.Faults(f.Release)}
+		if filters.Line > 0 {
+			e.from = fmt.Sprintf("%s:%d", filters.File, filters.Line)
 		}
 		all = append(all, e)
 	}
@@ -125,13 +123,12 @@ func (j *judge) filter(h Host) Judged {
 
 // doesNotStart reports whether nova-scheduler does not start with its filters.
 func (j *judge) doesNotStart(result *Judged, e enabledFilters) bool {
-	i := slices.IndexFunc(e.names, func(name string) bool { return !j.facts.Release.HasFilter(name) })
-	if i < 0 {
+	if len(e.faults) == 0 {
 		return false
 	}
-	result.fail("is not reached: nova-scheduler does not start", fmt.Sprintf("%s has no %s: nova-scheduler does not start", j.facts.Release, e.names[i]),
-		host.Textf("remove it from enabled_filters: %s",
-			host.NewCommand("nova configure").Flag("role", "controller").Elsewhere()))
+	fault := e.faults[0]
+	result.fail("is not reached: nova-scheduler does not start", fault.Seen+": nova-scheduler does not start",
+		host.Textf("%s: %s", fault.Remedy, host.NewCommand("nova configure").Flag("role", "controller").Elsewhere()))
 	return true
 }
 

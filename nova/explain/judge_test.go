@@ -318,6 +318,12 @@ func TestFirstLink(t *testing.T) {
 		"filter of another release": {func(t *testing.T, f *Facts) {
 			own(t, f, strings.Replace(controller, "ComputeFilter", "RamFilter", 1), computing)
 		}, Filters, "zed has no RamFilter: nova-scheduler does not start"},
+		"filter that nobody has": {func(t *testing.T, f *Facts) {
+			own(t, f, strings.Replace(controller, "ComputeFilter", "ComputeFiltre", 1), computing)
+		}, Filters, "no filter is called ComputeFiltre: nova-scheduler does not start"},
+		"filter that is not available": {func(t *testing.T, f *Facts) {
+			own(t, f, controller+"available_filters = nova.scheduler.filters.compute_filter.ComputeFilter\n", computing)
+		}, Filters, "PciPassthroughFilter is enabled, but no available_filters offers it: nova-scheduler does not start"},
 		"filter for PCI missing": {func(t *testing.T, f *Facts) {
 			own(t, f, strings.Replace(controller, ",PciPassthroughFilter", "", 1), computing)
 		}, "",
