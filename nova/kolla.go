@@ -38,17 +38,23 @@ type kollaOption struct {
 	isMulti bool
 }
 
-// kollaFiles returns the files in which kolla-ansible reads what is wanted. Each has all values of
+// kolla is what is wanted on machines that kolla-ansible configures.
+type kolla struct {
+	Options
+	want Want
+}
+
+// files returns the files in which kolla-ansible reads what is wanted. Each has all values of
 // its options, also those that the generated files have now, since it replaces them.
-func (o Options) kollaFiles(w Want) (files []kollaFile, err error) {
-	aliases, err := o.kollaAliases(w)
+func (k kolla) files() (files []kollaFile, err error) {
+	aliases, err := k.aliases()
 	if err != nil {
 		return nil, err
 	}
 	inPlacement := kollaOption{PCIInPlacement, []string{"true"}, false}
-	isAsked := o.Placement && o.Release >= Antelope
-	if o.Role.Controls() {
-		filters := kollaOption{o.Release.FilterNames()[0], []string{strings.Join(o.enabledFilters(), ",")}, false}
+	isAsked := k.Placement && k.Release >= Antelope
+	if k.Role.Controls() {
+		filters := kollaOption{k.Release.FilterNames()[0], []string{strings.Join(k.enabledFilters(), ",")}, false}
 		files = append(files, kollaFile{"nova/nova-api.conf", programAPI, []kollaOption{aliases(programAPI)}},
 			kollaFile{"nova/nova-scheduler.conf", programScheduler, []kollaOption{filters}})
 		if isAsked {
@@ -58,18 +64,18 @@ func (o Options) kollaFiles(w Want) (files []kollaFile, err error) {
 			}
 		}
 	}
-	if !o.Role.Computes() {
+	if !k.Role.Computes() {
 		return files, nil
 	}
-	specs, err := o.kollaSpecs(w)
+	specs, err := k.specs()
 	if err != nil {
 		return nil, err
 	}
 	ofSpecs := []kollaOption{specs}
-	if o.Placement {
+	if k.Placement {
 		ofSpecs = append(ofSpecs, kollaOption{ReportInPlacement, []string{"true"}, false})
 	}
-	file := o.kollaPlace(w, specs)
+	file := k.place(specs)
 	if file == kollaHostAll { // nova-api and nova-scheduler of the host read it too
 		files = append(files, kollaFile{kollaCompute, programCompute, []kollaOption{aliases(programCompute)}})
 	} else {
@@ -78,16 +84,16 @@ func (o Options) kollaFiles(w Want) (files []kollaFile, err error) {
 	return append(files, kollaFile{file, programCompute, ofSpecs}), nil
 }
 
-// kollaPlace returns the file for all device specs: that of one host for specs by address, which
+// place returns the file for all device specs: that of one host for specs by address, which
 // the generated file may have too, or with tags, else that of all compute hosts.
-func (o Options) kollaPlace(w Want, all kollaOption) string {
-	isOfHost := slices.ContainsFunc(w.Specs, func(s Spec) bool {
-		return s != Spec{VendorID: s.VendorID, ProductID: s.ProductID} && len(o.Hosts) <= 1
+func (k kolla) place(all kollaOption) string {
+	isOfHost := slices.ContainsFunc(k.want.Specs, func(s Spec) bool {
+		return s != Spec{VendorID: s.VendorID, ProductID: s.ProductID} && len(k.Hosts) <= 1
 	}) || slices.ContainsFunc(all.values, isByAddress)
 	switch {
 	case !isOfHost:
 		return kollaCompute
-	case o.Release >= Bobcat:
+	case k.Release >= Bobcat:
 		return kollaHostCompute
 	}
 	return kollaHostAll
@@ -101,23 +107,23 @@ func isByAddress(value string) bool {
 	})
 }
 
-// kollaAliases returns a function that returns the option alias for a program: the aliases that its
+// aliases returns a function that returns the option alias for a program: the aliases that its
 // generated file has under other names, and those that are wanted.
-func (o Options) kollaAliases(w Want) (func(program string) kollaOption, error) {
+func (k kolla) aliases() (func(program string) kollaOption, error) {
 	var wanted []string
-	for _, a := range w.Aliases {
+	for _, a := range k.want.Aliases {
 		text, err := conf.FormatJSON(a)
 		if err != nil {
 			return nil, err
 		}
 		wanted = append(wanted, text)
 	}
-	name := o.Release.AliasNames()[0]
+	name := k.Release.AliasNames()[0]
 	return func(program string) kollaOption {
 		var values []string
-		for _, existing := range o.generatedValues(program, name) {
+		for _, existing := range k.generated(program, name) {
 			objects := conf.ParseObjects(existing.Value)
-			isReplaced := len(objects) == 1 && slices.ContainsFunc(append(namesOfAliases(w.Aliases), o.Remove...), func(n string) bool { return n == objects[0]["name"] })
+			isReplaced := len(objects) == 1 && slices.ContainsFunc(append(namesOfAliases(k.want.Aliases), k.Remove...), func(n string) bool { return n == objects[0]["name"] })
 			if !isReplaced {
 				values = append(values, onOneLine(existing.Value))
 			}
@@ -133,26 +139,26 @@ func namesOfAliases(aliases []Alias) (names []string) {
 	return names
 }
 
-// kollaSpecs returns the option device_spec: the specs that the generated file of nova-compute has,
+// specs returns the option device_spec: the specs that the generated file of nova-compute has,
 // and those that are wanted, each before the first one that would shadow it. A wanted spec replaces
 // one of its product by ids, and an equal one.
-func (o Options) kollaSpecs(w Want) (kollaOption, error) {
-	name := o.Release.SpecNames()[0]
-	h := devspec.NewHardware(o.Devices, o.Interfaces)
+func (k kolla) specs() (kollaOption, error) {
+	name := k.Release.SpecNames()[0]
+	h := devspec.NewHardware(k.Devices, k.Interfaces)
 	type line struct {
 		text  string
 		specs []devspec.Spec
 	}
 	var lines []line
 	var wanted []devspec.Spec
-	for _, s := range w.Specs {
+	for _, s := range k.want.Specs {
 		spec, err := parsed(s)
 		if err != nil {
 			return kollaOption{}, err
 		}
 		wanted = append(wanted, spec)
 	}
-	for _, existing := range o.generatedValues(programCompute, name) {
+	for _, existing := range k.generated(programCompute, name) {
 		l := line{text: onOneLine(existing.Value)}
 		for _, object := range conf.ParseObjects(existing.Value) {
 			spec, _ := devspec.Parse(object)
@@ -167,7 +173,7 @@ func (o Options) kollaSpecs(w Want) (kollaOption, error) {
 		}
 	}
 	for i, s := range wanted {
-		text, err := conf.FormatJSON(w.Specs[i])
+		text, err := conf.FormatJSON(k.want.Specs[i])
 		if err != nil {
 			return kollaOption{}, err
 		}
@@ -186,10 +192,10 @@ func (o Options) kollaSpecs(w Want) (kollaOption, error) {
 	return option, nil
 }
 
-// generatedValues returns the values of an option in the file that kolla-ansible has generated for
+// generated returns the values of an option in the file that kolla-ansible has generated for
 // a program of this machine.
-func (o Options) generatedValues(program string, name conf.Name) (values []conf.Option) {
-	for _, f := range o.Generated {
+func (k kolla) generated(program string, name conf.Name) (values []conf.Option) {
+	for _, f := range k.Generated {
 		if strings.HasPrefix(f.Name, kollaDir+program+"/") {
 			values = append(values, f.File.Find(name)...)
 		}
@@ -200,7 +206,7 @@ func (o Options) generatedValues(program string, name conf.Name) (values []conf.
 // RenderKolla returns what is wanted as files of kolla-ansible's folder node_custom_config, each
 // below a comment with its path.
 func RenderKolla(o Options, w Want) (string, error) {
-	files, err := o.kollaFiles(w)
+	files, err := kolla{o, w}.files()
 	if err != nil {
 		return "", err
 	}
@@ -259,10 +265,10 @@ func ReadGenerated(root host.Root, role Role) (files []conf.Source, err error) {
 	return files, errors.Join(errs...)
 }
 
-// inKolla returns where an operator sets what is wanted of a file that kolla-ansible generates, ""
+// path returns where an operator sets what is wanted of a file that kolla-ansible generates, ""
 // if nothing of it is for that file.
-func (o Options) inKolla(file string, w Want) string {
-	files, err := o.kollaFiles(w)
+func (k kolla) path(file string) string {
+	files, err := k.files()
 	if err != nil {
 		return ""
 	}

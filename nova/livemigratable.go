@@ -8,7 +8,7 @@ import (
 )
 
 // setLiveMigratable sets live_migratable of an alias's device_spec, if nova-compute starts with it.
-func (o Options) setLiveMigratable(s *Spec, a Alias) {
+func setLiveMigratable(o Options, s *Spec, a Alias) {
 	if o.Release < Epoxy {
 		return
 	}
@@ -33,7 +33,7 @@ func isOld(lacks []Part) bool {
 // warnLiveMigratable returns a warning for an alias whose device_spec is written without its
 // live_migratable. Nova matches such an alias with tagged devices only (nova/pci/stats.py,
 // _filter_pools_for_live_migratable_devices).
-func (o Options) warnLiveMigratable(a Alias) []string {
+func warnLiveMigratable(o Options, a Alias) []string {
 	lacks := o.Hypervisor.LacksLiveMigration()
 	if !o.Role.Computes() || o.Release < Epoxy || a.LiveMigratable == "" || len(lacks) == 0 {
 		return nil

@@ -255,6 +255,9 @@ func AliasName(d *pci.Device) string {
 	return name
 }
 
+// naming chooses names and device types of aliases by those that the options have.
+type naming struct{ Options }
+
 // named are the aliases of inventories.
 type named struct {
 	used     []Alias // with a name in use
@@ -266,7 +269,7 @@ type named struct {
 // --alias, else those of the cloud, else those of this machine. Without any, the name is derived.
 //
 // Errors: [UnnamedError].
-func (n *named) add(o Options, p Alias) error {
+func (n *named) add(o naming, p Alias) error {
 	if slices.ContainsFunc(o.Aliases, func(a Alias) bool {
 		return a.VendorID == p.VendorID && a.ProductID == p.ProductID && (a.DeviceType == "" || a.DeviceType == p.DeviceType)
 	}) {
@@ -304,7 +307,7 @@ func (n *named) add(o Options, p Alias) error {
 // otherNames returns a warning for each alias of this machine that has a product's devices under a
 // name that the cloud does not have, where the cloud has another: it stays, as flavors may request
 // it.
-func (o Options) otherNames(p Alias) (warnings []string) {
+func (o naming) otherNames(p Alias) (warnings []string) {
 	for _, n := range o.inUse() {
 		if len(o.Cloud) > 0 && n.selects(p.VendorID, p.ProductID) && !slices.ContainsFunc(o.Cloud, func(c Named) bool { return c.Name == n.Name }) {
 			warnings = append(warnings, fmt.Sprintf("%s: alias %s is for the same devices and is kept, but the files of --names do not have it: --remove-alias %s removes it",
@@ -315,13 +318,13 @@ func (o Options) otherNames(p Alias) (warnings []string) {
 }
 
 // inUse returns the aliases of this machine that are not removed.
-func (o Options) inUse() []Named {
+func (o naming) inUse() []Named {
 	return slices.DeleteFunc(slices.Clone(o.InUse), func(n Named) bool { return slices.Contains(o.Remove, n.Name) })
 }
 
 // typed returns the aliases of --alias, each with its device type where that is known. products are
 // those of the inventories.
-func (o Options) typed(products []Alias) []Alias {
+func (o naming) typed(products []Alias) []Alias {
 	aliases := slices.Clone(o.Aliases)
 	for i, a := range aliases {
 		if a.DeviceType == "" {
@@ -333,7 +336,7 @@ func (o Options) typed(products []Alias) []Alias {
 
 // typeFor returns the device type for an alias that is given without one: that of its devices,
 // unless the same alias is in use without a type and means the same.
-func (o Options) typeFor(a Alias, products []Alias) string {
+func (o naming) typeFor(a Alias, products []Alias) string {
 	kind := o.knownType(a, products)
 	for _, used := range append(slices.Clone(o.Cloud), o.inUse()...) {
 		if used.Name == a.Name && used.selects(a.VendorID, a.ProductID) && used.DeviceType == "" && kind != string(pci.TypePF) {
@@ -345,7 +348,7 @@ func (o Options) typeFor(a Alias, products []Alias) string {
 
 // knownType returns the device type of an alias's product: that of the inventories, else of this
 // machine, else of the table of products; "" if none tells it.
-func (o Options) knownType(a Alias, products []Alias) string {
+func (o naming) knownType(a Alias, products []Alias) string {
 	for _, p := range products {
 		if a.VendorID == p.VendorID && a.ProductID == p.ProductID {
 			return p.DeviceType
@@ -368,8 +371,8 @@ func (o Options) knownType(a Alias, products []Alias) string {
 	return ""
 }
 
-// checkNames compares planned aliases with those in use, letter by letter.
-func (o Options) checkNames(aliases []Alias) (warnings []string, errs []error) {
+// check compares planned aliases with those in use, letter by letter.
+func (o naming) check(aliases []Alias) (warnings []string, errs []error) {
 	for i, a := range aliases {
 		for _, other := range aliases[:i] {
 			if a.Name != other.Name && strings.EqualFold(a.Name, other.Name) {
@@ -406,7 +409,7 @@ func (o Options) checkNames(aliases []Alias) (warnings []string, errs []error) {
 
 // warnDerived returns the warning about names that a compute node alone has chosen. On a controller
 // the names are the cloud's from then on.
-func (o Options) warnDerived(derived []Alias) []string {
+func (o naming) warnDerived(derived []Alias) []string {
 	if len(derived) == 0 || o.Role != Compute {
 		return nil
 	}

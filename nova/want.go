@@ -106,10 +106,11 @@ func NewWant(o Options) (Want, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	w := Want{Aliases: o.typed(products)}
+	known := naming{o}
+	w := Want{Aliases: known.typed(products)}
 	var names named
 	for _, p := range products {
-		if err := names.add(o, p); err != nil {
+		if err := names.add(known, p); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -119,8 +120,8 @@ func NewWant(o Options) (Want, error) {
 	if len(w.Aliases)+len(o.Remove)+len(o.HCAs)+len(o.keptAliases()) == 0 && len(errs) == 0 {
 		errs = append(errs, errNoAlias)
 	}
-	warnings, nameErrs := o.checkNames(w.Aliases)
-	w.Warnings = slices.Concat(w.Warnings, o.warnDerived(names.derived), names.warnings, warnings)
+	warnings, nameErrs := known.check(w.Aliases)
+	w.Warnings = slices.Concat(w.Warnings, known.warnDerived(names.derived), names.warnings, warnings)
 	errs = append(errs, nameErrs...)
 	seen := map[string]Alias{}
 	for _, a := range w.Aliases {
@@ -156,7 +157,7 @@ func NewWant(o Options) (Want, error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		w.Warnings = append(w.Warnings, o.warnLiveMigratable(a)...)
+		w.Warnings = append(w.Warnings, warnLiveMigratable(o, a)...)
 		for _, s := range specs {
 			i := slices.IndexFunc(w.Specs, s.sameDevices)
 			switch {
@@ -229,7 +230,7 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	if o.Placement {
 		spec.ResourceClass, spec.Traits = a.ResourceClass, a.Traits
 	}
-	o.setLiveMigratable(&spec, a)
+	setLiveMigratable(o, &spec, a)
 	if o.OneTimeUse {
 		spec.OneTimeUse = "true"
 	}

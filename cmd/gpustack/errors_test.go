@@ -21,6 +21,8 @@ var withoutHint = map[string]string{
 	"host.ErrNotNode":               "a finding names the file and what belongs in its place",
 	"host.ErrStopped":               "the operator stopped the program that the text names",
 	"host.ProgramError":             "the last line of the program says what to do; what runs it adds a hint where it knows one",
+	"nova/cloud.errMalformed":       "the text names the file",
+	"nova/cloud.errTooLarge":        "the text names the file",
 	"nova/cloud.ErrUnknownName":     "nova explain judges the name of a resource class or trait by it",
 	"host/change.ErrUnfinished":     "it goes with the error that prevents the recovery, which has the hint",
 	"host/change.ErrNothing":        "it is the answer to undo where there is nothing to do",

@@ -2,7 +2,6 @@ package cloud
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,7 +131,7 @@ var yamlNumber = host.LazyRegexp(`^[-+]?(0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9
 	`[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*|\.(inf|Inf|INF))$|^\.(nan|NaN|NAN)$`)
 
 // sameNumber matches numbers that Python prints as they are written.
-var sameNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$|^-?[1-9][0-9]{0,5}\.([0-9]{0,5}[1-9]|0)$`)
+var sameNumber = host.LazyRegexp(`^-?(0|[1-9][0-9]*)$|^-?[1-9][0-9]{0,5}\.([0-9]{0,5}[1-9]|0)$`)
 
 // scalar returns a string, bool or nil, or misread.
 func scalar(n *yaml.Node) any {
@@ -147,7 +146,7 @@ func scalar(n *yaml.Node) any {
 	case "no", "false", "off":
 		return false
 	}
-	if yamlNumber().MatchString(n.Value) && !sameNumber.MatchString(n.Value) {
+	if yamlNumber().MatchString(n.Value) && !sameNumber().MatchString(n.Value) {
 		return misread{}
 	}
 	return n.Value
