@@ -415,7 +415,9 @@ func paths() []path {
 			}
 			return edit.Put(root, machine.ContractFile, text, 0o600, false)
 		})},
-		{"undo that removes a record of VFs", gate.Removed, true, permit(func(_ *testing.T, root host.Root) (edit.Change, error) { return edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile) })},
+		{"undo that removes a record of VFs", gate.Removed, true, permit(func(_ *testing.T, root host.Root) (edit.Change, error) {
+			return edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
+		})},
 		{"undo that adds a record of VFs", gate.Making, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
 			return edit.Put(root, rdma.RecordFile, []byte(recordText(t, recorded(t))), 0o600, false)
 		})},

@@ -150,8 +150,10 @@ func TestTakes(t *testing.T) {
 	}{
 		"an adapter for guests":     {false, put(rdma.RecordFile, recordText(t, whole(rdma.ForGuests))), true},
 		"an adapter for containers": {false, put(rdma.RecordFile, recordText(t, whole(rdma.ForContainers))), false},
-		"VFs that exist":            {true, func(root host.Root) (edit.Change, error) { return edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile) }, true},
-		"another file":              {true, put("/etc/modprobe.d/x.conf", "blacklist x\n"), false},
+		"VFs that exist": {true, func(root host.Root) (edit.Change, error) {
+			return edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
+		}, true},
+		"another file": {true, put("/etc/modprobe.d/x.conf", "blacklist x\n"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, archive(t, test.vfs, "", "", ""))
