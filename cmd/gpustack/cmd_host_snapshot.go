@@ -7,15 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/change"
-	"gpustack/host/machine"
 	"gpustack/host/snapshot"
 	"gpustack/operate/node"
 )
@@ -91,62 +88,26 @@ func snapshotFormat(f *args.Faults, file string) snapshot.Format {
 	return format
 }
 
-// identityFiles returns the files that identify a single machine.
-func identityFiles() []string {
-	return append(host.HostnameFiles(),
-		"etc/machine-id",
-		"sys/class/dmi/id/product_serial",
-		"sys/class/dmi/id/product_uuid",
-		"sys/class/dmi/id/board_serial",
-		"sys/class/dmi/id/chassis_serial",
-	)
-}
-
 func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
 		return err
 	}
-	if err := node.Settled(ctx, root, change.Machine(root).Observe()); err != nil {
-		return err
-	}
-	var tree snapshot.Tree
-	recorded := root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))
-	m := machine.Observe(recorded, machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
-	report, err := node.NewScan(m)
+	taken, err := node.TakeSnapshot(ctx, newNode(u, root), opts.identity)
 	if err != nil {
 		return err
 	}
-	u.Warn(report.AllWarnings()...)
-	if err := m.Needs.Err; err != nil {
-		u.Warn(strings.Split(err.Error(), "\n")...)
-	}
-	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
-		u.Warn(err.Error())
-	}
-	node.ReadAll(ctx, newNode(u, recorded))
-	if opts.identity {
-		for _, name := range identityFiles() {
-			if _, err := recorded.ReadFile(name); err != nil && !host.IsAbsent(err) {
-				u.Warn(fmt.Sprintf("/%s: %v", name, host.Cause(err)))
-			}
-		}
-	} else {
-		tree.Remove(identityFiles()...)
-	}
-	if unread := tree.Unreadable(); len(unread) > 0 {
-		u.Warn(fmt.Sprintf("host check and host prepare will show less: not readable: %s, such as /%s", term.Numbered(len(unread), "file"), unread[0]))
-	}
+	u.Warn(taken.Warnings...)
 	if err := u.Run.Begin(); err != nil {
 		return err
 	}
 	if opts.file == standard {
-		return tree.Write(u.Out, opts.format)
+		return taken.Tree.Write(u.Out, opts.format)
 	}
-	if err := writeSnapshot(&tree, opts); err != nil {
+	if err := writeSnapshot(taken.Tree, opts); err != nil {
 		return err
 	}
-	u.Note("stored %d functions in %s: review the file before you send it", len(report.Devices), opts.file)
+	u.Note("stored %d functions in %s: review the file before you send it", taken.Functions, opts.file)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"gpustack/host"
@@ -16,8 +17,70 @@ import (
 	"gpustack/host/rdma/rdmacheck"
 	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/host/selection"
+	"gpustack/host/snapshot"
 	"gpustack/nova/conf"
 )
+
+// Snapshot is what was read of a machine, for host scan, check and the plans of prepares elsewhere.
+type Snapshot struct {
+	Tree      *snapshot.Tree
+	Functions int // PCI functions of the machine
+	Warnings  []string
+}
+
+// TakeSnapshot reads what [ReadAll] does and host scan, without secrets, and without what
+// identifies a single machine unless identity is true.
+func TakeSnapshot(ctx context.Context, n Node, identity bool) (Snapshot, error) {
+	if err := Settled(ctx, n.Root, change.Machine(n.Root).Observe()); err != nil {
+		return Snapshot{}, err
+	}
+	tree := &snapshot.Tree{}
+	n.Root = n.Root.Recorded(tree.Masked(snapshot.MaskBoot, MaskNova))
+	n.Runner.Root = n.Root
+	m := machine.Observe(n.Root, machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
+	scan, err := NewScan(m)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	warnings := scan.AllWarnings()
+	if err := m.Needs.Err; err != nil {
+		warnings = append(warnings, strings.Split(err.Error(), "\n")...)
+	}
+	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
+		warnings = append(warnings, err.Error())
+	}
+	ReadAll(ctx, n)
+	if identity {
+		warnings = append(warnings, readIdentity(n.Root)...)
+	} else {
+		tree.Remove(identityFiles()...)
+	}
+	if unread := tree.Unreadable(); len(unread) > 0 {
+		warnings = append(warnings, fmt.Sprintf("host check and host prepare will show less: not readable: %s, such as /%s", host.Numbered(len(unread), "file"), unread[0]))
+	}
+	return Snapshot{tree, len(scan.Devices), warnings}, nil
+}
+
+// identityFiles returns the files that identify a single machine.
+func identityFiles() []string {
+	return append(host.HostnameFiles(),
+		"etc/machine-id",
+		"sys/class/dmi/id/product_serial",
+		"sys/class/dmi/id/product_uuid",
+		"sys/class/dmi/id/board_serial",
+		"sys/class/dmi/id/chassis_serial",
+	)
+}
+
+// readIdentity reads them, and returns a warning for each that cannot be read.
+func readIdentity(root host.Root) (warnings []string) {
+	for _, name := range identityFiles() {
+		if _, err := root.ReadFile(name); err != nil && !host.IsAbsent(err) {
+			warnings = append(warnings, fmt.Sprintf("/%s: %v", name, host.Cause(err)))
+		}
+	}
+	return warnings
+}
 
 // ReadAll reads what host check, host prepare, rdma scan, rdma check, container check and container
 // prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows
