@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -120,7 +118,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	if err != nil {
 		return err
 	}
-	store, entry, err := pickEntry(all, opts.id)
+	store, entry, err := change.PickFrom(all, opts.id)
 	if err != nil {
 		return err
 	}
@@ -166,24 +164,6 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	return undoFiles(ctx, u, opts, newNode(u, root, opts.allow...), engine, plan)
 }
 
-// pickEntry returns entry id, or the latest that is not undone where id is 0, from the first store
-// that has it.
-func pickEntry(all []change.Store, id int) (change.Store, change.Entry, error) {
-	var first error
-	for _, store := range all {
-		entries, err := store.List()
-		if err != nil {
-			return store, change.Entry{}, err
-		}
-		entry, err := change.Pick(entries, id)
-		if err == nil || errors.Is(err, change.ErrUndone) {
-			return store, entry, err
-		}
-		first = cmp.Or(first, err)
-	}
-	return change.Store{}, change.Entry{}, first
-}
-
 // undoFiles shows and undoes a change of files.
 func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, engine change.Engine, plan change.UndoPlan) error {
 	back, err := n.PlanFilesBack(plan)
@@ -197,14 +177,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 	if report.Restart, err = nova.RestartNames(n.Root, entry.Restart); err != nil {
 		return err
 	}
-	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", term.Printable(views.EntryName(entry.ID, entry.Command)))
-		views.PrintDiffs(u, report.Changes)
-		views.PrintPrograms(u, report.Programs, report.Left)
-		if len(report.Restart) > 0 {
-			u.Printf("\nrestart afterwards, in this order: %s\n", strings.Join(report.Restart, ", "))
-		}
-	}, report.Warnings...)
+	showPlan(u, opts.decision, &report, func() { report.PrintFiles(u, entry) }, report.Warnings...)
 	return decide(u, opts.decision, "undo it?", views.UndoFilesSummary(report), &report, func() error {
 		err := undoEntry(ctx, u, engine, opts, entry, &report)
 		if err == nil {
@@ -244,15 +217,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 	if err := d.Ready(); err != nil && changed && !opts.dryRun {
 		return err
 	}
-	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", term.Printable(views.EntryName(entry.ID, entry.Command)))
-		views.PrintDiffs(u, report.Changes)
-		if !changed {
-			u.Printf("\nthe drivers are as before: only the entry changes\n")
-		} else {
-			views.PrintDriverWrites(u, report.Drivers, plan.Plan.Plan)
-		}
-	}, plan.Warnings...)
+	showPlan(u, opts.decision, &report, func() { report.PrintDrivers(u, entry, plan.Plan.Plan, changed) }, plan.Warnings...)
 	return decide(u, opts.decision, "undo it?", views.DriversSummary(u, plan.Plan.Plan, d.Machine.Devices.Value), &report, func() error {
 		return undoEntry(ctx, u, engine, opts, entry, &report)
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -443,24 +442,6 @@ func (r *running) redo(ctx context.Context, was Entry, begun []host.Program, fai
 		return r.entry, errors.Join(failed, cause, fmt.Errorf("entry %d: %w: %w", was.ID, ErrNotRolledBack, err))
 	}
 	return was, errors.Join(failed, fmt.Errorf("%w, %s", cause, outcome))
-}
-
-// Pick returns entry id, or the latest that is not undone if id is 0.
-func Pick(entries []Entry, id int) (Entry, error) {
-	for _, e := range slices.Backward(entries) {
-		switch {
-		case id == 0 && e.Status != Undone:
-			return e, nil
-		case id == e.ID && e.Status == Undone:
-			return Entry{}, fmt.Errorf("entry %d: %w", id, ErrUndone)
-		case id == e.ID:
-			return e, nil
-		}
-	}
-	if id == 0 {
-		return Entry{}, ErrNothing
-	}
-	return Entry{}, fmt.Errorf("entry %d: %w", id, ErrNoEntry)
 }
 
 // ErrNothing means that there is no entry to undo.

@@ -6,6 +6,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
+	"gpustack/host/driver"
 	"gpustack/host/pci"
 	"gpustack/nova/cloud"
 )
@@ -34,6 +35,32 @@ func NewUndo(head Report, e change.Entry) Undo {
 	}
 	r.Entry = &e.ID
 	return r
+}
+
+// PrintFiles prints the plan of the undo of an entry of files.
+func (r Undo) PrintFiles(u *term.UI, e change.Entry) {
+	printUndone(u, e)
+	PrintDiffs(u, r.Changes)
+	PrintPrograms(u, r.Programs, r.Left)
+	if len(r.Restart) > 0 {
+		u.Printf("\nrestart afterwards, in this order: %s\n", strings.Join(r.Restart, ", "))
+	}
+}
+
+// PrintDrivers prints the plan of the undo of an entry of drivers, and whether it changes any.
+func (r Undo) PrintDrivers(u *term.UI, e change.Entry, p driver.Plan, changed bool) {
+	printUndone(u, e)
+	PrintDiffs(u, r.Changes)
+	if !changed {
+		u.Printf("\nthe drivers are as before: only the entry changes\n")
+		return
+	}
+	PrintDriverWrites(u, r.Drivers, p)
+}
+
+// printUndone prints which entry is undone.
+func printUndone(u *term.UI, e change.Entry) {
+	u.Printf("undoes %s\n", term.Printable(EntryName(e.ID, e.Command)))
 }
 
 // UndoWarnings names the files in which undo leaves report_in_placement set, and those that it

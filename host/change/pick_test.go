@@ -1,4 +1,4 @@
-package main
+package change_test
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// TestPickEntry: of two journals, the first that has an entry of the number counts, also if the
+// TestPickFrom: of two journals, the first that has an entry of the number counts, also if the
 // entry is undone there. Without a number, it is the first that has something to undo.
-func TestPickEntry(t *testing.T) {
+func TestPickFrom(t *testing.T) {
 	entry := func(number, status string) string {
 		return "-- own/journal/000" + number + ".json --\n" + `{"schema": 1, "id": ` + number + `, "kind": "objects", "command": "test", "status": "` + status +
 			`", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null}` + "\n"
@@ -35,7 +35,7 @@ func TestPickEntry(t *testing.T) {
 		{undone, 0, 1, 3, nil},
 		{undone[:1], 0, 0, 0, change.ErrNothing},
 	} {
-		store, entry, err := pickEntry(test.stores, test.id)
+		store, entry, err := change.PickFrom(test.stores, test.id)
 		if !errors.Is(err, test.err) || entry.ID != test.want || err == nil && store != test.stores[test.store] {
 			t.Errorf("undo %d: entry %d of %s, %v", test.id, entry.ID, store.Root.Path("/"), err)
 		}
