@@ -173,7 +173,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 	entry := plan.Entry
 	report := views.NewUndo(newReport(n.Root, node.RebootRequired(ctx, n.Root), true, append(views.UndoWarnings(plan.Rewriting), back.Warnings...)...), entry)
 	report.Changes, report.Programs, report.Left = views.FileChanges(back.Files), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
-	report.AtNextBoot(len(entry.Programs)+len(entry.Left) > 0)
+	report.AtNextBoot(entry.NextBoot())
 	if report.Restart, err = nova.RestartNames(n.Root, entry.Restart); err != nil {
 		return err
 	}

@@ -41,3 +41,10 @@ func (e Entry) Topic() Topic {
 	}
 	return Topic{}
 }
+
+// NextBoot reports whether undoing the change of files takes effect only at the next boot. What
+// containers get is reverted on the running machine: the program that an entry of container prepare
+// runs is gpustack boot --revert, which also sets VFs and drivers of other records.
+func (e Entry) NextBoot() bool {
+	return e.Topic().Subject != OfContainers && len(e.Programs)+len(e.Left) > 0
+}

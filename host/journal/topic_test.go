@@ -3,6 +3,7 @@ package journal_test
 import (
 	"testing"
 
+	"gpustack/host"
 	"gpustack/host/journal"
 )
 
@@ -28,6 +29,28 @@ func TestTopic(t *testing.T) {
 	} {
 		if got := test.entry.Topic(); got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestNextBoot: undone on a running machine, an entry of container prepare needs no reboot, although
+// it runs a program.
+func TestNextBoot(t *testing.T) {
+	revert := []host.Program{{Kind: host.RevertBoot}}
+	for _, test := range []struct {
+		name  string
+		entry journal.Entry
+		want  bool
+	}{
+		{"containers", journal.Entry{Kind: journal.KindFiles, About: &journal.Topic{Subject: journal.OfContainers}, Programs: revert}, false},
+		{"containers, recorded by an earlier commit", journal.Entry{Kind: journal.KindFiles, Command: "container prepare --none", Programs: revert}, false},
+		{"adapters", journal.Entry{Kind: journal.KindFiles, About: &journal.Topic{Subject: journal.OfAdapters}, Programs: revert}, true},
+		{"guests", journal.Entry{Kind: journal.KindFiles, About: &journal.Topic{Subject: journal.OfGuests}, Programs: []host.Program{{Kind: host.UpdateInitramfs}}}, true},
+		{"guests of another machine's root", journal.Entry{Kind: journal.KindFiles, About: &journal.Topic{Subject: journal.OfGuests}, Left: []host.Program{{}}}, true},
+		{"Nova", journal.Entry{Kind: journal.KindFiles, About: &journal.Topic{Subject: journal.OfNova}}, false},
+	} {
+		if got := test.entry.NextBoot(); got != test.want {
+			t.Errorf("%s: %t, want %t", test.name, got, test.want)
 		}
 	}
 }
