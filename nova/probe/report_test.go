@@ -119,6 +119,24 @@ func TestParseDriver(t *testing.T) {
 	}
 }
 
+// TestParseRealGuest: what the script printed in a virtual machine with a real H200 (a Firecracker
+// guest, Linux 6.18, driver 580.159.04, 2026-11-27; the UUID is changed).
+func TestParseRealGuest(t *testing.T) {
+	const console = "GPUSTACK-PROBE v1 nonce=n0nce devices=7 0000:00:00.0=8086:0d57:ok 0000:00:01.0=1af4:1042:ok 0000:00:02.0=1af4:1042:ok " +
+		"0000:00:03.0=1af4:1041:ok 0000:00:04.0=1af4:1053:ok 0000:00:05.0=1af4:1044:ok 0000:00:06.0=10de:2335:ok " +
+		"driver=0:1 | GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555) END\n"
+	r, whole := probe.Parse(console, "n0nce")
+	if !whole || r.Driver == nil || r.Driver.State != probe.DriverOK || len(r.Driver.Lines) != 1 {
+		t.Fatalf("%+v, %t", r, whole)
+	}
+	h200 := probe.ID{Vendor: 0x10de, Product: 0x2335}
+	for count, want := range map[int]probe.Verdict{1: probe.Pass, 2: probe.Fail} {
+		if got := probe.Compare(probe.Wanted{h200: count}, r).Verdict; got != want {
+			t.Errorf("%d wanted: %s, want %s", count, got, want)
+		}
+	}
+}
+
 // A console that shows the script, as one does where a shell traces it, is no report.
 func TestParseScript(t *testing.T) {
 	for _, o := range []probe.Options{{}, {Driver: true}} {
