@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/bind"
-	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
@@ -95,47 +94,6 @@ func parseHostBind(c *cli.Context, f *args.Faults) driversOptions {
 	return opts
 }
 
-// called returns the command as the user called it, for hints.
-func (o driversOptions) called(name string) hostCommand {
-	c := hostCommand{name: name}
-	if o.mode.Live {
-		c.flags = append(c.flags, "live")
-	}
-	if o.mode.StopServices {
-		c.flags = append(c.flags, "stop-services")
-	}
-	if o.dryRun {
-		c.flags = append(c.flags, "dry-run")
-	}
-	return c
-}
-
-// explainBind adds complete commands as hints to an error of host bind.
-func (o driversOptions) explainBind(err error) error {
-	c := o.called("host bind")
-	later := hostCommand{name: "host prepare"}
-	return c.explain(err, func(leaf error) []host.Text {
-		switch {
-		case errors.Is(leaf, bind.ErrLive):
-			now := c
-			now.flags = append([]string{"live"}, c.flags...)
-			return []host.Text{
-				remedy("bind at the next boot instead", later.with(o.prepare)),
-				remedy("unbind now, which may hang", now.with(o.prepare)),
-			}
-		case errors.Is(leaf, bind.ErrStoppable):
-			stopping := o
-			stopping.mode = bind.Mode{Live: true, StopServices: true}
-			return []host.Text{remedy("stop NVIDIA's services first", stopping.called("host bind").with(o.prepare))}
-		case errors.Is(leaf, gate.ErrForContainers):
-			return append(term.Hints(leaf), "or name it with --device, to bind it until the next boot only")
-		case errors.Is(leaf, bind.ErrNoGroup):
-			return []host.Text{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o.prepare))}
-		}
-		return nil
-	})
-}
-
 func runHostBind(ctx context.Context, u *term.UI, opts driversOptions) error {
 	root, err := host.NewRoot(opts.root)
 	if err != nil {
@@ -147,7 +105,7 @@ func runHostBind(ctx context.Context, u *term.UI, opts driversOptions) error {
 	}
 	plan, err := d.PlanBind(ctx, opts.prepare, opts.mode)
 	if err != nil {
-		return opts.explainBind(err)
+		return views.ExplainBind(err, opts.prepare, opts.mode, opts.repeated()...)
 	}
 	return changeDrivers(ctx, u, d, opts, plan, "bind them now?")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -110,17 +111,10 @@ type hostPrepareOptions struct {
 }
 
 // called returns the command as the user called it, for hints.
-func (o hostPrepareOptions) called() hostCommand {
-	c := hostCommand{name: "host prepare"}
-	for _, flag := range []struct {
-		name  string
-		given bool
-	}{{"rebuild", o.rebuild == node.All}, {"no-rebuild", o.rebuild == node.Never}, {"dry-run", o.dryRun}} {
-		if flag.given {
-			c.flags = append(c.flags, flag.name)
-		}
-	}
-	return c
+func (o hostPrepareOptions) called() views.Called {
+	return views.Called{Name: "host prepare", Flags: append(slices.Clone(map[node.Rebuild][]string{
+		node.All: {"rebuild"}, node.Never: {"no-rebuild"},
+	}[o.rebuild]), o.repeated()...)}
 }
 
 func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
@@ -180,7 +174,7 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 		case opts.ifPresent:
 			return nothingPresent(u, root, m, opts, absent)
 		case m.Obstacles() != nil:
-			return opts.called().explain(absent, noMore)
+			return opts.called().Explain(absent)
 		}
 	}
 	if session != nil {
@@ -188,18 +182,13 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	}
 	plan, work, err := n.PlanPrepare(m, opts.prepare, opts.rebuild, opts.command)
 	if err != nil {
-		return opts.called().explain(err, noMore)
+		return opts.called().Explain(err)
 	}
 	report := views.NewPrepare(newReport(root, check.RebootRequired(m), false, plan.Warnings...), m, plan, work)
 	showPlan(u, opts.decision, &report, func() { views.PrintPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild == node.All, m), &report, func() error {
 		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})
-}
-
-// noMore returns no hints in addition to those of the selection.
-func noMore(error) []host.Text {
-	return nil
 }
 
 // nothingPresent prints that a machine has none of the devices, which is not an error.

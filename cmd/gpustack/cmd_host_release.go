@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -92,7 +93,7 @@ func runHostRelease(ctx context.Context, u *term.UI, opts driversOptions) error 
 	}
 	plan, err := d.PlanRelease(opts.prepare, opts.to)
 	if err != nil {
-		return opts.called("host release").explain(err, noMore)
+		return views.Called{Name: "host release", Flags: opts.repeated()}.Explain(err)
 	}
 	return changeDrivers(ctx, u, d, opts, plan, "release them now?")
 }

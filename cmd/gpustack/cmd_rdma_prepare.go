@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -186,7 +185,7 @@ func prepareAdapters(ctx context.Context, u *term.UI, root host.Root, opts rdmaP
 	}
 	plan, work, err := newNode(u, root, opts.prepare.Allow...).PlanRDMA(m, opts.prepare, opts.command)
 	if err != nil {
-		return opts.explain(err)
+		return views.ExplainAllow(err, opts.prepare.Allow, opts.prepare.Command(opts.ifPresent), opts.dryRun)
 	}
 	if err := runner.Ready(work.Programs); err != nil {
 		return err
@@ -200,70 +199,6 @@ func prepareAdapters(ctx context.Context, u *term.UI, root host.Root, opts rdmaP
 		}
 		return err
 	})
-}
-
-// explain adds the command that is accepted, if --allow lifts every part of the error.
-func (o rdmaPrepareOptions) explain(err error) error {
-	return explainAllow(err, o.prepare.Allow, o.repeated(), o.dryRun)
-}
-
-// repeated returns the command as the user called it, in the order of its help.
-func (o rdmaPrepareOptions) repeated() host.Command {
-	command := host.NewCommand("rdma prepare")
-	flag := func(given bool, name string, value ...string) {
-		if given {
-			command = command.Flag(name, value...)
-		}
-	}
-	each := func(name string, addresses []pci.Address) {
-		for _, a := range addresses {
-			flag(true, name, a.String())
-		}
-	}
-	p := o.prepare
-	each("device", p.Add)
-	flag(p.VFs > 0, "vfs", strconv.Itoa(p.VFs))
-	flag(p.Whole, "whole")
-	flag(p.Use != "", "for", string(p.Use))
-	if p.GUIDBase != nil {
-		flag(true, "guid-base", p.GUIDBase.String())
-	}
-	flag(p.Netns != "", "netns", string(p.Netns))
-	each("remove", p.Remove)
-	flag(p.None, "none")
-	flag(o.ifPresent, "if-present")
-	each("allow", p.Allow)
-	return command
-}
-
-// explainAllow adds to an error the command that is accepted with --allow, if that lifts every part
-// of the error. given are the functions that --allow names already.
-func explainAllow(err error, given []pci.Address, command host.Command, dryRun bool) error {
-	var allow []pci.Address
-	for _, leaf := range host.Split(err) {
-		var refusal interface {
-			Refusal() (host.Code, string)
-		}
-		if !errors.As(leaf, &refusal) {
-			return err
-		}
-		_, lifts := refusal.Refusal()
-		word, ok := strings.CutPrefix(lifts, "--allow ")
-		a, parseErr := pci.ParseAddress(word)
-		if !ok || parseErr != nil {
-			return err
-		}
-		if !slices.Contains(allow, a) && !slices.Contains(given, a) {
-			allow = append(allow, a)
-		}
-	}
-	for _, a := range allow {
-		command = command.Flag("allow", a.String())
-	}
-	if dryRun {
-		command = command.Flag("dry-run")
-	}
-	return term.Explain(err, []host.Text{remedy("take these functions from the host all the same", command)})
 }
 
 // noAdapterPresent prints that a machine has none of the adapters, which is not an error.

@@ -156,7 +156,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 		for _, a := range opts.allow {
 			command = command.Flag("allow", a.String())
 		}
-		return explainAllow(err, opts.allow, command.Arg(strconv.Itoa(entry.ID)), opts.dryRun)
+		return views.ExplainAllow(err, opts.allow, command.Arg(strconv.Itoa(entry.ID)), opts.dryRun)
 	}
 	if c, ok := plan.Change.(*driver.Binding); ok {
 		return undoDrivers(ctx, u, opts, root, engine, entry, c)
@@ -208,7 +208,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 	}
 	plan, err := d.PlanBack(ctx, binding, opts.live)
 	if err != nil {
-		return hostCommand{name: "host bind"}.explainNeeded(err)
+		return views.ExplainNeeded(err)
 	}
 	report := views.NewUndo(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry)
 	report.Drivers, report.Stop, report.Start = views.DriverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()

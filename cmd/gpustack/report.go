@@ -49,6 +49,14 @@ type decision struct {
 // isQuiet returns whether plans are not printed.
 func (d decision) isQuiet() bool { return d.quiet }
 
+// repeated returns the flags that hints repeat.
+func (d decision) repeated() []string {
+	if d.dryRun {
+		return []string{"dry-run"}
+	}
+	return nil
+}
+
 // mayChange marks the options of commands that change something.
 func (decision) mayChange() {}
 

@@ -1,0 +1,161 @@
+package views
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/bind"
+	"gpustack/host/gate"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
+)
+
+// Called is a command that selects functions, as the user called it. Hints repeat it.
+type Called struct {
+	Name  string   // "host prepare"
+	Flags []string // the names of other flags than those of the selection
+}
+
+// remedy returns a hint that is a command, which can be copied as a whole.
+func remedy(purpose string, command host.Command) host.Text {
+	return host.Textf("to %s: %s", purpose, command)
+}
+
+// with returns the complete command for a selection.
+func (c Called) with(o selection.Options) host.Command { return o.Command(c.Name, c.Flags...) }
+
+// Explain adds complete commands as hints to an error of a selection.
+func (c Called) Explain(err error) error {
+	return c.explain(err, func(error) []host.Text { return nil })
+}
+
+// explain is [Called.Explain]. more returns the hints for errors that only this command has, or none.
+func (c Called) explain(err error, more func(error) []host.Text) error {
+	if err == nil {
+		return nil
+	}
+	var given []host.Text
+	var refused *selection.Refused
+	if errors.As(err, &refused) {
+		for _, w := range refused.Ways() {
+			given = append(given, remedy(w.Purpose, c.with(w.Options)))
+		}
+	}
+	if given != nil {
+		return term.Explain(err, given)
+	}
+	for _, leaf := range host.Split(err) {
+		var refusal *gate.Refusal
+		lines := more(leaf)
+		switch {
+		case lines != nil:
+		case errors.Is(leaf, selection.ErrNoDevice), errors.As(leaf, &refusal) && term.Hints(leaf) == nil:
+			lines = []host.Text{remedy("list all functions", host.NewCommand("host scan").Flag("all"))}
+		case errors.Is(leaf, selection.ErrNotSelected):
+			shown := Called{Name: c.Name, Flags: []string{"dry-run"}}
+			lines = []host.Text{remedy("show what is selected", shown.with(selection.Options{}))}
+		default:
+			lines = term.Hints(leaf)
+		}
+		for _, line := range lines {
+			if !slices.Contains(given, line) {
+				given = append(given, line)
+			}
+		}
+	}
+	return term.Explain(err, given)
+}
+
+// ExplainNeeded adds hints to the error of an undo that would bind functions which the host needs
+// now: the command that binds them nevertheless.
+func ExplainNeeded(err error) error {
+	c := Called{Name: "host bind"}
+	var o selection.Options
+	for _, leaf := range host.Split(err) {
+		var refusal *gate.Refusal
+		if !errors.As(leaf, &refusal) || refusal.Absolute || slices.Contains(o.Allow, refusal.Address) {
+			continue
+		}
+		if selector, err := pci.ParseSelector(refusal.Address.String()); err == nil {
+			o.Add, o.Allow = append(o.Add, selector), append(o.Allow, refusal.Address)
+		}
+	}
+	return c.explain(err, func(leaf error) []host.Text {
+		var refusal *gate.Refusal
+		if errors.As(leaf, &refusal) && !refusal.Absolute {
+			return []host.Text{remedy("bind these functions although the host needs them", c.with(o))}
+		}
+		return nil
+	})
+}
+
+// ExplainBind adds complete commands as hints to an error of host bind. flags are further flags
+// that hints repeat.
+func ExplainBind(err error, o selection.Options, mode bind.Mode, flags ...string) error {
+	c, later := boundNow(mode, flags...), Called{Name: "host prepare"}
+	return c.explain(err, func(leaf error) []host.Text {
+		switch {
+		case errors.Is(leaf, bind.ErrLive):
+			now := c
+			now.Flags = append([]string{"live"}, c.Flags...)
+			return []host.Text{
+				remedy("bind at the next boot instead", later.with(o)),
+				remedy("unbind now, which may hang", now.with(o)),
+			}
+		case errors.Is(leaf, bind.ErrStoppable):
+			stopping := boundNow(bind.Mode{Live: true, StopServices: true}, flags...)
+			return []host.Text{remedy("stop NVIDIA's services first", stopping.with(o))}
+		case errors.Is(leaf, gate.ErrForContainers):
+			return append(term.Hints(leaf), "or name it with --device, to bind it until the next boot only")
+		case errors.Is(leaf, bind.ErrNoGroup):
+			return []host.Text{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o))}
+		}
+		return nil
+	})
+}
+
+// boundNow returns host bind as the user called it. flags are further flags.
+func boundNow(mode bind.Mode, flags ...string) Called {
+	c := Called{Name: "host bind"}
+	if mode.Live {
+		c.Flags = append(c.Flags, "live")
+	}
+	if mode.StopServices {
+		c.Flags = append(c.Flags, "stop-services")
+	}
+	c.Flags = append(c.Flags, flags...)
+	return c
+}
+
+// ExplainAllow adds to an error the command that is accepted with --allow, if that lifts every part
+// of the error. given are the functions that --allow names already.
+func ExplainAllow(err error, given []pci.Address, command host.Command, dryRun bool) error {
+	var allow []pci.Address
+	for _, leaf := range host.Split(err) {
+		var refusal interface {
+			Refusal() (host.Code, string)
+		}
+		if !errors.As(leaf, &refusal) {
+			return err
+		}
+		_, lifts := refusal.Refusal()
+		word, ok := strings.CutPrefix(lifts, "--allow ")
+		a, parseErr := pci.ParseAddress(word)
+		if !ok || parseErr != nil {
+			return err
+		}
+		if !slices.Contains(allow, a) && !slices.Contains(given, a) {
+			allow = append(allow, a)
+		}
+	}
+	for _, a := range allow {
+		command = command.Flag("allow", a.String())
+	}
+	if dryRun {
+		command = command.Flag("dry-run")
+	}
+	return term.Explain(err, []host.Text{remedy("take these functions from the host all the same", command)})
+}
