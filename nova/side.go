@@ -83,6 +83,20 @@ type SideFiles struct {
 	Names []string // in the order in which the services read them
 }
 
+// ParseSideFiles parses [ROLE=]FILE[,FILE]. Files without a role get the given one. It returns the
+// files with an error too.
+func ParseSideFiles(value string, otherwise Role) (SideFiles, error) {
+	role, list, ok := strings.Cut(value, "=")
+	if !ok {
+		return SideFiles{otherwise, strings.Split(value, ",")}, nil
+	}
+	side := SideFiles{Role(role), strings.Split(list, ",")}
+	if !slices.Contains([]Role{Controller, Compute, All}, side.Role) {
+		return side, fmt.Errorf("unknown role %q", role)
+	}
+	return side, nil
+}
+
 // ErrNoDocument means that there is no document at an ordinary path.
 var ErrNoDocument = host.WithHint(errors.New("no such file"), "these paths are ordinary ones, not below --root")
 

@@ -8,6 +8,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/change"
 )
 
 // app is the command-line application for one command line.
@@ -132,7 +133,7 @@ func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run fun
 			return err
 		}
 		if _, ok := any(opts).(interface{ warnsInterrupted() }); !ok && !c.Command.Hidden {
-			warnInterrupted(c.Context, u, c.String("root"))
+			u.Warn(change.AllWarnings(c.Context, c.String("root"))...)
 		}
 		if o, ok := any(opts).(interface{ isQuiet() bool }); ok {
 			u.Quiet = o.isQuiet()

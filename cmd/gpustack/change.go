@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 
 	"gpustack/cmd/gpustack/term"
@@ -51,12 +48,8 @@ func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision
 		return nil
 	}
 	if !d.yes {
-		var names, summaries []string
-		for _, entry := range plan.Entries {
-			names, summaries = append(names, views.EntryName(entry.ID, entry.Command)), append(summaries, views.RecoverySummary(entry))
-		}
-		was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
-		if err := confirmRecovery(u, d, fmt.Sprintf("%s %s interrupted: recover now?", term.Listed(names, "and"), was), summaries); err != nil {
+		question, summaries := views.RecoveryQuestion(plan.Entries)
+		if err := confirmRecovery(u, d, question, summaries); err != nil {
 			return err
 		}
 	}
@@ -81,38 +74,6 @@ func confirmRecovery(u *term.UI, d decision, question string, summaries []string
 		}
 	}
 	return u.Ask.Confirm(question, d.format)
-}
-
-// warnInterrupted warns, whatever the command is, of entries that only some commands recover:
-// those of databases and APIs. A journal that cannot be read because it belongs to root gives no
-// warning, and neither does an entry that a run may be working on.
-func warnInterrupted(ctx context.Context, u *term.UI, dir string) {
-	if dir == "" {
-		dir = "/" // of commands that read no machine
-	}
-	all, err := change.Stores(dir)
-	if err != nil {
-		return // the command itself reports it
-	}
-	for _, store := range all {
-		warnInterruptedIn(ctx, u, store.Observe())
-	}
-}
-
-// warnInterruptedIn is warnInterrupted for a journal that the caller has read.
-func warnInterruptedIn(ctx context.Context, u *term.UI, journal change.Seen) {
-	left, err := change.Engine{}.InterruptedIn(ctx, journal, change.ToLook)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return
-	case err != nil:
-		u.Warn(fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
-	}
-	for _, l := range left {
-		if !change.OnMachine(l.Entry) && !l.Running {
-			u.Warn(l.Text())
-		}
-	}
 }
 
 // applyWork makes a change, records it and completes its report.

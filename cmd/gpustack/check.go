@@ -75,7 +75,8 @@ func runCheck(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions
 
 // inspect checks the machine below root.
 func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, opts checkOptions) error {
-	journal := watchJournals(ctx, u, root)
+	journal, interrupted := change.Look(ctx, root)
+	u.Warn(interrupted...)
 	if err := node.Settled(ctx, root, journal); err != nil {
 		return err
 	}
@@ -99,22 +100,4 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, op
 		return fmt.Errorf("%s: %w", root.Path("/"), checklist.ErrUnknown)
 	}
 	return nil
-}
-
-// watchJournals returns the journal of the machine below root. It warns of interrupted changes, as
-// every command does, which may be in a journal of the user too.
-func watchJournals(ctx context.Context, u *term.UI, root host.Root) change.Seen {
-	var machine *change.Seen
-	all, _ := change.StoresOf(root) // an error is one of the user's journal, which a check does not need
-	for _, store := range all {
-		seen := store.Observe()
-		warnInterruptedIn(ctx, u, seen)
-		if store.Dir == change.Dir {
-			machine = &seen
-		}
-	}
-	if machine == nil { // it is for root only
-		return change.Machine(root).Observe()
-	}
-	return *machine
 }

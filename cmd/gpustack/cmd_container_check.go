@@ -2,19 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
-	"gpustack/host/container"
-	"gpustack/host/container/containercheck"
-	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/operate/node"
 )
 
@@ -61,25 +54,9 @@ EXIT STATUS
 }
 
 func checkContainers(ctx context.Context, _ *term.UI, in checkInput) (checkReport, error) {
-	devices, warnings, err := pci.Scan(in.root, pci.Options{})
-	if errors.Is(err, pci.ErrNoPCI) { // a tree without sysfs may have specs
-		err = nil
-	}
-	root := in.root.Once()
-	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), node.OfferedGPUs(root, devices))
-	if m.Images, err = container.ReadImages(ctx, in.words("image"), m.Architecture); err != nil {
+	checked, err := node.CheckContainers(ctx, in.root, in.words("image"))
+	if err != nil {
 		return nil, err
 	}
-	findings, verdict, err := containercheck.Verify(m)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", in.root.Path("/"), err)
-	}
-	r := views.ContainerCheck{
-		Schema: 1, Host: host.ReadHostname(root), Verdict: verdict, Passed: !host.Failed(findings),
-		Findings: findings, Warnings: append(append([]string{}, warnings...), m.Driver.Value.Warnings...),
-	}
-	if loaded := m.Driver.Value.Loaded; loaded != nil && loaded.Version != "" {
-		r.Driver = views.Optional(string(loaded.Version))
-	}
-	return r, nil
+	return views.NewContainerCheck(in.root, checked), nil
 }

@@ -120,9 +120,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 		command: args.Recorded(c),
 	}
 	if c.IsSet("kind") {
-		if opts.prepare.Kind == "" {
-			f.Add(args.UsageError("--kind: the value is missing", f.SeeHelp()))
-		}
+		f.NotEmpty(c, "kind")
 		if len(c.StringSlice("device"))+len(c.StringSlice("hca")) == 0 {
 			f.Add(args.UsageError("--kind needs --device or --hca", "it names the devices that are added"))
 		}
@@ -168,10 +166,8 @@ func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts con
 		return err
 	}
 	o := opts.prepare
-	if m.Recorded == nil && len(o.GPUs)+len(o.HCAs)+len(o.Remove) == 0 && !o.None {
-		return args.UsageError("no function is named, and none is recorded for containers",
-			host.Textf("%s; '%s' lists the GPUs, '%s' the adapters", host.NewCommand("container prepare").Flag("device", "ADDRESS"),
-				host.NewCommand("host scan"), host.NewCommand("rdma scan")))
+	if err := o.Unnamed(m); err != nil {
+		return err
 	}
 	if o.Images, err = container.ReadImages(ctx, opts.images, container.Architecture(root)); err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/nova"
@@ -94,17 +92,17 @@ func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
 	if spec := f.Arguments(c, "ALIAS:COUNT")[0]; c.Args().Len() > 0 {
 		var err error
 		o.Request, err = flavor.ParseRequest(spec)
-		addEach(f, "", err, "write for example K4200:2 or K4200:1,A100:1")
+		f.AddEach("", err, "write for example K4200:2 or K4200:1,A100:1")
 	}
 	o.Name = c.String("name")
 	if len([]rune(o.Name)) > 255 || o.Name != strings.TrimSpace(o.Name) || c.IsSet("name") && o.Name == "" {
 		f.Add(args.UsageError("--name: "+strconv.Quote(o.Name)+" is not a valid name", "use 1 to 255 characters, without blanks around them"))
 	}
-	o.VCPUs = size(c, f, "vcpus", 1, parseNumber)
-	o.RAM = size(c, f, "ram", 1, sizeIn(flavor.MiB))
-	o.Disk = size(c, f, "disk", 0, sizeIn(flavor.GiB))
-	o.Ephemeral = size(c, f, "ephemeral", 0, sizeIn(flavor.GiB))
-	o.Swap = size(c, f, "swap", 0, sizeIn(flavor.MiB))
+	o.VCPUs = f.Size(c, "vcpus", 1, args.Number)
+	o.RAM = f.Size(c, "ram", 1, sizeIn(flavor.MiB))
+	o.Disk = f.Size(c, "disk", 0, sizeIn(flavor.GiB))
+	o.Ephemeral = f.Size(c, "ephemeral", 0, sizeIn(flavor.GiB))
+	o.Swap = f.Size(c, "swap", 0, sizeIn(flavor.MiB))
 	o.Private, o.Projects, o.Image = c.Bool("private"), c.StringSlice("project"), c.String("image")
 	if len(o.Projects) > 0 && !o.Private {
 		f.Add(args.UsageError("--project requires --private: all projects may use a public flavor", ""))
@@ -127,7 +125,7 @@ func parseProperties(c *cli.Context, f *args.Faults, o flavor.Options) map[strin
 		_, twice := properties[key]
 		switch {
 		case err != nil:
-			addEach(f, "--property: ", err, "")
+			f.AddEach("--property: ", err, "")
 		case twice:
 			f.Add(args.UsageError("--property: "+key+" is given twice", ""))
 		case key == "hw:cpu_policy" && o.CPUPolicy != "", key == "hw:pci_numa_affinity_policy" && o.NUMAPolicy != "",
@@ -147,10 +145,10 @@ func parseFit(c *cli.Context, f *args.Faults) flavor.FitOptions {
 		}
 	}
 	fit.Products = parseProducts(c, f)
-	if cores := size(c, f, "reserve-cores", 0, parseNumber); cores != nil {
+	if cores := f.Size(c, "reserve-cores", 0, args.Number); cores != nil {
 		fit.Reserve.Cores = *cores
 	}
-	if memory := size(c, f, "reserve-memory", 0, sizeIn(flavor.MiB)); memory != nil {
+	if memory := f.Size(c, "reserve-memory", 0, sizeIn(flavor.MiB)); memory != nil {
 		fit.Reserve.Memory = *memory
 	}
 	return fit
@@ -163,37 +161,6 @@ func parseProducts(c *cli.Context, f *args.Faults) map[string]flavor.Product {
 		products[a.Name] = flavor.Product{Vendor: a.VendorID, Product: a.ProductID}
 	}
 	return products
-}
-
-// addEach adds every one of joined errors.
-func addEach(f *args.Faults, before string, err error, hint string) {
-	if err == nil {
-		return
-	}
-	for _, fault := range host.Split(err) {
-		f.Add(args.UsageError(before+fault.Error(), hint))
-	}
-}
-
-// size returns the value of a flag that is a size; nil unless it is given.
-func size(c *cli.Context, f *args.Faults, flag string, least int, parse func(string) (int, error)) *int {
-	if !c.IsSet(flag) {
-		return nil
-	}
-	n, err := parse(c.String(flag))
-	if err == nil && n < least {
-		err = fmt.Errorf("must be at least %d", least)
-	}
-	addEach(f, "--"+flag+": ", err, "")
-	return &n
-}
-
-func parseNumber(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a number", s)
-	}
-	return n, nil
 }
 
 // sizeIn returns what parses sizes in a unit.

@@ -125,11 +125,7 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 	if opts.test.Count < 1 {
 		f.Add(args.UsageError("--count must be at least 1", ""))
 	}
-	for _, name := range []string{"network", "host", "az", "database"} {
-		if c.IsSet(name) && c.String(name) == "" {
-			f.Add(args.UsageError("--"+name+": the value is missing", f.SeeHelp()))
-		}
-	}
+	f.NotEmpty(c, "network", "host", "az", "database")
 	return opts
 }
 

@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -15,7 +11,6 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/nova"
 	"gpustack/operate/node"
 )
 
@@ -78,81 +73,18 @@ func runHistory(_ context.Context, u *term.UI, opts historyOptions) error {
 	if err != nil {
 		return err
 	}
-	if opts.id != 0 {
-		return showEntry(u, opts, all)
-	}
-	report, err := newHistory(all)
+	entries, err := node.ReadHistory(all, opts.id)
 	if err != nil {
 		return err
 	}
+	report := views.NewHistory(entries)
 	u.Document.Show(report)
-	if opts.format == term.FormatTable {
-		views.PrintHistory(u, report, len(all) > 1)
-	}
-	return nil
-}
-
-// newHistory returns the report of all entries.
-func newHistory(all []change.Store) (views.History, error) {
-	report := views.History{Schema: 1, Entries: []views.HistoryEntry{}}
-	for _, store := range all {
-		entries, err := store.List()
-		if err != nil {
-			return views.History{}, err
-		}
-		files := node.RecordedFiles(store.Root)
-		for i, e := range entries {
-			report.Entries = append(report.Entries, views.NewHistoryEntry(store.Path(), e, files.Past(entries, i)))
-		}
-	}
-	return report, nil
-}
-
-// findEntry returns the first store that has entry id, its entries, and the place of the entry.
-func findEntry(all []change.Store, id int) (change.Store, []change.Entry, int, error) {
-	for _, store := range all {
-		entries, err := store.List()
-		if err != nil {
-			return store, nil, 0, err
-		}
-		if i := slices.IndexFunc(entries, func(e change.Entry) bool { return e.ID == id }); i >= 0 {
-			return store, entries, i, nil
-		}
-	}
-	return change.Store{}, nil, 0, fmt.Errorf("entry %d: %w", id, change.ErrNoEntry)
-}
-
-// showEntry prints one entry with its change.
-func showEntry(u *term.UI, opts historyOptions, all []change.Store) error {
-	store, entries, i, err := findEntry(all, opts.id)
-	if err != nil {
-		return err
-	}
-	e := entries[i]
-	shown := views.NewHistoryEntry(store.Path(), e, node.RecordedFiles(store.Root).Past(entries, i))
-	u.Document.Show(views.History{Schema: 1, Entries: []views.HistoryEntry{shown}})
-	if opts.format != term.FormatTable {
+	switch {
+	case opts.format != term.FormatTable:
 		return nil
+	case opts.id != 0:
+		return views.PrintEntry(u, report.Entries[0], entries[0])
 	}
-	err = views.PrintEntry(u, shown, e, commandLine(e))
-	if len(e.Restart) > 0 {
-		names, restartErr := nova.RestartNames(store.Root, e.Restart)
-		if restartErr != nil {
-			return errors.Join(err, restartErr)
-		}
-		u.Printf("\nservices to restart, in this order: %s\n", term.Printable(strings.Join(names, ", ")))
-	}
-	return err
-}
-
-// commandLine returns the command line of an entry, "" if it is not recorded.
-func commandLine(e change.Entry) string {
-	if e.Origin == nil {
-		return ""
-	}
-	words := []string{"gpustack"}
-	for _, word := range e.Origin.Argv {
-		words = append(words, host.ShellWord(word))
-	}
-	return strings.Join(words, " ")
+	views.PrintHistory(u, report, len(all) > 1)
+	return nil
 }

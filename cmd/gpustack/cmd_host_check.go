@@ -2,19 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
-	"gpustack/host/change"
-	"gpustack/host/check"
-	"gpustack/host/guard"
-	"gpustack/host/initramfs"
-	"gpustack/host/machine"
-	"gpustack/host/steps"
 	"gpustack/operate/node"
 )
 
@@ -59,36 +51,5 @@ EXIT STATUS
 }
 
 func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
-	root := in.root
-	m := observeForCheck(root, in.journal)
-	m.VirtType = node.ReadVirtType(root)
-	m.Nova = node.JudgeOffers(root, m)
-	refused := newNode(u, root).RefusedByPrepare(ctx, m, in.journal)
-	findings, verdict := check.Verify(m, refused, steps.Observe(root))
-	return views.HostCheck{
-		Schema: 1, Host: m.Facts.Hostname, System: machine.NewSystem(m), Verdict: verdict, Passed: !host.Failed(findings),
-		Reboot: check.RebootRequired(m), Findings: findings, Warnings: m.SortedWarnings(), Plan: node.PlanCommand(root, m, refused),
-	}, nil
-}
-
-// observeForCheck observes a machine. Of the running machine it remembers what the initramfs images
-// contain. In another tree, which may be evidence, it changes nothing.
-func observeForCheck(root host.Root, journal change.Seen) machine.Machine {
-	if !root.IsMachine() {
-		return machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
-	}
-	images := initramfs.NewMemory(root, programVersion())
-	running, session := node.ReadRunning(root)
-	m := machine.Observe(root, machine.Check, machine.Options{Running: running, Images: images, Journal: &journal})
-	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && session != nil {
-		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
-	}
-	if err := images.Save(); err != nil {
-		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)
-		if remedy := term.Hint(err); remedy != "" {
-			warning += " (" + remedy + ")"
-		}
-		m.Warnings = append(m.Warnings, warning)
-	}
-	return m
+	return views.NewHostCheck(node.CheckHost(ctx, newNode(u, in.root), in.journal)), nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,7 +13,6 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/prepare"
@@ -160,25 +158,17 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
-	var running guard.Running
-	var session error
-	subjects := machine.Boot | machine.Reboot
-	if !opts.prepare.None { // what the host needs must not prevent returning functions
-		subjects |= machine.Needs
-		running, session = node.ReadRunning(root)
-	}
-	m := machine.Observe(root, subjects, machine.Options{Running: running})
+	m := node.ObservePrepare(root, opts.prepare)
 	// On a machine without such a device, other problems do not matter.
 	if absent := selection.Absent(m, opts.prepare); absent != nil {
 		switch {
 		case opts.ifPresent:
-			return nothingPresent(u, root, m, opts, absent)
+			return nothingPresent(u, opts.decision, absent, func(why string) any {
+				return views.NewPrepare(newReport(root, check.RebootRequired(m), false, why), m, prepare.Plan{}, change.Work{})
+			})
 		case m.Obstacles() != nil:
 			return opts.called().Explain(absent)
 		}
-	}
-	if session != nil {
-		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
 	}
 	plan, work, err := n.PlanPrepare(m, opts.prepare, opts.rebuild, opts.command)
 	if err != nil {
@@ -189,17 +179,4 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	return decide(u, opts.decision, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild == node.All, m), &report, func() error {
 		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})
-}
-
-// nothingPresent prints that a machine has none of the devices, which is not an error.
-func nothingPresent(u *term.UI, root host.Root, m machine.Machine, opts hostPrepareOptions, absent error) error {
-	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
-	if opts.format != term.FormatTable {
-		u.Document.Show(views.NewPrepare(newReport(root, check.RebootRequired(m), false, why), m, prepare.Plan{}, change.Work{}))
-		return nil
-	}
-	if !opts.quiet {
-		u.Printf("nothing to do: %s\n", term.Printable(why))
-	}
-	return nil
 }

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
@@ -57,35 +54,22 @@ EXIT STATUS
 }
 
 type hostSnapshotOptions struct {
-	root     string
-	file     string
-	format   snapshot.Format
-	identity bool
+	root, file string
+	identity   bool
 }
 
 func parseHostSnapshot(c *cli.Context, f *args.Faults) hostSnapshotOptions {
 	file := f.Arguments(c, "FILE")[0]
-	return hostSnapshotOptions{
-		root:     c.String("root"),
-		file:     file,
-		format:   snapshotFormat(f, file),
-		identity: c.Bool("identity"),
-	}
+	checkFormat(f, file)
+	return hostSnapshotOptions{c.String("root"), file, c.Bool("identity")}
 }
 
-// standard is the argument for standard output, or standard input.
-const standard = "-"
-
-// snapshotFormat returns the format that a file's suffix stands for, if it has one.
-func snapshotFormat(f *args.Faults, file string) snapshot.Format {
-	if file == "" || file == standard {
-		return snapshot.Txtar // a missing argument is already reported
+// checkFormat adds an error if the name of a snapshot does not show its format.
+func checkFormat(f *args.Faults, file string) {
+	if file != "" && file != snapshot.Standard { // a missing argument is already reported
+		_, err := snapshot.FormatOf(file)
+		f.Add(err)
 	}
-	format, err := snapshot.FormatOf(file)
-	if err != nil {
-		f.Add(args.UsageError(err.Error(), "name the file so that it ends in one of them"))
-	}
-	return format
 }
 
 func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) error {
@@ -101,29 +85,13 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 	if err := u.Run.Begin(); err != nil {
 		return err
 	}
-	if opts.file == standard {
-		return taken.Tree.Write(u.Out, opts.format)
+	if opts.file == snapshot.Standard {
+		return taken.Tree.Write(u.Out, snapshot.Txtar)
 	}
-	if err := writeSnapshot(taken.Tree, opts); err != nil {
+	if err := taken.Tree.WriteFile(opts.file); err != nil {
 		return err
 	}
 	u.Note("stored %d functions in %s: review the file before you send it", taken.Functions, opts.file)
-	return nil
-}
-
-// writeSnapshot writes the file. On an error it leaves no file.
-func writeSnapshot(tree *snapshot.Tree, opts hostSnapshotOptions) error {
-	out, err := os.OpenFile(opts.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return args.UsageError(opts.file+": exists already", "choose another name, or remove it")
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", opts.file, host.Cause(err))
-	}
-	err = errors.Join(tree.Write(out, opts.format), out.Sync(), out.Close())
-	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", opts.file, err), os.Remove(opts.file))
-	}
 	return nil
 }
 
@@ -147,18 +115,16 @@ EXIT STATUS
 	}
 }
 
-type hostUnpackOptions struct {
-	file, dir string
-	format    snapshot.Format
-}
+type hostUnpackOptions struct{ file, dir string }
 
 func parseHostUnpack(c *cli.Context, f *args.Faults) hostUnpackOptions {
 	arguments := f.Arguments(c, "FILE", "DIR")
-	return hostUnpackOptions{arguments[0], arguments[1], snapshotFormat(f, arguments[0])}
+	checkFormat(f, arguments[0])
+	return hostUnpackOptions{arguments[0], arguments[1]}
 }
 
 func runHostUnpack(_ context.Context, u *term.UI, opts hostUnpackOptions) error {
-	tree, err := readSnapshot(u, opts)
+	tree, err := snapshot.ReadFile(opts.file, u.In)
 	if err != nil {
 		return err
 	}
@@ -173,24 +139,4 @@ func runHostUnpack(_ context.Context, u *term.UI, opts hostUnpackOptions) error 
 	}
 	u.Note("unpacked %s into %s", filepath.Base(opts.file), opts.dir)
 	return nil
-}
-
-func readSnapshot(u *term.UI, opts hostUnpackOptions) (*snapshot.Tree, error) {
-	if opts.file == standard {
-		tree, err := snapshot.ReadAny(u.In)
-		if err != nil {
-			return nil, fmt.Errorf("standard input: %w", err)
-		}
-		return tree, nil
-	}
-	in, err := os.Open(opts.file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", opts.file, host.Cause(err))
-	}
-	defer in.Close() //nolint:errcheck // only read from
-	tree, err := snapshot.Read(in, opts.format)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", opts.file, err)
-	}
-	return tree, nil
 }

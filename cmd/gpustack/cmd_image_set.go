@@ -75,13 +75,13 @@ func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
 	if o.Purpose = image.Purpose(f.Choice(c, "for")); o.Purpose == "" && !c.IsSet("for") {
 		f.Add(args.UsageError("--for is missing", "write --for gpu or --for windows"))
 	}
-	o.MinDisk = size(c, f, "min-disk", 0, sizeIn(flavor.GiB))
-	o.MinRAM = size(c, f, "min-ram", 0, sizeIn(flavor.MiB))
+	o.MinDisk = f.Size(c, "min-disk", 0, sizeIn(flavor.GiB))
+	o.MinRAM = f.Size(c, "min-ram", 0, sizeIn(flavor.MiB))
 	o.Properties = map[string]*string{}
 	for _, property := range c.StringSlice("property") {
 		name, value, err := image.ParseProperty(property)
 		if err != nil {
-			addEach(f, "--property: ", err, "")
+			f.AddEach("--property: ", err, "")
 			continue
 		}
 		if _, twice := o.Properties[name]; twice {

@@ -2,19 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
-	"gpustack/host"
 )
 
 // date is the day of the commit, YYYY-MM-DD, that make build links in for the manual.
@@ -59,50 +51,17 @@ func parseMan(c *cli.Context, f *args.Faults) manOptions {
 	case c.IsSet("dir") && len(words) > 0:
 		f.Add(args.UsageError("--dir writes all pages: it cannot be combined with COMMAND", f.SeeHelp()))
 	case !c.IsSet("dir"):
-		name := c.App.Name // also "gpustack man gpustack-host-scan", as man(1) names it
-		if given := strings.Join(words, "-"); given != "" && given != name {
-			name += "-" + strings.TrimPrefix(given, name+"-")
-		}
-		i := slices.IndexFunc(opts.pages, func(p args.Page) bool { return p.Name == name })
-		if i < 0 {
-			command := strings.Join(words, " ")
-			f.Add(args.UsageError("no manual page of a command "+strconv.Quote(command), "the pages are "+term.Listed(pageNames(opts.pages), "and")))
-			return opts
-		}
-		opts.pages = opts.pages[i : i+1]
+		page, err := args.FindPage(opts.pages, words)
+		f.Add(err)
+		opts.pages = []args.Page{page}
 	}
 	return opts
 }
 
-func pageNames(pages []args.Page) (names []string) {
-	for _, p := range pages {
-		names = append(names, p.Name)
-	}
-	return names
-}
-
 func runMan(_ context.Context, u *term.UI, opts manOptions) error {
-	if opts.dir == "" {
-		u.Printf("%s", opts.pages[0].Text)
-		return nil
+	if opts.dir != "" {
+		return args.WritePages(opts.dir, opts.pages)
 	}
-	err := os.MkdirAll(opts.dir, 0o755) //nolint:gosec // every user reads the manual
-	for _, p := range opts.pages {
-		if err == nil {
-			err = os.WriteFile(filepath.Join(opts.dir, p.File()), []byte(p.Text), 0o644) //nolint:gosec // every user reads the manual
-		}
-	}
-	if err != nil {
-		return host.WithHint(fmt.Errorf("write the manual: %w", withPath(err)), "choose a folder that this user may write to, with --dir")
-	}
+	u.Printf("%s", opts.pages[0].Text)
 	return nil
-}
-
-// withPath returns an error of the file system with its file, and without the system call.
-func withPath(err error) error {
-	var at *os.PathError
-	if errors.As(err, &at) {
-		return fmt.Errorf("%s: %w", at.Path, at.Err)
-	}
-	return err
 }

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -98,7 +95,7 @@ func parseHypervisor(c *cli.Context, f *args.Faults) nova.Hypervisor {
 			return nil
 		}
 		v, err := nova.ParseVersion(c.String(flag))
-		addEach(f, "--"+flag+": ", err, "")
+		f.AddEach("--"+flag+": ", err, "")
 		return v
 	}
 	return nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")}
@@ -106,27 +103,15 @@ func parseHypervisor(c *cli.Context, f *args.Faults) nova.Hypervisor {
 
 // parseConfs reads --conf. Files without a role of their own get the given one; "" stands for the
 // role that is inferred from the files.
-func parseConfs(c *cli.Context, f *args.Faults, otherwise nova.Role) []nova.SideFiles {
-	var confs []nova.SideFiles
+func parseConfs(c *cli.Context, f *args.Faults, otherwise nova.Role) (confs []nova.SideFiles) {
 	for _, value := range c.StringSlice("conf") {
-		role, files := cutConf(value)
-		if role == "" && !strings.Contains(value, "=") {
-			role = string(otherwise)
-		} else if !slices.Contains([]nova.Role{nova.Controller, nova.Compute, nova.All}, nova.Role(role)) {
-			f.Add(args.UsageError("--conf: unknown role "+strconv.Quote(role), "use controller, compute or all"))
+		side, err := nova.ParseSideFiles(value, otherwise)
+		if err != nil {
+			f.Add(args.UsageError("--conf: "+err.Error(), "use controller, compute or all"))
 		}
-		confs = append(confs, nova.SideFiles{Role: nova.Role(role), Names: files})
+		confs = append(confs, side)
 	}
 	return confs
-}
-
-// cutConf splits [ROLE=]FILE[,FILE]. The role is "" if there is none.
-func cutConf(value string) (role string, files []string) {
-	role, list, ok := strings.Cut(value, "=")
-	if !ok {
-		role, list = "", value
-	}
-	return role, strings.Split(list, ",")
 }
 
 func runNovaCheck(ctx context.Context, u *term.UI, opts novaCheckOptions) error {

@@ -221,12 +221,12 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 		return err
 	}
 	if opts.render != "" {
-		return renderNova(u, newReport(root, reboot, false), opts.render, c, want)
+		return views.RenderNova(u, newReport(root, reboot, false), opts.render, c, want)
 	}
 	plan, err := nova.NewPlan(root, c.Options, want, o.Place)
 	if errors.Is(err, nova.ErrOwned) && len(want.Aliases) > 0 {
 		// The deployment tool has to write these options.
-		return errors.Join(renderNova(u, newReport(root, reboot, false), nova.FormFor(err), c, want), err)
+		return errors.Join(views.RenderNova(u, newReport(root, reboot, false), nova.FormFor(err), c, want), err)
 	}
 	if err != nil {
 		return err
@@ -247,28 +247,4 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 		work.Restart = append(work.Restart, report.Restart...)
 		return applyWork(ctx, u, engine, opts.format, work, &report)
 	})
-}
-
-// renderNova prints the options for a deployment tool, and the file in which it reads them.
-func renderNova(u *term.UI, common views.Report, form nova.Form, c cloud.Configuration, want nova.Want) error {
-	if c.Unread != nil {
-		u.Warn("aliases that are in use on this machine are unknown: " + c.Unread.Error())
-	}
-	u.Warn(want.Warnings...)
-	text, err := form.Render(c.Options, want)
-	if err != nil {
-		return err
-	}
-	u.Warn(c.Warnings...)
-	if c.Placement && c.Role != nova.Compute {
-		u.Warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
-	}
-	if u.Document.Requested() {
-		report := views.NewNovaConfigure(common, c, want, nova.Plan{})
-		report.Rendered = &text
-		u.Document.Show(report)
-		return nil
-	}
-	views.PrintRendered(u, form, c.Role, text)
-	return nil
 }

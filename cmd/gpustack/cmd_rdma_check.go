@@ -2,18 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
-	"gpustack/host/gate"
-	"gpustack/host/guard"
-	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/host/rdma/rdmacheck"
 )
 
@@ -53,36 +46,9 @@ EXIT STATUS
 }
 
 func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error) {
-	root := in.root
-	devices, warnings, err := pci.Scan(root, pci.Options{})
-	if err != nil && !errors.Is(err, pci.ErrNoPCI) { // software devices need no PCI
+	checked, err := rdmacheck.Check(in.root, in.journal)
+	if err != nil {
 		return nil, err
 	}
-	running, session := runningFor(root)
-	m := rdmacheck.Observe(root, devices, in.journal, running)
-	findings, verdict, err := rdmacheck.Verify(m)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", root.Path("/"), err)
-	}
-	r := views.RDMACheck{
-		Schema: 1, Host: host.ReadHostname(root), Verdict: verdict, Passed: !host.Failed(findings), Reboot: m.RebootRequired(),
-		Findings: findings, Warnings: append(append([]string{}, warnings...), m.Stack.Value.Warnings...),
-	}
-	for _, a := range m.Stack.Value.Adapters {
-		r.Warnings = append(r.Warnings, a.Warnings...)
-	}
-	if session != nil && r.Reboot != nil && *r.Reboot {
-		r.Warnings = append(r.Warnings, guard.UnknownSession(session))
-	}
-	return r, nil
-}
-
-// runningFor reads what only the running machine shows, of any other root nothing. session is the
-// error of the ssh session alone.
-func runningFor(root host.Root) (seen machine.Look[guard.Running], session error) {
-	if !root.IsMachine() {
-		return seen, nil
-	}
-	running, session := gate.ReadRunning(root)
-	return machine.Saw("/proc/net", running, running.Unread), session
+	return views.NewRDMACheck(in.root, checked), nil
 }

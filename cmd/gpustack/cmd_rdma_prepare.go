@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -15,8 +14,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/guard"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmaprepare"
@@ -167,21 +164,17 @@ func prepareAdapters(ctx context.Context, u *term.UI, root host.Root, opts rdmaP
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err
 	}
-	running, session := node.ReadRunning(root)
-	seen, reboot := node.Observe(ctx, root, machine.Record)
-	m, err := rdmaprepare.Observe(root, seen, running, opts.prepare)
+	m, reboot, err := node.ObserveRDMA(ctx, root, opts.prepare)
 	if err != nil {
 		return err
 	}
-	if session != nil {
-		m.Unread = append(m.Unread, guard.UnknownSession(session))
-	}
 	if absent := m.Absent(opts.prepare); absent != nil && opts.ifPresent {
-		return noAdapterPresent(u, root, reboot, m, opts, absent)
+		return nothingPresent(u, opts.decision, absent, func(why string) any {
+			return views.NewRDMAPrepare(newReport(root, reboot, false, why), m, rdmaprepare.Plan{}, change.Work{})
+		})
 	}
-	if m.Recorded == nil && len(opts.prepare.Add)+len(opts.prepare.Remove) == 0 && !opts.prepare.None {
-		return args.UsageError("no adapter is named, and none is recorded",
-			host.Textf("%s; '%s' lists the adapters", host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER"), host.NewCommand("rdma scan")))
+	if err := opts.prepare.Unnamed(m); err != nil {
+		return err
 	}
 	plan, work, err := newNode(u, root, opts.prepare.Allow...).PlanRDMA(m, opts.prepare, opts.command)
 	if err != nil {
@@ -199,18 +192,4 @@ func prepareAdapters(ctx context.Context, u *term.UI, root host.Root, opts rdmaP
 		}
 		return err
 	})
-}
-
-// noAdapterPresent prints that a machine has none of the adapters, which is not an error.
-func noAdapterPresent(u *term.UI, root host.Root, reboot *bool, m rdmaprepare.Machine, opts rdmaPrepareOptions, absent error) error {
-	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
-	if opts.format != term.FormatTable {
-		r := views.NewRDMAPrepare(newReport(root, reboot, false, why), m, rdmaprepare.Plan{}, change.Work{})
-		u.Document.Show(&r)
-		return nil
-	}
-	if !opts.quiet {
-		u.Printf("nothing to do: %s\n", term.Printable(why))
-	}
-	return nil
 }

@@ -105,11 +105,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 		f.Add(args.UsageError("--root "+strconv.Quote(c.String("root"))+": rdma test moves data through the adapters of the running machine, and needs --root /",
 			host.Textf("run it on the machine itself; %s reads the files of a tree", host.NewCommand("rdma check"))))
 	}
-	for _, name := range []string{"device", "peer"} {
-		if c.IsSet(name) && c.String(name) == "" {
-			f.Add(args.UsageError("--"+name+": the value is missing", f.SeeHelp()))
-		}
-	}
+	f.NotEmpty(c, "device", "peer")
 	if c.IsSet("container") {
 		if err := ping.CheckImage(opts.Image); err != nil {
 			f.Add(args.UsageError("--container "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))

@@ -146,7 +146,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 		All: c.Bool("all"), BusyAfter: c.Duration("busy-after")}
 	if text := c.String("device"); text != "" {
 		address, err := pci.ParseAddress(text)
-		addEach(f, "--device: ", err, "")
+		f.AddEach("--device: ", err, "")
 		opts.rows.Find.Address = address.String()
 	}
 	if opts.rows.Database != "" && opts.rows.Find.Cell != "" {
@@ -274,18 +274,7 @@ func confirmRows(u *term.UI, opts repairOptions, open []change.Left) error {
 	if len(open) == 0 || opts.yes {
 		return nil
 	}
-	var names, summaries []string
-	for _, l := range open {
-		summary := views.RecoverySummary(l.Entry)
-		if l.Entry.ID == accept {
-			summary = views.EntryName(l.Entry.ID, l.Entry.Command) + " is closed; no row and no allocation is changed"
-		}
-		names, summaries = append(names, strconv.Itoa(l.Entry.ID)), append(summaries, summary)
-	}
-	question := fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", term.Listed(names, "and"))
-	if accept != 0 {
-		question = fmt.Sprintf("close entry %d with its rows and allocations as they are now?", accept)
-	}
+	question, summaries := views.RowsQuestion(open, accept)
 	return confirmRecovery(u, opts.decision, question, summaries)
 }
 

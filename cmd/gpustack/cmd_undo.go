@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -171,9 +170,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 		return err
 	}
 	entry := plan.Entry
-	report := views.NewUndo(newReport(n.Root, node.RebootRequired(ctx, n.Root), true, append(views.UndoWarnings(plan.Rewriting), back.Warnings...)...), entry)
-	report.Changes, report.Programs, report.Left = views.FileChanges(back.Files), views.CommandLines(plan.Programs), views.CommandLines(plan.Left)
-	report.AtNextBoot(entry.NextBoot())
+	report := views.NewUndoFiles(newReport(n.Root, node.RebootRequired(ctx, n.Root), true), back)
 	if report.Restart, err = nova.RestartNames(n.Root, entry.Restart); err != nil {
 		return err
 	}
@@ -210,10 +207,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 	if err != nil {
 		return views.ExplainNeeded(err)
 	}
-	report := views.NewUndo(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry)
-	report.Drivers, report.Stop, report.Start = views.DriverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()
-	report.Containers, report.Changes = append(report.Containers, plan.Containers...), views.FileChanges(plan.Specs)
-	changed := len(plan.Changes)+len(plan.Containers)+len(report.Stop)+len(report.Start) > 0
+	report, changed := views.NewUndoDrivers(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry, plan)
 	if err := d.Ready(); err != nil && changed && !opts.dryRun {
 		return err
 	}
@@ -233,23 +227,12 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	if err != nil {
 		return err
 	}
-	report := views.NewUndo(newReport(root, node.RebootRequired(ctx, root), true), entry)
-	report.Repairs = plan.Units
-	for i, unit := range plan.Units {
-		if unit.Open() {
-			report.Warnings = append(report.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), views.StandingText(unit, plan.Standings[i])))
-		}
-	}
+	report := views.NewUndoRows(newReport(root, node.RebootRequired(ctx, root), true), entry, plan)
 	var warnings []string
 	if opts.quiet { // else the plan shows it
 		warnings = report.Warnings
 	}
-	showPlan(u, opts.decision, &report, func() {
-		u.Printf("undoes %s\n", term.Printable(views.EntryName(entry.ID, entry.Command)))
-		for i, unit := range plan.Units {
-			views.PrintUndoPlan(u, unit, plan.Standings[i])
-		}
-	}, warnings...)
+	showPlan(u, opts.decision, &report, func() { report.PrintRows(u, entry, plan) }, warnings...)
 	return decide(u, opts.decision, "undo it?", views.UndoRowsSummary(plan.Units), &report, func() error {
 		if err := u.Run.BeginRecorded(views.RemedyOf(change.KindRows)); err != nil {
 			return err

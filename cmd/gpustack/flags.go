@@ -26,8 +26,8 @@ func novaConfFlag(usage string) cli.Flag {
 func confsFlag(usage, more string) cli.Flag {
 	usage += " `[ROLE=]FILE[,FILE]` below the root; relative: a copy (repeatable" + more + ")"
 	return args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: usage}, args.PathRules{Kind: args.FileOrCopy, Stdin: true, Files: func(value string) []string {
-		_, files := cutConf(value)
-		return files
+		side, _ := nova.ParseSideFiles(value, "") // parseConfs reports its error
+		return side.Names
 	}})
 }
 

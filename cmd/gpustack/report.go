@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"gpustack/cmd/gpustack/term"
@@ -99,6 +100,18 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 		return err
 	}
 	return act()
+}
+
+// nothingPresent prints that a machine has none of the devices, which is not an error. report
+// returns the document of an empty plan with a warning.
+func nothingPresent(u *term.UI, d decision, absent error, report func(why string) any) error {
+	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
+	if d.format != term.FormatTable {
+		u.Document.Show(report(why))
+	} else if !d.quiet {
+		u.Printf("nothing to do: %s\n", term.Printable(why))
+	}
+	return nil
 }
 
 // noteRecorded prints that a change was made and recorded.

@@ -41,3 +41,17 @@ func PickFrom(stores []Store, id int) (Store, Entry, error) {
 	}
 	return Store{}, Entry{}, first
 }
+
+// FindIn returns the first store that has entry id, its entries, and the place of the entry.
+func FindIn(stores []Store, id int) (store Store, entries []Entry, place int, err error) {
+	for _, store := range stores {
+		entries, err := store.List()
+		if err != nil {
+			return store, nil, 0, err
+		}
+		if i := slices.IndexFunc(entries, func(e Entry) bool { return e.ID == id }); i >= 0 {
+			return store, entries, i, nil
+		}
+	}
+	return Store{}, nil, 0, fmt.Errorf("entry %d: %w", id, ErrNoEntry)
+}

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"gpustack/host"
+
 	"golang.org/x/tools/txtar"
 )
 
@@ -28,6 +30,10 @@ const (
 	TarGz
 )
 
+// Standard stands for standard input or standard output where a file is named. Its format is that
+// of text, or is recognized.
+const Standard = "-"
+
 // FormatOf returns the format by the suffix of a file's name.
 func FormatOf(file string) (Format, error) {
 	switch {
@@ -36,7 +42,7 @@ func FormatOf(file string) (Format, error) {
 	case strings.HasSuffix(file, ".tar.gz"), strings.HasSuffix(file, ".tgz"):
 		return TarGz, nil
 	}
-	return 0, fmt.Errorf("%s: neither .txtar nor .tar.gz", file)
+	return 0, host.WithHint(fmt.Errorf("%s: neither .txtar nor .tar.gz", file), "name the file so that it ends in one of them")
 }
 
 // maxArchive is the maximum number of bytes to read of an archive, packed or unpacked.

@@ -9,6 +9,7 @@ import (
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
 	"gpustack/host/rdma/rdmaprepare"
@@ -24,6 +25,21 @@ const (
 	All                   // all of them, on a root elsewhere too
 	Never                 // none: they are left to the operator
 )
+
+// ObservePrepare observes the machine below root for host prepare. To return all functions it reads
+// nothing of what the host needs: that must not prevent it.
+func ObservePrepare(root host.Root, options selection.Options) machine.Machine {
+	subjects := machine.Boot | machine.Reboot
+	if options.None {
+		return machine.Observe(root, subjects, machine.Options{})
+	}
+	running, session := ReadRunning(root)
+	m := machine.Observe(root, subjects|machine.Needs, machine.Options{Running: running})
+	if session != nil {
+		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
+	}
+	return m
+}
 
 // PlanPrepare returns what host prepare plans on an observed machine, and the error with which it
 // refuses. host check asks it too, so that the two commands never disagree. command is recorded.
@@ -75,6 +91,18 @@ func (n Node) RefusedByPrepare(ctx context.Context, m machine.Machine, journal c
 	}
 	_, _, err = n.PlanPrepare(m, selection.Options{}, Needed, "")
 	return host.Split(err)
+}
+
+// ObserveRDMA observes the machine below root for rdma prepare, and whether it has to be rebooted,
+// as [RebootRequired].
+func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Options) (m rdmaprepare.Machine, reboot *bool, err error) {
+	running, session := ReadRunning(root)
+	seen, reboot := Observe(ctx, root, machine.Record)
+	m, err = rdmaprepare.Observe(root, seen, running, options)
+	if session != nil {
+		m.Unread = append(m.Unread, guard.UnknownSession(session))
+	}
+	return m, reboot, err
 }
 
 // PlanRDMA returns the plan of rdma prepare and its work. On the running machine, gpustack boot

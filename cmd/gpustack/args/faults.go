@@ -2,6 +2,7 @@ package args
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -29,6 +30,47 @@ func (f *Faults) Add(err error) {
 	if err != nil {
 		f.all = append(f.all, err)
 	}
+}
+
+// AddEach adds each of joined errors of a value, with what comes before its text, and a hint or "".
+func (f *Faults) AddEach(before string, err error, hint string) {
+	if err == nil {
+		return
+	}
+	for _, fault := range host.Split(err) {
+		f.Add(UsageError(before+fault.Error(), hint))
+	}
+}
+
+// NotEmpty adds an error for each of these flags that is given without a value.
+func (f *Faults) NotEmpty(c *cli.Context, flags ...string) {
+	for _, name := range flags {
+		if c.IsSet(name) && c.String(name) == "" {
+			f.Add(UsageError("--"+name+": the value is missing", f.SeeHelp()))
+		}
+	}
+}
+
+// Size returns the value of a flag that is a size of at least least, nil unless it is given.
+func (f *Faults) Size(c *cli.Context, flag string, least int, parse func(string) (int, error)) *int {
+	if !c.IsSet(flag) {
+		return nil
+	}
+	n, err := parse(c.String(flag))
+	if err == nil && n < least {
+		err = fmt.Errorf("must be at least %d", least)
+	}
+	f.AddEach("--"+flag+": ", err, "")
+	return &n
+}
+
+// Number parses the value of a flag that is a number; see [Faults.Size].
+func Number(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number", s)
+	}
+	return n, nil
 }
 
 // Err returns all errors, or nil.

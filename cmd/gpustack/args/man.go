@@ -1,13 +1,19 @@
 package args
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 )
 
 // Page is a page of the manual in roff's man macros (groff_man(7)), in section 8.
@@ -27,6 +33,41 @@ func ManualPages(a *cli.App, date string) []Page {
 		pages = append(pages, Page{pageName(path), commandPage(a, date, path, c)})
 	}
 	return pages
+}
+
+// FindPage returns the page of a command, of which words are the name, or the name of its page, as
+// man(1) has it; without words the first page.
+func FindPage(pages []Page, words []string) (Page, error) {
+	name := pages[0].Name
+	if given := strings.Join(words, "-"); given != "" && given != name {
+		name += "-" + strings.TrimPrefix(given, name+"-")
+	}
+	var names []string
+	for _, p := range pages {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	return Page{}, UsageError("no manual page of a command "+strconv.Quote(strings.Join(words, " ")), "the pages are "+term.Listed(names, "and"))
+}
+
+// WritePages writes pages into a folder, which it makes if necessary.
+func WritePages(dir string, pages []Page) error {
+	err := os.MkdirAll(dir, 0o755) //nolint:gosec // every user reads the manual
+	for _, p := range pages {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, p.File()), []byte(p.Text), 0o644) //nolint:gosec // every user reads the manual
+		}
+	}
+	var at *os.PathError
+	if errors.As(err, &at) { // without the system call
+		err = fmt.Errorf("%s: %w", at.Path, at.Err)
+	}
+	if err != nil {
+		return host.WithHint(fmt.Errorf("write the manual: %w", err), "choose a folder that this user may write to, with --dir")
+	}
+	return nil
 }
 
 // pageName returns the name of the page of a command.

@@ -3,6 +3,7 @@ package views
 import (
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/operate/node"
 )
 
 // ContainerCheck is the output of container check (docs/json.md).
@@ -14,6 +15,17 @@ type ContainerCheck struct {
 	Driver   *string           `json:"loaded_driver"`
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
+}
+
+// NewContainerCheck returns the report of a check of the machine below root.
+func NewContainerCheck(root host.Root, c node.ContainersChecked) ContainerCheck {
+	r := ContainerCheck{
+		Schema: 1, Host: host.ReadHostname(root), Verdict: c.Verdict, Passed: !host.Failed(c.Findings), Findings: c.Findings, Warnings: c.Warnings,
+	}
+	if loaded := c.Machine.Driver.Value.Loaded; loaded != nil && loaded.Version != "" {
+		r.Driver = Optional(string(loaded.Version))
+	}
+	return r
 }
 
 // Checked returns what is printed for people. line returns a command as it is to be run.

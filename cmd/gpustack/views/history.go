@@ -1,6 +1,7 @@
 package views
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -12,9 +13,11 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
+	"gpustack/operate/node"
 )
 
 // History is the output of history (docs/json.md).
@@ -71,10 +74,20 @@ type recordedChange struct {
 	Note   string      `json:"note"` // why the diff is not complete; "" if it is
 }
 
-// NewHistoryEntry returns an entry of the journal in a folder. past are its changes of files.
-func NewHistoryEntry(journal string, e change.Entry, past []change.Past) HistoryEntry {
+// NewHistory returns the report of entries.
+func NewHistory(entries []node.Recorded) History {
+	report := History{Schema: 1, Entries: []HistoryEntry{}}
+	for _, r := range entries {
+		report.Entries = append(report.Entries, newHistoryEntry(r))
+	}
+	return report
+}
+
+// newHistoryEntry returns an entry of a journal.
+func newHistoryEntry(r node.Recorded) HistoryEntry {
+	e := r.Entry
 	h := HistoryEntry{
-		Journal: journal, Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
+		Journal: r.Store.Path(), Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
 		Started: e.Started, Ended: e.Ended,
 		changed: changed(e),
 		Files:   []string{}, Drivers: []DriverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
@@ -83,7 +96,7 @@ func NewHistoryEntry(journal string, e change.Entry, past []change.Past) History
 	for _, f := range e.Files {
 		h.Files = append(h.Files, f.Name)
 	}
-	for _, p := range past {
+	for _, p := range r.Past {
 		h.Changes = append(h.Changes, recordedChange{p.Name, p.Action, p.Diff, p.Note})
 	}
 	if err := kindOf(e).detail(&h, e); err != nil {
@@ -122,24 +135,30 @@ func userOf(origin *change.Origin) string {
 	return origin.User
 }
 
-// PrintEntry prints an entry with its change, as its plan did. line is its command line, "" if it
-// is not recorded.
-func PrintEntry(u *term.UI, h HistoryEntry, e change.Entry, line string) error {
-	printEntryHead(u, h.Journal, e, line)
+// PrintEntry prints an entry with its change, as its plan did, and the services to restart.
+func PrintEntry(u *term.UI, h HistoryEntry, r node.Recorded) error {
+	e := r.Entry
+	printEntryHead(u, h.Journal, e)
 	err := kindOf(e).show(u, h, e)
 	PrintPrograms(u, h.Programs, h.Left)
+	if len(e.Restart) == 0 {
+		return err
+	}
+	names, restartErr := nova.RestartNames(r.Store.Root, e.Restart)
+	if restartErr != nil {
+		return errors.Join(err, restartErr)
+	}
+	u.Printf("\nservices to restart, in this order: %s\n", term.Printable(strings.Join(names, ", ")))
 	return err
 }
 
-// printEntryHead prints what an entry is. line is its command line, "" if it is not recorded.
-func printEntryHead(u *term.UI, journal string, e change.Entry, line string) {
+// printEntryHead prints what an entry is.
+func printEntryHead(u *term.UI, journal string, e change.Entry) {
 	const notRecorded = "not recorded"
 	at := func(t time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
-	origin := change.Origin{User: notRecorded, Host: notRecorded, Version: notRecorded}
+	origin, line := change.Origin{User: notRecorded, Host: notRecorded, Version: notRecorded}, notRecorded
 	if e.Origin != nil {
-		origin = *e.Origin
-	} else {
-		line = notRecorded
+		origin, line = *e.Origin, commandLine(e.Origin.Argv)
 	}
 	ended := "-"
 	if e.Ended != nil {
@@ -152,6 +171,15 @@ func printEntryHead(u *term.UI, journal string, e change.Entry, line string) {
 	} {
 		u.Printf("  %-8s %s\n", field[0], term.Printable(field[1]))
 	}
+}
+
+// commandLine returns a command line of gpustack, as a shell reads it.
+func commandLine(argv []string) string {
+	words := []string{"gpustack"}
+	for _, word := range argv {
+		words = append(words, host.ShellWord(word))
+	}
+	return strings.Join(words, " ")
 }
 
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.

@@ -6,6 +6,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
+	"gpustack/operate/node"
 )
 
 // HostCheck is the output of host check (docs/json.md).
@@ -19,6 +20,15 @@ type HostCheck struct {
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
 	Plan     host.Command      `json:"-"` // shows what host prepare would do
+}
+
+// NewHostCheck returns the report of a check.
+func NewHostCheck(c node.HostChecked) HostCheck {
+	m := c.Machine
+	return HostCheck{
+		Schema: 1, Host: m.Facts.Hostname, System: machine.NewSystem(m), Verdict: c.Verdict, Passed: !host.Failed(c.Findings),
+		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Plan: c.Plan,
+	}
 }
 
 // Checked returns what is printed for people. line returns a command as it is to be run.

@@ -134,10 +134,38 @@ func changed(e change.Entry) string {
 	return text
 }
 
-// RecoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
+// recoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
 // itself shows it: the recovery determines what was written.
-func RecoverySummary(e change.Entry) string {
+func recoverySummary(e change.Entry) string {
 	return kindOf(e).recovery(EntryName(e.ID, e.Command), e)
+}
+
+// RecoveryQuestion returns the question whether to recover interrupted entries, and the summary of
+// each, which stands above it.
+func RecoveryQuestion(entries []change.Entry) (question string, summaries []string) {
+	var names []string
+	for _, e := range entries {
+		names, summaries = append(names, EntryName(e.ID, e.Command)), append(summaries, recoverySummary(e))
+	}
+	was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
+	return fmt.Sprintf("%s %s interrupted: recover now?", term.Listed(names, "and"), was), summaries
+}
+
+// RowsQuestion is [RecoveryQuestion] of repairs, of which entry accept, unless it is 0, is closed as
+// it is.
+func RowsQuestion(open []change.Left, accept int) (question string, summaries []string) {
+	var names []string
+	for _, l := range open {
+		summary := recoverySummary(l.Entry)
+		if l.Entry.ID == accept {
+			summary = EntryName(l.Entry.ID, l.Entry.Command) + " is closed; no row and no allocation is changed"
+		}
+		names, summaries = append(names, strconv.Itoa(l.Entry.ID)), append(summaries, summary)
+	}
+	if accept != 0 {
+		return fmt.Sprintf("close entry %d with its rows and allocations as they are now?", accept), summaries
+	}
+	return fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", term.Listed(names, "and")), summaries
 }
 
 // recoveryByOutcome is that of changes whose outcome is found in a database or an API.

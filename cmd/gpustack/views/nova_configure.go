@@ -169,9 +169,9 @@ func printRestarts(u *term.UI, services []nova.Service) {
 	}
 }
 
-// PrintRendered prints the options for a deployment tool, below comments that name the file in
+// printRendered prints the options for a deployment tool, below comments that name the file in
 // which the tool reads them. Those of kolla-ansible are in the text.
-func PrintRendered(u *term.UI, form nova.Form, role nova.Role, text string) {
+func printRendered(u *term.UI, form nova.Form, role nova.Role, text string) {
 	switch form {
 	case nova.FormTripleO:
 		u.Printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
@@ -188,4 +188,28 @@ func PrintRendered(u *term.UI, form nova.Form, role nova.Role, text string) {
 		u.Printf("# The filters replace the list that is set.\n")
 	}
 	u.Printf("%s", text)
+}
+
+// RenderNova prints the options for a deployment tool, and the file in which it reads them.
+func RenderNova(u *term.UI, common Report, form nova.Form, c cloud.Configuration, want nova.Want) error {
+	if c.Unread != nil {
+		u.Warn("aliases that are in use on this machine are unknown: " + c.Unread.Error())
+	}
+	u.Warn(want.Warnings...)
+	text, err := form.Render(c.Options, want)
+	if err != nil {
+		return err
+	}
+	u.Warn(c.Warnings...)
+	if c.Placement && c.Role != nova.Compute {
+		u.Warn("--render does not verify it: set pci_in_placement only after every compute node reports its PCI devices and nova-compute was restarted")
+	}
+	if u.Document.Requested() {
+		report := NewNovaConfigure(common, c, want, nova.Plan{})
+		report.Rendered = &text
+		u.Document.Show(report)
+		return nil
+	}
+	printRendered(u, form, c.Role, text)
+	return nil
 }

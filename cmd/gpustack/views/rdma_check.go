@@ -3,6 +3,7 @@ package views
 import (
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/rdma/rdmacheck"
 )
 
 // RDMACheck is the output of rdma check (docs/json.md).
@@ -14,6 +15,14 @@ type RDMACheck struct {
 	Reboot   *bool             `json:"reboot_required"`
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
+}
+
+// NewRDMACheck returns the report of a check of the machine below root.
+func NewRDMACheck(root host.Root, c rdmacheck.Checked) RDMACheck {
+	return RDMACheck{
+		Schema: 1, Host: host.ReadHostname(root), Verdict: c.Verdict, Passed: !host.Failed(c.Findings), Reboot: c.Machine.RebootRequired(),
+		Findings: c.Findings, Warnings: c.Warnings,
+	}
 }
 
 // Checked returns what is printed for people. line returns a command as it is to be run.

@@ -200,14 +200,14 @@ func PrintUnitStates(u *term.UI, prefix string, units []cleanup.Unit) {
 	}
 }
 
-// PrintUndoPlan prints how undo reverts one repair.
-func PrintUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
+// printUndoPlan prints how undo reverts one repair.
+func printUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
 	if !unit.Written() && !unit.Open() {
 		return
 	}
 	u.Printf("\n%s repair of %s\n", unit.Repair, term.Printable(unit.Name()))
 	if unit.Open() {
-		u.Printf("  the outcome is unknown: %s\n", StandingText(unit, s))
+		u.Printf("  the outcome is unknown: %s\n", standingText(unit, s))
 		u.Printf("  the outcome is determined first; then, what was written is undone:\n")
 	}
 	if p := unit.Placement; p != nil {
@@ -220,8 +220,8 @@ func PrintUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
 	printRows(u, unit.Back())
 }
 
-// StandingText returns where an open repair was found.
-func StandingText(unit cleanup.Unit, s repair.Standing) string {
+// standingText returns where an open repair was found.
+func standingText(unit cleanup.Unit, s repair.Standing) string {
 	text := "its rows are now " + s.Rows.Text()
 	if unit.Placement != nil {
 		text += ", and Placement's allocations " + s.Allocations.Text()

@@ -42,7 +42,7 @@ func TestRepairPlanText(t *testing.T) {
 	for name, test := range map[string]struct{ got, want string }{
 		"repair": {print(func(u *term.UI) { PrintRepairPlan(u, []cleanup.Unit{plan(whole)}) }),
 			title + statement + "    with NULL, 5, the migration_context\n" + described},
-		"undo": {print(func(u *term.UI) { PrintUndoPlan(u, plan(whole), repair.Standing{}) }),
+		"undo": {print(func(u *term.UI) { printUndoPlan(u, plan(whole), repair.Standing{}) }),
 			"\nonline repair of migrations 3, 4 and 9\n" + statement + "    with the migration_context, 5, NULL\n" + described},
 		"another format": {print(func(u *term.UI) { PrintRepairPlan(u, []cleanup.Unit{plan(`{"migration": 3}`)}) }),
 			title + statement + "    with NULL, 5, \"{\\\"migration\\\": 3}\"\n"},

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"fmt"
 	"strings"
 
 	"gpustack/cleanup"
@@ -9,6 +10,8 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/pci"
 	"gpustack/nova/cloud"
+	"gpustack/operate/node"
+	"gpustack/operate/rows"
 )
 
 // Undo is the output of undo (docs/json.md).
@@ -37,6 +40,43 @@ func NewUndo(head Report, e change.Entry) Undo {
 	return r
 }
 
+// NewUndoFiles returns the report of the undo of files, without the services to restart.
+func NewUndoFiles(head Report, plan node.FilesBack) Undo {
+	r := NewUndo(head, plan.Entry)
+	r.Warnings = append(append(r.Warnings, undoWarnings(plan.Rewriting)...), plan.Warnings...)
+	r.Changes, r.Programs, r.Left = FileChanges(plan.Files), CommandLines(plan.Programs), CommandLines(plan.Left)
+	r.AtNextBoot(plan.Entry.NextBoot())
+	return r
+}
+
+// NewUndoDrivers returns the report of the undo of drivers, and whether it changes any.
+func NewUndoDrivers(head Report, e change.Entry, plan node.DriversPlan) (r Undo, changed bool) {
+	r = NewUndo(head, e)
+	r.Drivers, r.Stop, r.Start = DriverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()
+	r.Containers, r.Changes = append(r.Containers, plan.Containers...), FileChanges(plan.Specs)
+	return r, len(plan.Changes)+len(plan.Containers)+len(r.Stop)+len(r.Start) > 0
+}
+
+// NewUndoRows returns the report of the undo of a repair.
+func NewUndoRows(head Report, e change.Entry, plan rows.UndoPlan) Undo {
+	r := NewUndo(head, e)
+	r.Repairs = plan.Units
+	for i, unit := range plan.Units {
+		if unit.Open() {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: the outcome is unknown: %s", unit.Name(), standingText(unit, plan.Standings[i])))
+		}
+	}
+	return r
+}
+
+// PrintRows prints the plan of the undo of an entry of rows.
+func (r Undo) PrintRows(u *term.UI, e change.Entry, plan rows.UndoPlan) {
+	printUndone(u, e)
+	for i, unit := range plan.Units {
+		printUndoPlan(u, unit, plan.Standings[i])
+	}
+}
+
 // PrintFiles prints the plan of the undo of an entry of files.
 func (r Undo) PrintFiles(u *term.UI, e change.Entry) {
 	printUndone(u, e)
@@ -63,9 +103,9 @@ func printUndone(u *term.UI, e change.Entry) {
 	u.Printf("undoes %s\n", term.Printable(EntryName(e.ID, e.Command)))
 }
 
-// UndoWarnings names the files in which undo leaves report_in_placement set, and those that it
+// undoWarnings names the files in which undo leaves report_in_placement set, and those that it
 // undoes by value.
-func UndoWarnings(r change.Rewriting) (warnings []string) {
+func undoWarnings(r change.Rewriting) (warnings []string) {
 	for _, name := range r.Kept {
 		warnings = append(warnings, name+": report_in_placement stays set: Nova cannot switch it off, "+
 			"and nova-compute does not start without it once its devices are in Placement")

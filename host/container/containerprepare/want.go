@@ -75,6 +75,19 @@ var (
 		"give another --kind")
 )
 
+// errUnnamed is the error of options that name no function, where none is recorded.
+var errUnnamed = host.WithHint(errors.New("no function is named, and none is recorded for containers"),
+	host.Textf("%s; '%s' lists the GPUs, '%s' the adapters", host.NewCommand("container prepare").Flag("device", "ADDRESS"),
+		host.NewCommand("host scan"), host.NewCommand("rdma scan")))
+
+// Unnamed returns an error if options name no function, and none is recorded.
+func (o Options) Unnamed(m Machine) error {
+	if m.Recorded != nil || len(o.GPUs)+len(o.HCAs)+len(o.Remove) > 0 || o.None {
+		return nil
+	}
+	return errUnnamed
+}
+
 // Want is the wanted record without the files, with the specs that follow from it.
 type Want struct {
 	Record   machine.Containers

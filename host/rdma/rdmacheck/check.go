@@ -13,7 +13,11 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/checklist"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -57,6 +61,46 @@ func (v view) checks() checklist.List[view] {
 		{Name: "files", Judge: view.files, Fail: checklist.Drifted},
 		{Name: "boot", Judge: view.boot, Fail: boot},
 	}
+}
+
+// Checked is what rdma check finds of a machine.
+type Checked struct {
+	Machine  Machine
+	Verdict  checklist.Verdict
+	Findings []host.Finding
+	Warnings []string
+}
+
+// Check observes and judges the machine below root. journal is a look at its journal.
+func Check(root host.Root, journal change.Seen) (Checked, error) {
+	devices, warnings, err := pci.Scan(root, pci.Options{})
+	if err != nil && !errors.Is(err, pci.ErrNoPCI) { // software devices need no PCI
+		return Checked{}, err
+	}
+	running, session := runningFor(root)
+	c := Checked{Machine: Observe(root, devices, journal, running)}
+	if c.Findings, c.Verdict, err = Verify(c.Machine); err != nil {
+		return Checked{}, fmt.Errorf("%s: %w", root.Path("/"), err)
+	}
+	stack := c.Machine.Stack.Value
+	c.Warnings = append(append([]string{}, warnings...), stack.Warnings...)
+	for _, a := range stack.Adapters {
+		c.Warnings = append(c.Warnings, a.Warnings...)
+	}
+	if reboot := c.Machine.RebootRequired(); session != nil && reboot != nil && *reboot {
+		c.Warnings = append(c.Warnings, guard.UnknownSession(session))
+	}
+	return c, nil
+}
+
+// runningFor reads what only the running machine shows, of any other root nothing. session is the
+// error of the ssh session alone.
+func runningFor(root host.Root) (seen machine.Look[guard.Running], session error) {
+	if !root.IsMachine() {
+		return seen, nil
+	}
+	running, session := gate.ReadRunning(root)
+	return machine.Saw("/proc/net", running, running.Unread), session
 }
 
 // Verify runs all checks. Its findings are in the order in which an operator would look for a

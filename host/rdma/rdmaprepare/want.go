@@ -51,9 +51,20 @@ var (
 	errNoIOMMU = host.WithHint(errors.New("the IOMMU is off, so no guest can have a device"),
 		host.Textf("switch it on in the firmware and with the kernel arguments intel_iommu=on iommu=pt (AMD: iommu=pt), and reboot; '%s' does so for GPUs",
 			host.NewCommand("host prepare")))
+	// errUnnamed is the error of options that name no adapter, where none is recorded.
+	errUnnamed = host.WithHint(errors.New("no adapter is named, and none is recorded"),
+		host.Textf("%s; '%s' lists the adapters", host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER"), host.NewCommand("rdma scan")))
 	// errNoVFIO is the error of a machine without vfio-pci.
 	errNoVFIO = host.WithHint(errors.New("no installed kernel has the module vfio-pci"), "install a kernel that has it")
 )
+
+// Unnamed returns an error if options name no adapter, and none is recorded.
+func (o Options) Unnamed(m Machine) error {
+	if m.Recorded != nil || len(o.Add)+len(o.Remove) > 0 || o.None {
+		return nil
+	}
+	return errUnnamed
+}
 
 // limit is the error of more VFs than a function can have.
 type limit struct {

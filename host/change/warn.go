@@ -1,0 +1,63 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"gpustack/host"
+)
+
+// Warnings returns a warning for each interrupted change of a journal that only some commands
+// recover: those of databases and APIs. A journal that cannot be read because it belongs to root
+// gives none, and neither does an entry that a run may be working on.
+func Warnings(ctx context.Context, journal Seen) (warnings []string) {
+	left, err := Engine{}.InterruptedIn(ctx, journal, ToLook)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil
+	case err != nil:
+		warnings = append(warnings, fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
+	}
+	for _, l := range left {
+		if !OnMachine(l.Entry) && !l.Running {
+			warnings = append(warnings, l.Text())
+		}
+	}
+	return warnings
+}
+
+// AllWarnings returns what [Warnings] does of every journal that [Stores] finds for a folder, "" for
+// a command that reads no machine. An error of finding them is the command's own to report.
+func AllWarnings(ctx context.Context, dir string) (warnings []string) {
+	if dir == "" {
+		dir = "/"
+	}
+	all, err := Stores(dir)
+	if err != nil {
+		return nil
+	}
+	for _, store := range all {
+		warnings = append(warnings, Warnings(ctx, store.Observe())...)
+	}
+	return warnings
+}
+
+// Look reads the journal of the machine below root, once, with the warnings of [AllWarnings], of
+// which some may be of the user's journal.
+func Look(ctx context.Context, root host.Root) (journal Seen, warnings []string) {
+	var machine *Seen
+	all, _ := StoresOf(root) // an error is one of the user's journal, which a check does not need
+	for _, store := range all {
+		seen := store.Observe()
+		warnings = append(warnings, Warnings(ctx, seen)...)
+		if store.Dir == Dir {
+			machine = &seen
+		}
+	}
+	if machine == nil { // it is for root only
+		return Machine(root).Observe(), warnings
+	}
+	return *machine, warnings
+}
