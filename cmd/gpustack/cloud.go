@@ -66,14 +66,9 @@ func (c cloudOptions) printing(u *term.UI) cloud.Options {
 	return o
 }
 
-// signIn authenticates.
-func signIn(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Cloud, error) {
-	return cloud.Connect(ctx, opts.printing(u))
-}
-
 // connect authenticates and finds Nova.
 func connect(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Compute, error) {
-	c, err := signIn(ctx, u, opts)
+	c, err := cloud.Connect(ctx, opts.printing(u))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/steps"
 )
@@ -61,12 +62,6 @@ func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
 		return newNode(u, root).Steps().Revert(ctx)
 	}
 	result, err := newNode(u, root).Steps().Run(ctx)
-	for _, s := range result.Steps {
-		line := s.ID + ": " + string(s.Status)
-		if s.Error != "" {
-			line += ": " + s.Error
-		}
-		u.Printf("%s\n", term.Printable(line))
-	}
+	views.PrintSteps(u, result)
 	return err
 }

@@ -128,8 +128,7 @@ func parseProperties(c *cli.Context, f *args.Faults, o flavor.Options) map[strin
 			f.AddEach("--property: ", err, "")
 		case twice:
 			f.Add(args.UsageError("--property: "+key+" is given twice", ""))
-		case key == "hw:cpu_policy" && o.CPUPolicy != "", key == "hw:pci_numa_affinity_policy" && o.NUMAPolicy != "",
-			strings.HasSuffix(key, "hide_hypervisor_id") && o.HideHypervisor:
+		case o.Sets(key):
 			f.Add(args.UsageError("--property: "+key+" is set by another option", ""))
 		}
 		properties[key] = value

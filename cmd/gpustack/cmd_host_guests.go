@@ -87,12 +87,5 @@ func runHostGuests(_ context.Context, u *term.UI, opts hostGuestsOptions) error 
 	if root.IsMachine() {
 		report.Clock = guest.ReadClock()
 	}
-	u.Document.Show(report)
-	if opts.format == term.FormatTable {
-		views.PrintGuests(u, report)
-	}
-	if !report.Complete {
-		return errDifferent
-	}
-	return nil
+	return showReport(u, opts.format, report, func() { views.PrintGuests(u, report) }, report.Complete)
 }

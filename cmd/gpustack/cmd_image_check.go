@@ -92,12 +92,5 @@ func runImageCheck(ctx context.Context, u *term.UI, opts imageCheckOptions) erro
 		return err
 	}
 	report := views.NewImageCheck(compute, opts.image.Purpose, seen, image.Check(opts.image.Purpose, seen))
-	u.Document.Show(report)
-	if opts.format == term.FormatTable {
-		views.PrintImageCheck(u, report)
-	}
-	if !report.Passed {
-		return errDifferent
-	}
-	return nil
+	return showReport(u, opts.format, report, func() { views.PrintImageCheck(u, report) }, report.Passed)
 }

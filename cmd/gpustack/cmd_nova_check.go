@@ -130,12 +130,5 @@ func runNovaCheck(ctx context.Context, u *term.UI, opts novaCheckOptions) error 
 		return err
 	}
 	report := views.NewNovaCheck(checked)
-	u.Document.Show(report)
-	if opts.format == term.FormatTable {
-		report.Print(u)
-	}
-	if !report.Passed {
-		return errDifferent
-	}
-	return nil
+	return showReport(u, opts.format, report, func() { report.Print(u) }, report.Passed)
 }

@@ -242,9 +242,6 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	}
 	showPlan(u, opts.decision, &report, func() { report.Print(u) }, report.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", report.Summary(), &report, func() error {
-		about := &change.Topic{Subject: change.OfNova, Role: string(c.Role)}
-		work := change.Work{Command: opts.command, About: about, Change: change.Files{Root: root}.New(plan.Files)}
-		work.Restart = append(work.Restart, report.Restart...)
-		return applyWork(ctx, u, engine, opts.format, work, &report)
+		return applyWork(ctx, u, engine, opts.format, c.Work(root, plan, opts.command), &report)
 	})
 }

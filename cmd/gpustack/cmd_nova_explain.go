@@ -120,12 +120,5 @@ func runNovaExplain(ctx context.Context, u *term.UI, opts novaExplainOptions) er
 		return err
 	}
 	report := views.NewNovaExplain(explanation)
-	u.Document.Show(report)
-	if opts.format == term.FormatTable {
-		report.Print(u)
-	}
-	if report.Verdict != explain.Can {
-		return errDifferent
-	}
-	return nil
+	return showReport(u, opts.format, report, func() { report.Print(u) }, report.Verdict == explain.Can)
 }

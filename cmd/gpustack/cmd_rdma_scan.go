@@ -81,10 +81,7 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 	if err != nil {
 		return err
 	}
-	u.Warn(r.Warnings...)
-	for _, a := range r.Adapters {
-		u.Warn(a.Warnings...)
-	}
+	u.Warn(r.AllWarnings()...)
 	switch {
 	case whole:
 		u.Document.Show(r)

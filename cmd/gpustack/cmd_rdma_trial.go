@@ -132,15 +132,8 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	if err := runTests(ctx, u, opts, r, m); err != nil {
 		return err
 	}
-	u.Document.Show(r)
 	u.Warn(r.Warnings...)
-	if opts.format == term.FormatTable {
-		views.PrintPortTests(u, *r)
-	}
-	if *r.Verdict != ping.Pass {
-		return errDifferent
-	}
-	return nil
+	return showReport(u, opts.format, r, func() { views.PrintPortTests(u, *r) }, *r.Verdict == ping.Pass)
 }
 
 // runTests tests the ports of a machine and completes the report.
@@ -158,11 +151,7 @@ func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *views.RD
 	if err != nil {
 		return err
 	}
-	for _, t := range tests {
-		r.Add(t)
-	}
-	verdict := ping.VerdictOf(tests)
-	r.Verdict = &verdict
+	r.AddAll(tests)
 	return nil
 }
 

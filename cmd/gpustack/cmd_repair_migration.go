@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -190,7 +189,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	}
 	r := views.Repair{Report: newReport(root, node.RebootRequired(ctx, root), false),
 		Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}
-	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):])
+	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), newOrigin()
 	session := rows.New(root, opts.rows)
 	defer func() { err = errors.Join(err, session.Close()) }()
 	r.Token, err = session.Connect(ctx, rows.Evidence{Reports: documentsAt(u, opts.guests...), Inventories: documentsAt(u, opts.inventories...), Off: opts.off})

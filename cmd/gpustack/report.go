@@ -61,6 +61,19 @@ func (d decision) repeated() []string {
 // mayChange marks the options of commands that change something.
 func (decision) mayChange() {}
 
+// showReport prints the report of a command that judges: show prints it as text. It returns
+// errDifferent unless the report is that all is well.
+func showReport(u *term.UI, format string, report any, show func(), passed bool) error {
+	u.Document.Show(report)
+	if format == term.FormatTable {
+		show()
+	}
+	if !passed {
+		return errDifferent
+	}
+	return nil
+}
+
 // showPlan prints a plan as text, with its warnings: show prints it. With --quiet only the warnings
 // of a plan that has changes are printed.
 func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...string) {

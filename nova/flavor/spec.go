@@ -53,6 +53,12 @@ func ParseRequest(s string) (nova.Request, error) {
 	return request, errors.Join(errs...)
 }
 
+// Sets reports whether an option other than Properties sets the extra spec with this key.
+func (o Options) Sets(key string) bool {
+	return key == "hw:cpu_policy" && o.CPUPolicy != "" || key == "hw:pci_numa_affinity_policy" && o.NUMAPolicy != "" ||
+		strings.HasSuffix(key, "hide_hypervisor_id") && o.HideHypervisor
+}
+
 // ParseProperty reads KEY=VALUE with the characters that Nova's API accepts
 // (nova/api/openstack/compute/schemas/flavors_extraspecs.py).
 func ParseProperty(s string) (key, value string, err error) {

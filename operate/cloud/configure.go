@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/host/guest"
 	"gpustack/host/machine"
@@ -73,6 +74,18 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 		own = c.observeMachine(root, m, o.Unnamed)
 	}
 	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, namesErr, inUseErr, own.adapters, own.hypervisor)
+}
+
+// Work returns the change of a plan, with the services to restart. command is recorded.
+func (c Configuration) Work(root host.Root, plan nova.Plan, command string) change.Work {
+	work := change.Work{
+		Command: command, About: &change.Topic{Subject: change.OfNova, Role: string(c.Role)},
+		Change: change.Files{Root: root}.New(plan.Files),
+	}
+	for _, s := range plan.Restart {
+		work.Restart = append(work.Restart, s.Name)
+	}
+	return work
 }
 
 // scope returns which functions inventories have to list.

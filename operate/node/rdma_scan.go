@@ -33,6 +33,15 @@ type adapterLink struct {
 	Link    pci.Link    `json:"link"`
 }
 
+// AllWarnings returns the warnings with those of the adapters.
+func (r RDMAScan) AllWarnings() []string {
+	all := slices.Clone(r.Warnings)
+	for _, a := range r.Adapters {
+		all = append(all, a.Warnings...)
+	}
+	return all
+}
+
 // ReadRDMA returns the RDMA adapters of the machine below root, or only those at some addresses,
 // and all PCI functions. gids says that the tables of GIDs are read.
 func ReadRDMA(root host.Root, only []pci.Address, gids bool) (r RDMAScan, all pci.Devices, err error) {

@@ -134,9 +134,9 @@ func changed(e change.Entry) string {
 	return text
 }
 
-// recoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
+// RecoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
 // itself shows it: the recovery determines what was written.
-func recoverySummary(e change.Entry) string {
+func RecoverySummary(e change.Entry) string {
 	return kindOf(e).recovery(EntryName(e.ID, e.Command), e)
 }
 
@@ -145,7 +145,7 @@ func recoverySummary(e change.Entry) string {
 func RecoveryQuestion(entries []change.Entry) (question string, summaries []string) {
 	var names []string
 	for _, e := range entries {
-		names, summaries = append(names, EntryName(e.ID, e.Command)), append(summaries, recoverySummary(e))
+		names, summaries = append(names, EntryName(e.ID, e.Command)), append(summaries, RecoverySummary(e))
 	}
 	was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
 	return fmt.Sprintf("%s %s interrupted: recover now?", term.Listed(names, "and"), was), summaries
@@ -156,7 +156,7 @@ func RecoveryQuestion(entries []change.Entry) (question string, summaries []stri
 func RowsQuestion(open []change.Left, accept int) (question string, summaries []string) {
 	var names []string
 	for _, l := range open {
-		summary := recoverySummary(l.Entry)
+		summary := RecoverySummary(l.Entry)
 		if l.Entry.ID == accept {
 			summary = EntryName(l.Entry.ID, l.Entry.Command) + " is closed; no row and no allocation is changed"
 		}

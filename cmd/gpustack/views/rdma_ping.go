@@ -91,6 +91,15 @@ func NewRDMATest(root host.Root, version string, m ping.Machine) *RDMATest {
 	return &r
 }
 
+// AddAll adds all tests to the report, with the verdict.
+func (r *RDMATest) AddAll(tests []ping.Tested) {
+	for _, t := range tests {
+		r.Add(t)
+	}
+	verdict := ping.VerdictOf(tests)
+	r.Verdict = &verdict
+}
+
 // Add adds a test to the report.
 func (r *RDMATest) Add(t ping.Tested) {
 	a, p := t.Target.Adapter, t.Target.Port
