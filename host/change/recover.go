@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"gpustack/host"
 )
@@ -29,26 +28,6 @@ func (l Left) Text() string {
 	}
 	return fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown: %s", e.ID, e.Command, l.Remedy())
 }
-
-// Remedy says what ends the entry.
-func (l Left) Remedy() host.Text {
-	switch l.Entry.Kind {
-	case KindFiles, KindDrivers:
-		return "the next command that changes this machine recovers it first"
-	case KindRows:
-		return host.Textf("%s determines it and completes or reverts the repair, %s undoes it",
-			host.NewCommand("repair-migration").Flag("apply"), host.NewCommand("undo").Arg(strconv.Itoa(l.Entry.ID)))
-	case KindObjects:
-		return host.Textf("the next gpustack command that changes objects of that cloud, such as flavor create, "+
-			"determines it and completes or reverts the change, %s undoes it", host.NewCommand("undo").Arg(strconv.Itoa(l.Entry.ID)))
-	}
-	return "the release of gpustack that made it recovers it"
-}
-
-// OnMachine reports whether an entry changes the machine that its journal is of: every command that
-// changes the machine recovers it. Others are recovered only by commands that access their database
-// or API.
-func OnMachine(e Entry) bool { return e.Kind == KindFiles || e.Kind == KindDrivers }
 
 // Recovery is what a run recovers before it changes anything, oldest first.
 type Recovery struct {

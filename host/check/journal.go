@@ -21,28 +21,18 @@ func (v view) journal() []host.Finding {
 	case !v.CutOff.Seen():
 		return unread(v.CutOff)
 	case e != nil:
-		effect := "files may be changed in part"
-		if e.Kind == change.KindDrivers {
-			effect = "functions may have no driver, or a group may be split between host and guests, until the next boot"
-		}
 		return []host.Finding{{
 			Status: host.Fail, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted while %s", e.ID, e.Command, e.Status),
-			Effect: effect,
+			Effect: change.Left{Entry: *e}.Effect(),
 			Remedy: host.Textf("run %s: it recovers the entry first", host.NewCommand("host prepare")),
 		}}
 	}
 	var findings []host.Finding
 	for _, e := range v.OpenElsewhere {
-		effect := "what it changed may be changed in part"
-		switch e.Kind {
-		case change.KindRows:
-			effect = "rows of Nova's database and Placement's allocations may not match"
-		case change.KindObjects:
-			effect = "an object of OpenStack's API may be created, changed or deleted in part"
-		}
+		left := change.Left{Entry: e}
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted, and its outcome is unknown", e.ID, e.Command),
-			Effect: effect, Remedy: change.Left{Entry: e}.Remedy(),
+			Effect: left.Effect(), Remedy: left.Remedy(),
 		})
 	}
 	if findings != nil {

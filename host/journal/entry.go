@@ -76,28 +76,32 @@ func (e *Entry) SetDetail(detail any) error {
 	if err != nil {
 		return fmt.Errorf("entry %d: %w", e.ID, err)
 	}
-	switch e.Kind {
-	case KindRows:
-		e.Rows = text
-	case KindDrivers:
-		e.Drivers = text
-	case KindObjects:
-		e.Objects = text
-	default:
+	field := e.detail()
+	if field == nil {
 		return fmt.Errorf("entry %d: kind %q has no such detail", e.ID, e.Kind)
 	}
+	*field = text
 	return nil
 }
 
 // Detail returns the detail of an entry of another kind than files, nil if there is none.
 func (e Entry) Detail() json.RawMessage {
+	if field := e.detail(); field != nil {
+		return *field
+	}
+	return nil
+}
+
+// detail returns the field that keeps the detail of a kind, nil for files, and for a kind of a later
+// release.
+func (e *Entry) detail() *json.RawMessage {
 	switch e.Kind {
 	case KindRows:
-		return e.Rows
+		return &e.Rows
 	case KindDrivers:
-		return e.Drivers
+		return &e.Drivers
 	case KindObjects:
-		return e.Objects
+		return &e.Objects
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (o *observer) findUnfinished() {
 	for i, e := range open {
 		switch {
 		case err != nil: // locked
-		case e.Kind == change.KindFiles || e.Kind == change.KindDrivers:
+		case change.OnMachine(e):
 			cutOff = &open[i]
 		default:
 			o.OpenElsewhere = append(o.OpenElsewhere, e)
