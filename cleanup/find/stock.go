@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strconv"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -136,13 +135,4 @@ func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err e
 		return nil
 	}, "SELECT "+deviceColumns+", numa_node FROM pci_devices WHERE deleted = 0"+nodes, args...)
 	return all, novadb.IgnoreNoName(err)
-}
-
-// NUMANode returns the node of a pool's devices, nil for none.
-func NUMANode(p cleanup.Pool) *int {
-	n, err := strconv.Atoi(p.NUMA)
-	if err != nil {
-		return nil
-	}
-	return &n
 }

@@ -38,11 +38,11 @@ func Stores(dir string) ([]Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return StoresOf(root)
+	return storesOf(root)
 }
 
-// StoresOf is stores for the machine below root.
-func StoresOf(root host.Root) ([]Store, error) {
+// storesOf is stores for the machine below root.
+func storesOf(root host.Root) ([]Store, error) {
 	machine := Machine(root)
 	if !root.IsMachine() || os.Geteuid() == 0 {
 		return []Store{machine}, nil

@@ -48,7 +48,7 @@ func AllWarnings(ctx context.Context, dir string) (warnings []string) {
 // which some may be of the user's journal.
 func Look(ctx context.Context, root host.Root) (journal Seen, warnings []string) {
 	var machine *Seen
-	all, _ := StoresOf(root) // an error is one of the user's journal, which a check does not need
+	all, _ := storesOf(root) // an error is one of the user's journal, which a check does not need
 	for _, store := range all {
 		seen := store.Observe()
 		warnings = append(warnings, Warnings(ctx, seen)...)

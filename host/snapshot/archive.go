@@ -63,8 +63,8 @@ func (t *Tree) Write(w io.Writer, format Format) error {
 	return t.writeTxtar(w)
 }
 
-// ReadAny reads a tree from an archive whose format is recognized by its first bytes.
-func ReadAny(r io.Reader) (*Tree, error) {
+// readAny reads a tree from an archive whose format is recognized by its first bytes.
+func readAny(r io.Reader) (*Tree, error) {
 	buffered := bufio.NewReader(r)
 	head, err := buffered.Peek(2)
 	if err != nil && !errors.Is(err, io.EOF) {

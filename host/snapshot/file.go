@@ -33,7 +33,7 @@ func (t *Tree) WriteFile(file string) error {
 // ReadFile reads a tree from a file in the format of its name, or from in for [Standard].
 func ReadFile(file string, in io.Reader) (*Tree, error) {
 	if file == Standard {
-		tree, err := ReadAny(in)
+		tree, err := readAny(in)
 		if err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}

@@ -58,7 +58,7 @@ func TestStocks(t *testing.T) {
 				line += ", pools unreadable"
 			default:
 				for p, n := range s.Stats.Counts {
-					line += fmt.Sprintf(", %d free %s:%s %s on node %d", n, p.Vendor, p.Product, p.Type, *find.NUMANode(p))
+					line += fmt.Sprintf(", %d free %s:%s %s on node %s", n, p.Vendor, p.Product, p.Type, p.NUMA)
 				}
 			}
 			for _, r := range s.Rows {

@@ -37,7 +37,7 @@ type Cloud struct {
 
 // Connect authenticates. A token that expires is renewed, unless the credentials are a token.
 //
-// Errors: ErrNoCredentials, ErrNoCloud, and those of any request ([Error]).
+// Errors: errNoCredentials, errNoCloud, and those of any request ([Error]).
 func Connect(ctx context.Context, o Options) (*Cloud, error) {
 	if o.Timeout == 0 {
 		o.Timeout = defaultTimeout

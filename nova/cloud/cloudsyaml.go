@@ -38,7 +38,7 @@ func readCloud(name string) (cloud keys, known []region, err error) {
 		return nil, nil, err
 	}
 	if found.name == "" && secure.name == "" {
-		return nil, nil, fmt.Errorf("cloud %s: %w: no clouds.yaml in %s", name, ErrNoCloud, strings.Join(folders(), ", "))
+		return nil, nil, fmt.Errorf("cloud %s: %w: no clouds.yaml in %s", name, errNoCloud, strings.Join(folders(), ", "))
 	}
 	clouds, err := found.merged(secure, "clouds")
 	if err != nil {
@@ -46,7 +46,7 @@ func readCloud(name string) (cloud keys, known []region, err error) {
 	}
 	entry, ok := clouds[name]
 	if !ok {
-		return nil, nil, fmt.Errorf("cloud %s: %w: %s contains %s", name, ErrNoCloud, found.name, strings.Join(slices.Sorted(maps.Keys(clouds)), ", "))
+		return nil, nil, fmt.Errorf("cloud %s: %w: %s contains %s", name, errNoCloud, found.name, strings.Join(slices.Sorted(maps.Keys(clouds)), ", "))
 	}
 	own, err := mapping(entry, found.name+": cloud "+name)
 	if err != nil {

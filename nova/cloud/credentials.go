@@ -18,10 +18,10 @@ import (
 
 // Errors of credentials.
 var (
-	// ErrNoCredentials says that neither a cloud nor credentials are given.
-	ErrNoCredentials = host.WithHint(errors.New("no cloud credentials"), "set OS_CLOUD to a cloud of clouds.yaml, or source an openrc file")
-	// ErrNoCloud says that clouds.yaml does not have the cloud.
-	ErrNoCloud = host.WithHint(errors.New("no such cloud"), "--os-cloud or OS_CLOUD names a cloud of clouds.yaml; OS_CLIENT_CONFIG_FILE names the file")
+	// errNoCredentials says that neither a cloud nor credentials are given.
+	errNoCredentials = host.WithHint(errors.New("no cloud credentials"), "set OS_CLOUD to a cloud of clouds.yaml, or source an openrc file")
+	// errNoCloud says that clouds.yaml does not have the cloud.
+	errNoCloud = host.WithHint(errors.New("no such cloud"), "--os-cloud or OS_CLOUD names a cloud of clouds.yaml; OS_CLIENT_CONFIG_FILE names the file")
 )
 
 // HasCredentials reports whether the options or the environment name a cloud or the address of one.
@@ -119,7 +119,7 @@ func findSource(o Options) (source, error) {
 	case os.Getenv("OS_AUTH_URL") != "":
 		return source{name: "environment", keys: environment(), key: func(key string) string { return "OS_" + strings.ToUpper(key) }}, nil
 	}
-	return source{}, ErrNoCredentials
+	return source{}, errNoCredentials
 }
 
 // region returns the region that is asked for, "" for none.

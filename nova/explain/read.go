@@ -80,16 +80,6 @@ func (f *Facts) unread(s Source, err error) error {
 	return err
 }
 
-// Host returns the host with a name of nova-compute or of a compute node, nil if there is none.
-func (f *Facts) Host(name string) *Host {
-	for i := range f.Hosts {
-		if f.Hosts[i].Name == name || f.Hosts[i].Node == name {
-			return &f.Hosts[i]
-		}
-	}
-	return nil
-}
-
 // AddInventories adds the inventories to their hosts. Hosts that Nova does not list are added only
 // if its lists could not be read; the others are returned.
 func (f *Facts) AddInventories(hosts []nova.Host) (strangers []string) {

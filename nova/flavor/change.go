@@ -21,9 +21,9 @@ var (
 	// credentials.
 	ErrOtherCloud = host.WithHint(errors.New("the change was made in another cloud, region or project"),
 		"select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
-	// ErrChanged says that a flavor has changed since the plan was made, or since the change that
+	// errChanged says that a flavor has changed since the plan was made, or since the change that
 	// is undone.
-	ErrChanged = host.WithHint(host.WithCode(errors.New("has changed since"), host.CodeEdited, ""),
+	errChanged = host.WithHint(host.WithCode(errors.New("has changed since"), host.CodeEdited, ""),
 		host.Textf("'%s' shows the flavor as it is; change it back, or change it by hand", host.NewCommand("flavor list")))
 )
 
@@ -153,7 +153,7 @@ func (c *Change) expect(ctx context.Context, m Move) error {
 	}
 	name := c.record().Name()
 	if differ := is.differences(m.Before); len(differ) > 0 {
-		return fmt.Errorf("flavor %s %w: %s", name, ErrChanged, strings.Join(differ, ", "))
+		return fmt.Errorf("flavor %s %w: %s", name, errChanged, strings.Join(differ, ", "))
 	}
 	if m.After == nil {
 		servers, err := c.compute.Servers(ctx, is.ID)
@@ -167,7 +167,7 @@ func (c *Change) expect(ctx context.Context, m Move) error {
 	}
 	all, err := c.compute.Flavors(ctx)
 	if i := slices.IndexFunc(all, func(f cloud.Flavor) bool { return f.Name == name }); i >= 0 {
-		return fmt.Errorf("flavor %s %w: another flavor with id %s has the name", name, ErrChanged, all[i].ID)
+		return fmt.Errorf("flavor %s %w: another flavor with id %s has the name", name, errChanged, all[i].ID)
 	}
 	return err
 }

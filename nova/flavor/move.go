@@ -41,10 +41,10 @@ type step struct {
 
 // Errors of moves.
 var (
-	// ErrExists says that another user has created a flavor with the name since the plan was made.
-	ErrExists = host.WithHint(errors.New("was created by another user meanwhile"), "run the command again")
-	// ErrDrift says that Nova has made a different flavor than was requested.
-	ErrDrift = host.WithHint(errors.New("is not as requested"), "see the log of nova-api; another program may have changed the flavor")
+	// errExists says that another user has created a flavor with the name since the plan was made.
+	errExists = host.WithHint(errors.New("was created by another user meanwhile"), "run the command again")
+	// errDrift says that Nova has made a different flavor than was requested.
+	errDrift = host.WithHint(errors.New("is not as requested"), "see the log of nova-api; another program may have changed the flavor")
 )
 
 // steps returns the parts of the move.
@@ -134,7 +134,7 @@ func (m Move) creation(path string) step {
 		requests: []cloud.Request{{Method: "POST", Path: "/flavors", Body: map[string]any{"flavor": body}}},
 		do: func(ctx context.Context, c *cloud.Compute) error {
 			err := create(ctx, c, f)
-			foreign = errors.Is(err, ErrExists) || cloud.IsRefused(err)
+			foreign = errors.Is(err, errExists) || cloud.IsRefused(err)
 			return err
 		},
 		undo: func(ctx context.Context, c *cloud.Compute) error {
@@ -155,11 +155,11 @@ func create(ctx context.Context, c *cloud.Compute, f cloud.Flavor) error {
 	if errors.Is(err, cloud.ErrConflict) {
 		// A request whose answer was lost has created it, unless it is another flavor.
 		if made, err = c.GetFlavor(ctx, f.ID); errors.Is(err, cloud.ErrNotFound) || err == nil && !sameFlavor(made, f) {
-			return fmt.Errorf("flavor %s: %w", f.Name, ErrExists)
+			return fmt.Errorf("flavor %s: %w", f.Name, errExists)
 		}
 	}
 	if err == nil && !sameFlavor(made, f) {
-		err = fmt.Errorf("flavor %s: %w:\n%s", f.Name, ErrDrift, Text(&State{Flavor: made}))
+		err = fmt.Errorf("flavor %s: %w:\n%s", f.Name, errDrift, Text(&State{Flavor: made}))
 	}
 	return err
 }
@@ -202,7 +202,7 @@ func setSpecs(ctx context.Context, c *cloud.Compute, f cloud.Flavor, set map[str
 	if len(set) > 0 {
 		made, err := c.SetExtraSpecs(ctx, f, set)
 		if err == nil && !maps.Equal(made, set) {
-			err = fmt.Errorf("flavor %s: %w: the cloud has stored %s", f.Name, ErrDrift, specsText(made))
+			err = fmt.Errorf("flavor %s: %w: the cloud has stored %s", f.Name, errDrift, specsText(made))
 		}
 		if err != nil {
 			return err
@@ -240,7 +240,7 @@ func (m Move) make(ctx context.Context, c *cloud.Compute) (change.Outcome, error
 	}
 	outcome, err := change.Run(ctx, steps, change.OnError)
 	switch cause := context.Cause(ctx); {
-	case err == nil || outcome != change.None || errors.Is(err, ErrExists):
+	case err == nil || outcome != change.None || errors.Is(err, errExists):
 	case cause != nil && errors.Is(err, cause):
 		err = fmt.Errorf("%w, nothing was changed", err)
 	default:

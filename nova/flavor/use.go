@@ -12,8 +12,8 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// ErrInUse says that instances have the flavor.
-var ErrInUse = host.WithHint(host.WithCode(errors.New("is in use"), host.CodeInUse, ""),
+// errInUse says that instances have the flavor.
+var errInUse = host.WithHint(host.WithCode(errors.New("is in use"), host.CodeInUse, ""),
 	"delete or resize the instances first: openstack server list --all-projects --flavor FLAVOR")
 
 // hasRequest reports whether a flavor requests devices.
@@ -29,7 +29,7 @@ func WithRequest(all []cloud.Flavor) []cloud.Flavor {
 
 // PlanDeletion returns the deletion of the flavor with a name or id, unless instances have it.
 //
-// Errors: those of [cloud.FindFlavor], ErrInUse, and that of a flavor that does not request
+// Errors: those of [cloud.FindFlavor], errInUse, and that of a flavor that does not request
 // devices.
 func PlanDeletion(ctx context.Context, c *cloud.Compute, nameOrID string) (Move, error) {
 	all, err := c.Flavors(ctx)
@@ -68,5 +68,5 @@ func checkUnused(f cloud.Flavor, servers []string) error {
 	if len(servers) > shown {
 		names += " and others"
 	}
-	return fmt.Errorf("flavor %s: %w by %s: %s", f.Name, ErrInUse, by, names)
+	return fmt.Errorf("flavor %s: %w by %s: %s", f.Name, errInUse, by, names)
 }

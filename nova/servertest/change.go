@@ -18,16 +18,16 @@ const Type = "server"
 
 // Errors of recorded tests.
 var (
-	// ErrOtherCloud says that an entry belongs to another cloud, region or project than the
+	// errOtherCloud says that an entry belongs to another cloud, region or project than the
 	// credentials.
-	ErrOtherCloud = host.WithHint(errors.New("the test ran in another cloud, region or project"),
+	errOtherCloud = host.WithHint(errors.New("the test ran in another cloud, region or project"),
 		"select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
-	// ErrNotOurs says that a server with a recorded id has not the name and the metadata of the
+	// errNotOurs says that a server with a recorded id has not the name and the metadata of the
 	// record.
-	ErrNotOurs = host.WithHint(errors.New("is not the server of the test: its name or its metadata has another value, and it is not deleted"),
+	errNotOurs = host.WithHint(errors.New("is not the server of the test: its name or its metadata has another value, and it is not deleted"),
 		host.Textf("compare it with the entry: %s; openstack server show ID", host.NewCommand("history").Arg("ENTRY")))
-	// ErrRunning says that the run that created a server still uses it.
-	ErrRunning = host.WithHint(errors.New("the test is still running"), "wait until it has ended, or interrupt it: it deletes its servers itself")
+	// errRunning says that the run that created a server still uses it.
+	errRunning = host.WithHint(errors.New("the test is still running"), "wait until it has ended, or interrupt it: it deletes its servers itself")
 )
 
 // Server is a server of a test.
@@ -205,10 +205,10 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 		return nil
 	}
 	if now := c.kind.Compute.Scope(); !now.Is(c.record.Scope) {
-		return fmt.Errorf("%w: %s, not %s", ErrOtherCloud, c.record.Scope, now)
+		return fmt.Errorf("%w: %s, not %s", errOtherCloud, c.record.Scope, now)
 	}
 	if c.record.runs(c.kind.Root) {
-		return fmt.Errorf("process %d: %w", c.record.Process.PID, ErrRunning)
+		return fmt.Errorf("process %d: %w", c.record.Process.PID, errRunning)
 	}
 	var errs []error
 	c.there = nil

@@ -74,7 +74,7 @@ func (e *LeftError) HintText() host.Text {
 // read returns the server of a record as Nova has it, or nil if it does not exist. Without an id it
 // is found by its name and its metadata.
 //
-// Errors: ErrNotOurs.
+// Errors: errNotOurs.
 func (k Kind) read(ctx context.Context, s Server) (*cloud.Server, error) {
 	if s.ID == "" {
 		found, _, err := k.Compute.FindServers(ctx, s.Name)
@@ -92,7 +92,7 @@ func (k Kind) read(ctx context.Context, s Server) (*cloud.Server, error) {
 	case err != nil:
 		return nil, err
 	case is.Name != s.Name || is.Metadata[metadataNonce] != s.Nonce:
-		return nil, fmt.Errorf("server %s (%s) %w", s.ID, is.Name, ErrNotOurs)
+		return nil, fmt.Errorf("server %s (%s) %w", s.ID, is.Name, errNotOurs)
 	}
 	return &is, nil
 }
@@ -125,7 +125,7 @@ func (k Kind) deleteAll(ctx context.Context, servers []Server) error {
 				waits = append(waits, s)
 			}
 		}
-		if err != nil && !errors.Is(err, ErrNotOurs) {
+		if err != nil && !errors.Is(err, errNotOurs) {
 			err = &LeftError{s.ID, err}
 		}
 		errs = append(errs, err)

@@ -23,23 +23,23 @@ const (
 
 // Errors of plans.
 var (
-	// ErrNeedsTrain says that the cloud cannot create a server on a given host with its filters.
-	ErrNeedsTrain = host.WithHint(errors.New("needs Train: older releases of Nova skip the scheduler's filters for a requested host"),
+	// errNeedsTrain says that the cloud cannot create a server on a given host with its filters.
+	errNeedsTrain = host.WithHint(errors.New("needs Train: older releases of Nova skip the scheduler's filters for a requested host"),
 		"omit --host, or disable the other hosts: openstack compute service set --disable HOST nova-compute")
-	// ErrNeedsNewton says that the cloud cannot create a server without a network.
-	ErrNeedsNewton = host.WithHint(errors.New("needs Newton: older releases of Nova attach every server to a network"), "give a network: --network NAME")
-	// ErrDoesNotFit says that the flavor is too small for the image.
-	ErrDoesNotFit = host.WithHint(errors.New("does not fit into the flavor"), "test with a smaller image, or create a larger flavor")
-	// ErrDisabled says that servers cannot be created with a flavor.
-	ErrDisabled = host.WithHint(errors.New("is disabled: Nova creates no server with it"),
+	// errNeedsNewton says that the cloud cannot create a server without a network.
+	errNeedsNewton = host.WithHint(errors.New("needs Newton: older releases of Nova attach every server to a network"), "give a network: --network NAME")
+	// errDoesNotFit says that the flavor is too small for the image.
+	errDoesNotFit = host.WithHint(errors.New("does not fit into the flavor"), "test with a smaller image, or create a larger flavor")
+	// errDisabled says that servers cannot be created with a flavor.
+	errDisabled = host.WithHint(errors.New("is disabled: Nova creates no server with it"),
 		host.Textf("create another one with the same properties: %s", host.NewCommand("flavor create")))
-	// ErrImageStatus says that servers cannot boot an image.
-	ErrImageStatus = host.WithHint(errors.New("is not active: Nova does not boot it"),
+	// errImageStatus says that servers cannot boot an image.
+	errImageStatus = host.WithHint(errors.New("is not active: Nova does not boot it"),
 		"wait until it is uploaded, or reactivate it: openstack image set --activate IMAGE")
-	// ErrQuota says that the project's quota is too small.
-	ErrQuota = host.WithHint(errors.New("the quota of the project is too small"), "delete servers of the project, or raise its quota: openstack quota set PROJECT")
-	// ErrOneTimeUse says that devices would stay reserved after the test.
-	ErrOneTimeUse = host.WithHint(host.WithCode(errors.New("the devices can be used once: they stay reserved after the test, until an operator releases them"),
+	// errQuota says that the project's quota is too small.
+	errQuota = host.WithHint(errors.New("the quota of the project is too small"), "delete servers of the project, or raise its quota: openstack quota set PROJECT")
+	// errOneTimeUse says that devices would stay reserved after the test.
+	errOneTimeUse = host.WithHint(host.WithCode(errors.New("the devices can be used once: they stay reserved after the test, until an operator releases them"),
 		host.CodeOneTimeUse, "--one-time-use-ok"), "--one-time-use-ok tests them nevertheless")
 )
 
@@ -84,8 +84,8 @@ const deleteTime = 5 * time.Minute
 
 // NewPlan plans a test. The error joins all errors.
 //
-// Errors: ErrNeedsTrain, ErrNeedsNewton, ErrDisabled, ErrDoesNotFit, ErrImageStatus, ErrQuota,
-// ErrOneTimeUse.
+// Errors: errNeedsTrain, errNeedsNewton, errDisabled, errDoesNotFit, errImageStatus, errQuota,
+// errOneTimeUse.
 func NewPlan(o Options, is Observed, now time.Time) (Plan, error) {
 	p := Plan{Options: o, Flavor: is.Flavor, Image: is.Image, Network: cmp.Or(is.Network.ID, o.Network), Wanted: is.Wanted,
 		Warnings: []string{}, Quotas: []Quota{}, Ends: now.Add(o.Timeout + deleteTime).UTC().Truncate(time.Second)}
@@ -95,16 +95,16 @@ func NewPlan(o Options, is Observed, now time.Time) (Plan, error) {
 	case p.Network == "" && is.Newest >= networkless:
 		p.Network = cloud.NetworkNone
 	case p.Network == cloud.NetworkNone && is.Newest < networkless:
-		errs = append(errs, fmt.Errorf("--network none %w (it supports %s)", ErrNeedsNewton, is.Newest))
+		errs = append(errs, fmt.Errorf("--network none %w (it supports %s)", errNeedsNewton, is.Newest))
 	case p.Network == cloud.NetworkAuto && is.Newest < networkless:
 		p.Network = "" // what Nova does then
 	}
 	p.NetworkName = cmp.Or(p.NetworkName, p.Network)
 	if o.Host != "" && is.Newest < requestedHost {
-		errs = append(errs, fmt.Errorf("--host %w (it supports %s)", ErrNeedsTrain, is.Newest))
+		errs = append(errs, fmt.Errorf("--host %w (it supports %s)", errNeedsTrain, is.Newest))
 	}
 	if p.Flavor.Disabled {
-		errs = append(errs, fmt.Errorf("flavor %s %w", p.Flavor.Name, ErrDisabled))
+		errs = append(errs, fmt.Errorf("flavor %s %w", p.Flavor.Name, errDisabled))
 	}
 	errs = append(errs, p.checkImage(), p.checkQuotas(is.Quotas), p.checkFree(is))
 	for range o.Count {
@@ -126,18 +126,18 @@ func (p *Plan) checkImage() error {
 			i.Name, windowsHint))
 	}
 	if i.Status != "" && i.Status != "active" {
-		errs = append(errs, fmt.Errorf("image %s is %s: it %w", i.Name, i.Status, ErrImageStatus))
+		errs = append(errs, fmt.Errorf("image %s is %s: it %w", i.Name, i.Status, errImageStatus))
 	}
 	if i.MinRAM > f.RAM {
-		errs = append(errs, fmt.Errorf("image %s needs %d MiB of RAM, flavor %s has %d: it %w", i.Name, i.MinRAM, f.Name, f.RAM, ErrDoesNotFit))
+		errs = append(errs, fmt.Errorf("image %s needs %d MiB of RAM, flavor %s has %d: it %w", i.Name, i.MinRAM, f.Name, f.RAM, errDoesNotFit))
 	}
 	if f.Disk == 0 {
 		return errors.Join(errs...)
 	}
 	if i.MinDisk > f.Disk {
-		errs = append(errs, fmt.Errorf("image %s needs a disk of %d GiB, flavor %s has %d: it %w", i.Name, i.MinDisk, f.Name, f.Disk, ErrDoesNotFit))
+		errs = append(errs, fmt.Errorf("image %s needs a disk of %d GiB, flavor %s has %d: it %w", i.Name, i.MinDisk, f.Name, f.Disk, errDoesNotFit))
 	} else if gib, known := i.DiskGiB(); known && gib > f.Disk {
-		errs = append(errs, fmt.Errorf("image %s has a disk of %d GiB, flavor %s one of %d: it %w", i.Name, gib, f.Name, f.Disk, ErrDoesNotFit))
+		errs = append(errs, fmt.Errorf("image %s has a disk of %d GiB, flavor %s one of %d: it %w", i.Name, gib, f.Name, f.Disk, errDoesNotFit))
 	}
 	return errors.Join(errs...)
 }
@@ -159,7 +159,7 @@ func (p *Plan) checkQuotas(quotas []cloud.Quota) error {
 		q := Quota{q, needed[q.Resource]}
 		p.Quotas = append(p.Quotas, q)
 		if q.Limit >= 0 && q.Used+q.Needed > q.Limit {
-			errs = append(errs, fmt.Errorf("%s: %d in use, %d needed, but only %d allowed: %w", q.Resource, q.Used, q.Needed, q.Limit, ErrQuota))
+			errs = append(errs, fmt.Errorf("%s: %d in use, %d needed, but only %d allowed: %w", q.Resource, q.Used, q.Needed, q.Limit, errQuota))
 		}
 	}
 	return errors.Join(errs...)
@@ -193,7 +193,7 @@ func (p *Plan) checkFree(is Observed) error {
 	}
 	switch {
 	case once != "" && !p.OneTimeUse:
-		return fmt.Errorf("by %s: %w", once, ErrOneTimeUse)
+		return fmt.Errorf("by %s: %w", once, errOneTimeUse)
 	case once != "":
 		p.Warnings = append(p.Warnings, "the devices can be used once: they stay reserved after the test, by "+once)
 	case is.Unread != nil:

@@ -15,8 +15,8 @@ import (
 	"gpustack/nova/probe"
 )
 
-// ErrWrongHost says that the scheduler has not used the requested host.
-var ErrWrongHost = host.WithHint(errors.New("is not on the requested host"), "requesting a host needs an administrator; 'openstack server show' names the host")
+// errWrongHost says that the scheduler has not used the requested host.
+var errWrongHost = host.WithHint(errors.New("is not on the requested host"), "requesting a host needs an administrator; 'openstack server show' names the host")
 
 // Outcome is the result of the test of one server.
 type Outcome struct {
@@ -151,7 +151,7 @@ func (w *watched) build(ctx context.Context) bool {
 			took := time.Since(w.started)
 			w.Build = &took
 			if w.Plan.Host != "" && is.Host != "" && is.Host != w.Plan.Host {
-				w.Err = fmt.Errorf("server %s %w: it is on %s instead of %s", w.ID, ErrWrongHost, is.Host, w.Plan.Host)
+				w.Err = fmt.Errorf("server %s %w: it is on %s instead of %s", w.ID, errWrongHost, is.Host, w.Plan.Host)
 				return false
 			}
 			w.say(is.Status, "")

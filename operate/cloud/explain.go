@@ -30,8 +30,8 @@ type ExplainOptions struct {
 	Database, API string
 }
 
-// ErrNoDatabase means that guest reports are given without a database whose rows they could judge.
-var ErrNoDatabase = host.WithHint(errors.New("--guests: rows are judged in a database, and none is given"),
+// errNoDatabase means that guest reports are given without a database whose rows they could judge.
+var errNoDatabase = host.WithHint(errors.New("--guests: rows are judged in a database, and none is given"),
 	"give --database URL, or --conf controller=FILE with [api_database]")
 
 // Explanation is why the hosts of a cloud can or cannot build a guest.
@@ -48,7 +48,7 @@ type Explanation struct {
 // a host it reads nothing else. It changes nothing.
 //
 // Errors: all of the files and inventories at once; then those of the cloud; of the databases, only
-// if they are given by URL; ErrNoDatabase.
+// if they are given by URL; errNoDatabase.
 func Explain(ctx context.Context, root host.Root, o ExplainOptions) (Explanation, error) {
 	e := explaining{root: root, options: o, facts: explain.Facts{Unread: map[explain.Source]string{}}}
 	if err := e.readFiles(); err != nil {
@@ -150,7 +150,7 @@ func (e *explaining) readCloud(ctx context.Context, compute *cloud.Compute) erro
 func (e *explaining) readDatabase(ctx context.Context) error {
 	from, err := e.databases()
 	if err == nil && from == nil && len(e.options.Reports.Paths) > 0 {
-		err = ErrNoDatabase
+		err = errNoDatabase
 	}
 	if err != nil || from == nil {
 		return err

@@ -31,7 +31,7 @@ type HostChecked struct {
 func CheckHost(ctx context.Context, n Node, journal change.Seen) HostChecked {
 	m := observeForCheck(n, journal)
 	m.VirtType = ReadVirtType(n.Root)
-	m.Nova = JudgeOffers(n.Root, m)
+	m.Nova = judgeOffers(n.Root, m)
 	refused := n.RefusedByPrepare(ctx, m, journal)
 	findings, verdict := check.Verify(m, refused, steps.Observe(n.Root))
 	return HostChecked{m, verdict, findings, check.RebootRequired(m), PlanCommand(n.Root, m, refused)}

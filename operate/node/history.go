@@ -16,14 +16,14 @@ func ReadHistory(stores []change.Store, id int) (all []Recorded, err error) {
 		if err != nil {
 			return nil, err
 		}
-		return []Recorded{{store, entries[i], RecordedFiles(store.Root).Past(entries, i)}}, nil
+		return []Recorded{{store, entries[i], recordedFiles(store.Root).Past(entries, i)}}, nil
 	}
 	for _, store := range stores {
 		entries, err := store.List()
 		if err != nil {
 			return nil, err
 		}
-		files := RecordedFiles(store.Root)
+		files := recordedFiles(store.Root)
 		for i, e := range entries {
 			all = append(all, Recorded{store, e, files.Past(entries, i)})
 		}

@@ -83,9 +83,9 @@ func (n Node) Engine(timeout time.Duration) change.Engine {
 	}
 }
 
-// RecordedFiles returns the kind of change for files of the machine below root, to read what
+// recordedFiles returns the kind of change for files of the machine below root, to read what
 // entries record.
-func RecordedFiles(root host.Root) change.Files {
+func recordedFiles(root host.Root) change.Files {
 	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
 		Older: prepare.Older(root), EachBoot: container.IsBootSpec}
 }
@@ -93,7 +93,7 @@ func RecordedFiles(root host.Root) change.Files {
 // files returns the kind of change for files of the machine. Changes are refused while what runs on
 // the machine prevents what follows from them.
 func (n Node) files() change.Files {
-	files := RecordedFiles(n.Root)
+	files := recordedFiles(n.Root)
 	files.Permit = func(plan edit.Plan) ([]host.Lift, error) {
 		allowed := gate.Allowed{Functions: n.Allow}
 		lifted, err := gate.Permit(n.Root, plan, allowed)

@@ -36,11 +36,11 @@ func functionsOf(c *machine.Contract) []pci.Address {
 	return addresses
 }
 
-// JudgeOffers returns what nova check finds about the functions that the nova-computes of a machine
+// judgeOffers returns what nova check finds about the functions that the nova-computes of a machine
 // offer. The machine was observed for [machine.Check]. A failure of Nova's configuration is a
 // warning here: the machine itself is ready for it. The value is nil if the machine runs no
 // nova-compute.
-func JudgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding] {
+func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding] {
 	r := recorded(m)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r)
 	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {

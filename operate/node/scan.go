@@ -51,7 +51,7 @@ func (o ScanOptions) functions() pci.Options {
 // ReadScan returns the functions that are to be listed, and all that were read.
 func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice, err error) {
 	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.functions()})
-	whole, err := NewScan(m)
+	whole, err := newScan(m)
 	if err != nil {
 		return Scan{}, nil, err
 	}
@@ -147,9 +147,9 @@ type gpuCount struct {
 	Unknown    int `json:"unknown"`
 }
 
-// NewScan returns the report, without states, of a machine that was observed for
+// newScan returns the report, without states, of a machine that was observed for
 // [machine.Facts] and [machine.IOMMU].
-func NewScan(m machine.Machine) (Scan, error) {
+func newScan(m machine.Machine) (Scan, error) {
 	if err := m.Devices.Err; err != nil {
 		return Scan{}, err
 	}
@@ -329,7 +329,7 @@ func PlanCommand(root host.Root, m machine.Machine, refused []error) host.Comman
 	if len(refused) > 1 {
 		return planCommand
 	}
-	whole, err := NewScan(m)
+	whole, err := newScan(m)
 	if err != nil {
 		return planCommand
 	}

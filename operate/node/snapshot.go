@@ -38,7 +38,7 @@ func TakeSnapshot(ctx context.Context, n Node, identity bool) (Snapshot, error) 
 	n.Root = n.Root.Recorded(tree.Masked(snapshot.MaskBoot, MaskNova))
 	n.Runner.Root = n.Root
 	m := machine.Observe(n.Root, machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
-	scan, err := NewScan(m)
+	scan, err := newScan(m)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -90,7 +90,7 @@ func ReadAll(ctx context.Context, n Node) {
 	journal := change.Machine(root).Observe()
 	m := machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
 	m.VirtType = ReadVirtType(root)
-	m.Nova = JudgeOffers(root, m)
+	m.Nova = judgeOffers(root, m)
 	n.RefusedByPrepare(ctx, m, journal) // as host check asks it
 	hardware.Read(root)                 // as host scan --machine does
 

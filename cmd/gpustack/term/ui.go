@@ -106,7 +106,7 @@ func (u *UI) Printf(format string, args ...any) {
 func (u *UI) Warn(warnings ...string) {
 	u.CatchUp()
 	for _, w := range warnings {
-		fmt.Fprintf(u.Talk, "gpustack: warning: %s\n", Printable(u.Completed(w))) //nolint:errcheck // there is no other place to report it
+		fmt.Fprintf(u.Talk, "gpustack: warning: %s\n", Printable(u.completed(w))) //nolint:errcheck // there is no other place to report it
 	}
 }
 
@@ -116,8 +116,8 @@ func (u *UI) CatchUp() {
 	u.Out.Flush() //nolint:errcheck // the writer keeps the error
 }
 
-// Completed returns a text with its commands completed.
-func (u *UI) Completed(text string) string {
+// completed returns a text with its commands completed.
+func (u *UI) completed(text string) string {
 	if u.Complete == nil {
 		return text
 	}
@@ -134,7 +134,7 @@ func (u *UI) Command(c host.Command) string {
 
 // Text returns a text with its commands as the operator is to run them, printable.
 func (u *UI) Text(t host.Text) string {
-	return t.Render(u.Completed, u.Command)
+	return t.Render(u.completed, u.Command)
 }
 
 // Note prints a message about what was done.

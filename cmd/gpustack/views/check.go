@@ -40,7 +40,7 @@ func PrintCheck(u *term.UI, c Checked, all bool) {
 			listed[i].Remedy = host.Text(u.Text(listed[i].Remedy))
 		}
 		u.Printf("\n")
-		PrintFindings(u, listed)
+		printFindings(u, listed)
 	}
 	n := countChecks(c.Findings)
 	rest := fmt.Sprintf("%d passed, %d not applicable", n[host.Pass], n[host.NA])

@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// CompanionsText is what a plan says of companions, by their names.
-func CompanionsText(names []string) string {
+// companionsText is what a plan says of companions, by their names.
+func companionsText(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}

@@ -111,14 +111,14 @@ func PrintContainerPrepare(u *term.UI, r ContainerPrepare) {
 	default:
 		u.Printf("no function is for containers any more; running containers keep what they have\n")
 	}
-	PrintDiffs(u, r.Changes)
+	printDiffs(u, r.Changes)
 	if len(r.AtBoot) > 0 {
 		when := "written at each boot, as the machine is then; from what this tree has:"
 		if r.Root.IsMachine() {
 			when = "written now, and at each boot as the machine is then:"
 		}
 		u.Printf("\n%s\n", when)
-		PrintDiffs(u, r.AtBoot)
+		printDiffs(u, r.AtBoot)
 	}
 	for i, note := range r.Notes {
 		if i == 0 {
@@ -149,7 +149,7 @@ func ContainerPrepareSummary(r ContainerPrepare, recorded *machine.Containers) s
 	if r.Root.IsMachine() {
 		files = slices.Concat(files, r.AtBoot)
 	}
-	return term.Sentence(strings.Join(parts, ", "), FilesText(files, "changed", "new"))
+	return term.Sentence(strings.Join(parts, ", "), filesText(files, "changed", "new"))
 }
 
 // errNoNetwork is the error of --print cni without an adapter that a plugin attaches containers to.

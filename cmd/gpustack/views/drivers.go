@@ -44,8 +44,8 @@ type DriverChange struct {
 	Writes  []driver.Write `json:"writes"`
 }
 
-// DriverChanges returns the changes of a plan of drivers.
-func DriverChanges(plan driver.Plan) []DriverChange {
+// driverChanges returns the changes of a plan of drivers.
+func driverChanges(plan driver.Plan) []DriverChange {
 	changes := []DriverChange{}
 	for _, c := range plan.Changes {
 		changes = append(changes, DriverChange{c.Address, c.Group, c.Before, c.After, c.Any, c.Writes()})
@@ -56,7 +56,7 @@ func DriverChanges(plan driver.Plan) []DriverChange {
 // NewDrivers returns the report of a plan. specs are the changes of spec files that come first.
 func NewDrivers(head Report, plan bind.Plan, specs []FileChange) Drivers {
 	r := Drivers{
-		Report: head, Changes: DriverChanges(plan.Plan), Containers: append([]pci.Address{}, plan.Containers...), Specs: specs,
+		Report: head, Changes: driverChanges(plan.Plan), Containers: append([]pci.Address{}, plan.Containers...), Specs: specs,
 		Functions: plan.Functions,
 		Load:      plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
 	}
@@ -95,12 +95,12 @@ func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
 	for _, h := range plan.Holders {
 		u.Printf("%s\n", term.Printable(h.Error()))
 	}
-	PrintDiffs(u, r.Specs)
-	PrintDriverWrites(u, r.Changes, plan.Plan)
+	printDiffs(u, r.Specs)
+	printDriverWrites(u, r.Changes, plan.Plan)
 }
 
-// PrintDriverWrites prints the programs and writes of a plan, in their order.
-func PrintDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan) {
+// printDriverWrites prints the programs and writes of a plan, in their order.
+func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan) {
 	u.Printf("\n")
 	programs := func(list [][]string, services int, wait string) {
 		for i, argv := range list {

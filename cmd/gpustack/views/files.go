@@ -26,9 +26,9 @@ func FileChanges(plan edit.Plan) []FileChange {
 	return changes
 }
 
-// PrintDiffs prints changes of files with added and removed lines in colour. Removed files and
+// printDiffs prints changes of files with added and removed lines in colour. Removed files and
 // gpustack's own records are only named: the other formats contain their content.
-func PrintDiffs(u *term.UI, changes []FileChange) {
+func printDiffs(u *term.UI, changes []FileChange) {
 	for _, c := range changes {
 		if c.Action != edit.Delete && !strings.HasPrefix(c.File, change.Dir) {
 			u.Diff(c.Diff)
@@ -48,8 +48,8 @@ func PrintDiffs(u *term.UI, changes []FileChange) {
 	}
 }
 
-// PrintPrograms prints the programs that run after a plan's changes.
-func PrintPrograms(u *term.UI, run, left []string) {
+// printPrograms prints the programs that run after a plan's changes.
+func printPrograms(u *term.UI, run, left []string) {
 	for _, line := range run {
 		u.Printf("then runs %s\n", line)
 	}
@@ -58,8 +58,8 @@ func PrintPrograms(u *term.UI, run, left []string) {
 	}
 }
 
-// CommandLines returns programs as text.
-func CommandLines(programs []host.Program) []string {
+// commandLines returns programs as text.
+func commandLines(programs []host.Program) []string {
 	lines := []string{}
 	for _, p := range programs {
 		lines = append(lines, p.String())

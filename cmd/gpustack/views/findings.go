@@ -7,9 +7,9 @@ import (
 	"gpustack/host"
 )
 
-// PrintFindings prints a line for each finding. Below it, unless the check passed, it prints the
+// printFindings prints a line for each finding. Below it, unless the check passed, it prints the
 // place, the effect, and the remedy once for all findings with the same one.
-func PrintFindings(u *term.UI, findings []host.Finding) {
+func printFindings(u *term.UI, findings []host.Finding) {
 	rows := [][]string{{"STATUS", "CHECK", "SEEN"}}
 	colours := []string{term.Bold}
 	for i, f := range findings {

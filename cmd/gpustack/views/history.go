@@ -91,7 +91,7 @@ func newHistoryEntry(r node.Recorded) HistoryEntry {
 		Started: e.Started, Ended: e.Ended,
 		changed: changed(e),
 		Files:   []string{}, Drivers: []DriverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
-		Programs: CommandLines(e.Programs), Left: CommandLines(e.Left), Restart: append([]string{}, e.Restart...),
+		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: append([]string{}, e.Restart...),
 	}
 	for _, f := range e.Files {
 		h.Files = append(h.Files, f.Name)
@@ -140,7 +140,7 @@ func PrintEntry(u *term.UI, h HistoryEntry, r node.Recorded) error {
 	e := r.Entry
 	printEntryHead(u, h.Journal, e)
 	err := kindOf(e).show(u, h, e)
-	PrintPrograms(u, h.Programs, h.Left)
+	printPrograms(u, h.Programs, h.Left)
 	if len(e.Restart) == 0 {
 		return err
 	}
@@ -185,7 +185,7 @@ func commandLine(argv []string) string {
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
 func printEntryFiles(u *term.UI, h HistoryEntry, _ change.Entry) error {
 	for _, c := range h.Changes {
-		PrintDiffs(u, []FileChange{{File: c.File, Action: c.Action, Diff: c.Diff}})
+		printDiffs(u, []FileChange{{File: c.File, Action: c.Action, Diff: c.Diff}})
 		if c.Note != "" {
 			u.Printf("\n%s: %s\n", term.Printable(c.File), c.Note)
 		}
@@ -210,7 +210,7 @@ func printEntryDrivers(u *term.UI, _ HistoryEntry, e change.Entry) error {
 	u.Printf("\n")
 	u.Table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
 	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
-	PrintDriverWrites(u, DriverChanges(plan), plan)
+	printDriverWrites(u, driverChanges(plan), plan)
 	return nil
 }
 

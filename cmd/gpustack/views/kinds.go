@@ -231,7 +231,7 @@ func addDrivers(h *HistoryEntry, e change.Entry) error {
 	if err != nil {
 		return err
 	}
-	h.Drivers = DriverChanges(driver.Plan{Changes: r.Functions})
+	h.Drivers = driverChanges(driver.Plan{Changes: r.Functions})
 	h.Stop, h.Start = r.Services.Before(), r.Services.Afterwards()
 	return nil
 }

@@ -71,7 +71,7 @@ func (r NovaCheck) Print(u *term.UI) {
 				shown[i].Remedy = host.Text(u.Text(shown[i].Remedy))
 			}
 		}
-		PrintFindings(u, shown)
+		printFindings(u, shown)
 		return
 	}
 	found := term.Numbered(r.FileCount, "file") + ", " + term.Numbered(r.AliasCount, "alias")

@@ -54,7 +54,7 @@ func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan
 func companionsOf(hosts []nova.Host) (names []string) {
 	for _, h := range hosts {
 		for _, d := range selection.Companions(h.Devices) {
-			if product := IDs(d) + " (" + FunctionKind(d) + ")"; !slices.Contains(names, product) {
+			if product := IDs(d) + " (" + functionKind(d) + ")"; !slices.Contains(names, product) {
 				names = append(names, product)
 			}
 		}
@@ -83,7 +83,7 @@ func (r NovaConfigure) Summary() string {
 	}
 	return term.Sentence(
 		term.AndMore(term.Some(len(r.Aliases), "alias"), specs), removed,
-		FilesText(r.Changes, "changed", "new"), restart)
+		filesText(r.Changes, "changed", "new"), restart)
 }
 
 // Print prints the plan as text.
@@ -126,10 +126,10 @@ func (r NovaConfigure) Print(u *term.UI) {
 	if len(r.Dropped) > 0 {
 		u.Printf("\nremoved, because %s does not have these filters: %s\n", r.Release, term.Printable(strings.Join(r.Dropped, ", ")))
 	}
-	if text := CompanionsText(r.companions); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
+	if text := companionsText(r.companions); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
 		u.Printf("\n%s", text)
 	}
-	PrintDiffs(u, r.Changes)
+	printDiffs(u, r.Changes)
 	if r.reporting {
 		u.Printf("\nreport_in_placement cannot be turned off again on this host\n")
 	}

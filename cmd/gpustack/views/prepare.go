@@ -68,12 +68,12 @@ func NewPrepare(head Report, m machine.Machine, plan prepare.Plan, work change.W
 		Changes:   FileChanges(plan.Files),
 		Devices:   preparedDevices(plan.Functions, m.Devices.Value),
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
-		Programs:  CommandLines(work.Programs),
-		Left:      CommandLines(work.Left),
+		Programs:  commandLines(work.Programs),
+		Left:      commandLines(work.Left),
 		others:    plan.Others,
 	}
 	r.Changed = len(r.Changes)+len(work.Programs) > 0
-	r.AtNextBoot(plan.Menu || plan.Initramfs)
+	r.atNextBoot(plan.Menu || plan.Initramfs)
 	return r
 }
 
@@ -95,7 +95,7 @@ func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 			u.Printf("\nnothing to do: the files are as planned\n")
 			return
 		}
-		if text := CompanionsText(preparedCompanions(r.Devices)); text != "" {
+		if text := companionsText(preparedCompanions(r.Devices)); text != "" {
 			u.Printf("\n%s", text)
 		}
 		if len(r.Arguments.Drop) > 0 {
@@ -110,8 +110,8 @@ func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 			u.Printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
 		}
 	}
-	PrintDiffs(u, r.Changes)
-	PrintPrograms(u, r.Programs, r.Left)
+	printDiffs(u, r.Changes)
+	printPrograms(u, r.Programs, r.Left)
 	switch {
 	case r.NextBoot && len(rows) == 0:
 		u.Printf("\ntakes effect at the next boot\n")

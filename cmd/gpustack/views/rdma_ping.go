@@ -94,14 +94,14 @@ func NewRDMATest(root host.Root, version string, m ping.Machine) *RDMATest {
 // AddAll adds all tests to the report, with the verdict.
 func (r *RDMATest) AddAll(tests []ping.Tested) {
 	for _, t := range tests {
-		r.Add(t)
+		r.add(t)
 	}
 	verdict := ping.VerdictOf(tests)
 	r.Verdict = &verdict
 }
 
 // Add adds a test to the report.
-func (r *RDMATest) Add(t ping.Tested) {
+func (r *RDMATest) add(t ping.Tested) {
 	a, p := t.Target.Adapter, t.Target.Port
 	test := portTest{
 		Address: a.Address, Name: a.Name, Port: p.Number, LinkLayer: p.LinkLayer, Netdev: t.Source.Netdev, IP: t.Source.IP,

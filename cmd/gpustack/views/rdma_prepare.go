@@ -54,7 +54,7 @@ func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, w
 	r := RDMAPrepare{
 		Report:  head,
 		Changes: FileChanges(plan.Files), Netns: Optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
-		Programs: CommandLines(work.Programs), Left: CommandLines(work.Left), Notes: append([]string{}, plan.Notes...),
+		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: append([]string{}, plan.Notes...),
 	}
 	for _, a := range plan.Record.Adapters {
 		vfs := []preparedVF{}
@@ -110,14 +110,14 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 	default:
 		u.Printf("no adapter is prepared from the next boot on\n")
 	}
-	PrintDiffs(u, r.Changes)
+	printDiffs(u, r.Changes)
 	for _, line := range r.Programs {
 		if line == (host.Program{Kind: host.RevertBoot}).String() {
 			line += ", which reverts what was made at this boot and is not recorded any more, and remakes what is recorded otherwise"
 		}
 		u.Printf("then runs %s\n", line)
 	}
-	PrintPrograms(u, nil, r.Left)
+	printPrograms(u, nil, r.Left)
 	for _, note := range r.Notes {
 		u.Printf("\nnote: %s\n", term.Printable(note))
 	}
@@ -159,5 +159,5 @@ func RDMAPrepareSummary(r RDMAPrepare, recorded *rdma.Record) string {
 	if r.NextBoot {
 		reboot = "reboot needed"
 	}
-	return term.Sentence(adapters, FilesText(r.Changes, "changed", "new"), reboot)
+	return term.Sentence(adapters, filesText(r.Changes, "changed", "new"), reboot)
 }

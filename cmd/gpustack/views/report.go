@@ -24,8 +24,8 @@ type Report struct {
 	NextBoot bool      `json:"-"` // the plan takes effect at the next boot
 }
 
-// AtNextBoot records that a plan takes effect at the next boot, if it does.
-func (r *Report) AtNextBoot(does bool) {
+// atNextBoot records that a plan takes effect at the next boot, if it does.
+func (r *Report) atNextBoot(does bool) {
 	r.NextBoot = does
 	if does && r.RebootRequired != nil {
 		r.RebootRequired = &does

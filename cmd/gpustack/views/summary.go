@@ -27,7 +27,7 @@ func Becomes(u *term.UI, functions []pci.Address, target string, devices pci.Dev
 	var kinds []string
 	counts := map[string]int{}
 	for _, a := range functions {
-		kind := FunctionKind(devices.At(a))
+		kind := functionKind(devices.At(a))
 		if counts[kind] == 0 {
 			kinds = append(kinds, kind)
 		}
@@ -42,8 +42,8 @@ func Becomes(u *term.UI, functions []pci.Address, target string, devices pci.Dev
 	return fmt.Sprintf("%s %s %s (%s)", term.Numbered(len(functions), "function"), arrow, target, strings.Join(kinds, ", "))
 }
 
-// FunctionKind returns what an operator calls a function.
-func FunctionKind(d *pci.Device) string {
+// functionKind returns what an operator calls a function.
+func functionKind(d *pci.Device) string {
 	if d == nil {
 		return "missing device"
 	}
@@ -142,11 +142,11 @@ func PrepareSummary(u *term.UI, r Prepare, plan prepare.Plan, all bool, m machin
 	if r.NextBoot {
 		reboot = "reboot needed"
 	}
-	return term.Sentence(functions, FilesText(r.Changes, "changed", "new"), generated, reboot)
+	return term.Sentence(functions, filesText(r.Changes, "changed", "new"), generated, reboot)
 }
 
-// FilesText returns the number of files with each action.
-func FilesText(changes []FileChange, updated, created string) string {
+// filesText returns the number of files with each action.
+func filesText(changes []FileChange, updated, created string) string {
 	counts := map[edit.Action]int{}
 	for _, c := range changes {
 		counts[c.Action]++

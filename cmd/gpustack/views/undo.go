@@ -44,15 +44,15 @@ func NewUndo(head Report, e change.Entry) Undo {
 func NewUndoFiles(head Report, plan node.FilesBack) Undo {
 	r := NewUndo(head, plan.Entry)
 	r.Warnings = append(append(r.Warnings, undoWarnings(plan.Rewriting)...), plan.Warnings...)
-	r.Changes, r.Programs, r.Left = FileChanges(plan.Files), CommandLines(plan.Programs), CommandLines(plan.Left)
-	r.AtNextBoot(plan.Entry.NextBoot())
+	r.Changes, r.Programs, r.Left = FileChanges(plan.Files), commandLines(plan.Programs), commandLines(plan.Left)
+	r.atNextBoot(plan.Entry.NextBoot())
 	return r
 }
 
 // NewUndoDrivers returns the report of the undo of drivers, and whether it changes any.
 func NewUndoDrivers(head Report, e change.Entry, plan node.DriversPlan) (r Undo, changed bool) {
 	r = NewUndo(head, e)
-	r.Drivers, r.Stop, r.Start = DriverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()
+	r.Drivers, r.Stop, r.Start = driverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()
 	r.Containers, r.Changes = append(r.Containers, plan.Containers...), FileChanges(plan.Specs)
 	return r, len(plan.Changes)+len(plan.Containers)+len(r.Stop)+len(r.Start) > 0
 }
@@ -80,8 +80,8 @@ func (r Undo) PrintRows(u *term.UI, e change.Entry, plan rows.UndoPlan) {
 // PrintFiles prints the plan of the undo of an entry of files.
 func (r Undo) PrintFiles(u *term.UI, e change.Entry) {
 	printUndone(u, e)
-	PrintDiffs(u, r.Changes)
-	PrintPrograms(u, r.Programs, r.Left)
+	printDiffs(u, r.Changes)
+	printPrograms(u, r.Programs, r.Left)
 	if len(r.Restart) > 0 {
 		u.Printf("\nrestart afterwards, in this order: %s\n", strings.Join(r.Restart, ", "))
 	}
@@ -90,12 +90,12 @@ func (r Undo) PrintFiles(u *term.UI, e change.Entry) {
 // PrintDrivers prints the plan of the undo of an entry of drivers, and whether it changes any.
 func (r Undo) PrintDrivers(u *term.UI, e change.Entry, p driver.Plan, changed bool) {
 	printUndone(u, e)
-	PrintDiffs(u, r.Changes)
+	printDiffs(u, r.Changes)
 	if !changed {
 		u.Printf("\nthe drivers are as before: only the entry changes\n")
 		return
 	}
-	PrintDriverWrites(u, r.Drivers, p)
+	printDriverWrites(u, r.Drivers, p)
 }
 
 // printUndone prints which entry is undone.
@@ -134,7 +134,7 @@ func UndoFilesSummary(r Undo) string {
 	if len(r.Restart) > 0 {
 		restart = "to restart: " + strings.Join(r.Restart, ", ")
 	}
-	files := FilesText(r.Changes, "restored", "created again")
+	files := filesText(r.Changes, "restored", "created again")
 	if files == "" {
 		files = "the files are as before"
 	}

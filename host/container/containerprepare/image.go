@@ -10,10 +10,10 @@ import (
 
 // Errors of images that mounted libraries have no common place in.
 var (
-	// ErrNoFolder is the error of an image whose loader does not load libraries of the driver.
-	ErrNoFolder = host.WithHint(errors.New("its loader has no folder for libraries of glibc"), "use an image with glibc")
-	// ErrFolders is the error of images whose loaders look into different folders first.
-	ErrFolders = host.WithHint(errors.New("the loaders of the images look into different folders first"),
+	// errNoFolder is the error of an image whose loader does not load libraries of the driver.
+	errNoFolder = host.WithHint(errors.New("its loader has no folder for libraries of glibc"), "use an image with glibc")
+	// errFolders is the error of images whose loaders look into different folders first.
+	errFolders = host.WithHint(errors.New("the loaders of the images look into different folders first"),
 		"set LD_LIBRARY_PATH instead: --library-path; or name images of one distribution")
 )
 
@@ -25,7 +25,7 @@ func (w *wanting) images() {
 	if folder != "" && !r.LibraryPath {
 		r.LibraryFolder = folder
 	}
-	if err != nil && (!r.LibraryPath || errors.Is(err, ErrNoFolder)) {
+	if err != nil && (!r.LibraryPath || errors.Is(err, errNoFolder)) {
 		w.fail(err)
 	}
 }
@@ -36,11 +36,11 @@ func folderOf(images []container.Image) (folder string, err error) {
 	for _, i := range images {
 		switch folders := i.LibraryFolders(); {
 		case len(folders) == 0:
-			errs = append(errs, fmt.Errorf("%s: %w", i.Name, ErrNoFolder))
+			errs = append(errs, fmt.Errorf("%s: %w", i.Name, errNoFolder))
 		case folder == "":
 			folder = folders[0]
 		case folders[0] != folder:
-			errs = append(errs, fmt.Errorf("%s: %w: %s, not %s", i.Name, ErrFolders, folders[0], folder))
+			errs = append(errs, fmt.Errorf("%s: %w: %s, not %s", i.Name, errFolders, folders[0], folder))
 		}
 	}
 	return folder, errors.Join(errs...)

@@ -65,8 +65,8 @@ var (
 	// ErrBoard is the error of a part of a board with NVSwitches.
 	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
 		"add all GPUs of the board with --device")
-	// ErrNoAdapter is the error of umad nodes without an adapter.
-	ErrNoAdapter = host.WithHint(errors.New("--umad is for adapters, and none is for containers"), "add one with --hca")
+	// errNoAdapter is the error of umad nodes without an adapter.
+	errNoAdapter = host.WithHint(errors.New("--umad is for adapters, and none is for containers"), "add one with --hca")
 	// ErrOtherKind is the error of a kind that would rename functions which are recorded already.
 	ErrOtherKind = host.WithHint(errors.New("--kind would change the name by which containers are started with it"),
 		"name it too, to change its name with the others; or leave --kind out")
@@ -130,7 +130,7 @@ func NewWant(m Machine, o Options) (Want, error) {
 		w.module()
 	}
 	if o.UMAD != nil && *o.UMAD && !slices.ContainsFunc(w.Record.Functions, func(f machine.ContainerFunction) bool { return f.HCA }) {
-		w.fail(ErrNoAdapter)
+		w.fail(errNoAdapter)
 	}
 	w.boards()
 	w.kinds()
