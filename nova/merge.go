@@ -62,7 +62,8 @@ func (p *planner) multi(what string, names []conf.Name, items []item, programs .
 		if p.isFixed(s) {
 			continue
 		}
-		if err := p.set(s, conf.Setting{Names: names, Values: m.values[s], Multi: true}, programs...); err != nil {
+		setting := conf.Setting{Names: names, Values: m.values[s], Multi: true, Same: sameButBreaks}
+		if err := p.set(s, setting, programs...); err != nil {
 			return err
 		}
 	}
@@ -111,7 +112,7 @@ func (m *merge) take(s *source, o conf.Option) []error {
 	fate, value, errs := m.judge(s, o, have)
 	switch {
 	case fate == isItem:
-		m.values[s] = append(m.values[s], value)
+		m.values[s] = append(m.values[s], onOneLine(value))
 	case fate == isMoved:
 	case m.removes(have):
 		errs = append(errs, m.remove(s, o))
@@ -119,8 +120,8 @@ func (m *merge) take(s *source, o conf.Option) []error {
 		for _, fault := range m.faultsOf(o) {
 			errs = append(errs, fmt.Errorf("%s:%d: %s: %w", s.name, o.Line(), fault, ErrAlias))
 		}
-		m.plan.Kept = append(m.plan.Kept, fmt.Sprintf("%s:%d: %s", s.name, o.Line(), strings.ReplaceAll(o.Value, "\n", " ")))
-		m.values[s] = append(m.values[s], value)
+		m.plan.Kept = append(m.plan.Kept, fmt.Sprintf("%s:%d: %s", s.name, o.Line(), onOneLine(o.Value)))
+		m.values[s] = append(m.values[s], onOneLine(value))
 	}
 	return errs
 }

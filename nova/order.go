@@ -96,6 +96,9 @@ func onOneLine(value string) string {
 	return strings.NewReplacer("\n", " ", "\r", " ", "\t", " ").Replace(value)
 }
 
+// sameButBreaks reports whether an existing value is a wanted one, which is on one line.
+func sameButBreaks(have, want string) bool { return onOneLine(have) == want }
+
 // specs sets device_spec. Existing values keep their order. gpustack's own values are updated, or
 // inserted before the first value that would shadow them. Older names of the option are replaced:
 // Nova reads their values before those of the current name.
@@ -185,8 +188,7 @@ func (p *planner) writeSpecs(s *source, values []string) error {
 		return nil
 	}
 	return p.set(s, conf.Setting{
-		Names: p.options.Release.SpecNames(), Values: values, Multi: true, Ordered: true,
-		Same: func(have, want string) bool { return onOneLine(have) == want },
+		Names: p.options.Release.SpecNames(), Values: values, Multi: true, Ordered: true, Same: sameButBreaks,
 	}, programCompute)
 }
 
