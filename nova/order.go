@@ -229,12 +229,14 @@ func parsed(s Spec) (devspec.Spec, error) {
 
 // replace marks specs of gpustack in its other form: by ids if the planned specs are by address,
 // and vice versa. They are replaced if they would offer functions that remain with the host, or
-// give different tags to all functions of the product.
+// give different tags to all functions of the product. Specs by the address of a function that a
+// record has withdrawn from guests are marked too.
 func (p *planner) replace(all []*value, planned []wantedSpec) {
 	for _, w := range planned {
-		var functions, kept []pci.Address
+		var functions, kept, withdrawn []pci.Address
 		for _, h := range p.options.divide(w.vendor, w.product) {
 			functions, kept = slices.Concat(functions, h.Guests, h.kept()), append(kept, h.kept()...)
+			withdrawn = append(withdrawn, h.withdrawn()...)
 		}
 		var named []at
 		for _, s := range specsOf(all) {
@@ -248,6 +250,8 @@ func (p *planner) replace(all []*value, planned []wantedSpec) {
 				if !s.replaced[s.item] {
 					p.warnOfChange(s, w.Spec)
 				}
+				s.replaced[s.item], s.ours = true, true
+			case w.Single != "" && slices.ContainsFunc(withdrawn, func(a pci.Address) bool { return a.String() == have.Single }):
 				s.replaced[s.item], s.ours = true, true
 			case w.Everywhere() && have.Single != "" && differ:
 				named = append(named, s)

@@ -143,6 +143,8 @@ func TestKeptDevices(t *testing.T) {
 		{"one of gpustack's own is replaced", "device_spec = " + product + "\n", "device_spec = " + one + "\n"},
 		{"with the talk's name", "device_spec = {\"name\": \"K\", \"vendor_id\": \"10DE\", \"product_id\": \"11b4\"}\n", "device_spec = " + one + "\n"},
 		{"in a list", "device_spec = [{\"vendor_id\": \"8086\"}, " + product + "]\n", "device_spec = " + one + "\ndevice_spec = {\"vendor_id\": \"8086\"}\n"},
+		{"gpustack's own by address", "device_spec = " + strings.Replace(one, "84", "88", 1) + "\n", "device_spec = " + one + "\n"},
+		{"gpustack's own by address, beside the planned one", "device_spec = " + one + "\ndevice_spec = " + strings.Replace(one, "84", "88", 1) + "\n", "device_spec = " + one + "\n"},
 		{"another device only", "device_spec = {\"address\": \"0000:01:00.0\"}\n", "device_spec = {\"address\": \"0000:01:00.0\"}\ndevice_spec = " + one + "\n"},
 		{"the vendor's", "device_spec = {\"vendor_id\": \"10de\"}\n",
 			`/etc/nova/nova.conf:2: {"vendor_id": "10de"} offers 0000:88:00.0 to guests, but the device remains with the host`},

@@ -131,6 +131,15 @@ func (d Division) kept() []pci.Address {
 	return slices.Concat(d.Containers, d.Remain)
 }
 
+// withdrawn returns the functions of kept that a record keeps from guests: host prepare has recorded
+// others of the product, or container prepare has recorded these.
+func (d Division) withdrawn() []pci.Address {
+	if !d.IsRecorded {
+		return d.Containers
+	}
+	return d.kept()
+}
+
 // offering returns the addresses of the functions of a product that one text offers to guests on
 // all hosts, or isAll if it can offer all functions of the product. There are no addresses if no
 // host has a function for guests.
