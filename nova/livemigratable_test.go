@@ -48,7 +48,7 @@ func TestLiveMigratable(t *testing.T) {
 		{"of another device, unknown", "", "", "", `{"vendor_id": "8086", "live_migratable": "no"}`, `{"vendor_id": "8086", "live_migratable": "no"}` + "\n" + plain, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			text := "A=10de:20b2"
+			text := "A=10de:20b2,device_type=type-PF"
 			if test.value != "" {
 				text += ",live_migratable=" + test.value
 			}

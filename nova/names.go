@@ -347,7 +347,8 @@ func (o naming) typeFor(a Alias, products []Alias) string {
 }
 
 // knownType returns the device type of an alias's product: that of the inventories, else of this
-// machine, else of the table of products; "" if none tells it.
+// machine, else of the table of products, else the one with which the alias is in use; "" if none
+// tells it.
 func (o naming) knownType(a Alias, products []Alias) string {
 	for _, p := range products {
 		if a.VendorID == p.VendorID && a.ProductID == p.ProductID {
@@ -364,11 +365,42 @@ func (o naming) knownType(a Alias, products []Alias) string {
 	slices.Sort(here)
 	switch here = slices.Compact(here); len(here) {
 	case 0:
-		return string(pci.TypeOfProduct(a.VendorID, a.ProductID))
+		if kind := pci.TypeOfProduct(a.VendorID, a.ProductID); kind != "" {
+			return string(kind)
+		}
+		return o.typeInUse(a)
 	case 1:
 		return here[0]
 	}
 	return ""
+}
+
+// typeInUse returns the device type with which an alias is in use for its product, "" if there is
+// none, or more than one.
+func (o naming) typeInUse(a Alias) string {
+	var types []string
+	for _, used := range append(slices.Clone(o.Cloud), o.inUse()...) {
+		if used.Name == a.Name && used.selects(a.VendorID, a.ProductID) && used.DeviceType != "" {
+			types = append(types, used.DeviceType)
+		}
+	}
+	slices.Sort(types)
+	if types = slices.Compact(types); len(types) != 1 {
+		return ""
+	}
+	return types[0]
+}
+
+// warnUntyped returns a warning for each alias of --alias whose device type nothing tells. products
+// are those of the inventories.
+func (o naming) warnUntyped(products []Alias) (warnings []string) {
+	for _, a := range o.Aliases {
+		if a.DeviceType == "" && o.knownType(a, products) == "" {
+			warnings = append(warnings, fmt.Sprintf("alias %[1]s: the device_type of %[2]s:%[3]s is unknown, and without it Nova assigns no device of type-PF: "+
+				"give --inventory FILE of a compute node, or --alias %[1]s=%[2]s:%[3]s,device_type=%[4]s if the device supports SR-IOV", a.Name, a.VendorID, a.ProductID, pci.TypePF))
+		}
+	}
+	return warnings
 }
 
 // check compares planned aliases with those in use, letter by letter.

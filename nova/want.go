@@ -107,7 +107,7 @@ func NewWant(o Options) (Want, error) {
 		errs = append(errs, err)
 	}
 	known := naming{o}
-	w := Want{Aliases: known.typed(products)}
+	w := Want{Aliases: known.typed(products), Warnings: known.warnUntyped(products)}
 	var names named
 	for _, p := range products {
 		if err := names.add(known, p); err != nil {

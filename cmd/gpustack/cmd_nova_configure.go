@@ -40,7 +40,8 @@ each tag whose value changes.
 --alias NAME=VENDOR:PRODUCT defines an alias, with ,KEY=VALUE for device_type,
 numa_policy, resource_class, traits (joined by plus signs) or live_migratable. Without
 device_type it gets that of the devices in the inventories or of this machine, else that
-of the product if all boards have the same.
+of the product if all boards have the same, else that of the same alias in use. Where
+none is known, a warning says so: Nova assigns no device of type-PF for such an alias.
 Device specs get live_migratable only if nova-compute starts with it: with libvirt
 10.0.0 and QEMU 8.2.2 or later, whether it is yes or no.
 --inventory defines an alias for each product in the JSON or YAML of host scan, with

@@ -225,10 +225,7 @@ func (c *checker) filters(of side) {
 func (c *checker) bothSides() {
 	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
 		at := c.aliases[name]
-		model := at[0]
-		if i := slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Role.Controls() }); i >= 0 {
-			model = at[i]
-		}
+		model := c.model(at)
 		theirs := contents(at, model.side)
 		for _, s := range c.sides {
 			mine := contents(at, s)
@@ -251,6 +248,28 @@ func (c *checker) bothSides() {
 			}
 		}
 	}
+}
+
+// model returns the definition of an alias with which the others are compared: a controller's, or one
+// that only adds the device_type of physical functions, none of which an alias without it selects.
+func (c *checker) model(at []aliasAt) aliasAt {
+	model := at[0]
+	if i := slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Role.Controls() }); i >= 0 {
+		model = at[i]
+	}
+	if model.object["device_type"] != nil || len(contents(at, model.side)) > 1 {
+		return model
+	}
+	for _, a := range at {
+		typed := maps.Clone(model.object)
+		typed["device_type"] = a.object["device_type"]
+		types := nova.TypesOfProduct(a.object, c.known())
+		isOfDevices := len(types) == 0 || slices.ContainsFunc(types, func(t string) bool { return nova.TakesType(a.object, t) })
+		if a.object["device_type"] == string(pci.TypePF) && len(contents(at, a.side)) == 1 && isOfDevices && nova.SameMeaning(typed, a.object, nil) {
+			return a
+		}
+	}
+	return model
 }
 
 // needs reports whether a side needs a definition of an alias. nova-api needs all. nova-compute

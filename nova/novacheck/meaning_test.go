@@ -87,6 +87,9 @@ func TestSameMeaning(t *testing.T) {
 				}
 			}
 			want := "alias K differs from the one in ctl"
+			if test.types == "type-PF" { // the controller's lacks it
+				want = "alias K differs from the one in node"
+			}
 			if test.isSame || test.release < nova.Newton { // nova-compute of Mitaka reads no alias
 				want = ""
 			}
@@ -94,6 +97,60 @@ func TestSameMeaning(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestLackingType: where the controller's alias lacks the device_type that a compute node's has, the
+// remedy is to add it on every machine that lacks it, unless no inventory has a device of that type.
+func TestLackingType(t *testing.T) {
+	const (
+		controller = "fail ctl:2 alias A differs from the one in node: run gpustack nova configure --role controller --alias A=10de:20b0,device_type=type-PF there"
+		node       = "fail node:2 alias A differs from the one in ctl: run gpustack nova configure --role compute --alias A=10de:20b0 there"
+	)
+	for _, test := range []struct {
+		name, ctl, node, node2 string // keys of the alias; no node2: there is none
+		types                  string // the device type of the inventory, "" for no inventory
+		want                   string
+	}{
+		{"on the controller", "", `, "device_type": "type-PF"`, "-", "", controller},
+		{"on the controller, by an inventory", "", `, "device_type": "type-PF"`, "-", "type-PF", controller},
+		{"on the node", `, "device_type": "type-PF"`, "", "-", "",
+			"fail node:2 alias A differs from the one in ctl: run gpustack nova configure --role compute --alias A=10de:20b0,device_type=type-PF there"},
+		{"of devices that no inventory has", "", `, "device_type": "type-PF"`, "-", "type-PCI", node},
+		{"on the controller and another node", "", `, "device_type": "type-PF"`, "", "", controller +
+			"; fail node2:2 alias A differs from the one in node: run gpustack nova configure --role compute --alias A=10de:20b0,device_type=type-PF there"},
+		{"and another numa_policy", "", `, "device_type": "type-PF", "numa_policy": "required"`, "-", "", node},
+	} {
+		var sides []nova.Side
+		for _, s := range []struct{ name, keys string }{{"ctl", test.ctl}, {"node", test.node}, {"node2", test.node2}} {
+			if s.keys == "-" {
+				continue
+			}
+			role, rest := nova.Compute, "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"20b0\"}\n"
+			if s.name == "ctl" {
+				role, rest = nova.Controller, "[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"
+			}
+			text := "[pci]\nalias = {\"name\": \"A\", \"vendor_id\": \"10de\", \"product_id\": \"20b0\"" + s.keys + "}\n" + rest
+			sides = append(sides, nova.Side{Role: role, Files: []conf.Source{source(t, s.name, text)}})
+		}
+		var hosts []nova.Host
+		if test.types != "" {
+			text := strings.Replace(inventory("gpu1", "84/guest/vfio-pci/20b0"), `"device_type": "type-PCI"`, `"device_type":"`+test.types+`"`, 1)
+			var err error
+			hosts, err = nova.ReadInventories(document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(text)}, nova.ScopeGPUs)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		for _, f := range novacheck.Run(nova.Epoxy, sides, hosts, nil) {
+			if strings.Contains(f.Seen, "differs") {
+				got = append(got, fmt.Sprintf("%s %s:%d %s: %s", f.Status, f.File, f.Line, f.Seen, f.Remedy))
+			}
+		}
+		if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
 	}
 }
 
