@@ -31,7 +31,7 @@ type AliasFault struct {
 // _ALIAS_SCHEMA).
 type aliasKey struct {
 	since   Release // the first release that accepts the key
-	isValid func(value string, r Release) bool
+	isValid func(value string) bool
 	mustBe  string // what a valid value is, for remedies
 }
 
@@ -40,28 +40,30 @@ var (
 	numaPolicies = []string{"required", "preferred", "legacy", "socket"} // the last since Wallaby
 )
 
-// aliasKeys returns the keys of an alias.
-func aliasKeys() map[string]aliasKey {
-	anything := func(string, Release) bool { return true }
-	isID := func(s string, _ Release) bool { return len(s) == 4 && strings.Trim(s, "0123456789abcdefABCDEF") == "" }
-	oneOf := func(words ...string) func(string, Release) bool {
-		return func(s string, _ Release) bool { return slices.Contains(words, s) }
+// aliasKeys returns the keys of an alias, with the values that a release accepts.
+func aliasKeys(r Release) map[string]aliasKey {
+	anything := func(string) bool { return true }
+	isID := func(s string) bool { return len(s) == 4 && strings.Trim(s, "0123456789abcdefABCDEF") == "" }
+	oneOf := func(words []string) func(string) bool {
+		return func(s string) bool { return slices.Contains(words, s) }
+	}
+	policies := numaPolicies
+	if r < Wallaby {
+		policies = slices.DeleteFunc(slices.Clone(policies), func(p string) bool { return p == "socket" })
 	}
 	const fourDigits = "four hexadecimal digits without 0x"
 	return map[string]aliasKey{
-		"name": {mustBe: "a text of up to 256 characters", isValid: func(s string, _ Release) bool {
+		"name": {mustBe: "a text of up to 256 characters", isValid: func(s string) bool {
 			return s != "" && utf8.RuneCountInString(s) <= maxAliasName
 		}},
 		"vendor_id":       {mustBe: fourDigits, isValid: isID},
 		"product_id":      {mustBe: fourDigits, isValid: isID},
-		"capability_type": {mustBe: "pci", isValid: oneOf("pci")},
-		"device_type":     {mustBe: "one of " + strings.Join(deviceTypes, ", "), isValid: oneOf(deviceTypes...)},
-		"numa_policy": {since: Queens, mustBe: "one of " + strings.Join(numaPolicies, ", "), isValid: func(s string, r Release) bool {
-			return slices.Contains(numaPolicies, s) && (s != "socket" || r >= Wallaby)
-		}},
-		"resource_class": {since: Antelope, mustBe: "a string", isValid: anything},
-		"traits":         {since: Antelope, mustBe: "a string, of several traits separated by commas", isValid: anything},
-		"live_migratable": {since: Epoxy, mustBe: "\"yes\" or \"no\"", isValid: func(s string, _ Release) bool {
+		"capability_type": {mustBe: "pci", isValid: oneOf([]string{"pci"})},
+		"device_type":     {mustBe: "one of " + strings.Join(deviceTypes, ", "), isValid: oneOf(deviceTypes)},
+		"numa_policy":     {since: Queens, mustBe: "one of " + strings.Join(policies, ", "), isValid: oneOf(policies)},
+		"resource_class":  {since: Antelope, mustBe: "a string", isValid: anything},
+		"traits":          {since: Antelope, mustBe: "a string, of several traits separated by commas", isValid: anything},
+		"live_migratable": {since: Epoxy, mustBe: "\"yes\" or \"no\"", isValid: func(s string) bool {
 			_, err := devspec.Bool(s)
 			return err == nil
 		}},
@@ -73,7 +75,8 @@ const maxAliasName = 256
 
 // AliasFaults returns the reasons for which Nova rejects a value of the option alias
 // (nova/pci/request.py, _ALIAS_SCHEMA), and the alias. The alias is nil if the value is not one
-// object with a name. A name of blanks is valid, although no flavor can request it.
+// object with a name, or refers to other options, whose values are unknown. A name of blanks is
+// valid, although no flavor can request it.
 func AliasFaults(value string, r Release) (alias map[string]any, faults []AliasFault) {
 	add := func(remedy, format string, args ...any) {
 		faults = append(faults, AliasFault{fmt.Sprintf(format, args...), remedy})
@@ -84,24 +87,46 @@ func AliasFaults(value string, r Release) (alias map[string]any, faults []AliasF
 		return nil, faults
 	}
 	alias = all[0]
-	keys := aliasKeys()
+	if names := conf.References(value); len(names) > 0 {
+		add("write $$ for a dollar sign", "the value of alias refers to %s, which oslo.config replaces", options(names))
+		return nil, faults
+	}
+	keys := aliasKeys(r)
 	for _, key := range slices.Sorted(maps.Keys(alias)) {
 		if k, known := keys[key]; !known || r < k.since {
 			add("remove the key", "an alias has the key %q, which %s does not support", key, r)
 		}
 	}
-	if name, _ := alias["name"].(string); name == "" {
+	switch name, isText := alias["name"].(string); {
+	case hasKey(alias, "name") && !isText:
+		add("write "+keys["name"].mustBe, "the name of an alias is %s, not a string", conf.Written(alias["name"]))
+		return nil, faults
+	case name == "":
 		add("add a name", "an alias has no name")
 		return nil, faults
 	}
 	return alias, append(faults, valueFaults(alias, r)...)
 }
 
+// hasKey reports whether an object has a key, whatever its value is.
+func hasKey(object map[string]any, key string) bool {
+	_, has := object[key]
+	return has
+}
+
+// options returns words for options in a text.
+func options(names []string) string {
+	if len(names) == 1 {
+		return "the option " + names[0]
+	}
+	return "the options " + strings.Join(names, " and ")
+}
+
 // valueFaults returns the reasons for which Nova rejects values of the keys of an alias with a name
 // that the release accepts.
 func valueFaults(alias map[string]any, r Release) (faults []AliasFault) {
 	name, _ := alias["name"].(string)
-	keys := aliasKeys()
+	keys := aliasKeys(r)
 	for _, key := range slices.Sorted(maps.Keys(alias)) {
 		k, known := keys[key]
 		if !known || r < k.since {
@@ -110,7 +135,7 @@ func valueFaults(alias map[string]any, r Release) (faults []AliasFault) {
 		seen := fmt.Sprintf("alias %s: %s is %s", strings.TrimSpace(name), key, conf.Written(alias[key]))
 		if text, isText := alias[key].(string); !isText {
 			faults = append(faults, AliasFault{seen + ", not a string", "write " + k.mustBe})
-		} else if !k.isValid(text, r) {
+		} else if !k.isValid(text) {
 			faults = append(faults, AliasFault{seen + ", not " + k.mustBe, "write " + k.mustBe})
 		}
 	}

@@ -60,17 +60,26 @@ type Filters struct {
 // Filters returns the filters of the nova-scheduler that reads the files of the side.
 func (s Side) Filters(r Release) Filters {
 	f := Filters{Enabled: r.DefaultFilters(), File: s.Name()}
-	for _, n := range r.FilterNames() {
-		if found := s.Find(n); len(found) > 0 {
-			o := found[len(found)-1]
-			f.Enabled, f.File, f.Line = conf.ParseList(o.Value), o.File, o.Line()
-			break
-		}
+	if o, isSet := s.last(r.FilterNames()); isSet {
+		f.Enabled, f.File, f.Line = conf.ParseList(o.Value), o.File, o.Line()
 	}
 	for _, o := range s.Find(r.availableNames()...) {
 		f.Available = append(f.Available, o.Value)
 	}
 	return f
+}
+
+// last returns the option with one value that counts: of the last file that has one of the names, the
+// last line with the first of these names (oslo_config/cfg.py, _Namespace._get_file_value).
+func (s Side) last(names []conf.Name) (o Placed, isSet bool) {
+	for _, f := range slices.Backward(s.Files) {
+		for _, n := range names {
+			if found := f.File.Find(n); len(found) > 0 {
+				return Placed{found[len(found)-1], f.Name}, true
+			}
+		}
+	}
+	return Placed{}, false
 }
 
 // FilterFault is a reason for which nova-scheduler does not start.

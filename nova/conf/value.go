@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"gpustack/host"
 )
 
 // FormatJSON returns a value as JSON for an option. Dollar signs are doubled: oslo.config reads a
@@ -38,7 +40,7 @@ func spaced(text string) string {
 // ParseObjects returns the objects of an option whose value is a JSON object or a list of them, and
 // nil if it is neither.
 func ParseObjects(value string) []map[string]any {
-	value = strings.ReplaceAll(value, "$$", "$")
+	value = strings.ReplaceAll(dollars(value), "$$", "$")
 	var list []map[string]any
 	if json.Unmarshal([]byte(value), &list) == nil {
 		return list
@@ -48,6 +50,27 @@ func ParseObjects(value string) []map[string]any {
 		return []map[string]any{object}
 	}
 	return nil
+}
+
+// reference matches a dollar sign that is written twice, or what oslo.config replaces by the value of
+// an option (oslo_config/cfg.py, ConfigOpts.Template).
+var reference = host.LazyRegexp(`(?i)\$\$|\$([_a-z][._a-z0-9]*)|\$\{([_a-z][._a-z0-9]*)\}`)
+
+// References returns the names of the options that a value refers to. oslo.config replaces them by
+// their values, and fails where the service has no such option.
+func References(value string) (names []string) {
+	for _, m := range reference().FindAllStringSubmatch(dollars(value), -1) {
+		if name := m[1] + m[2]; name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// dollars returns a value in which each dollar sign is written twice that oslo.config also accepts
+// after a backslash (oslo_config/cfg.py, ConfigOpts._substitute).
+func dollars(value string) string {
+	return strings.ReplaceAll(value, `\$`, "$$")
 }
 
 // Object returns a value as the JSON object that is read back from it.
