@@ -195,17 +195,29 @@ func AliasConflicts(name string, definitions []map[string]any, inPlacement bool,
 }
 
 // mergeByClass returns the lines that replace several definitions of an alias: one definition with
-// a resource class, which the device_spec of each product has too.
+// a resource class, which the device_spec of each product has too. It selects the same devices with
+// what all definitions have: one without device_type selects no PFs.
 func mergeByClass(name string, definitions []map[string]any) string {
+	if slices.ContainsFunc(definitions, func(d map[string]any) bool { return !HasIDs(d) }) {
+		return "keep one of its definitions"
+	}
 	class := devspec.ResourceClass(name, 0, 0)
 	alias := map[string]any{"name": name, "resource_class": class}
-	if policy := NUMAPolicy(definitions[0]); policy != "legacy" {
-		alias["numa_policy"] = policy
+	for _, key := range []string{"device_type", "numa_policy", "traits", "live_migratable"} {
+		value := definitions[0][key]
+		if value != nil && !slices.ContainsFunc(definitions, func(d map[string]any) bool { return d[key] != value }) {
+			alias[key] = value
+		}
 	}
 	var specs []string
 	for _, d := range definitions {
-		spec := "device_spec = " + conf.Written(map[string]any{"vendor_id": d["vendor_id"], "product_id": d["product_id"], "resource_class": class})
-		if !slices.Contains(specs, spec) {
+		of := map[string]any{"resource_class": class}
+		for _, key := range []string{"vendor_id", "product_id", "traits", "live_migratable"} {
+			if d[key] != nil {
+				of[key] = d[key]
+			}
+		}
+		if spec := "device_spec = " + conf.Written(of); !slices.Contains(specs, spec) {
 			specs = append(specs, spec)
 		}
 	}

@@ -21,7 +21,8 @@ func TestAliasConflicts(t *testing.T) {
 		strict = `{"name": "A", "vendor_id": "10de", "product_id": "1bb1", "device_type": "type-PCI", "numa_policy": "required"}`
 		class  = `{"name": "A", "resource_class": "gpu"}`
 		bare   = `{"name": "A", "vendor_id": "10de"}`
-		merge  = `replace its definitions by alias = {"name": "A", "resource_class": "CUSTOM_A"}, and on compute nodes give each product that resource class: ` +
+		pf     = `{"name": "A", "vendor_id": "10de", "product_id": "PRODUCT", "device_type": "type-PF", "numa_policy": "required", "traits": "B", "live_migratable": "no", "resource_class": "C"}`
+		merge  = `replace its definitions by alias = {"device_type": "type-PCI", "name": "A", "resource_class": "CUSTOM_A"}, and on compute nodes give each product that resource class: ` +
 			`device_spec = {"product_id": "11b4", "resource_class": "CUSTOM_A", "vendor_id": "10de"}; device_spec = {"product_id": "1bb1", "resource_class": "CUSTOM_A", "vendor_id": "10de"}`
 	)
 	for _, test := range []struct {
@@ -36,6 +37,17 @@ func TestAliasConflicts(t *testing.T) {
 		{"two products, before pci_in_placement", 26, true, []string{typed, second}, nil},
 		{"two products, requested from Placement", 31, true, []string{typed, second}, []string{"own: alias A is defined twice, which pci_in_placement does not allow: " + merge}},
 		{"two products, read with pci_in_placement", 32, true, []string{typed, second}, []string{"alias A is defined twice, which pci_in_placement does not allow: " + merge}},
+		{"two products, with all else that aliases may have", 32, true, []string{strings.ReplaceAll(pf, "PRODUCT", "20b2"), strings.ReplaceAll(pf, "PRODUCT", "20b5")}, []string{
+			`alias A is defined twice, which pci_in_placement does not allow: replace its definitions by alias = ` +
+				`{"device_type": "type-PF", "live_migratable": "no", "name": "A", "numa_policy": "required", "resource_class": "CUSTOM_A", "traits": "B"}, and on compute nodes give each product that resource class: ` +
+				`device_spec = {"live_migratable": "no", "product_id": "20b2", "resource_class": "CUSTOM_A", "traits": "B", "vendor_id": "10de"}; ` +
+				`device_spec = {"live_migratable": "no", "product_id": "20b5", "resource_class": "CUSTOM_A", "traits": "B", "vendor_id": "10de"}`}},
+		{"two products with traits of their own", 32, true, []string{strings.Replace(typed, "}", `, "traits": "B"}`, 1), second}, []string{
+			`alias A is defined twice, which pci_in_placement does not allow: replace its definitions by alias = ` +
+				`{"device_type": "type-PCI", "name": "A", "resource_class": "CUSTOM_A"}, and on compute nodes give each product that resource class: ` +
+				`device_spec = {"product_id": "11b4", "resource_class": "CUSTOM_A", "traits": "B", "vendor_id": "10de"}; device_spec = {"product_id": "1bb1", "resource_class": "CUSTOM_A", "vendor_id": "10de"}`}},
+		{"two, one without ids", 31, true, []string{typed, strings.Replace(class, "}", `, "device_type": "type-PCI"}`, 1)},
+			[]string{"own: alias A is defined twice, which pci_in_placement does not allow: keep one of its definitions"}},
 		{"twice the same, with pci_in_placement", 32, true, []string{typed, typed},
 			[]string{"alias A is defined twice, which pci_in_placement does not allow: remove the other definitions of this product"}},
 		{"two products without a type", 26, false, []string{plain, second}, []string{"alias A is defined twice without the same device_type: set the same device_type in both"}},
