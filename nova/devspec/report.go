@@ -10,11 +10,11 @@ import (
 	"gpustack/nova/conf"
 )
 
-// Fault is a reason for which nova-compute refuses to start: the value that causes it, and a text
+// Fault is a reason for which nova-compute refuses to start: the value that causes it, and texts
 // for the operator.
 type Fault struct {
-	Line Line
-	Seen string
+	Line         Line
+	Seen, Remedy string
 }
 
 // Reported is a function that nova-compute reports to Placement, with the spec that matches it.
@@ -46,7 +46,7 @@ func (h Hardware) ReportFaults(lines []Line) []Fault {
 	for _, l := range lines {
 		for _, s := range l.Specs {
 			if s.Devname {
-				found = append(found, Fault{l, fmt.Sprintf("the device_spec %s has a devname, which is not supported with report_in_placement", conf.Written(s.Object))})
+				found = append(found, Fault{l, fmt.Sprintf("the device_spec %s has a devname, which is not supported with report_in_placement", conf.Written(s.Object)), "select the function by address"})
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (h Hardware) ReportFaults(lines []Line) []Fault {
 			} else {
 				seen += fmt.Sprintf(" and its VF %s", all[0].Device.Address)
 			}
-			found = append(found, Fault{all[0].Line, seen})
+			found = append(found, Fault{all[0].Line, seen, "select functions by address: either the PF or its VFs"})
 		}
 		for _, kind := range []struct {
 			what string
@@ -82,7 +82,8 @@ func (h Hardware) ReportFaults(lines []Line) []Fault {
 				continue
 			}
 			found = append(found, Fault{all[i].Line, fmt.Sprintf("VFs of the PF %s have more than one %s: %s has %s, %s has %s",
-				address, kind.what, all[0].Device.Address, OrNone(kind.of(all[0])), all[i].Device.Address, OrNone(kind.of(all[i])))})
+				address, kind.what, all[0].Device.Address, OrNone(kind.of(all[0])), all[i].Device.Address, OrNone(kind.of(all[i]))),
+				"give all VFs of the PF the same resource_class and traits"})
 		}
 	}
 	return found

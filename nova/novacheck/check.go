@@ -178,11 +178,12 @@ func (c *checker) readAliases(s side) {
 			continue
 		}
 		for _, key := range []string{"vendor_id", "product_id"} {
-			id, _ := object[key].(string)
+			value, isSet := object[key]
+			id, _ := value.(string)
 			switch _, err := pci.ParseID(id); {
-			case object[key] == nil && c.release < nova.Flamingo && !isByClass(s.reader(), object, c.release):
+			case !isSet && c.release < nova.Flamingo && !isByClass(s.reader(), object, c.release):
 				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key),
-					"matches devices with any value, and rejects the alias from 2025.2 on", "add vendor_id and product_id")
+					"matches devices with any value, and rejects every alias of this file from 31.3.1 on", "add vendor_id and product_id")
 			case err == nil && id != strings.ToLower(id) && c.release < nova.Rocky:
 				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has upper-case letters", name, key),
 					"compares it case-sensitively and finds no device", "write it in lower case")

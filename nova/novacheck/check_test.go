@@ -44,6 +44,10 @@ func TestCheck(t *testing.T) {
 			[]string{"fail alias ctl:0 alias K4200 is missing, which node has", "fail alias ctl:2 the value of alias is not a single JSON object"}},
 		{"a key too new", "zed", strings.Replace(goodCtl, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), strings.Replace(goodNode, "11b4\"", "11b4\", \"traits\": \"CUSTOM_X\"", 1), "",
 			[]string{"fail alias ctl:2 an alias has the key \"traits\", which zed does not support", "fail alias node:2 an alias has the key \"traits\", which zed does not support"}},
+		{"null for an id", "zed", strings.Replace(goodCtl, `"11b4"`, "null", 1), goodNode, "",
+			[]string{"fail alias ctl:2 alias K4200: product_id is null, not a string", "fail alias node:2 alias K4200 differs from the one in ctl"}},
+		{"no id", "zed", strings.Replace(goodCtl, `, "product_id": "11b4"`, "", 1), strings.Replace(goodNode, `, "product_id": "11b4"`, "", 1), "",
+			[]string{"warn alias ctl:2 alias K4200 has no product_id", "warn alias node:2 alias K4200 has no product_id"}},
 		{"0x", "zed", strings.Replace(goodCtl, `"10de"`, `"0x10de"`, 1), strings.Replace(goodNode, `"10de"`, `"0x10de"`, 1), "",
 			[]string{"fail alias ctl:2 alias K4200: vendor_id is \"0x10de\", not four hexadecimal digits without 0x", "warn " + noHost, "fail alias node:2 alias K4200: vendor_id is \"0x10de\", not four hexadecimal digits without 0x"}},
 		{"capitals before Rocky", "queens", strings.Replace(goodCtl, "11b4", "11B4", 1), strings.Replace(strings.Replace(goodNode, "11b4", "11B4", 1), "device_spec", "passthrough_whitelist", 1), "",
@@ -228,6 +232,42 @@ func TestCheckFunctions(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestCheckRemedies: the remedy of a device_spec with which nova-compute does not start is one with
+// which it does.
+func TestCheckRemedies(t *testing.T) {
+	const dir = "sys/bus/pci/devices/0000:01:00."
+	tree := "symlink " + dir + "4/physfn -> ../0000:01:00.0\n-- " + dir + "0/sriov_totalvfs --\n2\n"
+	for _, function := range []string{"0", "4"} {
+		tree += fmt.Sprintf("-- %s%s/class --\n0x020000\n-- %s%s/vendor --\n0x10de\n-- %s%s/device --\n0x20b2\n", dir, function, dir, function, dir, function)
+	}
+	devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ spec, seen, want string }{
+		{`{"address": "01:00.4", "one_time_use": "no"}`, "is a VF", "remove one_time_use: select the whole PF for guests that may use a device once"},
+		{`{"address": "0000:01:00.0", "remote_managed": "yes"}`, "is a PF", "remove remote_managed, or select VFs"},
+		{`{"devname": "eth9", "remote_managed": "yes"}`, "no such interface", "remove remote_managed, or correct the devname"},
+		{`{"devname": "eth9"}`, "has a devname", "select the function by address"},
+		{`{"vendor_id": "10de"}`, "matches the PF 0000:01:00.0 and its VF", "select functions by address: either the PF or its VFs"},
+	} {
+		f, err := conf.Parse([]byte("[pci]\nreport_in_placement = true\ndevice_spec = " + test.spec + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}, Machine: nova.Machine{Devices: devices, Interfaces: map[string]pci.Address{}}}
+		var got string
+		for _, f := range novacheck.Run(32, []nova.Side{side}, nil, nil) {
+			if strings.Contains(f.Seen, test.seen) {
+				got = string(f.Remedy)
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: %q", test.spec, got)
+		}
 	}
 }
 

@@ -88,14 +88,14 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 				}
 			}
 			if !seen[f.Line.Where()+f.Seen] {
-				c.addSpec(f.Line, status, f.Seen, noStart, "select functions by address: either the PF or its VFs, and all VFs of a PF with the same resource class and traits")
+				c.addSpec(f.Line, status, f.Seen, noStart, host.Text(f.Remedy))
 			}
 			seen[f.Line.Where()+f.Seen] = true
 		}
 	}
 	if reports && len(machines) == 0 { // a devname is wrong whatever the hardware is
 		for _, f := range devspec.NewHardware(nil, nil).ReportFaults(lines) {
-			c.addSpec(f.Line, host.Fail, f.Seen, noStart, "select the function by address")
+			c.addSpec(f.Line, host.Fail, f.Seen, noStart, host.Text(f.Remedy))
 		}
 	}
 	c.shadowed(s, lines, machines)
