@@ -188,10 +188,10 @@ func (f *Facts) shared(ctx context.Context, p provision) (map[string]bool, error
 	}
 	list, _ := f.asks(true)
 	steps, err := f.narrow(ctx, p, list)
-	if err != nil || len(steps) == 0 || len(steps) < len(list) && !list[len(steps)].isOptional {
+	if err != nil || len(steps) == 0 {
 		return nil, err
 	}
-	return steps[len(steps)-1].Roots, nil
+	return steps[len(steps)-1].Roots, nil // none, if the last step is not the last one that is asked for
 }
 
 // narrow asks for the whole request, and if that excludes a host, for its parts.
@@ -202,6 +202,16 @@ func (f *Facts) narrow(ctx context.Context, p provision, list []Ask) (steps []St
 	all, err := ask(ctx, p, list[len(list)-1])
 	if err != nil {
 		return nil, err
+	}
+	// Nova requires none of the optional traits if Placement lacks a name of one.
+	if first := slices.IndexFunc(list, func(a Ask) bool { return a.isOptional }); first > 0 && all.Missing != "" {
+		without, err := ask(ctx, p, list[first-1])
+		if err != nil {
+			return nil, err
+		}
+		if without.Missing == "" {
+			list, all = list[:first], without
+		}
 	}
 	if all.Missing == "" && !slices.ContainsFunc(f.Hosts, func(h Host) bool { return h.Provider != "" && !all.Roots[h.Provider] }) {
 		for _, a := range list {
@@ -214,16 +224,10 @@ func (f *Facts) narrow(ctx context.Context, p provision, list []Ask) (steps []St
 		if err != nil {
 			return nil, err
 		}
-		if one.Missing != "" && a.isOptional {
-			return steps, nil
-		}
 		steps = append(steps, one)
 		if one.Missing != "" || len(one.Roots) == 0 {
 			return steps, nil // the rest is judged on no host
 		}
-	}
-	if all.Missing != "" && all.isOptional {
-		return steps, nil
 	}
 	return append(steps, all), nil
 }

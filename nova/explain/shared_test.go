@@ -12,10 +12,11 @@ import (
 )
 
 // classes answers as a Placement whose root providers have unlimited inventories of some classes.
-// A trait that it lacks is an unknown name.
+// A trait that is not among its traits is an unknown name.
 type classes struct {
 	of     map[string][]string
 	traits []string
+	nobody []string // traits that no provider has
 }
 
 func (c classes) Candidates(_ context.Context, resources map[string]int, traits []string) (map[string]bool, error) {
@@ -26,7 +27,7 @@ func (c classes) Candidates(_ context.Context, resources map[string]int, traits 
 		}
 	}
 	for root, has := range c.of {
-		roots[root] = true
+		roots[root] = !slices.ContainsFunc(traits, func(trait string) bool { return slices.Contains(c.nobody, trait) })
 		for class := range resources {
 			roots[root] = roots[root] && slices.Contains(has, class)
 		}
@@ -77,19 +78,29 @@ func TestSharedCPUs(t *testing.T) {
 // TestUnknownTraitOfImage: nova-scheduler requires nothing for the metadata of an image if a name
 // that it derives does not exist.
 func TestUnknownTraitOfImage(t *testing.T) {
-	p := classes{of: map[string][]string{"rp1": {"VCPU", "MEMORY_MB", "DISK_GB"}}, traits: []string{"COMPUTE_STORAGE_BUS_VIRTIO"}}
-	for bus, isKnown := range map[string]bool{"virtio": true, "vhs": false} {
+	p := classes{of: map[string][]string{"rp1": {"VCPU", "MEMORY_MB", "DISK_GB"}}, traits: []string{"COMPUTE_STORAGE_BUS_VIRTIO", "COMPUTE_STORAGE_BUS_SATA"},
+		nobody: []string{"COMPUTE_STORAGE_BUS_SATA"}}
+	for name, c := range map[string]struct {
+		image map[string]string
+		steps int
+	}{
+		"a known name":    {map[string]string{"hw_disk_bus": "virtio"}, 4},
+		"an unknown name": {map[string]string{"hw_disk_bus": "vhs"}, 3},
+		"an unknown name after one that no host has":                   {map[string]string{"hw_cdrom_bus": "sata", "hw_disk_bus": "vhs"}, 3},
+		"an unknown name before one that no host has":                  {map[string]string{"hw_cdrom_bus": "vhs", "hw_disk_bus": "sata"}, 3},
+		"an unknown name of a model, which os_traits spells otherwise": {map[string]string{"hw_disk_bus": "sata", "hw_viommu_model": "auto"}, 3},
+	} {
 		f := healthy(t)
 		f.Sides = sides(t, controller+"[scheduler]\nimage_metadata_prefilter = true\n", computing)
-		f.Image = &cloud.Image{Name: "i", Properties: map[string]string{"hw_disk_bus": bus}}
+		f.Image = &cloud.Image{Name: "i", Properties: c.image}
 		if !f.isOn(nova.Side.Scheduler, conf.Name{Section: "scheduler", Key: "image_metadata_prefilter"}) {
 			t.Fatal("the option is not read")
 		}
 		if err := f.askPlacement(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		if r := Judge(f); r.Verdict != Can || len(f.Placement.Steps) == 4 != isKnown {
-			t.Errorf("%s: %s, %d steps", bus, r.Conclusion, len(f.Placement.Steps))
+		if r := Judge(f); r.Verdict != Can || len(f.Placement.Steps) != c.steps {
+			t.Errorf("%s: %s, %d steps", name, r.Conclusion, len(f.Placement.Steps))
 		}
 	}
 }
