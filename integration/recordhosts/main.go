@@ -64,11 +64,15 @@ func record(to io.Writer, command []string) error {
 	if err := ask(struct{}{}, &version); err != nil {
 		return err
 	}
-	fmt.Fprintf(to, "# Nova %s, seed %d: one line for each case of nova/explain/explaintest, by %s\n", version, seed, script)
-	for n := range uint64(cases) {
+	all, err := explaintest.All(seed, cases)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(to, "# Nova %s, seed %d: a line for each kept and %d random cases of nova/explain/explaintest, by %s\n", version, seed, cases, script)
+	for k := range all {
 		var a explaintest.Answer
-		if err := ask(explaintest.Random(seed, n), &a); err != nil {
-			return fmt.Errorf("case %d: %w", n, err)
+		if err := ask(k.Case, &a); err != nil {
+			return fmt.Errorf("%s: %w", k.Name, err)
 		}
 		fmt.Fprintln(to, a.Record())
 	}

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +23,7 @@ type Ask struct {
 
 	resources  map[string]int // all that is asked for up to here
 	traits     []string
-	isOptional bool // nothing is required if Placement does not have the trait
+	isOptional bool // none of the optional traits is required if Placement does not have one of them
 }
 
 // String returns what is asked, as Placement writes it.
@@ -207,27 +206,9 @@ func (r *requested) addHardware(g fit.Guest) {
 	for _, label := range g.PersistentMemory() {
 		r.amounts["CUSTOM_PMEM_NAMESPACE_"+normalized(label)]++
 	}
-	version := cmp.Or(g.Specs["hw:tpm_version"], g.Image["hw_tpm_version"])
-	if version != "" && g.Release >= nova.Victoria {
-		if g.Release >= nova.Epoxy {
-			model := cmp.Or(g.Specs["hw:tpm_model"], g.Image["hw_tpm_model"], "tpm-tis")
-			r.add("COMPUTE_SECURITY_TPM_" + strings.ToUpper(strings.TrimPrefix(model, "tpm-")))
-		}
-		r.add("COMPUTE_SECURITY_TPM_" + strings.ReplaceAll(version, ".", "_"))
-	}
-	if policy, _ := g.PCIPolicy(); policy == fit.Socket && g.Release >= nova.Wallaby {
-		r.add("COMPUTE_SOCKET_PCI_NUMA_AFFINITY")
-	}
-	if cmp.Or(g.Specs["os:secure_boot"], g.Image["os_secure_boot"]) == "required" && g.Release >= nova.Wallaby {
-		r.add("COMPUTE_SECURITY_UEFI_SECURE_BOOT")
-	}
-	if g.Release >= nova.Antelope {
-		switch cmp.Or(g.Specs["hw:maxphysaddr_mode"], g.Image["hw_maxphysaddr_mode"]) {
-		case "passthrough":
-			r.add("COMPUTE_ADDRESS_SPACE_PASSTHROUGH")
-		case "emulate":
-			r.add("COMPUTE_ADDRESS_SPACE_EMULATED")
-		}
+	traits, _ := g.Traits() // the flavor link says what is rejected
+	for _, trait := range traits {
+		r.add(trait)
 	}
 }
 
@@ -250,8 +231,9 @@ var metadata = map[string]string{
 
 // addImage adds the traits that request filters derive from the image and the flavor.
 func (r *requested) addImage(f Facts) {
-	if f.Flavor.ExtraSpecs["accel:device_profile"] != "" && f.Release >= nova.Victoria {
-		r.add("COMPUTE_ACCELERATORS")
+	traits, _ := f.guest().FilterTraits()
+	for _, trait := range traits {
+		r.add(trait)
 	}
 	if f.Image == nil {
 		return

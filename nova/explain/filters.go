@@ -13,6 +13,7 @@ import (
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
 	"gpustack/nova/fit"
 )
 
@@ -381,7 +382,7 @@ func (j *judge) imagesOfAggregates(result *Judged, h Host) {
 	}
 	for _, a := range j.aggregatesOf(h) {
 		for _, key := range slices.Sorted(maps.Keys(a.Metadata)) {
-			value := j.guest.Image[key]
+			value := j.guest.Property(key)
 			if !strings.HasPrefix(key, space) || value == "" || slices.Contains(j.metadata(h, key), value) {
 				continue
 			}
@@ -404,10 +405,25 @@ func (j *judge) types(result *Judged, h Host) {
 	}
 }
 
-// isolatedHosts does not judge IsolatedHostsFilter if it has hosts or images.
-func (j *judge) isolatedHosts(result *Judged, _ Host) {
-	if j.schedulerOption("isolated_images") != "" || j.schedulerOption("isolated_hosts") != "" {
-		result.notChecked(filterIsolated+" is not judged: isolated_images or isolated_hosts is set", "see the log of nova-scheduler with debug = true")
+// isolatedHosts judges IsolatedHostsFilter (nova/scheduler/filters/isolated_hosts_filter.py). An
+// image that is not given is taken to be none of the isolated ones.
+func (j *judge) isolatedHosts(result *Judged, h Host) {
+	option := func(key string) []string {
+		return slices.DeleteFunc(splitValues(j.schedulerOption(key)), func(value string) bool { return value == "" })
+	}
+	images, isMine := option("isolated_images"), slices.Contains(option("isolated_hosts"), h.Name)
+	restricts, err := devspec.Bool(cmp.Or(j.schedulerOption("restrict_isolated_hosts_to_isolated_images"), "true"))
+	isIsolated := j.facts.Image != nil && slices.Contains(images, j.facts.Image.ID)
+	switch {
+	case err != nil || isIsolated == isMine || isMine && !restricts:
+	case isMine && len(images) > 0 && j.facts.Image == nil && !j.facts.Volume:
+		result.notChecked(filterIsolated+": isolated_hosts has the host, and the image of the guest is unknown", "give it with --image")
+	case isMine:
+		result.fail("is reserved for other images", filterIsolated+": isolated_hosts has the host, and isolated_images does not have the image",
+			"use another host, or an image of isolated_images")
+	default:
+		result.fail("is not one of isolated_hosts", filterIsolated+": isolated_images has the image, and isolated_hosts does not have the host",
+			"use another image, or a host of isolated_hosts")
 	}
 }
 

@@ -148,12 +148,24 @@ func (j *judge) constrain(result *Judged) {
 	if err == nil {
 		j.machine, err = j.guest.Machine(j.schedulerOption("image_properties_default_architecture"))
 	}
+	if err == nil {
+		err = j.guest.Validate()
+	}
+	for _, traits := range []func() ([]string, error){j.guest.Traits, j.guest.FilterTraits} {
+		if err == nil {
+			_, err = traits()
+		}
+	}
 	var rejection *fit.Rejection
 	if err != nil && result.Status == Pass && errors.As(err, &rejection) {
 		if j.facts.Image != nil {
 			result.From += ", image " + j.facts.Image.Name
 		}
-		result.fail("is not reached: nova-api rejects the flavor", fmt.Sprintf("%s: nova-api rejects the flavor (%s)", rejection.Seen, rejection.Exception),
+		by := "nova-api"
+		if rejection.Later {
+			by = "nova-scheduler"
+		}
+		result.fail("is not reached: "+by+" rejects the flavor", fmt.Sprintf("%s: %s rejects the flavor (%s)", rejection.Seen, by, rejection.Exception),
 			host.Textf("correct the extra spec or the property: openstack flavor show %s", j.facts.Flavor.Name))
 	}
 }

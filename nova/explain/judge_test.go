@@ -564,6 +564,9 @@ func TestNotChecked(t *testing.T) {
 			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "ImagePropertiesFilter,Compute", 1))
 			f.Image = &cloud.Image{Name: "arm", Properties: map[string]string{"hw_architecture": "aarch64"}}
 		}, Unknown, Filters, "what the hypervisor supports is unknown"},
+		"isolated host, without an image": {func(f *Facts) {
+			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "IsolatedHostsFilter,Compute", 1) + "isolated_hosts = gpu1\nisolated_images = i1\n")
+		}, Unknown, Filters, "the image of the guest is unknown"},
 		"filter that is not judged": {func(f *Facts) {
 			file, err := conf.Parse([]byte(strings.Replace(controller, "Compute", "JsonFilter,Compute", 1)))
 			if err != nil {

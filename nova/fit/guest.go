@@ -18,22 +18,40 @@ type Guest struct {
 	Image      map[string]string // properties of the image, with Nova's current names; see [Properties]
 }
 
-// Rejection is why nova-api rejects a guest.
+// Rejection is why Nova rejects a guest.
 type Rejection struct {
 	Exception string // of Nova
 	Seen      string
+	Later     bool // by nova-scheduler, after nova-api has accepted the request
 }
 
 func (r *Rejection) Error() string { return r.Seen + " (" + r.Exception + ")" }
 
 func reject(exception, format string, args ...any) error {
-	return &Rejection{exception, fmt.Sprintf(format, args...)}
+	return &Rejection{Exception: exception, Seen: fmt.Sprintf(format, args...)}
+}
+
+func rejectLater(exception, format string, args ...any) error {
+	return later(reject(exception, format, args...))
+}
+
+// later returns a rejection as one by nova-scheduler.
+func later(err error) error {
+	if r, ok := err.(*Rejection); ok { //nolint:errorlint // as reject has returned it
+		r.Later = true
+	}
+	return err
 }
 
 // legacyProperties are properties of images by their older names (nova/objects/image_meta.py,
-// _legacy_property_map), as far as scheduling reads them.
+// _legacy_property_map), except lists.
 var legacyProperties = map[string]string{
 	"architecture": "hw_architecture", "vm_mode": "hw_vm_mode", "hypervisor_type": "img_hv_type", "hypervisor_version_requires": "img_hv_requested_version",
+	"owner_id": "img_owner_id", "vmware_disktype": "hw_disk_type", "vmware_image_version": "img_version", "vmware_ostype": "os_distro",
+	"auto_disk_config": "hw_auto_disk_config", "ipxe_boot": "hw_ipxe_boot", "xenapi_device_id": "hw_device_id",
+	"xenapi_image_compression_level": "img_compression_level", "vmware_linked_clone": "img_linked_clone", "xenapi_use_agent": "img_use_agent",
+	"xenapi_skip_agent_inject_ssh": "os_skip_agent_inject_ssh", "xenapi_skip_agent_inject_files_at_boot": "os_skip_agent_inject_files_at_boot",
+	"cache_in_nova": "img_cache_in_nova", "bittorrent": "img_bittorrent", "bdm_v2": "img_bdm_v2", "root_device_name": "img_root_device_name",
 }
 
 // Properties returns the properties of an image with Nova's current names, which take precedence.

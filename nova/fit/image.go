@@ -34,6 +34,54 @@ var (
 	}
 )
 
+// Properties of images that Nova knows, by the type of their values (nova/objects/image_meta.py,
+// ImageMetaProps of 31.0.0), except lists.
+var (
+	flagProperties = strings.Fields("hw_boot_menu hw_firmware_stateless hw_ipxe_boot hw_locked_memory hw_mem_encryption hw_pmu hw_qemu_guest_agent " +
+		"hw_time_hpet hw_vif_multiqueue_enabled hw_ephemeral_encryption hw_virtio_packed_ring img_bittorrent img_bdm_v2 img_cache_in_nova img_linked_clone " +
+		"img_use_agent img_hide_hypervisor_id os_require_quiesce os_skip_agent_inject_files_at_boot os_skip_agent_inject_ssh")
+	integerProperties = strings.Fields("hw_cpu_cores hw_cpu_sockets hw_cpu_max_cores hw_cpu_max_sockets hw_cpu_max_threads hw_cpu_threads hw_device_id " +
+		"hw_numa_nodes hw_serial_port_count hw_video_ram hw_maxphysaddr_bits img_compression_level img_version")
+	textProperties = strings.Fields("hw_architecture hw_emulation_architecture hw_ephemeral_encryption_format hw_rescue_device hw_cpu_policy " +
+		"hw_cpu_thread_policy img_config_drive hw_cdrom_bus hw_disk_bus hw_floppy_bus hw_rescue_bus hw_firmware_type img_hv_type img_signature_hash_method " +
+		"img_signature_key_type hw_input_bus hw_maxphysaddr_mode os_type hw_pci_numa_affinity_policy hw_pointer_model hw_rng_model hw_scsi_model " +
+		"os_secure_boot hw_auto_disk_config hw_cpu_realtime_mask hw_disk_type hw_machine_type hw_mem_page_size img_owner_id img_root_device_name " +
+		"img_signature os_admin_user os_command_line os_distro hw_tpm_model hw_tpm_version hw_ephemeral_encryption_secret_uuid " +
+		"img_signature_certificate_uuid hw_vif_model hw_viommu_model hw_vm_mode img_hv_requested_version hw_video_model hw_watchdog_action")
+)
+
+// Property returns a property of the image as filters compare it, "" for none: of properties that
+// Nova does not know, of flags that are off, and of 0.
+func (g Guest) Property(key string) string {
+	value := g.Image[key]
+	switch {
+	case slices.Contains(flagProperties, key) && isTrue(value):
+		return "True"
+	case slices.Contains(integerProperties, key):
+		if n, err := parseInt(value); err == nil && n != 0 {
+			return strconv.Itoa(n)
+		}
+	case key == "hw_architecture":
+		return g.named(key, architectures)
+	case key == "img_hv_type":
+		return g.named(key, hypervisors)
+	case key == "hw_vm_mode":
+		return g.named(key, modes)
+	case slices.Contains(textProperties, key):
+		return value
+	}
+	return ""
+}
+
+// named is canonical for a name that nova-api accepts.
+func (g Guest) named(key string, names []string) string {
+	name, err := g.canonical(key, names)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
 // canonical returns Nova's name of an architecture, a hypervisor or a mode. Nova reads a property
 // with an older name even if the current one replaces it.
 func (g Guest) canonical(key string, names []string) (name string, err error) {

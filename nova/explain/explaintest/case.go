@@ -35,10 +35,11 @@ type Case struct {
 	Version    int             `json:"version"` // of the hypervisor
 	CPUInfo    json.RawMessage `json:"cpu_info"`
 
-	Filters    []string        `json:"filters"`
-	Scheduler  map[string]bool `json:"scheduler"` // options of [scheduler]
-	Aggregates []Aggregate     `json:"aggregates"`
-	Group      *Group          `json:"group"` // nil for none
+	Filters    []string          `json:"filters"`
+	Scheduler  map[string]bool   `json:"scheduler"` // options of [scheduler]
+	Options    map[string]string `json:"options"`   // of [filter_scheduler]
+	Aggregates []Aggregate       `json:"aggregates"`
+	Group      *Group            `json:"group"` // nil for none
 }
 
 // Aggregate is a host aggregate.
@@ -64,13 +65,26 @@ type object struct {
 }
 
 // maker makes a case with random values.
-type maker struct{ *rand.Rand }
+type maker struct {
+	*rand.Rand
+
+	filtering bool // filters and their options are more frequent
+}
 
 // one returns one of several values.
 func one[T any](m maker, values ...T) T { return values[m.IntN(len(values))] }
 
 // chance reports true in one of n calls.
 func (m maker) chance(n int) bool { return m.IntN(n) == 0 }
+
+// often is chance for filters and their options.
+func (m maker) often(n int) bool {
+	const times = 2
+	if m.filtering {
+		n /= times
+	}
+	return m.chance(n)
+}
 
 // some sets each key in one of n calls, to one of its values. A value after "!" is one that Nova
 // rejects, and rare: it would hide the others.
@@ -88,17 +102,23 @@ func (m maker) some(n int, to map[string]string, values map[string][]string) {
 
 // Random returns a case of a seed.
 func Random(seed, number uint64) Case {
-	m := maker{rand.New(rand.NewPCG(seed, number))}
+	m := maker{Rand: rand.New(rand.NewPCG(seed, number))}
 	c := Case{
-		Specs: map[string]string{}, Image: map[string]string{}, Scheduler: map[string]bool{},
+		Specs: map[string]string{}, Image: map[string]string{}, Scheduler: map[string]bool{}, Options: map[string]string{},
 		VCPUs: one(m, 1, 2, 2, 2, 4, 4, 6, 8), RAM: 256 * one(m, 1, 2, 2, 4, 4, 6, 8), Disk: one(m, 0, 1, 20), Swap: one(m, 0, 0, 1, 1025),
 		Volume: m.chance(4), Format: one(m, "raw", "qcow2"), Project: one(m, "mine", "mine", "theirs"),
 		CPURatio: one(m, 1.0, 2, 16), RAMRatio: one(m, 1.0, 1.5),
 		Hypervisor: "QEMU", Version: one(m, 7002000, 10000000), CPUInfo: json.RawMessage(cpuInfo),
 		Supported: json.RawMessage(one(m, supportedX86, supportedX86, supportedARM, "[]")),
 	}
-	if number%3 > 0 {
+	const kinds = 3
+	switch number % kinds {
+	case 1:
 		m.fitting(&c)
+		return c
+	case 2:
+		m.filtering = true
+		m.filtered(&c)
 		return c
 	}
 	m.aliases(&c)
@@ -145,6 +165,18 @@ func (m maker) fitting(c *Case) {
 		c.Filters = append(c.Filters, "ServerGroupAntiAffinityFilter")
 		c.Group = &Group{Policy: "anti-affinity", OnHost: one(m, 0, 1, 1, 2), Most: one(m, 0, 2, 3)}
 	}
+}
+
+// filtered makes a valid guest without a NUMA topology, and a host that has its devices: filters and
+// Placement decide.
+func (m maker) filtered(c *Case) {
+	c.Aliases = []string{text(map[string]string{"name": "a", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"})}
+	c.Specs["pci_passthrough:alias"] = "a:1"
+	c.Topology = m.topology()
+	c.Pools = json.RawMessage(text(object{"PciDevicePoolList", "nova", "1.1", map[string]any{"objects": []any{object{"PciDevicePool", "nova", "1.1", map[string]any{
+		"product_id": "11b4", "vendor_id": "10de", "numa_node": 0, "tags": map[string]any{"dev_type": "type-PCI"}, "count": 1,
+	}}}}}))
+	m.filters(c)
 }
 
 // poolsOf returns pools of a product, on different NUMA nodes.
@@ -416,14 +448,15 @@ func (m maker) filters(c *Case) {
 	if m.chance(8) {
 		c.Filters = c.Filters[:1]
 	}
-	if m.chance(5) {
+	if m.often(5) {
 		c.Filters = append(c.Filters, "ImagePropertiesFilter")
+		m.some(8, c.Options, map[string][]string{"image_properties_default_architecture": {"x86_64", "aarch64"}})
 		m.some(5, c.Image, map[string][]string{
 			"hw_architecture": {"x86_64", "aarch64", "i386", "x86_64"}, "architecture": {"x86_64", "!arm"}, "hypervisor_type": {"qemu", "QEMU", "vmware", "kvm"},
 			"img_hv_type": {"kvm", "hyperv"}, "hw_vm_mode": {"hvm", "xen", "hv"}, "hypervisor_version_requires": {">=7.0", "<9.0", ">=10.0,<11.0", "==7.2.0"},
 		})
 	}
-	if m.chance(5) {
+	if m.often(5) {
 		c.Filters = append(c.Filters, "ComputeCapabilitiesFilter")
 		m.some(7, c.Specs, map[string][]string{
 			"capabilities:hypervisor_type": {"QEMU", "s== QEMU", "VMware vCenter Server", "<or> QEMU <or> kvm", "<in> EM"},
@@ -434,13 +467,40 @@ func (m maker) filters(c *Case) {
 	}
 	m.aggregates(c)
 	m.prefilters(c)
-	if m.chance(6) {
+	m.machine(c)
+	if c.Scheduler["image_metadata_prefilter"] {
+		delete(c.Image, "hw_viommu_model") // os_traits has no such trait: TestUnknownTraitOfImage
+	}
+	if m.often(6) {
 		c.Group = &Group{Policy: one(m, "affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"), OnHost: one(m, 0, 0, 1, 2), Beside: one(m, 0, 1)}
 		if c.Group.Policy == "anti-affinity" {
 			c.Group.Most = one(m, 0, 0, 2)
 		}
 		c.Filters = append(c.Filters, "ServerGroupAffinityFilter", "ServerGroupAntiAffinityFilter")
 	}
+}
+
+// machine adds extra specs and properties of the virtual machine that nova-api validates, or that
+// require a trait.
+func (m maker) machine(c *Case) {
+	if !m.chance(4) {
+		return
+	}
+	m.some(8, c.Specs, map[string][]string{
+		"hw:tpm_version": {"1.2", "2.0", "!3.0"}, "hw:tpm_model": {"tpm-tis", "tpm-crb", "!tpm-x"}, "os:secure_boot": {"required", "optional", "disabled", "!always"},
+		"hw:maxphysaddr_mode": {"passthrough", "emulate", "!other"}, "hw:maxphysaddr_bits": {"42"}, "hw:virtio_packed_ring": {"true", "false"},
+		"hw:ephemeral_encryption": {"true", "false"}, "hw:ephemeral_encryption_format": {"luks", "!zip"}, "hw:pmu": {"true", "false"},
+		"hw:serial_port_count": {"1", "4", "!many"}, "hw:vif_multiqueue_enabled": {"true", "false"}, "hw:viommu_model": {"virtio", "intel"},
+		"hw:cpu_max_sockets": {"1", "2", "!x"}, "hw:cpu_max_cores": {"2", "4"}, "hw:cpu_max_threads": {"1", "2"}, "hw:cpu_sockets": {"1", "4", "!x"},
+		"hw:cpu_threads": {"1", "2"}, "accel:device_profile": {"p"},
+	})
+	m.some(8, c.Image, map[string][]string{
+		"hw_tpm_version": {"1.2", "2.0"}, "hw_tpm_model": {"tpm-tis", "tpm-crb"}, "os_secure_boot": {"required", "optional", "disabled"},
+		"hw_maxphysaddr_mode": {"passthrough", "emulate"}, "hw_virtio_packed_ring": {"true", "false"}, "hw_ephemeral_encryption": {"true", "false"},
+		"hw_ephemeral_encryption_format": {"luks"}, "hw_pmu": {"true", "false"}, "hw_serial_port_count": {"1", "2", "6"},
+		"hw_vif_multiqueue_enabled": {"true", "false"}, "hw_viommu_model": {"auto", "intel"}, "hw_cpu_max_sockets": {"1", "4"}, "hw_cpu_max_cores": {"2", "8"},
+		"hw_cpu_sockets": {"1", "4"}, "hw_cpu_threads": {"2"}, "hw_firmware_stateless": {"true", "false"}, "hw_firmware_type": {"uefi", "bios"},
+	})
 }
 
 func (m maker) aggregates(c *Case) {
@@ -459,7 +519,7 @@ func (m maker) aggregates(c *Case) {
 			delete(c.Aggregates[i].Metadata, "availability_zone")
 		}
 	}
-	if m.chance(9) {
+	if m.often(9) {
 		c.Filters = append(c.Filters, "AggregateInstanceExtraSpecsFilter")
 		delete(c.Specs, "hypervisor_type")
 		m.some(3, c.Specs, map[string][]string{
@@ -467,8 +527,38 @@ func (m maker) aggregates(c *Case) {
 			"aggregate_instance_extra_specs:size": {">= 4", "8", "= 5", "!= 4", "<= 6"}, "gpu": {"a100", "true"},
 		})
 	}
-	if m.chance(4) {
+	if m.often(4) {
 		c.Filters = append(c.Filters, "AggregateMultiTenancyIsolation")
+	}
+	if m.often(6) {
+		c.Filters = append(c.Filters, "AggregateImagePropertiesIsolation")
+		m.some(6, c.Options, map[string][]string{
+			"aggregate_image_properties_isolation_namespace": {"hw", "os"}, "aggregate_image_properties_isolation_separator": {"_", "."},
+		})
+		m.some(4, c.Image, map[string][]string{"os_distro": {"ubuntu", "debian"}, "hw_machine_type": {"q35", "pc"}, "hw_qemu_guest_agent": {"true", "no"},
+			"owner": {"me", "you"}, "hw_cpu_cores": {"2", "02"}, "vmware_ostype": {"ubuntu", "other"}, "vm_mode": {"hv", "xen"}})
+		for i := range c.Aggregates {
+			m.some(4, c.Aggregates[i].Metadata, map[string][]string{
+				"os_distro": {"ubuntu", "ubuntu, debian"}, "hw_machine_type": {"q35"}, "hw_qemu_guest_agent": {"true", "True"}, "owner": {"me"},
+				"hw_cpu_cores": {"2", "4"}, "hw_vm_mode": {"hvm", "hv"},
+			})
+		}
+	}
+	if m.often(8) {
+		c.Filters = append(c.Filters, "AggregateTypeAffinityFilter")
+		for i := range c.Aggregates {
+			m.some(3, c.Aggregates[i].Metadata, map[string][]string{"instance_type": {"f", "g", "g, f", "g,h"}})
+		}
+	}
+	if m.often(8) {
+		c.Filters = append(c.Filters, "IsolatedHostsFilter")
+		m.some(2, c.Options, map[string][]string{
+			"isolated_hosts": {host, "gpu2", "gpu2, " + host}, "isolated_images": {imageID, "other", "other," + imageID},
+			"restrict_isolated_hosts_to_isolated_images": {"true", "false"},
+		})
+	}
+	if m.chance(12) {
+		c.Filters = append(c.Filters, "AvailabilityZoneFilter")
 	}
 	if m.chance(4) {
 		c.Zone = one(m, "az1", "az2", "nova")
@@ -481,7 +571,7 @@ func (m maker) prefilters(c *Case) {
 		"enable_isolated_aggregate_filtering", "limit_tenants_to_placement_aggregate", "placement_aggregate_required_for_tenants",
 		"image_metadata_prefilter", "query_placement_for_image_type_support",
 	} {
-		if m.chance(5) {
+		if m.often(5) {
 			c.Scheduler[name] = true
 		}
 	}

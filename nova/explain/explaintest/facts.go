@@ -22,6 +22,8 @@ const (
 	node   = "gpu1.example"
 	root   = "rp1"
 	noZone = "nova" // the zone of hosts without one
+	// imageID is the id of the image, as integration/ask_host.py has it.
+	imageID = "00000000-0000-0000-0000-000000000061"
 )
 
 // Facts returns what explain knows of a case.
@@ -40,7 +42,7 @@ func (c Case) Facts(r nova.Release) (explain.Facts, error) {
 		Release: r,
 		Flavor: cloud.Flavor{ID: "1", Name: "f", VCPUs: c.VCPUs, RAM: c.RAM, Disk: c.Disk, Swap: c.Swap, Public: true,
 			ExtraSpecs: c.Specs},
-		Image: &cloud.Image{Name: "i", DiskFormat: c.Format, Properties: c.Image}, Volume: c.Volume, Project: c.Project, Zone: c.Zone,
+		Image: &cloud.Image{ID: imageID, Name: "i", DiskFormat: c.Format, Properties: c.Image}, Volume: c.Volume, Project: c.Project, Zone: c.Zone,
 		Sides:     []nova.Side{{Role: nova.Controller, Files: []conf.Source{{Name: "ctl.conf", File: file}}}},
 		Databases: true, Placement: &explain.Placement{}, Group: c.group(),
 	}
@@ -67,7 +69,11 @@ func (c Case) conf() string {
 	for _, a := range c.Aliases {
 		fmt.Fprintf(&text, "alias = %s\n", a)
 	}
-	fmt.Fprintf(&text, "[filter_scheduler]\nenabled_filters = %s\n[scheduler]\n", strings.Join(c.Filters, ","))
+	fmt.Fprintf(&text, "[filter_scheduler]\nenabled_filters = %s\n", strings.Join(c.Filters, ","))
+	for _, option := range slices.Sorted(maps.Keys(c.Options)) {
+		fmt.Fprintf(&text, "%s = %s\n", option, c.Options[option])
+	}
+	text.WriteString("[scheduler]\n")
 	for _, option := range slices.Sorted(maps.Keys(c.Scheduler)) {
 		fmt.Fprintf(&text, "%s = %t\n", option, c.Scheduler[option])
 	}
@@ -145,7 +151,8 @@ func (c Case) Remedied(r nova.Release) (Case, bool) {
 var letters = []struct{ letter, name string }{
 	{"a", "api"}, {"f", "prefilter"}, {"g", "aggregates"}, {"P", "PciPassthroughFilter"}, {"N", "NUMATopologyFilter"}, {"c", "claim"}, {"I", "ImagePropertiesFilter"},
 	{"C", "ComputeCapabilitiesFilter"}, {"E", "AggregateInstanceExtraSpecsFilter"}, {"T", "AggregateMultiTenancyIsolation"},
-	{"S", "ServerGroupAffinityFilter"}, {"D", "ServerGroupAntiAffinityFilter"},
+	{"S", "ServerGroupAffinityFilter"}, {"D", "ServerGroupAntiAffinityFilter"}, {"A", "AggregateImagePropertiesIsolation"}, {"Y", "AggregateTypeAffinityFilter"},
+	{"H", "IsolatedHostsFilter"}, {"Z", "AvailabilityZoneFilter"},
 }
 
 // Record returns an answer as a word: a letter for each part of Nova that rejects the guest, and
@@ -185,7 +192,7 @@ func ParseRecord(word string) (a Answer) {
 // links are the links that judge what rejects a guest in Nova.
 var links = map[string][]explain.Link{
 	"api":                  {explain.Flavor, explain.ImageLink, explain.Alias, explain.Zone},
-	"prefilter":            {explain.Filters},
+	"prefilter":            {explain.Filters, explain.Flavor},
 	"aggregates":           {explain.Filters, explain.Zone},
 	"PciPassthroughFilter": {explain.Rows},
 	"NUMATopologyFilter":   {explain.NUMA},
