@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,13 +47,30 @@ func readCloud(name string) (cloud keys, known []region, err error) {
 	}
 	entry, ok := clouds[name]
 	if !ok {
-		return nil, nil, fmt.Errorf("cloud %s: %w: %s contains %s", name, errNoCloud, found.name, strings.Join(slices.Sorted(maps.Keys(clouds)), ", "))
+		names := slices.Sorted(maps.Keys(clouds))
+		if len(names) == 0 {
+			names = []string{"none"}
+		}
+		return nil, nil, fmt.Errorf("cloud %s: %w: %s contains %s", name, errNoCloud, cmp.Or(found.name, secure.name), strings.Join(names, ", "))
 	}
-	own, err := mapping(entry, found.name+": cloud "+name)
+	from := found.name
+	if later, there := secure.cloud(name); there {
+		if _, ok := later.(keys); !ok {
+			from = secure.name
+		}
+	}
+	own, err := mapping(entry, from+": cloud "+name)
 	if err != nil {
 		return nil, nil, err
 	}
 	return withProfile(name, own)
+}
+
+// cloud returns what a file has of a cloud.
+func (f cloudsFile) cloud(name string) (value any, there bool) {
+	clouds, _ := f.keys["clouds"].(keys)
+	value, there = clouds[name]
+	return value, there
 }
 
 // withProfile returns the keys of a cloud and of its profile.

@@ -1,7 +1,10 @@
 package cloud
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +35,14 @@ var (
 // differ from those of other parsers, which read "verify: no" as a text. Errors contain no values,
 // which may be secrets.
 func parseKeys(text []byte) (keys, error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
+	var document, second yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
+		return nil, atLine(err)
+	}
+	if err := decoder.Decode(&second); err == nil {
+		return nil, errors.New("more than one document")
+	} else if !errors.Is(err, io.EOF) {
 		return nil, atLine(err)
 	}
 	reader := yamlReader{left: maxValues}
@@ -111,8 +120,11 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) (any, error) {
 			sources = []any{value}
 		}
 		for _, source := range slices.Backward(sources) {
-			source, _ := source.(keys)
-			merged.update(source)
+			mapping, ok := source.(keys)
+			if !ok {
+				return nil, fmt.Errorf("line %d: << is neither a mapping nor a list of mappings", key.Line)
+			}
+			merged.update(mapping)
 		}
 	}
 	merged.update(own)
