@@ -113,6 +113,14 @@ func specs(f *Facts, words ...string) {
 	}
 }
 
+// zoneNova requests the default zone, which another host has, for a host of a zone of its own.
+func zoneNova(f *Facts, r nova.Release) {
+	f.Release, f.Zone = r, "nova"
+	f.Hosts[0].Service.Zone = "az1"
+	f.Aggregates = []cloud.Aggregate{{Name: "first", Hosts: []string{"gpu1"}, Metadata: map[string]string{"availability_zone": "az1"}}}
+	f.Hosts = append(f.Hosts, Host{Name: "plain", Service: &cloud.ComputeService{Host: "plain", Zone: "nova"}})
+}
+
 // TestFirstLink: the first link that fails, its evidence and the command that mends it.
 func TestFirstLink(t *testing.T) {
 	large := int64(21 << 30)
@@ -358,22 +366,27 @@ func TestFirstLink(t *testing.T) {
 			specs(f, "hw:pci_numa_affinity_policy", "required")
 			f.Image = &cloud.Image{Name: "numa", Properties: map[string]string{"hw_pci_numa_affinity_policy": "preferred"}}
 		}, Flavor, "ImagePCINUMAPolicyForbidden"},
-		"resources:PCPU of another number": {func(_ *testing.T, f *Facts) { specs(f, "resources:PCPU", "2") }, Flavor, "resources:PCPU is 2, and the flavor needs 4"},
-		"encrypted memory":                 {func(_ *testing.T, f *Facts) { specs(f, "hw:mem_encryption", "true") }, Flavor, "hw_firmware_type=uefi"},
-		"more guest cells than host cells": {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "4") }, NUMA, "the guest has 4 NUMA nodes, and the host 2"},
-		"zone nova of a host in another one, in 2023.2": {func(_ *testing.T, f *Facts) {
-			f.Release, f.Zone = nova.Bobcat, "nova"
-			f.Hosts[0].Service.Zone = "az1"
-			f.Aggregates = []cloud.Aggregate{{Name: "first", Hosts: []string{"gpu1"}, Metadata: map[string]string{"availability_zone": "az1"}}}
-			f.Hosts = append(f.Hosts, Host{Name: "plain", Service: &cloud.ComputeService{Host: "plain", Zone: "nova"}})
+		"resources:PCPU of another number":               {func(_ *testing.T, f *Facts) { specs(f, "resources:PCPU", "2") }, Flavor, "resources:PCPU is 2, and the flavor needs 4"},
+		"encrypted memory":                               {func(_ *testing.T, f *Facts) { specs(f, "hw:mem_encryption", "true") }, Flavor, "hw_firmware_type=uefi"},
+		"more guest cells than host cells":               {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "4") }, NUMA, "the guest has 4 NUMA nodes, and the host 2"},
+		"zone nova of a host in another one, in Wallaby": {func(_ *testing.T, f *Facts) { zoneNova(f, nova.Wallaby) }, Zone, "availability zone az1, and nova is requested"},
+		"zone nova of a host in another one, in Wallaby with the option": {func(t *testing.T, f *Facts) {
+			own(t, f, controller+"[scheduler]\nquery_placement_for_availability_zone = true\n", computing)
+			zoneNova(f, nova.Wallaby)
 		}, "", ""},
+		"zone nova of a host in another one, in Zed": {func(_ *testing.T, f *Facts) { zoneNova(f, nova.Zed) }, "", ""},
+		"zone nova of a host in another one, in Zed without the option": {func(t *testing.T, f *Facts) {
+			own(t, f, controller+"[scheduler]\nquery_placement_for_availability_zone = false\n", computing)
+			zoneNova(f, nova.Zed)
+		}, Zone, "availability zone az1, and nova is requested"},
+		"zone nova of a host in another one, in 2023.2": {func(_ *testing.T, f *Facts) { zoneNova(f, nova.Bobcat) }, "", ""},
 		"forbidden trait of an image": {func(_ *testing.T, f *Facts) {
 			f.Image = &cloud.Image{Name: "i", Properties: map[string]string{"trait:CUSTOM_L": "forbidden"}}
 		}, "", ""},
 		"trait of a CPU policy": {func(_ *testing.T, f *Facts) {
 			specs(f, "hw:cpu_policy", "dedicated", "hw:cpu_thread_policy", "require")
 			f.Placement.Steps = append(f.Placement.Steps, trait("HW_CPU_HYPERTHREADING"))
-		}, Placing, "\nuse another host"},
+		}, Placing, "\nuse another host\n"},
 		"trait of the image": {func(_ *testing.T, f *Facts) {
 			f.Image = &cloud.Image{Name: "special", Properties: map[string]string{"trait:CUSTOM_I": "required"}}
 			f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_I"))
@@ -390,7 +403,7 @@ func TestFirstLink(t *testing.T) {
 			f.Hosts[0].Service.Zone = "az1"
 			f.Aggregates = []cloud.Aggregate{{Name: "second", Metadata: map[string]string{"availability_zone": "az2"}},
 				{Name: "first", Hosts: []string{"gpu1"}, Metadata: map[string]string{"availability_zone": "az1"}}}
-		}, Zone, "\nrequest --availability-zone az1"},
+		}, Zone, "\nrequest --availability-zone az1\n"},
 		"policy preferred would contradict the image": {func(_ *testing.T, f *Facts) {
 			specs(f, "hw:numa_nodes", "1")
 			f.Image = &cloud.Image{Name: "numa", Properties: map[string]string{"hw_pci_numa_affinity_policy": "required"}}
@@ -494,7 +507,7 @@ func TestFirstLink(t *testing.T) {
 			if first == nil || first.Link != c.link || r.Verdict != Cannot || *r.Judgements[0].Failing != c.link {
 				t.Fatalf("%s: %s; first %+v", r.Verdict, r.Conclusion, first)
 			}
-			if text := strings.Join([]string{first.Seen, first.Reason, first.From, first.Remedy.String()}, "\n"); !strings.Contains(text, c.says) || first.Remedy == "" {
+			if text := strings.Join([]string{first.Seen, first.Reason, first.From, first.Remedy.String(), ""}, "\n"); !strings.Contains(text, c.says) || first.Remedy == "" {
 				t.Errorf("%s\nwithout %q", text, c.says)
 			}
 		})
@@ -550,6 +563,10 @@ func TestNotChecked(t *testing.T) {
 		"zone unknown": {func(f *Facts) { f.Zone, f.Hosts[0].Service.Zone = "az1", "" }, Unknown, Zone, "the availability zone of the host is unknown"},
 		"NUMA nodes of the host": {func(f *Facts) { f.Hosts[0].Stock.Node = nil; specs(f, "hw:numa_nodes", "2") }, Unknown, NUMA,
 			"the free CPUs and memory of the NUMA nodes of the host are unknown"},
+		"socket, without a database": {func(f *Facts) {
+			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
+			specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "socket")
+		}, Unknown, NUMA, "the free CPUs and memory"},
 		"preferred, without a database": {func(f *Facts) {
 			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
 			specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "preferred")
