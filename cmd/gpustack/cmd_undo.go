@@ -165,12 +165,12 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 
 // undoFiles shows and undoes a change of files.
 func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, engine change.Engine, plan change.UndoPlan) error {
-	back, err := n.PlanFilesBack(plan)
+	back, err := n.PlanFilesBack(ctx, plan)
 	if err != nil {
 		return err
 	}
 	entry := plan.Entry
-	report := views.NewUndoFiles(newReport(n.Root, node.RebootRequired(ctx, n.Root), true), back)
+	report := views.NewUndoFiles(newReport(n.Root, back.Reboot, true), back)
 	if report.Restart, err = nova.RestartNames(n.Root, entry.Restart); err != nil {
 		return err
 	}

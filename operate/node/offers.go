@@ -56,17 +56,25 @@ func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding]
 	return machine.Saw(nova.DefaultConf, findings, nil)
 }
 
-// offeredAfter returns what stillOffered does, of the machine's functions.
-func (n Node) offeredAfter(plan edit.Plan) []string {
-	if _, _, changed, err := gate.Changed(n.Root, plan); err != nil || !changed {
-		return nil
+// offeredAfter returns what stillOffered does, of the machine's functions as they were observed.
+// They are not observed while a write to sysfs of an earlier run may be stuck.
+func (n Node) offeredAfter(plan edit.Plan, devices machine.Look[pci.Devices]) []string {
+	err := devices.Err
+	switch _, _, changed, unread := gate.Changed(n.Root, plan); {
+	case unread != nil || !changed:
+		return nil // an error of the record is the plan's own
+	case devices.File == "":
+		err = errNotObserved
+	case errors.Is(err, pci.ErrNoPCI):
+		err = nil
 	}
-	devices, _, err := pci.Scan(n.Root, pci.Options{})
-	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
+	if err != nil {
 		return []string{fmt.Sprintf("cannot determine whether Nova still offers functions that return to the host: %v", err)}
 	}
-	return stillOffered(n.Root, devices, plan)
+	return stillOffered(n.Root, devices.Value, plan)
 }
+
+var errNotObserved = errors.New("its functions are not read while an earlier run's write to sysfs may be stuck in the kernel")
 
 // stillOffered returns a warning for each line of Nova's configuration that offers functions which
 // a plan of files returns to the host.

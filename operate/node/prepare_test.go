@@ -173,7 +173,7 @@ func undo(t *testing.T, root host.Root, id int) node.FilesBack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := on(root).PlanFilesBack(plan)
+	back, err := on(root).PlanFilesBack(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)
 	}

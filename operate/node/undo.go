@@ -1,6 +1,8 @@
 package node
 
 import (
+	"context"
+
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
@@ -15,11 +17,12 @@ type FilesBack struct {
 	change.UndoPlan
 	Files    edit.Plan
 	Warnings []string
+	Reboot   *bool // whether the machine has to be rebooted before the undo, nil if that is unknown
 	contract *machine.Contract
 }
 
-// PlanFilesBack completes the plan of the undo of a change of files.
-func (n Node) PlanFilesBack(plan change.UndoPlan) (FilesBack, error) {
+// PlanFilesBack completes the plan of the undo of a change of files. It observes the machine, once.
+func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBack, error) {
 	files, err := plan.Change.(*change.FileChange).Back()
 	if err != nil {
 		return FilesBack{}, err
@@ -34,7 +37,10 @@ func (n Node) PlanFilesBack(plan change.UndoPlan) (FilesBack, error) {
 		return FilesBack{}, err
 	}
 	warnings, err := unknownSession(n.Root, files)
-	return FilesBack{plan, files, append(warnings, n.offeredAfter(files)...), contract}, err
+	m, reboot := Observe(ctx, n.Root, 0)
+	return FilesBack{
+		UndoPlan: plan, Files: files, Warnings: append(warnings, n.offeredAfter(files, m.Devices)...), Reboot: reboot, contract: contract,
+	}, err
 }
 
 // unknownSession returns the warning of an ssh session whose interface a plan may take from the

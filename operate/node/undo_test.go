@@ -63,7 +63,7 @@ func TestUndoPrograms(t *testing.T) {
 			if err != nil || len(plan.Programs) != test.programs || len(plan.Left) != test.left {
 				t.Fatalf("runs %v, leaves %v: %v", plan.Programs, plan.Left, err)
 			}
-			back, err := on(root).PlanFilesBack(plan)
+			back, err := on(root).PlanFilesBack(t.Context(), plan)
 			if (err == nil) != (test.planning == "") || !strings.Contains(fmt.Sprint(err), test.planning) ||
 				test.planning == "" && len(back.Files) != len(plan.Entry.Files) {
 				t.Errorf("%d files: %v", len(back.Files), err)
