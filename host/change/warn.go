@@ -28,8 +28,8 @@ func Warnings(ctx context.Context, journal Seen) (warnings []string) {
 	return warnings
 }
 
-// AllWarnings returns what [Warnings] does of every journal that [Stores] finds for a folder, "" for
-// a command that reads no machine. An error of finding them is the command's own to report.
+// AllWarnings returns what [Warnings] does of every journal that [Stores] finds for a folder, ""
+// for a command that reads no machine. An error of finding them is the command's own to report.
 func AllWarnings(ctx context.Context, dir string) (warnings []string) {
 	if dir == "" {
 		dir = "/"

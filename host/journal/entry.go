@@ -92,8 +92,8 @@ func (e Entry) Detail() json.RawMessage {
 	return nil
 }
 
-// detail returns the field that keeps the detail of a kind, nil for files, and for a kind of a later
-// release.
+// detail returns the field that keeps the detail of a kind, nil for files, and for a kind of a
+// later release.
 func (e *Entry) detail() *json.RawMessage {
 	switch e.Kind {
 	case KindRows:

@@ -151,8 +151,8 @@ func RecoveryQuestion(entries []change.Entry) (question string, summaries []stri
 	return fmt.Sprintf("%s %s interrupted: recover now?", term.Listed(names, "and"), was), summaries
 }
 
-// RowsQuestion is [RecoveryQuestion] of repairs, of which entry accept, unless it is 0, is closed as
-// it is.
+// RowsQuestion is [RecoveryQuestion] of repairs, of which entry accept, unless it is 0, is closed
+// as it is.
 func RowsQuestion(open []change.Left, accept int) (question string, summaries []string) {
 	var names []string
 	for _, l := range open {

@@ -32,7 +32,8 @@ func (c Called) Explain(err error) error {
 	return c.explain(err, func(error) []host.Text { return nil })
 }
 
-// explain is [Called.Explain]. more returns the hints for errors that only this command has, or none.
+// explain is [Called.Explain]. more returns the hints for errors that only this command has, or
+// none.
 func (c Called) explain(err error, more func(error) []host.Text) error {
 	if err == nil {
 		return nil
