@@ -31,7 +31,7 @@ type Division struct {
 // functions are for guests: host prepare records none.
 func (h Host) Divide(vendor, product pci.ID) Division {
 	var functions []*pci.Device
-	isBound := false
+	isBound, isBeside := false, false
 	d := Division{IsRecorded: h.Given != nil}
 	for i := range h.Devices {
 		f := &h.Devices[i]
@@ -42,19 +42,31 @@ func (h Host) Divide(vendor, product pci.ID) Division {
 		default:
 			functions = append(functions, f)
 			isBound = isBound || pci.LeavesAlone(f.DriverName())
+			isBeside = isBeside || !showsConsole(f)
 		}
 	}
 	for _, f := range functions {
 		switch {
 		case f.SRIOV.PF != nil && (d.IsRecorded || !isBound):
 		case d.IsRecorded && !slices.Contains(h.Given, f.Address),
-			!d.IsRecorded && isBound && f.Driver != nil && !pci.LeavesAlone(*f.Driver):
+			!d.IsRecorded && isBound && f.Driver != nil && !pci.LeavesAlone(*f.Driver),
+			!d.IsRecorded && isBeside && showsConsole(f):
 			d.Remain = append(d.Remain, f.Address)
 		default:
 			d.Guests = append(d.Guests, f.Address)
 		}
 	}
 	return d
+}
+
+// showsConsole reports whether a function is the console of its host, and is not bound for guests.
+func showsConsole(d *pci.Device) bool {
+	return d.IsConsole() && !pci.LeavesAlone(d.DriverName())
+}
+
+// hasOtherGPU reports whether the host has a GPU that is not its console.
+func (h Host) hasOtherGPU() bool {
+	return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return d.Candidate && d.SRIOV.PF == nil && !showsConsole(&d) })
 }
 
 // WronglyOffered returns the functions that should remain with the host beside identical ones for

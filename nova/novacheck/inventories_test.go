@@ -16,7 +16,8 @@ import (
 )
 
 // inventory returns the output of host scan on a host: its K4200s as ADDRESS/ROLE/DRIVER, where -
-// stands for no role, as in inventories of earlier versions, and for no driver.
+// stands for no role, as in inventories of earlier versions, and for no driver. /PRODUCT and /console
+// may follow.
 func inventory(host string, functions ...string) string {
 	var devices []string
 	for _, f := range functions {
@@ -32,7 +33,7 @@ func inventory(host string, functions ...string) string {
 			product = part[3]
 		}
 		devices = append(devices, fmt.Sprintf(`{"address": "0000:%s:00.0", "class": "0x0300", "vendor_id": "10de", "product_id": "%s", "device_type": "type-PCI",
-			"candidate": true, "role": %s, "driver": %s}`, part[0], product, text(part[1]), text(part[2])))
+			"candidate": true, "role": %s, "driver": %s, "boot_vga": %t}`, part[0], product, text(part[1]), text(part[2]), len(part) > 4))
 	}
 	return fmt.Sprintf(`{"schema": 1, "host": %q, "scope": "gpus", "complete": true, "devices": [%s]}`+"\n", host, strings.Join(devices, ","))
 }
@@ -90,6 +91,12 @@ func TestOffered(t *testing.T) {
 		{"nothing recorded, one bound by hand", inventory("gpu1", "84/host/nouveau", "88/host/vfio-pci"), laptop, false, false, "88"},
 		{"an earlier version, one bound", inventory("gpu1", "84/-/nouveau", "88/-/vfio-pci"), laptop, false, false, "88"},
 		{"an earlier version", inventory("gpu1", "84/-/-", "88/-/-"), laptop, false, false, product},
+		{"nothing recorded, with a console", inventory("gpu1", "84/host/nouveau/11b4/console", "88/host/nouveau"), laptop, false, false, "88"},
+		{"nothing recorded, with a console without a driver", inventory("gpu1", "84/host/-/11b4/console", "88/host/nouveau"), laptop, true, false, "88"},
+		{"nothing recorded, a console alone", inventory("gpu1", "84/host/nouveau/11b4/console"), laptop, false, false, product},
+		{"nothing recorded, a console bound for guests", inventory("gpu1", "84/host/vfio-pci/11b4/console", "88/host/vfio-pci"), laptop, false, false, product},
+		{"nothing recorded, a console of another product", inventory("gpu1", "84/host/nouveau/1bb1/console", "88/host/nouveau"), laptop, false, false, product},
+		{"a console that is recorded", inventory("gpu1", "84/guest/vfio-pci/11b4/console", "88/guest/vfio-pci"), laptop, false, false, product},
 		{"by address", onlyGuests, laptop, false, true, "84 88"},
 		{"another product remains", inventory("gpu1", "84/guest/vfio-pci", "88/host/nouveau/1bb1"), laptop, false, false, product},
 		{"identical hosts", onlyGuests + inventory("gpu2", "84/guest/vfio-pci", "88/guest/vfio-pci"), laptop, false, false, product},
