@@ -101,7 +101,10 @@ func ParseSideFiles(value string, otherwise Role) (SideFiles, error) {
 var ErrNoDocument = host.WithHint(errors.New("no such file"), "these paths are ordinary ones, not below --root")
 
 // ErrUnset says that a configuration file does not exist.
-var ErrUnset = host.WithHint(errors.New("no such file"), "--conf FILE names another one: an absolute path is below --root, a relative one a copy from another machine")
+var ErrUnset = host.WithHint(errors.New("no such file"), "--conf FILE names another one below --root")
+
+// errNotGiven is ErrUnset of a command that reads copies too.
+var errNotGiven = host.WithHint(ErrUnset, "--conf FILE names another one: an absolute path is below --root, a relative one a copy from another machine")
 
 // ReadSides reads the configuration files of several machines: absolute paths below root, and
 // copies that the operator hands over, which are relative paths and [document.Stdin]. The error
@@ -128,7 +131,7 @@ func ReadSides(root host.Root, from document.Source, machines []SideFiles) ([]Si
 func readGiven(root host.Root, from document.Source, name string) (*conf.File, error) {
 	text, err := readText(root, from, name)
 	if host.IsAbsent(err) {
-		err = fmt.Errorf("%s: %w", name, ErrUnset)
+		err = fmt.Errorf("%s: %w", name, errNotGiven)
 	}
 	if err != nil {
 		return nil, err
