@@ -271,7 +271,7 @@ func (p *planner) conflicts() (errs []error) {
 			side.Files = append(side.Files, conf.Source{Name: s.name, File: s.file})
 		}
 		for _, c := range ConflictsOf(side, p.options.Release) {
-			text := fmt.Sprintf("%s:%d: %s", c.At.File, c.At.Line(), c.Seen)
+			text := fmt.Sprintf("%s: %s", p.onDisk(c.At.File, c.At.Option), c.Seen)
 			switch {
 			case slices.Contains(seen, text):
 			case c.IsOwn && !p.options.Placement:

@@ -142,7 +142,7 @@ func notLoadable(path string, r Release) string {
 	known, isNovas := filterModules()[last]
 	switch {
 	case path == allFilters:
-	case module == "" || last == "" || strings.ContainsAny(path, ", "):
+	case path+"." == filterPackage, module == "" || last == "" || strings.ContainsAny(path, ", "):
 		return "is not the path of a class or function"
 	case !isFilterModule(module):
 	case isGone(last) && r.HasFilter(last): // its module is not recorded
@@ -220,11 +220,25 @@ func (p *planner) filters(numa bool) error {
 	if err := p.available(need); err != nil {
 		return err
 	}
+	where := p.whereFilters()
 	var errs []error
 	for _, f := range p.scheduler().Filters(r).Faults(r) {
-		errs = append(errs, host.WithHint(fmt.Errorf("%s: %w", f.Seen, ErrFilters), f.Remedy))
+		errs = append(errs, host.WithHint(fmt.Errorf("%s: %s: %w", where, f.Seen, ErrFilters), f.Remedy))
 	}
 	return errors.Join(errs...)
+}
+
+// whereFilters returns where the files as they are now set the filters, as FILE:LINE, or the file
+// of the machine.
+func (p *planner) whereFilters() string {
+	var now Side
+	for _, source := range p.of(programScheduler) {
+		now.Files = append(now.Files, conf.Source{Name: source.name, File: source.before})
+	}
+	if f := now.Filters(p.options.Release); f.Line > 0 {
+		return fmt.Sprintf("%s:%d", f.File, f.Line)
+	}
+	return p.where.File
 }
 
 // scheduler returns the planned files that nova-scheduler reads.

@@ -318,6 +318,22 @@ func (p *planner) fixed(s *source, line int, what, why string) error {
 	return fmt.Errorf("%s:%d: %s %s: omit --drop-in to update the line", s.name, line, what, why)
 }
 
+// onDisk returns the place of a planned option in the file as it is now, as FILE:LINE: the plan may
+// move the line. It is FILE alone if the plan adds the line.
+func (p *planner) onDisk(file string, planned conf.Option) string {
+	for _, s := range p.sources {
+		if s.name != file {
+			continue
+		}
+		for _, o := range s.before.Find(p.options.Release.names()...) {
+			if onOneLine(o.Value) == onOneLine(planned.Value) {
+				return fmt.Sprintf("%s:%d", file, o.Line())
+			}
+		}
+	}
+	return file
+}
+
 func (p *planner) services(names ...string) {
 	for _, n := range names {
 		p.changed[n] = true

@@ -122,6 +122,26 @@ func TestPlanWithBadAliases(t *testing.T) {
 	}
 }
 
+// TestLinesOfRefusals: a refusal names the line on disk, although the plan moves it.
+func TestLinesOfRefusals(t *testing.T) {
+	const first, second = `{"name": "B", "vendor_id": "10de", "product_id": "1111", "device_type": "type-PCI"}`, `{"name": "B", "vendor_id": "10de", "product_id": "2222", "device_type": "type-PCI"}`
+	const device = "-- sys/bus/pci/devices/0000:01:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:01:00.0/device --\n0x154d\n"
+	for _, test := range []struct {
+		name, file, want string
+		role             nova.Role
+	}{
+		{"an alias under the older name", "[pci]\nalias = " + first + "\n[filter_scheduler]\npci_in_placement = true\n[DEFAULT]\npci_alias = " + second + "\n",
+			"/etc/nova/nova.conf:6: alias B is defined twice", nova.Controller},
+		{"a device_spec under the older name", "[pci]\n[DEFAULT]\n# a\n# b\npci_passthrough_whitelist = {\"vendor_id\": \"8086\", \"one_time_use\": \"yes\"}\n",
+			"/etc/nova/nova.conf:5: nova-compute would not start: a device_spec has one_time_use", nova.Compute},
+	} {
+		_, _, err := plan(t, test.role, 32, nova.Place{}, false, device+"-- etc/nova/nova.conf --\n"+test.file)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
 // TestWantedAliasesInPlacement: an alias in use that has two products is refused with --placement,
 // with the lines that merge them.
 func TestWantedAliasesInPlacement(t *testing.T) {
@@ -204,15 +224,17 @@ func TestPlanWithFilters(t *testing.T) {
 		{"an empty item", "enabled_filters = ComputeFilter,,ImagePropertiesFilter\n", 31, "ComputeFilter,ImagePropertiesFilter,PciPassthroughFilter"},
 		{"a comma at the end", "enabled_filters = ComputeFilter,\n", 31, "ComputeFilter,PciPassthroughFilter"},
 		{"a filter that is gone", "enabled_filters = ComputeFilter,RamFilter\n", 31, "ComputeFilter,PciPassthroughFilter"},
-		{"an unknown name", "enabled_filters = ComputeFilter,PCIPassthroughFilter\n", 31, "error: no filter is called PCIPassthroughFilter: nova-scheduler does not start"},
+		{"an unknown name", "enabled_filters = ComputeFilter,PCIPassthroughFilter\n", 31, "error: /etc/nova/nova.conf:2: no filter is called PCIPassthroughFilter: nova-scheduler does not start"},
 		{"an operator's own", "enabled_filters = ComputeFilter,OwnFilter\n" + own, 31, "ComputeFilter,OwnFilter,PciPassthroughFilter"},
 		{"an operator's own, of a function", "enabled_filters = OwnFilter\navailable_filters = own.filters.all_of_ours\n", 31, "OwnFilter,PciPassthroughFilter"},
 		{"an operator's own with the name of one that is gone", "enabled_filters = RamFilter\navailable_filters = own.filters.RamFilter\n", 31, "RamFilter,PciPassthroughFilter"},
 		{"one that is not offered", "enabled_filters = ComputeFilter\navailable_filters = own.filters.OwnFilter\n", 31,
-			"error: ComputeFilter is enabled, but no available_filters offers it: nova-scheduler does not start"},
+			"error: /etc/nova/nova.conf:2: ComputeFilter is enabled, but no available_filters offers it: nova-scheduler does not start"},
 		{"ours alone is not offered", "enabled_filters = ComputeFilter\navailable_filters = nova.scheduler.filters.compute_filter.ComputeFilter\n", 31, "ComputeFilter,PciPassthroughFilter"},
+		{"a module", "enabled_filters = ComputeFilter\navailable_filters = nova.scheduler.filters\navailable_filters = nova.scheduler.filters.all_filters\n", 31,
+			"error: /etc/nova/nova.conf:2: available_filters has \"nova.scheduler.filters\", which is not the path of a class or function: nova-scheduler does not start"},
 		{"a path that Nova does not have", "enabled_filters = ComputeFilter\navailable_filters = nova.scheduler.filters.standard_filters\navailable_filters = nova.scheduler.filters.all_filters\n", 31,
-			"error: available_filters has \"nova.scheduler.filters.standard_filters\", which 2025.1 does not have: nova-scheduler does not start"},
+			"error: /etc/nova/nova.conf:2: available_filters has \"nova.scheduler.filters.standard_filters\", which 2025.1 does not have: nova-scheduler does not start"},
 	} {
 		_, changed, err := plan(t, nova.Controller, test.release, nova.Place{}, false, "-- etc/nova/nova.conf --\n[filter_scheduler]\n"+test.before)
 		got := ""

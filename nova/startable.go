@@ -20,7 +20,7 @@ func (p *planner) startable() []error {
 	isReported := p.options.Release >= Zed && slices.ContainsFunc(p.planned(), reports)
 	var errs []error
 	add := func(m Host, l devspec.Line, err error, seen string) {
-		errs = append(errs, fmt.Errorf("%s%s: %w: %s", m.prefix(), l.Where(), err, seen))
+		errs = append(errs, fmt.Errorf("%s%s: %w: %s", m.prefix(), p.onDisk(l.File, l.Option), err, seen))
 	}
 	for i, m := range p.options.served() {
 		h := devspec.NewHardware(m.Devices, p.options.Interfaces)
