@@ -78,7 +78,7 @@ func TestInventorySpecs(t *testing.T) {
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("%s (-want +got):\n%s\n%s", host, diff, read(t, file))
 				}
-				if out := run(t, gpustack, "nova", "check", "--root", root, "--conf", "compute="+file, "--release", "zed", "--inventory",
+				if out := run(t, gpustack, "nova", "check", "--root", root, "--conf", "compute=/etc/nova/nova.conf", "--release", "zed", "--inventory",
 					filepath.Join(dir, host+".json")); !strings.Contains(out, "no problems found") {
 					t.Errorf("nova check: %s", out)
 				}
