@@ -28,8 +28,8 @@ func askValues(t *testing.T, peer *answerer, files ...string) (answer asValues) 
 	return answer
 }
 
-// TestFiltersAgainstOslo: the filters of a nova-scheduler that reads several files, of which each may
-// set the options by their older and their current names.
+// TestFiltersAgainstOslo: the filters of a nova-scheduler that reads several files, of which each
+// may set the options by their older and their current names.
 func TestFiltersAgainstOslo(t *testing.T) {
 	peer := startAnswerer(t, "ask_oslo.py")
 	random := rand.New(rand.NewPCG(34, 4))
@@ -73,8 +73,8 @@ func TestFiltersAgainstOslo(t *testing.T) {
 	}
 }
 
-// TestReferencesAgainstOslo: a value refers to options where oslo.config looks for them, and else is
-// read as oslo.config reads it.
+// TestReferencesAgainstOslo: a value refers to options where oslo.config looks for them, and else
+// is read as oslo.config reads it.
 func TestReferencesAgainstOslo(t *testing.T) {
 	peer := startAnswerer(t, "ask_oslo.py")
 	random := rand.New(rand.NewPCG(34, 2))

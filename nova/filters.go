@@ -69,8 +69,8 @@ func (s Side) Filters(r Release) Filters {
 	return f
 }
 
-// last returns the option with one value that counts: of the last file that has one of the names, the
-// last line with the first of these names (oslo_config/cfg.py, _Namespace._get_file_value).
+// last returns the option with one value that counts: of the last file that has one of the names,
+// the last line with the first of these names (oslo_config/cfg.py, _Namespace._get_file_value).
 func (s Side) last(names []conf.Name) (o Placed, isSet bool) {
 	for _, f := range slices.Backward(s.Files) {
 		for _, n := range names {

@@ -143,8 +143,8 @@ func (d Division) kept() []pci.Address {
 	return slices.Concat(d.Containers, d.Remain)
 }
 
-// withdrawn returns the functions of kept that a record keeps from guests: host prepare has recorded
-// others of the product, or container prepare has recorded these.
+// withdrawn returns the functions of kept that a record keeps from guests: host prepare has
+// recorded others of the product, or container prepare has recorded these.
 func (d Division) withdrawn() []pci.Address {
 	if !d.IsRecorded {
 		return d.Containers

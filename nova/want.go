@@ -172,8 +172,9 @@ func NewWant(o Options) (Want, error) {
 }
 
 // products returns an alias with the derived name for each product of the NVIDIA GPUs of the
-// inventories, without virtual functions, those of containers, those that remain with a host that is
-// prepared, and the console of one that has other GPUs. A product that --alias names needs no name.
+// inventories, without virtual functions, those of containers, those that remain with a host that
+// is prepared, and the console of one that has other GPUs. A product that --alias names needs no
+// name.
 func (o Options) products() ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}

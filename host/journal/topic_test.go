@@ -33,8 +33,8 @@ func TestTopic(t *testing.T) {
 	}
 }
 
-// TestNextBoot: undone on a running machine, an entry of container prepare needs no reboot, although
-// it runs a program.
+// TestNextBoot: undone on a running machine, an entry of container prepare needs no reboot,
+// although it runs a program.
 func TestNextBoot(t *testing.T) {
 	revert := []host.Program{{Kind: host.RevertBoot}}
 	for _, test := range []struct {

@@ -52,8 +52,8 @@ func ParseObjects(value string) []map[string]any {
 	return nil
 }
 
-// reference matches a dollar sign that is written twice, or what oslo.config replaces by the value of
-// an option (oslo_config/cfg.py, ConfigOpts.Template).
+// reference matches a dollar sign that is written twice, or what oslo.config replaces by the value
+// of an option (oslo_config/cfg.py, ConfigOpts.Template).
 var reference = host.LazyRegexp(`(?i)\$\$|\$([_a-z][._a-z0-9]*)|\$\{([_a-z][._a-z0-9]*)\}`)
 
 // References returns the names of the options that a value refers to. oslo.config replaces them by

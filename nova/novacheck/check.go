@@ -251,8 +251,9 @@ func (c *checker) bothSides() {
 	}
 }
 
-// model returns the definition of an alias with which the others are compared: a controller's, or one
-// that only adds the device_type of physical functions, none of which an alias without it selects.
+// model returns the definition of an alias with which the others are compared: a controller's, or
+// one that only adds the device_type of physical functions, none of which an alias without it
+// selects.
 func (c *checker) model(at []aliasAt) aliasAt {
 	model := at[0]
 	if i := slices.IndexFunc(at, func(a aliasAt) bool { return a.side.Role.Controls() }); i >= 0 {

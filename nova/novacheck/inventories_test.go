@@ -16,8 +16,8 @@ import (
 )
 
 // inventory returns the output of host scan on a host: its K4200s as ADDRESS/ROLE/DRIVER, where -
-// stands for no role, as in inventories of earlier versions, and for no driver. /PRODUCT and /console
-// may follow.
+// stands for no role, as in inventories of earlier versions, and for no driver. /PRODUCT and
+// /console may follow.
 func inventory(host string, functions ...string) string {
 	var devices []string
 	for _, f := range functions {

@@ -100,8 +100,9 @@ func TestSameMeaning(t *testing.T) {
 	}
 }
 
-// TestLackingType: where the controller's alias lacks the device_type that a compute node's has, the
-// remedy is to add it on every machine that lacks it, unless no inventory has a device of that type.
+// TestLackingType: where the controller's alias lacks the device_type that a compute node's has,
+// the remedy is to add it on every machine that lacks it, unless no inventory has a device of that
+// type.
 func TestLackingType(t *testing.T) {
 	const (
 		controller = "fail ctl:2 alias A differs from the one in node: run gpustack nova configure --role controller --alias A=10de:20b0,device_type=type-PF there"

@@ -59,22 +59,17 @@ func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding]
 // offeredAfter returns what stillOffered does, of the machine's functions as they were observed.
 // They are not observed while a write to sysfs of an earlier run may be stuck.
 func (n Node) offeredAfter(plan edit.Plan, devices machine.Look[pci.Devices]) []string {
-	err := devices.Err
+	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	switch _, _, changed, unread := gate.Changed(n.Root, plan); {
 	case unread != nil || !changed:
 		return nil // an error of the record is the plan's own
 	case devices.File == "":
-		err = errNotObserved
-	case errors.Is(err, pci.ErrNoPCI):
-		err = nil
-	}
-	if err != nil {
-		return []string{fmt.Sprintf("cannot determine whether Nova still offers functions that return to the host: %v", err)}
+		return []string{unknown + "functions are not read while an earlier run's write to sysfs may be stuck in the kernel"}
+	case !devices.Seen() && !errors.Is(devices.Err, pci.ErrNoPCI):
+		return []string{unknown + devices.Err.Error()}
 	}
 	return stillOffered(n.Root, devices.Value, plan)
 }
-
-var errNotObserved = errors.New("its functions are not read while an earlier run's write to sysfs may be stuck in the kernel")
 
 // stillOffered returns a warning for each line of Nova's configuration that offers functions which
 // a plan of files returns to the host.

@@ -41,13 +41,13 @@ func NewFailure(err error, completed func(host.Text) string) Failure {
 	return f
 }
 
-// add adds each part of an error. given are the hints that replace those of its parts, or nil.
-func (f *Failure) add(err error, given []host.Text, completed func(host.Text) string) {
+// add adds each part of an error. given has the hint that replaces those of its parts, or is nil.
+func (f *Failure) add(err error, given *explained, completed func(host.Text) string) {
 	if err == nil {
 		return
 	}
 	if hints, ok := term.Explained(err); ok && given == nil {
-		given = hints
+		given = &explained{lines(hints, completed)} // once: it may name as many functions as there are parts
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -55,15 +55,10 @@ func (f *Failure) add(err error, given []host.Text, completed func(host.Text) st
 		}
 		return
 	}
-	lines := given
-	if lines == nil {
-		lines = term.Hints(err)
+	if given == nil {
+		given = &explained{lines(term.Hints(err), completed)}
 	}
-	var hints []string
-	for _, line := range slices.Compact(slices.Clone(lines)) {
-		hints = append(hints, completed(line))
-	}
-	hint := Optional(strings.Join(hints, "\n"))
+	hint := given.hint
 	var r interface {
 		Refusal() (host.Code, string)
 	}
@@ -79,6 +74,18 @@ func (f *Failure) add(err error, given []host.Text, completed func(host.Text) st
 		refused.Address, refused.Reason = &address, reason
 	}
 	f.Refusals = append(f.Refusals, refused)
+}
+
+// explained is the final text of the hints of an error.
+type explained struct{ hint *string }
+
+// lines returns hints as a document has them, or nil if there are none.
+func lines(hints []host.Text, completed func(host.Text) string) *string {
+	var all []string
+	for _, h := range slices.Compact(slices.Clone(hints)) {
+		all = append(all, completed(h))
+	}
+	return Optional(strings.Join(all, "\n"))
 }
 
 // Optional returns a pointer to a text, or nil if it is empty.

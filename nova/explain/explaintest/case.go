@@ -167,8 +167,8 @@ func (m maker) fitting(c *Case) {
 	}
 }
 
-// filtered makes a valid guest without a NUMA topology, and a host that has its devices: filters and
-// Placement decide.
+// filtered makes a valid guest without a NUMA topology, and a host that has its devices: filters
+// and Placement decide.
 func (m maker) filtered(c *Case) {
 	c.Aliases = []string{text(map[string]string{"name": "a", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"})}
 	c.Specs["pci_passthrough:alias"] = "a:1"
