@@ -34,6 +34,7 @@ var checks = checklist.List[view]{
 	{Name: "groups", Judge: view.groups, Fail: checklist.Drifted, NA: checklist.Unknown},
 	{Name: "reset", Judge: view.reset},
 	{Name: "bars", Judge: view.bars},
+	{Name: "pcie", Judge: view.pcie},
 	{Name: "fabric", Judge: view.fabric},
 	{Name: "nova", Judge: view.nova},
 	{Name: "files", Judge: view.files, Fail: checklist.Drifted},

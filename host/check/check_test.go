@@ -352,6 +352,9 @@ func TestCheck(t *testing.T) {
 		{"no place for memory, shown like no memory", isReady, steps(write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0 0x0 0x0\n"),
 			write(function("01:00.0/config"), "\xde\x10\xb4\x11"+strings.Repeat("\x00", 16)+"\x0c"+strings.Repeat("\x00", 43))), checklist.NotReady,
 			[]string{"fail bars " + devices + "01:00.0/resource: 0000:01:00.0: the host has no address space for region 1"}},
+		{"a card that is not seated well", isReady, steps(write(function("01:00.0/current_link_width"), "4\n"), write(function("01:00.0/max_link_width"), "16\n"),
+			write("sys/devices/pci0000:00/0000:00:01.0/max_link_width", "16\n")), checklist.Ready,
+			[]string{"warn pcie " + devices + "01:00.0/current_link_width: 0000:01:00.0: the PCIe link has 4 lanes; the card supports 16, the slot 16"}},
 		{"large regions are a hint", isReady, write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n"), checklist.Ready, nil},
 
 		// The record.
@@ -400,7 +403,7 @@ func TestCheck(t *testing.T) {
 
 // checks are the names of all checks, in their order.
 var checks = strings.Fields(`virtualization firmware secure_boot iommu iommu_type interrupt_remapping arguments next_boot kernels initramfs ids
-	preparable boot_vga bus functions drivers groups reset bars fabric files journal prepared reboot`)
+	preparable boot_vga bus functions drivers groups reset bars pcie fabric files journal prepared reboot`)
 
 func replaceTypes(from, to string) step {
 	var all []step
@@ -448,7 +451,7 @@ func TestUnseen(t *testing.T) {
 		{"no sys", remove("sys"), checklist.Unknown, map[string]string{
 			"firmware": "n/a: /sys/firmware/acpi/tables is missing", "secure_boot": "n/a: the firmware does not show a Secure Boot setting",
 			"iommu": "n/a: /sys/kernel/iommu_groups or /sys/class/iommu is missing", "interrupt_remapping": "n/a: the IOMMU is off or not shown",
-			"boot_vga": noDevices, "bus": noDevices, "functions": noDevices, "drivers": noDevices, "groups": noDevices, "reset": noDevices, "bars": noDevices,
+			"boot_vga": noDevices, "bus": noDevices, "functions": noDevices, "drivers": noDevices, "groups": noDevices, "reset": noDevices, "bars": noDevices, "pcie": noDevices,
 			"arguments": "pass: as recorded: intel_iommu=on iommu=pt", "reboot": "n/a: unknown without /proc/cmdline and /sys/bus/pci/devices",
 		}},
 		{"no proc", remove("proc"), checklist.Unknown, map[string]string{
@@ -548,6 +551,9 @@ func TestSeen(t *testing.T) {
 		{"regions", "bars", "pass: all regions have address space; the largest above 4 GiB has 256 MiB", steps()},
 		{"large regions", "bars", "pass: all regions have address space; 1 function with more than 32 GiB above 4 GiB, up to 64 GiB in one region; for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2024.1 and later)",
 			write(function("01:00.0/resource"), "0x0 0x0 0x0\n0x0000380000000000 0x0000380fffffffff 0x000000000014220c\n")},
+		{"no lanes", "pcie", "n/a: the kernel shows no PCIe link of a GPU for guests", steps()},
+		{"lanes", "pcie", "pass: 1 PCIe link with all lanes of card and slot", steps(write(function("01:00.0/current_link_width"), "8\n"),
+			write(function("01:00.0/max_link_width"), "16\n"), write("sys/devices/pci0000:00/0000:00:01.0/max_link_width", "8\n"))},
 		{"files", "files", "pass: 5 files unchanged", steps()},
 		{"the record", "prepared", "pass: 4 functions recorded for vfio-pci", steps()},
 	} {

@@ -206,6 +206,12 @@ func (o *observer) inspect() {
 		o.warn(strings.Split(err.Error(), "\n")...)
 	}
 	o.Inspected = inspected
+	o.Links = map[pci.Address]pci.PCIeLink{}
+	for _, d := range o.ForGuests() {
+		if d.IsGPU() && !d.IsVF() {
+			o.Links[d.Address] = pci.ReadPCIeLink(o.root, &d)
+		}
+	}
 	if !borrowed {
 		return
 	}

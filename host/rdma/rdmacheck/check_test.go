@@ -110,7 +110,7 @@ func healthy(t *testing.T) rdmacheck.Machine {
 	for _, s := range steps.Of(record, nil) {
 		results = append(results, steps.StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: steps.Done})
 	}
-	link := rdmacheck.LinkState{Width: "16", MaxWidth: "16", Speed: "16.0 GT/s PCIe", MaxSpeed: "16.0 GT/s PCIe", SlotWidth: "16", SlotSpeed: "16.0 GT/s PCIe"}
+	link := pci.PCIeLink{Width: "16", MaxWidth: "16", Speed: "16.0 GT/s PCIe", MaxSpeed: "16.0 GT/s PCIe", SlotWidth: "16", SlotSpeed: "16.0 GT/s PCIe"}
 	return rdmacheck.Machine{
 		Devices: devices,
 		Stack: machine.Look[rdma.Stack]{Value: rdma.Stack{
@@ -119,7 +119,7 @@ func healthy(t *testing.T) rdmacheck.Machine {
 		}},
 		Modules:   machine.Look[rdmacheck.Modules]{Value: rdmacheck.Modules{"ib_uverbs": true, "rdma_ucm": true, "ib_umad": true, "ib_ipoib": true, "ib_iser": true}},
 		Arguments: machine.Look[[]string]{Value: []string{"quiet", "intel_iommu=on"}},
-		Links:     map[pci.Address]rdmacheck.LinkState{pf: link, devices[3].Address: link, devices[4].Address: link},
+		Links:     map[pci.Address]pci.PCIeLink{pf: link, devices[3].Address: link, devices[4].Address: link},
 		Verbs: rdma.Verbs{
 			Drivers: []rdma.DriverLine{{Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 1}},
 			Folders: []rdma.VerbsFolder{{
@@ -272,10 +272,10 @@ func cases(t *testing.T) []unhealthy {
 				adapters(m)[i].BoardID = ""
 			}
 		}},
-		{"pcie", host.Warn, "runs at x8, the adapter supports x16", func(m *rdmacheck.Machine) { link(m, func(l *rdmacheck.LinkState) { l.Width = "8" }) }},
-		{"pcie", host.Warn, "x16, the slot allows x8", func(m *rdmacheck.Machine) { link(m, func(l *rdmacheck.LinkState) { l.Width, l.SlotWidth = "8", "8" }) }},
-		{"pcie", host.Warn, "runs at 8.0 GT/s PCIe", func(m *rdmacheck.Machine) { link(m, func(l *rdmacheck.LinkState) { l.Speed = "8.0 GT/s PCIe" }) }},
-		{"pcie", host.NA, "permission denied", func(m *rdmacheck.Machine) { link(m, func(l *rdmacheck.LinkState) { l.Err = fs.ErrPermission }) }},
+		{"pcie", host.Warn, "runs at x8, the adapter supports x16", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Width = "8" }) }},
+		{"pcie", host.Warn, "x16, the slot allows x8", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Width, l.SlotWidth = "8", "8" }) }},
+		{"pcie", host.Warn, "runs at 8.0 GT/s PCIe", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Speed = "8.0 GT/s PCIe" }) }},
+		{"pcie", host.NA, "permission denied", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Err = fs.ErrPermission }) }},
 		{"ports", host.Fail, "DOWN (Polling): no partner", state(0, "DOWN", "Polling")},
 		{"ports", host.Fail, "DOWN (Disabled): the port is disabled", state(0, "DOWN", "Disabled")},
 		{"ports", host.Fail, "INIT (LinkUp) with SM LID 0: no subnet manager", func(m *rdmacheck.Machine) { state(0, "INIT", "LinkUp")(m); port(m, 0).SMLID = ptr(0) }},
@@ -366,7 +366,7 @@ func cases(t *testing.T) []unhealthy {
 	}
 }
 
-func link(m *rdmacheck.Machine, change func(*rdmacheck.LinkState)) {
+func link(m *rdmacheck.Machine, change func(*pci.PCIeLink)) {
 	a := m.Devices[0].Address
 	l := m.Links[a]
 	change(&l)

@@ -3,7 +3,6 @@ package rdmacheck
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -29,7 +28,7 @@ type Machine struct {
 	Modules machine.Look[Modules]
 	// Arguments are those of the running kernel.
 	Arguments machine.Look[[]string]
-	Links     map[pci.Address]LinkState // of adapters that are physical functions
+	Links     map[pci.Address]pci.PCIeLink // of adapters that are physical functions
 	Verbs     rdma.Verbs
 	Limits    memlock.Limits
 	// EnhancedIPoIB is the parameter of module ib_ipoib, "" where the module has none.
@@ -181,37 +180,13 @@ func names(root host.Root, dir, part string) []string {
 	return slices.DeleteFunc(all, func(name string) bool { return !strings.Contains(name, part) })
 }
 
-// LinkState is the state of a function's PCIe link. A value is "" where the kernel shows none.
-type LinkState struct {
-	Width, MaxWidth string // lanes
-	Speed, MaxSpeed string // "16.0 GT/s PCIe"
-	SlotWidth       string // the most lanes of the port above
-	SlotSpeed       string
-	Err             error
-}
-
-// readLinks reads the PCIe links of adapters (Linux, Documentation/ABI/testing/sysfs-bus-pci). A
-// virtual function has no link of its own.
-func readLinks(root host.Root, s rdma.Stack) map[pci.Address]LinkState {
-	links := map[pci.Address]LinkState{}
+// readLinks reads the PCIe links of adapters that are physical functions.
+func readLinks(root host.Root, s rdma.Stack) map[pci.Address]pci.PCIeLink {
+	links := map[pci.Address]pci.PCIeLink{}
 	for _, a := range s.Adapters {
-		if a.Function == nil || a.IsVF() {
-			continue
+		if a.Function != nil && !a.IsVF() {
+			links[*a.Address] = pci.ReadPCIeLink(root, a.Function)
 		}
-		var l LinkState
-		read := func(address pci.Address, name string) string {
-			word := readWord(root, functionFile(address, name))
-			if word.Err != nil {
-				l.Err = errors.Join(l.Err, fmt.Errorf("%s: %w", word.File, host.Cause(word.Err)))
-			}
-			return word.Value
-		}
-		l.Width, l.MaxWidth = read(*a.Address, "current_link_width"), read(*a.Address, "max_link_width")
-		l.Speed, l.MaxSpeed = read(*a.Address, "current_link_speed"), read(*a.Address, "max_link_speed")
-		if above := a.Function.Parent; above != nil {
-			l.SlotWidth, l.SlotSpeed = read(*above, "max_link_width"), read(*above, "max_link_speed")
-		}
-		links[*a.Address] = l
 	}
 	return links
 }
