@@ -64,7 +64,7 @@ func place(root host.Root, k Requester, pf pci.Address, vf int) (identityPlace, 
 		// Ports of the switch, which represent VFs, are interfaces of the function too in switchdev mode;
 		// its own has the name of a physical port (Linux, sysfs-class-net, phys_port_name: p0, pf0vf1).
 		port, err := root.ReadFile(attribute(pf, path.Join("net", name, "phys_port_name")))
-		if err == nil && strings.Contains(string(port), "vf") {
+		if err == nil && pci.IsRepresentor(string(port)) {
 			continue
 		}
 		p.netdev = name

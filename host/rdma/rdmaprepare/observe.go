@@ -275,7 +275,7 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 		if !ok { // else its address is that of the bond, which other slaves have too
 			text, ok = attribute(path.Join("net", name, "address"))
 		}
-		if !ok || strings.Contains(port, "vf") {
+		if !ok || pci.IsRepresentor(port) {
 			continue
 		}
 		mac, err := net.ParseMAC(text)
