@@ -304,7 +304,7 @@ func (m machine) setVFs(ctx context.Context, a pci.Address, n int, eswitch strin
 // mayMake returns an error if VFs would remove the RDMA device of a bond that is in use. Of an
 // adapter without a bond nothing is read.
 func (m machine) mayMake(a pci.Address) error {
-	bond, err := gate.ReadBond(m.root, a)
+	bond, err := rdma.ReadBond(m.root, a)
 	if err != nil || bond == nil {
 		return err
 	}
