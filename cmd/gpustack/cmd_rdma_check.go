@@ -7,6 +7,8 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
+	"gpustack/host/rdma/ping"
 	"gpustack/host/rdma/rdmacheck"
 )
 
@@ -50,5 +52,7 @@ func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error
 	if err != nil {
 		return nil, err
 	}
-	return views.NewRDMACheck(in.root, checked), nil
+	r := views.NewRDMACheck(in.root, checked)
+	r.Testable = ping.Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
+	return r, nil
 }

@@ -1,27 +1,35 @@
 package rdma
 
 import (
+	"bytes"
+	"errors"
 	"path"
 	"slices"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"gpustack/host"
 	"gpustack/host/pci"
 )
 
-// netdev is a network interface of a PCI function.
+// netdev is a network interface of a PCI function, or of a subfunction.
 type netdev struct {
-	name     string
-	function *pci.Address // nil for virtual interfaces
-	port     int          // dev_port, from 0
-	ipoib    *IPoIB
+	name        string
+	function    *pci.Address // nil for virtual interfaces
+	at          string       // the folder of its device in sysfs; "" for virtual interfaces
+	port        int          // dev_port, from 0
+	ipoib       *IPoIB
+	mtu         *int
+	bond        string // of which it is a slave
+	representor bool   // of a port of the adapter's switch, see pci.IsRepresentor
+	switchdev   bool   // the physical port of an adapter whose switch is in mode switchdev
 }
 
 // typeInfiniBand is the hardware type of IPoIB interfaces (Linux, ARPHRD_INFINIBAND).
 const typeInfiniBand = "32"
 
-// interfaces returns the machine's network interfaces that belong to a PCI function, and children
-// of IPoIB interfaces.
+// interfaces returns the machine's network interfaces.
 func (r *reader) interfaces() []netdev {
 	names, err := r.root.ReadDir(netDir)
 	if err != nil && !host.IsAbsent(err) {
@@ -30,22 +38,30 @@ func (r *reader) interfaces() []netdev {
 	var found []netdev
 	for _, name := range names {
 		dir := path.Join(netDir, name)
-		if ok, err := r.root.Exists(path.Join(dir, "ifindex")); err == nil && !ok {
-			if folder, err := r.root.Exists(path.Join(dir, "type")); err == nil && !folder {
-				continue // bonding_masters, a file
-			}
+		if _, err := r.root.Exists(path.Join(dir, "ifindex")); errors.Is(err, unix.ENOTDIR) {
+			continue // bonding_masters, a file
 		}
-		n := netdev{name: name}
+		n := netdev{name: name, mtu: r.number(dir, "mtu", 10)}
 		if at, err := r.root.Real(path.Join(dir, "device")); err == nil {
+			n.at = at
 			if a, err := pci.ParseAddress(path.Base(at)); err == nil {
 				n.function = &a
 			}
 		}
 		if kind, _ := r.text(dir, "type"); kind == typeInfiniBand {
 			n.ipoib = r.ipoib(dir, name)
+			n.ipoib.MTU = n.mtu
 		}
-		if n.function == nil && n.ipoib == nil {
-			continue
+		n.bond = bondOf(r, dir)
+		if n.ipoib != nil && n.bond != "" {
+			n.ipoib.Bond, n.ipoib.carries = n.bond, carries(r, n.bond, name)
+		}
+		// Reading fails where the driver has no names of ports, or no switch (EOPNOTSUPP).
+		if port, err := r.root.ReadFile(path.Join(dir, "phys_port_name")); err == nil {
+			n.representor = pci.IsRepresentor(string(port))
+		}
+		if id, err := r.root.ReadFile(path.Join(dir, "phys_switch_id")); err == nil {
+			n.switchdev = len(bytes.TrimSpace(id)) > 0
 		}
 		if port := r.number(dir, "dev_port", 10); port != nil {
 			n.port = *port
@@ -57,7 +73,7 @@ func (r *reader) interfaces() []netdev {
 		if p := found[i].ipoib; p != nil && p.Parent != "" {
 			k := slices.IndexFunc(found, func(n netdev) bool { return n.name == p.Parent })
 			if k >= 0 {
-				found[i].function, found[i].port = found[k].function, found[k].port
+				found[i].function, found[i].at, found[i].port = found[k].function, found[k].at, found[k].port
 			}
 		}
 	}
@@ -68,7 +84,10 @@ func (r *reader) interfaces() []netdev {
 func (r *reader) ipoib(dir, name string) *IPoIB {
 	i := IPoIB{Name: name}
 	i.Mode, _ = r.text(dir, "mode")
-	i.MTU = r.number(dir, "mtu", 10)
+	if flags := r.number(dir, "flags", 0); flags != nil {
+		up := *flags&unix.IFF_UP != 0
+		i.Up = &up
+	}
 	i.Parent, _ = r.text(dir, "parent")
 	if text, ok := r.text(dir, "pkey"); ok {
 		key, err := strconv.ParseUint(text, 0, 16)
@@ -82,14 +101,50 @@ func (r *reader) ipoib(dir, name string) *IPoIB {
 	return &i
 }
 
-// addInterfaces adds the interfaces of the adapter's function. Of a function with two ports,
-// dev_port says to which one an interface belongs.
+// bondOf returns the bond or team device of which an interface is a slave, or "".
+func bondOf(r *reader, dir string) string {
+	at, err := r.root.Real(path.Join(dir, "master"))
+	if err != nil {
+		return ""
+	}
+	master := path.Base(at)
+	slaves, err := readSlaves(r.root, master)
+	if err != nil {
+		r.warn(path.Join(netDir, master), err)
+	}
+	if !slices.Contains(slaves, path.Base(dir)) {
+		return "" // a bridge, for example
+	}
+	return master
+}
+
+// carries reports whether the addresses of a bond are those of a slave: a bond of IPoIB interfaces
+// has the hardware address of its active slave, with the GID of a port in it (Linux,
+// Documentation/networking/bonding.rst, fail_over_mac). It is nil if that is not shown.
+func carries(r *reader, bond, slave string) *bool {
+	one, ok := r.text(path.Join(netDir, bond), "address")
+	other, also := r.text(path.Join(netDir, slave), "address")
+	if !ok || !also {
+		return nil
+	}
+	same := one == other
+	return &same
+}
+
+// addInterfaces adds the interfaces of the adapter's function, or of its subfunction. Of a function
+// with two ports, dev_port says to which one an interface belongs.
 func (a *Adapter) addInterfaces(all []netdev) {
 	for _, n := range all {
-		if a.Address == nil || n.function == nil || *n.function != *a.Address {
+		switch own := a.at != "" && n.at == a.at || a.Address != nil && n.function != nil && *n.function == *a.Address; {
+		case !own:
+			continue
+		case n.representor:
+			a.Representors = append(a.Representors, n.name)
 			continue
 		}
 		a.Netdevs = append(a.Netdevs, n.name)
+		a.Switchdev = a.Switchdev || n.switchdev
+		a.setMTU(n)
 		for i := range a.Ports {
 			if n.ipoib != nil && (len(a.Ports) == 1 || a.Ports[i].Number == n.port+1) {
 				a.Ports[i].IPoIB = append(a.Ports[i].IPoIB, *n.ipoib)
@@ -97,3 +152,35 @@ func (a *Adapter) addInterfaces(all []netdev) {
 		}
 	}
 }
+
+// setMTU sets the MTUs of the port that an Ethernet interface belongs to. The kernel shows them to
+// programs with verbs alone, but drivers derive them from the MTU of the interface when they are
+// asked (Linux, drivers/infiniband/hw: mlx4_ib, mlx5_ib and bnxt_re by iboe_get_mtu of
+// include/rdma/ib_addr.h; irdma by ib_mtu_int_to_enum). Those of other drivers remain unknown.
+func (a *Adapter) setMTU(n netdev) {
+	headers, known := map[string]int{"mlx4_core": roceHeaders, "mlx5_core": roceHeaders, "bnxt_en": roceHeaders, "ice": 0, "i40e": 0}[a.Driver]
+	if !known || n.mtu == nil {
+		return
+	}
+	for i := range a.Ports {
+		p := &a.Ports[i]
+		if p.LinkLayer != LinkEthernet || p.ActiveMTU != nil || len(a.Ports) > 1 && p.Number != n.port+1 {
+			continue
+		}
+		most, active := MaxMTU, minMTU
+		for active < most && 2*active <= *n.mtu-headers {
+			active *= 2
+		}
+		p.MaxMTU, p.ActiveMTU = &most, &active
+		p.netdev, p.netdevMTU = n.name, *n.mtu
+	}
+}
+
+// The MTUs of InfiniBand, and so of RoCE, are powers of two.
+const (
+	minMTU = 256
+	MaxMTU = 4096
+	// roceHeaders is the room for headers of RoCE v2 that the kernel leaves in an interface's MTU
+	// (iboe_get_mtu).
+	roceHeaders = 96
+)

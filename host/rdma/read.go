@@ -122,6 +122,9 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	for i := range s.Adapters {
 		s.addVFs(root, &s.Adapters[i], devices)
 	}
+	for i := range s.Adapters {
+		s.addLag(root, &s.Adapters[i])
+	}
 	gpus := GPUs(devices)
 	for i := range s.Adapters {
 		s.Adapters[i].place(devices, gpus)
@@ -129,6 +132,21 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	}
 	s.Warnings = append([]string{}, s.Warnings...)
 	return s, nil
+}
+
+// addLag sets the RDMA device that serves the port of a function without one. Only functions of one
+// card of mlx5 share a device.
+func (s *Stack) addLag(root host.Root, a *Adapter) {
+	if a.Name != "" || a.Driver != "mlx5_core" {
+		return
+	}
+	bond, err := ReadBond(root, *a.Address)
+	if err != nil {
+		a.Warnings = append(a.Warnings, err.Error())
+	}
+	if of, name := bond.Device(); of != nil && of.Card() == a.Address.Card() {
+		a.Lag = name
+	}
 }
 
 // GPUs returns the GPUs that adapters are near to or far from: physical functions, without the
@@ -161,6 +179,7 @@ func (a *Adapter) place(devices pci.Devices, gpus []*pci.Device) {
 // listed replaces nil, which would be null in JSON, by empty lists.
 func (a *Adapter) listed() {
 	a.Netdevs = append([]string{}, a.Netdevs...)
+	a.Representors = append([]string{}, a.Representors...)
 	a.Ports = append([]Port{}, a.Ports...)
 	a.VFs = append([]VF{}, a.VFs...)
 	a.Warnings = append([]string{}, a.Warnings...)
@@ -288,11 +307,15 @@ func readAdapter(root host.Root, devices pci.Devices, name string, opts Options)
 			a.Driver = a.Function.DriverName()
 		}
 	}
+	if a.Parent == "" && strings.Contains(folder, "/pci") {
+		a.at = path.Dir(path.Dir(folder)) // FUNCTION/infiniband/NAME, or SUBFUNCTION/infiniband/NAME
+	}
 	kind, _ := r.text(folder, "node_type")
 	a.NodeType = meaning(kind)
 	a.Firmware, _ = r.text(folder, "fw_ver")
 	a.BoardID, _ = r.text(folder, "board_id")
 	a.HCAType, _ = r.text(folder, "hca_type")
+	a.HWVersion = r.number(folder, "hw_rev", 0)
 	a.NodeGUID, a.SysImageGUID = r.guid(folder, "node_guid"), r.guid(folder, "sys_image_guid")
 	ports := path.Join(folder, "ports")
 	numbers, err := root.ReadDir(ports)
@@ -335,6 +358,7 @@ func (r *reader) port(dir string, n int, opts Options) Port {
 	p.State, p.PhysState = meaning(state), meaning(physical)
 	p.LinkLayer, _ = r.text(dir, "link_layer")
 	p.LID, p.SMLID = r.number(dir, "lid", 0), r.number(dir, "sm_lid", 0)
+	p.LMC = r.number(dir, "lid_mask_count", 10)
 	if mask := r.number(dir, "cap_mask", 0); mask != nil {
 		m := uint32(*mask)
 		p.CapMask = &m

@@ -38,12 +38,21 @@ type Adapter struct {
 	Name     string       `json:"name"`    // of the RDMA device, such as mlx5_0 or ibp12s0; "" if its driver created none
 	Driver   string       `json:"driver"`  // of the function; "" for none
 	Parent   string       `json:"parent"`  // the network interface below a software device
-	Netdevs  []string     `json:"netdevs"` // network interfaces of the function, IPoIB interfaces included
+	// Netdevs are the network interfaces of the function, IPoIB interfaces included, and Representors
+	// those of its switch's ports, which carry nothing by RDMA.
+	Netdevs      []string `json:"netdevs"`
+	Representors []string `json:"representors"`
+	Switchdev    bool     `json:"switchdev"` // its switch is in mode switchdev
+	// Lag is the RDMA device that serves the function's port too, as its interface is in a bond with
+	// that of the device's own function (RoCE LAG); "" for none.
+	Lag string `json:"lag"`
+	at  string // the folder of the function or subfunction in sysfs
 
 	// "" where the driver shows none.
 	Firmware     string `json:"firmware"`
 	BoardID      string `json:"board_id"`
 	HCAType      string `json:"hca_type"`
+	HWVersion    *int   `json:"hw_ver"`    // revision of the hardware; nil where the driver shows none
 	NodeType     string `json:"node_type"` // as the kernel names it: "CA", "RNIC"
 	NodeGUID     *GUID  `json:"node_guid"`
 	SysImageGUID *GUID  `json:"sys_image_guid"`
@@ -74,23 +83,44 @@ type Port struct {
 	GUID      *GUID    `json:"port_guid"`  // the interface id of GID 0; nil on Ethernet
 	LID       *int     `json:"lid"`
 	SMLID     *int     `json:"sm_lid"`
+	LMC       *int     `json:"port_lmc"` // bits of the LID that a subnet manager may set by path
 	CapMask   *uint32  `json:"cap_mask"`
-	Rate      string   `json:"rate"` // "100 Gb/sec (4X EDR)"
+	MaxMTU    *int     `json:"max_mtu"`    // of RoCE, where the driver derives both from its interface; else nil
+	ActiveMTU *int     `json:"active_mtu"` // the same
+	Rate      string   `json:"rate"`       // "100 Gb/sec (4X EDR)"
 	PKeys     []uint16 `json:"pkeys"`
 	IPoIB     []IPoIB  `json:"ipoib"` // interfaces of this port
 	UMAD      *Node    `json:"umad"`  // nil without module ib_umad
 	ISSM      *Node    `json:"issm"`
 	GIDs      []GID    `json:"gids"` // only those that are not zero; nil if they were not read
+
+	netdev    string // whose MTU ActiveMTU is derived from
+	netdevMTU int
+}
+
+// WastedMTU returns the interface of a RoCE port whose MTU has room for the data of the next larger
+// MTU of RoCE but not for its headers too, with both MTUs and the MTU that would do. ok is false if
+// there is none.
+func (p Port) WastedMTU() (netdev string, has, gives, needs int, ok bool) {
+	if p.ActiveMTU == nil || *p.ActiveMTU >= MaxMTU || p.netdevMTU < 2*(*p.ActiveMTU) {
+		return "", 0, 0, 0, false
+	}
+	const round = 100
+	needs = 2**p.ActiveMTU + roceHeaders
+	return p.netdev, p.netdevMTU, 2 * *p.ActiveMTU, (needs + round - 1) / round * round, true
 }
 
 // IsInfiniBand reports whether the port is an InfiniBand port. Ports without a link layer are:
-// kernels from before RoCE show none, and libibumad treats such ports alike.
-func (p Port) IsInfiniBand() bool { return p.LinkLayer != LinkEthernet }
+// kernels from before RoCE show none, and libibumad treats such ports alike. That of EFA is
+// Unspecified.
+func (p Port) IsInfiniBand() bool { return p.LinkLayer == LinkInfiniBand || p.LinkLayer == "" }
 
 // Values of Port.LinkLayer.
 const (
 	LinkInfiniBand = "InfiniBand"
 	LinkEthernet   = "Ethernet"
+
+	LinkUnspecified = "Unspecified" // EFA's
 )
 
 // GID is an entry of a port's GID table.
@@ -108,6 +138,10 @@ type IPoIB struct {
 	PKey   *uint16 `json:"pkey"`
 	MTU    *int    `json:"mtu"`
 	Parent string  `json:"parent"` // of a child interface such as ib0.8001
+	Up     *bool   `json:"up"`     // set up, as ip link set does; nil if it is not shown
+	Bond   string  `json:"bond"`   // of which it is a slave: the bond has the IP address
+	// carries is whether the bond's addresses are those of this interface, nil if that is not shown.
+	carries *bool
 }
 
 // Node is a character device of the RDMA stack.

@@ -15,6 +15,8 @@ type RDMACheck struct {
 	Reboot   *bool             `json:"reboot_required"`
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
+
+	Testable bool `json:"-"` // rdma test can send data
 }
 
 // NewRDMACheck returns the report of a check of the machine below root.
@@ -31,9 +33,12 @@ func (r RDMACheck) Checked(line func(host.Command) string) Checked {
 		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
 		Check: line(host.NewCommand("rdma check")), Prepare: "rdma prepare",
 	}
-	if r.Verdict == checklist.Ready {
+	switch {
+	case r.Verdict == checklist.Ready && r.Testable:
 		// On the machine itself: rdma test accepts no --root.
 		c.Next = "'" + line(host.NewCommand("rdma test").Elsewhere()) + "' sends data, here or between two machines"
+	case r.Verdict == checklist.Ready:
+		c.Next = "programs and guests can use verbs"
 	}
 	return c
 }

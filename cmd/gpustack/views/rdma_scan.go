@@ -23,7 +23,7 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 		for i, p := range ports(a) {
 			row := []string{"", "", "", "", "", ""}
 			if i == 0 {
-				row = []string{a.Title(), adapterName(a), dash(a.Name), dash(a.Driver), dash(a.Firmware), Number(a.NUMANode)}
+				row = []string{a.Title(), adapterName(a), deviceName(a), dash(a.Driver), dash(a.Firmware), Number(a.NUMANode)}
 			}
 			rows = append(rows, append(row, portCells(a, p)...))
 			for _, g := range p.GIDs {
@@ -110,6 +110,15 @@ func dash(s string) string {
 	return s
 }
 
+// deviceName returns the RDMA device of an adapter, in brackets that of another function which
+// serves its port.
+func deviceName(a rdma.Adapter) string {
+	if a.Name == "" && a.Lag != "" {
+		return "(" + a.Lag + ")"
+	}
+	return dash(a.Name)
+}
+
 func adapterName(a rdma.Adapter) string {
 	switch {
 	case a.Function != nil:
@@ -146,7 +155,7 @@ func PrintRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
 	strokes := u.Page.Strokes()
 	for _, a := range r.Adapters {
 		line := a.Title()
-		for _, part := range []string{adapterName(a), a.Name, a.Driver, a.Firmware, deviceNode(a.Verbs)} {
+		for _, part := range []string{adapterName(a), deviceName(a), a.Driver, a.Firmware, deviceNode(a.Verbs)} {
 			if part != "" && part != "-" && part != line {
 				line += "  " + part
 			}
@@ -168,7 +177,14 @@ func PrintRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
 			}
 			lines := []string{line}
 			for _, i := range p.IPoIB {
-				lines = append(lines, fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), Number(i.MTU)))
+				line := fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), Number(i.MTU))
+				if i.Up != nil && !*i.Up {
+					line += "  down"
+				}
+				if i.Bond != "" {
+					line += "  in " + i.Bond
+				}
+				lines = append(lines, line)
 			}
 			if gids {
 				for _, g := range p.GIDs {
@@ -206,7 +222,7 @@ func PrintRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
 
 // lids returns the identifiers of a port that exist on InfiniBand only.
 func lids(p rdma.Port) string {
-	if p.LinkLayer == rdma.LinkEthernet || p.LID == nil || p.SMLID == nil {
+	if !p.IsInfiniBand() || p.LID == nil || p.SMLID == nil {
 		return ""
 	}
 	return fmt.Sprintf("port GUID %s  LID %d  SM LID %d", guid(p.GUID), *p.LID, *p.SMLID)

@@ -16,13 +16,9 @@ import (
 // Errors of ports that cannot be tested.
 var (
 	ErrNoDevices = host.WithHint(errors.New("this machine has no RDMA device"), host.Textf("%s shows what is missing", host.NewCommand("rdma check")))
-	errNotActive = host.WithHint(errors.New("is not ACTIVE"), host.Textf("%s names the cause", host.NewCommand("rdma check")))
 	// errNoRDMADevice says that a function has no RDMA device on the host, such as one for guests.
 	errNoRDMADevice = host.WithHint(errors.New("has no RDMA device on this host"),
 		"a function for guests is tested in its guest; otherwise bind the function to its host driver")
-	errNoIPoIB = host.WithHint(errors.New("has no IPoIB interface, and rping needs an IP address"),
-		"modprobe ib_ipoib; ip link; ip address add ADDRESS/PREFIX dev ib0")
-	errNoAddress = host.WithHint(errors.New("has no IP address, and rping needs one"), "ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
 	// ErrUnknownDevice says that a selector is neither an address nor a name of an RDMA device.
 	ErrUnknownDevice = host.WithHint(errors.New("is no RDMA device of this machine"), host.Textf("%s lists them", host.NewCommand("rdma scan")))
 	ErrUnknownPort   = host.WithHint(errors.New("is no port of this device"), host.Textf("%s lists them", host.NewCommand("rdma scan")))
@@ -37,10 +33,7 @@ type Target struct {
 }
 
 // Address is an IP address of a port.
-type Address struct {
-	IP     netip.Addr
-	Netdev string // the network interface
-}
+type Address = rdma.Address
 
 // String returns the name of the RDMA device and the port: "mlx5_0 port 1".
 func (t Target) String() string {
@@ -97,6 +90,10 @@ func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
 func Targets(adapters []rdma.Adapter, addresses func(netdev string) ([]netip.Addr, error)) (targets []Target, skipped []Skipped) {
 	for _, a := range adapters {
 		if a.Name == "" {
+			if a.Lag != "" {
+				skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s has no RDMA device of its own: %s serves its port too", a.Title(), a.Lag)})
+				continue
+			}
 			driver := "it is bound to no driver"
 			if a.Driver != "" {
 				driver = "its driver is " + a.Driver
@@ -117,61 +114,10 @@ func Targets(adapters []rdma.Adapter, addresses func(netdev string) ([]netip.Add
 	return targets, skipped
 }
 
-// rnic is the node type of iWARP adapters, whose GIDs are no IP addresses (RFC 5040; Linux,
-// drivers/infiniband/core/sysfs.c, node_type_show).
-const rnic = "RNIC"
-
 // read sets the addresses of a port.
-func (t *Target) read(addresses func(netdev string) ([]netip.Addr, error)) error {
-	p, a := t.Port, t.Adapter
-	if p.State != "ACTIVE" {
-		return fmt.Errorf("%w: its state is %s (%s)", errNotActive, p.State, p.PhysState)
-	}
-	var netdevs []string
-	switch {
-	case p.IsInfiniBand():
-		for _, i := range p.IPoIB {
-			netdevs = append(netdevs, i.Name)
-		}
-		if len(netdevs) == 0 {
-			return errNoIPoIB
-		}
-	case a.NodeType == rnic:
-		netdevs = a.Netdevs
-	default:
-		for _, g := range p.GIDs {
-			t.add(g.GID, g.Netdev)
-		}
-		for _, w := range a.Warnings {
-			if len(t.Addresses) == 0 && strings.Contains(w, rdma.ErrGIDs.Error()) {
-				return errors.New(w)
-			}
-		}
-	}
-	for _, name := range netdevs {
-		found, err := addresses(name)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		for _, ip := range found {
-			t.add(ip, name)
-		}
-	}
-	if len(t.Addresses) == 0 {
-		return errNoAddress
-	}
-	slices.SortStableFunc(t.Addresses, func(a, b Address) int { return a.IP.BitLen() - b.IP.BitLen() })
-	return nil
-}
-
-// add adds an address that other machines can connect to. A RoCE port has two GIDs of each
-// address, for RoCE v1 and v2.
-func (t *Target) add(ip netip.Addr, netdev string) {
-	ip = ip.Unmap()
-	if !ip.IsGlobalUnicast() || slices.ContainsFunc(t.Addresses, func(a Address) bool { return a.IP == ip }) {
-		return
-	}
-	t.Addresses = append(t.Addresses, Address{ip, netdev})
+func (t *Target) read(addresses func(netdev string) ([]netip.Addr, error)) (err error) {
+	t.Addresses, err = t.Adapter.Reach(t.Port, addresses)
+	return err
 }
 
 // At returns the target that has an IP address.

@@ -3,6 +3,7 @@ package rdmacheck
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -27,10 +28,15 @@ func (v view) adapters() []host.Finding {
 		return checklist.NA("neither %s nor %s is shown by these files", v.Stack.File, v.Modules.File)
 	}
 	var findings []host.Finding
+	var lags []string
 	found := 0
 	for _, a := range v.Stack.Value.Adapters {
 		if a.Name != "" {
 			found++
+			continue
+		}
+		if a.Lag != "" {
+			lags = append(lags, fmt.Sprintf("%s serves the port of %s too", a.Lag, a.Title()))
 			continue
 		}
 		f := host.Finding{
@@ -58,7 +64,7 @@ func (v view) adapters() []host.Finding {
 	if findings == nil && found == 0 {
 		return checklist.NA("no RDMA device on the host")
 	}
-	return checklist.OrPass(findings, "%s", host.Numbered(found, "RDMA device"))
+	return checklist.OrPass(findings, "%s", strings.Join(append([]string{host.Numbered(found, "RDMA device")}, lags...), "; "))
 }
 
 // noClass reports whether nothing shows if there are RDMA devices, as in an archive with PCI

@@ -19,6 +19,7 @@ import (
 	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
+	"gpustack/host/netconf"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmacheck"
@@ -84,7 +85,7 @@ func healthy(t *testing.T) rdmacheck.Machine {
 		}
 	}
 	roce := rdma.Port{
-		LinkLayer: rdma.LinkEthernet, LID: ptr(0), SMLID: ptr(0), Rate: "100 Gb/sec (4X EDR)",
+		LinkLayer: rdma.LinkEthernet, LID: ptr(0), SMLID: ptr(0), MaxMTU: ptr(4096), ActiveMTU: ptr(1024), Rate: "100 Gb/sec (4X EDR)",
 		GIDs: []rdma.GID{
 			{Index: 0, GID: netip.MustParseAddr("fe80::1"), Type: "RoCE v2", Netdev: "eth1"},
 			{Index: 1, GID: netip.MustParseAddr("::ffff:192.168.77.1"), Type: "RoCE v2", Netdev: "eth1"},
@@ -281,7 +282,53 @@ func cases(t *testing.T) []unhealthy {
 		{"ports", host.Fail, "INIT (LinkUp) with SM LID 0: no subnet manager", func(m *rdmacheck.Machine) { state(0, "INIT", "LinkUp")(m); port(m, 0).SMLID = ptr(0) }},
 		{"ports", host.Fail, "INIT (LinkUp): the subnet manager has not activated it", state(0, "INIT", "LinkUp")},
 		{"ports", host.Fail, "ARMED (LinkUp): the subnet manager stopped", state(0, "ARMED", "LinkUp")},
-		{"ports", host.Fail, "DOWN (Disabled): the network interface has no link or is down", state(1, "DOWN", "Disabled")},
+		{"ports", host.Fail, "DOWN (Disabled): the network interface has no link or is down", func(m *rdmacheck.Machine) {
+			state(1, "DOWN", "Disabled")(m)
+			state(2, "DOWN", "Disabled")(m)
+		}},
+		{"ports", host.Warn, "DOWN (Disabled): nothing is connected, or it is switched off; another port of the card is ACTIVE", state(1, "DOWN", "Disabled")},
+		{"ports", host.Fail, "0000:4b:00.0 (mlx5_1) port 1 is DOWN (Polling): the network interface has no link or is down", func(m *rdmacheck.Machine) {
+			state(1, "DOWN", "Polling")(m)
+			m.Networks.Value = []netconf.Network{{Names: []string{"eth1"}, Static: true}}
+		}},
+		{"ports", host.Fail, "mlx5_1) port 1 is DOWN (Polling): the network interface has no link", func(m *rdmacheck.Machine) { // which may name it
+			state(1, "DOWN", "Polling")(m)
+			m.Networks.Err = fs.ErrPermission
+		}},
+		{"ports", host.Fail, "mlx5_1) port 1 is DOWN (Polling): the network interface has no link", func(m *rdmacheck.Machine) {
+			state(1, "DOWN", "Polling")(m)
+			containers(m, 1)
+		}},
+		{"gids", host.Pass, "1 port with a RoCE v2 GID", func(m *rdmacheck.Machine) { state(1, "DOWN", "Disabled")(m); adapters(m)[1].Ports[0].GIDs = nil }},
+		{"gids", host.NA, "adapters in mode switchdev have no GIDs", func(m *rdmacheck.Machine) {
+			for i := 1; i < 3; i++ {
+				adapters(m)[i].Switchdev, adapters(m)[i].Ports[0].GIDs = true, nil
+			}
+		}},
+		{"adapters", host.Pass, "2 RDMA devices; mlx5_1 serves the port of 0000:4b:00.1 too", func(m *rdmacheck.Machine) {
+			adapters(m)[2].Name, adapters(m)[2].Ports, adapters(m)[2].Lag = "", nil, "mlx5_1"
+		}},
+		{"rdma_cm", host.Pass, "3 ports with an interface for rdma_cm", func(m *rdmacheck.Machine) {
+			m.Addresses = map[string][]netip.Addr{"ib0": {netip.MustParseAddr("10.0.0.1")}}
+		}},
+		{"rdma_cm", host.Warn, "0000:0c:00.0 (mlx5_0) port 1 is ready for verbs, not for rdma_cm: has no IPoIB interface", func(m *rdmacheck.Machine) {
+			adapters(m)[0].Ports[0].IPoIB = nil
+		}},
+		{"rdma_cm", host.Warn, "not for rdma_cm: has no IP address", func(m *rdmacheck.Machine) { m.Addresses = map[string][]netip.Addr{} }},
+		{"rdma_cm", host.Warn, "not for rdma_cm: has its IPoIB interface down: ib0", ipoibDown},
+		{"rdma_cm", host.Warn, "not for rdma_cm: has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not configured
+			ipoibDown(m)
+			containers(m, 0)
+		}},
+		{"rdma_cm", host.Warn, "not for rdma_cm: has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not for containers
+			ipoibDown(m)
+			m.Networks.Value = []netconf.Network{{Names: []string{"ib0"}, Static: true}}
+		}},
+		{"rdma_cm", host.Fail, "not for rdma_cm: has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) {
+			ipoibDown(m)
+			containers(m, 0)
+			m.Networks.Value = []netconf.Network{{Names: []string{"ib0"}, Static: true}}
+		}},
 		{"ports", host.NA, "the state is not shown", state(1, "", "")},
 		{"ports", host.Fail, "0000:0c:00.1 (mlx5_3) port 1 is DOWN (Polling): this virtual function has no GUID",
 			func(m *rdmacheck.Machine) { vf(t, m, "Follow", "00:00:00:00:00:00:00:00") }},
@@ -364,6 +411,18 @@ func cases(t *testing.T) []unhealthy {
 		{"boot", host.Fail, "what was recorded at 2026-11-01T13:00:00Z takes effect at the next boot", func(m *rdmacheck.Machine) { m.Prepared = ptr(boot.Add(time.Hour)) }},
 		{"vfs", host.NA, "2 virtual functions take effect at the next boot", func(m *rdmacheck.Machine) { m.Prepared = ptr(boot.Add(time.Hour)); m.Devices[0].SRIOV.NumVFs = ptr(0) }},
 	}
+}
+
+// ipoibDown sets the IPoIB interface down.
+func ipoibDown(m *rdmacheck.Machine) {
+	a := &adapters(m)[0]
+	a.Netdevs = []string{"ib0"}
+	a.Ports[0].IPoIB[0].Up = ptr(false)
+}
+
+// containers records an adapter for containers.
+func containers(m *rdmacheck.Machine, adapter int) {
+	m.Containers.Value = &machine.Containers{Functions: []machine.ContainerFunction{{Address: *adapters(m)[adapter].Address, HCA: true}}}
 }
 
 func link(m *rdmacheck.Machine, change func(*pci.PCIeLink)) {

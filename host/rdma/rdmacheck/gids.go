@@ -11,9 +11,15 @@ import (
 
 // gids checks that RoCE ports have a GID of RoCE v2 that can be routed.
 func (v view) gids() []host.Finding {
-	checked := 0
+	checked, switched := 0, 0
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {
-		if p.LinkLayer != rdma.LinkEthernet || a.NodeType == "RNIC" { // iWARP has no GID table
+		switch {
+		case p.LinkLayer != rdma.LinkEthernet, a.NodeType == "RNIC": // iWARP has no GID table
+			return nil
+		case p.State != "" && p.State != "ACTIVE" && p.State != "ACTIVE_DEFER": // the check of ports says so
+			return nil
+		case a.Switchdev && len(p.GIDs) == 0: // RoCE is that of VFs and subfunctions then (Linux, mlx5_ib, ib_rep.c)
+			switched++
 			return nil
 		}
 		file := portFile(a, p, "gids")
@@ -41,6 +47,9 @@ func (v view) gids() []host.Finding {
 		}
 		return nil
 	})
+	if findings == nil && checked == 0 && switched > 0 {
+		return checklist.NA("adapters in mode switchdev have no GIDs: their VFs and subfunctions have them")
+	}
 	if findings == nil && checked == 0 {
 		return checklist.NA("no RoCE port on the host")
 	}

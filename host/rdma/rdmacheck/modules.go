@@ -30,7 +30,7 @@ func (v view) modules() []host.Finding {
 	if !has("ib_uverbs") && s.VerbsABI == nil {
 		missing(host.Fail, "ib_uverbs", `programs cannot open adapters: "No IB devices found" (ibv_devinfo), "No RDMA devices were detected" (rping)`)
 	}
-	if !has("rdma_ucm") && s.CM == nil {
+	if !has("rdma_ucm") && s.CM == nil && v.servesCM() {
 		missing(host.Fail, "rdma_ucm", `connections by address fail: "failed to create RDMA CM event channel: No such file or directory"`)
 	}
 	umad := has("ib_umad") || v.anyPort(func(p rdma.Port) bool { return p.UMAD != nil })
@@ -46,6 +46,9 @@ func (v view) modules() []host.Finding {
 		return findings
 	}
 	f := checklist.Pass("ib_uverbs and rdma_ucm are loaded")
+	if !v.servesCM() {
+		f = checklist.Pass("ib_uverbs is loaded; no adapter has a connection manager")
+	}
 	if umad {
 		f = checklist.Pass("ib_uverbs, rdma_ucm and ib_umad are loaded")
 		if !v.anyPort(rdma.Port.IsInfiniBand) {
@@ -53,6 +56,12 @@ func (v view) modules() []host.Finding {
 		}
 	}
 	return f
+}
+
+// servesCM reports whether a port may serve rdma_cm: all but those of EFA may, and ports that are
+// not shown.
+func (v view) servesCM() bool {
+	return !v.anyPort(func(rdma.Port) bool { return true }) || v.anyPort(func(p rdma.Port) bool { return p.LinkLayer != rdma.LinkUnspecified })
 }
 
 // wantsGUIDs reports whether GUIDs of VFs are recorded.

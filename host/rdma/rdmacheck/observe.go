@@ -3,6 +3,7 @@ package rdmacheck
 import (
 	"cmp"
 	"errors"
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
+	"gpustack/host/netconf"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/steps"
@@ -36,6 +38,13 @@ type Machine struct {
 	Uverbs        []string // entries of /sys/class/infiniband_verbs such as uverbs0
 	VDPA          []string // vDPA devices
 	Subfunctions  []string // such as mlx5_core.sf.2
+
+	// Addresses are those of each interface; nil if they are unknown, as on a tree.
+	Addresses map[string][]netip.Addr
+	Hardware  map[string]string // addresses of interfaces of adapters
+	// Networks are the interfaces that the host's configuration names.
+	Networks   machine.Look[[]netconf.Network]
+	Containers machine.Look[*machine.Containers] // nil if nothing is recorded for containers
 
 	Record   machine.Look[*rdma.Record]  // nil if nothing is recorded
 	Result   machine.Look[*steps.Result] // of a run since this boot; nil if there was none
@@ -82,6 +91,17 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running m
 	m.VDPA = names(root, vdpaDir, "")
 	m.Subfunctions = names(root, auxiliaryDir, ".sf.")
 
+	m.Addresses = running.Value.Addresses
+	m.Hardware = map[string]string{}
+	for _, a := range stack.Adapters {
+		for _, name := range a.Netdevs {
+			m.Hardware[name] = readWord(root, path.Join("/sys/class/net", name, "address")).Value
+		}
+	}
+	networks, err := netconf.Read(root)
+	m.Networks = machine.Saw("/etc", networks, err)
+	containers, err := machine.ReadContainers(root)
+	m.Containers = machine.Saw(machine.ContractFile, containers, err)
 	record, err := rdma.ReadRecord(root)
 	m.Record = machine.Saw(rdma.RecordFile, record, err)
 	result, err := steps.ReadResult(root)

@@ -281,6 +281,7 @@ func TestRxe(t *testing.T) {
 		"pass nodes 4 device nodes as the kernel makes them",
 		"pass ports 1 port ACTIVE",
 		"pass gids 1 port with a RoCE v2 GID",
+		"pass rdma_cm 1 port with an interface for rdma_cm",
 		"pass netns network namespaces are shared",
 		"warn memlock users have no memlock limit of their own: the kernel's default is 8 MiB, before 5.16 64 KiB",
 		"pass storage no module of storage over RDMA is loaded",

@@ -2,9 +2,11 @@ package rdmacheck
 
 import (
 	"fmt"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/netconf"
 	"gpustack/host/rdma"
 )
 
@@ -33,6 +35,13 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 	switch identity := v.ofVF(a); {
 	case p.State == "":
 		f.Status, f.Seen, f.Effect = host.NA, name+": the state is not shown by the kernel", ""
+	case a.ManagesNVSwitches():
+		f.Status, f.Seen = host.Warn, seen+": it belongs to NVIDIA's Fabric Manager, whose subnet manager configures it"
+		f.Effect, f.Remedy = "CUDA programs fail on this host until the NVSwitches are configured", "systemctl status nvidia-fabricmanager"
+	case p.State == "DOWN" && v.spare(a, p):
+		f.Status, f.Seen = host.Warn, seen+": nothing is connected, or it is switched off; another port of the card is ACTIVE"
+		f.Effect = "this port carries nothing; no record and no network configuration needs it"
+		f.Remedy = "connect it, or leave it as it is"
 	case identity.policyDown:
 		f.Seen = seen + ": the policy of this virtual function is Down"
 		f.Remedy = host.Textf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or %s, which sets it at every boot",
@@ -50,7 +59,7 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 			f.Seen = seen + ": the link does not train"
 		}
 		f.Remedy = "check cable and transceiver at both ends, and that the switch port is enabled: iblinkinfo on a host of the fabric"
-	case p.State == "DOWN":
+	case p.State == "DOWN" && p.LinkLayer == rdma.LinkEthernet:
 		f.Seen = seen + ": the network interface has no link or is down"
 		f.Remedy = host.Text("ip link set " + interfaceOf(a) + " up; if it remains DOWN, check cable, transceiver and switch port: ethtool " + interfaceOf(a))
 	case p.State == "INIT" && infiniBand && p.SMLID != nil && *p.SMLID == 0:
@@ -67,6 +76,42 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 		f.Remedy = host.Text("ibstat " + a.Name + "; the kernel log may say more: journalctl -k")
 	}
 	return f
+}
+
+// spare reports whether nothing needs a port: another port of its card is active, and neither a
+// record nor the host's network configuration names its adapter.
+func (v view) spare(a rdma.Adapter, p rdma.Port) bool {
+	if a.Address == nil || a.IsVF() || v.configured(a) || v.forContainers(a) ||
+		!v.Record.Seen() || v.Record.Value != nil && v.Record.Value.At(*a.Address) != nil {
+		return false
+	}
+	return slices.ContainsFunc(v.Stack.Value.Adapters, func(other rdma.Adapter) bool {
+		return other.Address != nil && !other.IsVF() && other.Address.Card() == a.Address.Card() &&
+			slices.ContainsFunc(other.Ports, func(q rdma.Port) bool { return q.State == "ACTIVE" })
+	})
+}
+
+// configured reports whether the host's network configuration names an interface of an adapter, or
+// may do so because it cannot be read.
+func (v view) configured(a rdma.Adapter) bool {
+	if v.Networks.Err != nil {
+		return true
+	}
+	for _, name := range a.Netdevs {
+		i := netconf.Interface{Names: []string{name}, Driver: a.Driver, Type: "ether", Address: v.Hardware[name]}
+		if a.Address != nil {
+			i.Path = "pci-" + a.Address.String()
+		}
+		if slices.ContainsFunc(a.Ports, rdma.Port.IsInfiniBand) {
+			i.Type = "infiniband"
+		}
+		for _, n := range v.Networks.Value {
+			if _, named := n.Gives(i); named {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // vfIdentity is what the physical function of a virtual one shows of it.

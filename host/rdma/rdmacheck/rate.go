@@ -48,7 +48,7 @@ func (v view) rate() []host.Finding {
 	active := func(judge func(rdma.Adapter, rdma.Port, sibling, linkRate) []host.Finding) []host.Finding {
 		return v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {
 			d := a.Function
-			if p.State != "ACTIVE" || d == nil || d.VendorID == nil || d.ProductID == nil || p.Rate == "" {
+			if p.State != "ACTIVE" || a.ManagesNVSwitches() || d == nil || d.VendorID == nil || d.ProductID == nil || p.Rate == "" {
 				return nil
 			}
 			r, err := parseRate(p.Rate)

@@ -1,0 +1,96 @@
+package rdma_test
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/rdma"
+)
+
+// TestReach: which ports of machines of real shapes others can connect to by an IP address, and
+// why not to the others. Every interface has one address, which names it.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	const no = "manages the NVSwitches of this machine: it belongs to NVIDIA's Fabric Manager"
+	for shape, want := range map[string][]string{
+		"roce-lag": {"mlx5_bond_0 bond0"},
+		"ipoib-bond": {"mlx5_0 bond0", "mlx5_1 has only a backup of a bond, whose address is at another port: ib1 of bond0", "mlx5_2 ib2",
+			"mlx5_3 is not ACTIVE: its state is DOWN (Polling)"},
+		"switchdev": {"rocep59s0f0 has no IP address, and rdma_cm needs one", "mlx5_2 enp59s0f0s88"},
+		"efa":       {"rdmap0s6 has no connection manager: its link layer is Unspecified", "rdmap0s7 has no connection manager: its link layer is Unspecified"},
+		"hgx-b200": {"mlx5_0 has no IPoIB interface, and rdma_cm needs an IP address", "mlx5_1 has no IPoIB interface, and rdma_cm needs an IP address",
+			"mlx5_8 " + no, "mlx5_9 " + no},
+		"irdma": {"rocep23s0f0 ens1f0", "iwp23s0f1 ens1f1"},
+	} {
+		s := readShape(t, shape)
+		addresses := func(netdev string) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil }
+		var got []string
+		for _, a := range s.Adapters {
+			for _, p := range a.Ports {
+				found, err := a.Reach(p, addresses)
+				switch {
+				case err != nil:
+					got = append(got, a.Name+" "+err.Error())
+				default:
+					got = append(got, a.Name+" "+found[0].Netdev)
+				}
+				if found, err := a.Reach(p, nil); err == nil && p.IsInfiniBand() && found != nil {
+					t.Errorf("%s: %s: addresses of a tree: %v", shape, a.Name, found)
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", shape, diff)
+		}
+	}
+}
+
+// TestShapes: what is read of real shapes beyond the ports: the RDMA device of a bond, interfaces
+// of the switch, of a subfunction, and MTUs.
+func TestShapes(t *testing.T) {
+	t.Parallel()
+	lag := readShape(t, "roce-lag").Adapters
+	if lag[0].Lag != "" || lag[1].Lag != "mlx5_bond_0" || *lag[0].Ports[0].ActiveMTU != 1024 || *lag[0].Ports[0].MaxMTU != 4096 || *lag[0].HWVersion != 0 ||
+		*lag[0].Ports[0].LMC != 0 || len(lag[0].Warnings)+len(lag[1].Warnings) > 0 {
+		t.Errorf("RoCE LAG: %+v", lag)
+	}
+	if s := readShape(t, "roce-lag"); len(s.Warnings) > 0 { // bonding_masters is no interface
+		t.Errorf("RoCE LAG: %q", s.Warnings)
+	}
+	pf, sf := readShape(t, "switchdev").Adapters[0], readShape(t, "switchdev").Adapters[1]
+	if diff := cmp.Diff([]string{"enp59s0f0np0"}, pf.Netdevs); diff != "" || !pf.Switchdev {
+		t.Errorf("switchdev (-want +got): %s %t", diff, pf.Switchdev)
+	}
+	if diff := cmp.Diff([]string{"enp59s0f0_0", "enp59s0f0_1", "enp59s0f0npf0sf88"}, pf.Representors); diff != "" {
+		t.Errorf("representors (-want +got): %s", diff)
+	}
+	if diff := cmp.Diff([]string{"enp59s0f0s88"}, sf.Netdevs); diff != "" || sf.Address != nil {
+		t.Errorf("subfunction (-want +got): %s %v", diff, sf.Address)
+	}
+	for shape, want := range map[string]int{"bluefield": 2048, "bnxt-re": 4096, "irdma": 4096} {
+		p := readShape(t, shape).Adapters[0].Ports[0]
+		if _, _, _, needs, wasted := p.WastedMTU(); *p.ActiveMTU != want || wasted != (shape == "bluefield") || wasted && needs != 4200 {
+			t.Errorf("%s: active MTU %d, %t", shape, *p.ActiveMTU, wasted)
+		}
+	}
+	if p := readShape(t, "mlnx-ofed").Adapters[0].Ports[0]; p.ActiveMTU != nil || p.MaxMTU != nil {
+		t.Errorf("InfiniBand: %+v", p)
+	}
+	efa := readShape(t, "efa").Adapters[0]
+	if p := efa.Ports[0]; p.IsInfiniBand() || p.GUID != nil || *p.LMC != 1 || efa.HWVersion != nil {
+		t.Errorf("EFA: %+v", efa)
+	}
+}
+
+func readShape(t *testing.T, name string) rdma.Stack {
+	t.Helper()
+	text, err := os.ReadFile("../../integration/testdata/shapes/" + name + ".txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(t, hosttest.Lay(t, string(text)), rdma.Options{GIDs: true})
+}
