@@ -271,7 +271,7 @@ func ourSpec(t *testing.T, kind, libraries, folder string) string {
 	}
 	minor, d := 0, devices[0]
 	driver := nvidia.Driver{GPUs: []nvidia.GPU{{Address: d.Address, Minor: &minor}}}
-	for _, link := range nvidia.CoreLibraries() {
+	for _, link := range nvidia.CoreLinks() {
 		if file, err := filepath.EvalSymlinks(filepath.Join(libraries, link)); err == nil {
 			driver.Libraries = append(driver.Libraries, nvidia.Library{Folder: libraries, Searched: true, Link: link, File: file})
 		}

@@ -50,7 +50,9 @@ type Missing struct {
 // now. It is a pure function of its arguments: the same record and machine give the same specs.
 // GPUs are named by PCI address, and by UUID where the driver shows it. Nodes have no numbers and
 // libraries are the links that programs load, so that the spec stays right when the driver is
-// upgraded.
+// upgraded. Libraries that programs load by a name with the driver's version are of the version of
+// libcuda: each boot writes them anew. Static specs, which no boot writes, have only those without
+// which programs of this driver do not work.
 func SpecOf(containers *machine.Containers, driver nvidia.Driver, stack rdma.Stack, devices pci.Devices) Specs {
 	var out Specs
 	if containers == nil {
@@ -120,16 +122,21 @@ func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.Contai
 	for _, node := range nvidia.Nodes() {
 		edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node})
 	}
-	for _, link := range nvidia.CoreLibraries() {
-		l := driver.Library(link)
+	cuda := driver.Library(CUDALink)
+	if cuda == nil {
+		return append(missing, Missing{nil, CUDALink + " is not installed, without which no CUDA program finds a GPU"})
+	}
+	for _, core := range nvidia.CoreLibraries(cuda.Version) {
+		name := core.FileName(cuda.Version)
+		if core.Versioned && options.Static && !core.IsOpened(cuda.Version) {
+			continue // no boot would replace the name after an upgrade
+		}
+		l := driver.Library(name)
 		if l == nil {
-			if link == "libcuda.so.1" {
-				missing = append(missing, Missing{nil, link + " is not installed, without which no CUDA program finds a GPU"})
-			}
 			continue
 		}
 		edits.Mounts = append(edits.Mounts, &specs.Mount{
-			HostPath: path.Join(l.Folder, link), ContainerPath: path.Join(folder, link), Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
+			HostPath: path.Join(l.Folder, name), ContainerPath: path.Join(folder, name), Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
 		})
 	}
 	return missing

@@ -67,8 +67,9 @@ type DeviceNode struct {
 type Library struct {
 	Folder   string
 	Searched bool // the loader looks into Folder
-	// Link is the name by which programs load it, libcuda.so.1. It is "" for a file with a version
-	// that no link in its folder leads to.
+	// Link is the name by which programs load it, libcuda.so.1, also if that is a file, such as
+	// libnvidia-gpucomp.so.580.159.04. It is "" for a file with a version that no link in its folder
+	// leads to.
 	Link string
 	// File is the path of the file with all links followed, on Debian in another folder than the
 	// link. It is "" for a link that leads nowhere.
@@ -86,16 +87,6 @@ type Instance struct {
 	GI    int
 	CI    *int // nil: the GPU instance itself
 	Minor int  // N of /dev/nvidia-caps/nvidia-capN
-}
-
-// CoreLibraries returns the links of the libraries that compute needs and that stay the same across
-// upgrades from driver 535 on: programs load them by these names. Libraries of graphics load others
-// by names with the driver's version.
-func CoreLibraries() []string {
-	return []string{
-		"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4", "libnvidia-cfg.so.1",
-		"libnvidia-opencl.so.1", "libcudadebugger.so.1", "libnvcuvid.so.1", "libnvidia-encode.so.1",
-	}
 }
 
 // Library returns the library that programs load by a link, or nil. If the link is in no folder

@@ -151,8 +151,9 @@ func (r *reader) librariesIn(f folder) (libraries []Library) {
 	linked := map[string]bool{} // files
 	var stray []Library
 	for _, name := range r.names(f.name) {
-		stem, suffix, ok := strings.Cut(name, ".so.")
-		if !ok || !slices.ContainsFunc(CoreLibraries(), func(link string) bool { return strings.HasPrefix(link, stem+".so.") }) {
+		core := coreOf(name)
+		stem, suffix, _ := strings.Cut(name, ".so.")
+		if core == nil && !isStem(stem) {
 			continue
 		}
 		file, err := r.root.Real(path.Join(f.name, name))
@@ -165,7 +166,7 @@ func (r *reader) librariesIn(f folder) (libraries []Library) {
 		}
 		l := Library{Folder: f.name, File: file, Searched: f.searched}
 		switch v, ok := ParseVersion(suffix); {
-		case slices.Contains(CoreLibraries(), name):
+		case core != nil:
 			l.Link, linked[file] = name, true
 			libraries = append(libraries, l)
 		case ok && isDriver(v) && file != "":

@@ -105,7 +105,7 @@ func healthy() *tree {
 // install replaces the libraries by those of a version.
 func (n *tree) install(version string) {
 	n.libraries = nil
-	for _, link := range nvidia.CoreLibraries() {
+	for _, link := range nvidia.CoreLinks() {
 		name, _, _ := strings.Cut(link, ".so.")
 		n.links[libraries+link] = name + ".so." + version
 		n.files[libraries+name+".so."+version] = "\x00" + version + "\x00"
@@ -264,7 +264,7 @@ func cases(t *testing.T) []testCase {
 		{"upgraded, not reloaded", func(n *tree) { n.onDisk[0].Version = "560.28.03"; n.install("560.28.03") },
 			"module", host.Warn, "version 550.163.01 is loaded, 560.28.03 is installed", "18 Driver/library version mismatch", "reboot"},
 		{"libraries upgraded, not reloaded", func(n *tree) { n.onDisk[0].Version = "560.28.03"; n.install("560.28.03") },
-			"libraries", host.Fail, "libcuda.so.1 (and 8 more) is of version 560.28.03, the loaded module is 550.163.01", "803 system has", "reboot"},
+			"libraries", host.Fail, "libcuda.so.1 (and 10 more) is of version 560.28.03, the loaded module is 550.163.01", "803 system has", "reboot"},
 
 		{"GPU of vfio-pci only", func(n *tree) { n.unbind(first, "vfio-pci"); n.unbind(second, "vfio-pci"); n.record(first, second) },
 			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver", "100 cudaErrorNoDevice", "host release"},
@@ -289,6 +289,11 @@ func cases(t *testing.T) []testCase {
 			"libraries", host.Warn, "libnvidia-ml.so.1 is not installed", "nvidia-smi", "install"},
 		{"no PTX compiler", func(n *tree) { n.libraries = append(n.libraries[:2:2], n.libraries[3:]...) },
 			"libraries", host.Warn, "libnvidia-ptxjitcompiler.so.1 is not installed", "PTX", "install"},
+		{"no shared compiler of a driver that opens it", func(n *tree) {
+			n.old(t, "595.71.05")
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.onDisk[0].Version = "595.71.05"
+		}, "libraries", host.Warn, "libnvidia-gpucomp.so.595.71.05 is not installed", "221 cudaErrorJitCompilerNotFound", "install"},
 		{"two versions", func(n *tree) {
 			n.libraries = append(n.libraries, nvidia.Library{Folder: "/usr/lib64", Link: "libcuda.so.1", File: "/usr/lib64/libcuda.so.535.161.07", Version: "535.161.07"})
 		}, "libraries", host.Fail, "/usr/lib64/libcuda.so.1 is of version 535.161.07", "18 Driver/library", "remove"},
@@ -352,6 +357,10 @@ func cases(t *testing.T) []testCase {
 			n.files["usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07"] = ""
 			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07")
 		}, "devices", host.Fail, "containerEdits.mounts[0].hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07 is of version 535.161.07", "18 Driver/library", "nvidia-ctk"},
+		{"our spec with the name of an older driver's library", func(n *tree) {
+			n.files["usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.161.07"] = ""
+			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.161.07")
+		}, "devices", host.Fail, "libnvidia-gpucomp.so.535.161.07 is of version 535.161.07", "18 Driver/library", "systemctl restart gpustack-boot.service"},
 
 		{"recorded device without spec", func(n *tree) {
 			n.recordContainers(first, second)

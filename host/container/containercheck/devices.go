@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 )
@@ -127,10 +128,15 @@ func (v view) mounted(form *regexp.Regexp) (findings []host.Finding) {
 				continue
 			}
 			seen[file] = true
+			remedy := host.Text("reboot if the driver was upgraded, then write the spec again: nvidia-ctk cdi generate --output=" + file)
+			if container.IsSpec(file) {
+				remedy = host.Textf("reboot if the driver was upgraded; if not: %s, or systemctl restart gpustack-boot.service for a spec that each boot writes",
+					host.NewCommand("container prepare"))
+			}
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: file, Seen: fmt.Sprintf("%s.mounts[%d].hostPath: %s is of version %s, the loaded module is %s", field, i, m.HostPath, version, d.Loaded.Version),
 				Effect: "programs in containers fail: " + versionsDiffer + "; " + kernelMismatch,
-				Remedy: host.Text("reboot if the driver was upgraded, then write the spec again: nvidia-ctk cdi generate --output=" + file),
+				Remedy: remedy,
 			})
 		}
 	})

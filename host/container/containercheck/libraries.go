@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
 	"gpustack/host/nvidia"
 )
 
@@ -18,7 +19,7 @@ func (v view) libraries() []host.Finding {
 		return why
 	}
 	d := v.Driver.Value
-	const cuda, nvml = "libcuda.so.1", "libnvidia-ml.so.1"
+	const cuda = container.CUDALink
 	byLink := map[string][]nvidia.Library{}
 	for _, l := range d.Libraries {
 		byLink[l.Link] = append(byLink[l.Link], l)
@@ -34,7 +35,7 @@ func (v view) libraries() []host.Finding {
 	if d.Loaded != nil {
 		other := map[nvidia.Version][]string{}
 		for _, l := range d.Libraries {
-			if slices.Contains(nvidia.CoreLibraries(), l.Link) && differs(l.Version, d.Loaded.Version) {
+			if slices.Contains(nvidia.CoreLinks(), l.Link) && differs(l.Version, d.Loaded.Version) {
 				other[l.Version] = append(other[l.Version], path.Join(l.Folder, l.Link))
 			}
 		}
@@ -53,19 +54,21 @@ func (v view) libraries() []host.Finding {
 			Remedy: "keep the libraries of one version",
 		})
 	}
-	for _, link := range []string{nvml, "libnvidia-ptxjitcompiler.so.1"} {
-		if byLink[link] == nil {
-			effect := "nvidia-smi and programs that ask NVML fail in containers"
-			if link != nvml {
-				effect = "programs that bring PTX code only, such as those built for older GPUs, cannot be compiled for this GPU"
-			}
+	version := byLink[cuda][0].Version
+	found := 0
+	for _, core := range nvidia.CoreLibraries(version) {
+		name := core.FileName(version)
+		switch {
+		case byLink[name] != nil:
+			found++
+		case name != "" && core.Without != "" && (!core.Versioned || core.IsOpened(version)):
 			findings = append(findings, host.Finding{
-				Status: host.Warn, Seen: link + " is not installed on the host", Effect: effect,
+				Status: host.Warn, Seen: name + " is not installed on the host", Effect: core.Without,
 				Remedy: host.Text("install the complete libraries of the driver" + ofLoaded(d)),
 			})
 		}
 	}
-	return checklist.OrPass(findings, "%s of version %s", host.Numbered(len(byLink), "library"), byLink[cuda][0].Version)
+	return checklist.OrPass(findings, "%s of version %s", host.Numbered(found, "library"), version)
 }
 
 func ofLoaded(d nvidia.Driver) string {

@@ -14,6 +14,7 @@ import (
 	"gpustack/host/container"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
+	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/steps"
@@ -134,11 +135,20 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 		} else {
 			note("an image's own compatibility libraries (/usr/local/cuda/compat) are used only if its ld.so.conf names their folder, and then instead of the driver's")
 		}
-		var links []string
-		for _, m := range w.Specs.GPU.ContainerEdits.Mounts {
-			links = append(links, m.HostPath)
+		var links, versioned []string
+		for _, mount := range w.Specs.GPU.ContainerEdits.Mounts {
+			links = append(links, mount.HostPath)
+			if !slices.Contains(nvidia.CoreLinks(), path.Base(mount.HostPath)) {
+				versioned = append(versioned, path.Base(mount.HostPath))
+			}
 		}
 		note("a container does not start if one of these is missing after an upgrade of the driver: %s", strings.Join(links, ", "))
+		if again := host.Text("systemctl restart " + steps.Unit); versioned != nil {
+			if w.Record.Options.Static {
+				again = host.NewCommand("container prepare").Text()
+			}
+			note("names with the driver's version change with every upgrade: %s; after one without a reboot, or with static specs, run: %s", strings.Join(versioned, ", "), again)
+		}
 		note("ModifyDeviceFiles of the driver is not hidden: a container with CAP_MKNOD can make nodes, which the device cgroup denies")
 		if hasUnit {
 			note("gpustack-boot.service makes the nodes at each boot, before containers start: nvidia-modprobe -u -c 0")

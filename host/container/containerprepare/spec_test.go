@@ -56,7 +56,7 @@ func newNode(t *testing.T) *node {
 	} {
 		fmt.Fprintf(&tree, "-- dev/%s --\nc %s 666\n", name, numbers)
 	}
-	for _, link := range nvidia.CoreLibraries() {
+	for _, link := range nvidia.CoreLinks() {
 		fmt.Fprintf(&tree, "-- usr/lib64/%s --\n", link)
 	}
 	n := &node{root: hosttest.Lay(t, tree.String())}
@@ -66,7 +66,7 @@ func newNode(t *testing.T) *node {
 	}
 	zero, three, id := 0, 3, uuid
 	n.driver = nvidia.Driver{GPUs: []nvidia.GPU{{Address: address(t, gpu0), Minor: &three, UUID: &id}, {Address: address(t, gpu1), Minor: &zero}}}
-	for _, link := range nvidia.CoreLibraries() {
+	for _, link := range nvidia.CoreLinks() {
 		n.driver.Libraries = append(n.driver.Libraries, nvidia.Library{Folder: "/usr/lib64", Searched: true, Link: link, File: "/usr/lib64/" + link})
 	}
 	at := address(t, hca)
