@@ -6,6 +6,7 @@ package container
 import (
 	"path"
 	"slices"
+	"strings"
 
 	"gpustack/host/nvidia"
 	"gpustack/host/rdma"
@@ -29,6 +30,9 @@ type Image struct {
 	Foreign   []ForeignLibrary
 	Verbs     rdma.Verbs
 	CM        bool // it has librdmacm
+	// Places are the folders that are reached by another name, with that name: "/lib" is "/usr/lib" in a
+	// usrmerged image.
+	Places map[string]string
 	// LibraryPath is LD_LIBRARY_PATH of its configuration, which a folder does not have.
 	LibraryPath      []string
 	LibraryPathKnown bool
@@ -76,7 +80,7 @@ type Injection struct {
 func (i Image) Takes(in Injection) (own string, found bool) {
 	folderOf := func(dir string) string {
 		for _, l := range i.Libraries {
-			if l.Link == CUDALink && path.Dir(l.Path) == dir {
+			if l.Link == CUDALink && i.same(path.Dir(l.Path), dir) {
 				return l.Path
 			}
 		}
@@ -86,7 +90,7 @@ func (i Image) Takes(in Injection) (own string, found bool) {
 		return "", true
 	}
 	for _, dir := range i.LibraryPath {
-		if dir == in.Folder {
+		if i.same(dir, in.Folder) {
 			return "", true
 		}
 		if own := folderOf(dir); own != "" {
@@ -95,11 +99,40 @@ func (i Image) Takes(in Injection) (own string, found bool) {
 	}
 	// The cache, which ldconfig made of these folders, comes before the default folders.
 	for _, dir := range slices.Concat(i.Conf, i.Folders) {
-		if own := folderOf(dir); own != "" && (dir != in.Folder || in.Hooked) {
+		if own := folderOf(dir); own != "" && (!i.same(dir, in.Folder) || in.Hooked) {
 			return own, true // in the same folder without a hook the mount covers it
 		}
 	}
-	return "", in.Hooked || slices.Contains(i.Folders, in.Folder)
+	return "", in.Hooked || slices.ContainsFunc(i.Folders, func(dir string) bool { return i.same(dir, in.Folder) })
+}
+
+// place returns the folder that a name leads to.
+func (i Image) place(dir string) string {
+	dir = path.Clean(dir)
+	for above := dir; above != "/" && above != "."; above = path.Dir(above) {
+		if to := i.Places[above]; to != "" {
+			return to + strings.TrimPrefix(dir, above)
+		}
+	}
+	return dir
+}
+
+// same reports whether two names lead to one folder of the image.
+func (i Image) same(a, b string) bool {
+	return i.place(a) == i.place(b)
+}
+
+// CommonFolder returns a folder that is the first one of the loaders of all images, by whichever
+// name each has it, or "".
+func CommonFolder(images []Image) string {
+	for _, of := range images {
+		for _, candidate := range []string{of.Folders[0], of.place(of.Folders[0])} {
+			if !slices.ContainsFunc(images, func(i Image) bool { return !i.same(i.Folders[0], candidate) }) {
+				return candidate
+			}
+		}
+	}
+	return ""
 }
 
 // LibraryFolders returns the folders in which its loader looks for libraries of glibc by default,

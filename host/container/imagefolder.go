@@ -150,8 +150,25 @@ func (r *imageReader) read() {
 		seen[place] = true
 		r.folder(dir)
 	}
+	r.places(dirs)
 	r.runtimes()
 	i.Verbs = rdma.ReadVerbs(r.root)
+}
+
+// places adds the folders that lead to others, and those above them.
+func (r *imageReader) places(dirs []string) {
+	for _, dir := range slices.Concat(dirs, defaultFolders) {
+		for ; dir != "/" && dir != "."; dir = path.Dir(dir) {
+			place, err := r.root.Real(dir)
+			if err != nil || place == dir {
+				continue
+			}
+			if r.image.Places == nil {
+				r.image.Places = map[string]string{}
+			}
+			r.image.Places[dir] = place
+		}
+	}
 }
 
 // conf returns the folders of a file in the form of ld.so.conf(5), which may include others.

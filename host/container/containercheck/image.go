@@ -25,7 +25,7 @@ func (v view) injections() (all []container.Injection) {
 		}
 		for _, env := range e.Env {
 			if value, ok := strings.CutPrefix(env, "LD_LIBRARY_PATH="); ok {
-				in.Env = in.Folder != "" && slices.Contains(strings.Split(value, ":"), in.Folder)
+				in.Env = in.Folder != "" && slices.ContainsFunc(strings.Split(value, ":"), func(dir string) bool { return path.Clean(dir) == in.Folder })
 			}
 		}
 		for _, h := range e.Hooks {

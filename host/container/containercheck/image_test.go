@@ -97,6 +97,18 @@ func imageCases(t *testing.T) []testCase {
 			n.injecting("/usr/lib/x86_64-linux-gnu", "")
 			n.image(t, ownCUDA(multiarch, "535.261.03"))
 		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"usrmerged: own libcuda covered by the mount under the folder's other name", func(n *tree) {
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, "symlink lib -> usr/lib\n"+ownCUDA(multiarch, "535.261.03"))
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"usrmerged: the loader has the mount's folder under another name", func(n *tree) {
+			n.injecting("/usr/lib64", "")
+			n.image(t, "symlink lib64 -> usr/lib64\n"+runtime124+file124+"-- usr/lib64/libc.so.6 --\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"not usrmerged: the loader does not look into the other folder's copy first", func(n *tree) {
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, ownCUDA("lib/x86_64-linux-gnu", "535.261.03")+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.Fail, "its own libcuda 535.261.03", "18 Driver/library", "remove"},
 		{"own libcuda behind LD_LIBRARY_PATH of the spec", func(n *tree) {
 			n.injecting("/usr/local/nvidia/lib64", libraryPath)
 			n.image(t, ownCUDA(multiarch, "535.261.03"))

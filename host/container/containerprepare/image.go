@@ -33,14 +33,24 @@ func (w *wanting) images() {
 // folderOf returns the folder in which the loaders of all images look first by default.
 func folderOf(images []container.Image) (folder string, err error) {
 	var errs []error
+	var able []container.Image
 	for _, i := range images {
-		switch folders := i.LibraryFolders(); {
-		case len(folders) == 0:
+		if len(i.LibraryFolders()) == 0 {
 			errs = append(errs, fmt.Errorf("%s: %w", i.Name, errNoFolder))
-		case folder == "":
-			folder = folders[0]
-		case folders[0] != folder:
-			errs = append(errs, fmt.Errorf("%s: %w: %s, not %s", i.Name, errFolders, folders[0], folder))
+			continue
+		}
+		able = append(able, i)
+	}
+	if len(able) == 0 {
+		return "", errors.Join(errs...)
+	}
+	if folder = container.CommonFolder(able); folder != "" {
+		return folder, errors.Join(errs...)
+	}
+	folder = able[0].Folders[0]
+	for _, i := range able[1:] {
+		if container.CommonFolder([]container.Image{able[0], i}) == "" {
+			errs = append(errs, fmt.Errorf("%s: %w: %s, not %s", i.Name, errFolders, i.Folders[0], folder))
 		}
 	}
 	return folder, errors.Join(errs...)

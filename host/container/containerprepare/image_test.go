@@ -18,6 +18,7 @@ func TestImages(t *testing.T) {
 	debian := container.Image{Name: "debian", Folders: []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib"}}
 	fedora := container.Image{Name: "fedora", Folders: []string{"/usr/lib64"}}
 	ubuntu, alpine := container.Image{Name: "ubuntu", Folders: []string{"/usr/lib/x86_64-linux-gnu"}}, container.Image{Name: "alpine"}
+	rocky := container.Image{Name: "rocky", Folders: []string{"/lib64"}, Places: map[string]string{"/lib64": "/usr/lib64"}}
 	const none = "its loader has no folder for libraries of glibc"
 	const differ = "fedora: the loaders of the images look into different folders first: /usr/lib64, not /usr/lib/x86_64-linux-gnu"
 	for name, test := range map[string]struct {
@@ -29,6 +30,7 @@ func TestImages(t *testing.T) {
 		"none":                                 {nil, nil, recorded, nil},
 		"one":                                  {[]container.Image{debian}, nil, "/usr/lib/x86_64-linux-gnu", nil},
 		"alike":                                {[]container.Image{debian, ubuntu}, nil, "/usr/lib/x86_64-linux-gnu", nil},
+		"alike, under another name":            {[]container.Image{rocky, fedora}, nil, "/usr/lib64", nil},
 		"different":                            {[]container.Image{debian, fedora}, nil, "", []string{differ}},
 		"of musl":                              {[]container.Image{alpine}, nil, "", []string{"alpine: " + none}},
 		"all errors":                           {[]container.Image{alpine, debian, fedora}, nil, "", []string{"alpine: " + none, differ}},
