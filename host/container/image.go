@@ -44,7 +44,7 @@ type ImageLibrary struct {
 	Link    string         // libcuda.so.1
 	Version nvidia.Version // "" if unknown
 	Compat  *nvidia.Compat // of forward compatibility packages
-	Forward bool           // of forward compatibility: in a folder named compat
+	Forward bool           // of forward compatibility: below a folder named compat, or with its note
 }
 
 // ForeignLibrary is a library in an image that is built for another architecture than the node's.

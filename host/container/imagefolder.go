@@ -217,12 +217,13 @@ func (r *imageReader) folder(dir string) {
 			if r.foreign(file) {
 				continue
 			}
-			l := ImageLibrary{Path: file, Link: name, Forward: strings.HasSuffix(dir, "/compat")}
+			l := ImageLibrary{Path: file, Link: name, Forward: strings.Contains(dir+"/", "/compat/")}
 			if _, version, ok := strings.Cut(path.Base(place), ".so."); ok && strings.Contains(version, ".") {
 				l.Version, _ = nvidia.ParseVersion(version)
 			}
-			if l.Forward {
+			if name == CUDALink {
 				l.Compat = r.compat(file)
+				l.Forward = l.Forward || l.Compat != nil
 			}
 			if ok, err := r.root.Exists(file); ok || err != nil { // a link that leads nowhere is no library
 				i.Libraries = append(i.Libraries, l)

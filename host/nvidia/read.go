@@ -46,6 +46,10 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 	}
 	d.OnDisk = r.onDisk()
 	d.GPUs = r.gpus(devices)
+	if d.Loaded == nil && slices.ContainsFunc(devices, func(f pci.Device) bool { return f.IsGPU() && isDriverName(f.DriverName()) }) {
+		d.Loaded = &Module{} // a driver that has a function is loaded, whatever else a tree lacks
+		r.warnings = append(r.warnings, "GPUs are bound to NVIDIA's driver, but neither "+versionFile+" nor "+modulesDir+" shows its version")
+	}
 	d.Majors = r.majors()
 	d.Nodes = r.nodes()
 	d.Libraries = r.libraries()
@@ -61,6 +65,12 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 	d.FabricManagerSocket = r.exists(fabricManagerSocket)
 	d.Warnings = r.warnings
 	return d, nil
+}
+
+// isDriverName reports whether a driver of PCI functions is NVIDIA's.
+func isDriverName(name string) bool {
+	name = modprobe.Normal(name)
+	return name == "nvidia" || name == "nvidia_current"
 }
 
 // reader reads one machine's driver.
@@ -237,7 +247,7 @@ func (r *reader) versionOf(file string) Version {
 func (r *reader) gpus(devices pci.Devices) []GPU {
 	byAddress := map[pci.Address]GPU{}
 	for i := range devices {
-		if d := &devices[i]; d.IsGPU() && d.DriverName() == "nvidia" {
+		if d := &devices[i]; d.IsGPU() && isDriverName(d.DriverName()) {
 			byAddress[d.Address] = GPU{Address: d.Address}
 		}
 	}

@@ -95,7 +95,10 @@ const (
 // accepted in full. For TooOld, needed is the oldest driver that is not.
 func Accepts(release string, driver Version) (accepted Acceptance, needed Version) {
 	floor, full, ok := needs(release)
+	oldest := toolkits[len(toolkits)-1]
 	switch {
+	case !ok && release != "" && Version(release).Compare(oldest.release) < 0 && driver.Compare(oldest.driver) >= 0:
+		return Full, "" // every newer driver runs every older toolkit
 	case !ok:
 		return Unknown, ""
 	case driver.Compare(floor) < 0:

@@ -54,7 +54,8 @@ func TestAccepts(t *testing.T) {
 		{"12", "525.60.13", nvidia.Minor, ""},
 		{"10", "700.1", nvidia.Unknown, ""},
 		{"14.0", "700.1", nvidia.Unknown, ""},
-		{"6.5", "700.1", nvidia.Unknown, ""},
+		{"6.5", "700.1", nvidia.Full, ""}, // older than every driver of the table
+		{"6.5", "340.29", nvidia.Unknown, ""},
 		{"", "700.1", nvidia.Unknown, ""},
 	} {
 		if accepted, needed := nvidia.Accepts(c.release, c.driver); accepted != c.accepted || needed != c.needed {

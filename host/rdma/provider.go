@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -53,6 +54,37 @@ func (f VerbsFolder) Serves(name string, lines []DriverLine) (found bool, why st
 // Has reports whether the folder has a library for a driver, whatever its private ABI.
 func (f VerbsFolder) Has(name string) bool {
 	return slices.ContainsFunc(f.Providers, func(p Provider) bool { return p.Name == name })
+}
+
+// Mixed returns the libraries of several releases of rdma-core, as text of a finding, and one of
+// them; "" if all are of one release. A program loads those of one release only. Libraries from
+// before 2017, which no libibverbs of rdma-core loads, are not counted.
+func (v Verbs) Mixed() (seen, file string) {
+	byABI := map[int]string{}
+	add := func(private int, file string) {
+		if byABI[private] == "" && private > 0 {
+			byABI[private] = file
+		}
+	}
+	for _, folder := range v.Folders {
+		if folder.Library != "" {
+			add(folder.Private, folder.Library)
+		}
+		for _, p := range folder.Providers {
+			if !p.IsOld() {
+				add(p.Private, p.File)
+			}
+		}
+	}
+	if len(byABI) < 2 {
+		return "", ""
+	}
+	var texts []string
+	abis := slices.Sorted(maps.Keys(byABI))
+	for _, private := range abis {
+		texts = append(texts, fmt.Sprintf("%d in %s", private, byABI[private]))
+	}
+	return "libraries of several releases of rdma-core, with private ABIs " + strings.Join(texts, ", "), byABI[abis[0]]
 }
 
 // core44 is the private ABI of rdma-core 44, whose libraries have the versions of [AcceptedABI].

@@ -259,6 +259,10 @@ func cases(t *testing.T) []testCase {
 			"module", host.Fail, "is not loaded nor installed", "9 Driver Not Loaded", "install the driver"},
 		{"module of another kernel", func(n *tree) { n.unload(); n.onDisk[0].Kernel, n.onDisk[0].Running = "6.1.0-30-amd64", false },
 			"module", host.Fail, "it is installed for 6.1.0-30-amd64", "100 cudaErrorNoDevice", "boot 6.1.0-30-amd64"},
+		{"module that only its GPUs show", func(n *tree) {
+			delete(n.files, "proc/driver/nvidia/version")
+			delete(n.files, "sys/module/nvidia/version")
+		}, "module", host.NA, "is loaded, and its version is not shown", "unknown", ""},
 		{"module removed from disk", func(n *tree) { n.onDisk = nil },
 			"module", host.Warn, "the running kernel has no module on disk", "after the next reboot", "install the module"},
 		{"upgraded, not reloaded", func(n *tree) { n.onDisk[0].Version = "560.28.03"; n.install("560.28.03") },

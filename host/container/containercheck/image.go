@@ -84,8 +84,7 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 			"use an image with glibc")
 	}
 	if usesCUDA && v.Driver.Seen() {
-		v.imageDriver(i, add)
-		v.imageRuntimes(i, add)
+		v.imageRuntimes(i, v.imageDriver(i, add), add)
 	}
 	if v.Stack.Seen() {
 		v.imageAdapters(i, add)
@@ -95,8 +94,10 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 
 type adder func(status host.Status, file, seen, effect string, remedy host.Text)
 
-// imageDriver judges the driver's libraries that programs of the image load.
-func (v view) imageDriver(i container.Image, add adder) {
+// imageDriver judges the driver's libraries that programs of the image load. It returns the version
+// of the driver that their CUDA runs with: that of the loaded module, or of libraries of forward
+// compatibility that work with it.
+func (v view) imageDriver(i container.Image, add adder) (cuda nvidia.Version) {
 	d := v.Driver.Value
 	own := func(link string) (libraries []container.ImageLibrary) {
 		for _, l := range i.Libraries {
@@ -111,8 +112,9 @@ func (v view) imageDriver(i container.Image, add adder) {
 			add(host.Fail, l.Path, fmt.Sprintf("it has libcuda %s, and this node has no driver loaded", orUnknown(l.Version)),
 				"libcuda alone finds no GPU: "+noDevice+", "+notLoaded, "load the driver on the host: see module")
 		}
-		return
+		return ""
 	}
+	cuda = d.Loaded.Version
 	injections := v.injections()
 	if len(injections) == 0 {
 		switch copies := own(container.CUDALink); {
@@ -120,7 +122,7 @@ func (v view) imageDriver(i container.Image, add adder) {
 			add(host.Fail, "", "it has a CUDA runtime and no libcuda, and no CDI spec of this node gives it one", insufficient+"; nothing is too old",
 				host.Textf("%s, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS", host.NewCommand("container prepare")))
 		default:
-			v.judgeOwn(copies[0], "no CDI spec of this node gives it another one", add)
+			cuda = v.judgeOwn(copies[0], "no CDI spec of this node gives it another one", add)
 		}
 	}
 	for _, in := range injections {
@@ -135,7 +137,7 @@ func (v view) imageDriver(i container.Image, add adder) {
 					host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
 		case taken != "":
 			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l container.ImageLibrary) bool { return l.Path == taken })]
-			v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)
+			cuda = v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)
 		}
 	}
 	for _, l := range own(container.NVMLLink) {
@@ -144,16 +146,20 @@ func (v view) imageDriver(i container.Image, add adder) {
 				"nvidia-smi may load it: "+mismatchNVML, "remove the packages of the driver from the image")
 		}
 	}
+	return cuda
 }
 
-// judgeOwn judges a libcuda of the image that its programs load.
-func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) {
+// judgeOwn judges a libcuda of the image that its programs load, and returns the version of the
+// driver that CUDA runs with.
+func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) (cuda nvidia.Version) {
 	d := v.Driver.Value
 	remedy := host.Textf("remove the packages of the driver from the image (libcuda1, nvidia-driver-*); %s has the host's loaded first",
 		host.NewCommand("container prepare").Flag("library-path"))
 	switch {
 	case l.Forward:
-		v.judgeCompat(l, add)
+		if v.judgeCompat(l, add) && l.Version.Compare(d.Loaded.Version) > 0 {
+			return l.Version
+		}
 	case l.Version == "":
 		add(host.Warn, l.Path, fmt.Sprintf("it has its own libcuda of an unknown version, and %s", why), "unless it is of version "+string(d.Loaded.Version)+": "+versionsDiffer, remedy)
 	case differs(l.Version, d.Loaded.Version):
@@ -164,23 +170,27 @@ func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) {
 		add(host.Fail, l.Path, fmt.Sprintf("it has its own libcuda %s, which is %s than the loaded module %s, and %s", l.Version, age, d.Loaded.Version, why),
 			versionsDiffer+"; "+kernelMismatch, remedy)
 	}
+	return d.Loaded.Version
 }
 
-// judgeCompat judges libraries of forward compatibility that programs load.
-func (v view) judgeCompat(l container.ImageLibrary, add adder) {
+// judgeCompat judges libraries of forward compatibility that programs load, and reports whether
+// they work.
+func (v view) judgeCompat(l container.ImageLibrary, add adder) bool {
 	for _, g := range v.Driver.Value.GPUs {
 		if g.Model != nil && (strings.Contains(*g.Model, "GeForce") || strings.Contains(*g.Model, "TITAN")) {
 			add(host.Fail, l.Path, fmt.Sprintf("it has libraries of forward compatibility (%s), and %s is a %s", orUnknown(l.Version), g.Address, *g.Model),
 				"forward compatibility is for data centre GPUs: "+noForward,
 				"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
-			return
+			return false
 		}
 	}
 	loaded := v.Driver.Value.Loaded.Version
 	if l.Compat != nil && differs(l.Version, loaded) && !l.Compat.Accepts(l.Version, loaded) {
 		add(host.Fail, l.Path, fmt.Sprintf("its libraries of forward compatibility %s are not for the loaded driver %s", orUnknown(l.Version), loaded), versionsDiffer,
 			"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
+		return false
 	}
+	return true
 }
 
 func orUnknown(version nvidia.Version) string {
@@ -190,21 +200,21 @@ func orUnknown(version nvidia.Version) string {
 	return string(version)
 }
 
-// imageRuntimes compares the CUDA runtimes of an image with the driver.
-func (v view) imageRuntimes(i container.Image, add adder) {
-	d := v.Driver.Value
-	if d.Loaded == nil || d.Loaded.Version == "" {
+// imageRuntimes compares the CUDA runtimes of an image with the driver that they run with. Whether
+// programs have machine code for the GPU is not judged.
+func (v view) imageRuntimes(i container.Image, driver nvidia.Version, add adder) {
+	if driver == "" {
 		return
 	}
 	for _, r := range i.Runtimes {
-		switch accepted, needed := nvidia.Accepts(string(r.Release), d.Loaded.Version); {
+		switch accepted, needed := nvidia.Accepts(string(r.Release), driver); {
 		case accepted == nvidia.TooOld:
-			add(host.Fail, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, d.Loaded.Version), insufficient,
-				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))+" or earlier"))
+			add(host.Fail, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, driver), insufficient,
+				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(driver))+" or earlier"))
 		case accepted == nvidia.Minor && needed != "":
-			add(host.Warn, r.Path, fmt.Sprintf("its CUDA runtime %s came with driver %s, loaded is %s", r.Release, needed, d.Loaded.Version),
+			add(host.Warn, r.Path, fmt.Sprintf("its CUDA runtime %s came with driver %s, loaded is %s", r.Release, needed, driver),
 				"it runs by minor version compatibility: programs that bring PTX alone, or call functions of a later driver, fail",
-				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(d.Loaded.Version))))
+				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(driver))))
 		case accepted == nvidia.Unknown:
 			add(host.NA, r.Path, fmt.Sprintf("which driver its CUDA runtime %s needs is not known", orUnknown(r.Release)), "", "see NVIDIA's release notes of the toolkit")
 		}
@@ -216,6 +226,10 @@ func (v view) imageRuntimes(i container.Image, add adder) {
 func (v view) imageAdapters(i container.Image, add adder) {
 	if len(i.Verbs.Libraries()) == 0 {
 		return
+	}
+	if seen, file := i.Verbs.Mixed(); seen != "" {
+		add(host.Fail, file, seen, "programs load the libraries of one release only; with the others they do not see adapters: "+noAdapters,
+			"keep one release of rdma-core in the image: that of its distribution, or the vendor's (MLNX_OFED, DOCA)")
 	}
 	for _, a := range v.Stack.Value.Adapters {
 		if a.Verbs == nil {

@@ -133,6 +133,21 @@ func imageCases(t *testing.T) []testCase {
 			n.image(t, ownCUDA("usr/local/cuda-12.4/compat", "560.28.03")+"-- etc/ld.so.conf.d/compat.conf --\n/usr/local/cuda-12.4/compat\n"+
 				"-- etc/ld.so.conf --\ninclude ld.so.conf.d/*.conf\n")
 		}, "images", host.Fail, "is a NVIDIA GeForce RTX 4090", "804 forward compatibility was attempted", "cuda-compat"},
+		{"forward compatibility on a data centre GPU: the driver alone is too old", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, ownCUDA("usr/local/cuda-12.4/compat", "550.54.15")+"-- etc/ld.so.conf --\n/usr/local/cuda-12.4/compat\n-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"forward compatibility in the folder of NVIDIA's images", func(n *tree) {
+			n.old(t, "535.261.03")
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, ownCUDA("usr/local/cuda-12.4/compat/lib.real", "550.54.15")+"-- etc/ld.so.conf --\n/usr/local/cuda-12.4/compat/lib.real\n"+
+				"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"toolkit that is older than every driver", func(n *tree) {
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, "-- usr/local/cuda-6.5/lib64/libcudart.so.6.5.14 --\n-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
 		{"runtime of a Python package", func(n *tree) {
 			n.old(t, "470.256.02")
 			n.image(t, "-- usr/venv/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12 --\n")
@@ -185,6 +200,11 @@ func imageCases(t *testing.T) []testCase {
 			n.image(t, "-- usr/lib/x86_64-linux-gnu/libibverbs.so.1 --\nIBVERBS_PRIVATE_34\x00\n-- etc/libibverbs.d/mlx5.driver --\ndriver mlx5\n"+
 				"-- usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so --\n")
 		}, "images", host.Fail, "does not accept version 2", "Driver mlx5 does not support the kernel ABI of 2", "ibverbs-providers"},
+		{"providers of two private ABIs", func(n *tree) {
+			n.image(t, "-- usr/lib/x86_64-linux-gnu/libibverbs.so.1 --\nIBVERBS_PRIVATE_34\x00\n-- etc/libibverbs.d/mlx5.driver --\ndriver mlx5\n"+
+				"-- usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so --\n-- usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav57.so --\n"+
+				"-- usr/lib/x86_64-linux-gnu/librdmacm.so.1 --\n")
+		}, "images", host.Fail, "libraries of several releases of rdma-core, with private ABIs 34 in", "No IB devices found", "keep one release"},
 		{"no librdmacm", func(n *tree) {
 			n.adapter()
 			n.image(t, "-- usr/lib/x86_64-linux-gnu/libibverbs.so.1 --\nIBVERBS_PRIVATE_34\x00\n-- etc/libibverbs.d/mlx5.driver --\ndriver mlx5\n"+

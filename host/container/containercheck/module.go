@@ -22,6 +22,7 @@ const (
 	noForward      = `"804 forward compatibility was attempted on non supported HW"`
 	unknownError   = `"999 cudaErrorUnknown: unknown error"`
 	lost           = `"Failed to initialize NVML: Unknown Error"`
+	noAdapters     = `"No IB devices found" (ibv_devinfo)`
 	versionsDiffer = mismatchNVML + ", in CUDA " + mismatch
 )
 
@@ -69,6 +70,11 @@ func (v view) module() []host.Finding {
 	}
 	var findings []host.Finding
 	switch {
+	case d.Loaded.Version == "":
+		return []host.Finding{{
+			Status: host.NA, File: procVersion, Seen: "NVIDIA's kernel module is loaded, and its version is not shown",
+			Effect: "whether the libraries are of its version is unknown",
+		}}
 	case installed < 0:
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: procVersion, Seen: fmt.Sprintf("version %s is loaded, but the running kernel has no module on disk", d.Loaded.Version),

@@ -114,40 +114,23 @@ func (v view) wantedProviders() []string {
 
 // mixed finds libraries of more than one release.
 func (v view) mixed() []host.Finding {
-	byABI := map[int]string{}
-	var abis []int
-	add := func(private int, file string) {
-		if _, ok := byABI[private]; !ok && private > 0 {
-			byABI[private] = file
-			abis = append(abis, private)
-		}
-	}
 	var findings []host.Finding
 	for _, folder := range v.Verbs.Folders {
-		if folder.Library != "" {
-			add(folder.Private, folder.Library)
-		}
 		for _, p := range folder.Providers {
 			if p.IsOld() {
 				findings = append(findings, host.Finding{
 					Status: host.Warn, File: p.File, Seen: p.File + " is from before 2017",
 					Effect: "libibverbs of rdma-core does not load it", Remedy: host.Text("remove the package that has it: dpkg -S " + p.File + ", or rpm -qf " + p.File),
 				})
-				continue
 			}
-			add(p.Private, p.File)
 		}
 	}
-	if len(abis) < 2 {
+	seen, file := v.Verbs.Mixed()
+	if seen == "" {
 		return findings
 	}
-	slices.Sort(abis)
-	var texts []string
-	for _, private := range abis {
-		texts = append(texts, fmt.Sprintf("%d in %s", private, byABI[private]))
-	}
 	return append(findings, host.Finding{
-		Status: host.Fail, File: byABI[abis[0]], Seen: "libraries of several releases of rdma-core, with private ABIs " + strings.Join(texts, ", "),
+		Status: host.Fail, File: file, Seen: seen,
 		Effect: "a program loads the libraries of one release only; with the others it does not see adapters",
 		Remedy: "keep one: remove either the distribution's rdma-core or the vendor's (MLNX_OFED, DOCA) completely, then install the other one again",
 	})
