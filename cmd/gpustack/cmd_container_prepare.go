@@ -172,6 +172,7 @@ func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts con
 	if o.Images, err = container.ReadImages(ctx, opts.images, container.Architecture(root)); err != nil {
 		return err
 	}
+	o.Print = opts.form != ""
 	plan, work, err := newNode(u, root).PlanContainers(m, o, opts.command)
 	if err != nil {
 		return err

@@ -25,8 +25,7 @@ func (v view) startup() []host.Finding {
 		return []host.Finding{f}
 	case len(s.Wanted) > 0 && len(s.Missing) > 0:
 		f.File, f.Seen = s.Missing[0], strings.Join(s.Missing, " and ")+" missing, although steps are recorded"
-		f.Effect, f.Remedy = "the next boot carries out no steps", host.Textf("run %s, or %s: it writes the unit again",
-			host.NewCommand("rdma prepare"), host.NewCommand("container prepare"))
+		f.Effect, f.Remedy = "the next boot carries out no steps", host.Textf("run %s: it writes the unit again", v.writer())
 		return []host.Finding{f}
 	case s.Result == nil:
 		f.Status, f.Seen = host.NA, "no step was carried out since this boot"
@@ -49,10 +48,19 @@ func (v view) startup() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: steps.UnitFile, Seen: "not ordered after " + steps.Unit + ": " + strings.Join(s.Unordered, ", "),
 			Effect: "at boot they may start before the recorded VFs and drivers are in place",
-			Remedy: host.Textf("run %s, or %s: it writes the unit again", host.NewCommand("rdma prepare"), host.NewCommand("container prepare")),
+			Remedy: host.Textf("run %s: it writes the unit again", v.writer()),
 		})
 	}
 	return checklist.OrPass(findings, "%s of this boot succeeded", host.Numbered(len(s.Result.Steps), "step"))
+}
+
+// writer returns the command that writes the unit again: that of a record which exists, as the other
+// one would be refused.
+func (v view) writer() host.Command {
+	if v.Containers != nil && len(v.Containers.Functions) > 0 {
+		return host.NewCommand("container prepare")
+	}
+	return host.NewCommand("rdma prepare")
 }
 
 // outcome returns the finding of a step that has not reached its goal. f is that of a step that has

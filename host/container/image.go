@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/nvidia"
 	"gpustack/host/rdma"
 )
@@ -30,6 +31,7 @@ type Image struct {
 	Foreign   []ForeignLibrary
 	Verbs     rdma.Verbs
 	CM        bool // it has librdmacm
+	Family    host.Family
 	// Places are the folders that are reached by another name, with that name: "/lib" is "/usr/lib" in a
 	// usrmerged image.
 	Places map[string]string

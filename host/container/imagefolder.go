@@ -153,6 +153,7 @@ func (r *imageReader) read() {
 	r.places(dirs)
 	r.runtimes()
 	i.Verbs = rdma.ReadVerbs(r.root)
+	i.Family = host.ReadFamily(r.root)
 }
 
 // places adds the folders that lead to others, and those above them.

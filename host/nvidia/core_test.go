@@ -57,3 +57,15 @@ func TestReadCoreLibraries(t *testing.T) {
 		t.Errorf("%+v, %v", got.Libraries, got.Warnings)
 	}
 }
+
+// TestReadContainer: the libraries of a driver container are below its root, and those of packages
+// come first.
+func TestReadContainer(t *testing.T) {
+	t.Parallel()
+	const below = "run/nvidia/driver/usr/lib/x86_64-linux-gnu"
+	got := read(t, hosttest.Lay(t, "symlink "+below+"/libcuda.so.1 -> libcuda.so.580.95.05\n-- "+below+"/libcuda.so.580.95.05 --\n580.95.05\n"))
+	l := got.Library("libcuda.so.1")
+	if got.Container != "/run/nvidia/driver" || l == nil || l.Folder != "/"+below || l.Version != "580.95.05" || l.Searched || len(got.Warnings) > 0 {
+		t.Errorf("%+v, %+v", got, l)
+	}
+}

@@ -19,6 +19,9 @@ type Driver struct {
 	Instances []Instance           // the parts of these GPUs
 	// PersistencedSocket and FabricManagerSocket are whether the daemons' sockets are there.
 	PersistencedSocket, FabricManagerSocket bool
+	// Container is the root of a container that has installed the driver, as the GPU operator's does,
+	// "" if the machine's packages have.
+	Container string
 	// Warnings name files that cannot be read or are malformed.
 	Warnings []string
 }

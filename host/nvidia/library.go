@@ -62,6 +62,12 @@ func (r *reader) folders() (found []folder) {
 	for _, name := range append(packages, "/usr/lib64/nvidia") {
 		add(name, false)
 	}
+	if r.container != "" {
+		for _, tuple := range multiarch {
+			add(r.container+"/usr/lib/"+tuple, false)
+		}
+		add(r.container+"/usr/lib64", false)
+	}
 	return found
 }
 

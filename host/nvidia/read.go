@@ -27,6 +27,10 @@ const (
 
 	persistencedSocket  = "/run/nvidia-persistenced/socket"
 	fabricManagerSocket = "/run/nvidia-fabricmanager/socket"
+
+	// containerRoot is where a driver container mounts its root (NVIDIA, gpu-driver-container,
+	// nvidia-driver: RUN_DIR).
+	containerRoot = "/run/nvidia/driver"
 )
 
 // moduleName matches the names that the driver's main module has in sysfs and on disk: nvidia, and
@@ -52,6 +56,9 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 	}
 	d.Majors = r.majors()
 	d.Nodes = r.nodes()
+	if r.exists(containerRoot + "/usr") {
+		d.Container, r.container = containerRoot, containerRoot
+	}
 	d.Libraries = r.libraries()
 	d.Params = r.params()
 	d.Instances = r.instances(d.GPUs)
@@ -75,8 +82,9 @@ func isDriverName(name string) bool {
 
 // reader reads one machine's driver.
 type reader struct {
-	root     host.Root
-	warnings []string
+	root      host.Root
+	container string // the root of a driver container, or ""
+	warnings  []string
 }
 
 func (r *reader) warn(file string, err error) {

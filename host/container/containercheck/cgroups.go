@@ -11,6 +11,7 @@ import (
 	"gpustack/host/checklist"
 	"gpustack/host/docker"
 	"gpustack/host/machine"
+	"gpustack/host/nvidia"
 )
 
 // Cgroups is how the runtimes that are configured below a root create cgroups, and which links
@@ -37,7 +38,7 @@ const charDir = "/dev/char"
 //     internal/cri/config).
 //   - CRI-O: cgroup_manager, systemd without it (cri-o, docs/crio.conf.5.md).
 //   - podman: cgroup_manager, systemd without it (containers-common, containers.conf(5)).
-func readCgroups(root host.Root) machine.Look[Cgroups] {
+func readCgroups(root host.Root, versions map[string]nvidia.Version) machine.Look[Cgroups] {
 	var c Cgroups
 	var failed error
 	add := func(runtime string, found setting, err error, preset bool, programs ...string) {
@@ -63,7 +64,9 @@ func readCgroups(root host.Root) machine.Look[Cgroups] {
 	failed = errors.Join(failed, err)
 	found, err := dockerDriver(root)
 	add("docker", found, err, unified, "/usr/bin/dockerd", "/usr/sbin/dockerd")
-	found, err = lastSetting(root, "SystemdCgroup", "/etc/containerd/config.toml", "/etc/containerd/conf.d")
+	files, err := containerdFiles(root, versions)
+	failed = errors.Join(failed, err)
+	found, err = lastSetting(root, "SystemdCgroup", files...)
 	add("containerd", found, err, false, "/usr/bin/containerd", "/usr/local/bin/containerd")
 	found, err = lastSetting(root, "cgroup_manager", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d")
 	add("crio", found, err, true, "/usr/bin/crio", "/usr/local/bin/crio")
@@ -96,21 +99,112 @@ func dockerDriver(root host.Root) (setting, error) {
 }
 
 // settingKeys are all keys that lastSetting is asked for: a snapshot contains a file once.
-var settingKeys = []string{"SystemdCgroup", "cgroup_manager", "enable_cdi"}
+var settingKeys = []string{"SystemdCgroup", "cgroup_manager", "enable_cdi", "BinaryName", "default_runtime_name", "mode"}
+
+// Files of containerd.
+const (
+	containerdConf    = "/etc/containerd/config.toml"
+	containerdFolder  = "/etc/containerd/conf.d"
+	containerdImports = nvidia.Version("2.2.0") // from here on without a configuration the folder is read
+)
+
+// containerdFiles returns the files that containerd reads, the last one of which decides: its
+// configuration and those that "imports" of a file names, relative to its folder. conf.d is read
+// only so, and by default only from 2.2.0 on if there is no configuration (containerd-config.toml(5);
+// containerd, pull request 12323).
+func containerdFiles(root host.Root, versions map[string]nvidia.Version) (files []string, failed error) {
+	pending := []string{containerdConf}
+	if ok, err := root.Exists(containerdConf); err == nil && !ok {
+		pending = nil
+		for _, p := range []string{"containerd", "containerd.io"} {
+			if v := versions[p]; v != "" && v.Compare(containerdImports) >= 0 {
+				pending, failed = matching(root, containerdFolder+"/*.toml")
+			}
+		}
+	}
+	const most = 100 // files that import each other end here
+	for len(pending) > 0 && len(files) < most {
+		file := pending[0]
+		pending = pending[1:]
+		if slices.Contains(files, file) {
+			continue
+		}
+		files = append(files, file)
+		data, err := root.ReadReduced(file, reduced)
+		if err != nil {
+			continue // lastSetting reports it
+		}
+		for _, pattern := range tomlArray(data, "imports") {
+			if !path.IsAbs(pattern) {
+				pattern = path.Join(path.Dir(file), pattern)
+			}
+			imported, err := matching(root, pattern)
+			failed = errors.Join(failed, err)
+			pending = append(pending, imported...)
+		}
+	}
+	return files, failed
+}
+
+// matching returns the files in a folder that match a pattern.
+func matching(root host.Root, pattern string) (files []string, err error) {
+	dir := path.Dir(pattern)
+	names, err := root.ReadDir(dir)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	}
+	for _, name := range names {
+		if ok, err := path.Match(path.Base(pattern), name); ok && err == nil {
+			files = append(files, path.Join(dir, name))
+		}
+	}
+	return files, nil
+}
+
+// reduced returns of a configuration only what is used: registries have passwords.
+func reduced(data []byte) []byte {
+	var kept strings.Builder
+	for _, key := range settingKeys {
+		if value := tomlValue(data, key); value != "" {
+			fmt.Fprintf(&kept, "%s = %q\n", key, value)
+		}
+	}
+	if imports := tomlArray(data, "imports"); imports != nil {
+		fmt.Fprintf(&kept, "imports = [%s]\n", `"`+strings.Join(imports, `", "`)+`"`)
+	}
+	return []byte(kept.String())
+}
+
+var tomlString = host.LazyRegexp(`"([^"]*)"|'([^']*)'`)
+
+// tomlArray returns the strings of an array, which may be on several lines.
+func tomlArray(data []byte, key string) (values []string) {
+	text := ""
+	for line := range strings.Lines(string(data)) {
+		line, _, _ = strings.Cut(line, "#")
+		if name, value, ok := strings.Cut(line, "="); text == "" && ok && strings.TrimSpace(name) == key {
+			line = value
+		} else if text == "" {
+			continue
+		}
+		if text += line; strings.Contains(line, "]") {
+			break
+		}
+	}
+	for _, match := range tomlString().FindAllStringSubmatch(text, -1) {
+		values = append(values, match[1]+match[2])
+	}
+	return values
+}
 
 // lastSetting returns the last value of a key in TOML files and in the .conf and .toml files of
 // folders, in the order in which runtimes read them.
 func lastSetting(root host.Root, key string, places ...string) (found setting, failed error) {
 	read := func(file string) {
-		data, err := root.ReadReduced(file, func(data []byte) []byte { // registries have passwords
-			var kept strings.Builder
-			for _, key := range settingKeys {
-				if value := tomlValue(data, key); value != "" {
-					fmt.Fprintf(&kept, "%s = %q\n", key, value)
-				}
-			}
-			return []byte(kept.String())
-		})
+		data, err := root.ReadReduced(file, reduced)
 		switch {
 		case host.IsAbsent(err):
 		case err != nil:

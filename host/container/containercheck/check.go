@@ -38,6 +38,7 @@ var checks = checklist.List[view]{
 	{Name: "images", Judge: view.images},
 	{Name: "runtimes", Judge: view.runtimes},
 	{Name: "cgroups", Judge: view.cgroups},
+	{Name: "selinux", Judge: view.selinux},
 }
 
 // Verify runs all checks. Its findings are in the order in which an operator would look for a
@@ -69,6 +70,21 @@ func (m Machine) isEmpty() bool {
 	}
 	return !slices.ContainsFunc(m.Devices.Value, func(d pci.Device) bool { return d.IsNVIDIAGPU() }) &&
 		m.Driver.Value.Loaded == nil && len(m.Stack.Value.Adapters) == 0 && len(m.Specs.Value.Files) == 0 && len(m.Specs.Value.Problems) == 0
+}
+
+// prepare returns the command that records a GPU for containers, or that plans again what is
+// recorded: without a record it needs a device.
+func (v view) prepare() host.Command {
+	c := host.NewCommand("container prepare")
+	if v.Containers.Value != nil {
+		return c
+	}
+	for _, d := range v.cards {
+		if isNVIDIA(d.DriverName()) && v.Contract.Value.At(d.Address) == nil {
+			return c.Flag("device", d.Address.String())
+		}
+	}
+	return c.Flag("device", "ADDRESS")
 }
 
 // view is a machine with values that several checks use.

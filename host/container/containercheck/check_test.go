@@ -271,11 +271,11 @@ func cases(t *testing.T) []testCase {
 			"libraries", host.Fail, "libcuda.so.1 (and 10 more) is of version 560.28.03, the loaded module is 550.163.01", "803 system has", "reboot"},
 
 		{"GPU of vfio-pci only", func(n *tree) { n.unbind(first, "vfio-pci"); n.unbind(second, "vfio-pci"); n.record(first, second) },
-			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver", "100 cudaErrorNoDevice", "host release"},
+			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver", "100 cudaErrorNoDevice", "host release --device 0000:84:00.0"},
 		{"GPU of nouveau", func(n *tree) { n.unbind(first, "nouveau"); n.unbind(second, "nouveau") },
 			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver: 0000:84:00.0 (nouveau), 0000:88:00.0 (nouveau)", "100 cudaErrorNoDevice", "blacklist"},
 		{"one GPU without driver", func(n *tree) { n.unbind(second, "") },
-			"gpus", host.Warn, "0000:88:00.0 (no driver)", "do not see", "gpustack host release"},
+			"gpus", host.Warn, "0000:88:00.0 (no driver)", "do not see", "gpustack host release --device 0000:88:00.0"},
 		{"GPU for containers of vfio-pci", func(n *tree) {
 			n.unbind(second, "vfio-pci")
 			n.recordContainers(second)
@@ -356,7 +356,8 @@ func cases(t *testing.T) []testCase {
 			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"GPU-00000000-0000-0000-0000-000000000001": "/dev/nvidia0"})
 		}, "devices", host.Fail, "the node of 0000:88:00.0 is /dev/nvidia1", "another GPU", "nvidia-ctk cdi generate"},
 		{"spec of a GPU that was unbound", func(n *tree) { n.unbind(second, "vfio-pci") },
-			"devices", host.Fail, "names /dev/nvidia1, but 0000:88:00.0 is not bound to NVIDIA's driver", "No such device or address", "gpustack host release"},
+			"devices", host.Fail, "names /dev/nvidia1, but 0000:88:00.0 is not bound to NVIDIA's driver", "No such device or address",
+			"remove its device from /etc/cdi/gpu.json, or return the GPU to its driver: gpustack host release --device 0000:88:00.0"},
 		{"libraries of an older driver in a spec", func(n *tree) {
 			n.files["usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07"] = ""
 			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07")
@@ -409,7 +410,7 @@ func cases(t *testing.T) []testCase {
 		}, "toolkit", host.Warn, "/etc/cdi/nvidia.json has the kind nvidia.com/gpu", "shadowed", "rm /etc/cdi/nvidia.json"},
 		{"spec that nothing writes again", func(n *tree) {
 			n.spec("etc/cdi/nvidia.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"})
-		}, "toolkit", host.Warn, "nothing writes it again", "after the next upgrade", "gpustack container prepare"},
+		}, "toolkit", host.Warn, "nothing writes it again", "after the next upgrade", "gpustack container prepare --device 0000:84:00.0"},
 
 		{"GPU for guests in a spec, before the reboot", func(n *tree) { n.record(second) },
 			"roles", host.Warn, "gpustack.local/gpu=0000:88:00.0 gives 0000:88:00.0 to containers, and it is recorded for guests", "until the reboot", "reboot"},
@@ -435,6 +436,50 @@ func cases(t *testing.T) []testCase {
 
 		{"systemd cgroups without links", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"exec-opts":["native.cgroupdriver=systemd"]}` },
 			"cgroups", host.Warn, "docker uses the systemd cgroup driver", "Failed to initialize NVML: Unknown Error", "create-dev-char-symlinks"},
+		{"systemd cgroups in a file that containerd does not import", func(n *tree) {
+			n.files["etc/containerd/config.toml"] = "version = 2\n"
+			n.files["etc/containerd/conf.d/x.toml"] = "SystemdCgroup = true\n"
+		}, "cgroups", host.Pass, "no runtime uses the systemd cgroup driver", "", ""},
+		{"systemd cgroups in a file that containerd imports", func(n *tree) {
+			n.files["etc/containerd/config.toml"] = "version = 2\nimports = [\n  '/etc/containerd/conf.d/*.toml', # all\n]\n"
+			n.files["etc/containerd/conf.d/x.toml"] = "SystemdCgroup = true\n"
+		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},
+		{"SELinux denies devices", func(n *tree) {
+			n.files["sys/fs/selinux/enforce"] = "1"
+			n.files["sys/fs/selinux/booleans/container_use_devices"] = "0 0"
+		},
+			"selinux", host.Warn, "SELinux is enforcing, and denies containers device nodes", "100 cudaErrorNoDevice", "--security-opt=label=disable"},
+		{"SELinux with the boolean", func(n *tree) {
+			n.files["sys/fs/selinux/enforce"] = "1"
+			n.files["sys/fs/selinux/booleans/container_use_devices"] = "1 1"
+		},
+			"selinux", host.Pass, "container_use_devices is on", "", ""},
+		{"SELinux permissive", func(n *tree) { n.files["sys/fs/selinux/enforce"] = "0" }, "selinux", host.NA, "not enforcing", "", ""},
+
+		{"no libcuda on RHEL", func(n *tree) { n.libraries = n.libraries[1:]; n.files["etc/os-release"] = "ID=\"rhel\"\n" },
+			"libraries", host.Fail, "libcuda.so.1 is not installed", "35 cudaErrorInsufficientDriver", "dnf install nvidia-driver-cuda"},
+		{"no libcuda on Ubuntu", func(n *tree) { n.libraries = n.libraries[1:]; n.files["etc/os-release"] = "ID=ubuntu\n" },
+			"libraries", host.Fail, "libcuda.so.1 is not installed", "35 cudaErrorInsufficientDriver", "apt-get install libnvidia-compute-550 nvidia-utils-550"},
+		{"no libcuda beside a driver container", func(n *tree) { n.libraries = n.libraries[1:]; n.files["run/nvidia/driver/usr/bin/nvidia-smi"] = "" },
+			"libraries", host.Fail, "libcuda.so.1 is not installed", "35 cudaErrorInsufficientDriver", "restart the driver container, whose root is /run/nvidia/driver"},
+		{"module of a driver container", func(n *tree) { n.onDisk = nil; n.files["run/nvidia/driver/usr/bin/nvidia-smi"] = "" },
+			"module", host.Pass, "version 550.163.01 is loaded, by the driver container in /run/nvidia/driver", "", ""},
+		{"NVIDIA's runtime of docker", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime","runtimeArgs":[]}},"default-runtime":"nvidia"}`
+			n.files["etc/nvidia-container-runtime/config.toml"] = "[nvidia-container-runtime]\nmode = \"legacy\"\n"
+		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode legacy) gives containers GPUs and the driver without a CDI spec", "every container", ""},
+		{"NVIDIA's runtime of containerd", func(n *tree) {
+			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\n  BinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "--runtime=nvidia", ""},
+		{"NVIDIA's runtime in mode cdi needs specs", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.files["etc/nvidia-container-runtime/config.toml"] = "[nvidia-container-runtime]\nmode = \"cdi\"\n"
+		}, "toolkit", host.NA, "is not installed", "", ""},
+		{"docker that reads no specs, with NVIDIA's runtime", func(n *tree) {
+			delete(n.files, "etc/cdi/gpu.json")
+			n.files["usr/bin/dockerd"] = ""
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"/usr/bin/nvidia-container-runtime"}}}`
+		}, "runtimes", host.Pass, "NVIDIA's runtime gives containers of docker the driver", "", ""},
 		{"systemd cgroups of containerd", func(n *tree) {
 			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n  SystemdCgroup = true # default of kubeadm\n"
 		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},

@@ -68,8 +68,7 @@ func (v view) belongs(n namedNode) (f *host.Finding, ok bool) {
 		case g == nil && byAddress:
 			return fail(fmt.Sprintf("names %s, but %s is not bound to NVIDIA's driver", n.path, address),
 				`containers do not start, or get the node of another GPU or one that cannot be opened: "No such device or address"`,
-				host.Textf("%s, or return the GPU to its driver: %s",
-					host.NewCommand("container prepare").Flag("remove", address.String()), host.NewCommand("host release").Flag("device", address.String()))), true
+				host.Textf("%s, or return the GPU to its driver: %s", v.without(address, n.file), host.NewCommand("host release").Flag("device", address.String()))), true
 		case g == nil || g.Minor == nil:
 			return nil, false
 		}
@@ -96,9 +95,17 @@ func (v view) belongs(n namedNode) (f *host.Finding, ok bool) {
 		}
 		return fail(fmt.Sprintf("names %s, but %s has no RDMA device", n.path, address),
 			`containers do not start, or programs in them see no adapter: "No IB devices found" (ibv_devinfo)`,
-			host.Textf("%s; or %s", host.NewCommand("rdma check"), host.NewCommand("container prepare").Flag("remove", address.String()))), true
+			host.Textf("%s; or %s", host.NewCommand("rdma check"), v.without(address, n.file))), true
 	}
 	return nil, false
+}
+
+// without returns how a function leaves the spec that a file has.
+func (v view) without(a pci.Address, file string) host.Text {
+	if v.isForContainers(a) {
+		return host.NewCommand("container prepare").Flag("remove", a.String()).Text()
+	}
+	return host.Text("remove its device from " + file)
 }
 
 // addressOf returns the address by which a device is named, also one with its umad node.
@@ -131,7 +138,7 @@ func (v view) mounted(form *regexp.Regexp) (findings []host.Finding) {
 			remedy := host.Text("reboot if the driver was upgraded, then write the spec again: nvidia-ctk cdi generate --output=" + file)
 			if container.IsSpec(file) {
 				remedy = host.Textf("reboot if the driver was upgraded; if not: %s, or systemctl restart gpustack-boot.service for a spec that each boot writes",
-					host.NewCommand("container prepare"))
+					v.prepare())
 			}
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: file, Seen: fmt.Sprintf("%s.mounts[%d].hostPath: %s is of version %s, the loaded module is %s", field, i, m.HostPath, version, d.Loaded.Version),

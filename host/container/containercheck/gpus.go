@@ -59,8 +59,10 @@ func (v view) gpus() []host.Finding {
 	if bound == 0 && !slices.ContainsFunc(findings, func(f host.Finding) bool { return f.Status == host.Fail || f.Status == host.NA }) {
 		f := host.Finding{
 			Status: host.Fail, Seen: "no GPU is bound to NVIDIA's driver", Effect: "containers find no GPU: " + noDevice,
-			Remedy: host.Textf("leave a GPU to the host: %s shows drivers and roles, %s returns a GPU to its driver",
-				host.NewCommand("host scan"), host.NewCommand("host release")),
+			Remedy: host.Textf("leave a GPU to the host: %s shows drivers and roles", host.NewCommand("host scan")),
+		}
+		if len(v.cards) > 0 {
+			f.Remedy += host.Textf(", %s returns one to its driver until the next boot", host.NewCommand("host release").Flag("device", v.cards[0].Address.String()))
 		}
 		if len(others) > 0 {
 			f.Seen += ": " + strings.Join(others, ", ")
@@ -69,9 +71,14 @@ func (v view) gpus() []host.Finding {
 		return append(findings, f)
 	}
 	if bound > 0 && len(others) > 0 {
+		release := host.NewCommand("host release")
+		for _, other := range others {
+			address, _, _ := strings.Cut(other, " ")
+			release = release.Flag("device", address)
+		}
 		findings = append(findings, host.Finding{
 			Status: host.Warn, Seen: "not bound to NVIDIA's driver, and not for guests: " + strings.Join(others, ", "), Effect: "containers do not see these GPUs",
-			Remedy: host.Textf("bind them: %s", host.NewCommand("host release").Flag("device", "ADDRESS")),
+			Remedy: host.Textf("bind them: %s", release),
 		})
 	}
 	return checklist.OrPass(findings, "%s bound to NVIDIA's driver", host.Numbered(bound, "GPU"))

@@ -35,6 +35,9 @@ func (v view) injections() (all []container.Injection) {
 			all = append(all, in)
 		}
 	})
+	for _, r := range v.givers() {
+		all = append(all, r.injection())
+	}
 	return all
 }
 
@@ -120,7 +123,7 @@ func (v view) imageDriver(i container.Image, add adder) (cuda nvidia.Version) {
 		switch copies := own(container.CUDALink); {
 		case len(copies) == 0:
 			add(host.Fail, "", "it has a CUDA runtime and no libcuda, and no CDI spec of this node gives it one", insufficient+"; nothing is too old",
-				host.Textf("%s, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS", host.NewCommand("container prepare")))
+				host.Textf("%s, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS", v.prepare()))
 		default:
 			cuda = v.judgeOwn(copies[0], "no CDI spec of this node gives it another one", add)
 		}
@@ -129,12 +132,12 @@ func (v view) imageDriver(i container.Image, add adder) (cuda nvidia.Version) {
 		switch taken, found := i.Takes(in); {
 		case !found && i.LibraryPathKnown:
 			add(host.Fail, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.Kind, in.Folder), insufficient+"; nothing is too old",
-				host.Textf("%s; or %s", host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
+				host.Textf("%s; or %s", v.prepare().Flag("library-path"), v.prepare().Flag("image", i.Name)))
 		case !found:
 			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, "+
 				"where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),
 				"otherwise CUDA finds no libcuda: "+insufficient, host.Textf("%s; or %s",
-					host.NewCommand("container prepare").Flag("library-path"), host.NewCommand("container prepare").Flag("image", i.Name)))
+					v.prepare().Flag("library-path"), v.prepare().Flag("image", i.Name)))
 		case taken != "":
 			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l container.ImageLibrary) bool { return l.Path == taken })]
 			cuda = v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)
@@ -154,7 +157,7 @@ func (v view) imageDriver(i container.Image, add adder) (cuda nvidia.Version) {
 func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) (cuda nvidia.Version) {
 	d := v.Driver.Value
 	remedy := host.Textf("remove the packages of the driver from the image (libcuda1, nvidia-driver-*); %s has the host's loaded first",
-		host.NewCommand("container prepare").Flag("library-path"))
+		v.prepare().Flag("library-path"))
 	switch {
 	case l.Forward:
 		if v.judgeCompat(l, add) && l.Version.Compare(d.Loaded.Version) > 0 {
@@ -221,6 +224,9 @@ func (v view) imageRuntimes(i container.Image, driver nvidia.Version, add adder)
 	}
 }
 
+// providers are the packages with the libraries of adapters' drivers.
+var providers = host.Packages{host.DebianFamily: "ibverbs-providers", host.RHELFamily: "libibverbs", host.SUSEFamily: "libibverbs"}
+
 // imageAdapters judges whether the libraries of an image see the adapters that its containers can
 // get. An image without libibverbs does not use them.
 func (v view) imageAdapters(i container.Image, add adder) {
@@ -237,7 +243,7 @@ func (v view) imageAdapters(i container.Image, add adder) {
 		}
 		if why, message := i.Verbs.Refuses(a); why != "" {
 			add(host.Fail, "", fmt.Sprintf("%s: %s", a.Title(), why), "programs in the container do not see the adapter: "+message,
-				"install the providers of the image's own rdma-core: apt-get install ibverbs-providers; never mount the host's library into it")
+				host.Text("install the providers of the image's own rdma-core: "+i.Family.Install(providers)+"; never mount the host's library into it"))
 		}
 	}
 	if !i.CM && len(v.Stack.Value.Adapters) > 0 {

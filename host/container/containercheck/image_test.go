@@ -48,7 +48,12 @@ func imageCases(t *testing.T) []testCase {
 		{"row 1: driver on the host, nothing in the image, no spec", func(n *tree) {
 			delete(n.files, "etc/cdi/gpu.json")
 			n.image(t, runtime124+file124)
-		}, "images", host.Fail, "it has a CUDA runtime and no libcuda, and no CDI spec", "35 cudaErrorInsufficientDriver", "gpustack container prepare"},
+		}, "images", host.Fail, "it has a CUDA runtime and no libcuda, and no CDI spec", "35 cudaErrorInsufficientDriver", "gpustack container prepare --device 0000:84:00.0"},
+		{"driver on the host, nothing in the image, NVIDIA's runtime", func(n *tree) {
+			delete(n.files, "etc/cdi/gpu.json")
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
 		{"row 2: nothing on the host, driver in the image", func(n *tree) {
 			n.unload()
 			n.image(t, ownCUDA(multiarch, loaded))
@@ -116,12 +121,12 @@ func imageCases(t *testing.T) []testCase {
 		{"folder that the loader does not know", func(n *tree) {
 			n.injecting("/usr/local/nvidia/lib64", "")
 			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
-		}, "images", host.Warn, "mounts libcuda into /usr/local/nvidia/lib64, where its loader looks only if", "35 cudaErrorInsufficientDriver", "--library-path"},
+		}, "images", host.Warn, "mounts libcuda into /usr/local/nvidia/lib64, where its loader looks only if", "35 cudaErrorInsufficientDriver", "gpustack container prepare --device 0000:84:00.0 --library-path"},
 		{"image whose LD_LIBRARY_PATH does not name the folder", func(n *tree) {
 			n.injecting("/usr/local/nvidia/lib64", "")
 			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
 			n.images[0].LibraryPathKnown = true
-		}, "images", host.Fail, "where its loader does not look", "35 cudaErrorInsufficientDriver", "--library-path"},
+		}, "images", host.Fail, "where its loader does not look", "35 cudaErrorInsufficientDriver", "gpustack container prepare --device 0000:84:00.0 --library-path"},
 		{"image whose LD_LIBRARY_PATH names the folder", func(n *tree) {
 			n.injecting("/usr/local/nvidia/lib64", "")
 			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")

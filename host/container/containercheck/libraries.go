@@ -28,7 +28,7 @@ func (v view) libraries() []host.Finding {
 		return []host.Finding{{
 			Status: host.Fail, Seen: cuda + " is not installed on the host",
 			Effect: "no spec can give it to a container, and CUDA programs in containers report " + insufficient + ", although nothing is too old",
-			Remedy: host.Text("install the libraries of the driver" + ofLoaded(d) + ": apt-get install libcuda1 nvidia-smi, or the driver package of this distribution"),
+			Remedy: v.install("the libraries of the driver" + ofLoaded(d) + ": " + v.Family.Install(container.DriverPackages(d))),
 		}}
 	}
 	var findings []host.Finding
@@ -44,7 +44,7 @@ func (v view) libraries() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: files[0], Seen: fmt.Sprintf("%s is of version %s, the loaded module is %s", named(files), version, d.Loaded.Version),
 				Effect: "programs that load it fail on the host and in containers: " + versionsDiffer + "; " + kernelMismatch,
-				Remedy: "reboot if the driver was upgraded; otherwise install module and libraries of one version, and remove the others",
+				Remedy: "reboot if the driver was upgraded; otherwise " + v.install("module and libraries of one version, and remove the others"),
 			})
 		}
 	} else if all := versions(byVersion(d.Libraries)); len(all) > 1 {
@@ -64,11 +64,20 @@ func (v view) libraries() []host.Finding {
 		case name != "" && core.Without != "" && (!core.Versioned || core.IsOpened(version)):
 			findings = append(findings, host.Finding{
 				Status: host.Warn, Seen: name + " is not installed on the host", Effect: core.Without,
-				Remedy: host.Text("install the complete libraries of the driver" + ofLoaded(d)),
+				Remedy: v.install("the complete libraries of the driver" + ofLoaded(d)),
 			})
 		}
 	}
 	return checklist.OrPass(findings, "%s of version %s", host.Numbered(found, "library"), version)
+}
+
+// install returns the remedy of a part of the driver that is missing. Beside a driver container, a
+// package of the machine would be a second driver.
+func (v view) install(what string) host.Text {
+	if root := v.Driver.Value.Container; root != "" {
+		return host.Text("restart the driver container, whose root is " + root + " (of the GPU operator: pod nvidia-driver-daemonset); install no package of the driver beside it")
+	}
+	return host.Text("install " + what)
 }
 
 func ofLoaded(d nvidia.Driver) string {

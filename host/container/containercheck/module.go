@@ -48,11 +48,10 @@ func (v view) module() []host.Finding {
 		switch {
 		case installed < 0 && len(d.OnDisk) > 0:
 			f.Seen += ", and the running kernel has none: it is installed for " + kernels(d.OnDisk)
-			f.Remedy = host.Textf("install the module for the running kernel (its headers and dkms autoinstall, or the distribution's package), or boot %s",
-				d.OnDisk[0].Kernel)
+			f.Remedy = v.install("the module for the running kernel (its headers and dkms autoinstall, or the distribution's package), or boot " + d.OnDisk[0].Kernel)
 		case installed < 0:
 			f.Seen += " nor installed"
-			f.Remedy = "install the driver: its kernel module and its libraries of the same version"
+			f.Remedy = v.install("the driver: its kernel module and its libraries of the same version")
 		case len(v.Preventing.Value) > 0:
 			line := v.Preventing.Value[0]
 			f.Seen += ": " + line.String() + " prevents it"
@@ -75,6 +74,8 @@ func (v view) module() []host.Finding {
 			Status: host.NA, File: procVersion, Seen: "NVIDIA's kernel module is loaded, and its version is not shown",
 			Effect: "whether the libraries are of its version is unknown",
 		}}
+	case installed < 0 && d.Container != "":
+		return checklist.Pass("version %s is loaded, by the driver container in %s", d.Loaded.Version, d.Container)
 	case installed < 0:
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: procVersion, Seen: fmt.Sprintf("version %s is loaded, but the running kernel has no module on disk", d.Loaded.Version),

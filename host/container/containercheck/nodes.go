@@ -17,7 +17,9 @@ import (
 const uvmNode = "/dev/nvidia-uvm"
 
 // makeNodes is the remedy of nodes that are missing.
-var makeNodes = host.Textf("nvidia-modprobe -u -c 0, at every boot; %s makes it a step of gpustack-boot.service", host.NewCommand("container prepare"))
+func (v view) makeNodes() host.Text {
+	return host.Textf("nvidia-modprobe -u -c 0, at every boot; %s makes it a step of gpustack-boot.service", v.prepare())
+}
 
 // nodes checks the device nodes. devtmpfs makes none of them: NVIDIA's programs do at their first
 // use by root, and leave them when a GPU is unbound or a module is loaded again with another major.
@@ -45,17 +47,17 @@ func (v view) nodes() []host.Finding {
 		switch _, _, known := d.Numbers(file); {
 		case !known: // its module is not loaded
 			if file == uvmNode {
-				fail("/proc/devices", "module nvidia-uvm is not loaded: /proc/devices has no nvidia-uvm", "CUDA does not start in containers: "+unknownError, makeNodes)
+				fail("/proc/devices", "module nvidia-uvm is not loaded: /proc/devices has no nvidia-uvm", "CUDA does not start in containers: "+unknownError, v.makeNodes())
 			}
 		case node == nil && file == uvmNode+"-tools": // of profilers and debuggers
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: file, Seen: file + " is missing", Effect: "profilers and debuggers do not work in containers; a spec that names it does not resolve",
-				Remedy: makeNodes,
+				Remedy: v.makeNodes(),
 			})
 		case node == nil:
 			fail(file, file+" is missing",
 				fmt.Sprintf(`containers whose spec names it do not start: "failed to stat CDI host device "%s": no such file or directory"; without it CUDA reports %s`,
-					file, lacking(file)), makeNodes)
+					file, lacking(file)), v.makeNodes())
 		case node.Mode&0o006 != 0o006:
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: file, Seen: fmt.Sprintf("%s has mode %04o", file, uint32(node.Mode)&0o7777),
@@ -65,7 +67,7 @@ func (v view) nodes() []host.Finding {
 	}
 	for _, n := range d.Stale() {
 		fail(n.Path, n.String(), "programs open the device of another driver, or none, and the runtime reports no error: "+unknownError,
-			host.Textf("rm %s; %s", n.Path, makeNodes))
+			host.Textf("rm %s; %s", n.Path, v.makeNodes()))
 	}
 	for _, n := range d.Nodes {
 		minor, ok := gpuNode(n.Path)

@@ -27,6 +27,10 @@ type Machine struct {
 	Runtimes   machine.Look[[]Runtime]
 	Cgroups    machine.Look[Cgroups]
 	Images     []container.Image // that the operator named
+	// NVIDIARuntimes are engines that start containers with NVIDIA's runtime.
+	NVIDIARuntimes machine.Look[[]NVIDIARuntime]
+	SELinux        machine.Look[host.SELinux]
+	Family         host.Family // of the distribution
 	// Architecture is the node's, as Go names it.
 	Architecture string
 }
@@ -34,10 +38,14 @@ type Machine struct {
 // Observe reads what the checks judge. devices are all functions of the machine, and offered those
 // that nova-compute offers to guests.
 func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Machine {
+	versions, versionsErr := packageVersions(root)
 	m := Machine{
-		Architecture: container.Architecture(root), Devices: devices, Offered: offered,
-		Toolkit: readToolkit(root), Runtimes: readRuntimes(root), Cgroups: readCgroups(root),
+		Architecture: container.Architecture(root), Devices: devices, Offered: offered, Family: host.ReadFamily(root),
+		Toolkit: readToolkit(root), Runtimes: readRuntimes(root, versions, versionsErr), Cgroups: readCgroups(root, versions),
+		NVIDIARuntimes: readNVIDIARuntimes(root, versions),
 	}
+	selinux, err := host.ReadSELinux(root)
+	m.SELinux = machine.Saw(host.SELinuxDir, selinux, err)
 	driver, err := nvidia.Read(root, devices.Value)
 	m.Driver = machine.Saw("/proc/driver/nvidia", driver, err)
 	preventing, err := modprobe.ReadPreventing(root, nvidia.Modules()...)

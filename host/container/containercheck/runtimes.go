@@ -26,9 +26,8 @@ type Runtime struct {
 const dpkgStatus = "/var/lib/dpkg/status"
 
 // readRuntimes finds the runtimes whose programs are installed.
-func readRuntimes(root host.Root) machine.Look[[]Runtime] {
+func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed error) machine.Look[[]Runtime] {
 	var all []Runtime
-	versions, failed := packageVersions(root)
 	add := func(name string, cdi setting, err error, packages []string, programs ...string) {
 		failed = errors.Join(failed, err)
 		installed := false
@@ -65,7 +64,9 @@ func readRuntimes(root host.Root) machine.Look[[]Runtime] {
 	kubelet, err := root.Exists("/usr/bin/kubelet")
 	failed = errors.Join(failed, err)
 	if !hasDocker || kubelet { // docker starts containerd, but resolves names of devices itself
-		found, err = lastSetting(root, "enable_cdi", "/etc/containerd/config.toml", "/etc/containerd/conf.d")
+		files, err := containerdFiles(root, versions)
+		failed = errors.Join(failed, err)
+		found, err = lastSetting(root, "enable_cdi", files...)
 		add("containerd", found, err, []string{"containerd", "containerd.io"}, "/usr/bin/containerd", "/usr/local/bin/containerd")
 	}
 	add("podman", setting{}, nil, []string{"podman"}, "/usr/bin/podman")
@@ -135,7 +136,7 @@ func (v view) runtimes() []host.Finding {
 	if len(v.Runtimes.Value) == 0 {
 		return checklist.NA("no container runtime is installed")
 	}
-	var read []string
+	var read, instead []string
 	var findings []host.Finding
 	warn := func(r Runtime, seen string, remedy host.Text) {
 		findings = append(findings, host.Finding{
@@ -144,6 +145,7 @@ func (v view) runtimes() []host.Finding {
 		})
 	}
 	for _, r := range v.Runtimes.Value {
+		giver := slices.IndexFunc(v.givers(), func(g NVIDIARuntime) bool { return g.Engine == r.Name })
 		name := r.Name
 		if r.Version != "" {
 			name += " " + string(r.Version)
@@ -156,12 +158,15 @@ func (v view) runtimes() []host.Finding {
 			how = `"features": {"cdi": true} in ` + docker.ConfFile + ", and a restart of docker.service"
 		case "containerd":
 			first, preset = containerReads, containerdOn
-			how = "enable_cdi = true for the CRI plugin in /etc/containerd/config.toml, and a restart of containerd.service"
+			how = "enable_cdi = true for the CRI plugin in /etc/containerd/config.toml, or in a file that its imports name, and a restart of containerd.service"
 		case "crio":
 			first, preset = "", ""
 		}
 		old := r.Version != "" && r.Version.Compare(first) < 0
+		reads := r.CDI != nil && *r.CDI && !old || r.CDI == nil && !old && (preset == "" || r.Version != "" && r.Version.Compare(preset) >= 0)
 		switch {
+		case giver >= 0 && !reads && v.Containers.Value == nil && len(v.Specs.Value.Files) == 0:
+			instead = append(instead, name)
 		case r.CDI != nil && !*r.CDI:
 			warn(r, name+" is configured to read no CDI specs", how)
 		case old && r.Name == "docker":
@@ -180,8 +185,11 @@ func (v view) runtimes() []host.Finding {
 				name, preset), how)
 		}
 	}
-	if findings == nil {
-		return checklist.Pass("CDI specs are read by %s", strings.Join(read, ", "))
+	switch {
+	case findings != nil:
+		return findings
+	case read == nil:
+		return checklist.Pass("NVIDIA's runtime gives containers of %s the driver; no CDI spec is read", strings.Join(instead, ", "))
 	}
-	return findings
+	return checklist.Pass("CDI specs are read by %s", strings.Join(read, ", "))
 }

@@ -20,7 +20,7 @@ func (v view) specs() []host.Finding {
 	all := v.Specs.Value
 	var findings []host.Finding
 	for _, p := range all.All() {
-		findings = append(findings, specFinding(p))
+		findings = append(findings, v.specFinding(p))
 	}
 	if len(all.Files) == 0 && findings == nil {
 		return checklist.NA("no CDI spec in /etc/cdi or /run/cdi")
@@ -35,7 +35,7 @@ func (v view) specs() []host.Finding {
 }
 
 // specFinding is the finding of a problem of a spec.
-func specFinding(p cdi.Problem) host.Finding {
+func (v view) specFinding(p cdi.Problem) host.Finding {
 	f := host.Finding{Status: p.Status, File: p.File, Line: p.Line, Seen: p.Reason}
 	if p.Field != "" {
 		f.Seen = p.Field + ": " + p.Reason
@@ -65,7 +65,7 @@ func specFinding(p cdi.Problem) host.Finding {
 		}
 	case cdi.Malformed, cdi.Version:
 		f.Effect = "podman reports " + unresolvable + library
-		f.Remedy = host.Textf("correct the field, or have its program write the file again: nvidia-ctk cdi generate, %s", host.NewCommand("container prepare"))
+		f.Remedy = host.Textf("correct the field, or have its program write the file again: nvidia-ctk cdi generate, %s", v.prepare())
 		if !p.Skipped {
 			f.Effect = "some runtimes do not accept it" + library
 		}
@@ -77,10 +77,10 @@ func specFinding(p cdi.Problem) host.Finding {
 		f.Remedy = "remove one of the two files"
 	case cdi.Missing:
 		f.Effect = "containers with the device do not start" + strings.TrimPrefix(library, ", the CDI library")
-		f.Remedy = "generate the spec again after every change of the driver; a node that is missing: " + makeNodes
+		f.Remedy = "generate the spec again after every change of the driver; a node that is missing: " + v.makeNodes()
 	case cdi.Stale:
 		f.Effect = "a container starts without an error and gets another device: " + unknownError
-		f.Remedy = host.Textf("generate the spec again, best without major and minor, as %s does", host.NewCommand("container prepare"))
+		f.Remedy = host.Textf("generate the spec again, best without major and minor, as %s does", v.prepare())
 	}
 	return f
 }

@@ -82,12 +82,21 @@ func (v view) toolkit() []host.Finding {
 			Status: host.Warn, File: file, Seen: file + " has the kind " + toolkitKind + ", and nothing writes it again: " + refreshUnit + " is not installed",
 			Effect: "after the next upgrade of the driver containers do not start, because libraries in it have another version in their names",
 			Remedy: host.Textf("run nvidia-ctk cdi generate after each upgrade, install NVIDIA Container Toolkit 1.18 or later, or use %s, whose specs stay right",
-				host.NewCommand("container prepare")),
+				v.prepare()),
 		}}
+	case len(v.givers()) > 0:
+		r := v.givers()[0]
+		how := "those that are started with --runtime=nvidia and NVIDIA_VISIBLE_DEVICES"
+		if r.Default {
+			how = "every container whose NVIDIA_VISIBLE_DEVICES names them"
+		}
+		f := checklist.Pass("%s gives containers GPUs and the driver without a CDI spec", r)
+		f[0].File, f[0].Effect = r.File, how+", get any GPU that is bound to NVIDIA's driver: no role of a GPU keeps it from them"
+		return f
 	case t.Refresh != "":
 		return checklist.Pass("%s writes the specs of %s", refreshUnit, toolkitKind)
 	case t.CTK != "":
 		return checklist.Pass("%s is installed and has written no spec", t.CTK)
 	}
-	return checklist.NA("NVIDIA Container Toolkit is not installed; %s needs none", host.NewCommand("container prepare"))
+	return checklist.NA("NVIDIA Container Toolkit is not installed; %s needs none", v.prepare())
 }

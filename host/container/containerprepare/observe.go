@@ -32,7 +32,9 @@ type Machine struct {
 	Limits     memlock.Limits     // of locked memory, without gpustack's drop-ins
 	Refreshes  machine.Look[bool] // NVIDIA Container Toolkit has the unit that writes specs
 	NodeMaker  error              // of finding nvidia-modprobe, which makes nodes at boot
-	Unread     []string           // warnings about files that could not be read
+	SELinux    host.SELinux
+	Family     host.Family // of the distribution
+	Unread     []string    // warnings about files that could not be read
 }
 
 // exclusive reports whether RDMA devices belong to one network namespace each, now or from the next
@@ -66,6 +68,9 @@ func Observe(root host.Root, seen machine.Machine) (Machine, error) {
 	m.Unit = steps.ObserveUnit(root)
 	m.Limits = memlock.Read(root, memlockFiles()...)
 	m.Refreshes = readRefreshes(root)
+	m.Family = host.ReadFamily(root)
+	m.SELinux, err = host.ReadSELinux(root)
+	keep(err)
 	_, m.NodeMaker = host.Runner{Root: root}.Find("nvidia-modprobe")
 	m.Unread = slices.Concat(m.Unread, m.Driver.Warnings, m.Stack.Warnings)
 	return m, errors.Join(errs...)

@@ -37,6 +37,13 @@ type Plan struct {
 // without systemd has none.
 func NewPlan(m Machine, w Want) (Plan, error) {
 	unit, err := m.Unit.Plan(m.RDMA, &w.Record)
+	switch noUnit := errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram); {
+	case w.Print && noUnit:
+		unit, err = nil, nil
+	case !w.Record.Options.Static && errors.Is(err, steps.ErrNoSystemd):
+		err = host.WithHint(steps.ErrNoSystemd, host.Textf("%s writes the specs in %s, once; what makes the driver's nodes at boot is left to you",
+			w.static(), cdi.StaticFolder))
+	}
 	if w.Record.Options.Static && (errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram)) {
 		w.Warnings = append(w.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		err = nil
@@ -118,6 +125,19 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	return p, err
 }
 
+// static returns the command that records the same functions with static specs.
+func (w Want) static() host.Command {
+	c := host.NewCommand("container prepare")
+	for _, f := range w.Record.Functions {
+		flag := "device"
+		if f.HCA {
+			flag = "hca"
+		}
+		c = c.Flag(flag, f.Address.String())
+	}
+	return c.Flag("static")
+}
+
 // notes adds the costs of the specs, and what is left to the operator.
 func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
@@ -154,6 +174,9 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 			note("gpustack-boot.service makes the nodes at each boot, before containers start: nvidia-modprobe -u -c 0")
 		}
 		note("the specs are for compute; nvidia-ctk cdi generate makes those for graphics, MIG and IMEX")
+	}
+	if m.SELinux.DeniesDevices() && len(w.Record.Functions) > 0 {
+		note("SELinux is enforcing and denies containers device nodes: podman run --security-opt=label=disable, or for all containers: setsebool -P container_use_devices on")
 	}
 	if !w.Record.Options.Static && len(w.Record.Functions) > 0 {
 		note("gpustack-boot.service writes the specs at each boot, as the machine is then; --static writes them in %s, once", cdi.StaticFolder)

@@ -29,6 +29,7 @@ type Options struct {
 	Images []container.Image
 	Remove []pci.Address
 	None   bool
+	Print  bool // nothing is carried out: what another program needs is printed
 }
 
 // Errors of options that the machine cannot satisfy.
@@ -93,11 +94,13 @@ type Want struct {
 	Record   machine.Containers
 	Specs    container.Specs
 	Warnings []string
+	Print    bool // as in the options
 }
 
 // NewWant returns what the options ask for. Its error names everything that prevents it.
 func NewWant(m Machine, o Options) (Want, error) {
 	w := wanting{Machine: m, Options: o}
+	w.Want.Print = o.Print
 	w.Record.Options = machine.ContainerOptions{
 		GPUKind: cdi.DefaultGPUKind, HCAKind: cdi.DefaultHCAKind, LibraryFolder: container.DefaultLibraryFolder,
 	}
@@ -341,7 +344,11 @@ func (w *wanting) missing() {
 	for _, m := range w.Specs.Missing {
 		switch {
 		case m.Address == nil && len(w.GPUs) > 0:
-			w.fail(host.WithHint(errors.New(m.Reason), "install the driver's libraries: on Debian libcuda1 and libnvidia-ml1"))
+			hint := "install the driver's libraries: " + w.Family.Install(container.DriverPackages(w.Driver))
+			if w.Driver.Container != "" {
+				hint = "restart the driver container in " + w.Driver.Container
+			}
+			w.fail(host.WithHint(errors.New(m.Reason), host.Text(hint)))
 		case m.Address == nil:
 			w.Warnings = append(w.Warnings, m.Reason)
 		case slices.Contains(w.GPUs, *m.Address) || slices.Contains(w.HCAs, *m.Address):

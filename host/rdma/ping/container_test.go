@@ -99,6 +99,21 @@ func TestContainers(t *testing.T) {
 	}
 }
 
+// TestContainersUnlabelled: where SELinux denies devices to containers, they start without a label.
+func TestContainersUnlabelled(t *testing.T) {
+	t.Parallel()
+	r := played(t, "sleep 0.3\n"+serves, pings)
+	playedEngine(t, r, "podman", entrypoint)
+	test := newTest(r)
+	test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: "podman", Devices: []string{"/dev/infiniband/rdma_cm"}, Unlabelled: true}
+	if got, err := test.Loopback(t.Context()); err != nil || got.Verdict != ping.Pass {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if lines := asked(t, r, "podman"); strings.Count(lines, " --security-opt label=disable ") != strings.Count(lines, "run --rm") {
+		t.Errorf("%s", lines)
+	}
+}
+
 // TestContainersFail: what an engine says is an error, what rping says is a failed test.
 func TestContainersFail(t *testing.T) {
 	t.Parallel()
@@ -115,6 +130,7 @@ func TestContainersFail(t *testing.T) {
 		{"no node", `echo 'failed to stat CDI host device "/dev/infiniband/uverbs7": no such file or directory' >&2; exit 127`, ping.ErrStart, "uverbs7"},
 		{"no daemon", "echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125", ping.ErrStart, "Cannot connect to the Docker daemon"},
 		{"no event channel", "echo 'failed to create RDMA CM event channel: No such file or directory' >&2; exit 255", nil, "/dev/infiniband/rdma_cm is missing or cannot be opened"},
+		{"no event channel, with the node", "echo 'failed to create RDMA CM event channel: No such file or directory' >&2; exit 255", nil, "is in the container and cannot be opened: SELinux"},
 		{"memlock", "echo \"Couldn't register MR\" >&2; exit 255", nil, "locked memory"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -123,6 +139,9 @@ func TestContainersFail(t *testing.T) {
 			playedEngine(t, r, "podman", row.run)
 			test := newTest(r)
 			test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: "podman"}
+			if strings.HasSuffix(row.name, "with the node") {
+				test.Container.Devices = []string{"/dev/infiniband/rdma_cm"}
+			}
 			got, err := test.Peer(t.Context(), test.Source.IP)
 			switch {
 			case row.kind == nil:

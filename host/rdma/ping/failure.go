@@ -25,6 +25,7 @@ type failure struct {
 var remedyCheck = host.NewCommand("rdma check").Text()
 
 const (
+	noChannel = "/dev/infiniband/rdma_cm is missing or cannot be opened"
 	memlock   = "the limit of locked memory (RLIMIT_MEMLOCK) is too low for RDMA"
 	unlimited = "ulimit -l unlimited; for a service: LimitMEMLOCK=infinity; for a container: --ulimit memlock=-1"
 	// RoCEFirewall says which packets of a RoCE test a firewall sees.
@@ -45,7 +46,7 @@ var failures = []failure{
 	{words: `kernel ABI version \d+ doesn't match`, cause: "libibverbs does not support the interface of this kernel",
 		remedy: host.Textf("install the distribution's rdma-core; %s", host.NewCommand("rdma check"))},
 	// librdmacm says "No such file or directory" of a node that is denied, too.
-	{words: `failed to create RDMA CM event channel`, cause: "/dev/infiniband/rdma_cm is missing or cannot be opened",
+	{words: `failed to create RDMA CM event channel`, cause: noChannel,
 		remedy: host.Textf("modprobe rdma_ucm; ls -l /dev/infiniband/rdma_cm; in a container, allow the device: %s", host.NewCommand("rdma check"))},
 	{words: `RLIMIT_MEMLOCK is`, cause: memlock, remedy: unlimited, follows: true},
 	{words: `reg_mr failed|Couldn't register MR`, cause: memlock, remedy: unlimited},
@@ -104,6 +105,21 @@ func diagnose(messages ...string) []Cause {
 	}
 	if len(causes) == 0 {
 		return followed
+	}
+	return causes
+}
+
+// inContainer returns causes as they are in a container that was given device nodes: a node that
+// cannot be opened there is not missing, but denied.
+func (c *Container) inContainer(causes []Cause) []Cause {
+	if c == nil || len(c.Devices) == 0 {
+		return causes
+	}
+	for i := range causes {
+		if causes[i].Cause == noChannel {
+			causes[i].Cause = "/dev/infiniband/rdma_cm is in the container and cannot be opened: SELinux, the device cgroup or the node's permissions deny it"
+			causes[i].Remedy = "ausearch -m avc -ts recent; ls -lZ /dev/infiniband/rdma_cm; for SELinux: --security-opt=label=disable, or setsebool -P container_use_devices on"
+		}
 	}
 	return causes
 }

@@ -78,9 +78,11 @@ func (m *Machine) readProgram(ctx context.Context) error {
 	}
 	found, noImage := FindImage(ctx, m.Runner, m.Image)
 	var unreadable error
+	selinux, unread := host.ReadSELinux(m.Root)
+	found.Unlabelled = selinux.DeniesDevices()
 	m.Container = &found
 	m.Folders, unreadable = cdi.Read(m.Root)
-	return errors.Join(noImage, unreadable)
+	return errors.Join(noImage, unreadable, unread)
 }
 
 // Tested is a test that was carried out, with its result.

@@ -242,7 +242,7 @@ func (t Test) judge(sides ...side) (Result, error) {
 	for _, s := range sides {
 		messages = append(messages, s.messages())
 	}
-	r.Causes = append(r.Causes, diagnose(messages...)...)
+	r.Causes = append(r.Causes, t.Container.inContainer(diagnose(messages...))...)
 	if len(r.Causes) > 0 {
 		return r, nil
 	}
