@@ -35,7 +35,10 @@ type shape struct {
 func subjectCommands(subject string) []string {
 	return map[string][]string{
 		"rdma":       {"rdma scan", "rdma scan --gids -o tree", "rdma scan -o json", "rdma check", "rdma check -o json", "host scan"},
-		"containers": {"container check", "container check -o json", "container prepare --dry-run", "host scan"},
+		"containers": {
+			"container check", "container check -o json", "container check --image IMAGES", "container prepare --dry-run", "container prepare --device GPU --dry-run",
+			"container prepare --device GPU --static --dry-run", "container prepare --device GPU --print docker", "host scan",
+		},
 	}[subject]
 }
 
@@ -106,7 +109,7 @@ type output struct {
 // run runs a command line on the shape, in this process. A panic is an error.
 func (s shape) run(t *testing.T, line string) (o output) {
 	t.Helper()
-	words := append(append([]string{"gpustack"}, strings.Fields(line)...), "--root", s.root.Path("/"))
+	words := append(append([]string{"gpustack"}, strings.Fields(s.fill(t, line))...), "--root", s.root.Path("/"))
 	dir := t.TempDir()
 	open := func(name string, flags int) *os.File {
 		f, err := os.OpenFile(name, flags, 0o600)
@@ -153,6 +156,27 @@ func (s shape) run(t *testing.T, line string) (o output) {
 	}
 	o.stdout, o.stderr = read(stdout), read(stderr)
 	return o
+}
+
+// fill replaces GPU by the first GPU of NVIDIA's, and IMAGES by the images in /srv/images, which lie
+// below the root to be in one file with the machine.
+func (s shape) fill(t *testing.T, line string) string {
+	t.Helper()
+	devices, _, err := pci.Scan(s.root, pci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(devices, func(d pci.Device) bool { return d.IsNVIDIAGPU() }); i >= 0 {
+		line = strings.ReplaceAll(line, " GPU", " "+devices[i].Address.String())
+	}
+	images, err := filepath.Glob(s.root.Path("/srv/images/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if images == nil {
+		return strings.ReplaceAll(line, " --image IMAGES", "")
+	}
+	return strings.ReplaceAll(line, "IMAGES", strings.Join(images, " --image "))
 }
 
 // golden returns an output as the golden file of a shape has it: a JSON document is indented.

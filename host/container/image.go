@@ -74,15 +74,19 @@ type Injection struct {
 	Folder string // in the container
 	Env    bool   // LD_LIBRARY_PATH of the spec names the folder
 	Hooked bool   // a hook of nvidia-ctk regenerates the loader's cache in the container
+	// Version is that of the libcuda, "" if unknown. Of two in one folder, the cache has the newer.
+	Version nvidia.Version
 }
 
 // Takes returns the path of the image's own libcuda that a container loads instead of the injected
 // one, "" if it loads the injected one. found is false if it finds neither. The answers were
 // measured with podman and NVIDIA's libraries in seven kinds of images (docs/containers.md, Tests).
 func (i Image) Takes(in Injection) (own string, found bool) {
+	older := false // the one that folderOf has returned is older than the injected one
 	folderOf := func(dir string) string {
 		for _, l := range i.Libraries {
 			if l.Link == CUDALink && i.same(path.Dir(l.Path), dir) {
+				older = l.Version != "" && l.Version.Compare(in.Version) < 0
 				return l.Path
 			}
 		}
@@ -101,7 +105,7 @@ func (i Image) Takes(in Injection) (own string, found bool) {
 	}
 	// The cache, which ldconfig made of these folders, comes before the default folders.
 	for _, dir := range slices.Concat(i.Conf, i.Folders) {
-		if own := folderOf(dir); own != "" && (!i.same(dir, in.Folder) || in.Hooked) {
+		if own := folderOf(dir); own != "" && (!i.same(dir, in.Folder) || in.Hooked && !older) {
 			return own, true // in the same folder without a hook the mount covers it
 		}
 	}

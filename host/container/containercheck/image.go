@@ -36,7 +36,7 @@ func (v view) injections() (all []container.Injection) {
 		}
 	})
 	for _, r := range v.givers() {
-		all = append(all, r.injection())
+		all = append(all, r.injection(v.Driver.Value))
 	}
 	return all
 }

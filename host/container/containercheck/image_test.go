@@ -54,6 +54,17 @@ func imageCases(t *testing.T) []testCase {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
 			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
 		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"newer driver in the image, NVIDIA's runtime", func(n *tree) {
+			delete(n.files, "etc/cdi/gpu.json")
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.image(t, ownCUDA(multiarch, "560.28.03"))
+		}, "images", host.Fail, "its own libcuda 560.28.03, which is newer than the loaded module 550.163.01, and programs load it instead of the one of NVIDIA's runtime of docker",
+			"18 Driver/library", "remove"},
+		{"older driver in the image, NVIDIA's runtime: the loader's cache has the newer one", func(n *tree) {
+			delete(n.files, "etc/cdi/gpu.json")
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.image(t, ownCUDA(multiarch, "470.256.02"))
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
 		{"row 2: nothing on the host, driver in the image", func(n *tree) {
 			n.unload()
 			n.image(t, ownCUDA(multiarch, loaded))

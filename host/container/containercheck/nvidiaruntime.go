@@ -77,8 +77,12 @@ func (r NVIDIARuntime) String() string {
 
 // injection is how the runtime gives libcuda: in the folder of the loader, whose cache it
 // regenerates.
-func (r NVIDIARuntime) injection() container.Injection {
-	return container.Injection{Kind: r.String(), File: r.File, Folder: "/usr/lib/x86_64-linux-gnu", Hooked: true}
+func (r NVIDIARuntime) injection(d nvidia.Driver) container.Injection {
+	in := container.Injection{Kind: r.String(), File: r.File, Folder: "/usr/lib/x86_64-linux-gnu", Hooked: true}
+	if d.Loaded != nil {
+		in.Version = d.Loaded.Version
+	}
+	return in
 }
 
 // givers returns the runtimes of NVIDIA's that give containers the driver without a CDI spec.

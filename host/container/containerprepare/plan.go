@@ -163,11 +163,12 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 			}
 		}
 		note("a container does not start if one of these is missing after an upgrade of the driver: %s", strings.Join(links, ", "))
-		if again := host.Text("systemctl restart " + steps.Unit); versioned != nil {
-			if w.Record.Options.Static {
-				again = host.NewCommand("container prepare").Text()
-			}
-			note("names with the driver's version change with every upgrade: %s; after one without a reboot, or with static specs, run: %s", strings.Join(versioned, ", "), again)
+		switch names := strings.Join(versioned, ", "); {
+		case versioned == nil:
+		case w.Record.Options.Static:
+			note("names with the driver's version change with every upgrade: %s; after each one, run: %s", names, host.NewCommand("container prepare"))
+		default:
+			note("names with the driver's version change with every upgrade: %s; after one without a reboot, run: systemctl restart %s", names, steps.Unit)
 		}
 		note("ModifyDeviceFiles of the driver is not hidden: a container with CAP_MKNOD can make nodes, which the device cgroup denies")
 		if hasUnit {
