@@ -38,7 +38,8 @@ var drivers = map[string][]string{
 }
 
 // driverTree returns a machine with a GPU and the libraries of a driver.
-func driverTree(version, folder string) string {
+func driverTree(version string) string {
+	const folder = "usr/lib64"
 	const gpu = "sys/bus/pci/devices/0000:84:00.0"
 	links, files := "symlink "+gpu+"/driver -> ../../drivers/nvidia\n", fmt.Sprintf(
 		"-- %s/class --\n0x030200\n-- %[1]s/vendor --\n0x10de\n-- %[1]s/device --\n0x20b2\n-- sys/module/nvidia/version --\n%s\n"+
@@ -94,7 +95,7 @@ func TestSpecLibraries(t *testing.T) {
 		want = slices.DeleteFunc(want, func(name string) bool { return name == "libnvidia-nvvm.so" && version != "470.256.02" })
 		slices.Sort(want)
 		// Another driver has left a library.
-		root := hosttest.Lay(t, driverTree(version, "usr/lib64")+"-- usr/lib64/libnvidia-gpucomp.so.575.51.03 --\n")
+		root := hosttest.Lay(t, driverTree(version)+"-- usr/lib64/libnvidia-gpucomp.so.575.51.03 --\n")
 		got := mounts(specOf(t, root, false))
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -110,7 +111,7 @@ func TestSpecUpgrade(t *testing.T) {
 	t.Parallel()
 	versions := []string{"390.157", "470.256.02", "550.163.01", "580.159.04", "615.71.09"}
 	for i, from := range versions[:len(versions)-1] {
-		to := hosttest.Lay(t, driverTree(versions[i+1], "usr/lib64"))
+		to := hosttest.Lay(t, driverTree(versions[i+1]))
 		missing := func(s container.Specs) (names []string) {
 			for _, m := range s.GPU.ContainerEdits.Mounts {
 				if ok, err := to.Exists(m.HostPath); !ok || err != nil {
@@ -129,11 +130,11 @@ func TestSpecUpgrade(t *testing.T) {
 		case "470.256.02":
 			want = []string{"libnvidia-compiler.so.470.256.02"}
 		}
-		if diff := cmp.Diff(want, missing(specOf(t, hosttest.Lay(t, driverTree(from, "usr/lib64")), true))); diff != "" {
+		if diff := cmp.Diff(want, missing(specOf(t, hosttest.Lay(t, driverTree(from)), true))); diff != "" {
 			t.Errorf("static spec of %s after the upgrade to %s (-want +got):\n%s", from, versions[i+1], diff)
 		}
 	}
-	static := mounts(specOf(t, hosttest.Lay(t, driverTree("615.71.09", "usr/lib64")), true))
+	static := mounts(specOf(t, hosttest.Lay(t, driverTree("615.71.09")), true))
 	if !slices.Contains(static, "libnvidia-gpucomp.so.615.71.09") {
 		t.Errorf("static spec of 615.71.09: %v", static)
 	}
