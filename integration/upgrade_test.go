@@ -200,7 +200,8 @@ func (u upgrade) test(t *testing.T, s state) {
 	}
 	want := u.done
 	if s.status() == "done" {
-		want = keepsWording(want, configured(t, u.left(t, s)))
+		left := configured(t, u.left(t, s))
+		want = keepsAliases(keepsWording(want, left), left)
 	}
 	if diff := cmp.Diff(want, configured(t, root)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", u.command, diff)
@@ -245,6 +246,17 @@ func keepsWording(done, left map[string]string) map[string]string {
 		if want[record] != "" {
 			want[record] = strings.NewReplacer(hashes...).Replace(want[record])
 		}
+	}
+	return want
+}
+
+// keepsAliases returns the files that a command leads to where left are those of an earlier commit,
+// which gave aliases no device_type: one in use that selects the same devices remains.
+func keepsAliases(done, left map[string]string) map[string]string {
+	const file, typed = "/etc/nova/nova.conf", `, "device_type": "type-PCI"}`
+	want := maps.Clone(done)
+	if conf, ok := want[file]; ok && !strings.Contains(left[file], typed) {
+		want[file] = strings.Replace(conf, typed, "}", 1)
 	}
 	return want
 }
