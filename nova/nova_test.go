@@ -38,6 +38,8 @@ func TestReleases(t *testing.T) {
 		{"zed", []string{"[pci]", "alias", "device_spec", "[filter_scheduler]", "enabled_filters"}, since[1:]},
 		{"2026.1", []string{"[pci]", "alias", "device_spec", "[filter_scheduler]", "enabled_filters"}, since[1:]},
 		{"Gazpacho", []string{"[pci]", "alias", "device_spec", "[filter_scheduler]", "enabled_filters"}, since[1:]},
+		{"2026.2", []string{"[pci]", "alias", "device_spec", "[filter_scheduler]", "enabled_filters"}, since[1:]},
+		{"hibiscus", []string{"[pci]", "alias", "device_spec", "[filter_scheduler]", "enabled_filters"}, since[1:]},
 	} {
 		t.Run(test.release, func(t *testing.T) {
 			var want strings.Builder
@@ -113,7 +115,7 @@ func TestInstalled(t *testing.T) {
 		{"Mitaka's Python", "mkdir usr/lib/python2.7/site-packages/nova-13.1.4-py2.7.egg-info\n", "mitaka"},
 		{"too old", "mkdir usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info\n",
 			"cannot determine the release of Nova: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info contains version 12, which is older than mitaka"},
-		{"newer than all", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 3:34.0.0-0ubuntu1\n", "2026.2"},
+		{"newer than all", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 3:35.0.0-0ubuntu1\n", "2027.1"},
 		{"two", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1.dist-info\nmkdir opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info\n",
 			"cannot determine the release of Nova: more than one is installed: 2023.1 (/opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info), yoga (/usr/lib/python3.9/site-packages/nova-25.2.1.dist-info)"},
 	} {
@@ -136,9 +138,9 @@ func TestInstalled(t *testing.T) {
 // TestNewerRelease: a release newer than the newest known one, installed or named, is planned as
 // the newest known one, with one warning.
 func TestNewerRelease(t *testing.T) {
-	root := hosttest.Lay(t, "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 3:34.0.0-0ubuntu1\n")
+	root := hosttest.Lay(t, "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 3:35.0.0-0ubuntu1\n")
 	for name, want := range map[string]string{
-		"": "2026.2 (version 34)", "34": "2026.2 (version 34)", "2026.2": "2026.2 (version 34)", "2027.1": "2027.1 (version 35)", "2031.2": "2031.2 (version 44)",
+		"": "2027.1 (version 35)", "35": "2027.1 (version 35)", "2027.1": "2027.1 (version 35)", "2027.2": "2027.2 (version 36)", "2031.2": "2031.2 (version 44)",
 	} {
 		var r nova.Release
 		var err error
@@ -149,11 +151,11 @@ func TestNewerRelease(t *testing.T) {
 			}
 		}
 		known, warnings, err := r.OrInstalled(root)
-		if err != nil || known != nova.Newest || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "Nova "+want+" is newer than 2026.1, ") {
+		if err != nil || known != nova.Newest || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "Nova "+want+" is newer than 2026.2, ") {
 			t.Errorf("%q: %s, %q, %v", name, known, warnings, err)
 		}
 	}
-	for name, want := range map[string]nova.Release{"33": nova.Newest, "2026.1": nova.Newest, "26": nova.Zed, "zed": nova.Zed, "13": nova.Mitaka} {
+	for name, want := range map[string]nova.Release{"34": nova.Newest, "2026.2": nova.Hibiscus, "hibiscus": nova.Hibiscus, "33": nova.Gazpacho, "2026.1": nova.Gazpacho, "26": nova.Zed, "zed": nova.Zed, "13": nova.Mitaka} {
 		r, err := nova.ParseRelease(name)
 		if known, warnings := r.Known(); err != nil || known != want || warnings != nil {
 			t.Errorf("%q: %s, %q, %v", name, known, warnings, err)

@@ -32,13 +32,18 @@ const (
 	Bobcat   Release = 28
 	Epoxy    Release = 31 // managed, live_migratable (03915cd59d, f9c5f50376)
 	Flamingo Release = 32 // one_time_use (28a266461a)
-	Newest   Release = 33
+	Gazpacho Release = 33
+	// Hibiscus changes no option of PCI devices and no filter. Its prefilter owner_nova_filter
+	// requires the trait OWNER_NOVA of compute nodes and PCI devices only once every nova-compute
+	// reports it (nova/scheduler/request_filter.py).
+	Hibiscus Release = 34
+	Newest           = Hibiscus
 )
 
 // releaseNames are the names of releases from Mitaka on; later ones have a number and a code name.
 var releaseNames = []string{
 	"mitaka", "newton", "ocata", "pike", "queens", "rocky", "stein", "train", "ussuri", "victoria", "wallaby", "xena", "yoga", "zed",
-	"2023.1 antelope", "2023.2 bobcat", "2024.1 caracal", "2024.2 dalmatian", "2025.1 epoxy", "2025.2 flamingo", "2026.1 gazpacho",
+	"2023.1 antelope", "2023.2 bobcat", "2024.1 caracal", "2024.2 dalmatian", "2025.1 epoxy", "2025.2 flamingo", "2026.1 gazpacho", "2026.2 hibiscus",
 }
 
 // ReleaseNames returns the names that ParseRelease accepts, oldest first, without code names that

@@ -32,7 +32,7 @@ func confsFlag(usage, more string) cli.Flag {
 }
 
 func releaseFlag() cli.Flag {
-	return &cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.1, or auto for the installed one"}
+	return &cli.StringFlag{Name: "release", Value: "auto", Usage: "Nova's `RELEASE`: mitaka to 2026.2, or auto for the installed one"}
 }
 
 func inventoryFlag(usage string) cli.Flag {
