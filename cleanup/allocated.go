@@ -44,6 +44,7 @@ type Consumer struct {
 	Changed    time.Time          // of the record that changed last
 	Now        time.Time          // by the clock of that record's database
 	Here       bool               // a live instance is on the provider's compute node
+	Odd        string             // why Nova cannot have written the record of a live instance, or of a migration to or from the compute node, like this; "" if it can
 	Lost       string             // why it is unknown whether a live instance is: it is on that host, but on none of its live nodes; "" otherwise
 
 	// Whole is all that the consumer holds, nil if that was not read.
@@ -108,11 +109,11 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 	}
 	switch {
 	case i != nil && !i.Deleted:
-		if c.placed(f, i) {
+		if c.Odd == "" && c.placed(f, i) {
 			return true
 		}
-		if c.Lost != "" {
-			unknown("%s", c.Lost)
+		if why := cmp.Or(c.Odd, c.Lost); why != "" {
+			unknown("%s", why)
 			f.Steps = host.Textf("correct the instance's record, then run %s again; do not change its allocations before", again)
 		}
 	case len(c.Migrations) > 0:

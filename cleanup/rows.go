@@ -141,6 +141,15 @@ func (m Migration) touches() bool {
 	return m.From || m.To
 }
 
+// Doubtful returns why it is unknown whether a migration goes to or from a node: its record is odd
+// and has to do with that node, by name or by id. "" if that is known.
+func (m Migration) Doubtful(node int64) string {
+	if m.touches() || m.FromHost || m.DestCompute != nil && *m.DestCompute == node {
+		return m.Odd
+	}
+	return ""
+}
+
 // Over returns whether Nova counts a migration as over (same function). All others keep their
 // devices.
 func (m Migration) Over() bool {

@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -326,7 +327,14 @@ func (k *known) relativeTo(ctx context.Context, h holding) (cleanup.Consumer, er
 	c := k.Consumer
 	for n, i := range c.Instances {
 		r := k.instances[n]
-		if i.Deleted || r.cell.Name != h.Cell {
+		if i.Deleted {
+			continue
+		}
+		if err := r.checkInstance(ctx, &i.Instance); err != nil {
+			return c, err
+		}
+		c.Odd = cmp.Or(c.Odd, i.Odd)
+		if r.cell.Name != h.Cell {
 			continue
 		}
 		on, err := r.on(ctx, i.Instance, h.node)
@@ -346,8 +354,11 @@ func (k *known) relativeTo(ctx context.Context, h holding) (cleanup.Consumer, er
 		}
 	}
 	for _, m := range k.moves {
-		if err := m.reader.seen(ctx, &m.Migration, h.node); err != nil {
+		if err := errors.Join(m.reader.seen(ctx, &m.Migration, h.node), m.reader.checkDestination(ctx, &m.Migration)); err != nil {
 			return c, err
+		}
+		if m.reader.cell.Name == h.Cell {
+			c.Odd = cmp.Or(c.Odd, m.Doubtful(h.node.ID))
 		}
 		c.Open = append(c.Open, m.Migration)
 	}
@@ -406,14 +417,14 @@ func (r *reader) placed(ctx context.Context, all map[string]*known, places strin
 	return r.query(ctx, "instances", func(rows *sql.Rows) error {
 		var i cleanup.PlacedInstance
 		var changed, deleted sql.NullTime
-		err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.VMState, &i.Task, &i.Deleted, &changed, &deleted)
+		err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.Compute, &i.VMState, &i.Task, &i.Deleted, &changed, &deleted)
 		i.Cell, i.Changed = r.cell.Name, latest(changed, deleted)
 		if c := all[cleanup.KeyOf(i.UUID)]; c != nil {
 			c.Instances, c.instances = append(c.Instances, i), append(c.instances, r)
 			c.noteChange(r, i.Changed)
 		}
 		return err
-	}, "SELECT uuid, host, node, vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances WHERE uuid IN "+places, uuids...)
+	}, "SELECT uuid, host, node, "+r.column("instances", "compute_id", "NULL")+", vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances WHERE uuid IN "+places, uuids...)
 }
 
 // moved reads the migrations among consumers, and the migrations of instances among them.

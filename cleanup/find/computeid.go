@@ -12,34 +12,41 @@ import (
 // (nova/objects/instance.py and migration.py, since 2023.2), and later releases go by the id.
 func (r *reader) checkComputeIDs(ctx context.Context, e *records) error {
 	for uuid, i := range e.instances {
-		if i.Compute == nil || i.Deleted || i.Odd != "" {
-			continue
-		}
-		why, err := r.contradiction(ctx, *i.Compute, "instances", i.Host, i.Node)
-		if err != nil {
+		if err := r.checkInstance(ctx, &i); err != nil {
 			return err
 		}
-		if why != "" {
-			i.Odd = fmt.Sprintf("instance %s has compute_id %d, %s", i.UUID, *i.Compute, why)
-			e.instances[uuid] = i
-		}
+		e.instances[uuid] = i
 	}
 	for _, migrations := range e.migrations {
 		for k := range migrations {
-			m := &migrations[k]
-			if m.DestCompute == nil || m.Odd != "" {
-				continue
-			}
-			why, err := r.contradiction(ctx, *m.DestCompute, "migrations", &m.DestHost, &m.DestNode)
-			if err != nil {
+			if err := r.checkDestination(ctx, &migrations[k]); err != nil {
 				return err
-			}
-			if why != "" {
-				m.Odd = fmt.Sprintf("migration %d has dest_compute_id %d, %s", m.ID, *m.DestCompute, why)
 			}
 		}
 	}
 	return nil
+}
+
+func (r *reader) checkInstance(ctx context.Context, i *cleanup.Instance) error {
+	if i.Compute == nil || i.Deleted || i.Odd != "" {
+		return nil
+	}
+	why, err := r.contradiction(ctx, *i.Compute, "instances", i.Host, i.Node)
+	if why != "" {
+		i.Odd = fmt.Sprintf("instance %s has compute_id %d, %s", i.UUID, *i.Compute, why)
+	}
+	return err
+}
+
+func (r *reader) checkDestination(ctx context.Context, m *cleanup.Migration) error {
+	if m.DestCompute == nil || m.Odd != "" {
+		return nil
+	}
+	why, err := r.contradiction(ctx, *m.DestCompute, "migrations", &m.DestHost, &m.DestNode)
+	if why != "" {
+		m.Odd = fmt.Sprintf("migration %d has dest_compute_id %d, %s", m.ID, *m.DestCompute, why)
+	}
+	return err
 }
 
 // contradiction describes why the compute node with an id is not the one that a row of instances or

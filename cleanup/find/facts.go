@@ -64,8 +64,8 @@ func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanu
 		if err := r.seen(ctx, m, n); err != nil {
 			return f, err
 		}
-		if m.Odd != "" && (m.From || m.To || m.FromHost) {
-			f.Odd = append(f.Odd, m.Odd)
+		if why := m.Doubtful(n.ID); why != "" {
+			f.Odd = append(f.Odd, why)
 		}
 	}
 	f.Related = related(e, d)

@@ -396,20 +396,7 @@ func TestClocks(t *testing.T) {
 // TestComputeID: from 2023.2 on, instances have the id of their compute node beside its host and
 // name. What contradicts itself is unknown; repair and undo keep it.
 func TestComputeID(t *testing.T) {
-	ctx := context.WithoutCancel(t.Context())
-	for table, column := range map[string]string{"instances": "compute_id", "migrations": "dest_compute_id"} {
-		if len(database.find(t, "SELECT 1 FROM information_schema.columns WHERE table_schema = 'nova_cell1' AND table_name = ? AND column_name = ?", table, column)) > 0 {
-			continue // the schema of a later Nova
-		}
-		if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+table+" ADD COLUMN "+column+" BIGINT"); err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+table+" DROP COLUMN "+column); err != nil {
-				t.Error(err)
-			}
-		}()
-	}
+	addComputeIDs(t)
 	null := sql.NullInt64{}
 	id := func(n int64) sql.NullInt64 { return sql.NullInt64{Int64: n, Valid: true} }
 	for name, test := range map[string]struct {
@@ -463,6 +450,26 @@ func TestComputeID(t *testing.T) {
 			}
 			if diff := cmp.Diff(before, d.cell.Dump(t, "instances", "host", "node", "compute_id")); diff != "" {
 				t.Errorf("(-before +undone):\n%s", diff)
+			}
+		})
+	}
+}
+
+// addComputeIDs adds the columns compute_id and dest_compute_id where the schema is of an earlier
+// Nova, until the test ends.
+func addComputeIDs(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	for table, column := range map[string]string{"instances": "compute_id", "migrations": "dest_compute_id"} {
+		if len(database.find(t, "SELECT 1 FROM information_schema.columns WHERE table_schema = 'nova_cell1' AND table_name = ? AND column_name = ?", table, column)) > 0 {
+			continue // the schema of a later Nova
+		}
+		if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+table+" ADD COLUMN "+column+" BIGINT"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+table+" DROP COLUMN "+column); err != nil {
+				t.Error(err)
 			}
 		})
 	}
