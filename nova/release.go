@@ -33,9 +33,9 @@ const (
 	Epoxy    Release = 31 // managed, live_migratable (03915cd59d, f9c5f50376)
 	Flamingo Release = 32 // one_time_use (28a266461a)
 	Gazpacho Release = 33
-	// Hibiscus changes no option of PCI devices and no filter. Its prefilter owner_nova_filter
-	// requires the trait OWNER_NOVA of compute nodes and PCI devices only once every nova-compute
-	// reports it (nova/scheduler/request_filter.py).
+	// Hibiscus changes no option of PCI devices and no filter. Devices in Placement get more traits
+	// (TraitsBeside). Its prefilter owner_nova_filter requires OWNER_NOVA of compute nodes and PCI
+	// devices, but only once every nova-compute reports it (nova/scheduler/request_filter.py).
 	Hibiscus Release = 34
 	Newest           = Hibiscus
 )

@@ -178,3 +178,16 @@ func FunctionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r
 	}
 	return found
 }
+
+// TraitsBeside returns the traits that nova-compute of the release gives a device in Placement
+// beside those that its device_spec names (nova/compute/pci_placement_translator.py).
+func (r Release) TraitsBeside(spec devspec.Spec) []string {
+	traits := []string{"COMPUTE_MANAGED_PCI_DEVICE"}
+	if r >= Hibiscus {
+		traits = append(traits, "OWNER_NOVA")
+		if spec.IsOn("live_migratable") {
+			traits = append(traits, "HW_PCI_LIVE_MIGRATABLE")
+		}
+	}
+	return traits
+}

@@ -120,9 +120,10 @@ func (r Reported) Traits() string {
 	return strings.Join(slices.Compact(traits), ",")
 }
 
-// HasTraits reports whether another function has all traits of this one.
-func (r Reported) HasTraits(other Reported) bool {
-	have := strings.Split(other.Traits(), ",")
+// HasTraits reports whether another function has all traits of this one. always are the traits that
+// nova-compute gives the other one beside those of its device_spec.
+func (r Reported) HasTraits(other Reported, always []string) bool {
+	have := append(strings.Split(other.Traits(), ","), always...)
 	for t := range strings.SplitSeq(r.Traits(), ",") {
 		if t != "" && !slices.Contains(have, t) {
 			return false

@@ -703,7 +703,9 @@ func (c *checker) classes(name string, at []aliasAt) {
 					host.NewCommand("nova configure").Flag("hca", "ADDRESS=alias:"+name)))
 			continue
 		}
-		if len(offered) == 0 || slices.ContainsFunc(offered, func(o devspec.Reported) bool { return o.Class() == wanted.Class() && wanted.HasTraits(o) }) {
+		if len(offered) == 0 || slices.ContainsFunc(offered, func(o devspec.Reported) bool {
+			return o.Class() == wanted.Class() && wanted.HasTraits(o, c.release.TraitsBeside(o.Spec))
+		}) {
 			continue
 		}
 		have := offered[0]
@@ -723,7 +725,7 @@ func (c *checker) byClass(name string, a aliasAt) {
 		}
 		reports = true
 		for _, o := range c.allOfferedBy(s) {
-			if !o.Spec.IsNetwork() && o.Class() == wanted.Class() && wanted.HasTraits(o) {
+			if !o.Spec.IsNetwork() && o.Class() == wanted.Class() && wanted.HasTraits(o, c.release.TraitsBeside(o.Spec)) {
 				return
 			}
 		}

@@ -16,10 +16,12 @@ import (
 )
 
 const (
-	k4200    = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`
-	byClass  = `{"name": "GPU", "resource_class": "GPU"}`
-	goodCtl  = "[pci]\nalias = " + k4200 + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
-	goodNode = "[pci]\nalias = " + k4200 + "\ndevice_spec = {\"vendor_id\": \"10DE\", \"product_id\": \"11b4\"}\n"
+	k4200   = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4"}`
+	byClass = `{"name": "GPU", "resource_class": "GPU"}`
+	// os-traits of 2025.1 has the trait; nova-compute gives it to devices since 2026.2.
+	migratable = `{"name": "GPU", "resource_class": "GPU", "traits": "HW_PCI_LIVE_MIGRATABLE"}`
+	goodCtl    = "[pci]\nalias = " + k4200 + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
+	goodNode   = "[pci]\nalias = " + k4200 + "\ndevice_spec = {\"vendor_id\": \"10DE\", \"product_id\": \"11b4\"}\n"
 )
 
 // TestCheck: each finding, by what is wrong with a pair of files that is right but
@@ -109,6 +111,15 @@ func TestCheck(t *testing.T) {
 		{"an alias of a resource class that no device has", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
 			"[pci]\nalias = " + byClass + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4",
 			[]string{"fail placement ctl:2 alias GPU requires resource class CUSTOM_GPU and traits none, which no device_spec of a compute node gives its devices"}},
+		{"the trait of devices that can be live migrated", "2026.2", "[pci]\nalias = " + migratable + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+			"[pci]\nalias = " + migratable + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\", \"live_migratable\": \"yes\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4",
+			[]string{"n/a device_spec node:4 a device_spec has live_migratable, but the version of libvirt is unknown",
+				"n/a device_spec node:4 a device_spec has live_migratable, but the version of QEMU is unknown"}},
+		{"the same before nova-compute gives it", "2026.1", "[pci]\nalias = " + migratable + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+			"[pci]\nalias = " + migratable + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\", \"live_migratable\": \"yes\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4",
+			[]string{"fail placement ctl:2 alias GPU requires resource class CUSTOM_GPU and traits HW_PCI_LIVE_MIGRATABLE, which no device_spec of a compute node gives its devices",
+				"n/a device_spec node:4 a device_spec has live_migratable, but the version of libvirt is unknown",
+				"n/a device_spec node:4 a device_spec has live_migratable, but the version of QEMU is unknown"}},
 		{"an alias of a resource class, read without pci_in_placement", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
 			"[pci]\nalias = " + byClass + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\"}\n", "11b4",
 			[]string{"fail alias node:2 alias GPU lacks vendor_id or product_id, and a resource_class suffices only with pci_in_placement, which this service does not have"}},
