@@ -76,3 +76,30 @@ func rootedIn(t *testing.T, dir string) []string {
 		return err != nil || !strings.HasPrefix(root, dir) // it has ended
 	})
 }
+
+// TestInsideSuite: a release that cannot be fetched is named with the tests that did not run for
+// it, in the time of an answer, and what needs another release runs. What is installed of a
+// release that is named is said first.
+func TestInsideSuite(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	inside := func(suite string, wrapped ...string) (stdout, talk string, status int) {
+		command := append(wrapped, "../.ci/inside", "sh", "-c", "echo ran", "TestOfThat")
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Env = append(os.Environ(), "GPUSTACK_TEST_CACHE="+cache, "TEST_PACKAGES=mount", "SUITE="+suite)
+		return try(t, cmd)
+	}
+	const lost = "inside: FAIL: there is no tree of Debian GNU/Linux nosuch, and so this did not run with it: sh -c echo ran TestOfThat\n"
+	if out, talk, status := inside("nosuch"); status == 0 || out != "" || !strings.HasSuffix(talk, lost) {
+		t.Errorf("a release that does not exist: exit status %d: %s%s", status, out, talk)
+	}
+	if out, talk, status := inside("nosuch", "unshare", "--net"); status == 0 || out != "" || !strings.HasSuffix(talk, lost) {
+		t.Errorf("no network: exit status %d: %s%s", status, out, talk)
+	}
+	if out, talk, status := inside("trixie"); status != 0 || out != "ran\n" || !strings.Contains(talk, "\ninside: Debian GNU/Linux trixie has mount 2.") {
+		t.Errorf("exit status %d: %s%s", status, out, talk)
+	}
+	if left, err := filepath.Glob(filepath.Join(cache, ".making-*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
