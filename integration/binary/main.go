@@ -7,12 +7,13 @@ import (
 	"os"
 	"testing"
 
+	"gpustack/integration/ran"
 	"gpustack/integration/service"
 )
 
 // Main runs the tests of a package: start gets the binary that they are about and a folder
 // that goes when they are done, and returns what stops that which it has started. It is an
-// error if a program is left that has files in the folder.
+// error if a program is left that has files in the folder. What passed is noted (package ran).
 func Main(m *testing.M, name string, start func(gpustack, scratch string) (stop func() error, err error)) {
 	flag.Parse()
 	status, err := run(m, name, start)
@@ -38,5 +39,8 @@ func run(m *testing.M, name string, start func(gpustack, scratch string) (func()
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return m.Run(), nil
+	if status = m.Run(); status != 0 {
+		return status, nil
+	}
+	return 0, ran.Note(name)
 }
