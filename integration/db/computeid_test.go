@@ -2,6 +2,7 @@ package db
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,4 +121,18 @@ func TestComputeIDOfAllocations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// idIs is what a statement that changes instances.host and node sets as well, to an SQL expression
+// for the id of the new node, as Nova does since 2023.2: "" where the schema has no compute_id.
+func idIs(id string) string { return setIfThere("instances", "compute_id", id) }
+
+// destIs is the same for migrations.dest_compute and dest_node.
+func destIs(id string) string { return setIfThere("migrations", "dest_compute_id", id) }
+
+func setIfThere(table, name, value string) string {
+	if !slices.ContainsFunc(database.columns[cell1Database][table], func(c column) bool { return c.name == name }) {
+		return ""
+	}
+	return ", " + name + " = " + value
 }

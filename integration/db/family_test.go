@@ -43,7 +43,7 @@ func TestTwoVFsOnline(t *testing.T) {
 // follow.
 func TestNothingHeld(t *testing.T) {
 	d := newDead(t)
-	d.write(t, "UPDATE instances SET host = NULL, node = NULL, vm_state = 'shelved_offloaded', task_state = NULL", "UPDATE migrations SET status = 'error'")
+	d.write(t, "UPDATE instances SET host = NULL, node = NULL"+idIs("NULL")+", vm_state = 'shelved_offloaded', task_state = NULL", "UPDATE migrations SET status = 'error'")
 	r, units := d.planned(t)
 	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
 	r.Placement = &interposed{placement: d.placement, meanwhile: func() { d.write(t, "UPDATE migrations SET updated_at = UTC_TIMESTAMP()") }}

@@ -1,6 +1,8 @@
 package db
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,6 +70,7 @@ func (c *Cell) Instance(t testing.TB, instanceUUID, host, vmState, taskState str
 	for _, option := range options {
 		option(i)
 	}
+	c.nameByID(t, i.row, "instances", "host", "node", "compute_id")
 	var made struct {
 		Flavor      string `json:"flavor"`
 		PCIRequests string `json:"pci_requests"`
@@ -77,5 +80,20 @@ func (c *Cell) Instance(t testing.TB, instanceUUID, host, vmState, taskState str
 	c.Insert(t, "instance_extra", Row{"flavor": made.Flavor, "pci_requests": made.PCIRequests}.with(i.extra))
 	if len(c.db.find(t, "SELECT 1 FROM nova_api.instance_mappings WHERE instance_uuid = ?", instanceUUID)) == 0 {
 		c.db.API.Insert(t, "instance_mappings", Row{"instance_uuid": instanceUUID, "cell_id": c.id, "project_id": "project", "user_id": "user", "queued_for_delete": i.row["deleted"] == itsID{}})
+	}
+}
+
+// nameByID adds the id of the compute node that a row names by host and node, as Nova does since
+// 2023.2, where the schema has a column for it and the row does not give it. A name in other letters
+// than the node's is none that Nova wrote with an id.
+func (c *Cell) nameByID(t testing.TB, row Row, table, host, node, id string) {
+	t.Helper()
+	if _, given := row[id]; given || !slices.ContainsFunc(c.db.columns[c.Name][table], func(column column) bool { return column.name == id }) {
+		return
+	}
+	nodes := c.db.find(t, fmt.Sprintf("SELECT id, BINARY host = ? AND BINARY hypervisor_hostname = ? FROM %s.compute_nodes WHERE host = ? AND hypervisor_hostname = ? ORDER BY deleted <> 0, id DESC LIMIT 1",
+		c.Name), row[host], row[node], row[host], row[node])
+	if len(nodes) > 0 && nodes[0][1] == "1" {
+		row[id] = nodes[0][0]
 	}
 }

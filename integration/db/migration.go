@@ -21,7 +21,9 @@ func (c *Cell) Migration(t testing.TB, id int64, instanceUUID, kind, status, sou
 	if id != 0 {
 		row["id"] = id
 	}
-	return c.Insert(t, "migrations", row.with(columns...))
+	row = row.with(columns...)
+	c.nameByID(t, row, "migrations", "dest_compute", "dest_node", "dest_compute_id")
+	return c.Insert(t, "migrations", row)
 }
 
 // Context writes the migration context of an instance, from and to cards by their ids.

@@ -83,7 +83,7 @@ func TestOddRows(t *testing.T) {
 		"a migration without hosts": {
 			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
 				pinned(t, c, gpu1, gpu2)
-				update(t, "UPDATE nova_cell1.migrations SET source_compute = NULL, source_node = NULL, dest_compute = NULL, dest_node = NULL")
+				update(t, "UPDATE nova_cell1.migrations SET source_compute = NULL, source_node = NULL, dest_compute = NULL, dest_node = NULL"+destIs("NULL"))
 			},
 			// To Nova it goes to no host, and keeps nothing.
 			found: []string{"gpu1 " + second + " E stale offline"},

@@ -98,7 +98,7 @@ func TestAnotherOperator(t *testing.T) {
 			}
 		}, cleanup.Skipped, repair.After},
 		"nova-compute ends the migration": {func(t *testing.T, d *dead) {
-			d.write(t, "UPDATE migrations SET status = 'post-migrating', updated_at = UTC_TIMESTAMP()", "UPDATE instances SET host = 'gpu2', node = 'gpu2', task_state = 'resize_finish'")
+			d.write(t, "UPDATE migrations SET status = 'post-migrating', updated_at = UTC_TIMESTAMP()", "UPDATE instances SET host = 'gpu2', node = 'gpu2'"+idIs("2")+", task_state = 'resize_finish'")
 		}, cleanup.Begun, ""},
 		"a guest report is too old now": {func(t *testing.T, d *dead) {
 			d.write(t, "UPDATE migrations SET updated_at = UTC_TIMESTAMP()")

@@ -143,7 +143,7 @@ func TestNote(t *testing.T) {
 	}
 	pattern := flag.Lookup("test.run").Value
 	was := pattern.String()
-	defer pattern.Set(was) //nolint:errcheck // it was set before
+	defer pattern.Set(was)
 	for _, test := range []struct {
 		run  string
 		want int
