@@ -16,6 +16,9 @@ var confFiles embed.FS
 //go:embed python
 var pythonFiles embed.FS
 
+// pasteConfig is what nova-api serves, as Debian has it.
+const pasteConfig = "/usr/share/nova-common/api-paste.ini"
+
 // ports are those of the services, all on 127.0.0.1.
 type ports struct {
 	Rabbit, Dist, Epmd, Keystone, Placement, Glance, Nova, Neutron int
@@ -78,6 +81,7 @@ func (l *Lab) values() map[string]any {
 		"Ports":  l.ports,
 		"State":  l.state(),
 		"Region": Region,
+		"Paste":  pasteConfig,
 		// The user as whom Nova speaks, by the section that says so.
 		"Users": map[string]string{"keystone_authtoken": "nova", "placement": "placement", "neutron": "neutron"},
 	}

@@ -28,6 +28,7 @@ type explained struct {
 		Host    string
 		Verdict string
 		Failing *string `json:"first_failing"`
+		Links   []struct{ Link, Status, Seen, Remedy string }
 	}
 }
 
@@ -52,7 +53,13 @@ func explain(t *testing.T, args ...string) explained {
 	if err := os.WriteFile(compute, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"nova", "explain", "-o", "json", "--release", "zed", "--conf", "controller=" + lab.NovaConf, "--conf", "compute=" + compute}, args...)
+	return explainWith(t, compute, args...)
+}
+
+// explainWith is explain for compute nodes with a nova.conf.
+func explainWith(t *testing.T, compute string, args ...string) explained {
+	t.Helper()
+	args = append([]string{"nova", "explain", "-o", "json", "--release", lab.ReleaseName(), "--conf", "controller=" + lab.NovaConf, "--conf", "compute=" + compute}, args...)
 	stdout, stderr, status := command(t, lab.Env(), args...)
 	var e explained
 	if err := json.Unmarshal([]byte(stdout), &e); err != nil || status == 1 || (status == 0) != (e.Verdict == "can") {

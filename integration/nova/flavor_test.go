@@ -221,7 +221,7 @@ func TestThreeCards(t *testing.T) {
 	if err := os.WriteFile(file, inventory, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := succeed(t, "flavor", "list", "--conf", "all="+lab.NovaConf, "--release", "zed", "--inventory", file)
+	got := succeed(t, "flavor", "list", "--conf", "all="+lab.NovaConf, "--release", lab.ReleaseName(), "--inventory", file)
 	if !strings.Contains(got, "no: no host has enough devices: gpu1 has 2 of 3") {
 		t.Error(got)
 	}

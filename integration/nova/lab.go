@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,8 @@ type Lab struct {
 	// RabbitMQ. None occurs by chance, so that a test can look for it in what a
 	// program prints. The one of the database is Database.Password.
 	AdminPassword, DemoPassword, ServicePassword, RabbitPassword string
+
+	NovaRelease int // the major number of its version, 26 for Zed
 
 	// Database is the server with the databases nova_api, nova_cell0, nova_cell1,
 	// keystone, placement and glance. Its name as a service is mariadb.
@@ -67,11 +70,29 @@ func StartControllers(ctx context.Context, dir string) (*Lab, error) {
 	return launch(ctx, &Lab{dir: dir})
 }
 
-func launch(ctx context.Context, l *Lab) (*Lab, error) {
+func launch(ctx context.Context, l *Lab) (_ *Lab, err error) {
+	if l.NovaRelease, err = installed(); err != nil {
+		return nil, err
+	}
 	if err := l.start(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the lab: %w", err), l.Stop())
 	}
 	return l, nil
+}
+
+// installed returns the release of Nova that Debian's package has.
+func installed() (int, error) {
+	const pattern = "/usr/lib/python3/dist-packages/nova-*-info"
+	found, err := filepath.Glob(pattern)
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("%d releases of Nova are installed", len(found))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", pattern, err)
+	}
+	_, version, _ := strings.Cut(filepath.Base(found[0]), "-")
+	major, _, _ := strings.Cut(version, ".")
+	return strconv.Atoi(major)
 }
 
 func (l *Lab) start(ctx context.Context) error {
@@ -160,6 +181,11 @@ func (l *Lab) Timings() []Timing {
 // translates its network (-netdev user): the loopback of this machine is 10.0.2.2 there.
 func FromMachine(url string) string {
 	return strings.Replace(url, "127.0.0.1", "10.0.2.2", 1)
+}
+
+// ReleaseName is the release as gpustack's --release accepts it.
+func (l *Lab) ReleaseName() string {
+	return strconv.Itoa(l.NovaRelease)
 }
 
 // RabbitURL is the transport_url of Nova's services.

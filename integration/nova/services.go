@@ -109,6 +109,10 @@ func (l *Lab) service(name string) (*service.Service, error) {
 	return nil, fmt.Errorf("%s: no such service", name)
 }
 
+// wsgiRelease is the first release of Nova whose API is a module for web servers, nova.wsgi. Its
+// own server has gone from a later one.
+const wsgiRelease = 31
+
 // define says what the services are, but MariaDB, which package mariadb knows.
 func (l *Lab) define() error {
 	rabbit, err := l.rabbit()
@@ -116,6 +120,10 @@ func (l *Lab) define() error {
 		return err
 	}
 	conf, nova := l.state("conf"), []string{"--config-file", l.NovaConf}
+	api := l.python("nova-api", "main.py", append([]string{"nova.cmd.api_os_compute"}, nova...)...)
+	if l.NovaRelease >= wsgiRelease {
+		api = l.python("nova-api", "wsgi.py", "nova.wsgi.osapi_compute:application", strconv.Itoa(l.ports.Nova))
+	}
 	l.services = []*service.Service{
 		rabbit,
 		{
@@ -131,7 +139,7 @@ func (l *Lab) define() error {
 			Ready:   answers(l.GlanceURL),
 		},
 		{
-			Program: l.python("nova-api", "main.py", append([]string{"nova.cmd.api_os_compute"}, nova...)...),
+			Program: api,
 			Ready:   answers(l.NovaURL),
 		},
 		l.novaService("nova-conductor", "nova-conductor", "controller", append([]string{"nova.cmd.conductor"}, nova...)),
@@ -212,7 +220,9 @@ func (l *Lab) python(name, script string, args ...string) service.Program {
 		Env: append(l.environ(),
 			"HOME="+l.dir,
 			"OS_KEYSTONE_CONFIG_DIR="+l.state("conf"),
-			"OS_PLACEMENT_CONFIG_DIR="+l.state("conf")),
+			"OS_PLACEMENT_CONFIG_DIR="+l.state("conf"),
+			"OS_NOVA_CONFIG_DIR="+filepath.Dir(l.NovaConf),
+			"OS_NOVA_CONFIG_FILES="+pasteConfig+";"+filepath.Base(l.NovaConf)),
 		Log: l.log(name),
 	}
 }

@@ -1,17 +1,26 @@
-"""Serves Keystone or Placement, which have no server of their own.
+"""Serves a project of OpenStack that has no server of its own.
 
-wsgi.py MODULE:FACTORY PORT
+wsgi.py MODULE:FACTORY PORT, or MODULE:application PORT
 """
 
 import importlib
 import os
 import signal
-import socketserver
 import sys
-from wsgiref import simple_server
 
 # The first process of a PID namespace has no default actions for signals.
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+application, port = sys.argv[1:]
+sys.argv = sys.argv[:1]  # the projects read it too
+module, name = application.split(":")
+application = getattr(importlib.import_module(module), name)
+if name != "application":
+    application = application()
+
+# Nova patches Python's modules as it is loaded: what waits for sockets comes after it.
+import socketserver
+from wsgiref import simple_server
 
 
 class Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
@@ -27,10 +36,6 @@ class Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         self.setup_environ()
 
 
-application, port = sys.argv[1:]
-sys.argv = sys.argv[:1]  # the projects read it too
-module, factory = application.split(":")
-application = getattr(importlib.import_module(module), factory)()
 server = Server(("127.0.0.1", int(port)), simple_server.WSGIRequestHandler)
 server.set_app(application)
 server.serve_forever()
