@@ -106,7 +106,10 @@ func makeKernel(ctx context.Context, linux, kernel, initramfs string) error {
 	var order strings.Builder
 	for _, module := range guestModules {
 		name := filepath.Base(module)
-		files["modules/"+name] = filepath.Join(releases[0], "kernel", module)
+		files["modules/"+name] = ""
+		if content["modules/"+name], err = readModule(ctx, filepath.Join(releases[0], "kernel", module)); err != nil {
+			return err
+		}
 		fmt.Fprintln(&order, name)
 	}
 	content["modules/order"] = []byte(order.String())
@@ -132,6 +135,19 @@ func makeKernel(ctx context.Context, linux, kernel, initramfs string) error {
 		}
 	}
 	return shell(ctx, root, `find . | busybox cpio -o -H newc >"$1"`, initramfs)
+}
+
+// readModule reads a module of a kernel. Since Debian 13 the file is compressed, and busybox loads
+// modules that are not.
+func readModule(ctx context.Context, file string) ([]byte, error) {
+	data, err := os.ReadFile(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return data, err
+	}
+	if data, err = exec.CommandContext(ctx, "xz", "--decompress", "--stdout", file+".xz").Output(); err != nil {
+		return nil, fmt.Errorf("%s.xz: %w", file, err)
+	}
+	return data, nil
 }
 
 // makeGRUB makes a disk from which a machine with a BIOS starts GRUB with our commands. The first

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -43,34 +42,6 @@ type Machine struct {
 	Deaths []string
 
 	bootAt int // where in the console this boot begins
-}
-
-const qemuProgram = "/usr/bin/qemu-system-x86_64"
-
-var qemuVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)
-
-// CheckQEMU is an error where QEMU cannot play functions: since 8.2 it takes for granted
-// that there is KVM as it connects their interrupts (hw/remote/proxy.c,
-// proxy_intx_update; kvm_irqfds_enabled, which asked, has gone from
-// accel/kvm/kvm-all.c), and ends by a segmentation fault where there is not.
-func CheckQEMU(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, qemuProgram, "--version").Output()
-	if err != nil {
-		return fmt.Errorf("%s --version: %w", qemuProgram, err)
-	}
-	words := qemuVersion.FindStringSubmatch(string(out))
-	if words == nil {
-		return fmt.Errorf("%s --version: %q", qemuProgram, out)
-	}
-	major, majorErr := strconv.Atoi(words[1])
-	minor, minorErr := strconv.Atoi(words[2])
-	if err := errors.Join(majorErr, minorErr); err != nil {
-		return err
-	}
-	if accelerator() == "tcg" && (major > 8 || major == 8 && minor >= 2) {
-		return fmt.Errorf("QEMU %d.%d plays no PCI function without KVM: take Debian 12's, 7.2, or GPUSTACK_VM_ACCEL=kvm", major, minor)
-	}
-	return nil
 }
 
 // A Boot is what a machine comes up from: arguments of QEMU.
@@ -129,15 +100,19 @@ func (m *Machine) launch(ctx context.Context) error {
 		return err
 	}
 	defer listener.Close() // which removes the socket
-	argv, err := m.arguments(socket)
+	emulator, err := qemu(ctx)
+	if err != nil {
+		return err
+	}
+	arguments, err := m.arguments(socket)
 	if err != nil {
 		return err
 	}
 	m.qemu = &service.Service{
 		Program: service.Program{
 			Name:  "qemu",
-			Argv:  append(argv, m.boot...),
-			Env:   []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TMPDIR=" + m.dir},
+			Argv:  slices.Concat(emulator.argv, arguments, m.boot),
+			Env:   append(emulator.env, "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TMPDIR="+m.dir),
 			Log:   filepath.Join(m.dir, "qemu.log"),
 			Files: m.player.ends,
 		},
@@ -174,15 +149,6 @@ func (m *Machine) connect(ctx context.Context, listener *net.UnixListener) error
 	})
 }
 
-// accelerator is QEMU's: emulation, unless the environment says otherwise. A machine
-// can offer /dev/kvm that answers, and yet run no guest, so that there is no asking.
-func accelerator() string {
-	if a := os.Getenv("GPUSTACK_VM_ACCEL"); a != "" {
-		return a
-	}
-	return "tcg"
-}
-
 func (m *Machine) arguments(socket string) ([]string, error) {
 	t := m.topology
 	machine := "q35"
@@ -192,7 +158,7 @@ func (m *Machine) arguments(socket string) ([]string, error) {
 	// One processor: QEMU drops its big lock for functions that are played, and another
 	// could change the memory map meanwhile.
 	argv := []string{
-		qemuProgram, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-accel", accelerator(), "-machine", machine, "-cpu", "qemu64,-svm,vendor=" + t.CPU, "-smp", "1", "-m", strconv.Itoa(cmp.Or(t.Memory, 1024)),
 		"-chardev", "file,id=console,append=on,path=" + m.consoleLog(), "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,path=" + socket, "-serial", "chardev:agent",

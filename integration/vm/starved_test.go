@@ -18,7 +18,7 @@ import (
 func qemuOf(dir string) (pid int, found bool) {
 	for _, proc := range service.Processes(dir) {
 		cmdline, _ := os.ReadFile(filepath.Join(proc, "cmdline")) // empty: it has ended
-		if strings.HasPrefix(string(cmdline), qemuProgram) {
+		if strings.Contains(string(cmdline), qemuName+"\x00") {
 			pid, err := strconv.Atoi(filepath.Base(proc))
 			return pid, err == nil
 		}
