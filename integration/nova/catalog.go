@@ -75,9 +75,16 @@ func (l *Lab) makeCatalog(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("user %s: %w", u.name, err)
 		}
-		err = roles.Assign(ctx, keystone, role[u.role], roles.AssignOpts{UserID: made.ID, ProjectID: project[u.project]}).ExtractErr()
-		if err != nil {
-			return fmt.Errorf("role of user %s: %w", u.name, err)
+		has := []string{role[u.role]}
+		// Since 2023.1, Keystone makes the role that services have beside, and Placement's policy for
+		// reshaping, which nova-compute does as it begins to report the devices of guests, wants it.
+		if id, there := role["service"]; there && u.project == "service" {
+			has = append(has, id)
+		}
+		for _, id := range has {
+			if err := roles.Assign(ctx, keystone, id, roles.AssignOpts{UserID: made.ID, ProjectID: project[u.project]}).ExtractErr(); err != nil {
+				return fmt.Errorf("role of user %s: %w", u.name, err)
+			}
 		}
 	}
 	for _, s := range []struct{ kind, name, url string }{
