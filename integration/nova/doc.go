@@ -5,7 +5,8 @@
 //
 // Real: MariaDB, RabbitMQ, Keystone, Placement, Glance, nova-api, nova-conductor,
 // nova-scheduler and two nova-computes, gpu1 and gpu2, and so every row in their
-// databases. Not real: the hypervisor, which is Nova's own fake driver with two
+// databases. They are those of the release of Debian that tests run in (SUITE, see .ci/inside); where it
+// has no Glance, glance.go stands in. Not real: the hypervisor, which is Nova's own fake driver with two
 // Quadro K4200 a host (python/lab/labdriver.py), Neutron, which says that there is
 // nothing (neutron.go), and the web server before Keystone and Placement, which is
 // that of Python's library. So this package does not test libvirt, PCI devices, NICs,

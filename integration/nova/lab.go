@@ -47,6 +47,7 @@ type Lab struct {
 	ports    ports
 	services []*service.Service // all but the database
 	neutron  *http.Server
+	standIn  *http.Server // in place of Glance; nil where that is installed
 
 	mu      sync.Mutex
 	timings []Timing
@@ -102,6 +103,18 @@ func (l *Lab) start(ctx context.Context) error {
 	if err := l.startNeutron(); err != nil {
 		return err
 	}
+	glance, err := hasGlance()
+	if err == nil && !glance {
+		err = l.startStandIn()
+	}
+	if err != nil {
+		return err
+	}
+	l.defineGlance(glance)
+	glanceSchema, makeImage := l.timed("schema of glance", l.glanceSchema), l.timed("image", l.makeImage)
+	if !glance {
+		glanceSchema, makeImage = service.Together(), service.Together()
+	}
 	return service.InTurn(
 		service.Together(
 			l.raise("rabbitmq"),
@@ -110,7 +123,7 @@ func (l *Lab) start(ctx context.Context) error {
 				service.Together(
 					l.timed("schemas of nova", l.novaSchemas),
 					l.timed("schema of placement", l.placementSchema),
-					l.timed("schema of glance", l.glanceSchema),
+					glanceSchema,
 					service.InTurn(
 						l.timed("schema of keystone", l.keystoneSchema),
 						l.raise("keystone"),
@@ -121,7 +134,7 @@ func (l *Lab) start(ctx context.Context) error {
 		),
 		l.up,
 		service.Together(
-			l.timed("image", l.makeImage),
+			makeImage,
 			l.timed("hosts found", func(ctx context.Context) error { return l.HostsFound(ctx, 2*len(l.hosts)) }),
 		),
 	)(ctx)
@@ -130,8 +143,10 @@ func (l *Lab) start(ctx context.Context) error {
 // Stop ends all that runs. The files stay.
 func (l *Lab) Stop() error {
 	err := l.down()
-	if l.neutron != nil {
-		err = errors.Join(err, l.neutron.Close())
+	for _, server := range []*http.Server{l.neutron, l.standIn} {
+		if server != nil {
+			err = errors.Join(err, server.Close())
+		}
 	}
 	return err
 }

@@ -19,6 +19,10 @@ import (
 // nova-conductor and nova-scheduler end where Keystone does not answer, and a
 // nova-compute that finds no conductor waits for it in steps of ten seconds.
 func (l *Lab) up(ctx context.Context) error {
+	glance := service.Together()
+	if l.standIn == nil {
+		glance = l.raise("glance")
+	}
 	var computes []service.Step
 	for _, host := range l.hosts {
 		computes = append(computes, l.raise("nova-compute-"+host))
@@ -34,7 +38,7 @@ func (l *Lab) up(ctx context.Context) error {
 			service.InTurn(l.raise("nova-conductor"), service.Together(computes...)),
 			l.raise("nova-scheduler"),
 			l.raise("nova-api"),
-			l.raise("glance"),
+			glance,
 		),
 	)(ctx)
 }
@@ -109,8 +113,8 @@ func (l *Lab) service(name string) (*service.Service, error) {
 	return nil, fmt.Errorf("%s: no such service", name)
 }
 
-// wsgiRelease is the first release of Nova whose API is a module for web servers, nova.wsgi. Its
-// own server has gone from a later one.
+// wsgiRelease is the first release of Nova that has modules for web servers, as Keystone of the same
+// time does. Later ones have nothing else.
 const wsgiRelease = 31
 
 // define says what the services are, but MariaDB, which package mariadb knows.
@@ -119,24 +123,22 @@ func (l *Lab) define() error {
 	if err != nil {
 		return err
 	}
-	conf, nova := l.state("conf"), []string{"--config-file", l.NovaConf}
+	nova := []string{"--config-file", l.NovaConf}
 	api := l.python("nova-api", "main.py", append([]string{"nova.cmd.api_os_compute"}, nova...)...)
+	keystone := "keystone.server.wsgi:initialize_public_application"
 	if l.NovaRelease >= wsgiRelease {
+		keystone = "keystone.wsgi.api:application"
 		api = l.python("nova-api", "wsgi.py", "nova.wsgi.osapi_compute:application", strconv.Itoa(l.ports.Nova))
 	}
 	l.services = []*service.Service{
 		rabbit,
 		{
-			Program: l.python("keystone", "wsgi.py", "keystone.server.wsgi:initialize_public_application", strconv.Itoa(l.ports.Keystone)),
+			Program: l.python("keystone", "wsgi.py", keystone, strconv.Itoa(l.ports.Keystone)),
 			Ready:   answers(l.KeystoneURL),
 		},
 		{
 			Program: l.python("placement", "wsgi.py", "placement.wsgi:init_application", strconv.Itoa(l.ports.Placement)),
 			Ready:   answers(l.PlacementURL),
-		},
-		{
-			Program: l.python("glance", "main.py", "glance.cmd.api", "--config-file", filepath.Join(conf, "glance-api.conf")),
-			Ready:   answers(l.GlanceURL),
 		},
 		{
 			Program: api,
@@ -150,6 +152,17 @@ func (l *Lab) define() error {
 		l.services = append(l.services, l.novaService("nova-compute-"+host, "nova-compute", host, slices.Concat([]string{"nova.cmd.compute"}, nova, own)))
 	}
 	return nil
+}
+
+// defineGlance adds Glance to the services, unless another server stands in.
+func (l *Lab) defineGlance(installed bool) {
+	if !installed {
+		return
+	}
+	l.services = append(l.services, &service.Service{
+		Program: l.python("glance", "main.py", "glance.cmd.api", "--config-file", l.state("conf", "glance-api.conf")),
+		Ready:   answers(l.GlanceURL),
+	})
 }
 
 // novaService is a service of Nova that reports to the database: it serves when it has
