@@ -56,24 +56,11 @@ func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding]
 	return machine.Saw(nova.DefaultConf, findings, nil)
 }
 
-// offeredAfter returns what stillOffered does, of the machine's functions as they were observed.
-// They are not observed while a write to sysfs of an earlier run may be stuck.
-func (n Node) offeredAfter(plan edit.Plan, devices machine.Look[pci.Devices]) []string {
-	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
-	switch _, _, changed, unread := gate.Changed(n.Root, plan); {
-	case unread != nil || !changed:
-		return nil // an error of the record is the plan's own
-	case devices.File == "":
-		return []string{unknown + "functions are not read while an earlier run's write to sysfs may be stuck in the kernel"}
-	case !devices.Seen() && !errors.Is(devices.Err, pci.ErrNoPCI):
-		return []string{unknown + devices.Err.Error()}
-	}
-	return stillOffered(n.Root, devices.Value, plan)
-}
-
 // stillOffered returns a warning for each line of Nova's configuration that offers functions which
-// a plan of files returns to the host.
-func stillOffered(root host.Root, devices []pci.Device, plan edit.Plan) []string {
+// a plan of files returns to the host. devices are not observed while a write to sysfs of an earlier
+// run may be stuck.
+func stillOffered(root host.Root, devices machine.Look[pci.Devices], plan edit.Plan) []string {
+	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	before, after, changed, err := gate.Changed(root, plan)
 	if err != nil || !changed || before.Guests == nil {
 		return nil // an error of the record is the plan's own
@@ -88,12 +75,17 @@ func stillOffered(root host.Root, devices []pci.Device, plan edit.Plan) []string
 			leaving = append(leaving, f.Address)
 		}
 	}
-	if leaving == nil {
+	switch {
+	case leaving == nil:
 		return nil
+	case devices.File == "":
+		return []string{unknown + "functions are not read while an earlier run's write to sysfs may be stuck in the kernel"}
+	case !devices.Seen() && !errors.Is(devices.Err, pci.ErrNoPCI):
+		return []string{unknown + devices.Err.Error()}
 	}
-	offered, err := nova.ReadOffered(root, devices, r)
+	offered, err := nova.ReadOffered(root, devices.Value, r)
 	if err != nil {
-		return []string{fmt.Sprintf("cannot determine whether Nova still offers functions that return to the host: %v", err)}
+		return []string{unknown + err.Error()}
 	}
 	var warnings []string
 	for _, functions := range nova.ByLine(offered.Of(leaving)) {

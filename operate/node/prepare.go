@@ -53,7 +53,7 @@ func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild 
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	plan.Warnings = append(plan.Warnings, stillOffered(n.Root, m.Devices.Value, plan.Files)...)
+	plan.Warnings = append(plan.Warnings, stillOffered(n.Root, m.Devices, plan.Files)...)
 	if plan.None && !options.None {
 		command += " --none" // so that history shows that nothing is recorded
 	}

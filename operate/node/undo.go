@@ -39,7 +39,7 @@ func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBac
 	warnings, err := unknownSession(n.Root, files)
 	m, reboot := Observe(ctx, n.Root, 0)
 	return FilesBack{
-		UndoPlan: plan, Files: files, Warnings: append(warnings, n.offeredAfter(files, m.Devices)...), Reboot: reboot, contract: contract,
+		UndoPlan: plan, Files: files, Warnings: append(warnings, stillOffered(n.Root, m.Devices, files)...), Reboot: reboot, contract: contract,
 	}, err
 }
 

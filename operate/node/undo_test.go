@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/driver"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/selection"
@@ -112,6 +114,46 @@ func TestLeftovers(t *testing.T) {
 			got := back.Leftovers(root)
 			if test.want == "" && got != nil || test.want != "" && !slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, test.want) }) {
 				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestUndoUnreadDevices: an undo that returns functions to the host says that it cannot determine
+// whether Nova still offers them if they cannot be read; that of container prepare has no such
+// question.
+func TestUndoUnreadDevices(t *testing.T) {
+	t.Parallel()
+	for name, plan := range useCases(t) {
+		if name == "rdma prepare" {
+			continue // its undo needs the adapters
+		}
+		t.Run(name, func(t *testing.T) {
+			root := server(t)
+			_, work, err := plan(root, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			engine := on(root).Engine(driver.DefaultTimeout)
+			entry, err := engine.Apply(t.Context(), work)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(root.Path(machine.DevicesDir)); err != nil {
+				t.Fatal(err)
+			}
+			hosttest.Write(machine.DevicesDir[1:], "not a folder")(t, root)
+			undo, err := engine.PlanUndo(t.Context(), entry.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := on(root).PlanFilesBack(t.Context(), undo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			warned := slices.ContainsFunc(back.Warnings, func(w string) bool { return strings.HasPrefix(w, "cannot determine whether Nova still offers") })
+			if warned != (name == "host prepare") {
+				t.Errorf("%q", back.Warnings)
 			}
 		})
 	}
