@@ -38,7 +38,7 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 	case a.ManagesNVSwitches():
 		f.Status, f.Seen = host.Warn, seen+": it belongs to NVIDIA's Fabric Manager, whose subnet manager configures it"
 		f.Effect, f.Remedy = "CUDA programs fail on this host until the NVSwitches are configured", "systemctl status nvidia-fabricmanager"
-	case p.State == "DOWN" && v.spare(a, p):
+	case p.State == "DOWN" && v.spare(a):
 		f.Status, f.Seen = host.Warn, seen+": nothing is connected, or it is switched off; another port of the card is ACTIVE"
 		f.Effect = "this port carries nothing; no record and no network configuration needs it"
 		f.Remedy = "connect it, or leave it as it is"
@@ -78,9 +78,9 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 	return f
 }
 
-// spare reports whether nothing needs a port: another port of its card is active, and neither a
-// record nor the host's network configuration names its adapter.
-func (v view) spare(a rdma.Adapter, p rdma.Port) bool {
+// spare reports whether nothing needs a port of an adapter: another port of its card is active, and
+// neither a record nor the host's network configuration names it.
+func (v view) spare(a rdma.Adapter) bool {
 	if a.Address == nil || a.IsVF() || v.configured(a) || v.forContainers(a) ||
 		!v.Record.Seen() || v.Record.Value != nil && v.Record.Value.At(*a.Address) != nil {
 		return false
