@@ -203,6 +203,9 @@ func (r *requested) addHardware(g fit.Guest) {
 	if encrypts, _ := g.EncryptsMemory(); encrypts && g.Release >= nova.Train {
 		r.amounts["MEM_ENCRYPTION_CONTEXT"] = 1
 	}
+	if trait := g.EncryptionTrait(); trait != "" {
+		r.add(trait)
+	}
 	for _, label := range g.PersistentMemory() {
 		r.amounts["CUSTOM_PMEM_NAMESPACE_"+normalized(label)]++
 	}

@@ -98,10 +98,13 @@ func (g Guest) unique(prefix, key string, known ...string) (string, error) {
 }
 
 // Releases since which nova-scheduler requires traits for what a guest requests: 26.2.2 does not
-// require them and 31.0.0 does; releases between were not compared.
+// require the first two and 31.0.0 does, which does not require the others, and 33.0.2 does; releases
+// between were not compared.
 const (
 	packedRings       = nova.Antelope
 	statelessFirmware = nova.Epoxy
+	encryptionModels  = nova.Gazpacho
+	secretSecurity    = nova.Gazpacho
 )
 
 // Traits returns the traits that the virtual machine of the guest requires of a host, besides those
@@ -135,8 +138,10 @@ func (g Guest) Traits() (traits []string, err error) {
 			traits = append(traits, map[string]string{"passthrough": "COMPUTE_ADDRESS_SPACE_PASSTHROUGH", "emulate": "COMPUTE_ADDRESS_SPACE_EMULATED"}[mode])
 		}
 	}
-	if g.Release >= statelessFirmware && isTrue(g.Image["hw_firmware_stateless"]) {
-		if g.Image["hw_firmware_type"] != "uefi" {
+	isUEFI := g.Image["hw_firmware_type"] == "uefi"
+	// Without UEFI, 34.0.0 ignores the property (get_stateless_firmware_constraint).
+	if g.Release >= statelessFirmware && isTrue(g.Image["hw_firmware_stateless"]) && (isUEFI || g.Release < nova.Hibiscus) {
+		if !isUEFI {
 			return nil, rejectLater("Invalid", "hw_firmware_stateless of the image requires hw_firmware_type=uefi")
 		}
 		traits = append(traits, "COMPUTE_SECURITY_STATELESS_FIRMWARE")
@@ -163,6 +168,38 @@ func (g Guest) tpm() (traits []string, err error) {
 	return append(traits, "COMPUTE_SECURITY_TPM_"+strings.ReplaceAll(version, ".", "_")), nil
 }
 
+// secrets adds the trait of a host that keeps the secrets of a TPM as the flavor requests it
+// (tpm_secret_security_filter).
+func (g Guest) secrets(traits []string) ([]string, error) {
+	if g.Release < secretSecurity {
+		return traits, nil
+	}
+	if tpm, err := g.tpm(); err != nil || len(tpm) == 0 {
+		return traits, nil // Traits says what is rejected
+	}
+	security := cmp.Or(g.Specs["hw:tpm_secret_security"], "user")
+	if !slices.Contains([]string{"user", "host", "deployment"}, security) {
+		return nil, rejectLater("RequestFilterFailed", "hw:tpm_secret_security of the flavor is %q, not one of user, host, deployment", security)
+	}
+	return append(traits, "COMPUTE_SECURITY_TPM_SECRET_SECURITY_"+strings.ToUpper(security)), nil
+}
+
+// encryptionTraits are the traits of hosts that encrypt memory, by the model that is requested.
+var encryptionTraits = map[string]string{
+	"": "HW_CPU_X86_AMD_SEV", "amd-sev": "HW_CPU_X86_AMD_SEV", "amd-sev-es": "HW_CPU_X86_AMD_SEV_ES",
+	"amd-sev-snp": "HW_CPU_X86_AMD_SEV_SNP", "intel-tdx": "HW_CPU_X86_INTEL_TDX", // since 34.0.0
+}
+
+// EncryptionTrait returns the trait that encrypted memory requires, "" if none is required
+// (_translate_mem_encryption_request).
+func (g Guest) EncryptionTrait() string {
+	if encrypts, err := g.EncryptsMemory(); err != nil || !encrypts || g.Release < encryptionModels {
+		return ""
+	}
+	flavor, image := g.both("mem_encryption_model")
+	return encryptionTraits[cmp.Or(image, flavor)]
+}
+
 // FilterTraits returns the traits that request filters of nova-scheduler require for what the guest
 // requests (nova/scheduler/request_filter.py). They do not open isolated aggregates.
 //
@@ -170,6 +207,9 @@ func (g Guest) tpm() (traits []string, err error) {
 func (g Guest) FilterTraits() (traits []string, err error) {
 	if g.Specs["accel:device_profile"] != "" && g.Release >= nova.Victoria {
 		traits = append(traits, "COMPUTE_ACCELERATORS")
+	}
+	if traits, err = g.secrets(traits); err != nil {
+		return nil, err
 	}
 	if isPacked, err := g.flag("virtio_packed_ring"); isPacked && err == nil && g.Release >= packedRings { // nova-api has rejected others
 		traits = append(traits, "COMPUTE_NET_VIRTIO_PACKED")
