@@ -92,8 +92,8 @@ suite hosts: export TEST_PACKAGES = mount python3 python3-yaml nova-common pytho
 suite:
 	@SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 1h ./integration/db -run '$(NOVA_TESTS)'
 
-# The same and hosts with each of SUITES. One that cannot be fetched, or whose tests fail, is named at the end
-# and does not keep the others from running.
+# The same and hosts, with each of SUITES. A release that cannot be fetched, or whose tests fail, is
+# named at the end and does not keep the others from running.
 SUITES = trixie forky
 suites:
 	@failed=; for suite in $(SUITES); do $(MAKE) --no-print-directory --keep-going suite hosts SUITE=$$suite || failed="$$failed $$suite"; done; \

@@ -151,7 +151,8 @@ func versions(packages []string) (string, error) {
 	}
 	var all []string
 	for line := range strings.Lines(string(out)) {
-		all = append(all, strings.TrimPrefix(strings.TrimSpace(line), "python3-"))
+		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "python3-"), "+") // of Debian's repacking
+		all = append(all, name)
 	}
 	slices.Sort(all)
 	if len(all) == 0 {
