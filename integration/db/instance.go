@@ -3,6 +3,7 @@ package db
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,9 +92,13 @@ func (c *Cell) nameByID(t testing.TB, row Row, table, host, node, id string) {
 	if _, given := row[id]; given || !slices.ContainsFunc(c.db.columns[c.Name][table], func(column column) bool { return column.name == id }) {
 		return
 	}
-	nodes := c.db.find(t, fmt.Sprintf("SELECT id, BINARY host = ? AND BINARY hypervisor_hostname = ? FROM %s.compute_nodes WHERE host = ? AND hypervisor_hostname = ? ORDER BY deleted <> 0, id DESC LIMIT 1",
-		c.Name), row[host], row[node], row[host], row[node])
-	if len(nodes) > 0 && nodes[0][1] == "1" {
-		row[id] = nodes[0][0]
+	same := func(a any, b string) bool { return strings.EqualFold(fmt.Sprint(a), b) }
+	for _, n := range c.db.find(t, fmt.Sprintf("SELECT id, host, hypervisor_hostname FROM %s.compute_nodes ORDER BY deleted <> 0, id DESC", c.Name)) {
+		if same(row[host], n[1]) && same(row[node], n[2]) {
+			if row[host] == n[1] && row[node] == n[2] {
+				row[id] = n[0]
+			}
+			return
+		}
 	}
 }
