@@ -22,10 +22,12 @@ const envSize = 1024
 const envHeader = "# GRUB Environment Block\n"
 
 // environment is GRUB's environment block: lines NAME=VALUE, in which backslashes escape newlines
-// and backslashes, padded with # to its size.
+// and backslashes, and comments, padded with # to its size. grub-editenv writes a comment before the
+// variables since GRUB 2.06 (util/grub-editenv.c); GRUB skips lines that begin with #
+// (grub-core/lib/envblk.c, grub_envblk_iterate).
 type environment struct {
 	file  *edit.File // nil: absent
-	lines []string   // NAME=VALUE, still escaped
+	lines []string   // NAME=VALUE, still escaped, and comments
 }
 
 var errEnvironment = host.WithHint(errors.New("not a GRUB environment block"),
@@ -45,10 +47,10 @@ func parseEnvironment(name string, f *edit.File) (environment, error) {
 		return environment{}, fmt.Errorf("%s: %w", name, errEnvironment)
 	}
 	env := environment{file: f}
-	for len(text) > 0 && text[0] != '#' {
-		end := 0
+	for len(text) > 0 && (text[0] != '#' || strings.HasPrefix(text, "# ")) {
+		end, isComment := 0, text[0] == '#'
 		for end < len(text) && text[end] != '\n' {
-			if text[end] == '\\' {
+			if text[end] == '\\' && !isComment {
 				end++
 			}
 			end++
@@ -59,7 +61,7 @@ func parseEnvironment(name string, f *edit.File) (environment, error) {
 		env.lines = append(env.lines, text[:end])
 		text = text[end+1:]
 	}
-	if rest := strings.Trim(text, "#"); rest != "" && strings.Trim(rest, "#\n") != "" {
+	if strings.Trim(text, "#\n") != "" { // more than the padding
 		return environment{}, fmt.Errorf("%s: %w", name, errEnvironment)
 	}
 	return env, nil
