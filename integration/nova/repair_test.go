@@ -287,9 +287,15 @@ func TestRepairThreeTries(t *testing.T) {
 		if err := servers.Resize(t.Context(), nova, server, servers.ResizeOpts{FlavorRef: larger}).ExtractErr(); err != nil {
 			t.Fatalf("try %d: %v, %q", n, err, rows(t, "SELECT i.vm_state, i.task_state, i.host, m.id, m.status, m.dest_compute FROM nova_cell1.instances i LEFT JOIN nova_cell1.migrations m ON m.instance_uuid = i.uuid WHERE i.uuid = '%s'", server))
 		}
+		var state, running [][]string
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("state %q, %q running", state, running)
+			}
+		})
 		until(t, "the resize has failed", func() bool {
-			state := rows(t, "SELECT i.vm_state, coalesce(i.task_state, ''), i.host, count(m.id) FROM nova_cell1.instances i LEFT JOIN nova_cell1.migrations m ON m.instance_uuid = i.uuid AND m.status = 'error' WHERE i.uuid = '%s' GROUP BY i.id", server)
-			running := rows(t, "SELECT count(*) FROM nova_cell1.instance_actions_events e JOIN nova_cell1.instance_actions a ON a.id = e.action_id WHERE a.instance_uuid = '%s' AND e.finish_time IS NULL", server)
+			state = rows(t, "SELECT i.vm_state, coalesce(i.task_state, ''), i.host, count(m.id) FROM nova_cell1.instances i LEFT JOIN nova_cell1.migrations m ON m.instance_uuid = i.uuid AND m.status = 'error' WHERE i.uuid = '%s' GROUP BY i.id", server)
+			running = rows(t, "SELECT count(*) FROM nova_cell1.instance_actions_events e JOIN nova_cell1.instance_actions a ON a.id = e.action_id WHERE a.instance_uuid = '%s' AND e.finish_time IS NULL", server)
 			return slices.Equal(state[0], []string{"active", "", source, fmt.Sprint(n + 1)}) && running[0][0] == "0"
 		})
 	}

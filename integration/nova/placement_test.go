@@ -1,0 +1,212 @@
+package nova
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Releases of Nova in which Placement gets to know more of a device.
+const (
+	pciInPlacement = 27 // the scheduler asks for it
+	liveMigratable = 31
+	oneTimeUse     = 32
+)
+
+// deviceClass is the resource class of a K4200 in Placement (nova/compute/pci_placement_translator.py).
+const deviceClass = "CUSTOM_PCI_10DE_11B4"
+
+// TestDevicesInPlacement: compute nodes and a controller that nova configure has told to track the
+// devices in Placement. Each is a provider there, a server's devices are allocated one by one,
+// and nova explain names what Nova's scheduler found missing, from Placement's answers.
+func TestDevicesInPlacement(t *testing.T) {
+	if lab.NovaRelease < pciInPlacement {
+		return // nova-scheduler does not ask Placement for devices yet
+	}
+	inPlacement(t)
+	nova := compute(t)
+	succeed(t, "flavor", "create", "K4200:2", "--vcpus", "1", "--ram", "64", "--disk", "0", "--yes")
+	t.Cleanup(func() { succeed(t, "flavor", "delete", "gpu.k4200.2", "--yes") }) // after the servers
+	flavor := rows(t, "SELECT flavorid FROM nova_api.flavors WHERE name = 'gpu.k4200.2'")[0][0]
+
+	want := [][]string{}
+	for _, host := range lab.hosts {
+		for _, card := range []string{"84", "88"} {
+			want = append(want, []string{host + "_0000:" + card + ":00.0", deviceClass, "1", "0"})
+		}
+	}
+	if diff := cmp.Diff(want, inventories(t)); diff != "" {
+		t.Errorf("inventories of devices (-want +got):\n%s", diff)
+	}
+	explains(t, "all are free", []string{"gpu1 can", "gpu2 can"}, "--flavor", "gpu.k4200.2")
+	first := request(t, nova, flavor, "", "ACTIVE")
+	host := hostOfServer(t, first)
+	if diff := cmp.Diff([][]string{{host + "_0000:84:00.0", "1"}, {host + "_0000:88:00.0", "1"}}, held(t, first)); diff != "" {
+		t.Errorf("allocations of devices (-want +got):\n%s", diff)
+	}
+	testFreedByPlacement(t, "gpu.k4200.2")
+	explains(t, "one host is used up", onHost(host, "rows", "can"), "--flavor", "gpu.k4200.2")
+	second := request(t, nova, flavor, "", "ACTIVE")
+	explains(t, "no host", []string{"gpu1 rows", "gpu2 rows"}, "--server", request(t, nova, flavor, "", "ERROR"))
+	remove(t, nova, first)
+	remove(t, nova, second)
+	until(t, "Placement's books are empty", func() bool { return len(allocations(t)) == 0 })
+}
+
+// TestLiveMigratable: an alias with live_migratable gets devices whose device_spec says the same, and
+// no others. Placement does not know the key.
+func TestLiveMigratable(t *testing.T) {
+	if lab.NovaRelease < liveMigratable {
+		return // Nova rejects the key
+	}
+	inPlacement(t, "live_migratable=yes")
+	nova := compute(t)
+	flavor := newFlavor(t, nova, "live-migratable", 1)
+	server := request(t, nova, flavor, "", "ACTIVE")
+	if got := held(t, server); len(got) != 1 {
+		t.Errorf("allocations of devices: %q", got)
+	}
+	explains(t, "devices are free", []string{"gpu1 can", "gpu2 can"}, "--flavor", "live-migratable")
+	remove(t, nova, server)
+
+	// An alias of devices that are not live-migratable: all are.
+	conf, err := os.ReadFile(lab.NovaConf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(conf), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "alias") {
+			lines[i] = strings.Replace(line, `"live_migratable": "yes"`, `"live_migratable": "no"`, 1)
+		}
+	}
+	if err := os.WriteFile(lab.NovaConf, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	restart(t, "nova-scheduler", "nova-api")
+	said := explains(t, "no such device", []string{"gpu1 rows", "gpu2 rows"}, "--server", request(t, nova, flavor, "", "ERROR"))
+	if !strings.Contains(said, "2 have no K4200 with the tags of the alias") {
+		t.Errorf("explain:\n%s", said)
+	}
+}
+
+// TestOneTimeUse: a device that can be used once is reserved in Placement since its first guest, and
+// stays so when the guest is gone. What nova explain says is enough to give it to a guest again.
+func TestOneTimeUse(t *testing.T) {
+	if lab.NovaRelease < oneTimeUse {
+		return // device_spec has no such key
+	}
+	inPlacement(t, "--one-time-use")
+	nova := compute(t)
+	flavor := newFlavor(t, nova, "once", 2)
+	server := request(t, nova, flavor, "", "ACTIVE")
+	host := hostOfServer(t, server)
+	reserved := func() (names []string) {
+		for _, i := range inventories(t) {
+			if i[3] == "1" {
+				names = append(names, i[0])
+			}
+		}
+		return names
+	}
+	both := []string{host + "_0000:84:00.0", host + "_0000:88:00.0"}
+	until(t, "the devices are reserved", func() bool { return slices.Equal(reserved(), both) })
+	explains(t, "a guest has them", onHost(host, "rows", "can"), "--flavor", "once")
+	remove(t, nova, server)
+	time.Sleep(12 * time.Second) // two audits
+	if got := reserved(); !slices.Equal(got, both) {
+		t.Errorf("reserved after the guest: %q, want %q", got, both)
+	}
+	said := explains(t, "its guest is gone", onHost(host, "placement", "can"), "--flavor", "once")
+	if !strings.Contains(said, "one-time-use") {
+		t.Errorf("explain:\n%s", said)
+	}
+}
+
+// onHost is what nova explain says of both hosts: of the one, and of the other.
+func onHost(host, one, other string) []string {
+	links := []string{host + " " + one, theOther(host) + " " + other}
+	slices.Sort(links)
+	return links
+}
+
+// inPlacement has both compute nodes and the controller track their K4200 in Placement, as nova
+// configure tells them to. What is given is for the devices: keys of the alias, or flags. All
+// ends with the test, which Nova itself cannot: Restore does it.
+func inPlacement(t *testing.T, more ...string) {
+	t.Helper()
+	if err := lab.Save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Restore(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	alias, flags := "K4200=10de:11b4,device_type=type-PCI", []string{}
+	for _, m := range more {
+		if strings.HasPrefix(m, "--") {
+			flags = append(flags, m)
+		} else {
+			alias += "," + m
+		}
+	}
+	// The versions are those of Debian 13; the fake driver has none.
+	configure(t, append([]string{"--role", "compute", "--placement", "--libvirt", "11.3.0", "--qemu", "10.0.0", "--alias", alias}, flags...)...)
+	restart(t, "nova-compute-gpu1", "nova-compute-gpu2")
+	until(t, "the cards are providers", func() bool { return len(inventories(t)) == 4 })
+	configure(t, "--role", "controller", "--placement", "--alias", alias)
+	restart(t, "nova-scheduler", "nova-api")
+}
+
+// configure runs nova configure on the lab's own nova.conf, which must change.
+func configure(t *testing.T, args ...string) {
+	t.Helper()
+	argv := append([]string{"nova", "configure", "--root", lab.Root, "--release", lab.ReleaseName(), "--yes"}, args...)
+	stdout, stderr, status := command(t, nil, argv...)
+	if status != 0 || strings.Contains(stdout+stderr, "nothing to do") {
+		t.Fatalf("%q: exit status %d\n%s%s", args, status, stdout, stderr)
+	}
+}
+
+// restart restarts services of the lab.
+func restart(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := errors.Join(lab.StopService(name), lab.StartService(t.Context(), name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// inventories are those of devices in Placement: provider, resource class, total and reserved.
+func inventories(t *testing.T) [][]string {
+	t.Helper()
+	return rows(t, "SELECT p.name, c.name, i.total, i.reserved FROM placement.inventories i JOIN placement.resource_providers p ON p.id = i.resource_provider_id"+
+		" JOIN placement.resource_classes c ON c.id = i.resource_class_id WHERE p.parent_provider_id IS NOT NULL ORDER BY 1")
+}
+
+// held are the devices in Placement that a consumer has, and how many of each.
+func held(t *testing.T, consumer string) [][]string {
+	t.Helper()
+	return rows(t, "SELECT p.name, a.used FROM placement.allocations a JOIN placement.resource_providers p ON p.id = a.resource_provider_id"+
+		" WHERE p.parent_provider_id IS NOT NULL AND a.consumer_id = '%s' ORDER BY 1", consumer)
+}
+
+// explains runs nova explain with the nova.conf of the lab, compares what it says of each host, and
+// returns all that it found.
+func explains(t *testing.T, what string, want []string, args ...string) string {
+	t.Helper()
+	e := explainWith(t, lab.NovaConf, args...)
+	if diff := cmp.Diff(want, e.links()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s\n%s", what, diff, e.Conclusion)
+	}
+	return fmt.Sprintf("%s\n%+v", e.Conclusion, e.Judgements)
+}
