@@ -26,6 +26,7 @@ var errNothing = host.WithHint(errors.New("nothing to check: neither a GPU of NV
 var checks = checklist.List[view]{
 	{Name: "module", Judge: view.module},
 	{Name: "gpus", Judge: view.gpus},
+	{Name: "pcie", Judge: view.pcie},
 	{Name: "libraries", Judge: view.libraries},
 	{Name: "nodes", Judge: view.nodes},
 	{Name: "fabric", Judge: view.fabric},

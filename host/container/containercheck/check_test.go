@@ -434,6 +434,20 @@ func cases(t *testing.T) []testCase {
 			}
 		}, "fabric", host.Fail, "nvidia-fabricmanager.service does not run", "802 system not yet initialized", "enable --now"},
 
+		{"a card that is not seated well", func(n *tree) {
+			at := "sys/bus/pci/devices/" + first
+			n.files[at+"/current_link_width"], n.files[at+"/max_link_width"] = "4", "16"
+		}, "pcie", host.Warn, first + ": the PCIe link has 4 of 16 lanes", "slower", "lspci -vv -s " + first},
+		{"a card for guests that is not seated well", func(n *tree) {
+			at := "sys/bus/pci/devices/" + first
+			n.files[at+"/current_link_width"], n.files[at+"/max_link_width"] = "4", "16"
+			n.record(first)
+		}, "pcie", host.NA, "the kernel shows no PCIe link of a GPU", "", ""},
+		{"all lanes", func(n *tree) {
+			at := "sys/bus/pci/devices/" + first
+			n.files[at+"/current_link_width"], n.files[at+"/max_link_width"] = "16", "16"
+		}, "pcie", host.Pass, "1 PCIe link with all lanes of card and slot", "", ""},
+
 		{"systemd cgroups without links", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"exec-opts":["native.cgroupdriver=systemd"]}` },
 			"cgroups", host.Warn, "docker uses the systemd cgroup driver", "Failed to initialize NVML: Unknown Error", "create-dev-char-symlinks"},
 		{"systemd cgroups in a file that containerd does not import", func(n *tree) {

@@ -30,7 +30,8 @@ type Machine struct {
 	// NVIDIARuntimes are engines that start containers with NVIDIA's runtime.
 	NVIDIARuntimes machine.Look[[]NVIDIARuntime]
 	SELinux        machine.Look[host.SELinux]
-	Family         host.Family // of the distribution
+	Links          map[pci.Address]pci.PCIeLink // of GPUs that are not for guests
+	Family         host.Family                  // of the distribution
 	// Architecture is the node's, as Go names it.
 	Architecture string
 }
@@ -57,6 +58,12 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	guests, containers, err := machine.ReadRecord(root)
 	m.Contract = machine.Saw(machine.ContractFile, guests, err)
 	m.Containers = machine.Saw(machine.ContractFile, containers, err)
+	m.Links = map[pci.Address]pci.PCIeLink{}
+	for _, d := range devices.Value {
+		if d.IsNVIDIAGPU() && !d.IsVF() && guests.At(d.Address) == nil {
+			m.Links[d.Address] = pci.ReadPCIeLink(root, &d)
+		}
+	}
 	if containers != nil {
 		for _, f := range containers.Files {
 			data, err := root.ReadFile(f.Name)
