@@ -193,14 +193,26 @@ func (k kolla) specs() (kollaOption, error) {
 }
 
 // generated returns the values of an option in the file that kolla-ansible has generated for
-// a program of this machine.
+// a program of this machine, none where the program's file is for other hosts.
 func (k kolla) generated(program string, name conf.Name) (values []conf.Option) {
-	for _, f := range k.Generated {
-		if strings.HasPrefix(f.Name, kollaDir+program+"/") {
-			values = append(values, f.File.Find(name)...)
-		}
+	for _, f := range k.generatedFor(program) {
+		values = append(values, f.File.Find(name)...)
 	}
 	return values
+}
+
+// generatedFor returns the files that kolla-ansible has generated for a program of the hosts that the
+// plan serves, as far as they are of this machine.
+func (o Options) generatedFor(program string) (files []conf.Source) {
+	if program == programCompute && o.elsewhere() != nil {
+		return nil
+	}
+	for _, f := range o.Generated {
+		if strings.HasPrefix(f.Name, kollaDir+program+"/") {
+			files = append(files, f)
+		}
+	}
+	return files
 }
 
 // RenderKolla returns what is wanted as files of kolla-ansible's folder node_custom_config, each
@@ -238,11 +250,15 @@ func (f kollaFile) ini() (string, error) {
 func (f kollaFile) comments(o Options) string {
 	text := fmt.Sprintf("# For kolla-ansible: %s in the folder node_custom_config.\n", f.path)
 	if strings.Contains(f.path, kollaHost) {
-		text += "# " + kollaHost + " stands for the name of this host in kolla-ansible's inventory.\n"
+		whose := "this host"
+		if names := o.elsewhere(); names != nil {
+			whose = strings.Join(names, " or ")
+		}
+		text += "# " + kollaHost + " stands for the name of " + whose + " in kolla-ansible's inventory.\n"
 	}
 	if slices.ContainsFunc(f.options, func(option kollaOption) bool { return option.isMulti }) {
 		source := "add those of other files"
-		if slices.ContainsFunc(o.Generated, func(s conf.Source) bool { return strings.HasPrefix(s.Name, kollaDir+f.reader+"/") }) {
+		if o.generatedFor(f.reader) != nil {
 			source = "those of " + kollaDir + f.reader + "/nova.conf are here too"
 		}
 		text += "# It replaces all lines of an option: " + source + ".\n"

@@ -106,6 +106,52 @@ func TestKolla(t *testing.T) {
 	}
 }
 
+// TestKollaElsewhere: the lines that nova-compute of this machine has now are no matter of another
+// host, whose name the comment has.
+func TestKollaElsewhere(t *testing.T) {
+	const (
+		vf   = `{"vendor_id": "15b3", "product_id": "101e", "physical_network": "net1"}`
+		tree = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x11b4\n" +
+			"-- sys/bus/pci/devices/0000:84:00.0/class --\n0x030000\n" +
+			"-- etc/kolla/nova-compute/nova.conf --\n[pci]\ndevice_spec = " + vf + "\n"
+	)
+	for name, test := range map[string]struct {
+		inventories []string
+		whose, its  string
+		keeps       bool
+	}{
+		"this machine":              {nil, "this host", "nova-compute/nova.conf are here too", true},
+		"its inventory":             {[]string{"gpu1.example.org"}, "this host", "nova-compute/nova.conf are here too", true},
+		"another host":              {[]string{"gpu7"}, "host gpu7", "add those of other files", false},
+		"this machine and another":  {[]string{"gpu1", "gpu7"}, "host gpu7", "add those of other files", false},
+		"two others, with one text": {[]string{"gpu7", "gpu8"}, "host gpu7 or host gpu8", "add those of other files", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, tree)
+			o := nova.Options{Role: nova.Compute, Release: nova.Bobcat, ByAddress: true, Aliases: []nova.Alias{k4200(t)}, Rendered: true}
+			var err error
+			if o.Machine, err = nova.Observe(root, nova.Recorded{}); err != nil {
+				t.Fatal(err)
+			}
+			if o.Generated, err = nova.ReadGenerated(root, o.Role); err != nil {
+				t.Fatal(err)
+			}
+			o.Name = "gpu1"
+			for _, name := range test.inventories {
+				o.Hosts = append(o.Hosts, nova.Host{Name: name, Devices: o.Devices})
+			}
+			w, err := nova.NewWant(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := nova.RenderKolla(o, w)
+			if err != nil || !strings.Contains(text, "stands for the name of "+test.whose+" in kolla") || !strings.Contains(text, test.its) || strings.Contains(text, vf) != test.keeps {
+				t.Errorf("%v\n%s", err, text)
+			}
+		})
+	}
+}
+
 func k4200(t *testing.T) nova.Alias {
 	t.Helper()
 	a, err := nova.ParseAlias("K4200=10de:11b4,device_type=type-PCI")

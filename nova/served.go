@@ -119,6 +119,16 @@ func (o Options) served() []Host {
 	return append(inventories, here)
 }
 
+// elsewhere returns the hosts that are served and are not this machine.
+func (o Options) elsewhere() (hosts []string) {
+	for _, h := range o.served() {
+		if !h.isHere && (o.Name == "" || !o.isOf(h)) {
+			hosts = append(hosts, h.call())
+		}
+	}
+	return hosts
+}
+
 // isOf reports whether an inventory is of the machine. Either name may have a domain.
 func (m Machine) isOf(h Host) bool {
 	return h.Named(m.Name) || Host{Name: m.Name}.Named(h.Name)
