@@ -201,8 +201,8 @@ func (k kolla) generated(program string, name conf.Name) (values []conf.Option) 
 	return values
 }
 
-// generatedFor returns the files that kolla-ansible has generated for a program of the hosts that the
-// plan serves, as far as they are of this machine.
+// generatedFor returns the files that kolla-ansible has generated for a program of the hosts that
+// the plan serves, as far as they are of this machine.
 func (o Options) generatedFor(program string) (files []conf.Source) {
 	if program == programCompute && o.elsewhere() != nil {
 		return nil

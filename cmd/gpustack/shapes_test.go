@@ -158,8 +158,8 @@ func (s shape) run(t *testing.T, line string) (o output) {
 	return o
 }
 
-// fill replaces GPU by the first GPU of NVIDIA's, and IMAGES by the images in /srv/images, which lie
-// below the root to be in one file with the machine.
+// fill replaces GPU by the first GPU of NVIDIA's, and IMAGES by the images in /srv/images, which
+// lie below the root to be in one file with the machine.
 func (s shape) fill(t *testing.T, line string) string {
 	t.Helper()
 	devices, _, err := pci.Scan(s.root, pci.Options{})

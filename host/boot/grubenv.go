@@ -22,8 +22,8 @@ const envSize = 1024
 const envHeader = "# GRUB Environment Block\n"
 
 // environment is GRUB's environment block: lines NAME=VALUE, in which backslashes escape newlines
-// and backslashes, and comments, padded with # to its size. grub-editenv writes a comment before the
-// variables since GRUB 2.06 (util/grub-editenv.c); GRUB skips lines that begin with #
+// and backslashes, and comments, padded with # to its size. grub-editenv writes a comment before
+// the variables since GRUB 2.06 (util/grub-editenv.c); GRUB skips lines that begin with #
 // (grub-core/lib/envblk.c, grub_envblk_iterate).
 type environment struct {
 	file  *edit.File // nil: absent

@@ -54,8 +54,8 @@ func (v view) startup() []host.Finding {
 	return checklist.OrPass(findings, "%s of this boot succeeded", host.Numbered(len(s.Result.Steps), "step"))
 }
 
-// writer returns the command that writes the unit again: that of a record which exists, as the other
-// one would be refused.
+// writer returns the command that writes the unit again: that of a record which exists, as the
+// other one would be refused.
 func (v view) writer() host.Command {
 	if v.Containers != nil && len(v.Containers.Functions) > 0 {
 		return host.NewCommand("container prepare")

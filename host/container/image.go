@@ -32,8 +32,8 @@ type Image struct {
 	Verbs     rdma.Verbs
 	CM        bool // it has librdmacm
 	Family    host.Family
-	// Places are the folders that are reached by another name, with that name: "/lib" is "/usr/lib" in a
-	// usrmerged image.
+	// Places are the folders that are reached by another name, with that name: "/lib" is "/usr/lib"
+	// in a usrmerged image.
 	Places map[string]string
 	// LibraryPath is LD_LIBRARY_PATH of its configuration, which a folder does not have.
 	LibraryPath      []string

@@ -51,7 +51,7 @@ type Missing struct {
 // GPUs are named by PCI address, and by UUID where the driver shows it. Nodes have no numbers and
 // libraries are the links that programs load, so that the spec stays right when the driver is
 // upgraded. Libraries that programs load by a name with the driver's version are of the version of
-// libcuda: each boot writes them anew. Static specs, which no boot writes, have only those without
+// libcuda: each boot writes them again. Static specs, which no boot writes, have only those without
 // which programs of this driver do not work.
 func SpecOf(containers *machine.Containers, driver nvidia.Driver, stack rdma.Stack, devices pci.Devices) Specs {
 	var out Specs

@@ -4,15 +4,16 @@ import "strings"
 
 // CoreLibrary is a library of the driver that compute needs.
 type CoreLibrary struct {
-	// Name is the name by which programs load it: "libcuda.so.1". One that carries the driver's version,
-	// as libnvidia-gpucomp.so.580.159.04 does, is Versioned, and Name is what comes before the version.
+	// Name is the name by which programs load it: "libcuda.so.1". One that carries the driver's
+	// version, as libnvidia-gpucomp.so.580.159.04 does, is Versioned, and Name is what comes before
+	// the version.
 	Name      string
 	Versioned bool
 	// Since is the first branch of the driver that can have it, and Before the first one that is known
 	// not to have it any more; 0 for all.
 	Since, Before int
-	// Opened is the first branch whose CUDA or OpenCL is known to open a versioned library. A driver of
-	// an earlier branch works without it.
+	// Opened is the first branch whose CUDA or OpenCL is known to open a versioned library. A
+	// driver of an earlier branch works without it.
 	Opened int
 	// Without says what does not work in containers if a driver that should have it lacks it; "" if
 	// programs that compute do not notice.
@@ -20,12 +21,12 @@ type CoreLibrary struct {
 }
 
 // coreLibraries is the table. Libraries of graphics load others by names with the driver's version,
-// and are not in it. Sources: the lists of compute libraries of libnvidia-container (src/nvc_info.c)
-// and the file lists of drivers 390.157, 470.256.02, 535.261.03, 550.163.01, 580.159.04, 590.48.01,
-// 595.71.05 and 615.71.09 in packages of distributions; for libnvidia-nvvm70.so.4 issue 1875 of
-// nvidia-container-toolkit. CUDA of 580.159.04 was seen to open libcuda.so.1 and, for PTX,
-// libnvidia-ptxjitcompiler.so.1, and neither libnvidia-nvvm.so.4 nor libnvidia-gpucomp.so; NVIDIA's
-// cuda-compat of 590.48.01 consists of the versioned ones below.
+// and are not in it. Sources: the lists of compute libraries of libnvidia-container
+// (src/nvc_info.c) and the file lists of drivers 390.157, 470.256.02, 535.261.03, 550.163.01,
+// 580.159.04, 590.48.01, 595.71.05 and 615.71.09 in packages of distributions; for
+// libnvidia-nvvm70.so.4 issue 1875 of nvidia-container-toolkit. CUDA of 580.159.04 was seen to open
+// libcuda.so.1 and, for PTX, libnvidia-ptxjitcompiler.so.1, and neither libnvidia-nvvm.so.4 nor
+// libnvidia-gpucomp.so; NVIDIA's cuda-compat of 590.48.01 consists of the versioned ones below.
 var coreLibraries = []CoreLibrary{
 	{Name: "libcuda.so.1"},
 	{Name: "libnvidia-ml.so.1", Without: "nvidia-smi and programs that ask NVML fail in containers"},

@@ -85,8 +85,8 @@ func (c *Cell) Instance(t testing.TB, instanceUUID, host, vmState, taskState str
 }
 
 // nameByID adds the id of the compute node that a row names by host and node, as Nova does since
-// 2023.2, where the schema has a column for it and the row does not give it. A name in other letters
-// than the node's is none that Nova wrote with an id.
+// 2023.2, where the schema has a column for it and the row does not give it. A name in other
+// letters than the node's is none that Nova wrote with an id.
 func (c *Cell) nameByID(t testing.TB, row Row, table, host, node, id string) {
 	t.Helper()
 	if _, given := row[id]; given || !slices.ContainsFunc(c.db.columns[c.Name][table], func(column column) bool { return column.name == id }) {

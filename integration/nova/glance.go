@@ -26,8 +26,8 @@ const (
 	standInData = "not much of a disk\n"
 )
 
-// startStandIn starts a server in place of Glance, where that is not installed. It has the one image
-// that servers boot from, and accepts no other: tests of images fail there.
+// startStandIn starts a server in place of Glance, where that is not installed. It has the one
+// image that servers boot from, and accepts no other: tests of images fail there.
 func (l *Lab) startStandIn() error {
 	listener, err := net.Listen("tcp4", address(l.ports.Glance))
 	if err != nil {

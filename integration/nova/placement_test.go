@@ -20,7 +20,8 @@ const (
 	oneTimeUse     = 32
 )
 
-// deviceClass is the resource class of a K4200 in Placement (nova/compute/pci_placement_translator.py).
+// deviceClass is the resource class of a K4200 in Placement
+// (nova/compute/pci_placement_translator.py).
 const deviceClass = "CUSTOM_PCI_10DE_11B4"
 
 // TestDevicesInPlacement: compute nodes and a controller that nova configure has told to track the
@@ -60,8 +61,8 @@ func TestDevicesInPlacement(t *testing.T) {
 	until(t, "Placement's books are empty", func() bool { return len(allocations(t)) == 0 })
 }
 
-// TestLiveMigratable: an alias with live_migratable gets devices whose device_spec says the same, and
-// no others. Placement does not know the key.
+// TestLiveMigratable: an alias with live_migratable gets devices whose device_spec says the same,
+// and no others. Placement does not know the key.
 func TestLiveMigratable(t *testing.T) {
 	if lab.NovaRelease < liveMigratable {
 		return // Nova rejects the key
@@ -97,8 +98,9 @@ func TestLiveMigratable(t *testing.T) {
 	}
 }
 
-// TestOneTimeUse: a device that can be used once is reserved in Placement since its first guest, and
-// stays so when the guest is gone. What nova explain says is enough to give it to a guest again.
+// TestOneTimeUse: a device that can be used once is reserved in Placement since its first guest,
+// and stays so when the guest is gone. What nova explain says is enough to give it to a guest
+// again.
 func TestOneTimeUse(t *testing.T) {
 	if lab.NovaRelease < oneTimeUse {
 		return // device_spec has no such key

@@ -113,8 +113,8 @@ func (l *Lab) service(name string) (*service.Service, error) {
 	return nil, fmt.Errorf("%s: no such service", name)
 }
 
-// wsgiRelease is the first release of Nova that has modules for web servers, as Keystone of the same
-// time does. Later ones have nothing else.
+// wsgiRelease is the first release of Nova that has modules for web servers, as Keystone of the
+// same time does. Later ones have nothing else.
 const wsgiRelease = 31
 
 // define says what the services are, but MariaDB, which package mariadb knows.

@@ -98,8 +98,8 @@ func (g Guest) unique(prefix, key string, known ...string) (string, error) {
 }
 
 // Releases since which nova-scheduler requires traits for what a guest requests: 26.2.2 does not
-// require the first two and 31.0.0 does, which does not require the others, and 33.0.2 does; releases
-// between were not compared.
+// require the first two and 31.0.0 does, which does not require the others, and 33.0.2 does;
+// releases between were not compared.
 const (
 	packedRings       = nova.Antelope
 	statelessFirmware = nova.Epoxy

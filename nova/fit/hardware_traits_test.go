@@ -9,7 +9,8 @@ import (
 	"gpustack/nova/fit"
 )
 
-// TestSecretsOfTPM: where a TPM's secrets are kept is a trait since 2026.1, by default that of user.
+// TestSecretsOfTPM: where a TPM's secrets are kept is a trait since 2026.1, by default that of
+// user.
 func TestSecretsOfTPM(t *testing.T) {
 	for _, test := range []struct {
 		release  nova.Release

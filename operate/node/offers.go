@@ -57,8 +57,8 @@ func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding]
 }
 
 // stillOffered returns a warning for each line of Nova's configuration that offers functions which
-// a plan of files returns to the host. devices are not observed while a write to sysfs of an earlier
-// run may be stuck.
+// a plan of files returns to the host. devices are not observed while a write to sysfs of an
+// earlier run may be stuck.
 func stillOffered(root host.Root, devices machine.Look[pci.Devices], plan edit.Plan) []string {
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	before, after, changed, err := gate.Changed(root, plan)

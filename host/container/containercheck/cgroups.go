@@ -110,8 +110,8 @@ const (
 
 // containerdFiles returns the files that containerd reads, the last one of which decides: its
 // configuration and those that "imports" of a file names, relative to its folder. conf.d is read
-// only so, and by default only from 2.2.0 on if there is no configuration (containerd-config.toml(5);
-// containerd, pull request 12323).
+// only so, and by default only from 2.2.0 on if there is no configuration
+// (containerd-config.toml(5); containerd, pull request 12323).
 func containerdFiles(root host.Root, versions map[string]nvidia.Version) (files []string, failed error) {
 	pending := []string{containerdConf}
 	if ok, err := root.Exists(containerdConf); err == nil && !ok {
