@@ -203,11 +203,11 @@ func (k kolla) generated(program string, name conf.Name) (values []conf.Option) 
 
 // generatedFor returns the files that kolla-ansible has generated for a program of the hosts that
 // the plan serves, as far as they are of this machine.
-func (o Options) generatedFor(program string) (files []conf.Source) {
-	if program == programCompute && o.elsewhere() != nil {
+func (k kolla) generatedFor(program string) (files []conf.Source) {
+	if program == programCompute && k.elsewhere() != nil {
 		return nil
 	}
-	for _, f := range o.Generated {
+	for _, f := range k.Generated {
 		if strings.HasPrefix(f.Name, kollaDir+program+"/") {
 			files = append(files, f)
 		}
@@ -218,7 +218,8 @@ func (o Options) generatedFor(program string) (files []conf.Source) {
 // RenderKolla returns what is wanted as files of kolla-ansible's folder node_custom_config, each
 // below a comment with its path.
 func RenderKolla(o Options, w Want) (string, error) {
-	files, err := kolla{o, w}.files()
+	k := kolla{o, w}
+	files, err := k.files()
 	if err != nil {
 		return "", err
 	}
@@ -228,7 +229,7 @@ func RenderKolla(o Options, w Want) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		parts = append(parts, f.comments(o)+text)
+		parts = append(parts, f.comments(k)+text)
 	}
 	return strings.Join(parts, "\n"), nil
 }
@@ -247,18 +248,18 @@ func (f kollaFile) ini() (string, error) {
 }
 
 // comments returns what an operator must know of the file.
-func (f kollaFile) comments(o Options) string {
+func (f kollaFile) comments(k kolla) string {
 	text := fmt.Sprintf("# For kolla-ansible: %s in the folder node_custom_config.\n", f.path)
 	if strings.Contains(f.path, kollaHost) {
 		whose := "this host"
-		if names := o.elsewhere(); names != nil {
+		if names := k.elsewhere(); names != nil {
 			whose = strings.Join(names, " or ")
 		}
 		text += "# " + kollaHost + " stands for the name of " + whose + " in kolla-ansible's inventory.\n"
 	}
 	if slices.ContainsFunc(f.options, func(option kollaOption) bool { return option.isMulti }) {
 		source := "add those of other files"
-		if o.generatedFor(f.reader) != nil {
+		if k.generatedFor(f.reader) != nil {
 			source = "those of " + kollaDir + f.reader + "/nova.conf are here too"
 		}
 		text += "# It replaces all lines of an option: " + source + ".\n"
