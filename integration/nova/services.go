@@ -234,6 +234,8 @@ func (l *Lab) python(name, script string, args ...string) service.Program {
 			"HOME="+l.dir,
 			"OS_KEYSTONE_CONFIG_DIR="+l.state("conf"),
 			"OS_PLACEMENT_CONFIG_DIR="+l.state("conf"),
+			// From 33 on, Nova leaves eventlet; its services then do not end while RabbitMQ is busy.
+			"OS_NOVA_DISABLE_EVENTLET_PATCHING=false",
 			"OS_NOVA_CONFIG_DIR="+filepath.Dir(l.NovaConf),
 			"OS_NOVA_CONFIG_FILES="+pasteConfig+";"+filepath.Base(l.NovaConf)),
 		Log: l.log(name),
