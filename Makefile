@@ -88,7 +88,7 @@ integration: build build/tools/nfpm build/tools/nvidia-ctk
 # Tests of repairs whose judge is Nova: its schema, its tracker and a Placement. They run once more
 # with the Nova of Debian SUITE, in a tree of that release.
 NOVA_TESTS = .
-SHORT_NOVA_TESTS = ^Test(Schema|Track|FreedWithIsNova|ComputeID.*|Claim|Names|OrdinaryRows|Repair|RepairUndo|Renamed|Allocations|Books|Evacuat.*|Upgrade|UpgradeOnline|.*TLS|URL.*|OptionFile.*)$$
+SHORT_NOVA_TESTS = ^Test(Schema|Track|FreedWithIsNova|ComputeID.*|Claim|OrdinaryRows|Repair|RepairUndo|Renamed|Allocations|Books|Evacuat.*|Upgrade|UpgradeOnline|.*TLS|URL.*|OptionFile.*)$$
 suite hosts: export TEST_PACKAGES = mount python3 python3-yaml nova-common python3-nova python3-placement python3-pymysql python3-mysqldb \
 	mariadb-server-core mariadb-client-core
 suite:
