@@ -44,7 +44,9 @@ def arguments(text):
 
 def connection(c):
     verifies = "none"
-    if c.ssl:
+    # Without options, 1.2.0 uses TLS where a server offers it, and verifies nothing. gpustack does
+    # not use TLS then, as 1.1.1 does not.
+    if c.ssl and getattr(c, "_ssl_required", True):
         verifies = {ssl.CERT_NONE: "nothing", ssl.CERT_REQUIRED: "authority"}[c.ctx.verify_mode]
         if c.ctx.check_hostname:
             verifies = "name"
