@@ -45,7 +45,7 @@ func TestRecordedHosts(t *testing.T) {
 			}
 		}
 		if n != len(words) {
-			t.Errorf("%s has %d answers, to other cases: record them anew (integration/recordhosts)", name, len(words))
+			t.Errorf("%s has %d answers, to other cases: record them again (integration/recordhosts)", name, len(words))
 		}
 	}
 }
