@@ -44,8 +44,10 @@ type Consumer struct {
 	Changed    time.Time          // of the record that changed last
 	Now        time.Time          // by the clock of that record's database
 	Here       bool               // a live instance is on the provider's compute node
-	Odd        string             // why Nova cannot have written the record of a live instance, or of a migration to or from the compute node, like this; "" if it can
-	Lost       string             // why it is unknown whether a live instance is: it is on that host, but on none of its live nodes; "" otherwise
+	// Odd is why Nova cannot have written the record of a live instance, or of a migration to or from
+	// the compute node, like this; "" if it can.
+	Odd  string
+	Lost string // why it is unknown whether a live instance is: it is on that host, but on none of its live nodes; "" otherwise
 
 	// Whole is all that the consumer holds, nil if that was not read.
 	Whole *cloud.Allocations

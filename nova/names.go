@@ -397,7 +397,8 @@ func (o naming) warnUntyped(products []Alias) (warnings []string) {
 	for _, a := range o.Aliases {
 		if a.DeviceType == "" && o.knownType(a, products) == "" {
 			warnings = append(warnings, fmt.Sprintf("alias %[1]s: the device_type of %[2]s:%[3]s is unknown, and without it Nova assigns no device of type-PF: "+
-				"give --inventory FILE of a compute node, or --alias %[1]s=%[2]s:%[3]s,device_type=%[4]s if the device supports SR-IOV", a.Name, a.VendorID, a.ProductID, pci.TypePF))
+				"give --inventory FILE of a compute node, or --alias %[1]s=%[2]s:%[3]s,device_type=%[4]s if the device supports SR-IOV",
+				a.Name, a.VendorID, a.ProductID, pci.TypePF))
 		}
 	}
 	return warnings

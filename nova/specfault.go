@@ -37,7 +37,9 @@ var booleanSince = map[string]Release{"trusted": Rocky, "remote_managed": Yoga, 
 // whatever the hardware is.
 func SpecFaults(l devspec.Line, r Release) (faults []SpecFault) {
 	if names := conf.References(l.Option.Value); len(names) > 0 {
-		return []SpecFault{{Seen: fmt.Sprintf("the value of device_spec refers to %s, which oslo.config replaces", options(names)), Remedy: "write $$ for a dollar sign", Item: -1}}
+		return []SpecFault{{
+			Seen: fmt.Sprintf("the value of device_spec refers to %s, which oslo.config replaces", options(names)), Remedy: "write $$ for a dollar sign", Item: -1,
+		}}
 	}
 	if !l.IsJSON {
 		return []SpecFault{{Seen: "the value of device_spec is not a JSON object", Remedy: "write a JSON object or a list of JSON objects", Item: -1}}

@@ -424,7 +424,8 @@ func (r *reader) placed(ctx context.Context, all map[string]*known, places strin
 			c.noteChange(r, i.Changed)
 		}
 		return err
-	}, "SELECT uuid, host, node, "+r.column("instances", "compute_id", "NULL")+", vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances WHERE uuid IN "+places, uuids...)
+	}, "SELECT uuid, host, node, "+r.column("instances", "compute_id", "NULL")+
+		", vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances WHERE uuid IN "+places, uuids...)
 }
 
 // moved reads the migrations among consumers, and the migrations of instances among them.

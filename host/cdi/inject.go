@@ -118,7 +118,8 @@ func (f Folders) unresolvable(name string) error {
 		return fmt.Errorf("%w: %s (and %d more)", err, why[0], len(why)-1)
 	}
 	if len(f.devices) == 0 {
-		return host.WithHint(fmt.Errorf("%w: no file in %s and %s defines a device", err, StaticFolder, DynamicFolder), host.NewCommand("container prepare").Flag("device", "ADDRESS").Text())
+		return host.WithHint(fmt.Errorf("%w: no file in %s and %s defines a device", err, StaticFolder, DynamicFolder),
+			host.NewCommand("container prepare").Flag("device", "ADDRESS").Text())
 	}
 	names := make([]string, len(f.devices))
 	for i, d := range f.devices {

@@ -46,7 +46,8 @@ func (h Hardware) ReportFaults(lines []Line) []Fault {
 	for _, l := range lines {
 		for _, s := range l.Specs {
 			if s.Devname {
-				found = append(found, Fault{l, fmt.Sprintf("the device_spec %s has a devname, which is not supported with report_in_placement", conf.Written(s.Object)), "select the function by address"})
+				found = append(found, Fault{l, fmt.Sprintf("the device_spec %s has a devname, which is not supported with report_in_placement", conf.Written(s.Object)),
+					"select the function by address"})
 			}
 		}
 	}

@@ -75,7 +75,8 @@ func (v view) libraries() []host.Finding {
 // package of the machine would be a second driver.
 func (v view) install(what string) host.Text {
 	if root := v.Driver.Value.Container; root != "" {
-		return host.Text("restart the driver container, whose root is " + root + " (of the GPU operator: pod nvidia-driver-daemonset); install no package of the driver beside it")
+		return host.Text("restart the driver container, whose root is " + root +
+			" (of the GPU operator: pod nvidia-driver-daemonset); install no package of the driver beside it")
 	}
 	return host.Text("install " + what)
 }

@@ -3,6 +3,7 @@ package containercheck
 import (
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/machine"
 )
 
 // pcie finds GPUs whose PCIe link has fewer lanes than card and slot support. host check judges
@@ -24,7 +25,7 @@ func (v view) pcie() []host.Finding {
 		if _, _, _, ok := link.Lanes(); ok {
 			seen++
 		} else if link.Err != nil {
-			findings = append(findings, host.Finding{Status: host.NA, Seen: "the PCIe link of " + d.Address.String() + " cannot be read: " + host.Cause(link.Err).Error()})
+			findings = append(findings, checklist.Unread(machine.AttributeFile(d.Address, "current_link_width"), link.Err)...)
 		}
 	}
 	if findings == nil && seen == 0 {

@@ -118,7 +118,8 @@ func (c *Container) inContainer(causes []Cause) []Cause {
 	for i := range causes {
 		if causes[i].Cause == noChannel {
 			causes[i].Cause = "/dev/infiniband/rdma_cm is in the container and cannot be opened: SELinux, the device cgroup or the node's permissions deny it"
-			causes[i].Remedy = "ausearch -m avc -ts recent; ls -lZ /dev/infiniband/rdma_cm; for SELinux: --security-opt=label=disable, or setsebool -P container_use_devices on"
+			causes[i].Remedy = "ausearch -m avc -ts recent; ls -lZ /dev/infiniband/rdma_cm; " +
+				"for SELinux: --security-opt=label=disable, or setsebool -P container_use_devices on"
 		}
 	}
 	return causes
