@@ -47,19 +47,21 @@ func TestReadCoreLibraries(t *testing.T) {
 		"-- usr/lib64/libnvidia-nvvm70.so.4 --\n-- usr/lib64/libnvidia-gpucomp.so.615.71.09 --\n-- usr/lib64/libnvidia-glcore.so.615.71.09 --\n"+
 		"-- usr/lib64/libnvidia-gpucomp.so.580.159.04 --\n-- usr/lib64/libnvidia-gpucomp.so --\n"))
 	for name, version := range map[string]nvidia.Version{
-		"libcuda.so.1": "615.71.09", "libnvidia-nvvm70.so.4": "", "libnvidia-gpucomp.so.615.71.09": "615.71.09", "libnvidia-gpucomp.so.580.159.04": "580.159.04",
+		"libcuda.so.1": "615.71.09", "libnvidia-nvvm70.so.4": "", "libnvidia-gpucomp.so.615.71.09": "615.71.09",
 	} {
 		if l := got.Library(name); l == nil || l.Version != version {
 			t.Errorf("%s: %+v", name, l)
 		}
+	}
+	if l := got.Library("libnvidia-gpucomp.so.580.159.04"); l != nil {
+		t.Errorf("of another driver: %+v", l)
 	}
 	if len(got.Libraries) != 4 || len(got.Warnings) > 0 {
 		t.Errorf("%+v, %v", got.Libraries, got.Warnings)
 	}
 }
 
-// TestReadContainer: the libraries of a driver container are below its root, and those of packages
-// come first.
+// TestReadContainer: the libraries of a driver container are below its root.
 func TestReadContainer(t *testing.T) {
 	t.Parallel()
 	const below = "run/nvidia/driver/usr/lib/x86_64-linux-gnu"

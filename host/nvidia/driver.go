@@ -2,6 +2,7 @@ package nvidia
 
 import (
 	"io/fs"
+	"strings"
 
 	"gpustack/host/pci"
 )
@@ -19,8 +20,8 @@ type Driver struct {
 	Instances []Instance           // the parts of these GPUs
 	// PersistencedSocket and FabricManagerSocket are whether the daemons' sockets are there.
 	PersistencedSocket, FabricManagerSocket bool
-	// Container is the root of a container that has installed the driver, as the GPU operator's does,
-	// "" if the machine's packages have.
+	// Container is the root of a container that installs the driver, as the GPU operator's does, "" if
+	// the machine's packages do. After a boot it does not exist until the container runs.
 	Container string
 	// Warnings name files that cannot be read or are malformed.
 	Warnings []string
@@ -92,15 +93,56 @@ type Instance struct {
 	Minor int  // N of /dev/nvidia-caps/nvidia-capN
 }
 
-// Library returns the library that programs load by a link, or nil. If the link is in no folder
-// that the loader searches, Library returns that of another folder.
+// Library returns the library that programs load by a link, or nil. All are from one source, so that
+// a container gets none of another driver: the folder of the libcuda that has the version of the
+// loaded module; else the driver container, also before it runs; on a machine without one, the
+// folder that the loader searches first. What that folder lacks is of another one of the same
+// source, and of libcuda's version.
 func (d Driver) Library(link string) *Library {
+	cuda := d.cuda()
+	if link == "" || cuda == nil {
+		return nil
+	}
+	var found *Library
 	for i := range d.Libraries { // folders that are searched come first
-		if l := &d.Libraries[i]; l.Link == link && l.File != "" {
+		l := &d.Libraries[i]
+		switch {
+		case l.Link != link || l.File == "" || d.InContainer(*l) != d.InContainer(*cuda) || l.Version.Differs(cuda.Version):
+		case l.Folder == cuda.Folder:
 			return l
+		case found == nil:
+			found = l
 		}
 	}
-	return nil
+	return found
+}
+
+// cuda returns the libcuda whose source has the libraries, or nil.
+func (d Driver) cuda() *Library {
+	var first, contained *Library
+	for i := range d.Libraries {
+		l := &d.Libraries[i]
+		switch {
+		case l.Link != coreLibraries[0].Name || l.File == "":
+			continue
+		case d.Loaded != nil && l.Version != "" && l.Version.Compare(d.Loaded.Version) == 0:
+			return l
+		case first == nil:
+			first = l
+		}
+		if contained == nil && d.InContainer(*l) {
+			contained = l
+		}
+	}
+	if d.Container != "" {
+		return contained
+	}
+	return first
+}
+
+// InContainer reports whether a library is the driver container's.
+func (d Driver) InContainer(l Library) bool {
+	return d.Container != "" && strings.HasPrefix(l.Folder, d.Container+"/")
 }
 
 // GPU returns the GPU at an address, or nil if none is bound to the driver.

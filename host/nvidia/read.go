@@ -31,7 +31,14 @@ const (
 	// containerRoot is where a driver container mounts its root (NVIDIA, gpu-driver-container,
 	// nvidia-driver: RUN_DIR).
 	containerRoot = "/run/nvidia/driver"
+	// toolkitFolder is where the GPU operator's container of NVIDIA's toolkit installs it.
+	toolkitFolder = "/usr/local/nvidia/toolkit"
 )
+
+// toolkitFiles are configurations of NVIDIA's toolkit, by its container and by packages. Table
+// nvidia-container-cli has the root of the driver: containerRoot, or "/" for the machine's packages
+// (nvidia-container-toolkit, cmd/nvidia-ctk-installer/toolkit/toolkit.go).
+var toolkitFiles = []string{toolkitFolder + "/.config/nvidia-container-runtime/config.toml", "/etc/nvidia-container-runtime/config.toml"}
 
 // moduleName matches the names that the driver's main module has in sysfs and on disk: nvidia, and
 // with Debian's packages nvidia-current, nvidia-current-open or nvidia-tesla-470, but not
@@ -50,16 +57,20 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 	}
 	d.OnDisk = r.onDisk()
 	d.GPUs = r.gpus(devices)
-	if d.Loaded == nil && slices.ContainsFunc(devices, func(f pci.Device) bool { return f.IsGPU() && isDriverName(f.DriverName()) }) {
+	if d.Loaded == nil && slices.ContainsFunc(devices, func(f pci.Device) bool { return f.IsGPU() && IsDriver(f.DriverName()) }) {
 		d.Loaded = &Module{} // a driver that has a function is loaded, whatever else a tree lacks
 		r.warnings = append(r.warnings, "GPUs are bound to NVIDIA's driver, but neither "+versionFile+" nor "+modulesDir+" shows its version")
 	}
 	d.Majors = r.majors()
 	d.Nodes = r.nodes()
 	if r.exists(containerRoot + "/usr") {
-		d.Container, r.container = containerRoot, containerRoot
+		r.container = containerRoot
 	}
 	d.Libraries = r.libraries()
+	if r.container == "" && r.startsContainer(len(d.OnDisk) > 0 || d.cuda() != nil) {
+		r.container = containerRoot
+	}
+	d.Container = r.container
 	d.Params = r.params()
 	d.Instances = r.instances(d.GPUs)
 	for _, i := range d.Instances {
@@ -74,8 +85,32 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 	return d, nil
 }
 
-// isDriverName reports whether a driver of PCI functions is NVIDIA's.
-func isDriverName(name string) bool {
+// startsContainer reports whether a driver container is going to run, which after a boot has not
+// started yet: NVIDIA's toolkit takes the driver from it; or its container has left a toolkit
+// without a configuration, and the machine has no driver of its own.
+func (r *reader) startsContainer(own bool) bool {
+	for _, file := range toolkitFiles {
+		text, ok := r.text(file)
+		if !ok {
+			continue
+		}
+		table := ""
+		for line := range strings.Lines(text) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			switch key = strings.TrimSpace(key); {
+			case strings.HasPrefix(key, "["):
+				table = strings.Trim(key, "[] ")
+			case table == "nvidia-container-cli" && key == "root":
+				value, _, _ = strings.Cut(value, "#")
+				return strings.Trim(value, " \t\"'") == containerRoot
+			}
+		}
+	}
+	return !own && r.exists(toolkitFolder)
+}
+
+// IsDriver reports whether a driver of PCI functions is NVIDIA's.
+func IsDriver(name string) bool {
 	name = modprobe.Normal(name)
 	return name == "nvidia" || name == "nvidia_current"
 }
@@ -255,7 +290,7 @@ func (r *reader) versionOf(file string) Version {
 func (r *reader) gpus(devices pci.Devices) []GPU {
 	byAddress := map[pci.Address]GPU{}
 	for i := range devices {
-		if d := &devices[i]; d.IsGPU() && isDriverName(d.DriverName()) {
+		if d := &devices[i]; d.IsGPU() && IsDriver(d.DriverName()) {
 			byAddress[d.Address] = GPU{Address: d.Address}
 		}
 	}

@@ -21,6 +21,11 @@ func (v Version) Compare(other Version) int {
 	return 0
 }
 
+// Differs reports whether two versions are both known and not the same.
+func (v Version) Differs(other Version) bool {
+	return v != "" && other != "" && v.Compare(other) != 0
+}
+
 // Branch returns the first number, 550 for 550.163.01, or 0 if there is none.
 func (v Version) Branch() int {
 	return at(v.numbers(), 0)

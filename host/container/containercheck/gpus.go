@@ -7,14 +7,13 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
-	"gpustack/host/modprobe"
+	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 )
 
 // isNVIDIA reports whether a driver of a PCI function is NVIDIA's.
 func isNVIDIA(driver string) bool {
-	driver = modprobe.Normal(driver)
-	return driver == "nvidia" || driver == "nvidia_current"
+	return nvidia.IsDriver(driver)
 }
 
 // gpus checks that the GPUs which are not for guests are bound to NVIDIA's driver.

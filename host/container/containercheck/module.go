@@ -99,7 +99,7 @@ func (v view) module() []host.Finding {
 
 // differs reports whether two versions are both known and not the same.
 func differs(a, b nvidia.Version) bool {
-	return a != "" && b != "" && a.Compare(b) != 0
+	return a.Differs(b)
 }
 
 // kernels lists the kernels that have a module.
