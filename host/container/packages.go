@@ -7,13 +7,33 @@ import (
 	"gpustack/host/nvidia"
 )
 
-// DriverPackages are the packages with the libraries of compute of NVIDIA's driver: Debian's and
-// Ubuntu's own, those of NVIDIA's repository for RHEL, and openSUSE's.
-func DriverPackages(d nvidia.Driver) host.Packages {
+// InstallLibraries returns how the libraries of compute of NVIDIA's driver are installed in a
+// family: from Debian's own packages, those of NVIDIA's repository for RHEL, openSUSE's, or
+// Ubuntu's, whose names have the branch of the driver. If no module shows which one, there is no
+// command.
+func InstallLibraries(f host.Family, d nvidia.Driver) host.Text {
 	p := host.Packages{host.DebianFamily: "libcuda1 nvidia-smi", host.RHELFamily: "nvidia-driver-cuda", host.SUSEFamily: "nvidia-compute-utils-G06"}
-	if d.Loaded != nil && d.Loaded.Version != "" {
-		branch := strconv.Itoa(d.Loaded.Version.Branch())
-		p[host.UbuntuFamily] = "libnvidia-compute-" + branch + " nvidia-utils-" + branch
+	if f == host.UbuntuFamily {
+		v := moduleVersion(d)
+		if v == "" {
+			return "packages libnvidia-compute-BRANCH and nvidia-utils-BRANCH of the branch whose kernel module is installed, such as 580"
+		}
+		branch := strconv.Itoa(v.Branch())
+		p[f] = "libnvidia-compute-" + branch + " nvidia-utils-" + branch
 	}
-	return p
+	return host.Text(f.Install(p))
+}
+
+// moduleVersion returns the version of the loaded module, or else that of the running kernel or of
+// another one, "" if none shows it.
+func moduleVersion(d nvidia.Driver) (v nvidia.Version) {
+	if d.Loaded != nil && d.Loaded.Version != "" {
+		return d.Loaded.Version
+	}
+	for _, m := range d.OnDisk {
+		if m.Version != "" && (v == "" || m.Running) {
+			v = m.Version
+		}
+	}
+	return v
 }

@@ -19,56 +19,92 @@ func (v view) libraries() []host.Finding {
 		return why
 	}
 	d := v.Driver.Value
-	const cuda = container.CUDALink
-	byLink := map[string][]nvidia.Library{}
-	for _, l := range d.Libraries {
-		byLink[l.Link] = append(byLink[l.Link], l)
-	}
-	if byLink[cuda] == nil {
-		return []host.Finding{{
-			Status: host.Fail, Seen: cuda + " is not installed on the host",
+	const link = container.CUDALink
+	cuda := d.Library(link)
+	if cuda == nil {
+		f := host.Finding{
+			Status: host.Fail, Seen: link + " is not installed on the host",
 			Effect: "no spec can give it to a container, and CUDA programs in containers report " + insufficient + ", although nothing is too old",
-			Remedy: v.install("the libraries of the driver" + ofLoaded(d) + ": " + v.Family.Install(container.DriverPackages(d))),
-		}}
+			Remedy: v.install("the libraries of the driver" + ofLoaded(d) + ": " + container.InstallLibraries(v.Family, d).String()),
+		}
+		if i := slices.IndexFunc(d.Libraries, func(l nvidia.Library) bool { return l.Link == link && l.File == "" }); i >= 0 {
+			f.File, f.Seen = path.Join(d.Libraries[i].Folder, link), link+" leads nowhere"
+		}
+		return []host.Finding{f}
 	}
-	var findings []host.Finding
-	if d.Loaded != nil {
-		other := map[nvidia.Version][]string{}
-		for _, l := range d.Libraries {
-			if slices.Contains(nvidia.CoreLinks(), l.Link) && differs(l.Version, d.Loaded.Version) {
-				other[l.Version] = append(other[l.Version], path.Join(l.Folder, l.Link))
-			}
-		}
-		for _, version := range versions(other) {
-			files := other[version]
-			findings = append(findings, host.Finding{
-				Status: host.Fail, File: files[0], Seen: fmt.Sprintf("%s is of version %s, the loaded module is %s", named(files), version, d.Loaded.Version),
-				Effect: "programs that load it fail on the host and in containers: " + versionsDiffer + "; " + kernelMismatch,
-				Remedy: "reboot if the driver was upgraded; otherwise " + v.install("module and libraries of one version, and remove the others"),
-			})
-		}
-	} else if all := versions(byVersion(d.Libraries)); len(all) > 1 {
+	findings := v.otherVersions(*cuda)
+	if cuda.Version == "" {
 		findings = append(findings, host.Finding{
-			Status: host.Warn, File: path.Join(byLink[cuda][0].Folder, cuda), Seen: "libraries of several versions are installed: " + texts(all),
-			Effect: "only those of the module's version work, others report " + versionsDiffer,
-			Remedy: "keep the libraries of one version",
+			Status: host.Warn, File: path.Join(cuda.Folder, link), Seen: "the version of " + cuda.File + " is not known",
+			Effect: "whether it is the module's is unknown, and specs have no library of the names with the driver's version",
+			Remedy: v.install("the libraries of the driver" + ofLoaded(d) + " anew"),
 		})
 	}
-	version := byLink[cuda][0].Version
 	found := 0
-	for _, core := range nvidia.CoreLibraries(version) {
-		name := core.FileName(version)
+	for _, core := range nvidia.CoreLibraries(cuda.Version) {
+		name := core.FileName(cuda.Version)
 		switch {
-		case byLink[name] != nil:
+		case name == "": // of an unknown version
+		case d.Library(name) != nil:
 			found++
-		case name != "" && core.Without != "" && (!core.Versioned || core.IsOpened(version)):
+		case slices.ContainsFunc(d.Libraries, func(l nvidia.Library) bool {
+			return l.Link == name && l.File != "" && d.InContainer(l) == d.InContainer(*cuda)
+		}): // of another version
+		case core.Without != "" && (!core.Versioned || core.IsOpened(cuda.Version)):
 			findings = append(findings, host.Finding{
 				Status: host.Warn, Seen: name + " is not installed on the host", Effect: core.Without,
 				Remedy: v.install("the complete libraries of the driver" + ofLoaded(d)),
 			})
 		}
 	}
-	return checklist.OrPass(findings, "%s of version %s", host.Numbered(found, "library"), version)
+	return checklist.OrPass(findings, "%s of version %s", host.Numbered(found, "library"), cuda.Version)
+}
+
+// otherVersions finds libraries of other versions than the loaded module. Beside a driver
+// container, specs have none of the machine's own.
+func (v view) otherVersions(cuda nvidia.Library) (findings []host.Finding) {
+	d := v.Driver.Value
+	if d.Loaded == nil {
+		if all := versions(byVersion(d.Libraries)); len(all) > 1 {
+			findings = append(findings, host.Finding{
+				Status: host.Warn, File: path.Join(cuda.Folder, container.CUDALink), Seen: "libraries of several versions are installed: " + texts(all),
+				Effect: "only those of the module's version work, others report " + versionsDiffer,
+				Remedy: "keep the libraries of one version",
+			})
+		}
+		return findings
+	}
+	contained := d.InContainer(cuda)
+	other, beside := map[nvidia.Version][]string{}, map[nvidia.Version][]nvidia.Library{}
+	for _, l := range d.Libraries {
+		switch {
+		case !slices.Contains(nvidia.CoreLinks(), l.Link) || !l.Version.Differs(d.Loaded.Version):
+		case contained && !d.InContainer(l):
+			beside[l.Version] = append(beside[l.Version], l)
+		default:
+			other[l.Version] = append(other[l.Version], path.Join(l.Folder, l.Link))
+		}
+	}
+	for _, version := range versions(other) {
+		files := other[version]
+		findings = append(findings, host.Finding{
+			Status: host.Fail, File: files[0], Seen: fmt.Sprintf("%s is of version %s, the loaded module is %s", named(files), version, d.Loaded.Version),
+			Effect: "programs that load it fail on the host and in containers: " + versionsDiffer + "; " + kernelMismatch,
+			Remedy: "reboot if the driver was upgraded; otherwise " + v.install("module and libraries of one version, and remove the others"),
+		})
+	}
+	for _, version := range versions(beside) {
+		var files []string
+		for _, l := range beside[version] {
+			files = append(files, path.Join(l.Folder, l.Link))
+		}
+		findings = append(findings, host.Finding{
+			Status: host.Warn, File: files[0], Seen: fmt.Sprintf("%s is of version %s, the loaded module is %s", named(files), version, d.Loaded.Version),
+			Effect: "programs that load it fail on the host: " + versionsDiffer + "; containers get the libraries of the driver container",
+			Remedy: host.Text("remove the package that has " + beside[version][0].File),
+		})
+	}
+	return findings
 }
 
 // install returns the remedy of a part of the driver that is missing. Beside a driver container, a

@@ -344,7 +344,7 @@ func (w *wanting) missing() {
 	for _, m := range w.Specs.Missing {
 		switch {
 		case m.Address == nil && len(w.GPUs) > 0:
-			hint := "install the driver's libraries: " + w.Family.Install(container.DriverPackages(w.Driver))
+			hint := "install the driver's libraries: " + container.InstallLibraries(w.Family, w.Driver).String()
 			if w.Driver.Container != "" {
 				hint = "restart the driver container in " + w.Driver.Container
 			}
