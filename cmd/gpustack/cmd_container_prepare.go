@@ -31,9 +31,11 @@ podman, docker and containerd give them to containers. Shows the plan as a diff,
 applies it and records it. "gpustack undo" undoes it. Run again, it plans nothing.
 
 Devices are named by PCI address: podman run --device gpustack.local/gpu=0000:84:00.0. The
-specs have nodes without numbers, and libraries by the links that programs load: they stay
-right when the driver is upgraded. They are for compute: nvidia-ctk makes specs for graphics
-and MIG.
+specs have nodes without numbers, and libraries by the links that programs load: those stay
+right when the driver is upgraded. Drivers before 535 and since 590 need libraries with the
+driver's version in the name too: after an upgrade, containers do not start until the specs
+are written again, by a boot or by systemctl restart gpustack-boot.service. The specs are for
+compute: nvidia-ctk makes specs for graphics and MIG.
 
 At each boot, gpustack-boot.service makes the driver's nodes by nvidia-modprobe and writes
 the specs in /run/cdi, as the machine is then: uverbs nodes may have other numbers. With

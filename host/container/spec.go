@@ -49,10 +49,10 @@ type Missing struct {
 // SpecOf returns the specs of the functions that are recorded for containers, as the machine is
 // now. It is a pure function of its arguments: the same record and machine give the same specs.
 // GPUs are named by PCI address, and by UUID where the driver shows it. Nodes have no numbers and
-// libraries are the links that programs load, so that the spec stays right when the driver is
-// upgraded. Libraries that programs load by a name with the driver's version are of the version of
-// libcuda: each boot writes them again. Static specs, which no boot writes, have only those without
-// which programs of this driver do not work.
+// libraries are the links that programs load, so that they stay right when the driver is upgraded.
+// A name with the driver's version does not: after an upgrade, containers do not start until the
+// spec is written again, which each boot does, but not for a static one. So a spec has such names
+// only where CUDA or OpenCL of the driver opens them: of branches before 535 and since 590.
 func SpecOf(containers *machine.Containers, driver nvidia.Driver, stack rdma.Stack, devices pci.Devices) Specs {
 	var out Specs
 	if containers == nil {
@@ -128,12 +128,9 @@ func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.Contai
 	}
 	for _, core := range nvidia.CoreLibraries(cuda.Version) {
 		name := core.FileName(cuda.Version)
-		if core.Versioned && options.Static && !core.IsOpened(cuda.Version) {
-			continue // no boot would replace the name after an upgrade
-		}
 		l := driver.Library(name)
-		if l == nil {
-			continue
+		if name == "" || l == nil || core.Versioned && !core.IsOpened(cuda.Version) {
+			continue // a name that is not needed would only keep containers from starting after an upgrade
 		}
 		edits.Mounts = append(edits.Mounts, &specs.Mount{
 			HostPath: path.Join(l.Folder, name), ContainerPath: path.Join(folder, name), Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},

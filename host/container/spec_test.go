@@ -31,6 +31,10 @@ var drivers = map[string][]string{
 	"550.163.01": {"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4", "libnvidia-nvvm.so", "libnvidia-cfg.so.1", "libnvidia-gpucomp.so.VERSION"},
 	// This one was seen without libnvidia-nvvm70.so.4.
 	"580.159.04": {"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4", "libcudadebugger.so.1", "libnvidia-cfg.so.1", "libnvidia-gpucomp.so.VERSION"},
+	"590.48.01": {
+		"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4", "libnvidia-nvvm70.so.4", "libnvidia-gpucomp.so.VERSION",
+		"libnvidia-tileiras.so.VERSION", "libcudadebugger.so.1", "libnvidia-cfg.so.1",
+	},
 	"615.71.09": {
 		"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4", "libnvidia-nvvm70.so.4", "libnvidia-gpucomp.so.VERSION",
 		"libnvidia-tileiras.so.VERSION", "libcudadebugger.so.1", "libnvidia-cfg.so.1",
@@ -84,7 +88,7 @@ func mounts(s container.Specs) (names []string) {
 }
 
 // TestSpecLibraries: a spec mounts each library of compute that the driver has, by the name that
-// programs load, and no other.
+// programs load, and no other: none with the driver's version in its name that CUDA does not open.
 func TestSpecLibraries(t *testing.T) {
 	t.Parallel()
 	for version, names := range drivers {
@@ -92,7 +96,10 @@ func TestSpecLibraries(t *testing.T) {
 		for i := range want {
 			want[i] = strings.ReplaceAll(want[i], "VERSION", version)
 		}
-		want = slices.DeleteFunc(want, func(name string) bool { return name == "libnvidia-nvvm.so" && version != "470.256.02" })
+		unopened := []string{"libnvidia-gpucomp.so.550.163.01", "libnvidia-gpucomp.so.580.159.04"}
+		want = slices.DeleteFunc(want, func(name string) bool {
+			return name == "libnvidia-nvvm.so" && version != "470.256.02" || slices.Contains(unopened, name)
+		})
 		slices.Sort(want)
 		// Another driver has left a library.
 		root := hosttest.Lay(t, driverTree(version)+"-- usr/lib64/libnvidia-gpucomp.so.575.51.03 --\n")
@@ -104,12 +111,11 @@ func TestSpecLibraries(t *testing.T) {
 	}
 }
 
-// TestSpecUpgrade: after an upgrade of the driver, the spec that a boot writes has the names of the
-// new one. A static spec has no name that the upgrade takes away, unless programs of its driver do
-// not work without it.
+// TestSpecUpgrade: what an upgrade without a boot takes away from a spec, written by a boot or
+// static: names with the driver's version that programs of its driver load, and no other.
 func TestSpecUpgrade(t *testing.T) {
 	t.Parallel()
-	versions := []string{"390.157", "470.256.02", "550.163.01", "580.159.04", "615.71.09"}
+	versions := []string{"390.157", "470.256.02", "550.163.01", "580.159.04", "590.48.01", "615.71.09"}
 	for i, from := range versions[:len(versions)-1] {
 		to := hosttest.Lay(t, driverTree(versions[i+1]))
 		missing := func(s container.Specs) (names []string) {
@@ -120,22 +126,54 @@ func TestSpecUpgrade(t *testing.T) {
 			}
 			return names
 		}
-		if names := missing(specOf(t, to, false)); names != nil {
-			t.Errorf("%s, written by a boot: %v", versions[i+1], names)
-		}
 		var want []string // what programs of the old driver load by that name
 		switch from {
 		case "390.157":
 			want = []string{"libnvidia-fatbinaryloader.so.390.157", "libnvidia-compiler.so.390.157"}
 		case "470.256.02":
 			want = []string{"libnvidia-compiler.so.470.256.02"}
+		case "590.48.01":
+			want = []string{"libnvidia-gpucomp.so.590.48.01", "libnvidia-tileiras.so.590.48.01"}
 		}
-		if diff := cmp.Diff(want, missing(specOf(t, hosttest.Lay(t, driverTree(from)), true))); diff != "" {
-			t.Errorf("static spec of %s after the upgrade to %s (-want +got):\n%s", from, versions[i+1], diff)
+		for _, static := range []bool{false, true} {
+			if diff := cmp.Diff(want, missing(specOf(t, hosttest.Lay(t, driverTree(from)), static))); diff != "" {
+				t.Errorf("spec of %s after the upgrade to %s, static %t (-want +got):\n%s", from, versions[i+1], static, diff)
+			}
 		}
 	}
-	static := mounts(specOf(t, hosttest.Lay(t, driverTree("615.71.09")), true))
-	if !slices.Contains(static, "libnvidia-gpucomp.so.615.71.09") {
-		t.Errorf("static spec of 615.71.09: %v", static)
+}
+
+// TestSpecStray: a libcuda without a version and a file that no link leads to do not make a spec
+// mount the folder that has them.
+func TestSpecStray(t *testing.T) {
+	t.Parallel()
+	tree := strings.Replace(driverTree("615.71.09"), "symlink usr/lib64/libcuda.so.1 -> libcuda.so.615.71.09\n", "", 1)
+	tree = strings.Replace(tree, "-- usr/lib64/libcuda.so.615.71.09 --\n615.71.09\n", "-- usr/lib64/libcuda.so.1 --\nnone\n-- usr/lib64/libcuda.so.535.54.03 --\n535.54.03\n", 1)
+	s := specOf(t, hosttest.Lay(t, tree), false)
+	if !slices.Contains(mounts(s), "libcuda.so.1") {
+		t.Errorf("mounts: %q", mounts(s))
+	}
+	for _, m := range s.GPU.ContainerEdits.Mounts {
+		if !strings.HasPrefix(path.Base(m.HostPath), "lib") || !strings.Contains(m.HostPath, ".so") || path.Base(m.HostPath) != path.Base(m.ContainerPath) {
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
+// TestSpecOneDriver: a spec has the libraries of one driver, the container's, beside a stale
+// package.
+func TestSpecOneDriver(t *testing.T) {
+	t.Parallel()
+	tree := strings.ReplaceAll(driverTree("580.159.04"), "usr/lib64/", "run/nvidia/driver/usr/lib64/")
+	links, files, _ := strings.Cut(tree, "-- ")
+	s := specOf(t, hosttest.Lay(t, links+"symlink usr/lib/x86_64-linux-gnu/libcuda.so.1 -> libcuda.so.535.161.07\n-- "+files+
+		"-- usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07 --\n535.161.07\n"), true)
+	for _, m := range s.GPU.ContainerEdits.Mounts {
+		if !strings.HasPrefix(m.HostPath, "/run/nvidia/driver/usr/lib64/") {
+			t.Errorf("%s", m.HostPath)
+		}
+	}
+	if n := len(s.GPU.ContainerEdits.Mounts); n != 6 {
+		t.Errorf("%d mounts: %q", n, mounts(s))
 	}
 }
