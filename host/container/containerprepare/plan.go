@@ -42,7 +42,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		unit, err = nil, nil
 	case !w.Record.Options.Static && errors.Is(err, steps.ErrNoSystemd):
 		err = host.WithHint(steps.ErrNoSystemd, host.Textf("%s writes the specs in %s, once; what makes the driver's nodes at boot is left to you",
-			w.static(), cdi.StaticFolder))
+			w.options.static(), cdi.StaticFolder))
 	}
 	if w.Record.Options.Static && (errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram)) {
 		w.Warnings = append(w.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -123,19 +123,6 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		}
 	}
 	return p, err
-}
-
-// static returns the command that records the same functions with static specs.
-func (w Want) static() host.Command {
-	c := host.NewCommand("container prepare")
-	for _, f := range w.Record.Functions {
-		flag := "device"
-		if f.HCA {
-			flag = "hca"
-		}
-		c = c.Flag(flag, f.Address.String())
-	}
-	return c.Flag("static")
 }
 
 // notes adds the costs of the specs, and what is left to the operator.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -13,8 +14,10 @@ import (
 	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
+	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 )
 
 // Options are what the operator asks for. What is recorded stays unless they say otherwise.
@@ -66,6 +69,8 @@ var (
 	// ErrBoard is the error of a part of a board with NVSwitches.
 	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
 		"add all GPUs of the board with --device")
+	// ErrDriverContainer is the error of specs that a boot would write before a driver container runs.
+	ErrDriverContainer = errors.New("starts after " + steps.Unit + ", which would find neither its libraries nor the GPUs")
 	// errNoAdapter is the error of umad nodes without an adapter.
 	errNoAdapter = host.WithHint(errors.New("--umad is for adapters, and none is for containers"), "add one with --hca")
 	// ErrOtherKind is the error of a kind that would rename functions which are recorded already.
@@ -95,12 +100,39 @@ type Want struct {
 	Specs    container.Specs
 	Warnings []string
 	Print    bool // as in the options
+	options  Options
+}
+
+// static returns the command that asks for the same with static specs.
+func (o Options) static() host.Command {
+	c := host.NewCommand("container prepare")
+	addresses := func(flag string, all []pci.Address) {
+		for _, a := range all {
+			c = c.Flag(flag, a.String())
+		}
+	}
+	addresses("device", o.GPUs)
+	addresses("hca", o.HCAs)
+	if o.Kind != "" {
+		c = c.Flag("kind", o.Kind)
+	}
+	if o.UMAD != nil {
+		c = c.Flag(fmt.Sprintf("umad=%t", *o.UMAD))
+	}
+	if o.LibraryPath != nil {
+		c = c.Flag(fmt.Sprintf("library-path=%t", *o.LibraryPath))
+	}
+	for _, i := range o.Images {
+		c = c.Flag("image", i.Name)
+	}
+	addresses("remove", o.Remove)
+	return c.Flag("static")
 }
 
 // NewWant returns what the options ask for. Its error names everything that prevents it.
 func NewWant(m Machine, o Options) (Want, error) {
 	w := wanting{Machine: m, Options: o}
-	w.Want.Print = o.Print
+	w.Want.Print, w.Want.options = o.Print, o
 	w.Record.Options = machine.ContainerOptions{
 		GPUKind: cdi.DefaultGPUKind, HCAKind: cdi.DefaultHCAKind, LibraryFolder: container.DefaultLibraryFolder,
 	}
@@ -140,6 +172,8 @@ func NewWant(m Machine, o Options) (Want, error) {
 	slices.SortFunc(w.Record.Functions, func(a, b machine.ContainerFunction) int { return a.Address.Compare(b.Address) })
 	w.Specs = container.SpecOf(&w.Record, m.Driver, m.Stack, m.Devices)
 	w.missing()
+	w.libraries()
+	w.driverContainer()
 	w.loads()
 	return w.Want, errors.Join(w.errs...)
 }
@@ -357,4 +391,32 @@ func (w *wanting) missing() {
 			w.Warnings = append(w.Warnings, fmt.Sprintf("%s: containers do not get what is recorded: %s", m.Address, m.Reason))
 		}
 	}
+}
+
+// libraries warns of libraries that the specs do not mount, because they are not of libcuda's
+// version.
+func (w *wanting) libraries() {
+	cuda := w.Driver.Library(container.CUDALink)
+	if w.Specs.GPU == nil || cuda == nil {
+		return
+	}
+	for _, l := range w.Driver.Libraries {
+		if slices.Contains(nvidia.CoreLinks(), l.Link) && w.Driver.InContainer(l) == w.Driver.InContainer(*cuda) &&
+			l.Version.Differs(cuda.Version) && w.Driver.Library(l.Link) == nil {
+			w.Warnings = append(w.Warnings, fmt.Sprintf("%s is of version %s and %s of %s: containers do not get it",
+				path.Join(l.Folder, l.Link), l.Version, container.CUDALink, cuda.Version))
+		}
+	}
+}
+
+// driverContainer refuses specs of GPUs that a boot would write without those.
+func (w *wanting) driverContainer() {
+	cuda := w.Driver.Library(container.CUDALink)
+	own := cuda != nil && !w.Driver.InContainer(*cuda)
+	if w.Driver.Container == "" || own || w.Options.Print || w.Record.Options.Static ||
+		!slices.ContainsFunc(w.Record.Functions, func(f machine.ContainerFunction) bool { return !f.HCA }) {
+		return
+	}
+	w.fail(host.WithHint(fmt.Errorf("the driver container in %s %w", w.Driver.Container, ErrDriverContainer),
+		host.Textf("%s writes the specs in %s, once", w.Options.static(), cdi.StaticFolder)))
 }
