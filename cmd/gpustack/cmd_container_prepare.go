@@ -39,7 +39,8 @@ compute: nvidia-ctk makes specs for graphics and MIG.
 
 At each boot, gpustack-boot.service makes the driver's nodes by nvidia-modprobe and writes
 the specs in /run/cdi, as the machine is then: uverbs nodes may have other numbers. With
---static the specs are in /etc/cdi and no boot writes them.
+--static the specs are in /etc/cdi and no boot writes them: where a driver container, such as
+the GPU operator's, has the driver, GPUs need it.
 
 SELECTION
   --device adds GPUs to those that are recorded, --hca adds RDMA adapters or their VFs, whose

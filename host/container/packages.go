@@ -16,7 +16,7 @@ func InstallLibraries(f host.Family, d nvidia.Driver) host.Text {
 	if f == host.UbuntuFamily {
 		v := moduleVersion(d)
 		if v == "" {
-			return "packages libnvidia-compute-BRANCH and nvidia-utils-BRANCH of the branch whose kernel module is installed, such as 580"
+			return "packages libnvidia-compute-BRANCH and nvidia-utils-BRANCH of the same branch as the kernel module, such as 580"
 		}
 		branch := strconv.Itoa(v.Branch())
 		p[f] = "libnvidia-compute-" + branch + " nvidia-utils-" + branch

@@ -37,7 +37,7 @@ func (v view) libraries() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: path.Join(cuda.Folder, link), Seen: "the version of " + cuda.File + " is not known",
 			Effect: "whether it is the module's is unknown, and specs have no library of the names with the driver's version",
-			Remedy: v.install("the libraries of the driver" + ofLoaded(d) + " anew"),
+			Remedy: v.install("the libraries of the driver" + ofLoaded(d) + ", as its packages have them"),
 		})
 	}
 	found := 0
