@@ -93,9 +93,9 @@ type Instance struct {
 	Minor int  // N of /dev/nvidia-caps/nvidia-capN
 }
 
-// Library returns the library that programs load by a link, or nil. All are from one source, so that
-// a container gets none of another driver: the folder of the libcuda that has the version of the
-// loaded module; else the driver container, also before it runs; on a machine without one, the
+// Library returns the library that programs load by a link, or nil. All are from one source, so
+// that a container gets none of another driver: the folder of the libcuda that has the version of
+// the loaded module; else the driver container, also before it runs; on a machine without one, the
 // folder that the loader searches first. What that folder lacks is of another one of the same
 // source, and of libcuda's version.
 func (d Driver) Library(link string) *Library {

@@ -418,5 +418,5 @@ func (w *wanting) driverContainer() {
 		return
 	}
 	w.fail(host.WithHint(fmt.Errorf("the driver container in %s %w", w.Driver.Container, ErrDriverContainer),
-		host.Textf("%s writes the specs in %s, once", w.Options.static(), cdi.StaticFolder)))
+		host.Textf("%s writes the specs in %s, once", w.static(), cdi.StaticFolder)))
 }
