@@ -13,31 +13,39 @@ const SELinuxDir = "/sys/fs/selinux"
 type SELinux struct {
 	Enforcing bool
 	// Devices is the boolean container_use_devices, with which containers may use device nodes of the
-	// machine (container-selinux, container.te).
-	Devices bool
+	// machine (container-selinux, container.te); nil if the policy has none.
+	Devices *bool
 }
 
 // DeniesDevices reports whether containers are denied device nodes of the machine unless they run
 // without SELinux labels.
 func (s SELinux) DeniesDevices() bool {
-	return s.Enforcing && !s.Devices
+	return s.Enforcing && (s.Devices == nil || !*s.Devices)
 }
 
 // ReadSELinux reads SELinux. Without it, nothing is enforced.
 func ReadSELinux(root Root) (s SELinux, err error) {
-	read := func(name string) (bool, error) {
-		data, err := root.ReadFile(path.Join(SELinuxDir, name))
+	read := func(name string) (*bool, error) {
+		file := path.Join(SELinuxDir, name)
+		data, err := root.ReadFile(file)
 		if IsAbsent(err) {
-			return false, nil
+			return nil, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", path.Join(SELinuxDir, name), Cause(err))
+			return nil, fmt.Errorf("%s: %w", file, Cause(err))
 		}
-		return strings.HasPrefix(string(data), "1"), nil // a boolean is "1 1": its value now, and pending
+		text := strings.TrimSpace(string(data))
+		on := strings.HasPrefix(text, "1") // a boolean is "1 1": its value now, and pending
+		if !on && !strings.HasPrefix(text, "0") {
+			return nil, fmt.Errorf("%s: %q is neither 0 nor 1", file, text)
+		}
+		return &on, nil
 	}
-	if s.Enforcing, err = read("enforce"); err != nil || !s.Enforcing {
+	enforcing, err := read("enforce")
+	if err != nil || enforcing == nil || !*enforcing {
 		return s, err
 	}
+	s.Enforcing = true
 	s.Devices, err = read("booleans/container_use_devices")
 	return s, err
 }

@@ -468,6 +468,12 @@ func cases(t *testing.T) []testCase {
 			n.files["sys/fs/selinux/booleans/container_use_devices"] = "1 1"
 		},
 			"selinux", host.Pass, "container_use_devices is on", "", ""},
+		{"SELinux without the boolean", func(n *tree) { n.files["sys/fs/selinux/enforce"] = "1" },
+			"selinux", host.Warn, "its policy has no boolean container_use_devices", "100 cudaErrorNoDevice", "--security-opt=label=disable, or install a container-selinux"},
+		{"SELinux with a malformed boolean", func(n *tree) {
+			n.files["sys/fs/selinux/enforce"] = "1"
+			n.files["sys/fs/selinux/booleans/container_use_devices"] = "yes"
+		}, "selinux", host.NA, `/sys/fs/selinux/booleans/container_use_devices: "yes"`, "", ""},
 		{"SELinux permissive", func(n *tree) { n.files["sys/fs/selinux/enforce"] = "0" }, "selinux", host.NA, "not enforcing", "", ""},
 
 		{"no libcuda on RHEL", func(n *tree) { n.libraries = n.libraries[1:]; n.files["etc/os-release"] = "ID=\"rhel\"\n" },
