@@ -22,7 +22,7 @@ func (v view) gpus() []host.Finding {
 		return why
 	}
 	var findings []host.Finding
-	bound, others := 0, []string{}
+	bound, others := 0, []*pci.Device{}
 	for _, d := range v.cards {
 		driver := d.DriverName()
 		file := "/sys/bus/pci/devices/" + d.Address.String() + "/driver"
@@ -38,7 +38,7 @@ func (v view) gpus() []host.Finding {
 				Remedy: host.NewCommand("host release").Flag("to", "container").Flag("device", d.Address.String()).Text(),
 			})
 		case v.Contract.Value.At(d.Address) == nil:
-			others = append(others, fmt.Sprintf("%s (%s)", d.Address, orNone(driver)))
+			others = append(others, d)
 		}
 		g := v.Driver.Value.GPU(d.Address)
 		if g != nil && g.Excluded {
@@ -60,27 +60,57 @@ func (v view) gpus() []host.Finding {
 			Status: host.Fail, Seen: "no GPU is bound to NVIDIA's driver", Effect: "containers find no GPU: " + noDevice,
 			Remedy: host.Textf("leave a GPU to the host: %s shows drivers and roles", host.NewCommand("host scan")),
 		}
-		if len(v.cards) > 0 {
+		switch {
+		case len(others) > 0:
+			f.Seen += ": " + titles(others)
+			f.Remedy = bind(others)
+		case len(v.cards) > 0:
 			f.Remedy += host.Textf(", %s returns one to its driver until the next boot", host.NewCommand("host release").Flag("device", v.cards[0].Address.String()))
-		}
-		if len(others) > 0 {
-			f.Seen += ": " + strings.Join(others, ", ")
-			f.Remedy = host.Textf("unload the other driver, or blacklist it and reboot: %s shows which driver has each GPU", host.NewCommand("host scan"))
 		}
 		return append(findings, f)
 	}
 	if bound > 0 && len(others) > 0 {
-		release := host.NewCommand("host release")
-		for _, other := range others {
-			address, _, _ := strings.Cut(other, " ")
-			release = release.Flag("device", address)
-		}
 		findings = append(findings, host.Finding{
-			Status: host.Warn, Seen: "not bound to NVIDIA's driver, and not for guests: " + strings.Join(others, ", "), Effect: "containers do not see these GPUs",
-			Remedy: host.Textf("bind them: %s", release),
+			Status: host.Warn, Seen: "not bound to NVIDIA's driver, and not for guests: " + titles(others), Effect: "containers do not see these GPUs",
+			Remedy: bind(others),
 		})
 	}
 	return checklist.OrPass(findings, "%s bound to NVIDIA's driver", host.Numbered(bound, "GPU"))
+}
+
+// titles names GPUs with their drivers.
+func titles(gpus []*pci.Device) string {
+	var all []string
+	for _, d := range gpus {
+		all = append(all, fmt.Sprintf("%s (%s)", d.Address, orNone(d.DriverName())))
+	}
+	return strings.Join(all, ", ")
+}
+
+// bind returns how GPUs get NVIDIA's driver. host release binds those that have no driver or
+// vfio-pci; it leaves a driver of the host alone.
+func bind(gpus []*pci.Device) host.Text {
+	release := host.NewCommand("host release")
+	var drivers []string
+	free := false
+	for _, d := range gpus {
+		driver := d.DriverName()
+		switch {
+		case driver == "" || driver == "vfio-pci":
+			release, free = release.Flag("device", d.Address.String()), true
+		case !slices.Contains(drivers, driver):
+			drivers = append(drivers, driver)
+		}
+	}
+	unload := host.Textf("unload %s, or blacklist it and reboot: %s shows which driver has each GPU",
+		strings.Join(drivers, " and "), host.NewCommand("host scan"))
+	switch {
+	case !free:
+		return unload
+	case drivers == nil:
+		return host.Textf("bind them: %s", release)
+	}
+	return host.Textf("bind them: %s; %s", release, unload)
 }
 
 func informationFile(a pci.Address) string {
