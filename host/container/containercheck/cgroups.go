@@ -3,9 +3,11 @@ package containercheck
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -46,7 +48,7 @@ func readCgroups(root host.Root, versions map[string]nvidia.Version) machine.Loo
 		installed := found.file != ""
 		for _, program := range programs {
 			ok, err := root.Exists(program)
-			failed = errors.Join(failed, err)
+			failed = errors.Join(failed, ofFile(program, err))
 			installed = installed || ok
 		}
 		if !installed {
@@ -58,15 +60,23 @@ func readCgroups(root host.Root, versions map[string]nvidia.Version) machine.Loo
 		}
 		c.Drivers = append(c.Drivers, CgroupDriver{runtime, systemd, found.file})
 	}
+	const controllers = "/sys/fs/cgroup/cgroup.controllers"
 	// The root of a hierarchy of version 2 has this file (Linux,
 	// Documentation/admin-guide/cgroup-v2.rst).
-	unified, err := root.Exists("/sys/fs/cgroup/cgroup.controllers")
-	failed = errors.Join(failed, err)
+	unified, err := root.Exists(controllers)
+	failed = errors.Join(failed, ofFile(controllers, err))
 	found, err := dockerDriver(root)
 	add("docker", found, err, unified, "/usr/bin/dockerd", "/usr/sbin/dockerd")
 	files, err := containerdFiles(root, versions)
 	failed = errors.Join(failed, err)
 	found, err = lastSetting(root, "SystemdCgroup", files...)
+	options, optionsErr := runtimeOptions(root, "SystemdCgroup", files...)
+	failed = errors.Join(failed, optionsErr)
+	for _, o := range options {
+		if o.value == "true" {
+			found = o.setting
+		}
+	}
 	add("containerd", found, err, false, "/usr/bin/containerd", "/usr/local/bin/containerd")
 	found, err = lastSetting(root, "cgroup_manager", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d")
 	add("crio", found, err, true, "/usr/bin/crio", "/usr/local/bin/crio")
@@ -75,9 +85,9 @@ func readCgroups(root host.Root, versions map[string]nvidia.Version) machine.Loo
 
 	c.Links, err = root.ReadDir(charDir)
 	if !host.IsAbsent(err) {
-		failed = errors.Join(failed, err)
+		failed = errors.Join(failed, ofFile(charDir, err))
 	}
-	return machine.Saw(charDir, c, failed)
+	return sawFiles(charDir, c, failed)
 }
 
 // setting is a value with the file that sets it.
@@ -87,7 +97,7 @@ type setting struct{ value, file string }
 func dockerDriver(root host.Root) (setting, error) {
 	conf, err := docker.ReadConf(root)
 	if conf == nil {
-		return setting{}, err
+		return setting{}, ofFile(docker.ConfFile, err)
 	}
 	found := setting{file: docker.ConfFile}
 	for _, option := range conf.ExecOpts {
@@ -98,8 +108,12 @@ func dockerDriver(root host.Root) (setting, error) {
 	return found, nil
 }
 
-// settingKeys are all keys that lastSetting is asked for: a snapshot contains a file once.
-var settingKeys = []string{"SystemdCgroup", "cgroup_manager", "enable_cdi", "BinaryName", "default_runtime_name", "mode"}
+// settingKeys are all keys that lastSetting is asked for, besides optionKeys: a snapshot contains a
+// file once.
+var settingKeys = []string{"cgroup_manager", "enable_cdi", "default_runtime_name", "mode"}
+
+// optionKeys are keys that each of containerd's runtimes has one of, in a table of its own.
+var optionKeys = []string{"SystemdCgroup", "BinaryName"}
 
 // Files of containerd.
 const (
@@ -114,7 +128,7 @@ const (
 // (containerd-config.toml(5); containerd, pull request 12323).
 func containerdFiles(root host.Root, versions map[string]nvidia.Version) (files []string, failed error) {
 	pending := []string{containerdConf}
-	if ok, err := root.Exists(containerdConf); err == nil && !ok {
+	if ok, err := root.Exists(containerdConf); err == nil && !ok { // lastSetting reports the error
 		pending = nil
 		for _, p := range []string{"containerd", "containerd.io"} {
 			if v := versions[p]; v != "" && v.Compare(containerdImports) >= 0 {
@@ -135,10 +149,17 @@ func containerdFiles(root host.Root, versions map[string]nvidia.Version) (files 
 			continue // lastSetting reports it
 		}
 		for _, pattern := range tomlArray(data, "imports") {
-			if !path.IsAbs(pattern) {
-				pattern = path.Join(path.Dir(file), pattern)
+			place := pattern
+			if !path.IsAbs(place) {
+				place = path.Join(path.Dir(file), place)
 			}
-			imported, err := matching(root, pattern)
+			imported := []string{place}
+			if strings.Contains(place, "*") { // otherwise containerd reads a file of that name
+				imported, err = matching(root, place)
+			}
+			if errors.Is(err, path.ErrBadPattern) {
+				err = ofFile(file, fmt.Errorf("imports: %s: %w", pattern, path.ErrBadPattern))
+			}
 			failed = errors.Join(failed, err)
 			pending = append(pending, imported...)
 		}
@@ -146,19 +167,29 @@ func containerdFiles(root host.Root, versions map[string]nvidia.Version) (files 
 	return files, failed
 }
 
-// matching returns the files in a folder that match a pattern.
+// matching returns the files that match a pattern, in whichever part of their paths. Like
+// filepath.Glob it finds none in what is no folder.
 func matching(root host.Root, pattern string) (files []string, err error) {
-	dir := path.Dir(pattern)
-	names, err := root.ReadDir(dir)
-	if host.IsAbsent(err) {
-		return nil, nil
+	dir, base := path.Split(pattern)
+	dir = path.Clean(dir)
+	dirs := []string{dir}
+	if strings.ContainsAny(dir, `*?[\`) {
+		if dirs, err = matching(root, dir); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+	if _, err := path.Match(base, ""); err != nil {
+		return nil, err
 	}
-	for _, name := range names {
-		if ok, err := path.Match(path.Base(pattern), name); ok && err == nil {
-			files = append(files, path.Join(dir, name))
+	for _, dir := range dirs {
+		names, err := root.ReadDir(dir)
+		if err != nil && !host.IsAbsent(err) && !errors.Is(err, syscall.ENOTDIR) {
+			return nil, ofFile(dir, err)
+		}
+		for _, name := range names {
+			if ok, err := path.Match(base, name); ok && err == nil {
+				files = append(files, path.Join(dir, name))
+			}
 		}
 	}
 	return files, nil
@@ -174,6 +205,11 @@ func reduced(data []byte) []byte {
 	}
 	if imports := tomlArray(data, "imports"); imports != nil {
 		fmt.Fprintf(&kept, "imports = [%s]\n", `"`+strings.Join(imports, `", "`)+`"`)
+	}
+	for _, key := range optionKeys {
+		for keys, value := range tomlValues(data, key) {
+			fmt.Fprintf(&kept, "[runtimes.%q.options]\n%s = %q\n", runtimeIn(keys), key, value)
+		}
 	}
 	return []byte(kept.String())
 }
@@ -208,7 +244,7 @@ func lastSetting(root host.Root, key string, places ...string) (found setting, f
 		switch {
 		case host.IsAbsent(err):
 		case err != nil:
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", file, host.Cause(err)))
+			failed = errors.Join(failed, ofFile(file, err))
 		default:
 			if value := tomlValue(data, key); value != "" {
 				found = setting{value, file}
@@ -224,7 +260,7 @@ func lastSetting(root host.Root, key string, places ...string) (found setting, f
 		}
 		names, err := root.ReadDir(place)
 		if err != nil && !host.IsAbsent(err) {
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", place, host.Cause(err)))
+			failed = errors.Join(failed, ofFile(place, err))
 		}
 		for _, name := range names {
 			if ext := path.Ext(name); ext == ".conf" || ext == ".toml" {
@@ -237,16 +273,78 @@ func lastSetting(root host.Root, key string, places ...string) (found setting, f
 
 // tomlValue returns the last value of a key without its quotes, in whichever table it is: these
 // keys have one meaning in the files that are read.
-func tomlValue(data []byte, key string) (value string) {
-	for line := range strings.Lines(string(data)) {
-		name, text, ok := strings.Cut(line, "=")
-		if !ok || strings.Trim(strings.TrimSpace(name), `"'`) != key {
-			continue
-		}
-		text, _, _ = strings.Cut(text, "#")
-		value = strings.Trim(strings.TrimSpace(text), `"'`)
+func tomlValue(data []byte, key string) (last string) {
+	for _, value := range tomlValues(data, key) {
+		last = value
 	}
-	return value
+	return last
+}
+
+var (
+	tomlTable = host.LazyRegexp(`^\s*\[\[?([^\[\]]+)\]\]?\s*(#.*)?$`)
+	tomlPart  = host.LazyRegexp(`"([^"]*)"|'([^']*)'|([\w-]+)`)
+)
+
+// tomlValues yields the values of a key without their quotes, each with its whole key: the parts
+// that its table is named by, and those of the line.
+func tomlValues(data []byte, key string) iter.Seq2[[]string, string] {
+	parts := func(text string) (parts []string) {
+		for _, match := range tomlPart().FindAllStringSubmatch(text, -1) {
+			parts = append(parts, match[1]+match[2]+match[3])
+		}
+		return parts
+	}
+	return func(yield func([]string, string) bool) {
+		var table []string
+		for line := range strings.Lines(string(data)) {
+			if match := tomlTable().FindStringSubmatch(strings.TrimSpace(line)); match != nil {
+				table = parts(match[1])
+				continue
+			}
+			name, text, ok := strings.Cut(line, "=")
+			keys := parts(name)
+			if !ok || len(keys) == 0 || keys[len(keys)-1] != key || strings.HasPrefix(strings.TrimSpace(name), "#") {
+				continue
+			}
+			text, _, _ = strings.Cut(text, "#")
+			if !yield(slices.Concat(table, keys), strings.Trim(strings.TrimSpace(text), `"'`)) {
+				return
+			}
+		}
+	}
+}
+
+// runtimeOption is an option of one of containerd's runtimes.
+type runtimeOption struct {
+	runtime string // "nvidia", "" in a table that names none
+	setting
+}
+
+// runtimeIn returns the name of the runtime whose table a key is in:
+// plugins."io.containerd.grpc.v1.cri".containerd.runtimes.NAME.options.
+func runtimeIn(keys []string) string {
+	if i := slices.Index(keys, "runtimes"); i >= 0 && i+2 < len(keys) {
+		return keys[i+1]
+	}
+	return ""
+}
+
+// runtimeOptions returns an option of each of containerd's runtimes that has it, by name: the value
+// in the last of the files counts, also an empty one.
+func runtimeOptions(root host.Root, key string, files ...string) (options []runtimeOption, failed error) {
+	for _, file := range files {
+		data, err := root.ReadReduced(file, reduced)
+		if err != nil && !host.IsAbsent(err) {
+			failed = errors.Join(failed, ofFile(file, err))
+		}
+		for keys, value := range tomlValues(data, key) {
+			name := runtimeIn(keys)
+			options = slices.DeleteFunc(options, func(o runtimeOption) bool { return o.runtime == name })
+			options = append(options, runtimeOption{name, setting{value, file}})
+		}
+	}
+	slices.SortFunc(options, func(a, b runtimeOption) int { return strings.Compare(a.runtime, b.runtime) })
+	return options, failed
 }
 
 // cgroups finds containers that lose their devices while they run: with the systemd cgroup driver,

@@ -2,6 +2,7 @@ package containercheck_test
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"regexp"
@@ -221,6 +222,16 @@ func TestHealthy(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
+}
+
+const (
+	containerdConf = "etc/containerd/config.toml"
+	nvidiaRuntime  = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+)
+
+// runtimeTable returns the table of a runtime in containerd's configuration.
+func runtimeTable(name, program string) string {
+	return fmt.Sprintf("[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.%s.options]\n  BinaryName = %q\n", name, program)
 }
 
 // testCase is a change of the healthy machine with the finding that it must lead to.
@@ -499,7 +510,71 @@ func cases(t *testing.T) []testCase {
 		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode legacy) gives containers GPUs and the driver without a CDI spec", "every container", ""},
 		{"NVIDIA's runtime of containerd", func(n *tree) {
 			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\n  BinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "--runtime=nvidia", ""},
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)",
+			"containers of pods whose runtime class has the handler nvidia, and NVIDIA_VISIBLE_DEVICES, get any GPU", ""},
+		{"NVIDIA's runtime of docker, not the default", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"gpu":{"path":"nvidia-container-runtime"}}}`
+		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode auto)", "containers that are started with --runtime=gpu and NVIDIA_VISIBLE_DEVICES get any GPU", ""},
+		{"NVIDIA's runtime of containerd before runc without a program", func(n *tree) {
+			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("runc", "")
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler nvidia", ""},
+		{"NVIDIA's runtime of containerd before runc", func(n *tree) {
+			n.files[containerdConf] = "default_runtime_name = \"nvidia\"\n" + runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("runc", "/usr/sbin/runc")
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		{"NVIDIA's runtimes of containerd, one of them the default", func(n *tree) {
+			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("nvidia-cdi", nvidiaRuntime+".cdi") +
+				runtimeTable("nvidia-legacy", nvidiaRuntime+".legacy") + "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  default_runtime_name = 'nvidia-legacy'\n"
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode legacy)", "every container", ""},
+		{"NVIDIA's runtime of containerd in place of runc", func(n *tree) {
+			n.files[containerdConf] = runtimeTable("runc", nvidiaRuntime)
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		{"NVIDIA's runtime of containerd by dotted keys and a quoted name", func(n *tree) {
+			n.files[containerdConf] = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\n  \"gpu.class\".options.BinaryName = '" + nvidiaRuntime + "' # of the toolkit\n"
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler gpu.class", ""},
+		{"NVIDIA's runtime of containerd that a later file replaces", func(n *tree) {
+			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n" + runtimeTable("nvidia", nvidiaRuntime)
+			n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia", "/usr/bin/runc")
+		}, "toolkit", host.NA, "is not installed", "", ""},
+		{"NVIDIA's runtime of containerd in a later file", func(n *tree) {
+			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n" + runtimeTable("runc", "/usr/bin/runc")
+			n.files["etc/containerd/conf.d/x.toml"] = "default_runtime_name = 'nvidia'\n" + runtimeTable("nvidia", nvidiaRuntime)
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		{"two of docker's runtimes are NVIDIA's, the later one is the default", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"a":{"path":"nvidia-container-runtime"},"b":{"path":"nvidia-container-runtime"}},"default-runtime":"b"}`
+		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode auto)", "every container", ""},
+
+		{"docker's configuration cannot be read", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"runtimes":` },
+			"toolkit", host.NA, "/etc/docker/daemon.json: malformed JSON", "", ""},
+		{"docker's configuration cannot be read, as what runtimes read it", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"runtimes":` },
+			"runtimes", host.NA, "/etc/docker/daemon.json: malformed JSON", "", ""},
+		{"docker's configuration cannot be read, as what creates cgroups", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"runtimes":` },
+			"cgroups", host.NA, "/etc/docker/daemon.json: malformed JSON", "", ""},
+		{"the mode of NVIDIA's runtime cannot be read", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.files["etc/nvidia-container-runtime/config.toml/x"] = ""
+		}, "toolkit", host.NA, "/etc/nvidia-container-runtime/config.toml: ", "", ""},
+		{"the mode of NVIDIA's runtime cannot be read, docker reads no specs", func(n *tree) {
+			delete(n.files, "etc/cdi/gpu.json")
+			n.files["usr/bin/dockerd"] = ""
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.files["etc/nvidia-container-runtime/config.toml/x"] = ""
+		}, "runtimes", host.NA, "/etc/nvidia-container-runtime/config.toml: ", "", ""},
+		{"a mode that cannot be read, of a runtime with its own", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime.legacy"}}}`
+			n.files["etc/nvidia-container-runtime/config.toml/x"] = ""
+		}, "toolkit", host.Pass, "(mode legacy)", "", ""},
+		{"imports of containerd with a pattern of folders", func(n *tree) {
+			n.files[containerdConf] = "imports = ['/etc/*/conf.d/*.toml']\n"
+			n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia", nvidiaRuntime)
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd", "", ""},
+		{"imports of containerd with a malformed pattern", func(n *tree) { n.files[containerdConf] = "imports = ['conf.d/[*.toml']\n" },
+			"toolkit", host.NA, "/etc/containerd/config.toml: imports: conf.d/[*.toml: syntax error in pattern", "", ""},
+		{"imports of containerd with a malformed pattern, for cgroups", func(n *tree) { n.files[containerdConf] = "imports = ['conf.d/[*.toml']\n" },
+			"cgroups", host.NA, "/etc/containerd/config.toml: imports: conf.d/[*.toml: syntax error in pattern", "", ""},
+		{"imports of containerd without a star are a name", func(n *tree) {
+			n.files[containerdConf] = "imports = ['conf.d/[x].toml', 'conf.d/absent.toml']\n"
+			n.files["etc/containerd/conf.d/[x].toml"] = runtimeTable("nvidia", nvidiaRuntime)
+		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd", "", ""},
 		{"NVIDIA's runtime in mode cdi needs specs", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
 			n.files["etc/nvidia-container-runtime/config.toml"] = "[nvidia-container-runtime]\nmode = \"cdi\"\n"
@@ -509,6 +584,9 @@ func cases(t *testing.T) []testCase {
 			n.files["usr/bin/dockerd"] = ""
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"/usr/bin/nvidia-container-runtime"}}}`
 		}, "runtimes", host.Pass, "NVIDIA's runtime gives containers of docker the driver", "", ""},
+		{"systemd cgroups of one of containerd's runtimes", func(n *tree) {
+			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + "  SystemdCgroup = true\n" + runtimeTable("runc", "") + "  SystemdCgroup = false\n"
+		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},
 		{"systemd cgroups of containerd", func(n *tree) {
 			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n  SystemdCgroup = true # default of kubeadm\n"
 		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},
@@ -543,6 +621,79 @@ func TestFindings(t *testing.T) {
 		})
 	}
 }
+
+// TestUnreadFile: of several files that a value is read from, a finding names the one that cannot
+// be read, once and no other.
+func TestUnreadFile(t *testing.T) {
+	t.Parallel()
+	n := healthy()
+	n.files["usr/bin/dockerd"], n.files["etc/docker/daemon.json"] = "", `{"runtimes":`
+	n.image(t, runtime124+file124)
+	findings, _, err := n.verify(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "/etc/docker/daemon.json"
+	checks := map[string]bool{}
+	for _, f := range findings {
+		if f.Status != host.NA || !strings.Contains(f.Seen, "malformed") {
+			continue
+		}
+		checks[f.Check] = true
+		if seen := strings.TrimPrefix(f.Seen, n.images[0].Name+": "); f.File != file || !strings.HasPrefix(seen, file+": malformed JSON: ") || strings.Count(seen, file) != 1 {
+			t.Errorf("%+v", f)
+		}
+	}
+	if diff := cmp.Diff(map[string]bool{"toolkit": true, "images": true, "runtimes": true, "cgroups": true}, checks); diff != "" {
+		t.Errorf("checks with the finding (-want +got):\n%s", diff)
+	}
+}
+
+// TestReduced: from what a snapshot contains of configurations, NVIDIA's runtimes and the cgroup
+// drivers are as from the files.
+func TestReduced(t *testing.T) {
+	t.Parallel()
+	n := healthy()
+	n.files[containerdConf] = "imports = ['conf.d/*.toml']\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  default_runtime_name = 'nvidia-legacy'\n" +
+		runtimeTable("nvidia", nvidiaRuntime) + "  SystemdCgroup = true\n" + runtimeTable("nvidia-legacy", nvidiaRuntime+".legacy") + "  SystemdCgroup = false\n" +
+		runtimeTable("nvidia-cdi", nvidiaRuntime+".cdi") + "[plugins.\"io.containerd.grpc.v1.cri\".registry.auth]\n  password = 'hunter2'\n"
+	n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia-cdi", "")
+	n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+	recorded := recorder{}
+	root := n.lay(t)
+	want := n.observe(t, root.Recorded(&recorded))
+	again := healthy()
+	for name, data := range recorded {
+		if strings.HasPrefix(name, "etc/containerd/") || strings.HasPrefix(name, "etc/docker/") {
+			again.files[name] = data
+		}
+		if strings.Contains(data, "hunter2") {
+			t.Errorf("%s is recorded with a password", name)
+		}
+	}
+	got := again.observe(t, again.lay(t))
+	if len(want.NVIDIARuntimes.Value) != 3 || len(want.Cgroups.Value.Drivers) != 2 || !want.Cgroups.Value.Drivers[1].Systemd {
+		t.Errorf("%+v, %+v", want.NVIDIARuntimes, want.Cgroups)
+	}
+	if diff := cmp.Diff(want.NVIDIARuntimes, got.NVIDIARuntimes); diff != "" {
+		t.Errorf("runtimes (-files +recorded):\n%s", diff)
+	}
+	if diff := cmp.Diff(want.Cgroups, got.Cgroups); diff != "" {
+		t.Errorf("cgroups (-files +recorded):\n%s", diff)
+	}
+}
+
+// recorder records the content of files.
+type recorder map[string]string
+
+func (r recorder) File(name string, data []byte, err error) {
+	if err == nil && data != nil {
+		r[name] = string(data)
+	}
+}
+func (recorder) Mode(string, fs.FileMode)    {}
+func (recorder) Link(string, string, error)  {}
+func (recorder) Dir(string, []string, error) {}
 
 // general returns a message as docs/containers.md has it: names of one machine differ.
 func general(message string) string {

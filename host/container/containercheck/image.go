@@ -14,10 +14,17 @@ import (
 	"gpustack/host/nvidia"
 )
 
-// injections returns how the specs in use give libcuda to containers, each spec once.
-func (v view) injections() (all []container.Injection) {
+// injection is how a spec or NVIDIA's runtime gives libcuda to a container.
+type injection struct {
+	container.Injection
+	compat bool // it has the loader find libraries of forward compatibility of the image first
+}
+
+// injections returns how the specs in use and NVIDIA's runtimes give libcuda to containers of an
+// image, each spec once.
+func (v view) injections(i container.Image) (all []injection) {
 	v.eachEdit(func(file, _, kind, _ string, e *specs.ContainerEdits) {
-		in := container.Injection{Kind: kind, File: file}
+		in := injection{Injection: container.Injection{Kind: kind, File: file}}
 		for _, m := range e.Mounts {
 			if m != nil && strings.HasPrefix(path.Base(m.ContainerPath), "libcuda.so") {
 				in.Folder = path.Dir(path.Clean(m.ContainerPath))
@@ -30,13 +37,14 @@ func (v view) injections() (all []container.Injection) {
 		}
 		for _, h := range e.Hooks {
 			in.Hooked = in.Hooked || h != nil && slices.Contains(h.Args, "update-ldcache")
+			in.compat = in.compat || h != nil && slices.Contains(h.Args, "enable-cuda-compat")
 		}
-		if in.Folder != "" && !slices.ContainsFunc(all, func(o container.Injection) bool { return o.File == file }) {
+		if in.Folder != "" && !slices.ContainsFunc(all, func(o injection) bool { return o.File == file }) {
 			all = append(all, in)
 		}
 	})
 	for _, r := range v.givers() {
-		all = append(all, r.injection(v.Driver.Value))
+		all = append(all, r.injection(v.Driver.Value, i, v.Architecture))
 	}
 	return all
 }
@@ -87,7 +95,7 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 			"use an image with glibc")
 	}
 	if usesCUDA && v.Driver.Seen() {
-		v.imageRuntimes(i, v.imageDriver(i, add), add)
+		v.imageRuntimes(i, v.imageDrivers(i, add), add)
 	}
 	if v.Stack.Seen() {
 		v.imageAdapters(i, add)
@@ -97,10 +105,16 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 
 type adder func(status host.Status, file, seen, effect string, remedy host.Text)
 
-// imageDriver judges the driver's libraries that programs of the image load. It returns the version
-// of the driver that their CUDA runs with: that of the loaded module, or of libraries of forward
-// compatibility that work with it.
-func (v view) imageDriver(i container.Image, add adder) (cuda nvidia.Version) {
+// runs is a version of the driver that CUDA of an image runs with: that of the loaded module, or of
+// libraries of forward compatibility that work with it.
+type runs struct {
+	with   string // the kind of the spec, or NVIDIA's runtime; "" without either
+	driver nvidia.Version
+}
+
+// imageDrivers judges the driver's libraries that programs of the image load. It returns what their
+// CUDA runs with, for each way in which containers get the driver; nothing if none is loaded.
+func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 	d := v.Driver.Value
 	own := func(link string) (libraries []container.ImageLibrary) {
 		for _, l := range i.Libraries {
@@ -115,21 +129,30 @@ func (v view) imageDriver(i container.Image, add adder) (cuda nvidia.Version) {
 			add(host.Fail, l.Path, fmt.Sprintf("it has libcuda %s, and this node has no driver loaded", orUnknown(l.Version)),
 				"libcuda alone finds no GPU: "+noDevice+", "+notLoaded, "load the driver on the host: see module")
 		}
-		return ""
+		return nil
 	}
-	cuda = d.Loaded.Version
-	injections := v.injections()
-	if len(injections) == 0 {
+	injections, runtimes := v.injections(i), v.NVIDIARuntimes
+	if !runtimes.Seen() {
+		unread := checklist.Unread(runtimes.File, runtimes.Err)[0]
+		add(unread.Status, unread.File, unread.Seen, "with NVIDIA's runtime, programs may load another libcuda, or none", unread.Remedy)
+	}
+	if len(injections) == 0 && runtimes.Seen() {
+		driver := d.Loaded.Version
 		switch copies := own(container.CUDALink); {
 		case len(copies) == 0:
 			add(host.Fail, "", "it has a CUDA runtime and no libcuda, and no CDI spec of this node gives it one", insufficient+"; nothing is too old",
 				host.Textf("%s, and start containers with the device: podman run --device gpustack.local/gpu=ADDRESS", v.prepare()))
 		default:
-			cuda = v.judgeOwn(copies[0], "no CDI spec of this node gives it another one", add)
+			driver = v.judgeOwn(copies[0], "no CDI spec of this node gives it another one", add)
 		}
+		all = append(all, runs{driver: driver})
 	}
 	for _, in := range injections {
-		switch taken, found := i.Takes(in); {
+		driver := d.Loaded.Version
+		compat := v.compat(i, in)
+		switch taken, found := i.Takes(in.Injection); {
+		case compat != nil:
+			driver = v.judgeOwn(*compat, "programs load it", add)
 		case !found && i.LibraryPathKnown:
 			add(host.Fail, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.Kind, in.Folder), insufficient+"; nothing is too old",
 				host.Textf("%s; or %s", v.prepare().Flag("library-path"), v.prepare().Flag("image", i.Name)))
@@ -140,8 +163,9 @@ func (v view) imageDriver(i container.Image, add adder) (cuda nvidia.Version) {
 					v.prepare().Flag("library-path"), v.prepare().Flag("image", i.Name)))
 		case taken != "":
 			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l container.ImageLibrary) bool { return l.Path == taken })]
-			cuda = v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)
+			driver = v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)
 		}
+		all = append(all, runs{in.Kind, driver})
 	}
 	for _, l := range own(container.NVMLLink) {
 		if len(own(container.CUDALink)) == 0 && differs(l.Version, d.Loaded.Version) {
@@ -149,7 +173,28 @@ func (v view) imageDriver(i container.Image, add adder) (cuda nvidia.Version) {
 				"nvidia-smi may load it: "+mismatchNVML, "remove the packages of the driver from the image")
 		}
 	}
-	return cuda
+	return all
+}
+
+// compatFolder is the folder in which NVIDIA's runtime and its hook look for libraries of forward
+// compatibility (nvidia-container-toolkit, cmd/nvidia-cdi-hook/cudacompat).
+const compatFolder = "/usr/local/cuda/compat"
+
+// compat returns the libcuda of forward compatibility that an injection has programs of the image
+// load, nil if there is none for the loaded driver.
+func (v view) compat(i container.Image, in injection) *container.ImageLibrary {
+	if !in.compat || in.Env {
+		return nil
+	}
+	loaded := v.Driver.Value.Loaded.Version
+	for k, l := range i.Libraries {
+		switch {
+		case l.Link != container.CUDALink || l.Version == "" || path.Dir(l.Path) != compatFolder:
+		case l.Compat != nil && l.Compat.Accepts(l.Version, loaded), l.Compat == nil && l.Version.Branch() > loaded.Branch():
+			return &i.Libraries[k]
+		}
+	}
+	return nil
 }
 
 // judgeOwn judges a libcuda of the image that its programs load, and returns the version of the
@@ -203,16 +248,22 @@ func orUnknown(version nvidia.Version) string {
 	return string(version)
 }
 
-// imageRuntimes compares the CUDA runtimes of an image with the driver that they run with. Whether
-// programs have machine code for the GPU is not judged.
-func (v view) imageRuntimes(i container.Image, driver nvidia.Version, add adder) {
-	if driver == "" {
+// imageRuntimes compares the CUDA runtimes of an image with the oldest driver that they run with.
+// Whether programs have machine code for the GPU is not judged.
+func (v view) imageRuntimes(i container.Image, all []runs, add adder) {
+	if len(all) == 0 {
 		return
 	}
+	byVersion := func(a, b runs) int { return a.driver.Compare(b.driver) }
+	driver, best := slices.MinFunc(all, byVersion).driver, slices.MaxFunc(all, byVersion)
 	for _, r := range i.Runtimes {
 		switch accepted, needed := nvidia.Accepts(string(r.Release), driver); {
 		case accepted == nvidia.TooOld:
-			add(host.Fail, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, driver), insufficient,
+			status, effect := host.Fail, insufficient
+			if with, _ := nvidia.Accepts(string(r.Release), best.driver); with != nvidia.TooOld {
+				status, effect = host.Warn, fmt.Sprintf("%s; with %s it runs by forward compatibility", insufficient, best.with)
+			}
+			add(status, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, driver), effect,
 				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(driver))+" or earlier"))
 		case accepted == nvidia.Minor && needed != "":
 			add(host.Warn, r.Path, fmt.Sprintf("its CUDA runtime %s came with driver %s, loaded is %s", r.Release, needed, driver),

@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"gpustack/host"
 	"gpustack/host/container"
+	"gpustack/host/container/containercheck"
 	"gpustack/host/hosttest"
 )
 
@@ -40,6 +42,17 @@ func (n *tree) injecting(folder, env string) {
 		`],"mounts":[{"hostPath":"/usr/lib/x86_64-linux-gnu/libcuda.so.1","containerPath":"` + folder + `/libcuda.so.1","options":["ro","bind"]}]}}`
 }
 
+// nvidiaOnly replaces the spec by NVIDIA's runtime of docker.
+func (n *tree) nvidiaOnly() {
+	delete(n.files, "etc/cdi/gpu.json")
+	n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+}
+
+// compat returns an image of NVIDIA's with a CUDA runtime and libraries of forward compatibility.
+func compat(version string) string {
+	return "symlink usr/local/cuda -> cuda-12.4\n" + ownCUDA("usr/local/cuda-12.4/compat", version) + "-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n"
+}
+
 const libraryPath = `,"LD_LIBRARY_PATH=/usr/local/nvidia/lib64"`
 
 func imageCases(t *testing.T) []testCase {
@@ -65,6 +78,77 @@ func imageCases(t *testing.T) []testCase {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
 			n.image(t, ownCUDA(multiarch, "470.256.02"))
 		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"docker's configuration cannot be read, and no spec", func(n *tree) {
+			delete(n.files, "etc/cdi/gpu.json")
+			n.files["etc/docker/daemon.json"] = `{"runtimes":`
+			n.image(t, runtime124+file124)
+		}, "images", host.NA, "/etc/docker/daemon.json: malformed JSON", "may load another libcuda, or none", ""},
+		{"the mode of NVIDIA's runtime cannot be read, and a spec", func(n *tree) {
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.files["etc/nvidia-container-runtime/config.toml/x"] = ""
+			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.NA, "/etc/nvidia-container-runtime/config.toml: ", "may load another libcuda, or none", ""},
+		{"NVIDIA's runtime of containerd, before runc", func(n *tree) {
+			delete(n.files, "etc/cdi/gpu.json")
+			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("runc", "/usr/sbin/runc")
+			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"older driver in an image of RHEL, NVIDIA's runtime", func(n *tree) {
+			n.nvidiaOnly()
+			n.image(t, "symlink lib64 -> usr/lib64\n"+ownCUDA("usr/lib64", "535.261.03")+"-- etc/os-release --\nID=rocky\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"newer driver in an image of RHEL, NVIDIA's runtime", func(n *tree) {
+			n.nvidiaOnly()
+			n.image(t, "symlink lib64 -> usr/lib64\n"+ownCUDA("usr/lib64", "560.28.03")+"-- etc/os-release --\nID=rocky\n")
+		}, "images", host.Fail, "its own libcuda 560.28.03, which is newer", "18 Driver/library", "remove"},
+		{"older driver in an image for arm64, NVIDIA's runtime", func(n *tree) {
+			n.nvidiaOnly()
+			n.change = func(m *containercheck.Machine) { m.Architecture = "arm64" }
+			n.image(t, ownCUDA("usr/lib/aarch64-linux-gnu", "535.261.03")+"-- etc/os-release --\nID=debian\n")
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"forward compatibility by NVIDIA's runtime", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.nvidiaOnly()
+			n.image(t, compat("550.54.15"))
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"forward compatibility by the hook of a spec", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.change = func(m *containercheck.Machine) {
+				edits := &m.Specs.Value.Files[0].Spec.ContainerEdits
+				edits.Hooks = append(edits.Hooks, &specs.Hook{HookName: "createContainer", Path: "/usr/bin/nvidia-cdi-hook", Args: []string{"nvidia-cdi-hook", "enable-cuda-compat"}})
+			}
+			n.image(t, compat("550.54.15"))
+		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"forward compatibility that a spec without the hook does not use", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.image(t, compat("550.54.15"))
+		}, "images", host.Fail, "its CUDA runtime 12.4 needs driver 525.60.13 or later, loaded is 470.256.02", "35 cudaErrorInsufficientDriver", ""},
+		{"forward compatibility by NVIDIA's runtime beside a spec without the hook", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.injecting("/usr/lib/x86_64-linux-gnu", "")
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.image(t, compat("550.54.15"))
+		}, "images", host.Warn, "its CUDA runtime 12.4 needs driver 525.60.13 or later, loaded is 470.256.02",
+			"; with NVIDIA's runtime of docker (mode auto) it runs by forward compatibility", ""},
+		{"forward compatibility of an older branch, NVIDIA's runtime", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.nvidiaOnly()
+			n.image(t, compat("470.57.02"))
+		}, "images", host.Fail, "needs driver 525.60.13 or later, loaded is 470.256.02", "35 cudaErrorInsufficientDriver", ""},
+		{"forward compatibility in a folder where NVIDIA's runtime does not look", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.nvidiaOnly()
+			n.image(t, strings.Replace(compat("550.54.15"), "symlink usr/local/cuda ", "symlink usr/local/other ", 1))
+		}, "images", host.Fail, "needs driver 525.60.13 or later, loaded is 470.256.02", "35 cudaErrorInsufficientDriver", ""},
+		{"forward compatibility by NVIDIA's runtime on a GeForce", func(n *tree) {
+			n.old(t, "470.256.02")
+			n.files["proc/driver/nvidia/gpus/"+first+"/information"] = "Model: \t NVIDIA GeForce RTX 3090\nDevice Minor: \t 0"
+			n.nvidiaOnly()
+			n.image(t, compat("550.54.15"))
+		}, "images", host.Fail, "is a NVIDIA GeForce RTX 3090", "804 forward compatibility was attempted", "cuda-compat"},
 		{"row 2: nothing on the host, driver in the image", func(n *tree) {
 			n.unload()
 			n.image(t, ownCUDA(multiarch, loaded))

@@ -23,7 +23,10 @@ type Runtime struct {
 	File    string         // of the configuration, "" if there is none
 }
 
-const dpkgStatus = "/var/lib/dpkg/status"
+const (
+	dpkgStatus     = "/var/lib/dpkg/status"
+	kubeletProgram = "/usr/bin/kubelet"
+)
 
 // readRuntimes finds the runtimes whose programs are installed.
 func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed error) machine.Look[[]Runtime] {
@@ -33,7 +36,7 @@ func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed err
 		installed := false
 		for _, program := range programs {
 			ok, err := root.Exists(program)
-			failed = errors.Join(failed, err)
+			failed = errors.Join(failed, ofFile(program, err))
 			installed = installed || ok
 		}
 		if !installed {
@@ -59,10 +62,10 @@ func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed err
 			found.value = fmt.Sprint(*conf.Features.CDI)
 		}
 	}
-	add("docker", found, err, []string{"docker.io", "docker-ce"}, "/usr/bin/dockerd", "/usr/sbin/dockerd")
+	add("docker", found, ofFile(docker.ConfFile, err), []string{"docker.io", "docker-ce"}, "/usr/bin/dockerd", "/usr/sbin/dockerd")
 	hasDocker := len(all) > 0
-	kubelet, err := root.Exists("/usr/bin/kubelet")
-	failed = errors.Join(failed, err)
+	kubelet, err := root.Exists(kubeletProgram)
+	failed = errors.Join(failed, ofFile(kubeletProgram, err))
 	if !hasDocker || kubelet { // docker starts containerd, but resolves names of devices itself
 		files, err := containerdFiles(root, versions)
 		failed = errors.Join(failed, err)
@@ -71,7 +74,7 @@ func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed err
 	}
 	add("podman", setting{}, nil, []string{"podman"}, "/usr/bin/podman")
 	add("crio", setting{}, nil, []string{"cri-o"}, "/usr/bin/crio", "/usr/local/bin/crio")
-	return machine.Saw(dpkgStatus, all, failed)
+	return sawFiles(dpkgStatus, all, failed)
 }
 
 // packageVersions returns the upstream versions of runtimes that Debian's package manager has
@@ -84,7 +87,7 @@ func packageVersions(root host.Root) (map[string]nvidia.Version, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dpkgStatus, host.Cause(err))
+		return nil, ofFile(dpkgStatus, err)
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	versions := map[string]nvidia.Version{}
@@ -114,7 +117,7 @@ func packageVersions(root host.Root) (map[string]nvidia.Version, error) {
 			return versions, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", dpkgStatus, host.Cause(err))
+			return nil, ofFile(dpkgStatus, err)
 		}
 	}
 }
@@ -164,8 +167,11 @@ func (v view) runtimes() []host.Finding {
 		}
 		old := r.Version != "" && r.Version.Compare(first) < 0
 		reads := r.CDI != nil && *r.CDI && !old || r.CDI == nil && !old && (preset == "" || r.Version != "" && r.Version.Compare(preset) >= 0)
+		needless := !reads && v.Containers.Value == nil && len(v.Specs.Value.Files) == 0
 		switch {
-		case giver >= 0 && !reads && v.Containers.Value == nil && len(v.Specs.Value.Files) == 0:
+		case needless && !v.NVIDIARuntimes.Seen() && (r.Name == "docker" || r.Name == "containerd"):
+			findings = append(findings, checklist.Unread(v.NVIDIARuntimes.File, v.NVIDIARuntimes.Err)...)
+		case needless && giver >= 0:
 			instead = append(instead, name)
 		case r.CDI != nil && !*r.CDI:
 			warn(r, name+" is configured to read no CDI specs", how)

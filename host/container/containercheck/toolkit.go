@@ -1,6 +1,7 @@
 package containercheck
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -29,9 +30,7 @@ func readToolkit(root host.Root) machine.Look[Toolkit] {
 	first := func(files ...string) string {
 		for _, file := range files {
 			ok, err := root.Exists(file)
-			if err != nil && failed == nil {
-				failed = err
-			}
+			failed = errors.Join(failed, ofFile(file, err))
 			if ok {
 				return file
 			}
@@ -41,7 +40,7 @@ func readToolkit(root host.Root) machine.Look[Toolkit] {
 	t.Refresh = first("/etc/systemd/system/"+refreshUnit, "/usr/lib/systemd/system/"+refreshUnit, "/lib/systemd/system/"+refreshUnit)
 	t.CTK = first("/usr/bin/nvidia-ctk", "/usr/local/bin/nvidia-ctk")
 	t.EnvFile = first(refreshEnv) != ""
-	return machine.Saw("/usr/bin/nvidia-ctk", t, failed)
+	return sawFiles("/usr/bin/nvidia-ctk", t, failed)
 }
 
 // toolkit says what writes the specs of nvidia.com/gpu, and finds those that no program writes
@@ -84,14 +83,12 @@ func (v view) toolkit() []host.Finding {
 			Remedy: host.Textf("run nvidia-ctk cdi generate after each upgrade, install NVIDIA Container Toolkit 1.18 or later, or use %s, whose specs stay right",
 				v.prepare()),
 		}}
+	case !v.NVIDIARuntimes.Seen():
+		return checklist.Unread(v.NVIDIARuntimes.File, v.NVIDIARuntimes.Err)
 	case len(v.givers()) > 0:
 		r := v.givers()[0]
-		how := "those that are started with --runtime=nvidia and NVIDIA_VISIBLE_DEVICES"
-		if r.Default {
-			how = "every container whose NVIDIA_VISIBLE_DEVICES names them"
-		}
 		f := checklist.Pass("%s gives containers GPUs and the driver without a CDI spec", r)
-		f[0].File, f[0].Effect = r.File, how+", get any GPU that is bound to NVIDIA's driver: no role of a GPU keeps it from them"
+		f[0].File, f[0].Effect = r.File, r.containers()+" any GPU that is bound to NVIDIA's driver: no role of a GPU keeps it from them"
 		return f
 	case t.Refresh != "":
 		return checklist.Pass("%s writes the specs of %s", refreshUnit, toolkitKind)
