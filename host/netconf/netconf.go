@@ -21,6 +21,7 @@ type Network struct {
 	Upper    string
 	Static   bool // else by DHCP, or by what the network announces
 	OnDemand bool // not when the host boots
+	Optional bool // the boot does not wait for it
 	// Generated means that NetworkManager has made it for an interface that no file names.
 	Generated bool
 	// What it matches, all of it: names, drivers, values of udev's ID_PATH, types (ether, infiniband)

@@ -55,6 +55,8 @@ func (r *reader) netplan() {
 					n.match(value)
 				case key.Value == "activation-mode":
 					n.OnDemand = value.Value == "manual" || value.Value == "off"
+				case key.Value == "optional":
+					n.Optional = isTrue(value.Value)
 				case key.Value == "addresses" && len(value.Content) > 0, (key.Value == "dhcp4" || key.Value == "dhcp6") && isTrue(value.Value):
 					line := at(key)
 					line.id, line.static = id, key.Value == "addresses"
@@ -168,7 +170,7 @@ func keepNetplan(data []byte) []byte {
 	if len(document.Content) > 0 {
 		keepKeys(document.Content[0], len(lines)+1, kept,
 			[]string{"network"}, []string{"ethernets", "bonds", "bridges", "vrfs", "vlans"}, nil,
-			[]string{"match", "addresses", "dhcp4", "dhcp6", "activation-mode", "interfaces", "link"})
+			[]string{"match", "addresses", "dhcp4", "dhcp6", "activation-mode", "optional", "interfaces", "link"})
 	}
 	for i, line := range lines {
 		switch {

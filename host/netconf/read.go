@@ -217,7 +217,7 @@ func byName(_ []pci.Address, name string) string {
 func (r *reader) networkd() {
 	uppers := []string{"Bond", "Bridge", "VRF", "BatmanAdvanced", "VLAN", "MACVLAN", "MACVTAP", "IPVLAN", "IPVTAP", "IPoIB", "MACsec", "VXLAN", "Tunnel", "Xfrm"}
 	tops := []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"}
-	keys := []string{"Name", "Driver", "Path", "Type", "MACAddress", "PermanentMACAddress", "Kind", "SSID", "BSSID", "WLANInterfaceType", "Address", "DHCP", "Unmanaged", "ActivationPolicy"}
+	keys := []string{"Name", "Driver", "Path", "Type", "MACAddress", "PermanentMACAddress", "Kind", "SSID", "BSSID", "WLANInterfaceType", "Address", "DHCP", "Unmanaged", "ActivationPolicy", "RequiredForOnline"}
 	keys = append(keys, uppers...)
 	for _, file := range r.files(".network", folders("systemd/network", tops...)...) {
 		n := Network{Exclude: func(vfs []pci.Address, _ string) string {
@@ -245,6 +245,8 @@ func (r *reader) networkd() {
 				other = other || isTrue(s.value)
 			case "Link/ActivationPolicy":
 				n.OnDemand = slices.Contains([]string{"manual", "down", "always-down"}, s.value)
+			case "Link/RequiredForOnline":
+				n.Optional = isFalse(s.value)
 			}
 		}
 		other = other || !n.ofHardware(kinds)
@@ -258,7 +260,7 @@ func (r *reader) networkd() {
 				r.put(s.value, always, s.file, s.line, text)
 			case s.key == "Address" && (s.section == "Network" || s.section == "Address"):
 				r.add(n, s.file, s.line, text, true)
-			case s.key == "DHCP" && s.section == "Network" && !slices.Contains([]string{"", "no", "false", "0", "off", "none"}, strings.ToLower(s.value)):
+			case s.key == "DHCP" && s.section == "Network" && s.value != "" && !strings.EqualFold(s.value, "none") && !isFalse(s.value):
 				r.add(n, s.file, s.line, text, false)
 			}
 		}
@@ -298,6 +300,10 @@ func (n *Network) ofHardware(kinds map[string][]string) bool {
 		n.Types = []string{"infiniband"}
 	}
 	return true
+}
+
+func isFalse(value string) bool {
+	return slices.Contains([]string{"false", "no", "off", "n", "0"}, strings.ToLower(value))
 }
 
 func isTrue(value string) bool {

@@ -29,6 +29,11 @@ func TestRead(t *testing.T) {
 				"/etc/sysconfig/network/ifcfg-eth2:2 static on demand [eth2]\n"},
 		{"the same line for two interfaces", "-- etc/netplan/a.yaml --\nnetwork:\n  ethernets:\n    eth0:\n      dhcp4: true\n    eth1:\n      dhcp4: true\n",
 			"/etc/netplan/a.yaml:4 dhcp [eth0]\n/etc/netplan/a.yaml:6 dhcp [eth1]\n"},
+		{"the boot does not wait for it", "-- etc/netplan/a.yaml --\nnetwork:\n  ethernets:\n    eth0:\n      dhcp4: true\n      optional: true\n    eth1:\n      dhcp4: true\n      optional: no\n" +
+			"-- etc/systemd/network/a.network --\n[Match]\nName=eth2\n[Link]\nRequiredForOnline=no\n[Network]\nDHCP=yes\n" +
+			"-- etc/systemd/network/b.network --\n[Match]\nName=eth3\n[Link]\nRequiredForOnline=no-carrier:routable\n[Network]\nDHCP=None\nAddress=10.0.0.3/24\n",
+			"/etc/systemd/network/a.network:6 dhcp optional [eth2]\n/etc/systemd/network/b.network:7 static [eth3]\n" +
+				"/etc/netplan/a.yaml:4 dhcp optional [eth0]\n/etc/netplan/a.yaml:7 dhcp [eth1]\n"},
 		{"a file that netplan refuses", "-- etc/netplan/a.yaml --\nnetwork: [\n", "error: /etc/netplan/a.yaml:1: yaml: line 1: did not find expected node content\n"},
 		{"a file that the operator has removed", "symlink etc/systemd/network/99-default.network -> /dev/null\n-- usr/lib/systemd/network/99-default.network --\n[Match]\nName=*\n[Network]\nDHCP=yes\n", ""},
 		{"a folder in place of a file", "mkdir etc/network/interfaces\n", ""},
@@ -40,6 +45,9 @@ func TestRead(t *testing.T) {
 				how := map[bool]string{true: "static", false: "dhcp"}[n.Static]
 				if n.OnDemand {
 					how += " on demand"
+				}
+				if n.Optional {
+					how += " optional"
 				}
 				if n.Names != nil {
 					how += fmt.Sprintf(" %s", n.Names)
@@ -59,7 +67,7 @@ func TestRead(t *testing.T) {
 // TestRecorded: a snapshot gets no secret of these files, and gives the same answer, except that a
 // file whose lines about addresses and ports have a secret cannot be read there.
 func TestRecorded(t *testing.T) {
-	const files = "-- etc/netplan/a.yaml --\n# S3CRET\nnetwork:\n  version: 2\n  ethernets:\n    private:\n      auth:\n        password: S3CRET\n      match: {macaddress: \"b8:59:9f:00:12:34\"}\n      addresses: [\n        10.0.0.2/24,\n      ]\n" +
+	const files = "-- etc/netplan/a.yaml --\n# S3CRET\nnetwork:\n  version: 2\n  ethernets:\n    private:\n      auth:\n        password: S3CRET\n      match: {macaddress: \"b8:59:9f:00:12:34\"}\n      addresses: [\n        10.0.0.2/24,\n      ]\n      optional: true\n" +
 		"  wifis:\n    wlan0:\n      dhcp4: true\n      access-points: {x: {password: S3CRET}}\n" +
 		"-- etc/NetworkManager/system-connections/a.nmconnection --\n[connection]\ntype=ethernet\ninterface-name=eth1\n[802-1x]\npassword=S3CRET\n[ipv4]\nmethod=auto\n" +
 		"-- etc/systemd/network/a.network --\n[Match]\nName=eth2\n[Network]\nDescription=S3CRET\nDHCP=yes\n" +
