@@ -146,8 +146,13 @@ func (a *Adapter) addInterfaces(all []netdev) {
 		a.Switchdev = a.Switchdev || n.switchdev
 		a.setMTU(n)
 		for i := range a.Ports {
-			if n.ipoib != nil && (len(a.Ports) == 1 || a.Ports[i].Number == n.port+1) {
-				a.Ports[i].IPoIB = append(a.Ports[i].IPoIB, *n.ipoib)
+			p := &a.Ports[i]
+			if len(a.Ports) > 1 && p.Number != n.port+1 {
+				continue
+			}
+			p.Netdevs = append(p.Netdevs, n.name)
+			if n.ipoib != nil {
+				p.IPoIB = append(p.IPoIB, *n.ipoib)
 			}
 		}
 	}

@@ -90,6 +90,7 @@ type Port struct {
 	Rate      string   `json:"rate"`       // "100 Gb/sec (4X EDR)"
 	PKeys     []uint16 `json:"pkeys"`
 	IPoIB     []IPoIB  `json:"ipoib"` // interfaces of this port
+	Netdevs   []string `json:"-"`     // its network interfaces, those of IPoIB too
 	UMAD      *Node    `json:"umad"`  // nil without module ib_umad
 	ISSM      *Node    `json:"issm"`
 	GIDs      []GID    `json:"gids"` // only those that are not zero; nil if they were not read

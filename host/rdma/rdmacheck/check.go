@@ -114,7 +114,7 @@ func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 	}
 	v := view{m, m.phase()}
 	findings, verdict := v.checks().Judge(v)
-	if !m.Stack.Seen() || !m.Record.Seen() || m.Record.Value != nil && m.Devices == nil {
+	if !m.Stack.Seen() || !m.Record.Seen() || !m.Containers.Seen() || m.Record.Value != nil && m.Devices == nil {
 		verdict = checklist.Unknown
 	}
 	return findings, verdict, nil

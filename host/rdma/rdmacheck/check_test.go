@@ -17,6 +17,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
 	"gpustack/host/netconf"
@@ -77,9 +78,9 @@ func healthy(t *testing.T) rdmacheck.Machine {
 	nodeGUIDs := []*rdma.GUID{guid(t, "02:02:c9:00:00:21:6e:70"), guid(t, "02:02:c9:01:00:21:6e:70")}
 	portGUIDs := []*rdma.GUID{guid(t, "02:02:c9:00:01:21:6e:70"), guid(t, "02:02:c9:01:01:21:6e:70")}
 	adapter := func(i int, name string, p rdma.Port) rdma.Adapter {
-		p.Number, p.State, p.PhysState = 1, "ACTIVE", "LinkUp"
+		p.Number, p.State, p.PhysState, p.Netdevs = 1, "ACTIVE", "LinkUp", []string{"eth" + name[5:]}
 		return rdma.Adapter{
-			Address: &devices[i].Address, Function: &devices[i], Name: name, Driver: "mlx5_core", NodeType: "CA", Netdevs: []string{"eth" + name[5:]},
+			Address: &devices[i].Address, Function: &devices[i], Name: name, Driver: "mlx5_core", NodeType: "CA", Netdevs: p.Netdevs,
 			BoardID: "MT_0000000008", Firmware: "20.31.1014", NodeGUID: guid(t, "00:02:c9:03:00:21:6e:70"), Ports: []rdma.Port{p},
 			Verbs: node("uverbs"+name[5:], 192+i, 0o666),
 		}
@@ -282,19 +283,26 @@ func cases(t *testing.T) []unhealthy {
 		{"ports", host.Fail, "INIT (LinkUp) with SM LID 0: no subnet manager", func(m *rdmacheck.Machine) { state(0, "INIT", "LinkUp")(m); port(m, 0).SMLID = ptr(0) }},
 		{"ports", host.Fail, "INIT (LinkUp): the subnet manager has not activated it", state(0, "INIT", "LinkUp")},
 		{"ports", host.Fail, "ARMED (LinkUp): the subnet manager stopped", state(0, "ARMED", "LinkUp")},
-		{"ports", host.Fail, "DOWN (Disabled): the network interface has no link or is down", func(m *rdmacheck.Machine) {
+		{"ports", host.Fail, "DOWN (Disabled): the network interface has no link or is down", func(m *rdmacheck.Machine) { // no port of the machine is active
+			m.Stack.Value.Adapters = adapters(m)[1:]
+			state(0, "DOWN", "Disabled")(m)
+			state(1, "DOWN", "Disabled")(m)
+		}},
+		{"ports", host.Warn, "0000:4b:00.0 (mlx5_1) port 1 is DOWN (Disabled): nothing is connected, or it is switched off; another port of the machine is ACTIVE", func(m *rdmacheck.Machine) {
+			state(1, "DOWN", "Disabled")(m) // and so is the other port of the card
+			state(2, "DOWN", "Disabled")(m)
+		}},
+		{"ports", host.Fail, "0000:4b:00.0 (mlx5_1) port 1 is DOWN (Disabled): the network interface has no link", func(m *rdmacheck.Machine) {
+			state(0, "INIT", "LinkUp")(m)
 			state(1, "DOWN", "Disabled")(m)
 			state(2, "DOWN", "Disabled")(m)
 		}},
-		{"ports", host.Warn, "DOWN (Disabled): nothing is connected, or it is switched off; another port of the card is ACTIVE", state(1, "DOWN", "Disabled")},
-		{"ports", host.Fail, "0000:4b:00.0 (mlx5_1) port 1 is DOWN (Polling): the network interface has no link or is down", func(m *rdmacheck.Machine) {
-			state(1, "DOWN", "Polling")(m)
-			m.Networks.Value = []netconf.Network{{Names: []string{"eth1"}, Static: true}}
+		{"ports", host.Fail, "0000:4b:00.0 (mlx5_1) port 1 is DOWN (Disabled): the network interface has no link", func(m *rdmacheck.Machine) {
+			adapters(m)[0].Function.NVSwitchManager = ptr(true) // ACTIVE, and for no program
+			state(1, "DOWN", "Disabled")(m)
+			state(2, "DOWN", "Disabled")(m)
 		}},
-		{"ports", host.Fail, "mlx5_1) port 1 is DOWN (Polling): the network interface has no link", func(m *rdmacheck.Machine) { // which may name it
-			state(1, "DOWN", "Polling")(m)
-			m.Networks.Err = fs.ErrPermission
-		}},
+		{"ports", host.Warn, "DOWN (Disabled): nothing is connected, or it is switched off; another port of the machine is ACTIVE", state(1, "DOWN", "Disabled")},
 		{"ports", host.Fail, "mlx5_1) port 1 is DOWN (Polling): the network interface has no link", func(m *rdmacheck.Machine) {
 			state(1, "DOWN", "Polling")(m)
 			containers(m, 1)
@@ -322,12 +330,12 @@ func cases(t *testing.T) []unhealthy {
 		}},
 		{"rdma_cm", host.Warn, "not for rdma_cm: has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not for containers
 			ipoibDown(m)
-			m.Networks.Value = []netconf.Network{{Names: []string{"ib0"}, Static: true}}
+			static(m, "ib0")
 		}},
 		{"rdma_cm", host.Fail, "not for rdma_cm: has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) {
 			ipoibDown(m)
 			containers(m, 0)
-			m.Networks.Value = []netconf.Network{{Names: []string{"ib0"}, Static: true}}
+			static(m, "ib0")
 		}},
 		{"ports", host.NA, "the state is not shown", state(1, "", "")},
 		{"ports", host.Fail, "0000:0c:00.1 (mlx5_3) port 1 is DOWN (Polling): this virtual function has no GUID",
@@ -417,7 +425,13 @@ func cases(t *testing.T) []unhealthy {
 func ipoibDown(m *rdmacheck.Machine) {
 	a := &adapters(m)[0]
 	a.Netdevs = []string{"ib0"}
+	a.Ports[0].Netdevs = a.Netdevs
 	a.Ports[0].IPoIB[0].Up = ptr(false)
+}
+
+// static configures a static address of an interface.
+func static(m *rdmacheck.Machine, netdev string) {
+	m.Network.Value.Lines = map[string][]guard.Line{netdev: {{Network: netconf.Network{File: "/etc/a.network", Line: 4, Static: true}}}}
 }
 
 // containers records an adapter for containers.

@@ -17,7 +17,6 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
-	"gpustack/host/netconf"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/steps"
@@ -41,9 +40,8 @@ type Machine struct {
 
 	// Addresses are those of each interface; nil if they are unknown, as on a tree.
 	Addresses map[string][]netip.Addr
-	Hardware  map[string]string // addresses of interfaces of adapters
-	// Networks are the interfaces that the host's configuration names.
-	Networks   machine.Look[[]netconf.Network]
+	// Network is what the host's configuration needs interfaces for.
+	Network    machine.Look[guard.Configuration]
 	Containers machine.Look[*machine.Containers] // nil if nothing is recorded for containers
 
 	Record   machine.Look[*rdma.Record]  // nil if nothing is recorded
@@ -92,14 +90,8 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running m
 	m.Subfunctions = names(root, auxiliaryDir, ".sf.")
 
 	m.Addresses = running.Value.Addresses
-	m.Hardware = map[string]string{}
-	for _, a := range stack.Adapters {
-		for _, name := range a.Netdevs {
-			m.Hardware[name] = readWord(root, path.Join("/sys/class/net", name, "address")).Value
-		}
-	}
-	networks, err := netconf.Read(root)
-	m.Networks = machine.Saw("/etc", networks, err)
+	network, err := guard.ReadConfiguration(root, devices)
+	m.Network = machine.Saw("/etc", network, err)
 	containers, err := machine.ReadContainers(root)
 	m.Containers = machine.Saw(machine.ContractFile, containers, err)
 	record, err := rdma.ReadRecord(root)

@@ -1,12 +1,14 @@
 package rdmacheck
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
-	"gpustack/host/netconf"
+	"gpustack/host/guard"
 	"gpustack/host/rdma"
 )
 
@@ -14,7 +16,7 @@ import (
 func (v view) ports() []host.Finding {
 	active := 0
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {
-		if p.State == "ACTIVE" || p.State == "ACTIVE_DEFER" {
+		if isActive(p) {
 			active++
 			return nil
 		}
@@ -26,22 +28,41 @@ func (v view) ports() []host.Finding {
 	return checklist.OrPass(findings, "%s ACTIVE", host.Numbered(active, "port"))
 }
 
+// isActive reports whether a port is active.
+func isActive(p rdma.Port) bool { return p.State == "ACTIVE" || p.State == "ACTIVE_DEFER" }
+
 // inactive returns the finding of a port that is not active.
 func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 	name := portTitle(a, p)
 	f := host.Finding{Status: host.Fail, File: portFile(a, p, "state"), Effect: "nothing can be sent or received through this port"}
 	seen := fmt.Sprintf("%s is %s (%s)", name, p.State, p.PhysState)
 	infiniBand := p.IsInfiniBand()
+	line, spare := v.needing(p), false
+	switch {
+	case p.State != "DOWN":
+	case line != nil:
+		f.Effect += ", which is to carry " + line.Carries() + " (" + line.Place() + ")"
+	case v.unneeded(a):
+		unread := v.unread()
+		if spare = unread == nil; !spare {
+			f.Effect += "; it may be needed: " + inOneLine(unread)
+		}
+	}
 	switch identity := v.ofVF(a); {
 	case p.State == "":
 		f.Status, f.Seen, f.Effect = host.NA, name+": the state is not shown by the kernel", ""
 	case a.ManagesNVSwitches():
 		f.Status, f.Seen = host.Warn, seen+": it belongs to NVIDIA's Fabric Manager, whose subnet manager configures it"
 		f.Effect, f.Remedy = "CUDA programs fail on this host until the NVSwitches are configured", "systemctl status nvidia-fabricmanager"
-	case p.State == "DOWN" && v.spare(a):
-		f.Status, f.Seen = host.Warn, seen+": nothing is connected, or it is switched off; another port of the card is ACTIVE"
+	case spare:
+		f.Status, f.Seen = host.Warn, seen+": nothing is connected, or it is switched off; another port of the machine is ACTIVE"
 		f.Effect = "this port carries nothing; no record and no network configuration needs it"
 		f.Remedy = "connect it, or leave it as it is"
+		if hidden := v.Network.Value.Hidden; hidden != nil {
+			f.Seen += "; network configuration that may need it cannot be read: " + inOneLine(hidden)
+			f.Effect = "this port carries nothing; no record needs it, and no network configuration that this user may read"
+			f.Remedy = "run gpustack as root; or connect the port, or leave it as it is"
+		}
 	case identity.policyDown:
 		f.Seen = seen + ": the policy of this virtual function is Down"
 		f.Remedy = host.Textf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or %s, which sets it at every boot",
@@ -78,41 +99,49 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 	return f
 }
 
-// spare reports whether nothing needs a port of an adapter: another port of its card is active, and
-// neither a record nor the host's network configuration names it.
-func (v view) spare(a rdma.Adapter) bool {
-	if a.Address == nil || a.IsVF() || v.configured(a) || v.forContainers(a) ||
-		!v.Record.Seen() || v.Record.Value != nil && v.Record.Value.At(*a.Address) != nil {
+// unneeded reports whether no record that can be read needs a port of an adapter that is down, and
+// another port of the machine is active. What is recorded for a function with two ports is met by
+// one of them.
+func (v view) unneeded(a rdma.Adapter) bool {
+	if a.Address == nil || a.IsVF() {
+		return false
+	}
+	recorded := v.forContainers(a) || v.Record.Value.At(*a.Address) != nil
+	if recorded && !slices.ContainsFunc(a.Ports, isActive) {
 		return false
 	}
 	return slices.ContainsFunc(v.Stack.Value.Adapters, func(other rdma.Adapter) bool {
-		return other.Address != nil && !other.IsVF() && other.Address.Card() == a.Address.Card() &&
-			slices.ContainsFunc(other.Ports, func(q rdma.Port) bool { return q.State == "ACTIVE" })
+		return other.Address != nil && !other.IsVF() && !other.ManagesNVSwitches() && slices.ContainsFunc(other.Ports, isActive)
 	})
 }
 
-// configured reports whether the host's network configuration names an interface of an adapter, or
-// may do so because it cannot be read.
-func (v view) configured(a rdma.Adapter) bool {
-	if v.Networks.Err != nil {
-		return true
-	}
-	for _, name := range a.Netdevs {
-		i := netconf.Interface{Names: []string{name}, Driver: a.Driver, Type: "ether", Address: v.Hardware[name]}
-		if a.Address != nil {
-			i.Path = "pci-" + a.Address.String()
-		}
-		if slices.ContainsFunc(a.Ports, rdma.Port.IsInfiniBand) {
-			i.Type = "infiniband"
-		}
-		for _, n := range v.Networks.Value {
-			if _, named := n.Gives(i); named {
-				return true
+// needing returns the line of the host's network configuration that needs an interface of a port to
+// be connected, or nil.
+func (v view) needing(p rdma.Port) *guard.Line {
+	for _, name := range p.Netdevs {
+		for _, line := range v.Network.Value.Lines[name] {
+			if !line.MayBeDown() {
+				return &line
 			}
 		}
 	}
-	return false
+	return nil
 }
+
+// unread returns the error of records and network configuration that cannot be read, and so may
+// need any port.
+func (v view) unread() error {
+	named := func(file string, err error) error {
+		if err == nil {
+			return nil
+		}
+		return errors.New(checklist.WithFile(file, host.Cause(err).Error()))
+	}
+	return errors.Join(named(v.Record.File, v.Record.Err), named(v.Containers.File, v.Containers.Err), v.Network.Err)
+}
+
+// inOneLine returns the text of errors that are joined.
+func inOneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // vfIdentity is what the physical function of a virtual one shows of it.
 type vfIdentity struct {

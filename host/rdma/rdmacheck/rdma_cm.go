@@ -48,12 +48,15 @@ func (v view) rdmaCM() []host.Finding {
 			Effect: "connections by address, such as those of rping or NFS over RDMA, do not use this port",
 			Remedy: host.HintOf(err),
 		}
-		if errors.Is(err, rdma.ErrIPoIBDown) && v.forContainers(a) && v.Networks.Seen() && v.configured(a) {
+		if errors.Is(err, rdma.ErrIPoIBDown) && v.forContainers(a) && v.needing(p) != nil {
 			f.Status = host.Fail
 			f.Effect = "containers are offered this adapter with rdma_cm, and cannot connect by address"
 		}
 		return []host.Finding{f}
 	})
+	if !v.Containers.Seen() {
+		findings = append(findings, checklist.Unread(v.Containers.File, v.Containers.Err)...)
+	}
 	if findings == nil && ready == 0 {
 		return checklist.NA("no port to which others can connect by an address")
 	}
