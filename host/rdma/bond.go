@@ -1,10 +1,10 @@
 package rdma
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -42,20 +42,16 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 	if err != nil {
 		return nil, err
 	}
-	masters, err := list(root, netDir)
-	if err != nil {
-		return nil, err
-	}
-	for _, master := range masters {
-		slaves, err := readSlaves(root, master)
+	for _, name := range names {
+		m, err := masterOf(root, name)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(names, func(n string) bool { return slices.Contains(slaves, n) }) {
+		if m == nil {
 			continue
 		}
-		b := &Bond{Name: master, Devices: map[pci.Address][]string{}}
-		for _, slave := range slaves {
+		b := &Bond{Name: m.name, Devices: map[pci.Address][]string{}}
+		for _, slave := range m.slaves {
 			at, err := root.Real(path.Join(netDir, slave, "device"))
 			if err != nil {
 				return nil, fmt.Errorf("%s/%s: %w", netDir, slave, host.Cause(err))
@@ -74,34 +70,73 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 	return nil, nil
 }
 
-// readSlaves returns the slaves of a bond (Linux, Documentation/networking/bonding.rst:
-// bonding/slaves), or the several interfaces on which another one lies, as a team device does,
-// which has no file of its own (Documentation/ABI/testing/sysfs-class-net, lower_*). Ports of a
-// bridge share nothing.
-func readSlaves(root host.Root, master string) (slaves []string, err error) {
-	dir := path.Join(netDir, master)
-	text, err := root.ReadFile(path.Join(dir, "bonding/slaves"))
-	switch {
-	case errors.Is(err, unix.ENOTDIR): // a file beside the interfaces, such as bonding_masters
+// master is a bond or a team device.
+type master struct {
+	name   string
+	slaves []string
+	team   bool // no bond: its slaves' addresses do not move
+}
+
+// masterOf returns the bond or team device of which an interface is a slave, or nil. A bond names
+// its slaves (Linux, Documentation/networking/bonding.rst: bonding/slaves). A team has no file of
+// its own: its slaves are the interfaces below it (Documentation/ABI/testing/sysfs-class-net,
+// lower_*). Other masters have slaves too, but mlx5 shares a device over a bond or a team alone
+// (netif_is_lag_master): a bridge has a folder, Open vSwitch its name, a VRF the flag IFF_MASTER
+// (drivers/net/vrf.c).
+func masterOf(root host.Root, name string) (*master, error) {
+	at, err := root.Real(path.Join(netDir, name, "master"))
+	if host.IsAbsent(err) {
 		return nil, nil
-	case err == nil:
-		return strings.Fields(string(text)), nil
-	case !host.IsAbsent(err):
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%s/%s/master: %w", netDir, name, host.Cause(err))
+	}
+	m := &master{name: path.Base(at)}
+	dir := path.Join(netDir, m.name)
+	text, err := root.ReadFile(path.Join(dir, "bonding/slaves"))
+	if err == nil {
+		m.slaves = strings.Fields(string(text))
+		return m, nil
+	}
+	if !host.IsAbsent(err) {
+		return nil, fmt.Errorf("%s/bonding/slaves: %w", dir, host.Cause(err))
+	}
+	m.team = true
 	names, err := list(root, dir)
-	if err != nil || slices.Contains(names, "bridge") {
+	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
 		if lower, ok := strings.CutPrefix(name, "lower_"); ok {
-			slaves = append(slaves, lower)
+			m.slaves = append(m.slaves, lower)
 		}
 	}
-	if len(slaves) < 2 {
+	flags, err := readFlags(root, m.name)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(names, "bridge") || m.name == "ovs-system" || flags != nil && *flags&unix.IFF_MASTER != 0 {
 		return nil, nil
 	}
-	return slaves, nil
+	return m, nil
+}
+
+// readFlags returns the flags of an interface (Linux, include/uapi/linux/if.h), nil if they are not
+// shown.
+func readFlags(root host.Root, name string) (*int64, error) {
+	file := path.Join(netDir, name, "flags")
+	data, err := root.ReadFile(file)
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+	}
+	flags, err := strconv.ParseInt(strings.TrimSpace(string(data)), 0, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a number: %q", file, data)
+	}
+	return &flags, nil
 }
 
 const devicesDir = "/sys/bus/pci/devices"

@@ -92,22 +92,25 @@ func (a Adapter) Reach(p Port, addresses func(netdev string) ([]netip.Addr, erro
 }
 
 // ipNetdevs returns the interfaces whose IP addresses are at an InfiniBand port: its IPoIB
-// interfaces that are up, or the bond of one that is the bond's active slave.
+// interfaces that are up, or the bond, if it is up, of one that is the bond's active slave.
 func (p Port) ipNetdevs() (netdevs []string, err error) {
 	err = ErrNoIPoIB
 	for _, i := range p.IPoIB {
+		down := ""
 		switch {
 		case i.Up != nil && !*i.Up:
-			if !errors.Is(err, ErrBackup) {
-				err = fmt.Errorf("%w: %s", ErrIPoIBDown, i.Name)
-				err = host.WithHint(err, host.Text("ip link set "+i.Name+" up"))
-			}
+			down = i.Name
 		case i.Bond != "" && i.carries != nil && !*i.carries:
 			err = fmt.Errorf("%w: %s of %s", ErrBackup, i.Name, i.Bond)
+		case i.Bond != "" && i.bondUp != nil && !*i.bondUp:
+			down = i.Bond
 		case i.Bond != "":
 			netdevs = append(netdevs, i.Bond)
 		default:
 			netdevs = append(netdevs, i.Name)
+		}
+		if down != "" && !errors.Is(err, ErrBackup) {
+			err = host.WithHint(fmt.Errorf("%w: %s", ErrIPoIBDown, down), host.Text("ip link set "+down+" up"))
 		}
 	}
 	if netdevs != nil {

@@ -21,9 +21,8 @@ type netdev struct {
 	port        int          // dev_port, from 0
 	ipoib       *IPoIB
 	mtu         *int
-	bond        string // of which it is a slave
-	representor bool   // of a port of the adapter's switch, see pci.IsRepresentor
-	switchdev   bool   // the physical port of an adapter whose switch is in mode switchdev
+	representor bool // of a port of the adapter's switch, see pci.IsRepresentor
+	switchdev   bool // the physical port of an adapter whose switch is in mode switchdev
 }
 
 // typeInfiniBand is the hardware type of IPoIB interfaces (Linux, ARPHRD_INFINIBAND).
@@ -52,9 +51,8 @@ func (r *reader) interfaces() []netdev {
 			n.ipoib = r.ipoib(dir, name)
 			n.ipoib.MTU = n.mtu
 		}
-		n.bond = bondOf(r, dir)
-		if n.ipoib != nil && n.bond != "" {
-			n.ipoib.Bond, n.ipoib.carries = n.bond, carries(r, n.bond, name)
+		if n.ipoib != nil {
+			r.inBond(n.ipoib)
 		}
 		// Reading fails where the driver has no names of ports, or no switch (EOPNOTSUPP).
 		if port, err := r.root.ReadFile(path.Join(dir, "phys_port_name")); err == nil {
@@ -84,10 +82,7 @@ func (r *reader) interfaces() []netdev {
 func (r *reader) ipoib(dir, name string) *IPoIB {
 	i := IPoIB{Name: name}
 	i.Mode, _ = r.text(dir, "mode")
-	if flags := r.number(dir, "flags", 0); flags != nil {
-		up := *flags&unix.IFF_UP != 0
-		i.Up = &up
-	}
+	i.Up = r.up(name)
 	i.Parent, _ = r.text(dir, "parent")
 	if text, ok := r.text(dir, "pkey"); ok {
 		key, err := strconv.ParseUint(text, 0, 16)
@@ -101,21 +96,29 @@ func (r *reader) ipoib(dir, name string) *IPoIB {
 	return &i
 }
 
-// bondOf returns the bond or team device of which an interface is a slave, or "".
-func bondOf(r *reader, dir string) string {
-	at, err := r.root.Real(path.Join(dir, "master"))
+// up reports whether an interface is set up, nil if that is not shown.
+func (r *reader) up(name string) *bool {
+	flags, err := readFlags(r.root, name)
 	if err != nil {
-		return ""
+		r.warnings = append(r.warnings, err.Error())
 	}
-	master := path.Base(at)
-	slaves, err := readSlaves(r.root, master)
+	if flags == nil {
+		return nil
+	}
+	up := *flags&unix.IFF_UP != 0
+	return &up
+}
+
+// inBond sets the bond of which an IPoIB interface is a slave, and what decides whether the bond's
+// addresses are reached through it.
+func (r *reader) inBond(i *IPoIB) {
+	m, err := masterOf(r.root, i.Name)
 	if err != nil {
-		r.warn(path.Join(netDir, master), err)
+		r.warnings = append(r.warnings, err.Error())
 	}
-	if !slices.Contains(slaves, path.Base(dir)) {
-		return "" // a bridge, for example
+	if m != nil && !m.team {
+		i.Bond, i.carries, i.bondUp = m.name, carries(r, m.name, i.Name), r.up(m.name)
 	}
-	return master
 }
 
 // carries reports whether the addresses of a bond are those of a slave: a bond of IPoIB interfaces

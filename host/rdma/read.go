@@ -145,7 +145,7 @@ func (s *Stack) addLag(root host.Root, a *Adapter) {
 		a.Warnings = append(a.Warnings, err.Error())
 	}
 	if of, name := bond.Device(); of != nil && of.Card() == a.Address.Card() {
-		a.Lag = name
+		a.Lag, a.lagAt = name, of
 	}
 }
 
@@ -252,6 +252,18 @@ func (r *reader) number(dir, name string, base int) *int {
 	return &v
 }
 
+// revision returns the revision of an adapter's hardware, which all drivers print in hexadecimal
+// and some with 0x (Linux, drivers/infiniband/hw, hw_rev_show); nil where a driver shows none.
+func (r *reader) revision(folder string) *int {
+	text, ok := r.text(folder, "hw_rev")
+	n, err := strconv.ParseInt(strings.TrimPrefix(text, "0x"), 16, 64)
+	if !ok || err != nil {
+		return nil
+	}
+	v := int(n)
+	return &v
+}
+
 // guid returns an attribute that is a GUID, or nil.
 func (r *reader) guid(dir, name string) *GUID {
 	text, ok := r.text(dir, name)
@@ -315,7 +327,7 @@ func readAdapter(root host.Root, devices pci.Devices, name string, opts Options)
 	a.Firmware, _ = r.text(folder, "fw_ver")
 	a.BoardID, _ = r.text(folder, "board_id")
 	a.HCAType, _ = r.text(folder, "hca_type")
-	a.HWVersion = r.number(folder, "hw_rev", 0)
+	a.HWVersion = r.revision(folder)
 	a.NodeGUID, a.SysImageGUID = r.guid(folder, "node_guid"), r.guid(folder, "sys_image_guid")
 	ports := path.Join(folder, "ports")
 	numbers, err := root.ReadDir(ports)

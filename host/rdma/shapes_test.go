@@ -1,12 +1,15 @@
 package rdma_test
 
 import (
+	"errors"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
 )
@@ -86,11 +89,82 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// TestMasters: only a bond and a team share an RDMA device, and only a bond moves the addresses of
+// its IPoIB interfaces. Open vSwitch and a VRF have slaves too.
+func TestMasters(t *testing.T) {
+	t.Parallel()
+	const below = "symlink sys/devices/virtual/net/bond0/lower_ens1f0np0 -> ../ens1f0np0\nsymlink sys/devices/virtual/net/bond0/lower_ens1f1np1 -> ../ens1f1np1\n"
+	for _, test := range []struct{ master, flags, more, lag string }{
+		{"bond0", "0x1403", "", "mlx5_bond_0"},
+		{"team0", "0x1003", "", "mlx5_bond_0"},
+		{"ovs-system", "0x1002", "", ""},
+		{"vrf0", "0x4c1", "", ""},
+		{"br0", "0x1003", "-- sys/devices/virtual/net/br0/bridge/bridge_id --\n8000.b8599fc1d2e0\n", ""},
+	} {
+		tree := below + shape(t, "roce-lag")
+		if test.master != "bond0" {
+			tree = strings.Replace(tree, "-- sys/devices/virtual/net/bond0/bonding/slaves --\nens1f0np0 ens1f1np1\n", "", 1)
+			tree = strings.Replace(tree, "-- sys/devices/virtual/net/bond0/bonding/mode --\n802.3ad 4\n", "", 1)
+		}
+		tree = strings.Replace(tree, "/flags --\n0x1403\n", "/flags --\n"+test.flags+"\n", 1)
+		root := hosttest.Lay(t, strings.ReplaceAll(tree, "/bond0", "/"+test.master)+test.more)
+		a := read(t, root, rdma.Options{}).Adapters[1]
+		bond, err := rdma.ReadBond(root, *a.Address)
+		if a.Lag != test.lag || err != nil || (bond != nil) != (test.lag != "") || len(a.Warnings) > 0 {
+			t.Errorf("%s: RDMA device %q, want %q; %+v, %v, %q", test.master, a.Lag, test.lag, bond, err, a.Warnings)
+		}
+	}
+	tree := strings.Replace(shape(t, "ipoib-bond"), "symlink lib ", "symlink sys/class/net/vrf0 -> ../../devices/virtual/net/vrf0\n"+
+		"symlink sys/devices/virtual/net/vrf0/lower_ib2 -> ../ib2\nsymlink sys/devices/virtual/net/vrf0/lower_ib3 -> ../ib3\n"+
+		"symlink sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0/net/ib2/master -> ../../../../../virtual/net/vrf0\nsymlink lib ", 1)
+	a := read(t, hosttest.Lay(t, tree+"-- sys/devices/virtual/net/vrf0/ifindex --\n9\n-- sys/devices/virtual/net/vrf0/flags --\n0x4c1\n"+
+		"-- sys/devices/virtual/net/vrf0/address --\n02:00:00:00:00:01\n"), rdma.Options{GIDs: true}).Adapters[2]
+	addresses := func(string) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil }
+	if found, err := a.Reach(a.Ports[0], addresses); err != nil || found[0].Netdev != "ib2" || a.Ports[0].IPoIB[0].Bond != "" {
+		t.Errorf("VRF: %v, %v, %+v", found, err, a.Ports[0].IPoIB)
+	}
+}
+
+// TestBondDown: nothing reaches a port through a bond that is down, whose slaves may be up.
+func TestBondDown(t *testing.T) {
+	t.Parallel()
+	tree := strings.Replace(shape(t, "ipoib-bond"), "bond0/flags --\n0x1403\n", "bond0/flags --\n0x1402\n", 1)
+	a := read(t, hosttest.Lay(t, tree), rdma.Options{GIDs: true}).Adapters[0]
+	addresses := func(string) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil }
+	found, err := a.Reach(a.Ports[0], addresses)
+	if !errors.Is(err, rdma.ErrIPoIBDown) || !strings.HasSuffix(err.Error(), ": bond0") || host.HintOf(err) != "ip link set bond0 up" {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// TestHWVersion: drivers print the revision in hexadecimal, some with 0x.
+func TestHWVersion(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{"b0": 0xb0, "10": 0x10, "0": 0, "0x14e4": 0x14e4, "A1": 0xa1, "unknown": -1} {
+		root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Device: "mlx5_0"}},
+			"-- sys/devices/pci0000:0c/0000:0c:00.0/infiniband/mlx5_0/hw_rev --\n"+text+"\n"))
+		a := read(t, root, rdma.Options{}).Adapters[0]
+		got := -1
+		if a.HWVersion != nil {
+			got = *a.HWVersion
+		}
+		if got != want || len(a.Warnings) > 0 {
+			t.Errorf("%s: %d, want %d; %q", text, got, want, a.Warnings)
+		}
+	}
+}
+
 func readShape(t *testing.T, name string) rdma.Stack {
+	t.Helper()
+	return read(t, hosttest.Lay(t, shape(t, name)), rdma.Options{GIDs: true})
+}
+
+// shape returns the tree of a machine of a real shape.
+func shape(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../integration/testdata/shapes/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return read(t, hosttest.Lay(t, string(text)), rdma.Options{GIDs: true})
+	return string(text)
 }

@@ -45,14 +45,15 @@ type Adapter struct {
 	Switchdev    bool     `json:"switchdev"` // its switch is in mode switchdev
 	// Lag is the RDMA device that serves the function's port too, as its interface is in a bond with
 	// that of the device's own function (RoCE LAG); "" for none.
-	Lag string `json:"lag"`
-	at  string // the folder of the function or subfunction in sysfs
+	Lag   string       `json:"lag"`
+	lagAt *pci.Address // the function of Lag
+	at    string       // the folder of the function or subfunction in sysfs
 
 	// "" where the driver shows none.
 	Firmware     string `json:"firmware"`
 	BoardID      string `json:"board_id"`
 	HCAType      string `json:"hca_type"`
-	HWVersion    *int   `json:"hw_ver"`    // revision of the hardware; nil where the driver shows none
+	HWVersion    *int   `json:"hw_ver"`    // revision of the hardware; nil where the driver shows no number
 	NodeType     string `json:"node_type"` // as the kernel names it: "CA", "RNIC"
 	NodeGUID     *GUID  `json:"node_guid"`
 	SysImageGUID *GUID  `json:"sys_image_guid"`
@@ -143,6 +144,7 @@ type IPoIB struct {
 	Bond   string  `json:"bond"`   // of which it is a slave: the bond has the IP address
 	// carries is whether the bond's addresses are those of this interface, nil if that is not shown.
 	carries *bool
+	bondUp  *bool // as Up, of Bond
 }
 
 // Node is a character device of the RDMA stack.

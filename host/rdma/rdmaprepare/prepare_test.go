@@ -314,8 +314,14 @@ func TestLeaving(t *testing.T) {
 	bonded := func(files string) string {
 		return "-- sys/class/net/bond0/bonding/slaves --\neth1 eth2\n-- sys/class/net/bond0/ifindex --\n8\n" + files
 	}
+	below := func(master string) (links string) {
+		for i, a := range []string{eth.address, second.address} {
+			links += fmt.Sprintf("symlink %s%s/net/eth%d/master -> ../../../../../../class/net/%s\n", devices, a, i+1, master)
+		}
+		return links
+	}
 	above := func(master string) string {
-		return fmt.Sprintf("symlink sys/class/net/%s/lower_eth1 -> ../eth1\nsymlink sys/class/net/%[1]s/lower_eth2 -> ../eth2\n", master)
+		return below(master) + fmt.Sprintf("symlink sys/class/net/%s/lower_eth1 -> ../eth1\nsymlink sys/class/net/%[1]s/lower_eth2 -> ../eth2\n", master)
 	}
 	slave := second
 	slave.name, slave.mac = "", ""
@@ -326,6 +332,7 @@ func TestLeaving(t *testing.T) {
 		return a
 	}
 	ofSlave := netdev(slave.address, "eth2")
+	ofBond := ofSlave + below("bond0")
 	slaveFiles := "-- " + devices + slave.address + "/net/eth2/address --\nb8:59:9f:00:12:34\n-- " + devices + slave.address + "/net/eth2/bonding_slave/perm_hwaddr --\n" + second.mac + "\n"
 	uverbs := "symlink sys/class/infiniband_verbs/uverbs1 -> ../../devices/pci0000:00/0000:00:01.0/0000:0d:00.0/infiniband_verbs/uverbs1\n" +
 		"mkdir " + devices + "0000:0d:00.0/infiniband_verbs/uverbs1\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs1\n"
@@ -356,16 +363,16 @@ func TestLeaving(t *testing.T) {
 		{"VFs of others with a route, another number", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{Add: one, VFs: 5}, refused},
 		{"idle VFs, removed", []hca{withVFs}, "", recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, ""},
 		{"VFs of an adapter with a route", []hca{eth}, "", route("eth1"), rdmaprepare.Options{Add: one, VFs: 2}, ""},
-		{"a bond whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, used},
+		{"a bond whose RDMA device is in use", []hca{eth, slave}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, used},
 		{"a team whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs + above("team0"), slaveFiles + "-- sys/class/net/team0/ifindex --\n8\n-- proc/7/comm --\nrping\n",
 			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, strings.Replace(used, "bond0", "team0", 1)},
 		{"a bridge", []hca{eth, slave}, ofSlave + uverbs + above("br0"), slaveFiles + "-- sys/class/net/br0/bridge/bridge_id --\n8000\n-- proc/7/comm --\nrping\n",
 			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device"},
-		{"the same, allowed", []hca{eth, slave}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2, Allow: []pci.Address{other}}, ""},
-		{"a bond whose slaves have devices of their own, one in use", []hca{eth, second}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, ""},
-		{"a bond with a slave of another driver", []hca{eth, foreign}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
-		{"a bond of another driver", []hca{driven(eth), driven(slave)}, ofSlave + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
-		{"a bond without a use of RDMA", []hca{eth, slave}, ofSlave, bonded(slaveFiles), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
+		{"the same, allowed", []hca{eth, slave}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2, Allow: []pci.Address{other}}, ""},
+		{"a bond whose slaves have devices of their own, one in use", []hca{eth, second}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, ""},
+		{"a bond with a slave of another driver", []hca{eth, foreign}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
+		{"a bond of another driver", []hca{driven(eth), driven(slave)}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
+		{"a bond without a use of RDMA", []hca{eth, slave}, ofBond, bonded(slaveFiles), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
 		{"VFs of two ports at the same addresses", []hca{eth, second}, "", "", rdmaprepare.Options{Add: []pci.Address{pf, other}, VFs: 4},
 			"VF 0 of 0000:0d:00.1: its address 0000:0d:00.3 is that of VF 1 of 0000:0d:00.0"},
 		{"no RDMA device and no bond", []hca{eth, slave}, ofSlave, slaveFiles, rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device"},
