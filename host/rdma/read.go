@@ -76,6 +76,28 @@ func NotAdapter(a pci.Address, devices pci.Devices) error {
 		host.Textf("'%s' lists the adapters; load the adapter's driver if it is one", host.NewCommand("rdma scan")))
 }
 
+// ErrNoDevice means that a function has no RDMA device.
+var ErrNoDevice = host.WithHint(errors.New("has no RDMA device"),
+	host.Textf("'%s' lists the adapters; its driver has to be loaded", host.NewCommand("rdma scan")))
+
+// NoDevice returns the error of a function without an RDMA device. a is nil for one that is no
+// adapter.
+func NoDevice(a *Adapter) error {
+	switch {
+	case a == nil:
+		return ErrNoDevice
+	case a.lagAt != nil:
+		return host.WithHint(fmt.Errorf("%w of its own: %s of %s serves its port", ErrNoDevice, a.Lag, a.lagAt), host.Text("name "+a.lagAt.String()))
+	case a.Driver == "":
+		return host.WithHint(fmt.Errorf("%w: it is bound to no driver", ErrNoDevice), "bind the function to its host driver")
+	case slices.Contains(drivers, a.Driver):
+		return host.WithHint(fmt.Errorf("%w: its driver is %s", ErrNoDevice, a.Driver),
+			host.Textf("%s names the modules that are missing", host.NewCommand("rdma check")))
+	}
+	return host.WithHint(fmt.Errorf("%w: its driver is %s", ErrNoDevice, a.Driver),
+		"a function for guests has it in its guest; otherwise bind the function to its host driver")
+}
+
 // Read reads the RDMA stack. devices are all functions of the machine. Without a stack it returns
 // an empty one. It returns an error if the list of RDMA devices cannot be read; everything else
 // that cannot be read or is malformed is a warning of its adapter.

@@ -39,8 +39,6 @@ type Options struct {
 var (
 	// ErrNoGPU is the error of --device for a function that is no GPU of NVIDIA's.
 	ErrNoGPU = host.WithHint(errors.New("is no GPU of NVIDIA's"), host.Textf("'%s' lists the GPUs; --hca adds RDMA adapters", host.NewCommand("host scan")))
-	// ErrNoHCA is the error of --hca for a function without an RDMA device.
-	ErrNoHCA = host.WithHint(errors.New("has no RDMA device"), host.Textf("'%s' lists the adapters; its driver has to be loaded", host.NewCommand("rdma scan")))
 	// ErrForGuests is the error of a function that is for guests.
 	ErrForGuests = host.WithHint(host.WithCode(errors.New("is for guests"), host.CodeRole, ""),
 		host.Textf("take it from guests first: %s", host.NewCommand("host prepare").Flag("remove", "ADDRESS")))
@@ -294,7 +292,7 @@ func (w *wanting) hca(a pci.Address) error {
 	case prepared != nil && prepared.Use == rdma.ForGuests:
 		return named(ErrVFsForGuests, prepared.Address)
 	case adapter == nil || adapter.Name == "":
-		return ErrNoHCA
+		return rdma.NoDevice(adapter)
 	case adapter.Verbs == nil:
 		return host.WithHint(errors.New("has no uverbs device"), host.Textf("modprobe ib_uverbs; %s names the modules that are missing",
 			host.NewCommand("rdma check")))

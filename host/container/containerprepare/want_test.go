@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
+	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
@@ -38,6 +40,26 @@ func (n *node) plan(t *testing.T, m containerprepare.Machine, want containerprep
 	}
 	m.Files, m.Unit, m.Limits, m.Refreshes, m.NodeMaker = now.Files, now.Unit, now.Limits, now.Refreshes, now.NodeMaker
 	return containerprepare.NewPlan(m, want)
+}
+
+// TestLAG: an adapter whose port the RDMA device of another function serves is refused by what it
+// lacks, and by the function to name.
+func TestLAG(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../integration/testdata/shapes/roce-lag.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices, stack, err := rdma.Scan(hosttest.Lay(t, string(text)), rdma.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := containerprepare.Machine{Devices: devices, Stack: stack}
+	_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, "0000:3b:00.1")}})
+	const want = "0000:3b:00.1: has no RDMA device of its own: mlx5_bond_0 of 0000:3b:00.0 serves its port"
+	if err == nil || err.Error() != want || host.HintOf(err) != "name 0000:3b:00.0" {
+		t.Errorf("%v, %q", err, host.HintOf(err))
+	}
 }
 
 // TestRefusals: each obstacle has its error, and all are reported at once.
@@ -78,7 +100,7 @@ func TestRefusals(t *testing.T) {
 			o.GPUs = []pci.Address{adapter}
 			o.HCAs = nil
 		}, containerprepare.ErrNoGPU},
-		"a GPU as an adapter": {func(_ *containerprepare.Machine, o *containerprepare.Options) { o.HCAs = []pci.Address{gpu} }, containerprepare.ErrNoHCA},
+		"a GPU as an adapter": {func(_ *containerprepare.Machine, o *containerprepare.Options) { o.HCAs = []pci.Address{gpu} }, rdma.ErrNoDevice},
 		"not recorded": {func(_ *containerprepare.Machine, o *containerprepare.Options) {
 			o.Remove = []pci.Address{address(t, gpu1)}
 		}, container.ErrNotRecorded},

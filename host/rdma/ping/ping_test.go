@@ -301,8 +301,8 @@ func TestTargets(t *testing.T) {
 		"bare port 1 has no IPoIB interface, and rdma_cm needs an IP address",
 		"numberless port 1 has no IP address, and rdma_cm needs one",
 		"gone port 1 eth4: no such network interface",
-		"0000:0c:00.0 has no RDMA device on this host: its driver is vfio-pci",
-		"0000:0c:00.0 has no RDMA device on this host: it is bound to no driver",
+		"0000:0c:00.0 has no RDMA device: its driver is vfio-pci",
+		"0000:0c:00.0 has no RDMA device: it is bound to no driver",
 	}
 	if d := cmp.Diff(want, lines); d != "" {
 		t.Error(d)

@@ -23,7 +23,7 @@ func TestTargetsOfShapes(t *testing.T) {
 		return nil, nil
 	}
 	for shape, want := range map[string][]string{
-		"roce-lag": {"mlx5_bond_0 port 1 10.10.0.11 bond0", "0000:3b:00.1 has no RDMA device of its own: mlx5_bond_0 serves its port too"},
+		"roce-lag": {"mlx5_bond_0 port 1 10.10.0.11 bond0", "0000:3b:00.1 has no RDMA device of its own: mlx5_bond_0 of 0000:3b:00.0 serves its port"},
 		"ipoib-bond": {"mlx5_0 port 1 10.60.0.1 bond0",
 			"mlx5_1 port 1 has only a backup of a bond, whose address is at another port: ib1 of bond0",
 			"mlx5_2 port 1 has no IP address, and rdma_cm needs one", "mlx5_3 port 1 is not ACTIVE: its state is DOWN (Polling)"},

@@ -16,9 +16,6 @@ import (
 // Errors of ports that cannot be tested.
 var (
 	ErrNoDevices = host.WithHint(errors.New("this machine has no RDMA device"), host.Textf("%s shows what is missing", host.NewCommand("rdma check")))
-	// errNoRDMADevice says that a function has no RDMA device on the host, such as one for guests.
-	errNoRDMADevice = host.WithHint(errors.New("has no RDMA device on this host"),
-		"a function for guests is tested in its guest; otherwise bind the function to its host driver")
 	// ErrUnknownDevice says that a selector is neither an address nor a name of an RDMA device.
 	ErrUnknownDevice = host.WithHint(errors.New("is no RDMA device of this machine"), host.Textf("%s lists them", host.NewCommand("rdma scan")))
 	ErrUnknownPort   = host.WithHint(errors.New("is no port of this device"), host.Textf("%s lists them", host.NewCommand("rdma scan")))
@@ -90,15 +87,7 @@ func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
 func Targets(adapters []rdma.Adapter, addresses func(netdev string) ([]netip.Addr, error)) (targets []Target, skipped []Skipped) {
 	for _, a := range adapters {
 		if a.Name == "" {
-			if a.Lag != "" {
-				skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s has no RDMA device of its own: %s serves its port too", a.Title(), a.Lag)})
-				continue
-			}
-			driver := "it is bound to no driver"
-			if a.Driver != "" {
-				driver = "its driver is " + a.Driver
-			}
-			skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s %w: %s", a.Title(), errNoRDMADevice, driver)})
+			skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s %w", a.Title(), rdma.NoDevice(&a))})
 			continue
 		}
 		for _, p := range a.Ports {

@@ -323,7 +323,7 @@ func (m Machine) Absent(o Options) error {
 		if m.Stack.At(a) != nil || m.Recorded.At(a) != nil {
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", a, errNoAdapter))
+		errs = append(errs, fmt.Errorf("%s: %w", a, rdma.NoDevice(nil)))
 	}
 	return errors.Join(errs...)
 }

@@ -367,7 +367,7 @@ func TestLeaving(t *testing.T) {
 		{"a team whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs + above("team0"), slaveFiles + "-- sys/class/net/team0/ifindex --\n8\n-- proc/7/comm --\nrping\n",
 			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, strings.Replace(used, "bond0", "team0", 1)},
 		{"a bridge", []hca{eth, slave}, ofSlave + uverbs + above("br0"), slaveFiles + "-- sys/class/net/br0/bridge/bridge_id --\n8000\n-- proc/7/comm --\nrping\n",
-			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device"},
+			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device: its driver is mlx5_core"},
 		{"the same, allowed", []hca{eth, slave}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2, Allow: []pci.Address{other}}, ""},
 		{"a bond whose slaves have devices of their own, one in use", []hca{eth, second}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, ""},
 		{"a bond with a slave of another driver", []hca{eth, foreign}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
@@ -375,7 +375,7 @@ func TestLeaving(t *testing.T) {
 		{"a bond without a use of RDMA", []hca{eth, slave}, ofBond, bonded(slaveFiles), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
 		{"VFs of two ports at the same addresses", []hca{eth, second}, "", "", rdmaprepare.Options{Add: []pci.Address{pf, other}, VFs: 4},
 			"VF 0 of 0000:0d:00.1: its address 0000:0d:00.3 is that of VF 1 of 0000:0d:00.0"},
-		{"no RDMA device and no bond", []hca{eth, slave}, ofSlave, slaveFiles, rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device"},
+		{"no RDMA device and no bond", []hca{eth, slave}, ofSlave, slaveFiles, rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device: its driver is mlx5_core"},
 		{"VFs of a whole adapter", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, Whole: true}, "0000:0d:00.0: has virtual functions enabled (2)"},
 		{"the same, with a route", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, Whole: true}, refused + "\n0000:0d:00.0: carries the default route, through eth9\n0000:0d:00.0: has virtual functions enabled (2)"},
 		{"the same, for containers", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, Whole: true, Use: rdma.ForContainers}, ""},
@@ -404,6 +404,27 @@ func TestLeaving(t *testing.T) {
 	lifted, err := gate.Permit(root, edit.Plan{c}, gate.Allowed{Functions: []pci.Address{vf}})
 	if want := []host.Lift{{Function: vf.String(), Use: "default_route"}}; err != nil || !slices.Equal(lifted, want) {
 		t.Errorf("%v, %v, want %v", lifted, err, want)
+	}
+}
+
+// TestLAG: a function whose port the RDMA device of another one serves is refused by what it lacks,
+// and by the function to name.
+func TestLAG(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../integration/testdata/shapes/roce-lag.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := rdmaprepare.Options{Add: []pci.Address{{Bus: 0x3b, Function: 1}}, Whole: true, Use: rdma.ForContainers}
+	root := hosttest.Lay(t, string(text))
+	m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = rdmaprepare.NewWant(m, second)
+	const want = "0000:3b:00.1: has no RDMA device of its own: mlx5_bond_0 of 0000:3b:00.0 serves its port"
+	if err == nil || err.Error() != want || host.HintOf(err) != "name 0000:3b:00.0" {
+		t.Errorf("%v, %q", err, host.HintOf(err))
 	}
 }
 

@@ -31,9 +31,6 @@ type Options struct {
 
 // Errors of options that the machine cannot satisfy.
 var (
-	// errNoAdapter is the error of a function that has no RDMA device.
-	errNoAdapter = host.WithHint(errors.New("has no RDMA device"), host.Textf("'%s' lists the adapters; its driver has to be loaded",
-		host.NewCommand("rdma scan")))
 	// errNotRecorded is the error of --remove for an adapter that is not recorded.
 	errNotRecorded = host.WithHint(errors.New("is not recorded"), host.Textf("'%s' shows what is", host.NewCommand("rdma prepare").Flag("dry-run")))
 	// errIsVF is the error of a VF where a physical function is wanted.
@@ -231,7 +228,7 @@ func (w *wanting) add(a pci.Address) {
 		w.bound(a)
 		return
 	case adapter.Name == "" && (w.Whole || w.bonded(a) == nil):
-		w.fail(fmt.Errorf("%s: %w", a, errNoAdapter))
+		w.fail(fmt.Errorf("%s: %w", a, rdma.NoDevice(adapter)))
 		return
 	case d.VendorID == nil || d.ProductID == nil:
 		w.fail(fmt.Errorf("%s: its ids cannot be read", a))
@@ -278,7 +275,7 @@ func (w *wanting) add(a pci.Address) {
 func (w *wanting) bound(a pci.Address) {
 	recorded := w.Record.At(a)
 	if recorded == nil || !recorded.Whole || !w.Whole {
-		w.fail(fmt.Errorf("%s: %w", a, errNoAdapter))
+		w.fail(fmt.Errorf("%s: %w", a, rdma.NoDevice(nil)))
 		return
 	}
 	if w.Use != "" && w.Use != recorded.Use {
