@@ -30,15 +30,13 @@ func ReadPCIeLink(root host.Root, d *Device) (l PCIeLink) {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	l.Width, l.MaxWidth = read(d.Address, currentLinkWidth), read(d.Address, "max_link_width")
+	l.Width, l.MaxWidth = read(d.Address, "current_link_width"), read(d.Address, "max_link_width")
 	l.Speed, l.MaxSpeed = read(d.Address, "current_link_speed"), read(d.Address, "max_link_speed")
 	if above := d.Parent; above != nil {
 		l.SlotWidth, l.SlotSpeed = read(*above, "max_link_width"), read(*above, "max_link_speed")
 	}
 	return l
 }
-
-const currentLinkWidth = "current_link_width"
 
 // Lanes returns the number of lanes in use, and how many the function and the slot support. The
 // slot's number is 0 if it is unknown. ok is false if the kernel shows none or an impossible
@@ -56,28 +54,3 @@ func (l PCIeLink) Lanes() (now, most, slot int, ok bool) {
 
 // maxLanes is the greatest width of a PCIe link.
 const maxLanes = 32
-
-// Narrow returns the finding of a function whose PCIe link has fewer lanes than both the function
-// and its slot support, such as a card that is not seated well. It returns false for any other
-// function, for one in a slot with fewer lanes, and for a width that cannot be read. Its speed is
-// not judged: idle GPUs lower it.
-func (l PCIeLink) Narrow(a Address) (f host.Finding, narrow bool) {
-	now, most, slot, ok := l.Lanes()
-	limit := most
-	if slot > 0 {
-		limit = min(limit, slot)
-	}
-	if !ok || now >= limit {
-		return host.Finding{}, false
-	}
-	f = host.Finding{
-		Status: host.Warn, File: "/" + path.Join(devicesDir, a.String(), currentLinkWidth),
-		Seen:   fmt.Sprintf("%s: the PCIe link has %d of %d lanes", a, now, limit),
-		Effect: "copies between host and GPU are slower by that factor",
-		Remedy: host.Text("seat the card and its riser again, then: lspci -vv -s " + a.String()),
-	}
-	if slot > 0 {
-		f.Seen = fmt.Sprintf("%s: the PCIe link has %s; the card supports %d, the slot %d", a, host.Numbered(now, "lane"), most, slot)
-	}
-	return f, true
-}

@@ -1,0 +1,59 @@
+package machine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/pci"
+)
+
+// JudgeLinks returns the findings of the check of the PCIe links of GPUs, which host check has for
+// those for guests and container check for the others. gpus names them where none shows a link.
+func JudgeLinks(links map[pci.Address]pci.PCIeLink, gpus string) []host.Finding {
+	var findings []host.Finding
+	seen := 0
+	for _, a := range slices.SortedFunc(maps.Keys(links), pci.Address.Compare) {
+		link := links[a]
+		now, most, slot, ok := link.Lanes()
+		switch {
+		case ok:
+			seen++
+			findings = append(findings, narrow(a, now, most, slot)...)
+		case link.Err != nil:
+			findings = append(findings, checklist.Unread(AttributeFile(a, linkWidth), link.Err)...)
+		}
+	}
+	if findings == nil && seen == 0 {
+		return checklist.NA("the kernel shows no PCIe link of a %s", gpus)
+	}
+	return checklist.OrPass(findings, "%s with all lanes of card and slot", host.Numbered(seen, "PCIe link"))
+}
+
+// linkWidth is the attribute with the number of lanes in use.
+const linkWidth = "current_link_width"
+
+// narrow returns the finding of a GPU whose link has fewer lanes than both the card and its slot
+// support, such as one that is not seated well; none for a card in a slot with fewer lanes. slot is
+// 0 if it is unknown. The speed is not judged: idle GPUs lower it.
+func narrow(a pci.Address, now, most, slot int) []host.Finding {
+	limit := most
+	if slot > 0 {
+		limit = min(limit, slot)
+	}
+	if now >= limit {
+		return nil
+	}
+	f := host.Finding{
+		Status: host.Warn, File: AttributeFile(a, linkWidth),
+		Seen:   fmt.Sprintf("%s: the PCIe link has %d of %d lanes", a, now, limit),
+		Effect: "copies between host and GPU are slower by that factor",
+		Remedy: host.Text("seat the card and its riser again, then: lspci -vv -s " + a.String()),
+	}
+	if slot > 0 {
+		f.Seen = fmt.Sprintf("%s: the PCIe link has %s; the card supports %d, the slot %d", a, host.Numbered(now, "lane"), most, slot)
+	}
+	return []host.Finding{f}
+}
