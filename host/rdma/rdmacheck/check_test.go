@@ -276,6 +276,10 @@ func cases(t *testing.T) []unhealthy {
 		}},
 		{"pcie", host.Warn, "runs at x8, the adapter supports x16", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Width = "8" }) }},
 		{"pcie", host.Warn, "x16, the slot allows x8", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Width, l.SlotWidth = "8", "8" }) }},
+		{"pcie", host.Pass, "2 PCIe links with all lanes", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.MaxWidth = "63" }) }},
+		{"pcie", host.Pass, "2 PCIe links with all lanes", func(m *rdmacheck.Machine) {
+			link(m, func(l *pci.PCIeLink) { l.Width, l.MaxWidth = "63", "63" })
+		}},
 		{"pcie", host.Warn, "runs at 8.0 GT/s PCIe", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Speed = "8.0 GT/s PCIe" }) }},
 		{"pcie", host.NA, "permission denied", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Err = fs.ErrPermission }) }},
 		{"ports", host.Fail, "DOWN (Polling): no partner", state(0, "DOWN", "Polling")},

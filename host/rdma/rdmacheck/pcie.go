@@ -1,7 +1,6 @@
 package rdmacheck
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -30,17 +29,18 @@ func (v view) pcie() []host.Finding {
 			findings = append(findings, checklist.Unread(functionFile(*a.Address, ""), l.Err)...)
 			continue
 		}
-		width, widest, err := numbers(l.Width, l.MaxWidth)
-		speed, fastest, speedErr := numbers(l.Speed, l.MaxSpeed)
-		if errors.Join(err, speedErr) != nil || width == 0 || speed == 0 {
+		width, widest, slot, ok := l.Lanes()
+		speed, fastest, err := numbers(l.Speed, l.MaxSpeed)
+		if !ok || err != nil || speed == 0 {
 			continue // the kernel shows none, as in a virtual machine ("Unknown")
 		}
 		seen++
 		if width < widest {
-			findings = append(findings, slowLink(a, "current_link_width", "x"+l.Width, "x"+l.MaxWidth, "x"+l.SlotWidth, l.SlotWidth, width))
+			findings = append(findings, slowLink(a, "current_link_width", "x"+l.Width, "x"+l.MaxWidth, "x"+l.SlotWidth, slot > 0 && slot <= width))
 		}
 		if speed < fastest {
-			findings = append(findings, slowLink(a, "current_link_speed", l.Speed, l.MaxSpeed, l.SlotSpeed, l.SlotSpeed, speed))
+			limit, err := number(l.SlotSpeed)
+			findings = append(findings, slowLink(a, "current_link_speed", l.Speed, l.MaxSpeed, l.SlotSpeed, err == nil && limit > 0 && limit <= speed))
 		}
 	}
 	if findings == nil && seen == 0 {
@@ -49,13 +49,15 @@ func (v view) pcie() []host.Finding {
 	return checklist.OrPass(findings, "%s with all lanes at full speed", host.Numbered(seen, "PCIe link"))
 }
 
-func slowLink(a rdma.Adapter, file, now, most, slot, slotNumber string, current float64) host.Finding {
+// slowLink returns the finding of a link that is below what its adapter supports. bySlot is whether
+// the slot allows no more.
+func slowLink(a rdma.Adapter, file, now, most, slot string, bySlot bool) host.Finding {
 	f := host.Finding{
 		Status: host.Warn, File: functionFile(*a.Address, file),
 		Seen:   fmt.Sprintf("%s: the PCIe link runs at %s, the adapter supports %s", title(a), now, most),
 		Effect: "the adapter cannot reach its rate", Remedy: host.Text("seat the adapter and its riser again, then: lspci -vv -s " + a.Title()),
 	}
-	if limit, err := number(slotNumber); err == nil && limit > 0 && limit <= current {
+	if bySlot {
 		f.Seen += ", the slot allows " + slot
 		f.Remedy = "move the adapter to a faster slot, or change the slot's speed or bifurcation in the firmware's setup"
 	}
