@@ -20,7 +20,7 @@ var (
 	ErrFabric = host.WithHint(errors.New("manages the NVSwitches of this machine: it belongs to NVIDIA's Fabric Manager"),
 		"use the adapters beside the GPUs")
 	ErrNoIPoIB = host.WithHint(errors.New("has no IPoIB interface, and rdma_cm needs an IP address"),
-		"modprobe ib_ipoib; ip link; ip address add ADDRESS/PREFIX dev ib0")
+		"modprobe ib_ipoib; ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
 	ErrIPoIBDown = host.WithHint(errors.New("has its IPoIB interface down"), "ip link set INTERFACE up")
 	ErrBackup    = host.WithHint(errors.New("has only a backup of a bond, whose address is at another port"),
 		"test the port of the bond's active slave: cat /sys/class/net/BOND/bonding/active_slave")

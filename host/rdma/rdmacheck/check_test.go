@@ -323,20 +323,20 @@ func cases(t *testing.T) []unhealthy {
 		{"rdma_cm", host.Pass, "3 ports with an interface for rdma_cm", func(m *rdmacheck.Machine) {
 			m.Addresses = map[string][]netip.Addr{"ib0": {netip.MustParseAddr("10.0.0.1")}}
 		}},
-		{"rdma_cm", host.Warn, "0000:0c:00.0 (mlx5_0) port 1 is ready for verbs, not for rdma_cm: has no IPoIB interface", func(m *rdmacheck.Machine) {
+		{"rdma_cm", host.Warn, "0000:0c:00.0 (mlx5_0) port 1 is ready for verbs, not for rdma_cm: the port has no IPoIB interface", func(m *rdmacheck.Machine) {
 			adapters(m)[0].Ports[0].IPoIB = nil
 		}},
-		{"rdma_cm", host.Warn, "not for rdma_cm: has no IP address", func(m *rdmacheck.Machine) { m.Addresses = map[string][]netip.Addr{} }},
-		{"rdma_cm", host.Warn, "not for rdma_cm: has its IPoIB interface down: ib0", ipoibDown},
-		{"rdma_cm", host.Warn, "not for rdma_cm: has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not configured
+		{"rdma_cm", host.Warn, "not for rdma_cm: the port has no IP address", func(m *rdmacheck.Machine) { m.Addresses = map[string][]netip.Addr{} }},
+		{"rdma_cm", host.Warn, "not for rdma_cm: the port has its IPoIB interface down: ib0", ipoibDown},
+		{"rdma_cm", host.Warn, "not for rdma_cm: the port has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not configured
 			ipoibDown(m)
 			containers(m, 0)
 		}},
-		{"rdma_cm", host.Warn, "not for rdma_cm: has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not for containers
+		{"rdma_cm", host.Warn, "not for rdma_cm: the port has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not for containers
 			ipoibDown(m)
 			static(m, "ib0")
 		}},
-		{"rdma_cm", host.Fail, "not for rdma_cm: has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) {
+		{"rdma_cm", host.Fail, "not for rdma_cm: the port has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) {
 			ipoibDown(m)
 			containers(m, 0)
 			static(m, "ib0")

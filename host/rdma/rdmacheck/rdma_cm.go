@@ -44,7 +44,7 @@ func (v view) rdmaCM() []host.Finding {
 			return nil
 		}
 		f := host.Finding{
-			Status: host.Warn, Seen: fmt.Sprintf("%s is ready for verbs, not for rdma_cm: %v", portTitle(a, p), err),
+			Status: host.Warn, Seen: fmt.Sprintf("%s is ready for verbs, not for rdma_cm: the port %v", portTitle(a, p), err),
 			Effect: "connections by address, such as those of rping or NFS over RDMA, do not use this port",
 			Remedy: host.HintOf(err),
 		}
