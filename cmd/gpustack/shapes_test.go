@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 )
 
 // shapesDir is the folder of machines of real shapes. Its README.md says how to add one.
@@ -276,4 +278,42 @@ func (s shape) lines(t *testing.T) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// TestShapesRemedies: container prepare accepts the commands that container check names, on each
+// shape, also where only an adapter is recorded.
+func TestShapesRemedies(t *testing.T) {
+	prepare := regexp.MustCompile(`gpustack (container prepare(?: --[a-z-]+(?: [0-9a-f]{4}:[0-9a-f:.]+)?)*)`)
+	ran := make(chan string, 1000)
+	t.Run("shapes", func(t *testing.T) {
+		for _, s := range readShapes(t) {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				named := func() {
+					out := strings.ReplaceAll(s.run(t, "container check --all --image IMAGES").stdout, " --root ROOT/", "")
+					for _, found := range prepare.FindAllStringSubmatch(out, -1) {
+						command := found[1]
+						if strings.HasSuffix(command, "--image") || strings.HasSuffix(command, "--device") {
+							continue // of an image that the text names, or an ADDRESS that the user knows
+						}
+						ran <- s.name + ": " + command
+						if o := s.run(t, command+" --static --dry-run"); o.status == 1 {
+							t.Errorf("%s: %s", command, o.stderr)
+						}
+					}
+				}
+				named()
+				stack, err := rdma.Read(s.root, nil, rdma.Options{})
+				if err != nil || len(stack.Adapters) == 0 || stack.Adapters[0].Address == nil {
+					return
+				}
+				if o := s.run(t, "container prepare --static --yes --hca "+stack.Adapters[0].Address.String()); o.status == 0 {
+					named()
+				}
+			})
+		}
+	})
+	if len(ran) < 5 {
+		t.Errorf("only %d commands were named", len(ran))
+	}
 }

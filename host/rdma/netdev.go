@@ -52,7 +52,7 @@ func (r *reader) interfaces() []netdev {
 			n.ipoib.MTU = n.mtu
 		}
 		if n.ipoib != nil {
-			r.inBond(n.ipoib)
+			setBond(r, n.ipoib)
 		}
 		// Reading fails where the driver has no names of ports, or no switch (EOPNOTSUPP).
 		if port, err := r.root.ReadFile(path.Join(dir, "phys_port_name")); err == nil {
@@ -82,7 +82,7 @@ func (r *reader) interfaces() []netdev {
 func (r *reader) ipoib(dir, name string) *IPoIB {
 	i := IPoIB{Name: name}
 	i.Mode, _ = r.text(dir, "mode")
-	i.Up = r.up(name)
+	i.Up = isUp(r, name)
 	i.Parent, _ = r.text(dir, "parent")
 	if text, ok := r.text(dir, "pkey"); ok {
 		key, err := strconv.ParseUint(text, 0, 16)
@@ -96,8 +96,8 @@ func (r *reader) ipoib(dir, name string) *IPoIB {
 	return &i
 }
 
-// up reports whether an interface is set up, nil if that is not shown.
-func (r *reader) up(name string) *bool {
+// isUp reports whether an interface is set up, nil if that is not shown.
+func isUp(r *reader, name string) *bool {
 	flags, err := readFlags(r.root, name)
 	if err != nil {
 		r.warnings = append(r.warnings, err.Error())
@@ -109,15 +109,15 @@ func (r *reader) up(name string) *bool {
 	return &up
 }
 
-// inBond sets the bond of which an IPoIB interface is a slave, and what decides whether the bond's
+// setBond sets the bond of which an IPoIB interface is a slave, and what decides whether the bond's
 // addresses are reached through it.
-func (r *reader) inBond(i *IPoIB) {
+func setBond(r *reader, i *IPoIB) {
 	m, err := masterOf(r.root, i.Name)
 	if err != nil {
 		r.warnings = append(r.warnings, err.Error())
 	}
 	if m != nil && !m.team {
-		i.Bond, i.carries, i.bondUp = m.name, carries(r, m.name, i.Name), r.up(m.name)
+		i.Bond, i.carries, i.bondUp = m.name, carries(r, m.name, i.Name), isUp(r, m.name)
 	}
 }
 

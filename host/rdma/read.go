@@ -276,7 +276,7 @@ func (r *reader) number(dir, name string, base int) *int {
 
 // revision returns the revision of an adapter's hardware, which all drivers print in hexadecimal
 // and some with 0x (Linux, drivers/infiniband/hw, hw_rev_show); nil where a driver shows none.
-func (r *reader) revision(folder string) *int {
+func revision(r *reader, folder string) *int {
 	text, ok := r.text(folder, "hw_rev")
 	n, err := strconv.ParseInt(strings.TrimPrefix(text, "0x"), 16, 64)
 	if !ok || err != nil {
@@ -349,7 +349,7 @@ func readAdapter(root host.Root, devices pci.Devices, name string, opts Options)
 	a.Firmware, _ = r.text(folder, "fw_ver")
 	a.BoardID, _ = r.text(folder, "board_id")
 	a.HCAType, _ = r.text(folder, "hca_type")
-	a.HWVersion = r.revision(folder)
+	a.HWVersion = revision(r, folder)
 	a.NodeGUID, a.SysImageGUID = r.guid(folder, "node_guid"), r.guid(folder, "sys_image_guid")
 	ports := path.Join(folder, "ports")
 	numbers, err := root.ReadDir(ports)

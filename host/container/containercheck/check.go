@@ -14,6 +14,8 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/machine"
+	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 )
 
@@ -73,19 +75,29 @@ func (m Machine) isEmpty() bool {
 		m.Driver.Value.Loaded == nil && len(m.Stack.Value.Adapters) == 0 && len(m.Specs.Value.Files) == 0 && len(m.Specs.Value.Problems) == 0
 }
 
-// prepare returns the command that records a GPU for containers, or that plans again what is
-// recorded: without a record it needs a device.
+// prepare returns the command that records a GPU for containers, with all GPUs of its board if that
+// has NVSwitches, or that plans again what is recorded, if that has a GPU.
 func (v view) prepare() host.Command {
 	c := host.NewCommand("container prepare")
-	if v.Containers.Value != nil {
+	if r := v.Containers.Value; r != nil && slices.ContainsFunc(r.Functions, func(f machine.ContainerFunction) bool { return !f.HCA }) {
 		return c
 	}
+	hasSwitches := slices.ContainsFunc(v.Devices.Value, func(d pci.Device) bool { return d.IsNVSwitch() })
+	var first []*pci.Device
 	for _, d := range v.cards {
-		if isNVIDIA(d.DriverName()) && v.Contract.Value.At(d.Address) == nil {
-			return c.Flag("device", d.Address.String())
+		g := v.Driver.Value.GPU(d.Address)
+		isUsable := nvidia.IsDriver(d.DriverName()) && g != nil && g.Minor != nil && !v.Driver.Value.MIG[d.Address]
+		if isUsable && v.Contract.Value.At(d.Address) == nil && (len(first) == 0 || hasSwitches && first[0].IsBoardGPU() && d.IsBoardGPU()) {
+			first = append(first, d)
 		}
 	}
-	return c.Flag("device", "ADDRESS")
+	for _, d := range first {
+		c = c.Flag("device", d.Address.String())
+	}
+	if first == nil {
+		return c.Flag("device", "ADDRESS")
+	}
+	return c
 }
 
 // view is a machine with values that several checks use.

@@ -11,11 +11,6 @@ import (
 	"gpustack/host/pci"
 )
 
-// isNVIDIA reports whether a driver of a PCI function is NVIDIA's.
-func isNVIDIA(driver string) bool {
-	return nvidia.IsDriver(driver)
-}
-
 // gpus checks that the GPUs which are not for guests are bound to NVIDIA's driver.
 func (v view) gpus() []host.Finding {
 	if why := v.noDriver(); why != nil {
@@ -29,7 +24,7 @@ func (v view) gpus() []host.Finding {
 		switch {
 		case d.DriverUnread():
 			findings = append(findings, host.Finding{Status: host.NA, File: file, Seen: fmt.Sprintf("the driver of %s cannot be read", d.Address)})
-		case isNVIDIA(driver):
+		case nvidia.IsDriver(driver):
 			bound++
 		case v.isForContainers(d.Address):
 			findings = append(findings, host.Finding{

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 )
 
@@ -49,7 +50,7 @@ func (v view) roles() []host.Finding {
 		u, used := uses[d.Address]
 		guest := v.Contract.Value.At(d.Address)
 		switch {
-		case used && guest != nil && isNVIDIA(d.DriverName()):
+		case used && guest != nil && nvidia.IsDriver(d.DriverName()):
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: u.file, Seen: fmt.Sprintf("%s: %s gives %s to containers, and it is recorded for guests", u.field, u.title, d.Address),
 				Effect: "containers can use it until the reboot that binds it to " + guest.Driver + ", and lose it then",

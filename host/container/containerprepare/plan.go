@@ -164,8 +164,11 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 		note("the specs are for compute; nvidia-ctk cdi generate makes those for graphics, MIG and IMEX")
 	}
 	if m.SELinux.DeniesDevices() && len(w.Record.Functions) > 0 {
-		note("SELinux is enforcing and denies containers device nodes: podman run --security-opt=label=disable, " +
-			"or for all containers: setsebool -P container_use_devices on")
+		forAll := ""
+		if m.SELinux.Devices != nil { // the policy has the boolean
+			forAll = ", or for all containers: setsebool -P container_use_devices on"
+		}
+		note("SELinux is enforcing and denies containers device nodes: podman run --security-opt=label=disable%s", forAll)
 	}
 	if !w.Record.Options.Static && len(w.Record.Functions) > 0 {
 		note("gpustack-boot.service writes the specs at each boot, as the machine is then; --static writes them in %s, once", cdi.StaticFolder)

@@ -68,7 +68,8 @@ var (
 	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
 		"add all GPUs of the board with --device")
 	// ErrDriverContainer is the error of specs that a boot would write before a driver container runs.
-	ErrDriverContainer = errors.New("starts after " + steps.Unit + ", which would find neither its libraries nor the GPUs")
+	ErrDriverContainer = host.WithHint(errors.New("starts after "+steps.Unit+", which would find neither its libraries nor the GPUs"),
+		host.Textf("write the specs once: %s", host.NewCommand("container prepare").Flag("static")))
 	// errNoAdapter is the error of umad nodes without an adapter.
 	errNoAdapter = host.WithHint(errors.New("--umad is for adapters, and none is for containers"), "add one with --hca")
 	// ErrOtherKind is the error of a kind that would rename functions which are recorded already.
