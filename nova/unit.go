@@ -1,7 +1,7 @@
 package nova
 
 import (
-	"path"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -24,19 +24,19 @@ var unitsOf = map[string][]string{
 		"kolla-nova_api-container", "tripleo_nova_api"},
 }
 
-// unitDirs are the folders of unit files (systemd.unit(5)).
-var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
-
 // units returns the units below root that run a program of Nova, without their suffix .service.
 func units(root host.Root, program string) ([]string, error) {
-	s := search{root: root}
 	var found []string
 	for _, unit := range unitsOf[program] {
-		if slices.ContainsFunc(unitDirs, func(dir string) bool { return s.exists(path.Join(dir, unit+".service")) }) {
+		file, err := root.FindUnit(unit + ".service")
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+		}
+		if file != "" {
 			found = append(found, unit)
 		}
 	}
-	return found, s.err
+	return found, nil
 }
 
 // packagedUnits returns the units of the role's programs that read /etc/nova/nova.conf.

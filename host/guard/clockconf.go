@@ -43,7 +43,7 @@ func (g *guard) clockServices(clocks map[string][]pci.Address) error {
 			named[name] = functions
 		}
 	}
-	for _, top := range []string{"/etc/systemd/system", "/run/systemd/system"} {
+	for _, top := range host.UnitDirs() {
 		entries, err := g.entries(top)
 		if err != nil {
 			return err
@@ -80,7 +80,10 @@ func (g *guard) clockService(named map[string][]pci.Address, link string) error 
 			}
 		}
 		files := append([]string{link}, clockConf[name]...)
-		if err := g.clockFiles(named, unit, append(files, path.Join("/etc/systemd/system", unit+".d"))); err != nil {
+		for _, dir := range host.UnitDirs() {
+			files = append(files, path.Join(dir, unit+".d"))
+		}
+		if err := g.clockFiles(named, unit, files); err != nil {
 			return err
 		}
 	}

@@ -18,9 +18,6 @@ const (
 	SharedMode   = "1"
 )
 
-// unitDirs are the folders from which systemd reads units (systemd.unit(5)).
-var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
-
 // Fabric is the setup of NVIDIA's Fabric Manager on a machine.
 type Fabric struct {
 	Installed, Enabled bool
@@ -31,13 +28,11 @@ type Fabric struct {
 // configuration exists.
 func readFabric(root host.Root) Look[Fabric] {
 	var f Fabric
-	for _, dir := range unitDirs {
-		ok, err := root.Exists(path.Join(dir, FabricUnit))
-		if err != nil {
-			return Saw(path.Join(dir, FabricUnit), f, err)
-		}
-		f.Installed = f.Installed || ok
+	unit, err := root.FindUnit(FabricUnit)
+	if err != nil {
+		return Saw(unit, f, err)
 	}
+	f.Installed = unit != ""
 	// "systemctl enable" links the unit into the folder of the target that wants it.
 	const enabledDir = "/etc/systemd/system"
 	names, err := root.ReadDir(enabledDir)

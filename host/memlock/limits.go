@@ -55,19 +55,11 @@ func Services() []string {
 	return []string{"docker.service", "containerd.service", "crio.service", "podman.service", "slurmd.service"}
 }
 
-// unitDirs are the folders of units in systemd's order of precedence (systemd.unit(5), "Unit File
-// Load Path").
-var unitDirs = []string{
-	"/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient", "/run/systemd/generator.early",
-	"/etc/systemd/system", "/etc/systemd/system.attached", "/run/systemd/system", "/run/systemd/system.attached",
-	"/run/systemd/generator", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late",
-}
-
 // Read reads the limits of daemons and of users, as they are without the files in except.
 func Read(root host.Root, except ...string) Limits {
 	l := limitReader{root: root, except: except}
 	l.Default = l.manager()
-	dirs := l.present(unitDirs)
+	dirs := l.present(host.UnitDirs())
 	for _, unit := range Services() {
 		l.unit(unit, dirs)
 	}
@@ -117,7 +109,7 @@ func keepLines(word string) func([]byte) []byte {
 }
 
 // present returns those of the folders that exist, or whose existence cannot be determined. Most
-// machines have four of unitDirs, and each path is resolved link by link.
+// machines have four of those of units, and each path is resolved link by link.
 func (l *limitReader) present(dirs []string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
 		ok, err := l.root.Exists(dir)

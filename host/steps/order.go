@@ -20,13 +20,6 @@ import (
 // databases and message queues of a controller on the same host, or Open vSwitch.
 const kollaPrefix = "kolla-"
 
-// unitDirs are the folders of units that an administrator, a deployment tool, podman or a package
-// writes, the first of which has a unit (systemd.unit(5)).
-var unitDirs = []string{
-	"/etc/systemd/system", "/run/systemd/system", "/run/systemd/generator",
-	"/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system",
-}
-
 // quadletDirs are the folders from which podman generates units (podman-systemd.unit(5)).
 var quadletDirs = []string{"/etc/containers/systemd", "/run/containers/systemd", "/usr/share/containers/systemd"}
 
@@ -42,7 +35,7 @@ func usesDevices(name string) bool {
 // TripleO and RHOSO, and those of quadlets. Their names are not the same everywhere, so they are
 // found by their files.
 func containerUnits(root host.Root) (units []string, err error) {
-	for _, dir := range unitDirs {
+	for _, dir := range host.UnitDirs() {
 		names, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
 			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
@@ -196,7 +189,7 @@ func Unordered(root host.Root) ([]string, error) {
 // (systemd.unit(5)).
 func unitText(root host.Root, unit string) (string, error) {
 	var files []string
-	for _, dir := range unitDirs {
+	for _, dir := range host.UnitDirs() {
 		file := path.Join(dir, unit)
 		there, err := root.Exists(file)
 		if err != nil {
@@ -231,12 +224,12 @@ func dropIns(root host.Root, unit string) (files []string, err error) {
 		names = append(names, stem[:i]+"-.service")
 	}
 	var dirs []string
-	for _, top := range unitDirs {
+	for _, top := range host.UnitDirs() {
 		for _, name := range names {
 			dirs = append(dirs, path.Join(top, name+".d"))
 		}
 	}
-	for _, top := range unitDirs {
+	for _, top := range host.UnitDirs() {
 		dirs = append(dirs, path.Join(top, "service.d"))
 	}
 	seen := map[string]bool{}

@@ -37,7 +37,12 @@ func readToolkit(root host.Root) machine.Look[Toolkit] {
 		}
 		return ""
 	}
-	t.Refresh = first("/etc/systemd/system/"+refreshUnit, "/usr/lib/systemd/system/"+refreshUnit, "/lib/systemd/system/"+refreshUnit)
+	unit, err := root.FindUnit(refreshUnit)
+	if err != nil {
+		failed = ofFile(unit, err)
+	} else {
+		t.Refresh = unit
+	}
 	t.CTK = first("/usr/bin/nvidia-ctk", "/usr/local/bin/nvidia-ctk")
 	t.EnvFile = first(refreshEnv) != ""
 	return sawFiles("/usr/bin/nvidia-ctk", t, failed)

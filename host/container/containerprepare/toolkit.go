@@ -21,15 +21,11 @@ const (
 
 // readRefreshes reports whether that unit is installed.
 func readRefreshes(root host.Root) machine.Look[bool] {
-	installed := false
-	for _, dir := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/", "/lib/systemd/system/"} {
-		ok, err := root.Exists(dir + refreshUnit)
-		if err != nil {
-			return machine.Saw(dir+refreshUnit, false, err)
-		}
-		installed = installed || ok
+	unit, err := root.FindUnit(refreshUnit)
+	if err != nil {
+		return machine.Saw(unit, false, err)
 	}
-	return machine.Saw(refreshUnit, installed, nil)
+	return machine.Saw(refreshUnit, unit != "", nil)
 }
 
 // planToolkit plans the environment file of NVIDIA Container Toolkit, where its unit is installed:

@@ -627,19 +627,17 @@ func parent(lines []string, at int) (int, string) {
 
 func netplanDirs() []string { return folders("netplan", "/run", "/etc", "/usr/lib", "/lib") }
 
-// unitDirs are the folders of systemd's units (systemd.unit(5)). Units of packages, in the last
-// ones, count if they are enabled: others are not started.
-var unitDirs = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
-
-// units adds the units, and the scripts that they start, that set VFs.
+// units adds the units, and the scripts that they start, that set VFs. Units that neither an
+// administrator nor a deployment tool has written count if they are enabled: others are not started.
 func (r *ownerReader) units() {
 	enabled := r.enabledUnits()
 	seen := map[string]bool{}
-	for i, dir := range unitDirs {
+	for _, dir := range host.UnitDirs() {
+		written := dir == "/etc/systemd/system" || dir == "/run/systemd/system"
 		for _, name := range r.list(dir) {
 			unit, part := strings.CutSuffix(name, ".d")
 			instances, on := enabled[templateOf(unit)]
-			on = on || i < 2
+			on = on || written
 			switch {
 			case part && on:
 				for _, file := range r.list(path.Join(dir, name)) {
@@ -659,7 +657,7 @@ func (r *ownerReader) units() {
 // name starts, as a timer does, with the instances of templates. Packages may enable their own.
 func (r *ownerReader) enabledUnits() map[string][]string {
 	enabled := map[string][]string{}
-	for _, dir := range unitDirs {
+	for _, dir := range host.UnitDirs() {
 		for _, name := range r.list(dir) {
 			if ext := path.Ext(name); ext != ".wants" && ext != ".requires" {
 				continue
