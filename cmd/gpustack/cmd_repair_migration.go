@@ -187,8 +187,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	if err != nil {
 		return err
 	}
-	r := views.Repair{Report: newReport(root, node.RebootRequired(ctx, root), false),
-		Findings: []cleanup.Finding{}, Changes: []cleanup.Unit{}, Recovered: []cleanup.Unit{}}
+	r := views.Repair{Report: newReport(root, node.RebootRequired(ctx, root), false)}
 	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), newOrigin()
 	session := rows.New(root, opts.rows)
 	defer func() { err = errors.Join(err, session.Close()) }()

@@ -17,7 +17,7 @@ import (
 func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) views.Report {
 	return views.Report{
 		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Changed: changed,
-		RebootRequired: reboot, Restart: []string{}, Warnings: append([]string{}, warnings...), Root: root,
+		RebootRequired: reboot, Warnings: warnings, Root: root,
 	}
 }
 

@@ -150,9 +150,7 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	gpus := GPUs(devices)
 	for i := range s.Adapters {
 		s.Adapters[i].place(devices, gpus)
-		s.Adapters[i].listed()
 	}
-	s.Warnings = append([]string{}, s.Warnings...)
 	return s, nil
 }
 
@@ -195,20 +193,6 @@ func (a *Adapter) place(devices pci.Devices, gpus []*pci.Device) {
 		if l := devices.Link(d, gpu); a.Link == nil || l.Distance() < a.Link.Distance() {
 			a.GPU, a.Link = &gpu.Address, &l
 		}
-	}
-}
-
-// listed replaces nil, which would be null in JSON, by empty lists.
-func (a *Adapter) listed() {
-	a.Netdevs = append([]string{}, a.Netdevs...)
-	a.Representors = append([]string{}, a.Representors...)
-	a.Ports = append([]Port{}, a.Ports...)
-	a.VFs = append([]VF{}, a.VFs...)
-	a.Warnings = append([]string{}, a.Warnings...)
-	for i := range a.Ports {
-		p := &a.Ports[i]
-		p.PKeys = append([]uint16{}, p.PKeys...)
-		p.IPoIB = append([]IPoIB{}, p.IPoIB...)
 	}
 }
 

@@ -102,7 +102,7 @@ func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnin
 func newRDMAScan(root host.Root, devices pci.Devices, stack rdma.Stack) RDMAScan {
 	r := RDMAScan{
 		Schema: 1, Host: host.ReadHostname(root), Netns: stack.Netns, VerbsABI: stack.VerbsABI, CM: stack.CM,
-		Adapters: append([]rdma.Adapter{}, stack.Adapters...), Links: []adapterLink{}, Warnings: append([]string{}, stack.Warnings...), GPUs: rdma.GPUs(devices),
+		Adapters: stack.Adapters, Warnings: stack.Warnings, GPUs: rdma.GPUs(devices),
 	}
 	for _, a := range stack.Adapters {
 		for _, gpu := range r.GPUs {

@@ -164,7 +164,7 @@ func newScan(m machine.Machine) (Scan, error) {
 		System:   machine.NewSystem(m),
 		Devices:  scanned,
 		Groups:   iommu.Groups(devices),
-		Warnings: append([]string{}, m.Warnings...),
+		Warnings: m.Warnings,
 	}, nil
 }
 

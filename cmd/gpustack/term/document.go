@@ -3,6 +3,7 @@ package term
 import (
 	"bufio"
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"io"
@@ -127,7 +128,11 @@ func fields(report reflect.Value) (list []field) {
 			continue
 		}
 		names[name] = true
-		own = append(own, field{name, report.Field(i)})
+		value := report.Field(i)
+		if value.Kind() == reflect.Slice && value.IsNil() && !mayBeNull(f, value) {
+			value = reflect.MakeSlice(value.Type(), 0, 0)
+		}
+		own = append(own, field{name, value})
 	}
 	for _, f := range embedded {
 		if !names[f.name] {
@@ -156,7 +161,7 @@ func encodeJSON(members []field) ([]byte, error) {
 	e.SetEscapeHTML(false)
 	add := func(before string, value reflect.Value) error {
 		b.WriteString(before)
-		err := e.Encode(value.Interface())
+		err := e.Encode(withLists(value).Interface())
 		b.Truncate(b.Len() - min(1, b.Len())) // the line's end
 		return err
 	}
@@ -164,10 +169,17 @@ func encodeJSON(members []field) ([]byte, error) {
 	for _, f := range members {
 		b.WriteString(separator + strconv.Quote(f.name) + ":")
 		separator = ",\n"
-		if f.value.Kind() != reflect.Slice || f.value.Len() == 0 {
+		switch {
+		case f.value.Kind() != reflect.Slice:
 			if err := add("", f.value); err != nil {
 				return nil, err
 			}
+			continue
+		case f.value.IsNil():
+			b.WriteString("null")
+			continue
+		case f.value.Len() == 0:
+			b.WriteString("[]")
 			continue
 		}
 		before := "[\n"
@@ -181,6 +193,82 @@ func encodeJSON(members []field) ([]byte, error) {
 	}
 	b.WriteString("}\n")
 	return b.Bytes(), nil
+}
+
+// withLists returns a value with an empty list in place of each nil one, which encoding/json would
+// write as null. A list that may be null has the tag null:"zero", as in the schemas.
+func withLists(v reflect.Value) reflect.Value {
+	if !holdsLists(v.Type()) {
+		return v
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return v
+		}
+		to := reflect.New(v.Type().Elem())
+		to.Elem().Set(withLists(v.Elem()))
+		return to
+	case reflect.Interface:
+		if v.IsNil() {
+			return v
+		}
+		return withLists(v.Elem())
+	case reflect.Slice:
+		to := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		for i := range v.Len() {
+			to.Index(i).Set(withLists(v.Index(i)))
+		}
+		return to
+	case reflect.Map:
+		if v.IsNil() {
+			return v
+		}
+		to := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for _, key := range v.MapKeys() {
+			to.SetMapIndex(key, withLists(v.MapIndex(key)))
+		}
+		return to
+	case reflect.Struct:
+		to := reflect.New(v.Type()).Elem()
+		to.Set(v)
+		fillLists(to)
+		return to
+	}
+	return v
+}
+
+// fillLists does that to the fields of a struct.
+func fillLists(v reflect.Value) {
+	for i := range v.NumField() {
+		f, value := v.Type().Field(i), v.Field(i)
+		switch {
+		case f.Anonymous && value.Kind() == reflect.Struct:
+			fillLists(value)
+		case f.IsExported() && !mayBeNull(f, value):
+			value.Set(withLists(value))
+		}
+	}
+}
+
+// mayBeNull reports whether a field without a value is written as null.
+func mayBeNull(f reflect.StructField, value reflect.Value) bool {
+	return f.Tag.Get("null") != "" && value.IsZero()
+}
+
+// holdsLists reports whether encoding/json may write a list for a value of the type. It writes
+// bytes as a text, and leaves types with a method to that method.
+func holdsLists(t reflect.Type) bool {
+	if t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return false
+	}
+	switch t.Kind() {
+	case reflect.Slice:
+		return t.Elem().Kind() != reflect.Uint8
+	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Struct:
+		return true
+	}
+	return false
 }
 
 // encodeYAML returns the same document as a text in JSON in YAML.

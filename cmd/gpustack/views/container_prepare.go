@@ -60,11 +60,11 @@ func NewContainerPrepare(head Report, m containerprepare.Machine, o containerpre
 ) {
 	r = ContainerPrepare{
 		Report: head, Changes: FileChanges(plan.Files), AtBoot: FileChanges(plan.Boot),
-		Functions: []containerFunction{}, Names: append([]string{}, plan.Names...), Notes: append([]string{}, plan.Notes...),
+		Names: plan.Names, Notes: plan.Notes,
 	}
 	r.Changed = len(plan.Files.Pending()) > 0 || head.Root.IsMachine() && len(plan.Boot.Pending()) > 0
 	for _, f := range plan.Record.Functions {
-		r.Functions = append(r.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, append([]string{}, plan.NamesOf[f.Address]...)})
+		r.Functions = append(r.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, plan.NamesOf[f.Address]})
 	}
 	if len(r.Functions) > 0 {
 		options := containerOptions(plan.Record.Options)
@@ -74,7 +74,7 @@ func NewContainerPrepare(head Report, m containerprepare.Machine, o containerpre
 	only := containerprepare.Only(plan.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
 	r.Docker = containerprepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
 	networks, notes, err := containerprepare.Networks(only, m.Stack)
-	r.CNI = append([]containerprepare.Network{}, networks...)
+	r.CNI = networks
 	return r, notes, err
 }
 

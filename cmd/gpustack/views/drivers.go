@@ -46,7 +46,7 @@ type DriverChange struct {
 
 // driverChanges returns the changes of a plan of drivers.
 func driverChanges(plan driver.Plan) []DriverChange {
-	changes := []DriverChange{}
+	var changes []DriverChange
 	for _, c := range plan.Changes {
 		changes = append(changes, DriverChange{c.Address, c.Group, c.Before, c.After, c.Any, c.Writes()})
 	}
@@ -56,9 +56,9 @@ func driverChanges(plan driver.Plan) []DriverChange {
 // NewDrivers returns the report of a plan. specs are the changes of spec files that come first.
 func NewDrivers(head Report, plan bind.Plan, specs []FileChange) Drivers {
 	r := Drivers{
-		Report: head, Changes: driverChanges(plan.Plan), Containers: append([]pci.Address{}, plan.Containers...), Specs: specs,
+		Report: head, Changes: driverChanges(plan.Plan), Containers: plan.Containers, Specs: specs,
 		Functions: plan.Functions,
-		Load:      plan.Load, Groups: plan.Groups, Holders: []holder{}, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
+		Load:      plan.Load, Groups: plan.Groups, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
 	}
 	for _, h := range plan.Holders {
 		r.Holders = append(r.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})

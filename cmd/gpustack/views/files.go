@@ -19,7 +19,7 @@ type FileChange struct {
 
 // FileChanges returns the changes of a plan that differ from the machine.
 func FileChanges(plan edit.Plan) []FileChange {
-	changes := []FileChange{}
+	var changes []FileChange
 	for _, c := range plan.Pending() {
 		changes = append(changes, FileChange{c.Name, c.Action(), c.Diff()})
 	}
@@ -60,7 +60,7 @@ func printPrograms(u *term.UI, run, left []string) {
 
 // commandLines returns programs as text.
 func commandLines(programs []host.Program) []string {
-	lines := []string{}
+	var lines []string
 	for _, p := range programs {
 		lines = append(lines, p.String())
 	}

@@ -24,8 +24,8 @@ type FlavorCreate struct {
 // sizes were derived, if they were.
 func NewFlavorCreate(head Report, c *cloud.Compute, plan flavor.Plan, fit *flavor.Fit) FlavorCreate {
 	return FlavorCreate{
-		Report: head, Cloud: c.URL, Microversion: c.Microversion.String(), Changes: append([]cloud.Request{}, plan.Requests()...),
-		Before: plan.Before, After: *plan.After, Defaults: append([]string{}, plan.Defaults...), Fit: fit,
+		Report: head, Cloud: c.URL, Microversion: c.Microversion.String(), Changes: plan.Requests(),
+		Before: plan.Before, After: *plan.After, Defaults: plan.Defaults, Fit: fit,
 	}
 }
 

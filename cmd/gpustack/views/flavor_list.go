@@ -31,7 +31,7 @@ type listedFlavor struct {
 
 // NewFlavorList returns the report of the flavors of the cloud at a URL.
 func NewFlavorList(url string, list []clouds.ListedFlavor, warnings ...string) FlavorList {
-	r := FlavorList{Schema: 1, Cloud: url, Flavors: []listedFlavor{}, Warnings: append([]string{}, warnings...)}
+	r := FlavorList{Schema: 1, Cloud: url, Warnings: warnings}
 	for _, f := range list {
 		r.Flavors = append(r.Flavors, listedFlavor{State: f.State, Request: f.Request, Met: f.Met, Hosts: f.Hosts, Problem: Optional(f.Reason)})
 	}

@@ -77,8 +77,8 @@ type leftover struct {
 // NewFlavorTest returns the report of tests in a cloud, without a plan. head is its common part.
 func NewFlavorTest(head Report, c *cloud.Compute) FlavorTest {
 	return FlavorTest{
-		Report: head, Cloud: c.URL, Microversion: c.Microversion.String(), Wanted: map[probe.ID]int{}, WantedFrom: []string{}, Quotas: []servertest.Quota{},
-		Changes: []cloud.Request{}, Servers: []testedServer{}, Leftovers: []leftover{},
+		Report: head, Cloud: c.URL, Microversion: c.Microversion.String(), Wanted: map[probe.ID]int{}, Quotas: []servertest.Quota{},
+		Leftovers: []leftover{},
 	}
 }
 
@@ -95,7 +95,7 @@ func (r *FlavorTest) AddPlan(p servertest.Plan) error {
 		r.Free = &freeDevices{p.Free.Devices, p.Free.Hosts, p.Free.OneTimeUse}
 	}
 	for _, s := range p.Servers {
-		r.Servers = append(r.Servers, testedServer{Name: s.Name, Reasons: []string{}, Hints: []host.Text{}, Unassigned: []pci.Address{}})
+		r.Servers = append(r.Servers, testedServer{Name: s.Name})
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (r *FlavorTest) AddOutcomes(outcomes []servertest.Outcome, console bool) {
 		s.Seconds = seconds{rounded(o.Build), rounded(o.Guest), rounded(o.Deletion)}
 		s.Deleted, s.Freed, s.FreedBy = &o.Deleted, o.Freed.Free, Optional(o.Freed.By)
 		if console {
-			s.Console = append([]string{}, o.Console...)
+			s.Console = o.Console
 		}
 	}
 	verdict := servertest.Verdict(outcomes)

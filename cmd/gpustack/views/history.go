@@ -76,7 +76,7 @@ type recordedChange struct {
 
 // NewHistory returns the report of entries.
 func NewHistory(entries []node.Recorded) History {
-	report := History{Schema: 1, Entries: []HistoryEntry{}}
+	report := History{Schema: 1}
 	for _, r := range entries {
 		report.Entries = append(report.Entries, newHistoryEntry(r))
 	}
@@ -87,11 +87,10 @@ func NewHistory(entries []node.Recorded) History {
 func newHistoryEntry(r node.Recorded) HistoryEntry {
 	e := r.Entry
 	h := HistoryEntry{
-		Journal: r.Store.Path(), Origin: e.Origin, Changes: []recordedChange{}, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
+		Journal: r.Store.Path(), Origin: e.Origin, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
 		Started: e.Started, Ended: e.Ended,
-		changed: changed(e),
-		Files:   []string{}, Drivers: []DriverChange{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
-		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: append([]string{}, e.Restart...),
+		changed:  changed(e),
+		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: e.Restart,
 	}
 	for _, f := range e.Files {
 		h.Files = append(h.Files, f.Name)

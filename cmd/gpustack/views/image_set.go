@@ -33,8 +33,8 @@ type plannedValue struct {
 // NewImageSet returns the report of a plan of an image. head is its common part.
 func NewImageSet(head Report, c *cloud.Compute, purpose image.Purpose, plan image.Plan) ImageSet {
 	r := ImageSet{
-		Report: head, Cloud: c.URL, Microversion: c.Newest.String(), For: purpose, Changes: append([]cloud.Request{}, plan.Requests()...),
-		Values: []plannedValue{}, LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
+		Report: head, Cloud: c.URL, Microversion: c.Newest.String(), For: purpose, Changes: plan.Requests(),
+		LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
 	}
 	for _, v := range plan.Values {
 		planned := plannedValue{Value: v}

@@ -35,9 +35,9 @@ type Configuration struct {
 // NewNovaCheck returns the report of what was checked.
 func NewNovaCheck(c cloud.Checked) NovaCheck {
 	r := NovaCheck{
-		Schema: 1, Release: c.Release.String(), Passed: !host.Failed(c.Findings), Configurations: []Configuration{},
+		Schema: 1, Release: c.Release.String(), Passed: !host.Failed(c.Findings),
 		FileCount: c.Counts.Files, AliasCount: c.Counts.Aliases, DeviceCount: c.Counts.Devices,
-		Findings: append([]host.Finding{}, c.Findings...), Warnings: append([]string{}, c.Warnings...), here: c.Here,
+		Findings: c.Findings, Warnings: c.Warnings, here: c.Here,
 	}
 	for _, s := range c.Sides {
 		r.Configurations = append(r.Configurations, newConfiguration(s))
@@ -46,7 +46,7 @@ func NewNovaCheck(c cloud.Checked) NovaCheck {
 }
 
 func newConfiguration(s nova.Side) Configuration {
-	c := Configuration{Role: s.Role, Files: []string{}}
+	c := Configuration{Role: s.Role}
 	if s.RoleFrom != "" {
 		c.RoleFrom = &s.RoleFrom
 	}

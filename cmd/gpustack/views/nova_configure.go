@@ -35,8 +35,8 @@ type NovaConfigure struct {
 func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan nova.Plan) NovaConfigure {
 	r := NovaConfigure{
 		Report: common, Release: c.Release.String(), Role: c.Role, Changes: FileChanges(plan.Files),
-		Aliases: append([]nova.Alias{}, want.Aliases...), Specs: append([]nova.Spec{}, want.Specs...), Kept: append([]string{}, plan.Kept...),
-		Removed: append([]string{}, plan.Removed...), Dropped: append([]string{}, plan.Dropped...), Services: append([]nova.Service{}, plan.Restart...),
+		Aliases: want.Aliases, Specs: want.Specs, Kept: plan.Kept,
+		Removed: plan.Removed, Dropped: plan.Dropped, Services: plan.Restart,
 		companions: companionsOf(c.Hosts), reporting: c.Placement && c.Role != nova.Controller,
 	}
 	r.Changed = len(r.Changes) > 0

@@ -24,7 +24,7 @@ type NovaExplain struct {
 func NewNovaExplain(e cloud.Explanation) NovaExplain {
 	return NovaExplain{
 		Schema: 1, Cloud: e.Cloud, Flavor: e.Flavor, Server: e.Server, Report: e.Report,
-		Findings: append([]host.Finding{}, e.Findings...), Warnings: append([]string{}, e.Warnings...),
+		Findings: e.Findings, Warnings: e.Warnings,
 	}
 }
 

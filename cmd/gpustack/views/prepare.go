@@ -43,12 +43,12 @@ type preparedDevice struct {
 }
 
 func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDevice {
-	devices := []preparedDevice{}
+	var devices []preparedDevice
 	for _, f := range functions {
 		devices = append(devices, preparedDevice{
 			Address: f.Address, VendorID: f.VendorID, ProductID: f.ProductID, SubsystemVendorID: f.SubsystemVendorID, SubsystemID: f.SubsystemID,
-			Bridges:   append([]pci.Address{}, f.Path...),
-			SysfsPath: Optional(f.SysfsPath), BootVGA: f.BootVGA, Group: f.Group, Members: append([]pci.Address{}, f.Members...),
+			Bridges:   f.Path,
+			SysfsPath: Optional(f.SysfsPath), BootVGA: f.BootVGA, Group: f.Group, Members: f.Members,
 			Driver: f.Driver, By: f.By,
 			Companion: selection.IsCompanion(all.At(f.Address), all),
 		})

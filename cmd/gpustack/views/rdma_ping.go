@@ -80,7 +80,7 @@ func NewRDMATest(root host.Root, version string, m ping.Machine) *RDMATest {
 	r := RDMATest{
 		Schema: 1, Host: host.ReadHostname(root), Version: version, Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
 		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
-		Tests: []portTest{}, Untested: []untested{}, Warnings: append([]string{}, m.Warnings...),
+		Warnings: m.Warnings,
 	}
 	if c := m.Container; c != nil {
 		r.Containers = &testContainers{c.Image, c.Engine}

@@ -53,11 +53,11 @@ type preparedVF struct {
 func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, work change.Work) RDMAPrepare {
 	r := RDMAPrepare{
 		Report:  head,
-		Changes: FileChanges(plan.Files), Netns: Optional(string(plan.Record.Netns)), Adapters: []preparedAdapter{},
-		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: append([]string{}, plan.Notes...),
+		Changes: FileChanges(plan.Files), Netns: Optional(string(plan.Record.Netns)),
+		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: plan.Notes,
 	}
 	for _, a := range plan.Record.Adapters {
-		vfs := []preparedVF{}
+		var vfs []preparedVF
 		for _, vf := range a.VFs {
 			vfs = append(vfs, preparedVF{
 				Index: vf.Index, Address: vf.Address, ProductID: vf.ProductID, Driver: vf.Driver,

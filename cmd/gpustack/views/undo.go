@@ -32,9 +32,7 @@ type Undo struct {
 // common part.
 func NewUndo(head Report, e change.Entry) Undo {
 	r := Undo{
-		Report:  head,
-		Changes: []FileChange{}, Drivers: []DriverChange{}, Containers: []pci.Address{}, Stop: [][]string{}, Start: [][]string{}, Repairs: []cleanup.Unit{},
-		Requests: []cloud.Request{}, Programs: []string{}, Left: []string{},
+		Report: head,
 	}
 	r.Entry = &e.ID
 	return r
