@@ -410,7 +410,7 @@ func (c *classifier) closes(p prospect) {
 		closingsText(p.closings), strings.Join(freed, ", "))
 	if p.unproved != "" {
 		c.Verdict, c.Repair = Unknown, NoRepair
-		c.Reason += ", but " + p.unproved
+		c.Reason += "; not proved: " + p.unproved
 		c.Steps = c.f.reportSteps(p.hosts...) + "; then: " + c.Steps
 	}
 	if p.crossing != nil {

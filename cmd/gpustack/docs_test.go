@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -144,5 +145,39 @@ func TestHelpIsWhole(t *testing.T) {
 	}
 	if !slices.Contains(seen, "host scan") {
 		t.Errorf("looked at %q only", seen)
+	}
+}
+
+// TestCasesAreDescribed: docs/repair.md has a heading for the letter of each case that
+// repair-migration prints, and no other.
+func TestCasesAreDescribed(t *testing.T) {
+	text, err := os.ReadFile("../../docs/repair.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described []string
+	for _, heading := range regexp.MustCompile(`(?m)^### Case ([A-Z]): \S`).FindAllStringSubmatch(string(text), -1) {
+		described = append(described, heading[1])
+	}
+	sources, err := filepath.Glob("../../cleanup/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed []string
+	for _, name := range sources {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, constant := range regexp.MustCompile(`(?m)^\s*(?:const )?Case\w+\s+Case = "([A-Z])"`).FindAllStringSubmatch(string(source), -1) {
+			printed = append(printed, constant[1])
+		}
+	}
+	slices.Sort(printed)
+	if len(printed) < 18 {
+		t.Errorf("only these cases were found: %q", printed)
+	}
+	if diff := cmp.Diff(printed, described); diff != "" {
+		t.Errorf("cases (-cleanup +docs/repair.md):\n%s", diff)
 	}
 }

@@ -114,14 +114,18 @@ func TestRepairOnline(t *testing.T) {
 		t.Fatalf("%d cards are left", n)
 	}
 
+	page := newPage(t, source, dest, server, address)
+	page.shows("", root)
 	got, status = repaired(t, root, reports()...)
 	if diff := cmp.Diff([]string{dest + " C stale online"}, got); diff != "" || status != 2 {
 		t.Errorf("with reports: exit status %d, (-want +got):\n%s", status, diff)
 	}
 	begin := time.Now()
-	got, status = repaired(t, root, append(reports(), "--apply", "--yes", "--wait", "90s")...)
+	page.shows("--guests gpu1.json --guests gpu2.json --apply --yes", root, append(reports(), "--apply", "--yes", "--wait", "90s")...)
 	t.Logf("repaired in %.1f s", time.Since(begin).Seconds())
-	if len(got) > 0 || status != 0 {
+	page.shows("", root)
+	page.end()
+	if got, status = repaired(t, root); len(got) > 0 || status != 0 {
 		t.Errorf("after --apply: exit status %d, %q", status, got)
 	}
 	if got := rows(t, cards, server); len(got) != 1 || got[0][0] != source {

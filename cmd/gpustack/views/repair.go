@@ -37,18 +37,19 @@ func (r *Repair) SetObserved(o rows.Observed) {
 
 // PrintRepairs prints the findings as text. token is for guest reports that are made now.
 func PrintRepairs(u *term.UI, token string, r rows.Observed) {
-	for i, f := range r.Findings {
+	for i, group := range sameGrounds(r.Findings) {
 		if i > 0 {
 			u.Printf("\n")
 		}
-		where := f.Host
-		if where == "" {
-			where = fmt.Sprintf("compute node %d", f.Device.Node)
+		for _, f := range group {
+			where := f.Host
+			if where == "" {
+				where = fmt.Sprintf("compute node %d", f.Device.Node)
+			}
+			printVerdict(u, fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status), f.Verdict, f.Case)
 		}
-		title := fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status)
-		printFound(u, title, f.Verdict, f.Case, [][2]string{
-			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps.String()}, {"needs", f.Needs}, {"leaves", f.Leaves},
-		})
+		said := grounds(group[0])
+		printGrounds(u, said[:])
 	}
 	s := r.Summary
 	if len(r.Findings) > 0 {
@@ -67,20 +68,59 @@ func PrintRepairs(u *term.UI, token string, r rows.Observed) {
 	printAllocations(u, r.Allocations)
 }
 
+// sameGrounds returns the findings with those together about which the report says the same, such as
+// the devices of one dead migration.
+func sameGrounds(findings []cleanup.Finding) (groups [][]cleanup.Finding) {
+	type said struct {
+		cell, host string
+		verdict    cleanup.Verdict
+		letter     cleanup.Case
+		grounds    [6][2]string
+	}
+	at := map[said]int{}
+	for _, f := range findings {
+		key := said{f.Cell, f.Host, f.Verdict, f.Case, grounds(f)}
+		i, known := at[key]
+		if !known {
+			i = len(groups)
+			at[key], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], f)
+	}
+	return groups
+}
+
+// grounds returns what the report says about the row of a finding.
+func grounds(f cleanup.Finding) [6][2]string {
+	return [6][2]string{
+		{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps.String()}, {"needs", f.Needs}, {"leaves", f.Leaves},
+	}
+}
+
 // printFound prints a finding: its title and verdict, and a line for each text that is not empty.
 func printFound(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case, lines [][2]string) {
+	printVerdict(u, title, v, letter)
+	printGrounds(u, lines)
+}
+
+// printVerdict prints what was judged, and the verdict.
+func printVerdict(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case) {
 	verdict := strings.ToUpper(string(v))
 	if letter != "" {
 		verdict += " (case " + string(letter) + ")"
 	}
 	u.Printf("%s  %s\n", u.Paint(term.Bold, term.Printable(title)), u.Paint(map[cleanup.Verdict]string{cleanup.Stale: term.Red, cleanup.Legitimate: term.Green}[v], verdict))
+}
+
+// printGrounds prints a line for each text that is not empty.
+func printGrounds(u *term.UI, lines [][2]string) {
 	for _, line := range lines {
 		if line[1] == "" {
 			continue
 		}
-		texts := []string{term.Printable(line[1])}
+		texts := strings.Split(term.Printable(line[1]), "; ") // commands, which are not broken
 		if commands := line[0] == "repair" || line[0] == "needs"; !commands {
-			texts = u.Page.Wrap(texts[0], 10)
+			texts = u.Page.Wrap(term.Printable(line[1]), 10)
 		}
 		for i, text := range texts {
 			label := ""
@@ -92,20 +132,36 @@ func printFound(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case
 	}
 }
 
-// PrintRepairPlan prints the planned repairs with their statements.
+// PrintRepairPlan prints what the planned repairs free or assign, and below it the statements and
+// the request to Placement of each.
 func PrintRepairPlan(u *term.UI, units []cleanup.Unit) {
 	if len(units) == 0 {
 		u.Printf("\nnothing to repair: no row is proved stale that nova-compute does not repair itself\n")
+		return
 	}
+	u.Printf("\n")
+	written := 0
 	for _, unit := range units {
-		u.Printf("\n%s repair of %s", unit.Repair, term.Printable(unit.Name()))
-		if unit.Instance != "" && unit.Repair != cleanup.ClearContext { // whose name has the instance
-			u.Printf(", instance %s", term.Printable(unit.Instance))
-		}
-		u.Printf("\n")
+		u.Printf("%s\n", repairTitle(unit))
 		if unit.State == cleanup.Skipped {
 			u.Printf("  skipped: %s\n", term.Printable(unit.Note))
 			continue
+		}
+		written++
+		if unit.Repair != cleanup.ClearContext { // whose devices stay the instance's
+			printFreed(u, unit)
+		}
+	}
+	if written == 0 {
+		return
+	}
+	u.Printf("\nstatements, one transaction for each repair:\n")
+	for _, unit := range units {
+		if unit.State == cleanup.Skipped {
+			continue
+		}
+		if written > 1 {
+			u.Printf("\n%s\n", repairTitle(unit))
 		}
 		if p := unit.Placement; p != nil {
 			u.Printf("  POST /allocations\n")
@@ -114,20 +170,30 @@ func PrintRepairPlan(u *term.UI, units []cleanup.Unit) {
 			}
 		}
 		printRows(u, unit.Rows)
-		if unit.Repair == cleanup.ClearContext {
-			continue // its devices stay the instance's
+	}
+}
+
+// repairTitle returns a line that names a repair.
+func repairTitle(unit cleanup.Unit) string {
+	title := fmt.Sprintf("%s repair of %s", unit.Repair, term.Printable(unit.Name()))
+	if unit.Instance != "" && unit.Repair != cleanup.ClearContext { // whose name has the instance
+		title += ", instance " + term.Printable(unit.Instance)
+	}
+	return title
+}
+
+// printFreed prints the devices of a repair and what becomes of them.
+func printFreed(u *term.UI, unit cleanup.Unit) {
+	for _, d := range unit.Devices {
+		verb := "frees"
+		if d.Instance == nil && unit.Instance != "" {
+			verb = "assigns to the instance"
 		}
-		for _, d := range unit.Devices {
-			verb := "frees"
-			if d.Instance == nil && unit.Instance != "" {
-				verb = "assigns to the instance"
-			}
-			u.Printf("  %s %s of %s\n", verb, d.Address, term.Printable(d.Host))
-		}
-		for _, d := range unit.FreedWith {
-			if d.Status != cleanup.StatusAvailable {
-				u.Printf("  frees with it %s, which is %s\n", d.Address, d.Status)
-			}
+		u.Printf("  %s %s of %s\n", verb, d.Address, term.Printable(d.Host))
+	}
+	for _, d := range unit.FreedWith {
+		if d.Status != cleanup.StatusAvailable {
+			u.Printf("  frees with it %s, which is %s\n", d.Address, d.Status)
 		}
 	}
 }

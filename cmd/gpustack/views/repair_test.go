@@ -3,6 +3,7 @@ package views
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/operate/rows"
 )
 
 // TestRepairPlanText: the plan of a repair describes a migration_context instead of printing its
@@ -37,7 +39,7 @@ func TestRepairPlanText(t *testing.T) {
       old: PCI devices 0000:84:00.0 of compute node 1, PCI requests K4200:1, no NUMA topology, no other resources
       new: PCI devices 0000:84:00.0 of compute node 2, PCI requests K4200:1, no NUMA topology, no other resources
 `
-	const title = "\nonline repair of migrations 3, 4 and 9, instance U\n"
+	const title = "\nonline repair of migrations 3, 4 and 9, instance U\n\nstatements, one transaction for each repair:\n"
 	const statement = "  UPDATE instance_extra SET migration_context = ? WHERE id = ? AND migration_context <=> ?\n"
 	for name, test := range map[string]struct{ got, want string }{
 		"repair": {print(func(u *term.UI) { PrintRepairPlan(u, []cleanup.Unit{plan(whole)}) }),
@@ -50,5 +52,65 @@ func TestRepairPlanText(t *testing.T) {
 		if test.got != test.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, test.got, test.want)
 		}
+	}
+}
+
+// TestRepairsTogether: devices about which the report says the same stand together, also if rows of
+// others lie between them, and what repairs free stands above all statements.
+func TestRepairsTogether(t *testing.T) {
+	finding := func(address, reason string) cleanup.Finding {
+		f := cleanup.Finding{Host: "gpu2", Verdict: cleanup.Stale, Case: cleanup.CaseError, Reason: reason, Consequence: "the devices are not assigned to a guest"}
+		f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status = address, "10de", "20b5", "allocated"
+		return f
+	}
+	unit := func(migration int64, addresses ...string) cleanup.Unit {
+		value := "failed"
+		w := cleanup.Unit{Repair: cleanup.Online, Instance: fmt.Sprintf("U%d", migration), State: cleanup.Planned, Closings: []cleanup.Closing{{Migration: migration, Status: value}},
+			Rows: []cleanup.Row{{Table: "migrations", Key: fmt.Sprint(migration), Before: map[string]*string{"status": nil}, After: map[string]*string{"status": &value}}}}
+		for _, a := range addresses {
+			owner := w.Instance
+			w.Devices = append(w.Devices, cleanup.Held{Device: cleanup.Device{Address: a, Instance: &owner}, Host: "gpu2"})
+		}
+		return w
+	}
+	var b bytes.Buffer
+	u := &term.UI{Out: bufio.NewWriter(&b)}
+	PrintRepairs(u, "", rows.Observed{Findings: []cleanup.Finding{
+		finding("0000:24:00.0", "kept by migration 7"), finding("0000:41:00.0", "kept by migration 9"), finding("0000:81:00.0", "kept by migration 7"),
+	}, Summary: cleanup.Summary{Stale: 3},
+		Pools: cleanup.PoolReport{Why: "a part of the rows was read"}, Allocations: cleanup.AllocationReport{Why: "no credentials"}})
+	PrintRepairPlan(u, []cleanup.Unit{unit(7, "0000:24:00.0", "0000:81:00.0"), unit(9, "0000:41:00.0")})
+	u.Out.Flush()
+	const want = `gpu2 0000:24:00.0  10de:20b5 allocated  STALE (case B)
+gpu2 0000:81:00.0  10de:20b5 allocated  STALE (case B)
+  why     kept by migration 7
+  so      the devices are not assigned to a guest
+
+gpu2 0000:41:00.0  10de:20b5 allocated  STALE (case B)
+  why     kept by migration 9
+  so      the devices are not assigned to a guest
+
+3 stale, 0 suspicious, 0 unknown, 0 busy, 0 legitimate
+pools not judged: a part of the rows was read
+allocations not judged: no credentials
+
+online repair of migration 7, instance U7
+  frees 0000:24:00.0 of gpu2
+  frees 0000:81:00.0 of gpu2
+online repair of migration 9, instance U9
+  frees 0000:41:00.0 of gpu2
+
+statements, one transaction for each repair:
+
+online repair of migration 7, instance U7
+  UPDATE migrations SET status = ? WHERE id = ? AND status <=> ?
+    with "failed", 7, NULL
+
+online repair of migration 9, instance U9
+  UPDATE migrations SET status = ? WHERE id = ? AND status <=> ?
+    with "failed", 9, NULL
+`
+	if got := b.String(); got != want {
+		t.Errorf("%s\nwant:\n%s", got, want)
 	}
 }
