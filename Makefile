@@ -180,8 +180,8 @@ install: $(BUILT)
 	install -D -m 0644 build/gpustack.bash $(SHARE)/bash-completion/completions/gpustack
 	install -D -m 0644 build/gpustack.zsh $(SHARE)/zsh/site-functions/_gpustack
 	install -D -m 0644 build/gpustack.fish $(SHARE)/fish/vendor_completions.d/gpustack.fish
-	for file in $(DOCS); do install -D -m 0644 "$$file" "$(SHARE)/doc/gpustack/$$file" || exit 1; done
-	install -D -m 0755 -t $(SHARE)/doc/gpustack/examples examples/*.sh
+	for file in $(DOCS); do install -D -m 0644 "$$file" "$(SHARE)/doc/gpustack-nova/$$file" || exit 1; done
+	install -D -m 0755 -t $(SHARE)/doc/gpustack-nova/examples examples/*.sh
 
 $(BUILT):
 	@echo "$@ is missing: run make build first, as a user who has Go" >&2; exit 1

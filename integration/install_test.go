@@ -69,7 +69,7 @@ func TestInstalled(t *testing.T) {
 			}
 			for _, file := range files {
 				name := strings.TrimPrefix(file, "../")
-				if diff := cmp.Diff(read(t, file), read(t, filepath.Join(dir, "usr/share/doc/gpustack", name))); diff != "" {
+				if diff := cmp.Diff(read(t, file), read(t, filepath.Join(dir, "usr/share/doc/gpustack-nova", name))); diff != "" {
 					t.Errorf("%s (-checkout +installed):\n%s", name, diff)
 				}
 			}

@@ -17,6 +17,7 @@ type file struct {
 	path string // below /usr
 	mode fs.FileMode
 	data []byte
+	link string // the target of a symbolic link, which has neither mode nor data
 }
 
 // docs is the folder for a package's documents.
@@ -32,7 +33,10 @@ var lintianOverrides []byte
 var copyright []byte
 
 // forDebian returns the files of a deb: Debian Policy 12.1 (compressed manual pages), 12.5
-// (copyright), and Debian's own folder for completions of zsh.
+// (copyright), and Debian's own folder for completions of zsh. Users of Debian do not have
+// /usr/sbin among the folders for programs, and commands of flavors and images need no root: the
+// link is for them. Users of RHEL and Fedora have it. The program stays in /usr/sbin, because units
+// of prepared nodes name it.
 func forDebian(all []file) (files []file, err error) {
 	for _, f := range all {
 		switch {
@@ -44,8 +48,9 @@ func forDebian(all []file) (files []file, err error) {
 		files = append(files, f)
 	}
 	return compressManual(append(files,
-		file{docs + "copyright", 0o644, copyright},
-		file{"share/lintian/overrides/" + product, 0o644, lintianOverrides}))
+		file{path: "bin/gpustack", link: "../sbin/gpustack"},
+		file{path: docs + "copyright", mode: 0o644, data: copyright},
+		file{path: "share/lintian/overrides/" + product, mode: 0o644, data: lintianOverrides}))
 }
 
 // rpmLicenses is the folder for an rpm's licenses, as Fedora's packaging guidelines name it.

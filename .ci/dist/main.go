@@ -101,8 +101,8 @@ func (r *release) forBinary(binary string, shared []file) error {
 		return err
 	}
 	all := append(slices.Clone(shared),
-		file{"sbin/gpustack", 0o755, program},
-		file{docs + licenses, 0o644, texts})
+		file{path: "sbin/gpustack", mode: 0o755, data: program},
+		file{path: docs + licenses, mode: 0o644, data: texts})
 
 	name := filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s", product, r.version, arch))
 	sbom, err := r.sbom(info, program)
@@ -144,8 +144,16 @@ func (r *release) pack(format, arch string, files []file) (err error) {
 	if format == "deb" {
 		delete(config, "license") // a deb has it in its copyright file
 	}
+	if text, ok := config[format+"_description"]; ok {
+		config["description"] = text
+	}
+	delete(config, "rpm_description")
 	var contents []any
 	for i, f := range files {
+		if f.link != "" {
+			contents = append(contents, map[string]any{"src": f.link, "dst": "/usr/" + f.path, "type": "symlink", "file_info": map[string]any{"mtime": r.time}})
+			continue
+		}
 		source := filepath.Join(dir, strconv.Itoa(i))
 		if err := os.WriteFile(source, f.data, 0o600); err != nil {
 			return err
@@ -225,9 +233,6 @@ func (r *release) shared() (files []file, err error) {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		if rest, ok := strings.CutPrefix(name, "share/doc/gpustack/"); ok {
-			name = docs + rest
-		}
 		if err != nil {
 			return err
 		}
@@ -239,7 +244,7 @@ func (r *release) shared() (files []file, err error) {
 		if info.Mode()&0o100 != 0 {
 			mode = 0o755
 		}
-		files = append(files, file{name, mode, data})
+		files = append(files, file{path: name, mode: mode, data: data})
 		return nil
 	})
 	if err == nil && len(files) == 0 {
