@@ -13,7 +13,8 @@ import (
 const failedServer = "1f975a18-2c6e-4a6e-9d0d-3d7f4b7a8c11"
 
 // addHosts adds compute nodes, of which only gpu1 and gpu2 can build a guest with two K4200, the
-// flavor, and servers. What is "forbidden" is forbidden to the user.
+// flavor, and servers. What is "forbidden" is forbidden to the user. At "night" no host can build
+// one: two have no free K4200, and one is disabled until it is "enabled" (docs/explain.md).
 func addHosts(c *cloudtest.Cloud, what string) {
 	c.Add("5", "gpu.k4200.2", 4, 8192, 20, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
 	c.Add("6", "gpu.large", 64, 8192, 20, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
@@ -25,7 +26,7 @@ func addHosts(c *cloudtest.Cloud, what string) {
 	}
 	embedded := map[string]any{"original_name": "gpu.k4200.2", "vcpus": 4, "ram": 8192, "disk": 20, "ephemeral": 0, "swap": 0,
 		"extra_specs": map[string]string{"pci_passthrough:alias": "K4200:2"}}
-	c.AddHosts(&cloudtest.Hosts{
+	h := &cloudtest.Hosts{
 		Forbidden: what == "forbidden",
 		Nodes: []*cloudtest.Node{
 			node("gpu1", func(*cloudtest.Node) {}),
@@ -47,7 +48,16 @@ func addHosts(c *cloudtest.Cloud, what string) {
 			"0b": {"id": "0b", "name": "shelved", "status": "SHELVED_OFFLOADED", "tenant_id": "p", "OS-EXT-AZ:availability_zone": "az3", "image": "", "flavor": embedded},
 			"0a": {"id": "0a", "name": "works", "status": "ACTIVE", "tenant_id": "p", "OS-EXT-SRV-ATTR:host": "gpu1", "image": "", "flavor": embedded},
 		},
-	})
+	}
+	if what == "night" || what == "enabled" {
+		h.Failed[failedServer]["OS-EXT-AZ:availability_zone"] = "az1"
+		h.Nodes = []*cloudtest.Node{
+			node("gpu1", func(n *cloudtest.Node) { n.Free = 0 }),
+			node("gpu2", func(n *cloudtest.Node) { n.Free = 0 }),
+			node("gpu3", func(n *cloudtest.Node) { n.Disabled = map[string]string{"night": "new disk"}[what] }),
+		}
+	}
+	c.AddHosts(h)
 }
 
 // TestExplainManyHosts: the number of requests does not depend on the number of hosts, as lists

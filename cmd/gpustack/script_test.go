@@ -69,7 +69,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud, "page": runShown},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
@@ -83,9 +83,9 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startCloud is the command "cloud NEWEST [hosts|forbidden]": a small OpenStack whose newest
-// microversion is 2.NEWEST, with a few flavors, and the variables that sign in to it. clouds.yaml
-// has it as lab.
+// startCloud is the command "cloud NEWEST [hosts|forbidden|night|enabled]": a small OpenStack whose
+// newest microversion is 2.NEWEST, with a few flavors, and the variables that sign in to it.
+// clouds.yaml has it as lab.
 func startCloud(ts *testscript.TestScript, _ bool, args []string) {
 	newest, err := strconv.Atoi(strings.Join(args[:min(1, len(args))], " "))
 	ts.Check(err)
