@@ -20,10 +20,10 @@ import (
 )
 
 // runPages are the pages of docs of which scripts run every command whose output the page shows.
-var runPages = []string{"explain.md"}
+var runPages = []string{"explain.md", "rdma.md", "containers.md"}
 
 // shortPages are the pages of docs for operators who have a problem now: their sentences are short.
-var shortPages = []string{"explain.md"}
+var shortPages = []string{"explain.md", "rdma.md", "containers.md"}
 
 // A shownCommand is a command of gpustack in a console block of a page.
 type shownCommand struct {
