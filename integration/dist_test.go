@@ -231,10 +231,10 @@ func testDeb(t *testing.T, d dist) {
 	checkRemoved(t, root, before, prepared)
 }
 
-// testPackageUpgrade: the package of commit 47ed7fd is upgraded and then removed on nodes which that
-// commit has prepared, one with a record of RDMA adapters and the unit of the boot. The upgrade
-// changes nothing but the package's files, the unit finds its program, and the new program judges
-// the node as before and undoes it.
+// testPackageUpgrade: a package with the files of commit 47ed7fd is upgraded and then removed on
+// nodes that this commit has prepared, one with a record of RDMA adapters and the unit of the boot.
+// The upgrade changes nothing but the package's files, the unit finds its program, and the new
+// program judges the node as before and undoes it.
 func testPackageUpgrade(t *testing.T, d dist) {
 	t.Parallel()
 	newer := d.file(t, "*_"+runtime.GOARCH+".deb")

@@ -23,7 +23,7 @@ import (
 var runPages = []string{"explain.md", "rdma.md", "containers.md"}
 
 // shortPages are the pages of docs for operators who have a problem now: their sentences are short.
-var shortPages = []string{"explain.md", "rdma.md", "containers.md"}
+var shortPages = []string{"repair.md", "explain.md", "rdma.md", "containers.md"}
 
 // A shownCommand is a command of gpustack in a console block of a page.
 type shownCommand struct {

@@ -68,8 +68,8 @@ func PrintRepairs(u *term.UI, token string, r rows.Observed) {
 	printAllocations(u, r.Allocations)
 }
 
-// sameGrounds returns the findings with those together about which the report says the same, such as
-// the devices of one dead migration.
+// sameGrounds groups findings about which the report says the same, such as those of the devices
+// that one dead migration keeps.
 func sameGrounds(findings []cleanup.Finding) (groups [][]cleanup.Finding) {
 	type said struct {
 		cell, host string

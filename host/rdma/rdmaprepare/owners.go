@@ -627,8 +627,8 @@ func parent(lines []string, at int) (int, string) {
 
 func netplanDirs() []string { return folders("netplan", "/run", "/etc", "/usr/lib", "/lib") }
 
-// units adds the units, and the scripts that they start, that set VFs. Units that neither an
-// administrator nor a deployment tool has written count if they are enabled: others are not started.
+// units adds the units, and the scripts that they start, that set VFs. Units of packages and of
+// generators count if they are enabled: others are not started.
 func (r *ownerReader) units() {
 	enabled := r.enabledUnits()
 	seen := map[string]bool{}
