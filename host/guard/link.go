@@ -111,88 +111,124 @@ func enter(ways []namespace, read func(namespace) error) error {
 }
 
 // namespaces returns the ways to each other network namespace.
-func namespaces(root host.Root) (spaces [][]namespace, err error) {
-	g := guard{root: root}
-	inode := func(file string) (uint64, error) {
-		var stat unix.Stat_t
-		if err := unix.Stat(root.Path(file), &stat); err != nil {
-			return 0, &os.PathError{Op: "stat", Path: file, Err: err}
-		}
-		return stat.Ino, nil
-	}
-	own, err := inode(ownNamespace)
+func namespaces(root host.Root) ([][]namespace, error) {
+	own, err := inode(root, ownNamespace)
 	if err != nil {
 		return nil, err
 	}
-	at := map[uint64]int{} // index in spaces
-	var hidden []namespace
-	add := func(s namespace) error {
-		number, err := inode(s.file)
-		if s.ended(err) || forbidden(err) || number == own {
-			return nil
-		}
-		if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-			hidden = append(hidden, s)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if _, seen := at[number]; !seen {
-			at[number] = len(spaces)
-			spaces = append(spaces, nil)
-		}
-		spaces[at[number]] = append(spaces[at[number]], s)
-		return nil
-	}
+	s := spaces{guard: guard{root: root}, own: own, at: map[uint64]int{}}
 	for _, dir := range []string{"/run/netns", "/run/docker/netns"} {
-		names, err := g.list(dir)
-		if err != nil && !forbidden(err) {
+		if err := s.named(dir); err != nil {
 			return nil, err
 		}
-		for _, name := range names {
-			// A file that nothing is mounted on is no namespace.
-			var fs unix.Statfs_t
-			file := path.Join(dir, name)
-			if err := unix.Statfs(root.Path(file), &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
-				continue
-			}
-			if err := add(namespace{file, file, func() bool { return false }}); err != nil {
-				return nil, err
-			}
+	}
+	if err := s.ofProcesses(); err != nil {
+		return nil, err
+	}
+	if err := s.checkHidden(); err != nil {
+		return nil, err
+	}
+	return s.found, nil
+}
+
+// inode returns the number of a file, which for a namespace's file is that of the namespace.
+func inode(root host.Root, file string) (uint64, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(root.Path(file), &stat); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: file, Err: err}
+	}
+	return stat.Ino, nil
+}
+
+// spaces are the network namespaces that have been found.
+type spaces struct {
+	guard  guard
+	own    uint64         // the number of this process's namespace
+	found  [][]namespace  // the ways to each of the others
+	at     map[uint64]int // index in found, by the namespace's number
+	hidden []namespace    // of processes whose namespace the kernel does not show
+}
+
+// add adds a way, unless it leads to the own namespace or to none.
+func (s *spaces) add(way namespace) error {
+	number, err := inode(s.guard.root, way.file)
+	if way.ended(err) || forbidden(err) || number == s.own {
+		return nil
+	}
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		s.hidden = append(s.hidden, way)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, seen := s.at[number]; !seen {
+		s.at[number] = len(s.found)
+		s.found = append(s.found, nil)
+	}
+	s.found[s.at[number]] = append(s.found[s.at[number]], way)
+	return nil
+}
+
+// named adds the namespaces that a folder has names of.
+func (s *spaces) named(dir string) error {
+	names, err := s.guard.list(dir)
+	if err != nil && !forbidden(err) {
+		return err
+	}
+	for _, name := range names {
+		// A file that nothing is mounted on is no namespace.
+		var fs unix.Statfs_t
+		file := path.Join(dir, name)
+		if err := unix.Statfs(s.guard.root.Path(file), &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
+			continue
+		}
+		if err := s.add(namespace{file, file, func() bool { return false }}); err != nil {
+			return err
 		}
 	}
-	pids, err := host.PIDs(root)
+	return nil
+}
+
+// ofProcesses adds the namespaces of all processes.
+func (s *spaces) ofProcesses() error {
+	pids, err := host.PIDs(s.guard.root)
 	if err != nil {
-		return nil, g.cause(host.ProcDir, err)
+		return s.guard.cause(host.ProcDir, err)
 	}
 	for _, pid := range pids {
 		gone := func() bool {
-			_, err := inode(host.ProcessFile(pid, ""))
+			_, err := inode(s.guard.root, host.ProcessFile(pid, ""))
 			return host.HasEnded(err)
 		}
-		if err := add(namespace{g.command(pid), host.ProcessFile(pid, "ns/net"), gone}); err != nil {
-			return nil, err
+		if err := s.add(namespace{s.guard.command(pid), host.ProcessFile(pid, "ns/net"), gone}); err != nil {
+			return err
 		}
 	}
-	// The kernel may hide the namespace of a process from root too. The tables of a namespace have
-	// numbers of their own, which it hides from nobody (Linux, proc_tgid_net_lookup in
-	// fs/proc/proc_net.c; proc_alloc_inum in fs/proc/generic.c).
+	return nil
+}
+
+// checkHidden returns an error if a hidden namespace is none of those that were found. The kernel
+// may hide the namespace of a process from root too. The tables of a namespace have numbers of
+// their own, which it hides from nobody (Linux, proc_tgid_net_lookup in fs/proc/proc_net.c;
+// proc_alloc_inum in fs/proc/generic.c).
+func (s *spaces) checkHidden() error {
+	if len(s.hidden) == 0 {
+		return nil
+	}
 	known := map[uint64]bool{}
-	if len(hidden) > 0 {
-		for _, s := range append(slices.Concat(spaces...), namespace{file: ownNamespace}) {
-			if number, err := inode(s.table()); err == nil {
-				known[number] = true
-			}
+	for _, way := range append(slices.Concat(s.found...), namespace{file: ownNamespace}) {
+		if number, err := inode(s.guard.root, way.table()); err == nil {
+			known[number] = true
 		}
 	}
-	for _, s := range hidden {
-		if number, err := inode(s.table()); !known[number] && !s.ended(err) {
-			_, err := inode(s.file)
-			return nil, err
+	for _, way := range s.hidden {
+		if number, err := inode(s.guard.root, way.table()); !known[number] && !way.ended(err) {
+			_, err := inode(s.guard.root, way.file)
+			return err
 		}
 	}
-	return spaces, nil
+	return nil
 }
 
 // table returns a table of the namespace of a process.
