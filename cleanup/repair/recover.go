@@ -301,47 +301,15 @@ type sides struct {
 // the rows' sides while they are locked and before COMMIT.
 //
 // Errors: those of then; ErrUnknown if the outcome of COMMIT is unknown.
-func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, then func(context.Context, sides) error) (side Side, err error) {
-	done := After // the side that an earlier transaction leads to
+func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, then func(context.Context, sides) error) (Side, error) {
+	f := fence{unit: u, leads: After}
 	if undoing {
-		done = Before
+		f.leads = Before
 	}
-	var touched *cleanup.Row
+	var err error
 	// A transaction whose connection was lost holds its locks until it has ended.
 	for range fenceTries {
-		err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) (err error) {
-			touched = nil
-			if err := sameDatabase(ctx, tx, u); err != nil {
-				return err
-			}
-			is := sides{}
-			if is.written, err = sideOf(ctx, tx, u.Rows); err != nil {
-				return err
-			}
-			if is.content, err = contentOf(ctx, tx, u.Rows); err != nil {
-				return err
-			}
-			if is.gone, err = gone(ctx, tx, u); err != nil {
-				return err
-			}
-			side = is.written
-			is.touch = func() (err error) {
-				if touched == nil {
-					touched, err = touch(ctx, tx, u)
-				}
-				return err
-			}
-			// The undo of another run expects its own time in the row.
-			if is.stays = side == done || is.content == done; !is.stays {
-				if err := is.touch(); err != nil {
-					return err
-				}
-			}
-			if err := then(ctx, is); err != nil || touched != nil {
-				return err
-			}
-			return errStays
-		})
+		err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) error { return f.try(ctx, tx, then) })
 		if !again(err) || ctx.Err() != nil {
 			break
 		}
@@ -349,19 +317,79 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, the
 	if errors.Is(err, errStays) {
 		err = nil
 	}
-	if err == nil && touched != nil {
-		// Record the new time, so that the row still matches this side.
-		for _, recorded := range u.Rows {
-			if recorded.Table == touched.Table && recorded.Key == touched.Key {
-				columns := recorded.Before
-				if side == After {
-					columns = recorded.After
-				}
-				maps.Copy(columns, touched.Before)
-			}
+	if err == nil {
+		f.record()
+	}
+	return f.side, err
+}
+
+// fence is what Repairer.fence has found and done, by its last try.
+type fence struct {
+	unit    *cleanup.Unit
+	leads   Side         // the side that an earlier transaction leads to
+	side    Side         // of the rows
+	touched *cleanup.Row // whose updated_at was moved; nil if none was
+}
+
+// try is one transaction of the fence, whose rows are locked. It returns errStays if there is
+// nothing to write.
+func (f *fence) try(ctx context.Context, tx *sql.Tx, then func(context.Context, sides) error) error {
+	f.touched = nil
+	is, err := f.read(ctx, tx)
+	if err != nil {
+		return err
+	}
+	f.side = is.written
+	is.touch = func() (err error) {
+		if f.touched == nil {
+			f.touched, err = touch(ctx, tx, f.unit)
+		}
+		return err
+	}
+	// The undo of another run expects its own time in the row.
+	if !is.stays {
+		if err := is.touch(); err != nil {
+			return err
 		}
 	}
-	return side, err
+	if err := then(ctx, is); err != nil || f.touched != nil {
+		return err
+	}
+	return errStays
+}
+
+// read returns the sides of the rows.
+func (f *fence) read(ctx context.Context, tx *sql.Tx) (is sides, err error) {
+	if err := sameDatabase(ctx, tx, f.unit); err != nil {
+		return sides{}, err
+	}
+	if is.written, err = sideOf(ctx, tx, f.unit.Rows); err != nil {
+		return sides{}, err
+	}
+	if is.content, err = contentOf(ctx, tx, f.unit.Rows); err != nil {
+		return sides{}, err
+	}
+	if is.gone, err = gone(ctx, tx, f.unit); err != nil {
+		return sides{}, err
+	}
+	is.stays = is.written == f.leads || is.content == f.leads
+	return is, nil
+}
+
+// record writes the time of the touched row into the unit, so that the row still matches its side.
+func (f *fence) record() {
+	if f.touched == nil {
+		return
+	}
+	for _, recorded := range f.unit.Rows {
+		if recorded.Table == f.touched.Table && recorded.Key == f.touched.Key {
+			columns := recorded.Before
+			if f.side == After {
+				columns = recorded.After
+			}
+			maps.Copy(columns, f.touched.Before)
+		}
+	}
 }
 
 // gone returns whether the instance of a unit is deleted, or its row purged.
