@@ -555,30 +555,7 @@ func (w *wanting) modules() {
 // collisions fails for identities that two functions would have, among those of the machine and
 // those that are recorded.
 func (w *wanting) collisions() {
-	seen := map[string]string{}
-	add := func(what, value, who string) {
-		if other, ok := seen[value]; ok && other != who {
-			w.fail(&collision{What: what + " " + value, Of: other, By: who})
-			return
-		}
-		seen[value] = who
-	}
-	for _, a := range w.Stack.Adapters {
-		if a.Address == nil || a.IsVF() {
-			continue
-		}
-		if a.NodeGUID != nil && !a.NodeGUID.IsZero() {
-			seen[a.NodeGUID.String()] = a.Address.String() // functions of one card may share it
-		}
-		for _, port := range a.Ports {
-			if port.GUID != nil && !port.GUID.IsZero() {
-				seen[port.GUID.String()] = a.Address.String()
-			}
-		}
-		if mac := w.Functions[*a.Address].MAC; mac != nil {
-			seen[mac.String()] = a.Address.String()
-		}
-	}
+	taken := w.identities()
 	at := map[pci.Address]string{}
 	for _, p := range w.Record.Adapters {
 		at[p.Address] = "adapter " + p.Address.String()
@@ -586,24 +563,61 @@ func (w *wanting) collisions() {
 	for _, p := range w.Record.Adapters {
 		for _, vf := range p.VFs {
 			who := fmt.Sprintf("VF %d of %s", vf.Index, p.Address)
-			before := len(w.errs)
 			if other, ok := at[vf.Address]; ok {
 				w.fail(&overlap{vf.Address, other, who})
 				break
 			}
 			at[vf.Address] = who
-			if vf.NodeGUID != nil {
-				add("node GUID", vf.NodeGUID.String(), who)
-			}
-			if vf.PortGUID != nil && *vf.PortGUID != *vf.NodeGUID {
-				add("port GUID", vf.PortGUID.String(), who)
-			}
-			if vf.MAC != "" {
-				add("MAC address", vf.MAC, who)
-			}
-			if len(w.errs) > before {
+			if errs := taken.give(vf, who); len(errs) > 0 {
+				w.fail(errs...)
 				break // those of its other VFs collide too
 			}
 		}
 	}
+}
+
+// identities are functions by the GUID or MAC address that only one of them may have.
+type identities map[string]string
+
+// identities returns those of the adapters that the machine has.
+func (w *wanting) identities() identities {
+	taken := identities{}
+	for _, a := range w.Stack.Adapters {
+		if a.Address == nil || a.IsVF() {
+			continue
+		}
+		if a.NodeGUID != nil && !a.NodeGUID.IsZero() {
+			taken[a.NodeGUID.String()] = a.Address.String() // functions of one card may share it
+		}
+		for _, port := range a.Ports {
+			if port.GUID != nil && !port.GUID.IsZero() {
+				taken[port.GUID.String()] = a.Address.String()
+			}
+		}
+		if mac := w.Functions[*a.Address].MAC; mac != nil {
+			taken[mac.String()] = a.Address.String()
+		}
+	}
+	return taken
+}
+
+// give gives a VF its identities, and returns a collision for each that another function has.
+func (i identities) give(vf rdma.PreparedVF, who string) (collisions []error) {
+	add := func(what, value string) {
+		if other, ok := i[value]; ok && other != who {
+			collisions = append(collisions, &collision{What: what + " " + value, Of: other, By: who})
+			return
+		}
+		i[value] = who
+	}
+	if vf.NodeGUID != nil {
+		add("node GUID", vf.NodeGUID.String())
+	}
+	if vf.PortGUID != nil && *vf.PortGUID != *vf.NodeGUID {
+		add("port GUID", vf.PortGUID.String())
+	}
+	if vf.MAC != "" {
+		add("MAC address", vf.MAC)
+	}
+	return collisions
 }
