@@ -20,76 +20,97 @@ type given struct {
 	static                bool
 }
 
-// netplan reads netplan(5). Definitions of the same name in several files are one. Other interfaces
-// name a definition by its id, and are put on it whatever its activation-mode.
+// netplan reads netplan(5). Other interfaces name a definition by its id, and are put on it whatever
+// its activation-mode.
 func (r *reader) netplan() {
-	byID := map[string]*Network{}
-	definition := func(id string) *Network {
-		if byID[id] == nil {
-			byID[id] = &Network{Names: []string{id}, Exclude: func(_ []pci.Address, name string) string {
-				return "match the adapter by its name: 'name: " + name + "'"
-			}}
-		}
-		return byID[id]
-	}
-	var all []given
+	p := netplan{byID: map[string]*Network{}}
 	for _, file := range r.files(".yaml", folders("netplan", "/run", "/etc", "/usr/lib", "/lib")...) {
-		lines := r.text(file, keepNetplan)
-		ethernets, uppers, err := definitions(strings.Join(lines, "\n"))
-		if err != nil {
-			place := file
-			if m := yamlLine().FindStringSubmatch(err.Error()); m != nil {
-				place += ":" + m[1]
-			}
-			r.errs = append(r.errs, &FileError{file, place, err})
-			continue
-		}
-		at := func(node *yaml.Node) given {
-			return given{file: file, text: strings.TrimSpace(lines[node.Line-1]), line: node.Line}
-		}
-		for _, id := range slices.Sorted(maps.Keys(ethernets)) {
-			n, node := definition(id), ethernets[id]
-			for key, value := range pairs(&node) {
-				switch {
-				case key.Value == "match":
-					n.match(value)
-				case key.Value == "activation-mode":
-					n.OnDemand = value.Value == "manual" || value.Value == "off"
-				case key.Value == "optional":
-					n.Optional = isTrue(value.Value)
-				case key.Value == "addresses" && len(value.Content) > 0, (key.Value == "dhcp4" || key.Value == "dhcp6") && isTrue(value.Value):
-					line := at(key)
-					line.id, line.static = id, key.Value == "addresses"
-					all = append(all, line)
-				}
-			}
-		}
-		for _, upper := range slices.Sorted(maps.Keys(uppers)) {
-			node := uppers[upper]
-			for key, value := range pairs(&node) {
-				lower := value.Content
-				switch {
-				case key.Value == "link" && value.Kind == yaml.ScalarNode:
-					lower = []*yaml.Node{value}
-				case key.Value != "interfaces":
-					continue
-				}
-				for _, item := range lower {
-					line := at(item)
-					line.id, line.upper = item.Value, upper
-					all = append(all, line)
-				}
-			}
+		if err := p.read(file, r.text(file, keepNetplan)); err != nil {
+			r.errs = append(r.errs, err)
 		}
 	}
-	for _, g := range all {
-		n := *definition(g.id)
+	for _, g := range p.given {
+		n := *p.definition(g.id)
 		if g.upper == "" {
 			r.add(n, g.file, g.line, g.text, g.static)
 			continue
 		}
 		n.OnDemand = false
 		r.put(g.upper, n, g.file, g.line, g.text)
+	}
+}
+
+// netplan is what files of netplan define. Definitions of the same name in several files are one.
+type netplan struct {
+	byID  map[string]*Network
+	given []given
+}
+
+func (p *netplan) definition(id string) *Network {
+	if p.byID[id] == nil {
+		p.byID[id] = &Network{Names: []string{id}, Exclude: func(_ []pci.Address, name string) string {
+			return "match the adapter by its name: 'name: " + name + "'"
+		}}
+	}
+	return p.byID[id]
+}
+
+// read reads a file. Its error is a *FileError.
+func (p *netplan) read(file string, lines []string) error {
+	ethernets, uppers, err := definitions(strings.Join(lines, "\n"))
+	if err != nil {
+		place := file
+		if m := yamlLine().FindStringSubmatch(err.Error()); m != nil {
+			place += ":" + m[1]
+		}
+		return &FileError{file, place, err}
+	}
+	at := func(node *yaml.Node) given {
+		return given{file: file, text: strings.TrimSpace(lines[node.Line-1]), line: node.Line}
+	}
+	for _, id := range slices.Sorted(maps.Keys(ethernets)) {
+		p.ethernet(id, ethernets[id], at)
+	}
+	for _, upper := range slices.Sorted(maps.Keys(uppers)) {
+		p.upper(upper, uppers[upper], at)
+	}
+	return nil
+}
+
+// ethernet reads the definition of an interface with hardware.
+func (p *netplan) ethernet(id string, node yaml.Node, at func(*yaml.Node) given) {
+	n := p.definition(id)
+	for key, value := range pairs(&node) {
+		switch {
+		case key.Value == "match":
+			n.match(value)
+		case key.Value == "activation-mode":
+			n.OnDemand = value.Value == "manual" || value.Value == "off"
+		case key.Value == "optional":
+			n.Optional = isTrue(value.Value)
+		case key.Value == "addresses" && len(value.Content) > 0, (key.Value == "dhcp4" || key.Value == "dhcp6") && isTrue(value.Value):
+			line := at(key)
+			line.id, line.static = id, key.Value == "addresses"
+			p.given = append(p.given, line)
+		}
+	}
+}
+
+// upper reads the definition of an interface that lies on others.
+func (p *netplan) upper(name string, node yaml.Node, at func(*yaml.Node) given) {
+	for key, value := range pairs(&node) {
+		lower := value.Content
+		switch {
+		case key.Value == "link" && value.Kind == yaml.ScalarNode:
+			lower = []*yaml.Node{value}
+		case key.Value != "interfaces":
+			continue
+		}
+		for _, item := range lower {
+			line := at(item)
+			line.id, line.upper = item.Value, name
+			p.given = append(p.given, line)
+		}
 	}
 }
 
