@@ -67,50 +67,64 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 // migrations have for hosts.
 func (r *reader) place(ctx context.Context, e *records) error {
 	for uuid, held := range e.held {
-		i := e.instances[uuid]
 		for k := range held {
-			n, _ := r.nodes.get(held[k].Node)
-			var err error
-			if held[k].Own, err = r.on(ctx, i, n); err != nil {
+			if err := r.placeHeld(ctx, e.instances[uuid], e.migrations[uuid], &held[k]); err != nil {
 				return err
-			}
-			for _, m := range e.migrations[uuid] {
-				if err := r.seen(ctx, &m, n); err != nil {
-					return err
-				}
-				if m.From {
-					held[k].From = append(held[k].From, m.ID)
-				}
-				if m.To {
-					held[k].To = append(held[k].To, m.ID)
-				}
 			}
 		}
 	}
 	for uuid, migrations := range e.migrations {
-		i := e.instances[uuid]
 		for k := range migrations {
-			m := &migrations[k]
-			sources, err := r.names.spellings(ctx, "migrations.source_compute", m.SourceHost)
-			if err != nil {
+			if err := r.placeMigration(ctx, e.instances[uuid], &migrations[k]); err != nil {
 				return err
 			}
-			dests, err := r.names.spellings(ctx, "migrations.dest_compute", m.DestHost)
-			if err != nil {
-				return err
-			}
-			r.proof.alias(m.SourceHost, sources)
-			r.proof.alias(m.DestHost, dests)
-			if i.Host == nil {
-				continue
-			}
-			hosts, err := r.names.spellings(ctx, "instances.host", *i.Host)
-			if err != nil {
-				return err
-			}
-			m.Arrived = *i.Host == m.DestHost || slices.ContainsFunc(hosts, func(h string) bool { return slices.Contains(dests, h) })
 		}
 	}
+	return nil
+}
+
+// placeHeld fills in whether a device is on its instance's own node, and which of the instance's
+// migrations go from or to its node.
+func (r *reader) placeHeld(ctx context.Context, i cleanup.Instance, migrations []cleanup.Migration, h *cleanup.Held) (err error) {
+	n, _ := r.nodes.get(h.Node)
+	if h.Own, err = r.on(ctx, i, n); err != nil {
+		return err
+	}
+	for _, m := range migrations {
+		if err := r.seen(ctx, &m, n); err != nil {
+			return err
+		}
+		if m.From {
+			h.From = append(h.From, m.ID)
+		}
+		if m.To {
+			h.To = append(h.To, m.ID)
+		}
+	}
+	return nil
+}
+
+// placeMigration fills in the names that a migration has for hosts, and whether its instance has
+// arrived on its destination.
+func (r *reader) placeMigration(ctx context.Context, i cleanup.Instance, m *cleanup.Migration) error {
+	sources, err := r.names.spellings(ctx, "migrations.source_compute", m.SourceHost)
+	if err != nil {
+		return err
+	}
+	dests, err := r.names.spellings(ctx, "migrations.dest_compute", m.DestHost)
+	if err != nil {
+		return err
+	}
+	r.proof.alias(m.SourceHost, sources)
+	r.proof.alias(m.DestHost, dests)
+	if i.Host == nil {
+		return nil
+	}
+	hosts, err := r.names.spellings(ctx, "instances.host", *i.Host)
+	if err != nil {
+		return err
+	}
+	m.Arrived = *i.Host == m.DestHost || slices.ContainsFunc(hosts, func(h string) bool { return slices.Contains(dests, h) })
 	return nil
 }
 
@@ -263,10 +277,33 @@ func (r *reader) readMappings(ctx context.Context, e *records, uuids []any) erro
 	}, "SELECT instance_uuid, COALESCE("+deleted+", 0) <> 0 FROM instance_mappings WHERE instance_uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
 }
 
-// readRelated reads the rows of functions of the same cards: for blocked rows, for free rows whose
-// device a guest uses, and for PFs, VFs and vdpa devices that a repair may free.
+// readRelated reads the rows of functions of the same cards.
 func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.Device) error {
-	var wanted []nodeAddress
+	wanted := r.relatives(e, devices)
+	for _, column := range []string{ownAddress, parentAddress} {
+		err := r.devicesAt(ctx, column, wanted, "", nil, func(list []cleanup.Device) error {
+			for _, d := range list {
+				key := d.Address
+				if column == parentAddress {
+					key = *d.Parent
+				}
+				if e.related[d.Node] == nil {
+					e.related[d.Node] = map[string][]cleanup.Device{}
+				}
+				e.related[d.Node][strings.ToLower(key)] = append(e.related[d.Node][strings.ToLower(key)], d)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relatives returns the addresses of the cards whose other functions matter: those of blocked rows,
+// of free rows whose device a guest uses, and of PFs, VFs and vdpa devices that a repair may free.
+func (r *reader) relatives(e *records, devices []cleanup.Device) (wanted []nodeAddress) {
 	want := func(d cleanup.Device) {
 		for _, a := range []*string{&d.Address, d.Parent} {
 			if a != nil {
@@ -287,25 +324,7 @@ func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.
 			}
 		}
 	}
-	for _, column := range []string{ownAddress, parentAddress} {
-		err := r.devicesAt(ctx, column, wanted, "", nil, func(list []cleanup.Device) error {
-			for _, d := range list {
-				key := d.Address
-				if column == parentAddress {
-					key = *d.Parent
-				}
-				if e.related[d.Node] == nil {
-					e.related[d.Node] = map[string][]cleanup.Device{}
-				}
-				e.related[d.Node][strings.ToLower(key)] = append(e.related[d.Node][strings.ToLower(key)], d)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return wanted
 }
 
 // readRivals reads the free devices that are used by the same guests as these devices: if several
