@@ -225,43 +225,9 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 	}
 	var stay []Change
 	var left []string
-	var refused []error
 	if current {
-		for _, group := range c.record.groups() {
-			if err := context.Cause(ctx); err != nil {
-				return change.Open, "", err
-			}
-			changed, err := c.binder.settle(group, c.record.Release)
-			var use *useError
-			if errors.As(err, &use) {
-				refused = append(refused, use.error)
-				continue
-			}
-			if err != nil {
-				return change.Open, "", err
-			}
-			if changed {
-				stay = append(stay, group...)
-			}
-		}
-		also, err := c.binder.reoffer(ctx, c.record, c.status == change.Undoing)
-		if err != nil {
+		if stay, left, err = c.finish(ctx); err != nil {
 			return change.Open, "", err
-		}
-		left = append(left, also...)
-		if err := errors.Join(refused...); err != nil {
-			return change.Open, "", err
-		}
-		// Functions that did not return to the host bring no services with them.
-		if !c.record.Services.none() && (len(stay) > 0 || !c.record.Release) {
-			if err := context.Cause(ctx); err != nil {
-				return change.Open, "", err
-			}
-			also, err := c.binder.restore(ctx, &c.record.Services)
-			if err != nil {
-				return change.Open, "", err
-			}
-			left = append(left, also...)
 		}
 	}
 	also := ""
@@ -286,6 +252,57 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 		return change.None, "was interrupted, and the machine was booted since, which reverted it", nil
 	}
 	return change.None, "", nil
+}
+
+// finish recovers groups, then spec files, then services, in this boot. It returns the changes that
+// stay, and what is left to the operator. With an error, the change is open.
+func (c *Binding) finish(ctx context.Context) (stay []Change, left []string, err error) {
+	stay, refused, err := c.settle(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	left, err = c.binder.reoffer(ctx, c.record, c.status == change.Undoing)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := errors.Join(refused...); err != nil {
+		return nil, nil, err
+	}
+	// Functions that did not return to the host bring no services with them.
+	if c.record.Services.none() || len(stay) == 0 && c.record.Release {
+		return stay, left, nil
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, nil, err
+	}
+	also, err := c.binder.restore(ctx, &c.record.Services)
+	if err != nil {
+		return nil, nil, err
+	}
+	return stay, append(left, also...), nil
+}
+
+// settle settles each group. It returns the changes of those that stay as changed, and the errors
+// of the gate of those that it refuses.
+func (c *Binding) settle(ctx context.Context) (stay []Change, refused []error, err error) {
+	for _, group := range c.record.groups() {
+		if err := context.Cause(ctx); err != nil {
+			return nil, nil, err
+		}
+		changed, err := c.binder.settle(group, c.record.Release)
+		var use *useError
+		if errors.As(err, &use) {
+			refused = append(refused, use.error)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if changed {
+			stay = append(stay, group...)
+		}
+	}
+	return stay, refused, nil
 }
 
 // rolledBack adds to the error of an interrupted run which changes were rolled back and which were

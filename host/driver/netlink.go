@@ -248,30 +248,9 @@ func ParseVFs(attributes []byte) ([]VFOptions, error) {
 			return nil, err
 		}
 		for _, info := range infos {
-			fields, err := nl.ParseRouteAttr(info.Value)
+			o, err := parseVF(info.Value)
 			if err != nil {
 				return nil, err
-			}
-			var o VFOptions
-			for _, f := range fields {
-				v := f.Value
-				switch kind := int(f.Attr.Type & typeMask); {
-				case kind == nl.IFLA_VF_MAC && len(v) >= 10:
-					o.MAC = net.HardwareAddr(v[4:10]).String()
-				case kind == nl.IFLA_VF_LINK_STATE && len(v) >= 8:
-					if s := binary.NativeEndian.Uint32(v[4:]); s < uint32(len(states())) {
-						o.State = states()[s]
-					}
-				case (kind == nl.IFLA_VF_IB_NODE_GUID || kind == nl.IFLA_VF_IB_PORT_GUID) && len(v) >= nl.SizeofVfGUID:
-					// A number in the machine's byte order (iproute2, ip/iplink.c).
-					guid := make(net.HardwareAddr, 8)
-					binary.BigEndian.PutUint64(guid, binary.NativeEndian.Uint64(v[8:]))
-					if kind == nl.IFLA_VF_IB_NODE_GUID {
-						o.NodeGUID = guid.String()
-					} else {
-						o.PortGUID = guid.String()
-					}
-				}
 			}
 			list = append(list, o)
 			if len(list) > math.MaxUint16 {
@@ -280,4 +259,36 @@ func ParseVFs(attributes []byte) ([]VFOptions, error) {
 		}
 	}
 	return list, nil
+}
+
+// parseVF returns the virtual function in an IFLA_VF_INFO.
+func parseVF(info []byte) (o VFOptions, err error) {
+	fields, err := nl.ParseRouteAttr(info)
+	if err != nil {
+		return o, err
+	}
+	for _, f := range fields {
+		v := f.Value
+		switch kind := int(f.Attr.Type & typeMask); {
+		case kind == nl.IFLA_VF_MAC && len(v) >= 10:
+			o.MAC = net.HardwareAddr(v[4:10]).String()
+		case kind == nl.IFLA_VF_LINK_STATE && len(v) >= 8:
+			if s := binary.NativeEndian.Uint32(v[4:]); s < uint32(len(states())) {
+				o.State = states()[s]
+			}
+		case kind == nl.IFLA_VF_IB_NODE_GUID && len(v) >= nl.SizeofVfGUID:
+			o.NodeGUID = vfGUID(v)
+		case kind == nl.IFLA_VF_IB_PORT_GUID && len(v) >= nl.SizeofVfGUID:
+			o.PortGUID = vfGUID(v)
+		}
+	}
+	return o, nil
+}
+
+// vfGUID returns the GUID in an ifla_vf_guid: a number in the machine's byte order (iproute2,
+// ip/iplink.c).
+func vfGUID(value []byte) string {
+	guid := make(net.HardwareAddr, 8)
+	binary.BigEndian.PutUint64(guid, binary.NativeEndian.Uint64(value[8:]))
+	return guid.String()
 }
