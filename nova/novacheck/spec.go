@@ -119,79 +119,99 @@ func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
 	}
 }
 
+// numbered is a device_spec with its number among those of its file.
+type numbered struct {
+	line devspec.Line
+	spec devspec.Spec
+	n    int
+}
+
+// order is the device_specs of a side in their order, with the hardware that they are judged by.
+type order struct {
+	specs []numbered
+	all   devspec.Hardware // of all hosts
+}
+
 // shadowed finds specs without effect, because earlier specs match all of their devices.
 func (c *checker) shadowed(s side, lines []devspec.Line, machines []nova.Host) {
-	type numbered struct {
-		line devspec.Line
-		spec devspec.Spec
-		n    int
-	}
-	var specs []numbered
+	var o order
 	for _, l := range lines {
 		for i, s := range l.Specs {
-			specs = append(specs, numbered{l, s, l.First + i})
+			o.specs = append(o.specs, numbered{l, s, l.First + i})
 		}
 	}
-	var all devspec.Hardware
 	for _, m := range machines {
-		all.Devices = append(all.Devices, m.Devices...)
+		o.all.Devices = append(o.all.Devices, m.Devices...)
 	}
-	all = devspec.NewHardware(all.Devices, s.Interfaces)
-	add := func(by, it numbered) {
-		differ := slices.Concat(it.spec.Lost(by.spec), by.spec.Lost(it.spec))
-		slices.Sort(differ)
-		differ = slices.Compact(differ)
-		seen := fmt.Sprintf("spec %d %s is shadowed by spec %d %s (%s)", it.n, conf.Written(it.spec.Object), by.n, conf.Written(by.spec.Object), by.line.Where())
-		move := host.Textf("move spec %d before spec %d, or remove it", it.n, by.n)
-		if all.Contains(it.spec, by.spec) { // in either order, the first one counts
-			move = host.Textf("remove spec %d", it.n)
-			if len(differ) > 0 {
-				move = host.Textf("remove spec %d or spec %d", by.n, it.n)
-			}
-		}
-		switch {
-		case nova.FileGroup(it.line.File) != nova.FileGroup(by.line.File):
-			// The actual order may be the intended one.
-			if len(differ) > 0 {
-				c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first",
-					"reads the files of nova.conf.d first or last, depending on how nova-compute is started", "move both into one file")
-			}
-		case len(differ) > 0:
-			c.addSpec(it.line, host.Fail, seen, fmt.Sprintf("gives the devices the tags of spec %d; these differ: %s", by.n, strings.Join(differ, ", ")), move)
-		default:
-			c.addSpec(it.line, host.Warn, seen, fmt.Sprintf("never uses spec %d; the tags are the same", it.n), move)
-		}
-	}
-	// If the devices are known, several specs together may shadow one.
-	shadowedThere := func(i int) int {
-		by := -1
-		for k := range all.Devices {
-			d := &all.Devices[k]
-			if !all.Matches(specs[i].spec, d) {
-				continue
-			}
-			first := slices.IndexFunc(specs, func(s numbered) bool { return all.Matches(s.spec, d) })
-			if first == i {
-				return -1
-			}
-			if by < 0 && len(specs[i].spec.Lost(specs[first].spec)) > 0 {
-				by = first
-			}
-		}
-		return by
-	}
-	for i, it := range specs {
-		by := slices.IndexFunc(specs[:i], func(s numbered) bool { return all.Contains(s.spec, it.spec) })
-		if by < 0 { // where the order of files is unknown, a later one may be read first
-			by = slices.IndexFunc(specs, func(s numbered) bool {
-				return nova.FileGroup(s.line.File) != nova.FileGroup(it.line.File) && all.Contains(s.spec, it.spec) && !all.Contains(it.spec, s.spec)
-			})
-		}
+	o.all = devspec.NewHardware(o.all.Devices, s.Interfaces)
+	for i, it := range o.specs {
+		by := o.broader(i)
 		if by < 0 && len(machines) == 1 { // of several hosts, each may have a file of its own
-			by = shadowedThere(i)
+			by = o.together(i)
 		}
 		if by >= 0 {
-			add(specs[by], it)
+			c.addShadowed(it, o.specs[by], o.all.Contains(it.spec, o.specs[by].spec))
 		}
+	}
+}
+
+// broader returns the index of a spec that matches all devices of spec i and is read first, or -1.
+func (o order) broader(i int) int {
+	it := o.specs[i]
+	by := slices.IndexFunc(o.specs[:i], func(s numbered) bool { return o.all.Contains(s.spec, it.spec) })
+	if by >= 0 {
+		return by
+	}
+	// Where the order of files is unknown, a later one may be read first.
+	return slices.IndexFunc(o.specs, func(s numbered) bool {
+		return nova.FileGroup(s.line.File) != nova.FileGroup(it.line.File) && o.all.Contains(s.spec, it.spec) && !o.all.Contains(it.spec, s.spec)
+	})
+}
+
+// together returns the index of one of several specs that together match all devices of spec i that
+// the hardware has, or -1: the first whose tags differ.
+func (o order) together(i int) int {
+	by := -1
+	for k := range o.all.Devices {
+		d := &o.all.Devices[k]
+		if !o.all.Matches(o.specs[i].spec, d) {
+			continue
+		}
+		first := slices.IndexFunc(o.specs, func(s numbered) bool { return o.all.Matches(s.spec, d) })
+		if first == i {
+			return -1
+		}
+		if by < 0 && len(o.specs[i].spec.Lost(o.specs[first].spec)) > 0 {
+			by = first
+		}
+	}
+	return by
+}
+
+// addShadowed adds a finding of a spec that another one shadows. same says that each of them
+// matches all devices of the other.
+func (c *checker) addShadowed(it, by numbered, same bool) {
+	differ := slices.Concat(it.spec.Lost(by.spec), by.spec.Lost(it.spec))
+	slices.Sort(differ)
+	differ = slices.Compact(differ)
+	seen := fmt.Sprintf("spec %d %s is shadowed by spec %d %s (%s)", it.n, conf.Written(it.spec.Object), by.n, conf.Written(by.spec.Object), by.line.Where())
+	move := host.Textf("move spec %d before spec %d, or remove it", it.n, by.n)
+	if same { // in either order, the first one counts
+		move = host.Textf("remove spec %d", it.n)
+		if len(differ) > 0 {
+			move = host.Textf("remove spec %d or spec %d", by.n, it.n)
+		}
+	}
+	switch {
+	case nova.FileGroup(it.line.File) != nova.FileGroup(by.line.File):
+		// The actual order may be the intended one.
+		if len(differ) > 0 {
+			c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first",
+				"reads the files of nova.conf.d first or last, depending on how nova-compute is started", "move both into one file")
+		}
+	case len(differ) > 0:
+		c.addSpec(it.line, host.Fail, seen, fmt.Sprintf("gives the devices the tags of spec %d; these differ: %s", by.n, strings.Join(differ, ", ")), move)
+	default:
+		c.addSpec(it.line, host.Warn, seen, fmt.Sprintf("never uses spec %d; the tags are the same", it.n), move)
 	}
 }
