@@ -36,6 +36,54 @@ type Plan struct {
 // boot, and the record. The record of guests stays as it is. Static specs need no unit: a machine
 // without systemd has none.
 func NewPlan(m Machine, w Want) (Plan, error) {
+	unit, err := m.planUnit(&w)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
+	if err := p.specs(m, w); err != nil {
+		return Plan{}, err
+	}
+	p.Files = append(p.Files, unit...)
+	limits, restart, warnings, err := m.planMemlock(w.Record)
+	if err != nil {
+		return Plan{}, err
+	}
+	toolkit, warning, err := m.planToolkit(w)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Files = slices.Concat(p.Files, limits, toolkit)
+	if p.Restart = restart; len(toolkit.Pending()) > 0 {
+		p.Restart = append(p.Restart, refreshUnit)
+	}
+	p.Warnings = append(p.Warnings, warnings...)
+	if warning != "" {
+		p.Warnings = append(p.Warnings, warning)
+	}
+	record, err := m.planRecord(&p.Record)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Files = append(p.Files, record)
+	p.notes(m, w, len(unit) > 0)
+	if len(restart) > 0 {
+		p.Notes = append(p.Notes, memlockNote(restart))
+	}
+	if w.Specs.GPU != nil && len(unit) > 0 {
+		switch {
+		case errors.Is(m.NodeMaker, host.ErrNoProgram):
+			p.Warnings = append(p.Warnings, "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed")
+		case m.NodeMaker != nil:
+			p.Warnings = append(p.Warnings, m.NodeMaker.Error())
+		}
+	}
+	return p, nil
+}
+
+// planUnit plans the files of the unit. Where static or printed specs do without one, it adds to
+// the warnings what no boot does then.
+func (m Machine) planUnit(w *Want) (edit.Plan, error) {
 	unit, err := m.Unit.Plan(m.RDMA, &w.Record)
 	switch noUnit := errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram); {
 	case w.Print && noUnit:
@@ -48,10 +96,11 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		w.Warnings = append(w.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		err = nil
 	}
-	if err != nil {
-		return Plan{}, err
-	}
-	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
+	return unit, err
+}
+
+// specs adds the files of both specs, of which static ones are recorded, and the names in them.
+func (p *Plan) specs(m Machine, w Want) error {
 	p.Record.Files, p.NamesOf = []machine.Hash{}, map[pci.Address][]string{}
 	for _, f := range []struct {
 		name string
@@ -59,7 +108,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	}{{container.GPUFile, w.Specs.GPU}, {container.HCAFile, w.Specs.HCA}} {
 		changes, err := container.PutSpec(m.Files, w.Record.Options, f.name, f.spec)
 		if err != nil {
-			return Plan{}, err
+			return err
 		}
 		for _, c := range changes {
 			if path.Dir(c.Name) == cdi.DynamicFolder {
@@ -80,49 +129,22 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		of := container.SpecOf(&only, m.Driver, m.Stack, m.Devices)
 		p.NamesOf[f.Address] = append(container.NamesOf(of.GPU), container.NamesOf(of.HCA)...)
 	}
-	p.Files = append(p.Files, unit...)
-	limits, restart, warnings, err := m.planMemlock(w.Record)
-	if err != nil {
-		return Plan{}, err
-	}
-	toolkit, warning, err := m.planToolkit(w)
-	if err != nil {
-		return Plan{}, err
-	}
-	p.Files = slices.Concat(p.Files, limits, toolkit)
-	if p.Restart = restart; len(toolkit.Pending()) > 0 {
-		p.Restart = append(p.Restart, refreshUnit)
-	}
-	p.Warnings = append(p.Warnings, warnings...)
-	if warning != "" {
-		p.Warnings = append(p.Warnings, warning)
-	}
-	containers := &p.Record
+	return nil
+}
+
+// planRecord plans the record's file, without the containers' part if that has no function.
+func (m Machine) planRecord(containers *machine.Containers) (edit.Change, error) {
 	if len(containers.Functions) == 0 {
 		containers = nil
 	}
 	text, err := machine.RecordText(m.Guests, containers)
 	if err != nil {
-		return Plan{}, err
+		return edit.Change{}, err
 	}
-	record, err := m.Files.Remove(machine.ContractFile)
-	if err == nil && text != nil {
-		record, err = m.Files.Put(machine.ContractFile, text, 0o600, false)
+	if text == nil {
+		return m.Files.Remove(machine.ContractFile)
 	}
-	p.Files = append(p.Files, record)
-	p.notes(m, w, len(unit) > 0)
-	if len(restart) > 0 {
-		p.Notes = append(p.Notes, memlockNote(restart))
-	}
-	if w.Specs.GPU != nil && len(unit) > 0 {
-		switch {
-		case errors.Is(m.NodeMaker, host.ErrNoProgram):
-			p.Warnings = append(p.Warnings, "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed")
-		case m.NodeMaker != nil:
-			p.Warnings = append(p.Warnings, m.NodeMaker.Error())
-		}
-	}
-	return p, err
+	return m.Files.Put(machine.ContractFile, text, 0o600, false)
 }
 
 // notes adds the costs of the specs, and what is left to the operator.
