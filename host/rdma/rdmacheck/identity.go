@@ -23,14 +23,7 @@ func (v view) identity() []host.Finding {
 		if p.Whole || v.differs(p) != "" || v.phase != effective || a == nil {
 			return nil
 		}
-		fail := func(f rdma.PreparedVF, format string, args ...any) {
-			findings = append(findings, host.Finding{
-				Status: host.Fail, File: functionFile(p.Address, ""),
-				Seen:   fmt.Sprintf("virtual function %d of %s (%s): ", f.Index, p.Address, f.Address) + fmt.Sprintf(format, args...),
-				Effect: "its port stays DOWN in the guest, or is not a member of its partitions", Remedy: restart,
-			})
-		}
-		var unseen []rdma.PreparedVF
+		unseen := 0
 		for _, f := range p.VFs {
 			if f.NodeGUID == nil && f.PortGUID == nil && f.MAC == "" {
 				continue
@@ -39,35 +32,24 @@ func (v view) identity() []host.Finding {
 			if i < 0 {
 				continue // of vfs
 			}
-			now, bad := a.VFs[i], false
-			for _, g := range []struct {
-				name      string
-				want, now *rdma.GUID
-			}{{"node GUID", f.NodeGUID, now.NodeGUID}, {"port GUID", f.PortGUID, now.PortGUID}} {
-				switch {
-				case g.want == nil, g.now == nil, *g.want == *g.now:
-				case g.now.IsZero():
-					bad = true
-					fail(f, "no %s, recorded is %s", g.name, g.want)
-				default:
-					bad = true
-					fail(f, "%s %s, recorded is %s", g.name, g.now, g.want)
-				}
-			}
-			if now.Policy == "Down" {
-				bad = true
-				fail(f, "policy Down")
+			now, wrong := a.VFs[i], wrongIdentity(f, a.VFs[i])
+			for _, what := range wrong {
+				findings = append(findings, host.Finding{
+					Status: host.Fail, File: functionFile(p.Address, ""),
+					Seen:   fmt.Sprintf("virtual function %d of %s (%s): %s", f.Index, p.Address, f.Address, what),
+					Effect: "its port stays DOWN in the guest, or is not a member of its partitions", Remedy: restart,
+				})
 			}
 			switch {
-			case bad:
+			case wrong != nil:
 			case (f.MAC != "" || now.NodeGUID == nil && now.PortGUID == nil) && !v.identified(f.Address): // netlink alone shows a MAC address
-				unseen = append(unseen, f)
+				unseen++
 			default:
 				verified++
 			}
 		}
-		if unseen != nil {
-			findings = append(findings, checklist.NA("%s: no file shows the GUIDs or MAC addresses of %s", p.Address, host.Numbered(len(unseen), "virtual function"))...)
+		if unseen > 0 {
+			findings = append(findings, checklist.NA("%s: no file shows the GUIDs or MAC addresses of %s", p.Address, host.Numbered(unseen, "virtual function"))...)
 			findings[len(findings)-1].Remedy = host.Text("ip link show dev INTERFACE, with the network interface of " + p.Address.String())
 		}
 		return findings
@@ -76,6 +58,27 @@ func (v view) identity() []host.Finding {
 		return checklist.NA("no GUIDs or MAC addresses are recorded that are in effect")
 	}
 	return checklist.OrPass(findings, "GUIDs or MAC addresses of %s as recorded", host.Numbered(verified, "virtual function"))
+}
+
+// wrongIdentity returns what files show of a virtual function that differs from the record, and a
+// policy that keeps its port down.
+func wrongIdentity(recorded rdma.PreparedVF, now rdma.VF) (wrong []string) {
+	for _, g := range []struct {
+		name      string
+		want, now *rdma.GUID
+	}{{"node GUID", recorded.NodeGUID, now.NodeGUID}, {"port GUID", recorded.PortGUID, now.PortGUID}} {
+		switch {
+		case g.want == nil, g.now == nil, *g.want == *g.now:
+		case g.now.IsZero():
+			wrong = append(wrong, fmt.Sprintf("no %s, recorded is %s", g.name, g.want))
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s %s, recorded is %s", g.name, g.now, g.want))
+		}
+	}
+	if now.Policy == "Down" {
+		wrong = append(wrong, "policy Down")
+	}
+	return wrong
 }
 
 // identified reports whether the step that sets the identity of a virtual function, and reads it
