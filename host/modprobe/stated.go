@@ -72,17 +72,9 @@ func ReadStated(root host.Root, conf Conf) ([]Stated, error) {
 			}
 		}
 	}
-	names := append(slices.Clone(moduleFiles), dracutConf)
-	for _, dir := range append(slices.Clone(loadDirs), dracutDirs...) {
-		found, err := root.ReadDir(dir)
-		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
-		}
-		for _, name := range found {
-			if path.Ext(name) == ".conf" && name[0] != '.' {
-				names = append(names, path.Join(dir, name))
-			}
-		}
+	names, err := bootFiles(root)
+	if err != nil {
+		return nil, err
 	}
 	seen := map[string]bool{} // Debian's /etc/modules-load.d/modules.conf is a link to /etc/modules
 	for _, name := range names {
@@ -95,15 +87,38 @@ func ReadStated(root host.Root, conf Conf) ([]Stated, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, host.Cause(err))
 		}
-		for i, line := range strings.Split(string(data), "\n") {
-			for _, driver := range passthrough {
-				if ids := statedIDs(name, line, driver); ids != nil {
-					stated = append(stated, Stated{name, i + 1, driver, ids})
-				}
+		stated = append(stated, statedIn(name, string(data))...)
+	}
+	return stated, nil
+}
+
+// bootFiles returns the files beside those of modprobe.d that can state ids.
+func bootFiles(root host.Root) ([]string, error) {
+	names := append(slices.Clone(moduleFiles), dracutConf)
+	for _, dir := range append(slices.Clone(loadDirs), dracutDirs...) {
+		found, err := root.ReadDir(dir)
+		if err != nil && !host.IsAbsent(err) {
+			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		}
+		for _, name := range found {
+			if path.Ext(name) == ".conf" && name[0] != '.' {
+				names = append(names, path.Join(dir, name))
 			}
 		}
 	}
-	return stated, nil
+	return names, nil
+}
+
+// statedIn returns what the lines of a file state.
+func statedIn(name, text string) (stated []Stated) {
+	for i, line := range strings.Split(text, "\n") {
+		for _, driver := range passthrough {
+			if ids := statedIDs(name, line, driver); ids != nil {
+				stated = append(stated, Stated{name, i + 1, driver, ids})
+			}
+		}
+	}
+	return stated
 }
 
 // isOwn reports whether a file is gpustack's.
