@@ -185,79 +185,105 @@ type arguments struct {
 // error: it may mean another user, another server, or TLS.
 func (a *arguments) apply(values map[string][]string) (errs []error) {
 	named := map[string]string{} // the password and the database, which have two names each
-	texts := map[string]*string{
-		"user": &a.user, "host": &a.host, "unix_socket": &a.socket, "bind_address": &a.bind, "init_command": &a.init,
-		"read_default_file": &a.file, "read_default_group": &a.group,
-		"ssl_ca": &a.tls.ca, "ssl_capath": &a.tls.capath, "ssl_cert": &a.tls.cert, "ssl_key": &a.tls.key, "ssl_cipher": &a.tls.cipher,
-	}
+	texts := a.texts()
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		value := values[key][0]
+		v := argument{key: key, value: values[key][0]}
 		if len(values[key]) > 1 {
 			errs = append(errs, fmt.Errorf("argument %s is given twice", key))
 			continue
 		}
 		if into, ok := texts[key]; ok {
-			*into = value
+			*into = v.value
 			continue
-		}
-		fail := func(want string) {
-			errs = append(errs, fmt.Errorf("argument %s: %q is not %s", key, value, want))
-		}
-		seconds := func() time.Duration {
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil || !(n >= 0 && n <= 365*24*3600) {
-				fail("a number of seconds")
-			}
-			return time.Duration(n * float64(time.Second))
-		}
-		truth := func() *bool {
-			on, err := parseTruth(value)
-			if err != nil {
-				fail("true or false")
-			}
-			return &on
 		}
 		switch key {
 		case "charset", "collation", "use_unicode", "binary_prefix", "plugin", "plugin_options", "local_infile",
 			"sql_mode", "autocommit", "program_name", "max_allowed_packet", "compress", "auth_plugin":
 		case "client_flag":
-			if n, err := strconv.ParseUint(value, 10, 32); err != nil || n&clientSSL != 0 {
-				fail(fmt.Sprintf("a number without CLIENT_SSL (%d)", clientSSL))
+			if n, err := strconv.ParseUint(v.value, 10, 32); err != nil || n&clientSSL != 0 {
+				v.fail(fmt.Sprintf("a number without CLIENT_SSL (%d)", clientSSL))
 			}
 		case "connect_timeout":
-			a.connect = seconds()
+			a.connect = v.seconds()
 		case "read_timeout":
-			a.read = seconds()
+			a.read = v.seconds()
 		case "write_timeout":
-			a.write = seconds()
+			a.write = v.seconds()
 		case "port":
-			if err := checkPort(value); err != nil {
-				fail("a port")
+			if err := checkPort(v.value); err != nil {
+				v.fail("a port")
 			}
-			a.port = value
+			a.port = v.value
 		case "password", "database", "passwd", "db":
-			named[key] = value
-		case "ssl_check_hostname", "ssl_verify_identity":
-			if on := truth(); a.tls.identity == nil || *on {
-				a.tls.identity = on
-			}
-		case "ssl_verify_cert":
-			a.tls.chain = truth()
-		case "ssl_disabled":
-			// PyMySQL treats any value that is not empty as true.
-			if a.tls.disabled = *truth(); !a.tls.disabled {
-				fail("true, and PyMySQL disables TLS for any value")
-			}
-		case "ssl_mode", "ssl-mode":
-			if a.tls.mode = strings.ToUpper(value); !slices.Contains(tlsModes, a.tls.mode) {
-				fail("one of " + strings.Join(tlsModes, ", "))
-			}
+			named[key] = v.value
 		default:
-			errs = append(errs, fmt.Errorf("argument %s is not supported", key))
+			if !a.tls.apply(&v) {
+				errs = append(errs, fmt.Errorf("argument %s is not supported", key))
+			}
 		}
+		errs = append(errs, v.errs...)
 	}
 	a.resolveNames(named)
 	return errs
+}
+
+// texts returns where arguments go whose value can be any text.
+func (a *arguments) texts() map[string]*string {
+	return map[string]*string{
+		"user": &a.user, "host": &a.host, "unix_socket": &a.socket, "bind_address": &a.bind, "init_command": &a.init,
+		"read_default_file": &a.file, "read_default_group": &a.group,
+		"ssl_ca": &a.tls.ca, "ssl_capath": &a.tls.capath, "ssl_cert": &a.tls.cert, "ssl_key": &a.tls.key, "ssl_cipher": &a.tls.cipher,
+	}
+}
+
+// apply applies an argument, if it is one of TLS.
+func (t *tlsArguments) apply(v *argument) bool {
+	switch v.key {
+	case "ssl_check_hostname", "ssl_verify_identity":
+		if on := v.truth(); t.identity == nil || *on {
+			t.identity = on
+		}
+	case "ssl_verify_cert":
+		t.chain = v.truth()
+	case "ssl_disabled":
+		// PyMySQL treats any value that is not empty as true.
+		if t.disabled = *v.truth(); !t.disabled {
+			v.fail("true, and PyMySQL disables TLS for any value")
+		}
+	case "ssl_mode", "ssl-mode":
+		if t.mode = strings.ToUpper(v.value); !slices.Contains(tlsModes, t.mode) {
+			v.fail("one of " + strings.Join(tlsModes, ", "))
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// argument is one of the arguments of a URL, with what is wrong with its value.
+type argument struct {
+	key, value string
+	errs       []error
+}
+
+func (v *argument) fail(want string) {
+	v.errs = append(v.errs, fmt.Errorf("argument %s: %q is not %s", v.key, v.value, want))
+}
+
+func (v *argument) seconds() time.Duration {
+	n, err := strconv.ParseFloat(v.value, 64)
+	if err != nil || !(n >= 0 && n <= 365*24*3600) {
+		v.fail("a number of seconds")
+	}
+	return time.Duration(n * float64(time.Second))
+}
+
+func (v *argument) truth() *bool {
+	on, err := parseTruth(v.value)
+	if err != nil {
+		v.fail("true or false")
+	}
+	return &on
 }
 
 // resolveNames chooses between password and passwd, and between database and db. PyMySQL
