@@ -24,22 +24,9 @@ type Claim func(disk string) (release func() error, err error)
 func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Change) ([]host.Lift, func() error, error) {
 	return func(changes []driver.Change) (_ []host.Lift, release func() error, err error) {
 		release = func() error { return nil }
-		var leaving []Leaving
-		for _, c := range changes {
-			now, err := driver.Read(root, c.Address)
-			if err != nil && !errors.Is(err, driver.ErrGone) {
-				return nil, release, err
-			}
-			switch {
-			case now.Driver == "" || now.Driver == c.After.Driver && !c.Any:
-			case pci.LeavesAlone(string(now.Driver)):
-				leaving = append(leaving, Leaving{Address: c.Address, Kind: Returned})
-			case pci.LeavesAlone(string(c.After.Driver)):
-				leaving = append(leaving, Leaving{Address: c.Address, Kind: Now, Guests: true})
-			}
-		}
-		if len(leaving) == 0 {
-			return nil, release, nil
+		leaving, err := unbound(root, changes)
+		if err != nil || len(leaving) == 0 {
+			return nil, release, err
 		}
 		devices, _, err := pci.Scan(root, pci.Options{})
 		if err != nil {
@@ -57,19 +44,43 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		if err != nil || claim == nil {
 			return Lifts(lifted), release, err
 		}
-		var idle []pci.Address
-		for _, l := range leaving {
-			if l.Kind == Now && !slices.ContainsFunc(lifted, func(r *Refusal) bool { return r.function() == l.Address && r.use().claims() }) {
-				idle = append(idle, l.Address)
-			}
-		}
-		disks, err := guard.Disks(root, devices, idle...)
+		disks, err := guard.Disks(root, devices, claimable(leaving, lifted)...)
 		if err != nil {
 			return nil, release, err
 		}
 		release, err = claimed(claim, disks)
 		return Lifts(lifted), release, err
 	}
+}
+
+// unbound returns the functions that leave the host by these changes, and those that return to it
+// from guests.
+func unbound(root host.Root, changes []driver.Change) (leaving []Leaving, err error) {
+	for _, c := range changes {
+		now, err := driver.Read(root, c.Address)
+		if err != nil && !errors.Is(err, driver.ErrGone) {
+			return nil, err
+		}
+		switch {
+		case now.Driver == "" || now.Driver == c.After.Driver && !c.Any:
+		case pci.LeavesAlone(string(now.Driver)):
+			leaving = append(leaving, Leaving{Address: c.Address, Kind: Returned})
+		case pci.LeavesAlone(string(c.After.Driver)):
+			leaving = append(leaving, Leaving{Address: c.Address, Kind: Now, Guests: true})
+		}
+	}
+	return leaving, nil
+}
+
+// claimable returns the functions that leave the host now, whose disks the kernel has not claimed
+// for a use that is lifted.
+func claimable(leaving []Leaving, lifted []*Refusal) (idle []pci.Address) {
+	for _, l := range leaving {
+		if l.Kind == Now && !slices.ContainsFunc(lifted, func(r *Refusal) bool { return r.function() == l.Address && r.use().claims() }) {
+			idle = append(idle, l.Address)
+		}
+	}
+	return idle
 }
 
 // claimed claims disks, all or none. The returned function releases them.
