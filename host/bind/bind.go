@@ -248,23 +248,12 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 	}
 	n, opts = n.withoutRecord(opts)
 	if !opts.Named() {
-		var present []pci.Address
-		for a := range taken {
-			if n.Devices.At(a) != nil {
-				present = append(present, a)
-			}
-		}
-		if n.Recorded != nil {
-			// A function that has changed since was not bound; return only the others.
-			rest, changed := n.Unchanged()
-			present = append(present, rest...)
-			for _, err := range changed {
-				n.warnings = append(slices.Clone(n.warnings), fmt.Sprintf("left out: %v", err))
-			}
-			if n.Recorded = nil; len(present) == 0 {
-				plan, err := driver.New(root, n.Devices, nil, true)
-				return Plan{Plan: plan, Functions: []pci.Address{}, Warnings: n.warnings}, err
-			}
+		present, warnings := n.bound(taken)
+		recorded := n.Recorded != nil
+		n.Recorded, n.warnings = nil, append(slices.Clone(n.warnings), warnings...)
+		if recorded && len(present) == 0 {
+			plan, err := driver.New(root, n.Devices, nil, true)
+			return Plan{Plan: plan, Functions: []pci.Address{}, Warnings: n.warnings}, err
 		}
 		opts = n.Only(opts, present)
 	}
@@ -280,8 +269,37 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 	if err != nil {
 		return Plan{}, err
 	}
-	var goals []driver.Goal
-	for _, a := range s.All {
+	var planErr error
+	l.Plan, planErr = driver.New(root, n.Devices, n.returns(s.All, taken, drivers, to), true)
+	l.restart(stopped)
+	l.offer(n, to)
+	warnings, refusals := n.refuse(l.Plan, uses, true)
+	l.Warnings = append(l.Warnings, warnings...)
+	return l, errors.Join(planErr, refusals)
+}
+
+// bound returns the functions that were bound for guests: those in taken, and the recorded ones.
+func (n node) bound(taken map[pci.Address]driver.State) (present []pci.Address, warnings []string) {
+	for a := range taken {
+		if n.Devices.At(a) != nil {
+			present = append(present, a)
+		}
+	}
+	if n.Recorded == nil {
+		return present, nil
+	}
+	// A function that has changed since was not bound; return only the others.
+	rest, changed := n.Unchanged()
+	for _, err := range changed {
+		warnings = append(warnings, fmt.Sprintf("left out: %v", err))
+	}
+	return append(present, rest...), warnings
+}
+
+// returns returns the drivers that functions get in the host. taken are those that they had before
+// they were bound, drivers those that the kernel has, with their modules.
+func (n node) returns(functions []pci.Address, taken map[pci.Address]driver.State, drivers map[string]string, to machine.Role) (goals []driver.Goal) {
+	for _, a := range functions {
 		d := n.Devices.At(a)
 		goal := driver.Goal{Address: a}
 		was, known := taken[a]
@@ -300,8 +318,12 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 		}
 		goals = append(goals, goal)
 	}
-	var planErr, refusals error
-	l.Plan, planErr = driver.New(root, n.Devices, goals, true)
+	return goals
+}
+
+// restart plans to start the services that host bind has stopped, if a GPU returns to the driver
+// nvidia.
+func (l *Plan) restart(stopped driver.Services) {
 	var returned []pci.Address
 	for _, c := range l.Changes {
 		if c.After.Driver == nvidia {
@@ -312,10 +334,6 @@ func NewRelease(root host.Root, m machine.Machine, opts selection.Options, uses 
 		l.Services.Start = stopped.Start
 		l.Services.On = slices.DeleteFunc(slices.Clone(stopped.On), func(a pci.Address) bool { return !slices.Contains(returned, a) })
 	}
-	l.offer(n, to)
-	warnings, refusals := n.refuse(l.Plan, uses, true)
-	l.Warnings = append(l.Warnings, warnings...)
-	return l, errors.Join(planErr, refusals)
 }
 
 // readDrivers returns the drivers that the kernel has registered, each with its module, whose name
