@@ -21,37 +21,10 @@ const verdictStale = "stale"
 // the free devices, nil if they are unknown.
 func (j *judge) rows(h Host) (result Judged, free []unit) {
 	result = Judged{Link: Rows, From: "pci_devices and compute_nodes.pci_stats"}
-	switch {
-	case !j.facts.Databases:
-		why, known := j.facts.Unread[Database]
-		if !known {
-			why = "no database is given"
-		}
-		result.From = ""
-		result.notChecked(why, "give --database URL, or --conf controller=FILE on a machine that reaches Nova's databases")
-		return result, nil
-	case h.Stock == nil:
-		result.notChecked("no database that was read has the host", "give the databases of all cells: --conf controller=FILE with [api_database]")
-		return result, nil
-	case j.aliases.unresolved(j.request) != "":
-		result.notChecked("the devices of alias "+j.aliases.unresolved(j.request)+" are unknown", giveConf)
-		return result, nil
-	case j.aliases.byClassOnly(j.request) != "":
-		result.notChecked("alias "+j.aliases.byClassOnly(j.request)+" has a resource class only, which rows do not have", "Placement decides")
+	if !j.canJudgeRows(h, &result) {
 		return result, nil
 	}
-	available := []unit{}
-	var mine []Row // of the products that the request names
-	for _, r := range h.Stock.Rows {
-		u := unit{vendor: r.Vendor, product: r.Product, kind: r.Type, numa: r.NUMA, count: 1}
-		if !slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.isProduct(w.Alias, u) }) {
-			continue
-		}
-		mine = append(mine, r)
-		if r.Status == statusAvailable {
-			available = append(available, u)
-		}
-	}
+	mine, available := j.requested(h.Stock.Rows)
 	free = available
 	if h.Stock.Pools != nil {
 		free = []unit{}
@@ -67,49 +40,103 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 		result.Status, result.Seen = Pass, fmt.Sprintf("%d requested, %d free: %s", j.request.Devices(), j.count(free), statuses(mine))
 		return result, free
 	}
+	j.shortage(&result, shortage{h, lack, mine, available, free})
+	return result, free
+}
+
+// canJudgeRows reports whether the database can answer. If not, the result says why.
+func (j *judge) canJudgeRows(h Host, result *Judged) bool {
+	switch {
+	case !j.facts.Databases:
+		why, known := j.facts.Unread[Database]
+		if !known {
+			why = "no database is given"
+		}
+		result.From = ""
+		result.notChecked(why, "give --database URL, or --conf controller=FILE on a machine that reaches Nova's databases")
+	case h.Stock == nil:
+		result.notChecked("no database that was read has the host", "give the databases of all cells: --conf controller=FILE with [api_database]")
+	case j.aliases.unresolved(j.request) != "":
+		result.notChecked("the devices of alias "+j.aliases.unresolved(j.request)+" are unknown", giveConf)
+	case j.aliases.byClassOnly(j.request) != "":
+		result.notChecked("alias "+j.aliases.byClassOnly(j.request)+" has a resource class only, which rows do not have", "Placement decides")
+	default:
+		return true
+	}
+	return false
+}
+
+// requested returns the rows of the products that the request names, and the free devices among
+// them.
+func (j *judge) requested(rows []Row) (mine []Row, available []unit) {
+	available = []unit{}
+	for _, r := range rows {
+		u := unit{vendor: r.Vendor, product: r.Product, kind: r.Type, numa: r.NUMA, count: 1}
+		if !slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.isProduct(w.Alias, u) }) {
+			continue
+		}
+		mine = append(mine, r)
+		if r.Status == statusAvailable {
+			available = append(available, u)
+		}
+	}
+	return mine, available
+}
+
+// shortage is what a host has too few free devices of.
+type shortage struct {
+	h         Host
+	lack      *short
+	mine      []Row  // of the products that the request names
+	available []unit // free by these rows
+	free      []unit // free for nova-scheduler
+}
+
+// shortage fails with the reason for a shortage, and what helps.
+func (j *judge) shortage(result *Judged, s shortage) {
+	lack := s.lack
 	kinds := map[string]bool{}
-	for _, r := range mine {
+	for _, r := range s.mine {
 		if u := (unit{vendor: r.Vendor, product: r.Product, kind: r.Type}); j.aliases.isProduct(lack.alias, u) && !j.aliases.selects(lack.alias, u) {
 			kinds[r.Type] = true
 		}
 	}
-	doubtful := slices.DeleteFunc(slices.Clone(mine), func(r Row) bool {
+	doubtful := slices.DeleteFunc(slices.Clone(s.mine), func(r Row) bool {
 		return r.Verdict == "" || !j.aliases.selects(lack.alias, unit{vendor: r.Vendor, product: r.Product, kind: r.Type})
 	})
 	stale := slices.DeleteFunc(slices.Clone(doubtful), func(r Row) bool { return r.Verdict != verdictStale })
 	inDoubt := func(reason string, rows []Row) {
-		result.fail(reason, fmt.Sprintf("%s; %s is %s: %s", statuses(mine), rows[0].Address, rows[0].Verdict, rows[0].Reason), host.Textf("%s", repair(h, rows)))
+		result.fail(reason, fmt.Sprintf("%s; %s is %s: %s", statuses(s.mine), rows[0].Address, rows[0].Verdict, rows[0].Reason), host.Textf("%s", repair(s.h, rows)))
 	}
 	switch {
-	case len(mine) == 0:
+	case len(s.mine) == 0:
 		result.fail("has no "+lack.alias+" in Nova", fmt.Sprintf("pci_devices has no row of %s (%s) for the host", lack.alias, j.aliases.products(lack.alias)),
 			host.Textf("if the host has the device: %s there, and restart nova-compute",
 				host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
-	case len(kinds) > 0 && lack.have == 0 && !slices.ContainsFunc(mine, func(r Row) bool {
+	case len(kinds) > 0 && lack.have == 0 && !slices.ContainsFunc(s.mine, func(r Row) bool {
 		return j.aliases.selects(lack.alias, unit{vendor: r.Vendor, product: r.Product, kind: r.Type})
 	}):
 		types := slices.Sorted(maps.Keys(kinds))
 		result.fail("has no "+lack.alias+" of the alias's device_type", fmt.Sprintf("alias %s selects %s, but the rows are %s", lack.alias,
 			nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(types, " and ")),
 			j.aliases.setType(lack.alias, types[0]))
-	case j.lacksKind(free) == nil:
+	case j.lacksKind(s.free) == nil:
 		result.fail("has no "+lack.alias+" with the tags of the alias", fmt.Sprintf("%s, but alias %s requires devices with %s, which the free ones do not have",
-			statuses(mine), lack.alias, j.aliases.tagsOf(lack.alias)), j.sameTags(lack.alias))
-	case j.lacksKind(available) == nil:
+			statuses(s.mine), lack.alias, j.aliases.tagsOf(lack.alias)), j.sameTags(lack.alias))
+	case j.lacksKind(s.available) == nil:
 		result.fail("has free "+lack.alias+" that nova-compute does not report",
-			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(mine), j.count(free)), host.Textf("restart nova-compute on %s", h.Name))
+			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(s.mine), j.count(s.free)), host.Textf("restart nova-compute on %s", s.h.Name))
 	case len(stale) > 0 && lack.have+len(stale) >= lack.want:
 		inDoubt("has stale rows of "+lack.alias, stale)
 	case len(doubtful) > 0 && lack.have+len(doubtful) >= lack.want:
 		inDoubt("has suspicious rows of "+lack.alias, doubtful)
 	default:
-		remedy := host.Textf("delete, shelve or move a guest: openstack server list --all-projects --host %s; or use another host", h.Name)
+		remedy := host.Textf("delete, shelve or move a guest: openstack server list --all-projects --host %s; or use another host", s.h.Name)
 		if len(doubtful) > 0 { // too few to help alone
-			remedy += host.Textf("; %s judges the rows that are not in use", repair(h, doubtful))
+			remedy += host.Textf("; %s judges the rows that are not in use", repair(s.h, doubtful))
 		}
-		result.fail(lack.reason(), statuses(mine), remedy)
+		result.fail(lack.reason(), statuses(s.mine), remedy)
 	}
-	return result, free
 }
 
 // repair returns the command that repairs stale rows, of one instance if they have one only.
