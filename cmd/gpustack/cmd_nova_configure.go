@@ -19,11 +19,7 @@ import (
 	"gpustack/operate/node"
 )
 
-func newNovaConfigureCommand(u *term.UI) *cli.Command {
-	return &cli.Command{
-		Name:  "configure",
-		Usage: "configure aliases, device specs and scheduler filters in nova.conf",
-		Description: `
+const novaConfigureHelp = `
 Plans the PCI options of the services of this machine, under their names in the
 installed release of Nova, shows a diff, asks, applies and records the change. "gpustack
 undo" reverts it, except report_in_placement. Only lines that must change are changed.
@@ -98,34 +94,44 @@ EXIT STATUS
   0  the files are as planned, or were before
   1  the change failed or was refused; the files are as before
   2  --dry-run: there are pending changes
-  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred)"},
-				[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}),
-			releaseFlag(),
-			&cli.StringSliceFlag{Name: "alias", Usage: "define `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
-			&cli.StringSliceFlag{Name: "hca", Usage: "offer an adapter or VF as `HCA`: ADDRESS=alias:NAME or ADDRESS=port[:PHYSNET] (repeatable)"},
-			inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan"),
-			args.Paths(&cli.StringSliceFlag{Name: "names", Usage: "use the names in `FILE`, a controller's nova.conf or plan as JSON, or - (repeatable)"},
-				args.PathRules{Kind: args.HandedOver, Stdin: true}),
-			&cli.StringSliceFlag{Name: "remove-alias", Usage: "remove the alias `NAME` and the device specs that only it uses (repeatable)"},
-			&cli.BoolFlag{Name: "by-address", Usage: "write device specs by address"},
-			&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement; cannot be turned off again on a compute node"},
-			&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, if it cannot be verified"},
-			answerTimeoutFlag(timeoutOfDatabases),
-			args.Choice(&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}),
-			&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
-			&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt, for live_migratable (default: that of this machine)"},
-			&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU, for live_migratable (default: as for --libvirt)"},
-			novaConfFlag("configure"),
-			&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
-			args.Choice(&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
-				[]string{"", string(nova.FormINI), string(nova.FormKolla), string(nova.FormTripleO), string(nova.FormRHOSO)}),
-			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		},
-		Action: action(u, parseNovaConfigure, runNovaConfigure),
+  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`
+
+func newNovaConfigureCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:        "configure",
+		Usage:       "configure aliases, device specs and scheduler filters in nova.conf",
+		Description: novaConfigureHelp,
+		Flags:       novaConfigureFlags(),
+		Action:      action(u, parseNovaConfigure, runNovaConfigure),
+	}
+}
+
+func novaConfigureFlags() []cli.Flag {
+	return []cli.Flag{
+		args.RootFlag(),
+		args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred)"},
+			[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}),
+		releaseFlag(),
+		&cli.StringSliceFlag{Name: "alias", Usage: "define `ALIAS`: NAME=VENDOR:PRODUCT[,KEY=VALUE]... (repeatable)"},
+		&cli.StringSliceFlag{Name: "hca", Usage: "offer an adapter or VF as `HCA`: ADDRESS=alias:NAME or ADDRESS=port[:PHYSNET] (repeatable)"},
+		inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan"),
+		args.Paths(&cli.StringSliceFlag{Name: "names", Usage: "use the names in `FILE`, a controller's nova.conf or plan as JSON, or - (repeatable)"},
+			args.PathRules{Kind: args.HandedOver, Stdin: true}),
+		&cli.StringSliceFlag{Name: "remove-alias", Usage: "remove the alias `NAME` and the device specs that only it uses (repeatable)"},
+		&cli.BoolFlag{Name: "by-address", Usage: "write device specs by address"},
+		&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement; cannot be turned off again on a compute node"},
+		&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, if it cannot be verified"},
+		answerTimeoutFlag(timeoutOfDatabases),
+		args.Choice(&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}),
+		&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
+		&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt, for live_migratable (default: that of this machine)"},
+		&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU, for live_migratable (default: as for --libvirt)"},
+		novaConfFlag("configure"),
+		&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
+		args.Choice(&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
+			[]string{"", string(nova.FormINI), string(nova.FormKolla), string(nova.FormTripleO), string(nova.FormRHOSO)}),
+		args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 	}
 }
 

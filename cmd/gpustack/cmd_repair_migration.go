@@ -92,32 +92,36 @@ EXIT STATUS
   2  rows, pools or allocations are, or remain, stale, suspicious or unknown, or rows
      busy for longer
   130  interrupted: committed repairs remain, are listed and can be undone; nothing else was changed`,
-		Flags: append([]cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			novaConfFlag("read nova.conf from"),
-			&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
-			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
-			&cli.StringFlag{Name: "cell", Usage: "judge only rows of `CELL` (name or uuid)"},
-			&cli.StringFlag{Name: "host", Usage: "judge only rows of `HOST`"},
-			&cli.StringFlag{Name: "instance", Usage: "judge only rows of the instance `UUID`"},
-			&cli.StringFlag{Name: "device", Usage: "judge only rows of the PCI `ADDRESS`"},
-			&cli.BoolFlag{Name: "all", Usage: "list legitimate rows and all busy rows too"},
-			&cli.DurationFlag{Name: "busy-after", Value: cleanup.BusyAfter, Usage: "list rows whose instance has been busy for longer than `TIME`"},
-			args.DocumentsFlag("guests", "guest report `FILE` from 'gpustack host guests -o json'"),
-			inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json'"),
-			&cli.StringSliceFlag{Name: "host-is-off", Usage: "confirm that `HOST` is off and runs no guest (repeatable)"},
-			&cli.BoolFlag{Name: "claim", Usage: "also assign free devices to the guests that use them by their hosts' reports"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, as without --apply"},
-			&cli.BoolFlag{Name: "apply", Usage: "repair rows that are proved stale"},
-			&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` with its rows and allocations as they are"},
-			&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
-			&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices"},
-			&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, wait `TIME` and check that no nova-compute was started"},
-			args.YesFlag(), args.QuietFlag(),
-		}, databaseFlags()...),
+		Flags:  repairMigrationFlags(),
 		Action: action(u, parseRepairMigration, runRepairMigration),
 	}
+}
+
+func repairMigrationFlags() []cli.Flag {
+	return append([]cli.Flag{
+		args.RootFlag(),
+		args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		novaConfFlag("read nova.conf from"),
+		&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
+		&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
+		&cli.StringFlag{Name: "cell", Usage: "judge only rows of `CELL` (name or uuid)"},
+		&cli.StringFlag{Name: "host", Usage: "judge only rows of `HOST`"},
+		&cli.StringFlag{Name: "instance", Usage: "judge only rows of the instance `UUID`"},
+		&cli.StringFlag{Name: "device", Usage: "judge only rows of the PCI `ADDRESS`"},
+		&cli.BoolFlag{Name: "all", Usage: "list legitimate rows and all busy rows too"},
+		&cli.DurationFlag{Name: "busy-after", Value: cleanup.BusyAfter, Usage: "list rows whose instance has been busy for longer than `TIME`"},
+		args.DocumentsFlag("guests", "guest report `FILE` from 'gpustack host guests -o json'"),
+		inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json'"),
+		&cli.StringSliceFlag{Name: "host-is-off", Usage: "confirm that `HOST` is off and runs no guest (repeatable)"},
+		&cli.BoolFlag{Name: "claim", Usage: "also assign free devices to the guests that use them by their hosts' reports"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, as without --apply"},
+		&cli.BoolFlag{Name: "apply", Usage: "repair rows that are proved stale"},
+		&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` with its rows and allocations as they are"},
+		&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
+		&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices"},
+		&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, wait `TIME` and check that no nova-compute was started"},
+		args.YesFlag(), args.QuietFlag(),
+	}, databaseFlags()...)
 }
 
 type repairOptions struct {
