@@ -1,6 +1,7 @@
 package hosttest
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,22 +78,16 @@ type HCA struct {
 // Archive returns the adapter as lines and files of a txtar archive for [Lay]: commands, which come
 // first in it, and files.
 func (h HCA) Archive() (commands, files string) {
-	or := func(value, other string) string {
-		if value == "" {
-			return other
-		}
-		return value
-	}
 	var c, f strings.Builder
-	at := "sys/devices/" + or(h.Above, "pci"+h.Address[:7]) + "/" + h.Address
+	at := "sys/devices/" + cmp.Or(h.Above, "pci"+h.Address[:7]) + "/" + h.Address
 	depth := strings.Repeat("../", strings.Count(at, "/"))
 	file := func(name, text string) { fmt.Fprintf(&f, "-- %s/%s --\n%s\n", at, name, text) }
 	fmt.Fprintf(&c, "symlink sys/bus/pci/devices/%s -> ../../../../%s\n", h.Address, at)
-	driver := or(h.Driver, "mlx5_core")
+	driver := cmp.Or(h.Driver, "mlx5_core")
 	fmt.Fprintf(&c, "symlink %s/driver -> %s../sys/bus/pci/drivers/%s\n", at, depth, driver)
-	file("class", "0x"+or(h.Class, "0207")+"00")
+	file("class", "0x"+cmp.Or(h.Class, "0207")+"00")
 	file("vendor", "0x15b3")
-	file("device", "0x"+or(h.Product, "101b"))
+	file("device", "0x"+cmp.Or(h.Product, "101b"))
 	file("numa_node", fmt.Sprint(h.NUMA))
 	if h.Total > 0 {
 		file("sriov_totalvfs", fmt.Sprint(h.Total))
@@ -108,61 +103,70 @@ func (h HCA) Archive() (commands, files string) {
 	if h.PF != "" {
 		fmt.Fprintf(&c, "symlink %s/physfn -> ../%s\n", at, h.PF)
 	}
-	if h.Device == "" {
-		return c.String(), f.String()
+	if h.Device != "" {
+		h.device(&c, &f, at)
 	}
+	return c.String(), f.String()
+}
+
+// device adds the RDMA device of an adapter at a folder, with its nodes.
+func (h HCA) device(c, f *strings.Builder, at string) {
 	device := at + "/infiniband/" + h.Device
-	fmt.Fprintf(&c, "symlink sys/class/infiniband/%s -> ../../../%s\n", h.Device, device)
-	file = func(name, text string) { fmt.Fprintf(&f, "-- %s/%s --\n%s\n", device, name, text) }
-	guid := or(h.NodeGUID, "0c42:a103:00"+h.Address[5:7]+":0000")
+	fmt.Fprintf(c, "symlink sys/class/infiniband/%s -> ../../../%s\n", h.Device, device)
+	file := func(name, text string) { fmt.Fprintf(f, "-- %s/%s --\n%s\n", device, name, text) }
+	guid := cmp.Or(h.NodeGUID, "0c42:a103:00"+h.Address[5:7]+":0000")
 	file("node_type", "1: CA")
 	file("node_guid", guid)
 	file("sys_image_guid", guid)
 	file("fw_ver", "20.31.1014")
 	file("board_id", "MT_0000000223")
 	file("hca_type", "MT4123")
-	layer := or(h.LinkLayer, "InfiniBand")
 	for port := 1; port <= max(h.Ports, 1); port++ {
-		in := fmt.Sprintf("ports/%d/", port)
-		lid, sm, rate := "0x2", or(h.SMLID, "0x1"), "200 Gb/sec (4X HDR)"
-		if layer == "Ethernet" {
-			lid, sm, rate = "0x0", "0x0", "100 Gb/sec (4X EDR)"
-		}
-		file(in+"state", or(h.State, "4: ACTIVE"))
-		file(in+"phys_state", or(h.Physical, "5: LinkUp"))
-		file(in+"link_layer", layer)
-		file(in+"lid", lid)
-		file(in+"sm_lid", sm)
-		file(in+"cap_mask", "0x2651e848")
-		file(in+"rate", rate)
-		file(in+"pkeys/0", "0xffff")
-		file(in+"pkeys/1", "0x0000")
-		gids := h.GIDs
-		if gids == nil && layer == "InfiniBand" {
-			gids = []string{"fe80:0000:0000:0000:" + guid}
-		}
-		for i, entry := range gids {
-			gid, kind, _ := strings.Cut(entry, " ")
-			kind, netdev, _ := strings.Cut(strings.Replace(kind, "RoCE v", "RoCE_v", 1), " ")
-			file(fmt.Sprintf("%sgids/%d", in, i), gid)
-			file(fmt.Sprintf("%sgid_attrs/types/%d", in, i), or(strings.Replace(kind, "_", " ", 1), "IB/RoCE v1"))
-			file(fmt.Sprintf("%sgid_attrs/ndevs/%d", in, i), netdev)
-		}
-		file(fmt.Sprintf("%sgids/%d", in, len(gids)), "0000:0000:0000:0000:0000:0000:0000:0000")
+		h.port(port, guid, file)
 		for k, node := range []string{"umad", "issm"} {
 			name := fmt.Sprintf("%s%d", node, 2*h.Index+port-1)
 			class := at + "/infiniband_mad/" + name
-			fmt.Fprintf(&c, "symlink sys/class/infiniband_mad/%s -> ../../../%s\n", name, class)
-			fmt.Fprintf(&f, "-- %s/ibdev --\n%s\n-- %s/port --\n%d\n-- %s/dev --\n231:%d\n-- dev/infiniband/%s --\nc 231:%d 600\n",
+			fmt.Fprintf(c, "symlink sys/class/infiniband_mad/%s -> ../../../%s\n", name, class)
+			fmt.Fprintf(f, "-- %s/ibdev --\n%s\n-- %s/port --\n%d\n-- %s/dev --\n231:%d\n-- dev/infiniband/%s --\nc 231:%d 600\n",
 				class, h.Device, class, port, class, 64*k+2*h.Index+port-1, name, 64*k+2*h.Index+port-1)
 		}
 	}
 	name := fmt.Sprintf("uverbs%d", h.Index)
 	class := at + "/infiniband_verbs/" + name
-	fmt.Fprintf(&c, "symlink sys/class/infiniband_verbs/%s -> ../../../%s\n", name, class)
-	fmt.Fprintf(&f, "-- %s/ibdev --\n%s\n-- %s/abi_version --\n1\n-- %s/dev --\n231:%d\n-- dev/infiniband/%s --\nc 231:%d 666\n",
+	fmt.Fprintf(c, "symlink sys/class/infiniband_verbs/%s -> ../../../%s\n", name, class)
+	fmt.Fprintf(f, "-- %s/ibdev --\n%s\n-- %s/abi_version --\n1\n-- %s/dev --\n231:%d\n-- dev/infiniband/%s --\nc 231:%d 666\n",
 		class, h.Device, class, class, 192+h.Index, name, 192+h.Index)
-	return c.String(), f.String()
+}
+
+// port adds the files of a port of a device with a node GUID.
+func (h HCA) port(port int, guid string, file func(name, text string)) {
+	in := fmt.Sprintf("ports/%d/", port)
+	layer := cmp.Or(h.LinkLayer, "InfiniBand")
+	lid, sm, rate := "0x2", cmp.Or(h.SMLID, "0x1"), "200 Gb/sec (4X HDR)"
+	if layer == "Ethernet" {
+		lid, sm, rate = "0x0", "0x0", "100 Gb/sec (4X EDR)"
+	}
+	file(in+"state", cmp.Or(h.State, "4: ACTIVE"))
+	file(in+"phys_state", cmp.Or(h.Physical, "5: LinkUp"))
+	file(in+"link_layer", layer)
+	file(in+"lid", lid)
+	file(in+"sm_lid", sm)
+	file(in+"cap_mask", "0x2651e848")
+	file(in+"rate", rate)
+	file(in+"pkeys/0", "0xffff")
+	file(in+"pkeys/1", "0x0000")
+	gids := h.GIDs
+	if gids == nil && layer == "InfiniBand" {
+		gids = []string{"fe80:0000:0000:0000:" + guid}
+	}
+	for i, entry := range gids {
+		gid, kind, _ := strings.Cut(entry, " ")
+		kind, netdev, _ := strings.Cut(strings.Replace(kind, "RoCE v", "RoCE_v", 1), " ")
+		file(fmt.Sprintf("%sgids/%d", in, i), gid)
+		file(fmt.Sprintf("%sgid_attrs/types/%d", in, i), cmp.Or(strings.Replace(kind, "_", " ", 1), "IB/RoCE v1"))
+		file(fmt.Sprintf("%sgid_attrs/ndevs/%d", in, i), netdev)
+	}
+	file(fmt.Sprintf("%sgids/%d", in, len(gids)), "0000:0000:0000:0000:0000:0000:0000:0000")
 }
 
 // Fabric returns an archive with adapters, and further files, for [Lay].

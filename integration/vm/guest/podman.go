@@ -39,6 +39,36 @@ func start(args ...string) error {
 // contain runs a container with the options that rdma test gives to podman. Of other options it
 // would not know what they mean.
 func contain(args []string) error {
+	spec := podmanSpec()
+	o, err := parseContainer(spec, args)
+	if err != nil {
+		return err
+	}
+	// This machine has no /var/run.
+	cache, err := cdi.NewCache(cdi.WithAutoRefresh(false), cdi.WithSpecDirs("/etc/cdi", "/run/cdi"))
+	if err != nil {
+		return err
+	}
+	if _, err := cache.InjectDevices(spec, o.devices...); err != nil {
+		return err
+	}
+	bundle := filepath.Join("/run/bundles", o.name)
+	defer os.RemoveAll(bundle)
+	spec.Root = &oci.Root{Path: filepath.Join(bundle, "root")}
+	spec.Linux.CgroupsPath = "/" + o.name
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(spec.Root.Path, 0o755), os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o644)); err != nil {
+		return err
+	}
+	// The root of an initramfs cannot be replaced by pivot_root(2).
+	return start("run", "--no-pivot", "--bundle", bundle, o.name)
+}
+
+// podmanSpec returns what podman gives a container without options.
+func podmanSpec() *oci.Spec {
 	spec := &oci.Spec{
 		Version: oci.Version,
 		Process: &oci.Process{
@@ -61,14 +91,25 @@ func contain(args []string) error {
 	for _, dir := range []string{"/usr", "/bin", "/lib64", "/etc"} {
 		spec.Mounts = append(spec.Mounts, oci.Mount{Destination: dir, Type: "bind", Source: dir, Options: []string{"rbind", "ro"}})
 	}
-	name, devices := "container", []string{}
+	return spec
+}
+
+// containerOptions are the options of a container that are not in its spec.
+type containerOptions struct {
+	name    string
+	devices []string // names of CDI
+}
+
+// parseContainer applies the arguments of podman run to a spec.
+func parseContainer(spec *oci.Spec, args []string) (containerOptions, error) {
+	o := containerOptions{name: "container"}
 	for len(args) > 0 && strings.HasPrefix(args[0], "--") {
 		option := args[0]
 		if args = args[1:]; option == "--rm" {
 			continue
 		}
 		if len(args) == 0 {
-			return fmt.Errorf("%s: no value", option)
+			return o, fmt.Errorf("%s: no value", option)
 		}
 		value := args[0]
 		args = args[1:]
@@ -85,46 +126,26 @@ func contain(args []string) error {
 		switch option {
 		case "--timeout":
 		case "--name":
-			name = value
+			o.name = value
 		case "--user":
 			user, group, _ := strings.Cut(value, ":")
 			uid, badUser := strconv.ParseUint(user, 10, 32)
 			gid, badGroup := strconv.ParseUint(group, 10, 32)
 			if err := errors.Join(badUser, badGroup); err != nil {
-				return err
+				return o, err
 			}
 			spec.Process.User = oci.User{UID: uint32(uid), GID: uint32(gid)}
 		case "--device":
-			devices = append(devices, value)
+			o.devices = append(o.devices, value)
 		case "--entrypoint":
 			spec.Process.Args = []string{value}
 		default:
-			return fmt.Errorf("unknown option %s %s", option, value)
+			return o, fmt.Errorf("unknown option %s %s", option, value)
 		}
 	}
 	if len(args) == 0 {
-		return errors.New("no image")
+		return o, errors.New("no image")
 	}
 	spec.Process.Args = append(spec.Process.Args, args[1:]...) // after the image
-	// This machine has no /var/run.
-	cache, err := cdi.NewCache(cdi.WithAutoRefresh(false), cdi.WithSpecDirs("/etc/cdi", "/run/cdi"))
-	if err != nil {
-		return err
-	}
-	if _, err := cache.InjectDevices(spec, devices...); err != nil {
-		return err
-	}
-	bundle := filepath.Join("/run/bundles", name)
-	defer os.RemoveAll(bundle)
-	spec.Root = &oci.Root{Path: filepath.Join(bundle, "root")}
-	spec.Linux.CgroupsPath = "/" + name
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(os.MkdirAll(spec.Root.Path, 0o755), os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o644)); err != nil {
-		return err
-	}
-	// The root of an initramfs cannot be replaced by pivot_root(2).
-	return start("run", "--no-pivot", "--bundle", bundle, name)
+	return o, nil
 }
