@@ -162,12 +162,17 @@ func (s *spaces) add(way namespace) error {
 	if err != nil {
 		return err
 	}
+	s.put(number, way)
+	return nil
+}
+
+// put adds a way to the namespace with a number.
+func (s *spaces) put(number uint64, way namespace) {
 	if _, seen := s.at[number]; !seen {
 		s.at[number] = len(s.found)
 		s.found = append(s.found, nil)
 	}
 	s.found[s.at[number]] = append(s.found[s.at[number]], way)
-	return nil
 }
 
 // named adds the namespaces that a folder has names of.
@@ -211,7 +216,7 @@ func (s *spaces) ofProcesses() error {
 // checkHidden returns an error if a hidden namespace is none of those that were found. The kernel
 // may hide the namespace of a process from root too. The tables of a namespace have numbers of
 // their own, which it hides from nobody (Linux, proc_tgid_net_lookup in fs/proc/proc_net.c;
-// proc_alloc_inum in fs/proc/generic.c).
+// proc_alloc_inum in fs/proc/generic.c). A namespace that it shows by now is found.
 func (s *spaces) checkHidden() error {
 	if len(s.hidden) == 0 {
 		return nil
@@ -223,10 +228,14 @@ func (s *spaces) checkHidden() error {
 		}
 	}
 	for _, way := range s.hidden {
-		if number, err := inode(s.guard.root, way.table()); !known[number] && !way.ended(err) {
-			_, err := inode(s.guard.root, way.file)
+		if number, err := inode(s.guard.root, way.table()); known[number] || way.ended(err) {
+			continue
+		}
+		number, err := inode(s.guard.root, way.file)
+		if err != nil {
 			return err
 		}
+		s.put(number, way)
 	}
 	return nil
 }

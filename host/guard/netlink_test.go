@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"gpustack/host/hosttest"
 )
 
 // TestDumped: an answer of netlink that a change has interrupted is asked for again, and the last
@@ -34,6 +36,47 @@ func TestDumped(t *testing.T) {
 			got, err := dumped(func() ([]int, error) { asked++; return []int{asked}, test.errs[asked-1] })
 			if !slices.Equal(got, test.want) || !errors.Is(err, test.wantErr) || test.wantErr == nil && err != nil {
 				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestHiddenNamespace: a namespace that the kernel hides is an error unless it is one of those that
+// were found, and is found if the kernel shows it by the second look.
+func TestHiddenNamespace(t *testing.T) {
+	root := hosttest.Lay(t, "-- proc/7/ns/net --\n-- proc/7/net/dev --\n-- proc/8/net/dev --\n-- proc/9/ns/net --\n")
+	way := func(pid string) namespace {
+		return namespace{pid, "/proc/" + pid + "/ns/net", func() bool { return pid == "10" }}
+	}
+	found := [][]namespace{{way("9")}}
+	for _, test := range []struct {
+		name   string
+		hidden namespace
+		also   []namespace // found before
+		want   []string    // the processes by which each namespace is found
+		err    error
+	}{
+		{"shown by now", way("7"), nil, []string{"9", "7"}, nil},
+		{"found by another process", way("8"), []namespace{way("8")}, []string{"9", "8"}, nil},
+		{"still hidden", way("8"), nil, []string{"9"}, unix.ENOENT},
+		{"ended since", way("10"), nil, []string{"9"}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := spaces{guard: guard{root: root}, at: map[uint64]int{}, found: slices.Clone(found), hidden: []namespace{test.hidden}}
+			if test.also != nil {
+				s.found = append(s.found, test.also)
+			}
+			if err := s.checkHidden(); !errors.Is(err, test.err) || test.err == nil && err != nil {
+				t.Errorf("error %v, want %v", err, test.err)
+			}
+			var got []string
+			for _, ways := range s.found {
+				for _, way := range ways {
+					got = append(got, way.name)
+				}
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("found %q, want %q", got, test.want)
 			}
 		})
 	}
