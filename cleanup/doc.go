@@ -1,6 +1,6 @@
 // Package cleanup judges live rows of nova.pci_devices: it finds rows that call a device taken
-// that is free, or free that is taken, and plans their repair. Classify judges one row from what
-// the database has about it and from what compute hosts report about their guests; NewPlan turns
+// that is free, or free that is taken, and plans their repair. [Classify] judges one row from what
+// the database has about it and from what compute hosts report about their guests; [NewPlan] turns
 // findings into units of repair.
 //
 // The database alone proves little. The age of a row proves nothing: rows of a migration whose

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"go/ast"
+	"go/doc"
+	"go/doc/comment"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -141,4 +144,85 @@ func eachFile(t *testing.T, do func(path string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestPackageComments: one file of each package says what the package is for. Of a package that is
+// not for tests the comment links to its entry point, and says what the package leaves to others.
+func TestPackageComments(t *testing.T) {
+	without := map[string]bool{"cmd/gpustack": true, "templates": true} // a program; texts
+	limits := regexp.MustCompile(`(?i)\b(not|never|no|none|nothing|only|neither)\b`)
+	unknown := regexp.MustCompile(`\[[A-Z][\w.]*\]`)
+	for name := range packages(t) {
+		set := token.NewFileSet()
+		found, err := filepath.Glob(filepath.Join(top, name, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var files []*ast.File
+		commented := 0
+		for _, file := range found {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(set, file, nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if parsed.Doc != nil {
+				commented++
+			}
+			files = append(files, parsed)
+		}
+		if len(files) == 0 {
+			continue // tests only
+		}
+		if commented != 1 {
+			t.Errorf("%s: %d files have a comment of the package", name, commented)
+			continue
+		}
+		p, err := doc.NewFromFiles(set, files, "gpustack/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if begin := map[bool]string{true: "Command ", false: "Package " + p.Name + " "}[p.Name == "main"]; !strings.HasPrefix(p.Doc, begin) {
+			t.Errorf("%s: the comment does not begin with %q", name, begin)
+		}
+		links := 0
+		for _, block := range p.Parser().Parse(p.Doc).Content {
+			links += linksIn(block)
+		}
+		for _, link := range unknown.FindAllString(string(p.Printer().Text(p.Parser().Parse(p.Doc))), -1) {
+			t.Errorf("%s: the comment links to %s, which does not exist", name, link)
+		}
+		if isForTests(name) {
+			continue
+		}
+		if links == 0 && !without[name] {
+			t.Errorf("%s: the comment links to no entry point", name)
+		}
+		if !limits.MatchString(p.Doc) {
+			t.Errorf("%s: the comment does not say what the package leaves to others", name)
+		}
+	}
+}
+
+// linksIn counts the links to declarations in a block of a comment.
+func linksIn(block comment.Block) (links int) {
+	var all []comment.Text
+	switch b := block.(type) {
+	case *comment.Paragraph:
+		all = b.Text
+	case *comment.List:
+		for _, item := range b.Items {
+			for _, inner := range item.Content {
+				links += linksIn(inner)
+			}
+		}
+	}
+	for _, text := range all {
+		if _, ok := text.(*comment.DocLink); ok {
+			links++
+		}
+	}
+	return links
 }

@@ -1,5 +1,5 @@
-// Package bind plans changes of drivers on the running machine: it binds functions for guests
-// immediately, or returns them to their host drivers.
+// Package bind plans changes of drivers on the running machine: [NewPlan] binds functions for
+// guests immediately, [NewRelease] returns them to their host drivers.
 //
 // It does not read the machine (host/machine) or change drivers (host/driver).
 package bind

@@ -1,5 +1,5 @@
-// Package check determines whether a machine is ready to assign GPUs to guests, and if not, why.
-// Each check has a file and a function named as in the output.
+// Package check determines whether a machine is ready to assign GPUs to guests, and if not, why:
+// [Verify]. Each check has a file and a function named as in the output.
 //
 // It does not read the machine (host/machine) and changes nothing.
 package check

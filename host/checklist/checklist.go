@@ -1,5 +1,7 @@
 // Package checklist carries out the checks of a subject, such as a machine, in their order, and
-// derives the verdict from what they find.
+// derives the verdict from what they find: [List.Judge].
+//
+// It has no check of its own, reads nothing and prints nothing.
 package checklist
 
 import (

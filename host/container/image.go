@@ -1,6 +1,8 @@
-// Package container knows what containers are offered of a machine: the CDI specs that follow from
-// the record of host/machine, their files, and what images of containers have. Checks, prepares and
-// the steps of every boot read it.
+// Package container has what containers are offered of a machine: the CDI specs that follow from
+// the record of host/machine ([SpecOf]), their files, and what images of containers have
+// ([ReadImage]). Checks, prepares and the steps of every boot read it.
+//
+// It starts no program, and loads no library that it reads.
 package container
 
 import (

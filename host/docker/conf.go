@@ -1,4 +1,5 @@
-// Package docker reads how dockerd is configured.
+// Package docker reads how dockerd is configured: [ReadConf]. It asks no running dockerd and
+// changes nothing.
 package docker
 
 import (

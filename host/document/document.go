@@ -1,7 +1,9 @@
-// Package document reads documents that the operator hands over: files, folders and standard input,
-// in which a command of gpustack has printed JSON or YAML, on another machine or earlier. The paths
-// are those of the machine where the program runs, not below a root. Each kind of document is
-// recognized, so that a wrong one is named.
+// Package document reads documents that the operator hands over: files, folders and standard
+// input, in which a command of gpustack has printed JSON or YAML, on another machine or earlier.
+// [Source.Each] returns those of one kind. Each kind is recognized, so that a wrong one is named.
+//
+// The paths are those of the machine where the program runs, never below a root, and no document
+// is changed.
 package document
 
 import (

@@ -1,6 +1,6 @@
 // Package gate decides whether functions may leave the host: what uses a function, or what it is
 // for, prevents that, unless --allow lifts it. Every path that takes a function from the host asks
-// it: the plans of all commands, and what carries them out.
+// [Host.Leave] or [Host.Ask]: the plans of all commands, and what carries them out.
 //
 // It finds no uses (host/guard, host/guest) and selects no functions (host/selection).
 package gate

@@ -1,5 +1,6 @@
 // Package guest makes and evaluates guest reports: which guests and processes of a machine use
-// which PCI functions at this moment. Reports are evidence for repairs of Nova's database.
+// which PCI functions at this moment ([Observe]). Reports are evidence for repairs of Nova's
+// database.
 //
 // A report never says "none" of something that it could not read. It lists every source with its
 // state, and a list that depends on an unread source is null and proves nothing.

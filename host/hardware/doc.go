@@ -1,5 +1,6 @@
-// Package hardware reads the facts of a machine that its PCI functions do not show: product, BIOS
-// and board, CPUs, memory and huge pages of each NUMA node, disks and network interfaces.
+// Package hardware reads the facts of a machine that its PCI functions do not show ([Read]):
+// product, BIOS and board, CPUs, memory and huge pages of each NUMA node, disks and network
+// interfaces.
 //
 // Values come from jaypipes/ghw, which reports neither what it could not read nor what it left
 // out: a file without an answer is "unknown", 0 or false, an unreadable folder an empty list, and

@@ -1,5 +1,6 @@
-// Package iommu determines a machine's IOMMU groups and what keeps a group from being assigned to a
-// guest, and reads the state of the IOMMU and the firmware's tables about it.
+// Package iommu determines a machine's IOMMU groups and what keeps a group from being assigned to
+// a guest ([Groups]), and reads the state of the IOMMU and the firmware's tables about it
+// ([ReadState]).
 //
 // It does not read PCI functions and their drivers (host/pci) or bind them (host/driver).
 package iommu

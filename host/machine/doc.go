@@ -1,5 +1,5 @@
 // Package machine observes a machine: its PCI functions and their drivers, how it boots, what host
-// prepare has recorded, and which guests and processes use functions. Observe is the only
+// prepare has recorded, and which guests and processes use functions. [Observe] is the only
 // observer; each command names the subjects that it needs. Each field distinguishes values that
 // were read, are absent, or could not be read.
 //

@@ -1,4 +1,8 @@
-// Package memlock reads which limits of locked memory are configured for services and users.
+// Package memlock reads which limits of locked memory are configured for services and users: by
+// units of systemd and their drop-ins, docker's daemon.json, and limits.conf(5). [Read] returns
+// them with where each is set.
+//
+// It reads files below a root. It asks no running process for its limits, and judges none.
 package memlock
 
 import (

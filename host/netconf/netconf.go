@@ -1,5 +1,7 @@
 // Package netconf reads which network interfaces the host's configuration gives addresses, and of
-// which it makes other interfaces.
+// which it makes other interfaces, by which file and line: [Read].
+//
+// It does not read interfaces of the running machine, and decides nothing (host/guard).
 package netconf
 
 import (

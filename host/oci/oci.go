@@ -1,6 +1,8 @@
 // Package oci unpacks what is of interest for drivers of the image in an OCI layout: the libraries
-// of NVIDIA's driver, of CUDA and of RDMA, by name, and the configuration of the loader. Layers are
-// streamed, with their whiteouts; neither root nor a container runtime is needed.
+// of NVIDIA's driver, of CUDA and of RDMA, by name, and the configuration of the loader.
+// [UnpackTemporary] streams layers, with their whiteouts.
+//
+// It needs neither root nor a container runtime, and fetches nothing.
 package oci
 
 import (

@@ -1,4 +1,4 @@
-// Package pci lists the PCI functions of a machine from sysfs.
+// Package pci lists the PCI functions of a machine from sysfs: [Scan].
 //
 // The list is complete: each entry of sys/bus/pci/devices becomes a [Device] or a warning. An
 // attribute that the kernel does not show is nil; one that cannot be read or parsed is nil too,

@@ -1,7 +1,8 @@
 // Package snapshot records the files that were read on a machine as a small tree, writes it to an
-// archive, and unpacks it, so that the same can be read elsewhere with --root.
+// archive, and unpacks it, so that the same can be read elsewhere with --root. A [Tree] is a
+// host.Recorder; [ReadFile] reads an archive.
 //
-// It does not decide what to read: it records as a host.Recorder.
+// It does not decide what to read, and never writes outside of the folder that it is given.
 package snapshot
 
 import (

@@ -1,6 +1,9 @@
-// Package startup carries out the steps of every boot, each with a deadline, and what containers
-// are offered while the machine runs. The unit gpustack-boot.service runs it by the hidden command
-// gpustack boot.
+// Package startup carries out the steps of every boot, each with a deadline ([Run]), and what
+// containers are offered while the machine runs ([Offer]). The unit gpustack-boot.service runs it
+// by the hidden command gpustack boot.
+//
+// It does not decide which steps there are (host/steps), and takes no function that is in use
+// (host/gate).
 package startup
 
 import (

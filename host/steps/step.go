@@ -1,6 +1,8 @@
 // Package steps lists what must happen at every boot for what gpustack has recorded, as data: the
-// steps in one order, the unit gpustack-boot.service that carries them out, and their result.
-// Package startup carries them out; checks and prepares read them here.
+// steps in one order ([Of]), the unit gpustack-boot.service that carries them out ([UnitFiles]),
+// and their result ([Observe]).
+//
+// It carries none out: package startup does. Checks and prepares read them here.
 package steps
 
 import (

@@ -1,4 +1,6 @@
-// Package probe counts PCI functions inside a guest: it makes the script that the guest runs as
-// user data, reads the result from the guest's console, and compares it with the devices that the
-// guest should have. It is pure: values in, values out.
+// Package probe counts PCI functions inside a guest: [Script] is what the guest runs as user data,
+// [Parse] reads the result from the guest's console, and [Compare] compares it with the devices
+// that the guest should have.
+//
+// It is pure, values in and values out: it boots no guest and connects to nothing.
 package probe

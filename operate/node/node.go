@@ -3,7 +3,8 @@
 // is Observe → Plan → Apply: values that a command prints, and asks about between the last two.
 //
 // What only reads takes a root. A [Node] plans and carries out changes, [Drivers] those of drivers
-// that change now, and [Steps] carries out what is recorded for every boot.
+// that change now, and [Steps] carries out what is recorded for every boot. It prints nothing and
+// knows no cloud.
 package node
 
 import (

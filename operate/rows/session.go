@@ -5,7 +5,7 @@
 // A repair is [Session.Connect], the recovery of earlier runs ([Session.Interrupted],
 // [Session.Recover]), [Session.Observe], [Session.Plan] and [Session.Apply]; an undo is
 // [Session.PlanUndo] and [Session.Undo]. What changes rows or allocations does what the plan
-// before it shows.
+// before it shows, and nothing else. It prints nothing.
 package rows
 
 import (

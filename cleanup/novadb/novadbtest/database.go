@@ -1,5 +1,5 @@
-// Package novadbtest imitates Nova's databases for tests of what is made of their answers. What
-// real servers answer is tested in integration/db.
+// Package novadbtest imitates Nova's databases for tests of what is made of their answers: [Open].
+// It is no server and speaks no SQL: what real servers answer is tested in integration/db.
 package novadbtest
 
 import (

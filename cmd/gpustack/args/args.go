@@ -1,6 +1,8 @@
-// Package args is the command line: what an operator types, and the texts about it. It splits and
-// checks arguments, formats help and the manual, and completes words for shells. It knows no
-// command.
+// Package args is the command line: what an operator types, and the texts about it. [Parse] splits
+// arguments, [FaultsOf] collects all errors of a command line, [NewCompletion] completes words for
+// shells. It formats help and the manual.
+//
+// It knows no command, reads nothing of the machine and prints nothing.
 package args
 
 import (

@@ -1,5 +1,7 @@
-// Package offers has what a shell is offered to complete the values of flags and arguments: devices
-// of the machine, aliases, entries of journals. It reads, and prints nothing.
+// Package offers has what a shell is offered to complete the values of flags and arguments:
+// devices of the machine, aliases, entries of journals. [Completer] answers for one flag.
+//
+// It reads, connects to nothing and prints nothing.
 package offers
 
 import (

@@ -1,5 +1,8 @@
 // Package term is the terminal of a run: it prints data and messages, asks questions, arranges
-// tables, and prints the document of a run for programs. It knows no subject of gpustack.
+// tables, and prints the document of a run for programs. [New] returns the [UI] of a run; only
+// this package prints.
+//
+// It knows no subject of gpustack, and changes nothing.
 package term
 
 import (

@@ -1,11 +1,11 @@
 // Package containercheck determines whether containers can use the GPUs and RDMA adapters of a
 // machine, and if not, why: the driver, its libraries and device nodes, every CDI spec, the images
-// that are handed over, and what gpustack has recorded. Each check has a file and a function named
-// as in the output. Findings quote the messages that users see, because these rarely name their
-// causes.
+// that are handed over, and what gpustack has recorded. [Observe] reads a machine, [Verify] judges
+// it. Each check has a file and a function named as in the output. Findings quote the messages
+// that users see, because these rarely name their causes.
 //
-// It reads files below a root. It loads no library of NVIDIA's and runs none of its programs, since
-// these create device nodes on the running machine whatever root they are given.
+// It reads files below a root. It loads no library of NVIDIA's and runs none of its programs,
+// since these create device nodes on the running machine whatever root they are given.
 package containercheck
 
 import (

@@ -1,3 +1,5 @@
 // Package ping tests RDMA ports by rping(1) of rdma-core, which connects through the RDMA
-// connection manager and moves data by RDMA READ and RDMA WRITE. It changes nothing on the machine.
+// connection manager and moves data by RDMA READ and RDMA WRITE. [Observe] chooses ports and
+// addresses, [Machine.Loopback], [Machine.Listen] and [Machine.Peer] run the test. It changes
+// nothing on the machine.
 package ping

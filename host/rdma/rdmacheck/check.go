@@ -1,7 +1,8 @@
-// Package rdmacheck determines whether the RDMA stack of a machine works, and if not, why: modules,
-// libraries, device nodes, ports, limits, and what gpustack rdma prepare has recorded. Each check
-// has a file and a function named as in the output. Findings quote the messages that users of
-// rdma-core see, because these do not name their causes.
+// Package rdmacheck determines whether the RDMA stack of a machine works, and if not, why:
+// modules, libraries, device nodes, ports, limits, and what gpustack rdma prepare has recorded.
+// [Check] reads a machine and judges it. Each check has a file and a function named as in the
+// output. Findings quote the messages that users of rdma-core see, because these do not name their
+// causes.
 //
 // It reads files below a root, and is given what only a running machine shows. It opens no netlink
 // socket, runs no program and changes nothing.

@@ -1,7 +1,7 @@
-// Package cloudtest is a small OpenStack for tests: a Keystone, a Nova and a Glance on
-// one address of loopback, whose answers follow the API reference
-// (docs.openstack.org/api-ref) for any microversion. What a real one does is tested
-// in integration/nova.
+// Package cloudtest is a small OpenStack for tests ([Start]): a Keystone, a Nova and a Glance on
+// one address of loopback, whose answers follow the API reference (docs.openstack.org/api-ref) for
+// any microversion. It is no judge of requests: what a real cloud does is tested in
+// integration/nova.
 package cloudtest
 
 import (

@@ -1,5 +1,6 @@
 // Package explaintest makes random requests and hosts for tests that compare nova explain with
-// Nova's own code: the same seed and number always give the same [Case].
+// Nova's own code: the same seed and number always give the same [Case] ([Random]). It has no
+// answers of its own.
 package explaintest
 
 import (
