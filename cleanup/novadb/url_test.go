@@ -70,6 +70,9 @@ func TestParseURL(t *testing.T) {
 		"mysql://nova:x@db/nova?unix_socket=/run/mysqld.sock":        "nova x tcp db:3306 nova",
 		"mysql://nova:x@localhost/nova?unix_socket=/run/s":           "nova x unix /run/s nova",
 		"mysql+pymysql://nova:secret@db/nova?read_timeout=x":         `argument read_timeout: "x" is not a number of seconds`,
+		"mysql+pymysql://nova:secret@db/nova?write_timeout=-1":       `argument write_timeout: "-1" is not a number of seconds`,
+		"mysql+pymysql://nova:secret@db/nova?port=x":                 `argument port: "x" is not a port`,
+		"mysql+pymysql://nova:secret@db/nova?ssl_verify_cert=maybe":  `argument ssl_verify_cert: "maybe" is not true or false`,
 		"mysql+pymysql://nova:secret@db/nova?ssl_ca=/no/ca.pem":      "stat " + root.Path("no/ca.pem") + ": no such file or directory",
 	} {
 		c, err := ParseURL(root, text)

@@ -98,6 +98,9 @@ func TestStatedUnreadable(t *testing.T) {
 			t.Errorf("%s: a folder: %v", name, stated)
 		}
 	}
+	if stated, err := modprobe.ReadStated(hosttest.Lay(t, "symlink etc/modules-load.d -> modules-load.d\n"), nil); err == nil {
+		t.Errorf("a folder that is a link to itself: %v", stated)
+	}
 }
 
 // filesOf returns the files that state ids.

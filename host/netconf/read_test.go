@@ -34,6 +34,10 @@ func TestRead(t *testing.T) {
 			"-- etc/systemd/network/b.network --\n[Match]\nName=eth3\n[Link]\nRequiredForOnline=no-carrier:routable\n[Network]\nDHCP=None\nAddress=10.0.0.3/24\n",
 			"/etc/systemd/network/a.network:6 dhcp optional [eth2]\n/etc/systemd/network/b.network:7 static [eth3]\n" +
 				"/etc/netplan/a.yaml:4 dhcp optional [eth0]\n/etc/netplan/a.yaml:7 dhcp [eth1]\n"},
+		{"activated by hand or not at all, but not as a port",
+			"-- etc/netplan/a.yaml --\nnetwork:\n  ethernets:\n    eth0:\n      dhcp4: true\n      activation-mode: manual\n    eth1:\n      dhcp4: true\n      activation-mode: 'off'\n" +
+				"  bonds:\n    bond0:\n      interfaces: [eth1]\n",
+			"/etc/netplan/a.yaml:4 dhcp on demand [eth0]\n/etc/netplan/a.yaml:7 dhcp on demand [eth1]\n/etc/netplan/a.yaml:11 below bond0 [eth1]\n"},
 		{"a file that netplan refuses", "-- etc/netplan/a.yaml --\nnetwork: [\n", "error: /etc/netplan/a.yaml:1: yaml: line 1: did not find expected node content\n"},
 		{"a file that the operator has removed", "symlink etc/systemd/network/99-default.network -> /dev/null\n-- usr/lib/systemd/network/99-default.network --\n[Match]\nName=*\n[Network]\nDHCP=yes\n", ""},
 		{"a folder in place of a file", "mkdir etc/network/interfaces\n", ""},
@@ -43,6 +47,9 @@ func TestRead(t *testing.T) {
 			got := ""
 			for _, n := range networks {
 				how := map[bool]string{true: "static", false: "dhcp"}[n.Static]
+				if n.Upper != "" {
+					how = "below " + n.Upper
+				}
 				if n.OnDemand {
 					how += " on demand"
 				}
