@@ -98,12 +98,13 @@ func (l *limitReader) read(file string, keep func([]byte) []byte) (text string, 
 }
 
 // keepLines returns a function that replaces lines by empty ones, except those that contain the
-// word.
+// word, in any case.
 func keepLines(word string) func([]byte) []byte {
+	word = strings.ToLower(word)
 	return func(data []byte) []byte {
 		var kept strings.Builder
 		for line := range strings.Lines(string(data)) {
-			if text := strings.TrimSpace(line); strings.HasPrefix(text, "[") || strings.Contains(text, word) {
+			if text := strings.TrimSpace(line); strings.HasPrefix(text, "[") || strings.Contains(strings.ToLower(text), word) {
 				kept.WriteString(text)
 			}
 			kept.WriteByte('\n')
@@ -264,7 +265,8 @@ const (
 )
 
 // users reads the soft limits of users (limits.conf(5)): limits.conf, then the files of limits.d in
-// the order of their names. The last line of a domain counts.
+// the order of their names. The last line of a domain counts. Type, item and value may be written in
+// any case, and what follows the value is ignored (pam_limits.c, parse_config_file).
 func (l *limitReader) users() {
 	var order []string
 	found := map[string]UserLimit{}
@@ -275,7 +277,7 @@ func (l *limitReader) users() {
 			number++
 			line, _, _ = strings.Cut(line, "#")
 			words := strings.Fields(line)
-			if len(words) != 4 || words[2] != "memlock" || words[1] == "hard" {
+			if len(words) < 4 || !strings.EqualFold(words[2], "memlock") || !strings.EqualFold(words[1], "soft") && words[1] != "-" {
 				continue
 			}
 			bytes, err := parseKilobytes(words[3])
@@ -297,7 +299,7 @@ func (l *limitReader) users() {
 var errLimit = errors.New("neither a number of KiB nor unlimited")
 
 func parseKilobytes(text string) (uint64, error) {
-	if slices.Contains([]string{"unlimited", "infinity", "-1"}, text) {
+	if slices.Contains([]string{"unlimited", "infinity", "-1"}, strings.ToLower(text)) {
 		return Unlimited, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
