@@ -1,6 +1,7 @@
 package driver_test
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"strings"
@@ -103,7 +104,18 @@ func TestParseVFs(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if _, err := driver.ParseVFs([]byte{9, 0, 1, 0, 1}); err == nil {
-		t.Error("an attribute that is cut off is accepted")
+	cut := []byte{9, 0, 1, 0, 1}
+	info := nl.NewRtAttr(unix.IFLA_VFINFO_LIST, nl.NewRtAttr(nl.IFLA_VF_INFO, cut).Serialize())
+	for name, attributes := range map[string][]byte{"the first": cut, "of the list": nl.NewRtAttr(unix.IFLA_VFINFO_LIST, cut).Serialize(), "of a VF": info.Serialize()} {
+		if _, err := driver.ParseVFs(attributes); err == nil {
+			t.Errorf("an attribute that is cut off is accepted: %s", name)
+		}
+	}
+	many := nl.NewRtAttr(unix.IFLA_VFINFO_LIST, bytes.Repeat([]byte{4, 0, nl.IFLA_VF_INFO, 0}, 1<<14-2)) // an attribute has at most 64 KiB
+	if got, err := driver.ParseVFs(bytes.Repeat(many.Serialize(), 4)); err != nil || len(got) != 4*(1<<14-2) {
+		t.Errorf("%d, %v", len(got), err)
+	}
+	if _, err := driver.ParseVFs(bytes.Repeat(many.Serialize(), 5)); err == nil {
+		t.Error("more VFs than SR-IOV allows are accepted")
 	}
 }

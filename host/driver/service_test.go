@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -73,8 +74,11 @@ func (k *kernel) Run(_ context.Context, argv []string) ([]byte, error) {
 		for _, unit := range argv[slices.Index(argv, "--")+1:] {
 			text, err := os.ReadFile(file(unit))
 			k.check(err)
-			fields := strings.Fields(string(text))
-			fmt.Fprintf(&out, "Id=%s\nLoadState=loaded\nActiveState=%s\nSubState=%s\nCanStart=yes\nCanStop=yes\n", unit, fields[0], "of "+fields[0])
+			fields, load := strings.Fields(string(text)), "loaded"
+			if fields[0] == "masked" {
+				fields[0], load = "inactive", "masked"
+			}
+			fmt.Fprintf(&out, "Id=%s\nLoadState=%s\nActiveState=%s\nSubState=%s\nCanStart=yes\nCanStop=yes\n", unit, load, fields[0], "of "+fields[0])
 			if len(fields) > 2 {
 				out.WriteString("Job=" + fields[2] + "\n")
 			}
@@ -411,6 +415,39 @@ func TestServicesJob(t *testing.T) {
 	}
 	if diff := cmp.Diff(servedAtFirst, services(t, root)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestServicesMasked: what a recovery leaves to the operator is said after what it has done,
+// wherever the run was killed.
+func TestServicesMasked(t *testing.T) {
+	const left = "; " + driver.Persistenced + " stays stopped: it is masked"
+	for what, want := range map[string][]string{
+		"one":      {"was interrupted: complete IOMMU groups stay as changed: 0000:02:00.0, 0000:02:00.1, 0000:02:00.2" + left, "was interrupted: rolled back" + left},
+		"undo one": {"was being undone: finished" + left, "was interrupted: complete IOMMU groups stay as changed: 0000:02:00.0, 0000:02:00.1, 0000:02:00.2" + left},
+	} {
+		said := map[string]bool{}
+		for count := 1; ; count++ {
+			root := hosttest.Lay(t, served)
+			if what == "undo one" {
+				if _, err := binder(t, root, serve(t, root)).Apply(t.Context(), servicePlan(t, root, "02"), "test"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := exec.Command(os.Args[0], "die", root.Path("/"), "service "+what, fmt.Sprintf("after%d", count)).CombinedOutput(); err == nil {
+				break
+			}
+			k := serve(t, root)
+			k.check(os.WriteFile(root.Path("/units/"+driver.Persistenced), []byte("masked 7\n"), 0o600))
+			dealt, err := binder(t, root, k).Recover(t.Context())
+			if err != nil || len(dealt) != 1 {
+				t.Fatal(what, count, dealt, err)
+			}
+			said[dealt[0].Text] = true
+		}
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(said))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
 	}
 }
 

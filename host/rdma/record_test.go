@@ -23,7 +23,13 @@ func TestRecordEdited(t *testing.T) {
 		"driver":     {`"101c","driver":"vfio-pci","mac"`, `"101c","driver":"../x","mac"`, `adapter 0000:0c:00.0: VF 1 is for driver "../x"`},
 		"GUID":       {`"mac":"ba:00:9f:00:12:34"`, `"port_guid":"` + guid + `"`, guid + " is that of VF 0 of 0000:0c:00.0 and of VF 1 of 0000:0c:00.0"},
 		"VF twice":   {"0000:0c:00.2", "0000:0c:00.1", "0000:0c:00.1 is that of VF 0 of 0000:0c:00.0 and of VF 1 of 0000:0c:00.0"},
-		"itself":     {"0000:0c:00.2", "0000:0c:00.0", "0000:0c:00.0 is that of adapter 0000:0c:00.0 and of VF 1 of 0000:0c:00.0"},
+		"netns":      {`"schema":1,`, `"schema":1,"netns":"shared",`, `netns "shared" is unknown`},
+		"an adapter twice": {`"adapters":[`, `"adapters":[{"address":"0000:0c:00.0","vendor_id":"15b3","product_id":"101b","path":[],"driver":"mlx5_core",` +
+			`"link_layer":"InfiniBand","for":"guests","whole":true,"vfs":[]},`, "adapter 0000:0c:00.0 is listed twice"},
+		"use":    {`"for":"guests"`, `"for":"fun"`, `adapter 0000:0c:00.0 is for "fun"`},
+		"whole":  {`"whole":false`, `"whole":true`, "adapter 0000:0c:00.0 needs either VFs or whole"},
+		"index":  {`"index":1`, `"index":2`, "adapter 0000:0c:00.0: VF 2 is listed as number 1"},
+		"itself": {"0000:0c:00.2", "0000:0c:00.0", "0000:0c:00.0 is that of adapter 0000:0c:00.0 and of VF 1 of 0000:0c:00.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -400,6 +400,11 @@ func cases(t *testing.T) []unhealthy {
 		{"identity", host.Fail, "port GUID 02:02:c9:01:01:21:6e:70, recorded is 02:02:c9:00:01:21:6e:70", func(m *rdmacheck.Machine) { adapters(m)[0].VFs[0].PortGUID = adapters(m)[0].VFs[1].PortGUID }},
 		{"identity", host.Fail, "policy Down", func(m *rdmacheck.Machine) { adapters(m)[0].VFs[0].Policy = "Down" }},
 		{"identity", host.Pass, "GUIDs or MAC addresses of 2 virtual functions", func(m *rdmacheck.Machine) { adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil }},
+		{"identity", host.Pass, "GUIDs or MAC addresses of 1 virtual function as recorded", func(m *rdmacheck.Machine) { // the other has none
+			f := &m.Record.Value.Adapters[0].VFs[0]
+			f.MAC, f.NodeGUID, f.PortGUID = "", nil, nil
+		}},
+		{"identity", host.Pass, "GUIDs or MAC addresses of 1 virtual function as recorded", func(m *rdmacheck.Machine) { adapters(m)[0].VFs = adapters(m)[0].VFs[1:] }},
 		{"identity", host.NA, "no file shows the GUIDs or MAC addresses of 1 virtual function", func(m *rdmacheck.Machine) {
 			adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil
 			step(1, steps.Failed, "x")(m)
