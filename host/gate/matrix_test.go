@@ -714,6 +714,46 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// TestUnbound: what the host needs is asked only if a change takes a function from the host.
+func TestUnbound(t *testing.T) {
+	const unreadable = "too few\n"
+	for _, test := range []struct {
+		name       string
+		now, after driver.Name // "" for none
+		any        bool
+		function   string
+		want       string // "" for no refusal
+	}{
+		{"leaves the host", "mlx5_core", machine.VFIO, false, pf, "/proc/mounts"},
+		{"has the driver", machine.VFIO, machine.VFIO, false, pf, ""},
+		{"has no driver", "", machine.VFIO, false, pf, ""},
+		{"changes drivers of the host", "mlx5_core", "other", false, pf, ""},
+		{"returns", machine.VFIO, "mlx5_core", false, pf, ""},
+		{"returns to any driver", machine.VFIO, "", true, pf, ""},
+		{"is gone", "", machine.VFIO, false, "0000:99:00.0", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tree := archive(t, false, "", "", unreadable)
+			link := "symlink " + devices + pf + "/driver -> ../../../bus/pci/drivers/"
+			if test.now == "" {
+				tree = strings.Replace(tree, link+"mlx5_core\n", "", 1)
+			}
+			tree = strings.Replace(tree, link+"mlx5_core\n", link+string(test.now)+"\nmkdir sys/bus/pci/drivers/"+string(test.now)+"\n", 1)
+			tree = strings.Replace(tree, "mkdir sys/bus/pci/drivers/mlx5_core\nmkdir", "mkdir", 1)
+			lifted, release, err := gate.Drivers(hosttest.Lay(t, tree), nil, func(disk string) (func() error, error) {
+				t.Errorf("claims %s", disk)
+				return nil, guard.ErrClaimed
+			})([]driver.Change{{Address: address(t, test.function), After: driver.State{Driver: test.after}, Any: test.any}})
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+			if err := release(); err != nil || len(lifted) > 0 {
+				t.Errorf("lifted %v, %v", lifted, err)
+			}
+		})
+	}
+}
+
 // TestClaimMultipath: of a multipath NVMe disk the paths are hidden and have no node, so the disk
 // above them is claimed. A mount of its partition prevents that its controller leaves.
 func TestClaimMultipath(t *testing.T) {
