@@ -233,6 +233,10 @@ func TestRefusals(t *testing.T) {
 			rdmaprepare.Options{Add: []pci.Address{address(ib.address), address("0e:00.0")}, VFs: 2, GUIDBase: &guid},
 			"VF 0 of 0000:0e:00.0: node GUID 02:00:00:00:01:00:00:01 is that of VF 0 of 0000:0c:00.0 already\n" +
 				"VF 0 of 0000:0e:00.0: port GUID 02:00:00:00:02:00:00:01 is that of VF 0 of 0000:0c:00.0 already"},
+		{"a base that leads to the GUID of a port", both, "",
+			"-- sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.0/infiniband/mlx5_0/ports/1/gids/0 --\nfe80:0000:0000:0000:0200:0000:0200:0001\n",
+			rdmaprepare.Options{Add: []pci.Address{address(ib.address)}, VFs: 2, GUIDBase: &guid},
+			"VF 0 of 0000:0c:00.0: port GUID 02:00:00:00:02:00:00:01 is that of 0000:0c:00.0 already"},
 		{"a VF", []hca{with(ib, func(a *hca) { a.vfs = 2 })}, "", "", rdmaprepare.Options{Add: []pci.Address{address("0c:00.3")}, VFs: 1}, "0000:0c:00.3: is a VF"},
 		{"VFs that nobody uses", []hca{with(ib, func(a *hca) { a.vfs = 2 })}, "", "", vfs(4), ""},
 		{"a VF in use", []hca{with(ib, func(a *hca) { a.vfs = 2 })}, "symlink sys/class/infiniband_verbs/uverbs3 -> ../../devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\n" +
