@@ -2,8 +2,8 @@
 // every change as a diff, applies it, verifies it and can undo it. See README.md and gpustack
 // --help.
 //
-// newApp (app.go) lists the commands; a file cmd_NAME.go parses one, calls the packages that decide,
-// and prints. Nothing here decides about a machine, a cloud or a database.
+// newApp (app.go) lists the commands; a file cmd_NAME.go parses one, calls the packages that
+// decide, and prints. Nothing here decides about a machine, a cloud or a database.
 package main
 
 import (

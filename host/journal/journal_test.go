@@ -22,8 +22,8 @@ func entry(file, id int, status string) string {
 		file, id, status)
 }
 
-// TestList: entries are listed in their order. A file that is none of a journal is ignored; one that
-// cannot be read, or is no entry, is an error that names it.
+// TestList: entries are listed in their order. A file that is none of a journal is ignored; one
+// that cannot be read, or is no entry, is an error that names it.
 func TestList(t *testing.T) {
 	for _, test := range []struct {
 		name, tree string

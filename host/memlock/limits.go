@@ -265,8 +265,8 @@ const (
 )
 
 // users reads the soft limits of users (limits.conf(5)): limits.conf, then the files of limits.d in
-// the order of their names. The last line of a domain counts. Type, item and value may be written in
-// any case, and what follows the value is ignored (pam_limits.c, parse_config_file).
+// the order of their names. The last line of a domain counts. Type, item and value may be written
+// in any case, and what follows the value is ignored (pam_limits.c, parse_config_file).
 func (l *limitReader) users() {
 	var order []string
 	found := map[string]UserLimit{}

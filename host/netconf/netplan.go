@@ -20,8 +20,8 @@ type given struct {
 	static                bool
 }
 
-// netplan reads netplan(5). Other interfaces name a definition by its id, and are put on it whatever
-// its activation-mode.
+// netplan reads netplan(5). Other interfaces name a definition by its id, and are put on it
+// whatever its activation-mode.
 func (r *reader) netplan() {
 	p := netplan{byID: map[string]*Network{}}
 	for _, file := range r.files(".yaml", folders("netplan", "/run", "/etc", "/usr/lib", "/lib")...) {

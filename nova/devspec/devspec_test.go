@@ -16,10 +16,10 @@ import (
 	"gpustack/nova/devspec"
 )
 
-// Nova itself judges this package elsewhere: which specs it accepts, which functions they match, the
-// classes and traits that it gives them (nova/novacheck, TestVerdictsOn…, by recorded answers of four
-// releases; integration, TestVerdicts, TestSpecsAtRandom and TestSpecsThatStart, by the installed
-// one). These tests hold what the recorded answers do not name.
+// Nova itself judges this package elsewhere: which specs it accepts, which functions they match,
+// the classes and traits that it gives them (nova/novacheck, TestVerdictsOn…, by recorded answers
+// of four releases; integration, TestVerdicts, TestSpecsAtRandom and TestSpecsThatStart, by the
+// installed one). These tests hold what the recorded answers do not name.
 
 // parse returns the spec in a JSON object.
 func parse(t testing.TB, text string) (devspec.Spec, error) {
@@ -186,8 +186,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestReportFaults: VFs of one PF need one class and one set of traits, and are not reported beside
-// their PF.
+// TestReportFaults: VFs of one PF need one class and one set of traits, and are not reported
+// beside their PF.
 func TestReportFaults(t *testing.T) {
 	for _, test := range []struct{ name, value, want string }{
 		{"the VFs", `{"product_id": "101c", "resource_class": "vf"}`, ""},
