@@ -216,8 +216,8 @@ func TestReportFaults(t *testing.T) {
 	}
 }
 
-// TestInterfaces: interfaces without a PCI function are left out; a folder that cannot be read is an
-// error.
+// TestInterfaces: interfaces without a PCI function are left out; a folder that cannot be read is
+// an error.
 func TestInterfaces(t *testing.T) {
 	got, err := devspec.Interfaces(hosttest.Lay(t, "symlink sys/class/net/eth1/device -> ../../../0000:a1:00.0\nmkdir sys/class/net/lo\nsymlink sys/class/net/usb0/device -> ../../../1-1:1.0\n"))
 	if len(got) != 1 || got["eth1"].String() != "0000:a1:00.0" || err != nil {
