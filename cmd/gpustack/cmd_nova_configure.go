@@ -19,7 +19,10 @@ import (
 	"gpustack/operate/node"
 )
 
-const novaConfigureHelp = `
+func newNovaConfigureCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name: "configure", Usage: "configure aliases, device specs and scheduler filters in nova.conf",
+		Description: `
 Plans the PCI options of the services of this machine, under their names in the
 installed release of Nova, shows a diff, asks, applies and records the change. "gpustack
 undo" reverts it, except report_in_placement. Only lines that must change are changed.
@@ -94,15 +97,8 @@ EXIT STATUS
   0  the files are as planned, or were before
   1  the change failed or was refused; the files are as before
   2  --dry-run: there are pending changes
-  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`
-
-func newNovaConfigureCommand(u *term.UI) *cli.Command {
-	return &cli.Command{
-		Name:        "configure",
-		Usage:       "configure aliases, device specs and scheduler filters in nova.conf",
-		Description: novaConfigureHelp,
-		Flags:       novaConfigureFlags(),
-		Action:      action(u, parseNovaConfigure, runNovaConfigure),
+  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+		Flags: novaConfigureFlags(), Action: action(u, parseNovaConfigure, runNovaConfigure),
 	}
 }
 
