@@ -2,7 +2,6 @@ package db
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,7 +130,7 @@ func idIs(id string) string { return setIfThere("instances", "compute_id", id) }
 func destIs(id string) string { return setIfThere("migrations", "dest_compute_id", id) }
 
 func setIfThere(table, name, value string) string {
-	if !slices.ContainsFunc(database.columns[cell1Database][table], func(c column) bool { return c.name == name }) {
+	if !database.Cell1.has(table, name) {
 		return ""
 	}
 	return ", " + name + " = " + value

@@ -84,12 +84,17 @@ func (c *Cell) Instance(t testing.TB, instanceUUID, host, vmState, taskState str
 	}
 }
 
+// has reports whether the schema has a column: compute_id and dest_compute_id are since 2023.2.
+func (d Database) has(table, name string) bool {
+	return slices.ContainsFunc(d.db.columns[d.Name][table], func(c column) bool { return c.name == name })
+}
+
 // nameByID adds the id of the compute node that a row names by host and node, as Nova does since
 // 2023.2, where the schema has a column for it and the row does not give it. A name in other
 // letters than the node's is none that Nova wrote with an id.
 func (c *Cell) nameByID(t testing.TB, row Row, table, host, node, id string) {
 	t.Helper()
-	if _, given := row[id]; given || !slices.ContainsFunc(c.db.columns[c.Name][table], func(column column) bool { return column.name == id }) {
+	if _, given := row[id]; given || !c.has(table, id) {
 		return
 	}
 	same := func(a any, b string) bool { return strings.EqualFold(fmt.Sprint(a), b) }

@@ -468,9 +468,13 @@ func addComputeIDs(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if _, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+table+" DROP COLUMN "+column); err != nil {
+			_, err := database.SQL.ExecContext(ctx, "ALTER TABLE nova_cell1."+table+" DROP COLUMN "+column)
+			if err := errors.Join(err, database.readColumns(ctx)); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+	if err := database.readColumns(ctx); err != nil {
+		t.Fatal(err)
 	}
 }

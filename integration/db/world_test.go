@@ -43,6 +43,16 @@ func (w world) make(t testing.TB) {
 	each := w.devices() / w.nodes
 	owner := fmt.Sprintf("(d %% %[1]d DIV 5 * %[2]d + d DIV %[1]d)", each, w.nodes)
 	uuid, node := uuidBy, nodeBy
+	// The id of the node of an instance, and of a migration's destination, where the schema has a
+	// column for it.
+	id := [2]string{}
+	if database.Cell1.has("instances", "compute_id") {
+		id = [2]string{", compute_id", fmt.Sprintf(", 1 + seq %% %d", w.nodes)}
+	}
+	dest := [2]string{}
+	if database.Cell1.has("migrations", "dest_compute_id") {
+		dest = [2]string{", dest_compute_id", fmt.Sprintf(", 1 + seq %% %d", w.nodes)}
+	}
 	// The columns of instance_extra that nothing reads are most of it.
 	blob := func(n int) string { return fmt.Sprintf("REPEAT('{\"nova_object.name\": \"Flavor\", ', %d)", n/30) }
 	w.exec(t,
@@ -55,20 +65,21 @@ func (w world) make(t testing.TB) {
 			SELECT %s, %[2]s, %[2]s, 'QEMU', 7002000, '{}', 32, 262144, 1000, 0, 0, 0, '127.0.0.1', 1, REPEAT('{"failed_builds": "0"}', 10), %[4]s, 0,
 			UTC_TIMESTAMP() - INTERVAL 200 DAY, UTC_TIMESTAMP() FROM seq_0_to_%[3]d`, uuid("seq + 50000000"), node("seq"), w.nodes-1, w.pools()),
 		fmt.Sprintf(`INSERT INTO instances (uuid, host, node, launched_on, vm_state, task_state, power_state, display_name, hostname, user_id, project_id, image_ref, user_data, reservation_id,
-			instance_type_id, vcpus, memory_mb, root_gb, ephemeral_gb, hidden, cleaned, locked, progress, disable_terminate, shutdown_terminate, deleted, created_at, updated_at, launched_at)
+			instance_type_id, vcpus, memory_mb, root_gb, ephemeral_gb, hidden, cleaned, locked, progress, disable_terminate, shutdown_terminate, deleted, created_at, updated_at, launched_at%[4]s)
 			SELECT %[1]s, %[2]s, %[2]s, %[2]s, IF(seq %% 20, 'active', 'stopped'), NULL, 1, CONCAT('guest-', seq), CONCAT('guest-', seq),
 			MD5(seq %% 5000), MD5(seq %% 500), %[1]s, REPEAT('IyEvYmluL3NoCg==', 20), CONCAT('r-', seq), 1, 8, 32768, 80, 0, 0, 0, 0, 0, 0, 0, 0,
-			UTC_TIMESTAMP() - INTERVAL 100 DAY, UTC_TIMESTAMP() - INTERVAL 90 DAY, UTC_TIMESTAMP() - INTERVAL 100 DAY FROM seq_0_to_%[3]d`, uuid("seq"), node(fmt.Sprintf("seq %% %d", w.nodes)), w.instances-1),
+			UTC_TIMESTAMP() - INTERVAL 100 DAY, UTC_TIMESTAMP() - INTERVAL 90 DAY, UTC_TIMESTAMP() - INTERVAL 100 DAY%[5]s FROM seq_0_to_%[3]d`,
+			uuid("seq"), node(fmt.Sprintf("seq %% %d", w.nodes)), w.instances-1, id[0], id[1]),
 		fmt.Sprintf(`INSERT INTO instance_extra (instance_uuid, flavor, numa_topology, vcpu_model, keypairs, pci_requests, deleted, created_at, updated_at)
 			SELECT %s, %s, %s, %s, %s,
 			CONCAT('[{"count": 4, "spec": [{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}], "alias_name": "K4200", "is_new": false, "numa_policy": "legacy", "request_id": "', %s, '", "requester_id": null}]'),
 			0, UTC_TIMESTAMP() - INTERVAL 100 DAY, UTC_TIMESTAMP() - INTERVAL 90 DAY FROM seq_0_to_%d`, uuid("seq"), blob(1200), blob(900), blob(600), blob(600), uuid("seq + 10000000"), w.instances-1),
 		fmt.Sprintf(`INSERT INTO migrations (uuid, instance_uuid, migration_type, status, source_compute, source_node, dest_compute, dest_node, dest_host, old_instance_type_id, new_instance_type_id,
-			hidden, cross_cell_move, user_id, project_id, deleted, created_at, updated_at)
+			hidden, cross_cell_move, user_id, project_id, deleted, created_at, updated_at%[6]s)
 			SELECT %[1]s, %[2]s, IF(seq %% 3, 'live-migration', 'resize'), IF(seq %% 1000 = 0, 'error', IF(seq %% 3, 'completed', 'confirmed')),
 			%[4]s, %[4]s, %[5]s, %[5]s, '127.0.0.1', 1, 1, 0, 0, MD5(seq %% 5000), MD5(seq %% 500), 0,
-			UTC_TIMESTAMP() - INTERVAL 95 DAY, UTC_TIMESTAMP() - INTERVAL 90 DAY FROM seq_0_to_%[3]d`, uuid("seq + 20000000"), uuid(fmt.Sprintf("seq %% %d", w.instances)), w.migrations-1,
-			node(fmt.Sprintf("seq DIV 7 %% %d", w.nodes)), node(fmt.Sprintf("seq %% %d", w.nodes))),
+			UTC_TIMESTAMP() - INTERVAL 95 DAY, UTC_TIMESTAMP() - INTERVAL 90 DAY%[7]s FROM seq_0_to_%[3]d`, uuid("seq + 20000000"), uuid(fmt.Sprintf("seq %% %d", w.instances)), w.migrations-1,
+			node(fmt.Sprintf("seq DIV 7 %% %d", w.nodes)), node(fmt.Sprintf("seq %% %d", w.nodes)), dest[0], dest[1]),
 		fmt.Sprintf(`INSERT INTO pci_devices (uuid, compute_node_id, address, vendor_id, product_id, dev_type, dev_id, label, status, extra_info, instance_uuid, request_id, numa_node, deleted, created_at, updated_at)
 			SELECT %[1]s, 1 + d DIV %[2]d, CONCAT('0000:', LPAD(LOWER(HEX(d %% %[2]d DIV 256)), 2, '0'), ':', LPAD(LOWER(HEX(d %% 256 DIV 8)), 2, '0'), '.', d %% 8),
 			'10de', '11b4', 'type-PCI', CONCAT('pci_', LPAD(d %% %[2]d, 12, '0')), 'label_10de_11b4', IF(d %% 5 < 4, 'allocated', 'available'), '{"capabilities": "{\"network\": []}", "parent_ifname": null}',
@@ -96,9 +107,9 @@ func (w world) otherNode() string { return fmt.Sprintf("((id - 1) DIV 7 %% %d)",
 // open returns the statements that leave one of so many migrations in error, apart from those of
 // deleted instances: the instance has stayed on the source.
 func (w world) open(of int) []string {
-	return []string{fmt.Sprintf(`UPDATE migrations SET status = 'error', source_compute = %[1]s, source_node = %[1]s, dest_compute = %[2]s, dest_node = %[2]s
+	return []string{fmt.Sprintf(`UPDATE migrations SET status = 'error', source_compute = %[1]s, source_node = %[1]s, dest_compute = %[2]s, dest_node = %[2]s%[4]s
 		WHERE id %% %[3]d = 0 AND instance_uuid IN (SELECT uuid FROM instances WHERE deleted = 0)`,
-		nodeBy(w.ownNode()), nodeBy(w.otherNode()), of)}
+		nodeBy(w.ownNode()), nodeBy(w.otherNode()), of, destIs("1 + "+w.otherNode()))}
 }
 
 // leave returns the statements that leave one device more on the destination of one of so many
