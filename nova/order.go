@@ -78,6 +78,14 @@ func (p *planner) inOrder() []*source {
 	return sources
 }
 
+// readByCompute returns the files that nova-compute reads, in its order, as planned so far.
+func (p *planner) readByCompute() (files []conf.Source) {
+	for _, s := range p.inOrder() {
+		files = append(files, conf.Source{Name: s.name, File: s.file})
+	}
+	return files
+}
+
 // values returns all values of device_spec in sources, in the order in which Nova reads them, with
 // their lines in the files on disk. It is called before device_spec is planned.
 func (p *planner) values(sources []*source) []*value {

@@ -119,6 +119,9 @@ func planSpecs(t *testing.T, o nova.Options, alias string, files map[string]stri
 	var tree strings.Builder
 	for name, text := range files {
 		tree.WriteString("-- etc/nova/" + name + " --\n[pci]\n" + text)
+		if o.Placement {
+			tree.WriteString("report_in_placement = true\n") // has been set before
+		}
 	}
 	p, err := nova.NewPlan(hosttest.Lay(t, tree.String()), o, w, nova.Place{File: "/etc/nova/nova.conf"})
 	after := map[string]string{}

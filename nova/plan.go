@@ -146,7 +146,11 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	}
 	if o.Placement {
 		if o.Role.Computes() {
+			before := p.planned()
 			errs = append(errs, p.single([]conf.Name{ReportInPlacement}, "true", sameBool, programCompute))
+			if warning := reshapeWarning(o, p.readByCompute()); warning != "" && !slices.Equal(before, p.planned()) {
+				p.plan.Warnings = append(p.plan.Warnings, warning)
+			}
 		}
 		if o.Role.Controls() && o.Release >= Antelope {
 			before := p.planned()

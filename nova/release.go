@@ -30,9 +30,11 @@ const (
 	Zed      Release = 26 // device_spec, report_in_placement (14e68ac6e9, 06389f8d84)
 	Antelope Release = 27 // pci_in_placement (2cb1eedeaf)
 	Bobcat   Release = 28
-	Epoxy    Release = 31 // managed, live_migratable (03915cd59d, f9c5f50376)
-	Flamingo Release = 32 // one_time_use (28a266461a)
-	Gazpacho Release = 33
+	// Dalmatian's oslo.policy enforces the default policies of 2023.1 (oslo.policy 4.4.0).
+	Dalmatian Release = 30
+	Epoxy     Release = 31 // managed, live_migratable (03915cd59d, f9c5f50376)
+	Flamingo  Release = 32 // one_time_use (28a266461a)
+	Gazpacho  Release = 33
 	// Hibiscus changes no option of PCI devices and no filter. Devices in Placement get more traits
 	// (TraitsBeside). Its prefilter owner_nova_filter requires OWNER_NOVA of compute nodes and PCI
 	// devices, but only once every nova-compute reports it (nova/scheduler/request_filter.py).

@@ -5,18 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 )
 
 // startable returns an error for each reason for which nova-compute would refuse to start with the
 // planned files on this machine.
 func (p *planner) startable() []error {
-	var files []conf.Source
-	for _, s := range p.inOrder() {
-		files = append(files, conf.Source{Name: s.name, File: s.file})
-	}
-	lines := devspec.Lines(files, p.options.Release.SpecNames())
+	lines := devspec.Lines(p.readByCompute(), p.options.Release.SpecNames())
 	isReported := p.options.Release >= Zed && slices.ContainsFunc(p.planned(), reports)
 	var errs []error
 	add := func(m Host, l devspec.Line, err error, seen string) {

@@ -22,11 +22,7 @@ func (p *planner) warnOfHardware(w Want) {
 	if len(p.options.served()) > 1 || !p.options.served()[0].isHere {
 		hosts, none = "the inventories", "no host of the inventories has a device"
 	}
-	var files []conf.Source
-	for _, s := range p.inOrder() {
-		files = append(files, conf.Source{Name: s.name, File: s.file})
-	}
-	for _, spec := range Missing(devspec.Lines(files, p.options.Release.SpecNames()), devices) {
+	for _, spec := range Missing(devspec.Lines(p.readByCompute(), p.options.Release.SpecNames()), devices) {
 		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("device_spec %s: %s %s:%s", conf.Written(spec.Object), none, spec.Vendor, spec.Product))
 	}
 	for _, a := range w.Aliases {

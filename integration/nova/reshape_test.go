@@ -1,0 +1,49 @@
+package nova
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+
+	product "gpustack/nova"
+)
+
+// TestReshapeNeedsRole: Placement rejects a user who has the role admin, but not service, as nova
+// configure warns, and it does so in no release for which there is no warning. A request that is
+// permitted fails here because it is empty.
+func TestReshapeNeedsRole(t *testing.T) {
+	reshape := func(user, password, project string) int {
+		t.Helper()
+		session, err := openstack.AuthenticatedClient(t.Context(), gophercloud.AuthOptions{
+			IdentityEndpoint: lab.KeystoneURL, Username: user, Password: password, TenantName: project, DomainName: "Default",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		placement, err := openstack.NewPlacementV1(session, gophercloud.EndpointOpts{Region: Region})
+		if err != nil {
+			t.Fatal(err)
+		}
+		placement.Microversion = "1.30"
+		answer, err := placement.Post(t.Context(), placement.ServiceURL("reshaper"), struct{}{}, nil, &gophercloud.RequestOpts{
+			OkCodes: []int{http.StatusBadRequest, http.StatusForbidden}, KeepResponseBody: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	want := http.StatusBadRequest
+	if len(product.ReshapeWarnings(product.Options{Role: product.Compute, Release: product.Release(lab.NovaRelease), Placement: true})) > 0 {
+		want = http.StatusForbidden
+	}
+	if got := reshape("admin", lab.AdminPassword, "admin"); got != want {
+		t.Errorf("without the role: %d, want %d", got, want)
+	}
+	if got := reshape("placement", lab.ServicePassword, "service"); got != http.StatusBadRequest {
+		t.Errorf("with the role: %d", got)
+	}
+}
