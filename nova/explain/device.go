@@ -132,7 +132,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 	}
 	switch {
 	case side == nil && h.Devices == nil:
-		result.notChecked("neither nova.conf nor an inventory of the host is given", "give --conf compute=FILE and --inventory FILE")
+		result.notChecked(j.unmatched())
 		return result, nil, false
 	case h.Devices == nil:
 		j.specsOnly(&result, lines, isSure)
@@ -355,6 +355,33 @@ func (a aliases) unresolved(r nova.Request) string {
 // require ids (acc6221660; 2025.1: 2ca6c939d3).
 func (a aliases) isAny(alias map[string]any) bool {
 	return ids(alias) == "" && !a.isByClass(alias)
+}
+
+// unmatched says of a host without configuration and inventory what is missing, and of which hosts
+// the files are that are given.
+func (j *judge) unmatched() (seen string, remedy host.Text) {
+	var others []string
+	for _, s := range j.facts.Sides {
+		if !s.Role.Computes() {
+			continue
+		}
+		if found := s.Find(conf.Name{Section: "DEFAULT", Key: "host"}); len(found) > 0 {
+			last := found[len(found)-1]
+			others = append(others, last.File+" sets host = "+last.Value)
+		} else {
+			others = append(others, s.Name()+" is of another host")
+		}
+	}
+	slices.Sort(others)
+	switch len(others) {
+	case 0:
+		return "neither nova.conf nor an inventory of the host is given", "give --conf compute=FILE and --inventory FILE"
+	case 1, 2:
+	default:
+		others = []string{fmt.Sprintf("%s, and %d files are of other hosts too", others[0], len(others)-1)}
+	}
+	return "no inventory of the host is given, and no nova.conf of it: " + strings.Join(others, ", "),
+		"give the --conf compute=FILE that sets its host, or --inventory FILE"
 }
 
 // side returns the configuration of a host. Files that do not name a host are those of every
