@@ -111,10 +111,7 @@ HOSTS = -host-cases 30000 -host-seed 0
 hosts:
 	@SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
 
-# The control plane of Debian SUITE, in a tree of that release: the tests of integration/nova, but for
-# those that compare recorded answers, which are of bookworm, and those that have not passed with
-# Nova 31 yet.
-NOT_IN_CLOUD = ^Test(Placement|Openstacksdk|RepairThreeTries|RepairOnDestination|RepairRefuses.*|RepairTakenBack|RepairWithDevicesInPlacement|ControllerAsksForReports)$$
+# The control plane of Debian SUITE, in a tree of that release: the tests of integration/nova.
 CLOUD_TESTS = .
 # Debian's testing has none for a time.
 GLANCE = python3-glance
@@ -122,7 +119,7 @@ CLOUD_PACKAGES = mount make python3 python3-yaml nova-common python3-nova python
 	python3-openstackclient mariadb-server-core mariadb-client-core rabbitmq-server
 cloud: export TEST_PACKAGES = $(CLOUD_PACKAGES)
 cloud:
-	SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 2h ./integration/nova -run '$(CLOUD_TESTS)' -skip '$(NOT_IN_CLOUD)'
+	SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 2h ./integration/nova -run '$(CLOUD_TESTS)'
 
 # Machines of Debian SUITE: its kernel, GRUB, systemd and generators of the initramfs. The QEMU that
 # they run in is bookworm's (integration/vm, qemu.go).
