@@ -26,6 +26,7 @@ var withoutHint = map[string]string{
 	"nova/cloud.ErrUnknownName":     "nova explain judges the name of a resource class or trait by it",
 	"host/change.ErrUnfinished":     "it goes with the error that prevents the recovery, which has the hint",
 	"host/change.ErrNothing":        "it is the answer to undo where there is nothing to do",
+	"host/document.errTooLarge":     "the text names the file",
 	"host/edit.errNotRegular":       "the text names the file, which the operator has to look at",
 	"host/prepare.errPutBack":       "it goes with the error of a program, which has the hint",
 	"host/bind.errNeeded":           "views/refusals.go adds the command that binds the function all the same",

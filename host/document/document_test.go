@@ -38,6 +38,12 @@ func TestEach(t *testing.T) {
 		"a later schema":        {`{"schema": 7}`, "in: schema 7 is of another version of gpustack; this version reads schema 1"},
 		"another kind":          {`{"schema": 1, "entries": []}`, "in: is the output of history; expected the output of host scan"},
 		"refused":               {`{"schema": 1, "refusals": [{"address": "0000:01:00.0", "reason": "console"}]}`, "in: is the error report of a failed command; expected the output of host scan: 0000:01:00.0: console"},
+		"a key twice":           {`{"schema": 1, "host": {}, "devices": [], "host": "b"}`, `in: not the output of host scan: an object has the key "host" twice`},
+		"twice but for case":    {`{"schema": 1, "host": {}, "Host": "b", "devices": []}`, `in: not the output of host scan: an object has the key "Host" twice`},
+		"twice but for escapes": {`{"schema": 1, "host": {}, "devices": [{"a": 1, "\u0061": 2}]}`, `in: not the output of host scan: an object has the key "a" twice`},
+		"twice on a line":       {one + "\n" + `{"schema": 1, "schema": 1}` + "\n" + one, `in:1 in:3 in:2: not the output of host scan: an object has the key "schema" twice`},
+		"twice, apart":          {`{"schema": 1, "host": {"a": {"a": "a"}}, "devices": [{"a": "\",\"a"}, {"a": ["a", "a"]}]}`, "in"},
+		"NUL bytes":             {one + "\n\x00\x00\x00\n", `in:1 in:2: not the output of host scan: not JSON: "\x00\x00\x00"`},
 		"no schema":             {`{"host": {}, "devices": []}`, "in: not the output of host scan"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,6 +95,99 @@ func TestFolders(t *testing.T) {
 	if got := strings.Join(warnings, "\n"); !strings.HasSuffix(got, ": 1, 2, 3, 4, 5 and 2 more") || len(warnings) != 1 {
 		t.Errorf("warnings: %s", got)
 	}
+}
+
+// TestKinds: several kinds are read together, in one file too. What other commands have printed is
+// an error unless it is to be ignored, and what no command has printed always is.
+func TestKinds(t *testing.T) {
+	const text = `{"schema": 1, "host": {}, "devices": []}
+{"schema": 1, "nova_compute": []}
+{"schema": 1, "entries": []}
+{"name": "a-package", "version": "1.0.0"}
+{"schema": 1, "errors": [{"message": "no such root"}]}
+{"schema": 2, "host": {}, "devices": []}
+`
+	for ignore, want := range map[bool]string{
+		false: "in:1 host scan\nin:2 host guests\n" +
+			"in:3: is the output of history; expected the output of host scan or host guests\n" +
+			"in:4: not the output of host scan or host guests\n" +
+			"in:5: is the error report of a failed command; expected the output of host scan or host guests: no such root\n" +
+			"in:6: schema 2 is of another version of gpustack; this version reads schema 1",
+		true: "in:1 host scan\nin:2 host guests\nignored in:3 history\n" +
+			"in:4: not the output of host scan or host guests\n" +
+			"in:5: is the error report of a failed command; expected the output of host scan or host guests: no such root\n" +
+			"in:6: schema 2 is of another version of gpustack; this version reads schema 1",
+	} {
+		var got []string
+		from := document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(text)}
+		if ignore {
+			from.Ignore = func(d document.Document) { got = append(got, fmt.Sprintf("ignored %s %s", d.Name, string(d.Kind))) }
+		}
+		err := from.EachOf(document.Kinds{document.HostScan, document.HostGuests}, func(d document.Document) error {
+			if d.IsAlone() || d.File != "standard input" {
+				t.Errorf("%s: alone %t in %s", d.Name, d.IsAlone(), d.File)
+			}
+			got = append(got, fmt.Sprintf("%s %s", d.Name, string(d.Kind)))
+			return nil
+		})
+		if err != nil {
+			got = append(got, err.Error())
+		}
+		if all := strings.ReplaceAll(strings.Join(got, "\n"), "standard input", "in"); all != want {
+			t.Errorf("ignore %t: got\n%s\nwant\n%s", ignore, all, want)
+		}
+	}
+}
+
+// TestStream: any number of documents is read one by one, and one that is larger than any document
+// of gpustack is an error, in each form.
+func TestStream(t *testing.T) {
+	const one = `{"schema": 1, "host": "h", "devices": [], "pad": "PAD"}`
+	padded := func(n int) string { return strings.Replace(one, "PAD", strings.Repeat("x", n), 1) }
+	indented := strings.Replace(padded(1<<20), "{", "{\n", 1)
+	const large = 33 << 20
+	for name, test := range map[string]struct {
+		text  io.Reader
+		count int
+		err   string
+	}{
+		"lines":             {&repeated{text: padded(1<<20) + "\n", n: 34}, 34, ""},
+		"objects":           {&repeated{text: indented + "\n", n: 34}, 34, ""},
+		"a large line":      {strings.NewReader(one + "\n" + padded(large)), 1, "standard input:2: not the output of host scan: larger than 32 MiB"},
+		"a large document":  {strings.NewReader("{\n" + padded(large)[1:]), 0, "standard input: not the output of host scan: line 1: larger than 32 MiB"},
+		"a large text":      {strings.NewReader(strings.Repeat("x", large)), 0, "standard input: not the output of host scan: larger than 32 MiB"},
+		"blanks":            {strings.NewReader(strings.Repeat("\n", large)), 0, "standard input: not the output of host scan: larger than 32 MiB"},
+		"a large first one": {strings.NewReader(padded(large)), 0, "standard input: not the output of host scan: larger than 32 MiB"},
+	} {
+		n := 0
+		err := document.Source{Paths: []string{document.Stdin}, Stdin: test.text}.Each(document.HostScan, func(document.Document) error {
+			n++
+			return nil
+		})
+		if n != test.count || (err == nil) != (test.err == "") || err != nil && !strings.HasPrefix(err.Error(), test.err) {
+			t.Errorf("%s: %d documents, error %.200v", name, n, err)
+		}
+	}
+}
+
+// repeated is a text n times.
+type repeated struct {
+	text string
+	n    int
+	rest string
+}
+
+func (r *repeated) Read(data []byte) (int, error) {
+	if r.rest == "" {
+		if r.n == 0 {
+			return 0, io.EOF
+		}
+		r.n--
+		r.rest = r.text
+	}
+	n := copy(data, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
 }
 
 type failing struct{}

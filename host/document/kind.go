@@ -1,9 +1,12 @@
 package document
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"gpustack/host"
 )
@@ -106,9 +109,9 @@ func KindOf[T any](fields map[string]T) Kind {
 // Recognize returns the kind of the first document in a text, or Unknown.
 func Recognize(text []byte) Kind {
 	is := Unknown
-	split("", text)(func(d Document, err error) bool {
+	split("", bytes.NewReader(text))(func(d Document, err error) bool {
 		if err == nil {
-			is = KindOf(d.fields())
+			is = d.Kind
 		}
 		return false
 	})
@@ -130,6 +133,30 @@ func (k Kind) String() string {
 	return "the output of " + string(k)
 }
 
+// isOutput reports whether a command prints documents of the kind when it has not failed.
+func (k Kind) isOutput() bool {
+	return !slices.Contains([]Kind{NovaConf, Contract, Failure, Unknown}, k)
+}
+
+// Kinds are kinds of documents, any of which is read.
+type Kinds []Kind
+
+// String returns the names for messages: "the output of host scan or host check".
+func (want Kinds) String() string {
+	if len(want) == 1 {
+		return want[0].String()
+	}
+	names := make([]string, len(want))
+	for i, k := range want {
+		names[i] = string(k)
+	}
+	last := len(names) - 1
+	return "the output of " + strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// hint returns the command that prints a document of the first kind.
+func (want Kinds) hint() string { return want[0].hint() }
+
 // hint returns the command that prints a document of the kind.
 func (k Kind) hint() string {
 	switch k {
@@ -144,6 +171,10 @@ func (k Kind) hint() string {
 // Expected returns the error of a text that is not a document of the kind that was expected. It
 // names the kind that it is, and has the command to run as a hint.
 func Expected(name string, want, is Kind) error {
+	return Kinds{want}.expected(name, is)
+}
+
+func (want Kinds) expected(name string, is Kind) error {
 	err := fmt.Errorf("%s: not %s", name, want)
 	if is != Unknown {
 		err = fmt.Errorf("%s: is %s; expected %s", name, is, want)
@@ -164,16 +195,16 @@ func Malformed(name string, is Kind, err error) error {
 	return errors.Join(all...)
 }
 
-// check returns an error unless a document is of a kind, in the version that this program reads.
-func (d Document) check(want Kind) error {
-	fields := d.fields()
-	is := KindOf(fields)
-	schema := string(fields["schema"])
+// check returns an error unless a document is of one of the kinds, in the version that this program
+// reads.
+func (d Document) check(want Kinds) error {
+	is := d.Kind
+	schema := string(d.fields["schema"])
 	switch {
 	case is == Failure:
-		return host.WithHint(fmt.Errorf("%s: is %s; expected %s: %s", d.Name, is, want, failures(fields)), want.hint())
-	case is != want && (is != Unknown || fields["schema"] == nil || schema == fmt.Sprint(Schema)):
-		return Expected(d.Name, want, is)
+		return host.WithHint(fmt.Errorf("%s: is %s; expected %s: %s", d.Name, is, want, failures(d.fields)), want.hint())
+	case !slices.Contains(want, is) && (is != Unknown || d.fields["schema"] == nil || schema == fmt.Sprint(Schema)):
+		return want.expected(d.Name, is)
 	case schema != fmt.Sprint(Schema):
 		// The fields of another version may have other names.
 		return host.WithHint(fmt.Errorf("%s: schema %s is of another version of gpustack; this version reads schema %d", d.Name, schema, Schema),
