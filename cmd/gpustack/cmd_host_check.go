@@ -51,5 +51,5 @@ EXIT STATUS
 }
 
 func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
-	return views.NewHostCheck(node.CheckHost(ctx, newNode(u, in.root), in.journal)), nil
+	return views.NewHostCheck(node.CheckHost(ctx, newNode(u, in.root), in.journal), programVersion(), reportTime()), nil
 }

@@ -83,6 +83,8 @@ func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 		Machine:  c.Bool("machine"),
 		Tree:     opts.format == formatTree,
 		Document: opts.format == term.FormatJSON || opts.format == term.FormatYAML,
+		Version:  programVersion(),
+		Time:     reportTime(),
 	}
 	return opts
 }

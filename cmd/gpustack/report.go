@@ -16,9 +16,14 @@ import (
 // what [check.RebootRequired] returns for that machine.
 func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) views.Report {
 	return views.Report{
-		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second), Changed: changed,
+		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: reportTime(), Changed: changed,
 		RebootRequired: reboot, Warnings: warnings, Root: root,
 	}
+}
+
+// reportTime returns the time of a report that is made now.
+func reportTime() time.Time {
+	return time.Now().UTC().Truncate(time.Second)
 }
 
 // completeReport completes a report after a change that ended with err.

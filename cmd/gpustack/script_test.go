@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud, "page": runShown},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud, "page": runShown, "undated": writeUndated},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
@@ -81,6 +82,20 @@ func TestScripts(t *testing.T) {
 			return errors.Join(err, os.Chmod(env.WorkDir, 0o777))
 		},
 	})
+}
+
+// writeUndated is the command "undated FILE": it writes the document that was printed last to a file,
+// without its time and without the version of gpustack.
+func writeUndated(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: undated FILE")
+	}
+	dated := regexp.MustCompile(`(?m)^(?:"(?:version|time)":"[^"]*",|(?:version|time): .*)\n`)
+	text := ts.ReadFile("stdout")
+	if n := len(dated.FindAllString(text, -1)); n != 2 {
+		ts.Fatalf("%d lines with the time or the version, not 2", n)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(dated.ReplaceAllString(text, "")), 0o644))
 }
 
 // startCloud is the command "cloud NEWEST [hosts|forbidden|night|enabled]": a small OpenStack whose

@@ -25,6 +25,9 @@ type ScanOptions struct {
 	Machine  bool // read the facts of the machine, too
 	Tree     bool // bridges above are shown, too
 	Document bool // read what only documents show, too
+
+	Version string    // of gpustack, for documents
+	Time    time.Time // when the scan is made, for documents
 }
 
 // lists returns a function that reports whether a device is to be listed, and nil if all are.
@@ -61,6 +64,7 @@ func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice
 		others = append(others, fmt.Sprintf("cannot determine what was prepared by other means: %v", err))
 	}
 	whole.Warnings = append(whole.Warnings, others...)
+	whole.Version, whole.Time = opts.Version, opts.Time
 	whole.scope(opts, m.Devices.Value)
 	if opts.Document {
 		whole.nameInNova(root)
@@ -84,6 +88,8 @@ type Scan struct {
 	Schema   int             `json:"schema"`
 	Host     *string         `json:"host"`
 	NovaHost *string         `json:"nova_host"` // null in a table, for which it is not read
+	Version  string          `json:"version"`
+	Time     time.Time       `json:"time"`
 	System   machine.System  `json:"system"`
 	Scope    nova.Scope      `json:"scope"`    // which functions are listed
 	Complete bool            `json:"complete"` // none that belongs to the scope can be missing

@@ -2,6 +2,7 @@ package views
 
 import (
 	"slices"
+	"time"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -13,6 +14,8 @@ import (
 type HostCheck struct {
 	Schema   int               `json:"schema"`
 	Host     *string           `json:"host"`
+	Version  string            `json:"version"`
+	Time     time.Time         `json:"time"`
 	System   machine.System    `json:"system"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Passed   bool              `json:"passed"`
@@ -22,11 +25,11 @@ type HostCheck struct {
 	Plan     host.Command      `json:"-"` // shows what host prepare would do
 }
 
-// NewHostCheck returns the report of a check.
-func NewHostCheck(c node.HostChecked) HostCheck {
+// NewHostCheck returns the report of a check that a version of gpustack has made at this time.
+func NewHostCheck(c node.HostChecked, version string, made time.Time) HostCheck {
 	m := c.Machine
 	return HostCheck{
-		Schema: 1, Host: m.Facts.Hostname, System: machine.NewSystem(m), Verdict: c.Verdict, Passed: !host.Failed(c.Findings),
+		Schema: 1, Host: m.Facts.Hostname, Version: version, Time: made, System: machine.NewSystem(m), Verdict: c.Verdict, Passed: !host.Failed(c.Findings),
 		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Plan: c.Plan,
 	}
 }
