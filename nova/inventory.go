@@ -44,7 +44,7 @@ var (
 
 // inventory is what ReadInventories needs of host scan's output. Other fields are ignored.
 type inventory struct {
-	Host     names             `json:"host"`
+	Host     HostNames         `json:"host"`
 	NovaHost *string           `json:"nova_host"`
 	Scope    Scope             `json:"scope"`
 	Complete *bool             `json:"complete"`
@@ -64,16 +64,17 @@ const (
 	roleOfContainers = "container"
 )
 
-// names are those of a host. In inventories of earlier versions both are fields of an object.
-type names struct {
+// HostNames are the names of a host in an inventory. In those of earlier versions both are fields
+// of an object; in later ones the name in Nova is not among them.
+type HostNames struct {
 	Hostname string  `json:"hostname"`
 	NovaHost *string `json:"nova_host"`
 }
 
 // UnmarshalJSON reads the hostname, or an object of an earlier version.
-func (n *names) UnmarshalJSON(text []byte) error {
+func (n *HostNames) UnmarshalJSON(text []byte) error {
 	if bytes.HasPrefix(text, []byte("{")) {
-		type earlier names
+		type earlier HostNames
 		return json.Unmarshal(text, (*earlier)(n))
 	}
 	return json.Unmarshal(text, &n.Hostname)

@@ -81,6 +81,12 @@ func newApp(u *term.UI, words []string) app {
 				Category:    "Images",
 				Subcommands: []*cli.Command{newImageCheckCommand(u), newImageSetCommand(u)},
 			},
+			{
+				Name:        "fleet",
+				Usage:       "documents of many compute nodes",
+				Category:    "Many nodes",
+				Subcommands: []*cli.Command{newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u), newFleetAliasesCommand(u)},
+			},
 			in("Repair of Nova's database", newRepairMigrationCommand(u)),
 			in(groupRecord, newHistoryCommand(u)),
 			in(groupRecord, newUndoCommand(u)),

@@ -124,7 +124,7 @@ const hole = "0000:84:00.0"
 
 var (
 	verb    = regexp.MustCompile(`%[a-z]`)
-	inText  = regexp.MustCompile(`\bgpustack ((?:host|rdma|container|nova|flavor|image) [a-z][a-z-]*|repair-migration|history|undo|completion|man)\b([^\n';)]*)`)
+	inText  = regexp.MustCompile(`\bgpustack ((?:host|rdma|container|nova|flavor|image|fleet) [a-z][a-z-]*|repair-migration|history|undo|completion|man)\b([^\n';)]*)`)
 	oneFlag = regexp.MustCompile(`^--([a-z][a-z-]*)$`)
 )
 

@@ -36,6 +36,10 @@ func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"container check":   reflect.TypeFor[views.ContainerCheck](),
 		"container prepare": reflect.TypeFor[views.ContainerPrepare](),
+		"fleet aliases":     reflect.TypeFor[views.FleetAliases](),
+		"fleet diff":        reflect.TypeFor[views.FleetDiff](),
+		"fleet plan":        reflect.TypeFor[views.FleetPlan](),
+		"fleet show":        reflect.TypeFor[views.FleetShow](),
 		"flavor create":     reflect.TypeFor[views.FlavorCreate](),
 		"flavor delete":     reflect.TypeFor[views.FlavorDelete](),
 		"image check":       reflect.TypeFor[views.ImageCheck](),

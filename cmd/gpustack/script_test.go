@@ -84,8 +84,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// writeUndated is the command "undated FILE": it writes the document that was printed last to a file,
-// without its time and without the version of gpustack.
+// writeUndated is the command "undated FILE": it writes the document that was printed last to a
+// file, without its time and without the version of gpustack.
 func writeUndated(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: undated FILE")

@@ -8,10 +8,10 @@ import (
 // manyKeys is the number of keys of an object from which on they are looked up in a map.
 const manyKeys = 48
 
-// repeatedKey returns a key that an object of a text in valid JSON has twice. Keys that differ only
+// RepeatedKey returns a key that an object of a text in valid JSON has twice. Keys that differ only
 // in case count as the same, as they do where a document is decoded: what such a document means
 // depends on its reader.
-func repeatedKey(text []byte) (key string, is bool) {
+func RepeatedKey(text []byte) (key string, is bool) {
 	var open []keysOf // objects and lists around a place
 	wantsKey := false
 	for i := 0; i < len(text); i++ {

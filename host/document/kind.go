@@ -39,6 +39,10 @@ const (
 	RDMACheck        Kind = "rdma check"
 	ContainerCheck   Kind = "container check"
 	ContainerPrepare Kind = "container prepare"
+	FleetShow        Kind = "fleet show"
+	FleetDiff        Kind = "fleet diff"
+	FleetPlan        Kind = "fleet plan"
+	FleetAliases     Kind = "fleet aliases"
 	RepairMigration  Kind = "repair-migration"
 	History          Kind = "history"
 	Undo             Kind = "undo"
@@ -76,6 +80,10 @@ func keys() []struct {
 		{FlavorDelete, []string{"cloud", "changes", "before"}},
 		{FlavorList, []string{"cloud", "flavors"}},
 		{FlavorTest, []string{"cloud", "wanted_from", "leftovers"}},
+		{FleetShow, []string{"layouts", "odd"}},
+		{FleetDiff, []string{"differences", "old_node_count"}},
+		{FleetPlan, []string{"waves", "blocked_nodes"}},
+		{FleetAliases, []string{"aliases", "node_count"}},
 		{RepairMigration, []string{"findings", "pools", "allocations"}},
 		{RDMAPrepare, []string{"adapters", "notes", "left"}},
 		{RDMAScan, []string{"adapters", "links", "netns"}},

@@ -76,7 +76,7 @@ func (s *splitter) document(text []byte, line int) (Document, error) {
 	if line > 0 {
 		d.Name = fmt.Sprintf("%s:%d", s.name, line)
 	}
-	if key, is := repeatedKey(text); is {
+	if key, is := RepeatedKey(text); is {
 		return d, fmt.Errorf("an object has the key %.60q twice", key)
 	}
 	if json.Unmarshal(text, &d.fields) != nil {

@@ -112,6 +112,9 @@ func (v *Completion) ofArgument() ([]Offer, ShellPaths) {
 	if len(names) == 1 && names[0] == "[COMMAND]" {
 		n = 0 // all its words are one argument
 	}
+	if last := len(names) - 1; last >= 0 && strings.HasSuffix(names[last], "...") && !strings.HasSuffix(names[last], "]...") {
+		n = min(n, last) // it can be repeated
+	}
 	if n >= len(names) {
 		return nil, NoPaths
 	}

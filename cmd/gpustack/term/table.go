@@ -48,6 +48,13 @@ var narrowable = []struct {
 	{"AT BOOT", wrapped},
 	{"STATE", wrapped},
 	{"SEEN", wrapped},
+	{"ADDRESSES", wrapped},
+	{"IOMMU GROUPS", wrapped},
+	{"GPUS OUT", wrapped},
+	{"GPUS LEFT", wrapped},
+	{"WHY", wrapped},
+	{"INSTANCES", wrapped},
+	{"NODES", wrapped},
 }
 
 // columns returns the columns of a table with these titles.

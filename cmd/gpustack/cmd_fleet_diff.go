@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
+	"gpustack/host/document"
+)
+
+func newFleetDiffCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:      "diff",
+		Usage:     "show what has changed between two collections of documents",
+		ArgsUsage: "OLD_DIR NEW_DIR",
+		Description: `
+Lists the nodes and functions that were added or removed, that have moved to another
+address, or that have changed: driver, NUMA node, IOMMU group, product, device type and
+role of functions; kernel, firmware, verdict and name in Nova of nodes. Functions are GPUs,
+what shares a card or an IOMMU group with one, and NVSwitches. What guests use is no
+difference.
+
+So a dead GPU is found: its function is missing after a reboot, and Nova shows only a row
+that it never allocates.
+
+` + fleetDocuments + `
+
+EXAMPLES
+  gpustack fleet diff nodes.yesterday nodes
+  gpustack fleet diff before.jsonl - -o json
+
+EXIT STATUS
+  0  no differences
+  1  error: a document cannot be read, or two documents of a host conflict
+  2  there are differences`,
+		Flags:  []cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
+		Action: action(u, parseFleetDiff, runFleetDiff),
+	}
+}
+
+type fleetDiffOptions struct{ format, earlier, later string }
+
+func parseFleetDiff(c *cli.Context, f *args.Faults) fleetDiffOptions {
+	files := f.Arguments(c, "OLD_DIR", "NEW_DIR")
+	if files[0] == document.Stdin && files[1] == document.Stdin {
+		f.Add(args.UsageError("standard input is given more than once", "give - once"))
+	}
+	return fleetDiffOptions{f.Choice(c, "output"), files[0], files[1]}
+}
+
+func runFleetDiff(_ context.Context, u *term.UI, opts fleetDiffOptions) error {
+	earlier, errEarlier := readFleet(u, opts.earlier)
+	later, errLater := readFleet(u, opts.later)
+	if err := errors.Join(errEarlier, errLater); err != nil {
+		return err
+	}
+	report := views.NewFleetDiff(earlier, later, programVersion(), reportTime())
+	return showReport(u, opts.format, report, func() { report.Print(u) }, len(report.Differences) == 0)
+}

@@ -1,0 +1,282 @@
+package views
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/nova/fleet"
+)
+
+// FleetShow is the output of fleet show (docs/json.md).
+type FleetShow struct {
+	Schema    int           `json:"schema"`
+	Version   string        `json:"version"`
+	Time      time.Time     `json:"time"`
+	NodeCount int           `json:"node_count"`
+	Odd       []fleet.Odd   `json:"odd"`
+	Layouts   []fleetLayout `json:"layouts"`
+	Products  []fleetTotal  `json:"products"`
+	Warnings  []string      `json:"warnings"`
+}
+
+// fleetLayout is a layout with its nodes.
+type fleetLayout struct {
+	Number    int         `json:"number"`
+	Slots     []fleetSlot `json:"slots"`
+	NodeNames []string    `json:"node_names"`
+	// OddCount is how many of the nodes differ from the layout.
+	OddCount int `json:"odd_count"`
+}
+
+// fleetSlot is a GPU of a layout.
+type fleetSlot struct {
+	Address pci.Address `json:"address"`
+	fleetProduct
+	NUMANode     *int          `json:"numa_node"`
+	GroupMembers []pci.Address `json:"group_members"`
+}
+
+// fleetProduct is a product by its ids.
+type fleetProduct struct {
+	VendorID  pci.ID  `json:"vendor_id"`
+	ProductID pci.ID  `json:"product_id"`
+	Name      *string `json:"name"`
+}
+
+// fleetTotal is the number of GPUs of a product.
+type fleetTotal struct {
+	fleetProduct
+	Total       int `json:"total"`
+	Free        int `json:"free"`
+	InGuests    int `json:"in_guests"`
+	InContainer int `json:"in_containers"`
+	WithHost    int `json:"with_host"`
+	Unknown     int `json:"unknown"`
+}
+
+func newFleetProduct(p fleet.Product, name string) fleetProduct {
+	product := fleetProduct{VendorID: p.Vendor, ProductID: p.ID}
+	if name != "" {
+		product.Name = &name
+	}
+	return product
+}
+
+// title returns the ids and the name.
+func (p fleetProduct) title() string {
+	title := p.VendorID.String() + ":" + p.ProductID.String()
+	if p.Name != nil {
+		title += " " + *p.Name
+	}
+	return title
+}
+
+// NewFleetShow returns the report of a fleet that a version of gpustack has made at this time.
+func NewFleetShow(f fleet.Fleet, maxAge time.Duration, version string, made time.Time) FleetShow {
+	layouts := f.Layouts()
+	r := FleetShow{
+		Schema: 1, Version: version, Time: made, NodeCount: len(f.Nodes), Odd: append([]fleet.Odd{}, f.Odd(layouts, made, maxAge)...),
+		Layouts: []fleetLayout{}, Products: []fleetTotal{}, Warnings: append([]string{}, f.Warnings...),
+	}
+	for _, l := range layouts {
+		row := fleetLayout{Number: l.Number, Slots: []fleetSlot{}, NodeNames: nodeNames(l.Nodes), OddCount: len(l.Nodes) - len(l.Exact)}
+		for _, g := range l.GPUs {
+			slot := fleetSlot{Address: g.Address, fleetProduct: newFleetProduct(g.Product, cmp.Or(g.Alias, g.Name)), GroupMembers: append([]pci.Address{}, g.Group...)}
+			if g.NUMA >= 0 {
+				slot.NUMANode = &g.NUMA
+			}
+			row.Slots = append(row.Slots, slot)
+		}
+		r.Layouts = append(r.Layouts, row)
+	}
+	for _, t := range f.Totals() {
+		r.Products = append(r.Products, fleetTotal{newFleetProduct(t.Product, t.Name), t.All, t.Free, t.InGuests, t.InContainer, t.WithHost, t.Unknown})
+	}
+	return r
+}
+
+func nodeNames(nodes []*fleet.Node) []string {
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.Name
+	}
+	return names
+}
+
+// Print prints odd nodes, layouts and the use of GPUs.
+func (r FleetShow) Print(u *term.UI) {
+	odd := map[string]bool{}
+	var rows [][]string
+	for _, o := range r.Odd {
+		node := o.Node
+		if odd[node] {
+			node = ""
+		}
+		odd[o.Node] = true
+		address := "-"
+		if o.Address != nil {
+			address = o.Address.String()
+		}
+		rows = append(rows, printableRow(node, Number(o.Layout), string(o.What), address, o.Expected, o.Found))
+	}
+	gpus := 0
+	for _, p := range r.Products {
+		gpus += p.Total
+	}
+	u.Printf("%s, %s, %s; odd: %s\n", host.Numbered(r.NodeCount, "node"), host.Numbered(gpus, "GPU"), host.Numbered(len(r.Layouts), "layout"), host.Numbered(len(odd), "node"))
+	if rows != nil {
+		u.Printf("\n")
+		u.Table([]string{"ODD NODE", "LAYOUT", "WHAT", "FUNCTION", "EXPECTED", "SEEN"}, rows)
+	}
+	rows = nil
+	for _, l := range r.Layouts {
+		rows = append(rows, printableRow(fmt.Sprint(l.Number), fmt.Sprint(len(l.NodeNames)), l.products(), l.places(), l.groups(), FoldNames(l.NodeNames)))
+	}
+	if rows != nil {
+		u.Printf("\n")
+		u.Table([]string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, rows)
+	}
+	rows = nil
+	for _, p := range r.Products {
+		row := printableRow(p.VendorID.String()+":"+p.ProductID.String(), Text(p.Name))
+		for _, n := range []int{p.Total, p.Free, p.InGuests, p.InContainer, p.WithHost, p.Unknown} {
+			row = append(row, fmt.Sprint(n))
+		}
+		rows = append(rows, row)
+	}
+	if rows != nil {
+		u.Printf("\n")
+		u.Table([]string{"PRODUCT", "NAME", "GPUS", "FREE", "IN GUESTS", "IN CONTAINERS", "WITH THE HOST", "UNKNOWN"}, rows)
+	}
+}
+
+func printableRow(cells ...string) []string {
+	for i := range cells {
+		cells[i] = term.Printable(cells[i])
+	}
+	return cells
+}
+
+// products returns the number of GPUs of each product.
+func (l fleetLayout) products() string {
+	count := map[string]int{}
+	var order []string
+	for _, s := range l.Slots {
+		if title := s.title(); count[title] == 0 {
+			order = append(order, title)
+		}
+		count[s.title()]++
+	}
+	for i, title := range order {
+		order[i] = fmt.Sprintf("%d × %s", count[title], title)
+	}
+	return cmp.Or(strings.Join(order, ", "), "none")
+}
+
+// places returns the addresses of the GPUs on each NUMA node.
+func (l fleetLayout) places() string {
+	var order []string
+	at := map[string][]string{}
+	for _, s := range l.Slots {
+		node := "NUMA " + Number(s.NUMANode)
+		if at[node] == nil {
+			order = append(order, node)
+		}
+		at[node] = append(at[node], s.Address.String())
+	}
+	slices.Sort(order)
+	for i, node := range order {
+		order[i] = node + ": " + strings.Join(at[node], " ")
+	}
+	return orDash(strings.Join(order, "; "))
+}
+
+// groups returns how many GPUs have IOMMU groups with how many members.
+func (l fleetLayout) groups() string {
+	sizes := map[int]int{}
+	for _, s := range l.Slots {
+		sizes[len(s.GroupMembers)]++
+	}
+	var parts []string
+	for _, size := range sortedKeys(sizes) {
+		what := host.Numbered(size, "function")
+		if size == 0 {
+			what = "none"
+		}
+		parts = append(parts, fmt.Sprintf("%d × %s", sizes[size], what))
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
+func sortedKeys(m map[int]int) (keys []int) {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// FoldNames returns names in the notation of pdsh and ClusterShell: gpu[1-3,7].
+func FoldNames(names []string) string {
+	var texts []string
+	for i := 0; i < len(names); {
+		prefix, number, suffix := cutNumber(names[i])
+		j := i
+		var ranges []string
+		for number != "" && j < len(names) {
+			p, n, s := cutNumber(names[j])
+			if p != prefix || s != suffix || len(n) != len(number) {
+				break
+			}
+			last := n
+			for j++; j < len(names); j++ {
+				p, next, s := cutNumber(names[j])
+				if p != prefix || s != suffix || len(next) != len(number) || next != incremented(last) {
+					break
+				}
+				last = next
+			}
+			if last != n {
+				n += "-" + last
+			}
+			ranges = append(ranges, n)
+		}
+		if j-i < 2 {
+			texts = append(texts, names[i])
+			i++
+			continue
+		}
+		texts = append(texts, prefix+"["+strings.Join(ranges, ",")+"]"+suffix)
+		i = j
+	}
+	return strings.Join(texts, " ")
+}
+
+// cutNumber cuts a name around the last number of its first label.
+func cutNumber(name string) (prefix, number, suffix string) {
+	label, domain, dotted := strings.Cut(name, ".")
+	if dotted {
+		domain = "." + domain
+	}
+	stem := strings.TrimRight(label, "0123456789")
+	return stem, label[len(stem):], domain
+}
+
+// incremented returns the next number with as many digits.
+func incremented(number string) string {
+	digits := []byte(number)
+	for i := len(digits) - 1; i >= 0; i-- {
+		if digits[i] != '9' {
+			digits[i]++
+			return string(digits)
+		}
+		digits[i] = '0'
+	}
+	return ""
+}

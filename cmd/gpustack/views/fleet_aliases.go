@@ -1,0 +1,106 @@
+package views
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/pci"
+	"gpustack/nova/conf"
+	"gpustack/nova/fleet"
+)
+
+// FleetAliases is the output of fleet aliases (docs/json.md).
+type FleetAliases struct {
+	Schema    int          `json:"schema"`
+	Version   string       `json:"version"`
+	Time      time.Time    `json:"time"`
+	NodeCount int          `json:"node_count"`
+	Aliases   []fleetAlias `json:"aliases"`
+	Passed    bool         `json:"passed"` // each product has a name and one device type
+	Warnings  []string     `json:"warnings"`
+}
+
+// fleetAlias is an alias of a product with the nodes that have it.
+type fleetAlias struct {
+	fleetProduct
+	DeviceType *pci.DeviceType `json:"device_type"`
+	Alias      *string         `json:"alias"` // the value of the option; nil without a name or type
+	NodeNames  []string        `json:"node_names"`
+	Exceptions []fleetSplit    `json:"exceptions"`
+}
+
+// fleetSplit are nodes that have a product with another device type.
+type fleetSplit struct {
+	DeviceType *pci.DeviceType `json:"device_type"`
+	NodeNames  []string        `json:"node_names"`
+}
+
+// NewFleetAliases returns the report of the aliases of a fleet.
+func NewFleetAliases(f fleet.Fleet, version string, made time.Time) FleetAliases {
+	r := FleetAliases{Schema: 1, Version: version, Time: made, NodeCount: len(f.Nodes), Aliases: []fleetAlias{}, Passed: true, Warnings: append([]string{}, f.Warnings...)}
+	for _, a := range f.Aliases() {
+		row := fleetAlias{
+			fleetProduct: newFleetProduct(fleet.Product{Vendor: a.VendorID, ID: a.ProductID}, cmp.Or(a.Name, a.Text)),
+			DeviceType:   knownType(pci.DeviceType(a.DeviceType)), NodeNames: nodeNames(a.Nodes), Exceptions: []fleetSplit{},
+		}
+		if a.Name != "" && a.DeviceType != "" {
+			line := conf.Written(a.Alias)
+			row.Alias = &line
+		}
+		for _, s := range a.Others {
+			row.Exceptions = append(row.Exceptions, fleetSplit{knownType(s.Type), nodeNames(s.Nodes)})
+		}
+		r.Passed = r.Passed && row.Alias != nil && len(row.Exceptions) == 0
+		r.Aliases = append(r.Aliases, row)
+	}
+	return r
+}
+
+// knownType returns a device type, nil if it is unknown.
+func knownType(t pci.DeviceType) *pci.DeviceType {
+	if t == "" {
+		return nil
+	}
+	return &t
+}
+
+// Print prints the aliases as lines of nova.conf, and below them what no line can have.
+func (r FleetAliases) Print(u *term.UI) {
+	u.Printf("[pci]\n")
+	for _, a := range r.Aliases {
+		if a.Alias != nil {
+			u.Printf("alias = %s\n", term.Printable(*a.Alias))
+		}
+	}
+	var rows [][]string
+	for _, a := range r.Aliases {
+		why := ""
+		switch {
+		case a.DeviceType == nil:
+			why = "the device type is unknown"
+		case a.Alias == nil:
+			why = "the product has no name: choose one with nova configure --alias"
+		}
+		if why != "" {
+			rows = append(rows, printableRow(a.title(), Text(a.DeviceType), why, FoldNames(a.NodeNames)))
+		}
+		for _, s := range a.Exceptions {
+			why := fmt.Sprintf("not %s as on %d others", Text(a.DeviceType), len(a.NodeNames))
+			switch {
+			case s.DeviceType == nil:
+				why = "the device type is unknown"
+			case a.DeviceType != nil && *a.DeviceType == pci.TypePF && *s.DeviceType == pci.TypePCI:
+				why += ": SR-IOV is off in the firmware, or the kernel does not support it"
+			}
+			rows = append(rows, printableRow(a.title(), Text(s.DeviceType), why, FoldNames(s.NodeNames)))
+		}
+	}
+	if rows != nil {
+		u.Printf("\n")
+		u.Table([]string{"PRODUCT WITHOUT ONE ALIAS", "TYPE", "WHY", "NODES"}, rows)
+	}
+	u.Printf("\n%s\n", strings.Join([]string{fmt.Sprintf("aliases: %d", len(r.Aliases)), fmt.Sprintf("nodes: %d", r.NodeCount)}, ", "))
+}

@@ -1,0 +1,56 @@
+package views
+
+import (
+	"fmt"
+	"time"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/nova/fleet"
+)
+
+// FleetDiff is the output of fleet diff (docs/json.md).
+type FleetDiff struct {
+	Schema       int                `json:"schema"`
+	Version      string             `json:"version"`
+	Time         time.Time          `json:"time"`
+	OldNodeCount int                `json:"old_node_count"`
+	NodeCount    int                `json:"node_count"`
+	Differences  []fleet.Difference `json:"differences"`
+	Warnings     []string           `json:"warnings"`
+}
+
+// NewFleetDiff returns the report of the differences between two collections.
+func NewFleetDiff(earlier, later fleet.Fleet, version string, made time.Time) FleetDiff {
+	r := FleetDiff{
+		Schema: 1, Version: version, Time: made, OldNodeCount: len(earlier.Nodes), NodeCount: len(later.Nodes),
+		Differences: append([]fleet.Difference{}, fleet.Diff(earlier, later)...), Warnings: []string{},
+	}
+	r.Warnings = append(append(r.Warnings, earlier.Warnings...), later.Warnings...)
+	return r
+}
+
+// Print prints a line for each difference.
+func (r FleetDiff) Print(u *term.UI) {
+	if len(r.Differences) == 0 {
+		u.Printf("no differences: %s\n", host.Numbered(r.NodeCount, "node"))
+		return
+	}
+	var rows [][]string
+	nodes := map[string]bool{}
+	for _, d := range r.Differences {
+		node := d.Node
+		if nodes[node] {
+			node = ""
+		}
+		nodes[d.Node] = true
+		address := "-"
+		if d.Address != nil {
+			address = d.Address.String()
+		}
+		rows = append(rows, printableRow(node, string(d.Change), d.What, address, Text(d.Old), Text(d.New)))
+	}
+	u.Table([]string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, rows)
+	u.Printf("\n%s\n", fmt.Sprintf("%s on %s; before: %s, now: %s", host.Numbered(len(r.Differences), "difference"), host.Numbered(len(nodes), "node"),
+		host.Numbered(r.OldNodeCount, "node"), host.Numbered(r.NodeCount, "node")))
+}

@@ -1,0 +1,175 @@
+package views
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/nova/fleet"
+)
+
+// FleetPlan is the output of fleet plan (docs/json.md).
+type FleetPlan struct {
+	Schema   int            `json:"schema"`
+	Version  string         `json:"version"`
+	Time     time.Time      `json:"time"`
+	By       fleet.By       `json:"by"`
+	Keep     string         `json:"keep"`
+	Map      string         `json:"map"`
+	Waves    []fleetWave    `json:"waves"`
+	Blocked  []fleetBlocked `json:"blocked_nodes"`
+	Idle     []fleetIdle    `json:"idle_nodes"`
+	Without  []string       `json:"hosts_without_documents"`
+	Warnings []string       `json:"warnings"`
+}
+
+// fleetWave is a wave.
+type fleetWave struct {
+	Number    int            `json:"number"`
+	Kind      fleet.WaveKind `json:"kind"`
+	NodeNames []string       `json:"node_names"`
+	Out       []fleetCount   `json:"taken_out"`
+	Remaining []fleetKept    `json:"remaining"`
+}
+
+// fleetCount is a number of GPUs of a product.
+type fleetCount struct {
+	fleetProduct
+	Count int `json:"count"`
+}
+
+// fleetKept is what stays schedulable of a product in a zone.
+type fleetKept struct {
+	Zone string `json:"zone"`
+	fleetProduct
+	Schedulable int `json:"schedulable"`
+	ToKeep      int `json:"to_keep"`
+}
+
+// fleetBlocked is a node that is blocked.
+type fleetBlocked struct {
+	Node      string   `json:"node"`
+	Reasons   []string `json:"reasons"`
+	Instances []string `json:"instances"`
+}
+
+// fleetIdle is a node whose GPUs are not schedulable.
+type fleetIdle struct {
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
+// NewFleetPlan returns the report of a plan.
+func NewFleetPlan(p fleet.Plan, o fleet.PlanOptions, version string, warnings []string) FleetPlan {
+	r := FleetPlan{
+		Schema: 1, Version: version, Time: o.Now, By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map, Waves: []fleetWave{}, Blocked: []fleetBlocked{},
+		Idle: []fleetIdle{}, Without: append([]string{}, p.Without...), Warnings: append([]string{}, warnings...),
+	}
+	for _, w := range p.Waves {
+		wave := fleetWave{Number: w.Number, Kind: w.Kind, NodeNames: nodeNames(w.Nodes), Out: []fleetCount{}, Remaining: []fleetKept{}}
+		for _, c := range w.GPUs {
+			wave.Out = append(wave.Out, fleetCount{newFleetProduct(c.Product, c.Name), c.GPUs})
+		}
+		for _, k := range w.Left {
+			wave.Remaining = append(wave.Remaining, fleetKept{k.Zone, newFleetProduct(k.Product, k.Name), k.Schedulable, k.Keep})
+		}
+		r.Waves = append(r.Waves, wave)
+	}
+	for _, b := range p.Blocked {
+		instances := []string{}
+		for _, i := range b.Instances {
+			instances = append(instances, i.String())
+		}
+		r.Blocked = append(r.Blocked, fleetBlocked{b.Node.Name, b.Reasons, instances})
+	}
+	for _, i := range p.Idle {
+		r.Idle = append(r.Idle, fleetIdle{i.Node.Name, i.Reason})
+	}
+	return r
+}
+
+// Print prints the waves, and the nodes and hosts that are in none.
+func (r FleetPlan) Print(u *term.UI) {
+	var rows [][]string
+	nodes := 0
+	for _, w := range r.Waves {
+		nodes += len(w.NodeNames)
+		var out, left []string
+		for _, c := range w.Out {
+			out = append(out, fmt.Sprintf("%d × %s", c.Count, c.title()))
+		}
+		for _, k := range w.Remaining {
+			left = append(left, fmt.Sprintf("%s: %d of %s (keep: %d)", k.Zone, k.Schedulable, k.title(), k.ToKeep))
+		}
+		rows = append(rows, printableRow(fmt.Sprintf("%02d", w.Number), string(w.Kind), fmt.Sprint(len(w.NodeNames)), orDash(strings.Join(out, ", ")),
+			orDash(strings.Join(left, "; ")), FoldNames(w.NodeNames)))
+	}
+	if rows != nil {
+		u.Table([]string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
+		u.Printf("\n")
+	}
+	u.Printf("%s with %s; blocked: %s\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), host.Numbered(len(r.Blocked), "node"))
+	rows = nil
+	for _, b := range r.Blocked {
+		rows = append(rows, printableRow(b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(b.Instances, " "))))
+	}
+	if rows != nil {
+		u.Printf("\n")
+		u.Table([]string{"BLOCKED NODE", "WHY", "INSTANCES"}, rows)
+	}
+	rows = nil
+	for _, i := range r.Idle {
+		rows = append(rows, printableRow(i.Node, i.Reason))
+	}
+	if rows != nil {
+		u.Printf("\n")
+		u.Table([]string{"NODE WITHOUT SCHEDULABLE GPUS", "WHY"}, rows)
+	}
+	if len(r.Without) > 0 {
+		u.Printf("\n%s\n", term.Printable("hosts without documents, of which no GPU counts: "+FoldNames(r.Without)))
+	}
+}
+
+// PrintAnsible prints the waves as groups of a static inventory of Ansible in YAML, which has the
+// names of nodes. Blocked nodes that are in no wave are in no group, but in comments.
+func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet.Node]string) error {
+	inWave := map[string]bool{}
+	groups := &yaml.Node{Kind: yaml.MappingNode}
+	for _, w := range waves {
+		hosts := &yaml.Node{Kind: yaml.MappingNode}
+		for _, n := range w.Nodes {
+			inWave[n.Name] = true
+			hosts.Content = append(hosts.Content, yamlText(names[n]), &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
+		}
+		group := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("hosts"), hosts}}
+		groups.Content = append(groups.Content, yamlText(w.Group()), group)
+	}
+	u.Printf("# gpustack %s, %s: waves that keep %s of each product in each %s of %s\n", r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By, term.Printable(r.Map))
+	for _, b := range r.Blocked {
+		if !inWave[b.Node] {
+			u.Printf("# blocked: %s: %s\n", term.Printable(b.Node), term.Printable(strings.Join(append(b.Reasons, b.Instances...), "; ")))
+		}
+	}
+	text, err := yaml.Marshal(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
+		yamlText("all"), {Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("children"), groups}},
+	}})
+	if err != nil {
+		return err
+	}
+	u.Printf("%s", text)
+	return nil
+}
+
+// yamlText returns a string, in quotes unless it is one for every parser of YAML.
+func yamlText(text string) *yaml.Node {
+	var n yaml.Node
+	n.SetString(text)
+	if err := n.Encode(text); err != nil {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return &n
+}

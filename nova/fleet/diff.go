@@ -1,0 +1,139 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Difference is a difference between two collections of documents.
+type Difference struct {
+	Node    string       `json:"node"`
+	Change  Change       `json:"change"`
+	Address *pci.Address `json:"address"` // of the function, where it is now or was; nil: the node
+	What    string       `json:"what"`    // that was added, removed, moved or changed
+	Old     *string      `json:"old_value"`
+	New     *string      `json:"new_value"`
+}
+
+// Change is the kind of a Difference.
+type Change string
+
+// The kinds of differences.
+const (
+	AddedNow   Change = "added"
+	RemovedNow Change = "removed"
+	MovedNow   Change = "moved"
+	ChangedNow Change = "changed"
+)
+
+// Diff returns the differences between an earlier collection and a later one, by node. What guests
+// use is none.
+func Diff(earlier, later Fleet) []Difference {
+	was := map[string]*Node{}
+	for _, n := range earlier.Nodes {
+		was[n.Name] = n
+	}
+	var all []Difference
+	for _, n := range later.Nodes {
+		old := was[n.Name]
+		delete(was, n.Name)
+		if old == nil {
+			text := n.text()
+			all = append(all, Difference{Node: n.Name, Change: AddedNow, What: "node", New: &text})
+			continue
+		}
+		all = append(all, diffNode(old, n)...)
+	}
+	for _, n := range was {
+		text := n.text()
+		all = append(all, Difference{Node: n.Name, Change: RemovedNow, What: "node", Old: &text})
+	}
+	slices.SortStableFunc(all, func(a, b Difference) int { return cmp.Compare(a.Node, b.Node) })
+	return all
+}
+
+// text returns what a node has.
+func (n *Node) text() string {
+	if n.Scan == nil {
+		return "unknown functions"
+	}
+	return host.Numbered(len(n.GPUs()), "GPU")
+}
+
+// diffNode returns the differences of a node that both collections have.
+func diffNode(old, now *Node) (all []Difference) {
+	changed := func(address *pci.Address, what, was, is string) {
+		if was != is {
+			all = append(all, Difference{now.Name, ChangedNow, address, what, &was, &is})
+		}
+	}
+	if old.NovaHost != "" && now.NovaHost != "" {
+		changed(nil, "name in Nova", old.NovaHost, now.NovaHost)
+	}
+	if old.Check != nil && now.Check != nil {
+		changed(nil, "verdict", string(old.Check.Verdict), string(now.Check.Verdict))
+	}
+	switch {
+	case old.Scan == nil && now.Scan == nil:
+		return all
+	case old.Scan == nil || now.Scan == nil:
+		changed(nil, "functions", old.text(), now.text())
+		return all
+	}
+	changed(nil, "kernel", old.Scan.Kernel, now.Scan.Kernel)
+	if old.Scan.Server != "" && now.Scan.Server != "" {
+		changed(nil, "server", old.Scan.Server, now.Scan.Server)
+	}
+	if old.Scan.Firmware != "" && now.Scan.Firmware != "" {
+		changed(nil, "firmware", old.Scan.Firmware, now.Scan.Firmware)
+	}
+	c := compareGPUs(old.Scan.Functions, now.Scan.Functions)
+	for _, f := range c.lost {
+		title := f.Title()
+		all = append(all, Difference{now.Name, RemovedNow, &f.Address, f.kind(), &title, nil})
+	}
+	for _, f := range c.added {
+		title := f.Title()
+		all = append(all, Difference{now.Name, AddedNow, &f.Address, f.kind(), nil, &title})
+	}
+	for _, p := range c.moved {
+		was, is := p.expected.Address.String(), p.found.Address.String()
+		all = append(all, Difference{now.Name, MovedNow, &p.found.Address, p.found.kind(), &was, &is})
+	}
+	for _, p := range c.replaced {
+		changed(&p.found.Address, "product", p.expected.Title(), p.found.Title())
+	}
+	for _, p := range slices.Concat(c.same, c.moved) {
+		a, was, is := &p.found.Address, p.expected, p.found
+		changed(a, "board", was.Board.String(), is.Board.String())
+		changed(a, "class", was.Class, is.Class)
+		changed(a, "device_type", string(was.Type), string(is.Type))
+		changed(a, "driver", driverText(was.Driver), driverText(is.Driver))
+		changed(a, "NUMA node", numaText(was.NUMA), numaText(is.NUMA))
+		changed(a, "role", was.Role, is.Role)
+		changed(a, "console", consoleText(was.Console), consoleText(is.Console))
+	}
+	for _, p := range c.same {
+		// The members of a group that has moved have other addresses.
+		changed(&p.found.Address, "group", listText(p.expected.Group), listText(p.found.Group))
+	}
+	return all
+}
+
+// kind returns what a function is, for people.
+func (f Function) kind() string {
+	if f.GPU {
+		return "GPU"
+	}
+	return "function"
+}
+
+func consoleText(is bool) string {
+	if is {
+		return "the firmware's console"
+	}
+	return "none"
+}

@@ -1,0 +1,938 @@
+package fleet_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/document"
+	"gpustack/nova"
+	"gpustack/nova/fleet"
+	"gpustack/nova/fleet/fleettest"
+)
+
+// read reads documents in one stream.
+func read(documents ...[]byte) (fleet.Fleet, error) {
+	return fleet.Read(document.Source{Paths: []string{document.Stdin}, Stdin: bytes.NewReader(bytes.Join(documents, []byte("\n")))})
+}
+
+// of returns the fleet of nodes.
+func of(t testing.TB, nodes ...fleettest.Node) fleet.Fleet {
+	t.Helper()
+	f, err := read(fleettest.Lines(nodes...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// with returns a node that is changed.
+func with(n fleettest.Node, change func(*fleettest.Node)) fleettest.Node {
+	n.GPUs = slices.Clone(n.GPUs)
+	change(&n)
+	return n
+}
+
+// several returns nodes gpu1 to gpuN with as many GPUs.
+func several(count, gpus int) (nodes []fleettest.Node) {
+	for i := range count {
+		nodes = append(nodes, fleettest.New(fmt.Sprintf("gpu%d", i+1), gpus))
+	}
+	return nodes
+}
+
+// TestRead: of documents of one host the newest counts, documents that conflict are errors, and
+// everything that is wrong is reported at once.
+func TestRead(t *testing.T) {
+	gpu1 := fleettest.New("gpu1", 2)
+	later := with(gpu1, func(n *fleettest.Node) { n.Time, n.GPUs = n.Time.Add(time.Hour), n.GPUs[:1] })
+	undated := with(gpu1, func(n *fleettest.Node) { n.Time, n.GPUs = time.Time{}, nil })
+	const other = "6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11"
+	for name, test := range map[string]struct {
+		documents [][]byte
+		want      string // nodes with their GPUs, then warnings
+		errs      []error
+		texts     []string // of errors
+	}{
+		"each kind":                {documents: [][]byte{gpu1.Scan(), gpu1.Check(), gpu1.GuestReport()}, want: "gpu1 2 check guests"},
+		"the newest":               {documents: [][]byte{later.Scan(), gpu1.Scan()}, want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
+		"the newest, last":         {documents: [][]byte{gpu1.Scan(), later.Scan()}, want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
+		"older without a time":     {documents: [][]byte{undated.Scan(), gpu1.Scan()}, want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
+		"without a time, last":     {documents: [][]byte{gpu1.Scan(), undated.Scan()}, want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
+		"alone without a time":     {documents: [][]byte{undated.Scan()}, want: "gpu1 0"},
+		"two without a time":       {documents: [][]byte{undated.Scan(), undated.Scan()}, errs: []error{fleet.ErrNoTime}},
+		"of three two without":     {documents: [][]byte{undated.Scan(), gpu1.Scan(), undated.Scan()}, errs: []error{fleet.ErrNoTime}},
+		"the same time":            {documents: [][]byte{gpu1.Scan(), gpu1.Scan()}, errs: []error{fleet.ErrSameTime}},
+		"the same time, checks":    {documents: [][]byte{gpu1.Check(), gpu1.Check()}, errs: []error{fleet.ErrSameTime}},
+		"the same time, guests":    {documents: [][]byte{gpu1.GuestReport(), gpu1.GuestReport()}, errs: []error{fleet.ErrSameTime}},
+		"an older host object":     {documents: [][]byte{bytes.Replace(undated.Scan(), []byte(`"host":"gpu1"`), []byte(`"host":{"hostname":"gpu1"}`), 1)}, want: "gpu1 0"},
+		"without a name":           {documents: [][]byte{bytes.Replace(gpu1.Check(), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, errs: []error{fleet.ErrNameless}},
+		"the name in Nova":         {documents: [][]byte{bytes.Replace(gpu1.Scan(), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, want: "gpu1 2"},
+		"names but for case":       {documents: [][]byte{gpu1.Scan(), bytes.Replace(gpu1.Check(), []byte(`"host":"gpu1"`), []byte(`"host":"GPU1"`), 1)}, errs: []error{fleet.ErrCase}},
+		"one name in Nova":         {documents: [][]byte{gpu1.Scan(), with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan()}, errs: []error{fleet.ErrSameNovaHost}},
+		"filtered":                 {documents: [][]byte{bytes.Replace(gpu1.Scan(), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)}, errs: []error{nova.ErrPartial}},
+		"another command":          {documents: [][]byte{gpu1.Scan(), []byte(`{"schema":1,"entries":[]}`)}, want: "gpu1 2; ignored, because only the output of host scan, host check or host guests is read: 1 document of history: standard input:2"},
+		"a key twice":              {documents: [][]byte{gpu1.Scan(), []byte(`{"schema":1,"host":"a","devices":[],"host":"b"}`)}, texts: []string{"standard input:2: not the output of host scan, host check or host guests: an object has the key \"host\" twice"}},
+		"a later schema":           {documents: [][]byte{gpu1.Scan(), []byte(`{"schema":2,"host":"a","devices":[]}`)}, texts: []string{"standard input:2: schema 2 is of another version"}},
+		"half a document":          {documents: [][]byte{gpu1.Check(), gpu1.Scan()[:200]}, texts: []string{"standard input:2: not the output of host scan, host check or host guests: not JSON"}},
+		"a list that is null":      {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":null}`)}, texts: []string{"standard input: malformed: devices is null"}},
+		"a function twice":         {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"address":"0000:17:00.0"},{"address":"0000:17:00.0"}]}`)}, texts: []string{"devices[1]: 0000:17:00.0 is listed twice"}},
+		"a GPU without an address": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"vendor_id":"10de","class":"0302"}]}`)}, texts: []string{"devices[0]: a GPU without an address"}},
+		"an unknown verdict":       {documents: [][]byte{bytes.Replace(gpu1.Check(), []byte(`"verdict":"ready"`), []byte(`"verdict":"fine"`), 1)}, texts: []string{`verdict: unknown value "fine"`}},
+		"a time that is none":      {documents: [][]byte{bytes.Replace(gpu1.Check(), []byte(`"time":"2026`), []byte(`"time":"soon 2026`), 1)}, texts: []string{"malformed: parsing time"}},
+		"a failed command":         {documents: [][]byte{[]byte(`{"schema":1,"errors":[{"message":"root /x: no such file","hint":null}]}`)}, texts: []string{"is the error report of a failed command", "root /x: no such file"}},
+		"a package.json":           {documents: [][]byte{[]byte(`{"name":"left-pad","version":"1.3.0"}`)}, texts: []string{"standard input: not the output of host scan, host check or host guests"}},
+		"all at once": {documents: [][]byte{gpu1.Scan(), gpu1.Scan(), []byte("{"), []byte(`{"schema":9}`), bytes.Replace(gpu1.GuestReport(), []byte(`"complete":true`), []byte(`"complete":7`), 1)},
+			errs: []error{fleet.ErrSameTime}, texts: []string{"standard input:3: ", "standard input:4: schema 9", "standard input:5: malformed: complete"}},
+		"guests by domain": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) {
+			n.Guests = []fleettest.Guest{{UUID: other, GPUs: []string{"17:00"}}}
+		}).GuestReport()}, want: "gpu1 0 guests " + other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := read(test.documents...)
+			for _, want := range test.errs {
+				if !errors.Is(err, want) {
+					t.Errorf("error %v instead of %v", err, want)
+				}
+			}
+			for _, text := range test.texts {
+				if err == nil || !strings.Contains(err.Error(), text) {
+					t.Errorf("error %v without %q", err, text)
+				}
+			}
+			if test.errs != nil || test.texts != nil {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, n := range f.Nodes {
+				text := fmt.Sprintf("%s %d", n.Name, len(n.GPUs()))
+				if n.Check != nil {
+					text += " check"
+				}
+				if n.Guests != nil {
+					text += " guests"
+					for _, i := range n.Guests.Instances {
+						text += " " + i.String()
+					}
+				}
+				got = append(got, text)
+			}
+			if all := strings.Join(append(got, f.Warnings...), "; "); all != test.want {
+				t.Errorf("got  %s\nwant %s", all, test.want)
+			}
+		})
+	}
+}
+
+// TestUse: a GPU is free only if a scan and a complete guest report show it.
+func TestUse(t *testing.T) {
+	const uuid = "6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11"
+	for name, test := range map[string]struct {
+		gpu    func(*fleettest.GPU)
+		node   func(*fleettest.Node)
+		report bool
+		want   fleet.Use
+	}{
+		"ready, and no guest":         {report: true, want: fleet.Free},
+		"ready, without a report":     {want: fleet.NotKnown},
+		"ready, an incomplete report": {node: func(n *fleettest.Node) { n.Partial = true }, report: true, want: fleet.NotKnown},
+		"a guest":                     {node: func(n *fleettest.Node) { n.Guests = []fleettest.Guest{{uuid, true, []string{"17:00"}}} }, report: true, want: fleet.InGuests},
+		"a guest that is powered off": {node: func(n *fleettest.Node) { n.Guests = []fleettest.Guest{{uuid, false, []string{"17:00"}}} }, report: true, want: fleet.InGuests},
+		"a guest in a partial report": {node: func(n *fleettest.Node) {
+			n.Partial, n.Guests = true, []fleettest.Guest{{uuid, true, []string{"17:00"}}}
+		}, report: true, want: fleet.InGuests},
+		"another GPU's guest":          {node: func(n *fleettest.Node) { n.Guests = []fleettest.Guest{{uuid, true, []string{"27:00"}}} }, report: true, want: fleet.Free},
+		"in use, by the scan":          {gpu: func(g *fleettest.GPU) { g.State = "in use" }, report: true, want: fleet.InGuests},
+		"with the host":                {gpu: func(g *fleettest.GPU) { g.State, g.Driver, g.Role = "host", "nvidia", "host" }, report: true, want: fleet.WithHost},
+		"prepared, not booted":         {gpu: func(g *fleettest.GPU) { g.State, g.Driver = "host", "nvidia" }, report: true, want: fleet.WithHost},
+		"for containers":               {gpu: func(g *fleettest.GPU) { g.State, g.Driver, g.Role = "host", "nvidia", "container" }, want: fleet.InContainer},
+		"blocked":                      {gpu: func(g *fleettest.GPU) { g.State = "blocked" }, report: true, want: fleet.WithHost},
+		"unknown":                      {gpu: func(g *fleettest.GPU) { g.State = "unknown" }, report: true, want: fleet.NotKnown},
+		"unknown, recorded containers": {gpu: func(g *fleettest.GPU) { g.State, g.Role = "unknown", "container" }, report: true, want: fleet.NotKnown},
+		"a state of a later version":   {gpu: func(g *fleettest.GPU) { g.State = "asleep" }, report: true, want: fleet.NotKnown},
+	} {
+		n := fleettest.New("gpu1", 1)
+		if test.gpu != nil {
+			test.gpu(&n.GPUs[0])
+		}
+		if test.node != nil {
+			test.node(&n)
+		}
+		documents := [][]byte{n.Scan()}
+		if test.report {
+			documents = append(documents, n.GuestReport())
+		}
+		f, err := read(documents...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Nodes[0].Use(f.Nodes[0].GPUs()[0]); got != test.want {
+			t.Errorf("%s: %s, not %s", name, got, test.want)
+		}
+	}
+}
+
+// TestOdd: a node that differs from a layout of many is in that layout and named with the
+// difference; variants that many nodes have are layouts of their own.
+func TestOdd(t *testing.T) {
+	now := fleettest.Made.Add(time.Hour)
+	change := func(number int, do func(*fleettest.Node)) func([]fleettest.Node) []fleettest.Node {
+		return func(nodes []fleettest.Node) []fleettest.Node {
+			nodes[number-1] = with(nodes[number-1], do)
+			return nodes
+		}
+	}
+	for name, test := range map[string]struct {
+		change  func([]fleettest.Node) []fleettest.Node
+		maxAge  time.Duration
+		layouts string // GPUs × nodes
+		want    []string
+	}{
+		"nothing":   {layouts: "4×8"},
+		"lost card": {change: change(3, func(n *fleettest.Node) { n.GPUs = n.GPUs[:3] }), layouts: "4×8", want: []string{"gpu3 lost card 0000:47:00.0: 10de:20b2 A100-SXM4-80GB/none"}},
+		"moved address": {change: change(3, func(n *fleettest.Node) { n.GPUs[3].Address = "48:00" }), layouts: "4×8",
+			want: []string{"gpu3 moved address 0000:48:00.0: 0000:47:00.0/0000:48:00.0"}},
+		"added card": {change: change(3, func(n *fleettest.Node) { n.GPUs = append(n.GPUs, n.GPUs[3]); n.GPUs[4].Address = "57:00" }), layouts: "4×8",
+			want: []string{"gpu3 added card 0000:57:00.0: none/10de:20b2 A100-SXM4-80GB"}},
+		"all cards moved in the same server": {change: change(3, func(n *fleettest.Node) {
+			for i := range n.GPUs {
+				n.GPUs[i].Address = fmt.Sprintf("%02x:00", 0x81+i)
+			}
+		}), layouts: "4×8", want: []string{"gpu3 moved address 0000:81:00.0: 0000:17:00.0/0000:81:00.0", "gpu3 moved address 0000:82:00.0: 0000:27:00.0/0000:82:00.0",
+			"gpu3 moved address 0000:83:00.0: 0000:37:00.0/0000:83:00.0", "gpu3 moved address 0000:84:00.0: 0000:47:00.0/0000:84:00.0"}},
+		"all cards lost in the same server": {change: change(3, func(n *fleettest.Node) { n.GPUs = nil }), layouts: "4×8",
+			want: []string{"gpu3 lost card 0000:17:00.0: 10de:20b2 A100-SXM4-80GB/none", "gpu3 lost card 0000:27:00.0: 10de:20b2 A100-SXM4-80GB/none",
+				"gpu3 lost card 0000:37:00.0: 10de:20b2 A100-SXM4-80GB/none", "gpu3 lost card 0000:47:00.0: 10de:20b2 A100-SXM4-80GB/none"}},
+		"another server": {change: change(3, func(n *fleettest.Node) {
+			n.Server = "ThinkSystem"
+			for i := range n.GPUs {
+				n.GPUs[i].Address = fmt.Sprintf("%02x:00", 0x81+i)
+			}
+		}), layouts: "4×7 4×1"},
+		"another product": {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Product = "2330" }), layouts: "4×7 4×1"},
+		"NUMA node":       {change: change(3, func(n *fleettest.Node) { n.GPUs[0].NUMA = 7 }), layouts: "4×8", want: []string{"gpu3 NUMA node 0000:17:00.0: 0/7"}},
+		"group": {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Group = []string{"00:1f.0"} }), layouts: "4×8",
+			want: []string{"gpu3 group 0000:17:00.0: 0000:17:00.0 0000:17:00.1/0000:00:1f.0 0000:17:00.0 0000:17:00.1"}},
+		"driver":   {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Driver, n.GPUs[0].State = "", "host" }), layouts: "4×8", want: []string{"gpu3 driver 0000:17:00.0: vfio-pci/none"}},
+		"console":  {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Console = true }), layouts: "4×8", want: []string{"gpu3 console 0000:17:00.0: no console among the GPUs/the firmware's console"}},
+		"firmware": {change: change(3, func(n *fleettest.Node) { n.Firmware = "1.0" }), layouts: "4×8", want: []string{"gpu3 firmware -: 2.14.2/1.0"}},
+		"link width": {change: change(3, func(n *fleettest.Node) { n.Links = []string{"0000:17:00.0: the PCIe link has 8 of 16 lanes"} }), layouts: "4×8",
+			want: []string{"gpu3 link width -: all lanes of card and slot/0000:17:00.0: the PCIe link has 8 of 16 lanes"}},
+		"not ready":      {change: change(3, func(n *fleettest.Node) { n.Verdict = "drifted" }), layouts: "4×8", want: []string{"gpu3 not ready -: ready/drifted: functions"}},
+		"not prepared":   {change: change(3, func(n *fleettest.Node) { n.Verdict = "not prepared" }), layouts: "4×8", want: []string{"gpu3 not ready -: ready/not prepared"}},
+		"reboot pending": {change: change(3, func(n *fleettest.Node) { n.Verdict, n.Reboot = "pending reboot", true }), layouts: "4×8", want: []string{"gpu3 reboot pending -: ready/pending reboot"}},
+		"incomplete":     {change: change(3, func(n *fleettest.Node) { n.Missing = true }), layouts: "4×8", want: []string{"gpu3 incomplete -: all functions identified/class, ids or IOMMU group of a function could not be read"}},
+		"no scan":        {change: change(3, func(n *fleettest.Node) { n.Kernel = "no scan" }), layouts: "4×7", want: []string{"gpu3 no scan -: the output of host scan/none"}},
+		"old report":     {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(-24 * time.Hour) }), maxAge: 12 * time.Hour, layouts: "4×8", want: []string{"gpu3 old report", "gpu3 old report", "gpu3 old report"}},
+		"old, no limit":  {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(-24 * time.Hour) }), layouts: "4×8"},
+		"a future one":   {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(24 * time.Hour) }), layouts: "4×8", want: []string{"gpu3 report from the future", "gpu3 report from the future", "gpu3 report from the future"}},
+		"half are half filled": {change: func(nodes []fleettest.Node) []fleettest.Node {
+			for i := range 4 {
+				nodes[i] = with(nodes[i], func(n *fleettest.Node) { n.GPUs = n.GPUs[:2] })
+			}
+			return nodes
+		}, layouts: "2×4 4×4"},
+		"half are not prepared": {change: func(nodes []fleettest.Node) []fleettest.Node {
+			for i := range 4 {
+				nodes[i] = with(nodes[i], func(n *fleettest.Node) { n.GPUs[0].Driver, n.Verdict = "nvidia", "not prepared" })
+			}
+			return nodes
+		}, layouts: "4×8"},
+		"all have the console on a GPU": {change: func(nodes []fleettest.Node) []fleettest.Node {
+			for i := range nodes {
+				nodes[i] = with(nodes[i], func(n *fleettest.Node) { n.GPUs[0].Console = true })
+			}
+			return nodes
+		}, layouts: "4×8"},
+		"two nodes": {change: func(nodes []fleettest.Node) []fleettest.Node {
+			nodes[0] = with(nodes[0], func(n *fleettest.Node) { n.GPUs = n.GPUs[:3] })
+			return nodes[:2]
+		}, layouts: "3×1 4×1"},
+		"three nodes": {change: func(nodes []fleettest.Node) []fleettest.Node {
+			nodes[0] = with(nodes[0], func(n *fleettest.Node) { n.GPUs = n.GPUs[:3] })
+			return nodes[:3]
+		}, layouts: "4×3", want: []string{"gpu1 lost card 0000:47:00.0: 10de:20b2 A100-SXM4-80GB/none"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := several(8, 4)
+			if test.change != nil {
+				nodes = test.change(nodes)
+			}
+			var documents [][]byte
+			for _, n := range nodes {
+				if n.Kernel != "no scan" {
+					documents = append(documents, n.Scan())
+				}
+				documents = append(documents, n.Check(), n.GuestReport())
+			}
+			f, err := read(documents...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			layouts := f.Layouts()
+			var shapes, got []string
+			for _, l := range layouts {
+				shapes = append(shapes, fmt.Sprintf("%d×%d", len(l.GPUs), len(l.Nodes)))
+			}
+			if all := strings.Join(shapes, " "); all != test.layouts {
+				t.Errorf("layouts %s, not %s", all, test.layouts)
+			}
+			for _, o := range f.Odd(layouts, now, test.maxAge) {
+				text := fmt.Sprintf("%s %s", o.Node, o.What)
+				if o.What != fleet.OldReport && o.What != fleet.FutureReport {
+					at := "-"
+					if o.Address != nil {
+						at = o.Address.String()
+					}
+					text += fmt.Sprintf(" %s: %s/%s", at, o.Expected, o.Found)
+				}
+				got = append(got, text)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("odd (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDiff: each difference is found, in both directions, and what guests use is none.
+func TestDiff(t *testing.T) {
+	for name, test := range map[string]struct {
+		now  func(*fleettest.Node)
+		want []string
+	}{
+		"nothing": {},
+		"guests":  {now: func(n *fleettest.Node) { n.GPUs[0].State = "in use"; n.Time = n.Time.Add(time.Hour) }},
+		"a dead GPU": {now: func(n *fleettest.Node) { n.GPUs = n.GPUs[1:] }, want: []string{
+			"removed 0000:17:00.0 GPU: 10de:20b2 A100-SXM4-80GB/-", "removed 0000:17:00.1 function: 10de:1aef/-"}},
+		"moved": {now: func(n *fleettest.Node) { n.GPUs[0].Address = "18:00" }, want: []string{
+			"moved 0000:18:00.0 GPU: 0000:17:00.0/0000:18:00.0", "moved 0000:18:00.1 function: 0000:17:00.1/0000:18:00.1"}},
+		"replaced": {now: func(n *fleettest.Node) { n.GPUs[0].Product = "2330" }, want: []string{"changed 0000:17:00.0 product: 10de:20b2 A100-SXM4-80GB/10de:2330 H100-SXM5-80GB"}},
+		"driver": {now: func(n *fleettest.Node) { n.GPUs[0].Driver = "nvidia" }, want: []string{
+			"changed 0000:17:00.0 driver: vfio-pci/nvidia", "changed 0000:17:00.1 driver: vfio-pci/nvidia"}},
+		"role":        {now: func(n *fleettest.Node) { n.GPUs[0].Role = "container" }, want: []string{"changed 0000:17:00.0 role: guest/container", "changed 0000:17:00.1 role: guest/container"}},
+		"device type": {now: func(n *fleettest.Node) { n.GPUs[0].Type = "type-PF" }, want: []string{"changed 0000:17:00.0 device_type: type-PCI/type-PF"}},
+		"NUMA node": {now: func(n *fleettest.Node) { n.GPUs[0].NUMA = 1 }, want: []string{
+			"changed 0000:17:00.0 NUMA node: 0/1", "changed 0000:17:00.1 NUMA node: 0/1"}},
+		"kernel":   {now: func(n *fleettest.Node) { n.Kernel = "6.8.0-47-generic" }, want: []string{"changed - kernel: 6.8.0-45-generic/6.8.0-47-generic"}},
+		"firmware": {now: func(n *fleettest.Node) { n.Firmware = "3" }, want: []string{"changed - firmware: 2.14.2/3"}},
+		"verdict":  {now: func(n *fleettest.Node) { n.Verdict = "drifted" }, want: []string{"changed - verdict: ready/drifted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := fleettest.New("gpu1", 3)
+			now := with(before, func(n *fleettest.Node) {
+				if test.now != nil {
+					test.now(n)
+				}
+			})
+			got := differences(fleet.Diff(of(t, before), of(t, now)))
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if back := fleet.Diff(of(t, now), of(t, before)); len(back) != len(got) {
+				t.Errorf("%d differences in the other direction, %d in this one", len(back), len(got))
+			}
+		})
+	}
+	gpu1, gpu2 := fleettest.New("gpu1", 1), fleettest.New("gpu2", 2)
+	if diff := cmp.Diff([]string{"removed - node: 1 GPU/-", "added - node: -/2 GPUs"}, differences(fleet.Diff(of(t, gpu1), of(t, gpu2)))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	unscanned, err := read(gpu1.Check())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"changed - functions: 1 GPU/unknown functions"}, differences(fleet.Diff(of(t, gpu1), unscanned))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func differences(all []fleet.Difference) (texts []string) {
+	value := func(s *string) string {
+		if s == nil {
+			return "-"
+		}
+		return *s
+	}
+	for _, d := range all {
+		at := "-"
+		if d.Address != nil {
+			at = d.Address.String()
+		}
+		texts = append(texts, fmt.Sprintf("%s %s %s: %s/%s", d.Change, at, d.What, value(d.Old), value(d.New)))
+	}
+	return texts
+}
+
+// TestAliases: the type of most nodes counts, the others are named, and GPUs for containers do not.
+func TestAliases(t *testing.T) {
+	nodes := several(4, 2)
+	for i := range nodes {
+		for g := range nodes[i].GPUs {
+			nodes[i].GPUs[g].Type = "type-PF"
+		}
+	}
+	nodes[1].GPUs[1].Type, nodes[2].GPUs[0].Type = "type-PCI", "type-PCI"
+	nodes[3].GPUs[0].Product, nodes[3].GPUs[1].Product = "2330", "1eb8"
+	nodes[3].GPUs[1].Role, nodes[3].GPUs[1].State = "container", "host"
+	var got []string
+	for _, a := range of(t, nodes...).Aliases() {
+		text := fmt.Sprintf("%s %s:%s %s %d", a.Name, a.VendorID, a.ProductID, a.DeviceType, len(a.Nodes))
+		for _, s := range a.Others {
+			text += fmt.Sprintf(" %s %s %s", s.Type, s.Nodes[0].Name, s.Nodes[len(s.Nodes)-1].Name)
+		}
+		got = append(got, text)
+	}
+	want := []string{"A100-SXM4-80GB 10de:20b2 type-PF 3 type-PCI gpu2 gpu3", "H100-SXM5-80GB 10de:2330 type-PF 1"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// services returns the output of openstack compute service list for nodes in zones.
+func services(zones map[string]string, change func(host string, row map[string]string)) []byte {
+	var b bytes.Buffer
+	b.WriteString("[")
+	for i, name := range slices.Sorted(mapsKeys(zones)) {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		row := map[string]string{"Binary": "nova-compute", "Host": name, "Zone": zones[name], "Status": "enabled", "State": "up"}
+		if change != nil {
+			change(name, row)
+		}
+		fmt.Fprintf(&b, `{"ID":"x","Binary":%q,"Host":%q,"Zone":%q,"Status":%q,"State":%q,"Updated At":"2026"}`, row["Binary"], row["Host"], row["Zone"], row["Status"], row["State"])
+	}
+	b.WriteString("]")
+	return b.Bytes()
+}
+
+func mapsKeys(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// TestParseZones: what a file does not show is an error that names the row, all at once.
+func TestParseZones(t *testing.T) {
+	for name, test := range map[string]struct {
+		text string
+		by   fleet.By
+		want string
+		err  error
+		says []string
+	}{
+		"services":       {string(services(map[string]string{"a": "az1", "b": "az2"}, nil)), fleet.ByZone, "a az1, b az2", nil, nil},
+		"lower case":     {`[{"host":"a","zone":"z","status":"enabled","state":"up"}]`, fleet.ByZone, "a z", nil, nil},
+		"disabled":       {`[{"host":"a","zone":"z","status":"disabled","state":"down"}]`, fleet.ByZone, "a z (nova-compute is disabled and nova-compute is down)", nil, nil},
+		"other services": {`[{"binary":"nova-scheduler","host":"c","zone":"internal"},{"host":"a","zone":"z","status":"enabled","state":"up"}]`, fleet.ByZone, "a z", nil, nil},
+		"aggregates":     {`{"x":["a","b"],"y":["b"]}`, fleet.ByAggregate, "a x, b x y", nil, nil},
+		"no service":     {`[]`, fleet.ByZone, "", fleet.ErrMap, nil},
+		"no aggregate":   {`{}`, fleet.ByAggregate, "", fleet.ErrMap, nil},
+		"not JSON":       {`gpu1 az1`, fleet.ByZone, "", fleet.ErrMap, nil},
+		"the other kind": {`{"x":["a"]}`, fleet.ByZone, "", fleet.ErrOtherMap, nil},
+		"the other way":  {`[{"host":"a"}]`, fleet.ByAggregate, "", fleet.ErrOtherMap, nil},
+		"a document":     {`{"schema":1,"host":"a","devices":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"is the output of host scan"}},
+		"a key twice":    {`{"x":["a"],"x":["b"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{`the key "x" twice`}},
+		"a host twice":   {`{"x":["a","a"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a is listed twice"}},
+		"null":           {`{"x":[null]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a host has no name"}},
+		"rows": {`[{"host":"a","zone":"z","status":"enabled","state":"up"},{"host":"a","zone":"z","status":"enabled","state":"up"},{"zone":"z"},{"host":"b","status":"on","state":"up"},{"host":"c","zone":"z"}]`,
+			fleet.ByZone, "", fleet.ErrMap, []string{"row 2: a is listed twice", "row 3: host is missing", "row 4: b: zone is missing", `row 4: b: status: "on" is neither enabled nor disabled`,
+				"row 5: c: status is missing", "row 5: c: state is missing"}},
+	} {
+		z, err := fleet.ParseZones("FILE", []byte(test.text), test.by)
+		if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
+			t.Errorf("%s: error %v, not %v", name, err, test.err)
+		}
+		for _, text := range test.says {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: error %v without %q", name, err, text)
+			}
+		}
+		var got []string
+		for _, h := range z.Hosts {
+			text := h.Name + " " + strings.Join(h.Zones, " ")
+			if h.Idle != "" {
+				text += " (" + h.Idle + ")"
+			}
+			got = append(got, text)
+		}
+		if all := strings.Join(got, ", "); test.err == nil && all != test.want {
+			t.Errorf("%s: %s, not %s", name, all, test.want)
+		}
+	}
+}
+
+// planText returns a plan in a few lines.
+func planText(p fleet.Plan) (lines []string) {
+	for _, w := range p.Waves {
+		var names []string
+		for _, n := range w.Nodes {
+			names = append(names, n.Name)
+		}
+		lines = append(lines, fmt.Sprintf("%d %s: %s", w.Number, w.Kind, strings.Join(names, " ")))
+	}
+	for _, b := range p.Blocked {
+		lines = append(lines, "blocked "+b.Node.Name+": "+strings.Join(b.Reasons, "; "))
+	}
+	for _, i := range p.Idle {
+		lines = append(lines, "idle "+i.Node.Name+": "+i.Reason)
+	}
+	return append(lines, p.Without...)
+}
+
+// TestPlan: canaries first, enough GPUs are left in each zone, and nodes of which something is
+// unknown are blocked.
+func TestPlan(t *testing.T) {
+	zones := map[string]string{}
+	for i := range 8 {
+		zones[fmt.Sprintf("gpu%d", i+1)] = fmt.Sprintf("az%d", i/4+1)
+	}
+	guest := []fleettest.Guest{{"6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11", true, []string{"17:00"}}}
+	for name, test := range map[string]struct {
+		keep   string
+		change func([]fleettest.Node)
+		row    func(host string, row map[string]string)
+		last   bool
+		maxAge time.Duration
+		want   []string
+		errs   []string
+	}{
+		"half":                {keep: "50%", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu5 gpu6", "2 regular: gpu4 gpu7 gpu8"}},
+		"a few":               {keep: "4", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu5 gpu6", "2 regular: gpu4 gpu7 gpu8"}},
+		"nothing":             {keep: "0", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8"}},
+		"all":                 {keep: "100%", errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 0 of 8 can be spared, which is too few for gpu1 (2 GPUs)", "zone az2: "}},
+		"more than there are": {keep: "9", errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 8 are now, 9 are to be kept", "zone az2: "}},
+		"guests": {keep: "4", change: func(n []fleettest.Node) { n[0].Guests, n[5].Guests = guest, guest }, want: []string{
+			"0 canary: gpu2", "1 regular: gpu3 gpu5", "2 regular: gpu4 gpu7", "3 regular: gpu8", "blocked gpu1: 1 guest", "blocked gpu6: 1 guest"}},
+		"guests last": {keep: "4", change: func(n []fleettest.Node) { n[0].Guests, n[1].Guests, n[2].Guests = guest, guest, guest }, last: true,
+			errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 1 of 5 can be spared, which is too few for gpu4 (2 GPUs)"}},
+		"guests in last waves": {keep: "3", last: true, change: func(n []fleettest.Node) { n[0].Guests, n[1].Guests, n[2].Guests = guest, guest, guest }, want: []string{
+			"0 canary: gpu4", "1 regular: gpu5 gpu6", "2 regular: gpu7 gpu8", "3 blocked: gpu1 gpu2", "4 blocked: gpu3",
+			"blocked gpu1: 1 guest", "blocked gpu2: 1 guest", "blocked gpu3: 1 guest"}},
+		"unknown guests": {keep: "2", change: func(n []fleettest.Node) { n[0].Partial = true }, want: []string{
+			"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7", "2 regular: gpu8", "blocked gpu1: the output of host guests is incomplete: its guests are unknown"}},
+		"unknown functions": {keep: "0", change: func(n []fleettest.Node) { n[0].Missing = true }, want: []string{
+			"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7 gpu8", "blocked gpu1: host scan could not identify all functions"}},
+		"disabled and down": {keep: "2", row: func(host string, row map[string]string) {
+			switch host {
+			case "gpu1", "gpu2":
+				row["Status"] = "disabled"
+			case "gpu3":
+				row["State"] = "down"
+			}
+		}, errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 0 of 2 can be spared, which is too few for gpu4 (2 GPUs)"}},
+		"disabled": {keep: "2", row: func(host string, row map[string]string) {
+			if host == "gpu1" {
+				row["Status"] = "disabled"
+			}
+		}, want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu5 gpu6 gpu7", "2 regular: gpu4 gpu8", "idle gpu1: nova-compute is disabled"}},
+		"not in the map": {keep: "2", row: func(host string, row map[string]string) {
+			if host == "gpu1" {
+				row["Host"] = "other"
+			}
+		}, want: []string{"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7", "2 regular: gpu8", "blocked gpu1: not in FILE: its zone is unknown", "other"}},
+		"old documents": {keep: "2", maxAge: time.Hour, change: func(n []fleettest.Node) { n[0].Time = n[0].Time.Add(-2 * time.Hour) }, want: []string{
+			"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7", "2 regular: gpu8", "blocked gpu1: its documents are older than 1h0m0s", "idle gpu1: its documents are older than 1h0m0s"}},
+		"a GPU of the host": {keep: "0", change: func(n []fleettest.Node) {
+			for i := range n {
+				n[i].GPUs[0].State, n[i].GPUs[0].Driver = "host", "nvidia"
+			}
+		}, want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8"}},
+		"nothing for guests yet": {keep: "8", change: func(n []fleettest.Node) {
+			for i := range n {
+				for g := range n[i].GPUs {
+					n[i].GPUs[g].State, n[i].GPUs[g].Driver = "host", "nvidia"
+				}
+			}
+		}, want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8"}},
+		"two layouts": {keep: "4", change: func(n []fleettest.Node) {
+			for i := range 4 {
+				n[2*i].GPUs = n[2*i].GPUs[:1]
+			}
+		}, want: []string{"0 canary: gpu2", "1 canary: gpu1", "2 regular: gpu4 gpu6", "3 regular: gpu3 gpu8", "4 regular: gpu5 gpu7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := several(8, 2)
+			if test.change != nil {
+				test.change(nodes)
+			}
+			z, err := fleet.ParseZones("FILE", services(zones, test.row), fleet.ByZone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep, err := fleet.ParseKeep(test.keep)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := of(t, nodes...).Plan(fleet.PlanOptions{Zones: z, Map: "FILE", Keep: keep, BlockedLast: test.last, MaxAge: test.maxAge, Now: fleettest.Made.Add(time.Minute)})
+			if test.errs != nil {
+				for _, text := range test.errs {
+					if !errors.Is(err, fleet.ErrKeep) || !strings.Contains(err.Error(), text) {
+						t.Errorf("error %v without %q", err, text)
+					}
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, planText(p)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestPlanHolds: of random fleets, no wave takes more GPUs out of a zone than may be, by a count of
+// its own; each node is in exactly one wave or blocked, or all is refused because one cannot be.
+func TestPlanHolds(t *testing.T) {
+	plans, refused := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		var nodes []fleettest.Node
+		zones, idle := map[string]string{}, map[string]bool{}
+		aggregates := map[string][]string{}
+		for i := range 1 + r.IntN(30) {
+			n := fleettest.New(fmt.Sprintf("gpu%d", i), r.IntN(5))
+			for g := range n.GPUs {
+				n.GPUs[g].Product = []string{"20b2", "2330"}[r.IntN(2)]
+				n.GPUs[g].State = []string{"guest-ready", "guest-ready", "guest-ready", "guest-ready", "in use", "host", "unknown"}[r.IntN(7)]
+			}
+			n.Partial, n.Missing = r.IntN(12) == 0, r.IntN(20) == 0
+			if r.IntN(6) == 0 {
+				n.Guests = []fleettest.Guest{{UUID: fmt.Sprintf("6f3e8a52-0d0c-4c3e-9d3b-%012x", i), Running: r.IntN(2) == 0}}
+			}
+			nodes = append(nodes, n)
+			if r.IntN(15) == 0 {
+				continue // not in the map
+			}
+			zones[n.Name] = fmt.Sprintf("az%d", r.IntN(3))
+			idle[n.Name] = r.IntN(10) == 0
+			for a := range 3 {
+				if r.IntN(2) == 0 || a == 2 && len(aggregates) == 0 {
+					aggregates[fmt.Sprintf("agg%d", a)] = append(aggregates[fmt.Sprintf("agg%d", a)], n.Name)
+				}
+			}
+		}
+		zones["other"] = "az0"
+		by, text := fleet.ByZone, services(zones, func(host string, row map[string]string) {
+			if idle[host] {
+				row[[]string{"Status", "State"}[seed%2]] = []string{"disabled", "down"}[seed%2]
+			}
+		})
+		in := map[string][]string{}
+		for host, zone := range zones {
+			in[host] = []string{zone}
+		}
+		if seed%3 == 2 && len(aggregates) > 0 {
+			by, idle, in = fleet.ByAggregate, nil, map[string][]string{}
+			var parts []string
+			for name, hosts := range aggregates {
+				parts = append(parts, fmt.Sprintf("%q: [\"%s\"]", name, strings.Join(hosts, `","`)))
+				for _, h := range hosts {
+					in[h] = append(in[h], name)
+				}
+			}
+			text = []byte("{" + strings.Join(parts, ",") + "}")
+		}
+		z, err := fleet.ParseZones("FILE", text, by)
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, text)
+		}
+		keep := fleet.Keep{Number: []int{0, 1, 2, 4, 20, 50, 75}[r.IntN(7)], Percent: r.IntN(2) == 0}
+		o := fleet.PlanOptions{Zones: z, Map: "FILE", Keep: keep, BlockedLast: r.IntN(2) == 0, Now: fleettest.Made}
+		p, err := of(t, nodes...).Plan(o)
+
+		// What is schedulable, by the description of the nodes.
+		free := map[string]map[string]int{} // of each node, by product
+		total, novas := map[string]int{}, map[string]bool{}
+		for _, n := range nodes {
+			free[n.Name] = map[string]int{}
+			for _, g := range n.GPUs {
+				is := g.State == "guest-ready" && !n.Partial && !idle[n.Name]
+				for _, zone := range in[n.Name] {
+					novas[zone+g.Product] = novas[zone+g.Product] || g.State != "host"
+					if is {
+						total[zone+g.Product]++
+					}
+				}
+				if is {
+					free[n.Name][g.Product]++
+				}
+			}
+		}
+		toKeep := func(at string) int {
+			switch {
+			case keep.Percent:
+				return (total[at]*keep.Number + 99) / 100
+			case novas[at]:
+				return keep.Number
+			}
+			return 0
+		}
+		blocked := map[string]bool{}
+		impossible := false
+		for _, n := range nodes {
+			inUse := slices.ContainsFunc(n.GPUs, func(g fleettest.GPU) bool { return g.State == "in use" })
+			blocked[n.Name] = n.Partial || n.Missing || len(n.Guests) > 0 || inUse || in[n.Name] == nil
+			for _, zone := range in[n.Name] {
+				for product, gpus := range free[n.Name] {
+					if (!blocked[n.Name] || o.BlockedLast) && total[zone+product]-gpus < toKeep(zone+product) {
+						impossible = true
+					}
+				}
+			}
+		}
+		for at := range novas {
+			impossible = impossible || total[at] < toKeep(at)
+		}
+		if (err != nil) != impossible || err != nil && !errors.Is(err, fleet.ErrKeep) {
+			t.Fatalf("seed %d: error %v, impossible %t", seed, err, impossible)
+		}
+		if err != nil {
+			refused++
+			continue
+		}
+		plans++
+		placed := map[string]int{}
+		kinds := []fleet.WaveKind{fleet.Canary, fleet.Regular, fleet.Last}
+		at := 0
+		for i, w := range p.Waves {
+			if w.Number != i || len(w.Nodes) == 0 || slices.Index(kinds, w.Kind) < at {
+				t.Fatalf("seed %d: wave %d: %+v", seed, i, w)
+			}
+			at = slices.Index(kinds, w.Kind)
+			left := map[string]int{}
+			for k, n := range total {
+				left[k] = n
+			}
+			for _, n := range w.Nodes {
+				placed[n.Name]++
+				if blocked[n.Name] != (w.Kind == fleet.Last) {
+					t.Errorf("seed %d: %s is in a wave of kind %s, blocked: %t", seed, n.Name, w.Kind, blocked[n.Name])
+				}
+				for _, zone := range in[n.Name] {
+					for product, gpus := range free[n.Name] {
+						left[zone+product] -= gpus
+					}
+				}
+			}
+			for k, n := range left {
+				if n < toKeep(k) {
+					t.Errorf("seed %d: wave %d leaves %d of %s, %d are to be kept", seed, i, n, k, toKeep(k))
+				}
+			}
+			for _, k := range w.Left {
+				if place := k.Zone + strings.TrimPrefix(k.Product.String(), "10de:"); k.Schedulable != left[place] || k.Keep != toKeep(place) {
+					t.Errorf("seed %d: wave %d says %+v, left %d, keep %d", seed, i, k, left[place], toKeep(place))
+				}
+			}
+		}
+		for _, b := range p.Blocked {
+			if !blocked[b.Node.Name] {
+				t.Errorf("seed %d: %s is blocked: %q", seed, b.Node.Name, b.Reasons)
+			}
+			if !o.BlockedLast {
+				placed[b.Node.Name]++
+			}
+		}
+		for _, n := range nodes {
+			if placed[n.Name] != 1 {
+				t.Errorf("seed %d: %s is placed %d times", seed, n.Name, placed[n.Name])
+			}
+		}
+	}
+	if plans < 80 || refused < 40 {
+		t.Errorf("%d plans, %d refused", plans, refused)
+	}
+}
+
+// TestPlace: hosts of the map are nodes by their names in Nova, then by hostnames with and without
+// the domain, never by two.
+func TestPlace(t *testing.T) {
+	node := func(name, inNova string) fleettest.Node {
+		return with(fleettest.New(name, 1), func(n *fleettest.Node) { n.NovaHost = inNova })
+	}
+	for name, test := range map[string]struct {
+		nodes []fleettest.Node
+		hosts []string
+		want  string
+		err   error
+	}{
+		"the name in Nova":    {[]fleettest.Node{node("a.x", "nova-a")}, []string{"nova-a"}, "", nil},
+		"the hostname":        {[]fleettest.Node{node("a.x", "nova-a")}, []string{"a.x"}, "", nil},
+		"without the domain":  {[]fleettest.Node{node("a.x", "a.x")}, []string{"a"}, "", nil},
+		"another domain":      {[]fleettest.Node{node("a.x", "a.x")}, []string{"a.y"}, "blocked a.x: not in FILE: its zone is unknown; a.y", nil},
+		"two of one name":     {[]fleettest.Node{node("a.x", "a.x"), node("a.y", "a.y")}, []string{"a"}, "", fleet.ErrAmbiguous},
+		"one of them by Nova": {[]fleettest.Node{node("a.x", "a"), node("a.y", "a.y")}, []string{"a"}, "blocked a.y: not in FILE: its zone is unknown", nil},
+		"both":                {[]fleettest.Node{node("a.x", "a"), node("a.y", "a.y")}, []string{"a", "a.y"}, "", nil},
+	} {
+		zones := map[string]string{}
+		for _, h := range test.hosts {
+			zones[h] = "az1"
+		}
+		z, err := fleet.ParseZones("FILE", services(zones, nil), fleet.ByZone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := of(t, test.nodes...).Plan(fleet.PlanOptions{Zones: z, Map: "FILE"})
+		if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
+			t.Errorf("%s: error %v, not %v", name, err, test.err)
+			continue
+		}
+		p.Waves = nil
+		if got := strings.Join(planText(p), "; "); got != test.want {
+			t.Errorf("%s: %s, not %s", name, got, test.want)
+		}
+	}
+}
+
+// TestAnsibleNames: hosts are named as their files, and names that Ansible reads otherwise are
+// refused, all at once.
+func TestAnsibleNames(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string // hostnames by file
+		want  string
+		err   error
+	}{
+		"by file":       {map[string]string{"gpu-01.json": "a", "gpu-02.yaml": "b"}, "a=gpu-01 b=gpu-02", nil},
+		"with the kind": {map[string]string{"gpu-01.scan.json": "a", "x-scan.json": "b", "scan.json": "c"}, "a=gpu-01 b=x c=scan", nil},
+		"a domain":      {map[string]string{"a.example.net.json": "a"}, "a=a.example.net", nil},
+		"several":       {map[string]string{"all-nodes.jsonl": "a,b"}, "a=a b=b", nil},
+		"twice":         {map[string]string{"x/n.json": "a", "y/n.json": "b"}, "", fleet.ErrAnsibleTwice},
+		"a range":       {map[string]string{"gpu[1:3].json": "a"}, "", fleet.ErrAnsibleName},
+		"a port":        {map[string]string{"gpu:22.json": "a"}, "", fleet.ErrAnsibleName},
+		"a blank":       {map[string]string{"gpu 1.json": "a"}, "", fleet.ErrAnsibleName},
+		"all":           {map[string]string{"all.json": "a"}, "", fleet.ErrAnsibleName},
+		"a wave":        {map[string]string{"wave_00.json": "a"}, "", fleet.ErrAnsibleName},
+	} {
+		dir := t.TempDir()
+		zones := map[string]string{}
+		var folders []string
+		for file, hosts := range test.files {
+			var text []byte
+			for h := range strings.SplitSeq(hosts, ",") {
+				zones[h] = "az1"
+				text = append(append(text, fleettest.New(h, 1).Scan()...), '\n')
+			}
+			path := filepath.Join(dir, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(folders, filepath.Dir(path)) {
+				folders = append(folders, filepath.Dir(path))
+			}
+		}
+		f, err := fleet.Read(document.Source{Paths: folders})
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := fleet.ParseZones("FILE", services(zones, nil), fleet.ByZone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := f.Plan(fleet.PlanOptions{Zones: z, Map: "FILE", BlockedLast: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := p.AnsibleNames()
+		var got []string
+		for n, name := range names {
+			got = append(got, n.Name+"="+name)
+		}
+		slices.Sort(got)
+		if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) || err == nil && strings.Join(got, " ") != test.want {
+			t.Errorf("%s: %q, error %v", name, got, err)
+		}
+	}
+}
+
+// TestLarge: in a fleet of 2,000 nodes, read as JSON lines, every lost card is found, and every
+// node is in a wave.
+func TestLarge(t *testing.T) {
+	nodes, text := fleettest.Large(t)
+	f := of(t, nodes...)
+	layouts := f.Layouts()
+	lost := 0
+	for _, o := range f.Odd(layouts, fleettest.Made, 0) {
+		if o.What == fleet.LostCard {
+			lost++
+		}
+	}
+	if len(layouts) != 5 || lost != 20 {
+		t.Errorf("%d layouts, %d lost cards", len(layouts), lost)
+	}
+	z, err := fleet.ParseZones("FILE", text, fleet.ByZone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := f.Plan(fleet.PlanOptions{Zones: z, Map: "FILE", Keep: fleet.Keep{Number: 75, Percent: true}, BlockedLast: true, Now: fleettest.Made})
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed := 0
+	for _, w := range p.Waves {
+		placed += len(w.Nodes)
+	}
+	if placed != 2000 {
+		t.Errorf("%d nodes in %d waves", placed, len(p.Waves))
+	}
+}
+
+// FuzzRead: no input panics, what is accepted can be shown, compared and planned, and reading it
+// again gives the same.
+func FuzzRead(f *testing.F) {
+	f.Add(fleettest.Lines(fleettest.New("gpu1", 2), fleettest.New("gpu2", 1)))
+	f.Add([]byte(`{"schema":1,"host":{"hostname":"a"},"devices":[{"address":"0000:17:00.0","vendor_id":"10de","class":"0302"}]}`))
+	f.Add([]byte("schema: 1\nhost: a\ndevices: []\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		found, err := read(text)
+		if err != nil {
+			return
+		}
+		again, err := read(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := fleet.Diff(found, again); len(d) > 0 {
+			t.Errorf("differs from itself: %+v", d)
+		}
+		found.Odd(found.Layouts(), fleettest.Made, time.Hour)
+		found.Aliases()
+		free := 0
+		for _, total := range found.Totals() {
+			free += total.Free
+			if total.All != total.Free+total.InGuests+total.InContainer+total.WithHost+total.Unknown {
+				t.Errorf("%+v", total)
+			}
+		}
+		var z fleet.Zones
+		for _, n := range found.Nodes {
+			z.Hosts = append(z.Hosts, fleet.ZoneHost{Name: n.InNova(), Zones: []string{"az1"}})
+		}
+		p, err := found.Plan(fleet.PlanOptions{Zones: z, Map: "FILE", BlockedLast: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(found.Nodes); free > 0 && len(p.Waves) == 0 || n == 0 {
+			t.Errorf("%d nodes, %d waves", n, len(p.Waves))
+		}
+	})
+}

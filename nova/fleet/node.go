@@ -1,0 +1,162 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/host/checklist"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
+	"gpustack/nova"
+)
+
+// Fleet is what the documents show, by node.
+type Fleet struct {
+	Nodes    []*Node // by name
+	Warnings []string
+}
+
+// Node is a compute node with the newest document of each kind.
+type Node struct {
+	Name     string  // the hostname
+	NovaHost string  // the name in Nova; "" if it is unknown
+	Scan     *Scan   // nil without a document
+	Check    *Check  // nil without a document
+	Guests   *Guests // nil without a document
+}
+
+// Origin is the document that something was read from.
+type Origin struct {
+	Name string    // of the document
+	File string    // that contains it
+	Solo bool      // no other document is in that file
+	Time time.Time // zero for a document of a version that printed none
+}
+
+// Scan is what is kept of the output of host scan.
+type Scan struct {
+	Origin
+	Complete  bool // every function of interest is listed, and could be identified
+	Kernel    string
+	Server    string // vendor and product of the machine, "" if they are unknown
+	Firmware  string // version of the BIOS, "" if it is unknown
+	Functions []Function
+}
+
+// Function is a PCI function of interest: a GPU, a function of a GPU's card or IOMMU group, or an
+// NVSwitch.
+type Function struct {
+	Address   pci.Address
+	Product   Product
+	Board     Product // ids of the subsystem
+	Name      string  // of the product
+	Alias     string  // the name of the product's alias, "" for none
+	Class     string
+	Driver    string // "" for none
+	NUMA      int    // -1 for none
+	Group     []pci.Address
+	Console   bool
+	Type      pci.DeviceType // "" if it is unknown
+	GPU       bool           // an NVIDIA GPU that is not a virtual function
+	Container bool           // recorded for containers
+	Role      string
+	State     selection.StateName
+}
+
+// Product is a product by its ids.
+type Product struct{ Vendor, ID pci.ID }
+
+// String returns the ids as VENDOR:PRODUCT.
+func (p Product) String() string { return p.Vendor.String() + ":" + p.ID.String() }
+
+func (p Product) compare(other Product) int { return strings.Compare(p.String(), other.String()) }
+
+// Check is what is kept of the output of host check.
+type Check struct {
+	Origin
+	Verdict checklist.Verdict
+	Reboot  bool     // the machine has to be rebooted
+	Failed  []string // names of the checks that have failed
+	Links   []string // what was found about PCIe links with too few lanes
+}
+
+// Guests is what is kept of the output of host guests.
+type Guests struct {
+	Origin
+	Complete  bool
+	Instances []Instance
+	Used      map[pci.Address]bool // functions that a guest or another process has
+}
+
+// Instance is a guest on a node, running or not.
+type Instance struct {
+	UUID string // "" if it is unknown
+	Name string // "" if it is unknown
+}
+
+// String returns the instance's UUID, or its name if that is unknown.
+func (i Instance) String() string {
+	switch {
+	case i.UUID != "":
+		return i.UUID
+	case i.Name != "":
+		return i.Name
+	}
+	return "a guest without a known name"
+}
+
+// Use is what a GPU is used for.
+type Use string
+
+// The uses of GPUs.
+const (
+	Free        Use = "free"
+	InGuests    Use = "in guests"
+	InContainer Use = "in containers"
+	WithHost    Use = "with the host"
+	NotKnown    Use = "unknown"
+)
+
+// GPUs returns the GPUs of the node, by address.
+func (n *Node) GPUs() []Function {
+	if n.Scan == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(n.Scan.Functions), func(f Function) bool { return !f.GPU })
+}
+
+// Use returns what a function of the node is used for.
+func (n *Node) Use(f Function) Use {
+	proven := n.Guests != nil && n.Guests.Complete
+	switch {
+	case n.Guests != nil && n.Guests.Used[f.Address], f.State == selection.UsedBy:
+		return InGuests
+	case f.State == selection.OfHost && f.Container:
+		return InContainer
+	case f.State == selection.OfHost, f.State == selection.Blocked:
+		return WithHost
+	case f.State == selection.GuestReady && proven:
+		return Free
+	}
+	return NotKnown
+}
+
+// InNova returns the node's name in Nova, which is the hostname where it is unknown.
+func (n *Node) InNova() string {
+	return nova.Host{Name: n.Name, NovaHost: n.NovaHost}.InNova()
+}
+
+// origins returns the documents of the node.
+func (n *Node) origins() (all []Origin) {
+	if n.Scan != nil {
+		all = append(all, n.Scan.Origin)
+	}
+	if n.Check != nil {
+		all = append(all, n.Check.Origin)
+	}
+	if n.Guests != nil {
+		all = append(all, n.Guests.Origin)
+	}
+	return all
+}

@@ -1,0 +1,400 @@
+package fleet
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/document"
+	"gpustack/host/guest"
+	"gpustack/host/machine"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
+	"gpustack/nova"
+)
+
+var (
+	// ErrNameless means that a document does not show which host it is of.
+	ErrNameless = host.WithHint(errors.New("does not show which host it is of"),
+		"run gpustack on the node itself; a snapshot without --identity has no hostname")
+	// ErrSameTime means that of two documents of one host and kind none is newer.
+	ErrSameTime = host.WithHint(errors.New("two documents of one host and kind have the same time"), "give only one of them")
+	// ErrNoTime means that two documents of one host and kind are of a version that printed no time.
+	ErrNoTime = host.WithHint(errors.New("two documents of one host and kind have no time"),
+		"give only the newer one, or make one with this version of gpustack")
+	// ErrCase means that the hostnames of two documents differ only in case.
+	ErrCase = host.WithHint(errors.New("two hostnames differ only in case"), "give only the documents of one of them; Nova and DNS do not tell such names apart")
+	// ErrSameNovaHost means that two nodes have one name in Nova.
+	ErrSameNovaHost = host.WithHint(errors.New("two hosts have one name in Nova"), "compare the option host in nova.conf on both nodes")
+)
+
+// kinds are the kinds of documents that are read.
+var kinds = document.Kinds{document.HostScan, document.HostCheck, document.HostGuests}
+
+// Read reads the documents of a fleet. Of one host and kind the newest counts; documents of other
+// commands are ignored; of both a warning is returned.
+//
+// Errors, of all documents at once: those of [document.Source.EachOf] and [document.Malformed],
+// [nova.ErrPartial], ErrNameless, ErrSameTime, ErrNoTime, ErrCase, ErrSameNovaHost.
+func Read(from document.Source) (Fleet, error) {
+	r := reader{nodes: map[string]*Node{}, known: map[string][]Origin{}, names: names{}}
+	others := map[document.Kind][]string{}
+	from.Ignore = func(d document.Document) { others[d.Kind] = append(others[d.Kind], d.Name) }
+	err := from.EachOf(kinds, r.add)
+	fleet := Fleet{Nodes: slices.SortedFunc(maps.Values(r.nodes), func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })}
+	fleet.Warnings = append(r.superseded(), ignored(others)...)
+	return fleet, errors.Join(err, r.order(), sameNovaHosts(fleet.Nodes))
+}
+
+// reader collects what documents show.
+type reader struct {
+	nodes map[string]*Node    // by hostname in lower case
+	known map[string][]Origin // the documents of each host and kind, by both
+	names names
+}
+
+// add adds a document.
+func (r *reader) add(d document.Document) error {
+	var node string
+	var novaHost *string
+	var set func(*Node)
+	var of Origin
+	var err error
+	switch d.Kind {
+	case document.HostScan:
+		node, novaHost, of, set, err = r.names.scan(d)
+	case document.HostCheck:
+		node, of, set, err = r.names.check(d)
+	default:
+		node, novaHost, of, set, err = guests(d)
+	}
+	if err != nil {
+		return err
+	}
+	if node == "" {
+		return fmt.Errorf("%s: %w", d.Name, ErrNameless)
+	}
+	key := strings.ToLower(node)
+	n := r.nodes[key]
+	switch {
+	case n == nil:
+		n = &Node{Name: r.names.intern(node)}
+		r.nodes[key] = n
+	case n.Name != node:
+		return fmt.Errorf("%s: %w: %s, and %s in %s", d.Name, ErrCase, node, n.Name, n.origins()[0].Name)
+	}
+	place := string(d.Kind) + " " + key
+	newest := !slices.ContainsFunc(r.known[place], func(other Origin) bool { return !other.Time.Before(of.Time) })
+	r.known[place] = append(r.known[place], of)
+	if !newest {
+		return nil
+	}
+	set(n)
+	if novaHost != nil && (d.Kind == document.HostGuests || n.NovaHost == "") {
+		n.NovaHost = r.names.intern(*novaHost)
+	}
+	return nil
+}
+
+// order returns an error for each two documents of one host and kind of which none is newer. It
+// sorts the documents of each, the newest first.
+func (r *reader) order() error {
+	var errs []error
+	for _, place := range slices.Sorted(maps.Keys(r.known)) {
+		all := r.known[place]
+		slices.SortStableFunc(all, func(a, b Origin) int { return b.Time.Compare(a.Time) })
+		for i := 1; i < len(all); i++ {
+			switch a, b := all[i-1], all[i]; {
+			case !a.Time.Equal(b.Time):
+			case a.Time.IsZero():
+				errs = append(errs, fmt.Errorf("%s: %w: %s has one too", b.Name, ErrNoTime, a.Name))
+			default:
+				errs = append(errs, fmt.Errorf("%s: %w: %s is of %s too", b.Name, ErrSameTime, a.Name, a.Time.Format(time.RFC3339)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// superseded returns a warning for each kind of which a host has several documents.
+func (r *reader) superseded() (warnings []string) {
+	for _, k := range kinds {
+		var hosts []string
+		for _, place := range slices.Sorted(maps.Keys(r.known)) {
+			all := r.known[place]
+			if node, ok := strings.CutPrefix(place, string(k)+" "); ok && len(all) > 1 {
+				newest := slices.MaxFunc(all, func(a, b Origin) int { return a.Time.Compare(b.Time) })
+				hosts = append(hosts, fmt.Sprintf("%s (%s)", r.nodes[node].Name, newest.Name))
+			}
+		}
+		if hosts != nil {
+			warnings = append(warnings, fmt.Sprintf("%s: several documents of %s, of which the newest counts: %s", k, host.Numbered(len(hosts), "host"), some(hosts)))
+		}
+	}
+	return warnings
+}
+
+// ignored returns a warning about documents of other commands.
+func ignored(others map[document.Kind][]string) (warnings []string) {
+	for _, k := range slices.Sorted(maps.Keys(others)) {
+		warnings = append(warnings, fmt.Sprintf("ignored, because only %s is read: %s of %s: %s", kinds, host.Numbered(len(others[k]), "document"), string(k), some(others[k])))
+	}
+	return warnings
+}
+
+// some returns the first five texts of a list, and the number of the others.
+func some(texts []string) string {
+	const shown = 5
+	list := strings.Join(texts[:min(len(texts), shown)], ", ")
+	if n := len(texts) - shown; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return list
+}
+
+// sameNovaHosts returns an error for each two nodes with one name in Nova.
+func sameNovaHosts(nodes []*Node) error {
+	var errs []error
+	seen := map[string]*Node{}
+	for _, n := range nodes {
+		name := strings.ToLower(n.InNova())
+		if other := seen[name]; other != nil {
+			errs = append(errs, fmt.Errorf("%s: %w: %s has %s too", n.origins()[0].Name, ErrSameNovaHost, other.origins()[0].Name, n.InNova()))
+			continue
+		}
+		seen[name] = n
+	}
+	return errors.Join(errs...)
+}
+
+// names are the texts of the documents, each kept once: those of many nodes are the same.
+type names map[string]string
+
+func (s names) intern(text string) string {
+	if known, ok := s[text]; ok {
+		return known
+	}
+	text = strings.Clone(text)
+	s[text] = text
+	return text
+}
+
+func (s names) internAt(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return s.intern(*text)
+}
+
+// origin returns where a document is from.
+func (s names) origin(d document.Document, made time.Time) Origin {
+	return Origin{Name: d.Name, File: d.File, Solo: d.IsAlone(), Time: made}
+}
+
+// scanDocument is what is read of the output of host scan.
+type scanDocument struct {
+	Host     nova.HostNames `json:"host"`
+	NovaHost *string        `json:"nova_host"`
+	Time     time.Time      `json:"time"`
+	System   struct {
+		Kernel *string `json:"kernel"`
+	} `json:"system"`
+	Scope    nova.Scope `json:"scope"`
+	Complete *bool      `json:"complete"`
+	Devices  []scanned  `json:"devices"`
+	Machine  *struct {
+		Vendor  *string `json:"vendor"`
+		Product *string `json:"product"`
+		BIOS    struct {
+			Version *string `json:"version"`
+		} `json:"bios"`
+	} `json:"machine"`
+}
+
+// scanned is a function in the output of host scan.
+type scanned struct {
+	pci.Device
+	State *selection.StateName `json:"state"`
+	Role  *machine.Role        `json:"role"`
+}
+
+// scan reads the output of host scan.
+func (s names) scan(d document.Document) (node string, novaHost *string, of Origin, set func(*Node), err error) {
+	var found scanDocument
+	if err := json.Unmarshal(d.Text, &found); err != nil {
+		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+	}
+	if found.Scope == nova.ScopeFiltered {
+		return "", nil, Origin{}, nil, fmt.Errorf("%s: %w: it lists only the functions that --device, --vendor or --class select", d.Name, nova.ErrPartial)
+	}
+	devices := make([]pci.Device, len(found.Devices))
+	for i := range found.Devices {
+		devices[i] = found.Devices[i].Device
+	}
+	if err := faults(devices, found.Devices == nil); err != nil {
+		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+	}
+	scan := &Scan{Origin: s.origin(d, found.Time), Complete: found.Complete == nil || *found.Complete, Kernel: s.internAt(found.System.Kernel)}
+	if m := found.Machine; m != nil {
+		scan.Server = s.intern(strings.TrimSpace(s.internAt(m.Vendor) + " " + s.internAt(m.Product)))
+		scan.Firmware = s.internAt(m.BIOS.Version)
+	}
+	listed := pci.Candidates(devices)
+	for i := range found.Devices {
+		if listed(&devices[i]) && !devices[i].IsBridge() || devices[i].IsNVSwitch() {
+			scan.Functions = append(scan.Functions, s.function(found.Devices[i]))
+		}
+	}
+	slices.SortFunc(scan.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
+	novaHost = cmp.Or(found.NovaHost, found.Host.NovaHost)
+	node = found.Host.Hostname
+	if node == "" && novaHost != nil {
+		node = *novaHost
+	}
+	return node, novaHost, scan.Origin, func(n *Node) { n.Scan = scan }, nil
+}
+
+// faults returns what is wrong with a list of functions.
+func faults(devices []pci.Device, absent bool) error {
+	var errs []error
+	if absent {
+		errs = append(errs, errors.New("devices is null"))
+	}
+	seen := map[pci.Address]bool{}
+	for i := range devices {
+		a := devices[i].Address
+		switch {
+		case seen[a]:
+			errs = append(errs, fmt.Errorf("devices[%d]: %s is listed twice", i, a))
+		case a == pci.Address{} && devices[i].IsGPU():
+			errs = append(errs, fmt.Errorf("devices[%d]: a GPU without an address", i))
+		}
+		seen[a] = true
+	}
+	return errors.Join(errs...)
+}
+
+// function returns what is kept of a function.
+func (s names) function(d scanned) Function {
+	f := Function{
+		Address: d.Address, Product: productOf(d.VendorID, d.ProductID), Board: productOf(d.SubsystemVendorID, d.SubsystemID),
+		Name: s.internAt(d.Product), Alias: s.intern(nova.AliasName(&d.Device)), Driver: s.internAt(d.Driver), NUMA: -1,
+		Group: slices.Clone(d.GroupMembers), Console: d.BootVGA != nil && *d.BootVGA, GPU: d.IsNVIDIAGPU() && !d.IsVF() && d.SRIOV.PF == nil,
+	}
+	slices.SortFunc(f.Group, pci.Address.Compare)
+	if d.Class != nil {
+		f.Class = s.intern(d.Class.String())
+	}
+	if d.NUMANode != nil {
+		f.NUMA = *d.NUMANode
+	}
+	if d.DeviceType != nil {
+		f.Type = pci.DeviceType(s.intern(string(*d.DeviceType)))
+	}
+	if d.State != nil {
+		f.State = selection.StateName(s.intern(string(*d.State)))
+	}
+	if d.Role != nil {
+		f.Role, f.Container = s.intern(string(*d.Role)), *d.Role == machine.OfContainer
+	}
+	return f
+}
+
+// productOf returns ids, with 0 for one that is unknown.
+func productOf(vendor, id *pci.ID) (p Product) {
+	if vendor != nil {
+		p.Vendor = *vendor
+	}
+	if id != nil {
+		p.ID = *id
+	}
+	return p
+}
+
+// checkDocument is what is read of the output of host check.
+type checkDocument struct {
+	Host     nova.HostNames    `json:"host"`
+	Time     time.Time         `json:"time"`
+	Verdict  checklist.Verdict `json:"verdict"`
+	Reboot   *bool             `json:"reboot_required"`
+	Findings []struct {
+		Check  string      `json:"check"`
+		Status host.Status `json:"status"`
+		Seen   string      `json:"seen"`
+	} `json:"findings"`
+}
+
+// linkCheck is the check of PCIe links (docs/json.md).
+const linkCheck = "pcie"
+
+// check reads the output of host check.
+func (s names) check(d document.Document) (node string, of Origin, set func(*Node), err error) {
+	var found checkDocument
+	if err := json.Unmarshal(d.Text, &found); err != nil {
+		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+	}
+	known := []checklist.Verdict{checklist.NotPrepared, checklist.PendingReboot, checklist.Ready, checklist.NotReady, checklist.Drifted, checklist.Unknown}
+	if !slices.Contains(known, found.Verdict) {
+		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
+	}
+	check := &Check{Origin: s.origin(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot != nil && *found.Reboot}
+	for _, f := range found.Findings {
+		switch {
+		case f.Check == linkCheck && f.Status == host.Warn:
+			check.Links = append(check.Links, s.intern(f.Seen))
+		case f.Status == host.Fail && !slices.Contains(check.Failed, f.Check):
+			check.Failed = append(check.Failed, s.intern(f.Check))
+		}
+	}
+	return found.Host.Hostname, check.Origin, func(n *Node) { n.Check = check }, nil
+}
+
+// guests reads the output of host guests.
+func guests(d document.Document) (node string, novaHost *string, of Origin, set func(*Node), err error) {
+	r, err := guest.Decode(d.Text)
+	if err != nil {
+		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+	}
+	g := &Guests{Origin: Origin{Name: d.Name, File: d.File, Solo: d.IsAlone(), Time: r.Collected}, Complete: r.Complete, Used: map[pci.Address]bool{}}
+	for a := range r.Users() {
+		g.Used[a] = true
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	instance := func(uuid, name string) {
+		if !slices.ContainsFunc(g.Instances, func(i Instance) bool { return uuid != "" && i.UUID == uuid || i == Instance{uuid, name} }) {
+			g.Instances = append(g.Instances, Instance{uuid, name})
+		}
+	}
+	for _, domain := range r.Domains {
+		instance(domain.UUID, domain.Name)
+	}
+	for _, process := range r.Guests {
+		for _, a := range process.Asked {
+			g.Used[a] = true
+		}
+		instance(text(process.UUID), text(process.Name))
+	}
+	for _, pf := range r.VirtualFunctions {
+		if slices.ContainsFunc(pf.Functions, func(a pci.Address) bool { return g.Used[a] }) {
+			g.Used[pf.Address] = true
+		}
+	}
+	slices.SortFunc(g.Instances, func(a, b Instance) int { return cmp.Compare(a.String(), b.String()) })
+	node = text(r.Hostname)
+	if node == "" {
+		node = text(r.NovaHost)
+	}
+	return node, r.NovaHost, g.Origin, func(n *Node) { n.Guests = g }, nil
+}

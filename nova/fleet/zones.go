@@ -1,0 +1,214 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/document"
+	"gpustack/nova"
+)
+
+// By is what GPUs are kept in.
+type By string
+
+// What GPUs are kept in: availability zones or host aggregates.
+const (
+	ByZone      By = "zone"
+	ByAggregate By = "aggregate"
+)
+
+var (
+	// ErrMap means that a file does not show in which zone or aggregate hosts are.
+	ErrMap = host.WithHint(errors.New("does not show where hosts are"),
+		"give the output of: openstack compute service list --service nova-compute -f json, or with --by aggregate {\"AGGREGATE\": [\"HOST\"]}")
+	// ErrOtherMap means that a file shows zones instead of aggregates, or the other way round.
+	ErrOtherMap = host.WithHint(errors.New("is of the other kind"),
+		"--by zone needs the output of: openstack compute service list --service nova-compute -f json; --by aggregate needs {\"AGGREGATE\": [\"HOST\"]}")
+	// ErrAmbiguous means that a host of the map can be more than one node.
+	ErrAmbiguous = host.WithHint(errors.New("can be more than one node"), "make the documents again as root, so that they have the host's name in Nova")
+)
+
+// Zones shows in which zones or aggregates hosts are, and which of them Nova schedules guests to.
+type Zones struct {
+	By    By
+	Hosts []ZoneHost // by name
+}
+
+// ZoneHost is a host of Zones.
+type ZoneHost struct {
+	Name  string
+	Zones []string // or aggregates, by name
+	Idle  string   // why Nova schedules no guest to it, "" if it does
+}
+
+// service is a row of the output of openstack compute service list. Its keys are capitalized;
+// encoding/json accepts them in any case.
+type service struct {
+	Binary *string `json:"binary"`
+	Host   *string `json:"host"`
+	Zone   *string `json:"zone"`
+	Status *string `json:"status"`
+	State  *string `json:"state"`
+}
+
+// ParseZones parses the file with this name. The error joins everything that is wrong with it.
+//
+// Errors: ErrMap, ErrOtherMap.
+func ParseZones(name string, text []byte, by By) (Zones, error) {
+	text = []byte(strings.TrimPrefix(string(text), "\xef\xbb\xbf"))
+	switch is := document.Recognize(text); {
+	case is != document.Unknown:
+		return Zones{}, fmt.Errorf("%s: is %s: %w", name, is, ErrMap)
+	case !json.Valid(text):
+		return Zones{}, fmt.Errorf("%s: not JSON: %w", name, ErrMap)
+	}
+	if key, is := document.RepeatedKey(text); is {
+		return Zones{}, fmt.Errorf("%s: an object has the key %.60q twice: %w", name, key, ErrMap)
+	}
+	isList := strings.HasPrefix(strings.TrimSpace(string(text)), "[")
+	switch {
+	case isList && by == ByZone:
+		return parseServices(name, text)
+	case !isList && by == ByAggregate:
+		return parseAggregates(name, text)
+	}
+	return Zones{}, fmt.Errorf("%s: --by %s: %w", name, by, ErrOtherMap)
+}
+
+// parseServices parses the output of openstack compute service list.
+func parseServices(name string, text []byte) (Zones, error) {
+	var rows []service
+	if err := json.Unmarshal(text, &rows); err != nil {
+		return Zones{}, fmt.Errorf("%s: %w: %w", name, err, ErrMap)
+	}
+	z := Zones{By: ByZone}
+	var errs []error
+	seen := map[string]bool{}
+	for i, row := range rows {
+		fail := func(format string, args ...any) {
+			errs = append(errs, fmt.Errorf("%s: row %d: %s: %w", name, i+1, fmt.Sprintf(format, args...), ErrMap))
+		}
+		if row.Binary != nil && *row.Binary != "nova-compute" {
+			continue // without --service
+		}
+		h := ZoneHost{}
+		switch {
+		case row.Host == nil || *row.Host == "":
+			fail("host is missing")
+			continue
+		case seen[*row.Host]:
+			fail("%s is listed twice", *row.Host)
+			continue
+		case row.Zone == nil || *row.Zone == "":
+			fail("%s: zone is missing", *row.Host)
+		default:
+			h.Zones = []string{*row.Zone}
+		}
+		h.Name = *row.Host
+		seen[h.Name] = true
+		var reasons []string
+		for _, field := range []struct {
+			name, good, bad string
+			value           *string
+		}{{"status", "enabled", "disabled", row.Status}, {"state", "up", "down", row.State}} {
+			switch {
+			case field.value == nil:
+				fail("%s: %s is missing", h.Name, field.name)
+			case *field.value == field.bad:
+				reasons = append(reasons, "nova-compute is "+field.bad)
+			case *field.value != field.good:
+				fail("%s: %s: %.40q is neither %s nor %s", h.Name, field.name, *field.value, field.good, field.bad)
+			}
+		}
+		h.Idle = strings.Join(reasons, " and ")
+		z.Hosts = append(z.Hosts, h)
+	}
+	if len(z.Hosts) == 0 && errs == nil {
+		errs = append(errs, fmt.Errorf("%s: has no nova-compute: %w", name, ErrMap))
+	}
+	z.sort()
+	return z, errors.Join(errs...)
+}
+
+// parseAggregates parses an object of aggregates with lists of their hosts.
+func parseAggregates(name string, text []byte) (Zones, error) {
+	var aggregates map[string][]*string
+	if err := json.Unmarshal(text, &aggregates); err != nil {
+		return Zones{}, fmt.Errorf("%s: %w: %w", name, err, ErrMap)
+	}
+	z := Zones{By: ByAggregate}
+	var errs []error
+	hosts := map[string][]string{}
+	for _, aggregate := range slices.Sorted(maps.Keys(aggregates)) {
+		if aggregate == "" {
+			errs = append(errs, fmt.Errorf("%s: an aggregate has no name: %w", name, ErrMap))
+		}
+		for _, h := range aggregates[aggregate] {
+			switch {
+			case h == nil || *h == "":
+				errs = append(errs, fmt.Errorf("%s: %s: a host has no name: %w", name, aggregate, ErrMap))
+			case slices.Contains(hosts[*h], aggregate):
+				errs = append(errs, fmt.Errorf("%s: %s: %s is listed twice: %w", name, aggregate, *h, ErrMap))
+			default:
+				hosts[*h] = append(hosts[*h], aggregate)
+			}
+		}
+	}
+	for h, of := range hosts {
+		z.Hosts = append(z.Hosts, ZoneHost{Name: h, Zones: of})
+	}
+	if len(z.Hosts) == 0 && errs == nil {
+		errs = append(errs, fmt.Errorf("%s: has no host: %w", name, ErrMap))
+	}
+	z.sort()
+	return z, errors.Join(errs...)
+}
+
+func (z *Zones) sort() {
+	slices.SortFunc(z.Hosts, func(a, b ZoneHost) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// place returns the host of the map that each node is, and the hosts that have no documents. A host
+// is the node of that name in Nova, else the one with that hostname, also without the domain.
+//
+// Errors: ErrAmbiguous.
+func (z Zones) place(nodes []*Node) (of map[*Node]ZoneHost, without []string, err error) {
+	inNova, named := map[string][]*Node{}, map[string][]*Node{}
+	for _, n := range nodes {
+		inNova[n.InNova()] = append(inNova[n.InNova()], n)
+		h := nova.Host{Name: n.Name, NovaHost: n.NovaHost}
+		short, _, _ := strings.Cut(n.Name, ".")
+		for _, name := range slices.Compact([]string{n.Name, short}) {
+			if h.Named(name) {
+				named[name] = append(named[name], n)
+			}
+		}
+	}
+	of = map[*Node]ZoneHost{}
+	var errs []error
+	var rest []ZoneHost
+	for _, h := range z.Hosts {
+		if found := inNova[h.Name]; found != nil {
+			of[found[0]] = h
+			continue
+		}
+		rest = append(rest, h)
+	}
+	for _, h := range rest {
+		found := slices.DeleteFunc(slices.Clone(named[h.Name]), func(n *Node) bool { _, placed := of[n]; return placed })
+		switch len(found) {
+		case 0:
+			without = append(without, h.Name)
+		case 1:
+			of[found[0]] = h
+		default:
+			errs = append(errs, fmt.Errorf("%s: %w: %s and %s", h.Name, ErrAmbiguous, found[0].Name, found[1].Name))
+		}
+	}
+	return of, without, errors.Join(errs...)
+}
