@@ -7,7 +7,6 @@
 package document
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +39,7 @@ type Document struct {
 	Kind Kind
 	Text []byte // as JSON
 
-	fields map[string]json.RawMessage // nil unless it is an object
+	schema string // the value of the field, "" without it
 }
 
 // IsAlone reports whether no other document is in the file.

@@ -12,28 +12,87 @@ const manyKeys = 48
 // in case count as the same, as they do where a document is decoded: what such a document means
 // depends on its reader.
 func RepeatedKey(text []byte) (key string, is bool) {
-	var open []keysOf // objects and lists around a place
-	wantsKey := false
+	o := outlineOf(text)
+	return o.repeated, o.isRepeated
+}
+
+// outline is what one look at a text in JSON shows.
+type outline struct {
+	keys       [][]byte // of the document, if it is an object
+	schema     []byte   // the value of the key schema, nil without it
+	repeated   string   // a key that an object has twice
+	isRepeated bool
+}
+
+// has reports whether the document is an object with a key.
+func (o outline) has(key string) bool {
+	for _, k := range o.keys {
+		if string(k) == key {
+			return true
+		}
+	}
+	return false
+}
+
+// outlineOf returns the outline of a text in valid JSON.
+func outlineOf(text []byte) (o outline) {
+	var open nesting
+	wantsKey, schema := false, -1 // where the value of schema begins
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '{':
-			open, wantsKey = append(open, keysOf{}), true
+			open.push(false)
+			wantsKey = true
 		case '[':
-			open, wantsKey = append(open, keysOf{isList: true}), false
-		case '}', ']':
-			open, wantsKey = open[:len(open)-1], false
-		case ',':
-			wantsKey = len(open) > 0 && !open[len(open)-1].isList
+			open.push(true)
+			wantsKey = false
+		case ',', '}', ']':
+			if open.depth == 1 && schema >= 0 {
+				o.schema, schema = bytes.TrimSpace(text[schema:i]), -1
+			}
+			if text[i] == ',' {
+				wantsKey = open.depth > 0 && !open.top().isList
+				continue
+			}
+			open.depth--
+			wantsKey = false
 		case '"':
 			end := endOfString(text, i)
-			if wantsKey && !open[len(open)-1].add(nameOf(text[i:end])) {
-				return string(nameOf(text[i:end])), true
+			if wantsKey {
+				name := nameOf(text[i:end])
+				if !open.top().add(name) {
+					o.repeated, o.isRepeated = string(name), true
+					return o
+				}
+				if open.depth == 1 {
+					o.keys = append(o.keys, name)
+				}
+				if open.depth == 1 && string(name) == "schema" {
+					schema = end + bytes.IndexByte(text[end:], ':') + 1
+				}
 			}
 			i, wantsKey = end-1, false
 		}
 	}
-	return "", false
+	return o
 }
+
+// nesting is the objects and lists around a place. What it had allocated is used again.
+type nesting struct {
+	levels []keysOf
+	depth  int
+}
+
+func (n *nesting) push(isList bool) {
+	if n.depth == len(n.levels) {
+		n.levels = append(n.levels, keysOf{})
+	}
+	level := &n.levels[n.depth]
+	level.isList, level.few, level.many = isList, level.few[:0], nil
+	n.depth++
+}
+
+func (n *nesting) top() *keysOf { return &n.levels[n.depth-1] }
 
 // endOfString returns the offset behind the string that begins at start.
 func endOfString(text []byte, start int) int {
@@ -49,8 +108,11 @@ func endOfString(text []byte, start int) int {
 
 // nameOf returns the content of a quoted string.
 func nameOf(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
 	var name string
-	if bytes.IndexByte(quoted, '\\') < 0 || json.Unmarshal(quoted, &name) != nil {
+	if json.Unmarshal(quoted, &name) != nil {
 		return quoted[1 : len(quoted)-1]
 	}
 	return []byte(name)

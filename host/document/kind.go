@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -53,61 +54,59 @@ const (
 	Unknown  Kind = ""          // not a document of gpustack
 )
 
-// keys returns the fields by which each kind is recognized: those at the top level that together
+// keysOfKinds are the fields by which each kind is recognized: those at the top level that together
 // no other kind has. Failure is last: a plan may contain refusals.
-func keys() []struct {
+var keysOfKinds = []struct {
 	kind Kind
 	keys []string
-} {
-	return []struct {
-		kind Kind
-		keys []string
-	}{
-		{HostGuests, []string{"nova_compute"}},
-		{NovaExplain, []string{"conclusion", "judgements"}}, // before HostCheck
-		{HostCheck, []string{"verdict", "findings", "system"}},
-		{RDMACheck, []string{"verdict", "findings", "reboot_required"}},
-		{ContainerCheck, []string{"verdict", "findings", "loaded_driver"}},
-		{ContainerPrepare, []string{"devices", "names", "notes"}},
-		{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
-		{HostScan, []string{"host", "devices"}},
-		{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},
-		{NovaCheck, []string{"release", "passed", "findings"}},
-		{NovaConfigure, []string{"release", "aliases", "device_specs"}},
-		{ImageCheck, []string{"image_state", "findings"}},
-		{ImageSet, []string{"cloud", "values", "left_out"}},
-		{FlavorCreate, []string{"cloud", "before", "after"}},
-		{FlavorDelete, []string{"cloud", "changes", "before"}},
-		{FlavorList, []string{"cloud", "flavors"}},
-		{FlavorTest, []string{"cloud", "wanted_from", "leftovers"}},
-		{FleetShow, []string{"layouts", "odd"}},
-		{FleetDiff, []string{"differences", "old_node_count"}},
-		{FleetPlan, []string{"waves", "blocked_nodes"}},
-		{FleetAliases, []string{"aliases", "node_count"}},
-		{RepairMigration, []string{"findings", "pools", "allocations"}},
-		{RDMAPrepare, []string{"adapters", "notes", "left"}},
-		{RDMAScan, []string{"adapters", "links", "netns"}},
-		{RDMATest, []string{"sides", "untested"}},
-		{History, []string{"entries"}},
-		{Undo, []string{"drivers", "repairs", "requests"}},
-		{Contract, []string{"driver", "selected", "allowed", "files"}},
-		{Failure, []string{"refusals"}},
-		{Failure, []string{"errors"}},
-	}
+}{
+	{HostGuests, []string{"nova_compute"}},
+	{NovaExplain, []string{"conclusion", "judgements"}}, // before HostCheck
+	{HostCheck, []string{"verdict", "findings", "system"}},
+	{RDMACheck, []string{"verdict", "findings", "reboot_required"}},
+	{ContainerCheck, []string{"verdict", "findings", "loaded_driver"}},
+	{ContainerPrepare, []string{"devices", "names", "notes"}},
+	{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
+	{HostScan, []string{"host", "devices"}},
+	{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},
+	{NovaCheck, []string{"release", "passed", "findings"}},
+	{NovaConfigure, []string{"release", "aliases", "device_specs"}},
+	{ImageCheck, []string{"image_state", "findings"}},
+	{ImageSet, []string{"cloud", "values", "left_out"}},
+	{FlavorCreate, []string{"cloud", "before", "after"}},
+	{FlavorDelete, []string{"cloud", "changes", "before"}},
+	{FlavorList, []string{"cloud", "flavors"}},
+	{FlavorTest, []string{"cloud", "wanted_from", "leftovers"}},
+	{FleetShow, []string{"layouts", "odd"}},
+	{FleetDiff, []string{"differences", "old_node_count"}},
+	{FleetPlan, []string{"waves", "blocked_nodes"}},
+	{FleetAliases, []string{"aliases", "node_count"}},
+	{RepairMigration, []string{"findings", "pools", "allocations"}},
+	{RDMAPrepare, []string{"adapters", "notes", "left"}},
+	{RDMAScan, []string{"adapters", "links", "netns"}},
+	{RDMATest, []string{"sides", "untested"}},
+	{History, []string{"entries"}},
+	{Undo, []string{"drivers", "repairs", "requests"}},
+	{Contract, []string{"driver", "selected", "allowed", "files"}},
+	{Failure, []string{"refusals"}},
+	{Failure, []string{"errors"}},
 }
 
 // KindOf returns the kind of a document by the names of its fields.
 func KindOf[T any](fields map[string]T) Kind {
-	if _, ok := fields["schema"]; !ok {
+	return kindOf(func(name string) bool {
+		_, ok := fields[name]
+		return ok
+	})
+}
+
+// kindOf returns the kind of a document that has fields.
+func kindOf(has func(name string) bool) Kind {
+	if !has("schema") {
 		return Unknown
 	}
-	for _, k := range keys() {
-		all := true
-		for _, key := range k.keys {
-			_, ok := fields[key]
-			all = all && ok
-		}
-		if all {
+	for _, k := range keysOfKinds {
+		if !slices.ContainsFunc(k.keys, func(key string) bool { return !has(key) }) {
 			return k.kind
 		}
 	}
@@ -207,22 +206,28 @@ func Malformed(name string, is Kind, err error) error {
 // reads.
 func (d Document) check(want Kinds) error {
 	is := d.Kind
-	schema := string(d.fields["schema"])
 	switch {
 	case is == Failure:
-		return host.WithHint(fmt.Errorf("%s: is %s; expected %s: %s", d.Name, is, want, failures(d.fields)), want.hint())
-	case !slices.Contains(want, is) && (is != Unknown || d.fields["schema"] == nil || schema == fmt.Sprint(Schema)):
+		return host.WithHint(fmt.Errorf("%s: is %s; expected %s: %s", d.Name, is, want, failures(d.Text)), want.hint())
+	case !slices.Contains(want, is) && (is != Unknown || d.schema == "" || d.schema == schemaText):
 		return want.expected(d.Name, is)
-	case schema != fmt.Sprint(Schema):
+	case d.schema != schemaText:
 		// The fields of another version may have other names.
-		return host.WithHint(fmt.Errorf("%s: schema %s is of another version of gpustack; this version reads schema %d", d.Name, schema, Schema),
+		return host.WithHint(fmt.Errorf("%s: schema %s is of another version of gpustack; this version reads schema %s", d.Name, d.schema, schemaText),
 			"with this version of gpustack, "+want.hint())
 	}
 	return nil
 }
 
-// failures returns the messages of a document of the kind Failure.
-func failures(fields map[string]json.RawMessage) string {
+// schemaText is Schema as a document has it.
+var schemaText = strconv.Itoa(Schema)
+
+// failures returns the first message of a document of the kind Failure.
+func failures(text []byte) string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) != nil {
+		return "without a message"
+	}
 	var messages []struct{ Message, Address, Reason string }
 	for _, key := range []string{"errors", "refusals"} {
 		var list []struct{ Message, Address, Reason string }

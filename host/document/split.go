@@ -76,13 +76,11 @@ func (s *splitter) document(text []byte, line int) (Document, error) {
 	if line > 0 {
 		d.Name = fmt.Sprintf("%s:%d", s.name, line)
 	}
-	if key, is := RepeatedKey(text); is {
-		return d, fmt.Errorf("an object has the key %.60q twice", key)
+	o := outlineOf(text)
+	if o.isRepeated {
+		return d, fmt.Errorf("an object has the key %.60q twice", o.repeated)
 	}
-	if json.Unmarshal(text, &d.fields) != nil {
-		d.fields = nil
-	}
-	d.Kind = KindOf(d.fields)
+	d.Kind, d.schema = kindOf(o.has), string(o.schema)
 	return d, nil
 }
 
