@@ -82,3 +82,59 @@ func TestRecipes(t *testing.T) {
 		t.Errorf("found %d recipes, %d scripts and %d commands of gpustack", shells, scripts, commands)
 	}
 }
+
+// TestFleetRecipes: the commands of docs/fleet.md are commands of gpustack with options that it has,
+// a shell accepts them, and their jq programs read fields of its documents. There are ten questions.
+func TestFleetRecipes(t *testing.T) {
+	text, err := os.ReadFile("../../docs/fleet.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields, err := os.ReadFile("../../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{"name": true, "hosts": true} // of openstack
+	for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllSubmatch(fields, -1) {
+		known[string(name[1])] = true
+	}
+	_, questions, _ := strings.Cut(string(text), "\n## Ten questions\n")
+	questions, _, _ = strings.Cut(questions, "\n## ")
+	if n := strings.Count(questions, "```sh\n"); n != 10 {
+		t.Errorf("%d questions with commands", n)
+	}
+	a := newApp(testUI(t), []string{"gpustack"})
+	commands, filters := 0, 0
+	for _, fence := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1) {
+		cmd := exec.Command("bash", "-n")
+		cmd.Stdin = bytes.NewReader(fence[1])
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%v: %s\n%s", err, out, fence[1])
+		}
+		for _, found := range regexp.MustCompile(`gpustack ((?:fleet|host) [^|>\n&;]*)`).FindAllSubmatch(fence[1], -1) {
+			words := strings.Fields(strings.ReplaceAll(string(found[1]), "$k", "scan"))
+			line := args.Parse(a.App, append([]string{"gpustack"}, words...))
+			commands++
+			if line.Command == nil || line.Unknown || len(line.Command.Subcommands) > 0 {
+				t.Errorf("no command of gpustack: %q", words)
+				continue
+			}
+			for _, word := range words {
+				if name, ok := strings.CutPrefix(word, "--"); ok && args.FindFlag(line.Command.Flags, name) == nil {
+					t.Errorf("%s has no option --%s", line.Command.FullName(), name)
+				}
+			}
+		}
+		for _, program := range regexp.MustCompile(`jq [^']*'([^']*)'`).FindAllSubmatch(fence[1], -1) {
+			filters++
+			for _, field := range regexp.MustCompile(`\.([a-z_]+)`).FindAllSubmatch(program[1], -1) {
+				if !known[string(field[1])] {
+					t.Errorf("no document has the field %s: %s", field[1], program[1])
+				}
+			}
+		}
+	}
+	if commands < 12 || filters < 6 {
+		t.Errorf("found %d commands and %d programs of jq", commands, filters)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -22,10 +23,12 @@ type Peer struct {
 
 // Run runs peers in turn, the last being ours, and reports the median time of each,
 // the median ratio of ours to each other's, in time that passed and in the processor's
-// time, the processor's time that ours takes, and the machine's load at the end.
+// time, the processor's time that ours takes, its largest size in memory, which is at least that of
+// this process, and the machine's load at the end.
 func Run(b *testing.B, peers ...Peer) {
 	times := make([][]float64, len(peers))
 	cpu := make([][]float64, len(peers))
+	var size float64 // of ours, in MiB
 	for b.Loop() {
 		for i, p := range peers {
 			argv := p.Argv
@@ -40,6 +43,9 @@ func Run(b *testing.B, peers ...Peer) {
 			}
 			times[i] = append(times[i], milliseconds(time.Since(start)))
 			cpu[i] = append(cpu[i], milliseconds(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()))
+			if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok && i == len(peers)-1 {
+				size = max(size, float64(usage.Maxrss)/1024)
+			}
 		}
 	}
 	last := len(peers) - 1
@@ -51,6 +57,7 @@ func Run(b *testing.B, peers ...Peer) {
 		b.ReportMetric(median(times[i]), p.Name+"-ms")
 	}
 	b.ReportMetric(median(cpu[last]), "own-cpu-ms")
+	b.ReportMetric(size, "own-MiB")
 	b.ReportMetric(load(b), "load")
 	b.ReportMetric(0, "ns/op") // of all peers together, it says nothing
 }

@@ -148,12 +148,18 @@ func TestUse(t *testing.T) {
 		"ready, and no guest":         {report: true, want: fleet.Free},
 		"ready, without a report":     {want: fleet.NotKnown},
 		"ready, an incomplete report": {node: func(n *fleettest.Node) { n.Partial = true }, report: true, want: fleet.NotKnown},
-		"a guest":                     {node: func(n *fleettest.Node) { n.Guests = []fleettest.Guest{{uuid, true, []string{"17:00"}}} }, report: true, want: fleet.InGuests},
-		"a guest that is powered off": {node: func(n *fleettest.Node) { n.Guests = []fleettest.Guest{{uuid, false, []string{"17:00"}}} }, report: true, want: fleet.InGuests},
-		"a guest in a partial report": {node: func(n *fleettest.Node) {
-			n.Partial, n.Guests = true, []fleettest.Guest{{uuid, true, []string{"17:00"}}}
+		"a guest": {node: func(n *fleettest.Node) {
+			n.Guests = []fleettest.Guest{{UUID: uuid, Running: true, GPUs: []string{"17:00"}}}
 		}, report: true, want: fleet.InGuests},
-		"another GPU's guest":          {node: func(n *fleettest.Node) { n.Guests = []fleettest.Guest{{uuid, true, []string{"27:00"}}} }, report: true, want: fleet.Free},
+		"a guest that is powered off": {node: func(n *fleettest.Node) {
+			n.Guests = []fleettest.Guest{{UUID: uuid, Running: false, GPUs: []string{"17:00"}}}
+		}, report: true, want: fleet.InGuests},
+		"a guest in a partial report": {node: func(n *fleettest.Node) {
+			n.Partial, n.Guests = true, []fleettest.Guest{{UUID: uuid, Running: true, GPUs: []string{"17:00"}}}
+		}, report: true, want: fleet.InGuests},
+		"another GPU's guest": {node: func(n *fleettest.Node) {
+			n.Guests = []fleettest.Guest{{UUID: uuid, Running: true, GPUs: []string{"27:00"}}}
+		}, report: true, want: fleet.Free},
 		"in use, by the scan":          {gpu: func(g *fleettest.GPU) { g.State = "in use" }, report: true, want: fleet.InGuests},
 		"with the host":                {gpu: func(g *fleettest.GPU) { g.State, g.Driver, g.Role = "host", "nvidia", "host" }, report: true, want: fleet.WithHost},
 		"prepared, not booted":         {gpu: func(g *fleettest.GPU) { g.State, g.Driver = "host", "nvidia" }, report: true, want: fleet.WithHost},
@@ -504,7 +510,7 @@ func TestPlan(t *testing.T) {
 	for i := range 8 {
 		zones[fmt.Sprintf("gpu%d", i+1)] = fmt.Sprintf("az%d", i/4+1)
 	}
-	guest := []fleettest.Guest{{"6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11", true, []string{"17:00"}}}
+	guest := []fleettest.Guest{{UUID: "6f3e8a52-0d0c-4c3e-9d3b-2f8d0b9a7c11", Running: true, GPUs: []string{"17:00"}}}
 	for name, test := range map[string]struct {
 		keep   string
 		change func([]fleettest.Node)

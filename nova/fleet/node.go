@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -39,9 +38,10 @@ type Scan struct {
 	Origin
 	Complete  bool // every function of interest is listed, and could be identified
 	Kernel    string
-	Server    string // vendor and product of the machine, "" if they are unknown
-	Firmware  string // version of the BIOS, "" if it is unknown
-	Functions []Function
+	Server    string     // vendor and product of the machine, "" if they are unknown
+	Firmware  string     // version of the BIOS, "" if it is unknown
+	Functions []Function // by address
+	gpus      []Function // those that are GPUs
 }
 
 // Function is a PCI function of interest: a GPU, a function of a GPU's card or IOMMU group, or an
@@ -118,12 +118,12 @@ const (
 	NotKnown    Use = "unknown"
 )
 
-// GPUs returns the GPUs of the node, by address.
+// GPUs returns the GPUs of the node, by address. The caller must not change them.
 func (n *Node) GPUs() []Function {
 	if n.Scan == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(n.Scan.Functions), func(f Function) bool { return !f.GPU })
+	return n.Scan.gpus
 }
 
 // Use returns what a function of the node is used for.

@@ -253,6 +253,7 @@ func (s names) scan(d document.Document) (node string, novaHost *string, of Orig
 		}
 	}
 	slices.SortFunc(scan.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
+	scan.gpus = slices.DeleteFunc(slices.Clone(scan.Functions), func(f Function) bool { return !f.GPU })
 	novaHost = cmp.Or(found.NovaHost, found.Host.NovaHost)
 	node = found.Host.Hostname
 	if node == "" && novaHost != nil {
