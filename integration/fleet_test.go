@@ -13,10 +13,10 @@ import (
 	"gpustack/nova/fleet/fleettest"
 )
 
-// TestFleetInventory: Python's parser of YAML, which Ansible uses, reads from fleet plan what a static
-// inventory has (ansible, lib/ansible/plugins/inventory/yaml.py): groups with the keys hosts and
-// children, whose members are texts with a mapping of variables. Hosts whose names would be numbers
-// or truth values are texts too, and all of the plan are in the groups of their waves.
+// TestFleetInventory: Python's parser of YAML, which Ansible uses, reads from fleet plan what a
+// static inventory has (ansible, lib/ansible/plugins/inventory/yaml.py): groups with the keys
+// hosts and children, whose members are texts with a mapping of variables. Hosts whose names would
+// be numbers or truth values are texts too, and all of the plan are in the groups of their waves.
 func TestFleetInventory(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"gpu-01", "gpu02.example.net", "1e3", "010", "0x1f", "1_000", "no", "null", "2026-11-20", "n"}

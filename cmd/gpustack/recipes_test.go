@@ -83,8 +83,9 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// TestFleetRecipes: the commands of docs/fleet.md are commands of gpustack with options that it has,
-// a shell accepts them, and their jq programs read fields of its documents. There are ten questions.
+// TestFleetRecipes: the commands of docs/fleet.md are commands of gpustack with options that it
+// has, a shell accepts them, and their jq programs read fields of its documents. There are ten
+// questions.
 func TestFleetRecipes(t *testing.T) {
 	text, err := os.ReadFile("../../docs/fleet.md")
 	if err != nil {
