@@ -253,6 +253,23 @@ func Write(root host.Root, name string, content []byte, mode uint32) error {
 	return nil
 }
 
+// Replace writes a document that the operator has named, such as metrics, to the file at path on the
+// machine where the program runs, whole or not at all. A link at path itself is replaced and not
+// followed: in a folder of another user's, it may lead anywhere. The folder must exist.
+func Replace(file string, content []byte, mode uint32) error {
+	place, err := filepath.Abs(file)
+	if err == nil {
+		err = writeBeside(place, &File{content, Meta{Mode: mode, UID: unix.Geteuid(), GID: unix.Getegid()}})
+	}
+	if err == nil {
+		err = takePlace(place)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, host.Cause(err))
+	}
+	return nil
+}
+
 // RemoveLeftover removes the temporary file that a killed run may have left next to a file.
 func RemoveLeftover(root host.Root, name string) error {
 	place, err := root.Resolve(name)
