@@ -105,6 +105,7 @@ type Judged struct {
 
 	Inspected map[pci.Address]pci.Inspection // of functions for guests
 	Links     map[pci.Address]pci.PCIeLink   // of GPUs for guests
+	Errors    map[pci.Address]pci.Errors     // of functions for guests
 	// Open are the IOMMU groups that a process has open. They are read if a function is bound to a
 	// driver to which libvirt may have bound it for a guest.
 	Open Look[map[int]bool]

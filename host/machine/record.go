@@ -206,10 +206,13 @@ func (o *observer) inspect() {
 		o.warn(strings.Split(err.Error(), "\n")...)
 	}
 	o.Inspected = inspected
-	o.Links = map[pci.Address]pci.PCIeLink{}
+	o.Links, o.Errors = map[pci.Address]pci.PCIeLink{}, map[pci.Address]pci.Errors{}
 	for _, d := range o.ForGuests() {
 		if d.IsGPU() && !d.IsVF() {
 			o.Links[d.Address] = pci.ReadPCIeLink(o.root, &d)
+		}
+		if o.Errors[d.Address], err = pci.ReadErrors(o.root, d.Address); err != nil {
+			o.warn(strings.Split(err.Error(), "\n")...)
 		}
 	}
 	if !borrowed {
