@@ -1,6 +1,10 @@
 package cleanup
 
-import "gpustack/host"
+import (
+	"fmt"
+
+	"gpustack/host"
+)
 
 // Verdict is the judgement of a row.
 type Verdict string
@@ -77,6 +81,14 @@ type Finding struct {
 	card   []Device // the other functions of the same card
 }
 
+// HostTitle returns the name of the row's host, or which compute node it is of if that has none.
+func (f Finding) HostTitle() string {
+	if f.Host == "" {
+		return fmt.Sprintf("compute node %d", f.Device.Node)
+	}
+	return f.Host
+}
+
 // Listed returns whether a report names the row.
 func (f Finding) Listed() bool {
 	return f.Verdict != Legitimate && (f.Verdict != Busy || f.Busy.Long)
@@ -115,6 +127,25 @@ func (s *Summary) Count(f Finding) {
 	case Legitimate:
 		s.Legitimate++
 	}
+}
+
+// CellSummary counts the judged rows of one cell.
+type CellSummary struct {
+	Cell string
+	Summary
+}
+
+// Total returns the numbers of rows of all cells together.
+func Total(cells []CellSummary) (s Summary) {
+	for _, c := range cells {
+		s.Stale += c.Stale
+		s.Suspicious += c.Suspicious
+		s.Unknown += c.Unknown
+		s.Busy += c.Busy
+		s.BusyLong += c.BusyLong
+		s.Legitimate += c.Legitimate
+	}
+	return s
 }
 
 // Different returns whether rows need an operator or a repair.

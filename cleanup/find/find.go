@@ -40,43 +40,43 @@ const batch = 2000
 //
 // Errors: novadb.ErrNoCell if no cell has the name of the options.
 func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cleanup.Summary, error) {
-	return eachCell(ctx, d, o, emit, nil)
+	cells, err := eachCell(ctx, d, o, emit, nil)
+	return cleanup.Total(cells), err
 }
 
 // RowsAndPools judges rows as Rows does, and compares the pools of the compute nodes with them in
-// the same snapshots.
-func RowsAndPools(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cleanup.Summary, cleanup.PoolReport, error) {
+// the same snapshots. It returns the numbers of rows of each cell.
+func RowsAndPools(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) ([]cleanup.CellSummary, cleanup.PoolReport, error) {
 	pools := newPools(o)
 	compared := &pools
 	if !pools.Judged {
 		compared = nil
 	}
-	s, err := eachCell(ctx, d, o, emit, compared)
+	cells, err := eachCell(ctx, d, o, emit, compared)
 	pools.Sort()
-	return s, pools, err
+	return cells, pools, err
 }
 
 // eachCell judges the rows of all cells, and their pools unless pools is nil.
-func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding), pools *cleanup.PoolReport) (cleanup.Summary, error) {
-	var s cleanup.Summary
-	found := false
+func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding), pools *cleanup.PoolReport) (cells []cleanup.CellSummary, err error) {
 	for _, c := range d.Cells {
 		if !o.selects(c) {
 			continue
 		}
-		found = true
+		s := cleanup.CellSummary{Cell: c.Name}
 		err := findIn(ctx, d, c, o, func(f cleanup.Finding) {
 			s.Count(f)
 			emit(f)
 		}, func(rows int) { s.Legitimate += rows }, pools)
+		cells = append(cells, s)
 		if err != nil {
-			return s, fmt.Errorf("cell %s: %w", c.Name, err)
+			return cells, fmt.Errorf("cell %s: %w", c.Name, err)
 		}
 	}
-	if !found {
-		return s, fmt.Errorf("cell %s: %w", o.Cell, novadb.ErrNoCell)
+	if len(cells) == 0 {
+		return nil, fmt.Errorf("cell %s: %w", o.Cell, novadb.ErrNoCell)
 	}
-	return s, nil
+	return cells, nil
 }
 
 func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, emit func(cleanup.Finding), legitimate func(rows int), pools *cleanup.PoolReport) error {

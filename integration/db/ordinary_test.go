@@ -32,7 +32,7 @@ func openAll(t *testing.T) *novadb.Databases {
 func judged(t *testing.T, databases *novadb.Databases, o find.Options) (found []string, summary cleanup.Summary, pools cleanup.PoolReport) {
 	t.Helper()
 	seen := map[string]bool{}
-	summary, pools, err := find.RowsAndPools(t.Context(), databases, o, func(f cleanup.Finding) {
+	cells, pools, err := find.RowsAndPools(t.Context(), databases, o, func(f cleanup.Finding) {
 		row := fmt.Sprint(f.Cell, " ", f.Device.ID)
 		if seen[row] {
 			t.Errorf("row %s is judged twice", row)
@@ -46,7 +46,7 @@ func judged(t *testing.T, databases *novadb.Databases, o find.Options) (found []
 	if err != nil {
 		t.Fatal(err)
 	}
-	return found, summary, pools
+	return found, cleanup.Total(cells), pools
 }
 
 // random makes a cell of records as Nova writes them, of records in every stage of what Nova does,

@@ -11,7 +11,9 @@ import (
 // Observed is what rows, pools and allocations are judged to be.
 type Observed struct {
 	Summary     cleanup.Summary
-	Findings    []cleanup.Finding // by cell, host and address: of all rows if the options say so, otherwise of those that are listed
+	Cells       []cleanup.CellSummary // the same by cell
+	Hosts       []HostRows            // rows that are not legitimate, by cell, host and verdict
+	Findings    []cleanup.Finding     // by cell, host and address: of all rows if the options say so, otherwise of those that are listed
 	Pools       cleanup.PoolReport
 	Allocations cleanup.AllocationReport
 	Unread      error // what Placement has not answered, nil for nothing
@@ -28,7 +30,11 @@ func (o Observed) Different() bool {
 func (s *Session) Observe(ctx context.Context) (Observed, error) {
 	o := Observed{Findings: []cleanup.Finding{}}
 	var err error
-	o.Summary, o.Pools, err = find.RowsAndPools(ctx, s.connections.databases, s.options.Find, func(f cleanup.Finding) {
+	hosts := map[HostRows]int{}
+	o.Cells, o.Pools, err = find.RowsAndPools(ctx, s.connections.databases, s.options.Find, func(f cleanup.Finding) {
+		if f.Verdict != cleanup.Legitimate {
+			hosts[HostRows{Cell: f.Cell, Host: f.HostTitle(), Verdict: f.Verdict}]++
+		}
 		if s.options.Find.All || f.Listed() {
 			o.Findings = append(o.Findings, f)
 		}
@@ -36,6 +42,7 @@ func (s *Session) Observe(ctx context.Context) (Observed, error) {
 	slices.SortStableFunc(o.Findings, func(a, b cleanup.Finding) int {
 		return slices.Compare([]string{a.Cell, a.Host, a.Device.Address}, []string{b.Cell, b.Host, b.Device.Address})
 	})
+	o.Summary, o.Hosts = cleanup.Total(o.Cells), sortedHosts(hosts)
 	if err != nil {
 		return o, err
 	}
