@@ -18,6 +18,7 @@ import (
 
 // checkCommand is a command that runs the checks of one list on a machine.
 type checkCommand struct {
+	name               string // "host check"; of those with --metrics
 	usage, description string
 	flags              []cli.Flag // of this command alone
 	// check observes the machine, judges it and returns the report.
@@ -54,6 +55,7 @@ func newCheckCommand(u *term.UI, k checkCommand) *cli.Command {
 type checkOptions struct {
 	root, format string
 	all          bool
+	metrics      string // "" for none
 	words        func(flag string) []string
 }
 
@@ -62,7 +64,7 @@ func (checkOptions) warnsInterrupted() {}
 
 func parseCheck(c *cli.Context, f *args.Faults) checkOptions {
 	f.Arguments(c)
-	return checkOptions{c.String("root"), f.Choice(c, "output"), c.Bool("all"), c.StringSlice}
+	return checkOptions{c.String("root"), f.Choice(c, "output"), c.Bool("all"), parseMetrics(c, f), c.StringSlice}
 }
 
 func runCheck(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions) error {
@@ -92,6 +94,9 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, op
 	u.Document.Show(report)
 	if opts.format == term.FormatTable {
 		views.PrintCheck(u, checked, opts.all)
+	}
+	if err := writeMetrics(u, opts.metrics, k.name, checked.Metrics); err != nil {
+		return err
 	}
 	switch {
 	case host.Failed(checked.Findings):

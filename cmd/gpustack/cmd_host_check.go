@@ -16,6 +16,7 @@ func newHostCheckCommand(u *term.UI) *cli.Command {
 
 func hostCheck() checkCommand {
 	return checkCommand{
+		name:  "host check",
 		usage: "check whether the machine is ready to assign GPUs to guests",
 		description: `
 Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
@@ -34,6 +35,10 @@ show whether a reboot is pending, whether the machine is as planned, or whether 
 drifted. A check that depends on a failed check is skipped. Anything that cannot be read,
 for example in a support archive, is n/a, never pass.
 
+--metrics also writes the results to a file of the textfile collector of node_exporter, in
+a folder that exists; see docs/monitoring.md. After an error nothing is written, so that
+the time of the last run shows it.
+
 The formats json and yaml are described in docs/json.md.
 
 EXAMPLES
@@ -41,11 +46,13 @@ EXAMPLES
   gpustack host check --all
   gpustack host check -o json
   gpustack host check --root /mnt/sosreport
+  gpustack host check --metrics gpustack-host-check.prom
 
 EXIT STATUS
   0  ready; there may be warnings
   1  error, or not enough information to reach a verdict
   2  a check has failed: not prepared, pending reboot, not ready or drifted`,
+		flags: []cli.Flag{metricsFlag()},
 		check: checkHost,
 	}
 }

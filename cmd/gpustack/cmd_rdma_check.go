@@ -18,6 +18,7 @@ func newRDMACheckCommand(u *term.UI) *cli.Command {
 
 func rdmaCheck() checkCommand {
 	return checkCommand{
+		name:  "rdma check",
 		usage: "check the RDMA stack, from modules and libraries to ports and virtual functions",
 		description: `
 Checks everything that programs, containers and guests with RDMA depend on, in this order:
@@ -32,17 +33,20 @@ sends data. Some files can be read by root only.
 
 What cannot be read, for example in a support archive, is n/a, never pass. docs/rdma.md
 lists the messages with their causes; the formats json and yaml are described in
-docs/json.md.
+docs/json.md. --metrics also writes the results for node_exporter, as host check does
+(docs/monitoring.md).
 
 EXAMPLES
   gpustack rdma check
   gpustack rdma check --all
   gpustack rdma check -o json
+  gpustack rdma check --metrics gpustack-rdma-check.prom
 
 EXIT STATUS
   0  ready; there may be warnings
   1  error, no RDMA device, or not enough information to reach a verdict
   2  a check has failed: pending reboot, not ready or drifted`,
+		flags: []cli.Flag{metricsFlag()},
 		check: checkRDMA,
 	}
 }

@@ -63,6 +63,10 @@ command warns about it, and the next --apply or undo determines the outcome and 
 or reverts the repair. Where that is impossible, --accept closes the entry and leaves rows
 and allocations as they are.
 
+--metrics also writes the numbers of rows of each verdict to a file of the textfile
+collector of node_exporter (docs/monitoring.md). They are of all rows, so --cell, --host,
+--instance and --device are refused with it. After an error nothing is written.
+
 The databases are those of nova.conf on a controller ([api_database], whose
 cell_mappings name every cell), or --database names one cell's.
 
@@ -84,6 +88,7 @@ EXAMPLES
   ssh gpu1 gpustack host guests -o json > gpu1.json
   ssh gpu2 gpustack host guests -o json > gpu2.json
   gpustack repair-migration --guests gpu1.json --guests gpu2.json --apply
+  gpustack repair-migration --metrics gpustack-repair-migration.prom
   for h in gpu1 gpu2; do ssh $h gpustack host guests -o json; done | gpustack repair-migration --guests -
 
 EXIT STATUS
@@ -120,6 +125,7 @@ func repairMigrationFlags() []cli.Flag {
 		&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
 		&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices"},
 		&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, wait `TIME` and check that no nova-compute was started"},
+		metricsFlag(),
 		args.YesFlag(), args.QuietFlag(),
 	}, databaseFlags()...)
 }
@@ -133,6 +139,7 @@ type repairOptions struct {
 	guests      []string
 	inventories []string
 	off         []string
+	metrics     string // "" for none
 	most        int
 	wait        time.Duration
 	settle      time.Duration
@@ -143,7 +150,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	opts := repairOptions{
 		decision: parseDecision(c, f), root: c.String("root"), rows: parseRows(c), cloud: parseCloud(c, f), apply: c.Bool("apply"),
 		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
-		most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"),
+		metrics: parseMetrics(c, f), most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"),
 	}
 	opts.rows.Find = find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
 		All: c.Bool("all"), BusyAfter: c.Duration("busy-after")}
@@ -155,6 +162,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	if opts.rows.Database != "" && opts.rows.Find.Cell != "" {
 		f.Add(args.UsageError("--cell cannot be combined with --database, which names one cell", ""))
 	}
+	excludeSelections(c, f)
 	f.Exclude(c, "dry-run", "apply")
 	for _, flag := range []string{"yes", "quiet", "max", "wait", "settle", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
@@ -174,6 +182,16 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 		}
 	}
 	return opts
+}
+
+// excludeSelections adds an error for each option that selects rows together with --metrics: numbers
+// of some rows would look like those of all.
+func excludeSelections(c *cli.Context, f *args.Faults) {
+	for _, flag := range []string{"cell", "host", "instance", "device"} {
+		if c.IsSet(flag) && c.IsSet("metrics") {
+			f.Add(args.UsageError("--metrics cannot be combined with --"+flag+": the metrics are of all rows", ""))
+		}
+	}
 }
 
 // listEntries is the hint for a number that is no entry's.
@@ -227,6 +245,9 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 		u.Document.Show(&r)
 	}
 	err = errors.Join(err, unread, observed.Unread)
+	if err == nil {
+		err = writeMetrics(u, opts.metrics, "repair-migration", observed.Metrics())
+	}
 	if err == nil && observed.Different() {
 		err = errDifferent
 	}

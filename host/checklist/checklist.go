@@ -26,6 +26,12 @@ const (
 	Unknown       Verdict = "unknown"
 )
 
+// Verdicts returns all verdicts, the worst first: what a reboot may repair comes before what must be
+// repaired, a failure before what could not be checked, and anything before Ready.
+func Verdicts() []Verdict {
+	return []Verdict{NotPrepared, PendingReboot, Drifted, NotReady, Unknown, Ready}
+}
+
 // ErrUnknown means that not enough of a machine can be read for a verdict.
 var ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"),
 	"the checks with status n/a name what is missing; run gpustack as root on the machine itself")
@@ -74,9 +80,35 @@ func (l List[S]) Judge(subject S) (findings []host.Finding, verdict Verdict) {
 	return findings, verdict
 }
 
-// Worse returns the one of two verdicts that decides: what a reboot may repair comes before what
-// must be repaired, a failure before what could not be checked, and anything before Ready.
+// Worse returns the one of two verdicts that decides, by the order of [Verdicts].
 func Worse(a, b Verdict) Verdict {
-	order := []Verdict{NotPrepared, PendingReboot, Drifted, NotReady, Unknown, Ready}
+	order := Verdicts()
 	return order[min(slices.Index(order, a), slices.Index(order, b))]
+}
+
+// Result is the result of a check.
+type Result struct {
+	Check  string
+	Status host.Status
+}
+
+// statuses are all statuses, the worst last: one failure is worse than a warning, and one thing that
+// could not be checked is worse than what has passed.
+var statuses = []host.Status{host.Pass, host.NA, host.Warn, host.Fail}
+
+// Results returns the result of each check, which is the worst of its findings, in the order of the
+// first ones.
+func Results(findings []host.Finding) (results []Result) {
+	at := map[string]int{}
+	for _, f := range findings {
+		i, ok := at[f.Check]
+		switch {
+		case !ok:
+			at[f.Check] = len(results)
+			results = append(results, Result{f.Check, f.Status})
+		case slices.Index(statuses, f.Status) > slices.Index(statuses, results[i].Status):
+			results[i].Status = f.Status
+		}
+	}
+	return results
 }

@@ -14,6 +14,7 @@ import (
 	"gpustack/host/guard"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
+	"gpustack/host/metrics"
 	"gpustack/host/pci"
 	"gpustack/host/steps"
 )
@@ -25,6 +26,7 @@ type HostChecked struct {
 	Findings []host.Finding
 	Reboot   *bool        // whether it has to be rebooted, nil if that is unknown
 	Plan     host.Command // shows what host prepare would do
+	Metrics  []metrics.Sample
 }
 
 // CheckHost checks whether a machine is ready for GPUs in guests. journal is a look at its journal.
@@ -34,7 +36,9 @@ func CheckHost(ctx context.Context, n Node, journal change.Seen) HostChecked {
 	m.Nova = judgeOffers(n.Root, m)
 	refused := n.RefusedByPrepare(ctx, m, journal)
 	findings, verdict := check.Verify(m, refused, steps.Observe(n.Root))
-	return HostChecked{m, verdict, findings, check.RebootRequired(m), PlanCommand(n.Root, m, refused)}
+	reboot := check.RebootRequired(m)
+	samples := append(checklist.Metrics("host check", findings, verdict, reboot), check.Metrics(m)...)
+	return HostChecked{m, verdict, findings, reboot, PlanCommand(n.Root, m, refused), samples}
 }
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images

@@ -7,6 +7,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/metrics"
 )
 
 // Checked is what a check prints for people: the verdict with what to do next, and findings.
@@ -21,6 +22,8 @@ type Checked struct {
 	// Missing is the name of a check whose findings are listed if they are n/a: the verdict depends on
 	// them. Without a verdict, those of every check are.
 	Missing string
+	// Metrics are the samples of a command with --metrics.
+	Metrics []metrics.Sample
 }
 
 // PrintCheck prints the verdict, failures and warnings, and the number of the other checks; with
@@ -87,18 +90,11 @@ func (c Checked) notable() []host.Finding {
 	return listed
 }
 
-// countChecks counts checks by their worst findings, of which one failure is worse than a warning,
-// and one thing that could not be checked is worse than what has passed.
+// countChecks counts checks by their results.
 func countChecks(findings []host.Finding) map[host.Status]int {
-	worst, count := map[string]host.Status{}, map[host.Status]int{}
-	order := []host.Status{host.Pass, host.NA, host.Warn, host.Fail}
-	for _, f := range findings {
-		if before, ok := worst[f.Check]; !ok || slices.Index(order, f.Status) > slices.Index(order, before) {
-			worst[f.Check] = f.Status
-		}
-	}
-	for _, status := range worst {
-		count[status]++
+	count := map[host.Status]int{}
+	for _, r := range checklist.Results(findings) {
+		count[r.Status]++
 	}
 	return count
 }

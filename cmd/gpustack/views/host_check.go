@@ -7,6 +7,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
+	"gpustack/host/metrics"
 	"gpustack/operate/node"
 )
 
@@ -23,6 +24,7 @@ type HostCheck struct {
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
 	Plan     host.Command      `json:"-"` // shows what host prepare would do
+	Metrics  []metrics.Sample  `json:"-"`
 }
 
 // NewHostCheck returns the report of a check that a version of gpustack has made at this time.
@@ -30,7 +32,7 @@ func NewHostCheck(c node.HostChecked, version string, made time.Time) HostCheck 
 	m := c.Machine
 	return HostCheck{
 		Schema: 1, Host: m.Facts.Hostname, Version: version, Time: made, System: machine.NewSystem(m), Verdict: c.Verdict, Passed: !host.Failed(c.Findings),
-		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Plan: c.Plan,
+		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Plan: c.Plan, Metrics: c.Metrics,
 	}
 }
 
@@ -39,6 +41,7 @@ func (r HostCheck) Checked(line func(host.Command) string) Checked {
 	c := Checked{
 		Machine: hostLine(r.Host, r.System), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
 		Check: line(host.NewCommand("host check")), Prepare: "host prepare",
+		Metrics: r.Metrics,
 	}
 	plan := "'" + line(r.Plan) + "'"
 	switch {

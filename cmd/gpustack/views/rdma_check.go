@@ -32,6 +32,7 @@ func (r RDMACheck) Checked(line func(host.Command) string) Checked {
 	c := Checked{
 		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
 		Check: line(host.NewCommand("rdma check")), Prepare: "rdma prepare",
+		Metrics: checklist.Metrics("rdma check", r.Findings, r.Verdict, r.Reboot),
 	}
 	switch {
 	case r.Verdict == checklist.Ready && r.Testable:

@@ -42,11 +42,7 @@ func PrintRepairs(u *term.UI, token string, r rows.Observed) {
 			u.Printf("\n")
 		}
 		for _, f := range group {
-			where := f.Host
-			if where == "" {
-				where = fmt.Sprintf("compute node %d", f.Device.Node)
-			}
-			printVerdict(u, fmt.Sprintf("%s %s  %s:%s %s", where, f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status), f.Verdict, f.Case)
+			printVerdict(u, fmt.Sprintf("%s %s  %s:%s %s", f.HostTitle(), f.Device.Address, f.Device.Vendor, f.Device.Product, f.Device.Status), f.Verdict, f.Case)
 		}
 		said := grounds(group[0])
 		printGrounds(u, said[:])
