@@ -225,7 +225,7 @@ func testDeb(t *testing.T, d dist) {
 	}
 	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/bin/gpustack", "usr/share/man/man8/gpustack.8.gz", "usr/share/bash-completion/completions/gpustack",
 		"usr/share/zsh/vendor-completions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish",
-		"usr/share/doc/gpustack-nova/copyright", "usr/share/doc/gpustack-nova/third-party-licenses.txt", "usr/share/doc/gpustack-nova/changelog.Debian.gz"})
+		"usr/lib/systemd/system/gpustack-host-check.timer", "usr/share/doc/gpustack-nova/copyright", "usr/share/doc/gpustack-nova/third-party-licenses.txt", "usr/share/doc/gpustack-nova/changelog.Debian.gz"})
 	prepared := prepareInstalled(t, root)
 	dpkg("--purge", "gpustack-nova")
 	checkRemoved(t, root, before, prepared)
@@ -362,7 +362,7 @@ func testRPM(t *testing.T, d dist) {
 		t.Errorf("rpm -V: %s", out)
 	}
 	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/share/man/man8/gpustack.8.gz", "usr/share/bash-completion/completions/gpustack",
-		"usr/share/zsh/site-functions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish", "usr/share/licenses/gpustack-nova/LICENSE",
+		"usr/share/zsh/site-functions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish", "usr/lib/systemd/system/gpustack-host-check.timer", "usr/share/licenses/gpustack-nova/LICENSE",
 		"usr/share/licenses/gpustack-nova/third-party-licenses.txt"})
 	prepared := prepareInstalled(t, root)
 	rpm("-e", "gpustack-nova")

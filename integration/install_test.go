@@ -62,7 +62,7 @@ func TestInstalled(t *testing.T) {
 		}
 	})
 	t.Run("documentation", func(t *testing.T) {
-		for _, pattern := range []string{"README.md", "CHANGELOG.md", "LICENSE", "docs/*.md", "docs/schema/*.json", "examples/*.txtar", "examples/*.sh"} {
+		for _, pattern := range []string{"README.md", "CHANGELOG.md", "LICENSE", "docs/*.md", "docs/schema/*.json", "examples/*.txtar", "examples/*.sh", "examples/monitoring/*"} {
 			files, err := filepath.Glob("../" + pattern)
 			if err != nil || len(files) == 0 {
 				t.Errorf("%s: %q, %v", pattern, files, err)
@@ -75,6 +75,7 @@ func TestInstalled(t *testing.T) {
 			}
 		}
 	})
+	t.Run("units", func(t *testing.T) { testUnits(t, dir) })
 	for _, test := range []struct {
 		shell string
 		argv  []string // prints what can follow "gpustack host scan --de"

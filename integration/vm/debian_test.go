@@ -137,6 +137,8 @@ func (c cycle) run(t *testing.T) {
 		step("NVIDIA's driver and services")
 	}
 
+	t.Run("units before", func(t *testing.T) { machine{m.Machine, t}.unitsSee("host check") })
+	step("the unit of host check sees what root does")
 	prepare := []string{"gpustack", "host", "prepare", "--driver", c.driver, "--yes"}
 	prepared := maps.Clone(first)
 	for _, card := range c.cards {
@@ -176,6 +178,7 @@ func (c cycle) run(t *testing.T) {
 		t.Errorf("systemd-modules-load is %s%s", reply.Stdout, m.try("journalctl", "-b", "-u", "systemd-modules-load").Stdout)
 	}
 	t.Run("check", func(t *testing.T) { machine{m.Machine, t}.isReady() })
+	t.Run("units", func(t *testing.T) { machine{m.Machine, t}.unitsSee("host check", "rdma check") })
 	t.Run("containers", func(t *testing.T) { machine{m.Machine, t}.containersGotSpec() })
 	step("containers got their spec, which is undone")
 	t.Run("boot unit", func(t *testing.T) { machine{m.Machine, t}.bootUnitRan() })

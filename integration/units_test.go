@@ -1,0 +1,48 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// testUnits: make install has installed the units into dir as they are in the checkout, and has
+// enabled none; systemd has nothing to say of them and finds their program.
+func testUnits(t *testing.T, dir string) {
+	files, err := filepath.Glob("../units/*")
+	if err != nil || len(files) != 6 {
+		t.Fatalf("units %q, %v", files, err)
+	}
+	installed := filepath.Join(dir, "usr/lib/systemd/system")
+	argv := []string{"verify", "--man=no", "--recursive-errors=yes", "--root=" + dir}
+	for _, file := range files {
+		name := filepath.Base(file)
+		if diff := cmp.Diff(read(t, file), read(t, filepath.Join(installed, name))); diff != "" {
+			t.Errorf("%s (-checkout +installed):\n%s", name, diff)
+		}
+		argv = append(argv, name)
+		page := strings.TrimSuffix(strings.TrimSuffix(name, ".service"), ".timer") + ".8"
+		if _, err := os.Stat(filepath.Join(dir, "usr/share/man/man8", page)); err != nil {
+			t.Errorf("%s: its documentation: %v", name, err)
+		}
+	}
+	for _, unit := range []string{"network-online.target", "local-fs.target", "systemd-modules-load.service", "timers.target", "sysinit.target", "basic.target", "shutdown.target", "system.slice", "-.slice"} {
+		text := "[Unit]\nDescription=x\nDefaultDependencies=no\n"
+		if strings.HasSuffix(unit, ".service") {
+			text += "[Service]\nExecStart=/bin/true\n"
+		}
+		if err := os.WriteFile(filepath.Join(installed, unit), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("systemd-analyze", argv...).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if wants, err := filepath.Glob(filepath.Join(dir, "*/systemd/system/*.wants/*")); err != nil || wants != nil {
+		t.Errorf("enabled: %q, %v", wants, err)
+	}
+}
