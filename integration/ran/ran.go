@@ -38,6 +38,8 @@ var shown = map[string][]string{
 	"nova":  {"python3-nova", "python3-placement", "python3-keystone", "python3-glance", "mariadb-server-core", "rabbitmq-server"},
 	"vm":    {"qemu-system-x86", "initramfs-tools", "dracut-core", "grub2-common", "systemd"},
 	"chain": {"python3-nova", "qemu-system-x86", "initramfs-tools", "dracut-core", "systemd"},
+
+	"monitoring": {"prometheus", "prometheus-node-exporter"},
 }
 
 // folder is where runs are noted, seen from a package of integration.
