@@ -1,12 +1,28 @@
 #!/bin/sh
-# boot.sh ROOT: does to an unpacked example with Ubuntu what update-initramfs, update-grub and a reboot
-# do to a server: the initramfs has the hook's script, modprobe.d and the modules, the boot menu and
-# the running kernel have the arguments, and vfio-pci has the devices that its ids= match.
+# boot.sh ROOT: plays the reboot of an unpacked example or snapshot. It does to the tree what
+# update-initramfs, update-grub or dracut and a boot do to a server: each initramfs has the script,
+# modprobe.d and the modules, the boot menu and the running kernel have the arguments, and vfio-pci
+# or pci-stub has the functions that the script and ids= name.
+#
+# It reads the files of the tree and runs none of them. What it cannot play it refuses before it has
+# changed anything.
 set -eu
 
+refuse() {
+	echo "boot.sh: $*" >&2
+	exit 1
+}
+
+[ $# = 1 ] || refuse "usage: boot.sh ROOT, the folder of an unpacked example"
+[ -d "$1" ] || refuse "$1: no such folder"
 cd "$1"
+[ "$(pwd -P)" != / ] || refuse "/ is this machine: run update-initramfs and update-grub, or dracut, and reboot"
+[ -r proc/sys/kernel/osrelease ] || refuse "$1: proc/sys/kernel/osrelease is missing: no tree of a machine"
 kernel=$(cat proc/sys/kernel/osrelease)
-vfio=$(sed -n 's/^options vfio-pci ids=//p' etc/modprobe.d/zz-gpustack.conf 2>/dev/null || :)
+new=$(mktemp -d)
+trap 'rm -rf "$new"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # pad SIZE: fills up to a multiple of four bytes.
 pad() {
@@ -22,45 +38,206 @@ entry() {
 	cat "$2"
 	pad "$size"
 }
-# update-initramfs
-{
+# image KERNEL: writes the initramfs of a kernel, with $script as the name of gpustack's script.
+image() {
+	if [ -n "$source" ]; then
+		entry "$script" "$source"
+		sed -n 's,^\(kernel/drivers/vfio/[^:]*\):.*,\1,p' "lib/modules/$1/modules.dep" | while IFS= read -r module; do
+			entry "lib/modules/$1/$module" /dev/null
+		done
+	fi
 	for file in etc/modprobe.d/*; do
 		[ ! -f "$file" ] || entry "$file" "$file"
 	done
-	if [ -e etc/initramfs-tools/scripts/init-top/gpustack ]; then
-		entry scripts/init-top/gpustack etc/initramfs-tools/scripts/init-top/gpustack
-		printf '/scripts/init-top/%s "$@"\n' gpustack udev >boot/order
-		entry scripts/init-top/ORDER boot/order
-		rm boot/order
-		grep -o '^kernel/drivers/vfio/[^:]*' "lib/modules/$kernel/modules.dep" | while IFS= read -r module; do
-			entry "lib/modules/$kernel/$module" /dev/null
-		done
+	if [ "$generator" = dracut ]; then
+		entry init /dev/null
+	elif [ -n "$source" ]; then
+		# shellcheck disable=SC2016 # the list has the words "$@"
+		printf '/scripts/init-top/%s "$@"\n' gpustack udev >"$new/order"
+		entry scripts/init-top/ORDER "$new/order"
 	fi
 	entry 'TRAILER!!!' /dev/null
-} >"boot/initrd.img-$kernel"
+}
+# grub_arguments VARIABLE: prints the value of a variable in the files of /etc/default, of which it
+# reads assignments with one value and the part of gpustack that removes arguments.
+grub_arguments() {
+	set -- "$1" etc/default/grub
+	for file in etc/default/grub.d/*.cfg; do
+		[ ! -f "$file" ] || set -- "$@" "$file"
+	done
+	variable=$1
+	shift
+	awk -v variable="$variable" '
+		function refuse() {
+			print FILENAME ":" FNR ": boot.sh cannot evaluate this line" >"/dev/stderr"
+			failed = 1
+			exit
+		}
+		/^[^#]*GRUB_CMDLINE_LINUX[A-Z_]*\+=/ { refuse() }
+		{ at = index($0, "=") }
+		!filter && at && substr($0, 1, at - 1) == variable {
+			text = substr($0, at + 1)
+			if (text == "\"$(") {
+				filter = 1
+				next
+			}
+			quote = substr(text, 1, 1)
+			if (quote == "\"" || quote == "\047")
+				text = substr(text, 2, length(text) - 2)
+			before = index(text, "$" variable)
+			if (before == 1)
+				text = value substr(text, length(variable) + 2)
+			if (text ~ /[$`"\\]/)
+				refuse()
+			value = text
+		}
+		filter && /^\t\t\047.*\) ;;$/ {
+			line = $0
+			sub(/^\t\t/, "", line)
+			sub(/\) ;;$/, "", line)
+			gsub(/\047/, "", line)
+			n = split(line, dropped, / \| /)
+			m = split(value, words, /[ \t]+/)
+			value = ""
+			for (i = 1; i <= m; i++) {
+				keep = words[i] != ""
+				for (j = 1; j <= n; j++)
+					keep = keep && words[i] != dropped[j]
+				if (keep)
+					value = value (value == "" ? "" : " ") words[i]
+			}
+		}
+		filter && /^\)"$/ { filter = 0 }
+		END {
+			if (failed)
+				exit 1
+			print value
+		}' "$@" || refuse "$(pwd): GRUB's arguments are unknown"
+}
 
-# update-grub
-GRUB_CMDLINE_LINUX='' GRUB_CMDLINE_LINUX_DEFAULT=''
-# shellcheck source=/dev/null
-. ./etc/default/grub
-for file in etc/default/grub.d/*.cfg; do
-	# shellcheck source=/dev/null
-	[ ! -e "$file" ] || . "./$file"
+# The initramfs of each kernel.
+source=
+if [ -d etc/initramfs-tools ] || [ -d usr/share/initramfs-tools ]; then
+	generator=initramfs-tools script=scripts/init-top/gpustack
+	[ ! -f "etc/initramfs-tools/$script" ] || source=etc/initramfs-tools/$script
+elif [ -e usr/bin/dracut ] || [ -d usr/lib/dracut ] || [ -d lib/dracut ]; then
+	generator=dracut script=lib/dracut/hooks/pre-udev/00-gpustack.sh
+	for file in usr/lib/dracut/modules.d/*gpustack/gpustack.sh lib/dracut/modules.d/*gpustack/gpustack.sh; do
+		[ ! -f "$file" ] || source=$file
+	done
+else
+	refuse "$1: neither initramfs-tools nor dracut is installed in it"
+fi
+kernels=
+for file in boot/initrd.img-* boot/initramfs-*.img; do
+	[ -f "$file" ] || continue
+	release=${file#boot/initrd.img-}
+	release=${release#boot/initramfs-}
+	release=${release%.img}
+	[ -f "lib/modules/$release/modules.dep" ] || continue # of a rescue entry, or of no kernel that is installed
+	image "$release" >"$new/${file#boot/}"
+	kernels="$kernels $release"
 done
-root=$(sed -n 's/.* \(root=[^ ]* ro\).*/\1/p' proc/cmdline)
-# shellcheck disable=SC2086 # lists of words
-arguments=$(echo $root $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT)
-sed -i "s|^\(.*linux /boot/vmlinuz-$kernel\) .*|\1 $arguments|" boot/grub/grub.cfg
+case "$kernels " in
+*" $kernel "*) ;;
+*) refuse "$1: the kernel $kernel has no initramfs in boot, or no modules.dep" ;;
+esac
 
-# The reboot.
-echo "BOOT_IMAGE=/boot/vmlinuz-$kernel $arguments" >proc/cmdline
+# The boot menu, and the arguments of the next boot.
+if [ -d boot/loader/entries ]; then # host prepare has edited the entries
+	entry=$(grep -l "^version $kernel\$" boot/loader/entries/*.conf || :)
+	[ -f "$entry" ] || refuse "$1: boot/loader/entries has not one entry of $kernel"
+	arguments=$(sed -n 's/^options //p' "$entry" | sed 's/\$[a-z_]*//g; s/  */ /g; s/ $//')
+	image=$(sed -n 's/^linux //p' "$entry")
+else
+	[ -f boot/grub/grub.cfg ] || refuse "$1: boot/grub/grub.cfg is missing"
+	[ -f etc/default/grub ] || refuse "$1: etc/default/grub is missing"
+	image=/boot/vmlinuz-$kernel
+	root=$(sed -n "s|.* $image \(root=[^ ]* ro\).*|\1|p" boot/grub/grub.cfg | sed q)
+	[ -n "$root" ] || refuse "$1: boot/grub/grub.cfg has no entry of $kernel with root=… ro"
+	always=$(grub_arguments GRUB_CMDLINE_LINUX)
+	normal=$(grub_arguments GRUB_CMDLINE_LINUX_DEFAULT)
+	# shellcheck disable=SC2086,SC2116 # lists of words
+	arguments=$(set -f && echo $root $always $normal)
+	awk -v image="$image" -v arguments="$arguments" '
+		{ at = index($0, image " root=") }
+		at { $0 = substr($0, 1, at + length(image)) arguments }
+		{ print }' boot/grub/grub.cfg >"$new/grub.cfg"
+fi
+
+# From here on the tree is changed.
+for file in "$new"/init*; do
+	cat "$file" >"boot/${file##*/}"
+done
+[ ! -f "$new/grub.cfg" ] || cat "$new/grub.cfg" >boot/grub/grub.cfg
+echo "BOOT_IMAGE=$image $arguments" >proc/cmdline
 printf 'cpu  0 0 0 0 0 0 0 0 0 0\nbtime %s\n' $(($(date +%s) + 60)) >proc/stat
+if [ -d sys/class/misc ] && grep -qs '^kvm' etc/modules-load.d/gpustack.conf; then
+	mkdir -p sys/class/misc/kvm
+fi
+
+# The IOMMU: where it was off, each slot becomes a group.
+case " $arguments " in
+*" intel_iommu=on "*) [ -e sys/kernel/iommu_groups/0 ] || turned_on=yes ;;
+esac
+if [ -n "${turned_on-}" ]; then
+	mkdir -p sys/class/iommu/dmar0
+	group=-1 before=
+	for device in sys/bus/pci/devices/*; do
+		address=${device##*/} slot=${device%.*}
+		place=$(readlink "$device")
+		place=${place#../../../devices/}
+		[ "$slot" = "$before" ] || group=$((group + 1))
+		before=$slot
+		mkdir -p "sys/kernel/iommu_groups/$group/devices"
+		ln -sfn "../../../../devices/$place" "sys/kernel/iommu_groups/$group/devices/$address"
+		ln -sfn "$(echo "$place" | sed 's,[^/]*,..,g')/../kernel/iommu_groups/$group" "$device/iommu_group"
+	done
+fi
+
+# The functions that vfio-pci or pci-stub claims: by ids=, and by address in the script. What it
+# claimed at an earlier boot has the driver of the host again.
+claimed=run/boot.sh
+by_ids= by_address=
+for file in etc/modprobe.d/*gpustack.conf; do
+	[ ! -f "$file" ] || by_ids="$by_ids $(sed -n 's/^options \(vfio-pci\|pci-stub\) ids=/,\1,/p' "$file"),"
+done
+[ -z "$source" ] || by_address=" $(sed -n 's/^take \([^ ]*\) .* \([^ ]*\)$/\1=\2/p' "$source" | tr '\n' ' ')"
 for device in sys/bus/pci/devices/*; do
-	ids=$(sed 's/^0x//' "$device/vendor"):$(sed 's/^0x//' "$device/device")
-	case ,$vfio, in
-	*,"$ids",*)
-		mkdir -p sys/bus/pci/drivers/vfio-pci
-		ln -sfn "$(readlink "$device/driver" | sed 's,[^/]*$,vfio-pci,')" "$device/driver"
+	[ -e "$device/vendor" ] || continue
+	address=${device##*/} driver= console=
+	read -r vendor <"$device/vendor"
+	read -r product <"$device/device"
+	case $by_ids in
+	*,vfio-pci,*,"${vendor#0x}:${product#0x}",* | *,vfio-pci,"${vendor#0x}:${product#0x}",*) driver=vfio-pci ;;
+	*,pci-stub,*,"${vendor#0x}:${product#0x}",* | *,pci-stub,"${vendor#0x}:${product#0x}",*) driver=pci-stub ;;
+	esac
+	case $by_address in
+	*" $address="*)
+		driver=${by_address#* "$address"=}
+		driver=${driver%% *}
 		;;
 	esac
+	# The console remains with the host, unless the script names it as the one that was selected.
+	[ ! -e "$device/boot_vga" ] || read -r console <"$device/boot_vga"
+	if [ "$console" = 1 ] && ! grep -qs "^[[:space:]]*1/$address) ;;" "$source"; then
+		driver=
+	fi
+	case " $arguments " in
+	*" gpustack=off "*) driver= ;;
+	esac
+	if [ -n "$driver" ]; then
+		now=$(readlink "$device/driver" || :)
+		up=$(readlink "$device" | sed 's,^\.\./\.\./\.\./devices/,,; s,[^/]*,..,g')
+		mkdir -p "sys/bus/pci/drivers/$driver" "$claimed"
+		case $now in
+		*/vfio-pci | */pci-stub) ;;
+		*) echo "$now" >"$claimed/$address" ;;
+		esac
+		ln -sfn "$up/../bus/pci/drivers/$driver" "$device/driver"
+	elif [ -f "$claimed/$address" ]; then
+		read -r before <"$claimed/$address"
+		rm -f "$device/driver" "$claimed/$address"
+		[ -z "$before" ] || ln -s "$before" "$device/driver"
+	fi
 done
