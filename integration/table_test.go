@@ -14,8 +14,9 @@ import (
 	"gpustack/integration/terminal"
 )
 
-// TestTableWidth: on a terminal, tables are not wider than it is, and addresses and states are
-// whole. Where the width is unknown, and in a file, tables are as wide as their cells.
+// TestTableWidth: on a terminal, tables are not wider than it is, and addresses, apart from their
+// domain below 80 columns, and states are whole. Where the width is unknown, and in a file, tables
+// are as wide as their cells.
 func TestTableWidth(t *testing.T) {
 	root := unpack(t, examples(t)["hgx-8xa100.txtar"])
 	// A network card that is no RDMA adapter blocks the GPUs of its group, in a long text.
@@ -48,6 +49,9 @@ func TestTableWidth(t *testing.T) {
 				lines := shown(columns, test.args...)
 				text := strings.Join(lines, "\n")
 				for _, whole := range test.whole {
+					if columns == 60 { // without the domain, and without ids
+						whole = strings.TrimPrefix(strings.ReplaceAll(whole, "10de:20b2", "DRIVER"), "0000:")
+					}
 					if !strings.Contains(text, whole) {
 						t.Errorf("no %s", whole)
 					}
@@ -89,13 +93,13 @@ func TestSummaryAboveQuestion(t *testing.T) {
 			t.Errorf("exit status %d", status)
 		}
 		above, _, _ := strings.Cut(s.Output(), "gpustack: apply this plan? [y/N]")
-		lines := strings.Split(strings.TrimSpace(above), "\n")
+		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(above, "\n  ", " ")), "\n") // as if nothing was wrapped
 		const want = "16 functions → vfio-pci (8 GPUs, 6 NVSwitches, 2 NICs); 4 files changed, 6 new; " +
 			"initramfs of 2 kernels left to regenerate on the target machine; reboot needed"
 		if last := lines[len(lines)-1]; last != want {
 			t.Errorf("%q\nabove the question: %s", more, last)
 		}
-		shown := strings.Contains(above, "+options vfio-pci ids=10de:20b2,")
+		shown := strings.Contains(above, "\n+GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX iommu=pt\"\n") && strings.Contains(above, "vfio-pci ids=10de:20b2,")
 		if quiet := more != nil; shown == quiet {
 			t.Errorf("%q:\n%s", more, above)
 		}

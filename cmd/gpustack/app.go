@@ -144,6 +144,9 @@ func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run fun
 		if o, ok := any(opts).(interface{ isQuiet() bool }); ok {
 			u.Quiet = o.isQuiet()
 		}
+		if o, ok := any(opts).(interface{ isFull() bool }); ok {
+			u.Full = o.isFull()
+		}
 		if _, ok := any(opts).(interface{ mayChange() }); ok {
 			u.Run.MayChange()
 		}

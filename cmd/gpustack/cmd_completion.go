@@ -48,7 +48,7 @@ func parseCompletion(c *cli.Context, f *args.Faults) (shell string) {
 }
 
 func runCompletion(_ context.Context, u *term.UI, shell string) error {
-	u.Printf("%s", map[string]string{
+	u.Raw(map[string]string{
 		"bash": templates.BashCompletion,
 		"zsh":  templates.ZshCompletion,
 		"fish": templates.FishCompletion,

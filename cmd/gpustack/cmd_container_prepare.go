@@ -91,7 +91,7 @@ EXIT STATUS
 				[]string{"", views.PrintDocker, views.PrintCNI}),
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
-			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseContainerPrepare, runContainerPrepare),
 	}

@@ -73,7 +73,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "live", Usage: "also unbind drivers whose unbinding may hang"},
 			&cli.BoolFlag{Name: "stop-services", Usage: "with --live: stop NVIDIA's services that have the GPUs open, and switch off persistence mode"},
 			&cli.DurationFlag{Name: "service-timeout", Value: node.ServiceTimeout, Usage: "give each service `TIME` to stop or start"},
-			timeoutFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+			timeoutFlag(), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseHostBind, runHostBind),
 	}

@@ -93,7 +93,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "take-over", Usage: "remove the ids of selected functions from other files and kernel arguments that bind them"},
 			&cli.BoolFlag{Name: "rebuild", Usage: "regenerate initramfs and menu on a root elsewhere too, and even if no file changes"},
 			&cli.BoolFlag{Name: "no-rebuild", Usage: "do not regenerate initramfs and menu"},
-			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseHostPrepare, runHostPrepare),
 	}

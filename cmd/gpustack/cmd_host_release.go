@@ -55,7 +55,7 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			args.Choice(&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had (host)"},
 				[]string{"", string(machine.OfHost), string(machine.OfContainer)}),
-			timeoutFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+			timeoutFlag(), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseReleaseTo, runHostRelease),
 	}

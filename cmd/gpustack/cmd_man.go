@@ -62,6 +62,6 @@ func runMan(_ context.Context, u *term.UI, opts manOptions) error {
 	if opts.dir != "" {
 		return args.WritePages(opts.dir, opts.pages)
 	}
-	u.Printf("%s", opts.pages[0].Text)
+	u.Raw(opts.pages[0].Text)
 	return nil
 }

@@ -127,7 +127,7 @@ func novaConfigureFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
 		args.Choice(&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
 			[]string{"", string(nova.FormINI), string(nova.FormKolla), string(nova.FormTripleO), string(nova.FormRHOSO)}),
-		args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+		args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 	}
 }
 

@@ -83,7 +83,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "none", Usage: "prepare nothing: remove the record and every file"},
 			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such adapter"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
-			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseRDMAPrepare, runRDMAPrepare),
 	}

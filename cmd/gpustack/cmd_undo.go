@@ -75,7 +75,7 @@ EXIT STATUS
   2  --dry-run: there is something to undo
   130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
 		Flags: append([]cli.Flag{
-			args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+			args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` that leaves the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: read nova.conf from"),

@@ -52,5 +52,5 @@ func documentsAt(u *term.UI, paths ...string) document.Source {
 
 // parseDecision reads the flags of every command that changes something.
 func parseDecision(c *cli.Context, f *args.Faults) decision {
-	return decision{f.Choice(c, "output"), c.Bool("dry-run"), c.Bool("yes"), c.Bool("quiet")}
+	return decision{format: f.Choice(c, "output"), dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), quiet: c.Bool("quiet"), full: c.Bool("diff")}
 }

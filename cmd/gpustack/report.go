@@ -50,10 +50,14 @@ func addWarnings(u *term.UI, r reporter, warnings ...string) {
 type decision struct {
 	format             string
 	dryRun, yes, quiet bool
+	full               bool // --diff
 }
 
 // isQuiet returns whether plans are not printed.
 func (d decision) isQuiet() bool { return d.quiet }
+
+// isFull returns whether plans are printed in full.
+func (d decision) isFull() bool { return d.full }
 
 // repeated returns the flags that hints repeat.
 func (d decision) repeated() []string {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,6 +32,7 @@ type shape struct {
 	name    string
 	subject string // a key of subjectCommands
 	root    host.Root
+	columns int // of the page; 0 if it has no width
 }
 
 // subjectCommands are the commands whose output of each shape of a subject is in its golden file.
@@ -111,6 +113,15 @@ type output struct {
 // run runs a command line on the shape, in this process. A panic is an error.
 func (s shape) run(t *testing.T, line string) (o output) {
 	t.Helper()
+	o = s.runHere(t, line)
+	placed := strings.NewReplacer(s.root.Path("/"), "ROOT/", strings.TrimSuffix(s.root.Path("/"), "/"), "ROOT")
+	o.stdout, o.stderr = placed.Replace(o.stdout), placed.Replace(o.stderr)
+	return o
+}
+
+// runHere is run with the path of the root as it is.
+func (s shape) runHere(t *testing.T, line string) (o output) {
+	t.Helper()
 	words := append(append([]string{"gpustack"}, strings.Fields(s.fill(t, line))...), "--root", s.root.Path("/"))
 	dir := t.TempDir()
 	open := func(name string, flags int) *os.File {
@@ -130,7 +141,7 @@ func (s shape) run(t *testing.T, line string) (o output) {
 		}
 	}
 	u := term.New(stdin, stdout, stderr, func(name string) string {
-		return map[string]string{"LANG": "C.UTF-8", "XDG_STATE_HOME": dir}[name]
+		return map[string]string{"LANG": "C.UTF-8", "XDG_STATE_HOME": dir, "COLUMNS": strconv.Itoa(s.columns)}[name]
 	})
 	func() {
 		defer func() {
@@ -154,7 +165,7 @@ func (s shape) run(t *testing.T, line string) (o output) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.ReplaceAll(strings.ReplaceAll(string(text), s.root.Path("/"), "ROOT/"), strings.TrimSuffix(s.root.Path("/"), "/"), "ROOT")
+		return string(text)
 	}
 	o.stdout, o.stderr = read(stdout), read(stderr)
 	return o

@@ -41,6 +41,11 @@ func DryRunFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "dry-run", Usage: "stop after the plan"}
 }
 
+// DiffFlag returns the flag that prints plans in full.
+func DiffFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "diff", Usage: "show the plan in full: each file as a diff, each write to sysfs"}
+}
+
 // YesFlag returns the flag that answers the question.
 func YesFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "apply the plan without a question"}

@@ -57,6 +57,7 @@ var ManualEnvironment = []Term{
 	{"XDG_STATE_HOME, XDG_CONFIG_HOME, XDG_CONFIG_DIRS, HOME", "folders of the user: for the journal of users other than root, and for clouds.yaml"},
 	{"SUDO_USER", "the user that the journal records; without it, the user who has logged in"},
 	{"SSH_CONNECTION", "the ssh session, whose network adapter host prepare and host bind keep with the host"},
+	{"COLUMNS", "the width of text, in characters: of a terminal instead of its own, and of pipes and files, where lines otherwise have any length"},
 	{"NO_COLOR", "if set, nothing is coloured"},
 	{"TERM", "with dumb, nothing is coloured"},
 	{"LC_ALL, LC_CTYPE, LANG", "the first one that is set selects UTF-8 or ASCII for lines in tables and trees"},

@@ -11,7 +11,9 @@ import (
 
 // ofRun returns the flags that say where a command works, what it prints and what it asks, not what
 // it does.
-func ofRun() []string { return []string{"root", "output", "yes", "dry-run", "quiet", "verbose"} }
+func ofRun() []string {
+	return []string{"root", "output", "yes", "dry-run", "diff", "quiet", "verbose"}
+}
 
 // Recorded returns a command line as the journal has it: the name of the command, its arguments,
 // and the flags that were given, in the order of its help. unless names further flags that are left

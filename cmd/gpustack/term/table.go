@@ -2,21 +2,22 @@ package term
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
-// This file arranges text in columns, for all tables, findings and help texts. On a terminal, lines
-// are not longer than it is wide, as far as that cuts nothing which is needed whole. Elsewhere,
-// nothing is shortened.
+// This file arranges text in columns, for all tables, findings and help texts, by the rule of the
+// width of lines in wrap.go. Where a page has no width, nothing is narrowed.
 
-// fit is what happens to a column on a terminal that is too narrow for the table.
+// fit is what happens to a column of a table that is wider than the page.
 type fit int
 
 const (
-	whole   fit = iota // addresses, ids, and names that are typed in commands: never cut
+	whole   fit = iota // addresses, and names that are typed in commands: never narrowed
+	spare              // left out first
 	cut                // shortened with an ellipsis, and left out where that is not enough
+	dropped            // left out where wrapping other columns is not enough
 	wrapped            // continued on further lines, broken between words
 )
 
@@ -27,24 +28,37 @@ type column struct {
 	rank  int // of two columns that can be narrower, the one with the lower rank is narrowed first
 }
 
-// narrowable are the columns of all tables that may be narrower than their cells, the least
-// important first. The first column of a table, by which a line is known, is always whole.
+// narrowable are the columns of all tables that may be narrower than their cells or left out, the
+// least important first: NUMA is left out, then NAME is shortened or left out, then columns are
+// wrapped, and then those that can be dropped are. The first column of a table, by which a line is
+// known, DRIVER and STATE are always there. A table that is still too wide has its last column
+// below each row, and if that is not enough, each column in a line of its own.
 var narrowable = []struct {
 	title string
 	fit   fit
 }{
-	{"USER", cut},
+	{"NUMA", spare},
 	{"NAME", cut},
-	{"NUMA", cut},
-	{"DRIVER", cut},
+	{"USER", dropped},
+	{"FIRMWARE", dropped},
+	{"VFS", dropped},
+	{"RATE", dropped},
+	{"TYPE", dropped},
+	{"ALIAS", dropped},
+	{"LINK", dropped},
+	{"NETDEV", dropped},
+	{"ID", dropped},
 	{"OTHER PROPERTIES", wrapped},
 	{"COMMAND", wrapped},
 	{"ACCESS", wrapped},
-	{"NOVA", wrapped},
 	{"FUNCTIONS", wrapped},
 	{"CHANGED", wrapped},
 	{"INTERRUPTS", wrapped},
 	{"CAN BE MET", wrapped},
+	{"NODE AND PORT GUID, OR MAC", wrapped},
+	{"NEAREST GPU", wrapped},
+	{"WHAT", wrapped},
+	{"PURPOSE", wrapped},
 	{"AT BOOT", wrapped},
 	{"STATE", wrapped},
 	{"SEEN", wrapped},
@@ -76,6 +90,7 @@ const (
 	gap      = 2  // between columns
 	leastCut = 8  // a shortened cell that still says something
 	leastEnd = 24 // a wrapped column at the end, where longer words reach beyond it
+	belowRow = 4  // by which a column below its row is indented
 )
 
 // Table prints a header and rows in columns.
@@ -85,53 +100,36 @@ func (u *UI) Table(header []string, rows [][]string) {
 			if i == 0 {
 				line = u.Paint(Bold, line)
 			}
-			u.Printf("%s\n", line)
+			u.Raw(line + "\n")
 		}
 	}
 }
 
-// Help prints a help text. Lines with a tab have two columns, which are aligned with those of the
-// lines around them.
-func (u *UI) Help(text string) {
-	var rows [][]string
-	flush := func() {
-		for _, lines := range u.Page.arrange([]column{{}, {fit: wrapped}}, rows) {
-			for _, line := range lines {
-				u.Printf("%s\n", line)
-			}
+// Matrix prints a header and rows in columns, of which the first one names the rows. Where the page
+// is too narrow, it prints one table below the other, each with as many columns as fit.
+func (u *UI) Matrix(header []string, rows [][]string) {
+	all := append([][]string{header}, rows...)
+	for from := 1; from < len(header); {
+		width, to := natural(all, 0), from
+		for to < len(header) && (to == from || u.Page.Width <= 0 || width+gap+natural(all, to) <= u.Page.Width) {
+			width += gap + natural(all, to)
+			to++
 		}
-		rows = nil
-	}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSuffix(line, "\n")
-		if left, right, ok := strings.Cut(line, "\t"); ok {
-			rows = append(rows, []string{left, right})
-			continue
+		part := make([][]string, len(all))
+		for i, row := range all {
+			part[i] = append([]string{row[0]}, row[from:min(to, len(row))]...)
 		}
-		flush()
-		u.Printf("%s\n", line)
+		if from > 1 {
+			u.Printf("\n")
+		}
+		u.Table(part[0], part[1:])
+		from = to
 	}
-	flush()
-}
-
-// Page is where text is arranged in columns and lines: a terminal or a file.
-type Page struct {
-	Width   int  // in characters; 0 or less if lines may be of any length
-	Unicode bool // the locale has characters beyond ASCII
 }
 
 // Layout arranges rows, whose first one has the titles, in columns, and returns the lines of each.
 func (p Page) Layout(rows [][]string) [][]string {
 	return p.arrange(columns(rows[0]), rows)
-}
-
-// Wrap breaks a text into lines that fit the page behind an indentation. Where lines may be of any
-// length it returns the text as it is.
-func (p Page) Wrap(text string, indentation int) []string {
-	if p.Width <= 0 {
-		return []string{text}
-	}
-	return wrap(text, max(p.Width-indentation, leastEnd))
 }
 
 // Strokes are the characters that draw trees and brackets.
@@ -156,29 +154,50 @@ func (p Page) arrange(columns []column, rows [][]string) [][]string {
 			rows[i][j] = strings.ReplaceAll(OneLine(rows[i][j]), "\t", " ")
 		}
 	}
-	widths := p.fitted(columns, rows)
+	l := p.fitted(columns, rows)
 	all := make([][]string, len(rows))
 	for i, row := range rows {
-		all[i] = p.lay(columns, widths, row)
+		switch {
+		case !l.listed:
+			all[i] = p.lay(columns, l, row)
+		case i > 0:
+			all[i] = p.list(columns, row)
+		}
 	}
 	return all
 }
 
+// layout is how a table fits the page.
+type layout struct {
+	widths []int // of each column; -1 if it is left out
+	below  bool  // cells of the last column that do not fit stand below their row
+	listed bool  // each cell has a line of its own, behind the title of its column
+}
+
 // lay returns the lines of a row.
-func (p Page) lay(columns []column, widths []int, row []string) []string {
+func (p Page) lay(columns []column, l layout, row []string) []string {
 	var lines []string
 	at := 0 // where the column begins
 	for j, cell := range row {
-		if widths[j] < 0 {
+		width := l.widths[j]
+		if width < 0 {
 			continue // left out
+		}
+		if l.below && j == len(columns)-1 && at+length(cell) > p.Width {
+			before := trunk(row[0])
+			before += strings.Repeat(" ", max(belowRow-length(before), 0))
+			for _, part := range wrap(cell, p.Width-length(before), p.Width-length(before)) {
+				lines = append(lines, before+part)
+			}
+			break
 		}
 		parts := []string{cell}
 		switch {
-		case length(cell) <= widths[j]:
+		case length(cell) <= width:
 		case columns[j].fit == cut:
-			parts[0] = p.shortened(cell, widths[j])
+			parts[0] = p.shortened(cell, width)
 		case columns[j].fit == wrapped:
-			parts = wrap(cell, widths[j])
+			parts = wrap(cell, width, width)
 		}
 		for k, part := range parts {
 			switch {
@@ -192,10 +211,35 @@ func (p Page) lay(columns []column, widths []int, row []string) []string {
 				lines[k] += strings.Repeat(" ", max(at-length(lines[k]), 0)) + part
 			}
 		}
-		at += widths[j] + gap
+		at += width + gap
 	}
 	for k := range lines {
 		lines[k] = strings.TrimRight(lines[k], " ")
+	}
+	return lines
+}
+
+// list returns the lines of a row whose columns stand one below the other.
+func (p Page) list(columns []column, row []string) (lines []string) {
+	titles := 0
+	for _, c := range columns[1:] {
+		titles = max(titles, length(c.title))
+	}
+	for j, cell := range row {
+		before := ""
+		switch {
+		case j > 0 && cell == "":
+			continue
+		case j > 0:
+			before = fmt.Sprintf("  %-*s  ", titles, columns[j].title)
+		}
+		width := p.Width - length(before)
+		for k, part := range wrap(cell, width, width) {
+			if k > 0 {
+				before = strings.Repeat(" ", length(before))
+			}
+			lines = append(lines, strings.TrimRight(before+part, " "))
+		}
 	}
 	return lines
 }
@@ -219,63 +263,78 @@ func trunk(cell string) string {
 	return strings.TrimRight(below.String(), " ")
 }
 
-// fitted returns the width of each column, so that the table fits the terminal if possible, or -1
-// for one that is left out.
-func (p Page) fitted(columns []column, rows [][]string) []int {
-	widths, least := make([]int, len(columns)), make([]int, len(columns))
+// fitted returns how a table fits the page, as [narrowable] says.
+func (p Page) fitted(columns []column, rows [][]string) layout {
+	widths := make([]int, len(columns)) // as the columns are for now
+	least := make([]int, len(columns))  // of wrapped columns
 	for j, c := range columns {
-		words := length(c.title)
-		for _, row := range rows {
-			if j >= len(row) {
-				continue
-			}
-			widths[j] = max(widths[j], length(row[j]))
-			if c.fit == wrapped {
-				for _, word := range unbroken(row[j]) {
-					words = max(words, length(word))
-				}
-			}
-		}
+		widths[j] = natural(rows, j)
 		least[j] = widths[j]
-		switch {
-		case c.fit == cut:
-			least[j] = min(widths[j], max(leastCut, length(c.title)))
-		case c.fit == wrapped && j == len(columns)-1:
-			least[j] = min(words, leastEnd, widths[j])
-		case c.fit == wrapped:
+		if c.fit == wrapped {
+			words := max(length(c.title), longestWord(rows, j))
+			if j == len(columns)-1 {
+				words = leastEnd
+			}
 			least[j] = min(words, widths[j])
 		}
 	}
 	if p.Width <= 0 {
-		return widths
+		return layout{widths: widths}
 	}
-	over := -gap - p.Width
-	for _, w := range widths {
-		over += w + gap
+	over := func() int { // by how many characters the table is too wide
+		n := -gap - p.Width
+		for _, w := range widths {
+			if w >= 0 {
+				n += w + gap
+			}
+		}
+		return n
 	}
 	order := make([]int, len(columns))
 	for j := range order {
 		order[j] = j
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(columns[a].rank, columns[b].rank) })
-	for _, j := range order {
-		narrower := min(max(over, 0), widths[j]-least[j])
-		widths[j] -= narrower
-		over -= narrower
+	narrow := func(j, to int) { widths[j] -= min(max(over(), 0), max(widths[j]-to, 0)) }
+	if over() <= 0 {
+		return layout{widths: widths}
 	}
 	for _, j := range order {
-		if over > 0 && columns[j].fit == cut {
-			over -= widths[j] + gap
+		if columns[j].fit == wrapped {
+			widths[j] = min(widths[j], max(least[j], leastEnd))
+		}
+	}
+	for _, j := range order {
+		if columns[j].fit == cut {
+			narrow(j, max(leastCut, length(columns[j].title)))
+		}
+		if (columns[j].fit == cut || columns[j].fit == spare) && over() > 0 {
+			widths[j] = -1
+		}
+	}
+	for _, j := range order {
+		if columns[j].fit == wrapped {
+			narrow(j, least[j])
+		}
+	}
+	for _, j := range order {
+		if columns[j].fit == dropped && over() > 0 {
 			widths[j] = -1
 		}
 	}
 	for _, j := range slices.Backward(order) { // what was left out makes room for the more important
-		if back := min(-over, natural(rows, j)-widths[j]); over < 0 && widths[j] >= 0 && back > 0 {
+		if back := min(-over(), natural(rows, j)-widths[j]); over() < 0 && widths[j] >= 0 && back > 0 {
 			widths[j] += back
-			over += back
 		}
 	}
-	return widths
+	last := len(columns) - 1
+	if over() <= 0 {
+		return layout{widths: widths}
+	}
+	if end := widths[last]; columns[last].fit == wrapped && over() <= end+gap {
+		return layout{widths: widths, below: true}
+	}
+	return layout{listed: true}
 }
 
 // natural returns the length of the longest cell of a column.
@@ -288,10 +347,16 @@ func natural(rows [][]string, j int) (n int) {
 	return n
 }
 
-// length returns the number of characters of a text, which are all of the same width in the
-// languages that gpustack prints.
-func length(s string) int {
-	return utf8.RuneCountInString(s)
+// longestWord returns the length of the longest word of a column that is not broken.
+func longestWord(rows [][]string, j int) (n int) {
+	for _, row := range rows {
+		if j < len(row) {
+			for _, word := range unbroken(row[j]) {
+				n = max(n, length(word))
+			}
+		}
+	}
+	return n
 }
 
 // shortened returns the beginning of a text with an ellipsis.
@@ -301,76 +366,4 @@ func (p Page) shortened(s string, width int) string {
 		ellipsis = "…"
 	}
 	return strings.TrimRight(string([]rune(s)[:max(width-length(ellipsis), 0)]), " ") + ellipsis
-}
-
-// wrap breaks a text into lines of a width. Words that are longer are not broken.
-func wrap(s string, width int) []string {
-	lines := []string{""}
-	for _, word := range unbroken(s) {
-		last := &lines[len(lines)-1]
-		switch {
-		case *last == "":
-			*last = word
-		case length(*last)+1+length(word) > width:
-			lines = append(lines, word)
-		default:
-			*last += " " + word
-		}
-	}
-	return lines
-}
-
-// unbroken returns the words of a text, with each command in one piece: a command that is copied
-// from a terminal must not have a line break in it.
-func unbroken(s string) (units []string) {
-	words := strings.Fields(s)
-	for len(words) > 0 {
-		n := max(quotedWords(words), commandWords(words), 1)
-		units = append(units, strings.Join(words[:n], " "))
-		words = words[n:]
-	}
-	return units
-}
-
-// quotedWords returns how many words the quotation has that the first of them begins, or 0.
-func quotedWords(words []string) int {
-	if !strings.HasPrefix(strings.TrimLeft(words[0], "("), "'") {
-		return 0
-	}
-	for i, word := range words {
-		if word = strings.TrimRight(word, ",.;:)"); strings.HasSuffix(word, "'") && (i > 0 || length(word) > 1) {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// commandWords returns how many words the command has that the first of them begins, or 0: the
-// program, its subcommand, and options with their values.
-func commandWords(words []string) int {
-	const all = 99 // of these, every word that follows is taken to be an argument
-	programs := map[string]int{"gpustack": 1, "journalctl": 0, "grubby": 0, "update-initramfs": 0, "dracut": 0, "modprobe": 1,
-		"systemctl": all, "docker": all, "podman": all}
-	left, known := programs[words[0]] // arguments that are no options
-	if !known {
-		return 0
-	}
-	n := 1
-	for ; n < len(words) && !strings.ContainsAny(words[n-1][len(words[n-1])-1:], ",.;:"); n++ {
-		option, value := strings.HasPrefix(words[n], "-"), strings.HasPrefix(words[n-1], "-")
-		group := n == 1 && slices.Contains([]string{"host", "nova", "flavor"}, words[n])
-		switch {
-		case group:
-		case option:
-			left = 0
-		case value:
-			n += max(quotedWords(words[n:])-1, 0)
-		case left > 0:
-			left--
-		case strings.Trim(words[n], "0123456789,.;:") == "": // the number of an entry
-		default:
-			return n
-		}
-	}
-	return n
 }

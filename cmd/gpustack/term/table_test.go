@@ -12,38 +12,71 @@ import (
 // TestTableFits: tables fit the terminal. What is typed in commands and states are never cut, and
 // elsewhere nothing is.
 func TestTableFits(t *testing.T) {
-	header := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA", "STATE"}
+	header := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "TYPE", "ALIAS", "STATE"}
 	rows := [][]string{
-		{"┌ 56", "0000:c7:00.0", "10de:20b2", "A100 SXM4 80GB", "nvidia", "5", "type-PF A100-SXM4-80GB", "blocked: shares group 56 with NIC 0000:c3:00.0 (mlx5_core) and 1 more"},
-		{"└", "0000:c3:00.0", "15b3:101b", "MT28908 Family [ConnectX-6]", "mlx5_core", "5", "", "guest-ready"},
+		{"┌ 56", "0000:c7:00.0", "10de:20b2", "A100 SXM4 80GB", "nvidia", "5", "type-PF", "A100-SXM4-80GB",
+			"blocked: shares group 56 with NIC 0000:c3:00.0 (mlx5_core) and 1 more"},
+		{"└", "0000:c3:00.0", "15b3:101b", "MT28908 Family [ConnectX-6]", "mlx5_core", "5", "", "", "guest-ready"},
 	}
 	for _, test := range []struct {
 		width int
 		want  string
 	}{
 		{200, `
-GROUP  FUNCTION      ID         NAME                         DRIVER     NUMA  NOVA                    STATE
-┌ 56   0000:c7:00.0  10de:20b2  A100 SXM4 80GB               nvidia     5     type-PF A100-SXM4-80GB  blocked: shares group 56 with NIC 0000:c3:00.0 (mlx5_core) and 1 more
-└      0000:c3:00.0  15b3:101b  MT28908 Family [ConnectX-6]  mlx5_core  5                             guest-ready
+GROUP  FUNCTION      ID         NAME                         DRIVER     NUMA  TYPE     ALIAS           STATE
+┌ 56   0000:c7:00.0  10de:20b2  A100 SXM4 80GB               nvidia     5     type-PF  A100-SXM4-80GB  blocked: shares group 56 with NIC 0000:c3:00.0 (mlx5_core) and 1 more
+└      0000:c3:00.0  15b3:101b  MT28908 Family [ConnectX-6]  mlx5_core  5                              guest-ready
+`},
+		{120, `
+GROUP  FUNCTION      ID         NAME                        DRIVER     TYPE     ALIAS           STATE
+┌ 56   0000:c7:00.0  10de:20b2  A100 SXM4 80GB              nvidia     type-PF  A100-SXM4-80GB  blocked: shares group 56
+│                                                                                               with NIC 0000:c3:00.0
+│                                                                                               (mlx5_core) and 1 more
+└      0000:c3:00.0  15b3:101b  MT28908 Family [ConnectX-…  mlx5_core                           guest-ready
 `},
 		{80, `
-GROUP  FUNCTION      ID         DRIVER    NUMA  NOVA            STATE
-┌ 56   0000:c7:00.0  10de:20b2  nvidia    5     type-PF         blocked: shares
-│                                               A100-SXM4-80GB  group 56 with
-│                                                               NIC 0000:c3:00.0
-│                                                               (mlx5_core) and
-│                                                               1 more
-└      0000:c3:00.0  15b3:101b  mlx5_co…  5                     guest-ready
+GROUP  FUNCTION      ID         DRIVER     STATE
+┌ 56   0000:c7:00.0  10de:20b2  nvidia     blocked: shares group 56 with NIC
+│                                          0000:c3:00.0 (mlx5_core) and 1 more
+└      0000:c3:00.0  15b3:101b  mlx5_core  guest-ready
 `},
 		{60, `
-GROUP  FUNCTION      ID         NOVA            STATE
-┌ 56   0000:c7:00.0  10de:20b2  type-PF         blocked:
-│                               A100-SXM4-80GB  shares group
-│                                               56 with NIC
-│                                               0000:c3:00.0
-│                                               (mlx5_core)
-│                                               and 1 more
-└      0000:c3:00.0  15b3:101b                  guest-ready
+GROUP  FUNCTION      DRIVER     STATE
+┌ 56   0000:c7:00.0  nvidia     blocked: shares group 56
+│                               with NIC 0000:c3:00.0
+│                               (mlx5_core) and 1 more
+└      0000:c3:00.0  mlx5_core  guest-ready
+`},
+		{40, `
+GROUP  FUNCTION      DRIVER     STATE
+┌ 56   0000:c7:00.0  nvidia
+│   blocked: shares group 56 with NIC
+│   0000:c3:00.0 (mlx5_core) and 1 more
+└      0000:c3:00.0  mlx5_core
+    guest-ready
+`},
+		{28, `
+┌ 56
+  FUNCTION  0000:c7:00.0
+  ID        10de:20b2
+  NAME      A100 SXM4 80GB
+  DRIVER    nvidia
+  NUMA      5
+  TYPE      type-PF
+  ALIAS     A100-SXM4-80GB
+  STATE     blocked: shares
+            group 56 with
+            NIC 0000:c3:00.0
+            (mlx5_core) and
+            1 more
+└
+  FUNCTION  0000:c3:00.0
+  ID        15b3:101b
+  NAME      MT28908 Family
+            [ConnectX-6]
+  DRIVER    mlx5_core
+  NUMA      5
+  STATE     guest-ready
 `},
 	} {
 		t.Run(fmt.Sprint(test.width), func(t *testing.T) {

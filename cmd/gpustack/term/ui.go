@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,10 @@ type UI struct {
 	Talk     io.Writer     // of messages
 	In       *os.File
 	Ask      Asker
-	Page     Page
+	Page     Page // of data
+	TalkPage Page // of messages
 	Terminal bool // data is printed to a terminal
+	Full     bool // --diff was given: plans are printed in full
 	Quiet    bool // --quiet was given: what programs print and what is waited for is not shown
 	Colour   bool
 	// Complete completes the commands in hints and messages; nil if they are complete.
@@ -50,7 +53,8 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 		Talk:     stderr,
 		In:       stdin,
 		Terminal: terminal,
-		Page:     Page{widthOf(stdout), isUTF8(getenv)},
+		Page:     newPage(stdout, getenv),
+		TalkPage: newPage(stderr, getenv),
 		Colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
 		Document: Document{out: out, direct: direct, indent: terminal, written: make(chan struct{})},
 		Run:      Run{Stop: make(chan struct{}), handled: make(chan struct{}, 1)},
@@ -61,6 +65,17 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 		answers: term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
 	}
 	return u
+}
+
+// newPage returns the page of a file: COLUMNS is its width, if it is a number, as for other programs
+// that arrange text (POSIX, "Other Environment Variables").
+func newPage(f *os.File, getenv func(string) string) Page {
+	p := Page{Unicode: isUTF8(getenv)}
+	var err error
+	if p.Width, err = strconv.Atoi(getenv("COLUMNS")); err != nil || p.Width <= 0 {
+		p.Width = widthOf(f)
+	}
+	return p
 }
 
 // widthOf returns the width of a terminal (ioctl_tty(2), TIOCGWINSZ), or 0 for another file and for
@@ -100,16 +115,27 @@ func isUTF8(getenv func(string) string) bool {
 	return false
 }
 
-// Printf prints data. An error is returned when the output is flushed at the end.
+// Printf prints lines of data, broken where the page is too narrow (wrap.go). An error is returned
+// when the output is flushed at the end.
 func (u *UI) Printf(format string, args ...any) {
-	fmt.Fprintf(u.Out, format, args...) //nolint:errcheck // the writer keeps the error
+	u.Raw(u.Page.Fold(fmt.Sprintf(format, args...)))
+}
+
+// Raw prints data whose lines must not be broken: what is arranged already, and files.
+func (u *UI) Raw(text string) {
+	u.Out.WriteString(text) //nolint:errcheck // the writer keeps the error
+}
+
+// say prints a message, broken where the page is too narrow.
+func say(u *UI, format string, args ...any) {
+	u.CatchUp()
+	io.WriteString(u.Talk, u.TalkPage.Fold(fmt.Sprintf("gpustack: "+format+"\n", args...))) //nolint:errcheck // there is no other place to report it
 }
 
 // Warn prints warnings.
 func (u *UI) Warn(warnings ...string) {
-	u.CatchUp()
 	for _, w := range warnings {
-		fmt.Fprintf(u.Talk, "gpustack: warning: %s\n", Printable(u.completed(w))) //nolint:errcheck // there is no other place to report it
+		say(u, "warning: %s", Printable(u.completed(w)))
 	}
 }
 
@@ -142,8 +168,7 @@ func (u *UI) Text(t host.Text) string {
 
 // Note prints a message about what was done.
 func (u *UI) Note(format string, args ...any) {
-	u.CatchUp()
-	fmt.Fprintf(u.Talk, "gpustack: %s\n", Printable(fmt.Sprintf(format, args...))) //nolint:errcheck // there is no other place to report it
+	say(u, "%s", Printable(fmt.Sprintf(format, args...)))
 }
 
 // Waits prints a message about what is waited for, unless --quiet is given.
@@ -157,16 +182,16 @@ func (u *UI) Waits(format string, args ...any) {
 func (u *UI) Fail(err error) {
 	u.CatchUp()
 	for _, err := range host.Split(err) {
-		fmt.Fprintf(u.Talk, "gpustack: error: %s\n", Printable(err.Error())) //nolint:errcheck // there is no other place to report it
+		say(u, "error: %s", Printable(err.Error()))
 	}
 	for _, h := range slices.Compact(Hints(err)) {
-		fmt.Fprintf(u.Talk, "gpustack: hint: %s\n", u.Text(h)) //nolint:errcheck // there is no other place to report it
+		say(u, "hint: %s", u.Text(h))
 	}
 }
 
 // Diff prints a unified diff below an empty line, with added and removed lines in colour.
 func (u *UI) Diff(text string) {
-	u.Printf("\n")
+	u.Raw("\n")
 	for line := range strings.Lines(text) {
 		line = Printable(strings.TrimSuffix(line, "\n"))
 		switch {
@@ -177,7 +202,7 @@ func (u *UI) Diff(text string) {
 		case strings.HasPrefix(line, "-"):
 			line = u.Paint(Red, line)
 		}
-		u.Printf("%s\n", line)
+		u.Raw(line + "\n")
 	}
 }
 

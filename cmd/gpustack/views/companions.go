@@ -9,8 +9,7 @@ func companionsText(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "not offered to Nova, because they only share a card or an IOMMU group with a GPU: " + strings.Join(names, ", ") +
-		"; they stay bound to VFIO, and a guest gets the GPU without them\n"
+	return "bound with a GPU, but not offered to Nova: " + strings.Join(names, ", ")
 }
 
 // preparedCompanions returns the names of the companions among prepared functions.

@@ -97,7 +97,7 @@ func PrintContainerPrepare(u *term.UI, r ContainerPrepare) {
 	}
 	switch {
 	case len(rows) > 0:
-		u.Table([]string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
+		table(u, []string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
 		if i := slices.IndexFunc(r.Functions, func(f containerFunction) bool { return len(f.Names) > 0 }); i >= 0 {
 			u.Printf("\nto start a container with one: podman run --device %s IMAGE; docker since 25.0 and nerdctl alike\n", r.Functions[i].Names[0])
 		}
@@ -111,21 +111,16 @@ func PrintContainerPrepare(u *term.UI, r ContainerPrepare) {
 	default:
 		u.Printf("no function is for containers any more; running containers keep what they have\n")
 	}
-	printDiffs(u, r.Changes)
+	printDiffs(u, r.Changes, u.Full)
 	if len(r.AtBoot) > 0 {
 		when := "written at each boot, as the machine is then; from what this tree has:"
 		if r.Root.IsMachine() {
 			when = "written now, and at each boot as the machine is then:"
 		}
 		u.Printf("\n%s\n", when)
-		printDiffs(u, r.AtBoot)
+		printDiffs(u, r.AtBoot, u.Full)
 	}
-	for i, note := range r.Notes {
-		if i == 0 {
-			u.Printf("\n")
-		}
-		u.Printf("note: %s\n", term.Printable(note))
-	}
+	printNotes(u, r.Notes...)
 }
 
 // ContainerPrepareSummary returns the summary of container prepare.
@@ -171,7 +166,7 @@ func PrintForProgram(u *term.UI, form, format string, r ContainerPrepare, notes 
 	case format != term.FormatTable:
 		return nil
 	case form == PrintDocker:
-		u.Printf("%s\n", dockerText(r.Docker))
+		u.Raw(dockerText(r.Docker) + "\n")
 		return nil
 	}
 	for _, n := range r.CNI {
@@ -180,7 +175,7 @@ func PrintForProgram(u *term.UI, form, format string, r ContainerPrepare, notes 
 		if err := json.Indent(&text, n.Config, "", "  "); err != nil {
 			return err
 		}
-		u.Printf("%s\n", text.String())
+		u.Raw(text.String() + "\n")
 	}
 	return nil
 }

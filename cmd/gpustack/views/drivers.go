@@ -84,7 +84,7 @@ func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
 		}
 		rows = append(rows, []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), orDash(now), orDash(then)})
 	}
-	u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rows)
+	table(u, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rows)
 	if !r.Changed {
 		u.Printf("\nnothing to do: the drivers are as planned\n")
 		return
@@ -95,12 +95,13 @@ func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
 	for _, h := range plan.Holders {
 		u.Printf("%s\n", term.Printable(h.Error()))
 	}
-	printDiffs(u, r.Specs)
-	printDriverWrites(u, r.Changes, plan.Plan)
+	printDiffs(u, r.Specs, u.Full)
+	printDriverWrites(u, r.Changes, plan.Plan, u.Full)
 }
 
-// printDriverWrites prints the programs and writes of a plan, in their order.
-func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan) {
+// printDriverWrites prints the programs and writes of a plan, in their order. Unless full is true,
+// what is done to several functions one after the other is one line.
+func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan, full bool) {
 	u.Printf("\n")
 	programs := func(list [][]string, services int, wait string) {
 		for i, argv := range list {
@@ -117,19 +118,37 @@ func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan) {
 		}
 	}
 	programs(plan.Services.Before(), len(plan.Services.Stop), ", and wait until it has stopped")
-	for _, a := range plan.Idle() {
-		u.Printf("check that no process has %s open\n", a)
+	switch idle := plan.Idle(); {
+	case len(idle) > 1 && !full:
+		u.Printf("check that no process has one of %s open\n", term.Numbered(len(idle), "function"))
+	default:
+		for _, a := range idle {
+			u.Printf("check that no process has %s open\n", a)
+		}
 	}
 	for _, name := range plan.Load {
 		u.Printf("modprobe %s\n", term.Printable(name))
 	}
-	for _, c := range changes {
-		for _, w := range c.Writes {
-			u.Printf("write %s to %s\n", strconv.Quote(w.Value), term.Printable(w.File))
+	if full {
+		for _, c := range changes {
+			for _, w := range c.Writes {
+				u.Printf("write %s to %s\n", strconv.Quote(w.Value), term.Printable(w.File))
+			}
 		}
+	} else {
+		printWritesByDriver(u, changes)
 	}
-	for _, g := range plan.Groups {
-		u.Printf("open IOMMU group %d, to check that it is viable\n", g)
+	switch {
+	case len(plan.Groups) > 1 && !full:
+		var groups []string
+		for _, g := range plan.Groups {
+			groups = append(groups, strconv.Itoa(g))
+		}
+		u.Printf("open IOMMU groups %s, to check that they are viable\n", term.Listed(groups, "and"))
+	default:
+		for _, g := range plan.Groups {
+			u.Printf("open IOMMU group %d, to check that it is viable\n", g)
+		}
 	}
 	if plan.Release {
 		for _, a := range plan.Containers {
@@ -137,4 +156,40 @@ func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan) {
 		}
 	}
 	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
+}
+
+// printWritesByDriver prints a line for the writes to sysfs with which functions change from one
+// driver to another.
+func printWritesByDriver(u *term.UI, changes []DriverChange) {
+	type move struct{ from, to string }
+	var moves []move
+	functions, writes := map[move]int{}, map[move]int{}
+	for _, c := range changes {
+		m := move{string(c.Before.Driver), string(c.After.Driver)}
+		if c.Any {
+			m.to = "any driver of the host that matches"
+		}
+		if functions[m] == 0 {
+			moves = append(moves, m)
+		}
+		functions[m]++
+		writes[m] += len(c.Writes)
+	}
+	for i, m := range moves {
+		count := term.Numbered(functions[m], "function")
+		text := "rebind " + count + " from " + m.from + " to " + m.to
+		switch {
+		case m.to == "":
+			text = "unbind " + count + " from " + m.from
+		case m.from == m.to:
+			text = "keep " + count + " bound to " + m.to
+		case m.from == "":
+			text = "bind " + count + " to " + m.to
+		}
+		text += ": " + term.Numbered(writes[m], "write") + " to sysfs"
+		if i == len(moves)-1 {
+			text += " (see --diff)"
+		}
+		u.Printf("%s\n", term.Printable(text))
+	}
 }

@@ -1,7 +1,10 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
+	"path"
+	"strconv"
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
@@ -26,26 +29,212 @@ func FileChanges(plan edit.Plan) []FileChange {
 	return changes
 }
 
-// printDiffs prints changes of files with added and removed lines in colour. Removed files and
+// isRecord reports whether a file is a record of gpustack's own.
+func (c FileChange) isRecord() bool { return strings.HasPrefix(c.File, change.Dir) }
+
+// printDiffs prints changes of files, as diffs with added and removed lines in colour. A new file
+// that gpustack generates has one line with its purpose instead, unless full is true; a diff shows
+// what changes in an existing one, because that may be an edit of the operator's. Removed files and
 // gpustack's own records are only named: the other formats contain their content.
-func printDiffs(u *term.UI, changes []FileChange) {
+func printDiffs(u *term.UI, changes []FileChange, full bool) {
+	var made [][]string
 	for _, c := range changes {
-		if c.Action != edit.Delete && !strings.HasPrefix(c.File, change.Dir) {
+		purpose := c.purpose()
+		switch {
+		case c.Action == edit.Delete || c.isRecord():
+		case c.Action == edit.Create && purpose != "" && !full:
+			made = append(made, []string{c.File, strconv.Itoa(len(added(c.Diff))), purpose})
+		case full:
 			u.Diff(c.Diff)
+		default:
+			u.Diff(trimmed(c.Diff))
 		}
+	}
+	if made != nil {
+		u.Printf("\n")
+		u.Table([]string{"NEW FILE", "LINES", "PURPOSE"}, made)
+		u.Printf("--diff shows the content of new files\n")
 	}
 	var named strings.Builder
 	for _, c := range changes {
 		switch {
 		case c.Action == edit.Delete:
 			fmt.Fprintf(&named, "removes %s\n", term.Printable(c.File))
-		case strings.HasPrefix(c.File, change.Dir):
+		case c.isRecord():
 			fmt.Fprintf(&named, "records this in %s\n", term.Printable(c.File))
 		}
 	}
 	if named.Len() > 0 {
 		u.Printf("\n%s", named.String())
 	}
+}
+
+// ownFiles are the files that gpustack generates, by the patterns of their names (path.Match).
+// content returns a purpose that names values in the lines of the file, or "".
+func ownFiles() []ownFile {
+	return []ownFile{
+		{"/etc/default/grub.d/zz-gpustack.cfg", "kernel arguments", grubArguments},
+		{"/etc/modprobe.d/*zz-gpustack.conf", "options of modules", modprobeOptions},
+		{"/etc/modprobe.d/gpustack-rdma.conf", "options of modules", modprobeOptions},
+		{"/etc/modules-load.d/gpustack*.conf", "modules to load at boot", modulesToLoad},
+		{"/etc/initramfs-tools/hooks/gpustack", "adds modules to initramfs", nil},
+		{"/etc/initramfs-tools/scripts/init-top/gpustack", "binds before udev starts", nil},
+		{"/*/lib/dracut/modules.d/*/module-setup.sh", "adds modules to initramfs", nil},
+		{"/lib/dracut/modules.d/*/module-setup.sh", "adds modules to initramfs", nil},
+		{"/*/lib/dracut/modules.d/*/gpustack.sh", "binds before udev starts", nil},
+		{"/lib/dracut/modules.d/*/gpustack.sh", "binds before udev starts", nil},
+		{"/etc/dracut.conf.d/zz-gpustack.conf", "has dracut use that module", nil},
+		{"/etc/systemd/system/gpustack-boot.service", "runs the steps of each boot", nil},
+		{"/etc/systemd/system/multi-user.target.d/gpustack-boot.conf", "starts that unit", nil},
+		{"/etc/systemd/system/*.d/zz-gpustack-memlock.conf", "permits locked memory", nil},
+		{"/*/cdi/gpustack-gpu.json", "GPUs for containers", nil},
+		{"/*/cdi/gpustack-hca.json", "RDMA adapters for containers", nil},
+	}
+}
+
+type ownFile struct {
+	pattern, purpose string
+	content          func(lines []string) string
+}
+
+// purpose returns what a file is for that gpustack generates, or "" for any other file.
+func (c FileChange) purpose() string {
+	for _, own := range ownFiles() {
+		if ok, err := path.Match(own.pattern, c.File); err != nil || !ok {
+			continue
+		}
+		var lines []string
+		for _, line := range added(c.Diff) {
+			if line != "" && !strings.HasPrefix(line, "#") {
+				lines = append(lines, line)
+			}
+		}
+		if own.content != nil {
+			return cmp.Or(own.content(lines), own.purpose)
+		}
+		return own.purpose
+	}
+	return ""
+}
+
+// modulesToLoad returns the number of modules of a file of modules-load.d.
+func modulesToLoad(lines []string) string {
+	return term.Numbered(len(lines), "module") + " to load at boot"
+}
+
+// grubArguments returns the arguments that a file of GRUB's adds to a variable.
+func grubArguments(lines []string) string {
+	for _, line := range lines {
+		if _, value, ok := strings.Cut(line, `="$`); ok && strings.HasSuffix(value, `"`) {
+			_, arguments, _ := strings.Cut(strings.TrimSuffix(value, `"`), " ")
+			return arguments
+		}
+	}
+	return ""
+}
+
+// modprobeOptions returns the lines of a file of modprobe.d, those of one kind in one.
+func modprobeOptions(lines []string) string {
+	var texts, before, never []string
+	driver := ""
+	for _, line := range lines {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 4 && words[0] == "softdep":
+			driver, before = words[3], append(before, words[1])
+		case len(words) == 2 && words[0] == "blacklist":
+			never = append(never, words[1])
+		default:
+			texts = append(texts, strings.TrimPrefix(line, "options "))
+		}
+	}
+	if before != nil {
+		texts = append(texts, driver+" before "+strings.Join(before, ", "))
+	}
+	if never != nil {
+		texts = append(texts, "never "+strings.Join(never, ", "))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// added returns the lines that a diff adds.
+func added(diff string) (lines []string) {
+	for line := range strings.Lines(diff) {
+		if text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "+"); ok && !strings.HasPrefix(line, "+++ ") {
+			lines = append(lines, text)
+		}
+	}
+	return lines
+}
+
+// hunkHeader matches the line with which a hunk begins (POSIX, diff, "Diff -u Output Format").
+var hunkHeader = host.LazyRegexp(`^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@`)
+
+// trimmed returns a unified diff with one line of context around each hunk. The section of an INI
+// file in which a hunk is stands behind its header, as git has it, where context that is left out
+// names it.
+func trimmed(diff string) string {
+	var b strings.Builder
+	var header []string
+	var hunk []string
+	flush := func() {
+		if header != nil {
+			b.WriteString(trimmedHunk(header, hunk))
+		}
+		hunk = nil
+	}
+	for line := range strings.Lines(diff) {
+		if found := hunkHeader().FindStringSubmatch(line); found != nil {
+			flush()
+			header = found
+			continue
+		}
+		if header == nil {
+			b.WriteString(line)
+			continue
+		}
+		hunk = append(hunk, line)
+	}
+	flush()
+	return b.String()
+}
+
+// section matches the line of context that begins a section of an INI file.
+var section = host.LazyRegexp(`^ (\[[^\]]+\])\s*$`)
+
+// trimmedHunk returns a hunk with one line of context around it. header is the match of hunkHeader.
+func trimmedHunk(header, lines []string) string {
+	const context = 1
+	before, after := 0, 0
+	for before < len(lines) && strings.HasPrefix(lines[before], " ") {
+		before++
+	}
+	for after < len(lines)-before && strings.HasPrefix(lines[len(lines)-1-after], " ") {
+		after++
+	}
+	before, after = max(before-context, 0), max(after-context, 0)
+	name := ""
+	for _, line := range lines[:before] {
+		if found := section().FindStringSubmatch(line); found != nil {
+			name = " " + found[1]
+		}
+	}
+	position := func(start, count string) string {
+		n, err := strconv.Atoi(count)
+		if count == "" {
+			n, err = 1, nil
+		}
+		at, startErr := strconv.Atoi(start)
+		if err != nil || startErr != nil {
+			return start + "," + count // not numbers that fit: they were written from some
+		}
+		if n -= before + after; n != 1 {
+			return fmt.Sprintf("%d,%d", at+before, n)
+		}
+		return strconv.Itoa(at + before)
+	}
+	return fmt.Sprintf("@@ -%s +%s @@%s\n", position(header[1], header[2]), position(header[3], header[4]), name) +
+		strings.Join(lines[before:len(lines)-after], "")
 }
 
 // printPrograms prints the programs that run after a plan's changes.
@@ -55,6 +244,21 @@ func printPrograms(u *term.UI, run, left []string) {
 	}
 	for _, line := range left {
 		u.Printf("run on the target machine: %s\n", line)
+	}
+}
+
+// printNotes prints notes below a plan, each in a line of its own.
+func printNotes(u *term.UI, notes ...string) {
+	first := true
+	for _, note := range notes {
+		if note == "" {
+			continue
+		}
+		if first {
+			u.Printf("\n")
+		}
+		first = false
+		u.Printf("note: %s\n", term.Printable(note))
 	}
 }
 

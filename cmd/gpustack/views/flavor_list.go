@@ -62,7 +62,7 @@ func PrintFlavors(u *term.UI, r FlavorList, checked bool) {
 		}
 		rows = append(rows, row)
 	}
-	u.Table(header, rows)
+	table(u, header, rows)
 }
 
 func (f listedFlavor) access() string {

@@ -211,7 +211,7 @@ func printLeftoverTable(u *term.UI, r FlavorTest, of string) {
 		}
 		rows = append(rows, []string{l.Server, l.Name, l.Project, orDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
 	}
-	u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
+	table(u, []string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
 	if len(r.Changes) > 0 {
 		printRequests(u, r.Changes)
 	}

@@ -123,7 +123,7 @@ func PrintHistory(u *term.UI, r History, journals bool) {
 		}
 		rows = append(rows, row)
 	}
-	u.Table(header, rows)
+	table(u, header, rows)
 }
 
 // userOf returns the user who made a change, "" if it is not recorded.
@@ -184,7 +184,7 @@ func commandLine(argv []string) string {
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
 func printEntryFiles(u *term.UI, h HistoryEntry, _ change.Entry) error {
 	for _, c := range h.Changes {
-		printDiffs(u, []FileChange{{File: c.File, Action: c.Action, Diff: c.Diff}})
+		printDiffs(u, []FileChange{{File: c.File, Action: c.Action, Diff: c.Diff}}, true)
 		if c.Note != "" {
 			u.Printf("\n%s: %s\n", term.Printable(c.File), c.Note)
 		}
@@ -207,9 +207,9 @@ func printEntryDrivers(u *term.UI, _ HistoryEntry, e change.Entry) error {
 		rows = append(rows, []string{c.Address.String(), Number(c.Group), orDash(string(c.Before.Driver)), orDash(then)})
 	}
 	u.Printf("\n")
-	u.Table([]string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
+	table(u, []string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
 	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
-	printDriverWrites(u, driverChanges(plan), plan)
+	printDriverWrites(u, driverChanges(plan), plan, true)
 	return nil
 }
 

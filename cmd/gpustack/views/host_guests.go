@@ -17,7 +17,7 @@ func PrintGuests(u *term.UI, r guest.Report) {
 	u.Printf("%s\n", term.Printable(guestsLine(r)))
 	if rows := guestRows(r); len(rows) > 0 {
 		u.Printf("\n")
-		u.Table([]string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO/VDPA", "FUNCTIONS"}, rows)
+		table(u, []string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO/VDPA", "FUNCTIONS"}, rows)
 	} else if r.Complete {
 		u.Printf("\nno guest, and no process uses a function\n")
 	}

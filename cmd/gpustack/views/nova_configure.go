@@ -92,24 +92,13 @@ func (r NovaConfigure) Print(u *term.UI) {
 	if r.RoleFrom != nil {
 		why = ", because " + term.Printable(*r.RoleFrom)
 	}
-	u.Printf("Nova %s, %s%s\n\n", r.Release, r.Role, why)
-	var rows [][]string
-	for _, a := range r.Aliases {
-		kind := a.DeviceType
-		if kind == "" {
-			kind = "-"
-		}
-		rows = append(rows, []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), kind})
-	}
-	if len(rows) > 0 {
-		u.Table([]string{"ALIAS", "ID", "TYPE"}, rows)
+	u.Printf("Nova %s, %s%s\n", r.Release, r.Role, why)
+	if !r.Changed || u.Full { // the diff has them too
+		r.printAliases(u)
 	}
 	for i, line := range r.Removed {
-		if i == 0 && len(rows) > 0 {
-			u.Printf("\n")
-		}
 		if i == 0 {
-			u.Printf("removed:\n")
+			u.Printf("\nremoved:\n")
 		}
 		u.Printf("%s\n", term.Printable(line))
 	}
@@ -126,22 +115,47 @@ func (r NovaConfigure) Print(u *term.UI) {
 	if len(r.Dropped) > 0 {
 		u.Printf("\nremoved, because %s does not have these filters: %s\n", r.Release, term.Printable(strings.Join(r.Dropped, ", ")))
 	}
-	if text := companionsText(r.companions); text != "" && r.Role.Computes() && len(r.Specs) > 0 {
-		u.Printf("\n%s", text)
+	printDiffs(u, r.Changes, u.Full)
+	printRestarts(u, r.Services)
+	companions, reporting, verified := "", "", ""
+	if r.Role.Computes() && len(r.Specs) > 0 {
+		companions = companionsText(r.companions)
 	}
-	printDiffs(u, r.Changes)
 	if r.reporting {
-		u.Printf("\nreport_in_placement cannot be turned off again on this host\n")
+		reporting = "report_in_placement cannot be turned off again on this host"
 	}
 	if r.ComputesReport != nil && *r.ComputesReport == cloud.ReportVerified {
-		u.Printf("\nverified: every compute node with these devices reports them to Placement\n")
+		verified = "verified: every compute node with these devices reports them to Placement"
 	}
-	printRestarts(u, r.Services)
+	printNotes(u, companions, reporting, verified)
+}
+
+// printAliases prints the aliases of a plan.
+func (r NovaConfigure) printAliases(u *term.UI) {
+	var rows [][]string
+	for _, a := range r.Aliases {
+		kind := a.DeviceType
+		if kind == "" {
+			kind = "-"
+		}
+		rows = append(rows, []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), kind})
+	}
+	if len(rows) > 0 {
+		u.Printf("\n")
+		table(u, []string{"ALIAS", "ID", "TYPE"}, rows)
+	}
 }
 
 // printRestarts prints the services to restart with the commands that restart them on the machine.
 func printRestarts(u *term.UI, services []nova.Service) {
-	if len(services) == 0 {
+	switch {
+	case len(services) == 0:
+		return
+	case len(services) == 1 && services[0].Command != nil:
+		u.Printf("\nrestart %s: %s\n", services[0].Name, term.Printable(*services[0].Command))
+		if services[0].Interrupts != "" {
+			u.Printf("  interrupts %s\n", services[0].Interrupts)
+		}
 		return
 	}
 	u.Printf("\nrestart these services, on compute nodes first, nova-api last:\n")
@@ -163,7 +177,7 @@ func printRestarts(u *term.UI, services []nova.Service) {
 			rows[i] = slices.Delete(rows[i], 1, 2)
 		}
 	}
-	u.Table(titles, rows)
+	table(u, titles, rows)
 	if len(unknown) > 0 {
 		u.Printf("no unit was found that runs %s\n", term.Listed(unknown, "or"))
 	}
@@ -187,7 +201,7 @@ func printRendered(u *term.UI, form nova.Form, role nova.Role, text string) {
 	if role.Controls() && form != nova.FormINI {
 		u.Printf("# The filters replace the list that is set.\n")
 	}
-	u.Printf("%s", text)
+	u.Raw(text)
 }
 
 // RenderNova prints the options for a deployment tool, and the file in which it reads them.

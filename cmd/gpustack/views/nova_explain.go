@@ -46,7 +46,7 @@ func (r NovaExplain) Print(u *term.UI) {
 	u.Printf("%s\n", term.OneLine(r.Conclusion))
 	if rows := r.verdicts(); len(rows) > 0 {
 		u.Printf("\n")
-		u.Table([]string{"VERDICT", "SEEN"}, rows)
+		table(u, []string{"VERDICT", "SEEN"}, rows)
 	}
 	if len(r.NotChecked) > 0 {
 		u.Printf("\nnot checked:\n")
@@ -54,7 +54,7 @@ func (r NovaExplain) Print(u *term.UI) {
 		for _, o := range r.NotChecked {
 			rows = append(rows, []string{string(o.Link), term.Numbered(o.Count, "host"), o.Reason + ": " + o.Remedy.String()})
 		}
-		u.Table([]string{"LINK", "HOSTS", "SEEN"}, rows)
+		table(u, []string{"LINK", "HOSTS", "SEEN"}, rows)
 	}
 	check := host.NewCommand("nova check")
 	switch n := len(r.Findings); n {

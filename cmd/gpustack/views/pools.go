@@ -81,11 +81,11 @@ func printAllocations(u *term.UI, r cleanup.AllocationReport) {
 		u.Printf("\n")
 	}
 	if r.Providers > 0 || r.Judged {
-		u.Printf("allocations on %d PCI providers: %d suspicious, %d unknown", r.Providers, len(r.Findings)-unknown, unknown)
+		line := fmt.Sprintf("allocations on %d PCI providers: %d suspicious, %d unknown", r.Providers, len(r.Findings)-unknown, unknown)
 		if r.Recent > 0 {
-			u.Printf(", %d changed just now and not judged", r.Recent)
+			line += fmt.Sprintf(", %d changed just now and not judged", r.Recent)
 		}
-		u.Printf("\n")
+		u.Printf("%s\n", line)
 	}
 	if !r.Judged {
 		u.Printf("allocations not judged: %s\n", term.Printable(r.Why))

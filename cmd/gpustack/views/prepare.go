@@ -90,13 +90,10 @@ func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 	}
 	switch {
 	case len(rows) > 0:
-		u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
+		table(u, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
 		if !r.Changed {
 			u.Printf("\nnothing to do: the files are as planned\n")
 			return
-		}
-		if text := companionsText(preparedCompanions(r.Devices)); text != "" {
-			u.Printf("\n%s", text)
 		}
 		if len(r.Arguments.Drop) > 0 {
 			u.Printf("\nconflicting kernel arguments, to be removed: %s\n", r.Arguments.Drop)
@@ -110,20 +107,28 @@ func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 			u.Printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
 		}
 	}
-	printDiffs(u, r.Changes)
+	printDiffs(u, r.Changes, u.Full)
 	printPrograms(u, r.Programs, r.Left)
+	printNotes(u, companionsText(preparedCompanions(r.Devices)), r.atBoot(len(rows) == 0))
+}
+
+// atBoot returns when a plan takes effect, and which kernel argument disables it for a boot. none
+// says that no function is selected.
+func (r Prepare) atBoot(none bool) string {
+	const text = "takes effect at the next boot"
 	switch {
-	case r.NextBoot && len(rows) == 0:
-		u.Printf("\ntakes effect at the next boot\n")
-	case r.NextBoot && len(r.others) > 0:
-		u.Printf("\ntakes effect at the next boot; gpustack=off does not return functions that are bound by settings outside gpustack (%s)\n", r.others[0].Place())
-	case r.NextBoot:
-		off := "gpustack=off"
-		for _, arg := range r.Arguments.Add {
-			if strings.Contains(arg, ".ids=") {
-				off += " in place of " + arg
-			}
-		}
-		u.Printf("\ntakes effect at the next boot; with %s among the kernel arguments, every function remains with the host\n", off)
+	case !r.NextBoot:
+		return ""
+	case none:
+		return text
+	case len(r.others) > 0:
+		return text + "; gpustack=off does not return functions that other settings bind (" + r.others[0].Place() + ")"
 	}
+	off := "gpustack=off"
+	for _, arg := range r.Arguments.Add {
+		if strings.Contains(arg, ".ids=") {
+			off += " in place of " + arg
+		}
+	}
+	return text + ", unless booted with " + off
 }

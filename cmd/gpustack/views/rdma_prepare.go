@@ -99,7 +99,7 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 	}
 	switch {
 	case len(rows) > 0:
-		u.Table([]string{"FUNCTION", "WHAT", "ID", "NODE AND PORT GUID, OR MAC", "AT BOOT"}, rows)
+		table(u, []string{"FUNCTION", "WHAT", "ID", "NODE AND PORT GUID, OR MAC", "AT BOOT"}, rows)
 		if !r.Changed {
 			u.Printf("\nnothing to do: the files are as planned\n")
 			return
@@ -110,7 +110,7 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 	default:
 		u.Printf("no adapter is prepared from the next boot on\n")
 	}
-	printDiffs(u, r.Changes)
+	printDiffs(u, r.Changes, u.Full)
 	for _, line := range r.Programs {
 		if line == (host.Program{Kind: host.RevertBoot}).String() {
 			line += ", which reverts what was made at this boot and is not recorded any more, and remakes what is recorded otherwise"
@@ -118,17 +118,16 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 		u.Printf("then runs %s\n", line)
 	}
 	printPrograms(u, nil, r.Left)
-	for _, note := range r.Notes {
-		u.Printf("\nnote: %s\n", term.Printable(note))
-	}
 	for _, a := range r.Adapters {
 		if a.Partitions != nil {
 			u.Printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, *a.Partitions)
 		}
 	}
+	next := ""
 	if r.NextBoot {
-		u.Printf("\ntakes effect at the next boot, or with 'systemctl restart gpustack-boot.service'\n")
+		next = "takes effect at the next boot, or with 'systemctl restart gpustack-boot.service'"
 	}
+	printNotes(u, append(slices.Clone(r.Notes), next)...)
 }
 
 // RDMAPrepareSummary returns the summary of rdma prepare.

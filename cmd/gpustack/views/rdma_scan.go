@@ -18,7 +18,7 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 		u.Printf("no RDMA adapter: no function has an RDMA device or the driver of one\n")
 		return
 	}
-	var rows, vfs, table [][]string
+	var rows, vfs, entries [][]string
 	for _, a := range r.Adapters {
 		for i, p := range ports(a) {
 			row := []string{"", "", "", "", "", ""}
@@ -27,7 +27,7 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 			}
 			rows = append(rows, append(row, portCells(a, p)...))
 			for _, g := range p.GIDs {
-				table = append(table, []string{a.Title(), dash(a.Name), strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.GID.String(), dash(g.Type), dash(g.Netdev)})
+				entries = append(entries, []string{a.Title(), dash(a.Name), strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.GID.String(), dash(g.Type), dash(g.Netdev)})
 			}
 		}
 		for _, v := range a.VFs {
@@ -35,14 +35,14 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 				dash(v.Policy), dash(v.Driver), dash(v.Holder)})
 		}
 	}
-	u.Table([]string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
+	table(u, []string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
 	if len(vfs) > 0 {
 		u.Printf("\n")
-		u.Table([]string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
+		table(u, []string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
 	}
 	if gids {
 		u.Printf("\n")
-		u.Table([]string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, table)
+		table(u, []string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, entries)
 	}
 	u.Printf("\n%s\n", stackLine(r))
 }
@@ -273,7 +273,7 @@ func PrintTopology(u *term.UI, r node.RDMAScan, devices pci.Devices) {
 		}
 		rows = append(rows, append(row, Number(p.d.NUMANode), p.d.Address.String(), p.name))
 	}
-	u.Table(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
+	u.Matrix(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
 	u.Printf(`
   X     itself
   PIX   at most one PCIe switch

@@ -27,7 +27,7 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	strokes := u.Page.Strokes()
 	// Without a record every function is the host's.
 	roles := slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Role != nil && *d.Role != machine.OfHost })
-	titles := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "NOVA"}
+	titles := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "TYPE", "ALIAS"}
 	if roles {
 		titles = append(titles, "ROLE")
 	}
@@ -47,7 +47,7 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 			if i == 0 {
 				group = Number(d.IOMMUGroup)
 			}
-			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Number(d.NUMANode), forNova(d.Device)}
+			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Number(d.NUMANode), deviceType(d.Device), aliasHint(d.Device)}
 			if roles {
 				row = append(row, Text(d.Role))
 			}
@@ -55,7 +55,7 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		}
 	}
 	u.Printf("\n")
-	u.Table(append(titles, "STATE"), rows)
+	table(u, append(titles, "STATE"), rows)
 	printGPUs(u, r)
 }
 
@@ -212,7 +212,7 @@ func PrintScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		rows = append(rows, []string{bus, "", "", "", "", "", ""})
 		grow("", tops[bus])
 	}
-	u.Table([]string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
+	table(u, []string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
 	printGPUs(u, r)
 }
 
@@ -234,13 +234,18 @@ func state(d node.ScannedDevice) string {
 	return d.Whole.String()
 }
 
-// forNova returns Nova's device type and the suggested alias of an NVIDIA GPU.
-func forNova(d *pci.Device) string {
+// deviceType returns Nova's device type of an NVIDIA GPU, "" for another function.
+func deviceType(d *pci.Device) string {
 	if !d.IsNVIDIAGPU() || d.DeviceType == nil {
 		return ""
 	}
-	if d.AliasHint == nil {
-		return string(*d.DeviceType)
+	return string(*d.DeviceType)
+}
+
+// aliasHint returns the suggested alias of an NVIDIA GPU, "" if there is none.
+func aliasHint(d *pci.Device) string {
+	if deviceType(d) == "" || d.AliasHint == nil {
+		return ""
 	}
-	return string(*d.DeviceType) + " " + *d.AliasHint
+	return *d.AliasHint
 }

@@ -78,7 +78,7 @@ func (r Undo) PrintRows(u *term.UI, e change.Entry, plan rows.UndoPlan) {
 // PrintFiles prints the plan of the undo of an entry of files.
 func (r Undo) PrintFiles(u *term.UI, e change.Entry) {
 	printUndone(u, e)
-	printDiffs(u, r.Changes)
+	printDiffs(u, r.Changes, u.Full)
 	printPrograms(u, r.Programs, r.Left)
 	if len(r.Restart) > 0 {
 		u.Printf("\nrestart afterwards, in this order: %s\n", strings.Join(r.Restart, ", "))
@@ -88,12 +88,12 @@ func (r Undo) PrintFiles(u *term.UI, e change.Entry) {
 // PrintDrivers prints the plan of the undo of an entry of drivers, and whether it changes any.
 func (r Undo) PrintDrivers(u *term.UI, e change.Entry, p driver.Plan, changed bool) {
 	printUndone(u, e)
-	printDiffs(u, r.Changes)
+	printDiffs(u, r.Changes, u.Full)
 	if !changed {
 		u.Printf("\nthe drivers are as before: only the entry changes\n")
 		return
 	}
-	printDriverWrites(u, r.Drivers, p)
+	printDriverWrites(u, r.Drivers, p, u.Full)
 }
 
 // printUndone prints which entry is undone.
