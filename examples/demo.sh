@@ -18,34 +18,34 @@ export LC_ALL
 say() {
 	printf '# %s\n' "$*"
 }
-# run shows a command and runs it.
-run() {
-	printf '$ gpustack %s\n' "$*"
+# show shows a command and runs it.
+show() {
+	printf '$ %s\n' "$*"
 	status=0
-	"$gpustack" "$@" 2>&1 || status=$?
+	"$@" 2>&1 || status=$?
 	echo
 	return $status
 }
+# run shows and runs a command of gpustack.
+run() { show gpustack "$@"; }
+gpustack() { "$gpustack" "$@"; }
 
-"$gpustack" host unpack "$examples/ubuntu-8xa100.txtar" node 2>/dev/null
-cp -a node first
+ln -s "$examples" examples
 say "Eight A100 in a server with Ubuntu 24.04 and Nova 2025.1, as a file tree in the folder node:"
+run host unpack examples/ubuntu-8xa100.txtar node
 run host scan --root node
 say "On a server, prepare asks before it changes a file. --yes is the answer here:"
 run host prepare --root node --yes
 say "Every change can be undone. On a copy of the node, only the journal is left:"
-cp -a node copy
+show cp -a node copy
 run undo --root copy --yes
-echo '$ diff -r --no-dereference first copy'
-diff -r --no-dereference first copy || [ $? = 1 ]
-echo
+run host unpack examples/ubuntu-8xa100.txtar first
+show diff -r --no-dereference first copy || [ $? = 1 ]
 
 say "A file tree cannot regenerate its initramfs and boot menu. host check fails until that is done:"
 run host check --root node || [ $? = 2 ]
 say "A script does that to the file tree, and what a reboot does:"
-echo '$ examples/boot.sh node'
-"$examples/boot.sh" node
-echo
+show examples/boot.sh node
 run host check --root node
 say "The GPUs that are prepared are offered to Nova:"
 run nova configure --root node --role compute --yes

@@ -1,9 +1,11 @@
 package integration
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,17 +16,59 @@ import (
 
 var update = flag.Bool("update", false, "write what the demo prints into docs/tour.md")
 
+// page is the width of the terminal of the transcripts in documents.
+const page = "COLUMNS=80"
+
 // demo returns what make demo prints: its commands, each followed by its output. The explanations
 // between them, lines that begin with "# ", are left out.
 func demo(t *testing.T) (transcripts []string) {
 	t.Helper()
-	printed, talk, status := try(t, exec.Command("../examples/demo.sh", gpustack))
+	cmd := exec.Command("../examples/demo.sh", gpustack)
+	cmd.Env = append(os.Environ(), page)
+	printed, talk, status := try(t, cmd)
 	if status != 0 || talk != "" {
 		t.Fatalf("demo: exit status %d, %s\n%s", status, talk, printed)
 	}
 	printed = regexp.MustCompile(`(?m)^# .*\n`).ReplaceAllString(printed, "")
 	for _, transcript := range strings.Split("\n"+printed, "\n$ ")[1:] {
 		transcripts = append(transcripts, strings.TrimSpace(transcript))
+	}
+	return transcripts
+}
+
+// session runs the commands of a document's console blocks one after the other in one shell, as a
+// user who copies them does: in a new folder, where examples is that of the checkout. It returns
+// them with their outputs.
+func session(t *testing.T, blocks []string) (transcripts []string) {
+	t.Helper()
+	dir, binary := t.TempDir(), filepath.Join(t.TempDir(), "bin")
+	folder, err := filepath.Abs("../examples")
+	if err == nil {
+		err = errors.Join(os.Mkdir(binary, 0o755), os.Symlink(gpustack, filepath.Join(binary, "gpustack")), os.Symlink(folder, filepath.Join(dir, "examples")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const end = "end of the output"
+	script := "exec 2>&1\n"
+	var commands []string
+	for _, block := range blocks {
+		for _, part := range strings.Split("\n"+block, "\n$ ")[1:] {
+			command, _, _ := strings.Cut(part, "\n")
+			commands = append(commands, command)
+			script += command + "\necho '" + end + "'\n"
+		}
+	}
+	shell := exec.Command("sh", "-c", script)
+	shell.Dir = dir
+	shell.Env = append(os.Environ(), page, "PATH="+binary+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8")
+	printed, _, status := try(t, shell)
+	outputs := strings.Split(printed, end+"\n")
+	if status != 0 || len(outputs) != len(commands)+1 {
+		t.Fatalf("exit status %d:\n%s", status, printed)
+	}
+	for i, command := range commands {
+		transcripts = append(transcripts, strings.TrimSpace(command+"\n"+outputs[i]))
 	}
 	return transcripts
 }
@@ -38,12 +82,15 @@ func blocks(text string) (blocks []string) {
 	return blocks
 }
 
-// TestTour: the console blocks of docs/tour.md have the commands of make demo in their order, with
-// what each prints, and at the end the node is ready. With -update, as make transcripts runs it,
-// the outputs are rewritten; the commands are those that the page names.
+// TestTour: the commands in the console blocks of docs/tour.md, run as one shell session, print what
+// the page shows, and at the end the node is ready. make demo runs the same ones. With -update, as
+// make transcripts runs it, the outputs are rewritten; the commands are those that the page names.
 func TestTour(t *testing.T) {
 	const file = "../docs/tour.md"
-	commands := demo(t)
+	commands := session(t, blocks(read(t, file)))
+	if diff := cmp.Diff(commands, demo(t)); diff != "" {
+		t.Errorf("(-docs/tour.md +demo):\n%s", diff)
+	}
 	if last := commands[len(commands)-1]; !strings.HasPrefix(last, "gpustack host check") || !strings.Contains(last, "\n\nready: ") {
 		t.Errorf("the demo does not end with a ready node:\n%s", last)
 	}
@@ -56,7 +103,7 @@ func TestTour(t *testing.T) {
 		for i, part := range strings.Split("\n"+block, "\n$ ")[1:] {
 			command, _, _ := strings.Cut(part, "\n")
 			if len(commands) == 0 || strings.SplitN(commands[0], "\n", 2)[0] != command {
-				t.Fatalf("docs/tour.md shows %q, where the demo runs %q", command, commands)
+				t.Fatalf("docs/tour.md shows %q, where the session ran %q", command, commands)
 			}
 			if i > 0 {
 				written.WriteString("\n")
@@ -76,12 +123,13 @@ func TestTour(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(written.String(), read(t, file)); diff != "" || len(shown) < 5 {
-		t.Errorf("%d blocks (-demo +docs/tour.md):\n%s", len(shown), diff)
+		t.Errorf("%d blocks (-session +docs/tour.md):\n%s", len(shown), diff)
 	}
 }
 
-// TestREADME: the README is short, its first screen has what a newcomer needs, its console block
-// has commands and lines that make demo prints, and continuous integration runs its test command.
+// TestREADME: the README is short, its first screen has what a newcomer needs, the commands of its
+// console block, run as one shell session, print the lines that it shows, and continuous integration
+// runs its test command.
 func TestREADME(t *testing.T) {
 	readme := read(t, "../README.md")
 	lines := strings.Split(strings.TrimSpace(readme), "\n")
@@ -89,7 +137,7 @@ func TestREADME(t *testing.T) {
 		t.Errorf("%d lines, more than 150", len(lines))
 	}
 	screen := strings.Join(lines[:40], "\n")
-	for _, command := range []string{".ci/setup make build", ".ci/setup make demo", ".ci/setup make unit", ".ci/setup make test"} {
+	for _, command := range []string{".ci/setup make build", ".ci/setup make demo", ".ci/setup make unit", ".ci/setup make test", "no vGPU, no MIG", "kolla-ansible"} {
 		if !strings.Contains(screen, command) {
 			t.Errorf("the first 40 lines have no %q", command)
 		}
@@ -101,19 +149,23 @@ func TestREADME(t *testing.T) {
 	if len(shown) != 1 {
 		t.Fatalf("%d console blocks in the first 40 lines", len(shown))
 	}
-	commands, count, outputs := demo(t), 0, 0
-	for _, part := range strings.Split("\n"+strings.TrimSpace(shown[0]), "\n$ ")[1:] {
+	transcripts, outputs := session(t, shown), 0
+	for i, part := range strings.Split("\n"+strings.TrimSpace(shown[0]), "\n$ ")[1:] {
 		lines := strings.Split(part, "\n")
-		count, outputs = count+1, outputs+len(lines)-1
-		i := slices.IndexFunc(commands, func(transcript string) bool { return shows(lines, strings.Split(transcript, "\n")) })
-		if i < 0 {
-			t.Errorf("below the command above, the demo does not print\n%s\nbut\n%s", part, strings.Join(commands, "\n\n"))
-			continue
+		outputs += len(lines) - 1
+		if !shows(lines, strings.Split(transcripts[i], "\n")) {
+			t.Errorf("the session does not print\n%s\nbut\n%s", part, transcripts[i])
 		}
-		commands = commands[i+1:]
 	}
-	if count != 5 || outputs > 15 {
-		t.Errorf("%d commands with %d lines of output", count, outputs)
+	if len(transcripts) != 7 || outputs > 25 {
+		t.Errorf("%d commands with %d lines of output", len(transcripts), outputs)
+	}
+	_, commands, _ := strings.Cut(readme, "\n## Commands\n")
+	commands, _, _ = strings.Cut(commands, "\n## ")
+	for line := range strings.Lines(commands) {
+		if strings.HasPrefix(line, "| ") && len(line) > 130 {
+			t.Errorf("the table of commands has a long line: %s", line)
+		}
 	}
 }
 
