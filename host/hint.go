@@ -1,6 +1,9 @@
 package host
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
 // hinted is an error together with what to do about it.
 type hinted struct {
@@ -30,6 +33,17 @@ func (h *hinted) Hint() string { return h.hint.String() }
 
 // HintText returns what to do about the error, with commands as parts.
 func (h *hinted) HintText() Text { return h.hint }
+
+// AsRoot returns the hint for what a lack of permission prevented. What root itself may not do,
+// root has to do elsewhere.
+func AsRoot() Text { return asRoot(os.Geteuid()) }
+
+func asRoot(uid int) Text {
+	if uid == 0 {
+		return "root has no permission for it here, as in a container or on a read-only or network file system: run gpustack on the host itself, outside of containers"
+	}
+	return "run gpustack as root"
+}
 
 // HintOf returns the outermost hint of an error with its commands as parts, "" for none. An error
 // that has a method Hint() string alone has no such parts.

@@ -28,21 +28,32 @@ type Root struct {
 	memory *memory   // of a root that reads once
 }
 
+// rootHint says what a root is.
+var rootHint = Textf("--root is the top folder of a machine's file tree; without --root it is this machine. '%s' makes such a tree of a snapshot",
+	NewCommand("host unpack").Arg("FILE").Arg("DIR").Elsewhere())
+
 // NewRoot returns the root at dir. It is an error if dir is not a directory.
 func NewRoot(dir string) (Root, error) {
 	if dir == "" {
-		return Root{}, errors.New("root: empty path")
+		return Root{}, WithHint(errors.New("root: empty path"), rootHint)
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return Root{}, fmt.Errorf("root %s: %w", dir, err)
 	}
 	info, err := os.Stat(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Root{}, WithHint(fmt.Errorf("root %s: %w", dir, Cause(err)), rootHint)
+	}
 	if err != nil {
 		return Root{}, fmt.Errorf("root %s: %w", dir, Cause(err))
 	}
 	if !info.IsDir() {
-		return Root{}, fmt.Errorf("root %s: not a directory", dir)
+		err := fmt.Errorf("root %s: not a directory", dir)
+		if strings.HasSuffix(dir, ".txtar") || strings.HasSuffix(dir, ".tar.gz") {
+			return Root{}, WithHint(err, Textf("a snapshot has to be unpacked first: %s", NewCommand("host unpack").Arg(dir).Arg("DIR").Elsewhere()))
+		}
+		return Root{}, WithHint(err, rootHint)
 	}
 	return Root{dir: abs}, nil
 }

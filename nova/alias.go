@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -46,6 +47,9 @@ func (s Spec) sameDevices(other Spec) bool {
 	return s.VendorID == other.VendorID && s.ProductID == other.ProductID && reflect.DeepEqual(s.Address, other.Address)
 }
 
+// aliasHint says what an alias looks like.
+var aliasHint = host.Textf("write for example --alias K4200=10de:11b4; '%s' shows the ids", host.NewCommand("host scan"))
+
 // ParseAlias reads NAME=VENDOR:PRODUCT[,KEY=VALUE]…; several traits are joined by plus signs. The
 // error joins all errors of the text.
 func ParseAlias(s string) (Alias, error) {
@@ -54,7 +58,7 @@ func ParseAlias(s string) (Alias, error) {
 	vendor, product, ok2 := strings.Cut(ids, ":")
 	var errs []error
 	fail := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("alias %q: "+format, append([]any{s}, args...)...))
+		errs = append(errs, host.WithHint(fmt.Errorf("alias %q: "+format, append([]any{s}, args...)...), aliasHint))
 	}
 	a := Alias{Name: strings.TrimSpace(name)}
 	if !ok || !ok2 {

@@ -80,7 +80,7 @@ func ParseHCA(s string) (HCA, error) {
 	if !ok || kind != "alias" && kind != "port" {
 		return HCA{}, fmt.Errorf("%q must be ADDRESS=alias:NAME, ADDRESS=port:PHYSNET or ADDRESS=port", s)
 	}
-	address, err := pci.ParseAddress(text)
+	address, err := pci.ParseGiven(text)
 	if err != nil {
 		return HCA{}, fmt.Errorf("%q: %w", s, err)
 	}

@@ -34,7 +34,7 @@ func Unread(file string, err error) []host.Finding {
 		f.Seen = file + " is missing"
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		f.Remedy = "run gpustack as root"
+		f.Remedy = host.AsRoot()
 	}
 	return []host.Finding{f}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,6 +73,9 @@ func (s Source) eachIn(path string, want Kinds, read func(Document) error) error
 	in := s.Stdin
 	if path != Stdin {
 		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return host.WithHint(fmt.Errorf("%s: %w", name, host.Cause(err)), want[0].hintFor(path))
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, host.Cause(err))
 		}

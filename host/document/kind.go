@@ -175,6 +175,15 @@ func (k Kind) hint() string {
 	return "run: gpustack " + string(k) + " -o json > FILE"
 }
 
+// hintFor returns the hint for a file that does not exist. A word that could be the name of a host is
+// taken for one.
+func (k Kind) hintFor(file string) string {
+	if k != HostScan && k != HostGuests || strings.ContainsAny(file, "/") || isDocument(file) {
+		return k.hint()
+	}
+	return fmt.Sprintf("a file is expected; of a host of this name: ssh %s gpustack %s -o json > %s.json", file, string(k), file)
+}
+
 // Expected returns the error of a text that is not a document of the kind that was expected. It
 // names the kind that it is, and has the command to run as a hint.
 func Expected(name string, want, is Kind) error {

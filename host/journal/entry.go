@@ -55,6 +55,17 @@ type Origin struct {
 	Host    string   `json:"host"`    // the name of the machine that gpustack ran on
 	Version string   `json:"version"` // of gpustack
 	Argv    []string `json:"argv"`    // the arguments of the command line, without secrets
+	// Cloud is nil if the command spoke to no cloud of clouds.yaml, and in entries that earlier
+	// versions wrote.
+	Cloud *Cloud `json:"cloud,omitempty"`
+}
+
+// Cloud is the cloud of clouds.yaml that a command spoke to: what its undo needs to find it again.
+type Cloud struct {
+	Name     string `json:"name"` // "" for credentials of OS_ variables
+	Region   string `json:"region,omitempty"`
+	CACert   string `json:"cacert,omitempty"`
+	Insecure bool   `json:"insecure,omitempty"`
 }
 
 // Kinds of entries.

@@ -70,7 +70,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 	names, err := readNames(root, opts.PCIIDs, devices)
 	if err != nil {
 		if opts.PCIIDs != "" {
-			return nil, nil, err
+			return nil, nil, host.WithHint(err, "--pci-ids names a file such as /usr/share/misc/pci.ids; without it, the one below the root is read")
 		}
 		warnings = append(warnings, err.Error())
 	}

@@ -15,8 +15,8 @@ type Selector struct {
 
 // ParseSelector parses ADDRESS or VENDOR:PRODUCT.
 func ParseSelector(s string) (Selector, error) {
-	if strings.Contains(s, ".") {
-		address, err := ParseAddress(s)
+	address, err := ParseGiven(s)
+	if err == nil || strings.Contains(s, ".") {
 		return Selector{address: address, byAddress: true}, err
 	}
 	vendor, product, _ := strings.Cut(s, ":")

@@ -105,7 +105,7 @@ func (c *chooser) start() {
 func (c *chooser) allow() {
 	for _, a := range c.opts.Allow {
 		if c.Devices.At(a) == nil {
-			c.fail("%s: %w", a, ErrNoDevice)
+			c.missing(pci.SelectorOf(a))
 		}
 		c.Allowed = append(c.Allowed, a)
 	}
@@ -156,9 +156,14 @@ func (c *chooser) add(selectors []pci.Selector) {
 			}
 		}
 		if !found {
-			c.fail("%s: %w", x, ErrNoDevice)
+			c.missing(x)
 		}
 	}
+}
+
+// missing adds the error for a selector that selects no function of the machine.
+func (c *chooser) missing(x pci.Selector) {
+	c.errs = append(c.errs, c.Devices.NotFound(fmt.Errorf("%s: %w", x, ErrNoDevice), x, host.NewCommand("host scan").Flag("all")))
 }
 
 // addVendors selects the GPUs of vendors. Virtual functions are only selected by address or id.

@@ -20,6 +20,8 @@ type State struct {
 	Name   StateName `json:"name"`
 	Guest  *string   `json:"guest"`  // its uuid, or else its name or process; nil unless in use
 	Detail string    `json:"detail"` // for people, "" for none
+	// Bound means that the function could be assigned to a guest if it were known that none has it.
+	Bound bool `json:"-"`
 }
 
 // StateName is the name of a state.
@@ -106,9 +108,9 @@ func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State
 		case blind == "":
 			s.Name = GuestReady
 		case strings.Contains(blind, fs.ErrPermission.Error()):
-			s = State{Name: GuestReady, Detail: "use unknown: run as root"}
+			s = State{Name: NotKnown, Detail: "bound to VFIO, use unknown: run as root", Bound: true}
 		default:
-			s = State{Name: GuestReady, Detail: "use unknown"}
+			s = State{Name: NotKnown, Detail: "bound to VFIO, use unknown", Bound: true}
 		}
 		states[i] = &s
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"gpustack/host"
 )
@@ -44,6 +45,9 @@ func ReadFile(file string, in io.Reader) (*Tree, error) {
 		return nil, err
 	}
 	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, host.WithHint(fmt.Errorf("%s: %w", file, host.Cause(err)), host.Textf("on the machine, '%s' writes it", host.NewCommand("host snapshot").Arg(filepath.Base(file)).Elsewhere()))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
 	}

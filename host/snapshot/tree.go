@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"gpustack/host"
 )
 
 // Tree is a set of files, links and directories by name below a root. The zero Tree is empty and
@@ -168,7 +170,7 @@ func (t *Tree) Unpack(dir string) error {
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%s: not empty", dir)
+		return host.WithHint(fmt.Errorf("%s: not empty", dir), "name a folder that does not exist yet")
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {

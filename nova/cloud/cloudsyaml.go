@@ -231,6 +231,9 @@ func readFirst(files []string) (cloudsFile, error) {
 
 func readCloudsNamed(name string) (cloudsFile, error) {
 	text, err := os.ReadFile(name) //nolint:gosec // the user names it
+	if errors.Is(err, fs.ErrNotExist) && name == os.Getenv("OS_CLIENT_CONFIG_FILE") {
+		return cloudsFile{}, host.WithHint(err, "OS_CLIENT_CONFIG_FILE names this file: correct it, or unset it to read clouds.yaml of the usual folders")
+	}
 	if err != nil {
 		return cloudsFile{}, err
 	}

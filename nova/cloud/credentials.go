@@ -174,7 +174,7 @@ func (s source) credentials(cloud keys) (credentials, error) {
 	}
 	var errs []error
 	for _, key := range given.missing(authType) {
-		errs = append(errs, s.fault(errors.New(s.key(key)+" is missing")))
+		errs = append(errs, s.fault(host.WithHint(errors.New(s.key(key)+" is missing"), "source the openrc file again, or complete the cloud in clouds.yaml")))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return credentials{}, err

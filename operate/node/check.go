@@ -27,6 +27,7 @@ type HostChecked struct {
 	Reboot   *bool        // whether it has to be rebooted, nil if that is unknown
 	Plan     host.Command // shows what host prepare would do
 	Metrics  []metrics.Sample
+	NovaHost *string      // the host's name in Nova, nil if nova.conf cannot be read
 }
 
 // CheckHost checks whether a machine is ready for GPUs in guests. journal is a look at its journal.
@@ -38,7 +39,9 @@ func CheckHost(ctx context.Context, n Node, journal change.Seen) HostChecked {
 	findings, verdict := check.Verify(m, refused, steps.Observe(n.Root))
 	reboot := check.RebootRequired(m)
 	samples := append(checklist.Metrics("host check", findings, verdict, reboot), check.Metrics(m)...)
-	return HostChecked{m, verdict, findings, reboot, PlanCommand(n.Root, m, refused), samples}
+	name, warnings := nameInNova(n.Root, m.Facts.Hostname)
+	m.Warnings = append(m.Warnings, warnings...)
+	return HostChecked{m, verdict, findings, reboot, PlanCommand(n.Root, m, refused), samples, name}
 }
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images

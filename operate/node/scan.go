@@ -3,11 +3,13 @@ package node
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/guard"
 	"gpustack/host/guest"
 	"gpustack/host/hardware"
 	"gpustack/host/iommu"
@@ -79,6 +81,8 @@ func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice
 	}
 	if opts.Document {
 		shown.readBARs(root)
+		shown.readDrivers(root)
+		shown.readContainers(root, m.Devices.Value)
 	}
 	return shown, whole.Devices, nil
 }
@@ -111,6 +115,9 @@ type ScannedDevice struct {
 	Detail *string              `json:"detail"`
 	// Role is null of a bridge, and while what is recorded cannot be read.
 	Role *machine.Role `json:"role"`
+	// Container is the container that has the function open, "" for none, null if that is unknown.
+	Container     *string `json:"container"`
+	DriverVersion *string `json:"driver_version"` // of the driver's module; null if it shows none
 
 	Whole *selection.State `json:"-"`
 }
@@ -141,6 +148,46 @@ func (r *Scan) readBARs(root host.Root) {
 	}
 }
 
+// readDrivers reads the versions of the drivers' modules that have one.
+func (r *Scan) readDrivers(root host.Root) {
+	for i := range r.Devices {
+		d := &r.Devices[i]
+		if d.DriverName() == "" {
+			continue
+		}
+		text, err := root.ReadFile(path.Join("/sys/module", strings.ReplaceAll(d.DriverName(), "-", "_"), "version"))
+		switch version := strings.TrimSpace(string(text)); {
+		case err == nil && version != "":
+			d.DriverVersion = &version
+		case err != nil && !host.IsAbsent(err):
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: cannot determine the version of driver %s: %v", d.Address, d.DriverName(), err))
+		}
+	}
+}
+
+// readContainers determines which containers have functions open. A node of NVIDIA's driver that
+// serves all its GPUs counts for none of them. Without a process, as in a snapshot, and where
+// processes cannot be read, as by other users than root, nothing is known.
+func (r *Scan) readContainers(root host.Root, devices pci.Devices) {
+	if pids, err := host.PIDs(root); err != nil || len(pids) == 0 {
+		return
+	}
+	holders, err := guard.Holders(root, devices)
+	if err != nil {
+		return
+	}
+	opened := map[pci.Address]string{}
+	for _, h := range holders {
+		if name := h.Container.String(); name != "" && !h.Shared && opened[h.Address] == "" {
+			opened[h.Address] = name
+		}
+	}
+	for i := range r.Devices {
+		name := opened[r.Devices[i].Address]
+		r.Devices[i].Container = &name
+	}
+}
+
 // gpuCount is the number of listed GPUs by state, without virtual functions.
 type gpuCount struct {
 	Listed     int `json:"listed"`
@@ -151,7 +198,12 @@ type gpuCount struct {
 	Blocked    int `json:"blocked"`
 	Console    int `json:"console"`
 	Unknown    int `json:"unknown"`
+
+	bound int // of Unknown: bound to VFIO, and only whether a guest uses them is unknown
 }
+
+// forGuests returns the number of GPUs that are assigned to guests, or can be.
+func (n gpuCount) forGuests() int { return n.Prepared + n.GuestReady + n.InUse + n.bound }
 
 // newScan returns the report, without states, of a machine that was observed for
 // [machine.Facts] and [machine.IOMMU].
@@ -219,15 +271,20 @@ func (r *Scan) scope(opts ScanOptions, devices pci.Devices) {
 
 // nameInNova sets the host's name in Nova, as host guests does.
 func (r *Scan) nameInNova(root host.Root) {
+	name, warnings := nameInNova(root, r.Host)
+	r.NovaHost, r.Warnings = name, append(r.Warnings, warnings...)
+}
+
+// nameInNova returns the name in Nova of the host with a hostname; nil if nova.conf cannot be read.
+func nameInNova(root host.Root, hostname *string) (name *string, warnings []string) {
 	option := nova.ReadHostOption(root, nil)
-	r.NovaHost = r.Host
-	if option.Host != nil {
-		r.NovaHost = option.Host
+	switch {
+	case option.Err != nil: // nova.conf has passwords: only some users can read it
+		return nil, []string{"cannot determine the host's name in Nova: " + strings.ReplaceAll(option.Err.Error(), "\n", "; ")}
+	case option.Host != nil:
+		return option.Host, nil
 	}
-	if option.Err != nil { // nova.conf has passwords: only some users can read it
-		r.NovaHost = nil
-		r.Warnings = append(r.Warnings, "cannot determine the host's name in Nova: "+strings.ReplaceAll(option.Err.Error(), "\n", "; "))
-	}
+	return hostname, nil
 }
 
 // narrow returns the report with only the requested devices and their groups, and counts their
@@ -274,6 +331,10 @@ func (r *Scan) count(opts ScanOptions, defaults []pci.Address) {
 		case s.Prepared():
 			n.Prepared++
 			continue
+		case s.Bound:
+			n.Unknown++
+			n.bound++
+			continue
 		case s.Name == selection.GuestReady:
 			n.GuestReady++
 			continue
@@ -296,7 +357,7 @@ func (r *Scan) count(opts ScanOptions, defaults []pci.Address) {
 	case n.Listed == 0:
 		return
 	case n.Preparable > 0:
-	case n.Prepared+n.GuestReady+n.InUse > 0:
+	case n.forGuests() > 0:
 		r.Next = host.NewCommand("host check")
 		return
 	case refused == nil:
@@ -323,7 +384,7 @@ var planCommand = host.NewCommand("host prepare").Flag("dry-run")
 // ChoosesSwitches reports whether host prepare has to be told which side gets the NVSwitches.
 func (r Scan) ChoosesSwitches() bool {
 	n := r.GPUs
-	return n.Preparable > 0 && n.Prepared+n.GuestReady+n.InUse == 0 &&
+	return n.Preparable > 0 && n.forGuests() == 0 &&
 		slices.ContainsFunc(r.Devices, func(d ScannedDevice) bool { return d.IsNVSwitch() })
 }
 
@@ -353,7 +414,7 @@ func missing(selectors []pci.Selector, devices pci.Devices) error {
 	for _, s := range selectors {
 		if !slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
 			err := fmt.Errorf("device %s: not among the %d PCI functions of this machine", s, len(devices))
-			faults = append(faults, host.WithHint(err, host.Textf("%s lists them", host.NewCommand("host scan").Flag("all"))))
+			faults = append(faults, devices.NotFound(err, s, host.NewCommand("host scan").Flag("all")))
 		}
 	}
 	return errors.Join(faults...)

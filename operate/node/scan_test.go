@@ -54,7 +54,7 @@ func TestScan(t *testing.T) {
 		"none that is there": {hosttest.Steps(), node.ScanOptions{Filter: filter(t, "0000:05:00.0")}, "", "", false, "device 0000:05:00.0: not among the 7 PCI functions of this machine"},
 		"the console":        {hosttest.Write("sys/bus/pci/devices/"+gpu0+"/boot_vga", "1\n"), node.ScanOptions{}, "01:00.0 host host, 01:00.1 host host, 02:00.0 host host, 02:00.1 host host; gpustack host prepare --dry-run --device 0000:02:00.0", nova.ScopeGPUs, true, ""},
 		"one for containers": {ofContainers, node.ScanOptions{}, "01:00.0 host host, 01:00.1 host host, 02:00.0 blocked container, 02:00.1 host host; gpustack host prepare --dry-run", nova.ScopeGPUs, true, ""},
-		"bound":              {taken, node.ScanOptions{}, "01:00.0 guest-ready host, 01:00.1 guest-ready host, 02:00.0 guest-ready host, 02:00.1 guest-ready host; gpustack host check", nova.ScopeGPUs, true, ""},
+		"bound":              {taken, node.ScanOptions{}, "01:00.0 unknown host, 01:00.1 unknown host, 02:00.0 unknown host, 02:00.1 unknown host; gpustack host check", nova.ScopeGPUs, true, ""},
 		"prepared":           {func(t *testing.T, root host.Root) { prepared(t, root, nil) }, node.ScanOptions{}, "01:00.0 host guest, 01:00.1 host guest, 02:00.0 host guest, 02:00.1 host guest; gpustack host check", nova.ScopeGPUs, true, ""},
 		"a class is unread":  {hosttest.Steps(hosttest.Remove("sys/bus/pci/devices/0000:04:00.0/modalias"), hosttest.Remove("sys/bus/pci/devices/0000:04:00.0/class")), node.ScanOptions{}, "01:00.0 host host, 01:00.1 host host, 02:00.0 host host, 02:00.1 host host; gpustack host prepare --dry-run", nova.ScopeGPUs, false, ""},
 	} {
@@ -232,4 +232,60 @@ func lines(offered []containercheck.Offered) string {
 		words = append(words, fmt.Sprintf("%s:%d %v", o.Address, o.Line, o.ByAddress))
 	}
 	return strings.Join(words, ", ")
+}
+
+// TestScanOfProcesses: a document names the container that has a GPU open and the driver's version.
+// A GPU that is bound to VFIO is no free one while no process can be seen.
+func TestScanOfProcesses(t *testing.T) {
+	t.Parallel()
+	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	driven := hosttest.Steps(bound(gpu0, "nvidia"), bound(gpu1, "nvidia"), hosttest.Write("sys/module/nvidia/version", "580.95.05\n"),
+		hosttest.Write("proc/driver/nvidia/gpus/"+gpu0+"/information", "Device Minor: 	 0\n"), hosttest.Write("proc/driver/nvidia/gpus/"+gpu1+"/information", "Device Minor: 	 1\n"))
+	process := func(pid, cgroup, file string) hosttest.Step {
+		return hosttest.Steps(hosttest.Write("proc/"+pid+"/comm", "python3\n"), hosttest.Write("proc/"+pid+"/stat", pid+" (python3) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1\n"),
+			hosttest.Write("proc/"+pid+"/cgroup", cgroup), hosttest.Link("proc/"+pid+"/fd/3", file), hosttest.Write("proc/"+pid+"/task/"+pid+"/maps", ""))
+	}
+	in := process("77", "0::/system.slice/docker-"+id+".scope\n", "/dev/nvidia0")
+	for name, test := range map[string]struct {
+		step    hosttest.Step
+		want    [2]string // the containers of both GPUs
+		version string
+		unknown int
+	}{
+		"no process":        {driven, [2]string{"null", "null"}, "580.95.05", 0},
+		"in a container":    {hosttest.Steps(driven, in), [2]string{"docker container 0123456789ab", ""}, "580.95.05", 0},
+		"outside of one":    {hosttest.Steps(driven, process("77", "0::/user.slice\n", "/dev/nvidia0")), [2]string{"", ""}, "580.95.05", 0},
+		"only shared nodes": {hosttest.Steps(driven, process("77", "0::/system.slice/docker-"+id+".scope\n", "/dev/nvidia-uvm")), [2]string{"", ""}, "580.95.05", 0},
+		"bound to VFIO":     {hosttest.Each(func(f string) hosttest.Step { return bound("0000:"+f, "vfio-pci") }), [2]string{"null", "null"}, "null", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := server(t)
+			test.step(t, root)
+			r, _, err := node.ReadScan(root, node.ScanOptions{Document: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := func(s *string) string {
+				if s == nil {
+					return "null"
+				}
+				return *s
+			}
+			var got [2]string
+			for _, d := range r.Devices {
+				switch d.Address.String() {
+				case gpu0:
+					got[0] = text(d.Container)
+					if text(d.DriverVersion) != test.version {
+						t.Errorf("version %s, want %s", text(d.DriverVersion), test.version)
+					}
+				case gpu1:
+					got[1] = text(d.Container)
+				}
+			}
+			if got != test.want || r.GPUs.Unknown != test.unknown || r.GPUs.GuestReady != 0 {
+				t.Errorf("containers %q, want %q; %+v", got, test.want, r.GPUs)
+			}
+		})
+	}
 }

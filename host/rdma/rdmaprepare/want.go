@@ -168,7 +168,7 @@ func NewWant(m Machine, o Options) (Want, error) {
 	}
 	for _, a := range o.Allow {
 		if m.Devices.At(a) == nil {
-			w.fail(fmt.Errorf("--allow: %w", noFunction(a)))
+			w.fail(fmt.Errorf("--allow: %w", w.noFunction(a)))
 		}
 	}
 	return w.Want, errors.Join(w.errs...)
@@ -184,8 +184,8 @@ type wanting struct {
 
 func (w *wanting) fail(errs ...error) { w.errs = append(w.errs, errs...) }
 
-func noFunction(a pci.Address) error {
-	return host.WithHint(fmt.Errorf("%s: there is no such PCI function", a), host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan")))
+func (w *wanting) noFunction(a pci.Address) error {
+	return w.Devices.NotFound(fmt.Errorf("%s: there is no such PCI function", a), pci.SelectorOf(a), host.NewCommand("rdma scan"))
 }
 
 // remove removes an adapter from the record.
@@ -219,7 +219,7 @@ func (w *wanting) add(a pci.Address) {
 	adapter, d := w.Stack.At(a), w.Devices.At(a)
 	switch {
 	case d == nil:
-		w.fail(noFunction(a))
+		w.fail(w.noFunction(a))
 		return
 	case d.IsVF():
 		w.fail(fmt.Errorf("%s: %w", a, errIsVF))
