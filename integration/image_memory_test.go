@@ -160,7 +160,7 @@ var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 func checkImage(t testing.TB, node, image string) (resident int, cpu time.Duration) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(gpustack, "container", "check", "--root", node, "--image", image, "-o", "json")
+	cmd := exec.Command(gpustack, "container", "check", "--root", node, "--image-dir", image, "-o", "json")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

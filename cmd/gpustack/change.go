@@ -26,6 +26,13 @@ func newNode(u *term.UI, root host.Root, allow ...pci.Address) node.Node {
 	return node.Node{Root: root, Runner: newRunner(u, root), Origin: newOrigin(), Version: programVersion(), Warn: u.Warn, Allow: allow}
 }
 
+// originIn returns the origin of changes of this run in a cloud.
+func originIn(c cloudOptions) *change.Origin {
+	origin := newOrigin()
+	origin.Cloud = c.recorded()
+	return origin
+}
+
 // newOrigin returns the origin of changes of this run.
 func newOrigin() *change.Origin {
 	return change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):])

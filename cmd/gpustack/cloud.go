@@ -1,13 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host/change"
+	"gpustack/host/journal"
 	"gpustack/nova/cloud"
 )
 
@@ -64,6 +69,28 @@ func (c cloudOptions) printing(u *term.UI) cloud.Options {
 		o.Trace = func(line string) { u.Note("%s", line) }
 	}
 	return o
+}
+
+// recorded returns what the journal keeps of the cloud, nil if the undo has to be told.
+func (c cloudOptions) recorded() *journal.Cloud {
+	name := cmp.Or(c.Cloud, os.Getenv("OS_CLOUD"))
+	if name == "" && c.Region == "" && c.CACert == "" && !c.Insecure {
+		return nil
+	}
+	cacert := c.CACert
+	if absolute, err := filepath.Abs(cacert); err == nil && cacert != "" {
+		cacert = absolute
+	}
+	return &journal.Cloud{Name: name, Region: c.Region, CACert: cacert, Insecure: c.Insecure}
+}
+
+// orRecorded returns the options or, if they choose no cloud, those of the entry that is undone.
+func (c cloudOptions) orRecorded(origin *change.Origin) cloudOptions {
+	if origin == nil || origin.Cloud == nil || c.Cloud != "" || c.Region != "" || c.CACert != "" || c.Insecure {
+		return c
+	}
+	c.Cloud, c.Region, c.CACert, c.Insecure = origin.Cloud.Name, origin.Cloud.Region, origin.Cloud.CACert, origin.Cloud.Insecure
+	return c
 }
 
 // connect authenticates and finds Nova.

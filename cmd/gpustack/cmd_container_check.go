@@ -21,7 +21,7 @@ func containerCheck() checkCommand {
 		description: `
 Checks everything that containers with GPUs or RDMA adapters depend on: the driver, its
 libraries and device nodes, every CDI spec in /etc/cdi and /run/cdi, roles, and images.
---image DIR judges an image, in its root folder or as an OCI layout (podman save --format
+--image-dir DIR judges an image, in its root folder or as an OCI layout (podman save --format
 oci-dir): which libcuda its programs load, whether the driver runs its CUDA, and whether its
 libraries see the adapters. DIR is not below the root, and environment variables of images
 are not printed. Prints the verdict with what to do next, then failures and warnings. Each
@@ -39,7 +39,7 @@ described in docs/json.md.
 EXAMPLES
   gpustack container check
   gpustack container check --all
-  gpustack container check --image /srv/images/pytorch
+  gpustack container check --image-dir /srv/images/pytorch
   gpustack container check -o json
 
 EXIT STATUS
@@ -47,14 +47,14 @@ EXIT STATUS
   1  error, nothing to check, or not enough information to reach a verdict
   2  a check has failed`,
 		flags: []cli.Flag{
-			args.Paths(&cli.StringSliceFlag{Name: "image", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"}, args.PathRules{Kind: args.HandedOver}),
+			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"}, args.PathRules{Kind: args.HandedOver}),
 		},
 		check: checkContainers,
 	}
 }
 
 func checkContainers(ctx context.Context, _ *term.UI, in checkInput) (checkReport, error) {
-	checked, err := node.CheckContainers(ctx, in.root, in.words("image"))
+	checked, err := node.CheckContainers(ctx, in.root, in.words("image-dir"))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/host/steps"
 	"gpustack/operate/node"
 )
@@ -59,7 +58,7 @@ OTHER PROGRAMS
 LIBRARIES
   The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
   names that folder find them there. --library-path sets the variable for all others, and
-  replaces an image's own value. --image mounts them in the first default folder of the
+  replaces an image's own value. --image-dir mounts them in the first default folder of the
   image's loader instead, and names images that need --library-path. The values of
   --library-path, --umad and --static are recorded: --library-path=false ends one.
 
@@ -85,7 +84,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "umad", Usage: "offer the umad nodes of adapters too, for programs that manage the fabric"},
 			&cli.BoolFlag{Name: "static", Usage: "write the specs in /etc/cdi once, instead of in /run/cdi at each boot"},
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
-			args.Paths(&cli.StringSliceFlag{Name: "image", Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
+			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
 				args.PathRules{Kind: args.HandedOver}),
 			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"},
 				[]string{"", views.PrintDocker, views.PrintCNI}),
@@ -112,13 +111,13 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: containerprepare.Options{
-			GPUs:   args.Values(f, c, "device", pci.ParseAddress),
-			HCAs:   args.Values(f, c, "hca", pci.ParseAddress),
+			GPUs:   addresses(c, f, "device"),
+			HCAs:   addresses(c, f, "hca"),
 			Kind:   c.String("kind"),
-			Remove: args.Values(f, c, "remove", pci.ParseAddress),
+			Remove: addresses(c, f, "remove"),
 			None:   c.Bool("none"),
 		},
-		images:  c.StringSlice("image"),
+		images:  c.StringSlice("image-dir"),
 		form:    f.Choice(c, "print"),
 		command: args.Recorded(c),
 	}
@@ -136,7 +135,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 			*option = &value
 		}
 	}
-	f.Exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image", "remove")
+	f.Exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image-dir", "remove")
 	f.Exclude(c, "print", "yes", "dry-run", "quiet", "remove", "none")
 	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
 	for i, a := range named {

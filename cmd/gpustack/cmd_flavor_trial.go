@@ -44,8 +44,8 @@ it before the test ends. --clean finds servers that a killed test has left, in a
 that the user may list: it deletes servers whose name and metadata are those of a test that
 is no longer running.
 
---timeout is the time for the server to become active and the guest to report. Each answer
-of the cloud may take a minute.
+--wait is the time for the server to become active and the guest to report, --timeout that
+for each answer of the cloud.
 
 ` + cloudHelp + `
 
@@ -68,28 +68,18 @@ EXIT STATUS
 			&cli.StringFlag{Name: "host", Usage: "boot on `HOST`, to which the scheduler's filters apply (Nova Train)"},
 			&cli.StringFlag{Name: "az", Usage: "boot in the availability zone `ZONE`"},
 			&cli.IntFlag{Name: "count", Value: 1, Usage: "test `NUMBER` servers at the same time"},
-			&cli.BoolFlag{Name: "driver", Usage: "also run nvidia-smi -L in the guest"},
+			&cli.BoolFlag{Name: "nvidia-smi", Usage: "also run nvidia-smi -L in the guest"},
 			&cli.BoolFlag{Name: "keep", Usage: "do not delete the servers"},
 			&cli.BoolFlag{Name: "one-time-use-ok", Usage: "also test devices that stay reserved afterwards"},
 			&cli.BoolFlag{Name: "console", Usage: "print the last lines of the console, which may contain secrets, also to files and documents"},
 			confsFlag("find aliases in", ""),
 			&cli.StringFlag{Name: "database", Usage: "determine free devices by one cell's database, by its `URL`"},
 			&cli.BoolFlag{Name: "clean", Usage: "delete servers that killed tests have left"},
+			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` for the server to become active and the guest to report"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		}, trialCloudFlags()...),
+		}, cloudFlags()...),
 		Action: action(u, parseFlavorTest, runFlavorTest),
 	}
-}
-
-// trialCloudFlags are cloudFlags, with --timeout for the guest instead of each answer.
-func trialCloudFlags() []cli.Flag {
-	flags := cloudFlags()
-	for i, f := range flags {
-		if f.Names()[0] == "timeout" {
-			flags[i] = &cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "wait `TIME` for the guest to report"}
-		}
-	}
-	return flags
 }
 
 type flavorTestOptions struct {
@@ -108,14 +98,13 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 		decision: parseDecision(c, f), root: c.String("root"), cloud: parseCloud(c, f), confs: parseConfs(c, f, ""),
 		database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
 		test: servertest.Options{
-			ImageName: c.String("image"), Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"), Timeout: c.Duration("timeout"),
-			Keep: c.Bool("keep"), Driver: c.Bool("driver"), OneTimeUse: c.Bool("one-time-use-ok"),
+			ImageName: c.String("image"), Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"), Timeout: c.Duration("wait"),
+			Keep: c.Bool("keep"), Driver: c.Bool("nvidia-smi"), OneTimeUse: c.Bool("one-time-use-ok"),
 		},
 	}
-	opts.cloud.Timeout = 0 // --timeout is not for each answer
 	if opts.clean {
 		f.Arguments(c)
-		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "driver", "keep", "one-time-use-ok", "console", "conf", "database", "timeout")
+		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "nvidia-smi", "keep", "one-time-use-ok", "console", "conf", "database", "wait")
 		return opts
 	}
 	opts.test.FlavorName = f.Arguments(c, "FLAVOR")[0]
@@ -123,7 +112,10 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 		f.Add(args.UsageError("--image is missing", "'openstack image list' shows the images; it needs cloud-init"))
 	}
 	if opts.test.Count < 1 {
-		f.Add(args.UsageError("--count must be at least 1", ""))
+		f.Add(args.UsageError("--count must be at least 1", "without --count, one server is tested"))
+	}
+	if opts.test.Timeout <= 0 {
+		f.Add(args.UsageError("--wait: not a time to wait: "+opts.test.Timeout.String(), "--wait takes a time such as 30s or 10m"))
 	}
 	f.NotEmpty(c, "network", "host", "az", "database")
 	return opts
@@ -182,7 +174,7 @@ func openTests(ctx context.Context, u *term.UI, opts flavorTestOptions) (objects
 	}
 	var o objects
 	err = servertest.Unlocked(ctx, func() (err error) {
-		o, err = recoverObjects(ctx, u, compute, opts.decision)
+		o, err = recoverObjects(ctx, u, compute, opts.cloud, opts.decision)
 		return err
 	})
 	return o, err

@@ -11,7 +11,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/operate/node"
 )
 
@@ -81,7 +80,7 @@ EXIT STATUS
 
 func parseHostBind(c *cli.Context, f *args.Faults) driversOptions {
 	opts := parseHostRelease(c, f)
-	opts.prepare.Allow = args.Values(f, c, "allow", pci.ParseAddress)
+	opts.prepare.Allow = addresses(c, f, "allow")
 	opts.prepare.Driver = f.Choice(c, "driver")
 	opts.prepare.NVSwitch = machine.NVSwitch(f.Choice(c, "nvswitch"))
 	opts.mode = bind.Mode{Live: c.Bool("live"), StopServices: c.Bool("stop-services")}

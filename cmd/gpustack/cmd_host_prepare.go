@@ -14,7 +14,6 @@ import (
 	"gpustack/host/check"
 	"gpustack/host/driver"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/selection"
 	"gpustack/operate/node"
@@ -121,12 +120,12 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: selection.Options{
-			Add:      args.Values(f, c, "device", pci.ParseSelector),
-			Vendors:  args.Values(f, c, "vendor", pci.ParseID),
-			Only:     args.Values(f, c, "only", pci.ParseSelector),
+			Add:      selectors(c, f, "device"),
+			Vendors:  vendors(c, f),
+			Only:     selectors(c, f, "only"),
 			None:     c.Bool("none"),
-			Remove:   args.Values(f, c, "remove", pci.ParseSelector),
-			Allow:    args.Values(f, c, "allow", pci.ParseAddress),
+			Remove:   selectors(c, f, "remove"),
+			Allow:    addresses(c, f, "allow"),
 			NVSwitch: machine.NVSwitch(f.Choice(c, "nvswitch")),
 			Driver:   f.Choice(c, "driver"),
 			Unsafe:   c.Bool("allow-unsafe-interrupts"),

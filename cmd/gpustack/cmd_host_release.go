@@ -10,7 +10,6 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/host/selection"
 	"gpustack/operate/node"
 )
@@ -53,7 +52,7 @@ EXIT STATUS
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
-			args.Choice(&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had (host)"},
+			args.Choice(&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had"},
 				[]string{"", string(machine.OfHost), string(machine.OfContainer)}),
 			timeoutFlag(), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
@@ -67,8 +66,8 @@ func parseHostRelease(c *cli.Context, f *args.Faults) driversOptions {
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: selection.Options{
-			Add:     args.Values(f, c, "device", pci.ParseSelector),
-			Vendors: args.Values(f, c, "vendor", pci.ParseID),
+			Add:     selectors(c, f, "device"),
+			Vendors: vendors(c, f),
 		},
 		timeout: parseTimeout(c, f), service: node.ServiceTimeout,
 		command: args.Recorded(c),

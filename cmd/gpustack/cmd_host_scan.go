@@ -31,7 +31,8 @@ STATE is one of:
   in use       assigned to a running guest
   blocked      cannot be assigned to a guest: its group contains another device of the
                host, or it has virtual functions or mediated devices
-  unknown      the state depends on files that cannot be read
+  unknown      the state depends on files that cannot be read, such as whether a guest uses
+               a function that is bound to VFIO
 
 The last lines show how many GPUs can be prepared, judging by drivers and groups,
 and the next command to run.
@@ -75,9 +76,9 @@ func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 	opts.scan = node.ScanOptions{
 		All: c.Bool("all"),
 		Filter: pci.Filter{
-			Devices: args.Values(f, c, "device", pci.ParseSelector),
-			Vendors: args.Values(f, c, "vendor", pci.ParseID),
-			Classes: args.Values(f, c, "class", pci.ParseClassPrefix),
+			Devices: selectors(c, f, "device"),
+			Vendors: vendors(c, f),
+			Classes: classes(c, f),
 		},
 		PCIIDs:   c.String("pci-ids"),
 		Machine:  c.Bool("machine"),

@@ -9,6 +9,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/image"
 )
@@ -53,7 +54,7 @@ EXIT STATUS
 
 // purposeFlag returns the flag for what the guests of an image are.
 func purposeFlag(usage string) cli.Flag {
-	return args.Choice(&cli.StringFlag{Name: "for", Usage: usage}, []string{"", string(image.ForGPU), string(image.ForWindows)})
+	return args.Choice(&cli.StringFlag{Name: "profile", Usage: usage}, []string{"", string(image.ForGPU), string(image.ForWindows)})
 }
 
 type imageCheckOptions struct {
@@ -66,10 +67,10 @@ type imageCheckOptions struct {
 func parseImageCheck(c *cli.Context, f *args.Faults) imageCheckOptions {
 	opts := imageCheckOptions{format: f.Choice(c, "output")}
 	o := &opts.image
-	o.Image, o.Flavor, o.Purpose = f.Arguments(c, "IMAGE")[0], c.String("flavor"), cmp.Or(image.Purpose(f.Choice(c, "for")), image.ForGPU)
+	o.Image, o.Flavor, o.Purpose = f.Arguments(c, "IMAGE")[0], c.String("flavor"), cmp.Or(image.Purpose(f.Choice(c, "profile")), image.ForGPU)
 	opts.inventories, opts.cloud = c.StringSlice("inventory"), parseCloud(c, f)
 	if o.Flavor == "" {
-		f.Add(args.UsageError("--flavor is missing", f.SeeHelp()))
+		f.Add(args.UsageError("--flavor is missing", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list"))))
 	}
 	if c.IsSet("alias") && len(opts.inventories) == 0 {
 		f.Add(args.UsageError("--alias requires --inventory", f.SeeHelp()))

@@ -38,10 +38,10 @@ a property that it names is planned in any case, with a warning.
 ` + cloudHelp + `
 
 EXAMPLES
-  gpustack image set debian-12 --for gpu
-  gpustack image set debian-12 --for gpu --min-disk 40 --min-ram 8G --inventory machines/
-  gpustack image set windows-10 --for windows --property img_hide_hypervisor_id= --dry-run
-  gpustack image set windows-10 --for windows --yes -o json
+  gpustack image set debian-12 --profile gpu
+  gpustack image set debian-12 --profile gpu --min-disk 40 --min-ram 8G --inventory machines/
+  gpustack image set windows-10 --profile windows --property img_hide_hypervisor_id= --dry-run
+  gpustack image set windows-10 --profile windows --yes -o json
 
 EXIT STATUS
   0  the image is as planned, or was before
@@ -72,8 +72,8 @@ func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
 	opts := imageSetOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), inventories: c.StringSlice("inventory")}
 	o := &opts.image
 	o.Image = f.Arguments(c, "IMAGE")[0]
-	if o.Purpose = image.Purpose(f.Choice(c, "for")); o.Purpose == "" && !c.IsSet("for") {
-		f.Add(args.UsageError("--for is missing", "write --for gpu or --for windows"))
+	if o.Purpose = image.Purpose(f.Choice(c, "profile")); o.Purpose == "" && !c.IsSet("profile") {
+		f.Add(args.UsageError("--profile is missing", "write --profile gpu or --profile windows"))
 	}
 	o.MinDisk = f.Size(c, "min-disk", 0, sizeIn(flavor.GiB))
 	o.MinRAM = f.Size(c, "min-ram", 0, sizeIn(flavor.MiB))

@@ -14,7 +14,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/operate/node"
@@ -103,13 +102,13 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: rdmaprepare.Options{
-			Add:    args.Values(f, c, "device", pci.ParseAddress),
+			Add:    addresses(c, f, "device"),
 			Whole:  c.Bool("whole"),
 			Use:    rdma.Use(f.Choice(c, "for")),
 			Netns:  rdma.NetnsMode(f.Choice(c, "netns")),
-			Remove: args.Values(f, c, "remove", pci.ParseAddress),
+			Remove: addresses(c, f, "remove"),
 			None:   c.Bool("none"),
-			Allow:  args.Values(f, c, "allow", pci.ParseAddress),
+			Allow:  addresses(c, f, "allow"),
 		},
 		ifPresent: c.Bool("if-present"),
 		command:   args.Recorded(c),

@@ -63,7 +63,7 @@ func parseRDMAScan(c *cli.Context, f *args.Faults) rdmaScanOptions {
 	f.Arguments(c)
 	return rdmaScanOptions{
 		root: c.String("root"), format: f.Choice(c, "output"),
-		devices: args.Values(f, c, "device", pci.ParseAddress),
+		devices: addresses(c, f, "device"),
 		gids:    c.Bool("gids"), topology: c.Bool("topology"),
 	}
 }

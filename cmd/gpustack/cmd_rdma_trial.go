@@ -54,8 +54,8 @@ the time limit, by Ctrl-C, and if gpustack is killed.
 EXAMPLES
   gpustack rdma test
   gpustack rdma test --device 0000:0c:00.0
-  gpustack rdma test --listen --device mlx5_0 --timeout 5m
-  gpustack rdma test --peer 192.0.2.7 --count 1000 --size 65535
+  gpustack rdma test --listen --device mlx5_0 --wait 5m
+  gpustack rdma test --peer 192.0.2.7 --iterations 1000 --size 65535
   gpustack rdma test --container localhost/rdma:latest
 
 EXIT STATUS
@@ -66,13 +66,13 @@ EXIT STATUS
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			&cli.StringFlag{Name: "device", Usage: "test the adapter at `ADDRESS`, or of this name; NAME/PORT is one port"},
+			&cli.StringFlag{Name: "device", Usage: "test `DEVICE`: an adapter by its address or RDMA name; NAME/PORT is one port"},
 			&cli.BoolFlag{Name: "listen", Usage: "wait for the test of one other machine"},
 			&cli.StringFlag{Name: "peer", Usage: "test the way to `HOST`, which listens"},
 			&cli.StringFlag{Name: "container", Usage: "run rping in containers of `IMAGE`, without privileges"},
-			&cli.DurationFlag{Name: "timeout", Usage: "end each test after `TIME` (default 30s, with --listen 10m)"},
+			&cli.DurationFlag{Name: "wait", Usage: "wait at most `TIME` for the end of each test (default: 30s, with --listen 10m)"},
 			&cli.IntFlag{Name: "port", Value: 7174, Usage: "port `NUMBER` of the connection manager, the same on both machines"},
-			&cli.IntFlag{Name: "count", Value: 10, Usage: "`NUMBER` of iterations, each there and back, the same on both machines"},
+			&cli.IntFlag{Name: "iterations", Value: 10, Usage: "`NUMBER` of iterations, each there and back, the same on both machines"},
 			&cli.IntFlag{Name: "size", Value: 64, Usage: "`NUMBER` of bytes of an iteration, the same on both machines"},
 		},
 		Action: action(u, parseRDMATest, runRDMATest),
@@ -91,11 +91,11 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	opts := rdmaTestOptions{
 		format: f.Choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"),
 		Request: ping.Request{
-			Options: ping.Options{Port: c.Int("port"), Count: c.Int("count"), Size: c.Int("size"), Timeout: c.Duration("timeout")},
+			Options: ping.Options{Port: c.Int("port"), Count: c.Int("iterations"), Size: c.Int("size"), Timeout: c.Duration("wait")},
 			Device:  c.String("device"), Image: c.String("container"),
 		},
 	}
-	if !c.IsSet("timeout") {
+	if !c.IsSet("wait") {
 		opts.Timeout = pingTimeout
 		if opts.listen {
 			opts.Timeout = listenTimeout

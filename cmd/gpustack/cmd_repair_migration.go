@@ -18,7 +18,6 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/pci"
 	"gpustack/operate/node"
 	"gpustack/operate/rows"
 )
@@ -31,7 +30,11 @@ func newRepairMigrationCommand(u *term.UI) *cli.Command {
 After a failed migration, rows of nova.pci_devices can mark a device as taken although
 no guest uses it, or as free although one does. This command reads the rows of every
 cell, each in one consistent snapshot. For each suspicious row it prints a verdict, the
-evidence, the impact of leaving it and how to fix it. Without --apply it changes nothing.
+evidence, the impact of leaving it and how to fix it.
+
+Where other commands plan, ask and apply, this one changes nothing without --apply: a first
+run only tells which guest reports and inventories a verdict needs, and monitoring runs it
+too. A repair is a second run, with that proof and --apply.
 
 It also compares what nova-compute has reported to the scheduler (compute_nodes.pci_stats)
 with the rows, and the allocations on PCI devices in Placement with instances and
@@ -113,13 +116,13 @@ func repairMigrationFlags() []cli.Flag {
 		&cli.StringFlag{Name: "host", Usage: "judge only rows of `HOST`"},
 		&cli.StringFlag{Name: "instance", Usage: "judge only rows of the instance `UUID`"},
 		&cli.StringFlag{Name: "device", Usage: "judge only rows of the PCI `ADDRESS`"},
-		&cli.BoolFlag{Name: "all", Usage: "list legitimate rows and all busy rows too"},
+		&cli.BoolFlag{Name: "all", Usage: "list every row, legitimate and busy ones too"},
 		&cli.DurationFlag{Name: "busy-after", Value: cleanup.BusyAfter, Usage: "list rows whose instance has been busy for longer than `TIME`"},
 		args.DocumentsFlag("guests", "guest report `FILE` from 'gpustack host guests -o json'"),
 		inventoryFlag("compare rows with `FILE` from 'gpustack host scan --all -o json'"),
 		&cli.StringSliceFlag{Name: "host-is-off", Usage: "confirm that `HOST` is off and runs no guest (repeatable)"},
 		&cli.BoolFlag{Name: "claim", Usage: "also assign free devices to the guests that use them by their hosts' reports"},
-		&cli.BoolFlag{Name: "dry-run", Usage: "change nothing, as without --apply"},
+		&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "change nothing, as without --apply"},
 		&cli.BoolFlag{Name: "apply", Usage: "repair rows that are proved stale"},
 		&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` with its rows and allocations as they are"},
 		&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
@@ -155,8 +158,8 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	opts.rows.Find = find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
 		All: c.Bool("all"), BusyAfter: c.Duration("busy-after")}
 	if text := c.String("device"); text != "" {
-		address, err := pci.ParseAddress(text)
-		f.AddEach("--device: ", err, "")
+		address, err := address(c, f, "device", text)
+		f.AddEach("--device: ", err, host.HintOf(err))
 		opts.rows.Find.Address = address.String()
 	}
 	if opts.rows.Database != "" && opts.rows.Find.Cell != "" {
@@ -166,7 +169,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	f.Exclude(c, "dry-run", "apply")
 	for _, flag := range []string{"yes", "quiet", "max", "wait", "settle", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
-			f.Add(args.UsageError("--"+flag+" requires --apply", ""))
+			f.Add(args.UsageError("--"+flag+" requires --apply", f.With("--apply")))
 		}
 	}
 	if opts.rows.Find.BusyAfter <= 0 {
@@ -210,7 +213,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 		return err
 	}
 	r := views.Repair{Report: newReport(root, node.RebootRequired(ctx, root), false)}
-	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), newOrigin()
+	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), originIn(opts.cloud)
 	session := rows.New(root, opts.rows)
 	defer func() { err = errors.Join(err, session.Close()) }()
 	r.Token, err = session.Connect(ctx, rows.Evidence{Reports: documentsAt(u, opts.guests...), Inventories: documentsAt(u, opts.inventories...), Off: opts.off})

@@ -61,7 +61,10 @@ After flavor create, the new flavor is deleted, or the changed one restored; aft
 delete, the flavor is created again with the same id. If the flavor has changed since, undo
 shows how and changes nothing. After image set, the values of the image are restored that
 are still as gpustack has set them; values that were changed since stay, and undo names
-them. The options for the cloud are those of these commands.
+them.
+
+The cloud is the one that the entry was recorded for, if it is one of clouds.yaml; --os-cloud,
+--os-region-name, --os-cacert and --insecure replace it.
 
 If a change was interrupted, undo first determines how far it came.
 
@@ -99,7 +102,7 @@ type undoOptions struct {
 
 func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root"), timeout: driver.DefaultTimeout, live: c.Bool("live"),
-		allow: args.Values(f, c, "allow", pci.ParseAddress)}
+		allow: addresses(c, f, "allow")}
 	if c.IsSet("timeout") {
 		opts.timeout = c.Duration("timeout") // parseCloud checks the value
 	}
@@ -121,6 +124,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	if err != nil {
 		return err
 	}
+	opts.cloud = opts.cloud.orRecorded(entry.Origin)
 	if entry.Kind == change.KindRows {
 		return undoRows(ctx, u, opts, root, entry)
 	}

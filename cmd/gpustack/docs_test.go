@@ -28,6 +28,7 @@ func TestJSONIsDescribed(t *testing.T) {
 	}
 	described := documents()
 	described["Every command that changes something"] = reflect.TypeFor[views.Report]()
+	described["Every document"] = reflect.TypeFor[views.Head]()
 	described["Refusals and errors"] = reflect.TypeFor[views.Failure]()
 	for command, report := range described {
 		t.Run(command, func(t *testing.T) {

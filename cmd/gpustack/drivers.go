@@ -23,7 +23,7 @@ import (
 // Code that host bind, host release and undo share.
 
 func timeoutFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "timeout", Value: driver.DefaultTimeout, Usage: "give the kernel `TIME` for each write to sysfs"}
+	return &cli.DurationFlag{Name: "timeout", Value: driver.DefaultTimeout, Usage: "wait `TIME` for each answer of the kernel to a write to sysfs"}
 }
 
 // parseTimeout reads timeoutFlag.

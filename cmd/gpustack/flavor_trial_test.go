@@ -170,24 +170,24 @@ func TestFlavorTest(t *testing.T) {
 			want: []string{": fail\n", "nova: No valid host was found. There are not enough hosts available\n", "hint: check, in this order: free devices (alias K4200 is 10de:11b4", "PciPassthroughFilter", "availability zone rack1",
 				"hint: gpustack nova explain --flavor gpu.k4200.2\n", "verdict: fail"}, posts: 1},
 		"other fault":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Fault = "Build of instance aborted" }, status: 2, want: []string{"nova: Build of instance aborted\n", "verdict: fail"}, not: []string{"nova explain"}, posts: 1},
-		"never active": {cloud: func(c *cloudtest.Cloud) { c.Boot.Building = -1 }, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"the server is not active after 1s: BUILD (spawning)", "verdict: unknown"}, posts: 1},
+		"never active": {cloud: func(c *cloudtest.Cloud) { c.Boot.Building = -1 }, args: trialArgs("--wait", "1s"), status: 2, want: []string{"the server is not active after 1s: BUILD (spawning)", "verdict: unknown"}, posts: 1},
 
 		// The guest does not report.
-		"silent":      {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = func(string, string) string { return "" } }, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"the guest has not reported within 1s: its console has no output", "console=ttyS0", "verdict: unknown"}, posts: 1},
-		"fixed text":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"its console has other output", "verdict: unknown"}, not: []string{"LAST LINE"}, posts: 1},
-		"its console": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--timeout", "1s", "--console"), status: 2, want: []string{"    LAST LINE\n"}, posts: 1},
+		"silent":      {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = func(string, string) string { return "" } }, args: trialArgs("--wait", "1s"), status: 2, want: []string{"the guest has not reported within 1s: its console has no output", "console=ttyS0", "verdict: unknown"}, posts: 1},
+		"fixed text":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--wait", "1s"), status: 2, want: []string{"its console has other output", "verdict: unknown"}, not: []string{"LAST LINE"}, posts: 1},
+		"its console": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--wait", "1s", "--console"), status: 2, want: []string{"    LAST LINE\n"}, posts: 1},
 		"cut line": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Console = func(n, _ string) string {
 				return "GPUSTACK-PROBE v1 nonce=" + n + " devices=2 0000:00:05.0=10de:11b4:ok 0000:00:06.0=10de"
 			}
-		}, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
+		}, args: trialArgs("--wait", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
 		"another nonce": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Console = func(string, string) string { return guestWith(two...)("0123abcd", "0123abcd") }
-		}, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
+		}, args: trialArgs("--wait", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
 		"no console 501": {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 501 }, status: 2, want: []string{"the hypervisor has no console log\n", "verdict: unknown"}, posts: 1},
 		"no console 400": {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 400 }, status: 2, want: []string{"the hypervisor has no console log\n"}, posts: 1},
 		"console 403":    {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 403 }, status: 2, want: []string{"console log of server ", "permission denied", "verdict: unknown"}, posts: 1},
-		"console 409":    {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 409 }, args: trialArgs("--timeout", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
+		"console 409":    {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 409 }, args: trialArgs("--wait", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
 
 		// The guest has other devices.
 		"fewer": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, status: 2, want: []string{"on gpu1: fail", "wanted 2 × 10de:11b4, seen 1 × 10de:11b4", "10de:11b4: 2 wanted, 1 seen"}, posts: 1},
@@ -207,7 +207,7 @@ func TestFlavorTest(t *testing.T) {
 			c.Boot.Console = func(n, data string) string {
 				return strings.Replace(guestWith(two...)(n, data), " END", " driver=0:1 | GPU 0: Quadro K4200 END", 1)
 			}
-		}, args: trialArgs("--driver"), want: []string{"nvidia-smi -L: ok\n    GPU 0: Quadro K4200\n"}, posts: 1},
+		}, args: trialArgs("--nvidia-smi"), want: []string{"nvidia-smi -L: ok\n    GPU 0: Quadro K4200\n"}, posts: 1},
 		"several":      {args: trialArgs("--count", "2"), want: []string{"2 servers booted with 2 devices each, then deleted; 4 requests", "verdict: pass"}, posts: 2},
 		"not verified": {cloud: func(c *cloudtest.Cloud) { c.PCI = nil }, want: []string{"whether its devices are free again is not verified: Placement does not show PCI devices of the server", "verdict: pass"}, posts: 1},
 		"soft delete":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Soft = true }, want: []string{"verdict: pass"}, posts: 1},
@@ -563,7 +563,7 @@ func TestFlavorTestClean(t *testing.T) {
 	}
 	// A test of this machine that is running keeps its server.
 	c.Boot.Console = nil
-	cmd := trialCommand(t, c, state, trialArgs("--timeout", "1m")...)
+	cmd := trialCommand(t, c, state, trialArgs("--wait", "1m")...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -660,7 +660,7 @@ func TestFlavorTestProgress(t *testing.T) {
 	c := trialCloud(t, 96)
 	c.Boot.Building = 1
 	c.Boot.Console = func(string, string) string { return "starting\x1b[31m sshd\x07\n" }
-	s := terminal.Start(t, trialCommand(t, c, unprivilegedEnv(t), trialArgs("--timeout", "4s")...), "")
+	s := terminal.Start(t, trialCommand(t, c, unprivilegedEnv(t), trialArgs("--wait", "4s")...), "")
 	if status := s.Wait(); status != 2 {
 		t.Errorf("exit status %d", status)
 	}

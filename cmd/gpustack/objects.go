@@ -25,12 +25,12 @@ func openObjects(ctx context.Context, u *term.UI, c cloudOptions, d decision) (o
 	if err != nil {
 		return objects{}, err
 	}
-	return recoverObjects(ctx, u, compute, d)
+	return recoverObjects(ctx, u, compute, c, d)
 }
 
 // recoverObjects recovers interrupted changes of a cloud's objects.
-func recoverObjects(ctx context.Context, u *term.UI, compute *cloud.Compute, d decision) (objects, error) {
-	engine, err := clouds.Engine(compute, newOrigin())
+func recoverObjects(ctx context.Context, u *term.UI, compute *cloud.Compute, c cloudOptions, d decision) (objects, error) {
+	engine, err := clouds.Engine(compute, originIn(c))
 	if err != nil {
 		return objects{}, err
 	}

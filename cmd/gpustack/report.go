@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -11,6 +12,15 @@ import (
 	"gpustack/host"
 	"gpustack/operate/node"
 )
+
+// newHead returns the head of the documents of this run.
+func newHead(dir string) views.Head {
+	head := views.Head{Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second)}
+	if root, err := host.NewRoot(cmp.Or(dir, "/")); err == nil {
+		head.Host = host.ReadHostname(root)
+	}
+	return head
+}
 
 // newReport returns the report of a plan that is made now for the machine below root. reboot is
 // what [check.RebootRequired] returns for that machine.

@@ -141,12 +141,26 @@ func printsDocuments(c *cli.Command) bool {
 // it was refused for or has failed with, or that alone.
 func documentSchema(command string, report reflect.Type) *jsonschema.Schema {
 	failed := typeSchema(reflect.TypeFor[views.Failure]())
+	beginning := func(s *jsonschema.Schema) {
+		head := typeSchema(reflect.TypeFor[views.Head]())
+		var added []string
+		for _, name := range head.PropertyOrder {
+			if s.Properties[name] == nil {
+				s.Properties[name] = head.Properties[name]
+				added = append(added, name)
+			}
+		}
+		s.PropertyOrder = slices.Insert(s.PropertyOrder, 1, added...)
+		s.Required = slices.Insert(s.Required, 1, added...)
+	}
+	beginning(failed)
 	failed.AnyOf = []*jsonschema.Schema{{Required: []string{"refusals"}}, {Required: []string{"errors"}}}
 	whole := failed
 	if report != nil {
 		whole = &jsonschema.Schema{Defs: map[string]*jsonschema.Schema{"report": typeSchema(report), "failure": failed},
 			AnyOf: []*jsonschema.Schema{{Ref: "#/$defs/report"}, {Ref: "#/$defs/failure"}}}
 		of := whole.Defs["report"]
+		beginning(of)
 		for _, name := range []string{"refusals", "errors"} {
 			of.Properties[name] = failed.Properties[name]
 			of.PropertyOrder = append(of.PropertyOrder, name)
@@ -183,6 +197,9 @@ func typeSchema(of reflect.Type) *jsonschema.Schema {
 	case reflect.Bool:
 		return &jsonschema.Schema{Type: "boolean"}
 	case reflect.String:
+		if words := enumerated(of); words != nil {
+			return words
+		}
 		return &jsonschema.Schema{Type: "string"}
 	case reflect.Float64:
 		return &jsonschema.Schema{Type: "number"}
@@ -248,6 +265,9 @@ func members(of reflect.Type) (list []reflect.StructField) {
 }
 
 func orNull(s *jsonschema.Schema) *jsonschema.Schema {
+	if s.Enum != nil {
+		s.Enum = append(slices.Clip(s.Enum), nil)
+	}
 	if s.Type != "" {
 		s.Types, s.Type = []string{s.Type, "null"}, ""
 	}
@@ -332,7 +352,7 @@ func runChecked(args []string) (status int) {
 	var printed bytes.Buffer
 	ended, stdout := make(chan error), os.Stdout
 	go func() {
-		_, err := io.Copy(io.MultiWriter(&printed, stdout), reader)
+		_, err := io.Copy(io.MultiWriter(&printed, withoutTime(stdout)), reader)
 		reader.Close() // the program then finds its standard output closed
 		ended <- err
 	}()
@@ -348,6 +368,24 @@ func runChecked(args []string) (status int) {
 	}
 	return status
 }
+
+// withoutTime returns w, or, if the environment has GOLDEN, a writer that writes a fixed time for that
+// at which a document was made: scripts compare whole documents.
+func withoutTime(w io.Writer) io.Writer {
+	if os.Getenv("GOLDEN") == "" {
+		return w
+	}
+	return writerFunc(func(p []byte) (int, error) {
+		_, err := w.Write(madeAt.ReplaceAll(p, []byte("${1}2026-01-02T03:04:05Z")))
+		return len(p), err
+	})
+}
+
+var madeAt = regexp.MustCompile(`(?m)^("time":"|time: ")[^"]*`)
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // checkDocument returns an error unless what a command has printed is exactly one document, as its
 // schema describes it.

@@ -40,7 +40,7 @@ func subjectCommands(subject string) []string {
 	return map[string][]string{
 		"rdma": {"rdma scan", "rdma scan --gids -o tree", "rdma scan -o json", "rdma check", "rdma check -o json", "host scan"},
 		"containers": {
-			"container check", "container check -o json", "container check --image IMAGES", "container prepare --dry-run", "container prepare --device GPU --dry-run",
+			"container check", "container check -o json", "container check --image-dir IMAGES", "container prepare --dry-run", "container prepare --device GPU --dry-run",
 			"container prepare --device GPU --static --dry-run", "container prepare --device GPU --print docker", "host scan",
 		},
 	}[subject]
@@ -187,9 +187,9 @@ func (s shape) fill(t *testing.T, line string) string {
 		t.Fatal(err)
 	}
 	if images == nil {
-		return strings.ReplaceAll(line, " --image IMAGES", "")
+		return strings.ReplaceAll(line, " --image-dir IMAGES", "")
 	}
-	return strings.ReplaceAll(line, "IMAGES", strings.Join(images, " --image "))
+	return strings.ReplaceAll(line, "IMAGES", strings.Join(images, " --image-dir "))
 }
 
 // golden returns an output as the golden file of a shape has it: a JSON document is indented.
@@ -301,10 +301,10 @@ func TestShapesRemedies(t *testing.T) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				named := func() {
-					out := strings.ReplaceAll(s.run(t, "container check --all --image IMAGES").stdout, " --root ROOT/", "")
+					out := strings.ReplaceAll(s.run(t, "container check --all --image-dir IMAGES").stdout, " --root ROOT/", "")
 					for _, found := range prepare.FindAllStringSubmatch(out, -1) {
 						command := found[1]
-						if strings.HasSuffix(command, "--image") || strings.HasSuffix(command, "--device") {
+						if strings.HasSuffix(command, "--image-dir") || strings.HasSuffix(command, "--device") {
 							continue // of an image that the text names, or an ADDRESS that the user knows
 						}
 						ran <- s.name + ": " + command

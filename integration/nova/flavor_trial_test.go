@@ -28,7 +28,7 @@ type tried struct {
 func try(t *testing.T, flavor string, args ...string) (d tried) {
 	t.Helper()
 	for _, timeout := range []string{"3s", "15s", "60s"} {
-		argv := append([]string{"flavor", "test", flavor, "--image", Image, "--timeout", timeout, "--yes", "-o", "json"}, args...)
+		argv := append([]string{"flavor", "test", flavor, "--image", Image, "--wait", timeout, "--yes", "-o", "json"}, args...)
 		stdout, stderr, status := command(t, lab.Env(), argv...)
 		d = tried{}
 		if err := json.Unmarshal([]byte(stdout), &d); err != nil || status != 2 || d.Verdict != "unknown" || len(d.Servers) != 1 {
@@ -105,12 +105,12 @@ func testFreedByPlacement(t *testing.T, flavor string) {
 	t.Helper()
 	// The guest never answers, so that each try takes all of its time. In ten seconds a server is
 	// active, unless the machine is busy.
-	s := try(t, flavor, "--timeout", "10s").Servers[0]
+	s := try(t, flavor, "--wait", "10s").Servers[0]
 	for _, timeout := range []string{"40s", "160s"} {
 		if s.Host != nil {
 			break
 		}
-		s = try(t, flavor, "--timeout", timeout).Servers[0]
+		s = try(t, flavor, "--wait", timeout).Servers[0]
 	}
 	if !s.Deleted || s.Freed == nil || !*s.Freed || s.FreedBy == nil || *s.FreedBy != "Placement" {
 		t.Errorf("by Placement: %+v", s)

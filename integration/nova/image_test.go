@@ -46,7 +46,7 @@ func TestImage(t *testing.T) {
 		return all
 	}
 	before := shown()
-	set := []string{"image", "set", "of-the-test", "--for", "windows", "--min-disk", "40", "--min-ram", "8G", "--property", "os_distro="}
+	set := []string{"image", "set", "of-the-test", "--profile", "windows", "--min-disk", "40", "--min-ram", "8G", "--property", "os_distro="}
 	if got := succeed(t, append(set, "--yes")...); !strings.Contains(got, "+property     hw_disk_bus=virtio\n") || !strings.Contains(got, "changed image of-the-test, id ID\n") {
 		t.Errorf("%s", got)
 	}
@@ -65,14 +65,14 @@ func TestImage(t *testing.T) {
 	}
 
 	// A user who neither owns the image nor is an administrator.
-	if stdout, stderr, status := command(t, lab.DemoEnv(), "image", "set", Image, "--for", "gpu", "--yes"); status != 1 ||
+	if stdout, stderr, status := command(t, lab.DemoEnv(), "image", "set", Image, "--profile", "gpu", "--yes"); status != 1 ||
 		!strings.Contains(stderr, "belongs to another project") || !strings.Contains(stderr, "hint: use the credentials of that project") {
 		t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
 	}
 
 	// Traits: that of secure boot before and after a compute node has it, and one that is newer than
 	// this Placement.
-	secure := []string{"image", "set", "of-the-test", "--for", "gpu", "--property", "os_secure_boot=required", "--dry-run"}
+	secure := []string{"image", "set", "of-the-test", "--profile", "gpu", "--property", "os_secure_boot=required", "--dry-run"}
 	planned := func() string {
 		t.Helper()
 		_, stderr, status := command(t, lab.Env(), secure...)

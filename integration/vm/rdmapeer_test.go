@@ -30,7 +30,7 @@ func TestRDMAPeers(t *testing.T) {
 	}
 
 	listens := func(options string) (result func() string) {
-		listener.run("sh", "-c", "(gpustack rdma test --listen --timeout 60s --count 3 "+options+"; echo status $?) >/run/listens 2>&1 </dev/null &")
+		listener.run("sh", "-c", "(gpustack rdma test --listen --wait 60s --iterations 3 "+options+"; echo status $?) >/run/listens 2>&1 </dev/null &")
 		for end := time.Now().Add(30 * time.Second); !strings.Contains(listener.try("busybox", "cat", "/run/listens").Stdout, "--peer"); time.Sleep(beat) {
 			if time.Now().After(end) {
 				t.Fatalf("not listening: %s", listener.run("busybox", "cat", "/run/listens"))
@@ -46,7 +46,7 @@ func TestRDMAPeers(t *testing.T) {
 		}
 	}
 	result := listens("")
-	got := tested(t, peer.try("gpustack", "rdma", "test", "--peer", first, "--count", "3", "-o", "json"))
+	got := tested(t, peer.try("gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "-o", "json"))
 	if one := got.Tests[0]; got.Verdict != "pass" || one.Name != "rxe0" || one.IP != second || one.Iterations != 3 || one.Carried == nil || !*one.Carried {
 		t.Errorf("peer: %+v", got)
 	}
@@ -57,18 +57,18 @@ func TestRDMAPeers(t *testing.T) {
 	listener.run("sh", "-ec", forContainers)
 	peer.run("sh", "-ec", forContainers)
 	result = listens("--container " + image)
-	got = tested(t, connects(peer, "gpustack", "rdma", "test", "--peer", first, "--count", "3", "-o", "json", "--container", image))
+	got = tested(t, connects(peer, "gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "-o", "json", "--container", image))
 	if one := got.Tests[0]; got.Verdict != "pass" || one.Iterations != 3 || one.Carried == nil || !*one.Carried || !slices.Equal(one.Devices, []string{"gpustack.local/hca=rxe0"}) {
 		t.Errorf("container to container: %+v", got)
 	}
 	if text := result(); !strings.Contains(text, "status 0") || !strings.Contains(text, "in containers: podman run --device gpustack.local/hca=rxe0") {
 		t.Errorf("listening container: %s", text)
 	}
-	if r := peer.try("gpustack", "rdma", "test", "--peer", first, "--count", "3", "--timeout", "20s"); r.Status != 2 || !strings.Contains(r.Stdout+r.Stderr, "listen") {
+	if r := peer.try("gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "--wait", "20s"); r.Status != 2 || !strings.Contains(r.Stdout+r.Stderr, "listen") {
 		t.Errorf("nobody listens: exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
 	}
 	begin := time.Now()
-	if r := listener.try("gpustack", "rdma", "test", "--listen", "--timeout", "2s"); r.Status != 2 || time.Since(begin) > 30*time.Second {
+	if r := listener.try("gpustack", "rdma", "test", "--listen", "--wait", "2s"); r.Status != 2 || time.Since(begin) > 30*time.Second {
 		t.Errorf("time limit: exit status %d after %s: %s%s", r.Status, time.Since(begin), r.Stdout, r.Stderr)
 	}
 	if left := listener.try("sh", "-c", "for p in /proc/[0-9]*/comm; do busybox grep -l rping $p; done").Stdout; left != "" {

@@ -47,7 +47,7 @@ func (c *checker) set() host.Command {
 	if name == "" || strings.ContainsAny(name, " '\"$\\") {
 		name = c.Image.ID
 	}
-	return host.NewCommand("image set").Arg(name).Flag("for", string(c.purpose))
+	return host.NewCommand("image set").Arg(name).Flag("profile", string(c.purpose))
 }
 
 // setBy returns the command that sets a property.

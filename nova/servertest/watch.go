@@ -309,14 +309,14 @@ func (w *watched) lastLine() string {
 // silent completes the outcome of a guest that has not reported in time.
 func (w *watched) silent(ctx context.Context, err error) {
 	why := fmt.Sprintf("the guest has not reported within %s: its console has no output", w.Plan.Timeout)
-	hints := "the image may lack cloud-init, its guest may hang (console=ttyS0 among its kernel arguments would show where), or have no first serial port; --timeout waits longer"
+	hints := "the image may lack cloud-init, its guest may hang (console=ttyS0 among its kernel arguments would show where), or have no first serial port; --wait waits longer"
 	switch {
 	case w.unread != nil:
 		why = fmt.Sprintf("the console log cannot be read: %v", w.unread)
 		hints = ""
 	case len(w.Console) > 0:
 		why = fmt.Sprintf("the guest has not reported within %s: its console has other output", w.Plan.Timeout)
-		hints = "the image may lack cloud-init, not write to its serial console, or hang; --timeout waits longer"
+		hints = "the image may lack cloud-init, not write to its serial console, or hang; --wait waits longer"
 	}
 	if w.ended(ctx, err, why); w.Err == nil && hints != "" {
 		w.Hints = append(w.Hints, host.Text(hints))

@@ -27,7 +27,7 @@ type HostChecked struct {
 	Reboot   *bool        // whether it has to be rebooted, nil if that is unknown
 	Plan     host.Command // shows what host prepare would do
 	Metrics  []metrics.Sample
-	NovaHost *string      // the host's name in Nova, nil if nova.conf cannot be read
+	NovaHost *string // the host's name in Nova, nil if nova.conf cannot be read
 }
 
 // CheckHost checks whether a machine is ready for GPUs in guests. journal is a look at its journal.

@@ -14,6 +14,7 @@ import (
 	"github.com/xrash/smetrics"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 )
 
 // Line is a command line split into commands, flags and arguments. Users may write flags
@@ -21,8 +22,11 @@ import (
 // urfave/cli v2 accepts only the order command, flags, arguments; it would treat a flag after an
 // argument as an argument and ignore it.
 type Line struct {
-	app    *cli.App
-	faults *Faults // unknown commands and flags
+	app      *cli.App
+	faults   *Faults  // unknown commands and flags
+	words    []string // as given, without the program's name
+	corrects bool     // the words are a correction, for which there are no further ones
+	pathAt   []int    // the places of Path in words
 
 	Path      []string // names of the command and its parents
 	Command   *cli.Command
@@ -37,8 +41,9 @@ type Line struct {
 // Parse splits a command line, whose first word is the program's name, for an application. It
 // disables defaults of urfave/cli, so that a.Run reports errors as Parse does.
 func Parse(a *cli.App, args []string) *Line {
-	line := &Line{app: a, faults: &Faults{}}
-	for rest := args[min(1, len(args)):]; len(rest) > 0; {
+	line := &Line{app: a, faults: &Faults{}, words: args[min(1, len(args)):]}
+	line.faults.line = line
+	for rest := line.words; len(rest) > 0; {
 		rest = line.take(rest)
 	}
 	line.faults.command = strings.Join(append([]string{a.Name}, line.Path...), " ")
@@ -62,7 +67,7 @@ func (l *Line) take(words []string) (rest []string) {
 	case word == "help":
 		l.Help = true
 	default:
-		l.descend(word)
+		l.descend(word, len(l.words)-len(words))
 	}
 	return rest
 }
@@ -96,11 +101,12 @@ func (l *Line) open() cli.Flag {
 	return nil
 }
 
-func (l *Line) descend(name string) {
+// descend consumes the name of a command, the word with this index.
+func (l *Line) descend(name string, at int) {
 	subcommands := l.subcommands()
 	for _, c := range subcommands {
 		if c.HasName(name) {
-			l.Path = append(l.Path, name)
+			l.Path, l.pathAt = append(l.Path, name), append(l.pathAt, at)
 			l.Command = c
 			return
 		}
@@ -109,34 +115,7 @@ func (l *Line) descend(name string) {
 		return // words after an unknown command are not checked
 	}
 	l.Unknown = true
-	known := names(subcommands)
-	l.faults.Add(UsageError("unknown command "+strconv.Quote(strings.Join(append(l.Path, name), " ")),
-		l.suggest(name, known)+"the commands are "+term.Listed(known, "and")))
-}
-
-// suggest returns a question that names the command which an unknown name may mean, or "". A name
-// that has its right group elsewhere ("gpustack scan" for host scan) is suggested with each of its
-// groups, before a similar name of the same group.
-func (l *Line) suggest(name string, known []string) string {
-	var same, leaves []string
-	paths := map[string][]string{}
-	for path, c := range Visible(l.app.Commands) {
-		if c.HasName(name) {
-			same = append(same, path)
-		}
-		leaves = append(leaves, c.Name)
-		paths[c.Name] = append(paths[c.Name], path)
-	}
-	if len(same) > 0 {
-		return "did you mean " + term.Listed(same, "or") + "? "
-	}
-	if best := closest(name, known); best != "" {
-		return "did you mean " + best + "? "
-	}
-	if best := closest(name, leaves); best != "" {
-		return "did you mean " + term.Listed(paths[best], "or") + "? "
-	}
-	return ""
+	l.faults.Add(UsageError("unknown command "+strconv.Quote(strings.Join(append(l.Path, name), " ")), (guess{l}).suggest(at, name, names(subcommands))))
 }
 
 // takeFlag consumes a flag. Before its command, a flag has a value if one of that name has one in
@@ -154,7 +133,7 @@ func (l *Line) takeFlag(word string, rest []string) []string {
 			return rest
 		}
 	}
-	if flag != nil && TakesValue(flag) && !hasValue && len(rest) > 0 {
+	if (guess{l}).takesValue(name) && !hasValue && len(rest) > 0 {
 		l.flags = append(l.flags, []string{word, rest[0]})
 		return rest[1:]
 	}
@@ -217,30 +196,59 @@ func (l *Line) check() {
 		l.flags = nil // an unknown or incomplete command has no flags to check
 		return
 	}
-	var known []string
-	for _, flag := range l.known() {
-		known = append(known, "--"+flag.Names()[0])
-	}
+	var unknown []string
 	l.flags = slices.DeleteFunc(l.flags, func(words []string) bool {
 		name, _, hasValue := cutFlag(words[0])
 		switch flag := FindFlag(l.known(), name); {
 		case flag == nil:
-			l.faults.Add(UsageError("unknown flag "+words[0], didYouMean("--"+name, known)+l.faults.SeeHelp()))
+			unknown = append(unknown, words[0])
 			return true
 		case TakesValue(flag) && len(words) == 1 && !hasValue:
-			l.faults.Add(UsageError(words[0]+": missing value", l.faults.SeeHelp()))
+			spelling, usage := DescribeFlag(flag)
+			l.faults.Add(UsageError(words[0]+": missing value", spelling+": "+usage))
 			return true
 		}
 		return false
 	})
+	l.unknownFlags(unknown)
 }
 
-// didYouMean returns a question that names the closest known word, or "".
-func didYouMean(word string, known []string) string {
-	if best := closest(word, known); best != "" {
-		return "did you mean " + best + "? "
+// unknownFlags adds errors for flags that the command does not have, with the command line that was
+// probably meant.
+func (l *Line) unknownFlags(unknown []string) {
+	if len(unknown) == 0 || l.corrects {
+		for _, word := range unknown {
+			l.faults.Add(UsageError("unknown flag "+word, ""))
+		}
+		return
 	}
-	return ""
+	words, means := (guess{l}).replace(unknown)
+	meant, ok := (guess{l}).commandLine(words)
+	if l.Command == nil {
+		meant, ok = (guess{l}).withCommand()
+	}
+	for _, word := range unknown {
+		var hint host.Text
+		switch {
+		case ok:
+			hint = Meant(meant)
+		case strings.Trim(word, "-") == "force":
+			hint = host.Text("there is no --force: --allow ADDRESS lifts the refusal of one function, --yes answers the question; " + l.faults.SeeHelp())
+		case means[word] != "":
+			hint = host.Text(didYouMean(means[word]) + l.faults.SeeHelp())
+		default:
+			hint = host.Text(l.faults.SeeHelp())
+		}
+		l.faults.Add(UsageError("unknown flag "+word, hint))
+	}
+}
+
+// didYouMean returns a question that names what may be meant, or "".
+func didYouMean(meant ...string) string {
+	if len(meant) == 0 {
+		return ""
+	}
+	return "did you mean " + term.Listed(meant, "or") + "? "
 }
 
 // closest returns the known word that is most similar to word, or "".

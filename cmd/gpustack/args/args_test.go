@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 		{"the same with a value there", "host unpack --keep 8 FILE", "host unpack --keep 8 FILE", ""},
 		{"flags end", "host unpack -- --root", "host unpack --root", ""},
 		{"similar command", "host scann", "host", `unknown command "host scann"`},
-		{"unknown flag", "host scan --rooot /mnt", "host scan /mnt", "unknown flag --rooot"},
+		{"unknown flag", "host scan --rooot /mnt", "host scan", "unknown flag --rooot"},
 		{"no value", "host scan --root", "host scan", "--root: missing value"},
 		{"credentials", "host amqp://user:secret@host", "host", `unknown command "host amqp://***@host"`},
 	} {

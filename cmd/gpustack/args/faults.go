@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -22,6 +23,7 @@ func FaultsOf(c *cli.Context) *Faults {
 // Faults collects the errors of a command line.
 type Faults struct {
 	command string // as the user called it
+	line    *Line
 	all     []error
 }
 
@@ -33,7 +35,7 @@ func (f *Faults) Add(err error) {
 }
 
 // AddEach adds each of joined errors of a value, with what comes before its text, and a hint or "".
-func (f *Faults) AddEach(before string, err error, hint string) {
+func (f *Faults) AddEach(before string, err error, hint host.Text) {
 	if err == nil {
 		return
 	}
@@ -60,7 +62,11 @@ func (f *Faults) Size(c *cli.Context, flag string, least int, parse func(string)
 	if err == nil && n < least {
 		err = fmt.Errorf("must be at least %d", least)
 	}
-	f.AddEach("--"+flag+": ", err, "")
+	value := ValueName(FindFlag(c.Command.Flags, flag))
+	f.AddEach("--"+flag+": ", err, map[string]host.Text{
+		"NUMBER": host.Textf("write for example --%s %d", flag, max(least, 1)),
+		"SIZE":   host.Textf("a SIZE is a number, also with a unit: --%s 16G", flag),
+	}[value])
 	return &n
 }
 
@@ -73,9 +79,16 @@ func Number(s string) (int, error) {
 	return n, nil
 }
 
-// Err returns all errors, or nil.
+// Err returns all errors, or nil. An error in the command line without a hint gets the one that
+// names the help of the command.
 func (f *Faults) Err() error {
-	return errors.Join(f.all...)
+	all := slices.Clone(f.all)
+	for i, err := range all {
+		if u, ok := err.(*usageError); ok && u.hint == "" { //nolint:errorlint // an error that wraps one has a hint
+			all[i] = UsageError(u.problem, f.SeeHelp())
+		}
+	}
+	return errors.Join(all...)
 }
 
 // SeeHelp returns the hint that names the help of the command.
@@ -88,11 +101,11 @@ func (f *Faults) Arguments(c *cli.Context, names ...string) []string {
 	given := c.Args().Slice()
 	for i, arg := range given {
 		if i >= len(names) {
-			f.Add(UsageError("unexpected argument "+strconv.Quote(arg), f.SeeHelp()))
+			f.Add(UsageError("unexpected argument "+strconv.Quote(arg), f.unexpected(c, arg)))
 		}
 	}
 	for _, name := range names[min(len(given), len(names)):] {
-		f.Add(UsageError(name+" is missing", f.SeeHelp()))
+		f.Add(UsageError(name+" is missing", "usage: "+synopsis(strings.TrimPrefix(c.Command.HelpName, c.App.Name+" "), c.Command)+"; "+f.SeeHelp()))
 	}
 	return append(given, make([]string, len(names))...)
 }
@@ -124,7 +137,7 @@ func Values[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T
 		v, err := parse(s)
 		if err != nil {
 			for _, fault := range host.Split(err) {
-				f.Add(UsageError("--"+flag+": "+fault.Error(), ""))
+				f.Add(UsageError("--"+flag+": "+fault.Error(), host.HintOf(fault)))
 			}
 			continue
 		}

@@ -38,7 +38,7 @@ func DocumentsFlag(name, usage string) cli.Flag {
 
 // DryRunFlag returns the flag that stops after the plan.
 func DryRunFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "dry-run", Usage: "stop after the plan"}
+	return &cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "stop after the plan"}
 }
 
 // DiffFlag returns the flag that prints plans in full.

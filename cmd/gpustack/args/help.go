@@ -162,7 +162,7 @@ func DescribeFlag(flag cli.Flag) (spelling, usage string) {
 	value, after, _ := strings.Cut(rest, "`")
 	if documented.TakesValue() {
 		spelling += " " + value
-		if text := documented.GetDefaultText(); text != "" {
+		if text := documented.GetDefaultText(); text != "" && !strings.Contains(documented.GetUsage(), "(default") {
 			after += " (default " + strings.Trim(text, `"`) + ")"
 		}
 	}

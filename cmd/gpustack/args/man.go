@@ -49,7 +49,14 @@ func FindPage(pages []Page, words []string) (Page, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return Page{}, UsageError("no manual page of a command "+strconv.Quote(strings.Join(words, " ")), "the pages are "+term.Listed(names, "and"))
+	hint := host.Text("the pages are " + term.Listed(names, "and"))
+	for _, p := range pages {
+		if len(words) > 0 && strings.HasSuffix(p.Name, "-"+words[len(words)-1]) {
+			hint = Meant(host.NewCommand("man").Arg(strings.ReplaceAll(strings.TrimPrefix(p.Name, pages[0].Name+"-"), "-", " ")))
+			break
+		}
+	}
+	return Page{}, UsageError("no manual page of a command "+strconv.Quote(strings.Join(words, " ")), hint)
 }
 
 // WritePages writes pages into a folder, which it makes if necessary.

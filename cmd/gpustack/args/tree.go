@@ -14,9 +14,9 @@ import (
 // splitting values at commas. A fifth, treating flags after an argument as arguments, is handled
 // by parseLine.
 func tame(a *cli.App, f *Faults) {
-	onUsageError := func(_ *cli.Context, err error, _ bool) error {
-		problem := strings.TrimSuffix(strings.Replace(err.Error(), " for -", " for --", 1), ": parse error")
-		f.Add(UsageError(problem, f.SeeHelp()))
+	onUsageError := func(c *cli.Context, err error, _ bool) error {
+		problem := strings.TrimSuffix(strings.Replace(strings.Replace(err.Error(), " for flag -", " for -", 1), " for -", " for --", 1), ": parse error")
+		f.Add(UsageError(problem, invalid(c, f, problem)))
 		return f.Err()
 	}
 	a.Metadata = map[string]any{faultsKey: f}
@@ -31,7 +31,7 @@ func tame(a *cli.App, f *Faults) {
 		if len(command.Subcommands) > 0 {
 			command.Action = func(*cli.Context) error {
 				if len(f.all) == 0 {
-					f.Add(UsageError(path+": which command?", "the commands are "+term.Listed(names(command.Subcommands), "and")))
+					f.Add(UsageError(path+": which command?", "the commands are "+term.Listed(names(command.Subcommands), "and")+"; see "+a.Name+" "+path+" --help"))
 				}
 				return f.Err()
 			}

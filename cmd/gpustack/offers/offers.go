@@ -51,11 +51,19 @@ func Names() (offered, without []string) {
 	return slices.Sorted(maps.Keys(named)), slices.Clone(none)
 }
 
-// functions returns the PCI functions of the machine, without bridges. It returns none while a
-// read could be blocked in the kernel.
+// functions returns the functions that are offered.
 func (v *Completer) functions() pci.Devices {
 	root, ok := v.Root()
-	if !ok || v.Settled(root) != nil {
+	if !ok {
+		return nil
+	}
+	return Functions(root, v.Settled)
+}
+
+// Functions returns the PCI functions of the machine, without bridges. It returns none while a
+// read could be blocked in the kernel, as settled reports.
+func Functions(root host.Root, settled func(root host.Root) error) pci.Devices {
+	if settled(root) != nil {
 		return nil
 	}
 	all, _, err := pci.Scan(root, pci.Options{Needs: func([]pci.Device) func(*pci.Device) bool { return func(*pci.Device) bool { return false } }})

@@ -8,12 +8,15 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"gpustack/host"
 )
 
 // Formats of output.
@@ -28,6 +31,13 @@ const (
 // or both.
 type Document struct {
 	Format string // of the output, as the command line requests it
+
+	// Head returns the members that every document begins with: a struct. A report that has a member
+	// of the same name keeps its own.
+	Head func() any
+	// Text and Command return texts and commands as they are to be run, with the root of the run.
+	Text    func(host.Text) string
+	Command func(host.Command) host.Command
 
 	report  any // see Show
 	out     *bufio.Writer
@@ -56,7 +66,7 @@ func (d *Document) Finish(failure any) error {
 		return d.out.Flush()
 	}
 	defer close(d.written)
-	text, err := encode(d.Format, d.report, failure, d.indent)
+	text, err := d.encode(located{d.Text, d.Command}.of(d.report), failure)
 	if err != nil {
 		return err
 	}
@@ -77,14 +87,14 @@ func (d *Document) Abort(failure any) {
 		}
 		return
 	}
-	if text, err := encode(d.Format, nil, failure, d.indent); err == nil {
+	if text, err := d.encode(nil, failure); err == nil {
 		d.direct.Write(text) //nolint:errcheck // standard error has the message
 	}
 }
 
-// encode returns a document in a format for programs: a report, or nil, and then what it was
+// encode returns a document in its format for programs: a report, or nil, and then what it was
 // refused for or has failed with, or nil.
-func encode(format string, report, failure any, indent bool) ([]byte, error) {
+func (d *Document) encode(report, failure any) ([]byte, error) {
 	var members []field
 	if failure != nil {
 		members = fields(reflect.ValueOf(failure))
@@ -92,13 +102,19 @@ func encode(format string, report, failure any, indent bool) ([]byte, error) {
 	if report != nil {
 		members = append(fields(reflect.Indirect(reflect.ValueOf(report))), members[min(1, len(members)):]...)
 	}
+	if d.Head != nil {
+		head := slices.DeleteFunc(fields(reflect.ValueOf(d.Head())), func(f field) bool {
+			return slices.ContainsFunc(members, func(m field) bool { return m.name == f.name })
+		})
+		members = slices.Insert(members, min(1, len(members)), head...)
+	}
 	text, err := encodeJSON(members)
 	switch {
 	case err != nil:
 		return nil, err
-	case format == FormatYAML:
+	case d.Format == FormatYAML:
 		return encodeYAML(text)
-	case indent:
+	case d.indent:
 		var b bytes.Buffer
 		err := json.Indent(&b, text, "", "  ")
 		return b.Bytes(), err

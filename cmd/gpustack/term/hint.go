@@ -3,6 +3,7 @@ package term
 import (
 	"errors"
 	"io/fs"
+	"net"
 
 	"gpustack/host"
 )
@@ -57,8 +58,12 @@ func hintOf(err error) host.Text {
 	if errors.As(err, &hinted) {
 		return host.HintOf(err)
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		return "run gpustack as root"
+	var network *net.OpError
+	switch {
+	case !errors.Is(err, fs.ErrPermission):
+		return ""
+	case errors.As(err, &network):
+		return "a rule of this machine, such as a firewall's, denies the connection"
 	}
-	return ""
+	return host.AsRoot()
 }

@@ -37,11 +37,11 @@ func awkward() testReport {
 }
 
 func TestJSON(t *testing.T) {
-	plain, err := encode(FormatJSON, awkward(), nil, false)
+	plain, err := (&Document{Format: FormatJSON}).encode(awkward(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	terminal, err := encode(FormatJSON, awkward(), nil, true)
+	terminal, err := (&Document{Format: FormatJSON, indent: true}).encode(awkward(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestYAMLIsTheSameDocument(t *testing.T) {
-	printed, err := encode(FormatYAML, awkward(), nil, false)
+	printed, err := (&Document{Format: FormatYAML}).encode(awkward(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestFail(t *testing.T) {
 		os.ErrPermission,
 	))
 	want := "gpustack: error: one\ngpustack: error: two\ngpustack: error: three ?[31m\ngpustack: error: permission denied\n" +
-		"gpustack: hint: do this\ngpustack: hint: run gpustack as root\n"
+		"gpustack: hint: do this\ngpustack: hint: " + host.AsRoot().String() + "\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}

@@ -17,6 +17,7 @@ type HostCheck struct {
 	Host     *string           `json:"host"`
 	Version  string            `json:"version"`
 	Time     time.Time         `json:"time"`
+	NovaHost *string           `json:"nova_host"`
 	System   machine.System    `json:"system"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Passed   bool              `json:"passed"`
@@ -31,7 +32,7 @@ type HostCheck struct {
 func NewHostCheck(c node.HostChecked, version string, made time.Time) HostCheck {
 	m := c.Machine
 	return HostCheck{
-		Schema: 1, Host: m.Facts.Hostname, Version: version, Time: made, System: machine.NewSystem(m), Verdict: c.Verdict, Passed: !host.Failed(c.Findings),
+		Schema: 1, Host: m.Facts.Hostname, Version: version, Time: made, NovaHost: c.NovaHost, System: machine.NewSystem(m), Verdict: c.Verdict, Passed: !host.Failed(c.Findings),
 		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Plan: c.Plan, Metrics: c.Metrics,
 	}
 }

@@ -32,6 +32,9 @@ type Configuration struct {
 	Files    []string  `json:"files"`
 }
 
+// Elsewhere reports whether the remedies are for other machines than the one of the command line.
+func (r NovaCheck) Elsewhere() bool { return !r.here }
+
 // NewNovaCheck returns the report of what was checked.
 func NewNovaCheck(c cloud.Checked) NovaCheck {
 	r := NovaCheck{

@@ -20,6 +20,9 @@ type NovaExplain struct {
 	Warnings []string       `json:"warnings"`
 }
 
+// Elsewhere reports that the remedies are for the machines that they name.
+func (r NovaExplain) Elsewhere() bool { return true }
+
 // NewNovaExplain returns the report of an explanation.
 func NewNovaExplain(e cloud.Explanation) NovaExplain {
 	return NovaExplain{

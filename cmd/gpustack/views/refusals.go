@@ -53,7 +53,7 @@ func (c Called) explain(err error, more func(error) []host.Text) error {
 		lines := more(leaf)
 		switch {
 		case lines != nil:
-		case errors.Is(leaf, selection.ErrNoDevice), errors.As(leaf, &refusal) && term.Hints(leaf) == nil:
+		case errors.As(leaf, &refusal) && term.Hints(leaf) == nil:
 			lines = []host.Text{remedy("list all functions", host.NewCommand("host scan").Flag("all"))}
 		case errors.Is(leaf, selection.ErrNotSelected):
 			shown := Called{Name: c.Name, Flags: []string{"dry-run"}}

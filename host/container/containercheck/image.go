@@ -53,7 +53,7 @@ func (v view) injections(i container.Image) (all []injection) {
 // driver runs their CUDA, and whether their libraries see the adapters.
 func (v view) images() []host.Finding {
 	if len(v.Images) == 0 {
-		return checklist.NA("no image is named: --image judges one")
+		return checklist.NA("no image is named: --image-dir judges one")
 	}
 	var findings []host.Finding
 	for _, i := range v.Images {
@@ -155,12 +155,12 @@ func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 			driver = v.judgeOwn(*compat, "programs load it", add)
 		case !found && i.LibraryPathKnown:
 			add(host.Fail, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.Kind, in.Folder), insufficient+"; nothing is too old",
-				host.Textf("%s; or %s", v.prepare().Flag("library-path"), v.prepare().Flag("image", i.Name)))
+				host.Textf("%s; or %s", v.prepare().Flag("library-path"), v.prepare().Flag("image-dir", i.Name)))
 		case !found:
 			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, "+
 				"where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),
 				"otherwise CUDA finds no libcuda: "+insufficient, host.Textf("%s; or %s",
-					v.prepare().Flag("library-path"), v.prepare().Flag("image", i.Name)))
+					v.prepare().Flag("library-path"), v.prepare().Flag("image-dir", i.Name)))
 		case taken != "":
 			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l container.ImageLibrary) bool { return l.Path == taken })]
 			driver = v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)

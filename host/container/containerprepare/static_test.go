@@ -23,7 +23,7 @@ func everyOption(t *testing.T) containerprepare.Options {
 }
 
 const everyFlag = "gpustack container prepare --device 0000:84:00.0 --device 0000:88:00.0 --hca 0000:0c:00.1 --kind example.com/accelerator --umad=true " +
-	"--library-path=false --image 'my image' --static"
+	"--library-path=false --image-dir 'my image' --static"
 
 // TestStaticHint: without systemd, the hint is the command that was given, with --static.
 func TestStaticHint(t *testing.T) {

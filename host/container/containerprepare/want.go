@@ -122,7 +122,7 @@ func (o Options) static() host.Command {
 		c = c.Flag(fmt.Sprintf("library-path=%t", *o.LibraryPath))
 	}
 	for _, i := range o.Images {
-		c = c.Flag("image", i.Name)
+		c = c.Flag("image-dir", i.Name)
 	}
 	addresses("remove", o.Remove)
 	return c.Flag("static")
@@ -194,7 +194,7 @@ func (w *wanting) options() {
 		r.UMAD = *w.UMAD
 	}
 	if w.LibraryPath != nil {
-		if *w.LibraryPath { // what --image had chosen is an image's own folder
+		if *w.LibraryPath { // what --image-dir had chosen is an image's own folder
 			r.LibraryFolder = container.DefaultLibraryFolder
 		}
 		r.LibraryPath = *w.LibraryPath
@@ -264,7 +264,7 @@ func (w *wanting) gpu(a pci.Address) error {
 	d := w.Devices.At(a)
 	switch {
 	case d == nil:
-		return host.WithHint(errors.New("there is no such PCI function"), host.Textf("'%s' lists the GPUs", host.NewCommand("host scan")))
+		return w.Devices.NotFound(errors.New("there is no such PCI function"), pci.SelectorOf(a), host.NewCommand("host scan"))
 	case !d.IsNVIDIAGPU():
 		return ErrNoGPU
 	case w.records().ForGuests(w.Devices, a):
@@ -285,7 +285,7 @@ func (w *wanting) hca(a pci.Address) error {
 	d, adapter, prepared := w.Devices.At(a), w.Stack.At(a), w.records().Adapter(w.Devices, a)
 	switch {
 	case d == nil:
-		return host.WithHint(errors.New("there is no such PCI function"), host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan")))
+		return w.Devices.NotFound(errors.New("there is no such PCI function"), pci.SelectorOf(a), host.NewCommand("rdma scan"))
 	case w.records().ForGuests(w.Devices, a):
 		return named(ErrForGuests, a)
 	case gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}) != nil:

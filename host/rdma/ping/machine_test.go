@@ -132,7 +132,7 @@ func TestMachineListen(t *testing.T) {
 	m := machine(t, ": > $0.done\n"+serves, "", "192.0.2.1")
 	command := ""
 	r, err := m.Listen(t.Context(), func(x ping.Test) { command = x.PeerCommand() })
-	if err != nil || r.Verdict != ping.Pass || command != "gpustack rdma test --peer 192.0.2.1 --port 7174 --count 3 --size 64" {
+	if err != nil || r.Verdict != ping.Pass || command != "gpustack rdma test --peer 192.0.2.1 --port 7174 --iterations 3 --size 64" {
 		t.Errorf("%q, %+v, %v", command, r, err)
 	}
 	m = machine(t, "", "", "192.0.2.1", "192.0.2.2", "192.0.2.3")

@@ -38,13 +38,13 @@ func (o Options) Check() error {
 		}
 	}
 	within("--port", o.Port, 1, 65535)
-	within("--count", o.Count, 1, MaxCount)
+	within("--iterations", o.Count, 1, MaxCount)
 	within("--size", o.Size, minSize, MaxSize)
 	if len(errs) == 0 && o.Count*o.Size > maxData {
-		errs = append(errs, fmt.Errorf("--count %d with --size %d: more than %d bytes", o.Count, o.Size, maxData))
+		errs = append(errs, fmt.Errorf("--iterations %d with --size %d: more than %d bytes", o.Count, o.Size, maxData))
 	}
 	if o.Timeout <= 0 {
-		errs = append(errs, fmt.Errorf("--timeout %s: must be more than 0", o.Timeout))
+		errs = append(errs, fmt.Errorf("--wait %s: must be more than 0", o.Timeout))
 	}
 	return errors.Join(errs...)
 }
@@ -215,7 +215,7 @@ func (t Test) Peer(ctx context.Context, peer netip.Addr) (Result, error) {
 // PeerCommand returns the command that tests a listener from the other machine.
 func (t Test) PeerCommand() string {
 	command := host.NewCommand("rdma test").Flag("peer", t.Source.IP.String()).
-		Flag("port", strconv.Itoa(t.Port)).Flag("count", strconv.Itoa(t.Count)).Flag("size", strconv.Itoa(t.Size))
+		Flag("port", strconv.Itoa(t.Port)).Flag("iterations", strconv.Itoa(t.Count)).Flag("size", strconv.Itoa(t.Size))
 	if t.Container != nil {
 		command = command.Flag("container", t.Container.Image)
 	}
@@ -253,7 +253,7 @@ func (t Test) judge(sides ...side) (Result, error) {
 		r.Causes = append(r.Causes, unexplained(first.err))
 	default:
 		r.Causes = append(r.Causes, Cause{Cause: fmt.Sprintf("the connection ended after %d of %d iterations", n, t.Count),
-			Remedy: "see the messages of the other side; give both sides the same --count"})
+			Remedy: "see the messages of the other side; give both sides the same --iterations"})
 	}
 	return r, nil
 }

@@ -204,7 +204,7 @@ func TestOptions(t *testing.T) {
 		t.Error(err)
 	}
 	err := ping.Options{Port: 70000, Size: 16}.Check()
-	want := "--port 70000: must be 1 to 65535\n--count 0: must be 1 to 100000\n--size 16: must be 32 to 65535\n--timeout 0s: must be more than 0"
+	want := "--port 70000: must be 1 to 65535\n--iterations 0: must be 1 to 100000\n--size 16: must be 32 to 65535\n--wait 0s: must be more than 0"
 	if err == nil || err.Error() != want {
 		t.Error(cmp.Diff(want, err.Error()))
 	}

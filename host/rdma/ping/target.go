@@ -63,7 +63,7 @@ func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
 		return s.Adapters, nil
 	}
 	device, port, onePort := strings.Cut(selector, "/")
-	address, err := pci.ParseAddress(device)
+	address, err := pci.ParseGiven(device)
 	found := slices.DeleteFunc(slices.Clone(s.Adapters), func(a rdma.Adapter) bool {
 		return a.Name != device && (err != nil || a.Address == nil || *a.Address != address)
 	})

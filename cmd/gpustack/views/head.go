@@ -1,0 +1,11 @@
+package views
+
+import "time"
+
+// Head is what every document begins with (docs/json.md): where, when and by which version it was
+// made.
+type Head struct {
+	Host    *string   `json:"host"` // null if no file below the root shows it
+	Version string    `json:"version"`
+	Time    time.Time `json:"time"`
+}
