@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gpustack/integration/binary"
+	"gpustack/integration/ran"
 	"gpustack/integration/vm"
 )
 
@@ -40,7 +41,25 @@ func TestMain(m *testing.M) {
 		}
 		lab, err = Lab(ctx, dir, programs)
 		return func() error { return nil }, err
-	})
+	}, versions)
+}
+
+// versions are those of the compute nodes.
+func versions() (string, error) {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "dpkg-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	disk, err := Image(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := vm.ReadDisk(ctx, disk, binary.Dpkg+"/status", filepath.Join(dir, "status")); err != nil {
+		return "", err
+	}
+	return ran.Versions(dir, "chain")
 }
 
 // A machine is a Machine of one test, which fails where it does.

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			fmt.Printf("the databases are up after %.1f s\n", time.Since(begin).Seconds())
 		}
 		return database.Stop, nil
-	})
+	}, nil)
 }
 
 // reset gives a test empty databases.

@@ -35,5 +35,5 @@ func TestMain(m *testing.M) {
 			}
 			return lab.Stop()
 		}, nil
-	})
+	}, nil)
 }

@@ -32,12 +32,13 @@ func (r Run) String() string {
 	return fmt.Sprintf("%s, %d of %d tests%s: %s", r.Day, r.Tests, r.Of, r.Flags, r.Versions)
 }
 
-// shown are the packages of Debian whose versions say what tests of a package ran with.
+// shown are the packages of Debian whose versions say what tests of a package ran with. Those of
+// chain are of the disk of its compute nodes.
 var shown = map[string][]string{
 	"db":    {"python3-nova", "python3-placement", "mariadb-server-core", "python3-pymysql"},
 	"nova":  {"python3-nova", "python3-placement", "python3-keystone", "python3-glance", "mariadb-server-core", "rabbitmq-server"},
-	"vm":    {"qemu-system-x86", "initramfs-tools", "dracut-core", "grub2-common", "systemd"},
-	"chain": {"python3-nova", "qemu-system-x86", "initramfs-tools", "dracut-core", "systemd"},
+	"vm":    {"qemu-system-x86", "initramfs-tools", "dracut-core", "grub-common", "udev"},
+	"chain": {"nova-compute", "libvirt-daemon-system", "qemu-system-x86", "linux-image-*", "initramfs-tools", "systemd"},
 
 	"monitoring": {"prometheus", "prometheus-node-exporter"},
 }
@@ -61,12 +62,9 @@ func Suite() (string, error) {
 }
 
 // Note notes that the tests of the package in the working directory, integration/NAME, have passed:
-// those that the flags of go test select. With none, as for benchmarks, it notes nothing.
-func Note(name string) error {
-	return note(name, shown[name]...)
-}
-
-func note(name string, packages ...string) error {
+// those that the flags of go test select, with these versions. With none selected, as for
+// benchmarks, it notes nothing.
+func Note(name string, versions func() (string, error)) error {
 	selected, err := Tests(".")
 	if err != nil {
 		return err
@@ -97,7 +95,7 @@ func note(name string, packages ...string) error {
 			}
 		}
 	})
-	if run.Versions, err = versions(packages); err != nil {
+	if run.Versions, err = versions(); err != nil {
 		return err
 	}
 	suite, err := Suite()
@@ -143,18 +141,28 @@ func Tests(dir string) (names []string, err error) {
 	return names, err
 }
 
-// versions returns the upstream versions of those of some packages that are installed.
-func versions(packages []string) (string, error) {
-	// It exits with 1 if one is not installed, after it has printed the others.
-	out, err := exec.Command("dpkg-query", append([]string{"--show", "--showformat=${Package} ${source:Upstream-Version}\n"}, packages...)...).Output()
+// Versions returns the upstream versions of those packages of integration/NAME that are installed, as
+// the status file of a folder says (dpkg-query --admindir), such as /var/lib/dpkg. None is an error.
+func Versions(dpkg, name string) (string, error) {
+	return versions(dpkg, shown[name]...)
+}
+
+func versions(dpkg string, packages ...string) (string, error) {
+	// It exits with 1 if one is not known, after it has printed the others. One that is known for
+	// another's sake, and not installed, has no version.
+	out, err := exec.Command("dpkg-query", append([]string{"--admindir=" + dpkg, "--show", "--showformat=${Package} ${source:Upstream-Version}\n"}, packages...)...).Output()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		return "", fmt.Errorf("dpkg-query: %w", err)
 	}
 	var all []string
 	for line := range strings.Lines(string(out)) {
-		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "python3-"), "+") // of Debian's repacking
-		all = append(all, name)
+		name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if version == "" {
+			continue
+		}
+		version, _, _ = strings.Cut(version, "+") // what Debian adds to it
+		all = append(all, strings.TrimPrefix(imageOf.ReplaceAllString(name, "linux"), "python3-")+" "+version)
 	}
 	slices.Sort(all)
 	if len(all) == 0 {
@@ -162,3 +170,6 @@ func versions(packages []string) (string, error) {
 	}
 	return strings.Join(all, ", "), nil
 }
+
+// imageOf is the name of a package with a kernel.
+var imageOf = regexp.MustCompile(`^linux-image-.+`)

@@ -120,6 +120,35 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestVersions: a package that is known for another's sake only is not shown, those of a kernel are.
+func TestVersions(t *testing.T) {
+	const status = `Package: linux-image-6.12.118+deb13-amd64
+Status: install ok installed
+Architecture: amd64
+Version: 6.12.118-1
+Source: linux-signed-amd64 (6.12.118+1)
+
+Package: linux-image-6.12.118+deb13-amd64-unsigned
+Status: unknown ok not-installed
+
+Package: nova-compute
+Status: install ok installed
+Architecture: all
+Version: 2:31.0.0-6+deb13u3
+Source: nova
+`
+	dpkg := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dpkg, "status"), []byte(status), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Versions(dpkg, "chain"); err != nil || got != "linux 6.12.118, nova-compute 31.0.0" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := Versions(dpkg, "db"); err == nil || !strings.Contains(err.Error(), "none of python3-nova,") {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // TestNote: what is noted is read back, for the release that SUITE names, and no run of benchmarks
 // alone is noted.
 func TestNote(t *testing.T) {
@@ -151,7 +180,7 @@ func TestNote(t *testing.T) {
 		if err := pattern.Set(test.run); err != nil {
 			t.Fatal(err)
 		}
-		if err := note("bash", "bash", "no-such-package"); err != nil {
+		if err := Note("bash", func() (string, error) { return versions("/var/lib/dpkg", "bash", "no-such-package") }); err != nil {
 			t.Fatal(err)
 		}
 		run, noted, err := Read("sid", "bash")

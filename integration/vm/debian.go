@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,6 +53,18 @@ func FromOverlay(overlay, lab string) Boot {
 		"-drive", "if=none,id=root,format=qcow2,cache=unsafe,file=" + overlay,
 		"-drive", "if=none,id=lab,format=raw,snapshot=on,file=" + lab,
 	}
+}
+
+// ReadDisk copies a file of the one partition of a disk that Disk.Make has made.
+func ReadDisk(ctx context.Context, disk, name, to string) error {
+	// debugfs(8) exits with 0 in any case.
+	if err := command(ctx, "", "debugfs", "-R", "dump "+name+" "+to, fmt.Sprintf("%s?offset=%d", disk, firstSector*sectorSize)); err != nil {
+		return err
+	}
+	if _, err := os.Stat(to); err != nil {
+		return fmt.Errorf("%s: %s: %w", disk, name, err)
+	}
+	return nil
 }
 
 // CheckOverlay is an error where an overlay is not whole, which QEMU's end does not tell.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gpustack/integration/binary"
+	"gpustack/integration/ran"
 	"gpustack/integration/vm/agent"
 )
 
@@ -39,6 +40,9 @@ func TestMain(m *testing.M) {
 		}
 		initramfs = filepath.Join(scratch, "initramfs")
 		return func() error { return nil }, writeInitramfs(ctx, initramfs, linux, programs)
+	}, func() (string, error) {
+		installed, err := ran.Versions(binary.Dpkg, "vm")
+		return installed + ", linux " + linux.Release, err
 	})
 }
 
