@@ -39,7 +39,7 @@ GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 
-.PHONY: build demo transcripts test test-full unit integration suite suites hosts systems cloud machines lint schema fuzz bench install dist clean
+.PHONY: build demo transcripts test test-full unit integration suite suites hosts systems cloud machines chain lint schema fuzz bench install dist clean
 
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
@@ -76,6 +76,7 @@ test-full: test
 	$(MAKE) cloud SUITE=trixie
 	$(MAKE) cloud SUITE=forky CLOUD_TESTS='^TestOneTimeUse$$' GLANCE=
 	$(MAKE) machines SUITE=trixie
+	$(MAKE) chain SUITE=trixie
 	.ci/inside $(MAKE) fuzz FUZZTIME=2m
 
 unit:
@@ -124,9 +125,15 @@ cloud:
 
 # Machines of Debian SUITE: its kernel, GRUB, systemd and generators of the initramfs. The QEMU that
 # they run in is bookworm's (integration/vm, qemu.go).
-machines: export TEST_PACKAGES = $(CLOUD_PACKAGES) mmdebstrap qemu-utils fdisk e2fsprogs kmod zstd xz-utils lz4 busybox-static grub-common pciutils udev iproute2
+MACHINE_PACKAGES = $(CLOUD_PACKAGES) mmdebstrap qemu-utils fdisk e2fsprogs kmod zstd xz-utils lz4 busybox-static grub-common pciutils udev iproute2
+machines chain: export TEST_PACKAGES = $(MACHINE_PACKAGES)
 machines:
 	SUITE=$(SUITE) .ci/inside go test -count=1 -timeout 3h ./integration/vm -run '^TestDebian$$'
+
+# The whole way with Debian SUITE: compute nodes of that release, with its kernel, libvirt, QEMU and
+# nova-compute, and its control plane.
+chain:
+	SUITE=$(SUITE) .ci/inside go test -count=1 -timeout 3h -v ./integration/chain -full
 
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }

@@ -214,7 +214,7 @@ func (c *chain) owners(gpu1, gpu2 string) string {
 func (c *chain) configure() {
 	t := c.t
 	c.both(func(ctx context.Context, m machine) error { return m.Configure(ctx, c.lab) })
-	controller := []string{"nova", "configure", "--root", c.lab.Root, "--role", "controller", "--release", "zed", "--yes"}
+	controller := []string{"nova", "configure", "--root", c.lab.Root, "--role", "controller", "--release", c.lab.ReleaseName(), "--yes"}
 	for _, m := range c.hosts {
 		file := filepath.Join(c.dir, m.Host.Name+".json")
 		if err := os.WriteFile(file, []byte(m.run("cat", Inventory)), 0o600); err != nil {
@@ -313,7 +313,7 @@ func (c *chain) hasNoHost(m machine) {
 // and has the command that frees them.
 func (c *chain) explains(server string, m machine) {
 	c.t.Helper()
-	stdout, stderr, status := c.gpustack("nova", "explain", "--flavor", flavor, "--host", m.Host.Name, "--conf", "controller="+c.lab.NovaConf, "--release", "zed", "-o", "json")
+	stdout, stderr, status := c.gpustack("nova", "explain", "--flavor", flavor, "--host", m.Host.Name, "--conf", "controller="+c.lab.NovaConf, "--release", c.lab.ReleaseName(), "-o", "json")
 	var r struct {
 		Verdict    string
 		Judgements []struct {
