@@ -92,9 +92,11 @@ func begin(t *testing.T) *chain {
 	}
 	var controllers sync.WaitGroup
 	var problem error
-	controllers.Go(func() { c.lab, problem = StartControllers(t.Context(), filepath.Join(scratch, "c"), guests) })
+	dir := filepath.Join(scratch, "c")
+	controllers.Go(func() { c.lab, problem = StartControllers(t.Context(), dir, guests) })
 	t.Cleanup(func() {
 		controllers.Wait()
+		keepLogs(t, "controllers", filepath.Join(dir, "log", "*.log"))
 		if c.lab == nil {
 			return
 		}

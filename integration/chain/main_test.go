@@ -91,7 +91,7 @@ func start(t *testing.T, s Server, hosts ...Host) []machine {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { keepLogs(t, h, dir) })
+		t.Cleanup(func() { keepLogs(t, h.Name, filepath.Join(dir, "console.log"), filepath.Join(dir, "qemu.log")) })
 		all.Go(func() {
 			begin := time.Now()
 			m, err := Start(t.Context(), dir, h, s.Overlay, "qcow2", lab)
@@ -118,8 +118,9 @@ func start(t *testing.T, s Server, hosts ...Host) []machine {
 	return machines
 }
 
-// keepLogs keeps what a machine of a failed test has printed, and says where.
-func keepLogs(t *testing.T, h Host, dir string) {
+// keepLogs copies files that match patterns to a folder of the cache with a name, and logs its path,
+// if the test has failed. A pattern may match nothing: what writes such files was not started yet.
+func keepLogs(t *testing.T, name string, patterns ...string) {
 	if !t.Failed() {
 		return
 	}
@@ -128,17 +129,23 @@ func keepLogs(t *testing.T, h Host, dir string) {
 		t.Error(err)
 		return
 	}
-	for _, name := range []string{"console.log", "qemu.log"} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
+	to := filepath.Join(cache, "logs", t.Name(), name)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Error(err)
+		return
+	}
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
 		if err != nil {
-			continue // it never came so far
-		}
-		to := filepath.Join(cache, "logs", t.Name(), h.Name, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644)); err != nil {
 			t.Error(err)
 		}
-		t.Logf("kept: %s", to)
+		for _, file := range files {
+			if err := copyFile(file, filepath.Join(to, filepath.Base(file))); err != nil {
+				t.Error(err)
+			}
+		}
 	}
+	t.Logf("kept: %s", to)
 }
 
 // run runs a program in the machine, which must succeed, and returns what it printed.
