@@ -175,7 +175,7 @@ func TestOneDocument(t *testing.T) {
 		"host release":      {good: "host release --root node --dry-run", begins: "host release --root absent"},
 		"host scan":         {good: "host scan --root node", begins: "host scan --root absent"},
 		"image check":       {good: "image check debian --flavor gpu.old", cloud: true, begins: "image check debian --flavor gpu.old"},
-		"image set":         {good: "image set debian --for gpu --dry-run", status: 2, cloud: true, begins: "image set debian --for gpu", asks: "image set debian --profile gpu"},
+		"image set":         {good: "image set debian --profile gpu --dry-run", status: 2, cloud: true, begins: "image set debian --profile gpu", asks: "image set debian --profile gpu"},
 		"nova check":        {good: "nova check --root node --release epoxy", status: 2, begins: "nova check --root absent"},
 		"nova configure": {good: "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4 --dry-run", status: 2,
 			begins: "nova configure --root absent --role controller --alias K4200=10de:11b4",

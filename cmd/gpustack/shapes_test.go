@@ -65,7 +65,7 @@ func readOnly() []string {
 func notOnShapes() map[string]string {
 	const cloud, itself = "needs a cloud", "says nothing of a machine"
 	return map[string]string{
-		"host unpack": itself, "completion": itself, "man": itself, "nova explain": cloud, "repair-migration": "needs a database",
+		"host unpack": itself, "completion": itself, "fleet show": itself, "fleet diff": itself, "fleet plan": itself, "fleet aliases": itself, "man": itself, "nova explain": cloud, "repair-migration": "needs a database",
 		"rdma test": "runs on the machine itself only", "undo": "nothing is recorded",
 		"flavor create": cloud, "flavor list": cloud, "flavor delete": cloud, "flavor test": cloud, "image check": cloud, "image set": cloud,
 	}
@@ -192,7 +192,11 @@ func (s shape) fill(t *testing.T, line string) string {
 	return strings.ReplaceAll(line, "IMAGES", strings.Join(images, " --image-dir "))
 }
 
-// golden returns an output as the golden file of a shape has it: a JSON document is indented.
+// dated are the lines of a document that differ between two runs.
+var dated = regexp.MustCompile(`(?m)^ "(version|time)": .*\n`)
+
+// golden returns an output as the golden file of a shape has it: a JSON document is indented, and
+// has neither its time nor the version of gpustack.
 func (o output) golden() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "exit status %d\n", o.status)
@@ -200,7 +204,7 @@ func (o output) golden() []byte {
 	if err := json.Indent(&b, []byte(o.stdout), "", " "); err != nil {
 		b.WriteString(o.stdout)
 	}
-	return b.Bytes()
+	return dated.ReplaceAll(b.Bytes(), nil)
 }
 
 // TestShapes compares what the commands of its subject print of each shape with its golden file,

@@ -518,7 +518,7 @@ func TestUnreadable(t *testing.T) {
 	if verdict != checklist.Unknown || len(bad(t, findings)) > 0 {
 		t.Errorf("%s, %q", verdict, bad(t, findings))
 	}
-	if got, want := find(findings, "prepared"), "n/a: /var/lib/gpustack/contract.json: permission denied; run gpustack as root"; got != want {
+	if got, want := find(findings, "prepared"), "n/a: /var/lib/gpustack/contract.json: permission denied; "+string(host.AsRoot()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -746,7 +746,7 @@ func TestImages(t *testing.T) {
 		{"that of another", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image("5.10.0", order("5.10.0"))}}, checklist.Ready,
 			"warn: the initramfs of 5.10.0 does not bind functions before udev starts"},
 		{"one that cannot be read", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, os.ErrPermission), image(newer, nil)}}, checklist.Ready,
-			"n/a: /boot/initrd.img-" + kernel + ": permission denied; run gpustack as root"},
+			"n/a: /boot/initrd.img-" + kernel + ": permission denied; " + string(host.AsRoot())},
 		{"none can be listed", machine.Look[[]machine.Initramfs]{File: "/boot", Err: os.ErrNotExist}, checklist.Ready, "n/a: /boot is missing"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -57,7 +57,7 @@ type Origin struct {
 	Argv    []string `json:"argv"`    // the arguments of the command line, without secrets
 	// Cloud is nil if the command spoke to no cloud of clouds.yaml, and in entries that earlier
 	// versions wrote.
-	Cloud *Cloud `json:"cloud,omitempty"`
+	Cloud *Cloud `json:"os_cloud,omitempty"`
 }
 
 // Cloud is the cloud of clouds.yaml that a command spoke to: what its undo needs to find it again.
