@@ -82,9 +82,10 @@ func blocks(text string) (blocks []string) {
 	return blocks
 }
 
-// TestTour: the commands in the console blocks of docs/tour.md, run as one shell session, print what
-// the page shows, and at the end the node is ready. make demo runs the same ones. With -update, as
-// make transcripts runs it, the outputs are rewritten; the commands are those that the page names.
+// TestTour: the commands in the console blocks of docs/tour.md, run as one shell session, print
+// what the page shows, and at the end the node is ready. make demo runs the same ones. With
+// -update, as make transcripts runs it, the outputs are rewritten; the commands are those that the
+// page names.
 func TestTour(t *testing.T) {
 	const file = "../docs/tour.md"
 	commands := session(t, blocks(read(t, file)))
@@ -128,8 +129,8 @@ func TestTour(t *testing.T) {
 }
 
 // TestREADME: the README is short, its first screen has what a newcomer needs, the commands of its
-// console block, run as one shell session, print the lines that it shows, and continuous integration
-// runs its test command.
+// console block, run as one shell session, print the lines that it shows, and continuous
+// integration runs its test command.
 func TestREADME(t *testing.T) {
 	readme := read(t, "../README.md")
 	lines := strings.Split(strings.TrimSpace(readme), "\n")

@@ -7,8 +7,8 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// TestCloudOfEntry: undo connects to the cloud that the entry was recorded for, unless options choose
-// another one.
+// TestCloudOfEntry: undo connects to the cloud that the entry was recorded for, unless options
+// choose another one.
 func TestCloudOfEntry(t *testing.T) {
 	for _, test := range []struct {
 		name            string

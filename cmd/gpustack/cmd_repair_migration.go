@@ -187,8 +187,8 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	return opts
 }
 
-// excludeSelections adds an error for each option that selects rows together with --metrics: numbers
-// of some rows would look like those of all.
+// excludeSelections adds an error for each option that selects rows together with --metrics:
+// numbers of some rows would look like those of all.
 func excludeSelections(c *cli.Context, f *args.Faults) {
 	for _, flag := range []string{"cell", "host", "instance", "device"} {
 		if c.IsSet(flag) && c.IsSet("metrics") {

@@ -40,8 +40,8 @@ func address(c *cli.Context, f *args.Faults, flag, value string) (pci.Address, e
 	return a, meaning(c, f, flag, value, err, false)
 }
 
-// meaning adds to an error about a value, which names no function, the functions of the machine that
-// match it, and the command line with those. products says that the flag accepts the ids of a
+// meaning adds to an error about a value, which names no function, the functions of the machine
+// that match it, and the command line with those. products says that the flag accepts the ids of a
 // product too.
 func meaning(c *cli.Context, f *args.Faults, flag, value string, err error, products bool) error {
 	if err == nil {

@@ -25,8 +25,8 @@ const enumerationsFile = "testdata/enumerations.json"
 //go:embed testdata/enumerations.json
 var enumerationsText []byte
 
-// enumerated returns the schema of a type of words: its constants, to which a later version may add.
-// It returns nil for a text that may have any value.
+// enumerated returns the schema of a type of words: its constants, to which a later version may
+// add. It returns nil for a text that may have any value.
 func enumerated(of reflect.Type) *jsonschema.Schema {
 	var words map[string][]string
 	if err := json.Unmarshal(enumerationsText, &words); err != nil {

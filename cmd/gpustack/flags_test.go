@@ -56,8 +56,8 @@ var severalNames = map[string]string{
 }
 
 // TestFlagsMeanOneThing: a flag has a value in all commands or in none, its value has one name, and
-// a flag whose description differs between commands has one meaning, which is listed. Its default is
-// printed once.
+// a flag whose description differs between commands has one meaning, which is listed. Its default
+// is printed once.
 func TestFlagsMeanOneThing(t *testing.T) {
 	type use struct {
 		usages, values map[string][]string

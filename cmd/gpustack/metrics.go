@@ -23,8 +23,8 @@ func metricsFlag() cli.Flag {
 		args.PathRules{Kind: args.HandedOver})
 }
 
-// parseMetrics returns the value of --metrics, "" if it is not given. A file that node_exporter would
-// not read is a fault, so that no metrics are missing unnoticed.
+// parseMetrics returns the value of --metrics, "" if it is not given. A file that node_exporter
+// would not read is a fault, so that no metrics are missing unnoticed.
 func parseMetrics(c *cli.Context, f *args.Faults) string {
 	file := c.String("metrics")
 	if c.IsSet("metrics") && !strings.HasSuffix(file, metricsSuffix) {

@@ -369,8 +369,8 @@ func runChecked(args []string) (status int) {
 	return status
 }
 
-// withoutTime returns w, or, if the environment has GOLDEN, a writer that writes a fixed time for that
-// at which a document was made: scripts compare whole documents.
+// withoutTime returns w, or, if the environment has GOLDEN, a writer that writes a fixed time for
+// that at which a document was made: scripts compare whole documents.
 func withoutTime(w io.Writer) io.Writer {
 	if os.Getenv("GOLDEN") == "" {
 		return w

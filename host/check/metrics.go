@@ -23,8 +23,8 @@ var (
 		Labels: []string{"address", "severity"}}
 )
 
-// The values of the label driver for a function without a driver, and for one whose driver cannot be
-// read. An empty value would be no label (Prometheus, "Data model").
+// The values of the label driver for a function without a driver, and for one whose driver cannot
+// be read. An empty value would be no label (Prometheus, "Data model").
 const (
 	noDriver      = "none"
 	unknownDriver = "unknown"

@@ -26,8 +26,8 @@ const (
 	Unknown       Verdict = "unknown"
 )
 
-// Verdicts returns all verdicts, the worst first: what a reboot may repair comes before what must be
-// repaired, a failure before what could not be checked, and anything before Ready.
+// Verdicts returns all verdicts, the worst first: what a reboot may repair comes before what must
+// be repaired, a failure before what could not be checked, and anything before Ready.
 func Verdicts() []Verdict {
 	return []Verdict{NotPrepared, PendingReboot, Drifted, NotReady, Unknown, Ready}
 }
@@ -92,8 +92,8 @@ type Result struct {
 	Status host.Status
 }
 
-// statuses are all statuses, the worst last: one failure is worse than a warning, and one thing that
-// could not be checked is worse than what has passed.
+// statuses are all statuses, the worst last: one failure is worse than a warning, and one thing
+// that could not be checked is worse than what has passed.
 var statuses = []host.Status{host.Pass, host.NA, host.Warn, host.Fail}
 
 // Results returns the result of each check, which is the worst of its findings, in the order of the

@@ -175,8 +175,8 @@ func (k Kind) hint() string {
 	return "run: gpustack " + string(k) + " -o json > FILE"
 }
 
-// hintFor returns the hint for a file that does not exist. A word that could be the name of a host is
-// taken for one.
+// hintFor returns the hint for a file that does not exist. A word that could be the name of a host
+// is taken for one.
 func (k Kind) hintFor(file string) string {
 	if k != HostScan && k != HostGuests || strings.ContainsAny(file, "/") || isDocument(file) {
 		return k.hint()

@@ -253,9 +253,9 @@ func Write(root host.Root, name string, content []byte, mode uint32) error {
 	return nil
 }
 
-// Replace writes a document that the operator has named, such as metrics, to the file at path on the
-// machine where the program runs, whole or not at all. A link at path itself is replaced and not
-// followed: in a folder of another user's, it may lead anywhere. The folder must exist.
+// Replace writes a document that the operator has named, such as metrics, to the file at path on
+// the machine where the program runs, whole or not at all. A link at path itself is replaced and
+// not followed: in a folder of another user's, it may lead anywhere. The folder must exist.
 func Replace(file string, content []byte, mode uint32) error {
 	place, err := filepath.Abs(file)
 	if err == nil {

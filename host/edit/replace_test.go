@@ -8,8 +8,8 @@ import (
 	"gpustack/host/edit"
 )
 
-// TestReplace: a file is replaced whole, a link is not followed, what a killed run has left does not
-// matter, and nothing is left beside the file.
+// TestReplace: a file is replaced whole, a link is not followed, what a killed run has left does
+// not matter, and nothing is left beside the file.
 func TestReplace(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(t *testing.T, dir string){

@@ -11,10 +11,10 @@ import (
 )
 
 // Errors are the numbers of errors of a function's PCIe link that the kernel has counted since it
-// found the function (Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats). A number is
-// nil where the kernel counts none: of functions without Advanced Error Reporting, and on machines
-// whose firmware handles errors. No driver is asked, so functions that are bound to vfio-pci have
-// them too.
+// found the function (Linux, Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats). A number
+// is nil where the kernel counts none: of functions without Advanced Error Reporting, and on
+// machines whose firmware handles errors. No driver is asked, so functions that are bound to
+// vfio-pci have them too.
 type Errors struct {
 	Correctable, NonFatal, Fatal *uint64
 }

@@ -75,8 +75,8 @@ func (all Devices) Meant(s Selector) string {
 	return ""
 }
 
-// NotFound returns err, which says that the machine has no function of a selector, with a hint: what
-// may be meant, and the command that lists the functions.
+// NotFound returns err, which says that the machine has no function of a selector, with a hint:
+// what may be meant, and the command that lists the functions.
 func (all Devices) NotFound(err error, s Selector, list host.Command) error {
 	what := "all functions"
 	if list.Name() != "host scan" {

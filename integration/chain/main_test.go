@@ -118,8 +118,9 @@ func start(t *testing.T, s Server, hosts ...Host) []machine {
 	return machines
 }
 
-// keepLogs copies files that match patterns to a folder of the cache with a name, and logs its path,
-// if the test has failed. A pattern may match nothing: what writes such files was not started yet.
+// keepLogs copies files that match patterns to a folder of the cache with a name, and logs its
+// path, if the test has failed. A pattern may match nothing: what writes such files was not started
+// yet.
 func keepLogs(t *testing.T, name string, patterns ...string) {
 	if !t.Failed() {
 		return

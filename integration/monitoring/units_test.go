@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// restricted runs a program as a unit's settings restrict it, without a systemd to do so: every file
-// system is read-only but for ReadWritePaths=, and the capabilities are those of
+// restricted runs a program as a unit's settings restrict it, without a systemd to do so: every
+// file system is read-only but for ReadWritePaths=, and the capabilities are those of
 // CapabilityBoundingSet=. integration/vm starts the units of host check and rdma check in systemd.
 const restricted = `
 mount --make-rprivate /

@@ -141,8 +141,9 @@ func Tests(dir string) (names []string, err error) {
 	return names, err
 }
 
-// Versions returns the upstream versions of those packages of integration/NAME that are installed, as
-// the status file of a folder says (dpkg-query --admindir), such as /var/lib/dpkg. None is an error.
+// Versions returns the upstream versions of those packages of integration/NAME that are installed,
+// as the status file of a folder says (dpkg-query --admindir), such as /var/lib/dpkg. None is an
+// error.
 func Versions(dpkg, name string) (string, error) {
 	return versions(dpkg, shown[name]...)
 }

@@ -120,7 +120,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestVersions: a package that is known for another's sake only is not shown, those of a kernel are.
+// TestVersions: a package that is known for another's sake only is not shown, those of a kernel
+// are.
 func TestVersions(t *testing.T) {
 	const status = `Package: linux-image-6.12.118+deb13-amd64
 Status: install ok installed

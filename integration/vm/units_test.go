@@ -12,8 +12,8 @@ import (
 const collector = "/var/lib/prometheus/node-exporter"
 
 // unitsSee starts the unit of each command as systemd restricts it, and compares what it prints and
-// writes with what the same command run by root does. A process has a display open meanwhile, and an
-// interface and a mount are in namespaces of their own.
+// writes with what the same command run by root does. A process has a display open meanwhile, and
+// an interface and a mount are in namespaces of their own.
 func (m machine) unitsSee(commands ...string) {
 	m.t.Helper()
 	m.run("sh", "-ec", `install -d -m 755 $1; install -m 755 /lab/gpustack /usr/local/sbin/gpustack

@@ -69,11 +69,12 @@ func (l guess) replacement(name string) []string {
 	return nil
 }
 
-// notGuessed are flags that a similar word must not lead to: what they do is more than was asked for.
+// notGuessed are flags that a similar word must not lead to: what they do is more than was asked
+// for.
 var notGuessed = []string{"--none", "--yes", "--apply", "--live", "--take-over", "--claim", "--clean", "--allow-unsafe-interrupts", "--stop-services", "--insecure", "--host-is-off"}
 
-// takesValue reports whether the next word is the value of a flag of this name. While the command is
-// unknown, it has a value if it has one in any command.
+// takesValue reports whether the next word is the value of a flag of this name. While the command
+// is unknown, it has a value if it has one in any command.
 func (l guess) takesValue(name string) bool {
 	if l.Command != nil && len(l.subcommands()) == 0 {
 		flag := FindFlag(l.known(), name)
@@ -100,8 +101,8 @@ func Meant(c host.Command) host.Text {
 	return host.Textf("did you mean: %s", c)
 }
 
-// commandLine returns the words of a command line as a command, and false if they have an error that
-// can be known without running it.
+// commandLine returns the words of a command line as a command, and false if they have an error
+// that can be known without running it.
 func (l guess) commandLine(words []string) (host.Command, bool) {
 	corrected := &Line{app: l.app, faults: &Faults{}, words: words, corrects: true}
 	for rest := words; len(rest) > 0; {
@@ -251,8 +252,8 @@ func (l guess) replace(unknown []string) (words []string, means map[string]strin
 	return words, means
 }
 
-// withCommand returns the command line with a command, which it lacks, that has its flags, and false
-// if there is none.
+// withCommand returns the command line with a command, which it lacks, that has its flags, and
+// false if there is none.
 func (l guess) withCommand() (host.Command, bool) {
 	for _, path := range []string{"host scan", "host prepare"} {
 		words := append(strings.Fields(path), l.words...)

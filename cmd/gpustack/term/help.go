@@ -66,8 +66,8 @@ func (p Page) fits(lines []string) bool {
 	return true
 }
 
-// printArranged prints the lines of a paragraph or of a list, whose terms are separated from their texts
-// by two spaces.
+// printArranged prints the lines of a paragraph or of a list, whose terms are separated from their
+// texts by two spaces.
 func printArranged(u *UI, lines []string) {
 	var rows [][]string
 	paragraph := ""

@@ -67,8 +67,8 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 	return u
 }
 
-// newPage returns the page of a file: COLUMNS is its width, if it is a number, as for other programs
-// that arrange text (POSIX, "Other Environment Variables").
+// newPage returns the page of a file: COLUMNS is its width, if it is a number, as for other
+// programs that arrange text (POSIX, "Other Environment Variables").
 func newPage(f *os.File, getenv func(string) string) Page {
 	p := Page{Unicode: isUTF8(getenv)}
 	var err error
