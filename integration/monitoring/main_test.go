@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 			return nil, err
 		}
 		return database.Stop, nil
-	})
+	}, nil)
 }
 
 // run runs a program, which must end with this status, and returns what it printed.
