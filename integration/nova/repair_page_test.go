@@ -50,7 +50,7 @@ func (p *page) shows(options, root string, args ...string) {
 // end reports transcripts that no run was compared with.
 func (p *page) end() {
 	p.t.Helper()
-	if all := strings.Count(string(p.rest), "$ gpustack repair-migration"); all > 0 {
+	if all := strings.Count(p.rest, "$ gpustack repair-migration"); all > 0 {
 		p.t.Errorf("%s has %d more transcripts than the %d that were compared", repairPage, all, p.shown)
 	}
 }
