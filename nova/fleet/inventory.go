@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -23,10 +22,10 @@ var (
 
 // ansibleHost matches names that Ansible reads as they are: brackets are ranges, and what follows a
 // colon is a port (ansible, lib/ansible/plugins/inventory/__init__.py, _expand_hostpattern).
-var ansibleHost = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+var ansibleHost = host.LazyRegexp(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
 // withKind matches the name of a file that ends with the kind of its document.
-var withKind = regexp.MustCompile(`^(.+)[._-](?:scan|check|guests)$`)
+var withKind = host.LazyRegexp(`^(.+)[._-](?:scan|check|guests)$`)
 
 // Group returns the name of the wave's group in an inventory of Ansible.
 func (w Wave) Group() string { return fmt.Sprintf("wave_%02d", w.Number) }
@@ -49,7 +48,7 @@ func (p Plan) AnsibleNames() (map[*Node]string, error) {
 			of := n.origins()[0]
 			name := of.stem(n.Name)
 			switch other := taken[name]; {
-			case !ansibleHost.MatchString(name), slices.Contains(reserved, name):
+			case !ansibleHost().MatchString(name), slices.Contains(reserved, name):
 				errs = append(errs, fmt.Errorf("%s: %q %w", of.Name, name, ErrAnsibleName))
 			case other != nil:
 				errs = append(errs, fmt.Errorf("%s: %w: %s has the name %s too", of.Name, ErrAnsibleTwice, other.origins()[0].Name, name))
@@ -68,7 +67,7 @@ func (o Origin) stem(hostname string) string {
 	}
 	name := filepath.Base(o.File)
 	name = strings.TrimSuffix(name, filepath.Ext(name))
-	if found := withKind.FindStringSubmatch(name); found != nil {
+	if found := withKind().FindStringSubmatch(name); found != nil {
 		return found[1]
 	}
 	return name
