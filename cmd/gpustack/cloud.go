@@ -12,7 +12,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
-	"gpustack/host/journal"
 	"gpustack/nova/cloud"
 )
 
@@ -72,7 +71,7 @@ func (c cloudOptions) printing(u *term.UI) cloud.Options {
 }
 
 // recorded returns what the journal keeps of the cloud, nil if the undo has to be told.
-func (c cloudOptions) recorded() *journal.Cloud {
+func (c cloudOptions) recorded() *change.Cloud {
 	name := cmp.Or(c.Cloud, os.Getenv("OS_CLOUD"))
 	if name == "" && c.Region == "" && c.CACert == "" && !c.Insecure {
 		return nil
@@ -81,7 +80,7 @@ func (c cloudOptions) recorded() *journal.Cloud {
 	if absolute, err := filepath.Abs(cacert); err == nil && cacert != "" {
 		cacert = absolute
 	}
-	return &journal.Cloud{Name: name, Region: c.Region, CACert: cacert, Insecure: c.Insecure}
+	return &change.Cloud{Name: name, Region: c.Region, CACert: cacert, Insecure: c.Insecure}
 }
 
 // orRecorded returns the options or, if they choose no cloud, those of the entry that is undone.

@@ -19,6 +19,8 @@ type (
 	Topic = journal.Topic
 	// Origin is who made a change, where and how.
 	Origin = journal.Origin
+	// Cloud is what an origin keeps of a cloud.
+	Cloud = journal.Cloud
 	// Status is the state of an entry.
 	Status = journal.Status
 	// Store is a folder that contains a journal.
