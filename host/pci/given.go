@@ -23,13 +23,13 @@ func ParseGiven(s string) (Address, error) {
 // Like returns the functions that an operator may mean by a text that is neither an address nor the
 // ids of a product: a part of the address such as "84:00", the id of a vendor or product, or a part
 // of the product's name.
-func (all Devices) Like(text string) (found Devices) {
+func (ds Devices) Like(text string) (found Devices) {
 	word := squeezed(text)
 	if len(word) < 2 {
 		return nil
 	}
-	for i := range all {
-		d := &all[i]
+	for i := range ds {
+		d := &ds[i]
 		address := d.Address.String()
 		_, short, _ := strings.Cut(address, ":")
 		part := strings.ToLower(strings.TrimSpace(text))
@@ -59,9 +59,9 @@ func squeezed(name string) string {
 // Meant returns the function or product that an operator may mean by a selector that selects none:
 // the same product of the vendor that makes it, or the same slot in another domain or with another
 // function. It returns "" if there is none.
-func (all Devices) Meant(s Selector) string {
-	for i := range all {
-		d := &all[i]
+func (ds Devices) Meant(s Selector) string {
+	for i := range ds {
+		d := &ds[i]
 		switch a, byAddress := s.Address(); {
 		case d.IsBridge():
 		case byAddress:
@@ -77,23 +77,23 @@ func (all Devices) Meant(s Selector) string {
 
 // NotFound returns err, which says that the machine has no function of a selector, with a hint:
 // what may be meant, and the command that lists the functions.
-func (all Devices) NotFound(err error, s Selector, list host.Command) error {
+func (ds Devices) NotFound(err error, s Selector, list host.Command) error {
 	what := "all functions"
 	if list.Name() != "host scan" {
 		what = "the adapters"
 	}
 	hint := host.Textf("'%s' lists %s", list, what)
-	if meant := all.Meant(s); meant != "" {
+	if meant := ds.Meant(s); meant != "" {
 		hint = host.Textf("did you mean %s? %s", meant, hint)
-	} else if gpus := all.gpus(); len(gpus) > 0 && list.Name() == "host scan" {
+	} else if gpus := ds.gpus(); len(gpus) > 0 && list.Name() == "host scan" {
 		hint = host.Textf("the GPUs are %s; %s", strings.Join(gpus, ", "), hint)
 	}
 	return host.WithHint(err, hint)
 }
 
 // gpus returns the addresses of the machine's GPUs, nil if there are none, or too many for a line.
-func (all Devices) gpus() (addresses []string) {
-	for _, a := range all.Defaults() {
+func (ds Devices) gpus() (addresses []string) {
+	for _, a := range ds.Defaults() {
 		addresses = append(addresses, a.String())
 	}
 	if len(addresses) > 8 {
