@@ -18,7 +18,7 @@ type app struct {
 	ui   *term.UI
 }
 
-// newApp returns the application with the complete list of commands.
+// newApp returns the application with all commands.
 func newApp(u *term.UI, words []string) app {
 	a := &cli.App{
 		Name:    "gpustack",
@@ -27,78 +27,8 @@ func newApp(u *term.UI, words []string) app {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "version", Usage: "print the version"},
 		},
-		Commands: []*cli.Command{
-			{
-				Name:     "host",
-				Usage:    "the machine the GPUs are in",
-				Category: "On each compute node",
-				Subcommands: []*cli.Command{
-					newHostScanCommand(u),
-					newHostPrepareCommand(u),
-					newHostCheckCommand(u),
-					newHostBindCommand(u),
-					newHostReleaseCommand(u),
-					newHostGuestsCommand(u),
-					newHostSnapshotCommand(u),
-					newHostUnpackCommand(u),
-				},
-			},
-			{
-				Name:     "rdma",
-				Usage:    "InfiniBand and RDMA adapters",
-				Category: "On each compute node",
-				Subcommands: []*cli.Command{
-					newRDMAScanCommand(u),
-					newRDMACheckCommand(u),
-					newRDMAPrepareCommand(u),
-					newRDMATestCommand(u),
-				},
-			},
-			{
-				Name:     "container",
-				Usage:    "GPUs and RDMA adapters for containers",
-				Category: "On each compute node",
-				Subcommands: []*cli.Command{
-					newContainerCheckCommand(u),
-					newContainerPrepareCommand(u),
-				},
-			},
-			{
-				Name:        "nova",
-				Usage:       "OpenStack Nova's services",
-				Category:    "On controllers and compute nodes",
-				Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u)},
-			},
-			{
-				Name:        "flavor",
-				Usage:       "flavors whose guests get devices",
-				Category:    "Flavors",
-				Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorListCommand(u), newFlavorDeleteCommand(u), newFlavorTestCommand(u)},
-			},
-			{
-				Name:        "image",
-				Usage:       "images that guests with GPUs boot from",
-				Category:    "Images",
-				Subcommands: []*cli.Command{newImageCheckCommand(u), newImageSetCommand(u)},
-			},
-			{
-				Name:        "fleet",
-				Usage:       "documents of many compute nodes",
-				Category:    "Many nodes",
-				Subcommands: []*cli.Command{newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u), newFleetAliasesCommand(u)},
-			},
-			in("Repair of Nova's database", newRepairMigrationCommand(u)),
-			in(groupRecord, newHistoryCommand(u)),
-			in(groupRecord, newUndoCommand(u)),
-			in(groupShell, newCompletionCommand(u)),
-			in(groupShell, newManCommand(u)),
-			newCompleteCommand(u),
-			newWriteAttributeCommand(u),
-			newNetlinkRequestCommand(u),
-			newClaimDiskCommand(u),
-			newBootCommand(u),
-		},
-		Action: action(u, parseRoot, runRoot),
+		Commands: newCommands(u),
+		Action:   action(u, parseRoot, runRoot),
 	}
 	line := args.Parse(a, words)
 	u.Document.Format = line.Format
@@ -107,6 +37,81 @@ func newApp(u *term.UI, words []string) app {
 	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
 	u.Locate = func(c host.Command) host.Command { return args.Below(c, line.Root) }
 	return app{a, line, u}
+}
+
+// newCommands returns the complete list of commands.
+func newCommands(u *term.UI) []*cli.Command {
+	return []*cli.Command{
+		{
+			Name:     "host",
+			Usage:    "the machine the GPUs are in",
+			Category: "On each compute node",
+			Subcommands: []*cli.Command{
+				newHostScanCommand(u),
+				newHostPrepareCommand(u),
+				newHostCheckCommand(u),
+				newHostBindCommand(u),
+				newHostReleaseCommand(u),
+				newHostGuestsCommand(u),
+				newHostSnapshotCommand(u),
+				newHostUnpackCommand(u),
+			},
+		},
+		{
+			Name:     "rdma",
+			Usage:    "InfiniBand and RDMA adapters",
+			Category: "On each compute node",
+			Subcommands: []*cli.Command{
+				newRDMAScanCommand(u),
+				newRDMACheckCommand(u),
+				newRDMAPrepareCommand(u),
+				newRDMATestCommand(u),
+			},
+		},
+		{
+			Name:     "container",
+			Usage:    "GPUs and RDMA adapters for containers",
+			Category: "On each compute node",
+			Subcommands: []*cli.Command{
+				newContainerCheckCommand(u),
+				newContainerPrepareCommand(u),
+			},
+		},
+		{
+			Name:        "nova",
+			Usage:       "OpenStack Nova's services",
+			Category:    "On controllers and compute nodes",
+			Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u)},
+		},
+		{
+			Name:        "flavor",
+			Usage:       "flavors whose guests get devices",
+			Category:    "Flavors",
+			Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorListCommand(u), newFlavorDeleteCommand(u), newFlavorTestCommand(u)},
+		},
+		{
+			Name:        "image",
+			Usage:       "images that guests with GPUs boot from",
+			Category:    "Images",
+			Subcommands: []*cli.Command{newImageCheckCommand(u), newImageSetCommand(u)},
+		},
+		{
+			Name:        "fleet",
+			Usage:       "documents of many compute nodes",
+			Category:    "Many nodes",
+			Subcommands: []*cli.Command{newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u), newFleetAliasesCommand(u)},
+		},
+		in("Repair of Nova's database", newRepairMigrationCommand(u)),
+		in(groupRecord, newHistoryCommand(u)),
+		in(groupRecord, newUndoCommand(u)),
+		in(groupShell, newCompletionCommand(u)),
+		in(groupShell, newManCommand(u)),
+		newCompleteCommand(u),
+		newWriteAttributeCommand(u),
+		newNetlinkRequestCommand(u),
+		newClaimDiskCommand(u),
+		newBootCommand(u),
+	}
 }
 
 // Groups of commands in the help and in the manual. Commands are listed in the order of an
