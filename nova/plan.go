@@ -145,18 +145,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		errs = append(errs, p.filters(slices.ContainsFunc(slices.Concat(w.Aliases, o.keptAliases()), func(a Alias) bool { return a.NUMAPolicy != "" })))
 	}
 	if o.Placement {
-		if o.Role.Computes() {
-			before := p.planned()
-			errs = append(errs, p.single([]conf.Name{ReportInPlacement}, "true", sameBool, programCompute))
-			if warning := reshapeWarning(o, p.readByCompute()); warning != "" && !slices.Equal(before, p.planned()) {
-				p.plan.Warnings = append(p.plan.Warnings, warning)
-			}
-		}
-		if o.Role.Controls() && o.Release >= Antelope {
-			before := p.planned()
-			errs = append(errs, p.single([]conf.Name{PCIInPlacement}, "true", sameBool, programConductor, programScheduler, programAPI))
-			p.plan.AsksPlacement = !slices.Equal(before, p.planned())
-		}
+		errs = append(errs, p.placement()...)
 	}
 	errs = append(errs, p.removeIgnored())
 	errs = append(errs, p.conflicts()...)
@@ -166,21 +155,8 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Plan{}, err
 	}
-	for _, s := range p.sources {
-		if s.file != s.before {
-			if err := conf.Verify(s.before, s.file, slices.Concat(o.Release.names(), o.Release.ignoredNames())...); err != nil {
-				return Plan{}, fmt.Errorf("%s: %w", s.name, err)
-			}
-		}
-		c, err := edit.Put(root, s.name, s.file.Bytes(), 0o640, false)
-		if err != nil {
-			return Plan{}, err
-		}
-		c.Shown = conf.Masked
-		if s.file != s.before && !s.isOurs {
-			c.Meaning = meaning(s.before, s.file)
-		}
-		p.plan.Files = append(p.plan.Files, c)
+	if err := p.files(); err != nil {
+		return Plan{}, err
 	}
 	if o.Role.Computes() {
 		p.warnOfHardware(w)
@@ -192,6 +168,46 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	p.plan.Restart = restart
 	p.plan.aliases = p.plannedAliases()
 	return p.plan, nil
+}
+
+// placement turns on the options by which the role reports devices to Placement and asks for them.
+func (p *planner) placement() (errs []error) {
+	o := p.options
+	if o.Role.Computes() {
+		before := p.planned()
+		errs = append(errs, p.single([]conf.Name{ReportInPlacement}, "true", sameBool, programCompute))
+		if warning := reshapeWarning(o, p.readByCompute()); warning != "" && !slices.Equal(before, p.planned()) {
+			p.plan.Warnings = append(p.plan.Warnings, warning)
+		}
+	}
+	if o.Role.Controls() && o.Release >= Antelope {
+		before := p.planned()
+		errs = append(errs, p.single([]conf.Name{PCIInPlacement}, "true", sameBool, programConductor, programScheduler, programAPI))
+		p.plan.AsksPlacement = !slices.Equal(before, p.planned())
+	}
+	return errs
+}
+
+// files verifies the planned files and adds the change of each to the plan.
+func (p *planner) files() error {
+	release := p.options.Release
+	for _, s := range p.sources {
+		if s.file != s.before {
+			if err := conf.Verify(s.before, s.file, slices.Concat(release.names(), release.ignoredNames())...); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+		c, err := edit.Put(p.root, s.name, s.file.Bytes(), 0o640, false)
+		if err != nil {
+			return err
+		}
+		c.Shown = conf.Masked
+		if s.file != s.before && !s.isOurs {
+			c.Meaning = meaning(s.before, s.file)
+		}
+		p.plan.Files = append(p.plan.Files, c)
+	}
+	return nil
 }
 
 // planned returns the files as they are planned so far.
