@@ -265,76 +265,95 @@ func trunk(cell string) string {
 
 // fitted returns how a table fits the page, as [narrowable] says.
 func (p Page) fitted(columns []column, rows [][]string) layout {
-	widths := make([]int, len(columns)) // as the columns are for now
-	least := make([]int, len(columns))  // of wrapped columns
-	for j, c := range columns {
-		widths[j] = natural(rows, j)
-		least[j] = widths[j]
-		if c.fit == wrapped {
-			words := max(length(c.title), longestWord(rows, j))
-			if j == len(columns)-1 {
-				words = leastEnd
-			}
-			least[j] = min(words, widths[j])
-		}
+	f := fitting{columns: columns, rows: rows, page: p.Width, widths: make([]int, len(columns)), order: make([]int, len(columns))}
+	for j := range columns {
+		f.widths[j], f.order[j] = natural(rows, j), j
 	}
-	if p.Width <= 0 {
-		return layout{widths: widths}
+	if p.Width <= 0 || f.over() <= 0 {
+		return layout{widths: f.widths}
 	}
-	over := func() int { // by how many characters the table is too wide
-		n := -gap - p.Width
-		for _, w := range widths {
-			if w >= 0 {
-				n += w + gap
-			}
-		}
-		return n
-	}
-	order := make([]int, len(columns))
-	for j := range order {
-		order[j] = j
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(columns[a].rank, columns[b].rank) })
-	narrow := func(j, to int) { widths[j] -= min(max(over(), 0), max(widths[j]-to, 0)) }
-	if over() <= 0 {
-		return layout{widths: widths}
-	}
-	for _, j := range order {
-		if columns[j].fit == wrapped {
-			widths[j] = min(widths[j], max(least[j], leastEnd))
-		}
-	}
-	for _, j := range order {
-		if columns[j].fit == cut {
-			narrow(j, max(leastCut, length(columns[j].title)))
-		}
-		if (columns[j].fit == cut || columns[j].fit == spare) && over() > 0 {
-			widths[j] = -1
-		}
-	}
-	for _, j := range order {
-		if columns[j].fit == wrapped {
-			narrow(j, least[j])
-		}
-	}
-	for _, j := range order {
-		if columns[j].fit == dropped && over() > 0 {
-			widths[j] = -1
-		}
-	}
-	for _, j := range slices.Backward(order) { // what was left out makes room for the more important
-		if back := min(-over(), natural(rows, j)-widths[j]); over() < 0 && widths[j] >= 0 && back > 0 {
-			widths[j] += back
-		}
-	}
+	slices.SortStableFunc(f.order, func(a, b int) int { return cmp.Compare(columns[a].rank, columns[b].rank) })
+	f.narrow()
+	f.widen()
 	last := len(columns) - 1
-	if over() <= 0 {
-		return layout{widths: widths}
-	}
-	if end := widths[last]; columns[last].fit == wrapped && over() <= end+gap {
-		return layout{widths: widths, below: true}
+	switch {
+	case f.over() <= 0:
+		return layout{widths: f.widths}
+	case columns[last].fit == wrapped && f.over() <= f.widths[last]+gap:
+		return layout{widths: f.widths, below: true}
 	}
 	return layout{listed: true}
+}
+
+// fitting is a table whose columns are being fitted to a page.
+type fitting struct {
+	columns []column
+	rows    [][]string
+	page    int   // the width of the page
+	widths  []int // of the columns as they are for now; -1 if one is left out
+	order   []int // of the columns, by rank
+}
+
+// over returns by how many characters the table is too wide.
+func (f fitting) over() int {
+	n := -gap - f.page
+	for _, w := range f.widths {
+		if w >= 0 {
+			n += w + gap
+		}
+	}
+	return n
+}
+
+// narrow makes columns narrower and leaves columns out until the table fits, if it can.
+func (f fitting) narrow() {
+	for _, j := range f.order {
+		if f.columns[j].fit == wrapped {
+			f.widths[j] = min(f.widths[j], max(f.least(j), leastEnd))
+		}
+	}
+	for _, j := range f.order {
+		fit := f.columns[j].fit
+		if fit == cut {
+			f.narrowTo(j, max(leastCut, length(f.columns[j].title)))
+		}
+		if (fit == cut || fit == spare) && f.over() > 0 {
+			f.widths[j] = -1
+		}
+	}
+	for _, j := range f.order {
+		if f.columns[j].fit == wrapped {
+			f.narrowTo(j, f.least(j))
+		}
+	}
+	for _, j := range f.order {
+		if f.columns[j].fit == dropped && f.over() > 0 {
+			f.widths[j] = -1
+		}
+	}
+}
+
+// narrowTo makes a column as much narrower as the table is too wide, down to a width.
+func (f fitting) narrowTo(j, width int) {
+	f.widths[j] -= min(max(f.over(), 0), max(f.widths[j]-width, 0))
+}
+
+// least returns the least width of a wrapped column.
+func (f fitting) least(j int) int {
+	words := leastEnd
+	if j < len(f.columns)-1 {
+		words = max(length(f.columns[j].title), longestWord(f.rows, j))
+	}
+	return min(words, natural(f.rows, j))
+}
+
+// widen gives the room that is left to the columns that are there, the most important first.
+func (f fitting) widen() {
+	for _, j := range slices.Backward(f.order) {
+		if back := min(-f.over(), natural(f.rows, j)-f.widths[j]); f.widths[j] >= 0 && back > 0 {
+			f.widths[j] += back
+		}
+	}
 }
 
 // natural returns the length of the longest cell of a column.
