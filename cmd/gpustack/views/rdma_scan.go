@@ -152,72 +152,93 @@ func PrintRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
 		PrintRDMA(u, r, gids)
 		return
 	}
-	strokes := u.Page.Strokes()
 	for _, a := range r.Adapters {
-		line := a.Title()
-		for _, part := range []string{adapterName(a), deviceName(a), a.Driver, a.Firmware, deviceNode(a.Verbs)} {
-			if part != "" && part != "-" && part != line {
-				line += "  " + part
-			}
-		}
-		if a.NodeGUID != nil {
-			line += "  node GUID " + guid(a.NodeGUID)
-		}
-		if a.GPU != nil {
-			line += fmt.Sprintf("  %s to GPU %s", *a.Link, a.GPU)
-		}
-		u.Printf("%s\n", term.Printable(line))
-		var below [][]string // a line, and lines below it
+		u.Printf("%s\n", term.Printable(adapterLine(a)))
+		var below [][]string
 		for _, p := range a.Ports {
-			line := fmt.Sprintf("port %d", p.Number)
-			for _, part := range []string{portState(p), dash(p.LinkLayer), dash(shortRate(p.Rate)), lids(p), deviceNode(p.UMAD), deviceNode(p.ISSM)} {
-				if part != "" {
-					line += "  " + part
-				}
-			}
-			lines := []string{line}
-			for _, i := range p.IPoIB {
-				line := fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), Number(i.MTU))
-				if i.Up != nil && !*i.Up {
-					line += "  down"
-				}
-				if i.Bond != "" {
-					line += "  in " + i.Bond
-				}
-				lines = append(lines, line)
-			}
-			if gids {
-				for _, g := range p.GIDs {
-					lines = append(lines, fmt.Sprintf("GID %d  %s  %s  %s", g.Index, g.GID, dash(g.Type), dash(g.Netdev)))
-				}
-			}
-			below = append(below, lines)
+			below = append(below, portLines(p, gids))
 		}
 		for _, v := range a.VFs {
-			line := fmt.Sprintf("VF %d  %s  node GUID %s  port GUID %s  %s", v.Index, v.Address, guid(v.NodeGUID), guid(v.PortGUID), cmp.Or(v.Driver, "no driver"))
-			if v.Policy != "" {
-				line += "  policy " + v.Policy
-			}
-			if v.Holder != "" {
-				line += "  " + v.Holder
-			}
-			below = append(below, []string{line})
+			below = append(below, []string{vfLine(v)})
 		}
-		for i, lines := range below {
-			first, rest := strokes.Tee, strokes.Pass
-			if i == len(below)-1 {
-				first, rest = strokes.Corner, strokes.None
-			}
-			for k, line := range lines {
-				indent := first
-				if k > 0 {
-					indent = rest + "  "
-				}
-				u.Printf("%s%s\n", indent, strings.TrimRight(term.Printable(line), " "))
-			}
-		}
+		printBranches(u, below)
 	}
 	u.Printf("\n%s\n", stackLine(r))
+}
+
+// printBranches prints the branches of a tree: of each, its line and the lines below it.
+func printBranches(u *term.UI, branches [][]string) {
+	strokes := u.Page.Strokes()
+	for i, lines := range branches {
+		first, rest := strokes.Tee, strokes.Pass
+		if i == len(branches)-1 {
+			first, rest = strokes.Corner, strokes.None
+		}
+		for k, line := range lines {
+			indent := first
+			if k > 0 {
+				indent = rest + "  "
+			}
+			u.Printf("%s%s\n", indent, strings.TrimRight(term.Printable(line), " "))
+		}
+	}
+}
+
+// adapterLine returns the line of an adapter in the tree.
+func adapterLine(a rdma.Adapter) string {
+	line := a.Title()
+	for _, part := range []string{adapterName(a), deviceName(a), a.Driver, a.Firmware, deviceNode(a.Verbs)} {
+		if part != "" && part != "-" && part != line {
+			line += "  " + part
+		}
+	}
+	if a.NodeGUID != nil {
+		line += "  node GUID " + guid(a.NodeGUID)
+	}
+	if a.GPU != nil {
+		line += fmt.Sprintf("  %s to GPU %s", *a.Link, a.GPU)
+	}
+	return line
+}
+
+// portLines returns the line of a port in the tree, and those of its interfaces and, with gids, its
+// GIDs.
+func portLines(p rdma.Port, gids bool) []string {
+	line := fmt.Sprintf("port %d", p.Number)
+	for _, part := range []string{portState(p), dash(p.LinkLayer), dash(shortRate(p.Rate)), lids(p), deviceNode(p.UMAD), deviceNode(p.ISSM)} {
+		if part != "" {
+			line += "  " + part
+		}
+	}
+	lines := []string{line}
+	for _, i := range p.IPoIB {
+		line := fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), Number(i.MTU))
+		if i.Up != nil && !*i.Up {
+			line += "  down"
+		}
+		if i.Bond != "" {
+			line += "  in " + i.Bond
+		}
+		lines = append(lines, line)
+	}
+	if gids {
+		for _, g := range p.GIDs {
+			lines = append(lines, fmt.Sprintf("GID %d  %s  %s  %s", g.Index, g.GID, dash(g.Type), dash(g.Netdev)))
+		}
+	}
+	return lines
+}
+
+// vfLine returns the line of a virtual function in the tree.
+func vfLine(v rdma.VF) string {
+	line := fmt.Sprintf("VF %d  %s  node GUID %s  port GUID %s  %s", v.Index, v.Address, guid(v.NodeGUID), guid(v.PortGUID), cmp.Or(v.Driver, "no driver"))
+	if v.Policy != "" {
+		line += "  policy " + v.Policy
+	}
+	if v.Holder != "" {
+		line += "  " + v.Holder
+	}
+	return line
 }
 
 // lids returns the identifiers of a port that exist on InfiniBand only.
