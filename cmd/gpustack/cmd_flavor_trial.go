@@ -69,7 +69,7 @@ EXIT STATUS
 			&cli.StringFlag{Name: "az", Usage: "boot in the availability zone `ZONE`"},
 			&cli.IntFlag{Name: "count", Value: 1, Usage: "test `NUMBER` servers at the same time"},
 			&cli.BoolFlag{Name: "nvidia-smi", Usage: "also run nvidia-smi -L in the guest"},
-			&cli.BoolFlag{Name: "keep", Usage: "do not delete the servers"},
+			&cli.BoolFlag{Name: "keep-server", Usage: "do not delete the servers"},
 			&cli.BoolFlag{Name: "one-time-use-ok", Usage: "also test devices that stay reserved afterwards"},
 			&cli.BoolFlag{Name: "console", Usage: "print the last lines of the console, which may contain secrets, also to files and documents"},
 			confsFlag("find aliases in", ""),
@@ -99,12 +99,12 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 		database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
 		test: servertest.Options{
 			ImageName: c.String("image"), Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"), Timeout: c.Duration("wait"),
-			Keep: c.Bool("keep"), Driver: c.Bool("nvidia-smi"), OneTimeUse: c.Bool("one-time-use-ok"),
+			Keep: c.Bool("keep-server"), Driver: c.Bool("nvidia-smi"), OneTimeUse: c.Bool("one-time-use-ok"),
 		},
 	}
 	if opts.clean {
 		f.Arguments(c)
-		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "nvidia-smi", "keep", "one-time-use-ok", "console", "conf", "database", "wait")
+		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "nvidia-smi", "keep-server", "one-time-use-ok", "console", "conf", "database", "wait")
 		return opts
 	}
 	opts.test.FlavorName = f.Arguments(c, "FLAVOR")[0]

@@ -197,7 +197,7 @@ func TestFlavorTest(t *testing.T) {
 		}, status: 2, want: []string{"10de:11b4: 2 wanted, 0 seen", "2 × 10de:1bb1"}, posts: 1},
 		"a BMC's VGA": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(append(two, "0000:00:02.0=1a03:2000:ok")...) }, want: []string{"verdict: pass"}, posts: 1},
 		"unassigned":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0], "0000:00:06.0=10de:11b4:unassigned") }, status: 2, want: []string{"no addresses for a memory region of 0000:00:06.0", "hw_maxphysaddr_mode=passthrough", "verdict: fail"}, posts: 1},
-		"kept":        {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, args: trialArgs("--keep"), status: 2, want: []string{"verdict: fail", "the servers are kept, recorded as entry 1: 'gpustack undo 1' deletes them"}, posts: 1, left: 1, entry: true},
+		"kept":        {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, args: trialArgs("--keep-server"), status: 2, want: []string{"verdict: fail", "the servers are kept, recorded as entry 1: 'gpustack undo 1' deletes them"}, posts: 1, left: 1, entry: true},
 		"wrong host":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Host = "gpu1" }, args: trialArgs("--host", "gpu7"), status: 1, want: []string{"is not on the requested host: it is on gpu1 instead of gpu7", ": not tested"}, posts: 1},
 		"its host":    {args: trialArgs("--host", "gpu7"), want: []string{"on gpu7: pass"}, posts: 1},
 		"a member":    {cloud: func(c *cloudtest.Cloud) { c.Member = true }, want: []string{"): pass"}, not: []string{" on gpu1"}, posts: 1},
@@ -482,7 +482,7 @@ func TestFlavorTestUndo(t *testing.T) {
 		}
 		return stdout + stderr
 	}
-	run(0, trialArgs("--keep")...)
+	run(0, trialArgs("--keep-server")...)
 	server := c.Instances[0]
 	for what, change := range map[string]func(undo bool){
 		"name": func(undo bool) {
@@ -510,7 +510,7 @@ func TestFlavorTestUndo(t *testing.T) {
 	if len(c.Left()) != 0 {
 		t.Errorf("left %q", c.Left())
 	}
-	run(0, trialArgs("--keep")...)
+	run(0, trialArgs("--keep-server")...)
 	c.Instances = nil // another client has deleted it
 	if got := run(0, "undo", "--yes"); !strings.Contains(got, "the servers of the test no longer exist: only the entry changes") {
 		t.Error(got)
@@ -533,7 +533,7 @@ func TestFlavorTestUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run(0, trialArgs("--keep")...)
+	run(0, trialArgs("--keep-server")...)
 	entry(`"keep": true`, `"keep": false`)
 	if got := run(2, trialArgs("--dry-run")...); !strings.Contains(got, "warning: entry 3 (flavor test gpu.k4200.2): its run was killed or could not delete its servers, which may be left: 'gpustack undo 3'") {
 		t.Error(got)
@@ -553,10 +553,10 @@ func TestFlavorTestClean(t *testing.T) {
 	add("d", "gpustack-test-0123abc0", "ffffffff", "", -time.Minute)
 	add("e", "gpustack-test-0123ABC1", "0123ABC1", "", -time.Minute)
 	add("f", "my-gpustack-test-0123abc2", "0123abc2", "", -time.Minute)
-	runTrial(t, c, unprivilegedEnv(t), trialArgs("--keep")...) // by another user
+	runTrial(t, c, unprivilegedEnv(t), trialArgs("--keep-server")...) // by another user
 	stdout, stderr, status := runTrial(t, c, state, "flavor", "test", "--clean", "--dry-run")
 	for _, want := range []string{"servers of tests in all projects", "gpustack-test-0123abcd  id-of-admin", "1h0m0s", "leave: its test may be running on another machine until ",
-		"leave: its metadata is not that of a test", "leave: it is kept (--keep) by another machine or user", "\n2 test servers deleted\n"} {
+		"leave: its metadata is not that of a test", "leave: it is kept (--keep-server) by another machine or user", "\n2 test servers deleted\n"} {
 		if !strings.Contains(stdout, want) || status != 2 {
 			t.Errorf("exit status %d, no %q:\n%s%s", status, want, stdout, stderr)
 		}

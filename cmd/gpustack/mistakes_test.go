@@ -44,7 +44,7 @@ var mistakes = []struct {
 		{command: "host scan --json --root node"}, {command: "host scan -f json --root node"}, {command: "host scan --format yaml --root node"},
 		{command: "host scan -o csv --root node"}, {command: "host prepare --gpus 84:00.0 --plan --root node"}, {command: "host prepare --dryrun --root node"},
 		{command: "host prepare --rooot node"}, {command: "host prepare --no --yes --root node"}, {command: "host scan —root node"}, {command: "host scan --ROOT node"}, {command: "host prepare --force --root node"}, {command: "image set debian --for gpu"},
-		{command: "flavor test gpu.old --image debian --driver"}, {command: "container check --root node --image node"}, {command: "rdma test --count 5"},
+		{command: "flavor test gpu.old --image debian --driver"}, {command: "flavor test gpu.old --image debian --keep"}, {command: "container check --root node --image node"}, {command: "rdma test --count 5"},
 		{command: "rdma test --timeout 1m --listen"}, {command: "rdma test --peer"}, {command: "host bind --root node --timeout 5"}, {command: "flavor create K4200:1 --vcpus many"},
 		{command: "flavor create K4200:1 --ram 16Q"}, {command: "host prepare --root node --yes=maybe"},
 	}},

@@ -57,7 +57,7 @@ func TestFlavorTest(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// On a given host, with the filters; the server stays, and undo deletes it.
-	kept := try(t, "tried", "--host", "gpu2", "--keep").Servers[0]
+	kept := try(t, "tried", "--host", "gpu2", "--keep-server").Servers[0]
 	if kept.Host == nil || *kept.Host != "gpu2" || kept.Deleted || kept.Freed != nil || kept.Console != nil || len(rows(t, cards, kept.Server)) != 2 {
 		t.Errorf("kept: %+v", kept)
 	}

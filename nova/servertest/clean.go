@@ -140,7 +140,7 @@ func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 		case here:
 			l.Entry = r.entry.ID
 		case is.Metadata[metadataEnds] == endsNever:
-			l.Leave = "it is kept (--keep) by another machine or user"
+			l.Leave = "it is kept (--keep-server) by another machine or user"
 		case endsErr == nil && now.Before(ends):
 			l.Leave = fmt.Sprintf("its test may be running on another machine until %s", ends.Format("15:04:05Z"))
 		}

@@ -118,15 +118,15 @@ func (l *Line) descend(name string, at int) {
 	l.faults.Add(UsageError("unknown command "+strconv.Quote(strings.Join(append(l.Path, name), " ")), (guess{l}).suggest(at, name, names(subcommands))))
 }
 
-// takeFlag consumes a flag. Before its command, a flag has a value if one of that name has one in
-// the first command that has it; --keep alone has one in some commands and none in others.
+// takeFlag consumes a flag. Its command may still be unknown, but a flag has a value in all
+// commands or in none, so its name is enough to decide whether a value follows.
 func (l *Line) takeFlag(word string, rest []string) []string {
 	name, _, hasValue := cutFlag(word)
 	if name == "help" || name == "h" {
 		l.Help = true
 		return rest
 	}
-	flag := l.ownFlag(name)
+	flag := l.anyFlag(name)
 	if flag == nil && !strings.HasPrefix(word, "--") {
 		if short := l.anyFlag(word[1:2]); short != nil && TakesValue(short) { // -ojson
 			l.flags = append(l.flags, []string{word[:2], word[2:]})

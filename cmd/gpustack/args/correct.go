@@ -38,7 +38,7 @@ var otherFlags = map[string][][]string{
 	"check": {{"--dry-run"}}, "chroot": {{"--root"}}, "cloud": {{"--os-cloud"}}, "config": {{"--conf"}}, "config-file": {{"--conf"}},
 	"count": {{"--iterations"}}, "cpus": {{"--vcpus"}}, "d": {{"--device"}}, "debug": {{"--verbose"}}, "dev": {{"--device"}}, "driver": {{"--nvidia-smi"}}, "diff": {{"--dry-run"}}, "dryrun": {{"--dry-run"}},
 	"f": {{"-o"}}, "file": {{"--inventory"}, {"--conf"}}, "for": {{"--profile"}}, "format": {{"-o"}}, "gpu": {{"--device"}}, "gpus": {{"--device"}}, "json": {{"-o", "json"}},
-	"image": {{"--image-dir"}}, "inventories": {{"--inventory"}}, "memory": {{"--ram"}}, "noop": {{"--dry-run"}},
+	"image": {{"--image-dir"}}, "inventories": {{"--inventory"}}, "keep": {{"--keep-server"}}, "memory": {{"--ram"}}, "noop": {{"--dry-run"}},
 	"out": {{"-o"}}, "O": {{"-o"}}, "pci": {{"--device"}}, "plan": {{"--dry-run"}}, "r": {{"--root"}}, "region": {{"--os-region-name"}},
 	"report": {{"--guests"}}, "silent": {{"--quiet"}}, "simulate": {{"--dry-run"}}, "timeout": {{"--wait"}}, "uuid": {{"--instance"}, {"--server"}}, "yaml": {{"-o", "yaml"}},
 }
