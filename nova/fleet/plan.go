@@ -174,48 +174,52 @@ type planner struct {
 	shares map[*Node][]share // the schedulable GPUs of each node
 }
 
+// inZone is a product in a zone.
+type inZone struct {
+	zone string
+	Product
+}
+
 // count counts the schedulable GPUs of each product in each zone. A product of which Nova has no
 // GPU in a zone is not counted.
 func (p *planner) count(nodes []*Node, of map[*Node]ZoneHost) {
-	type key struct {
-		zone string
-		Product
-	}
-	found := map[key]*Kept{}
-	free := map[*Node]map[Product]int{}
+	found := map[inZone]*Kept{}
+	schedulable := map[*Node]map[Product]int{}
 	for _, n := range nodes {
 		place, ok := of[n]
-		switch {
-		case !ok:
+		if !ok {
 			continue
-		case place.Idle != "":
-			p.Idle = append(p.Idle, Idle{n, place.Idle})
-		case p.o.isOld(n):
-			p.Idle = append(p.Idle, Idle{n, "its documents are older than " + p.o.MaxAge.String()})
-			place.Idle = "old"
 		}
-		free[n] = map[Product]int{}
-		for _, g := range n.GPUs() {
-			use := n.Use(g)
-			if use == WithHost || use == InContainer {
-				continue
-			}
+		names, free := n.forGuests()
+		if reason := cmp.Or(place.Idle, p.o.old(n)); reason != "" {
+			p.Idle = append(p.Idle, Idle{n, reason})
+			free = nil
+		}
+		schedulable[n] = free
+		for product, name := range names {
 			for _, zone := range place.Zones {
-				k := key{zone, g.Product}
+				k := inZone{zone, product}
 				if found[k] == nil {
-					found[k] = &Kept{Zone: zone, Product: g.Product, Name: cmp.Or(g.Alias, g.Name)}
+					found[k] = &Kept{Zone: zone, Product: product, Name: name}
 				}
-				if use == Free && place.Idle == "" {
-					found[k].Schedulable++
-				}
-			}
-			if use == Free && place.Idle == "" {
-				free[n][g.Product]++
+				found[k].Schedulable += free[product]
 			}
 		}
 	}
-	index := map[key]int{}
-	for _, k := range slices.SortedFunc(maps.Keys(found), func(a, b key) int {
+	index := p.list(found)
+	for n, free := range schedulable {
+		for _, product := range slices.SortedFunc(maps.Keys(free), Product.compare) {
+			for _, zone := range of[n].Zones {
+				p.shares[n] = append(p.shares[n], share{index[inZone{zone, product}], free[product]})
+			}
+		}
+	}
+}
+
+// list adds products in zones to the plan, by zone and product, and returns their indices in it.
+func (p *planner) list(found map[inZone]*Kept) map[inZone]int {
+	index := map[inZone]int{}
+	for _, k := range slices.SortedFunc(maps.Keys(found), func(a, b inZone) int {
 		return cmp.Or(cmp.Compare(a.zone, b.zone), a.compare(b.Product))
 	}) {
 		kept := *found[k]
@@ -223,18 +227,35 @@ func (p *planner) count(nodes []*Node, of map[*Node]ZoneHost) {
 		index[k] = len(p.Kept)
 		p.Kept = append(p.Kept, kept)
 	}
-	for n, products := range free {
-		for _, product := range slices.SortedFunc(maps.Keys(products), Product.compare) {
-			for _, zone := range of[n].Zones {
-				p.shares[n] = append(p.shares[n], share{index[key{zone, product}], products[product]})
-			}
-		}
-	}
+	return index
 }
 
-// isOld reports whether what is known of a node's GPUs and guests is too old.
-func (o PlanOptions) isOld(n *Node) bool {
-	return n.Scan != nil && n.Scan.isOld(o.Now, o.MaxAge) || n.Guests != nil && n.Guests.isOld(o.Now, o.MaxAge)
+// forGuests returns the products of the GPUs that a node does not keep for the host or containers,
+// each with its name, and how many of these GPUs are free.
+func (n *Node) forGuests() (names map[Product]string, free map[Product]int) {
+	names, free = map[Product]string{}, map[Product]int{}
+	for _, g := range n.GPUs() {
+		use := n.Use(g)
+		if use == WithHost || use == InContainer {
+			continue
+		}
+		if _, ok := names[g.Product]; !ok {
+			names[g.Product] = cmp.Or(g.Alias, g.Name)
+		}
+		if use == Free {
+			free[g.Product]++
+		}
+	}
+	return names, free
+}
+
+// old returns the reason why what is known of a node's GPUs and guests does not count: it is too
+// old. It returns "" if it is not.
+func (o PlanOptions) old(n *Node) string {
+	if n.Scan != nil && n.Scan.isOld(o.Now, o.MaxAge) || n.Guests != nil && n.Guests.isOld(o.Now, o.MaxAge) {
+		return "its documents are older than " + o.MaxAge.String()
+	}
+	return ""
 }
 
 // blocked returns why a node is blocked, nil if it is not.
@@ -265,8 +286,8 @@ func (o PlanOptions) blocked(n *Node, of map[*Node]ZoneHost) *Blocked {
 	if !n.Guests.Complete {
 		b.Reasons = append(b.Reasons, "the output of host guests is incomplete: its guests are unknown")
 	}
-	if o.isOld(n) {
-		b.Reasons = append(b.Reasons, "its documents are older than "+o.MaxAge.String())
+	if old := o.old(n); old != "" {
+		b.Reasons = append(b.Reasons, old)
 	}
 	if b.Reasons == nil {
 		return nil
