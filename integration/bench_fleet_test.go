@@ -22,7 +22,7 @@ func BenchmarkFleet(b *testing.B) {
 		b.Fatal(err)
 	}
 	for _, n := range nodes {
-		if _, err := f.Write(fleettest.Lines(n)); err != nil {
+		if _, err := f.Write(fleettest.Lines(b, n)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -23,8 +23,8 @@ func TestFleetInventory(t *testing.T) {
 	var services []map[string]string
 	for _, name := range names {
 		host := "host-" + name
-		write(t, filepath.Join(dir, "nodes", name+".scan.json"), string(fleettest.New(host, 2).Scan()))
-		write(t, filepath.Join(dir, "nodes", name+".guests.json"), string(fleettest.New(host, 2).GuestReport()))
+		write(t, filepath.Join(dir, "nodes", name+".scan.json"), string(fleettest.New(host, 2).Scan(t)))
+		write(t, filepath.Join(dir, "nodes", name+".guests.json"), string(fleettest.New(host, 2).GuestReport(t)))
 		services = append(services, map[string]string{"Host": host, "Zone": "az1", "Status": "enabled", "State": "up"})
 	}
 	text, err := json.Marshal(services)

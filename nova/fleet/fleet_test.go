@@ -28,7 +28,7 @@ func read(documents ...[]byte) (fleet.Fleet, error) {
 // of returns the fleet of nodes.
 func of(t testing.TB, nodes ...fleettest.Node) fleet.Fleet {
 	t.Helper()
-	f, err := read(fleettest.Lines(nodes...))
+	f, err := read(fleettest.Lines(t, nodes...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,39 +63,39 @@ func TestRead(t *testing.T) {
 		errs      []error
 		texts     []string // of errors
 	}{
-		"each kind":                {documents: [][]byte{gpu1.Scan(), gpu1.Check(), gpu1.GuestReport()}, want: "gpu1 2 check guests"},
-		"the newest":               {documents: [][]byte{later.Scan(), gpu1.Scan()}, want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
-		"the newest, last":         {documents: [][]byte{gpu1.Scan(), later.Scan()}, want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
-		"older without a time":     {documents: [][]byte{undated.Scan(), gpu1.Scan()}, want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
-		"without a time, last":     {documents: [][]byte{gpu1.Scan(), undated.Scan()}, want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
-		"alone without a time":     {documents: [][]byte{undated.Scan()}, want: "gpu1 0"},
-		"two without a time":       {documents: [][]byte{undated.Scan(), undated.Scan()}, errs: []error{fleet.ErrNoTime}},
-		"of three two without":     {documents: [][]byte{undated.Scan(), gpu1.Scan(), undated.Scan()}, errs: []error{fleet.ErrNoTime}},
-		"the same time":            {documents: [][]byte{gpu1.Scan(), gpu1.Scan()}, errs: []error{fleet.ErrSameTime}},
-		"the same time, checks":    {documents: [][]byte{gpu1.Check(), gpu1.Check()}, errs: []error{fleet.ErrSameTime}},
-		"the same time, guests":    {documents: [][]byte{gpu1.GuestReport(), gpu1.GuestReport()}, errs: []error{fleet.ErrSameTime}},
-		"an older host object":     {documents: [][]byte{bytes.Replace(undated.Scan(), []byte(`"host":"gpu1"`), []byte(`"host":{"hostname":"gpu1"}`), 1)}, want: "gpu1 0"},
-		"without a name":           {documents: [][]byte{bytes.Replace(gpu1.Check(), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, errs: []error{fleet.ErrNameless}},
-		"the name in Nova":         {documents: [][]byte{bytes.Replace(gpu1.Scan(), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, want: "gpu1 2"},
-		"names but for case":       {documents: [][]byte{gpu1.Scan(), bytes.Replace(gpu1.Check(), []byte(`"host":"gpu1"`), []byte(`"host":"GPU1"`), 1)}, errs: []error{fleet.ErrCase}},
-		"one name in Nova":         {documents: [][]byte{gpu1.Scan(), with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan()}, errs: []error{fleet.ErrSameNovaHost}},
-		"filtered":                 {documents: [][]byte{bytes.Replace(gpu1.Scan(), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)}, errs: []error{nova.ErrPartial}},
-		"another command":          {documents: [][]byte{gpu1.Scan(), []byte(`{"schema":1,"entries":[]}`)}, want: "gpu1 2; ignored, because only the output of host scan, host check or host guests is read: 1 document of history: standard input:2"},
-		"a key twice":              {documents: [][]byte{gpu1.Scan(), []byte(`{"schema":1,"host":"a","devices":[],"host":"b"}`)}, texts: []string{"standard input:2: not the output of host scan, host check or host guests: an object has the key \"host\" twice"}},
-		"a later schema":           {documents: [][]byte{gpu1.Scan(), []byte(`{"schema":2,"host":"a","devices":[]}`)}, texts: []string{"standard input:2: schema 2 is of another version"}},
-		"half a document":          {documents: [][]byte{gpu1.Check(), gpu1.Scan()[:200]}, texts: []string{"standard input:2: not the output of host scan, host check or host guests: not JSON"}},
+		"each kind":                {documents: [][]byte{gpu1.Scan(t), gpu1.Check(t), gpu1.GuestReport(t)}, want: "gpu1 2 check guests"},
+		"the newest":               {documents: [][]byte{later.Scan(t), gpu1.Scan(t)}, want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
+		"the newest, last":         {documents: [][]byte{gpu1.Scan(t), later.Scan(t)}, want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
+		"older without a time":     {documents: [][]byte{undated.Scan(t), gpu1.Scan(t)}, want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
+		"without a time, last":     {documents: [][]byte{gpu1.Scan(t), undated.Scan(t)}, want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
+		"alone without a time":     {documents: [][]byte{undated.Scan(t)}, want: "gpu1 0"},
+		"two without a time":       {documents: [][]byte{undated.Scan(t), undated.Scan(t)}, errs: []error{fleet.ErrNoTime}},
+		"of three two without":     {documents: [][]byte{undated.Scan(t), gpu1.Scan(t), undated.Scan(t)}, errs: []error{fleet.ErrNoTime}},
+		"the same time":            {documents: [][]byte{gpu1.Scan(t), gpu1.Scan(t)}, errs: []error{fleet.ErrSameTime}},
+		"the same time, checks":    {documents: [][]byte{gpu1.Check(t), gpu1.Check(t)}, errs: []error{fleet.ErrSameTime}},
+		"the same time, guests":    {documents: [][]byte{gpu1.GuestReport(t), gpu1.GuestReport(t)}, errs: []error{fleet.ErrSameTime}},
+		"an older host object":     {documents: [][]byte{bytes.Replace(undated.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":{"hostname":"gpu1"}`), 1)}, want: "gpu1 0"},
+		"without a name":           {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, errs: []error{fleet.ErrNameless}},
+		"the name in Nova":         {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, want: "gpu1 2"},
+		"names but for case":       {documents: [][]byte{gpu1.Scan(t), bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":"GPU1"`), 1)}, errs: []error{fleet.ErrCase}},
+		"one name in Nova":         {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan(t)}, errs: []error{fleet.ErrSameNovaHost}},
+		"filtered":                 {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)}, errs: []error{nova.ErrPartial}},
+		"another command":          {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"entries":[]}`)}, want: "gpu1 2; ignored, because only the output of host scan, host check or host guests is read: 1 document of history: standard input:2"},
+		"a key twice":              {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"host":"a","devices":[],"host":"b"}`)}, texts: []string{"standard input:2: not the output of host scan, host check or host guests: an object has the key \"host\" twice"}},
+		"a later schema":           {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":2,"host":"a","devices":[]}`)}, texts: []string{"standard input:2: schema 2 is of another version"}},
+		"half a document":          {documents: [][]byte{gpu1.Check(t), gpu1.Scan(t)[:200]}, texts: []string{"standard input:2: not the output of host scan, host check or host guests: not JSON"}},
 		"a list that is null":      {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":null}`)}, texts: []string{"standard input: malformed: devices is null"}},
 		"a function twice":         {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"address":"0000:17:00.0"},{"address":"0000:17:00.0"}]}`)}, texts: []string{"devices[1]: 0000:17:00.0 is listed twice"}},
 		"a GPU without an address": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"vendor_id":"10de","class":"0302"}]}`)}, texts: []string{"devices[0]: a GPU without an address"}},
-		"an unknown verdict":       {documents: [][]byte{bytes.Replace(gpu1.Check(), []byte(`"verdict":"ready"`), []byte(`"verdict":"fine"`), 1)}, texts: []string{`verdict: unknown value "fine"`}},
-		"a time that is none":      {documents: [][]byte{bytes.Replace(gpu1.Check(), []byte(`"time":"2026`), []byte(`"time":"soon 2026`), 1)}, texts: []string{"malformed: parsing time"}},
+		"an unknown verdict":       {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"verdict":"ready"`), []byte(`"verdict":"fine"`), 1)}, texts: []string{`verdict: unknown value "fine"`}},
+		"a time that is none":      {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"time":"2026`), []byte(`"time":"soon 2026`), 1)}, texts: []string{"malformed: parsing time"}},
 		"a failed command":         {documents: [][]byte{[]byte(`{"schema":1,"errors":[{"message":"root /x: no such file","hint":null}]}`)}, texts: []string{"is the error report of a failed command", "root /x: no such file"}},
 		"a package.json":           {documents: [][]byte{[]byte(`{"name":"left-pad","version":"1.3.0"}`)}, texts: []string{"standard input: not the output of host scan, host check or host guests"}},
-		"all at once": {documents: [][]byte{gpu1.Scan(), gpu1.Scan(), []byte("{"), []byte(`{"schema":9}`), bytes.Replace(gpu1.GuestReport(), []byte(`"complete":true`), []byte(`"complete":7`), 1)},
+		"all at once": {documents: [][]byte{gpu1.Scan(t), gpu1.Scan(t), []byte("{"), []byte(`{"schema":9}`), bytes.Replace(gpu1.GuestReport(t), []byte(`"complete":true`), []byte(`"complete":7`), 1)},
 			errs: []error{fleet.ErrSameTime}, texts: []string{"standard input:3: ", "standard input:4: schema 9", "standard input:5: malformed: complete"}},
 		"guests by domain": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) {
 			n.Guests = []fleettest.Guest{{UUID: other, GPUs: []string{"17:00"}}}
-		}).GuestReport()}, want: "gpu1 0 guests " + other},
+		}).GuestReport(t)}, want: "gpu1 0 guests " + other},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := read(test.documents...)
@@ -176,9 +176,9 @@ func TestUse(t *testing.T) {
 		if test.node != nil {
 			test.node(&n)
 		}
-		documents := [][]byte{n.Scan()}
+		documents := [][]byte{n.Scan(t)}
 		if test.report {
-			documents = append(documents, n.GuestReport())
+			documents = append(documents, n.GuestReport(t))
 		}
 		f, err := read(documents...)
 		if err != nil {
@@ -279,9 +279,9 @@ func TestOdd(t *testing.T) {
 			var documents [][]byte
 			for _, n := range nodes {
 				if n.Kernel != "no scan" {
-					documents = append(documents, n.Scan())
+					documents = append(documents, n.Scan(t))
 				}
-				documents = append(documents, n.Check(), n.GuestReport())
+				documents = append(documents, n.Check(t), n.GuestReport(t))
 			}
 			f, err := read(documents...)
 			if err != nil {
@@ -356,7 +356,7 @@ func TestDiff(t *testing.T) {
 	if diff := cmp.Diff([]string{"removed - node: 1 GPU/-", "added - node: -/2 GPUs"}, differences(fleet.Diff(of(t, gpu1), of(t, gpu2)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	unscanned, err := read(gpu1.Check())
+	unscanned, err := read(gpu1.Check(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -746,7 +746,7 @@ func TestPlanHolds(t *testing.T) {
 				}
 			}
 			for _, k := range w.Left {
-				if place := k.Zone + strings.TrimPrefix(k.Product.String(), "10de:"); k.Schedulable != left[place] || k.Keep != toKeep(place) {
+				if place := k.Zone + strings.TrimPrefix(k.String(), "10de:"); k.Schedulable != left[place] || k.Keep != toKeep(place) {
 					t.Errorf("seed %d: wave %d says %+v, left %d, keep %d", seed, i, k, left[place], toKeep(place))
 				}
 			}
@@ -836,7 +836,7 @@ func TestAnsibleNames(t *testing.T) {
 			var text []byte
 			for h := range strings.SplitSeq(hosts, ",") {
 				zones[h] = "az1"
-				text = append(append(text, fleettest.New(h, 1).Scan()...), '\n')
+				text = append(append(text, fleettest.New(h, 1).Scan(t)...), '\n')
 			}
 			path := filepath.Join(dir, file)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
@@ -905,7 +905,7 @@ func TestLarge(t *testing.T) {
 // FuzzRead: no input panics, what is accepted can be shown, compared and planned, and reading it
 // again gives the same.
 func FuzzRead(f *testing.F) {
-	f.Add(fleettest.Lines(fleettest.New("gpu1", 2), fleettest.New("gpu2", 1)))
+	f.Add(fleettest.Lines(f, fleettest.New("gpu1", 2), fleettest.New("gpu2", 1)))
 	f.Add([]byte(`{"schema":1,"host":{"hostname":"a"},"devices":[{"address":"0000:17:00.0","vendor_id":"10de","class":"0302"}]}`))
 	f.Add([]byte("schema: 1\nhost: a\ndevices: []\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -69,7 +69,8 @@ func ofProduct(id string) string {
 }
 
 // Scan returns the output of host scan.
-func (n Node) Scan() []byte {
+func (n Node) Scan(t testing.TB) []byte {
+	t.Helper()
 	devices := []any{}
 	for _, g := range n.GPUs {
 		group := []string{"0000:" + g.Address + ".0", "0000:" + g.Address + ".1"}
@@ -102,11 +103,12 @@ func (n Node) Scan() []byte {
 	if n.Server != "" {
 		document["machine"] = map[string]any{"vendor": "Dell Inc.", "product": n.Server, "bios": map[string]any{"vendor": "Dell Inc.", "version": n.Firmware, "date": "01/02/2026"}}
 	}
-	return text(document)
+	return text(t, document)
 }
 
 // Check returns the output of host check.
-func (n Node) Check() []byte {
+func (n Node) Check(t testing.TB) []byte {
+	t.Helper()
 	findings := []any{}
 	add := func(check, status, seen, effect, remedy string) {
 		findings = append(findings, map[string]any{"check": check, "status": status, "file": "/sys/kernel/iommu_groups", "line": 0, "seen": seen, "effect": effect, "remedy": remedy})
@@ -121,13 +123,14 @@ func (n Node) Check() []byte {
 	if n.Verdict == "not ready" || n.Verdict == "drifted" {
 		add("functions", "fail", "a recorded function is missing", "guests cannot have it", "seat the card again")
 	}
-	return text(n.top(map[string]any{
+	return text(t, n.top(map[string]any{
 		"system": n.system(), "verdict": n.Verdict, "passed": n.Verdict == "ready", "reboot_required": n.Reboot, "findings": findings, "warnings": []string{},
 	}))
 }
 
 // GuestReport returns the output of host guests.
-func (n Node) GuestReport() []byte {
+func (n Node) GuestReport(t testing.TB) []byte {
+	t.Helper()
 	name, file, machine := n.Name, "hostname", "3d12"
 	nova := n.novaHost()
 	r := guest.Report{
@@ -147,7 +150,7 @@ func (n Node) GuestReport() []byte {
 			for function := range 2 {
 				address, err := pci.ParseAddress(fmt.Sprintf("%s.%d", a, function))
 				if err != nil {
-					panic(err)
+					t.Fatal(err)
 				}
 				functions = append(functions, address)
 			}
@@ -158,7 +161,7 @@ func (n Node) GuestReport() []byte {
 			r.Guests = append(r.Guests, guest.Guest{PID: 1000 + i, Command: "qemu-kvm", UUID: &g.UUID, Name: &name, Started: &n.Time, Asked: functions})
 		}
 	}
-	return text(r)
+	return text(t, r)
 }
 
 // top adds to a document what the documents of all kinds have.
@@ -182,10 +185,11 @@ func (n Node) system() map[string]any {
 }
 
 // Lines returns the documents of nodes as JSON lines.
-func Lines(nodes ...Node) []byte {
+func Lines(t testing.TB, nodes ...Node) []byte {
+	t.Helper()
 	var b bytes.Buffer
 	for _, n := range nodes {
-		for _, document := range [][]byte{n.Scan(), n.Check(), n.GuestReport()} {
+		for _, document := range [][]byte{n.Scan(t), n.Check(t), n.GuestReport(t)} {
 			b.Write(append(document, '\n'))
 		}
 	}
@@ -195,6 +199,7 @@ func Lines(nodes ...Node) []byte {
 // Large returns a fleet of 2,000 nodes with 4,292 GPUs in five layouts, of which 20 nodes have lost
 // a card and every seventh has a guest, and the output of openstack compute service list for it.
 func Large(t testing.TB) (nodes []Node, services []byte) {
+	t.Helper()
 	gpus := 0
 	var rows []any
 	for i := range 2000 {
@@ -220,15 +225,16 @@ func Large(t testing.TB) (nodes []Node, services []byte) {
 	if gpus != 4292 {
 		t.Fatalf("%d GPUs", gpus)
 	}
-	return nodes, text(rows)
+	return nodes, text(t, rows)
 }
 
-func text(document any) []byte {
-	t, err := json.Marshal(document)
+func text(t testing.TB, document any) []byte {
+	t.Helper()
+	b, err := json.Marshal(document)
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	return t
+	return b
 }
 
 func orNil(text string) any {
