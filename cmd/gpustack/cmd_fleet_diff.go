@@ -31,7 +31,7 @@ that it never allocates.
 
 EXAMPLES
   gpustack fleet diff nodes.yesterday nodes
-  gpustack fleet diff before.jsonl - -o json
+  cat *.jsonl | gpustack fleet diff nodes.yesterday - -o json
 
 EXIT STATUS
   0  no differences

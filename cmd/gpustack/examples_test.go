@@ -50,6 +50,8 @@ done
 	return map[string]exampleSetup{
 		"completion": {script: "mkdir -p $HOME/.config/fish/completions"},
 		"flavor":     {script: inventories, cloud: true},
+		"fleet":      {script: fleetNodes},
+		"fleet diff": {script: fleetNodes, status: 2}, // a node is new
 		"history":    {script: prepared + undone},
 		"host bind":  {script: held("none", "vfio-pci")},
 		"host check": {script: copies, status: 2}, // the node is not prepared
@@ -96,6 +98,36 @@ for n in 1 2; do
 	gpustack undo --root node --yes
 	gpustack host prepare --root node --yes
 done
+`
+
+// fleetNodes has the documents of five nodes that are like the talk's, ready for guests and used by
+// none, in one folder, in one for each kind, and as JSON lines; of all but one in a folder of the
+// day before; and the zones and aggregates of the nodes. A tree does not show who uses devices:
+// their state is replaced.
+const fleetNodes = talkNode + `
+rm -rf nodes nodes.yesterday scans checks guests *.jsonl
+mkdir -p nodes scans checks guests
+for f in node/sys/bus/pci/devices/0000:8[48]:00.?; do
+	ln -sfn /sys/bus/pci/drivers/vfio-pci $(readlink -f $f)/driver
+done
+gpustack host scan --root node --machine -o json > scan
+gpustack host check --root node -o json > check || [ $? = 2 ]
+services= hosts=
+for n in 1 2 3 4 5; do
+	sed "s/\"gpu1\"/\"gpu$n\"/; s/\"state\":\"unknown\"/\"state\":\"guest-ready\"/" scan > nodes/gpu$n.scan.json
+	sed "s/\"gpu1\"/\"gpu$n\"/" check > nodes/gpu$n.check.json
+	sed "s/\"gpu1\"/\"gpu$n\"/g" quiet.json > nodes/gpu$n.guests.json
+	for kind in scan check guests; do tr -d '\n' < nodes/gpu$n.$kind.json; echo; done > gpu$n.jsonl
+	services="$services,{\"Host\":\"gpu$n\",\"Zone\":\"az1\",\"Status\":\"enabled\",\"State\":\"up\"}"
+	hosts="$hosts,\"gpu$n\""
+done
+cp nodes/*.scan.json scans
+cp nodes/*.check.json checks
+cp nodes/*.guests.json guests
+cp -r nodes nodes.yesterday
+rm nodes.yesterday/gpu5.*
+echo "[${services#,}]" > services.json
+echo "{\"fast\": [${hosts#,}]}" > aggregates.json
 `
 
 // inventories has the talk's node with Nova Zed, inventories of two hosts, and a nova.conf of a
@@ -243,10 +275,13 @@ func newExampleRun(t *testing.T, app *cli.App, binary, folder string, setup exam
 		err = txtar.Write(node, e.dir)
 	}
 	if err == nil {
-		err = copyScript("testdata/script/rdma_prepare.txtar", "hca.sh", e.dir)
+		err = copyFile("testdata/script/rdma_prepare.txtar", "hca.sh", e.dir)
 	}
 	if err == nil {
-		err = copyScript("testdata/script/container_prepare.txtar", "containers.sh", e.dir)
+		err = copyFile("testdata/script/fleet.txtar", "quiet.json", e.dir)
+	}
+	if err == nil {
+		err = copyFile("testdata/script/container_prepare.txtar", "containers.sh", e.dir)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -274,8 +309,8 @@ func newExampleRun(t *testing.T, app *cli.App, binary, folder string, setup exam
 	return e
 }
 
-// copyScript copies a file of a script's archive into a folder.
-func copyScript(archive, name, dir string) error {
+// copyFile copies a file of a script's archive into a folder.
+func copyFile(archive, name, dir string) error {
 	a, err := txtar.ParseFile(archive)
 	if err != nil {
 		return err

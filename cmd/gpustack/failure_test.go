@@ -116,9 +116,11 @@ func TestOneDocument(t *testing.T) {
 	if talk, status := runHere(t, dir, "host", "prepare", "--root", "prepared", "--yes"); status != 0 {
 		t.Fatal(talk)
 	}
-	if talk, status := runHere(t, dir, "host", "scan", "--root", "node", "-o", "json"); status != 0 {
-		t.Fatal(talk)
+	scan, err := exec.Command("gpustack", "host", "scan", "--root", filepath.Join(dir, "node"), "-o", "json").Output()
+	if err != nil {
+		t.Fatal(err)
 	}
+	unpack(t, dir, "", "-- nodes/gpu1.json --\n"+string(scan)+"-- services.json --\n"+`[{"Host": "gpu1", "Zone": "az1", "Status": "enabled", "State": "up"}]`+"\n")
 	run := func(t *testing.T, wrap []string, args string, env ...string) (p printed, status int) {
 		t.Helper()
 		for _, format := range []string{"yaml", "json"} {
@@ -167,6 +169,10 @@ func TestOneDocument(t *testing.T) {
 			begins: "flavor test gpu.old --image debian --conf a100.conf", asks: "flavor test gpu.old --image debian --conf a100.conf"},
 		"container check":   {good: "container check --root node", status: 2, begins: "container check --root absent"},
 		"container prepare": {good: "container prepare --root node --none", begins: "container prepare --root absent --none"},
+		"fleet aliases":     {good: "fleet aliases nodes", begins: "fleet aliases absent"},
+		"fleet diff":        {good: "fleet diff nodes nodes", begins: "fleet diff nodes absent"},
+		"fleet plan":        {good: "fleet plan nodes --keep 0 --map services.json", begins: "fleet plan nodes --keep 0 --map absent"},
+		"fleet show":        {good: "fleet show nodes", begins: "fleet show absent"},
 		"history":           {good: "history --root prepared", begins: "history --root absent"},
 		"host bind":         {good: "host bind --root node --live --dry-run", status: 2, begins: "host bind --root absent"},
 		"host check":        {good: "host check --root node", status: 2, begins: "host check --root absent"},
