@@ -132,7 +132,7 @@ func (r FleetShow) Print(u *term.UI) {
 	u.Printf("%s, %s, %s; odd: %s\n", host.Numbered(r.NodeCount, "node"), host.Numbered(gpus, "GPU"), host.Numbered(len(r.Layouts), "layout"), host.Numbered(len(odd), "node"))
 	if rows != nil {
 		u.Printf("\n")
-		u.Table([]string{"ODD NODE", "LAYOUT", "WHAT", "FUNCTION", "EXPECTED", "SEEN"}, rows)
+		table(u, []string{"ODD NODE", "LAYOUT", "WHAT", "FUNCTION", "EXPECTED", "SEEN"}, rows)
 	}
 	rows = nil
 	for _, l := range r.Layouts {
@@ -140,7 +140,7 @@ func (r FleetShow) Print(u *term.UI) {
 	}
 	if rows != nil {
 		u.Printf("\n")
-		u.Table([]string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, rows)
+		table(u, []string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, rows)
 	}
 	rows = nil
 	for _, p := range r.Products {
@@ -152,7 +152,7 @@ func (r FleetShow) Print(u *term.UI) {
 	}
 	if rows != nil {
 		u.Printf("\n")
-		u.Table([]string{"PRODUCT", "NAME", "GPUS", "FREE", "IN GUESTS", "IN CONTAINERS", "WITH THE HOST", "UNKNOWN"}, rows)
+		table(u, []string{"PRODUCT", "NAME", "GPUS", "FREE", "IN GUESTS", "IN CONTAINERS", "WITH THE HOST", "UNKNOWN"}, rows)
 	}
 }
 

@@ -100,7 +100,7 @@ func (r FleetAliases) Print(u *term.UI) {
 	}
 	if rows != nil {
 		u.Printf("\n")
-		u.Table([]string{"PRODUCT WITHOUT ONE ALIAS", "TYPE", "WHY", "NODES"}, rows)
+		table(u, []string{"PRODUCT WITHOUT ONE ALIAS", "TYPE", "WHY", "NODES"}, rows)
 	}
 	u.Printf("\n%s\n", strings.Join([]string{fmt.Sprintf("aliases: %d", len(r.Aliases)), fmt.Sprintf("nodes: %d", r.NodeCount)}, ", "))
 }

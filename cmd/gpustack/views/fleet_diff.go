@@ -50,7 +50,7 @@ func (r FleetDiff) Print(u *term.UI) {
 		}
 		rows = append(rows, printableRow(node, string(d.Change), d.What, address, Text(d.Old), Text(d.New)))
 	}
-	u.Table([]string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, rows)
+	table(u, []string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, rows)
 	u.Printf("\n%s\n", fmt.Sprintf("%s on %s; before: %s, now: %s", host.Numbered(len(r.Differences), "difference"), host.Numbered(len(nodes), "node"),
 		host.Numbered(r.OldNodeCount, "node"), host.Numbered(r.NodeCount, "node")))
 }

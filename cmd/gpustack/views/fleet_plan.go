@@ -109,7 +109,7 @@ func (r FleetPlan) Print(u *term.UI) {
 			orDash(strings.Join(left, "; ")), FoldNames(w.NodeNames)))
 	}
 	if rows != nil {
-		u.Table([]string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
+		table(u, []string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
 		u.Printf("\n")
 	}
 	u.Printf("%s with %s; blocked: %s\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), host.Numbered(len(r.Blocked), "node"))
@@ -119,7 +119,7 @@ func (r FleetPlan) Print(u *term.UI) {
 	}
 	if rows != nil {
 		u.Printf("\n")
-		u.Table([]string{"BLOCKED NODE", "WHY", "INSTANCES"}, rows)
+		table(u, []string{"BLOCKED NODE", "WHY", "INSTANCES"}, rows)
 	}
 	rows = nil
 	for _, i := range r.Idle {
@@ -127,7 +127,7 @@ func (r FleetPlan) Print(u *term.UI) {
 	}
 	if rows != nil {
 		u.Printf("\n")
-		u.Table([]string{"NODE WITHOUT SCHEDULABLE GPUS", "WHY"}, rows)
+		table(u, []string{"NODE WITHOUT SCHEDULABLE GPUS", "WHY"}, rows)
 	}
 	if len(r.Without) > 0 {
 		u.Printf("\n%s\n", term.Printable("hosts without documents, of which no GPU counts: "+FoldNames(r.Without)))
