@@ -143,7 +143,9 @@ func (r FleetShow) Print(u *term.UI) {
 		table(u, []string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, rows)
 	}
 	rows = nil
+	unknown := 0
 	for _, p := range r.Products {
+		unknown += p.Unknown
 		row := printableRow(p.VendorID.String()+":"+p.ProductID.String(), Text(p.Name))
 		for _, n := range []int{p.Total, p.Free, p.InGuests, p.InContainer, p.WithHost, p.Unknown} {
 			row = append(row, fmt.Sprint(n))
@@ -153,6 +155,9 @@ func (r FleetShow) Print(u *term.UI) {
 	if rows != nil {
 		u.Printf("\n")
 		table(u, []string{"PRODUCT", "NAME", "GPUS", "FREE", "IN GUESTS", "IN CONTAINERS", "WITH THE HOST", "UNKNOWN"}, rows)
+	}
+	if unknown > 0 {
+		u.Printf("unknown: a complete report of '%s' says which GPUs guests use\n", u.Command(host.NewCommand("host guests").Flag("o", "json").Elsewhere()))
 	}
 }
 

@@ -72,7 +72,7 @@ func (r FleetAliases) Print(u *term.UI) {
 	u.Printf("[pci]\n")
 	for _, a := range r.Aliases {
 		if a.Alias != nil {
-			u.Printf("alias = %s\n", term.Printable(*a.Alias))
+			u.Raw(fmt.Sprintf("alias = %s\n", term.Printable(*a.Alias))) // a line of nova.conf is not broken
 		}
 	}
 	var rows [][]string
