@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,13 @@ func layPrepared(t testing.TB) (root, image string) {
 // inRoot returns the command that checks the machine below root as the running one.
 func inRoot(root string) *exec.Cmd {
 	return exec.Command("chroot", root, "/gpustack", "host", "check", "-o", "json")
+}
+
+// tryUndated runs a command. What it prints is returned without the time of the document.
+func tryUndated(t *testing.T, cmd *exec.Cmd) (out, talk string, status int) {
+	t.Helper()
+	out, talk, status = try(t, cmd)
+	return regexp.MustCompile(`(?m)^"time":.*\n`).ReplaceAllString(out, ""), talk, status
 }
 
 // TestCheckRemembers: host check unpacks an image once, and again when it was replaced by another
@@ -107,7 +115,7 @@ func TestCheckRemembers(t *testing.T) {
 // replaced; for a folder, a warning says what to do.
 func TestCheckForeignCache(t *testing.T) {
 	root, _ := layPrepared(t)
-	want, _, status := try(t, inRoot(root))
+	want, _, status := tryUndated(t, inRoot(root))
 	file := filepath.Join(root, cacheFile)
 	lie := strings.Replace(read(t, file), "vfio_pci.ko", "vfio_zzz.ko", 1)
 	foreign := func(name string) {
@@ -118,7 +126,7 @@ func TestCheckForeignCache(t *testing.T) {
 		}
 	}
 	foreign(file)
-	if got, talk, again := try(t, inRoot(root)); got != want || talk != "" || again != status {
+	if got, talk, again := tryUndated(t, inRoot(root)); got != want || talk != "" || again != status {
 		t.Errorf("of a file: exit status %d, want %d: %s\n%s", again, status, talk, got)
 	}
 	if read(t, file) == lie {
@@ -139,11 +147,11 @@ func TestCheckForeignCache(t *testing.T) {
 // TestCheckReadOnly: without a place to remember images, host check prints the same.
 func TestCheckReadOnly(t *testing.T) {
 	root, _ := layPrepared(t)
-	want, _, status := try(t, inRoot(root))
+	want, _, status := tryUndated(t, inRoot(root))
 	if err := os.RemoveAll(filepath.Join(root, "var/cache")); err != nil {
 		t.Fatal(err)
 	}
-	got, talk, again := try(t, exec.Command("unshare", "--mount", "sh", "-ec", `
+	got, talk, again := tryUndated(t, exec.Command("unshare", "--mount", "sh", "-ec", `
 		mount --bind "$0" "$0"
 		mount -o remount,bind,ro "$0"
 		exec chroot "$0" /gpustack host check -o json`, root))
@@ -159,7 +167,7 @@ func TestCheckReadOnly(t *testing.T) {
 // would use, or that stays.
 func TestCheckKilled(t *testing.T) {
 	root, _ := layPrepared(t)
-	want, _, status := try(t, inRoot(root))
+	want, _, status := tryUndated(t, inRoot(root))
 	for _, call := range []string{"mkdirat", "flock", "fchmod", "fsync", "rename,renameat,renameat2"} {
 		if err := os.RemoveAll(filepath.Join(root, "var/cache")); err != nil {
 			t.Fatal(err)
@@ -169,7 +177,7 @@ func TestCheckKilled(t *testing.T) {
 			t.Errorf("%s: not killed", call)
 		}
 		for range 2 {
-			if got, talk, s := try(t, inRoot(root)); got != want || s != status {
+			if got, talk, s := tryUndated(t, inRoot(root)); got != want || s != status {
 				t.Errorf("%s: exit status %d: %s\n%s", call, s, got, talk)
 			}
 		}

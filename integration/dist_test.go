@@ -402,7 +402,7 @@ func doMainJob(t *testing.T, program, example string) {
 	if out := run(t, program, "host", "scan", "--root", node); !strings.Contains(out, "2 of 2 GPUs can be prepared for guests") {
 		t.Errorf("host scan:\n%s", out)
 	}
-	out, talk, status := try(t, exec.Command(program, "host", "prepare", "--root", node, "--dry-run"))
+	out, talk, status := try(t, exec.Command(program, "host", "prepare", "--root", node, "--dry-run", "--diff"))
 	if status != 2 || !strings.Contains(out, "options vfio-pci ids=10de:11b4,10de:0e0a") {
 		t.Errorf("host prepare: exit status %d\n%s%s", status, out, talk)
 	}
