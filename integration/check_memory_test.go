@@ -62,7 +62,12 @@ func inRoot(root string) *exec.Cmd {
 func tryUndated(t *testing.T, cmd *exec.Cmd) (out, talk string, status int) {
 	t.Helper()
 	out, talk, status = try(t, cmd)
-	return regexp.MustCompile(`(?m)^"time":.*\n`).ReplaceAllString(out, ""), talk, status
+	return undated(out), talk, status
+}
+
+// undated returns a document without its time.
+func undated(document string) string {
+	return regexp.MustCompile(`(?m)^"time":.*\n`).ReplaceAllString(document, "")
 }
 
 // TestCheckRemembers: host check unpacks an image once, and again when it was replaced by another

@@ -50,7 +50,7 @@ func TestInterruptedPrograms(t *testing.T) {
 				args = []string{gpustack, "undo", "--root", root, "--yes"}
 				arguments = prepared
 			}
-			before, recorded := configured(t, root), run(t, gpustack, "history", "--root", root, "-o", "json")
+			before, recorded := configured(t, root), undated(run(t, gpustack, "history", "--root", root, "-o", "json"))
 			mark(t, root, test.slow)
 			s := terminal.Start(t, mounted(root, args...), "")
 			await(t, filepath.Join(root, "etc/slow/begun"))
@@ -64,7 +64,7 @@ func TestInterruptedPrograms(t *testing.T) {
 			if diff := cmp.Diff(before, configured(t, root)); diff != "" {
 				t.Errorf("(-before +after):\n%s", diff)
 			}
-			if diff := cmp.Diff(recorded, run(t, gpustack, "history", "--root", root, "-o", "json")); diff != "" {
+			if diff := cmp.Diff(recorded, undated(run(t, gpustack, "history", "--root", root, "-o", "json"))); diff != "" {
 				t.Errorf("history (-before +after):\n%s", diff)
 			}
 			if menu(t, root) != arguments && test.slow == "update-grub" {
@@ -141,7 +141,7 @@ func TestUnheard(t *testing.T) {
 			if status != test.status {
 				t.Errorf("exit status %d, want %d", status, test.status)
 			}
-			history := run(t, gpustack, "history", "--root", root, "-o", "json")
+			history := undated(run(t, gpustack, "history", "--root", root, "-o", "json"))
 			if test.status == 0 {
 				if menu(t, root) != prepared || !strings.Contains(history, `"status":"done"`) {
 					t.Errorf("menu %q, history: %s", menu(t, root), history)
@@ -326,7 +326,7 @@ func onTerminal(t *testing.T, answer string, args ...string) (output string, sta
 // all is as it was, the journal too.
 func TestInterruptedAnywhere(t *testing.T) {
 	first := inPlace(t)
-	history := func(root string) string { return run(t, gpustack, "history", "--root", root, "-o", "json") }
+	history := func(root string) string { return undated(run(t, gpustack, "history", "--root", root, "-o", "json")) }
 	prepareIt := func(root string) []string {
 		return []string{gpustack, "host", "prepare", "--root", root, "--yes"}
 	}
