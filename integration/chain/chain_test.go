@@ -271,7 +271,7 @@ type testServer struct {
 func (c *chain) flavorTest(m machine) (r testReport, text string, status int) {
 	c.t.Helper()
 	args := []string{
-		"flavor", "test", flavor, "--root", c.lab.Root, "--image", LinuxImage, "--host", m.Host.Name, "--timeout", "20m",
+		"flavor", "test", flavor, "--root", c.lab.Root, "--image", LinuxImage, "--host", m.Host.Name, "--wait", "20m",
 		"--database", c.lab.Database.URL("nova_cell1"), "--yes", "-o", "json",
 	}
 	stdout, stderr, status := c.gpustack(args...)

@@ -30,7 +30,7 @@ func contained(network, script string) []string {
 // in exclusive mode it is not.
 func rdmaContainers(m machine) {
 	m.run("sh", "-ec", forContainers)
-	r := m.try("gpustack", "rdma", "test", "--container", "localhost/rdma", "--count", "3", "-o", "json")
+	r := m.try("gpustack", "rdma", "test", "--container", "localhost/rdma", "--iterations", "3", "-o", "json")
 	if got := tested(m.t, r); got.Verdict != "pass" || got.Tests[0].Iterations != 3 || !slices.Equal(got.Tests[0].Devices, []string{"gpustack.local/hca=rxe0"}) {
 		m.t.Errorf("rdma test: %+v: %s", got, r.Stderr)
 	}

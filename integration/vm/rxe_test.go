@@ -237,7 +237,7 @@ func tested(t *testing.T, r agent.Reply) (tested rdmaTested) {
 
 // rdmaPasses: a real rping moves data, and the counters of the port tell.
 func rdmaPasses(m machine) {
-	got := tested(m.t, m.try("gpustack", "rdma", "test", "-o", "json", "--count", "3", "--size", "4096"))
+	got := tested(m.t, m.try("gpustack", "rdma", "test", "-o", "json", "--iterations", "3", "--size", "4096"))
 	one := got.Tests[0]
 	if got.Verdict != "pass" || one.Name != "rxe0" || one.IP != rdmaAddress || one.Iterations != 3 || one.Bytes < 3*4096 || one.Carried == nil || !*one.Carried {
 		m.t.Errorf("%+v", got)
@@ -373,7 +373,7 @@ func rdmaCauses(m machine) {
 				}
 			}
 			if row.test != "" {
-				r := m.try("gpustack", "rdma", "test", "--timeout", "10s")
+				r := m.try("gpustack", "rdma", "test", "--wait", "10s")
 				if r.Status == 0 || !strings.Contains(r.Stdout+r.Stderr, row.test) {
 					t.Errorf("rdma test: exit status %d, not %q but:\n%s%s", r.Status, row.test, r.Stdout, r.Stderr)
 				}
