@@ -178,7 +178,7 @@ func (c cycle) run(t *testing.T) {
 		t.Errorf("systemd-modules-load is %s%s", reply.Stdout, m.try("journalctl", "-b", "-u", "systemd-modules-load").Stdout)
 	}
 	t.Run("check", func(t *testing.T) { machine{m.Machine, t}.isReady() })
-	t.Run("units", func(t *testing.T) { machine{m.Machine, t}.unitsSee("host check", "rdma check") })
+	t.Run("units", func(t *testing.T) { machine{m.Machine, t}.unitsSee("host check") })
 	t.Run("containers", func(t *testing.T) { machine{m.Machine, t}.containersGotSpec() })
 	step("containers got their spec, which is undone")
 	t.Run("boot unit", func(t *testing.T) { machine{m.Machine, t}.bootUnitRan() })
