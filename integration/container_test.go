@@ -430,7 +430,7 @@ mount -t tmpfs tmpfs /sys
 for name in $(ls -A "$node/sys"); do mkdir -p "/sys/$name"; cp -a "$node/sys/$name/." "/sys/$name"; done
 mkdir -p /sys/fs; mount --rbind /run/sys/fs /sys/fs 2>/dev/null || { mkdir -p /sys/fs/cgroup; mount --rbind /run/sys/fs/cgroup /sys/fs/cgroup; }
 set +e
-for args in localhost/rdma:1 "localhost/bare:1 --peer 192.168.77.1" "localhost/rdma:1 --listen --timeout 3s" localhost/none; do
+for args in localhost/rdma:1 "localhost/bare:1 --peer 192.168.77.1" "localhost/rdma:1 --listen --wait 3s" localhost/none; do
 	$gpustack rdma test --container $args 2>&1
 	echo "exit status $?"
 done

@@ -60,6 +60,7 @@ func ofOneRun(text string) string {
 	for _, changing := range []struct{ expression, to string }{
 		{`--token \S+`, "--token TOKEN"},
 		{`--root \S+ `, ""},
+		{`gpu\d( gpustack host guests|\.json)`, "gpuN$1"}, // in the order of the names of this run
 		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
 		{`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\dZ?`, "TIME"},
 		{`\b\d+ (s|min|h)\b`, "N $1"},
