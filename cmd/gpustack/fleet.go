@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 
@@ -52,6 +53,7 @@ func maxAgeFlag(usage string) cli.Flag {
 
 // readFleet reads documents, and prints warnings about them.
 func readFleet(u *term.UI, files ...string) (fleet.Fleet, error) {
+	debug.SetGCPercent(100) // main sets more for short runs; this one may read thousands of documents
 	found, err := fleet.Read(documentsAt(u, files...))
 	if err != nil {
 		return fleet.Fleet{}, err
