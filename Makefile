@@ -178,7 +178,7 @@ bench: build
 # Copies what make build has made, and the documentation: root needs no Go for it.
 BUILT = build/gpustack build/man build/gpustack.bash build/gpustack.zsh build/gpustack.fish
 SHARE = $(DESTDIR)$(PREFIX)/share
-DOCS  = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(wildcard docs/*.md docs/schema/*.json examples/*.txtar examples/monitoring/*)
+DOCS  = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(wildcard docs/*.md docs/schema/*.json examples/*.txtar examples/monitoring/*.*)
 install: $(BUILT)
 	install -D -m 0755 build/gpustack $(DESTDIR)$(PREFIX)/sbin/gpustack
 	install -D -m 0644 -t $(SHARE)/man/man8 build/man/*.8
@@ -187,7 +187,7 @@ install: $(BUILT)
 	install -D -m 0644 build/gpustack.fish $(SHARE)/fish/vendor_completions.d/gpustack.fish
 	for file in $(DOCS); do install -D -m 0644 "$$file" "$(SHARE)/doc/gpustack-nova/$$file" || exit 1; done
 	install -D -m 0755 -t $(SHARE)/doc/gpustack-nova/examples examples/*.sh
-	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system units/*.service units/*.timer
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system examples/monitoring/systemd/*
 
 $(BUILT):
 	@echo "$@ is missing: run make build first, as a user who has Go" >&2; exit 1

@@ -307,7 +307,8 @@ func TestCases(t *testing.T) {
 		// B
 		"B: nobody has reported": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("migration error gpu2 gpu1")}, held: both,
-			want: "B unknown: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node; not proved: no guest report of gpu1 was given"},
+			want: "B unknown: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node; " +
+				"not proved: no guest report of gpu1 was given"},
 		"B: proved": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("migration error gpu2 gpu1")}, held: both, proof: reports{silent: "gpu2"},
 			want: "B stale online failed: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node"},
@@ -320,7 +321,8 @@ func TestCases(t *testing.T) {
 		"B: a third host's row would go too": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("migration error gpu3 gpu1")},
 			held:       append([]Held{on(gpu3)}, both...), proof: reports{silent: "gpu3"},
-			want: "B unknown: migration 12 (migration) 'error' gpu3->gpu1 keeps the device, but the instance is not on this node; not proved: no guest report of gpu3 was given"},
+			want: "B unknown: migration 12 (migration) 'error' gpu3->gpu1 keeps the device, but the instance is not on this node; " +
+				"not proved: no guest report of gpu3 was given"},
 		"B: a third host's row is kept by nothing": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("migration error gpu2 gpu1")},
 			held:       append([]Held{on(gpu3)}, both...), proof: reports{silent: "gpu3"},
@@ -339,7 +341,8 @@ func TestCases(t *testing.T) {
 		"B: another migration crosses cells": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{numbered(12, "migration error gpu2 gpu1"), numbered(13, "resize error gpu2 gpu3")}, held: both, proof: ok,
 			change: func(f *Facts) { f.Migrations[1].CrossCell = true },
-			want:   "B unknown: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node; not proved: migration 13 (resize) 'error' gpu2->gpu3 is open"},
+			want: "B unknown: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node; " +
+				"not proved: migration 13 (resize) 'error' gpu2->gpu3 is open"},
 		// Before Victoria, Nova frees a device that only a migration in error keeps.
 		"C: and one in error is left, which may keep nothing": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{numbered(12, "migration migrating gpu3 gpu1"), numbered(13, "migration error gpu3 gpu2")},
@@ -354,7 +357,8 @@ func TestCases(t *testing.T) {
 			want: "B stale online failed: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node"},
 		"B: live migration, one report": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("live-migration error gpu2 gpu1")}, held: both, proof: reports{silent: "gpu2"},
-			want: "B unknown: migration 12 (live-migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node; not proved: no guest report of gpu2 was given"},
+			want: "B unknown: migration 12 (live-migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node; " +
+				"not proved: no guest report of gpu2 was given"},
 		"B: live migration, both reports": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("live-migration error gpu2 gpu1")}, held: both, proof: ok,
 			want: "B stale online failed: migration 12 (live-migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node"},
@@ -363,16 +367,19 @@ func TestCases(t *testing.T) {
 			want: "B stale online failed: migration 12 (evacuation) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node"},
 		// C
 		"C: nobody has reported": {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"),
-			held: both, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; not proved: no guest report of gpu1 was given"},
+			held: both, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; " +
+				"not proved: no guest report of gpu1 was given"},
 		"C: proved": {device: mine, instance: instance("active @gpu2"),
 			migrations: move("post-migrating"), held: both, proof: ok,
 			want: "C stale online failed: migration 12 (migration) 'post-migrating' gpu1->gpu2 is open, but the instance is in no task"},
 		"C: its thread may be alive (10.2)": {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"),
 			held: both, proof: reports{stayedOn: "gpu1"},
-			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; not proved: nova-compute of gpu1 has been running since before"},
+			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; " +
+				"not proved: nova-compute of gpu1 has been running since before"},
 		"C: or on the other host": {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"),
 			held: both, proof: reports{stayedOn: "gpu2"},
-			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; not proved: nova-compute of gpu2 has been running since before"},
+			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; " +
+				"not proved: nova-compute of gpu2 has been running since before"},
 		"C: its domain is left on the source": {device: mine, instance: instance("active @gpu2"), migrations: move("post-migrating"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
 			want: "C stale online failed: migration 12 (migration) 'post-migrating' gpu1->gpu2 is open, but the instance is in no task"},
@@ -381,7 +388,8 @@ func TestCases(t *testing.T) {
 			want: "C stale online failed: migration 12 (migration) 'confirming' gpu1->gpu2 is open, but the instance is in no task"},
 		"C: its confirmation may be alive": {device: mine, instance: instance("active @gpu2"), migrations: move("confirming"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2", stayedOn: "gpu1"},
-			want: "C unknown: migration 12 (migration) 'confirming' gpu1->gpu2 is open, but the instance is in no task; not proved: nova-compute of gpu1 has been running since before"},
+			want: "C unknown: migration 12 (migration) 'confirming' gpu1->gpu2 is open, but the instance is in no task; " +
+				"not proved: nova-compute of gpu1 has been running since before"},
 		"C: its revert died before it removed the guest": {device: mine, instance: instance("active @gpu2"), migrations: move("reverting"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
 			want: "C stale online failed: migration 12 (migration) 'reverting' gpu1->gpu2 is open, but the instance is in no task"},
@@ -400,7 +408,8 @@ func TestCases(t *testing.T) {
 			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; not proved: no guest report of gpu1 was given"},
 		"C: in error, its thread may be alive": {device: mine, instance: instance("error @gpu2"), migrations: move("migrating"), held: both,
 			proof: reports{stayedOn: "gpu2"},
-			want:  "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; not proved: nova-compute of gpu2 has been running since before"},
+			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; " +
+				"not proved: nova-compute of gpu2 has been running since before"},
 		"C: paused": {device: mine, instance: instance("paused @gpu2"), migrations: move("migrating"),
 			held: both, proof: ok, want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task, and in state paused"},
 		"C: an open evacuation (10.3)": {device: mine, instance: instance("active @gpu2"),
@@ -474,7 +483,8 @@ func TestCases(t *testing.T) {
 			want: "B stale online failed: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node; the instance was evacuated from this host by migration 13"},
 		"B: the same, and nobody has reported": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("migration error gpu1 gpu2"), evacuated}, held: both, down: true,
-			want: "B unknown: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node; not proved: no guest report of gpu1 was given; the instance was evacuated from this host by migration 13"},
+			want: "B unknown: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node; " +
+				"not proved: no guest report of gpu1 was given; the instance was evacuated from this host by migration 13"},
 		"E: shelved and offloaded": {device: mine, instance: instance("shelved_offloaded"),
 			proof: ok, want: "E stale nova: the instance is elsewhere, and no open migration goes to or from this node" + notFreed},
 		"E: a migration of other hosts is open": {device: mine, instance: instance("active @gpu2"), proof: ok,
@@ -588,11 +598,13 @@ func TestCases(t *testing.T) {
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"}, want: "S unknown: " + reset + "; not proved: gpu2: the guest is not defined"},
 		"S: its domain is left, vm_state does not tell": {device: mine, instance: instance("error @gpu2"), migrations: move("finished"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
-			want: "S unknown: " + reset + "; not proved: gpu1 has the guest, and vm_state error does not say whether the guest runs on gpu2 (if it does: openstack server set --state active)"},
+			want: "S unknown: " + reset + "; not proved: gpu1 has the guest, and vm_state error does not say whether the guest runs on gpu2 (if it " +
+				"does: openstack server set --state active)"},
 		"S: its domain is left, the destination has not reported": {device: mine, instance: instance("active @gpu2"), migrations: move("finished"),
 			held: both, proof: reports{guest: "gpu1", leftover: true, silent: "gpu2"}, want: "S unknown: " + reset + "; not proved: no guest report of gpu2 was given"},
 		"S: nobody has reported": {device: mine, instance: instance("error @gpu2"), migrations: move("finished"), held: both,
-			want: "S unknown: migration 12 (migration) 'finished' gpu1->gpu2 waits to be confirmed or reverted, but the instance is no longer in state resized: its state was reset; not proved: no guest report of gpu1 was given"},
+			want: "S unknown: migration 12 (migration) 'finished' gpu1->gpu2 waits to be confirmed or reverted, but the instance is no longer in " +
+				"state resized: its state was reset; not proved: no guest report of gpu1 was given"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := Facts{Now: now, Down: time.Minute, Node: &gpu1, Instance: s.instance, Migrations: s.migrations, Held: s.held, Related: s.related, Proof: s.proof}

@@ -40,7 +40,8 @@ func AsRoot() Text { return asRoot(os.Geteuid()) }
 
 func asRoot(uid int) Text {
 	if uid == 0 {
-		return "root has no permission for it here, as in a container or on a read-only or network file system: run gpustack on the host itself, outside of containers"
+		return "root has no permission for it here, as in a container or on a read-only or network file system: run gpustack on the host itself, " +
+			"outside of containers"
 	}
 	return "run gpustack as root"
 }

@@ -223,9 +223,11 @@ func testDeb(t *testing.T, d dist) {
 	if out := dpkg("--verify"); out != "" {
 		t.Errorf("dpkg --verify: %s", out)
 	}
-	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/bin/gpustack", "usr/share/man/man8/gpustack.8.gz", "usr/share/bash-completion/completions/gpustack",
+	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/bin/gpustack", "usr/share/man/man8/gpustack.8.gz",
+		"usr/share/bash-completion/completions/gpustack",
 		"usr/share/zsh/vendor-completions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish",
-		"usr/lib/systemd/system/gpustack-host-check.timer", "usr/share/doc/gpustack-nova/copyright", "usr/share/doc/gpustack-nova/third-party-licenses.txt", "usr/share/doc/gpustack-nova/changelog.Debian.gz"})
+		"usr/lib/systemd/system/gpustack-host-check.timer", "usr/share/doc/gpustack-nova/copyright", "usr/share/doc/gpustack-nova/third-party-licenses.txt",
+		"usr/share/doc/gpustack-nova/changelog.Debian.gz"})
 	prepared := prepareInstalled(t, root)
 	dpkg("--purge", "gpustack-nova")
 	checkRemoved(t, root, before, prepared)
@@ -362,7 +364,8 @@ func testRPM(t *testing.T, d dist) {
 		t.Errorf("rpm -V: %s", out)
 	}
 	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/share/man/man8/gpustack.8.gz", "usr/share/bash-completion/completions/gpustack",
-		"usr/share/zsh/site-functions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish", "usr/lib/systemd/system/gpustack-host-check.timer", "usr/share/licenses/gpustack-nova/LICENSE",
+		"usr/share/zsh/site-functions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish", "usr/lib/systemd/system/gpustack-host-check.timer",
+		"usr/share/licenses/gpustack-nova/LICENSE",
 		"usr/share/licenses/gpustack-nova/third-party-licenses.txt"})
 	prepared := prepareInstalled(t, root)
 	rpm("-e", "gpustack-nova")
@@ -383,7 +386,8 @@ func checkInstalled(t *testing.T, root string, before, want []string) {
 	}
 	for _, path := range added(before, holds(t, root)) {
 		mode, name, _ := strings.Cut(path, " ")
-		if wanted := map[bool]string{true: "drwxr-xr-x", false: "-rw-r--r--"}[mode[0] == 'd']; mode != wanted && path != "-rwxr-xr-x /usr/sbin/gpustack" && path != "Lrwxrwxrwx /usr/bin/gpustack" && (mode != "-rwxr-xr-x" || !strings.HasSuffix(name, ".sh")) ||
+		if wanted := map[bool]string{true: "drwxr-xr-x", false: "-rw-r--r--"}[mode[0] == 'd']; mode != wanted && path != "-rwxr-xr-x /usr/sbin/gpustack" &&
+			path != "Lrwxrwxrwx /usr/bin/gpustack" && (mode != "-rwxr-xr-x" || !strings.HasSuffix(name, ".sh")) ||
 			name != "/usr" && !strings.HasPrefix(name, "/usr/") {
 			t.Errorf("installed: %s", path)
 		}

@@ -62,7 +62,8 @@ func TestInstalled(t *testing.T) {
 		}
 	})
 	t.Run("documentation", func(t *testing.T) {
-		for _, pattern := range []string{"README.md", "CHANGELOG.md", "LICENSE", "docs/*.md", "docs/schema/*.json", "examples/*.txtar", "examples/*.sh", "examples/monitoring/*"} {
+		for _, pattern := range []string{"README.md", "CHANGELOG.md", "LICENSE", "docs/*.md", "docs/schema/*.json", "examples/*.txtar", "examples/*.sh",
+			"examples/monitoring/*.*"} {
 			files, err := filepath.Glob("../" + pattern)
 			if err != nil || len(files) == 0 {
 				t.Errorf("%s: %q, %v", pattern, files, err)

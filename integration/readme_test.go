@@ -138,7 +138,8 @@ func TestREADME(t *testing.T) {
 		t.Errorf("%d lines, more than 150", len(lines))
 	}
 	screen := strings.Join(lines[:40], "\n")
-	for _, command := range []string{".ci/setup make build", ".ci/setup make demo", ".ci/setup make unit", ".ci/setup make test", "no vGPU, no MIG", "kolla-ansible"} {
+	for _, command := range []string{".ci/setup make build", ".ci/setup make demo", ".ci/setup make unit", ".ci/setup make test", "no vGPU, no MIG",
+		"kolla-ansible"} {
 		if !strings.Contains(screen, command) {
 			t.Errorf("the first 40 lines have no %q", command)
 		}

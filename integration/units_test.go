@@ -13,7 +13,7 @@ import (
 // testUnits: make install has installed the units into dir as they are in the checkout, and has
 // enabled none; systemd has nothing to say of them and finds their program.
 func testUnits(t *testing.T, dir string) {
-	files, err := filepath.Glob("../units/*")
+	files, err := filepath.Glob("../examples/monitoring/systemd/*")
 	if err != nil || len(files) != 6 {
 		t.Fatalf("units %q, %v", files, err)
 	}
@@ -30,7 +30,8 @@ func testUnits(t *testing.T, dir string) {
 			t.Errorf("%s: its documentation: %v", name, err)
 		}
 	}
-	for _, unit := range []string{"network-online.target", "local-fs.target", "systemd-modules-load.service", "timers.target", "sysinit.target", "basic.target", "shutdown.target", "system.slice", "-.slice"} {
+	for _, unit := range []string{"network-online.target", "local-fs.target", "systemd-modules-load.service", "timers.target", "sysinit.target",
+		"basic.target", "shutdown.target", "system.slice", "-.slice"} {
 		text := "[Unit]\nDescription=x\nDefaultDependencies=no\n"
 		if strings.HasSuffix(unit, ".service") {
 			text += "[Service]\nExecStart=/bin/true\n"

@@ -30,7 +30,8 @@ func reshapeWarning(o Options, files []conf.Source) string {
 		return host.ShellWord(value)
 	}
 	// The defaults are the names in OpenStack's installation guides.
-	return "report_in_placement: Placement " + Dalmatian.String() + " and later permits only users with the role service to reshape providers, as nova-compute does to report devices of guests. " +
+	return "report_in_placement: Placement " + Dalmatian.String() +
+		" and later permits only users with the role service to reshape providers, as nova-compute does to report devices of guests. " +
 		"Without the role, nova-compute does not start on a host with such guests (ReshapeFailed, HTTP 403). Add the role before the restart: openstack role add" +
 		" --project " + option("service", "project_name", "project_id") + " --project-domain " + option("Default", "project_domain_name", "project_domain_id") +
 		" --user " + option("placement", "username", "user_id") + " --user-domain " + option("Default", "user_domain_name", "user_domain_id") + " service"

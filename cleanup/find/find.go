@@ -58,7 +58,8 @@ func RowsAndPools(ctx context.Context, d *novadb.Databases, o Options, emit func
 }
 
 // eachCell judges the rows of all cells, and their pools unless pools is nil.
-func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding), pools *cleanup.PoolReport) (cells []cleanup.CellSummary, err error) {
+func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding),
+	pools *cleanup.PoolReport) (cells []cleanup.CellSummary, err error) {
 	for _, c := range d.Cells {
 		if !o.selects(c) {
 			continue

@@ -47,7 +47,8 @@ EXIT STATUS
   1  error, nothing to check, or not enough information to reach a verdict
   2  a check has failed`,
 		flags: []cli.Flag{
-			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"}, args.PathRules{Kind: args.HandedOver}),
+			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"},
+				args.PathRules{Kind: args.HandedOver}),
 		},
 		check: checkContainers,
 	}

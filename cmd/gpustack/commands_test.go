@@ -123,8 +123,9 @@ func isHelp(n ast.Node) bool {
 const hole = "0000:84:00.0"
 
 var (
-	verb    = regexp.MustCompile(`%[a-z]`)
-	inText  = regexp.MustCompile(`\bgpustack ((?:host|rdma|container|nova|flavor|image|fleet) [a-z][a-z-]*|repair-migration|history|undo|completion|man)\b([^\n';)]*)`)
+	verb   = regexp.MustCompile(`%[a-z]`)
+	inText = regexp.MustCompile(`\bgpustack ((?:host|rdma|container|nova|flavor|image|fleet) ` +
+		`[a-z][a-z-]*|repair-migration|history|undo|completion|man)\b([^\n';)]*)`)
 	oneFlag = regexp.MustCompile(`^--([a-z][a-z-]*)$`)
 )
 

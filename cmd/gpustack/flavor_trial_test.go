@@ -169,13 +169,18 @@ func TestFlavorTest(t *testing.T) {
 		}, args: trialArgs("--az", "rack1"), status: 2,
 			want: []string{": fail\n", "nova: No valid host was found. There are not enough hosts available\n", "hint: check, in this order: free devices (alias K4200 is 10de:11b4", "PciPassthroughFilter", "availability zone rack1",
 				"hint: gpustack nova explain --flavor gpu.k4200.2\n", "verdict: fail"}, posts: 1},
-		"other fault":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Fault = "Build of instance aborted" }, status: 2, want: []string{"nova: Build of instance aborted\n", "verdict: fail"}, not: []string{"nova explain"}, posts: 1},
-		"never active": {cloud: func(c *cloudtest.Cloud) { c.Boot.Building = -1 }, args: trialArgs("--wait", "1s"), status: 2, want: []string{"the server is not active after 1s: BUILD (spawning)", "verdict: unknown"}, posts: 1},
+		"other fault": {cloud: func(c *cloudtest.Cloud) { c.Boot.Fault = "Build of instance aborted" }, status: 2,
+			want: []string{"nova: Build of instance aborted\n", "verdict: fail"}, not: []string{"nova explain"}, posts: 1},
+		"never active": {cloud: func(c *cloudtest.Cloud) { c.Boot.Building = -1 }, args: trialArgs("--wait", "1s"), status: 2,
+			want: []string{"the server is not active after 1s: BUILD (spawning)", "verdict: unknown"}, posts: 1},
 
 		// The guest does not report.
-		"silent":      {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = func(string, string) string { return "" } }, args: trialArgs("--wait", "1s"), status: 2, want: []string{"the guest has not reported within 1s: its console has no output", "console=ttyS0", "verdict: unknown"}, posts: 1},
-		"fixed text":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--wait", "1s"), status: 2, want: []string{"its console has other output", "verdict: unknown"}, not: []string{"LAST LINE"}, posts: 1},
-		"its console": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--wait", "1s", "--console"), status: 2, want: []string{"    LAST LINE\n"}, posts: 1},
+		"silent": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = func(string, string) string { return "" } }, args: trialArgs("--wait", "1s"),
+			status: 2, want: []string{"the guest has not reported within 1s: its console has no output", "console=ttyS0", "verdict: unknown"}, posts: 1},
+		"fixed text": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--wait", "1s"), status: 2,
+			want: []string{"its console has other output", "verdict: unknown"}, not: []string{"LAST LINE"}, posts: 1},
+		"its console": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = nil }, args: trialArgs("--wait", "1s", "--console"), status: 2,
+			want: []string{"    LAST LINE\n"}, posts: 1},
 		"cut line": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Console = func(n, _ string) string {
 				return "GPUSTACK-PROBE v1 nonce=" + n + " devices=2 0000:00:05.0=10de:11b4:ok 0000:00:06.0=10de"
@@ -187,7 +192,8 @@ func TestFlavorTest(t *testing.T) {
 		"no console 501": {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 501 }, status: 2, want: []string{"the hypervisor has no console log\n", "verdict: unknown"}, posts: 1},
 		"no console 400": {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 400 }, status: 2, want: []string{"the hypervisor has no console log\n"}, posts: 1},
 		"console 403":    {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 403 }, status: 2, want: []string{"console log of server ", "permission denied", "verdict: unknown"}, posts: 1},
-		"console 409":    {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 409 }, args: trialArgs("--wait", "1s"), status: 2, want: []string{"verdict: unknown"}, posts: 1},
+		"console 409": {cloud: func(c *cloudtest.Cloud) { c.Boot.NoLog = 409 }, args: trialArgs("--wait", "1s"), status: 2,
+			want: []string{"verdict: unknown"}, posts: 1},
 
 		// The guest has other devices.
 		"fewer": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, status: 2, want: []string{"on gpu1: fail", "wanted 2 × 10de:11b4, seen 1 × 10de:11b4", "10de:11b4: 2 wanted, 1 seen"}, posts: 1},
@@ -197,12 +203,14 @@ func TestFlavorTest(t *testing.T) {
 		}, status: 2, want: []string{"10de:11b4: 2 wanted, 0 seen", "2 × 10de:1bb1"}, posts: 1},
 		"a BMC's VGA": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(append(two, "0000:00:02.0=1a03:2000:ok")...) }, want: []string{"verdict: pass"}, posts: 1},
 		"unassigned":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0], "0000:00:06.0=10de:11b4:unassigned") }, status: 2, want: []string{"no addresses for a memory region of 0000:00:06.0", "hw_maxphysaddr_mode=passthrough", "verdict: fail"}, posts: 1},
-		"kept":        {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, args: trialArgs("--keep-server"), status: 2, want: []string{"verdict: fail", "the servers are kept, recorded as entry 1: 'gpustack undo 1' deletes them"}, posts: 1, left: 1, entry: true},
-		"wrong host":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Host = "gpu1" }, args: trialArgs("--host", "gpu7"), status: 1, want: []string{"is not on the requested host: it is on gpu1 instead of gpu7", ": not tested"}, posts: 1},
-		"its host":    {args: trialArgs("--host", "gpu7"), want: []string{"on gpu7: pass"}, posts: 1},
-		"a member":    {cloud: func(c *cloudtest.Cloud) { c.Member = true }, want: []string{"): pass"}, not: []string{" on gpu1"}, posts: 1},
-		"a network":   {args: trialArgs("--network", "lab"), want: []string{"  network   lab\n"}, posts: 1},
-		"old cloud":   {newest: 36, want: []string{"  network   auto\n", "verdict: pass"}, posts: 1},
+		"kept": {cloud: func(c *cloudtest.Cloud) { c.Boot.Console = guestWith(two[0]) }, args: trialArgs("--keep-server"), status: 2,
+			want: []string{"verdict: fail", "the servers are kept, recorded as entry 1: 'gpustack undo 1' deletes them"}, posts: 1, left: 1, entry: true},
+		"wrong host": {cloud: func(c *cloudtest.Cloud) { c.Boot.Host = "gpu1" }, args: trialArgs("--host", "gpu7"), status: 1,
+			want: []string{"is not on the requested host: it is on gpu1 instead of gpu7", ": not tested"}, posts: 1},
+		"its host":  {args: trialArgs("--host", "gpu7"), want: []string{"on gpu7: pass"}, posts: 1},
+		"a member":  {cloud: func(c *cloudtest.Cloud) { c.Member = true }, want: []string{"): pass"}, not: []string{" on gpu1"}, posts: 1},
+		"a network": {args: trialArgs("--network", "lab"), want: []string{"  network   lab\n"}, posts: 1},
+		"old cloud": {newest: 36, want: []string{"  network   auto\n", "verdict: pass"}, posts: 1},
 		"driver": {cloud: func(c *cloudtest.Cloud) {
 			c.Boot.Console = func(n, data string) string {
 				return strings.Replace(guestWith(two...)(n, data), " END", " driver=0:1 | GPU 0: Quadro K4200 END", 1)

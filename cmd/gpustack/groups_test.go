@@ -14,7 +14,8 @@ import (
 // below one heading.
 func TestHelpGroups(t *testing.T) {
 	a := newApp(testUI(t), []string{"gpustack"})
-	want := []string{"On each compute node", "On controllers and compute nodes", "Flavors", "Images", "Many nodes", "Repair of Nova's database", groupRecord, groupShell}
+	want := []string{"On each compute node", "On controllers and compute nodes", "Flavors", "Images", "Many nodes", "Repair of Nova's database",
+		groupRecord, groupShell}
 	var headings, listed []string
 	for _, g := range args.Groups(a.Commands) {
 		headings = append(headings, g.Heading)

@@ -40,7 +40,8 @@ func subjectCommands(subject string) []string {
 	return map[string][]string{
 		"rdma": {"rdma scan", "rdma scan --gids -o tree", "rdma scan -o json", "rdma check", "rdma check -o json", "host scan"},
 		"containers": {
-			"container check", "container check -o json", "container check --image-dir IMAGES", "container prepare --dry-run", "container prepare --device GPU --dry-run",
+			"container check", "container check -o json", "container check --image-dir IMAGES", "container prepare --dry-run",
+			"container prepare --device GPU --dry-run",
 			"container prepare --device GPU --static --dry-run", "container prepare --device GPU --print docker", "host scan",
 		},
 	}[subject]
@@ -65,7 +66,8 @@ func readOnly() []string {
 func notOnShapes() map[string]string {
 	const cloud, itself = "needs a cloud", "says nothing of a machine"
 	return map[string]string{
-		"host unpack": itself, "completion": itself, "fleet show": itself, "fleet diff": itself, "fleet plan": itself, "fleet aliases": itself, "man": itself, "nova explain": cloud, "repair-migration": "needs a database",
+		"host unpack": itself, "completion": itself, "fleet show": itself, "fleet diff": itself, "fleet plan": itself, "fleet aliases": itself,
+		"man": itself, "nova explain": cloud, "repair-migration": "needs a database",
 		"rdma test": "runs on the machine itself only", "undo": "nothing is recorded",
 		"flavor create": cloud, "flavor list": cloud, "flavor delete": cloud, "flavor test": cloud, "image check": cloud, "image set": cloud,
 	}

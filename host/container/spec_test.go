@@ -148,7 +148,8 @@ func TestSpecUpgrade(t *testing.T) {
 func TestSpecStray(t *testing.T) {
 	t.Parallel()
 	tree := strings.Replace(driverTree("615.71.09"), "symlink usr/lib64/libcuda.so.1 -> libcuda.so.615.71.09\n", "", 1)
-	tree = strings.Replace(tree, "-- usr/lib64/libcuda.so.615.71.09 --\n615.71.09\n", "-- usr/lib64/libcuda.so.1 --\nnone\n-- usr/lib64/libcuda.so.535.54.03 --\n535.54.03\n", 1)
+	tree = strings.Replace(tree, "-- usr/lib64/libcuda.so.615.71.09 --\n615.71.09\n",
+		"-- usr/lib64/libcuda.so.1 --\nnone\n-- usr/lib64/libcuda.so.535.54.03 --\n535.54.03\n", 1)
 	s := specOf(t, hosttest.Lay(t, tree), false)
 	if !slices.Contains(mounts(s), "libcuda.so.1") {
 		t.Errorf("mounts: %q", mounts(s))

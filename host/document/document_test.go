@@ -40,11 +40,13 @@ func TestEach(t *testing.T) {
 		"refused":               {`{"schema": 1, "refusals": [{"address": "0000:01:00.0", "reason": "console"}]}`, "in: is the error report of a failed command; expected the output of host scan: 0000:01:00.0: console"},
 		"a key twice":           {`{"schema": 1, "host": {}, "devices": [], "host": "b"}`, `in: not the output of host scan: an object has the key "host" twice`},
 		"twice but for case":    {`{"schema": 1, "host": {}, "Host": "b", "devices": []}`, `in: not the output of host scan: an object has the key "Host" twice`},
-		"twice but for escapes": {`{"schema": 1, "host": {}, "devices": [{"a": 1, "\u0061": 2}]}`, `in: not the output of host scan: an object has the key "a" twice`},
-		"twice on a line":       {one + "\n" + `{"schema": 1, "schema": 1}` + "\n" + one, `in:1 in:3 in:2: not the output of host scan: an object has the key "schema" twice`},
-		"twice, apart":          {`{"schema": 1, "host": {"a": {"a": "a"}}, "devices": [{"a": "\",\"a"}, {"a": ["a", "a"]}]}`, "in"},
-		"NUL bytes":             {one + "\n\x00\x00\x00\n", `in:1 in:2: not the output of host scan: not JSON: "\x00\x00\x00"`},
-		"no schema":             {`{"host": {}, "devices": []}`, "in: not the output of host scan"},
+		"twice but for escapes": {`{"schema": 1, "host": {}, "devices": [{"a": 1, "\u0061": 2}]}`,
+			`in: not the output of host scan: an object has the key "a" twice`},
+		"twice on a line": {one + "\n" + `{"schema": 1, "schema": 1}` + "\n" + one,
+			`in:1 in:3 in:2: not the output of host scan: an object has the key "schema" twice`},
+		"twice, apart": {`{"schema": 1, "host": {"a": {"a": "a"}}, "devices": [{"a": "\",\"a"}, {"a": ["a", "a"]}]}`, "in"},
+		"NUL bytes":    {one + "\n\x00\x00\x00\n", `in:1 in:2: not the output of host scan: not JSON: "\x00\x00\x00"`},
+		"no schema":    {`{"host": {}, "devices": []}`, "in: not the output of host scan"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

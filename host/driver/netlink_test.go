@@ -106,7 +106,8 @@ func TestParseVFs(t *testing.T) {
 	}
 	cut := []byte{9, 0, 1, 0, 1}
 	info := nl.NewRtAttr(unix.IFLA_VFINFO_LIST, nl.NewRtAttr(nl.IFLA_VF_INFO, cut).Serialize())
-	for name, attributes := range map[string][]byte{"the first": cut, "of the list": nl.NewRtAttr(unix.IFLA_VFINFO_LIST, cut).Serialize(), "of a VF": info.Serialize()} {
+	for name, attributes := range map[string][]byte{"the first": cut, "of the list": nl.NewRtAttr(unix.IFLA_VFINFO_LIST, cut).Serialize(),
+		"of a VF": info.Serialize()} {
 		if _, err := driver.ParseVFs(attributes); err == nil {
 			t.Errorf("an attribute that is cut off is accepted: %s", name)
 		}

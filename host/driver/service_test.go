@@ -423,7 +423,8 @@ func TestServicesJob(t *testing.T) {
 func TestServicesMasked(t *testing.T) {
 	const left = "; " + driver.Persistenced + " stays stopped: it is masked"
 	for what, want := range map[string][]string{
-		"one":      {"was interrupted: complete IOMMU groups stay as changed: 0000:02:00.0, 0000:02:00.1, 0000:02:00.2" + left, "was interrupted: rolled back" + left},
+		"one": {"was interrupted: complete IOMMU groups stay as changed: 0000:02:00.0, 0000:02:00.1, 0000:02:00.2" + left,
+			"was interrupted: rolled back" + left},
 		"undo one": {"was being undone: finished" + left, "was interrupted: complete IOMMU groups stay as changed: 0000:02:00.0, 0000:02:00.1, 0000:02:00.2" + left},
 	} {
 		said := map[string]bool{}

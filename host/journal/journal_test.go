@@ -18,7 +18,8 @@ import (
 // entry is the file of an entry with an id and a status.
 func entry(file, id int, status string) string {
 	return fmt.Sprintf("-- var/lib/gpustack/journal/%04d.json --\n"+
-		`{"schema":1,"id":%d,"kind":"files","command":"host prepare","status":%q,"started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null}`+"\n",
+		`{"schema":1,"id":%d,"kind":"files","command":"host `+
+		`prepare","status":%q,"started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null}`+"\n",
 		file, id, status)
 }
 
@@ -33,7 +34,8 @@ func TestList(t *testing.T) {
 		{"no journal", "-- etc/hostname --\nnode\n", nil, ""},
 		{"no entry", "mkdir var/lib/gpustack/journal\n", nil, ""},
 		{"in the order of numbers", entry(10000, 10000, "done") + entry(2, 2, "undone") + entry(9999, 9999, "done"), []int{2, 9999, 10000}, ""},
-		{"what a killed run has left", entry(1, 1, "done") + "-- var/lib/gpustack/journal/0002.json.gpustack --\n-- var/lib/gpustack/journal/x.json --\n", []int{1}, ""},
+		{"what a killed run has left", entry(1, 1, "done") + "-- var/lib/gpustack/journal/0002.json.gpustack --\n-- var/lib/gpustack/journal/x.json --\n",
+			[]int{1}, ""},
 		{"a field of a later release", strings.Replace(entry(1, 1, "done"), `"kind"`, `"colour":"red","kind"`, 1), []int{1}, ""},
 		{"a kind of a later release", strings.Replace(entry(1, 1, "done"), `"kind":"files"`, `"kind":"firmware"`, 1), []int{1}, ""},
 		{"another number inside", entry(1, 2, "done"), nil, "/var/lib/gpustack/journal/0001.json: contains entry 2"},
@@ -82,7 +84,8 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%s: ended %t", status, ended)
 		}
 	}
-	for name, want := range map[string]os.FileMode{"/var/lib": 0o755, "/var/lib/gpustack": 0o700, "/var/lib/gpustack/journal": 0o700, "/var/lib/gpustack/journal/0001.json": 0o600} {
+	for name, want := range map[string]os.FileMode{"/var/lib": 0o755, "/var/lib/gpustack": 0o700, "/var/lib/gpustack/journal": 0o700,
+		"/var/lib/gpustack/journal/0001.json": 0o600} {
 		if info, err := os.Stat(store.Root.Path(name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v; want %v", name, info, err, want)
 		}

@@ -87,7 +87,8 @@ func TestRead(t *testing.T) {
 			[]string{"/etc/systemd/system/docker.service.d/10.conf: not a regular file", "/etc/security/limits.conf: too many levels of symbolic links"},
 		},
 		"a malformed daemon.json": {
-			file(docker, service+"LimitMEMLOCK=64M\n") + file("etc/docker/daemon.json", "{"), []memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<20))}, nil,
+			file(docker, service+"LimitMEMLOCK=64M\n") + file("etc/docker/daemon.json", "{"),
+			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<20))}, nil,
 			[]string{"/etc/docker/daemon.json: malformed JSON: unexpected end of JSON input"},
 		},
 		"users, in any case, with words that pam_limits ignores": {
@@ -103,7 +104,8 @@ func TestRead(t *testing.T) {
 		"users": {
 			file("etc/security/limits.conf", "* soft memlock 64 # KiB\n* hard memlock unlimited\n@hpc - memlock unlimited\n* soft nofile 1\n") +
 				file("etc/security/limits.d/95-rdma.conf", "* soft memlock -1\nslurm soft memlock x\n"),
-			nil, []memlock.UserLimit{user("*", *at("/etc/security/limits.d/95-rdma.conf", 1, memlock.Unlimited)), user("@hpc", *at("/etc/security/limits.conf", 3, memlock.Unlimited))},
+			nil, []memlock.UserLimit{user("*", *at("/etc/security/limits.d/95-rdma.conf", 1, memlock.Unlimited)),
+				user("@hpc", *at("/etc/security/limits.conf", 3, memlock.Unlimited))},
 			[]string{`/etc/security/limits.d/95-rdma.conf:2: neither a number of KiB nor unlimited: "x"`},
 		},
 	} {
@@ -135,7 +137,8 @@ func user(domain string, limit memlock.Setting) memlock.UserLimit {
 // FuzzUnit: of any text of a unit, the limit stands in a line that names it, and a snapshot of the
 // unit, which has only such lines, gives the same limit.
 func FuzzUnit(f *testing.F) {
-	for _, seed := range []string{"[Service]\nLimitMEMLOCK=64M:infinity\n", "[Service]\n LimitMEMLOCK = 1 G\nLimitMEMLOCK=\n", "[Unit]\nLimitMEMLOCK=1\n[Service]\nLimitMEMLOCK=x",
+	for _, seed := range []string{"[Service]\nLimitMEMLOCK=64M:infinity\n", "[Service]\n LimitMEMLOCK = 1 G\nLimitMEMLOCK=\n",
+		"[Unit]\nLimitMEMLOCK=1\n[Service]\nLimitMEMLOCK=x",
 		"", "[Service]\r\nLimitMEMLOCK=K\r\n", "[[Service]]\nLimitMEMLOCK=:1\n"} {
 		f.Add(seed)
 	}
@@ -146,7 +149,8 @@ func FuzzUnit(f *testing.F) {
 
 // FuzzUsers: as FuzzUnit, of any text of limits.conf.
 func FuzzUsers(f *testing.F) {
-	for _, seed := range []string{"* soft memlock 64 # KiB\n@hpc - memlock unlimited\n", "a hard memlock 1\na SOFT memlock -1\n", "* soft memlock x", "\x00 - memlock 1\n", "# memlock\n"} {
+	for _, seed := range []string{"* soft memlock 64 # KiB\n@hpc - memlock unlimited\n", "a hard memlock 1\na SOFT memlock -1\n", "* soft memlock x",
+		"\x00 - memlock 1\n", "# memlock\n"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

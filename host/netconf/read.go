@@ -217,7 +217,8 @@ func byName(_ []pci.Address, name string) string {
 func (r *reader) networkd() {
 	uppers := []string{"Bond", "Bridge", "VRF", "BatmanAdvanced", "VLAN", "MACVLAN", "MACVTAP", "IPVLAN", "IPVTAP", "IPoIB", "MACsec", "VXLAN", "Tunnel", "Xfrm"}
 	tops := []string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"}
-	keys := []string{"Name", "Driver", "Path", "Type", "MACAddress", "PermanentMACAddress", "Kind", "SSID", "BSSID", "WLANInterfaceType", "Address", "DHCP", "Unmanaged", "ActivationPolicy", "RequiredForOnline"}
+	keys := []string{"Name", "Driver", "Path", "Type", "MACAddress", "PermanentMACAddress", "Kind", "SSID", "BSSID", "WLANInterfaceType", "Address",
+		"DHCP", "Unmanaged", "ActivationPolicy", "RequiredForOnline"}
 	keys = append(keys, uppers...)
 	for _, file := range r.files(".network", folders("systemd/network", tops...)...) {
 		n := Network{Exclude: func(vfs []pci.Address, _ string) string {

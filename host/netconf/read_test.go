@@ -29,13 +29,15 @@ func TestRead(t *testing.T) {
 				"/etc/sysconfig/network/ifcfg-eth2:2 static on demand [eth2]\n"},
 		{"the same line for two interfaces", "-- etc/netplan/a.yaml --\nnetwork:\n  ethernets:\n    eth0:\n      dhcp4: true\n    eth1:\n      dhcp4: true\n",
 			"/etc/netplan/a.yaml:4 dhcp [eth0]\n/etc/netplan/a.yaml:6 dhcp [eth1]\n"},
-		{"the boot does not wait for it", "-- etc/netplan/a.yaml --\nnetwork:\n  ethernets:\n    eth0:\n      dhcp4: true\n      optional: true\n    eth1:\n      dhcp4: true\n      optional: no\n" +
+		{"the boot does not wait for it", "-- etc/netplan/a.yaml --\nnetwork:\n  ethernets:\n    eth0:\n      dhcp4: true\n      optional: true\n" +
+			"    eth1:\n      dhcp4: true\n      optional: no\n" +
 			"-- etc/systemd/network/a.network --\n[Match]\nName=eth2\n[Link]\nRequiredForOnline=no\n[Network]\nDHCP=yes\n" +
 			"-- etc/systemd/network/b.network --\n[Match]\nName=eth3\n[Link]\nRequiredForOnline=no-carrier:routable\n[Network]\nDHCP=None\nAddress=10.0.0.3/24\n",
 			"/etc/systemd/network/a.network:6 dhcp optional [eth2]\n/etc/systemd/network/b.network:7 static [eth3]\n" +
 				"/etc/netplan/a.yaml:4 dhcp optional [eth0]\n/etc/netplan/a.yaml:7 dhcp [eth1]\n"},
 		{"activated by hand or not at all, but not as a port",
-			"-- etc/netplan/a.yaml --\nnetwork:\n  ethernets:\n    eth0:\n      dhcp4: true\n      activation-mode: manual\n    eth1:\n      dhcp4: true\n      activation-mode: 'off'\n" +
+			"-- etc/netplan/a.yaml --\nnetwork:\n  ethernets:\n    eth0:\n      dhcp4: true\n      activation-mode: manual\n    eth1:\n      dhcp4: true\n" +
+				"      activation-mode: 'off'\n" +
 				"  bonds:\n    bond0:\n      interfaces: [eth1]\n",
 			"/etc/netplan/a.yaml:4 dhcp on demand [eth0]\n/etc/netplan/a.yaml:7 dhcp on demand [eth1]\n/etc/netplan/a.yaml:11 below bond0 [eth1]\n"},
 		{"a file that netplan refuses", "-- etc/netplan/a.yaml --\nnetwork: [\n", "error: /etc/netplan/a.yaml:1: yaml: line 1: did not find expected node content\n"},
@@ -74,7 +76,8 @@ func TestRead(t *testing.T) {
 // TestRecorded: a snapshot gets no secret of these files, and gives the same answer, except that a
 // file whose lines about addresses and ports have a secret cannot be read there.
 func TestRecorded(t *testing.T) {
-	const files = "-- etc/netplan/a.yaml --\n# S3CRET\nnetwork:\n  version: 2\n  ethernets:\n    private:\n      auth:\n        password: S3CRET\n      match: {macaddress: \"b8:59:9f:00:12:34\"}\n      addresses: [\n        10.0.0.2/24,\n      ]\n      optional: true\n" +
+	const files = "-- etc/netplan/a.yaml --\n# S3CRET\nnetwork:\n  version: 2\n  ethernets:\n    private:\n      auth:\n        password: S3CRET\n" +
+		"      match: {macaddress: \"b8:59:9f:00:12:34\"}\n      addresses: [\n        10.0.0.2/24,\n      ]\n      optional: true\n" +
 		"  wifis:\n    wlan0:\n      dhcp4: true\n      access-points: {x: {password: S3CRET}}\n" +
 		"-- etc/NetworkManager/system-connections/a.nmconnection --\n[connection]\ntype=ethernet\ninterface-name=eth1\n[802-1x]\npassword=S3CRET\n[ipv4]\nmethod=auto\n" +
 		"-- etc/systemd/network/a.network --\n[Match]\nName=eth2\n[Network]\nDescription=S3CRET\nDHCP=yes\n" +

@@ -31,8 +31,9 @@ func TestReadErrors(t *testing.T) {
 			pci.Errors{Correctable: number(7), NonFatal: number(1), Fatal: number(1<<64 - 1)}, ""},
 		"malformed": {map[string]string{"correctable": "TOTAL_ERR_COR many\n", "nonfatal": nonfatal, "fatal": ""}, pci.Errors{NonFatal: number(1)},
 			folder + `aer_dev_correctable: TOTAL_ERR_COR is "many", which is not a number` + "\n" + folder + "aer_dev_fatal: has no TOTAL_ERR_FATAL"},
-		"negative":   {map[string]string{"fatal": "TOTAL_ERR_FATAL -1\n"}, pci.Errors{}, folder + `aer_dev_fatal: TOTAL_ERR_FATAL is "-1", which is not a number`},
-		"unreadable": {map[string]string{"correctable": "/", "nonfatal": nonfatal}, pci.Errors{NonFatal: number(1)}, folder + "aer_dev_correctable: not a regular file"},
+		"negative": {map[string]string{"fatal": "TOTAL_ERR_FATAL -1\n"}, pci.Errors{}, folder + `aer_dev_fatal: TOTAL_ERR_FATAL is "-1", which is not a number`},
+		"unreadable": {map[string]string{"correctable": "/", "nonfatal": nonfatal}, pci.Errors{NonFatal: number(1)},
+			folder + "aer_dev_correctable: not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

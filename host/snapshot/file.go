@@ -46,7 +46,8 @@ func ReadFile(file string, in io.Reader) (*Tree, error) {
 	}
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, host.WithHint(fmt.Errorf("%s: %w", file, host.Cause(err)), host.Textf("on the machine, '%s' writes it", host.NewCommand("host snapshot").Arg(filepath.Base(file)).Elsewhere()))
+		return nil, host.WithHint(fmt.Errorf("%s: %w", file, host.Cause(err)),
+			host.Textf("on the machine, '%s' writes it", host.NewCommand("host snapshot").Arg(filepath.Base(file)).Elsewhere()))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, host.Cause(err))

@@ -315,7 +315,8 @@ func (c *chain) hasNoHost(m machine) {
 // and has the command that frees them.
 func (c *chain) explains(server string, m machine) {
 	c.t.Helper()
-	stdout, stderr, status := c.gpustack("nova", "explain", "--flavor", flavor, "--host", m.Host.Name, "--conf", "controller="+c.lab.NovaConf, "--release", c.lab.ReleaseName(), "-o", "json")
+	stdout, stderr, status := c.gpustack("nova", "explain", "--flavor", flavor, "--host", m.Host.Name, "--conf", "controller="+c.lab.NovaConf,
+		"--release", c.lab.ReleaseName(), "-o", "json")
 	var r struct {
 		Verdict    string
 		Judgements []struct {
@@ -531,7 +532,8 @@ func (c *chain) assigned(m machine, server string) {
 	const guestMemory, more = 192 << 10, 1 << 10 // kB
 	limits := m.run("sh", "-ec", "prlimit --noheadings --raw --output SOFT --memlock --pid $0; grep VmLck /proc/$0/status", fmt.Sprint(report.Guests[0].PID))
 	var permitted, locked int
-	if _, err := fmt.Sscanf(limits, "%d\nVmLck: %d kB", &permitted, &locked); err != nil || permitted != guestMemory<<10+1<<30 || locked < guestMemory || locked > guestMemory+more {
+	if _, err := fmt.Sscanf(limits, "%d\nVmLck: %d kB", &permitted, &locked); err != nil || permitted != guestMemory<<10+1<<30 || locked < guestMemory ||
+		locked > guestMemory+more {
 		t.Errorf("locked memory %q, %v", limits, err)
 	}
 }

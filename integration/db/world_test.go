@@ -65,7 +65,8 @@ func (w world) make(t testing.TB) {
 			SELECT %s, %[2]s, %[2]s, 'QEMU', 7002000, '{}', 32, 262144, 1000, 0, 0, 0, '127.0.0.1', 1, REPEAT('{"failed_builds": "0"}', 10), %[4]s, 0,
 			UTC_TIMESTAMP() - INTERVAL 200 DAY, UTC_TIMESTAMP() FROM seq_0_to_%[3]d`, uuid("seq + 50000000"), node("seq"), w.nodes-1, w.pools()),
 		fmt.Sprintf(`INSERT INTO instances (uuid, host, node, launched_on, vm_state, task_state, power_state, display_name, hostname, user_id, project_id, image_ref, user_data, reservation_id,
-			instance_type_id, vcpus, memory_mb, root_gb, ephemeral_gb, hidden, cleaned, locked, progress, disable_terminate, shutdown_terminate, deleted, created_at, updated_at, launched_at%[4]s)
+			instance_type_id, vcpus, memory_mb, root_gb, ephemeral_gb, hidden, cleaned, locked, progress,
+			disable_terminate, shutdown_terminate, deleted, created_at, updated_at, launched_at%[4]s)
 			SELECT %[1]s, %[2]s, %[2]s, %[2]s, IF(seq %% 20, 'active', 'stopped'), NULL, 1, CONCAT('guest-', seq), CONCAT('guest-', seq),
 			MD5(seq %% 5000), MD5(seq %% 500), %[1]s, REPEAT('IyEvYmluL3NoCg==', 20), CONCAT('r-', seq), 1, 8, 32768, 80, 0, 0, 0, 0, 0, 0, 0, 0,
 			UTC_TIMESTAMP() - INTERVAL 100 DAY, UTC_TIMESTAMP() - INTERVAL 90 DAY, UTC_TIMESTAMP() - INTERVAL 100 DAY%[5]s FROM seq_0_to_%[3]d`,
@@ -78,7 +79,8 @@ func (w world) make(t testing.TB) {
 			hidden, cross_cell_move, user_id, project_id, deleted, created_at, updated_at%[6]s)
 			SELECT %[1]s, %[2]s, IF(seq %% 3, 'live-migration', 'resize'), IF(seq %% 1000 = 0, 'error', IF(seq %% 3, 'completed', 'confirmed')),
 			%[4]s, %[4]s, %[5]s, %[5]s, '127.0.0.1', 1, 1, 0, 0, MD5(seq %% 5000), MD5(seq %% 500), 0,
-			UTC_TIMESTAMP() - INTERVAL 95 DAY, UTC_TIMESTAMP() - INTERVAL 90 DAY%[7]s FROM seq_0_to_%[3]d`, uuid("seq + 20000000"), uuid(fmt.Sprintf("seq %% %d", w.instances)), w.migrations-1,
+			UTC_TIMESTAMP() - INTERVAL 95 DAY, UTC_TIMESTAMP() - INTERVAL 90 DAY%[7]s FROM seq_0_to_%[3]d`,
+			uuid("seq + 20000000"), uuid(fmt.Sprintf("seq %% %d", w.instances)), w.migrations-1,
 			node(fmt.Sprintf("seq DIV 7 %% %d", w.nodes)), node(fmt.Sprintf("seq %% %d", w.nodes)), dest[0], dest[1]),
 		fmt.Sprintf(`INSERT INTO pci_devices (uuid, compute_node_id, address, vendor_id, product_id, dev_type, dev_id, label, status, extra_info, instance_uuid, request_id, numa_node, deleted, created_at, updated_at)
 			SELECT %[1]s, 1 + d DIV %[2]d, CONCAT('0000:', LPAD(LOWER(HEX(d %% %[2]d DIV 256)), 2, '0'), ':', LPAD(LOWER(HEX(d %% 256 DIV 8)), 2, '0'), '.', d %% 8),

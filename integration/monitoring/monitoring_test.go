@@ -83,7 +83,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("after an error (-before +after):\n%s", diff)
 	}
 	// What node_exporter refuses is seen: the test would notice it.
-	if err := os.WriteFile(filepath.Join(compute.collector, "again.prom"), []byte(read(t, filepath.Join(compute.collector, "gpustack-host-check.prom"))+"x y z\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(compute.collector, "again.prom"),
+		[]byte(read(t, filepath.Join(compute.collector, "gpustack-host-check.prom"))+"x y z\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	text, err := get(t.Context(), port, "/metrics")

@@ -12,7 +12,7 @@ import (
 
 // restricted runs a program as a unit's settings restrict it, without a systemd to do so: every
 // file system is read-only but for ReadWritePaths=, and the capabilities are those of
-// CapabilityBoundingSet=. integration/vm starts the units of host check and rdma check in systemd.
+// CapabilityBoundingSet=. integration/vm starts the unit of host check in systemd.
 const restricted = `
 mount --make-rprivate /
 mount --bind "$1" "$1"
@@ -35,7 +35,7 @@ exec setpriv --no-new-privs --bounding-set="$capabilities" --inh-caps="$capabili
 func TestRepairUnit(t *testing.T) {
 	cloud := controller(t)
 	stale(t)
-	unit := read(t, "../../units/gpustack-repair-migration.service")
+	unit := read(t, "../../examples/monitoring/systemd/gpustack-repair-migration.service")
 	setting := func(name string) string {
 		t.Helper()
 		found := regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit, -1)
@@ -44,7 +44,8 @@ func TestRepairUnit(t *testing.T) {
 		}
 		return found[0][1]
 	}
-	if setting("ProtectSystem") != "strict" || setting("NoNewPrivileges") != "yes" || setting("SuccessExitStatus") != "2" || strings.Contains(unit, "PrivateNetwork=") {
+	if setting("ProtectSystem") != "strict" || setting("NoNewPrivileges") != "yes" || setting("SuccessExitStatus") != "2" ||
+		strings.Contains(unit, "PrivateNetwork=") {
 		t.Errorf("another unit:\n%s", unit)
 	}
 	const conf = "etc/nova/nova.conf"
@@ -58,7 +59,8 @@ func TestRepairUnit(t *testing.T) {
 		"-all,+" + strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(setting("CapabilityBoundingSet"), "CAP_", ""), " ", ",+"))}
 	argv = append(append(append(argv, "env"), cloud.env...), gpustack, "repair-migration", "--root", cloud.root, "--metrics", file)
 	run(t, 2, "", "unshare", argv...)
-	if diff := cmp.Diff(plain, lastRun.ReplaceAllString(read(t, file), "$1")); diff != "" || !strings.Contains(plain, `gpustack_pci_rows{cell="cell1",verdict="stale"} 1`) {
+	if diff := cmp.Diff(plain, lastRun.ReplaceAllString(read(t, file), "$1")); diff != "" ||
+		!strings.Contains(plain, `gpustack_pci_rows{cell="cell1",verdict="stale"} 1`) {
 		t.Errorf("(-root +unit):\n%s", diff)
 	}
 }

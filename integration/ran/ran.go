@@ -151,7 +151,8 @@ func Versions(dpkg, name string) (string, error) {
 func versions(dpkg string, packages ...string) (string, error) {
 	// It exits with 1 if one is not known, after it has printed the others. One that is known for
 	// another's sake, and not installed, has no version.
-	out, err := exec.Command("dpkg-query", append([]string{"--admindir=" + dpkg, "--show", "--showformat=${Package} ${source:Upstream-Version}\n"}, packages...)...).Output()
+	out, err := exec.Command("dpkg-query", append([]string{"--admindir=" + dpkg, "--show", "--showformat=${Package} ${source:Upstream-Version}\n"},
+		packages...)...).Output()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		return "", fmt.Errorf("dpkg-query: %w", err)

@@ -64,7 +64,8 @@ func TestRDMAPeers(t *testing.T) {
 	if text := result(); !strings.Contains(text, "status 0") || !strings.Contains(text, "in containers: podman run --device gpustack.local/hca=rxe0") {
 		t.Errorf("listening container: %s", text)
 	}
-	if r := peer.try("gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "--wait", "20s"); r.Status != 2 || !strings.Contains(r.Stdout+r.Stderr, "listen") {
+	if r := peer.try("gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "--wait", "20s"); r.Status != 2 ||
+		!strings.Contains(r.Stdout+r.Stderr, "listen") {
 		t.Errorf("nobody listens: exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
 	}
 	begin := time.Now()

@@ -33,7 +33,7 @@ func (m machine) unitsSee(commands ...string) {
 func (m machine) unitSees(command string) {
 	m.t.Helper()
 	name := "gpustack-" + strings.ReplaceAll(command, " ", "-")
-	unit, err := os.ReadFile(filepath.Join("../../units", name+".service"))
+	unit, err := os.ReadFile(filepath.Join("../../examples/monitoring/systemd", name+".service"))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -60,7 +60,8 @@ func (m machine) unitSees(command string) {
 
 	// With what it prints in files.
 	m.run("mkdir", "/etc/systemd/system/"+name+".service.d")
-	m.write("/etc/systemd/system/"+name+".service.d/print.conf", "[Service]\nExecStart=\nExecStart="+exec+" -o json\nStandardOutput=truncate:/run/unit-out\nStandardError=truncate:/run/unit-err\n")
+	m.write("/etc/systemd/system/"+name+".service.d/print.conf",
+		"[Service]\nExecStart=\nExecStart="+exec+" -o json\nStandardOutput=truncate:/run/unit-out\nStandardError=truncate:/run/unit-err\n")
 	m.run("systemctl", "daemon-reload")
 	m.run("systemctl", "start", name)
 	reply := m.try(append(append([]string{"/usr/local/sbin/gpustack"}, strings.Fields(command)...), "-o", "json", "--metrics", "/run/root.prom")...)

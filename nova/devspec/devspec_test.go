@@ -219,7 +219,8 @@ func TestReportFaults(t *testing.T) {
 // TestInterfaces: interfaces without a PCI function are left out; a folder that cannot be read is
 // an error.
 func TestInterfaces(t *testing.T) {
-	got, err := devspec.Interfaces(hosttest.Lay(t, "symlink sys/class/net/eth1/device -> ../../../0000:a1:00.0\nmkdir sys/class/net/lo\nsymlink sys/class/net/usb0/device -> ../../../1-1:1.0\n"))
+	got, err := devspec.Interfaces(hosttest.Lay(t, "symlink sys/class/net/eth1/device -> ../../../0000:a1:00.0\nmkdir sys/class/net/lo\n"+
+		"symlink sys/class/net/usb0/device -> ../../../1-1:1.0\n"))
 	if len(got) != 1 || got["eth1"].String() != "0000:a1:00.0" || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -236,7 +237,8 @@ func TestInterfaces(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`{"vendor_id": "15b3"}`, `{"vendor_id": "15b3", "address": "a1:00.*"}`}, {`{"address": {"bus": "[0-9]+"}}`, `{"address": {"bus": "8"}}`},
-		{`{"address": "a1:00.0"}`, `{"address": ".1"}`}, {`{"devname": "eth1"}`, `{"address": "*:a1:00.0"}`}, {`{"address": {"domain": "0000", "bus": "a1", "slot": "00", "function": "0"}}`, `{}`},
+		{`{"address": "a1:00.0"}`, `{"address": ".1"}`}, {`{"devname": "eth1"}`, `{"address": "*:a1:00.0"}`},
+		{`{"address": {"domain": "0000", "bus": "a1", "slot": "00", "function": "0"}}`, `{}`},
 	} {
 		f.Add(seed[0], seed[1])
 	}

@@ -63,35 +63,56 @@ func TestRead(t *testing.T) {
 		errs      []error
 		texts     []string // of errors
 	}{
-		"each kind":                {documents: [][]byte{gpu1.Scan(t), gpu1.Check(t), gpu1.GuestReport(t)}, want: "gpu1 2 check guests"},
-		"the newest":               {documents: [][]byte{later.Scan(t), gpu1.Scan(t)}, want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
-		"the newest, last":         {documents: [][]byte{gpu1.Scan(t), later.Scan(t)}, want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
-		"older without a time":     {documents: [][]byte{undated.Scan(t), gpu1.Scan(t)}, want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
-		"without a time, last":     {documents: [][]byte{gpu1.Scan(t), undated.Scan(t)}, want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
-		"alone without a time":     {documents: [][]byte{undated.Scan(t)}, want: "gpu1 0"},
-		"two without a time":       {documents: [][]byte{undated.Scan(t), undated.Scan(t)}, errs: []error{fleet.ErrNoTime}},
-		"of three two without":     {documents: [][]byte{undated.Scan(t), gpu1.Scan(t), undated.Scan(t)}, errs: []error{fleet.ErrNoTime}},
-		"the same time":            {documents: [][]byte{gpu1.Scan(t), gpu1.Scan(t)}, errs: []error{fleet.ErrSameTime}},
-		"the same time, checks":    {documents: [][]byte{gpu1.Check(t), gpu1.Check(t)}, errs: []error{fleet.ErrSameTime}},
-		"the same time, guests":    {documents: [][]byte{gpu1.GuestReport(t), gpu1.GuestReport(t)}, errs: []error{fleet.ErrSameTime}},
-		"an older host object":     {documents: [][]byte{bytes.Replace(undated.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":{"hostname":"gpu1"}`), 1)}, want: "gpu1 0"},
-		"without a name":           {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, errs: []error{fleet.ErrNameless}},
-		"the name in Nova":         {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, want: "gpu1 2"},
-		"names but for case":       {documents: [][]byte{gpu1.Scan(t), bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":"GPU1"`), 1)}, errs: []error{fleet.ErrCase}},
-		"one name in Nova":         {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan(t)}, errs: []error{fleet.ErrSameNovaHost}},
-		"filtered":                 {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)}, errs: []error{nova.ErrPartial}},
-		"another command":          {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"entries":[]}`)}, want: "gpu1 2; ignored, because only the output of host scan, host check or host guests is read: 1 document of history: standard input:2"},
-		"a key twice":              {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"host":"a","devices":[],"host":"b"}`)}, texts: []string{"standard input:2: not the output of host scan, host check or host guests: an object has the key \"host\" twice"}},
-		"a later schema":           {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":2,"host":"a","devices":[]}`)}, texts: []string{"standard input:2: schema 2 is of another version"}},
-		"half a document":          {documents: [][]byte{gpu1.Check(t), gpu1.Scan(t)[:200]}, texts: []string{"standard input:2: not the output of host scan, host check or host guests: not JSON"}},
-		"a list that is null":      {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":null}`)}, texts: []string{"standard input: malformed: devices is null"}},
-		"a function twice":         {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"address":"0000:17:00.0"},{"address":"0000:17:00.0"}]}`)}, texts: []string{"devices[1]: 0000:17:00.0 is listed twice"}},
-		"a GPU without an address": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"vendor_id":"10de","class":"0302"}]}`)}, texts: []string{"devices[0]: a GPU without an address"}},
-		"an unknown verdict":       {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"verdict":"ready"`), []byte(`"verdict":"fine"`), 1)}, texts: []string{`verdict: unknown value "fine"`}},
-		"a time that is none":      {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"time":"2026`), []byte(`"time":"soon 2026`), 1)}, texts: []string{"malformed: parsing time"}},
-		"a failed command":         {documents: [][]byte{[]byte(`{"schema":1,"errors":[{"message":"root /x: no such file","hint":null}]}`)}, texts: []string{"is the error report of a failed command", "root /x: no such file"}},
-		"a package.json":           {documents: [][]byte{[]byte(`{"name":"left-pad","version":"1.3.0"}`)}, texts: []string{"standard input: not the output of host scan, host check or host guests"}},
-		"all at once": {documents: [][]byte{gpu1.Scan(t), gpu1.Scan(t), []byte("{"), []byte(`{"schema":9}`), bytes.Replace(gpu1.GuestReport(t), []byte(`"complete":true`), []byte(`"complete":7`), 1)},
+		"each kind": {documents: [][]byte{gpu1.Scan(t), gpu1.Check(t), gpu1.GuestReport(t)}, want: "gpu1 2 check guests"},
+		"the newest": {documents: [][]byte{later.Scan(t), gpu1.Scan(t)},
+			want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
+		"the newest, last": {documents: [][]byte{gpu1.Scan(t), later.Scan(t)},
+			want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
+		"older without a time": {documents: [][]byte{undated.Scan(t), gpu1.Scan(t)},
+			want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
+		"without a time, last": {documents: [][]byte{gpu1.Scan(t), undated.Scan(t)},
+			want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
+		"alone without a time":  {documents: [][]byte{undated.Scan(t)}, want: "gpu1 0"},
+		"two without a time":    {documents: [][]byte{undated.Scan(t), undated.Scan(t)}, errs: []error{fleet.ErrNoTime}},
+		"of three two without":  {documents: [][]byte{undated.Scan(t), gpu1.Scan(t), undated.Scan(t)}, errs: []error{fleet.ErrNoTime}},
+		"the same time":         {documents: [][]byte{gpu1.Scan(t), gpu1.Scan(t)}, errs: []error{fleet.ErrSameTime}},
+		"the same time, checks": {documents: [][]byte{gpu1.Check(t), gpu1.Check(t)}, errs: []error{fleet.ErrSameTime}},
+		"the same time, guests": {documents: [][]byte{gpu1.GuestReport(t), gpu1.GuestReport(t)}, errs: []error{fleet.ErrSameTime}},
+		"an older host object": {documents: [][]byte{bytes.Replace(undated.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":{"hostname":"gpu1"}`), 1)},
+			want: "gpu1 0"},
+		"without a name": {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)},
+			errs: []error{fleet.ErrNameless}},
+		"the name in Nova": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, want: "gpu1 2"},
+		"names but for case": {documents: [][]byte{gpu1.Scan(t), bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":"GPU1"`), 1)},
+			errs: []error{fleet.ErrCase}},
+		"one name in Nova": {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan(t)},
+			errs: []error{fleet.ErrSameNovaHost}},
+		"filtered": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)},
+			errs: []error{nova.ErrPartial}},
+		"another command": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"entries":[]}`)},
+			want: "gpu1 2; ignored, because only the output of host scan, host check or host guests is read: 1 document of history: standard input:2"},
+		"a key twice": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"host":"a","devices":[],"host":"b"}`)},
+			texts: []string{"standard input:2: not the output of host scan, host check or host guests: an object has the key \"host\" twice"}},
+		"a later schema": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":2,"host":"a","devices":[]}`)},
+			texts: []string{"standard input:2: schema 2 is of another version"}},
+		"half a document": {documents: [][]byte{gpu1.Check(t), gpu1.Scan(t)[:200]},
+			texts: []string{"standard input:2: not the output of host scan, host check or host guests: not JSON"}},
+		"a list that is null": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":null}`)},
+			texts: []string{"standard input: malformed: devices is null"}},
+		"a function twice": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"address":"0000:17:00.0"},{"address":"0000:17:00.0"}]}`)},
+			texts: []string{"devices[1]: 0000:17:00.0 is listed twice"}},
+		"a GPU without an address": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"vendor_id":"10de","class":"0302"}]}`)},
+			texts: []string{"devices[0]: a GPU without an address"}},
+		"an unknown verdict": {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"verdict":"ready"`), []byte(`"verdict":"fine"`), 1)},
+			texts: []string{`verdict: unknown value "fine"`}},
+		"a time that is none": {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"time":"2026`), []byte(`"time":"soon 2026`), 1)},
+			texts: []string{"malformed: parsing time"}},
+		"a failed command": {documents: [][]byte{[]byte(`{"schema":1,"errors":[{"message":"root /x: no such file","hint":null}]}`)},
+			texts: []string{"is the error report of a failed command", "root /x: no such file"}},
+		"a package.json": {documents: [][]byte{[]byte(`{"name":"left-pad","version":"1.3.0"}`)},
+			texts: []string{"standard input: not the output of host scan, host check or host guests"}},
+		"all at once": {documents: [][]byte{gpu1.Scan(t), gpu1.Scan(t), []byte("{"), []byte(`{"schema":9}`),
+			bytes.Replace(gpu1.GuestReport(t), []byte(`"complete":true`), []byte(`"complete":7`), 1)},
 			errs: []error{fleet.ErrSameTime}, texts: []string{"standard input:3: ", "standard input:4: schema 9", "standard input:5: malformed: complete"}},
 		"guests by domain": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) {
 			n.Guests = []fleettest.Guest{{UUID: other, GPUs: []string{"17:00"}}}
@@ -206,8 +227,9 @@ func TestOdd(t *testing.T) {
 		layouts string // GPUs × nodes
 		want    []string
 	}{
-		"nothing":   {layouts: "4×8"},
-		"lost card": {change: change(3, func(n *fleettest.Node) { n.GPUs = n.GPUs[:3] }), layouts: "4×8", want: []string{"gpu3 lost card 0000:47:00.0: 10de:20b2 A100-SXM4-80GB/none"}},
+		"nothing": {layouts: "4×8"},
+		"lost card": {change: change(3, func(n *fleettest.Node) { n.GPUs = n.GPUs[:3] }), layouts: "4×8",
+			want: []string{"gpu3 lost card 0000:47:00.0: 10de:20b2 A100-SXM4-80GB/none"}},
 		"moved address": {change: change(3, func(n *fleettest.Node) { n.GPUs[3].Address = "48:00" }), layouts: "4×8",
 			want: []string{"gpu3 moved address 0000:48:00.0: 0000:47:00.0/0000:48:00.0"}},
 		"added card": {change: change(3, func(n *fleettest.Node) { n.GPUs = append(n.GPUs, n.GPUs[3]); n.GPUs[4].Address = "57:00" }), layouts: "4×8",
@@ -216,7 +238,8 @@ func TestOdd(t *testing.T) {
 			for i := range n.GPUs {
 				n.GPUs[i].Address = fmt.Sprintf("%02x:00", 0x81+i)
 			}
-		}), layouts: "4×8", want: []string{"gpu3 moved address 0000:81:00.0: 0000:17:00.0/0000:81:00.0", "gpu3 moved address 0000:82:00.0: 0000:27:00.0/0000:82:00.0",
+		}), layouts: "4×8", want: []string{"gpu3 moved address 0000:81:00.0: 0000:17:00.0/0000:81:00.0",
+			"gpu3 moved address 0000:82:00.0: 0000:27:00.0/0000:82:00.0",
 			"gpu3 moved address 0000:83:00.0: 0000:37:00.0/0000:83:00.0", "gpu3 moved address 0000:84:00.0: 0000:47:00.0/0000:84:00.0"}},
 		"all cards lost in the same server": {change: change(3, func(n *fleettest.Node) { n.GPUs = nil }), layouts: "4×8",
 			want: []string{"gpu3 lost card 0000:17:00.0: 10de:20b2 A100-SXM4-80GB/none", "gpu3 lost card 0000:27:00.0: 10de:20b2 A100-SXM4-80GB/none",
@@ -231,19 +254,28 @@ func TestOdd(t *testing.T) {
 		"NUMA node":       {change: change(3, func(n *fleettest.Node) { n.GPUs[0].NUMA = 7 }), layouts: "4×8", want: []string{"gpu3 NUMA node 0000:17:00.0: 0/7"}},
 		"group": {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Group = []string{"00:1f.0"} }), layouts: "4×8",
 			want: []string{"gpu3 group 0000:17:00.0: 0000:17:00.0 0000:17:00.1/0000:00:1f.0 0000:17:00.0 0000:17:00.1"}},
-		"driver":   {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Driver, n.GPUs[0].State = "", "host" }), layouts: "4×8", want: []string{"gpu3 driver 0000:17:00.0: vfio-pci/none"}},
-		"console":  {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Console = true }), layouts: "4×8", want: []string{"gpu3 console 0000:17:00.0: no console among the GPUs/the firmware's console"}},
+		"driver": {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Driver, n.GPUs[0].State = "", "host" }), layouts: "4×8",
+			want: []string{"gpu3 driver 0000:17:00.0: vfio-pci/none"}},
+		"console": {change: change(3, func(n *fleettest.Node) { n.GPUs[0].Console = true }), layouts: "4×8",
+			want: []string{"gpu3 console 0000:17:00.0: no console among the GPUs/the firmware's console"}},
 		"firmware": {change: change(3, func(n *fleettest.Node) { n.Firmware = "1.0" }), layouts: "4×8", want: []string{"gpu3 firmware -: 2.14.2/1.0"}},
 		"link width": {change: change(3, func(n *fleettest.Node) { n.Links = []string{"0000:17:00.0: the PCIe link has 8 of 16 lanes"} }), layouts: "4×8",
 			want: []string{"gpu3 link width -: all lanes of card and slot/0000:17:00.0: the PCIe link has 8 of 16 lanes"}},
-		"not ready":      {change: change(3, func(n *fleettest.Node) { n.Verdict = "drifted" }), layouts: "4×8", want: []string{"gpu3 not ready -: ready/drifted: functions"}},
-		"not prepared":   {change: change(3, func(n *fleettest.Node) { n.Verdict = "not prepared" }), layouts: "4×8", want: []string{"gpu3 not ready -: ready/not prepared"}},
-		"reboot pending": {change: change(3, func(n *fleettest.Node) { n.Verdict, n.Reboot = "pending reboot", true }), layouts: "4×8", want: []string{"gpu3 reboot pending -: ready/pending reboot"}},
-		"incomplete":     {change: change(3, func(n *fleettest.Node) { n.Missing = true }), layouts: "4×8", want: []string{"gpu3 incomplete -: all functions identified/class, ids or IOMMU group of a function could not be read"}},
-		"no scan":        {change: change(3, func(n *fleettest.Node) { n.Kernel = "no scan" }), layouts: "4×7", want: []string{"gpu3 no scan -: the output of host scan/none"}},
-		"old report":     {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(-24 * time.Hour) }), maxAge: 12 * time.Hour, layouts: "4×8", want: []string{"gpu3 old report", "gpu3 old report", "gpu3 old report"}},
-		"old, no limit":  {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(-24 * time.Hour) }), layouts: "4×8"},
-		"a future one":   {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(24 * time.Hour) }), layouts: "4×8", want: []string{"gpu3 report from the future", "gpu3 report from the future", "gpu3 report from the future"}},
+		"not ready": {change: change(3, func(n *fleettest.Node) { n.Verdict = "drifted" }), layouts: "4×8",
+			want: []string{"gpu3 not ready -: ready/drifted: functions"}},
+		"not prepared": {change: change(3, func(n *fleettest.Node) { n.Verdict = "not prepared" }), layouts: "4×8",
+			want: []string{"gpu3 not ready -: ready/not prepared"}},
+		"reboot pending": {change: change(3, func(n *fleettest.Node) { n.Verdict, n.Reboot = "pending reboot", true }), layouts: "4×8",
+			want: []string{"gpu3 reboot pending -: ready/pending reboot"}},
+		"incomplete": {change: change(3, func(n *fleettest.Node) { n.Missing = true }), layouts: "4×8",
+			want: []string{"gpu3 incomplete -: all functions identified/class, ids or IOMMU group of a function could not be read"}},
+		"no scan": {change: change(3, func(n *fleettest.Node) { n.Kernel = "no scan" }), layouts: "4×7",
+			want: []string{"gpu3 no scan -: the output of host scan/none"}},
+		"old report": {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(-24 * time.Hour) }), maxAge: 12 * time.Hour, layouts: "4×8",
+			want: []string{"gpu3 old report", "gpu3 old report", "gpu3 old report"}},
+		"old, no limit": {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(-24 * time.Hour) }), layouts: "4×8"},
+		"a future one": {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(24 * time.Hour) }), layouts: "4×8",
+			want: []string{"gpu3 report from the future", "gpu3 report from the future", "gpu3 report from the future"}},
 		"half are half filled": {change: func(nodes []fleettest.Node) []fleettest.Node {
 			for i := range 4 {
 				nodes[i] = with(nodes[i], func(n *fleettest.Node) { n.GPUs = n.GPUs[:2] })
@@ -325,10 +357,12 @@ func TestDiff(t *testing.T) {
 			"removed 0000:17:00.0 GPU: 10de:20b2 A100-SXM4-80GB/-", "removed 0000:17:00.1 function: 10de:1aef/-"}},
 		"moved": {now: func(n *fleettest.Node) { n.GPUs[0].Address = "18:00" }, want: []string{
 			"moved 0000:18:00.0 GPU: 0000:17:00.0/0000:18:00.0", "moved 0000:18:00.1 function: 0000:17:00.1/0000:18:00.1"}},
-		"replaced": {now: func(n *fleettest.Node) { n.GPUs[0].Product = "2330" }, want: []string{"changed 0000:17:00.0 product: 10de:20b2 A100-SXM4-80GB/10de:2330 H100-SXM5-80GB"}},
+		"replaced": {now: func(n *fleettest.Node) { n.GPUs[0].Product = "2330" },
+			want: []string{"changed 0000:17:00.0 product: 10de:20b2 A100-SXM4-80GB/10de:2330 H100-SXM5-80GB"}},
 		"driver": {now: func(n *fleettest.Node) { n.GPUs[0].Driver = "nvidia" }, want: []string{
 			"changed 0000:17:00.0 driver: vfio-pci/nvidia", "changed 0000:17:00.1 driver: vfio-pci/nvidia"}},
-		"role":        {now: func(n *fleettest.Node) { n.GPUs[0].Role = "container" }, want: []string{"changed 0000:17:00.0 role: guest/container", "changed 0000:17:00.1 role: guest/container"}},
+		"role": {now: func(n *fleettest.Node) { n.GPUs[0].Role = "container" },
+			want: []string{"changed 0000:17:00.0 role: guest/container", "changed 0000:17:00.1 role: guest/container"}},
 		"device type": {now: func(n *fleettest.Node) { n.GPUs[0].Type = "type-PF" }, want: []string{"changed 0000:17:00.0 device_type: type-PCI/type-PF"}},
 		"NUMA node": {now: func(n *fleettest.Node) { n.GPUs[0].NUMA = 1 }, want: []string{
 			"changed 0000:17:00.0 NUMA node: 0/1", "changed 0000:17:00.1 NUMA node: 0/1"}},
@@ -419,7 +453,8 @@ func services(zones map[string]string, change func(host string, row map[string]s
 		if change != nil {
 			change(name, row)
 		}
-		fmt.Fprintf(&b, `{"ID":"x","Binary":%q,"Host":%q,"Zone":%q,"Status":%q,"State":%q,"Updated At":"2026"}`, row["Binary"], row["Host"], row["Zone"], row["Status"], row["State"])
+		fmt.Fprintf(&b, `{"ID":"x","Binary":%q,"Host":%q,"Zone":%q,"Status":%q,"State":%q,"Updated At":"2026"}`, row["Binary"], row["Host"], row["Zone"],
+			row["Status"], row["State"])
 	}
 	b.WriteString("]")
 	return b.Bytes()
@@ -444,10 +479,12 @@ func TestParseZones(t *testing.T) {
 		err  error
 		says []string
 	}{
-		"services":       {string(services(map[string]string{"a": "az1", "b": "az2"}, nil)), fleet.ByZone, "a az1, b az2", nil, nil},
-		"lower case":     {`[{"host":"a","zone":"z","status":"enabled","state":"up"}]`, fleet.ByZone, "a z", nil, nil},
-		"disabled":       {`[{"host":"a","zone":"z","status":"disabled","state":"down"}]`, fleet.ByZone, "a z (nova-compute is disabled and nova-compute is down)", nil, nil},
-		"other services": {`[{"binary":"nova-scheduler","host":"c","zone":"internal"},{"host":"a","zone":"z","status":"enabled","state":"up"}]`, fleet.ByZone, "a z", nil, nil},
+		"services":   {string(services(map[string]string{"a": "az1", "b": "az2"}, nil)), fleet.ByZone, "a az1, b az2", nil, nil},
+		"lower case": {`[{"host":"a","zone":"z","status":"enabled","state":"up"}]`, fleet.ByZone, "a z", nil, nil},
+		"disabled": {`[{"host":"a","zone":"z","status":"disabled","state":"down"}]`, fleet.ByZone,
+			"a z (nova-compute is disabled and nova-compute is down)", nil, nil},
+		"other services": {`[{"binary":"nova-scheduler","host":"c","zone":"internal"},{"host":"a","zone":"z","status":"enabled","state":"up"}]`,
+			fleet.ByZone, "a z", nil, nil},
 		"aggregates":     {`{"x":["a","b"],"y":["b"]}`, fleet.ByAggregate, "a x, b x y", nil, nil},
 		"no service":     {`[]`, fleet.ByZone, "", fleet.ErrMap, nil},
 		"no aggregate":   {`{}`, fleet.ByAggregate, "", fleet.ErrMap, nil},
@@ -458,8 +495,10 @@ func TestParseZones(t *testing.T) {
 		"a key twice":    {`{"x":["a"],"x":["b"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{`the key "x" twice`}},
 		"a host twice":   {`{"x":["a","a"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a is listed twice"}},
 		"null":           {`{"x":[null]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a host has no name"}},
-		"rows": {`[{"host":"a","zone":"z","status":"enabled","state":"up"},{"host":"a","zone":"z","status":"enabled","state":"up"},{"zone":"z"},{"host":"b","status":"on","state":"up"},{"host":"c","zone":"z"}]`,
-			fleet.ByZone, "", fleet.ErrMap, []string{"row 2: a is listed twice", "row 3: host is missing", "row 4: b: zone is missing", `row 4: b: status: "on" is neither enabled nor disabled`,
+		"rows": {`[{"host":"a","zone":"z","status":"enabled","state":"up"},{"host":"a","zone":"z","status":"enabled","state":"up"},` +
+			`{"zone":"z"},{"host":"b","status":"on","state":"up"},{"host":"c","zone":"z"}]`,
+			fleet.ByZone, "", fleet.ErrMap, []string{"row 2: a is listed twice", "row 3: host is missing", "row 4: b: zone is missing",
+				`row 4: b: status: "on" is neither enabled nor disabled`,
 				"row 5: c: status is missing", "row 5: c: state is missing"}},
 	} {
 		z, err := fleet.ParseZones("FILE", []byte(test.text), test.by)
@@ -520,20 +559,24 @@ func TestPlan(t *testing.T) {
 		want   []string
 		errs   []string
 	}{
-		"half":                {keep: "50%", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu5 gpu6", "2 regular: gpu4 gpu7 gpu8"}},
-		"a few":               {keep: "4", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu5 gpu6", "2 regular: gpu4 gpu7 gpu8"}},
-		"nothing":             {keep: "0", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8"}},
-		"all":                 {keep: "100%", errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 0 of 8 can be spared, which is too few for gpu1 (2 GPUs)", "zone az2: "}},
-		"more than there are": {keep: "9", errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 8 are now, 9 are to be kept", "zone az2: "}},
+		"half":    {keep: "50%", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu5 gpu6", "2 regular: gpu4 gpu7 gpu8"}},
+		"a few":   {keep: "4", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu5 gpu6", "2 regular: gpu4 gpu7 gpu8"}},
+		"nothing": {keep: "0", want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8"}},
+		"all": {keep: "100%", errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 0 of 8 can be " +
+			"spared, which is too few for gpu1 (2 GPUs)", "zone az2: "}},
+		"more than there are": {keep: "9", errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 8 are now, 9 are " +
+			"to be kept", "zone az2: "}},
 		"guests": {keep: "4", change: func(n []fleettest.Node) { n[0].Guests, n[5].Guests = guest, guest }, want: []string{
 			"0 canary: gpu2", "1 regular: gpu3 gpu5", "2 regular: gpu4 gpu7", "3 regular: gpu8", "blocked gpu1: 1 guest", "blocked gpu6: 1 guest"}},
 		"guests last": {keep: "4", change: func(n []fleettest.Node) { n[0].Guests, n[1].Guests, n[2].Guests = guest, guest, guest }, last: true,
 			errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 1 of 5 can be spared, which is too few for gpu4 (2 GPUs)"}},
-		"guests in last waves": {keep: "3", last: true, change: func(n []fleettest.Node) { n[0].Guests, n[1].Guests, n[2].Guests = guest, guest, guest }, want: []string{
-			"0 canary: gpu4", "1 regular: gpu5 gpu6", "2 regular: gpu7 gpu8", "3 blocked: gpu1 gpu2", "4 blocked: gpu3",
-			"blocked gpu1: 1 guest", "blocked gpu2: 1 guest", "blocked gpu3: 1 guest"}},
+		"guests in last waves": {keep: "3", last: true, change: func(n []fleettest.Node) { n[0].Guests, n[1].Guests, n[2].Guests = guest, guest, guest },
+			want: []string{
+				"0 canary: gpu4", "1 regular: gpu5 gpu6", "2 regular: gpu7 gpu8", "3 blocked: gpu1 gpu2", "4 blocked: gpu3",
+				"blocked gpu1: 1 guest", "blocked gpu2: 1 guest", "blocked gpu3: 1 guest"}},
 		"unknown guests": {keep: "2", change: func(n []fleettest.Node) { n[0].Partial = true }, want: []string{
-			"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7", "2 regular: gpu8", "blocked gpu1: the output of host guests is incomplete: its guests are unknown"}},
+			"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7", "2 regular: gpu8",
+			"blocked gpu1: the output of host guests is incomplete: its guests are unknown"}},
 		"unknown functions": {keep: "0", change: func(n []fleettest.Node) { n[0].Missing = true }, want: []string{
 			"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7 gpu8", "blocked gpu1: host scan could not identify all functions"}},
 		"disabled and down": {keep: "2", row: func(host string, row map[string]string) {
@@ -555,7 +598,8 @@ func TestPlan(t *testing.T) {
 			}
 		}, want: []string{"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7", "2 regular: gpu8", "blocked gpu1: not in FILE: its zone is unknown", "other"}},
 		"old documents": {keep: "2", maxAge: time.Hour, change: func(n []fleettest.Node) { n[0].Time = n[0].Time.Add(-2 * time.Hour) }, want: []string{
-			"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7", "2 regular: gpu8", "blocked gpu1: its documents are older than 1h0m0s", "idle gpu1: its documents are older than 1h0m0s"}},
+			"0 canary: gpu2", "1 regular: gpu3 gpu4 gpu5 gpu6 gpu7", "2 regular: gpu8", "blocked gpu1: its documents are older than 1h0m0s",
+			"idle gpu1: its documents are older than 1h0m0s"}},
 		"a GPU of the host": {keep: "0", change: func(n []fleettest.Node) {
 			for i := range n {
 				n[i].GPUs[0].State, n[i].GPUs[0].Driver = "host", "nvidia"
@@ -587,7 +631,8 @@ func TestPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := of(t, nodes...).Plan(fleet.PlanOptions{Zones: z, Map: "FILE", Keep: keep, BlockedLast: test.last, MaxAge: test.maxAge, Now: fleettest.Made.Add(time.Minute)})
+			p, err := of(t, nodes...).Plan(fleet.PlanOptions{Zones: z, Map: "FILE", Keep: keep, BlockedLast: test.last, MaxAge: test.maxAge,
+				Now: fleettest.Made.Add(time.Minute)})
 			if test.errs != nil {
 				for _, text := range test.errs {
 					if !errors.Is(err, fleet.ErrKeep) || !strings.Contains(err.Error(), text) {

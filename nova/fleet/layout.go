@@ -224,7 +224,8 @@ func (f Fleet) Odd(layouts []Layout, now time.Time, maxAge time.Duration) []Odd 
 		all = append(all, n.attention(of[n.Name])...)
 		all = append(all, n.ages(of[n.Name], now, maxAge)...)
 	}
-	order := []What{NoScan, Incomplete, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link, Firmware, NotReady, RebootPending,
+	order := []What{NoScan, Incomplete, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link, Firmware, NotReady,
+		RebootPending,
 		OldReport, FutureReport}
 	slices.SortStableFunc(all, func(a, b Odd) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(slices.Index(order, a.What), slices.Index(order, b.What)))

@@ -144,7 +144,8 @@ func (r *reader) superseded() (warnings []string) {
 // ignored returns a warning about documents of other commands.
 func ignored(others map[document.Kind][]string) (warnings []string) {
 	for _, k := range slices.Sorted(maps.Keys(others)) {
-		warnings = append(warnings, fmt.Sprintf("ignored, because only %s is read: %s of %s: %s", kinds, host.Numbered(len(others[k]), "document"), string(k), some(others[k])))
+		warnings = append(warnings, fmt.Sprintf("ignored, because only %s is read: %s of %s: %s", kinds, host.Numbered(len(others[k]), "document"),
+			string(k), some(others[k])))
 	}
 	return warnings
 }

@@ -309,7 +309,8 @@ func (w *watched) lastLine() string {
 // silent completes the outcome of a guest that has not reported in time.
 func (w *watched) silent(ctx context.Context, err error) {
 	why := fmt.Sprintf("the guest has not reported within %s: its console has no output", w.Plan.Timeout)
-	hints := "the image may lack cloud-init, its guest may hang (console=ttyS0 among its kernel arguments would show where), or have no first serial port; --wait waits longer"
+	hints := "the image may lack cloud-init, its guest may hang (console=ttyS0 among its kernel arguments would show where), or have no first " +
+		"serial port; --wait waits longer"
 	switch {
 	case w.unread != nil:
 		why = fmt.Sprintf("the console log cannot be read: %v", w.unread)

@@ -54,9 +54,13 @@ func TestScan(t *testing.T) {
 		"none that is there": {hosttest.Steps(), node.ScanOptions{Filter: filter(t, "0000:05:00.0")}, "", "", false, "device 0000:05:00.0: not among the 7 PCI functions of this machine"},
 		"the console":        {hosttest.Write("sys/bus/pci/devices/"+gpu0+"/boot_vga", "1\n"), node.ScanOptions{}, "01:00.0 host host, 01:00.1 host host, 02:00.0 host host, 02:00.1 host host; gpustack host prepare --dry-run --device 0000:02:00.0", nova.ScopeGPUs, true, ""},
 		"one for containers": {ofContainers, node.ScanOptions{}, "01:00.0 host host, 01:00.1 host host, 02:00.0 blocked container, 02:00.1 host host; gpustack host prepare --dry-run", nova.ScopeGPUs, true, ""},
-		"bound":              {taken, node.ScanOptions{}, "01:00.0 unknown host, 01:00.1 unknown host, 02:00.0 unknown host, 02:00.1 unknown host; gpustack host check", nova.ScopeGPUs, true, ""},
-		"prepared":           {func(t *testing.T, root host.Root) { prepared(t, root, nil) }, node.ScanOptions{}, "01:00.0 host guest, 01:00.1 host guest, 02:00.0 host guest, 02:00.1 host guest; gpustack host check", nova.ScopeGPUs, true, ""},
-		"a class is unread":  {hosttest.Steps(hosttest.Remove("sys/bus/pci/devices/0000:04:00.0/modalias"), hosttest.Remove("sys/bus/pci/devices/0000:04:00.0/class")), node.ScanOptions{}, "01:00.0 host host, 01:00.1 host host, 02:00.0 host host, 02:00.1 host host; gpustack host prepare --dry-run", nova.ScopeGPUs, false, ""},
+		"bound": {taken, node.ScanOptions{},
+			"01:00.0 unknown host, 01:00.1 unknown host, 02:00.0 unknown host, 02:00.1 unknown host; gpustack host check", nova.ScopeGPUs, true, ""},
+		"prepared": {func(t *testing.T, root host.Root) { prepared(t, root, nil) }, node.ScanOptions{},
+			"01:00.0 host guest, 01:00.1 host guest, 02:00.0 host guest, 02:00.1 host guest; gpustack host check", nova.ScopeGPUs, true, ""},
+		"a class is unread": {hosttest.Steps(hosttest.Remove("sys/bus/pci/devices/0000:04:00.0/modalias"),
+			hosttest.Remove("sys/bus/pci/devices/0000:04:00.0/class")), node.ScanOptions{},
+			"01:00.0 host host, 01:00.1 host host, 02:00.0 host host, 02:00.1 host host; gpustack host prepare --dry-run", nova.ScopeGPUs, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
@@ -240,9 +244,11 @@ func TestScanOfProcesses(t *testing.T) {
 	t.Parallel()
 	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	driven := hosttest.Steps(bound(gpu0, "nvidia"), bound(gpu1, "nvidia"), hosttest.Write("sys/module/nvidia/version", "580.95.05\n"),
-		hosttest.Write("proc/driver/nvidia/gpus/"+gpu0+"/information", "Device Minor: 	 0\n"), hosttest.Write("proc/driver/nvidia/gpus/"+gpu1+"/information", "Device Minor: 	 1\n"))
+		hosttest.Write("proc/driver/nvidia/gpus/"+gpu0+"/information", "Device Minor: 	 0\n"),
+		hosttest.Write("proc/driver/nvidia/gpus/"+gpu1+"/information", "Device Minor: 	 1\n"))
 	process := func(pid, cgroup, file string) hosttest.Step {
-		return hosttest.Steps(hosttest.Write("proc/"+pid+"/comm", "python3\n"), hosttest.Write("proc/"+pid+"/stat", pid+" (python3) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1\n"),
+		return hosttest.Steps(hosttest.Write("proc/"+pid+"/comm", "python3\n"),
+			hosttest.Write("proc/"+pid+"/stat", pid+" (python3) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1\n"),
 			hosttest.Write("proc/"+pid+"/cgroup", cgroup), hosttest.Link("proc/"+pid+"/fd/3", file), hosttest.Write("proc/"+pid+"/task/"+pid+"/maps", ""))
 	}
 	in := process("77", "0::/system.slice/docker-"+id+".scope\n", "/dev/nvidia0")

@@ -36,11 +36,14 @@ var otherVerbs = map[string][]string{
 var otherFlags = map[string][][]string{
 	"address": {{"--device"}}, "bdf": {{"--device"}}, "ca-cert": {{"--os-cacert"}}, "cacert": {{"--os-cacert"}},
 	"check": {{"--dry-run"}}, "chroot": {{"--root"}}, "cloud": {{"--os-cloud"}}, "config": {{"--conf"}}, "config-file": {{"--conf"}},
-	"count": {{"--iterations"}}, "cpus": {{"--vcpus"}}, "d": {{"--device"}}, "debug": {{"--verbose"}}, "dev": {{"--device"}}, "driver": {{"--nvidia-smi"}}, "diff": {{"--dry-run"}}, "dryrun": {{"--dry-run"}},
-	"f": {{"-o"}}, "file": {{"--inventory"}, {"--conf"}}, "for": {{"--profile"}}, "format": {{"-o"}}, "gpu": {{"--device"}}, "gpus": {{"--device"}}, "json": {{"-o", "json"}},
+	"count": {{"--iterations"}}, "cpus": {{"--vcpus"}}, "d": {{"--device"}}, "debug": {{"--verbose"}}, "dev": {{"--device"}},
+	"driver": {{"--nvidia-smi"}}, "diff": {{"--dry-run"}}, "dryrun": {{"--dry-run"}},
+	"f": {{"-o"}}, "file": {{"--inventory"}, {"--conf"}}, "for": {{"--profile"}}, "format": {{"-o"}}, "gpu": {{"--device"}}, "gpus": {{"--device"}},
+	"json":  {{"-o", "json"}},
 	"image": {{"--image-dir"}}, "inventories": {{"--inventory"}}, "keep": {{"--keep-server"}}, "memory": {{"--ram"}}, "noop": {{"--dry-run"}},
 	"out": {{"-o"}}, "O": {{"-o"}}, "pci": {{"--device"}}, "plan": {{"--dry-run"}}, "r": {{"--root"}}, "region": {{"--os-region-name"}},
-	"report": {{"--guests"}}, "silent": {{"--quiet"}}, "simulate": {{"--dry-run"}}, "timeout": {{"--wait"}}, "uuid": {{"--instance"}, {"--server"}}, "yaml": {{"-o", "yaml"}},
+	"report": {{"--guests"}}, "silent": {{"--quiet"}}, "simulate": {{"--dry-run"}}, "timeout": {{"--wait"}}, "uuid": {{"--instance"}, {"--server"}},
+	"yaml": {{"-o", "yaml"}},
 }
 
 // otherFlag returns the words for a flag that a command does not have, nil if there are none.
@@ -71,7 +74,8 @@ func (l guess) replacement(name string) []string {
 
 // notGuessed are flags that a similar word must not lead to: what they do is more than was asked
 // for.
-var notGuessed = []string{"--none", "--yes", "--apply", "--live", "--take-over", "--claim", "--clean", "--allow-unsafe-interrupts", "--stop-services", "--insecure", "--host-is-off"}
+var notGuessed = []string{"--none", "--yes", "--apply", "--live", "--take-over", "--claim", "--clean", "--allow-unsafe-interrupts", "--stop-services",
+	"--insecure", "--host-is-off"}
 
 // takesValue reports whether the next word is the value of a flag of this name. While the command
 // is unknown, it has a value if it has one in any command.
@@ -191,7 +195,8 @@ func (l guess) suggest(at int, name string, known []string) host.Text {
 			return Meant(c)
 		}
 	}
-	return host.Textf("%sthe commands are %s; see %s --help", didYouMean(paths...), term.Listed(known, "and"), strings.Join(append([]string{l.app.Name}, l.Path...), " "))
+	return host.Textf("%sthe commands are %s; see %s --help", didYouMean(paths...), term.Listed(known, "and"),
+		strings.Join(append([]string{l.app.Name}, l.Path...), " "))
 }
 
 // meant returns the paths of the commands that an unknown name may mean. A name that has its right

@@ -194,6 +194,7 @@ func commandWords(words []string) int {
 // isVerb reports whether words begin with an option, or with a verb of systemctl, docker or podman,
 // and not with a word of a sentence about these programs.
 func isVerb(words []string) bool {
-	verbs := []string{"restart", "start", "stop", "enable", "disable", "reload", "daemon-reload", "status", "show", "mask", "unmask", "run", "exec", "info", "inspect"}
+	verbs := []string{"restart", "start", "stop", "enable", "disable", "reload", "daemon-reload", "status", "show", "mask", "unmask", "run", "exec",
+		"info", "inspect"}
 	return len(words) > 0 && (strings.HasPrefix(words[0], "-") || slices.Contains(verbs, words[0]))
 }

@@ -129,7 +129,8 @@ func (r FleetShow) Print(u *term.UI) {
 	for _, p := range r.Products {
 		gpus += p.Total
 	}
-	u.Printf("%s, %s, %s; odd: %s\n", host.Numbered(r.NodeCount, "node"), host.Numbered(gpus, "GPU"), host.Numbered(len(r.Layouts), "layout"), host.Numbered(len(odd), "node"))
+	u.Printf("%s, %s, %s; odd: %s\n", host.Numbered(r.NodeCount, "node"), host.Numbered(gpus, "GPU"), host.Numbered(len(r.Layouts), "layout"),
+		host.Numbered(len(odd), "node"))
 	if rows != nil {
 		u.Printf("\n")
 		table(u, []string{"ODD NODE", "LAYOUT", "WHAT", "FUNCTION", "EXPECTED", "SEEN"}, rows)

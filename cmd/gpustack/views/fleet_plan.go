@@ -148,7 +148,8 @@ func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet
 		group := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("hosts"), hosts}}
 		groups.Content = append(groups.Content, yamlText(w.Group()), group)
 	}
-	u.Printf("# gpustack %s, %s: waves that keep %s of each product in each %s of %s\n", r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By, term.Printable(r.Map))
+	u.Printf("# gpustack %s, %s: waves that keep %s of each product in each %s of %s\n", r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By,
+		term.Printable(r.Map))
 	for _, b := range r.Blocked {
 		if !inWave[b.Node] {
 			u.Printf("# blocked: %s: %s\n", term.Printable(b.Node), term.Printable(strings.Join(append(b.Reasons, b.Instances...), "; ")))

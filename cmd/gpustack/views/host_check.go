@@ -32,7 +32,8 @@ type HostCheck struct {
 func NewHostCheck(c node.HostChecked, version string, made time.Time) HostCheck {
 	m := c.Machine
 	return HostCheck{
-		Schema: 1, Host: m.Facts.Hostname, Version: version, Time: made, NovaHost: c.NovaHost, System: machine.NewSystem(m), Verdict: c.Verdict, Passed: !host.Failed(c.Findings),
+		Schema: 1, Host: m.Facts.Hostname, Version: version, Time: made, NovaHost: c.NovaHost, System: machine.NewSystem(m), Verdict: c.Verdict,
+		Passed: !host.Failed(c.Findings),
 		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Plan: c.Plan, Metrics: c.Metrics,
 	}
 }

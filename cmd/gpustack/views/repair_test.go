@@ -65,8 +65,10 @@ func TestRepairsTogether(t *testing.T) {
 	}
 	unit := func(migration int64, addresses ...string) cleanup.Unit {
 		value := "failed"
-		w := cleanup.Unit{Repair: cleanup.Online, Instance: fmt.Sprintf("U%d", migration), State: cleanup.Planned, Closings: []cleanup.Closing{{Migration: migration, Status: value}},
-			Rows: []cleanup.Row{{Table: "migrations", Key: fmt.Sprint(migration), Before: map[string]*string{"status": nil}, After: map[string]*string{"status": &value}}}}
+		w := cleanup.Unit{Repair: cleanup.Online, Instance: fmt.Sprintf("U%d", migration), State: cleanup.Planned,
+			Closings: []cleanup.Closing{{Migration: migration, Status: value}},
+			Rows: []cleanup.Row{{Table: "migrations", Key: fmt.Sprint(migration), Before: map[string]*string{"status": nil},
+				After: map[string]*string{"status": &value}}}}
 		for _, a := range addresses {
 			owner := w.Instance
 			w.Devices = append(w.Devices, cleanup.Held{Device: cleanup.Device{Address: a, Instance: &owner}, Host: "gpu2"})

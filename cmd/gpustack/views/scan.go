@@ -47,7 +47,8 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 			if i == 0 {
 				group = Number(d.IOMMUGroup)
 			}
-			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Number(d.NUMANode), deviceType(d.Device), aliasHint(d.Device)}
+			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Number(d.NUMANode), deviceType(d.Device),
+				aliasHint(d.Device)}
 			if roles {
 				row = append(row, Text(d.Role))
 			}

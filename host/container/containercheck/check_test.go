@@ -293,7 +293,8 @@ func cases(t *testing.T) []testCase {
 			"gpus", host.Fail, "0000:84:00.0 (nouveau), 0000:88:00.0 (vfio-pci)", "100 cudaErrorNoDevice",
 			"bind them: gpustack host release --device 0000:88:00.0; unload nouveau, or blacklist it and reboot"},
 		{"one GPU for guests, one without driver", func(n *tree) { n.unbind(first, "vfio-pci"); n.unbind(second, ""); n.record(first) },
-			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver: 0000:88:00.0 (no driver)", "100 cudaErrorNoDevice", "bind them: gpustack host release --device 0000:88:00.0"},
+			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver: 0000:88:00.0 (no driver)", "100 cudaErrorNoDevice",
+			"bind them: gpustack host release --device 0000:88:00.0"},
 		{"one GPU without driver", func(n *tree) { n.unbind(second, "") },
 			"gpus", host.Warn, "0000:88:00.0 (no driver)", "do not see", "gpustack host release --device 0000:88:00.0"},
 		{"GPU for containers of vfio-pci", func(n *tree) {
@@ -489,7 +490,8 @@ func cases(t *testing.T) []testCase {
 		},
 			"selinux", host.Pass, "container_use_devices is on", "", ""},
 		{"SELinux without the boolean", func(n *tree) { n.files["sys/fs/selinux/enforce"] = "1" },
-			"selinux", host.Warn, "its policy has no boolean container_use_devices", "100 cudaErrorNoDevice", "--security-opt=label=disable, or install a container-selinux"},
+			"selinux", host.Warn, "its policy has no boolean container_use_devices", "100 cudaErrorNoDevice",
+			"--security-opt=label=disable, or install a container-selinux"},
 		{"SELinux with a malformed boolean", func(n *tree) {
 			n.files["sys/fs/selinux/enforce"] = "1"
 			n.files["sys/fs/selinux/booleans/container_use_devices"] = "yes"
@@ -514,7 +516,8 @@ func cases(t *testing.T) []testCase {
 			"containers of pods whose runtime class has the handler nvidia, and NVIDIA_VISIBLE_DEVICES, get any GPU", ""},
 		{"NVIDIA's runtime of docker, not the default", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"gpu":{"path":"nvidia-container-runtime"}}}`
-		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode auto)", "containers that are started with --runtime=gpu and NVIDIA_VISIBLE_DEVICES get any GPU", ""},
+		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode auto)",
+			"containers that are started with --runtime=gpu and NVIDIA_VISIBLE_DEVICES get any GPU", ""},
 		{"NVIDIA's runtime of containerd before runc without a program", func(n *tree) {
 			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("runc", "")
 		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler nvidia", ""},
@@ -529,7 +532,8 @@ func cases(t *testing.T) []testCase {
 			n.files[containerdConf] = runtimeTable("runc", nvidiaRuntime)
 		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
 		{"NVIDIA's runtime of containerd by dotted keys and a quoted name", func(n *tree) {
-			n.files[containerdConf] = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\n  \"gpu.class\".options.BinaryName = '" + nvidiaRuntime + "' # of the toolkit\n"
+			n.files[containerdConf] = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\n  \"gpu.class\".options.BinaryName = '" + nvidiaRuntime +
+				"' # of the toolkit\n"
 		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler gpu.class", ""},
 		{"NVIDIA's runtime of containerd that a later file replaces", func(n *tree) {
 			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n" + runtimeTable("nvidia", nvidiaRuntime)
@@ -640,7 +644,8 @@ func TestUnreadFile(t *testing.T) {
 			continue
 		}
 		checks[f.Check] = true
-		if seen := strings.TrimPrefix(f.Seen, n.images[0].Name+": "); f.File != file || !strings.HasPrefix(seen, file+": malformed JSON: ") || strings.Count(seen, file) != 1 {
+		if seen := strings.TrimPrefix(f.Seen, n.images[0].Name+": "); f.File != file || !strings.HasPrefix(seen, file+": malformed JSON: ") ||
+			strings.Count(seen, file) != 1 {
 			t.Errorf("%+v", f)
 		}
 	}

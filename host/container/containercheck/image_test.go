@@ -117,7 +117,8 @@ func imageCases(t *testing.T) []testCase {
 			n.injecting("/usr/lib/x86_64-linux-gnu", "")
 			n.change = func(m *containercheck.Machine) {
 				edits := &m.Specs.Value.Files[0].Spec.ContainerEdits
-				edits.Hooks = append(edits.Hooks, &specs.Hook{HookName: "createContainer", Path: "/usr/bin/nvidia-cdi-hook", Args: []string{"nvidia-cdi-hook", "enable-cuda-compat"}})
+				edits.Hooks = append(edits.Hooks, &specs.Hook{HookName: "createContainer", Path: "/usr/bin/nvidia-cdi-hook",
+					Args: []string{"nvidia-cdi-hook", "enable-cuda-compat"}})
 			}
 			n.image(t, compat("550.54.15"))
 		}, "images", host.Pass, "nothing in it conflicts", "", ""},

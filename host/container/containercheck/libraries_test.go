@@ -40,7 +40,8 @@ func TestLibraries(t *testing.T) {
 		"a driver container alone": {(*tree).contained, host.Pass, "9 libraries of version 550.163.01", "", "", "of another"},
 		"a libcuda without a version, and a stray file": {func(n *tree) {
 			n.libraries[0].File, n.libraries[0].Version = "/usr/lib/x86_64-linux-gnu/libcuda.so.1", ""
-			n.libraries = append(n.libraries, nvidia.Library{Folder: "/usr/lib/x86_64-linux-gnu", File: "/usr/lib/x86_64-linux-gnu/libcuda.so.535.54.03", Version: "535.54.03"})
+			n.libraries = append(n.libraries, nvidia.Library{Folder: "/usr/lib/x86_64-linux-gnu", File: "/usr/lib/x86_64-linux-gnu/libcuda.so.535.54.03",
+				Version: "535.54.03"})
 		}, host.Warn, "the version of /usr/lib/x86_64-linux-gnu/libcuda.so.1 is not known", "names with the driver's version", "install", ": version"},
 		"NVML of another version": {func(n *tree) { n.libraries[1].Version = "535.161.07" },
 			host.Fail, "libnvidia-ml.so.1 is of version 535.161.07", "in containers", "reboot", "not installed"},

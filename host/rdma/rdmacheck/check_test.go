@@ -292,7 +292,8 @@ func cases(t *testing.T) []unhealthy {
 			state(0, "DOWN", "Disabled")(m)
 			state(1, "DOWN", "Disabled")(m)
 		}},
-		{"ports", host.Warn, "0000:4b:00.0 (mlx5_1) port 1 is DOWN (Disabled): nothing is connected, or it is switched off; another port of the machine is ACTIVE", func(m *rdmacheck.Machine) {
+		{"ports", host.Warn, "0000:4b:00.0 (mlx5_1) port 1 is DOWN (Disabled): nothing is connected, or it is switched off; another port of the " +
+			"machine is ACTIVE", func(m *rdmacheck.Machine) {
 			state(1, "DOWN", "Disabled")(m) // and so is the other port of the card
 			state(2, "DOWN", "Disabled")(m)
 		}},
@@ -404,7 +405,8 @@ func cases(t *testing.T) []unhealthy {
 			f := &m.Record.Value.Adapters[0].VFs[0]
 			f.MAC, f.NodeGUID, f.PortGUID = "", nil, nil
 		}},
-		{"identity", host.Pass, "GUIDs or MAC addresses of 1 virtual function as recorded", func(m *rdmacheck.Machine) { adapters(m)[0].VFs = adapters(m)[0].VFs[1:] }},
+		{"identity", host.Pass, "GUIDs or MAC addresses of 1 virtual function as recorded",
+			func(m *rdmacheck.Machine) { adapters(m)[0].VFs = adapters(m)[0].VFs[1:] }},
 		{"identity", host.NA, "no file shows the GUIDs or MAC addresses of 1 virtual function", func(m *rdmacheck.Machine) {
 			adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil
 			step(1, steps.Failed, "x")(m)

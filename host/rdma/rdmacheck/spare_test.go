@@ -95,7 +95,8 @@ func TestSpare(t *testing.T) {
 		netplan   = "-- etc/netplan/50.yaml --\nnetwork:\n  ethernets:\n    "
 	)
 	const adapter = `"vendor_id": "15b3", "product_id": "a2d6", "path": ["0000:c0:01.0"], `
-	const record = `{"schema": 1, "adapters": [{"address": "0000:c1:00.1", ` + adapter + `"driver": "mlx5_core", "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}`
+	const record = `{"schema": 1, "adapters": [{"address": "0000:c1:00.1", ` + adapter +
+		`"driver": "mlx5_core", "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}`
 	for _, test := range []struct {
 		name, files string
 		want        host.Status
@@ -107,21 +108,27 @@ func TestSpare(t *testing.T) {
 			"which is to carry the address by DHCP of ens3f1np1 (/etc/NetworkManager/system-connections/a.nmconnection:5: method=auto)"},
 		{"networkd, a further name", altname + networkd + "Name=enp193s0f1np1\n[Network]\nAddress=10.9.0.1/24\n", host.Fail,
 			"which is to carry the static address of ens3f1np1 (/etc/systemd/network/a.network:4: Address=10.9.0.1/24)"},
-		{"networkd, a pattern with a static address", never + networkd + "Name=ens3f1*\n[Network]\nAddress=10.9.0.1/24\n", host.Fail, "/etc/systemd/network/a.network:4"},
+		{"networkd, a pattern with a static address", never + networkd + "Name=ens3f1*\n[Network]\nAddress=10.9.0.1/24\n", host.Fail,
+			"/etc/systemd/network/a.network:4"},
 		{"networkd, a pattern of others", networkd + "Name=ens3f0*\n[Network]\nAddress=10.9.0.1/24\n", host.Warn, "no network configuration needs it"},
 		{"networkd, a pattern, and never a carrier", never + networkd + "Name=ens3f*\n[Network]\nDHCP=yes\n", host.Warn, "no network configuration needs it"},
-		{"networkd, a pattern, and a lost carrier", "-- " + ens3f1np1 + "carrier_up_count --\n2\n" + networkd + "Name=ens3f*\n[Network]\nDHCP=yes\n", host.Fail, "/etc/systemd/network/a.network:4"},
-		{"networkd, a port of a bond", networkd + "Name=ens3f1np1\n[Network]\nBond=bond0\n", host.Fail, "which is to carry the interface bond0 on ens3f1np1 (/etc/systemd/network/a.network:4: Bond=bond0)"},
+		{"networkd, a pattern, and a lost carrier", "-- " + ens3f1np1 + "carrier_up_count --\n2\n" + networkd + "Name=ens3f*\n[Network]\nDHCP=yes\n",
+			host.Fail, "/etc/systemd/network/a.network:4"},
+		{"networkd, a port of a bond", networkd + "Name=ens3f1np1\n[Network]\nBond=bond0\n", host.Fail,
+			"which is to carry the interface bond0 on ens3f1np1 (/etc/systemd/network/a.network:4: Bond=bond0)"},
 		{"networkd, not required", networkd + "Name=ens3f1np1\n[Link]\nRequiredForOnline=no\n[Network]\nDHCP=yes\n", host.Warn, "no network configuration needs it"},
 		{"netplan, DHCP", netplan + "ens3f1np1:\n      dhcp4: true\n", host.Fail, "/etc/netplan/50.yaml:4: dhcp4: true"},
 		{"netplan, DHCP that is optional", netplan + "ens3f1np1:\n      dhcp4: true\n      optional: true\n", host.Warn, "no network configuration needs it"},
 		{"netplan, DHCP that is optional, and what it generates", netplan + "ens3f1np1:\n      dhcp4: true\n      optional: true\n" +
-			"-- run/systemd/network/10-netplan-ens3f1np1.network --\n[Match]\nName=ens3f1np1\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nDHCP=ipv4\n", host.Warn, "no network configuration needs it"},
-		{"netplan, a static address that is optional", netplan + "ens3f1np1:\n      addresses: [10.9.0.1/24]\n      optional: true\n", host.Fail, "/etc/netplan/50.yaml:4"},
+			"-- run/systemd/network/10-netplan-ens3f1np1.network --\n[Match]\nName=ens3f1np1\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nDHCP=ipv4\n",
+			host.Warn, "no network configuration needs it"},
+		{"netplan, a static address that is optional", netplan + "ens3f1np1:\n      addresses: [10.9.0.1/24]\n      optional: true\n", host.Fail,
+			"/etc/netplan/50.yaml:4"},
 		{"a file that cannot be parsed", "-- etc/netplan/50.yaml --\nnetwork: [\n", host.Fail, "it may be needed: /etc/netplan/50.yaml:1: yaml"},
 		{"recorded", "-- var/lib/gpustack/rdma.json --\n" + record + "\n", host.Fail, "the network interface has no link"},
 		{"a record that cannot be parsed", "-- var/lib/gpustack/rdma.json --\n" + record + "}\n", host.Fail, "it may be needed: /var/lib/gpustack/rdma.json"},
-		{"a record for containers that cannot be parsed", "-- var/lib/gpustack/contract.json --\n{}}\n", host.Fail, "it may be needed: /var/lib/gpustack/contract.json"},
+		{"a record for containers that cannot be parsed", "-- var/lib/gpustack/contract.json --\n{}}\n", host.Fail,
+			"it may be needed: /var/lib/gpustack/contract.json"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +150,8 @@ func TestSpareUsers(t *testing.T) {
 		text        string
 	}{
 		{"a folder of root", "", host.Warn, dir + ": permission denied"},
-		{"and a file that needs the port", "-- etc/systemd/network/a.network --\n[Match]\nName=ens3f1np1\n[Network]\nAddress=10.9.0.1/24\n", host.Fail, "a.network:4: Address=10.9.0.1/24"},
+		{"and a file that needs the port", "-- etc/systemd/network/a.network --\n[Match]\nName=ens3f1np1\n[Network]\nAddress=10.9.0.1/24\n", host.Fail,
+			"a.network:4: Address=10.9.0.1/24"},
 		{"and a file that cannot be parsed", "-- etc/netplan/50.yaml --\nnetwork: [\n", host.Fail, "it may be needed: /etc/netplan/50.yaml:1: yaml"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -221,10 +229,14 @@ func TestTwoPorts(t *testing.T) {
 		want              []host.Status
 	}{
 		{"InfiniBand, one cable", "InfiniBand", "32", "", "1: DOWN", []host.Status{host.Warn}},
-		{"InfiniBand, the port with the cable is configured", "InfiniBand", "32", "-- etc/systemd/network/a.network --\n[Match]\nName=net0" + address, "1: DOWN", []host.Status{host.Warn}},
-		{"InfiniBand, the other port is configured", "InfiniBand", "32", "-- etc/systemd/network/a.network --\n[Match]\nName=net1" + address, "1: DOWN", []host.Status{host.Fail}},
-		{"Ethernet, the port with the cable is configured", "Ethernet", "1", "-- etc/systemd/network/a.network --\n[Match]\nName=net0" + address, "1: DOWN", []host.Status{host.Warn}},
-		{"Ethernet, the other port is configured", "Ethernet", "1", "-- etc/systemd/network/a.network --\n[Match]\nName=net1" + address, "1: DOWN", []host.Status{host.Fail}},
+		{"InfiniBand, the port with the cable is configured", "InfiniBand", "32", "-- etc/systemd/network/a.network --\n[Match]\nName=net0" + address,
+			"1: DOWN", []host.Status{host.Warn}},
+		{"InfiniBand, the other port is configured", "InfiniBand", "32", "-- etc/systemd/network/a.network --\n[Match]\nName=net1" + address, "1: DOWN",
+			[]host.Status{host.Fail}},
+		{"Ethernet, the port with the cable is configured", "Ethernet", "1", "-- etc/systemd/network/a.network --\n[Match]\nName=net0" + address, "1: DOWN",
+			[]host.Status{host.Warn}},
+		{"Ethernet, the other port is configured", "Ethernet", "1", "-- etc/systemd/network/a.network --\n[Match]\nName=net1" + address, "1: DOWN",
+			[]host.Status{host.Fail}},
 		{"recorded", "InfiniBand", "32", record, "1: DOWN", []host.Status{host.Warn}},
 		{"both cables", "InfiniBand", "32", "", "4: ACTIVE", nil},
 	} {

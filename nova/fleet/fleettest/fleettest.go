@@ -58,7 +58,8 @@ type Guest struct {
 func New(name string, gpus int) Node {
 	n := Node{Name: name, Time: Made, Server: "PowerEdge XE8545", Firmware: "2.14.2", Kernel: "6.8.0-45-generic", Verdict: "ready"}
 	for i := range gpus {
-		n.GPUs = append(n.GPUs, GPU{Address: fmt.Sprintf("%02x:00", 0x17+16*i), Product: "20b2", NUMA: 2 * i / max(gpus, 1), Driver: "vfio-pci", State: "guest-ready", Role: "guest"})
+		n.GPUs = append(n.GPUs, GPU{Address: fmt.Sprintf("%02x:00", 0x17+16*i), Product: "20b2", NUMA: 2 * i / max(gpus, 1), Driver: "vfio-pci",
+			State: "guest-ready", Role: "guest"})
 	}
 	return n
 }
@@ -86,7 +87,8 @@ func (n Node) Scan(t testing.TB) []byte {
 			d := map[string]any{
 				"address": group[function], "class": class, "class_name": "3D controller", "vendor_id": "10de", "product_id": product,
 				"vendor": "NVIDIA Corporation", "product": ofProduct(product), "subsystem_vendor_id": "10de", "subsystem_id": "1463", "revision": "a1",
-				"driver": orNil(g.Driver), "driver_override": orNil(g.Driver), "modalias": "pci:v000010DEd0000" + strings.ToUpper(product) + "sv000010DEsd00001463bc03sc02i00",
+				"driver": orNil(g.Driver), "driver_override": orNil(g.Driver),
+				"modalias":    "pci:v000010DEd0000" + strings.ToUpper(product) + "sv000010DEsd00001463bc03sc02i00",
 				"iommu_group": 10 + int(group[0][5]), "group_members": group, "numa_node": g.NUMA, "parent": "0000:00:01.0", "controller": nil,
 				"boot_vga": g.Console && function == 0, "reset_methods": []string{"flr", "bus"},
 				"sriov":       map[string]any{"role": "none", "total_vfs": nil, "num_vfs": nil, "pf": nil},
@@ -101,7 +103,8 @@ func (n Node) Scan(t testing.TB) []byte {
 		"gpus": map[string]any{"listed": len(n.GPUs)}, "next": "", "warnings": []string{},
 	})
 	if n.Server != "" {
-		document["machine"] = map[string]any{"vendor": "Dell Inc.", "product": n.Server, "bios": map[string]any{"vendor": "Dell Inc.", "version": n.Firmware, "date": "01/02/2026"}}
+		document["machine"] = map[string]any{"vendor": "Dell Inc.", "product": n.Server,
+			"bios": map[string]any{"vendor": "Dell Inc.", "version": n.Firmware, "date": "01/02/2026"}}
 	}
 	return text(t, document)
 }
@@ -111,9 +114,11 @@ func (n Node) Check(t testing.TB) []byte {
 	t.Helper()
 	findings := []any{}
 	add := func(check, status, seen, effect, remedy string) {
-		findings = append(findings, map[string]any{"check": check, "status": status, "file": "/sys/kernel/iommu_groups", "line": 0, "seen": seen, "effect": effect, "remedy": remedy})
+		findings = append(findings, map[string]any{"check": check, "status": status, "file": "/sys/kernel/iommu_groups", "line": 0, "seen": seen,
+			"effect": effect, "remedy": remedy})
 	}
-	for _, check := range []string{"virtualization", "firmware", "secure_boot", "iommu", "iommu_type", "interrupt_remapping", "arguments", "next_boot", "kernels", "initramfs",
+	for _, check := range []string{"virtualization", "firmware", "secure_boot", "iommu", "iommu_type", "interrupt_remapping", "arguments", "next_boot",
+		"kernels", "initramfs",
 		"ids", "boot_vga", "bus", "functions", "drivers", "groups", "reset", "bars", "fabric", "nova", "files", "journal", "startup", "prepared", "reboot"} {
 		add(check, "pass", "the IOMMU is on, and all recorded functions are bound to their drivers", "", "")
 	}
@@ -134,8 +139,10 @@ func (n Node) GuestReport(t testing.TB) []byte {
 	name, file, machine := n.Name, "hostname", "3d12"
 	nova := n.novaHost()
 	r := guest.Report{
-		Schema: 1, NovaHost: &nova, NovaHostFrom: &file, Hostname: &name, MachineID: &machine, BootID: &machine, Collected: n.Time, Booted: &n.Time, Complete: !n.Partial,
-		NovaCompute: []guest.NovaCompute{}, Holders: []guest.Holder{}, Guests: []guest.Guest{}, Domains: []guest.Domain{}, VirtualFunctions: []guest.PhysicalFunction{},
+		Schema: 1, NovaHost: &nova, NovaHostFrom: &file, Hostname: &name, MachineID: &machine, BootID: &machine, Collected: n.Time, Booted: &n.Time,
+		Complete:    !n.Partial,
+		NovaCompute: []guest.NovaCompute{}, Holders: []guest.Holder{}, Guests: []guest.Guest{}, Domains: []guest.Domain{},
+		VirtualFunctions: []guest.PhysicalFunction{},
 	}
 	for i, source := range []string{"processes", "vfio", "groups", "domains", "nova.conf", "hostname", "machine_id", "boot_id", "boot_time", "sriov", "vdpa"} {
 		state := guest.Read
@@ -156,7 +163,8 @@ func (n Node) GuestReport(t testing.TB) []byte {
 			}
 		}
 		name := fmt.Sprintf("instance-%08x", i)
-		r.Domains = append(r.Domains, guest.Domain{UUID: g.UUID, Name: name, Running: g.Running, Functions: functions, Files: []string{"/etc/libvirt/qemu/" + name + ".xml"}})
+		r.Domains = append(r.Domains, guest.Domain{UUID: g.UUID, Name: name, Running: g.Running, Functions: functions,
+			Files: []string{"/etc/libvirt/qemu/" + name + ".xml"}})
 		if g.Running {
 			r.Guests = append(r.Guests, guest.Guest{PID: 1000 + i, Command: "qemu-kvm", UUID: &g.UUID, Name: &name, Started: &n.Time, Asked: functions})
 		}
@@ -181,7 +189,8 @@ func (n Node) novaHost() string {
 }
 
 func (n Node) system() map[string]any {
-	return map[string]any{"kernel": n.Kernel, "distribution": "ubuntu 24.04", "cpu_vendor": "amd", "iommu": map[string]any{"enabled": true, "group_count": 73}, "boot_loader": "grub"}
+	return map[string]any{"kernel": n.Kernel, "distribution": "ubuntu 24.04", "cpu_vendor": "amd",
+		"iommu": map[string]any{"enabled": true, "group_count": 73}, "boot_loader": "grub"}
 }
 
 // Lines returns the documents of nodes as JSON lines.
