@@ -81,13 +81,13 @@ func (p fleetProduct) title() string {
 func NewFleetShow(f fleet.Fleet, maxAge time.Duration, version string, made time.Time) FleetShow {
 	layouts := f.Layouts()
 	r := FleetShow{
-		Schema: 1, Version: version, Time: made, NodeCount: len(f.Nodes), Odd: append([]fleet.Odd{}, f.Odd(layouts, made, maxAge)...),
-		Layouts: []fleetLayout{}, Products: []fleetTotal{}, Warnings: append([]string{}, f.Warnings...),
+		Schema: 1, Version: version, Time: made, NodeCount: len(f.Nodes), Odd: f.Odd(layouts, made, maxAge),
+		Warnings: f.Warnings,
 	}
 	for _, l := range layouts {
-		row := fleetLayout{Number: l.Number, Slots: []fleetSlot{}, NodeNames: nodeNames(l.Nodes), OddCount: len(l.Nodes) - len(l.Exact)}
+		row := fleetLayout{Number: l.Number, NodeNames: nodeNames(l.Nodes), OddCount: len(l.Nodes) - len(l.Exact)}
 		for _, g := range l.GPUs {
-			slot := fleetSlot{Address: g.Address, fleetProduct: newFleetProduct(g.Product, cmp.Or(g.Alias, g.Name)), GroupMembers: append([]pci.Address{}, g.Group...)}
+			slot := fleetSlot{Address: g.Address, fleetProduct: newFleetProduct(g.Product, cmp.Or(g.Alias, g.Name)), GroupMembers: g.Group}
 			if g.NUMA >= 0 {
 				slot.NUMANode = &g.NUMA
 			}
@@ -114,16 +114,7 @@ func (r FleetShow) Print(u *term.UI) {
 	odd := map[string]bool{}
 	var rows [][]string
 	for _, o := range r.Odd {
-		node := o.Node
-		if odd[node] {
-			node = ""
-		}
-		odd[o.Node] = true
-		address := "-"
-		if o.Address != nil {
-			address = o.Address.String()
-		}
-		rows = append(rows, printableRow(node, Number(o.Layout), string(o.What), address, o.Expected, o.Found))
+		rows = append(rows, printableRow(unlessShown(odd, o.Node), Number(o.Layout), string(o.What), orUnknown(o.Address), o.Expected, o.Found))
 	}
 	gpus := 0
 	for _, p := range r.Products {
@@ -160,6 +151,23 @@ func (r FleetShow) Print(u *term.UI) {
 	if unknown > 0 {
 		u.Printf("unknown: a complete report of '%s' says which GPUs guests use\n", u.Command(host.NewCommand("host guests").Flag("o", "json").Elsewhere()))
 	}
+}
+
+// unlessShown returns the name of a node for its first row, and "" for the others.
+func unlessShown(shown map[string]bool, node string) string {
+	if shown[node] {
+		return ""
+	}
+	shown[node] = true
+	return node
+}
+
+// orUnknown returns an address, "-" for none.
+func orUnknown(a *pci.Address) string {
+	if a == nil {
+		return "-"
+	}
+	return a.String()
 }
 
 func printableRow(cells ...string) []string {

@@ -40,13 +40,12 @@ type fleetSplit struct {
 
 // NewFleetAliases returns the report of the aliases of a fleet.
 func NewFleetAliases(f fleet.Fleet, version string, made time.Time) FleetAliases {
-	r := FleetAliases{Schema: 1, Version: version, Time: made, NodeCount: len(f.Nodes), Aliases: []fleetAlias{}, Passed: true,
-		Warnings: append([]string{}, f.Warnings...)}
+	r := FleetAliases{Schema: 1, Version: version, Time: made, NodeCount: len(f.Nodes), Passed: true,
+		Warnings: f.Warnings}
 	for _, a := range f.Aliases() {
 		row := fleetAlias{
 			fleetProduct: newFleetProduct(fleet.Product{Vendor: a.VendorID, ID: a.ProductID}, cmp.Or(a.Name, a.Text)),
-			DeviceType:   knownType(pci.DeviceType(a.DeviceType)), NodeNames: nodeNames(a.Nodes), Exceptions: []fleetSplit{},
-		}
+			DeviceType:   knownType(pci.DeviceType(a.DeviceType)), NodeNames: nodeNames(a.Nodes)}
 		if a.Name != "" && a.DeviceType != "" {
 			line := conf.Written(a.Alias)
 			row.Alias = &line

@@ -24,8 +24,7 @@ type FleetDiff struct {
 func NewFleetDiff(earlier, later fleet.Fleet, version string, made time.Time) FleetDiff {
 	r := FleetDiff{
 		Schema: 1, Version: version, Time: made, OldNodeCount: len(earlier.Nodes), NodeCount: len(later.Nodes),
-		Differences: append([]fleet.Difference{}, fleet.Diff(earlier, later)...), Warnings: []string{},
-	}
+		Differences: fleet.Diff(earlier, later)}
 	r.Warnings = append(append(r.Warnings, earlier.Warnings...), later.Warnings...)
 	return r
 }
@@ -39,16 +38,7 @@ func (r FleetDiff) Print(u *term.UI) {
 	var rows [][]string
 	nodes := map[string]bool{}
 	for _, d := range r.Differences {
-		node := d.Node
-		if nodes[node] {
-			node = ""
-		}
-		nodes[d.Node] = true
-		address := "-"
-		if d.Address != nil {
-			address = d.Address.String()
-		}
-		rows = append(rows, printableRow(node, string(d.Change), d.What, address, Text(d.Old), Text(d.New)))
+		rows = append(rows, printableRow(unlessShown(nodes, d.Node), string(d.Change), d.What, orUnknown(d.Address), Text(d.Old), Text(d.New)))
 	}
 	table(u, []string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, rows)
 	u.Printf("\n%s\n", fmt.Sprintf("%s on %s; before: %s, now: %s", host.Numbered(len(r.Differences), "difference"), host.Numbered(len(nodes), "node"),

@@ -66,11 +66,10 @@ type fleetIdle struct {
 // NewFleetPlan returns the report of a plan.
 func NewFleetPlan(p fleet.Plan, o fleet.PlanOptions, version string, warnings []string) FleetPlan {
 	r := FleetPlan{
-		Schema: 1, Version: version, Time: o.Now, By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map, Waves: []fleetWave{}, Blocked: []fleetBlocked{},
-		Idle: []fleetIdle{}, Without: append([]string{}, p.Without...), Warnings: append([]string{}, warnings...),
+		Schema: 1, Version: version, Time: o.Now, By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map, Without: p.Without, Warnings: warnings,
 	}
 	for _, w := range p.Waves {
-		wave := fleetWave{Number: w.Number, Kind: w.Kind, NodeNames: nodeNames(w.Nodes), Out: []fleetCount{}, Remaining: []fleetKept{}}
+		wave := fleetWave{Number: w.Number, Kind: w.Kind, NodeNames: nodeNames(w.Nodes)}
 		for _, c := range w.GPUs {
 			wave.Out = append(wave.Out, fleetCount{newFleetProduct(c.Product, c.Name), c.GPUs})
 		}
@@ -80,7 +79,7 @@ func NewFleetPlan(p fleet.Plan, o fleet.PlanOptions, version string, warnings []
 		r.Waves = append(r.Waves, wave)
 	}
 	for _, b := range p.Blocked {
-		instances := []string{}
+		var instances []string
 		for _, i := range b.Instances {
 			instances = append(instances, i.String())
 		}
