@@ -76,19 +76,24 @@ func (c cloudOptions) recorded() *change.Cloud {
 	if name == "" && c.Region == "" && c.CACert == "" && !c.Insecure {
 		return nil
 	}
-	cacert := c.CACert
+	region, cacert := c.Region, c.CACert
+	if name != "" { // variables that count beside clouds.yaml
+		region, cacert = cmp.Or(region, os.Getenv("OS_REGION_NAME")), cmp.Or(cacert, os.Getenv("OS_CACERT"))
+	}
 	if absolute, err := filepath.Abs(cacert); err == nil && cacert != "" {
 		cacert = absolute
 	}
-	return &change.Cloud{Name: name, Region: c.Region, CACert: cacert, Insecure: c.Insecure}
+	return &change.Cloud{Name: name, Region: region, CACert: cacert, Insecure: c.Insecure}
 }
 
-// orRecorded returns the options or, if they choose no cloud, those of the entry that is undone.
+// orRecorded returns the options, and for those that are not given those of the entry that is
+// undone, unless the options choose another cloud.
 func (c cloudOptions) orRecorded(origin *change.Origin) cloudOptions {
-	if origin == nil || origin.Cloud == nil || c.Cloud != "" || c.Region != "" || c.CACert != "" || c.Insecure {
+	if origin == nil || origin.Cloud == nil || c.Cloud != "" {
 		return c
 	}
-	c.Cloud, c.Region, c.CACert, c.Insecure = origin.Cloud.Name, origin.Cloud.Region, origin.Cloud.CACert, origin.Cloud.Insecure
+	is := origin.Cloud
+	c.Cloud, c.Region, c.CACert, c.Insecure = is.Name, cmp.Or(c.Region, is.Region), cmp.Or(c.CACert, is.CACert), c.Insecure || is.Insecure
 	return c
 }
 

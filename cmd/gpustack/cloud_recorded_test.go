@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"gpustack/host/change"
@@ -12,19 +13,25 @@ import (
 func TestCloudOfEntry(t *testing.T) {
 	for _, test := range []struct {
 		name            string
-		environment     string // OS_CLOUD while it was recorded
+		environment     string // OS_CLOUD while it was recorded, and the region and CA of the variables after it
 		recorded, given cloud.Options
 		want            cloud.Options
 	}{
 		{"an option", "", cloud.Options{Cloud: "lab", Region: "one", CACert: "/etc/ca.pem", Insecure: true}, cloud.Options{},
 			cloud.Options{Cloud: "lab", Region: "one", CACert: "/etc/ca.pem", Insecure: true}},
 		{"the environment", "lab", cloud.Options{}, cloud.Options{}, cloud.Options{Cloud: "lab"}},
+		{"the environment, with a region", "lab two /etc/ca.pem", cloud.Options{}, cloud.Options{}, cloud.Options{Cloud: "lab", Region: "two", CACert: "/etc/ca.pem"}},
+		{"variables of an openrc file", " two /etc/ca.pem", cloud.Options{}, cloud.Options{}, cloud.Options{}},
+		{"a new certificate", "lab two", cloud.Options{}, cloud.Options{CACert: "/new.pem"}, cloud.Options{Cloud: "lab", Region: "two", CACert: "/new.pem"}},
 		{"another one is chosen", "lab", cloud.Options{}, cloud.Options{Cloud: "prod"}, cloud.Options{Cloud: "prod"}},
 		{"an option before the environment", "prod", cloud.Options{Cloud: "lab"}, cloud.Options{}, cloud.Options{Cloud: "lab"}},
 		{"an openrc file", "", cloud.Options{}, cloud.Options{}, cloud.Options{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Setenv("OS_CLOUD", test.environment)
+			values := strings.Split(test.environment+"  ", " ")
+			for i, name := range []string{"OS_CLOUD", "OS_REGION_NAME", "OS_CACERT"} {
+				t.Setenv(name, values[i])
+			}
 			origin := &change.Origin{Cloud: cloudOptions{Options: test.recorded}.recorded()}
 			t.Setenv("OS_CLOUD", "another") // when it is undone
 			got := cloudOptions{Options: test.given}.orRecorded(origin).Options

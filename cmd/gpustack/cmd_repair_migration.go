@@ -169,7 +169,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	f.Exclude(c, "dry-run", "apply")
 	for _, flag := range []string{"yes", "quiet", "max", "wait", "settle", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
-			f.Add(args.UsageError("--"+flag+" requires --apply", f.With("--apply")))
+			f.Add(args.UsageError("--"+flag+" requires --apply", ""))
 		}
 	}
 	if opts.rows.Find.BusyAfter <= 0 {

@@ -16,9 +16,6 @@ import (
 	"gpustack/operate/node"
 )
 
-// listFunctions lists all functions of the machine.
-var listFunctions = host.NewCommand("host scan").Flag("all")
-
 // selectors returns the values of a flag that names functions or products.
 func selectors(c *cli.Context, f *args.Faults, flag string) []pci.Selector {
 	return args.Values(f, c, flag, func(value string) (pci.Selector, error) {
@@ -68,7 +65,11 @@ func meaning(c *cli.Context, f *args.Faults, flag, value string, err error, prod
 		matching = offers.Functions(root, func(root host.Root) error { return node.Settled(c.Context, root, change.Machine(root).Observe()) }).Like(value)
 	}
 	if len(matching) == 0 {
-		return host.WithHint(err, host.Textf("'%s' lists all functions", listFunctions))
+		list := pci.ListFunctions()
+		if flag == "hca" || strings.HasPrefix(c.Command.HelpName, "gpustack rdma ") {
+			list = pci.ListAdapters()
+		}
+		return host.WithHint(err, list.Hint())
 	}
 	var names []string
 	for i := range matching {
@@ -79,7 +80,7 @@ func meaning(c *cli.Context, f *args.Faults, flag, value string, err error, prod
 		names = append(names[:3], fmt.Sprintf("%d more", len(names)-3))
 	}
 	meant, ok := instead(chosen(matching, flag, products))
-	if !ok {
+	if !ok || flag == "allow" && len(matching) > 1 { // each one lifts a refusal: the user names it
 		return host.WithHint(err, host.Textf("it matches %s", strings.Join(names, ", ")))
 	}
 	return host.WithHint(err, host.Textf("it matches %s; %s", strings.Join(names, ", "), meant))

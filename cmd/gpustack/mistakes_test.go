@@ -39,13 +39,14 @@ var mistakes = []struct {
 		{command: "ls"}, {command: "hosts scan --root node"}, {command: "host scans --root node"}, {command: "flavors list", cloud: true},
 		{command: "host undo --root node"}, {command: "rollback --root node"}, {command: "host"}, {command: "host status --root node"},
 		{command: "host unbind --root node"}, {command: "image list"}, {command: "repair --root node"}, {command: "prepare host --root node"},
-		{command: "HOST SCAN --root node"},
+		{command: "HOST SCAN --root node"}, {command: "flavor DELETE GPU.Old"}, {command: "HOST UNPACK Node.txtar Tree"},
 	}},
 	{"Names of flags", []mistake{
 		{command: "host scan --json --root node"}, {command: "host scan -f json --root node"}, {command: "host scan --format yaml --root node"},
 		{command: "host scan -o csv --root node"}, {command: "host prepare --gpus 84:00.0 --plan --root node"}, {command: "host prepare --dryrun --root node"},
 		{command: "host prepare --rooot node"}, {command: "host prepare --no --yes --root node"}, {command: "host scan —root node"},
-		{command: "host scan --ROOT node"}, {command: "host prepare --force --root node"}, {command: "image set debian --for gpu"},
+		{command: "host scan --ROOT node"}, {command: "host prepare --force --root node"}, {command: "host prepare --all --root node"}, {command: "nova configure --place --root node"},
+		{command: "flavor test gpu.old --image debian --one-time"}, {command: "image set debian --for gpu"},
 		{command: "flavor test gpu.old --image debian --driver"}, {command: "flavor test gpu.old --image debian --keep"},
 		{command: "container check --root node --image node"}, {command: "rdma test --count 5"},
 		{command: "rdma test --timeout 1m --listen"}, {command: "rdma test --peer"}, {command: "host bind --root node --timeout 5"},
@@ -67,7 +68,7 @@ var mistakes = []struct {
 		{command: "host prepare --root node --remove 88:00.0"},
 		{command: "host scan --root node --vendor nvidia"}, {command: "host scan --root node --class VGA"},
 		{command: "container prepare --root hgx --device 10de:20b2"},
-		{command: "rdma prepare --root hgx --device c3:00 --vfs 2"}, {command: "host prepare --root node --allow 10de:11b4"},
+		{command: "rdma prepare --root hgx --device c3:00 --vfs 2"}, {command: "host prepare --root node --allow 10de:11b4"}, {command: "host prepare --root hgx --allow A100"},
 		{command: "rdma prepare --root node --device 84:00.0 --vfs 2"},
 	}},
 	{"Files and roots", []mistake{
@@ -102,7 +103,7 @@ var mistakes = []struct {
 		{command: "flavor test gpu.old", cloud: true}, {command: "nova explain", cloud: true}, {command: "nova explain --flavor gpu.none", cloud: true},
 		{command: "image set none --profile gpu", cloud: true}, {command: "image set debian --profile tv", cloud: true},
 		{command: "image check debian --flavor gpu.none", cloud: true},
-		{command: "repair-migration --root node --yes"}, {command: "repair-migration --root node --database postgresql://nova@db/nova"},
+		{command: "repair-migration --root node --yes"}, {command: "repair-migration --root node --max 5 --dry-run"}, {command: "repair-migration --root node --database postgresql://nova@db/nova"},
 	}},
 }
 
@@ -127,6 +128,11 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("gpustack %s: no hint:\n%s", m.command, said)
 			}
 			for _, hint := range hints {
+				for _, word := range strings.Fields(hint) {
+					if strings.Contains(hint, "did you mean") && never[word] && !slices.Contains(strings.Fields(m.command), word) {
+						t.Errorf("gpustack %s: the hint does more than was asked for: %s", m.command, hint)
+					}
+				}
 				for _, command := range commandsOf(hint) {
 					m.lead(t, dir, command, faults)
 				}
@@ -162,7 +168,8 @@ const mistakesHead = `# Mistakes, and what gpustack answers
 
 Each row is a command line as it is typed, what is printed after ` + "`gpustack: error:`" + ` and ` + "`gpustack: hint:`" + `, and the exit
 status. The folder has node and hgx, which are examples that were unpacked, an empty folder, a snapshot node.txtar, an
-inventory gpu1.json, clouds.yaml with a cloud lab that does not answer, and nova.conf. TestMistakes runs every row, and the commands in the hints.
+inventory gpu1.json, clouds.yaml with a cloud lab that does not answer, and nova.conf. TestMistakes runs every row, and the
+commands in the hints that have --root.
 `
 
 // mistakesDir makes the folder in which the mistakes are made.
@@ -268,6 +275,13 @@ func commandsOf(hint string) (commands [][]string) {
 // placeholder matches a word that the operator has to replace.
 var placeholder = regexp.MustCompile(`^[A-Z]+(=.*)?$|^>$|\||^\[`)
 
+// never are flags that no correction of a command line adds.
+var never = map[string]bool{"--apply": true, "--yes": true, "--none": true, "--live": true, "--allow": true, "--placement": true,
+	"--computes-report": true, "--one-time-use-ok": true, "--take-over": true, "--claim": true, "--stop-services": true, "--insecure": true, "--host-is-off": true}
+
+// badLine matches an error of a command line alone.
+var badLine = regexp.MustCompile(`^unknown (command|flag)|cannot be combined|requires --|missing value|unexpected argument`)
+
 // lead checks a command of a hint: its words have no error, and, run where the mistake was made, it
 // does not have the same errors.
 func (m mistake) lead(t *testing.T, dir string, command, faults []string) {
@@ -289,7 +303,13 @@ func (m mistake) lead(t *testing.T, dir string, command, faults []string) {
 		return
 	}
 	said, status, _ := m.run(t, dir, command)
-	if again := parts(said, "error"); status == 1 && cmp.Equal(again, faults) {
+	again := parts(said, "error")
+	if status == 1 && cmp.Equal(again, faults) {
 		t.Errorf("gpustack %s: the hint leads to the same error: %s:\n%s", m.command, line, said)
+	}
+	for _, fault := range again {
+		if badLine.MatchString(fault) {
+			t.Errorf("gpustack %s: the hint is no command line: %s: %s", m.command, line, fault)
+		}
 	}
 }

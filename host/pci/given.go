@@ -75,17 +75,35 @@ func (ds Devices) Meant(s Selector) string {
 	return ""
 }
 
+// Listing is a command that lists what a selector may name.
+type Listing struct {
+	command host.Command
+	what    string // "all functions"
+	gpus    bool   // whether a GPU is meant
+}
+
+// ListFunctions returns the command that lists all functions.
+func ListFunctions() Listing {
+	return Listing{host.NewCommand("host scan").Flag("all"), "all functions", true}
+}
+
+// ListAdapters returns the command that lists RDMA adapters.
+func ListAdapters() Listing {
+	return Listing{host.NewCommand("rdma scan"), "the adapters", false}
+}
+
+// Hint returns the text that names the command.
+func (l Listing) Hint() host.Text {
+	return host.Textf("'%s' lists %s", l.command, l.what)
+}
+
 // NotFound returns err, which says that the machine has no function of a selector, with a hint:
 // what may be meant, and the command that lists the functions.
-func (ds Devices) NotFound(err error, s Selector, list host.Command) error {
-	what := "all functions"
-	if list.Name() != "host scan" {
-		what = "the adapters"
-	}
-	hint := host.Textf("'%s' lists %s", list, what)
+func (ds Devices) NotFound(err error, s Selector, list Listing) error {
+	hint := list.Hint()
 	if meant := ds.Meant(s); meant != "" {
 		hint = host.Textf("did you mean %s? %s", meant, hint)
-	} else if gpus := ds.gpus(); len(gpus) > 0 && list.Name() == "host scan" {
+	} else if gpus := ds.gpus(); len(gpus) > 0 && list.gpus {
 		hint = host.Textf("the GPUs are %s; %s", strings.Join(gpus, ", "), hint)
 	}
 	return host.WithHint(err, hint)

@@ -66,7 +66,7 @@ func Scan(root host.Root, opts Options) (pci.Devices, Stack, error) {
 func NotAdapter(a pci.Address, devices pci.Devices) error {
 	d := devices.At(a)
 	if d == nil {
-		return devices.NotFound(fmt.Errorf("%s: no such PCI function", a), pci.SelectorOf(a), host.NewCommand("rdma scan"))
+		return devices.NotFound(fmt.Errorf("%s: no such PCI function", a), pci.SelectorOf(a), pci.ListAdapters())
 	}
 	what := "has no driver"
 	if d.DriverName() != "" {

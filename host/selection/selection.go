@@ -163,7 +163,7 @@ func (c *chooser) add(selectors []pci.Selector) {
 
 // missing adds the error for a selector that selects no function of the machine.
 func (c *chooser) missing(x pci.Selector) {
-	c.errs = append(c.errs, c.Devices.NotFound(fmt.Errorf("%s: %w", x, ErrNoDevice), x, host.NewCommand("host scan").Flag("all")))
+	c.errs = append(c.errs, c.Devices.NotFound(fmt.Errorf("%s: %w", x, ErrNoDevice), x, pci.ListFunctions()))
 }
 
 // addVendors selects the GPUs of vendors. Virtual functions are only selected by address or id.

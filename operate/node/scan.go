@@ -414,7 +414,7 @@ func missing(selectors []pci.Selector, devices pci.Devices) error {
 	for _, s := range selectors {
 		if !slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
 			err := fmt.Errorf("device %s: not among the %d PCI functions of this machine", s, len(devices))
-			faults = append(faults, devices.NotFound(err, s, host.NewCommand("host scan").Flag("all")))
+			faults = append(faults, devices.NotFound(err, s, pci.ListFunctions()))
 		}
 	}
 	return errors.Join(faults...)

@@ -2,7 +2,8 @@
 // arguments, [FaultsOf] collects all errors of a command line, [NewCompletion] completes words for
 // shells. It formats help and the manual.
 //
-// It knows no command, reads nothing of the machine and prints nothing.
+// It prints nothing, and looks at the machine only for whether an argument is a folder. The names
+// that other programs have for commands and flags are in correct.go.
 package args
 
 import (

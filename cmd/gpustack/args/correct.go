@@ -75,7 +75,7 @@ func (l guess) replacement(name string) []string {
 // notGuessed are flags that a similar word must not lead to: what they do is more than was asked
 // for.
 var notGuessed = []string{"--none", "--yes", "--apply", "--live", "--take-over", "--claim", "--clean", "--allow-unsafe-interrupts", "--stop-services",
-	"--insecure", "--host-is-off"}
+	"--insecure", "--host-is-off", "--allow", "--placement", "--computes-report", "--one-time-use-ok"}
 
 // takesValue reports whether the next word is the value of a flag of this name. While the command
 // is unknown, it has a value if it has one in any command.
@@ -132,7 +132,7 @@ func (l guess) data() host.Command {
 			value = words[1]
 		}
 		if flag := l.ownFlag(name); hasValue && flag != nil && !TakesValue(flag) {
-			name, value = name+"="+value, "" // --yes=false
+			name, value = name+"="+value, "" // --live=false
 		}
 		c = c.Flag(name, host.WithoutCredentials(value))
 	}
@@ -156,11 +156,14 @@ func (l guess) suggest(at int, name string, known []string) host.Text {
 	}
 	if lower := strings.Fields(strings.ToLower(name)); lower != nil { // gpustack HOST SCAN, gpustack 'host scan'
 		words := slices.Replace(slices.Clone(l.words), at, at+1, lower...)
-		if len(lower) == 1 && at+1 < len(words) {
-			words[at+1] = strings.ToLower(words[at+1])
-		}
 		if c, ok := l.commandLine(words); ok {
 			return Meant(c)
+		}
+		if len(lower) == 1 && at+1 < len(words) { // the command of a group, not an argument
+			words[at+1] = strings.ToLower(words[at+1])
+			if c, ok := l.commandLine(words); ok {
+				return Meant(c)
+			}
 		}
 	}
 	if at+1 < len(l.words) { // gpustack scan host
@@ -298,16 +301,6 @@ func (f *Faults) Instead(flag, value string, words ...string) (host.Command, boo
 		}
 	}
 	return host.Command{}, false
-}
-
-// With returns the hint that offers the command line with further words, or the help.
-func (f *Faults) With(words ...string) host.Text {
-	if f.line != nil {
-		if c, ok := (guess{f.line}).commandLine(append(slices.Clone(f.line.words), words...)); ok {
-			return Meant(c)
-		}
-	}
-	return host.Text(f.SeeHelp())
 }
 
 // insteadOf returns the command line with an argument replaced by words, and false if that is no

@@ -264,7 +264,7 @@ func (w *wanting) gpu(a pci.Address) error {
 	d := w.Devices.At(a)
 	switch {
 	case d == nil:
-		return w.Devices.NotFound(errors.New("there is no such PCI function"), pci.SelectorOf(a), host.NewCommand("host scan"))
+		return w.Devices.NotFound(errors.New("there is no such PCI function"), pci.SelectorOf(a), pci.ListFunctions())
 	case !d.IsNVIDIAGPU():
 		return ErrNoGPU
 	case w.records().ForGuests(w.Devices, a):
@@ -285,7 +285,7 @@ func (w *wanting) hca(a pci.Address) error {
 	d, adapter, prepared := w.Devices.At(a), w.Stack.At(a), w.records().Adapter(w.Devices, a)
 	switch {
 	case d == nil:
-		return w.Devices.NotFound(errors.New("there is no such PCI function"), pci.SelectorOf(a), host.NewCommand("rdma scan"))
+		return w.Devices.NotFound(errors.New("there is no such PCI function"), pci.SelectorOf(a), pci.ListAdapters())
 	case w.records().ForGuests(w.Devices, a):
 		return named(ErrForGuests, a)
 	case gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}) != nil:

@@ -50,7 +50,7 @@ var (
 			host.NewCommand("host prepare")))
 	// errUnnamed is the error of options that name no adapter, where none is recorded.
 	errUnnamed = host.WithHint(errors.New("no adapter is named, and none is recorded"),
-		host.Textf("%s; '%s' lists the adapters", host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER"), host.NewCommand("rdma scan")))
+		host.Textf("%s; %s", host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER"), pci.ListAdapters().Hint()))
 	// errNoVFIO is the error of a machine without vfio-pci.
 	errNoVFIO = host.WithHint(errors.New("no installed kernel has the module vfio-pci"), "install a kernel that has it")
 )
@@ -185,7 +185,7 @@ type wanting struct {
 func (w *wanting) fail(errs ...error) { w.errs = append(w.errs, errs...) }
 
 func (w *wanting) noFunction(a pci.Address) error {
-	return w.Devices.NotFound(fmt.Errorf("%s: there is no such PCI function", a), pci.SelectorOf(a), host.NewCommand("rdma scan"))
+	return w.Devices.NotFound(fmt.Errorf("%s: there is no such PCI function", a), pci.SelectorOf(a), pci.ListAdapters())
 }
 
 // remove removes an adapter from the record.
