@@ -137,7 +137,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 		}
 	}
 	f.Exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image-dir", "remove")
-	f.Exclude(c, "print", "yes", "dry-run", "quiet", "remove", "none")
+	f.Exclude(c, "print", "yes", "dry-run", "quiet", "diff", "remove", "none")
 	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
 	for i, a := range named {
 		if slices.Contains(named[:i], a) {

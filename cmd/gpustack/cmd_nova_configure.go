@@ -167,6 +167,7 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 	o := &opts.configure.Nova
 	o.Role = nova.Role(f.Choice(c, "role"))
 	f.Exclude(c, "quiet", "render")
+	f.Exclude(c, "diff", "render")
 	if opts.reported && (!o.Placement || o.Role == nova.Compute) {
 		f.Add(errComputesReport)
 	}

@@ -29,23 +29,26 @@ func FileChanges(plan edit.Plan) []FileChange {
 	return changes
 }
 
-// isRecord reports whether a file is a record of gpustack's own.
-func (c FileChange) isRecord() bool { return strings.HasPrefix(c.File, change.Dir) }
+// isNamed reports whether a short plan has no diff of a change, but only names the file: it is
+// removed, or a record of gpustack's own.
+func (c FileChange) isNamed() bool {
+	return c.Action == edit.Delete || strings.HasPrefix(c.File, change.Dir)
+}
 
 // printDiffs prints changes of files, as diffs with added and removed lines in colour. A new file
-// that gpustack generates has one line with its purpose instead, unless full is true; a diff shows
-// what changes in an existing one, because that may be an edit of the operator's. Removed files and
-// gpustack's own records are only named: the other formats contain their content.
+// that gpustack generates has one line with its purpose instead; a diff shows what changes in an
+// existing one, because that may be an edit of the operator's. Removed files and gpustack's own
+// records are only named. If full is true, all of them are diffs.
 func printDiffs(u *term.UI, changes []FileChange, full bool) {
 	var made [][]string
 	for _, c := range changes {
 		purpose := c.purpose()
 		switch {
-		case c.Action == edit.Delete || c.isRecord():
-		case c.Action == edit.Create && purpose != "" && !full:
-			made = append(made, []string{c.File, strconv.Itoa(len(added(c.Diff))), purpose})
 		case full:
 			u.Diff(c.Diff)
+		case c.isNamed():
+		case c.Action == edit.Create && purpose != "":
+			made = append(made, []string{c.File, strconv.Itoa(len(added(c.Diff))), purpose})
 		default:
 			u.Diff(trimmed(c.Diff))
 		}
@@ -58,9 +61,10 @@ func printDiffs(u *term.UI, changes []FileChange, full bool) {
 	var named strings.Builder
 	for _, c := range changes {
 		switch {
+		case full || !c.isNamed():
 		case c.Action == edit.Delete:
 			fmt.Fprintf(&named, "removes %s\n", term.Printable(c.File))
-		case c.isRecord():
+		default:
 			fmt.Fprintf(&named, "records this in %s\n", term.Printable(c.File))
 		}
 	}
