@@ -26,8 +26,9 @@ func newContainerPrepareCommand(u *term.UI) *cli.Command {
 		Usage: "give GPUs and RDMA adapters to containers by CDI",
 		Description: `
 Records which GPUs and RDMA adapters are for containers, and writes CDI specs with which
-podman, docker and containerd give them to containers. Shows the plan as a diff, asks,
-applies it and records it. "gpustack undo" undoes it. Run again, it plans nothing.
+podman, docker and containerd give them to containers. Shows the plan, a line for each new
+or removed file and a diff for each changed one (--diff: for all), asks, applies it and
+records it. "gpustack undo" undoes it. Run again, it plans nothing.
 
 Devices are named by PCI address: podman run --device gpustack.local/gpu=0000:84:00.0. The
 specs have nodes without numbers, and libraries by the links that programs load: those stay

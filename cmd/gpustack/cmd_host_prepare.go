@@ -26,8 +26,9 @@ func newHostPrepareCommand(u *term.UI) *cli.Command {
 		Description: `
 Plans kernel arguments, modules, initramfs hooks and a blacklist that bind the selected
 functions to vfio-pci at boot, together with all functions of their cards and IOMMU
-groups. Shows the plan as a diff, asks, applies it and records it. "gpustack undo" undoes
-it. Run again, it plans nothing.
+groups. Shows the plan, a line for each new or removed file and a diff for each changed
+one (--diff: for all), asks, applies it and records it. "gpustack undo" undoes it. Run
+again, it plans nothing.
 
 SELECTION
   Without a record, --device and --vendor name exactly what is selected, and without them

@@ -25,8 +25,9 @@ func newRDMAPrepareCommand(u *term.UI) *cli.Command {
 		Usage: "make VFs of InfiniBand and RoCE adapters that survive a reboot",
 		Description: `
 Records which virtual functions (VFs) an adapter has from the next boot on, with an identity
-that stays the same, and what each is bound to. Shows the plan as a diff, asks, applies it
-and records it. "gpustack undo" undoes it. Run again, it plans nothing.
+that stays the same, and what each is bound to. Shows the plan, a line for each new or
+removed file and a diff for each changed one (--diff: for all), asks, applies it and records
+it. "gpustack undo" undoes it. Run again, it plans nothing.
 
 At each boot, gpustack-boot.service carries the record out, before libvirtd, nova-compute
 and container runtimes start. To have the VFs without a reboot:

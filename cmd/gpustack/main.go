@@ -1,6 +1,6 @@
-// Command gpustack configures GPU passthrough for OpenStack Nova on bare-metal hosts: it previews
-// every change as a diff, applies it, verifies it and can undo it. See README.md and gpustack
-// --help.
+// Command gpustack configures GPU passthrough for OpenStack Nova on bare-metal hosts: it shows
+// every change before it is made, applies it, verifies it and can undo it. See README.md and
+// gpustack --help.
 //
 // newApp (app.go) lists the commands; a file cmd_NAME.go parses one, calls the packages that
 // decide, and prints. Nothing here decides about a machine, a cloud or a database.

@@ -10,10 +10,11 @@ gpustack turns GPU servers into OpenStack Nova compute nodes whose guests get wh
 passthrough, and back: it prepares the machine for VFIO, configures Nova, creates flavors, and
 repairs PCI device records in Nova's database.
 
-Every command that changes something first prints its plan: a diff for files, statements and
-values for database rows, requests for APIs. It asks before it applies the plan; without a
-terminal it requires --yes. --dry-run stops after the plan. Every change is recorded, verified
-and can be undone; a run that finds nothing to change says so.
+Every command that changes something first prints its plan: a line for each new or removed file
+and a diff for each changed one (--diff: for all), statements and values for database rows,
+requests for APIs. It asks before it applies the plan; without a terminal it requires --yes.
+--dry-run stops after the plan. Every change is recorded, verified and can be undone; a run that
+finds nothing to change says so.
 
 Data is printed to standard output, messages to standard error. With -o json or -o yaml, each
 run prints one document, for refusals and errors too. docs/json.md describes the documents, and
