@@ -32,7 +32,8 @@ func newApp(u *term.UI, words []string) app {
 	}
 	line := args.Parse(a, words)
 	u.Document.Format = line.Format
-	u.Document.Text, u.Document.Command = u.Text, func(c host.Command) host.Command { return args.Below(c, line.Root) }
+	u.Document.Text = func(t host.Text) string { return term.Plain(u, t) }
+	u.Document.Command = func(c host.Command) host.Command { return args.Below(c, line.Root) }
 	u.Document.Head = func() any { return newHead(line.Root) }
 	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
 	u.Locate = func(c host.Command) host.Command { return args.Below(c, line.Root) }

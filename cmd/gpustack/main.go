@@ -18,6 +18,7 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 )
 
 func main() {
@@ -117,7 +118,7 @@ func interrupt(u *term.UI) (changing bool) {
 // stopped prints that a second signal has ended the run, probably in the middle of a step, and the
 // remedy.
 func stopped(u *term.UI) {
-	message, remedy := "interrupted again, stopped at once", u.Text(u.Run.Remedy())
+	message, remedy := "interrupted again, stopped at once", term.Plain(u, u.Run.Remedy())
 	fmt.Fprintf(u.Talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, remedy) //nolint:errcheck // there is no other place to report it
 	u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Hint: &remedy}}})
 }
@@ -147,7 +148,7 @@ func finish(u *term.UI, err error) error {
 	if err == nil {
 		return u.Document.Finish(nil)
 	}
-	return u.Document.Finish(views.NewFailure(err, u.Text))
+	return u.Document.Finish(views.NewFailure(err, func(t host.Text) string { return term.Plain(u, t) }))
 }
 
 // errDifferent maps to exit status 2 (pending changes or failed checks). The output has already

@@ -170,6 +170,9 @@ func (s shape) runHere(t *testing.T, line string) (o output) {
 		return string(text)
 	}
 	o.stdout, o.stderr = read(stdout), read(stderr)
+	if strings.Contains(o.stdout+o.stderr, "\u2800") {
+		t.Errorf("gpustack %s: the mark of package term that keeps words in one line is printed:\n%s%s", line, o.stdout, o.stderr)
+	}
 	return o
 }
 

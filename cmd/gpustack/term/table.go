@@ -100,7 +100,7 @@ func (u *UI) Table(header []string, rows [][]string) {
 			if i == 0 {
 				line = u.Paint(Bold, line)
 			}
-			u.Raw(line + "\n")
+			u.Raw(spaced(line) + "\n")
 		}
 	}
 }

@@ -3,10 +3,13 @@ package term
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/host"
 )
 
 // TestTableFits: tables fit the terminal. What is typed in commands and states are never cut, and
@@ -105,7 +108,7 @@ func TestUnbroken(t *testing.T) {
 		{"run 'gpustack host prepare --dry-run' for details", []string{"run", "'gpustack host prepare --dry-run'", "for", "details"}},
 		{"in the firmware's setup, or GRUB's", []string{"in", "the", "firmware's", "setup,", "or", "GRUB's"}},
 		{"regenerate it: gpustack host prepare --rebuild", []string{"regenerate", "it:", "gpustack host prepare --rebuild"}},
-		{"gpustack undo 3, or gpustack host scan --root /mnt x", []string{"gpustack undo 3,", "or", "gpustack host scan --root /mnt", "x"}},
+		{"gpustack undo, or gpustack host scan --root /mnt x", []string{"gpustack undo,", "or", "gpustack host scan --root /mnt", "x"}},
 		{"see: journalctl -k -g 'default domain'", []string{"see:", "journalctl -k -g 'default domain'"}},
 		{"systemctl restart openstack-nova-compute", []string{"systemctl restart openstack-nova-compute"}},
 		{"an ' alone", []string{"an", "'", "alone"}},
@@ -114,6 +117,56 @@ func TestUnbroken(t *testing.T) {
 		if got := unbroken(test.text); !slices.Equal(got, test.want) {
 			t.Errorf("%q: got %q, want %q", test.text, got, test.want)
 		}
+	}
+}
+
+// TestCommandsAreNotBroken: a command of a text is one word wherever the text is printed, whatever
+// its arguments are, and the mark that keeps it so is printed nowhere.
+func TestCommandsAreNotBroken(t *testing.T) {
+	const odd = "/srv/a\u2800b c"
+	command := host.NewCommand("nova check").Flag("conf", odd).Arg("a-file")
+	text := host.Textf("see %s and then restart what it names in %s", command, odd)
+	hinted := host.WithHint(errors.New("no file "+odd), text)
+	var data, messages bytes.Buffer
+	u := &UI{Out: bufio.NewWriter(&data), Talk: &messages, Page: Page{Width: 30}, TalkPage: Page{Width: 30}}
+	u.Printf("the next is %s\n", u.Command(command))
+	u.Table([]string{"A", "SEEN"}, [][]string{{"b", u.Text(text)}, {"c", Elsewhere(text)}})
+	u.Note("done: '%s' undoes it, later or now", u.Command(command))
+	u.Fail(hinted)
+	if err := u.Out.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	const wantData = `the next is
+  gpustack nova check --conf '/srv/a?b c' a-file
+A  SEEN
+b  see
+   gpustack nova check --conf '/srv/a?b c' a-file
+   and then restart what it
+   names in /srv/a b c
+c  see
+   gpustack nova check --conf '/srv/a?b c' a-file
+   and then restart what it
+   names in /srv/a b c
+`
+	const wantMessages = `gpustack: done:
+  'gpustack nova check --conf '/srv/a?b c' a-file'
+  undoes it, later or now
+gpustack: error: no file
+  /srv/a b c
+gpustack: hint: see
+  gpustack nova check --conf '/srv/a?b c' a-file
+  and then restart what it
+  names in /srv/a b c
+`
+	if got := data.String(); got != wantData {
+		t.Errorf("data:\n%s\nwant\n%s", got, wantData)
+	}
+	if got := messages.String(); got != wantMessages {
+		t.Errorf("messages:\n%s\nwant\n%s", got, wantMessages)
+	}
+	const wantPlain = "see gpustack nova check --conf '" + odd + "' a-file and then restart what it names in " + odd
+	if got := Plain(u, text); got != wantPlain {
+		t.Errorf("in a document: %s\nwant %s", got, wantPlain)
 	}
 }
 

@@ -118,7 +118,7 @@ func isUTF8(getenv func(string) string) bool {
 // Printf prints lines of data, broken where the page is too narrow (wrap.go). An error is returned
 // when the output is flushed at the end.
 func (u *UI) Printf(format string, args ...any) {
-	u.Raw(u.Page.Fold(fmt.Sprintf(format, args...)))
+	u.Raw(spaced(u.Page.Fold(fmt.Sprintf(format, args...))))
 }
 
 // Raw prints data whose lines must not be broken: what is arranged already, and files.
@@ -129,7 +129,7 @@ func (u *UI) Raw(text string) {
 // say prints a message, broken where the page is too narrow.
 func say(u *UI, format string, args ...any) {
 	u.CatchUp()
-	io.WriteString(u.Talk, u.TalkPage.Fold(fmt.Sprintf("gpustack: "+format+"\n", args...))) //nolint:errcheck // there is no other place to report it
+	io.WriteString(u.Talk, spaced(u.TalkPage.Fold(fmt.Sprintf("gpustack: "+format+"\n", args...)))) //nolint:errcheck // there is no other place to report it
 }
 
 // Warn prints warnings.
@@ -153,17 +153,34 @@ func (u *UI) completed(text string) string {
 	return u.Complete(text)
 }
 
-// Command returns a command as the operator is to run it, printable.
+// Command returns a command as the operator is to run it, for a line that this package prints: it
+// is not broken (wrap.go).
 func (u *UI) Command(c host.Command) string {
+	return joined(commandHere(u, c))
+}
+
+// Text returns a text with its commands as the operator is to run them, for a line that this
+// package prints: they are not broken (wrap.go).
+func (u *UI) Text(t host.Text) string {
+	return t.Render(u.completed, u.Command)
+}
+
+// Plain returns a text with its commands as the operator is to run them, for a document.
+func Plain(u *UI, t host.Text) string {
+	return t.Render(u.completed, func(c host.Command) string { return commandHere(u, c) })
+}
+
+// Elsewhere returns a text for a line that this package prints, with its commands as they are.
+func Elsewhere(t host.Text) string {
+	return t.Render(func(plain string) string { return plain }, func(c host.Command) string { return joined(c.String()) })
+}
+
+// commandHere returns a command as the operator is to run it, printable.
+func commandHere(u *UI, c host.Command) string {
 	if u.Locate != nil {
 		c = u.Locate(c)
 	}
 	return Printable(c.String())
-}
-
-// Text returns a text with its commands as the operator is to run them, printable.
-func (u *UI) Text(t host.Text) string {
-	return t.Render(u.completed, u.Command)
 }
 
 // Note prints a message about what was done.

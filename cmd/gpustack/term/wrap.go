@@ -15,6 +15,25 @@ import (
 // A page has the width that COLUMNS names, or else that of its terminal. A file, a pipe and a
 // terminal that does not know its width have none: there, a line is as long as its text.
 
+// The words of a command are joined where it is known as one ([host.Command]), by [UI.Text] and
+// [UI.Command], so that it is one word until it is printed. In texts without such parts, which are
+// help, warnings and notes, commands are recognized by their words ([commandWords]).
+
+// noBreak stands for a space between two words that stay in one line. It is printed as a space. It
+// is a character that looks like one, and that is printable (host.Printable) and no space
+// (strings.Fields). A name or value that has it is printed with a space, as a table has one for a
+// tab; documents have it as it is.
+const noBreak = "\u2800" // BRAILLE PATTERN BLANK
+
+// joined returns a command that is not broken. In an argument that has the mark itself, it is a ?,
+// as characters are that cannot be printed: with a space, the command would name another file.
+func joined(command string) string {
+	return strings.NewReplacer(noBreak, "?", " ", noBreak).Replace(command)
+}
+
+// spaced returns a text as it is printed, once its lines are broken.
+func spaced(s string) string { return strings.ReplaceAll(s, noBreak, " ") }
+
 // Page is where text is arranged in columns and lines: a terminal or a file.
 type Page struct {
 	Width   int  // in characters; 0 or less if lines may be of any length
@@ -135,8 +154,8 @@ func recoloured(lines []string) []string {
 	return lines
 }
 
-// unbroken returns the words of a text, with each command in one piece: a command that is copied
-// from a terminal must not have a line break in it.
+// unbroken returns the words of a text, with each quotation and each command in one piece: a
+// command that is copied from a terminal must not have a line break in it.
 func unbroken(s string) (units []string) {
 	words := strings.Fields(s)
 	for len(words) > 0 {
@@ -160,8 +179,9 @@ func quotedWords(words []string) int {
 	return 0
 }
 
-// commandWords returns how many words the command has that the first of them begins, or 0: the
-// program, its subcommand, and options with their values.
+// commandWords returns how many words the command probably has that the first of them begins, or 0:
+// the program, its subcommand, and options with their values. Words that follow may be its
+// arguments, or go on with the sentence.
 func commandWords(words []string) int {
 	const all = 99 // of these, every word that follows an option or a verb is taken to be an argument
 	programs := map[string]int{"gpustack": 1, "journalctl": 0, "grubby": 0, "update-initramfs": 0, "modprobe": 1,
@@ -174,7 +194,7 @@ func commandWords(words []string) int {
 	n := 1
 	for ; n < len(words) && !strings.ContainsAny(words[n-1][len(words[n-1])-1:], ",.;:"); n++ {
 		option, value := strings.HasPrefix(words[n], "-"), strings.HasPrefix(words[n-1], "-")
-		group := n == 1 && slices.Contains([]string{"host", "rdma", "container", "nova", "flavor", "image"}, words[n])
+		group := n == 1 && slices.Contains([]string{"host", "rdma", "container", "nova", "flavor", "image", "fleet"}, words[n])
 		switch {
 		case group, arguments:
 		case option:
@@ -183,7 +203,6 @@ func commandWords(words []string) int {
 			n += max(quotedWords(words[n:])-1, 0)
 		case left > 0:
 			left--
-		case strings.Trim(words[n], "0123456789,.;:") == "": // the number of an entry
 		default:
 			return n
 		}

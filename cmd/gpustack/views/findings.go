@@ -8,7 +8,8 @@ import (
 )
 
 // printFindings prints a line for each finding. Below it, unless the check passed, it prints the
-// place, the effect, and the remedy once for all findings with the same one.
+// place, the effect, and the remedy once for all findings with the same one. The commands of
+// remedies are printed as they are.
 func printFindings(u *term.UI, findings []host.Finding) {
 	rows := [][]string{{"STATUS", "CHECK", "SEEN"}}
 	colours := []string{term.Bold}
@@ -48,7 +49,7 @@ func below(f host.Finding) (lines []string) {
 		add(place(f))
 	}
 	add(f.Effect)
-	add(f.Remedy.String())
+	add(term.Elsewhere(f.Remedy))
 	return lines
 }
 

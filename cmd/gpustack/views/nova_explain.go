@@ -55,7 +55,7 @@ func (r NovaExplain) Print(u *term.UI) {
 		u.Printf("\nnot checked:\n")
 		var rows [][]string
 		for _, o := range r.NotChecked {
-			rows = append(rows, []string{string(o.Link), term.Numbered(o.Count, "host"), o.Reason + ": " + o.Remedy.String()})
+			rows = append(rows, []string{string(o.Link), term.Numbered(o.Count, "host"), o.Reason + ": " + term.Elsewhere(o.Remedy)})
 		}
 		table(u, []string{"LINK", "HOSTS", "SEEN"}, rows)
 	}
@@ -103,6 +103,6 @@ func groupRows(g explain.Group, verdict string) (rows [][]string) {
 		seen = "on " + g.Members[0] + ", " + seen
 	}
 	line(seen)
-	line(g.Example.Remedy.String())
+	line(term.Elsewhere(g.Example.Remedy))
 	return rows
 }

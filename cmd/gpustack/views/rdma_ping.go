@@ -143,7 +143,7 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 			if c.Words != "" {
 				u.Printf("  rping: %s\n", term.Printable(c.Words))
 			}
-			u.Printf("  cause: %s\n  remedy: %s\n", term.Printable(c.Cause), term.Printable(c.Remedy.String()))
+			u.Printf("  cause: %s\n  remedy: %s\n", term.Printable(c.Cause), term.Elsewhere(c.Remedy))
 		}
 		for _, c := range t.Counters {
 			u.Printf("  %s +%d\n", term.Printable(c.Name), c.Delta)
