@@ -2,6 +2,7 @@ package boot
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -250,6 +251,7 @@ func (g Grub) Plan(files edit.Files, want Want) (edit.Plan, error) {
 	}
 	if changes = append(changes, c); own != "" {
 		c, err = files.Put(grubOwn, []byte(own), 0o644, false)
+		c.Purpose = cmp.Or(change.Add.String(), "kernel arguments")
 	} else {
 		c, err = files.Remove(grubOwn)
 	}

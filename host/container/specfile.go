@@ -63,11 +63,17 @@ func putSpec(files edit.Files, file string, spec *specs.Spec) (edit.Change, erro
 	if spec == nil {
 		return files.Remove(file)
 	}
+	purpose := "GPUs for containers"
+	if path.Base(file) == HCAFile {
+		purpose = "RDMA adapters for containers"
+	}
 	text, err := cdi.Text(*spec)
 	if err != nil {
 		return edit.Change{}, err
 	}
-	return files.Put(file, text, 0o644, false)
+	c, err := files.Put(file, text, 0o644, false)
+	c.Purpose = purpose
+	return c, err
 }
 
 // ErrNotRecorded is the error of a function that is not recorded for containers.

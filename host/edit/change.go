@@ -37,6 +37,9 @@ type Change struct {
 	Transient bool
 	// Meaning, if not nil, is the change by its values. It is recorded even if nothing changes.
 	Meaning *Meaning
+	// Purpose says in a few words what a file that gpustack generates is for. A plan shows it
+	// instead of the content of a new file. It is empty for a file whose content is to be shown.
+	Purpose string
 	// Shown, if not nil, returns the part of a content that a diff may show, line by line: a file may
 	// contain secrets.
 	Shown func(content []byte) []byte

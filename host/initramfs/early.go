@@ -71,21 +71,22 @@ func (f Function) Modalias() string {
 
 // file is a file that gpustack adds.
 type file struct {
-	name string
-	text string // of a template
-	mode uint32
+	name    string
+	text    string // of a template
+	mode    uint32
+	purpose string
 }
 
 var files = map[Generator][]file{
 	Tools: {
-		{hookFile, templates.InitramfsHook, 0o755},
-		{scriptFile, templates.InitramfsScript, 0o755},
+		{hookFile, templates.InitramfsHook, 0o755, "adds modules to initramfs"},
+		{scriptFile, templates.InitramfsScript, 0o755, "binds before udev starts"},
 	},
 	// The configuration refers to the module, so it is written after it.
 	Dracut: {
-		{moduleFile, templates.DracutModule, 0o755},
-		{preUdev, templates.DracutHook, 0o755},
-		{confFile, templates.DracutConf, 0o644},
+		{moduleFile, templates.DracutModule, 0o755, "adds modules to initramfs"},
+		{preUdev, templates.DracutHook, 0o755, "binds before udev starts"},
+		{confFile, templates.DracutConf, 0o644, "has dracut use that module"},
 	},
 }
 
@@ -131,7 +132,9 @@ func (e Early) plan(observed edit.Files, f file, wanted bool) (edit.Change, erro
 	if err != nil {
 		return edit.Change{}, err
 	}
-	return observed.Put(f.name, text, f.mode, f.mode == 0o755)
+	c, err := observed.Put(f.name, text, f.mode, f.mode == 0o755)
+	c.Purpose = f.purpose
+	return c, err
 }
 
 // ErrPath is the error of a function whose Path is not in sysfs, or not safe in the scripts'

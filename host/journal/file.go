@@ -104,7 +104,7 @@ func (f File) Undo(root host.Root) (edit.Change, error) {
 		return edit.Change{}, fmt.Errorf("%s: the journal does not lead back to its former content", f.Name)
 	}
 	c, err := edit.Put(root, f.Name, before.Content, before.Mode, true) // creates its folders if they were removed since
-	c.After = before
+	c.After, c.Purpose = before, "restored"                             // gpustack removes no files of others
 	return c, err
 }
 

@@ -1,6 +1,7 @@
 package modprobe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -79,6 +80,7 @@ func (f Functions) Plan(files edit.Files, conf Conf) (edit.Plan, error) {
 		if !placed && path.Base(name) > last {
 			placed = true
 			c, err = files.Put(name, []byte(text.String()), 0o644, false)
+			c.Purpose = f.purpose()
 		} else {
 			c, err = files.Remove(name)
 		}
@@ -91,5 +93,29 @@ func (f Functions) Plan(files edit.Files, conf Conf) (edit.Plan, error) {
 		return nil, fmt.Errorf("%s: %w", path.Join(Dir, last), ErrLast)
 	}
 	c, err := files.Put(loadFile, []byte(load.String()), 0o644, false)
+	c.Purpose = LoadPurpose(f.Load)
 	return append(plan, c), err
+}
+
+// purpose returns the options that the file of modprobe sets, in short.
+func (f Functions) purpose() string {
+	var texts []string
+	if len(f.IDs) > 0 {
+		texts = append(texts, f.Driver+" ids="+strings.Join(f.IDs, ","))
+	}
+	if f.Unsafe {
+		texts = append(texts, "vfio_iommu_type1 allow_unsafe_interrupts=1")
+	}
+	if len(f.Softdeps) > 0 {
+		texts = append(texts, f.Driver+" before "+strings.Join(f.Softdeps, ", "))
+	}
+	if len(f.Blacklist) > 0 {
+		texts = append(texts, "never "+strings.Join(f.Blacklist, ", "))
+	}
+	return cmp.Or(strings.Join(texts, "; "), "options of modules")
+}
+
+// LoadPurpose returns what a file of modules-load.d with these modules is for.
+func LoadPurpose(modules []string) string {
+	return host.Numbered(len(modules), "module") + " to load at boot"
 }

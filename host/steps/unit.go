@@ -114,6 +114,7 @@ func (u UnitFiles) Put() (edit.Plan, error) {
 		return nil, err
 	}
 	wants, err := u.files.Put(WantsFile, []byte(templates.BootWants), 0o644, false)
+	c.Purpose, wants.Purpose = "runs the steps of each boot", "starts that unit"
 	return edit.Plan{c, wants}, err
 }
 

@@ -1,9 +1,7 @@
 package views
 
 import (
-	"cmp"
 	"fmt"
-	"path"
 	"strconv"
 	"strings"
 
@@ -18,13 +16,15 @@ type FileChange struct {
 	File   string      `json:"file"`
 	Action edit.Action `json:"action"`
 	Diff   string      `json:"diff"`
+
+	purpose string // of a file that gpustack generates
 }
 
 // FileChanges returns the changes of a plan that differ from the machine.
 func FileChanges(plan edit.Plan) []FileChange {
 	var changes []FileChange
 	for _, c := range plan.Pending() {
-		changes = append(changes, FileChange{c.Name, c.Action(), c.Diff()})
+		changes = append(changes, FileChange{c.Name, c.Action(), c.Diff(), c.Purpose})
 	}
 	return changes
 }
@@ -42,13 +42,12 @@ func (c FileChange) isNamed() bool {
 func printDiffs(u *term.UI, changes []FileChange, full bool) {
 	var made [][]string
 	for _, c := range changes {
-		purpose := c.purpose()
 		switch {
 		case full:
 			u.Diff(c.Diff)
 		case c.isNamed():
-		case c.Action == edit.Create && purpose != "":
-			made = append(made, []string{c.File, strconv.Itoa(len(added(c.Diff))), purpose})
+		case c.Action == edit.Create && c.purpose != "":
+			made = append(made, []string{c.File, strconv.Itoa(len(added(c.Diff))), c.purpose})
 		default:
 			u.Diff(trimmed(c.Diff))
 		}
@@ -71,94 +70,6 @@ func printDiffs(u *term.UI, changes []FileChange, full bool) {
 	if named.Len() > 0 {
 		u.Printf("\n%s", named.String())
 	}
-}
-
-// ownFiles are the files that gpustack generates, by the patterns of their names (path.Match).
-// content returns a purpose that names values in the lines of the file, or "".
-func ownFiles() []ownFile {
-	return []ownFile{
-		{"/etc/default/grub.d/zz-gpustack.cfg", "kernel arguments", grubArguments},
-		{"/etc/modprobe.d/*zz-gpustack.conf", "options of modules", modprobeOptions},
-		{"/etc/modprobe.d/gpustack-rdma.conf", "options of modules", modprobeOptions},
-		{"/etc/modules-load.d/gpustack*.conf", "modules to load at boot", modulesToLoad},
-		{"/etc/initramfs-tools/hooks/gpustack", "adds modules to initramfs", nil},
-		{"/etc/initramfs-tools/scripts/init-top/gpustack", "binds before udev starts", nil},
-		{"/*/lib/dracut/modules.d/*/module-setup.sh", "adds modules to initramfs", nil},
-		{"/lib/dracut/modules.d/*/module-setup.sh", "adds modules to initramfs", nil},
-		{"/*/lib/dracut/modules.d/*/gpustack.sh", "binds before udev starts", nil},
-		{"/lib/dracut/modules.d/*/gpustack.sh", "binds before udev starts", nil},
-		{"/etc/dracut.conf.d/zz-gpustack.conf", "has dracut use that module", nil},
-		{"/etc/systemd/system/gpustack-boot.service", "runs the steps of each boot", nil},
-		{"/etc/systemd/system/multi-user.target.d/gpustack-boot.conf", "starts that unit", nil},
-		{"/etc/systemd/system/*.d/zz-gpustack-memlock.conf", "permits locked memory", nil},
-		{"/*/cdi/gpustack-gpu.json", "GPUs for containers", nil},
-		{"/*/cdi/gpustack-hca.json", "RDMA adapters for containers", nil},
-	}
-}
-
-type ownFile struct {
-	pattern, purpose string
-	content          func(lines []string) string
-}
-
-// purpose returns what a file is for that gpustack generates, or "" for any other file.
-func (c FileChange) purpose() string {
-	for _, own := range ownFiles() {
-		if ok, err := path.Match(own.pattern, c.File); err != nil || !ok {
-			continue
-		}
-		var lines []string
-		for _, line := range added(c.Diff) {
-			if line != "" && !strings.HasPrefix(line, "#") {
-				lines = append(lines, line)
-			}
-		}
-		if own.content != nil {
-			return cmp.Or(own.content(lines), own.purpose)
-		}
-		return own.purpose
-	}
-	return ""
-}
-
-// modulesToLoad returns the number of modules of a file of modules-load.d.
-func modulesToLoad(lines []string) string {
-	return term.Numbered(len(lines), "module") + " to load at boot"
-}
-
-// grubArguments returns the arguments that a file of GRUB's adds to a variable.
-func grubArguments(lines []string) string {
-	for _, line := range lines {
-		if _, value, ok := strings.Cut(line, `="$`); ok && strings.HasSuffix(value, `"`) {
-			_, arguments, _ := strings.Cut(strings.TrimSuffix(value, `"`), " ")
-			return arguments
-		}
-	}
-	return ""
-}
-
-// modprobeOptions returns the lines of a file of modprobe.d, those of one kind in one.
-func modprobeOptions(lines []string) string {
-	var texts, before, never []string
-	driver := ""
-	for _, line := range lines {
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 4 && words[0] == "softdep":
-			driver, before = words[3], append(before, words[1])
-		case len(words) == 2 && words[0] == "blacklist":
-			never = append(never, words[1])
-		default:
-			texts = append(texts, strings.TrimPrefix(line, "options "))
-		}
-	}
-	if before != nil {
-		texts = append(texts, driver+" before "+strings.Join(before, ", "))
-	}
-	if never != nil {
-		texts = append(texts, "never "+strings.Join(never, ", "))
-	}
-	return strings.Join(texts, "; ")
 }
 
 // added returns the lines that a diff adds.

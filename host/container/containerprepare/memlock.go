@@ -56,6 +56,7 @@ func (m Machine) planMemlock(record machine.Containers) (plan edit.Plan, restart
 		c, err := m.Files.Remove(memlockFile(unit))
 		if err == nil && wanted && limited {
 			c, err = m.Files.Put(memlockFile(unit), []byte(templates.Memlock), 0o644, false)
+			c.Purpose = "permits locked memory"
 		}
 		if err != nil {
 			return nil, nil, nil, err

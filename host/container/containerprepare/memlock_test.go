@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gpustack/host/container/containerprepare"
+	"gpustack/host/edit"
 	"gpustack/host/memlock"
 	"gpustack/host/pci"
 )
@@ -46,6 +47,11 @@ func TestLockedMemory(t *testing.T) {
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, c := range p.Files {
+			if strings.HasSuffix(c.Name, "-memlock.conf") && c.Action() == edit.Create && c.Purpose == "" {
+				t.Errorf("%s: %s has no purpose", name, c.Name)
+			}
 		}
 		limits := memlock.Read(n.root)
 		limited := limits.Units[0].Limit == nil || limits.Units[0].Limit.Bytes != memlock.Unlimited

@@ -40,20 +40,24 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	}
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
 	empty := len(w.Record.Adapters) == 0
-	modprobeConf, err := m.modprobeText(w.Record)
+	options, modules := m.modprobeOptions(w.Record), m.modules(w.Record)
+	modprobeConf, err := render(templates.RDMAModprobe, options)
 	if err != nil {
 		return Plan{}, err
 	}
-	load, err := m.loadText(w.Record)
+	load, err := render(templates.RDMAModules, modules)
 	if err != nil {
 		return Plan{}, err
 	}
-	for _, f := range []struct{ name, text string }{{modprobeFile, modprobeConf}, {LoadFile, load}} {
+	for _, f := range []struct{ name, text, purpose string }{
+		{modprobeFile, modprobeConf, optionsPurpose(options)}, {LoadFile, load, modprobe.LoadPurpose(modules)},
+	} {
 		var c edit.Change
 		if f.text == "" {
 			c, err = m.Files.Remove(f.name)
 		} else {
 			c, err = m.Files.Put(f.name, []byte(f.text), 0o644, false)
+			c.Purpose = f.purpose
 		}
 		if err != nil {
 			return Plan{}, err
@@ -104,16 +108,24 @@ type line struct {
 	Values      []string
 }
 
-// modprobeText returns the configuration of modprobe for a record, "" for none.
-func (m Machine) modprobeText(r rdma.Record) (string, error) {
-	var lines []line
+// optionsPurpose returns the options of modprobe, in short.
+func optionsPurpose(lines []line) string {
+	var texts []string
+	for _, l := range lines {
+		texts = append(texts, l.Module+" "+strings.Join(l.Values, " "))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// modprobeOptions returns the options of modprobe for a record.
+func (m Machine) modprobeOptions(r rdma.Record) (lines []line) {
 	if values := m.mlx4Values(r); len(values) > 0 {
 		lines = append(lines, line{"VFs are made when the module is loaded: sriov_numvfs cannot be written with it.", mlx4, values})
 	}
 	if r.Netns == rdma.NetnsExclusive {
 		lines = append(lines, line{"Each RDMA device belongs to one network namespace (rdma-system(8)).", "ib_core", []string{"netns_mode=0"}})
 	}
-	return render(templates.RDMAModprobe, lines)
+	return lines
 }
 
 // mlx4Values returns the parameters of mlx4_core for a record. The kernel's module has numbers for
@@ -201,15 +213,14 @@ func wantedModules(r rdma.Record) []string {
 	return modules
 }
 
-// loadText returns the list of modules to load for a record: those that a kernel has as a file.
-func (m Machine) loadText(r rdma.Record) (string, error) {
-	var load []string
+// modules returns the modules to load for a record: those that a kernel has as a file.
+func (m Machine) modules(r rdma.Record) (load []string) {
 	for _, module := range wantedModules(r) {
 		if slices.ContainsFunc(m.Kernels, func(k modprobe.Modules) bool { return k.Loadable(module) }) {
 			load = append(load, module)
 		}
 	}
-	return render(templates.RDMAModules, load)
+	return load
 }
 
 // render returns the text of a template for a list, "" for an empty one.
