@@ -15,8 +15,8 @@ import (
 // TestEach: each form of several documents gives every document, with the line where it begins, and
 // every error.
 func TestEach(t *testing.T) {
-	const one = `{"schema": 1, "host": {}, "devices": []}`
-	const several = "{\"schema\": 1,\n \"host\": {},\n \"devices\": []}\n"
+	const one = `{"schema": 1, "host": {}, "devices": [], "warnings": []}`
+	const several = "{\"schema\": 1,\n \"host\": {},\n \"devices\": [], \"warnings\": []}\n"
 	for name, test := range map[string]struct{ text, want string }{
 		"one":                   {one, "in"},
 		"one, on several lines": {several, "in"},
@@ -24,29 +24,33 @@ func TestEach(t *testing.T) {
 		"lines":                 {one + "\n\n" + one + "\r\n", "in:1 in:3"},
 		"one after another":     {several + "\n" + several + several, "in:1 in:5 in:8"},
 		"on one line":           {one + one, "in:1 in:1"},
-		"yaml":                  {"schema: 1\nhost: {}\ndevices: []\n", "in"},
-		"yaml, begun":           {"---\nschema: 1\nhost: {}\ndevices: []\n", "in"},
-		"a stream":              {"---\nschema: 1\nhost: {}\ndevices: []\n---\nschema: 1\nhost: {}\ndevices: []\n", "in:1 in:5"},
-		"nothing":               {" \n", "in: is empty; expected the output of host scan"},
-		"a list":                {"[" + one + "]", "in: not the output of host scan"},
-		"a word":                {"sudo: a password is required", "in: not the output of host scan"},
-		"a key twice in YAML":   {"a: 1\na: 2\n", `in: not the output of host scan: yaml: unmarshal errors:`},
-		"a malformed line":      {one + "\nConnection refused\n" + one, `in:1 in:3 in:2: not the output of host scan: not JSON: "Connection refused"`},
-		"cut":                   {several + several[:20], "in:1 in:4: not the output of host scan: ends early: unexpected EOF"},
-		"cut after a line":      {several[:20], "in: not the output of host scan: ends early: unexpected EOF"},
-		"words after JSON":      {several + "words\n", "in:1 in:4: not the output of host scan: line 4: not JSON: invalid character 'w' looking for beginning of value"},
-		"a later schema":        {`{"schema": 7}`, "in: schema 7 is of another version of gpustack; this version reads schema 1"},
-		"another kind":          {`{"schema": 1, "entries": []}`, "in: is the output of history; expected the output of host scan"},
-		"refused":               {`{"schema": 1, "refusals": [{"address": "0000:01:00.0", "reason": "console"}]}`, "in: is the error report of a failed command; expected the output of host scan: 0000:01:00.0: console"},
-		"a key twice":           {`{"schema": 1, "host": {}, "devices": [], "host": "b"}`, `in: not the output of host scan: an object has the key "host" twice`},
-		"twice but for case":    {`{"schema": 1, "host": {}, "Host": "b", "devices": []}`, `in: not the output of host scan: an object has the key "Host" twice`},
-		"twice but for escapes": {`{"schema": 1, "host": {}, "devices": [{"a": 1, "\u0061": 2}]}`,
+		"yaml":                  {"schema: 1\nhost: {}\ndevices: []\nwarnings: []\n", "in"},
+		"yaml, begun":           {"---\nschema: 1\nhost: {}\ndevices: []\nwarnings: []\n", "in"},
+		"a stream":              {"---\nschema: 1\nhost: {}\ndevices: []\nwarnings: []\n---\nschema: 1\nhost: {}\ndevices: []\nwarnings: []\n", "in:1 in:6"},
+		"yaml, cut":             {"schema: 1\nhost: {}\ndevices: []\n", "in: not the output of host scan"},
+		"yaml, cut in a list":   {"schema: 1\nhost: {}\ndevices:\n  - address: 0000:17:00.0\n", "in: not the output of host scan"},
+		"a stream, cut": {"---\nschema: 1\nhost: {}\ndevices: []\nwarnings: []\n---\nschema: 1\nhost: {}\ndevices: []\n",
+			"in:1 in:6: not the output of host scan"},
+		"nothing":             {" \n", "in: is empty; expected the output of host scan"},
+		"a list":              {"[" + one + "]", "in: not the output of host scan"},
+		"a word":              {"sudo: a password is required", "in: not the output of host scan"},
+		"a key twice in YAML": {"a: 1\na: 2\n", `in: not the output of host scan: yaml: unmarshal errors:`},
+		"a malformed line":    {one + "\nConnection refused\n" + one, `in:1 in:3 in:2: not the output of host scan: not JSON: "Connection refused"`},
+		"cut":                 {several + several[:20], "in:1 in:4: not the output of host scan: ends early: unexpected EOF"},
+		"cut after a line":    {several[:20], "in: not the output of host scan: ends early: unexpected EOF"},
+		"words after JSON":    {several + "words\n", "in:1 in:4: not the output of host scan: line 4: not JSON: invalid character 'w' looking for beginning of value"},
+		"a later schema":      {`{"schema": 7}`, "in: schema 7 is of another version of gpustack; this version reads schema 1"},
+		"another kind":        {`{"schema": 1, "entries": []}`, "in: is the output of history; expected the output of host scan"},
+		"refused":             {`{"schema": 1, "refusals": [{"address": "0000:01:00.0", "reason": "console"}]}`, "in: is the error report of a failed command; expected the output of host scan: 0000:01:00.0: console"},
+		"a key twice":         {`{"schema": 1, "host": {}, "devices": [], "warnings": [], "host": "b"}`, `in: not the output of host scan: an object has the key "host" twice`},
+		"twice but for case":  {`{"schema": 1, "host": {}, "Host": "b", "devices": [], "warnings": []}`, `in: not the output of host scan: an object has the key "Host" twice`},
+		"twice but for escapes": {`{"schema": 1, "host": {}, "devices": [{"a": 1, "\u0061": 2}], "warnings": []}`,
 			`in: not the output of host scan: an object has the key "a" twice`},
 		"twice on a line": {one + "\n" + `{"schema": 1, "schema": 1}` + "\n" + one,
 			`in:1 in:3 in:2: not the output of host scan: an object has the key "schema" twice`},
-		"twice, apart": {`{"schema": 1, "host": {"a": {"a": "a"}}, "devices": [{"a": "\",\"a"}, {"a": ["a", "a"]}]}`, "in"},
+		"twice, apart": {`{"schema": 1, "host": {"a": {"a": "a"}}, "devices": [{"a": "\",\"a"}, {"a": ["a", "a"]}], "warnings": []}`, "in"},
 		"NUL bytes":    {one + "\n\x00\x00\x00\n", `in:1 in:2: not the output of host scan: not JSON: "\x00\x00\x00"`},
-		"no schema":    {`{"host": {}, "devices": []}`, "in: not the output of host scan"},
+		"no schema":    {`{"host": {}, "devices": [], "warnings": []}`, "in: not the output of host scan"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -74,7 +78,7 @@ func TestEach(t *testing.T) {
 func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"b.yaml", "a.json", "c.jsonl", ".d.json", "1", "2", "3", "4", "5", "6"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("{\"schema\": 1, \"host\": {}, \"devices\": []}\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{\"schema\": 1, \"host\": {}, \"devices\": [], \"warnings\": []}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,12 +106,12 @@ func TestFolders(t *testing.T) {
 // TestKinds: several kinds are read together, in one file too. What other commands have printed is
 // an error unless it is to be ignored, and what no command has printed always is.
 func TestKinds(t *testing.T) {
-	const text = `{"schema": 1, "host": {}, "devices": []}
+	const text = `{"schema": 1, "host": {}, "devices": [], "warnings": []}
 {"schema": 1, "nova_compute": []}
 {"schema": 1, "entries": []}
 {"name": "a-package", "version": "1.0.0"}
 {"schema": 1, "errors": [{"message": "no such root"}]}
-{"schema": 2, "host": {}, "devices": []}
+{"schema": 2, "host": {}, "devices": [], "warnings": []}
 `
 	for ignore, want := range map[bool]string{
 		false: "in:1 host scan\nin:2 host guests\n" +
@@ -144,7 +148,7 @@ func TestKinds(t *testing.T) {
 // TestStream: any number of documents is read one by one, and one that is larger than any document
 // of gpustack is an error, in each form.
 func TestStream(t *testing.T) {
-	const one = `{"schema": 1, "host": "h", "devices": [], "pad": "PAD"}`
+	const one = `{"schema": 1, "host": "h", "devices": [], "warnings": [], "pad": "PAD"}`
 	padded := func(n int) string { return strings.Replace(one, "PAD", strings.Repeat("x", n), 1) }
 	indented := strings.Replace(padded(1<<20), "{", "{\n", 1)
 	const large = 33 << 20
@@ -200,7 +204,7 @@ var _ io.Reader = failing{}
 
 // FuzzEach: no input panics, and an accepted document is of the kind.
 func FuzzEach(f *testing.F) {
-	f.Add([]byte("{\"schema\": 1, \"host\": {}, \"devices\": []}\n{}"))
+	f.Add([]byte("{\"schema\": 1, \"host\": {}, \"devices\": [], \"warnings\": []}\n{}"))
 	f.Add([]byte("---\nschema: 1\n---\n? [a]\n: b\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		from := document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(string(text))}

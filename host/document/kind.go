@@ -55,19 +55,21 @@ const (
 )
 
 // keysOfKinds are the fields by which each kind is recognized: those at the top level that together
-// no other kind has. Failure is last: a plan may contain refusals.
+// no other kind has. Failure is last: a plan may contain refusals. Documents that are collected from
+// many machines are recognized by their last field too, so that YAML that is truncated after a line
+// is not taken for a whole document.
 var keysOfKinds = []struct {
 	kind Kind
 	keys []string
 }{
 	{HostGuests, []string{"nova_compute"}},
 	{NovaExplain, []string{"conclusion", "judgements"}}, // before HostCheck
-	{HostCheck, []string{"verdict", "findings", "system"}},
-	{RDMACheck, []string{"verdict", "findings", "reboot_required"}},
-	{ContainerCheck, []string{"verdict", "findings", "loaded_driver"}},
+	{HostCheck, []string{"verdict", "findings", "system", "warnings"}},
+	{RDMACheck, []string{"verdict", "findings", "reboot_required", "warnings"}},
+	{ContainerCheck, []string{"verdict", "findings", "loaded_driver", "warnings"}},
 	{ContainerPrepare, []string{"devices", "names", "notes"}},
 	{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
-	{HostScan, []string{"host", "devices"}},
+	{HostScan, []string{"host", "devices", "warnings"}},
 	{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},
 	{NovaCheck, []string{"release", "passed", "findings"}},
 	{NovaConfigure, []string{"release", "aliases", "device_specs"}},

@@ -97,11 +97,11 @@ func TestRead(t *testing.T) {
 			texts: []string{"standard input:2: schema 2 is of another version"}},
 		"half a document": {documents: [][]byte{gpu1.Check(t), gpu1.Scan(t)[:200]},
 			texts: []string{"standard input:2: not the output of host scan, host check or host guests: not JSON"}},
-		"a list that is null": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":null}`)},
+		"a list that is null": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":null,"warnings":[]}`)},
 			texts: []string{"standard input: malformed: devices is null"}},
-		"a function twice": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"address":"0000:17:00.0"},{"address":"0000:17:00.0"}]}`)},
+		"a function twice": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"address":"0000:17:00.0"},{"address":"0000:17:00.0"}],"warnings":[]}`)},
 			texts: []string{"devices[1]: 0000:17:00.0 is listed twice"}},
-		"a GPU without an address": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"vendor_id":"10de","class":"0302"}]}`)},
+		"a GPU without an address": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"vendor_id":"10de","class":"0302"}],"warnings":[]}`)},
 			texts: []string{"devices[0]: a GPU without an address"}},
 		"an unknown verdict": {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"verdict":"ready"`), []byte(`"verdict":"fine"`), 1)},
 			texts: []string{`verdict: unknown value "fine"`}},
@@ -491,7 +491,7 @@ func TestParseZones(t *testing.T) {
 		"not JSON":       {`gpu1 az1`, fleet.ByZone, "", fleet.ErrMap, nil},
 		"the other kind": {`{"x":["a"]}`, fleet.ByZone, "", fleet.ErrOtherMap, nil},
 		"the other way":  {`[{"host":"a"}]`, fleet.ByAggregate, "", fleet.ErrOtherMap, nil},
-		"a document":     {`{"schema":1,"host":"a","devices":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"is the output of host scan"}},
+		"a document":     {`{"schema":1,"host":"a","devices":[],"warnings":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"is the output of host scan"}},
 		"a key twice":    {`{"x":["a"],"x":["b"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{`the key "x" twice`}},
 		"a host twice":   {`{"x":["a","a"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a is listed twice"}},
 		"null":           {`{"x":[null]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a host has no name"}},
@@ -951,8 +951,8 @@ func TestLarge(t *testing.T) {
 // again gives the same.
 func FuzzRead(f *testing.F) {
 	f.Add(fleettest.Lines(f, fleettest.New("gpu1", 2), fleettest.New("gpu2", 1)))
-	f.Add([]byte(`{"schema":1,"host":{"hostname":"a"},"devices":[{"address":"0000:17:00.0","vendor_id":"10de","class":"0302"}]}`))
-	f.Add([]byte("schema: 1\nhost: a\ndevices: []\n"))
+	f.Add([]byte(`{"schema":1,"host":{"hostname":"a"},"devices":[{"address":"0000:17:00.0","vendor_id":"10de","class":"0302"}],"warnings":[]}`))
+	f.Add([]byte("schema: 1\nhost: a\ndevices: []\nwarnings: []\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		found, err := read(text)
 		if err != nil {
