@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -113,7 +114,7 @@ func TestFleetRecipes(t *testing.T) {
 			t.Errorf("%v: %s\n%s", err, out, fence[1])
 		}
 		for _, found := range regexp.MustCompile(`gpustack ((?:fleet|host) [^|>\n&;]*)`).FindAllSubmatch(fence[1], -1) {
-			words := strings.Fields(strings.ReplaceAll(string(found[1]), "$k", "scan"))
+			words := strings.Fields(strings.NewReplacer("$k", "scan", `"$@"`, "--machine").Replace(string(found[1])))
 			line := args.Parse(a.App, append([]string{"gpustack"}, words...))
 			commands++
 			if line.Command == nil || line.Unknown || len(line.Command.Subcommands) > 0 {
@@ -137,5 +138,46 @@ func TestFleetRecipes(t *testing.T) {
 	}
 	if commands < 12 || filters < 6 {
 		t.Errorf("found %d commands and %d programs of jq", commands, filters)
+	}
+}
+
+// TestFleetCronRecipe: the loop of docs/fleet.md for cron keeps each document that gpustack has
+// printed, also with exit status 2, and of a command that failed the document of the last time.
+func TestFleetCronRecipe(t *testing.T) {
+	text, err := os.ReadFile("../../docs/fleet.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const folder = "/srv/gpustack"
+	recipe := ""
+	for _, fence := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1) {
+		if bytes.Contains(fence[1], []byte("for k in scan check guests")) {
+			recipe = string(fence[1])
+		}
+	}
+	if !strings.Contains(recipe, folder) {
+		t.Fatalf("no loop that writes to %s: %q", folder, recipe)
+	}
+	dir, bin := t.TempDir(), t.TempDir()
+	const fake = `#!/bin/sh
+echo "new $*"
+case $2 in check) exit 2 ;; guests) exit 1 ;; esac
+`
+	for path, content := range map[string]string{
+		filepath.Join(bin, "gpustack"): fake, filepath.Join(bin, "hostname"): "#!/bin/sh\necho gpu1\n",
+		filepath.Join(dir, "gpu1.scan.json"): "old\n", filepath.Join(dir, "gpu1.check.json"): "old\n", filepath.Join(dir, "gpu1.guests.json"): "old\n",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("sh", "-c", strings.ReplaceAll(recipe, folder, dir))
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Run() //nolint:errcheck // cron needs no exit status; the files count
+	for kind, want := range map[string]string{"scan": "new host scan --machine -o json\n", "check": "new host check -o json\n", "guests": "old\n"} {
+		got, err := os.ReadFile(filepath.Join(dir, "gpu1."+kind+".json"))
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %q, error %v, not %q", kind, got, err, want)
+		}
 	}
 }
