@@ -181,3 +181,54 @@ case $2 in check) exit 2 ;; guests) exit 1 ;; esac
 		}
 	}
 }
+
+// TestFleetAnsibleRecipe: the play of docs/fleet.md copies what a command has printed with exit
+// status 0 or 2. An error report leaves the document of the last time, and does not keep those of
+// the node's other commands from being copied.
+func TestFleetAnsibleRecipe(t *testing.T) {
+	text, err := os.ReadFile("../../docs/fleet.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fence := regexp.MustCompile("(?s)```yaml\n(- hosts: gpu_nodes\n.*?)```").FindSubmatch(text)
+	if fence == nil {
+		t.Fatal("no play")
+	}
+	var plays []struct {
+		Tasks []struct {
+			Register string
+			Failed   string `yaml:"failed_when"`
+			Ignore   bool   `yaml:"ignore_errors"`
+			When     string
+			Copy     map[string]string `yaml:"ansible.builtin.copy"`
+		}
+	}
+	if err := yaml.Unmarshal(fence[1], &plays); err != nil {
+		t.Fatal(err)
+	}
+	if len(plays) != 1 || len(plays[0].Tasks) != 2 {
+		t.Fatalf("%+v", plays)
+	}
+	prints, copies := plays[0].Tasks[0], plays[0].Tasks[1]
+	if !prints.Ignore || copies.Copy["content"] != "{{ item.stdout }}" || copies.When != "item is succeeded" {
+		t.Errorf("copies more or less than the documents of commands that have not failed: %+v, %+v", prints, copies)
+	}
+	condition := regexp.MustCompile(`^printed\.rc not in \[([0-9, ]+)\] or printed\.stdout is not search\('(.*)'\)$`).FindStringSubmatch(prints.Failed)
+	if condition == nil {
+		t.Fatalf("failed_when: %s", prints.Failed)
+	}
+	for _, test := range []struct {
+		status, stdout string
+		failed         bool
+	}{
+		{"0", "{\"schema\":1,\n\"host\":\"gpu1\"}", false},
+		{"2", "{\"schema\":1,\n\"verdict\":\"drifted\"}", false},
+		{"1", "{\"schema\":1,\n\"errors\":[]}", true},
+		{"2", "", true}, // of Ansible, if there is no gpustack: ENOENT
+	} {
+		failed := !slices.Contains(strings.Split(condition[1], ", "), test.status) || !regexp.MustCompile(condition[2]).MatchString(test.stdout)
+		if failed != test.failed {
+			t.Errorf("status %s and %q: failed %t", test.status, test.stdout, failed)
+		}
+	}
+}
