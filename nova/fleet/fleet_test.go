@@ -211,6 +211,28 @@ func TestUse(t *testing.T) {
 	}
 }
 
+// TestTotals: GPUs of a node whose scan or guest report is older than is asked for, or has no time,
+// are unknown, and no limit makes no document old.
+func TestTotals(t *testing.T) {
+	old := func(n *fleettest.Node) { n.Time = n.Time.Add(-48 * time.Hour) }
+	fresh, stale := fleettest.New("gpu1", 4), with(fleettest.New("gpu2", 2), old)
+	stale.GPUs[0].State = "host"
+	half := fleettest.New("gpu3", 1)
+	undated := with(fleettest.New("gpu4", 1), func(n *fleettest.Node) { n.Time = time.Time{} })
+	f, err := read(fresh.Scan(t), fresh.GuestReport(t), stale.Scan(t), stale.GuestReport(t), half.Scan(t), with(half, old).GuestReport(t),
+		undated.Scan(t), half.Check(t), with(fresh, old).Check(t), with(undated, func(n *fleettest.Node) { n.Time = fleettest.Made }).GuestReport(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for maxAge, want := range map[time.Duration]string{0: "8 GPUs, 7 free, 1 with the host, 0 unknown", 24 * time.Hour: "8 GPUs, 4 free, 0 with the host, 4 unknown"} {
+		for _, total := range f.Totals(fleettest.Made.Add(time.Hour), maxAge) {
+			if got := fmt.Sprintf("%d GPUs, %d free, %d with the host, %d unknown", total.All, total.Free, total.WithHost, total.Unknown); got != want {
+				t.Errorf("at most %s old: %s; want %s", maxAge, got, want)
+			}
+		}
+	}
+}
+
 // TestOdd: a node that differs from a layout of many is in that layout and named with the
 // difference; variants that many nodes have are layouts of their own.
 func TestOdd(t *testing.T) {
@@ -968,7 +990,7 @@ func FuzzRead(f *testing.F) {
 		found.Odd(found.Layouts(), fleettest.Made, time.Hour)
 		found.Aliases()
 		free := 0
-		for _, total := range found.Totals() {
+		for _, total := range found.Totals(fleettest.Made, 0) {
 			free += total.Free
 			if total.All != total.Free+total.InGuests+total.InContainer+total.WithHost+total.Unknown {
 				t.Errorf("%+v", total)

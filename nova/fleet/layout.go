@@ -389,6 +389,12 @@ func (o Origin) isOld(now time.Time, maxAge time.Duration) bool {
 	return maxAge > 0 && now.Sub(o.Time) > maxAge
 }
 
+// isOld reports whether a document that the use of the node's GPUs is known from is older than
+// maxAge, unless that is 0.
+func (n *Node) isOld(now time.Time, maxAge time.Duration) bool {
+	return n.Scan != nil && n.Scan.isOld(now, maxAge) || n.Guests != nil && n.Guests.isOld(now, maxAge)
+}
+
 // Title returns the name of a function's product with its ids.
 func (f Function) Title() string {
 	if name := cmp.Or(f.Alias, f.Name); name != "" {

@@ -252,7 +252,7 @@ func (n *Node) forGuests() (names map[Product]string, free map[Product]int) {
 // old returns the reason why what is known of a node's GPUs and guests does not count: it is too
 // old. It returns "" if it is not.
 func (o PlanOptions) old(n *Node) string {
-	if n.Scan != nil && n.Scan.isOld(o.Now, o.MaxAge) || n.Guests != nil && n.Guests.isOld(o.Now, o.MaxAge) {
+	if n.isOld(o.Now, o.MaxAge) {
 		return "its documents are older than " + o.MaxAge.String()
 	}
 	return ""

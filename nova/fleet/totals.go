@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Total is the number of GPUs of a product in the fleet, by use.
@@ -18,10 +19,12 @@ type Total struct {
 	Unknown     int
 }
 
-// Totals returns the number of GPUs of each product, by ids.
-func (f Fleet) Totals() []Total {
+// Totals returns the number of GPUs of each product, by ids. The use of GPUs is unknown if documents
+// of their node are older than maxAge at a time, unless that is 0.
+func (f Fleet) Totals(now time.Time, maxAge time.Duration) []Total {
 	byProduct := map[Product]*Total{}
 	for _, n := range f.Nodes {
+		isOld := n.isOld(now, maxAge)
 		for _, g := range n.GPUs() {
 			t := byProduct[g.Product]
 			if t == nil {
@@ -29,7 +32,11 @@ func (f Fleet) Totals() []Total {
 				byProduct[g.Product] = t
 			}
 			t.All++
-			switch n.Use(g) {
+			use := n.Use(g)
+			if isOld {
+				use = NotKnown
+			}
+			switch use {
 			case Free:
 				t.Free++
 			case InGuests:

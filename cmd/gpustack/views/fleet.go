@@ -95,7 +95,7 @@ func NewFleetShow(f fleet.Fleet, maxAge time.Duration, version string, made time
 		}
 		r.Layouts = append(r.Layouts, row)
 	}
-	for _, t := range f.Totals() {
+	for _, t := range f.Totals(made, maxAge) {
 		r.Products = append(r.Products, fleetTotal{newFleetProduct(t.Product, t.Name), t.All, t.Free, t.InGuests, t.InContainer, t.WithHost, t.Unknown})
 	}
 	return r
