@@ -22,7 +22,8 @@ product. A layout is what nodes have in common: products, addresses, NUMA nodes 
 members of IOMMU groups. A node is odd if many more nodes have the layout from which it
 differs: a lost or added card, a moved address, another product, NUMA node, group, driver
 or firmware (with host scan --machine), the console on a GPU; and if host check finds a
-PCIe link with too few lanes, a machine that is not ready, or a pending reboot.
+PCIe link with too few lanes, a machine that is not ready, or a pending reboot. So is a
+node with GPUs whose use is unknown.
 
 ` + fleetDocuments + `
 

@@ -293,6 +293,18 @@ func TestOdd(t *testing.T) {
 			want: []string{"gpu3 incomplete -: all functions identified/class, ids or IOMMU group of a function could not be read"}},
 		"no scan": {change: change(3, func(n *fleettest.Node) { n.Kernel = "no scan" }), layouts: "4×7",
 			want: []string{"gpu3 no scan -: the output of host scan/none"}},
+		"an incomplete guest report": {change: change(3, func(n *fleettest.Node) { n.Partial = true }), layouts: "4×8",
+			want: []string{"gpu3 use unknown -: a complete output of host guests/an incomplete one: use of 4 GPUs unknown"}},
+		"an incomplete guest report, GPUs with the host": {change: change(3, func(n *fleettest.Node) {
+			n.Partial = true
+			for i := range n.GPUs {
+				n.GPUs[i].State = "host"
+			}
+		}), layouts: "4×8"},
+		"no guest report": {change: change(3, func(n *fleettest.Node) { n.Kernel = "no guests" }), layouts: "4×8",
+			want: []string{"gpu3 use unknown -: a complete output of host guests/none: use of 4 GPUs unknown"}},
+		"a state is unknown": {change: change(3, func(n *fleettest.Node) { n.GPUs[1].State = "unknown" }), layouts: "4×8",
+			want: []string{"gpu3 use unknown -: the state of each GPU in the output of host scan/use of 1 GPU unknown"}},
 		"old report": {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(-24 * time.Hour) }), maxAge: 12 * time.Hour, layouts: "4×8",
 			want: []string{"gpu3 old report", "gpu3 old report", "gpu3 old report"}},
 		"old, no limit": {change: change(3, func(n *fleettest.Node) { n.Time = n.Time.Add(-24 * time.Hour) }), layouts: "4×8"},
@@ -335,7 +347,10 @@ func TestOdd(t *testing.T) {
 				if n.Kernel != "no scan" {
 					documents = append(documents, n.Scan(t))
 				}
-				documents = append(documents, n.Check(t), n.GuestReport(t))
+				documents = append(documents, n.Check(t))
+				if n.Kernel != "no guests" {
+					documents = append(documents, n.GuestReport(t))
+				}
 			}
 			f, err := read(documents...)
 			if err != nil {

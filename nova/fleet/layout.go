@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/pci"
 )
@@ -38,6 +39,7 @@ type What string
 const (
 	NoScan        What = "no scan"
 	Incomplete    What = "incomplete"
+	UseUnknown    What = "use unknown"
 	LostCard      What = "lost card"
 	AddedCard     What = "added card"
 	Moved         What = "moved address"
@@ -224,7 +226,7 @@ func (f Fleet) Odd(layouts []Layout, now time.Time, maxAge time.Duration) []Odd 
 		all = append(all, n.attention(of[n.Name])...)
 		all = append(all, n.ages(of[n.Name], now, maxAge)...)
 	}
-	order := []What{NoScan, Incomplete, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link, Firmware, NotReady,
+	order := []What{NoScan, Incomplete, UseUnknown, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link, Firmware, NotReady,
 		RebootPending,
 		OldReport, FutureReport}
 	slices.SortStableFunc(all, func(a, b Odd) int {
@@ -344,6 +346,17 @@ func (n *Node) attention(layout *int) (all []Odd) {
 		add(NoScan, "the output of host scan", "none")
 	case !n.Scan.Complete:
 		add(Incomplete, "all functions identified", "class, ids or IOMMU group of a function could not be read")
+	}
+	if count := n.unknown(); count > 0 {
+		found := "use of " + host.Numbered(count, "GPU") + " unknown"
+		switch {
+		case n.Guests == nil:
+			add(UseUnknown, "a complete output of host guests", "none: "+found)
+		case !n.Guests.Complete:
+			add(UseUnknown, "a complete output of host guests", "an incomplete one: "+found)
+		default:
+			add(UseUnknown, "the state of each GPU in the output of host scan", found)
+		}
 	}
 	c := n.Check
 	if c == nil {

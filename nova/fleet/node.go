@@ -142,6 +142,16 @@ func (n *Node) Use(f Function) Use {
 	return NotKnown
 }
 
+// unknown returns the number of the node's GPUs whose use is unknown.
+func (n *Node) unknown() (count int) {
+	for _, g := range n.GPUs() {
+		if n.Use(g) == NotKnown {
+			count++
+		}
+	}
+	return count
+}
+
 // InNova returns the node's name in Nova, which is the hostname where it is unknown.
 func (n *Node) InNova() string {
 	return nova.Host{Name: n.Name, NovaHost: n.NovaHost}.InNova()
