@@ -134,7 +134,8 @@ func (r FleetPlan) Print(u *term.UI) {
 }
 
 // PrintAnsible prints the waves as groups of a static inventory of Ansible in YAML, which has the
-// names of nodes. Blocked nodes that are in no wave are in no group, but in comments.
+// names of nodes. Blocked nodes that are in no wave are in no group, but in comments. No line is
+// broken: the rest of a comment would not be one.
 func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet.Node]string) error {
 	inWave := map[string]bool{}
 	groups := &yaml.Node{Kind: yaml.MappingNode}
@@ -147,11 +148,11 @@ func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet
 		group := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("hosts"), hosts}}
 		groups.Content = append(groups.Content, yamlText(w.Group()), group)
 	}
-	u.Printf("# gpustack %s, %s: waves that keep %s of each product in each %s of %s\n", r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By,
-		term.Printable(r.Map))
+	u.Raw(fmt.Sprintf("# gpustack %s, %s: waves that keep %s of each product in each %s of %s\n", r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By,
+		term.Printable(r.Map)))
 	for _, b := range r.Blocked {
 		if !inWave[b.Node] {
-			u.Printf("# blocked: %s: %s\n", term.Printable(b.Node), term.Printable(strings.Join(append(b.Reasons, b.Instances...), "; ")))
+			u.Raw(fmt.Sprintf("# blocked: %s: %s\n", term.Printable(b.Node), term.Printable(strings.Join(append(b.Reasons, b.Instances...), "; "))))
 		}
 	}
 	text, err := yaml.Marshal(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
@@ -160,7 +161,7 @@ func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet
 	if err != nil {
 		return err
 	}
-	u.Printf("%s", text)
+	u.Raw(string(text))
 	return nil
 }
 
