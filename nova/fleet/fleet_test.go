@@ -901,7 +901,8 @@ func TestAnsibleNames(t *testing.T) {
 		err   error
 	}{
 		"by file":       {map[string]string{"gpu-01.json": "a", "gpu-02.yaml": "b"}, "a=gpu-01 b=gpu-02", nil},
-		"with the kind": {map[string]string{"gpu-01.scan.json": "a", "x-scan.json": "b", "scan.json": "c"}, "a=gpu-01 b=x c=scan", nil},
+		"with the kind": {map[string]string{"gpu-01.scan.json": "a", "x-scan.json": "b", "scan.json": "c", "y_check.json": "d"},
+			"a=gpu-01 b=x-scan c=scan d=y_check", nil},
 		"a domain":      {map[string]string{"a.example.net.json": "a"}, "a=a.example.net", nil},
 		"several":       {map[string]string{"all-nodes.jsonl": "a,b"}, "a=a b=b", nil},
 		"twice":         {map[string]string{"x/n.json": "a", "y/n.json": "b"}, "", fleet.ErrAnsibleTwice},

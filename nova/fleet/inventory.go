@@ -25,7 +25,7 @@ var (
 var ansibleHost = host.LazyRegexp(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
 // withKind matches the name of a file that ends with the kind of its document.
-var withKind = host.LazyRegexp(`^(.+)[._-](?:scan|check|guests)$`)
+var withKind = host.LazyRegexp(`^(.+)\.(?:scan|check|guests)$`)
 
 // Group returns the name of the wave's group in an inventory of Ansible.
 func (w Wave) Group() string { return fmt.Sprintf("wave_%02d", w.Number) }
@@ -59,8 +59,8 @@ func (p Plan) AnsibleNames() (map[*Node]string, error) {
 	return names, errors.Join(errs...)
 }
 
-// stem returns the name of the file without its folder, its ending, and the kind of document:
-// gpu1.scan.json, gpu1-scan.json and gpu1.json are of gpu1.
+// stem returns the name of the file without its folder, its ending, and the kind of document behind
+// a dot: gpu1.scan.json and gpu1.json are of gpu1, gpu1-scan.json of a host that is called so.
 func (o Origin) stem(hostname string) string {
 	if !o.Solo || o.File == document.Name(document.Stdin) {
 		return hostname
