@@ -67,8 +67,9 @@ or reverts the repair. Where that is impossible, --accept closes the entry and l
 and allocations as they are.
 
 --metrics also writes the numbers of rows of each verdict to a file of the textfile
-collector of node_exporter (docs/monitoring.md). They are of all rows, so --cell, --host,
---instance and --device are refused with it. After an error nothing is written.
+collector of node_exporter (docs/monitoring.md). They are of all rows, so --database, which
+reads one cell, --cell, --host, --instance and --device are refused with it. After an
+error nothing is written.
 
 The databases are those of nova.conf on a controller ([api_database], whose
 cell_mappings name every cell), or --database names one cell's.
@@ -190,7 +191,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 // excludeSelections adds an error for each option that selects rows together with --metrics:
 // numbers of some rows would look like those of all.
 func excludeSelections(c *cli.Context, f *args.Faults) {
-	for _, flag := range []string{"cell", "host", "instance", "device"} {
+	for _, flag := range []string{"database", "cell", "host", "instance", "device"} {
 		if c.IsSet(flag) && c.IsSet("metrics") {
 			f.Add(args.UsageError("--metrics cannot be combined with --"+flag+": the metrics are of all rows", ""))
 		}
