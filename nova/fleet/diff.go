@@ -91,12 +91,21 @@ func diffNode(old, now *Node) (all []Difference) {
 		changed(nil, "firmware", old.Scan.Firmware, now.Scan.Firmware)
 	}
 	c := compareGPUs(old.Scan.Functions, now.Scan.Functions)
+	// What a scan does not list because it could not identify all functions may be there.
 	for _, f := range c.lost {
 		title := f.Title()
+		if !now.Scan.Complete {
+			changed(&f.Address, f.kind(), title, unknownText)
+			continue
+		}
 		all = append(all, Difference{now.Name, RemovedNow, &f.Address, f.kind(), &title, nil})
 	}
 	for _, f := range c.added {
 		title := f.Title()
+		if !old.Scan.Complete {
+			changed(&f.Address, f.kind(), unknownText, title)
+			continue
+		}
 		all = append(all, Difference{now.Name, AddedNow, &f.Address, f.kind(), nil, &title})
 	}
 	for _, p := range c.moved {

@@ -291,6 +291,12 @@ func TestOdd(t *testing.T) {
 			want: []string{"gpu3 reboot pending -: ready/pending reboot"}},
 		"incomplete": {change: change(3, func(n *fleettest.Node) { n.Missing = true }), layouts: "4×8",
 			want: []string{"gpu3 incomplete -: all functions identified/class, ids or IOMMU group of a function could not be read"}},
+		"a GPU that could not be identified": {change: change(3, func(n *fleettest.Node) { n.GPUs, n.Missing = n.GPUs[:3], true }), layouts: "4×8",
+			want: []string{"gpu3 incomplete 0000:47:00.0: 10de:20b2 A100-SXM4-80GB/unknown",
+				"gpu3 incomplete -: all functions identified/class, ids or IOMMU group of a function could not be read"}},
+		"ids of a GPU that could not be read": {change: change(3, func(n *fleettest.Node) { n.GPUs[3].Product, n.Missing = "", true }), layouts: "4×8",
+			want: []string{"gpu3 incomplete 0000:47:00.0: 10de:20b2 A100-SXM4-80GB/unknown",
+				"gpu3 incomplete -: all functions identified/class, ids or IOMMU group of a function could not be read"}},
 		"no scan": {change: change(3, func(n *fleettest.Node) { n.Kernel = "no scan" }), layouts: "4×7",
 			want: []string{"gpu3 no scan -: the output of host scan/none"}},
 		"an incomplete guest report": {change: change(3, func(n *fleettest.Node) { n.Partial = true }), layouts: "4×8",
@@ -405,6 +411,10 @@ func TestDiff(t *testing.T) {
 			"changed 0000:17:00.0 NUMA node: 0/1", "changed 0000:17:00.1 NUMA node: 0/1"}},
 		"kernel":   {now: func(n *fleettest.Node) { n.Kernel = "6.8.0-47-generic" }, want: []string{"changed - kernel: 6.8.0-45-generic/6.8.0-47-generic"}},
 		"firmware": {now: func(n *fleettest.Node) { n.Firmware = "3" }, want: []string{"changed - firmware: 2.14.2/3"}},
+		"a GPU that could not be identified": {now: func(n *fleettest.Node) { n.GPUs, n.Missing = n.GPUs[1:], true }, want: []string{
+			"changed 0000:17:00.0 GPU: 10de:20b2 A100-SXM4-80GB/unknown", "changed 0000:17:00.1 function: 10de:1aef/unknown"}},
+		"ids that could not be read": {now: func(n *fleettest.Node) { n.GPUs[0].Product, n.Missing = "", true }, want: []string{
+			"changed 0000:17:00.0 product: 10de:20b2 A100-SXM4-80GB/unknown"}},
 		"verdict":  {now: func(n *fleettest.Node) { n.Verdict = "drifted" }, want: []string{"changed - verdict: ready/drifted"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -184,7 +184,7 @@ func compareGPUs(expected, found []Function) (c gpuComparison) {
 		if _, left := at[f.Address]; left {
 			c.added = append(c.added, f)
 		}
-		c.foreign = c.foreign || !products[f.Product]
+		c.foreign = c.foreign || f.Product.isKnown() && !products[f.Product]
 	}
 	c.moved = c.match(func(e, f Function) bool { return e.Product == f.Product && e.Board == f.Board })
 	c.moved = append(c.moved, c.match(func(e, f Function) bool { return e.Product == f.Product })...)
@@ -242,7 +242,11 @@ func (l Layout) deviations(n *Node, usual usual) (all []Odd) {
 	}
 	c := compareGPUs(l.GPUs, n.GPUs())
 	for _, g := range c.lost {
-		add(LostCard, g.Address, g.Title(), "none")
+		if n.Scan.Complete {
+			add(LostCard, g.Address, g.Title(), "none")
+		} else {
+			add(Incomplete, g.Address, g.Title(), unknownText)
+		}
 	}
 	for _, g := range c.added {
 		add(AddedCard, g.Address, "none", g.Title())
@@ -251,7 +255,11 @@ func (l Layout) deviations(n *Node, usual usual) (all []Odd) {
 		add(Moved, p.found.Address, p.expected.Address.String(), p.found.Address.String())
 	}
 	for _, p := range c.replaced {
-		add(OtherProduct, p.found.Address, p.expected.Title(), p.found.Title())
+		what := OtherProduct
+		if !p.found.Product.isKnown() {
+			what = Incomplete
+		}
+		add(what, p.found.Address, p.expected.Title(), p.found.Title())
 	}
 	for _, p := range c.same {
 		if p.found.NUMA != p.expected.NUMA {
@@ -408,8 +416,14 @@ func (n *Node) isOld(now time.Time, maxAge time.Duration) bool {
 	return n.Scan != nil && n.Scan.isOld(now, maxAge) || n.Guests != nil && n.Guests.isOld(now, maxAge)
 }
 
-// Title returns the name of a function's product with its ids.
+// unknownText stands for what a document does not show.
+const unknownText = "unknown"
+
+// Title returns the name of a function's product with its ids, or that they are unknown.
 func (f Function) Title() string {
+	if !f.Product.isKnown() {
+		return unknownText
+	}
 	if name := cmp.Or(f.Alias, f.Name); name != "" {
 		return f.Product.String() + " " + name
 	}

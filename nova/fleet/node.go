@@ -70,6 +70,9 @@ type Product struct{ Vendor, ID pci.ID }
 // String returns the ids as VENDOR:PRODUCT.
 func (p Product) String() string { return p.Vendor.String() + ":" + p.ID.String() }
 
+// isKnown reports whether both ids could be read.
+func (p Product) isKnown() bool { return p.Vendor != 0 && p.ID != 0 }
+
 func (p Product) compare(other Product) int { return strings.Compare(p.String(), other.String()) }
 
 // Check is what is kept of the output of host check.

@@ -37,7 +37,7 @@ type Node struct {
 // GPU is a GPU with its audio function.
 type GPU struct {
 	Address string // without domain and function: "17:00"
-	Product string // four digits
+	Product string // four digits; "" if it could not be read
 	NUMA    int
 	Driver  string
 	State   string
@@ -85,7 +85,7 @@ func (n Node) Scan(t testing.TB) []byte {
 			}
 			product := []string{g.Product, "1aef"}[function]
 			d := map[string]any{
-				"address": group[function], "class": class, "class_name": "3D controller", "vendor_id": "10de", "product_id": product,
+				"address": group[function], "class": class, "class_name": "3D controller", "vendor_id": "10de", "product_id": orNil(product),
 				"vendor": "NVIDIA Corporation", "product": ofProduct(product), "subsystem_vendor_id": "10de", "subsystem_id": "1463", "revision": "a1",
 				"driver": orNil(g.Driver), "driver_override": orNil(g.Driver),
 				"modalias":    "pci:v000010DEd0000" + strings.ToUpper(product) + "sv000010DEsd00001463bc03sc02i00",
