@@ -415,7 +415,7 @@ func TestDiff(t *testing.T) {
 			"changed 0000:17:00.0 GPU: 10de:20b2 A100-SXM4-80GB/unknown", "changed 0000:17:00.1 function: 10de:1aef/unknown"}},
 		"ids that could not be read": {now: func(n *fleettest.Node) { n.GPUs[0].Product, n.Missing = "", true }, want: []string{
 			"changed 0000:17:00.0 product: 10de:20b2 A100-SXM4-80GB/unknown"}},
-		"verdict":  {now: func(n *fleettest.Node) { n.Verdict = "drifted" }, want: []string{"changed - verdict: ready/drifted"}},
+		"verdict": {now: func(n *fleettest.Node) { n.Verdict = "drifted" }, want: []string{"changed - verdict: ready/drifted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := fleettest.New("gpu1", 3)
@@ -650,6 +650,20 @@ func TestPlan(t *testing.T) {
 		"a GPU of the host": {keep: "0", change: func(n []fleettest.Node) {
 			for i := range n {
 				n[i].GPUs[0].State, n[i].GPUs[0].Driver = "host", "nvidia"
+			}
+		}, want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8"}},
+		"all blocked": {keep: "8", change: func(n []fleettest.Node) {
+			for i := range n {
+				for g := range n[i].GPUs {
+					n[i].GPUs[g].State = "blocked"
+				}
+			}
+		}, errs: []string{"zone az1: 10de:20b2 A100-SXM4-80GB: not enough GPUs stay schedulable: 0 are now, 8 are to be kept", "zone az2: "}},
+		"refused by host prepare": {keep: "8", change: func(n []fleettest.Node) {
+			for i := range n {
+				for g := range n[i].GPUs {
+					n[i].GPUs[g].State, n[i].GPUs[g].Driver, n[i].GPUs[g].Role = "blocked", "nvidia", "host"
+				}
 			}
 		}, want: []string{"0 canary: gpu1", "1 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8"}},
 		"nothing for guests yet": {keep: "8", change: func(n []fleettest.Node) {
@@ -910,17 +924,17 @@ func TestAnsibleNames(t *testing.T) {
 		want  string
 		err   error
 	}{
-		"by file":       {map[string]string{"gpu-01.json": "a", "gpu-02.yaml": "b"}, "a=gpu-01 b=gpu-02", nil},
+		"by file": {map[string]string{"gpu-01.json": "a", "gpu-02.yaml": "b"}, "a=gpu-01 b=gpu-02", nil},
 		"with the kind": {map[string]string{"gpu-01.scan.json": "a", "x-scan.json": "b", "scan.json": "c", "y_check.json": "d"},
 			"a=gpu-01 b=x-scan c=scan d=y_check", nil},
-		"a domain":      {map[string]string{"a.example.net.json": "a"}, "a=a.example.net", nil},
-		"several":       {map[string]string{"all-nodes.jsonl": "a,b"}, "a=a b=b", nil},
-		"twice":         {map[string]string{"x/n.json": "a", "y/n.json": "b"}, "", fleet.ErrAnsibleTwice},
-		"a range":       {map[string]string{"gpu[1:3].json": "a"}, "", fleet.ErrAnsibleName},
-		"a port":        {map[string]string{"gpu:22.json": "a"}, "", fleet.ErrAnsibleName},
-		"a blank":       {map[string]string{"gpu 1.json": "a"}, "", fleet.ErrAnsibleName},
-		"all":           {map[string]string{"all.json": "a"}, "", fleet.ErrAnsibleName},
-		"a wave":        {map[string]string{"wave_00.json": "a"}, "", fleet.ErrAnsibleName},
+		"a domain": {map[string]string{"a.example.net.json": "a"}, "a=a.example.net", nil},
+		"several":  {map[string]string{"all-nodes.jsonl": "a,b"}, "a=a b=b", nil},
+		"twice":    {map[string]string{"x/n.json": "a", "y/n.json": "b"}, "", fleet.ErrAnsibleTwice},
+		"a range":  {map[string]string{"gpu[1:3].json": "a"}, "", fleet.ErrAnsibleName},
+		"a port":   {map[string]string{"gpu:22.json": "a"}, "", fleet.ErrAnsibleName},
+		"a blank":  {map[string]string{"gpu 1.json": "a"}, "", fleet.ErrAnsibleName},
+		"all":      {map[string]string{"all.json": "a"}, "", fleet.ErrAnsibleName},
+		"a wave":   {map[string]string{"wave_00.json": "a"}, "", fleet.ErrAnsibleName},
 	} {
 		dir := t.TempDir()
 		zones := map[string]string{}

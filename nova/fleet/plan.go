@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/host/selection"
 )
 
 // ErrKeep means that nodes cannot be taken out of service without too few GPUs being left.
@@ -231,12 +233,14 @@ func (p *planner) list(found map[inZone]*Kept) map[inZone]int {
 }
 
 // forGuests returns the products of the GPUs that a node does not keep for the host or containers,
-// each with its name, and how many of these GPUs are free.
+// each with its name, and how many of these GPUs are free. A GPU that VFIO has but whose IOMMU group
+// is blocked is for guests: Nova offers it, and guests that get it fail.
 func (n *Node) forGuests() (names map[Product]string, free map[Product]int) {
 	names, free = map[Product]string{}, map[Product]int{}
 	for _, g := range n.GPUs() {
 		use := n.Use(g)
-		if use == WithHost || use == InContainer {
+		stranded := g.State == selection.Blocked && pci.LeavesAlone(g.Driver)
+		if use == WithHost && !stranded || use == InContainer {
 			continue
 		}
 		if _, ok := names[g.Product]; !ok {
