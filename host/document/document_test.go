@@ -145,6 +145,35 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestMixed: JSON documents in a line and JSON documents of several lines can follow one another in
+// one stream. A line that was truncated is an error, and what follows it is no part of it.
+func TestMixed(t *testing.T) {
+	const line = `{"schema": 1, "host": "h", "devices": [], "warnings": []}`
+	indented := strings.NewReplacer("{", "{\n  ", ", ", ",\n  ", "}", "\n}").Replace(line)
+	for name, test := range map[string]struct{ text, want string }{
+		"line, indented":       {line + "\n" + indented + "\n", "in:1 in:2"},
+		"indented, line":       {indented + "\n" + line + "\n", "in:1 in:7"},
+		"lines around":         {line + "\n\n" + indented + "\n" + line + "\n" + line + "\n", "in:1 in:3 in:9 in:10"},
+		"a comma behind":       {line + "\n" + strings.Replace(line, ", ", ",\n", 1) + "\n" + line, "in:1 in:2 in:4"},
+		"a truncated line":     {line + "\n" + line[:20] + "\n" + line + "\n", "in:1 in:3 error in:2: not the output of host scan: not JSON: \"{\\\"schema\\\": 1, \\\"host\\\"\""},
+		"truncated at a comma": {line + "\n" + line[:13] + "\n" + line + "\n", "in:1 in:3 error in:2: not the output of host scan: not JSON: \"{\\\"schema\\\": 1,\""},
+		"ends early":           {line + "\n" + strings.TrimSuffix(indented, "}"), "in:1 error in:2: not the output of host scan: ends early: unexpected EOF"},
+		"a malformed value":    {line + "\n" + strings.Replace(indented, "[]", "[}", 1), "in:1 error in:2: not the output of host scan: line 5: not JSON: invalid character '}' looking for beginning of value"},
+	} {
+		var got []string
+		err := document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(test.text)}.Each(document.HostScan, func(d document.Document) error {
+			got = append(got, d.Name)
+			return nil
+		})
+		if err != nil {
+			got = append(got, "error", err.Error())
+		}
+		if all := strings.ReplaceAll(strings.Join(got, " "), "standard input", "in"); all != test.want {
+			t.Errorf("%s: %s\nwant %s", name, all, test.want)
+		}
+	}
+}
+
 // TestStream: any number of documents is read one by one, and one that is larger than any document
 // of gpustack is an error, in each form.
 func TestStream(t *testing.T) {

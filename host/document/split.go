@@ -27,8 +27,9 @@ func (e *readError) Unwrap() error { return e.err }
 
 // split iterates over the documents of a reader: JSON lines, JSON documents one after another, or a
 // stream of YAML. It keeps one document in memory, of YAML all. Of JSON lines, each that is
-// malformed is an error; otherwise the first malformed document ends the text. A key that is twice
-// in an object makes a document malformed.
+// malformed is an error; otherwise the first malformed document ends the text. After JSON lines,
+// a document of several lines may follow. A key that is twice in an object makes a document
+// malformed.
 func split(name string, in io.Reader) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		s := &splitter{name: name, in: bufio.NewReaderSize(&input{in: in}, 1<<16), line: 1, yield: yield}
@@ -135,7 +136,7 @@ func (s *splitter) splitJSON() {
 		return
 	}
 	if !json.Valid(first) {
-		s.splitObjects(first, at)
+		s.splitObjects(first, at, true)
 		return
 	}
 	if _, err := s.skipBlanks(); err != nil {
@@ -151,12 +152,16 @@ func (s *splitter) splitJSON() {
 	}
 }
 
-// splitLines splits further JSON lines.
+// splitLines splits further JSON lines, up to a document of several lines.
 func (s *splitter) splitLines() {
 	for {
 		at := s.line
 		line, err := s.readLine()
 		ends := err != nil || len(line) == 0
+		if next, _ := s.in.Peek(1); err == nil && goesOn(line, next) { // a later read returns the error of Peek
+			s.splitObjects(line, at, false)
+			return
+		}
 		line = bytes.TrimSpace(line)
 		switch {
 		case err != nil:
@@ -173,8 +178,21 @@ func (s *splitter) splitLines() {
 	}
 }
 
-// splitObjects splits JSON documents of any number of lines. The first line has been read.
-func (s *splitter) splitObjects(first []byte, at int) {
+// goesOn reports whether a line is the first one of a JSON document of several lines, by the byte
+// that begins the next line. A line that ends within a value was truncated, as was one that a
+// further document follows.
+func goesOn(line, next []byte) bool {
+	line = bytes.TrimSpace(line)
+	if !bytes.HasPrefix(line, []byte("{")) || !bytes.ContainsRune([]byte("{[,"), rune(line[len(line)-1])) {
+		return false
+	}
+	var text json.RawMessage
+	return errors.Is(json.NewDecoder(io.MultiReader(bytes.NewReader(line), bytes.NewReader(next))).Decode(&text), io.ErrUnexpectedEOF)
+}
+
+// splitObjects splits JSON documents of any number of lines. The first line, which begins at a line
+// of the file, has been read. isStart means that no document is before it.
+func (s *splitter) splitObjects(first []byte, at int, isStart bool) {
 	lines := &lineCounter{in: io.MultiReader(bytes.NewReader(first), s.in), line: at}
 	decoder := json.NewDecoder(lines)
 	for n := 0; ; n++ {
@@ -186,7 +204,7 @@ func (s *splitter) splitObjects(first []byte, at int) {
 			return
 		}
 		lines.since = 0
-		if n == 0 && (err != nil || !decoder.More()) {
+		if isStart && n == 0 && (err != nil || !decoder.More()) {
 			start = 0
 		}
 		var syntax *json.SyntaxError
