@@ -29,7 +29,7 @@ EXAMPLES
 
 EXIT STATUS
   0  one set of aliases serves all nodes
-  1  error: a document cannot be read, or two documents of a host conflict
+  1  error: a document cannot be read, two documents of a host conflict, or none is of host scan
   2  a product has several device types, or no name`,
 		Flags:  []cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
 		Action: action(u, parseFleetAliases, runFleetAliases),
@@ -47,6 +47,9 @@ func parseFleetAliases(c *cli.Context, f *args.Faults) fleetAliasesOptions {
 
 func runFleetAliases(_ context.Context, u *term.UI, opts fleetAliasesOptions) error {
 	found, err := readFleet(u, opts.files...)
+	if err == nil {
+		err = found.NeedScan()
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/urfave/cli/v2"
 
@@ -35,7 +36,8 @@ EXAMPLES
 
 EXIT STATUS
   0  no differences
-  1  error: a document cannot be read, or two documents of a host conflict
+  1  error: a document cannot be read, two documents of a host conflict, or a collection has
+     none of host scan
   2  there are differences`,
 		Flags:  []cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
 		Action: action(u, parseFleetDiff, runFleetDiff),
@@ -54,7 +56,13 @@ func parseFleetDiff(c *cli.Context, f *args.Faults) fleetDiffOptions {
 
 func runFleetDiff(_ context.Context, u *term.UI, opts fleetDiffOptions) error {
 	earlier, errEarlier := readFleet(u, opts.earlier)
+	if errEarlier == nil && earlier.NeedScan() != nil {
+		errEarlier = fmt.Errorf("OLD_DIR %s: %w", document.Name(opts.earlier), earlier.NeedScan())
+	}
 	later, errLater := readFleet(u, opts.later)
+	if errLater == nil && later.NeedScan() != nil {
+		errLater = fmt.Errorf("NEW_DIR %s: %w", document.Name(opts.later), later.NeedScan())
+	}
 	if err := errors.Join(errEarlier, errLater); err != nil {
 		return err
 	}

@@ -31,6 +31,9 @@ var (
 		"give only the newer one, or make one with this version of gpustack")
 	// ErrCase means that the hostnames of two documents differ only in case.
 	ErrCase = host.WithHint(errors.New("two hostnames differ only in case"), "give only the documents of one of them; Nova and DNS do not tell such names apart")
+	// ErrNoScan means that the functions of no node are known.
+	ErrNoScan = host.WithHint(errors.New("no output of host scan is among the documents"),
+		host.Textf("on the compute node, run: %s > FILE", host.NewCommand("host scan").Flag("machine").Flag("o", "json").Elsewhere()))
 	// ErrSameNovaHost means that two nodes have one name in Nova.
 	ErrSameNovaHost = host.WithHint(errors.New("two hosts have one name in Nova"), "compare the option host in nova.conf on both nodes")
 )
@@ -51,6 +54,15 @@ func Read(from document.Source) (Fleet, error) {
 	fleet := Fleet{Nodes: slices.SortedFunc(maps.Values(r.nodes), func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })}
 	fleet.Warnings = append(r.superseded(), ignored(others)...)
 	return fleet, errors.Join(err, r.order(), sameNovaHosts(fleet.Nodes))
+}
+
+// NeedScan returns ErrNoScan if there is no output of host scan at all: that a fleet has no GPUs, or
+// the same ones as before, would follow from nothing.
+func (f Fleet) NeedScan() error {
+	if slices.ContainsFunc(f.Nodes, func(n *Node) bool { return n.Scan != nil }) {
+		return nil
+	}
+	return ErrNoScan
 }
 
 // reader collects what documents show.
