@@ -72,7 +72,6 @@ type fleetPlanOptions struct {
 }
 
 func parseFleetPlan(c *cli.Context, f *args.Faults) fleetPlanOptions {
-	parseMaxAge(c, f)
 	opts := fleetPlanOptions{format: f.Choice(c, "output"), files: fleetFiles(c, f, "map"), mapFile: c.String("map"), by: fleet.By(f.Choice(c, "by"))}
 	keep, err := fleet.ParseKeep(c.String("keep"))
 	switch {
@@ -84,7 +83,7 @@ func parseFleetPlan(c *cli.Context, f *args.Faults) fleetPlanOptions {
 	if !c.IsSet("map") {
 		f.Add(args.UsageError("--map is required", "openstack compute service list --service nova-compute -f json > FILE"))
 	}
-	opts.plan = fleet.PlanOptions{Map: document.Name(opts.mapFile), Keep: keep, BlockedLast: c.Bool("blocked-last"), MaxAge: c.Duration("max-age")}
+	opts.plan = fleet.PlanOptions{Map: document.Name(opts.mapFile), Keep: keep, BlockedLast: c.Bool("blocked-last"), MaxAge: parseMaxAge(c, f)}
 	return opts
 }
 

@@ -54,8 +54,7 @@ type fleetShowOptions struct {
 }
 
 func parseFleetShow(c *cli.Context, f *args.Faults) fleetShowOptions {
-	parseMaxAge(c, f)
-	return fleetShowOptions{f.Choice(c, "output"), fleetFiles(c, f), c.Duration("max-age")}
+	return fleetShowOptions{f.Choice(c, "output"), fleetFiles(c, f), parseMaxAge(c, f)}
 }
 
 func runFleetShow(_ context.Context, u *term.UI, opts fleetShowOptions) error {

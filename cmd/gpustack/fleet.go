@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -46,9 +47,10 @@ func fleetFiles(c *cli.Context, f *args.Faults, flags ...string) []string {
 	return files
 }
 
-// maxAgeFlag returns the flag for the age of documents.
+// maxAgeFlag returns the flag for the age of documents. Without it there is no limit; 0 is refused,
+// so that help must not show it as the default.
 func maxAgeFlag(usage string) cli.Flag {
-	return &cli.DurationFlag{Name: "max-age", Usage: usage}
+	return &cli.DurationFlag{Name: "max-age", Usage: usage + " (default: no limit)"}
 }
 
 // readFleet reads documents, and prints warnings about them.
@@ -62,9 +64,12 @@ func readFleet(u *term.UI, files ...string) (fleet.Fleet, error) {
 	return found, nil
 }
 
-// parseMaxAge returns the value of --max-age, 0 for none.
-func parseMaxAge(c *cli.Context, f *args.Faults) {
-	if c.IsSet("max-age") && c.Duration("max-age") <= 0 {
-		f.Add(args.UsageError(fmt.Sprintf("--max-age: %s is not a positive time", c.Duration("max-age")), host.Text("write for example --max-age 24h")))
+// parseMaxAge returns the value of --max-age, 0 without the flag. It adds an error for a value that
+// is not positive.
+func parseMaxAge(c *cli.Context, f *args.Faults) time.Duration {
+	age := c.Duration("max-age")
+	if c.IsSet("max-age") && age <= 0 {
+		f.Add(args.UsageError(fmt.Sprintf("--max-age: %s is not a positive time", age), host.Text("write for example --max-age 24h")))
 	}
+	return age
 }

@@ -53,8 +53,8 @@ func (s Source) Each(want Kind, read func(Document) error) error {
 	return s.EachOf(Kinds{want}, read)
 }
 
-// EachOf is Each for documents of several kinds. Of a file it keeps one document in memory, of
-// standard input too.
+// EachOf is Each for documents of several kinds. Of a file or standard input it keeps one document
+// in memory if they are JSON, and all if they are YAML.
 func (s Source) EachOf(want Kinds, read func(Document) error) error {
 	var errs []error
 	for _, path := range s.Paths {
@@ -140,7 +140,7 @@ func (s Source) files(path string, want Kinds) ([]string, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
-		return []string{path}, nil // ReadFile has the error
+		return []string{path}, nil // eachIn returns the error
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
