@@ -30,7 +30,7 @@ func (f Fleet) Aliases() []Alias {
 	nodes := map[Product]map[pci.DeviceType][]*Node{}
 	for _, n := range f.Nodes {
 		for _, g := range n.GPUs() {
-			if g.Container {
+			if g.isForContainers() {
 				continue
 			}
 			if aliases[g.Product] == nil {

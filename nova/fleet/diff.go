@@ -122,7 +122,7 @@ func diffNode(old, now *Node) (all []Difference) {
 		changed(a, "device_type", string(was.Type), string(is.Type))
 		changed(a, "driver", driverText(was.Driver), driverText(is.Driver))
 		changed(a, "NUMA node", numaText(was.NUMA), numaText(is.NUMA))
-		changed(a, "role", was.Role, is.Role)
+		changed(a, "role", string(was.Role), string(is.Role))
 		changed(a, "console", consoleText(was.Console), consoleText(is.Console))
 	}
 	for _, p := range c.same {

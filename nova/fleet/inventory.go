@@ -62,7 +62,7 @@ func (p Plan) AnsibleNames() (map[*Node]string, error) {
 // stem returns the name of the file without its folder, its ending, and the kind of document behind
 // a dot: gpu1.scan.json and gpu1.json are of gpu1, gpu1-scan.json of a host that is called so.
 func (o Origin) stem(hostname string) string {
-	if !o.Solo || o.File == document.Name(document.Stdin) {
+	if of := (document.Document{Name: o.Name, File: o.File}); !of.IsAlone() || o.File == document.Name(document.Stdin) {
 		return hostname
 	}
 	name := filepath.Base(o.File)

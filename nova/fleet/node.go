@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gpustack/host/checklist"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
 	"gpustack/nova"
@@ -29,7 +30,6 @@ type Node struct {
 type Origin struct {
 	Name string    // of the document
 	File string    // that contains it
-	Solo bool      // no other document is in that file
 	Time time.Time // zero for a document of a version that printed none
 }
 
@@ -47,22 +47,24 @@ type Scan struct {
 // Function is a PCI function of interest: a GPU, a function of a GPU's card or IOMMU group, or an
 // NVSwitch.
 type Function struct {
-	Address   pci.Address
-	Product   Product
-	Board     Product // ids of the subsystem
-	Name      string  // of the product
-	Alias     string  // the name of the product's alias, "" for none
-	Class     string
-	Driver    string // "" for none
-	NUMA      int    // -1 for none
-	Group     []pci.Address
-	Console   bool
-	Type      pci.DeviceType // "" if it is unknown
-	GPU       bool           // an NVIDIA GPU that is not a virtual function
-	Container bool           // recorded for containers
-	Role      string
-	State     selection.StateName
+	Address pci.Address
+	Product Product
+	Board   Product // ids of the subsystem
+	Name    string  // of the product
+	Alias   string  // the name of the product's alias, "" for none
+	Class   string
+	Driver  string // "" for none
+	NUMA    int    // -1 for none
+	Group   []pci.Address
+	Console bool
+	Type    pci.DeviceType // "" if it is unknown
+	GPU     bool           // an NVIDIA GPU that is not a virtual function
+	Role    machine.Role
+	State   selection.StateName
 }
+
+// isForContainers reports whether a function is recorded for containers.
+func (f Function) isForContainers() bool { return f.Role == machine.OfContainer }
 
 // Product is a product by its ids.
 type Product struct{ Vendor, ID pci.ID }
@@ -135,7 +137,7 @@ func (n *Node) Use(f Function) Use {
 	switch {
 	case n.Guests != nil && n.Guests.Used[f.Address], f.State == selection.UsedBy:
 		return InGuests
-	case f.State == selection.OfHost && f.Container:
+	case f.State == selection.OfHost && f.isForContainers():
 		return InContainer
 	case f.State == selection.OfHost, f.State == selection.Blocked:
 		return WithHost

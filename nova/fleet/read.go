@@ -206,9 +206,9 @@ func (s names) internAt(text *string) string {
 	return s.intern(*text)
 }
 
-// origin returns where a document is from.
-func (s names) origin(d document.Document, made time.Time) Origin {
-	return Origin{Name: d.Name, File: d.File, Solo: d.IsAlone(), Time: made}
+// originOf returns where a document that was made at a time is from.
+func originOf(d document.Document, made time.Time) Origin {
+	return Origin{Name: d.Name, File: d.File, Time: made}
 }
 
 // scanDocument is what is read of the output of host scan.
@@ -254,7 +254,7 @@ func (s names) scan(d document.Document) (node string, novaHost *string, of Orig
 	if err := faults(devices, found.Devices == nil); err != nil {
 		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
-	scan := &Scan{Origin: s.origin(d, found.Time), Complete: found.Complete == nil || *found.Complete, Kernel: s.internAt(found.System.Kernel)}
+	scan := &Scan{Origin: originOf(d, found.Time), Complete: found.Complete == nil || *found.Complete, Kernel: s.internAt(found.System.Kernel)}
 	if m := found.Machine; m != nil {
 		scan.Server = s.intern(strings.TrimSpace(s.internAt(m.Vendor) + " " + s.internAt(m.Product)))
 		scan.Firmware = s.internAt(m.BIOS.Version)
@@ -316,7 +316,7 @@ func (s names) function(d scanned) Function {
 		f.State = selection.StateName(s.intern(string(*d.State)))
 	}
 	if d.Role != nil {
-		f.Role, f.Container = s.intern(string(*d.Role)), *d.Role == machine.OfContainer
+		f.Role = machine.Role(s.intern(string(*d.Role)))
 	}
 	return f
 }
@@ -354,11 +354,10 @@ func (s names) check(d document.Document) (node string, of Origin, set func(*Nod
 	if err := json.Unmarshal(d.Text, &found); err != nil {
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
-	known := []checklist.Verdict{checklist.NotPrepared, checklist.PendingReboot, checklist.Ready, checklist.NotReady, checklist.Drifted, checklist.Unknown}
-	if !slices.Contains(known, found.Verdict) {
+	if !slices.Contains(checklist.Verdicts(), found.Verdict) {
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
 	}
-	check := &Check{Origin: s.origin(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot != nil && *found.Reboot}
+	check := &Check{Origin: originOf(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot != nil && *found.Reboot}
 	for _, f := range found.Findings {
 		switch {
 		case f.Check == linkCheck && f.Status == host.Warn:
@@ -376,7 +375,7 @@ func guests(d document.Document) (node string, novaHost *string, of Origin, set 
 	if err != nil {
 		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
-	g := &Guests{Origin: Origin{Name: d.Name, File: d.File, Solo: d.IsAlone(), Time: r.Collected}, Complete: r.Complete, Used: map[pci.Address]bool{}}
+	g := &Guests{Origin: originOf(d, r.Collected), Complete: r.Complete, Used: map[pci.Address]bool{}}
 	for a := range r.Users() {
 		g.Used[a] = true
 	}
