@@ -5,6 +5,15 @@ import (
 	"strings"
 )
 
+// Shortened returns the first texts of a list, and the number of the others: "a, b and 3 more".
+func Shortened(texts []string, most int) string {
+	list := strings.Join(texts[:min(len(texts), most)], ", ")
+	if n := len(texts) - most; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return list
+}
+
 // Numbered returns a number with its noun: "1 GPU", "2 NVSwitches", "3 libraries".
 func Numbered(n int, noun string) string {
 	stem, ies := strings.CutSuffix(noun, "ry")

@@ -156,12 +156,7 @@ func (s Source) files(path string, want Kinds) ([]string, error) {
 		}
 	}
 	if s.Warn != nil && len(ignored) > 0 {
-		names := ignored[:min(len(ignored), 5)]
-		more := ""
-		if n := len(ignored) - len(names); n > 0 {
-			more = fmt.Sprintf(" and %d more", n)
-		}
-		s.Warn(fmt.Sprintf("%s: ignored, because only files that end in %s are read: %s%s", path, strings.Join(suffixes(), ", "), strings.Join(names, ", "), more))
+		s.Warn(fmt.Sprintf("%s: ignored, because only files that end in %s are read: %s", path, strings.Join(suffixes(), ", "), host.Shortened(ignored, 5)))
 	}
 	if len(files) == 0 {
 		return nil, host.WithHint(fmt.Errorf("%s: this folder has no file that ends in %s", path, strings.Join(suffixes(), ", ")), want.hint())

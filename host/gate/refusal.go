@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/guard"
@@ -84,7 +83,7 @@ type Separation struct {
 func (s *Separation) Error() string {
 	if s.unread {
 		return fmt.Sprintf("NVSwitches of the selected GPUs may be managed by %s, whose vital product data cannot be read: choose which side gets the NVSwitches",
-			Listed(s.Remain))
+			pci.Joined(s.Remain, " "))
 	}
 	return fmt.Sprintf("GPUs and NVSwitches of one board would be separated: %s selected, %s not: choose which side gets the NVSwitches",
 		Shortened(s.Go), Shortened(s.Remain))
@@ -113,20 +112,11 @@ var (
 	errVPDUnread = host.WithCode(errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read"), host.CodeNVSwitch, "")
 )
 
-// Listed returns a text with all addresses.
-func Listed(addresses []pci.Address) string {
-	var words []string
-	for _, a := range addresses {
-		words = append(words, a.String())
-	}
-	return strings.Join(words, " ")
-}
-
 // Shortened returns a text with the first few addresses.
 func Shortened(addresses []pci.Address) string {
 	const some = 3
 	if len(addresses) <= some+1 {
-		return Listed(addresses)
+		return pci.Joined(addresses, " ")
 	}
-	return Listed(addresses[:some]) + " and " + strconv.Itoa(len(addresses)-some) + " more"
+	return pci.Joined(addresses[:some], " ") + " and " + strconv.Itoa(len(addresses)-some) + " more"
 }

@@ -69,7 +69,7 @@ func (g *guard) clockServices(clocks map[string][]pci.Address) error {
 // clockService adds the clocks of a service by the link that enables it.
 func (g *guard) clockService(named map[string][]pci.Address, link string) error {
 	unit := path.Base(link)
-	for _, name := range sortedKeys(clockConf) {
+	for _, name := range slices.Sorted(maps.Keys(clockConf)) {
 		if !strings.HasPrefix(unit, name) {
 			continue
 		}

@@ -434,7 +434,7 @@ func (g *guard) upper(name string) error {
 	if master != "" {
 		above[path.Base(master)] = path.Join(dir, "master")
 	}
-	for _, upper := range sortedKeys(above) {
+	for _, upper := range slices.Sorted(maps.Keys(above)) {
 		what, err := g.described(upper)
 		if err != nil {
 			return err
@@ -443,8 +443,6 @@ func (g *guard) upper(name string) error {
 	}
 	return nil
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // described returns the kind and name of a virtual interface. The datapath of Open vSwitch has no
 // DEVTYPE (Linux, net/openvswitch/vport-internal_dev.c).

@@ -68,6 +68,15 @@ func (a Address) append(b []byte) []byte {
 		'.', '0'+a.Function)
 }
 
+// Joined returns addresses with a separator between each two.
+func Joined(addresses []Address, separator string) string {
+	words := make([]string, len(addresses))
+	for i, a := range addresses {
+		words[i] = a.String()
+	}
+	return strings.Join(words, separator)
+}
+
 // Compare orders addresses by domain, bus, slot and function.
 func (a Address) Compare(b Address) int {
 	return cmp.Or(

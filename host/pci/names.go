@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -209,7 +210,7 @@ func entry(line []byte, digits int) (id uint16, name []byte, ok bool) {
 // text returns the names that were found in the format of pci.ids.
 func (n *names) text() []byte {
 	var b bytes.Buffer
-	for _, vendor := range sortedKeys(n.vendors) {
+	for _, vendor := range slices.Sorted(maps.Keys(n.vendors)) {
 		if n.vendors[vendor] == "" {
 			continue
 		}
@@ -223,12 +224,12 @@ func (n *names) text() []byte {
 		slices.Sort(lines)
 		b.WriteString(strings.Join(lines, ""))
 	}
-	for _, base := range sortedKeys(n.bases) {
+	for _, base := range slices.Sorted(maps.Keys(n.bases)) {
 		if n.bases[base] == "" {
 			continue
 		}
 		fmt.Fprintf(&b, "C %02x  %s\n", base, n.bases[base])
-		for _, class := range sortedKeys(n.classes) {
+		for _, class := range slices.Sorted(maps.Keys(n.classes)) {
 			if class.base() == base && n.classes[class] != "" {
 				fmt.Fprintf(&b, "\t%02x  %s\n", uint8(class), n.classes[class])
 			}
@@ -264,13 +265,4 @@ func firstName(names ...string) *string {
 		}
 	}
 	return nil
-}
-
-func sortedKeys[K ~uint8 | ~uint16, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

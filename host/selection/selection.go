@@ -344,7 +344,7 @@ func described(f machine.Function) string {
 	if f.By == machine.ByIDs {
 		return f.IDs()
 	}
-	path := gate.Listed(f.Path)
+	path := pci.Joined(f.Path, " ")
 	if path == "" {
 		path = "the root bus"
 	}

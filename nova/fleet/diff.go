@@ -127,7 +127,7 @@ func diffNode(old, now *Node) (all []Difference) {
 	}
 	for _, p := range c.same {
 		// The members of a group that has moved have other addresses.
-		changed(&p.found.Address, "group", listText(p.expected.Group), listText(p.found.Group))
+		changed(&p.found.Address, "group", groupText(p.expected.Group), groupText(p.found.Group))
 	}
 	return all
 }

@@ -266,7 +266,7 @@ func (l Layout) deviations(n *Node, usual usual) (all []Odd) {
 			add(OtherNUMA, p.found.Address, numaText(p.expected.NUMA), numaText(p.found.NUMA))
 		}
 		if !slices.Equal(p.found.Group, p.expected.Group) {
-			add(OtherGroup, p.found.Address, listText(p.expected.Group), listText(p.found.Group))
+			add(OtherGroup, p.found.Address, groupText(p.expected.Group), groupText(p.found.Group))
 		}
 	}
 	at := map[pci.Address]pci.Address{} // the expected address of each GPU
@@ -439,10 +439,6 @@ func numaText(node int) string {
 
 func driverText(driver string) string { return cmp.Or(driver, "none") }
 
-func listText(addresses []pci.Address) string {
-	var texts []string
-	for _, a := range addresses {
-		texts = append(texts, a.String())
-	}
-	return cmp.Or(strings.Join(texts, " "), "none")
+func groupText(addresses []pci.Address) string {
+	return cmp.Or(pci.Joined(addresses, " "), "none")
 }

@@ -320,7 +320,7 @@ func (p *planner) refused(nodes []*Node, blocked map[*Node]bool) error {
 			errs = append(errs, fmt.Errorf("%s: %w: %d are now, %d are to be kept", at, ErrKeep, k.Schedulable, k.Keep))
 		case tooLarge[i] != nil:
 			errs = append(errs, fmt.Errorf("%s: %w: %d of %d can be spared, which is too few for %s",
-				at, ErrKeep, k.Schedulable-k.Keep, k.Schedulable, some(tooLarge[i])))
+				at, ErrKeep, k.Schedulable-k.Keep, k.Schedulable, host.Shortened(tooLarge[i], namesInText)))
 		}
 	}
 	return errors.Join(errs...)

@@ -65,6 +65,9 @@ func (f Fleet) NeedScan() error {
 	return ErrNoScan
 }
 
+// namesInText is how many names a message has at most.
+const namesInText = 5
+
 // reader collects what documents show.
 type reader struct {
 	nodes map[string]*Node    // by hostname in lower case
@@ -147,7 +150,8 @@ func (r *reader) superseded() (warnings []string) {
 			}
 		}
 		if hosts != nil {
-			warnings = append(warnings, fmt.Sprintf("%s: several documents of %s, of which the newest counts: %s", k, host.Numbered(len(hosts), "host"), some(hosts)))
+			warnings = append(warnings, fmt.Sprintf("%s: several documents of %s, of which the newest counts: %s", k, host.Numbered(len(hosts), "host"),
+				host.Shortened(hosts, namesInText)))
 		}
 	}
 	return warnings
@@ -157,19 +161,9 @@ func (r *reader) superseded() (warnings []string) {
 func ignored(others map[document.Kind][]string) (warnings []string) {
 	for _, k := range slices.Sorted(maps.Keys(others)) {
 		warnings = append(warnings, fmt.Sprintf("ignored, because only %s is read: %s of %s: %s", kinds, host.Numbered(len(others[k]), "document"),
-			string(k), some(others[k])))
+			string(k), host.Shortened(others[k], namesInText)))
 	}
 	return warnings
-}
-
-// some returns the first five texts of a list, and the number of the others.
-func some(texts []string) string {
-	const shown = 5
-	list := strings.Join(texts[:min(len(texts), shown)], ", ")
-	if n := len(texts) - shown; n > 0 {
-		list += fmt.Sprintf(" and %d more", n)
-	}
-	return list
 }
 
 // sameNovaHosts returns an error for each two nodes with one name in Nova.

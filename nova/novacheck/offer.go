@@ -39,9 +39,9 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	case len(lacking) == 0:
 	case len(lacking) == len(m.Selected):
 		add(host.Fail, o.Files[0], 0, fmt.Sprintf("host prepare has selected %s for guests, and no device_spec offers one of them: %s",
-			host.Numbered(len(lacking), "function"), listed(lacking)), "gives no guest a device of this host (NoValidHost)", configure)
+			host.Numbered(len(lacking), "function"), pci.Joined(lacking, ", ")), "gives no guest a device of this host (NoValidHost)", configure)
 	default:
-		add(host.Warn, o.Files[0], 0, fmt.Sprintf("no device_spec offers %s, which host prepare has selected for guests", listed(lacking)),
+		add(host.Warn, o.Files[0], 0, fmt.Sprintf("no device_spec offers %s, which host prepare has selected for guests", pci.Joined(lacking, ", ")),
 			"never assigns it to a guest", configure)
 	}
 	of := func(functions []devspec.Reported) [][]devspec.Reported { // those of containers have findings of their own
@@ -90,13 +90,4 @@ func toPrepare(functions []devspec.Reported) host.Text {
 		prepare = prepare.Flag("device", f.Device.Address.String())
 	}
 	return host.Textf("run %s and reboot", prepare)
-}
-
-// listed returns addresses as a text.
-func listed(addresses []pci.Address) string {
-	var names []string
-	for _, a := range addresses {
-		names = append(names, a.String())
-	}
-	return strings.Join(names, ", ")
 }

@@ -3,6 +3,7 @@ package views
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -218,7 +219,7 @@ func (l fleetLayout) groups() string {
 		sizes[len(s.GroupMembers)]++
 	}
 	var parts []string
-	for _, size := range sortedKeys(sizes) {
+	for _, size := range slices.Sorted(maps.Keys(sizes)) {
 		what := host.Numbered(size, "function")
 		if size == 0 {
 			what = "none"
@@ -226,14 +227,6 @@ func (l fleetLayout) groups() string {
 		parts = append(parts, fmt.Sprintf("%d × %s", sizes[size], what))
 	}
 	return orDash(strings.Join(parts, ", "))
-}
-
-func sortedKeys(m map[int]int) (keys []int) {
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // FoldNames returns names in the notation of pdsh and ClusterShell: gpu[1-3,7].

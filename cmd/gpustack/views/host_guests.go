@@ -3,7 +3,6 @@ package views
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"gpustack/cmd/gpustack/term"
@@ -107,12 +106,5 @@ func listAddresses(addresses []pci.Address) string {
 	if addresses == nil {
 		return "?"
 	}
-	var words []string
-	for _, a := range addresses {
-		words = append(words, a.String())
-	}
-	if len(words) == 0 {
-		return "-"
-	}
-	return strings.Join(words, " ")
+	return orDash(pci.Joined(addresses, " "))
 }
