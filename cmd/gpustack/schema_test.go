@@ -352,7 +352,7 @@ func runChecked(args []string) (status int) {
 	var printed bytes.Buffer
 	ended, stdout := make(chan error), os.Stdout
 	go func() {
-		_, err := io.Copy(io.MultiWriter(&printed, withoutTime(stdout)), reader)
+		_, err := io.Copy(io.MultiWriter(&printed, stdout), reader)
 		reader.Close() // the program then finds its standard output closed
 		ended <- err
 	}()
@@ -368,24 +368,6 @@ func runChecked(args []string) (status int) {
 	}
 	return status
 }
-
-// withoutTime returns w, or, if the environment has GOLDEN, a writer that writes a fixed time for
-// that at which a document was made: scripts compare whole documents.
-func withoutTime(w io.Writer) io.Writer {
-	if os.Getenv("GOLDEN") == "" {
-		return w
-	}
-	return writerFunc(func(p []byte) (int, error) {
-		_, err := w.Write(madeAt.ReplaceAll(p, []byte("${1}2026-01-02T03:04:05Z")))
-		return len(p), err
-	})
-}
-
-var madeAt = regexp.MustCompile(`(?m)^("time":"|time: ")[^"]*`)
-
-type writerFunc func(p []byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // checkDocument returns an error unless what a command has printed is exactly one document, as its
 // schema describes it.
