@@ -131,6 +131,39 @@ func TestWording(t *testing.T) {
 	}
 }
 
+// TestAsRootIsOneHint: only host.AsRoot names root as the remedy, so that root gets another one.
+func TestAsRootIsOneHint(t *testing.T) {
+	asRoot, found := regexp.MustCompile(`\b(gpustack|run|it) as root\b`), false
+	for _, file := range sources(t, ".go") {
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "integration/") {
+			continue // texts of tests
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(repository, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			switch text, err := strconv.Unquote(literal.Value); {
+			case err != nil:
+				t.Errorf("%s: %v", file, err)
+			case !asRoot.MatchString(text):
+			case file == "host/hint.go":
+				found = true
+			default:
+				t.Errorf("%s: %q: use: host.AsRoot, for errors of permission only", file, text)
+			}
+			return true
+		})
+	}
+	if !found {
+		t.Error("host/hint.go has no such text: this test finds nothing")
+	}
+}
+
 // checkPhrases returns a function that reports the phrases in a text that begins at a line of a
 // file.
 func checkPhrases(t *testing.T, phrases []phrase) func(file string, line int, text string) {

@@ -31,8 +31,6 @@ var (
 		host.Textf("the IOMMU is off: run '%s' and reboot; if that is done, turn it on in the firmware's setup", host.NewCommand("host prepare")))
 	errNoModule = host.WithHint(errors.New("not available in the running kernel"),
 		"install the package that has it, or reboot into the kernel whose modules are installed")
-	errBlind = host.WithHint(host.WithCode(errors.New("cannot determine which guests use these devices"), host.CodeGuestsUnknown, ""),
-		"run gpustack as root, outside of containers")
 	errNeeded = errors.New("the host needs it")
 )
 
@@ -401,10 +399,10 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 	}
 	var errs []error
 	switch blind := uses.Unknown(); {
-	case blind != "" && uses.Running:
-		errs = append(errs, fmt.Errorf("%w: %s", errBlind, blind))
-	case blind != "":
-		warnings = append(warnings, fmt.Sprintf("%v: %s", errBlind, blind))
+	case blind != nil && uses.Running:
+		errs = append(errs, gate.GuestsUnknown("these devices", blind))
+	case blind != nil:
+		warnings = append(warnings, gate.GuestsUnknown("these devices", blind).Error())
 	}
 	vfs, stay := n.Devices.VFs(), len(n.stay(p)) > 0
 	for _, c := range p.Changes {

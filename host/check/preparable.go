@@ -56,7 +56,7 @@ func (v view) preparable() []host.Finding {
 			f.Effect = fmt.Sprintf("%s selects nothing by default", host.NewCommand("host prepare"))
 			f.Remedy = host.Textf("run '%s' and select functions with --device or --vendor", host.NewCommand("host scan").Flag("all"))
 		case errors.Is(err, fs.ErrPermission):
-			f.Status, f.Effect, f.Remedy = host.NA, "", "run gpustack as root"
+			f.Status, f.Effect, f.Remedy = host.NA, "", host.AsRoot()
 		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel),
 			errors.Is(err, initramfs.ErrNoGenerator), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
 			// In an incomplete tree, such as a snapshot, the file may only be missing from the tree.

@@ -17,7 +17,11 @@ func (v view) startup() []host.Finding {
 		Remedy: "repair the cause, then run: systemctl restart " + steps.Unit}
 	switch {
 	case s.Err != nil:
-		return []host.Finding{{Status: host.NA, Seen: s.Err.Error(), Remedy: "run gpustack as root"}}
+		var findings []host.Finding
+		for _, err := range host.Split(s.Err) { // one for each file
+			findings = append(findings, checklist.Prevented(err))
+		}
+		return findings
 	case len(s.Wanted) == 0 && (s.Result == nil || len(s.Result.Steps) == 0):
 		return nil
 	case len(s.Wanted) > 0 && s.Masked:

@@ -2,11 +2,17 @@ package check_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"gpustack/host"
 	"gpustack/host/check"
+	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	startup "gpustack/host/steps" // steps are what changes a tree here
 )
@@ -57,5 +63,28 @@ func TestStartup(t *testing.T) {
 		if len(findings) != 1 || findings[0].Status != test.status || findings[0].Seen != test.seen {
 			t.Errorf("%s: %+v", name, findings)
 		}
+	}
+}
+
+// TestStartupUnread: each file that cannot be read is a finding of its own, with a remedy for it.
+func TestStartupUnread(t *testing.T) {
+	t.Parallel()
+	denied := fmt.Errorf("%s: %w", startup.WantsFile, unix.EACCES)
+	state := startup.Observe(hosttest.Lay(t, "-- run/gpustack/boot.json --\n{bad\n"))
+	state.Err = errors.Join(state.Err, denied)
+	findings, _ := check.Verify(machine.Machine{}, nil, state)
+	findings = slices.DeleteFunc(findings, func(f host.Finding) bool { return f.Check != "startup" })
+	for i := range findings {
+		if strings.HasPrefix(findings[i].Seen, startup.ResultFile+": malformed JSON: ") {
+			findings[i].Seen = "malformed"
+		}
+	}
+	want := []host.Finding{
+		{Check: "startup", Status: host.NA, Seen: "malformed",
+			Remedy: "reboot: the file ends with the boot; without it, what this boot has made cannot be reverted"},
+		{Check: "startup", Status: host.NA, Seen: denied.Error(), Remedy: host.AsRoot()},
+	}
+	if diff := cmp.Diff(want, findings); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

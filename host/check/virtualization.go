@@ -47,7 +47,7 @@ func (v view) cannotRunGuests(file, seen string, remedy host.Text) []host.Findin
 	if err := v.VirtType.Err; err != nil && !host.IsAbsent(err) {
 		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", checklist.WithFile(v.VirtType.File, host.Cause(err).Error()))
 		if errors.Is(err, os.ErrPermission) {
-			remedy = "run gpustack as root; unless guests are emulated, " + remedy
+			remedy = host.AsRoot() + "; unless guests are emulated, " + remedy
 		}
 	}
 	return []host.Finding{{

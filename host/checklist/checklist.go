@@ -34,7 +34,7 @@ func Verdicts() []Verdict {
 
 // ErrUnknown means that not enough of a machine can be read for a verdict.
 var ErrUnknown = host.WithHint(errors.New("not enough information to reach a verdict"),
-	"the checks with status n/a name what is missing; run gpustack as root on the machine itself")
+	"the checks with status n/a name what is missing; containers and snapshots do not show all of it: run gpustack on the machine itself")
 
 // Check is one check of a subject.
 type Check[S any] struct {

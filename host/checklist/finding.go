@@ -39,6 +39,15 @@ func Unread(file string, err error) []host.Finding {
 	return []host.Finding{f}
 }
 
+// Prevented returns the finding of a check that an error prevents, with the remedy for the error.
+func Prevented(err error) host.Finding {
+	f := host.Finding{Status: host.NA, Seen: err.Error(), Remedy: host.HintOf(err)}
+	if errors.Is(err, fs.ErrPermission) {
+		f.Remedy = host.AsRoot()
+	}
+	return f
+}
+
 // WithFile prefixes text with the file, unless text names it already.
 func WithFile(file, text string) string {
 	if strings.Contains(text, file) {

@@ -741,6 +741,9 @@ func TestNew(t *testing.T) {
 	if want := "0000:01:00.1: its driver cannot be read\n0000:03:00.0: is not there"; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
+	if got := host.HintOf(err).String(); got != "'gpustack host scan --all' warns why" { // and not: run gpustack as root
+		t.Errorf("hint: %s", got)
+	}
 }
 
 // TestLive: a write is made by another process, which answers as the kernel did, and

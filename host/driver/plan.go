@@ -3,6 +3,7 @@ package driver
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 
@@ -31,7 +32,7 @@ type Plan struct {
 }
 
 // errUnread means that a scan could not read the driver of a function.
-var errUnread = host.WithHint(errors.New("its driver cannot be read"), "run gpustack as root")
+var errUnread = host.WithHint(errors.New("its driver cannot be read"), host.Textf("'%s' warns why", host.NewCommand("host scan").Flag("all")))
 
 // New plans the changes that reach the goals. devices are all functions of the machine.
 func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan, error) {
@@ -45,7 +46,11 @@ func New(root host.Root, devices []pci.Device, goals []Goal, release bool) (Plan
 		}
 		d := &devices[i]
 		if d.DriverUnread() {
-			errs = append(errs, fmt.Errorf("%s: %w", g.Address, errUnread))
+			err := errUnread
+			if errors.Is(d.DriverErr(), fs.ErrPermission) {
+				err = host.WithHint(err, host.AsRoot())
+			}
+			errs = append(errs, fmt.Errorf("%s: %w", g.Address, err))
 			continue
 		}
 		c := Change{Address: g.Address, Group: d.IOMMUGroup, Before: stateOf(d), After: g.State, Any: g.Any}

@@ -3,6 +3,7 @@ package gate
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"gpustack/host"
@@ -220,27 +221,29 @@ func (h Host) held(uses machine.Uses, l Leaving) (errs []error) {
 // unknown returns an error if functions go now and it is unknown which guests use them.
 func (h Host) unknown(uses machine.Uses, leaving []Leaving) error {
 	why := uses.Unknown()
-	if why == "" || !uses.Running {
+	if why == nil || !uses.Running {
 		return nil
 	}
 	for _, l := range leaving {
 		if l.Kind.now() {
 			if d := h.Devices.At(l.Address); d != nil && d.SRIOV.PF != nil {
-				return errGuests(*d.SRIOV.PF, "its VFs", why)
+				return fmt.Errorf("%s: %w", *d.SRIOV.PF, GuestsUnknown("its VFs", why))
 			}
-			return errGuests(l.Address, "it", why)
+			return fmt.Errorf("%s: %w", l.Address, GuestsUnknown("it", why))
 		}
 	}
 	return nil
 }
 
-// errGuests is the error of a function of which, or of whose VFs, it is unknown whether a guest has
-// it.
-func errGuests(a pci.Address, what, why string) error {
-	err := fmt.Errorf("%s: cannot determine which guests use %s: %s", a, what, why)
-	return host.WithCode(host.WithHint(err, host.Textf("run gpustack as root, in the host's namespaces; '%s' shows what cannot be read",
-		host.NewCommand("host guests"))),
-		host.CodeGuestsUnknown, "")
+// GuestsUnknown returns the error of functions that guests may use. what names the functions, and
+// why is what could not be read.
+func GuestsUnknown(what string, why error) error {
+	hint := host.Text("run gpustack in the host's namespaces, with all processes visible")
+	if errors.Is(why, fs.ErrPermission) {
+		hint = host.AsRoot()
+	}
+	hint += host.Textf("; '%s' shows what cannot be read", host.NewCommand("host guests"))
+	return host.WithCode(host.WithHint(fmt.Errorf("cannot determine which guests use %s: %w", what, why), hint), host.CodeGuestsUnknown, "")
 }
 
 // OfSwitches returns the refusal of a function that manages NVSwitches, or may do so: the fabric

@@ -646,7 +646,10 @@ func TestHint(t *testing.T) {
 	p := &recorded(t).Adapters[0]
 	h.Away = gate.ReadAway(hosttest.Lay(t, "-- etc/hostname --\nx\n"), h.Devices, b)
 	route := []guard.Need{{Address: b, Code: host.CodeNetwork, Use: guard.UseDefaultRoute, Reason: "carries the default route, through eth9"}}
-	blind := guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}
+	blind := func(denied bool) machine.Uses {
+		source := guest.Source{Name: "processes", State: guest.Unreadable, Detail: "/proc/1/ns: no", Denied: denied}
+		return machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{source}}}
+	}
 	for _, test := range []struct {
 		name, remove, want string // remove is that of the command, want that of VFs
 		needs              []guard.Need
@@ -656,8 +659,9 @@ func TestHint(t *testing.T) {
 		{name: "a route", want: "end this use first: its VF " + vf + " carries the default route, through eth9", needs: route},
 		{name: "a process", want: "end this use first: VF " + vf + " of " + pf + " is in use: rping (pid 7) has /dev/infiniband/uverbs9 open",
 			uses: machine.Uses{Holders: []guard.Holder{{Address: b, File: "/dev/infiniband/uverbs9", PID: 7, Command: "rping"}}}},
-		{name: "guests are unknown", want: "run gpustack as root, in the host's namespaces; 'gpustack host guests' shows what cannot be read",
-			uses: machine.Uses{Running: true, Guests: blind}},
+		{name: "guests are unknown", uses: blind(false),
+			want: "run gpustack in the host's namespaces, with all processes visible; 'gpustack host guests' shows what cannot be read"},
+		{name: "guests may not be seen", uses: blind(true), want: host.AsRoot().String() + "; 'gpustack host guests' shows what cannot be read"},
 	} {
 		h.Needs = test.needs
 		if got, want := hint(h.OfAdapter(test.uses, a, p)), cmp.Or(test.remove, test.want); got != want {

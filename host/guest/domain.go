@@ -54,7 +54,7 @@ func (o *observer) domains(processes []process) {
 		seen := path.Join(p.dir(), "root")
 		view, err := o.view(seen)
 		if err != nil {
-			l.failf("%s: %v", seen, err)
+			l.failf("%s: %w", seen, err)
 			continue
 		}
 		if !o.domainsOf(view, seen, definedDir, false) {
@@ -120,12 +120,12 @@ func (o *observer) domainsOf(root host.Root, seen, dir string, running bool) boo
 		file := path.Join(dir, name)
 		data, err := root.ReadFile(file)
 		if err != nil {
-			l.failf("%s: %v", seen+file, host.Cause(err))
+			l.failf("%s: %w", seen+file, host.Cause(err))
 			continue
 		}
 		d, nodes, err := parseDomain(data)
 		if err != nil {
-			l.failf("%s: %v", seen+file, err)
+			l.failf("%s: %w", seen+file, err)
 			continue
 		}
 		d.Running = running

@@ -1,7 +1,9 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"time"
@@ -61,6 +63,7 @@ type observer struct {
 // access is how reading a source went: the files that were read, and the failures.
 type access struct {
 	read, absent, failures []string
+	denied                 bool // a failure is one of permission
 }
 
 func (o *observer) access(name string) *access {
@@ -72,28 +75,30 @@ func (o *observer) access(name string) *access {
 
 // fail records that a file could not be read.
 func (l *access) fail(name string, err error) {
-	text := fmt.Sprintf("%s: %v", name, host.Cause(err))
 	if host.IsAbsent(err) {
-		l.absent = append(l.absent, text)
+		l.absent = append(l.absent, fmt.Sprintf("%s: %v", name, host.Cause(err)))
 		return
 	}
-	l.failures = append(l.failures, text)
+	l.failf("%s: %w", name, host.Cause(err))
 }
 
+// failf records a failure, an error as [fmt.Errorf] returns it.
 func (l *access) failf(format string, args ...any) {
-	l.failures = append(l.failures, fmt.Sprintf(format, args...))
+	err := fmt.Errorf(format, args...)
+	l.failures = append(l.failures, err.Error())
+	l.denied = l.denied || errors.Is(err, fs.ErrPermission)
 }
 
 func (l *access) source(name string) Source {
 	switch {
 	case len(l.failures) > 0:
-		return Source{name, Unreadable, valid(summary(l.failures))}
+		return Source{Name: name, State: Unreadable, Detail: valid(summary(l.failures)), Denied: l.denied}
 	case len(l.absent) > 0:
-		return Source{name, Absent, valid(summary(l.absent))}
+		return Source{Name: name, State: Absent, Detail: valid(summary(l.absent))}
 	case len(l.read) == 0:
-		return Source{name, Unreadable, "was not read"}
+		return Source{Name: name, State: Unreadable, Detail: "was not read"}
 	}
-	return Source{name, Read, strings.Join(l.read, ", ")}
+	return Source{Name: name, State: Read, Detail: strings.Join(l.read, ", ")}
 }
 
 func (o *observer) isRead(names ...string) bool {

@@ -71,13 +71,13 @@ func (o *observer) checkVisible(processes []process) {
 	}
 	dir, err := o.root.OpenDir("/proc/1/ns")
 	if err != nil {
-		l.failf("/proc/1/ns: %v", host.Cause(err))
+		l.failf("/proc/1/ns: %w", host.Cause(err))
 		return
 	}
 	defer dir.Close() //nolint:errcheck // only read from
 	switch target, err := dir.Readlink("pid"); {
 	case err != nil:
-		l.failf("/proc/1/ns/pid: %v", err)
+		l.failf("/proc/1/ns/pid: %w", err)
 	case target != firstPIDs:
 		l.failf("/proc/1/ns/pid: %s: only the processes of a container are visible", target)
 	}
@@ -130,7 +130,7 @@ func (r processReader) read(pid int) (process, bool) {
 // note records a failure to read a file of a process, unless the process has ended.
 func (r processReader) note(l *access, p process, file string, err error) (ended bool) {
 	if ended = r.hasEnded(p, err); !ended {
-		l.failf("%s: %v", path.Join(p.dir(), file), host.Cause(err))
+		l.failf("%s: %w", path.Join(p.dir(), file), host.Cause(err))
 	}
 	return ended
 }
@@ -152,7 +152,7 @@ func (r processReader) files(p process) (files []string) {
 		return err
 	})
 	if err != nil && !r.hasEnded(p, err) {
-		r.access(sourceVFIO).failf("%v", err)
+		r.access(sourceVFIO).failf("%w", err)
 	}
 	for _, d := range opened {
 		if file := d.File(); strings.Contains(file, "vfio") || strings.Contains(file, nodePrefix) {

@@ -24,7 +24,7 @@ func (o *observer) guests(processes []process) {
 			continue
 		}
 		if err != nil {
-			o.access(sourceProcesses).failf("%s/cmdline: %v", p.dir(), err)
+			o.access(sourceProcesses).failf("%s/cmdline: %w", p.dir(), err)
 		}
 		o.functionsOf(q.nodes, p.dir()+"/cmdline") // records unknown nodes
 		g := Guest{p.pid, p.comm, q.uuid, q.name, o.started(p.ticks), o.asked(q)}

@@ -73,7 +73,7 @@ func (f *problems) fill(into reflect.Value, document any, at string) {
 			tag := into.Type().Field(i).Tag
 			name := tag.Get("json")
 			value, ok := object[name]
-			if !ok && tag.Get("old") != "" {
+			if name == "-" || !ok && tag.Get("old") != "" {
 				continue
 			}
 			if !ok {

@@ -1,7 +1,9 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"gpustack/host/pci"
@@ -99,7 +101,27 @@ type Source struct {
 	Name   string `json:"name"`
 	State  State  `json:"state"`
 	Detail string `json:"detail"` // what was read, or why it was not
+	Denied bool   `json:"-"`      // a lack of permission has prevented reading it
 }
+
+// Err returns why a source was not read whole, or nil. It is [fs.ErrPermission] for errors.Is if a
+// lack of permission has prevented that.
+func (s Source) Err() error {
+	switch err := errors.New(s.Name + ": " + s.Detail); {
+	case s.State == Read:
+		return nil
+	case s.Denied:
+		return denied{err}
+	default:
+		return err
+	}
+}
+
+// denied is an error from a lack of permission.
+type denied struct{ error }
+
+// Is implements what errors.Is calls.
+func (denied) Is(target error) bool { return target == fs.ErrPermission } //nolint:errorlint // errors.Is unwraps
 
 // State is how reading a source went.
 type State string

@@ -33,12 +33,12 @@ func (o *observer) virtualFunctions() {
 	for _, name := range names {
 		pf, vfs, err := o.relations(name)
 		if err != nil {
-			l.failf("%v", err)
+			l.failf("%w", err)
 			continue
 		}
 		a, err := pci.ParseAddress(name)
 		if err != nil {
-			l.failf("%s: %v", path.Join(pciDevices, name), err)
+			l.failf("%s: %w", path.Join(pciDevices, name), err)
 			continue
 		}
 		if pf != nil {

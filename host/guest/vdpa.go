@@ -46,7 +46,7 @@ func (o *observer) readNodes() map[string][]pci.Address {
 	}
 	names, err := o.root.ReadDir(vdpaDevices)
 	if err != nil {
-		l.failf("%s: %v", vdpaDevices, host.Cause(err))
+		l.failf("%s: %w", vdpaDevices, host.Cause(err))
 		return nil
 	}
 	l.read = append(l.read, vdpaDevices)
@@ -55,7 +55,7 @@ func (o *observer) readNodes() map[string][]pci.Address {
 		dir := path.Join(vdpaDevices, name)
 		files, err := o.root.ReadDir(dir)
 		if err != nil {
-			l.failf("%s: %v", dir, host.Cause(err))
+			l.failf("%s: %w", dir, host.Cause(err))
 			continue
 		}
 		for _, file := range files {
@@ -64,7 +64,7 @@ func (o *observer) readNodes() map[string][]pci.Address {
 				continue
 			}
 			if nodes[node], err = o.parents(dir); err != nil {
-				l.failf("%v", err)
+				l.failf("%w", err)
 			}
 		}
 	}

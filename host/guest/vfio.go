@@ -95,7 +95,7 @@ func (o *observer) members(group int) []pci.Address {
 		err = fmt.Errorf("is empty although a process has the group open")
 	}
 	if err != nil {
-		o.access(sourceGroups).failf("%s: %v", dir, host.Cause(err))
+		o.access(sourceGroups).failf("%s: %w", dir, host.Cause(err))
 		return nil
 	}
 	members := []pci.Address{}
@@ -104,7 +104,7 @@ func (o *observer) members(group int) []pci.Address {
 		if err != nil {
 			// A mediated device is a directory below its function.
 			if a, err = o.below(path.Join(dir, name)); err != nil {
-				o.access(sourceGroups).failf("%v", err)
+				o.access(sourceGroups).failf("%w", err)
 				return nil
 			}
 		}
@@ -118,7 +118,7 @@ func (o *observer) members(group int) []pci.Address {
 func (o *observer) function(device string) []pci.Address {
 	a, err := o.below(path.Join(vfioDevices, device, "device"))
 	if err != nil {
-		o.access(sourceGroups).failf("%v", err)
+		o.access(sourceGroups).failf("%w", err)
 		return nil
 	}
 	return []pci.Address{a}

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -109,22 +110,22 @@ func (u Uses) ByGuests() map[pci.Address]*InUse {
 	return used
 }
 
-// Unknown returns why it cannot be determined which guests use which functions, or "". A source
+// Unknown returns why it cannot be determined which guests use which functions, or nil. A source
 // that was read in part counts as unread: its list may lack a guest.
-func (u Uses) Unknown() string {
+func (u Uses) Unknown() error {
 	seen := u.Guests.Holders != nil && u.Guests.Guests != nil
 	for _, s := range u.Guests.Unread() {
 		if s.Name == "processes" || s.Name == "vfio" || !seen && s.Name == "groups" {
-			return s.Name + ": " + s.Detail
+			return s.Err()
 		}
 	}
 	if !seen {
-		return "not everything could be read"
+		return errors.New("not everything could be read")
 	}
 	for _, h := range u.Guests.Holders {
 		if h.Functions == nil {
-			return fmt.Sprintf("%s (pid %d) has functions that are not known", h.Command, h.PID)
+			return fmt.Errorf("%s (pid %d) has functions that are not known", h.Command, h.PID)
 		}
 	}
-	return ""
+	return nil
 }

@@ -35,12 +35,12 @@ type Device struct {
 	// nil on machines without NVSwitches and on machines whose NVSwitches are PCI functions.
 	NVSwitchManager *bool `json:"nvswitch_manager,omitempty"`
 
-	whole        bool // everything was read, not only what identifies the function
-	groupUnread  bool
-	driverUnread bool
-	vpdUnread    bool
-	sriovUnread  bool
-	mediates     bool // it supports mediated devices
+	whole       bool // everything was read, not only what identifies the function
+	groupUnread bool
+	driverErr   error // see DriverErr
+	vpdUnread   bool
+	sriovUnread bool
+	mediates    bool // it supports mediated devices
 }
 
 // SRIOV is a function's role in single-root I/O virtualization. Role is nil if it could not be
@@ -79,7 +79,12 @@ const (
 // DriverUnread reports whether the driver of the function could not be read: Driver is nil then,
 // although a driver may be bound.
 func (d *Device) DriverUnread() bool {
-	return d.driverUnread
+	return d.driverErr != nil
+}
+
+// DriverErr returns why the driver of the function could not be read, or nil.
+func (d *Device) DriverErr() error {
+	return d.driverErr
 }
 
 // GroupUnread reports whether the IOMMU group of the function could not be read: IOMMUGroup is nil

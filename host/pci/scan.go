@@ -225,7 +225,7 @@ func (r *reader) read(d *Device, whole bool) {
 	name := d.Address.String()
 	entry, err := r.devices.Entry(name)
 	if err != nil {
-		d.driverUnread = true
+		d.driverErr = err
 		r.warn("", err)
 		return
 	}
@@ -255,7 +255,7 @@ func (r *reader) read(d *Device, whole bool) {
 
 // readRest reads the rest of a function that read has identified.
 func (r *reader) readRest(d *Device) {
-	if d.whole || d.driverUnread { // read already, or its folder cannot be opened
+	if d.whole || d.DriverUnread() { // read already, or its folder cannot be opened
 		return
 	}
 	r.d = d
@@ -270,7 +270,7 @@ func (r *reader) readRest(d *Device) {
 // enter reads from the folder of the function from now on, if it could be opened.
 func (r *reader) enter(dir *host.Dir, err error) bool {
 	if err != nil {
-		r.d.driverUnread = true
+		r.d.driverErr = err
 		r.warn("", err)
 		return false
 	}
@@ -367,7 +367,7 @@ func (r *reader) complete() {
 	if methods, _ := file(r, resetMethod, &v.resetMethods, parseWords); methods != nil {
 		d.ResetMethods = v.resetMethods
 	}
-	d.Driver, d.driverUnread = link(r, driver, &v.driver, parseText)
+	d.Driver, d.driverErr = readLink(r, driver, &v.driver, parseText)
 	var pfUnread, totalUnread, numUnread bool
 	if !d.IsBridge() { // only endpoints have or are virtual functions (Linux, sriov_init in drivers/pci/iov.c)
 		d.SRIOV.PF, pfUnread = link(r, physfn, &v.pf, ParseAddress)
@@ -426,11 +426,21 @@ func file[T any](r *reader, name string, value *T, parse func(string) (T, error)
 
 // link parses the last element of a link's target in the same way.
 func link[T any](r *reader, name string, value *T, parse func(string) (T, error)) (_ *T, unread bool) {
+	is, err := readLink(r, name, value, parse)
+	return is, err != nil
+}
+
+// readLink returns an error of which it has warned.
+func readLink[T any](r *reader, name string, value *T, parse func(string) (T, error)) (*T, error) {
 	target, err := r.folder.Readlink(name)
 	if err == nil {
 		*value, err = parse(path.Base(target))
 	}
-	return known(r, name, value, err)
+	is, unread := known(r, name, value, err)
+	if !unread {
+		err = nil
+	}
+	return is, err
 }
 
 func known[T any](r *reader, name string, value *T, err error) (_ *T, unread bool) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 )
@@ -63,10 +62,8 @@ func (a Adapter) Reach(p Port, addresses func(netdev string) ([]netip.Addr, erro
 		for _, g := range p.GIDs {
 			add(g.GID, g.Netdev)
 		}
-		for _, w := range a.Warnings {
-			if len(found) == 0 && strings.Contains(w, ErrGIDs.Error()) {
-				return nil, errors.New(w)
-			}
+		if len(found) == 0 && p.GIDsErr != nil {
+			return nil, p.GIDsErr
 		}
 	}
 	if err != nil {

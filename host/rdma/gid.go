@@ -27,10 +27,15 @@ func (r *reader) gids(port string, p *Port, all bool) {
 	if all {
 		p.GIDs = []GID{}
 	}
+	failed := func(file string, err error) {
+		err = fmt.Errorf("%w: %w", ErrGIDs, host.Cause(err))
+		r.warn(file, err)
+		p.GIDsErr = fmt.Errorf("%s: %w", file, err)
+	}
 	folder := path.Join(port, "gids")
 	dir, err := r.root.OpenDir(folder)
 	if err != nil {
-		r.warn(folder, fmt.Errorf("%w: %w", ErrGIDs, host.Cause(err)))
+		failed(folder, err)
 		return
 	}
 	defer dir.Close() //nolint:errcheck // only read from
@@ -48,7 +53,7 @@ func (r *reader) gids(port string, p *Port, all bool) {
 		}
 		if err != nil {
 			// One error for a table of 1,024 entries.
-			r.warn(path.Join(folder, name), fmt.Errorf("%w: %w", ErrGIDs, host.Cause(err)))
+			failed(path.Join(folder, name), err)
 			return
 		}
 		data = bytes.TrimSpace(data)

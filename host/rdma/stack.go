@@ -95,6 +95,7 @@ type Port struct {
 	UMAD      *Node    `json:"umad"`  // nil without module ib_umad
 	ISSM      *Node    `json:"issm"`
 	GIDs      []GID    `json:"gids"` // only those that are not zero; nil if they were not read
+	GIDsErr   error    `json:"-"`    // why not all of them were read, an ErrGIDs
 
 	netdev    string // whose MTU ActiveMTU is derived from
 	netdevMTU int

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 
 	"gpustack/host/gate"
 	"gpustack/host/guard"
@@ -105,10 +104,10 @@ func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State
 			s = State{Name: NotKnown, Detail: fmt.Sprintf("%s: %s", g.Blockers[0].Address, g.Blockers[0].Reason)}
 		case !*g.Viable:
 			s = State{Name: Blocked, Detail: n.shares(g.Blockers[0].Address, len(g.Blockers)-1)}
-		case blind == "":
+		case blind == nil:
 			s.Name = GuestReady
-		case strings.Contains(blind, fs.ErrPermission.Error()):
-			s = State{Name: NotKnown, Detail: "bound to VFIO, use unknown: run as root", Bound: true}
+		case errors.Is(blind, fs.ErrPermission):
+			s = State{Name: NotKnown, Detail: "bound to VFIO, use unknown: permission denied", Bound: true}
 		default:
 			s = State{Name: NotKnown, Detail: "bound to VFIO, use unknown", Bound: true}
 		}

@@ -42,7 +42,8 @@ func TestStates(t *testing.T) {
 		return machine.Uses{Guests: guest.Report{Holders: []guest.Holder{h}, Guests: []guest.Guest{}}}
 	}
 	unread := func(detail string) machine.Uses {
-		return machine.Uses{Guests: guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: detail}}}}
+		denied := strings.HasSuffix(detail, "permission denied")
+		return machine.Uses{Guests: guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: detail, Denied: denied}}}}
 	}
 	for _, test := range []struct {
 		name      string
@@ -60,7 +61,7 @@ func TestStates(t *testing.T) {
 		{"prepared for pci-stub", []string{gpu + "pci-stub", audio + "pci-stub"}, false, idle, "guest-ready, guest-ready"},
 		{"a guest has it", []string{gpu + "vfio-pci", audio + "vfio-pci"}, false, guestHas("01:00.0", "01:00.1"), "in use by " + uuid + ", in use by " + uuid},
 		{"another guest has another", []string{gpu + "vfio-pci"}, false, guestHas("02:00.0"), "guest-ready"},
-		{"use may not be seen", []string{gpu + "vfio-pci"}, false, unread("/proc/1/fd: permission denied"), "unknown: bound to VFIO, use unknown: run as root"},
+		{"use may not be seen", []string{gpu + "vfio-pci"}, false, unread("/proc/1/fd: permission denied"), "unknown: bound to VFIO, use unknown: permission denied"},
 		{"use is not seen", []string{gpu + "vfio-pci"}, false, unread("/proc: no such file"), "unknown: bound to VFIO, use unknown"},
 		{"use counts for vfio-pci only", []string{gpu + "nouveau"}, false, unread("no"), "host"},
 		{"half a card", []string{gpu + "vfio-pci", audio + "snd_hda_intel"}, false, idle, "blocked: shares group 10 with audio 0000:01:00.1 (snd_hda_intel), host"},

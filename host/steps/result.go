@@ -2,7 +2,9 @@ package steps
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"gpustack/host"
@@ -72,9 +74,12 @@ func ReadResult(root host.Root) (*Result, error) {
 	if err == nil {
 		err = host.DecodeSchema(data, ResultSchema, &r)
 	}
-	if err != nil {
-		return nil, host.WithHint(fmt.Errorf("%s: %w", ResultFile, host.Cause(err)),
-			"reboot: the file ends with the boot; without it, what this boot has made cannot be reverted")
+	switch {
+	case err == nil:
+		return &r, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%s: %w", ResultFile, host.Cause(err))
 	}
-	return &r, nil
+	return nil, host.WithHint(fmt.Errorf("%s: %w", ResultFile, host.Cause(err)),
+		"reboot: the file ends with the boot; without it, what this boot has made cannot be reverted")
 }

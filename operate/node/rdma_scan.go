@@ -81,8 +81,8 @@ func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnin
 	if err != nil {
 		warnings = append(warnings, fmt.Sprintf("cannot determine which processes have virtual functions open: %v", err))
 	}
-	if why := uses.Unknown(); why != "" && uses.Running {
-		warnings = append(warnings, "cannot determine which guests have virtual functions: "+why)
+	if why := uses.Unknown(); why != nil && uses.Running {
+		warnings = append(warnings, "cannot determine which guests have virtual functions: "+why.Error())
 	}
 	for _, a := range stack.Adapters {
 		for k := range a.VFs {

@@ -53,7 +53,7 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 	case cdi.Unreadable:
 		f.Effect, f.Remedy = "what the spec gives to containers is unknown", "remove what cannot be read, or put a readable one in its place"
 		if p.Denied {
-			f.Remedy = "run gpustack as root"
+			f.Remedy = host.AsRoot()
 		}
 		if p.Skipped {
 			f.Effect = "runtimes that cannot read it either skip it: " + unresolvable

@@ -3,6 +3,7 @@ package ping_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -257,8 +258,8 @@ func TestTargets(t *testing.T) {
 			p.GIDs = []rdma.GID{gid("fe80::1", "eth1"), gid("2001:db8::1", "eth1"), gid("::ffff:192.0.2.1", "eth1"), gid("::ffff:192.0.2.1", "eth1"), gid("::ffff:198.51.100.1", "eth1.7")}
 		}),
 		port("local", func(_ *rdma.Adapter, p *rdma.Port) { p.GIDs = []rdma.GID{gid("fe80::1", "eth2")} }),
-		port("unread", func(a *rdma.Adapter, _ *rdma.Port) {
-			a.Warnings = []string{"/sys/x/gids: " + rdma.ErrGIDs.Error() + ": input/output error"}
+		port("unread", func(_ *rdma.Adapter, p *rdma.Port) {
+			p.GIDsErr = fmt.Errorf("/sys/x/gids: %w: input/output error", rdma.ErrGIDs)
 		}),
 		port("down", func(_ *rdma.Adapter, p *rdma.Port) { p.State, p.PhysState = "DOWN", "Polling" }),
 		port("ib", func(_ *rdma.Adapter, p *rdma.Port) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -353,7 +354,7 @@ func cases(t *testing.T) []unhealthy {
 		{"gids", host.Warn, "has only link-local RoCE v2 GIDs", func(m *rdmacheck.Machine) { port(m, 1).GIDs = port(m, 1).GIDs[:1] }},
 		{"gids", host.NA, "GID table cannot be read", func(m *rdmacheck.Machine) {
 			port(m, 1).GIDs = nil
-			adapters(m)[1].Warnings = []string{"/sys/class/infiniband/mlx5_1/ports/1/gids: " + rdma.ErrGIDs.Error()}
+			port(m, 1).GIDsErr = fmt.Errorf("/sys/class/infiniband/mlx5_1/ports/1/gids: %w", rdma.ErrGIDs)
 		}},
 		{"ipoib", host.Warn, "ib0 is in connected mode", func(m *rdmacheck.Machine) { port(m, 0).IPoIB[0].Mode = "connected" }},
 		{"ipoib", host.Pass, "ib0 connected", func(m *rdmacheck.Machine) { port(m, 0).IPoIB[0].Mode = "connected"; m.EnhancedIPoIB.Value = "0" }},
@@ -554,7 +555,7 @@ func TestMessages(t *testing.T) {
 // determined which guests use it, the check does not apply.
 func TestUsesUnknown(t *testing.T) {
 	t.Parallel()
-	unknown := host.WithCode(host.WithHint(errors.New("0000:0c:00.1: cannot determine which guests use it"), "run gpustack as root"), host.CodeGuestsUnknown, "")
+	unknown := host.WithCode(host.WithHint(errors.New("0000:0c:00.1: cannot determine which guests use it"), "its own hint"), host.CodeGuestsUnknown, "")
 	unread := fmt.Errorf("%w: 0001.json: not a journal entry", gate.ErrLiftsUnread)
 	for _, test := range []struct {
 		name string
@@ -576,13 +577,30 @@ func TestUsesUnknown(t *testing.T) {
 		for _, f := range findings {
 			if f.Check == "functions" {
 				got = append(got, f.Status)
-				if f.Status == host.NA && f.Seen != unread.Error() && (f.Seen != unknown.Error() || f.Remedy != "run gpustack as root") {
+				if f.Status == host.NA && f.Seen != unread.Error() && (f.Seen != unknown.Error() || f.Remedy != "its own hint") {
 					t.Errorf("%s: %+v", test.name, f)
 				}
 			}
 		}
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestGIDsUnread: what may not be read has another remedy than what the driver cannot report.
+func TestGIDsUnread(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]host.Text{unix.EIO: "dmesg names errors of the adapter's driver", unix.EACCES: host.AsRoot()} {
+		m := healthy(t)
+		port(&m, 1).GIDs, port(&m, 1).GIDsErr = nil, fmt.Errorf("/x: %w: %w", rdma.ErrGIDs, err)
+		findings, _, failure := rdmacheck.Verify(m)
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		findings = slices.DeleteFunc(findings, func(f host.Finding) bool { return f.Check != "gids" })
+		if len(findings) != 1 || findings[0].Status != host.NA || findings[0].Remedy != want {
+			t.Errorf("%v: %+v", err, findings)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (v view) used() (findings []host.Finding) {
 			findings = append(findings, host.Finding{Status: host.NA, File: r.File, Seen: err.Error()})
 			continue
 		case isUnknown(err):
-			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: "run gpustack as root"})
+			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: host.HintOf(err)})
 			continue
 		case errors.Is(err, gate.ErrLiftsUnread):
 			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: "make that file readable"})

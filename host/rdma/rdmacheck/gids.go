@@ -2,7 +2,6 @@ package rdmacheck
 
 import (
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -23,10 +22,10 @@ func (v view) gids() []host.Finding {
 			return nil
 		}
 		file := portFile(a, p, "gids")
-		for _, warning := range a.Warnings {
-			if strings.Contains(warning, rdma.ErrGIDs.Error()) && strings.Contains(warning, "/ports/") {
-				return []host.Finding{{Status: host.NA, File: file, Seen: warning, Remedy: "run gpustack as root"}}
-			}
+		if p.GIDsErr != nil {
+			f := checklist.Prevented(p.GIDsErr)
+			f.File = file
+			return []host.Finding{f}
 		}
 		checked++
 		v2 := func(g rdma.GID) bool { return g.Type == "RoCE v2" }

@@ -61,7 +61,7 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 		if hidden := v.Network.Value.Hidden; hidden != nil {
 			f.Seen += "; network configuration that may need it cannot be read: " + inOneLine(hidden)
 			f.Effect = "this port carries nothing; no record needs it, and no network configuration that this user may read"
-			f.Remedy = "run gpustack as root; or connect the port, or leave it as it is"
+			f.Remedy = host.AsRoot() + "; or connect the port, or leave it as it is"
 		}
 	case identity.policyDown:
 		f.Seen = seen + ": the policy of this virtual function is Down"
