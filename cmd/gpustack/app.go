@@ -32,11 +32,11 @@ func newApp(u *term.UI, words []string) app {
 	}
 	line := args.Parse(a, words)
 	u.Document.Format = line.Format
-	u.Document.Text = func(t host.Text) string { return term.Plain(u, t) }
-	u.Document.Command = func(c host.Command) host.Command { return args.Below(c, line.Root) }
+	below := func(c host.Command) host.Command { return args.Below(c, line.Root) }
+	u.Document.Text, u.Document.Command = func(t host.Text) string { return term.Plain(u, t) }, below
 	u.Document.Head = func() any { return newHead(line.Root) }
 	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
-	u.Locate = func(c host.Command) host.Command { return args.Below(c, line.Root) }
+	u.Locate = below
 	return app{a, line, u}
 }
 

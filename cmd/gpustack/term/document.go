@@ -3,14 +3,12 @@ package term
 import (
 	"bufio"
 	"bytes"
-	"encoding"
 	"encoding/json"
 	"errors"
 	"io"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,7 +64,7 @@ func (d *Document) Finish(failure any) error {
 		return d.out.Flush()
 	}
 	defer close(d.written)
-	text, err := d.encode(located{d.Text, d.Command}.of(d.report), failure)
+	text, err := d.encode(d.report, failure)
 	if err != nil {
 		return err
 	}
@@ -95,16 +93,20 @@ func (d *Document) Abort(failure any) {
 // encode returns a document in its format for programs: a report, or nil, and then what it was
 // refused for or has failed with, or nil.
 func (d *Document) encode(report, failure any) ([]byte, error) {
-	var members []field
+	var members []member
 	if failure != nil {
-		members = fields(reflect.ValueOf(failure))
+		members = visitor{}.members(reflect.ValueOf(failure))
 	}
 	if report != nil {
-		members = append(fields(reflect.Indirect(reflect.ValueOf(report))), members[min(1, len(members)):]...)
+		v := visitor{d.Text, d.Command}
+		if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
+			v = visitor{} // its remedies are for other machines than the one that the command line names
+		}
+		members = append(v.members(reflect.Indirect(reflect.ValueOf(report))), members[min(1, len(members)):]...)
 	}
 	if d.Head != nil {
-		head := slices.DeleteFunc(fields(reflect.ValueOf(d.Head())), func(f field) bool {
-			return slices.ContainsFunc(members, func(m field) bool { return m.name == f.name })
+		head := slices.DeleteFunc(visitor{}.members(reflect.ValueOf(d.Head())), func(h member) bool {
+			return slices.ContainsFunc(members, func(m member) bool { return m.name == h.name })
 		})
 		members = slices.Insert(members, min(1, len(members)), head...)
 	}
@@ -122,85 +124,38 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 	return text, nil
 }
 
-// field is a member of a document: its name in JSON and its value.
-type field struct {
-	name  string
-	value reflect.Value
-}
-
-// fields returns the members of a report in the order of encoding/json, those of embedded structs
-// first: a field hides one of the same name in an embedded struct.
-func fields(report reflect.Value) (list []field) {
-	var own, embedded []field
-	names := map[string]bool{}
-	for i := range report.NumField() {
-		f := report.Type().Field(i)
-		if f.Anonymous {
-			embedded = append(embedded, fields(report.Field(i))...)
-			continue
-		}
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" || name == "-" || options == "omitempty" && isEmpty(report.Field(i)) {
-			continue
-		}
-		names[name] = true
-		value := report.Field(i)
-		if value.Kind() == reflect.Slice && value.IsNil() && !mayBeNull(f, value) {
-			value = reflect.MakeSlice(value.Type(), 0, 0)
-		}
-		own = append(own, field{name, value})
-	}
-	for _, f := range embedded {
-		if !names[f.name] {
-			list = append(list, f)
-		}
-	}
-	return append(list, own...)
-}
-
-// isEmpty reports whether encoding/json omits a value with omitempty.
-func isEmpty(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Slice, reflect.Map:
-		return v.Len() == 0
-	case reflect.Struct:
-		return false
-	}
-	return v.IsZero()
-}
-
 // encodeJSON returns a document with one line for each element of its lists, so that lines can be
 // searched and compared.
-func encodeJSON(members []field) ([]byte, error) {
+func encodeJSON(members []member) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	add := func(before string, value reflect.Value) error {
+	add := func(before string, v visitor, value reflect.Value) error {
 		b.WriteString(before)
-		err := e.Encode(withLists(value).Interface())
+		err := e.Encode(v.printed(value).Interface())
 		b.Truncate(b.Len() - min(1, b.Len())) // the line's end
 		return err
 	}
 	separator := "{"
-	for _, f := range members {
-		b.WriteString(separator + strconv.Quote(f.name) + ":")
+	for _, m := range members {
+		b.WriteString(separator + strconv.Quote(m.name) + ":")
 		separator = ",\n"
 		switch {
-		case f.value.Kind() != reflect.Slice:
-			if err := add("", f.value); err != nil {
+		case m.value.Kind() != reflect.Slice:
+			if err := add("", m.visitor, m.value); err != nil {
 				return nil, err
 			}
 			continue
-		case f.value.IsNil():
+		case m.value.IsNil():
 			b.WriteString("null")
 			continue
-		case f.value.Len() == 0:
+		case m.value.Len() == 0:
 			b.WriteString("[]")
 			continue
 		}
 		before := "[\n"
-		for k := range f.value.Len() {
-			if err := add(before, f.value.Index(k)); err != nil {
+		for k := range m.value.Len() {
+			if err := add(before, m.visitor, m.value.Index(k)); err != nil {
 				return nil, err
 			}
 			before = ",\n"
@@ -209,82 +164,6 @@ func encodeJSON(members []field) ([]byte, error) {
 	}
 	b.WriteString("}\n")
 	return b.Bytes(), nil
-}
-
-// withLists returns a value with an empty list in place of each nil one, which encoding/json would
-// write as null. A list that may be null has the tag null:"zero", as in the schemas.
-func withLists(v reflect.Value) reflect.Value {
-	if !holdsLists(v.Type()) {
-		return v
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		if v.IsNil() {
-			return v
-		}
-		to := reflect.New(v.Type().Elem())
-		to.Elem().Set(withLists(v.Elem()))
-		return to
-	case reflect.Interface:
-		if v.IsNil() {
-			return v
-		}
-		return withLists(v.Elem())
-	case reflect.Slice:
-		to := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
-		for i := range v.Len() {
-			to.Index(i).Set(withLists(v.Index(i)))
-		}
-		return to
-	case reflect.Map:
-		if v.IsNil() {
-			return v
-		}
-		to := reflect.MakeMapWithSize(v.Type(), v.Len())
-		for _, key := range v.MapKeys() {
-			to.SetMapIndex(key, withLists(v.MapIndex(key)))
-		}
-		return to
-	case reflect.Struct:
-		to := reflect.New(v.Type()).Elem()
-		to.Set(v)
-		fillLists(to)
-		return to
-	}
-	return v
-}
-
-// fillLists does that to the fields of a struct.
-func fillLists(v reflect.Value) {
-	for i := range v.NumField() {
-		f, value := v.Type().Field(i), v.Field(i)
-		switch {
-		case f.Anonymous && value.Kind() == reflect.Struct:
-			fillLists(value)
-		case f.IsExported() && !mayBeNull(f, value):
-			value.Set(withLists(value))
-		}
-	}
-}
-
-// mayBeNull reports whether a field without a value is written as null.
-func mayBeNull(f reflect.StructField, value reflect.Value) bool {
-	return f.Tag.Get("null") != "" && value.IsZero()
-}
-
-// holdsLists reports whether encoding/json may write a list for a value of the type. It writes
-// bytes as a text, and leaves types with a method to that method.
-func holdsLists(t reflect.Type) bool {
-	if t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
-		return false
-	}
-	switch t.Kind() {
-	case reflect.Slice:
-		return t.Elem().Kind() != reflect.Uint8
-	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Struct:
-		return true
-	}
-	return false
 }
 
 // encodeYAML returns the same document as a text in JSON in YAML.
