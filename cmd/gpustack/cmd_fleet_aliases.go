@@ -53,6 +53,6 @@ func runFleetAliases(_ context.Context, u *term.UI, opts fleetAliasesOptions) er
 	if err != nil {
 		return err
 	}
-	report := views.NewFleetAliases(found, programVersion(), reportTime())
+	report := views.NewFleetAliases(found)
 	return showReport(u, opts.format, report, func() { report.Print(u) }, report.Passed)
 }

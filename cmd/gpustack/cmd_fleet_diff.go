@@ -66,6 +66,6 @@ func runFleetDiff(_ context.Context, u *term.UI, opts fleetDiffOptions) error {
 	if err := errors.Join(errEarlier, errLater); err != nil {
 		return err
 	}
-	report := views.NewFleetDiff(earlier, later, programVersion(), reportTime())
+	report := views.NewFleetDiff(earlier, later)
 	return showReport(u, opts.format, report, func() { report.Print(u) }, len(report.Differences) == 0)
 }

@@ -62,6 +62,6 @@ func runFleetShow(_ context.Context, u *term.UI, opts fleetShowOptions) error {
 	if err != nil {
 		return err
 	}
-	report := views.NewFleetShow(found, opts.maxAge, programVersion(), reportTime())
+	report := views.NewFleetShow(found, opts.maxAge, reportTime())
 	return showReport(u, opts.format, report, func() { report.Print(u) }, true)
 }

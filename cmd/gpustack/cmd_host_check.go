@@ -58,5 +58,5 @@ EXIT STATUS
 }
 
 func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
-	return views.NewHostCheck(node.CheckHost(ctx, newNode(u, in.root), in.journal), programVersion(), reportTime()), nil
+	return views.NewHostCheck(node.CheckHost(ctx, newNode(u, in.root), in.journal)), nil
 }

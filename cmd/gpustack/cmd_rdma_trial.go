@@ -128,7 +128,7 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	if err != nil {
 		return err
 	}
-	r := views.NewRDMATest(root, programVersion(), m)
+	r := views.NewRDMATest(m)
 	if err := runTests(ctx, u, opts, r, m); err != nil {
 		return err
 	}

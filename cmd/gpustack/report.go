@@ -15,7 +15,7 @@ import (
 
 // newHead returns the head of the documents of this run.
 func newHead(dir string) views.Head {
-	head := views.Head{Version: programVersion(), Time: time.Now().UTC().Truncate(time.Second)}
+	head := views.Head{Version: programVersion(), Time: reportTime()}
 	if root, err := host.NewRoot(cmp.Or(dir, "/")); err == nil {
 		head.Host = host.ReadHostname(root)
 	}
@@ -26,7 +26,7 @@ func newHead(dir string) views.Head {
 // what [check.RebootRequired] returns for that machine.
 func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) views.Report {
 	return views.Report{
-		Schema: 1, Host: host.ReadHostname(root), Version: programVersion(), Time: reportTime(), Changed: changed,
+		Schema: 1, Time: reportTime(), Changed: changed,
 		RebootRequired: reboot, Warnings: warnings, Root: root,
 	}
 }

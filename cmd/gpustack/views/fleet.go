@@ -17,8 +17,6 @@ import (
 // FleetShow is the output of fleet show (docs/json.md).
 type FleetShow struct {
 	Schema    int           `json:"schema"`
-	Version   string        `json:"version"`
-	Time      time.Time     `json:"time"`
 	NodeCount int           `json:"node_count"`
 	Odd       []fleet.Odd   `json:"odd"`
 	Layouts   []fleetLayout `json:"layouts"`
@@ -78,11 +76,12 @@ func (p fleetProduct) title() string {
 	return title
 }
 
-// NewFleetShow returns the report of a fleet that a version of gpustack has made at this time.
-func NewFleetShow(f fleet.Fleet, maxAge time.Duration, version string, made time.Time) FleetShow {
+// NewFleetShow returns the report of a fleet. now is the time that the age of its documents is
+// counted to.
+func NewFleetShow(f fleet.Fleet, maxAge time.Duration, now time.Time) FleetShow {
 	layouts := f.Layouts()
 	r := FleetShow{
-		Schema: 1, Version: version, Time: made, NodeCount: len(f.Nodes), Odd: f.Odd(layouts, made, maxAge),
+		Schema: 1, NodeCount: len(f.Nodes), Odd: f.Odd(layouts, now, maxAge),
 		Warnings: f.Warnings,
 	}
 	for _, l := range layouts {
@@ -96,7 +95,7 @@ func NewFleetShow(f fleet.Fleet, maxAge time.Duration, version string, made time
 		}
 		r.Layouts = append(r.Layouts, row)
 	}
-	for _, t := range f.Totals(made, maxAge) {
+	for _, t := range f.Totals(now, maxAge) {
 		r.Products = append(r.Products, fleetTotal{newFleetProduct(t.Product, t.Name), t.All, t.Free, t.InGuests, t.InContainer, t.WithHost, t.Unknown})
 	}
 	return r

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/pci"
@@ -15,8 +14,6 @@ import (
 // FleetAliases is the output of fleet aliases (docs/json.md).
 type FleetAliases struct {
 	Schema    int          `json:"schema"`
-	Version   string       `json:"version"`
-	Time      time.Time    `json:"time"`
 	NodeCount int          `json:"node_count"`
 	Aliases   []fleetAlias `json:"aliases"`
 	Passed    bool         `json:"passed"` // each product has a name and one device type
@@ -39,8 +36,8 @@ type fleetSplit struct {
 }
 
 // NewFleetAliases returns the report of the aliases of a fleet.
-func NewFleetAliases(f fleet.Fleet, version string, made time.Time) FleetAliases {
-	r := FleetAliases{Schema: 1, Version: version, Time: made, NodeCount: len(f.Nodes), Passed: true,
+func NewFleetAliases(f fleet.Fleet) FleetAliases {
+	r := FleetAliases{Schema: 1, NodeCount: len(f.Nodes), Passed: true,
 		Warnings: f.Warnings}
 	for _, a := range f.Aliases() {
 		row := fleetAlias{

@@ -2,7 +2,6 @@ package views
 
 import (
 	"fmt"
-	"time"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
@@ -12,8 +11,6 @@ import (
 // FleetDiff is the output of fleet diff (docs/json.md).
 type FleetDiff struct {
 	Schema       int                `json:"schema"`
-	Version      string             `json:"version"`
-	Time         time.Time          `json:"time"`
 	OldNodeCount int                `json:"old_node_count"`
 	NodeCount    int                `json:"node_count"`
 	Differences  []fleet.Difference `json:"differences"`
@@ -21,9 +18,9 @@ type FleetDiff struct {
 }
 
 // NewFleetDiff returns the report of the differences between two collections.
-func NewFleetDiff(earlier, later fleet.Fleet, version string, made time.Time) FleetDiff {
+func NewFleetDiff(earlier, later fleet.Fleet) FleetDiff {
 	r := FleetDiff{
-		Schema: 1, Version: version, Time: made, OldNodeCount: len(earlier.Nodes), NodeCount: len(later.Nodes),
+		Schema: 1, OldNodeCount: len(earlier.Nodes), NodeCount: len(later.Nodes),
 		Differences: fleet.Diff(earlier, later)}
 	r.Warnings = append(append(r.Warnings, earlier.Warnings...), later.Warnings...)
 	return r

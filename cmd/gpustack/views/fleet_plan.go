@@ -15,8 +15,8 @@ import (
 // FleetPlan is the output of fleet plan (docs/json.md).
 type FleetPlan struct {
 	Schema   int            `json:"schema"`
-	Version  string         `json:"version"`
-	Time     time.Time      `json:"time"`
+	Version  string         `json:"-"`    // for people: Head has it
+	Time     time.Time      `json:"time"` // to which the age of the nodes' documents is counted
 	By       fleet.By       `json:"by"`
 	Keep     string         `json:"keep"`
 	Map      string         `json:"map"`

@@ -2,7 +2,6 @@ package views
 
 import (
 	"slices"
-	"time"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -14,9 +13,6 @@ import (
 // HostCheck is the output of host check (docs/json.md).
 type HostCheck struct {
 	Schema   int               `json:"schema"`
-	Host     *string           `json:"host"`
-	Version  string            `json:"version"`
-	Time     time.Time         `json:"time"`
 	NovaHost *string           `json:"nova_host"`
 	System   machine.System    `json:"system"`
 	Verdict  checklist.Verdict `json:"verdict"`
@@ -25,14 +21,15 @@ type HostCheck struct {
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
 	Plan     host.Command      `json:"-"` // shows what host prepare would do
+	Host     *string           `json:"-"` // for people: Head has it
 	Metrics  []metrics.Sample  `json:"-"`
 }
 
-// NewHostCheck returns the report of a check that a version of gpustack has made at this time.
-func NewHostCheck(c node.HostChecked, version string, made time.Time) HostCheck {
+// NewHostCheck returns the report of a check.
+func NewHostCheck(c node.HostChecked) HostCheck {
 	m := c.Machine
 	return HostCheck{
-		Schema: 1, Host: m.Facts.Hostname, Version: version, Time: made, NovaHost: c.NovaHost, System: machine.NewSystem(m), Verdict: c.Verdict,
+		Schema: 1, Host: m.Facts.Hostname, NovaHost: c.NovaHost, System: machine.NewSystem(m), Verdict: c.Verdict,
 		Passed: !host.Failed(c.Findings),
 		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Plan: c.Plan, Metrics: c.Metrics,
 	}

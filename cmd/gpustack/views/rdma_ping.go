@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"gpustack/cmd/gpustack/term"
-	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/ping"
 )
@@ -14,9 +13,7 @@ import (
 // RDMATest is the output of rdma test (docs/json.md).
 type RDMATest struct {
 	Schema      int             `json:"schema"`
-	Host        *string         `json:"host"`
-	Version     string          `json:"version"`
-	Time        time.Time       `json:"time"`
+	Time        time.Time       `json:"time"` // when the test began
 	Sides       string          `json:"sides"`
 	Peer        *netip.Addr     `json:"peer"`
 	PeerCommand *string         `json:"peer_command"`
@@ -74,11 +71,10 @@ type untested struct {
 	Hint    *string      `json:"hint"`
 }
 
-// NewRDMATest returns the report of rdma test on a machine, without results. version is that of
-// gpustack.
-func NewRDMATest(root host.Root, version string, m ping.Machine) *RDMATest {
+// NewRDMATest returns the report of rdma test on a machine, without results.
+func NewRDMATest(m ping.Machine) *RDMATest {
 	r := RDMATest{
-		Schema: 1, Host: host.ReadHostname(root), Version: version, Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
+		Schema: 1, Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
 		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
 		Warnings: m.Warnings,
 	}

@@ -10,9 +10,7 @@ import (
 // Report is the part of the output that all commands have which change something (docs/json.md).
 type Report struct {
 	Schema         int       `json:"schema"`
-	Host           *string   `json:"host"` // the machine whose journal records the change
-	Version        string    `json:"version"`
-	Time           time.Time `json:"time"`
+	Time           time.Time `json:"time"`    // when the plan was made
 	Changed        bool      `json:"changed"` // the plan has changes
 	Applied        bool      `json:"applied"`
 	Entry          *int      `json:"entry"`           // id of the journal entry
