@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"gpustack/nova/cloud"
 )
 
 // Statuses of a device's row that Nova writes (nova/objects/fields.py,
@@ -150,15 +152,8 @@ func (m Migration) Doubtful(node int64) string {
 	return ""
 }
 
-// Over returns whether Nova counts a migration as over (same function). All others keep their
-// devices.
-func (m Migration) Over() bool {
-	switch m.Status {
-	case "confirmed", "reverted", "failed", "completed", "cancelled", "done":
-		return true
-	}
-	return false
-}
+// Over returns whether Nova counts a migration as over. All others keep their devices.
+func (m Migration) Over() bool { return cloud.MigrationOver(m.Status) }
 
 // isMove returns whether a migration moves the disk of a stopped guest: a cold migration or a
 // resize.

@@ -82,7 +82,7 @@ func newCommands(u *term.UI) []*cli.Command {
 			Name:        "nova",
 			Usage:       "OpenStack Nova's services",
 			Category:    "On controllers and compute nodes",
-			Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u)},
+			Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u), newNovaDrainCommand(u), newNovaEnableCommand(u)},
 		},
 		{
 			Name:        "flavor",
@@ -100,7 +100,7 @@ func newCommands(u *term.UI) []*cli.Command {
 			Name:        "fleet",
 			Usage:       "documents of many compute nodes",
 			Category:    "Many nodes",
-			Subcommands: []*cli.Command{newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u), newFleetAliasesCommand(u)},
+			Subcommands: []*cli.Command{newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u), newFleetAliasesCommand(u), newFleetStatusCommand(u)},
 		},
 		in("Repair of Nova's database", newRepairMigrationCommand(u)),
 		in(groupRecord, newHistoryCommand(u)),

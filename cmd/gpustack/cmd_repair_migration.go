@@ -67,9 +67,8 @@ or reverts the repair. Where that is impossible, --accept closes the entry and l
 and allocations as they are.
 
 --metrics also writes the numbers of rows of each verdict to a file of the textfile
-collector of node_exporter (docs/monitoring.md). They are of all rows, so --database, which
-reads one cell, --cell, --host, --instance and --device are refused with it. After an
-error nothing is written.
+collector of node_exporter (docs/monitoring.md). They are of all rows, so --database, --cell,
+--host, --instance and --device are refused with it. After an error nothing is written.
 
 The databases are those of nova.conf on a controller ([api_database], whose
 cell_mappings name every cell), or --database names one cell's.

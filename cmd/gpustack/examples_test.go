@@ -79,6 +79,9 @@ esac
 	gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 2 --yes;;
 esac
 `},
+		"nova drain":   {script: `case "$LINE" in *--step*) gpustack nova drain gpu7 --reason x --yes;; esac`, cloud: true, hosts: true},
+		"nova enable":  {script: "gpustack nova drain gpu7 --reason x --yes", cloud: true, hosts: true},
+		"fleet status": {cloud: true, hosts: true},
 		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
 		"rdma prepare": {script: "rm -rf node mnt; sh hca.sh node; mkdir mnt; cp -a node mnt/node\n" +
 			`case "$LINE" in *--remove*|*--none*) gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 8 --yes;; esac`},
@@ -407,7 +410,7 @@ func (e *exampleRun) startCloud() []string {
 		{"id": "10", "name": "debian-12", "status": "active", "min_disk": 2, "min_ram": 512, "size": 1 << 29, "virtual_size": 3 << 30},
 	}
 	c.Boot.Console = guestWith("0000:00:05.0=10de:11b4:ok", "0000:00:06.0=10de:11b4:ok")
-	c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-0123abcd", Metadata: map[string]string{"gpustack-test": "0123abcd"}})
+	c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-0123abcd", Host: "gpu1", Metadata: map[string]string{"gpustack-test": "0123abcd"}})
 	if e.setup.hosts {
 		addHosts(c, "hosts")
 	}

@@ -57,7 +57,36 @@ func addHosts(c *cloudtest.Cloud, what string) {
 			node("gpu3", func(n *cloudtest.Node) { n.Disabled = map[string]string{"night": "new disk"}[what] }),
 		}
 	}
+	if what == "drain" {
+		h.Nodes = []*cloudtest.Node{
+			node("gpu1", func(*cloudtest.Node) {}),
+			node("gpu2", func(n *cloudtest.Node) { n.Disabled = "new disk" }),
+			node("gpu3", func(n *cloudtest.Node) { n.Disabled = "gpustack 2026-11-27T09:00:00Z 5e0c3a71: reboot" }),
+			node("gpu4", func(n *cloudtest.Node) {
+				n.Disabled = "gpustack 2026-11-26T09:00:00Z 5e0c3a70: new kernel"
+				n.Down = true
+			}),
+			node("gpu5", func(n *cloudtest.Node) { n.Silent = true }),
+		}
+		addGuests(c)
+	}
 	c.AddHosts(h)
+}
+
+// addGuests adds servers to the hosts of the cloud "drain".
+func addGuests(c *cloudtest.Cloud) {
+	guest := func(id, name, host, status string, power int, alias string) {
+		specs := map[string]any{}
+		if alias != "" {
+			specs["pci_passthrough:alias"] = alias
+		}
+		c.AddServer(cloudtest.Instance{ID: id, Name: name, Host: host, Project: "p1", More: map[string]any{"status": status, "user_id": "u1", "OS-EXT-STS:task_state": nil,
+			"OS-EXT-STS:power_state": power, "OS-EXT-STS:vm_state": strings.ToLower(status), "flavor": map[string]any{"original_name": "f", "extra_specs": specs}}})
+	}
+	guest("0a1b0000-0000-4000-8000-000000000001", "train", "gpu1", "ACTIVE", 1, "K4200:2")
+	guest("0a1b0000-0000-4000-8000-000000000002", "idle", "gpu1", "SHUTOFF", 4, "K4200:1")
+	guest("0a1b0000-0000-4000-8000-000000000003", "web", "gpu1", "ACTIVE", 1, "")
+	guest("0a1b0000-0000-4000-8000-000000000004", "web", "gpu3", "ACTIVE", 1, "")
 }
 
 // TestExplainManyHosts: the number of requests does not depend on the number of hosts, as lists

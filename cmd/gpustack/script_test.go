@@ -74,7 +74,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
-			if !slices.Contains([]string{"script-flavor", "script-image"}, filepath.Base(env.WorkDir)) {
+			if !slices.Contains([]string{"script-flavor", "script-image", "script-drain"}, filepath.Base(env.WorkDir)) {
 				return nil
 			}
 			state, err := stateHome(env.WorkDir)
@@ -98,8 +98,8 @@ func writeUndated(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(dated.ReplaceAllString(text, "")), 0o644))
 }
 
-// startCloud is the command "cloud NEWEST [hosts|forbidden|night|enabled]": a small OpenStack whose
-// newest microversion is 2.NEWEST, with a few flavors, and the variables that sign in to it.
+// startCloud is the command "cloud NEWEST [hosts|forbidden|night|enabled|drain]": a small OpenStack
+// whose newest microversion is 2.NEWEST, with a few flavors, and the variables that sign in to it.
 // clouds.yaml has it as lab.
 func startCloud(ts *testscript.TestScript, _ bool, args []string) {
 	newest, err := strconv.Atoi(strings.Join(args[:min(1, len(args))], " "))

@@ -28,6 +28,7 @@ const (
 	NovaCheck        Kind = "nova check"
 	NovaConfigure    Kind = "nova configure"
 	NovaExplain      Kind = "nova explain"
+	NovaDrain        Kind = "nova drain or nova enable"
 	FlavorCreate     Kind = "flavor create"
 	FlavorDelete     Kind = "flavor delete"
 	FlavorList       Kind = "flavor list"
@@ -44,6 +45,7 @@ const (
 	FleetDiff        Kind = "fleet diff"
 	FleetPlan        Kind = "fleet plan"
 	FleetAliases     Kind = "fleet aliases"
+	FleetStatus      Kind = "fleet status"
 	RepairMigration  Kind = "repair-migration"
 	History          Kind = "history"
 	Undo             Kind = "undo"
@@ -83,6 +85,8 @@ var keysOfKinds = []struct {
 	{FleetDiff, []string{"differences", "old_node_count"}},
 	{FleetPlan, []string{"waves", "blocked_nodes"}},
 	{FleetAliases, []string{"aliases", "node_count"}},
+	{FleetStatus, []string{"drained", "enabled_count"}},
+	{NovaDrain, []string{"cloud", "service", "in_progress"}},
 	{RepairMigration, []string{"findings", "pools", "allocations"}},
 	{RDMAPrepare, []string{"adapters", "notes", "left"}},
 	{RDMAScan, []string{"adapters", "links", "netns"}},

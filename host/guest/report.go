@@ -121,7 +121,7 @@ func (s Source) Err() error {
 type denied struct{ error }
 
 // Is implements what errors.Is calls.
-func (denied) Is(target error) bool { return target == fs.ErrPermission } //nolint:errorlint // errors.Is unwraps
+func (denied) Is(target error) bool { return target == fs.ErrPermission }
 
 // State is how reading a source went.
 type State string

@@ -1,10 +1,13 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
@@ -17,19 +20,57 @@ type Server struct {
 	ID       string
 	Name     string
 	Project  string
+	User     string // the id of its owner
 	Status   string // such as BUILD, ACTIVE, ERROR, SOFT_DELETED
 	Task     string // "" for none
 	Host     string // "" for users who are not administrators, and until the scheduler has chosen one
 	Node     string // hypervisor_hostname, as Host
 	Fault    string // Nova's message if the status is ERROR
 	Created  time.Time
+	Updated  time.Time
 	Metadata map[string]string
+	VMState  string // such as active; "" for users who may not see it
+	Power    Power
+	Flavor   ServerFlavor
+}
+
+// Power is what the hypervisor said last of a server (nova/compute/power_state.py).
+type Power int
+
+// States of power.
+const (
+	PowerNone      Power = 0 // unknown, or the guest does not exist
+	PowerRunning   Power = 1
+	PowerPaused    Power = 3
+	PowerShutdown  Power = 4
+	PowerCrashed   Power = 6
+	PowerSuspended Power = 7
+)
+
+// ServerFlavor is the flavor with which a server was built.
+type ServerFlavor struct {
+	ID    string            // "" from microversion 2.47
+	Name  string            // "" before microversion 2.47
+	Specs map[string]string // its extra specs; nil: not in the answer
+}
+
+func flavorOfServer(body map[string]any) ServerFlavor {
+	text := func(key string) string { s, _ := body[key].(string); return s }
+	f := ServerFlavor{ID: text("id"), Name: text("original_name")}
+	if specs, ok := body["extra_specs"].(map[string]any); ok {
+		f.Specs = map[string]string{}
+		for key, value := range specs {
+			f.Specs[key] = fmt.Sprint(value)
+		}
+	}
+	return f
 }
 
 func serverFromAPI(s *servers.Server) Server {
 	return Server{
-		ID: s.ID, Name: s.Name, Project: s.TenantID, Status: s.Status, Task: s.TaskState, Host: s.Host, Node: s.HypervisorHostname,
-		Fault: s.Fault.Message, Created: s.Created, Metadata: s.Metadata,
+		ID: s.ID, Name: s.Name, Project: s.TenantID, User: s.UserID, Status: s.Status, Task: s.TaskState, Host: s.Host, Node: s.HypervisorHostname,
+		Fault: s.Fault.Message, Created: s.Created, Updated: s.Updated, Metadata: s.Metadata,
+		VMState: s.VmState, Power: Power(s.PowerState), Flavor: flavorOfServer(s.Flavor),
 	}
 }
 
@@ -133,6 +174,35 @@ func (c *Compute) FindServers(ctx context.Context, name string) (found []Server,
 	}
 	slices.Reverse(found) // Nova lists the newest first
 	return found, all, err
+}
+
+// ServersOn returns the servers of all projects on a host, sorted by name. It requires an
+// administrator.
+func (c *Compute) ServersOn(ctx context.Context, host string) ([]Server, error) {
+	return c.serversOf(ctx, "servers on "+host, servers.ListOpts{Host: host, AllTenants: true})
+}
+
+// Building returns the servers of all projects that are being built, sorted by name, those among
+// them for which the scheduler has not chosen a host yet. It requires an administrator.
+func (c *Compute) Building(ctx context.Context) ([]Server, error) {
+	return c.serversOf(ctx, "servers that are being built", servers.ListOpts{Status: "BUILD", AllTenants: true})
+}
+
+func (c *Compute) serversOf(ctx context.Context, what string, which servers.ListOpts) (found []Server, err error) {
+	err = c.cloud.ask(ctx, what, func(ctx context.Context) error {
+		pages, err := servers.List(c.client, which).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		answer, err := servers.ExtractServers(pages)
+		found = nil
+		for i := range answer {
+			found = append(found, serverFromAPI(&answer[i]))
+		}
+		return err
+	})
+	slices.SortFunc(found, func(a, b Server) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+	return found, err
 }
 
 // DeleteServer requests the deletion of a server. It is no error if the server does not exist.

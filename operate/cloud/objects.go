@@ -7,6 +7,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
+	"gpustack/nova/drain"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
 	"gpustack/nova/servertest"
@@ -41,7 +42,7 @@ func PlanUndo(ctx context.Context, engine change.Engine, e change.Entry) (plan c
 
 // kinds returns the kinds of changes of objects of a cloud, one for each type of object.
 func kinds(compute *cloud.Compute) []change.Kind {
-	return []change.Kind{flavor.Kind{Compute: compute}, image.Kind{Compute: compute}, servertest.Kind{Compute: compute, Root: thisMachine()}}
+	return []change.Kind{flavor.Kind{Compute: compute}, image.Kind{Compute: compute}, drain.Kind{Compute: compute}, servertest.Kind{Compute: compute, Root: thisMachine()}}
 }
 
 // thisMachine returns the root of the machine on which gpustack runs.

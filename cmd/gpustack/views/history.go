@@ -15,6 +15,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
+	"gpustack/nova/drain"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
 	"gpustack/operate/node"
@@ -45,6 +46,7 @@ type HistoryEntry struct {
 	Repairs  []cleanup.Unit   `json:"repairs"`
 	Flavor   *flavorChange    `json:"flavor"`
 	Image    *imageChange     `json:"image_change"`
+	Service  *serviceChange   `json:"service_change"`
 	Programs []string         `json:"programs"`
 	Left     []string         `json:"left"`
 	Restart  []string         `json:"restart"`
@@ -57,6 +59,12 @@ type HistoryEntry struct {
 type imageChange struct {
 	cloud.Scope
 	image.Move
+}
+
+// serviceChange is a change of a compute service in its cloud.
+type serviceChange struct {
+	cloud.Scope
+	drain.Move
 }
 
 // flavorChange is a change of a flavor in its cloud.

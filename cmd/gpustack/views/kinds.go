@@ -10,6 +10,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/nova/drain"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
 	"gpustack/nova/servertest"
@@ -54,6 +55,7 @@ func kinds() []kind {
 			detail: addRows, show: printEntryRows, recovery: recoveryByOutcome, remedy: remedyRows},
 		ofObject(flavor.Type, recordedFlavor, addFlavor, recoveryByOutcome),
 		ofObject(image.Type, recordedImage, addImage, recoveryByOutcome),
+		ofObject(drain.Type, recordedService, addService, recoveryByOutcome),
 		ofObject(servertest.Type, recordedTest, noDetail, func(name string, _ change.Entry) string {
 			return name + " is reverted: Nova deletes the servers of the test that exist"
 		}),
@@ -260,5 +262,14 @@ func addImage(h *HistoryEntry, e change.Entry) error {
 		return err
 	}
 	h.Image = &imageChange{r.Scope, r.Move}
+	return nil
+}
+
+func addService(h *HistoryEntry, e change.Entry) error {
+	r, err := drain.ParseRecord(e)
+	if err != nil {
+		return err
+	}
+	h.Service = &serviceChange{r.Scope, r.Move}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
+	"gpustack/nova/drain"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
 	"gpustack/nova/servertest"
@@ -119,6 +120,9 @@ func UndoneObject(c change.Change) Object {
 			o.Warnings = append(o.Warnings, "image "+back.Name+" has changed since, and stays so: "+value)
 		}
 		return o
+	}
+	if s, ok := c.(*drain.Change); ok {
+		return undoneService(s)
 	}
 	return flavorObject(c.(*flavor.Change).Inverse())
 }

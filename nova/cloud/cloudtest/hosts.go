@@ -2,10 +2,12 @@ package cloudtest
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Hosts are the compute nodes of a cloud with what Placement has for them, and servers that found
@@ -13,6 +15,7 @@ import (
 type Hosts struct {
 	Nodes      []*Node
 	Aggregates []map[string]any          // as Nova prints them
+	Migrations []map[string]any          // as Nova prints them
 	Failed     map[string]map[string]any // servers by id, as Nova prints them
 	Forbidden  bool                      // the user is no administrator
 	Page       int                       // hypervisors to the page; 0 for all
@@ -25,6 +28,7 @@ type Node struct {
 	Name, Zone    string
 	Down, Forced  bool
 	Disabled      string // the reason; "" for an enabled service
+	Silent        bool   // its cell does not answer
 	VCPU, Used    int
 	Memory, Disk  int
 	Traits        []string
@@ -40,8 +44,8 @@ func (n *Node) ID() string {
 // AddHosts lets the cloud have compute nodes.
 func (c *Cloud) AddHosts(h *Hosts) {
 	h.url, h.mux, c.hosts = c.server.URL, http.NewServeMux(), h
-	admin := func(path string, serve func(http.ResponseWriter, *http.Request)) {
-		h.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+	handle := func(pattern string, serve func(http.ResponseWriter, *http.Request)) {
+		h.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if h.Forbidden {
 				fail(w, http.StatusForbidden, "forbidden", "Policy doesn't allow this to be performed.")
 				return
@@ -49,7 +53,10 @@ func (c *Cloud) AddHosts(h *Hosts) {
 			serve(w, r)
 		})
 	}
+	admin := func(path string, serve func(http.ResponseWriter, *http.Request)) { handle("GET "+path, serve) }
 	admin("/v2.1/os-services", h.listServices)
+	handle("PUT /v2.1/os-services/{id}", h.changeService)
+	admin("/v2.1/os-migrations", h.listMigrations)
 	admin("/v2.1/os-hypervisors/detail", h.listHypervisors)
 	admin("/v2.1/os-aggregates", func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]any{"aggregates": h.Aggregates}) })
 	admin("/placement/", func(w http.ResponseWriter, r *http.Request) {
@@ -81,11 +88,62 @@ func (h *Hosts) listServices(w http.ResponseWriter, _ *http.Request) {
 		return no
 	}
 	for i, n := range h.Nodes {
+		status := word(n.Disabled == "", "enabled", "disabled")
+		if n.Silent {
+			status = "UNKNOWN"
+		}
 		list = append(list, map[string]any{"id": strconv.Itoa(i), "binary": "nova-compute", "host": n.Name, "zone": n.Zone,
-			"state": word(n.Down || n.Forced, "down", "up"), "status": word(n.Disabled == "", "enabled", "disabled"), "disabled_reason": n.Disabled,
+			"state": word(n.Down || n.Forced, "down", "up"), "status": status, "disabled_reason": n.Disabled,
 			"forced_down": n.Forced, "updated_at": "2026-11-22T00:00:00.000000"})
 	}
 	reply(w, map[string]any{"services": list})
+}
+
+// changeService changes a service by its id, or as before microversion 2.53.
+func (h *Hosts) changeService(w http.ResponseWriter, r *http.Request) {
+	var request struct {
+		Status, Host, Binary string
+		Reason               string `json:"disabled_reason"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		fail(w, http.StatusBadRequest, "badRequest", err.Error())
+		return
+	}
+	enable := request.Status == "enabled"
+	id := r.PathValue("id")
+	if spoken(r) < 53 {
+		enable = id == "enable"
+	}
+	for i, n := range h.Nodes {
+		if spoken(r) >= 53 && strconv.Itoa(i) != id || spoken(r) < 53 && n.Name != request.Host {
+			continue
+		}
+		switch {
+		case utf8.RuneCountInString(request.Reason) > 255:
+			fail(w, http.StatusBadRequest, "badRequest", "Invalid input for field/attribute disabled_reason. '…' is too long.")
+			return
+		case enable && request.Reason != "":
+			fail(w, http.StatusBadRequest, "badRequest", "Specifying 'disabled_reason' with status 'enabled' is invalid.")
+			return
+		}
+		n.Disabled = request.Reason
+		if n.Disabled == "" && !enable {
+			n.Disabled = "(none)"
+		}
+		reply(w, map[string]any{"service": map[string]any{"host": n.Name, "binary": "nova-compute"}})
+		return
+	}
+	fail(w, http.StatusNotFound, "itemNotFound", fmt.Sprintf("Service %s could not be found.", id))
+}
+
+func (h *Hosts) listMigrations(w http.ResponseWriter, r *http.Request) {
+	list := []any{}
+	for _, m := range h.Migrations {
+		if name := r.URL.Query().Get("host"); name == m["source_compute"] || name == m["dest_compute"] {
+			list = append(list, m)
+		}
+	}
+	reply(w, map[string]any{"migrations": list})
 }
 
 func (h *Hosts) listHypervisors(w http.ResponseWriter, r *http.Request) {

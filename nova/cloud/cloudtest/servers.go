@@ -31,6 +31,7 @@ type Instance struct {
 	Metadata                                  map[string]string
 	Created                                   time.Time
 	Asked                                     map[string]any // the body of the request
+	More                                      map[string]any // what else Nova prints, in its words
 	polls                                     int
 	deleted                                   bool
 	soft                                      bool
@@ -182,6 +183,7 @@ func (c *Cloud) serverBody(i *Instance) map[string]any {
 			"created": i.Created.Format(time.RFC3339)}
 		body["OS-EXT-SRV-ATTR:host"] = nil
 	}
+	maps.Copy(body, i.More)
 	return body
 }
 
@@ -199,8 +201,10 @@ func (c *Cloud) listServerDetails(w http.ResponseWriter, r *http.Request) {
 	}
 	list := []any{}
 	for _, i := range slices.Backward(c.Instances) {
-		if strings.Contains(i.Name, query.Get("name")) && (query.Get("all_tenants") == "true" || i.Project == "id-of-"+c.Project) {
-			list = append(list, c.serverBody(i))
+		body := c.serverBody(i)
+		asked := (query.Get("host") == "" || query.Get("host") == body["OS-EXT-SRV-ATTR:host"]) && (query.Get("status") == "" || query.Get("status") == body["status"])
+		if asked && strings.Contains(i.Name, query.Get("name")) && (query.Get("all_tenants") == "true" || i.Project == "id-of-"+c.Project) {
+			list = append(list, body)
 		}
 	}
 	reply(w, map[string]any{"servers": list})

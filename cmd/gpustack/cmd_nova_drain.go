@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/nova/cloud"
+	"gpustack/nova/drain"
+)
+
+func newNovaDrainCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:      "drain",
+		Usage:     "take a compute service out of scheduling, and list the servers on its host",
+		ArgsUsage: "HOST",
+		Description: `
+Shows the compute service of HOST and the servers on it, asks, disables the service with the
+reason "gpustack TIME ID: TEXT", reads it back and records the change. Then it waits until
+no build, resize or migration is in progress on the host, and lists the servers that are
+left, with their owners. It stops and moves none.
+
+"gpustack nova enable" and "gpustack undo" enable the service again. A service that
+was disabled by other means is refused. For one that gpustack has disabled, TIME and ID stay.
+
+  --step  changes only TEXT, for what works on the host step by step; "gpustack fleet
+          status" shows it. The entry of the first change still enables the service.
+
+A resize that is neither confirmed nor reverted is in progress. What nothing has changed for
+an hour is not: it is listed with a warning.
+
+` + cloudHelp + `
+
+EXAMPLES
+  gpustack nova drain gpu7 --reason 'new kernel'
+  gpustack nova drain gpu7 --reason 'new kernel' --wait-empty 2h --yes
+  gpustack nova drain gpu7 --step 'reboot' --yes
+  gpustack nova drain gpu7 --reason 'new kernel' --dry-run -o json
+
+EXIT STATUS
+  0  the service is disabled, and no server runs on the host with GPUs
+  1  the change failed, or something was still in progress after --wait
+  2  servers with GPUs run on the host; --dry-run: there are pending changes
+  130  interrupted: nothing was changed, unless the error says otherwise`,
+		Flags: append([]cli.Flag{
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			&cli.StringFlag{Name: "reason", Usage: "say in `TEXT` why the service is disabled"},
+			&cli.StringFlag{Name: "step", Usage: "only change the reason to `TEXT`"},
+			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` until nothing is in progress on the host"},
+			&cli.DurationFlag{Name: "wait-empty", Usage: "then wait at most `TIME` until no server runs there with GPUs (default: do not wait)"},
+			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+		}, cloudFlags()...),
+		Action: action(u, parseNovaDrain, runNovaDrain),
+	}
+}
+
+type novaDrainOptions struct {
+	decision
+	cloud    cloudOptions
+	novaHost string
+	text     string
+	step     bool
+	waiting  drain.Waiting
+}
+
+func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
+	opts := novaDrainOptions{
+		decision: parseDecision(c, f), cloud: parseCloud(c, f), novaHost: f.Arguments(c, "HOST")[0], step: c.IsSet("step"),
+		waiting: drain.Waiting{Tasks: c.Duration("wait"), Empty: c.Duration("wait-empty"), Every: drain.Every},
+	}
+	f.Exclude(c, "step", "reason", "wait", "wait-empty")
+	flag := "reason"
+	if opts.step {
+		flag = "step"
+	}
+	opts.text = c.String(flag)
+	switch err := drain.CheckText(opts.text); {
+	case !c.IsSet(flag):
+		f.Add(args.UsageError("--reason is missing", "say why: --reason 'new kernel'; users of the cloud's administration see it"))
+	case err != nil:
+		f.AddEach("--"+flag+": ", err, host.HintOf(err))
+	}
+	for _, name := range []string{"wait", "wait-empty"} {
+		if c.IsSet(name) && c.Duration(name) <= 0 {
+			f.Add(args.UsageError(fmt.Sprintf("--%s: not a time to wait: %s", name, c.Duration(name)), "--"+name+" takes a time such as 30s or 10m"))
+		}
+	}
+	return opts
+}
+
+// plan returns what is to change of a service.
+func (o novaDrainOptions) plan(s cloud.ComputeService) (drain.Move, error) {
+	if o.step {
+		return drain.NewStep(s, o.text)
+	}
+	return drain.NewDraining(s, o.text, time.Now())
+}
+
+func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error {
+	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
+	if err != nil {
+		return err
+	}
+	service, err := drain.Find(ctx, o.compute, opts.novaHost)
+	if err != nil {
+		return err
+	}
+	move, err := opts.plan(service)
+	if err != nil {
+		return err
+	}
+	left := drain.Left{}
+	if !opts.step {
+		if left, err = drain.Read(ctx, o.compute, service.Host, time.Now()); err != nil {
+			return err
+		}
+	}
+	report := views.NewNovaDrain(o.head(ctx, move.Changed(), left.Stuck...), o.compute, service, move)
+	report.SetLeft(left)
+	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, !opts.step) }, report.Warnings...)
+	err = decide(u, opts.decision, "disable it?", views.ServiceSummary(move), &report, func() error {
+		err := setService(ctx, u, o, "nova drain "+service.Host, move, &report)
+		if err == nil && !opts.step {
+			err = awaitEmpty(ctx, u, opts, o.compute, left, &report)
+		}
+		return err
+	})
+	if err == nil && !move.Changed() && !opts.step && !opts.dryRun {
+		err = awaitEmpty(ctx, u, opts, o.compute, left, &report)
+	}
+	return err
+}
+
+// setService makes a change of a service. A text alone is not recorded.
+func setService(ctx context.Context, u *term.UI, o objects, command string, move drain.Move, r *views.NovaDrain) error {
+	made := drain.Kind{Compute: o.compute}.New(move)
+	if !move.Renames() {
+		return applyWork(ctx, u, o.engine, o.format, change.Work{Command: command, Change: made}, r)
+	}
+	if err := u.Run.BeginRecorded(views.RemedyOf(made.Kind())); err != nil {
+		return err
+	}
+	err := made.Make(ctx)
+	if r.Applied = err == nil; r.Applied && o.format == term.FormatTable {
+		u.Note("changed the reason of the compute service of %s", term.Printable(move.Host))
+	}
+	return err
+}
+
+// awaitEmpty waits for what is in progress on the host, and lists what is left, unless that is what
+// the plan has shown.
+func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, c *cloud.Compute, shown drain.Left, r *views.NovaDrain) error {
+	w, name := opts.waiting, r.Service.NovaHost
+	if opts.format == term.FormatTable && !opts.quiet {
+		w.Progress = func(left drain.Left) { views.NoteLeft(u, name, left) }
+	}
+	left, err := drain.Wait(ctx, c, name, w)
+	r.SetLeft(left)
+	if opts.format == term.FormatTable && (opts.quiet || fmt.Sprint(left) != fmt.Sprint(shown)) {
+		r.PrintLeft(u)
+	}
+	switch running := left.RunningGPUs(); {
+	case err != nil:
+		return errors.Join(err, host.WithHint(fmt.Errorf("the compute service of %s stays disabled", name),
+			host.Textf("'%s' enables it", host.NewCommand("nova enable").Arg(name))))
+	case len(running) > 0:
+		return errDifferent
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
+	"gpustack/nova/drain"
+)
+
+func newNovaEnableCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:      "enable",
+		Usage:     "enable a compute service that nova drain has disabled",
+		ArgsUsage: "HOST",
+		Description: `
+Shows the compute service of HOST, asks, enables it, reads it back and records the change.
+"gpustack undo" disables it again, with the same reason. A service that was disabled by
+other means is refused: its reason does not begin with "gpustack TIME ID: ". It does not
+matter which machine has disabled it.
+
+` + cloudHelp + `
+
+EXAMPLES
+  gpustack nova enable gpu7
+  gpustack nova enable gpu7 --os-cloud lab --yes
+
+EXIT STATUS
+  0  the service is enabled, or was before
+  1  the change failed; nothing was changed, unless the error says otherwise
+  2  --dry-run: there are pending changes
+  130  interrupted: nothing was changed, unless the error says otherwise`,
+		Flags:  append([]cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag()}, cloudFlags()...),
+		Action: action(u, parseNovaEnable, runNovaEnable),
+	}
+}
+
+type novaEnableOptions struct {
+	decision
+	cloud    cloudOptions
+	novaHost string
+}
+
+func parseNovaEnable(c *cli.Context, f *args.Faults) novaEnableOptions {
+	return novaEnableOptions{parseDecision(c, f), parseCloud(c, f), f.Arguments(c, "HOST")[0]}
+}
+
+func runNovaEnable(ctx context.Context, u *term.UI, opts novaEnableOptions) error {
+	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
+	if err != nil {
+		return err
+	}
+	service, err := drain.Find(ctx, o.compute, opts.novaHost)
+	if err != nil {
+		return err
+	}
+	move, err := drain.NewEnabling(service)
+	if err != nil {
+		return err
+	}
+	report := views.NewNovaDrain(o.head(ctx, move.Changed()), o.compute, service, move)
+	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, false) }, report.Warnings...)
+	return decide(u, opts.decision, "enable it?", views.ServiceSummary(move), &report, func() error {
+		return setService(ctx, u, o, "nova enable "+service.Host, move, &report)
+	})
+}

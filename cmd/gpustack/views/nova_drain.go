@@ -1,0 +1,186 @@
+package views
+
+import (
+	"fmt"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/nova/cloud"
+	"gpustack/nova/drain"
+)
+
+// NovaDrain is the output of nova drain and nova enable (docs/json.md).
+type NovaDrain struct {
+	Report
+	Cloud   string          `json:"cloud"`
+	Service drainedService  `json:"service"`
+	Changes []cloud.Request `json:"changes"`
+	// Of nova drain without --step: what is left on the host.
+	Servers    []leftServer `json:"servers"`
+	InProgress []leftTask   `json:"in_progress"`
+}
+
+// drainedService is a compute service and the change of its state.
+type drainedService struct {
+	NovaHost string      `json:"nova_host"`
+	Up       bool        `json:"up"`
+	Old      drain.State `json:"old_state"`
+	New      drain.State `json:"new_state"`
+}
+
+// leftServer is a server on the host.
+type leftServer struct {
+	ID      string  `json:"id"`
+	Name    string  `json:"name"`
+	Project string  `json:"project_id"`
+	User    string  `json:"user_id"`
+	Status  string  `json:"server_status"`
+	Task    *string `json:"task"`
+	Running bool    `json:"running"`
+	// Alias is what its flavor requests. null: nothing, or unknown.
+	Alias   *string `json:"alias_request"`
+	HasGPUs *bool   `json:"has_gpus"` // null: the flavor with which it was built cannot be read
+}
+
+// leftTask is what is in progress.
+type leftTask struct {
+	Server string     `json:"server_id"`
+	What   string     `json:"what"`
+	Remedy *host.Text `json:"remedy"`
+}
+
+// NewNovaDrain returns the report of a plan of a service. head is its common part.
+func NewNovaDrain(head Report, c *cloud.Compute, s cloud.ComputeService, m drain.Move) NovaDrain {
+	r := NovaDrain{Report: head, Cloud: c.URL, Service: drainedService{s.Host, s.Up, m.Before, m.After}, Changes: drain.Requests(c, s, m)}
+	if !s.Up {
+		r.Warnings = append(r.Warnings, "nova-compute of "+s.Host+" is down: what it is doing, and whether its servers run, may have changed since")
+	}
+	return r
+}
+
+// SetLeft adds what is left on the host.
+func (r *NovaDrain) SetLeft(left drain.Left) {
+	r.Servers, r.InProgress = nil, nil
+	for _, s := range left.Servers {
+		server := leftServer{
+			ID: s.ID, Name: s.Name, Project: s.Project, User: s.User, Status: s.Status, Task: known(s.Task), Running: s.Running, Alias: known(s.Devices.Request),
+		}
+		if !s.Devices.Unknown {
+			has := s.HasGPUs()
+			server.HasGPUs = &has
+		}
+		r.Servers = append(r.Servers, server)
+	}
+	for _, t := range left.Tasks {
+		r.InProgress = append(r.InProgress, leftTask{t.Server, t.What, known(t.Remedy)})
+	}
+}
+
+// known returns what is not empty, or nil.
+func known[T ~string](value T) *T {
+	if value == "" {
+		return nil
+	}
+	return &value
+}
+
+// PrintPlan prints the plan as text, and with left what is on the host now.
+func (r NovaDrain) PrintPlan(u *term.UI, left bool) {
+	up := map[bool]string{true: "up", false: "down"}[r.Service.Up]
+	u.Printf("compute service of %s at %s (%s)\n", term.Printable(r.Service.NovaHost), term.Printable(r.Cloud), up)
+	if move := (drain.Move{Host: r.Service.NovaHost, Before: r.Service.Old, After: r.Service.New}); move.Changed() {
+		u.Diff(serviceDiff(move))
+		printRequests(u, r.Changes)
+	} else {
+		u.Printf("%s\nnothing to do: the service is as planned\n", term.Printable(indented(move.Text(true))))
+	}
+	if left {
+		u.Printf("\n")
+		r.PrintLeft(u)
+	}
+}
+
+// PrintLeft prints what is left on the host as text.
+func (r NovaDrain) PrintLeft(u *term.UI) {
+	running := 0
+	rows := [][]string{}
+	for _, s := range r.Servers {
+		gpus := "none"
+		switch {
+		case s.HasGPUs == nil:
+			gpus = "unknown"
+		case *s.HasGPUs:
+			gpus = *s.Alias
+		}
+		power := "off"
+		if s.Running {
+			power = "running"
+		}
+		if s.Running && gpus != "none" {
+			running++
+		}
+		status := s.Status
+		if s.Task != nil {
+			status += " " + *s.Task
+		}
+		cells := []string{s.ID, s.Name, status, power, gpus, s.Project, s.User}
+		for i := range cells {
+			cells[i] = term.Printable(cells[i])
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) > 0 {
+		table(u, []string{"SERVER", "NAME", "STATUS", "POWER", "GPUS", "PROJECT", "OWNER"}, rows)
+	}
+	for _, t := range r.InProgress {
+		u.Printf("in progress: server %s: %s\n", term.Printable(t.Server), term.Printable(t.What))
+	}
+	u.Printf("%s\n", term.Sentence(term.Numbered(len(rows), "server")+" on "+term.Printable(r.Service.NovaHost), fmt.Sprintf("%d running with GPUs", running)))
+}
+
+// NoteLeft prints what a wait is for.
+func NoteLeft(u *term.UI, name string, left drain.Left) {
+	if n := len(left.Tasks); n > 0 {
+		u.Note("waiting for %s on %s, such as server %s: %s", term.Numbered(n, "task"), name, left.Tasks[0].Server, left.Tasks[0].What)
+	} else if running := left.RunningGPUs(); len(running) > 0 {
+		u.Note("%s with GPUs on %s, such as %s", term.Numbered(len(running), "running server"), name, running[0].ID)
+	}
+}
+
+// ServiceSummary returns the summary of a change of a service, and of its undo.
+func ServiceSummary(m drain.Move) string {
+	what := "disabled"
+	switch {
+	case !m.Changed():
+		return "the compute service of " + m.Host + " is as planned"
+	case m.Renames():
+		what = "disabled for another reason"
+	case m.After.Enabled:
+		what = "enabled"
+	}
+	return term.Sentence("compute service of "+m.Host+" "+what, term.Numbered(1, "request"))
+}
+
+func serviceDiff(m drain.Move) string {
+	name := "service " + m.Host
+	return udiff.Unified(name, name, m.Text(false), m.Text(true))
+}
+
+// recordedService returns what an entry of a service records.
+func recordedService(e change.Entry) (Object, error) {
+	r, err := drain.ParseRecord(e)
+	if err != nil {
+		return Object{}, err
+	}
+	return Object{name: "service " + r.Host, scope: r.Scope, Diff: serviceDiff(r.Move), Summary: ServiceSummary(r.Move),
+		Requests: []cloud.Request{{Method: "PUT", Path: "/os-services"}}}, nil
+}
+
+// undoneService returns what the undo of a change of a service does.
+func undoneService(c *drain.Change) Object {
+	back := c.Back()
+	return Object{Requests: c.Requests(back), Summary: ServiceSummary(back), Diff: serviceDiff(back)}
+}

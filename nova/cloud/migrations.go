@@ -1,0 +1,78 @@
+package cloud
+
+import (
+	"context"
+	"net/url"
+	"time"
+)
+
+// Migration is a migration, a resize or an evacuation of a server, current or past.
+type Migration struct {
+	ID      int
+	Server  string // its id
+	Type    string // such as resize, live-migration; "" before microversion 2.23
+	Status  string // such as migrating; finished until a resize is confirmed or reverted
+	From    string // the host
+	To      string // the host; "" until the scheduler has chosen one
+	Updated time.Time
+}
+
+// Migrations returns the migrations from or to a host. It requires an administrator.
+func (c *Compute) Migrations(ctx context.Context, host string) (all []Migration, err error) {
+	next := c.client.ServiceURL("os-migrations") + "?" + url.Values{"host": {host}}.Encode()
+	for next != "" {
+		var page struct {
+			Migrations []struct {
+				ID      int    `json:"id"`
+				Server  string `json:"instance_uuid"`
+				Type    string `json:"migration_type"`
+				Status  string `json:"status"`
+				From    string `json:"source_compute"`
+				To      string `json:"dest_compute"`
+				Created string `json:"created_at"`
+				Updated string `json:"updated_at"`
+			} `json:"migrations"`
+			Links []struct {
+				Rel  string `json:"rel"`
+				Href string `json:"href"`
+			} `json:"migrations_links"` // microversion 2.59
+		}
+		err := c.cloud.ask(ctx, "migrations of "+host, func(ctx context.Context) error {
+			_, err := c.client.Get(ctx, next, &page, nil)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range page.Migrations {
+			// Without a zone: UTC, to the microsecond (nova/objects/migration.py).
+			at := m.Created
+			if m.Updated != "" {
+				at = m.Updated
+			}
+			updated, err := time.Parse("2006-01-02T15:04:05.999999", at)
+			if err != nil {
+				return nil, &Error{Doing: "migrations of " + host, Reason: err.Error()}
+			}
+			all = append(all, Migration{m.ID, m.Server, m.Type, m.Status, m.From, m.To, updated})
+		}
+		next = ""
+		for _, l := range page.Links {
+			if l.Rel == "next" {
+				next = l.Href
+			}
+		}
+	}
+	return all, nil
+}
+
+// MigrationOver reports whether Nova counts a migration of this status as over, so that it keeps no
+// devices (nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node). One in error
+// keeps them.
+func MigrationOver(status string) bool {
+	switch status {
+	case "confirmed", "reverted", "failed", "completed", "cancelled", "done":
+		return true
+	}
+	return false
+}

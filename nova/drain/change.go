@@ -1,0 +1,283 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gpustack/host"
+	"gpustack/host/change"
+	"gpustack/nova/cloud"
+	"gpustack/nova/flavor"
+)
+
+// Errors of changes of services.
+var (
+	// ErrChanged says that a service has changed since the plan was made, or since the change that is
+	// undone.
+	ErrChanged = host.WithHint(host.WithCode(errors.New("has changed since"), host.CodeEdited, ""),
+		"'openstack compute service list --long' shows the services and the reasons")
+	// ErrDrift says that Nova has stored another state than was requested.
+	ErrDrift = host.WithHint(errors.New("is not as requested"), "see the log of nova-api; another program may have changed the service")
+)
+
+// Type is the type of compute services in the journal.
+const Type = "service"
+
+// Record is what the journal stores of a change of a service, in the field objects of its entry.
+type Record struct {
+	Type string `json:"type"` // "service"
+	cloud.Scope
+	Move
+}
+
+// ParseRecord returns the record of an entry of kind objects.
+func ParseRecord(e change.Entry) (Record, error) {
+	var r Record
+	err := host.DecodeJSON(e.Detail(), &r)
+	switch {
+	case err != nil:
+	case r.Type != Type:
+		err = fmt.Errorf("type %q is not supported: it was written by another version of gpustack", r.Type)
+	case r.Host == "" || r.Before.Enabled == r.After.Enabled:
+		err = errors.New("not a change of a service")
+	default:
+		for _, s := range []State{r.Before, r.After} {
+			if _, ours := ParseReason(s.Reason); !s.Enabled && !ours {
+				err = fmt.Errorf("not a reason of gpustack: %q", s.Reason)
+			}
+		}
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("entry %d: objects: %w", e.ID, err)
+	}
+	return r, nil
+}
+
+// scopeOf returns the cloud and the region. Services belong to no project.
+func scopeOf(c *cloud.Compute) cloud.Scope {
+	s := c.Scope()
+	s.Project = ""
+	return s
+}
+
+// Kind is the kind of changes of compute services, in one cloud.
+type Kind struct {
+	Compute *cloud.Compute
+}
+
+// Name is the name of the kind in the journal.
+func (Kind) Name() string { return change.KindObjects }
+
+// Type is the type of the objects of the kind.
+func (Kind) Type() string { return Type }
+
+// Handles reports whether an entry belongs to the cloud and the region of the kind.
+func (k Kind) Handles(e change.Entry) bool {
+	r, err := ParseRecord(e)
+	return err == nil && r.Is(scopeOf(k.Compute))
+}
+
+// New returns the change that makes a move.
+func (k Kind) New(m Move) *Change {
+	return &Change{Move: m, scope: scopeOf(k.Compute), compute: k.Compute}
+}
+
+// Open returns the change that an entry records.
+func (k Kind) Open(_ context.Context, e change.Entry) (change.Change, error) {
+	r, err := ParseRecord(e)
+	if err != nil {
+		return nil, err
+	}
+	return &Change{Move: r.Move, scope: r.Scope, compute: k.Compute, status: e.Status}, nil
+}
+
+// Requests returns the request that makes a move of the service of the kind's cloud.
+func Requests(c *cloud.Compute, s cloud.ComputeService, m Move) []cloud.Request {
+	switch {
+	case !m.Changed():
+		return nil
+	case m.After.Enabled:
+		return []cloud.Request{c.EnableRequest(s)}
+	}
+	return []cloud.Request{c.DisableRequest(s, m.After.Reason)}
+}
+
+// Change is a change of one service, planned or recorded.
+type Change struct {
+	Move
+	scope   cloud.Scope
+	compute *cloud.Compute
+	status  change.Status // of the entry that it was opened from; "" for a planned change
+	is      cloud.ComputeService
+}
+
+// Kind is the name of its kind.
+func (*Change) Kind() string { return change.KindObjects }
+
+// Record writes the states into an entry.
+func (c *Change) Record(e *change.Entry) error {
+	return e.SetDetail(Record{Type: Type, Scope: c.scope, Move: c.Move})
+}
+
+// Check returns an error if the credentials are for another cloud, or if the service is neither as
+// the change expects it nor as it leaves it.
+func (c *Change) Check(ctx context.Context, p change.Purpose) error {
+	if p == change.ToLook {
+		return nil
+	}
+	if now := scopeOf(c.compute); !now.Is(c.scope) {
+		return fmt.Errorf("%w: %s, not %s", flavor.ErrOtherCloud, c.scope, now)
+	}
+	if p == change.ToRecover || p == change.ToUndo && c.status != change.Done {
+		return nil
+	}
+	is, err := Find(ctx, c.compute, c.Host)
+	if err != nil {
+		return err
+	}
+	c.is = is
+	now := stateOf(is)
+	if expected := now.same(c.Before); p == change.ToUndo && (expected || now.same(c.After)) || expected {
+		return nil
+	}
+	return c.changed(now)
+}
+
+func (c *Change) changed(now State) error {
+	return fmt.Errorf("the compute service of %s %w: it is %s", c.Host, ErrChanged, now)
+}
+
+// Back returns what undo does: nothing if the service has that state already. It is known after
+// Check.
+func (c *Change) Back() Move {
+	back := Move{c.Host, stateOf(c.is), c.Before}
+	if back.Renames() {
+		back.After = back.Before
+	}
+	return back
+}
+
+// Requests returns the request that makes a move of the service of the change. It is known after
+// Check.
+func (c *Change) Requests(m Move) []cloud.Request { return Requests(c.compute, c.is, m) }
+
+// Make makes a move that is not recorded, see [Move.Renames].
+func (c *Change) Make(ctx context.Context) error {
+	if err := c.Check(ctx, change.ToApply); err != nil {
+		return err
+	}
+	_, err := c.make(ctx, c.Move)
+	return err
+}
+
+// Apply makes the change.
+func (c *Change) Apply(ctx context.Context, _ func() error) (change.Outcome, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return change.None, fmt.Errorf("%w, nothing was changed", cause)
+	}
+	made, err := c.make(ctx, c.Move)
+	return outcome(made, change.Stands, change.None), err
+}
+
+// Undo makes the change that undoes this one, unless the service has changed meanwhile.
+func (c *Change) Undo(ctx context.Context, _ func() error) (change.Outcome, error) {
+	if cause := context.Cause(ctx); cause != nil {
+		return change.Stands, fmt.Errorf("%w, nothing was changed", cause)
+	}
+	made, err := c.back(ctx)
+	return outcome(made, change.Reverted, change.Stands), err
+}
+
+func (c *Change) back(ctx context.Context) (extent, error) {
+	is, err := Find(ctx, c.compute, c.Host)
+	if err != nil {
+		return nothing, err
+	}
+	c.is = is
+	if now := stateOf(is); !now.same(c.Before) && !now.same(c.After) {
+		return nothing, c.changed(now)
+	}
+	return c.make(ctx, c.Back())
+}
+
+// extent is how much of a move is made.
+type extent int
+
+const (
+	unknown extent = iota
+	nothing
+	all
+)
+
+func outcome(made extent, whole, none change.Outcome) change.Outcome {
+	switch made {
+	case all:
+		return whole
+	case nothing:
+		return none
+	case unknown:
+	}
+	return change.Open
+}
+
+// make makes a move and reads the service back. Without the answer of the request its effect would
+// be unknown, so an interrupt does not end it.
+func (c *Change) make(ctx context.Context, m Move) (extent, error) {
+	if !m.Changed() {
+		return all, nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	var err error
+	if m.After.Enabled {
+		err = c.compute.EnableService(ctx, c.is)
+	} else {
+		err = c.compute.DisableService(ctx, c.is, m.After.Reason)
+	}
+	if cloud.IsRefused(err) {
+		return nothing, fmt.Errorf("nothing was changed: %w", err)
+	}
+	is, readErr := Find(ctx, c.compute, c.Host)
+	if readErr != nil {
+		return unknown, errors.Join(err, readErr)
+	}
+	switch now := stateOf(is); {
+	case now == m.After:
+		return all, nil // also where the answer was lost
+	case err != nil && now == m.Before:
+		return nothing, fmt.Errorf("nothing was changed: %w", err)
+	case err != nil:
+		return unknown, err
+	default:
+		return all, fmt.Errorf("the compute service of %s %w: it is %s", c.Host, ErrDrift, now)
+	}
+}
+
+// Recover determines from the cloud what an interrupted run has made. An undo that has begun is
+// completed.
+func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, string, error) {
+	ctx = context.WithoutCancel(ctx)
+	undoing := c.status == change.Undoing
+	is, err := Find(ctx, c.compute, c.Host)
+	switch {
+	case errors.Is(err, ErrNoService):
+		gone := "was interrupted, and the compute service of " + c.Host + " was deleted since"
+		return map[bool]change.Outcome{true: change.Reverted, false: change.None}[undoing], gone, nil
+	case err != nil:
+		return change.Open, "", err
+	}
+	c.is = is
+	now := stateOf(is)
+	switch {
+	case undoing && now.same(c.Before):
+		return change.Reverted, "", nil
+	case undoing:
+		made, err := c.back(ctx)
+		return outcome(made, change.Reverted, change.Open), "", err
+	case now.same(c.After):
+		return change.Stands, "", nil
+	case now.same(c.Before):
+		return change.None, "", nil
+	}
+	return change.None, "was interrupted, and the compute service of " + c.Host + " has changed since: it is " + now.String(), nil
+}

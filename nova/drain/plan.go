@@ -1,0 +1,209 @@
+package drain
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gpustack/host"
+	"gpustack/nova/cloud"
+)
+
+// Errors of plans.
+var (
+	// ErrNoService says that a cloud has no compute service on a host.
+	ErrNoService = host.WithHint(errors.New("has no compute service"), "'openstack compute service list --service nova-compute' names the hosts")
+	// ErrOtherReason says that gpustack has not disabled a service.
+	ErrOtherReason = host.WithHint(host.WithCode(errors.New("is disabled, and not by gpustack"), host.CodeOtherOwner, ""),
+		"ask who has disabled it; 'openstack compute service set --enable' enables it")
+	// ErrNotDrained says that a service whose step is to change is not disabled.
+	ErrNotDrained = host.WithHint(errors.New("is enabled"), "disable it first, with --reason")
+	// ErrUnknown says that the cell of a service does not answer.
+	ErrUnknown = host.WithHint(errors.New("cannot be read: its cell does not answer"), "repair the connection of nova-api to the database of that cell")
+)
+
+// State is what Nova's scheduler goes by of a compute service.
+type State struct {
+	Enabled bool   `json:"enabled"`
+	Reason  string `json:"disabled_reason"` // "" while it is enabled
+}
+
+func stateOf(s cloud.ComputeService) State {
+	if s.Enabled {
+		return State{Enabled: true} // Nova may keep the reason of the last time
+	}
+	return State{Reason: s.Reason}
+}
+
+// same reports whether two states are the same: reasons of gpustack are if their time and id are,
+// whatever their text.
+func (s State) same(other State) bool {
+	a, aOurs := ParseReason(s.Reason)
+	b, bOurs := ParseReason(other.Reason)
+	if s.Enabled == other.Enabled && aOurs && bOurs {
+		return a.same(b)
+	}
+	return s == other
+}
+
+func (s State) String() string {
+	switch {
+	case s.Enabled:
+		return "enabled"
+	case s.Reason == "":
+		return "disabled, without a reason"
+	}
+	return fmt.Sprintf("disabled: %s", s.Reason)
+}
+
+// Move is a change of the state of one service.
+type Move struct {
+	Host   string `json:"nova_host"`
+	Before State  `json:"old_state"`
+	After  State  `json:"new_state"`
+}
+
+// Changed reports whether the move is to be made.
+func (m Move) Changed() bool { return m.Before != m.After }
+
+// Renames reports whether the move only changes the text of the reason. That needs no entry in the
+// journal: the state is the same for Nova and for the undo of the entry that has disabled it.
+func (m Move) Renames() bool { return m.Changed() && m.Before.same(m.After) }
+
+// Text returns the state of the service, a line for each value, before or after the move, for
+// diffs.
+func (m Move) Text(after bool) string {
+	s := m.Before
+	if after {
+		s = m.After
+	}
+	if s.Enabled {
+		return "status          enabled\n"
+	}
+	return "status          disabled\ndisabled_reason " + s.Reason + "\n"
+}
+
+// Find returns the compute service of a host, by its name exactly.
+//
+// Errors: ErrNoService, with the hosts that may be meant; ErrUnknown.
+func Find(ctx context.Context, c *cloud.Compute, name string) (cloud.ComputeService, error) {
+	all, err := c.ComputeServices(ctx)
+	if err != nil {
+		return cloud.ComputeService{}, err
+	}
+	var like []string
+	for _, s := range all {
+		switch {
+		case s.Host == name && s.Unknown:
+			return s, fmt.Errorf("the compute service of %s %w", name, ErrUnknown)
+		case s.Host == name:
+			return s, nil
+		case strings.EqualFold(short(s.Host), short(name)):
+			like = append(like, s.Host)
+		}
+	}
+	err = fmt.Errorf("host %s %w", host.WithoutCredentials(name), ErrNoService)
+	if len(like) > 0 {
+		err = host.WithHint(err, "did you mean "+strings.Join(like, " or ")+"?")
+	}
+	return cloud.ComputeService{}, err
+}
+
+func short(name string) string {
+	name, _, _ = strings.Cut(name, ".")
+	return name
+}
+
+// NewDraining plans to disable a service with a text, now. A service that gpustack has disabled
+// already keeps its time and its id.
+//
+// Errors: ErrOtherReason.
+func NewDraining(s cloud.ComputeService, text string, now time.Time) (Move, error) {
+	m := Move{Host: s.Host, Before: stateOf(s)}
+	r, ours := ParseReason(s.Reason)
+	switch {
+	case s.Enabled:
+		r = Reason{Since: now.UTC().Truncate(time.Second), ID: newID()}
+	case !ours:
+		return m, otherReason(s)
+	}
+	r.Text = text
+	m.After = State{Reason: r.String()}
+	return m, nil
+}
+
+// NewStep plans to change the text of the reason of a service that gpustack has disabled.
+//
+// Errors: ErrNotDrained, ErrOtherReason.
+func NewStep(s cloud.ComputeService, text string) (Move, error) {
+	if s.Enabled {
+		err := fmt.Errorf("the compute service of %s %w", s.Host, ErrNotDrained)
+		return Move{Host: s.Host}, host.WithHint(err, host.Textf("'%s' disables it", host.NewCommand("nova drain").Arg(s.Host).Flag("reason", "TEXT")))
+	}
+	return NewDraining(s, text, time.Time{})
+}
+
+// NewEnabling plans to enable a service that gpustack has disabled; one that is enabled stays so.
+//
+// Errors: ErrOtherReason.
+func NewEnabling(s cloud.ComputeService) (Move, error) {
+	m := Move{s.Host, stateOf(s), State{Enabled: true}}
+	if _, ours := ParseReason(s.Reason); !s.Enabled && !ours {
+		return m, otherReason(s)
+	}
+	return m, nil
+}
+
+func otherReason(s cloud.ComputeService) error {
+	reason := "no reason is given"
+	if s.Reason != "" {
+		reason = "the reason is " + s.Reason
+	}
+	err := fmt.Errorf("the compute service of %s %w: %s", s.Host, ErrOtherReason, reason)
+	return host.WithHint(err, fmt.Sprintf("ask who has disabled it; 'openstack compute service set --enable %s nova-compute' enables it", s.Host))
+}
+
+func newID() string {
+	var id [idLen / 2]byte
+	rand.Read(id[:]) // it never fails
+	return hex.EncodeToString(id[:])
+}
+
+// Drained is a service that gpustack has disabled.
+type Drained struct {
+	Host string
+	Up   bool
+	Reason
+}
+
+// Status is which compute services are disabled.
+type Status struct {
+	Drained []Drained // by gpustack, since longest first
+	Others  int       // for other reasons
+	Unknown []string  // hosts whose cell does not answer
+	Enabled int
+}
+
+// NewStatus returns which of a cloud's services are disabled.
+func NewStatus(all []cloud.ComputeService) (status Status) {
+	for _, s := range all {
+		r, ours := ParseReason(s.Reason)
+		switch {
+		case s.Unknown:
+			status.Unknown = append(status.Unknown, s.Host)
+		case s.Enabled:
+			status.Enabled++
+		case ours:
+			status.Drained = append(status.Drained, Drained{s.Host, s.Up, r})
+		default:
+			status.Others++
+		}
+	}
+	slices.SortStableFunc(status.Drained, func(a, b Drained) int { return a.Since.Compare(b.Since) })
+	return status
+}
