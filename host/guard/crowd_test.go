@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,13 +43,25 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// counting counts how often each file is read.
-type counting map[string]int
+// counting counts how often each file is read, by several goroutines.
+type counting struct {
+	mu    *sync.Mutex
+	times map[string]int
+}
 
-func (c counting) File(name string, _ []byte, _ error) { c[name]++ }
+func newCounting() counting { return counting{&sync.Mutex{}, map[string]int{}} }
+
+func (c counting) File(name string, _ []byte, _ error) { c.add(name) }
 func (counting) Mode(string, fs.FileMode)              {}
 func (counting) Link(string, string, error)            {}
 func (counting) Dir(string, []string, error)           {}
+
+func (c counting) add(name string) (times int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.times[name]++
+	return c.times[name]
+}
 
 // TestManyNamespaces: the mount tables of hundreds of containers are read once for each namespace,
 // and sysfs and udev's database once for each disk.
@@ -61,7 +74,7 @@ func TestManyNamespaces(t *testing.T) {
 			files += fmt.Sprintf("%d 0 259:%d / /data%d rw - ext4 /dev/x%d rw\n", place, place%4, place, place%4)
 		}
 	}
-	read := counting{}
+	read := newCounting()
 	root := hosttest.Lay(t, joined(spare, links, files, udev("259:1", "ID_FS_TYPE=ext4"))).Recorded(read)
 	const in = " in the mount namespace of process 10\n"
 	want := rootDisk + "0000:01:00.0 carries /dev/nvme0n1, mounted at /data0" + in + "0000:01:00.0 carries /dev/nvme0n1p1, mounted at /data1" + in +
@@ -71,7 +84,7 @@ func TestManyNamespaces(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	tables := 0
-	for name, n := range read {
+	for name, n := range read.times {
 		if strings.HasSuffix(name, "mountinfo") {
 			tables += n
 		}
@@ -87,9 +100,9 @@ func TestManyNamespaces(t *testing.T) {
 // whole counts the files of which more than the beginning is read.
 type whole struct{ counting }
 
-func (w whole) File(name string, data []byte, err error) {
+func (w whole) File(name string, data []byte, _ error) {
 	if len(data) > 100 {
-		w.counting.File(name, data, err)
+		w.add(name)
 	}
 }
 
@@ -109,13 +122,13 @@ func TestManyProcesses(t *testing.T) {
 	for i := 2; i < 310; i++ {
 		files += fmt.Sprintf("-- proc/%d/mountinfo --\n%s", i, table(own+i/100))
 	}
-	read := whole{counting{}}
+	read := whole{newCounting()}
 	got := needs(t, hosttest.Lay(t, joined(spare, links, files)).Recorded(read), guard.Running{})
 	if diff := cmp.Diff(rootDisk+"0000:01:00.0 carries /dev/nvme0n1p1, mounted at /data0 in the mount namespace of process 100\n", got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	tables := 0
-	for name, n := range read.counting {
+	for name, n := range read.times {
 		if strings.HasSuffix(name, "mountinfo") {
 			tables += n
 		}

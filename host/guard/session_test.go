@@ -122,9 +122,8 @@ type ending struct {
 	then func()
 }
 
-func (e ending) File(name string, data []byte, err error) {
-	e.counting.File(name, data, err)
-	if name == e.file && e.counting[name] == 1 {
+func (e ending) File(name string, _ []byte, _ error) {
+	if times := e.add(name); name == e.file && times == 1 {
 		e.then()
 	}
 }
@@ -145,7 +144,7 @@ func TestConnectionEnded(t *testing.T) {
 		{"nothing shows another parent", 11, true},
 	} {
 		root := hosttest.Lay(t, tree)
-		e := ending{counting{}, "proc/12/stat", func() {
+		e := ending{newCounting(), "proc/12/stat", func() {
 			text := strings.Replace(stat(12, test.parent), "-- proc/12/stat --\n", "", 1)
 			if err := errors.Join(os.RemoveAll(root.Path("/proc/11")), os.WriteFile(root.Path("/proc/12/stat"), []byte(text), 0o600)); err != nil {
 				t.Error(err)
