@@ -57,9 +57,9 @@ const (
 )
 
 // keysOfKinds are the fields by which each kind is recognized: those at the top level that together
-// no other kind has. Failure is last: a plan may contain refusals. Documents that are collected from
-// many machines are recognized by their last field too, so that YAML that is truncated after a line
-// is not taken for a whole document.
+// no other kind has. Failure is last: a plan may contain refusals. Documents that are collected
+// from many machines are recognized by their last field too, so that YAML that is truncated after a
+// line is not taken for a whole document.
 var keysOfKinds = []struct {
 	kind Kind
 	keys []string

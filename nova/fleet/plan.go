@@ -233,8 +233,8 @@ func (p *planner) list(found map[inZone]*Kept) map[inZone]int {
 }
 
 // forGuests returns the products of the GPUs that a node does not keep for the host or containers,
-// each with its name, and how many of these GPUs are free. A GPU that VFIO has but whose IOMMU group
-// is blocked is for guests: Nova offers it, and guests that get it fail.
+// each with its name, and how many of these GPUs are free. A GPU that VFIO has but whose IOMMU
+// group is blocked is for guests: Nova offers it, and guests that get it fail.
 func (n *Node) forGuests() (names map[Product]string, free map[Product]int) {
 	names, free = map[Product]string{}, map[Product]int{}
 	for _, g := range n.GPUs() {

@@ -56,8 +56,8 @@ func Read(from document.Source) (Fleet, error) {
 	return fleet, errors.Join(err, r.order(), sameNovaHosts(fleet.Nodes))
 }
 
-// NeedScan returns ErrNoScan if there is no output of host scan at all: that a fleet has no GPUs, or
-// the same ones as before, would follow from nothing.
+// NeedScan returns ErrNoScan if there is no output of host scan at all: that a fleet has no GPUs,
+// or the same ones as before, would follow from nothing.
 func (f Fleet) NeedScan() error {
 	if slices.ContainsFunc(f.Nodes, func(n *Node) bool { return n.Scan != nil }) {
 		return nil

@@ -19,8 +19,8 @@ type Total struct {
 	Unknown     int
 }
 
-// Totals returns the number of GPUs of each product, by ids. The use of GPUs is unknown if documents
-// of their node are older than maxAge at a time, unless that is 0.
+// Totals returns the number of GPUs of each product, by ids. The use of GPUs is unknown if
+// documents of their node are older than maxAge at a time, unless that is 0.
 func (f Fleet) Totals(now time.Time, maxAge time.Duration) []Total {
 	byProduct := map[Product]*Total{}
 	for _, n := range f.Nodes {
