@@ -15,7 +15,6 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/cloud"
 )
 
 // Completer completes the values of flags and arguments. What they are is in the help: the name of
@@ -31,20 +30,16 @@ var named = map[string]func(*Completer) []args.Offer{
 	"ADDRESS":      (*Completer).addresses,
 	"ALIAS":        (*Completer).newAliases,
 	"ALIAS:COUNT":  (*Completer).aliasCounts,
-	"CLASS":        (*Completer).classes,
-	"CLOUD":        (*Completer).clouds,
 	"COMMAND":      (*Completer).Commands,
 	"DEVICE":       (*Completer).devices,
 	"ENTRY":        (*Completer).entries,
-	"RELEASE":      (*Completer).releases,
-	"ROLE":         (*Completer).roles, // before =FILE; ROLE alone is a list of words
-	"VENDOR":       (*Completer).vendors,
 	"remove-alias": (*Completer).aliases, // a flag whose value is a NAME
 }
 
-// none are the names of values that only the operator or a service on the network knows.
-var none = []string{"CELL", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER", "PROJECT", "REGION", "SIZE", "TEXT", "TIME", "TOKEN",
-	"URL", "UUID", "VERSION", "ZONE"}
+// none are the names of values that only the operator or a service on the network knows, or that
+// are shorter to type than to choose.
+var none = []string{"CELL", "CLASS", "CLOUD", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER", "PROJECT", "REGION", "RELEASE", "ROLE", "SIZE", "TEXT", "TIME", "TOKEN",
+	"URL", "UUID", "VENDOR", "VERSION", "ZONE"}
 
 // Names returns the names of values that have completions, and of those that have none.
 func Names() (offered, without []string) {
@@ -102,30 +97,6 @@ func (v *Completer) devices() []args.Offer {
 	return offers
 }
 
-func (v *Completer) vendors() (offers []args.Offer) {
-	seen := map[string]bool{}
-	functions := v.functions()
-	for i := range functions {
-		if id := functions[i].VendorID; id != nil && !seen[id.String()] {
-			seen[id.String()] = true
-			offers = append(offers, args.Offer{Word: id.String(), Text: views.Text(functions[i].Vendor)})
-		}
-	}
-	return offers
-}
-
-func (v *Completer) classes() (offers []args.Offer) {
-	seen := map[string]bool{}
-	functions := v.functions()
-	for i := range functions {
-		if class := functions[i].Class; class != nil && !seen[class.String()] {
-			seen[class.String()] = true
-			offers = append(offers, args.Offer{Word: class.String(), Text: views.Text(functions[i].ClassName)})
-		}
-	}
-	return offers
-}
-
 // newAliases offers an alias for each product of GPUs of the machine.
 func (v *Completer) newAliases() (offers []args.Offer) {
 	seen := map[string]bool{}
@@ -167,20 +138,6 @@ func (v *Completer) aliasCounts() (offers []args.Offer) {
 	return offers
 }
 
-func (v *Completer) clouds() []args.Offer {
-	names, err := cloud.Names()
-	if err != nil {
-		return nil
-	}
-	return args.WordOffers(names...)
-}
-
-func (v *Completer) releases() []args.Offer {
-	names := nova.ReleaseNames()
-	slices.Reverse(names) // most clouds have a new one
-	return append([]args.Offer{{Word: "auto", Text: "the installed release"}}, args.WordOffers(names...)...)
-}
-
 // entries offers the entries of the journal that the command accepts, the latest first.
 func (v *Completer) entries() (offers []args.Offer) {
 	all, err := change.Stores(v.Dir())
@@ -215,16 +172,4 @@ func (v *Completer) Values(name string) ([]args.Offer, bool) {
 		return nil, false
 	}
 	return offers(v), true
-}
-
-// roles offers what may stand before a file.
-func (v *Completer) roles() []args.Offer {
-	if v.Next == "" || strings.Contains(v.Next, "=") {
-		return nil // most values begin with the name of a file
-	}
-	return []args.Offer{
-		{Word: string(nova.Controller) + "=", Text: "files of a controller"},
-		{Word: string(nova.Compute) + "=", Text: "files of a compute node"},
-		{Word: string(nova.All) + "=", Text: "files of a machine that is both"},
-	}
 }
