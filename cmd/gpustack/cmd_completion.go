@@ -42,7 +42,7 @@ EXIT STATUS
 func parseCompletion(c *cli.Context, f *args.Faults) (shell string) {
 	shell = f.Arguments(c, "SHELL")[0]
 	if shell != "" && !slices.Contains(shells, shell) {
-		f.Add(args.UsageError("unknown shell "+strconv.Quote(shell), "there are scripts for "+term.Listed(shells, "and")))
+		f.Add(args.UsageError("unknown shell "+strconv.Quote(shell), "there are scripts for "+host.Listed(shells, "and")))
 	}
 	return shell
 }

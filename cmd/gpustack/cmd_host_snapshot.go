@@ -135,7 +135,7 @@ func runHostUnpack(_ context.Context, u *term.UI, opts hostUnpackOptions) error 
 		return err
 	}
 	if unread := tree.Unreadable(); len(unread) > 0 {
-		u.Warn(fmt.Sprintf("not readable where the snapshot was taken, and so not here: %s, such as /%s", term.Numbered(len(unread), "file"), unread[0]))
+		u.Warn(fmt.Sprintf("not readable where the snapshot was taken, and so not here: %s, such as /%s", host.Numbered(len(unread), "file"), unread[0]))
 	}
 	u.Note("unpacked %s into %s", filepath.Base(opts.file), opts.dir)
 	return nil

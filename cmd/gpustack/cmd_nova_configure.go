@@ -191,7 +191,7 @@ func parseRelease(c *cli.Context, f *args.Faults) nova.Release {
 	}
 	release, err := nova.ParseRelease(c.String("release"))
 	if err != nil {
-		f.Add(args.UsageError("--release: "+err.Error(), "--release takes auto, "+term.Listed(nova.ReleaseNames(), "or")+", or a newer one"))
+		f.Add(args.UsageError("--release: "+err.Error(), "--release takes auto, "+host.Listed(nova.ReleaseNames(), "or")+", or a newer one"))
 	}
 	return release
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"gpustack/cmd/gpustack/args"
-	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 )
 
 // TestPathsHaveAKind: every flag of every command whose value is a file or folder says whether it
@@ -61,7 +61,7 @@ func TestPathsAreDescribed(t *testing.T) {
 	}
 	manual := strings.Join(strings.Fields(args.ManualPages(a.App, "")[0].Text), " ") // roff arranges its lines
 	for _, row := range args.PathTable(a.App) {
-		if !strings.Contains(manual, args.Escape(string(row.Kind)+": "+term.Listed(row.Commands, "and"))) {
+		if !strings.Contains(manual, args.Escape(string(row.Kind)+": "+host.Listed(row.Commands, "and"))) {
 			t.Errorf("the manual does not have %v", row)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/urfave/cli/v2"
 	"github.com/xrash/smetrics"
 
-	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
@@ -249,7 +248,7 @@ func didYouMean(meant ...string) string {
 	if len(meant) == 0 {
 		return ""
 	}
-	return "did you mean " + term.Listed(meant, "or") + "? "
+	return "did you mean " + host.Listed(meant, "or") + "? "
 }
 
 // closest returns the known word that is most similar to word, or "".

@@ -10,7 +10,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
@@ -185,7 +184,7 @@ func (l guess) suggest(at int, name string, known []string) host.Text {
 		others := slices.Delete(slices.Clone(paths), i, i+1)
 		switch {
 		case ok && len(others) > 0:
-			return host.Textf("%s (or %s)", Meant(c), term.Listed(others, "or"))
+			return host.Textf("%s (or %s)", Meant(c), host.Listed(others, "or"))
 		case ok:
 			return Meant(c)
 		}
@@ -198,7 +197,7 @@ func (l guess) suggest(at int, name string, known []string) host.Text {
 			return Meant(c)
 		}
 	}
-	return host.Textf("%sthe commands are %s; see %s --help", didYouMean(paths...), term.Listed(known, "and"),
+	return host.Textf("%sthe commands are %s; see %s --help", didYouMean(paths...), host.Listed(known, "and"),
 		strings.Join(append([]string{l.app.Name}, l.Path...), " "))
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
@@ -125,7 +124,7 @@ func (f *Faults) Choice(c *cli.Context, name string) string {
 	flag := FindFlag(c.Command.Flags, name).(ChoiceFlag)
 	if !slices.Contains(flag.Words, value) {
 		words := slices.DeleteFunc(slices.Clone(flag.Words), func(w string) bool { return w == "" })
-		f.Add(UsageError("--"+name+": unknown value "+strconv.Quote(value), "--"+name+" takes "+term.Listed(words, "or")))
+		f.Add(UsageError("--"+name+": unknown value "+strconv.Quote(value), "--"+name+" takes "+host.Listed(words, "or")))
 	}
 	return value
 }

@@ -3,7 +3,7 @@ package args
 import (
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 )
 
 // ChoiceFlag is a flag whose value must be one of a list of words.
@@ -27,7 +27,7 @@ func RootFlag() cli.Flag {
 // OutputFlag returns the flag for the formats of a command. The first one is the default.
 func OutputFlag(formats ...string) cli.Flag {
 	return ChoiceFlag{&cli.StringFlag{
-		Name: "output", Aliases: []string{"o"}, Value: formats[0], Usage: "`FORMAT` of the output: " + term.Listed(formats, "or"),
+		Name: "output", Aliases: []string{"o"}, Value: formats[0], Usage: "`FORMAT` of the output: " + host.Listed(formats, "or"),
 	}, formats}
 }
 

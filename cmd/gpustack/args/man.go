@@ -12,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
@@ -49,7 +48,7 @@ func FindPage(pages []Page, words []string) (Page, error) {
 		}
 		names = append(names, p.Name)
 	}
-	hint := host.Text("the pages are " + term.Listed(names, "and"))
+	hint := host.Text("the pages are " + host.Listed(names, "and"))
 	for _, p := range pages {
 		if len(words) > 0 && strings.HasSuffix(p.Name, "-"+words[len(words)-1]) {
 			hint = Meant(host.NewCommand("man").Arg(strings.ReplaceAll(strings.TrimPrefix(p.Name, pages[0].Name+"-"), "-", " ")))
@@ -103,7 +102,7 @@ func manual(a *cli.App, date string) string {
 	m.macro("SH", "PATHS")
 	m.description(PathsText)
 	for _, row := range PathTable(a) {
-		m.term(row.Flags, string(row.Kind)+": "+term.Listed(row.Commands, "and"))
+		m.term(row.Flags, string(row.Kind)+": "+host.Listed(row.Commands, "and"))
 	}
 	m.macro("SH", "FILES")
 	m.terms(manualFiles)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/document"
 )
 
@@ -95,7 +95,7 @@ func (f *Faults) Paths(c *cli.Context) {
 		}
 	}
 	if len(fromStdin) > 1 {
-		f.Add(UsageError("standard input is given more than once: "+term.Listed(fromStdin, "and"), "give - once, and files or folders for the rest"))
+		f.Add(UsageError("standard input is given more than once: "+host.Listed(fromStdin, "and"), "give - once, and files or folders for the rest"))
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 )
 
 // tame disables urfave/cli v2 defaults in every command: printing the whole help after a wrong
@@ -31,7 +31,7 @@ func tame(a *cli.App, f *Faults) {
 		if len(command.Subcommands) > 0 {
 			command.Action = func(*cli.Context) error {
 				if len(f.all) == 0 {
-					f.Add(UsageError(path+": which command?", "the commands are "+term.Listed(names(command.Subcommands), "and")+"; see "+a.Name+" "+path+" --help"))
+					f.Add(UsageError(path+": which command?", "the commands are "+host.Listed(names(command.Subcommands), "and")+"; see "+a.Name+" "+path+" --help"))
 				}
 				return f.Err()
 			}

@@ -25,24 +25,10 @@ func Some(n int, noun string) string {
 	if n == 0 {
 		return ""
 	}
-	return Numbered(n, noun)
-}
-
-// Numbered returns a number with its noun: "1 GPU", "2 NVSwitches".
-func Numbered(n int, noun string) string {
 	return host.Numbered(n, noun)
 }
 
 // AndMore joins the counts of a part of a summary that are not empty.
 func AndMore(counts ...string) string {
 	return strings.Join(slices.DeleteFunc(counts, func(count string) bool { return count == "" }), ", ")
-}
-
-// Listed joins words into a list as in a sentence.
-func Listed(words []string, and string) string {
-	last := len(words) - 1
-	if last < 1 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:last], ", ") + " " + and + " " + words[last]
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
@@ -120,7 +121,7 @@ func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan, ful
 	programs(plan.Services.Before(), len(plan.Services.Stop), ", and wait until it has stopped")
 	switch idle := plan.Idle(); {
 	case len(idle) > 1 && !full:
-		u.Printf("check that no process has one of %s open\n", term.Numbered(len(idle), "function"))
+		u.Printf("check that no process has one of %s open\n", host.Numbered(len(idle), "function"))
 	default:
 		for _, a := range idle {
 			u.Printf("check that no process has %s open\n", a)
@@ -144,7 +145,7 @@ func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan, ful
 		for _, g := range plan.Groups {
 			groups = append(groups, strconv.Itoa(g))
 		}
-		u.Printf("open IOMMU groups %s, to check that they are viable\n", term.Listed(groups, "and"))
+		u.Printf("open IOMMU groups %s, to check that they are viable\n", host.Listed(groups, "and"))
 	default:
 		for _, g := range plan.Groups {
 			u.Printf("open IOMMU group %d, to check that it is viable\n", g)
@@ -176,7 +177,7 @@ func printWritesByDriver(u *term.UI, changes []DriverChange) {
 		writes[m] += len(c.Writes)
 	}
 	for i, m := range moves {
-		count := term.Numbered(functions[m], "function")
+		count := host.Numbered(functions[m], "function")
 		text := "rebind " + count + " from " + m.from + " to " + m.to
 		switch {
 		case m.to == "":
@@ -186,7 +187,7 @@ func printWritesByDriver(u *term.UI, changes []DriverChange) {
 		case m.from == "":
 			text = "bind " + count + " to " + m.to
 		}
-		text += ": " + term.Numbered(writes[m], "write") + " to sysfs"
+		text += ": " + host.Numbered(writes[m], "write") + " to sysfs"
 		if i == len(moves)-1 {
 			text += " (see --diff)"
 		}

@@ -4,13 +4,14 @@ import (
 	"strconv"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/nova/flavor"
 )
 
 // printFit prints how the sizes of a flavor were derived, and the guests of each host.
 func printFit(u *term.UI, f flavor.Fit) {
 	u.Printf("\neach device: %d vCPUs and %s of RAM, the smallest share of all hosts; in each NUMA node %s and %s remain with the host\n\n",
-		f.VCPUs, flavor.Size(f.RAM, flavor.MiB), term.Numbered(f.Reserve.Cores, "core"), flavor.Size(f.Reserve.Memory, flavor.MiB))
+		f.VCPUs, flavor.Size(f.RAM, flavor.MiB), host.Numbered(f.Reserve.Cores, "core"), flavor.Size(f.Reserve.Memory, flavor.MiB))
 	var rows [][]string
 	for _, h := range f.Hosts {
 		ram := flavor.Size(h.RAM, flavor.MiB)

@@ -33,7 +33,7 @@ func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
 	}
 	free := "not known: Placement does not show them"
 	if p.Free != nil {
-		free = fmt.Sprintf("%s on %s, by Placement", term.Numbered(p.Free.Devices, "device"), term.Numbered(p.Free.Hosts, "host"))
+		free = fmt.Sprintf("%s on %s, by Placement", host.Numbered(p.Free.Devices, "device"), host.Numbered(p.Free.Hosts, "host"))
 	}
 	line("free", free)
 	network := "auto"
@@ -74,7 +74,7 @@ func wantedText(ids map[probe.ID]int) string {
 		words = append(words, fmt.Sprintf("%d × %s", n, id))
 	}
 	slices.Sort(words)
-	return orDash(term.Listed(words, "and"))
+	return orDash(host.Listed(words, "and"))
 }
 
 func each(n int) string {
@@ -95,7 +95,7 @@ func FlavorTestSummary(p servertest.Plan) string {
 	if p.Keep {
 		end, requests = "and kept", n
 	}
-	return term.Sentence(term.Numbered(n, "server")+" booted with "+term.Numbered(devices, "device")+each(n)+", "+end, term.Numbered(requests, "request"))
+	return term.Sentence(host.Numbered(n, "server")+" booted with "+host.Numbered(devices, "device")+each(n)+", "+end, host.Numbered(requests, "request"))
 }
 
 // PrintOutcomes prints the results of a test as text. console says that the last lines of consoles
@@ -174,10 +174,10 @@ func CleaningSummary(c servertest.Cleaning) string {
 	servers, entries := len(c.Remove()), len(c.Closed)
 	deleted, closed := "", ""
 	if servers > 0 {
-		deleted = term.Numbered(servers, "test server") + " deleted"
+		deleted = host.Numbered(servers, "test server") + " deleted"
 	}
 	if entries > 0 {
-		closed = term.Numbered(entries, "record") + " closed"
+		closed = host.Numbered(entries, "record") + " closed"
 	}
 	return term.Sentence(deleted, closed)
 }

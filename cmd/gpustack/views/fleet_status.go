@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/nova/cloud"
 	"gpustack/nova/drain"
 )
@@ -49,6 +50,6 @@ func (r FleetStatus) Print(u *term.UI) {
 	for _, name := range r.UnknownHosts {
 		u.Printf("unknown: %s: its cell does not answer\n", term.Printable(name))
 	}
-	u.Printf("%s\n", term.Sentence(term.Numbered(len(rows), "compute service")+" disabled by gpustack",
-		term.Numbered(r.DisabledCount, "other")+" disabled", term.Numbered(r.EnabledCount, "other")+" enabled"))
+	u.Printf("%s\n", term.Sentence(host.Numbered(len(rows), "compute service")+" disabled by gpustack",
+		host.Numbered(r.DisabledCount, "other")+" disabled", host.Numbered(r.EnabledCount, "other")+" enabled"))
 }

@@ -150,7 +150,7 @@ func RecoveryQuestion(entries []change.Entry) (question string, summaries []stri
 		names, summaries = append(names, EntryName(e.ID, e.Command)), append(summaries, RecoverySummary(e))
 	}
 	was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
-	return fmt.Sprintf("%s %s interrupted: recover now?", term.Listed(names, "and"), was), summaries
+	return fmt.Sprintf("%s %s interrupted: recover now?", host.Listed(names, "and"), was), summaries
 }
 
 // RowsQuestion is [RecoveryQuestion] of repairs, of which entry accept, unless it is 0, is closed
@@ -167,7 +167,7 @@ func RowsQuestion(open []change.Left, accept int) (question string, summaries []
 	if accept != 0 {
 		return fmt.Sprintf("close entry %d with its rows and allocations as they are now?", accept), summaries
 	}
-	return fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", term.Listed(names, "and")), summaries
+	return fmt.Sprintf("determine what the interrupted entry %s has done, and complete or revert it?", host.Listed(names, "and")), summaries
 }
 
 // recoveryByOutcome is that of changes whose outcome is found in a database or an API.
@@ -179,10 +179,10 @@ func recoveryByOutcome(name string, _ change.Entry) string {
 func recoveryBegun(name string, e change.Entry) (summary string, ok bool) {
 	programs, files := "", ""
 	if len(e.Programs) > 0 {
-		programs = term.Numbered(len(e.Programs), "program") + " run"
+		programs = host.Numbered(len(e.Programs), "program") + " run"
 	}
 	if len(e.Files) > 0 {
-		files = "at most " + term.Numbered(len(e.Files), "file") + " restored"
+		files = "at most " + host.Numbered(len(e.Files), "file") + " restored"
 	}
 	switch e.Status {
 	case change.Rebuilding:
@@ -225,7 +225,7 @@ func changedFiles(e change.Entry) (string, error) {
 
 func changedDrivers(e change.Entry) (string, error) {
 	record, err := driver.ParseRecord(e)
-	return "drivers of " + term.Numbered(len(record.Functions), "function"), err
+	return "drivers of " + host.Numbered(len(record.Functions), "function"), err
 }
 
 func addDrivers(h *HistoryEntry, e change.Entry) error {

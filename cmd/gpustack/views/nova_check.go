@@ -77,9 +77,9 @@ func (r NovaCheck) Print(u *term.UI) {
 		printFindings(u, shown)
 		return
 	}
-	found := term.Numbered(r.FileCount, "file") + ", " + term.Numbered(r.AliasCount, "alias")
+	found := host.Numbered(r.FileCount, "file") + ", " + host.Numbered(r.AliasCount, "alias")
 	if r.DeviceCount != nil {
-		found += ", " + term.Numbered(*r.DeviceCount, "device")
+		found += ", " + host.Numbered(*r.DeviceCount, "device")
 	} else {
 		found += "; without --inventory, no devices"
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/selection"
 	"gpustack/nova"
 	"gpustack/operate/cloud"
@@ -75,7 +76,7 @@ func (r NovaConfigure) Summary() string {
 	}
 	removed := ""
 	if len(r.Removed) > 0 {
-		removed = term.Numbered(len(r.Removed), "line") + " removed"
+		removed = host.Numbered(len(r.Removed), "line") + " removed"
 	}
 	specs := "" // of the files of this machine
 	if r.Role.Computes() {
@@ -179,7 +180,7 @@ func printRestarts(u *term.UI, services []nova.Service) {
 	}
 	table(u, titles, rows)
 	if len(unknown) > 0 {
-		u.Printf("no unit was found that runs %s\n", term.Listed(unknown, "or"))
+		u.Printf("no unit was found that runs %s\n", host.Listed(unknown, "or"))
 	}
 }
 

@@ -138,15 +138,15 @@ func (r NovaDrain) PrintLeft(u *term.UI) {
 	for _, t := range r.InProgress {
 		u.Printf("in progress: server %s: %s\n", term.Printable(t.Server), term.Printable(t.What))
 	}
-	u.Printf("%s\n", term.Sentence(term.Numbered(len(rows), "server")+" on "+term.Printable(r.Service.NovaHost), fmt.Sprintf("%d running with GPUs", running)))
+	u.Printf("%s\n", term.Sentence(host.Numbered(len(rows), "server")+" on "+term.Printable(r.Service.NovaHost), fmt.Sprintf("%d running with GPUs", running)))
 }
 
 // NoteLeft prints what a wait is for.
 func NoteLeft(u *term.UI, name string, left drain.Left) {
 	if n := len(left.Tasks); n > 0 {
-		u.Note("waiting for %s on %s, such as server %s: %s", term.Numbered(n, "task"), name, left.Tasks[0].Server, left.Tasks[0].What)
+		u.Note("waiting for %s on %s, such as server %s: %s", host.Numbered(n, "task"), name, left.Tasks[0].Server, left.Tasks[0].What)
 	} else if running := left.RunningGPUs(); len(running) > 0 {
-		u.Note("%s with GPUs on %s, such as %s", term.Numbered(len(running), "running server"), name, running[0].ID)
+		u.Note("%s with GPUs on %s, such as %s", host.Numbered(len(running), "running server"), name, running[0].ID)
 	}
 }
 
@@ -161,7 +161,7 @@ func ServiceSummary(m drain.Move) string {
 	case m.After.Enabled:
 		what = "enabled"
 	}
-	return term.Sentence("compute service of "+m.Host+" "+what, term.Numbered(1, "request"))
+	return term.Sentence("compute service of "+m.Host+" "+what, host.Numbered(1, "request"))
 }
 
 func serviceDiff(m drain.Move) string {

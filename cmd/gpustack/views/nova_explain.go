@@ -55,7 +55,7 @@ func (r NovaExplain) Print(u *term.UI) {
 		u.Printf("\nnot checked:\n")
 		var rows [][]string
 		for _, o := range r.NotChecked {
-			rows = append(rows, []string{string(o.Link), term.Numbered(o.Count, "host"), o.Reason + ": " + term.Elsewhere(o.Remedy)})
+			rows = append(rows, []string{string(o.Link), host.Numbered(o.Count, "host"), o.Reason + ": " + term.Elsewhere(o.Remedy)})
 		}
 		table(u, []string{"LINK", "HOSTS", "SEEN"}, rows)
 	}
@@ -90,7 +90,7 @@ func groupRows(g explain.Group, verdict string) (rows [][]string) {
 		verdict = ""
 	}
 	if n := len(g.Members); n > 0 {
-		line(term.Numbered(n, "host") + ": " + explain.Names(g.Members, shownNames))
+		line(host.Numbered(n, "host") + ": " + explain.Names(g.Members, shownNames))
 	}
 	if g.Example == nil {
 		return rows

@@ -24,7 +24,7 @@ func imageObject(m image.Move) Object {
 
 // ImageSummary returns the summary of image set and its undo.
 func ImageSummary(m image.Move) string {
-	return term.Sentence("image "+m.Name+" changed: "+term.Numbered(len(m.Values), "value"), term.Numbered(len(m.Requests()), "request"))
+	return term.Sentence("image "+m.Name+" changed: "+host.Numbered(len(m.Values), "value"), host.Numbered(len(m.Requests()), "request"))
 }
 
 // recordedTest returns what an entry of a test records.
@@ -37,7 +37,7 @@ func recordedTest(e change.Entry) (Object, error) {
 	for range r.Servers {
 		o.Requests = append(o.Requests, cloud.Request{Method: "POST", Path: "/servers"})
 	}
-	o.Summary = term.Sentence(term.Numbered(len(r.Servers), "test server")+" created", term.Numbered(len(o.Requests), "request"))
+	o.Summary = term.Sentence(host.Numbered(len(r.Servers), "test server")+" created", host.Numbered(len(o.Requests), "request"))
 	return o, nil
 }
 
@@ -63,7 +63,7 @@ func undoneTest(c *servertest.Change) Object {
 	for _, s := range there {
 		o.Requests = append(o.Requests, cloud.Request{Method: "DELETE", Path: "/servers/" + s.ID})
 	}
-	o.Summary = term.Sentence(term.Numbered(len(there), "test server")+" deleted", term.Numbered(len(o.Requests), "request"))
+	o.Summary = term.Sentence(host.Numbered(len(there), "test server")+" deleted", host.Numbered(len(o.Requests), "request"))
 	if len(there) == 0 {
 		o.Diff, o.Summary = "", "the servers of the test no longer exist: only the entry changes"
 	}
@@ -168,5 +168,5 @@ func FlavorSummary(m flavor.Move) string {
 	default:
 		name = m.After.Name
 	}
-	return term.Sentence("flavor "+name+" "+done, term.Numbered(len(m.Requests()), "request"))
+	return term.Sentence("flavor "+name+" "+done, host.Numbered(len(m.Requests()), "request"))
 }

@@ -140,7 +140,7 @@ func RDMAPrepareSummary(r RDMAPrepare, recorded *rdma.Record) string {
 		case a.Whole:
 			parts = append(parts, fmt.Sprintf("%s as a whole for %s", a.Address, a.Use))
 		default:
-			parts = append(parts, fmt.Sprintf("%s of %s for %s", term.Numbered(len(a.VFs), "VF"), a.Address, a.Use))
+			parts = append(parts, fmt.Sprintf("%s of %s for %s", host.Numbered(len(a.VFs), "VF"), a.Address, a.Use))
 		}
 	}
 	if recorded != nil {

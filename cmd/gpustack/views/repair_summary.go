@@ -5,6 +5,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 )
 
 // RepairSummary returns the summary of repairs.
@@ -19,11 +20,11 @@ func RepairSummary(units []cleanup.Unit) string {
 	}
 	freed := ""
 	if c.freed > 0 {
-		freed = term.Numbered(c.freed, "device") + " freed on " + firstOf(c.hosts)
+		freed = host.Numbered(c.freed, "device") + " freed on " + firstOf(c.hosts)
 	}
 	skipped := ""
 	if c.skipped > 0 {
-		skipped = term.Numbered(c.skipped, "repair") + " skipped"
+		skipped = host.Numbered(c.skipped, "repair") + " skipped"
 	}
 	return term.Sentence(freed, c.text(), skipped)
 }
@@ -41,13 +42,13 @@ func UndoRowsSummary(units []cleanup.Unit) string {
 	}
 	allocations := ""
 	if c.allocations > 0 {
-		allocations = "allocations of " + term.Numbered(c.allocations, "instance") + " restored"
+		allocations = "allocations of " + host.Numbered(c.allocations, "instance") + " restored"
 	}
 	restored := ""
 	if rows > 0 {
-		restored = term.Numbered(rows, "row") + " restored"
+		restored = host.Numbered(rows, "row") + " restored"
 	}
-	return term.Sentence(term.Numbered(reverted, "repair")+" reverted", restored, allocations)
+	return term.Sentence(host.Numbered(reverted, "repair")+" reverted", restored, allocations)
 }
 
 // repairCounts counts what repairs change.
@@ -85,11 +86,11 @@ func (c *repairCounts) text() string {
 		noun, done string
 	}{{c.assigned, "device", "assigned"}, {c.closed, "migration", "closed"}, {c.cleared, "migration context", "cleared"}} {
 		if part.n > 0 {
-			parts = append(parts, term.Numbered(part.n, part.noun)+" "+part.done)
+			parts = append(parts, host.Numbered(part.n, part.noun)+" "+part.done)
 		}
 	}
 	if c.allocations > 0 {
-		parts = append(parts, "allocations of "+term.Numbered(c.allocations, "instance")+" changed")
+		parts = append(parts, "allocations of "+host.Numbered(c.allocations, "instance")+" changed")
 	}
 	return term.Sentence(parts...)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
@@ -37,9 +38,9 @@ func Becomes(u *term.UI, functions []pci.Address, target string, devices pci.Dev
 		return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(counts[b], counts[a]))
 	})
 	for i, kind := range kinds {
-		kinds[i] = term.Numbered(counts[kind], kind)
+		kinds[i] = host.Numbered(counts[kind], kind)
 	}
-	return fmt.Sprintf("%s %s %s (%s)", term.Numbered(len(functions), "function"), arrow, target, strings.Join(kinds, ", "))
+	return fmt.Sprintf("%s %s %s (%s)", host.Numbered(len(functions), "function"), arrow, target, strings.Join(kinds, ", "))
 }
 
 // functionKind returns what an operator calls a function.
@@ -122,7 +123,7 @@ func PrepareSummary(u *term.UI, r Prepare, plan prepare.Plan, all bool, m machin
 	}
 	functions := moves.text(u, m.Devices.Value)
 	if functions == "" && len(plan.Functions) > 0 {
-		functions = "the selection stays as it is: " + term.Numbered(len(plan.Functions), "function")
+		functions = "the selection stays as it is: " + host.Numbered(len(plan.Functions), "function")
 	}
 	made := plan.Regenerated
 	if all {
@@ -130,7 +131,7 @@ func PrepareSummary(u *term.UI, r Prepare, plan prepare.Plan, all bool, m machin
 	}
 	generated := ""
 	if made.Kernels > 0 {
-		generated = "initramfs of " + term.Numbered(made.Kernels, "kernel")
+		generated = "initramfs of " + host.Numbered(made.Kernels, "kernel")
 	}
 	if made.Menu {
 		generated = strings.TrimPrefix(generated+" and boot menu", " and ")
@@ -159,9 +160,9 @@ func filesText(changes []FileChange, updated, created string) string {
 		switch n := counts[kind.action]; {
 		case n == 0:
 		case parts == nil && kind.word == "new":
-			parts = append(parts, term.Numbered(n, "new file"))
+			parts = append(parts, host.Numbered(n, "new file"))
 		case parts == nil:
-			parts = append(parts, term.Numbered(n, "file")+" "+kind.word)
+			parts = append(parts, host.Numbered(n, "file")+" "+kind.word)
 		default:
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind.word))
 		}
@@ -184,7 +185,7 @@ func DriversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
 	}
 	load := ""
 	if len(plan.Load) > 0 {
-		load = term.Numbered(len(plan.Load), "module") + " loaded"
+		load = host.Numbered(len(plan.Load), "module") + " loaded"
 	}
 	stopped, started := term.Some(len(plan.Services.Stop), "service"), term.Some(len(plan.Services.Start), "service")
 	if stopped != "" {

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
@@ -121,10 +122,10 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 func UndoFilesSummary(r Undo) string {
 	run, left, reboot, restart := "", "", "", ""
 	if len(r.Programs) > 0 {
-		run = term.Numbered(len(r.Programs), "program") + " run"
+		run = host.Numbered(len(r.Programs), "program") + " run"
 	}
 	if len(r.Left) > 0 {
-		left = term.Numbered(len(r.Left), "program") + " left to run on the target machine"
+		left = host.Numbered(len(r.Left), "program") + " left to run on the target machine"
 	}
 	if r.NextBoot {
 		reboot = "reboot needed"

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/docker"
@@ -92,13 +91,10 @@ func place(s memlock.Setting) string {
 // runtime uses the systemd cgroup driver without links in /dev/char (NVIDIA Container Toolkit,
 // issue 48).
 func memlockNote(restart []string) string {
-	return fmt.Sprintf("the limit of locked memory holds once %s restarted, after systemctl daemon-reload: '%s' says before (cgroups) "+
-		"whether running containers lose GPUs by that", listed(restart), host.NewCommand("container check"))
-}
-
-func listed(units []string) string {
-	if len(units) == 1 {
-		return units[0] + " is"
+	isOrAre := " are"
+	if len(restart) == 1 {
+		isOrAre = " is"
 	}
-	return strings.Join(units[:len(units)-1], ", ") + " and " + units[len(units)-1] + " are"
+	return fmt.Sprintf("the limit of locked memory holds once %s restarted, after systemctl daemon-reload: '%s' says before (cgroups) "+
+		"whether running containers lose GPUs by that", host.Listed(restart, "and")+isOrAre, host.NewCommand("container check"))
 }
