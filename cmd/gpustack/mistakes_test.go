@@ -27,6 +27,7 @@ type mistake struct {
 	command string
 	env     []string // beside an empty home
 	cloud   bool     // a cloud is there, with credentials
+	user    bool     // the user is not root
 }
 
 // mistakes are the rows of the page, by heading.
@@ -105,6 +106,11 @@ var mistakes = []struct {
 		{command: "image check debian --flavor gpu.none", cloud: true},
 		{command: "repair-migration --root node --yes"}, {command: "repair-migration --root node --max 5 --dry-run"}, {command: "repair-migration --root node --database postgresql://nova@db/nova"},
 	}},
+	{"Permissions, as a user who is not root", []mistake{
+		{command: "host check --root closed", user: true}, {command: "host prepare --root closed --dry-run", user: true}, {command: "history --root closed", user: true},
+		{command: "undo --root closed", user: true}, {command: "nova check --root closed", user: true}, {command: "host prepare --root fixed --yes", user: true},
+		{command: "host snapshot --root closed closed.txtar", user: true},
+	}},
 }
 
 // TestMistakes: each mistake is an error with a hint. Hints that are commands are command lines
@@ -168,8 +174,9 @@ const mistakesHead = `# Mistakes, and what gpustack answers
 
 Each row is a command line as it is typed, what is printed after ` + "`gpustack: error:`" + ` and ` + "`gpustack: hint:`" + `, and the exit
 status. The folder has node and hgx, which are examples that were unpacked, an empty folder, a snapshot node.txtar, an
-inventory gpu1.json, clouds.yaml with a cloud lab that does not answer, and nova.conf. TestMistakes runs every row, and the
-commands in the hints that have --root.
+inventory gpu1.json, clouds.yaml with a cloud lab that does not answer, and nova.conf; for users who are not root also
+closed, which they may not read, and fixed, which they may not write. TestMistakes runs every row, and the commands in the
+hints that have --root.
 `
 
 // mistakesDir makes the folder in which the mistakes are made.
@@ -182,6 +189,22 @@ func mistakesDir(t *testing.T) string {
 			t.Fatal(err)
 		}
 		unpack(t, at, example(t, from), "")
+	}
+	if _, err := stateHome(dir); err != nil { // users other than root may look into the folder
+		t.Fatal(err)
+	}
+	// What is closed may not be read by a user, and what is fixed may not be written.
+	for name, closed := range map[string][]string{"closed": {"var/lib/gpustack", "etc/nova", "boot"}, "fixed": {"etc", "var/lib"}} {
+		at := filepath.Join(dir, name)
+		mode := map[string]os.FileMode{"closed": 0, "fixed": 0o555}[name]
+		unpack(t, at, example(t, "talk-2xk4200"), "")
+		for _, folder := range closed {
+			folder = filepath.Join(at, folder)
+			if err := errors.Join(os.MkdirAll(folder, 0o755), os.Chmod(folder, mode)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.Chmod(folder, 0o755) }) //nolint:errcheck // the removal of the folder says so
+		}
 	}
 	c := exec.Command("gpustack", "host", "scan", "--root", "node", "-o", "json")
 	c.Dir = dir
@@ -226,6 +249,9 @@ func (m mistake) run(t *testing.T, dir string, argv []string) (stderr string, st
 		}
 		hidden = append(hidden, cloud.URL, "http://cloud")
 	}
+	if m.user {
+		c.Env = append(c.Env, "UNPRIVILEGED=1")
+	}
 	c.Env = append(c.Env, m.env...)
 	var talk bytes.Buffer
 	c.Stderr = &talk
@@ -249,7 +275,7 @@ func parts(said, kind string) (lines []string) {
 var inHint = regexp.MustCompile(`\bgpustack ((?:[^;'()\s]|'[^']*')+(?: (?:[^;'()\s]|'[^']*')+)*)`)
 
 // prose are words that end a command in a hint, after it.
-var prose = []string{"lists", "shows", "with", "makes", "on", "and", "or", "reads", "prints", "for", "writes"}
+var prose = []string{"as", "lists", "shows", "with", "makes", "on", "and", "or", "reads", "prints", "for", "writes"}
 
 // commandsOf returns the command lines in a hint, without the program's name.
 func commandsOf(hint string) (commands [][]string) {
