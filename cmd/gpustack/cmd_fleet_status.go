@@ -17,8 +17,9 @@ func newFleetStatusCommand(u *term.UI) *cli.Command {
 		Usage: "list the compute services that gpustack has disabled, since when and at which step",
 		Description: `
 Reads the compute services of the cloud and lists those that "gpustack nova drain" has
-disabled, on this machine or another, those that have been disabled longest first. It goes
-by the reasons that Nova keeps, and changes nothing.
+disabled, on this machine or another, with the earliest first. It goes by the reasons that
+Nova keeps, and changes nothing. Before Nova Stein, services of a cell that does not answer
+are missing from the list.
 
 ` + cloudHelp + `
 

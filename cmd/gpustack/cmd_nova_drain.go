@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -31,11 +32,13 @@ left, with their owners. It stops and moves none.
 "gpustack nova enable" and "gpustack undo" enable the service again. A service that
 was disabled by other means is refused. For one that gpustack has disabled, TIME and ID stay.
 
-  --step  changes only TEXT, for what works on the host step by step; "gpustack fleet
-          status" shows it. The entry of the first change still enables the service.
+  --step  changes only TEXT: a program that changes the host says so what it is doing, and
+          "gpustack fleet status" shows it. Undo of the first change enables the service.
 
-A resize that is neither confirmed nor reverted is in progress. What nothing has changed for
-an hour is not: it is listed with a warning.
+A resize that is neither confirmed nor reverted is in progress. Builds, migrations and
+unshelved servers elsewhere, which could still come to the host, are waited for too, unless
+nothing has changed them for an hour: a warning lists these. A guest has GPUs if its flavor
+has pci_passthrough:alias, accel:device_profile or resources:VGPU.
 
 ` + cloudHelp + `
 
@@ -46,9 +49,11 @@ EXAMPLES
   gpustack nova drain gpu7 --reason 'new kernel' --dry-run -o json
 
 EXIT STATUS
-  0  the service is disabled, and no server runs on the host with GPUs
+  0  the service is disabled, and no server runs on the host with GPUs; --step: the reason
+     is changed
   1  the change failed, or something was still in progress after --wait
-  2  servers with GPUs run on the host; --dry-run: there are pending changes
+  2  servers with GPUs run on the host; --dry-run: there are pending changes, or something
+     is in progress
   130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
@@ -84,7 +89,7 @@ func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
 	opts.text = c.String(flag)
 	switch err := drain.CheckText(opts.text); {
 	case !c.IsSet(flag):
-		f.Add(args.UsageError("--reason is missing", "say why: --reason 'new kernel'; users of the cloud's administration see it"))
+		f.Add(args.UsageError("--reason is missing", "say why: --reason 'new kernel'; administrators see it in the list of services"))
 	case err != nil:
 		f.AddEach("--"+flag+": ", err, host.HintOf(err))
 	}
@@ -119,24 +124,27 @@ func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error 
 	}
 	left := drain.Left{}
 	if !opts.step {
-		if left, err = drain.Read(ctx, o.compute, service.Host, time.Now()); err != nil {
+		if left, err = drain.NewLook(o.compute, service.Host, move.Before).Read(ctx); err != nil {
 			return err
 		}
 	}
-	report := views.NewNovaDrain(o.head(ctx, move.Changed(), left.Stuck...), o.compute, service, move)
+	report := views.NewNovaDrain(o.head(ctx, move.Changed(), left.Ignored...), o.compute, service, move)
 	report.SetLeft(left)
 	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, !opts.step) }, report.Warnings...)
-	err = decide(u, opts.decision, "disable it?", views.ServiceSummary(move), &report, func() error {
-		err := setService(ctx, u, o, "nova drain "+service.Host, move, &report)
-		if err == nil && !opts.step {
-			err = awaitEmpty(ctx, u, opts, o.compute, left, &report)
-		}
-		return err
+	question := map[bool]string{false: "disable it?", true: "change the reason?"}[move.Renames()]
+	err = decide(u, opts.decision, question, views.ServiceSummary(move), &report, func() error {
+		defer u.Run.End()
+		return setService(ctx, u, o, "nova drain "+service.Host, move, &report)
 	})
-	if err == nil && !move.Changed() && !opts.step && !opts.dryRun {
-		err = awaitEmpty(ctx, u, opts, o.compute, left, &report)
+	switch {
+	case err != nil || opts.step:
+		return err
+	case !opts.dryRun:
+		return awaitEmpty(ctx, u, opts, drain.NewLook(o.compute, service.Host, move.After), left, &report)
+	case !left.Drained():
+		return errDifferent
 	}
-	return err
+	return nil
 }
 
 // setService makes a change of a service. A text alone is not recorded.
@@ -156,22 +164,27 @@ func setService(ctx context.Context, u *term.UI, o objects, command string, move
 }
 
 // awaitEmpty waits for what is in progress on the host, and lists what is left, unless that is what
-// the plan has shown.
-func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, c *cloud.Compute, shown drain.Left, r *views.NovaDrain) error {
+// the plan has shown. It changes nothing.
+func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, look *drain.Look, shown drain.Left, r *views.NovaDrain) error {
 	w, name := opts.waiting, r.Service.NovaHost
 	if opts.format == term.FormatTable && !opts.quiet {
 		w.Progress = func(left drain.Left) { views.NoteLeft(u, name, left) }
 	}
-	left, err := drain.Wait(ctx, c, name, w)
-	r.SetLeft(left)
-	if opts.format == term.FormatTable && (opts.quiet || fmt.Sprint(left) != fmt.Sprint(shown)) {
-		r.PrintLeft(u)
+	left, err := look.Wait(ctx, w)
+	if left != nil {
+		r.SetLeft(*left)
+		addWarnings(u, r, slices.DeleteFunc(left.Ignored, func(warning string) bool { return slices.Contains(r.Warnings, warning) })...)
+		if opts.format == term.FormatTable && (opts.quiet || fmt.Sprint(*left) != fmt.Sprint(shown)) {
+			r.PrintLeft(u)
+		}
 	}
-	switch running := left.RunningGPUs(); {
+	switch {
+	case errors.Is(err, drain.ErrChanged):
+		return err
 	case err != nil:
 		return errors.Join(err, host.WithHint(fmt.Errorf("the compute service of %s stays disabled", name),
 			host.Textf("'%s' enables it", host.NewCommand("nova enable").Arg(name))))
-	case len(running) > 0:
+	case len(left.RunningGPUs()) > 0:
 		return errDifferent
 	}
 	return nil

@@ -203,7 +203,7 @@ func mistakesDir(t *testing.T) string {
 			if err := errors.Join(os.MkdirAll(folder, 0o755), os.Chmod(folder, mode)); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { os.Chmod(folder, 0o755) }) //nolint:errcheck // the removal of the folder says so
+			t.Cleanup(func() { _ = os.Chmod(folder, 0o755) }) // the removal of the folder says so
 		}
 	}
 	c := exec.Command("gpustack", "host", "scan", "--root", "node", "-o", "json")

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"time"
@@ -17,9 +18,36 @@ type Migration struct {
 	Updated time.Time
 }
 
-// Migrations returns the migrations from or to a host. It requires an administrator.
-func (c *Compute) Migrations(ctx context.Context, host string) (all []Migration, err error) {
-	next := c.client.ServiceURL("os-migrations") + "?" + url.Values{"host": {host}}.Encode()
+// sinceChanges is the microversion from which migrations are listed by when they changed.
+const sinceChanges Microversion = 59
+
+// Migrations returns the migrations from or to a host: those that have changed since a time, if the
+// cloud can tell and it is not zero. It requires an administrator.
+func (c *Compute) Migrations(ctx context.Context, host string, since time.Time) ([]Migration, error) {
+	query := url.Values{"host": {host}}
+	if !since.IsZero() && c.Microversion >= sinceChanges {
+		query.Set("changes-since", since.UTC().Format(time.RFC3339))
+	}
+	return c.migrations(ctx, query)
+}
+
+// NewMigrations returns the migrations of all hosts for which the scheduler may not have chosen the
+// host yet. It requires an administrator.
+func (c *Compute) NewMigrations(ctx context.Context) (all []Migration, err error) {
+	// nova/conductor/tasks/migrate.py, nova/compute/api.py (live_migrate, evacuate)
+	for _, status := range []string{"accepted", "pre-migrating"} {
+		list, err := c.migrations(ctx, url.Values{"status": {status}})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+func (c *Compute) migrations(ctx context.Context, query url.Values) (all []Migration, err error) {
+	const what = "migrations"
+	next := c.client.ServiceURL("os-migrations") + "?" + query.Encode()
 	for next != "" {
 		var page struct {
 			Migrations []struct {
@@ -37,7 +65,7 @@ func (c *Compute) Migrations(ctx context.Context, host string) (all []Migration,
 				Href string `json:"href"`
 			} `json:"migrations_links"` // microversion 2.59
 		}
-		err := c.cloud.ask(ctx, "migrations of "+host, func(ctx context.Context) error {
+		err := c.cloud.ask(ctx, what, func(ctx context.Context) error {
 			_, err := c.client.Get(ctx, next, &page, nil)
 			return err
 		})
@@ -45,14 +73,9 @@ func (c *Compute) Migrations(ctx context.Context, host string) (all []Migration,
 			return nil, err
 		}
 		for _, m := range page.Migrations {
-			// Without a zone: UTC, to the microsecond (nova/objects/migration.py).
-			at := m.Created
-			if m.Updated != "" {
-				at = m.Updated
-			}
-			updated, err := time.Parse("2006-01-02T15:04:05.999999", at)
+			updated, err := utc(cmp.Or(m.Updated, m.Created))
 			if err != nil {
-				return nil, &Error{Doing: "migrations of " + host, Reason: err.Error()}
+				return nil, &Error{Doing: what, Reason: err.Error()}
 			}
 			all = append(all, Migration{m.ID, m.Server, m.Type, m.Status, m.From, m.To, updated})
 		}

@@ -3,6 +3,7 @@ package cloud
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -176,31 +177,77 @@ func (c *Compute) FindServers(ctx context.Context, name string) (found []Server,
 	return found, all, err
 }
 
-// ServersOn returns the servers of all projects on a host, sorted by name. It requires an
-// administrator.
+// ErrHidden says that Nova's policy hides the hosts of servers.
+var ErrHidden = host.WithHint(errors.New("the cloud does not show on which host a server is"),
+	"use an administrator, or a user with os_compute_api:os-extended-server-attributes")
+
+// ServersOn returns the servers of all projects on a host, those too that are only marked as
+// deleted, sorted by name. It requires an administrator.
+//
+// Errors: ErrHidden.
 func (c *Compute) ServersOn(ctx context.Context, host string) ([]Server, error) {
-	return c.serversOf(ctx, "servers on "+host, servers.ListOpts{Host: host, AllTenants: true})
+	all, err := c.serversOf(ctx, "servers on "+host, listed{servers.ListOpts{Host: host, AllTenants: true}, true})
+	return slices.DeleteFunc(all, func(s Server) bool { return s.Host != host }), err // by a Nova without the filter
 }
 
 // Building returns the servers of all projects that are being built, sorted by name, those among
 // them for which the scheduler has not chosen a host yet. It requires an administrator.
+//
+// Errors: ErrHidden.
 func (c *Compute) Building(ctx context.Context) ([]Server, error) {
-	return c.serversOf(ctx, "servers that are being built", servers.ListOpts{Status: "BUILD", AllTenants: true})
+	return c.serversOf(ctx, "servers that are being built", listed{servers.ListOpts{Status: "BUILD", AllTenants: true}, false})
 }
 
-func (c *Compute) serversOf(ctx context.Context, what string, which servers.ListOpts) (found []Server, err error) {
+// Shelved returns the servers of all projects that are shelved and on no host, sorted by name,
+// those among them that are coming back. It requires an administrator.
+//
+// Errors: ErrHidden.
+func (c *Compute) Shelved(ctx context.Context) ([]Server, error) {
+	return c.serversOf(ctx, "shelved servers", listed{servers.ListOpts{Status: "SHELVED_OFFLOADED", AllTenants: true}, false})
+}
+
+// listed is which servers to list.
+type listed struct {
+	servers.ListOpts
+	marked bool // those too that are only marked as deleted, which the options of gophercloud lack
+}
+
+// ToServerListQuery returns the query.
+func (l listed) ToServerListQuery() (string, error) {
+	query, err := l.ListOpts.ToServerListQuery()
+	if l.marked {
+		query += "&soft_deleted=true"
+	}
+	return query, err
+}
+
+func (c *Compute) serversOf(ctx context.Context, what string, which listed) (found []Server, err error) {
+	hidden := false
 	err = c.cloud.ask(ctx, what, func(ctx context.Context) error {
 		pages, err := servers.List(c.client, which).AllPages(ctx)
 		if err != nil {
 			return err
 		}
 		answer, err := servers.ExtractServers(pages)
-		found = nil
+		if err != nil {
+			return err
+		}
+		var hosts []struct {
+			Host json.RawMessage `json:"OS-EXT-SRV-ATTR:host"` // null: none; nil: hidden
+		}
+		if err := servers.ExtractServersInto(pages, &hosts); err != nil {
+			return err
+		}
+		found, hidden = nil, false
 		for i := range answer {
+			hidden = hidden || hosts[i].Host == nil
 			found = append(found, serverFromAPI(&answer[i]))
 		}
-		return err
+		return nil
 	})
+	if err == nil && hidden {
+		return nil, fmt.Errorf("%s: %w", what, ErrHidden)
+	}
 	slices.SortFunc(found, func(a, b Server) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 	return found, err
 }

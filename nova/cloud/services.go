@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/services"
@@ -18,10 +19,14 @@ type ComputeService struct {
 	Zone       string // availability zone
 	Up         bool
 	Enabled    bool
-	Unknown    bool   // its cell does not answer: neither Enabled nor Reason is known
-	ForcedDown bool   // always false before microversion 2.11
-	Reason     string // why it is disabled
+	Unknown    bool      // its cell does not answer: neither Enabled nor Reason is known
+	ForcedDown bool      // always false before microversion 2.11
+	Reason     string    // why it is disabled
+	Updated    time.Time // when it was changed or has reported last, by Nova's clock; zero: unknown
 }
+
+// utc returns a time without a zone, as Nova prints times to the microsecond.
+func utc(text string) (time.Time, error) { return time.Parse("2006-01-02T15:04:05.999999", text) }
 
 // serviceUUIDs is the microversion from which services have a UUID, by which they are changed
 // (Pike).
@@ -46,14 +51,16 @@ func (c *Compute) ComputeServices(ctx context.Context) ([]ComputeService, error)
 			Status         string          `json:"status"`
 			ForcedDown     bool            `json:"forced_down"`
 			DisabledReason string          `json:"disabled_reason"`
+			UpdatedAt      string          `json:"updated_at"`
 		}
 		if err := pages.(services.ServicePage).ExtractIntoSlicePtr(&list, "services"); err != nil {
 			return err
 		}
 		for _, s := range list {
+			updated, _ := utc(s.UpdatedAt) // of a cell that is down there is none
 			all = append(all, ComputeService{
 				ID: strings.Trim(string(s.ID), `"`), Host: s.Host, Zone: s.Zone, Up: s.State == "up", Enabled: s.Status == "enabled",
-				Unknown: s.Status != "enabled" && s.Status != "disabled", ForcedDown: s.ForcedDown, Reason: s.DisabledReason,
+				Unknown: s.Status != "enabled" && s.Status != "disabled", ForcedDown: s.ForcedDown, Reason: s.DisabledReason, Updated: updated,
 			})
 		}
 		return nil

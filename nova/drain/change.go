@@ -141,11 +141,11 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if expected := now.same(c.Before); p == change.ToUndo && (expected || now.same(c.After)) || expected {
 		return nil
 	}
-	return c.changed(now)
+	return changedError(c.Host, now)
 }
 
-func (c *Change) changed(now State) error {
-	return fmt.Errorf("the compute service of %s %w: it is %s", c.Host, ErrChanged, now)
+func changedError(name string, now State) error {
+	return fmt.Errorf("the compute service of %s %w: it is %s", name, ErrChanged, now)
 }
 
 // Back returns what undo does: nothing if the service has that state already. It is known after
@@ -196,7 +196,7 @@ func (c *Change) back(ctx context.Context) (extent, error) {
 	}
 	c.is = is
 	if now := stateOf(is); !now.same(c.Before) && !now.same(c.After) {
-		return nothing, c.changed(now)
+		return nothing, changedError(c.Host, now)
 	}
 	return c.make(ctx, c.Back())
 }

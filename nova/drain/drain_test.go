@@ -46,7 +46,7 @@ func TestReason(t *testing.T) {
 		}
 	}
 	for text, bad := range map[string]bool{
-		"new kernel": false, "Küche 3: neu": false, "": true, "  ": true, " x": true, "a\nb": true, "\x1b[1m": true,
+		"new kernel": false, "Küche 3: neu": false, "": true, "  ": true, " x": true, "a\nb": true, "\x1b[1m": true, "🚀": true,
 		strings.Repeat("x", drain.MaxText): false, strings.Repeat("x", drain.MaxText+1): true,
 	} {
 		if err := drain.CheckText(text); (err != nil) != bad || bad && host.HintOf(err) == "" {
@@ -174,6 +174,9 @@ func (l *lab) make(plan func(cloud.ComputeService) (drain.Move, error)) (change.
 	}
 	return l.engine.Apply(context.Background(), change.Work{Command: "nova drain gpu1", Change: drain.Kind{Compute: l.compute}.New(m)})
 }
+
+// look returns looks at gpu1 while it is enabled.
+func (l *lab) look() *drain.Look { return drain.NewLook(l.compute, "gpu1", drain.State{Enabled: true}) }
 
 func disable(s cloud.ComputeService) (drain.Move, error) {
 	return drain.NewDraining(s, "new kernel", noon)
@@ -384,6 +387,7 @@ func TestRead(t *testing.T) {
 	server := func(status string, task any, vm string, power int, flavor map[string]any) map[string]any {
 		return map[string]any{"status": status, "OS-EXT-STS:task_state": task, "OS-EXT-STS:vm_state": vm, "OS-EXT-STS:power_state": power, "flavor": flavor, "updated": recent}
 	}
+	const host = "OS-EXT-SRV-ATTR:host"
 	with := func(body map[string]any, key string, value any) map[string]any { body[key] = value; return body }
 	for _, test := range []struct {
 		name              string
@@ -407,17 +411,29 @@ func TestRead(t *testing.T) {
 		{"an old release, a deleted flavor", server("ACTIVE", nil, "active", 1, map[string]any{"id": "7"}), 25, true, true, "", ""},
 		{"stopping", server("ACTIVE", "powering-off", "active", 1, gpu), 96, true, true, "task powering-off", ""},
 		{"a build", server("BUILD", "spawning", "building", 0, gpu), 96, false, true, "build (spawning)", ""},
-		{"a build without a host", with(server("BUILD", "scheduling", "building", 0, gpu), "OS-EXT-SRV-ATTR:host", nil), 96, false, false,
-			"build (scheduling), without a host yet", ""},
-		{"a build that nobody continues", with(server("BUILD", "spawning", "building", 0, gpu), "updated", old), 96, false, true, "", "build (spawning)"},
+		{"a build that takes long", with(server("BUILD", "spawning", "building", 0, gpu), "updated", old), 96, false, true, "build (spawning)", ""},
+		{"a build without a host", with(server("BUILD", "scheduling", "building", 0, gpu), host, nil), 96, false, false,
+			"build (scheduling), not on this host yet", ""},
+		{"a build elsewhere, which may fail there", with(server("BUILD", "spawning", "building", 0, gpu), host, "gpu0"), 96, false, false,
+			"build (spawning), not on this host yet", ""},
+		{"a build elsewhere that nothing continues", with(with(server("BUILD", "scheduling", "building", 0, gpu), host, nil), "updated", old), 96, false, false,
+			"", "build (scheduling), not on this host yet: unchanged since"},
+		{"unshelved", with(server("SHELVED_OFFLOADED", "unshelving", "shelved_offloaded", 4, gpu), host, nil), 96, false, false,
+			"task unshelving, not on this host yet", ""},
+		{"shelved", with(server("SHELVED_OFFLOADED", nil, "shelved_offloaded", 4, gpu), host, nil), 96, false, false, "", ""},
+		{"marked as deleted", server("SOFT_DELETED", nil, "soft-delete", 4, gpu), 96, false, true, "", ""},
+		{"asleep by itself", server("ACTIVE", nil, "active", 7, gpu), 96, true, true, "", ""},
+		{"rescued, and its hypervisor does not answer", server("RESCUE", nil, "rescued", 0, gpu), 96, true, true, "", ""},
+		{"a virtual GPU", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"resources1:VGPU": "1"}}), 96, true, true, "", ""},
+		{"a GPU of Cyborg", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"accel:device_profile": "gpu"}}), 96, true, true, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := newLab(t, test.newest)
 			l.cloud.Add("1", "m1", 1, 1, 1, true, map[string]string{})
 			l.cloud.Add("2", "gpu", 1, 1, 1, true, map[string]string{"pci_passthrough:alias": "A100:2"})
 			l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", Host: "gpu1", More: test.body})
-			l.cloud.AddServer(cloudtest.Instance{ID: "other", Name: "guest", Host: "gpu0", More: server("BUILD", "spawning", "building", 0, gpu)})
-			left, err := drain.Read(t.Context(), l.compute, "gpu1", now)
+			l.cloud.AddServer(cloudtest.Instance{ID: "other", Name: "guest", Host: "gpu0", More: server("ACTIVE", "deleting", "active", 1, gpu)})
+			left, err := l.look().Read(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -429,43 +445,143 @@ func TestRead(t *testing.T) {
 			if len(left.Servers) == 1 {
 				running, withGPUs = left.Servers[0].Running, left.Servers[0].HasGPUs()
 			}
-			if running != test.running || withGPUs != test.withGPUs || tasks != test.tasks || !strings.Contains(strings.Join(left.Stuck, ""), test.stuck) ||
-				len(left.Stuck) > 0 != (test.stuck != "") || len(left.RunningGPUs()) > 0 != (test.running && test.withGPUs) {
+			if running != test.running || withGPUs != test.withGPUs || tasks != test.tasks || !strings.Contains(strings.Join(left.Ignored, ""), test.stuck) ||
+				len(left.Ignored) > 0 != (test.stuck != "") || len(left.RunningGPUs()) > 0 != (test.running && test.withGPUs) {
 				t.Errorf("%+v", left)
 			}
 		})
 	}
 }
 
-// TestMigrations: what is in progress on either host counts, and an unconfirmed resize for as long
-// as it takes.
+// TestMigrations: what is in progress on either host counts, an unconfirmed resize and a failed
+// migration that was left for as long as that takes, and what has no destination yet.
 func TestMigrations(t *testing.T) {
 	now := time.Now().UTC()
 	const form = "2006-01-02T15:04:05.000000"
 	l := newLab(t, 96)
 	for i, m := range []struct {
-		status, from, to string
-		age              time.Duration
+		kind, status string
+		from, to     any
+		age          time.Duration
 	}{
-		{"migrating", "gpu1", "gpu0", time.Minute}, {"queued", "gpu0", "gpu1", time.Minute}, {"finished", "gpu1", "gpu0", 48 * time.Hour},
-		{"confirmed", "gpu1", "gpu0", time.Minute}, {"error", "gpu1", "gpu0", time.Minute}, {"accepted", "gpu1", "", 2 * time.Hour}, {"running", "gpu0", "gpu2", time.Minute},
+		{"resize", "migrating", "gpu1", "gpu0", time.Minute}, {"resize", "queued", "gpu0", "gpu1", time.Minute}, {"resize", "finished", "gpu1", "gpu0", 48 * time.Hour},
+		{"resize", "confirmed", "gpu1", "gpu0", time.Minute}, {"resize", "error", "gpu1", "gpu0", time.Minute}, {"resize", "migrating", "gpu1", "gpu0", 2 * time.Hour},
+		{"live-migration", "running", "gpu0", "gpu2", time.Minute}, {"resize", "pre-migrating", "gpu0", nil, time.Minute}, {"evacuation", "accepted", "gpu0", nil, 2 * time.Hour},
+		{"evacuation", "done", "gpu1", "gpu0", time.Hour}, {"evacuation", "done", "gpu0", "gpu1", time.Hour}, {"evacuation", "completed", "gpu1", "gpu0", time.Hour},
+		{"live-migration", "accepted", "gpu0", "gpu2", time.Minute},
 	} {
-		l.hosts.Migrations = append(l.hosts.Migrations, map[string]any{"id": i, "instance_uuid": fmt.Sprint("server", i), "migration_type": "resize", "status": m.status,
+		l.hosts.Migrations = append(l.hosts.Migrations, map[string]any{"id": i, "instance_uuid": fmt.Sprint("server", i), "migration_type": m.kind, "status": m.status,
 			"source_compute": m.from, "dest_compute": m.to, "created_at": now.Add(-m.age).Format(form), "updated_at": nil})
 	}
-	left, err := drain.Read(t.Context(), l.compute, "gpu1", now)
+	left, err := l.look().Read(t.Context())
 	var tasks []string
 	for _, task := range left.Tasks {
-		tasks = append(tasks, task.Server+" "+task.What)
-		if (task.Remedy != "") != strings.Contains(task.What, "finished") {
-			t.Errorf("%+v", task)
-		}
+		remedy, _, _ := strings.Cut(task.Remedy.String(), ":")
+		remedy, _, _ = strings.Cut(remedy, " since")
+		tasks = append(tasks, strings.TrimSpace(task.Server+" "+task.What+" "+remedy))
 	}
-	if diff := cmp.Diff([]string{"server0 resize 0 (migrating)", "server1 resize 1 (queued)", "server2 resize 2 (finished)"}, tasks); diff != "" || err != nil {
+	want := []string{"server7 resize 7 (pre-migrating)", "server0 resize 0 (migrating)", "server1 resize 1 (queued)", "server2 resize 2 (finished) confirm or revert it",
+		"server5 resize 5 (migrating) nothing has changed it", "server9 evacuation 9 (done) start nova-compute of gpu1"}
+	if diff := cmp.Diff(want, tasks); diff != "" || err != nil {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
 	}
-	if len(left.Stuck) != 1 || !strings.HasPrefix(left.Stuck[0], "server server5: resize 5 (accepted): unchanged since ") {
-		t.Errorf("%q", left.Stuck)
+	if len(left.Ignored) != 1 || !strings.HasPrefix(left.Ignored[0], "server server8: evacuation 8 (accepted): unchanged since ") {
+		t.Errorf("%q", left.Ignored)
+	}
+}
+
+// TestBusyCloud: builds that have begun after the first look cannot come to the host, and are not
+// waited for.
+func TestBusyCloud(t *testing.T) {
+	l := newLab(t, 96)
+	look := l.look()
+	build := func(id string) map[string]any {
+		i := l.cloud.AddServer(cloudtest.Instance{ID: id, Name: id, More: map[string]any{"status": "BUILD", "OS-EXT-STS:task_state": "scheduling", "OS-EXT-SRV-ATTR:host": nil,
+			"updated": time.Now().UTC().Format(time.RFC3339)}})
+		return i.More
+	}
+	first := build("first")
+	for _, want := range []int{1, 1, 0} {
+		left, err := look.Read(t.Context())
+		if err != nil || len(left.Tasks) != want {
+			t.Fatalf("%+v, %v, want %d tasks", left, err, want)
+		}
+		if build(fmt.Sprint("later", want)); len(l.cloud.Instances) == 3 {
+			first["status"], first["OS-EXT-STS:task_state"] = "ACTIVE", nil
+		}
+	}
+}
+
+// TestHidden: what cannot be seen does not look empty.
+func TestHidden(t *testing.T) {
+	gpu := map[string]any{"status": "ACTIVE", "OS-EXT-STS:power_state": 1, "flavor": map[string]any{}}
+	for name, test := range map[string]struct {
+		change func(l *lab)
+		want   error
+	}{
+		"the policy hides the hosts of servers": {func(l *lab) { l.cloud.Member = true; l.cloud.Fault = nil }, cloud.ErrForbidden},
+		"the cell does not answer":              {func(l *lab) { l.hosts.Nodes[1].Silent = true }, drain.ErrUnknown},
+		"the service was disabled by a person":  {func(l *lab) { l.hosts.Nodes[1].Disabled = "disk" }, drain.ErrChanged},
+		"the service was deleted":               {func(l *lab) { l.hosts.Nodes = nil }, drain.ErrNoService},
+		"servers cannot be listed": {func(l *lab) {
+			l.cloud.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "/servers/detail") {
+					w.WriteHeader(http.StatusForbidden)
+					return true
+				}
+				return false
+			}
+		}, cloud.ErrForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, 96)
+			l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", Host: "gpu1", More: gpu})
+			look := l.look()
+			test.change(l)
+			if left, err := look.Wait(t.Context(), drain.Waiting{Tasks: time.Second, Every: time.Millisecond}); !errors.Is(err, test.want) || left != nil {
+				t.Errorf("%+v, %v", left, err)
+			}
+		})
+	}
+	l := newLab(t, 96)
+	i := l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", More: gpu})
+	l.cloud.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/servers/detail") {
+			fmt.Fprintf(w, `{"servers": [{"id": %q, "status": "ACTIVE"}]}`, i.ID)
+			return true
+		}
+		return false
+	}
+	if left, err := l.look().Read(t.Context()); !errors.Is(err, cloud.ErrHidden) || host.HintOf(err) == "" {
+		t.Errorf("%+v, %v", left, err)
+	}
+}
+
+// TestFailedLooks: a wait goes on after looks that fail, and returns what the last complete one has
+// shown when it ends.
+func TestFailedLooks(t *testing.T) {
+	for failing, ends := range map[int]bool{2: false, 3: true} {
+		l := newLab(t, 96)
+		is := l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", Host: "gpu1", More: map[string]any{"status": "ACTIVE", "OS-EXT-STS:task_state": "rebooting",
+			"OS-EXT-STS:power_state": 1, "flavor": map[string]any{}, "updated": time.Now().UTC().Format(time.RFC3339)}})
+		looks := 0
+		l.cloud.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.RawQuery, "host=gpu1") || !strings.HasSuffix(r.URL.Path, "/servers/detail") {
+				return false
+			}
+			if looks++; looks > 1 && looks <= 1+failing {
+				w.WriteHeader(http.StatusInternalServerError)
+				return true
+			}
+			if looks > 1 {
+				is.More["OS-EXT-STS:task_state"] = nil
+			}
+			return false
+		}
+		left, err := l.look().Wait(t.Context(), drain.Waiting{Tasks: time.Minute, Every: time.Millisecond})
+		if (err != nil) != ends || left == nil || len(left.Servers) != 1 || (len(left.Tasks) > 0) != ends {
+			t.Errorf("%d failed looks: %+v, %v", failing, left, err)
+		}
 	}
 }
 
@@ -499,7 +615,7 @@ func TestWait(t *testing.T) {
 				}
 				return false
 			}
-			left, err := drain.Wait(t.Context(), l.compute, "gpu1", drain.Waiting{Tasks: test.tasks, Empty: test.empty, Every: time.Millisecond})
+			left, err := l.look().Wait(t.Context(), drain.Waiting{Tasks: test.tasks, Empty: test.empty, Every: time.Millisecond})
 			if errors.Is(err, drain.ErrInProgress) != test.late || (err != nil) != test.late || len(left.RunningGPUs()) != test.running {
 				t.Errorf("%+v, %v", left, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,11 +14,6 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// stuck is the age from which what nothing has changed counts as left over by a service that died,
-// not as in progress: a request of the scheduler or of conductor takes at most 30 minutes
-// (long_rpc_timeout).
-const stuck = time.Hour
-
 // Server is a server on a host.
 type Server struct {
 	cloud.Server
@@ -25,27 +21,29 @@ type Server struct {
 	Devices Devices
 }
 
-// Devices is whether a server has PCI devices by its flavor.
+// Devices is what a server has of the host's devices by its flavor.
 type Devices struct {
-	Request string // pci_passthrough:alias; "" for none
+	Request string // such as K4200:2; "" for none
 	Unknown bool   // the flavor with which it was built cannot be read
 }
 
 // HasGPUs reports whether the server has devices, or may have.
 func (s Server) HasGPUs() bool { return s.Devices.Unknown || s.Devices.Request != "" }
 
-// Task is what is in progress on a host, so that servers may come to it or leave it by themselves.
+// Task is what is in progress, so that servers may come to a host or leave it by themselves.
 type Task struct {
 	Server string // its id
 	What   string // such as "build (spawning)", "resize 12 (finished)"
 	Remedy host.Text
 }
 
-// Left is what is on a host.
+// Left is what is left on a host.
 type Left struct {
 	Servers []Server
 	Tasks   []Task
-	Stuck   []string // what looks like a task and nothing has changed for long, a sentence each
+	// Ignored is what may be in progress elsewhere and come to the host, but that nothing has changed
+	// for long, a sentence each.
+	Ignored []string
 }
 
 // RunningGPUs returns the servers that run with GPUs, or may.
@@ -53,103 +51,231 @@ func (l Left) RunningGPUs() []Server {
 	return slices.DeleteFunc(slices.Clone(l.Servers), func(s Server) bool { return !s.Running || !s.HasGPUs() })
 }
 
-// Read reads what is on a host at a time. A build has no host until nova-compute begins it, so that
-// those without one count for every host.
-func Read(ctx context.Context, c *cloud.Compute, name string, now time.Time) (Left, error) {
-	servers, err := c.ServersOn(ctx, name)
-	builds, buildErr := c.Building(ctx)
-	migrations, moveErr := c.Migrations(ctx, name)
-	if err := errors.Join(err, buildErr, moveErr); err != nil {
-		return Left{}, err
-	}
-	var left Left
-	specs := map[string]Devices{} // by flavor
-	for _, s := range servers {
-		if s.Host != name { // a Nova without this filter
-			continue
-		}
-		devices, err := devicesOf(ctx, c, s.Flavor, specs)
-		if err != nil {
-			return Left{}, err
-		}
-		left.Servers = append(left.Servers, Server{s, running(s), devices})
-		if s.Task != "" || s.Status == "BUILD" {
-			left.add(Task{Server: s.ID, What: taskOf(s)}, s.Updated, now)
-		}
-	}
-	for _, s := range builds {
-		if s.Host == "" {
-			left.add(Task{Server: s.ID, What: taskOf(s) + ", without a host yet"}, s.Updated, now)
-		}
-	}
-	for _, m := range migrations {
-		t := Task{Server: m.Server, What: strings.TrimSpace(fmt.Sprintf("%s %d (%s)", cmpOr(m.Type, "migration"), m.ID, m.Status))}
-		switch {
-		case cloud.MigrationOver(m.Status) || m.Status == "error": // what failed makes no progress
-		case m.Status == "finished": // it holds devices on both hosts for as long as that takes
-			t.Remedy = host.Text(fmt.Sprintf("confirm or revert it: openstack server resize confirm %s", m.Server))
-			left.Tasks = append(left.Tasks, t)
-		default:
-			left.add(t, m.Updated, now)
-		}
-	}
-	return left, nil
+// Drained reports whether nothing is in progress and no server runs with GPUs.
+func (l Left) Drained() bool { return len(l.Tasks) == 0 && len(l.RunningGPUs()) == 0 }
+
+// stuck is the age from which what has not changed elsewhere was left by a service that died: a
+// request of the scheduler or of conductor takes at most 30 minutes (long_rpc_timeout). What is on
+// the host itself counts whatever its age: an image may take longer to arrive.
+const stuck = time.Hour
+
+// Look reads what is left on a host. It knows what it has seen at its first look.
+type Look struct {
+	compute *cloud.Compute
+	host    string
+	want    State           // of the service; a look is of no use once it has another
+	coming  map[string]bool // ids of what could come to the host at the first look; nil before it
+	specs   map[string]Devices
+	moves   map[int]cloud.Migration
+	read    time.Time // until when moves is complete, by Nova's clock
 }
 
-func (l *Left) add(t Task, updated, now time.Time) {
-	if now.Sub(updated) > stuck {
-		l.Stuck = append(l.Stuck, fmt.Sprintf("server %s: %s: unchanged since %s", t.Server, t.What, updated.UTC().Format(time.RFC3339)))
-		return
+// NewLook returns looks at a host whose service has a state.
+func NewLook(c *cloud.Compute, name string, want State) *Look {
+	return &Look{compute: c, host: name, want: want, specs: map[string]Devices{}, moves: map[int]cloud.Migration{}}
+}
+
+// Read reads what is left.
+//
+// What is elsewhere comes first and what is on the host last, so that what moves meanwhile is seen
+// twice rather than never. What is on its way to no named host could come here if it was at the
+// first look: a build, also one that fails on its host, and is sent to another one without the
+// scheduler (nova/conductor/manager.py, build_instances); a server that is unshelved; a migration
+// whose destination is not chosen yet. What begins later does not come, because the service was
+// disabled then.
+//
+// Errors: ErrChanged if the service has another state than expected; ErrUnknown.
+func (l *Look) Read(ctx context.Context) (Left, error) {
+	all, err := l.compute.ComputeServices(ctx)
+	if err != nil {
+		return Left{}, err
 	}
-	l.Tasks = append(l.Tasks, t)
+	var now time.Time // Nova's: compute services report every 10 s
+	for _, s := range all {
+		if s.Updated.After(now) {
+			now = s.Updated
+		}
+	}
+	var left Left
+	coming := map[string]bool{}
+	come := func(id, what string, updated time.Time) {
+		coming[id] = true
+		switch {
+		case l.coming != nil && !l.coming[id]:
+		case now.Sub(updated) > stuck:
+			left.Ignored = append(left.Ignored, fmt.Sprintf("server %s: %s: unchanged since %s, and not waited for", id, what, updated.UTC().Format(time.RFC3339)))
+		default:
+			left.Tasks = append(left.Tasks, Task{Server: id, What: what})
+		}
+	}
+	if err := l.migrations(ctx, now, come, &left); err != nil {
+		return Left{}, err
+	}
+	builds, err := l.compute.Building(ctx)
+	if err != nil {
+		return Left{}, err
+	}
+	for _, s := range builds {
+		if s.Host != l.host {
+			come(s.ID, taskOf(s)+", not on this host yet", s.Updated)
+		}
+	}
+	shelved, err := l.compute.Shelved(ctx)
+	if err != nil {
+		return Left{}, err
+	}
+	for _, s := range shelved {
+		if s.Task != "" {
+			come(s.ID, taskOf(s)+", not on this host yet", s.Updated)
+		}
+	}
+	if err := l.servers(ctx, now, &left); err != nil {
+		return Left{}, err
+	}
+	if l.coming == nil {
+		l.coming = coming
+	}
+	is, err := Find(ctx, l.compute, l.host) // a list of servers leaves out a cell that does not answer
+	if err == nil && !stateOf(is).same(l.want) {
+		err = changedError(l.host, stateOf(is))
+	}
+	return left, err
+}
+
+// migrations adds the migrations that are in progress from or to the host, and those without a
+// destination.
+func (l *Look) migrations(ctx context.Context, now time.Time, come func(id, what string, updated time.Time), left *Left) error {
+	elsewhere, err := l.compute.NewMigrations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range elsewhere {
+		if m.To == "" && m.From != l.host {
+			come(m.Server, moveOf(m), m.Updated)
+		}
+	}
+	changed, err := l.compute.Migrations(ctx, l.host, l.read)
+	if err != nil {
+		return err
+	}
+	for _, m := range changed {
+		l.moves[m.ID] = m
+	}
+	l.read = now.Add(-time.Minute)
+	for _, id := range slices.Sorted(maps.Keys(l.moves)) {
+		m := l.moves[id]
+		t := Task{Server: m.Server, What: moveOf(m)}
+		switch evacuated := m.Type == "evacuation" && m.From == l.host; {
+		case evacuated && m.Status == "done": // nova-compute destroys the server here when it starts
+			t.Remedy = host.Text("start nova-compute of " + l.host + ": it destroys what runs there of evacuated servers")
+		case cloud.MigrationOver(m.Status), m.Status == "error": // what failed makes no progress
+			continue
+		case m.Status == "finished": // it holds devices on both hosts for as long as that takes
+			t.Remedy = host.Text("confirm or revert it: openstack server resize confirm " + m.Server)
+		case now.Sub(m.Updated) > stuck:
+			t.Remedy = host.Textf("nothing has changed it since %s: '%s' says whether it was left by a failure",
+				m.Updated.UTC().Format(time.RFC3339), host.NewCommand("repair-migration").Flag("instance", m.Server))
+		}
+		left.Tasks = append(left.Tasks, t)
+	}
+	return nil
+}
+
+// servers adds the servers on the host, and their tasks.
+func (l *Look) servers(ctx context.Context, now time.Time, left *Left) error {
+	servers, err := l.compute.ServersOn(ctx, l.host)
+	if err != nil {
+		return err
+	}
+	for _, s := range servers {
+		devices, err := l.devicesOf(ctx, s.Flavor)
+		if err != nil {
+			return err
+		}
+		left.Servers = append(left.Servers, Server{s, running(s), devices})
+		if s.Task == "" && s.Status != "BUILD" {
+			continue
+		}
+		t := Task{Server: s.ID, What: taskOf(s)}
+		if now.Sub(s.Updated) > stuck {
+			t.Remedy = host.Text(fmt.Sprintf("nothing has changed it since %s: see the log of nova-compute on %s; openstack server set --state error %s ends a task that was left",
+				s.Updated.UTC().Format(time.RFC3339), l.host, s.ID))
+		}
+		left.Tasks = append(left.Tasks, t)
+	}
+	return nil
 }
 
 func taskOf(s cloud.Server) string {
-	if s.Status == "BUILD" {
-		return "build (" + cmpOr(s.Task, "no task") + ")"
+	switch {
+	case s.Status != "BUILD":
+		return "task " + s.Task
+	case s.Task == "":
+		return "build"
 	}
-	return "task " + s.Task
+	return "build (" + s.Task + ")"
 }
 
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
+func moveOf(m cloud.Migration) string {
+	kind := m.Type
+	if kind == "" {
+		kind = "migration"
 	}
-	return b
+	return fmt.Sprintf("%s %d (%s)", kind, m.ID, m.Status)
 }
 
-// running reports whether a server may be running. Suspended ones are saved to disk. Of a server in
-// error that the hypervisor does not know, nothing runs.
+// running reports whether a server may be running. Servers that are suspended by Nova are saved to
+// disk; a guest that has suspended itself is in memory, with its devices
+// (nova/virt/libvirt/guest.py, VIR_DOMAIN_PMSUSPENDED). Of a server that the hypervisor does not
+// know, only states in which none runs count as off.
 func running(s cloud.Server) bool {
 	switch s.Power {
-	case cloud.PowerShutdown, cloud.PowerCrashed, cloud.PowerSuspended:
+	case cloud.PowerShutdown, cloud.PowerCrashed:
 		return false
+	case cloud.PowerSuspended:
+		return s.VMState != "suspended"
 	case cloud.PowerNone:
-		return s.VMState == "active" || s.VMState == "paused" || s.VMState == ""
+		return !slices.Contains([]string{"building", "error", "stopped", "shelved", "shelved_offloaded", "suspended", "soft-delete", "deleted"}, s.VMState)
 	case cloud.PowerRunning, cloud.PowerPaused:
 	}
 	return true
 }
 
-// devicesOf returns whether servers of a flavor have devices. Before microversion 2.47 a server
-// names its flavor, which may have changed or been deleted since.
-func devicesOf(ctx context.Context, c *cloud.Compute, f cloud.ServerFlavor, known map[string]Devices) (Devices, error) {
+// devicesOf returns what servers of a flavor have of the host's devices. Before microversion 2.47 a
+// server names its flavor, which may have changed or been deleted since.
+func (l *Look) devicesOf(ctx context.Context, f cloud.ServerFlavor) (Devices, error) {
 	if f.Specs != nil || f.ID == "" {
-		return Devices{f.Specs[nova.RequestKey], f.Specs == nil}, nil
+		return Devices{requested(f.Specs), f.Specs == nil}, nil
 	}
-	if d, ok := known[f.ID]; ok {
+	if d, ok := l.specs[f.ID]; ok {
 		return d, nil
 	}
-	specs, err := c.ExtraSpecs(ctx, cloud.Flavor{ID: f.ID, Name: f.ID})
+	specs, err := l.compute.ExtraSpecs(ctx, cloud.Flavor{ID: f.ID, Name: f.ID})
 	if err != nil && !errors.Is(err, cloud.ErrNotFound) {
 		return Devices{}, err
 	}
-	known[f.ID] = Devices{specs[nova.RequestKey], err != nil}
-	return known[f.ID], nil
+	l.specs[f.ID] = Devices{requested(specs), err != nil}
+	return l.specs[f.ID], nil
+}
+
+// requested returns what a flavor requests of a host's devices: by aliases, by a device profile of
+// Cyborg, or a virtual GPU.
+func requested(specs map[string]string) string {
+	var requests []string
+	for _, key := range slices.Sorted(maps.Keys(specs)) {
+		_, class, _ := strings.Cut(key, ":")
+		switch {
+		case key == nova.RequestKey:
+			requests = append(requests, specs[key])
+		case key == "accel:device_profile", strings.HasPrefix(key, "resources") && (class == "VGPU" || class == "PGPU"):
+			requests = append(requests, key+"="+specs[key])
+		}
+	}
+	return strings.Join(requests, ", ")
 }
 
 // Every is the time between two looks.
-const Every = 5 * time.Second
+const Every = 10 * time.Second
 
 // Waiting is how long to wait, and for what.
 type Waiting struct {
@@ -160,30 +286,47 @@ type Waiting struct {
 	Progress func(Left)
 }
 
-// ErrInProgress says that something is still in progress at the end of a wait.
-var ErrInProgress = host.WithHint(errors.New("is still in progress"), "--wait waits longer; 'openstack server show' says more")
+// Errors of waits.
+var (
+	// ErrInProgress says that something is still in progress at the end of a wait.
+	ErrInProgress = host.WithHint(errors.New("is still in progress"), "--wait waits longer; 'openstack server show' says more")
+	// errLate is the same while the host is waited to be empty.
+	errLate = host.WithHint(fmt.Errorf("%w", ErrInProgress), "--wait-empty waits longer; 'openstack server show' says more")
+)
 
-// Wait waits until nothing is in progress on a host, and, if that is asked for, until no server
-// runs there with GPUs, and returns what is left.
+// failures is how many looks in a row may fail in a wait.
+const failures = 3
+
+// Wait waits until nothing is in progress, and, if that is asked for, until no server runs with
+// GPUs. It returns what is left, as the last complete look has shown it; nil if none was complete.
 //
-// Errors: ErrInProgress, one for each task; that of an interrupt.
-func Wait(ctx context.Context, c *cloud.Compute, name string, w Waiting) (Left, error) {
-	end, emptying, last := time.Now().Add(w.Tasks), false, ""
+// Errors: those of [Look.Read]; ErrInProgress, one for each task; that of an interrupt.
+func (l *Look) Wait(ctx context.Context, w Waiting) (*Left, error) {
+	end, failed, last := time.Now().Add(w.Tasks), 0, ""
+	emptying := false
+	var left *Left
 	for {
-		left, err := Read(ctx, c, name, time.Now())
-		if err != nil {
-			return left, err
-		}
-		if now := fmt.Sprint(left); now != last && w.Progress != nil {
-			w.Progress(left)
-			last = now
-		}
+		is, err := l.Read(ctx)
 		late := time.Now().After(end)
 		switch {
-		case len(left.Tasks) > 0 && late:
-			return left, inProgress(left.Tasks)
-		case len(left.Tasks) > 0: // also of servers that are stopped or moved away meanwhile
-		case w.Empty == 0, len(left.RunningGPUs()) == 0, emptying && late:
+		case err != nil:
+			// Nothing but another look tells more: one that is refused stays so.
+			if failed++; failed >= failures || late || cloud.IsRefused(err) || errors.Is(err, ErrChanged) || errors.Is(err, ErrUnknown) || errors.Is(err, ErrNoService) {
+				return left, err
+			}
+		default:
+			failed, left = 0, &is
+			if now := fmt.Sprint(is); now != last && w.Progress != nil {
+				w.Progress(is)
+				last = now
+			}
+		}
+		switch {
+		case err != nil:
+		case len(is.Tasks) > 0 && late:
+			return left, inProgress(is.Tasks, emptying)
+		case len(is.Tasks) > 0: // also of servers that are stopped or moved away meanwhile
+		case w.Empty == 0, is.Drained(), emptying && late:
 			return left, nil
 		case !emptying:
 			end, emptying = time.Now().Add(w.Empty), true
@@ -196,10 +339,14 @@ func Wait(ctx context.Context, c *cloud.Compute, name string, w Waiting) (Left, 
 	}
 }
 
-func inProgress(tasks []Task) error {
+func inProgress(tasks []Task, emptying bool) error {
+	kind := ErrInProgress
+	if emptying {
+		kind = errLate
+	}
 	var errs []error
 	for _, t := range tasks {
-		err := fmt.Errorf("server %s: %s %w", t.Server, t.What, ErrInProgress)
+		err := fmt.Errorf("server %s: %s %w", t.Server, t.What, kind)
 		if t.Remedy != "" {
 			err = host.WithHint(err, t.Remedy)
 		}

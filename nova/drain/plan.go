@@ -165,6 +165,9 @@ func otherReason(s cloud.ComputeService) error {
 		reason = "the reason is " + s.Reason
 	}
 	err := fmt.Errorf("the compute service of %s %w: %s", s.Host, ErrOtherReason, reason)
+	if strings.HasPrefix(s.Reason, "AUTO: ") {
+		return host.WithHint(err, "nova-compute has disabled it, and enables it again when libvirt answers: see its log on "+s.Host)
+	}
 	return host.WithHint(err, fmt.Sprintf("ask who has disabled it; 'openstack compute service set --enable %s nova-compute' enables it", s.Host))
 }
 

@@ -61,9 +61,12 @@ func (r Reason) same(other Reason) bool {
 func CheckText(text string) error {
 	switch n := utf8.RuneCountInString(text); {
 	case strings.TrimSpace(text) == "":
-		return host.WithHint(errors.New("the text is empty"), "say why, or at which step: users of the cloud's administration see it")
+		return host.WithHint(errors.New("the text is empty"), "say why, or at which step: administrators see it in the list of services")
 	case text != strings.TrimSpace(text) || strings.ContainsAny(text, "\n\t") || host.Printable(text) != text:
 		return host.WithHint(fmt.Errorf("%q has control characters, or blanks at its ends", text), "write one line of text")
+	case strings.ContainsFunc(text, func(r rune) bool { return r > 0xFFFF }):
+		// The column is utf8mb3 (nova/db/main/migrations, mysql_charset).
+		return host.WithHint(fmt.Errorf("%q has characters above U+FFFF", text), "Nova's database does not store them: leave out emoji")
 	case n > MaxText:
 		return host.WithHint(fmt.Errorf("the text has %d characters, more than %d", n, MaxText), "Nova keeps 255 characters, with the time and the id before the text")
 	}

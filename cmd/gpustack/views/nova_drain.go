@@ -40,8 +40,8 @@ type leftServer struct {
 	Status  string  `json:"server_status"`
 	Task    *string `json:"task"`
 	Running bool    `json:"running"`
-	// Alias is what its flavor requests. null: nothing, or unknown.
-	Alias   *string `json:"alias_request"`
+	// Request is what its flavor requests of the host's devices. null: nothing, or unknown.
+	Request *string `json:"device_request"`
 	HasGPUs *bool   `json:"has_gpus"` // null: the flavor with which it was built cannot be read
 }
 
@@ -66,7 +66,7 @@ func (r *NovaDrain) SetLeft(left drain.Left) {
 	r.Servers, r.InProgress = nil, nil
 	for _, s := range left.Servers {
 		server := leftServer{
-			ID: s.ID, Name: s.Name, Project: s.Project, User: s.User, Status: s.Status, Task: known(s.Task), Running: s.Running, Alias: known(s.Devices.Request),
+			ID: s.ID, Name: s.Name, Project: s.Project, User: s.User, Status: s.Status, Task: known(s.Task), Running: s.Running, Request: known(s.Devices.Request),
 		}
 		if !s.Devices.Unknown {
 			has := s.HasGPUs()
@@ -113,7 +113,7 @@ func (r NovaDrain) PrintLeft(u *term.UI) {
 		case s.HasGPUs == nil:
 			gpus = "unknown"
 		case *s.HasGPUs:
-			gpus = *s.Alias
+			gpus = *s.Request
 		}
 		power := "off"
 		if s.Running {
@@ -157,7 +157,7 @@ func ServiceSummary(m drain.Move) string {
 	case !m.Changed():
 		return "the compute service of " + m.Host + " is as planned"
 	case m.Renames():
-		what = "disabled for another reason"
+		return term.Sentence("reason of the compute service of "+m.Host+" changed", host.Numbered(1, "request"))
 	case m.After.Enabled:
 		what = "enabled"
 	}

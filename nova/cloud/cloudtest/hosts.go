@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -94,7 +95,7 @@ func (h *Hosts) listServices(w http.ResponseWriter, _ *http.Request) {
 		}
 		list = append(list, map[string]any{"id": strconv.Itoa(i), "binary": "nova-compute", "host": n.Name, "zone": n.Zone,
 			"state": word(n.Down || n.Forced, "down", "up"), "status": status, "disabled_reason": n.Disabled,
-			"forced_down": n.Forced, "updated_at": "2026-11-22T00:00:00.000000"})
+			"forced_down": n.Forced, "updated_at": time.Now().UTC().Format("2006-01-02T15:04:05.000000")})
 	}
 	reply(w, map[string]any{"services": list})
 }
@@ -139,7 +140,8 @@ func (h *Hosts) changeService(w http.ResponseWriter, r *http.Request) {
 func (h *Hosts) listMigrations(w http.ResponseWriter, r *http.Request) {
 	list := []any{}
 	for _, m := range h.Migrations {
-		if name := r.URL.Query().Get("host"); name == m["source_compute"] || name == m["dest_compute"] {
+		name, status := r.URL.Query().Get("host"), r.URL.Query().Get("status")
+		if (name == "" || name == m["source_compute"] || name == m["dest_compute"]) && (status == "" || status == m["status"]) {
 			list = append(list, m)
 		}
 	}
