@@ -57,7 +57,6 @@ func TestCompletion(t *testing.T) {
 		{"gpustack nova check --conf controller=nodf", "gpustack nova check --conf controller=nodfile "},
 		{"gpustack nova check --conf=nodf", "gpustack nova check --conf=nodfile "},
 		{"gpustack nova check --conf=controller=nodf", "gpustack nova check --conf=controller=nodfile "},
-		{"gpustack nova check --conf contr", "gpustack nova check --conf controller="},
 		{"gpustack host help sc", "gpustack host help scan "},
 		{"gpustack man host sc", "gpustack man host scan "},
 		{"gpustack host scan -o tr", "gpustack host scan -o tree "},
