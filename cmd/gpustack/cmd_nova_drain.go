@@ -38,7 +38,7 @@ was disabled by other means is refused. For one that gpustack has disabled, TIME
 A resize that is neither confirmed nor reverted is in progress. Builds, migrations and
 unshelved servers elsewhere, which could still come to the host, are waited for too, unless
 nothing has changed them for an hour: a warning lists these. A guest has GPUs if its flavor
-has pci_passthrough:alias, accel:device_profile or resources:VGPU.
+has pci_passthrough:alias, accel:device_profile, or resources of VGPU, PGPU or CUSTOM_.
 
 ` + cloudHelp + `
 
@@ -59,7 +59,7 @@ EXIT STATUS
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "reason", Usage: "say in `TEXT` why the service is disabled"},
 			&cli.StringFlag{Name: "step", Usage: "only change the reason to `TEXT`"},
-			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` until nothing is in progress on the host"},
+			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` until nothing is in progress on the host, or may come to it"},
 			&cli.DurationFlag{Name: "wait-empty", Usage: "then wait at most `TIME` until no server runs there with GPUs (default: do not wait)"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		}, cloudFlags()...),
@@ -173,7 +173,10 @@ func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, look *dr
 	left, err := look.Wait(ctx, w)
 	if left != nil {
 		r.SetLeft(*left)
-		addWarnings(u, r, slices.DeleteFunc(left.Ignored, func(warning string) bool { return slices.Contains(r.Warnings, warning) })...)
+		if opts.quiet && !r.Changed { // showPlan has printed none
+			u.Warn(left.Ignored...)
+		}
+		addWarnings(u, r, slices.DeleteFunc(slices.Clone(left.Ignored), func(warning string) bool { return slices.Contains(r.Warnings, warning) })...)
 		if opts.format == term.FormatTable && (opts.quiet || fmt.Sprint(*left) != fmt.Sprint(shown)) {
 			r.PrintLeft(u)
 		}

@@ -3,6 +3,7 @@ package cloud
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/url"
 	"time"
 )
@@ -18,21 +19,17 @@ type Migration struct {
 	Updated time.Time
 }
 
-// sinceChanges is the microversion from which migrations are listed by when they changed.
-const sinceChanges Microversion = 59
-
-// Migrations returns the migrations from or to a host: those that have changed since a time, if the
-// cloud can tell and it is not zero. It requires an administrator.
-func (c *Compute) Migrations(ctx context.Context, host string, since time.Time) ([]Migration, error) {
-	query := url.Values{"host": {host}}
-	if !since.IsZero() && c.Microversion >= sinceChanges {
-		query.Set("changes-since", since.UTC().Format(time.RFC3339))
-	}
-	return c.migrations(ctx, query)
+// Migrations returns the migrations from or to a host. It requires an administrator.
+//
+// Errors: ErrHidden.
+func (c *Compute) Migrations(ctx context.Context, host string) ([]Migration, error) {
+	return c.migrations(ctx, url.Values{"host": {host}})
 }
 
 // NewMigrations returns the migrations of all hosts for which the scheduler may not have chosen the
 // host yet. It requires an administrator.
+//
+// Errors: ErrHidden.
 func (c *Compute) NewMigrations(ctx context.Context) (all []Migration, err error) {
 	// nova/conductor/tasks/migrate.py, nova/compute/api.py (live_migrate, evacuate)
 	for _, status := range []string{"accepted", "pre-migrating"} {
@@ -76,6 +73,9 @@ func (c *Compute) migrations(ctx context.Context, query url.Values) (all []Migra
 			updated, err := utc(cmp.Or(m.Updated, m.Created))
 			if err != nil {
 				return nil, &Error{Doing: what, Reason: err.Error()}
+			}
+			if m.From == "" && m.To == "" { // Nova always has the first
+				return nil, fmt.Errorf("%s: %w", what, ErrHidden)
 			}
 			all = append(all, Migration{m.ID, m.Server, m.Type, m.Status, m.From, m.To, updated})
 		}

@@ -179,14 +179,14 @@ func (c *Compute) FindServers(ctx context.Context, name string) (found []Server,
 
 // ErrHidden says that Nova's policy hides the hosts of servers.
 var ErrHidden = host.WithHint(errors.New("the cloud does not show on which host a server is"),
-	"use an administrator, or a user with os_compute_api:os-extended-server-attributes")
+	"use an administrator, or a user with os_compute_api:os-extended-server-attributes and os_compute_api:os-migrations:index:host")
 
 // ServersOn returns the servers of all projects on a host, those too that are only marked as
 // deleted, sorted by name. It requires an administrator.
 //
 // Errors: ErrHidden.
 func (c *Compute) ServersOn(ctx context.Context, host string) ([]Server, error) {
-	all, err := c.serversOf(ctx, "servers on "+host, listed{servers.ListOpts{Host: host, AllTenants: true}, true})
+	all, err := c.serversOf(ctx, "servers on "+host, listed{servers.ListOpts{Host: host, AllTenants: true}, "&soft_deleted=true"})
 	return slices.DeleteFunc(all, func(s Server) bool { return s.Host != host }), err // by a Nova without the filter
 }
 
@@ -195,30 +195,35 @@ func (c *Compute) ServersOn(ctx context.Context, host string) ([]Server, error) 
 //
 // Errors: ErrHidden.
 func (c *Compute) Building(ctx context.Context) ([]Server, error) {
-	return c.serversOf(ctx, "servers that are being built", listed{servers.ListOpts{Status: "BUILD", AllTenants: true}, false})
+	return c.serversOf(ctx, "servers that are being built", listed{servers.ListOpts{Status: "BUILD", AllTenants: true}, ""})
 }
 
-// Shelved returns the servers of all projects that are shelved and on no host, sorted by name,
-// those among them that are coming back. It requires an administrator.
+// Unshelving returns the servers of all projects that were shelved, and are being unshelved. It
+// requires an administrator.
 //
 // Errors: ErrHidden.
-func (c *Compute) Shelved(ctx context.Context) ([]Server, error) {
-	return c.serversOf(ctx, "shelved servers", listed{servers.ListOpts{Status: "SHELVED_OFFLOADED", AllTenants: true}, false})
+func (c *Compute) Unshelving(ctx context.Context) (all []Server, err error) {
+	// In this order: nova-compute begins to spawn before it takes the server (unshelve_instance).
+	for _, task := range []string{"unshelving", "spawning"} {
+		list, err := c.serversOf(ctx, "servers that are unshelved", listed{servers.ListOpts{Status: "SHELVED_OFFLOADED", AllTenants: true}, "&task_state=" + task})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
 }
 
 // listed is which servers to list.
 type listed struct {
 	servers.ListOpts
-	marked bool // those too that are only marked as deleted, which the options of gophercloud lack
+	more string // of the query, which the options of gophercloud lack
 }
 
 // ToServerListQuery returns the query.
 func (l listed) ToServerListQuery() (string, error) {
 	query, err := l.ListOpts.ToServerListQuery()
-	if l.marked {
-		query += "&soft_deleted=true"
-	}
-	return query, err
+	return query + l.more, err
 }
 
 func (c *Compute) serversOf(ctx context.Context, what string, which listed) (found []Server, err error) {

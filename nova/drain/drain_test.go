@@ -416,7 +416,7 @@ func TestRead(t *testing.T) {
 			"build (scheduling), not on this host yet", ""},
 		{"a build elsewhere, which may fail there", with(server("BUILD", "spawning", "building", 0, gpu), host, "gpu0"), 96, false, false,
 			"build (spawning), not on this host yet", ""},
-		{"a build elsewhere that nothing continues", with(with(server("BUILD", "scheduling", "building", 0, gpu), host, nil), "updated", old), 96, false, false,
+		{"a build elsewhere that nothing continues", with(with(server("BUILD", "scheduling", "building", 0, gpu), host, nil), "created", old), 96, false, false,
 			"", "build (scheduling), not on this host yet: unchanged since"},
 		{"unshelved", with(server("SHELVED_OFFLOADED", "unshelving", "shelved_offloaded", 4, gpu), host, nil), 96, false, false,
 			"task unshelving, not on this host yet", ""},
@@ -425,6 +425,8 @@ func TestRead(t *testing.T) {
 		{"asleep by itself", server("ACTIVE", nil, "active", 7, gpu), 96, true, true, "", ""},
 		{"rescued, and its hypervisor does not answer", server("RESCUE", nil, "rescued", 0, gpu), 96, true, true, "", ""},
 		{"a virtual GPU", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"resources1:VGPU": "1"}}), 96, true, true, "", ""},
+		{"a virtual GPU of a class of its own", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"resources:CUSTOM_NVIDIA_42": "1"}}), 96, true, true, "", ""},
+		{"a bare metal class", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"resources:CUSTOM_BAREMETAL_BIG": "1"}}), 96, true, false, "", ""},
 		{"a GPU of Cyborg", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"accel:device_profile": "gpu"}}), 96, true, true, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -468,7 +470,7 @@ func TestMigrations(t *testing.T) {
 		{"resize", "confirmed", "gpu1", "gpu0", time.Minute}, {"resize", "error", "gpu1", "gpu0", time.Minute}, {"resize", "migrating", "gpu1", "gpu0", 2 * time.Hour},
 		{"live-migration", "running", "gpu0", "gpu2", time.Minute}, {"resize", "pre-migrating", "gpu0", nil, time.Minute}, {"evacuation", "accepted", "gpu0", nil, 2 * time.Hour},
 		{"evacuation", "done", "gpu1", "gpu0", time.Hour}, {"evacuation", "done", "gpu0", "gpu1", time.Hour}, {"evacuation", "completed", "gpu1", "gpu0", time.Hour},
-		{"live-migration", "accepted", "gpu0", "gpu2", time.Minute},
+		{"live-migration", "accepted", "gpu0", "gpu2", time.Minute}, {"resize", "pre-migrating", "gpu0", "gpu2", time.Minute},
 	} {
 		l.hosts.Migrations = append(l.hosts.Migrations, map[string]any{"id": i, "instance_uuid": fmt.Sprint("server", i), "migration_type": m.kind, "status": m.status,
 			"source_compute": m.from, "dest_compute": m.to, "created_at": now.Add(-m.age).Format(form), "updated_at": nil})
@@ -480,13 +482,36 @@ func TestMigrations(t *testing.T) {
 		remedy, _, _ = strings.Cut(remedy, " since")
 		tasks = append(tasks, strings.TrimSpace(task.Server+" "+task.What+" "+remedy))
 	}
-	want := []string{"server7 resize 7 (pre-migrating)", "server0 resize 0 (migrating)", "server1 resize 1 (queued)", "server2 resize 2 (finished) confirm or revert it",
+	want := []string{"server7 resize 7 (pre-migrating)", "server13 resize 13 (pre-migrating)", "server0 resize 0 (migrating)", "server1 resize 1 (queued)", "server2 resize 2 (finished) confirm or revert it",
 		"server5 resize 5 (migrating) nothing has changed it", "server9 evacuation 9 (done) start nova-compute of gpu1"}
 	if diff := cmp.Diff(want, tasks); diff != "" || err != nil {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
 	}
 	if len(left.Ignored) != 1 || !strings.HasPrefix(left.Ignored[0], "server server8: evacuation 8 (accepted): unchanged since ") {
 		t.Errorf("%q", left.Ignored)
+	}
+	// Nova deletes migrations with their server.
+	look := l.look()
+	if left, err := look.Read(t.Context()); err != nil || len(left.Tasks) != 7 {
+		t.Errorf("%+v, %v", left, err)
+	}
+	l.hosts.Migrations = nil
+	if left, err := look.Read(t.Context()); err != nil || len(left.Tasks) != 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+}
+
+// TestClock: what is old is judged by the clock of services that report, not by one that is gone
+// and was ahead, and not at all if none reports.
+func TestClock(t *testing.T) {
+	for name, down := range map[string]bool{"one reports": false, "none reports": true} {
+		l := newLab(t, 96)
+		l.hosts.Nodes = append(l.hosts.Nodes, &cloudtest.Node{Name: "gone", Down: true, Ahead: 5 * 365 * 24 * time.Hour})
+		l.hosts.Nodes[0].Down, l.hosts.Nodes[1].Down = down, down
+		l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", More: map[string]any{"status": "BUILD", "OS-EXT-STS:task_state": "scheduling", "OS-EXT-SRV-ATTR:host": nil}})
+		if left, err := l.look().Read(t.Context()); err != nil || len(left.Tasks) != 1 {
+			t.Errorf("%s: %+v, %v", name, left, err)
+		}
 	}
 }
 
@@ -551,6 +576,12 @@ func TestHidden(t *testing.T) {
 			return true
 		}
 		return false
+	}
+	hiddenMove := newLab(t, 96)
+	hiddenMove.hosts.Migrations = []map[string]any{{"id": 1, "instance_uuid": "it", "status": "accepted", "source_compute": nil, "dest_compute": nil,
+		"created_at": "2026-11-27T12:00:00.000000"}}
+	if left, err := hiddenMove.look().Read(t.Context()); !errors.Is(err, cloud.ErrHidden) {
+		t.Errorf("%+v, %v", left, err)
 	}
 	if left, err := l.look().Read(t.Context()); !errors.Is(err, cloud.ErrHidden) || host.HintOf(err) == "" {
 		t.Errorf("%+v, %v", left, err)

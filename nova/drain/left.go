@@ -66,49 +66,61 @@ type Look struct {
 	want    State           // of the service; a look is of no use once it has another
 	coming  map[string]bool // ids of what could come to the host at the first look; nil before it
 	specs   map[string]Devices
-	moves   map[int]cloud.Migration
-	read    time.Time // until when moves is complete, by Nova's clock
 }
 
 // NewLook returns looks at a host whose service has a state.
 func NewLook(c *cloud.Compute, name string, want State) *Look {
-	return &Look{compute: c, host: name, want: want, specs: map[string]Devices{}, moves: map[int]cloud.Migration{}}
+	return &Look{compute: c, host: name, want: want, specs: map[string]Devices{}}
+}
+
+// elsewhere is what one look has seen of what could come to the host.
+type elsewhere struct {
+	*Look
+	now  time.Time       // by Nova's clock; zero: unknown
+	up   map[string]bool // hosts whose nova-compute reports
+	seen map[string]bool // ids of servers
+	left *Left
+}
+
+// add adds a server that could come, unless it could not at the first look. gone reports that
+// nothing carries it on if nothing has changed it for long.
+func (e elsewhere) add(id, what string, changed time.Time, gone bool) {
+	if e.seen[id] {
+		return
+	}
+	e.seen[id] = true
+	switch {
+	case e.coming != nil && !e.coming[id]:
+	case gone && !e.now.IsZero() && e.now.Sub(changed) > stuck:
+		e.left.Ignored = append(e.left.Ignored, fmt.Sprintf("server %s: %s: unchanged since %s, and not waited for", id, what, changed.UTC().Format(time.RFC3339)))
+	default:
+		e.left.Tasks = append(e.left.Tasks, Task{Server: id, What: what})
+	}
 }
 
 // Read reads what is left.
 //
 // What is elsewhere comes first and what is on the host last, so that what moves meanwhile is seen
 // twice rather than never. What is on its way to no named host could come here if it was at the
-// first look: a build, also one that fails on its host, and is sent to another one without the
-// scheduler (nova/conductor/manager.py, build_instances); a server that is unshelved; a migration
-// whose destination is not chosen yet. What begins later does not come, because the service was
-// disabled then.
+// first look: a build or a resize, also one that fails on its host, and is sent to another one
+// without the scheduler (nova/conductor/manager.py, build_instances; tasks/migrate.py,
+// _reschedule); a server that is unshelved; a migration whose destination is not chosen yet. What
+// begins later does not come, because the service was disabled then.
 //
-// Errors: ErrChanged if the service has another state than expected; ErrUnknown.
+// Errors: ErrChanged if the service has another state than expected; ErrUnknown; [cloud.ErrHidden].
 func (l *Look) Read(ctx context.Context) (Left, error) {
 	all, err := l.compute.ComputeServices(ctx)
 	if err != nil {
 		return Left{}, err
 	}
-	var now time.Time // Nova's: compute services report every 10 s
-	for _, s := range all {
-		if s.Updated.After(now) {
-			now = s.Updated
-		}
-	}
 	var left Left
-	coming := map[string]bool{}
-	come := func(id, what string, updated time.Time) {
-		coming[id] = true
-		switch {
-		case l.coming != nil && !l.coming[id]:
-		case now.Sub(updated) > stuck:
-			left.Ignored = append(left.Ignored, fmt.Sprintf("server %s: %s: unchanged since %s, and not waited for", id, what, updated.UTC().Format(time.RFC3339)))
-		default:
-			left.Tasks = append(left.Tasks, Task{Server: id, What: what})
+	e := elsewhere{l, time.Time{}, map[string]bool{}, map[string]bool{}, &left}
+	for _, s := range all {
+		if e.up[s.Host] = s.Up; s.Up && s.Updated.After(e.now) { // they report every 10 s
+			e.now = s.Updated
 		}
 	}
-	if err := l.migrations(ctx, now, come, &left); err != nil {
+	if err := l.migrations(ctx, e); err != nil {
 		return Left{}, err
 	}
 	builds, err := l.compute.Building(ctx)
@@ -116,24 +128,28 @@ func (l *Look) Read(ctx context.Context) (Left, error) {
 		return Left{}, err
 	}
 	for _, s := range builds {
-		if s.Host != l.host {
-			come(s.ID, taskOf(s)+", not on this host yet", s.Updated)
+		switch s.Host {
+		case l.host:
+		case "": // a request, whose change is now at each look (nova/utils.py, isotime)
+			e.add(s.ID, taskOf(s)+", not on this host yet", s.Created, true)
+		default:
+			e.add(s.ID, taskOf(s)+", not on this host yet", s.Updated, !e.up[s.Host])
 		}
 	}
-	shelved, err := l.compute.Shelved(ctx)
+	shelved, err := l.compute.Unshelving(ctx)
 	if err != nil {
 		return Left{}, err
 	}
 	for _, s := range shelved {
-		if s.Task != "" {
-			come(s.ID, taskOf(s)+", not on this host yet", s.Updated)
+		if s.Task != "" && s.Host == "" {
+			e.add(s.ID, taskOf(s)+", not on this host yet", s.Updated, true)
 		}
 	}
-	if err := l.servers(ctx, now, &left); err != nil {
+	if err := l.servers(ctx, e.now, &left); err != nil {
 		return Left{}, err
 	}
 	if l.coming == nil {
-		l.coming = coming
+		l.coming = e.seen
 	}
 	is, err := Find(ctx, l.compute, l.host) // a list of servers leaves out a cell that does not answer
 	if err == nil && !stateOf(is).same(l.want) {
@@ -142,28 +158,26 @@ func (l *Look) Read(ctx context.Context) (Left, error) {
 	return left, err
 }
 
-// migrations adds the migrations that are in progress from or to the host, and those without a
-// destination.
-func (l *Look) migrations(ctx context.Context, now time.Time, come func(id, what string, updated time.Time), left *Left) error {
-	elsewhere, err := l.compute.NewMigrations(ctx)
+// migrations adds the migrations that are in progress from or to the host, and those that could
+// still come to it.
+func (l *Look) migrations(ctx context.Context, e elsewhere) error {
+	begun, err := l.compute.NewMigrations(ctx)
 	if err != nil {
 		return err
 	}
-	for _, m := range elsewhere {
-		if m.To == "" && m.From != l.host {
-			come(m.Server, moveOf(m), m.Updated)
+	for _, m := range begun {
+		// One that is rescheduled keeps the destination that has failed.
+		reschedules := m.Status == "pre-migrating" && m.Type != "evacuation" && m.Type != "live-migration"
+		if m.From != l.host && (m.To == "" || reschedules && m.To != l.host) {
+			e.add(m.Server, moveOf(m), m.Updated, true)
 		}
 	}
-	changed, err := l.compute.Migrations(ctx, l.host, l.read)
+	all, err := l.compute.Migrations(ctx, l.host)
 	if err != nil {
 		return err
 	}
-	for _, m := range changed {
-		l.moves[m.ID] = m
-	}
-	l.read = now.Add(-time.Minute)
-	for _, id := range slices.Sorted(maps.Keys(l.moves)) {
-		m := l.moves[id]
+	slices.SortFunc(all, func(a, b cloud.Migration) int { return a.ID - b.ID })
+	for _, m := range all {
 		t := Task{Server: m.Server, What: moveOf(m)}
 		switch evacuated := m.Type == "evacuation" && m.From == l.host; {
 		case evacuated && m.Status == "done": // nova-compute destroys the server here when it starts
@@ -172,11 +186,11 @@ func (l *Look) migrations(ctx context.Context, now time.Time, come func(id, what
 			continue
 		case m.Status == "finished": // it holds devices on both hosts for as long as that takes
 			t.Remedy = host.Text("confirm or revert it: openstack server resize confirm " + m.Server)
-		case now.Sub(m.Updated) > stuck:
+		case !e.now.IsZero() && e.now.Sub(m.Updated) > stuck:
 			t.Remedy = host.Textf("nothing has changed it since %s: '%s' says whether it was left by a failure",
 				m.Updated.UTC().Format(time.RFC3339), host.NewCommand("repair-migration").Flag("instance", m.Server))
 		}
-		left.Tasks = append(left.Tasks, t)
+		e.left.Tasks = append(e.left.Tasks, t)
 	}
 	return nil
 }
@@ -197,7 +211,7 @@ func (l *Look) servers(ctx context.Context, now time.Time, left *Left) error {
 			continue
 		}
 		t := Task{Server: s.ID, What: taskOf(s)}
-		if now.Sub(s.Updated) > stuck {
+		if !now.IsZero() && now.Sub(s.Updated) > stuck {
 			t.Remedy = host.Text(fmt.Sprintf("nothing has changed it since %s: see the log of nova-compute on %s; openstack server set --state error %s ends a task that was left",
 				s.Updated.UTC().Format(time.RFC3339), l.host, s.ID))
 		}
@@ -259,7 +273,7 @@ func (l *Look) devicesOf(ctx context.Context, f cloud.ServerFlavor) (Devices, er
 }
 
 // requested returns what a flavor requests of a host's devices: by aliases, by a device profile of
-// Cyborg, or a virtual GPU.
+// Cyborg, or as a resource.
 func requested(specs map[string]string) string {
 	var requests []string
 	for _, key := range slices.Sorted(maps.Keys(specs)) {
@@ -267,11 +281,17 @@ func requested(specs map[string]string) string {
 		switch {
 		case key == nova.RequestKey:
 			requests = append(requests, specs[key])
-		case key == "accel:device_profile", strings.HasPrefix(key, "resources") && (class == "VGPU" || class == "PGPU"):
+		case key == "accel:device_profile", strings.HasPrefix(key, "resources") && isOfDevices(class):
 			requests = append(requests, key+"="+specs[key])
 		}
 	}
 	return strings.Join(requests, ", ")
+}
+
+// isOfDevices reports whether a resource class may be one of devices: VGPU, PGPU, and those that an
+// operator names (nova/conf/devices.py, mdev_class).
+func isOfDevices(class string) bool {
+	return class == "VGPU" || class == "PGPU" || strings.HasPrefix(class, "CUSTOM_") && !strings.HasPrefix(class, "CUSTOM_BAREMETAL")
 }
 
 // Every is the time between two looks.

@@ -144,7 +144,7 @@ func (r NovaDrain) PrintLeft(u *term.UI) {
 // NoteLeft prints what a wait is for.
 func NoteLeft(u *term.UI, name string, left drain.Left) {
 	if n := len(left.Tasks); n > 0 {
-		u.Note("waiting for %s on %s, such as server %s: %s", host.Numbered(n, "task"), name, left.Tasks[0].Server, left.Tasks[0].What)
+		u.Note("waiting for %s on %s or on the way to it, such as server %s: %s", host.Numbered(n, "task"), name, left.Tasks[0].Server, left.Tasks[0].What)
 	} else if running := left.RunningGPUs(); len(running) > 0 {
 		u.Note("%s with GPUs on %s, such as %s", host.Numbered(len(running), "running server"), name, running[0].ID)
 	}

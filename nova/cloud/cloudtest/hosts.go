@@ -28,8 +28,9 @@ type Hosts struct {
 type Node struct {
 	Name, Zone    string
 	Down, Forced  bool
-	Disabled      string // the reason; "" for an enabled service
-	Silent        bool   // its cell does not answer
+	Disabled      string        // the reason; "" for an enabled service
+	Silent        bool          // its cell does not answer
+	Ahead         time.Duration // by which the clock was ahead with which it has reported
 	VCPU, Used    int
 	Memory, Disk  int
 	Traits        []string
@@ -95,7 +96,7 @@ func (h *Hosts) listServices(w http.ResponseWriter, _ *http.Request) {
 		}
 		list = append(list, map[string]any{"id": strconv.Itoa(i), "binary": "nova-compute", "host": n.Name, "zone": n.Zone,
 			"state": word(n.Down || n.Forced, "down", "up"), "status": status, "disabled_reason": n.Disabled,
-			"forced_down": n.Forced, "updated_at": time.Now().UTC().Format("2006-01-02T15:04:05.000000")})
+			"forced_down": n.Forced, "updated_at": time.Now().Add(n.Ahead).UTC().Format("2006-01-02T15:04:05.000000")})
 	}
 	reply(w, map[string]any{"services": list})
 }
