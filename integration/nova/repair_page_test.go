@@ -55,7 +55,8 @@ func (p *page) end() {
 	}
 }
 
-// ofOneRun replaces what differs between two runs: tokens, ids, times, and which host is which.
+// ofOneRun replaces what differs between two runs, and between releases: tokens, ids, times, and
+// which host is which.
 func ofOneRun(text string) string {
 	for _, changing := range []struct{ expression, to string }{
 		{`--token \S+`, "--token TOKEN"},
@@ -70,6 +71,10 @@ func ofOneRun(text string) string {
 		{`, \d+, `, ", N, "},
 		{`\d+ bytes`, "N bytes"},
 		{`PCI devices \S+ of compute node \d+`, "PCI devices of a compute node"},
+		// Since 2023.2 instances have the id of their node too; the page shows Nova 26.
+		{`SET compute_id = \?, `, "SET "},
+		{`AND compute_id <=> \? `, ""},
+		{`(with |N, )"\d+", ("gpu\d")`, "$1$2"},
 	} {
 		text = regexp.MustCompile(changing.expression).ReplaceAllString(text, changing.to)
 	}
