@@ -131,6 +131,9 @@ func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error 
 	report := views.NewNovaDrain(o.head(ctx, move.Changed(), left.Ignored...), o.compute, service, move)
 	report.SetLeft(left)
 	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, !opts.step) }, report.Warnings...)
+	if opts.quiet && !move.Changed() && opts.format == term.FormatTable { // showPlan prints nothing then
+		u.Warn(report.Warnings...)
+	}
 	question := map[bool]string{false: "disable it?", true: "change the reason?"}[move.Renames()]
 	err = decide(u, opts.decision, question, views.ServiceSummary(move), &report, func() error {
 		defer u.Run.End()
@@ -173,9 +176,6 @@ func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, look *dr
 	left, err := look.Wait(ctx, w)
 	if left != nil {
 		r.SetLeft(*left)
-		if opts.quiet && !r.Changed { // showPlan has printed none
-			u.Warn(left.Ignored...)
-		}
 		addWarnings(u, r, slices.DeleteFunc(slices.Clone(left.Ignored), func(warning string) bool { return slices.Contains(r.Warnings, warning) })...)
 		if opts.format == term.FormatTable && (opts.quiet || fmt.Sprint(*left) != fmt.Sprint(shown)) {
 			r.PrintLeft(u)

@@ -33,7 +33,8 @@ EXIT STATUS
   1  the change failed; nothing was changed, unless the error says otherwise
   2  --dry-run: there are pending changes
   130  interrupted: nothing was changed, unless the error says otherwise`,
-		Flags:  append([]cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag()}, cloudFlags()...),
+		Flags: append([]cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag()},
+			cloudFlags()...),
 		Action: action(u, parseNovaEnable, runNovaEnable),
 	}
 }

@@ -410,7 +410,8 @@ func (e *exampleRun) startCloud() []string {
 		{"id": "10", "name": "debian-12", "status": "active", "min_disk": 2, "min_ram": 512, "size": 1 << 29, "virtual_size": 3 << 30},
 	}
 	c.Boot.Console = guestWith("0000:00:05.0=10de:11b4:ok", "0000:00:06.0=10de:11b4:ok")
-	c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-0123abcd", Host: "gpu1", More: map[string]any{"status": "ACTIVE", "OS-EXT-STS:task_state": nil}, Metadata: map[string]string{"gpustack-test": "0123abcd"}})
+	c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-0123abcd", Host: "gpu1",
+		More: map[string]any{"status": "ACTIVE", "OS-EXT-STS:task_state": nil}, Metadata: map[string]string{"gpustack-test": "0123abcd"}})
 	if e.setup.hosts {
 		addHosts(c, "hosts")
 	}

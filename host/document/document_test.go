@@ -38,12 +38,16 @@ func TestEach(t *testing.T) {
 		"a malformed line":    {one + "\nConnection refused\n" + one, `in:1 in:3 in:2: not the output of host scan: not JSON: "Connection refused"`},
 		"cut":                 {several + several[:20], "in:1 in:4: not the output of host scan: ends early: unexpected EOF"},
 		"cut after a line":    {several[:20], "in: not the output of host scan: ends early: unexpected EOF"},
-		"words after JSON":    {several + "words\n", "in:1 in:4: not the output of host scan: line 4: not JSON: invalid character 'w' looking for beginning of value"},
-		"a later schema":      {`{"schema": 7}`, "in: schema 7 is of another version of gpustack; this version reads schema 1"},
-		"another kind":        {`{"schema": 1, "entries": []}`, "in: is the output of history; expected the output of host scan"},
-		"refused":             {`{"schema": 1, "refusals": [{"address": "0000:01:00.0", "reason": "console"}]}`, "in: is the error report of a failed command; expected the output of host scan: 0000:01:00.0: console"},
-		"a key twice":         {`{"schema": 1, "host": {}, "devices": [], "warnings": [], "host": "b"}`, `in: not the output of host scan: an object has the key "host" twice`},
-		"twice but for case":  {`{"schema": 1, "host": {}, "Host": "b", "devices": [], "warnings": []}`, `in: not the output of host scan: an object has the key "Host" twice`},
+		"words after JSON": {several + "words\n", "in:1 in:4: not the output of host scan: line 4: not JSON: invalid character 'w' looking for " +
+			"beginning of value"},
+		"a later schema": {`{"schema": 7}`, "in: schema 7 is of another version of gpustack; this version reads schema 1"},
+		"another kind":   {`{"schema": 1, "entries": []}`, "in: is the output of history; expected the output of host scan"},
+		"refused": {`{"schema": 1, "refusals": [{"address": "0000:01:00.0", "reason": "console"}]}`,
+			"in: is the error report of a failed command; expected the output of host scan: 0000:01:00.0: console"},
+		"a key twice": {`{"schema": 1, "host": {}, "devices": [], "warnings": [], "host": "b"}`,
+			`in: not the output of host scan: an object has the key "host" twice`},
+		"twice but for case": {`{"schema": 1, "host": {}, "Host": "b", "devices": [], "warnings": []}`,
+			`in: not the output of host scan: an object has the key "Host" twice`},
 		"twice but for escapes": {`{"schema": 1, "host": {}, "devices": [{"a": 1, "\u0061": 2}], "warnings": []}`,
 			`in: not the output of host scan: an object has the key "a" twice`},
 		"twice on a line": {one + "\n" + `{"schema": 1, "schema": 1}` + "\n" + one,
@@ -151,14 +155,17 @@ func TestMixed(t *testing.T) {
 	const line = `{"schema": 1, "host": "h", "devices": [], "warnings": []}`
 	indented := strings.NewReplacer("{", "{\n  ", ", ", ",\n  ", "}", "\n}").Replace(line)
 	for name, test := range map[string]struct{ text, want string }{
-		"line, indented":       {line + "\n" + indented + "\n", "in:1 in:2"},
-		"indented, line":       {indented + "\n" + line + "\n", "in:1 in:7"},
-		"lines around":         {line + "\n\n" + indented + "\n" + line + "\n" + line + "\n", "in:1 in:3 in:9 in:10"},
-		"a comma behind":       {line + "\n" + strings.Replace(line, ", ", ",\n", 1) + "\n" + line, "in:1 in:2 in:4"},
-		"a truncated line":     {line + "\n" + line[:20] + "\n" + line + "\n", "in:1 in:3 error in:2: not the output of host scan: not JSON: \"{\\\"schema\\\": 1, \\\"host\\\"\""},
-		"truncated at a comma": {line + "\n" + line[:13] + "\n" + line + "\n", "in:1 in:3 error in:2: not the output of host scan: not JSON: \"{\\\"schema\\\": 1,\""},
-		"ends early":           {line + "\n" + strings.TrimSuffix(indented, "}"), "in:1 error in:2: not the output of host scan: ends early: unexpected EOF"},
-		"a malformed value":    {line + "\n" + strings.Replace(indented, "[]", "[}", 1), "in:1 error in:2: not the output of host scan: line 5: not JSON: invalid character '}' looking for beginning of value"},
+		"line, indented": {line + "\n" + indented + "\n", "in:1 in:2"},
+		"indented, line": {indented + "\n" + line + "\n", "in:1 in:7"},
+		"lines around":   {line + "\n\n" + indented + "\n" + line + "\n" + line + "\n", "in:1 in:3 in:9 in:10"},
+		"a comma behind": {line + "\n" + strings.Replace(line, ", ", ",\n", 1) + "\n" + line, "in:1 in:2 in:4"},
+		"a truncated line": {line + "\n" + line[:20] + "\n" + line + "\n",
+			"in:1 in:3 error in:2: not the output of host scan: not JSON: \"{\\\"schema\\\": 1, \\\"host\\\"\""},
+		"truncated at a comma": {line + "\n" + line[:13] + "\n" + line + "\n",
+			"in:1 in:3 error in:2: not the output of host scan: not JSON: \"{\\\"schema\\\": 1,\""},
+		"ends early": {line + "\n" + strings.TrimSuffix(indented, "}"), "in:1 error in:2: not the output of host scan: ends early: unexpected EOF"},
+		"a malformed value": {line + "\n" + strings.Replace(indented, "[]", "[}", 1),
+			"in:1 error in:2: not the output of host scan: line 5: not JSON: invalid character '}' looking for beginning of value"},
 	} {
 		var got []string
 		err := document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(test.text)}.Each(document.HostScan, func(d document.Document) error {

@@ -70,7 +70,8 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := drained(t, lab.Env(), 1, "gpu2", "--reason", "new kernel", "--wait", "1s")
-	if want := "error: server " + server + ": build (spawning) is still in progress\ngpustack: error: the compute service of gpu2 stays disabled\n"; !strings.Contains(out, want) {
+	want := "error: server " + server + ": build (spawning) is still in progress\ngpustack: error: the compute service of gpu2 stays disabled\n"
+	if !strings.Contains(out, want) {
 		t.Errorf("%s", out)
 	}
 	if err := lab.Release("gpu2", call); err != nil {
@@ -160,7 +161,8 @@ func TestDrainOldAPI(t *testing.T) {
 	if disabled, _ := stateOfGPU1(t); disabled {
 		t.Error("gpu1 is still disabled")
 	}
-	if asked := strings.Join(p.asked, "\n"); !strings.Contains(asked, "PUT /v2.1/os-services/disable-log-reason\n") || !strings.Contains(asked, "PUT /v2.1/os-services/enable\n") {
+	if asked := strings.Join(p.asked, "\n"); !strings.Contains(asked, "PUT /v2.1/os-services/disable-log-reason\n") ||
+		!strings.Contains(asked, "PUT /v2.1/os-services/enable\n") {
 		t.Errorf("%s", asked)
 	}
 }

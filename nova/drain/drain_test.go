@@ -111,7 +111,8 @@ func TestPlans(t *testing.T) {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	got := drain.NewStatus([]cloud.ComputeService{
-		{Host: "a", Enabled: true}, {Host: "b", Reason: "gpustack 2026-11-27T09:00:00Z 5e0c3a71: late", Up: true}, {Host: "c", Reason: "disk"}, {Host: "d", Unknown: true},
+		{Host: "a", Enabled: true}, {Host: "b", Reason: "gpustack 2026-11-27T09:00:00Z 5e0c3a71: late", Up: true}, {Host: "c", Reason: "disk"},
+		{Host: "d", Unknown: true},
 		{Host: "e", Reason: "gpustack 2026-11-26T09:00:00Z 5e0c3a72: early"}, {Host: "f", Enabled: true, Reason: ours},
 	})
 	want := drain.Status{Enabled: 2, Others: 1, Unknown: []string{"d"}, Drained: []drain.Drained{
@@ -242,8 +243,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestUndoAfter: undo leaves a service that somebody else has disabled meanwhile, and finds nothing
-// to do at one that was enabled.
+// TestUndoAfter: undo leaves a service that was disabled by other means meanwhile, and finds
+// nothing to do at one that was enabled.
 func TestUndoAfter(t *testing.T) {
 	for name, test := range map[string]struct {
 		now, want string // the reasons before and after the undo
@@ -261,7 +262,8 @@ func TestUndoAfter(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.hosts.Nodes[1].Disabled = test.now
-			if _, err = l.engine.Undo(t.Context(), entry.ID); errors.Is(err, drain.ErrChanged) != test.changed || (err != nil) != test.changed || l.reason() != test.want {
+			if _, err = l.engine.Undo(t.Context(), entry.ID); errors.Is(err, drain.ErrChanged) != test.changed || (err != nil) != test.changed ||
+				l.reason() != test.want {
 				t.Errorf("%s, %v", l.reason(), err)
 			}
 		})
@@ -308,7 +310,7 @@ func TestRecover(t *testing.T) {
 	for name, test := range map[string]struct {
 		undo, made bool
 		gone       bool   // the service was deleted meanwhile
-		now        string // the reason that somebody else has given meanwhile
+		now        string // the reason that an administrator has given meanwhile
 		status     change.Status
 		disabled   bool
 	}{
@@ -385,7 +387,8 @@ func TestRead(t *testing.T) {
 	gpu := map[string]any{"original_name": "gpu", "extra_specs": map[string]any{"pci_passthrough:alias": "A100:2"}}
 	plain := map[string]any{"original_name": "m1", "extra_specs": map[string]any{}}
 	server := func(status string, task any, vm string, power int, flavor map[string]any) map[string]any {
-		return map[string]any{"status": status, "OS-EXT-STS:task_state": task, "OS-EXT-STS:vm_state": vm, "OS-EXT-STS:power_state": power, "flavor": flavor, "updated": recent}
+		return map[string]any{"status": status, "OS-EXT-STS:task_state": task, "OS-EXT-STS:vm_state": vm, "OS-EXT-STS:power_state": power, "flavor": flavor,
+			"updated": recent}
 	}
 	const host = "OS-EXT-SRV-ATTR:host"
 	with := func(body map[string]any, key string, value any) map[string]any { body[key] = value; return body }
@@ -425,8 +428,10 @@ func TestRead(t *testing.T) {
 		{"asleep by itself", server("ACTIVE", nil, "active", 7, gpu), 96, true, true, "", ""},
 		{"rescued, and its hypervisor does not answer", server("RESCUE", nil, "rescued", 0, gpu), 96, true, true, "", ""},
 		{"a virtual GPU", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"resources1:VGPU": "1"}}), 96, true, true, "", ""},
-		{"a virtual GPU of a class of its own", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"resources:CUSTOM_NVIDIA_42": "1"}}), 96, true, true, "", ""},
-		{"a bare metal class", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"resources:CUSTOM_BAREMETAL_BIG": "1"}}), 96, true, false, "", ""},
+		{"a virtual GPU of a class of its own", server("ACTIVE", nil, "active", 1,
+			map[string]any{"extra_specs": map[string]any{"resources:CUSTOM_NVIDIA_42": "1"}}), 96, true, true, "", ""},
+		{"a bare metal class", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"resources:CUSTOM_BAREMETAL_BIG": "1"}}), 96,
+			true, false, "", ""},
 		{"a GPU of Cyborg", server("ACTIVE", nil, "active", 1, map[string]any{"extra_specs": map[string]any{"accel:device_profile": "gpu"}}), 96, true, true, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -466,13 +471,17 @@ func TestMigrations(t *testing.T) {
 		from, to     any
 		age          time.Duration
 	}{
-		{"resize", "migrating", "gpu1", "gpu0", time.Minute}, {"resize", "queued", "gpu0", "gpu1", time.Minute}, {"resize", "finished", "gpu1", "gpu0", 48 * time.Hour},
-		{"resize", "confirmed", "gpu1", "gpu0", time.Minute}, {"resize", "error", "gpu1", "gpu0", time.Minute}, {"resize", "migrating", "gpu1", "gpu0", 2 * time.Hour},
-		{"live-migration", "running", "gpu0", "gpu2", time.Minute}, {"resize", "pre-migrating", "gpu0", nil, time.Minute}, {"evacuation", "accepted", "gpu0", nil, 2 * time.Hour},
+		{"resize", "migrating", "gpu1", "gpu0", time.Minute}, {"resize", "queued", "gpu0", "gpu1", time.Minute},
+		{"resize", "finished", "gpu1", "gpu0", 48 * time.Hour},
+		{"resize", "confirmed", "gpu1", "gpu0", time.Minute}, {"resize", "error", "gpu1", "gpu0", time.Minute},
+		{"resize", "migrating", "gpu1", "gpu0", 2 * time.Hour},
+		{"live-migration", "running", "gpu0", "gpu2", time.Minute}, {"resize", "pre-migrating", "gpu0", nil, time.Minute},
+		{"evacuation", "accepted", "gpu0", nil, 2 * time.Hour},
 		{"evacuation", "done", "gpu1", "gpu0", time.Hour}, {"evacuation", "done", "gpu0", "gpu1", time.Hour}, {"evacuation", "completed", "gpu1", "gpu0", time.Hour},
 		{"live-migration", "accepted", "gpu0", "gpu2", time.Minute}, {"resize", "pre-migrating", "gpu0", "gpu2", time.Minute},
 	} {
-		l.hosts.Migrations = append(l.hosts.Migrations, map[string]any{"id": i, "instance_uuid": fmt.Sprint("server", i), "migration_type": m.kind, "status": m.status,
+		l.hosts.Migrations = append(l.hosts.Migrations, map[string]any{"id": i, "instance_uuid": fmt.Sprint("server", i), "migration_type": m.kind,
+			"status":         m.status,
 			"source_compute": m.from, "dest_compute": m.to, "created_at": now.Add(-m.age).Format(form), "updated_at": nil})
 	}
 	left, err := l.look().Read(t.Context())
@@ -482,7 +491,8 @@ func TestMigrations(t *testing.T) {
 		remedy, _, _ = strings.Cut(remedy, " since")
 		tasks = append(tasks, strings.TrimSpace(task.Server+" "+task.What+" "+remedy))
 	}
-	want := []string{"server7 resize 7 (pre-migrating)", "server13 resize 13 (pre-migrating)", "server0 resize 0 (migrating)", "server1 resize 1 (queued)", "server2 resize 2 (finished) confirm or revert it",
+	want := []string{"server7 resize 7 (pre-migrating)", "server13 resize 13 (pre-migrating)", "server0 resize 0 (migrating)",
+		"server1 resize 1 (queued)", "server2 resize 2 (finished) confirm or revert it",
 		"server5 resize 5 (migrating) nothing has changed it", "server9 evacuation 9 (done) start nova-compute of gpu1"}
 	if diff := cmp.Diff(want, tasks); diff != "" || err != nil {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
@@ -508,7 +518,8 @@ func TestClock(t *testing.T) {
 		l := newLab(t, 96)
 		l.hosts.Nodes = append(l.hosts.Nodes, &cloudtest.Node{Name: "gone", Down: true, Ahead: 5 * 365 * 24 * time.Hour})
 		l.hosts.Nodes[0].Down, l.hosts.Nodes[1].Down = down, down
-		l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", More: map[string]any{"status": "BUILD", "OS-EXT-STS:task_state": "scheduling", "OS-EXT-SRV-ATTR:host": nil}})
+		l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest",
+			More: map[string]any{"status": "BUILD", "OS-EXT-STS:task_state": "scheduling", "OS-EXT-SRV-ATTR:host": nil}})
 		if left, err := l.look().Read(t.Context()); err != nil || len(left.Tasks) != 1 {
 			t.Errorf("%s: %+v, %v", name, left, err)
 		}
@@ -521,8 +532,9 @@ func TestBusyCloud(t *testing.T) {
 	l := newLab(t, 96)
 	look := l.look()
 	build := func(id string) map[string]any {
-		i := l.cloud.AddServer(cloudtest.Instance{ID: id, Name: id, More: map[string]any{"status": "BUILD", "OS-EXT-STS:task_state": "scheduling", "OS-EXT-SRV-ATTR:host": nil,
-			"updated": time.Now().UTC().Format(time.RFC3339)}})
+		i := l.cloud.AddServer(cloudtest.Instance{ID: id, Name: id,
+			More: map[string]any{"status": "BUILD", "OS-EXT-STS:task_state": "scheduling", "OS-EXT-SRV-ATTR:host": nil,
+				"updated": time.Now().UTC().Format(time.RFC3339)}})
 		return i.More
 	}
 	first := build("first")
@@ -593,8 +605,9 @@ func TestHidden(t *testing.T) {
 func TestFailedLooks(t *testing.T) {
 	for failing, ends := range map[int]bool{2: false, 3: true} {
 		l := newLab(t, 96)
-		is := l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", Host: "gpu1", More: map[string]any{"status": "ACTIVE", "OS-EXT-STS:task_state": "rebooting",
-			"OS-EXT-STS:power_state": 1, "flavor": map[string]any{}, "updated": time.Now().UTC().Format(time.RFC3339)}})
+		is := l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", Host: "gpu1",
+			More: map[string]any{"status": "ACTIVE", "OS-EXT-STS:task_state": "rebooting",
+				"OS-EXT-STS:power_state": 1, "flavor": map[string]any{}, "updated": time.Now().UTC().Format(time.RFC3339)}})
 		looks := 0
 		l.cloud.Fault = func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.RawQuery, "host=gpu1") || !strings.HasSuffix(r.URL.Path, "/servers/detail") {
@@ -626,16 +639,19 @@ func TestWait(t *testing.T) {
 		late         bool
 		running      int
 	}{
-		"a build ends":                  {map[int]map[string]any{2: {"OS-EXT-STS:task_state": nil, "status": "ACTIVE"}}, time.Minute, 0, false, 1},
-		"a build does not end":          {nil, 20 * time.Millisecond, 0, true, 1},
-		"it is stopped after its build": {map[int]map[string]any{2: {"OS-EXT-STS:task_state": nil}, 3: {"OS-EXT-STS:power_state": 4}}, time.Minute, time.Minute, false, 0},
-		"it is stopped by a task":       {map[int]map[string]any{1: {"OS-EXT-STS:task_state": nil}, 2: {"OS-EXT-STS:task_state": "powering-off"}, 4: {"OS-EXT-STS:task_state": nil, "OS-EXT-STS:power_state": 4}}, time.Minute, time.Minute, false, 0},
-		"it is not stopped":             {map[int]map[string]any{1: {"OS-EXT-STS:task_state": nil}}, time.Minute, 20 * time.Millisecond, false, 1},
+		"a build ends":         {map[int]map[string]any{2: {"OS-EXT-STS:task_state": nil, "status": "ACTIVE"}}, time.Minute, 0, false, 1},
+		"a build does not end": {nil, 20 * time.Millisecond, 0, true, 1},
+		"it is stopped after its build": {map[int]map[string]any{2: {"OS-EXT-STS:task_state": nil}, 3: {"OS-EXT-STS:power_state": 4}}, time.Minute,
+			time.Minute, false, 0},
+		"it is stopped by a task": {map[int]map[string]any{1: {"OS-EXT-STS:task_state": nil}, 2: {"OS-EXT-STS:task_state": "powering-off"},
+			4: {"OS-EXT-STS:task_state": nil, "OS-EXT-STS:power_state": 4}}, time.Minute, time.Minute, false, 0},
+		"it is not stopped": {map[int]map[string]any{1: {"OS-EXT-STS:task_state": nil}}, time.Minute, 20 * time.Millisecond, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, 96)
-			is := l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", Host: "gpu1", More: map[string]any{"status": "ACTIVE", "OS-EXT-STS:task_state": "spawning",
-				"OS-EXT-STS:vm_state": "active", "OS-EXT-STS:power_state": 1, "flavor": gpu, "updated": time.Now().UTC().Format(time.RFC3339)}})
+			is := l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", Host: "gpu1",
+				More: map[string]any{"status": "ACTIVE", "OS-EXT-STS:task_state": "spawning",
+					"OS-EXT-STS:vm_state": "active", "OS-EXT-STS:power_state": 1, "flavor": gpu, "updated": time.Now().UTC().Format(time.RFC3339)}})
 			looks := 0
 			l.cloud.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
 				if strings.Contains(r.URL.RawQuery, "host=gpu1") && strings.HasSuffix(r.URL.Path, "/servers/detail") {

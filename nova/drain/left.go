@@ -212,7 +212,8 @@ func (l *Look) servers(ctx context.Context, now time.Time, left *Left) error {
 		}
 		t := Task{Server: s.ID, What: taskOf(s)}
 		if !now.IsZero() && now.Sub(s.Updated) > stuck {
-			t.Remedy = host.Text(fmt.Sprintf("nothing has changed it since %s: see the log of nova-compute on %s; openstack server set --state error %s ends a task that was left",
+			t.Remedy = host.Text(fmt.Sprintf("nothing has changed it since %s: see the log of nova-compute on %s; openstack server set --state error "+
+				"%s ends a task that was left",
 				s.Updated.UTC().Format(time.RFC3339), l.host, s.ID))
 		}
 		left.Tasks = append(left.Tasks, t)

@@ -68,7 +68,8 @@ func CheckText(text string) error {
 		// The column is utf8mb3 (nova/db/main/migrations, mysql_charset).
 		return host.WithHint(fmt.Errorf("%q has characters above U+FFFF", text), "Nova's database does not store them: leave out emoji")
 	case n > MaxText:
-		return host.WithHint(fmt.Errorf("the text has %d characters, more than %d", n, MaxText), "Nova keeps 255 characters, with the time and the id before the text")
+		return host.WithHint(fmt.Errorf("the text has %d characters, more than %d", n, MaxText),
+			"Nova keeps 255 characters, with the time and the id before the text")
 	}
 	return nil
 }

@@ -224,7 +224,8 @@ func TestTotals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for maxAge, want := range map[time.Duration]string{0: "8 GPUs, 7 free, 1 with the host, 0 unknown", 24 * time.Hour: "8 GPUs, 4 free, 0 with the host, 4 unknown"} {
+	for maxAge, want := range map[time.Duration]string{0: "8 GPUs, 7 free, 1 with the host, 0 unknown",
+		24 * time.Hour: "8 GPUs, 4 free, 0 with the host, 4 unknown"} {
 		for _, total := range f.Totals(fleettest.Made.Add(time.Hour), maxAge) {
 			if got := fmt.Sprintf("%d GPUs, %d free, %d with the host, %d unknown", total.All, total.Free, total.WithHost, total.Unknown); got != want {
 				t.Errorf("at most %s old: %s; want %s", maxAge, got, want)

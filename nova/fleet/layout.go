@@ -226,7 +226,8 @@ func (f Fleet) Odd(layouts []Layout, now time.Time, maxAge time.Duration) []Odd 
 		all = append(all, n.attention(of[n.Name])...)
 		all = append(all, n.ages(of[n.Name], now, maxAge)...)
 	}
-	order := []What{NoScan, Incomplete, UseUnknown, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link, Firmware, NotReady,
+	order := []What{NoScan, Incomplete, UseUnknown, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link,
+		Firmware, NotReady,
 		RebootPending,
 		OldReport, FutureReport}
 	slices.SortStableFunc(all, func(a, b Odd) int {

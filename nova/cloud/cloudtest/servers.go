@@ -202,7 +202,8 @@ func (c *Cloud) listServerDetails(w http.ResponseWriter, r *http.Request) {
 	list := []any{}
 	for _, i := range slices.Backward(c.Instances) {
 		body := c.serverBody(i)
-		asked := (query.Get("host") == "" || query.Get("host") == body["OS-EXT-SRV-ATTR:host"]) && (query.Get("status") == "" || query.Get("status") == body["status"]) &&
+		asked := (query.Get("host") == "" || query.Get("host") == body["OS-EXT-SRV-ATTR:host"]) &&
+			(query.Get("status") == "" || query.Get("status") == body["status"]) &&
 			(query.Get("task_state") == "" || query.Get("task_state") == body["OS-EXT-STS:task_state"])
 		if asked && strings.Contains(i.Name, query.Get("name")) && (query.Get("all_tenants") == "true" || i.Project == "id-of-"+c.Project) {
 			list = append(list, body)
