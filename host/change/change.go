@@ -138,6 +138,18 @@ const (
 	Partly
 )
 
+// OfUndo returns the outcome of an undo, of which this is that of the move back.
+func (o Outcome) OfUndo() Outcome {
+	switch o {
+	case Stands:
+		return Reverted
+	case None:
+		return Stands
+	case Open, Reverted, Partly:
+	}
+	return o
+}
+
 // Step is a part of a change that is made completely or not at all.
 type Step struct {
 	Apply func(ctx context.Context) error

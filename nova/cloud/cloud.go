@@ -11,6 +11,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+
+	"gpustack/host"
 )
 
 // Options are how to connect to a cloud.
@@ -95,6 +97,19 @@ func (s Scope) Is(other Scope) bool {
 		s.Region, other.Region = "", ""
 	}
 	return s == other
+}
+
+// ErrOtherCloud says that a change was made in another cloud, region or project than that of the
+// credentials.
+var ErrOtherCloud = host.WithHint(errors.New("the change was made in another cloud, region or project"),
+	"select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
+
+// Expect returns ErrOtherCloud unless a recorded scope is that in which requests are made now.
+func (s Scope) Expect(now Scope) error {
+	if now.Is(s) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s, not %s", ErrOtherCloud, s, now)
 }
 
 // String returns the scope for messages.

@@ -8,7 +8,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
-	"gpustack/nova/flavor"
 )
 
 // Errors of changes of services.
@@ -126,8 +125,8 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if p == change.ToLook {
 		return nil
 	}
-	if now := scopeOf(c.compute); !now.Is(c.scope) {
-		return fmt.Errorf("%w: %s, not %s", flavor.ErrOtherCloud, c.scope, now)
+	if err := c.scope.Expect(scopeOf(c.compute)); err != nil {
+		return err
 	}
 	if p == change.ToRecover || p == change.ToUndo && c.status != change.Done {
 		return nil
@@ -176,8 +175,7 @@ func (c *Change) Apply(ctx context.Context, _ func() error) (change.Outcome, err
 	if cause := context.Cause(ctx); cause != nil {
 		return change.None, fmt.Errorf("%w, nothing was changed", cause)
 	}
-	made, err := c.make(ctx, c.Move)
-	return outcome(made, change.Stands, change.None), err
+	return c.make(ctx, c.Move)
 }
 
 // Undo makes the change that undoes this one, unless the service has changed meanwhile.
@@ -185,47 +183,27 @@ func (c *Change) Undo(ctx context.Context, _ func() error) (change.Outcome, erro
 	if cause := context.Cause(ctx); cause != nil {
 		return change.Stands, fmt.Errorf("%w, nothing was changed", cause)
 	}
-	made, err := c.back(ctx)
-	return outcome(made, change.Reverted, change.Stands), err
+	outcome, err := c.back(ctx)
+	return outcome.OfUndo(), err
 }
 
-func (c *Change) back(ctx context.Context) (extent, error) {
+func (c *Change) back(ctx context.Context) (change.Outcome, error) {
 	is, err := Find(ctx, c.compute, c.Host)
 	if err != nil {
-		return nothing, err
+		return change.None, err
 	}
 	c.is = is
 	if now := stateOf(is); !now.same(c.Before) && !now.same(c.After) {
-		return nothing, changedError(c.Host, now)
+		return change.None, changedError(c.Host, now)
 	}
 	return c.make(ctx, c.Back())
 }
 
-// extent is how much of a move is made.
-type extent int
-
-const (
-	unknown extent = iota
-	nothing
-	all
-)
-
-func outcome(made extent, whole, none change.Outcome) change.Outcome {
-	switch made {
-	case all:
-		return whole
-	case nothing:
-		return none
-	case unknown:
-	}
-	return change.Open
-}
-
 // make makes a move and reads the service back. Without the answer of the request its effect would
 // be unknown, so an interrupt does not end it.
-func (c *Change) make(ctx context.Context, m Move) (extent, error) {
+func (c *Change) make(ctx context.Context, m Move) (change.Outcome, error) {
 	if !m.Changed() {
-		return all, nil
+		return change.Stands, nil
 	}
 	ctx = context.WithoutCancel(ctx)
 	var err error
@@ -235,21 +213,21 @@ func (c *Change) make(ctx context.Context, m Move) (extent, error) {
 		err = c.compute.DisableService(ctx, c.is, m.After.Reason)
 	}
 	if cloud.IsRefused(err) {
-		return nothing, fmt.Errorf("nothing was changed: %w", err)
+		return change.None, fmt.Errorf("nothing was changed: %w", err)
 	}
 	is, readErr := Find(ctx, c.compute, c.Host)
 	if readErr != nil {
-		return unknown, errors.Join(err, readErr)
+		return change.Open, errors.Join(err, readErr)
 	}
 	switch now := stateOf(is); {
 	case now == m.After:
-		return all, nil // also where the answer was lost
+		return change.Stands, nil // also where the answer was lost
 	case err != nil && now == m.Before:
-		return nothing, fmt.Errorf("nothing was changed: %w", err)
+		return change.None, fmt.Errorf("nothing was changed: %w", err)
 	case err != nil:
-		return unknown, err
+		return change.Open, err
 	default:
-		return all, fmt.Errorf("the compute service of %s %w: it is %s", c.Host, ErrDrift, now)
+		return change.Stands, fmt.Errorf("the compute service of %s %w: it is %s", c.Host, ErrDrift, now)
 	}
 }
 
@@ -272,8 +250,10 @@ func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, s
 	case undoing && now.same(c.Before):
 		return change.Reverted, "", nil
 	case undoing:
-		made, err := c.back(ctx)
-		return outcome(made, change.Reverted, change.Open), "", err
+		if made, err := c.back(ctx); made != change.Stands || err != nil {
+			return change.Open, "", err
+		}
+		return change.Reverted, "", nil
 	case now.same(c.After):
 		return change.Stands, "", nil
 	case now.same(c.Before):

@@ -17,10 +17,6 @@ import (
 
 // Errors of recorded changes of flavors.
 var (
-	// ErrOtherCloud says that an entry belongs to another cloud, region or project than the
-	// credentials.
-	ErrOtherCloud = host.WithHint(errors.New("the change was made in another cloud, region or project"),
-		"select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
 	// errChanged says that a flavor has changed since the plan was made, or since the change that
 	// is undone.
 	errChanged = host.WithHint(host.WithCode(errors.New("has changed since"), host.CodeEdited, ""),
@@ -130,8 +126,8 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if p == change.ToLook {
 		return nil
 	}
-	if now := c.compute.Scope(); !now.Is(c.scope) {
-		return fmt.Errorf("%w: %s, not %s", ErrOtherCloud, c.scope, now)
+	if err := c.scope.Expect(c.compute.Scope()); err != nil {
+		return err
 	}
 	m := c.Move
 	switch {
@@ -190,14 +186,7 @@ func (c *Change) Apply(ctx context.Context, _ func() error) (change.Outcome, err
 // id.
 func (c *Change) Undo(ctx context.Context, _ func() error) (change.Outcome, error) {
 	outcome, err := c.Inverse().make(ctx, c.compute)
-	switch outcome {
-	case change.Stands:
-		return change.Reverted, err
-	case change.None:
-		return change.Stands, err
-	case change.Open, change.Reverted:
-	}
-	return outcome, err
+	return outcome.OfUndo(), err
 }
 
 // Recover determines from the cloud what an interrupted run has made. A new flavor that is

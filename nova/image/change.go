@@ -10,7 +10,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
-	"gpustack/nova/flavor"
 )
 
 // Errors of changes of images.
@@ -115,8 +114,8 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if p == change.ToLook {
 		return nil
 	}
-	if now := c.compute.Scope(); !now.Is(c.scope) {
-		return fmt.Errorf("%w: %s, not %s", flavor.ErrOtherCloud, c.scope, now)
+	if err := c.scope.Expect(c.compute.Scope()); err != nil {
+		return err
 	}
 	switch {
 	case p == change.ToRecover, p == change.ToUndo && c.status != change.Done:
@@ -186,14 +185,7 @@ func (c *Change) Apply(ctx context.Context, _ func() error) (change.Outcome, err
 	if cause := context.Cause(ctx); cause != nil {
 		return change.None, fmt.Errorf("%w, nothing was changed", cause)
 	}
-	made, err := c.make(ctx, c.Move)
-	switch made {
-	case all:
-		return change.Stands, err
-	case nothing:
-		return change.None, fmt.Errorf("nothing was changed: %w", err)
-	}
-	return change.Open, err
+	return c.make(ctx, c.Move)
 }
 
 // Undo restores the values that are still as the change has set them, all or none.
@@ -208,30 +200,15 @@ func (c *Change) Undo(ctx context.Context, _ func() error) (change.Outcome, erro
 	if err := c.planBack(is); err != nil {
 		return change.Stands, err
 	}
-	made, err := c.make(ctx, c.back)
-	switch made {
-	case all:
-		return change.Reverted, err
-	case nothing:
-		return change.Stands, fmt.Errorf("nothing was changed: %w", err)
-	}
-	return change.Open, err
+	outcome, err := c.make(ctx, c.back)
+	return outcome.OfUndo(), err
 }
-
-// extent is how much of a move is made.
-type extent int
-
-const (
-	unknown extent = iota
-	nothing
-	all
-)
 
 // make makes a move and reads the image back. Without the answer of a request its effect would be
 // unknown, so an interrupt does not end it.
-func (c *Change) make(ctx context.Context, m Move) (extent, error) {
+func (c *Change) make(ctx context.Context, m Move) (change.Outcome, error) {
 	if len(m.Values) == 0 {
-		return all, nil
+		return change.Stands, nil
 	}
 	ctx = context.WithoutCancel(ctx)
 	err := c.compute.Cloud().UpdateImage(ctx, cloud.Image{ID: c.ID, Name: c.Name}, m.patches())
@@ -241,11 +218,11 @@ func (c *Change) make(ctx context.Context, m Move) (extent, error) {
 		if project := c.compute.Scope().Project; errors.Is(err, cloud.ErrForbidden) && c.Owner != project {
 			err = fmt.Errorf("image %s %w, %s: %w", c.Name, ErrOwner, c.Owner, err)
 		}
-		return nothing, err
+		return change.None, fmt.Errorf("nothing was changed: %w", err)
 	}
 	is, readErr := c.read(ctx)
 	if readErr != nil {
-		return unknown, errors.Join(err, readErr)
+		return change.Open, errors.Join(err, readErr)
 	}
 	var differ []string
 	for _, v := range m.Values {
@@ -255,13 +232,13 @@ func (c *Change) make(ctx context.Context, m Move) (extent, error) {
 	}
 	switch {
 	case len(differ) == 0:
-		return all, nil // also where the answer was lost
+		return change.Stands, nil // also where the answer was lost
 	case err != nil && len(differ) == len(m.Values):
-		return nothing, err
+		return change.None, fmt.Errorf("nothing was changed: %w", err)
 	case err != nil:
-		return unknown, err
+		return change.Open, err
 	}
-	return all, fmt.Errorf("image %s %w: %s", c.Name, ErrDrift, strings.Join(differ, ", "))
+	return change.Stands, fmt.Errorf("image %s %w: %s", c.Name, ErrDrift, strings.Join(differ, ", "))
 }
 
 // Recover determines from the cloud what an interrupted run has made. As one request makes all of
@@ -291,7 +268,7 @@ func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, s
 	if err := c.planBack(is); err != nil {
 		return change.Open, "", err
 	}
-	if made, err := c.make(ctx, c.back); made != all || err != nil {
+	if made, err := c.make(ctx, c.back); made != change.Stands || err != nil {
 		return change.Open, "", err
 	}
 	return change.Reverted, "", nil
