@@ -122,15 +122,16 @@ func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error 
 	if err != nil {
 		return err
 	}
-	left := drain.Left{}
+	left, shown := drain.Left{}, (*drain.Left)(nil)
 	if !opts.step {
 		if left, err = drain.NewLook(o.compute, service.Host, move.Before).Read(ctx); err != nil {
 			return err
 		}
+		shown = &left
 	}
 	report := views.NewNovaDrain(o.head(ctx, move.Changed(), left.Ignored...), o.compute, service, move)
 	report.SetLeft(left)
-	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, !opts.step) }, report.Warnings...)
+	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, shown) }, report.Warnings...)
 	if opts.quiet && !move.Changed() && opts.format == term.FormatTable { // showPlan prints nothing then
 		u.Warn(report.Warnings...)
 	}
@@ -178,7 +179,7 @@ func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, look *dr
 		r.SetLeft(*left)
 		addWarnings(u, r, slices.DeleteFunc(slices.Clone(left.Ignored), func(warning string) bool { return slices.Contains(r.Warnings, warning) })...)
 		if opts.format == term.FormatTable && (opts.quiet || fmt.Sprint(*left) != fmt.Sprint(shown)) {
-			r.PrintLeft(u)
+			views.PrintLeft(u, name, *left)
 		}
 	}
 	switch {

@@ -63,7 +63,7 @@ func runNovaEnable(ctx context.Context, u *term.UI, opts novaEnableOptions) erro
 		return err
 	}
 	report := views.NewNovaDrain(o.head(ctx, move.Changed()), o.compute, service, move)
-	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, false) }, report.Warnings...)
+	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, nil) }, report.Warnings...)
 	return decide(u, opts.decision, "enable it?", views.ServiceSummary(move), &report, func() error {
 		return setService(ctx, u, o, "nova enable "+service.Host, move, &report)
 	})

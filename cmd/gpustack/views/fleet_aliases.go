@@ -42,26 +42,18 @@ func NewFleetAliases(f fleet.Fleet) FleetAliases {
 	for _, a := range f.Aliases() {
 		row := fleetAlias{
 			fleetProduct: newFleetProduct(fleet.Product{Vendor: a.VendorID, ID: a.ProductID}, cmp.Or(a.Name, a.Text)),
-			DeviceType:   knownType(pci.DeviceType(a.DeviceType)), NodeNames: nodeNames(a.Nodes)}
+			DeviceType:   known(pci.DeviceType(a.DeviceType)), NodeNames: nodeNames(a.Nodes)}
 		if a.Name != "" && a.DeviceType != "" {
 			line := conf.Written(a.Alias)
 			row.Alias = &line
 		}
 		for _, s := range a.Others {
-			row.Exceptions = append(row.Exceptions, fleetSplit{knownType(s.Type), nodeNames(s.Nodes)})
+			row.Exceptions = append(row.Exceptions, fleetSplit{known(s.Type), nodeNames(s.Nodes)})
 		}
 		r.Passed = r.Passed && row.Alias != nil && len(row.Exceptions) == 0
 		r.Aliases = append(r.Aliases, row)
 	}
 	return r
-}
-
-// knownType returns a device type, nil if it is unknown.
-func knownType(t pci.DeviceType) *pci.DeviceType {
-	if t == "" {
-		return nil
-	}
-	return &t
 }
 
 // Print prints the aliases as lines of nova.conf, and below them what no line can have.

@@ -2,6 +2,7 @@ package views
 
 import (
 	"fmt"
+	"strings"
 
 	udiff "github.com/aymanbagabas/go-udiff"
 
@@ -79,16 +80,8 @@ func (r *NovaDrain) SetLeft(left drain.Left) {
 	}
 }
 
-// known returns what is not empty, or nil.
-func known[T ~string](value T) *T {
-	if value == "" {
-		return nil
-	}
-	return &value
-}
-
-// PrintPlan prints the plan as text, and with left what is on the host now.
-func (r NovaDrain) PrintPlan(u *term.UI, left bool) {
+// PrintPlan prints the plan as text, and what is left on the host now, unless that is nil.
+func (r NovaDrain) PrintPlan(u *term.UI, left *drain.Left) {
 	up := map[bool]string{true: "up", false: "down"}[r.Service.Up]
 	u.Printf("compute service of %s at %s (%s)\n", term.Printable(r.Service.NovaHost), term.Printable(r.Cloud), up)
 	if move := (drain.Move{Host: r.Service.NovaHost, Before: r.Service.Old, After: r.Service.New}); move.Changed() {
@@ -97,36 +90,27 @@ func (r NovaDrain) PrintPlan(u *term.UI, left bool) {
 	} else {
 		u.Printf("%s\nnothing to do: the service is as planned\n", term.Printable(indented(move.Text(true))))
 	}
-	if left {
+	if left != nil {
 		u.Printf("\n")
-		r.PrintLeft(u)
+		PrintLeft(u, r.Service.NovaHost, *left)
 	}
 }
 
-// PrintLeft prints what is left on the host as text.
-func (r NovaDrain) PrintLeft(u *term.UI) {
-	running := 0
+// PrintLeft prints what is left on a host as text.
+func PrintLeft(u *term.UI, name string, left drain.Left) {
 	rows := [][]string{}
-	for _, s := range r.Servers {
-		gpus := "none"
+	for _, s := range left.Servers {
+		gpus, power := s.Devices.Request, "off"
 		switch {
-		case s.HasGPUs == nil:
+		case s.Devices.Unknown:
 			gpus = "unknown"
-		case *s.HasGPUs:
-			gpus = *s.Request
+		case gpus == "":
+			gpus = "none"
 		}
-		power := "off"
 		if s.Running {
 			power = "running"
 		}
-		if s.Running && gpus != "none" {
-			running++
-		}
-		status := s.Status
-		if s.Task != nil {
-			status += " " + *s.Task
-		}
-		cells := []string{s.ID, s.Name, status, power, gpus, s.Project, s.User}
+		cells := []string{s.ID, s.Name, strings.TrimSpace(s.Status + " " + s.Task), power, gpus, s.Project, s.User}
 		for i := range cells {
 			cells[i] = term.Printable(cells[i])
 		}
@@ -135,10 +119,13 @@ func (r NovaDrain) PrintLeft(u *term.UI) {
 	if len(rows) > 0 {
 		table(u, []string{"SERVER", "NAME", "STATUS", "POWER", "GPUS", "PROJECT", "OWNER"}, rows)
 	}
-	for _, t := range r.InProgress {
+	for _, t := range left.Tasks {
 		u.Printf("in progress: server %s: %s\n", term.Printable(t.Server), term.Printable(t.What))
+		if t.Remedy != "" {
+			u.Printf("  %s\n", u.Text(t.Remedy))
+		}
 	}
-	u.Printf("%s\n", term.Sentence(host.Numbered(len(rows), "server")+" on "+term.Printable(r.Service.NovaHost), fmt.Sprintf("%d running with GPUs", running)))
+	u.Printf("%s\n", term.Sentence(host.Numbered(len(rows), "server")+" on "+term.Printable(name), fmt.Sprintf("%d running with GPUs", len(left.RunningGPUs()))))
 }
 
 // NoteLeft prints what a wait is for.

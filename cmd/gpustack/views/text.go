@@ -57,3 +57,11 @@ func orDash(s string) string {
 	}
 	return s
 }
+
+// known returns what is not empty, or nil.
+func known[T ~string](value T) *T {
+	if value == "" {
+		return nil
+	}
+	return &value
+}
