@@ -29,7 +29,8 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 	lintian rpm rpmlint gpg gpg-agent qemu-user \
 	iproute2 rdma-core ibverbs-utils ibverbs-providers rdmacm-utils infiniband-diags opensm ibsim-utils libumad2sim0 \
 	podman runc conmon \
-	prometheus prometheus-node-exporter
+	prometheus prometheus-node-exporter \
+	ansible-core ansible-lint
 
 # Which integration tests: packages, and flags of go test.
 TESTS ?= ./integration/...
