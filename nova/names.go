@@ -433,7 +433,7 @@ func (o naming) check(aliases []Alias) (warnings []string, errs []error) {
 		}
 	}
 	for _, name := range o.Remove {
-		if !slices.Contains(known, name) {
+		if !slices.Contains(known, name) && !o.IfPresent {
 			errs = append(errs, &NoAliasError{name, known})
 		}
 	}

@@ -111,6 +111,9 @@ func (p *planner) warnOfGuests(removed Named) {
 // warnOfRemoval warns of flavors that request an alias that this machine has no more.
 func (p *planner) warnOfRemoval() {
 	for _, name := range p.options.Remove {
+		if !slices.ContainsFunc(p.options.InUse, func(n Named) bool { return n.Name == name }) {
+			continue // it did not exist before
+		}
 		if slices.ContainsFunc(p.plannedAliases(), func(object map[string]any) bool {
 			n, _ := newNamed(object, "")
 			return n.Name == name

@@ -60,6 +60,7 @@ type Options struct {
 	Managed    string // "yes", "no", or "" to leave it out
 	OneTimeUse bool
 	Remove     []string // names of aliases to remove
+	IfPresent  bool     // an alias of Remove may be absent
 	// Guests are the guests that have functions of the machine now, by function; it may be empty.
 	Guests     map[pci.Address]string
 	InUse      []Named // the aliases of the machine that is configured

@@ -68,7 +68,8 @@ InfiniBand and ports for RoCE. On a controller, --inventory says what the addres
 exactly the ids of its product, by whomever they were written, unless another alias uses
 the product. Device specs that match other devices too, such as those by address only,
 are kept, with a warning. Devices in use keep their guests. Combine it with --alias to
-rename an alias or to change its product.
+rename an alias or to change its product. An alias that does not exist is an error, unless
+--if-present is given.
 
 Run this command on each controller with the devices of all compute nodes: nova-api needs
 every alias. nova-compute needs the aliases of the devices that its host offers, as they
@@ -115,6 +116,7 @@ func novaConfigureFlags() []cli.Flag {
 		args.Paths(&cli.StringSliceFlag{Name: "names", Usage: "use the names in `FILE`, a controller's nova.conf or plan as JSON, or - (repeatable)"},
 			args.PathRules{Kind: args.HandedOver, Stdin: true}),
 		&cli.StringSliceFlag{Name: "remove-alias", Usage: "remove the alias `NAME` and the device specs that only it uses (repeatable)"},
+		&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change if no file defines the alias of --remove-alias"},
 		&cli.BoolFlag{Name: "by-address", Usage: "write device specs by address"},
 		&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement; cannot be turned off again on a compute node"},
 		&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, if it cannot be verified"},
@@ -159,6 +161,7 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 			Managed:    f.Choice(c, "managed"),
 			OneTimeUse: c.Bool("one-time-use"),
 			Remove:     c.StringSlice("remove-alias"),
+			IfPresent:  c.Bool("if-present"),
 			NamesGiven: c.IsSet("names"),
 			Hypervisor: parseHypervisor(c, f),
 		}, Place: nova.Place{File: c.String("conf"), Given: c.IsSet("conf"), DropIn: c.Bool("drop-in")}},
@@ -174,6 +177,9 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 	opts.configure.Unnamed = len(opts.inventories)+len(o.Remove)+len(c.StringSlice("alias"))+len(c.StringSlice("hca")) == 0
 	if len(opts.names) > 0 && len(opts.inventories) == 0 && !opts.configure.Unnamed {
 		f.Add(args.UsageError("--names requires --inventory", "--names gives the products of the inventories the names of the cloud"))
+	}
+	if o.IfPresent && len(o.Remove) == 0 {
+		f.Add(args.UsageError("--if-present requires --remove-alias", "--if-present is about aliases to remove"))
 	}
 	if opts.render != "" && len(o.Remove) > 0 {
 		f.Add(args.UsageError("--remove-alias cannot be combined with --render", "remove the alias where the deployment tool reads the options"))

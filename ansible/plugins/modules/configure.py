@@ -56,6 +56,11 @@ options:
       - Remove these aliases and the device specs that only they use.
     type: list
     elements: str
+  if_present:
+    description:
+      - Succeed without a change if no file defines the aliases of I(remove_aliases).
+    type: bool
+    default: false
   by_address:
     description:
       - Write device specs by address.
@@ -124,6 +129,14 @@ EXAMPLES = r"""
       - /srv/gpustack/nodes
   become: true
 
+- name: Offer the GPUs of a product no longer, before they return to the host
+  gpustack.nova.configure:
+    role: compute
+    remove_aliases:
+      - K4200
+    if_present: true
+  become: true
+
 - name: Render the options for kolla-ansible
   gpustack.nova.configure:
     role: controller
@@ -172,6 +185,7 @@ FLAGS = joined(ROOT, {
     "inventories": ("--inventory", "list"),
     "names": ("--names", "list"),
     "remove_aliases": ("--remove-alias", "list"),
+    "if_present": ("--if-present", "bool"),
     "by_address": ("--by-address", "bool"),
     "placement": ("--placement", "bool"),
     "computes_report": ("--computes-report", "bool"),
