@@ -41,6 +41,7 @@ var shown = map[string][]string{
 	"chain": {"nova-compute", "libvirt-daemon-system", "qemu-system-x86", "linux-image-*", "initramfs-tools", "systemd"},
 
 	"monitoring": {"prometheus", "prometheus-node-exporter"},
+	"ansible":    {"ansible-core", "ansible-lint"},
 }
 
 // folder is where runs are noted, seen from a package of integration.

@@ -179,7 +179,8 @@ class Gpustack(object):
         lines = self.failures()
         if not lines and self.rc in (0, 2):
             return
-        self.check_flags()
+        if not self.document.get("refusals"):
+            self.check_flags()
         reason = "interrupted" if self.rc == 130 else "refused" if self.document.get("refusals") else "error"
         self.fail(reason, "\n".join(lines or ["%s ended with exit status %d" % (self.name(), self.rc)]))
 

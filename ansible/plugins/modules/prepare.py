@@ -32,7 +32,7 @@ options:
     default: present
   devices:
     description:
-      - Addresses, or VENDOR:PRODUCT: the selection on a machine without a record, else an addition to it. An empty list is an error.
+      - Select these devices, each an address or VENDOR:PRODUCT. With a record they are added to it. An empty list is an error.
     type: list
     elements: str
   vendors:
@@ -42,7 +42,7 @@ options:
     elements: str
   only:
     description:
-      - The whole selection: functions that it does not name are returned to the host. An empty list is an error, use I(state=absent).
+      - The whole selection. Functions that it does not name are returned to the host. An empty list is an error, use I(state=absent).
     type: list
     elements: str
   remove:

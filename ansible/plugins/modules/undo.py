@@ -84,7 +84,7 @@ OWN = {"entry": {"type": "str", "required": True}}
 
 class Undo(Gpustack):
     def check_failed(self):
-        if self.rc == 1 and self.undone():
+        if self.rc == 1 and not self.document.get("refusals") and self.undone():
             self.succeed(changed=False, entry=int(self.params["entry"]), reboot_required=None)
         super(Undo, self).check_failed()
 
