@@ -193,8 +193,8 @@ install: $(BUILT)
 $(BUILT):
 	@echo "$@ is missing: run make build first, as a user who has Go" >&2; exit 1
 
-# Files of a release, in build/dist: archives, packages, bills of materials and their checksums, which
-# SIGN=KEY signs with that key of gpg.
+# Files of a release, in build/dist: archives, packages, bills of materials, Ansible's collection and
+# their checksums, which SIGN=KEY signs with that key of gpg.
 DIST = build/dist
 dist: build build/tools/nfpm
 	rm -rf $(DIST) build/stage
@@ -202,7 +202,7 @@ dist: build build/tools/nfpm
 	for arch in amd64 arm64; do GOARCH=$$arch $(BUILD) -o build/stage/$$arch/gpustack ./cmd/gpustack || exit 1; done
 	$(MAKE) --no-print-directory install DESTDIR=build/stage/installed PREFIX=/usr
 	$(GO) run ./.ci/dist -version '$(VERSION)' -maintainer '$(MAINTAINER)' -installed build/stage/installed \
-		-nfpm build/tools/nfpm -config .ci/dist/nfpm.yaml -out $(DIST) build/stage/amd64/gpustack build/stage/arm64/gpustack
+		-nfpm build/tools/nfpm -config .ci/dist/nfpm.yaml -collection ansible -out $(DIST) build/stage/amd64/gpustack build/stage/arm64/gpustack
 	rm -rf build/stage
 	$(if $(SIGN),gpg --armor --local-user '$(SIGN)' --detach-sign $(DIST)/SHA256SUMS)
 

@@ -26,6 +26,7 @@ import (
 const (
 	distDescribe = "v1.2.3-rc1-4-g0a1b2c3"
 	distVersion  = "1.2.3~rc1+4.g0a1b2c3"
+	distSemantic = "1.2.3-rc1+4.g0a1b2c3"
 )
 
 // A dist is a release that make dist has made from a copy of the checkout.
@@ -88,11 +89,11 @@ func TestDist(t *testing.T) {
 		cmd := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 		cmd.Dir = first.dir
 		out, talk, status := try(t, cmd)
-		if lines := strings.Count(out, ": OK\n"); status != 0 || talk != "" || lines != 8 {
+		if lines := strings.Count(out, ": OK\n"); status != 0 || talk != "" || lines != 9 {
 			t.Errorf("exit status %d\n%s%s", status, out, talk)
 		}
 		entries, err := os.ReadDir(first.dir)
-		if err != nil || len(entries) != 8+len([]string{"SHA256SUMS", "SHA256SUMS.asc"}) {
+		if err != nil || len(entries) != 9+len([]string{"SHA256SUMS", "SHA256SUMS.asc"}) {
 			t.Errorf("%q, %v", entries, err)
 		}
 		run(t, "gpg", "--verify", filepath.Join(first.dir, "SHA256SUMS.asc"), filepath.Join(first.dir, "SHA256SUMS"))
@@ -125,8 +126,69 @@ func TestDist(t *testing.T) {
 		}
 		doMainJob(t, filepath.Join(prefix, "sbin/gpustack"), filepath.Join(prefix, "share/doc/gpustack-nova/examples/talk-2xk4200.txtar"))
 	})
+	t.Run("collection", func(t *testing.T) { testCollection(t, first) })
 	t.Run("bill of materials", func(t *testing.T) { testSBOM(t, first) })
 	t.Run("arm64", func(t *testing.T) { testARM64(t, first) })
+}
+
+// testCollection: ansible-galaxy installs the collection without a network, and the packages have the
+// same files where Ansible finds them without a configuration.
+func testCollection(t *testing.T, d dist) {
+	t.Parallel()
+	dir := t.TempDir()
+	env := append(os.Environ(), "HOME="+dir, "ANSIBLE_LOCAL_TEMP="+dir+"/tmp", "ANSIBLE_GALAXY_CACHE_DIR="+dir+"/cache", "PYTHONDONTWRITEBYTECODE=1")
+	galaxy := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("unshare", append([]string{"--net", "ansible-galaxy", "collection"}, args...)...)
+		cmd.Env = env
+		out, talk, status := try(t, cmd)
+		if status != 0 {
+			t.Fatalf("ansible-galaxy %q: exit status %d\n%s%s", args, status, out, talk)
+		}
+		return out
+	}
+	file := d.file(t, "gpustack-nova-"+distSemantic+".tar.gz")
+	if out := galaxy("install", file, "--collections-path", dir+"/collections"); !strings.Contains(out, "gpustack.nova:"+distSemantic+" was installed successfully") {
+		t.Errorf("ansible-galaxy: %s", out)
+	}
+	const below = "ansible_collections/gpustack/nova"
+	want := content(t, filepath.Join(dir, "collections", below))
+	if len(want) < 20 || !strings.Contains(want["MANIFEST.json"], `"version": "`+distSemantic+`"`) || want["plugins/modules/prepare.py"] != read(t, "../ansible/plugins/modules/prepare.py") {
+		t.Errorf("installed: %q", slices.Sorted(maps.Keys(want)))
+	}
+	for _, format := range []struct{ name, pattern, unpack string }{
+		{"deb", "*_arm64.deb", `dpkg-deb --extract "$0" "$1"`},
+		{"rpm", "*.aarch64.rpm", `mkdir "$1" && rpm2archive <"$0" | tar -xz -C "$1"`},
+	} {
+		root := filepath.Join(dir, format.name)
+		run(t, "sh", "-ec", format.unpack, d.file(t, format.pattern), root)
+		if diff := cmp.Diff(want, content(t, filepath.Join(root, "usr/share/ansible/collections", below))); diff != "" {
+			t.Errorf("%s (-installed +package):\n%s", format.name, diff)
+		}
+	}
+	// Ansible accepts the files as those of the release, and each sum of them.
+	cmd := exec.Command("ansible-galaxy", "collection", "verify", "--offline", "gpustack.nova", "--collections-path", dir+"/deb/usr/share/ansible/collections")
+	cmd.Env = env
+	out, talk, status := try(t, cmd)
+	if status != 0 || !strings.Contains(out, "Successfully verified that checksums for 'gpustack.nova:"+distSemantic+"' match") {
+		t.Errorf("ansible-galaxy verify: exit status %d\n%s%s", status, out, talk)
+	}
+}
+
+// content returns the files below a folder.
+func content(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files[strings.TrimPrefix(path, dir+"/")] = read(t, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 // newMachine returns the root of a machine: the talk's node, where dpkg and rpm have installed
@@ -227,7 +289,7 @@ func testDeb(t *testing.T, d dist) {
 		"usr/share/bash-completion/completions/gpustack",
 		"usr/share/zsh/vendor-completions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish",
 		"usr/lib/systemd/system/gpustack-host-check.timer", "usr/share/doc/gpustack-nova/copyright", "usr/share/doc/gpustack-nova/third-party-licenses.txt",
-		"usr/share/doc/gpustack-nova/changelog.Debian.gz"})
+		"usr/share/doc/gpustack-nova/changelog.Debian.gz", "usr/share/ansible/collections/ansible_collections/gpustack/nova/MANIFEST.json"})
 	prepared := prepareInstalled(t, root)
 	dpkg("--purge", "gpustack-nova")
 	checkRemoved(t, root, before, prepared)

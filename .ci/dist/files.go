@@ -67,11 +67,14 @@ func forRPM(all []file) (files []file, err error) {
 	return compressManual(files)
 }
 
-// folders returns the folders of a package that have its name, and those below them: the package
-// owns them, and goes with them.
+// folders returns the folders of a package that have its name or that of the collection's namespace,
+// and those below them: the package owns them, and they go with it.
 func folders(files []file) (dirs []string) {
+	own := func(dir string) bool {
+		return strings.Contains(dir+"/", "/"+product+"/") || strings.HasPrefix(dir+"/", path.Dir(path.Clean(collectionDir))+"/")
+	}
 	for _, f := range files {
-		for dir := path.Dir(f.path); strings.Contains(dir+"/", "/"+product+"/"); dir = path.Dir(dir) {
+		for dir := path.Dir(f.path); own(dir); dir = path.Dir(dir) {
 			dirs = append(dirs, dir)
 		}
 	}

@@ -1,11 +1,12 @@
 // Program dist makes the files of a release: for each binary a tar.gz, a deb, an rpm and an SBOM,
-// and the SHA256SUMS of all. make dist runs it.
+// Ansible's collection, and the SHA256SUMS of all. make dist runs it.
 //
 // The same commit gives the same bytes, on every machine and at any time: every time is
 // SOURCE_DATE_EPOCH, modes and owners are set here, and the archives are written by Go, whose
 // version go.mod names, and by the nfpm that the Makefile names.
 //
-// The packages contain what make install installs, at the places where each distribution wants it.
+// The packages contain what make install installs, at the places where each distribution wants it,
+// and the collection, where Ansible finds it.
 package main
 
 import (
@@ -37,6 +38,7 @@ func main() {
 	flag.StringVar(&r.installed, "installed", "", "folder into which make install PREFIX=/usr has installed")
 	flag.StringVar(&r.nfpm, "nfpm", "", "the nfpm program")
 	flag.StringVar(&r.config, "config", "", "nfpm.yaml: what is the same in every package")
+	flag.StringVar(&r.ansible, "collection", "", "folder of Ansible's collection")
 	flag.StringVar(&r.out, "out", "", "folder to write to")
 	flag.Parse()
 	if err := r.make(flag.Args()); err != nil {
@@ -47,7 +49,7 @@ func main() {
 
 // A release is what all packages have in common.
 type release struct {
-	source, maintainer, installed, nfpm, config, out string
+	source, maintainer, installed, nfpm, config, ansible, out string
 
 	version string    // of the packages
 	time    time.Time // of every file: SOURCE_DATE_EPOCH
@@ -70,16 +72,28 @@ func (r *release) make(binaries []string) error {
 	if err != nil {
 		return err
 	}
+	semantic, err := semanticVersion(r.source)
+	if err != nil {
+		return err
+	}
+	c, err := newCollection(r.ansible, semantic)
+	if err != nil {
+		return err
+	}
+	if err := c.write(r); err != nil {
+		return err
+	}
 	for _, binary := range binaries {
-		if err := r.forBinary(binary, shared); err != nil {
+		if err := r.forBinary(binary, shared, c.unpacked()); err != nil {
 			return fmt.Errorf("%s: %w", binary, err)
 		}
 	}
 	return r.sums()
 }
 
-// forBinary writes the packages and the SBOM of one binary.
-func (r *release) forBinary(binary string, shared []file) error {
+// forBinary writes the packages and the SBOM of one binary. The deb and the rpm have further files
+// besides the shared ones.
+func (r *release) forBinary(binary string, shared, further []file) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return err
@@ -109,11 +123,11 @@ func (r *release) forBinary(binary string, shared []file) error {
 	if err != nil {
 		return err
 	}
-	deb, err := forDebian(all)
+	deb, err := forDebian(slices.Concat(all, further))
 	if err != nil {
 		return err
 	}
-	rpm, err := forRPM(all)
+	rpm, err := forRPM(slices.Concat(all, further))
 	if err != nil {
 		return err
 	}

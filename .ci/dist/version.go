@@ -32,3 +32,34 @@ func packageVersion(describe string, committed time.Time) (string, error) {
 	}
 	return "", fmt.Errorf("version %q is not what git describe prints for a tag like v1.2.3 or for a commit; give one as make dist VERSION=v1.2.3", describe)
 }
+
+// semantic are the versions that Ansible accepts for a collection (https://semver.org).
+var semantic = regexp.MustCompile(`^(?:0|[1-9]\d*)(?:\.(?:0|[1-9]\d*)){2}` +
+	`(?:-(?:0|[1-9]\d*|\d*[a-zA-Z-][\w-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][\w-]*))*)?(?:\+[\w-]+(?:\.[\w-]+)*)?$`)
+
+// semanticVersion returns the version of the collection for what git describe prints. A commit
+// without a tag is older than every release, and a commit after v1.2.3 has the precedence of 1.2.3.
+func semanticVersion(describe string) (string, error) {
+	version, build := "", []string{}
+	if m := tag.FindStringSubmatch(describe); m != nil {
+		version = m[1] + strings.Repeat(".0", max(0, 2-strings.Count(m[1], ".")))
+		if m[2] != "" {
+			version += "-" + m[2]
+		}
+		if m[3] != "" {
+			build = append(build, m[3], m[4])
+		}
+	} else if m := commit.FindStringSubmatch(describe); m != nil {
+		version, build = "0.0.0-dev", append(build, "g"+m[1])
+	}
+	if strings.HasSuffix(describe, "-dirty") {
+		build = append(build, "dirty")
+	}
+	if len(build) > 0 {
+		version += "+" + strings.Join(build, ".")
+	}
+	if !semantic.MatchString(version) {
+		return "", fmt.Errorf("version %q is none of a collection, which has three numbers (semver.org): tag the commit like v1.2.3 or v1.2.3-rc1", describe)
+	}
+	return version, nil
+}
