@@ -248,3 +248,25 @@ func checkFlags(t *testing.T, name string, spec specification) {
 		}
 	}
 }
+
+// TestPage: the playbook of docs/fleet.md prepares a node, and says that it must be rebooted. The
+// program and the root are given to all modules at once.
+func TestPage(t *testing.T) {
+	r := newRun(t, 0)
+	page, err := os.ReadFile("../../docs/fleet.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Modules of Ansible\n")
+	_, rest, found := strings.Cut(section, "\n```yaml\n- hosts: gpu_nodes\n")
+	text, _, ended := strings.Cut(rest, "```\n")
+	if !found || !ended {
+		t.Fatal("no playbook")
+	}
+	playbook := fmt.Sprintf("- hosts: gpu_nodes\n  module_defaults: {group/gpustack.nova.gpustack: {binary: %s, root: %s}}\n%s", gpustack, r.newNode(t, "node"), text)
+	inventory := r.write(t, "inventory.yml", "gpu_nodes: {hosts: {gpu1: {ansible_connection: local, ansible_python_interpreter: /usr/bin/python3}}}\n", 0o644)
+	out, talk, status := r.command(t, "ansible-playbook", "-e", "ansible_become=false", "-i", inventory, r.write(t, "playbook.yml", playbook, 0o644))
+	if status != 0 || !strings.Contains(out, `"msg": "gpu1 must be rebooted; 'gpustack undo 1' undoes the change"`) || !strings.Contains(out, "changed=1 ") {
+		t.Errorf("exit status %d\n%s%s", status, out, talk)
+	}
+}

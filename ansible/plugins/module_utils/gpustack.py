@@ -209,7 +209,7 @@ class Gpustack(object):
             if "entry" in self.document:
                 result["entry"] = self.document["entry"]
         if self.rc is not None:
-            # Not rc: Ansible takes a task whose rc is not 0 for failed, and 2 is no failure.
+            # Not rc: with an rc other than 0 the task would have failed for Ansible, and 2 is no failure.
             result["exit_status"] = self.rc
         result.update(own)
         return result
