@@ -262,7 +262,7 @@ func TestRemoveAlias(t *testing.T) {
 				o.Aliases = []nova.Alias{{Name: "K4200", VendorID: 0x10de, ProductID: 0x11b4}}
 			}},
 		"an alias that is not there": {kept, "error: --remove-alias: no file of this host defines alias K4200", "", nil},
-		"if it is there": {kept, kept, "", func(o *nova.Options, _ *nova.Place) { o.IfPresent = true }},
+		"if it is there":             {kept, kept, "", func(o *nova.Options, _ *nova.Place) { o.IfPresent = true }},
 		"into a file of its own": {k4200 + spec, "error: /etc/nova/nova.conf:2: --drop-in leaves this line, which is to be removed, as it is", "",
 			func(_ *nova.Options, p *nova.Place) { p.DropIn = true }},
 		"its product gets a new name": {k4200 + spec, "error: alias K4200 for 10de:11b4: --remove-alias removes the alias that is planned", "",
