@@ -22,16 +22,23 @@ func TestProbeShells(t *testing.T) {
 	}
 	tests := filepath.Join(t.TempDir(), "tests")
 	run(t, "go", "test", "-c", "-o", tests, folder)
-	for _, shell := range []string{"bash", "busybox"} {
-		t.Run(shell, func(t *testing.T) {
+	// The programs that the script uses are Debian's, or those of busybox too.
+	tools := strings.Fields("sh cat cut dd grep mkdir mv od readlink rm sed setsid sleep tail tr wc")
+	for _, test := range []struct {
+		name, shell string
+		programs    []string
+	}{{"bash", "bash", tools[:1]}, {"busybox", "busybox", tools[:1]}, {"busybox with its programs", "busybox", tools}} {
+		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			program, err := exec.LookPath(shell)
+			program, err := exec.LookPath(test.shell)
 			if err != nil {
 				t.Fatal(err)
 			}
 			bin := t.TempDir()
-			if err := os.Symlink(program, filepath.Join(bin, "sh")); err != nil {
-				t.Fatal(err)
+			for _, name := range test.programs {
+				if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			cmd := exec.Command(tests, "-test.run", "^TestScript", "-test.v")
 			cmd.Dir = folder

@@ -61,8 +61,10 @@ var (
 )
 
 // Probe is the script that gpustack flavor test has a guest run at its first boot, as user data. It
-// contains {{nonce}} and {{driver}}, which is yes or no. Guests run it in whatever sh they have, so
-// it uses only POSIX shell and programs that minimal images have too.
+// contains {{nonce}}, {{run}}, which is yes or no, and for a command {{patience}}, its time in
+// seconds, {{interpreter}}, the words that run it, and {{command}}, an argument of printf %b. Guests
+// run the script in whatever sh they have, so it uses only POSIX shell and programs that minimal
+// images have too.
 //
 //go:embed guest/probe
 var Probe string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
@@ -35,7 +36,7 @@ func originIn(c cloudOptions) *change.Origin {
 
 // newOrigin returns the origin of changes of this run.
 func newOrigin() *change.Origin {
-	return change.NewOrigin(programVersion(), os.Args[min(1, len(os.Args)):])
+	return change.NewOrigin(programVersion(), args.WithoutCommands(os.Args[min(1, len(os.Args)):]))
 }
 
 // recoverEntries determines whether earlier runs were interrupted, and recovers their changes.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -11,6 +12,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/document"
 	"gpustack/nova"
 	"gpustack/nova/probe"
 	"gpustack/nova/servertest"
@@ -29,6 +31,13 @@ the flavor requests, deletes the server and determines whether its devices are f
 The image needs cloud-init, but neither a driver nor console=ttyS0: the script writes to the
 first serial port itself. The server has no network unless --network is given.
 
+--run gives the guest's sh a command to run as root, after the devices are counted, and
+--run-file a script. The command must return 0 within --run-wait. GPUs and measurements in
+the output of nvidia-smi, deviceQuery, bandwidthTest, nvbandwidth and nbody are printed as
+numbers, and the verdict is fail if one of them lists fewer GPUs than the flavor has. Other
+output may contain secrets: its first and last lines are printed with --console only. The
+journal has the command's SHA-256 hash.
+
 The verdict is pass, fail or unknown. It is unknown if the guest has not reported: that says
 nothing about its devices. A failed deletion, and a server on another host than requested,
 are errors. With --count, that many servers run at the same time, each counts its own
@@ -44,8 +53,8 @@ it before the test ends. --clean finds servers that a killed test has left, in a
 that the user may list: it deletes servers whose name and metadata are those of a test that
 is no longer running.
 
---wait is the time for the server to become active and the guest to report, --timeout that
-for each answer of the cloud.
+--wait is the time for the server to become active and the guest to report its devices,
+--run-wait that for the command after that, --timeout that for each answer of the cloud.
 
 ` + cloudHelp + `
 
@@ -53,10 +62,12 @@ EXAMPLES
   gpustack flavor test gpu.k4200.2 --image debian-12
   gpustack flavor test gpu.k4200.2 --image debian-12 --host gpu7 --count 2 --yes -o json
   gpustack flavor test gpu.k4200.2 --image debian-12 --conf controller=/etc/nova/nova.conf --dry-run
+  gpustack flavor test gpu.k4200.2 --image cuda-12 --run 'nvidia-smi -L' --yes
+  gpustack flavor test gpu.k4200.2 --image cuda-12 --run-file measure.sh --run-wait 20m --yes
   gpustack flavor test --clean --yes
 
 EXIT STATUS
-  0  the guest has the devices; --clean: nothing is left
+  0  the guest has the devices, and the command has returned 0; --clean: nothing is left
   1  the test could not be made, or a server could not be deleted
   2  the verdict is fail or unknown; --dry-run: the test can be made
   130  interrupted: the servers were deleted, unless the error says otherwise`,
@@ -68,14 +79,16 @@ EXIT STATUS
 			&cli.StringFlag{Name: "host", Usage: "boot on `HOST`, to which the scheduler's filters apply (Nova Train)"},
 			&cli.StringFlag{Name: "az", Usage: "boot in the availability zone `ZONE`"},
 			&cli.IntFlag{Name: "count", Value: 1, Usage: "test `NUMBER` servers at the same time"},
-			&cli.BoolFlag{Name: "nvidia-smi", Usage: "also run nvidia-smi -L in the guest"},
+			&cli.StringFlag{Name: "run", Usage: "also run `COMMAND` in the guest, as 'nvidia-smi -L'"},
+			args.Path(&cli.StringFlag{Name: "run-file", Usage: "also run the script `FILE` in the guest"}, args.PathRules{Kind: args.HandedOver, Stdin: true}),
+			&cli.DurationFlag{Name: "run-wait", Value: 5 * time.Minute, Usage: "kill the command after `TIME`"},
 			&cli.BoolFlag{Name: "keep-server", Usage: "do not delete the servers"},
 			&cli.BoolFlag{Name: "one-time-use-ok", Usage: "also test devices that stay reserved afterwards"},
-			&cli.BoolFlag{Name: "console", Usage: "print the last lines of the console, which may contain secrets, also to files and documents"},
+			&cli.BoolFlag{Name: "console", Usage: "print the last lines of the console, and output of the command; both may contain secrets"},
 			confsFlag("find aliases in", ""),
 			&cli.StringFlag{Name: "database", Usage: "determine free devices by one cell's database, by its `URL`"},
 			&cli.BoolFlag{Name: "clean", Usage: "delete servers that killed tests have left"},
-			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` for the server to become active and the guest to report"},
+			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` for the server to become active and the guest to report its devices"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		}, cloudFlags()...),
 		Action: action(u, parseFlavorTest, runFlavorTest),
@@ -91,20 +104,47 @@ type flavorTestOptions struct {
 	database string
 	console  bool
 	clean    bool
+	run      givenCommand
+}
+
+// givenCommand is the command of a test as it is given: as text or in a file, or neither.
+type givenCommand struct {
+	text, file string
+	wait       time.Duration
+}
+
+// read returns the command, and none if none is given. The error is that of its flag.
+func (g givenCommand) read(u *term.UI) (probe.Command, error) {
+	flag, text := "--run", g.text
+	if g.file != "" {
+		content, err := documentsAt(u).ReadFile(g.file)
+		if err != nil {
+			return probe.Command{}, err
+		}
+		flag, text = document.Name(g.file), string(content)
+	} else if text == "" {
+		return probe.Command{}, nil
+	}
+	command, err := probe.NewCommand(text, g.wait)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", flag, err)
+	}
+	return command, err
 }
 
 func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 	opts := flavorTestOptions{
 		decision: parseDecision(c, f), root: c.String("root"), cloud: parseCloud(c, f), confs: parseConfs(c, f, ""),
 		database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
+		run: givenCommand{text: c.String("run"), file: c.String("run-file"), wait: c.Duration("run-wait")},
 		test: servertest.Options{
 			ImageName: c.String("image"), Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"), Timeout: c.Duration("wait"),
-			Keep: c.Bool("keep-server"), Driver: c.Bool("nvidia-smi"), OneTimeUse: c.Bool("one-time-use-ok"),
+			Keep: c.Bool("keep-server"), OneTimeUse: c.Bool("one-time-use-ok"),
 		},
 	}
 	if opts.clean {
 		f.Arguments(c)
-		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "nvidia-smi", "keep-server", "one-time-use-ok", "console", "conf", "database", "wait")
+		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "run", "run-file", "run-wait", "keep-server", "one-time-use-ok", "console", "conf", "database", "wait")
 		return opts
 	}
 	opts.test.FlavorName = f.Arguments(c, "FLAVOR")[0]
@@ -117,7 +157,14 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 	if opts.test.Timeout <= 0 {
 		f.Add(args.UsageError("--wait: not a time to wait: "+opts.test.Timeout.String(), "--wait takes a time such as 30s or 10m"))
 	}
-	f.NotEmpty(c, "network", "host", "az", "database")
+	f.NotEmpty(c, "network", "host", "az", "database", "run", "run-file")
+	f.Exclude(c, "run", "run-file")
+	switch runs := c.IsSet("run") || c.IsSet("run-file"); {
+	case c.IsSet("run-wait") && !runs:
+		f.Add(args.UsageError("--run-wait needs --run or --run-file", "give a command to run: --run 'nvidia-smi -L'"))
+	case opts.run.wait < time.Second:
+		f.Add(args.UsageError("--run-wait: not a time to wait: "+opts.run.wait.String(), "--run-wait takes a time of at least a second, such as 30s or 10m"))
+	}
 	return opts
 }
 
@@ -130,6 +177,9 @@ func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err
 		return err
 	}
 	var sources []nova.Defined
+	if opts.test.Command, err = opts.run.read(u); err != nil {
+		return err
+	}
 	if !opts.clean {
 		if sources, err = aliasSources(u, root, opts.confs); err != nil {
 			return err

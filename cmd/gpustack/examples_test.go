@@ -49,7 +49,7 @@ done
 	const copies = talkNode + "mkdir -p mnt; rm -rf mnt/*; cp -a node mnt/sosreport; cp -a node mnt/node\n"
 	return map[string]exampleSetup{
 		"completion": {script: "mkdir -p $HOME/.config/fish/completions"},
-		"flavor":     {script: inventories, cloud: true},
+		"flavor":     {script: inventories + "echo nvidia-smi -L >measure.sh\n", cloud: true},
 		"fleet":      {script: fleetNodes},
 		"fleet diff": {script: fleetNodes, status: 2}, // a node is new
 		"history":    {script: prepared + undone},
@@ -408,8 +408,9 @@ func (e *exampleRun) startCloud() []string {
 	c.Images = []map[string]any{
 		{"id": "9", "name": "windows-10", "status": "active", "min_disk": 20, "min_ram": 512, "size": 1, "os_type": "windows", "img_hide_hypervisor_id": "true"},
 		{"id": "10", "name": "debian-12", "status": "active", "min_disk": 2, "min_ram": 512, "size": 1 << 29, "virtual_size": 3 << 30},
+		{"id": "11", "name": "cuda-12", "status": "active", "min_disk": 40, "min_ram": 512, "size": 1 << 32, "virtual_size": 40 << 30},
 	}
-	c.Boot.Console = guestWith("0000:00:05.0=10de:11b4:ok", "0000:00:06.0=10de:11b4:ok")
+	c.Boot.Console = guestThatRan("", "ended exit=0 from=20.00 to=20.50", "GPU 0: Quadro K4200 (UUID: GPU-1)", "GPU 1: Quadro K4200 (UUID: GPU-2)")
 	c.AddServer(cloudtest.Instance{ID: "5e60e600-0000-4000-8000-00000000000a", Name: "gpustack-test-0123abcd", Host: "gpu1",
 		More: map[string]any{"status": "ACTIVE", "OS-EXT-STS:task_state": nil}, Metadata: map[string]string{"gpustack-test": "0123abcd"}})
 	if e.setup.hosts {

@@ -49,7 +49,8 @@ var mistakes = []struct {
 		{command: "host scan --ROOT node"}, {command: "host prepare --force --root node"}, {command: "host prepare --all --root node"},
 		{command: "nova configure --place --root node"},
 		{command: "flavor test gpu.old --image debian --one-time"}, {command: "image set debian --for gpu"},
-		{command: "flavor test gpu.old --image debian --driver"}, {command: "flavor test gpu.old --image debian --keep"},
+		{command: "flavor test gpu.old --image debian --driver"}, {command: "flavor test gpu.old --image debian --nvidia-smi"},
+		{command: "flavor test gpu.old --image debian --run-wait 1m"}, {command: "flavor test gpu.old --image debian --keep"},
 		{command: "container check --root node --image node"}, {command: "rdma test --count 5"},
 		{command: "rdma test --timeout 1m --listen"}, {command: "rdma test --peer"}, {command: "host bind --root node --timeout 5"},
 		{command: "flavor create K4200:1 --vcpus many"},
@@ -278,6 +279,9 @@ func parts(said, kind string) (lines []string) {
 // inHint matches a command in a hint: what an operator copies.
 var inHint = regexp.MustCompile(`\bgpustack ((?:[^;'()\s]|'[^']*')+(?: (?:[^;'()\s]|'[^']*')+)*)`)
 
+// shellWord matches a word of a command, which may be quoted.
+var shellWord = regexp.MustCompile(`(?:[^'\s]|'[^']*')+`)
+
 // prose are words that end a command in a hint, after it.
 var prose = []string{"as", "lists", "shows", "with", "makes", "on", "and", "or", "reads", "prints", "for", "writes"}
 
@@ -285,12 +289,12 @@ var prose = []string{"as", "lists", "shows", "with", "makes", "on", "and", "or",
 func commandsOf(hint string) (commands [][]string) {
 	for _, m := range inHint.FindAllStringSubmatch(hint, -1) {
 		var words []string
-		for word := range strings.FieldsSeq(m[1]) {
+		for _, word := range shellWord.FindAllString(m[1], -1) {
 			if slices.Contains(prose, word) {
 				break
 			}
 			ends := strings.HasSuffix(word, ",") || strings.HasSuffix(word, ":")
-			words = append(words, strings.Trim(word, ",:"))
+			words = append(words, strings.ReplaceAll(strings.Trim(word, ",:"), "'", ""))
 			if ends {
 				break
 			}

@@ -11,7 +11,7 @@ import (
 
 // TestProbe runs the script of flavor test in a machine, as a guest's cloud-init does, and reads
 // its report from the serial console, as Nova does. The guest has two GPUs, and a third whose
-// memory has no address. Linux 6.1 shows that region in resource like one that does not exist: the
+// memory has no address, and runs a command. Linux 6.1 shows that region in resource like one that does not exist: the
 // BAR's register tells it, and the kernel log. A guest may lack the program to read either.
 func TestProbe(t *testing.T) {
 	t.Parallel()
@@ -25,9 +25,13 @@ func TestProbe(t *testing.T) {
 	}
 	const patience = 90 * time.Second
 	without := map[string]string{"7f3a00c1": "", "7f3a00c2": "od", "7f3a00c3": "dmesg"}
+	command, err := probe.NewCommand("echo 'the guest'\\''s \"output\"'; echo 1 2 3 | wc -w; kill -TERM $$", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var scripts strings.Builder
 	for nonce, program := range without {
-		script := probe.Script(nonce, probe.Options{Driver: true})
+		script := probe.Script(nonce, probe.Options{Command: command})
 		if program != "" {
 			script = strings.ReplaceAll(script, "$("+program+" ", "$(missing-"+program+" ")
 		}
@@ -38,21 +42,23 @@ func TestProbe(t *testing.T) {
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("the boot waited for %s", took)
 	}
-	for strings.Count(m.Console(), " END\r\n") < 3*len(without) && time.Since(begin) < patience {
+	for strings.Count(m.Console(), " gap=none END\r\n") < 3*len(without) && time.Since(begin) < patience {
 		time.Sleep(beat)
 	}
 	t.Logf("all lines after %.1f s", time.Since(begin).Seconds())
 	functions := strings.Count(m.run("sh", "-c", `for f in /sys/bus/pci/devices/*; do case $(cat $f/class) in 0x0604*) ;; *) echo; esac; done`), "\n")
 	for nonce, program := range without {
-		if lines := strings.Count(m.Console(), "GPUSTACK-PROBE v1 nonce="+nonce+" "); lines != 3 {
-			t.Errorf("without %q: %d lines", program, lines)
+		for record, want := range map[string]int{"GPUSTACK-PROBE v1 nonce=" + nonce + " ": 3, "GPUSTACK-RUN v1 nonce=" + nonce + " ": 9} {
+			if lines := strings.Count(m.Console(), record); lines != want {
+				t.Errorf("without %q: %d lines %s, want %d", program, lines, record, want)
+			}
 		}
 		r, whole := probe.Parse(m.Console(), nonce)
 		if !whole {
 			t.Fatalf("without %q: no report in:\n%s", program, end(m.Console()))
 		}
-		if r.Driver == nil || r.Driver.State != probe.DriverAbsent {
-			t.Errorf("without %q: driver: %+v", program, r.Driver)
+		if r.Run == nil || r.Run.ExitStatus == nil || *r.Run.ExitStatus != 143 || strings.Join(r.Run.Output(), "|") != `the guest's "output"|3` || r.Run.Took == nil {
+			t.Errorf("without %q: the command: %+v", program, r.Run)
 		}
 		if len(r.Devices) != functions {
 			t.Errorf("without %q: %d functions, want %d", program, len(r.Devices), functions)
@@ -61,6 +67,9 @@ func TestProbe(t *testing.T) {
 			if d.Assigned == (d.Address == lost) {
 				t.Errorf("without %q: %+v", program, d)
 			}
+		}
+		if got := probe.GPUs(probe.Wanted{{Vendor: 0x10de, Product: 0x11b4}: 2}, r); got != 2 {
+			t.Errorf("without %q: %d GPUs", program, got)
 		}
 		gpu, large := probe.ID{Vendor: 0x10de, Product: 0x11b4}, probe.ID{Vendor: 0x10de, Product: 0x20b5}
 		if got := probe.Compare(probe.Wanted{gpu: 2}, r); got.Verdict != probe.Pass {

@@ -102,6 +102,22 @@ func (r Result) relatives() string {
 	return strings.Join(all, ", ")
 }
 
+// GPUs returns how many GPUs of NVIDIA a guest should have, by the class that its functions have:
+// an alias may also request NVSwitches, or the audio functions of GPUs.
+func GPUs(wanted Wanted, r Report) (n int) {
+	for id, count := range wanted {
+		if slices.ContainsFunc(r.Devices, func(d Device) bool { return d.ID == id && d.isNVIDIAGPU() }) {
+			n += count
+		}
+	}
+	return n
+}
+
+func (d Device) isNVIDIAGPU() bool {
+	is := pci.Device{VendorID: &d.ID.Vendor, ProductID: &d.ID.Product, Class: d.Class}
+	return is.IsNVIDIAGPU()
+}
+
 func sorted(m map[ID]int) []ID {
 	return slices.SortedFunc(maps.Keys(m), func(a, b ID) int {
 		return cmp.Or(cmp.Compare(a.Vendor, b.Vendor), cmp.Compare(a.Product, b.Product))

@@ -45,7 +45,7 @@ func (id *ID) UnmarshalText(text []byte) (err error) {
 // Report is what a guest printed.
 type Report struct {
 	Devices []Device // all PCI functions but bridges
-	Driver  *Driver  // nil unless the script was to ask for it
+	Run     *Run     // nil until the end of the command was reported, and without a command
 	Unread  bool     // the guest has no /sys, so that nothing is known of its devices
 }
 
@@ -53,28 +53,10 @@ type Report struct {
 type Device struct {
 	Address  pci.Address
 	ID       ID
-	Assigned bool // all memory regions have addresses; false too if Unread
-	Unread   bool // the guest's kernel does not show the regions
+	Class    *pci.Class // nil in reports of earlier commits
+	Assigned bool       // all memory regions have addresses; false too if Unread
+	Unread   bool       // the guest's kernel does not show the regions
 }
-
-// Driver is the result of nvidia-smi -L in a guest.
-type Driver struct {
-	State      DriverState `json:"state"`
-	ExitStatus *int        `json:"exit_status"` // nil if nvidia-smi did not run or did not end
-	Lines      []string    `json:"lines"`       // what it printed: a line for each GPU, or an error
-}
-
-// DriverState says what became of nvidia-smi.
-type DriverState string
-
-// States of a driver.
-const (
-	DriverOK      DriverState = "ok"
-	DriverFailed  DriverState = "failed"  // nvidia-smi returned an error
-	DriverAbsent  DriverState = "absent"  // the image has no nvidia-smi
-	DriverTimeout DriverState = "timeout" // nvidia-smi did not end within a minute
-	DriverUnread  DriverState = "unread"  // the guest has no place for the output of nvidia-smi
-)
 
 // unseen matches what a terminal does not show: escape sequences (ECMA-48, sections 5.3, 5.4 and
 // 8.3.89) and control characters other than line feeds.
@@ -86,11 +68,13 @@ func Plain(console string) string {
 	return unseen().ReplaceAllString(strings.ToValidUTF8(console, ""), "")
 }
 
-// Parse returns the last complete report with nonce in a console's text. It returns false if there
+// Parse returns the last complete report with nonce in a console's text, with the end of the command
+// if the console has it. It returns false if there
 // is none: kernel messages may break a line, and Nova returns only the end of a long console (Nova,
 // nova/virt/libvirt/driver.py, MAX_CONSOLE_BYTES: 100 KiB).
 func Parse(console, nonce string) (Report, bool) {
-	text, mark := Plain(console), "GPUSTACK-PROBE v1 nonce="+nonce+" "
+	plain, mark := Plain(console), "GPUSTACK-PROBE v1 nonce="+nonce+" "
+	text := plain
 	for {
 		at := strings.LastIndex(text, mark)
 		if at < 0 {
@@ -98,6 +82,9 @@ func Parse(console, nonce string) (Report, bool) {
 		}
 		line, _, _ := strings.Cut(text[at+len(mark):], "\n")
 		if r, whole := parseLine(line); whole {
+			if run := parseRun(plain, nonce); run != nil {
+				r.Run = run
+			}
 			return r, true
 		}
 		text = text[:at]
@@ -110,11 +97,9 @@ func parseLine(line string) (r Report, whole bool) {
 	line, _, whole = strings.Cut(line, " END")
 	line, driver, withDriver := strings.Cut(line, " driver=")
 	if withDriver {
-		d, ok := parseDriver(driver)
-		if !ok {
+		if r.Run = parseDriver(driver); r.Run == nil {
 			return r, false
 		}
-		r.Driver = &d
 	}
 	count, functions, _ := strings.Cut(line, " ")
 	if count == "devices=unread" && functions == "" {
@@ -140,31 +125,41 @@ func parseDevice(word string) (d Device, ok bool) {
 		return d, false
 	}
 	id, err := ParseID(rest[:len("10de:11b4")])
-	state := rest[len("10de:11b4"):]
-	d = Device{Address: a, ID: id, Assigned: state == ":ok", Unread: state == ":unread"}
-	return d, err == nil && (d.Assigned || d.Unread || state == ":unassigned")
-}
-
-// parseDriver parses "absent", "timeout", "unread" or "STATUS:COUNT | LINE | LINE".
-func parseDriver(text string) (d Driver, ok bool) {
-	d.Lines = []string{}
-	switch state := DriverState(text); state {
-	case DriverAbsent, DriverTimeout, DriverUnread:
-		d.State = state
-		return d, true
-	}
-	numbers, lines, found := strings.Cut(text, " | ")
-	if found {
-		d.Lines = strings.Split(lines, " | ")
-	}
-	status, count, _ := strings.Cut(numbers, ":")
-	exit, err := strconv.Atoi(status)
-	if err != nil || exit < 0 || count != strconv.Itoa(len(d.Lines)) {
+	if err != nil || rest[len("10de:11b4")] != ':' {
 		return d, false
 	}
-	d.ExitStatus = &exit
-	if d.State = DriverOK; exit != 0 {
-		d.State = DriverFailed
+	state, text, withClass := strings.Cut(rest[len("10de:11b4:"):], ":")
+	d = Device{Address: a, ID: id, Assigned: state == "ok", Unread: state == "unread"}
+	if withClass {
+		class, err := pci.ParseClass(text)
+		if d.Class = &class; err != nil || len(text) != len("0302") {
+			return d, false
+		}
 	}
-	return d, true
+	return d, d.Assigned || d.Unread || state == "unassigned"
+}
+
+// parseDriver parses how the script of earlier commits reported nvidia-smi -L: "absent", "timeout",
+// "unread" or "STATUS:COUNT | LINE | LINE". It returns nil for another text.
+func parseDriver(text string) *Run {
+	const absent = 127 // the exit status of sh
+	numbers, rest, found := strings.Cut(text, " | ")
+	status, count, _ := strings.Cut(numbers, ":")
+	exit, err := strconv.Atoi(status)
+	switch {
+	case text == "timeout":
+		return &Run{State: RunDeadline}
+	case text == "unread":
+		return &Run{State: RunUnread}
+	case text == "absent":
+		exit, count, err = absent, "0", nil
+	}
+	r := &Run{State: RunEnded, ExitStatus: &exit}
+	if found {
+		r.Lines = strings.Split(rest, " | ")
+	}
+	if err != nil || exit < 0 || count != strconv.Itoa(len(r.Lines)) {
+		return nil
+	}
+	return r
 }

@@ -65,6 +65,10 @@ func TestParse(t *testing.T) {
 		{"no functions", mark + " devices=0 END\n", ""},
 		{"no /sys", mark + " devices=unread END\n", "unread"},
 		{"unread regions", mark + " devices=1 0000:00:05.0=10de:11b4:unread END\n", "0000:00:05.0=10de:11b4:unread"},
+		{"a class", mark + " devices=1 0000:00:05.0=10de:11b4:ok:0300 END\n", "0000:00:05.0=10de:11b4:ok"},
+		{"a class of three digits", mark + " devices=1 0000:00:05.0=10de:11b4:ok:030 END\n", none},
+		{"a class of no digits", mark + " devices=1 0000:00:05.0=10de:11b4:ok:03xx END\n", none},
+		{"an empty class", mark + " devices=1 0000:00:05.0=10de:11b4:ok: END\n", none},
 		{"Hyper-V's domain", mark + " devices=1 20ab0000:00:00.0=10de:20b5:ok END\n", "20ab0000:00:00.0=10de:20b5:ok"},
 		{"empty", "", none},
 		{"no END", strings.TrimSuffix(two, " END") + "\n", none},
@@ -90,15 +94,17 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestParseDriver: reports of nvidia-smi -L, as the script of earlier commits printed them, are that
+// of a command.
 func TestParseDriver(t *testing.T) {
 	const gpu = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-11111111-2222-3333-4444-555555555555)"
 	for text, want := range map[string]string{
-		"absent":                           `{"state":"absent","exit_status":null,"lines":[]}`,
-		"timeout":                          `{"state":"timeout","exit_status":null,"lines":[]}`,
-		"unread":                           `{"state":"unread","exit_status":null,"lines":[]}`,
-		"0:2 | " + gpu + " |   MIG 1g.5gb": `{"state":"ok","exit_status":0,"lines":["` + gpu + `","  MIG 1g.5gb"]}`,
-		"0:0":                              `{"state":"ok","exit_status":0,"lines":[]}`,
-		"9:1 | NVIDIA-SMI has failed because ...": `{"state":"failed","exit_status":9,"lines":["NVIDIA-SMI has failed because ..."]}`,
+		"absent":                           "ended 127 []",
+		"timeout":                          "deadline - []",
+		"unread":                           "unread - []",
+		"0:2 | " + gpu + " |   MIG 1g.5gb": `ended 0 ["` + gpu + `" "  MIG 1g.5gb"]`,
+		"0:0":                              "ended 0 []",
+		"9:1 | NVIDIA-SMI has failed because ...": `ended 9 ["NVIDIA-SMI has failed because ..."]`,
 		"0:2 | " + gpu: "none",
 		"0:1":          "none",
 		"-1:0":         "none",
@@ -107,11 +113,7 @@ func TestParseDriver(t *testing.T) {
 	} {
 		got := "none"
 		if r, whole := probe.Parse(strings.Replace(two, " END", " driver="+text+" END", 1), nonce); whole {
-			data, err := json.Marshal(r.Driver)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = string(data)
+			got = said(r.Run)
 		}
 		if got != want {
 			t.Errorf("driver=%s: %s, want %s", text, got, want)
@@ -126,8 +128,11 @@ func TestParseRealGuest(t *testing.T) {
 		"0000:00:03.0=1af4:1041:ok 0000:00:04.0=1af4:1053:ok 0000:00:05.0=1af4:1044:ok 0000:00:06.0=10de:2335:ok " +
 		"driver=0:1 | GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555) END\n"
 	r, whole := probe.Parse(console, "n0nce")
-	if !whole || r.Driver == nil || r.Driver.State != probe.DriverOK || len(r.Driver.Lines) != 1 {
+	if !whole || r.Run == nil || said(r.Run) != `ended 0 ["GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555)"]` {
 		t.Fatalf("%+v, %t", r, whole)
+	}
+	if got := shown(probe.Programs(r.Run)); got != "nvidia-smi lists 1 [NVIDIA H200]" {
+		t.Error(got)
 	}
 	h200 := probe.ID{Vendor: 0x10de, Product: 0x2335}
 	for count, want := range map[int]probe.Verdict{1: probe.Pass, 2: probe.Fail} {
@@ -139,8 +144,12 @@ func TestParseRealGuest(t *testing.T) {
 
 // A console that shows the script, as one does where a shell traces it, is no report.
 func TestParseScript(t *testing.T) {
-	for _, o := range []probe.Options{{}, {Driver: true}} {
-		if r, whole := probe.Parse(probe.Script(nonce, o), nonce); whole {
+	for _, o := range []probe.Options{{}, running(t, "nvidia-smi -L")} {
+		console := probe.Script(nonce, o)
+		if r, whole := probe.Parse(console, nonce); whole {
+			t.Errorf("%+v", r)
+		}
+		if r, whole := probe.Parse(console+"\n"+two, nonce); !whole || r.Run != nil {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -158,7 +167,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, console string) {
 		r, whole := probe.Parse(console, nonce)
-		if !whole && (r.Devices != nil || r.Driver != nil) {
+		if !whole && (r.Devices != nil || r.Run != nil) {
 			t.Fatalf("%q: half of %+v", console, r)
 		}
 		if len(r.Devices)*len("0:00.0=10de:11b4:ok") > len(console) {

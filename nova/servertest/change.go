@@ -50,14 +50,15 @@ const (
 )
 
 // Record is what the journal stores of a test, in the field objects of its entry. It contains no
-// credentials, no user_data and no text of a console.
+// credentials, no user_data, no command and no text of a console.
 type Record struct {
 	Type string `json:"type"` // "server"
 	cloud.Scope
 	Flavor  string   `json:"flavor"`
 	Image   string   `json:"image"`
 	Keep    bool     `json:"keep"`
-	Process *Process `json:"process" absent:"zero"` // the run; nil if it could not be determined
+	Run     string   `json:"run_hash" absent:"zero"` // the hash of the command that guests ran, "" for none
+	Process *Process `json:"process" absent:"zero"`  // the run; nil if it could not be determined
 	Servers []Server `json:"servers"`
 }
 
@@ -161,7 +162,7 @@ func (k Kind) Handles(e change.Entry) bool {
 
 // New returns the change that creates the servers of a plan.
 func (k Kind) New(p Plan) *Change {
-	r := Record{Type: Type, Scope: k.Compute.Scope(), Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Process: thisProcess(k.Root)}
+	r := Record{Type: Type, Scope: k.Compute.Scope(), Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Run: p.Command.Hash(), Process: thisProcess(k.Root)}
 	r.Servers = append(r.Servers, p.Servers...)
 	return &Change{record: r, kind: k, plan: &p}
 }

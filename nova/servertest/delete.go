@@ -14,9 +14,11 @@ import (
 // default.
 type Pace struct {
 	First, Most time.Duration // between two requests: at first, and after a long time (default 2 s and 5 s)
+	Look        time.Duration // between two looks at a server whose console is read (default 10 s)
 	Delete      time.Duration // for the deletion of a server (default 5 minutes)
 	Free        time.Duration // for devices to be free after it (default 150 s, as nova-compute looks every 60 s)
 	Lost        time.Duration // for a server whose request has no answer (default 10 s)
+	Report      time.Duration // for the report on a command, after its time is over (default 30 s)
 }
 
 func (p Pace) withDefaults() Pace {
@@ -27,9 +29,11 @@ func (p Pace) withDefaults() Pace {
 	}
 	or(&p.First, 2*time.Second)
 	or(&p.Most, 5*time.Second)
+	or(&p.Look, 10*time.Second)
 	or(&p.Delete, deleteTime)
 	or(&p.Free, 150*time.Second)
 	or(&p.Lost, 10*time.Second)
+	or(&p.Report, reportTime)
 	return p
 }
 

@@ -98,9 +98,7 @@ func (t Test) remove(ctx, limited context.Context, o *Outcome) error {
 func Verdict(outcomes []Outcome) probe.Verdict {
 	verdict := probe.Pass
 	for _, o := range outcomes {
-		if o.Verdict == probe.Fail || verdict == probe.Pass {
-			verdict = o.Verdict
-		}
+		verdict = probe.Worse(verdict, o.Verdict)
 	}
 	return verdict
 }

@@ -51,9 +51,9 @@ type Options struct {
 	Host, Zone string // "" for any
 	Count      int    // servers
 	Timeout    time.Duration
-	Keep       bool // do not delete the servers
-	Driver     bool // ask the guest's NVIDIA driver too
-	OneTimeUse bool // test devices that stay reserved
+	Keep       bool          // do not delete the servers
+	OneTimeUse bool          // test devices that stay reserved
+	Command    probe.Command // that each guest runs after its devices are counted
 }
 
 // Quota is a quota with what a test needs of it.
@@ -82,13 +82,25 @@ type Plan struct {
 // locked for its devices takes minutes.
 const deleteTime = 5 * time.Minute
 
+// reportTime is how long the report on a command may take after the command has ended: the guest
+// waits for the rest of its output, and prints the report three times within ten seconds.
+const reportTime = 30 * time.Second
+
+// longest returns how long a test may wait for its servers.
+func (o Options) longest() time.Duration {
+	if o.Command.IsNone() {
+		return o.Timeout
+	}
+	return o.Timeout + o.Command.Wait() + reportTime
+}
+
 // NewPlan plans a test. The error joins all errors.
 //
 // Errors: errNeedsTrain, errNeedsNewton, errDisabled, errDoesNotFit, errImageStatus, errQuota,
 // errOneTimeUse.
 func NewPlan(o Options, is Observed, now time.Time) (Plan, error) {
 	p := Plan{Options: o, Flavor: is.Flavor, Image: is.Image, Network: cmp.Or(is.Network.ID, o.Network), Wanted: is.Wanted,
-		Warnings: []string{}, Quotas: []Quota{}, Ends: now.Add(o.Timeout + deleteTime).UTC().Truncate(time.Second)}
+		Warnings: []string{}, Quotas: []Quota{}, Ends: now.Add(o.longest() + deleteTime).UTC().Truncate(time.Second)}
 	p.NetworkName = cmp.Or(is.Network.Name, p.Network)
 	var errs []error
 	switch {
@@ -204,13 +216,17 @@ func (p *Plan) checkFree(is Observed) error {
 	return nil
 }
 
-// Requests returns the requests that create and delete the servers.
+// Requests returns the requests that create and delete the servers, to be shown. A command, which may
+// contain secrets, is not in them.
 func (p *Plan) Requests() ([]cloud.Request, error) {
 	requests := []cloud.Request{}
 	for _, s := range p.Servers {
 		body, err := p.newServer(s).ToServerCreateMap()
 		if err != nil {
 			return nil, err
+		}
+		if server, ok := body["server"].(map[string]any); ok && !p.Command.IsNone() {
+			server["user_data"] = "***"
 		}
 		requests = append(requests, cloud.Request{Method: "POST", Path: "/servers", Body: body})
 	}
@@ -231,7 +247,7 @@ func (p *Plan) newServer(s Server) cloud.NewServer {
 	}
 	return cloud.NewServer{
 		Name: s.Name, Image: p.Image.ID, Flavor: p.Flavor.ID, Network: p.Network, Host: p.Host, Zone: p.Zone, ConfigDrive: true,
-		UserData: probe.Script(s.Nonce, probe.Options{Driver: p.Driver}),
+		UserData: probe.Script(s.Nonce, probe.Options{Command: p.Command}),
 		Metadata: map[string]string{metadataNonce: s.Nonce, metadataEnds: ends},
 	}
 }

@@ -29,8 +29,9 @@ type Outcome struct {
 	Seen       map[probe.ID]int
 	Others     map[probe.ID]int // functions of the guest that are not wanted
 	Unassigned []pci.Address
-	Driver     *probe.Driver
-	Console    []string // the last lines, without control characters
+	Run        *probe.Run // what became of the command; nil without a report on it
+	GPUs       int        // of NVIDIA that the guest should have, by the classes of its functions
+	Console    []string   // the last lines, without control characters and records of the command
 	Build      *time.Duration
 	Guest      *time.Duration
 	Deleted    bool
@@ -78,13 +79,12 @@ type Test struct {
 }
 
 // Watch waits until each server has reported or the time of the plan is over, all at the same time.
+// The time of a command begins when the guest has reported its devices.
 func (t Test) Watch(ctx context.Context, servers []Server) []Outcome {
 	outcomes := make([]Outcome, len(servers))
-	limited, cancel := context.WithTimeoutCause(ctx, t.Plan.Timeout, errSilent)
-	defer cancel()
 	var wait sync.WaitGroup
 	for i, s := range servers {
-		wait.Go(func() { outcomes[i] = t.watch(limited, s) })
+		wait.Go(func() { outcomes[i] = t.watch(ctx, s) })
 	}
 	wait.Wait()
 	return outcomes
@@ -106,8 +106,10 @@ func (t Test) watch(ctx context.Context, s Server) Outcome {
 	for id := range t.Plan.Wanted.IDs {
 		w.Seen[id] = 0
 	}
-	if w.build(ctx) {
-		w.guest(ctx)
+	limited, cancel := context.WithTimeoutCause(ctx, t.Plan.Timeout, errSilent)
+	defer cancel()
+	if w.build(limited) && w.guest(limited) && !t.Plan.Command.IsNone() {
+		w.command(ctx)
 	}
 	return w.Outcome
 }
@@ -201,51 +203,89 @@ func (p *Plan) byHand() string {
 	return text
 }
 
-// guest waits until the guest has reported.
-func (w *watched) guest(ctx context.Context) {
+// guest waits until the guest has reported its devices. It returns false if it has not.
+func (w *watched) guest(ctx context.Context) bool {
 	if w.Plan.windows() {
 		w.Reasons = append(w.Reasons, "the devices were not counted: a guest with os_type=windows does not run the script")
 		w.Hints = append(w.Hints, windowsHint)
+		return false
+	}
+	since := time.Now()
+	if !w.listen(ctx, w.report, w.silent) {
+		return false
+	}
+	took := time.Since(since)
+	w.Guest = &took
+	return true
+}
+
+// command waits until the guest has reported what became of the command, for as long as it may
+// take, and completes the verdict.
+func (w *watched) command(ctx context.Context) {
+	limited, cancel := context.WithTimeoutCause(ctx, w.Plan.Command.Wait()+w.Pace.withDefaults().Report, errSilent)
+	defer cancel()
+	counted := w.Verdict
+	w.Verdict = probe.Worse(counted, probe.Unknown)
+	if !w.listen(limited, w.ran, func(ctx context.Context, err error) { w.ended(ctx, err) }) && w.Err != nil {
 		return
 	}
+	verdict, reasons := probe.Judge(w.Run, w.Plan.Command.Wait(), w.GPUs)
+	w.Verdict, w.Reasons = probe.Worse(counted, verdict), append(w.Reasons, reasons...)
+	if verdict != probe.Pass {
+		w.Hints = append(w.Hints, "--console prints the output of the command, and --keep-server keeps the server for a look at it")
+	}
+}
+
+// ran reads what became of the command. It returns false while the text of the console does not
+// have all of it.
+func (w *watched) ran(text string) bool {
+	w.Console, w.unread = w.lastLines(text), nil
+	r, ok := probe.Parse(text, w.Nonce)
+	if !ok || r.Run == nil {
+		return false
+	}
+	w.Run = r.Run
+	return r.Run.Missing == 0
+}
+
+// listen reads the console of the server until heard accepts its text. It returns false, with the
+// outcome complete, if it does not: silent is called if the time is over.
+func (w *watched) listen(ctx context.Context, heard func(text string) bool, silent func(context.Context, error)) bool {
 	pace, since, last := w.Pace.withDefaults(), time.Now(), time.Now()
 	for {
 		text, err := w.Compute.Console(ctx, w.ID)
 		switch {
 		case context.Cause(ctx) != nil:
-			w.silent(ctx, err)
-			return
+			silent(ctx, err)
+			return false
 		case errors.Is(err, cloud.ErrNoConsole):
 			w.Reasons = append(w.Reasons, "the hypervisor has no console log")
-			return
+			return false
 		case err == nil:
-			if w.report(text) {
-				took := time.Since(since)
-				w.Guest = &took
-				return
+			if heard(text) {
+				return true
 			}
 		case errors.Is(err, cloud.ErrUnauthorized):
 			w.Err = err
-			return
+			return false
 		case !passes(err) && !errors.Is(err, cloud.ErrConsoleNotReady):
 			w.unread = err
 			if errors.Is(err, cloud.ErrForbidden) {
 				w.Reasons = append(w.Reasons, err.Error())
-				return
+				return false
 			}
 		}
 		w.say("ACTIVE", w.lastLine())
 		// The server may fail, end or be deleted meanwhile: one look for several at its console.
-		const every = 10 * time.Second
-		if time.Since(last) > every {
+		if time.Since(last) > pace.Look {
 			last = time.Now()
 			if !w.lives(ctx) {
-				return
+				return false
 			}
 		}
 		if !pace.pause(ctx, since) {
-			w.silent(ctx, err)
-			return
+			silent(ctx, err)
+			return false
 		}
 	}
 }
@@ -268,17 +308,16 @@ func (w *watched) lives(ctx context.Context) bool {
 	return false
 }
 
-// report reads a report. It returns false if the text of the console has none, or if the driver's
-// answer is still missing.
+// report reads a report on devices. It returns false if the text of the console has none.
 func (w *watched) report(text string) bool {
-	w.Console = lastLines(text)
-	w.unread = nil
+	w.Console, w.unread = w.lastLines(text), nil
 	r, ok := probe.Parse(text, w.Nonce)
-	if !ok || w.Plan.Driver && r.Driver == nil {
+	if !ok {
 		return false
 	}
 	result := probe.Compare(w.Plan.Wanted.IDs, r)
-	w.Verdict, w.Seen, w.Others, w.Unassigned, w.Driver, w.Reasons = result.Verdict, result.Seen, result.Others, result.Unassigned, r.Driver, result.Reasons
+	w.Verdict, w.Seen, w.Others, w.Unassigned, w.Reasons = result.Verdict, result.Seen, result.Others, result.Unassigned, result.Reasons
+	w.GPUs = probe.GPUs(w.Plan.Wanted.IDs, r)
 	if result.Remedy != "" {
 		w.Hints = append(w.Hints, host.Text(result.Remedy))
 	}
@@ -288,10 +327,14 @@ func (w *watched) report(text string) bool {
 // shownLines is how many lines of a console are shown.
 const shownLines = 20
 
-// lastLines returns the last lines of a console, without control characters.
-func lastLines(text string) []string {
-	lines := []string{}
-	for line := range strings.Lines(probe.Plain(text)) {
+// lastLines returns the last lines of a console, without control characters. With a command, they
+// are those before its output, which may contain secrets: the text is cut there.
+func (w *watched) lastLines(text string) []string {
+	lines, plain := []string{}, probe.Plain
+	if !w.Plan.Command.IsNone() {
+		plain = probe.BeforeRun
+	}
+	for line := range strings.Lines(plain(text)) {
 		if line = strings.TrimRight(line, " \n"); line != "" {
 			lines = append(lines, line)
 		}

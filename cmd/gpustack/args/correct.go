@@ -36,7 +36,7 @@ var otherFlags = map[string][][]string{
 	"address": {{"--device"}}, "bdf": {{"--device"}}, "ca-cert": {{"--os-cacert"}}, "cacert": {{"--os-cacert"}},
 	"check": {{"--dry-run"}}, "chroot": {{"--root"}}, "cloud": {{"--os-cloud"}}, "config": {{"--conf"}}, "config-file": {{"--conf"}},
 	"count": {{"--iterations"}}, "cpus": {{"--vcpus"}}, "d": {{"--device"}}, "debug": {{"--verbose"}}, "dev": {{"--device"}},
-	"driver": {{"--nvidia-smi"}}, "diff": {{"--dry-run"}}, "dryrun": {{"--dry-run"}},
+	"driver": {{"--run", "nvidia-smi -L"}}, "nvidia-smi": {{"--run", "nvidia-smi -L"}}, "exec": {{"--run"}}, "command": {{"--run"}}, "diff": {{"--dry-run"}}, "dryrun": {{"--dry-run"}},
 	"f": {{"-o"}}, "file": {{"--inventory"}, {"--conf"}}, "for": {{"--profile"}}, "format": {{"-o"}}, "gpu": {{"--device"}}, "gpus": {{"--device"}},
 	"json":  {{"-o", "json"}},
 	"image": {{"--image-dir"}}, "inventories": {{"--inventory"}}, "keep": {{"--keep-server"}}, "memory": {{"--ram"}}, "noop": {{"--dry-run"}},

@@ -21,6 +21,7 @@ type FlavorTest struct {
 	Network      *string            `json:"network"`
 	Wanted       map[probe.ID]int   `json:"wanted"`
 	WantedFrom   []string           `json:"wanted_from"`
+	RunHash      *string            `json:"run_hash"` // null without a command
 	Quotas       []servertest.Quota `json:"quotas"`
 	Free         *freeDevices       `json:"free_devices"`
 	Changes      []cloud.Request    `json:"changes"`
@@ -47,12 +48,56 @@ type testedServer struct {
 	Seen       map[probe.ID]int `json:"seen" null:"zero"` // null if the guest has not reported
 	Others     map[probe.ID]int `json:"others" null:"zero"`
 	Unassigned []pci.Address    `json:"unassigned"`
-	Guest      *probe.Driver    `json:"guest_driver"`
+	Run        *commandRun      `json:"run"`
 	Seconds    seconds          `json:"seconds"`
 	Deleted    *bool            `json:"deleted"`
 	Freed      *bool            `json:"freed"`
 	FreedBy    *string          `json:"freed_by"`
 	Console    []string         `json:"console_lines" null:"zero"`
+}
+
+// commandRun is what became of the command of a test in a guest.
+type commandRun struct {
+	State      probe.RunState `json:"state"`
+	ExitStatus *int           `json:"exit_status"`
+	Elapsed    *float64       `json:"elapsed_seconds"`
+	Programs   []gpuProgram   `json:"gpu_programs"`
+	Lines      []string       `json:"output_lines" null:"zero"` // null without --console
+}
+
+// gpuProgram is what a program of the command has printed about GPUs.
+type gpuProgram struct {
+	Program string      `json:"program"`
+	GPUs    *int        `json:"gpu_count"`
+	Models  []string    `json:"gpu_models"`
+	Figures []gpuFigure `json:"measurements"`
+}
+
+// gpuFigure is a measurement. One of its values is null.
+type gpuFigure struct {
+	Name   string   `json:"name"`
+	MBps   *float64 `json:"mb_per_second"`
+	GFLOPs *float64 `json:"gflop_per_second"`
+}
+
+// newCommandRun returns what became of a command, nil if that is unknown. console says that the
+// report may contain its output.
+func newCommandRun(r *probe.Run, console bool) *commandRun {
+	if r == nil {
+		return nil
+	}
+	c := &commandRun{State: r.State, ExitStatus: r.ExitStatus, Elapsed: rounded(r.Took)}
+	for _, p := range probe.Programs(r) {
+		program := gpuProgram{Program: p.Name, GPUs: p.GPUs, Models: p.Models}
+		for _, f := range p.Figures {
+			program.Figures = append(program.Figures, gpuFigure(f))
+		}
+		c.Programs = append(c.Programs, program)
+	}
+	if console {
+		c.Lines = r.Output()
+	}
+	return c
 }
 
 // seconds are how long the parts of a test took.
@@ -89,7 +134,7 @@ func (r *FlavorTest) AddPlan(p servertest.Plan) error {
 		return err
 	}
 	r.Flavor, r.Image, r.Network, r.Changes = &p.Flavor.Name, &p.Image.Name, Optional(p.NetworkName), requests
-	r.Wanted, r.WantedFrom, r.Quotas = p.Wanted.IDs, p.Wanted.From, p.Quotas
+	r.Wanted, r.WantedFrom, r.Quotas, r.RunHash = p.Wanted.IDs, p.Wanted.From, p.Quotas, Optional(p.Command.Hash())
 	r.Warnings = append(r.Warnings, p.Warnings...)
 	if p.Free != nil {
 		r.Free = &freeDevices{p.Free.Devices, p.Free.Hosts, p.Free.OneTimeUse}
@@ -112,7 +157,7 @@ func (r *FlavorTest) AddServers(servers []servertest.Server) {
 func (r *FlavorTest) AddOutcomes(outcomes []servertest.Outcome, console bool) {
 	for i, o := range outcomes {
 		s := &r.Servers[i]
-		s.Host, s.Verdict, s.Unassigned, s.Guest = Optional(o.Host), &o.Verdict, o.Unassigned, o.Driver
+		s.Host, s.Verdict, s.Unassigned, s.Run = Optional(o.Host), &o.Verdict, o.Unassigned, newCommandRun(o.Run, console)
 		s.Reasons, s.Hints = append(s.Reasons, o.Reasons...), append(s.Hints, o.Hints...)
 		if o.Guest != nil {
 			s.Seen, s.Others = o.Seen, o.Others

@@ -57,6 +57,9 @@ func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
 	}
 	line("quota", strings.Join(quotas, ", "))
 	line("timeout", p.Timeout.String())
+	if !p.Command.IsNone() {
+		line("runs", fmt.Sprintf("the command %s, for at most %s", p.Command.Hash(), p.Command.Wait()))
+	}
 	printRequests(u, r.Changes)
 }
 
@@ -137,11 +140,8 @@ func printOutcome(u *term.UI, r testedServer, o servertest.Outcome, wanted strin
 	for _, hint := range o.Hints {
 		u.Printf("  hint: %s\n", term.Printable(hint.String()))
 	}
-	if o.Driver != nil {
-		u.Printf("  nvidia-smi -L: %s\n", o.Driver.State)
-		for _, line := range o.Driver.Lines {
-			u.Printf("    %s\n", term.Printable(line))
-		}
+	if r.Run != nil {
+		printRun(u, *r.Run, o.GPUs)
 	}
 	u.Printf("  %s\n", times(r))
 	switch {
@@ -150,6 +150,52 @@ func printOutcome(u *term.UI, r testedServer, o servertest.Outcome, wanted strin
 	case r.Freed == nil && r.Deleted != nil && *r.Deleted:
 		u.Printf("  whether its devices are free again is not verified: %s\n", term.Printable(o.Freed.Why))
 	}
+}
+
+// printRun prints what became of a command in a guest that should have so many GPUs.
+func printRun(u *term.UI, r commandRun, gpus int) {
+	what := "the command was not run"
+	switch {
+	case r.State == probe.RunDeadline:
+		what = "the command was killed"
+	case r.ExitStatus != nil:
+		what = fmt.Sprintf("the command returned %d", *r.ExitStatus)
+	}
+	if r.Elapsed != nil {
+		what += fmt.Sprintf(" after %.1f s", *r.Elapsed)
+	}
+	u.Printf("  %s\n", what)
+	for _, p := range r.Programs {
+		u.Printf("    %s\n", term.Printable(programText(p, gpus)))
+	}
+	if len(r.Lines) > 0 {
+		u.Printf("  its output:\n")
+		for _, line := range r.Lines {
+			u.Printf("    %s\n", term.Printable(line))
+		}
+	}
+}
+
+// programText returns what a program has printed: "nbody: 2 of 2 GPUs (Quadro K4200), single precision
+// 1995.3 GFLOP/s".
+func programText(p gpuProgram, gpus int) string {
+	count := "an unknown number of GPUs"
+	if p.GPUs != nil {
+		count = fmt.Sprintf("%d of %s", *p.GPUs, host.Numbered(gpus, "GPU"))
+	}
+	if len(p.Models) > 0 {
+		count += " (" + strings.Join(p.Models, ", ") + ")"
+	}
+	words := []string{count}
+	for _, f := range p.Figures {
+		switch {
+		case f.MBps != nil:
+			words = append(words, fmt.Sprintf("%s %.1f MB/s", f.Name, *f.MBps))
+		case f.GFLOPs != nil:
+			words = append(words, fmt.Sprintf("%s %.1f GFLOP/s", f.Name, *f.GFLOPs))
+		}
+	}
+	return p.Program + ": " + strings.Join(words, "; ")
 }
 
 // times returns how long the parts of a test took.

@@ -53,6 +53,9 @@ func testText(r servertest.Record) string {
 	if r.Keep {
 		line("keep", "yes")
 	}
+	if r.Run != "" {
+		line("run", r.Run)
+	}
 	return b.String()
 }
 

@@ -1,0 +1,85 @@
+package probe_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"gpustack/nova/probe"
+)
+
+// running returns the options of a script that runs a command for at most a minute.
+func running(t testing.TB, text string) probe.Options {
+	t.Helper()
+	c, err := probe.NewCommand(text, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return probe.Options{Command: c}
+}
+
+func TestNewCommand(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"a command", "nvidia-smi -L", ""},
+		{"an interpreter", "#!/usr/bin/env python3\nprint(1)\n", ""},
+		{"a comment", "# !\ntrue", ""},
+		{"empty", "", "the command is empty"},
+		{"white space", " \n\t", "the command is empty"},
+		{"NUL", "a\x00b", "the command contains a NUL byte"},
+		{"no interpreter", "#!\ntrue", `its first line does not name an interpreter: "#!"`},
+		{"a relative interpreter", "#!python3\n", `its first line does not name an interpreter: "#!python3"`},
+		{"line ends of Windows", "#!/bin/sh\r\ntrue\r\n", `its first line does not name an interpreter: "#!/bin/sh\r"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := ""
+			if _, err := probe.NewCommand(test.text, time.Minute); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+	if _, err := probe.NewCommand("true", 999*time.Millisecond); err == nil || err.Error() != "the time of the command is less than a second: 999ms" {
+		t.Error(err)
+	}
+}
+
+// TestCommandSize: the largest command that is accepted makes user data of at most 65535 bytes in
+// base64, and one byte more than that is refused, with the figures.
+func TestCommandSize(t *testing.T) {
+	fits := func(n int) error {
+		_, err := probe.NewCommand(strings.Repeat("x", n), time.Minute)
+		return err
+	}
+	most := 0
+	for step := 1 << 16; step > 0; step /= 2 {
+		if fits(most+step) == nil {
+			most += step
+		}
+	}
+	script := len(probe.Script(nonce, running(t, strings.Repeat("x", most))))
+	if size := base64.StdEncoding.EncodedLen(script); size > probe.MaxUserData || size < probe.MaxUserData-4 || most < 32<<10 {
+		t.Errorf("a command of %d bytes makes %d", most, size)
+	}
+	want := fmt.Sprintf("the command is too large for user data: a script of %d bytes, 65536 in base64, and Nova accepts 65535", script+1)
+	if err := fits(most + 1); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	// Each byte that is not printable takes five.
+	if _, err := probe.NewCommand(strings.Repeat("\xff", most/4), time.Minute); err == nil {
+		t.Error("binary text is not counted as it is sent")
+	}
+}
+
+// TestCommandHash: the hash is that of sha256sum.
+func TestCommandHash(t *testing.T) {
+	if got := running(t, "nvidia-smi -L").Command.Hash(); got != "sha256:5309af6a14f25d32f7da6745d9dd7e381a1b68f3b85d68cf3128b002195c153a" {
+		t.Error(got)
+	}
+	if (probe.Command{}).Hash() != "" {
+		t.Error("no command has a hash")
+	}
+}

@@ -1,0 +1,205 @@
+package probe
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+)
+
+// This file reads what known programs print about GPUs.
+
+// Program is what a known program has printed about GPUs.
+type Program struct {
+	Name string
+	GPUs *int // GPUs that it listed or used; nil if its output does not show them
+	// ListsAll says that it lists every GPU that it finds. Others use those that their options name.
+	ListsAll bool
+	Models   []string // of the GPUs, each once
+	Figures  []Figure
+}
+
+// Figure is a measurement of a program.
+type Figure struct {
+	Name   string
+	MBps   *float64 // MB/s, as the program counts them
+	GFLOPs *float64 // GFLOP/s
+}
+
+// The programs.
+const (
+	nvidiaSMI     = "nvidia-smi"
+	deviceQuery   = "deviceQuery"
+	bandwidthTest = "bandwidthTest"
+	nvbandwidth   = "nvbandwidth"
+	nbody         = "nbody"
+)
+
+// output is the output of a program while it is read.
+type output struct {
+	Program
+	listed map[string]bool // GPUs that it has listed, by their number
+	told   *int            // the number of GPUs that it has printed; it counts more than a list
+	cut    bool            // lines of the list may be missing
+	test   string          // what the next figures measure
+	scale  float64         // of the next figures to MB/s; 0 for another unit
+	header bool            // the next row of numbers is the header of a matrix with a column for each GPU
+}
+
+func (o *output) list(number, model string) {
+	o.listed[number] = true
+	o.model(model)
+}
+
+func (o *output) model(name string) {
+	if !slices.Contains(o.Models, name) {
+		o.Models = append(o.Models, name)
+	}
+}
+
+func (o *output) tell(n int) { o.told = &n }
+
+// number is tell for a text of at most four digits.
+func (o *output) number(text string) {
+	n, _ := strconv.Atoi(text)
+	o.tell(n)
+}
+
+func (o *output) unit(text string) { o.scale = map[string]float64{"MB/s": 1, "GB/s": 1000}[text] }
+
+// mbps adds a figure, or replaces one of the same name that is smaller: bandwidthTest may measure
+// several sizes.
+func (o *output) mbps(name, text string) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || o.scale == 0 {
+		return
+	}
+	v *= o.scale
+	i := slices.IndexFunc(o.Figures, func(f Figure) bool { return f.Name == name })
+	switch {
+	case i < 0:
+		o.Figures = append(o.Figures, Figure{Name: name, MBps: &v})
+	case *o.Figures[i].MBps < v:
+		o.Figures[i].MBps = &v
+	}
+}
+
+// program returns what was read.
+func (o *output) program() Program {
+	p := o.Program
+	switch n := len(o.listed); {
+	case o.told != nil:
+		p.GPUs = o.told
+	case n > 0 && !o.cut:
+		p.GPUs = &n
+	}
+	return p
+}
+
+// pattern is a kind of line, and what it tells of a program. Lines of a program count between the
+// one that begins its output and the one that begins that of the next.
+type pattern struct {
+	program string
+	begins  bool
+	match   func() *regexp.Regexp
+	read    func(o *output, m []string)
+}
+
+// patterns are the lines that are read. Sources: nvidia-smi(1) of NVIDIA's driver; deviceQuery.cpp,
+// bandwidthTest.cu and nbody.cpp of NVIDIA/cuda-samples; README.md and output.cpp of
+// NVIDIA/nvbandwidth.
+var patterns = []pattern{
+	{nvidiaSMI, true, host.LazyRegexp(`^GPU ([0-9]{1,4}): (.{1,80}) \(UUID: GPU-[0-9a-f-]+\)$`), func(o *output, m []string) { o.list(m[1], m[2]) }},
+	{nvidiaSMI, true, host.LazyRegexp(`^\| NVIDIA-SMI [0-9]`), nil},
+	{nvidiaSMI, true, host.LazyRegexp(`^No devices were found$`), func(o *output, _ []string) { o.tell(0) }},
+	{nvidiaSMI, false, host.LazyRegexp(`^\| +([0-9]{1,4}) +(\S.{0,60}?) +(?:On|Off|N/A) *\| *[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]`),
+		func(o *output, m []string) { o.list(m[1], m[2]) }},
+
+	{deviceQuery, true, host.LazyRegexp(`^ ?CUDA Device Query \((?:Runtime|Driver) API\)`), nil},
+	{deviceQuery, false, host.LazyRegexp(`^Detected ([0-9]{1,4}) CUDA Capable device\(s\)$`), func(o *output, m []string) { o.number(m[1]) }},
+	{deviceQuery, false, host.LazyRegexp(`^There are no available device\(s\) that support CUDA$`), func(o *output, _ []string) { o.tell(0) }},
+	{deviceQuery, false, host.LazyRegexp(`^Device [0-9]{1,4}: "(.{1,80})"$`), func(o *output, m []string) { o.model(m[1]) }},
+	{deviceQuery, false, host.LazyRegexp(`^deviceQuery, .*, NumDevs = ([0-9]{1,4})`), func(o *output, m []string) { o.number(m[1]) }},
+
+	{bandwidthTest, true, host.LazyRegexp(`^\[CUDA Bandwidth Test\] - Starting`), func(o *output, _ []string) { o.ListsAll = false }},
+	{bandwidthTest, false, host.LazyRegexp(`^!!!!!Cumulative Bandwidth to be computed from all the devices`), func(o *output, _ []string) { o.ListsAll = true }},
+	{bandwidthTest, false, host.LazyRegexp(`^ *Device [0-9]{1,4}: (.{1,80})$`), func(o *output, m []string) { o.model(m[1]) }},
+	{bandwidthTest, false, host.LazyRegexp(`^ *((?:Host|Device) to (?:Host|Device)) Bandwidth, ([0-9]{1,4}) Device\(s\)`), func(o *output, m []string) {
+		o.test, o.scale = strings.ToLower(m[1]), 0
+		o.number(m[2])
+	}},
+	{bandwidthTest, false, host.LazyRegexp(`^ *(PINNED|PAGEABLE) Memory Transfers`), func(o *output, m []string) { o.test += ", " + strings.ToLower(m[1]) }},
+	{bandwidthTest, false, host.LazyRegexp(`^ *Transfer Size \(Bytes\) +Bandwidth\(([A-Z]B/s)\)`), func(o *output, m []string) { o.unit(m[1]) }},
+	{bandwidthTest, false, host.LazyRegexp(`^ +[0-9]{1,12} +([0-9]{1,9}(?:\.[0-9]{1,9})?)$`), func(o *output, m []string) { o.mbps(o.test, m[1]) }},
+
+	{nvbandwidth, true, host.LazyRegexp(`^nvbandwidth Version: `), nil},
+	{nvbandwidth, false, host.LazyRegexp(`^Device [0-9]{1,4}: (.{1,80}?)(?: \([0-9A-Fa-f:.]+\))?$`), func(o *output, m []string) { o.model(m[1]) }},
+	{nvbandwidth, false, host.LazyRegexp(`^Running [a-z0-9_]{1,80}\.$`), func(o *output, _ []string) { o.scale, o.header = 0, false }},
+	{nvbandwidth, false, host.LazyRegexp(`GPU\(columns?\).* \(([A-Za-z/]{1,8})\)$`), func(o *output, m []string) {
+		o.unit(m[1])
+		o.header = true
+	}},
+	{nvbandwidth, false, host.LazyRegexp(`^ +([0-9]{1,4}(?: +[0-9]{1,4})*)$`), func(o *output, m []string) {
+		if n := len(strings.Fields(m[1])); o.header && (o.told == nil || *o.told < n) {
+			o.tell(n)
+		}
+		o.header = false
+	}},
+	{nvbandwidth, false, host.LazyRegexp(`^SUM ([a-z0-9_]{1,80}) ([0-9]{1,9}(?:\.[0-9]{1,9})?)$`), func(o *output, m []string) { o.mbps(m[1], m[2]) }},
+
+	{nbody, true, host.LazyRegexp(`^> (?:Windowed|Fullscreen) mode$`), func(o *output, _ []string) { o.ListsAll = false }},
+	{nbody, false, host.LazyRegexp(`^> ([0-9]{1,4}) Devices used for simulation$`), func(o *output, m []string) { o.number(m[1]) }},
+	{nbody, false, host.LazyRegexp(`^> Simulation with CPU$`), func(o *output, _ []string) { o.tell(0) }},
+	{nbody, false, host.LazyRegexp(`^> Compute [0-9.]{1,9} CUDA device: \[(.{1,80})\]$`), func(o *output, m []string) { o.model(m[1]) }},
+	{nbody, false, host.LazyRegexp(`^= ([0-9]{1,12}(?:\.[0-9]{1,9})?) (single|double)-precision GFLOP/s at [0-9]+ flops per interaction$`),
+		func(o *output, m []string) {
+			if v, err := strconv.ParseFloat(m[1], 64); err == nil {
+				o.Figures = append(o.Figures, Figure{Name: m[2] + " precision", GFLOPs: &v})
+			}
+		}},
+}
+
+// starts reports whether a line that begins the output of a program begins that of another run.
+func (p pattern) starts(o *output, m []string) bool {
+	if !p.begins || o == nil || o.Name != p.program {
+		return p.begins
+	}
+	return len(m) < 2 || o.listed[m[1]] // nvidia-smi -L has no title: its list begins again
+}
+
+// Programs returns what known programs have printed, in the order of the output. A command may run
+// several.
+func Programs(r *Run) []Program {
+	var all []*output
+	var o *output // that of the last program
+	for i, line := range r.Lines {
+		if o != nil && r.Gap != nil && *r.Gap == i {
+			o.cut = true
+		}
+		line = strings.TrimRight(line, " ")
+		for _, p := range patterns {
+			if o != nil && p.program != o.Name && !p.begins || o == nil && !p.begins {
+				continue
+			}
+			m := p.match().FindStringSubmatch(line)
+			if m == nil {
+				continue
+			}
+			if p.starts(o, m) {
+				o = &output{Program: Program{Name: p.program, ListsAll: true}, listed: map[string]bool{}, cut: r.Missing > 0}
+				all = append(all, o)
+			}
+			if p.read != nil {
+				p.read(o, m)
+			}
+			break
+		}
+	}
+	var programs []Program
+	for _, o := range all {
+		programs = append(programs, o.program())
+	}
+	return programs
+}

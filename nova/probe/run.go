@@ -1,0 +1,213 @@
+package probe
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpustack/host"
+)
+
+// Run is what became of a command in a guest.
+type Run struct {
+	State      RunState
+	ExitStatus *int           // nil unless it ended; 128 and the number of the signal that ended it
+	Took       *time.Duration // nil if the guest does not know
+	Lines      []string       // the first and the last lines of its output
+	Gap        *int           // how many of Lines come before those that were left out; nil if none were
+	Missing    int            // lines that the console does not have whole; they are "" in Lines
+}
+
+// RunState says how a command ended.
+type RunState string
+
+// The states of a command.
+const (
+	RunEnded    RunState = "ended"
+	RunDeadline RunState = "deadline" // its time was over, and the guest has killed it
+	RunUnread   RunState = "unread"   // it was not run: the guest has no folder for its output
+)
+
+// maxLines is how many lines the script prints.
+const maxLines = 64
+
+// runMark begins each record of a command, up to the nonce.
+const runMark = "GPUSTACK-RUN v1 nonce="
+
+// Records of the script, after the mark.
+var (
+	runLine = host.LazyRegexp(`^([0-9]{1,2})/([0-9]{1,2}):([0-9]{1,3}) `)
+	runEnd  = host.LazyRegexp(`^([a-z]+) exit=([0-9]{0,3}) from=([0-9]*\.?[0-9]*) to=([0-9]*\.?[0-9]*) lines=([0-9]{1,2}) gap=(none|[0-9]{1,2}) END`)
+)
+
+// parseRun returns what became of the command, from the last record of its end and all whole
+// records of lines. text is that of a console as Plain returns it. It returns nil without an end.
+func parseRun(text, nonce string) (r *Run) {
+	lines := map[int]map[int]string{} // by their number, then by place
+	for line := range strings.SplitSeq(text, "\n") {
+		at := strings.LastIndex(line, runMark+nonce+" ")
+		if at < 0 {
+			continue
+		}
+		record := line[at+len(runMark+nonce+" "):]
+		if m := runLine().FindStringSubmatch(record); m != nil {
+			// All are numbers of at most three digits.
+			place, _ := strconv.Atoi(m[1])
+			count, _ := strconv.Atoi(m[2])
+			length, _ := strconv.Atoi(m[3])
+			said, ok := cutAt(record[len(m[0]):], length)
+			if !ok || place < 1 || place > count {
+				continue
+			}
+			if lines[count] == nil {
+				lines[count] = map[int]string{}
+			}
+			lines[count][place] = said
+		} else if end := parseRunEnd(record); end != nil {
+			r = end
+		}
+	}
+	if r == nil {
+		return nil
+	}
+	whole := lines[len(r.Lines)]
+	for i := range r.Lines {
+		r.Lines[i] = whole[i+1]
+	}
+	r.Missing = len(r.Lines) - len(whole)
+	return r
+}
+
+// BeforeRun returns the text of a console before the first record of a command, as Plain does. If
+// there is one, the first line is left out: it may be the rest of a record, as Nova returns only
+// the end of a long console.
+func BeforeRun(console string) string {
+	before, _, found := strings.Cut(Plain(console), runMark)
+	if found {
+		_, before, _ = strings.Cut(before, "\n")
+	}
+	return before
+}
+
+// cutAt returns the text of a record, which has this length and is followed by END.
+func cutAt(s string, length int) (text string, ok bool) {
+	if len(s) < length || !strings.HasPrefix(s[length:], " END") {
+		return "", false
+	}
+	return s[:length], true
+}
+
+// parseRunEnd parses the record of a command's end. Lines of the result are empty.
+func parseRunEnd(record string) *Run {
+	m := runEnd().FindStringSubmatch(record)
+	if m == nil {
+		return nil
+	}
+	r := &Run{State: RunState(m[1])}
+	exit, exitErr := strconv.Atoi(m[2])
+	switch r.State {
+	case RunEnded:
+		if exitErr != nil || exit > 255 {
+			return nil
+		}
+		r.ExitStatus = &exit
+	case RunDeadline, RunUnread:
+		if m[2] != "" {
+			return nil
+		}
+	default:
+		return nil
+	}
+	from, fromErr := strconv.ParseFloat(m[3], 64)
+	to, toErr := strconv.ParseFloat(m[4], 64)
+	const centuries = 1e10 // more seconds than a guest can run
+	if fromErr == nil && toErr == nil && from <= to && to < centuries {
+		took := time.Duration((to - from) * float64(time.Second))
+		r.Took = &took
+	}
+	count, _ := strconv.Atoi(m[5]) // two digits
+	if m[6] != "none" {
+		gap, _ := strconv.Atoi(m[6])
+		r.Gap = &gap
+	}
+	if count > maxLines || r.Gap != nil && *r.Gap > count {
+		return nil
+	}
+	r.Lines = make([]string, count)
+	return r
+}
+
+// Output returns the lines of the command's output with a note where lines are missing.
+func (r *Run) Output() []string {
+	lines := []string{}
+	for i, line := range r.Lines {
+		if r.Gap != nil && *r.Gap == i {
+			lines = append(lines, "...")
+		}
+		lines = append(lines, line)
+	}
+	if r.Gap != nil && *r.Gap == len(r.Lines) {
+		lines = append(lines, "...")
+	}
+	return lines
+}
+
+// Signals are those that end processes for a reason outside of them, which helps to find it.
+var signals = map[int]string{6: "abort", 9: "kill, as by the kernel without free memory", 11: "segmentation fault", 15: "termination"}
+
+// failure returns why the end of a command is a failure, or "".
+func (r *Run) failure(wait time.Duration) string {
+	switch {
+	case r.State == RunDeadline:
+		return fmt.Sprintf("the command did not end within %s", wait)
+	case r.ExitStatus == nil || *r.ExitStatus == 0:
+		return ""
+	}
+	text := fmt.Sprintf("the command returned exit status %d", *r.ExitStatus)
+	switch status := *r.ExitStatus; {
+	case status == 126:
+		text += ": a program in it cannot be executed"
+	case status == 127:
+		text += ": the image lacks a program in it"
+	case status > 128 && signals[status-128] != "":
+		text += fmt.Sprintf(": signal %d (%s)", status-128, signals[status-128])
+	case status > 128 && status <= 128+64:
+		text += fmt.Sprintf(": signal %d", status-128)
+	}
+	return text
+}
+
+// Judge returns the verdict on a command that had so much time, in a guest that should have so many
+// GPUs of NVIDIA, and why it is not pass. r is nil if the guest has not reported its end.
+func Judge(r *Run, wait time.Duration, gpus int) (v Verdict, reasons []string) {
+	switch {
+	case r == nil:
+		return Unknown, []string{"the guest has not reported the end of the command"}
+	case r.State == RunUnread:
+		return Unknown, []string{"the command was not run: the guest has no folder for its output in /run, /dev/shm or /tmp"}
+	}
+	v = Pass
+	if failure := r.failure(wait); failure != "" {
+		v, reasons = Fail, append(reasons, failure)
+	}
+	for _, p := range Programs(r) {
+		if p.ListsAll && p.GPUs != nil && *p.GPUs < gpus {
+			v, reasons = Fail, append(reasons, fmt.Sprintf("%s lists %s, and the flavor has %d", p.Name, host.Numbered(*p.GPUs, "GPU"), gpus))
+		}
+	}
+	if r.Missing > 0 && v == Pass {
+		v, reasons = Unknown, append(reasons, host.Numbered(r.Missing, "line")+" of the command's output did not arrive whole")
+	}
+	return v, reasons
+}
+
+// Worse returns the worse of two verdicts: fail before unknown before pass.
+func Worse(a, b Verdict) Verdict {
+	for _, v := range []Verdict{Fail, Unknown} {
+		if a == v || b == v {
+			return v
+		}
+	}
+	return Pass
+}
