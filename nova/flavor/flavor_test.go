@@ -621,3 +621,30 @@ func TestNeighbours(t *testing.T) {
 		}
 	}
 }
+
+// TestUnequalGPUs: a flavor with GPUs of two known products says once that programs which use
+// several GPUs may need equal ones.
+func TestUnequalGPUs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ request, want string }{
+		{"K4200:2", ""},
+		{"K4200:1,CX6VF:1", ""},
+		{"mine:1,K4200:1", ""},
+		{"K4200:1,M60:1", "its guests have GPUs of several products, K4200 and M60: programs that use several GPUs at once, such as nbody, need equal ones"},
+		{"M60:1,K4200:1,L40S:1", "its guests have GPUs of several products, K4200, L40S and M60: programs that use several GPUs at once, such as nbody, need equal ones"},
+	} {
+		plan, err := flavor.NewPlan(flavor.Options{Request: request(t, test.request)}, flavor.Cloud{Microversion: 86, Newest: 96})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range plan.Warnings {
+			if strings.Contains(w, "equal") {
+				got = append(got, w)
+			}
+		}
+		if strings.Join(got, "|") != test.want {
+			t.Errorf("%s: %q, want %q", test.request, got, test.want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 )
@@ -126,6 +127,7 @@ func NewPlan(o Options, c Cloud) (Plan, error) {
 	}
 	p.disk(c.Image)
 	p.neighbours()
+	p.unequal()
 	if o.Fit != nil {
 		p.Warnings = append(p.Warnings, o.Fit.Warnings(o)...)
 	}
@@ -147,6 +149,24 @@ func (p *Plan) neighbours() {
 	p.warn("%s, but never by PCIe switch: for devices behind one switch, give the device_spec of both a trait of that switch and create a flavor for each, "+
 		"or assign all devices of a host to one guest; %s shows the switches", promise,
 		host.NewCommand("rdma scan").Flag("topology"))
+}
+
+// unequal warns of GPUs of several products, as far as the names of aliases show them.
+func (p *Plan) unequal() {
+	request, err := nova.ParseRequest(p.After.ExtraSpecs[nova.RequestKey])
+	if err != nil {
+		return
+	}
+	var gpus []string
+	for _, r := range request {
+		if pci.ProductsNamed(r.Alias) != nil && !slices.Contains(gpus, r.Alias) {
+			gpus = append(gpus, r.Alias)
+		}
+	}
+	if len(gpus) > 1 {
+		slices.Sort(gpus)
+		p.warn("its guests have GPUs of several products, %s: programs that use several GPUs at once, such as nbody, need equal ones", host.Listed(gpus, "and"))
+	}
 }
 
 func (p *Plan) warn(format string, args ...any) {
