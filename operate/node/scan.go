@@ -148,19 +148,33 @@ func (r *Scan) readBARs(root host.Root) {
 	}
 }
 
-// readDrivers reads the versions of the drivers' modules that have one.
+// readDrivers reads the versions of the drivers' modules that have one, each module once: a server
+// has hundreds of functions and few drivers.
 func (r *Scan) readDrivers(root host.Root) {
+	type module struct {
+		version *string
+		err     error
+	}
+	modules := map[string]module{}
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		if d.DriverName() == "" {
+		name := d.DriverName()
+		if name == "" {
 			continue
 		}
-		text, err := root.ReadFile(path.Join("/sys/module", strings.ReplaceAll(d.DriverName(), "-", "_"), "version"))
-		switch version := strings.TrimSpace(string(text)); {
-		case err == nil && version != "":
-			d.DriverVersion = &version
-		case err != nil && !host.IsAbsent(err):
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: cannot determine the version of driver %s: %v", d.Address, d.DriverName(), err))
+		m, known := modules[name]
+		if !known {
+			text, err := root.ReadFile(path.Join("/sys/module", strings.ReplaceAll(name, "-", "_"), "version"))
+			if version := strings.TrimSpace(string(text)); err == nil && version != "" {
+				m.version = &version
+			} else if err != nil && !host.IsAbsent(err) {
+				m.err = err
+			}
+			modules[name] = m
+		}
+		d.DriverVersion = m.version
+		if m.err != nil {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: cannot determine the version of driver %s: %v", d.Address, name, m.err))
 		}
 	}
 }

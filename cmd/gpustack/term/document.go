@@ -95,17 +95,17 @@ func (d *Document) Abort(failure any) {
 func (d *Document) encode(report, failure any) ([]byte, error) {
 	var members []member
 	if failure != nil {
-		members = visitor{}.members(reflect.ValueOf(failure))
+		members = newVisitor(nil, nil).members(reflect.ValueOf(failure))
 	}
 	if report != nil {
-		v := visitor{d.Text, d.Command}
+		v := newVisitor(d.Text, d.Command)
 		if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
-			v = visitor{} // its remedies are for other machines than the one that the command line names
+			v = newVisitor(nil, nil) // its remedies are for other machines than the one that the command line names
 		}
 		members = append(v.members(reflect.Indirect(reflect.ValueOf(report))), members[min(1, len(members)):]...)
 	}
 	if d.Head != nil {
-		head := slices.DeleteFunc(visitor{}.members(reflect.ValueOf(d.Head())), func(h member) bool {
+		head := slices.DeleteFunc(newVisitor(nil, nil).members(reflect.ValueOf(d.Head())), func(h member) bool {
 			return slices.ContainsFunc(members, func(m member) bool { return m.name == h.name })
 		})
 		members = slices.Insert(members, min(1, len(members)), head...)

@@ -17,6 +17,20 @@ import (
 type visitor struct {
 	text    func(host.Text) string
 	command func(host.Command) host.Command
+	// fields has of each struct type that was met those fields that may be printed otherwise than
+	// they are: a document has many values of few types.
+	fields map[reflect.Type][]field
+}
+
+// field is a field of a struct that may be printed otherwise than it is.
+type field struct {
+	index    int
+	embedded bool // a struct, whose fields are those of the outer one
+	null     bool // without a value it is written as null
+}
+
+func newVisitor(text func(host.Text) string, command func(host.Command) host.Command) visitor {
+	return visitor{text, command, map[reflect.Type][]field{}}
 }
 
 // member is a member of a document: its name in JSON, its value, and what the value is printed
@@ -91,6 +105,9 @@ func (v visitor) printed(value reflect.Value) reflect.Value {
 		}
 		return v.printed(value.Elem())
 	case reflect.Slice:
+		if e := value.Type().Elem(); !value.IsNil() && !mayChange(e) {
+			return value
+		}
 		to := reflect.MakeSlice(value.Type(), value.Len(), value.Len())
 		for i := range value.Len() {
 			to.Index(i).Set(v.printed(value.Index(i)))
@@ -116,15 +133,37 @@ func (v visitor) printed(value reflect.Value) reflect.Value {
 
 // fill sets the fields of a struct that are printed, those of embedded structs too.
 func (v visitor) fill(of reflect.Value) {
-	for i := range of.NumField() {
-		f, value := of.Type().Field(i), of.Field(i)
-		switch {
-		case f.Anonymous && value.Kind() == reflect.Struct:
+	for _, f := range v.fieldsOf(of.Type()) {
+		switch value := of.Field(f.index); {
+		case f.embedded:
 			v.fill(value)
-		case f.IsExported() && f.Tag.Get("json") != "-" && !mayBeNull(f, value):
+		case !f.null || !value.IsZero():
 			value.Set(v.printed(value))
 		}
 	}
+}
+
+// fieldsOf returns the fields of a struct type that may be printed otherwise than they are.
+func (v visitor) fieldsOf(t reflect.Type) []field {
+	fields, known := v.fields[t]
+	if known {
+		return fields
+	}
+	for i := range t.NumField() {
+		switch f := t.Field(i); {
+		case f.Anonymous && f.Type.Kind() == reflect.Struct:
+			fields = append(fields, field{index: i, embedded: true})
+		case f.IsExported() && f.Tag.Get("json") != "-" && mayChange(f.Type):
+			fields = append(fields, field{index: i, null: f.Tag.Get("null") != ""})
+		}
+	}
+	v.fields[t] = fields
+	return fields
+}
+
+// mayChange reports whether a value of the type may be printed otherwise than it is.
+func mayChange(t reflect.Type) bool {
+	return t == textType || t == commandType || changes(t)
 }
 
 // mayBeNull reports whether a field without a value is written as null.
