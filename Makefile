@@ -32,15 +32,18 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 	prometheus prometheus-node-exporter \
 	ansible-core ansible-lint
 
-# Which integration tests: packages, and flags of go test.
-TESTS ?= ./integration/...
+# Which integration tests: packages, and flags of go test. Those that wait longest begin first.
+ALL_TESTS = ./integration/nova ./integration/vm ./integration/db ./integration/...
+TESTS ?= $(ALL_TESTS)
+# Those of ./integration that take long for what they prove, the making of small trees: in test-full.
+LONG_TESTS = ^TestInside(Suite)?$$
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Later ones depend on modules that the public module proxy does not have.
 NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 
-.PHONY: build demo transcripts test test-full unit integration suite suites hosts systems cloud machines chain lint schema fuzz bench install dist clean
+.PHONY: build demo transcripts test test-full unit trees integration suite suites hosts systems cloud machines chain lint schema fuzz bench install dist clean
 
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
@@ -63,16 +66,17 @@ transcripts:
 # The README's command, which continuous integration runs. Run by root, it leaves the machine as it
 # was (see .ci/apart).
 test:
-	@begin=$$(date +%s); .ci/apart $(MAKE) --no-print-directory lint unit integration && \
+	@begin=$$(date +%s); .ci/apart sh -c '"$$@" -j 3 lint unit trees && "$$@" integration' sh $(MAKE) --no-print-directory && \
 		echo "lint, unit and integration tests: $$(($$(date +%s) - begin)) s"
 
 # All tests, the long ones too.
 test-full: test
+	.ci/inside go test -count=1 ./integration -run '$(LONG_TESTS)'
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
 	.ci/inside go test -count=1 -timeout 2h ./integration/db -run TestHistories -histories 2000 -history-seed 0
 	.ci/inside go test -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
-	.ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
-	.ci/inside go test -count=1 -timeout 2h -v ./integration/chain -full
+	TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
+	TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 2h -v ./integration/chain -full
 	$(MAKE) suites
 	$(MAKE) cloud SUITE=trixie
 	$(MAKE) cloud SUITE=forky CLOUD_TESTS='^TestOneTimeUse$$' GLANCE=
@@ -80,22 +84,29 @@ test-full: test
 	$(MAKE) chain SUITE=trixie
 	.ci/inside $(MAKE) fuzz FUZZTIME=2m
 
+# The trees in which the integration tests run, made while other tests run. One that cannot be made
+# is tried again by its tests, which fail then.
+trees:
+	@[ "$$(id -u)" != 0 ] || { .ci/inside true; SUITE=trixie TEST_PACKAGES='$(SUITE_PACKAGES)' .ci/inside true 2>/dev/null; } || :
+
 unit:
 	GO=$(GO) .ci/gotest $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
+integration: SHORT = $(if $(filter $(ALL_TESTS),$(TESTS)),-skip '$(LONG_TESTS)')
 integration: build build/tools/nfpm build/tools/nvidia-ctk
-	@status=0; TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 1h $(TESTS) || status=1; \
-	[ '$(TESTS)' != ./integration/... ] || $(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' || status=1; \
+	@status=0; .ci/inside .ci/gotest -p "$$(($$(nproc) + 1))" -count=1 -timeout 1h $(SHORT) $(TESTS) || status=1; \
+	[ '$(TESTS)' != '$(ALL_TESTS)' ] || $(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' || status=1; \
 	exit $$status
 
 # Tests of repairs whose judge is Nova: its schema, its tracker and a Placement. They run once more
 # with the Nova of Debian SUITE, in a tree of that release.
 NOVA_TESTS = .
 SHORT_NOVA_TESTS = ^Test(Schema|Track|FreedWithIsNova|ComputeID.*|Claim|OrdinaryRows|Repair|RepairUndo|Renamed|Allocations|Books|Evacuat.*|Upgrade|UpgradeOnline|.*TLS|URL.*|OptionFile.*)$$
-suite hosts: export TEST_PACKAGES = mount python3 python3-yaml nova-common python3-nova python3-placement python3-pymysql python3-mysqldb \
+SUITE_PACKAGES = mount python3 python3-yaml nova-common python3-nova python3-placement python3-pymysql python3-mysqldb \
 	mariadb-server-core mariadb-client-core
+suite hosts: export TEST_PACKAGES = $(SUITE_PACKAGES)
 suite:
-	@SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 1h ./integration/db -run '$(NOVA_TESTS)'
+	@SUITE=$(SUITE) .ci/inside .ci/gotest -count=1 -timeout 1h ./integration/db -run '$(NOVA_TESTS)'
 
 # The same and hosts, with each of SUITES. A release that cannot be fetched, or whose tests fail, is
 # named at the end and does not keep the others from running.
@@ -112,7 +123,7 @@ systems:
 # What nova explain says of random hosts, judged by the Nova of Debian SUITE.
 HOSTS = -host-cases 30000 -host-seed 0
 hosts:
-	@SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
+	@SUITE=$(SUITE) .ci/inside .ci/gotest -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
 
 # The control plane of Debian SUITE, in a tree of that release: the tests of integration/nova.
 CLOUD_TESTS = .
@@ -122,19 +133,19 @@ CLOUD_PACKAGES = mount make python3 python3-yaml nova-common python3-nova python
 	python3-openstackclient mariadb-server-core mariadb-client-core rabbitmq-server
 cloud: export TEST_PACKAGES = $(CLOUD_PACKAGES)
 cloud:
-	SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside .ci/gotest -count=1 -timeout 2h ./integration/nova -run '$(CLOUD_TESTS)'
+	SUITE=$(SUITE) .ci/inside .ci/gotest -count=1 -timeout 2h ./integration/nova -run '$(CLOUD_TESTS)'
 
 # Machines of Debian SUITE: its kernel, GRUB, systemd and generators of the initramfs. The QEMU that
 # they run in is bookworm's (integration/vm, qemu.go).
 MACHINE_PACKAGES = $(CLOUD_PACKAGES) mmdebstrap qemu-utils fdisk e2fsprogs kmod zstd xz-utils lz4 busybox-static grub-common pciutils udev iproute2
 machines chain: export TEST_PACKAGES = $(MACHINE_PACKAGES)
 machines:
-	SUITE=$(SUITE) .ci/inside go test -count=1 -timeout 3h ./integration/vm -run '^TestDebian$$'
+	SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 3h ./integration/vm -run '^TestDebian$$'
 
 # The whole way with Debian SUITE: compute nodes of that release, with its kernel, libvirt, QEMU and
 # nova-compute, and its control plane.
 chain:
-	SUITE=$(SUITE) .ci/inside go test -count=1 -timeout 3h -v ./integration/chain -full
+	SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 3h -v ./integration/chain -full
 
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
