@@ -3,13 +3,15 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 
-	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
+	"gpustack/nova/probe"
 	"gpustack/operate/node"
 )
 
@@ -34,9 +36,31 @@ func originIn(c cloudOptions) *change.Origin {
 	return origin
 }
 
+// commandFlag is the flag whose value is a command for a guest, which may contain secrets.
+const commandFlag = "run"
+
+// withoutCommands returns the arguments of a command line with the hash of each command that a guest
+// is to run in its place, for the journal.
+func withoutCommands(argv []string) []string {
+	shown, value := slices.Clone(argv), false
+	for i, word := range argv {
+		name, given, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		switch {
+		case value:
+			shown[i], value = probe.HashOf(word), false
+		case !strings.HasPrefix(word, "-") || name != commandFlag:
+		case assigned:
+			shown[i] = strings.TrimSuffix(word, given) + probe.HashOf(given)
+		default:
+			value = true
+		}
+	}
+	return shown
+}
+
 // newOrigin returns the origin of changes of this run.
 func newOrigin() *change.Origin {
-	return change.NewOrigin(programVersion(), args.WithoutCommands(os.Args[min(1, len(os.Args)):]))
+	return change.NewOrigin(programVersion(), withoutCommands(os.Args[min(1, len(os.Args)):]))
 }
 
 // recoverEntries determines whether earlier runs were interrupted, and recovers their changes.

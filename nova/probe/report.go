@@ -146,12 +146,12 @@ func parseDriver(text string) *Run {
 	numbers, rest, found := strings.Cut(text, " | ")
 	status, count, _ := strings.Cut(numbers, ":")
 	exit, err := strconv.Atoi(status)
-	switch {
-	case text == "timeout":
+	switch text {
+	case "timeout":
 		return &Run{State: RunDeadline}
-	case text == "unread":
+	case "unread":
 		return &Run{State: RunUnread}
-	case text == "absent":
+	case "absent":
 		exit, count, err = absent, "0", nil
 	}
 	r := &Run{State: RunEnded, ExitStatus: &exit}

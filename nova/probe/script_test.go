@@ -122,9 +122,9 @@ func (g guest) output(cmd *exec.Cmd) string {
 }
 
 // report runs the script and returns its report.
-func (g guest) report(o probe.Options, options ...string) probe.Report {
+func (g guest) report(options ...string) probe.Report {
 	g.t.Helper()
-	out := g.run(o, options...)
+	out := g.run(probe.Options{}, options...)
 	r, whole := probe.Parse(out, nonce)
 	if !whole {
 		g.t.Fatalf("no report:\n%s", out)
@@ -195,7 +195,7 @@ func TestScriptRegions(t *testing.T) {
 			g.write("log", test.log)
 			g.program("dmesg", `cat "`+g.path("log")+`"`)
 			g.function(address, "030200", "10de", "20b5", test.resource, test.config)
-			if got, want := words(g.report(probe.Options{})), address+"=10de:20b5:"+test.want; got != want {
+			if got, want := words(g.report()), address+"=10de:20b5:"+test.want; got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
 		})
@@ -214,7 +214,7 @@ func TestScriptBridges(t *testing.T) {
 	g.write("sys/bus/pci/devices/0000:00:1f.0/vendor", "0x8086\n") // without a class
 	g.write("sys/bus/pci/devices/0000:00:1f.0/device", "0x1235\n")
 	const want = "0000:00:00.0=8086:1234:ok 0000:00:05.0=8086:1234:ok 0000:00:06.0=8086:1234:ok 0000:00:1f.0=8086:1235:unread"
-	if got := words(g.report(probe.Options{})); got != want {
+	if got := words(g.report()); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -245,7 +245,7 @@ func TestScriptTrees(t *testing.T) {
 			if err := os.Symlink(root.Path("sys"), g.path("sys")); err != nil {
 				t.Fatal(err)
 			}
-			r := g.report(probe.Options{})
+			r := g.report()
 			seen := map[probe.ID]int{}
 			for _, d := range r.Devices {
 				seen[d.ID]++
@@ -415,7 +415,7 @@ func TestScriptOddGuests(t *testing.T) {
 	for _, options := range [][]string{{"-e"}, {"-u"}, {"-eu"}, {"-euf"}} {
 		t.Run(strings.Join(options, " "), func(t *testing.T) {
 			t.Parallel()
-			if got := words(gpu(t).report(probe.Options{}, options...)); got != want {
+			if got := words(gpu(t).report(options...)); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
 		})
@@ -442,7 +442,7 @@ func TestScriptOddGuests(t *testing.T) {
 		if err := os.RemoveAll(g.path("sys/bus/pci")); err != nil {
 			t.Fatal(err)
 		}
-		if r := g.report(probe.Options{}); r.Unread || len(r.Devices) > 0 {
+		if r := g.report(); r.Unread || len(r.Devices) > 0 {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -451,7 +451,7 @@ func TestScriptOddGuests(t *testing.T) {
 		if err := os.RemoveAll(g.path("sys/bus")); err != nil {
 			t.Fatal(err)
 		}
-		if r := g.report(probe.Options{}); !r.Unread {
+		if r := g.report(); !r.Unread {
 			t.Errorf("%+v", r)
 		}
 	})

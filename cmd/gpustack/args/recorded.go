@@ -7,7 +7,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
-	"gpustack/nova/probe"
 )
 
 // ofRun returns the flags that say where a command works, what it prints and what it asks, not what
@@ -47,26 +46,4 @@ func Recorded(c *cli.Context, unless ...string) string {
 		}
 	}
 	return text
-}
-
-// commandFlag is the flag whose value is a command for a guest, which may contain secrets.
-const commandFlag = "run"
-
-// WithoutCommands returns the arguments of a command line with the hash of each command that a guest
-// is to run in its place, for the journal.
-func WithoutCommands(argv []string) []string {
-	shown, value := slices.Clone(argv), false
-	for i, word := range argv {
-		name, given, assigned := cutFlag(word)
-		switch {
-		case value:
-			shown[i], value = probe.HashOf(word), false
-		case !strings.HasPrefix(word, "-") || name != commandFlag:
-		case assigned:
-			shown[i] = strings.TrimSuffix(word, given) + probe.HashOf(given)
-		default:
-			value = true
-		}
-	}
-	return shown
 }

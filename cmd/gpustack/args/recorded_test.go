@@ -1,7 +1,6 @@
 package args_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/urfave/cli/v2"
@@ -36,28 +35,6 @@ func TestRecorded(t *testing.T) {
 		}}}}}
 		if err := app.Run(append([]string{"gpustack", "host", "change"}, test.argv...)); err != nil || got != test.want {
 			t.Errorf("%s: %q, %v, want %q", test.name, got, err, test.want)
-		}
-	}
-}
-
-// TestWithoutCommands: the journal has the hash of a command for a guest, however it is given.
-func TestWithoutCommands(t *testing.T) {
-	const hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b" // printf secret | sha256sum
-	for _, test := range []struct{ argv, want string }{
-		{"flavor test gpu --run secret --yes", "flavor test gpu --run " + hash + " --yes"},
-		{"flavor test gpu --run=secret --yes", "flavor test gpu --run=" + hash + " --yes"},
-		{"flavor test gpu -run secret", "flavor test gpu -run " + hash},
-		{"flavor test gpu --run", "flavor test gpu --run"},
-		{"flavor test gpu --run-file secret --run-wait 5m", "flavor test gpu --run-file secret --run-wait 5m"},
-		{"host prepare --device run", "host prepare --device run"},
-		{"", ""},
-	} {
-		argv := strings.Fields(test.argv)
-		if got := strings.Join(args.WithoutCommands(argv), " "); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
-		if got := strings.Join(argv, " "); got != test.argv {
-			t.Errorf("the arguments were changed: %q", got)
 		}
 	}
 }
