@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpustack/integration/terminal"
 )
 
 // guestThatRan returns a guest with both devices whose command has ended so, with these lines of
@@ -233,5 +235,33 @@ func TestWithoutCommands(t *testing.T) {
 		if got := strings.Join(argv, " "); got != test.argv {
 			t.Errorf("the arguments were changed: %q", got)
 		}
+	}
+}
+
+// TestFlavorTestRunProgress: while the command runs, the line on a terminal says so. A guest that is
+// powered off by it has not passed, and no line of its output is shown.
+func TestFlavorTestRunProgress(t *testing.T) {
+	t.Parallel()
+	c := trialCloud(t, 96)
+	ended := guestThatRan("poweroff", "ended exit=0 from=20.00 to=32.34", "output-secret")
+	looks := 0
+	c.Boot.Console = func(nonce, data string) string {
+		text := ended(nonce, data)
+		if looks++; looks > 3 {
+			c.Instances[0].More = map[string]any{"status": "SHUTOFF"}
+		}
+		return text[:strings.LastIndex(text, " END")] // without that of the end
+	}
+	s := terminal.Start(t, trialCommand(t, c, unprivilegedEnv(t), trialArgs("--run", "poweroff")...), "")
+	if status := s.Wait(); status != 2 {
+		t.Errorf("exit status %d", status)
+	}
+	for _, want := range []string{" ACTIVE (command) ", "the guest was powered off before it reported", "the guest has not reported the end of the command", "verdict: unknown"} {
+		if !strings.Contains(s.Output(), want) {
+			t.Errorf("no %q:\n%q", want, s.Output())
+		}
+	}
+	if strings.Contains(s.Output(), "output-secret") {
+		t.Errorf("output of the command is shown:\n%q", s.Output())
 	}
 }

@@ -98,11 +98,12 @@ type watched struct {
 	Test
 	Outcome
 	started time.Time
-	unread  error // why the console log was not read at last
+	phase   string // what the operator sees while the console is read
+	unread  error  // why the console log was not read at last
 }
 
 func (t Test) watch(ctx context.Context, s Server) Outcome {
-	w := &watched{Test: t, Outcome: Outcome{Server: s, Verdict: probe.Unknown, Seen: map[probe.ID]int{}, Unassigned: []pci.Address{}}, started: time.Now()}
+	w := &watched{Test: t, Outcome: Outcome{Server: s, Verdict: probe.Unknown, Seen: map[probe.ID]int{}, Unassigned: []pci.Address{}}, started: time.Now(), phase: "ACTIVE"}
 	for id := range t.Plan.Wanted.IDs {
 		w.Seen[id] = 0
 	}
@@ -225,13 +226,16 @@ func (w *watched) command(ctx context.Context) {
 	limited, cancel := context.WithTimeoutCause(ctx, w.Plan.Command.Wait()+w.Pace.withDefaults().Report, errSilent)
 	defer cancel()
 	counted := w.Verdict
-	w.Verdict = probe.Worse(counted, probe.Unknown)
+	w.Verdict, w.phase = probe.Worse(counted, probe.Unknown), "ACTIVE (command)"
 	if !w.listen(limited, w.ran, func(ctx context.Context, err error) { w.ended(ctx, err) }) && w.Err != nil {
 		return
 	}
 	verdict, reasons := probe.Judge(w.Run, w.Plan.Command.Wait(), w.GPUs)
 	w.Verdict, w.Reasons = probe.Worse(counted, verdict), append(w.Reasons, reasons...)
-	if verdict != probe.Pass {
+	switch {
+	case w.Run == nil:
+		w.Hints = append(w.Hints, "the command may have stopped or rebooted the guest: --keep-server keeps the server for a look at it")
+	case verdict != probe.Pass:
 		w.Hints = append(w.Hints, "--console prints the output of the command, and --keep-server keeps the server for a look at it")
 	}
 }
@@ -275,7 +279,7 @@ func (w *watched) listen(ctx context.Context, heard func(text string) bool, sile
 				return false
 			}
 		}
-		w.say("ACTIVE", w.lastLine())
+		w.say(w.phase, w.lastLine())
 		// The server may fail, end or be deleted meanwhile: one look for several at its console.
 		if time.Since(last) > pace.Look {
 			last = time.Now()
