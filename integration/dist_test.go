@@ -131,8 +131,8 @@ func TestDist(t *testing.T) {
 	t.Run("arm64", func(t *testing.T) { testARM64(t, first) })
 }
 
-// testCollection: ansible-galaxy installs the collection without a network, and the packages have the
-// same files where Ansible finds them without a configuration.
+// testCollection: ansible-galaxy installs the collection without a network, and the packages have
+// the same files where Ansible finds them without a configuration.
 func testCollection(t *testing.T, d dist) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -62,9 +62,9 @@ var (
 
 // Probe is the script that gpustack flavor test has a guest run at its first boot, as user data. It
 // contains {{nonce}}, {{run}}, which is yes or no, and for a command {{patience}}, its time in
-// seconds, {{interpreter}}, the words that run it, and {{command}}, an argument of printf %b. Guests
-// run the script in whatever sh they have, so it uses only POSIX shell and programs that minimal
-// images have too.
+// seconds, {{interpreter}}, the words that run it, and {{command}}, an argument of printf %b.
+// Guests run the script in whatever sh they have, so it uses only POSIX shell and programs that
+// minimal images have too.
 //
 //go:embed guest/probe
 var Probe string

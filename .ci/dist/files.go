@@ -67,8 +67,8 @@ func forRPM(all []file) (files []file, err error) {
 	return compressManual(files)
 }
 
-// folders returns the folders of a package that have its name or that of the collection's namespace,
-// and those below them: the package owns them, and they go with it.
+// folders returns the folders of a package that have its name or that of the collection's
+// namespace, and those below them: the package owns them, and they go with it.
 func folders(files []file) (dirs []string) {
 	own := func(dir string) bool {
 		return strings.Contains(dir+"/", "/"+product+"/") || strings.HasPrefix(dir+"/", path.Dir(path.Clean(collectionDir))+"/")

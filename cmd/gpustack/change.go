@@ -39,8 +39,8 @@ func originIn(c cloudOptions) *change.Origin {
 // commandFlag is the flag whose value is a command for a guest, which may contain secrets.
 const commandFlag = "run"
 
-// withoutCommands returns the arguments of a command line with the hash of each command that a guest
-// is to run in its place, for the journal.
+// withoutCommands returns the arguments of a command line with the hash of each command that a
+// guest is to run in its place, for the journal.
 func withoutCommands(argv []string) []string {
 	shown, value := slices.Clone(argv), false
 	for i, word := range argv {

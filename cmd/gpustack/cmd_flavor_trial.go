@@ -31,7 +31,7 @@ the flavor requests, deletes the server and determines whether its devices are f
 The image needs cloud-init, but neither a driver nor console=ttyS0: the script writes to the
 first serial port itself. The server has no network unless --network is given.
 
---run gives the guest's sh a command to run as root, after the devices are counted, and
+--run gives the guest's sh a command that it runs as root, after it has counted devices, and
 --run-file a script. The command must return 0 within --run-wait. GPUs and measurements in
 the output of nvidia-smi, deviceQuery, bandwidthTest, nvbandwidth and nbody are printed as
 numbers, and the verdict is fail if one of them lists fewer GPUs than the flavor has. Other
@@ -144,7 +144,8 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 	}
 	if opts.clean {
 		f.Arguments(c)
-		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "run", "run-file", "run-wait", "keep-server", "one-time-use-ok", "console", "conf", "database", "wait")
+		f.Exclude(c, "clean", "image", "network", "host", "az", "count", "run", "run-file", "run-wait", "keep-server", "one-time-use-ok", "console", "conf",
+			"database", "wait")
 		return opts
 	}
 	opts.test.FlavorName = f.Arguments(c, "FLAVOR")[0]

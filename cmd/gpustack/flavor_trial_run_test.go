@@ -238,8 +238,8 @@ func TestWithoutCommands(t *testing.T) {
 	}
 }
 
-// TestFlavorTestRunProgress: while the command runs, the line on a terminal says so. A guest that is
-// powered off by it has not passed, and no line of its output is shown.
+// TestFlavorTestRunProgress: while the command runs, the line on a terminal says so. A guest that
+// is powered off by it has not passed, and no line of its output is shown.
 func TestFlavorTestRunProgress(t *testing.T) {
 	t.Parallel()
 	c := trialCloud(t, 96)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// BenchmarkModule times one task of the collection on many nodes, which are all on this machine: the
-// controller's share is in the time of the processor, and so is that of the nodes. The goal is 1200
-// ms for each node.
+// BenchmarkModule times one task of the collection on many nodes, which are all on this machine:
+// the controller's share is in the time of the processor, and so is that of the nodes. The goal is
+// 1200 ms for each node.
 func BenchmarkModule(b *testing.B) {
 	r := newRun(b, 0)
 	root := r.newNode(b, "node")

@@ -16,8 +16,8 @@ import (
 	"gpustack/integration/binary"
 )
 
-// gpustack is the binary under test; collections is the folder in which Ansible finds the collection,
-// a copy of the checkout's.
+// gpustack is the binary under test; collections is the folder in which Ansible finds the
+// collection, a copy of the checkout's.
 var gpustack, collections string
 
 // collection is the collection in the checkout.

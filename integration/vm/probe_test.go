@@ -11,8 +11,9 @@ import (
 
 // TestProbe runs the script of flavor test in a machine, as a guest's cloud-init does, and reads
 // its report from the serial console, as Nova does. The guest has two GPUs, and a third whose
-// memory has no address, and runs a command. Linux 6.1 shows that region in resource like one that does not exist: the
-// BAR's register tells it, and the kernel log. A guest may lack the program to read either.
+// memory has no address, and runs a command. Linux 6.1 shows that region in resource like one that
+// does not exist: the BAR's register tells it, and the kernel log. A guest may lack the program to
+// read either.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	m := small(t, Topology{Name: "probe", CPU: intel, Devices: []Device{

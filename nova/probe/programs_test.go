@@ -239,8 +239,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// FuzzPrograms: no output makes a program that has more GPUs than the numbers in it, and figures are
-// of one kind each.
+// FuzzPrograms: no output makes a program that has more GPUs than the numbers in it, and figures
+// are of one kind each.
 func FuzzPrograms(f *testing.F) {
 	for _, seed := range []string{smiList, smiTable, query, bandwidth, bandwidthAll, nvband, nvbandNew, bodies} {
 		f.Add(seed, -1, 0)

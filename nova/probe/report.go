@@ -68,10 +68,10 @@ func Plain(console string) string {
 	return unseen().ReplaceAllString(strings.ToValidUTF8(console, ""), "")
 }
 
-// Parse returns the last complete report with nonce in a console's text, with the end of the command
-// if the console has it. It returns false if there
-// is none: kernel messages may break a line, and Nova returns only the end of a long console (Nova,
-// nova/virt/libvirt/driver.py, MAX_CONSOLE_BYTES: 100 KiB).
+// Parse returns the last complete report with nonce in a console's text, with the end of the
+// command if the console has it. It returns false if there is none: kernel messages may break a
+// line, and Nova returns only the end of a long console (Nova, nova/virt/libvirt/driver.py,
+// MAX_CONSOLE_BYTES: 100 KiB).
 func Parse(console, nonce string) (Report, bool) {
 	plain, mark := Plain(console), "GPUSTACK-PROBE v1 nonce="+nonce+" "
 	text := plain

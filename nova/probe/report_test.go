@@ -94,8 +94,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseDriver: reports of nvidia-smi -L, as the script of earlier commits printed them, are that
-// of a command.
+// TestParseDriver: reports of nvidia-smi -L, as the script of earlier commits printed them, are
+// that of a command.
 func TestParseDriver(t *testing.T) {
 	const gpu = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-11111111-2222-3333-4444-555555555555)"
 	for text, want := range map[string]string{

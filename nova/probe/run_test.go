@@ -239,7 +239,8 @@ func TestScriptRunWithout(t *testing.T) {
 	})
 }
 
-// TestScriptRunInTheBackground: neither the boot nor the report on the devices waits for the command.
+// TestScriptRunInTheBackground: neither the boot nor the report on the devices waits for the
+// command.
 func TestScriptRunInTheBackground(t *testing.T) {
 	t.Parallel()
 	g := newGuest(t)

@@ -162,7 +162,8 @@ func (k Kind) Handles(e change.Entry) bool {
 
 // New returns the change that creates the servers of a plan.
 func (k Kind) New(p Plan) *Change {
-	r := Record{Type: Type, Scope: k.Compute.Scope(), Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Run: p.Command.Hash(), Process: thisProcess(k.Root)}
+	r := Record{Type: Type, Scope: k.Compute.Scope(), Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Run: p.Command.Hash(),
+		Process: thisProcess(k.Root)}
 	r.Servers = append(r.Servers, p.Servers...)
 	return &Change{record: r, kind: k, plan: &p}
 }

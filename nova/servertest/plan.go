@@ -216,8 +216,8 @@ func (p *Plan) checkFree(is Observed) error {
 	return nil
 }
 
-// Requests returns the requests that create and delete the servers, to be shown. A command, which may
-// contain secrets, is not in them.
+// Requests returns the requests that create and delete the servers, to be shown. A command, which
+// may contain secrets, is not in them.
 func (p *Plan) Requests() ([]cloud.Request, error) {
 	requests := []cloud.Request{}
 	for _, s := range p.Servers {

@@ -33,8 +33,8 @@ func counted(nonce string, gpus int) string {
 	return text + " END\n"
 }
 
-// TestRun: the verdict is the worse one of the devices and of the command, and the server is deleted
-// whatever the command does.
+// TestRun: the verdict is the worse one of the devices and of the command, and the server is
+// deleted whatever the command does.
 func TestRun(t *testing.T) {
 	const (
 		exit0 = "ended exit=0 from=1.00 to=2.00"
@@ -163,8 +163,8 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
-// TestRunRecord: the journal has the hash of the command, and entries of earlier commits, which have
-// none, are read.
+// TestRunRecord: the journal has the hash of the command, and entries of earlier commits, which
+// have none, are read.
 func TestRunRecord(t *testing.T) {
 	command, err := probe.NewCommand("secret", time.Minute)
 	if err != nil {

@@ -103,7 +103,8 @@ type watched struct {
 }
 
 func (t Test) watch(ctx context.Context, s Server) Outcome {
-	w := &watched{Test: t, Outcome: Outcome{Server: s, Verdict: probe.Unknown, Seen: map[probe.ID]int{}, Unassigned: []pci.Address{}}, started: time.Now(), phase: "ACTIVE"}
+	w := &watched{Test: t, Outcome: Outcome{Server: s, Verdict: probe.Unknown, Seen: map[probe.ID]int{}, Unassigned: []pci.Address{}},
+		started: time.Now(), phase: "ACTIVE"}
 	for id := range t.Plan.Wanted.IDs {
 		w.Seen[id] = 0
 	}

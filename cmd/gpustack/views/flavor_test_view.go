@@ -176,8 +176,8 @@ func printRun(u *term.UI, r commandRun, gpus int) {
 	}
 }
 
-// programText returns what a program has printed: "nbody: 2 of 2 GPUs (Quadro K4200), single precision
-// 1995.3 GFLOP/s".
+// programText returns what a program has printed: "nbody: 2 of 2 GPUs (Quadro K4200), single
+// precision 1995.3 GFLOP/s".
 func programText(p gpuProgram, gpus int) string {
 	count := "an unknown number of GPUs"
 	if p.GPUs != nil {
