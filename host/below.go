@@ -2,7 +2,6 @@ package host
 
 import (
 	"errors"
-	"io/fs"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +22,7 @@ func (d *Dir) ReadBelow(name string, buf []byte) ([]byte, error) {
 		data, err = readUpTo(fd, buf)
 	}
 	if err != nil {
-		err = &fs.PathError{Op: "read", Path: d.root.Path(path.Join(d.name, name)), Err: err}
+		err = OfFile(path.Join(d.name, name), err)
 	}
 	d.root.recordFile(path.Join(d.name, name), data, err)
 	return data, err
@@ -38,7 +37,7 @@ func (d *Dir) ExistsBelow(name string) (bool, error) {
 	case IsAbsent(err):
 		return false, nil
 	case err != nil:
-		return false, &fs.PathError{Op: "stat", Path: d.root.Path(path.Join(d.name, name)), Err: err}
+		return false, OfFile(path.Join(d.name, name), err)
 	}
 	d.root.recordFile(path.Join(d.name, name), nil, nil)
 	return true, unix.Close(fd)

@@ -54,14 +54,14 @@ func Descriptors(root Root, pid int) (files []Descriptor, err error) {
 	name := ProcessFile(pid, "fd")
 	numbers, err := root.ReadDir(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, Cause(err))
+		return nil, err
 	}
 	if len(numbers) == 0 {
 		return nil, emptyBecauseEnded(root, pid, name)
 	}
 	dir, err := root.OpenDir(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, Cause(err))
+		return nil, err
 	}
 	defer dir.Close() //nolint:errcheck // only read from
 	seen := map[Descriptor]bool{}
@@ -164,7 +164,7 @@ func (r Root) nodeOf(d device) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, Cause(err))
+		return "", OfFile(name, err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {

@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"errors"
-	"io/fs"
 	"path"
 	"strings"
 
@@ -27,7 +26,7 @@ func (r Root) OpenDir(name string) (*Dir, error) {
 	}
 	fd, err := open(unix.AT_FDCWD, place, dirFlags)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: r.Path(name), Err: err}
+		return nil, OfFile(name, err)
 	}
 	return &Dir{root: r, name: below(strings.TrimPrefix(place, r.dir)), fd: fd}, nil
 }

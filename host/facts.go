@@ -56,7 +56,7 @@ type factReader struct {
 // failed reports whether a read returned an error, and adds a warning unless the file is absent.
 func (r *factReader) failed(name string, err error) bool {
 	if err != nil && !IsAbsent(err) {
-		r.warnings = append(r.warnings, fmt.Sprintf("/%s: %v", name, Cause(err)))
+		r.warnings = append(r.warnings, OfFile(name, err).Error())
 	}
 	return err != nil
 }

@@ -34,7 +34,7 @@ func KernelLog(root Root, wanted func(line string) bool) (lines []string, file s
 			continue
 		}
 		if err != nil {
-			return nil, name, fmt.Errorf("%s: %w", name, Cause(err))
+			return nil, name, err
 		}
 		for line := range strings.Lines(string(data)) {
 			if wanted(line) {

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"fmt"
 	"path"
 )
 
@@ -12,12 +11,9 @@ const ModulesDir = "/lib/modules"
 // Kernels returns the releases of the installed kernels: those with a list of modules, written
 // by depmod or by the kernel's build. A machine without any is not an error.
 func Kernels(root Root) ([]string, error) {
-	names, err := root.ReadDir(ModulesDir)
-	if IsAbsent(err) {
-		return nil, nil
-	}
+	names, err := IfPresent(root.ReadDir(ModulesDir))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ModulesDir, Cause(err))
+		return nil, err
 	}
 	var releases []string
 	for _, name := range names {
@@ -25,7 +21,7 @@ func Kernels(root Root) ([]string, error) {
 			list = path.Join(ModulesDir, name, list)
 			ok, err := root.Exists(list)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", list, Cause(err))
+				return nil, err
 			}
 			if ok {
 				releases = append(releases, name)

@@ -39,17 +39,18 @@ func (r Root) Node(name string) (*Node, error) {
 	case IsAbsent(err):
 		return nil, nil
 	case err != nil:
-		return nil, err
+		return nil, OfFile(name, err)
 	case info.Mode().IsRegular():
 		data, err := r.ReadHead(name, len("c 4294967295:4294967295 7777\n")+1)
 		if err != nil {
 			return nil, err
 		}
-		return parseNode(string(data))
+		node, err := parseNode(string(data))
+		return node, OfFile(name, err)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return nil, ErrNotNode
+		return nil, OfFile(name, ErrNotNode)
 	}
 	n := Node{Mode: info.Mode().Perm()}
 	switch stat.Mode & unix.S_IFMT {
@@ -60,7 +61,7 @@ func (r Root) Node(name string) (*Node, error) {
 	case unix.S_IFIFO:
 		n.Type = "p"
 	default:
-		return nil, ErrNotNode
+		return nil, OfFile(name, ErrNotNode)
 	}
 	if n.Type != "p" {
 		n.Major, n.Minor = int(unix.Major(stat.Rdev)), int(unix.Minor(stat.Rdev))

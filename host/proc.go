@@ -107,7 +107,7 @@ func MappedDevices(root Root, pid int) (files []string, err error) {
 	name := ProcessFile(pid, "maps")
 	f, err := root.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, Cause(err))
+		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	var kept []byte
@@ -130,7 +130,7 @@ func MappedDevices(root Root, pid int) (files []string, err error) {
 			return files, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, Cause(err))
+			return nil, OfFile(name, err)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (r Root) Real(name string) (string, error) {
 			continue
 		}
 		if links++; links > most {
-			return "", &fs.PathError{Op: "readlink", Path: r.Path(name), Err: unix.ELOOP}
+			return "", OfFile(name, unix.ELOOP)
 		}
 		if !ofProcess(at) {
 			r.recordLink(at, target, nil)

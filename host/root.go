@@ -21,6 +21,8 @@ import (
 //
 // Symbolic links are resolved as the machine itself would resolve them: an absolute target is a
 // path below the root, and no link leads out of the root.
+//
+// An error of a method is a [FileError]: it names the file as a path on that machine.
 type Root struct {
 	dir    string
 	rec    Recorder
@@ -70,7 +72,8 @@ func (r Root) Path(name string) string {
 // Resolve returns that path with every link resolved below the root, for callers that open the
 // file themselves, such as writers.
 func (r Root) Resolve(name string) (string, error) {
-	return securejoin.SecureJoin(r.dir, filepath.FromSlash(name))
+	place, err := securejoin.SecureJoin(r.dir, filepath.FromSlash(name))
+	return place, OfFile(name, err)
 }
 
 // maxFile is the size limit of ReadFile in bytes. Files that describe a machine are small, and
@@ -123,17 +126,16 @@ func (r Root) readFile(name string, most int64) ([]byte, error) {
 	defer f.Close() //nolint:errcheck // only read from
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, OfFile(name, err)
 	}
 	var b bytes.Buffer
 	b.Grow(int(min(info.Size(), most)) + bytes.MinRead) // procfs and sysfs show other sizes
 	if _, err := b.ReadFrom(io.LimitReader(f, most+1)); err != nil {
-		return nil, err
+		return nil, OfFile(name, err)
 	}
 	data := b.Bytes()
 	if int64(len(data)) > most {
-		err = fmt.Errorf("larger than %d bytes", most)
-		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: err}
+		return nil, OfFile(name, fmt.Errorf("larger than %d bytes", most))
 	}
 	return data, nil
 }
@@ -157,7 +159,8 @@ func (r Root) readHead(name string, n int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	return io.ReadAll(io.LimitReader(f, int64(n)))
+	data, err := io.ReadAll(io.LimitReader(f, int64(n)))
+	return data, OfFile(name, err)
 }
 
 var errNotRegular = errors.New("not a regular file")
@@ -170,12 +173,13 @@ func (r Root) Open(name string) (*os.File, error) {
 	}
 	info, err := os.Stat(place)
 	if err != nil {
-		return nil, err
+		return nil, OfFile(name, err)
 	}
 	if !info.Mode().IsRegular() { // opening a pipe would block
-		return nil, &fs.PathError{Op: "read", Path: r.Path(name), Err: errNotRegular}
+		return nil, OfFile(name, errNotRegular)
 	}
-	return os.Open(place)
+	f, err := os.Open(place)
+	return f, OfFile(name, err)
 }
 
 // ReadDir returns the names in a directory, sorted.
@@ -198,7 +202,7 @@ func (r Root) readDir(name string) ([]string, error) {
 	}
 	entries, err := os.ReadDir(place)
 	if err != nil {
-		return nil, err
+		return nil, OfFile(name, err)
 	}
 	names := make([]string, len(entries))
 	for i, e := range entries {
@@ -219,29 +223,13 @@ func (r Root) Exists(name string) (bool, error) {
 	case IsAbsent(err):
 		return false, nil
 	case err != nil:
-		return false, err
+		return false, OfFile(name, err)
 	case info.IsDir():
 		r.recordDir(name, nil, nil)
 	default:
 		r.recordFile(name, nil, nil)
 	}
 	return true, nil
-}
-
-// IsAbsent reports whether err means that a file does not exist, as opposed to a file that
-// cannot be read. It is false for ENOTDIR, a file in place of a directory.
-func IsAbsent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist)
-}
-
-// Cause returns err without the operation and path that the standard library adds to a system
-// error, for messages that name the file themselves.
-func Cause(err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		return pathErr.Err
-	}
-	return err
 }
 
 // below returns name without a leading slash and without dot elements, the form of names in

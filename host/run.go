@@ -60,7 +60,7 @@ func (r Runner) Find(program string) (string, error) {
 		name := path.Join(dir, program)
 		switch ok, err := r.Root.Exists(name); {
 		case err != nil:
-			return "", fmt.Errorf("%s: %w", name, Cause(err))
+			return "", err
 		case ok:
 			return name, nil
 		}

@@ -32,7 +32,7 @@ func ReadSELinux(root Root) (s SELinux, err error) {
 			return nil, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, Cause(err))
+			return nil, err
 		}
 		text := strings.TrimSpace(string(data))
 		on := strings.HasPrefix(text, "1") // a boolean is "1 1": its value now, and pending

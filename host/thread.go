@@ -25,7 +25,7 @@ func ReadThreads(root Root, pid int, read func(thread int) error) (ended bool, e
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", ProcessFile(pid, "task"), Cause(err))
+		return false, err
 	}
 	for _, name := range threads {
 		thread, err := strconv.Atoi(name)

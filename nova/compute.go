@@ -16,7 +16,7 @@ import (
 func computeFiles(root host.Root) (sets [][]string, err error) {
 	there, err := root.Exists(DefaultConf)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", DefaultConf, host.Cause(err))
+		return nil, err
 	}
 	if there {
 		set, err := Files(root, DefaultConf, Compute)

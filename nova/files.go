@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -83,7 +82,7 @@ func (s *search) exists(name string) bool {
 	}
 	ok, err := s.root.Exists(name)
 	if err != nil {
-		s.err = fmt.Errorf("%s: %w", name, host.Cause(err))
+		s.err = err
 	}
 	return ok
 }
@@ -102,7 +101,7 @@ func (s *search) folder(dir string) {
 	}
 	entries, err := s.root.ReadDir(dir)
 	if err != nil && !host.IsAbsent(err) {
-		s.err = fmt.Errorf("%s: %w", dir, host.Cause(err))
+		s.err = err
 	}
 	for _, e := range entries {
 		if path.Ext(e) == ".conf" && e[0] != '.' {
@@ -192,12 +191,9 @@ func (s Stray) Files(root host.Root) ([]string, error) {
 // homeOf returns the home of a user below root, or "" if there is no such user (passwd(5)).
 func homeOf(root host.Root, user string) (string, error) {
 	const passwd = "/etc/passwd"
-	text, err := root.ReadFile(passwd)
-	if host.IsAbsent(err) {
-		return "", nil
-	}
+	text, err := host.IfPresent(root.ReadFile(passwd))
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", passwd, host.Cause(err))
+		return "", err
 	}
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Split(strings.TrimSpace(line), ":"); fields[0] == user && len(fields) > 5 && path.IsAbs(fields[5]) {

@@ -117,7 +117,7 @@ func libraryVersion(root host.Root) (Version, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		for _, name := range names {
 			m := libvirtLibrary().FindStringSubmatch(path.Base(name))

@@ -106,7 +106,7 @@ func packages(root host.Root, names ...string) (map[string]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dpkgStatus, host.Cause(err))
+		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	lines := bufio.NewScanner(f)
@@ -152,7 +152,7 @@ func expand(root host.Root, elements []string) ([]string, error) {
 				continue
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+				return nil, err
 			}
 			for _, name := range names {
 				if ok, _ := path.Match(element, name); ok {
@@ -169,12 +169,9 @@ func expand(root host.Root, elements []string) ([]string, error) {
 var metadataName = host.LazyRegexp(`^nova-([0-9.]+[^-]*)(-py[0-9.]+)?\.(dist|egg)-info$`)
 
 func metadata(root host.Root, dir string, found map[Release]string) error {
-	names, err := root.ReadDir(dir)
-	if host.IsAbsent(err) {
-		return nil
-	}
+	names, err := host.IfPresent(root.ReadDir(dir))
 	if err != nil {
-		return fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return err
 	}
 	for _, name := range names {
 		if m := metadataName().FindStringSubmatch(name); m != nil {

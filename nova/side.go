@@ -150,11 +150,7 @@ func readText(root host.Root, from document.Source, name string) ([]byte, error)
 	if !path.IsAbs(name) {
 		return from.ReadFile(name)
 	}
-	text, err := root.ReadFile(name)
-	if err != nil && !host.IsAbsent(err) {
-		err = fmt.Errorf("%s: %w", name, host.Cause(err))
-	}
-	return text, err
+	return root.ReadFile(name)
 }
 
 // ownDirs are the folders in which services of a machine read their configuration.

@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -30,7 +29,7 @@ func units(root host.Root, program string) ([]string, error) {
 	for _, unit := range unitsOf[program] {
 		file, err := root.FindUnit(unit + ".service")
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+			return nil, err
 		}
 		if file != "" {
 			found = append(found, unit)

@@ -18,6 +18,7 @@ import (
 // package below the module, and of the variable or type.
 var withoutHint = map[string]string{
 	"host.errNoFlags":               "a finding of host check shows it, and has a remedy of its own",
+	"host.FileError":                "the text names the file and the cause; callers add a hint where they know one",
 	"host.ErrNotNode":               "a finding names the file and what belongs in its place",
 	"host.ErrStopped":               "the operator stopped the program that the text names",
 	"host.ProgramError":             "the last line of the program says what to do; what runs it adds a hint where it knows one",

@@ -343,7 +343,7 @@ func readDrivers(root host.Root) (map[string]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return nil, err
 	}
 	modules := map[string]string{}
 	for _, name := range names {
@@ -353,7 +353,7 @@ func readDrivers(root host.Root) (map[string]string, error) {
 		}
 		d, err := root.OpenDir(path.Join(dir, name))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path.Join(dir, name), host.Cause(err))
+			return nil, err
 		}
 		target, err := d.Readlink("module")
 		d.Close() //nolint:errcheck // only read from

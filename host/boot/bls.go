@@ -56,7 +56,7 @@ func ReadBLS(root host.Root) (BLS, error) {
 	}
 	ok, err := root.Exists(GrubDefault)
 	if err != nil {
-		return BLS{}, fmt.Errorf("%s: %w", GrubDefault, host.Cause(err))
+		return BLS{}, err
 	}
 	if ok {
 		g, err := readGrub(root, grubAlways)
@@ -73,7 +73,7 @@ func menuKernelOpts(root host.Root) (string, error) {
 	for _, menu := range []string{menuGrub2, menuGrub2EFI} {
 		data, err := root.ReadFile(menu)
 		if err != nil && !host.IsAbsent(err) {
-			return "", fmt.Errorf("%s: %w", menu, host.Cause(err))
+			return "", err
 		}
 		if m := setKernelOpts().FindSubmatch(data); m != nil {
 			return string(m[1]), nil

@@ -49,12 +49,9 @@ func readEntries(root host.Root, dir string) ([]typeOne, error) {
 // readAllEntries returns all entries in a directory, sorted by name. A missing directory is not an
 // error.
 func readAllEntries(root host.Root, dir string) ([]typeOne, error) {
-	names, err := root.ReadDir(dir)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
+	names, err := host.IfPresent(root.ReadDir(dir))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return nil, err
 	}
 	var entries []typeOne
 	for _, name := range names {

@@ -75,7 +75,7 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 	g.all = []script{{GrubDefault, text}}
 	names, err := root.ReadDir(grubDropIns)
 	if err != nil && !host.IsAbsent(err) {
-		return Grub{}, fmt.Errorf("%s: %w", grubDropIns, host.Cause(err))
+		return Grub{}, err
 	}
 	names = slices.DeleteFunc(names, func(n string) bool { return path.Ext(n) != ".cfg" || n[0] == '.' })
 	if g.dropIns, err = readsDropIns(root, len(names) > 0); err != nil {
@@ -101,7 +101,7 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 func readConfig(root host.Root, name string) (string, error) {
 	data, err := root.ReadFile(name)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+		return "", err
 	}
 	return string(data), nil
 }
@@ -115,7 +115,7 @@ func readsDropIns(root host.Root, some bool) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", program, host.Cause(err))
+			return false, err
 		}
 		return bytes.Contains(data, []byte("/default/grub.d/")), nil
 	}
@@ -138,7 +138,7 @@ func menuProgram(root host.Root) (program host.Program, menu string, err error) 
 		for _, name := range names {
 			ok, existsErr := root.Exists(name)
 			if existsErr != nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", name, host.Cause(existsErr)))
+				err = errors.Join(err, existsErr)
 			}
 			found = found || ok
 		}
@@ -152,7 +152,7 @@ func menuProgram(root host.Root) (program host.Program, menu string, err error) 
 		if there("/sys/firmware/efi") && there(menuGrub2EFI) {
 			data, readErr := root.ReadFile(menuGrub2EFI)
 			if readErr != nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", menuGrub2EFI, host.Cause(readErr)))
+				err = errors.Join(err, readErr)
 			}
 			// Without entries, that file only includes the other menu.
 			if bytes.Contains(data, []byte("menuentry ")) {

@@ -34,12 +34,9 @@ func (e *NotMounted) Hint() string { return e.Command }
 // counts as not mounted below the root.
 func Mounted(root host.Root) error {
 	const fstab = "/etc/fstab"
-	data, err := root.ReadFile(fstab)
-	if host.IsAbsent(err) {
-		return nil
-	}
+	data, err := host.IfPresent(root.ReadFile(fstab))
 	if err != nil {
-		return fmt.Errorf("%s: %w", fstab, host.Cause(err))
+		return err
 	}
 	sources := map[string]string{}
 	byHand := map[string]bool{}
@@ -81,7 +78,7 @@ func Mounted(root host.Root) error {
 func isMounted(root host.Root, dir string) (mounted, filled bool, err error) {
 	names, err := root.ReadDir(dir) // triggers an automount
 	if err != nil && !host.IsAbsent(err) {
-		return false, false, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return false, false, err
 	}
 	filled = slices.ContainsFunc(names, isBootFile)
 	const mounts = "/proc/mounts"
@@ -90,7 +87,7 @@ func isMounted(root host.Root, dir string) (mounted, filled bool, err error) {
 		return filled, filled, nil
 	}
 	if err != nil {
-		return false, false, fmt.Errorf("%s: %w", mounts, host.Cause(err))
+		return false, false, err
 	}
 	table, err := host.ParseMounts(string(data))
 	if err != nil {
@@ -98,7 +95,7 @@ func isMounted(root host.Root, dir string) (mounted, filled bool, err error) {
 	}
 	place, err := mountPoint(root, dir)
 	if err != nil {
-		return false, false, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return false, false, host.OfFile(dir, err)
 	}
 	mounted = slices.ContainsFunc(table, func(m host.Mount) bool { return m.Place == place && m.Kind != "autofs" })
 	return mounted, filled, nil

@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -241,7 +240,7 @@ func menuEnvironment(root host.Root, menu string) (environment, error) {
 func readIfPresent(root host.Root, name string) (string, error) {
 	data, err := root.ReadFile(name)
 	if err != nil && !host.IsAbsent(err) {
-		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+		return "", err
 	}
 	return string(data), nil
 }

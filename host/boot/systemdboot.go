@@ -98,7 +98,7 @@ func ofThisSystem(root host.Root, entries []typeOne) ([]typeOne, error) {
 func firstLine(root host.Root, name string) (string, error) {
 	data, err := root.ReadFile(name)
 	if err != nil && !host.IsAbsent(err) {
-		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+		return "", err
 	}
 	line, _, _ := strings.Cut(string(data), "\n")
 	return strings.TrimSpace(line), nil
@@ -129,14 +129,7 @@ func (b SystemdBoot) readSeed(root host.Root) (Args, error) {
 // readInstalls returns the commands that reinstall each kernel with an entry, as far as
 // kernel-install and the kernel's file exist.
 func (b SystemdBoot) readInstalls(root host.Root) ([]host.Program, error) {
-	exists := func(name string) (bool, error) {
-		ok, err := root.Exists(name)
-		if err != nil {
-			err = fmt.Errorf("%s: %w", name, host.Cause(err))
-		}
-		return ok, err
-	}
-	if ok, err := exists("/usr/bin/kernel-install"); err != nil || !ok {
+	if ok, err := root.Exists("/usr/bin/kernel-install"); err != nil || !ok {
 		return nil, err
 	}
 	releases, err := host.Kernels(root)
@@ -149,7 +142,7 @@ func (b SystemdBoot) readInstalls(root host.Root) ([]host.Program, error) {
 			continue
 		}
 		for _, image := range []string{path.Join(host.ModulesDir, release, "vmlinuz"), "/boot/vmlinuz-" + release} {
-			ok, err := exists(image)
+			ok, err := root.Exists(image)
 			if err != nil {
 				return nil, err
 			}

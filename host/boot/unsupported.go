@@ -101,7 +101,7 @@ type probe struct {
 
 func (p *probe) keep(name string, err error) {
 	if err != nil && !host.IsAbsent(err) && p.err == nil {
-		p.err = fmt.Errorf("%s: %w", name, host.Cause(err))
+		p.err = host.OfFile(name, err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/host/edit"
 )
 
@@ -30,7 +29,7 @@ func (k Files) Past(entries []Entry, i int) []Past {
 		now, err := edit.Read(k.Root, f.Name)
 		p := k.past(f, now, entries[i], entries[i+1:])
 		if err != nil && p.Note != "" {
-			p.Note = host.Cause(err).Error() + ": only what the journal records is shown"
+			p.Note = err.Error() + ": only what the journal records is shown"
 		}
 		all = append(all, p)
 	}

@@ -15,7 +15,7 @@ import (
 func (v view) kernels() []host.Finding {
 	if !v.Kernels.Seen() {
 		if errors.Is(v.Kernels.Err, machine.ErrNoKernel) {
-			return checklist.NA("%v", checklist.WithFile(host.ModulesDir, v.Kernels.Err.Error()))
+			return checklist.NA("%v", checklist.WithFile(host.ModulesDir, v.Kernels.Err))
 		}
 		return unread(v.Kernels)
 	}

@@ -45,7 +45,7 @@ func (v view) virtualization() []host.Finding {
 // emulated.
 func (v view) cannotRunGuests(file, seen string, remedy host.Text) []host.Finding {
 	if err := v.VirtType.Err; err != nil && !host.IsAbsent(err) {
-		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", checklist.WithFile(v.VirtType.File, host.Cause(err).Error()))
+		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", checklist.WithFile(v.VirtType.File, err))
 		if errors.Is(err, os.ErrPermission) {
 			remedy = host.AsRoot() + "; unless guests are emulated, " + remedy
 		}

@@ -29,7 +29,7 @@ func OrPass(findings []host.Finding, format string, args ...any) []host.Finding 
 
 // Unread returns the finding of a check whose subject, a file, is missing or cannot be read.
 func Unread(file string, err error) []host.Finding {
-	f := host.Finding{Status: host.NA, File: file, Seen: WithFile(file, host.Cause(err).Error())}
+	f := host.Finding{Status: host.NA, File: file, Seen: WithFile(file, err)}
 	if host.IsAbsent(err) {
 		f.Seen = file + " is missing"
 	}
@@ -48,8 +48,12 @@ func Prevented(err error) host.Finding {
 	return f
 }
 
-// WithFile prefixes text with the file, unless text names it already.
-func WithFile(file, text string) string {
+// WithFile returns the text of an error, after the file unless the text names it already.
+func WithFile(file string, err error) string {
+	if of := (*host.FileError)(nil); !errors.As(err, &of) {
+		err = host.Cause(err)
+	}
+	text := err.Error()
 	if strings.Contains(text, file) {
 		return text
 	}

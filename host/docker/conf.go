@@ -53,11 +53,11 @@ func ReadConf(root host.Root) (*Conf, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ConfFile, host.Cause(err))
+		return nil, err
 	}
 	c, err := parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: malformed JSON: %w", ConfFile, err)
+		return nil, host.OfFile(ConfFile, fmt.Errorf("malformed JSON: %w", err))
 	}
 	return &c, nil
 }

@@ -29,7 +29,7 @@ func Eswitch(root host.Root, a pci.Address) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return "", err
 	}
 	mode := ""
 	for _, name := range names {
@@ -39,7 +39,7 @@ func Eswitch(root host.Root, a pci.Address) (string, error) {
 		case host.IsAbsent(err), errors.Is(err, unix.EOPNOTSUPP), err == nil && strings.TrimSpace(string(id)) == "":
 			mode = legacy
 		case err != nil:
-			return "", fmt.Errorf("%s: %w", file, host.Cause(err))
+			return "", err
 		default:
 			return switchdev, nil
 		}

@@ -35,13 +35,13 @@ func place(root host.Root, k Requester, pf pci.Address, vf int) (identityPlace, 
 	ofed := attribute(pf, path.Join("sriov", strconv.Itoa(vf)))
 	ok, err := root.Exists(path.Join(ofed, "node"))
 	if err != nil {
-		return p, fmt.Errorf("%s: %w", ofed, host.Cause(err))
+		return p, host.OfFile(ofed, err)
 	}
 	if ok {
 		p.ofed = ofed
 		return p, nil
 	}
-	devices, err := list(root, attribute(pf, "infiniband"))
+	devices, err := host.IfPresent(root.ReadDir(attribute(pf, "infiniband")))
 	if err != nil {
 		return p, err
 	}
@@ -49,14 +49,14 @@ func place(root host.Root, k Requester, pf pci.Address, vf int) (identityPlace, 
 		// The first entry is the physical function's (MLNX_OFED user manual, Alias GUID Support).
 		alias := attribute(pf, path.Join("infiniband", name, "iov/ports/1/admin_guids", strconv.Itoa(vf+1)))
 		if ok, err = root.Exists(alias); err != nil {
-			return p, fmt.Errorf("%s: %w", alias, host.Cause(err))
+			return p, err
 		}
 		if ok {
 			p.alias = alias
 			return p, nil
 		}
 	}
-	interfaces, err := list(root, attribute(pf, "net"))
+	interfaces, err := host.IfPresent(root.ReadDir(attribute(pf, "net")))
 	if err != nil {
 		return p, err
 	}
@@ -71,15 +71,6 @@ func place(root host.Root, k Requester, pf pci.Address, vf int) (identityPlace, 
 		return p, nil
 	}
 	return p, fmt.Errorf("%s: %w", pf, ErrNoInterface)
-}
-
-// list returns the names in a folder, none if it does not exist.
-func list(root host.Root, dir string) ([]string, error) {
-	names, err := root.ReadDir(dir)
-	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
-	}
-	return names, nil
 }
 
 // policies are the names in MLNX_OFED's policy file by link states of ip-link(8).
@@ -100,7 +91,7 @@ func (p identityPlace) read() (o VFOptions, err error) {
 	text := func(file string) string {
 		data, readErr := p.root.ReadFile(file)
 		if readErr != nil && err == nil {
-			err = fmt.Errorf("%s: %w", file, host.Cause(readErr))
+			err = readErr
 		}
 		return strings.TrimSpace(string(data))
 	}

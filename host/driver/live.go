@@ -57,7 +57,7 @@ const WriteCommand = "write-attribute"
 func (l Live) Write(w Write) error {
 	place, err := l.Runner.Root.Resolve(w.File)
 	if err != nil {
-		return fmt.Errorf("%s: %w", w.File, host.Cause(err))
+		return err
 	}
 	out, err := host.RunSelf(l.Timeout, WriteCommand, "--", place, w.Value)
 	if err == nil && len(out) > 0 {
@@ -179,12 +179,9 @@ func Await(ctx context.Context, root host.Root, timeout time.Duration) error {
 // writers returns the processes that make a write, found by their arguments. A tree that is not a
 // running machine has none.
 func writers(root host.Root) ([]writer, error) {
-	pids, err := host.PIDs(root)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
+	pids, err := host.IfPresent(host.PIDs(root))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", host.ProcDir, host.Cause(err))
+		return nil, err
 	}
 	var list []writer
 	for _, pid := range pids {

@@ -32,7 +32,7 @@ func Netns(root host.Root) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", netnsFile, host.Cause(err))
+		return "", err
 	}
 	switch text := strings.TrimSpace(string(data)); text {
 	case "Y":

@@ -77,7 +77,7 @@ func (p *Plan) follow(root host.Root) error {
 		file := path.Join(driversDir, name)
 		ok, err := root.Exists(file)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, host.Cause(err))
+			return err
 		}
 		if !ok {
 			p.Load = append(p.Load, name)

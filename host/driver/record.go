@@ -36,7 +36,7 @@ const bootFile = "/proc/sys/kernel/random/boot_id"
 func bootID(root host.Root) (string, error) {
 	data, err := root.ReadFile(bootFile)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", bootFile, host.Cause(err))
+		return "", err
 	}
 	return strings.TrimSpace(string(data)), nil
 }

@@ -60,14 +60,14 @@ func ReadVFs(root host.Root, a pci.Address) (VFs, error) {
 		return v, fmt.Errorf("%s: %w", a, err)
 	}
 	if err != nil {
-		return v, fmt.Errorf("%s: %w", file, host.Cause(err))
+		return v, host.OfFile(file, err)
 	}
 	switch data, err = root.ReadFile(attribute(a, "sriov_drivers_autoprobe")); {
 	case err == nil:
 		probed := strings.TrimSpace(string(data)) == "1"
 		v.Autoprobe = &probed
 	case !host.IsAbsent(err):
-		return v, fmt.Errorf("%s: %w", attribute(a, "sriov_drivers_autoprobe"), host.Cause(err))
+		return v, err
 	}
 	for i := range v.Count {
 		link := attribute(a, "virtfn"+strconv.Itoa(i))
@@ -77,7 +77,7 @@ func ReadVFs(root host.Root, a pci.Address) (VFs, error) {
 			vf, err = pci.ParseAddress(path.Base(at))
 		}
 		if err != nil {
-			return v, fmt.Errorf("%s: %w", link, host.Cause(err))
+			return v, host.OfFile(link, err)
 		}
 		v.Addresses = append(v.Addresses, vf)
 	}
@@ -140,7 +140,7 @@ func Bring(ctx context.Context, root host.Root, k Requester, a pci.Address, to S
 		file := path.Join(driversDir, string(to.Driver))
 		ok, err := root.Exists(file)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, host.Cause(err))
+			return err
 		}
 		if !ok {
 			if err := k.Load(ctx, string(to.Driver)); err != nil {

@@ -97,7 +97,7 @@ func (c Change) explain(err error) error {
 	if errors.Is(err, unix.EBUSY) {
 		err = errMounted
 	}
-	return fmt.Errorf("%s: %w", c.Name, host.Cause(err))
+	return host.OfFile(c.Name, err)
 }
 
 // Protected is the error for a file that an attribute protects against root too (chattr(1)).
@@ -231,7 +231,7 @@ func RemoveDirs(root host.Root, dirs []string) error {
 			err = syncDir(filepath.Dir(place))
 		}
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTEMPTY) {
-			return fmt.Errorf("%s: %w", dirs[i], host.Cause(err))
+			return host.OfFile(dirs[i], err)
 		}
 	}
 	return nil
@@ -248,7 +248,7 @@ func Write(root host.Root, name string, content []byte, mode uint32) error {
 		err = takePlace(place)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, host.Cause(err))
+		return host.OfFile(name, err)
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func Replace(file string, content []byte, mode uint32) error {
 		err = takePlace(place)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", file, host.Cause(err))
+		return host.OfFile(file, err)
 	}
 	return nil
 }
@@ -277,7 +277,7 @@ func RemoveLeftover(root host.Root, name string) error {
 		err = os.Remove(temporary(place))
 	}
 	if err != nil && !host.IsAbsent(err) && !errors.Is(err, unix.ENOTDIR) {
-		return fmt.Errorf("%s: %w", name, host.Cause(err))
+		return host.OfFile(name, err)
 	}
 	return nil
 }

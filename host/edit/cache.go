@@ -151,5 +151,5 @@ func cacheError(name string, err error) error {
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
 		err = ErrUnsafe
 	}
-	return fmt.Errorf("%s: %w", name, host.Cause(err))
+	return host.OfFile(name, err)
 }

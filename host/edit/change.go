@@ -70,7 +70,7 @@ func missing(root host.Root, dir string) ([]string, error) {
 	for ; dir != "/"; dir = path.Dir(dir) {
 		place, err := root.Resolve(dir)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		var stat unix.Stat_t
 		err = unix.Lstat(place, &stat)
@@ -84,7 +84,7 @@ func missing(root host.Root, dir string) ([]string, error) {
 			return nil, fmt.Errorf("%s: not a directory", dir)
 		}
 		if _, err := root.Exists(dir); err != nil { // for a recorder
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		break
 	}

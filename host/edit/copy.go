@@ -122,7 +122,7 @@ func Stamp(root host.Root, name string) (string, error) {
 	case host.IsAbsent(err):
 		return "", nil
 	case err != nil:
-		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+		return "", host.OfFile(name, err)
 	}
 	return stamp, nil
 }
@@ -140,7 +140,7 @@ func MakeDir(root host.Root, dir string) error {
 			err = os.Mkdir(place, 0o700)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", d, host.Cause(err))
+			return host.OfFile(d, err)
 		}
 	}
 	return nil
@@ -153,7 +153,7 @@ func RemoveFile(root host.Root, name string) error {
 		err = os.Remove(place)
 	}
 	if err != nil && !host.IsAbsent(err) {
-		return fmt.Errorf("%s: %w", name, host.Cause(err))
+		return host.OfFile(name, err)
 	}
 	return nil
 }

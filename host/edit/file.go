@@ -102,7 +102,7 @@ func Read(root host.Root, name string) (*File, error) {
 		}
 	}
 	root.RecordMode(name, nil, 0, err)
-	return nil, fmt.Errorf("%s: %w", name, host.Cause(err))
+	return nil, host.OfFile(name, err)
 }
 
 func read(place string) (*File, error) {

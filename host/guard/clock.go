@@ -43,12 +43,9 @@ func (g *guard) clocks() error {
 // openClocks adds clocks that processes have open. Users without permission to read the descriptors
 // of others get their own processes alone: they cannot change anything either.
 func (g *guard) openClocks(clocks map[string][]pci.Address) error {
-	pids, err := host.PIDs(g.root)
-	if host.IsAbsent(err) {
-		return nil
-	}
+	pids, err := host.IfPresent(host.PIDs(g.root))
 	if err != nil {
-		return g.cause(host.ProcDir, err)
+		return err
 	}
 	for _, pid := range pids {
 		files, err := g.openedByName(pid)

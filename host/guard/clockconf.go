@@ -155,7 +155,7 @@ func (g *guard) clockLines(file string, named map[string][]pci.Address) ([]strin
 	if host.IsAbsent(err) || errors.Is(err, unix.ENOTDIR) || forbidden(err) {
 		return nil, nil
 	}
-	return strings.Split(string(reduce(data)), "\n"), g.cause(file, err)
+	return strings.Split(string(reduce(data)), "\n"), err
 }
 
 // clockWords returns the words of a line of configuration, none of a comment.
@@ -212,7 +212,7 @@ func (g *guard) matches(pattern string) ([]string, error) {
 		for _, name := range names {
 			ok, err := path.Match(strings.ReplaceAll(path.Base(pattern), "[!", "[^"), name)
 			if err != nil {
-				return nil, g.cause(pattern, err)
+				return nil, host.OfFile(pattern, err)
 			}
 			if ok {
 				files = append(files, path.Join(dir, name))
@@ -229,7 +229,7 @@ func (g *guard) isFolder(name string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, g.cause(name, err)
+		return false, err
 	}
 	return true, dir.Close()
 }
@@ -243,5 +243,5 @@ func (g *guard) textOf(name string) (string, error) {
 	if host.IsAbsent(err) {
 		return "", nil
 	}
-	return string(data), g.cause(name, err)
+	return string(data), err
 }

@@ -75,7 +75,7 @@ func (g *guard) block(dev string) (string, error) {
 	}
 	target, err := g.root.Real(dev)
 	if err != nil {
-		return "", g.cause(dev, err)
+		return "", err
 	}
 	// sysfs writes cciss/c0d0 as cciss!c0d0.
 	inSysfs := strings.ReplaceAll(strings.TrimPrefix(dev, "/dev/"), "/", "!")

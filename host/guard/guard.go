@@ -161,12 +161,9 @@ func rootCode(code host.Code, absolute bool) host.Code {
 
 // lines returns the fields of each line of a file, or none if the file is absent.
 func (g *guard) lines(name string) ([][]string, error) {
-	data, err := g.root.ReadTable(name)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
+	data, err := host.IfPresent(g.root.ReadTable(name))
 	if err != nil {
-		return nil, g.cause(name, err)
+		return nil, err
 	}
 	var lines [][]string
 	for line := range strings.Lines(string(data)) {
@@ -182,64 +179,54 @@ func (g *guard) lines(name string) ([][]string, error) {
 func (g *guard) attribute(name string) (string, error) {
 	resolved, err := g.root.Real(name)
 	if err != nil {
-		return "", g.cause(name, err)
+		return "", host.OfFile(name, err)
 	}
 	data, err := g.root.ReadFile(resolved)
 	if host.IsAbsent(err) || errors.Is(err, unix.ENODEV) {
 		return "", nil
 	}
-	return strings.TrimSpace(string(data)), g.cause(name, err)
+	return strings.TrimSpace(string(data)), host.OfFile(name, err)
 }
 
 // list returns the names in a sysfs directory, or none if the directory is absent.
 func (g *guard) list(dir string) ([]string, error) {
 	resolved, err := g.root.Real(dir)
 	if err != nil {
-		return nil, g.cause(dir, err)
+		return nil, host.OfFile(dir, err)
 	}
 	names, err := g.root.ReadDir(resolved)
 	if host.IsAbsent(err) {
 		return nil, nil
 	}
-	return names, g.cause(dir, err)
+	return names, host.OfFile(dir, err)
 }
 
 // exists reports whether sysfs has a file or directory, or a link to one.
 func (g *guard) exists(name string) (bool, error) {
 	resolved, err := g.root.Real(name)
 	if err != nil {
-		return false, g.cause(name, err)
+		return false, host.OfFile(name, err)
 	}
 	ok, err := g.root.Exists(resolved)
-	return ok, g.cause(name, err)
-}
-
-func (g *guard) cause(name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", name, host.Cause(err))
+	return ok, host.OfFile(name, err)
 }
 
 // link returns the unresolved target of a symbolic link, or "" if the link is absent.
 func (g *guard) link(folder, name string) (string, error) {
 	resolved, err := g.root.Real(folder)
 	if err != nil {
-		return "", g.cause(folder, err)
+		return "", host.OfFile(folder, err)
 	}
 	dir, err := g.root.OpenDir(resolved)
 	if host.IsAbsent(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", g.cause(folder, err)
+		return "", host.OfFile(folder, err)
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	target, err := dir.Readlink(name)
-	if host.IsAbsent(err) {
-		return "", nil
-	}
-	return target, g.cause(path.Join(folder, name), err)
+	target, err := host.IfPresent(dir.Readlink(name))
+	return target, host.OfFile(path.Join(folder, name), err)
 }
 
 // device returns the path of a device of a class below /sys/devices, or "" if the class has no

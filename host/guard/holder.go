@@ -90,7 +90,7 @@ func Holders(root host.Root, devices pci.Devices) ([]Holder, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, h.cause(host.ProcDir, err)
+		return nil, err
 	}
 	if h.classes, err = h.list("/sys/class"); err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 		}
 		ok, err := h.root.Exists(path.Join(dir, name))
 		if err != nil && !errors.Is(err, unix.ENOTDIR) {
-			return nil, h.cause(path.Join(dir, name), err)
+			return nil, host.OfFile(path.Join(dir, name), err)
 		}
 		if !ok {
 			continue

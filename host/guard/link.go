@@ -199,7 +199,7 @@ func (s *spaces) named(dir string) error {
 func (s *spaces) ofProcesses() error {
 	pids, err := host.PIDs(s.guard.root)
 	if err != nil {
-		return s.guard.cause(host.ProcDir, err)
+		return err
 	}
 	for _, pid := range pids {
 		gone := func() bool {

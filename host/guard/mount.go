@@ -81,7 +81,7 @@ func (g *guard) readMounts() error {
 	for _, m := range mounts {
 		g.mounts = append(g.mounts, mount{m.Source, m.Place, m.Kind, m.Options})
 	}
-	return g.cause(mountsFile, cmp.Or(err, parseErr))
+	return host.OfFile(mountsFile, cmp.Or(err, parseErr))
 }
 
 // mountOf returns the index of the file system that a file lies on, or -1: the one with the
@@ -342,7 +342,7 @@ func (g *guard) followOnce(name string) (string, error) {
 			if host.IsAbsent(err) || errors.Is(err, unix.ENOTDIR) {
 				return name, nil
 			}
-			return name, g.cause(path.Dir(at), err)
+			return name, err
 		}
 		target, err := dir.Readlink(path.Base(at))
 		dir.Close() //nolint:errcheck // only read from
@@ -352,7 +352,7 @@ func (g *guard) followOnce(name string) (string, error) {
 		case host.IsAbsent(err):
 			return name, nil
 		case err != nil:
-			return name, g.cause(at, err)
+			return name, host.OfFile(at, err)
 		case !path.IsAbs(target):
 			target = path.Join(path.Dir(at), target)
 		}

@@ -48,7 +48,7 @@ func (g *guard) eachNamespace(own string, read func(pid int) error) error {
 		return nil
 	}
 	if err != nil {
-		return g.cause(host.ProcDir, err)
+		return err
 	}
 	seen := map[string]bool{own: own != "", g.firstMount("/proc/self/mountinfo"): true}
 	for _, pid := range pids {
@@ -87,7 +87,7 @@ func (g *guard) mountsOf(pid int) ([]numberedMount, error) {
 	name := host.ProcessFile(pid, "mountinfo")
 	data, err := g.root.ReadTable(name)
 	if err != nil {
-		return nil, g.cause(name, err)
+		return nil, err
 	}
 	mounts, err := host.ParseMountInfo(string(data))
 	var table []numberedMount
@@ -96,7 +96,7 @@ func (g *guard) mountsOf(pid int) ([]numberedMount, error) {
 			table = append(table, of)
 		}
 	}
-	return table, g.cause(name, err)
+	return table, host.OfFile(name, err)
 }
 
 // elsewhere adds a file system that is mounted in the namespace of a process, once.

@@ -52,7 +52,7 @@ func (g *guard) readRoutes() error {
 	if err == nil {
 		g.fib, err = parseFIB(string(data))
 	}
-	return errors.Join(err4, err6, g.cause(fibTrie, err))
+	return errors.Join(err4, err6, host.OfFile(fibTrie, err))
 }
 
 // routeFile shows the IPv4 main table.
@@ -394,7 +394,7 @@ func (g *guard) interfaces() ([]string, error) {
 			continue // bonding_masters is a file, and an interface can be removed at any time
 		}
 		if err != nil {
-			return nil, g.cause(path.Join(netDir, name), err)
+			return nil, host.OfFile(path.Join(netDir, name), err)
 		}
 		dir.Close() //nolint:errcheck // only read from
 		names = append(names, name)

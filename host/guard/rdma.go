@@ -329,12 +329,9 @@ func (g *rdmaGuard) subnetManagers() error {
 // openNodes adds processes that have nodes uverbsN open, and subnet managers, which have issmN
 // open. A process with umadN alone reads counters.
 func (g *rdmaGuard) openNodes() error {
-	pids, err := host.PIDs(g.root)
-	if host.IsAbsent(err) {
-		return nil
-	}
+	pids, err := host.IfPresent(host.PIDs(g.root))
 	if err != nil {
-		return g.cause(host.ProcDir, err)
+		return err
 	}
 	for _, pid := range pids {
 		files, err := g.openedByName(pid)

@@ -107,7 +107,7 @@ func connectionOf(root host.Root, pid int) (connection string, parent int, err e
 	file := host.ProcessFile(pid, "environ")
 	environ, err := root.ReadFile(file)
 	if err != nil {
-		return "", 0, fmt.Errorf("%s: %w", file, host.Cause(err))
+		return "", 0, err
 	}
 	for variable := range strings.SplitSeq(string(environ), "\x00") {
 		if value, ok := strings.CutPrefix(variable, "SSH_CONNECTION="); ok {
@@ -126,7 +126,7 @@ func parentOf(root host.Root, pid int) (int, error) {
 		stat, err = host.ParseProcessStat(string(text))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", file, host.Cause(err))
+		return 0, host.OfFile(file, err)
 	}
 	return stat.Parent, nil
 }

@@ -33,7 +33,7 @@ func (g *guard) udev(name string) (udevRecord, error) {
 	r := udevRecord{file: "/run/udev/data/b" + numbers[name], values: map[string]string{}}
 	data, err := g.root.ReadFile(r.file)
 	if err != nil && !host.IsAbsent(err) {
-		return r, g.cause(r.file, err)
+		return r, err
 	}
 	r.known, r.text = err == nil, string(data)
 	for line := range strings.Lines(r.text) {

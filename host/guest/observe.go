@@ -75,11 +75,12 @@ func (o *observer) access(name string) *access {
 
 // fail records that a file could not be read.
 func (l *access) fail(name string, err error) {
+	err = host.OfFile(name, err)
 	if host.IsAbsent(err) {
-		l.absent = append(l.absent, fmt.Sprintf("%s: %v", name, host.Cause(err)))
+		l.absent = append(l.absent, err.Error())
 		return
 	}
-	l.failf("%s: %w", name, host.Cause(err))
+	l.failf("%w", err)
 }
 
 // failf records a failure, an error as [fmt.Errorf] returns it.

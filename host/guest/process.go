@@ -71,7 +71,7 @@ func (o *observer) checkVisible(processes []process) {
 	}
 	dir, err := o.root.OpenDir("/proc/1/ns")
 	if err != nil {
-		l.failf("/proc/1/ns: %w", host.Cause(err))
+		l.failf("%w", err)
 		return
 	}
 	defer dir.Close() //nolint:errcheck // only read from
@@ -130,7 +130,7 @@ func (r processReader) read(pid int) (process, bool) {
 // note records a failure to read a file of a process, unless the process has ended.
 func (r processReader) note(l *access, p process, file string, err error) (ended bool) {
 	if ended = r.hasEnded(p, err); !ended {
-		l.failf("%s: %w", path.Join(p.dir(), file), host.Cause(err))
+		l.failf("%w", host.OfFile(path.Join(p.dir(), file), err))
 	}
 	return ended
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -72,7 +71,7 @@ func (o *observer) relations(name string) (pf *pci.Address, vfs []pci.Address, e
 	place := path.Join(pciDevices, name)
 	files, err := o.root.ReadDir(place)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", place, host.Cause(err))
+		return nil, nil, err
 	}
 	var links []string
 	for _, file := range files {
@@ -86,7 +85,7 @@ func (o *observer) relations(name string) (pf *pci.Address, vfs []pci.Address, e
 	}
 	dir, err := o.root.OpenDir(place)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", place, host.Cause(err))
+		return nil, nil, err
 	}
 	defer dir.Close() //nolint:errcheck // only read from
 	for _, link := range links {

@@ -1,13 +1,11 @@
 package guest
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -46,7 +44,7 @@ func (o *observer) readNodes() map[string][]pci.Address {
 	}
 	names, err := o.root.ReadDir(vdpaDevices)
 	if err != nil {
-		l.failf("%s: %w", vdpaDevices, host.Cause(err))
+		l.failf("%w", err)
 		return nil
 	}
 	l.read = append(l.read, vdpaDevices)
@@ -55,7 +53,7 @@ func (o *observer) readNodes() map[string][]pci.Address {
 		dir := path.Join(vdpaDevices, name)
 		files, err := o.root.ReadDir(dir)
 		if err != nil {
-			l.failf("%s: %w", dir, host.Cause(err))
+			l.failf("%w", err)
 			continue
 		}
 		for _, file := range files {
@@ -76,7 +74,7 @@ func (o *observer) readNodes() map[string][]pci.Address {
 func (o *observer) parents(dir string) ([]pci.Address, error) {
 	place, err := o.root.Resolve(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return nil, err
 	}
 	elements := strings.Split(path.Dir(strings.TrimPrefix(place, o.root.Path("/"))), "/")
 	for _, element := range slices.Backward(elements) {

@@ -128,11 +128,11 @@ func (o *observer) function(device string) []pci.Address {
 func (o *observer) below(name string) (pci.Address, error) {
 	ok, err := o.root.Exists(name)
 	if err != nil {
-		return pci.Address{}, fmt.Errorf("%s: %w", name, host.Cause(err))
+		return pci.Address{}, err
 	}
 	place, err := o.root.Resolve(name)
 	if err != nil {
-		return pci.Address{}, fmt.Errorf("%s: %w", name, host.Cause(err))
+		return pci.Address{}, err
 	}
 	elements := strings.Split(place, "/")
 	slices.Reverse(elements)

@@ -183,7 +183,7 @@ func (p *probe) warn(format string, args ...any) {
 
 // failed adds a warning about a file.
 func (p *probe) failed(name string, err error) {
-	p.warn("/%s: %v", strings.TrimPrefix(name, "/"), host.Cause(err))
+	p.warn("%v", host.OfFile(name, err))
 }
 
 // read returns the content of a small file without white space around it. Unless it can be read,

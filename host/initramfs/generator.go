@@ -84,7 +84,7 @@ func present(root host.Root, traces []trace) ([]Generator, error) {
 	for _, t := range traces {
 		ok, err := root.Exists(t.file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.file, host.Cause(err))
+			return nil, err
 		}
 		if ok && !slices.Contains(generators, t.generator) {
 			generators = append(generators, t.generator)
@@ -111,7 +111,7 @@ func ofBoth(root host.Root) (Generator, error) {
 	case host.IsAbsent(err):
 		return Dracut, nil
 	case err != nil:
-		return "", fmt.Errorf("%s: %w", updateInitramfs, host.Cause(err))
+		return "", err
 	case strings.Contains(string(text), "mkinitramfs"):
 		return Tools, nil
 	case strings.Contains(string(text), "dracut"):
@@ -157,7 +157,7 @@ func Images(root host.Root, releases []string) ([]Image, error) {
 			name := path.Join("/boot", fmt.Sprintf(format, release))
 			ok, err := root.Exists(name)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, host.Cause(err))
+				return nil, err
 			}
 			if ok {
 				found = true

@@ -36,12 +36,12 @@ var (
 func Read(root host.Root, name string, wanted func(file string) bool) (Content, error) {
 	f, err := root.Open(name)
 	if err != nil {
-		return Content{}, fmt.Errorf("%s: %w", name, host.Cause(err))
+		return Content{}, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	a := newArchive(wanted)
 	if err := readImage(f, a); err != nil {
-		return Content{}, fmt.Errorf("%s: %w", name, host.Cause(err))
+		return Content{}, host.OfFile(name, err)
 	}
 	return Content{Image: name, Names: slices.Sorted(maps.Keys(a.names)), Files: a.files}, nil
 }

@@ -139,13 +139,13 @@ func (m *Memory) Read(root host.Root, name string) (Content, error) {
 	}
 	f, err := root.Open(name)
 	if err != nil {
-		return Content{}, fmt.Errorf("%s: %w", name, host.Cause(err))
+		return Content{}, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	before, settled := m.stampOf(f)
 	hash, err := hashOf(f)
 	if err != nil {
-		return Content{}, fmt.Errorf("%s: %w", name, host.Cause(err))
+		return Content{}, host.OfFile(name, err)
 	}
 	if ok && known.Hash == hash {
 		known.Stamp = nil

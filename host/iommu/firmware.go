@@ -93,7 +93,7 @@ func ReadUnits(root host.Root) (units []Unit, warnings []string, err error) {
 	for _, name := range names {
 		u := Unit{Name: name}
 		if u.Remaps, err = readCapabilities(root, name); err != nil {
-			warnings = append(warnings, fmt.Sprintf("/%s: %v", capabilities(name), host.Cause(err)))
+			warnings = append(warnings, host.OfFile(capabilities(name), err).Error())
 		}
 		units = append(units, u)
 	}
@@ -144,7 +144,7 @@ func ReadTypes(root host.Root) (types map[string]int, warnings []string, err err
 		name, err := readType(dir, group, buf)
 		switch {
 		case err != nil && !host.IsAbsent(err):
-			warnings = append(warnings, fmt.Sprintf("/%s/%s/type: %v", groupsDir, group, host.Cause(err)))
+			warnings = append(warnings, host.OfFile(path.Join(groupsDir, group, "type"), err).Error())
 		case err == nil:
 			types[name]++
 		}

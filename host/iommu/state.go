@@ -60,7 +60,7 @@ func (r *stateReader) list(dir string) []string {
 	if err != nil {
 		r.complete = false
 		if !host.IsAbsent(err) {
-			r.warnings = append(r.warnings, fmt.Sprintf("/%s: %v", dir, host.Cause(err)))
+			r.warnings = append(r.warnings, err.Error())
 		}
 	}
 	return names

@@ -45,7 +45,7 @@ func (s Store) Path() string {
 // failed returns an error with the file or folder that it is of. A folder that belongs to another
 // user is most often that of the user who has called su(1) or sudo(8).
 func (s Store) failed(name string, err error) error {
-	err = fmt.Errorf("%s: %w", name, host.Cause(err))
+	err = host.OfFile(name, err)
 	if s.Dir != MachineDir && errors.Is(err, fs.ErrPermission) {
 		return host.WithHint(err, "set XDG_STATE_HOME or HOME to a folder that this user may write to: changes are recorded below it")
 	}
@@ -304,7 +304,7 @@ func (j *Journal) Forget(e Entry) error {
 		err = os.Remove(place)
 	}
 	if err != nil && !host.IsAbsent(err) {
-		return fmt.Errorf("%s: %w", name, host.Cause(err))
+		return host.OfFile(name, err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 
@@ -61,7 +60,7 @@ func readAdapter(root host.Root, d *pci.Device) (*Adapter, bool) {
 		dir := path.Join(DevicesDir, d.Address.String(), folder)
 		names, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		slices.Sort(names)
 		return names, nil

@@ -119,7 +119,7 @@ func (o *observer) readRunningKernel() {
 	case host.IsAbsent(err):
 		o.warn(file + " is missing: the available modules are unknown")
 	case err != nil:
-		o.Kernels = Saw[[]modprobe.Modules](file, nil, fmt.Errorf("%s: %w", file, host.Cause(err)))
+		o.Kernels = Saw[[]modprobe.Modules](file, nil, err)
 	default:
 		m, err := modprobe.ReadModules(o.root, strings.TrimSpace(string(data)), vendors(o.Devices.Value)...)
 		o.Kernels = Saw(host.ModulesDir, []modprobe.Modules{m}, err)
@@ -188,7 +188,7 @@ func (o *observer) readDefault() {
 func withoutRemoved(root host.Root, images []initramfs.Image, entries []boot.Entry, entriesErr error) ([]initramfs.Image, error) {
 	names, err := root.ReadDir("/boot")
 	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("/boot: %w", host.Cause(err))
+		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return slices.ContainsFunc([]string{"config-", "System.map-", "symvers-"}, func(other string) bool { return strings.HasPrefix(name, other) })
@@ -203,7 +203,7 @@ func withoutRemoved(root host.Root, images []initramfs.Image, entries []boot.Ent
 	for _, i := range images {
 		beside, err := root.Exists(path.Join(host.ModulesDir, i.Release, "vmlinuz"))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path.Join(host.ModulesDir, i.Release), host.Cause(err))
+			return nil, host.OfFile(path.Join(host.ModulesDir, i.Release), err)
 		}
 		if i.Name != "" || beside ||
 			slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, i.Release) }) ||

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"sync"
@@ -90,7 +89,7 @@ func (c Contract) VerifyImage(root host.Root, maker initramfs.Generator, kernel 
 		if path.Dir(f.Name) == modprobe.Dir {
 			content, err := root.ReadFile(f.Name)
 			if err != nil {
-				return fmt.Errorf("%s: %w", f.Name, host.Cause(err))
+				return err
 			}
 			expected.Files[f.Name] = content
 		}

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"fmt"
 	"path"
 
 	"gpustack/host"
@@ -18,7 +17,7 @@ func Moved(root host.Root, d *pci.Device) (bool, error) {
 	dir := path.Join(DevicesDir, d.Address.String(), "net")
 	names, err := root.ReadDir(dir)
 	if err != nil && !host.IsAbsent(err) {
-		return false, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return false, err
 	}
 	return len(names) == 0, nil
 }

@@ -131,7 +131,7 @@ func ReadRecord(root host.Root) (*Contract, *Containers, error) {
 		guests, containers, err = ParseRecord(data)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", ContractFile, host.Cause(err))
+		return nil, nil, host.OfFile(ContractFile, err)
 	}
 	return guests, containers, nil
 }

@@ -78,7 +78,7 @@ type limitReader struct {
 }
 
 func (l *limitReader) fail(file string, err error) {
-	l.Errs = append(l.Errs, fmt.Errorf("%s: %w", file, host.Cause(err)))
+	l.Errs = append(l.Errs, host.OfFile(file, err))
 }
 
 // read returns the content of a file, and whether it exists. A link to /dev/null masks a file. A

@@ -36,7 +36,7 @@ func ReadConf(root host.Root, except ...string) (Conf, error) {
 	for _, dir := range confDirs {
 		names, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		for _, name := range names {
 			if _, hidden := files[name]; !hidden && path.Ext(name) == ".conf" && name[0] != '.' {
@@ -54,7 +54,7 @@ func ReadConf(root host.Root, except ...string) (Conf, error) {
 			return nil, fmt.Errorf("%s: link to a missing file", files[name])
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", files[name], host.Cause(err))
+			return nil, err
 		}
 		conf = append(conf, parse(files[name], string(data))...)
 	}

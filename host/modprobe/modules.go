@@ -2,7 +2,6 @@ package modprobe
 
 import (
 	"bytes"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -101,7 +100,7 @@ func readList(root host.Root, release, name string, reduce func([]byte) []byte) 
 	file := path.Join(host.ModulesDir, release, name)
 	data, err := root.ReadReduced(file, reduce)
 	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+		return nil, err
 	}
 	return data, nil
 }

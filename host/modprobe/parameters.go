@@ -44,7 +44,7 @@ func ReadParameters(root host.Root, release, module string) (parameters []Parame
 	if len(files) > 0 {
 		info, err := readModinfo(root, files[0])
 		if err != nil {
-			return nil, false, fmt.Errorf("%s: %w", files[0], host.Cause(err))
+			return nil, false, host.OfFile(files[0], err)
 		}
 		return parseParameters(info, ""), true, nil
 	}

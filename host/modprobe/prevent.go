@@ -29,7 +29,7 @@ func ReadPreventing(root host.Root, modules ...string) ([]Line, error) {
 	}
 	data, err := root.ReadFile(CmdlineFile)
 	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s: %w", CmdlineFile, host.Cause(err))
+		return nil, err
 	}
 	var lines []Line
 	for _, line := range append(conf, parseArguments(string(data))...) {

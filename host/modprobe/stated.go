@@ -85,7 +85,7 @@ func ReadStated(root host.Root, conf Conf) ([]Stated, error) {
 		}
 		seen[place] = true
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, host.Cause(err))
+			return nil, err
 		}
 		stated = append(stated, statedIn(name, string(data))...)
 	}
@@ -98,7 +98,7 @@ func bootFiles(root host.Root) ([]string, error) {
 	for _, dir := range append(slices.Clone(loadDirs), dracutDirs...) {
 		found, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		for _, name := range found {
 			if path.Ext(name) == ".conf" && name[0] != '.' {

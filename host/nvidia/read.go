@@ -123,7 +123,7 @@ type reader struct {
 }
 
 func (r *reader) warn(file string, err error) {
-	r.warnings = append(r.warnings, fmt.Sprintf("%s: %v", file, host.Cause(err)))
+	r.warnings = append(r.warnings, host.OfFile(file, err).Error())
 }
 
 // text returns the content of a file without space around it, or "" with a warning unless the file
@@ -160,11 +160,11 @@ func (r *reader) exists(file string) bool {
 func (r *reader) loaded() (*Module, error) {
 	names, err := r.root.ReadDir(modulesDir)
 	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s: %w", modulesDir, host.Cause(err))
+		return nil, err
 	}
 	data, err := r.root.ReadFile(versionFile)
 	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s: %w", versionFile, host.Cause(err))
+		return nil, err
 	}
 	var m *Module
 	if err == nil {

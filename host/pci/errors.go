@@ -31,7 +31,7 @@ func ReadErrors(root host.Root, a Address) (e Errors, err error) {
 		}
 		n, readErr := totalOf(data, total, readErr)
 		if readErr != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", file, host.Cause(readErr)))
+			err = errors.Join(err, host.OfFile(file, readErr))
 			return nil
 		}
 		return &n

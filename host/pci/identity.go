@@ -2,7 +2,6 @@ package pci
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -79,9 +78,6 @@ func (ds Devices) Identity(a Address) *Identity {
 func ReadIdentity(root host.Root, a Address) (*Identity, error) {
 	dir := path.Join("/sys/bus/pci/devices", a.String())
 	if ok, err := root.Exists(dir); err != nil || !ok {
-		if err != nil {
-			err = fmt.Errorf("%s: %w", dir, host.Cause(err))
-		}
 		return nil, err
 	}
 	id := Identity{Address: a, Path: []Address{}}
@@ -98,14 +94,14 @@ func ReadIdentity(root host.Root, a Address) (*Identity, error) {
 			value, err = ParseID(strings.TrimSpace(string(data)))
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s/%s: %w", dir, file, host.Cause(err)))
+			errs = append(errs, host.OfFile(path.Join(dir, file), err))
 			continue
 		}
 		*into = &value
 	}
 	at, err := root.Real(dir)
 	if err != nil {
-		errs = append(errs, fmt.Errorf("%s: %w", dir, host.Cause(err)))
+		errs = append(errs, err)
 	}
 	// A root bus, and the domain of a VMD controller, is a folder of another form.
 	for at = path.Dir(at); ; at = path.Dir(at) {

@@ -42,7 +42,7 @@ func ReadBARs(root host.Root, functions []Address) (map[Address][]BAR, error) {
 	read := make(map[Address][]BAR, len(functions))
 	top, err := root.OpenDir("/")
 	if err != nil {
-		return read, fmt.Errorf("/: %w", host.Cause(err))
+		return read, err
 	}
 	defer top.Close() //nolint:errcheck // only read from
 	var errs []error
@@ -57,7 +57,7 @@ func ReadBARs(root host.Root, functions []Address) (map[Address][]BAR, error) {
 			read[a], err = ParseResource(string(text))
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("/%s: %w", name, host.Cause(err)))
+			errs = append(errs, host.OfFile(name, err))
 		}
 	}
 	return read, errors.Join(errs...)
@@ -69,7 +69,7 @@ func Inspect(root host.Root, functions []Address) (map[Address]Inspection, error
 	inspected := make(map[Address]Inspection, len(functions))
 	top, err := root.OpenDir("/")
 	if err != nil {
-		return inspected, fmt.Errorf("/: %w", host.Cause(err))
+		return inspected, err
 	}
 	defer top.Close() //nolint:errcheck // only read from
 	var errs []error
@@ -88,7 +88,7 @@ func inspect(top *host.Dir, dir string, buf []byte) (i Inspection, err error) {
 		if err == nil || host.IsAbsent(err) {
 			return nil
 		}
-		return fmt.Errorf("/%s: %w", path.Join(dir, name), host.Cause(err))
+		return host.OfFile(path.Join(dir, name), err)
 	}
 	// The standard header, which all users may read. In that of a virtual function, the ids
 	// read as all ones, other fields do not (SR-IOV specification, 3.4.1).

@@ -62,11 +62,11 @@ func readMediated(root host.Root) (map[Address]int, error) {
 		return count, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", mediatedDir, host.Cause(err))
+		return nil, err
 	}
 	dir, err := root.OpenDir(mediatedDir)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", mediatedDir, host.Cause(err))
+		return nil, err
 	}
 	defer dir.Close() //nolint:errcheck // only read from
 	for _, name := range names {

@@ -2,7 +2,6 @@ package pci
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"strconv"
 	"strings"
@@ -26,7 +25,7 @@ func ReadPCIeLink(root host.Root, d *Device) (l PCIeLink) {
 		file := "/" + path.Join(devicesDir, a.String(), name)
 		data, err := root.ReadFile(file)
 		if err != nil && !host.IsAbsent(err) {
-			l.Err = errors.Join(l.Err, fmt.Errorf("%s: %w", file, host.Cause(err)))
+			l.Err = errors.Join(l.Err, err)
 		}
 		return strings.TrimSpace(string(data))
 	}

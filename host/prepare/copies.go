@@ -48,7 +48,7 @@ func recoverCopies(root host.Root, made product) (restored bool, err error) {
 	for _, file := range made.files {
 		copied, err := root.Exists(keptName(file))
 		if err != nil {
-			return restored, fmt.Errorf("%s: %w", keptName(file), host.Cause(err))
+			return restored, err
 		}
 		if copied {
 			c, err := readCopy(root, file)
@@ -92,12 +92,9 @@ func (c keptCopy) restore(root host.Root) error {
 // there were any. It removes the other copies, such as that of an initramfs whose kernel was
 // removed since.
 func recoverOrphans(root host.Root) (restored bool, err error) {
-	names, err := root.ReadDir(keptDir)
-	if host.IsAbsent(err) {
-		return false, nil
-	}
+	names, err := host.IfPresent(root.ReadDir(keptDir))
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", keptDir, host.Cause(err))
+		return false, err
 	}
 	for _, name := range names {
 		if path.Ext(name) != ".json" {
@@ -109,14 +106,14 @@ func recoverOrphans(root host.Root) (restored bool, err error) {
 		}
 		there, err := root.Exists(c.File)
 		if err != nil {
-			return restored, fmt.Errorf("%s: %w", c.File, host.Cause(err))
+			return restored, err
 		}
 		if there {
 			continue
 		}
 		copied, err := root.Exists(keptName(c.File))
 		if err != nil {
-			return restored, fmt.Errorf("%s: %w", keptName(c.File), host.Cause(err))
+			return restored, err
 		}
 		if copied && (c.Restoring || c.After != nil && *c.After == "") {
 			restored = true
@@ -151,7 +148,7 @@ func readRecord(root host.Root, name string) (keptCopy, error) {
 		err = fmt.Errorf("is the record of the copy of %q", c.File)
 	}
 	if err != nil {
-		return keptCopy{}, fmt.Errorf("%s: %w", name, host.Cause(err))
+		return keptCopy{}, host.OfFile(name, err)
 	}
 	return c, nil
 }

@@ -286,7 +286,7 @@ func leftIn(root host.Root, content initramfs.Content) error {
 		}
 		there, err := root.Exists(name)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, host.Cause(err))
+			return err
 		}
 		if path.Dir("/"+name) != modprobe.Dir || !there {
 			return fmt.Errorf("%s: %w", content.Image, errStillThere)

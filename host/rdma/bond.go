@@ -38,7 +38,7 @@ func (b *Bond) Device() (*pci.Address, string) {
 // ReadBond returns the bond, or the team device, of which an interface of a function is a slave, or
 // nil.
 func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
-	names, err := list(root, path.Join(devicesDir, a.String(), "net"))
+	names, err := host.IfPresent(root.ReadDir(path.Join(devicesDir, a.String(), "net")))
 	if err != nil {
 		return nil, err
 	}
@@ -54,14 +54,14 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 		for _, slave := range m.slaves {
 			at, err := root.Real(path.Join(netDir, slave, "device"))
 			if err != nil {
-				return nil, fmt.Errorf("%s/%s: %w", netDir, slave, host.Cause(err))
+				return nil, host.OfFile(path.Join(netDir, slave), err)
 			}
 			of, err := pci.ParseAddress(path.Base(at))
 			if err != nil || slices.Contains(b.Members, of) {
 				continue // a slave that is no PCI function
 			}
 			b.Members = append(b.Members, of)
-			if b.Devices[of], err = list(root, path.Join(devicesDir, of.String(), "infiniband")); err != nil {
+			if b.Devices[of], err = host.IfPresent(root.ReadDir(path.Join(devicesDir, of.String(), "infiniband"))); err != nil {
 				return nil, err
 			}
 		}
@@ -89,7 +89,7 @@ func masterOf(root host.Root, name string) (*master, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s/master: %w", netDir, name, host.Cause(err))
+		return nil, err
 	}
 	m := &master{name: path.Base(at)}
 	dir := path.Join(netDir, m.name)
@@ -99,10 +99,10 @@ func masterOf(root host.Root, name string) (*master, error) {
 		return m, nil
 	}
 	if !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s/bonding/slaves: %w", dir, host.Cause(err))
+		return nil, err
 	}
 	m.team = true
-	names, err := list(root, dir)
+	names, err := host.IfPresent(root.ReadDir(dir))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func readFlags(root host.Root, name string) (*int64, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+		return nil, err
 	}
 	flags, err := strconv.ParseInt(strings.TrimSpace(string(data)), 0, 64)
 	if err != nil {
@@ -140,13 +140,3 @@ func readFlags(root host.Root, name string) (*int64, error) {
 }
 
 const devicesDir = "/sys/bus/pci/devices"
-
-// list returns the sorted names in a folder, none if it does not exist.
-func list(root host.Root, dir string) ([]string, error) {
-	names, err := root.ReadDir(dir)
-	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
-	}
-	slices.Sort(names)
-	return names, nil
-}

@@ -104,7 +104,7 @@ func NoDevice(a *Adapter) error {
 func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	names, err := root.ReadDir(classDir)
 	if err != nil && !host.IsAbsent(err) {
-		return Stack{}, fmt.Errorf("%s: %w", classDir, host.Cause(err))
+		return Stack{}, err
 	}
 	s := Stack{Adapters: make([]Adapter, len(names))}
 	var group sync.WaitGroup
@@ -225,7 +225,7 @@ type reader struct {
 }
 
 func (r *reader) warn(file string, err error) {
-	r.warnings = append(r.warnings, fmt.Sprintf("%s: %v", file, host.Cause(err)))
+	r.warnings = append(r.warnings, host.OfFile(file, err).Error())
 }
 
 // text returns the content of an attribute without spaces around it, and whether it exists. An

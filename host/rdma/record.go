@@ -133,7 +133,7 @@ func ReadRecord(root host.Root) (*Record, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", RecordFile, host.Cause(err))
+		return nil, err
 	}
 	return ParseRecord(data)
 }
@@ -148,7 +148,7 @@ func ParseRecord(data []byte) (*Record, error) {
 		err = r.check()
 	}
 	if err != nil {
-		return nil, host.WithHint(fmt.Errorf("%s: %w", RecordFile, host.Cause(err)),
+		return nil, host.WithHint(host.OfFile(RecordFile, err),
 			host.Textf("restore the file, or remove it and run '%s', and then prepare the adapters again", host.NewCommand("rdma prepare").Flag("none")))
 	}
 	return &r, nil

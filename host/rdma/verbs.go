@@ -84,13 +84,13 @@ func ReadVerbs(root host.Root) Verbs {
 	var v Verbs
 	files, err := root.ReadDir(DriverDir)
 	if err != nil && !host.IsAbsent(err) {
-		v.DriverErr = fmt.Errorf("%s: %w", DriverDir, host.Cause(err))
+		v.DriverErr = err
 	}
 	for _, name := range files {
 		file := path.Join(DriverDir, name)
 		data, err := root.ReadFile(file)
 		if err != nil {
-			v.DriverErr = errors.Join(v.DriverErr, fmt.Errorf("%s: %w", file, host.Cause(err)))
+			v.DriverErr = errors.Join(v.DriverErr, err)
 			continue
 		}
 		number := 0
@@ -150,14 +150,14 @@ func readFolder(root host.Root, dir string, drivers []DriverLine) (VerbsFolder, 
 	case err == nil:
 		folder.Library, folder.Private = library, private
 	case !host.IsAbsent(err):
-		failed = fmt.Errorf("%s: %w", library, host.Cause(err))
+		failed = host.OfFile(library, err)
 	}
 	// libibverbs looks into its own folder first, then into those of the dynamic linker, which have
 	// many other libraries.
 	inside := path.Join(dir, "libibverbs")
 	entries, err := root.ReadDir(inside)
 	if err != nil && !host.IsAbsent(err) {
-		failed = errors.Join(failed, fmt.Errorf("%s: %w", inside, host.Cause(err)))
+		failed = errors.Join(failed, err)
 	}
 	for i, name := range entries {
 		entries[i] = path.Join(inside, name)
@@ -175,7 +175,7 @@ func readFolder(root host.Root, dir string, drivers []DriverLine) (VerbsFolder, 
 		p.File = file
 		switch ok, err := root.Exists(file); { // some are links to a library in the folder above
 		case err != nil:
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", file, host.Cause(err)))
+			failed = errors.Join(failed, err)
 		case ok:
 			folder.Providers = append(folder.Providers, p)
 		}

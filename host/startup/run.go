@@ -143,7 +143,7 @@ func lock(root host.Root) (func(), error) {
 	dir := path.Dir(steps.ResultFile)
 	place, err := root.Resolve(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return nil, err
 	}
 	fd, err := unix.Open(place, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -301,7 +301,7 @@ func (r *run) step(ctx context.Context, s steps.Step, result *steps.StepResult) 
 		}
 	}
 	if err != nil {
-		result.Status, result.Error = steps.Failed, host.Cause(err).Error()
+		result.Status, result.Error = steps.Failed, err.Error()
 	}
 	result.Seconds = time.Since(began).Seconds()
 	return r.save()
@@ -312,7 +312,7 @@ func isOff(root host.Root) (bool, error) {
 	const file = "/proc/cmdline"
 	data, err := root.ReadFile(file)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", file, host.Cause(err))
+		return false, err
 	}
 	return slices.Contains(boot.ParseArgs(string(data)), offArgument), nil
 }

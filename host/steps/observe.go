@@ -2,7 +2,6 @@ package steps
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 
@@ -44,7 +43,7 @@ func Observe(root host.Root) State {
 		}
 		ok, err := root.Exists(name)
 		if err != nil {
-			s.Err = errors.Join(s.Err, fmt.Errorf("%s: %w", name, host.Cause(err)))
+			s.Err = errors.Join(s.Err, err)
 		} else if !ok {
 			s.Missing = append(s.Missing, name)
 		}
@@ -80,7 +79,7 @@ func BootID(root host.Root) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", BootFile, host.Cause(err))
+		return "", err
 	}
 	return strings.TrimSpace(string(data)), nil
 }

@@ -2,7 +2,6 @@ package steps
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -38,7 +37,7 @@ func containerUnits(root host.Root) (units []string, err error) {
 	for _, dir := range host.UnitDirs() {
 		names, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		for _, name := range names {
 			deployed := slices.ContainsFunc([]string{kollaPrefix, "tripleo_", "edpm_"}, func(p string) bool { return strings.HasPrefix(name, p) })
@@ -63,7 +62,7 @@ func containerUnits(root host.Root) (units []string, err error) {
 func quadlets(root host.Root, dir string, below bool) (units []string, err error) {
 	names, err := root.ReadDir(dir)
 	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return nil, err
 	}
 	for _, name := range names {
 		file := path.Join(dir, name)
@@ -87,7 +86,7 @@ func quadlets(root host.Root, dir string, below bool) (units []string, err error
 		}
 		data, err := root.ReadReduced(file, reducedQuadlet)
 		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", file, host.Cause(err))
+			return nil, err
 		}
 		text := string(data)
 		if text == "" { // podman ignores a link to a file that is gone
@@ -193,7 +192,7 @@ func unitText(root host.Root, unit string) (string, error) {
 		file := path.Join(dir, unit)
 		there, err := root.Exists(file)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", file, host.Cause(err))
+			return "", err
 		}
 		if there || isMasked(root, file) {
 			files = append(files, file)
@@ -236,7 +235,7 @@ func dropIns(root host.Root, unit string) (files []string, err error) {
 	for _, dir := range dirs {
 		found, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		for _, name := range found {
 			if path.Ext(name) == ".conf" && !seen[name] {
@@ -255,7 +254,7 @@ func ifPresent(root host.Root, name string) (string, error) {
 	}
 	data, err := root.ReadFile(name)
 	if err != nil && !host.IsAbsent(err) {
-		return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+		return "", err
 	}
 	return string(data), nil
 }

@@ -3,7 +3,6 @@ package steps
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"time"
 
@@ -78,8 +77,8 @@ func ReadResult(root host.Root) (*Result, error) {
 	case err == nil:
 		return &r, nil
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%s: %w", ResultFile, host.Cause(err))
+		return nil, host.OfFile(ResultFile, err)
 	}
-	return nil, host.WithHint(fmt.Errorf("%s: %w", ResultFile, host.Cause(err)),
+	return nil, host.WithHint(host.OfFile(ResultFile, err),
 		"reboot: the file ends with the boot; without it, what this boot has made cannot be reverted")
 }

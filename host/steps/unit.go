@@ -74,7 +74,7 @@ func ObserveUnitOf(root host.Root, self string) UnitFiles {
 	for _, name := range []string{"/usr/lib/systemd/systemd", "/lib/systemd/systemd"} {
 		ok, err := root.Exists(name)
 		if err != nil {
-			u.systemdErr = errors.Join(u.systemdErr, fmt.Errorf("%s: %w", name, host.Cause(err)))
+			u.systemdErr = errors.Join(u.systemdErr, err)
 		}
 		u.systemd = u.systemd || ok
 	}
@@ -191,7 +191,7 @@ func programFor(root host.Root, self string) (string, error) {
 	for _, name := range candidates {
 		ok, err := root.Exists(name)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", name, host.Cause(err))
+			return "", err
 		}
 		if ok {
 			return name, nil

@@ -1,7 +1,6 @@
 package devspec
 
 import (
-	"fmt"
 	"path"
 	"slices"
 
@@ -34,7 +33,7 @@ func Interfaces(root host.Root) (map[string]pci.Address, error) {
 	const dir = "/sys/class/net"
 	names, err := root.ReadDir(dir)
 	if err != nil && !host.IsAbsent(err) {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return nil, err
 	}
 	interfaces := map[string]pci.Address{}
 	if len(names) == 0 {
@@ -42,7 +41,7 @@ func Interfaces(root host.Root) (map[string]pci.Address, error) {
 	}
 	open, err := root.OpenDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+		return nil, err
 	}
 	defer open.Close() //nolint:errcheck // only read
 	for _, name := range names {

@@ -76,7 +76,7 @@ func identityFiles() []string {
 func readIdentity(root host.Root) (warnings []string) {
 	for _, name := range identityFiles() {
 		if _, err := root.ReadFile(name); err != nil && !host.IsAbsent(err) {
-			warnings = append(warnings, fmt.Sprintf("/%s: %v", name, host.Cause(err)))
+			warnings = append(warnings, err.Error())
 		}
 	}
 	return warnings

@@ -48,7 +48,7 @@ func readCgroups(root host.Root, versions map[string]nvidia.Version) machine.Loo
 		installed := found.file != ""
 		for _, program := range programs {
 			ok, err := root.Exists(program)
-			failed = errors.Join(failed, ofFile(program, err))
+			failed = errors.Join(failed, err)
 			installed = installed || ok
 		}
 		if !installed {
@@ -64,7 +64,7 @@ func readCgroups(root host.Root, versions map[string]nvidia.Version) machine.Loo
 	// The root of a hierarchy of version 2 has this file (Linux,
 	// Documentation/admin-guide/cgroup-v2.rst).
 	unified, err := root.Exists(controllers)
-	failed = errors.Join(failed, ofFile(controllers, err))
+	failed = errors.Join(failed, err)
 	found, err := dockerDriver(root)
 	add("docker", found, err, unified, "/usr/bin/dockerd", "/usr/sbin/dockerd")
 	files, err := containerdFiles(root, versions)
@@ -85,7 +85,7 @@ func readCgroups(root host.Root, versions map[string]nvidia.Version) machine.Loo
 
 	c.Links, err = root.ReadDir(charDir)
 	if !host.IsAbsent(err) {
-		failed = errors.Join(failed, ofFile(charDir, err))
+		failed = errors.Join(failed, err)
 	}
 	return sawFiles(charDir, c, failed)
 }
@@ -97,7 +97,7 @@ type setting struct{ value, file string }
 func dockerDriver(root host.Root) (setting, error) {
 	conf, err := docker.ReadConf(root)
 	if conf == nil {
-		return setting{}, ofFile(docker.ConfFile, err)
+		return setting{}, err
 	}
 	found := setting{file: docker.ConfFile}
 	for _, option := range conf.ExecOpts {
@@ -158,7 +158,7 @@ func containerdFiles(root host.Root, versions map[string]nvidia.Version) (files 
 				imported, err = matching(root, place)
 			}
 			if errors.Is(err, path.ErrBadPattern) {
-				err = ofFile(file, fmt.Errorf("imports: %s: %w", pattern, path.ErrBadPattern))
+				err = host.OfFile(file, fmt.Errorf("imports: %s: %w", pattern, path.ErrBadPattern))
 			}
 			failed = errors.Join(failed, err)
 			pending = append(pending, imported...)
@@ -184,7 +184,7 @@ func matching(root host.Root, pattern string) (files []string, err error) {
 	for _, dir := range dirs {
 		names, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) && !errors.Is(err, syscall.ENOTDIR) {
-			return nil, ofFile(dir, err)
+			return nil, err
 		}
 		for _, name := range names {
 			if ok, err := path.Match(base, name); ok && err == nil {
@@ -244,7 +244,7 @@ func lastSetting(root host.Root, key string, places ...string) (found setting, f
 		switch {
 		case host.IsAbsent(err):
 		case err != nil:
-			failed = errors.Join(failed, ofFile(file, err))
+			failed = errors.Join(failed, err)
 		default:
 			if value := tomlValue(data, key); value != "" {
 				found = setting{value, file}
@@ -260,7 +260,7 @@ func lastSetting(root host.Root, key string, places ...string) (found setting, f
 		}
 		names, err := root.ReadDir(place)
 		if err != nil && !host.IsAbsent(err) {
-			failed = errors.Join(failed, ofFile(place, err))
+			failed = errors.Join(failed, err)
 		}
 		for _, name := range names {
 			if ext := path.Ext(name); ext == ".conf" || ext == ".toml" {
@@ -335,7 +335,7 @@ func runtimeOptions(root host.Root, key string, files ...string) (options []runt
 	for _, file := range files {
 		data, err := root.ReadReduced(file, reduced)
 		if err != nil && !host.IsAbsent(err) {
-			failed = errors.Join(failed, ofFile(file, err))
+			failed = errors.Join(failed, err)
 		}
 		for keys, value := range tomlValues(data, key) {
 			name := runtimeIn(keys)

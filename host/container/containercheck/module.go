@@ -63,7 +63,7 @@ func (v view) module() []host.Finding {
 				f.Remedy = host.Textf("if a GPU is to stay with the host, run: %s, which removes the line", host.NewCommand("host prepare"))
 			}
 		case !v.Preventing.Seen():
-			f.Remedy = host.Text("modprobe nvidia; what may prevent it cannot be read: " + host.Cause(v.Preventing.Err).Error())
+			f.Remedy = host.Text("modprobe nvidia; what may prevent it cannot be read: " + v.Preventing.Err.Error())
 		}
 		return []host.Finding{f}
 	}

@@ -54,7 +54,7 @@ func readNVIDIARuntimes(root host.Root, versions map[string]nvidia.Version) mach
 		all = append(all, r)
 	}
 	conf, err := docker.ReadConf(root)
-	failed = errors.Join(failed, ofFile(docker.ConfFile, err))
+	failed = errors.Join(failed, err)
 	if conf != nil {
 		for name, r := range conf.Runtimes {
 			add("docker", name, docker.ConfFile, r.Path, conf.DefaultRuntime)

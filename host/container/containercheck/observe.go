@@ -5,7 +5,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
-	"gpustack/host/checklist"
 	"gpustack/host/container"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
@@ -82,34 +81,12 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	return m
 }
 
-// fileError is the error of reading one of several files that a value is read from.
-type fileError struct {
-	file string
-	err  error
-}
-
-func (e *fileError) Error() string {
-	return checklist.WithFile(e.file, host.Cause(e.err).Error())
-}
-
-func (e *fileError) Unwrap() error {
-	return e.err
-}
-
-// ofFile returns the error of reading a file, nil without one.
-func ofFile(file string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fileError{file, err}
-}
-
 // sawFiles returns the Look for a value read from several files: that of the first file that could
 // not be read, or else of the file that stands for them.
 func sawFiles[T any](file string, value T, failed error) machine.Look[T] {
-	var of *fileError
+	var of *host.FileError
 	if errors.As(failed, &of) {
-		file = of.file
+		file = of.Name
 	}
 	if failed != nil {
 		var none T

@@ -36,7 +36,7 @@ func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed err
 		installed := false
 		for _, program := range programs {
 			ok, err := root.Exists(program)
-			failed = errors.Join(failed, ofFile(program, err))
+			failed = errors.Join(failed, err)
 			installed = installed || ok
 		}
 		if !installed {
@@ -62,10 +62,10 @@ func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed err
 			found.value = fmt.Sprint(*conf.Features.CDI)
 		}
 	}
-	add("docker", found, ofFile(docker.ConfFile, err), []string{"docker.io", "docker-ce"}, "/usr/bin/dockerd", "/usr/sbin/dockerd")
+	add("docker", found, err, []string{"docker.io", "docker-ce"}, "/usr/bin/dockerd", "/usr/sbin/dockerd")
 	hasDocker := len(all) > 0
 	kubelet, err := root.Exists(kubeletProgram)
-	failed = errors.Join(failed, ofFile(kubeletProgram, err))
+	failed = errors.Join(failed, err)
 	if !hasDocker || kubelet { // docker starts containerd, but resolves names of devices itself
 		files, err := containerdFiles(root, versions)
 		failed = errors.Join(failed, err)
@@ -87,7 +87,7 @@ func packageVersions(root host.Root) (map[string]nvidia.Version, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, ofFile(dpkgStatus, err)
+		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	versions := map[string]nvidia.Version{}
@@ -117,7 +117,7 @@ func packageVersions(root host.Root) (map[string]nvidia.Version, error) {
 			return versions, nil
 		}
 		if err != nil {
-			return nil, ofFile(dpkgStatus, err)
+			return nil, host.OfFile(dpkgStatus, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func readToolkit(root host.Root) machine.Look[Toolkit] {
 	first := func(files ...string) string {
 		for _, file := range files {
 			ok, err := root.Exists(file)
-			failed = errors.Join(failed, ofFile(file, err))
+			failed = errors.Join(failed, err)
 			if ok {
 				return file
 			}
@@ -39,7 +39,7 @@ func readToolkit(root host.Root) machine.Look[Toolkit] {
 	}
 	unit, err := root.FindUnit(refreshUnit)
 	if err != nil {
-		failed = ofFile(unit, err)
+		failed = err
 	} else {
 		t.Refresh = unit
 	}

@@ -1,7 +1,6 @@
 package ping
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -32,7 +31,7 @@ func readCounters(root host.Root, device string, port int) (counters, error) {
 		dir := path.Join("/sys/class/infiniband", device, "ports", strconv.Itoa(port), folder)
 		names, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
-			return nil, fmt.Errorf("%s: %w", dir, host.Cause(err))
+			return nil, err
 		}
 		for _, name := range names {
 			data, err := root.ReadFile(path.Join(dir, name))

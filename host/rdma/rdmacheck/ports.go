@@ -135,7 +135,7 @@ func (v view) unread() error {
 		if err == nil {
 			return nil
 		}
-		return errors.New(checklist.WithFile(file, host.Cause(err).Error()))
+		return errors.New(checklist.WithFile(file, err))
 	}
 	return errors.Join(named(v.Record.File, v.Record.Err), named(v.Containers.File, v.Containers.Err), v.Network.Err)
 }

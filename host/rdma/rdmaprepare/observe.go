@@ -147,7 +147,7 @@ func Observe(root host.Root, seen machine.Machine, running guard.Running, o Opti
 	m.Images = sync.OnceValues(func() (Images, error) { return readImages(root, releases) })
 	m.Interfaces, err = root.ReadDir(netDir)
 	if err != nil && !host.IsAbsent(err) {
-		keep(fmt.Errorf("%s: %w", netDir, host.Cause(err)))
+		keep(err)
 	}
 	return m, errors.Join(errs...)
 }
@@ -232,7 +232,7 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 		data, err := root.ReadFile(path.Join(dir, name))
 		if err != nil {
 			if !host.IsAbsent(err) {
-				errs = append(errs, fmt.Errorf("%s: %w", path.Join(dir, name), host.Cause(err)))
+				errs = append(errs, err)
 			}
 			return "", false
 		}

@@ -368,7 +368,7 @@ type ownerReader struct {
 }
 
 func (r *ownerReader) fail(name string, err error) {
-	r.errs = append(r.errs, fmt.Errorf("%s: %w", name, host.Cause(err)))
+	r.errs = append(r.errs, host.OfFile(name, err))
 }
 
 func (r *ownerReader) list(dir string) []string {
