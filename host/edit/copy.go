@@ -1,7 +1,6 @@
 package edit
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -112,11 +111,11 @@ func Stamp(root host.Root, name string) (string, error) {
 			return "", err
 		}
 		defer in.Close() //nolint:errcheck // only read from
-		hash := sha256.New()
-		if _, err := io.Copy(hash, in); err != nil {
+		hash, err := HashOf(in)
+		if err != nil {
 			return "", err
 		}
-		return fmt.Sprintf("sha256:%x %o %d:%d", hash.Sum(nil), stat.Mode&^unix.S_IFMT, stat.Uid, stat.Gid), nil
+		return fmt.Sprintf("%s %o %d:%d", hash, stat.Mode&^unix.S_IFMT, stat.Uid, stat.Gid), nil
 	}()
 	switch {
 	case host.IsAbsent(err):

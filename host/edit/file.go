@@ -75,7 +75,21 @@ func (f *File) Hash() string {
 	if f == nil {
 		return ""
 	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(f.Content))
+	return Hash(f.Content)
+}
+
+// Hash returns the hash of a content, as records have it.
+func Hash(content []byte) string {
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(content))
+}
+
+// HashOf returns the hash of all that r has, which may be long.
+func HashOf(r io.Reader) (string, error) {
+	hash := sha256.New()
+	if _, err := io.Copy(hash, r); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("sha256:%x", hash.Sum(nil)), nil
 }
 
 // maxSize is the largest file that is changed, in bytes: configuration files are small.

@@ -1,11 +1,8 @@
 package initramfs
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -143,7 +140,7 @@ func (m *Memory) Read(root host.Root, name string) (Content, error) {
 	}
 	defer f.Close() //nolint:errcheck // only read from
 	before, settled := m.stampOf(f)
-	hash, err := hashOf(f)
+	hash, err := edit.HashOf(f)
 	if err != nil {
 		return Content{}, host.OfFile(name, err)
 	}
@@ -269,13 +266,5 @@ func rehash(root host.Root, name string) (string, error) {
 		return "", err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	return hashOf(f)
-}
-
-func hashOf(f *os.File) (string, error) {
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("sha256:%x", sum.Sum(nil)), nil
+	return edit.HashOf(f)
 }

@@ -181,7 +181,7 @@ func (c Content) checkHash(name, hash string) error {
 	switch {
 	case !c.has(name):
 		return ErrMissing
-	case (&edit.File{Content: c.Files[name]}).Hash() != hash:
+	case edit.Hash(c.Files[name]) != hash:
 		return ErrDiffers
 	}
 	return nil

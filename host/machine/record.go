@@ -24,7 +24,7 @@ func (o *observer) readRecord() {
 		return
 	}
 	for _, f := range contract.Files {
-		o.Files = append(o.Files, readHash(root, f.Name))
+		o.Files = append(o.Files, ReadHash(root, f.Name))
 	}
 	o.Paths = map[pci.Address]string{}
 	for _, f := range contract.Functions {
@@ -120,13 +120,16 @@ func unbooted(entries []change.Entry, booted time.Time) bool {
 	return different && now != atBoot
 }
 
-// readHash returns the hash of a file, "" for a missing one.
-func readHash(root host.Root, name string) Look[string] {
+// ReadHash returns the hash of a file that a record names, "" for a missing one.
+func ReadHash(root host.Root, name string) Look[string] {
 	data, err := root.ReadFile(name)
-	if host.IsAbsent(err) {
+	switch {
+	case host.IsAbsent(err):
 		return Saw(name, "", nil)
+	case err != nil:
+		return Saw(name, "", err)
 	}
-	return Saw(name, (&edit.File{Content: data}).Hash(), err)
+	return Saw(name, edit.Hash(data), nil)
 }
 
 // findUnfinished finds the open entries of the journal, unless a run that is active now may still

@@ -6,7 +6,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/container"
-	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
@@ -68,14 +67,7 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	}
 	if containers != nil {
 		for _, f := range containers.Files {
-			data, err := root.ReadFile(f.Name)
-			hash := ""
-			if err == nil {
-				hash = (&edit.File{Content: data}).Hash()
-			} else if host.IsAbsent(err) {
-				err = nil
-			}
-			m.Files = append(m.Files, machine.Saw(f.Name, hash, err))
+			m.Files = append(m.Files, machine.ReadHash(root, f.Name))
 		}
 	}
 	return m

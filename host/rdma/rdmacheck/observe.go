@@ -12,7 +12,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
@@ -105,14 +104,7 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running m
 		return m
 	}
 	for _, f := range record.Files {
-		data, err := root.ReadFile(f.Name)
-		hash := ""
-		if err == nil {
-			hash = (&edit.File{Content: data}).Hash()
-		} else if host.IsAbsent(err) {
-			err = nil
-		}
-		m.Files = append(m.Files, machine.Saw(f.Name, hash, err))
+		m.Files = append(m.Files, machine.ReadHash(root, f.Name))
 	}
 	m.Booted = readBootTime(root)
 	m.Prepared = preparedAt(journal.Entries)
