@@ -31,26 +31,24 @@ type Record struct {
 }
 
 // ParseRecord returns the record of an entry of kind objects.
-func ParseRecord(e change.Entry) (Record, error) {
-	var r Record
-	err := host.DecodeJSON(e.Detail(), &r)
-	switch {
-	case err != nil:
-	case r.Type != Type:
-		err = fmt.Errorf("type %q is not supported: it was written by another version of gpustack", r.Type)
-	case r.Host == "" || r.Before.Enabled == r.After.Enabled:
-		err = errors.New("not a change of a service")
-	default:
-		for _, s := range []State{r.Before, r.After} {
-			if _, ours := ParseReason(s.Reason); !s.Enabled && !ours {
-				err = fmt.Errorf("not a reason of gpustack: %q", s.Reason)
-			}
+func ParseRecord(e change.Entry) (Record, error) { return change.ParseObject[Record](e, Type) }
+
+// ObjectType returns the type that the record names.
+func (r Record) ObjectType() string { return r.Type }
+
+// Valid returns an error unless the record disables or enables one service, for a reason of
+// gpustack's.
+func (r Record) Valid() error {
+	if r.Host == "" || r.Before.Enabled == r.After.Enabled {
+		return errors.New("not a change of a service")
+	}
+	var err error
+	for _, s := range []State{r.Before, r.After} {
+		if _, ours := ParseReason(s.Reason); !s.Enabled && !ours {
+			err = fmt.Errorf("not a reason of gpustack: %q", s.Reason)
 		}
 	}
-	if err != nil {
-		return Record{}, fmt.Errorf("entry %d: objects: %w", e.ID, err)
-	}
-	return r, nil
+	return err
 }
 
 // scopeOf returns the cloud and the region. Services belong to no project.

@@ -36,20 +36,17 @@ type Record struct {
 }
 
 // ParseRecord returns the record of an entry of kind objects.
-func ParseRecord(e change.Entry) (Record, error) {
-	var r Record
-	err := host.DecodeJSON(e.Detail(), &r)
-	switch {
-	case err != nil:
-	case r.Type != Type:
-		err = fmt.Errorf("type %q is not supported: it was written by another version of gpustack", r.Type)
-	case r.Before == nil && r.After == nil || r.Before != nil && r.After != nil && r.Before.ID != r.After.ID || r.state().ID == "":
-		err = errors.New("not a change of a flavor")
+func ParseRecord(e change.Entry) (Record, error) { return change.ParseObject[Record](e, Type) }
+
+// ObjectType returns the type that the record names.
+func (r Record) ObjectType() string { return r.Type }
+
+// Valid returns an error unless the record has one flavor, with its id.
+func (r Record) Valid() error {
+	if r.Before == nil && r.After == nil || r.Before != nil && r.After != nil && r.Before.ID != r.After.ID || r.state().ID == "" {
+		return errors.New("not a change of a flavor")
 	}
-	if err != nil {
-		return Record{}, fmt.Errorf("entry %d: objects: %w", e.ID, err)
-	}
-	return r, nil
+	return nil
 }
 
 // state returns the flavor after the change, or before it if it was deleted.

@@ -36,26 +36,23 @@ type Record struct {
 }
 
 // ParseRecord returns the record of an entry of kind objects.
-func ParseRecord(e change.Entry) (Record, error) {
-	var r Record
-	err := host.DecodeJSON(e.Detail(), &r)
-	switch {
-	case err != nil:
-	case r.Type != Type:
-		err = fmt.Errorf("type %q is not supported: it was written by another version of gpustack", r.Type)
-	case r.ID == "" || len(r.Values) == 0:
-		err = errors.New("not a change of an image")
-	default:
-		for _, m := range []Move{r.Move, r.inverse()} {
-			if _, badErr := cloud.PatchBody(m.patches()); badErr != nil {
-				err = badErr
-			}
+func ParseRecord(e change.Entry) (Record, error) { return change.ParseObject[Record](e, Type) }
+
+// ObjectType returns the type that the record names.
+func (r Record) ObjectType() string { return r.Type }
+
+// Valid returns an error unless the record has values of one image that Glance accepts.
+func (r Record) Valid() error {
+	if r.ID == "" || len(r.Values) == 0 {
+		return errors.New("not a change of an image")
+	}
+	var err error
+	for _, m := range []Move{r.Move, r.inverse()} {
+		if _, badErr := cloud.PatchBody(m.patches()); badErr != nil {
+			err = badErr
 		}
 	}
-	if err != nil {
-		return Record{}, fmt.Errorf("entry %d: objects: %w", e.ID, err)
-	}
-	return r, nil
+	return err
 }
 
 // Kind is the kind of changes of images, in one cloud.

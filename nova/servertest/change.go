@@ -116,25 +116,23 @@ func (r Record) Names() string {
 }
 
 // ParseRecord returns the record of an entry of kind objects.
-func ParseRecord(e change.Entry) (Record, error) {
-	var r Record
-	err := host.DecodeJSON(e.Detail(), &r)
-	switch {
-	case err != nil:
-	case r.Type != Type:
-		err = fmt.Errorf("type %q is not supported: it was written by another version of gpustack", r.Type)
-	case len(r.Servers) == 0:
-		err = errors.New("a test without servers")
+func ParseRecord(e change.Entry) (Record, error) { return change.ParseObject[Record](e, Type) }
+
+// ObjectType returns the type that the record names.
+func (r Record) ObjectType() string { return r.Type }
+
+// Valid returns an error unless all servers of the record have names of a test.
+func (r Record) Valid() error {
+	if len(r.Servers) == 0 {
+		return errors.New("a test without servers")
 	}
+	var errs []error
 	for _, s := range r.Servers {
 		if !isNonce(s.Nonce) || s.Name != prefix+s.Nonce {
-			err = errors.Join(err, fmt.Errorf("not the name of a test's server: %q", s.Name))
+			errs = append(errs, fmt.Errorf("not the name of a test's server: %q", s.Name))
 		}
 	}
-	if err != nil {
-		return Record{}, fmt.Errorf("entry %d: objects: %w", e.ID, err)
-	}
-	return r, nil
+	return errors.Join(errs...)
 }
 
 func isNonce(s string) bool {
