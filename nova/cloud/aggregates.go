@@ -15,17 +15,6 @@ type Aggregate struct {
 
 // Aggregates returns all host aggregates. It requires an administrator.
 func (c *Compute) Aggregates(ctx context.Context) ([]Aggregate, error) {
-	var all []Aggregate
-	err := c.cloud.ask(ctx, "host aggregates", func(ctx context.Context) error {
-		pages, err := aggregates.List(c.client).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err := aggregates.ExtractAggregates(pages)
-		for _, a := range list {
-			all = append(all, Aggregate{a.Name, a.Hosts, a.Metadata})
-		}
-		return err
-	})
-	return all, err
+	return listOf(ctx, c.cloud, "host aggregates", aggregates.List(c.client), aggregates.ExtractAggregates,
+		func(a *aggregates.Aggregate) Aggregate { return Aggregate{a.Name, a.Hosts, a.Metadata} })
 }

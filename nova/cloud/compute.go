@@ -10,6 +10,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 	"github.com/gophercloud/gophercloud/v2/openstack/utils"
+	"github.com/gophercloud/gophercloud/v2/pagination"
 )
 
 // Microversion is Nova's API 2.N (doc/source/reference/api-microversion-history.rst).
@@ -103,17 +104,9 @@ func (c *Compute) Servers(ctx context.Context, flavorID string) ([]string, error
 	type server struct {
 		ID string `json:"id"`
 	}
-	var all []server
-	err := c.cloud.ask(ctx, "instances of the flavor", func(ctx context.Context) error {
-		pages, err := servers.ListSimple(c.client, servers.ListOpts{Flavor: flavorID, AllTenants: true}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		return servers.ExtractServersInto(pages, &all)
-	})
-	var ids []string
-	for _, s := range all {
-		ids = append(ids, s.ID)
+	pager := servers.ListSimple(c.client, servers.ListOpts{Flavor: flavorID, AllTenants: true})
+	extract := func(pages pagination.Page) (all []server, err error) {
+		return all, servers.ExtractServersInto(pages, &all)
 	}
-	return ids, err
+	return listOf(ctx, c.cloud, "instances of the flavor", pager, extract, func(s *server) string { return s.ID })
 }

@@ -3,7 +3,6 @@ package cloud
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,25 +31,28 @@ type Flavor struct {
 	Disabled bool `json:"-"`
 }
 
-func fromAPI(f *flavors.Flavor) Flavor {
+// fromAPI returns a flavor of an answer, or the error of reading that.
+func fromAPI(f *flavors.Flavor, err error) (Flavor, error) {
+	if err != nil {
+		return Flavor{}, err
+	}
 	return Flavor{
 		ID: f.ID, Name: f.Name, VCPUs: f.VCPUs, RAM: f.RAM, Disk: f.Disk, Ephemeral: f.Ephemeral, Swap: f.Swap, Public: f.IsPublic,
 		RxTxFactor: cmp.Or(f.RxTxFactor, 1), Description: f.Description, ExtraSpecs: f.ExtraSpecs,
-	}
+	}, nil
 }
 
 // Flavors returns all flavors that the user may see, sorted by name; for an administrator also
 // private ones. Before microversion 2.61 they are without extra specs.
 func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
-	var all []Flavor
-	err := c.cloud.ask(ctx, "flavors", func(ctx context.Context) error {
+	all, err := answerOf(ctx, c.cloud, "flavors", func(ctx context.Context) (all []Flavor, err error) {
 		pages, err := flavors.ListDetail(c.client, flavors.ListOpts{AccessType: flavors.AllAccess}).AllPages(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		list, err := flavors.ExtractFlavors(pages)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var more struct { // what gophercloud's type lacks
 			Flavors []struct {
@@ -58,14 +60,14 @@ func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
 			} `json:"flavors"`
 		}
 		if err := pages.(flavors.FlavorPage).ExtractInto(&more); err != nil {
-			return err
+			return nil, err
 		}
 		for i := range list {
-			f := fromAPI(&list[i])
+			f, _ := fromAPI(&list[i], nil)
 			f.Disabled = more.Flavors[i].Disabled
 			all = append(all, f)
 		}
-		return nil
+		return all, nil
 	})
 	slices.SortFunc(all, func(a, b Flavor) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 	return all, err
@@ -119,9 +121,8 @@ func (c *Compute) ExtraSpecs(ctx context.Context, f Flavor) (specs map[string]st
 	if f.ExtraSpecs != nil {
 		return f.ExtraSpecs, nil
 	}
-	err = c.cloud.ask(ctx, "flavor "+f.Name, func(ctx context.Context) (err error) {
-		specs, err = flavors.ListExtraSpecs(ctx, c.client, f.ID).Extract()
-		return err
+	specs, err = answerOf(ctx, c.cloud, "flavor "+f.Name, func(ctx context.Context) (map[string]string, error) {
+		return flavors.ListExtraSpecs(ctx, c.client, f.ID).Extract()
 	})
 	if specs == nil && err == nil {
 		specs = map[string]string{}
@@ -142,32 +143,18 @@ func (c *Compute) CreateFlavor(ctx context.Context, f Flavor) (Flavor, error) {
 	if f.RxTxFactor != 1 {
 		options.RxTxFactor = f.RxTxFactor
 	}
-	var made Flavor
-	err := c.cloud.ask(ctx, "creating flavor "+f.Name, func(ctx context.Context) error {
-		answer, err := flavors.Create(ctx, c.client, options).Extract()
-		if err != nil {
-			return err
-		}
-		made = fromAPI(answer)
-		return nil
+	return answerOf(ctx, c.cloud, "creating flavor "+f.Name, func(ctx context.Context) (Flavor, error) {
+		return fromAPI(flavors.Create(ctx, c.client, options).Extract())
 	})
-	return made, err
 }
 
 // GetFlavor returns the flavor with an ID, before microversion 2.61 without extra specs.
 //
 // Errors: ErrNotFound.
 func (c *Compute) GetFlavor(ctx context.Context, id string) (Flavor, error) {
-	var got Flavor
-	err := c.cloud.ask(ctx, "flavor "+id, func(ctx context.Context) error {
-		answer, err := flavors.Get(ctx, c.client, id).Extract()
-		if err != nil {
-			return err
-		}
-		got = fromAPI(answer)
-		return nil
+	return answerOf(ctx, c.cloud, "flavor "+id, func(ctx context.Context) (Flavor, error) {
+		return fromAPI(flavors.Get(ctx, c.client, id).Extract())
 	})
-	return got, err
 }
 
 // DescribeFlavor changes a flavor's description, from microversion 2.55 on.
@@ -194,72 +181,45 @@ func (d newDescription) ToFlavorUpdateMap() (map[string]any, error) {
 // SetExtraSpecs sets extra specs of a flavor and leaves others as they are. It returns those that
 // Nova reports as set.
 func (c *Compute) SetExtraSpecs(ctx context.Context, f Flavor, specs map[string]string) (set map[string]string, err error) {
-	err = c.cloud.ask(ctx, "extra specs of flavor "+f.Name, func(ctx context.Context) (err error) {
-		set, err = flavors.CreateExtraSpecs(ctx, c.client, f.ID, flavors.ExtraSpecsOpts(maps.Clone(specs))).Extract()
-		return err
+	return answerOf(ctx, c.cloud, "extra specs of flavor "+f.Name, func(ctx context.Context) (map[string]string, error) {
+		return flavors.CreateExtraSpecs(ctx, c.client, f.ID, flavors.ExtraSpecsOpts(maps.Clone(specs))).Extract()
 	})
-	return set, err
 }
 
 // UnsetExtraSpec removes an extra spec of a flavor. It is no error if it is not set.
 func (c *Compute) UnsetExtraSpec(ctx context.Context, f Flavor, key string) error {
-	err := c.cloud.ask(ctx, "extra spec "+key+" of flavor "+f.Name, func(ctx context.Context) error {
+	return except(ErrNotFound, c.cloud.ask(ctx, "extra spec "+key+" of flavor "+f.Name, func(ctx context.Context) error {
 		return flavors.DeleteExtraSpec(ctx, c.client, f.ID, key).ExtractErr()
-	})
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
+	}))
 }
 
 // DeleteFlavor deletes a flavor. It is no error if the flavor does not exist.
 func (c *Compute) DeleteFlavor(ctx context.Context, f Flavor) error {
-	err := c.cloud.ask(ctx, "deleting flavor "+f.Name, func(ctx context.Context) error {
+	// A request whose answer was lost, or another user, has deleted it.
+	return except(ErrNotFound, c.cloud.ask(ctx, "deleting flavor "+f.Name, func(ctx context.Context) error {
 		return flavors.Delete(ctx, c.client, f.ID).ExtractErr()
-	})
-	if errors.Is(err, ErrNotFound) {
-		return nil // deleted by a request whose answer was lost, or by another user
-	}
-	return err
+	}))
 }
 
 // Access returns the ids of the projects that may use a private flavor.
 func (c *Compute) Access(ctx context.Context, f Flavor) ([]string, error) {
-	projects := []string{}
-	err := c.cloud.ask(ctx, "access to flavor "+f.Name, func(ctx context.Context) error {
-		page, err := flavors.ListAccesses(c.client, f.ID).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err := flavors.ExtractAccesses(page)
-		for _, a := range list {
-			projects = append(projects, a.TenantID)
-		}
-		return err
-	})
+	projects, err := listOf(ctx, c.cloud, "access to flavor "+f.Name, flavors.ListAccesses(c.client, f.ID), flavors.ExtractAccesses,
+		func(a *flavors.FlavorAccess) string { return a.TenantID })
 	slices.Sort(projects)
-	return projects, err
+	return append([]string{}, projects...), err
 }
 
 // Grant lets a project use a private flavor. It is no error if the project may use it already.
 func (c *Compute) Grant(ctx context.Context, f Flavor, project string) error {
-	err := c.cloud.ask(ctx, "access to flavor "+f.Name+" for project "+project, func(ctx context.Context) error {
+	return except(ErrConflict, c.cloud.ask(ctx, "access to flavor "+f.Name+" for project "+project, func(ctx context.Context) error {
 		return flavors.AddAccess(ctx, c.client, f.ID, flavors.AddAccessOpts{Tenant: project}).Err
-	})
-	if errors.Is(err, ErrConflict) {
-		return nil
-	}
-	return err
+	}))
 }
 
 // Revoke no longer lets a project use a private flavor. It is no error if the project may not use
 // it.
 func (c *Compute) Revoke(ctx context.Context, f Flavor, project string) error {
-	err := c.cloud.ask(ctx, "access to flavor "+f.Name+" for project "+project, func(ctx context.Context) error {
+	return except(ErrNotFound, c.cloud.ask(ctx, "access to flavor "+f.Name+" for project "+project, func(ctx context.Context) error {
 		return flavors.RemoveAccess(ctx, c.client, f.ID, flavors.RemoveAccessOpts{Tenant: project}).Err
-	})
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
+	}))
 }

@@ -32,10 +32,8 @@ func (c *Compute) GroupOf(ctx context.Context, server string) (*ServerGroup, err
 	}); err != nil || len(s.Groups) == 0 {
 		return nil, err
 	}
-	var group *servergroups.ServerGroup
-	err := c.cloud.ask(ctx, "server group "+s.Groups[0], func(ctx context.Context) (err error) {
-		group, err = servergroups.Get(ctx, c.client, s.Groups[0]).Extract()
-		return err
+	group, err := answerOf(ctx, c.cloud, "server group "+s.Groups[0], func(ctx context.Context) (*servergroups.ServerGroup, error) {
+		return servergroups.Get(ctx, c.client, s.Groups[0]).Extract()
 	})
 	if err != nil {
 		return nil, err
@@ -45,20 +43,13 @@ func (c *Compute) GroupOf(ctx context.Context, server string) (*ServerGroup, err
 
 // groupWith looks for the server in all groups, which requires an administrator.
 func (c *Compute) groupWith(ctx context.Context, server string) (*ServerGroup, error) {
-	var all []servergroups.ServerGroup
-	err := c.cloud.ask(ctx, "server groups", func(ctx context.Context) error {
-		pages, err := servergroups.List(c.client, servergroups.ListOpts{AllProjects: true}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		all, err = servergroups.ExtractServerGroups(pages)
-		return err
-	})
-	i := slices.IndexFunc(all, func(g servergroups.ServerGroup) bool { return slices.Contains(g.Members, server) })
+	all, err := listOf(ctx, c.cloud, "server groups", servergroups.List(c.client, servergroups.ListOpts{AllProjects: true}),
+		servergroups.ExtractServerGroups, newServerGroup)
+	i := slices.IndexFunc(all, func(g *ServerGroup) bool { return slices.Contains(g.Members, server) })
 	if err != nil || i < 0 {
 		return nil, err
 	}
-	return newServerGroup(&all[i]), nil
+	return all[i], nil
 }
 
 // newServerGroup reads the policy of either form: microversion 2.64 has one, before there is a

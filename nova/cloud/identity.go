@@ -28,15 +28,8 @@ func (c *Cloud) Project(ctx context.Context, nameOrID string) (Project, error) {
 	if err != nil {
 		return Project{}, doing(what, err)
 	}
-	var found []projects.Project
-	err = c.ask(ctx, what, func(ctx context.Context) error {
-		page, err := projects.List(client, projects.ListOpts{Name: nameOrID}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		found, err = projects.ExtractProjects(page)
-		return err
-	})
+	found, err := listOf(ctx, c, what, projects.List(client, projects.ListOpts{Name: nameOrID}), projects.ExtractProjects,
+		func(p *projects.Project) projects.Project { return *p })
 	if errors.Is(err, ErrForbidden) && isUUID(nameOrID) {
 		return Project{ID: nameOrID}, nil
 	}
@@ -52,10 +45,8 @@ func (c *Cloud) Project(ctx context.Context, nameOrID string) (Project, error) {
 		}
 		return Project{}, &Error{Doing: what, Reason: "several projects have that name: " + strings.Join(ids, ", ")}
 	}
-	var project *projects.Project
-	err = c.ask(ctx, what, func(ctx context.Context) (err error) {
-		project, err = projects.Get(ctx, client, nameOrID).Extract()
-		return err
+	project, err := answerOf(ctx, c, what, func(ctx context.Context) (*projects.Project, error) {
+		return projects.Get(ctx, client, nameOrID).Extract()
 	})
 	if err != nil {
 		return Project{}, err

@@ -25,15 +25,8 @@ func (c *Cloud) Network(ctx context.Context, nameOrID string) (Network, error) {
 	if isUUID(nameOrID) {
 		options = networks.ListOpts{ID: nameOrID}
 	}
-	var found []networks.Network
-	err = c.ask(ctx, what, func(ctx context.Context) error {
-		pages, err := networks.List(client, options).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		found, err = networks.ExtractNetworks(pages)
-		return err
-	})
+	found, err := listOf(ctx, c, what, networks.List(client, options), networks.ExtractNetworks,
+		func(n *networks.Network) Network { return Network{n.ID, n.Name} })
 	switch {
 	case err != nil:
 		return Network{}, err
@@ -42,5 +35,5 @@ func (c *Cloud) Network(ctx context.Context, nameOrID string) (Network, error) {
 	case len(found) > 1:
 		return Network{}, &Error{Doing: what, Reason: fmt.Sprintf("%d networks have that name; use the id", len(found))}
 	}
-	return Network{found[0].ID, found[0].Name}, nil
+	return found[0], nil
 }

@@ -23,17 +23,10 @@ type Provider struct {
 // providers returns the providers that a query selects. A resource class or a trait that Placement
 // does not have is [ErrUnknownName].
 func (p *Placement) providers(ctx context.Context, what string, o resourceproviders.ListOpts) (all []Provider, err error) {
-	err = p.cloud.ask(ctx, what, func(ctx context.Context) error {
-		pages, err := resourceproviders.List(p.client, o).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err := resourceproviders.ExtractResourceProviders(pages)
-		for _, r := range list {
-			all = append(all, Provider{r.UUID, r.Name, r.RootProviderUUID})
-		}
-		return err
-	})
+	all, err = listOf(ctx, p.cloud, what, resourceproviders.List(p.client, o), resourceproviders.ExtractResourceProviders,
+		func(r *resourceproviders.ResourceProvider) Provider {
+			return Provider{r.UUID, r.Name, r.RootProviderUUID}
+		})
 	return all, unknownName(err)
 }
 

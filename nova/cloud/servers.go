@@ -137,41 +137,30 @@ func (c *Compute) CreateServer(ctx context.Context, n NewServer) (id string, err
 //
 // Errors: ErrNotFound.
 func (c *Compute) GetServer(ctx context.Context, id string) (Server, error) {
-	var got Server
-	err := c.cloud.ask(ctx, "server "+id, func(ctx context.Context) error {
+	return answerOf(ctx, c.cloud, "server "+id, func(ctx context.Context) (Server, error) {
 		answer, err := servers.Get(ctx, c.client, id).Extract()
-		if err == nil {
-			got = serverFromAPI(answer)
+		if err != nil {
+			return Server{}, err
 		}
-		return err
+		return serverFromAPI(answer), nil
 	})
-	return got, err
 }
 
 // FindServers returns the servers whose name contains a text, oldest first: of all projects if the
 // user may list them, otherwise (all is false) of the user's project.
 func (c *Compute) FindServers(ctx context.Context, name string) (found []Server, all bool, err error) {
-	list := func(ctx context.Context) error {
+	list := func(all bool) ([]Server, error) {
 		// Nova takes the name as a regular expression (nova/db/main/api.py,
 		// _regex_instance_filter).
-		pages, err := servers.List(c.client, servers.ListOpts{Name: name, AllTenants: all}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		answer, err := servers.ExtractServers(pages)
-		found = nil
-		for i := range answer {
-			found = append(found, serverFromAPI(&answer[i]))
-		}
-		return err
+		pager := servers.List(c.client, servers.ListOpts{Name: name, AllTenants: all})
+		return listOf(ctx, c.cloud, "servers", pager, servers.ExtractServers, serverFromAPI)
 	}
-	const what = "servers"
 	all = true
-	err = c.cloud.ask(ctx, what, list)
+	found, err = list(all)
 	// The policy os_compute_api:servers:detail:get_all_tenants is an administrator's.
 	if errors.Is(err, ErrForbidden) {
 		all = false
-		err = c.cloud.ask(ctx, what, list)
+		found, err = list(all)
 	}
 	slices.Reverse(found) // Nova lists the newest first
 	return found, all, err
@@ -259,25 +248,17 @@ func (c *Compute) serversOf(ctx context.Context, what string, which listed) (fou
 
 // DeleteServer requests the deletion of a server. It is no error if the server does not exist.
 func (c *Compute) DeleteServer(ctx context.Context, id string) error {
-	err := c.cloud.ask(ctx, "deleting server "+id, func(ctx context.Context) error {
+	return except(ErrNotFound, c.cloud.ask(ctx, "deleting server "+id, func(ctx context.Context) error {
 		return servers.Delete(ctx, c.client, id).ExtractErr()
-	})
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
+	}))
 }
 
 // ForceDeleteServer deletes a server that is only marked as deleted (SOFT_DELETED, with Nova's
 // reclaim_instance_interval): it keeps its devices until then.
 func (c *Compute) ForceDeleteServer(ctx context.Context, id string) error {
-	err := c.cloud.ask(ctx, "force-deleting server "+id, func(ctx context.Context) error {
+	return except(ErrNotFound, c.cloud.ask(ctx, "force-deleting server "+id, func(ctx context.Context) error {
 		return servers.ForceDelete(ctx, c.client, id).ExtractErr()
-	})
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
+	}))
 }
 
 // Errors of the console log of a server.
@@ -293,10 +274,8 @@ var (
 //
 // Errors: ErrNoConsole, ErrConsoleNotReady.
 func (c *Compute) Console(ctx context.Context, id string) (string, error) {
-	text := ""
-	err := c.cloud.ask(ctx, "console log of server "+id, func(ctx context.Context) (err error) {
-		text, err = servers.ShowConsoleOutput(ctx, c.client, id, servers.ShowConsoleOutputOpts{}).Extract()
-		return err
+	text, err := answerOf(ctx, c.cloud, "console log of server "+id, func(ctx context.Context) (string, error) {
+		return servers.ShowConsoleOutput(ctx, c.client, id, servers.ShowConsoleOutputOpts{}).Extract()
 	})
 	var e *Error
 	if errors.As(err, &e) {
