@@ -30,6 +30,7 @@ type galaxy struct {
 	Description string   `yaml:"description"`
 	LicenseFile string   `yaml:"license_file"`
 	Tags        []string `yaml:"tags"`
+	Repository  string   `yaml:"repository"` // for linters alone
 }
 
 // A collectionInfo is what MANIFEST.json says of a collection: the fields of galaxy.yml as

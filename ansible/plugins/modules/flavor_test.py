@@ -55,11 +55,18 @@ options:
     description:
       - How many servers to test at the same time.
     type: int
-  nvidia_smi:
+  run:
     description:
-      - Also run nvidia-smi -L in the guest.
-    type: bool
-    default: false
+      - Also run this command in the guest. Ansible logs it, so write no secret into it, see I(run_file).
+    type: str
+  run_file:
+    description:
+      - Also run this script of the host of the task in the guest.
+    type: path
+  run_wait:
+    description:
+      - How long the command may take, such as C(5m0s).
+    type: str
   one_time_use_ok:
     description:
       - Also test devices that stay reserved afterwards.
@@ -110,7 +117,9 @@ FLAGS = joined(ROOT, CLOUD, {
     "wait": ("--wait", "str"),
     "conf": ("--conf", "list"),
     "count": ("--count", "int"),
-    "nvidia_smi": ("--nvidia-smi", "bool"),
+    "run": ("--run", "str"),
+    "run_file": ("--run-file", "path"),
+    "run_wait": ("--run-wait", "str"),
     "one_time_use_ok": ("--one-time-use-ok", "bool"),
 })
 OWN = {"flavor": {"type": "str", "required": True}, "image": {"type": "str", "required": True}}
