@@ -343,6 +343,15 @@ func testCloudModules(t *testing.T) {
 			More: map[string]any{"status": s.status, "user_id": "u1", "OS-EXT-STS:task_state": nil, "OS-EXT-STS:power_state": s.power,
 				"OS-EXT-STS:vm_state": strings.ToLower(s.status), "flavor": map[string]any{"original_name": "f", "extra_specs": s.specs}}})
 	}
+	c.Add("1", "gpu.k4200.2", 8, 32768, 80, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
+	c.Add("2", "gpu.k4200.3", 8, 32768, 80, true, map[string]string{"pci_passthrough:alias": "K4200:3"})
+	c.Images = []map[string]any{{"id": "9", "name": "debian-12", "status": "active", "min_disk": 20, "min_ram": 512, "size": 1}}
+	c.Boot.Console = func(nonce, _ string) string {
+		return "GPUSTACK-PROBE v1 nonce=" + nonce + " devices=2 0000:00:05.0=10de:11b4:ok 0000:00:06.0=10de:11b4:ok END\n"
+	}
+	flavor := func(name string) map[string]any {
+		return map[string]any{"binary": gpustack, "flavor": name, "image": "debian-12"}
+	}
 	for name, value := range c.Env() {
 		r.env = append(r.env, name+"="+value)
 	}
@@ -373,12 +382,17 @@ func testCloudModules(t *testing.T) {
 		{name: "undone again", module: "undo", options: map[string]any{"binary": gpustack, "entry": 1}, want: map[string]any{"changed": false}},
 		{name: "no such host", module: "drain", options: on("-gpu9", "reason", "new kernel"), failed: "error", msg: "host -gpu9 has no compute service"},
 		{name: "no such flavor", module: "flavor_test", options: map[string]any{"binary": gpustack, "flavor": "gpu.absent", "image": "debian"}, failed: "error", msg: "gpu.absent"},
+		{name: "test planned", module: "flavor_test", options: flavor("gpu.k4200.2"), check: true, want: map[string]any{"changed": false, "verdict": nil, "exit_status": 2.0}},
+		{name: "tested", module: "flavor_test", options: flavor("gpu.k4200.2"), want: map[string]any{"changed": false, "verdict": "pass", "exit_status": 0.0}},
+		{name: "tested with a device less", module: "flavor_test", options: flavor("gpu.k4200.3"), failed: "verdict", msg: "the verdict on flavor gpu.k4200.3 is fail\n",
+			want: map[string]any{"changed": false, "verdict": "fail", "exit_status": 2.0}},
 		{name: "no such cloud", module: "enable", options: on("gpu1", "os_cloud", "absent"), failed: "error", msg: "absent"},
 	}
 	outcomes, printed := r.play(t, tasks(calls)...)
 	judge(t, calls, outcomes)
 	checkReturned(t, outcomes)
-	if strings.Contains(printed, c.Password) || !strings.Contains(printed, `"user_id": "u1"`) {
+	// cloudtest gives each new server an administrator's password.
+	if strings.Contains(printed, c.Password) || strings.Contains(printed, "admin-pass-") || !strings.Contains(printed, `"user_id": "u1"`) {
 		t.Error("Ansible has printed the password")
 	}
 	type server struct{ name, owner, project, status, power, gpus any }
