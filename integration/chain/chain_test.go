@@ -265,14 +265,22 @@ type testServer struct {
 	Deleted, Freed        *bool
 	FreedBy               string `json:"freed_by"`
 	Seconds               map[string]float64
+	Run                   *struct {
+		State string
+		Exit  *int     `json:"exit_status"`
+		Lines []string `json:"output_lines"`
+	}
 }
+
+// command is what guests run after they have counted: the K4200s that the kernel lists.
+const command = `grep -c 10de11b4 /proc/bus/pci/devices; exit 0`
 
 // flavorTest runs flavor test on a host, which prints one document whatever comes of it.
 func (c *chain) flavorTest(m machine) (r testReport, text string, status int) {
 	c.t.Helper()
 	args := []string{
 		"flavor", "test", flavor, "--root", c.lab.Root, "--image", LinuxImage, "--host", m.Host.Name, "--wait", "20m",
-		"--database", c.lab.Database.URL("nova_cell1"), "--yes", "-o", "json",
+		"--database", c.lab.Database.URL("nova_cell1"), "--run", command, "--console", "--yes", "-o", "json",
 	}
 	stdout, stderr, status := c.gpustack(args...)
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil || len(r.Servers) != 1 {
@@ -281,7 +289,8 @@ func (c *chain) flavorTest(m machine) (r testReport, text string, status int) {
 	return r, stdout + stderr, status
 }
 
-// passes: flavor test counts two GPUs in a guest on a host, and they are free again.
+// passes: flavor test counts two GPUs in a guest on a host, the guest runs the command, and the GPUs
+// are free again.
 func (c *chain) passes(m machine) {
 	c.t.Helper()
 	got, text, status := c.flavorTest(m)
@@ -291,7 +300,10 @@ func (c *chain) passes(m machine) {
 		Host: m.Host.Name, Verdict: "pass", Reasons: []string{}, Hints: []string{}, Seen: two, Unassigned: []string{},
 		Deleted: &yes, Freed: &yes, FreedBy: "the database",
 	}}}
-	got.Servers[0].Server, got.Servers[0].Seconds = "", nil
+	if r := got.Servers[0].Run; r == nil || r.State != "ended" || r.Exit == nil || *r.Exit != 0 || strings.Join(r.Lines, "|") != "2" {
+		c.t.Errorf("the command: %+v\n%s", r, text)
+	}
+	got.Servers[0].Server, got.Servers[0].Seconds, got.Servers[0].Run = "", nil, nil
 	if diff := cmp.Diff(want, got); diff != "" || status != 0 {
 		c.t.Errorf("exit status %d (-want +got):\n%s\n%s", status, diff, text)
 	}
