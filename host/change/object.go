@@ -6,7 +6,8 @@ import (
 	"gpustack/host"
 )
 
-// Object is the record of a change of one object of a cloud: the detail of an entry of kind objects.
+// Object is the record of a change of one object of a cloud, the detail of an entry of kind
+// objects.
 type Object interface {
 	// ObjectType returns the type that the record names.
 	ObjectType() string

@@ -33,7 +33,8 @@ func TestEnded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if stat, err := host.ParseProcessStat(string(text)); err == nil && stat.State == 'Z' && stat.Threads <= 1 { // of a program with threads, the first may end first
+		// The first thread may end before the others, whose files can be read.
+		if stat, err := host.ParseProcessStat(string(text)); err == nil && stat.State == 'Z' && stat.Threads <= 1 {
 			break
 		} else if time.Now().After(deadline) {
 			t.Fatalf("does not end: %s, %v", text, err)
