@@ -41,7 +41,7 @@ func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf st
 	for _, partition := range partitionsOf(p.root) {
 		dir := path.Join(partition, "EFI/Linux")
 		names, err := p.root.ReadDir(dir)
-		p.keep(dir, err)
+		p.keep(err)
 		for _, name := range names {
 			if strings.EqualFold(path.Ext(name), ".efi") {
 				images = append(images, path.Join(dir, name))
@@ -49,7 +49,7 @@ func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf st
 		}
 		dir = path.Join(partition, "loader/entries")
 		all, err := readAllEntries(p.root, dir)
-		p.keep(dir, err)
+		p.keep(err)
 		for _, e := range all {
 			switch program := strings.ToLower(e.get("efi")); {
 			case e.get("linux") != "":
@@ -60,7 +60,7 @@ func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf st
 		}
 		name := path.Join(partition, "loader/loader.conf")
 		data, err := p.root.ReadFile(name)
-		p.keep(name, err)
+		p.keep(err)
 		for line := range strings.Lines(string(data)) {
 			if f := parseField(line); f.key == "default" && f.value != "" {
 				conf = f.value
@@ -68,7 +68,7 @@ func (p *probe) menuOfSystemdBoot() (images []string, entries []typeOne, conf st
 		}
 	}
 	entries, err := ofThisSystem(p.root, entries)
-	p.keep("/etc/machine-id", err)
+	p.keep(err)
 	return images, entries, conf
 }
 

@@ -99,32 +99,33 @@ type probe struct {
 	err  error
 }
 
-func (p *probe) keep(name string, err error) {
+// keep keeps the first error, which names its file.
+func (p *probe) keep(err error) {
 	if err != nil && !host.IsAbsent(err) && p.err == nil {
-		p.err = host.OfFile(name, err)
+		p.err = err
 	}
 }
 
 func (p *probe) any(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		ok, err := p.root.Exists(name)
-		p.keep(name, err)
+		p.keep(err)
 		return ok
 	})
 }
 
 func (p *probe) text(name string) string {
 	data, err := p.root.ReadHead(name, 4096)
-	p.keep(name, err)
+	p.keep(err)
 	return string(data)
 }
 
 // readOnly reports whether the root file system is mounted read-only.
 func (p *probe) readOnly() bool {
 	data, err := p.root.ReadTable("/proc/mounts")
-	p.keep("/proc/mounts", err)
+	p.keep(err)
 	mounts, err := host.ParseMounts(string(data))
-	p.keep("/proc/mounts", err)
+	p.keep(host.OfFile("/proc/mounts", err))
 	ro := false
 	for _, m := range mounts {
 		if m.Place == "/" {
@@ -153,7 +154,7 @@ func (p *probe) networkRoot(running Args) bool {
 // ends. sdbootutil makes the entries of those.
 func (p *probe) bootLoaderOfSUSE(ends ...string) bool {
 	data, err := p.root.ReadFile("/etc/sysconfig/bootloader")
-	p.keep("/etc/sysconfig/bootloader", err)
+	p.keep(err)
 	for line := range strings.Lines(string(data)) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "LOADER_TYPE="); ok {
 			value = strings.Trim(value, `"'`)
@@ -169,11 +170,11 @@ func (p *probe) unifiedImages() bool {
 	images := false
 	for _, partition := range partitionsOf(p.root) {
 		names, err := p.root.ReadDir(path.Join(partition, "EFI/Linux"))
-		p.keep(partition, err)
+		p.keep(host.OfFile(partition, err))
 		isImage := func(n string) bool { return strings.EqualFold(path.Ext(n), ".efi") }
 		images = images || slices.ContainsFunc(names, isImage)
 		entries, err := readEntries(p.root, path.Join(partition, "loader/entries"))
-		p.keep(partition, err)
+		p.keep(err)
 		if newest(entries) != nil {
 			return false
 		}

@@ -265,7 +265,7 @@ func Replace(file string, content []byte, mode uint32) error {
 		err = takePlace(place)
 	}
 	if err != nil {
-		return host.OfFile(file, err)
+		return fmt.Errorf("%s: %w", file, host.Cause(err)) // not below a root
 	}
 	return nil
 }
