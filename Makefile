@@ -75,6 +75,7 @@ test-full: test
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
 	.ci/inside go test -count=1 -timeout 2h ./integration/db -run TestHistories -histories 2000 -history-seed 0
 	.ci/inside go test -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
+	.ci/inside go test -count=1 -timeout 2h ./integration/ansible -run TestRoleSteps -full
 	TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
 	TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 2h -v ./integration/chain -full
 	$(MAKE) suites
