@@ -1,0 +1,172 @@
+package ansible
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// mergeFor returns the options of a file that kolla-ansible generates for a program of a host, as
+// lines SECTION KEY = VALUE: all values of a key are those of the last file that has the key
+// (kolla-ansible, ansible/roles/nova-cell/tasks/config.yml; ansible/action_plugins/merge_configs.py).
+func mergeFor(t *testing.T, config, program, host string) []string {
+	t.Helper()
+	merged := map[string][]string{}
+	for _, name := range []string{"nova.conf", "nova/" + program + ".conf", "nova/" + host + "/nova.conf", "nova/" + host + "/" + program + ".conf"} {
+		text, err := os.ReadFile(filepath.Join(config, name))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		section, of := "DEFAULT", map[string][]string{}
+		for line := range strings.Lines(string(text)) {
+			line = strings.TrimSpace(line)
+			key, value, isOption := strings.Cut(line, "=")
+			switch {
+			case strings.HasPrefix(line, "#"):
+			case strings.HasPrefix(line, "["):
+				section = strings.Trim(line, "[]")
+			case isOption:
+				name := section + " " + strings.TrimSpace(key)
+				of[name] = append(of[name], strings.TrimSpace(value))
+			}
+		}
+		maps.Copy(merged, of)
+	}
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(merged)) {
+		for _, value := range merged[key] {
+			lines = append(lines, key+" = "+value)
+		}
+	}
+	return lines
+}
+
+// TestRoleController: plain controllers get aliases and filters; kolla-ansible's folder gets files
+// from which it generates the same, with files for one host only where layouts differ.
+func TestRoleController(t *testing.T) {
+	t.Parallel() // Ansible waits for one program after the other
+	f := newRoleFleet(t, "gpu1", "gpu2")
+	twins := filepath.Join(f.dir, "twins")
+	f.command(gpustack, "host", "unpack", "../../examples/workstation-twins.txtar", twins)
+	f.command(gpustack, "host", "prepare", "--root", twins, "--device", "0000:65:00.0", "--yes")
+	for _, s := range f.servers {
+		f.command(gpustack, "host", "prepare", "--root", s.root, "--yes")
+	}
+	scan := func(name, root string) {
+		out, err := exec.Command(gpustack, "host", "scan", "--root", root, "-o", "json").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.write("nodes/"+name+".scan.json", string(out))
+	}
+
+	// The documents, as the playbook collects them: of a command that fails, that of the last time stays.
+	f.write("nodes/gpu2.check.json", "old")
+	f.fault("node", "gpu2", "fail", 1, "* host check *")
+	out, recap := f.play("gpustack.nova.collect", "-e", "folder=nodes")
+	if recap["gpu1"].failed != "0" || recap["gpu2"].failed != "1" || !strings.Contains(out, "the files of the last time stay for check") {
+		t.Errorf("%+v\n%s", recap, out)
+	}
+	if text, err := os.ReadFile(f.dir + "/nodes/gpu2.check.json"); err != nil || string(text) != "old" {
+		t.Errorf("%v: %s", err, text)
+	}
+	of := func(kind string) string { return f.dir + "/nodes/gpu1." + kind + ".json" }
+	f.command(gpustack, "fleet", "show", of("scan"), of("check"), of("guests"), f.dir+"/nodes/gpu2.scan.json", f.dir+"/nodes/gpu2.guests.json")
+
+	f.write("controllers.yml", `- hosts: gpu1
+  gather_facts: false
+  become: true
+  tasks:
+    - name: A plain controller
+      ansible.builtin.include_role:
+        name: gpustack.nova.controller
+      vars:
+        gpustack_controller_binary: "{{ gpustack_node_binary }}"
+        gpustack_controller_root: "{{ gpustack_node_root }}"
+        gpustack_controller_inventories: nodes
+        gpustack_controller_release: zed
+        gpustack_controller_restart: false
+      when: plain | default(false)
+    - name: kolla-ansible
+      ansible.builtin.include_role:
+        name: gpustack.nova.controller
+      vars:
+        gpustack_controller_binary: "{{ gpustack_node_binary }}"
+        gpustack_controller_inventories: nodes
+        gpustack_controller_release: "{{ release }}"
+        gpustack_controller_kolla: true
+        gpustack_controller_node_custom_config: "{{ playbook_dir }}/config"
+`)
+	const k4200, rtx = `{"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}`,
+		`{"name": "RTX4000", "vendor_id": "10de", "product_id": "1eb1", "device_type": "type-PCI"}`
+	config := filepath.Join(f.dir, "config")
+	f.write("config/nova.conf", "[DEFAULT]\ndebug = true\n")
+	out, recap = f.play(f.dir+"/controllers.yml", "-e", "plain=true release=zed", "--limit", "gpu1")
+	if recap["gpu1"].failed != "0" {
+		t.Fatal(out)
+	}
+	conf := f.servers[0].conf(t)
+	if !strings.Contains(conf, "alias = "+k4200) || !strings.Contains(conf, "PciPassthroughFilter") {
+		t.Errorf("nova.conf of the controller:\n%s", conf)
+	}
+	check := func(program, host string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(append([]string{"DEFAULT debug = true"}, want...), mergeFor(t, config, program, host)); diff != "" {
+			t.Errorf("%s of %s (-want +got):\n%s", program, host, diff)
+		}
+	}
+	const filters = "filter_scheduler enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,ServerGroupAntiAffinityFilter," +
+		"ServerGroupAffinityFilter,PciPassthroughFilter"
+	const offered = `pci device_spec = {"vendor_id": "10de", "product_id": "11b4"}`
+	check("nova-api", "control1", "pci alias = "+k4200)
+	check("nova-scheduler", "control1", filters)
+	check("nova-compute", "gpu1", "pci alias = "+k4200, offered)
+	check("nova-compute", "gpu2", "pci alias = "+k4200, offered)
+	if own, _ := filepath.Glob(config + "/nova/*/*"); own != nil {
+		t.Errorf("files for one host: %v", own)
+	}
+
+	// One host keeps what is the twin of its guests' GPU: it alone has a file, in a place that both
+	// releases read.
+	scan("ws7", twins)
+	for release, own := range map[string]string{"zed": "nova/ws7/nova.conf", "2025.1": "nova/ws7/nova-compute.conf"} {
+		if err := os.RemoveAll(config + "/nova"); err != nil {
+			t.Fatal(err)
+		}
+		// The operator's own options stay; filters that are set are kept.
+		f.write("config/nova/nova-compute.conf", "[libvirt]\nvirt_type = kvm\n")
+		f.write("config/nova/nova-scheduler.conf", "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n")
+		if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release="+release, "--limit", "gpu1"); recap["gpu1"].failed != "0" {
+			t.Fatal(out)
+		}
+		check("nova-scheduler", "control1", "filter_scheduler enabled_filters = ComputeFilter,PciPassthroughFilter")
+		const spec = `pci device_spec = {"address": "0000:65:00.0", "vendor_id": "10de", "product_id": "1eb1"}`
+		if release == "zed" { // all services of a host read its file: the aliases are in the common one
+			check("nova-compute", "gpu2", "libvirt virt_type = kvm", "pci alias = "+k4200, "pci alias = "+rtx, offered)
+			check("nova-compute", "ws7", "libvirt virt_type = kvm", "pci alias = "+k4200, "pci alias = "+rtx, spec)
+		} else {
+			check("nova-compute", "gpu2", "libvirt virt_type = kvm", "pci alias = "+k4200, offered)
+			check("nova-compute", "ws7", "libvirt virt_type = kvm", "pci alias = "+rtx, spec)
+		}
+		if files, _ := filepath.Glob(config + "/nova/*/*"); len(files) != 1 || files[0] != filepath.Join(config, own) {
+			t.Errorf("%s: files for one host: %v, want %s", release, files, own)
+		}
+	}
+	// Again, nothing changes; a value that a later file would replace is refused.
+	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].changed != "0" || recap["gpu1"].failed != "0" {
+		t.Errorf("%+v: %s", recap["gpu1"], out)
+	}
+	f.write("config/nova/gpu2/nova.conf", "[pci]\nalias = { \"name\": \"nvme\" }\n")
+	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].failed != "1" || !strings.Contains(out, "nova/gpu2/nova.conf:2:alias") {
+		t.Errorf("%+v: %s", recap["gpu1"], out)
+	}
+}
