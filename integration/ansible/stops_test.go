@@ -27,7 +27,7 @@ func (f *roleFleet) kill(s *server, name string, args ...string) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	file := s.dir + "/stopped"
-	for deadline := time.After(5 * time.Minute); ; {
+	for deadline := time.After(20 * time.Minute); ; {
 		text, _ := os.ReadFile(file)
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
 			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
