@@ -35,8 +35,9 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 # Which integration tests: packages, and flags of go test. Those that wait longest begin first.
 ALL_TESTS = ./integration/nova ./integration/vm ./integration/db ./integration/...
 TESTS ?= $(ALL_TESTS)
-# Those of ./integration that take long for what they prove, the making of small trees: in test-full.
-LONG_TESTS = ^TestInside(Suite)?$$
+# Those that take long for what they prove: small trees are made, and a role ends at each of its
+# steps. They are in test-full.
+LONG_TESTS = ^Test(Inside(Suite)?|RoleSteps)$$
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Later ones depend on modules that the public module proxy does not have.
@@ -71,11 +72,10 @@ test:
 
 # All tests, the long ones too.
 test-full: test
-	.ci/inside go test -count=1 ./integration -run '$(LONG_TESTS)'
+	.ci/inside go test -count=1 -timeout 2h ./integration ./integration/ansible -run '$(LONG_TESTS)'
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
 	.ci/inside go test -count=1 -timeout 2h ./integration/db -run TestHistories -histories 2000 -history-seed 0
 	.ci/inside go test -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
-	.ci/inside go test -count=1 -timeout 2h ./integration/ansible -run TestRoleSteps -full
 	TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
 	TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 2h -v ./integration/chain -full
 	$(MAKE) suites
@@ -93,7 +93,7 @@ trees:
 unit:
 	GO=$(GO) .ci/gotest $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
-integration: SHORT = $(if $(filter $(ALL_TESTS),$(TESTS)),-skip '$(LONG_TESTS)')
+integration: SHORT = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,-skip '$(LONG_TESTS)')
 integration: build build/tools/nfpm build/tools/nvidia-ctk
 	@status=0; .ci/inside .ci/gotest -p "$$(($$(nproc) + 1))" -count=1 -timeout 1h $(SHORT) $(TESTS) || status=1; \
 	[ '$(TESTS)' != '$(ALL_TESTS)' ] || $(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' || status=1; \

@@ -1,7 +1,6 @@
 package ansible
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -12,8 +11,6 @@ import (
 	"testing"
 	"time"
 )
-
-var full = flag.Bool("full", false, "run the tests that take minutes too")
 
 // kill starts a playbook, waits until the program of a server has stopped at its fault, and kills
 // the playbook with all that it has started, as a controller that loses its power does.
@@ -106,11 +103,9 @@ func (f *roleFleet) upgrading() {
 
 // TestRoleSteps lets each command of a whole run fail, before and after its work, and be the last
 // one of a controller that is killed. Nothing is enabled that is not ready, what is disabled has the
-// step as its reason, and the next run goes on to the end.
+// step as its reason, and the next run goes on to the end. It takes long: make test has some of these
+// cases in TestRoleNode and TestRolloutStops, make test-full has this.
 func TestRoleSteps(t *testing.T) {
-	if !*full {
-		return // TestRoleNode and TestRolloutStops have some of these cases
-	}
 	f := newRoleFleet(t, "whole")
 	f.upgrading()
 	f.play(f.table())
