@@ -287,8 +287,42 @@ func (m *Machine) PowerOff(ctx context.Context, argv ...string) error {
 	if err := json.NewEncoder(m.line).Encode(agent.Request{Argv: argv}); err != nil {
 		return m.failure(err)
 	}
+	if err := m.ended(ctx, bootPatience); err != nil {
+		return fmt.Errorf("%q: %w", argv, err)
+	}
+	return nil
+}
+
+// Watch starts the machine again each time that it ends, as it does when something other than the
+// test reboots it, until stop is closed. It returns how often.
+func (m *Machine) Watch(ctx context.Context, stop <-chan struct{}) (boots int, err error) {
+	watched, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	unneeded := errors.New("nobody needs to know")
+	go func() {
+		select {
+		case <-stop:
+			cancel(unneeded)
+		case <-watched.Done():
+		}
+	}()
+	const patience = 24 * time.Hour // the caller, who closes stop, has its own
+	for ; ; boots++ {
+		if err := m.ended(watched, patience); errors.Is(err, unneeded) {
+			return boots, nil
+		} else if err != nil {
+			return boots, err
+		}
+		if err := m.start(ctx); err != nil {
+			return boots, err
+		}
+	}
+}
+
+// ended returns when the machine has ended, and QEMU, which writes the last of the disk as it ends.
+func (m *Machine) ended(ctx context.Context, patience time.Duration) error {
 	for {
-		message, err := m.next(ctx, bootPatience)
+		message, err := m.next(ctx, patience)
 		if errors.Is(err, errGone) {
 			break
 		}
@@ -297,10 +331,9 @@ func (m *Machine) PowerOff(ctx context.Context, argv ...string) error {
 		}
 		// The agent may be gone before it can say that all went well.
 		if r := message.Reply; r != nil && (r.Err != "" || r.Status != 0) {
-			return fmt.Errorf("%q: exit status %d: %s%s", argv, r.Status, r.Err, r.Stderr)
+			return fmt.Errorf("exit status %d: %s%s", r.Status, r.Err, r.Stderr)
 		}
 	}
-	// QEMU writes the last of the disk as it ends.
 	err := service.Wait(ctx, func(context.Context) (again bool, err error) {
 		if m.qemu.Running() {
 			err = m.failure(errors.New("QEMU goes on"))
