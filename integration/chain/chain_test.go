@@ -37,7 +37,7 @@ func TestChain(t *testing.T) {
 	if !*full {
 		return // it takes a quarter of an hour
 	}
-	c := begin(t)
+	c := begin(t, preparedDisk)
 	gpu1, gpu2 := c.hosts[0], c.hosts[1]
 	c.step("nova-compute of both hosts reports four GPUs", func() { c.configure() })
 	// The disk is as small as the image's: a resize copies it, byte for byte.
@@ -82,8 +82,8 @@ type chain struct {
 	times  []string
 }
 
-// begin brings up the controllers and both hosts, side by side.
-func begin(t *testing.T) *chain {
+// begin brings up the controllers and both hosts, side by side. disk is what the hosts boot from.
+func begin(t *testing.T, disk func(c *chain) (file, format string)) *chain {
 	c := &chain{t: t, dir: t.TempDir(), began: time.Now()}
 	t.Cleanup(func() { t.Log("\n" + strings.Join(c.times, "\n")) })
 	guests, err := MakeGuests(t.Context())
@@ -92,7 +92,10 @@ func begin(t *testing.T) *chain {
 	}
 	var controllers sync.WaitGroup
 	var problem error
-	dir := filepath.Join(scratch, "c")
+	dir, err := os.MkdirTemp(scratch, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
 	controllers.Go(func() { c.lab, problem = StartControllers(t.Context(), dir, guests) })
 	t.Cleanup(func() {
 		controllers.Wait()
@@ -104,15 +107,14 @@ func begin(t *testing.T) *chain {
 			t.Error(err)
 		}
 	})
-	var server Server
-	c.step("two hosts are prepared", func() { server = prepared(t) })
-	c.before, c.after = server.Before, server.After
+	var file, format string
+	c.step("the disk of both hosts is there", func() { file, format = disk(c) })
 	c.step("both hosts and the controllers are up", func() {
 		pair, err := Pair()
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.hosts = [2]machine(start(t, server, pair[:]...))
+		c.hosts = [2]machine(start(t, file, format, pair[:]...))
 		controllers.Wait()
 		if problem != nil {
 			t.Fatal(problem)
@@ -128,6 +130,13 @@ func begin(t *testing.T) *chain {
 	// From 2.74 on, a server can name its host, and filters run for it.
 	c.nova.Microversion = "2.90"
 	return c
+}
+
+// preparedDisk is the disk of a server that was prepared.
+func preparedDisk(c *chain) (file, format string) {
+	server := prepared(c.t)
+	c.before, c.after = server.Before, server.After
+	return server.Overlay, "qcow2"
 }
 
 // step is a part of the way that is timed.
@@ -152,17 +161,10 @@ func (c *chain) both(part func(ctx context.Context, m machine) error) {
 	}
 }
 
-// gpustack runs the binary outside of the hosts, as the administrator of the cloud. A folder of the
-// test is /var/lib, where changes are recorded.
+// gpustack runs the binary outside of the hosts, as the administrator of the cloud.
 func (c *chain) gpustack(args ...string) (stdout, stderr string, status int) {
 	c.t.Helper()
-	const isolate = `mount --bind "$1" /var/lib && shift && exec "$@"`
-	lib := filepath.Join(c.dir, "lib")
-	if err := os.MkdirAll(lib, 0o755); err != nil {
-		c.t.Fatal(err)
-	}
-	cmd := exec.CommandContext(c.t.Context(), "unshare", append([]string{"--mount", "sh", "-c", isolate, "sh", lib, programs.Gpustack}, args...)...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "LANG=C.UTF-8"}, c.lab.Env()...)
+	cmd := c.administrator(c.t.Context(), programs.Gpustack, args...)
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	err := cmd.Run()
@@ -170,6 +172,20 @@ func (c *chain) gpustack(args ...string) (stdout, stderr string, status int) {
 		c.t.Fatal(err)
 	}
 	return out.String(), talk.String(), cmd.ProcessState.ExitCode()
+}
+
+// administrator is a program outside of the hosts with the credentials of the administrator of the
+// cloud. A folder of the test is /var/lib, where gpustack records changes.
+func (c *chain) administrator(ctx context.Context, program string, args ...string) *exec.Cmd {
+	c.t.Helper()
+	const isolate = `mount --bind "$1" /var/lib && shift && exec "$@"`
+	lib := filepath.Join(c.dir, "lib")
+	if err := os.MkdirAll(lib, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "sh", "-c", isolate, "sh", lib, program}, args...)...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "LANG=C.UTF-8"}, c.lab.Env()...)
+	return cmd
 }
 
 func (c *chain) succeed(args ...string) string {
@@ -230,7 +246,7 @@ func (c *chain) configure() {
 			t.Fatal(err)
 		}
 	}
-	c.both(func(ctx context.Context, m machine) error { return m.StartCompute(ctx, c.lab) })
+	c.both(func(ctx context.Context, m machine) error { return m.StartCompute(ctx, c.lab, Addresses) })
 	if err := c.lab.HostsFound(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}

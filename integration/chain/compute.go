@@ -18,9 +18,28 @@ const novaConf = "/etc/nova/nova.conf"
 // configure gets it on controllers too.
 const Inventory = "/root/inventory.json"
 
-// Configure makes the machine a compute node of a site: Debian's nova.conf gets what the site sets,
-// and gpustack adds the PCI options for the machine's own inventory.
-func (m *Machine) Configure(ctx context.Context, lab *nova.Lab) (err error) {
+// EmulateGuests has Nova run its guests by emulation, as a site does whose processors have no VMX,
+// such as the one that is emulated here. host prepare asks for no KVM then.
+func (m *Machine) EmulateGuests(ctx context.Context) error {
+	_, err := m.Run(ctx, "sed", "-i", "s/^virt_type=kvm$/virt_type=qemu/", "/etc/nova/nova-compute.conf")
+	return err
+}
+
+// Configure makes the machine a compute node of a site, and gpustack adds the PCI options for the
+// machine's own inventory to its nova.conf.
+func (m *Machine) Configure(ctx context.Context, lab *nova.Lab) error {
+	if err := m.Join(ctx, lab); err != nil {
+		return err
+	}
+	if _, err := m.Run(ctx, "sh", "-euc", `gpustack host scan -o json >"$1"`, "sh", Inventory); err != nil {
+		return err
+	}
+	_, err := m.Run(ctx, "gpustack", "nova", "configure", "--role", "compute", "--inventory", Inventory, "--yes")
+	return err
+}
+
+// Join makes the machine a compute node of a site: Debian's nova.conf gets what the site sets.
+func (m *Machine) Join(ctx context.Context, lab *nova.Lab) (err error) {
 	settings := site(lab, m.Host.MyIP)
 	sections := headers(settings)
 	found, err := m.Run(ctx, append([]string{"grep", "-xF", "-e", strings.Join(sections, "\n")}, novaConf)...)
@@ -33,13 +52,7 @@ func (m *Machine) Configure(ctx context.Context, lab *nova.Lab) (err error) {
 	if _, err := m.Run(ctx, "sed", "-i", "-e", script(settings), novaConf); err != nil {
 		return err
 	}
-	if m.siteConf, err = m.digest(ctx, novaConf); err != nil {
-		return err
-	}
-	if _, err := m.Run(ctx, "sh", "-euc", `gpustack host scan -o json >"$1"`, "sh", Inventory); err != nil {
-		return err
-	}
-	_, err = m.Run(ctx, "gpustack", "nova", "configure", "--role", "compute", "--inventory", Inventory, "--yes")
+	m.siteConf, err = m.digest(ctx, novaConf)
 	return err
 }
 
@@ -51,8 +64,8 @@ func (m *Machine) digest(ctx context.Context, name string) (string, error) {
 }
 
 // StartCompute starts nova-compute, now and at each boot, and returns when it serves: it has told
-// systemd so, and the host has a row of pci_devices for each GPU.
-func (m *Machine) StartCompute(ctx context.Context, lab *nova.Lab) error {
+// systemd so, and the host has rows of pci_devices for these addresses.
+func (m *Machine) StartCompute(ctx context.Context, lab *nova.Lab, offered []string) error {
 	if _, err := m.Run(ctx, "systemctl", "--quiet", "enable", "--now", "nova-compute.service"); err != nil {
 		return m.computeFailure(ctx, err)
 	}
@@ -61,7 +74,7 @@ func (m *Machine) StartCompute(ctx context.Context, lab *nova.Lab) error {
 		if err != nil {
 			return false, err
 		}
-		if !slices.Equal(addresses, Addresses) {
+		if !slices.Equal(addresses, offered) {
 			err = fmt.Errorf("%s has rows of pci_devices for %q", m.Host.Name, addresses)
 		}
 		return true, err

@@ -31,17 +31,19 @@ type Host struct {
 	// Wire and Peer are the ports of 127.0.0.1 at the two ends of the cable between both hosts:
 	// this end, and that of the other host.
 	Wire, Peer int
+	// SSH is the port of 127.0.0.1 that leads to the machine's sshd.
+	SSH int
 }
 
 // Pair returns two hosts, gpu1 and gpu2, with a cable between them.
 func Pair() ([2]Host, error) {
-	ports, err := service.Ports(2)
+	ports, err := service.Ports(4)
 	if err != nil {
 		return [2]Host{}, err
 	}
 	return [2]Host{
-		{Name: "gpu1", MyIP: "192.168.77.1", Wire: ports[0], Peer: ports[1]},
-		{Name: "gpu2", MyIP: "192.168.77.2", Wire: ports[1], Peer: ports[0]},
+		{Name: "gpu1", MyIP: "192.168.77.1", Wire: ports[0], Peer: ports[1], SSH: ports[2]},
+		{Name: "gpu2", MyIP: "192.168.77.2", Wire: ports[1], Peer: ports[0], SSH: ports[3]},
 	}, nil
 }
 
@@ -91,7 +93,7 @@ func (h Host) parts(overlay, lab string) (vm.Topology, vm.Boot) {
 		"virtio-net-pci,netdev=cable,event_idx=off,romfile=,mac="+h.mac())
 	boot := append(vm.FromOverlay(overlay, lab),
 		"-uuid", h.uuid(), // else libvirt makes up one at each start
-		"-netdev", "user,id=site",
+		"-netdev", fmt.Sprintf("user,id=site,hostfwd=tcp:127.0.0.1:%d-:22", h.SSH),
 		"-netdev", fmt.Sprintf("socket,id=cable,udp=127.0.0.1:%d,localaddr=127.0.0.1:%d", h.Peer, h.Wire))
 	return topology, boot
 }

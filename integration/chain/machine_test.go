@@ -38,7 +38,7 @@ func TestMachine(t *testing.T) {
 	}
 	server := prepared(t)
 	server.isPrepared(t)
-	machines := start(t, server, hosts[0], hosts[1])
+	machines := start(t, server.Overlay, "qcow2", hosts[0], hosts[1])
 	first, second := machines[0], machines[1]
 	second.isReady(server)
 	devices := strings.Fields(second.run("virsh", "nodedev-list", "--cap", "pci"))

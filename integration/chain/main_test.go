@@ -80,9 +80,9 @@ func prepared(t *testing.T) Server {
 	return server
 }
 
-// start starts machines as hosts, all at once. They end with the test; what they printed is kept
+// start starts machines that boot from a disk as hosts, all at once. They end with the test; what they printed is kept
 // where that fails.
-func start(t *testing.T, s Server, hosts ...Host) []machine {
+func start(t *testing.T, disk, format string, hosts ...Host) []machine {
 	t.Helper()
 	var all sync.WaitGroup
 	machines, problems := make([]machine, len(hosts)), make([]error, len(hosts))
@@ -94,7 +94,7 @@ func start(t *testing.T, s Server, hosts ...Host) []machine {
 		t.Cleanup(func() { keepLogs(t, h.Name, filepath.Join(dir, "console.log"), filepath.Join(dir, "qemu.log")) })
 		all.Go(func() {
 			begin := time.Now()
-			m, err := Start(t.Context(), dir, h, s.Overlay, "qcow2", lab)
+			m, err := Start(t.Context(), dir, h, disk, format, lab)
 			if err != nil {
 				problems[i] = err
 				return

@@ -89,9 +89,7 @@ func prepare(ctx context.Context, dir string, h Host, image string, p vm.Program
 	if s.Before, err = m.State(ctx); err != nil {
 		return err
 	}
-	// The processor is emulated without VMX: the site has Nova run its guests by emulation, and
-	// host prepare asks for no KVM then.
-	if _, err := m.Run(ctx, "sed", "-i", "s/^virt_type=kvm$/virt_type=qemu/", "/etc/nova/nova-compute.conf"); err != nil {
+	if err := m.EmulateGuests(ctx); err != nil {
 		return err
 	}
 	plan, err := m.Run(ctx, "gpustack", "host", "prepare", "--yes")
