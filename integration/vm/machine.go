@@ -22,7 +22,7 @@ import (
 
 // How long a machine may take, which is far more than any needs.
 const (
-	bootPatience = 10 * time.Minute
+	bootPatience = 30 * time.Minute
 	runPatience  = 15 * time.Minute
 	beat         = 200 * time.Millisecond
 )
