@@ -14,7 +14,8 @@ import (
 
 // mergeFor returns the options of a file that kolla-ansible generates for a program of a host, as
 // lines SECTION KEY = VALUE: all values of a key are those of the last file that has the key
-// (kolla-ansible, ansible/roles/nova-cell/tasks/config.yml; ansible/action_plugins/merge_configs.py).
+// (kolla-ansible, ansible/roles/nova-cell/tasks/config.yml;
+// ansible/action_plugins/merge_configs.py).
 func mergeFor(t *testing.T, config, program, host string) []string {
 	t.Helper()
 	merged := map[string][]string{}
@@ -69,7 +70,8 @@ func TestRoleController(t *testing.T) {
 		f.write("nodes/"+name+".scan.json", string(out))
 	}
 
-	// The documents, as the playbook collects them: of a command that fails, that of the last time stays.
+	// The documents, as the playbook collects them: of a command that fails, that of the last time
+	// stays.
 	f.write("nodes/gpu2.check.json", "old")
 	f.fault("node", "gpu2", "fail", 1, "* host check *")
 	out, recap := f.play("gpustack.nova.collect", "-e", "folder=nodes")

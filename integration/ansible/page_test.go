@@ -74,8 +74,8 @@ func rolloutPage(t *testing.T) (blocks func(language string) []string) {
 	}
 }
 
-// TestRolloutPage: the playbooks that docs/fleet.md runs are those of the collection, with variables
-// that they have, and Ansible reads the inventory and the play of the page.
+// TestRolloutPage: the playbooks that docs/fleet.md runs are those of the collection, with
+// variables that they have, and Ansible reads the inventory and the play of the page.
 func TestRolloutPage(t *testing.T) {
 	blocks := rolloutPage(t)
 	plays := blocks("yaml")

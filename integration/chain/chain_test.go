@@ -305,8 +305,8 @@ func (c *chain) flavorTest(m machine) (r testReport, text string, status int) {
 	return r, stdout + stderr, status
 }
 
-// passes: flavor test counts two GPUs in a guest on a host, the guest runs the command, and the GPUs
-// are free again.
+// passes: flavor test counts two GPUs in a guest on a host, the guest runs the command, and the
+// GPUs are free again.
 func (c *chain) passes(m machine) {
 	c.t.Helper()
 	got, text, status := c.flavorTest(m)

@@ -80,8 +80,8 @@ func prepared(t *testing.T) Server {
 	return server
 }
 
-// start starts machines that boot from a disk as hosts, all at once. They end with the test; what they printed is kept
-// where that fails.
+// start starts machines that boot from a disk as hosts, all at once. They end with the test; what
+// they printed is kept where that fails.
 func start(t *testing.T, disk, format string, hosts ...Host) []machine {
 	t.Helper()
 	var all sync.WaitGroup

@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWaves takes two bare compute nodes to GPU instances and back with Ansible, by playbooks of the
-// collection and over ssh: their documents are collected, two waves are planned, and each wave is
-// prepared, booted, checked and returned to scheduling. Nothing is left to do then. Undone, the
+// TestWaves takes two bare compute nodes to GPU instances and back with Ansible, by playbooks of
+// the collection and over ssh: their documents are collected, two waves are planned, and each wave
+// is prepared, booted, checked and returned to scheduling. Nothing is left to do then. Undone, the
 // nodes boot as they did at first, and their files are as they were.
 func TestWaves(t *testing.T) {
 	if !*full {
