@@ -71,7 +71,8 @@ func (w *waves) join() {
 		if err := m.StartCompute(ctx, w.lab, nil); err != nil {
 			return err
 		}
-		_, err := m.Run(ctx, "sh", "-euc", "mkdir -m 700 -p /root/.ssh; { "+tree+"} >/root/tree")
+		// The menu of the image was written by hand: another one is written at each change.
+		_, err := m.Run(ctx, "sh", "-euc", "mkdir -m 700 -p /root/.ssh; update-grub >/dev/null 2>&1; { "+tree+"} >/root/tree")
 		return err
 	})
 	for _, m := range w.hosts {
