@@ -32,8 +32,8 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 	prometheus prometheus-node-exporter \
 	ansible-core ansible-lint
 
-# Which integration tests: packages, and flags of go test. Those that wait longest begin first.
-ALL_TESTS = ./integration/nova ./integration/vm ./integration/db ./integration/...
+# Which integration tests: packages, and flags of go test.
+ALL_TESTS = ./integration/...
 TESTS ?= $(ALL_TESTS)
 # Those that take long for what they prove: small trees are made, and a role ends at each of its
 # steps. They are in test-full.
@@ -96,7 +96,7 @@ unit:
 
 integration: SHORT = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,-skip '$(LONG_TESTS)')
 integration: build build/tools/nfpm build/tools/nvidia-ctk
-	@status=0; .ci/inside .ci/gotest -p "$$(($$(nproc) + 1))" -count=1 -timeout 1h $(SHORT) $(TESTS) || status=1; \
+	@status=0; .ci/inside .ci/gotest -p "$$(nproc)" -count=1 -timeout 1h $(SHORT) $(TESTS) || status=1; \
 	[ '$(TESTS)' != '$(ALL_TESTS)' ] || $(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' || status=1; \
 	exit $$status
 

@@ -12,7 +12,7 @@ import (
 const (
 	// patience is how long a service may take to start or to stop. It is far more
 	// than any needs: a test machine may be busy with other tests.
-	patience = 3 * time.Minute
+	patience = 6 * time.Minute
 	// beat is the time between two questions whether something has come about.
 	beat = 200 * time.Millisecond
 )
