@@ -98,7 +98,8 @@ func BenchmarkNovaConfigure(b *testing.B) {
 			crudini --set "$0" pci device_spec '{"vendor_id": "10de", "product_id": "11b4"}'
 			crudini --set "$0" filter_scheduler enabled_filters ComputeFilter,PciPassthroughFilter
 			cp "$1" "$0"`, other, sample}},
-		race.Peer{Name: "ini_file", Argv: []string{"sh", "-ec", `ansible-playbook -i localhost, -e "conf=$0" testdata/bench/nova.yml; cp "$1" "$0"`, other, sample}},
+		race.Peer{Name: "ini_file", Argv: []string{"sh", "-ec", `ansible-playbook -i localhost, -e "conf=$0" testdata/bench/nova.yml; cp "$1" "$0"`, other,
+			sample}},
 		race.Peer{Name: "gpustack", Argv: []string{"sh", "-ec", `
 			"$0" nova configure --root "$1" --role all --release zed --alias K4200=10de:11b4 --yes >/dev/null 2>&1
 			cp "$2" "$1/etc/nova/nova.conf"; rm -r "$1/var"`, gpustack, root, sample}},

@@ -148,12 +148,14 @@ func testCollection(t *testing.T, d dist) {
 		return out
 	}
 	file := d.file(t, "gpustack-nova-"+distSemantic+".tar.gz")
-	if out := galaxy("install", file, "--collections-path", dir+"/collections"); !strings.Contains(out, "gpustack.nova:"+distSemantic+" was installed successfully") {
+	if out := galaxy("install", file, "--collections-path", dir+"/collections"); !strings.Contains(out,
+		"gpustack.nova:"+distSemantic+" was installed successfully") {
 		t.Errorf("ansible-galaxy: %s", out)
 	}
 	const below = "ansible_collections/gpustack/nova"
 	want := content(t, filepath.Join(dir, "collections", below))
-	if len(want) < 20 || !strings.Contains(want["MANIFEST.json"], `"version": "`+distSemantic+`"`) || want["plugins/modules/prepare.py"] != read(t, "../ansible/plugins/modules/prepare.py") {
+	if len(want) < 20 || !strings.Contains(want["MANIFEST.json"], `"version": "`+distSemantic+`"`) ||
+		want["plugins/modules/prepare.py"] != read(t, "../ansible/plugins/modules/prepare.py") {
 		t.Errorf("installed: %q", slices.Sorted(maps.Keys(want)))
 	}
 	for _, format := range []struct{ name, pattern, unpack string }{

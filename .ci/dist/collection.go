@@ -126,7 +126,8 @@ func newCollection(dir, version string) (c collection, err error) {
 		Files  manifestFile   `json:"file_manifest_file"`
 		Format int            `json:"format"`
 	}{collectionInfo{Namespace: g.Namespace, Name: g.Name, Version: version, Authors: g.Authors, Readme: g.Readme, Tags: g.Tags,
-		Description: g.Description, License: []string{}, LicenseFile: g.LicenseFile, Dependencies: map[string]string{}}, newManifestFile("FILES.json", list), 1})
+		Description: g.Description, License: []string{}, LicenseFile: g.LicenseFile, Dependencies: map[string]string{}},
+		newManifestFile("FILES.json", list), 1})
 	if err != nil {
 		return collection{}, err
 	}

@@ -62,8 +62,10 @@ func TestSemanticVersion(t *testing.T) {
 func TestCollection(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"galaxy.yml": "namespace: gpustack\nname: nova\nversion: 0.0.0-dev\nreadme: README.md\nauthors: [us]\ndescription: d\nlicense_file: LICENSE\ntags: [gpu]\n",
-		"README.md":  "readme", "plugins/modules/scan_info.py": "module", "plugins/modules/__pycache__/scan_info.pyc": "x", ".ansible-lint": "x", ".cache/file": "x",
+		"galaxy.yml": "namespace: gpustack\nname: nova\nversion: 0.0.0-dev\nreadme: README.md\nauthors: [us]\ndescription: d\nlicense_file: LICENSE\n" +
+			"tags: [gpu]\n",
+		"README.md": "readme", "plugins/modules/scan_info.py": "module", "plugins/modules/__pycache__/scan_info.pyc": "x", ".ansible-lint": "x",
+		".cache/file":               "x",
 		"roles/node/tasks/main.yml": "---",
 	} {
 		path := filepath.Join(dir, name)
@@ -84,7 +86,8 @@ func TestCollection(t *testing.T) {
 	}
 	want := []string{"644 MANIFEST.json", "644 FILES.json", "644 LICENSE 6", "644 README.md 6", "755 plugins/ 0", "755 plugins/modules/ 0",
 		"644 plugins/modules/scan_info.py 6", "755 roles/ 0", "755 roles/node/ 0", "755 roles/node/tasks/ 0", "644 roles/node/tasks/main.yml 3"}
-	if len(names) != len(want) || !slices.Equal(names[2:], want[2:]) || !strings.HasPrefix(names[0], want[0]) || !strings.HasPrefix(names[1], want[1]) || c.file != "gpustack-nova-1.2.3.tar.gz" {
+	if len(names) != len(want) || !slices.Equal(names[2:], want[2:]) || !strings.HasPrefix(names[0], want[0]) || !strings.HasPrefix(names[1], want[1]) ||
+		c.file != "gpustack-nova-1.2.3.tar.gz" {
 		t.Errorf("%s: %q", c.file, names)
 	}
 	if !bytes.Contains(c.files[0].data, []byte(`"version": "1.2.3"`)) || len(c.unpacked()) != 6 {

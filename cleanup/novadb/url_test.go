@@ -134,12 +134,14 @@ func TestReadDefaults(t *testing.T) {
 		"mysqlclient: includedir":     {"!includedir /etc/mysql\n[tripleo]\nuser=a\n", mysqldb + tripleo, "a  debian:3306 "},
 		"mysqlclient: one of them": {"!includedir /etc/more.d\n[tripleo]\nuser=a\n", mysqldb + tripleo,
 			"/etc/more.d/a.cnf: only the library of MySQL reads the file"},
-		"mysqlclient: itself":        {"[client]\n!include /etc/my.cnf.d/tripleo.cnf\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: the file includes itself"},
-		"mysqlclient: a directive":   {"!exclude /x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: !exclude is not a directive"},
-		"a relative path":            {"", pymysql + "db/nova?read_default_file=my.cnf", `argument read_default_file: "my.cnf" is not an absolute path`},
-		"a file that does not exist": {"", pymysql + "nova:secret@db/nova?read_default_file=/etc/none.cnf", "read_default_file: /etc/none.cnf: no such file or directory"},
-		"only a group":               {"", pymysql + "/nova?read_default_group=etc", "  etc:3306 "},
-		"mysqlclient: only a group":  {"", mysqldb + "/nova?read_default_group=etc", "  debian:3306 "},
+		"mysqlclient: itself": {"[client]\n!include /etc/my.cnf.d/tripleo.cnf\n", mysqldb + tripleo,
+			"/etc/my.cnf.d/tripleo.cnf: the file includes itself"},
+		"mysqlclient: a directive": {"!exclude /x\n", mysqldb + tripleo, "/etc/my.cnf.d/tripleo.cnf: !exclude is not a directive"},
+		"a relative path":          {"", pymysql + "db/nova?read_default_file=my.cnf", `argument read_default_file: "my.cnf" is not an absolute path`},
+		"a file that does not exist": {"", pymysql + "nova:secret@db/nova?read_default_file=/etc/none.cnf",
+			"read_default_file: /etc/none.cnf: no such file or directory"},
+		"only a group":              {"", pymysql + "/nova?read_default_group=etc", "  etc:3306 "},
+		"mysqlclient: only a group": {"", mysqldb + "/nova?read_default_group=etc", "  debian:3306 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := machine(t, map[string]string{

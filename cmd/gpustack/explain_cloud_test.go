@@ -82,7 +82,8 @@ func addGuests(c *cloudtest.Cloud) {
 		}
 		c.AddServer(cloudtest.Instance{ID: id, Name: name, Host: host, Project: "p1",
 			More: map[string]any{"status": status, "user_id": "u1", "OS-EXT-STS:task_state": nil,
-				"OS-EXT-STS:power_state": power, "OS-EXT-STS:vm_state": strings.ToLower(status), "flavor": map[string]any{"original_name": "f", "extra_specs": specs}}})
+				"OS-EXT-STS:power_state": power, "OS-EXT-STS:vm_state": strings.ToLower(status),
+				"flavor": map[string]any{"original_name": "f", "extra_specs": specs}}})
 	}
 	guest("0a1b0000-0000-4000-8000-000000000001", "train", "gpu1", "ACTIVE", 1, "K4200:2")
 	guest("0a1b0000-0000-4000-8000-000000000002", "idle", "gpu1", "SHUTOFF", 4, "K4200:1")

@@ -33,7 +33,8 @@ func guestThatRan(command, end string, lines ...string) func(nonce, data string)
 // --console only.
 func TestFlavorTestRun(t *testing.T) {
 	t.Parallel()
-	nbody := []string{"> Windowed mode", "> 2 Devices used for simulation", "> Compute 3.0 CUDA device: [Quadro K4200]", "> Compute 3.0 CUDA device: [Quadro K4200]",
+	nbody := []string{"> Windowed mode", "> 2 Devices used for simulation", "> Compute 3.0 CUDA device: [Quadro K4200]",
+		"> Compute 3.0 CUDA device: [Quadro K4200]",
 		"= 1995.263 single-precision GFLOP/s at 20 flops per interaction", "output-secret"}
 	gpus := []string{"GPU 0: Quadro K4200 (UUID: GPU-1)", "output-secret"}
 	const exit0 = "ended exit=0 from=20.00 to=32.34"
@@ -45,14 +46,20 @@ func TestFlavorTestRun(t *testing.T) {
 		want   []string
 		shown  bool // the output
 	}{
-		"pass": {end: exit0, lines: nbody, want: []string{"  runs      the command sha256:", ", for at most 5m0s\n", "\n  the command returned 0 after 12.3 s\n" +
-			"    nbody: 2 of 2 GPUs (Quadro K4200); single precision 1995.3 GFLOP/s\n", "verdict: pass"}},
-		"its output":        {end: exit0, lines: nbody, args: []string{"--console"}, want: []string{"  its output:\n    > Windowed mode\n", "    output-secret\n"}, shown: true},
-		"unknown output":    {end: exit0, lines: []string{"output-secret"}, want: []string{"the command returned 0 after 12.3 s\n  active", "verdict: pass"}},
-		"exit 3":            {end: "ended exit=3 from=20.00 to=32.34", lines: gpus, status: 2, want: []string{": fail\n", "the command returned exit status 3\n", "hint: --console prints the output of the command", "verdict: fail"}},
-		"deadline":          {end: "deadline exit= from=20.00 to=25.00", lines: gpus, status: 2, want: []string{"the command did not end within 5m0s\n", "the command was killed after 5.0 s\n"}},
-		"not run":           {end: "unread exit= from= to=", status: 2, want: []string{"the command was not run: the guest has no folder", "  the command was not run\n", "verdict: unknown"}},
-		"fewer GPUs listed": {end: exit0, lines: gpus, status: 2, want: []string{"nvidia-smi lists 1 GPU, and the flavor has 2\n", "    nvidia-smi: 1 of 2 GPUs (Quadro K4200)\n", "verdict: fail"}},
+		"pass": {end: exit0, lines: nbody, want: []string{"  runs      the command sha256:", ", for at most 5m0s\n",
+			"\n  the command returned 0 after 12.3 s\n" +
+				"    nbody: 2 of 2 GPUs (Quadro K4200); single precision 1995.3 GFLOP/s\n", "verdict: pass"}},
+		"its output": {end: exit0, lines: nbody, args: []string{"--console"},
+			want: []string{"  its output:\n    > Windowed mode\n", "    output-secret\n"}, shown: true},
+		"unknown output": {end: exit0, lines: []string{"output-secret"}, want: []string{"the command returned 0 after 12.3 s\n  active", "verdict: pass"}},
+		"exit 3": {end: "ended exit=3 from=20.00 to=32.34", lines: gpus, status: 2,
+			want: []string{": fail\n", "the command returned exit status 3\n", "hint: --console prints the output of the command", "verdict: fail"}},
+		"deadline": {end: "deadline exit= from=20.00 to=25.00", lines: gpus, status: 2,
+			want: []string{"the command did not end within 5m0s\n", "the command was killed after 5.0 s\n"}},
+		"not run": {end: "unread exit= from= to=", status: 2,
+			want: []string{"the command was not run: the guest has no folder", "  the command was not run\n", "verdict: unknown"}},
+		"fewer GPUs listed": {end: exit0, lines: gpus, status: 2,
+			want: []string{"nvidia-smi lists 1 GPU, and the flavor has 2\n", "    nvidia-smi: 1 of 2 GPUs (Quadro K4200)\n", "verdict: fail"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,12 +121,14 @@ func TestFlavorTestRunDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	const hash = "sha256:2927f331393c8c97291cbe7327cdff5c480b80d98d1956bb85e3587fd68cbbc6" // by sha256sum
-	for name, given := range map[string][]string{"a word": {"--run", "command-secret"}, "assigned": {"--run=command-secret"}, "one dash": {"-run", "command-secret"}, "a file": {"--run-file", file}} {
+	for name, given := range map[string][]string{"a word": {"--run", "command-secret"}, "assigned": {"--run=command-secret"},
+		"one dash": {"-run", "command-secret"}, "a file": {"--run-file", file}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, state := trialCloud(t, 96), unprivilegedEnv(t)
 			c.Boot.Console = guestThatRan("command-secret", "ended exit=0 from=20.00 to=32.34", "[CUDA Bandwidth Test] - Starting...", " Device 0: Tesla K80",
-				" Host to Device Bandwidth, 1 Device(s)", " PINNED Memory Transfers", "   Transfer Size (Bytes) Bandwidth(GB/s)", "   32000000   9.9", "output-secret")
+				" Host to Device Bandwidth, 1 Device(s)", " PINNED Memory Transfers", "   Transfer Size (Bytes) Bandwidth(GB/s)", "   32000000   9.9",
+				"output-secret")
 			stdout, stderr, status := runTrial(t, c, state, trialArgs(append(given, "--keep-server", "-o", "json")...)...)
 			var d struct {
 				Verdict string
@@ -147,11 +156,13 @@ func TestFlavorTestRunDocument(t *testing.T) {
 				t.Fatalf("exit status %d, %v:\n%s%s", status, err, stdout, stderr)
 			}
 			r := d.Servers[0].Run
-			if d.Hash != hash || r.State != "ended" || r.Exit != 0 || r.Seconds != 12.3 || r.Lines != nil || len(r.Programs) != 1 || len(r.Programs[0].Measurements) != 1 {
+			if d.Hash != hash || r.State != "ended" || r.Exit != 0 || r.Seconds != 12.3 || r.Lines != nil || len(r.Programs) != 1 ||
+				len(r.Programs[0].Measurements) != 1 {
 				t.Fatalf("%s\n%+v", stdout, r)
 			}
 			p, m := r.Programs[0], r.Programs[0].Measurements[0]
-			if p.Program != "bandwidthTest" || p.GPUs != 1 || fmt.Sprint(p.Models) != "[Tesla K80]" || m.Name != "host to device, pinned" || *m.MBps != 9900 || m.GFLOPs != nil {
+			if p.Program != "bandwidthTest" || p.GPUs != 1 || fmt.Sprint(p.Models) != "[Tesla K80]" || m.Name != "host to device, pinned" || *m.MBps != 9900 ||
+				m.GFLOPs != nil {
 				t.Errorf("%+v", p)
 			}
 			for _, secret := range []string{"command-secret", "output-secret", "IyEv"} {
@@ -256,7 +267,8 @@ func TestFlavorTestRunProgress(t *testing.T) {
 	if status := s.Wait(); status != 2 {
 		t.Errorf("exit status %d", status)
 	}
-	for _, want := range []string{" ACTIVE (command) ", "the guest was powered off before it reported", "the guest has not reported the end of the command", "verdict: unknown"} {
+	for _, want := range []string{" ACTIVE (command) ", "the guest was powered off before it reported",
+		"the guest has not reported the end of the command", "verdict: unknown"} {
 		if !strings.Contains(s.Output(), want) {
 			t.Errorf("no %q:\n%q", want, s.Output())
 		}

@@ -29,7 +29,8 @@ func BenchmarkModule(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			args := []string{"--check", "--diff", "--forks", "10", "-i", r.write(b, "inventory.json", string(inventory), 0o644), r.write(b, "playbook.json", string(playbook), 0o644)}
+			args := []string{"--check", "--diff", "--forks", "10", "-i", r.write(b, "inventory.json", string(inventory), 0o644),
+				r.write(b, "playbook.json", string(playbook), 0o644)}
 			for b.Loop() {
 				cmd := exec.Command("ansible-playbook", args...)
 				cmd.Dir, cmd.Env = r.dir, r.env

@@ -168,7 +168,8 @@ func TestRoleController(t *testing.T) {
 		t.Errorf("%+v: %s", recap["gpu1"], out)
 	}
 	f.write("config/nova/gpu2/nova.conf", "[pci]\nalias = { \"name\": \"nvme\" }\n")
-	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].failed != "1" || !strings.Contains(out, "nova/gpu2/nova.conf:2:alias") {
+	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].failed != "1" ||
+		!strings.Contains(out, "nova/gpu2/nova.conf:2:alias") {
 		t.Errorf("%+v: %s", recap["gpu1"], out)
 	}
 }

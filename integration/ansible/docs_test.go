@@ -263,7 +263,8 @@ func TestPage(t *testing.T) {
 	if !found || !ended {
 		t.Fatal("no playbook")
 	}
-	playbook := fmt.Sprintf("- hosts: gpu_nodes\n  module_defaults: {group/gpustack.nova.gpustack: {binary: %s, root: %s}}\n%s", gpustack, r.newNode(t, "node"), text)
+	playbook := fmt.Sprintf("- hosts: gpu_nodes\n  module_defaults: {group/gpustack.nova.gpustack: {binary: %s, root: %s}}\n%s", gpustack,
+		r.newNode(t, "node"), text)
 	inventory := r.write(t, "inventory.yml", "gpu_nodes: {hosts: {gpu1: {ansible_connection: local, ansible_python_interpreter: /usr/bin/python3}}}\n", 0o644)
 	out, talk, status := r.command(t, "ansible-playbook", "-e", "ansible_become=false", "-i", inventory, r.write(t, "playbook.yml", playbook, 0o644))
 	if status != 0 || !strings.Contains(out, `"msg": "gpu1 must be rebooted; 'gpustack undo 1' undoes the change"`) || !strings.Contains(out, "changed=1 ") {

@@ -15,7 +15,8 @@ func TestLint(t *testing.T) {
 	if out, err := exec.Command("cp", "-RL", collection, r.dir+"/nova").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	out, talk, status := r.command(t, "sh", "-c", `cd "$0" && exec ansible-lint --offline --nocolor --profile production --config-file .ansible-lint`, r.dir+"/nova")
+	out, talk, status := r.command(t, "sh", "-c", `cd "$0" && exec ansible-lint --offline --nocolor --profile production --config-file .ansible-lint`,
+		r.dir+"/nova")
 	passed := regexp.MustCompile(`Passed with production profile: 0 failure\(s\), 0 warning\(s\) on (\d+) files`).FindStringSubmatch(out + talk)
 	if status != 0 || passed == nil {
 		t.Fatalf("exit status %d\n%s%s", status, out, talk)

@@ -54,8 +54,10 @@ func newRun(t testing.TB, uid uint32) *ansibleRun {
 	dir := t.TempDir()
 	r := &ansibleRun{dir: dir, uid: uid}
 	r.env = append(os.Environ(), "HOME="+dir, "ANSIBLE_HOME="+dir+"/ansible", "ANSIBLE_LOCAL_TEMP="+dir+"/local", "ANSIBLE_REMOTE_TMP="+dir+"/remote",
-		"ANSIBLE_COLLECTIONS_PATH="+collections, "ANSIBLE_PIPELINING=1", "ANSIBLE_NOCOLOR=1", "ANSIBLE_LOCALHOST_WARNING=0", "ANSIBLE_INVENTORY_UNPARSED_WARNING=0",
-		"ANSIBLE_CALLBACK_PLUGINS="+dir, "ANSIBLE_CALLBACKS_ENABLED=results", "RESULTS="+dir+"/results", "PYTHONDONTWRITEBYTECODE=1", "XDG_STATE_HOME="+dir+"/state")
+		"ANSIBLE_COLLECTIONS_PATH="+collections, "ANSIBLE_PIPELINING=1", "ANSIBLE_NOCOLOR=1", "ANSIBLE_LOCALHOST_WARNING=0",
+		"ANSIBLE_INVENTORY_UNPARSED_WARNING=0",
+		"ANSIBLE_CALLBACK_PLUGINS="+dir, "ANSIBLE_CALLBACKS_ENABLED=results", "RESULTS="+dir+"/results", "PYTHONDONTWRITEBYTECODE=1",
+		"XDG_STATE_HOME="+dir+"/state")
 	text, err := os.ReadFile("testdata/results.py")
 	if err != nil {
 		t.Fatal(err)

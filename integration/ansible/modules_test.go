@@ -162,35 +162,45 @@ func testNodeModules(t *testing.T) {
 		{name: "scanned", module: "scan_info", options: with("machine", true), same: true, want: map[string]any{"changed": false}},
 		{name: "checked before", module: "check_info", options: with(), same: true,
 			want: map[string]any{"changed": false, "ready": false, "verdict": "not prepared", "exit_status": 2.0}},
-		{name: "configuration without errors", module: "nova_check_info", options: with("role", "compute"), same: true, want: map[string]any{"ok": true, "problems": []any{}, "exit_status": 0.0}},
+		{name: "configuration without errors", module: "nova_check_info", options: with("role", "compute"), same: true,
+			want: map[string]any{"ok": true, "problems": []any{}, "exit_status": 0.0}},
 		{name: "guests cannot be read", module: "guests_info", options: with(), same: true,
 			want: map[string]any{"changed": false, "complete": false, "empty": false, "guests": []any{}, "running": []any{}, "exit_status": 2.0}},
 
-		{name: "preparation planned", module: "prepare", options: with(), check: true, diff: true, same: true, want: planned, diffs: "+options vfio-pci ids=10de:11b4,10de:0e0a"},
+		{name: "preparation planned", module: "prepare", options: with(), check: true, diff: true, same: true, want: planned,
+			diffs: "+options vfio-pci ids=10de:11b4,10de:0e0a"},
 		{name: "prepared", module: "prepare", options: with(), diff: true, diffs: "+options vfio-pci ids=10de:11b4,10de:0e0a",
 			want: map[string]any{"changed": true, "plan_changed": true, "entry": 1.0, "reboot_required": true, "exit_status": 0.0}},
 		{name: "prepared again", module: "prepare", options: with(), diff: true, same: true, want: unchanged},
 		{name: "preparation planned again", module: "prepare", options: with(), check: true, diff: true, same: true, want: unchanged},
 		{name: "checked after", module: "check_info", options: with(), same: true,
 			want: map[string]any{"changed": false, "ready": false, "verdict": "not ready", "reboot_pending": true}},
-		{name: "one GPU planned", module: "prepare", options: with("only", []string{"0000:84:00.0"}), check: true, diff: true, same: true, want: planned, diffs: `0000:88:00.0`},
+		{name: "one GPU planned", module: "prepare", options: with("only", []string{"0000:84:00.0"}), check: true, diff: true, same: true, want: planned,
+			diffs: `0000:88:00.0`},
 
 		{name: "configuration planned", module: "configure", options: with("role", "compute"), check: true, diff: true, same: true, diffs: pciAlias,
 			want: map[string]any{"changed": true, "entry": nil, "restart": []any{"nova-compute"}}},
 		{name: "configured", module: "configure", options: with("role", "compute"), diff: true, diffs: pciAlias,
 			want: map[string]any{"changed": true, "entry": 2.0, "restart": []any{"nova-compute"}}},
-		{name: "configured again", module: "configure", options: with("role", "compute"), diff: true, same: true, want: map[string]any{"changed": false, "entry": nil}},
-		{name: "configuration with errors", module: "nova_check_info", options: with("role", "compute"), same: true, want: map[string]any{"ok": false, "exit_status": 2.0}},
-		{name: "rendered", module: "configure", options: with("role", "compute", "release", "2025.1", "aliases", []string{"K4200=10de:11b4"}, "render", "ini", "managed", true),
+		{name: "configured again", module: "configure", options: with("role", "compute"), diff: true, same: true,
+			want: map[string]any{"changed": false, "entry": nil}},
+		{name: "configuration with errors", module: "nova_check_info", options: with("role", "compute"), same: true,
+			want: map[string]any{"ok": false, "exit_status": 2.0}},
+		{name: "rendered", module: "configure", options: with("role", "compute", "release", "2025.1", "aliases", []string{"K4200=10de:11b4"}, "render",
+			"ini", "managed", true),
 			same: true, want: map[string]any{"changed": false}},
-		{name: "alias removed", module: "configure", options: with("role", "compute", "remove_aliases", []string{"K4200"}, "if_present", true), want: map[string]any{"changed": true, "entry": 3.0}},
-		{name: "alias removed again", module: "configure", options: with("role", "compute", "remove_aliases", []string{"K4200"}, "if_present", true), same: true, want: map[string]any{"changed": false}},
+		{name: "alias removed", module: "configure", options: with("role", "compute", "remove_aliases", []string{"K4200"}, "if_present", true),
+			want: map[string]any{"changed": true, "entry": 3.0}},
+		{name: "alias removed again", module: "configure", options: with("role", "compute", "remove_aliases", []string{"K4200"}, "if_present", true),
+			same: true, want: map[string]any{"changed": false}},
 
 		{name: "undo of what an entry depends on", module: "undo", options: with("entry", 2), same: true, failed: "refused", msg: "\ngpustack undo --root"},
-		{name: "undo planned", module: "undo", options: with("entry", 3), check: true, diff: true, same: true, diffs: pciAlias, want: map[string]any{"changed": true, "entry": 3.0}},
+		{name: "undo planned", module: "undo", options: with("entry", 3), check: true, diff: true, same: true, diffs: pciAlias,
+			want: map[string]any{"changed": true, "entry": 3.0}},
 		{name: "undone", module: "undo", options: with("entry", 3), diff: true, diffs: pciAlias, want: map[string]any{"changed": true, "entry": 3.0}},
 		{name: "undone again", module: "undo", options: with("entry", 3), same: true, want: map[string]any{"changed": false, "entry": 3.0}, runs: 2},
-		{name: "undo planned again", module: "undo", options: with("entry", 3), check: true, same: true, want: map[string]any{"changed": false, "entry": 3.0}, runs: 2},
+		{name: "undo planned again", module: "undo", options: with("entry", 3), check: true, same: true,
+			want: map[string]any{"changed": false, "entry": 3.0}, runs: 2},
 		{name: "no such entry", module: "undo", options: with("entry", 7), same: true, failed: "error", msg: "lists the entries", runs: 3},
 		{name: "no entry", module: "undo", options: with("entry", ""), failed: "error", msg: "entry: not a number", runs: -1},
 		{name: "returned", module: "prepare", options: with("state", "absent"), want: map[string]any{"changed": true, "entry": 4.0}},
@@ -200,7 +210,8 @@ func testNodeModules(t *testing.T) {
 		{name: "the root's disk", module: "prepare", options: with("devices", []string{rootDisk}), same: true, failed: "refused",
 			msg: rootDisk + ": the host needs it: carries /dev/sda1, mounted at /\nto list all functions: gpustack host scan"},
 		{name: "no such GPU", module: "prepare", options: with("devices", []string{"10de:20b2"}), same: true, failed: "error", msg: "10de:20b2", runs: 2},
-		{name: "no such GPU, which may be", module: "prepare", options: with("devices", []string{"10de:20b2"}, "if_present", true), same: true, want: map[string]any{"changed": false, "plan_changed": false}},
+		{name: "no such GPU, which may be", module: "prepare", options: with("devices", []string{"10de:20b2"}, "if_present", true), same: true,
+			want: map[string]any{"changed": false, "plan_changed": false}},
 	}
 	faults := r.faults(t, root)
 	outcomes, printed := r.play(t, append(tasks(calls), tasks(faults)...)...)
@@ -235,6 +246,10 @@ func (r *ansibleRun) faults(t *testing.T, root string) []call {
 	program := func(name, script string) map[string]any {
 		return map[string]any{"root": root, "binary": r.write(t, name, script, 0o755)}
 	}
+	// prints prints a document, in these lines, and nothing else.
+	prints := func(name string, status int, lines ...string) map[string]any {
+		return program(name, fmt.Sprintf("#!/bin/sh\ncat <<'END'\n%s\nEND\nexit %d\n", strings.Join(lines, "\n"), status))
+	}
 	// filtered prints what gpustack prints, but for what sed removes.
 	filtered := func(name, sed string) map[string]any {
 		return program(name, "#!/bin/sh\nout=$("+gpustack+" \"$@\")\nstatus=$?\nprintf '%s\\n' \"$out\" | sed '"+sed+"'\nexit $status\n")
@@ -253,39 +268,48 @@ exec `+gpustack+` "$@"
 	}
 	missing := func(binary string) map[string]any { return map[string]any{"root": root, "binary": binary} }
 	all := []call{
-		{name: "no program at the path", module: "scan_info", options: missing(r.dir + "/absent"), failed: "missing_binary", msg: r.dir + "/absent: no such program"},
-		{name: "no program of the name", module: "prepare", options: missing("gpustack-absent"), check: true, failed: "missing_binary", msg: "in PATH and /usr/local/sbin"},
+		{name: "no program at the path", module: "scan_info", options: missing(r.dir + "/absent"), failed: "missing_binary",
+			msg: r.dir + "/absent: no such program"},
+		{name: "no program of the name", module: "prepare", options: missing("gpustack-absent"), check: true, failed: "missing_binary",
+			msg: "in PATH and /usr/local/sbin"},
 		{name: "a folder", module: "prepare", options: missing(r.dir), failed: "missing_binary", msg: "no such program"},
-		{name: "a program of another machine", module: "check_info", options: program("alien", "\x7fELF\x02\x01\x01"), failed: "missing_binary", msg: "cannot be run on this machine"},
-		{name: "an older program", module: "prepare", options: older("older", `{"schema":1,"errors":[{"message":"unknown flag --take-over","hint":null}]}`), failed: "unknown_flag", msg: "does not have the option --take-over"},
+		{name: "a program of another machine", module: "check_info", options: program("alien", "\x7fELF\x02\x01\x01"), failed: "missing_binary",
+			msg: "cannot be run on this machine"},
+		{name: "an older program", module: "prepare", options: older("older", `{"schema":1,"errors":[{"message":"unknown flag --take-over","hint":null}]}`),
+			failed: "unknown_flag", msg: "does not have the option --take-over"},
 		{name: "a much older program", module: "prepare", options: older("oldest", ""), failed: "unknown_flag", msg: "does not have the option --take-over"},
-		{name: "an older program without the command", module: "guests_info", failed: "unknown_flag", msg: "gpustack host guests: this gpustack does not have the command",
+		{name: "an older program without the command", module: "guests_info", failed: "unknown_flag",
+			msg:     "gpustack host guests: this gpustack does not have the command",
 			options: program("without", "#!/bin/sh\necho 'gpustack: error: unknown command' >&2\nexit 1\n")},
-		{name: "a field less", module: "prepare", options: filtered("less", `/^"reboot_required":/d`), failed: "missing_field", msg: "no field reboot_required", want: map[string]any{"changed": true}},
-		{name: "a field of findings less", module: "check_info", options: filtered("less-findings", `s/"status":"[a-z/]*",//`), failed: "missing_field", msg: "no field status"},
+		{name: "a field less", module: "prepare", options: filtered("less", `/^"reboot_required":/d`), failed: "missing_field",
+			msg: "no field reboot_required", want: map[string]any{"changed": true}},
+		{name: "a field of findings less", module: "check_info", options: filtered("less-findings", `s/"status":"[a-z/]*",//`), failed: "missing_field",
+			msg: "no field status"},
 		{name: "no schema", module: "scan_info", options: filtered("no-schema", `s/"schema":1,//`), failed: "missing_field", msg: "no field schema"},
 		{name: "another schema", module: "scan_info", options: filtered("schema", `s/"schema":1,/"schema":2,/`), failed: "unknown_schema", msg: "schema 2"},
 		{name: "half a document", module: "scan_info", options: filtered("half", `2,$d`), failed: "no_document", msg: "printed no document (exit status 0)"},
-		{name: "a crash", module: "check_info", options: program("crash", "#!/bin/sh\necho 'panic: runtime error' >&2\nexit 2\n"), failed: "no_document", msg: "(exit status 2): panic: runtime error"},
+		{name: "a crash", module: "check_info", options: program("crash", "#!/bin/sh\necho 'panic: runtime error' >&2\nexit 2\n"), failed: "no_document",
+			msg: "(exit status 2): panic: runtime error"},
 		{name: "killed", module: "check_info", options: program("killed", "#!/bin/sh\nkill -9 $$\n"), failed: "no_document", msg: "(exit status -9)"},
 		{name: "interrupted", module: "prepare", failed: "interrupted", msg: "interrupted: nothing was changed",
-			options: program("interrupted", "#!/bin/sh\necho '{\"schema\":1,\"errors\":[{\"message\":\"interrupted: nothing was changed\",\"hint\":null}]}'\nexit 130\n")},
+			options: prints("interrupted", 130, `{"schema":1,"errors":[{"message":"interrupted: nothing was changed","hint":null}]}`)},
 		{name: "exit status 2 of a command without it", module: "scan_info", failed: "error", msg: "ended with exit status 2",
 			options: program("differs", "#!/bin/sh\n"+gpustack+" \"$@\"\nexit 2\n")},
-		{name: "no verdict", module: "check_info", want: map[string]any{"verdict": "unknown", "ready": false, "exit_status": 1.0}, options: program("verdict",
-			`#!/bin/sh
-echo '{"schema":1,"verdict":"unknown","reboot_required":null,"findings":[],"warnings":[],"errors":[{"message":"not enough information to reach a verdict","hint":null}]}'
-exit 1
-`)},
-		{name: "guests", module: "guests_info", want: map[string]any{"complete": true, "empty": false, "exit_status": 0.0,
-			"guests": []any{"off", "process 7 (qemu-system-x86)", "u1"}, "running": []any{"process 7 (qemu-system-x86)", "u1", "u2"}}, options: program("guests",
-			`#!/bin/sh
-echo '{"schema":1,"complete":true,"holders":[{"pid":7,"command":"qemu-system-x86","uuid":null,"name":null}],
-"guests":[{"pid":8,"command":"qemu","uuid":"u1","name":"one","asked":["0000:84:00.0"]},{"pid":9,"command":"qemu","uuid":"u2","name":"two","asked":[]}],
-"domains":[{"uuid":"u1","name":"one","running":true,"functions":["0000:84:00.0"]},{"uuid":"","name":"off","running":false,"functions":["0000:88:00.0"]},{"uuid":"u3","name":"idle","running":false,"functions":[]}]}'
-`)},
+		{name: "no verdict", module: "check_info", want: map[string]any{"verdict": "unknown", "ready": false, "exit_status": 1.0},
+			options: prints("verdict", 1, `{"schema":1,"verdict":"unknown","reboot_required":null,"findings":[],"warnings":[],`,
+				`"errors":[{"message":"not enough information to reach a verdict","hint":null}]}`)},
+		{name: "guests", module: "guests_info",
+			want: map[string]any{"complete": true, "empty": false, "exit_status": 0.0,
+				"guests": []any{"off", "process 7 (qemu-system-x86)", "u1"}, "running": []any{"process 7 (qemu-system-x86)", "u1", "u2"}},
+			options: prints("guests", 0, `{"schema":1,"complete":true,`,
+				`"holders":[{"pid":7,"command":"qemu-system-x86","uuid":null,"name":null}],`,
+				`"guests":[{"pid":8,"command":"qemu","uuid":"u1","name":"one","asked":["0000:84:00.0"]},`,
+				`{"pid":9,"command":"qemu","uuid":"u2","name":"two","asked":[]}],`,
+				`"domains":[{"uuid":"u1","name":"one","running":true,"functions":["0000:84:00.0"]},`,
+				`{"uuid":"","name":"off","running":false,"functions":["0000:88:00.0"]},`,
+				`{"uuid":"u3","name":"idle","running":false,"functions":[]}]}`)},
 		{name: "no guests", module: "guests_info", want: map[string]any{"complete": true, "empty": true, "guests": []any{}, "running": []any{}},
-			options: program("no-guests", "#!/bin/sh\necho '{\"schema\":1,\"complete\":true,\"holders\":[],\"guests\":[],\"domains\":[]}'\n")},
+			options: prints("no-guests", 0, `{"schema":1,"complete":true,"holders":[],"guests":[],"domains":[]}`)},
 	}
 	return all
 }
@@ -326,7 +350,8 @@ func testCloudModules(t *testing.T) {
 	r := newRun(t, nobody)
 	c := cloudtest.Start(t, 96)
 	node := func(name, reason string) *cloudtest.Node {
-		return &cloudtest.Node{Name: name, Zone: "az1", VCPU: 32, Memory: 65536, Disk: 1000, Class: "CUSTOM_PCI_10DE_11B4", Devices: 2, Free: 2, Disabled: reason}
+		return &cloudtest.Node{Name: name, Zone: "az1", VCPU: 32, Memory: 65536, Disk: 1000, Class: "CUSTOM_PCI_10DE_11B4", Devices: 2, Free: 2,
+			Disabled: reason}
 	}
 	nodes := []*cloudtest.Node{node("gpu1", ""), node("gpu2", "new disk"), node("gpu3", "gpustack 2026-11-27T09:00:00Z 5e0c3a71: reboot")}
 	c.AddHosts(&cloudtest.Hosts{Nodes: nodes})
@@ -367,24 +392,36 @@ func testCloudModules(t *testing.T) {
 			want: map[string]any{"changed": true, "entry": nil, "empty": false, "exit_status": 2.0}},
 		{name: "status before", module: "fleet_status_info", options: map[string]any{"binary": gpustack}},
 		{name: "drained", module: "drain", options: on("gpu1", "reason", "new kernel", "wait_empty", "1s"), diff: true, diffs: `disabled_reason: "gpustack`,
-			failed: "servers_running", msg: "servers with GPUs run on gpu1: 0a1b0000-0000-4000-8000-000000000000 (train) of user u1", want: map[string]any{"changed": true, "entry": 1.0, "empty": false}},
-		{name: "drained again", module: "drain", options: on("gpu1", "reason", "new kernel", "fail_on_servers", false), diff: true, want: map[string]any{"changed": false, "entry": nil, "exit_status": 2.0}},
-		{name: "step", module: "drain", options: on("gpu1", "step", "reboot"), diff: true, diffs: ": reboot", want: map[string]any{"changed": true, "entry": nil, "empty": nil, "servers": []any{}}},
-		{name: "step planned", module: "drain", options: on("gpu1", "step", "boot"), check: true, diff: true, diffs: ": boot", want: map[string]any{"changed": true}},
-		{name: "status", module: "fleet_status_info", options: map[string]any{"binary": gpustack}, want: map[string]any{"changed": false, "unknown_hosts": []any{}}},
-		{name: "drained by others", module: "drain", options: on("gpu2", "reason", "new kernel"), failed: "refused", msg: "'openstack compute service set --enable gpu2 nova-compute' enables it"},
+			failed: "servers_running", msg: "servers with GPUs run on gpu1: 0a1b0000-0000-4000-8000-000000000000 (train) of user u1",
+			want: map[string]any{"changed": true, "entry": 1.0, "empty": false}},
+		{name: "drained again", module: "drain", options: on("gpu1", "reason", "new kernel", "fail_on_servers", false), diff: true,
+			want: map[string]any{"changed": false, "entry": nil, "exit_status": 2.0}},
+		{name: "step", module: "drain", options: on("gpu1", "step", "reboot"), diff: true, diffs: ": reboot",
+			want: map[string]any{"changed": true, "entry": nil, "empty": nil, "servers": []any{}}},
+		{name: "step planned", module: "drain", options: on("gpu1", "step", "boot"), check: true, diff: true, diffs: ": boot",
+			want: map[string]any{"changed": true}},
+		{name: "status", module: "fleet_status_info", options: map[string]any{"binary": gpustack},
+			want: map[string]any{"changed": false, "unknown_hosts": []any{}}},
+		{name: "drained by others", module: "drain", options: on("gpu2", "reason", "new kernel"), failed: "refused",
+			msg: "'openstack compute service set --enable gpu2 nova-compute' enables it"},
 		{name: "enabled for others", module: "enable", options: on("gpu2"), failed: "refused", msg: "not by gpustack: the reason is new disk"},
-		{name: "enable planned", module: "enable", options: on("gpu3"), check: true, diff: true, diffs: "enabled: true", want: map[string]any{"changed": true, "entry": nil}},
+		{name: "enable planned", module: "enable", options: on("gpu3"), check: true, diff: true, diffs: "enabled: true",
+			want: map[string]any{"changed": true, "entry": nil}},
 		{name: "enabled", module: "enable", options: on("gpu3"), diff: true, diffs: "enabled: true", want: map[string]any{"changed": true, "entry": 2.0}},
 		{name: "enabled again", module: "enable", options: on("gpu3"), diff: true, want: map[string]any{"changed": false, "entry": nil}},
-		{name: "undo planned", module: "undo", options: map[string]any{"binary": gpustack, "entry": 1}, check: true, diff: true, diffs: `"path": "/os-services/`, want: map[string]any{"changed": true}},
-		{name: "undone", module: "undo", options: map[string]any{"binary": gpustack, "entry": 1}, diff: true, diffs: `"path": "/os-services/`, want: map[string]any{"changed": true}},
+		{name: "undo planned", module: "undo", options: map[string]any{"binary": gpustack, "entry": 1}, check: true, diff: true,
+			diffs: `"path": "/os-services/`, want: map[string]any{"changed": true}},
+		{name: "undone", module: "undo", options: map[string]any{"binary": gpustack, "entry": 1}, diff: true, diffs: `"path": "/os-services/`,
+			want: map[string]any{"changed": true}},
 		{name: "undone again", module: "undo", options: map[string]any{"binary": gpustack, "entry": 1}, want: map[string]any{"changed": false}},
 		{name: "no such host", module: "drain", options: on("-gpu9", "reason", "new kernel"), failed: "error", msg: "host -gpu9 has no compute service"},
-		{name: "no such flavor", module: "flavor_test", options: map[string]any{"binary": gpustack, "flavor": "gpu.absent", "image": "debian"}, failed: "error", msg: "gpu.absent"},
-		{name: "test planned", module: "flavor_test", options: flavor("gpu.k4200.2"), check: true, want: map[string]any{"changed": false, "verdict": nil, "exit_status": 2.0}},
+		{name: "no such flavor", module: "flavor_test", options: map[string]any{"binary": gpustack, "flavor": "gpu.absent", "image": "debian"},
+			failed: "error", msg: "gpu.absent"},
+		{name: "test planned", module: "flavor_test", options: flavor("gpu.k4200.2"), check: true,
+			want: map[string]any{"changed": false, "verdict": nil, "exit_status": 2.0}},
 		{name: "tested", module: "flavor_test", options: flavor("gpu.k4200.2"), want: map[string]any{"changed": false, "verdict": "pass", "exit_status": 0.0}},
-		{name: "tested with a device less", module: "flavor_test", options: flavor("gpu.k4200.3"), failed: "verdict", msg: "the verdict on flavor gpu.k4200.3 is fail\n",
+		{name: "tested with a device less", module: "flavor_test", options: flavor("gpu.k4200.3"), failed: "verdict",
+			msg:  "the verdict on flavor gpu.k4200.3 is fail\n",
 			want: map[string]any{"changed": false, "verdict": "fail", "exit_status": 2.0}},
 		{name: "no such cloud", module: "enable", options: on("gpu1", "os_cloud", "absent"), failed: "error", msg: "absent"},
 	}
@@ -404,7 +441,8 @@ func testCloudModules(t *testing.T) {
 		}
 		return servers
 	}
-	train, idle, web := server{"train", "u1", "p1", "ACTIVE", "running", true}, server{"idle", "u1", "p1", "SHUTOFF", "off", true}, server{"web", "u1", "p1", "ACTIVE", "running", false}
+	train, idle, web := server{"train", "u1", "p1", "ACTIVE", "running", true}, server{"idle", "u1", "p1", "SHUTOFF", "off", true},
+		server{"web", "u1", "p1", "ACTIVE", "running", false}
 	for of, want := range map[string][]server{"servers": {idle, train, web}, "running": {train, web}, "blocking": {train}} {
 		if got := list(of); !slices.Equal(got, want) {
 			t.Errorf("%s: %v", of, got)

@@ -121,7 +121,8 @@ func TestRolloutPage(t *testing.T) {
 	r.write(t, "inventory.yml", plays[0], 0o644)
 	r.write(t, "waves.yml", "all: {children: {wave_00: {hosts: {gpu02: {}}}}}\n", 0o644)
 	r.write(t, "kolla.yml", plays[1], 0o644)
-	out, talk, status := r.command(t, "ansible-playbook", "-i", r.dir+"/inventory.yml", "-i", r.dir+"/waves.yml", "gpustack.nova.rollout", "gpustack.nova.undo", "-e", "wave=wave_00", "--list-hosts")
+	out, talk, status := r.command(t, "ansible-playbook", "-i", r.dir+"/inventory.yml", "-i", r.dir+"/waves.yml", "gpustack.nova.rollout",
+		"gpustack.nova.undo", "-e", "wave=wave_00", "--list-hosts")
 	if status != 0 || strings.Count(out, "hosts (1):\n      gpu02\n") != 2 {
 		t.Errorf("%d: %s%s", status, out, talk)
 	}
@@ -151,7 +152,8 @@ func TestSudoers(t *testing.T) {
 		allowed bool
 	}{
 		{"host scan --machine -o json", true}, {"host check -o json", true}, {"host guests -o json", true},
-		{"host check", false}, {"host prepare --yes", false}, {"host scan --machine -o json --root /", false}, {"host guests -o json --conf /etc/shadow", false},
+		{"host check", false}, {"host prepare --yes", false}, {"host scan --machine -o json --root /", false},
+		{"host guests -o json --conf /etc/shadow", false},
 	} {
 		cmd := exec.Command("unshare", "--mount", "sh", "-euc", `mount -t tmpfs -o mode=755 tmpfs /etc/sudoers.d
 cp "$1" /etc/sudoers.d/gpustack

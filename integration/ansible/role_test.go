@@ -111,7 +111,8 @@ func newRoleFleet(t *testing.T, names ...string) *roleFleet {
 	f.write("regenerate", fmt.Sprintf(regenerate, boot))
 	f.write("boot.yml", rebootTasks(boot))
 	f.write("upgrade.yml", upgradeTasks)
-	f.write("ansible.cfg", "[defaults]\nforks = 4\nlocalhost_warning = false\nhost_key_checking = false\nlocal_tmp = "+f.dir+"/tmp\nremote_tmp = "+f.dir+"/tmp\n"+
+	f.write("ansible.cfg", "[defaults]\nforks = 4\nlocalhost_warning = false\nhost_key_checking = false\nlocal_tmp = "+f.dir+"/tmp\nremote_tmp = "+f.dir+
+		"/tmp\n"+
 		"interpreter_python = /usr/bin/python3\n[connection]\npipelining = true\n[galaxy]\ncache_dir = "+f.dir+"/galaxy\n")
 	state := filepath.Join(f.dir, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
@@ -135,7 +136,8 @@ func newRoleFleet(t *testing.T, names ...string) *roleFleet {
 		f.command("chmod", "755", s.dir+"/node", s.dir+"/controller")
 		f.servers, f.hosts.Nodes = append(f.servers, s), append(f.hosts.Nodes, s.node)
 		f.inventory[name] = map[string]any{
-			"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3", "gpustack_node_root": s.root, "gpustack_node_binary": s.dir + "/node",
+			"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3", "gpustack_node_root": s.root,
+			"gpustack_node_binary":            s.dir + "/node",
 			"gpustack_node_controller_binary": s.dir + "/controller",
 		}
 	}
@@ -178,7 +180,8 @@ func (f *roleFleet) live(s *server) {
 	f.t.Helper()
 	for name, content := range map[string]string{
 		"etc/hostname": s.name + "\n", "proc/sys/kernel/hostname": s.name + "\n", "etc/machine-id": "3d12\n", "proc/sys/kernel/random/boot_id": "b0b0\n",
-		"proc/uptime": "3600.75 7000.00\n", "proc/stat": "btime 1772352000\n", "proc/1/stat": "1 (systemd) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1\n", "proc/1/cmdline": "/sbin/init\x00",
+		"proc/uptime": "3600.75 7000.00\n", "proc/stat": "btime 1772352000\n",
+		"proc/1/stat": "1 (systemd) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1\n", "proc/1/cmdline": "/sbin/init\x00",
 		"proc/50/stat":    "50 (nova-compute) S 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 60000 1 1 1\n",
 		"proc/50/cmdline": "/usr/bin/python3\x00/usr/bin/nova-compute\x00",
 	} {
@@ -222,10 +225,11 @@ func (f *roleFleet) playbook(name string, args ...string) *exec.Cmd {
 	for _, s := range f.servers {
 		hosts[s.name] = f.inventory[s.name]
 	}
-	inventory, err := json.Marshal(map[string]any{"all": map[string]any{"children": map[string]any{"wave_00": map[string]any{"hosts": hosts}}, "vars": map[string]any{
-		"gpustack_node_reboot_tasks": f.dir + "/boot.yml", "gpustack_node_upgrade_tasks": f.dir + "/upgrade.yml",
-		"gpustack_node_ready_retries": 1, "gpustack_node_ready_delay": 0, "gpustack_node_wait": "1s",
-	}}})
+	inventory, err := json.Marshal(map[string]any{"all": map[string]any{"children": map[string]any{"wave_00": map[string]any{"hosts": hosts}},
+		"vars": map[string]any{
+			"gpustack_node_reboot_tasks": f.dir + "/boot.yml", "gpustack_node_upgrade_tasks": f.dir + "/upgrade.yml",
+			"gpustack_node_ready_retries": 1, "gpustack_node_ready_delay": 0, "gpustack_node_wait": "1s",
+		}}})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -248,7 +252,8 @@ func (f *roleFleet) play(name string, args ...string) (out string, recap map[str
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	began := time.Now()
 	err := cmd.Run()
-	f.t.Logf("%s %q: %v, %v, %v user, %v system", name, args, err, time.Since(began).Round(time.Second/10), cmd.ProcessState.UserTime(), cmd.ProcessState.SystemTime())
+	f.t.Logf("%s %q: %v, %v, %v user, %v system", name, args, err, time.Since(began).Round(time.Second/10), cmd.ProcessState.UserTime(),
+		cmd.ProcessState.SystemTime())
 	if strings.Contains(printed.String(), f.cloud.Password) {
 		f.t.Errorf("%s prints the password", name)
 	}
@@ -291,7 +296,8 @@ func (s *server) log(t *testing.T, whose string) []string {
 	}
 	var lines []string
 	for line := range strings.Lines(string(text)) {
-		line = strings.NewReplacer(" -o json", "", " --root="+s.root, "", " -- "+s.name, "", " --role=compute", "", " --release=auto", "").Replace(strings.TrimSpace(line))
+		line = strings.NewReplacer(" -o json", "", " --root="+s.root, "", " -- "+s.name, "", " --role=compute", "", " --release=auto",
+			"").Replace(strings.TrimSpace(line))
 		lines = append(lines, line)
 	}
 	return lines
@@ -355,8 +361,9 @@ func (f *roleFleet) guestOn(host, status string, power int, alias string) cloudt
 	}
 	return cloudtest.Instance{ID: "0a1b0000-0000-4000-8000-" + hex.EncodeToString([]byte(host + "------")[:6]), Name: "train", Host: host, Project: "p1",
 		Created: time.Now().UTC(), Metadata: map[string]string{},
-		More: map[string]any{"status": status, "user_id": "u1", "OS-EXT-STS:task_state": nil, "OS-EXT-STS:power_state": power, "OS-EXT-STS:vm_state": strings.ToLower(status),
-			"flavor": map[string]any{"original_name": "f", "extra_specs": specs}}}
+		More: map[string]any{"status": status, "user_id": "u1", "OS-EXT-STS:task_state": nil, "OS-EXT-STS:power_state": power,
+			"OS-EXT-STS:vm_state": strings.ToLower(status),
+			"flavor":              map[string]any{"original_name": "f", "extra_specs": specs}}}
 }
 
 // table writes a playbook with the role alone: no server ends the play of the others.
@@ -393,7 +400,8 @@ func TestRoleNode(t *testing.T) {
 	id := strconv.Itoa(slices.Index(f.hosts.Nodes, at["raced"].node))
 	f.cloud.SetFault(func(_ http.ResponseWriter, r *http.Request) bool { // a user starts a server before the reboot
 		body, err := io.ReadAll(r.Body)
-		if r.Body = io.NopCloser(bytes.NewReader(body)); err == nil && r.URL.Path == "/v2.1/os-services/"+id && bytes.Contains(body, []byte(": rollout: reboot")) {
+		if r.Body = io.NopCloser(bytes.NewReader(body)); err == nil && r.URL.Path == "/v2.1/os-services/"+id &&
+			bytes.Contains(body, []byte(": rollout: reboot")) {
 			f.cloud.Instances = append(f.cloud.Instances, &raced)
 		}
 		return false
@@ -432,7 +440,8 @@ func TestRoleNode(t *testing.T) {
 	}
 	for name, r := range recap {
 		failed := r.failed + r.unreachable
-		if want := map[string]string{"whole": "00", "planned": "00", "none": "00", "prepared": "00", "lost": "01"}[name]; want == "" && failed != "10" || want != "" && failed != want {
+		if want := map[string]string{"whole": "00", "planned": "00", "none": "00", "prepared": "00", "lost": "01"}[name]; want == "" && failed != "10" ||
+			want != "" && failed != want {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -496,7 +505,8 @@ func TestRoleNode(t *testing.T) {
 	if got := s.verdict(t); got != "not prepared" || s.node.Disabled != "" || strings.Contains(s.conf(t), "11b4") {
 		t.Errorf("whole: %s, %q:\n%s\n%s", got, s.node.Disabled, s.conf(t), out)
 	}
-	if s := at["kolla"]; s.tree(t) != before || s.reason() != "rollout: nova.conf" || recap["kolla"].failed != "1" || !strings.Contains(out, "still offers the GPUs of kolla") {
+	if s := at["kolla"]; s.tree(t) != before || s.reason() != "rollout: nova.conf" || recap["kolla"].failed != "1" ||
+		!strings.Contains(out, "still offers the GPUs of kolla") {
 		t.Errorf("kolla: %q, %+v\n%s", s.reason(), recap["kolla"], out)
 	}
 }

@@ -412,7 +412,8 @@ func TestReadDefaultFile(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, status := repairMigration(t, root); status != 1 || !strings.Contains(stderr, "error: api_database: read_default_file: "+strings.TrimPrefix(file, root)+": no such file or directory") {
+	if _, stderr, status := repairMigration(t, root); status != 1 ||
+		!strings.Contains(stderr, "error: api_database: read_default_file: "+strings.TrimPrefix(file, root)+": no such file or directory") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 }

@@ -58,7 +58,8 @@ func TestProbe(t *testing.T) {
 		if !whole {
 			t.Fatalf("without %q: no report in:\n%s", program, end(m.Console()))
 		}
-		if r.Run == nil || r.Run.ExitStatus == nil || *r.Run.ExitStatus != 143 || strings.Join(r.Run.Output(), "|") != `the guest's "output"|3` || r.Run.Took == nil {
+		if r.Run == nil || r.Run.ExitStatus == nil || *r.Run.ExitStatus != 143 || strings.Join(r.Run.Output(), "|") != `the guest's "output"|3` ||
+			r.Run.Took == nil {
 			t.Errorf("without %q: the command: %+v", program, r.Run)
 		}
 		if len(r.Devices) != functions {

@@ -631,7 +631,8 @@ func TestUnequalGPUs(t *testing.T) {
 		{"K4200:1,CX6VF:1", ""},
 		{"mine:1,K4200:1", ""},
 		{"K4200:1,M60:1", "its guests have GPUs of several products, K4200 and M60: programs that use several GPUs at once, such as nbody, need equal ones"},
-		{"M60:1,K4200:1,L40S:1", "its guests have GPUs of several products, K4200, L40S and M60: programs that use several GPUs at once, such as nbody, need equal ones"},
+		{"M60:1,K4200:1,L40S:1", "its guests have GPUs of several products, K4200, L40S and M60: programs that use several GPUs at once, such as " +
+			"nbody, need equal ones"},
 	} {
 		plan, err := flavor.NewPlan(flavor.Options{Request: request(t, test.request)}, flavor.Cloud{Microversion: 86, Newest: 96})
 		if err != nil {

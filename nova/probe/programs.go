@@ -124,7 +124,8 @@ var patterns = []pattern{
 	{deviceQuery, false, host.LazyRegexp(`^deviceQuery, .*, NumDevs = ([0-9]{1,4})`), func(o *output, m []string) { o.number(m[1]) }},
 
 	{bandwidthTest, true, host.LazyRegexp(`^\[CUDA Bandwidth Test\] - Starting`), func(o *output, _ []string) { o.ListsAll = false }},
-	{bandwidthTest, false, host.LazyRegexp(`^!!!!!Cumulative Bandwidth to be computed from all the devices`), func(o *output, _ []string) { o.ListsAll = true }},
+	{bandwidthTest, false, host.LazyRegexp(`^!!!!!Cumulative Bandwidth to be computed from all the devices`),
+		func(o *output, _ []string) { o.ListsAll = true }},
 	{bandwidthTest, false, host.LazyRegexp(`^ *Device [0-9]{1,4}: (.{1,80})$`), func(o *output, m []string) { o.model(m[1]) }},
 	{bandwidthTest, false, host.LazyRegexp(`^ *((?:Host|Device) to (?:Host|Device)) Bandwidth, ([0-9]{1,4}) Device\(s\)`), func(o *output, m []string) {
 		o.test, o.scale = strings.ToLower(m[1]), 0

@@ -219,7 +219,8 @@ func TestPrograms(t *testing.T) {
 			"There are no available device(s) that support CUDA")}, "deviceQuery lists 0 []"},
 		{"bandwidthTest", probe.Run{Lines: lines(bandwidth)},
 			"bandwidthTest uses 1 [Tesla K80] host to device, pinned=9900MB/s device to host, pinned=10100MB/s device to device, pinned=170100MB/s"},
-		{"bandwidthTest --device=all", probe.Run{Lines: lines(bandwidthAll)}, "bandwidthTest lists 2 [Tesla K80 Tesla M60] host to device, pageable=19950.2MB/s"},
+		{"bandwidthTest --device=all", probe.Run{Lines: lines(bandwidthAll)},
+			"bandwidthTest lists 2 [Tesla K80 Tesla M60] host to device, pageable=19950.2MB/s"},
 		{"nvbandwidth", probe.Run{Lines: lines(nvband)}, "nvbandwidth lists 2 [NVIDIA H100 80GB HBM3] host_to_device_memcpy_ce=111270MB/s"},
 		{"nvbandwidth of 2026", probe.Run{Lines: lines(nvbandNew)}, "nvbandwidth lists 3 [] host_to_device_memcpy_ce=166060MB/s"},
 		{"nbody", probe.Run{Lines: lines(bodies)}, "nbody uses 2 [Quadro K4200] single precision=1995.263GFLOP/s"},
@@ -227,7 +228,8 @@ func TestPrograms(t *testing.T) {
 			"nbody uses 0 [] double precision=0.4GFLOP/s"},
 		{"several programs", probe.Run{Lines: lines(smiList, bodies, nvbandNew)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]; " +
 			"nbody uses 2 [Quadro K4200] single precision=1995.263GFLOP/s; nvbandwidth lists 3 [] host_to_device_memcpy_ce=166060MB/s"},
-		{"one program twice", probe.Run{Lines: lines(smiList, smiList)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]; nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]"},
+		{"one program twice", probe.Run{Lines: lines(smiList, smiList)},
+			"nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]; nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]"},
 		{"a program in a text", probe.Run{Lines: lines("I ran nbody and nvidia-smi -L", "number of CUDA devices  = 2", "Device 0: x", "SUM x 1")}, ""},
 		{"nothing", probe.Run{}, ""},
 	} {

@@ -49,21 +49,28 @@ func TestRun(t *testing.T) {
 		want   probe.Verdict
 		reason string
 	}{
-		"pass":                   {gpus: 2, run: func(n string) string { return ran(n, exit0, gpu0, gpu1) }, want: probe.Pass},
-		"exit 1":                 {gpus: 2, run: func(n string) string { return ran(n, exit1) }, want: probe.Fail, reason: "the command returned exit status 1"},
-		"deadline":               {gpus: 2, run: func(n string) string { return ran(n, "deadline exit= from=1.00 to=2.00") }, want: probe.Fail, reason: "the command did not end within 1s"},
-		"fewer GPUs listed":      {gpus: 2, run: func(n string) string { return ran(n, exit0, gpu0) }, want: probe.Fail, reason: "nvidia-smi lists 1 GPU, and the flavor has 2"},
-		"fewer devices":          {gpus: 1, run: func(n string) string { return ran(n, exit0, gpu0, gpu1) }, want: probe.Fail, reason: "10de:11b4: 2 wanted, 1 seen"},
-		"both":                   {gpus: 1, run: func(n string) string { return ran(n, exit1) }, want: probe.Fail, reason: "10de:11b4: 2 wanted, 1 seen; the command returned exit status 1"},
-		"no END":                 {gpus: 2, run: func(n string) string { return strings.TrimSuffix(ran(n, exit0, gpu0), "END\n") }, want: probe.Unknown, reason: "the guest has not reported the end of the command"},
+		"pass":   {gpus: 2, run: func(n string) string { return ran(n, exit0, gpu0, gpu1) }, want: probe.Pass},
+		"exit 1": {gpus: 2, run: func(n string) string { return ran(n, exit1) }, want: probe.Fail, reason: "the command returned exit status 1"},
+		"deadline": {gpus: 2, run: func(n string) string { return ran(n, "deadline exit= from=1.00 to=2.00") }, want: probe.Fail,
+			reason: "the command did not end within 1s"},
+		"fewer GPUs listed": {gpus: 2, run: func(n string) string { return ran(n, exit0, gpu0) }, want: probe.Fail,
+			reason: "nvidia-smi lists 1 GPU, and the flavor has 2"},
+		"fewer devices": {gpus: 1, run: func(n string) string { return ran(n, exit0, gpu0, gpu1) }, want: probe.Fail, reason: "10de:11b4: 2 wanted, 1 seen"},
+		"both": {gpus: 1, run: func(n string) string { return ran(n, exit1) }, want: probe.Fail,
+			reason: "10de:11b4: 2 wanted, 1 seen; the command returned exit status 1"},
+		"no END": {gpus: 2, run: func(n string) string { return strings.TrimSuffix(ran(n, exit0, gpu0), "END\n") }, want: probe.Unknown,
+			reason: "the guest has not reported the end of the command"},
 		"no record":              {gpus: 2, want: probe.Unknown, reason: "the guest has not reported the end of the command"},
 		"no record, few devices": {gpus: 1, want: probe.Fail, reason: "10de:11b4: 2 wanted, 1 seen; the guest has not reported the end of the command"},
-		"another nonce":          {gpus: 2, run: func(string) string { return ran("0123abcd", exit0) }, want: probe.Unknown, reason: "the guest has not reported the end of the command"},
-		"a line is broken": {gpus: 2, run: func(n string) string { return strings.Replace(ran(n, exit0, gpu0, gpu1), "Quadro", "Quad", 1) }, want: probe.Unknown,
+		"another nonce": {gpus: 2, run: func(string) string { return ran("0123abcd", exit0) }, want: probe.Unknown,
+			reason: "the guest has not reported the end of the command"},
+		"a line is broken": {gpus: 2, run: func(n string) string { return strings.Replace(ran(n, exit0, gpu0, gpu1), "Quadro", "Quad", 1) },
+			want:   probe.Unknown,
 			reason: "1 line of the command's output did not arrive whole"},
 		"powered off": {gpus: 2, cloud: func(b *bed) { b.Instances[0].More = map[string]any{"status": "SHUTOFF"} }, want: probe.Unknown,
 			reason: "the guest was powered off before it reported; the guest has not reported the end of the command"},
-		"deleted": {gpus: 2, cloud: func(b *bed) { b.Instances = nil }, want: probe.Unknown, reason: "another client has deleted the server; the guest has not reported the end of the command"},
+		"deleted": {gpus: 2, cloud: func(b *bed) { b.Instances = nil }, want: probe.Unknown,
+			reason: "another client has deleted the server; the guest has not reported the end of the command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			command, err := probe.NewCommand("nvidia-smi -L; secret", time.Second)

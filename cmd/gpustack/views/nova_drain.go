@@ -125,7 +125,8 @@ func PrintLeft(u *term.UI, name string, left drain.Left) {
 			u.Printf("  %s\n", u.Text(t.Remedy))
 		}
 	}
-	u.Printf("%s\n", term.Sentence(host.Numbered(len(rows), "server")+" on "+term.Printable(name), fmt.Sprintf("%d running with GPUs", len(left.RunningGPUs()))))
+	u.Printf("%s\n", term.Sentence(host.Numbered(len(rows), "server")+" on "+term.Printable(name),
+		fmt.Sprintf("%d running with GPUs", len(left.RunningGPUs()))))
 }
 
 // NoteLeft prints what a wait is for.
