@@ -14,7 +14,9 @@ import (
 // Program is what a known program has printed about GPUs.
 type Program struct {
 	Name string
-	GPUs *int // GPUs that it listed or used; nil if its output does not show them
+	GPUs *int // GPUs that it listed or used; nil if its output does not show them, or only a part
+	Seen int  // GPUs that were seen in its list
+	Cut  bool // GPUs is nil because lines of its list may be missing
 	// ListsAll says that it lists every GPU that it finds. Others use those that their options name.
 	ListsAll bool
 	Models   []string // of the GPUs, each once
@@ -61,6 +63,13 @@ func (o *output) model(name string) {
 
 func (o *output) tell(n int) { o.told = &n }
 
+// miss notes that lines were left out after those that were read. o is nil before the first program.
+func (o *output) miss() {
+	if o != nil {
+		o.cut = true
+	}
+}
+
 // number is tell for a text of at most four digits.
 func (o *output) number(text string) {
 	n, _ := strconv.Atoi(text)
@@ -89,10 +98,13 @@ func (o *output) mbps(name, text string) {
 // program returns what was read.
 func (o *output) program() Program {
 	p := o.Program
-	switch n := len(o.listed); {
+	p.Seen = len(o.listed)
+	switch n := p.Seen; {
 	case o.told != nil:
 		p.GPUs = o.told
-	case n > 0 && !o.cut:
+	case o.cut:
+		p.Cut = true
+	case n > 0:
 		p.GPUs = &n
 	}
 	return p
@@ -170,14 +182,20 @@ func (p pattern) starts(o *output, m []string) bool {
 	return len(m) < 2 || o.listed[m[1]] // nvidia-smi -L has no title: its list begins again
 }
 
+// amid reports whether a line that begins the output of a program may be in the middle of it:
+// nvidia-smi -L has no title, and lists GPUs by their numbers.
+func amid(m []string) bool { return len(m) > 1 && m[1] != "0" }
+
 // Programs returns what known programs have printed, in the order of the output. A command may run
 // several.
 func Programs(r *Run) []Program {
 	var all []*output
 	var o *output // that of the last program
+	gone := false // lines before this one were left out
 	for i, line := range r.Lines {
-		if o != nil && r.Gap != nil && *r.Gap == i {
-			o.cut = true
+		if r.Gap != nil && *r.Gap == i {
+			gone = true
+			o.miss()
 		}
 		line = strings.TrimRight(line, " ")
 		for _, p := range patterns {
@@ -189,7 +207,7 @@ func Programs(r *Run) []Program {
 				continue
 			}
 			if p.starts(o, m) {
-				o = &output{Program: Program{Name: p.program, ListsAll: true}, listed: map[string]bool{}, cut: r.Missing > 0}
+				o = &output{Program: Program{Name: p.program, ListsAll: true}, listed: map[string]bool{}, cut: r.Missing > 0 || gone && amid(m)}
 				all = append(all, o)
 			}
 			if p.read != nil {
@@ -197,6 +215,9 @@ func Programs(r *Run) []Program {
 			}
 			break
 		}
+	}
+	if r.Gap != nil && *r.Gap == len(r.Lines) {
+		o.miss()
 	}
 	var programs []Program
 	for _, o := range all {

@@ -16,7 +16,9 @@ func shown(programs []probe.Program) string {
 		if p.ListsAll {
 			text = p.Name + " lists"
 		}
-		if p.GPUs == nil {
+		if p.Cut {
+			text += fmt.Sprintf(" %d and more", p.Seen)
+		} else if p.GPUs == nil {
 			text += " ?"
 		} else {
 			text += fmt.Sprintf(" %d", *p.GPUs)
@@ -208,10 +210,13 @@ func TestPrograms(t *testing.T) {
 		{"nvidia-smi of 2021", probe.Run{Lines: lines(smiOldTable)}, "nvidia-smi lists 2 [Tesla K80]"},
 		{"nvidia-smi without GPUs", probe.Run{Lines: lines("No devices were found")}, "nvidia-smi lists 0 []"},
 		{"nvidia-smi without a driver", probe.Run{Lines: lines("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")}, ""},
-		{"a list with a gap", probe.Run{Lines: lines(smiList), Gap: at(2)}, "nvidia-smi lists ? [NVIDIA A100-SXM4-40GB]"},
+		{"a list with a gap", probe.Run{Lines: lines(smiList), Gap: at(2)}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
+		{"a list with a gap at the end", probe.Run{Lines: lines(smiList), Gap: at(4)}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
+		{"a list with a gap before it", probe.Run{Lines: lines("x", smiList), Gap: at(1)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]"},
+		{"the end of a list", probe.Run{Lines: lines("x", smiList)[4:], Gap: at(0)}, "nvidia-smi lists 1 and more [NVIDIA A100-SXM4-40GB]"},
 		{"a list before a gap of another program", probe.Run{Lines: lines(smiList, query), Gap: at(14)},
 			"nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]; deviceQuery lists 2 [Quadro K4200]"},
-		{"a list with a missing line", probe.Run{Lines: lines(smiList), Missing: 1}, "nvidia-smi lists ? [NVIDIA A100-SXM4-40GB]"},
+		{"a list with a missing line", probe.Run{Lines: lines(smiList), Missing: 1}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
 		{"deviceQuery", probe.Run{Lines: lines(query)}, "deviceQuery lists 2 [Quadro K4200]"},
 		{"deviceQuery, the last lines", probe.Run{Lines: lines(query)[2:], Gap: at(2)}, "deviceQuery lists 2 [Quadro K4200]"},
 		{"deviceQuery without GPUs", probe.Run{Lines: lines(queryNone)}, "deviceQuery lists ? []"},
@@ -241,8 +246,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// FuzzPrograms: no output makes a program that has more GPUs than the numbers in it, and figures
-// are of one kind each.
+// FuzzPrograms: a program has a name and, unless its list is cut, a number of at most four digits
+// of GPUs; figures are of one kind each.
 func FuzzPrograms(f *testing.F) {
 	for _, seed := range []string{smiList, smiTable, query, bandwidth, bandwidthAll, nvband, nvbandNew, bodies} {
 		f.Add(seed, -1, 0)

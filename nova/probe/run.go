@@ -178,6 +178,20 @@ func (r *Run) failure(wait time.Duration) string {
 	return text
 }
 
+// doubts returns why a command without a failure has not passed, in a guest that should have so many
+// GPUs: its output is not known well enough.
+func (r *Run) doubts(gpus int) (reasons []string) {
+	if r.Missing > 0 {
+		return []string{host.Numbered(r.Missing, "line") + " of the command's output did not arrive whole"}
+	}
+	for _, p := range Programs(r) {
+		if p.ListsAll && p.Cut && p.Seen < gpus {
+			reasons = append(reasons, "part of "+p.Name+"'s list may have been left out: run it alone")
+		}
+	}
+	return reasons
+}
+
 // Judge returns the verdict on a command that had so much time, in a guest that should have so many
 // GPUs of NVIDIA, and why it is not pass. r is nil if the guest has not reported its end.
 func Judge(r *Run, wait time.Duration, gpus int) (v Verdict, reasons []string) {
@@ -196,8 +210,11 @@ func Judge(r *Run, wait time.Duration, gpus int) (v Verdict, reasons []string) {
 			v, reasons = Fail, append(reasons, fmt.Sprintf("%s lists %s, and the flavor has %d", p.Name, host.Numbered(*p.GPUs, "GPU"), gpus))
 		}
 	}
-	if r.Missing > 0 && v == Pass {
-		v, reasons = Unknown, append(reasons, host.Numbered(r.Missing, "line")+" of the command's output did not arrive whole")
+	if v == Fail {
+		return v, reasons
+	}
+	if reasons = r.doubts(gpus); len(reasons) > 0 {
+		v = Unknown
 	}
 	return v, reasons
 }

@@ -64,6 +64,7 @@ var runTests = []runTest{
 	{"a report of its own", "echo '" + two + "'", `ended 0 ["` + strings.ReplaceAll(two, "GPUSTACK-", "GPUSTACK_") + `"]`},
 	{"a report behind a control character", "printf 'GPU\\001STACK-RUN v1 GPUSTACK-GPUSTACK-\\n'", `ended 0 ["GPUSTACK_RUN v1 GPUSTACK_GPUSTACK_"]`},
 	{"a process that stays", "sleep 60 & echo a", `ended 0 ["a"]`},
+	{"a process of another session that stays", "echo one; echo two; setsid sleep 20 & echo three", `ended 0 ["one" "two" "three"]`},
 	{"a locale", "echo $LC_ALL", `ended 0 ["C"]`},
 }
 
@@ -346,6 +347,19 @@ func TestJudge(t *testing.T) {
 	two := "GPU 1: Quadro K4200 (UUID: GPU-2)"
 	of := []string{"[CUDA Bandwidth Test] - Starting...", "Running on...", "", " Device 0: Tesla K80", " Quick Mode", " Host to Device Bandwidth, 1 Device(s)"}
 	all := slices.Insert(slices.Clone(of), 1, "!!!!!Cumulative Bandwidth to be computed from all the devices !!!!!!")
+	cutAfter := func(n int, lines ...string) string {
+		return strings.Replace(records(exit0, lines...), "gap=none", fmt.Sprintf("gap=%d", n), 1)
+	}
+	table := func(gpus int) []string { // of nvidia-smi without options
+		lines := strings.Split(smiTable, "\n")
+		begin, gpu := lines[:8], lines[8:12]
+		for i := range gpus {
+			begin = append(slices.Clip(begin), strings.Replace(gpu[0], "|   0 ", fmt.Sprintf("|   %d ", i), 1))
+			begin = append(begin, gpu[1:]...)
+		}
+		return begin
+	}
+	const cutReason = "part of nvidia-smi's list may have been left out: run it alone"
 	for _, test := range []struct {
 		name    string
 		console string
@@ -378,7 +392,24 @@ func TestJudge(t *testing.T) {
 			"1 line of the command's output did not arrive whole"},
 		{"a line is missing, exit 1", strings.Replace(records("ended exit=1 from=1.00 to=2.00", one, two), "Quadro", "Quad", 1), 2, probe.Fail,
 			"the command returned exit status 1"},
-		{"a line is missing, and others were left out", strings.Replace(records(exit0, one, "x"), "gap=none", "gap=1", 1), 2, probe.Pass, ""},
+		{"a line is missing, and others were left out", strings.Replace(cutAfter(1, one, two, "x"), "Quadro", "Quad", 1), 2, probe.Unknown,
+			"1 line of the command's output did not arrive whole"},
+		{"a list that is cut", cutAfter(1, one, "x"), 2, probe.Unknown, cutReason},
+		{"a list that is cut at the end", cutAfter(1, one), 2, probe.Unknown, cutReason},
+		{"a list that is cut, exit 1", strings.Replace(cutAfter(1, one, "x"), "exit=0", "exit=1", 1), 2, probe.Fail, "the command returned exit status 1"},
+		{"a list that is cut, with all GPUs", cutAfter(2, one, two, "x"), 2, probe.Pass, ""},
+		{"a list that is cut in its middle, with all GPUs", cutAfter(1, one, two), 2, probe.Pass, ""},
+		{"the end of a list", cutAfter(1, "x", two), 2, probe.Unknown, cutReason},
+		{"the second list is cut", cutAfter(3, one, two, one, "x"), 2, probe.Unknown, cutReason},
+		{"the end of a second list", cutAfter(2, one, two, two), 2, probe.Unknown, cutReason},
+		{"a list after lines that were left out", cutAfter(1, "x", one), 2, probe.Fail, "nvidia-smi lists 1 GPU, and the flavor has 2"},
+		{"nvidia-smi with 7 GPUs, and 40 lines", cutAfter(24, slices.Concat(table(7)[:24], slices.Repeat([]string{"x"}, 40))...), 8, probe.Unknown, cutReason},
+		{"nvidia-smi with 8 GPUs, and 40 lines", cutAfter(24, slices.Concat(table(8)[:24], slices.Repeat([]string{"x"}, 40))...), 8, probe.Unknown, cutReason},
+		{"a title alone", cutAfter(1, " CUDA Device Query (Runtime API) version (CUDART static linking)", "x"), 2, probe.Unknown,
+			strings.Replace(cutReason, "nvidia-smi", "deviceQuery", 1)},
+		{"a number after lines that were left out", cutAfter(1, " CUDA Device Query (Runtime API) version (CUDART static linking)",
+			"Detected 1 CUDA Capable device(s)"), 2, probe.Fail, "deviceQuery lists 1 GPU, and the flavor has 2"},
+		{"a list that is cut, of a flavor without GPUs of NVIDIA", cutAfter(1, one, "x"), 0, probe.Pass, ""},
 		{"two programs, the second lists fewer", records(exit0, one, two, " CUDA Device Query (Runtime API) version (CUDART static linking)", "",
 			"Detected 1 CUDA Capable device(s)"), 2, probe.Fail, "deviceQuery lists 1 GPU, and the flavor has 2"},
 		{"twice the same, the second lists fewer", records(exit0, one, two, one), 2, probe.Fail, "nvidia-smi lists 1 GPU, and the flavor has 2"},
