@@ -49,7 +49,7 @@ func TestProbe(t *testing.T) {
 	t.Logf("all lines after %.1f s", time.Since(begin).Seconds())
 	functions := strings.Count(m.run("sh", "-c", `for f in /sys/bus/pci/devices/*; do case $(cat $f/class) in 0x0604*) ;; *) echo; esac; done`), "\n")
 	for nonce, program := range without {
-		for record, want := range map[string]int{"GPUSTACK-PROBE v1 nonce=" + nonce + " ": 3, "GPUSTACK-RUN v1 nonce=" + nonce + " ": 9} {
+		for record, want := range map[string]int{"GPUSTACK-PROBE v1 nonce=" + nonce + " ": 3, "GPUSTACK-RUN v1 nonce=" + nonce + " ": 12} {
 			if lines := strings.Count(m.Console(), record); lines != want {
 				t.Errorf("without %q: %d lines %s, want %d", program, lines, record, want)
 			}

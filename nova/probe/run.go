@@ -79,15 +79,35 @@ func parseRun(text, nonce string) (r *Run) {
 	return r
 }
 
-// BeforeRun returns the text of a console before the first record of a command, as Plain does. If
-// there is one, the first line is left out: it may be the rest of a record, as Nova returns only
-// the end of a long console.
-func BeforeRun(console string) string {
-	before, _, found := strings.Cut(Plain(console), runMark)
-	if found {
-		_, before, _ = strings.Cut(before, "\n")
+// BeforeRun returns the text of a console before the first line with a record of a command or with
+// a part of one, as Plain does. If there is such a line, the first line of the console is left out
+// too: it may be the rest of a record, as Nova returns only the end of a long console.
+func BeforeRun(console, nonce string) string {
+	plain := Plain(console)
+	at := 0
+	for line := range strings.Lines(plain) {
+		if ofRun(line, nonce) {
+			_, before, _ := strings.Cut(plain[:at], "\n")
+			return before
+		}
+		at += len(line)
 	}
-	return before
+	return plain
+}
+
+// ofRun reports whether a line contains the mark of a command's record, or a part of it that a
+// kernel message has left: of a mark in three parts, at least one is that long. Neither the report on
+// devices nor the name of the server has such a part, unless the report is broken itself.
+func ofRun(line, nonce string) bool {
+	const part = 10
+	line = strings.ReplaceAll(line, " v1 nonce="+nonce+" devices=", " ")
+	mark := runMark + nonce
+	for i := range len(mark) - part + 1 {
+		if strings.Contains(line, mark[i:i+part]) {
+			return true
+		}
+	}
+	return false
 }
 
 // cutAt returns the text of a record, which has this length and is followed by END.

@@ -437,15 +437,42 @@ func TestBeforeRun(t *testing.T) {
 		"":                                   "",
 		"one\r\ntwo\r\n":                     "one\ntwo\n",
 		"one\ntwo\n" + run + "login: ":       "two\n",
-		"ret 1/2 END\ntwo\n[    1.0] " + run: "two\n[    1.0] ",
+		"ret 1/2 END\ntwo\n[    1.0] " + run: "two\n",
 		"ret END":                            "ret END",
 		run:                                  "",
 		run[30:]:                             "",
 		"one\ntwo\n" + run[:40]:              "two\n",
+		"one\ngpustack-test-" + nonce + " login:\n" + two + "\n" + run: "gpustack-test-" + nonce + " login:\n" + two + "\n",
 	} {
-		if got := probe.BeforeRun(console); got != want {
+		if got := probe.BeforeRun(console, nonce); got != want {
 			t.Errorf("%q: %q, want %q", console, got, want)
 		}
+	}
+	// Kernel messages that break a record leave no text of it, wherever they do, also if another one
+	// breaks the rest of its mark.
+	for first := range len(run) {
+		for second := first + 1; second <= min(len(run), len("GPUSTACK-RUN v1 nonce="+nonce)); second++ {
+			const message = "[   12.3] usb 1-1: x\r\n"
+			console := "one\n" + two + "\n" + run[:first] + message + run[first:second] + message + run[second:]
+			if got := probe.BeforeRun(console, nonce); strings.Contains(got, "secret") || !strings.HasPrefix(got, two+"\n") {
+				t.Errorf("%q: %q", console, got)
+			}
+		}
+		console := "one\n" + two + "\n" + run[:first] + "[   12.3] usb 1-1: x\r\n" + run[first:]
+		if got := probe.BeforeRun(console, nonce); strings.Contains(got, "secret") || !strings.HasPrefix(got, two+"\n") {
+			t.Errorf("%q: %q", console, got)
+		}
+	}
+}
+
+// TestScriptRunBegin: a record without text comes before those with the output, so that a kernel
+// message in the first mark shows none.
+func TestScriptRunBegin(t *testing.T) {
+	t.Parallel()
+	out, err := newGuest(t).start(running(t, "echo secret")).CombinedOutput()
+	begin := "GPUSTACK-RUN v1 nonce=" + nonce + " begin END\n"
+	if text := string(out); err != nil || strings.Count(text, begin+"GPUSTACK-RUN v1 nonce="+nonce+" 1/1:6 secret END\n") != 3 {
+		t.Errorf("%v:\n%s", err, out)
 	}
 }
 

@@ -335,11 +335,11 @@ const shownLines = 20
 // lastLines returns the last lines of a console, without control characters. With a command, they
 // are those before its output, which may contain secrets: the text is cut there.
 func (w *watched) lastLines(text string) []string {
-	lines, plain := []string{}, probe.Plain
+	lines, plain := []string{}, probe.Plain(text)
 	if !w.Plan.Command.IsNone() {
-		plain = probe.BeforeRun
+		plain = probe.BeforeRun(text, w.Nonce)
 	}
-	for line := range strings.Lines(plain(text)) {
+	for line := range strings.Lines(plain) {
 		if line = strings.TrimRight(line, " \n"); line != "" {
 			lines = append(lines, line)
 		}
