@@ -58,9 +58,9 @@ func TestProbe(t *testing.T) {
 		if !whole {
 			t.Fatalf("without %q: no report in:\n%s", program, end(m.Console()))
 		}
-		if r.Run == nil || r.Run.ExitStatus == nil || *r.Run.ExitStatus != 143 || strings.Join(r.Run.Output(), "|") != `the guest's "output"|3` ||
-			r.Run.Took == nil {
-			t.Errorf("without %q: the command: %+v", program, r.Run)
+		ran := probe.ParseRun(m.Console(), nonce)
+		if ran == nil || ran.ExitStatus == nil || *ran.ExitStatus != 143 || strings.Join(ran.Output(), "|") != `the guest's "output"|3` || ran.Took == nil {
+			t.Errorf("without %q: the command: %+v", program, ran)
 		}
 		if len(r.Devices) != functions {
 			t.Errorf("without %q: %d functions, want %d", program, len(r.Devices), functions)

@@ -45,7 +45,6 @@ func (id *ID) UnmarshalText(text []byte) (err error) {
 // Report is what a guest printed.
 type Report struct {
 	Devices []Device // all PCI functions but bridges
-	Run     *Run     // nil until the end of the command was reported, and without a command
 	Unread  bool     // the guest has no /sys, so that nothing is known of its devices
 }
 
@@ -68,13 +67,11 @@ func Plain(console string) string {
 	return unseen().ReplaceAllString(strings.ToValidUTF8(console, ""), "")
 }
 
-// Parse returns the last complete report with nonce in a console's text, with the end of the
-// command if the console has it. It returns false if there is none: kernel messages may break a
-// line, and Nova returns only the end of a long console (Nova, nova/virt/libvirt/driver.py,
-// MAX_CONSOLE_BYTES: 100 KiB).
+// Parse returns the last complete report with nonce in a console's text. It returns false if there
+// is none: kernel messages may break a line, and Nova returns only the end of a long console (Nova,
+// nova/virt/libvirt/driver.py, MAX_CONSOLE_BYTES: 100 KiB).
 func Parse(console, nonce string) (Report, bool) {
-	plain, mark := Plain(console), "GPUSTACK-PROBE v1 nonce="+nonce+" "
-	text := plain
+	text, mark := Plain(console), "GPUSTACK-PROBE v1 nonce="+nonce+" "
 	for {
 		at := strings.LastIndex(text, mark)
 		if at < 0 {
@@ -82,9 +79,6 @@ func Parse(console, nonce string) (Report, bool) {
 		}
 		line, _, _ := strings.Cut(text[at+len(mark):], "\n")
 		if r, whole := parseLine(line); whole {
-			if run := parseRun(plain, nonce); run != nil {
-				r.Run = run
-			}
 			return r, true
 		}
 		text = text[:at]
@@ -95,12 +89,6 @@ func Parse(console, nonce string) (Report, bool) {
 // kernel may have printed it.
 func parseLine(line string) (r Report, whole bool) {
 	line, _, whole = strings.Cut(line, " END")
-	line, driver, withDriver := strings.Cut(line, " driver=")
-	if withDriver {
-		if r.Run = parseDriver(driver); r.Run == nil {
-			return r, false
-		}
-	}
 	count, functions, _ := strings.Cut(line, " ")
 	if count == "devices=unread" && functions == "" {
 		r.Unread = true
@@ -137,29 +125,4 @@ func parseDevice(word string) (d Device, ok bool) {
 		}
 	}
 	return d, d.Assigned || d.Unread || state == "unassigned"
-}
-
-// parseDriver parses how the script of earlier commits reported nvidia-smi -L: "absent", "timeout",
-// "unread" or "STATUS:COUNT | LINE | LINE". It returns nil for another text.
-func parseDriver(text string) *Run {
-	const absent = 127 // the exit status of sh
-	numbers, rest, found := strings.Cut(text, " | ")
-	status, count, _ := strings.Cut(numbers, ":")
-	exit, err := strconv.Atoi(status)
-	switch text {
-	case "timeout":
-		return &Run{State: RunDeadline}
-	case "unread":
-		return &Run{State: RunUnread}
-	case "absent":
-		exit, count, err = absent, "0", nil
-	}
-	r := &Run{State: RunEnded, ExitStatus: &exit}
-	if found {
-		r.Lines = strings.Split(rest, " | ")
-	}
-	if err != nil || exit < 0 || count != strconv.Itoa(len(r.Lines)) {
-		return nil
-	}
-	return r
 }

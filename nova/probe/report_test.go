@@ -94,44 +94,20 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseDriver: reports of nvidia-smi -L, as the script of earlier commits printed them, are
-// that of a command.
-func TestParseDriver(t *testing.T) {
-	const gpu = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-11111111-2222-3333-4444-555555555555)"
-	for text, want := range map[string]string{
-		"absent":                           "ended 127 []",
-		"timeout":                          "deadline - []",
-		"unread":                           "unread - []",
-		"0:2 | " + gpu + " |   MIG 1g.5gb": `ended 0 ["` + gpu + `" "  MIG 1g.5gb"]`,
-		"0:0":                              "ended 0 []",
-		"9:1 | NVIDIA-SMI has failed because ...": `ended 9 ["NVIDIA-SMI has failed because ..."]`,
-		"0:2 | " + gpu: "none",
-		"0:1":          "none",
-		"-1:0":         "none",
-		"":             "none",
-		"abs":          "none",
-	} {
-		got := "none"
-		if r, whole := probe.Parse(strings.Replace(two, " END", " driver="+text+" END", 1), nonce); whole {
-			got = said(r.Run)
-		}
-		if got != want {
-			t.Errorf("driver=%s: %s, want %s", text, got, want)
-		}
-	}
-}
-
 // TestParseRealGuest: what the script printed in a virtual machine with a real H200 (a Firecracker
-// guest, Linux 6.18, driver 580.159.04, 2026-11-27; the UUID is changed).
+// guest, Linux 6.18, driver 580.159.04, 2026-11-27; the UUID is changed, and what nvidia-smi -L
+// printed there stands in the records of today).
 func TestParseRealGuest(t *testing.T) {
 	const console = "GPUSTACK-PROBE v1 nonce=n0nce devices=7 0000:00:00.0=8086:0d57:ok 0000:00:01.0=1af4:1042:ok 0000:00:02.0=1af4:1042:ok " +
-		"0000:00:03.0=1af4:1041:ok 0000:00:04.0=1af4:1053:ok 0000:00:05.0=1af4:1044:ok 0000:00:06.0=10de:2335:ok " +
-		"driver=0:1 | GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555) END\n"
+		"0000:00:03.0=1af4:1041:ok 0000:00:04.0=1af4:1053:ok 0000:00:05.0=1af4:1044:ok 0000:00:06.0=10de:2335:ok END\n" +
+		"GPUSTACK-RUN v1 nonce=n0nce 1/1:67 GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555) END\n" +
+		"GPUSTACK-RUN v1 nonce=n0nce ended exit=0 from= to= lines=1 gap=none END\n"
 	r, whole := probe.Parse(console, "n0nce")
-	if !whole || r.Run == nil || said(r.Run) != `ended 0 ["GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555)"]` {
-		t.Fatalf("%+v, %t", r, whole)
+	run := probe.ParseRun(console, "n0nce")
+	if !whole || said(run) != `ended 0 ["GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555)"]` {
+		t.Fatalf("%+v, %t, %s", r, whole, said(run))
 	}
-	if got := shown(probe.Programs(r.Run)); got != "nvidia-smi lists 1 [NVIDIA H200]" {
+	if got := shown(probe.Programs(run)); got != "nvidia-smi lists 1 [NVIDIA H200]" {
 		t.Error(got)
 	}
 	h200 := probe.ID{Vendor: 0x10de, Product: 0x2335}
@@ -149,7 +125,10 @@ func TestParseScript(t *testing.T) {
 		if r, whole := probe.Parse(console, nonce); whole {
 			t.Errorf("%+v", r)
 		}
-		if r, whole := probe.Parse(console+"\n"+two, nonce); !whole || r.Run != nil {
+		if r := probe.ParseRun(console, nonce); r != nil {
+			t.Errorf("%+v", r)
+		}
+		if r, whole := probe.Parse(console+"\n"+two, nonce); !whole {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -162,12 +141,12 @@ func TestPlain(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{two, three, mark + " devices=0 driver=0:1 | x END", "\x1b[", mark + " devices=unread END"} {
+	for _, seed := range []string{two, three, "\x1b[", mark + " devices=unread END"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, console string) {
 		r, whole := probe.Parse(console, nonce)
-		if !whole && (r.Devices != nil || r.Run != nil) {
+		if !whole && r.Devices != nil {
 			t.Fatalf("%q: half of %+v", console, r)
 		}
 		if len(r.Devices)*len("0:00.0=10de:11b4:ok") > len(console) {

@@ -41,11 +41,12 @@ var (
 	runEnd  = host.LazyRegexp(`^([a-z]+) exit=([0-9]{0,3}) from=([0-9]*\.?[0-9]*) to=([0-9]*\.?[0-9]*) lines=([0-9]{1,2}) gap=(none|[0-9]{1,2}) END`)
 )
 
-// parseRun returns what became of the command, from the last record of its end and all whole
-// records of lines. text is that of a console as Plain returns it. It returns nil without an end.
-func parseRun(text, nonce string) (r *Run) {
+// ParseRun returns what became of the command of the test with nonce, from the last record of its
+// end and all whole records of lines in a console's text. It returns nil without an end. The report
+// on devices need not be there: Nova returns only the end of a long console.
+func ParseRun(console, nonce string) (r *Run) {
 	lines := map[int]map[int]string{} // by their number, then by place
-	for line := range strings.SplitSeq(text, "\n") {
+	for line := range strings.SplitSeq(Plain(console), "\n") {
 		at := strings.LastIndex(line, runMark+nonce+" ")
 		if at < 0 {
 			continue

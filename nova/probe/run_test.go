@@ -68,9 +68,15 @@ var runTests = []runTest{
 	{"a locale", "echo $LC_ALL", `ended 0 ["C"]`},
 }
 
-// run runs the script with a command and returns its report. The command's records are printed
-// three times as well.
-func (g guest) runCommand(o probe.Options, options ...string) probe.Report {
+// reported is what a guest with a command has reported.
+type reported struct {
+	probe.Report
+	Run *probe.Run
+}
+
+// runCommand runs the script with a command and returns its report. The command's records are
+// printed three times as well.
+func (g guest) runCommand(o probe.Options, options ...string) reported {
 	g.t.Helper()
 	out, err := g.start(o, options...).CombinedOutput()
 	r, whole := probe.Parse(string(out), nonce)
@@ -80,7 +86,7 @@ func (g guest) runCommand(o probe.Options, options ...string) probe.Report {
 	if left, err := os.ReadDir(g.path("run")); err != nil || len(left) > 0 {
 		g.t.Errorf("left behind: %v, %v", left, err)
 	}
-	return r
+	return reported{r, probe.ParseRun(string(out), nonce)}
 }
 
 func TestScriptRun(t *testing.T) {
@@ -99,7 +105,7 @@ func TestScriptRun(t *testing.T) {
 			if got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
-			if words(r) != "0000:00:05.0=10de:11b4:ok" || probe.GPUs(probe.Wanted{k4200: 1}, r) != 1 {
+			if words(r.Report) != "0000:00:05.0=10de:11b4:ok" || probe.GPUs(probe.Wanted{k4200: 1}, r.Report) != 1 {
 				t.Errorf("%+v", r)
 			}
 			if took := time.Since(begin); r.Run.Took == nil || *r.Run.Took < 0 || *r.Run.Took > took {
@@ -217,10 +223,14 @@ func TestScriptRunWithout(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := probe.Options{Command: c}
-		g.write("user_data", strings.NewReplacer("setsid true", g.path("bin/setsid")+" true").Replace(g.script(o)))
+		script := g.script(o)
+		if !strings.Contains(script, "setsid true") {
+			t.Fatalf("nothing to replace:\n%s", script)
+		}
+		g.write("user_data", strings.ReplaceAll(script, "setsid true", g.path("bin/setsid")+" true"))
 		out, err := exec.Command("sh", g.path("user_data")).CombinedOutput()
-		if r, _ := probe.Parse(string(out), nonce); err != nil || said(r.Run) != `deadline - ["begun"]` {
-			t.Errorf("%v, %s:\n%s", err, said(r.Run), out)
+		if got := said(probe.ParseRun(string(out), nonce)); err != nil || got != `deadline - ["begun"]` {
+			t.Errorf("%v, %s:\n%s", err, got, out)
 		}
 	})
 	t.Run("a folder", func(t *testing.T) {
@@ -231,8 +241,8 @@ func TestScriptRunWithout(t *testing.T) {
 		}
 		cmd := g.start(running(t, "echo a >"+g.path("ran")))
 		out, err := cmd.CombinedOutput()
-		if r, _ := probe.Parse(string(out), nonce); err != nil || said(r.Run) != "unread - []" {
-			t.Errorf("%v, %s:\n%s", err, said(r.Run), out)
+		if got := said(probe.ParseRun(string(out), nonce)); err != nil || got != "unread - []" {
+			t.Errorf("%v, %s:\n%s", err, got, out)
 		}
 		if _, err := os.Stat(g.path("ran")); err == nil {
 			t.Error("the command was run")
@@ -256,7 +266,7 @@ func TestScriptRunInTheBackground(t *testing.T) {
 	g.write("go", "")
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		text, err := os.ReadFile(g.path("dev/ttyS0"))
-		if r, _ := probe.Parse(string(text), nonce); err == nil && said(r.Run) == `ended 0 ["gone"]` && strings.Count(string(text), " gap=") == 3 {
+		if got := said(probe.ParseRun(string(text), nonce)); err == nil && got == `ended 0 ["gone"]` && strings.Count(string(text), " gap=") == 3 {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -315,11 +325,7 @@ func TestParseRun(t *testing.T) {
 		{"too many lines", records(exit0, strings.Split(strings.Repeat("a\n", 65), "\n")...), without},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, ok := probe.Parse(two+"\n"+test.console, nonce)
-			if !ok {
-				t.Fatal("no report")
-			}
-			if got := said(r.Run); got != test.want {
+			if got := said(probe.ParseRun(test.console, nonce)); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})
@@ -329,12 +335,11 @@ func TestParseRun(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for end, want := range map[string]string{exit0: "2.5s", "ended exit=0 from= to=": "-", "ended exit=0 from=5 to=4": "-", "ended exit=0 from=. to=.": "-"} {
-		r, _ := probe.Parse(two+"\n"+records(end), nonce)
-		got := "-"
-		if r.Run != nil && r.Run.Took != nil {
-			got = r.Run.Took.String()
+		r, got := probe.ParseRun(records(end), nonce), "-"
+		if r != nil && r.Took != nil {
+			got = r.Took.String()
 		}
-		if got != want || r.Run == nil {
+		if got != want || r == nil {
 			t.Errorf("%s: %s, want %s", end, got, want)
 		}
 	}
@@ -418,11 +423,7 @@ func TestJudge(t *testing.T) {
 		{"a flavor without GPUs of NVIDIA", records(exit0, "No devices were found"), 0, probe.Pass, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, ok := probe.Parse("\n"+mark+" devices=0 END\n"+test.console, nonce)
-			if !ok {
-				t.Fatal("no report")
-			}
-			got, reasons := probe.Judge(r.Run, 5*time.Minute, test.gpus)
+			got, reasons := probe.Judge(probe.ParseRun(test.console, nonce), 5*time.Minute, test.gpus)
 			if text := strings.Join(reasons, "; "); got != test.want || text != test.reasons {
 				t.Errorf("%s, %q, want %s, %q", got, text, test.want, test.reasons)
 			}

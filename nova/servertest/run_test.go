@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/probe"
 	"gpustack/nova/servertest"
@@ -41,6 +44,8 @@ func TestRun(t *testing.T) {
 		exit1 = "ended exit=1 from=1.00 to=2.00"
 		gpu0  = "GPU 0: Quadro K4200 (UUID: GPU-1)"
 		gpu1  = "GPU 1: Quadro K4200 (UUID: GPU-2)"
+		noEnd = "the guest has not reported the end of the command"
+		xid   = "[  100.1] NVRM: Xid (PCI:0000:00:05): 79, GPU has fallen off the bus.\n"
 	)
 	for name, test := range map[string]struct {
 		gpus   int
@@ -48,6 +53,7 @@ func TestRun(t *testing.T) {
 		cloud  func(b *bed)              // after the devices were counted
 		want   probe.Verdict
 		reason string
+		reboot bool // it may have been rebooted, which a hint says
 	}{
 		"pass":   {gpus: 2, run: func(n string) string { return ran(n, exit0, gpu0, gpu1) }, want: probe.Pass},
 		"exit 1": {gpus: 2, run: func(n string) string { return ran(n, exit1) }, want: probe.Fail, reason: "the command returned exit status 1"},
@@ -59,18 +65,19 @@ func TestRun(t *testing.T) {
 		"both": {gpus: 1, run: func(n string) string { return ran(n, exit1) }, want: probe.Fail,
 			reason: "10de:11b4: 2 wanted, 1 seen; the command returned exit status 1"},
 		"no END": {gpus: 2, run: func(n string) string { return strings.TrimSuffix(ran(n, exit0, gpu0), "END\n") }, want: probe.Unknown,
-			reason: "the guest has not reported the end of the command"},
-		"no record":              {gpus: 2, want: probe.Unknown, reason: "the guest has not reported the end of the command"},
-		"no record, few devices": {gpus: 1, want: probe.Fail, reason: "10de:11b4: 2 wanted, 1 seen; the guest has not reported the end of the command"},
-		"another nonce": {gpus: 2, run: func(string) string { return ran("0123abcd", exit0) }, want: probe.Unknown,
-			reason: "the guest has not reported the end of the command"},
+			reason: noEnd, reboot: true},
+		"no record":              {gpus: 2, want: probe.Unknown, reason: noEnd, reboot: true},
+		"no record, few devices": {gpus: 1, want: probe.Fail, reason: "10de:11b4: 2 wanted, 1 seen; " + noEnd, reboot: true},
+		"another nonce":          {gpus: 2, run: func(string) string { return ran("0123abcd", exit0) }, want: probe.Unknown, reason: noEnd, reboot: true},
 		"a line is broken": {gpus: 2, run: func(n string) string { return strings.Replace(ran(n, exit0, gpu0, gpu1), "Quadro", "Quad", 1) },
 			want:   probe.Unknown,
 			reason: "1 line of the command's output did not arrive whole"},
 		"powered off": {gpus: 2, cloud: func(b *bed) { b.Instances[0].More = map[string]any{"status": "SHUTOFF"} }, want: probe.Unknown,
-			reason: "the guest was powered off before it reported; the guest has not reported the end of the command"},
+			reason: "the guest was powered off before it reported; " + noEnd, reboot: true},
 		"deleted": {gpus: 2, cloud: func(b *bed) { b.Instances = nil }, want: probe.Unknown,
-			reason: "another client has deleted the server; the guest has not reported the end of the command"},
+			reason: "another client has deleted the server; " + noEnd, reboot: true},
+		"after messages": {gpus: 2, run: func(n string) string { return strings.Repeat(xid, 3200) + ran(n, exit1) }, want: probe.Fail,
+			reason: "the command returned exit status 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			command, err := probe.NewCommand("nvidia-smi -L; secret", time.Second)
@@ -91,7 +98,8 @@ func TestRun(t *testing.T) {
 				if test.run != nil {
 					text += test.run(nonce)
 				}
-				return text
+				const most = 100 << 10 // Nova, nova/virt/libvirt/driver.py, MAX_CONSOLE_BYTES
+				return text[max(0, len(text)-most):]
 			}
 			servers, entry, err := b.create(t)
 			if err != nil {
@@ -100,7 +108,11 @@ func TestRun(t *testing.T) {
 			tested := b.test(servertest.Evidence{})
 			outcomes := tested.Watch(t.Context(), servers)
 			o := outcomes[0]
-			if got := strings.Join(o.Reasons, "; "); o.Err != nil || o.Verdict != test.want || got != test.reason {
+			if got := slices.ContainsFunc(o.Hints, func(h host.Text) bool { return strings.Contains(h.String(), "rebooted") }); got != test.reboot {
+				t.Errorf("hints %q", o.Hints)
+			}
+			got := regexp.MustCompile(`req-[0-9]+`).ReplaceAllString(strings.ReplaceAll(strings.Join(o.Reasons, "; "), o.ID, "ID"), "REQUEST")
+			if o.Err != nil || o.Verdict != test.want || got != test.reason {
 				t.Errorf("%v, %s, %q, want %s, %q", o.Err, o.Verdict, got, test.want, test.reason)
 			}
 			if text := strings.Join(o.Console, "\n"); strings.Contains(text, "GPUSTACK-RUN") || strings.Contains(text, "K4200 (UUID") {

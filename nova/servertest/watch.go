@@ -245,12 +245,12 @@ func (w *watched) command(ctx context.Context) {
 // have all of it.
 func (w *watched) ran(text string) bool {
 	w.Console, w.unread = w.lastLines(text), nil
-	r, ok := probe.Parse(text, w.Nonce)
-	if !ok || r.Run == nil {
+	r := probe.ParseRun(text, w.Nonce)
+	if r == nil {
 		return false
 	}
-	w.Run = r.Run
-	return r.Run.Missing == 0
+	w.Run = r
+	return r.Missing == 0
 }
 
 // listen reads the console of the server until heard accepts its text. It returns false, with the
