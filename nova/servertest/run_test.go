@@ -47,6 +47,9 @@ func TestRun(t *testing.T) {
 		noEnd = "the guest has not reported the end of the command"
 		xid   = "[  100.1] NVRM: Xid (PCI:0000:00:05): 79, GPU has fallen off the bus.\n"
 	)
+	failed := func(b *bed) {
+		b.Instances[0].More = map[string]any{"status": "ERROR", "fault": map[string]any{"message": "it crashed"}}
+	}
 	for name, test := range map[string]struct {
 		gpus   int
 		run    func(nonce string) string // nil: none
@@ -78,6 +81,14 @@ func TestRun(t *testing.T) {
 			reason: "another client has deleted the server; " + noEnd, reboot: true},
 		"after messages": {gpus: 2, run: func(n string) string { return strings.Repeat(xid, 3200) + ran(n, exit1) }, want: probe.Fail,
 			reason: "the command returned exit status 1"},
+		"failed by Nova": {gpus: 2, cloud: failed, want: probe.Fail, reason: "nova: it crashed; " + noEnd},
+		"failed by Nova, a line is broken": {gpus: 2, run: func(n string) string { return strings.Replace(ran(n, exit0, gpu0, gpu1), "Quadro", "Quad", 1) },
+			cloud: failed, want: probe.Fail, reason: "nova: it crashed; 1 line of the command's output did not arrive whole"},
+		"failed by Nova, few devices": {gpus: 1, cloud: failed, want: probe.Fail, reason: "10de:11b4: 2 wanted, 1 seen; nova: it crashed; " + noEnd},
+		"no log": {gpus: 2, cloud: func(b *bed) { b.Boot.NoLog = 500 }, want: probe.Unknown,
+			reason: "the console log cannot be read: console log of server ID: Unable to get console log, functionality not implemented (HTTP 500, REQUEST); " + noEnd},
+		"no log any more for the user": {gpus: 2, cloud: func(b *bed) { b.Boot.NoLog = 403 }, want: probe.Unknown,
+			reason: "console log of server ID: permission denied: Unable to get console log, functionality not implemented (HTTP 403, REQUEST); " + noEnd},
 	} {
 		t.Run(name, func(t *testing.T) {
 			command, err := probe.NewCommand("nvidia-smi -L; secret", time.Second)

@@ -100,6 +100,7 @@ type watched struct {
 	started time.Time
 	phase   string // what the operator sees while the console is read
 	unread  error  // why the console log was not read at last
+	errored bool   // Nova has given the server up
 }
 
 func (t Test) watch(ctx context.Context, s Server) Outcome {
@@ -178,9 +179,9 @@ func (w *watched) stillBuilding(status string) string {
 	return fmt.Sprintf("the server is not active after %s: %s", w.Plan.Timeout, status)
 }
 
-// failed completes the outcome of a server that Nova could not build.
+// failed completes the outcome of a server that Nova could not build, or that fails later.
 func (w *watched) failed(is cloud.Server) {
-	w.Verdict, w.Host, w.Project = probe.Fail, is.Host, is.Project
+	w.errored, w.Verdict, w.Host, w.Project = true, probe.Fail, is.Host, is.Project
 	w.Reasons = append(w.Reasons, "nova: "+strings.TrimSuffix(strings.Join(strings.Fields(is.Fault), " "), "."))
 	if strings.Contains(is.Fault, "No valid host") {
 		w.Hints = append(w.Hints, host.Text(w.Plan.byHand()),
@@ -226,14 +227,16 @@ func (w *watched) guest(ctx context.Context) bool {
 func (w *watched) command(ctx context.Context) {
 	limited, cancel := context.WithTimeoutCause(ctx, w.Plan.Command.Wait()+w.Pace.withDefaults().Report, errSilent)
 	defer cancel()
-	counted := w.Verdict
-	w.Verdict, w.phase = probe.Worse(counted, probe.Unknown), "ACTIVE (command)"
-	if !w.listen(limited, w.ran, func(ctx context.Context, err error) { w.ended(ctx, err) }) && w.Err != nil {
+	w.phase = "ACTIVE (command)"
+	silent := func(ctx context.Context, err error) { w.ended(ctx, err, w.unreadable()...) }
+	if !w.listen(limited, w.ran, silent) && w.Err != nil {
+		w.Verdict = probe.Worse(w.Verdict, probe.Unknown)
 		return
 	}
 	verdict, reasons := probe.Judge(w.Run, w.Plan.Command.Wait(), w.GPUs)
-	w.Verdict, w.Reasons = probe.Worse(counted, verdict), append(w.Reasons, reasons...)
+	w.Verdict, w.Reasons = probe.Worse(w.Verdict, verdict), append(w.Reasons, reasons...)
 	switch {
+	case w.Run == nil && (w.errored || w.unread != nil): // the reason says it
 	case w.Run == nil:
 		w.Hints = append(w.Hints, "the command may have stopped or rebooted the guest: --keep-server keeps the server for a look at it")
 	case verdict != probe.Pass:
@@ -354,15 +357,22 @@ func (w *watched) lastLine() string {
 	return w.Console[len(w.Console)-1]
 }
 
+// unreadable returns the reason that the console log was not read at last, or nil if it was.
+func (w *watched) unreadable() []string {
+	if w.unread == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("the console log cannot be read: %v", w.unread)}
+}
+
 // silent completes the outcome of a guest that has not reported in time.
 func (w *watched) silent(ctx context.Context, err error) {
 	why := fmt.Sprintf("the guest has not reported within %s: its console has no output", w.Plan.Timeout)
 	hints := "the image may lack cloud-init, its guest may hang (console=ttyS0 among its kernel arguments would show where), or have no first " +
 		"serial port; --wait waits longer"
-	switch {
-	case w.unread != nil:
-		why = fmt.Sprintf("the console log cannot be read: %v", w.unread)
-		hints = ""
+	switch unreadable := w.unreadable(); {
+	case unreadable != nil:
+		why, hints = unreadable[0], ""
 	case len(w.Console) > 0:
 		why = fmt.Sprintf("the guest has not reported within %s: its console has other output", w.Plan.Timeout)
 		hints = "the image may lack cloud-init, not write to its serial console, or hang; --wait waits longer"
