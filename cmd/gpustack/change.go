@@ -11,7 +11,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
-	"gpustack/nova/probe"
 	"gpustack/operate/node"
 )
 
@@ -47,10 +46,10 @@ func withoutCommands(argv []string) []string {
 		name, given, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
 		switch {
 		case value:
-			shown[i], value = probe.HashOf(word), false
+			shown[i], value = host.Hash([]byte(word)), false
 		case !strings.HasPrefix(word, "-") || name != commandFlag:
 		case assigned:
-			shown[i] = strings.TrimSuffix(word, given) + probe.HashOf(given)
+			shown[i] = strings.TrimSuffix(word, given) + host.Hash([]byte(given))
 		default:
 			value = true
 		}

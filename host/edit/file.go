@@ -75,15 +75,10 @@ func (f *File) Hash() string {
 	if f == nil {
 		return ""
 	}
-	return Hash(f.Content)
+	return host.Hash(f.Content)
 }
 
-// Hash returns the hash of a content, as records have it.
-func Hash(content []byte) string {
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(content))
-}
-
-// HashOf returns the hash of all that r has, which may be long.
+// HashOf returns the hash of all that r has, which may be long, as host.Hash does.
 func HashOf(r io.Reader) (string, error) {
 	hash := sha256.New()
 	if _, err := io.Copy(hash, r); err != nil {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"gpustack/host"
-	"gpustack/host/edit"
 )
 
 // regenerate is the hint for images that an up-to-date generator would make differently.
@@ -181,7 +180,7 @@ func (c Content) checkHash(name, hash string) error {
 	switch {
 	case !c.has(name):
 		return ErrMissing
-	case edit.Hash(c.Files[name]) != hash:
+	case host.Hash(c.Files[name]) != hash:
 		return ErrDiffers
 	}
 	return nil

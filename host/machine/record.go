@@ -9,7 +9,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/edit"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 )
@@ -129,7 +128,7 @@ func ReadHash(root host.Root, name string) Look[string] {
 	case err != nil:
 		return Saw(name, "", err)
 	}
-	return Saw(name, edit.Hash(data), nil)
+	return Saw(name, host.Hash(data), nil)
 }
 
 // findUnfinished finds the open entries of the journal, unless a run that is active now may still

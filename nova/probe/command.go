@@ -1,9 +1,7 @@
 package probe
 
 import (
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -78,13 +76,7 @@ func (c Command) Hash() string {
 	if c.IsNone() {
 		return ""
 	}
-	return HashOf(c.text)
-}
-
-// HashOf returns the hash of a command's text, as "sha256:" and a hexadecimal number.
-func HashOf(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return host.Hash([]byte(c.text))
 }
 
 // escaped returns the text as an argument of printf %b (POSIX, printf) within single quotes: only
