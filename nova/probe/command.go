@@ -10,16 +10,15 @@ import (
 	"gpustack/host"
 )
 
-// MaxUserData is the number of bytes of user data that Nova accepts, in base64 (nova/conf/api.py
+// maxUserData is the number of bytes of user data that Nova accepts, in base64 (nova/conf/api.py
 // and nova/exception.py, MAX_USERDATA_SIZE).
-const MaxUserData = 65535
+const maxUserData = 65535
 
 // Errors of commands.
 var (
 	errNoCommand = host.WithHint(errors.New("the command is empty"), "give a command line for sh, such as 'nvidia-smi -L'")
 	errNUL       = host.WithHint(errors.New("the command contains a NUL byte"), "give a script: the image has to contain the programs that it starts")
 	errShebang   = host.WithHint(errors.New("its first line does not name an interpreter"), "begin it with #!/bin/sh, or with the path of another interpreter")
-	errShortWait = host.WithHint(errors.New("the time of the command is less than a second"), "give it a time such as 30s or 5m")
 	errTooLarge  = host.WithHint(errors.New("the command is too large for user data"),
 		"let the command fetch what it needs, or put that into the image")
 )
@@ -32,7 +31,7 @@ type Command struct {
 }
 
 // NewCommand returns the command of a text, which the guest's sh runs, or the interpreter that its
-// first line names, for at most so long.
+// first line names, for at most so long: a part of a second counts as a whole one.
 //
 // Errors: one for each text that no guest could run, and that of user data which Nova would reject.
 func NewCommand(text string, wait time.Duration) (Command, error) {
@@ -42,8 +41,6 @@ func NewCommand(text string, wait time.Duration) (Command, error) {
 		return Command{}, errNoCommand
 	case strings.ContainsRune(text, 0):
 		return Command{}, errNUL
-	case wait < time.Second:
-		return Command{}, fmt.Errorf("%w: %s", errShortWait, wait)
 	}
 	if line, _, _ := strings.Cut(text, "\n"); strings.HasPrefix(line, "#!") {
 		// As Linux does (fs/binfmt_script.c): a program, and all that follows is one argument.
@@ -58,8 +55,8 @@ func NewCommand(text string, wait time.Duration) (Command, error) {
 		}
 	}
 	script := len(Script("00000000", Options{Command: c}))
-	if size := base64.StdEncoding.EncodedLen(script); size > MaxUserData {
-		return Command{}, fmt.Errorf("%w: a script of %d bytes, %d in base64, and Nova accepts %d", errTooLarge, script, size, MaxUserData)
+	if size := base64.StdEncoding.EncodedLen(script); size > maxUserData {
+		return Command{}, fmt.Errorf("%w: a script of %d bytes, %d in base64, and Nova accepts %d", errTooLarge, script, size, maxUserData)
 	}
 	return c, nil
 }
