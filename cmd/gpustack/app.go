@@ -31,7 +31,7 @@ func newApp(u *term.UI, words []string) app {
 		Action:   action(u, parseRoot, runRoot),
 	}
 	line := args.Parse(a, words)
-	u.Document.Format = line.Format
+	u.Document.Format, u.Words = line.Format, line.WithoutSecrets()
 	below := func(c host.Command) host.Command { return args.Below(c, line.Root) }
 	u.Document.Text, u.Document.Command = func(t host.Text) string { return term.Plain(u, t) }, below
 	u.Document.Head = func() any { return newHead(line.Root) }

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
-	"slices"
-	"strings"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
@@ -25,41 +22,19 @@ func newRunner(u *term.UI, root host.Root) host.Runner {
 
 // newNode returns the machine below root, for a command that --allow lets take these functions.
 func newNode(u *term.UI, root host.Root, allow ...pci.Address) node.Node {
-	return node.Node{Root: root, Runner: newRunner(u, root), Origin: newOrigin(), Version: programVersion(), Warn: u.Warn, Allow: allow}
+	return node.Node{Root: root, Runner: newRunner(u, root), Origin: newOrigin(u), Version: programVersion(), Warn: u.Warn, Allow: allow}
 }
 
 // originIn returns the origin of changes of this run in a cloud.
-func originIn(c cloudOptions) *change.Origin {
-	origin := newOrigin()
+func originIn(u *term.UI, c cloudOptions) *change.Origin {
+	origin := newOrigin(u)
 	origin.Cloud = c.recorded()
 	return origin
 }
 
-// commandFlag is the flag whose value is a command for a guest, which may contain secrets.
-const commandFlag = "run"
-
-// withoutCommands returns the arguments of a command line with the hash of each command that a
-// guest is to run in its place, for the journal.
-func withoutCommands(argv []string) []string {
-	shown, value := slices.Clone(argv), false
-	for i, word := range argv {
-		name, given, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		switch {
-		case value:
-			shown[i], value = host.Hash([]byte(word)), false
-		case !strings.HasPrefix(word, "-") || name != commandFlag:
-		case assigned:
-			shown[i] = strings.TrimSuffix(word, given) + host.Hash([]byte(given))
-		default:
-			value = true
-		}
-	}
-	return shown
-}
-
 // newOrigin returns the origin of changes of this run.
-func newOrigin() *change.Origin {
-	return change.NewOrigin(programVersion(), withoutCommands(os.Args[min(1, len(os.Args)):]))
+func newOrigin(u *term.UI) *change.Origin {
+	return change.NewOrigin(programVersion(), u.Words)
 }
 
 // recoverEntries determines whether earlier runs were interrupted, and recovers their changes.

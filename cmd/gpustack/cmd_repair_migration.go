@@ -213,7 +213,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 		return err
 	}
 	r := views.Repair{Report: newReport(root, node.RebootRequired(ctx, root), false)}
-	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), originIn(opts.cloud)
+	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), originIn(u, opts.cloud)
 	session := rows.New(root, opts.rows)
 	defer func() { err = errors.Join(err, session.Close()) }()
 	r.Token, err = session.Connect(ctx, rows.Evidence{Reports: documentsAt(u, opts.guests...), Inventories: documentsAt(u, opts.inventories...), Off: opts.off})

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -227,25 +228,52 @@ func TestFlavorTestRunRefused(t *testing.T) {
 	}
 }
 
-// TestWithoutCommands: the journal has the hash of a command for a guest, however it is given.
-func TestWithoutCommands(t *testing.T) {
-	const hash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b" // printf secret | sha256sum
-	for _, test := range []struct{ argv, want string }{
-		{"flavor test gpu --run secret --yes", "flavor test gpu --run " + hash + " --yes"},
-		{"flavor test gpu --run=secret --yes", "flavor test gpu --run=" + hash + " --yes"},
-		{"flavor test gpu -run secret", "flavor test gpu -run " + hash},
-		{"flavor test gpu --run", "flavor test gpu --run"},
-		{"flavor test gpu --run-file secret --run-wait 5m", "flavor test gpu --run-file secret --run-wait 5m"},
-		{"host prepare --device run", "host prepare --device run"},
-		{"", ""},
+// TestCommandsAreSecret: neither an error about a command line nor its correction prints a command
+// for a guest, also if the name of its flag is not right. The name itself is corrected.
+func TestCommandsAreSecret(t *testing.T) {
+	t.Parallel()
+	const secret = "echo hunter2"
+	meant := func(more string) string {
+		return "did you mean: gpustack flavor test --image debian-12 " + more + " gpu.k4200.2"
+	}
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"another flag is unknown":        {trialArgs("--run", secret, "--keeep-server"), "did you mean --keep-server? see gpustack flavor test --help"},
+		"another flag is unknown, first": {trialArgs("--keeep-server", "--run="+secret), "did you mean --keep-server? see gpustack flavor test --help"},
+		"the command is unknown":         {[]string{"flavor", "tset", "gpu", "--image", "x", "--run", secret}, "did you mean flavor test? the commands are"},
+		"the group is unknown":           {[]string{"flavour", "test", "gpu", "--run", secret, "--image", "x"}, "unknown command \"flavour\""},
+		"after the flag":                 {[]string{"flavor", "--runn", secret, "tset", "gpu"}, "unknown command \"flavor tset\""},
+		"capital letters":                {[]string{"FLAVOR", "TEST", "gpu", "--run", secret, "--image", "x"}, "unknown command \"FLAVOR\""},
+		"no command":                     {[]string{"--run", secret, "--root", "/"}, "unknown flag --run\n"},
+		"a time without a unit":          {trialArgs("--run", secret, "--run-wait", "5"), "hint: a TIME has a unit, as in 30s or 5m\n"},
+		"a similar flag":                 {trialArgs("--runn", secret), "did you mean --run? see gpustack flavor test --help"},
+		"a similar flag, assigned":       {trialArgs("--runn=" + secret), "unknown flag --runn\n"},
+		"capital letters of a flag":      {trialArgs("--RUN", secret), "did you mean --run? see"},
+		"another name":                   {trialArgs("--exec", secret), "did you mean --run? see"},
+		"another name, assigned":         {trialArgs("--exec=" + secret), "unknown flag --exec\n"},
+		"another name, one dash":         {trialArgs("-exec", secret), "did you mean --run? see"},
+		"similar to another name":        {trialArgs("--comand", secret), "did you mean --run? see"},
+		"an unexpected argument":         {trialArgs("10de:11b4", "--run", secret), "unexpected argument"},
+		"of another command":             {[]string{"host", "scan", "--run", secret}, "unknown flag --run\n"},
+		"of another command, a name":     {[]string{"host", "scan", "--command", secret}, "unknown flag --command\n"},
+		"a correction of it":             {trialArgs("--nvidia-smi", "--run-wait", "5m", "--keep"), meant("--run 'nvidia-smi -L' --run-wait 5m --keep-server")},
+		"the command of the correction":  {trialArgs("--run", "nvidia-smi -L", "--keep"), meant("--run 'nvidia-smi -L' --keep-server")},
+		"no command of a guest":          {trialArgs("--keeep-server"), meant("--keep-server")},
 	} {
-		argv := strings.Fields(test.argv)
-		if got := strings.Join(withoutCommands(argv), " "); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
-		if got := strings.Join(argv, " "); got != test.argv {
-			t.Errorf("the arguments were changed: %q", got)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, state := trialCloud(t, 96), unprivilegedEnv(t)
+			_, stderr, status := runTrial(t, c, state, test.args...)
+			document, more, also := runTrial(t, c, state, append(slices.Clone(test.args), "-o", "json")...)
+			if lines, _ := c.Requests(); status != 1 || also != 1 || len(lines) != 0 || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit status %d and %d, %d requests, no %q:\n%s", status, also, len(lines), test.want, stderr)
+			}
+			if text := stderr + document + more; strings.Contains(text, "hunter2") {
+				t.Errorf("the command is printed:\n%s", text)
+			}
+		})
 	}
 }
 

@@ -30,7 +30,7 @@ func openObjects(ctx context.Context, u *term.UI, c cloudOptions, d decision) (o
 
 // recoverObjects recovers interrupted changes of a cloud's objects.
 func recoverObjects(ctx context.Context, u *term.UI, compute *cloud.Compute, c cloudOptions, d decision) (objects, error) {
-	engine, err := clouds.Engine(compute, originIn(c))
+	engine, err := clouds.Engine(compute, originIn(u, c))
 	if err != nil {
 		return objects{}, err
 	}

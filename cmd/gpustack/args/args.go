@@ -27,6 +27,7 @@ type Line struct {
 	words    []string // as given, without the program's name
 	corrects bool     // the words are a correction, for which there are no further ones
 	pathAt   []int    // the places of Path in words
+	secrets  []secretValue
 
 	Path      []string // names of the command and its parents
 	Command   *cli.Command
@@ -121,7 +122,15 @@ func (l *Line) descend(name string, at int) {
 // takeFlag consumes a flag. Its command may still be unknown, but a flag has a value in all
 // commands or in none, so its name is enough to decide whether a value follows.
 func (l *Line) takeFlag(word string, rest []string) []string {
-	name, _, hasValue := cutFlag(word)
+	name, value, hasValue := cutFlag(word)
+	if at := len(l.words) - len(rest); (guess{l}).hides(name) {
+		switch {
+		case hasValue:
+			l.secrets = append(l.secrets, secretValue{at - 1, value})
+		case len(rest) > 0:
+			l.secrets = append(l.secrets, secretValue{at, rest[0]})
+		}
+	}
 	if name == "help" || name == "h" {
 		l.Help = true
 		return rest
@@ -218,7 +227,7 @@ func (l *Line) check() {
 func (l *Line) unknownFlags(unknown []string) {
 	if len(unknown) == 0 || l.corrects {
 		for _, word := range unknown {
-			l.faults.Add(UsageError("unknown flag "+word, ""))
+			l.faults.Add(unknownFlag(word, ""))
 		}
 		return
 	}
@@ -239,8 +248,15 @@ func (l *Line) unknownFlags(unknown []string) {
 		default:
 			hint = host.Text(l.faults.SeeHelp())
 		}
-		l.faults.Add(UsageError("unknown flag "+word, hint))
+		l.faults.Add(unknownFlag(word, hint))
 	}
+}
+
+// unknownFlag is the error about a flag that the command does not have. Nothing is known of its
+// value, which may be a secret.
+func unknownFlag(word string, hint host.Text) error {
+	name, _, _ := strings.Cut(word, "=")
+	return UsageError("unknown flag "+name, hint)
 }
 
 // didYouMean returns a question that names what may be meant, or "".

@@ -66,10 +66,19 @@ func (l guess) replacement(name string) []string {
 	for _, flag := range l.known() {
 		known = append(known, "--"+flag.Names()[0])
 	}
-	if best := closest("--"+strings.ToLower(name), known); best != "" && !slices.Contains(notGuessed, best) {
+	for _, other := range dashed(l.othersOfSecrets()) {
+		if otherFlag(strings.TrimLeft(other, "-"), l.known()) != nil {
+			known = append(known, other)
+		}
+	}
+	switch best := closest("--"+strings.ToLower(name), known); {
+	case best == "" || slices.Contains(notGuessed, best):
+		return nil
+	case FindFlag(l.known(), strings.TrimLeft(best, "-")) == nil:
+		return otherFlag(strings.TrimLeft(best, "-"), l.known())
+	default:
 		return []string{best}
 	}
-	return nil
 }
 
 // notGuessed are flags that a similar word must not lead to: what they do is more than was asked
@@ -80,6 +89,9 @@ var notGuessed = []string{"--none", "--yes", "--apply", "--live", "--take-over",
 // takesValue reports whether the next word is the value of a flag of this name. While the command
 // is unknown, it has a value if it has one in any command.
 func (l guess) takesValue(name string) bool {
+	if l.hides(name) {
+		return true
+	}
 	if l.Command != nil && len(l.subcommands()) == 0 {
 		flag := FindFlag(l.known(), name)
 		if with := l.replacement(name); flag == nil && len(with) == 1 {
@@ -106,7 +118,7 @@ func Meant(c host.Command) host.Text {
 }
 
 // commandLine returns the words of a command line as a command, and false if they have an error
-// that can be known without running it.
+// that can be known without running it, or a value that may contain secrets.
 func (l guess) commandLine(words []string) (host.Command, bool) {
 	corrected := &Line{app: l.app, faults: &Faults{}, words: words, corrects: true}
 	for rest := words; len(rest) > 0; {
@@ -114,7 +126,7 @@ func (l guess) commandLine(words []string) (host.Command, bool) {
 	}
 	corrected.check()
 	switch c := corrected.Command; {
-	case len(corrected.faults.all) > 0, c == nil, len(c.Subcommands) > 0, c.Hidden, c.ArgsUsage == "" && len(corrected.arguments) > 0:
+	case len(corrected.faults.all) > 0, c == nil, len(c.Subcommands) > 0, c.Hidden, c.ArgsUsage == "" && len(corrected.arguments) > 0, l.tells(corrected):
 		return host.Command{}, false
 	}
 	return guess{corrected}.data(), true

@@ -16,8 +16,8 @@ func ofRun() []string {
 }
 
 // Recorded returns a command line as the journal has it: the name of the command, its arguments,
-// and the flags that were given, in the order of its help. unless names further flags that are left
-// out, such as those with passwords.
+// and the flags that were given, in the order of its help, with the hash of a value that may contain
+// secrets. unless names further flags that are left out, such as those with passwords.
 func Recorded(c *cli.Context, unless ...string) string {
 	text := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	add := func(word string) { text += " " + host.ShellWord(host.WithoutCredentials(word)) }
@@ -27,6 +27,11 @@ func Recorded(c *cli.Context, unless ...string) string {
 	for _, flag := range c.Command.Flags {
 		name := flag.Names()[0]
 		if !c.IsSet(name) || slices.Contains(ofRun(), name) || slices.Contains(unless, name) {
+			continue
+		}
+		if isSecret(flag) {
+			text += " --" + name
+			add(host.Hash([]byte(c.String(name))))
 			continue
 		}
 		switch value := c.Value(name).(type) {

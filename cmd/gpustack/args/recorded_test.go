@@ -8,6 +8,8 @@ import (
 	"gpustack/cmd/gpustack/args"
 )
 
+const secretHash = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b" // printf secret | sha256sum
+
 // TestRecorded: the text of an entry has what was given and what it does, in the order of the help.
 func TestRecorded(t *testing.T) {
 	for _, test := range []struct {
@@ -22,6 +24,7 @@ func TestRecorded(t *testing.T) {
 		{"an argument", []string{"--driver", "vfio-pci", "K4200:2"}, "host change K4200:2 --driver vfio-pci"},
 		{"words that a shell reads otherwise", []string{"--device", "a b", "--driver", ""}, "host change --device 'a b' --driver ''"},
 		{"a flag with a password", []string{"--database", "mysql://n:p@h/d", "--device", "a"}, "host change --device a"},
+		{"a secret", []string{"--run", "secret", "--device", "a"}, "host change --device a --run " + secretHash},
 		{"a URL with a password", []string{"--device", "mysql://n:hunter2@h/d"}, "host change --device 'mysql://***@h/d'"},
 	} {
 		got := ""
@@ -29,7 +32,7 @@ func TestRecorded(t *testing.T) {
 			Name: "change",
 			Flags: []cli.Flag{
 				args.RootFlag(), args.OutputFlag("table", "json"), &cli.StringSliceFlag{Name: "device"}, &cli.StringFlag{Name: "driver"},
-				&cli.BoolFlag{Name: "unsafe"}, &cli.StringFlag{Name: "database"}, args.DryRunFlag(), args.YesFlag(),
+				&cli.BoolFlag{Name: "unsafe"}, &cli.StringFlag{Name: "database"}, args.Secret(&cli.StringFlag{Name: "run"}), args.DryRunFlag(), args.YesFlag(),
 			},
 			Action: func(c *cli.Context) error { got = args.Recorded(c, "database"); return nil },
 		}}}}}

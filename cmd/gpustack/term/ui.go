@@ -34,6 +34,7 @@ type UI struct {
 	Full     bool // --diff was given: plans are printed in full
 	Quiet    bool // --quiet was given: what programs print and what is waited for is not shown
 	Colour   bool
+	Words    []string // of the command line, for records: without the program's name and without secrets
 	// Complete completes the commands in hints and messages; nil if they are complete.
 	Complete func(text string) string
 	// Locate adds to a command what the command line says of the machine; nil to add nothing.

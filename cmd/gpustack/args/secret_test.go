@@ -1,0 +1,45 @@
+package args_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/gpustack/args"
+)
+
+// TestWithoutSecrets: the journal has the hash of a value that may contain secrets, however it is
+// given, and every other word as it was typed.
+func TestWithoutSecrets(t *testing.T) {
+	app := func() *cli.App {
+		return &cli.App{Name: "gpustack", Commands: []*cli.Command{
+			{Name: "flavor", Subcommands: []*cli.Command{{Name: "test", ArgsUsage: "FLAVOR", Flags: []cli.Flag{
+				args.Secret(&cli.StringFlag{Name: "run"}), &cli.StringFlag{Name: "run-file"}, &cli.DurationFlag{Name: "run-wait"}, args.YesFlag(),
+			}}}},
+			{Name: "host", Subcommands: []*cli.Command{{Name: "prepare", Flags: []cli.Flag{args.RootFlag(), &cli.StringFlag{Name: "device"}}}}},
+		}}
+	}
+	for _, test := range []struct{ argv, want string }{
+		{"flavor test gpu --run secret --yes", "flavor test gpu --run " + secretHash + " --yes"},
+		{"flavor test gpu --run=secret --yes", "flavor test gpu --run=" + secretHash + " --yes"},
+		{"flavor test gpu -run secret", "flavor test gpu -run " + secretHash},
+		{"--run secret flavor test gpu --run secret", "--run " + secretHash + " flavor test gpu --run " + secretHash},
+		{"flavor test gpu --run", "flavor test gpu --run"},
+		{"flavor test gpu --run-file secret --run-wait 5m", "flavor test gpu --run-file secret --run-wait 5m"},
+		{"flavor test gpu -- --run secret", "flavor test gpu -- --run secret"},
+		{"flavor test gpu --exec secret", "flavor test gpu --exec " + secretHash},
+		{"flavor test gpu --runn=secret", "flavor test gpu --runn=" + secretHash},
+		{"host prepare --device run", "host prepare --device run"},
+		{"host prepare --rooot run", "host prepare --rooot run"},
+		{"", ""},
+	} {
+		argv := strings.Fields("gpustack " + test.argv)
+		if got := strings.Join(args.Parse(app(), argv).WithoutSecrets(), " "); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+		if got := strings.Join(argv[1:], " "); got != test.argv {
+			t.Errorf("the arguments were changed: %q", got)
+		}
+	}
+}
