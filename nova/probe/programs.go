@@ -63,7 +63,8 @@ func (o *output) model(name string) {
 
 func (o *output) tell(n int) { o.told = &n }
 
-// miss notes that lines were left out after those that were read. o is nil before the first program.
+// miss notes that lines were left out after those that were read. o is nil before the first
+// program.
 func (o *output) miss() {
 	if o != nil {
 		o.cut = true

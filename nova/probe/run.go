@@ -97,8 +97,8 @@ func BeforeRun(console, nonce string) string {
 }
 
 // ofRun reports whether a line contains the mark of a command's record, or a part of it that a
-// kernel message has left: of a mark in three parts, at least one is that long. Neither the report on
-// devices nor the name of the server has such a part, unless the report is broken itself.
+// kernel message has left: of a mark in three parts, at least one is that long. Neither the report
+// on devices nor the name of the server has such a part, unless the report is broken itself.
 func ofRun(line, nonce string) bool {
 	const part = 10
 	line = strings.ReplaceAll(line, " v1 nonce="+nonce+" devices=", " ")
@@ -199,8 +199,8 @@ func (r *Run) failure(wait time.Duration) string {
 	return text
 }
 
-// doubts returns why a command without a failure has not passed, in a guest that should have so many
-// GPUs: its output is not known well enough.
+// doubts returns why a command without a failure has not passed, in a guest that should have so
+// many GPUs: its output is not known well enough.
 func (r *Run) doubts(gpus int) (reasons []string) {
 	if r.Missing > 0 {
 		return []string{host.Numbered(r.Missing, "line") + " of the command's output did not arrive whole"}

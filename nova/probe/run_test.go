@@ -449,8 +449,8 @@ func TestBeforeRun(t *testing.T) {
 			t.Errorf("%q: %q, want %q", console, got, want)
 		}
 	}
-	// Kernel messages that break a record leave no text of it, wherever they do, also if another one
-	// breaks the rest of its mark.
+	// Kernel messages that break a record leave no text of it, wherever they do, also if another
+	// one breaks the rest of its mark.
 	for first := range len(run) {
 		for second := first + 1; second <= min(len(run), len("GPUSTACK-RUN v1 nonce="+nonce)); second++ {
 			const message = "[   12.3] usb 1-1: x\r\n"

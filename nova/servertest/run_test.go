@@ -86,7 +86,8 @@ func TestRun(t *testing.T) {
 			cloud: failed, want: probe.Fail, reason: "nova: it crashed; 1 line of the command's output did not arrive whole"},
 		"failed by Nova, few devices": {gpus: 1, cloud: failed, want: probe.Fail, reason: "10de:11b4: 2 wanted, 1 seen; nova: it crashed; " + noEnd},
 		"no log": {gpus: 2, cloud: func(b *bed) { b.Boot.NoLog = 500 }, want: probe.Unknown,
-			reason: "the console log cannot be read: console log of server ID: Unable to get console log, functionality not implemented (HTTP 500, REQUEST); " + noEnd},
+			reason: "the console log cannot be read: console log of server ID: Unable to get console log, functionality not implemented " +
+				"(HTTP 500, REQUEST); " + noEnd},
 		"no log any more for the user": {gpus: 2, cloud: func(b *bed) { b.Boot.NoLog = 403 }, want: probe.Unknown,
 			reason: "console log of server ID: permission denied: Unable to get console log, functionality not implemented (HTTP 403, REQUEST); " + noEnd},
 	} {

@@ -16,8 +16,8 @@ func ofRun() []string {
 }
 
 // Recorded returns a command line as the journal has it: the name of the command, its arguments,
-// and the flags that were given, in the order of its help, with the hash of a value that may contain
-// secrets. unless names further flags that are left out, such as those with passwords.
+// and the flags that were given, in the order of its help, with the hash of a value that may
+// contain secrets. unless names further flags that are left out, such as those with passwords.
 func Recorded(c *cli.Context, unless ...string) string {
 	text := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	add := func(word string) { text += " " + host.ShellWord(host.WithoutCredentials(word)) }

@@ -31,8 +31,8 @@ type secretValue struct {
 	value string
 }
 
-// WithoutSecrets returns the words of the command line, without the program's name, with the hash of
-// each value that may contain secrets in its place.
+// WithoutSecrets returns the words of the command line, without the program's name, with the hash
+// of each value that may contain secrets in its place.
 func (l *Line) WithoutSecrets() []string {
 	shown := slices.Clone(l.words)
 	for _, s := range l.secrets {
