@@ -138,7 +138,7 @@ const (
 	Partly
 )
 
-// OfUndo returns the outcome of an undo, of which this is that of the move back.
+// OfUndo returns the outcome of an undo whose move back had the outcome o.
 func (o Outcome) OfUndo() Outcome {
 	switch o {
 	case Stands:
@@ -148,6 +148,15 @@ func (o Outcome) OfUndo() Outcome {
 	case Open, Reverted, Partly:
 	}
 	return o
+}
+
+// OfRecoveredUndo returns the outcome of the recovery of an undo whose move back had the outcome o.
+// The undo remains open if nothing was moved back: the next recovery tries again.
+func (o Outcome) OfRecoveredUndo() Outcome {
+	if o == None {
+		return Open
+	}
+	return o.OfUndo()
 }
 
 // Step is a part of a change that is made completely or not at all.

@@ -248,10 +248,8 @@ func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, s
 	case undoing && now.same(c.Before):
 		return change.Reverted, "", nil
 	case undoing:
-		if made, err := c.back(ctx); made != change.Stands || err != nil {
-			return change.Open, "", err
-		}
-		return change.Reverted, "", nil
+		outcome, err := c.back(ctx)
+		return outcome.OfRecoveredUndo(), "", err
 	case now.same(c.After):
 		return change.Stands, "", nil
 	case now.same(c.Before):

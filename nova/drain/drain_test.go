@@ -310,6 +310,7 @@ func TestRecover(t *testing.T) {
 	for name, test := range map[string]struct {
 		undo, made bool
 		gone       bool   // the service was deleted meanwhile
+		drifts     bool   // Nova stores another reason than the recovery requests
 		now        string // the reason that an administrator has given meanwhile
 		status     change.Status
 		disabled   bool
@@ -321,6 +322,7 @@ func TestRecover(t *testing.T) {
 		"undoing, not made":                   {undo: true, status: change.Undone},
 		"undoing, made":                       {undo: true, made: true, status: change.Undone},
 		"undoing, then deleted":               {undo: true, gone: true, status: change.Undone, disabled: true},
+		"undoing, then drifts":                {undo: true, drifts: true, status: change.Undone, disabled: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, 96)
@@ -365,7 +367,18 @@ func TestRecover(t *testing.T) {
 			if test.gone {
 				l.hosts.Nodes = nil
 			}
-			if _, err := l.engine.Recover(t.Context(), []int{1}); err != nil {
+			if test.drifts {
+				l.cloud.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+					if r.Method != http.MethodPut {
+						return false
+					}
+					l.cloud.Do(r)
+					node.Disabled = "disk"
+					_, _ = w.Write([]byte("{}"))
+					return true
+				}
+			}
+			if _, err := l.engine.Recover(t.Context(), []int{1}); errors.Is(err, drain.ErrDrift) != test.drifts || (err != nil) != test.drifts {
 				t.Fatal(err)
 			}
 			entries, err = l.engine.Store.List()

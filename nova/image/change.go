@@ -265,8 +265,6 @@ func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, s
 	if err := c.planBack(is); err != nil {
 		return change.Open, "", err
 	}
-	if made, err := c.make(ctx, c.back); made != change.Stands || err != nil {
-		return change.Open, "", err
-	}
-	return change.Reverted, "", nil
+	outcome, err := c.make(ctx, c.back)
+	return outcome.OfRecoveredUndo(), "", err
 }

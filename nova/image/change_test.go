@@ -242,9 +242,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestDrift: an image that is other than requested is an error, and the entry stays for undo.
-func TestDrift(t *testing.T) {
-	j := newJournal(t)
+// drift makes Glance store another os_type than every request sets.
+func (j *journal) drift() {
 	j.cloud.Fault = func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPatch {
 			j.cloud.Do(r)
@@ -254,6 +253,12 @@ func TestDrift(t *testing.T) {
 		}
 		return false
 	}
+}
+
+// TestDrift: an image that is other than requested is an error, and the entry stays for undo.
+func TestDrift(t *testing.T) {
+	j := newJournal(t)
+	j.drift()
 	_, err := j.apply(move())
 	if !errors.Is(err, image.ErrDrift) || !strings.Contains(err.Error(), "image debian is not as requested: it has property os_type=freebsd") {
 		t.Error(err)
@@ -267,6 +272,7 @@ func TestDrift(t *testing.T) {
 func TestRecover(t *testing.T) {
 	for name, c := range map[string]struct {
 		undo, done, deleted bool
+		drifts              bool          // Glance stores another value than the recovery requests
 		want                change.Status // "" for no entry
 	}{
 		"applying, not made":     {},
@@ -275,6 +281,7 @@ func TestRecover(t *testing.T) {
 		"undoing, not made":      {undo: true, want: change.Undone},
 		"undoing, made":          {undo: true, done: true, want: change.Undone},
 		"undoing, then deleted":  {undo: true, deleted: true, want: change.Undone},
+		"undoing, then drifts":   {undo: true, drifts: true, want: change.Undone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJournal(t)
@@ -316,14 +323,17 @@ func TestRecover(t *testing.T) {
 			if c.deleted {
 				j.cloud.Images = nil
 			}
-			if _, err := j.engine.Recover(context.Background(), []int{1}); err != nil {
+			if c.drifts {
+				j.drift()
+			}
+			if _, err := j.engine.Recover(context.Background(), []int{1}); errors.Is(err, image.ErrDrift) != c.drifts || (err != nil) != c.drifts {
 				t.Fatal(err)
 			}
 			entries, err = j.engine.Store.List()
 			if err != nil || len(entries) != map[bool]int{true: 1, false: 0}[c.want != ""] || len(entries) == 1 && entries[0].Status != c.want {
 				t.Errorf("%+v, %v", entries, err)
 			}
-			if !c.deleted {
+			if !c.deleted && !c.drifts {
 				want := map[bool]map[string]any{true: before, false: after}[c.want != change.Done]
 				if c.want == change.Done && cmp.Equal(before, j.image()) || c.want != change.Done && !cmp.Equal(want, j.image()) {
 					t.Errorf("%v", j.image())
