@@ -2,7 +2,6 @@ package nova
 
 import (
 	"errors"
-	"fmt"
 
 	"gpustack/host"
 	"gpustack/nova/conf"
@@ -24,7 +23,7 @@ func OfferedAliases(root host.Root) (names []Named, err error) {
 				parsed, err = conf.Parse(text)
 			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", file, err))
+				errs = append(errs, host.OfFile(file, err))
 				continue
 			}
 			found, malformed := namesOf(conf.Source{Name: file, File: parsed}, Ocata.AliasNames())
