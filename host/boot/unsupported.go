@@ -170,7 +170,7 @@ func (p *probe) unifiedImages() bool {
 	images := false
 	for _, partition := range partitionsOf(p.root) {
 		names, err := p.root.ReadDir(path.Join(partition, "EFI/Linux"))
-		p.keep(host.OfFile(partition, err))
+		p.keep(err)
 		isImage := func(n string) bool { return strings.EqualFold(path.Ext(n), ".efi") }
 		images = images || slices.ContainsFunc(names, isImage)
 		entries, err := readEntries(p.root, path.Join(partition, "loader/entries"))

@@ -83,6 +83,14 @@ func TestSupported(t *testing.T) {
 	}
 }
 
+// TestUnsupportedUnread: an error names the file that cannot be read, not the partition.
+func TestUnsupportedUnread(t *testing.T) {
+	err := boot.Supported(hosttest.Lay(t, "-- efi/EFI/Linux --\n"), intel.Args())
+	if want := "/efi/EFI/Linux: not a directory"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 // TestManyMounts: /proc/mounts of a host with thousands of containers exceeds the limit of
 // ReadFile.
 func TestManyMounts(t *testing.T) {

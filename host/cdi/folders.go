@@ -100,14 +100,14 @@ type reader struct {
 func (r *reader) folders() ([]string, error) {
 	linked, err := r.root.Real("var/run")
 	if err != nil {
-		return nil, fmt.Errorf("cannot resolve %s: %w", r.root.Path("var/run"), host.Cause(err))
+		return nil, err
 	}
 	if linked == "/run" {
 		return []string{StaticFolder, DynamicFolder}, nil
 	}
 	present, err := r.root.Exists("var/run")
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", r.root.Path("var/run"), host.Cause(err))
+		return nil, err
 	}
 	if !present {
 		return []string{StaticFolder, DynamicFolder}, nil

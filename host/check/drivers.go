@@ -35,7 +35,7 @@ func (v view) drivers() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: host.NA, File: file,
 				Seen: fmt.Sprintf("%s is bound to %s instead of %s, as while a guest uses it; whether a guest uses it is unknown: %v",
-					f.Address, *d.Driver, f.Driver, host.Cause(v.Open.Err)),
+					f.Address, *d.Driver, f.Driver, v.Open.Err),
 			})
 		case v.phase == pending:
 			waits++

@@ -42,7 +42,7 @@ func (l Live) TryGroup(group int) error {
 		return fmt.Errorf("%s: %w", groupFile, ErrInUse)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", groupFile, err)
+		return err
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	status := vfioGroupStatus{size: uint32(unsafe.Sizeof(vfioGroupStatus{}))}
@@ -55,7 +55,7 @@ func (l Live) TryGroup(group int) error {
 	}
 	container, err := l.open(containerFile)
 	if err != nil {
-		return fmt.Errorf("%s: %w", containerFile, err)
+		return err
 	}
 	defer unix.Close(container) //nolint:errcheck // nothing was written
 	if version, err := unix.IoctlRetInt(container, vfioGetAPIVersion); err != nil || version != vfioAPIVersion {
@@ -82,7 +82,7 @@ func (l Live) open(name string) (int, error) {
 	for {
 		fd, err := unix.Open(place, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if !errors.Is(err, unix.EINTR) {
-			return fd, host.Cause(err)
+			return fd, host.OfFile(name, err)
 		}
 	}
 }

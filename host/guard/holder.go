@@ -241,7 +241,7 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 		}
 		ok, err := h.root.Exists(path.Join(dir, name))
 		if err != nil && !errors.Is(err, unix.ENOTDIR) {
-			return nil, host.OfFile(path.Join(dir, name), err)
+			return nil, err
 		}
 		if !ok {
 			continue

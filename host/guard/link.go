@@ -48,11 +48,11 @@ func ReadLinks(root host.Root) ([]Link, error) {
 	if err := unix.Statfs(root.Path(host.ProcDir), &fs); host.IsAbsent(err) || err == nil && fs.Type != unix.PROC_SUPER_MAGIC {
 		return nil, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("%s: %w", host.ProcDir, err)
+		return nil, host.OfFile(host.ProcDir, err)
 	}
 	own, err := netns.GetFromPath(root.Path(ownNamespace))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ownNamespace, err)
+		return nil, host.OfFile(ownNamespace, err)
 	}
 	defer own.Close() //nolint:errcheck // only read from
 	l := linkReader{own: own, names: map[int]string{}}
@@ -135,7 +135,7 @@ func namespaces(root host.Root) ([][]namespace, error) {
 func inode(root host.Root, file string) (uint64, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(root.Path(file), &stat); err != nil {
-		return 0, &os.PathError{Op: "stat", Path: file, Err: err}
+		return 0, host.OfFile(file, err)
 	}
 	return stat.Ino, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"gpustack/host"
 	"gpustack/host/hosttest"
 )
 
@@ -87,7 +88,7 @@ func TestEnter(t *testing.T) {
 	way := func(name string, gone bool) namespace {
 		return namespace{name, "/proc/" + name + "/ns/net", func() bool { return gone }}
 	}
-	absent := &os.PathError{Op: "open", Path: "/proc/7/ns/net", Err: unix.ENOENT}
+	absent := host.OfFile("/proc/7/ns/net", unix.ENOENT)
 	for _, test := range []struct {
 		name string
 		ways []namespace

@@ -394,7 +394,7 @@ func (g *guard) interfaces() ([]string, error) {
 			continue // bonding_masters is a file, and an interface can be removed at any time
 		}
 		if err != nil {
-			return nil, host.OfFile(path.Join(netDir, name), err)
+			return nil, err
 		}
 		dir.Close() //nolint:errcheck // only read from
 		names = append(names, name)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -54,7 +55,7 @@ func (o *observer) domains(processes []process) {
 		seen := path.Join(p.dir(), "root")
 		view, err := o.view(seen)
 		if err != nil {
-			l.failf("%s: %w", seen, err)
+			l.failf("%w", err)
 			continue
 		}
 		if !o.domainsOf(view, seen, definedDir, false) {
@@ -79,23 +80,30 @@ func isDaemon(program string) bool {
 // kernel can follow /proc/PID/root, whatever the target of the link is, so that below any root but
 // "/" it must be a directory.
 func (o *observer) view(name string) (host.Root, error) {
-	if o.root.IsMachine() {
-		return host.NewRoot(name)
+	place := name
+	if !o.root.IsMachine() {
+		dir, err := o.root.OpenDir(path.Dir(name))
+		if err != nil {
+			return host.Root{}, err
+		}
+		defer dir.Close() //nolint:errcheck // only read from
+		switch _, err := dir.Readlink(path.Base(name)); {
+		case err == nil:
+			return host.Root{}, host.OfFile(name, errors.New("can only be followed on the machine itself"))
+		case !errors.Is(err, unix.EINVAL):
+			return host.Root{}, host.OfFile(name, err)
+		}
+		if place, err = o.root.Resolve(name); err != nil {
+			return host.Root{}, err
+		}
 	}
-	dir, err := o.root.OpenDir(path.Dir(name))
+	// NewRoot's own error is for the DIR of --root.
+	info, err := os.Stat(place)
+	if err == nil && !info.IsDir() {
+		err = unix.ENOTDIR
+	}
 	if err != nil {
-		return host.Root{}, host.Cause(err)
-	}
-	defer dir.Close() //nolint:errcheck // only read from
-	switch _, err := dir.Readlink(path.Base(name)); {
-	case err == nil:
-		return host.Root{}, errors.New("can only be followed on the machine itself")
-	case !errors.Is(err, unix.EINVAL):
-		return host.Root{}, err
-	}
-	place, err := o.root.Resolve(name)
-	if err != nil {
-		return host.Root{}, err
+		return host.Root{}, host.OfFile(name, err)
 	}
 	return host.NewRoot(place)
 }
@@ -120,12 +128,12 @@ func (o *observer) domainsOf(root host.Root, seen, dir string, running bool) boo
 		file := path.Join(dir, name)
 		data, err := root.ReadFile(file)
 		if err != nil {
-			l.failf("%s: %w", seen+file, host.Cause(err))
+			l.failf("%w", host.OfFile(seen+file, err))
 			continue
 		}
 		d, nodes, err := parseDomain(data)
 		if err != nil {
-			l.failf("%s: %w", seen+file, err)
+			l.failf("%w", host.OfFile(seen+file, err))
 			continue
 		}
 		d.Running = running

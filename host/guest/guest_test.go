@@ -363,6 +363,15 @@ func TestDomains(t *testing.T) {
 			m.process(60, "libvirtd", "/usr/sbin/libvirtd")
 			m.link("proc/60/root", "/")
 		}, "unreadable domains: /proc/60/root: can only be followed on the machine itself\n"},
+		{"a daemon whose view is a file", func(m *machine) {
+			m.process(60, "libvirtd", "/usr/sbin/libvirtd")
+			m.file("proc/60/root", "")
+		}, "unreadable domains: /proc/60/root: not a directory\n"},
+		{"folders in place of definitions", func(m *machine) {
+			m.folder("etc/libvirt/qemu/a.xml")
+			m.process(60, "libvirtd", "/usr/sbin/libvirtd")
+			m.folder("proc/60/root/etc/libvirt/qemu/b.xml")
+		}, "unreadable domains: /etc/libvirt/qemu/a.xml: not a regular file; /proc/60/root/etc/libvirt/qemu/b.xml: not a regular file\n"},
 		{"a daemon that shows no view", func(m *machine) { m.process(60, "libvirtd", "/usr/sbin/libvirtd") },
 			"unreadable domains: /proc/60/root: no such file or directory\n"},
 		{"malformed", func(m *machine) {

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -92,10 +93,10 @@ func (o *observer) members(group int) []pci.Address {
 	dir := path.Join(groupsFolder, strconv.Itoa(group), "devices")
 	names, err := o.root.ReadDir(dir)
 	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("is empty although a process has the group open")
+		err = host.OfFile(dir, errors.New("is empty although a process has the group open"))
 	}
 	if err != nil {
-		o.access(sourceGroups).failf("%s: %w", dir, host.Cause(err))
+		o.access(sourceGroups).failf("%w", err)
 		return nil
 	}
 	members := []pci.Address{}

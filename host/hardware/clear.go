@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"gpustack/host"
 )
 
 // Errors of files that ghw must not open.
@@ -171,7 +169,7 @@ func (p *probe) exists(name string) (bool, error) {
 func (p *probe) list(dir, pattern, unknown string) (names []string, ok bool) {
 	all, err := p.root.ReadDir(dir)
 	if err != nil {
-		p.warn("/%s: %v: %s", dir, host.Cause(err), unknown)
+		p.warn("%v: %s", err, unknown)
 		return nil, false
 	}
 	names = []string{}

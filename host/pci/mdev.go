@@ -50,7 +50,7 @@ func mediatedOf(root host.Root, a Address) (count int, err error) {
 		count += len(made)
 	}
 	if err != nil && !host.IsAbsent(err) {
-		return 0, fmt.Errorf("%s: %w", types, host.Cause(err))
+		return 0, err
 	}
 	return count, nil
 }

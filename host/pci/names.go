@@ -77,7 +77,7 @@ func readNames(root host.Root, file string, devices []Device) (names, error) {
 			err = errors.Join(n.findIn(f, path.Ext(file) == ".gz"), f.Close())
 		}
 		if err != nil {
-			return n, fmt.Errorf("/%s: %w", file, host.Cause(err))
+			return n, host.OfFile(file, err)
 		}
 		// A snapshot gets only the lines that were used, not a million bytes.
 		root.Record(strings.TrimSuffix(file, ".gz"), n.text())

@@ -40,7 +40,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 		if host.IsAbsent(err) {
 			err = ErrNoPCI
 		}
-		return nil, nil, fmt.Errorf("%s: %w", root.Path(devicesDir), host.Cause(err))
+		return nil, nil, host.OfFile(devicesDir, err)
 	}
 	devices = make([]Device, 0, len(entries))
 	for _, entry := range entries {
@@ -58,7 +58,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 
 	dir, err := root.OpenDir(devicesDir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", root.Path(devicesDir), host.Cause(err))
+		return nil, nil, host.OfFile(devicesDir, err)
 	}
 	defer dir.Close() //nolint:errcheck // only read from
 	s := scanner{dir: dir, devices: devices}
@@ -456,7 +456,7 @@ func known[T any](r *reader, name string, value *T, err error) (_ *T, unread boo
 
 func (r *reader) warn(name string, err error) {
 	file := path.Join("/", devicesDir, r.d.Address.String(), name)
-	r.d.Warnings = append(r.d.Warnings, fmt.Sprintf("%s: %v", file, host.Cause(err)))
+	r.d.Warnings = append(r.d.Warnings, host.OfFile(file, err).Error())
 }
 
 func parseRevision(s string) (string, error) {

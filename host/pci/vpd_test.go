@@ -165,4 +165,11 @@ func TestMediated(t *testing.T) {
 	if mediated, err = pci.ReadMediated(root, devices); err != nil || mediated[gpu] != 1 {
 		t.Errorf("%v, %v", mediated, err)
 	}
+	const malformed = "/sys/bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-64/devices"
+	if err := os.WriteFile(root.Path(malformed), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = pci.ReadMediated(root, devices); err == nil || err.Error() != malformed+": not a directory" {
+		t.Errorf("error %v of another folder", err)
+	}
 }

@@ -229,7 +229,7 @@ func (n node) function(a pci.Address, staying map[string]bool, driver string) (m
 	}
 	place := n.places[a]
 	if f.SysfsPath = place.Value; !place.Seen() {
-		return f, fmt.Errorf("%s: %w", place.File, host.Cause(place.Err))
+		return f, place.Err
 	}
 	return f, nil
 }

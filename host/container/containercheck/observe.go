@@ -53,7 +53,7 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	preventing, err := modprobe.ReadPreventing(root, nvidia.Modules()...)
 	m.Preventing = machine.Saw("/etc/modprobe.d", preventing, err)
 	folders, err := cdi.Read(root)
-	m.Specs = machine.Saw("/etc/cdi", folders, err)
+	m.Specs = machine.Saw("/var/run", folders, err) // all that the error is about
 	stack, err := rdma.Read(root, devices.Value, rdma.Options{})
 	m.Stack = machine.Saw("/sys/class/infiniband", stack, err)
 	guests, containers, err := machine.ReadRecord(root)

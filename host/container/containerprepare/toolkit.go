@@ -34,7 +34,7 @@ func readRefreshes(root host.Root) machine.Look[bool] {
 func (m Machine) planToolkit(w Want) (plan edit.Plan, warning string, err error) {
 	installed := m.Refreshes.Value
 	if !m.Refreshes.Seen() {
-		return nil, "", fmt.Errorf("%s: %w", m.Refreshes.File, host.Cause(m.Refreshes.Err))
+		return nil, "", m.Refreshes.Err
 	}
 	before, err := m.Files.Read(refreshEnv)
 	if err != nil {

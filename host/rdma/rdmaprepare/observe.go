@@ -261,11 +261,11 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 		}
 	}
 	if f.GUIDFiles, err = root.Exists(path.Join(dir, "sriov")); err != nil {
-		errs = append(errs, fmt.Errorf("%s/sriov: %w", dir, host.Cause(err)))
+		errs = append(errs, err)
 	}
 	names, err := root.ReadDir(path.Join(dir, "net"))
 	if err != nil && !host.IsAbsent(err) {
-		errs = append(errs, fmt.Errorf("%s/net: %w", dir, host.Cause(err)))
+		errs = append(errs, err)
 	}
 	slices.Sort(names)
 	for _, name := range names {
