@@ -31,15 +31,12 @@ type Flavor struct {
 	Disabled bool `json:"-"`
 }
 
-// fromAPI returns a flavor of an answer, or the error of reading that.
-func fromAPI(f *flavors.Flavor, err error) (Flavor, error) {
-	if err != nil {
-		return Flavor{}, err
-	}
+// fromAPI returns a flavor of an answer.
+func fromAPI(f *flavors.Flavor) Flavor {
 	return Flavor{
 		ID: f.ID, Name: f.Name, VCPUs: f.VCPUs, RAM: f.RAM, Disk: f.Disk, Ephemeral: f.Ephemeral, Swap: f.Swap, Public: f.IsPublic,
 		RxTxFactor: cmp.Or(f.RxTxFactor, 1), Description: f.Description, ExtraSpecs: f.ExtraSpecs,
-	}, nil
+	}
 }
 
 // Flavors returns all flavors that the user may see, sorted by name; for an administrator also
@@ -63,7 +60,7 @@ func (c *Compute) Flavors(ctx context.Context) ([]Flavor, error) {
 			return nil, err
 		}
 		for i := range list {
-			f, _ := fromAPI(&list[i], nil)
+			f := fromAPI(&list[i])
 			f.Disabled = more.Flavors[i].Disabled
 			all = append(all, f)
 		}
@@ -144,7 +141,11 @@ func (c *Compute) CreateFlavor(ctx context.Context, f Flavor) (Flavor, error) {
 		options.RxTxFactor = f.RxTxFactor
 	}
 	return answerOf(ctx, c.cloud, "creating flavor "+f.Name, func(ctx context.Context) (Flavor, error) {
-		return fromAPI(flavors.Create(ctx, c.client, options).Extract())
+		made, err := flavors.Create(ctx, c.client, options).Extract()
+		if err != nil {
+			return Flavor{}, err
+		}
+		return fromAPI(made), nil
 	})
 }
 
@@ -153,7 +154,11 @@ func (c *Compute) CreateFlavor(ctx context.Context, f Flavor) (Flavor, error) {
 // Errors: ErrNotFound.
 func (c *Compute) GetFlavor(ctx context.Context, id string) (Flavor, error) {
 	return answerOf(ctx, c.cloud, "flavor "+id, func(ctx context.Context) (Flavor, error) {
-		return fromAPI(flavors.Get(ctx, c.client, id).Extract())
+		found, err := flavors.Get(ctx, c.client, id).Extract()
+		if err != nil {
+			return Flavor{}, err
+		}
+		return fromAPI(found), nil
 	})
 }
 
