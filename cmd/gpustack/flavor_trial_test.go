@@ -505,6 +505,12 @@ func TestFlavorTestUndo(t *testing.T) {
 		}
 		change(true)
 	}
+	project := c.Project
+	c.Project = "another"
+	if got := run(1, "undo", "--yes"); !strings.Contains(got, "error: the change was made in another cloud, region or project: ") || len(c.Left()) != 1 {
+		t.Errorf("in another project: left %q: %s", c.Left(), got)
+	}
+	c.Project = project
 	got := run(2, "undo", "--dry-run")
 	if !strings.Contains(got, "DELETE /servers/"+server.ID) || !strings.Contains(got, "1 test server deleted; 1 request") {
 		t.Error(got)

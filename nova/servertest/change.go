@@ -18,10 +18,6 @@ const Type = "server"
 
 // Errors of recorded tests.
 var (
-	// errOtherCloud says that an entry belongs to another cloud, region or project than the
-	// credentials.
-	errOtherCloud = host.WithHint(errors.New("the test ran in another cloud, region or project"),
-		"select the cloud with --os-cloud and --os-region-name, or with the OS_ variables")
 	// errNotOurs says that a server with a recorded id has not the name and the metadata of the
 	// record.
 	errNotOurs = host.WithHint(errors.New("is not the server of the test: its name or its metadata has another value, and it is not deleted"),
@@ -204,8 +200,8 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if p == change.ToLook || p == change.ToApply {
 		return nil
 	}
-	if now := c.kind.Compute.Scope(); !now.Is(c.record.Scope) {
-		return fmt.Errorf("%w: %s, not %s", errOtherCloud, c.record.Scope, now)
+	if err := c.record.Expect(c.kind.Compute.Scope()); err != nil {
+		return err
 	}
 	if c.record.runs(c.kind.Root) {
 		return fmt.Errorf("process %d: %w", c.record.Process.PID, errRunning)
