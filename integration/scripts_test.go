@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,42 @@ import (
 
 	"gpustack/integration/terminal"
 )
+
+// TestGotestPrintsAtOnce: .ci/gotest prints each line as it comes, and exits with go's status.
+func TestGotestPrintsAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	seen := filepath.Join(dir, "seen")
+	slow := "#!/bin/sh\nprintf 'ok  \\tgpustack/a\\t1.5s\\n'\nfor try in $(seq 100); do [ ! -e \"$SEEN\" ] || break; sleep 0.1; done\n" +
+		"[ -e \"$SEEN\" ] || exit 4\nprintf 'FAIL\\tgpustack/b\\t2.0s\\n'\nexit 3\n"
+	if err := os.WriteFile(filepath.Join(dir, "go"), []byte(slow), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("../.ci/gotest", "./...")
+	cmd.Env = append(os.Environ(), "GO="+filepath.Join(dir, "go"), "SEEN="+seen, "TMPDIR="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	var got []string
+	for lines.Scan() {
+		got = append(got, lines.Text())
+		if err := os.WriteFile(seen, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd.Wait()
+	if status := cmd.ProcessState.ExitCode(); status != 3 {
+		t.Errorf("exit status %d: %q", status, got)
+	}
+	if len(got) != 3 || !strings.HasPrefix(got[2], "2 packages were tested in ") || !strings.HasSuffix(got[2], " 3.5 s") {
+		t.Errorf("%q", got)
+	}
+}
 
 // TestScriptsInterrupted: Ctrl-C while a script of the checkout runs a program. No temporary file
 // of the script remains; of .ci/gotest, only an empty folder.
