@@ -88,7 +88,7 @@ test-full: test
 # The trees in which the integration tests run, made while other tests run. One that cannot be made
 # is tried again by its tests, which fail then.
 trees:
-	@[ "$$(id -u)" != 0 ] || { .ci/inside true; SUITE=trixie TEST_PACKAGES='$(SUITE_PACKAGES)' .ci/inside true 2>/dev/null; } || :
+	@[ "$$(id -u)" != 0 ] || { .ci/inside true; SUITE=trixie TEST_PACKAGES='$(SUITE_PACKAGES)' .ci/inside true; } || :
 
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 unit:
