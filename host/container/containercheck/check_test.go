@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -664,11 +665,11 @@ func TestReduced(t *testing.T) {
 		runtimeTable("nvidia-cdi", nvidiaRuntime+".cdi") + "[plugins.\"io.containerd.grpc.v1.cri\".registry.auth]\n  password = 'hunter2'\n"
 	n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia-cdi", "")
 	n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
-	recorded := recorder{}
+	recorded := recorder{files: map[string]string{}}
 	root := n.lay(t)
 	want := n.observe(t, root.Recorded(&recorded))
 	again := healthy()
-	for name, data := range recorded {
+	for name, data := range recorded.files {
 		if strings.HasPrefix(name, "etc/containerd/") || strings.HasPrefix(name, "etc/docker/") {
 			again.files[name] = data
 		}
@@ -689,16 +690,21 @@ func TestReduced(t *testing.T) {
 }
 
 // recorder records the content of files.
-type recorder map[string]string
+type recorder struct {
+	sync.Mutex
+	files map[string]string
+}
 
-func (r recorder) File(name string, data []byte, err error) {
+func (r *recorder) File(name string, data []byte, err error) {
 	if err == nil && data != nil {
-		r[name] = string(data)
+		r.Lock()
+		defer r.Unlock()
+		r.files[name] = string(data)
 	}
 }
-func (recorder) Mode(string, fs.FileMode)    {}
-func (recorder) Link(string, string, error)  {}
-func (recorder) Dir(string, []string, error) {}
+func (*recorder) Mode(string, fs.FileMode)    {}
+func (*recorder) Link(string, string, error)  {}
+func (*recorder) Dir(string, []string, error) {}
 
 // general returns a message as docs/containers.md has it: names of one machine differ.
 func general(message string) string {
