@@ -103,6 +103,9 @@ func missing(at string, value any, t reflect.Type) (problems []string) {
 		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
 			return nil
 		}
+		if t == reflect.TypeFor[Bool]() {
+			return nil
+		}
 		return []string{orDocument(at) + " is null"}
 	}
 	if decodesItself(t) {

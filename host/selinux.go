@@ -13,36 +13,36 @@ const SELinuxDir = "/sys/fs/selinux"
 type SELinux struct {
 	Enforcing bool
 	// Devices is the boolean container_use_devices, with which containers may use device nodes of the
-	// machine (container-selinux, container.te); nil if the policy has none.
-	Devices *bool
+	// machine (container-selinux, container.te); Unknown if the policy has none.
+	Devices Bool
 }
 
 // DeniesDevices reports whether containers are denied device nodes of the machine unless they run
 // without SELinux labels.
 func (s SELinux) DeniesDevices() bool {
-	return s.Enforcing && (s.Devices == nil || !*s.Devices)
+	return s.Enforcing && s.Devices != Yes
 }
 
 // ReadSELinux reads SELinux. Without it, nothing is enforced.
 func ReadSELinux(root Root) (s SELinux, err error) {
-	read := func(name string) (*bool, error) {
+	read := func(name string) (Bool, error) {
 		file := path.Join(SELinuxDir, name)
 		data, err := root.ReadFile(file)
 		if IsAbsent(err) {
-			return nil, nil
+			return Unknown, nil
 		}
 		if err != nil {
-			return nil, err
+			return Unknown, err
 		}
 		text := strings.TrimSpace(string(data))
 		on := strings.HasPrefix(text, "1") // a boolean is "1 1": its value now, and pending
 		if !on && !strings.HasPrefix(text, "0") {
-			return nil, fmt.Errorf("%s: %q is neither 0 nor 1", file, text)
+			return Unknown, fmt.Errorf("%s: %q is neither 0 nor 1", file, text)
 		}
-		return &on, nil
+		return BoolOf(on), nil
 	}
 	enforcing, err := read("enforce")
-	if err != nil || enforcing == nil || !*enforcing {
+	if err != nil || enforcing != Yes {
 		return s, err
 	}
 	s.Enforcing = true

@@ -47,7 +47,7 @@ type inventory struct {
 	Host     HostNames         `json:"host"`
 	NovaHost *string           `json:"nova_host"`
 	Scope    Scope             `json:"scope"`
-	Complete *bool             `json:"complete"`
+	Complete host.Bool         `json:"complete"`
 	Devices  []scanned         `json:"devices"`
 	Machine  *hardware.Machine `json:"machine"`
 }
@@ -153,7 +153,7 @@ func (i inventory) whole(need Scope) error {
 		return fmt.Errorf("%w: its scope is %s", ErrNotAll, i.Scope)
 	case i.Scope == ScopeFiltered:
 		return fmt.Errorf("%w: it lists only the functions that --device, --vendor or --class select", ErrPartial)
-	case i.Complete != nil && !*i.Complete:
+	case i.Complete == host.No:
 		return fmt.Errorf("%w: class, ids or IOMMU group of a function could not be read, as its warnings say", ErrPartial)
 	}
 	return nil

@@ -24,7 +24,7 @@ func newHead(dir string) views.Head {
 
 // newReport returns the report of a plan that is made now for the machine below root. reboot is
 // what [check.RebootRequired] returns for that machine.
-func newReport(root host.Root, reboot *bool, changed bool, warnings ...string) views.Report {
+func newReport(root host.Root, reboot host.Bool, changed bool, warnings ...string) views.Report {
 	return views.Report{
 		Schema: 1, Time: reportTime(), Changed: changed,
 		RebootRequired: reboot, Warnings: warnings, Root: root,
@@ -40,8 +40,8 @@ func reportTime() time.Time {
 func completeReport(ctx context.Context, r reporter, err error) {
 	c := r.Common()
 	c.Applied = err == nil
-	if stuck := errors.Is(err, host.ErrStuck); stuck {
-		c.RebootRequired = &stuck
+	if errors.Is(err, host.ErrStuck) {
+		c.RebootRequired = host.Yes
 		return
 	}
 	c.RebootRequired = node.RebootRequired(context.WithoutCancel(ctx), c.Root)

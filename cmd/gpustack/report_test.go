@@ -57,7 +57,7 @@ func TestRebootStuck(t *testing.T) {
 	root, dir, read := recorded(t)
 	gpustack(t, "host", "prepare", "--root", dir, "--yes")
 	r := newReport(root, node.RebootRequired(t.Context(), root), true)
-	if r.RebootRequired == nil || !*r.RebootRequired || len(read.attributes) == 0 {
+	if r.RebootRequired != host.Yes || len(read.attributes) == 0 {
 		t.Fatalf("reboot required: %v, %d attributes read", r.RebootRequired, len(read.attributes))
 	}
 	for name, text := range map[string]string{
@@ -75,13 +75,13 @@ func TestRebootStuck(t *testing.T) {
 		}
 	}
 	clear(read.attributes)
-	if required := node.RebootRequired(t.Context(), root); required == nil || !*required {
+	if required := node.RebootRequired(t.Context(), root); required != host.Yes {
 		t.Errorf("reboot required: %v", required)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	completeReport(ctx, &r, host.ErrStuck)
-	if r.Applied || r.RebootRequired == nil || !*r.RebootRequired {
+	if r.Applied || r.RebootRequired != host.Yes {
 		t.Errorf("after a write that is stuck: %+v", r)
 	}
 	if len(read.attributes) > 0 {

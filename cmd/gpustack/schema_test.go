@@ -24,6 +24,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
@@ -189,6 +190,8 @@ func typeSchema(of reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string", Format: "date-time"}
 	case reflect.TypeFor[json.RawMessage]():
 		return &jsonschema.Schema{}
+	case reflect.TypeFor[host.Bool]():
+		return orNull(&jsonschema.Schema{Type: "boolean"})
 	}
 	if of.Kind() == reflect.Pointer {
 		return orNull(typeSchema(of.Elem()))

@@ -21,7 +21,7 @@ func (v view) bus() []host.Finding {
 				Effect: "a guest with it fails and may crash the host",
 				Remedy: "remove it from Nova's device_spec and power-cycle the host; a reboot may not reset the card",
 			})
-		} else if v.Inspected[d.Address].Answers != nil {
+		} else if v.Inspected[d.Address].Answers.Known() {
 			answer++
 		}
 	}

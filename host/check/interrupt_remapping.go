@@ -22,16 +22,16 @@ func (v view) interruptRemapping() []host.Finding {
 	allowed := v.Unsafe.Seen() && v.Unsafe.Value
 	f := host.Finding{File: file, Seen: why}
 	switch {
-	case remaps == nil && v.Firmware.Value.RemapsErr != nil:
+	case !remaps.Known() && v.Firmware.Value.RemapsErr != nil:
 		return checklist.Unread(iommu.DMARFile, v.Firmware.Value.RemapsErr)
-	case remaps == nil:
+	case !remaps.Known():
 		return checklist.NA("shown neither by a firmware table nor by an IOMMU")
-	case *remaps && allowed:
+	case remaps == host.Yes && allowed:
 		f.Status, f.File, f.Seen = host.Warn, machine.UnsafeFile, why+", and VFIO is configured to work without it"
 		f.Effect = "if it were turned off, this would go unnoticed, and guests could attack the host"
 		f.Remedy = host.Textf("remove allow_unsafe_interrupts from the kernel arguments, from /etc/modprobe.d, or from the record of %s",
 			host.NewCommand("host prepare"))
-	case *remaps:
+	case remaps == host.Yes:
 		return checklist.Pass("%s", why)
 	case allowed:
 		f.Status = host.Warn
@@ -45,37 +45,36 @@ func (v view) interruptRemapping() []host.Finding {
 	return []host.Finding{f}
 }
 
-// remaps returns whether interrupts are remapped, nil if that is unknown, with the file that shows
+// remaps returns whether interrupts are remapped, with the file that shows
 // it and the reason. All IOMMUs of AMD can remap (AMD I/O Virtualization Technology Specification,
 // Interrupt Remapping).
-func (v view) remaps() (remaps *bool, file, why string) {
-	yes, no := true, false
+func (v view) remaps() (remaps host.Bool, file, why string) {
 	for _, arg := range v.Running.Value {
 		// Linux, Documentation/admin-guide/kernel-parameters.txt.
 		if arg == "intremap=off" || arg == "nointremap" {
-			return &no, machine.CmdlineFile, "turned off by a kernel argument: " + arg
+			return host.No, machine.CmdlineFile, "turned off by a kernel argument: " + arg
 		}
 	}
 	switch v.CPUVendor {
 	case "amd", "hygon":
-		return &yes, "", "on: all AMD IOMMUs support it"
+		return host.Yes, "", "on: all AMD IOMMUs support it"
 	case "intel":
 	default:
-		return nil, "", ""
+		return host.Unknown, "", ""
 	}
-	if f := v.Firmware.Value.Remaps; f != nil && !*f {
-		return &no, iommu.DMARFile, "the firmware reports that the platform does not support it"
+	if f := v.Firmware.Value.Remaps; f == host.No {
+		return host.No, iommu.DMARFile, "the firmware reports that the platform does not support it"
 	}
 	var who []string
-	if v.Firmware.Value.Remaps != nil {
+	if v.Firmware.Value.Remaps.Known() {
 		who = append(who, "the firmware")
 	}
 	units := 0
 	for _, u := range v.Units.Value {
-		if u.Remaps != nil && !*u.Remaps {
-			return &no, machine.UnitsDir + "/" + u.Name + "/intel-iommu/ecap", u.Name + " does not support it"
+		if u.Remaps == host.No {
+			return host.No, machine.UnitsDir + "/" + u.Name + "/intel-iommu/ecap", u.Name + " does not support it"
 		}
-		if u.Remaps != nil {
+		if u.Remaps.Known() {
 			units++
 		}
 	}
@@ -83,7 +82,7 @@ func (v view) remaps() (remaps *bool, file, why string) {
 		who = append(who, host.Numbered(units, "unit"))
 	}
 	if who == nil {
-		return nil, "", ""
+		return host.Unknown, "", ""
 	}
-	return &yes, "", "on, by " + strings.Join(who, " and ")
+	return host.Yes, "", "on, by " + strings.Join(who, " and ")
 }

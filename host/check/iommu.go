@@ -20,7 +20,7 @@ func (v view) iommu() []host.Finding {
 	switches := slices.DeleteFunc(want.Change(nil).Add, func(arg string) bool { return !strings.HasSuffix(arg, "=on") })
 	missing := v.Running.Value.Lacking(switches)
 	switch {
-	case v.IOMMU.Enabled == nil:
+	case !v.IOMMU.Enabled.Known():
 		return checklist.NA("%s or %s is missing", machine.GroupsDir, machine.UnitsDir)
 	case v.isOn():
 		var names []string
@@ -47,5 +47,5 @@ func (v view) iommu() []host.Finding {
 }
 
 func (v view) isOn() bool {
-	return v.IOMMU.Enabled != nil && *v.IOMMU.Enabled && v.IOMMU.Groups > 0
+	return v.IOMMU.Enabled == host.Yes && v.IOMMU.Groups > 0
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // RebootRequired reports whether the running kernel does not match the record: what is recorded, or
-// the undo of what was, takes effect at the next boot only. It is nil if that is unknown, as in a
-// tree that shows no running kernel. m was observed for [machine.Reboot] or [machine.Check].
-func RebootRequired(m machine.Machine) *bool {
+// the undo of what was, takes effect at the next boot only. It is Unknown, for one,
+// in a tree that shows no running kernel. m was observed for [machine.Reboot] or [machine.Check].
+func RebootRequired(m machine.Machine) host.Bool {
 	v := newView(m)
 	unmatched := len(v.lacking)+len(v.against) > 0
 	required := v.phase == pending || v.phase == booted && unmatched || v.Unbooted.Value
 	switch {
 	case !v.Running.Seen(), v.phase == unseen, v.phase == unprepared && !v.Unbooted.Seen():
-		return nil
+		return host.Unknown
 	}
-	return &required
+	return host.BoolOf(required)
 }
 
 // reboot checks whether the record takes effect only at the next boot.

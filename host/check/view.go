@@ -102,7 +102,7 @@ func (v view) driversMissing() bool {
 // isLost reports whether a function does not answer.
 func (v view) isLost(a pci.Address) bool {
 	const none = 0xffff // PCI Local Bus Specification 3.0, 6.2.1: no vendor has it
-	if answers := v.Inspected[a].Answers; answers != nil && !*answers {
+	if answers := v.Inspected[a].Answers; answers == host.No {
 		return true
 	}
 	d := v.Devices.Value.At(a)

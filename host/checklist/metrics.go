@@ -15,14 +15,14 @@ var (
 )
 
 // Metrics returns the samples of the results of a command: of each check, of the verdict, and of
-// whether a reboot is required, unless that is unknown (nil).
-func Metrics(command string, findings []host.Finding, verdict Verdict, reboot *bool) (samples []metrics.Sample) {
+// whether a reboot is required, unless that is unknown.
+func Metrics(command string, findings []host.Finding, verdict Verdict, reboot host.Bool) (samples []metrics.Sample) {
 	for _, r := range Results(findings) {
 		samples = append(samples, metrics.Set(checkStatus, statuses, r.Status, command, r.Check)...)
 	}
 	samples = append(samples, metrics.Set(verdictOf, Verdicts(), verdict, command)...)
-	if reboot != nil {
-		samples = append(samples, rebootPending.OfBool(*reboot, command))
+	if reboot.Known() {
+		samples = append(samples, rebootPending.OfBool(reboot == host.Yes, command))
 	}
 	return samples
 }

@@ -475,7 +475,7 @@ func (b Binder) prove(groups []int) error {
 		if !slices.Contains(groups, g.Number) {
 			continue
 		}
-		if g.Viable == nil || !*g.Viable {
+		if g.Viable != host.Yes {
 			var blockers []string
 			for _, blocker := range g.Blockers {
 				blockers = append(blockers, blocker.Address.String()+" "+blocker.Reason)

@@ -34,7 +34,7 @@ var (
 // VFs is the state of a physical function's virtual ones.
 type VFs struct {
 	Count     int           `json:"num_vfs"`
-	Autoprobe *bool         `json:"autoprobe"` // nil before Linux 4.12
+	Autoprobe host.Bool     `json:"autoprobe"` // Unknown before Linux 4.12
 	Addresses []pci.Address `json:"-"`         // by index
 }
 
@@ -64,8 +64,7 @@ func ReadVFs(root host.Root, a pci.Address) (VFs, error) {
 	}
 	switch data, err = root.ReadFile(attribute(a, "sriov_drivers_autoprobe")); {
 	case err == nil:
-		probed := strings.TrimSpace(string(data)) == "1"
-		v.Autoprobe = &probed
+		v.Autoprobe = host.BoolOf(strings.TrimSpace(string(data)) == "1")
 	case !host.IsAbsent(err):
 		return v, err
 	}
@@ -123,7 +122,7 @@ func SetAutoprobe(root host.Root, k Requester, a pci.Address, probe bool) error 
 		return err
 	}
 	now, err := ReadVFs(root, a)
-	if err == nil && (now.Autoprobe == nil || *now.Autoprobe != probe) {
+	if err == nil && now.Autoprobe != host.BoolOf(probe) {
 		err = fmt.Errorf("%s: the kernel accepted sriov_drivers_autoprobe %s but did not change it", a, value)
 	}
 	return err

@@ -507,7 +507,7 @@ var elsewhere = map[gate.Use]string{
 
 // TestLeave: the uses that a tree does not hold.
 func TestLeave(t *testing.T) {
-	a, manager := pci.Address{Bus: 1}, true
+	a := pci.Address{Bus: 1}
 	class, name := pci.Class(0x0207), "mlx5_core"
 	type state struct {
 		host gate.Host
@@ -530,7 +530,7 @@ func TestLeave(t *testing.T) {
 	for use, test := range states {
 		test.host.Devices = pci.Devices{{Address: a, Class: &class, Driver: &name}}
 		if use == gate.Use(host.CodeNVSwitch) {
-			test.host.Devices[0].NVSwitchManager = &manager
+			test.host.Devices[0].NVSwitchManager = host.Yes
 		}
 		if use != gate.Use(host.CodeGuestsUnknown) {
 			test.uses = machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}}

@@ -292,7 +292,7 @@ func Consoles(devices []pci.Device) (needs []Need) {
 	}
 	for i := range devices {
 		switch d := &devices[i]; {
-		case d.BootVGA != nil && *d.BootVGA:
+		case d.BootVGA == host.Yes:
 			add(d.Address, UseConsole, "the console (boot_vga)", "boot_vga")
 		case d.IsManagementConsole():
 			add(d.Address, UseManagementConsole, "the management controller's console", "vendor")

@@ -66,11 +66,10 @@ func (p *probe) describe(d *Disk, of *ghw.Disk, dir string) {
 		d.Size = &size
 	}
 	if flag, ok := p.read(dir + "/queue/rotational"); ok {
-		rotational := flag == "1"
-		d.Rotational = &rotational
+		d.Rotational = host.BoolOf(flag == "1")
 	}
 	if _, ok := p.read(dir + "/removable"); ok {
-		d.Removable = &of.IsRemovable
+		d.Removable = host.BoolOf(of.IsRemovable)
 	}
 	if controller := strings.ToLower(of.StorageController.String()); of.StorageController != ghw.StorageControllerUnknown {
 		d.Controller = &controller

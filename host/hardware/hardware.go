@@ -74,12 +74,12 @@ type Node struct {
 
 // Disk is a block device of hardware.
 type Disk struct {
-	Name       string  `json:"name"`
-	Size       *int64  `json:"size_bytes"`
-	Model      *string `json:"model"`
-	Rotational *bool   `json:"rotational"`
-	Removable  *bool   `json:"removable"`
-	Controller *string `json:"controller"` // nvme, scsi (SATA too), virtio, ide, mmc
+	Name       string    `json:"name"`
+	Size       *int64    `json:"size_bytes"`
+	Model      *string   `json:"model"`
+	Rotational host.Bool `json:"rotational"`
+	Removable  host.Bool `json:"removable"`
+	Controller *string   `json:"controller"` // nvme, scsi (SATA too), virtio, ide, mmc
 }
 
 // NIC is a network interface of hardware.

@@ -26,9 +26,9 @@ var tables = []string{dmar, "IVRS", "IORT", "VIOT"}
 // Firmware is what the firmware's tables show of an IOMMU.
 type Firmware struct {
 	Tables []string // names of the tables; none: the firmware offers no IOMMU
-	// Remaps is whether the platform can remap interrupts; nil unless a DMAR table was read.
+	// Remaps is whether the platform can remap interrupts; Unknown unless a DMAR table was read.
 	// RemapsErr is the error of reading it.
-	Remaps    *bool
+	Remaps    host.Bool
 	RemapsErr error
 }
 
@@ -62,24 +62,23 @@ var errNoDMAR = errors.New("not a DMAR table")
 // readFlags reads INTR_REMAP, the first of the DMAR table's flags, which follow the header of 36
 // bytes and the address width (Intel, Virtualization Technology for Directed I/O, DMA Remapping
 // Reporting Structure; Linux, include/acpi/actbl1.h, ACPI_DMAR_INTR_REMAP).
-func readFlags(root host.Root) (*bool, error) {
+func readFlags(root host.Root) (host.Bool, error) {
 	const flagsAt, length = 37, 48
 	data, err := root.ReadHead(DMARFile, length)
 	if err != nil {
-		return nil, err
+		return host.Unknown, err
 	}
 	if len(data) < length || string(data[:4]) != dmar || binary.LittleEndian.Uint32(data[4:]) < length {
-		return nil, errNoDMAR
+		return host.Unknown, errNoDMAR
 	}
-	remaps := data[flagsAt]&1 != 0
-	return &remaps, nil
+	return host.BoolOf(data[flagsAt]&1 != 0), nil
 }
 
 // Unit is an IOMMU that the kernel uses: dmar0, ivhd0, smmu3.0x….
 type Unit struct {
 	Name string
-	// Remaps is whether it can remap interrupts; nil if unknown.
-	Remaps *bool
+	// Remaps is whether it can remap interrupts.
+	Remaps host.Bool
 }
 
 // ReadUnits returns the IOMMUs that the kernel uses, ordered by name (Linux,
@@ -107,21 +106,20 @@ func capabilities(unit string) string {
 // readCapabilities reads Interrupt Remapping support, bit 3 of the extended capabilities of an
 // Intel unit (Virtualization Technology for Directed I/O, Extended Capability Register), which are
 // in hexadecimal (Linux, Documentation/ABI/testing/sysfs-class-iommu-intel-iommu).
-func readCapabilities(root host.Root, unit string) (*bool, error) {
+func readCapabilities(root host.Root, unit string) (host.Bool, error) {
 	data, err := root.ReadHead(capabilities(unit), 64)
 	if host.IsAbsent(err) {
-		return nil, nil
+		return host.Unknown, nil
 	}
 	if err != nil {
-		return nil, err
+		return host.Unknown, err
 	}
 	text := strings.TrimSpace(string(data))
 	n, err := strconv.ParseUint(text, 16, 64)
 	if err != nil {
-		return nil, fmt.Errorf("not a hexadecimal number: %q", text)
+		return host.Unknown, fmt.Errorf("not a hexadecimal number: %q", text)
 	}
-	remaps := n&(1<<3) != 0
-	return &remaps, nil
+	return host.BoolOf(n&(1<<3) != 0), nil
 }
 
 // ReadTypes returns the number of groups of each type: "identity" if the host's devices access

@@ -21,21 +21,21 @@ func TestFirmware(t *testing.T) {
 	for _, test := range []struct {
 		name, tree, want string // tables, whether interrupts are remapped, why that is not known
 	}{
-		{"Intel", "-- " + dir + "DMAR --\n" + dmar("\x01") + "\n-- " + dir + "FACP --\n", "[DMAR] true"},
-		{"Intel without interrupt remapping", "-- " + dir + "DMAR --\n" + dmar("\x04") + "\n", "[DMAR] false"},
-		{"AMD", "-- " + dir + "IVRS --\n", "[IVRS] null"},
-		{"ARM", "-- " + dir + "IORT --\n-- " + dir + "FACP --\n", "[IORT] null"},
-		{"no table of an IOMMU", "-- " + dir + "FACP --\n", "[] null"},
-		{"a DMAR cut short", "-- " + dir + "DMAR --\nDMAR\n", "[DMAR] null not a DMAR table"},
-		{"something else of that name", "-- " + dir + "DMAR --\n" + fmt.Sprintf("%60s", "") + "\n", "[DMAR] null not a DMAR table"},
-		{"a DMAR that cannot be read", "mkdir " + dir + "DMAR\n-- x --\n", "[DMAR] null not a regular file"},
+		{"Intel", "-- " + dir + "DMAR --\n" + dmar("\x01") + "\n-- " + dir + "FACP --\n", "[DMAR] yes"},
+		{"Intel without interrupt remapping", "-- " + dir + "DMAR --\n" + dmar("\x04") + "\n", "[DMAR] no"},
+		{"AMD", "-- " + dir + "IVRS --\n", "[IVRS] unknown"},
+		{"ARM", "-- " + dir + "IORT --\n-- " + dir + "FACP --\n", "[IORT] unknown"},
+		{"no table of an IOMMU", "-- " + dir + "FACP --\n", "[] unknown"},
+		{"a DMAR cut short", "-- " + dir + "DMAR --\nDMAR\n", "[DMAR] unknown not a DMAR table"},
+		{"something else of that name", "-- " + dir + "DMAR --\n" + fmt.Sprintf("%60s", "") + "\n", "[DMAR] unknown not a DMAR table"},
+		{"a DMAR that cannot be read", "mkdir " + dir + "DMAR\n-- x --\n", "[DMAR] unknown not a regular file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, err := iommu.ReadFirmware(hosttest.Lay(t, test.tree))
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := fmt.Sprint(f.Tables, " ", boolean(f.Remaps))
+			got := fmt.Sprint(f.Tables, " ", f.Remaps)
 			if f.RemapsErr != nil {
 				got += " " + host.Cause(f.RemapsErr).Error()
 			}
@@ -47,13 +47,6 @@ func TestFirmware(t *testing.T) {
 	if _, err := iommu.ReadFirmware(hosttest.Lay(t, "-- x --\n")); !host.IsAbsent(err) {
 		t.Errorf("no tables: %v", err)
 	}
-}
-
-func boolean(b *bool) string {
-	if b == nil {
-		return "null"
-	}
-	return fmt.Sprint(*b)
 }
 
 func TestUnits(t *testing.T) {
@@ -71,9 +64,9 @@ many
 	}
 	got := ""
 	for _, u := range units {
-		got += u.Name + " " + boolean(u.Remaps) + ", "
+		got += u.Name + " " + u.Remaps.String() + ", "
 	}
-	if want := "dmar0 true, dmar1 false, dmar2 null, ivhd0 null, "; got != want {
+	if want := "dmar0 yes, dmar1 no, dmar2 unknown, ivhd0 unknown, "; got != want {
 		t.Errorf("got %s want %s", got, want)
 	}
 	if diff := cmp.Diff([]string{`/sys/class/iommu/dmar2/intel-iommu/ecap: not a hexadecimal number: "many"`}, warnings); diff != "" {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -18,9 +19,9 @@ import (
 type Group struct {
 	Number  int           `json:"number"`
 	Members []pci.Address `json:"members"`
-	// Viable is whether VFIO would open the group in its present state. It is nil if that is
-	// unknown for a member and no other member blocks the group.
-	Viable   *bool     `json:"viable"`
+	// Viable is whether VFIO would open the group in its present state. It is Unknown if that is
+	// so for a member and no other member blocks the group.
+	Viable   host.Bool `json:"viable"`
 	Blockers []Blocker `json:"blockers"`
 }
 
@@ -78,8 +79,7 @@ func newGroup(number int, members []*pci.Device) Group {
 		}
 	}
 	if blocked || !unknown {
-		viable := !blocked
-		g.Viable = &viable
+		g.Viable = host.BoolOf(!blocked)
 	}
 	return g
 }

@@ -38,40 +38,40 @@ func TestViability(t *testing.T) {
 	}{
 		{"drivers of the host on all functions", `
 01:00.0 0300 10de nouveau
-01:00.1 0403 10de snd_hda_intel`, "false; 01:00.0 bound to nouveau; 01:00.1 bound to snd_hda_intel"},
+01:00.1 0403 10de snd_hda_intel`, "no; 01:00.0 bound to nouveau; 01:00.1 bound to snd_hda_intel"},
 		{"only function 0 bound", `
 01:00.0 0300 10de vfio-pci
-01:00.1 0403 10de snd_hda_intel`, "false; 01:00.1 bound to snd_hda_intel"},
+01:00.1 0403 10de snd_hda_intel`, "no; 01:00.1 bound to snd_hda_intel"},
 		{"all bound", `
 01:00.0 0300 10de vfio-pci
-01:00.1 0403 10de vfio-pci`, "true"},
+01:00.1 0403 10de vfio-pci`, "yes"},
 		{"a sibling without driver does not matter", `
 01:00.0 0300 10de vfio-pci
-01:00.1 0403 10de -`, "true"},
+01:00.1 0403 10de -`, "yes"},
 		{"nor does one on pci-stub", `
 01:00.0 0300 10de pci-stub
-01:00.1 0403 10de pci-stub`, "true"},
-		{"a variant of vfio-pci", "01:00.0 0302 10de nvgrace_gpu_vfio_pci", "true"},
+01:00.1 0403 10de pci-stub`, "yes"},
+		{"a variant of vfio-pci", "01:00.0 0302 10de nvgrace_gpu_vfio_pci", "yes"},
 		{"a bridge may keep its driver", `
 00:01.0 0604 8086 pcieport
-01:00.0 0300 10de vfio-pci`, "true"},
-		{"an ISA bridge is an endpoint", "00:1f.0 0601 8086 lpc_ich", "false; 00:1f.0 bound to lpc_ich"},
+01:00.0 0300 10de vfio-pci`, "yes"},
+		{"an ISA bridge is an endpoint", "00:1f.0 0601 8086 lpc_ich", "no; 00:1f.0 bound to lpc_ich"},
 		{"somebody else's device", `
 01:00.0 0300 10de vfio-pci
-02:00.0 0108 144d nvme`, "false; 02:00.0 bound to nvme, and not in a GPU's slot"},
+02:00.0 0108 144d nvme`, "no; 02:00.0 bound to nvme, and not in a GPU's slot"},
 		{"a foreign device beside an AMD accelerator", `
 01:00.0 1200 1002 vfio-pci
-02:00.0 0108 144d nvme`, "false; 02:00.0 bound to nvme, and not in a GPU's slot"},
-		{"a group without GPU", "02:00.0 0108 144d nvme", "false; 02:00.0 bound to nvme"},
+02:00.0 0108 144d nvme`, "no; 02:00.0 bound to nvme, and not in a GPU's slot"},
+		{"a group without GPU", "02:00.0 0108 144d nvme", "no; 02:00.0 bound to nvme"},
 		{"a driver that cannot be read", `
 01:00.0 0300 10de vfio-pci
-01:00.1 0403 10de unreadable`, "null; 01:00.1 its driver cannot be read"},
+01:00.1 0403 10de unreadable`, "unknown; 01:00.1 its driver cannot be read"},
 		{"what blocks for certain counts before what is unknown", `
 01:00.0 0300 10de nouveau
-01:00.1 0403 10de unreadable`, "false; 01:00.0 bound to nouveau; 01:00.1 its driver cannot be read"},
+01:00.1 0403 10de unreadable`, "no; 01:00.0 bound to nouveau; 01:00.1 its driver cannot be read"},
 		{"a class that is unknown could be a bridge's", `
 01:00.0 0300 10de vfio-pci
-01:00.1 - 10de pcieport`, "null; 01:00.1 bound to pcieport, and its class is unknown: only a bridge would not block"},
+01:00.1 - 10de pcieport`, "unknown; 01:00.1 bound to pcieport, and its class is unknown: only a bridge would not block"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			devices, _, err := pci.Scan(hosttest.Lay(t, group(test.functions)), pci.Options{})
@@ -82,10 +82,7 @@ func TestViability(t *testing.T) {
 			if len(groups) != 1 || groups[0].Number != 7 || len(groups[0].Members) != len(devices) {
 				t.Fatalf("groups %+v", groups)
 			}
-			got := "null"
-			if groups[0].Viable != nil {
-				got = fmt.Sprint(*groups[0].Viable)
-			}
+			got := groups[0].Viable.String()
 			for _, b := range groups[0].Blockers {
 				got += "; " + strings.TrimPrefix(b.Address.String(), "0000:") + " " + b.Reason
 			}
@@ -112,15 +109,15 @@ func TestReadState(t *testing.T) {
 		name, tree, want string // enabled and groups
 		warnings         []string
 	}{
-		{"on", "mkdir sys/kernel/iommu_groups/0\nmkdir sys/kernel/iommu_groups/1\nmkdir sys/class/iommu/dmar0\n", "true 2", nil},
-		{"off", "mkdir sys/kernel/iommu_groups\nmkdir sys/class/iommu\n", "false 0", nil},
-		{"a bare tree cannot know", "", "null 0", nil},
-		{"nor can one without the folder of units", "mkdir sys/kernel/iommu_groups\n", "null 0", nil},
-		{"groups that only functions name", "symlink sys/bus/pci/devices/0000:01:00.0/iommu_group -> ../../../../kernel/iommu_groups/7\n", "true 1", nil},
-		{"units without groups", "mkdir sys/kernel/iommu_groups\nmkdir sys/class/iommu/dmar0\n", "true 0", nil},
-		{"a name that is no number", "mkdir sys/kernel/iommu_groups/x\nmkdir sys/kernel/iommu_groups/3\nmkdir sys/class/iommu\n", "true 1",
+		{"on", "mkdir sys/kernel/iommu_groups/0\nmkdir sys/kernel/iommu_groups/1\nmkdir sys/class/iommu/dmar0\n", "yes 2", nil},
+		{"off", "mkdir sys/kernel/iommu_groups\nmkdir sys/class/iommu\n", "no 0", nil},
+		{"a bare tree cannot know", "", "unknown 0", nil},
+		{"nor can one without the folder of units", "mkdir sys/kernel/iommu_groups\n", "unknown 0", nil},
+		{"groups that only functions name", "symlink sys/bus/pci/devices/0000:01:00.0/iommu_group -> ../../../../kernel/iommu_groups/7\n", "yes 1", nil},
+		{"units without groups", "mkdir sys/kernel/iommu_groups\nmkdir sys/class/iommu/dmar0\n", "yes 0", nil},
+		{"a name that is no number", "mkdir sys/kernel/iommu_groups/x\nmkdir sys/kernel/iommu_groups/3\nmkdir sys/class/iommu\n", "yes 1",
 			[]string{"/sys/kernel/iommu_groups/x: not a group number"}},
-		{"a file for a folder", "mkdir sys/class/iommu\n-- sys/kernel/iommu_groups --\n", "null 0", []string{"/sys/kernel/iommu_groups: not a directory"}},
+		{"a file for a folder", "mkdir sys/class/iommu\n-- sys/kernel/iommu_groups --\n", "unknown 0", []string{"/sys/kernel/iommu_groups: not a directory"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, "mkdir sys/bus/pci/devices\n"+test.tree)
@@ -129,11 +126,7 @@ func TestReadState(t *testing.T) {
 				t.Fatal(err)
 			}
 			state, warnings := iommu.ReadState(root, devices)
-			got := "null"
-			if state.Enabled != nil {
-				got = fmt.Sprint(*state.Enabled)
-			}
-			if got = fmt.Sprint(got, " ", state.Groups); got != test.want {
+			if got := fmt.Sprint(state.Enabled, " ", state.Groups); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 			if fmt.Sprint(warnings) != fmt.Sprint(test.warnings) {

@@ -10,8 +10,8 @@ import (
 
 // State is whether the IOMMU is on, in the form that docs/json.md describes.
 type State struct {
-	Enabled *bool `json:"enabled"` // nil: unknown
-	Groups  int   `json:"group_count"`
+	Enabled host.Bool `json:"enabled"`
+	Groups  int       `json:"group_count"`
 }
 
 // Directories of groups (Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups) and IOMMUs
@@ -44,7 +44,7 @@ func ReadState(root host.Root, devices []pci.Device) (State, []string) {
 	units := r.list(unitsDir)
 	state := State{Groups: len(numbers)}
 	if on := len(numbers) > 0 || len(units) > 0; on || r.complete {
-		state.Enabled = &on
+		state.Enabled = host.BoolOf(on)
 	}
 	return state, r.warnings
 }

@@ -1,6 +1,10 @@
 package pci
 
-import "strings"
+import (
+	"strings"
+
+	"gpustack/host"
+)
 
 // Device is a PCI function as sysfs shows it. A field is nil if the kernel does not show the value
 // or shows it malformed. Its JSON form is documented in docs/json.md and can be read back.
@@ -23,7 +27,7 @@ type Device struct {
 	NUMANode          *int        `json:"numa_node"`     // nil for none (the kernel's -1)
 	Parent            *Address    `json:"parent"`        // the bridge above; nil on a root bus
 	Controller        *Address    `json:"controller"`    // the VMD controller that provides the function's domain
-	BootVGA           *bool       `json:"boot_vga"`
+	BootVGA           host.Bool   `json:"boot_vga"`
 	ResetMethods      []string    `json:"reset_methods" null:"zero"` // nil where the kernel does not show them
 	SRIOV             SRIOV       `json:"sriov"`
 	DeviceType        *DeviceType `json:"device_type"`
@@ -32,8 +36,8 @@ type Device struct {
 	BARs              []BAR       `json:"bars" null:"zero"` // nil where they are not read, see [ReadBARs]
 	Warnings          []string    `json:"warnings"`
 	// NVSwitchManager reports whether a network function manages the NVSwitches of its board. It is
-	// nil on machines without NVSwitches and on machines whose NVSwitches are PCI functions.
-	NVSwitchManager *bool `json:"nvswitch_manager,omitempty"`
+	// Unknown on machines without NVSwitches and on machines whose NVSwitches are PCI functions.
+	NVSwitchManager host.Bool `json:"nvswitch_manager,omitempty"`
 
 	whole       bool // everything was read, not only what identifies the function
 	groupUnread bool
@@ -113,7 +117,7 @@ func (d *Device) IsBridge() bool {
 // root bus.
 func (d *Device) IsNVSwitch() bool {
 	return d.IsVendor(NVIDIA) && d.Class != nil && *d.Class == OtherBridge && d.Parent != nil ||
-		d.NVSwitchManager != nil && *d.NVSwitchManager
+		d.NVSwitchManager == host.Yes
 }
 
 // VPDUnread reports whether the function may manage NVSwitches but its vital product data, which
@@ -154,7 +158,7 @@ func (d *Device) IsVF() bool {
 
 // IsConsole reports whether the function is known to show the firmware's console.
 func (d *Device) IsConsole() bool {
-	return d.BootVGA != nil && *d.BootVGA
+	return d.BootVGA == host.Yes
 }
 
 // LeavesAlone reports whether a driver binds functions without using them, so that their group can

@@ -17,9 +17,9 @@ import (
 // Inspection contains values that Scan does not read because they are slow to read: they are only
 // needed for the few functions that are for guests.
 type Inspection struct {
-	// Answers is false if the configuration space reads as all ones, as that of a card does which has
-	// fallen off the bus. It is nil if the kernel does not show it.
-	Answers *bool
+	// Answers is No if the configuration space reads as all ones, as that of a card does which has
+	// fallen off the bus. It is Unknown if the kernel does not show it.
+	Answers host.Bool
 	// Resets reports whether the kernel can reset this function alone.
 	Resets bool
 	// BARs are the memory regions that the function requests. They are nil if the kernel does not
@@ -95,8 +95,7 @@ func inspect(top *host.Dir, dir string, buf []byte) (i Inspection, err error) {
 	const headerSize = 64
 	header, configErr := top.ReadBelow(path.Join(dir, "config"), make([]byte, headerSize))
 	if configErr == nil && len(header) > 0 {
-		answers := bytes.Count(header, []byte{0xff}) < len(header)
-		i.Answers = &answers
+		i.Answers = host.BoolOf(bytes.Count(header, []byte{0xff}) < len(header))
 	}
 	resets, resetErr := top.ExistsBelow(path.Join(dir, "reset"))
 	i.Resets = resets

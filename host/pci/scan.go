@@ -210,7 +210,7 @@ type properties struct {
 	revision, driver, override string
 	numaNode, totalVFs, numVFs int
 	pf                         Address
-	bootVGA                    bool
+	bootVGA                    host.Bool
 	resetMethods               []string
 	role                       Role
 	deviceType                 DeviceType
@@ -362,7 +362,8 @@ func (r *reader) complete() {
 		d.NUMANode = nil
 	}
 	if d.mayBeVGA() && r.has(bootVGA) {
-		d.BootVGA, _ = file(r, bootVGA, &v.bootVGA, parseBool)
+		_, _ = file(r, bootVGA, &v.bootVGA, parseBool)
+		d.BootVGA = v.bootVGA
 	}
 	if methods, _ := file(r, resetMethod, &v.resetMethods, parseWords); methods != nil {
 		d.ResetMethods = v.resetMethods
@@ -504,12 +505,12 @@ func parseCount(s string) (int, error) {
 	return 0, fmt.Errorf("not a count: %q", s)
 }
 
-func parseBool(s string) (bool, error) {
+func parseBool(s string) (host.Bool, error) {
 	switch s {
 	case "0":
-		return false, nil
+		return host.No, nil
 	case "1":
-		return true, nil
+		return host.Yes, nil
 	}
-	return false, fmt.Errorf("neither 0 nor 1: %q", s)
+	return host.Unknown, fmt.Errorf("neither 0 nor 1: %q", s)
 }

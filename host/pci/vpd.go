@@ -166,14 +166,13 @@ func (r *reader) readVPD(d *Device) {
 		if data, err = dir.ReadReduced("vpd", r.buf, reduceVPD); err == nil {
 			var manages bool
 			if manages, err = managesNVSwitches(data); err == nil {
-				d.NVSwitchManager = &manages
+				d.NVSwitchManager = host.BoolOf(manages)
 				return
 			}
 		}
 	}
 	if host.IsAbsent(err) {
-		manages := false // the function has no vital product data
-		d.NVSwitchManager = &manages
+		d.NVSwitchManager = host.No // the function has no vital product data
 		return
 	}
 	d.vpdUnread = true

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/guest"
@@ -56,8 +57,8 @@ func anyMachine(r *rand.Rand) []pci.Device {
 			default:
 				d.Driver = &kind.driver
 			}
-			if yes := true; d.IsDisplay() && !console && r.IntN(4) == 0 {
-				console, d.BootVGA = true, &yes
+			if d.IsDisplay() && !console && r.IntN(4) == 0 {
+				console, d.BootVGA = true, host.Yes
 			}
 			if vfs := 2; !d.IsBridge() && r.IntN(8) == 0 {
 				role, d.SRIOV.NumVFs = pci.RolePF, &vfs
@@ -105,7 +106,7 @@ func TestStatesAgree(t *testing.T) {
 		if m.Needs.Value, err = guard.Needs(root, m.Devices.Value, guard.Running{}); err != nil {
 			t.Fatal(err)
 		}
-		states := selection.NewNode(m).States(iommu.Groups(m.Devices.Value), nil,
+		states := selection.NewNode(m).States(iommu.Groups(m.Devices.Value), host.Unknown,
 			machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}})
 		for _, vendor := range []pci.ID{0x10de, 0x1002} {
 			var good []pci.Address

@@ -217,7 +217,7 @@ func (n node) function(a pci.Address, staying map[string]bool, driver string) (m
 		f.Driver = variant
 	}
 	// Ordinary adapters have the same ids as the adapters that manage NVSwitches, so bind by address.
-	manages := d.NVSwitchManager != nil && *d.NVSwitchManager || d.VPDUnread()
+	manages := d.NVSwitchManager == host.Yes || d.VPDUnread()
 	if staying[f.IDs()] || f.Driver != driver || n.heldByKernel(d) || manages {
 		f.By = machine.ByAddress
 	}

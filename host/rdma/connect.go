@@ -95,11 +95,11 @@ func (p Port) ipNetdevs() (netdevs []string, err error) {
 	for _, i := range p.IPoIB {
 		down := ""
 		switch {
-		case i.Up != nil && !*i.Up:
+		case i.Up == host.No:
 			down = i.Name
-		case i.Bond != "" && i.carries != nil && !*i.carries:
+		case i.Bond != "" && i.carries == host.No:
 			err = fmt.Errorf("%w: %s of %s", ErrBackup, i.Name, i.Bond)
-		case i.Bond != "" && i.bondUp != nil && !*i.bondUp:
+		case i.Bond != "" && i.bondUp == host.No:
 			down = i.Bond
 		case i.Bond != "":
 			netdevs = append(netdevs, i.Bond)

@@ -96,17 +96,16 @@ func (r *reader) ipoib(dir, name string) *IPoIB {
 	return &i
 }
 
-// isUp reports whether an interface is set up, nil if that is not shown.
-func isUp(r *reader, name string) *bool {
+// isUp reports whether an interface is set up, Unknown if that is not shown.
+func isUp(r *reader, name string) host.Bool {
 	flags, err := readFlags(r.root, name)
 	if err != nil {
 		r.warnings = append(r.warnings, err.Error())
 	}
 	if flags == nil {
-		return nil
+		return host.Unknown
 	}
-	up := *flags&unix.IFF_UP != 0
-	return &up
+	return host.BoolOf(*flags&unix.IFF_UP != 0)
 }
 
 // setBond sets the bond of which an IPoIB interface is a slave, and what decides whether the bond's
@@ -123,15 +122,14 @@ func setBond(r *reader, i *IPoIB) {
 
 // carries reports whether the addresses of a bond are those of a slave: a bond of IPoIB interfaces
 // has the hardware address of its active slave, with the GID of a port in it (Linux,
-// Documentation/networking/bonding.rst, fail_over_mac). It is nil if that is not shown.
-func carries(r *reader, bond, slave string) *bool {
+// Documentation/networking/bonding.rst, fail_over_mac). It is Unknown if that is not shown.
+func carries(r *reader, bond, slave string) host.Bool {
 	one, ok := r.text(path.Join(netDir, bond), "address")
 	other, also := r.text(path.Join(netDir, slave), "address")
 	if !ok || !also {
-		return nil
+		return host.Unknown
 	}
-	same := one == other
-	return &same
+	return host.BoolOf(one == other)
 }
 
 // addInterfaces adds the interfaces of the adapter's function, or of its subfunction. Of a function

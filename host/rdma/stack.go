@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -136,16 +137,16 @@ type GID struct {
 
 // IPoIB is an IP-over-InfiniBand interface.
 type IPoIB struct {
-	Name   string  `json:"name"`
-	Mode   string  `json:"mode"` // "datagram" or "connected"
-	PKey   *uint16 `json:"pkey"`
-	MTU    *int    `json:"mtu"`
-	Parent string  `json:"parent"` // of a child interface such as ib0.8001
-	Up     *bool   `json:"up"`     // set up, as ip link set does; nil if it is not shown
-	Bond   string  `json:"bond"`   // of which it is a slave: the bond has the IP address
-	// carries is whether the bond's addresses are those of this interface, nil if that is not shown.
-	carries *bool
-	bondUp  *bool // as Up, of Bond
+	Name   string    `json:"name"`
+	Mode   string    `json:"mode"` // "datagram" or "connected"
+	PKey   *uint16   `json:"pkey"`
+	MTU    *int      `json:"mtu"`
+	Parent string    `json:"parent"` // of a child interface such as ib0.8001
+	Up     host.Bool `json:"up"`     // set up, as ip link set does; Unknown if it is not shown
+	Bond   string    `json:"bond"`   // of which it is a slave: the bond has the IP address
+	// carries is whether the addresses of the bond are those of this interface; not shown: Unknown.
+	carries host.Bool
+	bondUp  host.Bool // as Up, of Bond
 }
 
 // Node is a character device of the RDMA stack.

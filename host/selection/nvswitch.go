@@ -52,7 +52,7 @@ func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
 			kind = *d.DeviceType
 		}
 		spec := fmt.Sprintf(`device_spec = {"vendor_id": "%s", "product_id": "%s"}`, d.VendorID, d.ProductID)
-		if d.NVSwitchManager != nil { // ordinary adapters have the same ids, so the line must name the address
+		if d.NVSwitchManager.Known() { // ordinary adapters have the same ids, so the line must name the address
 			spec = fmt.Sprintf(`device_spec = {"address": "%s"}`, d.Address)
 		}
 		alias := fmt.Sprintf(`alias = {"name": "NVSwitch", "vendor_id": "%s", "product_id": "%s", "device_type": "%s"}`, d.VendorID, d.ProductID, kind)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/iommu"
@@ -58,8 +59,8 @@ func (s State) String() string {
 // States returns the state of each function, in the same order, with nil for bridges, which cannot
 // be assigned. The node must have all functions of the machine; its record is nil if nothing is
 // recorded or the record cannot be read. groups are all IOMMU groups of the machine. on is whether
-// the IOMMU is on, or nil if that is unknown.
-func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State {
+// the IOMMU is on.
+func (n Node) States(groups []iommu.Group, on host.Bool, uses machine.Uses) []*State {
 	byNumber := map[int]*iommu.Group{}
 	for i := range groups {
 		byNumber[groups[i].Number] = &groups[i]
@@ -96,13 +97,13 @@ func (n Node) States(groups []iommu.Group, on *bool, uses machine.Uses) []*State
 		case !free && (d.IsConsole() || d.IsManagementConsole()):
 			s.Detail = onConsole
 		case !free:
-		case g == nil && on != nil:
+		case g == nil && on.Known():
 			s = State{Name: Blocked, Detail: "has no IOMMU group"}
 		case g == nil:
 			s = State{Name: NotKnown, Detail: "its IOMMU group is not shown"}
-		case g.Viable == nil:
+		case !g.Viable.Known():
 			s = State{Name: NotKnown, Detail: fmt.Sprintf("%s: %s", g.Blockers[0].Address, g.Blockers[0].Reason)}
-		case !*g.Viable:
+		case g.Viable == host.No:
 			s = State{Name: Blocked, Detail: n.shares(g.Blockers[0].Address, len(g.Blockers)-1)}
 		case blind == nil:
 			s.Name = GuestReady

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/guest"
 	"gpustack/host/hosttest"
@@ -122,9 +123,9 @@ func TestStates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var on *bool
+			var on host.Bool
 			if test.off {
-				on = new(bool)
+				on = host.No
 			}
 			states := selection.Node{Host: gate.Host{Devices: devices}}.States(iommu.Groups(devices), on, test.uses)
 			var got []string
@@ -163,7 +164,7 @@ func TestStatesOfChanged(t *testing.T) {
 			Selected:  []pci.Address{recorded},
 			Functions: []machine.Function{{Address: recorded, VendorID: nvidia, ProductID: quadro, By: machine.ByIDs}},
 		}}}
-		if s := node.States(nil, new(bool), idle)[0]; s == nil || s.String() != "host" {
+		if s := node.States(nil, host.No, idle)[0]; s == nil || s.String() != "host" {
 			t.Errorf("%s: %v", now, s)
 		}
 	}

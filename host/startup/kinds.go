@@ -287,7 +287,7 @@ func (m machine) setVFs(ctx context.Context, a pci.Address, n int, eswitch strin
 			return err
 		}
 	}
-	if now.Autoprobe != nil && *now.Autoprobe != probe {
+	if now.Autoprobe.Known() && now.Autoprobe != host.BoolOf(probe) {
 		if err := driver.SetAutoprobe(m.root, m.kernel, a, probe); err != nil {
 			return err
 		}
@@ -328,7 +328,7 @@ func (v vfs) unmade(m machine, raw json.RawMessage) (now driver.VFs, before vfsB
 	if err != nil {
 		return now, before, false, err
 	}
-	probe := now.Autoprobe != nil && before.Autoprobe != nil && *now.Autoprobe != *before.Autoprobe
+	probe := now.Autoprobe.Known() && before.Autoprobe.Known() && now.Autoprobe != before.Autoprobe
 	pending = now.Count != before.Count || before.Eswitch != "" && mode != "" && mode != before.Eswitch || probe
 	if pending && !slices.Contains(append(before.Made, 0, before.Count), now.Count) {
 		err = fmt.Errorf("%s: sriov_numvfs %w: it is %d, this boot made it %v", v.adapter.Address, ErrChangedSince, now.Count, before.Made)
@@ -349,8 +349,8 @@ func (v vfs) revert(ctx context.Context, m machine, raw json.RawMessage) error {
 	if err != nil || !pending {
 		return err
 	}
-	probe := before.Autoprobe == nil || *before.Autoprobe
-	if now.Count == before.Count && now.Autoprobe != nil && *now.Autoprobe != probe {
+	probe := before.Autoprobe != host.No
+	if now.Count == before.Count && now.Autoprobe.Known() && now.Autoprobe != host.BoolOf(probe) {
 		if err := driver.SetAutoprobe(m.root, m.kernel, v.adapter.Address, probe); err != nil {
 			return err
 		}

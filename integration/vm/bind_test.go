@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host"
 )
 
 const (
@@ -28,7 +30,7 @@ func (m machine) verdicts(function string) verdicts {
 		if number := scan.device(m.t, function).IOMMUGroup; number == nil || g.Number != *number {
 			continue
 		}
-		v.Scan = g.Viable != nil && *g.Viable
+		v.Scan = g.Viable == host.Yes
 		for _, b := range g.Blockers {
 			v.Blockers += strings.TrimPrefix(b.Address.String(), "0000:") + " " + b.Reason + "\n"
 		}

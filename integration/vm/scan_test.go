@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/iommu"
 	"gpustack/host/pci"
 )
@@ -71,10 +72,7 @@ func (m machine) scan(args ...string) (s scanned) {
 // view words a scan as kernelView does.
 func (s scanned) view() (v view) {
 	for _, d := range s.Devices {
-		boot := ""
-		if d.BootVGA != nil {
-			boot = map[bool]string{true: "1", false: "0"}[*d.BootVGA]
-		}
+		boot := map[host.Bool]string{host.Unknown: "", host.No: "0", host.Yes: "1"}[d.BootVGA]
 		v.Functions = append(v.Functions, fmt.Sprintf("%s %s:%s class=0x%s00 driver=%s group=%s boot_vga=%s vfs=%s/%s pf=%s",
 			d.Address, word(d.VendorID), word(d.ProductID), word(d.Class), word(d.Driver), word(d.IOMMUGroup), boot, word(d.SRIOV.NumVFs), word(d.SRIOV.TotalVFs), word(d.SRIOV.PF)))
 	}

@@ -3,6 +3,8 @@ package vm
 import (
 	"regexp"
 	"testing"
+
+	"gpustack/host"
 )
 
 var classes = regexp.MustCompile(`class=(0x....)..`)
@@ -88,8 +90,8 @@ func TestTopologies(t *testing.T) {
 			m := small(t, topology)
 			m.scanIsTheKernels()
 			scan := m.scan()
-			if s := scan.System.IOMMU; s.Enabled == nil || *s.Enabled != test.enabled || (s.Groups > 0) != test.enabled {
-				t.Errorf("IOMMU: %s, %d groups", word(s.Enabled), s.Groups)
+			if s := scan.System.IOMMU; s.Enabled != host.BoolOf(test.enabled) || (s.Groups > 0) != test.enabled {
+				t.Errorf("IOMMU: %s, %d groups", s.Enabled, s.Groups)
 			}
 			if want := map[string]string{intel: "intel", amd: "amd"}[topology.CPU]; scan.System.CPUVendor != want || scan.System.Kernel != linux.Release {
 				t.Errorf("CPU %s, kernel %s", scan.System.CPUVendor, scan.System.Kernel)
@@ -133,8 +135,8 @@ func amdsOwnFunction(m machine) {
 // cardIsTheConsole: where there is no other display, the card is what shows the
 // firmware's words.
 func cardIsTheConsole(m machine) {
-	if d := m.scan().device(m.t, "01:00.0"); d.BootVGA == nil || !*d.BootVGA {
-		m.t.Errorf("boot_vga: %s", word(d.BootVGA))
+	if d := m.scan().device(m.t, "01:00.0"); d.BootVGA != host.Yes {
+		m.t.Errorf("boot_vga: %s", d.BootVGA)
 	}
 }
 

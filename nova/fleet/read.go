@@ -214,7 +214,7 @@ type scanDocument struct {
 		Kernel *string `json:"kernel"`
 	} `json:"system"`
 	Scope    nova.Scope `json:"scope"`
-	Complete *bool      `json:"complete"`
+	Complete host.Bool  `json:"complete"`
 	Devices  []scanned  `json:"devices"`
 	Machine  *struct {
 		Vendor  *string `json:"vendor"`
@@ -248,7 +248,7 @@ func (s names) scan(d document.Document) (node string, novaHost *string, of Orig
 	if err := faults(devices, found.Devices == nil); err != nil {
 		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
-	scan := &Scan{Origin: originOf(d, found.Time), Complete: found.Complete == nil || *found.Complete, Kernel: s.internAt(found.System.Kernel)}
+	scan := &Scan{Origin: originOf(d, found.Time), Complete: found.Complete != host.No, Kernel: s.internAt(found.System.Kernel)}
 	if m := found.Machine; m != nil {
 		scan.Server = s.intern(strings.TrimSpace(s.internAt(m.Vendor) + " " + s.internAt(m.Product)))
 		scan.Firmware = s.internAt(m.BIOS.Version)
@@ -294,7 +294,7 @@ func (s names) function(d scanned) Function {
 	f := Function{
 		Address: d.Address, Product: productOf(d.VendorID, d.ProductID), Board: productOf(d.SubsystemVendorID, d.SubsystemID),
 		Name: s.internAt(d.Product), Alias: s.intern(nova.AliasName(&d.Device)), Driver: s.internAt(d.Driver), NUMA: -1,
-		Group: slices.Clone(d.GroupMembers), Console: d.BootVGA != nil && *d.BootVGA, GPU: d.IsNVIDIAGPU() && !d.IsVF() && d.SRIOV.PF == nil,
+		Group: slices.Clone(d.GroupMembers), Console: d.BootVGA == host.Yes, GPU: d.IsNVIDIAGPU() && !d.IsVF() && d.SRIOV.PF == nil,
 	}
 	slices.SortFunc(f.Group, pci.Address.Compare)
 	if d.Class != nil {
@@ -331,7 +331,7 @@ type checkDocument struct {
 	Host     nova.HostNames    `json:"host"`
 	Time     time.Time         `json:"time"`
 	Verdict  checklist.Verdict `json:"verdict"`
-	Reboot   *bool             `json:"reboot_required"`
+	Reboot   host.Bool         `json:"reboot_required"`
 	Findings []struct {
 		Check  string      `json:"check"`
 		Status host.Status `json:"status"`
@@ -351,7 +351,7 @@ func (s names) check(d document.Document) (node string, of Origin, set func(*Nod
 	if !slices.Contains(checklist.Verdicts(), found.Verdict) {
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
 	}
-	check := &Check{Origin: originOf(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot != nil && *found.Reboot}
+	check := &Check{Origin: originOf(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot == host.Yes}
 	for _, f := range found.Findings {
 		switch {
 		case f.Check == linkCheck && f.Status == host.Warn:

@@ -3,13 +3,14 @@ package novacheck
 import (
 	"fmt"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
 )
 
 // Answer is whether a flavor's request for devices can be met.
 type Answer struct {
-	Met    *bool    // nil: unknown
+	Met    host.Bool
 	Hosts  []string // the hosts that can meet it when all their devices are free; nil: no hosts were given
 	Reason string   // why it cannot be met
 }
@@ -26,8 +27,7 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 		}
 	}
 	no := func(format string, args ...any) Answer {
-		met := false
-		answer := Answer{Met: &met, Reason: fmt.Sprintf(format, args...)}
+		answer := Answer{Met: host.No, Reason: fmt.Sprintf(format, args...)}
 		if len(hosts) > 0 {
 			answer.Hosts = []string{}
 		}
@@ -59,9 +59,9 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 			best, where = met, h.Name
 		}
 	}
-	switch met := len(answer.Hosts) > 0; {
-	case met:
-		answer.Met = &met
+	switch {
+	case len(answer.Hosts) > 0:
+		answer.Met = host.Yes
 		return answer
 	case best == 0:
 		return no("no host has a matching device")

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
@@ -73,9 +74,9 @@ func TestAnswer(t *testing.T) {
 			}
 			a := Request(request, nova.Zed, sides, test.hosts)
 			got := "unknown"
-			if a.Met != nil && *a.Met {
+			if a.Met == host.Yes {
 				got = fmt.Sprintf("by %v", a.Hosts)
-			} else if a.Met != nil {
+			} else if a.Met == host.No {
 				got = fmt.Sprintf("no: %s %v", a.Reason, a.Hosts)
 			}
 			if got != test.want {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -21,9 +22,9 @@ type Evidence struct {
 
 // Freed is whether the devices of a deleted server are free again.
 type Freed struct {
-	Free *bool  // nil: not verified
-	By   string // Placement, or the database; "" if it is not verified
-	Why  string // why it is not verified, or what holds the devices
+	Free host.Bool // Unknown: not verified
+	By   string    // Placement, or the database; "" if it is not verified
+	Why  string    // why it is not verified, or what holds the devices
 }
 
 // held is what a server holds before it is deleted.
@@ -96,7 +97,7 @@ func (e Evidence) after(ctx context.Context, server string, h held, pace Pace) F
 		over := time.Since(since) >= pace.Free
 		switch cause := context.Cause(ctx); {
 		case free || err == nil && over:
-			return Freed{&free, by, holds}
+			return Freed{host.BoolOf(free), by, holds}
 		case cause != nil: // the devices may be free in a moment
 			return Freed{Why: cause.Error()}
 		case err != nil && (over || !passes(err)):

@@ -43,7 +43,7 @@ type Outcome struct {
 // settle adds whether the devices of the server are free after it was deleted. Devices that are not
 // free make the verdict fail; if that is not verified, the verdict stays.
 func (o *Outcome) settle(f Freed) {
-	if o.Freed = f; f.Free == nil || *f.Free {
+	if o.Freed = f; f.Free != host.No {
 		return
 	}
 	o.Verdict = probe.Fail

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/host/hosttest"
@@ -64,7 +65,7 @@ func TestListFlavors(t *testing.T) {
 	}
 	list, warnings, err := ListFlavors(t.Context(), compute, offers)
 	if got, want := text(list), []string{`gpu [] "K4200:2" `, `malformed [] "" `, `private [lab] "A100:1" no file defines alias A100`}; err != nil || warnings != nil ||
-		len(got) != 3 || got[0] != want[0] || !strings.HasPrefix(got[1], want[1]) || got[2] != want[2] || *list[1].Met || list[1].Request != nil {
+		len(got) != 3 || got[0] != want[0] || !strings.HasPrefix(got[1], want[1]) || got[2] != want[2] || list[1].Met != host.No || list[1].Request != nil {
 		t.Errorf("%q, %q, %v", got, warnings, err)
 	}
 

@@ -78,7 +78,7 @@ func (o Offers) answer(f cloud.Flavor) ListedFlavor {
 	item := ListedFlavor{State: flavor.State{Flavor: f}}
 	request, err := nova.ParseRequest(f.ExtraSpecs[nova.RequestKey])
 	if err != nil {
-		item.Answer = novacheck.Answer{Met: new(false), Reason: strings.ReplaceAll(err.Error(), "\n", ", ")}
+		item.Answer = novacheck.Answer{Met: host.No, Reason: strings.ReplaceAll(err.Error(), "\n", ", ")}
 		return item
 	}
 	item.Request, item.Answer = request, novacheck.Request(request, o.Release, o.Sides, o.Hosts)

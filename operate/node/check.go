@@ -24,7 +24,7 @@ type HostChecked struct {
 	Machine  machine.Machine
 	Verdict  checklist.Verdict
 	Findings []host.Finding
-	Reboot   *bool        // whether it has to be rebooted, nil if that is unknown
+	Reboot   host.Bool    // whether it has to be rebooted
 	Plan     host.Command // shows what host prepare would do
 	Metrics  []metrics.Sample
 	NovaHost *string // the host's name in Nova, nil if nova.conf cannot be read

@@ -14,17 +14,17 @@ import (
 	"gpustack/host/machine"
 )
 
-// RebootRequired reports whether the machine below root has to be rebooted, nil if that is unknown.
+// RebootRequired reports whether the machine below root has to be rebooted.
 // Commands that have not observed the machine call it. If a write to sysfs of an earlier run is
 // stuck in the kernel, it reads no function: that would block too.
-func RebootRequired(ctx context.Context, root host.Root) *bool {
+func RebootRequired(ctx context.Context, root host.Root) host.Bool {
 	_, reboot := Observe(ctx, root, 0)
 	return reboot
 }
 
 // Observe observes subjects of the machine below root, which may be 0, and whether it has to be
 // rebooted, as [RebootRequired]: the machine is read once for both.
-func Observe(ctx context.Context, root host.Root, subjects machine.Subject) (m machine.Machine, reboot *bool) {
+func Observe(ctx context.Context, root host.Root, subjects machine.Subject) (m machine.Machine, reboot host.Bool) {
 	journal := change.Machine(root).Observe()
 	err := driver.Binder{Root: root}.Settled(ctx, journal)
 	if err == nil {
@@ -33,11 +33,11 @@ func Observe(ctx context.Context, root host.Root, subjects machine.Subject) (m m
 	if subjects != 0 {
 		m = machine.Observe(root, subjects, machine.Options{Journal: &journal})
 	}
-	switch stuck := errors.Is(err, host.ErrStuck); {
-	case stuck:
-		return m, &stuck
+	switch {
+	case errors.Is(err, host.ErrStuck):
+		return m, host.Yes
 	case err != nil:
-		return m, nil
+		return m, host.Unknown
 	}
 	return m, check.RebootRequired(m)
 }

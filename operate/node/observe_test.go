@@ -60,22 +60,11 @@ func TestSettled(t *testing.T) {
 			if err := node.Settled(t.Context(), root, change.Machine(root).Observe()); !errors.Is(err, test.want) {
 				t.Errorf("%v", err)
 			}
-			if got := told(node.RebootRequired(t.Context(), root)); got != test.reboot {
+			if got := node.RebootRequired(t.Context(), root).String(); got != test.reboot {
 				t.Errorf("reboot required: %s", got)
 			}
 		})
 	}
-}
-
-// told returns whether a reboot is required as a word.
-func told(required *bool) string {
-	switch {
-	case required == nil:
-		return "unknown"
-	case *required:
-		return "yes"
-	}
-	return "no"
 }
 
 // TestRebootRequired: after a change of what is recorded for guests, and after its undo, a machine
@@ -115,7 +104,7 @@ func TestRebootRequired(t *testing.T) {
 			root := hosttest.Bare(t)
 			test.step(t, root)
 			m, reboot := node.Observe(context.Background(), root, machine.Mediated)
-			if got := told(reboot); got != test.want {
+			if got := reboot.String(); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 			if len(m.Devices.Value) != 8 || m.Mediated.File == "" {

@@ -95,7 +95,7 @@ func (n Node) RefusedByPrepare(ctx context.Context, m machine.Machine, journal c
 
 // ObserveRDMA observes the machine below root for rdma prepare, and whether it has to be rebooted,
 // as [RebootRequired].
-func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Options) (m rdmaprepare.Machine, reboot *bool, err error) {
+func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Options) (m rdmaprepare.Machine, reboot host.Bool, err error) {
 	running, session := ReadRunning(root)
 	seen, reboot := Observe(ctx, root, machine.Record)
 	m, err = rdmaprepare.Observe(root, seen, running, options)

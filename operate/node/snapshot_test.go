@@ -91,7 +91,7 @@ func replayed(t *testing.T, root host.Root) map[string]string {
 	all, _, _ := pci.Scan(root, pci.Options{})
 	text["offered"] = lines(node.OfferedGPUs(root, all).Value)
 	_, reboot := node.Observe(t.Context(), root, machine.Record)
-	text["reboot"] = told(reboot)
+	text["reboot"] = reboot.String()
 	for name, value := range text {
 		text[name] = strings.ReplaceAll(value, root.Path("/"), "")
 	}

@@ -17,7 +17,7 @@ type FilesBack struct {
 	change.UndoPlan
 	Files    edit.Plan
 	Warnings []string
-	Reboot   *bool // whether the machine has to be rebooted before the undo, nil if that is unknown
+	Reboot   host.Bool // whether the machine has to be rebooted before the undo
 	contract *machine.Contract
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/flavor"
 	clouds "gpustack/operate/cloud"
@@ -24,7 +25,7 @@ type FlavorList struct {
 type listedFlavor struct {
 	flavor.State
 	Request nova.Request `json:"request" null:"zero"` // null if it is malformed
-	Met     *bool        `json:"can_be_met"`
+	Met     host.Bool    `json:"can_be_met"`
 	Hosts   []string     `json:"hosts" null:"zero"`
 	Problem *string      `json:"problem"`
 }
@@ -92,7 +93,7 @@ func (f listedFlavor) answer() string {
 	switch {
 	case f.Problem != nil:
 		return "no: " + *f.Problem
-	case f.Met == nil:
+	case !f.Met.Known():
 		return "unknown"
 	}
 	return "by " + strings.Join(f.Hosts, ", ")

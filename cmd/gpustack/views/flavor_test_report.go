@@ -50,8 +50,8 @@ type testedServer struct {
 	Unassigned []pci.Address    `json:"unassigned"`
 	Run        *commandRun      `json:"run"`
 	Seconds    seconds          `json:"seconds"`
-	Deleted    *bool            `json:"deleted"`
-	Freed      *bool            `json:"freed"`
+	Deleted    host.Bool        `json:"deleted"`
+	Freed      host.Bool        `json:"freed"`
 	FreedBy    *string          `json:"freed_by"`
 	Console    []string         `json:"console_lines" null:"zero"`
 }
@@ -163,7 +163,7 @@ func (r *FlavorTest) AddOutcomes(outcomes []servertest.Outcome, console bool) {
 			s.Seen, s.Others = o.Seen, o.Others
 		}
 		s.Seconds = seconds{rounded(o.Build), rounded(o.Guest), rounded(o.Deletion)}
-		s.Deleted, s.Freed, s.FreedBy = &o.Deleted, o.Freed.Free, Optional(o.Freed.By)
+		s.Deleted, s.Freed, s.FreedBy = host.BoolOf(o.Deleted), o.Freed.Free, Optional(o.Freed.By)
 		if console {
 			s.Console = o.Console
 		}

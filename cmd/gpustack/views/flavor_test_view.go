@@ -145,9 +145,9 @@ func printOutcome(u *term.UI, r testedServer, o servertest.Outcome, wanted strin
 	}
 	u.Printf("  %s\n", times(r))
 	switch {
-	case r.Freed != nil && *r.Freed:
+	case r.Freed == host.Yes:
 		u.Printf("  its devices are free again, by %s\n", o.Freed.By)
-	case r.Freed == nil && r.Deleted != nil && *r.Deleted:
+	case !r.Freed.Known() && r.Deleted == host.Yes:
 		u.Printf("  whether its devices are free again is not verified: %s\n", term.Printable(o.Freed.Why))
 	}
 }
@@ -209,7 +209,7 @@ func times(r testedServer) string {
 			words = append(words, fmt.Sprintf("%s %.1f s", part.what, *part.took))
 		}
 	}
-	if r.Deleted != nil && !*r.Deleted {
+	if r.Deleted == host.No {
 		words = append(words, "not deleted")
 	}
 	return strings.Join(words, ", ")

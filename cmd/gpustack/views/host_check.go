@@ -17,7 +17,7 @@ type HostCheck struct {
 	System   machine.System    `json:"system"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Passed   bool              `json:"passed"`
-	Reboot   *bool             `json:"reboot_required"`
+	Reboot   host.Bool         `json:"reboot_required"`
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
 	Plan     host.Command      `json:"-"` // shows what host prepare would do

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/hardware"
 )
 
@@ -47,7 +48,7 @@ func printMachine(u *term.UI, m hardware.Machine) {
 	}
 	for _, d := range m.Disks {
 		kind := ""
-		if d.Rotational != nil && *d.Rotational {
+		if d.Rotational == host.Yes {
 			kind = "rotational"
 		}
 		line("disk", d.Name, bytesOf(d.Size, ""), words(d.Model), words(d.Controller), kind)

@@ -42,8 +42,8 @@ type leftServer struct {
 	Task    *string `json:"task"`
 	Running bool    `json:"running"`
 	// Request is what its flavor requests of the host's devices. null: nothing, or unknown.
-	Request *string `json:"device_request"`
-	HasGPUs *bool   `json:"has_gpus"` // null: the flavor with which it was built cannot be read
+	Request *string   `json:"device_request"`
+	HasGPUs host.Bool `json:"has_gpus"` // null: the flavor with which it was built cannot be read
 }
 
 // leftTask is what is in progress.
@@ -70,8 +70,7 @@ func (r *NovaDrain) SetLeft(left drain.Left) {
 			ID: s.ID, Name: s.Name, Project: s.Project, User: s.User, Status: s.Status, Task: known(s.Task), Running: s.Running, Request: known(s.Devices.Request),
 		}
 		if !s.Devices.Unknown {
-			has := s.HasGPUs()
-			server.HasGPUs = &has
+			server.HasGPUs = host.BoolOf(s.HasGPUs())
 		}
 		r.Servers = append(r.Servers, server)
 	}

@@ -12,7 +12,7 @@ type RDMACheck struct {
 	Host     *string           `json:"host"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Passed   bool              `json:"passed"`
-	Reboot   *bool             `json:"reboot_required"`
+	Reboot   host.Bool         `json:"reboot_required"`
 	Findings []host.Finding    `json:"findings"`
 	Warnings []string          `json:"warnings"`
 

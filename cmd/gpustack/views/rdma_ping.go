@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/ping"
 )
@@ -48,7 +49,7 @@ type portTest struct {
 	Iterations int            `json:"iterations"`
 	Bytes      int64          `json:"bytes"`
 	Counters   []ping.Counter `json:"counters"`
-	Carried    *bool          `json:"packets_counted"`
+	Carried    host.Bool      `json:"packets_counted"`
 	Causes     []ping.Cause   `json:"causes"`
 	Devices    []string       `json:"container_devices"`
 
@@ -144,7 +145,7 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 		for _, c := range t.Counters {
 			u.Printf("  %s +%d\n", term.Printable(c.Name), c.Delta)
 		}
-		if t.Carried != nil && !*t.Carried && r.Sides == sidesLoopback && *t.Verdict == ping.Pass {
+		if t.Carried == host.No && r.Sides == sidesLoopback && *t.Verdict == ping.Pass {
 			u.Printf("  no counter of packets moved: the adapter loops back by itself; --listen and --peer test the way through the port\n")
 		}
 	}

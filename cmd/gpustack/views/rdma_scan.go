@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/operate/node"
@@ -213,7 +214,7 @@ func portLines(p rdma.Port, gids bool) []string {
 	lines := []string{line}
 	for _, i := range p.IPoIB {
 		line := fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), Number(i.MTU))
-		if i.Up != nil && !*i.Up {
+		if i.Up == host.No {
 			line += "  down"
 		}
 		if i.Bond != "" {

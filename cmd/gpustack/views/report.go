@@ -14,7 +14,7 @@ type Report struct {
 	Changed        bool      `json:"changed"` // the plan has changes
 	Applied        bool      `json:"applied"`
 	Entry          *int      `json:"entry"`           // id of the journal entry
-	RebootRequired *bool     `json:"reboot_required"` // nil: the root shows no running kernel, or it cannot be read
+	RebootRequired host.Bool `json:"reboot_required"` // unknown: the root shows no running kernel, or it cannot be read
 	Restart        []string  `json:"restart"`
 	Warnings       []string  `json:"warnings"`
 
@@ -25,16 +25,15 @@ type Report struct {
 // atNextBoot records that a plan takes effect at the next boot, if it does.
 func (r *Report) atNextBoot(does bool) {
 	r.NextBoot = does
-	if does && r.RebootRequired != nil {
-		r.RebootRequired = &does
+	if does && r.RebootRequired.Known() {
+		r.RebootRequired = host.Yes
 	}
 }
 
 // RebootFor adds to a report whether the machine has to be rebooted for its adapters.
 func (r *Report) RebootFor(adapters bool) {
-	if r.RebootRequired != nil {
-		required := *r.RebootRequired || adapters
-		r.RebootRequired = &required
+	if adapters && r.RebootRequired.Known() {
+		r.RebootRequired = host.Yes
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/machine"
 )
 
@@ -19,9 +20,9 @@ func hostLine(name *string, s machine.System) string {
 		}
 	}
 	switch {
-	case s.IOMMU.Enabled == nil:
+	case !s.IOMMU.Enabled.Known():
 		parts = append(parts, "IOMMU unknown (not shown by these files)")
-	case *s.IOMMU.Enabled:
+	case s.IOMMU.Enabled == host.Yes:
 		parts = append(parts, fmt.Sprintf("IOMMU on (groups: %d)", s.IOMMU.Groups))
 	default:
 		parts = append(parts, "IOMMU off (no groups: nothing can be assigned to a guest)")

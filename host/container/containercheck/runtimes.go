@@ -19,7 +19,7 @@ import (
 type Runtime struct {
 	Name    string         // "docker"
 	Version nvidia.Version // of its Debian package, without epoch and revision; "" if unknown
-	CDI     *bool          // as its configuration says, nil where that says nothing
+	CDI     host.Bool      // as its configuration says, Unknown where that says nothing
 	File    string         // of the configuration, "" if there is none
 }
 
@@ -49,8 +49,7 @@ func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed err
 			}
 		}
 		if cdi.value != "" {
-			on := cdi.value == "true"
-			r.CDI = &on
+			r.CDI = host.BoolOf(cdi.value == "true")
 		}
 		all = append(all, r)
 	}
@@ -166,21 +165,21 @@ func (v view) runtimes() []host.Finding {
 			first, preset = "", ""
 		}
 		old := r.Version != "" && r.Version.Compare(first) < 0
-		reads := r.CDI != nil && *r.CDI && !old || r.CDI == nil && !old && (preset == "" || r.Version != "" && r.Version.Compare(preset) >= 0)
+		reads := r.CDI == host.Yes && !old || !r.CDI.Known() && !old && (preset == "" || r.Version != "" && r.Version.Compare(preset) >= 0)
 		needless := !reads && v.Containers.Value == nil && len(v.Specs.Value.Files) == 0
 		switch {
 		case needless && !v.NVIDIARuntimes.Seen() && (r.Name == "docker" || r.Name == "containerd"):
 			findings = append(findings, checklist.Unread(v.NVIDIARuntimes.File, v.NVIDIARuntimes.Err)...)
 		case needless && giver >= 0:
 			instead = append(instead, name)
-		case r.CDI != nil && !*r.CDI:
+		case r.CDI == host.No:
 			warn(r, name+" is configured to read no CDI specs", how)
 		case old && r.Name == "docker":
 			warn(r, fmt.Sprintf("%s is older than %s, and reads no CDI specs", name, first),
 				host.Textf("a newer one, or the flags that '%s' prints", host.NewCommand("container prepare").Flag("print", "docker")))
 		case old:
 			warn(r, fmt.Sprintf("%s is older than %s, and reads no CDI specs", name, first), host.Text("a newer "+r.Name))
-		case r.CDI != nil, preset == "", r.Version != "" && r.Version.Compare(preset) >= 0:
+		case r.CDI.Known(), preset == "", r.Version != "" && r.Version.Compare(preset) >= 0:
 			read = append(read, name)
 		case r.Version != "":
 			warn(r, fmt.Sprintf("%s reads CDI specs only where it is configured to", name), how)

@@ -187,7 +187,7 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 	}
 	if m.SELinux.DeniesDevices() && len(w.Record.Functions) > 0 {
 		forAll := ""
-		if m.SELinux.Devices != nil { // the policy has the boolean
+		if m.SELinux.Devices.Known() { // the policy has the boolean
 			forAll = ", or for all containers: setsebool -P container_use_devices on"
 		}
 		note("SELinux is enforcing and denies containers device nodes: podman run --security-opt=label=disable%s", forAll)

@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 			m.RDMA = &rdma.Record{Adapters: []rdma.Prepared{{Address: adapter, Use: rdma.ForGuests}}}
 		}, containerprepare.ErrVFsForGuests},
 		"a manager of NVSwitches": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
-			m.Devices.At(adapter).NVSwitchManager = new(true)
+			m.Devices.At(adapter).NVSwitchManager = host.Yes
 		}, gate.ErrSwitchManager},
 		"MIG": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
 			m.Driver.MIG = map[pci.Address]bool{gpu: true}
@@ -243,8 +243,8 @@ func TestKinds(t *testing.T) {
 func TestPartOfBoard(t *testing.T) {
 	t.Parallel()
 	m := newNode(t).machine()
-	nvidiaID, manager := m.Devices.At(address(t, gpu0)).VendorID, true
-	m.Devices = append(m.Devices, pci.Device{Address: address(t, "0000:90:00.0"), VendorID: nvidiaID, NVSwitchManager: &manager})
+	nvidiaID := m.Devices.At(address(t, gpu0)).VendorID
+	m.Devices = append(m.Devices, pci.Device{Address: address(t, "0000:90:00.0"), VendorID: nvidiaID, NVSwitchManager: host.Yes})
 	if _, err := containerprepare.NewWant(m, containerprepare.Options{GPUs: []pci.Address{address(t, gpu0)}}); !errors.Is(err, containerprepare.ErrBoard) {
 		t.Errorf("%v, want %v", err, containerprepare.ErrBoard)
 	}

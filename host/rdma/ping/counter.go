@@ -74,13 +74,12 @@ func (before counters) moved(after counters) []Counter {
 	return list
 }
 
-// carried reports whether counters of packets have moved, nil if the port has none.
-func (before counters) carried(moved []Counter) *bool {
+// carried reports whether counters of packets have moved, Unknown if the port has none.
+func (before counters) carried(moved []Counter) host.Bool {
 	if !slices.ContainsFunc(packets, func(name string) bool { _, ok := before[name]; return ok }) {
-		return nil
+		return host.Unknown
 	}
-	did := slices.ContainsFunc(moved, func(c Counter) bool { return slices.Contains(packets, c.Name) })
-	return &did
+	return host.BoolOf(slices.ContainsFunc(moved, func(c Counter) bool { return slices.Contains(packets, c.Name) }))
 }
 
 // isError reports whether a counter counts errors, which a test on a sound fabric does not move.

@@ -71,8 +71,8 @@ type Result struct {
 	Iterations int      // that this side has completed
 	Bytes      int64    // moved in each direction
 	Counters   []Counter
-	// Carried tells whether the port's counters of packets have moved; nil if the port has none.
-	Carried  *bool
+	// Carried tells whether the port's counters of packets have moved; Unknown if the port has none.
+	Carried  host.Bool
 	Causes   []Cause
 	Warnings []string
 }
@@ -262,7 +262,7 @@ func (t Test) judge(sides ...side) (Result, error) {
 // port.
 func (t Test) carried(test func() (Result, error)) (Result, error) {
 	r, err := t.counted(test)
-	if err == nil && r.Verdict == Pass && r.Carried != nil && !*r.Carried {
+	if err == nil && r.Verdict == Pass && r.Carried == host.No {
 		r.Warnings = append(r.Warnings, t.Target.String()+": its counters of packets did not move: the test has used another port")
 	}
 	return r, err

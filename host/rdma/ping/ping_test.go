@@ -360,14 +360,14 @@ N/A (no PMA)
 	for number, test := range map[int]struct {
 		moves   string
 		want    []ping.Counter
-		carried *bool
+		carried host.Bool
 		warning string
 	}{
 		1: {`cd $sys/1; echo 5 > hw_counters/out_of_sequence; echo 9 > hw_counters/req_cqe_flush_error; echo 11 > hw_counters/lifespan; echo 140 > counters/port_xmit_packets`,
-			[]ping.Counter{{"out_of_sequence", 1, true}, {"port_xmit_packets", 40, false}, {"req_cqe_flush_error", 5, false}}, new(true),
+			[]ping.Counter{{"out_of_sequence", 1, true}, {"port_xmit_packets", 40, false}, {"req_cqe_flush_error", 5, false}}, host.Yes,
 			"gpustack0 port 1: the error counter out_of_sequence rose by 1 during the test"},
-		2: {"", []ping.Counter{}, new(false), "gpustack0 port 2: its counters of packets did not move: the test has used another port"},
-		3: {"", []ping.Counter{}, nil, ""},
+		2: {"", []ping.Counter{}, host.No, "gpustack0 port 2: its counters of packets did not move: the test has used another port"},
+		3: {"", []ping.Counter{}, host.Unknown, ""},
 	} {
 		play := newTest(played(t, "", "sys="+root.Path("/sys/class/infiniband/gpustack0/ports")+"\n"+test.moves+"\n"+`n=0; while [ $n -lt 3 ]; do echo "ping data: rdma-ping-$n: "; n=$((n+1)); done`))
 		play.Target.Adapter.Name, play.Target.Port.Number, play.Root = "gpustack0", number, root

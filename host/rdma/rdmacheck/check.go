@@ -90,7 +90,7 @@ func Check(root host.Root, journal change.Seen) (Checked, error) {
 	for _, a := range stack.Adapters {
 		c.Warnings = append(c.Warnings, a.Warnings...)
 	}
-	if reboot := c.Machine.RebootRequired(); session != nil && reboot != nil && *reboot {
+	if reboot := c.Machine.RebootRequired(); session != nil && reboot == host.Yes {
 		c.Warnings = append(c.Warnings, guard.UnknownSession(session))
 	}
 	return c, nil

@@ -304,7 +304,7 @@ func cases(t *testing.T) []unhealthy {
 			state(2, "DOWN", "Disabled")(m)
 		}},
 		{"ports", host.Fail, "0000:4b:00.0 (mlx5_1) port 1 is DOWN (Disabled): the network interface has no link", func(m *rdmacheck.Machine) {
-			adapters(m)[0].Function.NVSwitchManager = ptr(true) // ACTIVE, and for no program
+			adapters(m)[0].Function.NVSwitchManager = host.Yes // ACTIVE, and for no program
 			state(1, "DOWN", "Disabled")(m)
 			state(2, "DOWN", "Disabled")(m)
 		}},
@@ -438,7 +438,7 @@ func ipoibDown(m *rdmacheck.Machine) {
 	a := &adapters(m)[0]
 	a.Netdevs = []string{"ib0"}
 	a.Ports[0].Netdevs = a.Netdevs
-	a.Ports[0].IPoIB[0].Up = ptr(false)
+	a.Ports[0].IPoIB[0].Up = host.No
 }
 
 // static configures a static address of an interface.

@@ -255,11 +255,10 @@ func (m Machine) phase() phase {
 }
 
 // RebootRequired reports whether the record takes effect only at the next boot, or after a run of
-// gpustack-boot.service. It is nil if the record cannot be read.
-func (m Machine) RebootRequired() *bool {
+// gpustack-boot.service. It is Unknown if the record cannot be read.
+func (m Machine) RebootRequired() host.Bool {
 	if !m.Record.Seen() {
-		return nil
+		return host.Unknown
 	}
-	required := m.phase() == pending
-	return &required
+	return host.BoolOf(m.phase() == pending)
 }

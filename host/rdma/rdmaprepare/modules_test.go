@@ -75,7 +75,6 @@ func TestMlx4(t *testing.T) {
 
 // TestMissing: what guests and InfiniBand need of the machine.
 func TestMissing(t *testing.T) {
-	off := false
 	without := func(module string) func(*testing.T, *rdmaprepare.Machine) {
 		return func(t *testing.T, m *rdmaprepare.Machine) {
 			root := hosttest.Lay(t, "-- lib/modules/6.1/modules.dep --\nkernel/"+module+".ko:\n")
@@ -87,7 +86,7 @@ func TestMissing(t *testing.T) {
 		}
 	}
 	contract := func(_ *testing.T, m *rdmaprepare.Machine) {
-		m.IOMMU, m.Contract = iommu.State{Enabled: &off}, &machine.Contract{}
+		m.IOMMU, m.Contract = iommu.State{Enabled: host.No}, &machine.Contract{}
 	}
 	for _, test := range []struct {
 		name   string
@@ -95,9 +94,9 @@ func TestMissing(t *testing.T) {
 		use    rdma.Use
 		want   string
 	}{
-		{"IOMMU off", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = &off }, rdma.ForGuests, "the IOMMU is off, so no guest can have a device"},
+		{"IOMMU off", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = host.No }, rdma.ForGuests, "the IOMMU is off, so no guest can have a device"},
 		{"IOMMU off, and on from the next boot", contract, rdma.ForGuests, ""},
-		{"IOMMU off, for containers", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = &off }, rdma.ForContainers, ""},
+		{"IOMMU off, for containers", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = host.No }, rdma.ForContainers, ""},
 		{"no ib_ipoib", without("vfio-pci"), rdma.ForGuests,
 			"0000:0c:00.0: no installed kernel has the module ib_ipoib, through whose interface the kernel sets the GUIDs of VFs"},
 		{"no vfio-pci", without("ib_ipoib"), rdma.ForGuests, "no installed kernel has the module vfio-pci"},

@@ -470,7 +470,7 @@ func (w *wanting) forGuests() {
 			w.fail(err)
 		}
 	}
-	if on := w.IOMMU.Enabled; on != nil && !*on && w.Contract == nil {
+	if on := w.IOMMU.Enabled; on == host.No && w.Contract == nil {
 		once(errNoIOMMU)
 	}
 	if !w.anyKernel(machine.VFIO) {
