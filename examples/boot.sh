@@ -171,7 +171,10 @@ for file in "$new"/init*; do
 done
 [ ! -f "$new/grub.cfg" ] || cat "$new/grub.cfg" >boot/grub/grub.cfg
 echo "BOOT_IMAGE=$image $arguments" >proc/cmdline
-printf 'cpu  0 0 0 0 0 0 0 0 0 0\nbtime %s\n' $(($(date +%s) + 60)) >proc/stat
+# Times of boots and records are whole seconds, those of records rounded. The boot is later than what
+# is recorded now. The script ends when all that is recorded then is later than the boot.
+booted=$(($(date +%s) + 2))
+printf 'cpu  0 0 0 0 0 0 0 0 0 0\nbtime %s\n' $booted >proc/stat
 if [ -d sys/class/misc ] && grep -qs '^kvm' etc/modules-load.d/gpustack.conf; then
 	mkdir -p sys/class/misc/kvm
 fi
@@ -241,3 +244,5 @@ for device in sys/bus/pci/devices/*; do
 		[ -z "$before" ] || ln -s "$before" "$device/driver"
 	fi
 done
+
+while [ "$(date +%s)" -le $booted ]; do sleep 0.1; done
