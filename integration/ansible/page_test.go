@@ -30,8 +30,26 @@ func optionsOf(t *testing.T, role string) map[string]any {
 }
 
 // TestRoleOptions: the variables of a role that an operator may set are those with defaults, with
-// the same defaults.
+// the same defaults, and no playbook overrides what the inventory sets, but undo its state.
 func TestRoleOptions(t *testing.T) {
+	for _, name := range []string{"rollout", "undo"} {
+		text, err := os.ReadFile(filepath.Join(collection, "playbooks", name+".yml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plays []struct {
+			Vars  map[string]any
+			Roles []struct{ Vars map[string]any }
+		}
+		if err := yaml.Unmarshal(text, &plays); err != nil || len(plays) != 1 || len(plays[0].Roles) != 1 {
+			t.Fatalf("%s: %v", name, err)
+		}
+		vars := plays[0].Roles[0].Vars
+		delete(vars, "gpustack_node_state")
+		if len(vars) > 0 || len(plays[0].Vars) > 0 {
+			t.Errorf("%s sets %v %v", name, vars, plays[0].Vars)
+		}
+	}
 	for _, role := range []string{"node", "controller"} {
 		text, err := os.ReadFile(filepath.Join(collection, "roles", role, "defaults/main.yml"))
 		if err != nil {

@@ -60,6 +60,15 @@ func TestRolloutStops(t *testing.T) {
 		}
 	}
 
+	// One that cannot be reached ends the wave, too.
+	maps.Copy(f.inventory["first"], map[string]any{"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1})
+	_, recap := f.play(rollout)
+	are("without the first", "", "")
+	if got := strings.Join(second.log(t, "controller"), "|"); recap["first"].unreachable != "1" || strings.Contains(got, "drain") {
+		t.Errorf("%+v, %s", recap, got)
+	}
+	f.inventory["first"]["ansible_connection"] = "local"
+
 	// host prepare makes its change, and the answer is lost.
 	f.fault("node", "first", "late", 1, "* host prepare *--yes *")
 	f.play(rollout)
@@ -73,7 +82,7 @@ func TestRolloutStops(t *testing.T) {
 	f.kill(second, rollout)
 	are("after a kill", "rollout: host check", "rollout: host check")
 
-	_, recap := f.play(rollout)
+	_, recap = f.play(rollout)
 	if recap["first"].failed != "0" || recap["second"].failed != "0" {
 		t.Errorf("%+v", recap)
 	}
