@@ -1,6 +1,7 @@
 package novacheck
 
 import (
+	"cmp"
 	"slices"
 
 	"gpustack/host/pci"
@@ -16,6 +17,15 @@ type Counts struct {
 	// without a compute node those of the aliases' products. It is nil if no hardware is known:
 	// there is neither an inventory nor a machine with PCI functions.
 	Devices *int
+	// Offered are these functions, in the order of hosts and addresses. It is nil if no hardware is
+	// known.
+	Offered []Function
+}
+
+// Function is a function of a host.
+type Function struct {
+	Host    string // empty for this machine
+	Address pci.Address
 }
 
 // Count returns what [Run] checks.
@@ -32,13 +42,9 @@ func Count(r nova.Release, sides []nova.Side, hosts []nova.Host) Counts {
 		c.computes = c.computes || s.Role.Computes()
 	}
 	counts := Counts{Files: len(files), Aliases: len(c.aliases)}
-	type function struct {
-		host    string
-		address pci.Address
-	}
-	var devices []function
+	devices := []Function{}
 	add := func(h nova.Host, d *pci.Device) {
-		if f := (function{h.Name, d.Address}); !slices.Contains(devices, f) {
+		if f := (Function{h.Name, d.Address}); !slices.Contains(devices, f) {
 			devices = append(devices, f)
 		}
 	}
@@ -69,7 +75,10 @@ func Count(r nova.Release, sides []nova.Side, hosts []nova.Host) Counts {
 	}
 	if known {
 		n := len(devices)
-		counts.Devices = &n
+		slices.SortFunc(devices, func(a, b Function) int {
+			return cmp.Or(cmp.Compare(a.Host, b.Host), a.Address.Compare(b.Address))
+		})
+		counts.Devices, counts.Offered = &n, devices
 	}
 	return counts
 }

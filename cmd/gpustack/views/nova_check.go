@@ -6,6 +6,7 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/operate/cloud"
 )
@@ -19,6 +20,7 @@ type NovaCheck struct {
 	FileCount      int             `json:"file_count"`
 	AliasCount     int             `json:"alias_count"`
 	DeviceCount    *int            `json:"device_count"`
+	Offered        []OfferedDevice `json:"offered" null:"zero"` // nil if no hardware is known
 	Findings       []host.Finding  `json:"findings"`
 	Warnings       []string        `json:"warnings"`
 
@@ -32,6 +34,12 @@ type Configuration struct {
 	Files    []string  `json:"files"`
 }
 
+// OfferedDevice is a function that Nova can assign to guests.
+type OfferedDevice struct {
+	Host    *string     `json:"host"` // nil for this machine
+	Address pci.Address `json:"address"`
+}
+
 // Elsewhere reports whether the remedies are for other machines than the one of the command line.
 func (r NovaCheck) Elsewhere() bool { return !r.here }
 
@@ -41,6 +49,16 @@ func NewNovaCheck(c cloud.Checked) NovaCheck {
 		Schema: 1, Release: c.Release.String(), Passed: !host.Failed(c.Findings),
 		FileCount: c.Counts.Files, AliasCount: c.Counts.Aliases, DeviceCount: c.Counts.Devices,
 		Findings: c.Findings, Warnings: c.Warnings, here: c.Here,
+	}
+	if c.Counts.Offered != nil {
+		r.Offered = []OfferedDevice{}
+	}
+	for _, f := range c.Counts.Offered {
+		d := OfferedDevice{Address: f.Address}
+		if f.Host != "" {
+			d.Host = &f.Host
+		}
+		r.Offered = append(r.Offered, d)
 	}
 	for _, s := range c.Sides {
 		r.Configurations = append(r.Configurations, newConfiguration(s))
