@@ -298,7 +298,7 @@ func (m *Machine) PowerOff(ctx context.Context, argv ...string) error {
 func (m *Machine) Watch(ctx context.Context, stop <-chan struct{}) (boots int, err error) {
 	watched, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	unneeded := errors.New("nobody needs to know")
+	unneeded := errors.New("the watch has ended")
 	go func() {
 		select {
 		case <-stop:
