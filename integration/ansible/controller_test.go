@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,17 +28,20 @@ func mergeFor(t *testing.T, config, program, host string) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		section, of := "DEFAULT", map[string][]string{}
+		section, of, name := "DEFAULT", map[string][]string{}, ""
 		for line := range strings.Lines(string(text)) {
-			line = strings.TrimSpace(line)
-			key, value, isOption := strings.Cut(line, "=")
+			text := strings.TrimSpace(line)
+			at := strings.IndexAny(text, "=:")
 			switch {
-			case strings.HasPrefix(line, "#"):
-			case strings.HasPrefix(line, "["):
-				section = strings.Trim(line, "[]")
-			case isOption:
-				name := section + " " + strings.TrimSpace(key)
-				of[name] = append(of[name], strings.TrimSpace(value))
+			case text != line[:len(text)] && name != "": // goes on with the line before
+				values := of[name]
+				values[len(values)-1] += text
+			case strings.HasPrefix(text, "#"):
+			case strings.HasPrefix(text, "["):
+				section = strings.Trim(text, "[]")
+			case at > 0:
+				name = section + " " + strings.TrimSpace(text[:at])
+				of[name] = append(of[name], strings.TrimSpace(text[at+1:]))
 			}
 		}
 		maps.Copy(merged, of)
@@ -56,13 +60,15 @@ func mergeFor(t *testing.T, config, program, host string) []string {
 func TestRoleController(t *testing.T) {
 	t.Parallel() // Ansible waits for one program after the other
 	f := newRoleFleet(t, "gpu1", "gpu2")
-	twins := filepath.Join(f.dir, "twins")
-	f.command(gpustack, "host", "unpack", "../../examples/workstation-twins.txtar", twins)
-	f.command(gpustack, "host", "prepare", "--root", twins, "--device", "0000:65:00.0", "--yes")
 	for _, s := range f.servers {
 		f.command(gpustack, "host", "prepare", "--root", s.root, "--yes")
 	}
-	scan := func(name, root string) {
+	// scan adds the inventory of a workstation with two identical GPUs.
+	scan := func(name string, options ...string) {
+		root := filepath.Join(f.dir, name)
+		f.command(gpustack, "host", "unpack", "../../examples/workstation-twins.txtar", root)
+		f.write(name+"/proc/sys/kernel/hostname", name+"\n")
+		f.command(gpustack, slices.Concat([]string{"host", "prepare", "--root", root, "--yes"}, options)...)
 		out, err := exec.Command(gpustack, "host", "scan", "--root", root, "-o", "json").Output()
 		if err != nil {
 			t.Fatal(err)
@@ -137,39 +143,71 @@ func TestRoleController(t *testing.T) {
 		t.Errorf("files for one host: %v", own)
 	}
 
-	// One host keeps what is the twin of its guests' GPU: it alone has a file, in a place that both
-	// releases read.
-	scan("ws7", twins)
+	// One host keeps what is identical to its guests' GPU, and another host gives both: the former
+	// alone has a file, in a place that both releases read.
+	scan("ws7", "--device", "0000:65:00.0")
+	scan("ws8", "--allow", "0000:17:00.0")
+	const nic = `{"vendor_id": "15b3", "product_id": "1017", "physical_network": "physnet1"}`
 	for release, own := range map[string]string{"zed": "nova/ws7/nova.conf", "2025.1": "nova/ws7/nova-compute.conf"} {
 		if err := os.RemoveAll(config + "/nova"); err != nil {
 			t.Fatal(err)
 		}
-		// The operator's own options stay; filters that are set are kept.
-		f.write("config/nova/nova-compute.conf", "[libvirt]\nvirt_type = kvm\n")
-		f.write("config/nova/nova-scheduler.conf", "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n")
+		// The operator's own options stay, also where a file of one host would replace them; filters that
+		// are set are kept.
+		f.write("config/nova/nova-compute.conf", "[libvirt]\nvirt_type = kvm\n[pci]\ndevice_spec: "+nic+"\n")
+		f.write("config/"+own, "[pci]\ndevice_spec: "+nic+"\n")
+		f.write("config/nova/nova-scheduler.conf", "[filter_scheduler]\nenabled_filters = ComputeFilter,\n  PciPassthroughFilter\n")
 		if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release="+release, "--limit", "gpu1"); recap["gpu1"].failed != "0" {
 			t.Fatal(out)
 		}
 		check("nova-scheduler", "control1", "filter_scheduler enabled_filters = ComputeFilter,PciPassthroughFilter")
 		const spec = `pci device_spec = {"address": "0000:65:00.0", "vendor_id": "10de", "product_id": "1eb1"}`
+		const shared, ofOperator = `pci device_spec = {"vendor_id": "10de", "product_id": "1eb1"}`, "pci device_spec = " + nic
+		check("nova-compute", "gpu2", "libvirt virt_type = kvm", "pci alias = "+k4200, "pci alias = "+rtx, ofOperator, offered, shared)
 		if release == "zed" { // all services of a host read its file: the aliases are in the common one
-			check("nova-compute", "gpu2", "libvirt virt_type = kvm", "pci alias = "+k4200, "pci alias = "+rtx, offered)
-			check("nova-compute", "ws7", "libvirt virt_type = kvm", "pci alias = "+k4200, "pci alias = "+rtx, spec)
+			check("nova-compute", "ws7", "libvirt virt_type = kvm", "pci alias = "+k4200, "pci alias = "+rtx, ofOperator, spec)
 		} else {
-			check("nova-compute", "gpu2", "libvirt virt_type = kvm", "pci alias = "+k4200, offered)
-			check("nova-compute", "ws7", "libvirt virt_type = kvm", "pci alias = "+rtx, spec)
+			check("nova-compute", "ws7", "libvirt virt_type = kvm", "pci alias = "+rtx, ofOperator, spec)
 		}
 		if files, _ := filepath.Glob(config + "/nova/*/*"); len(files) != 1 || files[0] != filepath.Join(config, own) {
 			t.Errorf("%s: files for one host: %v, want %s", release, files, own)
 		}
 	}
-	// Again, nothing changes; a value that a later file would replace is refused.
-	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].changed != "0" || recap["gpu1"].failed != "0" {
+	// A host that keeps a product of which it gives none to guests: no text by product serves it and
+	// ws8.
+	ws7, err := os.ReadFile(f.dir + "/nodes/ws7.scan.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := regexp.MustCompile(`("address":"0000:65:00.0".*"product_id":)"1eb1"`)
+	f.write("nodes/ws6.scan.json", given.ReplaceAllString(strings.ReplaceAll(string(ws7), `"ws7"`, `"ws6"`), `$1"11b4"`))
+	if err := os.RemoveAll(config + "/nova"); err != nil {
+		t.Fatal(err)
+	}
+	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].failed != "0" {
+		t.Fatal(out)
+	}
+	at := func(address, product string) string {
+		return `pci device_spec = {"address": "0000:` + address + `:00.0", "vendor_id": "10de", "product_id": "` + product + `"}`
+	}
+	check("nova-compute", "gpu2", "pci alias = "+k4200, at("84", "11b4"), at("88", "11b4"))
+	check("nova-compute", "ws6", "pci alias = "+k4200, at("65", "11b4"))
+	check("nova-compute", "ws7", "pci alias = "+rtx, at("65", "1eb1"))
+	check("nova-compute", "ws8", "pci alias = "+rtx, at("17", "1eb1"), at("65", "1eb1"))
+	check("nova-compute", "none")
+	// Again, nothing changes; what a host has that did not answer stays, and so does the file of one
+	// whose GPUs are returned. A value is refused that another file would replace, or that replaces
+	// one.
+	f.write("config/nova/back/nova-compute.conf", "[pci]\ndevice_spec = []\n")
+	f.write("config/nova/gone/nova-compute.conf", "# BEGIN gpustack.nova.controller\n[pci]\n# END gpustack.nova.controller\n")
+	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].changed != "0" ||
+		recap["gpu1"].failed != "0" || !strings.Contains(out, "has no scan of their hosts: nova/gone/nova-compute.conf") {
 		t.Errorf("%+v: %s", recap["gpu1"], out)
 	}
 	f.write("config/nova/gpu2/nova.conf", "[pci]\nalias = { \"name\": \"nvme\" }\n")
+	f.write("config/nova/nova-compute.conf", "[pci]\ndevice_spec: "+nic+"\n")
 	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].failed != "1" ||
-		!strings.Contains(out, "nova/gpu2/nova.conf:2:alias") {
+		!strings.Contains(out, "nova/gpu2/nova.conf:2:alias") || !strings.Contains(out, "nova/nova-compute.conf:2:device_spec") {
 		t.Errorf("%+v: %s", recap["gpu1"], out)
 	}
 }
