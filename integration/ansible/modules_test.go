@@ -163,7 +163,7 @@ func testNodeModules(t *testing.T) {
 		{name: "checked before", module: "check_info", options: with(), same: true,
 			want: map[string]any{"changed": false, "ready": false, "verdict": "not prepared", "exit_status": 2.0}},
 		{name: "configuration without errors", module: "nova_check_info", options: with("role", "compute"), same: true,
-			want: map[string]any{"ok": true, "problems": []any{}, "exit_status": 0.0}},
+			want: map[string]any{"ok": true, "problems": []any{}, "offered": []any{}, "exit_status": 0.0}},
 		{name: "guests cannot be read", module: "guests_info", options: with(), same: true,
 			want: map[string]any{"changed": false, "complete": false, "empty": false, "guests": []any{}, "running": []any{}, "exit_status": 2.0}},
 
@@ -185,7 +185,8 @@ func testNodeModules(t *testing.T) {
 		{name: "configured again", module: "configure", options: with("role", "compute"), diff: true, same: true,
 			want: map[string]any{"changed": false, "entry": nil}},
 		{name: "configuration with errors", module: "nova_check_info", options: with("role", "compute"), same: true,
-			want: map[string]any{"ok": false, "exit_status": 2.0}},
+			want: map[string]any{"ok": false, "exit_status": 2.0, "offered": []any{
+				map[string]any{"host": nil, "address": "0000:84:00.0"}, map[string]any{"host": nil, "address": "0000:88:00.0"}}}},
 		{name: "rendered", module: "configure", options: with("role", "compute", "release", "2025.1", "aliases", []string{"K4200=10de:11b4"}, "render",
 			"ini", "managed", true),
 			same: true, want: map[string]any{"changed": false}},

@@ -382,7 +382,12 @@ func TestRoleNode(t *testing.T) {
 	f.command("mkdir", "-p", f.dir+"/kolla/root/etc/kolla/nova-compute")
 	f.command("rm", "-r", f.dir+"/kolla/root/etc/nova")
 	f.write("kolla/root/var/lib/dpkg/status", "") // its Nova is in containers
-	f.write("kolla/root/etc/kolla/nova-compute/nova.conf", "[DEFAULT]\nmy_ip = 192.0.2.11\n")
+	// Two functions are offered, and they are not the GPUs.
+	f.write("kolla/root/etc/kolla/nova-compute/nova.conf", `[DEFAULT]
+my_ip = 192.0.2.11
+[pci]
+device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
+`)
 	f.inventory["kolla"]["gpustack_node_release"] = "zed"
 	at := map[string]*server{}
 	trees := map[string]string{}
@@ -462,7 +467,13 @@ func TestRoleNode(t *testing.T) {
 	at["taken"].node.Disabled = ""
 	at["mine"].node.Disabled = "gpustack 2026-11-27T09:00:00Z 5e0c3a71: rollout: handed over"
 	f.kollaAnsible(at["kolla"])
-	out, recap = f.play(f.table(), "--limit", "whole,planned,prepared,lost,kolla")
+	f.command("cp", "-a", at["kolla"].root, at["kolla"].dir+"/prepared")
+	f.inventory["busy"]["gpustack_node_flavor"] = "gpu.k4200.2"
+	out, recap = f.play(f.table(), "--limit", "whole,planned,prepared,lost,kolla,busy")
+	if recap["busy"].failed != "1" || at["busy"].tree(t) != trees["busy"] || !strings.Contains(out, "and gpustack_node_image is empty") {
+		t.Errorf("busy: %+v", recap["busy"])
+	}
+	delete(recap, "busy")
 	for name, r := range recap {
 		want := "ready"
 		if name == "planned" {
@@ -499,15 +510,25 @@ func TestRoleNode(t *testing.T) {
 		t.Fatal(out)
 	}
 
-	// And back. Only the operator removes the options from the file of kolla-ansible.
+	// And back, also one that is prepared and not booted. Only the operator removes the options from
+	// the file of kolla-ansible. A server that was finished is refused if it offers what its
+	// own driver has.
+	f.command("rm", "-r", at["kolla"].root)
+	f.command("mv", at["kolla"].dir+"/prepared", at["kolla"].root)
+	f.inventory["whole"]["gpustack_node_state"], f.inventory["kolla"]["gpustack_node_state"] = "absent", "absent"
+	f.command("ln", "-sfn", "../../../../bus/pci/drivers/nouveau", at["lost"].root+"/sys/bus/pci/devices/0000:84:00.0/driver")
 	before := at["kolla"].tree(t)
-	out, recap = f.play(f.table(), "-e", "gpustack_node_state=absent", "--limit", "whole,kolla")
+	out, recap = f.play(f.table(), "--limit", "whole,kolla,lost")
+	if recap["lost"].failed != "1" || !strings.Contains(out, "a device_spec offers 0000:84:00.0 (nouveau)") {
+		t.Errorf("lost: %+v\n%s", recap["lost"], out)
+	}
 	s := at["whole"]
 	if got := s.verdict(t); got != "not prepared" || s.node.Disabled != "" || strings.Contains(s.conf(t), "11b4") {
 		t.Errorf("whole: %s, %q:\n%s\n%s", got, s.node.Disabled, s.conf(t), out)
 	}
 	if s := at["kolla"]; s.tree(t) != before || s.reason() != "rollout: nova.conf" || recap["kolla"].failed != "1" ||
-		!strings.Contains(out, "still offers the GPUs of kolla") {
+		!strings.Contains(out, "still offers functions of kolla: 0000:84:00.0, 0000:84:00.1, 0000:88:00.0, 0000:88:00.1. ") ||
+		!strings.Contains(out, "nova/kolla/nova.conf, ") {
 		t.Errorf("kolla: %q, %+v\n%s", s.reason(), recap["kolla"], out)
 	}
 }

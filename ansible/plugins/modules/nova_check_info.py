@@ -72,6 +72,11 @@ problems:
   returned: success
   type: list
   elements: dict
+offered:
+  description: The functions that Nova can assign to guests, each with its host and address; null if no hardware is known.
+  returned: success
+  type: list
+  elements: dict
 document:
   description: The document of C(gpustack nova check -o json), which docs/json.md of gpustack describes.
   returned: if gpustack has printed one
@@ -102,7 +107,8 @@ FLAGS = joined(ROOT, CLOUD, {
 def main():
     task = Gpustack(["nova", "check"], FLAGS)
     task.run()
-    task.succeed(ok=task.field("passed"), problems=[f for f in task.field("findings") if task.field("status", f) == "fail"])
+    problems = [f for f in task.field("findings") if task.field("status", f) == "fail"]
+    task.succeed(ok=task.field("passed"), problems=problems, offered=task.field("offered"))
 
 
 if __name__ == "__main__":
