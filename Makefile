@@ -94,10 +94,11 @@ trees:
 unit:
 	GO=$(GO) .ci/gotest -count=1 $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
-integration: SHORT = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,-skip '$(LONG_TESTS)')
+integration: ALL = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,yes)
+integration: SHORT = $(if $(ALL),-skip '$(LONG_TESTS)')
 integration: build build/tools/nfpm build/tools/nvidia-ctk
 	@status=0; .ci/inside .ci/gotest -p "$$(nproc)" -count=1 -timeout 1h $(SHORT) $(TESTS) || status=1; \
-	[ '$(TESTS)' != '$(ALL_TESTS)' ] || $(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' || status=1; \
+	[ -z '$(ALL)' ] || $(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' || status=1; \
 	exit $$status
 
 # Tests of repairs whose judge is Nova: its schema, its tracker and a Placement. They run once more
