@@ -74,9 +74,10 @@ func TestAnswer(t *testing.T) {
 			}
 			a := Request(request, nova.Zed, sides, test.hosts)
 			got := "unknown"
-			if a.Met == host.Yes {
+			switch a.Met {
+			case host.Yes:
 				got = fmt.Sprintf("by %v", a.Hosts)
-			} else if a.Met == host.No {
+			case host.No:
 				got = fmt.Sprintf("no: %s %v", a.Reason, a.Hosts)
 			}
 			if got != test.want {
