@@ -44,6 +44,8 @@ func (r HostCheck) Checked(line func(host.Command) string) Checked {
 	}
 	plan := "'" + line(r.Plan) + "'"
 	switch {
+	case r.Verdict == checklist.Ready && r.offered():
+		c.Next = "nova.conf offers its devices to guests"
 	case r.Verdict == checklist.Ready:
 		c.Next = "'" + line(host.NewCommand("nova configure").Flag("role", "compute")) + "' offers the devices to Nova"
 	case r.Verdict != checklist.NotPrepared:
@@ -56,6 +58,11 @@ func (r HostCheck) Checked(line func(host.Command) string) Checked {
 		c.Next = "run " + plan + " to see the plan"
 	}
 	return c
+}
+
+// offered reports whether nova.conf offers all that is prepared.
+func (r HostCheck) offered() bool {
+	return slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Check == "nova" && f.Status == host.Pass })
 }
 
 // onlyPrepared reports whether nothing fails but that host prepare has not been run.
