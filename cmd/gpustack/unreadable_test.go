@@ -40,22 +40,20 @@ func readers(root host.Root) [][]string {
 }
 
 // TestUnreadableFiles: each message about a file that cannot be read names the file once, by its
-// path on the machine, whichever command prints the message.
+// path on the machine, whichever command prints the message. The files take turns in what they are:
+// host's TestRootNamesTheFile has all kinds for each way of reading one.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
-	for kind, put := range map[string]func(place string) error{
-		"a folder":  func(place string) error { return os.Mkdir(place, 0o755) },
-		"malformed": func(place string) error { return os.WriteFile(place, []byte("\x00\xff{[=\n"), 0o644) },
-		"too large": func(place string) error {
-			return errors.Join(os.WriteFile(place, nil, 0o644), os.Truncate(place, 65<<20))
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			checkUnreadable(t, func(_ string, d fs.DirEntry) bool { return d.Type().IsRegular() }, put)
-		})
-	}
-	t.Run("a file in place of a folder", func(t *testing.T) {
+	t.Run("files", func(t *testing.T) {
+		t.Parallel()
+		checkUnreadable(t, func(_ string, d fs.DirEntry) bool { return d.Type().IsRegular() },
+			func(place string) error { return os.Mkdir(place, 0o755) },
+			func(place string) error { return os.WriteFile(place, []byte("\x00\xff{[=\n"), 0o644) },
+			func(place string) error {
+				return errors.Join(os.WriteFile(place, nil, 0o644), os.Truncate(place, 65<<20))
+			})
+	})
+	t.Run("folders", func(t *testing.T) {
 		t.Parallel()
 		checkUnreadable(t, func(name string, d fs.DirEntry) bool { return d.IsDir() && strings.Count(name, "/") < 6 },
 			func(place string) error { return os.WriteFile(place, nil, 0o644) })
@@ -63,8 +61,9 @@ func TestUnreadableFiles(t *testing.T) {
 }
 
 // checkUnreadable puts something else in place of each file of a machine for which chosen returns
-// true, one after the other, and checks the messages of all commands.
-func checkUnreadable(t *testing.T, chosen func(name string, d fs.DirEntry) bool, put func(place string) error) {
+// true, one after the other, and checks the messages of all commands. The next file gets the next of
+// puts.
+func checkUnreadable(t *testing.T, chosen func(name string, d fs.DirEntry) bool, puts ...func(place string) error) {
 	root := readableNode(t)
 	kept := filepath.Join(t.TempDir(), "kept")
 	var names []string
@@ -86,9 +85,9 @@ func checkUnreadable(t *testing.T, chosen func(name string, d fs.DirEntry) bool,
 		t.Fatal(err)
 	}
 	told := 0
-	for _, name := range names {
+	for i, name := range names {
 		place := root.Path(name)
-		if err := errors.Join(os.Rename(place, kept), put(place)); err != nil {
+		if err := errors.Join(os.Rename(place, kept), puts[i%len(puts)](place)); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range readers(root) {
