@@ -71,14 +71,35 @@ func StartControllers(ctx context.Context, dir string) (*Lab, error) {
 	return launch(ctx, &Lab{dir: dir})
 }
 
-func launch(ctx context.Context, l *Lab) (_ *Lab, err error) {
+// launch starts a lab. A service that does not come up, although nothing ended, is left behind with
+// its lab, once: now and then one of them waits for another without end as it starts.
+func launch(ctx context.Context, l *Lab) (*Lab, error) {
+	again := &Lab{dir: filepath.Join(l.dir, "again"), hosts: l.hosts}
+	first, cancel := context.WithTimeout(ctx, 4*time.Minute)
+	defer cancel()
+	err := l.tryStart(first)
+	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		return l, err
+	}
+	fmt.Fprintf(os.Stderr, "%v\nthe lab is started once more\n", err)
+	return again, again.tryStart(ctx)
+}
+
+// tryStart starts the lab, or stops it and says what its services were doing.
+func (l *Lab) tryStart(ctx context.Context) (err error) {
 	if l.NovaRelease, err = installed(); err != nil {
-		return nil, err
+		return err
 	}
-	if err := l.start(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("start the lab: %w", err), l.Stop())
+	if err = l.start(ctx); err == nil {
+		return nil
 	}
-	return l, nil
+	errs := []error{fmt.Errorf("start the lab: %w", err)}
+	for _, s := range l.services {
+		if errors.Is(err, context.DeadlineExceeded) && s.Running() && s.Name != "rabbitmq" {
+			errs = append(errs, s.Doing(errors.New("was running")))
+		}
+	}
+	return errors.Join(append(errs, l.Stop())...)
 }
 
 // installed returns the release of Nova that Debian's package has.

@@ -106,7 +106,7 @@ func (p *process) kill() error {
 
 // failure is an error with the end of what the process printed.
 func (p *process) failure(err error) error {
-	const lines = 40
+	const lines = 80
 	log, readErr := os.ReadFile(p.Log)
 	if readErr != nil {
 		return fmt.Errorf("%s: %w (and %w)", p.Name, err, readErr)

@@ -52,9 +52,18 @@ func (s *Service) Start(ctx context.Context) error {
 		return true, s.Ready(ctx)
 	})
 	if err != nil {
-		return errors.Join(s.proc.failure(err), s.proc.kill())
+		return errors.Join(s.Doing(err), s.proc.kill())
 	}
 	return nil
+}
+
+// Doing returns an error with the end of what the service has printed. A program in Python that
+// runs prints its stacks first (stacks.py).
+func (s *Service) Doing(err error) error {
+	if s.Running() && s.proc.os.Signal(syscall.SIGUSR1) == nil {
+		time.Sleep(time.Second) // a first process of a PID namespace ignores a signal that it does not handle
+	}
+	return s.proc.failure(err)
 }
 
 // Running says whether the program runs.

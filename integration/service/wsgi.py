@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 
+import stacks  # noqa: F401
+
 # The first process of a PID namespace has no default actions for signals.
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
