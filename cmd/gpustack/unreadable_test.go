@@ -61,8 +61,8 @@ func TestUnreadableFiles(t *testing.T) {
 }
 
 // checkUnreadable puts something else in place of each file of a machine for which chosen returns
-// true, one after the other, and checks the messages of all commands. The next file gets the next of
-// puts.
+// true, one after the other, and checks the messages of all commands. The next file gets the next
+// of puts.
 func checkUnreadable(t *testing.T, chosen func(name string, d fs.DirEntry) bool, puts ...func(place string) error) {
 	root := readableNode(t)
 	kept := filepath.Join(t.TempDir(), "kept")
