@@ -35,15 +35,22 @@ func TestInspect(t *testing.T) {
 		{"a card that answers", "-- " + dir + "config --\n" + header + "\n", "answers yes, resets false, BARs null"},
 		{"one that does not", "-- " + dir + "config --\n" + strings.Repeat("\xff", 256) + "\n", "answers no, resets false, BARs null"},
 		{"one with a reset", "-- " + dir + "reset --\n", "answers unknown, resets true, BARs null"},
-		{"large BARs", "-- " + dir + "resource --\n" + a100, "answers unknown, resets false, BARs [{0 16777216 false false false} {1 68719476736 true true false} {3 33554432 true true false}]"},
-		{"a BAR without a place", "-- " + dir + "resource --\n0x0000000000000000 0x0000000fffffffff 0x000000002014220c\n", "answers unknown, resets false, BARs [{0 68719476736 true true true}]"},
+		{"large BARs", "-- " + dir + "resource --\n" + a100,
+			"answers unknown, resets false, BARs [{0 16777216 false false false} {1 68719476736 true true false} {3 33554432 true true false}]"},
+		{"a BAR without a place", "-- " + dir + "resource --\n0x0000000000000000 0x0000000fffffffff 0x000000002014220c\n",
+			"answers unknown, resets false, BARs [{0 68719476736 true true true}]"},
 		{"a BAR that the kernel gave up", "-- " + dir + "resource --\n0x00000000d1000000 0x00000000d1ffffff 0x0000000000040200\n" + strings.Repeat(none, 5) +
 			"-- " + dir + "config --\n\xde\x10\xb4\x11" + strings.Repeat("\x00", 12) + "\x00\x00\x00\xd1" + "\x0c\x00\x00\x00\x00\x38\x00\x00" + "\x01\xe0\x00\x00" + strings.Repeat("\x00", 32) + "\n",
 			"answers yes, resets false, BARs [{0 16777216 false false false} {1 0 true true true}]"},
-		{"ports are no memory", "-- " + dir + "resource --\n0x000000000000e000 0x000000000000e07f 0x0000000000040101\n", "answers unknown, resets false, BARs []"},
-		{"no resource", "-- " + dir + "resource --\n0x0 0x1\n", `answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/resource: not a region: "0x0 0x1"`},
-		{"a region that ends before it begins", "-- " + dir + "resource --\n0x2 0x1 0x200\n", `answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/resource: not a region: "0x2 0x1 0x200"`},
-		{"files that cannot be read", "mkdir " + dir + "config\nmkdir " + dir + "resource\n-- x --\n", "answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/config: not a regular file\n/sys/bus/pci/devices/0000:01:00.0/resource: not a regular file"},
+		{"ports are no memory", "-- " + dir + "resource --\n0x000000000000e000 0x000000000000e07f 0x0000000000040101\n",
+			"answers unknown, resets false, BARs []"},
+		{"no resource", "-- " + dir + "resource --\n0x0 0x1\n",
+			`answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/resource: not a region: "0x0 0x1"`},
+		{"a region that ends before it begins", "-- " + dir + "resource --\n0x2 0x1 0x200\n",
+			`answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/resource: not a region: "0x2 0x1 0x200"`},
+		{"files that cannot be read", "mkdir " + dir + "config\nmkdir " + dir + "resource\n-- x --\n",
+			"answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/config: not a regular file\n" +
+				"/sys/bus/pci/devices/0000:01:00.0/resource: not a regular file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := pci.ParseAddress("0000:01:00.0")

@@ -339,7 +339,8 @@ func FuzzAttributes(f *testing.F) {
 		for _, is := range []bool{
 			d.Class != nil, d.VendorID != nil, d.ProductID != nil, d.SubsystemVendorID != nil, d.SubsystemID != nil,
 			d.Revision != nil, d.Modalias != nil && noModalias == nil, d.DriverOverride != nil || strings.TrimSuffix(string(value), "\n") == "(null)",
-			d.NUMANode != nil || strings.TrimSuffix(string(value), "\n") == "-1", d.BootVGA.Known() || d.Class != nil && !d.IsDisplay() && *d.Class != 1, d.ResetMethods != nil,
+			d.NUMANode != nil || strings.TrimSuffix(string(value), "\n") == "-1", d.BootVGA.Known() || d.Class != nil && !d.IsDisplay() && *d.Class != 1,
+			d.ResetMethods != nil,
 			d.SRIOV.TotalVFs != nil, d.SRIOV.NumVFs != nil,
 		} {
 			if is {

@@ -155,13 +155,16 @@ func TestFreed(t *testing.T) {
 		"stale in Placement":    {func(b *bed) { b.Boot.Held = true }, true, nil, host.No, "Placement", "still has an allocation in Placement"},
 		"Placement comes first": {nil, true, rows([]string{"0000:84:00.0"}, []string{"0000:84:00.0"}), host.Yes, "Placement", ""},
 		"no evidence":           {func(b *bed) { b.PCI = nil }, true, nil, host.Unknown, "", "Placement does not show PCI devices of the server"},
-		"an earlier release":    {rejects("No such trait(s): COMPUTE_MANAGED_PCI_DEVICE."), true, nil, host.Unknown, "", "Placement does not show PCI devices of the server"},
-		"rejected":              {rejects("Invalid query string parameters"), true, nil, host.Unknown, "", "Invalid query string parameters"},
-		"not asked":             {nil, false, nil, host.Unknown, "", "--database is not given"},
-		"the database":          {nil, false, rows([]string{"0000:84:00.0"}, nil), host.Yes, "the database", ""},
-		"stale in the database": {nil, false, rows([]string{"0000:84:00.0"}, []string{"0000:84:00.0", "0000:88:00.0"}), host.No, "the database", "rows of nova.pci_devices are still assigned to the deleted server SERVER: 0000:84:00.0, 0000:88:00.0"},
-		"another database":      {nil, false, rows(nil, nil), host.Unknown, "", "the database has no device of the server: it may be that of another cell"},
-		"no such database":      {nil, false, func(context.Context, string) ([]string, error) { return nil, errors.New("no answer") }, host.Unknown, "", "no answer"},
+		"an earlier release": {rejects("No such trait(s): COMPUTE_MANAGED_PCI_DEVICE."), true, nil, host.Unknown, "",
+			"Placement does not show PCI devices of the server"},
+		"rejected":     {rejects("Invalid query string parameters"), true, nil, host.Unknown, "", "Invalid query string parameters"},
+		"not asked":    {nil, false, nil, host.Unknown, "", "--database is not given"},
+		"the database": {nil, false, rows([]string{"0000:84:00.0"}, nil), host.Yes, "the database", ""},
+		"stale in the database": {nil, false, rows([]string{"0000:84:00.0"}, []string{"0000:84:00.0", "0000:88:00.0"}), host.No, "the database",
+			"rows of nova.pci_devices are still assigned to the deleted server SERVER: 0000:84:00.0, 0000:88:00.0"},
+		"another database": {nil, false, rows(nil, nil), host.Unknown, "", "the database has no device of the server: it may be that of another cell"},
+		"no such database": {nil, false, func(context.Context, string) ([]string, error) { return nil, errors.New("no answer") }, host.Unknown, "",
+			"no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, servertest.Options{})
@@ -184,7 +187,8 @@ func TestFreed(t *testing.T) {
 			if diff := cmp.Diff(test.want, got.Free); diff != "" || got.By != test.by || !strings.Contains(got.Why, strings.ReplaceAll(test.why, "SERVER", servers[0].ID)) || (got.Why == "") != (test.why == "") {
 				t.Errorf("%+v (-want +got):\n%s", got, diff)
 			}
-			if fails := test.want == host.No; fails != (servertest.Verdict(o) == probe.Fail) || fails != strings.Contains(fmt.Sprint(o[0].Hints), "gpustack repair-migration --instance "+servers[0].ID) {
+			if fails := test.want == host.No; fails != (servertest.Verdict(o) == probe.Fail) ||
+				fails != strings.Contains(fmt.Sprint(o[0].Hints), "gpustack repair-migration --instance "+servers[0].ID) {
 				t.Errorf("%+v", o)
 			}
 			if got := b.status(t, entry); !o[0].Deleted || got != change.Undone {

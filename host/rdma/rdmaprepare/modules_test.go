@@ -94,7 +94,8 @@ func TestMissing(t *testing.T) {
 		use    rdma.Use
 		want   string
 	}{
-		{"IOMMU off", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = host.No }, rdma.ForGuests, "the IOMMU is off, so no guest can have a device"},
+		{"IOMMU off", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = host.No }, rdma.ForGuests,
+			"the IOMMU is off, so no guest can have a device"},
 		{"IOMMU off, and on from the next boot", contract, rdma.ForGuests, ""},
 		{"IOMMU off, for containers", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = host.No }, rdma.ForContainers, ""},
 		{"no ib_ipoib", without("vfio-pci"), rdma.ForGuests,
