@@ -1,9 +1,6 @@
 package host
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "fmt"
 
 // Bool is the answer to a question of yes or no that the machine, or a service, may leave open.
 // JSON has it as true, false or null.
@@ -45,8 +42,10 @@ func (b Bool) MarshalJSON() ([]byte, error) {
 	switch b {
 	case Unknown:
 		return []byte("null"), nil
-	case No, Yes:
-		return json.Marshal(b == Yes)
+	case No:
+		return []byte("false"), nil
+	case Yes:
+		return []byte("true"), nil
 	}
 	return nil, fmt.Errorf("no answer has the number %d", b)
 }
@@ -56,8 +55,10 @@ func (b *Bool) UnmarshalJSON(data []byte) error {
 	switch string(data) {
 	case "null":
 		*b = Unknown
-	case "true", "false":
-		*b = BoolOf(string(data) == "true")
+	case "false":
+		*b = No
+	case "true":
+		*b = Yes
 	default:
 		return fmt.Errorf("%.60s is neither true nor false nor null", data)
 	}

@@ -6,8 +6,9 @@ import (
 	"gpustack/host"
 )
 
-// Device is a PCI function as sysfs shows it. A field is nil if the kernel does not show the value
-// or shows it malformed. Its JSON form is documented in docs/json.md and can be read back.
+// Device is a PCI function as sysfs shows it. A field is nil, or Unknown, if the kernel does not
+// show the value or shows it malformed. Its JSON form is documented in docs/json.md and can be read
+// back.
 type Device struct {
 	Address           Address     `json:"address"`
 	Class             *Class      `json:"class"`

@@ -210,7 +210,6 @@ type properties struct {
 	revision, driver, override string
 	numaNode, totalVFs, numVFs int
 	pf                         Address
-	bootVGA                    host.Bool
 	resetMethods               []string
 	role                       Role
 	deviceType                 DeviceType
@@ -362,8 +361,7 @@ func (r *reader) complete() {
 		d.NUMANode = nil
 	}
 	if d.mayBeVGA() && r.has(bootVGA) {
-		_, _ = file(r, bootVGA, &v.bootVGA, parseBool)
-		d.BootVGA = v.bootVGA
+		_, _ = file(r, bootVGA, &d.BootVGA, parseBool)
 	}
 	if methods, _ := file(r, resetMethod, &v.resetMethods, parseWords); methods != nil {
 		d.ResetMethods = v.resetMethods

@@ -94,9 +94,11 @@ func (l *Lab) tryStart(ctx context.Context) (err error) {
 		return nil
 	}
 	errs := []error{fmt.Errorf("start the lab: %w", err)}
-	for _, s := range l.services {
-		if errors.Is(err, context.DeadlineExceeded) && s.Running() && s.Name != "rabbitmq" {
-			errs = append(errs, s.Doing(errors.New("was running")))
+	if errors.Is(err, context.DeadlineExceeded) {
+		for _, s := range l.services {
+			if s.Running() && s.Name != "rabbitmq" { // which Erlang would end
+				errs = append(errs, s.Doing(errors.New("was running")))
+			}
 		}
 	}
 	return errors.Join(append(errs, l.Stop())...)

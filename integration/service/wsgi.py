@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-import stacks  # noqa: F401
+import stacks  # for SIGUSR1
 
 # The first process of a PID namespace has no default actions for signals.
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

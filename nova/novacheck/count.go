@@ -14,12 +14,9 @@ type Counts struct {
 	Files   int // that were read, each once
 	Aliases int // different names
 	// Devices are the functions that the device specs of the compute nodes offer to guests, or
-	// without a compute node those of the aliases' products. It is nil if no hardware is known:
-	// there is neither an inventory nor a machine with PCI functions.
-	Devices *int
-	// Offered are these functions, in the order of hosts and addresses. It is nil if no hardware is
-	// known.
-	Offered []Function
+	// without a compute node those of the aliases' products, in the order of hosts and addresses. It
+	// is nil if no hardware is known: there is neither an inventory nor a machine with PCI functions.
+	Devices []Function
 }
 
 // Function is a function of a host.
@@ -74,11 +71,10 @@ func Count(r nova.Release, sides []nova.Side, hosts []nova.Host) Counts {
 		}
 	}
 	if known {
-		n := len(devices)
 		slices.SortFunc(devices, func(a, b Function) int {
 			return cmp.Or(cmp.Compare(a.Host, b.Host), a.Address.Compare(b.Address))
 		})
-		counts.Devices, counts.Offered = &n, devices
+		counts.Devices = devices
 	}
 	return counts
 }

@@ -73,7 +73,7 @@ problems:
   type: list
   elements: dict
 offered:
-  description: The functions that Nova can assign to guests, each with its host and address; null if no hardware is known.
+  description: The functions that C(device_count) of the document counts, each with its host and address; null if no hardware is known.
   returned: success
   type: list
   elements: dict

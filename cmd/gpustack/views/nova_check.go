@@ -34,7 +34,7 @@ type Configuration struct {
 	Files    []string  `json:"files"`
 }
 
-// OfferedDevice is a function that Nova can assign to guests.
+// OfferedDevice is one of the functions that DeviceCount counts.
 type OfferedDevice struct {
 	Host    *string     `json:"host"` // nil for this machine
 	Address pci.Address `json:"address"`
@@ -47,18 +47,15 @@ func (r NovaCheck) Elsewhere() bool { return !r.here }
 func NewNovaCheck(c cloud.Checked) NovaCheck {
 	r := NovaCheck{
 		Schema: 1, Release: c.Release.String(), Passed: !host.Failed(c.Findings),
-		FileCount: c.Counts.Files, AliasCount: c.Counts.Aliases, DeviceCount: c.Counts.Devices,
+		FileCount: c.Counts.Files, AliasCount: c.Counts.Aliases,
 		Findings: c.Findings, Warnings: c.Warnings, here: c.Here,
 	}
-	if c.Counts.Offered != nil {
-		r.Offered = []OfferedDevice{}
-	}
-	for _, f := range c.Counts.Offered {
-		d := OfferedDevice{Address: f.Address}
-		if f.Host != "" {
-			d.Host = &f.Host
+	if devices := c.Counts.Devices; devices != nil {
+		n := len(devices)
+		r.DeviceCount, r.Offered = &n, make([]OfferedDevice, 0, n)
+		for _, f := range devices {
+			r.Offered = append(r.Offered, OfferedDevice{Optional(f.Host), f.Address})
 		}
-		r.Offered = append(r.Offered, d)
 	}
 	for _, s := range c.Sides {
 		r.Configurations = append(r.Configurations, newConfiguration(s))

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-import stacks  # noqa: F401
+import stacks  # for SIGUSR1
 
 # The first process of a PID namespace has no default actions for signals. Services
 # that end in an orderly way set their own.
