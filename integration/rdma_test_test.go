@@ -189,7 +189,7 @@ func TestRDMATest(t *testing.T) {
 		if err := os.Remove(filepath.Join(root, "usr/bin/podman")); err != nil {
 			t.Fatal(err)
 		}
-		if _, stderr, status := try(t, command(root, "--container", "localhost/rdma:1")); status != 1 || !strings.Contains(stderr, "error: neither podman nor docker is installed\n") {
+		if _, stderr, status := try(t, command(root, "--container", "localhost/rdma:1")); status != 1 || !strings.Contains(stderr, "error: neither podman, docker nor nerdctl is installed\n") {
 			t.Errorf("exit status %d: %s", status, stderr)
 		}
 	})

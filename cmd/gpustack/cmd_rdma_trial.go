@@ -12,6 +12,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/engine"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/ping"
 )
@@ -42,7 +43,7 @@ RoCE v2 uses UDP port 4791, which firewalls between the machines must permit. --
 port of the connection manager, which is neither TCP nor UDP. Adapters may loop packets back
 without counting them; a test between two machines proves the way through the port.
 
-With --container, each side is a container of an image that podman or docker has on this machine
+With --container, each side is a container of an image that podman, docker or nerdctl has here,
 and that has rping. It has no root, no capability, the machine's network, and the adapter's
 devices: by the CDI device that gives them, such as one of 'gpustack container prepare', or else
 by the nodes. What its limit of locked memory is, the engine decides. The other machine of a
@@ -107,7 +108,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	}
 	f.NotEmpty(c, "device", "peer")
 	if c.IsSet("container") {
-		if err := ping.CheckImage(opts.Image); err != nil {
+		if err := engine.CheckImage(opts.Image); err != nil {
 			f.Add(args.UsageError("--container "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/cuda"
 )
 
 // Run is what became of a command in a guest.
@@ -199,13 +200,18 @@ func (r *Run) failure(wait time.Duration) string {
 	return text
 }
 
+// Programs returns what known programs among the command have printed.
+func (r *Run) Programs() []cuda.Program {
+	return cuda.Programs(cuda.Output{Lines: r.Lines, Gap: r.Gap, Missing: r.Missing})
+}
+
 // doubts returns why a command without a failure has not passed, in a guest that should have so
 // many GPUs: its output is not known well enough.
 func (r *Run) doubts(gpus int) (reasons []string) {
 	if r.Missing > 0 {
 		return []string{host.Numbered(r.Missing, "line") + " of the command's output did not arrive whole"}
 	}
-	for _, p := range Programs(r) {
+	for _, p := range r.Programs() {
 		if p.ListsAll && p.Cut && p.Seen < gpus {
 			reasons = append(reasons, "part of "+p.Name+"'s list may have been left out: run it alone")
 		}
@@ -226,7 +232,7 @@ func Judge(r *Run, wait time.Duration, gpus int) (v Verdict, reasons []string) {
 	if failure := r.failure(wait); failure != "" {
 		v, reasons = Fail, append(reasons, failure)
 	}
-	for _, p := range Programs(r) {
+	for _, p := range r.Programs() {
 		if p.ListsAll && p.GPUs != nil && *p.GPUs < gpus {
 			v, reasons = Fail, append(reasons, fmt.Sprintf("%s lists %s, and the flavor has %d", p.Name, host.Numbered(*p.GPUs, "GPU"), gpus))
 		}

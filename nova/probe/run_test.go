@@ -356,8 +356,13 @@ func TestJudge(t *testing.T) {
 		return strings.Replace(records(exit0, lines...), "gap=none", fmt.Sprintf("gap=%d", n), 1)
 	}
 	table := func(gpus int) []string { // of nvidia-smi without options
-		lines := strings.Split(smiTable, "\n")
-		begin, gpu := lines[:8], lines[8:12]
+		begin := []string{"| NVIDIA-SMI 580.159.04             Driver Version: 580.159.04     CUDA Version: 13.0     |"}
+		gpu := []string{
+			"|   0  NVIDIA H200                    On  |   00000000:00:06.0 Off |                    0 |",
+			"| N/A   31C    P0             76W /  700W |       0MiB / 143771MiB |      0%      Default |",
+			"|                                         |                        |             Disabled |",
+			"+-----------------------------------------+------------------------+----------------------+",
+		}
 		for i := range gpus {
 			begin = append(slices.Clip(begin), strings.Replace(gpu[0], "|   0 ", fmt.Sprintf("|   %d ", i), 1))
 			begin = append(begin, gpu[1:]...)
@@ -505,4 +510,25 @@ func TestGPUs(t *testing.T) {
 			t.Errorf("%s: %d, want %d", test.wanted, got, test.want)
 		}
 	}
+}
+
+// FuzzParseRun: records that are not disturbed are read whatever the console shows before them, and
+// no console makes a command that ended without a status.
+func FuzzParseRun(f *testing.F) {
+	whole := records("ended exit=0 from=1.00 to=2.00", "a", "b")
+	for _, seed := range []string{whole, whole[:40], "", "\x1b["} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, console string) {
+		r := probe.ParseRun(console, nonce)
+		if r != nil && (r.State == probe.RunEnded) != (r.ExitStatus != nil) {
+			t.Fatalf("%+v", r)
+		}
+		if r != nil && (len(r.Lines) > 64 || r.Missing < 0 || r.Missing > len(r.Lines)) {
+			t.Fatalf("%+v", r)
+		}
+		if got := said(probe.ParseRun(console+"\n"+whole, nonce)); got != `ended 0 ["a" "b"]` {
+			t.Fatalf("%s", got)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/engine"
 	"gpustack/host/rdma/ping"
 )
 
@@ -45,51 +46,27 @@ func asked(t *testing.T, r host.Runner, engine string) string {
 	return string(text)
 }
 
-// TestFindImage: the first engine that has the image starts the containers. An image that is
-// missing, an engine that is missing and one that fails are three errors.
-func TestFindImage(t *testing.T) {
-	t.Parallel()
-	r := played(t, serves, pings)
-	if _, err := ping.FindImage(t.Context(), r, "localhost/rdma:1"); !errors.Is(err, ping.ErrNoEngine) {
-		t.Errorf("no engine: %v", err)
-	}
-	playedEngine(t, r, "docker", "")
-	if c, err := ping.FindImage(t.Context(), r, "localhost/rdma:1"); err != nil || c.Engine != "docker" {
-		t.Errorf("%+v, %v", c, err)
-	}
-	playedEngine(t, r, "podman", "")
-	if c, err := ping.FindImage(t.Context(), r, "localhost/rdma:1"); err != nil || c.Engine != "podman" || c.Image != "localhost/rdma:1" {
-		t.Errorf("%+v, %v", c, err)
-	}
-	if _, err := ping.FindImage(t.Context(), r, "other"); !errors.Is(err, ping.ErrNoImage) || !strings.Contains(err.Error(), "podman: other: no such image") {
-		t.Errorf("no image: %v", err)
-	}
-	if _, err := ping.FindImage(t.Context(), r, "broken"); err == nil || errors.Is(err, ping.ErrNoImage) || !strings.Contains(err.Error(), "database is locked") {
-		t.Errorf("an engine that fails: %v", err)
-	}
-}
-
 // TestContainers: both sides run in containers without privileges, which get the devices and no
 // others of the machine's.
 func TestContainers(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{"podman", "docker"} {
+	for _, name := range engine.Engines() {
 		r := played(t, "sleep 0.3\n"+serves, pings)
-		playedEngine(t, r, engine, entrypoint)
+		playedEngine(t, r, name, entrypoint)
 		test := newTest(r)
-		test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: engine, Devices: []string{"gpustack.local/hca=0000:0c:00.1"}}
+		test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: name, Devices: []string{"gpustack.local/hca=0000:0c:00.1"}}
 		got, err := test.Loopback(t.Context())
 		if err != nil || got.Verdict != ping.Pass || got.Iterations != 3 {
 			t.Errorf("%+v, %v", got, err)
 		}
-		for line := range strings.Lines(asked(t, r, engine)) {
+		for line := range strings.Lines(asked(t, r, name)) {
 			for _, want := range []string{"run --rm --name gpustack-rdma-test-", " --pull never ", " --network host ", " --user 65534:65534 ", " --cap-drop ALL ",
 				" --security-opt no-new-privileges ", " --device gpustack.local/hca=0000:0c:00.1 ", " --entrypoint rping localhost/rdma:1 -"} {
 				if !strings.Contains(line, want) {
 					t.Errorf("no %q in %s", want, line)
 				}
 			}
-			if strings.Contains(line, "--privileged") || strings.Contains(line, "--volume") || (engine == "podman") != strings.Contains(line, " --timeout 23 ") {
+			if strings.Contains(line, "--privileged") || strings.Contains(line, "--volume") || (name == "podman") != strings.Contains(line, " --timeout 23 ") {
 				t.Errorf("%s", line)
 			}
 		}
@@ -105,7 +82,7 @@ func TestContainersUnlabelled(t *testing.T) {
 	r := played(t, "sleep 0.3\n"+serves, pings)
 	playedEngine(t, r, "podman", entrypoint)
 	test := newTest(r)
-	test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: "podman", Devices: []string{"/dev/infiniband/rdma_cm"}, Unlabelled: true}
+	test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman", Devices: []string{"/dev/infiniband/rdma_cm"}, Unlabelled: true}
 	if got, err := test.Loopback(t.Context()); err != nil || got.Verdict != ping.Pass {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -126,9 +103,9 @@ func TestContainersFail(t *testing.T) {
 			ping.ErrImageRping, "localhost/rdma:1: the image has no rping"},
 		{"no rping, runc", `echo 'Error: runc: runc create failed: unable to start container process: exec: "rping": executable file not found in $PATH: OCI runtime attempted to invoke a command that was not found' >&2; exit 127`,
 			ping.ErrImageRping, "the image has no rping"},
-		{"unresolvable", "echo 'Error: setting up CDI devices: unresolvable CDI devices gpustack.local/hca=x' >&2; exit 126", ping.ErrStart, "unresolvable CDI devices gpustack.local/hca=x"},
-		{"no node", `echo 'failed to stat CDI host device "/dev/infiniband/uverbs7": no such file or directory' >&2; exit 127`, ping.ErrStart, "uverbs7"},
-		{"no daemon", "echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125", ping.ErrStart, "Cannot connect to the Docker daemon"},
+		{"unresolvable", "echo 'Error: setting up CDI devices: unresolvable CDI devices gpustack.local/hca=x' >&2; exit 126", engine.ErrStart, "unresolvable CDI devices gpustack.local/hca=x"},
+		{"no node", `echo 'failed to stat CDI host device "/dev/infiniband/uverbs7": no such file or directory' >&2; exit 127`, engine.ErrStart, "uverbs7"},
+		{"no daemon", "echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125", engine.ErrStart, "Cannot connect to the Docker daemon"},
 		{"no event channel", "echo 'failed to create RDMA CM event channel: No such file or directory' >&2; exit 255", nil, "/dev/infiniband/rdma_cm is missing or cannot be opened"},
 		{"no event channel, with the node", "echo 'failed to create RDMA CM event channel: No such file or directory' >&2; exit 255", nil, "is in the container and cannot be opened: SELinux"},
 		{"memlock", "echo \"Couldn't register MR\" >&2; exit 255", nil, "locked memory"},
@@ -138,7 +115,7 @@ func TestContainersFail(t *testing.T) {
 			r := played(t, serves, pings)
 			playedEngine(t, r, "podman", row.run)
 			test := newTest(r)
-			test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: "podman"}
+			test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman"}
 			if strings.HasSuffix(row.name, "with the node") {
 				test.Container.Devices = []string{"/dev/infiniband/rdma_cm"}
 			}
@@ -162,7 +139,7 @@ func TestContainerIsRemoved(t *testing.T) {
 	playedEngine(t, r, "podman", "exec sleep 60\n")
 	test := newTest(r)
 	test.Timeout = 500 * time.Millisecond
-	test.Container = &ping.Container{Image: "localhost/rdma:1", Engine: "podman"}
+	test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman"}
 	got, err := test.Listen(t.Context())
 	if err != nil || got.Verdict != ping.Fail || !strings.Contains(got.Causes[0].Cause, "no peer") {
 		t.Errorf("%+v, %v", got, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/engine"
 )
 
 // Cause is why a test failed.
@@ -111,7 +112,7 @@ func diagnose(messages ...string) []Cause {
 
 // inContainer returns causes as they are in a container that was given device nodes: a node that
 // cannot be opened there is not missing, but denied.
-func (c *Container) inContainer(causes []Cause) []Cause {
+func inContainer(c *engine.Container, causes []Cause) []Cause {
 	if c == nil || len(c.Devices) == 0 {
 		return causes
 	}

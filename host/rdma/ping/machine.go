@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/engine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -27,8 +28,8 @@ type Machine struct {
 	Runner    host.Runner
 	Targets   []Target // ports that can be tested, at least one
 	Skipped   []Skipped
-	Container *Container  // without devices; nil: rping runs on the machine
-	Folders   cdi.Folders // that have the devices of containers
+	Container *engine.Container // without devices; nil: rping runs on the machine
+	Folders   cdi.Folders       // that have the devices of containers
 	Warnings  []string
 }
 
@@ -76,10 +77,10 @@ func (m *Machine) readProgram(ctx context.Context) error {
 	if m.Image == "" {
 		return errors.Join(Ready(m.Runner), checkMemlock(m.Options))
 	}
-	found, noImage := FindImage(ctx, m.Runner, m.Image)
+	found, noImage := engine.Find(ctx, m.Runner, m.Image)
 	var unreadable error
 	selinux, unread := host.ReadSELinux(m.Root)
-	found.Unlabelled = selinux.DeniesDevices()
+	found.Network, found.Unlabelled = "host", selinux.DeniesDevices()
 	m.Container = &found
 	m.Folders, unreadable = cdi.Read(m.Root)
 	return errors.Join(noImage, unreadable, unread)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/engine"
 )
 
 // Limits of options. rping accepts these sizes (rdma-core 44, librdmacm/examples/rping.c,
@@ -82,7 +83,7 @@ type Test struct {
 	Options
 	Runner host.Runner // starts rping
 	// Container, if it is set, starts rping in containers.
-	Container *Container
+	Container *engine.Container
 
 	Root   host.Root // below which the counters of the port are
 	Target Target
@@ -138,7 +139,7 @@ func (t Test) run(ctx context.Context, limit time.Duration, argv ...string) side
 	argv = append([]string{program}, append(argv, "-v", "-p", strconv.Itoa(t.Port), "-S", strconv.Itoa(t.Size))...)
 	begun := time.Now()
 	if t.Container != nil {
-		stdout, err := t.Container.run(ctx, r, argv)
+		stdout, err := contained(ctx, *t.Container, r, argv)
 		return side{stdout, err, time.Since(begun).Seconds()}
 	}
 	stdout, err := r.Run(ctx, argv)
@@ -242,7 +243,7 @@ func (t Test) judge(sides ...side) (Result, error) {
 	for _, s := range sides {
 		messages = append(messages, s.messages())
 	}
-	r.Causes = append(r.Causes, t.Container.inContainer(diagnose(messages...))...)
+	r.Causes = append(r.Causes, inContainer(t.Container, diagnose(messages...))...)
 	if len(r.Causes) > 0 {
 		return r, nil
 	}

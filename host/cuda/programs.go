@@ -1,4 +1,4 @@
-package probe
+package cuda
 
 import (
 	"regexp"
@@ -8,8 +8,6 @@ import (
 
 	"gpustack/host"
 )
-
-// This file reads what known programs print about GPUs.
 
 // Program is what a known program has printed about GPUs.
 type Program struct {
@@ -39,8 +37,8 @@ const (
 	nbody         = "nbody"
 )
 
-// output is the output of a program while it is read.
-type output struct {
+// reading is the output of a program while it is read.
+type reading struct {
 	Program
 	listed map[string]bool // GPUs that it has listed, by their number
 	told   *int            // the number of GPUs that it has printed; it counts more than a list
@@ -50,38 +48,38 @@ type output struct {
 	header bool            // the next row of numbers is the header of a matrix with a column for each GPU
 }
 
-func (o *output) list(number, model string) {
+func (o *reading) list(number, model string) {
 	o.listed[number] = true
 	o.model(model)
 }
 
-func (o *output) model(name string) {
+func (o *reading) model(name string) {
 	if !slices.Contains(o.Models, name) {
 		o.Models = append(o.Models, name)
 	}
 }
 
-func (o *output) tell(n int) { o.told = &n }
+func (o *reading) tell(n int) { o.told = &n }
 
 // miss notes that lines were left out after those that were read. o is nil before the first
 // program.
-func (o *output) miss() {
+func (o *reading) miss() {
 	if o != nil {
 		o.cut = true
 	}
 }
 
 // number is tell for a text of at most four digits.
-func (o *output) number(text string) {
+func (o *reading) number(text string) {
 	n, _ := strconv.Atoi(text)
 	o.tell(n)
 }
 
-func (o *output) unit(text string) { o.scale = map[string]float64{"MB/s": 1, "GB/s": 1000}[text] }
+func (o *reading) unit(text string) { o.scale = map[string]float64{"MB/s": 1, "GB/s": 1000}[text] }
 
 // mbps adds a figure, or replaces one of the same name that is smaller: bandwidthTest may measure
 // several sizes.
-func (o *output) mbps(name, text string) {
+func (o *reading) mbps(name, text string) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || o.scale == 0 {
 		return
@@ -97,7 +95,7 @@ func (o *output) mbps(name, text string) {
 }
 
 // program returns what was read.
-func (o *output) program() Program {
+func (o *reading) program() Program {
 	p := o.Program
 	p.Seen = len(o.listed)
 	switch n := p.Seen; {
@@ -117,58 +115,58 @@ type pattern struct {
 	program string
 	begins  bool
 	match   func() *regexp.Regexp
-	read    func(o *output, m []string)
+	read    func(o *reading, m []string)
 }
 
 // patterns are the lines that are read. Sources: nvidia-smi(1) of NVIDIA's driver; deviceQuery.cpp,
 // bandwidthTest.cu and nbody.cpp of NVIDIA/cuda-samples; README.md and output.cpp of
 // NVIDIA/nvbandwidth.
 var patterns = []pattern{
-	{nvidiaSMI, true, host.LazyRegexp(`^GPU ([0-9]{1,4}): (.{1,80}) \(UUID: GPU-[0-9a-f-]+\)$`), func(o *output, m []string) { o.list(m[1], m[2]) }},
+	{nvidiaSMI, true, host.LazyRegexp(`^GPU ([0-9]{1,4}): (.{1,80}) \(UUID: GPU-[0-9a-f-]+\)$`), func(o *reading, m []string) { o.list(m[1], m[2]) }},
 	{nvidiaSMI, true, host.LazyRegexp(`^\| NVIDIA-SMI [0-9]`), nil},
-	{nvidiaSMI, true, host.LazyRegexp(`^No devices were found$`), func(o *output, _ []string) { o.tell(0) }},
+	{nvidiaSMI, true, host.LazyRegexp(`^No devices were found$`), func(o *reading, _ []string) { o.tell(0) }},
 	{nvidiaSMI, false, host.LazyRegexp(`^\| +([0-9]{1,4}) +(\S.{0,60}?) +(?:On|Off|N/A) *\| *[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]`),
-		func(o *output, m []string) { o.list(m[1], m[2]) }},
+		func(o *reading, m []string) { o.list(m[1], m[2]) }},
 
 	{deviceQuery, true, host.LazyRegexp(`^ ?CUDA Device Query \((?:Runtime|Driver) API\)`), nil},
-	{deviceQuery, false, host.LazyRegexp(`^Detected ([0-9]{1,4}) CUDA Capable device\(s\)$`), func(o *output, m []string) { o.number(m[1]) }},
-	{deviceQuery, false, host.LazyRegexp(`^There are no available device\(s\) that support CUDA$`), func(o *output, _ []string) { o.tell(0) }},
-	{deviceQuery, false, host.LazyRegexp(`^Device [0-9]{1,4}: "(.{1,80})"$`), func(o *output, m []string) { o.model(m[1]) }},
-	{deviceQuery, false, host.LazyRegexp(`^deviceQuery, .*, NumDevs = ([0-9]{1,4})`), func(o *output, m []string) { o.number(m[1]) }},
+	{deviceQuery, false, host.LazyRegexp(`^Detected ([0-9]{1,4}) CUDA Capable device\(s\)$`), func(o *reading, m []string) { o.number(m[1]) }},
+	{deviceQuery, false, host.LazyRegexp(`^There are no available device\(s\) that support CUDA$`), func(o *reading, _ []string) { o.tell(0) }},
+	{deviceQuery, false, host.LazyRegexp(`^Device [0-9]{1,4}: "(.{1,80})"$`), func(o *reading, m []string) { o.model(m[1]) }},
+	{deviceQuery, false, host.LazyRegexp(`^deviceQuery, .*, NumDevs = ([0-9]{1,4})`), func(o *reading, m []string) { o.number(m[1]) }},
 
-	{bandwidthTest, true, host.LazyRegexp(`^\[CUDA Bandwidth Test\] - Starting`), func(o *output, _ []string) { o.ListsAll = false }},
+	{bandwidthTest, true, host.LazyRegexp(`^\[CUDA Bandwidth Test\] - Starting`), func(o *reading, _ []string) { o.ListsAll = false }},
 	{bandwidthTest, false, host.LazyRegexp(`^!!!!!Cumulative Bandwidth to be computed from all the devices`),
-		func(o *output, _ []string) { o.ListsAll = true }},
-	{bandwidthTest, false, host.LazyRegexp(`^ *Device [0-9]{1,4}: (.{1,80})$`), func(o *output, m []string) { o.model(m[1]) }},
-	{bandwidthTest, false, host.LazyRegexp(`^ *((?:Host|Device) to (?:Host|Device)) Bandwidth, ([0-9]{1,4}) Device\(s\)`), func(o *output, m []string) {
+		func(o *reading, _ []string) { o.ListsAll = true }},
+	{bandwidthTest, false, host.LazyRegexp(`^ *Device [0-9]{1,4}: (.{1,80})$`), func(o *reading, m []string) { o.model(m[1]) }},
+	{bandwidthTest, false, host.LazyRegexp(`^ *((?:Host|Device) to (?:Host|Device)) Bandwidth, ([0-9]{1,4}) Device\(s\)`), func(o *reading, m []string) {
 		o.test, o.scale = strings.ToLower(m[1]), 0
 		o.number(m[2])
 	}},
-	{bandwidthTest, false, host.LazyRegexp(`^ *(PINNED|PAGEABLE) Memory Transfers`), func(o *output, m []string) { o.test += ", " + strings.ToLower(m[1]) }},
-	{bandwidthTest, false, host.LazyRegexp(`^ *Transfer Size \(Bytes\) +Bandwidth\(([A-Z]B/s)\)`), func(o *output, m []string) { o.unit(m[1]) }},
-	{bandwidthTest, false, host.LazyRegexp(`^ +[0-9]{1,12} +([0-9]{1,9}(?:\.[0-9]{1,9})?)$`), func(o *output, m []string) { o.mbps(o.test, m[1]) }},
+	{bandwidthTest, false, host.LazyRegexp(`^ *(PINNED|PAGEABLE) Memory Transfers`), func(o *reading, m []string) { o.test += ", " + strings.ToLower(m[1]) }},
+	{bandwidthTest, false, host.LazyRegexp(`^ *Transfer Size \(Bytes\) +Bandwidth\(([A-Z]B/s)\)`), func(o *reading, m []string) { o.unit(m[1]) }},
+	{bandwidthTest, false, host.LazyRegexp(`^ +[0-9]{1,12} +([0-9]{1,9}(?:\.[0-9]{1,9})?)$`), func(o *reading, m []string) { o.mbps(o.test, m[1]) }},
 
 	{nvbandwidth, true, host.LazyRegexp(`^nvbandwidth Version: `), nil},
-	{nvbandwidth, false, host.LazyRegexp(`^Device [0-9]{1,4}: (.{1,80}?)(?: \([0-9A-Fa-f:.]+\))?$`), func(o *output, m []string) { o.model(m[1]) }},
-	{nvbandwidth, false, host.LazyRegexp(`^Running [a-z0-9_]{1,80}\.$`), func(o *output, _ []string) { o.scale, o.header = 0, false }},
-	{nvbandwidth, false, host.LazyRegexp(`GPU\(columns?\).* \(([A-Za-z/]{1,8})\)$`), func(o *output, m []string) {
+	{nvbandwidth, false, host.LazyRegexp(`^Device [0-9]{1,4}: (.{1,80}?)(?: \([0-9A-Fa-f:.]+\))?$`), func(o *reading, m []string) { o.model(m[1]) }},
+	{nvbandwidth, false, host.LazyRegexp(`^Running [a-z0-9_]{1,80}\.$`), func(o *reading, _ []string) { o.scale, o.header = 0, false }},
+	{nvbandwidth, false, host.LazyRegexp(`GPU\(columns?\).* \(([A-Za-z/]{1,8})\)$`), func(o *reading, m []string) {
 		o.unit(m[1])
 		o.header = true
 	}},
-	{nvbandwidth, false, host.LazyRegexp(`^ +([0-9]{1,4}(?: +[0-9]{1,4})*)$`), func(o *output, m []string) {
+	{nvbandwidth, false, host.LazyRegexp(`^ +([0-9]{1,4}(?: +[0-9]{1,4})*)$`), func(o *reading, m []string) {
 		if n := len(strings.Fields(m[1])); o.header && (o.told == nil || *o.told < n) {
 			o.tell(n)
 		}
 		o.header = false
 	}},
-	{nvbandwidth, false, host.LazyRegexp(`^SUM ([a-z0-9_]{1,80}) ([0-9]{1,9}(?:\.[0-9]{1,9})?)$`), func(o *output, m []string) { o.mbps(m[1], m[2]) }},
+	{nvbandwidth, false, host.LazyRegexp(`^SUM ([a-z0-9_]{1,80}) ([0-9]{1,9}(?:\.[0-9]{1,9})?)$`), func(o *reading, m []string) { o.mbps(m[1], m[2]) }},
 
-	{nbody, true, host.LazyRegexp(`^> (?:Windowed|Fullscreen) mode$`), func(o *output, _ []string) { o.ListsAll = false }},
-	{nbody, false, host.LazyRegexp(`^> ([0-9]{1,4}) Devices used for simulation$`), func(o *output, m []string) { o.number(m[1]) }},
-	{nbody, false, host.LazyRegexp(`^> Simulation with CPU$`), func(o *output, _ []string) { o.tell(0) }},
-	{nbody, false, host.LazyRegexp(`^> Compute [0-9.]{1,9} CUDA device: \[(.{1,80})\]$`), func(o *output, m []string) { o.model(m[1]) }},
+	{nbody, true, host.LazyRegexp(`^> (?:Windowed|Fullscreen) mode$`), func(o *reading, _ []string) { o.ListsAll = false }},
+	{nbody, false, host.LazyRegexp(`^> ([0-9]{1,4}) Devices used for simulation$`), func(o *reading, m []string) { o.number(m[1]) }},
+	{nbody, false, host.LazyRegexp(`^> Simulation with CPU$`), func(o *reading, _ []string) { o.tell(0) }},
+	{nbody, false, host.LazyRegexp(`^> Compute [0-9.]{1,9} CUDA device: \[(.{1,80})\]$`), func(o *reading, m []string) { o.model(m[1]) }},
 	{nbody, false, host.LazyRegexp(`^= ([0-9]{1,12}(?:\.[0-9]{1,9})?) (single|double)-precision GFLOP/s at [0-9]+ flops per interaction$`),
-		func(o *output, m []string) {
+		func(o *reading, m []string) {
 			if v, err := strconv.ParseFloat(m[1], 64); err == nil {
 				o.Figures = append(o.Figures, Figure{Name: m[2] + " precision", GFLOPs: &v})
 			}
@@ -176,7 +174,7 @@ var patterns = []pattern{
 }
 
 // starts reports whether a line that begins the output of a program begins that of another run.
-func (p pattern) starts(o *output, m []string) bool {
+func (p pattern) starts(o *reading, m []string) bool {
 	if !p.begins || o == nil || o.Name != p.program {
 		return p.begins
 	}
@@ -187,12 +185,19 @@ func (p pattern) starts(o *output, m []string) bool {
 // nvidia-smi -L has no title, and lists GPUs by their numbers.
 func amid(m []string) bool { return len(m) > 1 && m[1] != "0" }
 
+// Output is what a command has printed.
+type Output struct {
+	Lines   []string
+	Gap     *int // how many of Lines come before those that were left out; nil if none were
+	Missing int  // lines that are not known whole; they are "" in Lines
+}
+
 // Programs returns what known programs have printed, in the order of the output. A command may run
 // several.
-func Programs(r *Run) []Program {
-	var all []*output
-	var o *output // that of the last program
-	gone := false // lines before this one were left out
+func Programs(r Output) []Program {
+	var all []*reading
+	var o *reading // that of the last program
+	gone := false  // lines before this one were left out
 	for i, line := range r.Lines {
 		if r.Gap != nil && *r.Gap == i {
 			gone = true
@@ -208,7 +213,7 @@ func Programs(r *Run) []Program {
 				continue
 			}
 			if p.starts(o, m) {
-				o = &output{Program: Program{Name: p.program, ListsAll: true}, listed: map[string]bool{}, cut: r.Missing > 0 || gone && amid(m)}
+				o = &reading{Program: Program{Name: p.program, ListsAll: true}, listed: map[string]bool{}, cut: r.Missing > 0 || gone && amid(m)}
 				all = append(all, o)
 			}
 			if p.read != nil {

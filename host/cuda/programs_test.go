@@ -1,15 +1,15 @@
-package probe_test
+package cuda_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"gpustack/nova/probe"
+	"gpustack/host/cuda"
 )
 
 // shown returns programs in one line.
-func shown(programs []probe.Program) string {
+func shown(programs []cuda.Program) string {
 	var all []string
 	for _, p := range programs {
 		text := p.Name + " uses"
@@ -202,44 +202,44 @@ func TestPrograms(t *testing.T) {
 	at := func(n int) *int { return &n }
 	for _, test := range []struct {
 		name string
-		run  probe.Run
+		run  cuda.Output
 		want string
 	}{
-		{"nvidia-smi -L", probe.Run{Lines: lines(smiList)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]"},
-		{"nvidia-smi", probe.Run{Lines: lines(smiTable)}, "nvidia-smi lists 1 [NVIDIA H200]"},
-		{"nvidia-smi of 2021", probe.Run{Lines: lines(smiOldTable)}, "nvidia-smi lists 2 [Tesla K80]"},
-		{"nvidia-smi without GPUs", probe.Run{Lines: lines("No devices were found")}, "nvidia-smi lists 0 []"},
-		{"nvidia-smi without a driver", probe.Run{Lines: lines("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")}, ""},
-		{"a list with a gap", probe.Run{Lines: lines(smiList), Gap: at(2)}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
-		{"a list with a gap at the end", probe.Run{Lines: lines(smiList), Gap: at(4)}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
-		{"a list with a gap before it", probe.Run{Lines: lines("x", smiList), Gap: at(1)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]"},
-		{"the end of a list", probe.Run{Lines: lines("x", smiList)[4:], Gap: at(0)}, "nvidia-smi lists 1 and more [NVIDIA A100-SXM4-40GB]"},
-		{"a list before a gap of another program", probe.Run{Lines: lines(smiList, query), Gap: at(14)},
+		{"nvidia-smi -L", cuda.Output{Lines: lines(smiList)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]"},
+		{"nvidia-smi", cuda.Output{Lines: lines(smiTable)}, "nvidia-smi lists 1 [NVIDIA H200]"},
+		{"nvidia-smi of 2021", cuda.Output{Lines: lines(smiOldTable)}, "nvidia-smi lists 2 [Tesla K80]"},
+		{"nvidia-smi without GPUs", cuda.Output{Lines: lines("No devices were found")}, "nvidia-smi lists 0 []"},
+		{"nvidia-smi without a driver", cuda.Output{Lines: lines("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")}, ""},
+		{"a list with a gap", cuda.Output{Lines: lines(smiList), Gap: at(2)}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
+		{"a list with a gap at the end", cuda.Output{Lines: lines(smiList), Gap: at(4)}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
+		{"a list with a gap before it", cuda.Output{Lines: lines("x", smiList), Gap: at(1)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]"},
+		{"the end of a list", cuda.Output{Lines: lines("x", smiList)[4:], Gap: at(0)}, "nvidia-smi lists 1 and more [NVIDIA A100-SXM4-40GB]"},
+		{"a list before a gap of another program", cuda.Output{Lines: lines(smiList, query), Gap: at(14)},
 			"nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]; deviceQuery lists 2 [Quadro K4200]"},
-		{"a list with a missing line", probe.Run{Lines: lines(smiList), Missing: 1}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
-		{"deviceQuery", probe.Run{Lines: lines(query)}, "deviceQuery lists 2 [Quadro K4200]"},
-		{"deviceQuery, the last lines", probe.Run{Lines: lines(query)[2:], Gap: at(2)}, "deviceQuery lists 2 [Quadro K4200]"},
-		{"deviceQuery without GPUs", probe.Run{Lines: lines(queryNone)}, "deviceQuery lists ? []"},
-		{"deviceQuery of a driver without GPUs", probe.Run{Lines: lines(" CUDA Device Query (Runtime API) version (CUDART static linking)", "",
+		{"a list with a missing line", cuda.Output{Lines: lines(smiList), Missing: 1}, "nvidia-smi lists 2 and more [NVIDIA A100-SXM4-40GB]"},
+		{"deviceQuery", cuda.Output{Lines: lines(query)}, "deviceQuery lists 2 [Quadro K4200]"},
+		{"deviceQuery, the last lines", cuda.Output{Lines: lines(query)[2:], Gap: at(2)}, "deviceQuery lists 2 [Quadro K4200]"},
+		{"deviceQuery without GPUs", cuda.Output{Lines: lines(queryNone)}, "deviceQuery lists ? []"},
+		{"deviceQuery of a driver without GPUs", cuda.Output{Lines: lines(" CUDA Device Query (Runtime API) version (CUDART static linking)", "",
 			"There are no available device(s) that support CUDA")}, "deviceQuery lists 0 []"},
-		{"bandwidthTest", probe.Run{Lines: lines(bandwidth)},
+		{"bandwidthTest", cuda.Output{Lines: lines(bandwidth)},
 			"bandwidthTest uses 1 [Tesla K80] host to device, pinned=9900MB/s device to host, pinned=10100MB/s device to device, pinned=170100MB/s"},
-		{"bandwidthTest --device=all", probe.Run{Lines: lines(bandwidthAll)},
+		{"bandwidthTest --device=all", cuda.Output{Lines: lines(bandwidthAll)},
 			"bandwidthTest lists 2 [Tesla K80 Tesla M60] host to device, pageable=19950.2MB/s"},
-		{"nvbandwidth", probe.Run{Lines: lines(nvband)}, "nvbandwidth lists 2 [NVIDIA H100 80GB HBM3] host_to_device_memcpy_ce=111270MB/s"},
-		{"nvbandwidth of 2026", probe.Run{Lines: lines(nvbandNew)}, "nvbandwidth lists 3 [] host_to_device_memcpy_ce=166060MB/s"},
-		{"nbody", probe.Run{Lines: lines(bodies)}, "nbody uses 2 [Quadro K4200] single precision=1995.263GFLOP/s"},
-		{"nbody -cpu", probe.Run{Lines: lines("> Windowed mode", "> Simulation with CPU", "= 0.4 double-precision GFLOP/s at 30 flops per interaction")},
+		{"nvbandwidth", cuda.Output{Lines: lines(nvband)}, "nvbandwidth lists 2 [NVIDIA H100 80GB HBM3] host_to_device_memcpy_ce=111270MB/s"},
+		{"nvbandwidth of 2026", cuda.Output{Lines: lines(nvbandNew)}, "nvbandwidth lists 3 [] host_to_device_memcpy_ce=166060MB/s"},
+		{"nbody", cuda.Output{Lines: lines(bodies)}, "nbody uses 2 [Quadro K4200] single precision=1995.263GFLOP/s"},
+		{"nbody -cpu", cuda.Output{Lines: lines("> Windowed mode", "> Simulation with CPU", "= 0.4 double-precision GFLOP/s at 30 flops per interaction")},
 			"nbody uses 0 [] double precision=0.4GFLOP/s"},
-		{"several programs", probe.Run{Lines: lines(smiList, bodies, nvbandNew)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]; " +
+		{"several programs", cuda.Output{Lines: lines(smiList, bodies, nvbandNew)}, "nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]; " +
 			"nbody uses 2 [Quadro K4200] single precision=1995.263GFLOP/s; nvbandwidth lists 3 [] host_to_device_memcpy_ce=166060MB/s"},
-		{"one program twice", probe.Run{Lines: lines(smiList, smiList)},
+		{"one program twice", cuda.Output{Lines: lines(smiList, smiList)},
 			"nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]; nvidia-smi lists 2 [NVIDIA A100-SXM4-40GB]"},
-		{"a program in a text", probe.Run{Lines: lines("I ran nbody and nvidia-smi -L", "number of CUDA devices  = 2", "Device 0: x", "SUM x 1")}, ""},
-		{"nothing", probe.Run{}, ""},
+		{"a program in a text", cuda.Output{Lines: lines("I ran nbody and nvidia-smi -L", "number of CUDA devices  = 2", "Device 0: x", "SUM x 1")}, ""},
+		{"nothing", cuda.Output{}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := shown(probe.Programs(&test.run)); got != test.want {
+			if got := shown(cuda.Programs(test.run)); got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
 			}
 		})
@@ -253,11 +253,11 @@ func FuzzPrograms(f *testing.F) {
 		f.Add(seed, -1, 0)
 	}
 	f.Fuzz(func(t *testing.T, text string, gap, missing int) {
-		r := probe.Run{Lines: strings.Split(text, "\n"), Missing: max(0, missing%64)}
+		r := cuda.Output{Lines: strings.Split(text, "\n"), Missing: max(0, missing%64)}
 		if gap >= 0 {
 			r.Gap = &gap
 		}
-		for _, p := range probe.Programs(&r) {
+		for _, p := range cuda.Programs(r) {
 			if p.GPUs != nil && (*p.GPUs < 0 || *p.GPUs > 9999) || p.Name == "" {
 				t.Fatalf("%+v", p)
 			}
@@ -266,27 +266,6 @@ func FuzzPrograms(f *testing.F) {
 					t.Fatalf("%+v", figure)
 				}
 			}
-		}
-	})
-}
-
-// FuzzParseRun: records that are not disturbed are read whatever the console shows before them, and
-// no console makes a command that ended without a status.
-func FuzzParseRun(f *testing.F) {
-	whole := records("ended exit=0 from=1.00 to=2.00", "a", "b")
-	for _, seed := range []string{whole, whole[:40], "", "\x1b["} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, console string) {
-		r := probe.ParseRun(console, nonce)
-		if r != nil && (r.State == probe.RunEnded) != (r.ExitStatus != nil) {
-			t.Fatalf("%+v", r)
-		}
-		if r != nil && (len(r.Lines) > 64 || r.Missing < 0 || r.Missing > len(r.Lines)) {
-			t.Fatalf("%+v", r)
-		}
-		if got := said(probe.ParseRun(console+"\n"+whole, nonce)); got != `ended 0 ["a" "b"]` {
-			t.Fatalf("%s", got)
 		}
 	})
 }

@@ -1,0 +1,42 @@
+package engine_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gpustack/host/engine"
+)
+
+// TestErrors: what an engine says when it starts no container is an error of its own; what the
+// program in the container says, with whatever exit status, is the program's.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, run string
+		kind      error // nil: the program's
+	}{
+		{"no program, crun", "echo 'Error: crun: executable file `x` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found' >&2; exit 127", engine.ErrNoProgram},
+		{"no program, runc", `echo 'Error: runc: runc create failed: unable to start container process: exec: "x": executable file not found in $PATH' >&2; exit 127`, engine.ErrNoProgram},
+		{"no program, docker", `echo 'docker: Error response from daemon: failed to create task for container: exec: "/x": stat /x: no such file or directory: unknown' >&2; exit 127`, engine.ErrNoProgram},
+		{"no daemon", "echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125", engine.ErrStart},
+		{"a device", "echo 'Error: setting up CDI devices: unresolvable CDI devices gpustack.local/gpu=x' >&2; exit 126", engine.ErrStart},
+		{"a node", `echo 'failed to stat CDI host device "/dev/nvidia7": no such file or directory' >&2; exit 127`, engine.ErrStart},
+		{"a CDI device of a file that does not exist", `echo 'docker: Error response from daemon: CDI device injection failed: stat /etc/cdi/x: no such file or directory' >&2; exit 126`, engine.ErrStart},
+		{"a shell's command", "echo 'sh: 1: nbody: not found' >&2; exit 127", nil},
+		{"a program's status", "echo 'not permitted' >&2; exit 126", nil},
+		{"a program that fails", "exit 3", nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := runner(t)
+			played(t, r, "podman", row.run)
+			c := engine.Container{Image: "localhost/cuda", Engine: "podman", Network: "none"}
+			_, err := c.Run(t.Context(), r, "test-", []string{"x"})
+			if err == nil || row.kind != nil && (!errors.Is(err, row.kind) || !strings.HasPrefix(err.Error(), "localhost/cuda: ")) ||
+				row.kind == nil && (errors.Is(err, engine.ErrNoProgram) || errors.Is(err, engine.ErrStart)) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
