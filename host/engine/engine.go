@@ -66,6 +66,8 @@ var (
 	ErrNoImage  = host.WithHint(errors.New("no such image on this machine: a test pulls none"), "podman pull IMAGE, docker pull IMAGE or nerdctl pull IMAGE")
 	// ErrNoProgram says that an image does not have the program that was to be run.
 	ErrNoProgram = host.WithHint(errors.New("the image does not have the program"), "install it in the image, or name another one")
+	// ErrLeft says that a container was not removed after its time, with the command that does it.
+	ErrLeft = host.WithHint(errors.New("the container of the test was not removed"), "remove the containers whose names begin with gpustack-")
 	// ErrStart says that an engine did not start a container.
 	ErrStart = host.WithHint(errors.New("the container was not started"), host.Textf("%s names the file and the field of a CDI spec that cannot be used",
 		host.NewCommand("container check")))
@@ -143,7 +145,7 @@ func (c Container) Run(ctx context.Context, r host.Runner, prefix string, progra
 		// The engine was killed, and the container may run on.
 		r.Stop, r.Limit = nil, asking
 		if _, removed := r.Run(context.WithoutCancel(ctx), []string{c.Engine, "rm", "--force", "--volumes", name}); removed != nil {
-			err = errors.Join(err, host.WithHint(fmt.Errorf("the container of the test was not removed: %w", removed), c.Engine+" rm --force "+name))
+			return nil, host.WithHint(&startError{ErrLeft, removed}, host.Text(c.Engine+" rm --force "+name))
 		}
 	}
 	return stdout, c.started(err)
@@ -162,15 +164,25 @@ var engineWords = host.LazyRegexp(`(?m)^(Error: |docker: |time="[^"]*" level=fat
 
 // noProgram are the words of runc and crun for a program that an image does not have, or whose
 // interpreter it does not have.
-var noProgram = host.LazyRegexp("(?i)executable file .*not found|stat .*: no such file|exec[^:]*:? .*no such file or directory|crun: executable file|open executable: No such file")
+var noProgram = host.LazyRegexp("(?i)executable file .*not found|stat .*: no such file|exec[^:]*:? .*no such file or directory|" +
+	"crun: executable file|open executable: No such file")
 
-// startError is the error of an engine that did not start a program. It hides that the engine is a
-// program which failed: the container's program did not fail.
+// startError is the error of an engine. It hides that the engine is a program which failed: the
+// container's program did not fail.
 type startError struct {
 	kind, err error
 }
 
-func (e *startError) Error() string   { return e.kind.Error() + ": " + e.err.Error() }
+// Error names the engine and its words. The words of the program are not among them: they may
+// contain secrets.
+func (e *startError) Error() string {
+	failed := new(host.ProgramError)
+	if errors.As(e.err, &failed) {
+		return e.kind.Error() + ": " + failed.Argv[0] + ": " + failed.Status + ": " + failed.Last
+	}
+	return e.kind.Error() + ": " + e.err.Error()
+}
+
 func (e *startError) Unwrap() []error { return []error{e.kind} }
 
 // started returns the error of an engine that did not start the program as such. Other errors are

@@ -2,9 +2,14 @@ package engine_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"gpustack/host"
 	"gpustack/host/engine"
 )
 
@@ -32,11 +37,37 @@ func TestErrors(t *testing.T) {
 			r := runner(t)
 			played(t, r, "podman", row.run)
 			c := engine.Container{Image: "localhost/cuda", Engine: "podman", Network: "none"}
-			_, err := c.Run(t.Context(), r, "test-", []string{"x"})
+			_, err := c.Run(t.Context(), r, "test-", []string{"x", "--password", "SECRET"})
+			if strings.Contains(fmt.Sprint(err), "SECRET") != (row.kind == nil) { // what a caller prints of a program is its own
+				t.Errorf("%v", err)
+			}
 			if err == nil || row.kind != nil && (!errors.Is(err, row.kind) || !strings.HasPrefix(err.Error(), "localhost/cuda: ")) ||
 				row.kind == nil && (errors.Is(err, engine.ErrNoProgram) || errors.Is(err, engine.ErrStart)) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// TestLeft: a container that outlives its time is removed; that it cannot be is an error, with the
+// command.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	for _, removal := range []string{"exit 0", "echo 'Error: no daemon' >&2; exit 125"} {
+		r := runner(t)
+		r.Limit = 300 * time.Millisecond
+		script := "#!/bin/sh\n[ $1 = rm ] || exec sleep 60\necho $* >$0.asked\n" + removal + "\n"
+		if err := os.WriteFile(filepath.Join(r.Dirs[0], "docker"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, err := engine.Container{Image: "localhost/cuda", Engine: "docker", Network: "none"}.Run(t.Context(), r, "test-", []string{"x"})
+		asked, unread := os.ReadFile(filepath.Join(r.Dirs[0], "docker.asked"))
+		if unread != nil || !strings.HasPrefix(string(asked), "rm --force --volumes test-") {
+			t.Errorf("%s, %v", asked, unread)
+		}
+		left := removal != "exit 0"
+		if errors.Is(err, engine.ErrLeft) != left || errors.Is(err, host.ErrLimit) == left || left && !strings.HasPrefix(string(host.HintOf(err)), "docker rm --force test-") {
+			t.Errorf("%s: %v, %s", removal, err, host.HintOf(err))
+		}
 	}
 }
