@@ -11,9 +11,11 @@ DATE    ?= $(shell git log -1 --format=%cs 2>/dev/null)
 export CGO_ENABLED = 0
 export VERSION DATE
 
-# The same sources give the same bytes. The tag omits urfave/cli's generator of manual pages, which
-# cmd/gpustack/args/man.go replaces.
-BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
+# The same sources give the same bytes. One tag omits urfave/cli's generator of manual pages, which
+# cmd/gpustack/args/man.go replaces; the other embeds cudaprobe, which is built before.
+PROBE = $(GO) build -trimpath -buildvcs=false -ldflags '-s -w'
+PROBES = cmd/cudaprobe/embedded/cudaprobe-
+BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs,cudaprobe -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
 
 # Every file of a release has the time of the commit.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
@@ -28,7 +30,7 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 	qemu-system-x86 qemu-utils mmdebstrap fdisk e2fsprogs kmod \
 	lintian rpm rpmlint gpg gpg-agent qemu-user \
 	iproute2 rdma-core ibverbs-utils ibverbs-providers rdmacm-utils infiniband-diags opensm ibsim-utils libumad2sim0 \
-	podman runc conmon \
+	podman runc conmon tcc \
 	prometheus prometheus-node-exporter \
 	ansible-core ansible-lint
 
@@ -49,6 +51,7 @@ NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
 build:
+	$(PROBE) -o $(PROBES)$$($(GO) env GOARCH) ./cmd/cudaprobe
 	$(BUILD) -o build/gpustack ./cmd/gpustack
 	@rm -rf $(filter-out build/gpustack,$(BUILT))
 	@if build/gpustack --version >/dev/null; then \
@@ -213,7 +216,9 @@ DIST = build/dist
 dist: build build/tools/nfpm
 	rm -rf $(DIST) build/stage
 	mkdir -p $(DIST)
-	for arch in amd64 arm64; do GOARCH=$$arch $(BUILD) -o build/stage/$$arch/gpustack ./cmd/gpustack || exit 1; done
+	for arch in amd64 arm64; do \
+		GOARCH=$$arch $(PROBE) -o $(PROBES)$$arch ./cmd/cudaprobe && GOARCH=$$arch $(BUILD) -o build/stage/$$arch/gpustack ./cmd/gpustack || exit 1; \
+	done
 	$(MAKE) --no-print-directory install DESTDIR=build/stage/installed PREFIX=/usr
 	$(GO) run ./.ci/dist -version '$(VERSION)' -maintainer '$(MAINTAINER)' -installed build/stage/installed \
 		-nfpm build/tools/nfpm -config .ci/dist/nfpm.yaml -collection ansible -out $(DIST) build/stage/amd64/gpustack build/stage/arm64/gpustack
@@ -221,4 +226,4 @@ dist: build build/tools/nfpm
 	$(if $(SIGN),gpg --armor --local-user '$(SIGN)' --detach-sign $(DIST)/SHA256SUMS)
 
 clean:
-	rm -rf build
+	rm -rf build $(PROBES)*

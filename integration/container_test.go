@@ -438,6 +438,10 @@ sed -i 's/rdma_cm/rdma_no/' /run/cdi/hca.json
 $gpustack rdma test --container localhost/rdma:1 2>&1
 echo "exit status $?"
 echo "containers: $(podman ps --all --quiet)"
+$gpustack rdma test --container localhost/rdma:1 --listen --wait 1m >/dev/null 2>&1 & pid=$!
+while [ -z "$(podman ps --quiet)" ]; do sleep 0.1; done
+kill -INT $pid; wait $pid; echo "interrupted: $?"
+echo "containers after it: $(podman ps --all --quiet)"
 `
 	out, talk, status := withContainers(t, script, filepath.Join(base, "image.tar"), node, gpustack)
 	for _, want := range []string{
@@ -447,7 +451,7 @@ echo "containers: $(podman ps --all --quiet)"
 		"cause: no peer completed a test within 3s\n",
 		"error: podman: localhost/none: no such image on this machine: a test pulls none\n",
 		"  in containers: podman run --device /dev/infiniband/uverbs0:/dev/infiniband/uverbs0:rw --device /dev/infiniband/rdma_cm:",
-		"containers: \n",
+		"containers: \n", "interrupted: 130\ncontainers after it: \n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q", want)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -554,6 +555,14 @@ func testSBOM(t *testing.T, d dist) {
 		t.Fatal(err)
 	}
 	want := []string{"std " + strings.TrimPrefix(info.GoVersion, "go") + " pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go") + " "}
+	// The binary carries cudaprobe, the one program of purego's.
+	text := read(t, program)
+	carried := regexp.MustCompile(`\ndep\t(github\.com/ebitengine/purego)\t(v[0-9.]+)\t`).FindStringSubmatch(text)
+	if !strings.Contains(text, "path\tgpustack/cmd/cudaprobe\n") || carried == nil {
+		t.Fatal("the binary does not carry cudaprobe")
+	}
+	info.Deps = append(info.Deps, &debug.Module{Path: carried[1], Version: carried[2]})
+	slices.SortFunc(info.Deps, func(a, b *debug.Module) int { return strings.Compare(a.Path, b.Path) })
 	for _, module := range info.Deps {
 		name := module.Path + " " + module.Version
 		want = append(want, name+" pkg:golang/"+module.Path+"@"+module.Version+" "+sums[name])

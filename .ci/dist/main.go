@@ -110,6 +110,9 @@ func (r *release) forBinary(binary string, shared, further []file) error {
 	if err != nil {
 		return err
 	}
+	if info.Deps, err = withCarried(info.Deps, program, carried+arch); err != nil {
+		return err
+	}
 	texts, err := r.licenses(info)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -14,11 +15,38 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 )
+
+// carried is the program that gpustack carries, without its architecture.
+const carried = "cmd/cudaprobe/embedded/cudaprobe-"
+
+// withCarried returns the modules of a binary and of the program that it carries, by path. It is an
+// error if the binary does not carry the program.
+func withCarried(modules []*debug.Module, binary []byte, file string) ([]*debug.Module, error) {
+	program, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Contains(binary, program) {
+		return nil, fmt.Errorf("gpustack does not carry %s", file)
+	}
+	info, err := buildinfo.Read(bytes.NewReader(program))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	for _, module := range info.Deps {
+		if !slices.ContainsFunc(modules, func(m *debug.Module) bool { return m.Path == module.Path }) {
+			modules = append(modules, module)
+		}
+	}
+	slices.SortFunc(modules, func(a, b *debug.Module) int { return strings.Compare(a.Path, b.Path) })
+	return modules, nil
+}
 
 // used returns the modules that are part of a binary, each as it was replaced.
 func used(info *debug.BuildInfo) (modules []*debug.Module) {

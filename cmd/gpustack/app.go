@@ -76,6 +76,7 @@ func newCommands(u *term.UI) []*cli.Command {
 			Subcommands: []*cli.Command{
 				newContainerCheckCommand(u),
 				newContainerPrepareCommand(u),
+				newContainerTestCommand(u),
 			},
 		},
 		{

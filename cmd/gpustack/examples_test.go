@@ -180,6 +180,7 @@ done
 // is run by the test that is named.
 func elsewhere() map[string]string {
 	return map[string]string{
+		"container test":   "TestContainerTest of integration",
 		"rdma test":        "TestRDMATest of integration",
 		"repair-migration": "TestRepairExamples of integration/db",
 	}

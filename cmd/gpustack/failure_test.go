@@ -195,8 +195,9 @@ func TestOneDocument(t *testing.T) {
 		"rdma check":       {good: "rdma check --root hca", begins: "rdma check --root absent"},
 		"rdma prepare":     {good: "rdma prepare --root node --none", begins: "rdma prepare --root absent --none"},
 		"rdma scan":        {good: "rdma scan --root node", begins: "rdma scan --root absent"},
-		"rdma test":        {begins: "rdma test --root node"},          // its reports need a machine: integration, TestRDMATest
-		"repair-migration": {begins: "repair-migration --root absent"}, // its reports need a database: integration/db
+		"container test":   {begins: "container test --root node --device 84:00.0 --image x"}, // integration, TestContainerTest
+		"rdma test":        {begins: "rdma test --root node"},                                 // its reports need a machine: integration, TestRDMATest
+		"repair-migration": {begins: "repair-migration --root absent"},                        // its reports need a database: integration/db
 		"undo":             {good: "undo --root prepared --dry-run", status: 2, begins: "undo --root absent", asks: "undo --root prepared"},
 	}
 	for name := range documents() {

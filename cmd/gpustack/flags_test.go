@@ -18,6 +18,7 @@ var oneMeaning = map[string]string{
 	"api-database": "the URL of nova_api",
 	"az":           "the availability zone of the guest",
 	"conf":         "configuration files of Nova",
+	"console":      "also print what may contain secrets: the console and the output of commands",
 	"database":     "the URL of one cell's database",
 	"device":       "the PCI functions that the command is about",
 	"dry-run":      "change nothing",

@@ -60,6 +60,7 @@ func documents() map[string]reflect.Type {
 		"rdma check":        reflect.TypeFor[views.RDMACheck](),
 		"rdma scan":         reflect.TypeFor[node.RDMAScan](),
 		"rdma test":         reflect.TypeFor[views.RDMATest](),
+		"container test":    reflect.TypeFor[views.ContainerTest](),
 		"nova check":        reflect.TypeFor[views.NovaCheck](),
 		"nova configure":    reflect.TypeFor[views.NovaConfigure](),
 		"nova explain":      reflect.TypeFor[views.NovaExplain](),

@@ -41,6 +41,7 @@ const (
 	RDMACheck        Kind = "rdma check"
 	ContainerCheck   Kind = "container check"
 	ContainerPrepare Kind = "container prepare"
+	ContainerTest    Kind = "container test"
 	FleetShow        Kind = "fleet show"
 	FleetDiff        Kind = "fleet diff"
 	FleetPlan        Kind = "fleet plan"
@@ -70,6 +71,7 @@ var keysOfKinds = []struct {
 	{RDMACheck, []string{"verdict", "findings", "reboot_required", "warnings"}},
 	{ContainerCheck, []string{"verdict", "findings", "loaded_driver", "warnings"}},
 	{ContainerPrepare, []string{"devices", "names", "notes"}},
+	{ContainerTest, []string{"cdi_device", "runs", "comparison"}},
 	{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
 	{HostScan, []string{"host", "devices", "warnings"}},
 	{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -143,6 +144,40 @@ func MakeDir(root host.Root, dir string) error {
 		}
 	}
 	return nil
+}
+
+// scratchDir is below what holds containers, too: where programs may be run, unlike /run and /tmp
+// of many machines.
+const scratchDir = "/var/lib"
+
+// Scratch writes a program of ours into a folder of its own in which every user can run it, for the
+// time of a test, and returns its path and what removes both.
+func Scratch(root host.Root, name string, content []byte) (file string, remove func() error, err error) {
+	place, err := root.Resolve(scratchDir)
+	if err != nil {
+		return "", nil, host.OfFile(scratchDir, err)
+	}
+	dir, err := os.MkdirTemp(place, "gpustack-test-")
+	if err != nil {
+		return "", nil, host.OfFile(scratchDir, err)
+	}
+	below := path.Join(scratchDir, filepath.Base(dir))
+	remove = func() error {
+		if err := os.RemoveAll(dir); err != nil {
+			return host.OfFile(below, err)
+		}
+		return nil
+	}
+	if err = os.Chmod(dir, 0o755); err == nil {
+		err = writeBeside(filepath.Join(dir, name), &File{content, Meta{Mode: 0o755, UID: unix.Geteuid(), GID: unix.Getegid()}})
+	}
+	if err == nil {
+		err = takePlace(filepath.Join(dir, name))
+	}
+	if err != nil {
+		return "", nil, errors.Join(host.OfFile(below, err), remove())
+	}
+	return path.Join(below, name), remove, nil
 }
 
 // RemoveFile removes a file. It is no error if the file does not exist.

@@ -6,15 +6,46 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
+
+	"gpustack/host/edit"
 )
 
 // Build makes gpustack as make build makes it, in a folder, and returns its path.
 func Build(dir string) (string, error) {
-	file := filepath.Join(dir, "gpustack")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "urfave_cli_no_docs", "-ldflags", "-s -w", "-o", file, "gpustack/cmd/gpustack")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build gpustack: %w\n%s", err, out)
+	if err := embedProbe(dir); err != nil {
+		return "", err
 	}
-	return file, nil
+	file := filepath.Join(dir, "gpustack")
+	_, err := command("build", "-trimpath", "-buildvcs=false", "-tags", "urfave_cli_no_docs,cudaprobe", "-ldflags", "-s -w", "-o", file,
+		"gpustack/cmd/gpustack")
+	return file, err
+}
+
+// embedProbe builds cudaprobe where gpustack embeds it. Tests of several packages do so at once.
+func embedProbe(dir string) error {
+	folder, err := command("list", "-f", "{{.Dir}}", "gpustack/cmd/cudaprobe/embedded")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "cudaprobe")
+	if _, err := command("build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", file, "gpustack/cmd/cudaprobe"); err != nil {
+		return err
+	}
+	program, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return edit.Replace(filepath.Join(folder, "cudaprobe-"+runtime.GOARCH), program, 0o755)
+}
+
+func command(args ...string) (string, error) {
+	run := exec.Command("go", args...)
+	run.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := run.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), err
 }

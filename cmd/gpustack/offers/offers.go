@@ -38,8 +38,8 @@ var named = map[string]func(*Completer) []args.Offer{
 
 // none are the names of values that only the operator or a service on the network knows, or that
 // are shorter to type than to choose.
-var none = []string{"CELL", "CLASS", "CLOUD", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER", "PROJECT",
-	"REGION", "RELEASE", "ROLE", "SIZE", "TEXT", "TIME", "TOKEN",
+var none = []string{"CELL", "CLASS", "CLOUD", "COMMAND…", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER",
+	"PROJECT", "REGION", "RELEASE", "ROLE", "SIZE", "TEXT", "TIME", "TOKEN",
 	"URL", "UUID", "VENDOR", "VERSION", "ZONE"}
 
 // Names returns the names of values that have completions, and of those that have none.

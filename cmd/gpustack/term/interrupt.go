@@ -74,8 +74,8 @@ func (r *Run) Begin() error {
 // the journal was written.
 const remedyUnrecorded = "the running step may have been carried out: check before you run the command again"
 
-// BeginRecorded does the same as Begin for a change that the journal records. remedy is what an
-// operator can do if a second signal stops it.
+// BeginRecorded does the same as Begin for a change that the journal records, or whose rest can be
+// found otherwise. remedy is what an operator can do if a second signal stops it.
 func (r *Run) BeginRecorded(remedy host.Text) error {
 	if err := r.Begin(); err != nil {
 		return err

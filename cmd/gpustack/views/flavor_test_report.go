@@ -87,13 +87,7 @@ func newCommandRun(r *probe.Run, console bool) *commandRun {
 		return nil
 	}
 	c := &commandRun{State: r.State, ExitStatus: r.ExitStatus, Elapsed: rounded(r.Took)}
-	for _, p := range r.Programs() {
-		program := gpuProgram{Program: p.Name, GPUs: p.GPUs, Models: p.Models}
-		for _, f := range p.Figures {
-			program.Figures = append(program.Figures, gpuFigure(f))
-		}
-		c.Programs = append(c.Programs, program)
-	}
+	c.Programs = gpuPrograms(r.Programs())
 	if console {
 		c.Lines = r.Output()
 	}

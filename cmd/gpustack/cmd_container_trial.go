@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"gpustack/cmd/cudaprobe/embedded"
+	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
+	"gpustack/host/container/containertest"
+	"gpustack/host/engine"
+	"gpustack/host/pci"
+)
+
+func newContainerTestCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:      "test",
+		Usage:     "start a container with a GPU, and prove that CUDA computes in it",
+		ArgsUsage: "[-- COMMAND…]",
+		Description: `
+Starts a container of an image that podman, docker or nerdctl has on this machine, with the CDI
+device of one GPU, and proves that CUDA computes in it. The container runs as user 65534, without
+a capability and without a network. No image is pulled, and the container is gone afterwards.
+
+Without COMMAND it runs cudaprobe, a program that gpustack carries. It loads the libcuda that
+the image's loader finds, asks it for GPUs, lets the driver compile a kernel, compares what the
+GPU computes, and measures copies to and from the GPU. If that fails, the result names the
+message that users see, the cause and the remedy: see 'Messages and their causes' in
+docs/containers.md. The image needs glibc and nothing else; for images with musl, name a COMMAND.
+
+COMMAND is a program of the image with its arguments, such as nvidia-smi -L. It passes if it
+ends with 0 and, if it is nvidia-smi, deviceQuery, bandwidthTest, nvbandwidth or nbody, lists a
+GPU; figures of these are read. What it prints may contain secrets, and is printed with --console only.
+
+--compare runs the program five times in the container and, in turn, five times on the host as
+the same user, and prints how much they differ, with the spread of each. Nothing is created on
+the host: the device nodes have to exist.
+
+The test runs on this machine alone: --root must be /. If gpustack itself is killed, podman ends
+the container at the time limit, docker and nerdctl do not: its name begins with
+gpustack-container-test-. A folder /var/lib/gpustack-test-* may be left then, too.
+
+EXAMPLES
+  gpustack container test --device 0000:84:00.0 --image localhost/cuda
+  gpustack container test --device 0000:84:00.0 --image localhost/cuda --compare
+  gpustack container test --device 0000:84:00.0 --image localhost/cuda -- nvidia-smi -L
+
+EXIT STATUS
+  0  CUDA computes in the container, or the command passes
+  1  error or refusal: nothing could be tested
+  2  the test failed
+  130  interrupted: the container was removed`,
+		Flags: []cli.Flag{
+			args.RootFlag(),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			&cli.StringFlag{Name: "device", Usage: "test the GPU at `ADDRESS`"},
+			&cli.StringFlag{Name: "image", Usage: "start a container of `IMAGE`"},
+			args.Choice(&cli.StringFlag{Name: "engine", Usage: "start it with `ENGINE` (default: the first one that has the image)"}, append([]string{""}, engine.Engines()...)),
+			&cli.BoolFlag{Name: "compare", Usage: "also run the program on the host, and compare"},
+			&cli.DurationFlag{Name: "wait", Value: time.Minute, Usage: "wait at most `TIME` for the end of each run"},
+			&cli.BoolFlag{Name: "console", Usage: "print what COMMAND prints, which may contain secrets"},
+		},
+		Action: action(u, parseContainerTest, runContainerTest),
+	}
+}
+
+type containerTestOptions struct {
+	format  string
+	console bool
+	containertest.Request
+}
+
+func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
+	opts := containerTestOptions{format: f.Choice(c, "output"), console: c.Bool("console"), Request: containertest.Request{
+		Image: c.String("image"), Engine: f.Choice(c, "engine"), Command: c.Args().Slice(), Compare: c.Bool("compare"), Timeout: c.Duration("wait"),
+	}}
+	if filepath.Clean(c.String("root")) != "/" {
+		f.Add(args.UsageError("--root "+strconv.Quote(c.String("root"))+": container test starts a container on the running machine, and needs --root /",
+			host.Textf("run it on the machine itself; %s reads the files of a tree", host.NewCommand("container check"))))
+	}
+	var err error
+	switch {
+	case !c.IsSet("device"):
+		f.Add(args.UsageError("--device is missing", host.Textf("%s lists the GPUs", host.NewCommand("host scan"))))
+	default:
+		if opts.Device, err = pci.ParseAddress(c.String("device")); err != nil {
+			f.Add(args.UsageError("--device "+strconv.Quote(c.String("device"))+": "+err.Error(), host.Textf("%s lists the GPUs", host.NewCommand("host scan"))))
+		}
+	}
+	switch {
+	case !c.IsSet("image"):
+		f.Add(args.UsageError("--image is missing", "podman images, docker images or nerdctl images lists them"))
+	default:
+		if err := engine.CheckImage(opts.Image); err != nil {
+			f.Add(args.UsageError("--image "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
+		}
+	}
+	if opts.Timeout <= 0 {
+		f.Add(args.UsageError("--wait: not a time to wait: "+opts.Timeout.String(), "--wait takes a time such as 30s or 10m"))
+	}
+	if opts.console && len(opts.Command) == 0 {
+		f.Add(args.UsageError("--console needs a COMMAND", "name a program of the image after --"))
+	}
+	return opts
+}
+
+// remedyContainers is the remedy for a test that a second signal has stopped before its container
+// was removed.
+const remedyContainers = "a container of the test may be left: podman ps or docker ps lists it, with a name that begins with gpustack-"
+
+func runContainerTest(ctx context.Context, u *term.UI, opts containerTestOptions) error {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		return err
+	}
+	m, err := containertest.Observe(ctx, root, opts.Request, embedded.Program())
+	if err != nil {
+		return err
+	}
+	if err := u.Run.BeginRecorded(remedyContainers); err != nil {
+		return err
+	}
+	result, err := m.Test(ctx, func(p containertest.Place) { u.Waits("running %s", p) })
+	u.Run.End()
+	if err != nil {
+		return err
+	}
+	r := views.NewContainerTest(m, result, opts.console)
+	u.Warn(r.Warnings...)
+	return showReport(u, opts.format, r, func() { views.PrintContainerTest(u, *r) }, r.Verdict == containertest.Pass)
+}

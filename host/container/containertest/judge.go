@@ -1,0 +1,212 @@
+package containertest
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/cuda/answer"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+)
+
+// Verdict is the result of a test.
+type Verdict string
+
+// The verdicts of a test.
+const (
+	Pass Verdict = "pass"
+	Fail Verdict = "fail"
+)
+
+// Cause is why a test failed.
+type Cause struct {
+	// Message is what users see of it: of CUDA's driver, or the last line of the command.
+	Message string    `json:"message"`
+	Cause   string    `json:"cause"`
+	Remedy  host.Text `json:"remedy"`
+}
+
+// Results of libcuda that have a cause of their own (CUresult, cuda.h of the CUDA toolkit 13.0).
+const (
+	outOfMemory    = 2
+	stubLibrary    = 34
+	unavailable    = 46
+	noDevice       = 100
+	eccError       = 214
+	noJITCompiler  = 221
+	noPTXVersion   = 222
+	osError        = 304
+	notReady       = 802
+	driverMismatch = 803
+	compatRefused  = 804
+	mpsFailed      = 805
+	unknownError   = 999
+)
+
+// noLibrary is what programs of CUDA's runtime say without libcuda.
+const noLibrary = "35 cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"
+
+var check = host.NewCommand("container check").Text()
+
+// judge returns why CUDA does not compute on the GPU where a program has asked libcuda, nil if it
+// does. place is "in the container" or "on the host".
+func (m Machine) judge(a answer.Answer, place string) []Cause {
+	switch {
+	case a.LoadError != "":
+		return []Cause{m.notLoaded(a, place)}
+	case a.Failed != nil:
+		return []Cause{m.failed(a, *a.Failed, place)}
+	}
+	var others []string
+	for _, g := range a.GPUs {
+		address, err := pci.ParseAddress(g.Address)
+		switch {
+		case err != nil || address != m.Device:
+			others = append(others, g.Address)
+		case g.Failed != nil:
+			return []Cause{m.failed(a, *g.Failed, place)}
+		case g.Wrong > 0:
+			return []Cause{{
+				Cause:  fmt.Sprintf("%d of %d numbers that the GPU has computed are wrong", g.Wrong, g.Numbers),
+				Remedy: "journalctl -k --grep Xid; nvidia-smi -q -d ECC,ROW_REMAPPER; test the card in another slot",
+			}}
+		default:
+			return nil
+		}
+	}
+	cause := Cause{Message: message(answer.Failure{Result: noDevice, Name: "CUDA_ERROR_NO_DEVICE", Text: "no CUDA-capable device is detected"}),
+		Cause: fmt.Sprintf("CUDA finds no GPU %s", place), Remedy: check}
+	if len(others) > 0 {
+		return []Cause{{Cause: fmt.Sprintf("CUDA finds %s %s, not %s", strings.Join(others, " and "), place, m.Device), Remedy: check}}
+	}
+	if found := m.nodeCause(a, place); found != nil {
+		cause.Cause, cause.Remedy = found.Cause, found.Remedy
+	}
+	return []Cause{cause}
+}
+
+// message returns what a program prints of a failure.
+func message(f answer.Failure) string {
+	if f.Result < 0 {
+		return f.Text
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", f.Result, f.Name, f.Text), ": ")
+}
+
+// notLoaded returns why the loader found no libcuda.
+func (m Machine) notLoaded(a answer.Answer, place string) Cause {
+	device := strings.Join(m.Container.Devices, " ")
+	switch {
+	case place == OnHost.String():
+		return Cause{noLibrary, "the host's loader finds no libcuda.so.1: " + a.LoadError, host.Textf("ldconfig -p; %s", host.NewCommand("container check"))}
+	case !strings.Contains(a.LoadError, "No such file"):
+		return Cause{a.LoadError, "the loader finds a libcuda.so.1 that it cannot load",
+			host.Textf("%s names the libraries of an image", host.NewCommand("container check").Flag("image-dir", "DIR"))}
+	case m.Library == "":
+		return Cause{noLibrary, "the image has no libcuda.so.1, and " + device + " mounts none",
+			host.Textf("install the driver's libraries on the host, and write the spec again; %s", host.NewCommand("container check"))}
+	default:
+		return Cause{noLibrary, fmt.Sprintf("the loader of the image does not look into %s, where %s mounts libcuda.so.1", path.Dir(m.Library), device),
+			host.Textf("%s sets LD_LIBRARY_PATH in all containers; --image-dir DIR chooses a folder that the image's loader knows; "+
+				"for one container: --env LD_LIBRARY_PATH=%s", host.NewCommand("container prepare").Flag("library-path"), path.Dir(m.Library))}
+	}
+}
+
+// failed returns why a function of libcuda failed.
+func (m Machine) failed(a answer.Answer, f answer.Failure, place string) Cause {
+	c := Cause{Message: message(f), Cause: fmt.Sprintf("%s failed %s", f.Function, place), Remedy: host.Textf("journalctl -k --grep NVRM; %s", host.NewCommand("container check"))}
+	switch f.Result {
+	case noDevice, unknownError, osError:
+		if found := m.nodeCause(a, place); found != nil {
+			c.Cause, c.Remedy = found.Cause, found.Remedy
+		}
+	case stubLibrary:
+		c.Cause = fmt.Sprintf("the loader finds %s, a library without a driver for linking programs", a.Library)
+		c.Remedy = host.Text("remove " + path.Dir(a.Library) + " from LD_LIBRARY_PATH and ld.so.conf of the image")
+	case driverMismatch:
+		c.Cause = fmt.Sprintf("%s %s is of another version than the loaded module%s", a.Library, place, m.loaded())
+		c.Remedy = host.Textf("remove the driver's libraries from the image; after an upgrade of the driver, reboot; %s", host.NewCommand("container check"))
+	case notReady:
+		c.Cause = "the board has NVSwitches, whose Fabric Manager does not run or has not finished"
+		c.Remedy = "systemctl enable --now nvidia-fabricmanager.service"
+	case compatRefused:
+		c.Cause = fmt.Sprintf("%s is for forward compatibility, which this GPU does not support", a.Library)
+		c.Remedy = "remove cuda-compat from the image, or its folder from the loader's"
+	case mpsFailed:
+		c.Cause = "the daemon of MPS runs for another user, or its pipe is not in the container"
+		c.Remedy = "echo quit | nvidia-cuda-mps-control; or give the container CUDA_MPS_PIPE_DIRECTORY"
+	case noJITCompiler:
+		c.Cause = "libnvidia-ptxjitcompiler.so.1 of the driver is missing " + place + ", without which programs that bring PTX do not run"
+		c.Remedy = host.Textf("install the complete libraries of the driver on the host, and write the spec again; %s", host.NewCommand("container check"))
+	case noPTXVersion:
+		c.Cause = "the compiler of the driver does not know this version of PTX: its library is of another driver"
+		c.Remedy = host.Textf("remove the driver's libraries from the image; %s", host.NewCommand("container check"))
+	case unavailable:
+		c.Cause = "the GPU is in use by a program in a compute mode that excludes others, or is being reset"
+		c.Remedy = "nvidia-smi -q -d COMPUTE; nvidia-smi --query-compute-apps=pid,name --format=csv"
+	case outOfMemory:
+		c.Cause = "the memory of the GPU is in use by other programs"
+		c.Remedy = "nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv"
+	case eccError:
+		c.Cause = "the memory of the GPU has an error that cannot be corrected"
+		c.Remedy = "journalctl -k --grep Xid; nvidia-smi -q -d ECC,ROW_REMAPPER"
+	}
+	return c
+}
+
+// loaded returns ", VERSION", "" if the version of the loaded module is not known.
+func (m Machine) loaded() string {
+	if m.Driver.Loaded == nil || m.Driver.Loaded.Version == "" {
+		return ""
+	}
+	return ", " + string(m.Driver.Loaded.Version)
+}
+
+// nodeCause returns what is wrong with the device nodes that CUDA needs, nil if nothing is.
+func (m Machine) nodeCause(a answer.Answer, place string) *Cause {
+	needed := []string{"/dev/nvidiactl", nodeOf(m.Driver, m.Device), "/dev/nvidia-uvm"}
+	for _, node := range needed {
+		if !slices.ContainsFunc(a.Nodes, func(n answer.Node) bool { return n.Path == node }) {
+			return &Cause{Cause: node + " is missing " + place, Remedy: host.Textf("the CDI device must name it, and the host must have it: %s", host.NewCommand("container check"))}
+		}
+	}
+	for _, n := range a.Nodes {
+		node := n.Path
+		if !slices.Contains(needed, node) {
+			continue
+		}
+		major, minor, known := m.Driver.Numbers(node)
+		switch {
+		case known && (int(n.Major) != major || int(n.Minor) != minor):
+			stale := nvidia.StaleNode{DeviceNode: nvidia.DeviceNode{Path: node, Major: int(n.Major), Minor: int(n.Minor)}, WantMajor: major, WantMinor: minor}
+			return &Cause{Cause: place + " " + stale.String(), Remedy: host.Textf("remove the numbers from the CDI spec, or write it again after each boot: %s", host.NewCommand("container check"))}
+		case n.Denied:
+			return &Cause{Cause: node + " cannot be opened " + place + ": SELinux, the device cgroup or the node's permissions deny it",
+				Remedy: host.Text("ls -lZ " + node + "; ausearch -m avc -ts recent; NVreg_DeviceFileMode in /proc/driver/nvidia/params")}
+		case n.Dead:
+			return &Cause{Cause: node + " " + place + " is the node of a GPU without a driver", Remedy: check}
+		}
+	}
+	return nil
+}
+
+// extra returns the GPUs in a container besides the one that it was given.
+func (m Machine) extra(a answer.Answer) (addresses []string) {
+	for _, g := range a.GPUs {
+		if address, err := pci.ParseAddress(g.Address); err != nil || address != m.Device {
+			addresses = append(addresses, g.Address)
+		}
+	}
+	return addresses
+}
+
+// CUDAVersion returns the version of CUDA that a libcuda is for: "12.4"; "" if it does not say.
+func CUDAVersion(a answer.Answer) string {
+	if a.CUDA == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", a.CUDA/1000, a.CUDA%1000/10)
+}

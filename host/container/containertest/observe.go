@@ -1,0 +1,187 @@
+package containertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"gpustack/host"
+	"gpustack/host/cdi"
+	"gpustack/host/container"
+	"gpustack/host/engine"
+	"gpustack/host/nvidia"
+	"gpustack/host/pci"
+)
+
+// Request is what the operator asks to be tested.
+type Request struct {
+	Device  pci.Address // a GPU of NVIDIA
+	Image   string
+	Engine  string   // the program that starts the container; "" for the first one that has the image
+	Command []string // of the image; nil for cudaprobe
+	Compare bool     // also run it beside the container, in turn
+	Timeout time.Duration
+}
+
+// Machine is a machine on which a GPU can be tested in a container.
+type Machine struct {
+	Request
+	Root      host.Root
+	Runner    host.Runner
+	Container engine.Container // with the device
+	Driver    nvidia.Driver
+	// Library is where the CDI device mounts libcuda.so.1 in containers, "" if it mounts none.
+	Library string
+	probe   []byte
+}
+
+// Errors of machines on which nothing can be tested.
+var (
+	// ErrNoProbe says that this gpustack was built without cudaprobe.
+	ErrNoProbe = host.WithHint(errors.New("this gpustack was built without cudaprobe (plain go build), and tests commands of the image only"),
+		"name a command of the image after --, such as nvidia-smi -L; make build and the packages have cudaprobe")
+	ErrNoSetpriv = host.WithHint(errors.New("--compare runs the program as nobody by setpriv, which is not installed"), "install util-linux")
+	// ErrNoNode says that the host's side of a comparison cannot run. As root libcuda would make the
+	// nodes; a comparison changes nothing.
+	ErrNoNode = host.WithHint(errors.New("the device node is missing on the host, which --compare needs and does not make"), "nvidia-modprobe -u -c 0")
+	ErrNoUUID = host.WithHint(errors.New("the driver does not show the GPU's UUID yet, by which --compare chooses it on the host among several GPUs"),
+		"run the test without --compare once: the driver shows it after the first use")
+	ErrNoGlibc = host.WithHint(errors.New("the image has no loader of glibc, which cudaprobe needs: such as images with musl"),
+		"name a command of the image after --")
+)
+
+// Observe reads the machine, and finds the image and the CDI device of the GPU. probe is cudaprobe
+// for this machine, nil if there is none. The error joins all that prevents the test.
+func Observe(ctx context.Context, root host.Root, r Request, probe []byte) (Machine, error) {
+	m := Machine{Request: r, Root: root, Runner: host.Runner{Root: root}, probe: probe}
+	var errs []error
+	if len(r.Command) == 0 && probe == nil {
+		errs = append(errs, ErrNoProbe)
+	}
+	name, err := m.readDevice()
+	errs = append(errs, err)
+	if r.Compare {
+		errs = append(errs, m.comparable())
+	}
+	var engines []string
+	if r.Engine != "" {
+		engines = []string{r.Engine}
+	}
+	m.Container, err = engine.Find(ctx, m.Runner, r.Image, engines...)
+	errs = append(errs, err)
+	selinux, err := host.ReadSELinux(root)
+	m.Container.Network, m.Container.Devices, m.Container.Unlabelled = "none", []string{name}, selinux.DeniesDevices()
+	return m, errors.Join(append(errs, err)...)
+}
+
+// readDevice reads the driver and returns the name of the CDI device that gives containers the GPU.
+func (m *Machine) readDevice() (string, error) {
+	devices, _, err := pci.Scan(m.Root, pci.Options{})
+	if err != nil {
+		return "", err
+	}
+	d := devices.At(m.Device)
+	switch {
+	case d == nil:
+		return "", devices.NotFound(fmt.Errorf("%s: no such PCI function", m.Device), pci.SelectorOf(m.Device), pci.ListFunctions())
+	case !d.IsNVIDIAGPU():
+		return "", host.WithHint(fmt.Errorf("%s: not a GPU of NVIDIA", m.Device), host.Textf("'%s' lists the GPUs", host.NewCommand("host scan")))
+	}
+	driver, err := nvidia.Read(m.Root, devices)
+	if err != nil {
+		return "", err
+	}
+	m.Driver = driver
+	if driver.GPU(m.Device) == nil {
+		bound := "has no driver"
+		if name := d.DriverName(); name != "" {
+			bound = "is bound to " + name
+		}
+		return "", host.WithHint(fmt.Errorf("%s: %s: containers use GPUs that are bound to NVIDIA's driver", m.Device, bound),
+			host.NewCommand("container check").Text())
+	}
+	folders, err := cdi.Read(m.Root)
+	if err != nil {
+		return "", err
+	}
+	name, edits, err := deviceOf(folders, driver, m.Device)
+	for _, mount := range edits.Mounts {
+		if path.Base(mount.ContainerPath) == container.CUDALink {
+			m.Library = mount.ContainerPath
+		}
+	}
+	return name, err
+}
+
+// deviceOf returns the name of the CDI device that gives containers a GPU, and what it changes in
+// them: the device of container prepare, or else the one with its node and the fewest nodes
+// besides.
+func deviceOf(folders cdi.Folders, driver nvidia.Driver, address pci.Address) (best string, of specs.ContainerEdits, err error) {
+	node := nodeOf(driver, address)
+	if node == "" {
+		return "", of, host.WithHint(fmt.Errorf("%s: the driver shows no device minor of the GPU, so its device node is not known", address),
+			host.NewCommand("container check").Text())
+	}
+	var failed []error
+	for _, d := range folders.Devices() {
+		edits, err := folders.Inject(d.Name)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		if !slices.ContainsFunc(edits.DeviceNodes, func(n *specs.DeviceNode) bool { return n.Path == node }) {
+			continue
+		}
+		if path.Base(d.File) == cdi.GPUFile && strings.HasSuffix(d.Name, "="+address.String()) {
+			return d.Name, edits, nil
+		}
+		if best == "" || len(edits.DeviceNodes) < len(of.DeviceNodes) {
+			best, of = d.Name, edits
+		}
+	}
+	if best != "" {
+		return best, of, nil
+	}
+	err = host.WithHint(fmt.Errorf("%s: no CDI device has %s, so no container can be given the GPU", address, node),
+		host.NewCommand("container prepare").Flag("device", address.String()).Text())
+	return "", of, errors.Join(append([]error{err}, failed...)...)
+}
+
+// nodeOf returns the device node of a GPU, "" if it is not known.
+func nodeOf(driver nvidia.Driver, address pci.Address) string {
+	gpu := driver.GPU(address)
+	if gpu == nil || gpu.Minor == nil {
+		return ""
+	}
+	return fmt.Sprintf("/dev/nvidia%d", *gpu.Minor)
+}
+
+// comparable returns an error unless the program can run beside the container without a change of
+// the machine.
+func (m *Machine) comparable() error {
+	var errs []error
+	if _, err := m.Runner.Find("setpriv"); errors.Is(err, host.ErrNoProgram) {
+		errs = append(errs, ErrNoSetpriv)
+	} else if err != nil {
+		errs = append(errs, err)
+	}
+	gpu := m.Driver.GPU(m.Device)
+	if gpu == nil || gpu.Minor == nil {
+		return errors.Join(errs...) // an error already
+	}
+	for _, node := range nvidia.Nodes(*gpu.Minor) {
+		if m.Driver.Node(node) == nil && node != "/dev/nvidia-uvm-tools" {
+			errs = append(errs, fmt.Errorf("%s: %w", node, ErrNoNode))
+		}
+	}
+	if gpu.UUID == nil && len(m.Driver.GPUs) > 1 {
+		errs = append(errs, fmt.Errorf("%s: %w", m.Device, ErrNoUUID))
+	}
+	return errors.Join(errs...)
+}
