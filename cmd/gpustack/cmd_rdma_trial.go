@@ -130,7 +130,17 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 		return err
 	}
 	r := views.NewRDMATest(m)
-	if err := runTests(ctx, u, opts, r, m); err != nil {
+	if m.Container != nil { // a signal lets it be removed
+		if err := u.Run.BeginRecorded(remedyContainers); err != nil {
+			return err
+		}
+	}
+	err = runTests(ctx, u, opts, r, m)
+	u.Run.End()
+	if ctx.Err() != nil { // what an interrupted rping says is no result
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	u.Warn(r.Warnings...)
