@@ -57,6 +57,6 @@ func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error
 		return nil, err
 	}
 	r := views.NewRDMACheck(in.root, checked)
-	r.Testable = ping.Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
+	r.Testable = ping.Rping().Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
 	return r, nil
 }

@@ -92,8 +92,8 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	opts := rdmaTestOptions{
 		format: f.Choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"),
 		Request: ping.Request{
-			Options: ping.Options{Port: c.Int("port"), Count: c.Int("iterations"), Size: c.Int("size"), Timeout: c.Duration("wait")},
-			Device:  c.String("device"), Image: c.String("container"),
+			Options:  ping.Options{Port: c.Int("port"), Count: c.Int("iterations"), Size: c.Int("size"), Timeout: c.Duration("wait")},
+			Programs: ping.Rping(), Device: c.String("device"), Image: c.String("container"),
 		},
 	}
 	if !c.IsSet("wait") {

@@ -13,12 +13,14 @@ import (
 var ErrImageRping = host.WithHint(errors.New("the image has no rping"),
 	"install rdmacm-utils and ibverbs-providers (Debian, Ubuntu) or librdmacm-utils and libibverbs (RHEL) in the image")
 
-// contained runs rping in a container. Containers of a test share the machine's network namespace,
-// which has the IP address of the adapter.
-func contained(ctx context.Context, c engine.Container, r host.Runner, rping []string) ([]byte, error) {
-	stdout, err := c.Run(ctx, r, "gpustack-rdma-test-", rping)
-	if errors.Is(err, engine.ErrNoProgram) {
-		err = fmt.Errorf("%s: %w", c.Image, ErrImageRping)
+// contained returns what runs a program in a container. Containers of a test share the machine's
+// network namespace, which has the IP address of the adapter.
+func (p Programs) contained(c engine.Container, r host.Runner) func(context.Context, []string) ([]byte, error) {
+	return func(ctx context.Context, argv []string) ([]byte, error) {
+		stdout, err := c.Run(ctx, r, "gpustack-rdma-test-", argv)
+		if errors.Is(err, engine.ErrNoProgram) {
+			err = fmt.Errorf("%s: %w", c.Image, p.MissingInImage)
+		}
+		return stdout, err
 	}
-	return stdout, err
 }

@@ -39,8 +39,8 @@ func (l Limits) Check(o Options) error {
 	return nil
 }
 
-// checkMemlock returns an error if this process cannot register the memory of a test.
-func checkMemlock(o Options) error {
+// CheckMemlock returns an error if this process cannot register the memory of a test.
+func CheckMemlock(o Options) error {
 	l, err := ReadLimits()
 	if err != nil {
 		return err

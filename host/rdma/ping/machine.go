@@ -16,8 +16,9 @@ import (
 // Request is what the operator asks to be tested.
 type Request struct {
 	Options
-	Device string // the ports, as [Select] names them; "" for all
-	Image  string // of the containers in which rping runs; "" for rping of the machine
+	Programs Programs
+	Device   string // the ports, as [Select] names them; "" for all
+	Image    string // of the containers in which the programs run; "" for those of the machine
 }
 
 // Machine is a machine on which ports can be tested: Observe reads it, Loopback, Listen and Peer
@@ -28,13 +29,13 @@ type Machine struct {
 	Runner    host.Runner
 	Targets   []Target // ports that can be tested, at least one
 	Skipped   []Skipped
-	Container *engine.Container // without devices; nil: rping runs on the machine
+	Container *engine.Container // without devices; nil: the programs run on the machine
 	Folders   cdi.Folders       // that have the devices of containers
 	Warnings  []string
 }
 
 // Observe reads the ports that a request names, and what tests of them need. The error joins all
-// that prevents them: no port can be tested, rping is not installed, or the image is not there.
+// that prevents them: no port can be tested, a program is not installed, or the image is not there.
 func Observe(ctx context.Context, root host.Root, r Request) (Machine, error) {
 	m := Machine{Request: r, Root: root, Runner: host.Runner{Root: root}}
 	devices, stack, err := rdma.Scan(root, rdma.Options{GIDs: true})
@@ -45,7 +46,7 @@ func Observe(ctx context.Context, root host.Root, r Request) (Machine, error) {
 	if err == nil {
 		adapters, err = selected(stack, devices, r.Device)
 	}
-	if err = errors.Join(err, m.readProgram(ctx)); err != nil {
+	if err = errors.Join(err, m.readPrograms(ctx)); err != nil {
 		return Machine{}, err
 	}
 	m.Warnings = stack.Warnings
@@ -72,10 +73,10 @@ func selected(stack rdma.Stack, devices pci.Devices, selector string) ([]rdma.Ad
 	return adapters, err
 }
 
-// readProgram finds rping: on the machine, or an image for it.
-func (m *Machine) readProgram(ctx context.Context) error {
+// readPrograms finds the programs: on the machine, or an image for them.
+func (m *Machine) readPrograms(ctx context.Context) error {
 	if m.Image == "" {
-		return errors.Join(Ready(m.Runner), checkMemlock(m.Options))
+		return errors.Join(m.Programs.Ready(m.Runner), CheckMemlock(m.Options))
 	}
 	found, noImage := engine.Find(ctx, m.Runner, m.Image)
 	var unreadable error
@@ -102,9 +103,9 @@ func VerdictOf(tests []Tested) Verdict {
 	return Pass
 }
 
-// test returns the test of a port by one of its addresses.
-func (m Machine) test(target Target, source Address) Test {
-	t := Test{Options: m.Options, Runner: m.Runner, Root: m.Root, Target: target, Source: source}
+// TestOf returns the test of a port by one of its addresses.
+func (m Machine) TestOf(target Target, source Address) Test {
+	t := Test{Options: m.Options, Programs: m.Programs, Runner: m.Runner, Root: m.Root, Target: target, Source: source}
 	if m.Container != nil {
 		container := *m.Container
 		container.Devices = containerDevices(m.Folders, target)
@@ -118,7 +119,7 @@ func (m Machine) test(target Target, source Address) Test {
 func (m Machine) Loopback(ctx context.Context, begins func(Test)) ([]Tested, error) {
 	var tests []Tested
 	for _, target := range m.Targets {
-		test := m.test(target, target.Addresses[0])
+		test := m.TestOf(target, target.Addresses[0])
 		begins(test)
 		r, err := test.Loopback(ctx)
 		if err != nil {
@@ -131,13 +132,21 @@ func (m Machine) Loopback(ctx context.Context, begins func(Test)) ([]Tested, err
 
 // Listen waits for a peer at the one port that can be tested. begins is called before.
 func (m Machine) Listen(ctx context.Context, begins func(Test)) (Tested, error) {
-	if len(m.Targets) > 1 {
-		return Tested{}, severalPorts(m.Targets)
+	test, err := m.Listener()
+	if err != nil {
+		return Tested{}, err
 	}
-	test := m.test(m.Targets[0], m.Targets[0].Addresses[0])
 	begins(test)
 	r, err := test.Listen(ctx)
 	return Tested{test, r}, err
+}
+
+// Listener returns the test of the one port at which a peer is waited for.
+func (m Machine) Listener() (Test, error) {
+	if len(m.Targets) > 1 {
+		return Test{}, severalPorts(m.Targets)
+	}
+	return m.TestOf(m.Targets[0], m.Targets[0].Addresses[0]), nil
 }
 
 // severalPorts returns the error of a listener without a port of its own.
@@ -154,7 +163,7 @@ func severalPorts(targets []Target) error {
 
 // Peer tests a way to a peer that listens. begins is called before.
 func (m Machine) Peer(ctx context.Context, way Way, begins func(Test)) (Tested, error) {
-	test := m.test(way.Target, way.Source)
+	test := m.TestOf(way.Target, way.Source)
 	begins(test)
 	r, err := test.Peer(ctx, way.Peer)
 	return Tested{test, r}, err

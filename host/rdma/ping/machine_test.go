@@ -78,6 +78,7 @@ func TestObserve(t *testing.T) {
 			if test.change != nil {
 				test.change(t, root)
 			}
+			test.request.Programs = ping.Rping()
 			m, err := ping.Observe(t.Context(), root, test.request)
 			var got []string
 			for _, x := range m.Targets {
@@ -97,7 +98,7 @@ func TestObserve(t *testing.T) {
 func machine(t *testing.T, server, client string, addresses ...string) ping.Machine {
 	t.Helper()
 	r := played(t, server, client)
-	m := ping.Machine{Root: r.Root, Runner: r, Request: ping.Request{Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}}}
+	m := ping.Machine{Root: r.Root, Runner: r, Request: ping.Request{Programs: ping.Rping(), Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}}}
 	for i, text := range addresses {
 		a := ping.Address{IP: netip.MustParseAddr(text), Netdev: "eth9"}
 		m.Targets = append(m.Targets, ping.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: i + 1}, Addresses: []ping.Address{a}})

@@ -32,6 +32,16 @@ type Options struct {
 
 // Check returns all errors of options.
 func (o Options) Check() error {
+	err := o.CheckRange(1, MaxCount, minSize, MaxSize)
+	if err == nil && o.Count*o.Size > maxData {
+		err = fmt.Errorf("--iterations %d with --size %d: more than %d bytes", o.Count, o.Size, maxData)
+	}
+	return err
+}
+
+// CheckRange returns all errors of options of a test whose programs accept these numbers of
+// iterations and sizes.
+func (o Options) CheckRange(leastCount, mostCount, leastSize, mostSize int) error {
 	var errs []error
 	within := func(option string, n, least, most int) {
 		if n < least || n > most {
@@ -39,11 +49,8 @@ func (o Options) Check() error {
 		}
 	}
 	within("--port", o.Port, 1, 65535)
-	within("--iterations", o.Count, 1, MaxCount)
-	within("--size", o.Size, minSize, MaxSize)
-	if len(errs) == 0 && o.Count*o.Size > maxData {
-		errs = append(errs, fmt.Errorf("--iterations %d with --size %d: more than %d bytes", o.Count, o.Size, maxData))
-	}
+	within("--iterations", o.Count, leastCount, mostCount)
+	within("--size", o.Size, leastSize, mostSize)
 	if o.Timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--wait %s: must be more than 0", o.Timeout))
 	}
@@ -81,8 +88,9 @@ type Result struct {
 // Test tests one port.
 type Test struct {
 	Options
-	Runner host.Runner // starts rping
-	// Container, if it is set, starts rping in containers.
+	Programs Programs
+	Runner   host.Runner // starts them
+	// Container, if it is set, starts them in containers.
 	Container *engine.Container
 
 	Root   host.Root // below which the counters of the port are
@@ -90,15 +98,28 @@ type Test struct {
 	Source Address // of the target
 }
 
+// Programs are the programs of a test, of one package.
+type Programs struct {
+	Names []string
+	// Missing and MissingInImage are the errors of a machine and of an image without one of them.
+	Missing, MissingInImage error
+}
+
 const program = "rping"
 
-// Ready returns an error unless rping is installed.
-func Ready(r host.Runner) error {
-	_, err := r.Find(program)
-	if errors.Is(err, host.ErrNoProgram) {
-		return ErrNoRping
+// Rping returns the program of tests with rping.
+func Rping() Programs { return Programs{[]string{program}, ErrNoRping, ErrImageRping} }
+
+// Ready returns an error unless all programs are installed.
+func (p Programs) Ready(r host.Runner) error {
+	for _, name := range p.Names {
+		if _, err := r.Find(name); errors.Is(err, host.ErrNoProgram) {
+			return p.Missing
+		} else if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // How long the parts of a test may take besides its timeout.
@@ -110,107 +131,145 @@ const (
 	settle   = 50 * time.Millisecond  // adapters cache counters (mlx5: 10 ms)
 )
 
-// side is one running rping.
-type side struct {
-	stdout  []byte
-	err     error
-	seconds float64
+// Side is one side of a test: a program that has ended.
+type Side struct {
+	Stdout  []byte
+	Err     error
+	Seconds float64
 }
 
 // iterations returns how many iterations a side completed: rping prints the data of each, and exits
 // with 0 also if the other side disconnects before the last one.
-func (s side) iterations() int {
-	return bytes.Count(s.stdout, []byte("ping data: rdma-ping-"))
+func (s Side) iterations() int {
+	return bytes.Count(s.Stdout, []byte("ping data: rdma-ping-"))
 }
 
-// messages returns what a side printed to standard error.
-func (s side) messages() string {
+// Messages returns what a side that failed printed to standard error.
+func (s Side) Messages() string {
 	var failed *host.ProgramError
-	if errors.As(s.err, &failed) {
+	if errors.As(s.Err, &failed) {
 		return failed.Stderr
 	}
 	return ""
 }
 
-// run runs one side until it ends, the context ends or the limit is reached.
-func (t Test) run(ctx context.Context, limit time.Duration, argv ...string) side {
-	r := t.Runner
-	r.Limit, r.Stop, r.Expendable = limit, ctx.Done(), true
-	argv = append([]string{program}, append(argv, "-v", "-p", strconv.Itoa(t.Port), "-S", strconv.Itoa(t.Size))...)
-	begun := time.Now()
-	if t.Container != nil {
-		stdout, err := contained(ctx, *t.Container, r, argv)
-		return side{stdout, err, time.Since(begun).Seconds()}
+// NotStarted returns the error of a side whose program could not be started, nil if it ran.
+func (s Side) NotStarted() error {
+	failed := new(host.ProgramError)
+	if s.Err == nil || errors.As(s.Err, &failed) || errors.Is(s.Err, host.ErrLimit) || errors.Is(s.Err, host.ErrStopped) {
+		return nil
 	}
-	stdout, err := r.Run(ctx, argv)
-	return side{stdout, err, time.Since(begun).Seconds()}
+	return s.Err
 }
 
-func (t Test) server(ctx context.Context) side {
+// Run runs the program of one side until it ends, the context ends or the limit is reached.
+func (t Test) Run(ctx context.Context, limit time.Duration, argv ...string) Side {
+	r := t.Runner
+	r.Limit, r.Stop, r.Expendable = limit, ctx.Done(), true
+	begun := time.Now()
+	run := r.Run
+	if t.Container != nil {
+		run = t.Programs.contained(*t.Container, r)
+	}
+	stdout, err := run(ctx, argv)
+	return Side{stdout, err, time.Since(begun).Seconds()}
+}
+
+// run runs one side's rping.
+func (t Test) run(ctx context.Context, limit time.Duration, argv ...string) Side {
+	return t.Run(ctx, limit, append(append([]string{program}, argv...), "-v", "-p", strconv.Itoa(t.Port), "-S", strconv.Itoa(t.Size))...)
+}
+
+func (t Test) server(ctx context.Context) Side {
 	return t.run(ctx, t.Timeout, "-s", "-a", t.Source.IP.String())
 }
 
-func (t Test) client(ctx context.Context, limit time.Duration, peer netip.Addr) side {
+func (t Test) client(ctx context.Context, limit time.Duration, peer netip.Addr) Side {
 	return t.run(ctx, limit, "-c", "-a", peer.String(), "-I", t.Source.IP.String(), "-V", "-C", strconv.Itoa(t.Count))
 }
 
 // Loopback tests the port with both sides on this machine.
 func (t Test) Loopback(ctx context.Context) (Result, error) {
-	return t.counted(func() (Result, error) {
-		ctx, stop := context.WithCancel(ctx)
-		defer stop()
-		ready := starting
-		if t.Container != nil {
-			ready = creating
-		}
-		listener := make(chan side, 1)
-		begun := time.Now()
-		go func() { listener <- t.server(ctx) }()
-		var client, server side
-		for ended := false; ; {
-			client = t.client(ctx, max(t.Timeout-time.Since(begun), pause), t.Source.IP)
-			if client.err == nil || !refused(client) || ended || time.Since(begun) > min(ready, t.Timeout-pause) {
-				break
-			}
-			select { // the listener may not be ready yet
-			case server = <-listener:
-				ended = true
-				listener <- server
-			case <-time.After(pause):
-			}
-		}
-		select {
-		case server = <-listener:
-		case <-time.After(ending):
-			stop()
-			server = <-listener
-		}
+	return t.Counted(func() (Result, error) {
+		client, server := t.Pair(ctx, t.Timeout, t.server, func(ctx context.Context, limit time.Duration) Side {
+			return t.client(ctx, limit, t.Source.IP)
+		})
 		return t.judge(client, server)
 	})
 }
 
-// refused reports whether no program listened at the port.
-func refused(s side) bool {
-	return bytes.Contains([]byte(s.messages()), []byte("RDMA_CM_EVENT_REJECTED"))
+// Pair runs both sides of a test on this machine, for at most a time. The client is started again
+// until the server listens, and the server is ended some time after the client.
+func (t Test) Pair(ctx context.Context, limit time.Duration, serve func(context.Context) Side, connect func(context.Context, time.Duration) Side) (client, server Side) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	listener, ended := make(chan Side, 1), make(chan struct{})
+	go func() {
+		listener <- serve(ctx)
+		close(ended)
+	}()
+	client = t.Connect(ctx, limit, ended, connect)
+	select {
+	case server = <-listener:
+	case <-time.After(ending):
+		stop()
+		server = <-listener
+	}
+	return client, server
 }
+
+// Connect starts a client again until its server listens, the server has ended, or the time is over
+// in which a server gets ready, within the limit.
+func (t Test) Connect(ctx context.Context, limit time.Duration, ended <-chan struct{}, connect func(context.Context, time.Duration) Side) Side {
+	ready := starting
+	if t.Container != nil {
+		ready = creating
+	}
+	begun := time.Now()
+	for last := false; ; {
+		client := connect(ctx, max(limit-time.Since(begun), pause))
+		if client.Err == nil || !client.Refused() || last || time.Since(begun) > min(ready, limit-pause) {
+			return client
+		}
+		select {
+		case <-ended:
+			last = true
+		case <-ctx.Done():
+			last = true
+		case <-time.After(pause):
+		}
+	}
+}
+
+// rejected are the words of rping and of perftest (rdma_client_connect of perftest_communication.c)
+// for a REJ message of the connection manager.
+var rejected = host.LazyRegexp(`RDMA_CM_EVENT_REJECTED|CM event (bl blka )?8\b`)
+
+// Refused reports whether no program listened at the port.
+func (s Side) Refused() bool { return rejected().MatchString(s.Messages()) }
 
 // Listen waits for one peer, and returns the result of its test.
 func (t Test) Listen(ctx context.Context) (Result, error) {
-	return t.carried(func() (Result, error) {
+	return t.CountedWay(func() (Result, error) {
 		server := t.server(ctx)
 		r, err := t.judge(server)
 		r.Seconds = nil
-		if errors.Is(server.err, host.ErrLimit) {
-			r.Causes = []Cause{{Cause: fmt.Sprintf("no peer completed a test within %s", t.Timeout),
-				Remedy: host.Text("start the test on the other machine while this one listens: " + t.PeerCommand())}}
+		if errors.Is(server.Err, host.ErrLimit) {
+			r.Causes = []Cause{t.NoPeer(t.PeerCommand())}
 		}
 		return r, err
 	})
 }
 
+// NoPeer returns the cause of a listener to which no peer came in time. command is for the peer.
+func (t Test) NoPeer(command string) Cause {
+	return Cause{Cause: fmt.Sprintf("no peer completed a test within %s", t.Timeout),
+		Remedy: host.Text("start the test on the other machine while this one listens: " + command)}
+}
+
 // Peer tests the way to a peer that listens.
 func (t Test) Peer(ctx context.Context, peer netip.Addr) (Result, error) {
-	return t.carried(func() (Result, error) { return t.judge(t.client(ctx, t.Timeout, peer)) })
+	return t.CountedWay(func() (Result, error) { return t.judge(t.client(ctx, t.Timeout, peer)) })
 }
 
 // PeerCommand returns the command that tests a listener from the other machine.
@@ -225,52 +284,57 @@ func (t Test) PeerCommand() string {
 
 // judge returns the result of a test by what its sides printed. The first side is the one whose
 // iterations count. A program that could not be started is an error.
-func (t Test) judge(sides ...side) (Result, error) {
+func (t Test) judge(sides ...Side) (Result, error) {
 	for _, s := range sides {
-		failed := new(host.ProgramError)
-		if s.err != nil && !errors.As(s.err, &failed) && !errors.Is(s.err, host.ErrLimit) && !errors.Is(s.err, host.ErrStopped) {
-			return Result{}, s.err
+		if err := s.NotStarted(); err != nil {
+			return Result{}, err
 		}
 	}
 	first := sides[0]
 	n := first.iterations()
-	r := Result{Verdict: Fail, Seconds: &first.seconds, Iterations: n, Bytes: int64(n) * int64(t.Size), Causes: []Cause{}, Warnings: []string{}}
-	if first.err == nil && n >= t.Count {
+	r := Result{Verdict: Fail, Seconds: &first.Seconds, Iterations: n, Bytes: int64(n) * int64(t.Size), Causes: []Cause{}, Warnings: []string{}}
+	if first.Err == nil && n >= t.Count {
 		r.Verdict = Pass
 		return r, nil
 	}
-	var messages []string
-	for _, s := range sides {
-		messages = append(messages, s.messages())
-	}
-	r.Causes = append(r.Causes, inContainer(t.Container, diagnose(messages...))...)
-	if len(r.Causes) > 0 {
-		return r, nil
-	}
-	switch {
-	case errors.Is(first.err, host.ErrLimit):
-		r.Causes = append(r.Causes, Cause{Cause: fmt.Sprintf("the test did not end within %s", t.Timeout), Remedy: RoCEFirewall})
-	case first.err != nil:
-		r.Causes = append(r.Causes, unexplained(first.err))
-	default:
-		r.Causes = append(r.Causes, Cause{Cause: fmt.Sprintf("the connection ended after %d of %d iterations", n, t.Count),
-			Remedy: "see the messages of the other side; give both sides the same --iterations"})
+	r.Causes = append(r.Causes, t.Diagnose(sides...)...)
+	if len(r.Causes) == 0 {
+		r.Causes = []Cause{{Cause: fmt.Sprintf("the connection ended after %d of %d iterations", n, t.Count),
+			Remedy: "see the messages of the other side; give both sides the same --iterations"}}
 	}
 	return r, nil
 }
 
-// carried runs a test of the way between two machines, and warns if its packets did not pass the
-// port.
-func (t Test) carried(test func() (Result, error)) (Result, error) {
-	r, err := t.counted(test)
+// Diagnose returns why a test failed, by what its sides printed and how the first one ended; none if
+// that one succeeded and no side printed words that are explained.
+func (t Test) Diagnose(sides ...Side) []Cause {
+	var messages []string
+	for _, s := range sides {
+		messages = append(messages, s.Messages())
+	}
+	causes := inContainer(t.Container, diagnose(messages...))
+	switch first := sides[0]; {
+	case len(causes) > 0 || first.Err == nil:
+		return causes
+	case errors.Is(first.Err, host.ErrLimit):
+		return []Cause{{Cause: fmt.Sprintf("the test did not end within %s", t.Timeout), Remedy: RoCEFirewall}}
+	default:
+		return []Cause{unexplained(first.Err)}
+	}
+}
+
+// CountedWay runs a test of the way between two machines as Counted does, and warns if its packets
+// did not pass the port.
+func (t Test) CountedWay(test func() (Result, error)) (Result, error) {
+	r, err := t.Counted(test)
 	if err == nil && r.Verdict == Pass && r.Carried == host.No {
 		r.Warnings = append(r.Warnings, t.Target.String()+": its counters of packets did not move: the test has used another port")
 	}
 	return r, err
 }
 
-// counted runs a test and adds to its result which counters of the port have moved.
-func (t Test) counted(test func() (Result, error)) (Result, error) {
+// Counted runs a test and adds to its result which counters of the port have moved.
+func (t Test) Counted(test func() (Result, error)) (Result, error) {
 	before, err := readCounters(t.Root, t.Target.Adapter.Name, t.Target.Port.Number)
 	if err != nil {
 		return Result{}, err

@@ -51,7 +51,7 @@ func played(t *testing.T, server, client string) host.Runner {
 func newTest(r host.Runner) ping.Test {
 	address := ping.Address{IP: netip.MustParseAddr("192.168.77.1"), Netdev: "eth9"}
 	return ping.Test{
-		Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}, Runner: r, Root: r.Root, Source: address,
+		Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}, Programs: ping.Rping(), Runner: r, Root: r.Root, Source: address,
 		Target: ping.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: 1}, Addresses: []ping.Address{address}},
 	}
 }
@@ -217,11 +217,11 @@ func TestOptions(t *testing.T) {
 // TestReady: a machine without rping, and one with too little locked memory.
 func TestReady(t *testing.T) {
 	r := played(t, "", "")
-	if err := ping.Ready(r); err != nil {
+	if err := ping.Rping().Ready(r); err != nil {
 		t.Error(err)
 	}
 	r.Dirs = []string{t.TempDir()}
-	if err := ping.Ready(r); !errors.Is(err, ping.ErrNoRping) {
+	if err := ping.Rping().Ready(r); !errors.Is(err, ping.ErrNoRping) {
 		t.Error(err)
 	}
 	o := ping.Options{Size: 64}
