@@ -29,7 +29,7 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 	python3-nova python3-keystone python3-placement python3-glance python3-pymysql python3-mysqldb mariadb-server-core mariadb-client-core rabbitmq-server python3-openstackclient \
 	qemu-system-x86 qemu-utils mmdebstrap fdisk e2fsprogs kmod \
 	lintian rpm rpmlint gpg gpg-agent qemu-user \
-	iproute2 rdma-core ibverbs-utils ibverbs-providers rdmacm-utils infiniband-diags opensm ibsim-utils libumad2sim0 \
+	iproute2 rdma-core ibverbs-utils ibverbs-providers rdmacm-utils perftest infiniband-diags opensm ibsim-utils libumad2sim0 \
 	podman runc conmon tcc \
 	prometheus prometheus-node-exporter \
 	ansible-core ansible-lint

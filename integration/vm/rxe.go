@@ -17,7 +17,8 @@ import (
 // network interface.
 var (
 	rdmaModules  = []string{"rdma_rxe", "ib_uverbs", "rdma_ucm", "ib_umad", "crc32_generic"}
-	rdmaPrograms = []string{"ip", "rdma", "rping", "ibv_devinfo", "ibv_devices", "ibv_rc_pingpong", "ibstat", "ibhosts", "runc"}
+	rdmaPrograms = []string{"ip", "rdma", "rping", "ibv_devinfo", "ibv_devices", "ibv_rc_pingpong", "ibstat", "ibhosts", "runc",
+		"ib_write_bw", "ib_read_bw", "ib_write_lat", "ib_read_lat"}
 	// libgcc is loaded by glibc when a thread ends.
 	rdmaFiles = []string{"/etc/libibverbs.d/rxe.driver", libraries + "/libgcc_s.so.1"}
 )

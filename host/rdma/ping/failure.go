@@ -34,11 +34,11 @@ const (
 )
 
 // failures are the words of rping and librdmacm (rdma-core 44, librdmacm/examples/rping.c and
-// common.c), with the numbers of events as the kernel reports them: negative error numbers of
+// common.c) and of perftest (src/perftest_communication.c and perftest_resources.c), with the numbers of events as the kernel reports them: negative error numbers of
 // errno(3), positive reasons of a REJ message (InfiniBand Architecture Specification, 12.6.7.2;
 // Linux, include/rdma/ib_cm.h).
 var failures = []failure{
-	{words: `No RDMA devices were detected`, cause: "libibverbs has found no usable RDMA device: a device node or the provider library is missing",
+	{words: `No RDMA devices were detected|Did not detect devices|Unable to find the Infiniband/RoCE device|IB device .* not found`, cause: "libibverbs has found no usable RDMA device: a device node or the provider library is missing",
 		remedy: remedyCheck},
 	{words: `couldn't load driver`, cause: "the provider library is missing, or belongs to another version of libibverbs",
 		remedy: host.Textf("apt install --reinstall ibverbs-providers libibverbs1; %s", host.NewCommand("rdma check"))},
@@ -47,15 +47,18 @@ var failures = []failure{
 	{words: `kernel ABI version \d+ doesn't match`, cause: "libibverbs does not support the interface of this kernel",
 		remedy: host.Textf("install the distribution's rdma-core; %s", host.NewCommand("rdma check"))},
 	// librdmacm says "No such file or directory" of a node that is denied, too.
-	{words: `failed to create RDMA CM event channel`, cause: noChannel,
+	{words: `failed to create RDMA CM event channel|rdma_create_event_channel failed`, cause: noChannel,
 		remedy: host.Textf("modprobe rdma_ucm; ls -l /dev/infiniband/rdma_cm; in a container, allow the device: %s", host.NewCommand("rdma check"))},
 	{words: `RLIMIT_MEMLOCK is`, cause: memlock, remedy: unlimited, follows: true},
-	{words: `reg_mr failed|Couldn't register MR`, cause: memlock, remedy: unlimited},
-	{words: `rdma_create_qp|ibv_create_cq failed|ibv_alloc_pd failed|ibv_create_qp`,
+	{words: `reg_mr failed|Couldn't (register|allocate) MR`, cause: memlock, remedy: unlimited},
+	{words: `rdma_create_qp|ibv_create_cq failed|ibv_alloc_pd failed|ibv_create_qp|Unable to create QP|Failed to create QP|Couldn't create .*(CQ|QP|completion channel)`,
 		cause: "the adapter has refused a queue pair or memory: too little locked memory, or no resource of the adapter is left", remedy: unlimited},
 	{words: `rdma_bind_addr: Cannot assign requested address`, cause: "the address does not belong to this network namespace",
 		remedy: "ip address; run the test in the network namespace that has the address"},
 	{words: `rdma_bind_addr: Address already in use`, cause: "another program listens at this port", remedy: "use another one on both machines: --port NUMBER"},
+	{words: `rdma_bind_addr failed|Failed to bind RDMA CM address|rdma_listen failed`,
+		cause:  "the address or the port cannot be used: another program listens there, or the address is not in this network namespace",
+		remedy: "use another port on both machines: --port NUMBER; ip address"},
 	{words: `rdma_bind_addr: No such device|ADDR_ERROR, error -19`, cause: "the address belongs to a network interface without RDMA",
 		remedy: host.Textf("%s lists the addresses of RDMA ports", host.NewCommand("rdma scan").Flag("gids"))},
 	{words: `rdma_resolve_addr: Invalid argument`, cause: "the two addresses are not of one family, or the source address cannot reach the peer",
@@ -64,16 +67,16 @@ var failures = []failure{
 		cause:  "there is no route to the peer from this port, or the peer's address does not exist",
 		remedy: host.Textf("ip route get PEER; ip neighbour; the peer's address: %s, there", host.NewCommand("rdma scan").Flag("gids"))},
 	{words: `ADDR_ERROR, error -110`, cause: "no machine answers for the peer's address (ARP or neighbour discovery)", remedy: "ping PEER; ip neighbour"},
-	{words: `ADDR_ERROR`, cause: "the peer's address cannot be resolved to a port", remedy: "ip route get PEER; ping PEER"},
-	{words: `ROUTE_ERROR`, cause: "the fabric has no path to the peer: no subnet manager answers, or the ports have no partition in common",
+	{words: `ADDR_ERROR|CM event (bl blka )?1\b|Failed to get RDMA CM address`, cause: "the peer's address cannot be resolved to a port", remedy: "ip route get PEER; ping PEER"},
+	{words: `ROUTE_ERROR|CM event (bl blka )?3\b`, cause: "the fabric has no path to the peer: no subnet manager answers, or the ports have no partition in common",
 		remedy: host.Textf("sminfo; %s", host.NewCommand("rdma check"))},
-	{words: `UNREACHABLE`, cause: "the peer's connection manager does not answer", remedy: "is the peer's port up? " + RoCEFirewall},
-	{words: `REJECTED, error 8\b`, cause: "no program listens on the peer at this port", remedy: host.Textf("on the peer: %s, with the same --port",
+	{words: `UNREACHABLE|CM event (bl blka )?7\b`, cause: "the peer's connection manager does not answer", remedy: "is the peer's port up? " + RoCEFirewall},
+	{words: `REJECTED[,;] error:? 8\b|CM event (bl blka )?8\b`, cause: "no program listens on the peer at this port", remedy: host.Textf("on the peer: %s, with the same --port",
 		host.NewCommand("rdma test").Flag("listen"))},
 	{words: `REJECTED`, cause: "the peer has rejected the connection", remedy: host.Textf("on the peer: %s, with the same --port and --size",
 		host.NewCommand("rdma test").Flag("listen"))},
-	{words: `CONNECT_ERROR`, cause: "the connection could not be completed", remedy: RoCEFirewall},
-	{words: `DEVICE_REMOVAL|device removal`, cause: "the RDMA device was removed during the test", remedy: "journalctl -k"},
+	{words: `CONNECT_ERROR|CM event (bl blka )?6\b`, cause: "the connection could not be completed", remedy: RoCEFirewall},
+	{words: `DEVICE_REMOVAL|device removal|CM event (bl blka )?11\b`, cause: "the RDMA device was removed during the test", remedy: "journalctl -k"},
 	{words: `data mismatch`, cause: "the data that came back differ from the data that were sent", remedy: "dmesg; test the cable, the switch and the memory"},
 	{words: `status 12\b`, cause: "the peer does not acknowledge packets (transport retries exceeded)", remedy: RoCEFirewall +
 		"; compare the MTU of both ports: ibv_devinfo"},
@@ -82,6 +85,13 @@ var failures = []failure{
 	{words: `status 2\b`, cause: "the adapter cannot send on this connection: rdma_rxe does not work from a second network namespace",
 		remedy: "run the test in the first network namespace"},
 	{words: `status 5\b`, cause: "the connection was lost (work requests flushed)", remedy: "see the messages of the other side", follows: true},
+	{words: `Port number \d+ state is`, cause: "the port is not ACTIVE", remedy: remedyCheck},
+	{words: `not compatible with versions older`, cause: "the two sides have releases of perftest that cannot talk to each other",
+		remedy: "install the same perftest on both machines"},
+	{words: `Unable to (read|write) (to|from) socket/rdma_cm|Couldn't read remote address|Unable to perform rdma_(client|server) function|` +
+		`Failed to (exchange data|sync) between|CM event (bl blka )?10\b`,
+		cause:  "the other side has ended the connection, or failed",
+		remedy: "see the messages of the other side; give both sides the same --iterations", follows: true},
 	{words: `Received bogus data`, cause: "the peer is not rping, or of another version", remedy: "install the same rdma-core on both machines"},
 }
 

@@ -1,0 +1,182 @@
+package perf
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gpustack/host"
+)
+
+// Report is what a program of perftest has measured.
+type Report struct {
+	Bytes      int // of a message
+	Iterations int
+	Bandwidth  *Bandwidth // of a program for bandwidth
+	Latency    *Latency   // of a program for latency
+}
+
+// Bandwidth is in bytes per second.
+type Bandwidth struct {
+	Average float64
+	Peak    *float64 // nil if it was not measured
+}
+
+// Latency is in microseconds: the time of a message there, as half of the way there and back, or
+// of a complete RDMA READ.
+type Latency struct {
+	Min, Typical, Average, Max float64
+	P99                        float64 // of the iterations, 99 per cent were at least as fast
+}
+
+// Errors of reports.
+var (
+	ErrNoReport  = errors.New("printed no report")
+	ErrCut       = errors.New("the report has no figures")
+	ErrMalformed = errors.New("the report is malformed")
+)
+
+// Columns of reports (perftest, src/perftest_parameters.h, RESULT_FMT and RESULT_FMT_LAT).
+const (
+	columnBytes      = "#bytes"
+	columnIterations = "#iterations"
+	columnPeak       = "BW peak"
+	columnAverage    = "BW average"
+)
+
+// units are the units of bandwidths, in bytes. Despite its name, MB is 2^20 bytes (perftest(1),
+// --report_gbits); later releases call it MiB.
+var units = map[string]float64{"MB/sec": 1 << 20, "MiB/sec": 1 << 20, "Gb/sec": 1e9 / 8}
+
+// columnName is the form of a column's name, with its unit.
+var columnName = host.LazyRegexp(`#bytes|#iterations|[^\[\]\s][^\[\]]*\[[^\[\]]+\]`)
+
+// Parse reads the output of a program of perftest: after messages and properties of the test, a line
+// with the names of columns, possibly more messages, and one line with figures. A report with several
+// lines of figures is of another kind of test.
+//
+// Errors: ErrNoReport, ErrCut, ErrMalformed.
+func Parse(stdout []byte) (Report, error) {
+	var columns []string
+	var row []float64
+	for line := range strings.Lines(string(stdout)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, columnBytes) {
+			columns, row = columnName().FindAllString(line, -1), nil
+			continue
+		}
+		figures, ok := figures(line)
+		if columns == nil || !ok {
+			continue
+		}
+		if row != nil {
+			return Report{}, fmt.Errorf("%w: it has several lines of figures", ErrMalformed)
+		}
+		if row = figures; len(row) != len(columns) {
+			return Report{}, fmt.Errorf("%w: %s below %s", ErrMalformed, host.Numbered(len(row), "figure"), host.Numbered(len(columns), "column"))
+		}
+	}
+	switch {
+	case columns == nil:
+		return Report{}, ErrNoReport
+	case row == nil:
+		return Report{}, ErrCut
+	}
+	t := table{map[string]float64{}, map[string]string{}, nil}
+	for i, c := range columns {
+		name, unit, _ := strings.Cut(strings.TrimSuffix(c, "]"), "[")
+		t.figures[name], t.units[name] = row[i], unit
+	}
+	return t.report()
+}
+
+// figures returns the numbers of a line; ok is false of a line that is not one of figures.
+func figures(line string) (all []float64, ok bool) {
+	for _, word := range strings.Fields(line) {
+		n, err := strconv.ParseFloat(strings.Replace(word, "-nan", "nan", 1), 64) // as glibc prints it
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			return nil, false
+		}
+		all = append(all, n)
+	}
+	return all, len(all) > 1
+}
+
+// table is a line of figures by the names of its columns, with their units.
+type table struct {
+	figures map[string]float64
+	units   map[string]string
+	err     error
+}
+
+// figure returns the figure of a column. perftest computes figures by the frequency of the CPU, and
+// prints inf or nan if it found none; negative ones are seen after long tests (linux-rdma/perftest,
+// issue 82).
+func (t *table) figure(name string) float64 {
+	n, ok := t.figures[name]
+	switch {
+	case t.err != nil:
+	case !ok:
+		t.err = fmt.Errorf("%w: it has no column %q", ErrMalformed, name)
+	case math.IsInf(n, 0) || math.IsNaN(n) || n < 0:
+		t.err = fmt.Errorf("%w: %s is %v", ErrMalformed, name, n)
+	}
+	return n
+}
+
+// count returns the figure of a column of counts.
+func (t *table) count(name string) int {
+	n := t.figure(name)
+	if t.err == nil && (n != math.Trunc(n) || n > math.MaxInt32) {
+		t.err = fmt.Errorf("%w: %s is %v", ErrMalformed, name, n)
+	}
+	if t.err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+// scaled returns the figure of a column in bytes per second.
+func (t *table) scaled(name string) float64 {
+	n, unit := t.figure(name), t.units[name]
+	scale, ok := units[unit]
+	switch {
+	case t.err != nil:
+	case !ok:
+		t.err = fmt.Errorf("%w: %s has the unit %q", ErrMalformed, name, unit)
+	case math.IsInf(n*scale, 0):
+		t.err = fmt.Errorf("%w: %s is %v", ErrMalformed, name, n)
+	}
+	return n * scale
+}
+
+// microseconds returns the figure of a column of times.
+func (t *table) microseconds(name string) float64 {
+	n := t.figure(name)
+	if unit := t.units[name]; t.err == nil && unit != "usec" {
+		t.err = fmt.Errorf("%w: %s has the unit %q", ErrMalformed, name, unit)
+	}
+	return n
+}
+
+// report returns the report of a table.
+func (t *table) report() (Report, error) {
+	r := Report{Bytes: t.count(columnBytes), Iterations: t.count(columnIterations)}
+	if _, ok := t.figures[columnAverage]; ok {
+		r.Bandwidth = &Bandwidth{Average: t.scaled(columnAverage)}
+		if peak := t.scaled(columnPeak); peak > 0 {
+			r.Bandwidth.Peak = &peak
+		}
+	} else {
+		r.Latency = &Latency{
+			Min: t.microseconds("t_min"), Typical: t.microseconds("t_typical"), Average: t.microseconds("t_avg"), Max: t.microseconds("t_max"),
+			P99: t.microseconds("99% percentile"),
+		}
+	}
+	if t.err != nil {
+		return Report{}, t.err
+	}
+	return r, nil
+}

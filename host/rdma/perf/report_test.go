@@ -1,0 +1,135 @@
+package perf_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpustack/host/rdma/perf"
+)
+
+// shown returns a report in one line.
+func shown(r perf.Report, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case r.Bandwidth != nil && r.Bandwidth.Peak == nil:
+		return fmt.Sprintf("%d x %d: %.0f B/s", r.Iterations, r.Bytes, r.Bandwidth.Average)
+	case r.Bandwidth != nil:
+		return fmt.Sprintf("%d x %d: %.0f B/s, peak %.0f", r.Iterations, r.Bytes, r.Bandwidth.Average, *r.Bandwidth.Peak)
+	}
+	l := r.Latency
+	return fmt.Sprintf("%d x %d: %.2f < %.2f (%.2f) < %.2f < %.2f us", r.Iterations, r.Bytes, l.Min, l.Typical, l.Average, l.P99, l.Max)
+}
+
+// TestParseRecorded: what real programs have printed; testdata names the sources.
+func TestParseRecorded(t *testing.T) {
+	t.Parallel()
+	wants := map[string]string{
+		"connectx7-infinitely.txt": "the report is malformed: it has several lines of figures",
+		"connectx7-once.txt":       "882805 x 65536: 11571250000 B/s",
+		"connectx3-cut.txt":        "the report has no figures",
+		"frequency.txt":            "5000 x 65536: 12298192159 B/s",
+	}
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) != len(wants) {
+		t.Errorf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := shown(perf.Parse(text)), wants[filepath.Base(file)]; got != want {
+			t.Errorf("%s: %s, want %s", file, got, want)
+		}
+	}
+}
+
+const (
+	bandwidthColumns = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
+	latencyColumns   = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
+	line             = "---------------------------------------------------------------------------------------\n"
+)
+
+// TestParse: reports in the formats of perftest's source, and those that are none.
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text string
+		kind error
+		want string
+	}{
+		"bandwidth":        {line + bandwidthColumns + " 65536      5000             11.50              10.25\t\t   0.000164\n" + line, nil, "5000 x 65536: 10747904 B/s, peak 12058624"},
+		"MiB":              {strings.ReplaceAll(bandwidthColumns, "MB", "MiB") + " 65536 100 0.00 1.00 0.0\n", nil, "100 x 65536: 1048576 B/s"},
+		"Gb":               {strings.ReplaceAll(bandwidthColumns, "MB", "Gb") + " 65536 100 2.00 1.00 0.0\n", nil, "100 x 65536: 125000000 B/s, peak 250000000"},
+		"latency":          {latencyColumns + " 2       1000          0.88           6.84         0.98   \t       1.03     \t0.20\t\t1.21 \t\t5.42\n", nil, "1000 x 2: 0.88 < 0.98 (1.03) < 1.21 < 6.84 us"},
+		"more columns":     {strings.TrimSuffix(bandwidthColumns, "\n") + "    CPU_Util[%]\n 65536 100 2.00 1.00 0.1\t    99.01\n", nil, "100 x 65536: 1048576 B/s, peak 2097152"},
+		"nothing":          {"", perf.ErrNoReport, ""},
+		"figures alone":    {" 65536 100 2.00 1.00 0.1\n", perf.ErrNoReport, ""},
+		"columns alone":    {bandwidthColumns, perf.ErrCut, ""},
+		"cut columns":      {bandwidthColumns[:30], perf.ErrCut, ""},
+		"cut figures":      {bandwidthColumns + " 65536      5000         11", perf.ErrMalformed, ""},
+		"twice":            {bandwidthColumns + " 65536 100 2.00 1.00 0.1\n 65536 100 2.00 1.00 0.1\n", perf.ErrMalformed, ""},
+		"cycles":           {strings.ReplaceAll(latencyColumns, "usec", "cycles") + " 2 1000 1 2 3 4 5 6 7\n", perf.ErrMalformed, ""},
+		"another unit":     {strings.ReplaceAll(bandwidthColumns, "MB", "kB") + " 65536 100 2.00 1.00 0.1\n", perf.ErrMalformed, ""},
+		"infinite":         {bandwidthColumns + " 65536 100 inf inf inf\n", perf.ErrMalformed, ""},
+		"not a number":     {latencyColumns + " 2 1000 -nan nan nan nan nan nan nan\n", perf.ErrMalformed, ""},
+		"negative":         {bandwidthColumns + " 65536 100 0.00 -12.00 0.1\n", perf.ErrMalformed, ""},
+		"half a byte":      {bandwidthColumns + " 0.5 100 2.00 1.00 0.1\n", perf.ErrMalformed, ""},
+		"many iterations":  {bandwidthColumns + " 65536 1e300 2.00 1.00 0.1\n", perf.ErrMalformed, ""},
+		"of a duration":    {" #bytes        #iterations       t_avg[usec]    tps average\n 2 1000 1.00\n", perf.ErrMalformed, ""},
+		"rate of messages": {" #bytes #iterations MsgRate[Mpps]\n 2 1000 1.00\n", perf.ErrMalformed, ""},
+	} {
+		r, err := perf.Parse([]byte(test.text))
+		if !errors.Is(err, test.kind) || test.kind == nil && shown(r, err) != test.want {
+			t.Errorf("%s: %s, want %v%s", name, shown(r, err), test.kind, test.want)
+		}
+	}
+}
+
+// FuzzParse: no output leads to a panic, or to figures that cannot have been measured.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(latencyColumns + " 2       1000          0.88           6.84         0.98   \t       1.03     \t0.20\t\t1.21 \t\t5.42\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := perf.Parse(text)
+		if err != nil {
+			if r != (perf.Report{}) {
+				t.Errorf("%+v with %v", r, err)
+			}
+			return
+		}
+		var figures []float64
+		switch {
+		case (r.Bandwidth == nil) == (r.Latency == nil):
+			t.Fatalf("%+v", r)
+		case r.Bandwidth != nil:
+			figures = []float64{r.Bandwidth.Average}
+			if r.Bandwidth.Peak != nil {
+				figures = append(figures, *r.Bandwidth.Peak)
+			}
+		default:
+			figures = []float64{r.Latency.Min, r.Latency.Typical, r.Latency.Average, r.Latency.P99, r.Latency.Max}
+		}
+		for _, n := range append(figures, float64(r.Bytes), float64(r.Iterations)) {
+			if math.IsNaN(n) || math.IsInf(n, 0) || n < 0 {
+				t.Errorf("%+v", r)
+			}
+		}
+	})
+}
