@@ -14,19 +14,24 @@ import (
 	"gpustack/host"
 	"gpustack/host/engine"
 	"gpustack/host/rdma"
+	"gpustack/host/rdma/perf"
 	"gpustack/host/rdma/ping"
 )
 
 // Time limits of rdma test.
 const (
 	pingTimeout   = 30 * time.Second
+	perfTimeout   = 2 * time.Minute
 	listenTimeout = 10 * time.Minute
 )
+
+// perfIterations is the default of --iterations with --perf: that of ib_write_bw.
+const perfIterations = 5000
 
 func newRDMATestCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "test",
-		Usage: "move data through RDMA ports, on this machine or to another one, with rping",
+		Usage: "move data through RDMA ports, on this machine or to another one, with rping or perftest",
 		Description: `
 Runs rping of rdma-core, which connects two sides by the RDMA connection manager and moves
 data by RDMA READ and RDMA WRITE, and compares the data. Without --listen and --peer, both
@@ -49,7 +54,16 @@ devices: by the CDI device that gives them, such as one of 'gpustack container p
 by the nodes. What its limit of locked memory is, the engine decides. The other machine of a
 test uses containers or not, as --container says there.
 
-The test runs on this machine alone: --root must be /. It changes nothing. rping is killed at
+With --perf, the programs of perftest measure instead of rping, one after the other, through the
+connection manager: ib_write_bw and ib_read_bw the bandwidth of messages of 65536 bytes, and
+ib_write_lat and ib_read_lat the latency of messages of 2 bytes. Bandwidths are shown in MB/s of
+10^6 bytes and compared with what the port and the adapter's PCIe link can carry, without their
+encodings; latencies as the typical time and the one that 99 per cent of iterations did not
+exceed. There is no limit below which --perf fails. With --container, the programs run on the
+machine and then in containers. Both machines of a test need the same --iterations, and both or
+neither --container. Figures of one machine alone are those of the adapter, without the network.
+
+The test runs on this machine alone: --root must be /. It changes nothing. Programs are killed at
 the time limit, by Ctrl-C, and if gpustack is killed.
 
 EXAMPLES
@@ -58,23 +72,26 @@ EXAMPLES
   gpustack rdma test --listen --device mlx5_0 --wait 5m
   gpustack rdma test --peer 192.0.2.7 --iterations 1000 --size 65535
   gpustack rdma test --container localhost/rdma:latest
+  gpustack rdma test --perf
+  gpustack rdma test --perf --peer 192.0.2.7
 
 EXIT STATUS
   0  all tested ports pass
   1  error or refusal: no port could be tested
   2  a test failed
-  130  interrupted: rping was killed`,
+  130  interrupted: the programs were killed`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "device", Usage: "test `DEVICE`: an adapter by its address or RDMA name; NAME/PORT is one port"},
 			&cli.BoolFlag{Name: "listen", Usage: "wait for the test of one other machine"},
 			&cli.StringFlag{Name: "peer", Usage: "test the way to `HOST`, which listens"},
-			&cli.StringFlag{Name: "container", Usage: "run rping in containers of `IMAGE`, without privileges"},
-			&cli.DurationFlag{Name: "wait", Usage: "wait at most `TIME` for the end of each test (default: 30s, with --listen 10m)"},
+			&cli.BoolFlag{Name: "perf", Usage: "measure bandwidth and latency with perftest"},
+			&cli.StringFlag{Name: "container", Usage: "run the programs in containers of `IMAGE`, without privileges"},
+			&cli.DurationFlag{Name: "wait", Usage: "wait at most `TIME` for the end of each test (default: 30s, with --perf 2m, with --listen 10m)"},
 			&cli.IntFlag{Name: "port", Value: 7174, Usage: "port `NUMBER` of the connection manager, the same on both machines"},
-			&cli.IntFlag{Name: "iterations", Value: 10, Usage: "`NUMBER` of iterations, each there and back, the same on both machines"},
-			&cli.IntFlag{Name: "size", Value: 64, Usage: "`NUMBER` of bytes of an iteration, the same on both machines"},
+			&cli.IntFlag{Name: "iterations", Value: 10, Usage: "`NUMBER` of iterations, the same on both machines (with --perf: 5000)"},
+			&cli.IntFlag{Name: "size", Value: 64, Usage: "`NUMBER` of bytes of an iteration, the same on both machines; not with --perf"},
 		},
 		Action: action(u, parseRDMATest, runRDMATest),
 	}
@@ -82,15 +99,16 @@ EXIT STATUS
 
 type rdmaTestOptions struct {
 	format, peer string
-	listen       bool
+	listen, perf bool
 	ping.Request
 }
 
 func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	f.Arguments(c)
 	f.Exclude(c, "listen", "peer")
+	f.Exclude(c, "perf", "size")
 	opts := rdmaTestOptions{
-		format: f.Choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"),
+		format: f.Choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"), perf: c.Bool("perf"),
 		Request: ping.Request{
 			Options:  ping.Options{Port: c.Int("port"), Count: c.Int("iterations"), Size: c.Int("size"), Timeout: c.Duration("wait")},
 			Programs: ping.Rping(), Device: c.String("device"), Image: c.String("container"),
@@ -98,8 +116,18 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	}
 	if !c.IsSet("wait") {
 		opts.Timeout = pingTimeout
-		if opts.listen {
+		switch {
+		case opts.listen:
 			opts.Timeout = listenTimeout
+		case opts.perf:
+			opts.Timeout = perfTimeout
+		}
+	}
+	check := ping.Options.Check
+	if opts.perf {
+		check, opts.Size = perf.CheckOptions, perf.Size
+		if !c.IsSet("iterations") {
+			opts.Count = perfIterations
 		}
 	}
 	if filepath.Clean(c.String("root")) != "/" {
@@ -112,7 +140,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 			f.Add(args.UsageError("--container "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
 		}
 	}
-	if err := opts.Check(); err != nil {
+	if err := check(opts.Options); err != nil {
 		for _, e := range host.Split(err) {
 			f.Add(args.UsageError(e.Error(), f.SeeHelp()))
 		}
@@ -125,19 +153,24 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	if err != nil {
 		return err
 	}
-	m, err := ping.Observe(ctx, root, opts.Request)
+	var m tester
+	if opts.perf {
+		m, err = observePerf(ctx, root, opts.Request)
+	} else {
+		m, err = observePing(ctx, root, opts.Request)
+	}
 	if err != nil {
 		return err
 	}
-	r := views.NewRDMATest(m)
-	if m.Container != nil { // a signal lets it be removed
+	r := m.newReport()
+	if opts.Image != "" { // a signal lets containers be removed
 		if err := u.Run.BeginRecorded(remedyContainers); err != nil {
 			return err
 		}
 	}
 	err = runTests(ctx, u, opts, r, m)
 	u.Run.End()
-	if ctx.Err() != nil { // what an interrupted rping says is no result
+	if ctx.Err() != nil { // what an interrupted program says is no result
 		err = context.Cause(ctx)
 	}
 	if err != nil {
@@ -147,48 +180,103 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	return showReport(u, opts.format, r, func() { views.PrintPortTests(u, *r) }, *r.Verdict == ping.Pass)
 }
 
+// tester tests the ports of a machine, and adds the results to a report. begins is called before
+// each test, with the command for the other machine of a listener.
+type tester interface {
+	newReport() *views.RDMATest
+	route(ctx context.Context, peer string) (ping.Way, error)
+	loopback(ctx context.Context, r *views.RDMATest, begins func(t ping.Test)) error
+	listen(ctx context.Context, r *views.RDMATest, begins func(t ping.Test, peerCommand string)) error
+	peer(ctx context.Context, r *views.RDMATest, way ping.Way, begins func(t ping.Test)) error
+}
+
 // runTests tests the ports of a machine and completes the report.
-func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *views.RDMATest, m ping.Machine) error {
-	var tests []ping.Tested
-	var err error
+func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *views.RDMATest, m tester) error {
 	switch {
 	case opts.listen:
-		tests, err = listen(ctx, u, r, m)
+		r.Sides = views.SidesListen
+		return m.listen(ctx, r, func(t ping.Test, peerCommand string) {
+			r.PeerCommand = views.Optional(peerCommand)
+			u.Note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, peerCommand)
+			if t.Target.Port.LinkLayer == rdma.LinkEthernet {
+				u.Note("%s", ping.RoCEFirewall)
+			}
+		})
 	case opts.peer != "":
-		tests, err = testPeer(ctx, u, r, opts.peer, m)
-	default:
-		tests, err = m.Loopback(ctx, func(t ping.Test) { u.Waits("testing %s at %s", t.Target, t.Source.IP) })
-	}
-	if err != nil {
-		return err
-	}
-	r.AddAll(tests)
-	return nil
-}
-
-// listen waits for a peer at one port.
-func listen(ctx context.Context, u *term.UI, r *views.RDMATest, m ping.Machine) ([]ping.Tested, error) {
-	r.Sides = views.SidesListen
-	tested, err := m.Listen(ctx, func(t ping.Test) {
-		r.PeerCommand = views.Optional(t.PeerCommand())
-		u.Note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, *r.PeerCommand)
-		if t.Target.Port.LinkLayer == rdma.LinkEthernet {
-			u.Note("%s", ping.RoCEFirewall)
+		way, err := m.route(ctx, opts.peer)
+		if err != nil {
+			return err
 		}
-	})
-	return []ping.Tested{tested}, err
+		r.Sides, r.Peer = views.SidesPeer, &way.Peer
+		if way.Warning != "" {
+			r.Warnings = append(r.Warnings, way.Warning)
+		}
+		return m.peer(ctx, r, way, func(t ping.Test) { u.Waits("testing %s at %s to %s", t.Target, t.Source.IP, way.Peer) })
+	default:
+		return m.loopback(ctx, r, func(t ping.Test) { u.Waits("testing %s at %s", t.Target, t.Source.IP) })
+	}
 }
 
-// testPeer tests the way to a listener.
-func testPeer(ctx context.Context, u *term.UI, r *views.RDMATest, peer string, m ping.Machine) ([]ping.Tested, error) {
-	way, err := m.Route(ctx, peer)
-	if err != nil {
-		return nil, err
+// pings tests with rping.
+type pings struct{ ping.Machine }
+
+func observePing(ctx context.Context, root host.Root, r ping.Request) (tester, error) {
+	m, err := ping.Observe(ctx, root, r)
+	return pings{m}, err
+}
+
+func (m pings) newReport() *views.RDMATest { return views.NewRDMATest(m.Machine, false) }
+
+func (m pings) route(ctx context.Context, peer string) (ping.Way, error) { return m.Route(ctx, peer) }
+
+func (m pings) loopback(ctx context.Context, r *views.RDMATest, begins func(ping.Test)) error {
+	tests, err := m.Loopback(ctx, begins)
+	return added(r.AddAll, err, tests...)
+}
+
+func (m pings) listen(ctx context.Context, r *views.RDMATest, begins func(ping.Test, string)) error {
+	tested, err := m.Listen(ctx, func(t ping.Test) { begins(t, t.PeerCommand()) })
+	return added(r.AddAll, err, tested)
+}
+
+func (m pings) peer(ctx context.Context, r *views.RDMATest, way ping.Way, begins func(ping.Test)) error {
+	tested, err := m.Peer(ctx, way, begins)
+	return added(r.AddAll, err, tested)
+}
+
+// measures tests with perftest.
+type measures struct{ perf.Machine }
+
+func observePerf(ctx context.Context, root host.Root, r ping.Request) (tester, error) {
+	m, err := perf.Observe(ctx, root, r)
+	return measures{m}, err
+}
+
+func (m measures) newReport() *views.RDMATest { return views.NewRDMATest(m.Machine.Machine, true) }
+
+func (m measures) route(ctx context.Context, peer string) (ping.Way, error) {
+	return m.Route(ctx, peer)
+}
+
+func (m measures) loopback(ctx context.Context, r *views.RDMATest, begins func(ping.Test)) error {
+	tests, err := m.Loopback(ctx, func(t perf.Test) { begins(t.Test) })
+	return added(r.AddMeasured, err, tests...)
+}
+
+func (m measures) listen(ctx context.Context, r *views.RDMATest, begins func(ping.Test, string)) error {
+	tested, err := m.Listen(ctx, func(t perf.Test) { begins(t.Test, t.PeerCommand()) })
+	return added(r.AddMeasured, err, tested)
+}
+
+func (m measures) peer(ctx context.Context, r *views.RDMATest, way ping.Way, begins func(ping.Test)) error {
+	tested, err := m.Peer(ctx, way, func(t perf.Test) { begins(t.Test) })
+	return added(r.AddMeasured, err, tested)
+}
+
+// added adds tests to a report, unless they could not be carried out.
+func added[Tested any](add func([]Tested), err error, tests ...Tested) error {
+	if err == nil {
+		add(tests)
 	}
-	r.Sides, r.Peer = views.SidesPeer, &way.Peer
-	if way.Warning != "" {
-		r.Warnings = append(r.Warnings, way.Warning)
-	}
-	tested, err := m.Peer(ctx, way, func(t ping.Test) { u.Waits("testing %s at %s to %s", t.Target, t.Source.IP, way.Peer) })
-	return []ping.Tested{tested}, err
+	return err
 }

@@ -214,6 +214,7 @@ func rdmaIsReady(m machine) {
 
 // rdmaTested is what rdma test -o json prints, as far as it is looked at here.
 type rdmaTested struct {
+	Program string `json:"program"`
 	Verdict string `json:"verdict"`
 	Tests   []struct {
 		Name       string         `json:"name"`
@@ -224,6 +225,26 @@ type rdmaTested struct {
 		Carried    *bool          `json:"packets_counted"`
 		Causes     []ping.Cause   `json:"causes"`
 		Devices    []string       `json:"container_devices"`
+		Hardware   struct {
+			Driver string    `json:"driver"`
+			Port   *struct{} `json:"port_capacity"`
+			Link   *struct{} `json:"pcie_capacity"`
+		} `json:"measured_on"`
+		Figures []struct {
+			Program    string `json:"program"`
+			Contained  bool   `json:"in_container"`
+			Bytes      int    `json:"message_bytes"`
+			Iterations int    `json:"iterations"`
+			Bandwidth  *struct {
+				Average float64  `json:"average_mb_per_second"`
+				OfPort  *float64 `json:"percent_of_port"`
+				OfLink  *float64 `json:"percent_of_pcie_link"`
+			} `json:"bandwidth"`
+			Latency *struct {
+				Typical float64 `json:"typical_us"`
+				P99     float64 `json:"ninety_ninth_percentile_us"`
+			} `json:"latency"`
+		} `json:"measurements"`
 	} `json:"tests"`
 }
 

@@ -8,6 +8,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/pci"
+	"gpustack/host/rdma/perf"
 	"gpustack/host/rdma/ping"
 )
 
@@ -15,6 +16,7 @@ import (
 type RDMATest struct {
 	Schema      int             `json:"schema"`
 	Time        time.Time       `json:"time"` // when the test began
+	Program     string          `json:"program"`
 	Sides       string          `json:"sides"`
 	Peer        *netip.Addr     `json:"peer"`
 	PeerCommand *string         `json:"peer_command"`
@@ -36,6 +38,12 @@ const (
 	SidesPeer     = "peer"
 )
 
+// Values of RDMATest.Program.
+const (
+	programRping    = "rping"
+	programPerftest = "perftest"
+)
+
 // portTest is the test of a port.
 type portTest struct {
 	Address    *pci.Address   `json:"address"`
@@ -52,6 +60,8 @@ type portTest struct {
 	Carried    host.Bool      `json:"packets_counted"`
 	Causes     []ping.Cause   `json:"causes"`
 	Devices    []string       `json:"container_devices"`
+	Hardware   *measuredOn    `json:"measured_on"`
+	Figures    []measurement  `json:"measurements"`
 
 	title     string
 	container string // how rping was started; "" on the machine
@@ -72,12 +82,16 @@ type untested struct {
 	Hint    *string      `json:"hint"`
 }
 
-// NewRDMATest returns the report of rdma test on a machine, without results.
-func NewRDMATest(m ping.Machine) *RDMATest {
+// NewRDMATest returns the report of rdma test on a machine, without results. measures says that its
+// ports are measured.
+func NewRDMATest(m ping.Machine, measures bool) *RDMATest {
 	r := RDMATest{
-		Schema: 1, Time: time.Now().UTC().Truncate(time.Second), Sides: sidesLoopback,
+		Schema: 1, Time: time.Now().UTC().Truncate(time.Second), Program: programRping, Sides: sidesLoopback,
 		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
 		Warnings: m.Warnings,
+	}
+	if measures {
+		r.Program = programPerftest
 	}
 	if c := m.Container; c != nil {
 		r.Containers = &testContainers{c.Image, c.Engine}
@@ -91,14 +105,26 @@ func NewRDMATest(m ping.Machine) *RDMATest {
 // AddAll adds all tests to the report, with the verdict.
 func (r *RDMATest) AddAll(tests []ping.Tested) {
 	for _, t := range tests {
-		r.add(t)
+		r.Tests = append(r.Tests, r.test(t))
 	}
 	verdict := ping.VerdictOf(tests)
 	r.Verdict = &verdict
 }
 
-// Add adds a test to the report.
-func (r *RDMATest) add(t ping.Tested) {
+// AddMeasured adds all tests with measurements to the report, with the verdict.
+func (r *RDMATest) AddMeasured(tests []perf.Tested) {
+	var tested []ping.Tested
+	for _, t := range tests {
+		tested = append(tested, ping.Tested{Test: t.Test.Test, Result: t.Result.Result})
+	}
+	r.AddAll(tested)
+	for i, t := range tests {
+		r.Tests[i].measured(t)
+	}
+}
+
+// test returns a test for the report, and adds its warnings.
+func (r *RDMATest) test(t ping.Tested) portTest {
 	a, p := t.Target.Adapter, t.Target.Port
 	test := portTest{
 		Address: a.Address, Name: a.Name, Port: p.Number, LinkLayer: p.LinkLayer, Netdev: t.Source.Netdev, IP: t.Source.IP,
@@ -108,8 +134,8 @@ func (r *RDMATest) add(t ping.Tested) {
 	if t.Container != nil {
 		test.Devices, test.container = t.Container.Devices, t.Container.String()
 	}
-	r.Tests = append(r.Tests, test)
 	r.Warnings = append(r.Warnings, t.Warnings...)
+	return test
 }
 
 // PrintPortTests prints the results of the tests, and the ports that were not tested.
@@ -131,14 +157,18 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 		if t.Elapsed != nil {
 			took = fmt.Sprintf(" in %.2f s", *t.Elapsed)
 		}
-		u.Printf("%s: %s (%s): %d of %d iterations of %d bytes%s\n", u.Paint(colour, string(*t.Verdict)), term.Printable(t.title), term.Printable(where),
-			t.Iterations, r.Iterations, r.Size, took)
+		done := fmt.Sprintf("%d of %d iterations of %d bytes", t.Iterations, r.Iterations, r.Size)
+		if r.Program == programPerftest {
+			done = fmt.Sprintf("%s of %d iterations", host.Numbered(len(t.Figures), "measurement"), r.Iterations)
+		}
+		u.Printf("%s: %s (%s): %s%s\n", u.Paint(colour, string(*t.Verdict)), term.Printable(t.title), term.Printable(where), done, took)
 		if t.container != "" {
 			u.Printf("  in containers: %s\n", term.Printable(t.container))
 		}
+		printMeasurements(u, t)
 		for _, c := range t.Causes {
 			if c.Words != "" {
-				u.Printf("  rping: %s\n", term.Printable(c.Words))
+				u.Printf("  %s: %s\n", r.Program, term.Printable(c.Words))
 			}
 			u.Printf("  cause: %s\n  remedy: %s\n", term.Printable(c.Cause), term.Elsewhere(c.Remedy))
 		}

@@ -30,10 +30,14 @@ func shown(r perf.Report, err error) string {
 func TestParseRecorded(t *testing.T) {
 	t.Parallel()
 	wants := map[string]string{
-		"connectx7-infinitely.txt": "the report is malformed: it has several lines of figures",
-		"connectx7-once.txt":       "882805 x 65536: 11571250000 B/s",
-		"connectx3-cut.txt":        "the report has no figures",
-		"frequency.txt":            "5000 x 65536: 12298192159 B/s",
+		"connectx7-infinitely.txt":  "the report is malformed: it has several lines of figures",
+		"connectx7-once.txt":        "882805 x 65536: 11571250000 B/s",
+		"connectx3-cut.txt":         "the report has no figures",
+		"debian12-ib_write_bw.txt":  "20 x 65536: 23026729 B/s, peak 59118715",
+		"debian12-ib_read_bw.txt":   "20 x 65536: 16273900 B/s, peak 50153390",
+		"debian12-ib_write_lat.txt": "20 x 2: 3717.42 < 6203.03 (17701.62) < 129942.54 < 129942.54 us",
+		"debian12-ib_read_lat.txt":  "20 x 2: 121.30 < 139.65 (159.32) < 438.83 < 438.83 us",
+		"frequency.txt":             "5000 x 65536: 12298192159 B/s",
 	}
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) != len(wants) {

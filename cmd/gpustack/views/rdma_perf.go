@@ -1,0 +1,174 @@
+package views
+
+import (
+	"fmt"
+	"strings"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host/rdma/perf"
+)
+
+// measuredOn is what figures were measured on.
+type measuredOn struct {
+	Product  *string   `json:"product"`
+	Driver   string    `json:"driver"`
+	Firmware string    `json:"firmware"`
+	Port     *capacity `json:"port_capacity"`
+	Link     *capacity `json:"pcie_capacity"`
+}
+
+// capacity is how much data a port or a PCIe link can carry.
+type capacity struct {
+	Name     string  `json:"capacity"`
+	Gbps     float64 `json:"data_gbit_per_second"`
+	Encoding *string `json:"encoding"`
+}
+
+// measurement is what a program of perftest has measured.
+type measurement struct {
+	Program    string     `json:"program"`
+	Contained  bool       `json:"in_container"`
+	Bytes      *int       `json:"message_bytes"`
+	Iterations *int       `json:"iterations"`
+	Bandwidth  *bandwidth `json:"bandwidth"`
+	Latency    *latency   `json:"latency"`
+}
+
+// bandwidth has units of 10^6 bytes.
+type bandwidth struct {
+	Average float64  `json:"average_mb_per_second"`
+	Peak    *float64 `json:"peak_mb_per_second"`
+	OfPort  *float64 `json:"percent_of_port"`
+	OfLink  *float64 `json:"percent_of_pcie_link"`
+}
+
+// latency is in microseconds.
+type latency struct {
+	Min     float64 `json:"min_us"`
+	Typical float64 `json:"typical_us"`
+	Average float64 `json:"average_us"`
+	P99     float64 `json:"ninety_ninth_percentile_us"`
+	Max     float64 `json:"max_us"`
+}
+
+// measured adds to a test what was measured, and on what.
+func (t *portTest) measured(tested perf.Tested) {
+	h := tested.Hardware
+	t.Hardware = &measuredOn{Product: Optional(h.Product), Driver: h.Driver, Firmware: h.Firmware, Port: newCapacity(h.Port), Link: newCapacity(h.Link)}
+	t.Figures = []measurement{}
+	for _, m := range tested.Measurements {
+		figures := measurement{Program: m.Program, Contained: m.Container != nil}
+		if r := m.Report; r != nil {
+			figures.Bytes, figures.Iterations = &r.Bytes, &r.Iterations
+			figures.Bandwidth = newBandwidth(r.Bandwidth, h)
+			if l := r.Latency; l != nil {
+				figures.Latency = &latency{l.Min, l.Typical, l.Average, l.P99, l.Max}
+			}
+		}
+		t.Figures = append(t.Figures, figures)
+	}
+}
+
+func newCapacity(c *perf.Capacity) *capacity {
+	if c == nil {
+		return nil
+	}
+	return &capacity{c.Name, c.Gbps, Optional(c.Encoding)}
+}
+
+func newBandwidth(b *perf.Bandwidth, h perf.Hardware) *bandwidth {
+	if b == nil {
+		return nil
+	}
+	const mb = 1e6
+	found := bandwidth{Average: b.Average / mb, OfPort: h.Port.Percent(b.Average), OfLink: h.Link.Percent(b.Average)}
+	if b.Peak != nil {
+		peak := *b.Peak / mb
+		found.Peak = &peak
+	}
+	return &found
+}
+
+// String returns a bandwidth for people: "12500.0 MB/s (100.0 Gb/s), 50 % of the port".
+func (b bandwidth) String() string {
+	words := fmt.Sprintf("%.1f MB/s (%.2f Gb/s)", b.Average, b.Average*8/1000)
+	for _, part := range []struct {
+		percent *float64
+		of      string
+	}{{b.OfPort, "port"}, {b.OfLink, "PCIe link"}} {
+		if part.percent != nil {
+			words += fmt.Sprintf(", %.0f %% of the %s", *part.percent, part.of)
+		}
+	}
+	return words
+}
+
+// result returns the figures of a measurement for people.
+func (m measurement) result() string {
+	switch {
+	case m.Bandwidth != nil:
+		return m.Bandwidth.String()
+	case m.Latency != nil:
+		return fmt.Sprintf("%.2f µs typical, %.2f µs in 99 %% of iterations", m.Latency.Typical, m.Latency.P99)
+	}
+	return "done: the other machine has the figures"
+}
+
+// String returns a capacity for people: "x16 16.0 GT/s PCIe, 252.1 Gb/s after 128b/130b".
+func (c capacity) String() string {
+	if c.Encoding == nil {
+		return c.Name
+	}
+	return fmt.Sprintf("%s, %.1f Gb/s after %s", c.Name, c.Gbps, *c.Encoding)
+}
+
+// printMeasurements prints what was measured, and on what, with containers beside the machine.
+func printMeasurements(u *term.UI, t portTest) {
+	if h := t.Hardware; h != nil {
+		u.Printf("  measured on: %s\n", term.Printable(h.String()))
+	}
+	for _, m := range t.Figures {
+		if m.Contained {
+			continue
+		}
+		size := ""
+		if m.Bytes != nil {
+			size = fmt.Sprintf(" %d", *m.Bytes)
+		}
+		u.Printf("  %-18s  %s\n", m.Program+size, m.result())
+		for _, beside := range t.Figures {
+			if beside.Contained && beside.Program == m.Program {
+				u.Printf("  %-18s  %s\n", "  in a container", beside.result())
+			}
+		}
+	}
+}
+
+// String returns the hardware for people.
+func (h measuredOn) String() string {
+	if h.Driver == "" && h.Port == nil && h.Link == nil {
+		return "a software device, whose rate is not that of a link"
+	}
+	var words []string
+	if h.Product != nil {
+		words = append(words, *h.Product)
+	}
+	if h.Driver != "" {
+		words = append(words, h.Driver)
+	}
+	if h.Firmware != "" {
+		words = append(words, "firmware "+h.Firmware)
+	}
+	line := strings.Join(words, ", ")
+	for _, part := range []struct {
+		name string
+		of   *capacity
+	}{{"port", h.Port}, {"PCIe link", h.Link}} {
+		known := "of unknown rate"
+		if part.of != nil {
+			known = part.of.String()
+		}
+		line += "; " + part.name + " " + known
+	}
+	return line
+}
