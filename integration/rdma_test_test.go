@@ -34,6 +34,40 @@ while [ $n -lt $count ]; do echo "server ping data: rdma-ping-$n: ABC"; n=$((n+1
 : >/done
 `
 
+// playedPerftest is each program of perftest as rdma test sees it: without an address it is the
+// server. A client sees a server by its file, which a program removes at its end.
+const playedPerftest = `#!/bin/sh
+name=${0##*/}
+case " $* " in *" --help "*) echo "  -R, --rdma_cm  Connect QPs"; echo "      --source_ip  Source IP"; exit 1 ;; esac
+for a; do
+	case $prev in -s) size=$a ;; -n) count=$a ;; esac
+	case $a in *.*) [ "$prev" = --source_ip ] || peer=$a ;; esac
+	prev=$a
+done
+if [ ! "$peer" ]; then
+	echo $$ >/pid
+	: >/up
+	while [ ! -e /up.$name ]; do sleep 0.02; done
+	rm /up.$name
+	[ $name = ib_read_lat ] && exit 0
+elif [ -e /alone ]; then
+	echo "Unexpected CM event bl blka 7" >&2
+	echo " Unable to perform rdma_client function" >&2
+	exit 1
+else
+	echo 140 >/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
+	[ -e /remote ] || : >/up.$name
+fi
+case $name in
+*_bw)
+	echo " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]"
+	[ -e /cut ] || echo " $size      $count             0.00            953.67		   0.015259" ;;
+*)
+	echo " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+	echo " $size       $count          0.88           6.84         0.98   	       1.03     	0.20		1.21 		5.42" ;;
+esac
+`
+
 // playedPodman is podman as rdma test sees it: it has one image, and runs its rping on the machine.
 const playedPodman = `#!/bin/sh
 case "$1 $*" in
@@ -64,12 +98,13 @@ func TestRDMATest(t *testing.T) {
 		}
 		run(t, "cp", "/bin/busybox", filepath.Join(root, "bin/busybox"))
 		run(t, "cp", gpustack, filepath.Join(root, "bin/gpustack"))
-		for _, name := range []string{"sh", "sleep"} {
+		for _, name := range []string{"sh", "sleep", "rm"} {
 			if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "usr/bin/podman": playedPodman, "sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n"} {
+		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "usr/bin/podman": playedPodman, "sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n",
+			"usr/bin/ib_write_bw": playedPerftest, "usr/bin/ib_read_bw": playedPerftest, "usr/bin/ib_write_lat": playedPerftest, "usr/bin/ib_read_lat": playedPerftest} {
 			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -117,6 +152,20 @@ func TestRDMATest(t *testing.T) {
 			[]string{"error: podman: localhost/other: no such image on this machine: a test pulls none\n", "podman pull IMAGE"}},
 		{"no rping in the image", "--container localhost/bare --peer 192.168.77.2", "remote", 1, []string{"error: localhost/bare: the image has no rping\n", "rdmacm-utils"}},
 		{"no name of an image", "--container -v", "", 1, []string{`--container "-v": is no name of an image`}},
+		{"perf", "--perf", "", 0, []string{"pass: rxe0 port 1 (Ethernet, eth9 192.168.77.1, both sides here): 4 measurements of 5000 iterations in ",
+			"  measured on: a software device, whose rate is not that of a link\n", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s)\n", "  ib_read_bw 65536    1000.0 MB/s",
+			"  ib_write_lat 2      0.98 µs typical, 1.21 µs in 99 % of iterations\n", "  ib_read_lat 2       0.98 µs", "  sent_pkts +40\n"}},
+		{"perf of a peer", "--perf --peer 192.168.77.2 --iterations 20", "remote", 0, []string{"eth9 192.168.77.1 to 192.168.77.2): 4 measurements of 20 iterations"}},
+		{"perf for a peer", "--perf --listen", "up.ib_write_bw up.ib_read_bw up.ib_write_lat up.ib_read_lat", 0,
+			[]string{"for 10m0s; on the other machine run: gpustack rdma test --perf --peer 192.168.77.1 --port 7174 --iterations 5000\n", "  ib_read_lat         done: the other machine has the figures\n"}},
+		{"perf, nobody comes", "--perf --listen --wait 1s", "", 2, []string{"fail: rxe0 port 1", "0 measurements", "cause: no peer completed a test within 1s", "gpustack rdma test --perf --peer 192.168.77.1"}},
+		{"perf, unreachable", "--perf --peer 192.168.77.2", "alone", 2,
+			[]string{"fail: rxe0", "perftest: Unexpected CM event bl blka 7\n", "cause: the peer's connection manager does not answer", "UDP port 4791"}},
+		{"perf, cut", "--perf", "cut", 2, []string{"fail: rxe0", "cause: ib_write_bw: the report has no figures", "remedy: see what it prints: ib_write_bw -s 65536 -R -F -d rxe0"}},
+		{"perf in containers", "--perf --container localhost/rdma:1", "", 0,
+			[]string{"8 measurements of 5000 iterations", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s)\n    in a container    1000.0 MB/s (8.00 Gb/s)\n", "  in containers: podman run --device "}},
+		{"no perftest in the image", "--perf --container localhost/bare", "", 1, []string{"error: localhost/bare: the image has no perftest\n", "install perftest and ibverbs-providers"}},
+		{"bad values of perf", "--perf --iterations 4 --size 64", "", 1, []string{"--iterations 4: must be 5 to 100000", "--perf and --size cannot be combined"}},
 		{"root", "--root /proc", "", 1, []string{`--root "/proc": rdma test moves data through the adapters of the running machine, and needs --root /`}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -153,6 +202,49 @@ func TestRDMATest(t *testing.T) {
 		}
 		if r := report.Tests[0]; r.Name != "rxe0" || r.IP != "192.168.77.1" || r.Iterations != 10 || r.Counted == nil || !*r.Counted {
 			t.Errorf("%s", stdout)
+		}
+	})
+	t.Run("perf json", func(t *testing.T) {
+		t.Parallel()
+		root := lay(t)
+		stdout, stderr, status := try(t, command(root, "--perf", "-o", "json"))
+		var report struct {
+			Program, Verdict string
+			Tests            []struct {
+				Iterations   int
+				Measurements []struct {
+					Program   string
+					Contained bool `json:"in_container"`
+					Bytes     int  `json:"message_bytes"`
+					Bandwidth *struct {
+						Average float64  `json:"average_mb_per_second"`
+						Peak    *float64 `json:"peak_mb_per_second"`
+						OfPort  *float64 `json:"percent_of_port"`
+					}
+					Latency *struct {
+						P99 float64 `json:"ninety_ninth_percentile_us"`
+					}
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || report.Program != "perftest" || report.Verdict != "pass" || len(report.Tests) != 1 || len(report.Tests[0].Measurements) != 4 {
+			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
+		}
+		one := report.Tests[0]
+		if b := one.Measurements[0].Bandwidth; one.Iterations != 20000 || b == nil || b.Average < 999 || b.Average > 1001 || b.Peak != nil || b.OfPort != nil {
+			t.Errorf("%s", stdout)
+		}
+		if l := one.Measurements[3]; l.Program != "ib_read_lat" || l.Bytes != 2 || l.Contained || l.Latency == nil || l.Latency.P99 != 1.21 {
+			t.Errorf("%s", stdout)
+		}
+		if err := os.Remove(filepath.Join(root, "usr/bin/ib_read_lat")); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(root, "etc/os-release"), "ID=rocky\nID_LIKE=\"rhel centos fedora\"\n")
+		for _, options := range [][]string{{"--perf"}, {"--perf", "--container", "localhost/rdma:1"}} {
+			if _, stderr, status := try(t, command(root, options...)); status != 1 || !strings.Contains(stderr, "error: perftest is not installed\n") || !strings.Contains(stderr, "dnf install perftest") {
+				t.Errorf("%s: exit status %d: %s", options, status, stderr)
+			}
 		}
 	})
 	t.Run("container by CDI", func(t *testing.T) {
@@ -218,11 +310,15 @@ func TestRDMATest(t *testing.T) {
 			t.Errorf("exit status %d: %s", status, stderr)
 		}
 	})
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		t.Run(signal.String(), func(t *testing.T) {
+	for _, test := range []struct {
+		signal  syscall.Signal
+		options []string
+	}{{syscall.SIGINT, []string{"--listen"}}, {syscall.SIGKILL, []string{"--listen"}}, {syscall.SIGINT, []string{"--perf", "--listen"}}, {syscall.SIGKILL, []string{"--perf", "--listen"}}} {
+		signal, options := test.signal, test.options
+		t.Run(signal.String()+" "+options[0], func(t *testing.T) {
 			t.Parallel()
 			root := lay(t)
-			cmd := command(root, "--listen")
+			cmd := command(root, options...)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -244,7 +340,7 @@ func TestRDMATest(t *testing.T) {
 					break
 				}
 				if time.Now().After(end) {
-					t.Fatal("rping outlives gpustack")
+					t.Fatal("a program outlives gpustack")
 				}
 			}
 		})
