@@ -59,9 +59,9 @@ const maxLanes = 32
 const flits = "flits of 256 bytes"
 
 // Rate returns what the link can carry in each direction at its current width and speed, in
-// gigabits (10^9) per second without what its encoding needs, and the name of that encoding. Headers
-// of packets are not subtracted: they take another 5 to 20 per cent. ok is false if the kernel shows
-// no width or speed, as in a virtual machine.
+// gigabits (10^9) per second without what its encoding needs, and the name of that encoding.
+// Headers of packets are not subtracted: they take another 5 to 20 per cent. ok is false if the
+// kernel shows no width or speed, as in a virtual machine.
 func (l PCIeLink) Rate() (gbps float64, encoding string, ok bool) {
 	lanes, _, _, ok := l.Lanes()
 	word, _, _ := strings.Cut(l.Speed, " ")

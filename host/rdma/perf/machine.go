@@ -41,8 +41,8 @@ func (t Test) warned(r Result, err error) (Tested, error) {
 	return Tested{t, r}, err
 }
 
-// Loopback measures all ports one after the other, with both sides on this machine. begins is called
-// before each test.
+// Loopback measures all ports one after the other, with both sides on this machine. begins is
+// called before each test.
 func (m Machine) Loopback(ctx context.Context, begins func(Test)) ([]Tested, error) {
 	var tests []Tested
 	for _, target := range m.Targets {

@@ -53,9 +53,9 @@ var units = map[string]float64{"MB/sec": 1 << 20, "MiB/sec": 1 << 20, "Gb/sec": 
 // columnName is the form of a column's name, with its unit.
 var columnName = host.LazyRegexp(`#bytes|#iterations|[^\[\]\s][^\[\]]*\[[^\[\]]+\]`)
 
-// Parse reads the output of a program of perftest: after messages and properties of the test, a line
-// with the names of columns, possibly more messages, and one line with figures. A report with several
-// lines of figures is of another kind of test.
+// Parse reads the output of a program of perftest: after messages and properties of the test, a
+// line with the names of columns, possibly more messages, and one line with figures. A report with
+// several lines of figures is of another kind of test.
 //
 // Errors: ErrNoReport, ErrCut, ErrMalformed.
 func Parse(stdout []byte) (Report, error) {

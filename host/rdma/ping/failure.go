@@ -34,9 +34,10 @@ const (
 )
 
 // failures are the words of rping and librdmacm (rdma-core 44, librdmacm/examples/rping.c and
-// common.c) and of perftest (src/perftest_communication.c and perftest_resources.c), with the numbers of events as the kernel reports them: negative error numbers of
-// errno(3), positive reasons of a REJ message (InfiniBand Architecture Specification, 12.6.7.2;
-// Linux, include/rdma/ib_cm.h).
+// common.c) and of perftest (src/perftest_communication.c and perftest_resources.c), with the
+// numbers of events as the kernel reports them: negative error numbers of errno(3), positive
+// reasons of a REJ message (InfiniBand Architecture Specification, 12.6.7.2; Linux,
+// include/rdma/ib_cm.h).
 var failures = []failure{
 	{words: `No RDMA devices were detected|Did not detect devices|Unable to find the Infiniband/RoCE device|IB device .* not found`, cause: "libibverbs has found no usable RDMA device: a device node or the provider library is missing",
 		remedy: remedyCheck},

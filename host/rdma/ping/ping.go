@@ -305,8 +305,8 @@ func (t Test) judge(sides ...Side) (Result, error) {
 	return r, nil
 }
 
-// Diagnose returns why a test failed, by what its sides printed and how the first one ended; none if
-// that one succeeded and no side printed words that are explained.
+// Diagnose returns why a test failed, by what its sides printed and how the first one ended; none
+// if that one succeeded and no side printed words that are explained.
 func (t Test) Diagnose(sides ...Side) []Cause {
 	var messages []string
 	for _, s := range sides {
