@@ -28,7 +28,8 @@ const (
 func CheckOptions(o ping.Options) error { return o.CheckRange(minCount, MaxCount, Size, Size) }
 
 // ErrImage says that an image has no perftest.
-var ErrImage = host.WithHint(errors.New("the image has no perftest"), "install perftest and ibverbs-providers (Debian, Ubuntu) or perftest and libibverbs (RHEL) in the image")
+var ErrImage = host.WithHint(errors.New("the image has no perftest"),
+	"install perftest and ibverbs-providers (Debian, Ubuntu) or perftest and libibverbs (RHEL) in the image")
 
 // program is a program of perftest.
 type program struct {
@@ -152,7 +153,9 @@ type step struct {
 
 // steps runs all programs one after the other, each by run, which returns the sides that are here.
 // The first side is the one that reports. A program that fails is the last one.
-func (t Test) steps(ctx context.Context, listens bool, run func(context.Context, step) []ping.Side, failed func(step, []ping.Side) []ping.Cause) (Result, error) {
+func (t Test) steps(
+	ctx context.Context, listens bool, run func(context.Context, step) []ping.Side, failed func(step, []ping.Side) []ping.Cause,
+) (Result, error) {
 	r := Result{Result: ping.Result{Verdict: ping.Fail, Causes: []ping.Cause{}, Warnings: []string{}}}
 	begun, seconds := time.Now(), 0.0
 	r.Seconds = &seconds

@@ -200,7 +200,9 @@ func (t Test) Loopback(ctx context.Context) (Result, error) {
 
 // Pair runs both sides of a test on this machine, for at most a time. The client is started again
 // until the server listens, and the server is ended some time after the client.
-func (t Test) Pair(ctx context.Context, limit time.Duration, serve func(context.Context) Side, connect func(context.Context, time.Duration) Side) (client, server Side) {
+func (t Test) Pair(
+	ctx context.Context, limit time.Duration, serve func(context.Context) Side, connect func(context.Context, time.Duration) Side,
+) (client, server Side) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	listener, ended := make(chan Side, 1), make(chan struct{})

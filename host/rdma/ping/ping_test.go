@@ -104,7 +104,7 @@ func TestFailures(t *testing.T) {
 		{"flushed", "cq completion failed status 5", "connection was lost", "other side"},
 		{"not rping", "Received bogus data, size 7", "not rping", "rdma-core"},
 		{"perftest, no device", " Did not detect devices \n If device exists, check if driver is up\n Unable to find the Infiniband/RoCE device", "no usable RDMA device", "gpustack rdma check"},
-		{"perftest, no listener", "Unexpected CM event bl blka 8\n Unable to perform rdma_client function\n Unable to init the socket connection", "no program listens", "--listen"},
+		{"perftest, no listener", "Unexpected CM event bl blka 8\n Unable to perform rdma_client function\n Unable to init the socket connection", "no program listens", "--perf"},
 		{"perftest, unreachable", "Unexpected CM event bl blka 7\n Unable to perform rdma_client function", "does not answer", "4791"},
 		{"perftest, no path", "unexpected CM event 3", "subnet manager", "sminfo"},
 		{"perftest, unresolved", "Received 10 times ADDR_ERROR\n Unable to perform rdma_client function", "cannot be resolved", "ip route get"},
