@@ -28,6 +28,7 @@ type Line struct {
 	corrects bool     // the words are a correction, for which there are no further ones
 	pathAt   []int    // the places of Path in words
 	secrets  []secretValue
+	named    map[string]cli.Flag // the flags of all commands, made when it is needed
 
 	Path      []string // names of the command and its parents
 	Command   *cli.Command
@@ -154,16 +155,25 @@ func cutFlag(word string) (name, value string, hasValue bool) {
 	return strings.Cut(strings.TrimLeft(word, "-"), "=")
 }
 
+// anyFlag returns the flag that has a name in any command, the first of several, or nil.
 func (l *Line) anyFlag(name string) cli.Flag {
-	if flag := FindFlag(l.app.Flags, name); flag != nil {
-		return flag
-	}
-	for _, c := range Commands(l.app.Commands) {
-		if flag := FindFlag(c.Flags, name); flag != nil {
-			return flag
+	if l.named == nil {
+		l.named = map[string]cli.Flag{}
+		add := func(flags []cli.Flag) {
+			for _, flag := range flags {
+				for _, name := range flag.Names() {
+					if l.named[name] == nil {
+						l.named[name] = flag
+					}
+				}
+			}
+		}
+		add(l.app.Flags)
+		for _, c := range Commands(l.app.Commands) {
+			add(c.Flags)
 		}
 	}
-	return nil
+	return l.named[name]
 }
 
 // FindFlag returns the flag with a name, or nil.

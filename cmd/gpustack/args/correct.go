@@ -93,11 +93,13 @@ func (l guess) takesValue(name string) bool {
 		return true
 	}
 	if l.Command != nil && len(l.subcommands()) == 0 {
-		flag := FindFlag(l.known(), name)
-		if with := l.replacement(name); flag == nil && len(with) == 1 {
-			flag = FindFlag(l.known(), strings.TrimLeft(with[0], "-"))
+		if flag := FindFlag(l.known(), name); flag != nil {
+			return TakesValue(flag)
+		}
+		if with := l.replacement(name); len(with) == 1 {
+			flag := FindFlag(l.known(), strings.TrimLeft(with[0], "-"))
 			return flag != nil && TakesValue(flag)
-		} else if flag == nil && with != nil {
+		} else if with != nil {
 			return false
 		}
 	}
