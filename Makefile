@@ -37,9 +37,75 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 # Which integration tests: packages, and flags of go test.
 ALL_TESTS = ./integration/...
 TESTS ?= $(ALL_TESTS)
-# Those that take long for what they prove: small trees are made, and a role ends at each of its
-# steps. They are in test-full.
-LONG_TESTS = ^Test(Inside(Suite)?|RoleSteps)$$
+# Those that take long for what they prove: make test-full has them, make test does not. TEST, or
+# TEST/SUBTEST with _ for a space. Each subject keeps a real proof in make test.
+# .ci/inside makes small trees; make test makes whole ones.
+LONG_TESTS = TestInside TestInsideSuite
+# Two builds, four packages and their judges, of which a change of the program changes nothing.
+LONG_TESTS += TestDist
+# A binary that counts statements is built, and run on machines with 460 cards.
+LONG_TESTS += TestLinear
+# A run ends at each of its system calls; TestInterruptedTwice, TestInterruptedDrivers and TestRebuildKilled stay.
+LONG_TESTS += TestKilled TestInterruptedAnywhere TestUndoByValueKilled
+# The compressions that initramfs-tools does not have by default: the same image again.
+LONG_TESTS += TestInitramfsRead/gzip TestInitramfsRead/bzip2 TestInitramfsRead/lzma TestInitramfsRead/xz TestInitramfsRead/lz4
+# Two more images of each generator; TestInitramfs and TestDracut stay.
+LONG_TESTS += TestCrashImages TestDracutSpoiled
+# Nova is asked about its own answers, which change with a release of Debian only.
+LONG_TESTS += TestVerdicts TestSpecsAtRandom
+# A service of NVIDIA's fails, hangs and is killed, a minute each; TestTopologies binds cards.
+LONG_TESTS += TestDebian/vfio-pci/nvidia
+# Dracut's image boots as that of initramfs-tools, whose boots and TestDracut stay.
+LONG_TESTS += TestHook/dracut
+# A machine for each topology. That of Intel with cards at work and their groups stays.
+LONG_TESTS += TestTopologies/amd TestTopologies/no_IOMMU TestTopologies/IOMMU_off TestTopologies/conventional_bridge TestTopologies/root_complex \
+	TestTopologies/no_ACS TestTopologies/switch TestTopologies/boot_VGA TestTopologies/SR-IOV
+# The kernel's timeouts are waited for, and a binding is killed at random moments.
+LONG_TESTS += TestTopologies/intel/a_stuck_unbind TestTopologies/intel/killed_at_any_moment TestTopologies/intel/upgrade
+# More ways to use a disk or a network card; the first of each stay.
+LONG_TESTS += TestUses/a_loop_device TestUses/an_open_disk_by_another_name TestUses/an_open_character_device_by_another_name \
+	TestUses/an_open_controller TestUses/a_macvlan_in_a_network_namespace_without_a_process
+# Two machines with RDMA, and ten ways in which one fails; a machine that passes stays in TestRDMA.
+LONG_TESTS += TestRDMAPeers TestRDMA/causes
+# Of the harness: a machine that gets little time, dies or panics.
+LONG_TESTS += TestStarved TestDies TestPanics
+# Kernels and guests that no other test needs, for one command each.
+LONG_TESTS += TestModuleParameters TestProbe
+# Ansible runs a role on eleven servers, on two controllers, and ends at each step of it.
+# TestRolloutStops stays: two servers to the end, past a failure and a kill.
+LONG_TESTS += TestRoleNode TestRoleController TestRoleSteps
+# MariaDB, or a repair, is killed at each of many moments; TestInterruptedRepair and TestCommitUnknown stay.
+LONG_TESTS += TestServerKilled TestUpgradeKilled TestContextKilled TestHistories/killed TestHistories/killed_offline
+# Many rows and odd servers, for one statement each.
+LONG_TESTS += TestManyDevices TestManyAllocations TestLargeCell TestServerVariables TestPoolsOfManyNodes
+# Evacuations, resizes and migrations of a whole cloud, a minute each, whose rows package db makes.
+# TestRepairOnline stays.
+LONG_TESTS += TestRepairEvacuationInError TestRepairThreeTries TestRepairTakenBack TestRepairLeavesAlone TestRepairRefusesEvacuation \
+	TestRepairRefusesLiveCopy TestRepairOnDestination TestRepairPlacementAnswers TestRepairWithDevicesInPlacement TestKilledInMigration
+# Services start with other options; TestDevicesInPlacement and TestControllerAsksForReports of package db stay.
+LONG_TESTS += TestControllerAsksForReports TestLiveMigratable TestOneTimeUse TestConsumerType
+# Of the lab: it is restored, a card is pulled, a service ends.
+LONG_TESTS += TestRestore TestCards TestEnded
+# Flavors again, past bad networks and by undo; TestFlavor, TestFlavorTest and TestPrivate stay.
+LONG_TESTS += TestUndoFlavor TestOverBadRoads TestDoesNotGetThere
+
+# Those of the unit tests.
+# Every command with each file of a machine unreadable; TestRootNamesTheFile has each way to read
+# one, and TestForbiddenFiles all files at once.
+LONG_UNIT_TESTS = TestUnreadableFiles
+# Every command on every shape at each width; one example and the help texts stay.
+LONG_UNIT_TESTS += TestWidth/shapes TestWidth/hgx-8xa100 TestWidth/ubuntu-8xa100 TestWidth/workstation-twins
+# Every command and every plan on each shape; TestShapes has the checks of each.
+LONG_UNIT_TESTS += TestShapesSurvive TestPurposes
+# Of one command, on a thousand hosts.
+LONG_UNIT_TESTS += TestExplainManyHosts
+
+# FULL=yes runs the long ones too.
+LONG = $(if $(FULL),,-skip '$(call NAMES,$(LONG_TESTS))')
+LONG_UNIT = $(if $(FULL),,-skip '$(call NAMES,$(LONG_UNIT_TESTS))')
+# NAMES is the pattern of go test for names of tests.
+NAMES = $(subst $(SPACE),|,$(foreach test,$(1),^$(subst /,$$/^,$(test))$$))
+SPACE = $() $()
 
 GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Later ones depend on modules that the public module proxy does not have.
@@ -74,8 +140,8 @@ test:
 		echo "lint, unit and integration tests: $$(($$(date +%s) - begin)) s"
 
 # All tests, the long ones too.
-test-full: test
-	.ci/inside go test -count=1 -timeout 2h ./integration ./integration/ansible -run '$(LONG_TESTS)'
+test-full:
+	$(MAKE) test FULL=yes
 	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
 	.ci/inside go test -count=1 -timeout 2h ./integration/db -run TestHistories -histories 2000 -history-seed 0
 	.ci/inside go test -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
@@ -95,12 +161,12 @@ trees:
 
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 unit:
-	GO=$(GO) .ci/gotest -count=1 $$($(GO) list ./... ./.ci/dist | grep -v /integration)
+	GO=$(GO) .ci/gotest -count=1 $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
 integration: ALL = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,yes)
-integration: SHORT = $(if $(ALL),-skip '$(LONG_TESTS)')
+integration: SHORT = $(if $(ALL),$(LONG))
 integration: build build/tools/nfpm build/tools/nvidia-ctk
-	@status=0; .ci/inside .ci/gotest -p "$$(nproc)" -count=1 -timeout 1h $(SHORT) $(TESTS) || status=1; \
+	@status=0; .ci/inside .ci/gotest -p "$$(nproc)" -count=1 -timeout $(if $(FULL),4h,1h) $(SHORT) $(TESTS) || status=1; \
 	[ -z '$(ALL)' ] || $(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' || status=1; \
 	exit $$status
 

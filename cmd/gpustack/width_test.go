@@ -93,12 +93,14 @@ func TestWidth(t *testing.T) {
 	before := append(readOnly(), "host scan --all", "host scan --machine", "host prepare --dry-run --diff", "host bind --dry-run --live",
 		"rdma scan --gids -o tree", "container prepare --device GPU --static --dry-run", "nova configure --role all --alias K4200=10de:11b4 --dry-run")
 	after := []string{"host check", "host prepare --none --dry-run", "host release --dry-run --diff", "container check"}
-	for _, s := range readShapes(t) {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			all(t, s, subjectCommands(s.subject)...)
-		})
-	}
+	t.Run("shapes", func(t *testing.T) {
+		for _, s := range readShapes(t) {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				all(t, s, subjectCommands(s.subject)...)
+			})
+		}
+	})
 	boot, err := filepath.Abs("../../examples/boot.sh")
 	if err != nil {
 		t.Fatal(err)
