@@ -69,8 +69,8 @@ LONG_TESTS += TestUses/a_loop_device TestUses/an_open_disk_by_another_name TestU
 LONG_TESTS += TestRDMAPeers TestRDMA/causes
 # Of the harness: a machine that gets little time, dies or panics.
 LONG_TESTS += TestStarved TestDies TestPanics
-# Kernels and guests that no other test needs, for one command each.
-LONG_TESTS += TestModuleParameters TestProbe
+# Modules of the kernel are loaded to read their parameters.
+LONG_TESTS += TestModuleParameters
 # Ansible runs a role on eleven servers, on two controllers, and ends at each step of it.
 # TestRolloutStops stays: two servers to the end, past a failure and a kill.
 LONG_TESTS += TestRoleNode TestRoleController TestRoleSteps

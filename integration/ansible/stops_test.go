@@ -113,7 +113,7 @@ func (f *roleFleet) upgrading() {
 // TestRoleSteps lets each command of a whole run fail, before and after its work, and be the last
 // one of a controller that is killed. Nothing is enabled that is not ready, what is disabled has
 // the step as its reason, and the next run goes on to the end. It takes long: make test has some of
-// these cases in TestRoleNode and TestRolloutStops, make test-full has this.
+// these cases in TestRolloutStops, make test-full has this.
 func TestRoleSteps(t *testing.T) {
 	f := newRoleFleet(t, "whole")
 	f.upgrading()
