@@ -97,8 +97,8 @@ LONG_UNIT_TESTS = TestUnreadableFiles
 LONG_UNIT_TESTS += TestWidth/shapes TestWidth/hgx-8xa100 TestWidth/ubuntu-8xa100 TestWidth/workstation-twins
 # Every command and every plan on each shape; TestShapes has the checks of each.
 LONG_UNIT_TESTS += TestShapesSurvive TestPurposes
-# Of one command, on a thousand hosts.
-LONG_UNIT_TESTS += TestExplainManyHosts
+# Thousands of hosts, of random fleets and of virtual functions, for one function each.
+LONG_UNIT_TESTS += TestExplainManyHosts TestPlanHolds TestDerivedGUIDsAreUnique
 
 # FULL=yes runs the long ones too.
 LONG = $(if $(FULL),,-skip '$(call NAMES,$(LONG_TESTS))')

@@ -113,7 +113,7 @@ func Note(name string, versions func() (string, error)) error {
 	return os.WriteFile(filepath.Join(folder, suite+"-"+name+".json"), append(text, '\n'), 0o644)
 }
 
-// ofSubtests matches what a pattern of go test says of subtests, in each of its alternatives: a test
+// ofSubtests matches what a pattern of go test says of subtests, in each alternative: a test
 // without some of its subtests counts as one that was left out.
 var ofSubtests = regexp.MustCompile(`/(?:\([^()]*\)|[^|])*`)
 
