@@ -49,8 +49,8 @@ LONG_TESTS += TestLinear
 LONG_TESTS += TestKilled TestInterruptedAnywhere TestUndoByValueKilled
 # The compressions that initramfs-tools does not have by default: the same image again.
 LONG_TESTS += TestInitramfsRead/gzip TestInitramfsRead/bzip2 TestInitramfsRead/lzma TestInitramfsRead/xz TestInitramfsRead/lz4
-# Two more images of each generator; TestInitramfs and TestDracut stay.
-LONG_TESTS += TestCrashImages TestDracutSpoiled
+# More images of each generator; TestInitramfs and TestDracut with systemd stay.
+LONG_TESTS += TestCrashImages TestDracutSpoiled TestDracut/for_any_machine,_without_systemd
 # Nova is asked about its own answers, which change with a release of Debian only.
 LONG_TESTS += TestVerdicts TestSpecsAtRandom
 # A service of NVIDIA's fails, hangs and is killed, a minute each; TestTopologies binds cards.

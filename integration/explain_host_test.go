@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	hostCases = flag.Uint64("host-cases", 1500, "how many random hosts TestExplainHost compares")
+	hostCases = flag.Uint64("host-cases", 400, "how many random hosts TestExplainHost compares")
 	hostSeed  = flag.Uint64("host-seed", 1, "with which TestExplainHost makes them; 0 for another one each time")
 )
 

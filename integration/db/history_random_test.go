@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	histories   = flag.Int("histories", 40, "how many random histories TestHistories plays")
+	histories   = flag.Int("histories", 10, "how many random histories TestHistories plays")
 	historySeed = flag.Uint64("history-seed", 31, "with which TestHistories chooses them; 0 for another one each time")
 )
 
