@@ -55,8 +55,9 @@ LONG_TESTS += TestCrashImages TestDracutSpoiled TestDracut/for_any_machine,_with
 LONG_TESTS += TestVerdicts TestSpecsAtRandom
 # A service of NVIDIA's fails, hangs and is killed, a minute each; TestTopologies binds cards.
 LONG_TESTS += TestDebian/vfio-pci/nvidia
-# Dracut's image boots as that of initramfs-tools, whose boots and TestDracut stay.
-LONG_TESTS += TestHook/dracut
+# Dracut's image boots as that of initramfs-tools, and TestDracut stays. The boot that is renumbered
+# shows what the one as recorded does.
+LONG_TESTS += TestHook/dracut TestHook/initramfs-tools/as_recorded
 # A machine for each topology. That of Intel with cards at work and their groups stays.
 LONG_TESTS += TestTopologies/amd TestTopologies/no_IOMMU TestTopologies/IOMMU_off TestTopologies/conventional_bridge TestTopologies/root_complex \
 	TestTopologies/no_ACS TestTopologies/switch TestTopologies/boot_VGA TestTopologies/SR-IOV
