@@ -74,6 +74,7 @@ func errorLines(stderr string) (lines []string) {
 // a refusal that was not there before, whose hints are run in turn.
 func TestHintsLeadSomewhere(t *testing.T) {
 	talk, hgx, twins := example(t, "talk-2xk4200"), example(t, "hgx-8xa100"), example(t, "workstation-twins")
+	off := example(t, "talk-iommu-off")
 	const first, second = "sys/devices/pci0000:80/0000:80:02.0/0000:84:00.0", "sys/devices/pci0000:80/0000:80:03.0/0000:88:00.0"
 	file := func(name, text string) string { return "-- " + name + " --\n" + text + "\n" }
 	other := func(function string) string {
@@ -159,6 +160,7 @@ func TestHintsLeadSomewhere(t *testing.T) {
 			refusal: "pci-stub cannot bind one of several identical devices", hints: 1},
 		{name: "no id", tree: talk, more: file(first+"/modalias", "x") + file(first+"/device", "x"), command: "host prepare", refusal: "0000:84:00.0: vendor and product id cannot be read", hints: 1},
 		{name: "no IOMMU group", tree: twins, command: "host bind --live --dry-run --device 0000:65:00.0", refusal: "has no IOMMU group", hints: 1},
+		{name: "no IOMMU group, and may hang", tree: off, command: "host bind --device 0000:84:00.0", refusal: "0000:84:00.0: has no IOMMU group", hints: 1},
 		{name: "may hang", tree: talk, command: "host bind --dry-run", refusal: "nouveau", hints: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -225,7 +227,7 @@ func follow(t *testing.T, dir string, command string, before []string, steps int
 // for a reason that these have not shown.
 func TestNextLeadsSomewhere(t *testing.T) {
 	plan := regexp.MustCompile(`gpustack host prepare --root node [^'\n]*`)
-	for _, name := range []string{"talk-2xk4200", "hgx-8xa100", "ubuntu-8xa100", "workstation-twins"} {
+	for _, name := range []string{"talk-2xk4200", "talk-iommu-off", "hgx-8xa100", "ubuntu-8xa100", "workstation-twins"} {
 		for _, command := range []string{"scan", "check"} {
 			t.Run(name+" "+command, func(t *testing.T) {
 				t.Parallel()

@@ -139,6 +139,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	var goals []driver.Goal
 	var errs []error
 	stub, guests := false, uses.ByGuests()
+	var ungrouped []pci.Address
 	for _, a := range s.All {
 		d := n.Devices.At(a)
 		want := n.wantedDriver(d, opts)
@@ -148,6 +149,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		}
 		if d.IOMMUGroup == nil {
 			errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoGroup))
+			ungrouped = append(ungrouped, a)
 		}
 		goals = append(goals, driver.Goal{Address: a, State: driver.State{Driver: driver.Name(want), Override: driver.Name(want)}})
 		stub = stub || want == machine.Stub
@@ -175,7 +177,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		}
 	}
 	l.Holders = stopped(l.Plan, uses)
-	warnings, err := n.refuse(l.Plan, uses, mode.Live)
+	warnings, err := n.refuse(l.Plan, uses, mode.Live, ungrouped...)
 	l.Warnings = append(l.Warnings, warnings...)
 	return l, errors.Join(append(errs, err)...)
 }
@@ -393,7 +395,8 @@ func Refuse(m machine.Machine, p driver.Plan, uses machine.Uses, live bool) (war
 	return n.refuse(p, uses, live)
 }
 
-func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []string, err error) {
+// refuse is Refuse. refused are functions that are refused anyway, which live would not help.
+func (n node) refuse(p driver.Plan, uses machine.Uses, live bool, refused ...pci.Address) (warnings []string, err error) {
 	if len(p.Changes) == 0 {
 		return nil, nil
 	}
@@ -428,7 +431,7 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool) (warnings []st
 		if err := n.Virtualized(d, vfs); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Address, err))
 		}
-		if !live && mayHang(d, unbound) {
+		if !live && mayHang(d, unbound) && !slices.Contains(refused, c.Address) {
 			errs = append(errs, fmt.Errorf("%s: unbinding %s %w", c.Address, unbound, ErrLive))
 		}
 	}
