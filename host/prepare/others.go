@@ -125,6 +125,39 @@ func (n node) unsafeByOthers() (warnings []string) {
 	return warnings
 }
 
+// blacklistsOfOthers returns the settings of others that keep all drivers of the host from a GPU of
+// a contract. The kernel argument gpustack=off does not disable them.
+func (n node) blacklistsOfOthers(c machine.Contract) (settings []string) {
+	for _, f := range c.Functions {
+		d := n.Devices.At(f.Address)
+		if d == nil || !d.IsGPU() {
+			continue
+		}
+		drivers := n.drivers(d)
+		var lines []modprobe.Line
+		for _, line := range modprobe.Preventing(n.Conf, n.Loader.Args().String(), drivers...) {
+			if !slices.Contains(modprobe.OwnFiles(), line.File) {
+				lines = append(lines, line)
+			}
+		}
+		if slices.ContainsFunc(drivers, func(name string) bool {
+			return !slices.ContainsFunc(lines, func(l modprobe.Line) bool { return l.Module == modprobe.Normal(name) })
+		}) {
+			continue
+		}
+		for _, line := range lines {
+			text := line.String()
+			if line.IsArgument() {
+				text = fmt.Sprintf("kernel argument %s=%s", line.Command, line.Module)
+			}
+			if !slices.Contains(settings, text) {
+				settings = append(settings, text)
+			}
+		}
+	}
+	return settings
+}
+
 // dropTakenOver removes the ids of selected functions from kernel arguments of others.
 func (n node) dropTakenOver(w *Want) {
 	if n.takenOver == nil {

@@ -27,6 +27,9 @@ type Plan struct {
 	Warnings                    []string
 	// Others are settings outside gpustack by which functions are bound even with gpustack=off.
 	Others []modprobe.Stated
+	// Blacklists are settings outside gpustack that keep every driver of the host from a GPU, with
+	// gpustack=off too.
+	Blacklists []string
 }
 
 // Regenerated is what programs generate from changed files.
@@ -44,7 +47,8 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	if w.none {
 		return n.planNone()
 	}
-	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Loader.Args()), Warnings: append(n.Warnings, w.warnings...), Others: w.others}
+	p := Plan{Functions: w.contract.Functions, Arguments: w.arguments.Change(n.Loader.Args()), Warnings: append(n.Warnings, w.warnings...),
+		Others: w.others, Blacklists: w.blacklists}
 	menu, err := n.Loader.Plan(n.edited, w.arguments)
 	if err != nil {
 		return Plan{}, err

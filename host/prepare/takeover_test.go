@@ -58,6 +58,35 @@ func TestByOtherMeans(t *testing.T) {
 	}
 }
 
+// TestBlacklistOfOthers: gpustack=off does not disable a blacklist that others have written. It
+// leaves a GPU without a driver if it keeps every driver of the host from it.
+func TestBlacklistOfOthers(t *testing.T) {
+	const nouveau = "-- etc/modprobe.d/blacklist.conf --\n# of the talk\nblacklist nvidia\nblacklist nouveau\n"
+	for name, test := range map[string]struct {
+		more, aliases, args string
+		want                []string
+	}{
+		"the talk's lines":             {more: nouveau, want: []string{"/etc/modprobe.d/blacklist.conf:3: blacklist nouveau"}},
+		"a kernel argument":            {args: "modprobe.blacklist=nouveau", want: []string{"kernel argument modprobe.blacklist=nouveau"}},
+		"another driver of the host":   {more: nouveau, aliases: "alias pci:v000010DEd*sv*sd*bc03sc*i* igb\n"},
+		"of another module":            {more: "-- etc/modprobe.d/x.conf --\nblacklist igb\n"},
+		"gpustack's, for one boot":     {},
+		"gpustack's of an earlier run": {more: "-- etc/modprobe.d/zz-gpustack.conf --\nblacklist nouveau\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			archive := node{CPU: "GenuineIntel", More: test.more, Aliases: test.aliases}.Archive()
+			archive = strings.Replace(archive, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="`+test.args+`"`, 1)
+			p, err := plan(t, hosttest.Lay(t, archive), selection.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, p.Blacklists); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestBuiltinStubWins: a pci-stub of the kernel binds before vfio-pci is loaded.
 func TestBuiltinStubWins(t *testing.T) {
 	archive := byHand("", "pci-stub.ids=10de:11b4")

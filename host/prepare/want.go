@@ -20,14 +20,15 @@ import (
 // Want is the wanted configuration: the functions for guests, and everything that binds them at
 // boot.
 type Want struct {
-	none      bool // nothing of host prepare remains
-	contract  machine.Contract
-	arguments boot.Want
-	modprobe  modprobe.Functions
-	early     initramfs.Early
-	warnings  []string
-	takeOver  edit.Plan         // of files of others, without the ids of selected functions
-	others    []modprobe.Stated // that bind selected functions even with gpustack=off
+	none       bool // nothing of host prepare remains
+	contract   machine.Contract
+	arguments  boot.Want
+	modprobe   modprobe.Functions
+	early      initramfs.Early
+	warnings   []string
+	takeOver   edit.Plan         // of files of others, without the ids of selected functions
+	others     []modprobe.Stated // that bind selected functions even with gpustack=off
+	blacklists []string          // see Plan
 }
 
 // NewWant returns the configuration that options and the existing record ask for. The error for
@@ -179,6 +180,7 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 	w.early = w.contract.Early(n.Kernels)
 	n.placeIDs(&w)
 	n.placeBlacklist(&w, selected)
+	w.blacklists = n.blacklistsOfOthers(w.contract)
 	for _, f := range w.arguments.Flags {
 		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Option)
 	}

@@ -22,7 +22,8 @@ type Prepare struct {
 	Programs  []string         `json:"programs"`
 	Left      []string         `json:"left"`
 
-	others []modprobe.Stated // see prepare.Plan
+	others     []modprobe.Stated // see prepare.Plan
+	blacklists []string          // the same
 }
 
 // preparedDevice is a function that is assigned to guests, as the contract records it.
@@ -70,7 +71,7 @@ func NewPrepare(head Report, m machine.Machine, plan prepare.Plan, work change.W
 		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
-		others:    plan.Others,
+		others:    plan.Others, blacklists: plan.Blacklists,
 	}
 	r.Changed = len(r.Changes)+len(work.Programs) > 0
 	r.atNextBoot(plan.Menu || plan.Initramfs)
@@ -115,7 +116,7 @@ func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 // atBoot returns when a plan takes effect, and which kernel argument disables it for a boot. none
 // says that no function is selected.
 func (r Prepare) atBoot(none bool) string {
-	const text = "takes effect at the next boot"
+	text := "takes effect at the next boot"
 	switch {
 	case !r.NextBoot:
 		return ""
@@ -130,5 +131,9 @@ func (r Prepare) atBoot(none bool) string {
 			off += " in place of " + arg
 		}
 	}
-	return text + ", unless booted with " + off
+	text += ", unless booted with " + off
+	if len(r.blacklists) > 0 {
+		text += "; GPUs have no driver then, because of settings outside gpustack (" + strings.Join(r.blacklists, ", ") + ")"
+	}
+	return text
 }
