@@ -199,22 +199,39 @@ if [ -n "${turned_on-}" ]; then
 fi
 
 # The functions that vfio-pci or pci-stub claims: by ids=, and by address in the script. What it
-# claimed at an earlier boot has the driver of the host again.
+# claimed at an earlier boot has the driver of the host again. initramfs-tools loads the modules of
+# its file after that, with or without gpustack=off, for functions that no driver has yet.
 claimed=run/boot.sh
-by_ids= by_address=
+by_ids= by_address= by_hand=
 for file in etc/modprobe.d/*gpustack.conf; do
-	[ ! -f "$file" ] || by_ids="$by_ids $(sed -n 's/^options \(vfio-pci\|pci-stub\) ids=/,\1,/p' "$file"),"
+	[ ! -f "$file" ] || by_ids="$by_ids $(sed -n 's/^options \(vfio-pci\|pci-stub\) ids=\(.*\)/\1,\2,/p' "$file")"
 done
 [ -z "$source" ] || by_address=" $(sed -n 's/^take \([^ ]*\) .* \([^ ]*\)$/\1=\2/p' "$source" | tr '\n' ' ')"
+file=etc/initramfs-tools/modules
+if [ "$generator" = initramfs-tools ] && [ -f $file ]; then
+	by_hand=$(sed -n 's/^\(vfio\|pci\)[-_]\(pci\|stub\) ids=\([^ ]*\)$/\1-\2,\3,/p' $file)
+fi
+# claimant PRODUCT DRIVER,IDS,...: prints the first driver with the ids of a product.
+claimant() {
+	product=$1
+	shift
+	for claim; do
+		case $claim in
+		*,"$product",*)
+			echo "${claim%%,*}"
+			return
+			;;
+		esac
+	done
+}
 for device in sys/bus/pci/devices/*; do
 	[ -e "$device/vendor" ] || continue
-	address=${device##*/} driver= console=
+	address=${device##*/} console=
 	read -r vendor <"$device/vendor"
 	read -r product <"$device/device"
-	case $by_ids in
-	*,vfio-pci,*,"${vendor#0x}:${product#0x}",* | *,vfio-pci,"${vendor#0x}:${product#0x}",*) driver=vfio-pci ;;
-	*,pci-stub,*,"${vendor#0x}:${product#0x}",* | *,pci-stub,"${vendor#0x}:${product#0x}",*) driver=pci-stub ;;
-	esac
+	product=${vendor#0x}:${product#0x}
+	# shellcheck disable=SC2086 # lists of words
+	driver=$(claimant "$product" $by_ids) hand=$(claimant "$product" $by_hand)
 	case $by_address in
 	*" $address="*)
 		driver=${by_address#* "$address"=}
@@ -229,6 +246,7 @@ for device in sys/bus/pci/devices/*; do
 	case " $arguments " in
 	*" gpustack=off "*) driver= ;;
 	esac
+	driver=${driver:-$hand}
 	if [ -n "$driver" ]; then
 		now=$(readlink "$device/driver" || :)
 		up=$(readlink "$device" | sed 's,^\.\./\.\./\.\./devices/,,; s,[^/]*,..,g')
