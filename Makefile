@@ -130,9 +130,9 @@ build:
 demo: build
 	@examples/demo.sh build/gpustack
 
-# Writes the transcripts of docs/tour.md anew.
+# Writes the transcripts of docs/tour.md and docs/talk.md.
 transcripts:
-	$(GO) test -count=1 ./integration -run '^TestTour$$' -update
+	$(GO) test -count=1 ./integration -run '^Test(Tour|Talk)$$' -update
 
 # The README's command, which continuous integration runs. Run by root, it leaves the machine as it
 # was (see .ci/apart).
@@ -263,7 +263,7 @@ bench: build
 # Copies what make build has made, and the documentation: root needs no Go for it.
 BUILT = build/gpustack build/man build/gpustack.bash build/gpustack.zsh build/gpustack.fish
 SHARE = $(DESTDIR)$(PREFIX)/share
-DOCS  = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(wildcard docs/*.md docs/schema/*.json examples/*.txtar examples/monitoring/*.*)
+DOCS  = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(wildcard docs/*.md docs/schema/*.json examples/*.txtar examples/*.conf examples/*.sql examples/monitoring/*.*)
 install: $(BUILT)
 	install -D -m 0755 build/gpustack $(DESTDIR)$(PREFIX)/sbin/gpustack
 	install -D -m 0644 -t $(SHARE)/man/man8 build/man/*.8

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write what the demo prints into docs/tour.md")
+var update = flag.Bool("update", false, "write what the commands print into docs/tour.md and docs/talk.md")
 
 // page is the width of the terminal of the transcripts in documents.
 const page = "COLUMNS=80"
@@ -95,37 +95,71 @@ func TestTour(t *testing.T) {
 	if last := commands[len(commands)-1]; !strings.HasPrefix(last, "gpustack host check") || !strings.Contains(last, "\n\nready: ") {
 		t.Errorf("the demo does not end with a ready node:\n%s", last)
 	}
+	if shown := transcribe(t, file, commands); shown < 5 {
+		t.Errorf("%s has only %d console blocks", file, shown)
+	}
+}
+
+// TestTalk: the commands in the console blocks of docs/talk.md, run as one shell session, print
+// what the page shows; both nodes of the page are ready at the end. integration/nova and
+// integration/db compare its other outputs. With -update, the outputs are rewritten.
+func TestTalk(t *testing.T) {
+	const file = "../docs/talk.md"
+	commands := session(t, blocks(read(t, file)))
+	transcribe(t, file, commands)
+	ready := map[string]bool{}
+	for _, command := range commands {
+		line, output, _ := strings.Cut(command, "\n")
+		if node, ok := strings.CutPrefix(line, "gpustack host check --root "); ok {
+			ready[node] = strings.Contains(output, "\n\nready: ")
+		}
+	}
+	if diff := cmp.Diff(map[string]bool{"node": true, "hand": true}, ready); diff != "" {
+		t.Errorf("ready (-want +got):\n%s", diff)
+	}
+	if lines := strings.Count(read(t, file), "\n"); lines > 250 {
+		t.Errorf("%s has %d lines, more than 250", file, lines)
+	}
+}
+
+// transcribe compares the console blocks of a document with the outputs of a session that ran their
+// commands, and returns how many there are. With -update it rewrites them first.
+func transcribe(t *testing.T, file string, commands []string) int {
+	t.Helper()
 	rest := read(t, file)
 	shown := blocks(rest)
 	var written strings.Builder
 	for _, block := range shown {
 		before, after, _ := strings.Cut(rest, "```console\n"+block)
 		written.WriteString(before + "```console\n")
+		printed := false // by the command before
 		for i, part := range strings.Split("\n"+block, "\n$ ")[1:] {
 			command, _, _ := strings.Cut(part, "\n")
 			if len(commands) == 0 || strings.SplitN(commands[0], "\n", 2)[0] != command {
-				t.Fatalf("docs/tour.md shows %q, where the session ran %q", command, commands)
+				t.Fatalf("%s shows %q, where the session ran %q", file, command, commands)
 			}
-			if i > 0 {
+			if i > 0 && printed {
 				written.WriteString("\n")
 			}
 			written.WriteString("$ " + commands[0] + "\n")
+			printed = strings.Contains(commands[0], "\n")
 			commands = commands[1:]
 		}
 		rest = after
 	}
 	written.WriteString(rest)
 	if len(commands) > 0 {
-		t.Fatalf("docs/tour.md does not show %q", commands)
+		t.Fatalf("%s does not show %q", file, commands)
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(written.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(written.String(), read(t, file)); diff != "" || len(shown) < 5 {
-		t.Errorf("%d blocks (-session +docs/tour.md):\n%s", len(shown), diff)
+	if diff := cmp.Diff(written.String(), read(t, file)); diff != "" {
+		t.Errorf("(-session +%s):\n%s", file, diff)
 	}
+	return len(shown)
 }
 
 // TestREADME: the README is short, its first screen has what a newcomer needs, the commands of its
