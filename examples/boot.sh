@@ -179,19 +179,29 @@ if [ -d sys/class/misc ] && grep -qs '^kvm' etc/modules-load.d/gpustack.conf; th
 	mkdir -p sys/class/misc/kvm
 fi
 
-# The IOMMU: where it was off, each slot becomes a group.
+# The IOMMU: where it was off, each slot becomes a group, and each PCI Express port. What is behind
+# another bridge, a conventional one, is in the group of the bridge.
 case " $arguments " in
 *" intel_iommu=on "*) [ -e sys/kernel/iommu_groups/0 ] || turned_on=yes ;;
 esac
 if [ -n "${turned_on-}" ]; then
 	mkdir -p sys/class/iommu/dmar0
-	group=-1 before=
+	last=-1 before=
 	for device in sys/bus/pci/devices/*; do
 		address=${device##*/} slot=${device%.*}
 		place=$(readlink "$device")
 		place=${place#../../../devices/}
-		[ "$slot" = "$before" ] || group=$((group + 1))
-		before=$slot
+		case $(readlink "$device/driver" || :) in
+		*/pcieport) slot=$device ;;
+		esac
+		bridge=sys/devices/${place%/*}
+		if [ -e "$bridge/class" ] && [ ! -e "$bridge/driver" ]; then
+			group=$(readlink "$bridge/iommu_group")
+			group=${group##*/}
+		else
+			[ "$slot" = "$before" ] || last=$((last + 1))
+			before=$slot group=$last
+		fi
 		mkdir -p "sys/kernel/iommu_groups/$group/devices"
 		ln -sfn "../../../../devices/$place" "sys/kernel/iommu_groups/$group/devices/$address"
 		ln -sfn "$(echo "$place" | sed 's,[^/]*,..,g')/../kernel/iommu_groups/$group" "$device/iommu_group"
