@@ -88,8 +88,8 @@ func (t Test) rounds() []ping.Test {
 // asking is the time limit of a program's help, which may be printed in a container.
 const asking = 60 * time.Second
 
-// Options of perftest that not all releases have: 4.5 (version 6.06) has --source_ip, which later
-// ones call --bind_source_ip, and needs IPv4.
+// Options of perftest that not all releases have: 4.5 (Debian 12, version 6.06) has --source_ip,
+// which 25.01 (Debian 13, version 6.24) calls --bind_source_ip, and needs IPv4.
 const (
 	bindSource = "--bind_source_ip"
 	oldSource  = "--source_ip"

@@ -26,9 +26,7 @@ image*) echo "Error: inspecting object: $5: image not known" >&2; exit 125 ;;
 rm*) exit 0 ;;
 esac
 ` + run
-	if err := os.WriteFile(filepath.Join(r.Dirs[0], name), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	install(t, filepath.Join(r.Dirs[0], name), script)
 }
 
 // entrypoint runs the entry point on the machine.

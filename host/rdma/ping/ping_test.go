@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,10 +42,19 @@ func played(t *testing.T, server, client string) host.Runner {
 	}
 	dir := t.TempDir()
 	script := "#!/bin/sh\n" + both + "case $1 in\n-s)\n" + server + "\n;;\n-c)\n" + client + "\n;;\nesac\n"
-	if err := os.WriteFile(filepath.Join(dir, "rping"), []byte(script), 0o755); err != nil {
+	install(t, filepath.Join(dir, "rping"), script)
+	return host.Runner{Root: root, Dirs: []string{dir}}
+}
+
+// install writes a program. No fork may inherit the file while it is open for writing: the program
+// could not be started then ("text file busy").
+func install(t *testing.T, file, script string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return host.Runner{Root: root, Dirs: []string{dir}}
 }
 
 // newTest returns a test of a device that this machine does not have, and so without counters.
@@ -146,9 +156,7 @@ func TestFailures(t *testing.T) {
 	t.Run("not started", func(t *testing.T) {
 		t.Parallel()
 		play := newTest(played(t, "", ""))
-		if err := os.WriteFile(filepath.Join(play.Runner.Dirs[0], "rping"), []byte("#!/no/such/shell\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		install(t, filepath.Join(play.Runner.Dirs[0], "rping"), "#!/no/such/shell\n")
 		if r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2")); err == nil || !strings.Contains(err.Error(), "no such file") {
 			t.Errorf("%+v, %v", r, err)
 		}
