@@ -41,8 +41,6 @@ TESTS ?= $(ALL_TESTS)
 # TEST/SUBTEST with _ for a space. Each subject keeps a real proof in make test.
 # .ci/inside makes small trees; make test makes whole ones.
 LONG_TESTS = TestInside TestInsideSuite
-# Two builds, four packages and their judges, of which a change of the program changes nothing.
-LONG_TESTS += TestDist
 # A binary that counts statements is built, and run on machines with 460 cards.
 LONG_TESTS += TestLinear
 # A run ends at each of its system calls; TestInterruptedTwice, TestInterruptedDrivers and TestRebuildKilled stay.

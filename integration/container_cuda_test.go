@@ -181,8 +181,8 @@ echo "nodes: $(echo /dev/nvidia*)"
 		Runs    []struct{ Place string }
 		Compare []struct {
 			Measurement string
-			Host        struct{ Median float64 } `json:"on_host"`
-			Container   struct{ Median float64 } `json:"in_container"`
+			Host        struct{ Median float64 } `json:"host_runs"`
+			Container   struct{ Median float64 } `json:"container_runs"`
 		} `json:"comparison"`
 	}
 	if err := json.Unmarshal([]byte(parts[len(rows)]), &report); err != nil || report.Verdict != "pass" || len(report.Runs) != 10 || len(report.Compare) != 3 {

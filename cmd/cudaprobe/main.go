@@ -4,7 +4,8 @@
 // it in containers and beside them.
 //
 // It is linked to the libc of where it runs, without a C compiler: purego loads libraries with the
-// loader of glibc. Run by root, libcuda creates device nodes; gpustack runs it as nobody.
+// loader of glibc. Run by root, libcuda creates device nodes; gpustack runs it as nobody. It never
+// judges.
 package main
 
 import (

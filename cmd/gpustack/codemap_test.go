@@ -149,7 +149,7 @@ func eachFile(t *testing.T, do func(path string)) {
 // TestPackageComments: one file of each package says what the package is for. Of a package that is
 // not for tests the comment links to its entry point, and says what the package leaves to others.
 func TestPackageComments(t *testing.T) {
-	without := map[string]bool{"cmd/gpustack": true, "templates": true} // a program; texts
+	without := map[string]bool{"cmd/gpustack": true, "cmd/cudaprobe": true, "templates": true} // programs; texts
 	limits := regexp.MustCompile(`(?i)\b(not|never|no|none|nothing|only|neither)\b`)
 	unknown := regexp.MustCompile(`\[[A-Z][\w.]*\]`)
 	for name := range packages(t) {

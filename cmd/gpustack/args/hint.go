@@ -9,7 +9,7 @@ import (
 
 // rooted matches the commands about a machine. Others that have --root are about a cloud.
 var rooted = host.LazyRegexp(`\bgpustack (host (scan|check|prepare|bind|release|guests|snapshot)|` +
-	`nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare)|repair-migration|history|undo)\b`)
+	`nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare|test)|repair-migration|history|undo)\b`)
 
 // Below adds --root, with its value root, to a command about the same machine: without it, the
 // command would look at this one, or change it.

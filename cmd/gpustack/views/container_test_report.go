@@ -75,8 +75,8 @@ type cudaGPU struct {
 type comparison struct {
 	Name       string   `json:"measurement"`
 	Unit       string   `json:"unit"`
-	Host       measured `json:"on_host"`
-	Container  measured `json:"in_container"`
+	Host       measured `json:"host_runs"`
+	Container  measured `json:"container_runs"`
 	Difference float64  `json:"difference_percent"`
 }
 

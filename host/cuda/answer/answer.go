@@ -1,5 +1,5 @@
 // Package answer is what the program that container test runs in a container says about CUDA there:
-// cmd/cudaprobe writes it, host/container/containertest reads it. It imports nothing.
+// cmd/cudaprobe writes an [Answer], host/container/containertest reads it. It imports nothing.
 package answer
 
 // Version is the version of the form of answers.
