@@ -56,7 +56,7 @@ LONG_TESTS += TestDebian/vfio-pci/nvidia
 # Dracut's image boots as that of initramfs-tools, and TestDracut stays. The boot that is renumbered
 # shows what the one as recorded does.
 LONG_TESTS += TestHook/dracut TestHook/initramfs-tools/as_recorded
-# A machine for each topology. That of Intel with cards at work and their groups stays.
+# A machine for each topology, with guards of the network, of the console and of VFs. That of Intel with cards at work and their groups stays.
 LONG_TESTS += TestTopologies/amd TestTopologies/no_IOMMU TestTopologies/IOMMU_off TestTopologies/conventional_bridge TestTopologies/root_complex \
 	TestTopologies/no_ACS TestTopologies/switch TestTopologies/boot_VGA TestTopologies/SR-IOV
 # The kernel's timeouts are waited for, and a binding is killed at random moments.
@@ -64,7 +64,8 @@ LONG_TESTS += TestTopologies/intel/a_stuck_unbind TestTopologies/intel/killed_at
 # More ways to use a disk or a network card; the first of each stay.
 LONG_TESTS += TestUses/a_loop_device TestUses/an_open_disk_by_another_name TestUses/an_open_character_device_by_another_name \
 	TestUses/an_open_controller TestUses/a_macvlan_in_a_network_namespace_without_a_process
-# Two machines with RDMA, and ten ways in which one fails; a machine that passes stays in TestRDMA.
+# Two machines with RDMA, perftest between them, and ten ways in which one fails; a machine that passes stays
+# in TestRDMA.
 LONG_TESTS += TestRDMAPeers TestRDMA/causes
 # Of the harness: a machine that gets little time, dies or panics.
 LONG_TESTS += TestStarved TestDies TestPanics
@@ -81,7 +82,7 @@ LONG_TESTS += TestManyDevices TestManyAllocations TestLargeCell TestServerVariab
 # TestRepairOnline stays.
 LONG_TESTS += TestRepairEvacuationInError TestRepairThreeTries TestRepairTakenBack TestRepairLeavesAlone TestRepairRefusesEvacuation \
 	TestRepairRefusesLiveCopy TestRepairOnDestination TestRepairPlacementAnswers TestRepairWithDevicesInPlacement TestKilledInMigration
-# Services start with other options; TestDevicesInPlacement and TestControllerAsksForReports of package db stay.
+# Services start with other options; TestDevicesInPlacement stays.
 LONG_TESTS += TestControllerAsksForReports TestLiveMigratable TestOneTimeUse TestConsumerType
 # Of the lab: it is restored, a card is pulled, a service ends.
 LONG_TESTS += TestRestore TestCards TestEnded

@@ -32,6 +32,9 @@ type Runner struct {
 	// Expendable programs write no files and may be killed at any time: they are killed when Stop is
 	// closed, and by the kernel when this process ends, however it ends (prctl(2), PR_SET_PDEATHSIG).
 	Expendable bool
+	// Most, if it is not 0, is how many bytes are kept of what a program writes to standard output,
+	// and how many of what it writes to standard error; the rest is dropped.
+	Most int
 	// Dirs are where programs are looked for; nil for the folders of administration programs
 	// (hier(7)).
 	Dirs []string
@@ -131,7 +134,7 @@ func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var stdout, stderr bytes.Buffer
+	stdout, stderr := kept{most: r.Most}, kept{most: r.Most}
 	cmd := exec.Command(name, argv[1:]...) //nolint:gosec // to run programs is what this is for
 	cmd.Args[0] = argv[0]
 	cmd.Env = []string{"PATH=" + strings.Join(programDirs, ":"), "LC_ALL=C"}
@@ -157,12 +160,28 @@ func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
-		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		return stdout.Bytes(), &ProgramError{argv, exit.String(), lines[len(lines)-1], stderr.String()}
+		lines := strings.Split(strings.TrimSpace(stderr.buffer.String()), "\n")
+		return stdout.buffer.Bytes(), &ProgramError{argv, exit.String(), lines[len(lines)-1], stderr.buffer.String()}
 	case err != nil:
-		return stdout.Bytes(), fmt.Errorf("%s: %w", strings.Join(argv, " "), Cause(err))
+		return stdout.buffer.Bytes(), fmt.Errorf("%s: %w", strings.Join(argv, " "), Cause(err))
 	}
-	return stdout.Bytes(), nil
+	return stdout.buffer.Bytes(), nil
+}
+
+// kept is a buffer that keeps the first bytes that are written to it: most of them, or all if most
+// is 0.
+type kept struct {
+	buffer bytes.Buffer // not embedded: its ReadFrom would keep all
+	most   int
+}
+
+func (k *kept) Write(p []byte) (int, error) {
+	keep := p
+	if k.most > 0 {
+		keep = p[:min(len(p), max(k.most-k.buffer.Len(), 0))]
+	}
+	k.buffer.Write(keep)
+	return len(p), nil
 }
 
 // unfailing is a writer whose errors are ignored. An error would close the pipe that a running

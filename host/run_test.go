@@ -118,6 +118,20 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// TestMost: what a program prints without end is kept up to a size, and the program is not kept from
+// printing.
+func TestMost(t *testing.T) {
+	root, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := host.Runner{Root: root, Most: 5}.Run(t.Context(), []string{"sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x; echo 12345678 >&2; exit 3"})
+	failed := new(host.ProgramError)
+	if !errors.As(err, &failed) || string(out) != "xxxxx" || failed.Stderr != "12345" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 // TestExpendable: such a program ignores SIGINT and is killed when Stop is closed; and the kernel
 // kills it when the process that started it is killed.
 func TestExpendable(t *testing.T) {

@@ -39,8 +39,8 @@ ends with 0 and, if it is nvidia-smi, deviceQuery, bandwidthTest, nvbandwidth or
 GPU; figures of these are read. What it prints may contain secrets, and is printed with --console only.
 
 --compare runs the program five times in the container and, in turn, five times on the host as
-the same user, and prints how much they differ, with the spread of each. Nothing is created on
-the host: the device nodes have to exist.
+the same user, and prints how much they differ, with the spread of each. No device node is created
+on the host: they have to exist.
 
 The test runs on this machine alone: --root must be /. If gpustack itself is killed, podman ends
 the container at the time limit, docker and nerdctl do not: its name begins with
@@ -112,7 +112,8 @@ func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
 
 // remedyContainers is the remedy for a test that a second signal has stopped before its container
 // was removed.
-const remedyContainers = "a container of the test may be left: podman ps or docker ps lists it, with a name that begins with gpustack-"
+const remedyContainers = "a container of the test may be left, and a folder /var/lib/gpustack-test-*: podman ps --all, docker ps --all or nerdctl ps --all " +
+	"lists it, with a name that begins with gpustack-"
 
 func runContainerTest(ctx context.Context, u *term.UI, opts containerTestOptions) error {
 	root, err := host.NewRoot("/")

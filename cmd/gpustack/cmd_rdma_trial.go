@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -170,7 +171,7 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	}
 	err = runTests(ctx, u, opts, r, m)
 	u.Run.End()
-	if ctx.Err() != nil { // what an interrupted program says is no result
+	if ctx.Err() != nil && !errors.Is(err, engine.ErrLeft) { // what an interrupted program says is no result
 		err = context.Cause(ctx)
 	}
 	if err != nil {

@@ -58,7 +58,9 @@ func (c Container) String() string {
 
 // Engines returns the programs that start containers, in the order in which they are asked. podman
 // needs no service, and is asked first.
-func Engines() []string { return []string{"podman", "docker", "nerdctl"} }
+func Engines() []string { return []string{podman, docker, nerdctl} }
+
+const podman, docker, nerdctl = "podman", "docker", "nerdctl"
 
 // Errors of containers.
 var (
@@ -69,7 +71,7 @@ var (
 	// ErrLeft says that a container was not removed after its time, with the command that does it.
 	ErrLeft = host.WithHint(errors.New("the container of the test was not removed"), "remove the containers whose names begin with gpustack-")
 	// ErrStart says that an engine did not start a container.
-	ErrStart = host.WithHint(errors.New("the container was not started"), host.Textf("%s names the file and the field of a CDI spec that cannot be used",
+	ErrStart = host.WithHint(errors.New("the container was not started"), host.Textf("%s names a CDI spec that cannot be used, by file and field, and engines that read none",
 		host.NewCommand("container check")))
 )
 
@@ -79,6 +81,18 @@ const (
 	ending = 3 * time.Second  // to end a container after its limit
 )
 
+// dirs are where engines lie: where the distribution's programs do, and where the archives of their
+// makers unpack them.
+var dirs = []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"}
+
+// starting returns a runner that finds engines.
+func starting(r host.Runner) host.Runner {
+	if r.Dirs == nil {
+		r.Dirs = dirs
+	}
+	return r
+}
+
 var noImage = host.LazyRegexp(`(?i)image not known|no such image`)
 
 // Find returns a container of an image, without devices. The engine is the first one that has the
@@ -87,6 +101,7 @@ func Find(ctx context.Context, r host.Runner, image string, engines ...string) (
 	if len(engines) == 0 {
 		engines = Engines()
 	}
+	r = starting(r)
 	r.Limit, r.Stop, r.Expendable = asking, ctx.Done(), true
 	var errs []error
 	for _, engine := range engines {
@@ -94,11 +109,15 @@ func Find(ctx context.Context, r host.Runner, image string, engines ...string) (
 		if errors.Is(err, host.ErrNoProgram) {
 			continue
 		}
+		var id []byte
 		if err == nil {
-			_, err = r.Run(ctx, []string{engine, "image", "inspect", "--format", "{{.Id}}", image})
+			id, err = r.Run(ctx, []string{engine, "image", "inspect", "--format", "{{.Id}}", image})
 		}
-		if err == nil {
+		if err == nil && strings.TrimSpace(string(id)) != "" {
 			return Container{Image: image, Engine: engine}, nil
+		}
+		if err == nil { // nerdctl says so of an image that it does not have
+			err = fmt.Errorf("%s: %s: %w", engine, image, ErrNoImage)
 		}
 		failed := new(host.ProgramError)
 		if errors.As(err, &failed) && noImage().MatchString(failed.Stderr) {
@@ -118,12 +137,15 @@ func (c Container) argv(name string, limit time.Duration, program []string) []st
 	user := strconv.Itoa(User)
 	argv := []string{
 		c.Engine, "run", "--rm", "--name", name, "--pull", "never", "--network", c.Network, "--user", user + ":" + user,
-		"--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", "none",
+		"--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+	}
+	if c.Engine != nerdctl { // which has no such driver before 2.0
+		argv = append(argv, "--log-driver", "none")
 	}
 	if c.Unlabelled {
 		argv = append(argv, "--security-opt", "label=disable")
 	}
-	if c.Engine == "podman" {
+	if c.Engine == podman {
 		argv = append(argv, "--timeout", strconv.Itoa(int((limit+ending+time.Second-1)/time.Second)))
 	}
 	for _, device := range c.Devices {
@@ -135,37 +157,63 @@ func (c Container) argv(name string, limit time.Duration, program []string) []st
 	return slices.Concat(argv, []string{"--entrypoint", program[0], c.Image}, program[1:])
 }
 
-// Run runs a program in a container, which is gone afterwards, and returns what it wrote to
-// standard output. The container's name begins with prefix. Errors of the engine are ErrNoProgram
-// and ErrStart; others are those of the program.
+// Run runs a program in a container, which is gone afterwards, and returns what it wrote to standard
+// output. The container's name begins with prefix. Errors of the engine are ErrNoProgram, ErrStart
+// and ErrLeft; others are those of the program.
 func (c Container) Run(ctx context.Context, r host.Runner, prefix string, program []string) ([]byte, error) {
+	r = starting(r)
 	name := prefix + strings.ToLower(rand.Text()[:12])
 	stdout, err := r.Run(ctx, c.argv(name, r.Limit, program))
-	if errors.Is(err, host.ErrLimit) || errors.Is(err, host.ErrStopped) {
+	failed := new(host.ProgramError)
+	isProgram := errors.As(err, &failed)
+	if errors.Is(err, host.ErrLimit) || errors.Is(err, host.ErrStopped) || isProgram && strings.HasPrefix(failed.Status, "signal: ") {
 		// The engine was killed, and the container may run on.
-		r.Stop, r.Limit = nil, asking
-		if _, removed := r.Run(context.WithoutCancel(ctx), []string{c.Engine, "rm", "--force", "--volumes", name}); removed != nil {
-			return nil, host.WithHint(&startError{ErrLeft, removed}, host.Text(c.Engine+" rm --force "+name))
+		if left := c.remove(ctx, r, name); left != nil {
+			return nil, left
 		}
 	}
-	return stdout, c.started(err)
+	if isProgram {
+		return stdout, c.started(failed, program[0])
+	}
+	return stdout, err
 }
 
-// Exit statuses of podman-run(1), docker run and nerdctl run.
-const (
-	engineFailed = "exit status 125"
-	notInvoked   = "exit status 126"
-	notFound     = "exit status 127"
-)
+// remove removes a container. It is not ended half-way.
+func (c Container) remove(ctx context.Context, r host.Runner, name string) error {
+	r.Stop, r.Limit, r.Expendable = nil, asking, false
+	_, err := r.Run(context.WithoutCancel(ctx), []string{c.Engine, "rm", "--force", "--volumes", name})
+	failed := new(host.ProgramError)
+	if err == nil || errors.As(err, &failed) && noContainer().MatchString(failed.Stderr) {
+		return nil
+	}
+	return host.WithHint(&startError{ErrLeft, lastWords(c.Engine, err)}, host.Text(c.Engine+" rm --force "+name))
+}
+
+// lastWords returns an error without the words of its command line, which may contain secrets.
+func lastWords(engine string, err error) error {
+	failed := new(host.ProgramError)
+	if errors.As(err, &failed) {
+		return fmt.Errorf("%s: %s: %s", engine, failed.Status, failed.Last)
+	}
+	if cause := errors.Unwrap(err); cause != nil {
+		err = cause
+	}
+	return fmt.Errorf("%s: %w", engine, err)
+}
+
+var noContainer = host.LazyRegexp(`(?i)no such container|no container with name`)
+
+// Exit statuses of podman-run(1) and docker run for a container that was not started. nerdctl ends
+// with 1, as many programs do.
+var notStarted = []string{"exit status 125", "exit status 126", "exit status 127"}
 
 // engineWords begin the messages of an engine or of its runtime about a container that was not
 // started. A program may end with the same statuses.
-var engineWords = host.LazyRegexp(`(?m)^(Error: |docker: |time="[^"]*" level=fatal |failed to )`)
+var engineWords = host.LazyRegexp(`(?m)^(Error: |docker: |failed to |time="[^"\n]*" level=fatal ).*$`)
 
-// noProgram are the words of runc and crun for a program that an image does not have, or whose
-// interpreter it does not have.
-var noProgram = host.LazyRegexp("(?i)executable file .*not found|stat .*: no such file|exec[^:]*:? .*no such file or directory|" +
-	"crun: executable file|open executable: No such file")
+// specFaults are words about what a CDI spec adds to a container, in which a file may be missing,
+// too.
+var specFaults = host.LazyRegexp(`CDI|error mounting|error running hook|fork/exec`)
 
 // startError is the error of an engine. It hides that the engine is a program which failed: the
 // container's program did not fail.
@@ -173,33 +221,30 @@ type startError struct {
 	kind, err error
 }
 
-// Error names the engine and its words. The words of the program are not among them: they may
-// contain secrets.
-func (e *startError) Error() string {
-	failed := new(host.ProgramError)
-	if errors.As(e.err, &failed) {
-		return e.kind.Error() + ": " + failed.Argv[0] + ": " + failed.Status + ": " + failed.Last
-	}
-	return e.kind.Error() + ": " + e.err.Error()
-}
-
+func (e *startError) Error() string   { return e.kind.Error() + ": " + e.err.Error() }
 func (e *startError) Unwrap() []error { return []error{e.kind} }
 
-// started returns the error of an engine that did not start the program as such. Other errors are
-// those of the program.
-func (c Container) started(err error) error {
-	failed := new(host.ProgramError)
-	if !errors.As(err, &failed) {
-		return err
+// started returns the error of an engine that did not start the program as such, with the line of
+// the engine. Other errors are those of the program.
+func (c Container) started(failed *host.ProgramError, program string) error {
+	words := engineWords().FindString(failed.Stderr)
+	if words == "" || !slices.Contains(notStarted, failed.Status) && (c.Engine != nerdctl || failed.Status != "exit status 1") {
+		return failed
 	}
-	switch failed.Status {
-	case engineFailed, notInvoked, notFound:
-		if noProgram().MatchString(failed.Stderr) && !strings.Contains(failed.Stderr, "CDI") {
-			return fmt.Errorf("%s: %w", c.Image, &startError{ErrNoProgram, err})
-		}
-		if failed.Status == engineFailed || engineWords().MatchString(failed.Stderr) {
-			return fmt.Errorf("%s: %w", c.Image, &startError{ErrStart, err})
+	kind := ErrStart
+	if !specFaults().MatchString(words) && isMissing(words, program) {
+		kind = ErrNoProgram
+	}
+	return fmt.Errorf("%s: %w", c.Image, &startError{kind, fmt.Errorf("%s: %s", c.Engine, words)})
+}
+
+// isMissing reports whether words of runc or crun say that an image does not have a program, or not
+// its loader.
+func isMissing(words, program string) bool {
+	for _, form := range []string{`exec: "%s"`, "executable file `%s`", "executable file %s not found", "exec %s:", "stat %s:", "exec container process `%s`", "open executable: "} {
+		if form = strings.ReplaceAll(form, "%s", program); strings.Contains(words, form) {
+			return true
 		}
 	}
-	return err
+	return false
 }

@@ -114,7 +114,7 @@ func NewContainerTest(m containertest.Machine, result containertest.Result, cons
 			out.CUDA = newCUDAAnswer(*run.Answer)
 		}
 		if console {
-			out.Lines = run.Lines
+			out.Lines = append([]string{}, run.Lines...)
 		}
 		r.Runs = append(r.Runs, out)
 	}

@@ -51,10 +51,14 @@ type latency struct {
 	Max     float64 `json:"max_us"`
 }
 
-// measured adds to a test what was measured, and on what.
-func (t *portTest) measured(tested perf.Tested) {
+// measured adds to a test what was measured, and on what. Both sides on one machine say nothing of
+// the port: adapters loop packets back.
+func (t *portTest) measured(tested perf.Tested, sides string) {
 	h := tested.Hardware
 	t.Hardware = &measuredOn{Product: Optional(h.Product), Driver: h.Driver, Firmware: h.Firmware, Port: newCapacity(h.Port), Link: newCapacity(h.Link)}
+	if sides == sidesLoopback {
+		h.Port = nil
+	}
 	t.Figures = []measurement{}
 	for _, m := range tested.Measurements {
 		figures := measurement{Program: m.Program, Contained: m.Container != nil}

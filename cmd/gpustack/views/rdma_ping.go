@@ -119,7 +119,7 @@ func (r *RDMATest) AddMeasured(tests []perf.Tested) {
 	}
 	r.AddAll(tested)
 	for i, t := range tests {
-		r.Tests[i].measured(t)
+		r.Tests[i].measured(t, r.Sides)
 	}
 }
 

@@ -40,7 +40,8 @@ func compare(runs []Run) (compared []Compared) {
 	}
 	for _, name := range names {
 		host, container := values[name][OnHost], values[name][InContainer]
-		if len(host)+len(container) == len(runs) && len(host) == len(container) {
+		// A program that measures 0 has measured nothing.
+		if len(host)+len(container) == len(runs) && len(host) == len(container) && measured(host).Median > 0 {
 			compared = append(compared, Compared{name, units[name], measured(host), measured(container)})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/container"
 	"gpustack/host/cuda/answer"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
@@ -23,7 +24,7 @@ const (
 
 // Cause is why a test failed.
 type Cause struct {
-	// Message is what users see of it: of CUDA's driver, or the last line of the command.
+	// Message is what users see of it, of CUDA's driver; "" of a command.
 	Message string    `json:"message"`
 	Cause   string    `json:"cause"`
 	Remedy  host.Text `json:"remedy"`
@@ -108,6 +109,9 @@ func (m Machine) notLoaded(a answer.Answer, place string) Cause {
 	case m.Library == "":
 		return Cause{noLibrary, "the image has no libcuda.so.1, and " + device + " mounts none",
 			host.Textf("install the driver's libraries on the host, and write the spec again; %s", host.NewCommand("container check"))}
+	case path.Base(m.Library) != container.CUDALink:
+		return Cause{noLibrary, fmt.Sprintf("the loader of the image finds no libcuda.so.1, although %s mounts %s: the hook that makes the link has not worked", device, m.Library),
+			host.Textf("write the spec again by nvidia-ctk cdi generate, or use that of %s", host.NewCommand("container prepare"))}
 	default:
 		return Cause{noLibrary, fmt.Sprintf("the loader of the image does not look into %s, where %s mounts libcuda.so.1", path.Dir(m.Library), device),
 			host.Textf("%s sets LD_LIBRARY_PATH in all containers; --image-dir DIR chooses a folder that the image's loader knows; "+
@@ -148,6 +152,10 @@ func (m Machine) failed(a answer.Answer, f answer.Failure, place string) Cause {
 		c.Cause = "the GPU is in use by a program in a compute mode that excludes others, or is being reset"
 		c.Remedy = "nvidia-smi -q -d COMPUTE; nvidia-smi --query-compute-apps=pid,name --format=csv"
 	case outOfMemory:
+		if f.Function == "cuMemAllocHost" || f.Function == "cuInit" {
+			c.Cause, c.Remedy = "no memory of the host is left for the program: its own, or that of the container's cgroup", "free -m; the limits of the engine's containers"
+			break
+		}
 		c.Cause = "the memory of the GPU is in use by other programs"
 		c.Remedy = "nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv"
 	case eccError:

@@ -37,8 +37,9 @@ type Machine struct {
 	Container engine.Container // with the device
 	Driver    nvidia.Driver
 	// Library is where the CDI device mounts libcuda.so.1 in containers, "" if it mounts none.
-	Library string
+	Library string // or libcuda.so.VERSION, to which a hook makes the link
 	probe   []byte
+	denied  bool // SELinux denies device nodes to labelled containers
 }
 
 // Errors of machines on which nothing can be tested.
@@ -50,7 +51,9 @@ var (
 	// ErrNoNode says that the host's side of a comparison cannot run. As root libcuda would make the
 	// nodes; a comparison changes nothing.
 	ErrNoNode = host.WithHint(errors.New("the device node is missing on the host, which --compare needs and does not make"), "nvidia-modprobe -u -c 0")
-	ErrNoUUID = host.WithHint(errors.New("the driver does not show the GPU's UUID yet, by which --compare chooses it on the host among several GPUs"),
+	// ErrNoCommand says that a command cannot be compared.
+	ErrNoCommand = host.WithHint(errors.New("not on the host, where --compare runs it too"), "install it there under the same name, or leave out --compare")
+	ErrNoUUID    = host.WithHint(errors.New("the driver does not show the GPU's UUID yet, by which --compare chooses it on the host among several GPUs"),
 		"run the test without --compare once: the driver shows it after the first use")
 	ErrNoGlibc = host.WithHint(errors.New("the image has no loader of glibc, which cudaprobe needs: such as images with musl"),
 		"name a command of the image after --")
@@ -76,7 +79,9 @@ func Observe(ctx context.Context, root host.Root, r Request, probe []byte) (Mach
 	m.Container, err = engine.Find(ctx, m.Runner, r.Image, engines...)
 	errs = append(errs, err)
 	selinux, err := host.ReadSELinux(root)
-	m.Container.Network, m.Container.Devices, m.Container.Unlabelled = "none", []string{name}, selinux.DeniesDevices()
+	m.Container.Network, m.Container.Devices, m.denied = "none", []string{name}, selinux.DeniesDevices()
+	// Labelled containers may not run a file of the host either, such as cudaprobe.
+	m.Container.Unlabelled = m.denied || selinux.Enforcing && len(r.Command) == 0
 	return m, errors.Join(append(errs, err)...)
 }
 
@@ -112,7 +117,7 @@ func (m *Machine) readDevice() (string, error) {
 	}
 	name, edits, err := deviceOf(folders, driver, m.Device)
 	for _, mount := range edits.Mounts {
-		if path.Base(mount.ContainerPath) == container.CUDALink {
+		if strings.HasPrefix(path.Base(mount.ContainerPath), strings.TrimSuffix(container.CUDALink, "1")) { // nvidia-ctk mounts libcuda.so.VERSION
 			m.Library = mount.ContainerPath
 		}
 	}
@@ -162,6 +167,11 @@ func nodeOf(driver nvidia.Driver, address pci.Address) string {
 	return fmt.Sprintf("/dev/nvidia%d", *gpu.Minor)
 }
 
+func (m *Machine) exists(file string) bool {
+	ok, err := m.Root.Exists(file)
+	return ok || err != nil // what cannot be read is left to the run
+}
+
 // comparable returns an error unless the program can run beside the container without a change of
 // the machine.
 func (m *Machine) comparable() error {
@@ -170,6 +180,11 @@ func (m *Machine) comparable() error {
 		errs = append(errs, ErrNoSetpriv)
 	} else if err != nil {
 		errs = append(errs, err)
+	}
+	if len(m.Command) > 0 {
+		if _, err := m.Runner.Find(m.Command[0]); errors.Is(err, host.ErrNoProgram) && !path.IsAbs(m.Command[0]) || path.IsAbs(m.Command[0]) && !m.exists(m.Command[0]) {
+			errs = append(errs, fmt.Errorf("%s: %w", m.Command[0], ErrNoCommand))
+		}
 	}
 	gpu := m.Driver.GPU(m.Device)
 	if gpu == nil || gpu.Minor == nil {

@@ -66,6 +66,10 @@ func (r Result) Causes() []Cause {
 // inside is where containers see cudaprobe.
 const inside = "/gpustack-cudaprobe"
 
+// mostOutput is how many bytes of what a command prints are kept, of each stream. The rest is left
+// out: a command may print without end.
+const mostOutput = 1 << 20
+
 // rounds are how many runs a comparison has in each place.
 const rounds = 5
 
@@ -102,6 +106,9 @@ func (m Machine) Test(ctx context.Context, begins func(Place)) (r Result, err er
 			break
 		}
 	}
+	if m.denied {
+		r.Warnings = append(r.Warnings, "SELinux denies device nodes to labelled containers: this one was started with --security-opt label=disable")
+	}
 	if first := r.Runs[0]; first.Answer != nil {
 		if extra := m.extra(*first.Answer); len(extra) > 0 && r.Verdict == Pass {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("the container also has %s: %s gives it more than %s", strings.Join(extra, " and "), m.Container.Devices[0], m.Device))
@@ -118,7 +125,11 @@ func (m Machine) Test(ctx context.Context, begins func(Place)) (r Result, err er
 // itself nor by nvidia-modprobe, which is setuid. Of several GPUs it sees the one that is tested.
 func (m Machine) asNobody(program []string) []string {
 	user := strconv.Itoa(engine.User)
-	argv := []string{"setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"}
+	argv := []string{
+		"setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all",
+		// The kernel kills no program with gpustack that has become another user (prctl(2)).
+		"timeout", "--foreground", "--signal=KILL", strconv.Itoa(int(m.Timeout/time.Second) + 5),
+	}
 	if gpu := m.Driver.GPU(m.Device); gpu != nil && gpu.UUID != nil {
 		argv = append(argv, "env", "CUDA_VISIBLE_DEVICES="+*gpu.UUID)
 	}
@@ -133,7 +144,7 @@ var noLoader = host.LazyRegexp(`(?i)exec.*no such file or directory`)
 // cause.
 func (m Machine) run(ctx context.Context, p Place, program []string) (Run, error) {
 	runner := m.Runner
-	runner.Limit, runner.Stop, runner.Expendable = m.Timeout, ctx.Done(), true
+	runner.Limit, runner.Stop, runner.Expendable, runner.Most = m.Timeout, ctx.Done(), true, mostOutput
 	begun := time.Now()
 	var stdout []byte
 	var err error
@@ -146,15 +157,17 @@ func (m Machine) run(ctx context.Context, p Place, program []string) (Run, error
 	failed := new(host.ProgramError)
 	isProgram := errors.As(err, &failed)
 	switch {
-	case errors.Is(err, host.ErrStopped): // without the words of the command, which may contain secrets
-		return run, host.ErrStopped
+	case ctx.Err() != nil && !errors.Is(err, engine.ErrLeft): // without the words of the command, which may contain secrets
+		return run, context.Cause(ctx)
 	case len(m.Command) == 0 && (errors.Is(err, engine.ErrNoProgram) || isProgram && noLoader().MatchString(failed.Stderr)):
 		return run, fmt.Errorf("%s: %w", m.Image, ErrNoGlibc)
 	case errors.Is(err, host.ErrLimit):
 		run.Causes = []Cause{{Cause: fmt.Sprintf("the program did not end within %s %s", m.Timeout, p), Remedy: "journalctl -k --grep NVRM; a longer time: --wait"}}
 		return run, nil
-	case err != nil && !isProgram:
+	case errors.Is(err, engine.ErrStart), errors.Is(err, engine.ErrNoProgram), errors.Is(err, engine.ErrLeft):
 		return run, err
+	case err != nil && !isProgram: // likewise
+		return run, fmt.Errorf("the program was not started %s: %w", p, errors.Unwrap(err))
 	}
 	if len(m.Command) > 0 {
 		m.command(&run, stdout, failed)
@@ -180,7 +193,11 @@ func (m Machine) command(run *Run, stdout []byte, failed *host.ProgramError) {
 			run.Lines = append(run.Lines, strings.Split(text, "\n")...)
 		}
 	}
-	run.Programs = cuda.Programs(cuda.Output{Lines: run.Lines})
+	output := cuda.Output{Lines: run.Lines}
+	if len(stdout) == mostOutput {
+		output.Gap = new(len(run.Lines))
+	}
+	run.Programs = cuda.Programs(output)
 	if failed.Status != "" {
 		run.Causes = append(run.Causes, Cause{Cause: fmt.Sprintf("the command ended with %s %s", failed.Status, run.Place),
 			Remedy: "see its output: --console"})

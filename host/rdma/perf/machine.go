@@ -31,7 +31,9 @@ type Tested struct {
 }
 
 // test returns the test of a port.
-func (m Machine) test(t ping.Test) Test { return Test{t, readHardware(m.Root, t.Target)} }
+func (m Machine) test(t ping.Test) Test {
+	return Test{Test: t, Hardware: readHardware(m.Root, t.Target)}
+}
 
 // warned adds to a result what was not read of the hardware.
 func (t Test) warned(r Result, err error) (Tested, error) {
@@ -44,9 +46,16 @@ func (t Test) warned(r Result, err error) (Tested, error) {
 // Loopback measures all ports one after the other, with both sides on this machine. begins is
 // called before each test.
 func (m Machine) Loopback(ctx context.Context, begins func(Test)) ([]Tested, error) {
-	var tests []Tested
+	var all []Test
 	for _, target := range m.Targets {
-		test := m.test(m.TestOf(target, target.Addresses[0]))
+		test, err := m.test(m.TestOf(target, target.Addresses[0])).asked(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, test)
+	}
+	var tests []Tested
+	for _, test := range all {
 		begins(test)
 		tested, err := test.warned(test.Loopback(ctx))
 		if err != nil {

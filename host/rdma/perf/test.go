@@ -73,6 +73,23 @@ type Result struct {
 type Test struct {
 	ping.Test
 	Hardware Hardware
+	options  [][]string // of the programs in each round; nil before they were asked
+}
+
+// asked returns the test with the options of its programs. All are asked before the first one runs,
+// so that what prevents a later one costs no figures.
+func (t Test) asked(ctx context.Context) (Test, error) {
+	if t.options != nil {
+		return t, nil
+	}
+	for _, round := range t.rounds() {
+		options, err := options(ctx, round)
+		if err != nil {
+			return t, err
+		}
+		t.options = append(t.options, options)
+	}
+	return t, nil
 }
 
 // rounds returns the test on the machine and the one in containers.
@@ -104,7 +121,7 @@ var ErrIPv6 = host.WithHint(errors.New("this release of perftest connects by IPv
 // releases have are looked up in the help of the programs, which exit with a failure after it.
 func options(ctx context.Context, t ping.Test) ([]string, error) {
 	helping := []string{all()[0].name, "--help"}
-	side := t.Run(ctx, asking, helping...)
+	side := t.Run(ctx, min(asking, t.Timeout), helping...)
 	if err := side.NotStarted(); err != nil {
 		return nil, err
 	}
@@ -156,16 +173,16 @@ type step struct {
 func (t Test) steps(
 	ctx context.Context, listens bool, run func(context.Context, step) []ping.Side, failed func(step, []ping.Side) []ping.Cause,
 ) (Result, error) {
+	t, err := t.asked(ctx)
+	if err != nil {
+		return Result{}, err
+	}
 	r := Result{Result: ping.Result{Verdict: ping.Fail, Causes: []ping.Cause{}, Warnings: []string{}}}
 	begun, seconds := time.Now(), 0.0
 	r.Seconds = &seconds
-	for _, round := range t.rounds() {
-		options, err := options(ctx, round)
-		if err != nil {
-			return Result{}, err
-		}
+	for i, round := range t.rounds() {
 		for _, p := range all() {
-			s := step{round, p, append([]string{p.name, "-s", strconv.Itoa(p.size)}, options...), r.Measurements == nil, t.Timeout - time.Since(begun), listens}
+			s := step{round, p, append([]string{p.name, "-s", strconv.Itoa(p.size)}, t.options[i]...), r.Measurements == nil, t.Timeout - time.Since(begun), listens}
 			sides := []ping.Side{{Err: host.ErrLimit}}
 			if s.limit > 0 {
 				sides = run(ctx, s)
@@ -234,7 +251,11 @@ func (t Test) Listen(ctx context.Context) (Result, error) {
 	return t.counted(t.CountedWay, func() (Result, error) {
 		r, err := t.steps(ctx, true, func(ctx context.Context, s step) []ping.Side { return []ping.Side{s.Run(ctx, s.limit, s.argv...)} },
 			func(s step, sides []ping.Side) []ping.Cause {
-				if errors.Is(sides[0].Err, host.ErrLimit) {
+				switch limit := errors.Is(sides[0].Err, host.ErrLimit); {
+				case limit && !s.first:
+					return []ping.Cause{{Cause: fmt.Sprintf("the peer did not start %s within %s", s.name, t.Timeout),
+						Remedy: "see what it prints; give both machines the same --iterations, and both or neither --container"}}
+				case limit:
 					return []ping.Cause{t.NoPeer(t.PeerCommand())}
 				}
 				return s.Diagnose(sides...)

@@ -99,7 +99,7 @@ var failures = []failure{
 		remedy: "repeat the test; is the peer overloaded?"},
 	{words: `status (1|4|9|10|11)\b`,
 		cause:  "one side refused an access to memory: the two sides use different sizes",
-		remedy: "give both sides the same --size"},
+		remedy: "give both sides the same --size, or both --perf"},
 	{words: `status 2\b`, cause: "the adapter cannot send on this connection: rdma_rxe does not work from a second network namespace",
 		remedy: "run the test in the first network namespace"},
 	{words: `status 5\b`, cause: "the connection was lost (work requests flushed)", remedy: "see the messages of the other side", follows: true},

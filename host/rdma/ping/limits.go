@@ -34,7 +34,7 @@ func ReadLimits() (Limits, error) {
 func (l Limits) Check(o Options) error {
 	const page = 4096
 	if least := uint64(2*(o.Size+page-1)/page*page + 2*page); !l.IPCLock && l.Memlock < least {
-		return fmt.Errorf("%w: %d bytes, and --size %d needs at least %d", ErrMemlock, l.Memlock, o.Size, least)
+		return fmt.Errorf("%w: %d bytes, and messages of %d bytes need at least %d", ErrMemlock, l.Memlock, o.Size, least)
 	}
 	return nil
 }
