@@ -118,8 +118,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestMost: what a program prints without end is kept up to a size, and the program is not kept from
-// printing.
+// TestMost: what a program prints without end is kept up to a size, and the program is not kept
+// from printing.
 func TestMost(t *testing.T) {
 	root, err := host.NewRoot("/")
 	if err != nil {

@@ -157,9 +157,9 @@ func (c Container) argv(name string, limit time.Duration, program []string) []st
 	return slices.Concat(argv, []string{"--entrypoint", program[0], c.Image}, program[1:])
 }
 
-// Run runs a program in a container, which is gone afterwards, and returns what it wrote to standard
-// output. The container's name begins with prefix. Errors of the engine are ErrNoProgram, ErrStart
-// and ErrLeft; others are those of the program.
+// Run runs a program in a container, which is gone afterwards, and returns what it wrote to
+// standard output. The container's name begins with prefix. Errors of the engine are ErrNoProgram,
+// ErrStart and ErrLeft; others are those of the program.
 func (c Container) Run(ctx context.Context, r host.Runner, prefix string, program []string) ([]byte, error) {
 	r = starting(r)
 	name := prefix + strings.ToLower(rand.Text()[:12])

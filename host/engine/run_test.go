@@ -75,8 +75,8 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestNerdctl: it ends with 1 when it starts no container, and says nothing of an image that it does
-// not have.
+// TestNerdctl: it ends with 1 when it starts no container, and says nothing of an image that it
+// does not have.
 func TestNerdctl(t *testing.T) {
 	t.Parallel()
 	r := runner(t)
