@@ -241,8 +241,11 @@ func (c Container) started(failed *host.ProgramError, program string) error {
 // isMissing reports whether words of runc or crun say that an image does not have a program, or not
 // its loader.
 func isMissing(words, program string) bool {
-	for _, form := range []string{`exec: "%s"`, "executable file `%s`", "executable file %s not found", "exec %s:", "stat %s:", "exec container process `%s`", "open executable: "} {
-		if form = strings.ReplaceAll(form, "%s", program); strings.Contains(words, form) {
+	if strings.Contains(words, "executable file") && strings.Contains(words, "not found") {
+		return true
+	}
+	for _, form := range []string{`exec: "%s"`, "exec %s:", "stat %s:", "exec container process `%s`", "open executable: "} {
+		if strings.Contains(words, strings.ReplaceAll(form, "%s", program)) {
 			return true
 		}
 	}
