@@ -93,8 +93,10 @@ func TestContainerTest(t *testing.T) {
 		status             int
 		want               []string
 	}{
-		{"computes", "spec good " + loader + " " + uvm, "", 0, []string{"pass: 0000:84:00.0 computes in a container of localhost/cuda\n", "device    gpustack.local/gpu=0000:84:00.0 (podman)\n",
-			"GPU       Quadro K4200, driver 550.163.01\n", "library   " + loader + "/libcuda.so.1, CUDA 12.4\n", "kernel    1048576 numbers computed and compared\n"}},
+		{"computes", "spec good " + loader + " " + uvm, "", 0,
+			[]string{"pass: 0000:84:00.0 computes in a container of localhost/cuda\n", "device    gpustack.local/gpu=0000:84:00.0 (podman)\n",
+				"GPU       Quadro K4200, driver 550.163.01\n", "library   " + loader + "/libcuda.so.1, CUDA 12.4\n",
+				"kernel    1048576 numbers computed and compared\n"}},
 		{"compared", "", "--compare", 0, []string{"MEASUREMENT", "host to device, pinned", "device to host, pinned", "elapsed"}},
 		{"wrong numbers", "spec wrong " + loader + " " + uvm, "", 2, []string{fails, "cause     1 of 1048576 numbers that the GPU has computed are wrong\n"}},
 		{"another GPU", "spec other " + loader + " " + uvm, "", 2, []string{fails, "cause     CUDA finds 0000:0a:00.0 in the container, not 0000:84:00.0\n"}},
@@ -103,30 +105,44 @@ func TestContainerTest(t *testing.T) {
 		{"forward compatibility", "spec 804 " + loader + " " + uvm, "", 2, []string{fails, "is for forward compatibility"}},
 		{"no nvidia-uvm", "spec 999 " + loader, "", 2, []string{fails, "cause     /dev/nvidia-uvm is missing in the container\n"}},
 		{"a folder that the loader does not search", "spec good /usr/local/nvidia/lib64 " + uvm, "", 2,
-			[]string{fails, "message   35 cudaErrorInsufficientDriver", "cause     the loader of the image does not look into /usr/local/nvidia/lib64,", "container prepare --library-path"}},
-		{"no library", "spec none x " + uvm, "", 2, []string{fails, "cause     the image has no libcuda.so.1, and gpustack.local/gpu=0000:84:00.0 mounts none\n"}},
-		{"driver 470", "spec bullseye " + loader + " " + uvm, "", 2, []string{fails, "libcuda.so.1, CUDA 11.4\n", "message   100 CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"}},
-		{"driver 535", "spec bookworm " + loader + " " + uvm, "", 2, []string{fails, "libcuda.so.1, CUDA 12.2\n", "message   100 CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"}},
-		{"driver 550", "spec trixie " + loader + " " + uvm, "", 2, []string{fails, "libcuda.so.1, CUDA 12.4\n", "message   100 CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"}},
-		{"musl", "spec good " + loader + " " + uvm, "--image localhost/musl", 1, []string{"error: localhost/musl: the image has no loader of glibc, which cudaprobe needs"}},
+			[]string{fails, "message   35 cudaErrorInsufficientDriver", "cause     the loader of the image does not look into /usr/local/nvidia/lib64,",
+				"container prepare --library-path"}},
+		{"no library", "spec none x " + uvm, "", 2, []string{fails,
+			"cause     the image has no libcuda.so.1, and gpustack.local/gpu=0000:84:00.0 mounts none\n"}},
+		{"driver 470", "spec bullseye " + loader + " " + uvm, "", 2,
+			[]string{fails, "libcuda.so.1, CUDA 11.4\n", "message   100 CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"}},
+		{"driver 535", "spec bookworm " + loader + " " + uvm, "", 2,
+			[]string{fails, "libcuda.so.1, CUDA 12.2\n", "message   100 CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"}},
+		{"driver 550", "spec trixie " + loader + " " + uvm, "", 2,
+			[]string{fails, "libcuda.so.1, CUDA 12.4\n", "message   100 CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"}},
+		{"musl", "spec good " + loader + " " + uvm, "--image localhost/musl", 1,
+			[]string{"error: localhost/musl: the image has no loader of glibc, which cudaprobe needs"}},
 		{"no image", "", "--image localhost/none", 1, []string{"error: podman: localhost/none: no such image on this machine"}},
-		{"a command without privileges", "", "--console -- cat /proc/self/status", 0, []string{"pass: 0000:84:00.0 is in a container", "Uid:\t65534\t65534\t65534\t65534\n", "CapEff:\t0000000000000000\n",
-			"CapBnd:\t0000000000000000\n", "NoNewPrivs:\t1\n"}},
-		{"a command that shows its network and nodes", "", "--console -- sh -c 'cat /proc/net/dev; echo /dev/nvidia*'", 0, []string{"    lo:", "  /dev/nvidia-uvm /dev/nvidia0 /dev/nvidiactl\n"}},
+		{"a command without privileges", "", "--console -- cat /proc/self/status", 0,
+			[]string{"pass: 0000:84:00.0 is in a container", "Uid:\t65534\t65534\t65534\t65534\n", "CapEff:\t0000000000000000\n",
+				"CapBnd:\t0000000000000000\n", "NoNewPrivs:\t1\n"}},
+		{"a command that shows its network and nodes", "", "--console -- sh -c 'cat /proc/net/dev; echo /dev/nvidia*'", 0,
+			[]string{"    lo:", "  /dev/nvidia-uvm /dev/nvidia0 /dev/nvidiactl\n"}},
 		{"a command of musl", "", "--image localhost/musl -- sh -c 'exit 0'", 0, []string{"pass: 0000:84:00.0 is in a container of localhost/musl\n"}},
 		{"a command that fails", "", "-- sh -c 'echo SECRET; exit 3'", 2, []string{"cause     the command ended with exit status 3 in the container\n"}},
 		{"a command that ends with 127", "", "--console -- sh -c 'nosuch'", 2, []string{"exit status 127", "nosuch: not found"}},
-		{"nvidia-smi without a GPU", "", "-- sh -c 'echo No devices were found'", 2, []string{"program   nvidia-smi: 0 GPUs\n", "nvidia-smi finds no GPU in the container\n"}},
-		{"nbody", "", "-- sh -c 'echo \"> Windowed mode\"; echo \"> 1 Devices used for simulation\"; echo \"= 1995.263 single-precision GFLOP/s at 20 flops per interaction\"'", 0,
+		{"nvidia-smi without a GPU", "", "-- sh -c 'echo No devices were found'", 2,
+			[]string{"program   nvidia-smi: 0 GPUs\n", "nvidia-smi finds no GPU in the container\n"}},
+		{"nbody", "", "-- sh -c 'echo \"> Windowed mode\"; echo \"> 1 Devices used for simulation\"; echo \"= 1995.263 single-precision GFLOP/s " +
+			"at 20 flops per interaction\"'", 0,
 			[]string{"program   nbody: 1 GPU, single precision 1995 GFLOP/s\n"}},
 		{"no such command", "", "-- nosuch", 1, []string{"error: localhost/cuda: the image does not have the program: "}},
-		{"a command that does not end", "", "--wait 2s -- sh -c 'while :; do :; done'", 2, []string{"cause     the program did not end within 2s in the container\n"}},
+		{"a command that does not end", "", "--wait 2s -- sh -c 'while :; do :; done'", 2,
+			[]string{"cause     the program did not end within 2s in the container\n"}},
 		{"a device that cannot be injected", "rm /dev/nvidia-uvm", "", 1, []string{"/dev/nvidia-uvm"}},
-		{"compared without a node", "", "--compare", 1, []string{"error: /dev/nvidia-uvm: the device node is missing on the host, which --compare needs and does not make\n"}},
+		{"compared without a node", "", "--compare", 1, []string{"error: /dev/nvidia-uvm: the device node is missing on the host, which --compare " +
+			"needs and does not make\n"}},
 		{"another engine", "nodes", "--engine docker", 1, []string{"error: neither podman, docker nor nerdctl is installed\n"}},
 		{"another function", "", "--device 85:00.0", 1, []string{"error: 0000:85:00.0: no such PCI function\n"}},
-		{"no device of CDI", "rm /etc/cdi/gpustack-gpu.json", "", 1, []string{"error: 0000:84:00.0: no CDI device has /dev/nvidia0", "hint: gpustack container prepare --device 0000:84:00.0"}},
-		{"bound to vfio-pci", "ln -sfn ../../../../bus/pci/drivers/vfio-pci $gpu/driver; mkdir /sys/bus/pci/drivers/vfio-pci; rm -r /proc/driver/nvidia/gpus/*", "", 1,
+		{"no device of CDI", "rm /etc/cdi/gpustack-gpu.json", "", 1,
+			[]string{"error: 0000:84:00.0: no CDI device has /dev/nvidia0", "hint: gpustack container prepare --device 0000:84:00.0"}},
+		{"bound to vfio-pci", "ln -sfn ../../../../bus/pci/drivers/vfio-pci $gpu/driver; mkdir /sys/bus/pci/drivers/vfio-pci; rm -r " +
+			"/proc/driver/nvidia/gpus/*", "", 1,
 			[]string{"error: 0000:84:00.0: is bound to vfio-pci: containers use GPUs that are bound to NVIDIA's driver\n"}},
 	}
 	var script strings.Builder
@@ -144,7 +160,8 @@ set +e
 		if !strings.Contains(args, "--device") {
 			args = "--device 84:00.0 " + args
 		}
-		fmt.Fprintf(&script, "%s\n$gpustack container test %s 2>&1; echo \"exit status $?\"; echo \"left: $(podman ps --all --quiet)\"; echo ==\n", row.before, args)
+		fmt.Fprintf(&script, "%s\n$gpustack container test %s 2>&1; echo \"exit status $?\"; echo \"left: $(podman ps --all --quiet)\"; echo ==\n",
+			row.before, args)
 	}
 	// Ctrl-C, and what JSON says of a comparison.
 	script.WriteString(`

@@ -62,7 +62,8 @@ func TestInstalled(t *testing.T) {
 		}
 	})
 	t.Run("documentation", func(t *testing.T) {
-		for _, pattern := range []string{"README.md", "CHANGELOG.md", "LICENSE", "docs/*.md", "docs/schema/*.json", "examples/*.txtar", "examples/*.conf", "examples/*.sql", "examples/*.sh",
+		for _, pattern := range []string{"README.md", "CHANGELOG.md", "LICENSE", "docs/*.md", "docs/schema/*.json", "examples/*.txtar", "examples/*.conf",
+			"examples/*.sql", "examples/*.sh",
 			"examples/monitoring/*.*"} {
 			files, err := filepath.Glob("../" + pattern)
 			if err != nil || len(files) == 0 {

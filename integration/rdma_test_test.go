@@ -103,8 +103,10 @@ func TestRDMATest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "usr/bin/podman": playedPodman, "sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n",
-			"usr/bin/ib_write_bw": playedPerftest, "usr/bin/ib_read_bw": playedPerftest, "usr/bin/ib_write_lat": playedPerftest, "usr/bin/ib_read_lat": playedPerftest} {
+		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "usr/bin/podman": playedPodman,
+			"sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n",
+			"usr/bin/ib_write_bw": playedPerftest, "usr/bin/ib_read_bw": playedPerftest, "usr/bin/ib_write_lat": playedPerftest,
+			"usr/bin/ib_read_lat": playedPerftest} {
 			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -153,19 +155,27 @@ func TestRDMATest(t *testing.T) {
 		{"no rping in the image", "--container localhost/bare --peer 192.168.77.2", "remote", 1, []string{"error: localhost/bare: the image has no rping\n", "rdmacm-utils"}},
 		{"no name of an image", "--container -v", "", 1, []string{`--container "-v": is no name of an image`}},
 		{"perf", "--perf", "", 0, []string{"pass: rxe0 port 1 (Ethernet, eth9 192.168.77.1, both sides here): 4 measurements of 5000 iterations in ",
-			"  measured on: a software device, whose rate is not that of a link\n", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s)\n", "  ib_read_bw 65536    1000.0 MB/s",
+			"  measured on: a software device, whose rate is not that of a link\n", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s)\n",
+			"  ib_read_bw 65536    1000.0 MB/s",
 			"  ib_write_lat 2      0.98 µs typical, 1.21 µs in 99 % of iterations\n", "  ib_read_lat 2       0.98 µs", "  sent_pkts +40\n"}},
-		{"perf of a peer", "--perf --peer 192.168.77.2 --iterations 20", "remote", 0, []string{"eth9 192.168.77.1 to 192.168.77.2): 4 measurements of 20 iterations"}},
+		{"perf of a peer", "--perf --peer 192.168.77.2 --iterations 20", "remote", 0,
+			[]string{"eth9 192.168.77.1 to 192.168.77.2): 4 measurements of 20 iterations"}},
 		{"perf for a peer", "--perf --listen", "up.ib_write_bw up.ib_read_bw up.ib_write_lat up.ib_read_lat", 0,
-			[]string{"for 10m0s; on the other machine run: gpustack rdma test --perf --peer 192.168.77.1 --port 7174 --iterations 5000\n", "  ib_read_lat         done: the other machine has the figures\n"}},
-		{"perf, nobody comes", "--perf --listen --wait 1s", "", 2, []string{"fail: rxe0 port 1", "0 measurements", "cause: no peer completed a test within 1s", "gpustack rdma test --perf --peer 192.168.77.1"}},
+			[]string{"for 10m0s; on the other machine run: gpustack rdma test --perf --peer 192.168.77.1 --port 7174 --iterations 5000\n",
+				"  ib_read_lat         done: the other machine has the figures\n"}},
+		{"perf, nobody comes", "--perf --listen --wait 1s", "", 2,
+			[]string{"fail: rxe0 port 1", "0 measurements", "cause: no peer completed a test within 1s", "gpustack rdma test --perf --peer 192.168.77.1"}},
 		{"perf, unreachable", "--perf --peer 192.168.77.2", "alone", 2,
 			[]string{"fail: rxe0", "perftest: Unexpected CM event bl blka 7\n", "cause: the peer's connection manager does not answer", "UDP port 4791"}},
-		{"perf, cut", "--perf", "cut", 2, []string{"fail: rxe0", "cause: ib_write_bw: the report has no figures", "remedy: see what it prints: ib_write_bw -s 65536 -R -F -d rxe0"}},
+		{"perf, cut", "--perf", "cut", 2, []string{"fail: rxe0", "cause: ib_write_bw: the report has no figures",
+			"remedy: see what it prints: ib_write_bw -s 65536 -R -F -d rxe0"}},
 		{"perf in containers", "--perf --container localhost/rdma:1", "", 0,
-			[]string{"8 measurements of 5000 iterations", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s)\n    in a container    1000.0 MB/s (8.00 Gb/s)\n", "  in containers: podman run --device "}},
-		{"no perftest in the image", "--perf --container localhost/bare", "", 1, []string{"error: localhost/bare: the image has no perftest\n", "install perftest and ibverbs-providers"}},
-		{"bad values of perf", "--perf --iterations 4 --size 64", "", 1, []string{"--iterations 4: must be 5 to 100000", "--perf and --size cannot be combined"}},
+			[]string{"8 measurements of 5000 iterations", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s)\n    in a container    1000.0 MB/s (8.00 Gb/s)\n",
+				"  in containers: podman run --device "}},
+		{"no perftest in the image", "--perf --container localhost/bare", "", 1,
+			[]string{"error: localhost/bare: the image has no perftest\n", "install perftest and ibverbs-providers"}},
+		{"bad values of perf", "--perf --iterations 4 --size 64", "", 1,
+			[]string{"--iterations 4: must be 5 to 100000", "--perf and --size cannot be combined"}},
 		{"root", "--root /proc", "", 1, []string{`--root "/proc": rdma test moves data through the adapters of the running machine, and needs --root /`}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -227,7 +237,8 @@ func TestRDMATest(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || report.Program != "perftest" || report.Verdict != "pass" || len(report.Tests) != 1 || len(report.Tests[0].Measurements) != 4 {
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || report.Program != "perftest" || report.Verdict != "pass" ||
+			len(report.Tests) != 1 || len(report.Tests[0].Measurements) != 4 {
 			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 		}
 		one := report.Tests[0]
@@ -242,7 +253,8 @@ func TestRDMATest(t *testing.T) {
 		}
 		writeFile(t, filepath.Join(root, "etc/os-release"), "ID=rocky\nID_LIKE=\"rhel centos fedora\"\n")
 		for _, options := range [][]string{{"--perf"}, {"--perf", "--container", "localhost/rdma:1"}} {
-			if _, stderr, status := try(t, command(root, options...)); status != 1 || !strings.Contains(stderr, "error: perftest is not installed\n") || !strings.Contains(stderr, "dnf install perftest") {
+			if _, stderr, status := try(t, command(root, options...)); status != 1 || !strings.Contains(stderr, "error: perftest is not installed\n") ||
+				!strings.Contains(stderr, "dnf install perftest") {
 				t.Errorf("%s: exit status %d: %s", options, status, stderr)
 			}
 		}
@@ -281,7 +293,8 @@ func TestRDMATest(t *testing.T) {
 		if err := os.Remove(filepath.Join(root, "usr/bin/podman")); err != nil {
 			t.Fatal(err)
 		}
-		if _, stderr, status := try(t, command(root, "--container", "localhost/rdma:1")); status != 1 || !strings.Contains(stderr, "error: neither podman, docker nor nerdctl is installed\n") {
+		if _, stderr, status := try(t, command(root, "--container", "localhost/rdma:1")); status != 1 ||
+			!strings.Contains(stderr, "error: neither podman, docker nor nerdctl is installed\n") {
 			t.Errorf("exit status %d: %s", status, stderr)
 		}
 	})
@@ -313,7 +326,8 @@ func TestRDMATest(t *testing.T) {
 	for _, test := range []struct {
 		signal  syscall.Signal
 		options []string
-	}{{syscall.SIGINT, []string{"--listen"}}, {syscall.SIGKILL, []string{"--listen"}}, {syscall.SIGINT, []string{"--perf", "--listen"}}, {syscall.SIGKILL, []string{"--perf", "--listen"}}} {
+	}{{syscall.SIGINT, []string{"--listen"}}, {syscall.SIGKILL, []string{"--listen"}}, {syscall.SIGINT, []string{"--perf", "--listen"}},
+		{syscall.SIGKILL, []string{"--perf", "--listen"}}} {
 		signal, options := test.signal, test.options
 		t.Run(signal.String()+" "+options[0], func(t *testing.T) {
 			t.Parallel()

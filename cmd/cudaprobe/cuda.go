@@ -36,7 +36,8 @@ type cuda struct {
 	moduleLoadData     func(module *uintptr, image *byte) int32
 	moduleUnload       func(module uintptr) int32
 	moduleGetFunction  func(function *uintptr, module uintptr, name *byte) int32
-	launchKernel       func(function uintptr, gridX, gridY, gridZ, blockX, blockY, blockZ, shared uint32, stream uintptr, parameters *unsafe.Pointer, extra uintptr) int32
+	launchKernel       func(function uintptr, gridX, gridY, gridZ, blockX, blockY, blockZ, shared uint32, stream uintptr, parameters *unsafe.Pointer,
+		extra uintptr) int32
 }
 
 // load finds the functions in a library. One that is missing is a failure without a result.

@@ -35,7 +35,7 @@ func main() {
 
 // ask loads libcuda and asks it all.
 func ask() answer.Answer {
-	a := answer.Answer{Version: answer.Version, GPUs: []answer.GPU{}, Nodes: nodes(), UID: os.Getuid(), Capabilities: capabilities()}
+	a := answer.Answer{Version: answer.Version, GPUs: []answer.GPU{}, Nodes: nodes()}
 	library, err := purego.Dlopen("libcuda.so.1", purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {
 		a.LoadError = err.Error()
@@ -108,19 +108,6 @@ func mapped(name string) string {
 		_, file, ok := strings.Cut(strings.TrimSpace(line), "/")
 		if ok && strings.HasPrefix(filepath.Base(file), name) {
 			return "/" + file
-		}
-	}
-	return ""
-}
-
-func capabilities() string {
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
-		if mask, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			return strings.TrimSpace(mask)
 		}
 	}
 	return ""

@@ -35,8 +35,8 @@ message that users see, the cause and the remedy: see 'Messages and their causes
 docs/containers.md. The image needs glibc and nothing else; for images with musl, name a COMMAND.
 
 COMMAND is a program of the image with its arguments, such as nvidia-smi -L. It passes if it
-ends with 0 and, if it is nvidia-smi, deviceQuery, bandwidthTest, nvbandwidth or nbody, lists a
-GPU; figures of these are read. What it prints may contain secrets, and is printed with --console only.
+ends with 0, unless nvidia-smi, deviceQuery, bandwidthTest, nvbandwidth or nbody in it finds no
+GPU; figures of these are read. What it prints may contain secrets: --console prints it.
 
 --compare runs the program five times in the container and, in turn, five times on the host as
 the same user, and prints how much they differ, with the spread of each. No device node is created
@@ -61,7 +61,8 @@ EXIT STATUS
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "device", Usage: "test the GPU at `ADDRESS`"},
 			&cli.StringFlag{Name: "image", Usage: "start a container of `IMAGE`"},
-			args.Choice(&cli.StringFlag{Name: "engine", Usage: "start it with `ENGINE` (default: the first one that has the image)"}, append([]string{""}, engine.Engines()...)),
+			args.Choice(&cli.StringFlag{Name: "engine", Usage: "start it with `ENGINE` (default: the first one that has the image)"},
+				append([]string{""}, engine.Engines()...)),
 			&cli.BoolFlag{Name: "compare", Usage: "also run the program on the host, and compare"},
 			&cli.DurationFlag{Name: "wait", Value: time.Minute, Usage: "wait at most `TIME` for the end of each run"},
 			&cli.BoolFlag{Name: "console", Usage: "print what COMMAND prints, which may contain secrets"},
@@ -87,10 +88,11 @@ func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
 	var err error
 	switch {
 	case !c.IsSet("device"):
-		f.Add(args.UsageError("--device is missing", host.Textf("%s lists the GPUs", host.NewCommand("host scan"))))
+		f.Add(args.UsageError("--device is missing", host.Textf("'%s' lists the GPUs", host.NewCommand("host scan"))))
 	default:
 		if opts.Device, err = pci.ParseAddress(c.String("device")); err != nil {
-			f.Add(args.UsageError("--device "+strconv.Quote(c.String("device"))+": "+err.Error(), host.Textf("%s lists the GPUs", host.NewCommand("host scan"))))
+			f.Add(args.UsageError("--device "+strconv.Quote(c.String("device"))+": "+err.Error(),
+				host.Textf("'%s' lists the GPUs", host.NewCommand("host scan"))))
 		}
 	}
 	switch {

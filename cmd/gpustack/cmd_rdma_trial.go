@@ -185,7 +185,7 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 // each test, with the command for the other machine of a listener.
 type tester interface {
 	newReport() *views.RDMATest
-	route(ctx context.Context, peer string) (ping.Way, error)
+	Route(ctx context.Context, peer string) (ping.Way, error)
 	loopback(ctx context.Context, r *views.RDMATest, begins func(t ping.Test)) error
 	listen(ctx context.Context, r *views.RDMATest, begins func(t ping.Test, peerCommand string)) error
 	peer(ctx context.Context, r *views.RDMATest, way ping.Way, begins func(t ping.Test)) error
@@ -204,7 +204,7 @@ func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *views.RD
 			}
 		})
 	case opts.peer != "":
-		way, err := m.route(ctx, opts.peer)
+		way, err := m.Route(ctx, opts.peer)
 		if err != nil {
 			return err
 		}
@@ -227,8 +227,6 @@ func observePing(ctx context.Context, root host.Root, r ping.Request) (tester, e
 }
 
 func (m pings) newReport() *views.RDMATest { return views.NewRDMATest(m.Machine, false) }
-
-func (m pings) route(ctx context.Context, peer string) (ping.Way, error) { return m.Route(ctx, peer) }
 
 func (m pings) loopback(ctx context.Context, r *views.RDMATest, begins func(ping.Test)) error {
 	tests, err := m.Loopback(ctx, begins)
@@ -254,10 +252,6 @@ func observePerf(ctx context.Context, root host.Root, r ping.Request) (tester, e
 }
 
 func (m measures) newReport() *views.RDMATest { return views.NewRDMATest(m.Machine.Machine, true) }
-
-func (m measures) route(ctx context.Context, peer string) (ping.Way, error) {
-	return m.Route(ctx, peer)
-}
 
 func (m measures) loopback(ctx context.Context, r *views.RDMATest, begins func(ping.Test)) error {
 	tests, err := m.Loopback(ctx, func(t perf.Test) { begins(t.Test) })

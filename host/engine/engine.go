@@ -71,8 +71,9 @@ var (
 	// ErrLeft says that a container was not removed after its time, with the command that does it.
 	ErrLeft = host.WithHint(errors.New("the container of the test was not removed"), "remove the containers whose names begin with gpustack-")
 	// ErrStart says that an engine did not start a container.
-	ErrStart = host.WithHint(errors.New("the container was not started"), host.Textf("%s names a CDI spec that cannot be used, by file and field, and engines that read none",
-		host.NewCommand("container check")))
+	ErrStart = host.WithHint(errors.New("the container was not started"),
+		host.Textf("%s names a CDI spec that cannot be used, by file and field, and engines that read none",
+			host.NewCommand("container check")))
 )
 
 // How long an engine may take.

@@ -2,32 +2,13 @@ package engine_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"gpustack/host"
 	"gpustack/host/engine"
+	"gpustack/host/hosttest"
 )
-
-// played writes a program that plays an engine: it knows one image, notes its arguments, and does
-// what run says.
-func played(t *testing.T, r host.Runner, name, run string) {
-	t.Helper()
-	script := `#!/bin/sh
-echo "$*" >>$0.asked
-case "$1 $*" in
-image*" localhost/rdma:1") echo id; exit 0 ;;
-image*broken) echo "Error: database is locked" >&2; exit 125 ;;
-image*) echo "Error: inspecting object: $5: image not known" >&2; exit 125 ;;
-rm*) exit 0 ;;
-esac
-` + run
-	if err := os.WriteFile(filepath.Join(r.Dirs[0], name), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func runner(t *testing.T) host.Runner {
 	t.Helper()
@@ -46,18 +27,19 @@ func TestFind(t *testing.T) {
 	if _, err := engine.Find(t.Context(), r, "localhost/rdma:1"); !errors.Is(err, engine.ErrNoEngine) {
 		t.Errorf("no engine: %v", err)
 	}
-	played(t, r, "docker", "")
+	hosttest.Engine(t, r.Dirs[0], "docker", "")
 	if c, err := engine.Find(t.Context(), r, "localhost/rdma:1"); err != nil || c.Engine != "docker" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	played(t, r, "podman", "")
+	hosttest.Engine(t, r.Dirs[0], "podman", "")
 	if c, err := engine.Find(t.Context(), r, "localhost/rdma:1"); err != nil || c.Engine != "podman" || c.Image != "localhost/rdma:1" {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if _, err := engine.Find(t.Context(), r, "other"); !errors.Is(err, engine.ErrNoImage) || !strings.Contains(err.Error(), "podman: other: no such image") {
 		t.Errorf("no image: %v", err)
 	}
-	if _, err := engine.Find(t.Context(), r, "broken"); err == nil || errors.Is(err, engine.ErrNoImage) || !strings.Contains(err.Error(), "database is locked") {
+	if _, err := engine.Find(t.Context(), r, "broken"); err == nil || errors.Is(err, engine.ErrNoImage) ||
+		!strings.Contains(err.Error(), "database is locked") {
 		t.Errorf("an engine that fails: %v", err)
 	}
 }

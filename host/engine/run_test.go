@@ -11,6 +11,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/engine"
+	"gpustack/host/hosttest"
 )
 
 // TestErrors: what an engine says when it starts no container is an error of its own; what the
@@ -21,15 +22,21 @@ func TestErrors(t *testing.T) {
 		name, run string
 		kind      error // nil: the program's
 	}{
-		{"no program, crun", "echo 'Error: crun: executable file `x` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found' >&2; exit 127", engine.ErrNoProgram},
-		{"no program, runc", `echo 'Error: runc: runc create failed: unable to start container process: exec: "x": executable file not found in $PATH' >&2; exit 127`, engine.ErrNoProgram},
-		{"no program, docker", `echo 'docker: Error response from daemon: failed to create task for container: exec: "x": stat x: no such file or directory: unknown' >&2; exit 127`, engine.ErrNoProgram},
+		{"no program, crun", "echo 'Error: crun: executable file `x` not found in $PATH: No such file or directory: OCI runtime attempted to " +
+			"invoke a command that was not found' >&2; exit 127", engine.ErrNoProgram},
+		{"no program, runc", `echo 'Error: runc: runc create failed: unable to start container process: exec: "x": executable file not found in ` +
+			`$PATH' >&2; exit 127`, engine.ErrNoProgram},
+		{"no program, docker", `echo 'docker: Error response from daemon: failed to create task for container: exec: "x": stat x: no such file or ` +
+			`directory: unknown' >&2; exit 127`, engine.ErrNoProgram},
 		{"no daemon", "echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125", engine.ErrStart},
 		{"a device", "echo 'Error: setting up CDI devices: unresolvable CDI devices gpustack.local/gpu=x' >&2; exit 126", engine.ErrStart},
 		{"a node", `echo 'failed to stat CDI host device "/dev/nvidia7": no such file or directory' >&2; exit 127`, engine.ErrStart},
-		{"a CDI device of a file that does not exist", `echo 'docker: Error response from daemon: CDI device injection failed: stat /etc/cdi/x: no such file or directory' >&2; exit 126`, engine.ErrStart},
-		{"a library of an earlier driver", `echo 'docker: Error response from daemon: failed to create task for container: error mounting "/usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07" to rootfs: stat /x: no such file or directory' >&2; exit 127`, engine.ErrStart},
-		{"a hook that is missing", `echo 'Error: OCI runtime error: error running hook #0: fork/exec /usr/bin/nvidia-cdi-hook: no such file or directory' >&2; exit 127`, engine.ErrStart},
+		{"a CDI device of a file that does not exist", `echo 'docker: Error response from daemon: CDI device injection failed: stat /etc/cdi/x: ` +
+			`no such file or directory' >&2; exit 126`, engine.ErrStart},
+		{"a library of an earlier driver", `echo 'docker: Error response from daemon: failed to create task for container: error mounting ` +
+			`"/usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07" to rootfs: stat /x: no such file or directory' >&2; exit 127`, engine.ErrStart},
+		{"a hook that is missing", `echo 'Error: OCI runtime error: error running hook #0: fork/exec /usr/bin/nvidia-cdi-hook: no such file or ` +
+			`directory' >&2; exit 127`, engine.ErrStart},
 		{"a program's 125", "echo TOKEN >&2; exit 125", nil},
 		{"a shell's command", "echo 'sh: 1: nbody: not found' >&2; exit 127", nil},
 		{"a program's status", "echo 'not permitted' >&2; exit 126", nil},
@@ -38,7 +45,7 @@ func TestErrors(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			r := runner(t)
-			played(t, r, "podman", row.run)
+			hosttest.Engine(t, r.Dirs[0], "podman", row.run)
 			c := engine.Container{Image: "localhost/cuda", Engine: "podman", Network: "none"}
 			_, err := c.Run(t.Context(), r, "test-", []string{"x", "--password", "SECRET"})
 			if strings.Contains(fmt.Sprint(err), "SECRET") != (row.kind == nil) { // what a caller prints of a program is its own
@@ -60,16 +67,15 @@ func TestLeft(t *testing.T) {
 		r := runner(t)
 		r.Limit = 300 * time.Millisecond
 		script := "#!/bin/sh\n[ $1 = rm ] || exec sleep 60\necho $* >$0.asked\n" + removal + "\n"
-		if err := os.WriteFile(filepath.Join(r.Dirs[0], "docker"), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.Program(t, r.Dirs[0], "docker", script)
 		_, err := engine.Container{Image: "localhost/cuda", Engine: "docker", Network: "none"}.Run(t.Context(), r, "test-", []string{"x"})
 		asked, unread := os.ReadFile(filepath.Join(r.Dirs[0], "docker.asked"))
 		if unread != nil || !strings.HasPrefix(string(asked), "rm --force --volumes test-") {
 			t.Errorf("%s, %v", asked, unread)
 		}
 		left := removal != "exit 0"
-		if errors.Is(err, engine.ErrLeft) != left || errors.Is(err, host.ErrLimit) == left || left && !strings.HasPrefix(string(host.HintOf(err)), "docker rm --force test-") {
+		if errors.Is(err, engine.ErrLeft) != left || errors.Is(err, host.ErrLimit) == left ||
+			left && !strings.HasPrefix(string(host.HintOf(err)), "docker rm --force test-") {
 			t.Errorf("%s: %v, %s", removal, err, host.HintOf(err))
 		}
 	}
@@ -82,9 +88,7 @@ func TestNerdctl(t *testing.T) {
 	r := runner(t)
 	script := "#!/bin/sh\n[ $1 = image ] && exit 0\necho $* >$0.asked\n" +
 		`echo 'time="2026-11-28T08:00:00Z" level=fatal msg="failed to create shim task: exec: \"x\": executable file not found in $PATH"' >&2; exit 1` + "\n"
-	if err := os.WriteFile(filepath.Join(r.Dirs[0], "nerdctl"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.Program(t, r.Dirs[0], "nerdctl", script)
 	if _, err := engine.Find(t.Context(), r, "localhost/cuda"); !errors.Is(err, engine.ErrNoImage) {
 		t.Errorf("%v", err)
 	}

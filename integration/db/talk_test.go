@@ -71,7 +71,8 @@ func TestTalk(t *testing.T) {
 	cell.Compute(t, "gpu22")
 	cell.Instance(t, guest, "gpu22", "active", "")
 	cell.Migration(t, 1, guest, "migration", "error", "gpu21", "gpu22", old)
-	update(t, "UPDATE "+cell.Name+".pci_devices SET status = 'allocated', instance_uuid = ?, request_id = ?, updated_at = ?", guest, RequestOf(guest), old["updated_at"])
+	update(t, "UPDATE "+cell.Name+".pci_devices SET status = 'allocated', instance_uuid = ?, request_id = ?, updated_at = ?", guest, RequestOf(guest),
+		old["updated_at"])
 	if tracked := database.TrackAndSave(t, cell, node, devices); len(tracked.Changes) > 0 || len(tracked.Free) > 0 {
 		t.Errorf("Nova's tracker frees devices: %+v", tracked)
 	}

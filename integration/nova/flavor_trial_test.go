@@ -35,7 +35,8 @@ func try(t *testing.T, flavor string, args ...string) (d tried) {
 		if err := json.Unmarshal([]byte(stdout), &d); err != nil || status != 2 || d.Verdict != "unknown" || len(d.Servers) != 1 {
 			t.Fatalf("%q: exit status %d, %v\n%s%s", argv, status, err, stdout, stderr)
 		}
-		if reasons := strings.Join(d.Servers[0].Reasons, ""); !strings.Contains(reasons, "is not active") && !strings.Contains(reasons, "its console has no output") {
+		if reasons := strings.Join(d.Servers[0].Reasons, ""); !strings.Contains(reasons, "is not active") &&
+			!strings.Contains(reasons, "its console has no output") {
 			break
 		}
 		if !d.Servers[0].Deleted {

@@ -70,7 +70,8 @@ func TestRDMAPeers(t *testing.T) {
 		!strings.Contains(r.Stdout+r.Stderr, "listen") {
 		t.Errorf("nobody listens: exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
 	}
-	if r := peer.try("gpustack", "rdma", "test", "--perf", "--peer", first, "--wait", "20s"); r.Status != 2 || !strings.Contains(r.Stdout, "no program listens on the peer") {
+	if r := peer.try("gpustack", "rdma", "test", "--perf", "--peer", first, "--wait", "20s"); r.Status != 2 ||
+		!strings.Contains(r.Stdout, "no program listens on the peer") {
 		t.Errorf("nobody listens for measurements: exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
 	}
 	begin := time.Now()
@@ -115,7 +116,8 @@ func rdmaMeasured(t *testing.T, r agent.Reply) {
 	t.Helper()
 	got := tested(t, r)
 	one := got.Tests[0]
-	if got.Verdict != "pass" || r.Status != 0 || got.Program != "perftest" || len(one.Figures) != 4 || one.Iterations != 4*20 || one.Carried == nil || !*one.Carried {
+	if got.Verdict != "pass" || r.Status != 0 || got.Program != "perftest" || len(one.Figures) != 4 || one.Iterations != 4*20 || one.Carried == nil ||
+		!*one.Carried {
 		t.Fatalf("exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
 	}
 	if h := one.Hardware; h.Driver != "" || h.Port != nil || h.Link != nil {

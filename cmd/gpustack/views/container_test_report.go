@@ -143,7 +143,8 @@ func gpuPrograms(programs []cuda.Program) (all []gpuProgram) {
 func newCUDAAnswer(a answer.Answer) *cudaAnswer {
 	out := &cudaAnswer{Library: known(a.Library), Version: known(containertest.CUDAVersion(a)), Result: newCUDAResult(a.Failed), Nodes: a.Nodes}
 	for _, g := range a.GPUs {
-		gpu := cudaGPU{Address: g.Address, Model: g.Name, Memory: g.Memory, Compute: g.Compute, Computed: g.Numbers, Wrong: g.Wrong, Result: newCUDAResult(g.Failed)}
+		gpu := cudaGPU{Address: g.Address, Model: g.Name, Memory: g.Memory, Compute: g.Compute, Computed: g.Numbers, Wrong: g.Wrong,
+			Result: newCUDAResult(g.Failed)}
 		if g.ToDevice > 0 {
 			gpu.ToDevice = new(round(g.ToDevice, 0))
 		}

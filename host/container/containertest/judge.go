@@ -110,7 +110,8 @@ func (m Machine) notLoaded(a answer.Answer, place string) Cause {
 		return Cause{noLibrary, "the image has no libcuda.so.1, and " + device + " mounts none",
 			host.Textf("install the driver's libraries on the host, and write the spec again; %s", host.NewCommand("container check"))}
 	case path.Base(m.Library) != container.CUDALink:
-		return Cause{noLibrary, fmt.Sprintf("the loader of the image finds no libcuda.so.1, although %s mounts %s: the hook that makes the link has not worked", device, m.Library),
+		return Cause{noLibrary, fmt.Sprintf("the loader of the image finds no libcuda.so.1, although %s mounts %s: the hook that makes the link "+
+			"has not worked", device, m.Library),
 			host.Textf("write the spec again by nvidia-ctk cdi generate, or use that of %s", host.NewCommand("container prepare"))}
 	default:
 		return Cause{noLibrary, fmt.Sprintf("the loader of the image does not look into %s, where %s mounts libcuda.so.1", path.Dir(m.Library), device),
@@ -121,7 +122,8 @@ func (m Machine) notLoaded(a answer.Answer, place string) Cause {
 
 // failed returns why a function of libcuda failed.
 func (m Machine) failed(a answer.Answer, f answer.Failure, place string) Cause {
-	c := Cause{Message: message(f), Cause: fmt.Sprintf("%s failed %s", f.Function, place), Remedy: host.Textf("journalctl -k --grep NVRM; %s", host.NewCommand("container check"))}
+	c := Cause{Message: message(f), Cause: fmt.Sprintf("%s failed %s", f.Function, place),
+		Remedy: host.Textf("journalctl -k --grep NVRM; %s", host.NewCommand("container check"))}
 	switch f.Result {
 	case noDevice, unknownError, osError:
 		if found := m.nodeCause(a, place); found != nil {
@@ -153,7 +155,8 @@ func (m Machine) failed(a answer.Answer, f answer.Failure, place string) Cause {
 		c.Remedy = "nvidia-smi -q -d COMPUTE; nvidia-smi --query-compute-apps=pid,name --format=csv"
 	case outOfMemory:
 		if f.Function == "cuMemAllocHost" || f.Function == "cuInit" {
-			c.Cause, c.Remedy = "no memory of the host is left for the program: its own, or that of the container's cgroup", "free -m; the limits of the engine's containers"
+			c.Cause, c.Remedy = "no memory of the host is left for the program: its own, or that of the container's cgroup",
+				"free -m; the limits of the engine's containers"
 			break
 		}
 		c.Cause = "the memory of the GPU is in use by other programs"
@@ -178,7 +181,8 @@ func (m Machine) nodeCause(a answer.Answer, place string) *Cause {
 	needed := []string{"/dev/nvidiactl", nodeOf(m.Driver, m.Device), "/dev/nvidia-uvm"}
 	for _, node := range needed {
 		if !slices.ContainsFunc(a.Nodes, func(n answer.Node) bool { return n.Path == node }) {
-			return &Cause{Cause: node + " is missing " + place, Remedy: host.Textf("the CDI device must name it, and the host must have it: %s", host.NewCommand("container check"))}
+			return &Cause{Cause: node + " is missing " + place,
+				Remedy: host.Textf("the CDI device must name it, and the host must have it: %s", host.NewCommand("container check"))}
 		}
 	}
 	for _, n := range a.Nodes {
@@ -190,7 +194,8 @@ func (m Machine) nodeCause(a answer.Answer, place string) *Cause {
 		switch {
 		case known && (int(n.Major) != major || int(n.Minor) != minor):
 			stale := nvidia.StaleNode{DeviceNode: nvidia.DeviceNode{Path: node, Major: int(n.Major), Minor: int(n.Minor)}, WantMajor: major, WantMinor: minor}
-			return &Cause{Cause: place + " " + stale.String(), Remedy: host.Textf("remove the numbers from the CDI spec, or write it again after each boot: %s", host.NewCommand("container check"))}
+			return &Cause{Cause: place + " " + stale.String(),
+				Remedy: host.Textf("remove the numbers from the CDI spec, or write it again after each boot: %s", host.NewCommand("container check"))}
 		case n.Denied:
 			return &Cause{Cause: node + " cannot be opened " + place + ": SELinux, the device cgroup or the node's permissions deny it",
 				Remedy: host.Text("ls -lZ " + node + "; ausearch -m avc -ts recent; NVreg_DeviceFileMode in /proc/driver/nvidia/params")}

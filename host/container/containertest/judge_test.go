@@ -90,7 +90,8 @@ func TestJudgeH200(t *testing.T) {
 func TestJudge(t *testing.T) {
 	nodes := []answer.Node{{Path: "/dev/nvidiactl", Major: 195, Minor: 255}, {Path: "/dev/nvidia0", Major: 195}, {Path: "/dev/nvidia-uvm", Major: 238}}
 	fails := func(result int, name string) answer.Answer {
-		return answer.Answer{Library: "/usr/lib/x86_64-linux-gnu/libcuda.so.1", Failed: &answer.Failure{Function: "cuInit", Result: result, Name: name}, Nodes: nodes}
+		return answer.Answer{Library: "/usr/lib/x86_64-linux-gnu/libcuda.so.1", Failed: &answer.Failure{Function: "cuInit", Result: result, Name: name},
+			Nodes: nodes}
 	}
 	with := func(gpus ...answer.GPU) answer.Answer { return answer.Answer{GPUs: gpus, Nodes: nodes} }
 	denied, dead := fails(999, ""), fails(100, "")
@@ -101,7 +102,8 @@ func TestJudge(t *testing.T) {
 		answer answer.Answer
 		want   string // of the cause; "": it computes
 	}{
-		{"another libcuda than the module", fails(803, "X"), "/usr/lib/x86_64-linux-gnu/libcuda.so.1 in the container is of another version than the loaded module, 580.159.04"},
+		{"another libcuda than the module", fails(803, "X"),
+			"/usr/lib/x86_64-linux-gnu/libcuda.so.1 in the container is of another version than the loaded module, 580.159.04"},
 		{"no Fabric Manager", fails(802, "X"), "Fabric Manager does not run"},
 		{"forward compatibility", fails(804, "X"), "is for forward compatibility, which this GPU does not support"},
 		{"a stub", fails(34, "X"), "a library without a driver for linking programs"},
@@ -115,11 +117,14 @@ func TestJudge(t *testing.T) {
 		{"another GPU", with(answer.GPU{Address: "0000:0a:00.0"}), "CUDA finds 0000:0a:00.0 in the container, not 0000:00:06.0"},
 		{"an address that is none", with(answer.GPU{Address: "?"}), "CUDA finds ? in the container"},
 		{"wrong numbers", with(answer.GPU{Address: "0000:00:06.0", Numbers: 10, Wrong: 3}), "3 of 10 numbers that the GPU has computed are wrong"},
-		{"memory in use", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuMemAlloc", Result: 2}}), "the memory of the GPU is in use"},
+		{"memory in use", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuMemAlloc", Result: 2}}),
+			"the memory of the GPU is in use"},
 		{"exclusive", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuDevicePrimaryCtxRetain", Result: 46}}), "compute mode"},
 		{"memory error", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuCtxSynchronize", Result: 214}}), "cannot be corrected"},
-		{"PTX of another driver", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuModuleLoadData", Result: 222}}), "of another driver"},
-		{"a function that the library lacks", answer.Answer{Failed: &answer.Failure{Function: "cuInit", Result: -1, Text: "undefined symbol: cuInit"}}, "cuInit failed"},
+		{"PTX of another driver", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuModuleLoadData", Result: 222}}),
+			"of another driver"},
+		{"a function that the library lacks", answer.Answer{Failed: &answer.Failure{Function: "cuInit", Result: -1, Text: "undefined symbol: cuInit"}},
+			"cuInit failed"},
 		{"a long domain", with(answer.GPU{Address: "00000000:00:06.0"}), ""},
 		{"the GPU and another one", with(answer.GPU{Address: "0000:0a:00.0"}, answer.GPU{Address: "0000:00:06.0"}), ""},
 	} {

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"time"
-
-	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"gpustack/host"
 	"gpustack/host/cdi"
@@ -111,51 +108,27 @@ func (m *Machine) readDevice() (string, error) {
 		return "", host.WithHint(fmt.Errorf("%s: %s: containers use GPUs that are bound to NVIDIA's driver", m.Device, bound),
 			host.NewCommand("container check").Text())
 	}
+	node := nodeOf(driver, m.Device)
+	if node == "" {
+		return "", host.WithHint(fmt.Errorf("%s: the driver shows no device minor of the GPU, so its device node is not known", m.Device),
+			host.NewCommand("container check").Text())
+	}
 	folders, err := cdi.Read(m.Root)
 	if err != nil {
 		return "", err
 	}
-	name, edits, err := deviceOf(folders, driver, m.Device)
+	name, edits, failed := folders.Giving(cdi.GPUFile, node)
+	if name == "" {
+		err = host.WithHint(fmt.Errorf("%s: no CDI device has %s, so no container can be given the GPU", m.Device, node),
+			host.NewCommand("container prepare").Flag("device", m.Device.String()).Text())
+		return "", errors.Join(append([]error{err}, failed...)...)
+	}
 	for _, mount := range edits.Mounts {
 		if strings.HasPrefix(path.Base(mount.ContainerPath), strings.TrimSuffix(container.CUDALink, "1")) { // nvidia-ctk mounts libcuda.so.VERSION
 			m.Library = mount.ContainerPath
 		}
 	}
-	return name, err
-}
-
-// deviceOf returns the name of the CDI device that gives containers a GPU, and what it changes in
-// them: the device of container prepare, or else the one with its node and the fewest nodes
-// besides.
-func deviceOf(folders cdi.Folders, driver nvidia.Driver, address pci.Address) (best string, of specs.ContainerEdits, err error) {
-	node := nodeOf(driver, address)
-	if node == "" {
-		return "", of, host.WithHint(fmt.Errorf("%s: the driver shows no device minor of the GPU, so its device node is not known", address),
-			host.NewCommand("container check").Text())
-	}
-	var failed []error
-	for _, d := range folders.Devices() {
-		edits, err := folders.Inject(d.Name)
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		if !slices.ContainsFunc(edits.DeviceNodes, func(n *specs.DeviceNode) bool { return n.Path == node }) {
-			continue
-		}
-		if path.Base(d.File) == cdi.GPUFile && strings.HasSuffix(d.Name, "="+address.String()) {
-			return d.Name, edits, nil
-		}
-		if best == "" || len(edits.DeviceNodes) < len(of.DeviceNodes) {
-			best, of = d.Name, edits
-		}
-	}
-	if best != "" {
-		return best, of, nil
-	}
-	err = host.WithHint(fmt.Errorf("%s: no CDI device has %s, so no container can be given the GPU", address, node),
-		host.NewCommand("container prepare").Flag("device", address.String()).Text())
-	return "", of, errors.Join(append([]error{err}, failed...)...)
+	return name, nil
 }
 
 // nodeOf returns the device node of a GPU, "" if it is not known.
@@ -167,9 +140,16 @@ func nodeOf(driver nvidia.Driver, address pci.Address) string {
 	return fmt.Sprintf("/dev/nvidia%d", *gpu.Minor)
 }
 
-func (m *Machine) exists(file string) bool {
-	ok, err := m.Root.Exists(file)
-	return ok || err != nil // what cannot be read is left to the run
+// onHost returns an error unless the host has a command.
+func (m *Machine) onHost(command string) error {
+	if path.IsAbs(command) {
+		if ok, err := m.Root.Exists(command); ok || err != nil {
+			return err
+		}
+	} else if _, err := m.Runner.Find(command); !errors.Is(err, host.ErrNoProgram) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", command, ErrNoCommand)
 }
 
 // comparable returns an error unless the program can run beside the container without a change of
@@ -182,9 +162,7 @@ func (m *Machine) comparable() error {
 		errs = append(errs, err)
 	}
 	if len(m.Command) > 0 {
-		if _, err := m.Runner.Find(m.Command[0]); errors.Is(err, host.ErrNoProgram) && !path.IsAbs(m.Command[0]) || path.IsAbs(m.Command[0]) && !m.exists(m.Command[0]) {
-			errs = append(errs, fmt.Errorf("%s: %w", m.Command[0], ErrNoCommand))
-		}
+		errs = append(errs, m.onHost(m.Command[0]))
 	}
 	gpu := m.Driver.GPU(m.Device)
 	if gpu == nil || gpu.Minor == nil {

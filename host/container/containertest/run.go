@@ -111,7 +111,8 @@ func (m Machine) Test(ctx context.Context, begins func(Place)) (r Result, err er
 	}
 	if first := r.Runs[0]; first.Answer != nil {
 		if extra := m.extra(*first.Answer); len(extra) > 0 && r.Verdict == Pass {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("the container also has %s: %s gives it more than %s", strings.Join(extra, " and "), m.Container.Devices[0], m.Device))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("the container also has %s: %s gives it more than %s", strings.Join(extra, " and "),
+				m.Container.Devices[0], m.Device))
 		}
 	}
 	if m.Compare && r.Verdict == Pass {
@@ -159,18 +160,19 @@ func (m Machine) run(ctx context.Context, p Place, program []string) (Run, error
 	switch {
 	case ctx.Err() != nil && !errors.Is(err, engine.ErrLeft): // without the words of the command, which may contain secrets
 		return run, context.Cause(ctx)
-	case len(m.Command) == 0 && (errors.Is(err, engine.ErrNoProgram) || isProgram && noLoader().MatchString(failed.Stderr)):
+	case len(m.Command) == 0 && p == InContainer && (errors.Is(err, engine.ErrNoProgram) || isProgram && noLoader().MatchString(failed.Stderr)):
 		return run, fmt.Errorf("%s: %w", m.Image, ErrNoGlibc)
 	case errors.Is(err, host.ErrLimit):
-		run.Causes = []Cause{{Cause: fmt.Sprintf("the program did not end within %s %s", m.Timeout, p), Remedy: "journalctl -k --grep NVRM; a longer time: --wait"}}
+		run.Causes = []Cause{{Cause: fmt.Sprintf("the program did not end within %s %s", m.Timeout, p),
+			Remedy: "journalctl -k --grep NVRM; a longer time: --wait"}}
 		return run, nil
 	case errors.Is(err, engine.ErrStart), errors.Is(err, engine.ErrNoProgram), errors.Is(err, engine.ErrLeft):
 		return run, err
-	case err != nil && !isProgram: // likewise
+	case err != nil && !isProgram: // likewise: errors of Run begin with them
 		return run, fmt.Errorf("the program was not started %s: %w", p, errors.Unwrap(err))
 	}
 	if len(m.Command) > 0 {
-		m.command(&run, stdout, failed)
+		run.command(stdout, failed)
 		return run, nil
 	}
 	a := new(answer.Answer)
@@ -187,24 +189,24 @@ func (m Machine) run(ctx context.Context, p Place, program []string) (Run, error
 }
 
 // command completes the run of a command by what it printed.
-func (m Machine) command(run *Run, stdout []byte, failed *host.ProgramError) {
+func (r *Run) command(stdout []byte, failed *host.ProgramError) {
 	for _, text := range []string{string(stdout), failed.Stderr} {
 		if text = strings.TrimRight(text, "\n"); text != "" {
-			run.Lines = append(run.Lines, strings.Split(text, "\n")...)
+			r.Lines = append(r.Lines, strings.Split(text, "\n")...)
 		}
 	}
-	output := cuda.Output{Lines: run.Lines}
+	output := cuda.Output{Lines: r.Lines}
 	if len(stdout) == mostOutput {
-		output.Gap = new(len(run.Lines))
+		output.Gap = new(len(r.Lines))
 	}
-	run.Programs = cuda.Programs(output)
+	r.Programs = cuda.Programs(output)
 	if failed.Status != "" {
-		run.Causes = append(run.Causes, Cause{Cause: fmt.Sprintf("the command ended with %s %s", failed.Status, run.Place),
+		r.Causes = append(r.Causes, Cause{Cause: fmt.Sprintf("the command ended with %s %s", failed.Status, r.Place),
 			Remedy: "see its output: --console"})
 	}
-	for _, p := range run.Programs {
+	for _, p := range r.Programs {
 		if p.GPUs != nil && *p.GPUs == 0 {
-			run.Causes = append(run.Causes, Cause{Cause: fmt.Sprintf("%s finds no GPU %s", p.Name, run.Place), Remedy: check})
+			r.Causes = append(r.Causes, Cause{Cause: fmt.Sprintf("%s finds no GPU %s", p.Name, r.Place), Remedy: check})
 		}
 	}
 }

@@ -19,9 +19,6 @@ type Answer struct {
 	GPUs   []GPU    `json:"gpus"`
 	// Nodes are the files below /dev whose names begin with nvidia.
 	Nodes []Node `json:"nodes"`
-	// UID and Capabilities (the mask CapEff of proc(5), hexadecimal) say as whom the program ran.
-	UID          int    `json:"uid"`
-	Capabilities string `json:"capabilities"`
 }
 
 // Failure is a function of libcuda that failed, and its result: the number, its name and its text

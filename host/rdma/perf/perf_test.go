@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,7 +42,8 @@ report() {
 		echo "Conflicting CPU frequency values detected: 2000.000000 != 2998.216000. CPU Frequency is not max."
 		echo " $size      $count             12000.00            11920.93		   0.190735" ;;
 	*)
-		echo " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+		echo " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec] " \
+			" 99% percentile[usec]   99.9% percentile[usec] "
 		echo " $size       $count          0.88           6.84         0.98   	       1.03     	0.20		1.21 		5.42" ;;
 	esac
 	echo "---------------------------------------------------------------------------------------"
@@ -66,16 +66,6 @@ const (
 	oldHelp = "  -R, --rdma_cm  Connect QPs\n      --source_ip  Source IP\n"
 )
 
-// install writes a program. No fork may inherit the file while it is open for writing.
-func install(t *testing.T, dir, name, script string) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // runner returns a runner with played programs. changes is shell code before a side begins.
 func runner(t *testing.T, help, changes string) host.Runner {
 	t.Helper()
@@ -88,7 +78,7 @@ func runner(t *testing.T, help, changes string) host.Runner {
 		t.Fatal(err)
 	}
 	for _, name := range perf.Programs(host.UnknownFamily).Names {
-		install(t, dir, name, played+changes+"\nif [ \"$peer\" ]; then measures; else serves; fi\n")
+		hosttest.Program(t, dir, name, played+changes+"\nif [ \"$peer\" ]; then measures; else serves; fi\n")
 	}
 	return host.Runner{Root: root, Dirs: []string{dir}}
 }
@@ -97,7 +87,8 @@ func runner(t *testing.T, help, changes string) host.Runner {
 func newTest(r host.Runner, ip string) perf.Test {
 	address := ping.Address{IP: netip.MustParseAddr(ip), Netdev: "eth9"}
 	return perf.Test{Test: ping.Test{
-		Options: ping.Options{Port: 7174, Count: 5000, Size: perf.Size, Timeout: 20 * time.Second}, Programs: perf.Programs(host.DebianFamily), Runner: r, Root: r.Root,
+		Options: ping.Options{Port: 7174, Count: 5000, Size: perf.Size, Timeout: 20 * time.Second}, Programs: perf.Programs(host.DebianFamily), Runner: r,
+		Root:   r.Root,
 		Target: ping.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: 1}, Addresses: []ping.Address{address}}, Source: address,
 	}}
 }
@@ -136,11 +127,13 @@ func TestLoopback(t *testing.T) {
 	t.Parallel()
 	r := runner(t, newHelp, "")
 	got, err := newTest(r, "192.0.2.1").Loopback(t.Context())
-	if err != nil || got.Verdict != ping.Pass || !slices.Equal(measured(got), complete) || got.Iterations != 20000 || got.Bytes != 5000*2*(65536+2) || got.Seconds == nil {
+	if err != nil || got.Verdict != ping.Pass || !slices.Equal(measured(got), complete) || got.Iterations != 20000 || got.Bytes != 5000*2*(65536+2) ||
+		got.Seconds == nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 	const options = " -R -F -d gpustack-none -i 1 -p 7174 -n 5000 --bind_source_ip 192.0.2.1"
-	for _, line := range []string{"ib_write_bw --help", "ib_write_bw -s 65536" + options, "ib_write_bw -s 65536" + options + " 192.0.2.1", "ib_read_lat -s 2" + options + " 192.0.2.1"} {
+	for _, line := range []string{"ib_write_bw --help", "ib_write_bw -s 65536" + options, "ib_write_bw -s 65536" + options + " 192.0.2.1",
+		"ib_read_lat -s 2" + options + " 192.0.2.1"} {
 		if !slices.Contains(asked(t, r), line) {
 			t.Errorf("not asked %q: %q", line, asked(t, r))
 		}
@@ -155,7 +148,8 @@ func TestOptions(t *testing.T) {
 		"old":          {oldHelp, "192.0.2.1", " -n 5000 --source_ip 192.0.2.1 192.0.2.1"},
 		"oldest":       {"-R, --rdma_cm  Connect", "192.0.2.1", " -n 5000 192.0.2.1"},
 		"new and IPv6": {newHelp, "2001:db8::1", " -n 5000 --ipv6 --ipv6-addr --bind_source_ip 2001:db8::1"},
-		"old and IPv6": {oldHelp, "2001:db8::1", "error: gpustack-none port 1 at 2001:db8::1: this release of perftest connects by IPv4 only: it has no option --ipv6-addr"},
+		"old and IPv6": {oldHelp, "2001:db8::1", "error: gpustack-none port 1 at 2001:db8::1: this release of perftest connects by IPv4 only: it " +
+			"has no option --ipv6-addr"},
 		"not perftest": {"usage: x", "192.0.2.1", "error: perftest cannot be used: ib_write_bw --help: exit status 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -225,13 +219,17 @@ func TestFailures(t *testing.T) {
 		cause    string
 		remedy   string
 	}{
-		"no server":           {`[ "$peer" ] || { echo " rdma_bind_addr failed" >&2; exit 1; }`, 0, "another program listens", "--port"},
-		"the server dies":     {at("ib_read_bw", `if [ "$peer" ]; then while [ ! -e $0.up ]; do sleep 0.01; done; echo "ethernet_read_keys: Couldn't read remote address" >&2; exit 1; fi; : >$0.up; kill -9 $$`), 1, "the other side has ended", "--iterations"},
-		"killed":              {at("ib_write_lat", `kill -9 $$`), 2, "signal: killed", "gpustack rdma check"},
-		"cut":                 {at("ib_write_bw", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; report | head -4; : >$0.done; exit 0; }`), 0, "ib_write_bw: the report has no figures", "see what it prints: ib_write_bw -s 65536 -R"},
-		"silent":              {at("ib_read_lat", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; : >$0.done; exit 0; }`), 3, "ib_read_lat: printed no report", "ib_read_lat -s 2"},
+		"no server": {`[ "$peer" ] || { echo " rdma_bind_addr failed" >&2; exit 1; }`, 0, "another program listens", "--port"},
+		"the server dies": {at("ib_read_bw", `if [ "$peer" ]; then while [ ! -e $0.up ]; do sleep 0.01; done; echo "ethernet_read_keys: `+
+			`Couldn't read remote address" >&2; exit 1; fi; : >$0.up; kill -9 $$`), 1, "the other side has ended", "--iterations"},
+		"killed": {at("ib_write_lat", `kill -9 $$`), 2, "signal: killed", "gpustack rdma check"},
+		"cut": {at("ib_write_bw", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; report | head -4; : >$0.done; exit 0; }`), 0,
+			"ib_write_bw: the report has no figures", "see what it prints: ib_write_bw -s 65536 -R"},
+		"silent": {at("ib_read_lat", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; : >$0.done; exit 0; }`), 3,
+			"ib_read_lat: printed no report", "ib_read_lat -s 2"},
 		"another measurement": {at("ib_read_lat", `count=6`), 3, "ib_read_lat: the report is malformed: it is about 6 iterations of 2 bytes", "ib_read_lat"},
-		"retries":             {at("ib_write_bw", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; report | head -3; echo " Failed status 12: wr_id 0 syndrom 0x81" >&2; : >$0.done; exit 1; }`), 0, "does not acknowledge", "4791"},
+		"retries": {at("ib_write_bw", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; report | head -3; echo " Failed `+
+			`status 12: wr_id 0 syndrom 0x81" >&2; : >$0.done; exit 1; }`), 0, "does not acknowledge", "4791"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -248,9 +246,11 @@ func TestFailures(t *testing.T) {
 	}
 	t.Run("fails after its report", func(t *testing.T) {
 		t.Parallel()
-		const fails = `measures() { [ -e $0.up ] || { echo "Unexpected CM event bl blka 8" >&2; exit 1; }; report; : >$0.done; echo "Failed to disconnect RDMA CM connection." >&2; exit 1; }`
+		const fails = `measures() { [ -e $0.up ] || { echo "Unexpected CM event bl blka 8" >&2; exit 1; }; report; : >$0.done; echo "Failed to ` +
+			`disconnect RDMA CM connection." >&2; exit 1; }`
 		got, err := newTest(runner(t, newHelp, at("ib_write_bw", fails)), "192.0.2.1").Loopback(t.Context())
-		if err != nil || got.Verdict != ping.Pass || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "gpustack-none port 1: ib_write_bw failed after its report") {
+		if err != nil || got.Verdict != ping.Pass || len(got.Warnings) != 1 ||
+			!strings.Contains(got.Warnings[0], "gpustack-none port 1: ib_write_bw failed after its report") {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
@@ -282,7 +282,8 @@ func TestTimeLimit(t *testing.T) {
 			x.Timeout = time.Second
 			begun := time.Now()
 			got, err := test.run(t.Context(), x)
-			if err != nil || got.Verdict != ping.Fail || len(got.Causes) != 1 || !strings.Contains(got.Causes[0].Cause, test.cause) || time.Since(begun) > 30*time.Second {
+			if err != nil || got.Verdict != ping.Fail || len(got.Causes) != 1 || !strings.Contains(got.Causes[0].Cause, test.cause) ||
+				time.Since(begun) > 30*time.Second {
 				t.Errorf("%+v, %v", got, err)
 			}
 			pids, err := os.ReadFile(filepath.Join(r.Dirs[0], "pids"))
@@ -326,7 +327,7 @@ exec ${0%/*}/$entry "$@"
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	r := runner(t, newHelp, "")
-	install(t, r.Dirs[0], "podman", playedPodman)
+	hosttest.Program(t, r.Dirs[0], "podman", playedPodman)
 	x := newTest(r, "192.0.2.1")
 	x.Container = &engine.Container{Image: "localhost/rdma:1", Engine: "podman", Network: "host", Devices: []string{"gpustack.local/hca=rxe0"}}
 	got, err := x.Loopback(t.Context())
@@ -356,7 +357,8 @@ func TestContainers(t *testing.T) {
 func TestMissing(t *testing.T) {
 	t.Parallel()
 	for family, want := range map[host.Family]string{
-		host.DebianFamily: "apt-get install perftest", host.UbuntuFamily: "apt-get install perftest", host.RHELFamily: "dnf install perftest", host.SUSEFamily: "zypper install perftest",
+		host.DebianFamily: "apt-get install perftest", host.UbuntuFamily: "apt-get install perftest", host.RHELFamily: "dnf install perftest",
+		host.SUSEFamily:    "zypper install perftest",
 		host.UnknownFamily: "the packages of this distribution: apt-get install perftest, or dnf install perftest, or zypper install perftest",
 	} {
 		p := perf.Programs(family)
@@ -418,10 +420,12 @@ ID=fedora
 	}
 	product := "MT28908 Family [ConnectX-6]"
 	for _, a := range []rdma.Adapter{
-		{Name: "gpustack-none", Address: &address, Driver: "mlx5_core", Firmware: "20.31.1014", Product: &product}, {Name: "gpustack-none", Address: &vf, PF: &address}, {Name: "gpustack-none"},
+		{Name: "gpustack-none", Address: &address, Driver: "mlx5_core", Firmware: "20.31.1014", Product: &product},
+		{Name: "gpustack-none", Address: &vf, PF: &address}, {Name: "gpustack-none"},
 	} {
 		ip := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", len(m.Targets)+1))
-		m.Targets = append(m.Targets, ping.Target{Adapter: a, Port: rdma.Port{Number: 1, Rate: "200 Gb/sec (4X HDR)", LinkLayer: rdma.LinkInfiniBand}, Addresses: []ping.Address{{IP: ip}}})
+		m.Targets = append(m.Targets, ping.Target{Adapter: a, Port: rdma.Port{Number: 1, Rate: "200 Gb/sec (4X HDR)", LinkLayer: rdma.LinkInfiniBand},
+			Addresses: []ping.Address{{IP: ip}}})
 	}
 	var begun []string
 	tests, err := m.Loopback(t.Context(), func(x perf.Test) { begun = append(begun, x.Source.IP.String()) })
@@ -444,7 +448,8 @@ ID=fedora
 		t.Errorf("%+v", h)
 	}
 	bandwidth := tests[0].Measurements[0].Report.Bandwidth.Average
-	if port, link := tests[0].Hardware.Port.Percent(bandwidth), tests[0].Hardware.Link.Percent(bandwidth); fmt.Sprintf("%.1f %.1f", *port, *link) != "50.0 39.7" {
+	h := tests[0].Hardware
+	if port, link := h.Port.Percent(bandwidth), h.Link.Percent(bandwidth); fmt.Sprintf("%.1f %.1f", *port, *link) != "50.0 39.7" {
 		t.Errorf("%v %v", *port, *link)
 	}
 	if tests[2].Hardware.Port.Percent(bandwidth) != nil {

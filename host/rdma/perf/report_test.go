@@ -56,8 +56,9 @@ func TestParseRecorded(t *testing.T) {
 
 const (
 	bandwidthColumns = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
-	latencyColumns   = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n"
-	line             = "---------------------------------------------------------------------------------------\n"
+	latencyColumns   = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% " +
+		"percentile[usec]   99.9% percentile[usec] \n"
+	line = "---------------------------------------------------------------------------------------\n"
 )
 
 // TestParse: reports in the formats of perftest's source, and those that are none.
@@ -68,11 +69,15 @@ func TestParse(t *testing.T) {
 		kind error
 		want string
 	}{
-		"bandwidth":        {line + bandwidthColumns + " 65536      5000             11.50              10.25\t\t   0.000164\n" + line, nil, "5000 x 65536: 10747904 B/s, peak 12058624"},
-		"MiB":              {strings.ReplaceAll(bandwidthColumns, "MB", "MiB") + " 65536 100 0.00 1.00 0.0\n", nil, "100 x 65536: 1048576 B/s"},
-		"Gb":               {strings.ReplaceAll(bandwidthColumns, "MB", "Gb") + " 65536 100 2.00 1.00 0.0\n", nil, "100 x 65536: 125000000 B/s, peak 250000000"},
-		"latency":          {latencyColumns + " 2       1000          0.88           6.84         0.98   \t       1.03     \t0.20\t\t1.21 \t\t5.42\n", nil, "1000 x 2: 0.88 < 0.98 (1.03) < 1.21 < 6.84 us"},
-		"more columns":     {strings.TrimSuffix(bandwidthColumns, "\n") + "    CPU_Util[%]\n 65536 100 2.00 1.00 0.1\t    99.01\n", nil, "100 x 65536: 1048576 B/s, peak 2097152"},
+		"bandwidth": {line + bandwidthColumns + " 65536      5000             11.50              10.25\t\t   0.000164\n" + line, nil,
+			"5000 x 65536: 10747904 B/s, peak 12058624"},
+		"MiB": {strings.ReplaceAll(bandwidthColumns, "MB", "MiB") + " 65536 100 0.00 1.00 0.0\n", nil, "100 x 65536: 1048576 B/s"},
+		"Gb": {strings.ReplaceAll(bandwidthColumns, "MB", "Gb") + " 65536 100 2.00 1.00 0.0\n", nil,
+			"100 x 65536: 125000000 B/s, peak 250000000"},
+		"latency": {latencyColumns + " 2       1000          0.88           6.84         0.98   \t       1.03     \t0.20\t\t1.21 \t\t5.42\n", nil,
+			"1000 x 2: 0.88 < 0.98 (1.03) < 1.21 < 6.84 us"},
+		"more columns": {strings.TrimSuffix(bandwidthColumns, "\n") + "    CPU_Util[%]\n 65536 100 2.00 1.00 0.1\t    99.01\n", nil,
+			"100 x 65536: 1048576 B/s, peak 2097152"},
 		"nothing":          {"", perf.ErrNoReport, ""},
 		"figures alone":    {" 65536 100 2.00 1.00 0.1\n", perf.ErrNoReport, ""},
 		"columns alone":    {bandwidthColumns, perf.ErrCut, ""},

@@ -182,7 +182,8 @@ func (t Test) steps(
 	r.Seconds = &seconds
 	for i, round := range t.rounds() {
 		for _, p := range all() {
-			s := step{round, p, append([]string{p.name, "-s", strconv.Itoa(p.size)}, t.options[i]...), r.Measurements == nil, t.Timeout - time.Since(begun), listens}
+			s := step{round, p, append([]string{p.name, "-s", strconv.Itoa(p.size)}, t.options[i]...), r.Measurements == nil, t.Timeout - time.Since(begun),
+				listens}
 			sides := []ping.Side{{Err: host.ErrLimit}}
 			if s.limit > 0 {
 				sides = run(ctx, s)

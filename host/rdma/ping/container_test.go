@@ -2,32 +2,14 @@ package ping_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"gpustack/host"
 	"gpustack/host/engine"
+	"gpustack/host/hosttest"
 	"gpustack/host/rdma/ping"
 )
-
-// playedEngine writes a program that plays podman or docker: it knows one image, notes its
-// arguments, and runs what begins with --entrypoint as a program of its own folder.
-func playedEngine(t *testing.T, r host.Runner, name, run string) {
-	t.Helper()
-	script := `#!/bin/sh
-echo "$*" >>$0.asked
-case "$1 $*" in
-image*" localhost/rdma:1") echo id; exit 0 ;;
-image*broken) echo "Error: database is locked" >&2; exit 125 ;;
-image*) echo "Error: inspecting object: $5: image not known" >&2; exit 125 ;;
-rm*) exit 0 ;;
-esac
-` + run
-	install(t, filepath.Join(r.Dirs[0], name), script)
-}
 
 // entrypoint runs the entry point on the machine.
 const entrypoint = `while [ "$1" != --entrypoint ]; do shift; done
@@ -35,29 +17,20 @@ entry=$2; shift 3
 exec ${0%/*}/$entry "$@"
 `
 
-func asked(t *testing.T, r host.Runner, engine string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(r.Dirs[0], engine+".asked"))
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // TestContainers: both sides run in containers without privileges, which get the devices and no
 // others of the machine's.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	for _, name := range engine.Engines() {
 		r := played(t, "sleep 0.3\n"+serves, pings)
-		playedEngine(t, r, name, entrypoint)
+		hosttest.Engine(t, r.Dirs[0], name, entrypoint)
 		test := newTest(r)
 		test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: name, Devices: []string{"gpustack.local/hca=0000:0c:00.1"}}
 		got, err := test.Loopback(t.Context())
 		if err != nil || got.Verdict != ping.Pass || got.Iterations != 3 {
 			t.Errorf("%+v, %v", got, err)
 		}
-		for line := range strings.Lines(asked(t, r, name)) {
+		for line := range strings.Lines(hosttest.Asked(t, r.Dirs[0], name)) {
 			for _, want := range []string{"run --rm --name gpustack-rdma-test-", " --pull never ", " --network host ", " --user 65534:65534 ", " --cap-drop ALL ",
 				" --security-opt no-new-privileges ", " --device gpustack.local/hca=0000:0c:00.1 ", " --entrypoint rping localhost/rdma:1 -"} {
 				if !strings.Contains(line, want) {
@@ -78,13 +51,14 @@ func TestContainers(t *testing.T) {
 func TestContainersUnlabelled(t *testing.T) {
 	t.Parallel()
 	r := played(t, "sleep 0.3\n"+serves, pings)
-	playedEngine(t, r, "podman", entrypoint)
+	hosttest.Engine(t, r.Dirs[0], "podman", entrypoint)
 	test := newTest(r)
-	test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman", Devices: []string{"/dev/infiniband/rdma_cm"}, Unlabelled: true}
+	test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman", Devices: []string{"/dev/infiniband/rdma_cm"},
+		Unlabelled: true}
 	if got, err := test.Loopback(t.Context()); err != nil || got.Verdict != ping.Pass {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if lines := asked(t, r, "podman"); strings.Count(lines, " --security-opt label=disable ") != strings.Count(lines, "run --rm") {
+	if lines := hosttest.Asked(t, r.Dirs[0], "podman"); strings.Count(lines, " --security-opt label=disable ") != strings.Count(lines, "run --rm") {
 		t.Errorf("%s", lines)
 	}
 }
@@ -101,7 +75,8 @@ func TestContainersFail(t *testing.T) {
 			ping.ErrImageRping, "localhost/rdma:1: the image has no rping"},
 		{"no rping, runc", `echo 'Error: runc: runc create failed: unable to start container process: exec: "rping": executable file not found in $PATH: OCI runtime attempted to invoke a command that was not found' >&2; exit 127`,
 			ping.ErrImageRping, "the image has no rping"},
-		{"unresolvable", "echo 'Error: setting up CDI devices: unresolvable CDI devices gpustack.local/hca=x' >&2; exit 126", engine.ErrStart, "unresolvable CDI devices gpustack.local/hca=x"},
+		{"unresolvable", "echo 'Error: setting up CDI devices: unresolvable CDI devices gpustack.local/hca=x' >&2; exit 126", engine.ErrStart,
+			"unresolvable CDI devices gpustack.local/hca=x"},
 		{"no node", `echo 'failed to stat CDI host device "/dev/infiniband/uverbs7": no such file or directory' >&2; exit 127`, engine.ErrStart, "uverbs7"},
 		{"no daemon", "echo 'docker: Cannot connect to the Docker daemon' >&2; exit 125", engine.ErrStart, "Cannot connect to the Docker daemon"},
 		{"no event channel", "echo 'failed to create RDMA CM event channel: No such file or directory' >&2; exit 255", nil, "/dev/infiniband/rdma_cm is missing or cannot be opened"},
@@ -111,7 +86,7 @@ func TestContainersFail(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			r := played(t, serves, pings)
-			playedEngine(t, r, "podman", row.run)
+			hosttest.Engine(t, r.Dirs[0], "podman", row.run)
 			test := newTest(r)
 			test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman"}
 			if strings.HasSuffix(row.name, "with the node") {
@@ -134,7 +109,7 @@ func TestContainersFail(t *testing.T) {
 func TestContainerIsRemoved(t *testing.T) {
 	t.Parallel()
 	r := played(t, serves, pings)
-	playedEngine(t, r, "podman", "exec sleep 60\n")
+	hosttest.Engine(t, r.Dirs[0], "podman", "exec sleep 60\n")
 	test := newTest(r)
 	test.Timeout = 500 * time.Millisecond
 	test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman"}
@@ -142,7 +117,7 @@ func TestContainerIsRemoved(t *testing.T) {
 	if err != nil || got.Verdict != ping.Fail || !strings.Contains(got.Causes[0].Cause, "no peer") {
 		t.Errorf("%+v, %v", got, err)
 	}
-	lines := strings.Split(strings.TrimSpace(asked(t, r, "podman")), "\n")
+	lines := strings.Split(strings.TrimSpace(hosttest.Asked(t, r.Dirs[0], "podman")), "\n")
 	if len(lines) != 2 {
 		t.Fatalf("%q", lines)
 	}

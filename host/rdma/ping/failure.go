@@ -53,7 +53,8 @@ var failures = []failure{
 		remedy: host.Textf("modprobe rdma_ucm; ls -l /dev/infiniband/rdma_cm; in a container, allow the device: %s", host.NewCommand("rdma check"))},
 	{words: `RLIMIT_MEMLOCK is`, cause: memlock, remedy: unlimited, follows: true},
 	{words: `reg_mr failed|Couldn't (register|allocate) MR`, cause: memlock, remedy: unlimited},
-	{words: `rdma_create_qp|ibv_create_cq failed|ibv_alloc_pd failed|ibv_create_qp|Unable to create QP|Failed to create QP|Couldn't create .*(CQ|QP|completion channel)`,
+	{words: `rdma_create_qp|ibv_create_cq failed|ibv_alloc_pd failed|ibv_create_qp|Unable to create QP|Failed to create QP|Couldn't create ` +
+		`.*(CQ|QP|completion channel)`,
 		cause: "the adapter has refused a queue pair or memory: too little locked memory, or no resource of the adapter is left", remedy: unlimited},
 	{words: `rdma_bind_addr: Cannot assign requested address`, cause: "the address does not belong to this network namespace",
 		remedy: "ip address; run the test in the network namespace that has the address"},
@@ -110,7 +111,8 @@ var failures = []failure{
 		`Failed to (exchange data|sync) between|CM event (bl blka )?10\b`,
 		cause:  "the other side has ended the connection, or failed",
 		remedy: "see the messages of the other side; give both sides the same --iterations", follows: true},
-	{words: `Received bogus data`, cause: "the peer is not rping, or of another version", remedy: "give both sides --perf, or neither; install the same rdma-core on both machines"},
+	{words: `Received bogus data`, cause: "the peer is not rping, or of another version",
+		remedy: "give both sides --perf, or neither; install the same rdma-core on both machines"},
 }
 
 // diagnose returns the causes that the messages of programs name, in the order of the messages. A

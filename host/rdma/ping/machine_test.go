@@ -98,7 +98,8 @@ func TestObserve(t *testing.T) {
 func machine(t *testing.T, server, client string, addresses ...string) ping.Machine {
 	t.Helper()
 	r := played(t, server, client)
-	m := ping.Machine{Root: r.Root, Runner: r, Request: ping.Request{Programs: ping.Rping(), Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}}}
+	m := ping.Machine{Root: r.Root, Runner: r, Request: ping.Request{Programs: ping.Rping(),
+		Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}}}
 	for i, text := range addresses {
 		a := ping.Address{IP: netip.MustParseAddr(text), Netdev: "eth9"}
 		m.Targets = append(m.Targets, ping.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: i + 1}, Addresses: []ping.Address{a}})
@@ -241,7 +242,7 @@ func TestReadLimits(t *testing.T) {
 func TestMachineContainer(t *testing.T) {
 	t.Parallel()
 	m := machine(t, "", "", "192.0.2.1", "192.0.2.2")
-	playedEngine(t, m.Runner, "podman", "exit 1")
+	hosttest.Engine(t, m.Runner.Dirs[0], "podman", "exit 1")
 	m.Container = &engine.Container{Image: "localhost/rdma", Engine: "podman"}
 	for i, name := range []string{"uverbs0", "uverbs1"} {
 		m.Targets[i].Adapter.Verbs = &rdma.Node{Name: name}

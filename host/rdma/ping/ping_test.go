@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,19 +41,8 @@ func played(t *testing.T, server, client string) host.Runner {
 	}
 	dir := t.TempDir()
 	script := "#!/bin/sh\n" + both + "case $1 in\n-s)\n" + server + "\n;;\n-c)\n" + client + "\n;;\nesac\n"
-	install(t, filepath.Join(dir, "rping"), script)
+	hosttest.Program(t, dir, "rping", script)
 	return host.Runner{Root: root, Dirs: []string{dir}}
-}
-
-// install writes a program. No fork may inherit the file while it is open for writing: the program
-// could not be started then ("text file busy").
-func install(t *testing.T, file, script string) {
-	t.Helper()
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(file, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // newTest returns a test of a device that this machine does not have, and so without counters.
@@ -113,19 +101,24 @@ func TestFailures(t *testing.T) {
 		{"second namespace", "cq completion failed status 2\ncq completion failed status 5", "second network namespace", "first network namespace"},
 		{"flushed", "cq completion failed status 5", "connection was lost", "other side"},
 		{"not rping", "Received bogus data, size 7", "not rping", "rdma-core"},
-		{"perftest, no device", " Did not detect devices \n If device exists, check if driver is up\n Unable to find the Infiniband/RoCE device", "no usable RDMA device", "gpustack rdma check"},
-		{"perftest, no listener", "Unexpected CM event bl blka 8\n Unable to perform rdma_client function\n Unable to init the socket connection", "no program listens", "--perf"},
+		{"perftest, no device", " Did not detect devices \n If device exists, check if driver is up\n Unable to find the Infiniband/RoCE device",
+			"no usable RDMA device", "gpustack rdma check"},
+		{"perftest, no listener", "Unexpected CM event bl blka 8\n Unable to perform rdma_client function\n Unable to init the socket connection",
+			"no program listens", "--perf"},
 		{"perftest, unreachable", "Unexpected CM event bl blka 7\n Unable to perform rdma_client function", "does not answer", "4791"},
 		{"perftest, no path", "unexpected CM event 3", "subnet manager", "sminfo"},
 		{"perftest, unresolved", "Received 10 times ADDR_ERROR\n Unable to perform rdma_client function", "cannot be resolved", "ip route get"},
-		{"perftest, rejected", "RDMA CM event error:\nEvent: RDMA_CM_EVENT_REJECTED; error: -111.\n\nERRNO: No such file or directory.\nFailed to handle RDMA CM event.", "rejected the connection", "--listen"},
+		{"perftest, rejected", "RDMA CM event error:\nEvent: RDMA_CM_EVENT_REJECTED; error: -111.\n\nERRNO: No such file or directory.\n" +
+			"Failed to handle RDMA CM event.", "rejected the connection", "--listen"},
 		{"perftest, port taken", " rdma_bind_addr failed\n Unable to perform rdma_server function", "another program listens", "--port"},
-		{"perftest, no rdma_cm", " rdma_create_event_channel failed\n Unable to create RDMA_CM resources", "is missing or cannot be opened", "modprobe rdma_ucm"},
+		{"perftest, no rdma_cm", " rdma_create_event_channel failed\n Unable to create RDMA_CM resources", "is missing or cannot be opened",
+			"modprobe rdma_ucm"},
 		{"perftest, memlock", "Couldn't allocate MR\nfailed to create mr\n Couldn't create IB resources", "RLIMIT_MEMLOCK", "ulimit -l"},
 		{"perftest, queue pair", "Unable to create QP.\nFailed to create QP.", "refused a queue pair", "ulimit -l"},
 		{"perftest, port down", " Port number 1 state is Down", "not ACTIVE", "gpustack rdma check"},
 		{"perftest, retries", " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0", "acknowledge", "4791"},
-		{"perftest, lost", "ethernet_read_keys: Couldn't read remote address\n Unable to read to socket/rdma_cm\n Failed to exchange data between server and clients", "other side has ended", "other side"},
+		{"perftest, lost", "ethernet_read_keys: Couldn't read remote address\n Unable to read to socket/rdma_cm\n Failed to exchange data between " +
+			"server and clients", "other side has ended", "other side"},
 		{"perftest, releases", "Current implementation is not compatible with versions older than 5.70", "releases of perftest", "same perftest"},
 		{"unknown", "something else", "rping -c -a 192.168.77.2 -I 192.168.77.1 -V -C 3 -v -p 7174 -S 64: exit status 255: something else", "gpustack rdma check"},
 	} {
@@ -156,7 +149,7 @@ func TestFailures(t *testing.T) {
 	t.Run("not started", func(t *testing.T) {
 		t.Parallel()
 		play := newTest(played(t, "", ""))
-		install(t, filepath.Join(play.Runner.Dirs[0], "rping"), "#!/no/such/shell\n")
+		hosttest.Program(t, play.Runner.Dirs[0], "rping", "#!/no/such/shell\n")
 		if r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2")); err == nil || !strings.Contains(err.Error(), "no such file") {
 			t.Errorf("%+v, %v", r, err)
 		}
