@@ -2,13 +2,14 @@ package nova
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
+	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/services"
 
 	"gpustack/nova/drain"
 )
@@ -23,13 +24,28 @@ func drained(t *testing.T, env []string, status int, args ...string) string {
 	return stdout + stderr
 }
 
-// enabled enables a service that a test has disabled, also where the test has failed.
-func enabled(t *testing.T, host string) {
+// enabled enables a service that a test has disabled, also where the test has failed. Nova does it,
+// and does it again for one that is enabled: nova-compute gives its provider the trait
+// COMPUTE_STATUS_DISABLED each minute while the row says so, and takes it away when it is asked to
+// enable the host, or a minute later. Until then the scheduler leaves the host out.
+func enabled(t *testing.T, nova *gophercloud.ServiceClient, host string) {
 	t.Helper()
 	t.Cleanup(func() {
-		const statement = "UPDATE nova_cell1.services SET disabled = 0, disabled_reason = NULL WHERE `binary` = 'nova-compute' AND host = '%s'"
-		if _, err := lab.Database.Query(context.WithoutCancel(t.Context()), fmt.Sprintf(statement, host)); err != nil {
+		ctx := context.WithoutCancel(t.Context())
+		pages, err := services.List(nova, services.ListOpts{Binary: "nova-compute", Host: host}).AllPages(ctx)
+		if err != nil {
 			t.Error(err)
+			return
+		}
+		of, err := services.ExtractServices(pages)
+		if err != nil || len(of) != 1 {
+			t.Errorf("services of %s: %v, %v", host, of, err)
+			return
+		}
+		for _, status := range []services.ServiceStatus{services.ServiceDisabled, services.ServiceEnabled} {
+			if _, err := services.Update(ctx, nova, of[0].ID, services.UpdateOpts{Status: status}).Extract(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
@@ -47,8 +63,8 @@ func stateOfGPU1(t *testing.T) (disabled bool, reason string) {
 func TestDrain(t *testing.T) {
 	nova := compute(t)
 	flavor := newFlavor(t, nova, "drained", 1)
-	enabled(t, "gpu1")
-	enabled(t, "gpu2")
+	enabled(t, nova, "gpu1")
+	enabled(t, nova, "gpu2")
 
 	longest := strings.Repeat("ü", drain.MaxText)
 	drained(t, lab.Env(), 0, "gpu1", "--reason", longest)
@@ -144,7 +160,7 @@ func TestDrain(t *testing.T) {
 // TestDrainOldAPI: the requests of releases before Pike are those that Nova expects with their
 // microversion.
 func TestDrainOldAPI(t *testing.T) {
-	enabled(t, "gpu1")
+	enabled(t, compute(t), "gpu1")
 	p := newProxy(t, "")
 	p.breaks(100, http.MethodGet, "/v2.1/", func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set("Content-Type", "application/json")
