@@ -2,10 +2,13 @@ package host_test
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
@@ -112,4 +115,84 @@ symlink real/device/dangling -> none
 	if ok, err := top.ExistsBelow("real/device/config/x"); ok || !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("below a file: %t, %v", ok, err)
 	}
+}
+
+// TestRootWithoutOpenat2: a root gives the same answers and the same errors whether or not the
+// kernel resolves its paths.
+func TestRootWithoutOpenat2(t *testing.T) {
+	with := rootAnswers(t)
+	for _, test := range []struct{ root, name, want string }{
+		{"tree", "etc/absolute", `"text\n", is a file, exists`},
+		{"tree", "etc/climbing", `"text\n", is a file, exists`},
+		{"tree", "etc/dangling", "absent, absent, absent"},
+		{"tree", "etc/loop", "/etc/loop: too many levels of symbolic links"},
+		{"tree", "etc/pipe", "/etc/pipe: not a regular file, is a file, exists"},
+		{"tree", "", `/: not a regular file, ["etc" "usr"], exists`},
+		{"/", "dev/null", "/dev/null: not a regular file, is a file, exists"},
+	} {
+		if got := with[test.root+" "+test.name]; got != test.want {
+			t.Errorf("%q of %s: %s, want %s", test.name, test.root, got, test.want)
+		}
+	}
+	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			deny(t, errno, unix.SYS_OPENAT2)
+			if diff := cmp.Diff(with, rootAnswers(t)); diff != "" {
+				t.Errorf("-with openat2 +without:\n%s", diff)
+			}
+		})
+	}
+}
+
+// rootAnswers returns what a root says of files of each kind, by the root and the name.
+func rootAnswers(t *testing.T) map[string]string {
+	t.Helper()
+	tree := hosttest.Lay(t, `
+symlink etc/absolute -> /usr/lib/file
+symlink etc/climbing -> ../../../../../../../../../../../../usr/lib/file
+symlink etc/dangling -> none
+symlink etc/folder -> /usr/lib
+symlink etc/loop -> loop
+-- usr/lib/file --
+text
+`)
+	if err := unix.Mkfifo(tree.Path("etc/pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	machine, err := host.NewRoot("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := func(text string, err error) string {
+		switch {
+		case host.IsAbsent(err):
+			return "absent"
+		case errors.Is(err, unix.ENOTDIR):
+			return "is a file"
+		case err != nil:
+			return err.Error()
+		}
+		return text
+	}
+	answers := map[string]string{}
+	for kind, names := range map[string][]string{
+		"tree": {"", "/", ".", "etc", "etc/folder", "etc/folder/", "etc/absolute", "/etc/climbing", "etc/climbing", "etc/dangling", "etc/loop", "etc/loop/below", "etc/pipe",
+			"usr/lib/file", "usr/lib/../lib/file", "../usr/lib/file", "usr/lib/file/below", "usr/absent/below", "etc/" + strings.Repeat("x", 300), "etc/\x00"},
+		// Links of /proc, of which openat2 follows none.
+		"/": {"dev/null", "proc/self/exe", "proc/self/cwd", "proc/self/root/dev", "proc/self/ns/net", "proc/self/mountinfo", "proc/mounts"},
+	} {
+		root := map[string]host.Root{"tree": tree, "/": machine}[kind]
+		for _, name := range names {
+			data, err := root.ReadHead(name, 5)
+			read := one(fmt.Sprintf("%q", data), err)
+			listed, err := root.ReadDir(name)
+			list := one(fmt.Sprintf("%q", listed), err)
+			ok, err := root.Exists(name)
+			exists := one(map[bool]string{true: "exists", false: "absent"}[ok], err)
+			if answers[kind+" "+name] = read + ", " + list + ", " + exists; read == list && read == exists && read != "absent" {
+				answers[kind+" "+name] = read
+			}
+		}
+	}
+	return answers
 }

@@ -167,6 +167,9 @@ var errNotRegular = errors.New("not a regular file")
 
 // Open opens a regular file for reading. It is not recorded.
 func (r Root) Open(name string) (*os.File, error) {
+	if f, err := r.openFile(name); !errors.Is(err, errNoOpenat2) {
+		return f, OfFile(name, err)
+	}
 	place, err := r.Resolve(name)
 	if err != nil {
 		return nil, err
@@ -196,6 +199,10 @@ func (r Root) ReadDir(name string) ([]string, error) {
 }
 
 func (r Root) readDir(name string) ([]string, error) {
+	names, err := r.listFolder(name)
+	if !errors.Is(err, errNoOpenat2) {
+		return names, OfFile(name, err)
+	}
 	place, err := r.Resolve(name)
 	if err != nil {
 		return nil, err
@@ -204,7 +211,7 @@ func (r Root) readDir(name string) ([]string, error) {
 	if err != nil {
 		return nil, OfFile(name, err)
 	}
-	names := make([]string, len(entries))
+	names = make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Name()
 	}
@@ -214,17 +221,23 @@ func (r Root) readDir(name string) ([]string, error) {
 // Exists reports whether name is a file, a directory, or a link to one. It returns an error if
 // that cannot be determined.
 func (r Root) Exists(name string) (bool, error) {
-	place, err := r.Resolve(name)
-	if err != nil {
-		return false, err
+	isDir, err := r.isFolder(name)
+	if errors.Is(err, errNoOpenat2) {
+		place, placeErr := r.Resolve(name)
+		if placeErr != nil {
+			return false, placeErr
+		}
+		var info fs.FileInfo
+		if info, err = os.Stat(place); err == nil {
+			isDir = info.IsDir()
+		}
 	}
-	info, err := os.Stat(place)
 	switch {
 	case IsAbsent(err):
 		return false, nil
 	case err != nil:
 		return false, OfFile(name, err)
-	case info.IsDir():
+	case isDir:
 		r.recordDir(name, nil, nil)
 	default:
 		r.recordFile(name, nil, nil)
