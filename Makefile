@@ -34,8 +34,9 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 	prometheus prometheus-node-exporter \
 	ansible-core ansible-lint
 
-# Which integration tests: packages, and flags of go test.
-ALL_TESTS = ./integration/...
+# Which integration tests: packages, and flags of go test. Those that take longest begin first: of
+# vm, which boots machines one after the other, one processor is busy all the time.
+ALL_TESTS = ./integration/vm ./integration/nova ./integration/...
 TESTS ?= $(ALL_TESTS)
 # Those that take long for what they prove: make test-full has them, make test does not. TEST, or
 # TEST/SUBTEST with _ for a space. Each subject keeps a real proof in make test.
@@ -112,7 +113,7 @@ GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 
-.PHONY: build demo transcripts test test-full unit trees integration suite suites hosts systems cloud machines chain lint schema fuzz bench install dist clean
+.PHONY: build demo transcripts test test-full unit integration suite suites hosts systems cloud machines chain lint schema fuzz bench install dist clean
 
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
@@ -134,9 +135,9 @@ transcripts:
 	$(GO) test -count=1 ./integration -run '^Test(Tour|Talk)$$' -update
 
 # The README's command, which continuous integration runs. Run by root, it leaves the machine as it
-# was (see .ci/apart).
+# was (see .ci/apart). Tests wait for machines, databases and programs: all run at the same time.
 test:
-	@begin=$$(date +%s); .ci/apart sh -c '"$$@" -j 3 lint unit trees && "$$@" integration' sh $(MAKE) --no-print-directory && \
+	@begin=$$(date +%s); .ci/apart $(MAKE) --no-print-directory --keep-going -j 3 lint unit integration && \
 		echo "lint, unit and integration tests: $$(($$(date +%s) - begin)) s"
 
 # All tests, the long ones too.
@@ -154,20 +155,20 @@ test-full:
 	$(MAKE) chain SUITE=trixie
 	.ci/inside $(MAKE) fuzz FUZZTIME=2m
 
-# The trees in which the integration tests run, made while other tests run. One that cannot be made
-# is tried again by its tests, which fail then.
-trees:
-	@[ "$$(id -u)" != 0 ] || { .ci/inside true; SUITE=trixie TEST_PACKAGES='$(SUITE_PACKAGES)' .ci/inside true; } || :
-
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 unit:
 	GO=$(GO) .ci/gotest -count=1 $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
+# The tree is made before that of another release is, for they are made one after the other.
 integration: ALL = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,yes)
 integration: SHORT = $(if $(ALL),$(LONG))
 integration: build build/tools/nfpm build/tools/nvidia-ctk
-	@status=0; .ci/inside .ci/gotest -p "$$(nproc)" -count=1 -timeout $(if $(FULL),4h,1h) $(SHORT) $(TESTS) || status=1; \
-	[ -z '$(ALL)' ] || $(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' || status=1; \
+	@status=0; suites=; \
+	[ -z '$(ALL)' ] || { \
+		.ci/inside true || :; \
+		$(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' & suites=$$!; }; \
+	.ci/inside .ci/gotest -p "$$(($$(nproc) + 1))" -count=1 -timeout $(if $(FULL),4h,1h) $(SHORT) $(TESTS) || status=1; \
+	[ -z "$$suites" ] || wait "$$suites" || status=1; \
 	exit $$status
 
 # Tests of repairs whose judge is Nova: its schema, its tracker and a Placement. They run once more
