@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,6 +86,25 @@ func (r Root) openBelow(name string, flags uint64) (int, error) {
 	return fd, err
 }
 
+// placeBelow returns the path of what exists, as the kernel tells it.
+func (r Root) placeBelow(name string) (string, error) {
+	seen, err := r.openBelow(name, unix.O_PATH)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(seen) //nolint:errcheck // only a path
+	place, err := readlink(unix.AT_FDCWD, descriptors+strconv.Itoa(seen))
+	// Callers expect the root's own name before it, which differs where links lead to the root. The
+	// kernel marks the path of what has been deleted meanwhile.
+	if within := r.dir == "/" || place == r.dir || strings.HasPrefix(place, r.dir+"/"); err != nil || !within || strings.HasSuffix(place, " (deleted)") {
+		return "", errNoOpenat2
+	}
+	return place, nil
+}
+
+// descriptors is the folder with what this process has open (proc_pid_fd(5)).
+const descriptors = "/proc/self/fd/"
+
 // openFile opens a regular file. What is not one is not opened, for that may block or start a
 // device: it is looked at first, by a descriptor that can do no more.
 func (r Root) openFile(name string) (*os.File, error) {
@@ -96,7 +116,7 @@ func (r Root) openFile(name string) (*os.File, error) {
 	if mode, err := modeOf(seen); err != nil || mode != unix.S_IFREG {
 		return nil, errNoOpenat2
 	}
-	fd, err := open(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(seen), unix.O_RDONLY|unix.O_CLOEXEC)
+	fd, err := open(unix.AT_FDCWD, descriptors+strconv.Itoa(seen), unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
 		return nil, errNoOpenat2
 	}

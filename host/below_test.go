@@ -3,6 +3,8 @@ package host_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -121,6 +123,9 @@ symlink real/device/dangling -> none
 // kernel resolves its paths.
 func TestRootWithoutOpenat2(t *testing.T) {
 	with := rootAnswers(t)
+	if place := with["place in tree by a link of etc/absolute"]; place != "/usr/lib/file" {
+		t.Errorf("etc/absolute leads to %q", place)
+	}
 	for _, test := range []struct{ root, name, want string }{
 		{"tree", "etc/absolute", `"text\n", is a file, exists`},
 		{"tree", "etc/climbing", `"text\n", is a file, exists`},
@@ -159,6 +164,14 @@ text
 	if err := unix.Mkfifo(tree.Path("etc/pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(tree.Path("/"), link); err != nil {
+		t.Fatal(err)
+	}
+	byLink, err := host.NewRoot(link)
+	if err != nil {
+		t.Fatal(err)
+	}
 	machine, err := host.NewRoot("/")
 	if err != nil {
 		t.Fatal(err)
@@ -175,20 +188,27 @@ text
 		return text
 	}
 	answers := map[string]string{}
-	for kind, names := range map[string][]string{
-		"tree": {"", "/", ".", "etc", "etc/folder", "etc/folder/", "etc/absolute", "/etc/climbing", "etc/climbing", "etc/dangling", "etc/loop", "etc/loop/below", "etc/pipe",
-			"usr/lib/file", "usr/lib/../lib/file", "../usr/lib/file", "usr/lib/file/below", "usr/absent/below", "etc/" + strings.Repeat("x", 300), "etc/\x00"},
+	ofTree := []string{"", "/", ".", "etc", "etc/folder", "etc/folder/", "etc/absolute", "/etc/climbing", "etc/climbing", "etc/dangling", "etc/loop", "etc/loop/below", "etc/pipe",
+		"usr/lib/file", "usr/lib/../lib/file", "../usr/lib/file", "usr/lib/file/below", "usr/absent/below", "etc/" + strings.Repeat("x", 300), "etc/\x00"}
+	for kind, of := range map[string]struct {
+		root  host.Root
+		names []string
+	}{
+		"tree":           {tree, ofTree},
+		"tree by a link": {byLink, ofTree},
 		// Links of /proc, of which openat2 follows none.
-		"/": {"dev/null", "proc/self/exe", "proc/self/cwd", "proc/self/root/dev", "proc/self/ns/net", "proc/self/mountinfo", "proc/mounts"},
+		"/": {machine, []string{"dev/null", "proc/self/exe", "proc/self/cwd", "proc/self/root/dev", "proc/self/ns/net", "proc/self/mountinfo", "proc/mounts"}},
 	} {
-		root := map[string]host.Root{"tree": tree, "/": machine}[kind]
-		for _, name := range names {
+		root := of.root
+		for _, name := range of.names {
 			data, err := root.ReadHead(name, 5)
 			read := one(fmt.Sprintf("%q", data), err)
 			listed, err := root.ReadDir(name)
 			list := one(fmt.Sprintf("%q", listed), err)
 			ok, err := root.Exists(name)
 			exists := one(map[bool]string{true: "exists", false: "absent"}[ok], err)
+			place, err := root.Resolve(name)
+			answers["place in "+kind+" of "+name] = one(strings.TrimPrefix(place, root.Path("/")), err)
 			if answers[kind+" "+name] = read + ", " + list + ", " + exists; read == list && read == exists && read != "absent" {
 				answers[kind+" "+name] = read
 			}

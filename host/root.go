@@ -72,6 +72,9 @@ func (r Root) Path(name string) string {
 // Resolve returns that path with every link resolved below the root, for callers that open the
 // file themselves, such as writers.
 func (r Root) Resolve(name string) (string, error) {
+	if place, err := r.placeBelow(name); err == nil {
+		return place, nil
+	}
 	place, err := securejoin.SecureJoin(r.dir, filepath.FromSlash(name))
 	return place, OfFile(name, err)
 }
