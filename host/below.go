@@ -70,9 +70,9 @@ func openBelow(dir int, name string, flags uint64) (int, error) {
 }
 
 // openBelow opens a file below the root, which takes a third of the time that [Root.Resolve] needs
-// before a file can be opened. Its only error beside errNoOpenat2 is ENOENT: all others are told,
-// in their words, by the reader that resolves the path itself. Among them is ELOOP, which openat2
-// gives for links of /proc to what no path leads to.
+// before a file can be opened. Its only error beside errNoOpenat2 is ENOENT: the reader that
+// resolves the path itself has all others, in its words. Among them is ELOOP, which openat2 gives
+// for links of /proc to what no path leads to.
 func (r Root) openBelow(name string, flags uint64) (int, error) {
 	top, err := open(unix.AT_FDCWD, r.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if err != nil {
