@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,12 +75,11 @@ func openBelow(dir int, name string, flags uint64) (int, error) {
 // resolves the path itself has all others, in its words. Among them is ELOOP, which openat2 gives
 // for links of /proc to what no path leads to.
 func (r Root) openBelow(name string, flags uint64) (int, error) {
-	top, err := open(unix.AT_FDCWD, r.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
-	if err != nil {
+	if r.top == nil {
 		return -1, errNoOpenat2
 	}
-	defer unix.Close(top) //nolint:errcheck // only a path
-	fd, err := openBelow(top, cmp.Or(name, "."), flags)
+	defer runtime.KeepAlive(r.top) // it is closed once nothing has the root
+	fd, err := openBelow(int(r.top.Fd()), cmp.Or(name, "."), flags)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		err = errNoOpenat2
 	}

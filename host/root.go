@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+	"golang.org/x/sys/unix"
 )
 
 // Root is the directory below which a machine's files lie: "/" for the machine that the program
@@ -25,6 +26,7 @@ import (
 // An error of a method is a [FileError]: it names the file as a path on that machine.
 type Root struct {
 	dir    string
+	top    *os.File // dir, opened as a path; nil if that failed
 	rec    Recorder
 	places *sync.Map // of a root with a recorder: names with links resolved
 	memory *memory   // of a root that reads once
@@ -57,7 +59,8 @@ func NewRoot(dir string) (Root, error) {
 		}
 		return Root{}, WithHint(err, rootHint)
 	}
-	return Root{dir: abs}, nil
+	top, _ := os.OpenFile(abs, unix.O_PATH|unix.O_DIRECTORY, 0) // the error is that of the first file that is read
+	return Root{dir: abs, top: top}, nil
 }
 
 // IsMachine reports whether the root is that of the running machine.

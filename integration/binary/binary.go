@@ -2,42 +2,75 @@
 package binary
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"gpustack/host/edit"
 )
 
-// Build makes gpustack as make build makes it, in a folder, and returns its path.
+// Build makes gpustack as make build makes it, in a folder, and returns its path. Tests of several
+// packages do so at once: they wait for each other, and go build links it for the first.
 func Build(dir string) (string, error) {
-	if err := embedProbe(dir); err != nil {
+	checkout, err := command("list", "-m", "-f", "{{.Dir}}")
+	if err != nil {
+		return "", err
+	}
+	shared := filepath.Join(checkout, "build", "test")
+	if err := os.MkdirAll(shared, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(shared, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // which unlocks
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("%s: %w", lock.Name(), err)
+	}
+	if err := embedProbe(checkout, shared); err != nil {
+		return "", err
+	}
+	made := filepath.Join(shared, "gpustack")
+	if _, err := command("build", "-trimpath", "-buildvcs=false", "-tags", "urfave_cli_no_docs,cudaprobe", "-ldflags", "-s -w", "-o", made,
+		"gpustack/cmd/gpustack"); err != nil {
+		return "", err
+	}
+	program, err := os.ReadFile(made)
+	if err != nil {
 		return "", err
 	}
 	file := filepath.Join(dir, "gpustack")
-	_, err := command("build", "-trimpath", "-buildvcs=false", "-tags", "urfave_cli_no_docs,cudaprobe", "-ldflags", "-s -w", "-o", file,
-		"gpustack/cmd/gpustack")
-	return file, err
+	return file, os.WriteFile(file, program, 0o755)
 }
 
-// embedProbe builds cudaprobe where gpustack embeds it. Tests of several packages do so at once.
-func embedProbe(dir string) error {
-	folder, err := command("list", "-f", "{{.Dir}}", "gpustack/cmd/cudaprobe/embedded")
+// embedProbe builds cudaprobe where gpustack embeds it, unless make build has.
+func embedProbe(checkout, shared string) error {
+	made := filepath.Join(shared, "cudaprobe")
+	if _, err := command("build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", made, "gpustack/cmd/cudaprobe"); err != nil {
+		return err
+	}
+	program, err := os.ReadFile(made)
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(dir, "cudaprobe")
-	if _, err := command("build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", file, "gpustack/cmd/cudaprobe"); err != nil {
+	file := filepath.Join(checkout, "cmd", "cudaprobe", "embedded", "cudaprobe-"+runtime.GOARCH)
+	embedded, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	program, err := os.ReadFile(file)
-	if err != nil {
-		return err
+	if bytes.Equal(embedded, program) {
+		return nil
 	}
-	return edit.Replace(filepath.Join(folder, "cudaprobe-"+runtime.GOARCH), program, 0o755)
+	return edit.Replace(file, program, 0o755)
 }
 
 func command(args ...string) (string, error) {
