@@ -68,6 +68,8 @@ LONG_TESTS += TestUses/a_loop_device TestUses/an_open_disk_by_another_name TestU
 # Two machines with RDMA, perftest between them, and ten ways in which one fails; a machine that passes stays
 # in TestRDMA.
 LONG_TESTS += TestRDMAPeers TestRDMA/causes
+# The release is made again elsewhere, byte for byte. TestDist has all else of a release.
+LONG_TESTS += TestDist/made_twice
 # Of the harness: a machine that gets little time, dies or panics.
 LONG_TESTS += TestStarved TestDies TestPanics
 # Modules of the kernel are loaded to read their parameters.
@@ -156,8 +158,9 @@ test-full:
 	.ci/inside $(MAKE) fuzz FUZZTIME=2m
 
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
+# Not vetted: make lint does. More tests at a time than processors, for some wait.
 unit:
-	GO=$(GO) .ci/gotest -count=1 $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
+	GO=$(GO) .ci/gotest -count=1 -vet=off -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
 integration: ALL = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,yes)
@@ -167,7 +170,7 @@ integration: build build/tools/nfpm build/tools/nvidia-ctk
 	[ -z '$(ALL)' ] || { \
 		.ci/inside true || :; \
 		$(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' & suites=$$!; }; \
-	.ci/inside .ci/gotest -p "$$(($$(nproc) + 1))" -count=1 -timeout $(if $(FULL),4h,1h) $(SHORT) $(TESTS) || status=1; \
+	.ci/inside .ci/gotest -p "$$(($$(nproc) + 1))" -count=1 -vet=off -timeout $(if $(FULL),4h,1h) $(SHORT) $(TESTS) || status=1; \
 	[ -z "$$suites" ] || wait "$$suites" || status=1; \
 	exit $$status
 

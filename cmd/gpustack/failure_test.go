@@ -289,6 +289,7 @@ func TestOneDocument(t *testing.T) {
 
 // TestInterruptedDocument: a run that a signal ends prints one document, too.
 func TestInterruptedDocument(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	state, err := stateHome(dir)
 	if err != nil {

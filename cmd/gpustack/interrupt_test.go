@@ -268,6 +268,7 @@ func TestClosedOutput(t *testing.T) {
 // TestInterruptedRequest: an interrupt while the last step runs leaves nothing to roll back:
 // the run says that all is done, and ends with 0. A second one ends it at once.
 func TestInterruptedRequest(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		signals []os.Signal
 		again   bool // the last one ends it
@@ -349,6 +350,7 @@ func TestInterruptedRequest(t *testing.T) {
 // TestStoppedRecovery: the hint of a recovery that a second interrupt has stopped is that of the
 // changes that it recovers.
 func TestStoppedRecovery(t *testing.T) {
+	t.Parallel()
 	c := cloudtest.Start(t, 96)
 	env := append(unprivilegedEnv(t), "PATH="+os.Getenv("PATH"))
 	for name, value := range c.Env() {

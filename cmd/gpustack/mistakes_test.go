@@ -122,6 +122,7 @@ var mistakes = []struct {
 // without errors, and lead further: to success, or to another error. docs/mistakes.md has what is
 // printed; -update writes it.
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	dir := mistakesDir(t)
 	var page strings.Builder
 	page.WriteString(mistakesHead)

@@ -61,6 +61,7 @@ func stateHome(dir string) ([]string, error) {
 // TestScripts runs the binary as its users do: each script of testdata/script
 // is one behaviour.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)
