@@ -59,8 +59,11 @@ func NewRoot(dir string) (Root, error) {
 		}
 		return Root{}, WithHint(err, rootHint)
 	}
-	top, _ := os.OpenFile(abs, unix.O_PATH|unix.O_DIRECTORY, 0) // the error is that of the first file that is read
-	return Root{dir: abs, top: top}, nil
+	r := Root{dir: abs}
+	if fd, err := open(unix.AT_FDCWD, abs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC); err == nil { // if not, files are opened by their paths
+		r.top = os.NewFile(uintptr(fd), abs)
+	}
+	return r, nil
 }
 
 // IsMachine reports whether the root is that of the running machine.

@@ -63,6 +63,38 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
+// TestRpingRace: rping's thread of events may find its channel closed when the test is done, and
+// then ends rping as if it had failed. What counts is whether the iterations are complete.
+func TestRpingRace(t *testing.T) {
+	t.Parallel()
+	race := "\necho 'rdma_get_cm_event: Bad file descriptor' >&2; exit 255"
+	for _, test := range []struct {
+		name, server, client string
+		want                 ping.Verdict
+	}{
+		{"client", serves, pings + race, ping.Pass},
+		{"both", serves + race, pings + race, ping.Pass},
+		{"too few", serves, strings.Replace(pings, "-lt $count", "-lt 2", 1) + race, ping.Fail},
+		{"another channel", serves, pings + strings.Replace(race, "Bad file descriptor", "Input/output error", 1), ping.Fail},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r, err := newTest(played(t, test.server, test.client)).Loopback(t.Context())
+			if err != nil || r.Verdict != test.want || len(r.Causes) != map[ping.Verdict]int{ping.Fail: 1}[test.want] {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+	t.Run("listener", func(t *testing.T) {
+		t.Parallel()
+		served := strings.TrimPrefix(serves, ": > $0.up; while [ ! -e $0.done ]; do sleep 0.01; done\n")
+		r, err := newTest(played(t, served+race, "")).Listen(t.Context())
+		if err != nil || r.Verdict != ping.Pass {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
 // TestFailures: each failure has its cause and a remedy. rping exits with 0 if the other side
 // disconnects early.
 func TestFailures(t *testing.T) {
