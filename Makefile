@@ -35,8 +35,8 @@ export TEST_PACKAGES = mount pciutils python3 python3-yaml nova-common zsh fish 
 	ansible-core ansible-lint
 
 # Which integration tests: packages, and flags of go test. Those that take longest begin first: of
-# vm, which boots machines one after the other, one processor is busy all the time.
-ALL_TESTS = ./integration/vm ./integration/nova ./integration/...
+# vm, which boots machines one after the other, one processor is busy all the time; db waits much.
+ALL_TESTS = ./integration/vm ./integration/db ./integration/nova ./integration/...
 TESTS ?= $(ALL_TESTS)
 # Those that take long for what they prove: make test-full has them, make test does not. TEST, or
 # TEST/SUBTEST with _ for a space. Each subject keeps a real proof in make test.
@@ -170,7 +170,7 @@ integration: build build/tools/nfpm build/tools/nvidia-ctk
 	[ -z '$(ALL)' ] || { \
 		.ci/inside true || :; \
 		$(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' & suites=$$!; }; \
-	.ci/inside .ci/gotest -p "$$(($$(nproc) + 1))" -count=1 -vet=off -timeout $(if $(FULL),4h,1h) $(SHORT) $(TESTS) || status=1; \
+	.ci/inside .ci/gotest -p "$$(($$(nproc) + 2))" -count=1 -vet=off -timeout $(if $(FULL),4h,1h) $(SHORT) $(TESTS) || status=1; \
 	[ -z "$$suites" ] || wait "$$suites" || status=1; \
 	exit $$status
 
