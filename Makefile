@@ -115,7 +115,7 @@ GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 
-.PHONY: build demo transcripts test test-full unit integration suite suites hosts systems cloud machines chain lint schema fuzz bench install dist clean
+.PHONY: build demo transcripts test test-full unit integration integration-here integration-trixie suite suites hosts systems cloud machines chain lint schema fuzz bench install dist clean
 
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
@@ -139,7 +139,7 @@ transcripts:
 # The README's command, which continuous integration runs. Run by root, it leaves the machine as it
 # was (see .ci/apart). Tests wait for machines, databases and programs: all run at the same time.
 test:
-	@begin=$$(date +%s); .ci/apart $(MAKE) --no-print-directory --keep-going -j 3 lint unit integration && \
+	@begin=$$(date +%s); .ci/apart $(MAKE) --no-print-directory --keep-going -j 4 lint unit integration && \
 		echo "lint, unit and integration tests: $$(($$(date +%s) - begin)) s"
 
 # All tests, the long ones too.
@@ -163,16 +163,16 @@ unit:
 	GO=$(GO) .ci/gotest -count=1 -vet=off -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
-integration: ALL = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,yes)
-integration: SHORT = $(if $(ALL),$(LONG))
+ALL = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,yes)
 integration: build build/tools/nfpm build/tools/nvidia-ctk
-	@status=0; suites=; \
-	[ -z '$(ALL)' ] || { \
-		.ci/inside true || :; \
-		$(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500' & suites=$$!; }; \
-	.ci/inside .ci/gotest -p "$$(($$(nproc) + 2))" -count=1 -vet=off -timeout $(if $(FULL),4h,1h) $(SHORT) $(TESTS) || status=1; \
-	[ -z "$$suites" ] || wait "$$suites" || status=1; \
-	exit $$status
+	@[ -z '$(ALL)' ] || .ci/inside true || :
+	@$(MAKE) --no-print-directory --keep-going integration-here $(if $(ALL),integration-trixie)
+
+integration-here:
+	@.ci/inside .ci/gotest -p "$$(($$(nproc) + 2))" -count=1 -vet=off -timeout $(if $(FULL),4h,1h) $(if $(ALL),$(LONG)) $(TESTS)
+
+integration-trixie:
+	@$(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500'
 
 # Tests of repairs whose judge is Nova: its schema, its tracker and a Placement. They run once more
 # with the Nova of Debian SUITE, in a tree of that release.
