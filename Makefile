@@ -137,7 +137,8 @@ transcripts:
 	$(GO) test -count=1 ./integration -run '^Test(Tour|Talk)$$' -update
 
 # The README's command, which continuous integration runs. Run by root, it leaves the machine as it
-# was (see .ci/apart). Tests wait for machines, databases and programs: all run at the same time.
+# was (see .ci/apart). Tests wait for machines, databases and programs: all run at the same time, and
+# linters and unit tests yield to machines, which boot one after the other.
 test:
 	@begin=$$(date +%s); .ci/apart $(MAKE) --no-print-directory --keep-going -j 4 lint unit integration && \
 		echo "lint, unit and integration tests: $$(($$(date +%s) - begin)) s"
@@ -160,7 +161,7 @@ test-full:
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 # Not vetted: make lint does. More tests at a time than processors, for some wait.
 unit:
-	GO=$(GO) .ci/gotest -count=1 -vet=off -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
+	GO=$(GO) nice .ci/gotest -count=1 -vet=off -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
 ALL = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,yes)
@@ -226,7 +227,7 @@ chain:
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
-	build/tools/golangci-lint run ./... ./.ci/dist
+	nice build/tools/golangci-lint run ./... ./.ci/dist
 
 build/tools/golangci-lint: Makefile
 	GOBIN=$(CURDIR)/build/tools $(GO) install $(GOLANGCI_LINT)
