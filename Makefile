@@ -161,10 +161,10 @@ test-full:
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 # Not vetted: make lint does. More tests at a time than processors, for some wait.
 unit:
-	GO=$(GO) nice .ci/gotest -count=1 -vet=off -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
+	GO=$(GO) nice .ci/gotest -count=1 -vet=off -timeout 30m -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
-ALL = $(if $(filter-out $(ALL_TESTS),$(TESTS)),,yes)
+ALL = $(if $(subst $(ALL_TESTS),,$(TESTS)),,yes)
 integration: build build/tools/nfpm build/tools/nvidia-ctk
 	@[ -z '$(ALL)' ] || .ci/inside true || :
 	@$(MAKE) --no-print-directory --keep-going integration-here $(if $(ALL),integration-trixie)

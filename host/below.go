@@ -72,7 +72,7 @@ func openBelow(dir int, name string, flags uint64) (int, error) {
 
 // openBelow opens a file below the root, which takes a third of the time that [Root.Resolve] needs
 // before a file can be opened. Its only error beside errNoOpenat2 is ENOENT: the reader that
-// resolves the path itself has all others, in its words. Among them is ELOOP, which openat2 gives
+// resolves the path itself has all others, in its words. Among them is EXDEV, which openat2 gives
 // for links of /proc to what no path leads to.
 func (r Root) openBelow(name string, flags uint64) (int, error) {
 	if r.top == nil {

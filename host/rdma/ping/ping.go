@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,7 +167,8 @@ func (s Side) NotStarted() error {
 // that its thread still reads. It closes it last of all, when its test is done (rdma-core 44,
 // librdmacm/examples/rping.c, main and cm_thread).
 func (s Side) raced() bool {
-	return strings.HasSuffix(strings.TrimSpace(s.Messages()), "rdma_get_cm_event: Bad file descriptor")
+	text := strings.TrimSpace(s.Messages())
+	return strings.HasSuffix(text, "rdma_get_cm_event: Bad file descriptor") && len(diagnose(text)) == 0
 }
 
 // Run runs the program of one side until it ends, the context ends or the limit is reached.
@@ -304,14 +304,11 @@ func (t Test) judge(sides ...Side) (Result, error) {
 	first := sides[0]
 	n := first.iterations()
 	r := Result{Verdict: Fail, Seconds: &first.Seconds, Iterations: n, Bytes: int64(n) * int64(t.Size), Causes: []Cause{}, Warnings: []string{}}
-	if first.raced() {
-		first.Err = nil
-	}
-	if first.Err == nil && n >= t.Count {
+	if n >= t.Count && (first.Err == nil || first.raced()) {
 		r.Verdict = Pass
 		return r, nil
 	}
-	r.Causes = append(r.Causes, t.Diagnose(slices.Concat([]Side{first}, sides[1:])...)...)
+	r.Causes = append(r.Causes, t.Diagnose(sides...)...)
 	if len(r.Causes) == 0 {
 		r.Causes = []Cause{{Cause: fmt.Sprintf("the connection ended after %d of %d iterations", n, t.Count),
 			Remedy: "see the messages of the other side; give both sides the same --iterations"}}

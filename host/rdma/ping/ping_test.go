@@ -71,17 +71,23 @@ func TestRpingRace(t *testing.T) {
 	for _, test := range []struct {
 		name, server, client string
 		want                 ping.Verdict
+		cause                string
 	}{
-		{"client", serves, pings + race, ping.Pass},
-		{"both", serves + race, pings + race, ping.Pass},
-		{"too few", serves, strings.Replace(pings, "-lt $count", "-lt 2", 1) + race, ping.Fail},
-		{"another channel", serves, pings + strings.Replace(race, "Bad file descriptor", "Input/output error", 1), ping.Fail},
+		{"client", serves, pings + race, ping.Pass, ""},
+		{"both", serves + race, pings + race, ping.Pass, ""},
+		{"too few", serves, strings.Replace(pings, "-lt $count", "-lt 2", 1) + race, ping.Fail, "Bad file descriptor"},
+		{"too few, with a cause", serves, strings.Replace(pings, "-lt $count", "-lt 2", 1) + "\necho 'data mismatch!' >&2" + race, ping.Fail, "differ"},
+		{"enough, with a cause", serves, pings + "\necho 'data mismatch!' >&2" + race, ping.Fail, "differ"},
+		{"another channel", serves, pings + strings.Replace(race, "Bad file descriptor", "Input/output error", 1), ping.Fail, "Input/output error"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r, err := newTest(played(t, test.server, test.client)).Loopback(t.Context())
-			if err != nil || r.Verdict != test.want || len(r.Causes) != map[ping.Verdict]int{ping.Fail: 1}[test.want] {
-				t.Errorf("%+v, %v", r, err)
+			if err != nil || r.Verdict != test.want || (test.cause == "") != (len(r.Causes) == 0) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if test.cause != "" && !strings.Contains(r.Causes[0].Cause, test.cause) {
+				t.Errorf("%+v", r.Causes)
 			}
 		})
 	}
