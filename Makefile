@@ -161,7 +161,7 @@ test-full:
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 # Not vetted: make lint does. More tests at a time than processors, for some wait.
 unit:
-	GO=$(GO) nice .ci/gotest -count=1 -vet=off -timeout 30m -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
+	GO=$(GO) nice -n 5 .ci/gotest -count=1 -vet=off -timeout 30m -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
 ALL = $(if $(subst $(ALL_TESTS),,$(TESTS)),,yes)
@@ -227,7 +227,7 @@ chain:
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
-	nice build/tools/golangci-lint run ./... ./.ci/dist
+	nice -n 5 build/tools/golangci-lint run ./... ./.ci/dist
 
 build/tools/golangci-lint: Makefile
 	GOBIN=$(CURDIR)/build/tools $(GO) install $(GOLANGCI_LINT)
