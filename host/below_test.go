@@ -188,8 +188,9 @@ text
 		return text
 	}
 	answers := map[string]string{}
-	ofTree := []string{"", "/", ".", "etc", "etc/folder", "etc/folder/", "etc/absolute", "/etc/climbing", "etc/climbing", "etc/dangling", "etc/loop", "etc/loop/below", "etc/pipe",
-		"usr/lib/file", "usr/lib/../lib/file", "../usr/lib/file", "usr/lib/file/below", "usr/absent/below", "etc/" + strings.Repeat("x", 300), "etc/\x00"}
+	ofTree := []string{"", "/", ".", "etc", "etc/folder", "etc/folder/", "etc/absolute", "/etc/climbing", "etc/climbing", "etc/dangling", "etc/loop",
+		"etc/loop/below", "etc/pipe", "usr/lib/file", "usr/lib/../lib/file", "../usr/lib/file", "usr/lib/file/below", "usr/absent/below",
+		"etc/" + strings.Repeat("x", 300), "etc/\x00"}
 	for kind, of := range map[string]struct {
 		root  host.Root
 		names []string
