@@ -43,12 +43,6 @@ func TestRootNamesTheFile(t *testing.T) {
 		"Node":     func(r host.Root, name string) error { _, err := r.Node(name); return err },
 		"Resolve":  func(r host.Root, name string) error { _, err := r.Resolve(name); return err },
 		"Real":     func(r host.Root, name string) error { _, err := r.Real(name); return err },
-		"ReadBelow": func(r host.Root, name string) error {
-			return below(r, func(d *host.Dir) error { _, err := d.ReadBelow(name, make([]byte, 9)); return err })
-		},
-		"ExistsBelow": func(r host.Root, name string) error {
-			return below(r, func(d *host.Dir) error { _, err := d.ExistsBelow(name); return err })
-		},
 	}
 	failed := 0
 	for _, test := range []struct {
@@ -91,15 +85,6 @@ func TestRootNamesTheFile(t *testing.T) {
 	if failed < 80 {
 		t.Errorf("only %d calls have failed", failed)
 	}
-}
-
-func below(r host.Root, call func(*host.Dir) error) error {
-	d, err := r.OpenDir("/")
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return call(d)
 }
 
 // TestOfFile: an error gets the name of one file, and what wraps it stays.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	securejoin "github.com/cyphar/filepath-securejoin"
 	"golang.org/x/sys/unix"
 )
 
@@ -73,16 +72,6 @@ func (r Root) IsMachine() bool { return r.Path("/") == "/" }
 // links: for messages, and for programs that resolve links themselves.
 func (r Root) Path(name string) string {
 	return filepath.Join(r.dir, filepath.FromSlash(path.Clean("/"+name)))
-}
-
-// Resolve returns that path with every link resolved below the root, for callers that open the
-// file themselves, such as writers.
-func (r Root) Resolve(name string) (string, error) {
-	if place, err := r.placeBelow(name); err == nil {
-		return place, nil
-	}
-	place, err := securejoin.SecureJoin(r.dir, filepath.FromSlash(name))
-	return place, OfFile(name, err)
 }
 
 // maxFile is the size limit of ReadFile in bytes. Files that describe a machine are small, and
@@ -170,88 +159,6 @@ func (r Root) readHead(name string, n int) ([]byte, error) {
 	defer f.Close() //nolint:errcheck // only read from
 	data, err := io.ReadAll(io.LimitReader(f, int64(n)))
 	return data, OfFile(name, err)
-}
-
-var errNotRegular = errors.New("not a regular file")
-
-// Open opens a regular file for reading. It is not recorded.
-func (r Root) Open(name string) (*os.File, error) {
-	if f, err := r.openFile(name); !errors.Is(err, errNoOpenat2) {
-		return f, OfFile(name, err)
-	}
-	place, err := r.Resolve(name)
-	if err != nil {
-		return nil, err
-	}
-	info, err := os.Stat(place)
-	if err != nil {
-		return nil, OfFile(name, err)
-	}
-	if !info.Mode().IsRegular() { // opening a pipe would block
-		return nil, OfFile(name, errNotRegular)
-	}
-	f, err := os.Open(place)
-	return f, OfFile(name, err)
-}
-
-// ReadDir returns the names in a directory, sorted.
-func (r Root) ReadDir(name string) ([]string, error) {
-	read := func() ([]string, error) {
-		names, err := r.readDir(name)
-		r.recordDir(name, names, err)
-		return names, err
-	}
-	if r.memory != nil {
-		return r.memory.dir(name, read)
-	}
-	return read()
-}
-
-func (r Root) readDir(name string) ([]string, error) {
-	names, err := r.listFolder(name)
-	if !errors.Is(err, errNoOpenat2) {
-		return names, OfFile(name, err)
-	}
-	place, err := r.Resolve(name)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(place)
-	if err != nil {
-		return nil, OfFile(name, err)
-	}
-	names = make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
-	}
-	return names, nil
-}
-
-// Exists reports whether name is a file, a directory, or a link to one. It returns an error if
-// that cannot be determined.
-func (r Root) Exists(name string) (bool, error) {
-	isDir, err := r.isFolder(name)
-	if errors.Is(err, errNoOpenat2) {
-		place, placeErr := r.Resolve(name)
-		if placeErr != nil {
-			return false, placeErr
-		}
-		var info fs.FileInfo
-		if info, err = os.Stat(place); err == nil {
-			isDir = info.IsDir()
-		}
-	}
-	switch {
-	case IsAbsent(err):
-		return false, nil
-	case err != nil:
-		return false, OfFile(name, err)
-	case isDir:
-		r.recordDir(name, nil, nil)
-	default:
-		r.recordFile(name, nil, nil)
-	}
-	return true, nil
 }
 
 // below returns name without a leading slash and without dot elements, the form of names in

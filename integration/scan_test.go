@@ -58,6 +58,33 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
+// TestChroot: in a chroot without /proc, where no file can be opened by its descriptor, a scan sees
+// what it sees of the tree from outside.
+func TestChroot(t *testing.T) {
+	root := unpack(t, examples(t)["talk-2xk4200.txtar"])
+	program, err := os.ReadFile(gpustack)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "gpustack"), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	scan := []string{"host", "scan", "--all", "-o", "json"}
+	seen := func(out string) (report map[string]any) {
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		delete(report, "time")
+		delete(report, "next") // names the root
+		return report
+	}
+	outside := seen(run(t, gpustack, append(scan, "--root", root)...))
+	inside := seen(run(t, "chroot", append([]string{root, "/gpustack"}, scan...)...))
+	if diff := cmp.Diff(outside, inside); diff != "" || len(outside["devices"].([]any)) != 18 {
+		t.Errorf("%d devices (-outside +inside):\n%s", len(outside["devices"].([]any)), diff)
+	}
+}
+
 // TestYAMLIsTheJSON: a parser that is not ours, and that takes 0000:24:00.0 for a
 // number when it is not told otherwise, reads both forms as one document.
 func TestYAMLIsTheJSON(t *testing.T) {

@@ -52,7 +52,6 @@ var withoutHint = map[string]string{
 	"cleanup/repair.errNotPosted":   "it goes with the answer of Placement",
 	"cleanup/repair.errStays":       "it rolls back a transaction, and is not returned",
 	"host.errLeaves":                "the caller opens the file in another way",
-	"host.errNoOpenat2":             "the caller opens the file in another way",
 	"host.errNotRegular":            "the text names the file, which the operator has to look at",
 	"host.errTooLong":               "the text names the file, which the operator has to look at",
 	"host.errTruncated":             "a finding of host check shows it, and has a remedy of its own",

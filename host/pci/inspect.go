@@ -40,16 +40,10 @@ type BAR struct {
 // of each function. Those of a function are nil if the kernel does not show them.
 func ReadBARs(root host.Root, functions []Address) (map[Address][]BAR, error) {
 	read := make(map[Address][]BAR, len(functions))
-	top, err := root.OpenDir("/")
-	if err != nil {
-		return read, err
-	}
-	defer top.Close() //nolint:errcheck // only read from
 	var errs []error
-	buf := make([]byte, host.MaxAttribute)
 	for _, a := range functions {
 		name := path.Join(devicesDir, a.String(), "resource")
-		text, err := top.ReadBelow(name, buf)
+		text, err := root.ReadHead(name, host.MaxAttribute)
 		if host.IsAbsent(err) {
 			continue
 		}
@@ -67,15 +61,9 @@ func ReadBARs(root host.Root, functions []Address) (map[Address][]BAR, error) {
 // Documentation/PCI/sysfs-pci.rst). A value that the kernel does not show is no error.
 func Inspect(root host.Root, functions []Address) (map[Address]Inspection, error) {
 	inspected := make(map[Address]Inspection, len(functions))
-	top, err := root.OpenDir("/")
-	if err != nil {
-		return inspected, err
-	}
-	defer top.Close() //nolint:errcheck // only read from
 	var errs []error
-	buf := make([]byte, host.MaxAttribute)
 	for _, a := range functions {
-		i, err := inspect(top, path.Join(devicesDir, a.String()), buf)
+		i, err := inspect(root, path.Join(devicesDir, a.String()))
 		inspected[a] = i
 		errs = append(errs, err)
 	}
@@ -83,7 +71,7 @@ func Inspect(root host.Root, functions []Address) (map[Address]Inspection, error
 }
 
 // inspect inspects the function whose folder is dir.
-func inspect(top *host.Dir, dir string, buf []byte) (i Inspection, err error) {
+func inspect(root host.Root, dir string) (i Inspection, err error) {
 	fault := func(name string, err error) error {
 		if err == nil || host.IsAbsent(err) {
 			return nil
@@ -93,13 +81,13 @@ func inspect(top *host.Dir, dir string, buf []byte) (i Inspection, err error) {
 	// The standard header, which all users may read. In that of a virtual function, the ids
 	// read as all ones, other fields do not (SR-IOV specification, 3.4.1).
 	const headerSize = 64
-	header, configErr := top.ReadBelow(path.Join(dir, "config"), make([]byte, headerSize))
+	header, configErr := root.ReadHead(path.Join(dir, "config"), headerSize)
 	if configErr == nil && len(header) > 0 {
 		i.Answers = host.BoolOf(bytes.Count(header, []byte{0xff}) < len(header))
 	}
-	resets, resetErr := top.ExistsBelow(path.Join(dir, "reset"))
+	resets, resetErr := root.Exists(path.Join(dir, "reset"))
 	i.Resets = resets
-	resource, resourceErr := top.ReadBelow(path.Join(dir, "resource"), buf)
+	resource, resourceErr := root.ReadHead(path.Join(dir, "resource"), host.MaxAttribute)
 	if resourceErr == nil {
 		if i.BARs, resourceErr = ParseResource(string(resource)); resourceErr == nil && configErr == nil {
 			i.BARs = append(i.BARs, givenUp(header, i.BARs)...)

@@ -17,17 +17,17 @@ import (
 	"gpustack/host/hosttest"
 )
 
-// TestReadBelow: files are read as Root reads them, and no link leads out of the root. It is the
-// same where openat2 is missing, as in RHEL 8, and where a filter that does not know it denies it.
-func TestReadBelow(t *testing.T) {
-	t.Run("with openat2", testReadBelow)
+// TestReadHead: files are read by links, and no link leads out of the root. It is the same where
+// openat2 is missing, as in RHEL 8, and where a filter that does not know it denies it.
+func TestReadHead(t *testing.T) {
+	t.Run("with openat2", testReadHead)
 	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
 		t.Run("without openat2: "+errno.Error(), func(t *testing.T) {
 			deny(t, errno, unix.SYS_OPENAT2, unix.SYS_FACCESSAT2)
 			if _, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{}); !errors.Is(err, errno) {
 				t.Fatalf("openat2: %v", err)
 			}
-			testReadBelow(t)
+			testReadHead(t)
 		})
 	}
 }
@@ -53,7 +53,7 @@ func deny(t *testing.T, errno unix.Errno, calls ...uint32) {
 	}
 }
 
-func testReadBelow(t *testing.T) {
+func testReadHead(t *testing.T) {
 	root := hosttest.Lay(t, `
 mkdir sys/folder
 symlink sys/devices/link -> ../../real/device
@@ -66,29 +66,25 @@ symlink real/device/dangling -> none
 0123456789
 `)
 	c := counter{of: map[string]int{}}
-	top, err := root.Recorded(&c).OpenDir("/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer top.Close()
+	recorded := root.Recorded(&c)
 	for name, want := range map[string]bool{"sys/devices/link/last": true, "sys/devices/link/dangling": false} {
-		if ok, err := top.ExistsBelow(name); ok != want || err != nil {
+		if ok, err := recorded.Exists(name); ok != want || err != nil {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}
 	}
-	if data, err := top.ReadBelow("sys/devices/link/last", make([]byte, 4)); string(data) != "0123" || err != nil {
+	if data, err := recorded.ReadHead("sys/devices/link/last", 4); string(data) != "0123" || err != nil {
 		t.Errorf("by a link: %q, %v", data, err)
 	}
 	for _, dir := range []string{"sys/devices/link", "/sys/devices/absolute", "sys/devices/climbing", "real/device"} {
 		for n, want := range map[int]string{4: "0123", 64: "0123456789\n"} {
-			if data, err := top.ReadBelow(dir+"/config", make([]byte, n)); err != nil || string(data) != want {
+			if data, err := recorded.ReadHead(dir+"/config", n); err != nil || string(data) != want {
 				t.Errorf("%s: %q, %v, want %q", dir, data, err, want)
 			}
 		}
-		if ok, err := top.ExistsBelow(dir + "/config"); !ok || err != nil {
+		if ok, err := recorded.Exists(dir + "/config"); !ok || err != nil {
 			t.Errorf("%s: %t, %v", dir, ok, err)
 		}
-		if ok, err := top.ExistsBelow(dir + "/reset"); ok || err != nil {
+		if ok, err := recorded.Exists(dir + "/reset"); ok || err != nil {
 			t.Errorf("%s: %t, %v", dir, ok, err)
 		}
 	}
@@ -99,22 +95,27 @@ symlink real/device/dangling -> none
 		t.Fatal(err)
 	}
 	for name, is := range map[string]error{"sys/none/config": unix.ENOENT, "sys/devices/outside/passwd": unix.ENOENT, "sys/devices/link/dangling": unix.ENOENT} {
-		if data, err := top.ReadBelow(name, make([]byte, 64)); !errors.Is(err, is) {
+		if data, err := recorded.ReadHead(name, 64); !errors.Is(err, is) {
 			t.Errorf("%s: %q, %v, want %v", name, data, err, is)
 		}
 	}
 	for _, name := range []string{"sys/folder", "real/device/pipe"} {
-		if data, err := top.ReadBelow(name, make([]byte, 64)); err == nil || host.Cause(err).Error() != "not a regular file" {
+		if data, err := recorded.ReadHead(name, 64); err == nil || host.Cause(err).Error() != "not a regular file" {
 			t.Errorf("%s: %q, %v", name, data, err)
 		}
 	}
+	top, err := root.OpenDir("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer top.Close()
 	if ok, err := top.Exists("real"); !ok || err != nil {
 		t.Errorf("real: %t, %v", ok, err)
 	}
 	if ok, err := top.Exists("none"); ok || err != nil {
 		t.Errorf("none: %t, %v", ok, err)
 	}
-	if ok, err := top.ExistsBelow("real/device/config/x"); ok || !errors.Is(err, unix.ENOTDIR) {
+	if ok, err := recorded.Exists("real/device/config/x"); ok || !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("below a file: %t, %v", ok, err)
 	}
 }
