@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -38,26 +39,27 @@ func HoldSelf(timeout time.Duration, args ...string) (*Holding, string, error) {
 		return nil, "", fmt.Errorf("start gpustack as a new process: %w", Cause(err))
 	}
 	h := &Holding{cmd, stdin, make(chan struct{})}
-	line := make(chan string, 1)
+	// A line, or "" at the end of the output: a process that ends has written what it will.
+	first := make(chan string, 1)
 	go func() {
-		first, err := bufio.NewReader(stdout).ReadString('\n')
-		if err == nil {
-			line <- first[:len(first)-1]
-		}
+		line, _ := bufio.NewReader(stdout).ReadString('\n') // an error ends the output too
+		first <- line
 		cmd.Wait() //nolint:errcheck // the line says whether the process holds it
 		close(h.ended)
 	}()
+	failed := fmt.Errorf("%w (%s)", ErrTimeout, timeout)
 	select {
-	case first := <-line:
-		return h, first, nil
-	case <-h.ended:
-		return nil, "", fmt.Errorf("%s: the process ended without an answer", cmd.Args[0])
+	case line := <-first:
+		if answer, whole := strings.CutSuffix(line, "\n"); whole {
+			return h, answer, nil
+		}
+		failed = fmt.Errorf("%s: the process ended without an answer", cmd.Args[0])
 	case <-time.After(timeout):
 	}
 	if err := h.Release(); err != nil {
 		return nil, "", err
 	}
-	return nil, "", fmt.Errorf("%w (%s)", ErrTimeout, timeout)
+	return nil, "", failed
 }
 
 // Release ends the process, and returns when it has ended, or ErrStuck. A second call does nothing.

