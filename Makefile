@@ -7,15 +7,17 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unre
 # The day of the commit, for the manual.
 DATE    ?= $(shell git log -1 --format=%cs 2>/dev/null)
 
-# Tests are built like the binary, and a make that a test runs builds the same version.
+# Tests and linters build packages like the binary: each is compiled once for all of them, and for all
+# checkouts. A make that a test runs builds the same version.
 export CGO_ENABLED = 0
+export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath
 export VERSION DATE
 
 # The same sources give the same bytes. One tag omits urfave/cli's generator of manual pages, which
 # cmd/gpustack/args/man.go replaces; the other embeds cudaprobe, which is built before.
-PROBE = $(GO) build -trimpath -buildvcs=false -ldflags '-s -w'
+PROBE = $(GO) build -buildvcs=false -ldflags '-s -w'
 PROBES = cmd/cudaprobe/embedded/cudaprobe-
-BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs,cudaprobe -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
+BUILD = $(GO) build -buildvcs=false -tags urfave_cli_no_docs,cudaprobe -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
 
 # Every file of a release has the time of the commit.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
