@@ -161,9 +161,9 @@ test-full:
 	.ci/inside $(MAKE) fuzz FUZZTIME=2m
 
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
-# Not vetted: make lint does. More tests at a time than processors, for some wait.
+# More tests at a time than processors, for some wait.
 unit:
-	GO=$(GO) nice -n 5 .ci/gotest -count=1 -vet=off -timeout 30m -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
+	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 30m -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
 ALL = $(if $(subst $(ALL_TESTS),,$(TESTS)),,yes)
@@ -172,7 +172,7 @@ integration: build build/tools/nfpm build/tools/nvidia-ctk
 	@$(MAKE) --no-print-directory --keep-going integration-here $(if $(ALL),integration-trixie)
 
 integration-here:
-	@.ci/inside .ci/gotest -p "$$(($$(nproc) + 2))" -count=1 -vet=off -timeout $(if $(FULL),4h,1h) $(if $(ALL),$(LONG)) $(TESTS)
+	@.ci/inside .ci/gotest -p "$$(($$(nproc) + 2))" -count=1 -timeout $(if $(FULL),4h,1h) $(if $(ALL),$(LONG)) $(TESTS)
 
 integration-trixie:
 	@$(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500'

@@ -76,7 +76,7 @@ func TestContainerTest(t *testing.T) {
 		layDriver(t, release, filepath.Join(base, string(release)))
 	}
 	image, musl := filepath.Join(base, "image"), filepath.Join(base, "musl")
-	install(t, image, "/bin/sh", "/bin/cat")
+	install(t, image, "/bin/sh", "/bin/cat", "/bin/sleep")
 	for _, name := range []string{"libdl.so.2", "libpthread.so.0", "libm.so.6", "librt.so.1"} {
 		run(t, "cp", "--dereference", filepath.Join("/", multiarch, name), filepath.Join(image, multiarch))
 	}
@@ -132,7 +132,7 @@ func TestContainerTest(t *testing.T) {
 			"at 20 flops per interaction\"'", 0,
 			[]string{"program   nbody: 1 GPU, single precision 1995 GFLOP/s\n"}},
 		{"no such command", "", "-- nosuch", 1, []string{"error: localhost/cuda: the image does not have the program: "}},
-		{"a command that does not end", "", "--wait 2s -- sh -c 'while :; do :; done'", 2,
+		{"a command that does not end", "", "--wait 2s -- sleep 1000", 2,
 			[]string{"cause     the program did not end within 2s in the container\n"}},
 		{"a device that cannot be injected", "rm /dev/nvidia-uvm", "", 1, []string{"/dev/nvidia-uvm"}},
 		{"compared without a node", "", "--compare", 1, []string{"error: /dev/nvidia-uvm: the device node is missing on the host, which --compare " +
@@ -170,7 +170,7 @@ printf 'Device Minor: \t 0\n' >/proc/driver/nvidia/gpus/0000:84:00.0/information
 spec good /` + multiarch + ` nvidia-uvm
 $gpustack container test --device 84:00.0 --image localhost/cuda --compare -o json
 echo ==
-$gpustack container test --device 84:00.0 --image localhost/cuda -- sh -c 'while :; do :; done' & pid=$!
+$gpustack container test --device 84:00.0 --image localhost/cuda -- sleep 1000 & pid=$!
 while [ -z "$(podman ps --quiet)" ]; do sleep 0.1; done
 kill -INT $pid; wait $pid; echo "interrupted: $?"
 echo "containers: $(podman ps --all --quiet)"

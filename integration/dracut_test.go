@@ -148,7 +148,7 @@ func TestDracut(t *testing.T) {
 		systemd bool
 	}{
 		{"for any machine, without systemd", []string{"--no-hostonly", "--modules", "base kernel-modules rootfs-block shutdown", "--gzip"}, false},
-		{"for this one, with systemd", []string{"--hostonly", "--zstd"}, true},
+		{"for this one, with systemd", []string{"--hostonly", "--compress", "zstd -1 -q -T0"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			image := node.dracut(t, test.args...)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,15 +26,19 @@ const enumerationsFile = "testdata/enumerations.json"
 //go:embed testdata/enumerations.json
 var enumerationsText []byte
 
-// enumerated returns the schema of a type of words: its constants, to which a later version may
-// add. It returns nil for a text that may have any value.
-func enumerated(of reflect.Type) *jsonschema.Schema {
-	var words map[string][]string
+// enumerations are the words of enumerationsFile, read once.
+var enumerations = sync.OnceValue(func() (words map[string][]string) {
 	if err := json.Unmarshal(enumerationsText, &words); err != nil {
 		panic(err)
 	}
+	return words
+})
+
+// enumerated returns the schema of a type of words: its constants, to which a later version may
+// add. It returns nil for a text that may have any value.
+func enumerated(of reflect.Type) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string", Description: "a later version may add values"}
-	for _, word := range words[strings.TrimPrefix(of.PkgPath(), "gpustack/")+"."+of.Name()] {
+	for _, word := range enumerations()[strings.TrimPrefix(of.PkgPath(), "gpustack/")+"."+of.Name()] {
 		s.Enum = append(s.Enum, word)
 	}
 	if s.Enum == nil {

@@ -7,6 +7,7 @@ package snapshot
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -176,24 +177,27 @@ func (t *Tree) Unpack(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() //nolint:errcheck // nothing is left to write
+	way := descent{open: []*os.Root{root}}
+	defer way.leave(0)
 	var links, closed []string
 	for _, name := range t.names() {
 		e := t.entries[name]
-		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		parent, base := filepath.Split(name)
+		in, err := way.to(parent)
+		if err != nil {
 			return err
 		}
 		switch e.kind {
 		case folder:
-			err = root.MkdirAll(name, 0o755)
+			_, err = way.to(name)
 		case file:
-			if err = root.WriteFile(name, []byte(e.data), usual); err == nil && e.perm() != usual {
-				err = root.Chmod(name, e.perm())
+			if err = in.WriteFile(base, []byte(e.data), usual); err == nil && e.perm() != usual {
+				err = in.Chmod(base, e.perm())
 			}
 		case link:
 			links = append(links, name) // last, so that nothing is written through one
 		case unreadable:
-			err = root.WriteFile(name, nil, 0o644)
+			err = in.WriteFile(base, nil, 0o644)
 			closed = append(closed, name)
 		}
 		if err != nil {
@@ -201,7 +205,12 @@ func (t *Tree) Unpack(dir string) error {
 		}
 	}
 	for _, name := range links {
-		if err := root.Symlink(t.entries[name].data, name); err != nil {
+		parent, base := filepath.Split(name)
+		in, err := way.to(parent)
+		if err == nil {
+			err = in.Symlink(t.entries[name].data, base)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -211,4 +220,43 @@ func (t *Tree) Unpack(dir string) error {
 		}
 	}
 	return nil
+}
+
+// A descent is the way to a folder. Those on it stay open, for the next name is mostly near; the
+// first is where the way begins.
+type descent struct {
+	open  []*os.Root
+	names []string // of all but the first
+}
+
+// to goes to a folder, which it makes where there is none, as all on the way.
+func (d *descent) to(dir string) (*os.Root, error) {
+	names := strings.FieldsFunc(dir, func(r rune) bool { return r == filepath.Separator })
+	same := 0
+	for same < min(len(names), len(d.names)) && names[same] == d.names[same] {
+		same++
+	}
+	d.leave(same + 1)
+	for _, name := range names[same:] {
+		last := d.open[len(d.open)-1]
+		if err := last.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		next, err := last.OpenRoot(name)
+		if err != nil {
+			return nil, err
+		}
+		d.open, d.names = append(d.open, next), append(d.names, name)
+	}
+	return d.open[len(d.open)-1], nil
+}
+
+// leave goes back until so many folders are open.
+func (d *descent) leave(left int) {
+	for len(d.open) > left {
+		last := len(d.open) - 1
+		_ = d.open[last].Close() // nothing is written through it any more
+		d.open = d.open[:last]
+	}
+	d.names = d.names[:max(0, left-1)]
 }

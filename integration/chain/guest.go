@@ -39,7 +39,7 @@ type Guests struct {
 // kernelArguments save a guest whose host is emulated too a third of its start: each part of the
 // kernel that runs once is translated twice. Without ACPI it cannot turn its power off.
 const kernelArguments = "console=ttyS0 acpi=off noapic nolapic tsc=reliable lpj=2600000 no_timer_check " +
-	"cryptomgr.notests=1 random.trust_cpu=on nokaslr mitigations=off init_on_alloc=0 lsm="
+	"cryptomgr.notests=1 random.trust_cpu=on nokaslr norandmaps mitigations=off init_on_alloc=0 lsm="
 
 // guestDiskSize is that of the disks in Glance: Nova wants one of each server.
 const guestDiskSize = 1 << 20

@@ -50,9 +50,10 @@ type Boot []string
 // fromMemory boots the kernel with an initramfs and nothing else. Linux panics where ten ticks
 // of the clock bring fewer than five interrupts of the timer, as they do when the emulator does
 // not get a processor meanwhile: no_timer_check skips that test (timer_irq_works and check_timer
-// in arch/x86/kernel/apic/io_apic.c).
+// in arch/x86/kernel/apic/io_apic.c). QEMU translates a program again where it is mapped elsewhere:
+// with norandmaps each is mapped where it was.
 func fromMemory(k kernel, initramfs string, t Topology) Boot {
-	return Boot{"-kernel", k.ELF, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 mitigations=off init_on_alloc=0 lsm= no_timer_check " + t.Arguments}
+	return Boot{"-kernel", k.ELF, "-initrd", initramfs, "-append", "console=ttyS0 panic=-1 mitigations=off init_on_alloc=0 lsm= norandmaps no_timer_check " + t.Arguments}
 }
 
 // Start brings up a machine with its files in a folder whose name must be short, for
