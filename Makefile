@@ -67,6 +67,8 @@ LONG_TESTS += TestTopologies/intel/a_stuck_unbind TestTopologies/intel/killed_at
 # More ways to use a disk or a network card; the first of each stay.
 LONG_TESTS += TestUses/a_loop_device TestUses/an_open_disk_by_another_name TestUses/an_open_character_device_by_another_name \
 	TestUses/an_open_controller TestUses/a_macvlan_in_a_network_namespace_without_a_process
+# rdma test --container with podman and a played rping; TestRDMA has a real one.
+LONG_TESTS += TestContainerPing
 # Two machines with RDMA, perftest between them, and ten ways in which one fails; a machine that passes stays
 # in TestRDMA.
 LONG_TESTS += TestRDMAPeers TestRDMA/causes
@@ -145,20 +147,42 @@ test:
 	@begin=$$(date +%s); .ci/apart $(MAKE) --no-print-directory --keep-going -j 4 lint unit integration && \
 		echo "lint, unit and integration tests: $$(($$(date +%s) - begin)) s"
 
-# All tests, the long ones too.
+# All tests, the long ones too, and then each of PARTS, two at a time, for many wait. A part that fails
+# does not keep the others from running; each says what it took.
+PARTS = chain chain-trixie suites fuzz hosts histories debian cloud-trixie machines-trixie kills cloud-forky
 test-full:
 	$(MAKE) test FULL=yes
-	.ci/inside go test -count=1 ./integration/db -run TestServerKilled -kills 200
-	.ci/inside go test -count=1 -timeout 2h ./integration/db -run TestHistories -histories 2000 -history-seed 0
-	.ci/inside go test -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
-	TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 2h ./integration/vm -run TestDebian -full
-	TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 4h -v ./integration/chain -full
+	$(MAKE) --no-print-directory --keep-going -j 2 $(PARTS:%=part-%)
+
+part-%:
+	@begin=$$(date +%s); \
+	if $(MAKE) --no-print-directory run-$*; then verdict=ok; else verdict=FAIL; fi; \
+	echo "test-full: $*: $$verdict, $$(($$(date +%s) - begin)) s"; [ $$verdict = ok ]
+
+# Random cases are others each time. What is emulated has its disks in TMPDIR, and not in memory.
+DISKS = TMPDIR=$${TMPDIR:-/tmp}
+run-kills:
+	.ci/inside .ci/gotest -count=1 ./integration/db -run '^TestServerKilled$$' -kills 200
+run-histories:
+	.ci/inside .ci/gotest -count=1 -timeout 2h ./integration/db -run '^TestHistories$$' -histories 2000 -history-seed 0
+run-hosts:
+	.ci/inside .ci/gotest -count=1 -timeout 2h ./integration -run '^TestExplainHost$$' $(HOSTS)
+run-debian:
+	$(DISKS) .ci/inside .ci/gotest -count=1 -timeout 2h ./integration/vm -run '^TestDebian$$' -full
+run-chain:
+	$(DISKS) .ci/inside .ci/gotest -count=1 -timeout 4h -v ./integration/chain -full
+run-suites:
 	$(MAKE) suites
+run-cloud-trixie:
 	$(MAKE) cloud SUITE=trixie
+run-cloud-forky:
 	$(MAKE) cloud SUITE=forky CLOUD_TESTS='^TestOneTimeUse$$' GLANCE=
+run-machines-trixie:
 	$(MAKE) machines SUITE=trixie
+run-chain-trixie:
 	$(MAKE) chain SUITE=trixie
-	.ci/inside $(MAKE) fuzz FUZZTIME=2m
+run-fuzz:
+	.ci/inside $(MAKE) fuzz
 
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 # More tests at a time than processors, for some wait.
@@ -219,12 +243,12 @@ cloud:
 MACHINE_PACKAGES = $(CLOUD_PACKAGES) mmdebstrap qemu-utils fdisk e2fsprogs kmod zstd xz-utils lz4 busybox-static grub-common pciutils udev iproute2
 machines chain: export TEST_PACKAGES = $(MACHINE_PACKAGES)
 machines:
-	SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 3h ./integration/vm -run '^TestDebian$$'
+	SUITE=$(SUITE) $(DISKS) .ci/inside go test -count=1 -timeout 3h ./integration/vm -run '^TestDebian$$'
 
 # The whole way with Debian SUITE: compute nodes of that release, with its kernel, libvirt, QEMU and
 # nova-compute, and its control plane. The tree of that release has no Ansible, whose way TestWaves is.
 chain:
-	SUITE=$(SUITE) TMPDIR=$${TMPDIR:-/tmp} .ci/inside go test -count=1 -timeout 3h -v ./integration/chain -full -skip '^TestWaves$$'
+	SUITE=$(SUITE) $(DISKS) .ci/inside go test -count=1 -timeout 3h -v ./integration/chain -full -skip '^TestWaves$$'
 
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
