@@ -149,7 +149,7 @@ test:
 
 # All tests, the long ones too, and then each of PARTS, two at a time, for many wait. A part that fails
 # does not keep the others from running; each says what it took.
-PARTS = chain chain-trixie suites fuzz hosts histories debian cloud-trixie machines-trixie kills cloud-forky
+PARTS = chain suites fuzz hosts histories debian cloud-trixie machines-trixie kills cloud-forky chain-trixie
 test-full:
 	$(MAKE) test FULL=yes
 	$(MAKE) --no-print-directory --keep-going -j 2 $(PARTS:%=part-%)

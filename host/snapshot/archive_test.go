@@ -261,3 +261,23 @@ func TestExists(t *testing.T) {
 		t.Errorf("%q, want %q", text.String(), want)
 	}
 }
+
+// TestUnpackFails: an error names what could not be written, with all folders on the way.
+func TestUnpackFails(t *testing.T) {
+	for name, record := range map[string]func(tree *snapshot.Tree){
+		"a file in a file":   func(tree *snapshot.Tree) { tree.File("etc/a/b/c", nil, nil) },
+		"a folder in a file": func(tree *snapshot.Tree) { tree.Dir("etc/a/b/c", nil, nil) },
+		"a link in a file":   func(tree *snapshot.Tree) { tree.Link("etc/a/b/c", "d", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tree snapshot.Tree
+			tree.File("etc/a/b", nil, nil)
+			record(&tree)
+			dir := t.TempDir()
+			err := tree.Unpack(dir)
+			if want := filepath.Join(dir, "etc/a/b/c") + ": open " + filepath.Join(dir, "etc/a/b") + ": not a directory"; err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		})
+	}
+}

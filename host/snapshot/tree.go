@@ -182,36 +182,24 @@ func (t *Tree) Unpack(dir string) error {
 	var links, closed []string
 	for _, name := range t.names() {
 		e := t.entries[name]
-		parent, base := filepath.Split(name)
-		in, err := way.to(parent)
-		if err != nil {
-			return err
-		}
 		switch e.kind {
 		case folder:
 			_, err = way.to(name)
 		case file:
-			if err = in.WriteFile(base, []byte(e.data), usual); err == nil && e.perm() != usual {
-				err = in.Chmod(base, e.perm())
-			}
+			err = way.write(name, e)
 		case link:
 			links = append(links, name) // last, so that nothing is written through one
 		case unreadable:
-			err = in.WriteFile(base, nil, 0o644)
+			err = way.write(name, entry{})
 			closed = append(closed, name)
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 		}
 	}
 	for _, name := range links {
-		parent, base := filepath.Split(name)
-		in, err := way.to(parent)
-		if err == nil {
-			err = in.Symlink(t.entries[name].data, base)
-		}
-		if err != nil {
-			return err
+		if err := way.link(name, t.entries[name].data); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 		}
 	}
 	for _, name := range closed {
@@ -249,6 +237,29 @@ func (d *descent) to(dir string) (*os.Root, error) {
 		d.open, d.names = append(d.open, next), append(d.names, name)
 	}
 	return d.open[len(d.open)-1], nil
+}
+
+// write writes a file, in a folder that is made if there is none.
+func (d *descent) write(name string, e entry) error {
+	parent, base := filepath.Split(name)
+	in, err := d.to(parent)
+	if err != nil {
+		return err
+	}
+	if err := in.WriteFile(base, []byte(e.data), usual); err != nil || e.perm() == usual {
+		return err
+	}
+	return in.Chmod(base, e.perm())
+}
+
+// link makes a link, as write does a file.
+func (d *descent) link(name, target string) error {
+	parent, base := filepath.Split(name)
+	in, err := d.to(parent)
+	if err != nil {
+		return err
+	}
+	return in.Symlink(target, base)
 }
 
 // leave goes back until so many folders are open.
