@@ -25,7 +25,7 @@ type field struct {
 	before, key, between, value, after string
 }
 
-var fieldForm = host.LazyRegexp(`^([ \t]*)([^ \t\r\n#]+)([ \t]*)(.*?)([ \t]*\r?\n?)$`)
+var fieldForm = host.LazyRegexp(`^([ \t]*)([^ \t\r\n#][^ \t\r\n]*)([ \t]*)(.*?)([ \t]*\r?\n?)$`)
 
 func parseField(line string) field {
 	m := fieldForm().FindStringSubmatch(line)

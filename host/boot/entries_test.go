@@ -443,6 +443,7 @@ func FuzzEntry(f *testing.F) {
 	f.Add("options\nlinux /v", "kernelopts=a\\\\b\n")
 	f.Add("linux /v\noptions iommuoptft \"a b=c\" $kernelopts\x17\n", "kernelopts=root=/dev/b iommu=no\x8bt\n")
 	f.Add("# options x\n\n options\toption=1\nlinux /v\n", "tuned_params=iommu=pt intel_iommu=off\n")
+	f.Add("linux /v\noptions#", "kernelopts=a\n")
 	f.Fuzz(func(t *testing.T, entry, variables string) {
 		if strings.Contains(entry, "\n-- ") || strings.HasPrefix(entry, "-- ") || len(variables) > 900 || strings.Contains(variables, "\n-- ") {
 			return // would be another file of the archive
