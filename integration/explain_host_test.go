@@ -48,7 +48,8 @@ func TestExplainHost(t *testing.T) {
 		}
 		if after, ok := c.Remedied(release); ok {
 			remedied++
-			checkRemedy(t, peer, after)
+			k.Case = after
+			checkRemedy(t, peer, k)
 		}
 	}
 	t.Logf("Nova %s: %d cases of seed %d, %d of them can be built, %d differ, of %d the remedy was tried", version, *hostCases, seed, able, differ, remedied)
@@ -82,15 +83,22 @@ func askHost(t *testing.T, peer *answerer, c explaintest.Case) (a explaintest.An
 
 // checkRemedy: nova-api accepts an extra spec that explain advises to set, and the NUMA nodes of
 // the host fit then.
-func checkRemedy(t *testing.T, peer *answerer, c explaintest.Case) {
+func checkRemedy(t *testing.T, peer *answerer, k explaintest.Kept) {
 	t.Helper()
-	a := askHost(t, peer, c)
+	a := askHost(t, peer, k.Case)
+	asKept := func() string {
+		text, err := json.Marshal(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "\nfor kept.jsonl of nova/explain/explaintest, with the remedy:\n" + string(text)
+	}
 	for _, name := range []string{"NUMATopologyFilter", "claim"} {
 		if slices.Contains(a.Rejects, name) {
-			t.Errorf("the remedy does not help: %q %s\n%+v", a.Rejects, a.Why, c)
+			t.Errorf("%s: the remedy does not help: %q %s%s", k.Name, a.Rejects, a.Why, asKept())
 		}
 	}
 	if slices.Contains(a.Rejects, "api") && a.Why != "" {
-		t.Errorf("Nova rejects the remedy: %s\n%+v", a.Why, c)
+		t.Errorf("%s: Nova rejects the remedy: %s%s", k.Name, a.Why, asKept())
 	}
 }

@@ -177,8 +177,11 @@ func (f *fitting) cell(host Cell, guest *instanceCell, reserved int) bool {
 	if pins && len(guest.pinned)+reserved > len(host.Dedicated) || isShared && len(guest.shared) > len(host.Shared) {
 		return false
 	}
-	if pins && (len(guest.pinned)+reserved > host.freePCPUs() || f.lacksFreeMemory(host, guest) || !f.pack(host, guest, reserved)) {
-		return false
+	if pins {
+		if len(guest.pinned)+reserved > host.freePCPUs() || f.lacksFreeMemory(host, guest) || !f.pack(host, guest, reserved) {
+			return false
+		}
+		guest.id = host.ID // by _pack_instance_onto_cores, also where what follows does not fit
 	}
 	if isShared && !f.limits.isNone() {
 		return float64(host.SharedInUse+len(guest.shared)) <= float64(len(host.Shared))*f.limits.CPU &&
