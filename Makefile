@@ -275,15 +275,16 @@ schema:
 	-$(GO) test -count=1 -run '^TestSchemas$$' ./cmd/gpustack -update >/dev/null
 	$(GO) test -count=1 -run '^TestSchemas$$' ./cmd/gpustack
 
-# Runs each fuzz target for FUZZTIME.
+# Runs each fuzz target for FUZZTIME. One that fails does not keep the others from running.
 FUZZTIME ?= 20s
 fuzz:
-	@set -e; for package in $$($(GO) list ./...); do \
+	@set -e; failed=; for package in $$($(GO) list ./...); do \
 		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 			echo "$$package $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$package; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$package || failed="$$failed $$target"; \
 		done; \
-	done
+	done; \
+	[ -z "$$failed" ] || { echo "fuzz: FAIL:$$failed" >&2; exit 1; }
 
 # Prints figures side by side. No test depends on them.
 bench: TEST_PACKAGES += ansible crudini gcc libc6-dev

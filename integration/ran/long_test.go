@@ -52,7 +52,7 @@ func sources(t *testing.T, integration bool) map[string]string {
 
 // TestLong: each test that make test leaves out exists, in one package, with the subtest that is
 // named, and the pattern for go test leaves out that test or subtest. make test-full leaves out
-// none.
+// none, and has each part that the Makefile makes.
 func TestLong(t *testing.T) {
 	for variable, of := range map[string]struct {
 		names       string
@@ -101,6 +101,16 @@ func TestLong(t *testing.T) {
 	_, full, _ := strings.Cut(string(text), "\ntest-full:")
 	if recipe, _, _ := strings.Cut(full, "\n\n"); !strings.Contains(recipe, "\n\t$(MAKE) test FULL=yes\n") {
 		t.Errorf("make test-full does not run make test FULL=yes:%s", recipe)
+	}
+	parts := strings.Fields(asked(t, "PARTS"))
+	slices.Sort(parts)
+	var made []string
+	for _, target := range regexp.MustCompile(`(?m)^run-(.*):$`).FindAllStringSubmatch(string(text), -1) {
+		made = append(made, target[1])
+	}
+	slices.Sort(made)
+	if !slices.Equal(parts, made) || len(parts) == 0 {
+		t.Errorf("make test-full has the parts %q, and the Makefile makes %q", parts, made)
 	}
 }
 
