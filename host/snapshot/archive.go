@@ -292,6 +292,9 @@ func (t *Tree) command(line string, encoded map[string]bool, modes map[string]fs
 		if name, target, ok = strings.Cut(line[len(cmdLink):], arrow); !ok || target == "" {
 			return fmt.Errorf("symbolic link without target: %q", line)
 		}
+		if strings.Contains(target, "\r") {
+			return fmt.Errorf("symbolic link whose target has a carriage return: %q", line)
+		}
 		e = entry{kind: link, data: target}
 	default:
 		return fmt.Errorf("must be mkdir, symlink, chmod, base64 or a remark with #: %q", line)
