@@ -2,10 +2,14 @@ package cloud
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"gopkg.in/yaml.v3"
 )
 
 // FuzzClouds: no clouds.yaml makes findCredentials panic, run without an end or tell a secret.
@@ -22,7 +26,7 @@ func FuzzClouds(f *testing.F) {
 		"clouds:\n  lab:\n    auth:\n      password: " + secret + "\n     x", "clouds: {lab: {auth: {password: [" + secret + "]}}}", "clouds: {lab: " + secret + "}",
 		"clouds: {lab: {auth: {" + secret + "}}}", "clouds: {lab: {auth: " + secret + "}}", "a: &a [*a]", "a: &a {<<: *a}", "clouds: {lab: &a {auth: *a}}",
 		"clouds: {lab: {regions: [{name: x, values: {auth: " + secret + "}}]}}", "clouds: {lab: {profile: {a: b}}}", "? [a]\n: b", "<<: [1]", "clouds: {lab: {auth: {auth_url: '{'}}}",
-		"clouds: {lab: {<<: {a: b}, auth: {auth_url: '{password}{'}, password: " + secret + "}}",
+		"clouds: {lab: {<<: {a: b}, auth: {auth_url: '{password}{'}, password: " + secret + "}}", "clouds: {" + secret + "}",
 	} {
 		f.Add(text, text)
 	}
@@ -36,11 +40,20 @@ func FuzzClouds(f *testing.F) {
 			}
 		}
 		found, err := findCredentials(Options{Cloud: "lab"})
-		if err != nil && strings.Contains(err.Error(), secret) {
+		if err != nil && strings.Contains(err.Error(), secret) && !namesCloud(clouds, secret) && !namesCloud(others, secret) {
 			t.Errorf("tells a secret: %v", err)
 		}
 		if err == nil && found.auth.IdentityEndpoint == "" {
 			t.Error("credentials without an address")
 		}
 	})
+}
+
+// namesCloud reports whether the name of a cloud has a word in it: names are told.
+func namesCloud(text, word string) bool {
+	var file struct{ Clouds map[string]any }
+	if yaml.Unmarshal([]byte(text), &file) != nil {
+		return false
+	}
+	return slices.ContainsFunc(slices.Collect(maps.Keys(file.Clouds)), func(name string) bool { return strings.Contains(name, word) })
 }
