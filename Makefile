@@ -15,9 +15,9 @@ export VERSION DATE
 
 # The same sources give the same bytes. One tag omits urfave/cli's generator of manual pages, which
 # cmd/gpustack/args/man.go replaces; the other embeds cudaprobe, which is built before.
-PROBE = $(GO) build -buildvcs=false -ldflags '-s -w'
+PROBE = $(GO) build -trimpath -buildvcs=false -ldflags '-s -w'
 PROBES = cmd/cudaprobe/embedded/cudaprobe-
-BUILD = $(GO) build -buildvcs=false -tags urfave_cli_no_docs,cudaprobe -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
+BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs,cudaprobe -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
 
 # Every file of a release has the time of the commit.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)

@@ -40,11 +40,7 @@ func TestExplainHost(t *testing.T) {
 		}
 		if diff := c.Compare(release, a); diff != "" {
 			differ++
-			text, err := json.Marshal(k)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Errorf("%s: %s\nfor kept.jsonl of nova/explain/explaintest:\n%s", k.Name, diff, text)
+			t.Errorf("%s: %s%s", k.Name, diff, asKept(t, k))
 		}
 		if after, ok := c.Remedied(release); ok {
 			remedied++
@@ -81,24 +77,27 @@ func askHost(t *testing.T, peer *answerer, c explaintest.Case) (a explaintest.An
 	return a
 }
 
+// asKept returns the line of a case for kept.jsonl.
+func asKept(t *testing.T, k explaintest.Kept) string {
+	t.Helper()
+	text, err := json.Marshal(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "\nfor kept.jsonl of nova/explain/explaintest:\n" + string(text)
+}
+
 // checkRemedy: nova-api accepts an extra spec that explain advises to set, and the NUMA nodes of
 // the host fit then.
 func checkRemedy(t *testing.T, peer *answerer, k explaintest.Kept) {
 	t.Helper()
 	a := askHost(t, peer, k.Case)
-	asKept := func() string {
-		text, err := json.Marshal(k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "\nfor kept.jsonl of nova/explain/explaintest, with the remedy:\n" + string(text)
-	}
 	for _, name := range []string{"NUMATopologyFilter", "claim"} {
 		if slices.Contains(a.Rejects, name) {
-			t.Errorf("%s: the remedy does not help: %q %s%s", k.Name, a.Rejects, a.Why, asKept())
+			t.Errorf("%s: the remedy does not help: %q %s%s", k.Name, a.Rejects, a.Why, asKept(t, k))
 		}
 	}
 	if slices.Contains(a.Rejects, "api") && a.Why != "" {
-		t.Errorf("%s: Nova rejects the remedy: %s%s", k.Name, a.Why, asKept())
+		t.Errorf("%s: Nova rejects the remedy: %s%s", k.Name, a.Why, asKept(t, k))
 	}
 }

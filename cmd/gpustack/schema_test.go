@@ -347,9 +347,6 @@ func kindOf(s *jsonschema.Schema) string {
 // runChecked runs the program. If the command line asks for a document, it compares what is printed
 // on standard output with the schema: so every document that a test prints is checked.
 func runChecked(args []string) (status int) {
-	if !slices.ContainsFunc(args, func(word string) bool { return strings.HasPrefix(word, "-o") || strings.HasPrefix(word, "--output") }) {
-		return run(args)
-	}
 	a := newApp(term.New(os.Stdin, os.Stdout, os.Stderr, os.Getenv), args)
 	info, err := os.Stdout.Stat()
 	if !a.ui.Document.Requested() || a.line.Help || err != nil || info.Mode()&os.ModeCharDevice != 0 {

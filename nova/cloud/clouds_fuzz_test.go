@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -40,7 +41,8 @@ func FuzzClouds(f *testing.F) {
 			}
 		}
 		found, err := findCredentials(Options{Cloud: "lab"})
-		if err != nil && strings.Contains(err.Error(), secret) && !namesCloud(clouds, secret) && !namesCloud(others, secret) {
+		listed := errors.Is(err, errNoCloud) && (namesCloud(clouds, secret) || namesCloud(others, secret))
+		if err != nil && strings.Contains(err.Error(), secret) && !listed {
 			t.Errorf("tells a secret: %v", err)
 		}
 		if err == nil && found.auth.IdentityEndpoint == "" {
@@ -49,7 +51,8 @@ func FuzzClouds(f *testing.F) {
 	})
 }
 
-// namesCloud reports whether the name of a cloud has a word in it: names are told.
+// namesCloud reports whether the name of a cloud has a word in it: an error that
+// there is no such cloud lists the names.
 func namesCloud(text, word string) bool {
 	var file struct{ Clouds map[string]any }
 	if yaml.Unmarshal([]byte(text), &file) != nil {

@@ -77,7 +77,7 @@ func nodesOf(cells int) string {
 }
 
 // sorted returns the cells of a host in the order in which Nova tries them. The order decides which
-// pools and cells are left where several fit.
+// pools and cells are left where several fit, and which pairs Nova remembers as it tries.
 func (i *Instance) sorted(cells []Cell, pools []Pool, hasRequests bool, limits Limits) []Cell {
 	if len(cells) == len(i.cells) {
 		return cells
