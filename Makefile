@@ -8,16 +8,17 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unre
 DATE    ?= $(shell git log -1 --format=%cs 2>/dev/null)
 
 # Tests and linters build packages like the binary: each is compiled once for all of them, and for all
-# checkouts. A make that a test runs builds the same version.
+# checkouts. A make that a test runs builds the same version. The tag omits urfave/cli's generator of
+# manual pages, which cmd/gpustack/args/man.go replaces.
+TAGS = urfave_cli_no_docs
 export CGO_ENABLED = 0
-export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath
+export GOFLAGS := $(filter-out -trimpath -tags=$(TAGS),$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath -tags=$(TAGS)
 export VERSION DATE
 
-# The same sources give the same bytes. One tag omits urfave/cli's generator of manual pages, which
-# cmd/gpustack/args/man.go replaces; the other embeds cudaprobe, which is built before.
+# The same sources give the same bytes. The tag cudaprobe embeds that program, which is built before.
 PROBE = $(GO) build -trimpath -buildvcs=false -ldflags '-s -w'
 PROBES = cmd/cudaprobe/embedded/cudaprobe-
-BUILD = $(GO) build -trimpath -buildvcs=false -tags urfave_cli_no_docs,cudaprobe -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
+BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS),cudaprobe -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
 
 # Every file of a release has the time of the commit.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
@@ -91,6 +92,9 @@ LONG_TESTS += TestRepairEvacuationInError TestRepairThreeTries TestRepairTakenBa
 	TestRepairRefusesLiveCopy TestRepairOnDestination TestRepairPlacementAnswers TestRepairWithDevicesInPlacement TestKilledInMigration
 # Services start with other options; TestDevicesInPlacement stays.
 LONG_TESTS += TestControllerAsksForReports TestLiveMigratable TestOneTimeUse TestConsumerType
+# Snapshots of servers of each distribution with processors of Arm; those of Intel stay, and the unit
+# tests of the checks and of prepare have Arm.
+LONG_TESTS += TestSnapshotReplays/arm
 # Of the lab: it is restored, a card is pulled, a service ends.
 LONG_TESTS += TestRestore TestCards TestEnded
 # Flavors again, past bad networks and by undo; TestFlavor, TestFlavorTest and TestPrivate stay.
@@ -104,6 +108,8 @@ LONG_UNIT_TESTS = TestUnreadableFiles
 LONG_UNIT_TESTS += TestWidth/shapes TestWidth/hgx-8xa100 TestWidth/ubuntu-8xa100 TestWidth/workstation-twins
 # Every command and every plan on each shape; TestShapes has the checks of each.
 LONG_UNIT_TESTS += TestShapesSurvive TestPurposes
+# Every example of nova configure with each release; those stay that changed its options.
+LONG_UNIT_TESTS += TestConfigureExamples/as_before
 # Thousands of hosts, of random fleets and of virtual functions, for one function each.
 LONG_UNIT_TESTS += TestExplainManyHosts TestPlanHolds TestDerivedGUIDsAreUnique
 

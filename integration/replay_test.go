@@ -85,7 +85,7 @@ func TestSnapshotReplays(t *testing.T) {
 	}
 	for _, distribution := range slices.Sorted(maps.Keys(hosttest.Distributions)) {
 		for cpu, vendor := range map[string]string{"intel": "GenuineIntel", "arm": "0x41"} {
-			machines[distribution+"-"+cpu] = func(t *testing.T) string {
+			machines[cpu+"/"+distribution] = func(t *testing.T) string {
 				return hosttest.Lay(t, hosttest.Server{Distro: distribution, CPU: vendor}.Archive()).Path("/")
 			}
 		}

@@ -8,16 +8,16 @@ var version string
 // programVersion returns the version that make build has linked in, or else the one that go
 // install and go build record: the version of the module, or the commit.
 func programVersion() string {
-	info, _ := debug.ReadBuildInfo()
-	return versionOf(version, info)
+	return versionOf(version, debug.ReadBuildInfo)
 }
 
-// versionOf returns linked, unless it is empty, or else the version in info, which may be nil.
-func versionOf(linked string, info *debug.BuildInfo) string {
+// versionOf returns linked, unless it is empty, or else the version that recorded tells, if any.
+func versionOf(linked string, recorded func() (*debug.BuildInfo, bool)) string {
 	if linked != "" {
 		return linked
 	}
-	if info == nil {
+	info, ok := recorded()
+	if !ok {
 		return "unreleased"
 	}
 	// Since Go 1.24 go build, too, records a version, from the tags of the checkout.

@@ -22,7 +22,7 @@ func TestVersion(t *testing.T) {
 		{"-buildvcs=false", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, "unreleased"},
 		{"no build information", "", nil, "unreleased"},
 	} {
-		if got := versionOf(test.linked, test.info); got != test.want {
+		if got := versionOf(test.linked, func() (*debug.BuildInfo, bool) { return test.info, test.info != nil }); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
 	}

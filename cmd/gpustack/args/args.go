@@ -28,7 +28,8 @@ type Line struct {
 	corrects bool     // the words are a correction, for which there are no further ones
 	pathAt   []int    // the places of Path in words
 	secrets  []secretValue
-	named    map[string]cli.Flag // the flags of all commands, made when it is needed
+	named    map[string]cli.Flag // the flags of all commands, as far as anyFlag has looked
+	unnamed  []cli.Flag          // the others
 
 	Path      []string // names of the command and its parents
 	Command   *cli.Command
@@ -155,22 +156,22 @@ func cutFlag(word string) (name, value string, hasValue bool) {
 	return strings.Cut(strings.TrimLeft(word, "-"), "=")
 }
 
-// anyFlag returns the flag that has a name in any command, the first of several, or nil.
+// anyFlag returns the flag that has a name in any command, the first of several, or nil. It looks
+// at no more of the several hundred flags than it must: a command line asks for one or two names.
 func (l *Line) anyFlag(name string) cli.Flag {
 	if l.named == nil {
-		l.named = map[string]cli.Flag{}
-		add := func(flags []cli.Flag) {
-			for _, flag := range flags {
-				for _, name := range flag.Names() {
-					if l.named[name] == nil {
-						l.named[name] = flag
-					}
-				}
-			}
-		}
-		add(l.app.Flags)
+		l.named, l.unnamed = map[string]cli.Flag{}, slices.Clone(l.app.Flags)
 		for _, c := range Commands(l.app.Commands) {
-			add(c.Flags)
+			l.unnamed = append(l.unnamed, c.Flags...)
+		}
+	}
+	for l.named[name] == nil && len(l.unnamed) > 0 {
+		flag := l.unnamed[0]
+		l.unnamed = l.unnamed[1:]
+		for _, name := range flag.Names() {
+			if l.named[name] == nil {
+				l.named[name] = flag
+			}
 		}
 	}
 	return l.named[name]
