@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/host"
 )
 
 // TestCommandsInTexts parses every command of gpustack that a text or a host.Command of any package
@@ -93,7 +93,7 @@ func commandsInWords(t *testing.T, file string) (found []string) {
 	}
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		if e, ok := n.(*ast.BasicLit); ok {
-			if text, _ := textOf(e); inText.MatchString(text) {
+			if text, _ := textOf(e); inText().MatchString(text) {
 				found = append(found, text)
 			}
 		}
@@ -123,10 +123,10 @@ func isHelp(n ast.Node) bool {
 const hole = "0000:84:00.0"
 
 var (
-	verb   = regexp.MustCompile(`%[a-z]`)
-	inText = regexp.MustCompile(`\bgpustack ((?:host|rdma|container|nova|flavor|image|fleet) ` +
+	verb   = host.LazyRegexp(`%[a-z]`)
+	inText = host.LazyRegexp(`\bgpustack ((?:host|rdma|container|nova|flavor|image|fleet) ` +
 		`[a-z][a-z-]*|repair-migration|history|undo|completion|man)\b([^\n';)]*)`)
-	oneFlag = regexp.MustCompile(`^--([a-z][a-z-]*)$`)
+	oneFlag = host.LazyRegexp(`^--([a-z][a-z-]*)$`)
 )
 
 // namedCommands returns the commands that a file names, without "gpustack", by their places.
@@ -145,7 +145,7 @@ func namedCommands(t *testing.T, file string) map[string][]string {
 		switch e := n.(type) {
 		case *ast.BinaryExpr, *ast.BasicLit:
 			text, _ := textOf(e.(ast.Expr))
-			for _, m := range inText.FindAllStringSubmatch(text, -1) {
+			for _, m := range inText().FindAllStringSubmatch(text, -1) {
 				add(n, append(strings.Fields(m[1]), strings.Fields(m[2])...))
 			}
 		case *ast.CallExpr:
@@ -167,7 +167,7 @@ func textOf(e ast.Expr) (text string, ok bool) {
 			return "", false
 		}
 		text, err := strconv.Unquote(e.Value)
-		return verb.ReplaceAllString(text, hole), err == nil
+		return verb().ReplaceAllString(text, hole), err == nil
 	case *ast.BinaryExpr:
 		left, one := textOf(e.X)
 		right, other := textOf(e.Y)
@@ -217,7 +217,7 @@ func wrongCommand(visible map[string]*cli.Command, line []string) string {
 	for i := 0; i < len(rest); i++ {
 		word := strings.TrimRight(rest[i], ",:.")
 		ends := word != rest[i] // a part of the sentence
-		switch m := oneFlag.FindStringSubmatch(word); {
+		switch m := oneFlag().FindStringSubmatch(word); {
 		case m != nil:
 			flag := args.FindFlag(c.Flags, m[1])
 			if flag == nil {

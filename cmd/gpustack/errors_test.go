@@ -8,10 +8,11 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/host"
 )
 
 // withoutHint are the errors that have no hint, each with the reason. Names are those of the
@@ -106,7 +107,7 @@ func TestErrorsHaveHints(t *testing.T) {
 }
 
 // errorName matches the name of an error variable.
-var errorName = regexp.MustCompile(`^[eE]rr[A-Z]`)
+var errorName = host.LazyRegexp(`^[eE]rr[A-Z]`)
 
 // A moduleError is an error variable or type.
 type moduleError struct {
@@ -169,7 +170,7 @@ func moduleErrors(t *testing.T, root string) map[string]moduleError {
 						}
 					case *ast.ValueSpec:
 						for i, variable := range spec.Names {
-							if declaration.Tok == token.VAR && errorName.MatchString(variable.Name) {
+							if declaration.Tok == token.VAR && errorName().MatchString(variable.Name) {
 								e := moduleError{position: at(variable)}
 								if i < len(spec.Values) {
 									e.hinted, e.alias = isWithHint(spec.Values[i]), aliased(syntax, spec.Values[i])

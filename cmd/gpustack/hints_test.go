@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/host"
 	"gpustack/host/snapshot"
 )
 
@@ -59,7 +60,7 @@ func example(t *testing.T, name string) string {
 	return string(text)
 }
 
-var hintLine = regexp.MustCompile(`(?m)^gpustack: hint: to ([^:]+(?::[^ ][^:]*)*): (gpustack host (?:prepare|bind|scan) .*)$`)
+var hintLine = host.LazyRegexp(`(?m)^gpustack: hint: to ([^:]+(?::[^ ][^:]*)*): (gpustack host (?:prepare|bind|scan) .*)$`)
 
 func errorLines(stderr string) (lines []string) {
 	for line := range strings.Lines(stderr) {
@@ -181,7 +182,7 @@ func TestHintsLeadSomewhere(t *testing.T) {
 			if status != 1 || !strings.Contains(stderr, test.refusal) {
 				t.Fatalf("exit status %d: %s", status, stderr)
 			}
-			found := hintLine.FindAllStringSubmatch(stderr, -1)
+			found := hintLine().FindAllStringSubmatch(stderr, -1)
 			if len(found) != test.hints {
 				t.Errorf("%d hints, want %d: %s", len(found), test.hints, stderr)
 			}
@@ -215,7 +216,7 @@ func follow(t *testing.T, dir string, command string, before []string, steps int
 			}
 		}
 	}
-	next := hintLine.FindStringSubmatch(stderr)
+	next := hintLine().FindStringSubmatch(stderr)
 	if next == nil || steps == 0 {
 		t.Errorf("%s: %s", command, stderr)
 		return

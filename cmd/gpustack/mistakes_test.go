@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/host"
 	"gpustack/nova/cloud/cloudtest"
 )
 
@@ -278,19 +278,19 @@ func parts(said, kind string) (lines []string) {
 }
 
 // inHint matches a command in a hint: what an operator copies.
-var inHint = regexp.MustCompile(`\bgpustack ((?:[^;'()\s]|'[^']*')+(?: (?:[^;'()\s]|'[^']*')+)*)`)
+var inHint = host.LazyRegexp(`\bgpustack ((?:[^;'()\s]|'[^']*')+(?: (?:[^;'()\s]|'[^']*')+)*)`)
 
 // shellWord matches a word of a command, which may be quoted.
-var shellWord = regexp.MustCompile(`(?:[^'\s]|'[^']*')+`)
+var shellWord = host.LazyRegexp(`(?:[^'\s]|'[^']*')+`)
 
 // prose are words that end a command in a hint, after it.
 var prose = []string{"as", "lists", "shows", "with", "makes", "on", "and", "or", "reads", "prints", "for", "writes"}
 
 // commandsOf returns the command lines in a hint, without the program's name.
 func commandsOf(hint string) (commands [][]string) {
-	for _, m := range inHint.FindAllStringSubmatch(hint, -1) {
+	for _, m := range inHint().FindAllStringSubmatch(hint, -1) {
 		var words []string
-		for _, word := range shellWord.FindAllString(m[1], -1) {
+		for _, word := range shellWord().FindAllString(m[1], -1) {
 			if slices.Contains(prose, word) {
 				break
 			}
@@ -308,14 +308,14 @@ func commandsOf(hint string) (commands [][]string) {
 }
 
 // placeholder matches a word that the operator has to replace.
-var placeholder = regexp.MustCompile(`^[A-Z]+(=.*)?$|^>$|\||^\[`)
+var placeholder = host.LazyRegexp(`^[A-Z]+(=.*)?$|^>$|\||^\[`)
 
 // never are flags that no correction of a command line adds.
 var never = map[string]bool{"--apply": true, "--yes": true, "--none": true, "--live": true, "--allow": true, "--placement": true,
 	"--computes-report": true, "--one-time-use-ok": true, "--take-over": true, "--claim": true, "--stop-services": true, "--insecure": true, "--host-is-off": true}
 
 // badLine matches an error of a command line alone.
-var badLine = regexp.MustCompile(`^unknown (command|flag)|cannot be combined|requires --|missing value|unexpected argument`)
+var badLine = host.LazyRegexp(`^unknown (command|flag)|cannot be combined|requires --|missing value|unexpected argument`)
 
 // lead checks a command of a hint: its words have no error, and, run where the mistake was made, it
 // does not have the same errors.
@@ -334,7 +334,7 @@ func (m mistake) lead(t *testing.T, dir string, command, faults []string) {
 		}
 	}
 	rooted := slices.Contains(command, "--root") && !slices.Contains(command, "--yes")
-	if slices.ContainsFunc(command, placeholder.MatchString) || !rooted && !slices.Contains(command, "--help") && !slices.Contains(command, "--version") {
+	if slices.ContainsFunc(command, placeholder().MatchString) || !rooted && !slices.Contains(command, "--help") && !slices.Contains(command, "--version") {
 		return
 	}
 	said, status, _ := m.run(t, dir, command)
@@ -343,7 +343,7 @@ func (m mistake) lead(t *testing.T, dir string, command, faults []string) {
 		t.Errorf("gpustack %s: the hint leads to the same error: %s:\n%s", m.command, line, said)
 	}
 	for _, fault := range again {
-		if badLine.MatchString(fault) {
+		if badLine().MatchString(fault) {
 			t.Errorf("gpustack %s: the hint is no command line: %s: %s", m.command, line, fault)
 		}
 	}

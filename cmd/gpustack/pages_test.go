@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/host"
 )
 
 // runPages are the pages of docs of which scripts run every command whose output the page shows.
@@ -38,7 +39,7 @@ func readPage(page string) (string, error) {
 	return string(text), err
 }
 
-var prompt = regexp.MustCompile(`^\S*[$#] (.*)$`)
+var prompt = host.LazyRegexp(`^\S*[$#] (.*)$`)
 
 // shownCommands returns the commands in the console blocks of a page in their order.
 func shownCommands(text string) (shown []shownCommand) {
@@ -48,8 +49,8 @@ func shownCommands(text string) (shown []shownCommand) {
 		case strings.HasPrefix(line, "```"):
 			console = line == "```console"
 		case !console:
-		case prompt.MatchString(line):
-			command, _, _ := strings.Cut(prompt.FindStringSubmatch(line)[1], " # ")
+		case prompt().MatchString(line):
+			command, _, _ := strings.Cut(prompt().FindStringSubmatch(line)[1], " # ")
 			shown = append(shown, shownCommand{line: i + 1, words: strings.Fields(command)})
 		case len(shown) > 0:
 			last := &shown[len(shown)-1]
@@ -227,13 +228,13 @@ type sentence struct {
 }
 
 var (
-	fence       = regexp.MustCompile("(?ms)^```.*?^```$")
-	codes       = regexp.MustCompile("(?s)``.+?``|`[^`]+`")
-	ruler       = regexp.MustCompile(`(?m)^\|[-|: ]+\|$`)
-	lineMark    = regexp.MustCompile(`^(#+|[-*]|\d+\.) `)
-	sentenceEnd = regexp.MustCompile(`[.?!][)"*]*(\s|$)`)
-	notNewline  = regexp.MustCompile(`[^\n]`)
-	literal     = regexp.MustCompile("\x01+(?:(?:,| and| or|, and|, or|;)\\s+\x01+)+")
+	fence       = host.LazyRegexp("(?ms)^```.*?^```$")
+	codes       = host.LazyRegexp("(?s)``.+?``|`[^`]+`")
+	ruler       = host.LazyRegexp(`(?m)^\|[-|: ]+\|$`)
+	lineMark    = host.LazyRegexp(`^(#+|[-*]|\d+\.) `)
+	sentenceEnd = host.LazyRegexp(`[.?!][)"*]*(\s|$)`)
+	notNewline  = host.LazyRegexp(`[^\n]`)
+	literal     = host.LazyRegexp("\x01+(?:(?:,| and| or|, and|, or|;)\\s+\x01+)+")
 )
 
 // sentencesOf returns the sentences of a page in Markdown: of its headings, paragraphs, list items
@@ -242,20 +243,20 @@ var (
 func sentencesOf(page string) (sentences []sentence) {
 	hide := func(with string) func(string) string { // what is hidden keeps its lines and its length
 		return func(s string) string {
-			return notNewline.ReplaceAllStringFunc(s, func(char string) string { return strings.Repeat(with, len(char)) })
+			return notNewline().ReplaceAllStringFunc(s, func(char string) string { return strings.Repeat(with, len(char)) })
 		}
 	}
-	text := fence.ReplaceAllStringFunc(page, hide(" "))
-	text = ruler.ReplaceAllStringFunc(text, hide(" "))
-	text = codes.ReplaceAllStringFunc(text, hide("\x01"))
+	text := fence().ReplaceAllStringFunc(page, hide(" "))
+	text = ruler().ReplaceAllStringFunc(text, hide(" "))
+	text = codes().ReplaceAllStringFunc(text, hide("\x01"))
 	cut := func(from, to int) {
 		for from < to {
 			end := to
-			if at := sentenceEnd.FindStringIndex(text[from:to]); at != nil {
+			if at := sentenceEnd().FindStringIndex(text[from:to]); at != nil {
 				end = from + at[1]
 			}
 			skipped := len(text[from:end]) - len(strings.TrimLeftFunc(text[from:end], unicode.IsSpace))
-			counted := literal.ReplaceAllString(text[from:end], "\x01")
+			counted := literal().ReplaceAllString(text[from:end], "\x01")
 			words := 0
 			for _, word := range strings.Fields(counted) {
 				if strings.ContainsFunc(word, func(r rune) bool { return r == '\x01' || unicode.IsLetter(r) || unicode.IsDigit(r) }) {
@@ -271,7 +272,7 @@ func sentencesOf(page string) (sentences []sentence) {
 	start, at := 0, 0 // of the paragraph, and of the line
 	for line := range strings.SplitAfterSeq(text, "\n") {
 		bare := strings.TrimLeft(line, " ")
-		mark := len(line) - len(bare) + len(lineMark.FindString(bare))
+		mark := len(line) - len(bare) + len(lineMark().FindString(bare))
 		switch {
 		case strings.HasPrefix(bare, "|"):
 			cut(start, at)
@@ -283,7 +284,7 @@ func sentencesOf(page string) (sentences []sentence) {
 				}
 			}
 			start = at + len(line)
-		case strings.TrimSpace(line) == "", lineMark.MatchString(bare):
+		case strings.TrimSpace(line) == "", lineMark().MatchString(bare):
 			cut(start, at)
 			start = at + mark
 		}
@@ -298,10 +299,10 @@ func sentencesOf(page string) (sentences []sentence) {
 }
 
 var (
-	pageLink   = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
-	namedPage  = regexp.MustCompile(`\bdocs/([a-z-]+\.md)(?:#([\w-]+))?`)
-	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	notInSlugs = regexp.MustCompile(`[^\pL\pN _-]`)
+	pageLink   = host.LazyRegexp(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
+	namedPage  = host.LazyRegexp(`\bdocs/([a-z-]+\.md)(?:#([\w-]+))?`)
+	heading    = host.LazyRegexp(`(?m)^#+ (.*)$`)
+	notInSlugs = host.LazyRegexp(`[^\pL\pN _-]`)
 )
 
 // TestLinks: each page and each heading exists to which a page links, or which a Go file names.
@@ -334,7 +335,7 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, line := range strings.Split(string(text), "\n") {
-			for _, m := range namedPage.FindAllStringSubmatch(line, -1) {
+			for _, m := range namedPage().FindAllStringSubmatch(line, -1) {
 				if !strings.HasSuffix(file, "_test.go") {
 					check(file, i+1, "docs/"+m[1], m[2])
 				}
@@ -342,7 +343,7 @@ func TestLinks(t *testing.T) {
 			if !strings.HasSuffix(file, ".md") {
 				continue
 			}
-			for _, m := range pageLink.FindAllStringSubmatch(line, -1) {
+			for _, m := range pageLink().FindAllStringSubmatch(line, -1) {
 				page := file
 				if m[1] != "" {
 					page = path.Join(path.Dir(file), m[1])
@@ -358,8 +359,8 @@ func TestLinks(t *testing.T) {
 
 // slugs returns the names by which links reach the headings of a page.
 func slugs(page string) (all []string) {
-	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
-		slug := strings.ReplaceAll(notInSlugs.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+	for _, m := range heading().FindAllStringSubmatch(fence().ReplaceAllString(page, ""), -1) {
+		slug := strings.ReplaceAll(notInSlugs().ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
 		name := slug
 		for n := 1; slices.Contains(all, name); n++ {
 			name = slug + "-" + strconv.Itoa(n)

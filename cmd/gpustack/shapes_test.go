@@ -198,7 +198,7 @@ func (s shape) fill(t *testing.T, line string) string {
 }
 
 // dated are the lines of a document that differ between two runs.
-var dated = regexp.MustCompile(`(?m)^ "(version|time)": .*\n`)
+var dated = host.LazyRegexp(`(?m)^ "(version|time)": .*\n`)
 
 // golden returns an output as the golden file of a shape has it: a JSON document is indented, and
 // has neither its time nor the version of gpustack.
@@ -209,7 +209,7 @@ func (o output) golden() []byte {
 	if err := json.Indent(&b, []byte(o.stdout), "", " "); err != nil {
 		b.WriteString(o.stdout)
 	}
-	return dated.ReplaceAll(b.Bytes(), nil)
+	return dated().ReplaceAll(b.Bytes(), nil)
 }
 
 // TestShapes compares what the commands of its subject print of each shape with its golden file,

@@ -22,7 +22,8 @@ func TestNothingIsCompiledAtStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, file := range matches {
-			if strings.HasSuffix(file, "_test.go") {
+			// Tests run this package's test binary as the program.
+			if strings.HasSuffix(file, "_test.go") && name != "cmd/gpustack" {
 				continue
 			}
 			files++
