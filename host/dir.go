@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"path"
 	"strings"
 
@@ -167,6 +168,21 @@ func (r Root) recordAttribute(dir, name string, data []byte, err error) {
 	if r.rec != nil {
 		r.recordFile(path.Join(dir, name), data, err)
 	}
+}
+
+// ReadLong is ReadAttribute for a file of another file system, which may be longer than *buf but
+// has at most most bytes. Where it is longer, *buf becomes large enough for any.
+func (d *Dir) ReadLong(name string, buf *[]byte, most int) ([]byte, error) {
+	data, err := readAttribute(d.fd, name, *buf)
+	if errors.Is(err, errTooLong) && len(*buf) <= most {
+		*buf = make([]byte, most+1)
+		data, err = readAttribute(d.fd, name, *buf)
+	}
+	if errors.Is(err, errTooLong) {
+		err = fmt.Errorf("larger than %d bytes", most)
+	}
+	d.root.recordAttribute(d.name, name, data, err)
+	return data, err
 }
 
 // ReadReduced is ReadAttribute for a file whose whole content must not be recorded: it passes

@@ -148,6 +148,34 @@ folder
 	}
 }
 
+func TestReadLong(t *testing.T) {
+	dir, err := hosttest.Lay(t, "-- dir/short --\na\n-- dir/long --\nabcdefgh\n-- dir/longest --\nabcdefghi\n-- dir/longer --\nabcdefghij\n").OpenDir("dir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	const most = 10
+	buf := make([]byte, 4)
+	for _, test := range []struct {
+		name, want string
+		size       int // of the buffer after it
+	}{
+		{"short", "a\n", 4},
+		{"long", "abcdefgh\n", most + 1},
+		{"longest", "abcdefghi\n", most + 1},
+		{"short", "a\n", most + 1},
+		{"longer", "", most + 1},
+	} {
+		data, err := dir.ReadLong(test.name, &buf, most)
+		if string(data) != test.want || (err != nil) != (test.want == "") || len(buf) != test.size {
+			t.Errorf("%s: %q, %v, buffer of %d bytes", test.name, data, err, len(buf))
+		}
+	}
+	if _, err := dir.ReadLong("absent", &buf, most); !host.IsAbsent(err) {
+		t.Errorf("absent: %v", err)
+	}
+}
+
 func TestReadAttributeRefuses(t *testing.T) {
 	root := hosttest.Lay(t, `
 mkdir dir/folder

@@ -199,6 +199,13 @@ func TestObserve(t *testing.T) {
 			m.process(42, "vmm", "vmm")
 			m.open(42, 5, "anon_inode:[vfio-device]")
 		}, "unreadable vfio: /proc/42/fd: vmm has an unknown VFIO device open without its group\n"},
+		{"long arguments, and others after them", func(m *machine) {
+			m.process(42, "qemu-system-x86", append(qemuU, "-append", strings.Repeat("x", 1<<20), "-device", "vfio-pci,host=84:00.0")...)
+			m.process(43, "qemu-system-x86", "qemu-system-x86_64", "-uuid", uuidV)
+		}, "guest 42 qemu-system-x86: " + uuidU + " instance-00000012 asked [0000:84:00.0]\nguest 43 qemu-system-x86: " + uuidV + " ? asked []\n"},
+		{"arguments longer than the kernel allows", func(m *machine) {
+			m.process(42, "qemu-system-x86", append(qemuU, "-append", strings.Repeat("x", 6<<20))...)
+		}, "guest 42 qemu-system-x86: ? ? asked []\nunreadable processes: /proc/42/cmdline: larger than 6291456 bytes\n"},
 		{"arguments that cannot be read", func(m *machine) {
 			m.process(42, "qemu-system-x86", "qemu-system-x86_64", "-uuid", "7", "-device", "vfio-pci,host=nowhere", "-device", "{")
 		}, "guest 42 qemu-system-x86: ? ? asked []\nunreadable processes: /proc/42/cmdline: not a uuid: \"7\"\n" +

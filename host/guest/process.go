@@ -30,8 +30,11 @@ func (p process) dir() string {
 // processes outside it.
 const firstPIDs = "pid:[4026531836]"
 
-// maxArguments is more than the size of a process's arguments, which is 6 MiB at most (execve(2)).
-const maxArguments = 6<<20 + 1
+// Sizes of the arguments of a process: more than most have, and what the kernel allows (execve(2)).
+const (
+	usualArguments = 64 << 10
+	maxArguments   = 6 << 20
+)
 
 // processes reads all processes, without those that end during the call.
 func (o *observer) processes() []process {
@@ -48,7 +51,7 @@ func (o *observer) processes() []process {
 	}
 	defer proc.Close() //nolint:errcheck // only read from
 	var processes []process
-	reader := processReader{o, proc, make([]byte, maxArguments)}
+	reader := &processReader{o, proc, make([]byte, usualArguments)}
 	for _, pid := range pids {
 		if p, ok := reader.read(pid); ok {
 			processes = append(processes, p)
@@ -90,7 +93,7 @@ type processReader struct {
 }
 
 // read reads a process. It returns false if the process has ended or cannot be read.
-func (r processReader) read(pid int) (process, bool) {
+func (r *processReader) read(pid int) (process, bool) {
 	p := process{pid: pid}
 	l := r.access(sourceProcesses)
 	dir, _, err := r.proc.Enter(strconv.Itoa(pid))
@@ -107,7 +110,7 @@ func (r processReader) read(pid int) (process, bool) {
 		r.note(l, p, "stat", err)
 		return p, false
 	}
-	data, err = dir.ReadAttribute("cmdline", r.buf)
+	data, err = dir.ReadLong("cmdline", &r.buf, maxArguments)
 	if err != nil && r.note(l, p, "cmdline", err) {
 		return p, false
 	}
@@ -128,7 +131,7 @@ func (r processReader) read(pid int) (process, bool) {
 }
 
 // note records a failure to read a file of a process, unless the process has ended.
-func (r processReader) note(l *access, p process, file string, err error) (ended bool) {
+func (r *processReader) note(l *access, p process, file string, err error) (ended bool) {
 	if ended = r.hasEnded(p, err); !ended {
 		l.failf("%w", host.OfFile(path.Join(p.dir(), file), err))
 	}
@@ -136,7 +139,7 @@ func (r processReader) note(l *access, p process, file string, err error) (ended
 }
 
 // hasEnded reports whether a process has ended, so that reading a file of it failed.
-func (r processReader) hasEnded(p process, err error) bool {
+func (r *processReader) hasEnded(p process, err error) bool {
 	if !host.HasEnded(err) {
 		return false
 	}
@@ -145,7 +148,7 @@ func (r processReader) hasEnded(p process, err error) bool {
 }
 
 // files returns the open files whose names contain "vfio" or "vhost-vdpa-".
-func (r processReader) files(p process) (files []string) {
+func (r *processReader) files(p process) (files []string) {
 	var opened []host.Descriptor
 	_, err := host.ReadThreads(r.root, p.pid, func(thread int) (err error) {
 		opened, err = host.Descriptors(r.root, thread)
