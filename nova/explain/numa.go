@@ -20,7 +20,10 @@ func (j *judge) numa(h Host, free, offered []unit) Judged {
 	if units == nil {
 		units = offered
 	}
-	if j.aliases.unresolved(j.request) != "" {
+	switch {
+	case len(j.request) == 0:
+		units = h.free() // Nova tries the nodes last that have devices
+	case j.aliases.unresolved(j.request) != "":
 		units = nil
 	}
 	switch node := h.node(); {

@@ -25,15 +25,12 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 		return result, nil
 	}
 	mine, available := j.requested(h.Stock.Rows)
-	free = available
-	if h.Stock.Pools != nil {
-		free = []unit{}
-		for _, p := range h.Stock.Pools {
-			free = append(free, newUnit(p))
-		}
-	}
-	lack := j.lacks(free)
-	if h.Stock.Pools == nil {
+	free = h.free()
+	var lack *short
+	if free != nil {
+		lack = j.lacks(free)
+	} else {
+		free = available
 		lack = j.lacksKind(free)
 	}
 	if lack == nil {
@@ -42,6 +39,18 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 	}
 	j.shortage(&result, shortage{h, lack, mine, available, free})
 	return result, free
+}
+
+// free returns the devices that nova-scheduler takes for free, nil if they are unknown.
+func (h Host) free() []unit {
+	if h.Stock == nil || h.Stock.Pools == nil {
+		return nil
+	}
+	free := []unit{}
+	for _, p := range h.Stock.Pools {
+		free = append(free, newUnit(p))
+	}
+	return free
 }
 
 // canJudgeRows reports whether the database can answer. If not, the result says why.
