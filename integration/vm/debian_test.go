@@ -116,13 +116,22 @@ func (c cycle) run(t *testing.T) {
 	begin := time.Now()
 	step := func(name string) { t.Logf("%6.1f s: %s", time.Since(begin).Seconds(), name) }
 	arguments := func() string { return strings.TrimSpace(m.run("cat", "/proc/cmdline")) }
+	// Without iommu=pt, QEMU's IOMMU of AMD loses an answer of the NVMe controller. nvme leaves it after
+	// a minute, which a slow machine takes to boot.
+	held := func() map[string]string {
+		held := m.drivers()
+		if c.cpu == amd {
+			delete(held, nvmeCard)
+		}
+		return held
+	}
 	drivers := func(want map[string]string, when string) {
 		t.Helper()
-		if diff := cmp.Diff(want, m.drivers()); diff != "" {
+		if diff := cmp.Diff(want, held()); diff != "" {
 			t.Errorf("drivers %s (-want +got):\n%s", when, diff)
 		}
 	}
-	line, first := arguments(), m.drivers()
+	line, first := arguments(), held()
 	if first[theirs+".1"] != "snd_hda_intel" || first[plainCard+".0"] != "bochs-drm" || first[besideHost] != "bochs-drm" {
 		t.Fatalf("drivers at first: %q", first)
 	}

@@ -167,7 +167,7 @@ func TestFreed(t *testing.T) {
 			"no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, servertest.Options{})
+			b := newBed(t, servertest.Options{Timeout: time.Minute})
 			if test.cloud != nil {
 				test.cloud(b)
 			}
