@@ -117,4 +117,8 @@ func testFreedByPlacement(t *testing.T, flavor string) {
 	if !s.Deleted || s.Freed == nil || !*s.Freed || s.FreedBy == nil || *s.FreedBy != "Placement" {
 		t.Errorf("by Placement: %+v", s)
 	}
+	// A server that is deleted while it is built leaves its devices to nova-compute's next audit.
+	until(t, "the devices of deleted servers are free", func() bool {
+		return len(rows(t, "SELECT d.address FROM nova_cell1.pci_devices d JOIN nova_cell1.instances i ON i.uuid = d.instance_uuid WHERE d.deleted = 0 AND i.deleted <> 0")) == 0
+	})
 }
