@@ -208,15 +208,15 @@ func (r *release) pack(format, arch string, files []file) (err error) {
 	return nil
 }
 
-// changelog returns the packages' own changelog, in the form of nfpm. What has changed in gpustack
-// is in CHANGELOG.md, which is in the packages too.
+// changelog returns the packages' own changelog, in the form of nfpm. What a release does is in
+// CHANGELOG.md, which is in the packages too.
 func (r *release) changelog() any {
 	return []any{map[string]any{
 		"semver":   r.version + "-1",
 		"date":     r.time,
 		"packager": r.maintainer,
 		"deb":      map[string]any{"urgency": "medium", "distributions": []string{"unstable"}},
-		"changes":  []any{map[string]any{"note": "Release. CHANGELOG.md lists what has changed."}},
+		"changes":  []any{map[string]any{"note": "Release. CHANGELOG.md lists what it does."}},
 	}}
 }
 
