@@ -19,7 +19,7 @@ import (
 )
 
 // mistakesFile is the page that TestMistakes writes and compares.
-const mistakesFile = "../../docs/mistakes.md"
+const mistakesFile = "testdata/mistakes.md"
 
 // A mistake is a command line as a user may type it, in a folder with the trees node and hgx (two
 // examples), empty, and files.
@@ -119,8 +119,8 @@ var mistakes = []struct {
 }
 
 // TestMistakes: each mistake is an error with a hint. Hints that are commands are command lines
-// without errors, and lead further: to success, or to another error. docs/mistakes.md has what is
-// printed; -update writes it.
+// without errors, and lead further: to success, or to another error. testdata/mistakes.md has what
+// is printed; -update writes it.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	dir := mistakesDir(t)
@@ -172,7 +172,7 @@ func TestMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(text), page.String()); diff != "" {
-		t.Errorf("docs/mistakes.md (-file +printed), -update writes it:\n%s", diff)
+		t.Errorf("testdata/mistakes.md (-file +printed), -update writes it:\n%s", diff)
 	}
 }
 
