@@ -107,7 +107,7 @@ LONG_UNIT_TESTS = TestUnreadableFiles
 # Every command on every shape at each width; one example and the help texts stay.
 LONG_UNIT_TESTS += TestWidth/shapes TestWidth/hgx-8xa100 TestWidth/ubuntu-8xa100 TestWidth/workstation-twins
 # Every command and every plan on each shape; TestShapes has the checks of each.
-LONG_UNIT_TESTS += TestShapesSurvive TestPurposes
+LONG_UNIT_TESTS += TestShapesSurvive
 # Every example of nova configure with each release; those stay that changed its options.
 LONG_UNIT_TESTS += TestConfigureExamples/as_before
 # Thousands of hosts, of random fleets and of virtual functions, for one function each.

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"gpustack/cmd/gpustack/args"
-	"gpustack/host"
 )
 
 // TestPathsHaveAKind: every flag of every command whose value is a file or folder says whether it
@@ -39,52 +35,5 @@ func TestPathsHaveAKind(t *testing.T) {
 	}
 	if seen[args.MachineFile] < 4 || seen[args.HandedOver] < 8 {
 		t.Errorf("only %v were seen", seen)
-	}
-}
-
-// TestPathsAreDescribed: the manual and docs/paths.md have the table of paths.
-func TestPathsAreDescribed(t *testing.T) {
-	text, err := os.ReadFile("../../docs/paths.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := newApp(testUI(t), []string{"gpustack"})
-	table := "| flag | kind | commands |\n|---|---|---|\n"
-	for _, row := range args.PathTable(a.App) {
-		table += fmt.Sprintf("| `%s` | %s | %s |\n", row.Flags, row.Kind, strings.Join(row.Commands, ", "))
-	}
-	if !strings.Contains(string(text), "\n\n"+args.PathsText+"\n") {
-		t.Errorf("docs/paths.md does not have this text:\n%s", args.PathsText)
-	}
-	if !strings.Contains(string(text), "\n\n"+table) {
-		t.Errorf("docs/paths.md does not have this table:\n%s", table)
-	}
-	manual := strings.Join(strings.Fields(args.ManualPages(a.App, "")[0].Text), " ") // roff arranges its lines
-	for _, row := range args.PathTable(a.App) {
-		if !strings.Contains(manual, args.Escape(string(row.Kind)+": "+host.Listed(row.Commands, "and"))) {
-			t.Errorf("the manual does not have %v", row)
-		}
-	}
-}
-
-// TestConfMeansOneThing: --conf names files below --root in every command, and its help says so in
-// the same words.
-func TestConfMeansOneThing(t *testing.T) {
-	a := newApp(testUI(t), []string{"gpustack"})
-	found := 0
-	for path, c := range args.Commands(a.Commands) {
-		flag := args.FindFlag(c.Flags, "conf")
-		if flag == nil {
-			continue
-		}
-		found++
-		rules, ok := flag.(args.PathFlag)
-		spelling, usage := args.DescribeFlag(flag)
-		if !ok || rules.Rules().Kind == args.HandedOver || !strings.Contains(spelling, "FILE") || !regexp.MustCompile(`FILE(\[,FILE\])? below the root`).MatchString(usage) {
-			t.Errorf("%s %s: %s", path, spelling, usage)
-		}
-	}
-	if found < 8 {
-		t.Errorf("only %d commands have --conf", found)
 	}
 }

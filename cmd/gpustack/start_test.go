@@ -17,7 +17,7 @@ func TestNothingIsCompiledAtStart(t *testing.T) {
 		if strings.HasPrefix(name, "integration") || strings.HasSuffix(name, "test") {
 			continue
 		}
-		matches, err := filepath.Glob(filepath.Join(repository, name, "*.go"))
+		matches, err := filepath.Glob(filepath.Join(top, name, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package args
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -328,11 +327,6 @@ func (f *Faults) insteadOf(argument string, words ...string) (host.Command, bool
 		return host.Command{}, false
 	}
 	return (guess{f.line}).commandLine(slices.Replace(slices.Clone(f.line.words), i, i+1, words...))
-}
-
-// OtherNames returns the names of flags and commands that are answered, with those of gpustack.
-func OtherNames() (flags map[string][][]string, commands map[string][]string) {
-	return maps.Clone(otherFlags), maps.Clone(otherVerbs)
 }
 
 // invalidValue matches the error of package flag about a value, as a run reports it.
