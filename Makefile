@@ -193,7 +193,7 @@ run-fuzz:
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 # More tests at a time than processors, for some wait.
 unit:
-	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 30m -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
+	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 30m -exec '$(CURDIR)/.ci/beside' -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
 ALL = $(if $(subst $(ALL_TESTS),,$(TESTS)),,yes)

@@ -253,6 +253,7 @@ func (m mistake) run(t *testing.T, dir string, argv []string) (stderr string, st
 		for name, value := range cloud.Env() {
 			c.Env = append(c.Env, name+"="+value)
 		}
+		c.Env = append(c.Env, unprivilegedEnv(t)...) // root would use the journal of the machine
 		hidden = append(hidden, cloud.URL, "http://cloud")
 	}
 	if m.user {
