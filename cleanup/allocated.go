@@ -23,13 +23,17 @@ const allocationsQuiet = 5 * time.Minute
 
 // Allocation is what a consumer holds on the resource provider of a PCI device.
 type Allocation struct {
-	Cell      string         `json:"cell"` // of the provider's compute node; "" if no cell has it
-	Host      string         `json:"host"`
-	Node      string         `json:"node"`
-	Provider  string         `json:"provider"` // its UUID
-	Name      string         `json:"name"`     // of the provider: the node's name and the device's address
-	Consumer  string         `json:"consumer"`
-	Resources map[string]int `json:"resources"` // amounts by resource class
+	// the cell of the provider's compute node; "" if no cell has it
+	Cell     string `json:"cell"`
+	Host     string `json:"host"`     // the host of that node; "" if no cell has it
+	Node     string `json:"node"`     // the provider's compute node; "" if no cell has it
+	Provider string `json:"provider"` // the provider's UUID
+	// the provider's name: the node's name and the device's address
+	Name string `json:"name"`
+	// the UUID of the instance or migration that holds the allocation
+	Consumer string `json:"consumer"`
+	// what it holds on the provider: amounts by resource class
+	Resources map[string]int `json:"resources"`
 }
 
 // Consumer is what Nova's databases know of a consumer in Placement.
@@ -63,14 +67,16 @@ type PlacedInstance struct {
 // AllocationFinding is the judgement of an allocation.
 type AllocationFinding struct {
 	Allocation
-	Case        Case      `json:"case"`
-	Verdict     Verdict   `json:"verdict"`
-	Instance    string    `json:"instance_uuid"` // that the allocation is, or was, for; "" if unknown
-	Migration   *int64    `json:"migration_id"`  // nil if the consumer is not a migration
-	Evidence    string    `json:"evidence"`
-	Reason      string    `json:"reason"`
-	Consequence string    `json:"consequence"`
-	Steps       host.Text `json:"steps"`
+	Case    Case    `json:"case"`    // "P"; "" for unknown ones
+	Verdict Verdict `json:"verdict"` // "suspicious" or "unknown"
+	// the instance that the allocation is or was for; "" if unknown
+	Instance string `json:"instance_uuid"`
+	// the migration that is the consumer; nil if the consumer is not a migration
+	Migration   *int64    `json:"migration_id"`
+	Evidence    string    `json:"evidence"`    // the records it is based on
+	Reason      string    `json:"reason"`      // why the verdict follows
+	Consequence string    `json:"consequence"` // the effect of leaving it
+	Steps       host.Text `json:"steps"`       // what the operator should do
 }
 
 // ClassifyAllocation judges an allocation. It returns nil for a legitimate one. recent is whether
@@ -253,11 +259,17 @@ func (m Moved) Commands() string {
 
 // AllocationReport is what was found about the allocations on PCI providers.
 type AllocationReport struct {
-	Judged    bool                `json:"judged"` // all allocations on the selected providers were
-	Why       string              `json:"why"`    // not all were judged; "" if they were
-	Providers int                 `json:"providers"`
-	Recent    int                 `json:"recent"` // allocations that were not judged because a record changed just now
-	Findings  []AllocationFinding `json:"findings"`
+	Judged bool `json:"judged"` // whether all allocations on the selected providers were judged
+	// why not all were judged: no credentials for Placement, no answer, an unreadable cell; "" if
+	// they were
+	Why string `json:"why"`
+	// resource providers of PCI devices whose allocations were read
+	Providers int `json:"providers"`
+	// Recent is how many allocations were not judged, because a record of their consumer has
+	// changed within five minutes, or the instance is in no cell yet.
+	Recent int `json:"recent"`
+	// allocations that are not legitimate, by cell, provider and consumer
+	Findings []AllocationFinding `json:"findings"`
 }
 
 // Sort sorts the findings by cell, provider and consumer.

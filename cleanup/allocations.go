@@ -20,8 +20,9 @@ var errAllocations = host.WithHint(errors.New("Placement's allocations do not ma
 // moved, the migration holds the allocations on the source, and the instance those on the
 // destination.
 type Allocations struct {
-	Instance   cloud.Allocations            `json:"instance"`
-	Migrations map[string]cloud.Allocations `json:"migrations"` // by the migration's uuid
+	Instance cloud.Allocations `json:"instance"` // those of the instance
+	// those of the closed migrations, by UUID, which is a migration's consumer in Placement
+	Migrations map[string]cloud.Allocations `json:"migrations"`
 }
 
 // Sites are the resource providers of the compute nodes that Settle tells apart. A provider in

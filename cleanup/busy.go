@@ -16,12 +16,18 @@ const BusyAfter = 6 * time.Hour
 
 // Work describes an instance whose rows Nova is still changing, or has stopped to change.
 type Work struct {
-	State   string   `json:"state"`       // what the instance is busy with
-	Age     *int64   `json:"age_seconds"` // since Nova last changed the instance or its open migrations; nil: unknown
-	Long    bool     `json:"long"`        // for longer than --busy-after, or for an unknown time
-	Request string   `json:"request_id"`  // of the instance's latest action with an event that has not finished, or else of its latest action
-	Action  string   `json:"action"`      // of that request
-	Hosts   []string `json:"hosts"`       // where its logs are
+	State string `json:"state"` // the task or state
+	// Age is the time since Nova last changed the instance or an open migration of it, by the
+	// database's clock; nil if that is not recorded.
+	Age  *int64 `json:"age_seconds"`
+	Long bool   `json:"long"` // whether that is longer than --busy-after, or not recorded
+	// Request is that of the instance's latest action with an event that has not finished, or else
+	// of its latest action; "" if it is not recorded, or was not looked up, as the row is not
+	// listed.
+	Request string `json:"request_id"`
+	// the action of that request: "create", "migrate", "resize" and others
+	Action string   `json:"action"`
+	Hosts  []string `json:"hosts"` // the hosts whose logs tell what became of the request
 }
 
 // working describes why Nova is still changing the rows of an instance; "" if it is not.

@@ -78,8 +78,8 @@ type Facts struct {
 // Held is a device with the node that it is on.
 type Held struct {
 	Device
-	Host     string `json:"host"`
-	NodeName string `json:"node"`
+	Host     string `json:"host"` // the host of its compute node; "" if there is no such node
+	NodeName string `json:"node"` // its compute node; "" if there is no such node
 
 	Card []Device `json:"-"` // the PF, and all its VFs and vdpa devices, without this one
 

@@ -39,7 +39,7 @@ const (
 	CaseBusy       Case = "T" // the instance is in a task, being built or without a state
 	CaseReset      Case = "S" // kept by a finished resize whose state was reset
 	CaseOdd        Case = "X" // depends on records that Nova does not write, or on hosts with equal names
-	CaseLegitimate Case = ""
+	CaseLegitimate Case = ""  // nothing is wrong with the row
 )
 
 // Repair is a way to repair a row.
@@ -47,7 +47,7 @@ type Repair string
 
 // Repairs.
 const (
-	NoRepair     Repair = ""
+	NoRepair     Repair = ""        // none
 	ByNova       Repair = "nova"    // nova-compute repairs the row, at its next audit or when it starts
 	Online       Repair = "online"  // close the migration, so that nova-compute's audit frees the device
 	Offline      Repair = "offline" // write the row while nova-compute on its host is down
@@ -56,26 +56,36 @@ const (
 
 // Finding is the judgement of a row, with its grounds and its repair.
 type Finding struct {
-	Cell        string    `json:"cell"`
-	Host        string    `json:"host"`
-	Node        string    `json:"node"`
-	Device      Device    `json:"device"`
-	Case        Case      `json:"case"`
-	Verdict     Verdict   `json:"verdict"`
-	Evidence    string    `json:"evidence"`    // the records it is based on, in one line
-	Reason      string    `json:"reason"`      // why the verdict follows
-	Consequence string    `json:"consequence"` // of leaving the row; "" for legitimate ones
-	Repair      Repair    `json:"repair"`
-	Steps       host.Text `json:"steps"`        // what the repair does, or what the operator should do
-	Leaves      string    `json:"leaves"`       // what remains after the repair
-	Needs       string    `json:"needs"`        // what is missing for the repair; "" for nothing
-	Migration   *int64    `json:"migration_id"` // the migration that keeps the row
+	Cell string `json:"cell"` // the name of the cell
+	// the host of the row's compute node; "" if there is no such node
+	Host string `json:"host"`
+	// the row's compute node; "" if there is no such node
+	Node   string `json:"node"`
+	Device Device `json:"device"` // the row of pci_devices
+	// the letter in docs/repair.md; "" for legitimate ones
+	Case     Case    `json:"case"`
+	Verdict  Verdict `json:"verdict"`  // what the row is
+	Evidence string  `json:"evidence"` // the records it is based on, in one line
+	Reason   string  `json:"reason"`   // why the verdict follows
+	// the effect of leaving the row; "" for legitimate ones
+	Consequence string `json:"consequence"`
+	Repair      Repair `json:"repair"` // which repair it has
+	// what the repair does, or what the operator should do
+	Steps     host.Text `json:"steps"`
+	Leaves    string    `json:"leaves"`       // what remains after the repair
+	Needs     string    `json:"needs"`        // what is missing for the repair; "" for nothing
+	Migration *int64    `json:"migration_id"` // the migration that keeps the device; nil for none
 
-	Closings []Closing `json:"closings"`   // the migrations to close, by id
-	Frees    []Held    `json:"frees"`      // the devices that nova-compute frees then
-	Claims   string    `json:"claims"`     // the instance that a free device is assigned to
-	Request  string    `json:"request_id"` // the request of that instance
-	Busy     *Work     `json:"work"`       // of case T; nil for others
+	// Closings are all migrations that keep the device, by id, with the statuses that close them.
+	// What the findings of an instance close is one repair.
+	Closings []Closing `json:"closings"`
+	// the devices that no other migration keeps, which nova-compute frees then
+	Frees []Held `json:"frees"`
+	// the instance that a free device is assigned to, with --claim; "" for none
+	Claims  string `json:"claims"`
+	Request string `json:"request_id"` // the request of that instance; "" before Zed
+	// what the instance of case T is busy with; nil for other cases
+	Busy *Work `json:"work"`
 
 	closer *closer  // of the instance, to close further migrations together with these
 	card   []Device // the other functions of the same card
@@ -96,18 +106,19 @@ func (f Finding) Listed() bool {
 
 // Closing is a migration with the status that closes it.
 type Closing struct {
-	Migration int64  `json:"migration_id"`
-	Status    string `json:"status"`
+	Migration int64  `json:"migration_id"` // the migration
+	Status    string `json:"status"`       // the status that closes it
 }
 
 // Summary counts the judged rows by verdict. Free rows that are consistent are not judged.
 type Summary struct {
-	Stale      int `json:"stale"`
-	Suspicious int `json:"suspicious"`
-	Unknown    int `json:"unknown"`
-	Busy       int `json:"busy"`
-	BusyLong   int `json:"busy_long"` // those of Busy that are busy for too long
-	Legitimate int `json:"legitimate"`
+	Stale      int `json:"stale"`      // rows that a repair can free
+	Suspicious int `json:"suspicious"` // rows that are wrong, but have no safe repair
+	Unknown    int `json:"unknown"`    // rows that could not be judged
+	Busy       int `json:"busy"`       // rows that Nova is still changing
+	// those of them that are busy for longer than --busy-after, or for an unknown time
+	BusyLong   int `json:"busy_long"`
+	Legitimate int `json:"legitimate"` // rows that describe the device
 }
 
 // Count adds a row.

@@ -158,12 +158,13 @@ type NodeStats struct {
 
 // PoolDifference is a pool that does not match the node's rows.
 type PoolDifference struct {
-	Vendor   string `json:"vendor_id"`
-	Product  string `json:"product_id"`
-	Type     string `json:"dev_type"`
-	NUMA     *int   `json:"numa_node"`
-	Recorded int    `json:"recorded"` // free devices by pci_stats
-	Free     int    `json:"free"`     // rows with status available
+	Vendor  string `json:"vendor_id"`  // the vendor of the pool's devices
+	Product string `json:"product_id"` // the product of the pool's devices
+	Type    string `json:"dev_type"`   // "" if pci_stats, of an old release, has none
+	// nil for none, or if pci_stats, of an old release, has none
+	NUMA     *int `json:"numa_node"`
+	Recorded int  `json:"recorded"` // free devices by pci_stats
+	Free     int  `json:"free"`     // rows with status "available"
 
 	pool Pool
 }
@@ -178,24 +179,26 @@ func newDifference(p Pool, recorded, free int) PoolDifference {
 
 // PoolFinding is the judgement of a compute node whose pools do not match its rows.
 type PoolFinding struct {
-	Cell        string           `json:"cell"`
-	Host        string           `json:"host"`
-	Node        string           `json:"node"`
-	Case        Case             `json:"case"`
-	Verdict     Verdict          `json:"verdict"`
-	Pools       []PoolDifference `json:"differences"`
-	Evidence    string           `json:"evidence"`
-	Reason      string           `json:"reason"`
-	Consequence string           `json:"consequence"`
-	Steps       host.Text        `json:"steps"`
+	Cell        string           `json:"cell"`        // the name of the cell
+	Host        string           `json:"host"`        // the host of the compute node
+	Node        string           `json:"node"`        // the compute node
+	Case        Case             `json:"case"`        // always "O"
+	Verdict     Verdict          `json:"verdict"`     // always "suspicious"
+	Pools       []PoolDifference `json:"differences"` // the pools that do not match
+	Evidence    string           `json:"evidence"`    // the records it is based on
+	Reason      string           `json:"reason"`      // why the verdict follows
+	Consequence string           `json:"consequence"` // the effect of leaving it
+	Steps       host.Text        `json:"steps"`       // what the operator should do
 }
 
 // Unjudged is something that was not judged, with the reason.
 type Unjudged struct {
-	Cell string    `json:"cell"`
-	Host string    `json:"host"`
-	Node string    `json:"node"`
-	Why  host.Text `json:"why"`
+	Cell string `json:"cell"` // the name of the cell
+	Host string `json:"host"` // the host of the compute node
+	Node string `json:"node"` // the compute node
+	// why not: pci_stats is NULL or malformed; or it does not match, but nova-compute is down or a
+	// row has changed within five minutes
+	Why host.Text `json:"why"`
 }
 
 // ComparePools returns the pools of a node that do not match its rows, sorted. stats is pci_stats,
@@ -304,21 +307,27 @@ const (
 
 // PoolGroup counts compute nodes that a report does not list by themselves.
 type PoolGroup struct {
-	Verdict Verdict  `json:"verdict"` // suspicious, or unknown if the nodes are not judged
-	Why     string   `json:"why"`     // the differences that the nodes have in common, and why they are not judged
-	Nodes   int      `json:"nodes"`
-	Hosts   []string `json:"hosts"` // the first of them
+	Verdict Verdict `json:"verdict"` // "suspicious", or "unknown" for nodes that are not judged
+	// what the nodes have in common: their differences, or why they are not judged; "for other
+	// reasons" for all nodes after the first 100 groups
+	Why   string   `json:"why"`
+	Nodes int      `json:"nodes"` // how many nodes
+	Hosts []string `json:"hosts"` // the hosts of the first nodes: 10 at most
 }
 
 // PoolReport is what was found about the pools of all compute nodes.
 type PoolReport struct {
-	Judged    bool          `json:"judged"`
-	Why       string        `json:"why"`   // no node was judged; "" if nodes were
-	Nodes     int           `json:"nodes"` // whose pci_stats was compared
-	Findings  []PoolFinding `json:"findings"`
-	NotJudged []Unjudged    `json:"not_judged"`
-	NotListed int           `json:"not_listed"` // further nodes that differ or are not judged
-	Groups    []PoolGroup   `json:"groups"`     // of these nodes
+	Judged bool   `json:"judged"` // whether the pools of the selected compute nodes were compared
+	Why    string `json:"why"`    // why no node was judged; "" if nodes were
+	Nodes  int    `json:"nodes"`  // how many nodes' pools were compared
+	// compute nodes whose pools do not match their rows, by cell, host and node: 100 at most
+	Findings []PoolFinding `json:"findings"`
+	// compute nodes of which nothing can be concluded: 100 at most
+	NotJudged []Unjudged `json:"not_judged"`
+	// further compute nodes that differ or are not judged; 0 if the lists have all
+	NotListed int `json:"not_listed"`
+	// these further nodes by what they have in common, the largest group first
+	Groups []PoolGroup `json:"groups"`
 }
 
 // Add judges a node and adds it to the report.

@@ -30,17 +30,17 @@ const (
 
 // Device is a live row of pci_devices.
 type Device struct {
-	ID       int64      `json:"id"`
-	Node     int64      `json:"compute_node_id"`
-	Address  string     `json:"address"`
-	Vendor   string     `json:"vendor_id"`
-	Product  string     `json:"product_id"`
-	Type     string     `json:"dev_type"`
-	Status   string     `json:"status"`
-	Instance *string    `json:"instance_uuid"`
-	Request  *string    `json:"request_id"`
-	Parent   *string    `json:"parent_addr"`
-	Updated  *time.Time `json:"updated_at"`
+	ID       int64      `json:"id"`              // the row's id
+	Node     int64      `json:"compute_node_id"` // the row's compute node
+	Address  string     `json:"address"`         // the PCI address
+	Vendor   string     `json:"vendor_id"`       // the function's vendor
+	Product  string     `json:"product_id"`      // the function's product
+	Type     string     `json:"dev_type"`        // "type-PCI", "type-PF", "type-VF" or "vdpa"
+	Status   string     `json:"status"`          // such as "available", "claimed" or "allocated"
+	Instance *string    `json:"instance_uuid"`   // the owner
+	Request  *string    `json:"request_id"`      // the owner's request for it
+	Parent   *string    `json:"parent_addr"`     // the physical function of a virtual one
+	Updated  *time.Time `json:"updated_at"`      // when Nova last changed the row
 }
 
 // LastChange returns when the row was last changed, zero if that is not recorded.

@@ -14,20 +14,28 @@ import (
 // or all rows of one instance are written offline, or its migration context is cleared, or one row
 // without an owner is written.
 type Unit struct {
-	Cell      string            `json:"cell"`
-	Repair    Repair            `json:"repair"`
-	Instance  string            `json:"instance_uuid"` // "" for a row without an owner
-	Closings  []Closing         `json:"closings"`      // by id; none for offline repairs
-	Devices   []Held            `json:"devices"`       // free afterwards, or assigned to the instance
-	FreedWith []Device          `json:"freed_with"`    // the rows of the same cards that Nova writes when it frees the devices
-	Placement *AllocationChange `json:"placement"`
-	Rows      []Row             `json:"rows"` // the changes of rows, filled in by Preview and when they are written
-	// Reports has, for each host whose rows were written offline, the report_count that its
-	// nova-compute had then.
-	Reports  map[string]int64 `json:"report_counts"`
-	Database string           `json:"database"` // the schema that the rows are in; "" if it is not recorded
-	State    State            `json:"state"`
-	Note     string           `json:"note"` // why the unit was skipped or is unknown, or how it was accepted
+	Cell     string `json:"cell"`          // the name of the cell
+	Repair   Repair `json:"repair"`        // how it is repaired
+	Instance string `json:"instance_uuid"` // the owner; "" for a row without one
+	// the migrations that are closed, by id; empty for offline repairs
+	Closings []Closing `json:"closings"`
+	// Devices are the devices that are free afterwards, or assigned to the instance (--claim).
+	// Those of a context repair are the instance's, which keeps them.
+	Devices []Held `json:"devices"`
+	// FreedWith is the rows of the same cards that Nova, or the repair, writes when it frees the
+	// devices: their PF, VFs and vDPA devices.
+	FreedWith []Device          `json:"freed_with"`
+	Placement *AllocationChange `json:"placement"` // the change of allocations; nil for none
+	// the changes of rows, filled in for a preview and when they are written
+	Rows []Row `json:"rows"`
+	// Reports is the report_count that nova-compute had when its rows were written offline, by
+	// host.
+	Reports map[string]int64 `json:"report_counts"`
+	// the schema that the rows are in; "" if it is not recorded
+	Database string `json:"database"`
+	State    State  `json:"state"` // how far the repair got
+	// why the unit was skipped or is unknown, or how it was accepted
+	Note string `json:"note"`
 
 	Findings []Finding `json:"-"` // from which the unit was planned
 	Vacated  []string  `json:"-"` // names of nodes that the instance is proved not to be on
@@ -58,8 +66,8 @@ func (u *Unit) UnmarshalJSON(text []byte) error {
 
 // AllocationChange is a change of Placement's allocations.
 type AllocationChange struct {
-	Before Allocations `json:"before"`
-	After  Allocations `json:"after"`
+	Before Allocations `json:"before"` // the allocations of all consumers before the repair
+	After  Allocations `json:"after"`  // the allocations of all consumers after the repair
 }
 
 // UnmarshalJSON reads a change from a journal. Releases that closed one migration per unit
@@ -87,10 +95,12 @@ func (b *AllocationChange) UnmarshalJSON(text []byte) error {
 
 // Row is the change of a row: the values of some of its columns before and after it.
 type Row struct {
-	Table  string             `json:"table"`
-	Key    string             `json:"key"` // the value of the column id
+	Table string `json:"table"` // the table
+	Key   string `json:"key"`   // the value of the column id
+	// the values of the changed columns before, as text or null
 	Before map[string]*string `json:"before"`
-	After  map[string]*string `json:"after"`
+	// the values of the changed columns after, as text or null
+	After map[string]*string `json:"after"`
 }
 
 // State is the progress of a unit.

@@ -3,45 +3,87 @@ package host
 // Code is the stable word for the reason of a refusal, for programs that read it (docs/json.md).
 type Code string
 
-// The codes of all refusals. docs/json.md describes each.
+// The codes of all refusals, each with what is refused.
 const (
-	CodeBondedRDMA       Code = "bonded_rdma"
-	CodeBridge           Code = "bridge"
-	CodeChanged          Code = "changed"
-	CodeConsole          Code = "console"
-	CodeDeploymentTool   Code = "deployment_tool"
-	CodeDisk             Code = "disk"
-	CodeEdited           Code = "edited"
-	CodeGroup            Code = "iommu_group"
-	CodeGuestsUnknown    Code = "guests_unknown"
-	CodeIdentical        Code = "identical_devices"
-	CodeImplausible      Code = "implausible"
-	CodeInUse            Code = "in_use"
-	CodeLaterEntry       Code = "later_entry"
-	CodeLocked           Code = "locked"
-	CodeMayHang          Code = "may_hang"
-	CodeMediated         Code = "mediated_devices"
-	CodeNetwork          Code = "network"
-	CodeNoGroup          Code = "no_iommu_group"
-	CodeNoIDs            Code = "no_ids"
-	CodeNotReporting     Code = "not_reporting"
-	CodeNotStartable     Code = "not_startable"
-	CodeNVSwitch         Code = "nvswitch"
-	CodeOneTimeUse       Code = "one_time_use"
-	CodeOtherOwner       Code = "other_owner"
-	CodePersistence      Code = "persistence_mode"
-	CodeRecorded         Code = "recorded"
-	CodeRemains          Code = "remains_with_host"
-	CodeRole             Code = "role"
-	CodeRootDisk         Code = "root_disk"
-	CodeService          Code = "service"
-	CodeSpecConflict     Code = "device_spec"
-	CodeSSHSession       Code = "ssh_session"
-	CodeSubnetManager    Code = "subnet_manager"
-	CodeTooLate          Code = "too_late"
-	CodeTooMany          Code = "too_many"
-	CodeUnconfirmed      Code = "unconfirmed"
-	CodeUnverified       Code = "unverified"
+	// VFs of a slave of a bond whose RDMA device, which they remove, is in use
+	CodeBondedRDMA Code = "bonded_rdma"
+	// a bridge, which no guest can have
+	CodeBridge Code = "bridge"
+	// a function that is not the recorded one
+	CodeChanged Code = "changed"
+	// the console of the firmware or the management controller
+	CodeConsole Code = "console"
+	// a file of Nova that a deployment tool generates
+	CodeDeploymentTool Code = "deployment_tool"
+	// a controller of disks that the host uses (mounted in any mount namespace, swap, LVM, RAID,
+	// encryption, ZFS, targets, hibernation, lines of fstab and crypttab), or that have content
+	// which nothing uses now
+	CodeDisk Code = "disk"
+	// the undo of a file or object that was changed since
+	CodeEdited Code = "edited"
+	// a function that only shares its IOMMU group with a selected device, or an RDMA adapter in the
+	// group of a GPU whose uses cannot be determined
+	CodeGroup Code = "iommu_group"
+	// a change of drivers while it is unknown which guests use the functions
+	CodeGuestsUnknown Code = "guests_unknown"
+	// pci-stub for one of several identical devices
+	CodeIdentical Code = "identical_devices"
+	// a repair in a database that does not look like that of a running deployment
+	CodeImplausible Code = "implausible"
+	// a function or flavor that is in use
+	CodeInUse Code = "in_use"
+	// the undo of an entry whose files a later entry changed
+	CodeLaterEntry Code = "later_entry"
+	// a change while another gpustack makes one
+	CodeLocked Code = "locked"
+	// unbinding a driver that may hang
+	CodeMayHang Code = "may_hang"
+	// a GPU with mediated devices
+	CodeMediated Code = "mediated_devices"
+	// a network interface of the host, or one below bridges, bonds, VLANs and interfaces of other
+	// network namespaces
+	CodeNetwork Code = "network"
+	// a function without an IOMMU group
+	CodeNoGroup Code = "no_iommu_group"
+	// a function whose ids cannot be read
+	CodeNoIDs Code = "no_ids"
+	// pci_in_placement while a compute node does not report its devices to Placement
+	CodeNotReporting Code = "not_reporting"
+	// a configuration with which nova-compute does not start
+	CodeNotStartable Code = "not_startable"
+	// NVSwitches apart from their GPUs
+	CodeNVSwitch Code = "nvswitch"
+	// a test of devices that stay reserved after their first guest
+	CodeOneTimeUse Code = "one_time_use"
+	// an adapter whose VFs another program sets at boot
+	CodeOtherOwner Code = "other_owner"
+	// unbinding a GPU in persistence mode
+	CodePersistence Code = "persistence_mode"
+	// a function in another command's record: that of host prepare or of rdma prepare
+	CodeRecorded Code = "recorded"
+	// a device_spec that offers a device which remains with the host
+	CodeRemains Code = "remains_with_host"
+	// a function that is recorded for containers and was asked for guests, or the other way round
+	CodeRole Code = "role"
+	// a function that the root file system, /usr or /boot needs
+	CodeRootDisk Code = "root_disk"
+	// stopping a service that cannot be stopped, or not be started again
+	CodeService Code = "service"
+	// a device_spec that conflicts with another one
+	CodeSpecConflict Code = "device_spec"
+	// the network interface of this ssh session
+	CodeSSHSession Code = "ssh_session"
+	// an adapter on which the fabric's subnet manager runs
+	CodeSubnetManager Code = "subnet_manager"
+	// the undo of a repair after Nova has gone on
+	CodeTooLate Code = "too_late"
+	// more repairs than --max
+	CodeTooMany Code = "too_many"
+	// a plan that was not confirmed
+	CodeUnconfirmed Code = "unconfirmed"
+	// pci_in_placement while it is unknown whether all compute nodes report
+	CodeUnverified Code = "unverified"
+	// a GPU with virtual functions, or one of them
 	CodeVirtualFunctions Code = "virtual_functions"
 )
 

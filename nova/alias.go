@@ -15,28 +15,35 @@ import (
 // Alias is a name by which flavors request devices of one product (nova/pci/request.py,
 // _ALIAS_SCHEMA). Empty fields are left out of nova.conf.
 type Alias struct {
-	Name           string `json:"name"`
-	VendorID       pci.ID `json:"vendor_id"`
-	ProductID      pci.ID `json:"product_id"`
-	DeviceType     string `json:"device_type,omitempty"`
-	NUMAPolicy     string `json:"numa_policy,omitempty"`
-	ResourceClass  string `json:"resource_class,omitempty"`
+	Name       string `json:"name"`                  // the name that flavors use
+	VendorID   pci.ID `json:"vendor_id"`             // the product's vendor
+	ProductID  pci.ID `json:"product_id"`            // the product
+	DeviceType string `json:"device_type,omitempty"` // as host scan names it
+	// how strictly the devices must be on the guest's NUMA nodes
+	NUMAPolicy    string `json:"numa_policy,omitempty"`
+	ResourceClass string `json:"resource_class,omitempty"` // the resource class in Placement
+	// traits that the devices must have, separated by commas
 	Traits         string `json:"traits,omitempty"`
-	LiveMigratable string `json:"live_migratable,omitempty"`
+	LiveMigratable string `json:"live_migratable,omitempty"` // "true" or "false"
 }
 
 // Spec is a device_spec that gpustack writes (nova/pci/devspec.py, PciDeviceSpec): all functions of
 // a product, or the function at an address, with tags.
 type Spec struct {
-	Address         *pci.Address `json:"address,omitempty"`
-	VendorID        pci.ID       `json:"vendor_id"`
-	ProductID       pci.ID       `json:"product_id"`
-	PhysicalNetwork *Network     `json:"physical_network,omitempty"` // of ports; nil for an alias
-	ResourceClass   string       `json:"resource_class,omitempty"`
-	Traits          string       `json:"traits,omitempty"`
-	Managed         string       `json:"managed,omitempty"`
-	LiveMigratable  string       `json:"live_migratable,omitempty"`
-	OneTimeUse      string       `json:"one_time_use,omitempty"`
+	Address   *pci.Address `json:"address,omitempty"` // absent for all functions of the product
+	VendorID  pci.ID       `json:"vendor_id"`         // the product's vendor
+	ProductID pci.ID       `json:"product_id"`        // the product
+	// PhysicalNetwork is the physical network of functions for ports of Neutron: null for tunnel
+	// networks. It is nil, and absent, for functions by alias.
+	PhysicalNetwork *Network `json:"physical_network,omitempty"`
+	ResourceClass   string   `json:"resource_class,omitempty"` // the resource class in Placement
+	// traits of the devices in Placement, separated by commas
+	Traits string `json:"traits,omitempty"`
+	// "true" or "false": whether libvirt binds the functions to VFIO
+	Managed        string `json:"managed,omitempty"`
+	LiveMigratable string `json:"live_migratable,omitempty"` // "true" or "false"
+	// "true": the devices stay reserved after their first guest
+	OneTimeUse string `json:"one_time_use,omitempty"`
 	// unwritten is live_migratable that is not written, because the versions of the hypervisor are
 	// unknown. It stays where a device_spec has it.
 	unwritten string

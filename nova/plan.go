@@ -94,10 +94,11 @@ func (p Plan) Wants(vendor, product string) bool {
 
 // Service is a service to restart, and what the restart interrupts.
 type Service struct {
-	Name       string   `json:"name"`    // of its program
-	Units      []string `json:"units"`   // that run it on the machine, without their suffix; empty if none was found
-	Command    *string  `json:"command"` // that restarts it; nil if its units are unknown
-	Interrupts string   `json:"interrupts"`
+	Name string `json:"name"` // the name of the service's program
+	// systemd units of the machine that run it, without ".service"; empty if none was found
+	Units      []string `json:"units"`
+	Command    *string  `json:"command"`    // what restarts it; nil if its units are unknown
+	Interrupts string   `json:"interrupts"` // what a restart interrupts
 }
 
 // source is one configuration file.

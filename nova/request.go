@@ -15,8 +15,8 @@ type Request []Wanted
 
 // Wanted is a number of devices of an alias, 1 or more.
 type Wanted struct {
-	Alias string `json:"alias"`
-	Count int    `json:"count"`
+	Alias string `json:"alias"` // an alias of nova.conf
+	Count int    `json:"count"` // the number of devices
 }
 
 // ParseRequest reads the value of RequestKey as Nova does when a guest boots (nova/pci/request.py,

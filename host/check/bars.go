@@ -14,9 +14,9 @@ import (
 // PcdPciMmio64Size).
 const window = 32 << 30
 
-// bars finds memory regions that have no address on the host, and regions that are too large for
-// guests with default settings. The latter are reported with a pass: nothing is wrong with this
-// host and nothing on it can change them, and a permanent warning would hide others.
+// bars finds memory regions that have no address on the host, and those that are too large for
+// guests with default settings, with a pass. The latter are reported with a pass: nothing is wrong
+// with this host and nothing on it can change them, and a permanent warning would hide others.
 func (v view) bars() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)

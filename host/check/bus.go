@@ -6,7 +6,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// bus finds cards that have fallen off the bus.
+// bus finds functions that no longer respond.
 func (v view) bus() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)

@@ -10,7 +10,8 @@ import (
 	"gpustack/host/selection"
 )
 
-// fabric checks whether NVSwitches can serve the GPUs that are assigned to guests.
+// fabric checks whether NVSwitches can serve the GPUs for guests: by NVIDIA's Fabric Manager on the
+// host, or by the configuration with which Nova offers the switches.
 func (v view) fabric() []host.Finding {
 	switch {
 	case v.phase == unseen:

@@ -8,7 +8,7 @@ import (
 	"gpustack/host/iommu"
 )
 
-// firmware checks for the ACPI tables that describe an IOMMU.
+// firmware checks for the ACPI tables that describe an IOMMU: DMAR, IVRS, IORT, VIOT.
 func (v view) firmware() []host.Finding {
 	switch f := v.Firmware; {
 	case !f.Seen():

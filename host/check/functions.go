@@ -10,7 +10,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// functions checks whether each recorded function is still the same device at the same address.
+// functions checks whether each recorded function is still the same device at the same address, on
+// the same board in the same slot.
 func (v view) functions() []host.Finding {
 	if f := v.notComparable(); f != nil {
 		return f

@@ -46,8 +46,9 @@ func (v view) effective(driver string) effective {
 	return h
 }
 
-// ids finds ids= lines that are ignored, recorded products that no effective line names, and ids
-// that also match functions which should stay with the host.
+// ids finds ids= lines of VFIO drivers that are ignored, recorded products that no effective line
+// names, and ids that also match functions which should stay with the host; it warns of functions
+// that other files bind too ("prepared by other means").
 func (v view) ids() []host.Finding {
 	if !v.Stated.Seen() {
 		return unread(v.Stated)

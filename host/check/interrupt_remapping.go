@@ -9,8 +9,8 @@ import (
 	"gpustack/host/machine"
 )
 
-// interruptRemapping checks whether interrupts are remapped. Without remapping VFIO assigns
-// nothing to guests (Linux, drivers/vfio/vfio_iommu_type1.c, allow_unsafe_interrupts).
+// interruptRemapping checks whether interrupts are remapped, without which VFIO assigns no devices
+// to guests. (Linux, drivers/vfio/vfio_iommu_type1.c, allow_unsafe_interrupts.)
 func (v view) interruptRemapping() []host.Finding {
 	if !v.isOn() {
 		return checklist.NA("the IOMMU is off or not shown")

@@ -11,7 +11,7 @@ import (
 	"gpustack/host/machine"
 )
 
-// iommuType checks whether the IOMMU also translates for devices of the host.
+// iommuType checks whether the IOMMU also translates for the host's own devices.
 func (v view) iommuType() []host.Finding {
 	switch {
 	case !v.isOn():

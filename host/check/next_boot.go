@@ -18,8 +18,9 @@ import (
 var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough", machine.VFIO + ".ids",
 	machine.Stub + ".ids", "vfio_iommu_type1.allow_unsafe_interrupts"}
 
-// nextBoot checks each normal entry of the boot menu: it must have the recorded arguments, and
-// should have those of the running kernel unless a reboot is pending.
+// nextBoot checks the arguments of each normal entry of the boot menu, and of the one that GRUB
+// selects by itself (its default, saved_entry, next_entry), whatever it boots; it fails on a
+// prepared machine that does not boot from the menu that gpustack reads.
 func (v view) nextBoot() []host.Finding {
 	switch {
 	case !v.Entries.Seen():

@@ -4,9 +4,10 @@ import (
 	"gpustack/host"
 )
 
-// nova reports what nova-compute of the machine offers to guests. It is not listed where there is
-// nothing to say: without a nova-compute, with one that offers no GPU on a machine that is not
-// prepared, and until the boot that gives it the functions.
+// nova reports selected functions that nova-compute of the machine does not offer, and GPUs that it
+// offers although a host driver has them; it never fails, and is absent without a nova-compute, and
+// if nothing is prepared or offered. Until the boot that gives a nova-compute the functions there
+// is nothing to say either.
 func (v view) nova() []host.Finding {
 	switch {
 	case v.phase == pending:

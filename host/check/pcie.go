@@ -5,7 +5,8 @@ import (
 	"gpustack/host/machine"
 )
 
-// pcie finds GPUs whose PCIe link has fewer lanes than card and slot support.
+// pcie warns of GPUs whose PCIe link has fewer lanes than card and slot support; idle GPUs lower
+// the speed, which is not judged.
 func (v view) pcie() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)

@@ -17,9 +17,9 @@ import (
 	"gpustack/host/selection"
 )
 
-// preparable reports what host prepare refuses. It passes only if host prepare, asked itself, has
-// no error. Of a prepared machine it reports recorded functions that have come into use before the
-// boot which takes them from the host.
+// preparable reports what host prepare refuses on a machine that is not prepared, and on a prepared
+// one the recorded functions that have come into use before the boot which takes them from the
+// host. It passes only if host prepare, asked itself, has no error.
 func (v view) preparable() []host.Finding {
 	switch {
 	case v.phase == unseen:

@@ -5,9 +5,9 @@ import (
 	"gpustack/host/checklist"
 )
 
-// secureBoot reports whether Secure Boot and kernel lockdown are active. Neither prevents
-// passthrough: the distribution's modules are signed, and neither VFIO nor driver_override is
-// restricted (kernel_lockdown(7)).
+// secureBoot reports whether Secure Boot and kernel lockdown are active, and never fails. Neither
+// prevents passthrough: the distribution's modules are signed, and neither VFIO nor driver_override
+// is restricted (kernel_lockdown(7)).
 func (v view) secureBoot() []host.Finding {
 	const harmless = ": VFIO and signed modules work as usual"
 	if !v.SecureBoot.Seen() {

@@ -9,8 +9,9 @@ import (
 	"gpustack/host/steps"
 )
 
-// startup judges the steps of every boot: of the last run, and whether the unit that runs them is
-// there. It has no finding if nothing is recorded and no step was run.
+// startup judges the steps of this boot (/run/gpustack/boot.json) and their unit, with a finding
+// for each that did not succeed, and units of containers with nova-compute or libvirt that are not
+// ordered after it; absent if nothing is recorded and no step was run.
 func (v view) startup() []host.Finding {
 	s := v.boot
 	f := host.Finding{Status: host.Fail, File: steps.ResultFile, Effect: "VFs are not as recorded",

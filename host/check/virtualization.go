@@ -10,7 +10,8 @@ import (
 	"gpustack/host/machine"
 )
 
-// virtualization checks whether the machine can run guests with KVM.
+// virtualization checks whether the CPU and KVM can run guests; n/a if nova.conf has virt_type =
+// qemu.
 func (v view) virtualization() []host.Finding {
 	flag := v.Virtualization.Value
 	noKVM := v.KVM.Seen() && !v.KVM.Value

@@ -18,12 +18,12 @@ type Verdict string
 // then Ready, Drifted if it no longer matches the record, or NotReady for another reason. Unknown
 // means that not enough of it can be read.
 const (
-	NotPrepared   Verdict = "not prepared"
-	PendingReboot Verdict = "pending reboot"
-	Ready         Verdict = "ready"
-	NotReady      Verdict = "not ready"
-	Drifted       Verdict = "drifted"
-	Unknown       Verdict = "unknown"
+	NotPrepared   Verdict = "not prepared"   // nothing is recorded
+	PendingReboot Verdict = "pending reboot" // the record takes effect after a reboot
+	Ready         Verdict = "ready"          // no check failed
+	NotReady      Verdict = "not ready"      // another check failed
+	Drifted       Verdict = "drifted"        // what was prepared no longer matches the record
+	Unknown       Verdict = "unknown"        // not enough of it can be read
 )
 
 // Verdicts returns all verdicts, the worst first: what a reboot may repair comes before what must

@@ -20,8 +20,8 @@ type Change struct {
 
 // Write is one write to sysfs.
 type Write struct {
-	File  string `json:"file"`
-	Value string `json:"value"`
+	File  string `json:"file"`  // the attribute
+	Value string `json:"value"` // what is written
 }
 
 // step is a write, with the state that it leads to.

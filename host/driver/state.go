@@ -41,8 +41,9 @@ func (n Name) String() string {
 // State is the driver that a function is bound to, and its driver_override, which permits only one
 // driver to bind it.
 type State struct {
-	Driver   Name `json:"driver" null:"zero"`
-	Override Name `json:"driver_override" null:"zero"` // "" for any driver that matches
+	Driver Name `json:"driver" null:"zero"` // the bound driver; null for none
+	// the only driver that may bind it; null for any that matches
+	Override Name `json:"driver_override" null:"zero"`
 }
 
 // ErrGone means that a function no longer exists.

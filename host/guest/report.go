@@ -17,90 +17,109 @@ const Schema = 1
 // read.
 type Report struct {
 	Schema int `json:"schema"`
-	// NovaHost is the name of the host in Nova's database, from nova-compute's option "host".
+	// the host's name in Nova: the option host of nova.conf, by default the hostname
 	NovaHost     *string    `json:"nova_host"`
-	NovaHostFrom *string    `json:"nova_host_from"` // a file, or "hostname"
+	NovaHostFrom *string    `json:"nova_host_from"` // the file that sets it, or "hostname"
 	Hostname     *string    `json:"host"`
-	MachineID    *string    `json:"machine_id"`
-	BootID       *string    `json:"boot_id"`
-	Collected    time.Time  `json:"time"` // by the host's clock
-	Booted       *time.Time `json:"booted"`
-	Clock        *Clock     `json:"clock" old:"lacks"` // nil: unknown
-	// Token is a token of the database's time (NewToken), which the report was made after; nil:
-	// none was given.
-	Token       *string       `json:"token" old:"lacks"`
-	Complete    bool          `json:"complete"` // every source was read
+	MachineID    *string    `json:"machine_id"` // the content of /etc/machine-id
+	BootID       *string    `json:"boot_id"`    // different after each boot
+	Collected    time.Time  `json:"time"`       // when the report was made, by the host's clock
+	Booted       *time.Time `json:"booted"`     // when the machine was booted
+	// the state of the host's clock; nil unless the report was made on the running machine
+	Clock *Clock `json:"clock" old:"lacks"`
+	// the token of --token: a time of the database that the report was made after; nil without one
+	Token *string `json:"token" old:"lacks"`
+	// Complete is whether every source was read. An incomplete report does not prove that anything
+	// is absent. A list is null if nothing was found, but not all its sources could be read; only
+	// an empty list means that there is none.
+	Complete bool `json:"complete"`
+	// processes of nova-compute, including those in containers
 	NovaCompute []NovaCompute `json:"nova_compute" null:"zero"`
-	Holders     []Holder      `json:"holders" null:"zero"`
-	Guests      []Guest       `json:"guests" null:"zero"`
-	Domains     []Domain      `json:"domains" null:"zero"`
-	// VirtualFunctions lists the physical functions that have virtual functions; nil: unknown.
+	// Holders are the processes that have a VFIO group, a VFIO device or a vDPA device open, one
+	// element for each group or device.
+	Holders []Holder `json:"holders" null:"zero"`
+	// QEMU processes, with or without functions of the host
+	Guests []Guest `json:"guests" null:"zero"`
+	// libvirt's domains, by UUID
+	Domains []Domain `json:"domains" null:"zero"`
+	// the physical functions that have virtual functions
 	VirtualFunctions []PhysicalFunction `json:"virtual_functions" null:"zero" old:"lacks"`
-	Sources          []Source           `json:"sources"`
+	// the parts of the machine that the report is based on
+	Sources []Source `json:"sources"`
 }
 
 // Clock is the state of the host's clock when the report was made (adjtimex(2)).
 type Clock struct {
+	// whether a program synchronizes the clock, as timedatectl shows it
 	Synchronized bool `json:"synchronized"`
-	// MaxErrorUS is the largest difference from the true time in microseconds, as the program that
-	// synchronizes the clock has set it.
+	// the largest difference from the true time, as the program that synchronizes the clock has set
+	// it
 	MaxErrorUS int64 `json:"max_error_us"`
 }
 
 // NovaCompute is a process of nova-compute, in a container or not.
 type NovaCompute struct {
-	PID     int        `json:"pid"`
-	Started *time.Time `json:"started"`
+	PID     int        `json:"pid"`     // the process id in the host's PID namespace
+	Started *time.Time `json:"started"` // when the process was started
 	Command string     `json:"command"` // its arguments up to the name of nova-compute
-	// AgeSeconds is how long it had been running, by the time since boot, rounded down; nil:
-	// unknown.
+	// how long it had been running, by the time since boot, rounded down; nil if unknown
 	AgeSeconds *int `json:"age_seconds" old:"lacks"`
 }
 
 // Holder is a process that has a VFIO group, a VFIO device or a vDPA device open. A process with
 // several of them is listed once for each.
 type Holder struct {
-	PID       int           `json:"pid"`
-	Command   string        `json:"command"` // as the kernel names the process
-	UUID      *string       `json:"uuid"`    // of its guest; nil: it runs none
-	Name      *string       `json:"name"`
-	Group     *int          `json:"iommu_group"`
-	Device    *string       `json:"vfio_device"`             // "vfio0", if opened without its group
-	VDPA      *string       `json:"vdpa_device" old:"lacks"` // "vhost-vdpa-0"
-	Functions []pci.Address `json:"functions" null:"zero"`   // nil: unknown
-	Asked     []pci.Address `json:"asked"`                   // named in the process's arguments
+	PID     int    `json:"pid"`     // the process id
+	Command string `json:"command"` // as the kernel names the process
+	// the guest's UUID; nil if the process runs none
+	UUID *string `json:"uuid"`
+	// the guest's name; nil if the process runs none
+	Name *string `json:"name"`
+	// the VFIO group that is open, which has the number of the IOMMU group
+	Group *int `json:"iommu_group"`
+	// the VFIO device that is open without its group: "vfio0"
+	Device *string `json:"vfio_device"`
+	// the vDPA device that is open: "vhost-vdpa-0"
+	VDPA      *string       `json:"vdpa_device" old:"lacks"`
+	Functions []pci.Address `json:"functions" null:"zero"` // its functions; nil if unknown
+	// the functions in the process's arguments
+	Asked []pci.Address `json:"asked"`
 }
 
 // Guest is a process that runs a guest, with or without functions of the host.
 type Guest struct {
-	PID     int           `json:"pid"`
-	Command string        `json:"command"`
-	UUID    *string       `json:"uuid"`
-	Name    *string       `json:"name"`
-	Started *time.Time    `json:"started"`
-	Asked   []pci.Address `json:"asked"`
+	PID     int           `json:"pid"`     // the process id
+	Command string        `json:"command"` // as the kernel names the process
+	UUID    *string       `json:"uuid"`    // the guest's UUID; nil if the arguments do not have one
+	Name    *string       `json:"name"`    // the guest's name; nil if the arguments do not have one
+	Started *time.Time    `json:"started"` // when the process was started
+	Asked   []pci.Address `json:"asked"`   // the functions in the process's arguments
 }
 
 // Domain is a guest that libvirt has defined or runs.
 type Domain struct {
-	UUID      string        `json:"uuid"`
-	Name      string        `json:"name"`
-	Running   bool          `json:"running"` // libvirt keeps a running state of it
-	Functions []pci.Address `json:"functions"`
-	Files     []string      `json:"files"` // its definition and state
+	UUID string `json:"uuid"` // the guest's UUID
+	Name string `json:"name"` // the guest's name in libvirt
+	// whether libvirt has a state file for it as a running domain
+	Running   bool          `json:"running"`
+	Functions []pci.Address `json:"functions"` // its functions
+	// its definition and state; /proc/PID/root is the root directory of a container
+	Files []string `json:"files"`
 }
 
 // PhysicalFunction is a physical function with its virtual functions.
 type PhysicalFunction struct {
-	Address   pci.Address   `json:"address"`
-	Functions []pci.Address `json:"functions"`
+	Address   pci.Address   `json:"address"`   // the physical function
+	Functions []pci.Address `json:"functions"` // its virtual functions
 }
 
 // Source is a part of the machine that a report is based on.
 type Source struct {
+	// "processes", "vfio", "groups", "domains", "nova.conf", "hostname", "machine_id", "boot_id",
+	// "boot_time", "sriov" or "vdpa"
 	Name   string `json:"name"`
-	State  State  `json:"state"`
-	Detail string `json:"detail"` // what was read, or why it was not
+	State  State  `json:"state"`  // whether it was read
+	Detail string `json:"detail"` // what was read, or why it could not be read, for people
 	Denied bool   `json:"-"`      // a lack of permission has prevented reading it
 }
 

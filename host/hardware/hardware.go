@@ -14,80 +14,87 @@ import (
 
 // Machine are the facts of a machine. Nil stands for what is unknown, as a warning says.
 type Machine struct {
-	Vendor  *string `json:"vendor"`
+	// the server's vendor, from the firmware's tables or the device tree
+	Vendor *string `json:"vendor"`
+	// the server's product name, from the same source
 	Product *string `json:"product"`
-	BIOS    BIOS    `json:"bios"`
-	Board   Board   `json:"board"`
-	CPU     CPU     `json:"cpu"`
-	Memory  Memory  `json:"memory"`
-	Nodes   []Node  `json:"numa_nodes" null:"zero"` // by id
-	Disks   []Disk  `json:"disks" null:"zero"`      // by name, without partitions and virtual devices
-	NICs    []NIC   `json:"nics" null:"zero"`       // by name, those of hardware only
+	BIOS    BIOS    `json:"bios"`                   // the firmware
+	Board   Board   `json:"board"`                  // the main board
+	CPU     CPU     `json:"cpu"`                    // the processors that are online
+	Memory  Memory  `json:"memory"`                 // the memory of the machine
+	Nodes   []Node  `json:"numa_nodes" null:"zero"` // the NUMA nodes, by id
+	// block devices of hardware, by name, without partitions and virtual devices
+	Disks []Disk `json:"disks" null:"zero"`
+	NICs  []NIC  `json:"nics" null:"zero"` // network interfaces of hardware, by name
 }
 
 // BIOS is the firmware.
 type BIOS struct {
-	Vendor  *string `json:"vendor"`
-	Version *string `json:"version"`
-	Date    *string `json:"date"`
+	Vendor  *string `json:"vendor"`  // the firmware's vendor
+	Version *string `json:"version"` // the firmware's version
+	Date    *string `json:"date"`    // the date of this version
 }
 
 // Board is the main board.
 type Board struct {
-	Vendor  *string `json:"vendor"`
-	Product *string `json:"product"`
-	Version *string `json:"version"`
+	Vendor  *string `json:"vendor"`  // the board's vendor
+	Product *string `json:"product"` // the board's product name
+	Version *string `json:"version"` // the board's revision
 }
 
 // CPU are the processors that are online.
 type CPU struct {
-	Model   *string `json:"model"`
-	Sockets *int    `json:"sockets"`
-	Cores   *int    `json:"cores"`
-	Threads *int    `json:"threads"`
-	// AddressBits is the size of physical addresses, which Nova can pass through to guests.
+	Model   *string `json:"model"`   // the model of the first processor
+	Sockets *int    `json:"sockets"` // sockets of the machine
+	Cores   *int    `json:"cores"`   // physical cores of the machine
+	Threads *int    `json:"threads"` // logical processors of the machine
+	// AddressBits is the size of physical addresses, which Nova can pass through to guests; nil
+	// where the kernel does not show it (not x86).
 	AddressBits *int `json:"address_bits"`
 }
 
 // Memory is the memory of the machine or of a NUMA node.
 type Memory struct {
-	Total  *int64 `json:"total_bytes"`  // installed and online
-	Usable *int64 `json:"usable_bytes"` // MemTotal, what the kernel has left for programs
-	// HugePages are the pools by the size of their pages. They are part of the usable memory.
-	HugePages []HugePages `json:"hugepages" null:"zero"`
+	// installed and online, from memory blocks; nil for kernels without them
+	Total *int64 `json:"total_bytes"`
+	// MemTotal: what the kernel leaves for programs, huge pages included
+	Usable    *int64      `json:"usable_bytes"`
+	HugePages []HugePages `json:"hugepages" null:"zero"` // the pools by the size of their pages
 }
 
 // HugePages is a pool of huge pages.
 type HugePages struct {
-	Size  int64 `json:"size_bytes"`
-	Total int64 `json:"total"`
-	Free  int64 `json:"free"`
+	Size  int64 `json:"size_bytes"` // the size of a page
+	Total int64 `json:"total"`      // pages of the pool
+	Free  int64 `json:"free"`       // pages that nothing uses
 }
 
 // Node is a NUMA node. It may have memory only, or CPUs only.
 type Node struct {
-	ID      int    `json:"id"`
-	Cores   *int   `json:"cores"`
+	ID    int  `json:"id"`    // the kernel's number of the node
+	Cores *int `json:"cores"` // physical cores that are online; 0 for a node of memory alone
+	// logical processors that are online; 0 for a node of memory alone
 	Threads *int   `json:"threads"`
-	Memory  Memory `json:"memory"`
+	Memory  Memory `json:"memory"` // the memory of the node
 }
 
 // Disk is a block device of hardware.
 type Disk struct {
-	Name       string    `json:"name"`
-	Size       *int64    `json:"size_bytes"`
-	Model      *string   `json:"model"`
-	Rotational host.Bool `json:"rotational"`
-	Removable  host.Bool `json:"removable"`
-	Controller *string   `json:"controller"` // nvme, scsi (SATA too), virtio, ide, mmc
+	Name       string    `json:"name"`       // the kernel's name: "nvme0n1"
+	Size       *int64    `json:"size_bytes"` // the capacity
+	Model      *string   `json:"model"`      // nil for disks of virtual machines
+	Rotational host.Bool `json:"rotational"` // a disk with spinning platters
+	Removable  host.Bool `json:"removable"`  // the medium can be removed
+	// "nvme", "scsi" (SATA and SAS too), "virtio", "ide" or "mmc"; nil for others
+	Controller *string `json:"controller"`
 }
 
 // NIC is a network interface of hardware.
 type NIC struct {
-	Name    string  `json:"name"`
-	Address *string `json:"pci_address"` // nil for one without a PCI function, such as USB
-	Driver  *string `json:"driver"`
-	Speed   *int    `json:"speed_mbps"` // nil without a link
+	Name    string  `json:"name"`        // the interface's name: "ens1f0"
+	Address *string `json:"pci_address"` // nil for an interface without a PCI function, such as USB
+	Driver  *string `json:"driver"`      // the bound driver
+	Speed   *int    `json:"speed_mbps"`  // nil without a link
 }
 
 // Read reads the facts of the machine below the root. It starts no program.

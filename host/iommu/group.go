@@ -17,18 +17,19 @@ import (
 // Group is an IOMMU group: functions that can reach each other's memory, and so can only be
 // assigned to the same guest.
 type Group struct {
-	Number  int           `json:"number"`
-	Members []pci.Address `json:"members"`
-	// Viable is whether VFIO would open the group in its present state. It is Unknown if that is
-	// so for a member and no other member blocks the group.
-	Viable   host.Bool `json:"viable"`
+	Number  int           `json:"number"`  // the number in /sys/kernel/iommu_groups
+	Members []pci.Address `json:"members"` // all functions in it, listed or not
+	// Viable is whether VFIO would open the group in its present state; null if that is so for a
+	// member and no other member blocks the group.
+	Viable host.Bool `json:"viable"`
+	// members that keep the group from being viable, or may do so
 	Blockers []Blocker `json:"blockers"`
 }
 
 // Blocker is a member that keeps its group from being viable, or may do so, and why.
 type Blocker struct {
-	Address pci.Address `json:"address"`
-	Reason  string      `json:"reason"`
+	Address pci.Address `json:"address"` // the member
+	Reason  string      `json:"reason"`  // how it blocks the group, for people
 }
 
 // Groups returns the groups of devices, ordered by number. devices must contain all devices of the

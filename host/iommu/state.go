@@ -10,8 +10,9 @@ import (
 
 // State is whether the IOMMU is on, in the form that docs/json.md describes.
 type State struct {
+	// whether the IOMMU is on; null if the file tree does not show it
 	Enabled host.Bool `json:"enabled"`
-	Groups  int       `json:"group_count"`
+	Groups  int       `json:"group_count"` // all groups of the machine, listed or not
 }
 
 // Directories of groups (Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups) and IOMMUs

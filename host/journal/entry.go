@@ -51,21 +51,26 @@ type Entry struct {
 
 // Origin is who made a change, where and how. A field is empty if it could not be determined.
 type Origin struct {
-	User    string   `json:"user"`    // the name of the user who called gpustack, also by sudo(8)
-	Host    string   `json:"host"`    // the name of the machine that gpustack ran on
-	Version string   `json:"version"` // of gpustack
-	Argv    []string `json:"argv"`    // the arguments of the command line, without secrets
-	// Cloud is nil if the command spoke to no cloud of clouds.yaml, and in entries that earlier
-	// versions wrote.
+	// User is the user who called gpustack: of sudo(8), else of the login, else of the process; ""
+	// if that cannot be determined.
+	User string `json:"user"`
+	// the name of the machine that gpustack ran on; "" if that cannot be determined
+	Host    string `json:"host"`
+	Version string `json:"version"` // the version of gpustack
+	// the arguments of the command line, without secrets; of URLs only the scheme
+	Argv []string `json:"argv"`
+	// Cloud is the cloud of the change, which its undo uses. It is nil, and absent, if OS_
+	// variables chose it, of changes of a machine, and in entries that earlier versions wrote.
 	Cloud *Cloud `json:"os_cloud,omitempty"`
 }
 
 // Cloud is the cloud of clouds.yaml that a command spoke to: what its undo needs to find it again.
 type Cloud struct {
-	Name     string `json:"name"` // "" for credentials of OS_ variables
-	Region   string `json:"region,omitempty"`
-	CACert   string `json:"cacert,omitempty"`
-	Insecure bool   `json:"insecure,omitempty"`
+	// the name in clouds.yaml; "" for credentials of OS_ variables
+	Name     string `json:"name"`
+	Region   string `json:"region,omitempty"`   // the value of --os-region-name
+	CACert   string `json:"cacert,omitempty"`   // the value of --os-cacert
+	Insecure bool   `json:"insecure,omitempty"` // true with --insecure
 }
 
 // Kinds of entries.

@@ -15,9 +15,9 @@ type Role string
 
 // The roles. One that is recorded neither by host prepare nor by container prepare is the host's.
 const (
-	OfHost      Role = "host"
-	OfGuest     Role = "guest"
-	OfContainer Role = "container"
+	OfHost      Role = "host"      // recorded for neither
+	OfGuest     Role = "guest"     // recorded by host prepare
+	OfContainer Role = "container" // recorded by container prepare
 )
 
 // schemaContainers is the version of the contract's format once something is recorded for

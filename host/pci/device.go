@@ -10,34 +10,49 @@ import (
 // show the value or shows it malformed. Its JSON form is documented in docs/json.md and can be read
 // back.
 type Device struct {
-	Address           Address     `json:"address"`
-	Class             *Class      `json:"class"`
-	ClassName         *string     `json:"class_name"`
-	VendorID          *ID         `json:"vendor_id"`
-	ProductID         *ID         `json:"product_id"`
-	Vendor            *string     `json:"vendor"`
-	Product           *string     `json:"product"`
-	SubsystemVendorID *ID         `json:"subsystem_vendor_id"`
-	SubsystemID       *ID         `json:"subsystem_id"`
-	Revision          *string     `json:"revision"` // two hexadecimal digits
-	Driver            *string     `json:"driver"`   // nil for none
-	DriverOverride    *string     `json:"driver_override"`
-	Modalias          *string     `json:"modalias"`
-	IOMMUGroup        *int        `json:"iommu_group"`
-	GroupMembers      []Address   `json:"group_members"` // the function itself among them
-	NUMANode          *int        `json:"numa_node"`     // nil for none (the kernel's -1)
-	Parent            *Address    `json:"parent"`        // the bridge above; nil on a root bus
-	Controller        *Address    `json:"controller"`    // the VMD controller that provides the function's domain
-	BootVGA           host.Bool   `json:"boot_vga"`
-	ResetMethods      []string    `json:"reset_methods" null:"zero"` // nil where the kernel does not show them
-	SRIOV             SRIOV       `json:"sriov"`
-	DeviceType        *DeviceType `json:"device_type"`
-	AliasHint         *string     `json:"alias_hint"`       // only for GPUs of a known product
-	Candidate         bool        `json:"candidate"`        // host prepare selects it by default
-	BARs              []BAR       `json:"bars" null:"zero"` // nil where they are not read, see [ReadBARs]
-	Warnings          []string    `json:"warnings"`
-	// NVSwitchManager reports whether a network function manages the NVSwitches of its board. It is
-	// Unknown on machines without NVSwitches and on machines whose NVSwitches are PCI functions.
+	Address   Address `json:"address"`    // the function
+	Class     *Class  `json:"class"`      // base class and subclass: "0300"
+	ClassName *string `json:"class_name"` // the name of the class
+	VendorID  *ID     `json:"vendor_id"`  // the function's vendor
+	ProductID *ID     `json:"product_id"` // the function's product
+	Vendor    *string `json:"vendor"`     // the vendor's name from the machine's pci.ids
+	// the product's name from the machine's pci.ids or, for NVIDIA's, from gpustack's own list
+	Product           *string `json:"product"`
+	SubsystemVendorID *ID     `json:"subsystem_vendor_id"` // the board's vendor
+	SubsystemID       *ID     `json:"subsystem_id"`        // the board's model
+	Revision          *string `json:"revision"`            // two hexadecimal digits
+	Driver            *string `json:"driver"`              // the bound driver; nil for none
+	// the only driver that may bind it; nil for any
+	DriverOverride *string `json:"driver_override"`
+	// Modalias is what modules' alias patterns are compared with. The class and the ids are read
+	// from it, or from their own files, with a warning, if it is not as kernels write it.
+	Modalias   *string `json:"modalias"`
+	IOMMUGroup *int    `json:"iommu_group"` // nil for none
+	// all functions in that group, including this one
+	GroupMembers []Address `json:"group_members"`
+	NUMANode     *int      `json:"numa_node"` // nil for none (the kernel's -1)
+	// the bridge above; nil on a root bus
+	Parent *Address `json:"parent"`
+	// the VMD controller that provides the function's domain; nil for none
+	Controller *Address `json:"controller"`
+	// whether it is the firmware's console; null if the kernel does not show it
+	BootVGA host.Bool `json:"boot_vga"`
+	// how the kernel can reset it; nil if the kernel does not show it
+	ResetMethods []string    `json:"reset_methods" null:"zero"`
+	SRIOV        SRIOV       `json:"sriov"`       // its part in SR-IOV
+	DeviceType   *DeviceType `json:"device_type"` // its device type in Nova
+	// AliasHint is the name that the Nova alias of the product gets, for known NVIDIA GPUs:
+	// "K4200", "A100-SXM4-80GB". It depends on the product alone.
+	AliasHint *string `json:"alias_hint"`
+	// Candidate reports whether host prepare selects it by default: an NVIDIA GPU (display
+	// controller or processing accelerator) that is not a virtual function.
+	Candidate bool `json:"candidate"`
+	// the memory regions of a GPU; nil for other functions and if the kernel does not show them
+	BARs     []BAR    `json:"bars" null:"zero"`
+	Warnings []string `json:"warnings"` // files of the function that cannot be read or parsed
+	// NVSwitchManager reports whether a network function manages the NVSwitches of its board (HGX
+	// B200, B300). It is absent on machines without NVSwitches and on machines whose NVSwitches are
+	// PCI functions.
 	NVSwitchManager host.Bool `json:"nvswitch_manager,omitempty"`
 
 	whole       bool // everything was read, not only what identifies the function
@@ -51,10 +66,12 @@ type Device struct {
 // SRIOV is a function's role in single-root I/O virtualization. Role is nil if it could not be
 // determined.
 type SRIOV struct {
-	Role     *Role    `json:"role"`
-	TotalVFs *int     `json:"total_vfs"` // only for physical functions
-	NumVFs   *int     `json:"num_vfs"`
-	PF       *Address `json:"pf"` // only for virtual functions
+	Role *Role `json:"role"` // nil if unknown
+	// how many virtual functions a physical function supports; nil for other functions
+	TotalVFs *int `json:"total_vfs"`
+	NumVFs   *int `json:"num_vfs"` // how many it has; nil for other functions
+	// the physical function of a virtual one; nil for other functions
+	PF *Address `json:"pf"`
 }
 
 // Role is none, pf (physical function) or vf (virtual function).
@@ -63,8 +80,8 @@ type Role string
 // The three roles.
 const (
 	RoleNone Role = "none"
-	RolePF   Role = "pf"
-	RoleVF   Role = "vf"
+	RolePF   Role = "pf" // can have virtual functions
+	RoleVF   Role = "vf" // is a virtual function
 )
 
 // DeviceType is Nova's type of a PCI device in its database, device_spec and alias

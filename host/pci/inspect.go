@@ -29,11 +29,13 @@ type Inspection struct {
 
 // BAR is a memory region of a function.
 type BAR struct {
-	Number       int    `json:"number"`
-	Size         uint64 `json:"size_bytes"` // 0 if the kernel does not show it
-	Wide         bool   `json:"wide"`       // may be placed above 4 GiB
-	Prefetchable bool   `json:"prefetchable"`
-	Unplaced     bool   `json:"unplaced"` // the host has assigned no addresses
+	Number int    `json:"number"`     // 0 to 5
+	Size   uint64 `json:"size_bytes"` // 0 if the kernel does not show it
+	// its addresses have 64 bits: it may be placed above 4 GiB
+	Wide bool `json:"wide"`
+	// reads have no side effects, as the function declares
+	Prefetchable bool `json:"prefetchable"`
+	Unplaced     bool `json:"unplaced"` // the host has assigned no address
 }
 
 // ReadBARs reads the memory regions of functions. Scan does not read them: they are one more file

@@ -23,8 +23,8 @@ type NetnsMode string
 
 // The two modes: all namespaces use every device, or each device belongs to one namespace.
 const (
-	NetnsShared    NetnsMode = "shared"
-	NetnsExclusive NetnsMode = "exclusive"
+	NetnsShared    NetnsMode = "shared"    // every one can use every RDMA device
+	NetnsExclusive NetnsMode = "exclusive" // each RDMA device belongs to one
 )
 
 // NoIsolation says what mode shared does not do for containers (measured with Linux 6.1 and 6.12:
@@ -36,67 +36,80 @@ const NoIsolation = "with network namespaces in mode shared, nothing isolates co
 type Adapter struct {
 	Address  *pci.Address `json:"address"` // nil for a software device
 	Function *pci.Device  `json:"-"`       // nil for a software device
-	Name     string       `json:"name"`    // of the RDMA device, such as mlx5_0 or ibp12s0; "" if its driver created none
-	Driver   string       `json:"driver"`  // of the function; "" for none
-	Parent   string       `json:"parent"`  // the network interface below a software device
-	// Netdevs are the network interfaces of the function, IPoIB interfaces included, and Representors
-	// those of its switch's ports, which carry nothing by RDMA.
-	Netdevs      []string `json:"netdevs"`
+	// the RDMA device, such as "mlx5_0", which may change; "" if the driver created none
+	Name string `json:"name"`
+	// the function's driver, vfio-pci if it is assigned to guests as a whole; "" for none
+	Driver string `json:"driver"`
+	Parent string `json:"parent"` // the network interface below a software device
+	// network interfaces of the function, IPoIB included, without representors
+	Netdevs []string `json:"netdevs"`
+	// Representors are the interfaces of the ports of its switch: VFs, subfunctions, other hosts.
+	// They carry nothing by RDMA.
 	Representors []string `json:"representors"`
-	Switchdev    bool     `json:"switchdev"` // its switch is in mode switchdev
-	// Lag is the RDMA device that serves the function's port too, as its interface is in a bond with
-	// that of the device's own function (RoCE LAG); "" for none.
+	// its switch is in mode switchdev: RoCE is that of VFs and subfunctions
+	Switchdev bool `json:"switchdev"`
+	// Lag is the RDMA device that serves the port of a function without one of its own, as its
+	// interface is in a bond with that of the device's own function (RoCE LAG); "" for none.
 	Lag   string       `json:"lag"`
 	lagAt *pci.Address // the function of Lag
 	at    string       // the folder of the function or subfunction in sysfs
 
-	// "" where the driver shows none.
-	Firmware     string `json:"firmware"`
-	BoardID      string `json:"board_id"`
-	HCAType      string `json:"hca_type"`
-	HWVersion    *int   `json:"hw_ver"`    // revision of the hardware; nil where the driver shows no number
-	NodeType     string `json:"node_type"` // as the kernel names it: "CA", "RNIC"
-	NodeGUID     *GUID  `json:"node_guid"`
-	SysImageGUID *GUID  `json:"sys_image_guid"`
-	Verbs        *Node  `json:"verbs"` // uverbsN
-	Ports        []Port `json:"ports"`
+	// the version of the firmware; "" if the driver does not show it
+	Firmware string `json:"firmware"`
+	BoardID  string `json:"board_id"` // the board's model (PSID); "" if the driver does not show it
+	HCAType  string `json:"hca_type"` // such as "MT4123"; "" if the driver does not show it
+	// the hardware's revision, or the PCI vendor (5348) with bnxt_re of many kernels; nil if the
+	// driver shows no number
+	HWVersion    *int   `json:"hw_ver"`
+	NodeType     string `json:"node_type"`      // as the kernel names it: "CA", "RNIC"
+	NodeGUID     *GUID  `json:"node_guid"`      // zeros: a virtual function without identity
+	SysImageGUID *GUID  `json:"sys_image_guid"` // the same for all functions of a board
+	Verbs        *Node  `json:"verbs"`          // its device node uverbsN; nil without one
+	Ports        []Port `json:"ports"`          // the ports, by number
 
-	// Of the function; nil for a software device.
-	VendorID  *pci.ID      `json:"vendor_id"`
-	ProductID *pci.ID      `json:"product_id"`
-	Product   *string      `json:"product"`
-	NUMANode  *int         `json:"numa_node"`
-	Group     *int         `json:"iommu_group"`
-	PF        *pci.Address `json:"pf"` // of a virtual function
-	TotalVFs  *int         `json:"total_vfs"`
-	GPU       *pci.Address `json:"gpu"`  // the nearest one; nil without a GPU
-	Link      *pci.Link    `json:"link"` // to that GPU
+	VendorID  *pci.ID      `json:"vendor_id"`   // the function's vendor; nil for a software device
+	ProductID *pci.ID      `json:"product_id"`  // the function's product; nil for a software device
+	Product   *string      `json:"product"`     // the product's name
+	NUMANode  *int         `json:"numa_node"`   // nil for none
+	Group     *int         `json:"iommu_group"` // nil for none
+	PF        *pci.Address `json:"pf"`          // the physical function of a virtual one
+	TotalVFs  *int         `json:"total_vfs"`   // how many virtual functions the firmware permits
+	GPU       *pci.Address `json:"gpu"`         // the nearest GPU; nil without one
+	Link      *pci.Link    `json:"link"`        // the link to this GPU
 
-	VFs      []VF     `json:"vfs"` // of a physical function, by index
-	Warnings []string `json:"warnings"`
+	VFs      []VF     `json:"vfs"`      // its virtual functions, by index
+	Warnings []string `json:"warnings"` // what could not be read of the adapter
 }
 
 // Port is one port of an RDMA device.
 type Port struct {
-	Number    int      `json:"port"`
-	State     string   `json:"state"` // as the kernel names it: "ACTIVE"
-	PhysState string   `json:"phys_state"`
-	LinkLayer string   `json:"link_layer"` // LinkInfiniBand, LinkEthernet, or "" where the kernel shows none
-	GUID      *GUID    `json:"port_guid"`  // the interface id of GID 0; nil on Ethernet
-	LID       *int     `json:"lid"`
-	SMLID     *int     `json:"sm_lid"`
-	LMC       *int     `json:"port_lmc"` // bits of the LID that a subnet manager may set by path
-	CapMask   *uint32  `json:"cap_mask"`
-	MaxMTU    *int     `json:"max_mtu"`    // of RoCE, where the driver derives both from its interface; else nil
-	ActiveMTU *int     `json:"active_mtu"` // the same
-	Rate      string   `json:"rate"`       // "100 Gb/sec (4X EDR)"
-	PKeys     []uint16 `json:"pkeys"`
-	IPoIB     []IPoIB  `json:"ipoib"` // interfaces of this port
-	Netdevs   []string `json:"-"`     // its network interfaces, those of IPoIB too
-	UMAD      *Node    `json:"umad"`  // nil without module ib_umad
-	ISSM      *Node    `json:"issm"`
-	GIDs      []GID    `json:"gids"` // only those that are not zero; nil if they were not read
-	GIDsErr   error    `json:"-"`    // why not all of them were read, an ErrGIDs
+	Number int `json:"port"` // from 1
+	// as the kernel names it: "DOWN", "INIT", "ARMED", "ACTIVE"
+	State string `json:"state"`
+	// as the kernel names it: "LinkUp", "Polling", "Disabled" and others
+	PhysState string `json:"phys_state"`
+	// "InfiniBand", "Ethernet", or "" if the kernel shows none
+	LinkLayer string `json:"link_layer"`
+	GUID      *GUID  `json:"port_guid"` // the interface id of GID 0; nil on Ethernet
+	LID       *int   `json:"lid"`       // the port's local identifier; 0 on Ethernet
+	SMLID     *int   `json:"sm_lid"`    // that of its subnet manager; 0 on Ethernet
+	// number of low bits of lid that the subnet manager uses for several paths
+	LMC *int `json:"port_lmc"`
+	// the port's capabilities; bit 1: a subnet manager runs here
+	CapMask *uint32 `json:"cap_mask"`
+	// MaxMTU is that of a RoCE port of mlx4, mlx5, bnxt_re or irdma, which these drivers derive
+	// from the MTU of the interface; nil for others: no file shows it.
+	MaxMTU    *int     `json:"max_mtu"`
+	ActiveMTU *int     `json:"active_mtu"` // likewise
+	Rate      string   `json:"rate"`       // speed and width: "100 Gb/sec (4X EDR)"
+	PKeys     []uint16 `json:"pkeys"`      // the partition keys that are not empty
+	IPoIB     []IPoIB  `json:"ipoib"`      // the IP-over-InfiniBand interfaces of this port
+	Netdevs   []string `json:"-"`          // its network interfaces, those of IPoIB too
+	UMAD      *Node    `json:"umad"`       // its device node umadN; nil without module ib_umad
+	ISSM      *Node    `json:"issm"`       // its device node issmN; nil without module ib_umad
+	// entries of the GID table that are not zero; none, with a warning, if it cannot be read
+	GIDs    []GID `json:"gids"`
+	GIDsErr error `json:"-"` // why not all of them were read, an ErrGIDs
 
 	netdev    string // whose MTU ActiveMTU is derived from
 	netdevMTU int
@@ -129,21 +142,23 @@ const (
 
 // GID is an entry of a port's GID table.
 type GID struct {
-	Index  int        `json:"index"`
-	GID    netip.Addr `json:"gid"`
-	Type   string     `json:"type"`   // "IB/RoCE v1", "RoCE v2"
-	Netdev string     `json:"netdev"` // "" on InfiniBand
+	Index  int        `json:"index"`  // the number in the table
+	GID    netip.Addr `json:"gid"`    // written like an IPv6 address
+	Type   string     `json:"type"`   // "IB/RoCE v1" or "RoCE v2"
+	Netdev string     `json:"netdev"` // the network interface; "" on InfiniBand
 }
 
 // IPoIB is an IP-over-InfiniBand interface.
 type IPoIB struct {
-	Name   string    `json:"name"`
-	Mode   string    `json:"mode"` // "datagram" or "connected"
-	PKey   *uint16   `json:"pkey"`
-	MTU    *int      `json:"mtu"`
-	Parent string    `json:"parent"` // of a child interface such as ib0.8001
-	Up     host.Bool `json:"up"`     // set up, as ip link set does; Unknown if it is not shown
-	Bond   string    `json:"bond"`   // of which it is a slave: the bond has the IP address
+	Name string  `json:"name"` // the interface's name
+	Mode string  `json:"mode"` // "datagram" or "connected"
+	PKey *uint16 `json:"pkey"` // its partition key
+	MTU  *int    `json:"mtu"`  // the interface's MTU
+	// the interface that a child interface such as ib0.8001 belongs to; "" for others
+	Parent string    `json:"parent"`
+	Up     host.Bool `json:"up"` // set up, as ip link set does; null if it is not shown
+	// the bond of which it is a slave, which has the IP address; "" for none
+	Bond string `json:"bond"`
 	// carries is whether the addresses of the bond are those of this interface; not shown: Unknown.
 	carries host.Bool
 	bondUp  host.Bool // as Up, of Bond
@@ -151,19 +166,19 @@ type IPoIB struct {
 
 // Node is a character device of the RDMA stack.
 type Node struct {
-	Name  string `json:"name"` // below /dev/infiniband: "uverbs0"
-	Major int    `json:"major"`
-	Minor int    `json:"minor"`
-	ABI   *int   `json:"abi"` // the driver's, of a uverbs node
-	// File is what stands at /dev/infiniband/Name; nil if nothing does.
+	Name  string `json:"name"`  // the name below /dev/infiniband: "uverbs0"
+	Major int    `json:"major"` // as sysfs shows it
+	Minor int    `json:"minor"` // as sysfs shows it
+	ABI   *int   `json:"abi"`   // the driver's ABI; nil for other nodes than uverbs
+	// the file of that name in /dev/infiniband; nil if there is none
 	File *NodeFile `json:"in_dev"`
 }
 
 // NodeFile is a device node as it stands in /dev.
 type NodeFile struct {
-	Major int  `json:"major"`
-	Minor int  `json:"minor"`
-	Mode  Mode `json:"permissions"`
+	Major int  `json:"major"`       // that of the file
+	Minor int  `json:"minor"`       // that of the file
+	Mode  Mode `json:"permissions"` // "0666"
 }
 
 // Mode is the permission bits of a file.
@@ -176,12 +191,15 @@ func (m Mode) MarshalText() ([]byte, error) {
 
 // VF is a virtual function of an adapter.
 type VF struct {
-	Index    int         `json:"index"`
-	Address  pci.Address `json:"address"`
-	NodeGUID *GUID       `json:"node_guid"` // as the PF's driver or the VF's own RDMA device shows them
-	PortGUID *GUID       `json:"port_guid"`
-	Policy   string      `json:"policy"` // "Follow", "Up", "Down" where the driver shows it (MLNX_OFED), else ""
-	Driver   string      `json:"driver"` // "" for none
-	Name     string      `json:"name"`   // of its RDMA device on the host, if any
-	Holder   string      `json:"holder"` // the guest or process that uses it now; "" for none or unknown
+	Index   int         `json:"index"`   // from 0
+	Address pci.Address `json:"address"` // the virtual function
+	// as the PF's driver or the VF's own RDMA device shows it; nil if neither does
+	NodeGUID *GUID `json:"node_guid"`
+	PortGUID *GUID `json:"port_guid"` // likewise
+	// "Follow", "Up" or "Down"; "" if the driver does not show it (MLNX_OFED does)
+	Policy string `json:"policy"`
+	Driver string `json:"driver"` // the bound driver; "" for none
+	Name   string `json:"name"`   // its RDMA device on the host; "" for none
+	// the guest or process that uses it now; "" for none or unknown
+	Holder string `json:"holder"`
 }

@@ -30,11 +30,12 @@ type StateName string
 // The states of functions. A function in state host may be one that the host needs: host prepare
 // decides that.
 const (
-	OfHost     StateName = "host"
-	GuestReady StateName = "guest-ready"
-	Blocked    StateName = "blocked"
-	UsedBy     StateName = "in use"
-	NotKnown   StateName = "unknown"
+	OfHost     StateName = "host"        // available to the host
+	GuestReady StateName = "guest-ready" // its whole group is bound to VFIO, and no guest has it
+	Blocked    StateName = "blocked"     // detail says by what
+	UsedBy     StateName = "in use"      // a guest uses it
+	// not determined, as for a function bound to VFIO while it is unknown whether a guest has it
+	NotKnown StateName = "unknown"
 )
 
 // Details of functions in state host.

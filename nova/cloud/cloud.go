@@ -85,9 +85,10 @@ func (c credentials) connect(ctx context.Context, o Options) (*Cloud, error) {
 
 // Scope is the part of a cloud in which requests are made.
 type Scope struct {
-	Cloud   string `json:"cloud"`      // the address of Nova's API
-	Region  string `json:"region"`     // "" for the only or the first region
-	Project string `json:"project_id"` // "" for credentials without a project
+	Cloud  string `json:"cloud"`  // the address of Nova's API
+	Region string `json:"region"` // "" for the only or the first region
+	// the project of the credentials; "" for credentials without one, and for a compute service
+	Project string `json:"project_id"`
 }
 
 // Is reports whether two scopes are the same. A region that only one of them names does not count:

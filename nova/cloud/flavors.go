@@ -16,17 +16,19 @@ import (
 
 // Flavor is a flavor with its extra specs.
 type Flavor struct {
-	ID          string            `json:"id"`
-	Name        string            `json:"name"`
-	VCPUs       int               `json:"vcpus"`
-	RAM         int               `json:"ram_mib"`
-	Disk        int               `json:"disk_gib"`
-	Ephemeral   int               `json:"ephemeral_gib"`
-	Swap        int               `json:"swap_mib"`
-	Public      bool              `json:"public"`
-	RxTxFactor  float64           `json:"rxtx_factor"` // 1 by default
-	Description string            `json:"description"` // always "" before microversion 2.55
-	ExtraSpecs  map[string]string `json:"extra_specs"` // nil: not read
+	ID    string `json:"id"`      // the id in the API
+	Name  string `json:"name"`    // the name, which commands accept too
+	VCPUs int    `json:"vcpus"`   // virtual CPUs of a guest
+	RAM   int    `json:"ram_mib"` // memory of a guest
+	// the root disk; 0 for the size of the image
+	Disk        int     `json:"disk_gib"`
+	Ephemeral   int     `json:"ephemeral_gib"` // the ephemeral disk; 0 for none
+	Swap        int     `json:"swap_mib"`      // the swap disk; 0 for none
+	Public      bool    `json:"public"`        // whether all projects may use it
+	RxTxFactor  float64 `json:"rxtx_factor"`   // 1 by default
+	Description string  `json:"description"`   // always "" before microversion 2.55
+	// the properties; none if they were not read
+	ExtraSpecs map[string]string `json:"extra_specs"`
 	// Disabled: Nova creates no server with the flavor. Only Flavors reads it, and no API sets it.
 	Disabled bool `json:"-"`
 }

@@ -16,19 +16,27 @@ import (
 
 // Image is an image of Glance, without its data.
 type Image struct {
-	ID          string            `json:"id"`
-	Name        string            `json:"name"`
-	Owner       string            `json:"owner"` // the id of a project
-	Status      string            `json:"status"`
-	Visibility  string            `json:"visibility"`
-	Protected   bool              `json:"protected"` // from deletion; its values can be changed
-	Hidden      bool              `json:"hidden"`    // not in lists of images
-	DiskFormat  string            `json:"disk_format"`
-	Size        *int64            `json:"size_bytes"`         // of the file; nil until it is uploaded
-	VirtualSize *int64            `json:"virtual_size_bytes"` // of the disk in it; nil where Glance does not know it
-	MinDisk     int               `json:"min_disk_gib"`       // of flavors; 0 for any
-	MinRAM      int               `json:"min_ram_mib"`        // of flavors; 0 for any
-	Properties  map[string]string `json:"properties"`
+	ID    string `json:"id"`    // the id in the API
+	Name  string `json:"name"`  // the name, which commands accept too
+	Owner string `json:"owner"` // the id of the owner's project
+	// as Glance names it: "active", "deactivated", "queued" and others
+	Status string `json:"status"`
+	// "public", "community", "shared" or "private"
+	Visibility string `json:"visibility"`
+	// protected from deletion; its values can be changed
+	Protected bool `json:"protected"`
+	Hidden    bool `json:"hidden"` // lists of images do not show it
+	// as Glance names it: "qcow2", "raw" and others
+	DiskFormat string `json:"disk_format"`
+	// the size of the file; nil until it is uploaded
+	Size *int64 `json:"size_bytes"`
+	// the size of the disk in the file; nil where Glance does not know it
+	VirtualSize *int64 `json:"virtual_size_bytes"`
+	// the disk that flavors must have at least; 0 for any
+	MinDisk int `json:"min_disk_gib"`
+	// the memory that flavors must have at least; 0 for any
+	MinRAM     int               `json:"min_ram_mib"`
+	Properties map[string]string `json:"properties"` // all other properties, as text
 }
 
 // imageAnswer is an image as Glance prints it (api-ref/source/v2/images-parameters.yaml). The type

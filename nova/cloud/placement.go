@@ -48,12 +48,14 @@ func (c *Cloud) Placement() (*Placement, error) {
 
 // Allocations are the allocations of a consumer: an instance or a migration.
 type Allocations struct {
-	Providers  map[string]map[string]int `json:"allocations"` // amounts by resource class, by provider
-	Project    string                    `json:"project_id"`
-	User       string                    `json:"user_id"`
-	Generation *int                      `json:"consumer_generation"` // nil: the consumer holds nothing
-	// Type is INSTANCE, MIGRATION or another name, "unknown" for a consumer without a type, and ""
-	// if the consumer holds nothing or Placement has no types (before Xena).
+	// amounts by resource class, by provider
+	Providers map[string]map[string]int `json:"allocations"`
+	Project   string                    `json:"project_id"` // the consumer's project
+	User      string                    `json:"user_id"`    // the consumer's user
+	// by which Placement detects concurrent changes; nil if the consumer holds nothing
+	Generation *int `json:"consumer_generation"`
+	// Type is "INSTANCE", "MIGRATION" or another name, "unknown" for a consumer without a type, and
+	// "" if the consumer holds nothing or Placement has no types (before Xena).
 	Type string `json:"consumer_type,omitempty"`
 }
 

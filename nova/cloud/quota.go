@@ -8,9 +8,9 @@ import (
 
 // Quota is the limit of a project on a resource, and its use.
 type Quota struct {
-	Resource string `json:"resource"` // instances, cores or ram_mib
+	Resource string `json:"resource"` // "instances", "cores" or "ram_mib"
 	Limit    int    `json:"limit"`    // -1 for none
-	Used     int    `json:"used"`
+	Used     int    `json:"used"`     // what the project uses already
 }
 
 // Quotas returns the limits of the project of the credentials that count new servers (GET /limits;

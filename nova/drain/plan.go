@@ -27,10 +27,11 @@ var (
 	ErrUnknown = host.WithHint(errors.New("cannot be read: its cell does not answer"), "repair the connection of nova-api to the database of that cell")
 )
 
-// State is what Nova's scheduler goes by of a compute service.
+// State is whether Nova's scheduler uses a compute service, and if not, why.
 type State struct {
-	Enabled bool   `json:"enabled"`
-	Reason  string `json:"disabled_reason"` // "" while it is enabled
+	Enabled bool `json:"enabled"` // whether the scheduler uses the host
+	// why it is disabled, by gpustack as "gpustack TIME ID: TEXT"; "" for none
+	Reason string `json:"disabled_reason"`
 }
 
 func stateOf(s cloud.ComputeService) State {
@@ -63,9 +64,9 @@ func (s State) String() string {
 
 // Move is a change of the state of one service.
 type Move struct {
-	Host   string `json:"nova_host"`
-	Before State  `json:"old_state"`
-	After  State  `json:"new_state"`
+	Host   string `json:"nova_host"` // the host's name in Nova
+	Before State  `json:"old_state"` // the state of the service before the change
+	After  State  `json:"new_state"` // the state of the service after the change
 }
 
 // Changed reports whether the move is to be made.

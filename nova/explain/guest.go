@@ -22,11 +22,11 @@ type Options struct {
 
 // Server is a server, and the host that it has or the fault for which it has none.
 type Server struct {
-	ID     string  `json:"id"`
-	Name   string  `json:"name"`
-	Status string  `json:"status"`
-	Host   *string `json:"host"`
-	Fault  *string `json:"fault"`
+	ID     string  `json:"id"`     // the server's id
+	Name   string  `json:"name"`   // the server's name
+	Status string  `json:"status"` // Nova's status, such as "ERROR"
+	Host   *string `json:"host"`   // nil without a host, and for users whom Nova does not show it
+	Fault  *string `json:"fault"`  // the message of Nova; nil for none
 }
 
 func newServer(s cloud.Placing) *Server {

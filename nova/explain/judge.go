@@ -44,19 +44,21 @@ type Verdict string
 
 // Verdicts.
 const (
-	Can     Verdict = "can"
-	Cannot  Verdict = "cannot"
+	Can     Verdict = "can"     // the guest can be built (a report: by at least one host), or has a host
+	Cannot  Verdict = "cannot"  // a link fails (a report: on every host)
 	Unknown Verdict = "unknown" // no link fails, but one that decides was not checked
 )
 
 // Judged is the judgement of a link for a host.
 type Judged struct {
-	Link   Link      `json:"link"`
-	Status Status    `json:"status"`
-	Reason string    `json:"reason"` // of a failure or warning, without its details; equal for hosts with the same one
-	Seen   string    `json:"seen"`
-	From   string    `json:"from"`   // where that was read
-	Remedy host.Text `json:"remedy"` // "" for a link that passes
+	Link   Link   `json:"link"`   // which link of the chain (docs/explain.md)
+	Status Status `json:"status"` // the result
+	// why, without details of the host; "" for a link that passes or was not checked
+	Reason string `json:"reason"`
+	Seen   string `json:"seen"` // what was read, for people
+	From   string `json:"from"` // where it was read; "" if nothing was
+	// a command that fixes it, or the option that checks the link; "" for a link that passes
+	Remedy host.Text `json:"remedy"`
 }
 
 func (r *Judged) fail(reason, seen string, remedy host.Text) {
@@ -69,12 +71,12 @@ func (r *Judged) notChecked(seen string, remedy host.Text) {
 
 // Judgement is the judgement of a host.
 type Judgement struct {
-	Host    string   `json:"host"`
-	Node    *string  `json:"node"`
-	Zone    *string  `json:"availability_zone"`
-	Verdict Verdict  `json:"verdict"`
-	Failing *Link    `json:"first_failing"` // null if no link fails
-	Links   []Judged `json:"links"`
+	Host    string   `json:"host"`              // the host of nova-compute
+	Node    *string  `json:"node"`              // its hypervisor_hostname; nil if unknown
+	Zone    *string  `json:"availability_zone"` // nil if unknown
+	Verdict Verdict  `json:"verdict"`           // whether this host can build the guest
+	Failing *Link    `json:"first_failing"`     // the first link that fails; nil for none
+	Links   []Judged `json:"links"`             // in the order in which they are judged
 }
 
 // first returns the first link that fails, nil if none does.

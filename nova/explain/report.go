@@ -12,29 +12,32 @@ import (
 
 // Report is why hosts can or cannot build a guest.
 type Report struct {
+	// the requested devices; empty for a flavor without devices
 	Request    nova.Request `json:"request"`
-	Verdict    Verdict      `json:"verdict"`
-	Conclusion string       `json:"conclusion"` // one line for people
-	Able       int          `json:"able"`       // the number of hosts that can
-	Judgements []Judgement  `json:"judgements"` // of each host
-	Groups     []Group      `json:"groups"`     // hosts with the same first failing link, most first
-	Concerns   []Group      `json:"concerns"`   // hosts with the same warning
-	NotChecked []Omission   `json:"not_checked"`
+	Verdict    Verdict      `json:"verdict"`    // whether the guest can be built
+	Conclusion string       `json:"conclusion"` // the same in one line, for people
+	Able       int          `json:"able"`       // how many hosts can build it
+	// the hosts, by name; empty for a server that has a host
+	Judgements []Judgement `json:"judgements"`
+	// hosts with the same first failing link and reason, the largest group first
+	Groups     []Group    `json:"groups"`
+	Concerns   []Group    `json:"concerns"`    // hosts with the same warning
+	NotChecked []Omission `json:"not_checked"` // which links were not judged, and why
 }
 
 // Group is hosts with the same failing link or warning, and the same reason.
 type Group struct {
-	Verdict Verdict  `json:"verdict"` // of the first host
-	Members []string `json:"members"`
-	Example *Judged  `json:"example"` // the link, of the first host; null if none fails
+	Verdict Verdict  `json:"verdict"` // the verdict on the first host
+	Members []string `json:"members"` // the hosts
+	Example *Judged  `json:"example"` // the link of the first host; nil if none fails
 }
 
 // Omission is a link that was not judged, for some or all hosts.
 type Omission struct {
-	Link   Link      `json:"link"`
-	Count  int       `json:"count"` // of hosts
-	Reason string    `json:"reason"`
-	Remedy host.Text `json:"remedy"`
+	Link   Link      `json:"link"`   // the link that was not judged
+	Count  int       `json:"count"`  // on how many hosts
+	Reason string    `json:"reason"` // why it was not judged
+	Remedy host.Text `json:"remedy"` // what judges it
 }
 
 // newReport returns a report without judgements.

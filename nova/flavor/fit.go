@@ -17,8 +17,8 @@ import (
 
 // Reserve is what remains with the host in each NUMA node.
 type Reserve struct {
-	Cores  int `json:"cores"` // physical ones
-	Memory int `json:"ram_mib"`
+	Cores  int `json:"cores"`   // physical cores
+	Memory int `json:"ram_mib"` // memory
 }
 
 // DefaultReserve is a core of each NUMA node for the kernel, nova-compute, libvirt and QEMU's own
@@ -43,25 +43,28 @@ type FitOptions struct {
 
 // Fit is what each device of a guest can have, so that guests for all devices fit on every host.
 type Fit struct {
-	VCPUs   int       `json:"vcpus_each"`
+	// virtual CPUs for each device, the smallest share of all hosts
+	VCPUs int `json:"vcpus_each"`
+	// memory for each device, the smallest share of all hosts
 	RAM     int       `json:"ram_mib_each"`
-	Reserve Reserve   `json:"reserve"`
-	Hosts   []FitHost `json:"fits"` // by name
+	Reserve Reserve   `json:"reserve"` // what remains with the host in each NUMA node
+	Hosts   []FitHost `json:"fits"`    // the hosts, by name
 }
 
 // FitHost is what one host allows.
 type FitHost struct {
-	Host    string `json:"host"`
-	Devices int    `json:"device_count"` // requested ones
-	Guests  int    `json:"guest_count"`  // for which there are devices
-	Within  int    `json:"within"`       // guests whose devices are in one NUMA node
-	Nodes   int    `json:"-"`            // over which those of another guest are spread, at least; 0 without one
-	Full    bool   `json:"-"`            // the reserve leaves nothing of a NUMA node
-	// VCPUs and RAM are what each device can have here, 0 if no guest fits.
+	Host    string `json:"host"`         // the hostname
+	Devices int    `json:"device_count"` // requested devices of the host
+	// guests for which the host has devices; 0 if none fits
+	Guests int  `json:"guest_count"`
+	Within int  `json:"within"` // guests whose devices are in one NUMA node
+	Nodes  int  `json:"-"`      // over which those of another guest are spread, at least; 0 without one
+	Full   bool `json:"-"`      // the reserve leaves nothing of a NUMA node
+	// virtual CPUs for each device on this host; 0 if no guest fits
 	VCPUs int `json:"vcpus_each"`
-	RAM   int `json:"ram_mib_each"`
-	// HugePages says that the memory is a pool of huge pages of 1 GiB.
-	HugePages bool `json:"from_hugepages"`
+	// memory for each device on this host; 0 if no guest fits
+	RAM       int  `json:"ram_mib_each"`
+	HugePages bool `json:"from_hugepages"` // the memory is a pool of huge pages of 1 GiB
 }
 
 // Errors of inventories from which no size can be derived.

@@ -14,7 +14,9 @@ import (
 // State is a flavor with the ids of the projects that may use it.
 type State struct {
 	cloud.Flavor
-	Projects []string `json:"projects" null:"zero"` // empty for a public flavor
+	// ids of the projects that may use a private flavor; nil for a public one, and if they may not
+	// be read
+	Projects []string `json:"projects" null:"zero"`
 }
 
 // Read returns the flavor with an id as the cloud has it, or nil if there is none.

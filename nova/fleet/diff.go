@@ -10,12 +10,16 @@ import (
 
 // Difference is a difference between two collections of documents.
 type Difference struct {
-	Node    string       `json:"node"`
-	Change  Change       `json:"change"`
-	Address *pci.Address `json:"address"` // of the function, where it is now or was; nil: the node
-	What    string       `json:"what"`    // that was added, removed, moved or changed
-	Old     *string      `json:"old_value"`
-	New     *string      `json:"new_value"`
+	Node    string       `json:"node"`    // the hostname
+	Change  Change       `json:"change"`  // what happened to it
+	Address *pci.Address `json:"address"` // the function, where it is now or was; nil for the node
+	// What is what was added, removed, moved or changed: "node", "GPU", "function", "product",
+	// "board", "class", "device_type", "driver", "NUMA node", "role", "console" or "group"; of a
+	// node "functions", "kernel", "server", "firmware", "verdict" or "name in Nova".
+	What string `json:"what"`
+	// before; nil if it did not exist, "unknown" if host scan could not identify all functions
+	Old *string `json:"old_value"`
+	New *string `json:"new_value"` // now; nil and "unknown" as for old_value
 }
 
 // Change is the kind of a Difference.

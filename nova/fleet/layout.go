@@ -24,12 +24,15 @@ type Layout struct {
 
 // Odd is something in which a node differs from its layout, or for which it needs attention.
 type Odd struct {
-	Node     string       `json:"node"`
-	Layout   *int         `json:"layout"` // nil: the node has no layout
-	What     What         `json:"what"`
-	Address  *pci.Address `json:"address"` // nil: the node as a whole
-	Expected string       `json:"expected"`
-	Found    string       `json:"found"`
+	Node string `json:"node"` // the hostname
+	// the number of its layout; nil for a node without the output of host scan
+	Layout *int `json:"layout"`
+	What   What `json:"what"` // what is odd; "old report" only with --max-age
+	// Address is the function; nil for the node as a whole. An "incomplete" function could not be
+	// identified and may be there.
+	Address  *pci.Address `json:"address"`
+	Expected string       `json:"expected"` // what the layout has, for people
+	Found    string       `json:"found"`    // what the node has, for people
 }
 
 // What is the kind of an Odd.

@@ -11,17 +11,17 @@ import (
 
 // Move is a change of values of one image.
 type Move struct {
-	ID     string  `json:"id"`
-	Name   string  `json:"name"`
-	Owner  string  `json:"owner"` // the id of a project
-	Values []Value `json:"values"`
+	ID     string  `json:"id"`     // the image
+	Name   string  `json:"name"`   // the image's name
+	Owner  string  `json:"owner"`  // the id of the image's project
+	Values []Value `json:"values"` // the values that were changed
 }
 
 // Value is a change of one value of an image: a property, min_disk or min_ram.
 type Value struct {
-	Name   string  `json:"name"`
-	Before *string `json:"old_value"` // nil: the image did not have the property
-	After  *string `json:"new_value"` // nil: the property was removed
+	Name   string  `json:"name"`      // a property, "min_disk" or "min_ram"
+	Before *string `json:"old_value"` // nil: the image does not have the property
+	After  *string `json:"new_value"` // nil: the property is removed
 }
 
 func equal(a, b *string) bool {

@@ -39,9 +39,9 @@ type Plan struct {
 
 // LeftOut is a property that guests need and the cloud does not support.
 type LeftOut struct {
-	Name   string `json:"name"`
-	Value  string `json:"value"`
-	Reason string `json:"reason"`
+	Name   string `json:"name"`   // the property
+	Value  string `json:"value"`  // the value that the property would have
+	Reason string `json:"reason"` // why it is left out, for people
 }
 
 // NewPlan plans what an image lacks for its purpose, and the values that the operator gives, which

@@ -59,7 +59,7 @@ type Options struct {
 // Quota is a quota with what a test needs of it.
 type Quota struct {
 	cloud.Quota
-	Needed int `json:"needed"`
+	Needed int `json:"needed"` // what the test needs
 }
 
 // Plan is a planned test.

@@ -14,23 +14,27 @@ import (
 
 // RDMAScan is the output of rdma scan (docs/json.md).
 type RDMAScan struct {
-	Schema   int             `json:"schema"`
-	Host     *string         `json:"host"`
-	Netns    *rdma.NetnsMode `json:"netns"`
-	VerbsABI *int            `json:"verbs_abi"`
-	CM       *rdma.Node      `json:"rdma_cm"`
-	Adapters []rdma.Adapter  `json:"adapters"`
-	Links    []adapterLink   `json:"links"`
-	Warnings []string        `json:"warnings"` // except those of adapters
+	Schema int     `json:"schema"`
+	Host   *string `json:"host"`
+	// which network namespaces can use RDMA devices; null without module ib_core
+	Netns *rdma.NetnsMode `json:"netns"`
+	// the kernel's verbs ABI; null without module ib_uverbs
+	VerbsABI *int `json:"verbs_abi"`
+	// the device node of the connection manager; null without module rdma_ucm
+	CM       *rdma.Node     `json:"rdma_cm"`
+	Adapters []rdma.Adapter `json:"adapters"` // by PCI address, then software devices by name
+	Links    []adapterLink  `json:"links"`    // the link of each adapter to each GPU
+	Warnings []string       `json:"warnings"` // what could not be read, except of adapters
 
 	GPUs []*pci.Device `json:"-"`
 }
 
 // adapterLink is the link between an adapter and a GPU.
 type adapterLink struct {
-	Adapter pci.Address `json:"adapter"`
-	GPU     pci.Address `json:"gpu"`
-	Link    pci.Link    `json:"link"`
+	Adapter pci.Address `json:"adapter"` // the adapter
+	GPU     pci.Address `json:"gpu"`     // the GPU
+	// the worst part of the path between them, as nvidia-smi topo -m names it
+	Link pci.Link `json:"link"`
 }
 
 // AllWarnings returns the warnings with those of the adapters.

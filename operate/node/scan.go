@@ -89,35 +89,49 @@ func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice
 
 // Scan is the output of host scan (docs/json.md).
 type Scan struct {
-	Schema   int             `json:"schema"`
-	Host     *string         `json:"host"`
-	NovaHost *string         `json:"nova_host"` // null in a table, for which it is not read
-	Version  string          `json:"version"`
-	Time     time.Time       `json:"time"`
-	System   machine.System  `json:"system"`
-	Scope    nova.Scope      `json:"scope"`    // which functions are listed
-	Complete bool            `json:"complete"` // none that belongs to the scope can be missing
-	Devices  []ScannedDevice `json:"devices"`
-	Groups   []iommu.Group   `json:"groups"`
-	GPUs     gpuCount        `json:"gpus"`
-	Next     host.Command    `json:"next"` // the next command to run, "" for none
-	// Machine are the machine's facts, absent unless they are asked for.
-	Machine  *hardware.Machine `json:"machine,omitempty"`
-	Warnings []string          `json:"warnings"` // except those of listed devices
+	Schema int     `json:"schema"`
+	Host   *string `json:"host"`
+	// the host's name in Nova: the option host of nova.conf, otherwise the hostname; null if
+	// nova.conf cannot be read, and in a table, for which it is not read
+	NovaHost *string        `json:"nova_host"`
+	Version  string         `json:"version"`
+	Time     time.Time      `json:"time"`
+	System   machine.System `json:"system"` // what the machine runs
+	Scope    nova.Scope     `json:"scope"`  // which functions are listed
+	// Complete is whether every function of the scope is listed: false with a filter, and if the
+	// class, an id or the IOMMU group of any function could not be read. Commands that read
+	// inventories refuse incomplete ones.
+	Complete bool            `json:"complete"`
+	Devices  []ScannedDevice `json:"devices"` // the listed functions, by address
+	Groups   []iommu.Group   `json:"groups"`  // the IOMMU groups of the listed functions, by number
+	GPUs     gpuCount        `json:"gpus"`    // the number of listed GPUs in each state
+	Next     host.Command    `json:"next"`    // the command to run next on the machine; "" for none
+	// the machine's facts, without serial numbers, UUIDs and MAC addresses; absent without
+	// --machine
+	Machine *hardware.Machine `json:"machine,omitempty"`
+	// files that cannot be read or parsed and belong to no listed function
+	Warnings []string `json:"warnings"`
 }
 
 // ScannedDevice is a function with its state.
 type ScannedDevice struct {
 	*pci.Device
-	// Of a bridge, which cannot be assigned to a guest, these are null.
-	State  *selection.StateName `json:"state"`
-	Guest  *string              `json:"guest"`
-	Detail *string              `json:"detail"`
-	// Role is null of a bridge, and while what is recorded cannot be read.
+	// whether a guest uses it or can use it; null for a bridge
+	State *selection.StateName `json:"state"`
+	// the guest that uses it: its UUID, otherwise its name or process; null for none
+	Guest *string `json:"guest"`
+	// Detail is a text for people: what blocks it, why it is unknown, "console", "prepared"
+	// (recorded by host prepare), or that its use cannot be determined; "" for nothing, null for a
+	// bridge.
+	Detail *string `json:"detail"`
+	// what it is for; null for a bridge, and while what is recorded cannot be read
 	Role *machine.Role `json:"role"`
-	// Container is the container that has the function open, "" for none, null if that is unknown.
-	Container     *string `json:"container"`
-	DriverVersion *string `json:"driver_version"` // of the driver's module; null if it shows none
+	// Container is the container that has the function open, as "docker container 0123456789ab"; ""
+	// for none, null if that is unknown, as in a snapshot and for users other than root. Open nodes
+	// that serve all GPUs of NVIDIA's driver do not count.
+	Container *string `json:"container"`
+	// the version of the bound driver, which its module shows: "580.95.05"; null if it shows none
+	DriverVersion *string `json:"driver_version"`
 
 	Whole *selection.State `json:"-"`
 }
@@ -204,14 +218,15 @@ func (r *Scan) readContainers(root host.Root, devices pci.Devices) {
 
 // gpuCount is the number of listed GPUs by state, without virtual functions.
 type gpuCount struct {
-	Listed     int `json:"listed"`
+	Listed int `json:"listed"` // NVIDIA GPUs, or those of a filter, without virtual functions
+	// available to the host, and neither their groups nor the console block host prepare
 	Preparable int `json:"preparable"`
-	Prepared   int `json:"prepared"`
-	GuestReady int `json:"guest_ready"`
-	InUse      int `json:"in_use"`
-	Blocked    int `json:"blocked"`
-	Console    int `json:"console"`
-	Unknown    int `json:"unknown"`
+	Prepared   int `json:"prepared"`    // available to the host, and recorded by host prepare
+	GuestReady int `json:"guest_ready"` // in the state "guest-ready"
+	InUse      int `json:"in_use"`      // in the state "in use"
+	Blocked    int `json:"blocked"`     // in the state "blocked"
+	Console    int `json:"console"`     // the host uses them as its console
+	Unknown    int `json:"unknown"`     // in the state "unknown"
 
 	bound int // of Unknown: bound to VFIO, and only whether a guest uses them is unknown
 }

@@ -8,13 +8,16 @@ import (
 
 // ContainerCheck is the output of container check (docs/json.md).
 type ContainerCheck struct {
-	Schema   int               `json:"schema"`
-	Host     *string           `json:"host"`
-	Verdict  checklist.Verdict `json:"verdict"`
-	Passed   bool              `json:"passed"`
-	Driver   *string           `json:"loaded_driver"`
-	Findings []host.Finding    `json:"findings"`
-	Warnings []string          `json:"warnings"`
+	Schema int     `json:"schema"`
+	Host   *string `json:"host"`
+	// what the checks amount to: "ready", "not ready" or "unknown" only
+	Verdict checklist.Verdict `json:"verdict"`
+	Passed  bool              `json:"passed"` // whether no check has failed
+	// the version of NVIDIA's kernel module that is loaded; null if none is, or if it cannot be
+	// read
+	Driver   *string        `json:"loaded_driver"`
+	Findings []host.Finding `json:"findings"` // at least one of each check
+	Warnings []string       `json:"warnings"` // files that cannot be read or parsed
 }
 
 // NewContainerCheck returns the report of a check of the machine below root.

@@ -24,33 +24,43 @@ const (
 // ContainerPrepare is the output of container prepare (docs/json.md).
 type ContainerPrepare struct {
 	Report
-	Changes   []FileChange               `json:"changes"`
-	AtBoot    []FileChange               `json:"at_boot"`
-	Functions []containerFunction        `json:"devices"`
-	Options   *containerOptions          `json:"options"`
-	Names     []string                   `json:"names"`
-	Notes     []string                   `json:"notes"`
-	Docker    []string                   `json:"docker"`
-	CNI       []containerprepare.Network `json:"cni"`
+	Changes []FileChange `json:"changes"` // the files that change, in order
+	// AtBoot is the CDI specs that each boot writes to /run/cdi, as far as they differ now. On the
+	// running machine they are written with the plan, below another --root by the tree's boot. No
+	// journal entry contains them.
+	AtBoot []FileChange `json:"at_boot"`
+	// the functions that are recorded for containers when the plan is applied, by address
+	Functions []containerFunction `json:"devices"`
+	// how containers get these functions; null without a function
+	Options *containerOptions `json:"options"`
+	// qualified CDI names, as in podman run --device NAME
+	Names []string `json:"names"`
+	// the costs, and what the operator has to do besides
+	Notes []string `json:"notes"`
+	// arguments for docker without CDI, as --print docker prints them
+	Docker []string `json:"docker"`
+	// CNI networks for the adapters, as --print cni prints them
+	CNI []containerprepare.Network `json:"cni"`
 }
 
 // containerFunction is a function of the record.
 type containerFunction struct {
-	Address   pci.Address `json:"address"`
-	VendorID  pci.ID      `json:"vendor_id"`
-	ProductID pci.ID      `json:"product_id"`
-	HCA       bool        `json:"hca"`
-	Names     []string    `json:"names"`
+	Address   pci.Address `json:"address"`    // the function
+	VendorID  pci.ID      `json:"vendor_id"`  // the function's vendor
+	ProductID pci.ID      `json:"product_id"` // the function's product
+	HCA       bool        `json:"hca"`        // an RDMA adapter; otherwise a GPU
+	Names     []string    `json:"names"`      // the function's qualified CDI names
 }
 
 // containerOptions are the options of the record.
 type containerOptions struct {
-	GPUKind       string `json:"gpu_kind"`
-	HCAKind       string `json:"hca_kind"`
-	UMAD          bool   `json:"umad_nodes"`
+	GPUKind string `json:"gpu_kind"`   // the kind of the CDI specs of GPUs
+	HCAKind string `json:"hca_kind"`   // the kind of the CDI specs of RDMA adapters
+	UMAD    bool   `json:"umad_nodes"` // adapters are offered with their umad nodes too
+	// the specs are in /etc/cdi, written once; otherwise each boot writes them to /run/cdi
 	Static        bool   `json:"static"`
-	LibraryPath   bool   `json:"library_path"`
-	LibraryFolder string `json:"library_folder"`
+	LibraryPath   bool   `json:"library_path"`   // the spec sets LD_LIBRARY_PATH
+	LibraryFolder string `json:"library_folder"` // where containers find the driver's libraries
 }
 
 // NewContainerPrepare returns the report of a plan of container prepare. head is its common

@@ -16,73 +16,93 @@ import (
 
 // ContainerTest is the output of container test (docs/json.md).
 type ContainerTest struct {
-	Schema     int                   `json:"schema"`
-	Time       time.Time             `json:"time"` // when the test ended
-	Address    pci.Address           `json:"address"`
-	CDIDevice  string                `json:"cdi_device"`
-	Image      string                `json:"image"`
-	Engine     string                `json:"engine"`
-	Driver     *string               `json:"driver_version"`
-	GPUModel   *string               `json:"gpu_model"` // as the driver shows it
-	Program    string                `json:"program"`   // cudaprobe or command
-	Timeout    float64               `json:"timeout_seconds"`
-	Verdict    containertest.Verdict `json:"verdict"`
-	Runs       []containerRun        `json:"runs"`
-	Comparison []comparison          `json:"comparison"`
-	Warnings   []string              `json:"warnings"`
+	Schema  int         `json:"schema"`
+	Time    time.Time   `json:"time"`    // when the test ended
+	Address pci.Address `json:"address"` // the GPU
+	// the CDI device that the container was started with
+	CDIDevice string  `json:"cdi_device"`
+	Image     string  `json:"image"`          // the image as it was named
+	Engine    string  `json:"engine"`         // "podman", "docker" or "nerdctl"
+	Driver    *string `json:"driver_version"` // the version of the loaded module
+	GPUModel  *string `json:"gpu_model"`      // the model as the driver shows it
+	// "cudaprobe", or "command" for a given one, whose words are in no document
+	Program string                `json:"program"`
+	Timeout float64               `json:"timeout_seconds"` // the limit of each run
+	Verdict containertest.Verdict `json:"verdict"`         // "fail" if a run failed
+	// the run in the container; with --compare more runs on the host and in the container, in turn,
+	// until one fails
+	Runs []containerRun `json:"runs"`
+	// what all runs have measured; empty without --compare and if a run failed
+	Comparison []comparison `json:"comparison"`
+	Warnings   []string     `json:"warnings"` // such as other GPUs that the container has too
 }
 
 // containerRun is one run of the program.
 type containerRun struct {
-	Place    containertest.Place   `json:"place"`
-	Elapsed  float64               `json:"elapsed_seconds"`
-	CUDA     *cudaAnswer           `json:"cuda"`
-	Programs []gpuProgram          `json:"gpu_programs"`
-	Lines    []string              `json:"output_lines" null:"zero"` // null without --console
-	Causes   []containertest.Cause `json:"causes"`
+	Place containertest.Place `json:"place"` // where the program ran
+	// the duration, in a container with its start
+	Elapsed float64 `json:"elapsed_seconds"`
+	// the report of cudaprobe; null for a command, and if cudaprobe reported nothing
+	CUDA *cudaAnswer `json:"cuda"`
+	// results of the programs that gpustack recognizes in a command's output
+	Programs []gpuProgram `json:"gpu_programs"`
+	// what the command printed, standard output first; null without --console
+	Lines []string `json:"output_lines" null:"zero"`
+	// why the run failed; empty if it passed
+	Causes []containertest.Cause `json:"causes"`
 }
 
 // cudaAnswer is what cudaprobe said.
 type cudaAnswer struct {
-	Library *string       `json:"library"`
-	Version *string       `json:"cuda_version"`
-	Result  *cudaResult   `json:"failed"`
-	GPUs    []cudaGPU     `json:"cuda_gpus"`
-	Nodes   []answer.Node `json:"device_nodes"`
+	Library *string `json:"library"` // the libcuda that the loader found
+	// the version of CUDA that this library supports: "12.4"
+	Version *string `json:"cuda_version"`
+	// the first function of libcuda that failed before a GPU was found; null for none
+	Result *cudaResult   `json:"failed"`
+	GPUs   []cudaGPU     `json:"cuda_gpus"`    // the GPUs that CUDA lists
+	Nodes  []answer.Node `json:"device_nodes"` // files below /dev whose names begin with "nvidia"
 }
 
 // cudaResult is a function of libcuda that failed.
 type cudaResult struct {
-	Function string `json:"function"`
-	Result   int    `json:"result"`
-	Name     string `json:"name"`
+	Function string `json:"function"` // the function of libcuda
+	// the value that it returned; -1 if the library has no such function
+	Result int    `json:"result"`
+	Name   string `json:"name"` // the library's name of this value
 }
 
 // cudaGPU is a GPU that CUDA finds.
 type cudaGPU struct {
-	Address  string      `json:"address"`
-	Model    string      `json:"model"`
-	Memory   uint64      `json:"memory_bytes"`
-	Compute  string      `json:"compute_capability"`
-	Computed int         `json:"numbers_computed"`
-	Wrong    int         `json:"numbers_wrong"`
-	ToDevice *float64    `json:"host_to_device_mb_per_second"`
-	ToHost   *float64    `json:"device_to_host_mb_per_second"`
-	Result   *cudaResult `json:"failed"`
+	Address string `json:"address"`            // the PCI address as CUDA writes it
+	Model   string `json:"model"`              // the model as CUDA names it
+	Memory  uint64 `json:"memory_bytes"`       // the size of its memory
+	Compute string `json:"compute_capability"` // such as "9.0"
+	// how many numbers the test's kernel computed
+	Computed int `json:"numbers_computed"`
+	// how many of these numbers are wrong
+	Wrong int `json:"numbers_wrong"`
+	// copies of 64 MiB of pinned memory, the median of nine, in 10^6 bytes per second
+	ToDevice *float64 `json:"host_to_device_mb_per_second"`
+	ToHost   *float64 `json:"device_to_host_mb_per_second"` // the same in the other direction
+	// the first function that failed with this GPU; null for none
+	Result *cudaResult `json:"failed"`
 }
 
 // comparison is a measurement in both places.
 type comparison struct {
-	Name       string   `json:"measurement"`
-	Unit       string   `json:"unit"`
-	Host       measured `json:"host_runs"`
-	Container  measured `json:"container_runs"`
-	Difference float64  `json:"difference_percent"`
+	// "elapsed", a direction of copies, or a program with its measurement
+	Name      string   `json:"measurement"`
+	Unit      string   `json:"unit"`           // "MB/s", "GFLOP/s" or "s"
+	Host      measured `json:"host_runs"`      // the runs on the host
+	Container measured `json:"container_runs"` // the runs in the container
+	// how far the container's median is from the host's
+	Difference float64 `json:"difference_percent"`
 }
 
 // measured are several runs of a measurement.
 type measured struct {
-	Median float64 `json:"median"`
+	Median float64 `json:"median"` // the median of the runs, in the unit
+	// the largest value minus the smallest, in per cent of the median
 	Spread float64 `json:"spread_percent"`
 }
 

@@ -14,35 +14,48 @@ import (
 // Drivers is the output of host bind and host release (docs/json.md).
 type Drivers struct {
 	Report
-	Changes   []DriverChange `json:"changes"`
-	Functions []pci.Address  `json:"functions"`
-	Load      []string       `json:"load"`
-	Groups    []int          `json:"iommu_groups"`
-	Holders   []holder       `json:"holders"`
-	Stop      [][]string     `json:"stop"`
-	Start     [][]string     `json:"start"`
-	// Containers are the functions that containers lose or get, and Specs the files that lose them.
+	Changes []DriverChange `json:"changes"` // the functions that change, in order
+	// all selected functions and those that must change with them
+	Functions []pci.Address `json:"functions"`
+	Load      []string      `json:"load"` // drivers to load first with modprobe
+	// IOMMU groups that must be viable in the end; empty for host release
+	Groups []int `json:"iommu_groups"`
+	// Holders are the processes that have the functions open and whose services are stopped; any
+	// other process refuses the plan. Empty for host release.
+	Holders []holder `json:"holders"`
+	// programs, as arguments, that are run first: they stop services and switch off persistence
+	// mode
+	Stop [][]string `json:"stop"`
+	// programs that are run last: they start services, and switch on persistence mode of GPUs that
+	// stay
+	Start [][]string `json:"start"`
+	// functions recorded for containers: those that host bind takes from them first, or that host
+	// release offers them again
 	Containers []pci.Address `json:"of_containers"`
-	Specs      []FileChange  `json:"specs"`
+	// the CDI specs without these functions; empty for host release
+	Specs []FileChange `json:"specs"`
 }
 
 // holder is a process of a service that is stopped.
 type holder struct {
-	Address pci.Address `json:"address"`
-	File    string      `json:"file"`
-	PID     int         `json:"pid"`
-	Command string      `json:"command"`
-	Unit    string      `json:"unit"`
+	Address pci.Address `json:"address"` // the function that the process has open
+	// File is the device node. One that serves all GPUs of the driver, such as /dev/nvidia-uvm,
+	// counts for each of them.
+	File    string `json:"file"`
+	PID     int    `json:"pid"`     // its process id
+	Command string `json:"command"` // its name
+	Unit    string `json:"unit"`    // its systemd unit
 }
 
 // DriverChange is a planned or recorded change of the driver of a function.
 type DriverChange struct {
-	Address pci.Address    `json:"address"`
-	Group   *int           `json:"iommu_group"`
-	Before  driver.State   `json:"before"`
-	After   driver.State   `json:"after"`
-	Any     bool           `json:"any"` // any host driver may bind it
-	Writes  []driver.Write `json:"writes"`
+	Address pci.Address  `json:"address"`     // the function
+	Group   *int         `json:"iommu_group"` // its IOMMU group; null for none
+	Before  driver.State `json:"before"`      // the driver before the change
+	After   driver.State `json:"after"`       // the driver after the change
+	// whether any host driver may bind the function; afterwards after has the driver that did
+	Any    bool           `json:"any"`
+	Writes []driver.Write `json:"writes"` // the writes to sysfs, in order
 }
 
 // driverChanges returns the changes of a plan of drivers.

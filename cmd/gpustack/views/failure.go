@@ -13,24 +13,27 @@ import (
 // Failure is what a document says of a command that was refused or has failed (docs/json.md). It is
 // the whole document if there is no report, and otherwise its end.
 type Failure struct {
-	Schema   int       `json:"schema"`
+	Schema int `json:"schema"`
+	// what gpustack could do, and does not because of its effects
 	Refusals []refusal `json:"refusals,omitempty"`
-	Errors   []Problem `json:"errors,omitempty"`
+	Errors   []Problem `json:"errors,omitempty"` // all other errors
 }
 
 // refusal is something that gpustack could do and does not, because of its effects.
 type refusal struct {
-	Address *pci.Address `json:"address"` // null if it is not of one device
-	Code    host.Code    `json:"code"`
-	Reason  string       `json:"reason"`
-	Allow   *string      `json:"allow"` // the flag that lifts it; null for none
-	Hint    *string      `json:"hint"`  // one line for each hint; null for none
+	// the function that is refused; null if the refusal is not of one function
+	Address *pci.Address `json:"address"`
+	Code    host.Code    `json:"code"`   // the reason, for programs
+	Reason  string       `json:"reason"` // the reason, for people: its wording may change
+	// the option that lifts the refusal, such as "--live"; null for none
+	Allow *string `json:"allow"`
+	Hint  *string `json:"hint"` // what to do, one line for each way; null for none
 }
 
 // Problem is any other error.
 type Problem struct {
-	Message string  `json:"message"`
-	Hint    *string `json:"hint"`
+	Message string  `json:"message"` // for people: its wording may change
+	Hint    *string `json:"hint"`    // what to do, one line for each way; null for none
 }
 
 // NewFailure returns what a document says of an error, all of whose parts it has. completed returns

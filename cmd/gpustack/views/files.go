@@ -13,9 +13,9 @@ import (
 
 // FileChange is a planned change of a file, with its unified diff.
 type FileChange struct {
-	File   string      `json:"file"`
-	Action edit.Action `json:"action"`
-	Diff   string      `json:"diff"`
+	File   string      `json:"file"`   // the path on the machine
+	Action edit.Action `json:"action"` // what happens to the file
+	Diff   string      `json:"diff"`   // a unified diff, secrets in its context masked
 
 	purpose string // of a file that gpustack generates
 }

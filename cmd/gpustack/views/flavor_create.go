@@ -11,13 +11,17 @@ import (
 // FlavorCreate is the output of flavor create (docs/json.md).
 type FlavorCreate struct {
 	Report
-	Cloud        string          `json:"cloud"`
+	Cloud string `json:"cloud"` // the address of Nova's API
+	// the microversion of the requests: "2.86", or the newest of the cloud if that is older
 	Microversion string          `json:"microversion"`
-	Changes      []cloud.Request `json:"changes"`
-	Before       *flavor.State   `json:"before"`
-	After        flavor.State    `json:"after"`
-	Defaults     []string        `json:"defaults"`
-	Fit          *flavor.Fit     `json:"fit,omitempty"` // absent without --fit
+	Changes      []cloud.Request `json:"changes"` // the requests, in order
+	// the flavor before the change; null if it is new
+	Before *flavor.State `json:"before"`
+	// the flavor after the change; its id is "" until it is created
+	After    flavor.State `json:"after"`
+	Defaults []string     `json:"defaults"` // the default sizes for each device
+	// what each device can have on the hosts; absent without --fit
+	Fit *flavor.Fit `json:"fit,omitempty"`
 }
 
 // NewFlavorCreate returns the report of a plan of a flavor. head is its common part; fit is how

@@ -9,9 +9,9 @@ import (
 // FlavorDelete is the output of flavor delete (docs/json.md).
 type FlavorDelete struct {
 	Report
-	Cloud   string          `json:"cloud"`
-	Changes []cloud.Request `json:"changes"`
-	Before  flavor.State    `json:"before"`
+	Cloud   string          `json:"cloud"`   // the address of Nova's API
+	Changes []cloud.Request `json:"changes"` // the request
+	Before  flavor.State    `json:"before"`  // the flavor
 }
 
 // NewFlavorDelete returns the report of the deletion of a flavor. head is its common part.

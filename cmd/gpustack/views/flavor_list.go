@@ -16,18 +16,22 @@ import (
 // FlavorList is the output of flavor list (docs/json.md).
 type FlavorList struct {
 	Schema   int            `json:"schema"`
-	Cloud    string         `json:"cloud"`
-	Flavors  []listedFlavor `json:"flavors"`
-	Warnings []string       `json:"warnings"`
+	Cloud    string         `json:"cloud"`    // the address of Nova's API
+	Flavors  []listedFlavor `json:"flavors"`  // the flavors that request devices, by name
+	Warnings []string       `json:"warnings"` // what the user has no permission to read
 }
 
 // listedFlavor is a flavor that requests devices.
 type listedFlavor struct {
 	flavor.State
-	Request nova.Request `json:"request" null:"zero"` // null if it is malformed
-	Met     host.Bool    `json:"can_be_met"`
-	Hosts   []string     `json:"hosts" null:"zero"`
-	Problem *string      `json:"problem"`
+	// the devices that a guest requests; null if the request is malformed
+	Request nova.Request `json:"request" null:"zero"`
+	// whether a host has all these devices when all are free; null if unknown
+	Met host.Bool `json:"can_be_met"`
+	// the hosts that have them; null without an inventory
+	Hosts []string `json:"hosts" null:"zero"`
+	// why the request cannot be met; null for none
+	Problem *string `json:"problem"`
 }
 
 // NewFlavorList returns the report of the flavors of the cloud at a URL.

@@ -14,70 +14,104 @@ import (
 // FlavorTest is the output of flavor test (docs/json.md).
 type FlavorTest struct {
 	Report
-	Cloud        string             `json:"cloud"`
-	Microversion string             `json:"microversion"`
-	Flavor       *string            `json:"flavor"` // null with --clean, as the next ones
-	Image        *string            `json:"image"`
-	Network      *string            `json:"network"`
-	Wanted       map[probe.ID]int   `json:"wanted"`
-	WantedFrom   []string           `json:"wanted_from"`
-	RunHash      *string            `json:"run_hash"` // null without a command
-	Quotas       []servertest.Quota `json:"quotas"`
-	Free         *freeDevices       `json:"free_devices"`
-	Changes      []cloud.Request    `json:"changes"`
-	Verdict      *probe.Verdict     `json:"verdict"`
-	Servers      []testedServer     `json:"servers"`
-	Leftovers    []leftover         `json:"leftovers"`
+	Cloud        string `json:"cloud"`        // the address of Nova's API
+	Microversion string `json:"microversion"` // the microversion of the requests
+	// the flavor's name; null with --clean, as are image, network, free_devices and verdict
+	Flavor *string `json:"flavor"`
+	Image  *string `json:"image"` // the image's name
+	// the name or id of a network, "none" or "auto"; null where Nova chooses it
+	Network *string `json:"network"`
+	// the number of devices that each guest should have, by product: {"10de:11b4": 2}
+	Wanted map[probe.ID]int `json:"wanted"`
+	// where the ids of each alias or resource class come from, for people
+	WantedFrom []string `json:"wanted_from"`
+	// "sha256:" and the hash of the command of --run or --run-file; null without one
+	RunHash *string `json:"run_hash"`
+	// the limits of the project; empty with --clean
+	Quotas []servertest.Quota `json:"quotas"`
+	// the free devices that Placement shows; null if it shows none of the wanted resource classes,
+	// or cannot be read
+	Free *freeDevices `json:"free_devices"`
+	// the requests, with a command's user_data masked; a server that is to be deleted has the path
+	// /servers/ID
+	Changes []cloud.Request `json:"changes"`
+	// "fail" if one server failed, else "unknown" if one is unknown; null before the test
+	Verdict *probe.Verdict `json:"verdict"`
+	// the servers of the test, several with --count; empty with --clean
+	Servers   []testedServer `json:"servers"`
+	Leftovers []leftover     `json:"leftovers"` // the servers of earlier tests that --clean found
 }
 
 // freeDevices is the free devices that Placement shows.
 type freeDevices struct {
-	Devices    int  `json:"device_count"`
-	Hosts      int  `json:"host_count"`
-	OneTimeUse bool `json:"stay_reserved"`
+	Devices    int  `json:"device_count"`  // the free devices
+	Hosts      int  `json:"host_count"`    // the hosts that have them
+	OneTimeUse bool `json:"stay_reserved"` // some of them stay reserved after their first guest
 }
 
 // testedServer is a server of a test.
 type testedServer struct {
-	Server     *string          `json:"server"` // its id; null before it is created
-	Name       string           `json:"name"`
-	Host       *string          `json:"host"` // null if the user may not see it
-	Verdict    *probe.Verdict   `json:"verdict"`
-	Reasons    []string         `json:"reasons"`
-	Hints      []host.Text      `json:"hints"`
-	Seen       map[probe.ID]int `json:"seen" null:"zero"` // null if the guest has not reported
-	Others     map[probe.ID]int `json:"others" null:"zero"`
-	Unassigned []pci.Address    `json:"unassigned"`
-	Run        *commandRun      `json:"run"`
-	Seconds    seconds          `json:"seconds"`
-	Deleted    host.Bool        `json:"deleted"`
-	Freed      host.Bool        `json:"freed"`
-	FreedBy    *string          `json:"freed_by"`
-	Console    []string         `json:"console_lines" null:"zero"`
+	Server *string `json:"server"` // the id; null before the server is created
+	// "gpustack-test-" and 8 hexadecimal digits, which its metadata "gpustack-test" has too
+	Name    string         `json:"name"`
+	Host    *string        `json:"host"`    // the server's host; null if the user may not see it
+	Verdict *probe.Verdict `json:"verdict"` // the result; null before the test
+	Reasons []string       `json:"reasons"` // why the verdict is not "pass", for people
+	Hints   []host.Text    `json:"hints"`   // what to do about these reasons, for people
+	// the number of wanted devices in the guest, by product; null if it has not reported
+	Seen map[probe.ID]int `json:"seen" null:"zero"`
+	// the number of the guest's other functions without bridges, by product; null if it has not
+	// reported
+	Others map[probe.ID]int `json:"others" null:"zero"`
+	// wanted devices with a memory region that has no address in the guest, by their addresses
+	// there
+	Unassigned []pci.Address `json:"unassigned"`
+	// the result of the command; null without one, and until its guest has reported the end
+	Run     *commandRun `json:"run"`
+	Seconds seconds     `json:"seconds"` // how long the parts of the test took
+	// whether the server is deleted; null before that
+	Deleted host.Bool `json:"deleted"`
+	// whether its devices are free again; null if that is not verified
+	Freed host.Bool `json:"freed"`
+	// which source shows that: "Placement" or "the database"
+	FreedBy *string `json:"freed_by"`
+	// the last lines of its console; null without --console
+	Console []string `json:"console_lines" null:"zero"`
 }
 
 // commandRun is what became of the command of a test in a guest.
 type commandRun struct {
-	State      probe.RunState `json:"state"`
-	ExitStatus *int           `json:"exit_status"`
-	Elapsed    *float64       `json:"elapsed_seconds"`
-	Programs   []gpuProgram   `json:"gpu_programs"`
-	Lines      []string       `json:"output_lines" null:"zero"` // null without --console
+	State probe.RunState `json:"state"` // how the command ended
+	// the exit status of a command that ended; 128 and the number of the signal that ended it
+	ExitStatus *int `json:"exit_status"`
+	// how long it ran, by the guest's clock since boot; null if unknown
+	Elapsed *float64 `json:"elapsed_seconds"`
+	// results of the programs that gpustack recognizes in its output, in order
+	Programs []gpuProgram `json:"gpu_programs"`
+	// the first and last lines of its output, "..." for lines left out; null without --console
+	Lines []string `json:"output_lines" null:"zero"`
 }
 
 // gpuProgram is what a program of the command has printed about GPUs.
 type gpuProgram struct {
-	Program string      `json:"program"`
-	GPUs    *int        `json:"gpu_count"`
+	// "nvidia-smi", "deviceQuery", "bandwidthTest", "nvbandwidth" or "nbody"
+	Program string `json:"program"`
+	// GPUs is how many GPUs it lists or, for nbody and bandwidthTest without --device=all, uses;
+	// null if its output does not show all.
+	GPUs *int `json:"gpu_count"`
+	// the names of these GPUs, each once, as far as the program prints them
 	Models  []string    `json:"gpu_models"`
-	Figures []gpuFigure `json:"measurements"`
+	Figures []gpuFigure `json:"measurements"` // the results, in the order of the output
 }
 
 // gpuFigure is a measurement. One of its values is null.
 type gpuFigure struct {
-	Name   string   `json:"name"`
+	// such as "host to device, pinned", "host_to_device_memcpy_ce" (the sum of its matrix) or
+	// "single precision"
+	Name string `json:"name"`
+	// in MB, or 10^6 bytes where the program prints GB/s; the best of several sizes
 	MBps   *float64 `json:"mb_per_second"`
-	GFLOPs *float64 `json:"gflop_per_second"`
+	GFLOPs *float64 `json:"gflop_per_second"` // null for a measurement in other units
 }
 
 // newCommandRun returns what became of a command, nil if that is unknown. console says that the
@@ -96,21 +130,23 @@ func newCommandRun(r *probe.Run, console bool) *commandRun {
 
 // seconds are how long the parts of a test took.
 type seconds struct {
+	// from the request until the server was active; null if it was not
 	Build  *float64 `json:"build"`
-	Guest  *float64 `json:"guest"`
-	Delete *float64 `json:"delete"`
+	Guest  *float64 `json:"guest"`  // from then until the guest has reported; null if it has not
+	Delete *float64 `json:"delete"` // from the request until Nova no longer had the server
 }
 
 // leftover is a server that a test has left.
 type leftover struct {
-	Server  string    `json:"server"`
-	Name    string    `json:"name"`
-	Project string    `json:"project_id"`
-	Host    *string   `json:"host"`
-	Created time.Time `json:"created"`
-	Entry   *int      `json:"entry"`
-	Reason  *string   `json:"reason"` // why it stays; null if it is deleted
-	Deleted bool      `json:"deleted"`
+	Server  string    `json:"server"`     // the id
+	Name    string    `json:"name"`       // as the test named it
+	Project string    `json:"project_id"` // the server's project
+	Host    *string   `json:"host"`       // the server's host; null if the user may not see it
+	Created time.Time `json:"created"`    // by Nova's clock
+	// the journal entry that records the server; null for none
+	Entry   *int    `json:"entry"`
+	Reason  *string `json:"reason"`  // why it is not to be deleted, for people; null if it is
+	Deleted bool    `json:"deleted"` // whether it is deleted
 }
 
 // NewFlavorTest returns the report of tests in a cloud, without a plan. head is its common part.

@@ -17,46 +17,52 @@ import (
 // FleetShow is the output of fleet show (docs/json.md).
 type FleetShow struct {
 	Schema    int           `json:"schema"`
-	NodeCount int           `json:"node_count"`
-	Odd       []fleet.Odd   `json:"odd"`
-	Layouts   []fleetLayout `json:"layouts"`
-	Products  []fleetTotal  `json:"products"`
-	Warnings  []string      `json:"warnings"`
+	NodeCount int           `json:"node_count"` // nodes with a document of any kind
+	Odd       []fleet.Odd   `json:"odd"`        // what is odd about nodes, by node
+	Layouts   []fleetLayout `json:"layouts"`    // those of most nodes first
+	Products  []fleetTotal  `json:"products"`   // the GPUs of each product, by use
+	// hosts with several documents of one kind; documents of other commands
+	Warnings []string `json:"warnings"`
 }
 
 // fleetLayout is a layout with its nodes.
 type fleetLayout struct {
-	Number    int         `json:"number"`
-	Slots     []fleetSlot `json:"slots"`
-	NodeNames []string    `json:"node_names"`
-	// OddCount is how many of the nodes differ from the layout.
+	Number int         `json:"number"` // from 1
+	Slots  []fleetSlot `json:"slots"`  // the GPUs, by address
+	// the nodes that have it, also those that differ from it
+	NodeNames []string `json:"node_names"`
+	// how many of these nodes differ from it in GPUs, NUMA nodes or groups
 	OddCount int `json:"odd_count"`
 }
 
 // fleetSlot is a GPU of a layout.
 type fleetSlot struct {
-	Address pci.Address `json:"address"`
+	Address pci.Address `json:"address"` // the GPU
 	fleetProduct
-	NUMANode     *int          `json:"numa_node"`
-	GroupMembers []pci.Address `json:"group_members"`
+	NUMANode     *int          `json:"numa_node"`     // null for none
+	GroupMembers []pci.Address `json:"group_members"` // all functions in its IOMMU group
 }
 
 // fleetProduct is a product by its ids.
 type fleetProduct struct {
-	VendorID  pci.ID  `json:"vendor_id"`
-	ProductID pci.ID  `json:"product_id"`
-	Name      *string `json:"name"`
+	VendorID  pci.ID `json:"vendor_id"`  // the product's vendor
+	ProductID pci.ID `json:"product_id"` // the product's ID
+	// the name of the product's alias, otherwise of the product
+	Name *string `json:"name"`
 }
 
 // fleetTotal is the number of GPUs of a product.
 type fleetTotal struct {
 	fleetProduct
-	Total       int `json:"total"`
-	Free        int `json:"free"`
+	Total int `json:"total"` // GPUs in the fleet: the sum of the next five
+	// ready for guests by host scan, and used by none by a complete output of host guests
+	Free int `json:"free"`
+	// used by a guest, running or not, or by another process through VFIO
 	InGuests    int `json:"in_guests"`
-	InContainer int `json:"in_containers"`
-	WithHost    int `json:"with_host"`
-	Unknown     int `json:"unknown"`
+	InContainer int `json:"in_containers"` // recorded for containers
+	WithHost    int `json:"with_host"`     // available to the host, or blocked
+	// the documents do not show it, or are older than --max-age
+	Unknown int `json:"unknown"`
 }
 
 func newFleetProduct(p fleet.Product, name string) fleetProduct {

@@ -14,25 +14,29 @@ import (
 // FleetAliases is the output of fleet aliases (docs/json.md).
 type FleetAliases struct {
 	Schema    int          `json:"schema"`
-	NodeCount int          `json:"node_count"`
-	Aliases   []fleetAlias `json:"aliases"`
-	Passed    bool         `json:"passed"` // each product has a name and one device type
-	Warnings  []string     `json:"warnings"`
+	NodeCount int          `json:"node_count"` // nodes with a document of any kind
+	Aliases   []fleetAlias `json:"aliases"`    // an alias for each product, by ids
+	// whether each product has a name and one device type
+	Passed bool `json:"passed"`
+	// hosts with several documents of one kind; documents of other commands
+	Warnings []string `json:"warnings"`
 }
 
 // fleetAlias is an alias of a product with the nodes that have it.
 type fleetAlias struct {
 	fleetProduct
-	DeviceType *pci.DeviceType `json:"device_type"`
-	Alias      *string         `json:"alias"` // the value of the option; nil without a name or type
-	NodeNames  []string        `json:"node_names"`
-	Exceptions []fleetSplit    `json:"exceptions"`
+	DeviceType *pci.DeviceType `json:"device_type"` // the type on most nodes; null if it is unknown
+	// the value of the option in nova.conf; null for a product without a name or device type
+	Alias      *string      `json:"alias"`
+	NodeNames  []string     `json:"node_names"` // the nodes that have the product with that type
+	Exceptions []fleetSplit `json:"exceptions"` // nodes that have it with another type
 }
 
 // fleetSplit are nodes that have a product with another device type.
 type fleetSplit struct {
+	// the type on these nodes; null if it is unknown
 	DeviceType *pci.DeviceType `json:"device_type"`
-	NodeNames  []string        `json:"node_names"`
+	NodeNames  []string        `json:"node_names"` // the nodes with that type
 }
 
 // NewFleetAliases returns the report of the aliases of a fleet.

@@ -11,10 +11,11 @@ import (
 // FleetDiff is the output of fleet diff (docs/json.md).
 type FleetDiff struct {
 	Schema       int                `json:"schema"`
-	OldNodeCount int                `json:"old_node_count"`
-	NodeCount    int                `json:"node_count"`
-	Differences  []fleet.Difference `json:"differences"`
-	Warnings     []string           `json:"warnings"`
+	OldNodeCount int                `json:"old_node_count"` // nodes of the earlier collection
+	NodeCount    int                `json:"node_count"`     // nodes of the later collection
+	Differences  []fleet.Difference `json:"differences"`    // the differences, by node
+	// hosts with several documents of one kind; documents of other commands
+	Warnings []string `json:"warnings"`
 }
 
 // NewFleetDiff returns the report of the differences between two collections.

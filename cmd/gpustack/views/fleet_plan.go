@@ -14,53 +14,61 @@ import (
 
 // FleetPlan is the output of fleet plan (docs/json.md).
 type FleetPlan struct {
-	Schema   int            `json:"schema"`
-	Version  string         `json:"-"`    // for people: Head has it
-	Time     time.Time      `json:"time"` // to which the age of the nodes' documents is counted
-	By       fleet.By       `json:"by"`
-	Keep     string         `json:"keep"`
-	Map      string         `json:"map"`
-	Waves    []fleetWave    `json:"waves"`
-	Blocked  []fleetBlocked `json:"blocked_nodes"`
-	Idle     []fleetIdle    `json:"idle_nodes"`
-	Without  []string       `json:"hosts_without_documents"`
-	Warnings []string       `json:"warnings"`
+	Schema  int    `json:"schema"`
+	Version string `json:"-"` // for people: Head has it
+	// when the plan was made; the age of the nodes' documents is counted to it
+	Time  time.Time   `json:"time"`
+	By    fleet.By    `json:"by"`    // what the waves keep GPUs in
+	Keep  string      `json:"keep"`  // the value of --keep
+	Map   string      `json:"map"`   // the file of --map
+	Waves []fleetWave `json:"waves"` // in the order in which they are to be carried out
+	// Blocked are nodes that cannot be taken out of service without an effect on guests, or of
+	// which that is unknown; with --blocked-last they are in waves too.
+	Blocked []fleetBlocked `json:"blocked_nodes"`
+	// nodes whose GPUs are not schedulable, and do not count as kept
+	Idle []fleetIdle `json:"idle_nodes"`
+	// hosts of the map without documents: none of their GPUs counts
+	Without []string `json:"hosts_without_documents"`
+	// hosts with several documents of one kind; documents of other commands
+	Warnings []string `json:"warnings"`
 }
 
 // fleetWave is a wave.
 type fleetWave struct {
-	Number    int            `json:"number"`
-	Kind      fleet.WaveKind `json:"kind"`
-	NodeNames []string       `json:"node_names"`
-	Out       []fleetCount   `json:"taken_out"`
-	Remaining []fleetKept    `json:"remaining"`
+	Number    int            `json:"number"`     // from 0
+	Kind      fleet.WaveKind `json:"kind"`       // which nodes the wave has
+	NodeNames []string       `json:"node_names"` // the hostnames
+	Out       []fleetCount   `json:"taken_out"`  // schedulable GPUs of these nodes, by product
+	// what stays schedulable meanwhile, by zone and product
+	Remaining []fleetKept `json:"remaining"`
 }
 
 // fleetCount is a number of GPUs of a product.
 type fleetCount struct {
 	fleetProduct
-	Count int `json:"count"`
+	Count int `json:"count"` // the number of GPUs
 }
 
 // fleetKept is what stays schedulable of a product in a zone.
 type fleetKept struct {
-	Zone string `json:"zone"`
+	Zone string `json:"zone"` // the availability zone, or the aggregate
 	fleetProduct
-	Schedulable int `json:"schedulable"`
-	ToKeep      int `json:"to_keep"`
+	Schedulable int `json:"schedulable"` // GPUs that stay schedulable
+	ToKeep      int `json:"to_keep"`     // GPUs that have to stay schedulable
 }
 
 // fleetBlocked is a node that is blocked.
 type fleetBlocked struct {
-	Node      string   `json:"node"`
-	Reasons   []string `json:"reasons"`
+	Node    string   `json:"node"`    // the hostname
+	Reasons []string `json:"reasons"` // what blocks the node, for people
+	// UUIDs of its guests, or their names if these are unknown
 	Instances []string `json:"instances"`
 }
 
 // fleetIdle is a node whose GPUs are not schedulable.
 type fleetIdle struct {
-	Node   string `json:"node"`
-	Reason string `json:"reason"`
+	Node   string `json:"node"`   // the hostname
+	Reason string `json:"reason"` // why its GPUs are not schedulable, for people
 }
 
 // NewFleetPlan returns the report of a plan.

@@ -11,21 +11,25 @@ import (
 
 // FleetStatus is the output of fleet status (docs/json.md).
 type FleetStatus struct {
-	Schema        int       `json:"schema"`
-	Cloud         string    `json:"cloud"`
-	Drained       []drained `json:"drained"`
-	EnabledCount  int       `json:"enabled_count"`
-	DisabledCount int       `json:"disabled_count"` // by others
-	UnknownHosts  []string  `json:"unknown_hosts"`  // whose cell does not answer
+	Schema int    `json:"schema"`
+	Cloud  string `json:"cloud"` // the address of Nova's API
+	// the compute services that gpustack has disabled, longest ago first
+	Drained      []drained `json:"drained"`
+	EnabledCount int       `json:"enabled_count"` // compute services that are enabled
+	// compute services that are disabled for other reasons
+	DisabledCount int `json:"disabled_count"`
+	// hosts whose cell does not answer; before microversion 2.69 they are missing from all lists
+	UnknownHosts []string `json:"unknown_hosts"`
 }
 
 // drained is a compute service that gpustack has disabled.
 type drained struct {
-	NovaHost string    `json:"nova_host"`
-	Up       bool      `json:"up"`
-	Since    time.Time `json:"since"`
-	DrainID  string    `json:"drain_id"`
-	Step     string    `json:"step"`
+	NovaHost string `json:"nova_host"` // the host's name in Nova
+	Up       bool   `json:"up"`        // whether nova-compute reports to Nova
+	// when the service was disabled; the first time, if undo of nova enable disabled it again
+	Since   time.Time `json:"since"`
+	DrainID string    `json:"drain_id"` // 8 hexadecimal digits, new each time a service is disabled
+	Step    string    `json:"step"`     // the text of the reason: why, or at which step
 }
 
 // NewFleetStatus returns the report of a cloud's services.

@@ -23,34 +23,48 @@ import (
 
 // History is the output of history (docs/json.md).
 type History struct {
-	Schema  int            `json:"schema"`
+	Schema int `json:"schema"`
+	// all changes of this machine, oldest first; with ENTRY that entry only
 	Entries []HistoryEntry `json:"entries"`
 }
 
 // HistoryEntry is an entry of the journal in documents. The journal's own format, which also has
 // what undo needs, is internal to gpustack.
 type HistoryEntry struct {
-	Journal  string           `json:"journal"` // the folder of the journal that contains the entry
-	Entry    int              `json:"entry"`
-	Kind     string           `json:"kind"`
-	Command  string           `json:"command"`
-	Status   change.Status    `json:"status"`
-	Started  time.Time        `json:"started"`
-	Ended    *time.Time       `json:"ended"`
-	Origin   *change.Origin   `json:"origin"` // null: an earlier commit has recorded the entry
-	Files    []string         `json:"files"`
-	Changes  []recordedChange `json:"changes"`
-	Drivers  []DriverChange   `json:"drivers"`
-	Stop     [][]string       `json:"stop"`
-	Start    [][]string       `json:"start"`
-	Repairs  []cleanup.Unit   `json:"repairs"`
-	Flavor   *flavorChange    `json:"flavor"`
-	Image    *imageChange     `json:"image_change"`
-	Service  *serviceChange   `json:"service_change"`
-	Programs []string         `json:"programs"`
-	Left     []string         `json:"left"`
-	Restart  []string         `json:"restart"`
-	Problem  *string          `json:"problem"` // why the drivers, repairs or flavor cannot be read
+	// the folder of the journal that contains the entry
+	Journal string `json:"journal"`
+	Entry   int    `json:"entry"` // the number, as undo accepts it
+	// "files", "rows" of a database, "drivers" of functions, or "objects" of an API
+	Kind    string        `json:"kind"`
+	Command string        `json:"command"` // the command that was run
+	Status  change.Status `json:"status"`  // how far the change got
+	Started time.Time     `json:"started"` // when the command began to change something
+	// when it was done or undone; null before that
+	Ended *time.Time `json:"ended"`
+	// who made the change, where and how; null in entries of earlier commits
+	Origin *change.Origin `json:"origin"`
+	Files  []string       `json:"files"` // the files that were changed
+	// the change of each file, as far as the journal shows it, of an entry of "files"
+	Changes []recordedChange `json:"changes"`
+	Drivers []DriverChange   `json:"drivers"` // the functions of an entry of "drivers"
+	// programs that an entry of "drivers" ran first, as in host bind
+	Stop [][]string `json:"stop"`
+	// programs that an entry of "drivers" ran last, as in host bind
+	Start   [][]string     `json:"start"`
+	Repairs []cleanup.Unit `json:"repairs"` // the repairs of an entry of "rows"
+	// the change of a flavor by an entry of "objects"; null for other changes
+	Flavor *flavorChange `json:"flavor"`
+	// the change of an image by an entry of "objects"; null for other changes
+	Image *imageChange `json:"image_change"`
+	// the change of a compute service by an entry of "objects"; null for other changes
+	Service  *serviceChange `json:"service_change"`
+	Programs []string       `json:"programs"` // programs that were run afterwards
+	// programs to run on the machine, which gpustack did not run
+	Left []string `json:"left"`
+	// services that read the files when they start
+	Restart []string `json:"restart"`
+	// why drivers, repairs or flavor cannot be read; null if they can be
+	Problem *string `json:"problem"`
 
 	changed string // see function changed
 }
@@ -70,16 +84,18 @@ type serviceChange struct {
 // flavorChange is a change of a flavor in its cloud.
 type flavorChange struct {
 	cloud.Scope
-	Before *flavor.State `json:"before"` // null: the flavor was created
-	After  *flavor.State `json:"after"`  // null: the flavor was deleted
+	Before *flavor.State `json:"before"` // the flavor before the change; null if it was created
+	After  *flavor.State `json:"after"`  // the flavor after the change; null if it was deleted
 }
 
 // recordedChange is the change of one file, as the journal shows it.
 type recordedChange struct {
-	File   string      `json:"file"`
-	Action edit.Action `json:"action"`
-	Diff   string      `json:"diff"`
-	Note   string      `json:"note"` // why the diff is not complete; "" if it is
+	File   string      `json:"file"`   // the path on the machine
+	Action edit.Action `json:"action"` // what happened to the file
+	// Diff is a unified diff with secrets masked. If note is not "", it has neither context nor
+	// places: the lines that the change replaced, or the values that it set.
+	Diff string `json:"diff"`
+	Note string `json:"note"` // why the diff is not complete; "" if it is
 }
 
 // NewHistory returns the report of entries.

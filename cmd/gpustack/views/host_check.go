@@ -12,17 +12,21 @@ import (
 
 // HostCheck is the output of host check (docs/json.md).
 type HostCheck struct {
-	Schema   int               `json:"schema"`
+	Schema int `json:"schema"`
+	// the host's name in Nova: the option host of nova.conf, otherwise the hostname
 	NovaHost *string           `json:"nova_host"`
-	System   machine.System    `json:"system"`
-	Verdict  checklist.Verdict `json:"verdict"`
-	Passed   bool              `json:"passed"`
-	Reboot   host.Bool         `json:"reboot_required"`
-	Findings []host.Finding    `json:"findings"`
-	Warnings []string          `json:"warnings"`
-	Plan     host.Command      `json:"-"` // shows what host prepare would do
-	Host     *string           `json:"-"` // for people: Head has it
-	Metrics  []metrics.Sample  `json:"-"`
+	System   machine.System    `json:"system"`  // what the machine runs
+	Verdict  checklist.Verdict `json:"verdict"` // what the checks amount to
+	Passed   bool              `json:"passed"`  // whether no check has failed
+	// whether the record takes effect only after a reboot; null if unknown
+	Reboot host.Bool `json:"reboot_required"`
+	// at least one of each check, from the hardware up
+	Findings []host.Finding `json:"findings"`
+	// files that cannot be read or parsed; why the cache of initramfs images is not used
+	Warnings []string         `json:"warnings"`
+	Plan     host.Command     `json:"-"` // shows what host prepare would do
+	Host     *string          `json:"-"` // for people: Head has it
+	Metrics  []metrics.Sample `json:"-"`
 }
 
 // NewHostCheck returns the report of a check.

@@ -14,20 +14,21 @@ import (
 // ImageSet is the output of image set (docs/json.md).
 type ImageSet struct {
 	Report
-	Cloud        string          `json:"cloud"`
+	Cloud        string          `json:"cloud"`        // the address of Nova's API
 	Microversion string          `json:"microversion"` // the newest of the cloud
-	For          image.Purpose   `json:"for"`
-	Changes      []cloud.Request `json:"changes"`
-	Values       []plannedValue  `json:"values"`
-	LeftOut      []image.LeftOut `json:"left_out"`
-	Before       cloud.Image     `json:"before"`
-	After        cloud.Image     `json:"after"`
+	For          image.Purpose   `json:"for"`          // which guests the image is for
+	Changes      []cloud.Request `json:"changes"`      // the request; empty if nothing changes
+	Values       []plannedValue  `json:"values"`       // the values that are changed
+	// properties that guests need and the cloud does not support
+	LeftOut []image.LeftOut `json:"left_out"`
+	Before  cloud.Image     `json:"before"` // the image before the change
+	After   cloud.Image     `json:"after"`  // the image after the change
 }
 
 // plannedValue is a change of one value of an image.
 type plannedValue struct {
 	image.Value
-	Reason *string `json:"reason"` // null: the operator has given it
+	Reason *string `json:"reason"` // why it is changed, for people; null: the operator has given it
 }
 
 // NewImageSet returns the report of a plan of an image. head is its common part.

@@ -13,31 +13,39 @@ import (
 
 // NovaCheck is the output of nova check (docs/json.md).
 type NovaCheck struct {
-	Schema         int             `json:"schema"`
-	Release        string          `json:"release"`
-	Passed         bool            `json:"passed"`
+	Schema int `json:"schema"`
+	// the release of Nova: "mitaka" to "2026.2", also for a newer one, with a warning
+	Release string `json:"release"`
+	Passed  bool   `json:"passed"` // whether no check has failed
+	// the checked files of each machine, or of this machine's services of each kind
 	Configurations []Configuration `json:"configurations"`
-	FileCount      int             `json:"file_count"`
-	AliasCount     int             `json:"alias_count"`
-	DeviceCount    *int            `json:"device_count"`
-	Offered        []OfferedDevice `json:"offered" null:"zero"` // nil if no hardware is known
-	Findings       []host.Finding  `json:"findings"`
-	Warnings       []string        `json:"warnings"`
+	FileCount      int             `json:"file_count"`  // files that were read
+	AliasCount     int             `json:"alias_count"` // aliases with different names
+	// DeviceCount is how many functions of this machine (without --conf) and of the inventories the
+	// device specs of the compute nodes offer to guests; without a compute node, those that the
+	// aliases select. It is null if no hardware is known.
+	DeviceCount *int `json:"device_count"`
+	// these functions, by host and address; null if no hardware is known
+	Offered []OfferedDevice `json:"offered" null:"zero"`
+	// the results of the checks "option", "alias", "device_spec", "filters", "placement" and
+	// "flavors", by file and line
+	Findings []host.Finding `json:"findings"`
+	Warnings []string       `json:"warnings"` // what could not be read or judged
 
 	here bool // remedies are for the machine that the command line names
 }
 
 // Configuration is the files of one machine, or of the services of one kind on this machine.
 type Configuration struct {
-	Role     nova.Role `json:"role"`
-	RoleFrom *string   `json:"role_from"`
-	Files    []string  `json:"files"`
+	Role     nova.Role `json:"role"`      // which services read the files
+	RoleFrom *string   `json:"role_from"` // what the role was inferred from; null if it was given
+	Files    []string  `json:"files"`     // in the order in which the services read them
 }
 
 // OfferedDevice is one of the functions that DeviceCount counts.
 type OfferedDevice struct {
-	Host    *string     `json:"host"` // nil for this machine
-	Address pci.Address `json:"address"`
+	Host    *string     `json:"host"`    // the hostname; null for this machine
+	Address pci.Address `json:"address"` // the function
 }
 
 // Elsewhere reports whether the remedies are for other machines than the one of the command line.

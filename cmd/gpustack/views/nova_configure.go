@@ -14,18 +14,30 @@ import (
 // NovaConfigure is the output of nova configure (docs/json.md).
 type NovaConfigure struct {
 	Report
-	Release        string         `json:"release"`
-	Role           nova.Role      `json:"role"`
-	RoleFrom       *string        `json:"role_from"`
-	Changes        []FileChange   `json:"changes"`
-	Aliases        []nova.Alias   `json:"aliases"`
-	Specs          []nova.Spec    `json:"device_specs"`
-	Kept           []string       `json:"kept"`
-	Removed        []string       `json:"removed"`
-	Dropped        []string       `json:"dropped_filters"`
-	Services       []nova.Service `json:"services"` // to restart
-	ComputesReport *string        `json:"computes_report"`
-	Rendered       *string        `json:"rendered"` // the options for a deployment tool
+	// the release of Nova: "mitaka" to "2026.2", also for a newer one, with a warning
+	Release string    `json:"release"`
+	Role    nova.Role `json:"role"` // which services the files are written for
+	// what the role was inferred from; null if --role gives it
+	RoleFrom *string      `json:"role_from"`
+	Changes  []FileChange `json:"changes"` // the files that change, in order
+	Aliases  []nova.Alias `json:"aliases"` // the aliases, as they are written
+	// the device specs, as they are written on a compute node
+	Specs []nova.Spec `json:"device_specs"`
+	// aliases and device specs that gpustack has not written and that stay, with file and line
+	Kept []string `json:"kept"`
+	// aliases and device specs that --remove-alias removes, and options that the release ignores,
+	// with file and line
+	Removed []string `json:"removed"`
+	// filters that are removed because the release does not have them
+	Dropped  []string       `json:"dropped_filters"`
+	Services []nova.Service `json:"services"` // the services of restart
+	// ComputesReport is, when pci_in_placement is turned on, "verified" if every compute node with
+	// these devices has them in Placement, "asserted" if --computes-report says so and it could not
+	// be verified; otherwise null.
+	ComputesReport *string `json:"computes_report"`
+	// Rendered is the options for a deployment tool: with --render, and where such a tool generates
+	// the files; otherwise null.
+	Rendered *string `json:"rendered"`
 
 	companions []string // products that share a card or an IOMMU group with a GPU, and are not offered
 	reporting  bool     // the plan is for a compute node that is to report to Placement

@@ -16,41 +16,49 @@ import (
 // NovaDrain is the output of nova drain and nova enable (docs/json.md).
 type NovaDrain struct {
 	Report
-	Cloud   string          `json:"cloud"`
-	Service drainedService  `json:"service"`
-	Changes []cloud.Request `json:"changes"`
-	// Of nova drain without --step: what is left on the host.
-	Servers    []leftServer `json:"servers"`
-	InProgress []leftTask   `json:"in_progress"`
+	Cloud   string          `json:"cloud"`   // the address of Nova's API
+	Service drainedService  `json:"service"` // the compute service of the host
+	Changes []cloud.Request `json:"changes"` // the request; empty if there is nothing to do
+	// Servers are the servers on the host, by name, at the last complete look: before the change,
+	// if none after it was complete. Empty with --step and for nova enable.
+	Servers []leftServer `json:"servers"`
+	// InProgress is what is in progress there: builds, tasks of servers, migrations, and resizes
+	// until they are confirmed or reverted. Empty for nova enable.
+	InProgress []leftTask `json:"in_progress"`
 }
 
 // drainedService is a compute service and the change of its state.
 type drainedService struct {
-	NovaHost string      `json:"nova_host"`
-	Up       bool        `json:"up"`
-	Old      drain.State `json:"old_state"`
-	New      drain.State `json:"new_state"`
+	NovaHost string      `json:"nova_host"` // the host's name in Nova
+	Up       bool        `json:"up"`        // whether nova-compute reports to Nova
+	Old      drain.State `json:"old_state"` // before the change
+	New      drain.State `json:"new_state"` // after the change
 }
 
 // leftServer is a server on the host.
 type leftServer struct {
-	ID      string  `json:"id"`
-	Name    string  `json:"name"`
-	Project string  `json:"project_id"`
-	User    string  `json:"user_id"`
-	Status  string  `json:"server_status"`
-	Task    *string `json:"task"`
-	Running bool    `json:"running"`
-	// Request is what its flavor requests of the host's devices. null: nothing, or unknown.
-	Request *string   `json:"device_request"`
-	HasGPUs host.Bool `json:"has_gpus"` // null: the flavor with which it was built cannot be read
+	ID      string  `json:"id"`            // the server
+	Name    string  `json:"name"`          // the server's name
+	Project string  `json:"project_id"`    // the project that owns it
+	User    string  `json:"user_id"`       // the user that owns it
+	Status  string  `json:"server_status"` // Nova's status, such as "ACTIVE"
+	Task    *string `json:"task"`          // Nova's task, such as "powering-off"; null for none
+	// Running reports whether it runs, or may: false if it is off or crashed, if Nova has suspended
+	// it, or if the hypervisor does not know it and its state is one in which none runs.
+	Running bool `json:"running"`
+	// Request is what its flavor requests of the host's devices: the value of
+	// pci_passthrough:alias, accel:device_profile, or resources of VGPU, PGPU or CUSTOM_ classes;
+	// null for none, or if it cannot be read.
+	Request *string `json:"device_request"`
+	// whether its flavor requests such devices; null if the flavor cannot be read
+	HasGPUs host.Bool `json:"has_gpus"`
 }
 
 // leftTask is what is in progress.
 type leftTask struct {
-	Server string     `json:"server_id"`
-	What   string     `json:"what"`
-	Remedy *host.Text `json:"remedy"`
+	Server string     `json:"server_id"` // the server
+	What   string     `json:"what"`      // what is in progress, for people
+	Remedy *host.Text `json:"remedy"`    // what ends it, for people; null if it ends by itself
 }
 
 // NewNovaDrain returns the report of a plan of a service. head is its common part.

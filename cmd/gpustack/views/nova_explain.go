@@ -11,13 +11,14 @@ import (
 
 // NovaExplain is the output of nova explain (docs/json.md).
 type NovaExplain struct {
-	Schema int             `json:"schema"`
-	Cloud  string          `json:"cloud"`
-	Flavor string          `json:"flavor_name"`
+	Schema int    `json:"schema"`
+	Cloud  string `json:"cloud"`       // the address of Nova's API
+	Flavor string `json:"flavor_name"` // the flavor; with --server that of the server
+	// the server whose fault is explained; null with --flavor
 	Server *explain.Server `json:"failed_server"`
 	explain.Report
-	Findings []host.Finding `json:"findings"`
-	Warnings []string       `json:"warnings"`
+	Findings []host.Finding `json:"findings"` // checks of the files that fail
+	Warnings []string       `json:"warnings"` // what could not be read
 }
 
 // Elsewhere reports that the remedies are for the machines that they name.

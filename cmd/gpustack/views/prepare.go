@@ -16,11 +16,14 @@ import (
 // Prepare is the output of host prepare (docs/json.md).
 type Prepare struct {
 	Report
-	Changes   []FileChange     `json:"changes"`
+	Changes []FileChange `json:"changes"` // the files that change, in order
+	// all functions to assign to guests, by address; empty with --none, and with --if-present
+	// without such a device
 	Devices   []preparedDevice `json:"devices"`
-	Arguments argumentChange   `json:"arguments"`
-	Programs  []string         `json:"programs"`
-	Left      []string         `json:"left"`
+	Arguments argumentChange   `json:"arguments"` // changes of the kernel arguments
+	Programs  []string         `json:"programs"`  // programs that run after the files have changed
+	// programs to run on the machine, which gpustack does not run
+	Left []string `json:"left"`
 
 	others     []modprobe.Stated // see prepare.Plan
 	blacklists []string          // the same
@@ -28,19 +31,26 @@ type Prepare struct {
 
 // preparedDevice is a function that is assigned to guests, as the contract records it.
 type preparedDevice struct {
-	Address           pci.Address   `json:"address"`
-	VendorID          pci.ID        `json:"vendor_id"`
-	ProductID         pci.ID        `json:"product_id"`
-	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
-	SubsystemID       *pci.ID       `json:"subsystem_id"`
-	Bridges           []pci.Address `json:"bridges"`
-	SysfsPath         *string       `json:"sysfs_path"`
-	BootVGA           bool          `json:"boot_vga"`
-	Group             *int          `json:"iommu_group"`
-	Members           []pci.Address `json:"group_members"`
-	Driver            string        `json:"driver"`
-	By                machine.By    `json:"by"`
-	Companion         bool          `json:"companion"` // not offered to Nova, see selection.IsCompanion
+	Address           pci.Address `json:"address"`             // the function
+	VendorID          pci.ID      `json:"vendor_id"`           // the function's vendor
+	ProductID         pci.ID      `json:"product_id"`          // the function's product
+	SubsystemVendorID *pci.ID     `json:"subsystem_vendor_id"` // the board's vendor
+	SubsystemID       *pci.ID     `json:"subsystem_id"`        // the board's model
+	// the bridges above, the outermost first
+	Bridges []pci.Address `json:"bridges"`
+	// its directory in sysfs without links; null if by is "ids"
+	SysfsPath *string `json:"sysfs_path"`
+	// whether it is the firmware's console
+	BootVGA bool          `json:"boot_vga"`
+	Group   *int          `json:"iommu_group"`   // null while the IOMMU is off
+	Members []pci.Address `json:"group_members"` // all functions in that group
+	// the driver that binds it from the next boot on
+	Driver string `json:"driver"`
+	// how the driver finds the function
+	By machine.By `json:"by"`
+	// Companion reports whether it only shares a card or an IOMMU group with a GPU, as an audio
+	// function does: it is bound to VFIO, and not offered to Nova.
+	Companion bool `json:"companion"`
 }
 
 func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDevice {
@@ -58,8 +68,8 @@ func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDe
 }
 
 type argumentChange struct {
-	Drop boot.Args `json:"drop"`
-	Add  boot.Args `json:"add"`
+	Drop boot.Args `json:"drop"` // arguments to remove, because they conflict
+	Add  boot.Args `json:"add"`  // arguments to append
 }
 
 // NewPrepare returns the report of a plan of host prepare. head is its common part.

@@ -8,13 +8,15 @@ import (
 
 // RDMACheck is the output of rdma check (docs/json.md).
 type RDMACheck struct {
-	Schema   int               `json:"schema"`
-	Host     *string           `json:"host"`
-	Verdict  checklist.Verdict `json:"verdict"`
-	Passed   bool              `json:"passed"`
-	Reboot   host.Bool         `json:"reboot_required"`
-	Findings []host.Finding    `json:"findings"`
-	Warnings []string          `json:"warnings"`
+	Schema  int               `json:"schema"`
+	Host    *string           `json:"host"`
+	Verdict checklist.Verdict `json:"verdict"` // what the checks amount to; never "not prepared"
+	Passed  bool              `json:"passed"`  // whether no check has failed
+	// Reboot is whether the record of rdma prepare takes effect only at the next boot, or after a
+	// restart of gpustack-boot.service; null if it cannot be read.
+	Reboot   host.Bool      `json:"reboot_required"`
+	Findings []host.Finding `json:"findings"` // at least one of each check
+	Warnings []string       `json:"warnings"` // files that cannot be read or parsed
 
 	Testable bool `json:"-"` // rdma test can send data
 }

@@ -10,45 +10,60 @@ import (
 
 // measuredOn is what figures were measured on.
 type measuredOn struct {
-	Product  *string   `json:"product"`
-	Driver   string    `json:"driver"`
-	Firmware string    `json:"firmware"`
-	Port     *capacity `json:"port_capacity"`
-	Link     *capacity `json:"pcie_capacity"`
+	// the name of the PCI function; null for a software device, and if unknown
+	Product *string `json:"product"`
+	// the adapter's driver; "" for a software device, and if none is shown
+	Driver string `json:"driver"`
+	// the adapter's firmware; "" for a software device, and if none is shown
+	Firmware string `json:"firmware"`
+	// what the port can carry in each direction; null for a software device, and if unknown
+	Port *capacity `json:"port_capacity"`
+	Link *capacity `json:"pcie_capacity"` // what the PCIe link can carry at this moment, likewise
 }
 
 // capacity is how much data a port or a PCIe link can carry.
 type capacity struct {
-	Name     string  `json:"capacity"`
-	Gbps     float64 `json:"data_gbit_per_second"`
+	// as the kernel shows it: "100 Gb/sec (4X EDR)", "x16 16.0 GT/s PCIe"
+	Name string  `json:"capacity"`
+	Gbps float64 `json:"data_gbit_per_second"` // 10^9 bits per second, without the encoding
+	// the encoding that the capacity includes, such as "8b/10b"; null if it includes none
 	Encoding *string `json:"encoding"`
 }
 
 // measurement is what a program of perftest has measured.
 type measurement struct {
-	Program    string     `json:"program"`
-	Contained  bool       `json:"in_container"`
-	Bytes      *int       `json:"message_bytes"`
-	Iterations *int       `json:"iterations"`
-	Bandwidth  *bandwidth `json:"bandwidth"`
-	Latency    *latency   `json:"latency"`
+	// "ib_write_bw", "ib_read_bw", "ib_write_lat" or "ib_read_lat"
+	Program   string `json:"program"`
+	Contained bool   `json:"in_container"` // the program ran in a container
+	// as the program reported; null for a listener's ib_read_lat, which the other machine reports
+	Bytes      *int `json:"message_bytes"`
+	Iterations *int `json:"iterations"` // likewise
+	// the result of ib_write_bw and ib_read_bw, as the side that connects measured it; null for
+	// others
+	Bandwidth *bandwidth `json:"bandwidth"`
+	// the result of ib_write_lat (half of the way there and back) and ib_read_lat (a complete RDMA
+	// READ); null for others
+	Latency *latency `json:"latency"`
 }
 
 // bandwidth has units of 10^6 bytes.
 type bandwidth struct {
+	// 10^6 bytes per second (MB of perftest are 2^20 bytes)
 	Average float64  `json:"average_mb_per_second"`
-	Peak    *float64 `json:"peak_mb_per_second"`
-	OfPort  *float64 `json:"percent_of_port"`
-	OfLink  *float64 `json:"percent_of_pcie_link"`
+	Peak    *float64 `json:"peak_mb_per_second"` // likewise; null if perftest did not measure it
+	// of the port's data_gbit_per_second; null if that is unknown, and if both sides are here
+	OfPort *float64 `json:"percent_of_port"`
+	// of the PCIe link's data_gbit_per_second; null if that is unknown
+	OfLink *float64 `json:"percent_of_pcie_link"`
 }
 
 // latency is in microseconds.
 type latency struct {
-	Min     float64 `json:"min_us"`
-	Typical float64 `json:"typical_us"`
-	Average float64 `json:"average_us"`
-	P99     float64 `json:"ninety_ninth_percentile_us"`
-	Max     float64 `json:"max_us"`
+	Min     float64 `json:"min_us"`                     // the shortest time
+	Typical float64 `json:"typical_us"`                 // the median
+	Average float64 `json:"average_us"`                 // the mean
+	P99     float64 `json:"ninety_ninth_percentile_us"` // the time that one in a hundred exceeds
+	Max     float64 `json:"max_us"`                     // the longest time
 }
 
 // measured adds to a test what was measured, and on what. Both sides on one machine say nothing of

@@ -14,21 +14,31 @@ import (
 
 // RDMATest is the output of rdma test (docs/json.md).
 type RDMATest struct {
-	Schema      int             `json:"schema"`
-	Time        time.Time       `json:"time"` // when the test began
-	Program     string          `json:"program"`
-	Sides       string          `json:"sides"`
-	Peer        *netip.Addr     `json:"peer"`
-	PeerCommand *string         `json:"peer_command"`
-	ServicePort int             `json:"service_port"`
-	Iterations  int             `json:"requested_iterations"`
-	Size        int             `json:"iteration_bytes"`
-	Timeout     float64         `json:"timeout_seconds"`
-	Containers  *testContainers `json:"containers"`
-	Verdict     *ping.Verdict   `json:"verdict"`
-	Tests       []portTest      `json:"tests"`
-	Untested    []untested      `json:"untested"`
-	Warnings    []string        `json:"warnings"`
+	Schema  int       `json:"schema"`
+	Time    time.Time `json:"time"`    // when the test began
+	Program string    `json:"program"` // "rping", or "perftest" with --perf
+	// "loopback" (both sides here), "listen" (the listener is here) or "peer" (the listener is on
+	// another machine)
+	Sides string `json:"sides"`
+	// the IP address of the listener on another machine; null for none
+	Peer *netip.Addr `json:"peer"`
+	// what to run on the other machine for a listener here; null for other tests
+	PeerCommand *string `json:"peer_command"`
+	ServicePort int     `json:"service_port"` // the port of the connection manager
+	// the value of --iterations, with --perf that of each program
+	Iterations int `json:"requested_iterations"`
+	// the value of --size, with --perf of a message of its measurements of bandwidth
+	Size    int     `json:"iteration_bytes"`
+	Timeout float64 `json:"timeout_seconds"` // the limit of each test
+	// Containers is what the programs ran in (with --perf, after they ran on the machine); null: on
+	// the machine.
+	Containers *testContainers `json:"containers"`
+	Verdict    *ping.Verdict   `json:"verdict"`  // "fail" if one of the tests failed
+	Tests      []portTest      `json:"tests"`    // the results, one for each tested port
+	Untested   []untested      `json:"untested"` // ports that could not be tested
+	// Warnings are counters of errors that rose, packets that went through another port, a route
+	// that leaves by another one, and what could not be read.
+	Warnings []string `json:"warnings"`
 }
 
 // Values of rdmaTestReport.Sides.
@@ -46,22 +56,33 @@ const (
 
 // portTest is the test of a port.
 type portTest struct {
-	Address    *pci.Address   `json:"address"`
-	Name       string         `json:"name"`
-	Port       int            `json:"port"`
-	LinkLayer  string         `json:"link_layer"`
-	Netdev     string         `json:"netdev"`
-	IP         netip.Addr     `json:"ip"`
-	Verdict    *ping.Verdict  `json:"verdict"`
-	Elapsed    *float64       `json:"elapsed_seconds"`
-	Iterations int            `json:"iterations"`
-	Bytes      int64          `json:"bytes"`
-	Counters   []ping.Counter `json:"counters"`
-	Carried    host.Bool      `json:"packets_counted"`
-	Causes     []ping.Cause   `json:"causes"`
-	Devices    []string       `json:"container_devices"`
-	Hardware   *measuredOn    `json:"measured_on"`
-	Figures    []measurement  `json:"measurements"`
+	// the adapter's PCI function; null for a software device
+	Address   *pci.Address `json:"address"`
+	Name      string       `json:"name"`       // the RDMA device
+	Port      int          `json:"port"`       // the port of the RDMA device
+	LinkLayer string       `json:"link_layer"` // "InfiniBand" or "Ethernet"
+	// the network interface by which the port was tested
+	Netdev  string        `json:"netdev"`
+	IP      netip.Addr    `json:"ip"`      // the address by which the port was tested
+	Verdict *ping.Verdict `json:"verdict"` // null before the test
+	// the duration on the side that connects; null for a listener, which waits
+	Elapsed *float64 `json:"elapsed_seconds"`
+	// how many were completed: rping prints the data of each; with --perf, those of all
+	// measurements
+	Iterations int `json:"iterations"`
+	// how many were moved in each direction; with --perf, in all measurements
+	Bytes int64 `json:"bytes"`
+	// counters of the port that are higher than before; those of errors first
+	Counters []ping.Counter `json:"counters"`
+	// counters of packets rose; null if the port has none. Adapters may loop packets back uncounted
+	Carried host.Bool    `json:"packets_counted"`
+	Causes  []ping.Cause `json:"causes"` // why it failed; empty if it passed
+	// the values of --device with which its containers were started; null without containers
+	Devices []string `json:"container_devices"`
+	// what the measurements depend on; null without --perf
+	Hardware *measuredOn `json:"measured_on"`
+	// the completed measurements, in order; null without --perf
+	Figures []measurement `json:"measurements"`
 
 	title     string
 	container string // how rping was started; "" on the machine
@@ -69,17 +90,17 @@ type portTest struct {
 
 // testContainers is how rdma test starts rping in containers (docs/json.md).
 type testContainers struct {
-	Image  string `json:"image"`
-	Engine string `json:"engine"`
+	Image  string `json:"image"`  // the image as it was named
+	Engine string `json:"engine"` // "podman", "docker" or "nerdctl"
 }
 
 // untested is a port that could not be tested, or an adapter without one.
 type untested struct {
-	Address *pci.Address `json:"address"`
-	Name    string       `json:"name"`
-	Port    *int         `json:"port"`
-	Reason  string       `json:"reason"`
-	Hint    *string      `json:"hint"`
+	Address *pci.Address `json:"address"` // the adapter's PCI function; null for a software device
+	Name    string       `json:"name"`    // the RDMA device
+	Port    *int         `json:"port"`    // null for an adapter without an RDMA device
+	Reason  string       `json:"reason"`  // why it could not be tested, for people
+	Hint    *string      `json:"hint"`    // what to do; null for nothing
 }
 
 // NewRDMATest returns the report of rdma test on a machine, without results. measures says that its

@@ -16,37 +16,45 @@ import (
 // RDMAPrepare is the output of rdma prepare (docs/json.md).
 type RDMAPrepare struct {
 	Report
-	Changes  []FileChange      `json:"changes"`
-	Netns    *string           `json:"netns"`
+	Changes []FileChange `json:"changes"` // the files that change, in order
+	// "exclusive" if each RDMA device belongs to one network namespace from the next boot on; null:
+	// as the kernel does by default
+	Netns *string `json:"netns"`
+	// the adapters that are recorded when the plan is applied, by address
 	Adapters []preparedAdapter `json:"adapters"`
-	Programs []string          `json:"programs"`
-	Left     []string          `json:"left"`
-	Notes    []string          `json:"notes"`
+	Programs []string          `json:"programs"` // programs that run after the files are written
+	Left     []string          `json:"left"`     // programs to run on the target machine
+	Notes    []string          `json:"notes"`    // what the operator has to know or to do besides
 }
 
 // preparedAdapter is an adapter of the record, with what only the plan shows.
 type preparedAdapter struct {
-	Address    pci.Address  `json:"address"`
-	VendorID   pci.ID       `json:"vendor_id"`
-	ProductID  pci.ID       `json:"product_id"`
-	Driver     string       `json:"driver"`
-	LinkLayer  string       `json:"link_layer"`
-	Use        rdma.Use     `json:"for"`
-	Whole      bool         `json:"whole"`
-	GUIDBase   *rdma.GUID   `json:"guid_base"`
-	Partitions *string      `json:"partitions"` // an example for OpenSM
-	VFs        []preparedVF `json:"vfs"`
+	Address   pci.Address `json:"address"`    // the physical function
+	VendorID  pci.ID      `json:"vendor_id"`  // its vendor
+	ProductID pci.ID      `json:"product_id"` // its product
+	Driver    string      `json:"driver"`     // its host driver
+	LinkLayer string      `json:"link_layer"` // "InfiniBand", "Ethernet", or "" if unknown
+	Use       rdma.Use    `json:"for"`        // what the functions are recorded for
+	// the physical function itself is assigned, without VFs
+	Whole bool `json:"whole"`
+	// what the GUIDs of VFs are derived from instead of the adapter's; null for the adapter's
+	GUIDBase *rdma.GUID `json:"guid_base"`
+	// an example of a line for OpenSM's partitions.conf with the port GUIDs; null on Ethernet
+	Partitions *string      `json:"partitions"`
+	VFs        []preparedVF `json:"vfs"` // the VFs, by index
 }
 
 // preparedVF is a VF of the record.
 type preparedVF struct {
-	Index     int         `json:"index"`
-	Address   pci.Address `json:"address"`
-	ProductID pci.ID      `json:"product_id"`
-	Driver    string      `json:"driver"`
-	NodeGUID  *rdma.GUID  `json:"node_guid"`
-	PortGUID  *rdma.GUID  `json:"port_guid"`
-	MAC       *string     `json:"mac"`
+	Index   int         `json:"index"`   // from 0
+	Address pci.Address `json:"address"` // the address that the VF will have
+	// the VF's product, which differs from that of the physical function
+	ProductID pci.ID `json:"product_id"`
+	Driver    string `json:"driver"` // the driver that the VF is bound to at boot
+	// null on Ethernet: the driver derives it from the MAC address
+	NodeGUID *rdma.GUID `json:"node_guid"`
+	PortGUID *rdma.GUID `json:"port_guid"` // null on Ethernet, likewise
+	MAC      *string    `json:"mac"`       // null on InfiniBand
 }
 
 // NewRDMAPrepare returns the report of a plan of rdma prepare. head is its common part.

@@ -16,14 +16,21 @@ import (
 // Repair is the output of repair-migration (docs/json.md).
 type Repair struct {
 	Report
-	// Token is of the database's time, for guest reports that are made after it.
-	Token       string                   `json:"token"`
-	Summary     cleanup.Summary          `json:"summary"`
-	Findings    []cleanup.Finding        `json:"findings"`
-	Pools       cleanup.PoolReport       `json:"pools"`
+	// Token is a token of the database's time, for gpustack host guests --token: reports with it
+	// are made after that time.
+	Token string `json:"token"`
+	// how many rows have which verdict; free rows without a contradiction are not counted
+	Summary cleanup.Summary `json:"summary"`
+	// Findings are the rows that are neither legitimate nor busy for no longer than --busy-after,
+	// with --all those too, by cell, host and address; after --apply, what is left, unless the run
+	// was interrupted.
+	Findings []cleanup.Finding `json:"findings"`
+	// the comparison of pci_stats of compute nodes with their rows
+	Pools cleanup.PoolReport `json:"pools"`
+	// the comparison of allocations on PCI devices in Placement with instances and migrations
 	Allocations cleanup.AllocationReport `json:"allocations"`
-	Changes     []cleanup.Unit           `json:"changes"`
-	// Recovered are the repairs of interrupted entries with their current states.
+	Changes     []cleanup.Unit           `json:"changes"` // the repairs; empty without --apply
+	// the repairs of interrupted entries of the journal, with their current states
 	Recovered []cleanup.Unit `json:"recovered"`
 }
 

@@ -9,14 +9,20 @@ import (
 
 // Report is the part of the output that all commands have which change something (docs/json.md).
 type Report struct {
-	Schema         int       `json:"schema"`
-	Time           time.Time `json:"time"`    // when the plan was made
-	Changed        bool      `json:"changed"` // the plan has changes
-	Applied        bool      `json:"applied"`
-	Entry          *int      `json:"entry"`           // id of the journal entry
-	RebootRequired host.Bool `json:"reboot_required"` // unknown: the root shows no running kernel, or it cannot be read
-	Restart        []string  `json:"restart"`
-	Warnings       []string  `json:"warnings"`
+	Schema  int       `json:"schema"`
+	Time    time.Time `json:"time"`    // when the plan was made
+	Changed bool      `json:"changed"` // whether the plan changes anything
+	// whether the changes were made; false if nothing was written
+	Applied bool `json:"applied"`
+	Entry   *int `json:"entry"` // the number of the journal entry; null before there is one
+	// RebootRequired is true from a change that takes effect at the next boot, or its undo, until
+	// the running kernel matches the record, also in runs that change nothing, and while a write
+	// that only a reboot ends is stuck in the kernel. For a plan that was not applied it is what
+	// applying it would require. It is null if the root shows no running kernel, as in an image, or
+	// if its record cannot be read.
+	RebootRequired host.Bool `json:"reboot_required"`
+	Restart        []string  `json:"restart"`  // the services to restart, in order
+	Warnings       []string  `json:"warnings"` // what the operator should know
 
 	Root     host.Root `json:"-"`
 	NextBoot bool      `json:"-"` // the plan takes effect at the next boot

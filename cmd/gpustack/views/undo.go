@@ -18,15 +18,18 @@ import (
 // Undo is the output of undo (docs/json.md).
 type Undo struct {
 	Report
-	Changes    []FileChange    `json:"changes"`
-	Drivers    []DriverChange  `json:"drivers"`
+	Changes []FileChange `json:"changes"` // the files that are restored, in order
+	// the functions whose drivers are restored, in order, of an entry of "drivers"
+	Drivers []DriverChange `json:"drivers"`
+	// the functions that containers lose, with changes of the specs, or are offered again
 	Containers []pci.Address   `json:"of_containers"`
-	Stop       [][]string      `json:"stop"`
-	Start      [][]string      `json:"start"`
-	Repairs    []cleanup.Unit  `json:"repairs"`
-	Requests   []cloud.Request `json:"requests"`
-	Programs   []string        `json:"programs"`
-	Left       []string        `json:"left"`
+	Stop       [][]string      `json:"stop"`     // programs that are run first, as in host bind
+	Start      [][]string      `json:"start"`    // programs that are run last, as in host bind
+	Repairs    []cleanup.Unit  `json:"repairs"`  // the repairs of an entry of "rows"
+	Requests   []cloud.Request `json:"requests"` // the requests that undo an entry of "objects"
+	Programs   []string        `json:"programs"` // programs that run afterwards
+	// programs to run on the machine, which gpustack does not run
+	Left []string `json:"left"`
 }
 
 // NewUndo returns the report of the undo of an entry, without what the undo changes. head is its

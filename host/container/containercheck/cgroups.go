@@ -347,9 +347,10 @@ func runtimeOptions(root host.Root, key string, files ...string) (options []runt
 	return options, failed
 }
 
-// cgroups finds containers that lose their devices while they run: with the systemd cgroup driver,
-// runtimes name each device to systemd by its link in /dev/char, and leave out those without one,
-// so that "systemctl daemon-reload" applies a list without them.
+// cgroups finds missing /dev/char links of the driver's nodes where a container runtime uses the
+// systemd cgroup driver. Without them containers lose their devices while they run: these runtimes
+// name each device to systemd by its link, and leave out those without one, so that "systemctl
+// daemon-reload" applies a list without them.
 func (v view) cgroups() []host.Finding {
 	if !v.Cgroups.Seen() {
 		return checklist.Unread(v.Cgroups.File, v.Cgroups.Err)

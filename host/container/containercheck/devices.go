@@ -18,9 +18,9 @@ import (
 // versioned matches the file name of a library with its version.
 var versioned = host.LazyRegexp(`^lib(cuda|nvidia-[a-z0-9-]+|nvcuvid|cudadebugger)\.so\.(\d+\.\d+(?:\.\d+)?)$`)
 
-// devices compares what specs give to containers with the machine: GPUs and adapters that are named
-// by address or UUID have a node of another number after a card was added, and libraries must be of
-// the version of the module that is loaded.
+// devices checks that devices which specs name by PCI address or UUID have the node of that device,
+// and that libraries have the version of the loaded module. A node has another number after a card
+// was added.
 func (v view) devices() []host.Finding {
 	switch {
 	case !v.Specs.Seen():

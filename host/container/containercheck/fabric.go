@@ -12,7 +12,7 @@ import (
 
 const fabricSocket = "/run/nvidia-fabricmanager/socket"
 
-// fabric checks that the service which programs the NVSwitches runs, on boards that have them.
+// fabric checks that Fabric Manager runs on boards with NVSwitches.
 func (v view) fabric() []host.Finding {
 	if why := v.noDriver(); why != nil {
 		return why
@@ -35,7 +35,8 @@ func (v view) fabric() []host.Finding {
 	}}
 }
 
-// persistenced says whether the driver keeps GPUs initialized between containers. It never fails.
+// persistenced shows whether nvidia-persistenced keeps GPUs initialized between containers, and
+// never fails.
 func (v view) persistenced() []host.Finding {
 	if why := v.noDriver(); why != nil {
 		return why

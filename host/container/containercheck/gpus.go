@@ -11,7 +11,8 @@ import (
 	"gpustack/host/pci"
 )
 
-// gpus checks that the GPUs which are not for guests are bound to NVIDIA's driver.
+// gpus checks that the GPUs which are not for guests are bound to NVIDIA's driver; it shows MIG and
+// excluded GPUs.
 func (v view) gpus() []host.Finding {
 	if why := v.noDriver(); why != nil {
 		return why

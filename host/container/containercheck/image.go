@@ -49,8 +49,8 @@ func (v view) injections(i container.Image) (all []injection) {
 	return all
 }
 
-// images judges the images that the operator named: which libcuda their programs load, whether the
-// driver runs their CUDA, and whether their libraries see the adapters.
+// images judges the images of --image: which libcuda their programs load, whether the driver runs
+// their CUDA runtime, and whether their libraries see the adapters.
 func (v view) images() []host.Finding {
 	if len(v.Images) == 0 {
 		return checklist.NA("no image is named: --image-dir judges one")

@@ -32,7 +32,8 @@ const kernelMismatch = `"NVRM: API mismatch: the client has the version" in the 
 
 const procVersion = "/proc/driver/nvidia/version"
 
-// module checks that NVIDIA's kernel module is loaded, and that it is the installed one.
+// module checks that NVIDIA's kernel module is loaded, installed for the running kernel, and of the
+// same version.
 func (v view) module() []host.Finding {
 	if why := v.noDriver(); why != nil {
 		return why

@@ -21,7 +21,8 @@ func (v view) makeNodes() host.Text {
 	return host.Textf("nvidia-modprobe -u -c 0, at every boot; %s makes it a step of gpustack-boot.service", v.prepare())
 }
 
-// nodes checks the device nodes. devtmpfs makes none of them: NVIDIA's programs do at their first
+// nodes checks the device nodes: present, with the numbers of /proc/devices, for all users, and
+// none of a GPU that was unbound. devtmpfs makes none of them: NVIDIA's programs do at their first
 // use by root, and leave them when a GPU is unbound or a module is loaded again with another major.
 func (v view) nodes() []host.Finding {
 	if why := v.noDriver(); why != nil {

@@ -21,7 +21,8 @@ type Offered struct {
 	ByAddress bool
 }
 
-// roles finds devices that guests and containers are both given.
+// roles finds GPUs that guests and containers are both offered, by the record of host prepare,
+// device_spec of nova.conf, and all specs.
 func (v view) roles() []host.Finding {
 	switch {
 	case !v.Contract.Seen():

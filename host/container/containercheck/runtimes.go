@@ -130,7 +130,8 @@ const (
 	containerdOn   = nvidia.Version("2.0") // the same of containerd
 )
 
-// runtimes finds installed runtimes that read no CDI specs, so that containers get no device.
+// runtimes finds installed container runtimes that read no CDI specs, by their configuration and
+// the versions of Debian's packages.
 func (v view) runtimes() []host.Finding {
 	if !v.Runtimes.Seen() {
 		return checklist.Unread(v.Runtimes.File, v.Runtimes.Err)

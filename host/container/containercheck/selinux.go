@@ -5,7 +5,7 @@ import (
 	"gpustack/host/checklist"
 )
 
-// selinux finds that SELinux denies containers the device nodes of the machine: podman and CRI-O
+// selinux finds that SELinux denies containers the device nodes of the machine. podman and CRI-O
 // label containers by default, docker where selinux-enabled is set.
 func (v view) selinux() []host.Finding {
 	switch {

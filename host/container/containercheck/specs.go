@@ -11,8 +11,9 @@ import (
 	"gpustack/host/checklist"
 )
 
-// specs reports what is wrong with the files of CDI specs, with file, field and reason: podman has
-// one line for all of them.
+// specs reports what is wrong with the CDI specs in /etc/cdi and /run/cdi, with file, line, field
+// and reason, and which nodes, libraries and programs of hooks that they name are missing. podman
+// has one line for all of them.
 func (v view) specs() []host.Finding {
 	if !v.Specs.Seen() {
 		return checklist.Unread(v.Specs.File, v.Specs.Err)

@@ -48,8 +48,8 @@ func readToolkit(root host.Root) machine.Look[Toolkit] {
 	return sawFiles("/usr/bin/nvidia-ctk", t, failed)
 }
 
-// toolkit says what writes the specs of nvidia.com/gpu, and finds those that no program writes
-// again after an upgrade of the driver.
+// toolkit shows whether NVIDIA Container Toolkit writes the specs of nvidia.com/gpu, and finds
+// those that no program writes again after an upgrade of the driver.
 func (v view) toolkit() []host.Finding {
 	switch {
 	case !v.Toolkit.Seen():

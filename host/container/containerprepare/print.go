@@ -69,8 +69,9 @@ func DockerRun(s container.Specs) []string {
 
 // Network is the configuration of a network that a CNI plugin attaches containers to.
 type Network struct {
-	Name   string          `json:"name"`
-	Config json.RawMessage `json:"config"` // a network configuration list (CNI specification, section 1)
+	Name string `json:"name"` // the network's name
+	// a network configuration list (CNI specification, section 1), whose subnet is to be replaced
+	Config json.RawMessage `json:"config"`
 }
 
 // cniList is a network configuration list.

@@ -24,10 +24,9 @@ const (
 
 // Cause is why a test failed.
 type Cause struct {
-	// Message is what users see of it, of CUDA's driver; "" of a command.
-	Message string    `json:"message"`
-	Cause   string    `json:"cause"`
-	Remedy  host.Text `json:"remedy"`
+	Message string    `json:"message"` // the error message of CUDA that users see; "" for a command
+	Cause   string    `json:"cause"`   // what is wrong, for people
+	Remedy  host.Text `json:"remedy"`  // how to fix it, for people
 }
 
 // Results of libcuda that have a cause of their own (CUresult, cuda.h of the CUDA toolkit 13.0).

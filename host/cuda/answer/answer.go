@@ -51,9 +51,9 @@ type GPU struct {
 
 // Node is a device node.
 type Node struct {
-	Path   string `json:"path"`
-	Major  uint32 `json:"major"`
-	Minor  uint32 `json:"minor"`
-	Denied bool   `json:"denied"` // it cannot be opened for reading and writing: no permission
-	Dead   bool   `json:"dead"`   // no driver has it (ENXIO, ENODEV)
+	Path   string `json:"path"`   // the file
+	Major  uint32 `json:"major"`  // the major number of the device
+	Minor  uint32 `json:"minor"`  // the minor number of the device
+	Denied bool   `json:"denied"` // opening it for reading and writing fails: no permission
+	Dead   bool   `json:"dead"`   // no driver serves it (ENXIO, ENODEV)
 }

@@ -11,9 +11,9 @@ import (
 
 // Counter is a counter of a port that has moved.
 type Counter struct {
-	Name  string `json:"counter"`
-	Delta uint64 `json:"delta"`
-	Error bool   `json:"is_error"` // it counts errors
+	Name  string `json:"counter"`  // its name in sysfs
+	Delta uint64 `json:"delta"`    // by how much it rose
+	Error bool   `json:"is_error"` // whether it counts errors
 }
 
 // counters are the counters of a port by name.

@@ -11,9 +11,10 @@ import (
 
 // Cause is why a test failed.
 type Cause struct {
-	Words  string    `json:"words"` // the line that rping printed; "" if it printed none
-	Cause  string    `json:"cause"`
-	Remedy host.Text `json:"remedy"`
+	// the line that the program printed; "" if it printed none that is explained
+	Words  string    `json:"words"`
+	Cause  string    `json:"cause"`  // what is wrong, for people
+	Remedy host.Text `json:"remedy"` // how to fix it, for people
 }
 
 // failure is words of rping, or of the libraries that it uses, and what they mean.

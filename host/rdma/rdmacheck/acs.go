@@ -7,7 +7,8 @@ import (
 	"gpustack/host/checklist"
 )
 
-// acs fails on a kernel whose argument makes it report isolation that the hardware does not have.
+// acs fails on a kernel with pcie_acs_override, which makes it report isolation that the hardware
+// does not have.
 func (v view) acs() []host.Finding {
 	if !v.Arguments.Seen() {
 		return checklist.Unread(v.Arguments.File, v.Arguments.Err)

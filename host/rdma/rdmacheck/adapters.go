@@ -19,7 +19,8 @@ func auxiliary(driver string) string {
 	}[driver]
 }
 
-// adapters finds functions whose driver has made no RDMA device.
+// adapters finds functions whose driver has made no RDMA device, and whose port no device of their
+// bond serves.
 func (v view) adapters() []host.Finding {
 	if !v.Stack.Seen() {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)

@@ -14,7 +14,8 @@ import (
 // from.
 const enough = 64 << 20
 
-// memlock finds services and users whose processes may lock too little memory for RDMA.
+// memlock finds container and batch services, and users, whose processes may lock too little memory
+// for RDMA.
 func (v view) memlock() []host.Finding {
 	if v.Stack.Seen() && !slices.ContainsFunc(v.Stack.Value.Adapters, usable) {
 		return checklist.NA("no adapter that processes of this host can use")

@@ -8,8 +8,9 @@ import (
 	"gpustack/host/rdma"
 )
 
-// modules checks the modules that the programs of rdma-core need beside an adapter's driver: the
-// driver itself brings ib_uverbs alone.
+// modules checks the modules ib_uverbs and rdma_ucm, ib_umad for InfiniBand, and ib_ipoib if GUIDs
+// of virtual functions are recorded. The programs of rdma-core need them: an adapter's driver
+// itself brings ib_uverbs alone.
 func (v view) modules() []host.Finding {
 	if !v.Stack.Seen() {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)

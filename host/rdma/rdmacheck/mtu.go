@@ -8,7 +8,7 @@ import (
 	"gpustack/host/rdma"
 )
 
-// mtu finds RoCE ports whose MTU is smaller than what the MTU of their interface has room for.
+// mtu warns of RoCE ports whose MTU is smaller than what the MTU of their interface has room for.
 func (v view) mtu() []host.Finding {
 	checked := 0
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {

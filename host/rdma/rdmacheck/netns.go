@@ -8,7 +8,7 @@ import (
 	"gpustack/host/rdma"
 )
 
-// netns shows how adapters belong to network namespaces, and compares it with the record.
+// netns shows whether network namespaces share adapters, and compares it with the record.
 func (v view) netns() []host.Finding {
 	if !v.Stack.Seen() {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)

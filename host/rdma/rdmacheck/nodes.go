@@ -16,7 +16,8 @@ const (
 	othersMay   = 0o006
 )
 
-// nodes checks the device nodes of adapters.
+// nodes checks the device nodes of adapters: present, with the kernel's numbers, for all users or
+// for root only.
 func (v view) nodes() []host.Finding {
 	if !v.Stack.Seen() {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)

@@ -12,7 +12,9 @@ import (
 	"gpustack/host/rdma"
 )
 
-// ports checks that every port is active, and names the cause if it is not.
+// ports checks that every port is ACTIVE, and names the cause if it is not; it only warns if
+// another port of the machine is ACTIVE and neither a record nor the network configuration needs
+// this one.
 func (v view) ports() []host.Finding {
 	active := 0
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {

@@ -14,7 +14,8 @@ import (
 // install is the remedy of missing libraries.
 const install = "install the package of this distribution: apt-get install ibverbs-providers, dnf install libibverbs, or zypper install libibverbs"
 
-// providers checks that libibverbs is installed and finds the library of each adapter's driver.
+// providers checks that libibverbs is installed and finds the library of each adapter's driver, by
+// its line in /etc/libibverbs.d, and that the libraries are of one release.
 func (v view) providers() []host.Finding {
 	if !v.Stack.Seen() {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)

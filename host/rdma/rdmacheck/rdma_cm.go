@@ -29,9 +29,10 @@ func (m Machine) Reachable() bool {
 	})
 }
 
-// rdmaCM finds active InfiniBand ports that programs can use with verbs, but not with addresses.
-// RoCE has the check of GIDs. That is normal on a hypervisor whose VFs are for guests, and fails
-// only where containers are offered rdma_cm and the interface is configured, but down.
+// rdmaCM warns of active InfiniBand ports to which nothing can connect by an IP address: no IPoIB
+// interface, none that is up, no address. RoCE has the check of GIDs. That is normal on a
+// hypervisor whose VFs are for guests, and fails only where containers are offered rdma_cm and the
+// interface is configured, but down.
 func (v view) rdmaCM() []host.Finding {
 	ready := 0
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {

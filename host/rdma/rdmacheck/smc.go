@@ -5,7 +5,7 @@ import (
 	"gpustack/host/checklist"
 )
 
-// smc shows whether SMC-R, TCP over RDMA, is loaded.
+// smc shows whether SMC-R, TCP over RDMA, is loaded, and never fails.
 func (v view) smc() []host.Finding {
 	switch {
 	case !v.Modules.Seen():

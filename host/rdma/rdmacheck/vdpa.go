@@ -7,7 +7,7 @@ import (
 	"gpustack/host/checklist"
 )
 
-// vdpa names vDPA devices and subfunctions.
+// vdpa names vDPA devices and subfunctions, and never fails.
 func (v view) vdpa() []host.Finding {
 	if len(v.VDPA)+len(v.Subfunctions) == 0 {
 		return checklist.NA("no vDPA devices or subfunctions")
