@@ -276,10 +276,11 @@ build/tools/nvidia-ctk: Makefile
 	CGO_ENABLED=1 CGO_CFLAGS=-Wno-deprecated-declarations GOBIN=$(CURDIR)/build/tools $(GO) install $(NVIDIA_CTK)
 	@touch $@
 
-# Writes docs/schema anew, from the types of the documents.
+# Writes docs/schema and docs/json.md anew, from the types of the documents and the comments of
+# their fields.
 schema:
-	-$(GO) test -count=1 -run '^TestSchemas$$' ./cmd/gpustack -update >/dev/null
-	$(GO) test -count=1 -run '^TestSchemas$$' ./cmd/gpustack
+	-$(GO) test -count=1 -run '^(TestSchemas|TestJSONDoc)$$' ./cmd/gpustack -update >/dev/null
+	$(GO) test -count=1 -run '^(TestSchemas|TestJSONDoc)$$' ./cmd/gpustack
 
 # Runs each fuzz target for FUZZTIME. One that fails does not keep the others from running.
 FUZZTIME ?= 20s

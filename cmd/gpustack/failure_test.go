@@ -2,15 +2,10 @@ package main
 
 import (
 	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,39 +15,6 @@ import (
 
 	"gpustack/nova/cloud/cloudtest"
 )
-
-// TestCodesAreDescribed: docs/json.md has each code of a refusal, and no other.
-func TestCodesAreDescribed(t *testing.T) {
-	source, err := parser.ParseFile(token.NewFileSet(), "../../host/refusal.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var codes []string
-	ast.Inspect(source, func(n ast.Node) bool {
-		if s, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(s.Names[0].Name, "Code") {
-			code, err := strconv.Unquote(s.Values[0].(*ast.BasicLit).Value)
-			if err != nil {
-				t.Error(err)
-			}
-			codes = append(codes, code)
-		}
-		return true
-	})
-	slices.Sort(codes)
-	text, err := os.ReadFile("../../docs/json.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "\n| code | refused is |\n|---|---|\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	var described []string
-	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z_]+) \| .+ \|$`).FindAllStringSubmatch(table, -1) {
-		described = append(described, row[1])
-	}
-	if diff := cmp.Diff(codes, described); diff != "" {
-		t.Errorf("(-host/refusal.go +docs/json.md):\n%s", diff)
-	}
-}
 
 // printed is the part of a document that a test reads.
 type printed struct {
