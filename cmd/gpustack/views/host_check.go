@@ -14,10 +14,11 @@ import (
 type HostCheck struct {
 	Schema int `json:"schema"`
 	// the host's name in Nova: the option host of nova.conf, otherwise the hostname
-	NovaHost *string           `json:"nova_host"`
-	System   machine.System    `json:"system"`  // what the machine runs
-	Verdict  checklist.Verdict `json:"verdict"` // what the checks amount to
-	Passed   bool              `json:"passed"`  // whether no check has failed
+	NovaHost *string        `json:"nova_host"`
+	System   machine.System `json:"system"` // what the machine runs
+	// what the checks amount to; "drifted" if functions, drivers, groups or files failed
+	Verdict checklist.Verdict `json:"verdict"`
+	Passed  bool              `json:"passed"` // whether no check has failed
 	// whether the record takes effect only after a reboot; null if unknown
 	Reboot host.Bool `json:"reboot_required"`
 	// at least one of each check, from the hardware up

@@ -8,10 +8,12 @@ import (
 
 // RDMACheck is the output of rdma check (docs/json.md).
 type RDMACheck struct {
-	Schema  int               `json:"schema"`
-	Host    *string           `json:"host"`
-	Verdict checklist.Verdict `json:"verdict"` // what the checks amount to; never "not prepared"
-	Passed  bool              `json:"passed"`  // whether no check has failed
+	Schema int     `json:"schema"`
+	Host   *string `json:"host"`
+	// what the checks amount to; "drifted" if functions, vfs, identity or files failed; never "not
+	// prepared"
+	Verdict checklist.Verdict `json:"verdict"`
+	Passed  bool              `json:"passed"` // whether no check has failed
 	// Reboot is whether the record of rdma prepare takes effect only at the next boot, or after a
 	// restart of gpustack-boot.service; null if it cannot be read.
 	Reboot   host.Bool      `json:"reboot_required"`
