@@ -64,7 +64,7 @@ LONG_TESTS += TestHook/dracut TestHook/initramfs-tools/as_recorded
 LONG_TESTS += TestTopologies/amd TestTopologies/no_IOMMU TestTopologies/IOMMU_off TestTopologies/conventional_bridge TestTopologies/root_complex \
 	TestTopologies/no_ACS TestTopologies/switch TestTopologies/boot_VGA TestTopologies/SR-IOV
 # The kernel's timeouts are waited for, and a binding is killed at random moments.
-LONG_TESTS += TestTopologies/intel/a_stuck_unbind TestTopologies/intel/killed_at_any_moment TestTopologies/intel/upgrade
+LONG_TESTS += TestTopologies/intel/a_stuck_unbind TestTopologies/intel/killed_at_any_moment
 # More ways to use a disk or a network card; the first of each stay.
 LONG_TESTS += TestUses/a_loop_device TestUses/an_open_disk_by_another_name TestUses/an_open_character_device_by_another_name \
 	TestUses/an_open_controller TestUses/a_macvlan_in_a_network_namespace_without_a_process
@@ -83,7 +83,7 @@ LONG_TESTS += TestModuleParameters
 # TestRolloutStops stays: two servers to the end, past a failure and a kill.
 LONG_TESTS += TestRoleNode TestRoleController TestRoleSteps
 # MariaDB, or a repair, is killed at each of many moments; TestInterruptedRepair and TestCommitUnknown stay.
-LONG_TESTS += TestServerKilled TestUpgradeKilled TestContextKilled TestHistories/killed TestHistories/killed_offline
+LONG_TESTS += TestServerKilled TestContextKilled TestHistories/killed TestHistories/killed_offline
 # Many rows and odd servers, for one statement each.
 LONG_TESTS += TestManyDevices TestManyAllocations TestLargeCell TestServerVariables TestPoolsOfManyNodes
 # Evacuations, resizes and migrations of a whole cloud, a minute each, whose rows package db makes.
@@ -210,7 +210,7 @@ integration-trixie:
 # Tests of repairs whose judge is Nova: its schema, its tracker and a Placement. They run once more
 # with the Nova of Debian SUITE, in a tree of that release.
 NOVA_TESTS = .
-SHORT_NOVA_TESTS = ^Test(Schema|Track|FreedWithIsNova|ComputeID.*|Claim|OrdinaryRows|Repair|RepairUndo|Renamed|Allocations|Books|Evacuat.*|Upgrade|UpgradeOnline|.*TLS|URL.*|OptionFile.*)$$
+SHORT_NOVA_TESTS = ^Test(Schema|Track|FreedWithIsNova|ComputeID.*|Claim|OrdinaryRows|Repair|RepairUndo|Renamed|Allocations|Books|Evacuat.*|.*TLS|URL.*|OptionFile.*)$$
 SUITE_PACKAGES = mount python3 python3-yaml nova-common python3-nova python3-placement python3-pymysql python3-mysqldb \
 	mariadb-server-core mariadb-client-core
 suite hosts: export TEST_PACKAGES = $(SUITE_PACKAGES)

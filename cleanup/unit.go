@@ -109,11 +109,11 @@ type State string
 // States of a unit.
 const (
 	Planned  State = "planned"
-	Written  State = "written"    // committed; nova-compute has not freed the devices yet
-	Repaired State = "repaired"   // committed, and the devices are free
-	Skipped  State = "skipped"    // nothing was written
-	Begun    State = "unknown"    // begun; whether the unit was written is not determined
-	Undone   State = "taken back" // undone; the value is that of earlier releases
+	Written  State = "written"  // committed; nova-compute has not freed the devices yet
+	Repaired State = "repaired" // committed, and the devices are free
+	Skipped  State = "skipped"  // nothing was written
+	Begun    State = "unknown"  // begun; whether the unit was written is not determined
+	Undone   State = "undone"
 )
 
 // Known reports whether the state is one of this release's.
@@ -175,10 +175,9 @@ func (u Unit) Written() bool {
 	return u.State == Written || u.State == Repaired
 }
 
-// Open returns whether a unit was begun and its outcome is not determined. Earlier releases,
-// which had no state Begun, left such units planned, with their rows.
+// Open returns whether a unit was begun and its outcome is not determined.
 func (u Unit) Open() bool {
-	return u.State == Begun || u.State == Planned && len(u.Rows) > 0
+	return u.State == Begun
 }
 
 // With returns the change of the row, as it was read into Before, to other values of some columns.

@@ -131,8 +131,7 @@ func (d *Dir) Exists(name string) (bool, error) {
 }
 
 // Record reads attributes for the recorder, if the root has one. Callers that need only one of
-// several files with the same content call it for the others, which other programs read and
-// earlier versions that replay a snapshot.
+// several files with the same content call it for the others, which other programs read.
 func (d *Dir) Record(buf []byte, names ...string) {
 	record(d.root, d, buf, names)
 }

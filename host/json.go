@@ -17,11 +17,9 @@ import (
 // DecodeJSON decodes a document of gpustack's own, such as the journal's entries and the contract,
 // into v, which must be a pointer.
 //
-// Unknown fields are ignored, so that this release can undo what a later one recorded. Everything
-// else is an error:
+// Unknown fields are ignored. Everything else is an error:
 //
-//   - a field that is missing, unless its tag says omitempty or absent:"zero" (early releases did
-//     not write it);
+//   - a field that is missing, unless its tag says omitempty;
 //   - a field whose name differs in case;
 //   - null where v cannot hold it, unless the tag of the field says null:"zero";
 //   - data after the document.
@@ -38,21 +36,38 @@ func DecodeJSON(data []byte, v any) error {
 	return complete(document, v)
 }
 
-// DecodeSchema is DecodeJSON for a document whose field schema must have the value schema. That is
-// checked first: with another one, the other fields may be others too.
-func DecodeSchema(data []byte, schema int, v any) error {
+// Schema is the number of the format of every file that gpustack reads again: the contract, the
+// records, the journal's entries and documents.
+const Schema = 1
+
+// ErrSchema means that a file has another number of format than [Schema], or none.
+var ErrSchema = WithHint(fmt.Errorf("this version of gpustack reads schema %d", Schema), "undo it with the version of gpustack that wrote it")
+
+// DecodeSchema decodes a file of gpustack's own as [DecodeJSON] does. Its field schema must have the
+// value [Schema], and its field kind the value kind, unless that is "". Both are checked first: in
+// another format, the other fields may be others too.
+//
+// Errors: ErrSchema. All name the file.
+func DecodeSchema(file, kind string, data []byte, v any) error {
+	return OfFile(file, decodeSchema(kind, data, v))
+}
+
+func decodeSchema(kind string, data []byte, v any) error {
 	document, err := decodeTree(data)
 	if err != nil {
 		return err
 	}
 	if fields, ok := document.(map[string]any); ok {
-		found, ok := fields["schema"]
-		if !ok {
-			return errors.New("malformed JSON: schema is missing")
-		}
-		if found != json.Number(strconv.Itoa(schema)) {
+		switch found, ok := fields["schema"]; {
+		case !ok:
+			return fmt.Errorf("no schema: %w", ErrSchema)
+		case found != json.Number(strconv.Itoa(Schema)):
 			text, err := json.Marshal(found)
-			return errors.Join(err, fmt.Errorf("schema %s was written by another release of gpustack, this one reads schema %d", text, schema))
+			return errors.Join(err, fmt.Errorf("schema %s: %w", text, ErrSchema))
+		}
+		if is := fields["kind"]; kind != "" && is != kind {
+			text, err := json.Marshal(is)
+			return errors.Join(err, fmt.Errorf("kind %s: expected %q", text, kind))
 		}
 	}
 	if err := decode(data, v); err != nil {
@@ -166,7 +181,7 @@ func missingFields(at string, fields map[string]any, t reflect.Type) (problems [
 		case ok && value == nil && f.Tag.Get("null") == "zero":
 		case ok:
 			problems = append(problems, missing(place, value, f.Type)...)
-		case !strings.Contains(options, "omitempty") && f.Tag.Get("absent") != "zero":
+		case !strings.Contains(options, "omitempty"):
 			problems = append(problems, place+" is missing")
 		}
 	}

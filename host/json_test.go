@@ -78,15 +78,20 @@ func TestDecodeJSON(t *testing.T) {
 
 func TestDecodeSchema(t *testing.T) {
 	for text, want := range map[string]string{
-		whole: "",
-		strings.Replace(whole, `"schema":1`, `"schema":2`, 1): "schema 2 was written by another release of gpustack, this one reads schema 1",
-		`{"schema":2}`:   "schema 2 was written",
-		`{"schema":"1"}`: `schema "1" was written`,
-		`{"schema":1}`:   "at is missing",
-		`{}`:             "schema is missing",
-		`[]`:             "cannot unmarshal array",
+		strings.Replace(whole, `"schema":1`, `"schema":1,"kind":"note"`, 1): "",
+		strings.Replace(whole, `"schema":1`, `"schema":2`, 1):               "/f: schema 2: this version of gpustack reads schema 1",
+		`{"schema":2}`:               "/f: schema 2: this version",
+		`{"schema":0}`:               "/f: schema 0: this version",
+		`{"schema":"1"}`:             `/f: schema "1": this version`,
+		`{"schema":null}`:            "/f: schema null: this version",
+		`{}`:                         "/f: no schema: this version",
+		`{"schema":1}`:               `/f: kind null: expected "note"`,
+		`{"schema":1,"kind":"b"}`:    `/f: kind "b": expected "note"`,
+		`{"schema":1,"kind":"note"}`: "/f: malformed JSON: at is missing",
+		`[]`:                         "/f: malformed JSON: json: cannot unmarshal array",
+		`{`:                          "/f: the JSON document ends early",
 	} {
-		err := host.DecodeSchema([]byte(text), 1, new(document))
+		err := host.DecodeSchema("f", "note", []byte(text), new(document))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}

@@ -115,7 +115,6 @@ func TestDist(t *testing.T) {
 	})
 	t.Run("deb", func(t *testing.T) { testDeb(t, first) })
 	t.Run("rpm", func(t *testing.T) { testRPM(t, first) })
-	t.Run("upgrade", func(t *testing.T) { testPackageUpgrade(t, first) })
 	t.Run("tarball", func(t *testing.T) {
 		t.Parallel()
 		prefix := t.TempDir()
@@ -296,100 +295,6 @@ func testDeb(t *testing.T, d dist) {
 	prepared := prepareInstalled(t, root)
 	dpkg("--purge", "gpustack-nova")
 	checkRemoved(t, root, before, prepared)
-}
-
-// testPackageUpgrade: a package with the files of commit 47ed7fd is upgraded and then removed on
-// nodes that this commit has prepared, one with a record of RDMA adapters and the unit of the boot.
-// The upgrade changes nothing but the package's files, the unit finds its program, and the new
-// program judges the node as before and undoes it.
-func testPackageUpgrade(t *testing.T, d dist) {
-	t.Parallel()
-	newer := d.file(t, "*_"+runtime.GOARCH+".deb")
-	older := earlierPackage(t, newer)
-	for _, m := range upgradeMachines {
-		if m.name != "debian" && m.name != "rdma" {
-			continue
-		}
-		t.Run(m.name, func(t *testing.T) {
-			u := upgrade{upgradeMachine: m, commit: "47ed7fd"}
-			states := readStates(t, upgradeFile(u.commit, m.name))
-			done := states[slices.IndexFunc(states, func(s state) bool { return s.name == "done" })]
-			unchanged, root := configured(t, u.lay(t)), u.left(t, done)
-			node := func() map[string]string {
-				files := configured(t, root)
-				maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasPrefix(name, "/var/lib/dpkg") })
-				return files
-			}
-			makeDpkgFolders(t, root)
-			dpkg := func(args ...string) {
-				t.Helper()
-				run(t, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "--path-include=/usr/share/*"}, args...)...)
-			}
-			dpkg("-i", older)
-			prepared := node()
-			dpkg("-i", newer)
-			if diff := cmp.Diff(prepared, node()); diff != "" {
-				t.Errorf("the upgrade has changed the node (-before +after):\n%s", diff)
-			}
-			if _, err := os.Lstat(filepath.Join(root, goneDocument)); !os.IsNotExist(err) {
-				t.Errorf("a document that the newer package lacks: %v", err)
-			}
-			program := filepath.Join(root, "usr/sbin/gpustack")
-			if unit, err := os.ReadFile(filepath.Join(root, "etc/systemd/system/gpustack-boot.service")); err == nil {
-				if !strings.Contains(string(unit), "ExecStart=/usr/sbin/gpustack boot\n") {
-					t.Errorf("the unit starts another program:\n%s", unit)
-				}
-			} else if m.name == "rdma" {
-				t.Error(err)
-			}
-			if out := run(t, program, "--version"); !strings.Contains(out, distDescribe) {
-				t.Errorf("--version: %s", out)
-			}
-			var report struct{ Verdict string }
-			out, talk, _ := try(t, exec.Command(program, m.command[0], "check", "--root", root, "-o", "json"))
-			if err := json.Unmarshal([]byte(out), &report); err != nil || report.Verdict != done.verdict && done.verdict != "" {
-				t.Errorf("%s check: %q, want %q, %v\n%s", m.command[0], report.Verdict, done.verdict, err, talk)
-			}
-			dpkg("--purge", "gpustack-nova")
-			if diff := cmp.Diff(prepared, node()); diff != "" {
-				t.Errorf("the removal has changed the node (-before +after):\n%s", diff)
-			}
-			for _, name := range []string{"usr/sbin/gpustack", "usr/bin/gpustack", "usr/share/doc/gpustack-nova"} {
-				if _, err := os.Lstat(filepath.Join(root, name)); !os.IsNotExist(err) {
-					t.Errorf("left after removal: %s, %v", name, err)
-				}
-			}
-			dpkg("-i", newer)
-			if _, talk, status := u.run(t, root, "undo"); status != 0 {
-				t.Errorf("undo: exit status %d: %s", status, talk)
-			}
-			if diff := cmp.Diff(unchanged, node()); diff != "" {
-				t.Errorf("undone (-before +after):\n%s", diff)
-			}
-		})
-	}
-}
-
-// goneDocument is a file of the earlier package that the newer one does not have.
-const goneDocument = "usr/share/doc/gpustack-nova/docs/gone.md"
-
-// earlierPackage returns a package as commit 47ed7fd made it, by names of files: the program is in
-// /usr/sbin alone. The program itself does nothing, because no test runs it.
-func earlierPackage(t *testing.T, newer string) (deb string) {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "earlier")
-	run(t, "dpkg-deb", "--raw-extract", newer, dir)
-	control := regexp.MustCompile(`(?m)^Version: .*$`).ReplaceAllString(read(t, filepath.Join(dir, "DEBIAN/control")), "Version: 0~20261123132449.g47ed7fd-1")
-	for name, text := range map[string]string{"DEBIAN/control": control, "usr/sbin/gpustack": "#!/bin/sh\nexit 1\n", goneDocument: "gone\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run(t, "rm", "-r", filepath.Join(dir, "usr/bin"), filepath.Join(dir, "DEBIAN/md5sums"))
-	run(t, "chmod", "0755", filepath.Join(dir, "usr/sbin/gpustack"))
-	deb = dir + ".deb"
-	run(t, "dpkg-deb", "--root-owner-group", "-Znone", "--build", dir, deb)
-	return deb
 }
 
 // testRPM does the same with rpm and rpmlint.

@@ -80,9 +80,6 @@ func TestSnapshotReplays(t *testing.T) {
 	for name, file := range examples(t) {
 		machines[name] = func(t *testing.T) string { return unpack(t, file) }
 	}
-	for _, name := range []string{"debian.txtar", "rhel9.txtar", "containers.txtar"} {
-		machines[name] = func(t *testing.T) string { return unpack(t, "testdata/upgrade/"+name) }
-	}
 	for _, distribution := range slices.Sorted(maps.Keys(hosttest.Distributions)) {
 		for cpu, vendor := range map[string]string{"intel": "GenuineIntel", "arm": "0x41"} {
 			machines[cpu+"/"+distribution] = func(t *testing.T) string {

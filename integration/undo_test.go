@@ -2,11 +2,9 @@ package integration
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -106,49 +104,5 @@ func TestUndoByValueKilled(t *testing.T) {
 				t.Errorf("GRUB reads %q, want %q", got, variables)
 			}
 		})
-	}
-}
-
-// TestUpgradeByValue: entries that earlier commits recorded are undone by value after grubby, which
-// rewrites boot entries and GRUB's defaults, and after an edit by hand.
-func TestUpgradeByValue(t *testing.T) {
-	at := slices.IndexFunc(upgradeMachines, func(m upgradeMachine) bool { return m.name == "rhel9" })
-	m := upgradeMachines[at]
-	const entry = "boot/loader/entries/f00d-6.1.0-28-amd64.conf"
-	for _, commit := range slices.Sorted(maps.Keys(upgradeMoves)) {
-		if upgradeMoves[commit][m.name] == nil {
-			continue
-		}
-		for _, test := range []struct {
-			name  string
-			since func(t *testing.T, root, ours string)
-		}{
-			{"edited", func(t *testing.T, root, _ string) {
-				editFile(t, root, "etc/default/grub", "GRUB_ENABLE_BLSCFG", "# mine\nGRUB_ENABLE_BLSCFG")
-			}},
-			{"grubby", func(t *testing.T, root, ours string) {
-				editFile(t, root, entry, "rhgb quiet"+ours, "rhgb quiet"+ours+" audit=1")
-				editFile(t, root, "etc/default/grub", `GRUB_CMDLINE_LINUX="rhgb quiet"`, `GRUB_CMDLINE_LINUX="rhgb quiet`+ours+` audit=1"`)
-				if ours != "" {
-					editFile(t, root, "etc/default/grub", `"$GRUB_CMDLINE_LINUX`+ours+`"`, `"rhgb quiet`+ours+` audit=1"`)
-				}
-			}},
-		} {
-			t.Run(commit+" "+test.name, func(t *testing.T) {
-				t.Parallel()
-				untouched, root := m.lay(t), m.lay(t)
-				for _, s := range readStates(t, upgradeFile(commit, m.name)) {
-					if s.name == "done" {
-						s.lay(t, root)
-					}
-				}
-				test.since(t, untouched, "")
-				test.since(t, root, " intel_iommu=on iommu=pt")
-				run(t, gpustack, "undo", "--root", root, "--yes")
-				if diff := cmp.Diff(configured(t, untouched), configured(t, root)); diff != "" {
-					t.Errorf("undone (-want +got):\n%s", diff)
-				}
-			})
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -18,7 +17,7 @@ import (
 // Scope is which functions of a machine host scan has listed.
 type Scope string
 
-// The scopes. An inventory of an earlier version has none.
+// The scopes.
 const (
 	ScopeAll      Scope = "all"      // every PCI function
 	ScopeGPUs     Scope = "gpus"     // NVIDIA's GPUs, what shares a slot or an IOMMU group with one, and NVSwitches
@@ -44,7 +43,7 @@ var (
 
 // inventory is what ReadInventories needs of host scan's output. Other fields are ignored.
 type inventory struct {
-	Host     HostNames         `json:"host"`
+	Host     string            `json:"host"`
 	NovaHost *string           `json:"nova_host"`
 	Scope    Scope             `json:"scope"`
 	Complete host.Bool         `json:"complete"`
@@ -52,7 +51,7 @@ type inventory struct {
 	Machine  *hardware.Machine `json:"machine"`
 }
 
-// scanned is a function with its role, which inventories of earlier versions do not have.
+// scanned is a function with its role.
 type scanned struct {
 	pci.Device
 	Role string `json:"role"`
@@ -64,28 +63,12 @@ const (
 	roleOfContainers = "container"
 )
 
-// HostNames are the names of a host in an inventory. In those of earlier versions both are fields
-// of an object; in later ones the name in Nova is not among them.
-type HostNames struct {
-	Hostname string  `json:"hostname"`
-	NovaHost *string `json:"nova_host"`
-}
-
-// UnmarshalJSON reads the hostname, or an object of an earlier version.
-func (n *HostNames) UnmarshalJSON(text []byte) error {
-	if bytes.HasPrefix(text, []byte("{")) {
-		type earlier HostNames
-		return json.Unmarshal(text, (*earlier)(n))
-	}
-	return json.Unmarshal(text, &n.Hostname)
-}
-
 // ReadInventories reads the output of host scan on compute nodes, as JSON or YAML. A host has the
 // name of its document if that does not contain a hostname. need is the scope that the caller
 // depends on: ScopeGPUs or ScopeAll.
 //
 // Errors, of all documents at once: those of [document.Source.Each], ErrPartial, ErrNotAll,
-// ErrTwice. Inventories of earlier versions, which do not say what they list, are accepted.
+// ErrTwice.
 func ReadInventories(from document.Source, need Scope) (hosts []Host, err error) {
 	seen := map[string]string{} // the document of each host, by its name in Nova
 	err = from.Each(document.HostScan, func(d document.Document) error {
@@ -96,7 +79,7 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 		if err := found.whole(need); err != nil {
 			return fmt.Errorf("%s: %w", d.Name, err)
 		}
-		h := Host{Name: d.Name, Scope: found.Scope, Machine: found.Machine}
+		h := Host{Scope: found.Scope, Machine: found.Machine}
 		for _, d := range found.Devices {
 			h.Devices = append(h.Devices, d.Device)
 			switch d.Role {
@@ -106,11 +89,9 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 				h.Containers = append(h.Containers, d.Address)
 			}
 		}
-		if found.Host.Hostname != "" {
-			h.Name = found.Host.Hostname
-		}
-		if name := cmp.Or(found.NovaHost, found.Host.NovaHost); name != nil {
-			h.NovaHost = *name
+		h.Name = cmp.Or(found.Host, d.Name)
+		if found.NovaHost != nil {
+			h.NovaHost = *found.NovaHost
 		}
 		if other, twice := seen[h.InNova()]; twice {
 			return fmt.Errorf("%s: %w: %s is of %s too", d.Name, ErrTwice, other, h.InNova())
@@ -149,7 +130,7 @@ func (i inventory) whole(need Scope) error {
 	switch {
 	case len(i.Devices) == 0:
 		return errors.New("contains no devices")
-	case need == ScopeAll && i.Scope != ScopeAll && i.Scope != "":
+	case need == ScopeAll && i.Scope != ScopeAll:
 		return fmt.Errorf("%w: its scope is %s", ErrNotAll, i.Scope)
 	case i.Scope == ScopeFiltered:
 		return fmt.Errorf("%w: it lists only the functions that --device, --vendor or --class select", ErrPartial)

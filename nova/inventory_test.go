@@ -14,7 +14,7 @@ import (
 // its names.
 func TestInventories(t *testing.T) {
 	inventory := func(host, fields string) string {
-		return fmt.Sprintf(`{"schema": 1, "host": %s, %s "devices": [{"address": "0000:84:00.0"}], "warnings": []}`, host, fields)
+		return fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": %s, %s "devices": [{"address": "0000:84:00.0"}], "warnings": []}`, host, fields)
 	}
 	const gpu1 = `"gpu1.example.org", "nova_host": "nova1"`
 	for name, test := range map[string]struct {
@@ -30,13 +30,12 @@ func TestInventories(t *testing.T) {
 		"filtered":                {inventory(gpu1, `"scope": "filtered", "complete": false,`), nova.ScopeGPUs, "", nova.ErrPartial},
 		"filtered, of all":        {inventory(gpu1, `"scope": "filtered", "complete": false,`), nova.ScopeAll, "", nova.ErrNotAll},
 		"unread":                  {inventory(gpu1, `"scope": "all", "complete": false,`), nova.ScopeAll, "", nova.ErrPartial},
-		"earlier version":         {inventory(`{"hostname": "gpu1"}`, ""), nova.ScopeAll, "gpu1/gpu1", nil},
 		"no names":                {inventory(`null, "nova_host": null`, ""), nova.ScopeGPUs, "standard input/standard input", nil},
 		"two hosts":               {inventory(gpu1, "") + "\n" + inventory(`"gpu1.example.org", "nova_host": "nova2"`, ""), nova.ScopeGPUs, "gpu1.example.org/nova1 gpu1.example.org/nova2", nil},
 		"one host, twice":         {inventory(gpu1, "") + "\n" + inventory(gpu1, ""), nova.ScopeGPUs, "", nova.ErrTwice},
 		"one name in Nova, twice": {inventory(gpu1, "") + "\n" + inventory(`"x", "nova_host": "nova1"`, ""), nova.ScopeGPUs, "", nova.ErrTwice},
 		"a field of another type": {inventory(`["gpu1"]`, ""), nova.ScopeGPUs, "", errors.New("standard input: malformed: ")},
-		"no device":               {`{"schema": 1, "host": {}, "devices": [], "warnings": []}`, nova.ScopeGPUs, "", errors.New("contains no devices")},
+		"no device":               {`{"schema": 1, "kind": "host scan", "host": "x", "devices": [], "warnings": []}`, nova.ScopeGPUs, "", errors.New("contains no devices")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hosts, err := nova.ReadInventories(document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(test.text)}, test.need)

@@ -1,6 +1,7 @@
 package nova
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/xrash/smetrics"
-	"gopkg.in/yaml.v3"
 
 	"gpustack/host"
 	"gpustack/host/document"
@@ -135,15 +135,16 @@ func ReadNames(from document.Source) (names []Named, err error) {
 	return names, errors.Join(errs...)
 }
 
-// parseNames reads the aliases of one file. A document is a mapping, which no nova.conf is: its
+// parseNames reads the aliases of one file. A document is an object, which no nova.conf is: its
 // first option follows a section header.
 func parseNames(file string, text []byte) ([]Named, error) {
-	if is := document.Recognize(text); is != document.Unknown && is != document.NovaConfigure {
-		return nil, fmt.Errorf("%s: is %s, %w", file, is, ErrNames)
-	}
-	var mapping map[string]any
-	if yaml.Unmarshal(text, &mapping) == nil && mapping != nil { // JSON is a subset of YAML
-		return namesOfDocument(file, mapping)
+	switch d := document.Recognize(text); {
+	case d.Kind == document.NovaConfigure && d.IsAlone():
+		return namesOfDocument(file, d.Text)
+	case d.Kind != document.Unknown && d.Kind != document.NovaConfigure:
+		return nil, fmt.Errorf("%s: is %s, %w", file, d.Kind, ErrNames)
+	case bytes.HasPrefix(d.Text, []byte("{")):
+		return nil, fmt.Errorf("%s: %w", file, ErrNames)
 	}
 	parsed, err := conf.Parse(text)
 	if err != nil {
@@ -154,17 +155,13 @@ func parseNames(file string, text []byte) ([]Named, error) {
 }
 
 // namesOfDocument reads the aliases of the output of nova configure.
-func namesOfDocument(file string, mapping map[string]any) (names []Named, err error) {
+func namesOfDocument(file string, text []byte) (names []Named, err error) {
 	var plan struct {
 		Schema  int
 		Aliases *[]map[string]any
 	}
-	text, err := json.Marshal(mapping)
-	if err == nil {
-		err = json.Unmarshal(text, &plan)
-	}
-	switch {
-	case err != nil || plan.Schema == 0 || plan.Aliases == nil:
+	switch err := json.Unmarshal(text, &plan); {
+	case err != nil || plan.Aliases == nil:
 		return nil, fmt.Errorf("%s: %w", file, ErrNames)
 	case plan.Schema != document.Schema:
 		return nil, fmt.Errorf("%s: schema %d is of another version of gpustack, %w that this version reads", file, plan.Schema, ErrNames)

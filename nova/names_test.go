@@ -166,7 +166,7 @@ func TestInventoryOfAnEarlierVersion(t *testing.T) {
 }
 
 func TestReadNames(t *testing.T) {
-	const plan = `{"schema":1,"changed":false,"aliases":[{"name":"gold","vendor_id":"10de","product_id":"11b4","device_type":"type-PCI"}]}`
+	const plan = `{"schema":1,"kind":"nova configure","changed":false,"aliases":[{"name":"gold","vendor_id":"10de","product_id":"11b4","device_type":"type-PCI"}],"rendered":null}`
 	for name, test := range map[string]struct{ text, want string }{
 		"nova.conf":             {"[pci]\n" + alias("gold", "11b4", ""), "gold FILE:2 10de:11b4"},
 		"of Mitaka":             {"[DEFAULT]\npci_" + alias("gold", "11b4", ""), "gold FILE:2 10de:11b4"},
@@ -174,13 +174,16 @@ func TestReadNames(t *testing.T) {
 		"no alias":              {"[pci]\n", ""},
 		"empty":                 {"", ""},
 		"JSON":                  {plan, "gold FILE 10de:11b4"},
-		"YAML":                  {"schema: 1\naliases:\n- name: gold\n  vendor_id: 10de\n  product_id: \"1104\"\n", "gold FILE 10de:1104"},
-		"no aliases":            {`{"schema":1,"aliases":[]}`, ""},
-		"another document":      {`{"schema":1,"devices":[]}`, "FILE: neither a nova.conf nor the output of nova configure"},
-		"a document's errors":   {`{"schema":1,"errors":[]}`, "FILE: is the error report of a failed command, neither a nova.conf nor the output of nova configure"},
-		"an alias without name": {`{"schema":1,"aliases":[{}]}`, "FILE: neither a nova.conf nor the output of nova configure"},
-		"aliases of words":      {`{"schema":1,"aliases":["gold"]}`, "FILE: neither a nova.conf nor the output of nova configure"},
-		"another schema":        {`{"schema":2,"aliases":[]}`, "FILE: schema 2 is of another version of gpustack, neither a nova.conf nor the output of nova configure that this version reads"},
+		"YAML":                  {"schema: 1\nkind: nova configure\naliases:\n- name: gold\n  vendor_id: 10de\n  product_id: \"1104\"\nrendered: null\n", "gold FILE 10de:1104"},
+		"YAML, cut":             {"schema: 1\nkind: nova configure\naliases:\n- name: gold\n  vendor_id: 10de\n  product_id: \"1104\"\n", "FILE: neither a nova.conf nor the output of nova configure"},
+		"two documents":         {plan + "\n" + plan, "FILE: neither a nova.conf nor the output of nova configure"},
+		"no kind":               {`{"schema":1,"aliases":[],"rendered":null}`, "FILE: neither a nova.conf nor the output of nova configure"},
+		"no aliases":            {`{"schema":1,"kind":"nova configure","aliases":[],"rendered":null}`, ""},
+		"another document":      {`{"schema":1,"kind":"host scan","devices":[],"warnings":[]}`, "FILE: is the output of host scan, neither a nova.conf nor the output of nova configure"},
+		"a document's errors":   {`{"schema":1,"kind":"failure","errors":[]}`, "FILE: is the error report of a failed command, neither a nova.conf nor the output of nova configure"},
+		"an alias without name": {`{"schema":1,"kind":"nova configure","aliases":[{}],"rendered":null}`, "FILE: neither a nova.conf nor the output of nova configure"},
+		"aliases of words":      {`{"schema":1,"kind":"nova configure","aliases":["gold"],"rendered":null}`, "FILE: neither a nova.conf nor the output of nova configure"},
+		"another schema":        {`{"schema":2,"kind":"nova configure","aliases":[]}`, "FILE: schema 2 is of another version of gpustack, neither a nova.conf nor the output of nova configure that this version reads"},
 		"neither":               {"gold\n", "FILE: line 1: not an option, a section header or a comment"},
 		"a list": {"[pci]\nalias = [" + strings.TrimPrefix(strings.TrimSpace(alias("gold", "11b4", "")), "alias = ") + ", {}]\n",
 			"FILE:2: the value of alias is not a JSON object with a name: Nova rejects every alias of the file"},

@@ -136,7 +136,7 @@ func readGiven(root host.Root, from document.Source, name string) (*conf.File, e
 	if err != nil {
 		return nil, err
 	}
-	if is := document.Recognize(text); is != document.Unknown {
+	if is := document.Recognize(text).Kind; is != document.Unknown {
 		return nil, document.Expected(document.Name(name), document.NovaConf, is)
 	}
 	file, err := conf.Parse(text)

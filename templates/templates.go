@@ -1,9 +1,7 @@
 // Package templates contains the texts of the files that gpustack writes, and nothing else.
 //
-// Machines that an earlier release prepared have the texts of that release. Comments in files of
-// host prepare and rdma prepare can be reworded: edit.Plan.KeepWording leaves such files as they
-// are. Any other change makes the next command there rewrite the file, and regenerate every
-// initramfs with it. Change that only for a reason.
+// A change of a text of host prepare or rdma prepare, of a comment too, makes the next command on a
+// prepared machine rewrite the file, and regenerate every initramfs with it.
 package templates
 
 import _ "embed" // for the texts

@@ -102,13 +102,6 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 // recovered nevertheless.
 func (r *Repairer) Recover(ctx context.Context, units []cleanup.Unit, undoing bool) error {
 	return r.each(units, func(u *cleanup.Unit) error {
-		if undoing && u.Written() {
-			// Earlier releases, which had no state Begun, did not mark a unit before its undo.
-			if s, err := r.Stand(ctx, u); err != nil || s.Rows == After && s.Allocations != Before {
-				return err
-			}
-			u.State = cleanup.Begun
-		}
 		if !u.Open() {
 			return nil
 		}
@@ -122,7 +115,7 @@ func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) err
 	var errs []error
 	for i := range units {
 		u := &units[i]
-		if u.State == cleanup.Planned && !u.Open() {
+		if u.State == cleanup.Planned {
 			u.State, u.Note = cleanup.Skipped, "not begun: the run was interrupted"
 		} else if err := act(u); err != nil {
 			if !errors.Is(err, ErrUnknown) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -31,10 +32,10 @@ func newApp(u *term.UI, words []string) app {
 		Action:   action(u, parseRoot, runRoot),
 	}
 	line := args.Parse(a, words)
-	u.Document.Format, u.Words = line.Format, line.WithoutSecrets()
+	u.Document.Format, u.Document.Kind, u.Words = line.Format, strings.Join(line.Path, " "), line.WithoutSecrets()
 	below := func(c host.Command) host.Command { return args.Below(c, line.Root) }
 	u.Document.Text, u.Document.Command = func(t host.Text) string { return term.Plain(u, t) }, below
-	u.Document.Head = func() any { return newHead(line.Root) }
+	u.Document.Head = func(kind string) any { return newHead(line.Root, kind) }
 	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
 	u.Locate = below
 	return app{a, line, u}

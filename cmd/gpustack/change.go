@@ -26,14 +26,14 @@ func newNode(u *term.UI, root host.Root, allow ...pci.Address) node.Node {
 }
 
 // originIn returns the origin of changes of this run in a cloud.
-func originIn(u *term.UI, c cloudOptions) *change.Origin {
+func originIn(u *term.UI, c cloudOptions) change.Origin {
 	origin := newOrigin(u)
 	origin.Cloud = c.recorded()
 	return origin
 }
 
 // newOrigin returns the origin of changes of this run.
-func newOrigin(u *term.UI) *change.Origin {
+func newOrigin(u *term.UI) change.Origin {
 	return change.NewOrigin(programVersion(), u.Words)
 }
 
@@ -59,7 +59,7 @@ func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision
 			return err
 		}
 	}
-	if err := u.Run.BeginRecorded(views.RemedyOf(plan.Entries[len(plan.Entries)-1].Kind)); err != nil {
+	if err := u.Run.BeginRecorded(views.RemedyOf(plan.Entries[len(plan.Entries)-1].Changes)); err != nil {
 		return err
 	}
 	defer u.Run.End()

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"testing"
 
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/hosttest"
@@ -29,7 +30,7 @@ func (l *lists) Dir(name string, _ []string, _ error) {
 func TestJournalListedOnce(t *testing.T) {
 	root := hosttest.Bare(t)
 	files := change.Files{Root: root}
-	record, err := rdma.Record{Schema: rdma.RecordSchema}.Text()
+	record, err := rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind}.Text()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestJournalListedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}}
-	if _, err := engine.Apply(context.Background(), change.Work{Command: "rdma prepare", Change: files.New(edit.Plan{put})}); err != nil {
+	if _, err := engine.Apply(context.Background(), change.Work{Command: "rdma prepare", About: &change.Topic{Subject: change.OfAdapters}, Change: files.New(edit.Plan{put})}); err != nil {
 		t.Fatal(err)
 	}
 	for name, k := range map[string]checkCommand{"host": hostCheck(), "rdma": rdmaCheck(), "container": containerCheck()} {

@@ -88,8 +88,8 @@ func (c cloudOptions) recorded() *change.Cloud {
 
 // orRecorded returns the options, and for those that are not given those of the entry that is
 // undone, unless the options choose another cloud.
-func (c cloudOptions) orRecorded(origin *change.Origin) cloudOptions {
-	if origin == nil || origin.Cloud == nil || c.Cloud != "" {
+func (c cloudOptions) orRecorded(origin change.Origin) cloudOptions {
+	if origin.Cloud == nil || c.Cloud != "" {
 		return c
 	}
 	is := origin.Cloud

@@ -28,7 +28,7 @@ With ENTRY, it shows that entry: when the change was made, its status, the user 
 gpustack (also by sudo), the host, the version and the command line, and then the change as
 its plan showed it. The journal contains only what undo needs. If a file was changed since
 by others, or the change is undone, the diff has the lines or values that are recorded, and
-says so. Entries of earlier versions do not record user, host and version.
+says so.
 
 EXAMPLES
   gpustack history

@@ -125,10 +125,10 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 		return err
 	}
 	opts.cloud = opts.cloud.orRecorded(entry.Origin)
-	if entry.Kind == change.KindRows {
+	if entry.Changes == change.KindRows {
 		return undoRows(ctx, u, opts, root, entry)
 	}
-	if entry.Kind == change.KindObjects {
+	if entry.Changes == change.KindObjects {
 		return undoObject(ctx, u, opts, store, entry)
 	}
 	engine := newNode(u, root, opts.allow...).Engine(opts.timeout)
@@ -138,7 +138,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	}
 	// A change that was interrupted half-way is rolled back. One that only waits for its programs,
 	// or is being undone, can be undone as it is.
-	if entry.IsOpen() && (entry.Status == change.Applying || entry.Kind == change.KindDrivers) {
+	if entry.IsOpen() && (entry.Status == change.Applying || entry.Changes == change.KindDrivers) {
 		// Its plan is known to the recovery alone.
 		report := views.NewUndo(newReport(root, node.RebootRequired(ctx, root), true), entry)
 		u.Document.Show(&report)
@@ -147,7 +147,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 		case err != nil || !opts.dryRun:
 			completeReport(ctx, &report, err)
 			return err
-		case entry.Kind == change.KindDrivers:
+		case entry.Changes == change.KindDrivers:
 			return errDifferent // as the warning says
 		}
 	} else if err := recoverEntries(ctx, u, engine, opts.decision, entry.ID); err != nil {
@@ -190,7 +190,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 
 // undoEntry undoes an entry and completes the report.
 func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
-	if err := u.Run.BeginRecorded(views.RemedyOf(entry.Kind)); err != nil {
+	if err := u.Run.BeginRecorded(views.RemedyOf(entry.Changes)); err != nil {
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)

@@ -392,7 +392,7 @@ func TestFlavorTestInterrupted(t *testing.T) {
 
 // TestFlavorTestRecovery: the question about a test that was killed says what its answer does.
 func TestFlavorTestRecovery(t *testing.T) {
-	e := change.Entry{ID: 7, Kind: change.KindObjects, Command: "flavor test gpu"}
+	e := change.Entry{ID: 7, Changes: change.KindObjects, Command: "flavor test gpu"}
 	if err := e.SetDetail(servertest.Record{Type: servertest.Type}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // TestObservedOnce: a plan and whether a reboot is pending need the same functions, which a command
 // reads once.
 func TestObservedOnce(t *testing.T) {
-	const recorded = `{"schema": 1, "driver": "vfio-pci", "selected": [], "allowed": [], "allow_unsafe_interrupts": false, "arguments": [], "files": [], "functions": []}`
+	const recorded = `{"schema":1,"kind":"contract","driver": "vfio-pci", "selected": [], "allowed": [], "lifted":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false, "arguments": [], "files": [], "functions": []}`
 	plan := decision{format: term.FormatJSON, dryRun: true}
 	for name, run := range map[string]func(*term.UI, host.Root) error{
 		"container prepare": func(u *term.UI, root host.Root) error {

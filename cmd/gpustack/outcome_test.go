@@ -106,8 +106,8 @@ func TestDocumentOfUndo(t *testing.T) {
 		node := layTalk(t)
 		for name, text := range map[string]string{
 			"proc/sys/kernel/random/boot_id": "this-boot\n",
-			"var/lib/gpustack/journal/0001.json": `{"schema":1,"id":1,"kind":"drivers","command":"host bind","status":"applying","started":"2026-11-21T20:00:00Z",` +
-				`"ended":null,"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":{"boot_id":"this-boot","release":false,"functions":[]}}`,
+			"var/lib/gpustack/journal/0001.json": `{"schema":1,"id":1,"kind":"journal entry", "changes":"drivers","command":"host bind","status":"applying","origin":{"user":"","host":"","version":"","argv":null},"started":"2026-11-21T20:00:00Z",` +
+				`"ended":null,"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":{"boot_id":"this-boot","release":false,"services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null},"functions":[]}}`,
 		} {
 			write(t, filepath.Join(node, name), text)
 		}

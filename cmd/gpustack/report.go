@@ -13,9 +13,9 @@ import (
 	"gpustack/operate/node"
 )
 
-// newHead returns the head of the documents of this run.
-func newHead(dir string) views.Head {
-	head := views.Head{Version: programVersion(), Time: reportTime()}
+// newHead returns the head of a document of this run.
+func newHead(dir, kind string) views.Head {
+	head := views.Head{Kind: kind, Version: programVersion(), Time: reportTime()}
 	if root, err := host.NewRoot(cmp.Or(dir, "/")); err == nil {
 		head.Host = host.ReadHostname(root)
 	}

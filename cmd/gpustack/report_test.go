@@ -63,8 +63,8 @@ func TestRebootStuck(t *testing.T) {
 	for name, text := range map[string]string{
 		"proc/77/cmdline":                "gpustack\x00write-attribute\x00--\x00/sys/bus/pci/drivers/nouveau/unbind\x000000:84:00.0\x00",
 		"proc/sys/kernel/random/boot_id": "this-boot\n",
-		"var/lib/gpustack/journal/0002.json": `{"schema":1,"id":2,"kind":"drivers","command":"host bind","status":"applying","started":"2026-11-21T20:00:00Z",` +
-			`"ended":null,"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":{"boot_id":"this-boot","release":false,"functions":[]}}`,
+		"var/lib/gpustack/journal/0002.json": `{"schema":1,"id":2,"kind":"journal entry", "changes":"drivers","command":"host bind","status":"applying","origin":{"user":"","host":"","version":"","argv":null},"started":"2026-11-21T20:00:00Z",` +
+			`"ended":null,"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":{"boot_id":"this-boot","release":false,"services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null},"functions":[]}}`,
 	} {
 		place := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {

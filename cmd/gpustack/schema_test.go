@@ -24,6 +24,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/document"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
@@ -144,7 +145,7 @@ func printsDocuments(c *cli.Command) bool {
 // it was refused for or has failed with, or that alone.
 func documentSchema(command string, report reflect.Type) *jsonschema.Schema {
 	failed := typeSchema(reflect.TypeFor[views.Failure]())
-	beginning := func(s *jsonschema.Schema) {
+	beginning := func(s *jsonschema.Schema, kind any) {
 		head := typeSchema(reflect.TypeFor[views.Head]())
 		var added []string
 		for _, name := range head.PropertyOrder {
@@ -155,15 +156,16 @@ func documentSchema(command string, report reflect.Type) *jsonschema.Schema {
 		}
 		s.PropertyOrder = slices.Insert(s.PropertyOrder, 1, added...)
 		s.Required = slices.Insert(s.Required, 1, added...)
+		s.Properties["kind"] = &jsonschema.Schema{Type: "string", Const: &kind}
 	}
-	beginning(failed)
+	beginning(failed, string(document.Failure))
 	failed.AnyOf = []*jsonschema.Schema{{Required: []string{"refusals"}}, {Required: []string{"errors"}}}
 	whole := failed
 	if report != nil {
 		whole = &jsonschema.Schema{Defs: map[string]*jsonschema.Schema{"report": typeSchema(report), "failure": failed},
 			AnyOf: []*jsonschema.Schema{{Ref: "#/$defs/report"}, {Ref: "#/$defs/failure"}}}
 		of := whole.Defs["report"]
-		beginning(of)
+		beginning(of, command)
 		for _, name := range []string{"refusals", "errors"} {
 			of.Properties[name] = failed.Properties[name]
 			of.PropertyOrder = append(of.PropertyOrder, name)
@@ -282,10 +284,11 @@ func orNull(s *jsonschema.Schema) *jsonschema.Schema {
 // severalTypes are the words that do not have one type, each with the reason.
 func severalTypes() map[string]string {
 	return map[string]string{
-		"flavor": "in history it is the change of a flavor, in flavor test its name",
-		"guest":  "of host scan it is the guest that has a device, of flavor test the time of the guest",
-		"seen":   "of host check it is what was found, of flavor test the devices by product",
-		"id":     "of a row of Nova's database it is a number, of a flavor a text",
+		"changes": "of an entry of history it is what the entry changed, elsewhere the changes",
+		"flavor":  "in history it is the change of a flavor, in flavor test its name",
+		"guest":   "of host scan it is the guest that has a device, of flavor test the time of the guest",
+		"seen":    "of host check it is what was found, of flavor test the devices by product",
+		"id":      "of a row of Nova's database it is a number, of a flavor a text",
 	}
 }
 
@@ -364,10 +367,10 @@ func runChecked(args []string) (status int) {
 
 // checkDocument returns an error unless what a command has printed is exactly one document, as its
 // schema describes it.
-func checkDocument(command, format string, printed []byte) error {
-	document, err := onlyDocument(format, printed)
+func checkDocument(command, format string, text []byte) error {
+	printed, err := onlyDocument(format, text)
 	if err != nil {
-		return fmt.Errorf("%w: %q", err, printed)
+		return fmt.Errorf("%w: %q", err, text)
 	}
 	if _, known := documents()[command]; !known {
 		command = failedOnly
@@ -375,47 +378,38 @@ func checkDocument(command, format string, printed []byte) error {
 	// TestSchemas compares this schema with the file, which an unprivileged program may be unable to
 	// read. The alternative that is meant gives the better message.
 	schema := documentSchema(command, documents()[command])
-	if report := schema.Defs["report"]; report != nil {
-		schema = schema.Defs["failure"]
-		for name := range document.(map[string]any) {
-			if schema.Properties[name] == nil {
-				schema = report
-				break
-			}
-		}
+	if schema.Defs != nil {
+		schema = schema.Defs[map[bool]string{true: "failure", false: "report"}[printed["kind"] == string(document.Failure)]]
 	}
 	resolved, err := schema.Resolve(nil)
 	if err == nil {
-		err = resolved.Validate(document)
+		err = resolved.Validate(printed)
 	}
 	if err != nil {
-		return fmt.Errorf("docs/schema/%s: %w (%s): %s", schemaFile(command), err, howToMake, printed)
+		return fmt.Errorf("docs/schema/%s: %w (%s): %s", schemaFile(command), err, howToMake, text)
 	}
 	return nil
 }
 
 // onlyDocument parses the one document that a text must consist of.
-func onlyDocument(format string, text []byte) (document any, err error) {
+func onlyDocument(format string, text []byte) (fields map[string]any, err error) {
 	next := json.NewDecoder(bytes.NewReader(text)).Decode
 	if format == term.FormatYAML {
 		next = yaml.NewDecoder(bytes.NewReader(text)).Decode
 	}
 	var more any
-	if err := next(&document); err != nil {
+	if err := next(&fields); err != nil {
 		return nil, fmt.Errorf("no document: %w", err)
 	}
 	if err := next(&more); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("more than one document: %w", err)
 	}
-	if _, ok := document.(map[string]any); !ok {
-		return nil, errors.New("not an object")
-	}
 	if format == term.FormatYAML { // its numbers are of other types
-		text, err := json.Marshal(document)
+		text, err := json.Marshal(fields)
 		if err != nil {
 			return nil, err
 		}
-		return document, json.Unmarshal(text, &document)
+		return fields, json.Unmarshal(text, &fields)
 	}
-	return document, nil
+	return fields, nil
 }

@@ -42,7 +42,7 @@ func TestFunctionKinds(t *testing.T) {
 func TestRecoveryOfDrivers(t *testing.T) {
 	for release, done := range map[bool]string{false: "rolled back", true: "completed"} {
 		record := driver.Record{Release: release, Functions: []driver.Change{{Address: pci.Address{Bus: 1}}}}
-		e := change.Entry{ID: 3, Kind: change.KindDrivers, Command: "host release", Status: change.Applying}
+		e := change.Entry{ID: 3, Changes: change.KindDrivers, Command: "host release", Status: change.Applying}
 		if err := e.SetDetail(record); err != nil {
 			t.Fatal(err)
 		}

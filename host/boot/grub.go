@@ -236,7 +236,7 @@ func (g Grub) Plan(files edit.Files, want Want) (edit.Plan, error) {
 	}
 	own, inPlace := ours, ""
 	if !g.dropIns {
-		own, inPlace = "", g.worded(ours)
+		own, inPlace = "", ours
 	}
 	var changes edit.Plan
 	// A grub-mkconfig that has started or ceased to read the drop-in directory leaves gpustack's
@@ -286,20 +286,6 @@ func withBlock(theirs, ours string) string {
 		theirs += "\n"
 	}
 	return theirs + blockBegin + ours + blockEnd
-}
-
-// worded returns gpustack's part in the wording that it has in the file, which may be that of an
-// earlier release.
-func (g Grub) worded(ours string) string {
-	if ours == "" {
-		return ""
-	}
-	for _, part := range block().FindAllString(g.all[0].text, -1) {
-		if edit.SameButWording(part, withBlock("", ours)) {
-			return strings.TrimSuffix(strings.TrimPrefix(part, blockBegin), blockEnd)
-		}
-	}
-	return ours
 }
 
 // plain matches arguments that need no escaping between double quotes.

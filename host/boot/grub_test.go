@@ -295,8 +295,8 @@ func TestGrubOverruled(t *testing.T) {
 	}
 }
 
-// TestGrubWording: gpustack's part of /etc/default/grub remains in the wording of an earlier
-// release. It is written again if anything but its comments differs, or if it is not the last.
+// TestGrubWording: gpustack's part of /etc/default/grub is written again if it differs in any way, or
+// if it is not the last.
 func TestGrubWording(t *testing.T) {
 	part := func(args string) string {
 		return "# gpustack begin\n# Made earlier.\n# In two lines.\nGRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT " + args + "\"\n# gpustack end\n"
@@ -306,7 +306,7 @@ func TestGrubWording(t *testing.T) {
 		text string
 		want bool // it is written again
 	}{
-		"an earlier wording":     {theirs + part("intel_iommu=on iommu=pt"), false},
+		"an earlier wording":     {theirs + part("intel_iommu=on iommu=pt"), true},
 		"other arguments":        {theirs + part("intel_iommu=on"), true},
 		"a line that is deleted": {theirs + "# gpustack begin\n# Made earlier.\n# gpustack end\n", true},
 		"a comment after it":     {theirs + part("intel_iommu=on iommu=pt") + "# theirs\n", true},

@@ -21,7 +21,7 @@ type Engine struct {
 	// for each kernel are run for the installed kernels.
 	Current func(recorded []host.Program) ([]host.Program, error)
 	// Origin is recorded in new entries.
-	Origin *Origin
+	Origin Origin
 }
 
 // Work is a change with the programs that regenerate files after it. They are run, or left to the
@@ -79,7 +79,7 @@ func (e Engine) Apply(ctx context.Context, w Work) (entry Entry, err error) {
 		return Entry{}, err
 	}
 	r := &running{e, j, Entry{
-		Kind: w.Change.Kind(), Command: w.Command, About: w.About, Origin: e.Origin,
+		Changes: w.Change.Kind(), Command: w.Command, About: w.About, Origin: e.Origin,
 		Programs: w.Programs, Left: w.Left, Restart: w.Restart, Allowed: lifted(w.Change),
 	}, w.Change}
 	if err := w.Change.Record(&r.entry); err != nil {
@@ -268,7 +268,7 @@ func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (Und
 	}
 	for _, earlier := range entries {
 		// Commands that undo other kinds recover earlier entries first, and --dry-run warns of them.
-		if entry.Kind == KindRows && earlier.Kind == KindRows && earlier.ID < entry.ID && earlier.IsOpen() {
+		if entry.Changes == KindRows && earlier.Changes == KindRows && earlier.ID < entry.ID && earlier.IsOpen() {
 			return u, &earlierOpen{Entry: entry, Earlier: earlier}
 		}
 	}
@@ -330,13 +330,13 @@ func (e Engine) Known(entry Entry) error {
 // kind returns the kind of an entry. Of the kinds of changes of objects, each has a method Type,
 // and opens the entries of that type.
 func (e Engine) kind(entry Entry) (Kind, error) {
-	what := fmt.Sprintf("a change of kind %q", entry.Kind)
+	what := fmt.Sprintf("a change of kind %q", entry.Changes)
 	object := entry.ObjectType()
 	for _, k := range e.Kinds {
 		if t, ok := k.(interface{ Type() string }); ok && object != "" && t.Type() != object {
 			continue
 		}
-		if k.Name() == entry.Kind {
+		if k.Name() == entry.Changes {
 			return k, nil
 		}
 	}
@@ -378,7 +378,7 @@ func (e Engine) Undo(ctx context.Context, id int) (entry Entry, err error) {
 	r := &running{e, j, u.Entry, u.Change}
 	switch entry.Status {
 	case Applying, Undoing:
-		if entry.Kind == KindFiles {
+		if entry.Changes == KindFiles {
 			break // an undo starts from any state
 		}
 		outcome, _, err := u.Change.Recover(ctx, r.save)

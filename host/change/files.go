@@ -20,12 +20,6 @@ type Files struct {
 	Keep Keep
 	// Reverts undo changes by value. Those of host/boot's grammars need not be among them.
 	Reverts map[string]Revert
-	// Older, if not nil, returns the meaning of a file's change that an earlier release recorded
-	// without it, or nil if it cannot be determined.
-	Older func(e Entry, f File) (*edit.Meaning, error)
-	// EachBoot, if not nil, reports whether each boot writes a file again. Earlier commits recorded
-	// such files: undo removes them, whatever they contain, and a boot writes what is recorded then.
-	EachBoot func(file string) bool
 	// Permit, if not nil, returns an error that names everything on the machine that prevents files
 	// from being changed as planned, whether a change is made or undone: what they configure may be in
 	// use. It is asked before anything is changed. It also returns what --allow lifts.

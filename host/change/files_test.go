@@ -557,7 +557,7 @@ func TestOtherKinds(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			m := &machine{t: t, root: hosttest.Lay(t, "-- var/lib/gpustack/journal/0001.json --\n"+
-				`{"schema": 1, "id": 1, "kind": "`+kind+`", "command": "test", "status": "applying", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "colour": 1}`+
+				`{"schema": 1, "id": 1, "kind": "journal entry", "changes": "`+kind+`", "command": "test", "status": "applying", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "colour": 1}`+
 				"\n")}
 			left, err := m.open().Interrupted(t.Context(), change.ToRecover)
 			if err != nil || len(left) != 1 || left[0].Here || left[0].Text() != want {
@@ -620,7 +620,7 @@ func TestListWhileForgetting(t *testing.T) {
 				return
 			default:
 			}
-			e := change.Entry{Kind: change.KindFiles, Command: "test"}
+			e := change.Entry{Changes: change.KindFiles, Command: "test"}
 			if err := errors.Join(j.Begin(&e), j.Forget(e)); err != nil {
 				stopped <- err
 				return
@@ -641,13 +641,13 @@ func TestListWhileForgetting(t *testing.T) {
 
 // TestUnreadable: a journal that is not understood is an error, never an empty one.
 func TestUnreadable(t *testing.T) {
-	const rest = `"command": "x", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null}`
+	const rest = `"command": "x", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null}`
 	for _, test := range []struct{ name, text, want string }{
-		{"truncated", `{"schema": 1, "id": 1`, "not a journal entry: the JSON document ends early"},
-		{"of another release", `{"schema": 2, "id": 1}`, "not a journal entry: schema 2 was written by another release of gpustack, this one reads schema 1"},
-		{"under another name", `{"schema": 1, "id": 2, "kind": "files", "status": "done", ` + rest, "contains entry 2"},
-		{"of no kind", `{"schema": 1, "id": 1, "status": "done", ` + rest, "not a journal entry: malformed JSON: kind is missing"},
-		{"of another status", `{"schema": 1, "id": 1, "kind": "files", "status": "lost", ` + rest, `unknown status "lost"`},
+		{"truncated", `{"schema": 1, "id": 1`, "the JSON document ends early"},
+		{"of another release", `{"schema": 2, "id": 1}`, "schema 2: this version of gpustack reads schema 1"},
+		{"under another name", `{"schema": 1, "id": 2, "kind": "journal entry", "changes": "files", "status": "done", ` + rest, "contains entry 2"},
+		{"of no kind of change", `{"schema": 1, "kind": "journal entry", "id": 1, "status": "done", ` + rest, "malformed JSON: changes is missing"},
+		{"of another status", `{"schema": 1, "id": 1, "kind": "journal entry", "changes": "files", "status": "lost", ` + rest, `unknown status "lost"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, "-- var/lib/gpustack/journal/0001.json --\n"+test.text+"\n")
@@ -687,8 +687,8 @@ func TestOfLaterRelease(t *testing.T) {
 // FuzzEntry: whatever an entry contains, the result is an error or a plan, and what the plan
 // restores has the hash that the entry names.
 func FuzzEntry(f *testing.F) {
-	f.Add([]byte(`{"schema":1,"id":1,"kind":"files","status":"done","files":[{"name":"/etc/grub","before":{"hash":"x"},"after":null,"back":[{"offset":0,"length":1,"text":"eA=="}]}]}`))
-	f.Add([]byte(`{"schema":1,"id":1,"kind":"files","command":"x","status":"done","started":"2026-03-01T08:00:00Z","ended":null,"files":[{"name":"/etc/grub",` +
+	f.Add([]byte(`{"schema":1,"id":1,"kind":"journal entry", "changes":"files","status":"done","files":[{"name":"/etc/grub","before":{"hash":"x"},"after":null,"back":[{"offset":0,"length":1,"text":"eA=="}]}]}`))
+	f.Add([]byte(`{"schema":1,"id":1,"kind":"journal entry", "changes":"files","command":"x","status":"done","origin":{"user":"","host":"","version":"","argv":null},"started":"2026-03-01T08:00:00Z","ended":null,"files":[{"name":"/etc/grub",` +
 		`"before":{"hash":"x","mode":1,"uid":0,"gid":0,"xattrs":null},"after":{"hash":"y","mode":1,"uid":0,"gid":0,"xattrs":null},"dirs":null,"back":null,` +
 		`"meaning":{"grammar":"boot entry","whole":null,"values":[{"name":"first","before":[],"after":["first"]}]}}],` +
 		`"unchanged":[{"name":"/etc/gone","meaning":{"grammar":"grub defaults","whole":{"name":"","before":null,"after":["old"]},"values":[]}}],"programs":null,"left":null}`))

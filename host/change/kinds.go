@@ -20,7 +20,7 @@ type known struct {
 func knownOf(e Entry) known {
 	undo := host.NewCommand("undo").Arg(strconv.Itoa(e.ID))
 	const machine = "the next command that changes this machine recovers it first"
-	switch e.Kind {
+	switch e.Changes {
 	case KindFiles:
 		return known{true, "files may be changed in part", machine}
 	case KindDrivers:

@@ -13,7 +13,7 @@ const loginFile = "/proc/self/loginuid"
 const noLogin = "4294967295"
 
 // NewOrigin returns who runs this command line of a version, where and how, for the journal.
-func NewOrigin(version string, argv []string) *Origin {
+func NewOrigin(version string, argv []string) Origin {
 	name, err := os.Hostname()
 	if err != nil {
 		name = ""
@@ -22,7 +22,7 @@ func NewOrigin(version string, argv []string) *Origin {
 	if err != nil {
 		login = nil
 	}
-	return &Origin{User: caller(os.Getenv("SUDO_USER"), strings.TrimSpace(string(login))), Host: name, Version: version, Argv: withoutSecrets(argv)}
+	return Origin{User: caller(os.Getenv("SUDO_USER"), strings.TrimSpace(string(login))), Host: name, Version: version, Argv: withoutSecrets(argv)}
 }
 
 // caller returns the name of the user who has called gpustack: by sudo(8), which sets SUDO_USER,

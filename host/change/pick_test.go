@@ -12,8 +12,8 @@ import (
 // entry is undone there. Without a number, it is the first that has something to undo.
 func TestPickFrom(t *testing.T) {
 	entry := func(number, status string) string {
-		return "-- own/journal/000" + number + ".json --\n" + `{"schema": 1, "id": ` + number + `, "kind": "objects", "command": "test", "status": "` + status +
-			`", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null}` + "\n"
+		return "-- own/journal/000" + number + ".json --\n" + `{"schema": 1, "id": ` + number + `, "kind": "journal entry", "changes": "objects", "command": "test", "status": "` + status +
+			`", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null}` + "\n"
 	}
 	all := []change.Store{
 		{Root: hosttest.Lay(t, entry("1", "done")+entry("2", "undone")), Dir: "/own"},

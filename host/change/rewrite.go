@@ -58,7 +58,7 @@ func (e *LaterChange) HintText() host.Text {
 // those of Revert.
 func (k Files) Rewrite(entries []Entry, id int) (Rewriting, error) {
 	at := slices.IndexFunc(entries, func(e Entry) bool { return e.ID == id })
-	if at < 0 || entries[at].Kind != KindFiles {
+	if at < 0 || entries[at].Changes != KindFiles {
 		return Rewriting{}, nil
 	}
 	r := rewriting{Files: k, entries: entries, at: at, rewritten: map[int]Entry{}}
@@ -133,10 +133,6 @@ func (r *rewriting) file(n int, f File) error {
 			return err
 		}
 	}
-	if byValue && r.EachBoot != nil && r.EachBoot(f.Name) {
-		r.replace(r.at, n, f.Between(now, nil))
-		return nil
-	}
 	if byValue {
 		c, err = r.byValue(f, now)
 	}
@@ -195,14 +191,7 @@ func (r *rewriting) earlier(name string, now, before, after *edit.File) error {
 
 // byValue returns the change that undoes the change of a file by value.
 func (r *rewriting) byValue(f File, now *edit.File) (edit.Change, error) {
-	m := f.Meaning
-	if m == nil && r.Older != nil && f.After != nil {
-		var err error
-		if m, err = r.Older(r.entries[r.at], f); err != nil {
-			return edit.Change{}, fmt.Errorf("%s: %w", f.Name, err)
-		}
-	}
-	if m == nil || now == nil {
+	if f.Meaning == nil || now == nil {
 		return edit.Change{}, fmt.Errorf("%s: %w", f.Name, ErrEdited)
 	}
 	if before, ok := f.Previous(now); ok { // only its permissions or its owner were changed
@@ -212,7 +201,7 @@ func (r *rewriting) byValue(f File, now *edit.File) (edit.Change, error) {
 		}
 		return c, nil
 	}
-	return r.revert(f.Name, *m, now, false)
+	return r.revert(f.Name, *f.Meaning, now, false)
 }
 
 // revert returns the change that undoes values in a file.
@@ -232,7 +221,7 @@ func (r *rewriting) revert(name string, m edit.Meaning, now *edit.File, inherite
 // later returns an error if a later entry changed a file too.
 func (r *rewriting) later(name string) error {
 	for _, e := range slices.Backward(r.entries[r.at+1:]) {
-		if e.Kind == KindFiles && e.Status != Undone && slices.ContainsFunc(e.Files, func(f File) bool { return f.Name == name }) {
+		if e.Changes == KindFiles && e.Status != Undone && slices.ContainsFunc(e.Files, func(f File) bool { return f.Name == name }) {
 			return &LaterChange{Later: e, Files: []string{name}}
 		}
 	}

@@ -77,7 +77,7 @@ func planned(t *testing.T, opts selection.Options) host.Root {
 		t.Fatal(err)
 	}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
-	if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", Change: change.Files{Root: root}.New(p.Files)}); err != nil {
+	if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", About: &change.Topic{Subject: change.OfGuests}, Change: change.Files{Root: root}.New(p.Files)}); err != nil {
 		t.Fatal(err)
 	}
 	replace("boot/grub/grub.cfg", "ro quiet", "ro quiet intel_iommu=on iommu=pt")(t, root)
@@ -362,7 +362,7 @@ func TestCheck(t *testing.T) {
 		{"a file was changed", isReady, replace(ours, "softdep nouveau", "# blacklist nouveau"), checklist.Ready, []string{"warn files /" + ours + ": /" + ours + " was changed by another program"}},
 		{"a run was cut off", isReady, replace("var/lib/gpustack/journal/0001.json", `"done"`, `"rebuilding"`), checklist.NotReady,
 			[]string{"fail journal /var/lib/gpustack/journal: entry 1 (host prepare) was interrupted while rebuilding"}},
-		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"rows","command":"repair-migration --apply","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null,"rows":[]}`), checklist.Ready,
+		{"a repair of rows was interrupted", isReady, write("var/lib/gpustack/journal/0002.json", `{"schema":1,"id":2,"kind":"journal entry", "changes":"rows","command":"repair-migration --apply","status":"applying","origin":{"user":"","host":"","version":"","argv":null},"started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null,"rows":[]}`), checklist.Ready,
 			[]string{"warn journal /var/lib/gpustack/journal: entry 2 (repair-migration --apply) was interrupted, and its outcome is unknown"}},
 		{"an initramfs without the hook, and a boot menu that cannot be read", isReady, steps(write("boot/initrd.img-"+kernel, noFiles), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg/x", "")), checklist.NotReady,
 			[]string{"fail initramfs /boot/initrd.img-" + kernel + ": the initramfs of " + kernel + " has no scripts/init-top/gpustack, /etc/modprobe.d/zz-gpustack.conf, module vfio_pci"}},
@@ -485,10 +485,10 @@ func TestUnseen(t *testing.T) {
 			map[string]string{"reset": "pass: each of 2 GPUs can be reset"}},
 		{"modprobe's lines lead nowhere", link("etc/modprobe.d/gone.conf", "nowhere"), checklist.Ready, map[string]string{"ids": "n/a: /etc/modprobe.d/gone.conf: link to a missing file"}},
 		{"a journal that makes no sense", write("var/lib/gpustack/journal/0001.json", "{}"), checklist.Ready, map[string]string{
-			"journal": "n/a: /var/lib/gpustack/journal/0001.json: not a journal entry: malformed JSON: schema is missing", "reboot": "pass: no reboot is pending",
+			"journal": "n/a: /var/lib/gpustack/journal/0001.json: no schema: this version of gpustack reads schema 1", "reboot": "pass: no reboot is pending",
 		}},
 		{"a contract that makes no sense", write("var/lib/gpustack/contract.json", `{"schema":3}`), checklist.Unknown, map[string]string{
-			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 3 was written by another release of gpustack, this one reads schema 2", "reboot": "n/a: what is recorded is unknown",
+			"prepared": "n/a: /var/lib/gpustack/contract.json: schema 3: this version of gpustack reads schema 1", "reboot": "n/a: what is recorded is unknown",
 			"arguments": "n/a: nothing is recorded to compare them with", "functions": "n/a: what is recorded is unknown", "drivers": "n/a: what is recorded is unknown",
 			"files": "n/a: what is recorded is unknown", "next_boot": "n/a: what is recorded is unknown", "preparable": "n/a: what is recorded is unknown",
 		}},
@@ -999,7 +999,7 @@ func TestInterruptedElsewhere(t *testing.T) {
 		"volumes":          "the release of gpustack that made it recovers it",
 	} {
 		root := bare(t)
-		entry := `{"schema":1,"id":1,"kind":"` + kind + `","command":"a command","status":"applying","started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null}`
+		entry := `{"schema":1,"id":1,"kind":"journal entry", "changes":"` + kind + `","command":"a command","status":"applying","origin":{"user":"","host":"","version":"","argv":null},"started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null}`
 		write("var/lib/gpustack/journal/0001.json", entry)(t, root)
 		findings, _ := judge(t, root)
 		f := findings[slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "journal" })]

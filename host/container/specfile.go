@@ -80,11 +80,6 @@ func putSpec(files edit.Files, file string, spec *specs.Spec) (edit.Change, erro
 var ErrNotRecorded = host.WithHint(errors.New("is not recorded for containers"), host.Textf("'%s' shows what is",
 	host.NewCommand("container prepare").Flag("dry-run")))
 
-// IsBootSpec reports whether the path of a spec is one that each boot writes.
-func IsBootSpec(file string) bool {
-	return IsSpec(file) && path.Dir(file) == cdi.DynamicFolder
-}
-
 // IsSpec reports whether the path of a spec is one that container prepare, or a boot, writes.
 func IsSpec(file string) bool {
 	return slices.Contains(SpecFiles(), file)

@@ -18,26 +18,28 @@ func RepeatedKey(text []byte) (key string, is bool) {
 
 // outline is what one look at a text in JSON shows.
 type outline struct {
-	keys       [][]byte // of the document, if it is an object
-	schema     []byte   // the value of the key schema, nil without it
-	repeated   string   // a key that an object has twice
+	fields     []field // of the document, if it is an object
+	repeated   string  // a key that an object has twice
 	isRepeated bool
 }
 
-// has reports whether the document is an object with a key.
-func (o outline) has(key string) bool {
-	for _, k := range o.keys {
-		if string(k) == key {
-			return true
+// field is a field of a document, with its value in JSON.
+type field struct{ name, value []byte }
+
+// value returns the value of a field of the document, nil without the field.
+func (o outline) value(name string) []byte {
+	for _, f := range o.fields {
+		if string(f.name) == name {
+			return f.value
 		}
 	}
-	return false
+	return nil
 }
 
 // outlineOf returns the outline of a text in valid JSON.
 func outlineOf(text []byte) (o outline) {
 	var open nesting
-	wantsKey, schema := false, -1 // where the value of schema begins
+	wantsKey, value := false, -1 // where the value of the document's last field begins
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '{':
@@ -47,8 +49,8 @@ func outlineOf(text []byte) (o outline) {
 			open.push(true)
 			wantsKey = false
 		case ',', '}', ']':
-			if open.depth == 1 && schema >= 0 {
-				o.schema, schema = bytes.TrimSpace(text[schema:i]), -1
+			if open.depth == 1 && value >= 0 {
+				o.fields[len(o.fields)-1].value, value = bytes.TrimSpace(text[value:i]), -1
 			}
 			if text[i] == ',' {
 				wantsKey = open.depth > 0 && !open.top().isList
@@ -65,10 +67,8 @@ func outlineOf(text []byte) (o outline) {
 					return o
 				}
 				if open.depth == 1 {
-					o.keys = append(o.keys, name)
-				}
-				if open.depth == 1 && string(name) == "schema" {
-					schema = end + bytes.IndexByte(text[end:], ':') + 1
+					o.fields = append(o.fields, field{name: name})
+					value = end + bytes.IndexByte(text[end:], ':') + 1
 				}
 			}
 			i, wantsKey = end-1, false
@@ -104,6 +104,14 @@ func endOfString(text []byte, start int) int {
 		i++
 	}
 	return min(i+1, len(text))
+}
+
+// textOf returns the content of a value in JSON that is a string, or nil.
+func textOf(value []byte) []byte {
+	if len(value) == 0 || value[0] != '"' {
+		return nil
+	}
+	return nameOf(value)
 }
 
 // nameOf returns the content of a quoted string.

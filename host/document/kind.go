@@ -15,133 +15,48 @@ import (
 // Schema is the version of gpustack's documents (docs/json.md) that this program reads.
 const Schema = 1
 
-// Kind is a kind of gpustack's documents.
+// Kind is a kind of documents, as their field kind has it: the command that printed a document
+// (docs/json.md), or one of those below.
 type Kind string
 
-// The documents that commands print (docs/json.md), by command, and others.
+// The kinds of documents that are read, and kinds that no command has as its own.
 const (
-	HostScan         Kind = "host scan"
-	HostGuests       Kind = "host guests"
-	HostCheck        Kind = "host check"
-	HostPrepare      Kind = "host prepare"
-	HostBind         Kind = "host bind or host release"
-	NovaCheck        Kind = "nova check"
-	NovaConfigure    Kind = "nova configure"
-	NovaExplain      Kind = "nova explain"
-	NovaDrain        Kind = "nova drain or nova enable"
-	FlavorCreate     Kind = "flavor create"
-	FlavorDelete     Kind = "flavor delete"
-	FlavorList       Kind = "flavor list"
-	FlavorTest       Kind = "flavor test"
-	ImageCheck       Kind = "image check"
-	ImageSet         Kind = "image set"
-	RDMAPrepare      Kind = "rdma prepare"
-	RDMAScan         Kind = "rdma scan"
-	RDMATest         Kind = "rdma test"
-	RDMACheck        Kind = "rdma check"
-	ContainerCheck   Kind = "container check"
-	ContainerPrepare Kind = "container prepare"
-	ContainerTest    Kind = "container test"
-	FleetShow        Kind = "fleet show"
-	FleetDiff        Kind = "fleet diff"
-	FleetPlan        Kind = "fleet plan"
-	FleetAliases     Kind = "fleet aliases"
-	FleetStatus      Kind = "fleet status"
-	RepairMigration  Kind = "repair-migration"
-	History          Kind = "history"
-	Undo             Kind = "undo"
+	HostScan      Kind = "host scan"
+	HostCheck     Kind = "host check"
+	HostGuests    Kind = "host guests"
+	NovaConfigure Kind = "nova configure"
 
-	NovaConf Kind = "nova.conf" // not printed by a command: a configuration file of Nova
-	Contract Kind = "contract"  // what host prepare records on a machine
-	Failure  Kind = "failure"   // errors or refusals instead of a command's document
-	Unknown  Kind = ""          // not a document of gpustack
+	NovaConf     Kind = "nova.conf"     // no document: a configuration file of Nova
+	Contract     Kind = "contract"      // what host prepare records on a machine
+	JournalEntry Kind = "journal entry" // what each change records on a machine
+	Failure      Kind = "failure"       // errors or refusals instead of a command's report
+	Unknown      Kind = ""              // not a document of gpustack, or without a kind
 )
 
-// keysOfKinds are the fields by which each kind is recognized: those at the top level that together
-// no other kind has. Failure is last: a plan may contain refusals. Documents that are collected
-// from many machines are recognized by their last field too, so that YAML that is truncated after a
-// line is not taken for a whole document.
-var keysOfKinds = []struct {
-	kind Kind
-	keys []string
-}{
-	{HostGuests, []string{"nova_compute"}},
-	{NovaExplain, []string{"conclusion", "judgements"}}, // before HostCheck
-	{HostCheck, []string{"verdict", "findings", "system", "warnings"}},
-	{RDMACheck, []string{"verdict", "findings", "reboot_required", "warnings"}},
-	{ContainerCheck, []string{"verdict", "findings", "loaded_driver", "warnings"}},
-	{ContainerPrepare, []string{"devices", "names", "notes"}},
-	{ContainerTest, []string{"cdi_device", "runs", "comparison"}},
-	{HostPrepare, []string{"devices", "arguments", "programs", "left"}},
-	{HostScan, []string{"host", "devices", "warnings"}},
-	{HostBind, []string{"functions", "load", "iommu_groups", "stop", "start"}},
-	{NovaCheck, []string{"release", "passed", "findings"}},
-	{NovaConfigure, []string{"release", "aliases", "device_specs"}},
-	{ImageCheck, []string{"image_state", "findings"}},
-	{ImageSet, []string{"cloud", "values", "left_out"}},
-	{FlavorCreate, []string{"cloud", "before", "after"}},
-	{FlavorDelete, []string{"cloud", "changes", "before"}},
-	{FlavorList, []string{"cloud", "flavors"}},
-	{FlavorTest, []string{"cloud", "wanted_from", "leftovers"}},
-	{FleetShow, []string{"layouts", "odd"}},
-	{FleetDiff, []string{"differences", "old_node_count"}},
-	{FleetPlan, []string{"waves", "blocked_nodes"}},
-	{FleetAliases, []string{"aliases", "node_count"}},
-	{FleetStatus, []string{"drained", "enabled_count"}},
-	{NovaDrain, []string{"cloud", "service", "in_progress"}},
-	{RepairMigration, []string{"findings", "pools", "allocations"}},
-	{RDMAPrepare, []string{"adapters", "notes", "left"}},
-	{RDMAScan, []string{"adapters", "links", "netns"}},
-	{RDMATest, []string{"sides", "untested"}},
-	{History, []string{"entries"}},
-	{Undo, []string{"drivers", "repairs", "requests"}},
-	{Contract, []string{"driver", "selected", "allowed", "files"}},
-	{Failure, []string{"refusals"}},
-	{Failure, []string{"errors"}},
-}
+// lastFields are the last fields of the documents that are read, apart from guest reports, whose
+// fields are all required: without it, a document in YAML was truncated after a line.
+var lastFields = map[Kind]string{HostScan: "warnings", HostCheck: "warnings", NovaConfigure: "rendered"}
 
-// KindOf returns the kind of a document by the names of its fields.
-func KindOf[T any](fields map[string]T) Kind {
-	return kindOf(func(name string) bool {
-		_, ok := fields[name]
-		return ok
-	})
-}
-
-// kindOf returns the kind of a document that has fields.
-func kindOf(has func(name string) bool) Kind {
-	if !has("schema") {
-		return Unknown
-	}
-	for _, k := range keysOfKinds {
-		if !slices.ContainsFunc(k.keys, func(key string) bool { return !has(key) }) {
-			return k.kind
-		}
-	}
-	return Unknown
-}
-
-// Recognize returns the kind of the first document in a text, or Unknown.
-func Recognize(text []byte) Kind {
-	is := Unknown
+// Recognize returns the first document in a text. It is of the kind Unknown if it is malformed.
+func Recognize(text []byte) (first Document) {
 	split("", bytes.NewReader(text))(func(d Document, err error) bool {
-		if err == nil {
-			is = d.Kind
+		if first = d; err != nil {
+			first.Kind = Unknown
 		}
 		return false
 	})
-	return is
+	return first
 }
 
 // String returns the name for messages: "the output of host scan".
 func (k Kind) String() string {
 	switch k {
-	case Unknown:
-		return "no document of gpustack"
 	case NovaConf:
 		return "a configuration file of Nova"
 	case Contract:
 		return "the record of host prepare"
+	case JournalEntry:
+		return "an entry of the journal"
 	case Failure:
 		return "the error report of a failed command"
 	}
@@ -150,7 +65,7 @@ func (k Kind) String() string {
 
 // isOutput reports whether a command prints documents of the kind when it has not failed.
 func (k Kind) isOutput() bool {
-	return !slices.Contains([]Kind{NovaConf, Contract, Failure, Unknown}, k)
+	return !slices.Contains([]Kind{Contract, JournalEntry, Failure, Unknown}, k)
 }
 
 // Kinds are kinds of documents, any of which is read.
@@ -174,19 +89,16 @@ func (want Kinds) hint() string { return want[0].hint() }
 
 // hint returns the command that prints a document of the kind.
 func (k Kind) hint() string {
-	switch k {
-	case NovaConf:
+	if k == NovaConf {
 		return "give /etc/nova/nova.conf of that machine, or a copy"
-	case HostScan, HostGuests:
-		return "on the compute node, run: gpustack " + string(k) + " -o json > FILE"
 	}
-	return "run: gpustack " + string(k) + " -o json > FILE"
+	return "on the compute node, run: gpustack " + string(k) + " -o json > FILE"
 }
 
 // hintFor returns the hint for a file that does not exist. A word that could be the name of a host
 // is taken for one.
 func (k Kind) hintFor(file string) string {
-	if k != HostScan && k != HostGuests || strings.ContainsAny(file, "/") || isDocument(file) {
+	if strings.ContainsAny(file, "/") || isDocument(file) {
 		return k.hint()
 	}
 	return fmt.Sprintf("a file is expected; of a host of this name: ssh %s gpustack %s -o json > %s.json", file, string(k), file)
@@ -226,12 +138,14 @@ func (d Document) check(want Kinds) error {
 	switch {
 	case is == Failure:
 		return host.WithHint(fmt.Errorf("%s: is %s; expected %s: %s", d.Name, is, want, failures(d.Text)), want.hint())
-	case !slices.Contains(want, is) && (is != Unknown || d.schema == "" || d.schema == schemaText):
+	case is != Unknown && !slices.Contains(want, is), d.schema == "":
 		return want.expected(d.Name, is)
 	case d.schema != schemaText:
 		// The fields of another version may have other names.
 		return host.WithHint(fmt.Errorf("%s: schema %s is of another version of gpustack; this version reads schema %s", d.Name, d.schema, schemaText),
 			"with this version of gpustack, "+want.hint())
+	case is == Unknown:
+		return host.WithHint(fmt.Errorf("%s: has no kind; expected %s", d.Name, want), want.hint())
 	}
 	return nil
 }

@@ -81,7 +81,12 @@ func (s *splitter) document(text []byte, line int) (Document, error) {
 	if o.isRepeated {
 		return d, fmt.Errorf("an object has the key %.60q twice", o.repeated)
 	}
-	d.Kind, d.schema = kindOf(o.has), string(o.schema)
+	if d.schema = string(o.value("schema")); d.schema != "" {
+		d.Kind = Kind(textOf(o.value("kind")))
+	}
+	if last := lastFields[d.Kind]; last != "" && d.schema == schemaText && o.value(last) == nil {
+		return d, fmt.Errorf("ends early: %s is missing", last)
+	}
 	return d, nil
 }
 

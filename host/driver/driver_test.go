@@ -41,12 +41,12 @@ func TestMain(m *testing.M) {
 func TestDamagedRecord(t *testing.T) {
 	const function = `{"address": "0000:84:00.0", "group": null, "any": false, "before": {"driver": null, "driver_override": null}, "after": {"driver": "vfio-pci", "driver_override": "vfio-pci"}}`
 	for text, want := range map[string]string{
-		`{"boot_id": "b0b0", "release": false, "functions": [` + function + `], "colour": 1}`: "",
+		`{"boot_id": "b0b0", "release": false, "services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null}, "functions": [` + function + `], "colour": 1}`: "",
 		`null`: "malformed JSON: the document is null",
-		`{"release": false, "functions": [` + function + `]}`:                                                             "malformed JSON: boot_id is missing",
-		`{"boot_id": "b0b0", "release": false, "functions": [` + strings.Replace(function, `"before"`, `"was"`, 1) + `]}`: "malformed JSON: functions[0].before is missing",
+		`{"release": false, "services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null}, "functions": [` + function + `]}`:                                                             "malformed JSON: boot_id is missing",
+		`{"boot_id": "b0b0", "release": false, "services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null}, "functions": [` + strings.Replace(function, `"before"`, `"was"`, 1) + `]}`: "malformed JSON: functions[0].before is missing",
 	} {
-		r, err := driver.ParseRecord(change.Entry{ID: 3, Kind: change.KindDrivers, Drivers: []byte(text)})
+		r, err := driver.ParseRecord(change.Entry{ID: 3, Changes: change.KindDrivers, Drivers: []byte(text)})
 		switch {
 		case want == "" && (err != nil || r.Functions[0].Before != driver.State{} || r.Functions[0].After.Driver != "vfio-pci"):
 			t.Errorf("%+v, %v", r, err)
@@ -824,10 +824,10 @@ func TestAwait(t *testing.T) {
 
 // FuzzRecord: whatever an entry contains, the result is an error or a plan.
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"boot_id":"b0b0","release":false,"functions":[{"address":"0000:01:00.0","group":10,"before":{"driver":null,"driver_override":null},"after":{"driver":"nouveau","driver_override":null},"any":false}]}`))
+	f.Add([]byte(`{"boot_id":"b0b0","release":false,"services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null},"functions":[{"address":"0000:01:00.0","group":10,"before":{"driver":null,"driver_override":null},"after":{"driver":"nouveau","driver_override":null},"any":false}]}`))
 	root := lay(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		e := change.Entry{Kind: change.KindDrivers, Drivers: data, Status: change.Done}
+		e := change.Entry{Changes: change.KindDrivers, Drivers: data, Status: change.Done}
 		c, err := driver.Binder{Root: root}.Open(t.Context(), e)
 		if err != nil {
 			return

@@ -137,7 +137,7 @@ func (b Binder) Settled(ctx context.Context, journal change.Seen) error {
 		return Await(ctx, b.Root, b.Patience)
 	}
 	for _, e := range open {
-		if e.Kind != change.KindDrivers {
+		if e.Changes != change.KindDrivers {
 			continue
 		}
 		c, err := b.Open(ctx, e)

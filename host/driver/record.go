@@ -16,9 +16,9 @@ type Record struct {
 	Boot      string   `json:"boot_id"` // the changes end with this boot
 	Release   bool     `json:"release"` // return to the host, not bind for guests
 	Functions []Change `json:"functions"`
-	Services  Services `json:"services" absent:"zero"` // earlier releases changed none
-	// Containers are as of [Plan]; earlier releases refused functions of containers.
-	Containers []pci.Address `json:"containers" absent:"zero"`
+	Services  Services `json:"services"`
+	// Containers are as of [Plan].
+	Containers []pci.Address `json:"containers,omitempty"`
 }
 
 // ParseRecord reads the detail of an entry of kind drivers.
@@ -56,7 +56,7 @@ func (r Record) current(root host.Root) (bool, error) {
 func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error) {
 	taken := map[pci.Address]State{}
 	for _, e := range entries {
-		if e.Kind != change.KindDrivers || e.Status != change.Done {
+		if e.Changes != change.KindDrivers || e.Status != change.Done {
 			continue
 		}
 		r, err := ParseRecord(e)
@@ -84,7 +84,7 @@ func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error
 func Stopped(root host.Root, entries []change.Entry) (Services, error) {
 	var s Services
 	for _, e := range entries {
-		if e.Kind != change.KindDrivers || e.Status != change.Done {
+		if e.Changes != change.KindDrivers || e.Status != change.Done {
 			continue
 		}
 		r, err := ParseRecord(e)

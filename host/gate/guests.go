@@ -166,7 +166,7 @@ func (h Host) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
 
 // separation returns an error if the selection contains only part of a board, or nil. GPUs for
 // guests require a choice of the side that gets the NVSwitches. --allow for single functions
-// replaces that choice, as in releases before --nvswitch.
+// replaces that choice.
 func (h Host) separation(s Selection) *Separation {
 	if s.NVSwitch == machine.SwitchesToHost {
 		return nil

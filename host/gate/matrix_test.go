@@ -176,7 +176,7 @@ func recorded(t *testing.T) *rdma.Record {
 	for i := range 2 {
 		p.VFs = append(p.VFs, rdma.PreparedVF{Index: i, Address: address(t, fmt.Sprintf("0000:0c:00.%d", 2+i)), ProductID: 0x101c, Driver: "mlx5_core"})
 	}
-	return &rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}}
+	return &rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}}
 }
 
 func recordText(t *testing.T, r *rdma.Record) string {
@@ -408,7 +408,7 @@ func paths() []path {
 			return err
 		}},
 		{"undo that adds to the record of host prepare", gate.AtBoot, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
-			text, err := machine.RecordText(&machine.Contract{Schema: machine.Schema, Driver: machine.VFIO, Selected: []pci.Address{address(t, pf)}, Functions: []machine.Function{
+			text, err := machine.RecordText(&machine.Contract{Lifted: []host.Lift{}, Driver: machine.VFIO, Selected: []pci.Address{address(t, pf)}, Functions: []machine.Function{
 				{Address: address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Driver: machine.VFIO, By: machine.ByAddress}}}, nil)
 			if err != nil {
 				return edit.Change{}, err

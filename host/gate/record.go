@@ -8,7 +8,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -67,15 +66,12 @@ func Changed(root host.Root, plan edit.Plan) (before, after Records, changed boo
 
 // Allowed returns what is lifted by --allow of the commands that wrote the records, of the
 // functions that are the recorded ones: another device at the address of one has uses of its own.
-// Records of earlier releases do not have the uses: what --allow could lift then counts as lifted.
 func (r Records) Allowed(devices pci.Devices) (a Allowed) {
-	if c := r.Guests; c != nil {
-		if a.Lifted = c.Lifted; c.Lifted == nil {
-			a.Functions = c.Allowed
-		}
+	if r.Guests != nil {
+		a.Lifted = r.Guests.Lifted
 	}
 	if r.RDMA != nil {
-		a.Lifted = slices.Concat(a.Lifted, r.RDMA.Allowed, unrecorded(r.RDMA))
+		a.Lifted = slices.Concat(a.Lifted, r.RDMA.Allowed)
 	}
 	return r.ofRecorded(devices, a)
 }
@@ -99,28 +95,6 @@ func (r Records) IsOther(devices pci.Devices, a pci.Address) bool {
 	}
 	p := r.Adapter(devices, a)
 	return p != nil && p.Identity().Compare(devices.Identity(p.Address)) != pci.NoDifference
-}
-
-// unrecorded returns what --allow may have lifted of the adapters that are assigned to guests as a
-// whole, in a record of an earlier release: it recorded neither that nor subsystem ids. Uses that
-// such a release did not know are not among them.
-func unrecorded(r *rdma.Record) (lifts []host.Lift) {
-	if r.Allowed != nil {
-		return nil
-	}
-	known := []guard.Use{
-		guard.UseMount, guard.UseSwap, guard.UseDefaultRoute, guard.UseSession, guard.UseAddress, guard.UseConsole, guard.UseManagementConsole,
-		guard.UseRDMAFileSystem, guard.UseRDMADisk, guard.UseRDMAProtocol, guard.UseRDMAProcess, guard.UseSubnetManager,
-	}
-	for _, p := range r.Adapters {
-		if !p.Whole || p.Use != rdma.ForGuests || p.SubsystemVendorID != nil || p.SubsystemID != nil {
-			continue
-		}
-		for _, use := range known {
-			lifts = append(lifts, host.Lift{Function: p.Address.String(), Use: string(use)})
-		}
-	}
-	return lifts
 }
 
 // ReadAllowed returns what is lifted on a machine. A journal that cannot be read is no error: see

@@ -13,8 +13,7 @@ import (
 )
 
 // ReadReports reads reports that gpustack host guests printed as JSON or YAML. A missing field is
-// an error, unlike an empty one; unknown fields are ignored. Fields and sources that reports of
-// commit 47ed7fd lack may be missing: what they describe is then unknown.
+// an error, unlike an empty one; unknown fields are ignored.
 //
 // Errors, everything that is wrong with all documents at once: those of [document.Source.Each] and
 // [document.Malformed].
@@ -70,12 +69,11 @@ func (f *problems) fill(into reflect.Value, document any, at string) {
 			return
 		}
 		for i := range into.NumField() {
-			tag := into.Type().Field(i).Tag
-			name := tag.Get("json")
-			value, ok := object[name]
-			if name == "-" || !ok && tag.Get("old") != "" {
+			name := into.Type().Field(i).Tag.Get("json")
+			if name == "-" {
 				continue
 			}
+			value, ok := object[name]
 			if !ok {
 				f.addf("%s is missing", join(at, name))
 				continue
@@ -129,15 +127,8 @@ func (f *problems) check(r Report) {
 			f.addf("sources[%d].state: unknown state %q", i, s.State)
 		}
 	}
-	switch {
-	case slices.Equal(names, sourceNames()):
-		if r.Complete && r.VirtualFunctions == nil {
-			f.addf("virtual_functions: is null although the report is complete")
-		}
-	case !slices.Equal(names, oldSourceNames()):
+	if !slices.Equal(names, sourceNames()) {
 		f.addf("sources: must be %s", strings.Join(sourceNames(), ", "))
-	case r.VirtualFunctions != nil:
-		f.addf("virtual_functions: is known although %s is not among the sources", sourceSRIOV)
 	}
 	if r.Complete != complete {
 		f.addf("complete: %t, but the sources say %t", r.Complete, complete)
@@ -181,6 +172,7 @@ func (f *problems) checkLists(r Report) {
 			f.addf("%s: not a uuid in lower case: %.40q", name, *value)
 		}
 	}
+	known("virtual_functions", r.VirtualFunctions == nil)
 	known("booted", r.Booted == nil)
 	known("nova_compute", r.NovaCompute == nil)
 	for i, n := range r.NovaCompute {

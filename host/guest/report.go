@@ -26,9 +26,9 @@ type Report struct {
 	Collected    time.Time  `json:"time"`       // when the report was made, by the host's clock
 	Booted       *time.Time `json:"booted"`     // when the machine was booted
 	// the state of the host's clock; nil unless the report was made on the running machine
-	Clock *Clock `json:"clock" old:"lacks"`
+	Clock *Clock `json:"clock"`
 	// the token of --token: a time of the database that the report was made after; nil without one
-	Token *string `json:"token" old:"lacks"`
+	Token *string `json:"token"`
 	// Complete is whether every source was read. An incomplete report does not prove that anything
 	// is absent. A list is null if nothing was found, but not all its sources could be read; only
 	// an empty list means that there is none.
@@ -43,7 +43,7 @@ type Report struct {
 	// libvirt's domains, by UUID
 	Domains []Domain `json:"domains" null:"zero"`
 	// the physical functions that have virtual functions
-	VirtualFunctions []PhysicalFunction `json:"virtual_functions" null:"zero" old:"lacks"`
+	VirtualFunctions []PhysicalFunction `json:"virtual_functions" null:"zero"`
 	// the parts of the machine that the report is based on
 	Sources []Source `json:"sources"`
 }
@@ -63,7 +63,7 @@ type NovaCompute struct {
 	Started *time.Time `json:"started"` // when the process was started
 	Command string     `json:"command"` // its arguments up to the name of nova-compute
 	// how long it had been running, by the time since boot, rounded down; nil if unknown
-	AgeSeconds *int `json:"age_seconds" old:"lacks"`
+	AgeSeconds *int `json:"age_seconds"`
 }
 
 // Holder is a process that has a VFIO group, a VFIO device or a vDPA device open. A process with
@@ -80,7 +80,7 @@ type Holder struct {
 	// the VFIO device that is open without its group: "vfio0"
 	Device *string `json:"vfio_device"`
 	// the vDPA device that is open: "vhost-vdpa-0"
-	VDPA      *string       `json:"vdpa_device" old:"lacks"`
+	VDPA      *string       `json:"vdpa_device"`
 	Functions []pci.Address `json:"functions" null:"zero"` // its functions; nil if unknown
 	// the functions in the process's arguments
 	Asked []pci.Address `json:"asked"`
@@ -168,15 +168,9 @@ const (
 )
 
 func sourceNames() []string {
-	return append(oldSourceNames(), sourceSRIOV, sourceVDPA)
-}
-
-// oldSourceNames returns the sources of reports up to commit 47ed7fd, which also lack the fields
-// with the tag "old".
-func oldSourceNames() []string {
 	return []string{
 		sourceProcesses, sourceVFIO, sourceGroups, sourceDomains, sourceNovaConf,
-		sourceHostname, sourceMachineID, sourceBootID, sourceBootTime,
+		sourceHostname, sourceMachineID, sourceBootID, sourceBootTime, sourceSRIOV, sourceVDPA,
 	}
 }
 

@@ -23,30 +23,30 @@ const (
 	Undone     Status = "undone"
 )
 
-// Entry is one recorded change. Its detail is in the field of its kind.
+// Entry is one recorded change. Its detail is in the field of what it changes.
 type Entry struct {
 	Schema  int        `json:"schema"`
+	Kind    string     `json:"kind"` // "journal entry"
 	ID      int        `json:"id"`
-	Kind    string     `json:"kind"`
+	Changes string     `json:"changes"` // a kind of change, such as KindFiles
 	Command string     `json:"command"`
-	About   *Topic     `json:"about,omitempty"` // nil in entries that earlier commits wrote, and of other kinds than files
+	About   *Topic     `json:"about,omitempty"` // nil for other kinds than files
 	Status  Status     `json:"status"`
 	Started time.Time  `json:"started"`
 	Ended   *time.Time `json:"ended"` // when the status became done or undone
-	// Origin is nil in entries that earlier commits wrote.
-	Origin *Origin `json:"origin" absent:"zero"`
-	Files  []File  `json:"files"`
+	Origin  Origin     `json:"origin"`
+	Files   []File     `json:"files"`
 	// Unchanged are files of the same kind as Files that the change left as they were: a file that is
 	// in neither list has come since.
-	Unchanged []Unchanged    `json:"unchanged" absent:"zero"`
-	Programs  []host.Program `json:"programs"`              // run after the change is made, and after it is undone
-	Left      []host.Program `json:"left"`                  // programs left to the operator
-	Restart   []string       `json:"restart" absent:"zero"` // services that read the files when they start
-	Allowed   []host.Lift    `json:"allowed,omitempty"`     // refusals that --allow has lifted, of the change or its undo
+	Unchanged []Unchanged    `json:"unchanged,omitempty"`
+	Programs  []host.Program `json:"programs"`          // run after the change is made, and after it is undone
+	Left      []host.Program `json:"left"`              // programs left to the operator
+	Restart   []string       `json:"restart,omitempty"` // services that read the files when they start
+	Allowed   []host.Lift    `json:"allowed,omitempty"` // refusals that --allow has lifted, of the change or its undo
 
-	Rows    json.RawMessage `json:"rows" absent:"zero"`    // of KindRows
-	Drivers json.RawMessage `json:"drivers" absent:"zero"` // of KindDrivers
-	Objects json.RawMessage `json:"objects,omitempty"`     // of KindObjects
+	Rows    json.RawMessage `json:"rows,omitempty"`    // of KindRows
+	Drivers json.RawMessage `json:"drivers,omitempty"` // of KindDrivers
+	Objects json.RawMessage `json:"objects,omitempty"` // of KindObjects
 }
 
 // Origin is who made a change, where and how. A field is empty if it could not be determined.
@@ -60,7 +60,7 @@ type Origin struct {
 	// the arguments of the command line, without secrets; of URLs only the scheme
 	Argv []string `json:"argv"`
 	// Cloud is the cloud of the change, which its undo uses. It is nil, and absent, if OS_
-	// variables chose it, of changes of a machine, and in entries that earlier versions wrote.
+	// variables chose it, and of changes of a machine.
 	Cloud *Cloud `json:"os_cloud,omitempty"`
 }
 
@@ -73,7 +73,7 @@ type Cloud struct {
 	Insecure bool   `json:"insecure,omitempty"` // true with --insecure
 }
 
-// Kinds of entries.
+// Kinds of changes.
 const (
 	KindFiles   = "files"
 	KindRows    = "rows"    // of Nova's databases, with Placement's allocations
@@ -94,7 +94,7 @@ func (e *Entry) SetDetail(detail any) error {
 	}
 	field := e.detail()
 	if field == nil {
-		return fmt.Errorf("entry %d: kind %q has no such detail", e.ID, e.Kind)
+		return fmt.Errorf("entry %d: kind %q has no such detail", e.ID, e.Changes)
 	}
 	*field = text
 	return nil
@@ -108,10 +108,9 @@ func (e Entry) Detail() json.RawMessage {
 	return nil
 }
 
-// detail returns the field that keeps the detail of a kind, nil for files, and for a kind of a
-// later release.
+// detail returns the field that keeps the detail of a kind, nil for files and for an unknown kind.
 func (e *Entry) detail() *json.RawMessage {
-	switch e.Kind {
+	switch e.Changes {
 	case KindRows:
 		return &e.Rows
 	case KindDrivers:
@@ -128,21 +127,20 @@ func (e Entry) ObjectType() string {
 	var object struct {
 		Type string `json:"type"`
 	}
-	if e.Kind != KindObjects || json.Unmarshal(e.Objects, &object) != nil {
+	if e.Changes != KindObjects || json.Unmarshal(e.Objects, &object) != nil {
 		return ""
 	}
 	return object.Type
 }
 
-const schema = 1
+// kind is what the file of an entry says it is.
+const kind = "journal entry"
 
-// parseEntry parses an entry. Unknown fields were written by a later release and are ignored:
-// after a downgrade the entry can still be undone. The kind may be unknown too; then the entry can
-// only be listed.
-func parseEntry(data []byte, id int) (Entry, error) {
+// parseEntry parses an entry in a file.
+func parseEntry(file string, data []byte, id int) (Entry, error) {
 	var e Entry
-	if err := host.DecodeSchema(data, schema, &e); err != nil {
-		return Entry{}, fmt.Errorf("not a journal entry: %w", err)
+	if err := host.DecodeSchema(file, kind, data, &e); err != nil {
+		return Entry{}, err
 	}
 	switch {
 	case e.ID != id:

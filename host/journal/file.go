@@ -13,15 +13,15 @@ import (
 // File is the record of the change of one file, with what is needed to restore it.
 type File struct {
 	Name   string   `json:"name"`
-	Before *State   `json:"before"`               // null: the file did not exist
-	After  *State   `json:"after"`                // null: the file was removed
-	Dirs   []string `json:"dirs"`                 // folders created for it
-	Back   []Piece  `json:"back"`                 // turns the content after the change into that before it
-	Secret bool     `json:"secret" absent:"zero"` // the rest of the file may hold secrets and must not be shown
+	Before *State   `json:"before"`           // null: the file did not exist
+	After  *State   `json:"after"`            // null: the file was removed
+	Dirs   []string `json:"dirs"`             // folders created for it
+	Back   []Piece  `json:"back"`             // turns the content after the change into that before it
+	Secret bool     `json:"secret,omitempty"` // the rest of the file may hold secrets and must not be shown
 	// Transient files may be removed with what they belong to, and then need no undo.
-	Transient bool `json:"transient" absent:"zero"`
+	Transient bool `json:"transient,omitempty"`
 	// Meaning is the change by its values, if other programs write the file too.
-	Meaning *edit.Meaning `json:"meaning" absent:"zero"`
+	Meaning *edit.Meaning `json:"meaning,omitempty"`
 }
 
 // Unchanged is a file that a change left as it was, but that gets or may get values of the change

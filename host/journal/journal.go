@@ -82,7 +82,7 @@ func (s Store) List() ([]Entry, error) {
 		}
 		if err == nil {
 			var e Entry
-			if e, err = parseEntry(data, id); err == nil {
+			if e, err = parseEntry(path.Join(dir, name), data, id); err == nil {
 				entries = append(entries, e)
 			}
 		}
@@ -257,7 +257,7 @@ func (j *Journal) Begin(e *Entry) error {
 	if err != nil {
 		return err
 	}
-	e.Schema, e.ID, e.Status, e.Started = schema, 1, Applying, j.time()
+	e.Schema, e.Kind, e.ID, e.Status, e.Started = host.Schema, kind, 1, Applying, j.time()
 	if len(entries) > 0 {
 		e.ID = entries[len(entries)-1].ID + 1
 	}

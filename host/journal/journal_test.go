@@ -18,8 +18,8 @@ import (
 // entry is the file of an entry with an id and a status.
 func entry(file, id int, status string) string {
 	return fmt.Sprintf("-- var/lib/gpustack/journal/%04d.json --\n"+
-		`{"schema":1,"id":%d,"kind":"files","command":"host `+
-		`prepare","status":%q,"started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null}`+"\n",
+		`{"schema":1,"id":%d,"kind":"journal entry", "changes":"files","command":"host `+
+		`prepare","status":%q,"origin":{"user":"","host":"","version":"","argv":null},"started":"2026-03-01T08:00:00Z","ended":null,"files":[],"programs":null,"left":null}`+"\n",
 		file, id, status)
 }
 
@@ -36,13 +36,13 @@ func TestList(t *testing.T) {
 		{"in the order of numbers", entry(10000, 10000, "done") + entry(2, 2, "undone") + entry(9999, 9999, "done"), []int{2, 9999, 10000}, ""},
 		{"what a killed run has left", entry(1, 1, "done") + "-- var/lib/gpustack/journal/0002.json.gpustack --\n-- var/lib/gpustack/journal/x.json --\n",
 			[]int{1}, ""},
-		{"a field of a later release", strings.Replace(entry(1, 1, "done"), `"kind"`, `"colour":"red","kind"`, 1), []int{1}, ""},
-		{"a kind of a later release", strings.Replace(entry(1, 1, "done"), `"kind":"files"`, `"kind":"firmware"`, 1), []int{1}, ""},
+		{"a field of a later release", strings.Replace(entry(1, 1, "done"), `"changes"`, `"colour":"red","changes"`, 1), []int{1}, ""},
+		{"a kind of a later release", strings.Replace(entry(1, 1, "done"), `"changes": "files"`, `"changes": "firmware"`, 1), []int{1}, ""},
 		{"another number inside", entry(1, 2, "done"), nil, "/var/lib/gpustack/journal/0001.json: contains entry 2"},
 		{"an unknown status", entry(1, 1, "frozen"), nil, `/var/lib/gpustack/journal/0001.json: unknown status "frozen"`},
 		{"another schema", strings.Replace(entry(1, 1, "done"), `"schema":1`, `"schema":2`, 1), nil,
-			"/var/lib/gpustack/journal/0001.json: not a journal entry: schema 2 was written by another release of gpustack, this one reads schema 1"},
-		{"an empty file", "-- var/lib/gpustack/journal/0001.json --\n", nil, "/var/lib/gpustack/journal/0001.json: not a journal entry: "},
+			"/var/lib/gpustack/journal/0001.json: schema 2: this version of gpustack reads schema 1"},
+		{"an empty file", "-- var/lib/gpustack/journal/0001.json --\n", nil, "/var/lib/gpustack/journal/0001.json: the JSON document ends early"},
 		{"a folder in place of an entry", "mkdir var/lib/gpustack/journal/0001.json\n", nil, "/var/lib/gpustack/journal/0001.json: not a regular file"},
 		{"a file in place of the folder", "-- var/lib/gpustack/journal --\n", nil, "/var/lib/gpustack/journal: not a directory"},
 	} {
@@ -67,7 +67,7 @@ func TestWrite(t *testing.T) {
 	store := journal.Machine(hosttest.Lay(t, "-- etc/hostname --\nnode\n"))
 	j := lock(t, store)
 	defer j.Close()
-	first, second := journal.Entry{Kind: journal.KindDrivers, Command: "host bind"}, journal.Entry{Kind: journal.KindFiles, Command: "host prepare"}
+	first, second := journal.Entry{Changes: journal.KindDrivers, Command: "host bind"}, journal.Entry{Changes: journal.KindFiles, Command: "host prepare"}
 	if err := first.SetDetail([]string{"0000:84:00.0"}); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestWrite(t *testing.T) {
 	if entries, err := store.List(); err != nil || len(entries) != 1 {
 		t.Errorf("after the second was forgotten: %v, %v", entries, err)
 	}
-	third := journal.Entry{Kind: journal.KindFiles}
+	third := journal.Entry{Changes: journal.KindFiles}
 	if err := j.Begin(&third); err != nil || third.ID != 2 {
 		t.Errorf("the number after that: %d, %v", third.ID, err)
 	}
@@ -125,7 +125,7 @@ func TestLock(t *testing.T) {
 	if _, err := store.Lock(); !errors.Is(err, journal.ErrLocked) {
 		t.Errorf("locked twice: %v", err)
 	}
-	e := journal.Entry{Kind: journal.KindFiles, Command: "host prepare"}
+	e := journal.Entry{Changes: journal.KindFiles, Command: "host prepare"}
 	if err := j.Begin(&e); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestDetail(t *testing.T) {
 		{journal.KindFiles, `entry 0: kind "files" has no such detail`}, {"firmware", `entry 0: kind "firmware" has no such detail`},
 		{journal.KindRows, "  "}, {journal.KindDrivers, "  "}, {journal.KindObjects, "  flavor"},
 	} {
-		e := journal.Entry{Kind: test.kind}
+		e := journal.Entry{Changes: test.kind}
 		got := ""
 		if err := e.SetDetail(map[string]string{"type": "flavor"}); err != nil {
 			got = err.Error()
@@ -191,7 +191,7 @@ func TestDetail(t *testing.T) {
 			t.Errorf("%s: %q, detail %s", test.kind, got, e.Detail())
 		}
 	}
-	if name := (journal.Entry{Kind: journal.KindObjects, Objects: []byte("[]")}).ObjectType(); name != "" {
+	if name := (journal.Entry{Changes: journal.KindObjects, Objects: []byte("[]")}).ObjectType(); name != "" {
 		t.Errorf("a detail without a type is a %s", name)
 	}
 }
@@ -322,7 +322,7 @@ func FuzzEntry(f *testing.F) {
 		_, text, _ := strings.Cut(seed, "\n")
 		f.Add([]byte(text))
 	}
-	f.Add([]byte(`{"schema":1,"id":1,"status":"done","files":[{"name":"/x","back":[{"offset":-1,"length":-1,"text":null}]}]}`))
+	f.Add([]byte(`{"schema":1,"kind":"journal entry","id":1,"changes":"files","status":"done","files":[{"name":"/x","back":[{"offset":-1,"length":-1,"text":null}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		root, err := host.NewRoot(t.TempDir())
 		if err != nil {

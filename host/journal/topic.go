@@ -1,7 +1,5 @@
 package journal
 
-import "strings"
-
 // Subject is what a change of files is about.
 type Subject string
 
@@ -20,24 +18,10 @@ type Topic struct {
 	Role    string  `json:"role"` // of nova configure, "" for other subjects
 }
 
-// Topic returns what a change of files is about, the zero value for other kinds. Entries of commit
-// 47ed7fd and earlier ones do not have it: there it follows from the command's text, which ended
-// with the role of nova configure, and with --none where nothing was selected.
+// Topic returns what a change of files is about, the zero value for other kinds.
 func (e Entry) Topic() Topic {
 	if e.About != nil {
 		return *e.About
-	}
-	for prefix, subject := range map[string]Subject{
-		"host prepare": OfGuests, "rdma prepare": OfAdapters, "container prepare": OfContainers, "nova configure": OfNova,
-	} {
-		if e.Kind != KindFiles || !strings.HasPrefix(e.Command, prefix) {
-			continue
-		}
-		t := Topic{Subject: subject, None: strings.HasSuffix(e.Command, " --none")}
-		if subject == OfNova {
-			t.Role = strings.TrimPrefix(e.Command, prefix+" --role ")
-		}
-		return t
 	}
 	return Topic{}
 }

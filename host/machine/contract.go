@@ -16,19 +16,16 @@ const ContractFile = change.Dir + "/contract.json"
 // Contract is the record that host prepare writes: what the operator selected, what was planned
 // for it, and so the state that the machine must have after its reboot.
 type Contract struct {
-	Schema   int           `json:"schema"`
 	Driver   string        `json:"driver"`
-	Selected []pci.Address `json:"selected"` // by the operator or by default
-	Allowed  []pci.Address `json:"allowed"`  // functions whose refusals --allow lifted
-	// Lifted are the refusals that --allow has lifted. It is nil in records of earlier releases, of
-	// which Allowed lifts all.
-	Lifted   []host.Lift `json:"lifted,omitempty"`
-	Unsafe   bool        `json:"allow_unsafe_interrupts"` // --allow-unsafe-interrupts was given
-	NVSwitch NVSwitch    `json:"nvswitch,omitempty"`      // "" where no choice was made
-	TakeOver bool        `json:"take_over,omitempty"`     // --take-over was given
+	Selected []pci.Address `json:"selected"`                // by the operator or by default
+	Allowed  []pci.Address `json:"allowed"`                 // functions whose refusals --allow lifted
+	Lifted   []host.Lift   `json:"lifted"`                  // the refusals that it lifted
+	Unsafe   bool          `json:"allow_unsafe_interrupts"` // --allow-unsafe-interrupts was given
+	NVSwitch NVSwitch      `json:"nvswitch"`                // "" where no choice was made
+	TakeOver bool          `json:"take_over"`               // --take-over was given
 	// Functions are all functions for guests, ordered by address: the selected ones, and the other
-	// functions of their cards and IOMMU groups.
-	Functions []Function `json:"functions"`
+	// functions of their cards and IOMMU groups. In the file they are among those for containers.
+	Functions []Function `json:"-"`
 	Arguments []string   `json:"arguments"` // of the kernel
 	Files     []Hash     `json:"files"`
 }
@@ -100,12 +97,6 @@ func (c *Contract) At(a pci.Address) *Function {
 	return &c.Functions[i]
 }
 
-// Wrote reports whether host prepare has recorded that it wrote a file with this hash. A nil
-// contract has no files.
-func (c *Contract) Wrote(name, hash string) bool {
-	return c != nil && slices.Contains(c.Files, Hash{name, hash})
-}
-
 // NVSwitch is the side to which the NVSwitches of a board are assigned whose GPUs are for guests.
 type NVSwitch string
 
@@ -134,24 +125,10 @@ type Hash struct {
 	Hash string `json:"hash"`
 }
 
-// Schema is the version of the contract's format.
-const Schema = 1
-
 // ReadContract returns the contract, or nil if nothing is recorded for guests.
 func ReadContract(root host.Root) (*Contract, error) {
 	guests, _, err := ReadRecord(root)
 	return guests, err
-}
-
-// parseGuests parses the content of a file in which nothing is recorded for containers.
-func parseGuests(data []byte) (*Contract, error) {
-	var c Contract
-	if err := host.DecodeSchema(data, Schema, &c); err != nil {
-		return nil, err
-	}
-	// As host prepare writes them; a person may have edited the file.
-	slices.SortStableFunc(c.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
-	return &c, c.check()
 }
 
 // check returns an error unless each selected function is among the recorded ones, as in every

@@ -79,7 +79,7 @@ func ImagesOf(entries []boot.Entry) []initramfs.Image {
 }
 
 // VerifyImage compares an initramfs of a kernel with the contract. The script in it must be the
-// recorded one, not the one that this release would write: an earlier release may have recorded it.
+// recorded one.
 func (c Contract) VerifyImage(root host.Root, maker initramfs.Generator, kernel modprobe.Modules, content initramfs.Content) error {
 	expected := initramfs.Expected{Release: kernel.Release, Loadable: kernel.Loadable, Files: map[string][]byte{}}
 	for _, f := range c.Files {

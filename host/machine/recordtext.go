@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
 // RecordText returns the content of the contract's file: what is recorded for guests and for
 // containers, either of which may be nil. It is nil if both are. Each field, function and file has
-// a line, so that its diff is readable. While nothing is recorded for containers, it is what
-// earlier releases wrote, byte for byte.
+// a line, so that its diff is readable.
 func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 	if guests == nil && containers == nil {
 		return nil, nil
@@ -38,26 +38,17 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 		b.WriteString("]")
 		separator = ",\n"
 	}
-	schema := schemaContainers
-	if containers == nil {
-		schema = guests.Schema
-	}
-	field("schema", schema)
+	field("schema", host.Schema)
+	field("kind", contractKind)
 	var functions []recordLine
 	if guests != nil {
 		field("driver", guests.Driver)
 		field("selected", guests.Selected)
 		field("allowed", guests.Allowed)
-		if guests.Lifted != nil && len(guests.Allowed) > 0 { // keeps records without --allow byte for byte
-			field("lifted", guests.Lifted)
-		}
+		field("lifted", guests.Lifted)
 		field("allow_unsafe_interrupts", guests.Unsafe)
-		if guests.NVSwitch != "" { // keeps records without the choice byte for byte
-			field("nvswitch", guests.NVSwitch)
-		}
-		if guests.TakeOver {
-			field("take_over", guests.TakeOver)
-		}
+		field("nvswitch", guests.NVSwitch)
+		field("take_over", guests.TakeOver)
 		for _, f := range guests.Functions {
 			functions = append(functions, recordLine{f.Address, f})
 		}

@@ -1,8 +1,8 @@
 package machine
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,9 +20,8 @@ const (
 	OfContainer Role = "container" // recorded by container prepare
 )
 
-// schemaContainers is the version of the contract's format once something is recorded for
-// containers. Releases that read only [Schema] would take a container's GPU for a guest's.
-const schemaContainers = 2
+// contractKind is the kind of the contract's file.
+const contractKind = "contract"
 
 // Containers is what container prepare has recorded: the functions whose role is container, and how
 // containers get them. It is a part of the contract's file, whose list of functions has a role for
@@ -112,8 +111,7 @@ func RoleOf(guests *Contract, containers *Containers, a pci.Address) Role {
 	}
 }
 
-// roled is a function in the file, with its role. Functions for guests have none there: earlier
-// releases wrote no other.
+// roled is a function in the file, with its role. Functions for guests have none there.
 type roled struct {
 	Role Role `json:"role"`
 	ContainerFunction
@@ -125,15 +123,10 @@ func ReadRecord(root host.Root) (*Contract, *Containers, error) {
 	if host.IsAbsent(err) {
 		return nil, nil, nil
 	}
-	var guests *Contract
-	var containers *Containers
-	if err == nil {
-		guests, containers, err = ParseRecord(data)
-	}
 	if err != nil {
 		return nil, nil, host.OfFile(ContractFile, err)
 	}
-	return guests, containers, nil
+	return ParseRecord(data)
 }
 
 // ReadContainers returns what is recorded for containers, or nil.
@@ -149,100 +142,81 @@ func ParseContainers(content []byte) (*Containers, error) {
 }
 
 // ParseRecord returns what the content of the file records for guests and for containers, nil for
-// nothing. It fails unless each function has one role.
+// nothing. It fails unless each function has one role. Its error names the file.
 func ParseRecord(data []byte) (*Contract, *Containers, error) {
-	var peek struct {
-		Schema int `json:"schema"`
-	}
-	// What is wrong with the document is reported below, by a reader that names the place.
-	switch err := json.Unmarshal(data, &peek); {
-	case err == nil && peek.Schema > schemaContainers:
-		return nil, nil, host.DecodeSchema(data, schemaContainers, new(struct{}))
-	case err != nil || peek.Schema != schemaContainers:
-		guests, err := parseGuests(data)
-		return guests, nil, err
-	}
-	var document map[string]json.RawMessage
-	if err := host.DecodeJSON(data, &document); err != nil {
+	var file recordFile
+	if err := host.DecodeSchema(ContractFile, contractKind, data, &file); err != nil {
 		return nil, nil, err
 	}
-	var functions []json.RawMessage
-	var options ContainerOptions
-	var files []Hash
-	for name, v := range map[string]any{"functions": &functions, "containers": &options, "container_files": &files} {
-		text, ok := document[name]
-		if !ok {
-			return nil, nil, fmt.Errorf("malformed JSON: %s is missing", name)
-		}
-		if err := host.DecodeJSON(text, v); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", name, err)
-		}
+	guests, containers, err := file.parse(data)
+	if err != nil {
+		return nil, nil, host.OfFile(ContractFile, err)
 	}
-	c, ofGuests, err := splitRoles(functions)
+	return guests, containers, nil
+}
+
+// recordFile is what the file has for containers, with what shows whether it has something for
+// guests.
+type recordFile struct {
+	Driver    *string           `json:"driver,omitempty"`
+	Functions []json.RawMessage `json:"functions"`
+	Options   *ContainerOptions `json:"containers,omitempty"`
+	Files     []Hash            `json:"container_files,omitempty"`
+}
+
+func (r recordFile) parse(data []byte) (guests *Contract, containers *Containers, err error) {
+	ofGuests, ofContainers, err := r.roles()
 	if err != nil {
 		return nil, nil, err
 	}
-	c.Options, c.Files = options, files
-	var guests *Contract
-	if _, ok := document["driver"]; ok || len(ofGuests) > 0 {
-		delete(document, "containers")
-		delete(document, "container_files")
-		document["schema"] = json.RawMessage(fmt.Sprint(Schema))
-		document["functions"] = slices.Concat([]byte("["), bytes.Join(ofGuests, []byte(",")), []byte("]"))
-		rest, err := json.Marshal(document)
-		if err != nil {
-			return nil, nil, err
-		}
-		if guests, err = parseGuests(rest); err != nil {
-			return nil, nil, err
-		}
+	switch {
+	case r.Options != nil && r.Files != nil:
+		containers = &Containers{Functions: ofContainers, Options: *r.Options, Files: r.Files}
+	case r.Options != nil || r.Files != nil || len(ofContainers) > 0:
+		return nil, nil, errors.New("malformed: containers or container_files is missing")
 	}
+	if containers == nil || r.Driver != nil || len(ofGuests) > 0 {
+		guests = &Contract{Functions: ofGuests}
+		if err := host.DecodeJSON(data, guests); err != nil {
+			return nil, nil, err
+		}
+		err = guests.check()
+	}
+	return guests, containers, err
+}
+
+// roles returns the functions for guests and those for containers, ordered by address as they are
+// written: a person may have edited the file.
+func (r recordFile) roles() (guests []Function, containers []ContainerFunction, err error) {
+	guests, containers = []Function{}, []ContainerFunction{}
 	seen := map[pci.Address]bool{}
-	for _, a := range addresses(guests, c) {
-		if seen[a] {
-			return nil, nil, fmt.Errorf("malformed: %s is recorded twice: a function has one role", a)
-		}
-		seen[a] = true
-	}
-	return guests, c, nil
-}
-
-// splitRoles returns the functions for containers, and the texts of those for guests.
-func splitRoles(functions []json.RawMessage) (*Containers, [][]byte, error) {
-	var ofGuests [][]byte
-	c := &Containers{Functions: []ContainerFunction{}}
-	for i, text := range functions {
+	for i, text := range r.Functions {
 		var of struct {
-			Role *Role `json:"role"`
+			Address pci.Address `json:"address"`
+			Role    *Role       `json:"role,omitempty"`
 		}
-		if err := json.Unmarshal(text, &of); err != nil {
-			return nil, nil, fmt.Errorf("malformed: functions[%d]: %w", i, err)
-		}
+		err := host.DecodeJSON(text, &of)
 		switch {
+		case err != nil:
+		case seen[of.Address]:
+			return nil, nil, fmt.Errorf("malformed: %s is recorded twice: a function has one role", of.Address)
 		case of.Role == nil:
-			ofGuests = append(ofGuests, text)
+			var f Function
+			err = host.DecodeJSON(text, &f)
+			guests = append(guests, f)
 		case *of.Role == OfContainer:
-			var f roled
-			if err := host.DecodeJSON(text, &f); err != nil {
-				return nil, nil, fmt.Errorf("functions[%d]: %w", i, err)
-			}
-			c.Functions = append(c.Functions, f.ContainerFunction)
+			var f ContainerFunction
+			err = host.DecodeJSON(text, &f)
+			containers = append(containers, f)
 		default:
-			return nil, nil, fmt.Errorf("malformed: functions[%d]: role %q is unknown", i, *of.Role)
+			err = fmt.Errorf("role %q is unknown", *of.Role)
 		}
-	}
-	slices.SortStableFunc(c.Functions, func(a, b ContainerFunction) int { return a.Address.Compare(b.Address) })
-	return c, ofGuests, nil
-}
-
-func addresses(guests *Contract, containers *Containers) (all []pci.Address) {
-	if guests != nil {
-		for _, f := range guests.Functions {
-			all = append(all, f.Address)
+		if err != nil {
+			return nil, nil, fmt.Errorf("functions[%d]: %w", i, err)
 		}
+		seen[of.Address] = true
 	}
-	for _, f := range containers.Functions {
-		all = append(all, f.Address)
-	}
-	return all
+	slices.SortFunc(guests, func(a, b Function) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(containers, func(a, b ContainerFunction) int { return a.Address.Compare(b.Address) })
+	return guests, containers, nil
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,11 @@ func TestUnbooted(t *testing.T) {
 			return fmt.Sprintf(`{"hash":%q}`, hash)
 		}
 		ended := at(second)
-		e := change.Entry{ID: second, Kind: change.KindFiles, Command: command, Status: change.Done, Started: at(second), Ended: &ended,
+		about := &change.Topic{Subject: change.OfGuests}
+		if strings.HasPrefix(command, "container ") {
+			about.Subject = change.OfContainers
+		}
+		e := change.Entry{ID: second, About: about, Changes: change.KindFiles, Command: command, Status: change.Done, Started: at(second), Ended: &ended,
 			Programs: []host.Program{{Kind: host.RevertBoot}}}
 		text := fmt.Sprintf(`[{"name":%q,"before":%s,"after":%s}]`, ContractFile, state(before), state(after))
 		if err := json.Unmarshal([]byte(text), &e.Files); err != nil {

@@ -14,7 +14,7 @@ import (
 type Identity struct {
 	Address             Address
 	VendorID, ProductID *ID
-	// The ids of the board are nil if the function shows none, and in records of earlier releases.
+	// The ids of the board are nil if the function shows none.
 	SubsystemVendorID, SubsystemID *ID
 	Path                           []Address // the bridges above, outermost first
 }

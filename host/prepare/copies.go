@@ -20,7 +20,7 @@ import (
 // copy has a record of the file that it was made from.
 const keptDir = change.Dir + "/kept"
 
-// keptCopy is the record of a copy. A copy without one was made by an earlier release.
+// keptCopy is the record of a copy.
 type keptCopy struct {
 	File   string  `json:"file"`
 	Before string  `json:"before"` // stamp of the file that was copied
@@ -51,7 +51,7 @@ func recoverCopies(root host.Root, made product) (restored bool, err error) {
 			return restored, err
 		}
 		if copied {
-			c, err := readCopy(root, file)
+			c, err := readRecord(root, recordName(file))
 			if err != nil {
 				return restored, err
 			}
@@ -128,16 +128,6 @@ func recoverOrphans(root host.Root) (restored bool, err error) {
 	return restored, nil
 }
 
-// readCopy returns the record of the copy of a file.
-func readCopy(root host.Root, file string) (keptCopy, error) {
-	c, err := readRecord(root, recordName(file))
-	if host.IsAbsent(err) {
-		c = keptCopy{File: file}
-		c.Before, err = edit.Stamp(root, keptName(file))
-	}
-	return c, err
-}
-
 func readRecord(root host.Root, name string) (keptCopy, error) {
 	var c keptCopy
 	data, err := root.ReadFile(name)
@@ -173,7 +163,7 @@ func keepCopies(root host.Root, files []string) (copies, error) {
 		}
 		c := keptCopy{File: file, Before: stamp}
 		kept = append(kept, c)
-		// Write the record first: a copy without one looks like that of an earlier release.
+		// Write the record first: no copy is without one.
 		if err := c.write(root); err != nil {
 			return kept, err
 		}

@@ -36,11 +36,7 @@ func (n node) planNone() (Plan, error) {
 	menu = slices.DeleteFunc(menu, func(c edit.Change) bool { return c.Action() == edit.Create })
 	for i, c := range menu {
 		if c.Name == boot.GrubDefault && c.Before != nil { // entries may keep ids of others; gpustack's part never contains any
-			last, err := n.latestMeaning(entries, c.Name)
-			if err == nil {
-				menu[i], err = boot.WithoutOurs(c.Before, last)
-			}
-			if err != nil {
+			if menu[i], err = boot.WithoutOurs(c.Before, latestMeaning(entries, c.Name)); err != nil {
 				return Plan{}, err
 			}
 		}
@@ -72,23 +68,14 @@ func (n node) planNone() (Plan, error) {
 	return p, err
 }
 
-// latestMeaning returns the meaning of the latest change of a file, nil if it cannot be determined.
-func (n node) latestMeaning(entries []change.Entry, name string) (*edit.Meaning, error) {
+// latestMeaning returns the meaning of the latest change of a file, nil if there is none.
+func latestMeaning(entries []change.Entry, name string) *edit.Meaning {
 	for _, e := range slices.Backward(entries) {
-		i := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == name })
-		switch {
-		case i < 0 || !changedFiles(e):
-		case e.Files[i].Meaning != nil:
-			return e.Files[i].Meaning, nil
-		default:
-			now, err := n.edited.Read(machine.ContractFile)
-			if err != nil {
-				return nil, err
-			}
-			return older(now, e, e.Files[i])
+		if i := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == name }); i >= 0 && changedFiles(e) {
+			return e.Files[i].Meaning
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // withoutArguments returns the change that removes the kernel arguments which host prepare has
@@ -231,7 +218,7 @@ func sincePrepared(entries []change.Entry) (since []change.Entry, whole bool) {
 
 // changedFiles reports whether an entry changed files and is not undone.
 func changedFiles(e change.Entry) bool {
-	return e.Kind == change.KindFiles && e.Status != change.Undone
+	return e.Changes == change.KindFiles && e.Status != change.Undone
 }
 
 // original returns the content of a file before the first entry that changed it, nil if the file

@@ -61,8 +61,6 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	wrote := n.Recorded.Wrote
-	menu, modules, early = menu.KeepWording(wrote), modules.KeepWording(wrote), early.KeepWording(wrote)
 	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending())+len(w.takeOver.Pending()) > 0
 	for _, release := range n.withoutImage() {

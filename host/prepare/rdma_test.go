@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -29,7 +30,7 @@ func TestRecordedByRDMA(t *testing.T) {
 			}
 			p := rdma.Prepared{Path: []pci.Address{}, Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{}}}
 			test.is(&p, a)
-			text, err := rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}}.Text()
+			text, err := rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}}.Text()
 			if err != nil {
 				t.Fatal(err)
 			}

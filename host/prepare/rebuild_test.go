@@ -54,6 +54,11 @@ func TestCopies(t *testing.T) {
 			write(menu, test.file)(t, root)
 			if test.copied != "" {
 				write(menuCopy, test.copied)(t, root)
+				stamp, err := edit.Stamp(root, menuCopy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(menuCopy+".json", fmt.Sprintf(`{"file":%q,"before":%q,"after":null}`, menu, stamp))(t, root)
 			}
 			before := inode(t, root, menu)
 			err := prepare.Rebuild(context.Background(), host.Runner{Root: root}, host.Program{Kind: host.UpdateGrub})

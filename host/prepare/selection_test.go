@@ -31,7 +31,7 @@ func apply(t *testing.T, root host.Root, opts selection.Options) prepare.Plan {
 	}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
 	if len(p.Files.Pending()) > 0 {
-		if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", Change: change.Files{Root: root}.New(p.Files)}); err != nil {
+		if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", About: &change.Topic{Subject: change.OfGuests}, Change: change.Files{Root: root}.New(p.Files)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -528,7 +528,7 @@ func TestNVSwitch(t *testing.T) {
 				t.Errorf("%q", p.Warnings)
 			}
 			text, _ := os.ReadFile(root.Path(machine.ContractFile))
-			if strings.Contains(string(text), "nvswitch") != (test.recorded != "") {
+			if !strings.Contains(string(text), fmt.Sprintf(`"nvswitch": %q`, test.recorded)) {
 				t.Errorf("%s", text)
 			}
 			if p, err := plan(t, root, selection.Options{}); err != nil || len(p.Files.Pending()) > 0 {

@@ -70,11 +70,8 @@ func NewWant(m Machine, opts selection.Options) (Want, error) {
 }
 
 // lifts returns what --allow lifts of a selection, now and before: what was used when it was lifted
-// may be used again. It is nil for a record of an earlier release, of which Allowed lifts all.
+// may be used again.
 func (n node) lifts(s gate.Selection, lifted []*gate.Refusal) []host.Lift {
-	if r := n.Recorded; r != nil && r.Lifted == nil && len(r.Allowed) > 0 {
-		return nil
-	}
 	lifts := []host.Lift{}
 	if n.Recorded != nil {
 		for _, l := range n.Recorded.Lifted {
@@ -140,7 +137,7 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 	if driver == "" {
 		driver = machine.VFIO
 	}
-	w := Want{contract: machine.Contract{Schema: machine.Schema, Driver: driver, Selected: s.Selected, Allowed: s.Allowed,
+	w := Want{contract: machine.Contract{Driver: driver, Selected: s.Selected, Allowed: s.Allowed,
 		NVSwitch: s.NVSwitch, Unsafe: unsafe, TakeOver: opts.TakeOver, Files: []machine.Hash{}}}
 	if err := n.checkDriver(driver, &w); err != nil {
 		return Want{}, err

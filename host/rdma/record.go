@@ -15,18 +15,18 @@ import (
 // RecordFile is the path of the record.
 const RecordFile = change.Dir + "/rdma.json"
 
-// RecordSchema is the version of the record's format.
-const RecordSchema = 1
+// RecordKind is the kind of the record's file.
+const RecordKind = "rdma record"
 
 // Record is what rdma prepare wants of the machine's adapters from the next boot on. The steps of
 // gpustack boot are derived from it.
 type Record struct {
-	Schema   int        `json:"schema"`
-	Netns    NetnsMode  `json:"netns,omitempty"` // NetnsExclusive, or "" to leave the kernel's default
-	Adapters []Prepared `json:"adapters"`        // ordered by address
-	// Allowed are the refusals that --allow has lifted. It is nil in records of earlier releases.
-	Allowed []host.Lift `json:"allowed" absent:"zero"`
-	Files   []File      `json:"files"` // files that were written with the record
+	Schema   int         `json:"schema"`
+	Kind     string      `json:"kind"`
+	Netns    NetnsMode   `json:"netns,omitempty"` // NetnsExclusive, or "" to leave the kernel's default
+	Adapters []Prepared  `json:"adapters"`        // ordered by address
+	Allowed  []host.Lift `json:"allowed"`         // refusals that --allow has lifted
+	Files    []File      `json:"files"`           // files that were written with the record
 }
 
 // File is a file that rdma prepare wrote, with the hash of its content.
@@ -46,12 +46,11 @@ const (
 
 // Prepared is the record of one adapter.
 type Prepared struct {
-	Address   pci.Address `json:"address"` // of the physical function
-	VendorID  pci.ID      `json:"vendor_id"`
-	ProductID pci.ID      `json:"product_id"`
-	// The ids of the board; earlier releases did not record them.
-	SubsystemVendorID *pci.ID `json:"subsystem_vendor_id,omitempty"`
-	SubsystemID       *pci.ID `json:"subsystem_id,omitempty"`
+	Address           pci.Address `json:"address"` // of the physical function
+	VendorID          pci.ID      `json:"vendor_id"`
+	ProductID         pci.ID      `json:"product_id"`
+	SubsystemVendorID *pci.ID     `json:"subsystem_vendor_id,omitempty"` // of the board
+	SubsystemID       *pci.ID     `json:"subsystem_id,omitempty"`
 
 	Path      []pci.Address `json:"path"` // the bridges above, outermost first
 	Driver    string        `json:"driver"`
@@ -90,12 +89,6 @@ func (r *Record) At(a pci.Address) *Prepared {
 		return nil
 	}
 	return &r.Adapters[i]
-}
-
-// Wrote reports whether rdma prepare has recorded that it wrote a file with this hash. A nil record
-// has no files.
-func (r *Record) Wrote(name, hash string) bool {
-	return r != nil && slices.Contains(r.Files, File{name, hash})
 }
 
 // Of returns the record of the adapter to which a function belongs, the adapter itself or one of
@@ -141,7 +134,10 @@ func ReadRecord(root host.Root) (*Record, error) {
 // ParseRecord returns the record in the content of its file. Its error names the file.
 func ParseRecord(data []byte) (*Record, error) {
 	var r Record
-	err := host.DecodeSchema(data, RecordSchema, &r)
+	err := host.DecodeSchema(RecordFile, RecordKind, data, &r)
+	if errors.Is(err, host.ErrSchema) {
+		return nil, err
+	}
 	if err == nil {
 		// As rdma prepare writes it; a person may have edited the file.
 		slices.SortStableFunc(r.Adapters, func(a, b Prepared) int { return a.Address.Compare(b.Address) })
@@ -228,6 +224,7 @@ func (c *recordCheck) vf(adapter pci.Address, index int, vf PreparedVF) {
 
 // Text returns the content of the record's file.
 func (r Record) Text() ([]byte, error) {
+	r.Schema, r.Kind = host.Schema, RecordKind
 	text, err := json.MarshalIndent(r, "", "  ")
 	return append(text, '\n'), err
 }

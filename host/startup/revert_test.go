@@ -114,7 +114,7 @@ func TestAllowedRevert(t *testing.T) {
 	if log := k.taken(); len(log) > 0 {
 		t.Errorf("%q", log)
 	}
-	entry, err := json.Marshal(change.Entry{Schema: 1, ID: 1, Kind: change.KindFiles, Command: "rdma prepare", Status: change.Unbuilding, Allowed: lifted})
+	entry, err := json.Marshal(change.Entry{Schema: 1, Kind: "journal entry", ID: 1, Changes: change.KindFiles, Command: "rdma prepare", About: &change.Topic{Subject: change.OfAdapters}, Status: change.Unbuilding, Allowed: lifted})
 	k.must(err)
 	k.must(os.MkdirAll(k.root.Path(change.Dir+"/journal"), 0o700))
 	k.must(os.WriteFile(k.root.Path(change.Dir+"/journal/0001.json"), entry, 0o600))

@@ -106,7 +106,7 @@ func (m Machine) begin(wanted bool) (*run, func(), error) {
 	}
 	if earlier == nil {
 		// The folder that is locked comes with the file.
-		empty := steps.Result{Schema: steps.ResultSchema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: []steps.StepResult{}}
+		empty := steps.Result{Schema: host.Schema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: []steps.StepResult{}}
 		c, err := planned(m.Root, empty)
 		if err == nil && c.Before == nil { // another run may have written its own meanwhile
 			err = c.Apply(m.Root)
@@ -134,7 +134,7 @@ func (m Machine) begin(wanted bool) (*run, func(), error) {
 	for _, s := range earlier.Steps {
 		r.succeeded[s.ID] = s.Status == steps.Done || s.Status == steps.Unchanged
 	}
-	r.result = steps.Result{Schema: steps.ResultSchema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: earlier.Steps}
+	r.result = steps.Result{Schema: host.Schema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: earlier.Steps}
 	return r, unlock, nil
 }
 

@@ -201,7 +201,7 @@ func server(t *testing.T, use rdma.Use) (*kernel, rdma.Record) {
 		a.VFs = append(a.VFs, vf)
 	}
 	k := &kernel{t: t, root: root}
-	r := rdma.Record{Schema: 1, Adapters: []rdma.Prepared{a}, Files: []rdma.File{}}
+	r := rdma.Record{Schema: 1, Kind: rdma.RecordKind, Adapters: []rdma.Prepared{a}, Files: []rdma.File{}}
 	k.record(&r)
 	return k, r
 }

@@ -14,9 +14,6 @@ import (
 // effects do.
 const ResultFile = "/run/gpustack/boot.json"
 
-// ResultSchema is the version of the result's format.
-const ResultSchema = 1
-
 // Result is the result of the steps of one boot.
 type Result struct {
 	Schema  int          `json:"schema"`
@@ -71,7 +68,7 @@ func ReadResult(root host.Root) (*Result, error) {
 	}
 	var r Result
 	if err == nil {
-		err = host.DecodeSchema(data, ResultSchema, &r)
+		err = host.DecodeSchema(ResultFile, "", data, &r)
 	}
 	switch {
 	case err == nil:

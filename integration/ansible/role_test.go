@@ -53,7 +53,7 @@ run() {
 	*" host prepare "*" --yes "*) sh "$dir/../regenerate" "$dir/root" >&2 ;;
 	esac
 }
-failed='{"schema":1,"errors":[{"message":"injected","hint":null}]}'
+failed='{"schema":1,"kind":"failure","errors":[{"message":"injected","hint":null}]}'
 printf '%%s\n' "$*" >>"$dir/log.%[2]s"
 fault=$dir/fault.%[2]s
 if [ -f "$fault" ]; then

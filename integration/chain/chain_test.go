@@ -22,6 +22,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 
 	"gpustack/host/guest"
+	"gpustack/integration/evidence"
 	"gpustack/integration/nova"
 	"gpustack/integration/service"
 )
@@ -507,7 +508,7 @@ func defined(r guest.Report, server string, running bool) (functions []string) {
 func (c *chain) reports() (args []string) {
 	c.t.Helper()
 	for _, m := range c.hosts {
-		text, err := json.Marshal(c.report(m))
+		text, err := evidence.Printed(c.report(m))
 		if err != nil {
 			c.t.Fatal(err)
 		}

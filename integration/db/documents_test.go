@@ -87,7 +87,7 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("the question of undo: %+v", d)
 	}
 	run(0, "undo", "--yes")
-	if d := document; !d.Applied || len(d.Repairs) != 1 || d.Repairs[0].State != "taken back" {
+	if d := document; !d.Applied || len(d.Repairs) != 1 || d.Repairs[0].State != "undone" {
 		t.Errorf("undo: %+v", d)
 	}
 	if rows := cell.Dump(t, "pci_devices", "status"); rows[0][0] != "allocated" {

@@ -21,7 +21,7 @@ import (
 //
 //	report H AGO [WHAT]  a guest report of host H, some minutes old, is given to all runs. WHAT is
 //	                     token:M for one with a token that is M minutes older than the report, or
-//	                     old for one that an earlier release made
+//	                     old for one without relations, vdpa devices and the clock
 //	believe H            --host-is-off H is given to all runs
 //	run O [WHAT]…        operator O runs repair-migration --apply. WHAT is one of
 //	    postN=lost, refused or late:P  the Nth change of allocations is applied and not answered,

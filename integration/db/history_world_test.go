@@ -343,7 +343,7 @@ func (u *use) report(r *guest.Report, n int) {
 	r.Holders = append(r.Holders, holder)
 }
 
-// aged is a report as earlier releases made it: without relations, vdpa devices and the clock.
+// aged is a report that shows neither relations nor vdpa devices nor the clock.
 func aged(r guest.Report, h *realHost) guest.Report {
 	vdpa := func(a pci.Address) bool {
 		return slices.ContainsFunc(h.functions, func(f *function) bool { return f.kind == "vdpa" && pciAddress(f) == a })

@@ -400,7 +400,7 @@ func TestNames(t *testing.T) {
 			},
 			args: func(t *testing.T) []string {
 				file := filepath.Join(t.TempDir(), "inventory.json")
-				text := fmt.Sprintf(`{"schema": 1, "host": "gpu2", "nova_host": "dead", "scope": "all", "complete": true, "devices": [{"address": %q}], `+
+				text := fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": "gpu2", "nova_host": "dead", "scope": "all", "complete": true, "devices": [{"address": %q}], `+
 					`"warnings": []}`, second)
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
@@ -550,7 +550,7 @@ func TestNamesOutsideCharset(t *testing.T) {
 func inventory(t *testing.T, host, address string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "inventory.json")
-	text := fmt.Sprintf(`{"schema": 1, "host": {"hostname": %q}, "devices": [{"address": %q, "vendor_id": "10de", "device_id": "11b4", `+
+	text := fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": {"hostname": %q}, "devices": [{"address": %q, "vendor_id": "10de", "device_id": "11b4", `+
 		`"class": "030000"}], "warnings": []}`, host, address)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -593,7 +593,7 @@ func TestRepairUndo(t *testing.T) {
 			t.Errorf("the last one alone is to be undone: %q", got)
 		}
 		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
-		if err != nil || !strings.Contains(string(entry), `"status": "done"`) || strings.Count(string(entry), `"state": "taken back"`) != 1 {
+		if err != nil || !strings.Contains(string(entry), `"status": "done"`) || strings.Count(string(entry), `"state": "undone"`) != 1 {
 			t.Errorf("%v, %s", err, entry)
 		}
 		other.Rollback()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/document"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 )
@@ -121,10 +122,18 @@ func Defines(t testing.TB, function, uuid string) func(*guest.Report) {
 	}
 }
 
+// Printed returns a report as host guests prints it.
+func Printed(r guest.Report) ([]byte, error) {
+	return json.Marshal(struct {
+		Kind document.Kind `json:"kind"`
+		guest.Report
+	}{document.HostGuests, r})
+}
+
 // Write writes a report as host guests prints it, and returns the file.
 func Write(t testing.TB, r guest.Report) string {
 	t.Helper()
-	text, err := json.Marshal(r)
+	text, err := Printed(r)
 	if err != nil {
 		t.Fatal(err)
 	}

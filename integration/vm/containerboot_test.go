@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"gpustack/integration/vm/agent"
 )
 
 // rdmaAtBoot makes two RDMA devices, in another order at each boot, so that their uverbs devices
@@ -114,4 +116,15 @@ func (m machine) containersGotSpec() {
 		m.t.Errorf("VFs: %+v, before undo: %+v", now, vfs)
 	}
 	m.run("sh", "-ec", "systemctl --quiet disable rdma-at-boot docker; cd /etc; rm rdma-other systemd/system/rdma-at-boot.service systemd/system/docker.service /usr/local/sbin/rdma-at-boot")
+}
+
+// write writes a file of root's, and the folder that it is in.
+func (m machine) write(name, text string) {
+	m.t.Helper()
+	reply, err := m.Ask(m.t.Context(), agent.Request{
+		Argv: []string{"sh", "-ec", `umask 077; [ -d "${1%/*}" ] || busybox mkdir -p "${1%/*}"; cat >"$1"`, "sh", name}, Stdin: text,
+	})
+	if err != nil || reply.Status != 0 {
+		m.t.Fatalf("%s: %v: %s", name, err, reply.Stderr)
+	}
 }

@@ -34,7 +34,6 @@ func TestTopologies(t *testing.T) {
 				{"a card in use", cardInUse},
 				{"a stuck unbind", stuckUnbind},
 				{"killed at any moment", killedAtAnyMoment},
-				{"upgrade", undoesEarlierEntries},
 				{"groups are the kernel's", groupsAreTheKernels},
 			},
 		},

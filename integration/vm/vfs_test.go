@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -86,7 +87,7 @@ func (m machine) recordVFs(card string, n int) aboutVFs {
 		adapter.VFs = append(adapter.VFs, rdma.PreparedVF{Index: i, Address: address(vf), ProductID: *pf.ProductID, Driver: vfioPCI})
 		wanted.Drivers[vf], wanted.Overrides[vf] = vfioPCI, vfioPCI
 	}
-	text, err := rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{adapter}, Files: []rdma.File{}}.Text()
+	text, err := rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind, Adapters: []rdma.Prepared{adapter}, Files: []rdma.File{}}.Text()
 	if err != nil {
 		m.t.Fatal(err)
 	}

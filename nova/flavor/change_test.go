@@ -107,7 +107,7 @@ func TestUndo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if entry.ID != 1 || entry.Status != change.Done || entry.Kind != change.KindObjects || strings.Contains(string(entry.Objects), j.cloud.Password) {
+			if entry.ID != 1 || entry.Status != change.Done || entry.Changes != change.KindObjects || strings.Contains(string(entry.Objects), j.cloud.Password) {
 				t.Errorf("%+v, %s", entry, entry.Objects)
 			}
 			r, err := flavor.ParseRecord(entry)
@@ -381,7 +381,7 @@ func TestRecordRefused(t *testing.T) {
 		`{"type": "image", "cloud": "", "region": "", "project_id": "", "before": null, "after": null}`:  "is not supported",
 		`{"type": "flavor", "cloud": "", "region": "", "project_id": "", "before": null, "after": null}`: "not a change of a flavor",
 	} {
-		_, err := flavor.ParseRecord(change.Entry{ID: 7, Kind: change.KindObjects, Objects: []byte(text)})
+		_, err := flavor.ParseRecord(change.Entry{ID: 7, Changes: change.KindObjects, Objects: []byte(text)})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}

@@ -68,18 +68,11 @@ func TestRead(t *testing.T) {
 			want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
 		"the newest, last": {documents: [][]byte{gpu1.Scan(t), later.Scan(t)},
 			want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
-		"older without a time": {documents: [][]byte{undated.Scan(t), gpu1.Scan(t)},
-			want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
-		"without a time, last": {documents: [][]byte{gpu1.Scan(t), undated.Scan(t)},
-			want: "gpu1 2; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:1)"},
-		"alone without a time":  {documents: [][]byte{undated.Scan(t)}, want: "gpu1 0"},
-		"two without a time":    {documents: [][]byte{undated.Scan(t), undated.Scan(t)}, errs: []error{fleet.ErrNoTime}},
-		"of three two without":  {documents: [][]byte{undated.Scan(t), gpu1.Scan(t), undated.Scan(t)}, errs: []error{fleet.ErrNoTime}},
+		"without a time": {documents: [][]byte{undated.Scan(t), gpu1.Scan(t), undated.Check(t)},
+			texts: []string{"standard input:1: malformed: time is missing", "standard input:3: malformed: time is missing"}},
 		"the same time":         {documents: [][]byte{gpu1.Scan(t), gpu1.Scan(t)}, errs: []error{fleet.ErrSameTime}},
 		"the same time, checks": {documents: [][]byte{gpu1.Check(t), gpu1.Check(t)}, errs: []error{fleet.ErrSameTime}},
 		"the same time, guests": {documents: [][]byte{gpu1.GuestReport(t), gpu1.GuestReport(t)}, errs: []error{fleet.ErrSameTime}},
-		"an older host object": {documents: [][]byte{bytes.Replace(undated.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":{"hostname":"gpu1"}`), 1)},
-			want: "gpu1 0"},
 		"without a name": {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)},
 			errs: []error{fleet.ErrNameless}},
 		"the name in Nova": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, want: "gpu1 2"},
@@ -89,25 +82,25 @@ func TestRead(t *testing.T) {
 			errs: []error{fleet.ErrSameNovaHost}},
 		"filtered": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)},
 			errs: []error{nova.ErrPartial}},
-		"another command": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"entries":[]}`)},
+		"another command": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"kind":"history","entries":[]}`)},
 			want: "gpu1 2; ignored, because only the output of host scan, host check or host guests is read: 1 document of history: standard input:2"},
-		"a key twice": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"host":"a","devices":[],"host":"b"}`)},
+		"a key twice": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"kind":"host scan","host":"a","devices":[],"host":"b"}`)},
 			texts: []string{"standard input:2: not the output of host scan, host check or host guests: an object has the key \"host\" twice"}},
-		"a later schema": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":2,"host":"a","devices":[]}`)},
+		"a later schema": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":2,"kind":"host scan","host":"a","devices":[]}`)},
 			texts: []string{"standard input:2: schema 2 is of another version"}},
 		"half a document": {documents: [][]byte{gpu1.Check(t), gpu1.Scan(t)[:200]},
 			texts: []string{"standard input:2: not the output of host scan, host check or host guests: not JSON"}},
-		"a list that is null": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":null,"warnings":[]}`)},
+		"a list that is null": {documents: [][]byte{[]byte(`{"schema":1,"kind":"host scan","host":"a","time":"2026-03-01T08:00:00Z","devices":null,"warnings":[]}`)},
 			texts: []string{"standard input: malformed: devices is null"}},
-		"a function twice": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"address":"0000:17:00.0"},{"address":"0000:17:00.0"}],"warnings":[]}`)},
+		"a function twice": {documents: [][]byte{[]byte(`{"schema":1,"kind":"host scan","host":"a","time":"2026-03-01T08:00:00Z","devices":[{"address":"0000:17:00.0"},{"address":"0000:17:00.0"}],"warnings":[]}`)},
 			texts: []string{"devices[1]: 0000:17:00.0 is listed twice"}},
-		"a GPU without an address": {documents: [][]byte{[]byte(`{"schema":1,"host":"a","devices":[{"vendor_id":"10de","class":"0302"}],"warnings":[]}`)},
+		"a GPU without an address": {documents: [][]byte{[]byte(`{"schema":1,"kind":"host scan","host":"a","time":"2026-03-01T08:00:00Z","devices":[{"vendor_id":"10de","class":"0302"}],"warnings":[]}`)},
 			texts: []string{"devices[0]: a GPU without an address"}},
 		"an unknown verdict": {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"verdict":"ready"`), []byte(`"verdict":"fine"`), 1)},
 			texts: []string{`verdict: unknown value "fine"`}},
 		"a time that is none": {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"time":"2026`), []byte(`"time":"soon 2026`), 1)},
 			texts: []string{"malformed: parsing time"}},
-		"a failed command": {documents: [][]byte{[]byte(`{"schema":1,"errors":[{"message":"root /x: no such file","hint":null}]}`)},
+		"a failed command": {documents: [][]byte{[]byte(`{"schema":1,"kind":"failure","errors":[{"message":"root /x: no such file","hint":null}]}`)},
 			texts: []string{"is the error report of a failed command", "root /x: no such file"}},
 		"a package.json": {documents: [][]byte{[]byte(`{"name":"left-pad","version":"1.3.0"}`)},
 			texts: []string{"standard input: not the output of host scan, host check or host guests"}},
@@ -211,16 +204,16 @@ func TestUse(t *testing.T) {
 	}
 }
 
-// TestTotals: GPUs of a node whose scan or guest report is older than is asked for, or has no time,
-// are unknown, and no limit makes no document old.
+// TestTotals: GPUs of a node whose scan or guest report is older than is asked for are
+// unknown, and no limit makes no document old.
 func TestTotals(t *testing.T) {
 	old := func(n *fleettest.Node) { n.Time = n.Time.Add(-48 * time.Hour) }
 	fresh, stale := fleettest.New("gpu1", 4), with(fleettest.New("gpu2", 2), old)
 	stale.GPUs[0].State = "host"
 	half := fleettest.New("gpu3", 1)
-	undated := with(fleettest.New("gpu4", 1), func(n *fleettest.Node) { n.Time = time.Time{} })
+	gpu4 := with(fleettest.New("gpu4", 1), old)
 	f, err := read(fresh.Scan(t), fresh.GuestReport(t), stale.Scan(t), stale.GuestReport(t), half.Scan(t), with(half, old).GuestReport(t),
-		undated.Scan(t), half.Check(t), with(fresh, old).Check(t), with(undated, func(n *fleettest.Node) { n.Time = fleettest.Made }).GuestReport(t))
+		gpu4.Scan(t), half.Check(t), with(fresh, old).Check(t), with(gpu4, func(n *fleettest.Node) { n.Time = fleettest.Made }).GuestReport(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +532,7 @@ func TestParseZones(t *testing.T) {
 		"not JSON":       {`gpu1 az1`, fleet.ByZone, "", fleet.ErrMap, nil},
 		"the other kind": {`{"x":["a"]}`, fleet.ByZone, "", fleet.ErrOtherMap, nil},
 		"the other way":  {`[{"host":"a"}]`, fleet.ByAggregate, "", fleet.ErrOtherMap, nil},
-		"a document":     {`{"schema":1,"host":"a","devices":[],"warnings":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"is the output of host scan"}},
+		"a document":     {`{"schema":1,"kind":"host scan","host":"a","devices":[],"warnings":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"is the output of host scan"}},
 		"a key twice":    {`{"x":["a"],"x":["b"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{`the key "x" twice`}},
 		"a host twice":   {`{"x":["a","a"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a is listed twice"}},
 		"null":           {`{"x":[null]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a host has no name"}},
@@ -1014,7 +1007,7 @@ func TestLarge(t *testing.T) {
 // again gives the same.
 func FuzzRead(f *testing.F) {
 	f.Add(fleettest.Lines(f, fleettest.New("gpu1", 2), fleettest.New("gpu2", 1)))
-	f.Add([]byte(`{"schema":1,"host":{"hostname":"a"},"devices":[{"address":"0000:17:00.0","vendor_id":"10de","class":"0302"}],"warnings":[]}`))
+	f.Add([]byte(`{"schema":1,"kind":"host scan","host":{"hostname":"a"},"devices":[{"address":"0000:17:00.0","vendor_id":"10de","class":"0302"}],"warnings":[]}`))
 	f.Add([]byte("schema: 1\nhost: a\ndevices: []\nwarnings: []\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		found, err := read(text)

@@ -394,11 +394,7 @@ func (n *Node) attention(layout *int) (all []Odd) {
 // ages returns which documents of a node are too old, or from the future.
 func (n *Node) ages(layout *int, now time.Time, maxAge time.Duration) (all []Odd) {
 	for _, of := range n.origins() {
-		made := "at an unknown time"
-		if !of.Time.IsZero() {
-			made = of.Time.UTC().Format(time.RFC3339)
-		}
-		found := of.Name + ": " + made
+		found := of.Name + ": " + of.Time.UTC().Format(time.RFC3339)
 		switch {
 		case of.isOld(now, maxAge):
 			all = append(all, Odd{n.Name, layout, OldReport, nil, "at most " + maxAge.String() + " old", found})
@@ -409,7 +405,7 @@ func (n *Node) ages(layout *int, now time.Time, maxAge time.Duration) (all []Odd
 	return all
 }
 
-// isOld reports whether a document is older than maxAge, unless that is 0. One without a time is.
+// isOld reports whether a document is older than maxAge, unless that is 0.
 func (o Origin) isOld(now time.Time, maxAge time.Duration) bool {
 	return maxAge > 0 && now.Sub(o.Time) > maxAge
 }

@@ -26,9 +26,6 @@ var (
 		"run gpustack on the node itself; a snapshot without --identity has no hostname")
 	// ErrSameTime means that of two documents of one host and kind none is newer.
 	ErrSameTime = host.WithHint(errors.New("two documents of one host and kind have the same time"), "give only one of them")
-	// ErrNoTime means that two documents of one host and kind are of a version that printed no time.
-	ErrNoTime = host.WithHint(errors.New("two documents of one host and kind have no time"),
-		"give only the newer one, or make one with this version of gpustack")
 	// ErrCase means that the hostnames of two documents differ only in case.
 	ErrCase = host.WithHint(errors.New("two hostnames differ only in case"), "give only the documents of one of them; Nova and DNS do not tell such names apart")
 	// ErrNoScan means that the functions of no node are known.
@@ -45,7 +42,7 @@ var kinds = document.Kinds{document.HostScan, document.HostCheck, document.HostG
 // commands are ignored; of both a warning is returned.
 //
 // Errors, of all documents at once: those of [document.Source.EachOf] and [document.Malformed],
-// [nova.ErrPartial], ErrNameless, ErrSameTime, ErrNoTime, ErrCase, ErrSameNovaHost.
+// [nova.ErrPartial], ErrNameless, ErrSameTime, ErrCase, ErrSameNovaHost.
 func Read(from document.Source) (Fleet, error) {
 	r := reader{nodes: map[string]*Node{}, known: map[string][]Origin{}, names: names{}}
 	others := map[document.Kind][]string{}
@@ -126,11 +123,7 @@ func (r *reader) order() error {
 		all := r.known[place]
 		slices.SortStableFunc(all, func(a, b Origin) int { return b.Time.Compare(a.Time) })
 		for i := 1; i < len(all); i++ {
-			switch a, b := all[i-1], all[i]; {
-			case !a.Time.Equal(b.Time):
-			case a.Time.IsZero():
-				errs = append(errs, fmt.Errorf("%s: %w: %s has one too", b.Name, ErrNoTime, a.Name))
-			default:
+			if a, b := all[i-1], all[i]; a.Time.Equal(b.Time) {
 				errs = append(errs, fmt.Errorf("%s: %w: %s is of %s too", b.Name, ErrSameTime, a.Name, a.Time.Format(time.RFC3339)))
 			}
 		}
@@ -200,6 +193,9 @@ func (s names) internAt(text *string) string {
 	return s.intern(*text)
 }
 
+// errNoTime is the error of a document that does not say when it was made.
+var errNoTime = errors.New("time is missing")
+
 // originOf returns where a document that was made at a time is from.
 func originOf(d document.Document, made time.Time) Origin {
 	return Origin{Name: d.Name, File: d.File, Time: made}
@@ -207,9 +203,9 @@ func originOf(d document.Document, made time.Time) Origin {
 
 // scanDocument is what is read of the output of host scan.
 type scanDocument struct {
-	Host     nova.HostNames `json:"host"`
-	NovaHost *string        `json:"nova_host"`
-	Time     time.Time      `json:"time"`
+	Host     string    `json:"host"`
+	NovaHost *string   `json:"nova_host"`
+	Time     time.Time `json:"time"`
 	System   struct {
 		Kernel *string `json:"kernel"`
 	} `json:"system"`
@@ -238,6 +234,9 @@ func (s names) scan(d document.Document) (node string, novaHost *string, of Orig
 	if err := json.Unmarshal(d.Text, &found); err != nil {
 		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
+	if found.Time.IsZero() {
+		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, errNoTime)
+	}
 	if found.Scope == nova.ScopeFiltered {
 		return "", nil, Origin{}, nil, fmt.Errorf("%s: %w: it lists only the functions that --device, --vendor or --class select", d.Name, nova.ErrPartial)
 	}
@@ -261,8 +260,8 @@ func (s names) scan(d document.Document) (node string, novaHost *string, of Orig
 	}
 	slices.SortFunc(scan.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
 	scan.gpus = slices.DeleteFunc(slices.Clone(scan.Functions), func(f Function) bool { return !f.GPU })
-	novaHost = cmp.Or(found.NovaHost, found.Host.NovaHost)
-	node = found.Host.Hostname
+	novaHost = found.NovaHost
+	node = found.Host
 	if node == "" && novaHost != nil {
 		node = *novaHost
 	}
@@ -328,7 +327,7 @@ func productOf(vendor, id *pci.ID) (p Product) {
 
 // checkDocument is what is read of the output of host check.
 type checkDocument struct {
-	Host     nova.HostNames    `json:"host"`
+	Host     string            `json:"host"`
 	Time     time.Time         `json:"time"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Reboot   host.Bool         `json:"reboot_required"`
@@ -348,6 +347,9 @@ func (s names) check(d document.Document) (node string, of Origin, set func(*Nod
 	if err := json.Unmarshal(d.Text, &found); err != nil {
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
+	if found.Time.IsZero() {
+		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, errNoTime)
+	}
 	if !slices.Contains(checklist.Verdicts(), found.Verdict) {
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
 	}
@@ -360,7 +362,7 @@ func (s names) check(d document.Document) (node string, of Origin, set func(*Nod
 			check.Failed = append(check.Failed, s.intern(f.Check))
 		}
 	}
-	return found.Host.Hostname, check.Origin, func(n *Node) { n.Check = check }, nil
+	return found.Host, check.Origin, func(n *Node) { n.Check = check }, nil
 }
 
 // guests reads the output of host guests.

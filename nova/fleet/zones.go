@@ -61,7 +61,7 @@ type service struct {
 // Errors: ErrMap, ErrOtherMap.
 func ParseZones(name string, text []byte, by By) (Zones, error) {
 	text = []byte(strings.TrimPrefix(string(text), "\xef\xbb\xbf"))
-	switch is := document.Recognize(text); {
+	switch is := document.Recognize(text).Kind; {
 	case is != document.Unknown:
 		return Zones{}, fmt.Errorf("%s: is %s: %w", name, is, ErrMap)
 	case !json.Valid(text):

@@ -352,7 +352,7 @@ func TestRecord(t *testing.T) {
 		`{"type": "image", "id": "9", "values": [{"name": "min_disk", "old_value": null, "new_value": "1"}], ` + scope + `}`: "min_disk: the value is missing",
 		`{"type": "image", "id": "9", "values": [{"name": "min_ram", "old_value": "x", "new_value": "1"}], ` + scope + `}`:   `min_ram: not a number: "x"`,
 	} {
-		e := change.Entry{ID: 7, Kind: change.KindObjects, Objects: []byte(objects)}
+		e := change.Entry{ID: 7, Changes: change.KindObjects, Objects: []byte(objects)}
 		if _, err := image.ParseRecord(e); err == nil || err.Error() != "entry 7: objects: "+want {
 			t.Errorf("%s: %v", objects, err)
 		}

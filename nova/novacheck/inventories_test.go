@@ -35,7 +35,7 @@ func inventory(host string, functions ...string) string {
 		devices = append(devices, fmt.Sprintf(`{"address": "0000:%s:00.0", "class": "0x0300", "vendor_id": "10de", "product_id": "%s", "device_type": "type-PCI",
 			"candidate": true, "role": %s, "driver": %s, "boot_vga": %t}`, part[0], product, text(part[1]), text(part[2]), len(part) > 4))
 	}
-	return fmt.Sprintf(`{"schema": 1, "host": %q, "scope": "gpus", "complete": true, "devices": [%s], "warnings": []}`+"\n", host, strings.Join(devices, ","))
+	return fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": %q, "scope": "gpus", "complete": true, "devices": [%s], "warnings": []}`+"\n", host, strings.Join(devices, ","))
 }
 
 // machineWith returns a machine with K4200s at these addresses and a record of those for guests.

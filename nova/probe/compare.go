@@ -20,7 +20,7 @@ type Verdict string
 const (
 	Pass    Verdict = "pass"
 	Fail    Verdict = "fail"
-	Unknown Verdict = "unknown" // the guest has not reported enough
+	Unknown Verdict = "unknown" // the guest did not say enough
 )
 
 // Result is a report compared with the wanted devices.

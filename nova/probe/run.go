@@ -25,8 +25,8 @@ type RunState string
 
 // The states of a command.
 const (
-	RunEnded    RunState = "ended"    // it ended by itself, or by a signal
-	RunDeadline RunState = "deadline" // the guest killed it after --run-wait
+	RunEnded    RunState = "ended"
+	RunDeadline RunState = "deadline" // its time was over, and the guest has killed it
 	RunUnread   RunState = "unread"   // it was not run: the guest has no folder for its output
 )
 

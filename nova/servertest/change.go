@@ -53,8 +53,8 @@ type Record struct {
 	Flavor  string   `json:"flavor"`
 	Image   string   `json:"image"`
 	Keep    bool     `json:"keep"`
-	Run     string   `json:"run_hash" absent:"zero"` // the hash of the command that guests ran, "" for none
-	Process *Process `json:"process" absent:"zero"`  // the run; nil if it could not be determined
+	Run     string   `json:"run_hash,omitempty"` // the hash of the command that guests ran, "" for none
+	Process *Process `json:"process,omitempty"`  // the run; nil if it could not be determined
 	Servers []Server `json:"servers"`
 }
 

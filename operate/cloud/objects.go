@@ -15,7 +15,7 @@ import (
 
 // Engine returns the engine for changes of objects of a cloud, which the user's own journal
 // records. origin is recorded in new entries.
-func Engine(compute *cloud.Compute, origin *change.Origin) (change.Engine, error) {
+func Engine(compute *cloud.Compute, origin change.Origin) (change.Engine, error) {
 	store, err := change.UserStore()
 	return change.Engine{Store: store, Origin: origin, Kinds: kinds(compute)}, err
 }

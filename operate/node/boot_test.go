@@ -18,10 +18,10 @@ import (
 const (
 	bootID = "proc/sys/kernel/random/boot_id"
 	result = `{"schema": 1, "boot_id": "this", "version": "1", "started": "2026-11-24T03:00:00Z", "ended": null, "steps": []}`
-	record = `{"schema": 1, "adapters": [], "allowed": [], "files": []}`
+	record = `{"schema":1,"kind":"rdma record","adapters": [], "allowed": [], "files": []}`
 	spec   = "run/cdi/gpustack-gpu.json"
 	// ofContainers is a record of container prepare.
-	ofContainers = `{"schema": 2, "functions": [], "containers": {"gpu_kind": "", "hca_kind": "", "umad": false, "static": false, ` +
+	ofContainers = `{"schema":1,"kind":"contract","functions": [], "containers": {"gpu_kind": "", "hca_kind": "", "umad": false, "static": false, ` +
 		`"library_path": false, "library_folder": ""}, "container_files": []}`
 )
 

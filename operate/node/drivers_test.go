@@ -267,7 +267,7 @@ func TestPlanBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
 			d, plan := planned(t, root)
-			entry := change.Entry{Schema: 1, ID: 1, Kind: change.KindDrivers, Status: change.Done}
+			entry := change.Entry{Schema: 1, ID: 1, Changes: change.KindDrivers, Status: change.Done}
 			if err := d.Change(plan, time.Second).Record(&entry); err != nil {
 				t.Fatal(err)
 			}

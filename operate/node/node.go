@@ -15,7 +15,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/container"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
@@ -38,7 +37,7 @@ const ServiceTimeout = 100 * time.Second
 type Node struct {
 	Root    host.Root
 	Runner  host.Runner              // starts programs of the machine
-	Origin  *change.Origin           // is recorded in new entries
+	Origin  change.Origin            // is recorded in new entries
 	Version string                   // of gpustack
 	Warn    func(warnings ...string) // prints what a change could not do, while it is made
 	Allow   []pci.Address            // the functions whose refusals --allow lifts
@@ -87,8 +86,7 @@ func (n Node) Engine(timeout time.Duration) change.Engine {
 // recordedFiles returns the kind of change for files of the machine below root, to read what
 // entries record.
 func recordedFiles(root host.Root) change.Files {
-	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert},
-		Older: prepare.Older(root), EachBoot: container.IsBootSpec}
+	return change.Files{Root: root, Masked: conf.Masked, Keep: keepReporting, Reverts: map[string]change.Revert{nova.Grammar: nova.Revert}}
 }
 
 // files returns the kind of change for files of the machine. Changes are refused while what runs on

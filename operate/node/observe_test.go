@@ -16,10 +16,10 @@ import (
 func entryOf(kind string) hosttest.Step {
 	drivers := "null"
 	if kind == change.KindDrivers {
-		drivers = `{"boot_id":"this-boot","release":false,"functions":[]}`
+		drivers = `{"boot_id":"this-boot","release":false,"services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null},"functions":[]}`
 	}
-	return hosttest.Write("var/lib/gpustack/journal/0001.json", `{"schema":1,"id":1,"kind":"`+kind+`","command":"test","status":"applying",`+
-		`"started":"2026-11-21T20:00:00Z","ended":null,"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":`+drivers+`}`)
+	return hosttest.Write("var/lib/gpustack/journal/0001.json", `{"schema":1,"id":1,"kind":"journal entry", "changes":"`+kind+`","command":"test","status":"applying",`+
+		`"origin":{"user":"","host":"","version":"","argv":null},"started":"2026-11-21T20:00:00Z","ended":null,"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":`+drivers+`}`)
 }
 
 // locked holds the journal.

@@ -367,7 +367,7 @@ func TestRebuild(t *testing.T) {
 // prepared, and asks nothing of a prepared one.
 func TestRefusedByPrepare(t *testing.T) {
 	t.Parallel()
-	open := `{"schema":1,"id":1,"kind":"files","command":"host prepare","status":"applying","started":"2026-11-21T20:00:00Z","ended":null,` +
+	open := `{"schema":1,"id":1,"kind":"journal entry", "changes":"files","command":"host prepare","status":"applying","origin":{"user":"","host":"","version":"","argv":null},"started":"2026-11-21T20:00:00Z","ended":null,` +
 		`"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":null}`
 	interrupted := hosttest.Write("var/lib/gpustack/journal/0001.json", open)
 	lock := func(t *testing.T, root host.Root) {
@@ -404,4 +404,4 @@ func TestRefusedByPrepare(t *testing.T) {
 }
 
 // contract is a record of host prepare that has no function.
-const contract = `{"schema": 1, "driver": "vfio-pci", "selected": [], "allowed": [], "allow_unsafe_interrupts": false, "arguments": [], "files": [], "functions": []}`
+const contract = `{"schema":1,"kind":"contract","driver": "vfio-pci", "selected": [], "allowed": [], "lifted":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false, "arguments": [], "files": [], "functions": []}`

@@ -45,8 +45,8 @@ func TestDatabases(t *testing.T) {
 // Another run's lock stops a run that repairs, and one that only reads reports it.
 func TestInterrupted(t *testing.T) {
 	entry := func(id, kind string) string {
-		return "-- var/lib/gpustack/journal/000" + id + ".json --\n" + `{"schema": 1, "id": ` + id + `, "kind": "` + kind +
-			`", "command": "test", "status": "applying", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "rows": ` +
+		return "-- var/lib/gpustack/journal/000" + id + ".json --\n" + `{"schema": 1, "id": ` + id + `, "kind": "journal entry", "changes": "` + kind +
+			`", "command": "test", "status": "applying", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "rows": ` +
 			`[{"repair": "online", "migration_id": 5, "state": "planned", "rows": []}]` + "}\n"
 	}
 	root := hosttest.Lay(t, entry("1", change.KindDrivers)+entry("2", change.KindRows))

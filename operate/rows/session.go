@@ -28,7 +28,7 @@ type Options struct {
 	API, Database string
 	Find          find.Options  // without what the reports, the inventories, nova.conf and Connect add
 	Cloud         cloud.Options // its credentials are used instead of those of nova.conf, and its time limit for databases too
-	Origin        *change.Origin
+	Origin        change.Origin
 	Accept        int // the interrupted entry that Recover closes as it is; 0 for none
 }
 

@@ -157,8 +157,8 @@ func recorded(t *testing.T, status change.Status, units ...cleanup.Unit) string 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return "-- var/lib/gpustack/journal/0002.json --\n" + `{"schema": 1, "id": 2, "kind": "` + change.KindRows + `", "command": "repair-migration --apply", "status": "` +
-		string(status) + `", "started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "rows": ` + string(text) + "}\n"
+	return "-- var/lib/gpustack/journal/0002.json --\n" + `{"schema": 1, "id": 2, "kind": "journal entry", "changes": "` + change.KindRows + `", "command": "repair-migration --apply", "status": "` +
+		string(status) + `", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "rows": ` + string(text) + "}\n"
 }
 
 // TestApplyNothing: repairs that cannot be begun are returned as skipped with the reason, and leave

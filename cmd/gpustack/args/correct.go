@@ -29,8 +29,8 @@ var otherVerbs = map[string][]string{
 	"show": {"scan", "list"}, "status": {"check"}, "unbind": {"release"}, "validate": {"check"}, "verify": {"check"}, "vms": {"guests"}, "why": {"explain"},
 }
 
-// otherFlags are names of flags of other programs, and earlier names of flags of gpustack, with the
-// words that gpustack has for them. The first whose flag the command has is offered.
+// otherFlags are names of flags of other programs, with the words that gpustack has for them. The
+// first whose flag the command has is offered.
 var otherFlags = map[string][][]string{
 	"address": {{"--device"}}, "bdf": {{"--device"}}, "ca-cert": {{"--os-cacert"}}, "cacert": {{"--os-cacert"}},
 	"check": {{"--dry-run"}}, "chroot": {{"--root"}}, "cloud": {{"--os-cloud"}}, "config": {{"--conf"}}, "config-file": {{"--conf"}},

@@ -156,7 +156,7 @@ func (v *Completer) entries() (offers []args.Offer) {
 			case "undo":
 				accepts = e.Status != change.Undone
 			case "repair-migration":
-				accepts = e.Kind == change.KindRows && e.IsOpen()
+				accepts = e.Changes == change.KindRows && e.IsOpen()
 			}
 			if accepts {
 				offers = append(offers, args.Offer{Word: views.Number(&e.ID), Text: string(e.Status) + " " + e.Started.Format("2006-01-02") + ": " + e.Command})

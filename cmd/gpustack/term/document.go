@@ -15,6 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"gpustack/host"
+	"gpustack/host/document"
 )
 
 // Formats of output.
@@ -29,10 +30,11 @@ const (
 // or both.
 type Document struct {
 	Format string // of the output, as the command line requests it
+	Kind   string // of a document with a report: the path of the command
 
-	// Head returns the members that every document begins with: a struct. A report that has a member
-	// of the same name keeps its own.
-	Head func() any
+	// Head returns the members that every document begins with, after the schema: a struct. A report
+	// that has a member of the same name keeps its own.
+	Head func(kind string) any
 	// Text and Command return texts and commands as they are to be run, with the root of the run.
 	Text    func(host.Text) string
 	Command func(host.Command) host.Command
@@ -94,10 +96,12 @@ func (d *Document) Abort(failure any) {
 // refused for or has failed with, or nil.
 func (d *Document) encode(report, failure any) ([]byte, error) {
 	var members []member
+	kind := string(document.Failure)
 	if failure != nil {
 		members = newVisitor(nil, nil).members(reflect.ValueOf(failure))
 	}
 	if report != nil {
+		kind = d.Kind
 		v := newVisitor(d.Text, d.Command)
 		if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
 			v = newVisitor(nil, nil) // its remedies are for other machines than the one that the command line names
@@ -105,7 +109,7 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 		members = append(v.members(reflect.Indirect(reflect.ValueOf(report))), members[min(1, len(members)):]...)
 	}
 	if d.Head != nil {
-		head := slices.DeleteFunc(newVisitor(nil, nil).members(reflect.ValueOf(d.Head())), func(h member) bool {
+		head := slices.DeleteFunc(newVisitor(nil, nil).members(reflect.ValueOf(d.Head(kind))), func(h member) bool {
 			return slices.ContainsFunc(members, func(m member) bool { return m.name == h.name })
 		})
 		members = slices.Insert(members, min(1, len(members)), head...)

@@ -35,17 +35,16 @@ type HistoryEntry struct {
 	Journal string `json:"journal"`
 	Entry   int    `json:"entry"` // the number, as undo accepts it
 	// "files", "rows" of a database, "drivers" of functions, or "objects" of an API
-	Kind    string        `json:"kind"`
+	Changes string        `json:"changes"`
 	Command string        `json:"command"` // the command that was run
 	Status  change.Status `json:"status"`  // how far the change got
 	Started time.Time     `json:"started"` // when the command began to change something
 	// when it was done or undone; null before that
-	Ended *time.Time `json:"ended"`
-	// who made the change, where and how; null in entries of earlier commits
-	Origin *change.Origin `json:"origin"`
-	Files  []string       `json:"files"` // the files that were changed
+	Ended  *time.Time    `json:"ended"`
+	Origin change.Origin `json:"origin"` // who made the change, where and how
+	Files  []string      `json:"files"`  // the files that were changed
 	// the change of each file, as far as the journal shows it, of an entry of "files"
-	Changes []recordedChange `json:"changes"`
+	Diffs   []recordedChange `json:"diffs"`
 	Drivers []DriverChange   `json:"drivers"` // the functions of an entry of "drivers"
 	// programs that an entry of "drivers" ran first, as in host bind
 	Stop [][]string `json:"stop"`
@@ -111,7 +110,7 @@ func NewHistory(entries []node.Recorded) History {
 func newHistoryEntry(r node.Recorded) HistoryEntry {
 	e := r.Entry
 	h := HistoryEntry{
-		Journal: r.Store.Path(), Origin: e.Origin, Entry: e.ID, Kind: e.Kind, Command: e.Command, Status: e.Status,
+		Journal: r.Store.Path(), Origin: e.Origin, Entry: e.ID, Changes: e.Changes, Command: e.Command, Status: e.Status,
 		Started: e.Started, Ended: e.Ended,
 		changed:  changed(e),
 		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: e.Restart,
@@ -120,7 +119,7 @@ func newHistoryEntry(r node.Recorded) HistoryEntry {
 		h.Files = append(h.Files, f.Name)
 	}
 	for _, p := range r.Past {
-		h.Changes = append(h.Changes, recordedChange{p.Name, p.Action, p.Diff, p.Note})
+		h.Diffs = append(h.Diffs, recordedChange{p.Name, p.Action, p.Diff, p.Note})
 	}
 	if err := kindOf(e).detail(&h, e); err != nil {
 		text := InOneLine(err)
@@ -141,21 +140,13 @@ func PrintHistory(u *term.UI, r History, journals bool) {
 	}
 	var rows [][]string
 	for _, e := range r.Entries {
-		row := []string{strconv.Itoa(e.Entry), e.Started.Format("2006-01-02 15:04:05Z"), orDash(userOf(e.Origin)), string(e.Status), e.Command, e.changed}
+		row := []string{strconv.Itoa(e.Entry), e.Started.Format("2006-01-02 15:04:05Z"), orDash(e.Origin.User), string(e.Status), e.Command, e.changed}
 		if journals {
 			row = append(row, e.Journal)
 		}
 		rows = append(rows, row)
 	}
 	table(u, header, rows)
-}
-
-// userOf returns the user who made a change, "" if it is not recorded.
-func userOf(origin *change.Origin) string {
-	if origin == nil {
-		return ""
-	}
-	return origin.User
 }
 
 // PrintEntry prints an entry with its change, as its plan did, and the services to restart.
@@ -177,12 +168,8 @@ func PrintEntry(u *term.UI, h HistoryEntry, r node.Recorded) error {
 
 // printEntryHead prints what an entry is.
 func printEntryHead(u *term.UI, journal string, e change.Entry) {
-	const notRecorded = "not recorded"
 	at := func(t time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
-	origin, line := change.Origin{User: notRecorded, Host: notRecorded, Version: notRecorded}, notRecorded
-	if e.Origin != nil {
-		origin, line = *e.Origin, commandLine(e.Origin.Argv)
-	}
+	origin := e.Origin
 	ended := "-"
 	if e.Ended != nil {
 		ended = at(*e.Ended)
@@ -190,7 +177,7 @@ func printEntryHead(u *term.UI, journal string, e change.Entry) {
 	u.Printf("%s\n", term.Printable(EntryName(e.ID, e.Command)))
 	for _, field := range [][2]string{
 		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", orDash(origin.User)}, {"host", orDash(origin.Host)},
-		{"version", orDash(origin.Version)}, {"command", line}, {"journal", journal},
+		{"version", orDash(origin.Version)}, {"command", commandLine(origin.Argv)}, {"journal", journal},
 	} {
 		u.Printf("  %-8s %s\n", field[0], term.Printable(field[1]))
 	}
@@ -207,7 +194,7 @@ func commandLine(argv []string) string {
 
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
 func printEntryFiles(u *term.UI, h HistoryEntry, _ change.Entry) error {
-	for _, c := range h.Changes {
+	for _, c := range h.Diffs {
 		printDiffs(u, []FileChange{{File: c.File, Action: c.Action, Diff: c.Diff}}, true)
 		if c.Note != "" {
 			u.Printf("\n%s: %s\n", term.Printable(c.File), c.Note)

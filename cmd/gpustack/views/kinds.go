@@ -66,21 +66,21 @@ func kinds() []kind {
 // its entry goes.
 func kindOf(e change.Entry) kind {
 	for _, k := range kinds() {
-		if k.name == e.Kind && k.object == e.ObjectType() {
+		if k.name == e.Changes && k.object == e.ObjectType() {
 			return k
 		}
 	}
-	if e.Kind == change.KindObjects {
+	if e.Changes == change.KindObjects {
 		if e.ObjectType() == "" { // malformed, as parsing it says
 			return ofObject("", recordedFlavor, noDetail, recoveryByOutcome)
 		}
 		return ofObject(e.ObjectType(), unknownObject, noDetail, recoveryByOutcome)
 	}
 	return kind{
-		name: e.Kind, changed: func(e change.Entry) (string, error) { return e.Kind, nil },
+		name: e.Changes, changed: func(e change.Entry) (string, error) { return e.Changes, nil },
 		detail: noDetail, recovery: recoveryByOutcome, remedy: remedyMachine,
 		show: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
-			u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Kind))
+			u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Changes))
 			return nil
 		}}
 }

@@ -60,7 +60,7 @@ Id 10:
      |-- 172.17.0.1
         /32 host LOCAL
 -- var/lib/gpustack/rdma.json --
-{"schema": 1, "adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",
+{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",
   "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}
 `
 	at := func(name, address string) machine.Look[guard.Running] {
@@ -131,7 +131,7 @@ func TestUsedRemedy(t *testing.T) {
 		for n := range vfs {
 			each = append(each, fmt.Sprintf(`{"index": %d, "address": "0000:0d:00.%d", "product_id": "101c", "driver": "vfio-pci"}`, n, n+2))
 		}
-		return part{files: fmt.Sprintf("-- var/lib/gpustack/rdma.json --\n"+`{"schema": 1, "adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",`+
+		return part{files: fmt.Sprintf("-- var/lib/gpustack/rdma.json --\n"+`{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",`+
 			`"link_layer": "Ethernet", "for": "guests", "whole": %t, "vfs": [%s]}], "files": [], "allowed": []}`+"\n", vfs == 0, strings.Join(each, ", "))}
 	}
 	earlier, prepared := time.Unix(1, 0), time.Unix(2, 0)

@@ -95,7 +95,7 @@ func TestSpare(t *testing.T) {
 		netplan   = "-- etc/netplan/50.yaml --\nnetwork:\n  ethernets:\n    "
 	)
 	const adapter = `"vendor_id": "15b3", "product_id": "a2d6", "path": ["0000:c0:01.0"], `
-	const record = `{"schema": 1, "adapters": [{"address": "0000:c1:00.1", ` + adapter +
+	const record = `{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:c1:00.1", ` + adapter +
 		`"driver": "mlx5_core", "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}`
 	for _, test := range []struct {
 		name, files string
@@ -219,7 +219,7 @@ func TestTwoPorts(t *testing.T) {
 	}
 	const address = "\n[Network]\nAddress=10.9.0.1/24\n"
 	const record = `-- var/lib/gpustack/rdma.json --
-{"schema": 1, "adapters": [{"address": "0000:81:00.0", "vendor_id": "15b3", "product_id": "1003", "path": [], "driver": "mlx4_core",
+{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:81:00.0", "vendor_id": "15b3", "product_id": "1003", "path": [], "driver": "mlx4_core",
   "link_layer": "InfiniBand", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}
 `
 	for _, test := range []struct {

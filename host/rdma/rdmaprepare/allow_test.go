@@ -18,15 +18,14 @@ import (
 )
 
 // TestAllowAgain: what --allow lifts is recorded each time, also of an adapter that is recorded
-// already, and what was lifted before is kept: also what the record of an earlier release does not
-// say.
+// already, and what was lifted before is kept.
 func TestAllowAgain(t *testing.T) {
 	ib, eth := infiniband(), ethernet()
 	a := address(eth.address)
 	const route = "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"
 	lift := func(use guard.Use) host.Lift { return host.Lift{Function: a.String(), Use: string(use)} }
 	record := func(allowed []host.Lift) *rdma.Record {
-		return &rdma.Record{Schema: rdma.RecordSchema, Allowed: allowed, Files: []rdma.File{}, Adapters: []rdma.Prepared{{
+		return &rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind, Allowed: allowed, Files: []rdma.File{}, Adapters: []rdma.Prepared{{
 			Address: a, VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{address("00:01.0")}, Driver: "mlx5_core",
 			LinkLayer: rdma.LinkEthernet, Use: rdma.ForGuests, Whole: true, VFs: []rdma.PreparedVF{},
 		}}}
@@ -41,16 +40,13 @@ func TestAllowAgain(t *testing.T) {
 		want    []host.Lift // at least; nil for none
 		undone  bool        // with --allow, which has restored the record
 	}{
-		"first":                             {nil, again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
-		"recorded, nothing lifted":          {record([]host.Lift{}), again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
-		"recorded, not allowed":             {record([]host.Lift{}), whole, "carries the default route", nil, false},
-		"recorded, another use lifted":      {record([]host.Lift{lift(guard.UseKdump)}), again, "", []host.Lift{lift(guard.UseKdump), lift(guard.UseDefaultRoute)}, false},
-		"of an earlier release":             {record(nil), again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
-		"of an earlier release, another":    {record(nil), another, "", []host.Lift{lift(guard.UseDefaultRoute), lift(guard.UseMount)}, false},
-		"another, nothing lifted":           {record([]host.Lift{}), another, "", nil, false},
-		"of an earlier release, is removed": {record(nil), rdmaprepare.Options{Remove: []pci.Address{a}}, "", nil, false},
-		"restored by an undo with --allow":  {record([]host.Lift{}), whole, "", []host.Lift{lift(guard.UseDefaultRoute)}, true},
-		"restored so, another":              {record([]host.Lift{}), another, "", []host.Lift{lift(guard.UseDefaultRoute)}, true},
+		"first":                            {nil, again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
+		"recorded, nothing lifted":         {record([]host.Lift{}), again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
+		"recorded, not allowed":            {record([]host.Lift{}), whole, "carries the default route", nil, false},
+		"recorded, another use lifted":     {record([]host.Lift{lift(guard.UseKdump)}), again, "", []host.Lift{lift(guard.UseKdump), lift(guard.UseDefaultRoute)}, false},
+		"another, nothing lifted":          {record([]host.Lift{}), another, "", nil, false},
+		"restored by an undo with --allow": {record([]host.Lift{}), whole, "", []host.Lift{lift(guard.UseDefaultRoute)}, true},
+		"restored so, another":             {record([]host.Lift{}), another, "", []host.Lift{lift(guard.UseDefaultRoute)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := route
@@ -59,7 +55,7 @@ func TestAllowAgain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				files += "-- var/lib/gpustack/rdma.json --\n" + strings.Replace(string(text), `  "allowed": null,`+"\n", "", 1)
+				files += "-- var/lib/gpustack/rdma.json --\n" + string(text)
 			}
 			root := hosttest.Lay(t, machineOf([]hca{ib, eth}, "", files))
 			if test.undone {

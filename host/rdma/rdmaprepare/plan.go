@@ -64,7 +64,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		}
 		p.Files = append(p.Files, c)
 	}
-	p.Files = append(p.Files, unit...).KeepWording(m.Recorded.Wrote)
+	p.Files = append(p.Files, unit...)
 	if changes := p.Files[0].Action() != edit.None; changes {
 		if err := p.addInitramfs(m); err != nil {
 			return Plan{}, err

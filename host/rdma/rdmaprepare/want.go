@@ -134,7 +134,7 @@ type Want struct {
 // NewWant returns the record that the options ask for. Its error names everything that prevents it.
 func NewWant(m Machine, o Options) (Want, error) {
 	w := wanting{Machine: m, Options: o}
-	w.Record = rdma.Record{Schema: rdma.RecordSchema, Adapters: []rdma.Prepared{}, Files: []rdma.File{}}
+	w.Record = rdma.Record{Adapters: []rdma.Prepared{}, Files: []rdma.File{}}
 	if m.Recorded != nil && !o.None {
 		w.Record.Netns, w.Record.Adapters = m.Recorded.Netns, append(w.Record.Adapters, m.Recorded.Adapters...)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/document"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 )
@@ -98,15 +99,15 @@ func (n Node) Scan(t testing.TB) []byte {
 			devices = append(devices, d)
 		}
 	}
-	document := n.top(map[string]any{
+	fields := n.top(document.HostScan, map[string]any{
 		"nova_host": n.novaHost(), "system": n.system(), "scope": "gpus", "complete": !n.Missing, "devices": devices, "groups": []any{},
 		"gpus": map[string]any{"listed": len(n.GPUs)}, "next": "", "warnings": []string{},
 	})
 	if n.Server != "" {
-		document["machine"] = map[string]any{"vendor": "Dell Inc.", "product": n.Server,
+		fields["machine"] = map[string]any{"vendor": "Dell Inc.", "product": n.Server,
 			"bios": map[string]any{"vendor": "Dell Inc.", "version": n.Firmware, "date": "01/02/2026"}}
 	}
-	return text(t, document)
+	return text(t, fields)
 }
 
 // Check returns the output of host check.
@@ -128,7 +129,7 @@ func (n Node) Check(t testing.TB) []byte {
 	if n.Verdict == "not ready" || n.Verdict == "drifted" {
 		add("functions", "fail", "a recorded function is missing", "guests cannot have it", "seat the card again")
 	}
-	return text(t, n.top(map[string]any{
+	return text(t, n.top(document.HostCheck, map[string]any{
 		"system": n.system(), "verdict": n.Verdict, "passed": n.Verdict == "ready", "reboot_required": n.Reboot, "findings": findings, "warnings": []string{},
 	}))
 }
@@ -169,16 +170,19 @@ func (n Node) GuestReport(t testing.TB) []byte {
 			r.Guests = append(r.Guests, guest.Guest{PID: 1000 + i, Command: "qemu-kvm", UUID: &g.UUID, Name: &name, Started: &n.Time, Asked: functions})
 		}
 	}
-	return text(t, r)
+	return text(t, struct {
+		Kind document.Kind `json:"kind"`
+		guest.Report
+	}{document.HostGuests, r})
 }
 
 // top adds to a document what the documents of all kinds have.
-func (n Node) top(document map[string]any) map[string]any {
-	document["schema"], document["host"] = 1, n.Name
+func (n Node) top(kind document.Kind, fields map[string]any) map[string]any {
+	fields["schema"], fields["kind"], fields["host"] = 1, kind, n.Name
 	if !n.Time.IsZero() {
-		document["version"], document["time"] = "v1.0.0", n.Time
+		fields["version"], fields["time"] = "v1.0.0", n.Time
 	}
-	return document
+	return fields
 }
 
 func (n Node) novaHost() string {
@@ -198,8 +202,8 @@ func Lines(t testing.TB, nodes ...Node) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	for _, n := range nodes {
-		for _, document := range [][]byte{n.Scan(t), n.Check(t), n.GuestReport(t)} {
-			b.Write(append(document, '\n'))
+		for _, printed := range [][]byte{n.Scan(t), n.Check(t), n.GuestReport(t)} {
+			b.Write(append(printed, '\n'))
 		}
 	}
 	return b.Bytes()
@@ -237,9 +241,9 @@ func Large(t testing.TB) (nodes []Node, services []byte) {
 	return nodes, text(t, rows)
 }
 
-func text(t testing.TB, document any) []byte {
+func text(t testing.TB, value any) []byte {
 	t.Helper()
-	b, err := json.Marshal(document)
+	b, err := json.Marshal(value)
 	if err != nil {
 		t.Fatal(err)
 	}
