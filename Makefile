@@ -67,7 +67,7 @@ LONG_TESTS += TestTopologies/amd TestTopologies/no_IOMMU TestTopologies/IOMMU_of
 LONG_TESTS += TestTopologies/intel/a_stuck_unbind TestTopologies/intel/killed_at_any_moment
 # More ways to use a disk or a network card; the first of each stay.
 LONG_TESTS += TestUses/a_loop_device TestUses/an_open_disk_by_another_name TestUses/an_open_character_device_by_another_name \
-	TestUses/an_open_controller TestUses/a_macvlan_in_a_network_namespace_without_a_process
+	TestUses/an_open_controller
 # rdma test --container with podman and a played rping; TestRDMA has a real one.
 LONG_TESTS += TestContainerPing
 # Two machines with RDMA, perftest between them, and ten ways in which one fails; a machine that passes stays

@@ -2,7 +2,7 @@
 # boot.sh ROOT: plays the reboot of an unpacked example or snapshot. It does to the tree what
 # update-initramfs, update-grub or dracut and a boot do to a server: each initramfs has the script,
 # modprobe.d and the modules, the boot menu and the running kernel have the arguments, and vfio-pci
-# or pci-stub has the functions that the script and ids= name.
+# or pci-stub has the functions that the script, ids= and the unit of every boot name.
 #
 # It reads the files of the tree and runs none of them. What it cannot play it refuses before it has
 # changed anything.
@@ -208,15 +208,20 @@ if [ -n "${turned_on-}" ]; then
 	done
 fi
 
-# The functions that vfio-pci or pci-stub claims: by ids=, and by address in the script. What it
-# claimed at an earlier boot has the driver of the host again. initramfs-tools loads the modules of
-# its file after that, with or without gpustack=off, for functions that no driver has yet.
+# The functions that vfio-pci or pci-stub claims: by ids=, by address in the script, and by address
+# in gpustack-boot.service, which reads the record. What it claimed at an earlier boot has the driver
+# of the host again. initramfs-tools loads the modules of its file after that, with or without
+# gpustack=off, for functions that no driver has yet.
 claimed=run/boot.sh
 by_ids= by_address= by_hand=
 for file in etc/modprobe.d/*gpustack.conf; do
 	[ ! -f "$file" ] || by_ids="$by_ids $(sed -n 's/^options \(vfio-pci\|pci-stub\) ids=\(.*\)/\1,\2,/p' "$file")"
 done
 [ -z "$source" ] || by_address=" $(sed -n 's/^take \([^ ]*\) .* \([^ ]*\)$/\1=\2/p' "$source" | tr '\n' ' ')"
+file=var/lib/gpustack/contract.json
+if [ -f etc/systemd/system/gpustack-boot.service ] && [ -f $file ]; then
+	by_address="$by_address $(sed -n 's/^ *{"address":"\([^"]*\)".*"driver":"\([^"]*\)","by":"service"}.*/\1=\2/p' $file | tr '\n' ' ')"
+fi
 file=etc/initramfs-tools/modules
 if [ "$generator" = initramfs-tools ] && [ -f $file ]; then
 	by_hand=$(sed -n 's/^\(vfio\|pci\)[-_]\(pci\|stub\) ids=\([^ ]*\)$/\1-\2,\3,/p' $file)

@@ -26,11 +26,13 @@ fails, the steps before it are rolled back. Recorded: "gpustack undo" and "gpust
 release" return the functions to their drivers. Run again, it plans nothing.
 
 --device and --vendor name exactly the functions that are selected. Without them, these are
-the functions that host prepare has recorded, or else every NVIDIA GPU. Functions that the
-host needs are refused: disks, network interfaces, this ssh session, the console. The error
-prints complete commands that are accepted; --allow lifts the refusal of one function,
-except that of the root file system's disk. Functions that processes or guests have open,
-or that have virtual functions or mediated devices, are refused too.
+the functions that host prepare has recorded, or else every NVIDIA GPU. The rules are those
+of host prepare: a selected GPU leaves the host with the other functions of its card, and
+every other function only with --allow ADDRESS. The error prints complete commands that are
+accepted. Nothing lifts the refusal of what the root file system needs, of a disk that the
+kernel has claimed, of functions that processes or guests have open, or of those that have
+virtual functions or mediated devices. What is on a disk stays there: a guest that gets it
+can read and overwrite it.
 
 A function that is recorded for containers is bound if --device names its address. It is
 refused while a process has it open, which is named with its container. Then the CDI specs
@@ -65,7 +67,7 @@ EXIT STATUS
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
-			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
+			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			nvswitchFlag(),
 			args.Choice(&cli.StringFlag{Name: "driver",
 				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}),

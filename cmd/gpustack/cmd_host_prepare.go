@@ -41,12 +41,15 @@ SELECTION
   back with --none, but with "gpustack undo".
 
 REFUSALS
-  Functions that the host needs are refused: disks, network interfaces, the console,
-  functions that share a group with a selected card, functions in use. The error names
-  each and prints complete commands that are accepted. --allow lifts the refusal of one
-  function, and the plan says what leaves the host. --allow does not lift the refusal of
-  what the root file system needs, nor of GPUs with virtual functions or mediated devices:
-  vGPU hosts are not prepared this way.
+  A selected GPU that nothing holds leaves the host with the other functions of its card.
+  Every other function leaves only with --allow ADDRESS: disks, network interfaces, the
+  console, other members of the IOMMU group. The error names each, what uses it as far as
+  is seen, and prints complete commands that are accepted. Nothing lifts the refusal of
+  what the root file system needs, of a disk that the kernel has claimed (mounted, part of
+  RAID or LVM, swap), nor of GPUs with virtual functions or mediated devices: vGPU hosts
+  are not prepared this way. What --allow names is bound by gpustack-boot.service, which
+  asks again at every boot. Programs that only watch GPUs (nvidia-persistenced, DCGM) are
+  a warning. docs/refusals.md has the rules.
   On a board with NVSwitches, --nvswitch host keeps the switches with the host:
   nvidia-fabricmanager must be installed, enabled and have FABRIC_MODE=1, and a partition
   must be activated before a guest starts, which Nova does not do (flavors with a single
@@ -85,7 +88,7 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove `DEVICE` from the selection (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "select nothing: return all functions to the host"},
 			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such device"},
-			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
+			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			nvswitchFlag(),
 			args.Choice(&cli.StringFlag{Name: "driver",
 				Usage: "bind functions to `DRIVER`: vfio-pci or pci-stub (unless recorded, vfio-pci)"}, []string{"", machine.VFIO, machine.Stub}),

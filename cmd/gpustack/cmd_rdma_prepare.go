@@ -47,12 +47,12 @@ IDENTITY
   derived in the same way.
 
 REFUSALS
-  An adapter whose VFs udev, systemd, NetworkManager, netplan or another program already sets
-  is refused: one program must own them. So is a change that takes VFs away which a guest, a
-  process or a container uses or that carry what the host needs, and, with --whole, an adapter
-  that the host uses: for routes, storage, a subnet manager, processes. VFs remove the RDMA
-  device of a bond: that is refused while it is in use. --allow lifts the refusal of one
-  function, and of the VFs of an adapter, but not that of what the root file system needs.
+  VFs that a guest, a process or a container uses are never taken away. Other VFs that would
+  go, and with --whole the adapter itself, leave the host only if each of their interfaces is
+  seen to be down and part of nothing, and each RDMA port is down; else --allow ADDRESS lets
+  them leave. It also permits VFs of a bond whose RDMA device they remove. Nothing lifts the
+  refusal of what the root file system needs. Lines of other files that may set VFs are a
+  warning: one program has to own them. The steps of each boot verify the VFs.
 
 EXAMPLES
   gpustack rdma prepare --device 0000:0c:00.0 --vfs 8 --dry-run
@@ -82,7 +82,7 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the adapter at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "prepare nothing: remove the record and every file"},
 			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such adapter"},
-			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` (repeatable)"},
+			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS`, or its VFs, leave the host (repeatable)"},
 			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		},
 		Action: action(u, parseRDMAPrepare, runRDMAPrepare),

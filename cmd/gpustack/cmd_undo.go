@@ -51,8 +51,10 @@ started, and persistence mode is switched on again.
 After rdma prepare, VFs that were made at this boot and are no longer recorded are removed.
 The undo is refused while a guest, a process or a container uses one of them.
 
-An undo that takes functions from the host is refused as the command would be that takes them:
-while the host, a guest or a process uses one. --allow lifts the refusal of one function.
+An undo that takes functions from the host is refused as the command would be that takes them,
+and --allow ADDRESS lets a function leave as it does there. A disk that returns to the host
+brings its labels, UUIDs and volume groups: the host may mount or assemble what a guest has
+written.
 
 After repair-migration, rows of Nova's databases and Placement's allocations are restored,
 unless Nova has gone on from there. The databases are found as that command finds them.
@@ -79,7 +81,7 @@ EXIT STATUS
   130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-			&cli.StringSliceFlag{Name: "allow", Usage: "lift the refusal of the function at `ADDRESS` that leaves the host (repeatable)"},
+			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: read nova.conf from"),
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
@@ -155,11 +157,7 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	}
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	if err != nil {
-		command := host.NewCommand("undo")
-		for _, a := range opts.allow {
-			command = command.Flag("allow", a.String())
-		}
-		return views.ExplainAllow(err, opts.allow, command.Arg(strconv.Itoa(entry.ID)), opts.dryRun)
+		return opts.explain(err, entry.ID)
 	}
 	if c, ok := plan.Change.(*driver.Binding); ok {
 		return undoDrivers(ctx, u, opts, root, engine, entry, c)
@@ -201,6 +199,18 @@ func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoO
 	return err
 }
 
+// explain adds to an error the command that is accepted with --allow.
+func (o undoOptions) explain(err error, entry int) error {
+	command := host.NewCommand("undo")
+	for _, a := range o.allow {
+		command = command.Flag("allow", a.String())
+	}
+	if o.live {
+		command = command.Flag("live")
+	}
+	return views.ExplainAllow(err, o.allow, command.Arg(strconv.Itoa(entry)), o.dryRun)
+}
+
 // undoDrivers shows and undoes the changes of host bind or host release.
 func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
 	d, err := newNode(u, root, opts.allow...).ObserveDrivers(opts.timeout, !binding.Release())
@@ -209,7 +219,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 	}
 	plan, err := d.PlanBack(ctx, binding, opts.live)
 	if err != nil {
-		return views.ExplainNeeded(err)
+		return opts.explain(err, entry.ID)
 	}
 	report, changed := views.NewUndoDrivers(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry, plan)
 	if err := d.Ready(); err != nil && changed && !opts.dryRun {

@@ -85,8 +85,8 @@ var forbiddenImports = []string{
 	"operate/node nova/cloud", "operate/node cleanup", "operate/cloud host/driver", "operate/cloud cleanup/repair", "operate/cloud host/check",
 	"operate/rows nova/flavor", "operate/rows host/driver", "operate/rows nova/conf",
 	// Packages of host.
-	"templates host", "host host/edit", "host/metrics host", "host/pci host/change", "host/edit host/pci", "host/journal host/change", "host/boot host/netconf",
-	"host/document host/edit", "host/checklist host/pci", "host/engine host/pci", "host/cuda host/edit", "host/snapshot host/edit", "host/netconf host/guard",
+	"templates host", "host host/edit", "host/metrics host", "host/pci host/change", "host/edit host/pci", "host/journal host/change", "host/boot host/initramfs",
+	"host/document host/edit", "host/checklist host/pci", "host/engine host/pci", "host/cuda host/edit", "host/snapshot host/edit",
 	"host/change host/driver", "host/guard host/machine", "host/docker host/rdma", "host/rdma host/driver", "host/machine host/gate", "host/gate host/selection",
 	"host/container host/steps", "host/steps host/startup", "host/selection host/prepare", "host/check host/prepare", "host/check nova", "host/bind cleanup",
 	"host/container/containertest host/startup", "host/rdma/perf host/rdma", "host/rdma/perf host/check", "host/guest nova/conf",

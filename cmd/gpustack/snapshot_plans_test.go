@@ -34,13 +34,8 @@ func TestSnapshotPlans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owned, err := pci.ParseAddress("0000:0d:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	commands, files := hosttest.HCA{Address: adapter, Device: "mlx5_0", Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
-	more, others := hosttest.HCA{Address: owned.String(), Device: "mlx5_1", Index: 1, Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
-	root := hosttest.Lay(t, commands+more+hosttest.Server{CPU: "GenuineIntel", More: files + others + `-- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/address --
+	root := hosttest.Lay(t, commands+hosttest.Server{CPU: "GenuineIntel", More: files + `-- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/address --
 b8:ce:f6:00:12:34
 -- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/type --
 1
@@ -68,20 +63,19 @@ auto ib0
 -- etc/tmpfiles.d/vfs.conf --
 w /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs - - - - 4
 -- etc/cron.d/vfs --
-@reboot root /usr/local/bin/vfs.sh
-@reboot root /usr/local/bin/report.sh --password pl4nted
+@reboot root echo 4 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs; report --password pl4nted
 0 3 * * * root mysqldump -u nova -ppl4nted nova
 -- etc/rc.local --
 #!/bin/sh
 curl -u root:pl4nted http://report/
-/usr/local/bin/vfs.sh --report root:pl4nted
--- usr/local/bin/vfs.sh --
+-- etc/udev/rules.d/vfs.rules --
+# pl4nted
+-- etc/init.d/vfs --
 #!/bin/sh
-mysql -ppl4nted nova
-echo 4 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs
--- usr/local/bin/report.sh --
-#!/bin/sh
-curl -u root:pl4nted http://report/
+mysql -ppl4nted nova; echo 4 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs
+-- etc/modprobe.d/vfs.conf --
+options mlx4_core num_vfs=4
+softdep mlx5_core pre: vfio-pci
 -- etc/containers/systemd/nova_compute.container --
 [Container]
 Image=kolla/nova-compute
@@ -94,7 +88,7 @@ DMA
 		t.Fatal(err)
 	}
 	again := replayed(t, root)
-	for _, name := range []string{"/usr/local/bin/report.sh", "/usr/local/bin/vfs.sh", "/etc/rc.local", "/etc/cron.d/vfs", "/etc/containers/systemd/nova_compute.container"} {
+	for _, name := range []string{"/etc/udev/rules.d/vfs.rules", "/etc/init.d/vfs", "/etc/rc.local", "/etc/cron.d/vfs", "/etc/containers/systemd/nova_compute.container"} {
 		if data, err := again.ReadFile(name); err != nil && !host.IsAbsent(err) || strings.Contains(string(data), "pl4nted") {
 			t.Errorf("%s: %v, a snapshot holds %q", name, err, data)
 		}
@@ -111,7 +105,6 @@ DMA
 		},
 		"rdma prepare for guests":     rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}),
 		"rdma prepare for containers": rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2, Use: rdma.ForContainers, Netns: rdma.NetnsExclusive}),
-		"rdma prepare, refused":       rdmaPlan(rdmaprepare.Options{Add: []pci.Address{owned}, VFs: 2}),
 		"rdma prepare as a whole":     rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, Whole: true, Use: rdma.ForContainers}),
 		"container prepare": func(root host.Root) []string {
 			m, err := containerprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}))
@@ -128,8 +121,8 @@ DMA
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := plan(root)
-			if want := strings.HasSuffix(name, "refused"); (len(before) < 2) != want {
-				t.Errorf("refused: %t, %q", !want, before)
+			if len(before) < 2 {
+				t.Errorf("refused: %q", before)
 			}
 			if diff := cmp.Diff(before, plan(again)); diff != "" {
 				t.Errorf("plan (-machine +snapshot):\n%s", diff)
@@ -138,33 +131,30 @@ DMA
 	}
 }
 
-// TestSnapshotOwners: a snapshot has the lines of network configurations by which rdma prepare
-// refuses an adapter, also where another reader keeps other lines of the file, and no passwords.
-func TestSnapshotOwners(t *testing.T) {
+// TestSnapshotMentions: a snapshot has the lines of network configurations of which rdma prepare
+// warns, also where another reader keeps other lines of the file, and no passwords.
+func TestSnapshotMentions(t *testing.T) {
 	t.Parallel()
 	const adapter = "0000:0c:00.0"
-	pf, err := pci.ParseAddress(adapter)
-	if err != nil {
-		t.Fatal(err)
-	}
 	commands, files := hosttest.HCA{Address: adapter, Device: "mlx5_0", Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
 	for name, text := range map[string]string{
 		"/etc/network/interfaces":                               "iface eth7 inet manual\n    up echo 4 > /sys/bus/pci/devices/0000:0c:00.0/sriov_numvfs\n    wpa-psk pl4nted\n",
 		"/etc/netplan/a.yaml":                                   "network:\n  version: 2\n  ethernets:\n    eth7:\n      virtual-function-count: 4\n      auth:\n        password: pl4nted\n",
 		"/etc/NetworkManager/system-connections/a.nmconnection": "[connection]\nid=a\n[802-1x]\npassword=pl4nted\n[sriov]\ntotal-vfs=4\n",
 		"/etc/systemd/network/a.link":                           "[Match]\nOriginalName=eth7\n[Link]\nSR-IOVVirtualFunctions=4\n",
+		"/etc/systemd/network/a.network":                        "[Match]\nDriver=mlx5_core\n[Network]\nAddress=10.0.0.2/24\n# pl4nted\n[SR-IOV]\nX-numvfs=2\n",
 		"/etc/sysconfig/network-scripts/ifup-local":             "#!/bin/sh\ncurl -u root:pl4nted http://x/\necho 4 > /sys/bus/pci/devices/0000:0c:00.0/sriov_numvfs\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root := hosttest.Lay(t, commands+hosttest.Server{CPU: "GenuineIntel", More: files + "-- " + name[1:] + " --\n" + text}.Archive())
-			again, plan := replayed(t, root), rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2})
-			before := plan(root)
-			if !strings.Contains(before[0], name) {
-				t.Errorf("not refused: %q", before[0])
+			again := replayed(t, root)
+			before, left := rdmaprepare.FindMentions(root)
+			if before == nil || before[0].File != name || left != nil {
+				t.Errorf("%v, %q", before, left)
 			}
-			if diff := cmp.Diff(before, plan(again)); diff != "" {
-				t.Errorf("plan (-machine +snapshot):\n%s", diff)
+			if after, left := rdmaprepare.FindMentions(again); !cmp.Equal(before, after) || left != nil {
+				t.Errorf("%v, %q, want %v", after, left, before)
 			}
 			if data, err := again.ReadFile(name); err != nil || strings.Contains(string(data), "pl4nted") {
 				t.Errorf("%v, the snapshot holds %q", err, data)

@@ -163,6 +163,6 @@ func (s shape) first(t *testing.T) string {
 // exampleSelections returns what host prepare needs to prepare each example.
 func exampleSelections() map[string]string {
 	return map[string]string{
-		"ubuntu-8xa100": "", "talk-2xk4200": "", "talk-iommu-off": "", "hgx-8xa100": " --nvswitch guest", "workstation-twins": " --device 0000:65:00.0",
+		"ubuntu-8xa100": "", "talk-2xk4200": "", "talk-iommu-off": "", "hgx-8xa100": " --nvswitch guest --allow 0000:c3:00.0 --allow 0000:c4:00.0", "workstation-twins": " --device 0000:65:00.0",
 	}
 }

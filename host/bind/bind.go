@@ -31,7 +31,6 @@ var (
 		host.Textf("the IOMMU is off: run '%s' and reboot; if that is done, turn it on in the firmware's setup", host.NewCommand("host prepare")))
 	errNoModule = host.WithHint(errors.New("not available in the running kernel"),
 		"install the package that has it, or reboot into the kernel whose modules are installed")
-	errNeeded = errors.New("the host needs it")
 )
 
 // Mode says what may be done to the host so that functions leave it.
@@ -72,25 +71,16 @@ func newNode(m machine.Machine) (node, error) {
 }
 
 // withoutRecord returns the node and options to use when the options name functions: the recorded
-// selection is ignored, but the recorded driver, lifted refusals and side of the NVSwitches still
-// apply.
+// selection is ignored, but the recorded driver, what --allow named and the side of the NVSwitches
+// still apply.
 func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 	if r := n.Recorded; r != nil && opts.Named() {
-		opts.Allow, opts.Earlier = slices.Clone(opts.Allow), r
+		opts.Earlier = r
 		if opts.Driver == "" {
 			opts.Driver = r.Driver
 		}
 		if opts.NVSwitch == "" && r.NVSwitch == machine.SwitchesToHost {
 			opts.NVSwitch = r.NVSwitch
-		}
-		// Recorded functions of the board are not separated from the named ones.
-		for _, f := range r.Functions {
-			if d := n.Devices.At(f.Address); d != nil && (d.IsNVSwitch() || d.IsBoardGPU()) {
-				opts.Allow = append(opts.Allow, f.Address)
-			}
-			if f.RDMA && f.IsAt(n.Devices) && n.Adapters[f.Address] == nil { // no longer the host's
-				opts.Allow = append(opts.Allow, f.Address)
-			}
 		}
 		n.Recorded = nil
 	}
@@ -104,6 +94,37 @@ func (n node) choose(opts selection.Options) (gate.Selection, error) {
 	return s, err
 }
 
+// judge returns what the gate says of a selection, and an error for each refusal: also for a board
+// that is divided and for each function of an RDMA adapter for containers. If anything is refused,
+// so is each function without a group, which no option changes.
+func (n node) judge(s gate.Selection, uses machine.Uses, record *machine.Contract, adapters *rdma.Record) (gate.Answer, []error) {
+	answer := n.Decide(s, machine.Uses{}, func(pf pci.Address) string { return n.UseOfVFs(uses, pf) }) // refuse names the users
+	refusals := host.Split(answer.Err())
+	board := s // recorded functions of a board are not separated from the named ones
+	if record != nil {
+		for _, f := range record.Functions {
+			board.All = append(slices.Clip(board.All), f.Address)
+		}
+	}
+	if separation := n.Separation(board); separation != nil {
+		refusals = append(refusals, separation)
+	}
+	for _, a := range s.All {
+		if of := (gate.Records{RDMA: adapters}).Adapter(n.Devices, a); of != nil && of.Use == rdma.ForContainers {
+			refusals = append(refusals, n.OfAdapter(uses, a, of))
+		}
+	}
+	if len(refusals) == 0 {
+		return answer, nil
+	}
+	for _, a := range s.All {
+		if d := n.Devices.At(a); d.IOMMUGroup == nil && !pci.LeavesAlone(d.DriverName()) {
+			refusals = append(refusals, fmt.Errorf("%s: %w", a, ErrNoGroup))
+		}
+	}
+	return answer, refusals
+}
+
 // NewPlan plans to bind functions for guests now: those that opts name, else those recorded, else
 // every NVIDIA display function, each with all functions of its card and IOMMU group. A plan that
 // is refused is returned with the error.
@@ -115,27 +136,23 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	record, containers := n.Recorded, n.Containers
 	lent := n.lent(opts)
 	n.Containers = containers.Less(lent)
-	ways := n.search(root, opts)
 	n, opts = n.withoutRecord(opts)
 	s, err := n.choose(opts)
 	if err != nil {
-		return Plan{}, ways.Refused(s, host.Split(err))
+		return Plan{}, n.Refuse(opts, s, machine.Uses{}, host.Split(err))
 	}
 	adapters, err := rdma.ReadRecord(root)
 	if err != nil {
 		return Plan{}, err
 	}
-	refusals, _ := n.Refusals(s)
-	n.Away = gate.ReadAway(root, n.Devices, gate.AllVFs(n.Devices)...)
-	for _, a := range s.All {
-		if of := (gate.Records{RDMA: adapters}).Adapter(n.Devices, a); of != nil && of.Use == rdma.ForContainers {
-			refusals = append(refusals, n.OfAdapter(uses, a, of))
-		}
-	}
+	answer, refusals := n.judge(s, uses, record, adapters)
 	if len(refusals) > 0 {
-		return Plan{}, ways.Refused(s, refusals)
+		return Plan{}, n.Refuse(opts, s, machine.Uses{}, refusals)
 	}
 	l := Plan{Functions: s.All, Warnings: n.warnings}
+	for _, r := range answer.Lifted {
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s: the %s leaves the host now (allowed; otherwise refused: %s)", r.Address, n.Label(n.Devices.At(r.Address)), r.Reason))
+	}
 	var goals []driver.Goal
 	var errs []error
 	stub, guests := false, uses.ByGuests()
@@ -180,32 +197,6 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	warnings, err := n.refuse(l.Plan, uses, mode.Live, ungrouped...)
 	l.Warnings = append(l.Warnings, warnings...)
 	return l, errors.Join(append(errs, err)...)
-}
-
-// search returns the search for options that NewPlan accepts. When options name functions, it
-// ignores the recorded selection.
-func (n node) search(root host.Root, opts selection.Options) selection.Search {
-	return selection.Search{
-		Node: n.Node, Names: selection.ReadNames(root, n.Devices), Options: opts,
-		Choose: func(o selection.Options) (gate.Selection, error) {
-			named, o := n.withoutRecord(o)
-			return named.choose(o)
-		},
-		Try: func(o selection.Options) []error {
-			named, o := n.withoutRecord(o)
-			s, err := named.choose(o)
-			if err != nil {
-				return host.Split(err)
-			}
-			refusals, _ := named.Refusals(s)
-			return refusals
-		},
-		Exact: func(functions []pci.Address) selection.Options {
-			named := n.Node
-			named.Recorded = nil
-			return named.Only(opts, functions)
-		},
-	}
 }
 
 // wantedDriver returns the driver that a function is to be bound to: the requested or recorded one,
@@ -444,22 +435,17 @@ func mayHang(d *pci.Device, held string) bool {
 }
 
 // Needed returns an error that names the functions which a plan would bind for guests although the
-// host needs them. allow are the functions whose refusals --allow lifts.
+// gate refuses them. allow are the functions that --allow names.
 func Needed(m machine.Machine, p driver.Plan, allow []pci.Address) error {
 	if p.Release {
 		return nil
 	}
 	var leaving []gate.Leaving
 	for _, c := range p.Changes {
-		leaving = append(leaving, gate.Leaving{Address: c.Address, Kind: gate.Now})
+		leaving = append(leaving, gate.Leaving{Address: c.Address, Kind: gate.Now, Guests: true})
 	}
-	var errs []error
-	allowed := gate.Records{Guests: m.Contract.Value}.Allowed(m.Devices.Value).And(gate.Allowed{Functions: allow})
-	for _, r := range gate.New(m).Ask(errNeeded.Error()+": ", allowed, leaving...).Refused {
-		r.Err = errNeeded
-		errs = append(errs, r)
-	}
-	return errors.Join(errs...)
+	allowed := gate.Records{Guests: m.Contract.Value}.Allowed().And(gate.Allowed{Functions: allow})
+	return gate.New(m).Ask(allowed, leaving...).Err()
 }
 
 // isRecorded reports whether a driver is recorded for a function.

@@ -77,16 +77,16 @@ func brief(l bind.Plan) string {
 func TestBind(t *testing.T) {
 	contract := func(driver, by string) string {
 		functions := ""
-		for i, f := range []string{"0000:01:00.0", "0000:01:00.1"} {
+		for i, f := range []string{"0000:01:00.0", "0000:01:00.1", "0000:02:00.0"} {
 			functions += fmt.Sprintf(`%s{"address":%q,"vendor_id":"10de","product_id":%q,"subsystem_vendor_id":null,"subsystem_id":null,"path":[],"group":10,"members":[],"driver":%q,"by":%q}`,
-				strings.Repeat(",", min(i, 1)), f, []string{"11b4", "0e0a"}[i], driver, by)
+				strings.Repeat(",", min(i, 1)), f, []string{"11b4", "0e0a", "11b4"}[i], driver, by)
 		}
 		return fmt.Sprintf("-- var/lib/gpustack/contract.json --\n"+`{"schema":1,"kind":"contract","driver":"vfio-pci","selected":["0000:01:00.0"],"allowed":["0000:02:00.0"],"lifted":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,"functions":[%s],"arguments":[],"files":[]}`+"\n", functions)
 	}
 	const console = "-- sys/bus/pci/devices/0000:02:00.0/boot_vga --\n1\n"
 	const alias = "-- lib/modules/6.1.0-28-amd64/modules.alias --\nalias vfio_pci:v000010DEd000011B4sv*sd*bc*sc*i* odd_vfio_pci\n"
 	const first, second = "0000:01:00.0 nouveau > vfio-pci (vfio-pci)\n0000:01:00.1 snd_hda_intel > vfio-pci (vfio-pci)\n", "0000:02:00.0 nouveau > vfio-pci (vfio-pci)\n0000:02:00.1 snd_hda_intel > vfio-pci (vfio-pci)\n"
-	card := func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.1")} }
+	card := func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.0")} }
 	none := func(*testing.T) selection.Options { return selection.Options{} }
 	for _, test := range []struct {
 		name, links, files string
@@ -99,7 +99,8 @@ func TestBind(t *testing.T) {
 		{"with the recorded driver", "mkdir sys/bus/pci/drivers/odd_vfio_pci\n", contract("odd_vfio_pci", "address"), none, idle, strings.ReplaceAll(first, "vfio-pci", "odd_vfio_pci")},
 		{"what is named, if something is", "", contract("vfio-pci", "ids"), card, idle, second},
 		{"what was allowed stays so", "", contract("vfio-pci", "ids") + console, card, idle, second},
-		{"the console is not", "", console, card, idle, "0000:02:00.0: the host needs it: is the console (boot_vga)"},
+		{"the audio function alone", "", "", func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.1")} }, idle, second},
+		{"the console is not", "", console, card, idle, "0000:02:00.0: is the console (boot_vga)"},
 		{"VFIO's own driver for the product", "mkdir sys/bus/pci/drivers/odd_vfio_pci\n", alias, card, idle, strings.Replace(second, "nouveau > vfio-pci (vfio-pci)", "nouveau > odd_vfio_pci (odd_vfio_pci)", 1)},
 		{"a guest was started with it", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{{PID: 42, Command: "qemu-kvm", Asked: []pci.Address{{Bus: 2}}}}}},
 			"0000:02:00.0: assigned to guest qemu-kvm (pid 42)"},
@@ -222,7 +223,7 @@ func TestNeeded(t *testing.T) {
 	root := hosttest.Lay(t, hosttest.Running("", "-- sys/bus/pci/devices/0000:02:00.0/boot_vga --\n1\n"))
 	m := observe(root)
 	p := driver.Plan{Changes: []driver.Change{{Address: pci.Address{Bus: 1}}, {Address: pci.Address{Bus: 2}}}}
-	if err := bind.Needed(m, p, nil); fmt.Sprint(err) != "0000:02:00.0: the host needs it: is the console (boot_vga)" {
+	if err := bind.Needed(m, p, nil); fmt.Sprint(err) != "0000:02:00.0: is the console (boot_vga)" {
 		t.Errorf("%v", err)
 	}
 	if err := bind.Needed(m, p, []pci.Address{{Bus: 2}}); err != nil {

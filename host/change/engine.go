@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/journal"
+	"gpustack/host/pci"
 )
 
 // Engine makes and undoes changes, and records them in one store.
@@ -37,8 +38,8 @@ type Work struct {
 
 // lifted returns the refusals of a change, or of its undo, that --allow has lifted. Its entry
 // records them: what carries the change out honours them, and so does its recovery.
-func lifted(c Change) []host.Lift {
-	if l, ok := c.(interface{ Lifted() []host.Lift }); ok {
+func lifted(c Change) []pci.Identity {
+	if l, ok := c.(interface{ Lifted() []pci.Identity }); ok {
 		return l.Lifted()
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/journal"
+	"gpustack/host/pci"
 )
 
 // Files is the kind of changes of files.
@@ -23,7 +24,7 @@ type Files struct {
 	// Permit, if not nil, returns an error that names everything on the machine that prevents files
 	// from being changed as planned, whether a change is made or undone: what they configure may be in
 	// use. It is asked before anything is changed. It also returns what --allow lifts.
-	Permit func(plan edit.Plan) ([]host.Lift, error)
+	Permit func(plan edit.Plan) ([]pci.Identity, error)
 }
 
 // Revert returns the content of a file of a grammar in which the values of a change are as before
@@ -71,8 +72,8 @@ type FileChange struct {
 	back      edit.Plan // carried out by Undo
 	status    Status    // of the entry that it was opened from
 	masked    func([]byte) []byte
-	permit    func(edit.Plan) ([]host.Lift, error)
-	lifted    []host.Lift // by the last Check
+	permit    func(edit.Plan) ([]pci.Identity, error)
+	lifted    []pci.Identity // by the last Check
 }
 
 // Kind returns the name of its kind.
@@ -110,7 +111,7 @@ func (c *FileChange) permits(plan edit.Plan) (err error) {
 }
 
 // Lifted returns the refusals that --allow has lifted, as of the last Check.
-func (c *FileChange) Lifted() []host.Lift { return c.lifted }
+func (c *FileChange) Lifted() []pci.Identity { return c.lifted }
 
 // Back returns the plan that undoes the change, the last file first. Its error names every file
 // that prevents the undo.

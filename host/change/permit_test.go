@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
+	"gpustack/host/pci"
 )
 
 // TestPermit: a change of files, and its undo, are refused before anything changes where Permit
@@ -19,7 +20,7 @@ func TestPermit(t *testing.T) {
 	}
 	inUse := errors.New("in use")
 	refused := ""
-	files := change.Files{Root: root, Permit: func(plan edit.Plan) ([]host.Lift, error) {
+	files := change.Files{Root: root, Permit: func(plan edit.Plan) ([]pci.Identity, error) {
 		leads := "removed"
 		if plan[0].After != nil {
 			leads = string(plan[0].After.Content)
@@ -27,7 +28,7 @@ func TestPermit(t *testing.T) {
 		if leads == refused {
 			return nil, inUse
 		}
-		return []host.Lift{{Function: leads, Use: "disk"}}, nil
+		return []pci.Identity{{Address: pci.Address{Bus: uint8(len(leads))}}}, nil
 	}}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}, Run: func(context.Context, host.Program) error { return nil }}
 	apply := func(text string) error {
@@ -55,7 +56,7 @@ func TestPermit(t *testing.T) {
 	lifts := func(want string) {
 		t.Helper()
 		entries, err := engine.Store.List()
-		if err != nil || len(entries) != 1 || len(entries[0].Allowed) != 1 || entries[0].Allowed[0].Function != want {
+		if err != nil || len(entries) != 1 || len(entries[0].Allowed) != 1 || int(entries[0].Allowed[0].Address.Bus) != len(want) {
 			t.Errorf("%v, %v, want what was allowed for %s", entries, err, want)
 		}
 	}

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -30,8 +31,13 @@ func (v view) functions() []host.Finding {
 
 // identity returns a finding for each property in which a function differs from its record.
 func (v view) identity(f machine.Function) []host.Finding {
-	another := host.Textf("%s removes it from the record; --device selects the function that is there now",
-		host.NewCommand("host prepare").Flag("remove", f.Address.String()))
+	remove := host.NewCommand("host prepare").Flag("remove", f.Address.String())
+	if !slices.Contains(v.Contract.Value.Selected, f.Address) { // it goes with those because of which it is recorded
+		if command, accepted := v.without(f.Address); accepted {
+			remove = command
+		}
+	}
+	another := host.Textf("%s removes it from the record; --device selects the function that is there now", remove)
 	finding := host.Finding{
 		Status: host.Fail, File: machine.AttributeFile(f.Address, ""),
 		Effect: "Nova would offer a different function to guests, or none",
@@ -67,7 +73,7 @@ func (v view) identity(f machine.Function) []host.Finding {
 	if f.IsAt(v.Devices.Value) && finding.Remedy == another {
 		finding.Effect = "guests get this device: " + f.Driver + " binds it by its ids"
 		finding.Remedy = host.Textf("if it is meant for guests, %s records it; otherwise %s",
-			host.NewCommand("host prepare"), host.NewCommand("host prepare").Flag("remove", f.Address.String()))
+			host.NewCommand("host prepare"), remove)
 	}
 	return []host.Finding{finding}
 }

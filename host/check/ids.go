@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/checklist"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
@@ -95,8 +96,12 @@ func (v view) ids() []host.Finding {
 func (v view) byOtherMeans() (findings []host.Finding) {
 	for _, s := range v.stated() {
 		var matched []string
+		ofConf := s.Number == 0 || slices.ContainsFunc(v.Conf.Value, func(l modprobe.Line) bool { return l.File == s.File }) // see taken
 		for i := range v.Devices.Value {
 			d := &v.Devices.Value[i]
+			if !ofConf && s.Matches(d) {
+				findings = append(findings, v.never(d, s.File, s.Number, s.String()+" matches")...)
+			}
 			if (v.Contract.Value == nil || v.Recorded(d.Address) != nil) && s.Matches(d) {
 				matched = append(matched, d.Address.String())
 			}
@@ -163,11 +168,10 @@ func (v view) notTaken(h effective) []host.Finding {
 	return []host.Finding{f}
 }
 
-// taken finds functions that should remain with the host and that the ids match.
+// taken finds functions that the ids match although no option lets them leave the host, recorded or
+// not, and others that should remain with the host: a driver binds each function of a product by its
+// ids, also one that was added later.
 func (v view) taken(h effective) []host.Finding {
-	if v.Contract.Value == nil {
-		return nil
-	}
 	var findings []host.Finding
 	for _, id := range h.ids {
 		selector, err := pci.ParseSelector(id)
@@ -175,7 +179,13 @@ func (v view) taken(h effective) []host.Finding {
 			continue // an id with a subsystem or class matches fewer functions
 		}
 		for i := range v.Devices.Value {
-			if d := &v.Devices.Value[i]; selector.Matches(d) && v.Recorded(d.Address) == nil && !v.movedTo[d.Address] {
+			d := &v.Devices.Value[i]
+			if !selector.Matches(d) {
+				continue
+			}
+			if never := v.never(d, h.file, h.line, fmt.Sprintf("ids=%s of %s also matches", id, h.driver)); never != nil {
+				findings = append(findings, never...)
+			} else if v.Contract.Value != nil && v.Recorded(d.Address) == nil && !v.movedTo[d.Address] {
 				findings = append(findings, host.Finding{
 					Status: host.Warn, File: h.file, Line: h.line,
 					Seen:   fmt.Sprintf("ids=%[2]s of %[1]s also matches %[3]s, which should stay with the host", h.driver, id, d.Address),
@@ -191,4 +201,21 @@ func (v view) taken(h effective) []host.Finding {
 // without returns the words that others does not contain.
 func without(words, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return slices.Contains(others, w) })
+}
+
+// never finds a function that ids match although no option lets it leave the host. matches says what
+// matches it.
+func (v view) never(d *pci.Device, file string, line int, matches string) []host.Finding {
+	if !v.Needs.Seen() {
+		return unread(v.Needs)
+	}
+	r := gate.New(v.Machine).Never(d.Address)
+	if r == nil {
+		return nil
+	}
+	return []host.Finding{{
+		Status: host.Fail, File: file, Line: line, Seen: fmt.Sprintf("%s %s, which %s", matches, d.Address, r.Reason),
+		Effect: "from the next boot on it is not available to the host",
+		Remedy: host.Textf("remove the id there and run %s", host.NewCommand("host prepare")),
+	}}
 }

@@ -82,36 +82,23 @@ func (v view) leaving() []host.Finding {
 		return unread(v.Needs)
 	}
 	h := gate.New(v.Machine)
-	var leaving []gate.Leaving
+	s := gate.Selection{Selected: v.Contract.Value.Selected, Kind: gate.AtBoot}
 	for _, f := range v.Contract.Value.Functions {
 		if d := v.Devices.Value.At(f.Address); d != nil && !v.unsettled[f.Address] && d.DriverName() != "" && !pci.LeavesAlone(d.DriverName()) {
-			leaving = append(leaving, gate.Leaving{Address: f.Address, Kind: gate.AtBoot, Guests: true})
+			s.All = append(s.All, f.Address)
 		}
 	}
+	leaving := s.Leaving(v.Devices.Value)
 	var findings []host.Finding
 	if len(leaving) > 0 && !v.Uses.Seen() {
 		findings = unread(v.Uses)
 	}
-	for _, l := range leaving {
-		if a := v.Adapters[l.Address]; a != nil && a.Unread != nil {
-			findings = append(findings, checklist.Unread(machine.AttributeFile(l.Address, ""), a.Unread)...)
-		}
-	}
-	const since = "has come into use since it was recorded: "
-	var used []*gate.Refusal
-	for _, r := range h.AskAtBoot(since, v.Uses.Value, gate.Records{Guests: v.Contract.Value}.Allowed(v.Devices.Value), leaving...).Refused {
-		switch a := v.Adapters[r.Address]; {
-		case !r.Unread():
-			used = append(used, r)
-		case a == nil || a.Unread == nil: // else it is reported already
-			findings = append(findings, host.Finding{Status: host.NA, File: r.File, Seen: strings.Replace(r.Error(), since, "", 1)})
-		}
-	}
-	remedy := v.endUse(used)
-	for _, r := range used {
+	answer := h.AskAtBoot(v.Uses.Value, gate.Records{Guests: v.Contract.Value}.Allowed(), leaving...)
+	remedy := v.endUse(answer.Refused)
+	for _, r := range answer.Refused {
 		findings = append(findings, host.Finding{
-			Status: host.Fail, File: cmp.Or(r.File, machine.AttributeFile(r.Address, "")), Seen: r.Error(), Effect: "the host loses it at the next boot",
-			Remedy: remedy,
+			Status: host.Fail, File: cmp.Or(r.File, machine.AttributeFile(r.Address, "")), Seen: r.Address.String() + ": has changed since it was recorded: " + r.Reason,
+			Effect: "the host loses it at the next boot", Remedy: remedy,
 		})
 	}
 	if findings == nil {
@@ -127,10 +114,17 @@ func (v view) endUse(used []*gate.Refusal) host.Text {
 	for _, r := range used {
 		functions = append(functions, r.Address)
 	}
-	o, accepted := selection.NewNode(v.Machine).Without(functions...)
+	command, accepted := v.without(functions...)
 	if !accepted {
 		return "end the use"
 	}
+	return host.Textf("end the use, or %s before the reboot", command)
+}
+
+// without returns the command that returns recorded functions to the host with the selected
+// functions because of which they are recorded, and whether host prepare accepts it.
+func (v view) without(functions ...pci.Address) (host.Command, bool) {
+	o, accepted := selection.NewNode(v.Machine).Without(functions...)
 	command := host.NewCommand("host prepare")
 	if o.None {
 		command = command.Flag("none")
@@ -138,7 +132,7 @@ func (v view) endUse(used []*gate.Refusal) host.Text {
 	for _, x := range o.Remove {
 		command = command.Flag("remove", x.String())
 	}
-	return host.Textf("end the use, or %s before the reboot", command)
+	return command, accepted
 }
 
 func listAddresses(devices []pci.Device) string {
@@ -158,6 +152,9 @@ func (v view) refusals() []error {
 	}
 	n := selection.NewNode(v.Machine)
 	s, err := n.Choose(selection.Options{})
-	refusals, _ := n.Refusals(s)
-	return slices.Concat(obstacles, host.Split(err), refusals, n.Shared(s, nil))
+	errs := slices.Concat(obstacles, host.Split(err), host.Split(n.Decide(s, machine.Uses{}, nil).Err()))
+	if separation := n.Separation(s); separation != nil {
+		errs = append(errs, separation)
+	}
+	return errs
 }

@@ -29,7 +29,7 @@ func OrPass(findings []host.Finding, format string, args ...any) []host.Finding 
 
 // Unread returns the finding of a check whose subject, a file, is missing or cannot be read.
 func Unread(file string, err error) []host.Finding {
-	f := host.Finding{Status: host.NA, File: file, Seen: WithFile(file, err)}
+	f := host.Finding{Status: host.NA, File: file, Seen: WithFile(file, err), Remedy: host.HintOf(err)}
 	if host.IsAbsent(err) {
 		f.Seen = file + " is missing"
 	}

@@ -41,7 +41,7 @@ type Binder struct {
 	// Gate, if not nil, is asked immediately before functions are unbound: it returns an error that
 	// names every use which prevents that, or what --allow lifts of them. What it holds so that no new
 	// use comes is released when the functions are unbound.
-	Gate func(changes []Change) (lifted []host.Lift, release func() error, err error)
+	Gate func(changes []Change) (lifted []pci.Identity, release func() error, err error)
 	// Offering is what containers are offered. nil if a plan cannot have functions of containers.
 	Offering Offering
 }
@@ -88,7 +88,7 @@ type Binding struct {
 	status  change.Status
 	current bool // made in this boot
 	// lifted is what the gate says that --allow lifts.
-	lifted []host.Lift
+	lifted []pci.Identity
 }
 
 // Kind returns the name of its kind.
@@ -106,7 +106,7 @@ func (c *Binding) Record(e *change.Entry) error {
 	c.record.Services = c.record.Services.listed()
 	c.record.Containers = append([]pci.Address{}, c.record.Containers...)
 	for _, l := range c.lifted {
-		if !slices.Contains(e.Allowed, l) {
+		if !slices.ContainsFunc(e.Allowed, func(a pci.Identity) bool { return a.Address == l.Address }) {
 			e.Allowed = append(e.Allowed, l)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/pci"
 )
 
 // TestMain lets the tests' own program be what Live starts to write, and what
@@ -683,14 +684,14 @@ func TestRecoverOther(t *testing.T) {
 // TestGate: the gate is asked before functions are unbound, by a bind, its undo and its recovery.
 // A refusal changes nothing, leaves an interrupted change open, and what --allow lifts is recorded.
 func TestGate(t *testing.T) {
-	refused, lift := errors.New("carries the default route"), host.Lift{Function: "0000:01:00.0", Use: "network"}
+	refused, lift := errors.New("carries the default route"), pci.Identity{Address: pci.Address{Bus: 1}}
 	gated := func(t *testing.T, root host.Root, k *kernel, err error) machineBinder {
 		b := binder(t, root, k)
-		b.Gate = func(changes []driver.Change) ([]host.Lift, func() error, error) {
+		b.Gate = func(changes []driver.Change) ([]pci.Identity, func() error, error) {
 			if len(changes) == 0 || len(k.log) > 0 && strings.Contains(k.log[len(k.log)-1], "unbind") {
 				t.Errorf("asked after %q, of %v", k.log, changes)
 			}
-			return []host.Lift{lift}, func() error { return nil }, err
+			return []pci.Identity{lift}, func() error { return nil }, err
 		}
 		b.engine.Kinds = []change.Kind{b.Binder}
 		return b
@@ -704,7 +705,7 @@ func TestGate(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", entries(t, root), diff)
 	}
 	e, err := gated(t, root, k, nil).Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "bind")
-	if err != nil || len(e.Allowed) != 1 || e.Allowed[0] != lift {
+	if err != nil || len(e.Allowed) != 1 || e.Allowed[0].Address != lift.Address {
 		t.Errorf("%v, %v", e.Allowed, err)
 	}
 	if _, err := gated(t, root, k, refused).Undo(context.Background(), e); !errors.Is(err, refused) || states(t, root) != bound() {

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 
 	"gpustack/host"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -17,46 +17,50 @@ type Leaving struct {
 	Address pci.Address
 	Kind    Kind
 	Guests  bool // by host prepare, which assigns NVSwitches with the GPUs of their board
+	Apart   bool // not selected itself, but in the IOMMU group of a selected function
+	Whole   bool // an RDMA adapter that rdma prepare assigns to guests as a whole
 }
 
-// Allowed is what --allow lifts: every refusal of the functions that a command names, and of those
-// of earlier commands what is recorded.
+// Allowed are the functions that --allow names, of this command and of earlier ones. A physical
+// function stands for its VFs.
 type Allowed struct {
-	Functions []pci.Address // a physical function stands for its VFs
-	Lifted    []host.Lift
-	Unread    error // of files that may lift more; nil if there are none
+	Functions []pci.Address
+	Recorded  []pci.Identity // by earlier commands: another device at the address is not allowed
+	Unread    error          // of files that may allow more; nil if there are none
 }
 
-// ErrLiftsUnread means that it is unknown what --allow has lifted of changes without a record.
-var ErrLiftsUnread = host.WithHint(errors.New("cannot determine what --allow has lifted of changes that were interrupted or undone"),
-	"end the use, or make that file readable")
+// ErrAllowUnread means that it is unknown what --allow has named for changes without a record.
+var ErrAllowUnread = host.WithHint(errors.New("cannot determine which functions --allow named for changes that were interrupted or undone"),
+	"name them with --allow again, or make that file readable")
 
-// And returns what either lifts.
+// And returns what either allows.
 func (a Allowed) And(more Allowed) Allowed {
-	return Allowed{slices.Concat(a.Functions, more.Functions), slices.Concat(a.Lifted, more.Lifted), errors.Join(a.Unread, more.Unread)}
+	return Allowed{slices.Concat(a.Functions, more.Functions), slices.Concat(a.Recorded, more.Recorded), errors.Join(a.Unread, more.Unread)}
 }
 
-// lifts reports whether a refusal is lifted.
-func (a Allowed) lifts(devices pci.Devices, r *Refusal) bool {
-	if r.Absolute {
-		return false
+// names reports whether --allow names a function, or the physical function of a VF.
+func (a Allowed) names(devices pci.Devices, function pci.Address) bool {
+	of := []pci.Address{function}
+	if d := devices.At(function); d != nil && d.SRIOV.PF != nil {
+		of = append(of, *d.SRIOV.PF)
 	}
-	function, use := r.function(), r.use()
-	if slices.ContainsFunc(a.Lifted, func(l host.Lift) bool { return l.Function == function.String() && Use(l.Use).standsFor(use) }) {
-		return true
-	}
-	d := devices.At(function)
-	return slices.Contains(a.Functions, function) || d != nil && d.SRIOV.PF != nil && slices.Contains(a.Functions, *d.SRIOV.PF)
+	return slices.ContainsFunc(of, func(f pci.Address) bool {
+		return slices.Contains(a.Functions, f) || slices.ContainsFunc(a.Recorded, func(r pci.Identity) bool {
+			return r.Address == f && r.Compare(devices.Identity(f)) == pci.NoDifference
+		})
+	})
 }
 
 // Answer is what the gate says of functions that leave the host.
 type Answer struct {
-	Refused, Lifted []*Refusal
+	Refused []*Refusal
+	Lifted  []*Refusal // by --allow
+	Notes   []string   // who loses a function that leaves all the same
 }
 
 // add adds a refusal to those that are lifted, or to the others.
 func (a *Answer) add(h Host, allowed Allowed, r *Refusal) {
-	if allowed.lifts(h.Devices, r) {
+	if !r.Absolute && allowed.names(h.Devices, r.function()) {
 		a.Lifted = append(a.Lifted, r)
 	} else {
 		a.Refused = append(a.Refused, r)
@@ -72,85 +76,90 @@ func (a Answer) Err() error {
 	return errors.Join(errs...)
 }
 
-// Lifts returns what is lifted in the form of records, each once.
-func Lifts(lifted []*Refusal) []host.Lift {
-	lifts := []host.Lift{}
+// Identities returns the functions whose refusals are lifted in the form of records, each once.
+func (h Host) Identities(lifted []*Refusal) []pci.Identity {
+	identities := []pci.Identity{}
 	for _, r := range lifted {
-		if l := (host.Lift{Function: r.function().String(), Use: string(r.use())}); !slices.Contains(lifts, l) {
-			lifts = append(lifts, l)
+		f := h.Devices.Identity(r.function())
+		if f != nil && !slices.ContainsFunc(identities, func(i pci.Identity) bool { return i.Address == f.Address }) {
+			identities = append(identities, *f)
 		}
 	}
-	return lifts
+	return identities
 }
 
-// ofNeed returns the refusal of a function that leaves the host although the host needs it, or nil
-// if the need goes on. before is put before the reason. A VF that goes is named as a part of its
-// physical function, which --allow names.
-func (h Host) ofNeed(l Leaving, need guard.Need, before string) *Refusal {
-	verdict, _ := Rule(Use(need.Use), l.Kind)
-	if verdict == Unaffected {
-		return nil
-	}
-	r := &Refusal{Address: l.Address, Reason: before + need.Reason, Absolute: need.Absolute || verdict == Refused, Code: need.Code,
-		Use: Use(need.Use), File: need.File}
-	if d := h.Devices.At(l.Address); l.Kind == Removed && d != nil && d.SRIOV.PF != nil {
-		r.Address, r.Function, r.Reason = *d.SRIOV.PF, &l.Address, fmt.Sprintf("its VF %s %s", l.Address, r.Reason)
-	}
-	return r
-}
-
-// Ask returns what the host's own uses say of functions that leave it: its disks, networks,
-// consoles and subnet managers. before is put before each reason.
-func (h Host) Ask(before string, allowed Allowed, leaving ...Leaving) (a Answer) {
-	needs := map[pci.Address][]guard.Need{}
-	for _, need := range h.Needs {
-		needs[need.Address] = append(needs[need.Address], need)
-	}
+// Ask returns what the rules say of functions that leave the host, apart from who uses them now.
+func (h Host) Ask(allowed Allowed, leaving ...Leaving) (a Answer) {
 	for _, l := range leaving {
-		for _, need := range needs[l.Address] {
-			if r := h.ofNeed(l, need, before); r != nil {
-				a.add(h, allowed, r)
-			}
+		if !l.Kind.takes() {
+			continue
 		}
+		_, r := h.judge(l)
+		if r == nil {
+			continue
+		}
+		if d := h.Devices.At(l.Address); l.Kind == Removed && d.SRIOV.PF != nil { // --allow names the physical function
+			r.Address, r.Function, r.Reason = *d.SRIOV.PF, &l.Address, fmt.Sprintf("its VF %s %s", l.Address, r.Reason)
+		}
+		a.add(h, allowed, r)
 	}
 	return a
 }
 
-// AskAtBoot is Ask for recorded functions before the boot that takes them from the host. It also
-// has the uses of RDMA adapters by RDMA, and the guests and processes that would lose a function.
-func (h Host) AskAtBoot(before string, uses machine.Uses, allowed Allowed, leaving ...Leaving) Answer {
-	for _, l := range leaving {
-		if a := h.Adapters[l.Address]; a != nil {
-			h.Needs = slices.Concat(h.Needs, a.Needs)
-		}
-	}
-	answer := h.Ask(before, allowed, leaving...)
-	h.addUsers(&answer, before, uses, allowed, leaving)
+// AskAtBoot is Ask with the guests and processes that lose a function at the next boot.
+func (h Host) AskAtBoot(uses machine.Uses, allowed Allowed, leaving ...Leaving) Answer {
+	answer := h.Ask(allowed, leaving...)
+	h.addUsers(&answer, uses, allowed, leaving)
 	return answer
 }
 
-// addUsers adds the guests and processes that lose a function at the next boot, unless the answer
-// has them as uses of the function.
-func (h Host) addUsers(answer *Answer, before string, uses machine.Uses, allowed Allowed, leaving []Leaving) {
-	users := used(uses)
+// addUsers adds the guests and processes that lose a function at the next boot: programs whose only
+// subject are GPUs are a note, any other user is a refusal that --allow lifts. A process that may use
+// any GPU, by a node that serves all of them, does not count: it loses nothing if it uses another.
+func (h Host) addUsers(answer *Answer, uses machine.Uses, allowed Allowed, leaving []Leaving) {
+	at, guests := map[pci.Address]bool{}, uses.ByGuests()
 	for _, l := range leaving {
-		by := users[l.Address]
-		if l.Kind != AtBoot || by == "" {
-			continue
+		d := h.Devices.At(l.Address)
+		switch {
+		case l.Kind != AtBoot || d == nil:
+		case !pci.LeavesAlone(d.DriverName()):
+			at[l.Address] = true
+		case guests[l.Address] != nil: // it has left already
+			answer.Notes = append(answer.Notes, fmt.Sprintf("%s has left the host already: %s", l.Address, guests[l.Address].Who()))
 		}
-		named := slices.ContainsFunc(slices.Concat(answer.Refused, answer.Lifted), func(r *Refusal) bool { return r.Address == l.Address && r.Code == host.CodeInUse })
-		if !named {
-			answer.add(h, allowed, &Refusal{Address: l.Address, Reason: before + "is in use: " + by, Code: host.CodeInUse})
+	}
+	refuse := func(a pci.Address, who string) {
+		if at[a] {
+			answer.add(h, allowed, &Refusal{Address: a, Reason: "is in use: " + who, Code: host.CodeInUse})
+			at[a] = false // the first user is enough
 		}
+	}
+	for _, l := range leaving {
+		if g := guests[l.Address]; g != nil {
+			refuse(l.Address, g.Who())
+		}
+	}
+	allGo := !slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return d.IsBoardGPU() && !at[d.Address] && !pci.LeavesAlone(d.DriverName()) })
+	programs := map[string][]pci.Address{}
+	for _, holder := range uses.Holders {
+		switch {
+		case holder.Shared, holder.PID == 0, guests[holder.Address] != nil, !at[holder.Address]:
+		case isGPUProgram(holder, allGo):
+			programs[holder.Command] = append(programs[holder.Command], holder.Address)
+		default:
+			refuse(holder.Address, holder.Who())
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(programs)) {
+		answer.Notes = append(answer.Notes, fmt.Sprintf("%s has %s open, and loses them at the next boot", name, Shortened(pci.Unique(programs[name]))))
 	}
 }
 
-// Leave returns whether functions may leave the host: what is lifted, and an error that names each
-// use of a function that is not, of the host, of guests and of processes.
+// Leave returns whether functions may leave the host: what --allow lifts, and an error that names
+// each function that may not, and each that is in use now although it would have to go now.
 func (h Host) Leave(uses machine.Uses, allowed Allowed, leaving ...Leaving) (lifted []*Refusal, err error) {
 	leaving = h.withVFs(leaving)
-	answer := h.Ask("", allowed, leaving...)
-	h.addUsers(&answer, "", uses, allowed, leaving)
+	answer := h.AskAtBoot(uses, allowed, leaving...)
 	var errs []error
 	for _, l := range leaving {
 		if r := OfSwitches(h.Devices, l); r != nil {
@@ -165,11 +174,16 @@ func (h Host) Leave(uses machine.Uses, allowed Allowed, leaving ...Leaving) (lif
 		case Making:
 			bonded, err := h.bonded(l.Address)
 			errs = append(errs, err)
-			for _, r := range bonded {
-				answer.add(h, allowed, r)
+			if bonded != nil {
+				answer.add(h, allowed, bonded)
 			}
 		case Now, Removed, Returned:
-			errs = append(errs, h.held(uses, l)...)
+			for _, by := range HeldOf(uses, l.Address) {
+				if d := h.Devices.At(l.Address); d != nil {
+					by.PF = d.SRIOV.PF
+				}
+				errs = append(errs, by)
+			}
 		case AtBoot, Role:
 		}
 	}
@@ -181,10 +195,7 @@ func (h Host) Leave(uses machine.Uses, allowed Allowed, leaving ...Leaving) (lif
 
 // destroysVFs reports whether the VFs of a function that leaves in this way are destroyed, and its
 // mediated devices.
-func (l Leaving) destroysVFs() bool {
-	verdict, _ := Rule(Use(host.CodeVirtualFunctions), l.Kind)
-	return verdict != Unaffected
-}
+func (l Leaving) destroysVFs() bool { return l.Kind == AtBoot || l.Kind == Now }
 
 // withVFs returns functions that leave with the VFs that are destroyed then, so that the users of
 // each are named.
@@ -201,21 +212,6 @@ func (h Host) withVFs(leaving []Leaving) []Leaving {
 		}
 	}
 	return all
-}
-
-// held returns the errors of a function that is in use while it would go now.
-func (h Host) held(uses machine.Uses, l Leaving) (errs []error) {
-	found, err := h.Away.heldOf(h.Devices, uses, l.Address)
-	for _, by := range found {
-		if d := h.Devices.At(l.Address); d != nil && d.SRIOV.PF != nil {
-			by.PF = d.SRIOV.PF
-		}
-		errs = append(errs, by)
-	}
-	if err != nil {
-		errs = append(errs, err)
-	}
-	return errs
 }
 
 // unknown returns an error if functions go now and it is unknown which guests use them.
@@ -251,9 +247,8 @@ func GuestsUnknown(what string, why error) error {
 // is nil for any other function.
 func OfSwitches(devices pci.Devices, l Leaving) *Refusal {
 	d := devices.At(l.Address)
-	verdict, _ := Rule(Use(host.CodeNVSwitch), l.Kind)
 	switch {
-	case d == nil || l.Guests || verdict == Unaffected:
+	case d == nil || l.Guests || !l.destroysVFs() && l.Kind != Role:
 	case d.IsNVSwitch():
 		return Refuse(l.Address, ErrSwitchManager)
 	case d.VPDUnread():

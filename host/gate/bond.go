@@ -31,32 +31,28 @@ func (b Bonds) of(a pci.Address) (*rdma.Bond, error) {
 	return bond.Value, bond.Err
 }
 
-// bonded returns the refusals of a function whose VFs would be made while the RDMA device that it
-// shares with its bond is in use: with SR-IOV enabled, the driver removes that device (Linux,
-// mlx5_eswitch_enable). Slaves of mlx5_core share one if not each has its own; other drivers know
-// no such device.
-func (h Host) bonded(a pci.Address) (refusals []*Refusal, err error) {
+// bonded returns the refusal of a function whose VFs would be made while it shares the RDMA device of
+// its bond, or nil: with SR-IOV enabled, the driver removes that device (Linux, mlx5_eswitch_enable).
+// Slaves of mlx5_core share one if not each has its own; other drivers know no such device.
+func (h Host) bonded(a pci.Address) (*Refusal, error) {
 	bond, err := h.Bonds.of(a)
 	if err != nil || bond == nil || !h.shares(a) {
 		return nil, err
 	}
-	device, shared := map[pci.Address]string{}, false
+	device, shared := "", false
 	for _, m := range bond.Members {
 		switch names := bond.Devices[m]; {
 		case !h.shares(m):
 		case len(names) > 0:
-			device[m] = names[0]
+			device = names[0]
 		default:
 			shared = true
 		}
 	}
-	for _, need := range h.RDMA {
-		if name := device[need.Address]; shared && name != "" {
-			refusals = append(refusals, &Refusal{Address: a, Code: host.CodeBondedRDMA, File: need.File, Absolute: need.Absolute,
-				Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s, which %s", name, bond.Name, need.Reason)})
-		}
+	if !shared || device == "" {
+		return nil, nil
 	}
-	return refusals, nil
+	return &Refusal{Address: a, Code: host.CodeBondedRDMA, Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s", device, bond.Name)}, nil
 }
 
 // shares reports whether a function may share its RDMA device with other slaves of its bond.

@@ -2,7 +2,7 @@ package gate
 
 import (
 	"errors"
-	"slices"
+	"io/fs"
 
 	"gpustack/host"
 	"gpustack/host/driver"
@@ -14,15 +14,14 @@ import (
 type Claim func(disk string) (release func() error, err error)
 
 // Drivers returns the gate of host/driver, which is asked immediately before functions are unbound:
-// of functions that leave the host, and of functions that return to it from guests. It returns what
-// --allow lifts. allow are the functions whose refusals it lifts in addition to what is recorded.
+// of functions that leave the host, and of functions that return to it from guests. It returns those
+// that --allow has let go. allow are the functions that it names in addition to what is recorded.
 //
-// claim, if not nil, is the second opinion on the disks of functions that leave: files do not show
+// claim, if not nil, asks the kernel about the disks of functions that leave: files do not show
 // every use. They are held until the returned function is called, so that nothing uses them before
-// they are gone. Disks of a function are not claimed if --allow lifts a use of it for which the
-// kernel has claimed one: it would always refuse.
-func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Change) ([]host.Lift, func() error, error) {
-	return func(changes []driver.Change) (_ []host.Lift, release func() error, err error) {
+// they are gone.
+func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Change) ([]pci.Identity, func() error, error) {
+	return func(changes []driver.Change) (_ []pci.Identity, release func() error, err error) {
 		release = func() error { return nil }
 		leaving, err := unbound(root, changes)
 		if err != nil || len(leaving) == 0 {
@@ -32,7 +31,7 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		if err != nil {
 			return nil, release, err
 		}
-		allowed, err := ReadAllowed(root, devices)
+		allowed, err := ReadAllowed(root)
 		if err != nil {
 			return nil, release, err
 		}
@@ -42,15 +41,21 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		}
 		lifted, err := h.Leave(uses, allowed.And(Allowed{Functions: allow}), leaving...)
 		if err != nil || claim == nil {
-			return Lifts(lifted), release, err
+			return h.Identities(lifted), release, err
 		}
-		disks, err := guard.Disks(root, devices, claimable(leaving, lifted)...)
-		if err != nil {
-			return nil, release, err
-		}
-		release, err = claimed(claim, disks)
-		return Lifts(lifted), release, err
+		release, err = HoldDisks(root, claim, taken(leaving)...)
+		return h.Identities(lifted), release, err
 	}
+}
+
+// taken returns the functions that leave the host now.
+func taken(leaving []Leaving) (all []pci.Address) {
+	for _, l := range leaving {
+		if l.Kind == Now {
+			all = append(all, l.Address)
+		}
+	}
+	return all
 }
 
 // unbound returns the functions that leave the host by these changes, and those that return to it
@@ -72,27 +77,28 @@ func unbound(root host.Root, changes []driver.Change) (leaving []Leaving, err er
 	return leaving, nil
 }
 
-// claimable returns the functions that leave the host now, whose disks the kernel has not claimed
-// for a use that is lifted.
-func claimable(leaving []Leaving, lifted []*Refusal) (idle []pci.Address) {
-	for _, l := range leaving {
-		if l.Kind == Now && !slices.ContainsFunc(lifted, func(r *Refusal) bool { return r.function() == l.Address && r.use().claims() }) {
-			idle = append(idle, l.Address)
-		}
-	}
-	return idle
-}
-
-// claimed claims disks, all or none. The returned function releases them.
-func claimed(claim Claim, disks []string) (func() error, error) {
+// HoldDisks claims the disks of functions, all or none, so that nothing uses them before they are
+// gone. The returned function releases them. Without claim it does nothing.
+func HoldDisks(root host.Root, claim Claim, functions ...pci.Address) (release func() error, err error) {
 	var held []func() error
-	release := func() error {
+	release = func() error {
 		var errs []error
 		for _, r := range held {
 			errs = append(errs, r())
 		}
 		held = nil
 		return errors.Join(errs...)
+	}
+	if claim == nil || len(functions) == 0 {
+		return release, nil
+	}
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		return release, err
+	}
+	disks, err := guard.Disks(root, devices, functions...)
+	if err != nil {
+		return release, err
 	}
 	for _, disk := range disks {
 		r, err := claim(disk)
@@ -102,4 +108,35 @@ func claimed(claim Claim, disks []string) (func() error, error) {
 		held = append(held, r)
 	}
 	return release, nil
+}
+
+// AskKernel adds to what claims disks what the kernel says of the disks of functions that --allow
+// names: each is opened exclusively and closed at once. A user who may not open disks gets a warning:
+// it is asked when the change is carried out.
+func AskKernel(root host.Root, devices pci.Devices, needs *guard.Needs, claim Claim, allowed ...pci.Address) (warnings []string, err error) {
+	if !root.IsMachine() || len(allowed) == 0 {
+		return nil, nil // files have said it
+	}
+	denied := false
+	claims, err := guard.Claims(root, devices, func(disk string) error {
+		release, err := claim(disk)
+		if errors.Is(err, fs.ErrPermission) {
+			denied = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return release()
+	}, allowed...)
+	if denied {
+		warnings = append(warnings, "whether the kernel has claimed disks of functions that --allow names is not asked: it is asked when the plan is applied, as root")
+	}
+	for _, c := range claims {
+		if needs.Claims == nil {
+			needs.Claims = map[pci.Address][]guard.Claimant{}
+		}
+		needs.Claims[c.Address] = append(needs.Claims[c.Address], c)
+	}
+	return warnings, err
 }

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"gpustack/host"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -15,63 +13,26 @@ import (
 // Selection is a set of functions for guests: the selected ones, and in All also the other
 // functions of their cards and groups.
 type Selection struct {
-	Selected, Allowed, All []pci.Address
-	NVSwitch               machine.NVSwitch
-	Kind                   Kind // AtBoot or Now
-	// Lifting is what --allow lifts; Allowed also has what it has lifted before, of whatever use.
-	Lifting Allowed
+	Selected, All []pci.Address
+	Allowed       Allowed
+	NVSwitch      machine.NVSwitch
+	Kind          Kind // AtBoot or Now
 }
 
-// forGuests is put before the host's uses of functions that go to guests.
-const forGuests = "the host needs it: "
-
-// leaving returns the functions of the selection.
-func (s Selection) leaving() (all []Leaving) {
+// Leaving returns the functions of the selection as they leave the host. A part of a card stands for
+// its GPU, and leaves with it.
+func (s Selection) Leaving(devices pci.Devices) (all []Leaving) {
+	selected := pci.Set(s.Selected)
+	for _, a := range s.Selected {
+		if gpu := devices.GPUOf(devices.At(a)); gpu != nil {
+			selected[gpu.Address] = true
+		}
+	}
 	for _, a := range s.All {
-		all = append(all, Leaving{Address: a, Kind: s.Kind, Guests: true})
+		gpu := devices.GPUOf(devices.At(a))
+		all = append(all, Leaving{Address: a, Kind: s.Kind, Guests: true, Apart: !selected[a] && (gpu == nil || !selected[gpu.Address])})
 	}
 	return all
-}
-
-// Joins returns a function that reports whether a function is an RDMA adapter that goes to guests
-// with its IOMMU group, because a selected GPU is in it. A recorded one stays with its group after
-// its driver, by which it is an adapter, is gone.
-func (h Host) Joins(s Selection) func(*pci.Device) bool {
-	groups := map[int]bool{}
-	for _, a := range s.Selected {
-		if gpu := h.Devices.At(a); gpu != nil && gpu.IsGPU() && gpu.IOMMUGroup != nil {
-			groups[*gpu.IOMMUGroup] = true
-		}
-	}
-	return func(d *pci.Device) bool {
-		if d == nil || d.IOMMUGroup == nil || !groups[*d.IOMMUGroup] {
-			return false
-		}
-		f := h.Recorded.At(d.Address)
-		return h.Adapters[d.Address] != nil || f != nil && f.RDMA && f.IsAt(h.Devices)
-	}
-}
-
-// AdapterUses returns the refusals of an RDMA adapter that leaves the host with its IOMMU group
-// although the host uses it, or its uses cannot be determined. A recorded one is refused too, as
-// for other needs: it is the host's until it is bound.
-func (h Host) AdapterUses(l Leaving) (refusals []*Refusal) {
-	a := l.Address
-	adapter := h.Adapters[a]
-	if adapter == nil {
-		return nil
-	}
-	for _, need := range adapter.Needs {
-		if r := h.ofNeed(l, need, forGuests); r != nil {
-			refusals = append(refusals, r)
-		}
-	}
-	if err := adapter.Unread; err != nil {
-		reason := strings.ReplaceAll(err.Error(), "\n", "; ")
-		refusals = append(refusals, &Refusal{Address: a, Err: err, Code: host.CodeGroup, Reason: fmt.Sprintf(
-			"shares IOMMU group %d with a selected device, and cannot determine whether the host uses it: %s", *h.Devices.At(a).IOMMUGroup, reason)})
-	}
-	return refusals
 }
 
 // Virtualized returns an error if a function is shared by guests, through enabled virtual
@@ -96,7 +57,7 @@ func (h Host) Virtualized(d *pci.Device, pfs map[pci.Address]int) error {
 // Shared returns the refusals of functions that several guests share. Functions that are already
 // bound to a driver for passthrough are exempt, because nothing is unbound. ofVFs returns the hint
 // of a function whose VFs are in use ([Host.UseOfVFs]), or is nil where no hint is shown.
-func (h Host) Shared(s Selection, ofVFs func(pf pci.Address) string) (refusals []error) {
+func (h Host) Shared(s Selection, ofVFs func(pf pci.Address) string) (refusals []*Refusal) {
 	const vGPU = ": vGPU hosts are not prepared this way"
 	pfs := h.Devices.VFs()
 	for _, a := range s.All {
@@ -128,50 +89,37 @@ func (h Host) Shared(s Selection, ofVFs func(pf pci.Address) string) (refusals [
 	return refusals
 }
 
-// Refusals returns the refusals of a selection, and those that --allow lifts.
-func (h Host) Refusals(s Selection) (refusals []error, lifted []*Refusal) {
-	allowed, needed := s.Lifting, h.Needed()
-	answer := h.Ask(forGuests, allowed, s.leaving()...)
-	add := func(r *Refusal) { answer.add(h, allowed, r) }
-	ofCards, joins := h.Devices.Card(s.Selected), h.Joins(s)
+// Decide returns what the rules say of a selection. Functions that are recorded already lose their
+// users by what was planned then: uses has nothing of them.
+func (h Host) Decide(s Selection, uses machine.Uses, ofVFs func(pf pci.Address) string) Answer {
+	answer := h.Ask(s.Allowed, s.Leaving(h.Devices)...)
 	for _, a := range s.All {
 		d := h.Devices.At(a)
-		switch {
-		case !ofCards(d) && joins(d):
-			for _, r := range h.AdapterUses(Leaving{Address: a, Kind: s.Kind, Guests: true}) {
-				add(r)
-			}
-		case !needed[a] && !ofCards(d):
-			add(&Refusal{Address: a, Code: host.CodeGroup,
-				Reason: fmt.Sprintf("shares IOMMU group %d with a selected device but is not part of it", *d.IOMMUGroup)})
-		}
 		if (Records{Containers: h.Containers}).forContainers(h.Devices, a) {
-			add(Refuse(a, ErrForContainers))
+			answer.add(h, s.Allowed, Refuse(a, ErrForContainers))
 		}
-		switch {
-		case s.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch():
-			add(Refuse(a, ErrSwitches))
-		case d.VPDUnread():
-			add(&Refusal{Address: a, Reason: errVPDUnread.Error(), Err: errVPDUnread})
+		if s.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch() {
+			answer.add(h, s.Allowed, Refuse(a, ErrSwitches))
 		}
 	}
-	for _, r := range answer.Refused {
-		refusals = append(refusals, r)
+	answer.Refused = append(answer.Refused, h.Shared(s, ofVFs)...)
+	var added []Leaving
+	for _, l := range s.Leaving(h.Devices) {
+		if h.IsNew(l.Address) {
+			added = append(added, l)
+		}
 	}
-	if separation := h.separation(s); separation != nil {
-		refusals = append(refusals, separation)
-	}
-	return refusals, answer.Lifted
+	h.addUsers(&answer, uses, s.Allowed, added)
+	return answer
 }
 
-// separation returns an error if the selection contains only part of a board, or nil. GPUs for
-// guests require a choice of the side that gets the NVSwitches. --allow for single functions
-// replaces that choice.
-func (h Host) separation(s Selection) *Separation {
+// Separation returns an error if the selection contains only part of a board, or nil. GPUs for
+// guests require a choice of the side that gets the NVSwitches.
+func (h Host) Separation(s Selection) *Separation {
 	if s.NVSwitch == machine.SwitchesToHost {
 		return nil
 	}
-	ofSelection, allowed := pci.Set(s.All), pci.Set(s.Allowed)
+	ofSelection := pci.Set(s.All)
 	var r, unknown Separation
 	gpus, switches := false, false
 	for i := range h.Devices {
@@ -182,10 +130,10 @@ func (h Host) separation(s Selection) *Separation {
 		switch {
 		case selected && (d.IsBoardGPU() || d.IsNVSwitch()):
 			r.Go = append(r.Go, d.Address)
-		case selected || allowed[d.Address]:
+		case selected:
 		case d.VPDUnread():
 			unknown.Remain = append(unknown.Remain, d.Address)
-		case d.IsBoardGPU() || d.IsNVSwitch():
+		case d.IsBoardGPU(), d.IsNVSwitch():
 			r.Remain = append(r.Remain, d.Address)
 		}
 	}
@@ -206,50 +154,7 @@ func (h Host) separation(s Selection) *Separation {
 	return nil
 }
 
-// used returns how functions are in use. A process that may use any GPU, by a node that serves all
-// of them, is not counted: it loses nothing if it uses another.
-func used(uses machine.Uses) map[pci.Address]string {
-	used := map[pci.Address]string{}
-	for _, by := range slices.Backward(uses.Holders) { // the first one counts
-		if !by.Shared && by.PID != 0 {
-			used[by.Address] = by.Who()
-		}
-	}
-	for a, guest := range uses.ByGuests() {
-		used[a] = guest.Who()
-	}
-	return used
-}
-
 // IsNew reports whether a function is not recorded.
 func (h Host) IsNew(a pci.Address) bool {
 	return h.Recorded.At(a) == nil
-}
-
-// InUse returns the refusals of functions that are in use now and not recorded yet, which their
-// users would lose at the next boot.
-func (h Host) InUse(uses machine.Uses, s Selection) (refusals []error, lifted []*Refusal) {
-	allowed, used, named := s.Lifting, used(uses), map[pci.Address]bool{}
-	for _, need := range h.Needs {
-		named[need.Address] = named[need.Address] || need.Use == guard.UseRDMAProcess // of the same process
-	}
-	var answer Answer
-	for _, a := range s.All {
-		if by := used[a]; by != "" && h.IsNew(a) && (!named[a] || s.Kind != AtBoot) {
-			answer.add(h, allowed, &Refusal{Address: a, Reason: "is in use: " + by, Code: host.CodeInUse})
-		}
-	}
-	for _, r := range answer.Refused {
-		refusals = append(refusals, r)
-	}
-	return refusals, answer.Lifted
-}
-
-// Needed returns the functions that the host needs.
-func (h Host) Needed() map[pci.Address]bool {
-	needed := map[pci.Address]bool{}
-	for _, need := range h.Needs {
-		needed[need.Address] = true
-	}
-	return needed
 }

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"errors"
 	"fmt"
 
 	"gpustack/host"
@@ -60,54 +59,16 @@ func users(uses machine.Uses, guests map[pci.Address]*machine.InUse, a pci.Addre
 	return found
 }
 
-// HeldOf returns an error for each function that is in use: by a guest, by a process, or by a
-// network namespace that its interface was moved to. It does not say whether all guests are known:
-// see [machine.Uses.Unknown]. The error is that of files that cannot be read.
-func HeldOf(root host.Root, devices pci.Devices, uses machine.Uses, functions ...pci.Address) (held []*Held, err error) {
-	return ReadAway(root, devices, functions...).heldOf(devices, uses, functions...)
-}
-
-// Away are functions as they were observed: true for one whose network interface is in another
-// network namespace ([machine.Moved]).
-type Away map[pci.Address]machine.Look[bool]
-
-// ReadAway reads where the interfaces of functions are. An error is that of the functions it is
-// about.
-func ReadAway(root host.Root, devices pci.Devices, functions ...pci.Address) Away {
-	away := Away{}
-	for _, a := range functions {
-		moved, err := machine.Moved(root, devices.At(a))
-		away[a] = machine.Saw(machine.AttributeFile(a, "net"), moved, err)
-	}
-	return away
-}
-
-// of reports whether the interface of a function is in another network namespace.
-func (w Away) of(a pci.Address) (bool, error) {
-	look, ok := w[a]
-	if !ok {
-		return false, fmt.Errorf("%s: the network namespace of its interface was not observed", a)
-	}
-	return look.Value, look.Err
-}
-
-// heldOf is [HeldOf] of functions as they were observed.
-func (w Away) heldOf(devices pci.Devices, uses machine.Uses, functions ...pci.Address) (held []*Held, err error) {
+// HeldOf returns an error for each function that a guest or a process uses. It does not say whether
+// all guests are known: see [machine.Uses.Unknown].
+func HeldOf(uses machine.Uses, functions ...pci.Address) (held []*Held) {
 	guests := uses.ByGuests()
-	var errs []error
 	for _, a := range functions {
 		if by := users(uses, guests, a); len(by) > 0 {
 			held = append(held, &Held{Address: a, By: by[0].Who(), hint: by[0].Hint()})
-			continue
-		}
-		away, err := w.of(a)
-		errs = append(errs, err)
-		if away {
-			held = append(held, &Held{Address: a, By: "its network interface is in another network namespace",
-				hint: "end the container that has it, or unbind it from " + devices.At(a).DriverName()})
 		}
 	}
-	return held, errors.Join(errs...)
+	return held
 }
 
 var _ user = guard.Holder{}

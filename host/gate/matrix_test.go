@@ -33,80 +33,48 @@ import (
 	"gpustack/host/startup"
 )
 
+// verdict is what a state of the machine means for a function that leaves the host.
+type verdict string
+
 const (
-	no    = gate.Refused
-	lifts = gate.Liftable
-	free  = gate.Unaffected
+	no    verdict = "refused" // no option lifts it
+	lifts verdict = "--allow" // --allow lifts it for one function
+	free  verdict = "unaffected"
 )
 
-// matrix is what each use means for each way in which a function leaves the host, in the order of
-// [gate.Kinds]: at boot, now, removed, making VFs, returned, role.
-var matrix = map[gate.Use][6]gate.Verdict{
-	gate.Use(guard.UseMount):               {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseMountNamespace):      {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseSwap):                {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseHolder):              {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UsePool):                {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseTarget):              {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseResume):              {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseTable):               {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseSignature):           {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseDefaultRoute):        {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseSession):             {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseAddress):             {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseConfigured):          {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseConfigurationUnread): {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseUpperLink):           {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseNetworkNamespace):    {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseXDP):                 {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseNetconsole):          {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseKdump):               {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UsePTP):                 {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseConsole):             {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseManagementConsole):   {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseRDMAFileSystem):      {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseRDMADisk):            {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseRDMAProtocol):        {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseSubnetManager):       {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseRDMAUnread):          {lifts, lifts, lifts, free, free, free},
-	gate.Use(guard.UseRDMAProcess):         {lifts, free, free, free, free, free},
-	gate.Use(host.CodeInUse):               {lifts, no, no, free, no, free},
-	gate.Use(host.CodeGuestsUnknown):       {free, no, no, free, no, free},
-	gate.Use(host.CodeVirtualFunctions):    {no, no, free, free, free, free},
-	gate.Use(host.CodeMediated):            {no, no, free, free, free, free},
-	gate.Use(host.CodeGroup):               {lifts, lifts, free, free, free, free},
-	gate.Use(host.CodeNVSwitch):            {no, no, free, free, free, no},
-	gate.Use(host.CodeBondedRDMA):          {free, free, free, lifts, free, free},
-	gate.Use(host.CodeRole):                {no, no, no, no, free, no},
-}
+// A column is a way of leaving the host: an RDMA adapter that rdma prepare assigns as a whole leaves
+// by a rule of its own.
+const (
+	atBoot = iota
+	now
+	wholeAtBoot
+	wholeNow
+	removed
+	making
+	role
+)
 
-// TestMatrix: each use has a row, and each kind a column.
-func TestMatrix(t *testing.T) {
-	for _, use := range gate.Uses() {
-		row, ok := matrix[use]
-		if !ok {
-			t.Errorf("%s has no row", use)
-		}
-		if len(row) != len(gate.Kinds()) {
-			t.Fatalf("%d columns for %v", len(row), gate.Kinds())
-		}
-		for i, kind := range gate.Kinds() {
-			if v, known := gate.Rule(use, kind); !known || v != row[i] {
-				t.Errorf("%s, %s: %v, want %v", use, kind, v, row[i])
-			}
-		}
-	}
-	for _, use := range guard.Uses() {
-		if !slices.Contains(gate.Uses(), gate.Use(use)) {
-			t.Errorf("%s has no rule", use)
-		}
-	}
-	if len(matrix) != len(gate.Uses()) {
-		t.Errorf("%d rows for %v", len(matrix), gate.Uses())
-	}
-	if v, known := gate.Rule("later", gate.Now); known || v != gate.Refused {
-		t.Errorf("a use without a rule: %v", v)
-	}
+// matrix is what each state means for an adapter, or one of its VFs, in each column.
+var matrix = map[string][7]verdict{
+	//                          at boot, now,  whole, now,   removed, making, role
+	"idle":                     {lifts, lifts, free, free, free, free, free},
+	"the root file system":     {no, no, no, no, no, free, free},
+	"a root that is not known": {no, no, no, no, no, free, free},
+	"a boot over the network":  {no, no, no, no, no, free, free},
+	"a mounted disk":           {no, no, no, no, no, free, free},
+	"a disk below another":     {no, no, no, no, no, free, free},
+	"swap":                     {no, no, no, no, no, free, free},
+	"a line of fstab":          {no, no, no, no, no, free, free},
+	"content that is not used": {lifts, lifts, free, free, free, free, free},
+	"an interface that is up":  {lifts, lifts, lifts, lifts, lifts, free, free},
+	"a port of a bridge":       {lifts, lifts, lifts, lifts, lifts, free, free},
+	"a subfunction":            {lifts, lifts, lifts, lifts, lifts, free, free},
+	"another namespace":        {lifts, lifts, lifts, lifts, lifts, free, free},
+	"an active RDMA port":      {lifts, lifts, lifts, lifts, free, free, free},
+	"a process":                {lifts, no, lifts, no, no, free, free},
+	"vDPA":                     {lifts, no, lifts, no, no, free, free},
+	"virtual functions":        {no, no, no, no, free, free, free},
+	"mediated devices":         {no, no, no, no, free, free, free},
 }
 
 // The machine of the paths: the adapter 0c:00.0, whose VFs, if any, are recorded for containers.
@@ -148,7 +116,8 @@ func archive(t *testing.T, vfs bool, links, files, mounts string) string {
 	for i := range n {
 		a := fmt.Sprintf("0000:0c:00.%d", 2+i)
 		function(a, "0x101c", 41+i)
-		fmt.Fprintf(f, "-- %s%s/net/eth%d/mtu --\n1500\n", devices, a, 2+i)
+		fmt.Fprintf(f, "-- %s%s/net/eth%d/flags --\n0x1002\n", devices, a, 2+i)
+		fmt.Fprintf(c, "symlink sys/class/net/eth%d -> ../../devices/pci0000:00/%s/net/eth%[1]d\n", 2+i, a)
 		fmt.Fprintf(c, "symlink %s/virtfn%d -> ../%s\nsymlink %s%[3]s/physfn -> ../%[5]s\n", at, i, a, devices, pf)
 	}
 	fmt.Fprintf(c, "symlink sys/class/infiniband/mlx5_0 -> ../../devices/pci0000:00/%s/infiniband/mlx5_0\n"+
@@ -156,7 +125,7 @@ func archive(t *testing.T, vfs bool, links, files, mounts string) string {
 		"symlink sys/class/net/eth1 -> ../../devices/pci0000:00/%[1]s/net/eth1\nmkdir sys/bus/pci/drivers/mlx5_core\n"+
 		"symlink proc/1/ns/pid -> pid:[4026531836]\nmkdir proc/1/fd\nmkdir proc/1/map_files\n", pf)
 	for name, text := range map[string]string{"infiniband/mlx5_0/node_type": "1: CA", "infiniband/mlx5_0/ports/1/link_layer": "Ethernet", "infiniband/mlx5_0/node_guid": "0c42:a103:0000:0000",
-		"infiniband_verbs/uverbs0/ibdev": "mlx5_0", "infiniband_verbs/uverbs0/dev": "231:192", "net/eth1/address": "b8:59:9f:00:12:34", "net/eth1/ifindex": "3"} {
+		"infiniband_verbs/uverbs0/ibdev": "mlx5_0", "infiniband_verbs/uverbs0/dev": "231:192", "infiniband/mlx5_0/ports/1/state": "1: DOWN", "net/eth1/flags": "0x1002", "net/eth1/address": "b8:59:9f:00:12:34", "net/eth1/ifindex": "3"} {
 		fmt.Fprintf(f, "-- %s/%s --\n%s\n", at, name, text)
 	}
 	f.WriteString("-- proc/1/stat --\n1 (systemd) S 0 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n" +
@@ -188,113 +157,82 @@ func recordText(t *testing.T, r *rdma.Record) string {
 	return string(text)
 }
 
-// Uses that stand for another one: a mount that --allow does not lift, and uses of what belongs to
-// a function, a subfunction and a vDPA device.
-const (
-	rootDisk    gate.Use = "root_disk"
-	subfunction gate.Use = "subfunction"
-	vdpa        gate.Use = "vdpa"
-)
-
-// rowOf returns the row of a use in the matrix.
-func rowOf(use gate.Use) [6]gate.Verdict {
-	switch use {
-	case rootDisk:
-		row := matrix[gate.Use(guard.UseMount)]
-		for i, v := range row {
-			if v == lifts {
-				row[i] = no
-			}
-		}
-		return row
-	case subfunction:
-		return matrix[gate.Use(guard.UseUpperLink)]
-	case vdpa:
-		return matrix[gate.Use(host.CodeInUse)]
-	}
-	return matrix[use]
-}
-
-// used is a use of the function at an address, as files show it.
-var used = map[gate.Use]func(a string) (links, files, mounts string){
-	rootDisk:                 func(a string) (string, string, string) { return disk(a, "/") },
-	gate.Use(guard.UseMount): func(a string) (string, string, string) { return disk(a, "/data") },
-	gate.Use(guard.UseDefaultRoute): func(a string) (string, string, string) {
-		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\n", a),
-			fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a) +
-				"-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth9 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", ""
+// states are the states of the machine, as files show them, for the function at an address.
+var states = map[string]func(a string) (links, files, mounts string){
+	"idle":                 func(string) (string, string, string) { return "", "", "" },
+	"the root file system": func(a string) (string, string, string) { return disk(a, "/") },
+	"a root that is not known": func(a string) (string, string, string) {
+		links, files, _ := network(a, "0x1003")
+		return links, files, "rpool/ROOT / zfs rw 0 0\n"
 	},
-	gate.Use(host.CodeVirtualFunctions): func(a string) (string, string, string) {
-		return fmt.Sprintf("symlink sys/bus/pci/devices/0000:0c:00.5 -> ../../../devices/pci0000:00/0000:0c:00.5\nsymlink %s0000:0c:00.5/physfn -> ../%s\n", devices, a),
-			"-- " + devices + "0000:0c:00.5/class --\n0x020000\n", ""
+	"a boot over the network": func(a string) (string, string, string) {
+		links, files, _ := network(a, "0x1002")
+		return links, files, "10.0.0.1:/root / nfs4 rw 0 0\n"
 	},
-	gate.Use(host.CodeMediated): func(a string) (string, string, string) {
-		return fmt.Sprintf("symlink sys/bus/mdev/devices/u1 -> ../../../devices/pci0000:00/%s/u1\nmkdir %s%[1]s/u1\n", a, devices), "", ""
-	},
-	gate.Use(guard.UseConfigured): func(a string) (string, string, string) {
-		return network(a, "-- etc/network/interfaces --\nauto eth9\niface eth9 inet dhcp\n")
-	},
-	gate.Use(guard.UseUpperLink): func(a string) (string, string, string) {
-		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\nsymlink %s%[1]s/net/eth9/master -> ../../../../virtual/net/ovs-system\n", a, devices),
-			fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a), ""
-	},
-	gate.Use(guard.UseHolder): func(a string) (string, string, string) {
+	"a mounted disk": func(a string) (string, string, string) { return disk(a, "/data") },
+	"a disk below another": func(a string) (string, string, string) {
 		links, files, _ := disk(a, "")
 		return links + "symlink sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0\nsymlink " + devices + a + "/nvme/nvme0/nvme0n1/holders/dm-0 -> ../../../../../../virtual/block/dm-0\n",
 			files + "-- sys/devices/virtual/block/dm-0/dm/name --\nnova-disk\n-- sys/devices/virtual/block/dm-0/dm/uuid --\nLVM-x\n-- sys/devices/virtual/block/dm-0/dev --\n253:0\n", ""
 	},
-	gate.Use(guard.UseMountNamespace): func(a string) (string, string, string) {
-		links, files, _ := disk(a, "")
-		return links + "symlink proc/self -> 1\nsymlink proc/1/ns/mnt -> mnt:[1]\nsymlink proc/70/ns/mnt -> mnt:[7]\nmkdir proc/70/fd\nmkdir proc/70/map_files\n",
-			files + process(70, "nginx") + "-- proc/70/mountinfo --\n1 0 259:0 / /data rw - xfs /dev/x rw\n", ""
-	},
-	gate.Use(guard.UseSwap): func(a string) (string, string, string) {
+	"swap": func(a string) (string, string, string) {
 		return unmounted(a, "-- proc/swaps --\nFilename\n/dev/nvme0n1 partition 1 0 -2\n")
 	},
-	gate.Use(guard.UsePool): func(a string) (string, string, string) {
-		return unmounted(a, "-- run/udev/data/b259:0 --\nE:ID_FS_TYPE=zfs_member\n-- proc/spl/kstat/zfs/tank/state --\nONLINE\n")
-	},
-	gate.Use(guard.UseTarget): func(a string) (string, string, string) {
-		return unmounted(a, "-- sys/kernel/config/target/core/iblock_0/disk/udev_path --\n/dev/nvme0n1\n-- sys/kernel/config/target/core/iblock_0/disk/enable --\n1\n")
-	},
-	gate.Use(guard.UseResume): func(a string) (string, string, string) {
-		return unmounted(a, "-- proc/cmdline --\nresume=/dev/nvme0n1\n")
-	},
-	gate.Use(guard.UseTable): func(a string) (string, string, string) {
+	"a line of fstab": func(a string) (string, string, string) {
 		return unmounted(a, "-- etc/fstab --\n/dev/nvme0n1 /srv ext4 noauto 0 0\n")
 	},
-	gate.Use(guard.UseSignature): func(a string) (string, string, string) {
+	"content that is not used": func(a string) (string, string, string) {
 		return unmounted(a, "-- run/udev/data/b259:0 --\nE:ID_FS_TYPE=ext4\nE:ID_FS_USAGE=filesystem\n")
 	},
-	gate.Use(guard.UseNetconsole): func(a string) (string, string, string) {
-		return network(a, "-- sys/kernel/config/netconsole/a/enabled --\n1\n-- sys/kernel/config/netconsole/a/dev_name --\neth9\n")
+	"an interface that is up": func(a string) (string, string, string) { return network(a, "0x1003") },
+	"a port of a bridge": func(a string) (string, string, string) {
+		links, files, _ := network(a, "0x1002")
+		return links + fmt.Sprintf("symlink %s%s/net/eth9/master -> ../../../../virtual/net/ovs-system\n", devices, a), files, ""
 	},
-	gate.Use(guard.UseKdump): func(a string) (string, string, string) {
-		return network(a, "-- etc/sysconfig/kdump --\nKDUMP_NETCONFIG=\"eth9:dhcp\"\n")
+	"a subfunction": func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/mlx5_core.sf.4/net/eth9\n", a),
+			fmt.Sprintf("-- %s%s/mlx5_core.sf.4/net/eth9/flags --\n0x1003\n", devices, a), ""
 	},
-	gate.Use(guard.UseRDMAFileSystem): func(a string) (string, string, string) {
+	"another namespace": func(a string) (string, string, string) { return "without " + a, "", "" },
+	"an active RDMA port": func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/infiniband/mlx5_9 -> ../../devices/pci0000:00/%s/infiniband/mlx5_9\n", a),
-			fmt.Sprintf("-- %s%s/infiniband/mlx5_9/node_type --\n1: CA\n", devices, a), "storage:/x /data nfs4 rw,proto=rdma 0 0\n"
+			fmt.Sprintf("-- %s%s/infiniband/mlx5_9/ports/1/state --\n4: ACTIVE\n-- %[1]s%[2]s/infiniband/mlx5_9/node_type --\n1: CA\n", devices, a), ""
 	},
-	gate.Use(guard.UsePTP): func(a string) (string, string, string) {
-		return fmt.Sprintf("symlink sys/class/ptp/ptp9 -> ../../devices/pci0000:00/%s/ptp/ptp9\nsymlink proc/7/fd/3 -> /dev/ptp9\nmkdir proc/7/map_files\n", a),
-			fmt.Sprintf("-- %s%s/ptp/ptp9/clock_name --\nmlx5_ptp\n", devices, a) + process(7, "ptp4l"), ""
+	"virtual functions": func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/bus/pci/devices/0000:0c:00.5 -> ../../../devices/pci0000:00/0000:0c:00.5\nsymlink %s0000:0c:00.5/physfn -> ../%s\n", devices, a),
+			"-- " + devices + "0000:0c:00.5/class --\n0x020000\n", ""
 	},
-	subfunction: func(a string) (string, string, string) {
-		return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/mlx5_core.sf.4/net/eth9\n"+
-				"symlink %s%[1]s/mlx5_core.sf.4/net/eth9/master -> ../../../../../virtual/net/ovs-system\n", a, devices),
-			fmt.Sprintf("-- %s%s/mlx5_core.sf.4/net/eth9/ifindex --\n9\n", devices, a), ""
+	"mediated devices": func(a string) (string, string, string) {
+		return fmt.Sprintf("symlink sys/bus/mdev/devices/u1 -> ../../../devices/pci0000:00/%s/u1\nmkdir %s%[1]s/u1\n", a, devices), "", ""
 	},
-	vdpa: func(a string) (string, string, string) {
+	"vDPA": func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/bus/vdpa/devices/vdpa0 -> ../../../devices/pci0000:00/%s/vdpa0\nmkdir %s%[1]s/vdpa0/vhost-vdpa-0\n"+
 				"symlink proc/7/fd/3 -> /dev/vhost-vdpa-0\nmkdir proc/7/map_files\n", a, devices),
 			process(7, "qemu-system-x86"), ""
 	},
-	gate.Use(host.CodeInUse): func(a string) (string, string, string) {
+	"a process": func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/class/infiniband_verbs/uverbs9 -> ../../devices/pci0000:00/%s/infiniband_verbs/uverbs9\n", a) +
 				"symlink proc/7/fd/3 -> /dev/infiniband/uverbs9\nmkdir proc/7/map_files\n", fmt.Sprintf("-- %s%s/infiniband_verbs/uverbs9/abi_version --\n1\n", devices, a) +
 				process(7, "rping"), ""
 	},
+}
+
+// inState returns the machine in a state of the function at an address. Unless the state says
+// otherwise, the root file system is in memory.
+func inState(t *testing.T, name string, vfs bool, a string) string {
+	t.Helper()
+	links, files, mounts := states[name](a)
+	if !strings.Contains(mounts, " / ") {
+		mounts = "rootfs / tmpfs rw 0 0\n" + mounts
+	}
+	if without, ok := strings.CutPrefix(links, "without "); ok { // its interface is not shown
+		text := archive(t, vfs, "", files, mounts)
+		lines := strings.SplitAfter(text, "\n")
+		return strings.Join(slices.DeleteFunc(lines, func(l string) bool {
+			return strings.HasPrefix(l, "symlink sys/class/net/") && strings.Contains(l, without)
+		}), "")
+	}
+	return archive(t, vfs, links, files, mounts)
 }
 
 // process is a process of the machine.
@@ -309,21 +247,21 @@ func unmounted(a, more string) (links, files, mounts string) {
 	return links, files + more, ""
 }
 
-// network is an interface of the machine.
-func network(a, more string) (links, files, mounts string) {
+// network is an interface of the machine with flags of sysfs: 0x1003 is up.
+func network(a, flags string) (links, files, mounts string) {
 	return fmt.Sprintf("symlink sys/class/net/eth9 -> ../../devices/pci0000:00/%s/net/eth9\n", a),
-		fmt.Sprintf("-- %s%s/net/eth9/ifindex --\n9\n-- %[1]s%[2]s/net/eth9/address --\nb8:59:9f:00:12:39\n", devices, a) + more, ""
+		fmt.Sprintf("-- %s%s/net/eth9/flags --\n%s\n", devices, a, flags), ""
 }
 
 func disk(a, place string) (links, files, mounts string) {
 	return fmt.Sprintf("symlink sys/class/block/nvme0n1 -> ../../devices/pci0000:00/%s/nvme/nvme0/nvme0n1\n", a),
-		fmt.Sprintf("-- %s%s/nvme/nvme0/nvme0n1/size --\n8\n-- %[1]s%[2]s/nvme/nvme0/nvme0n1/dev --\n259:0\n", devices, a), "/dev/nvme0n1 " + place + " ext4 rw 0 0\n"
+		fmt.Sprintf("-- %s%s/nvme/nvme0/nvme0n1/size --\n8\n-- %[1]s%[2]s/nvme/nvme0/nvme0n1/dev --\n259:0\n", devices, a), "/dev/nvme0n1 " + place + " vfat rw 0 0\n"
 }
 
 // path is a way of taking a function from the host: what asks the gate in its place.
 type path struct {
 	name string
-	kind gate.Kind
+	kind int  // the column
 	vfs  bool // it takes a VF that exists, else the adapter, which has none
 	ask  func(t *testing.T, root host.Root, allow []pci.Address) error
 }
@@ -359,11 +297,11 @@ func paths() []path {
 		}
 	}
 	return []path{
-		{"host prepare", gate.AtBoot, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
+		{"host prepare", atBoot, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
 			_, err := prepare.NewWant(prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), named(t, allow)), named(t, allow))
 			return err
 		}},
-		{"host bind", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
+		{"host bind", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
 			m := machine.Observe(root, machine.RunningKernel|machine.Needs, machine.Options{})
 			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
 			if err != nil {
@@ -372,11 +310,11 @@ func paths() []path {
 			_, err = bind.NewPlan(root, m, named(t, allow), uses, bind.Mode{Live: true})
 			return err
 		}},
-		{"host bind, carried out, undone and recovered", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
+		{"host bind, carried out, undone and recovered", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
 			_, _, err := gate.Drivers(root, allow, nil)([]driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "mlx5_core"}, After: driver.State{Driver: machine.VFIO}}})
 			return err
 		}},
-		{"undo of host bind", gate.Now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
+		{"undo of host bind", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
 			m := machine.Observe(root, machine.RunningKernel|machine.Needs, machine.Options{})
 			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
 			if err != nil {
@@ -386,20 +324,20 @@ func paths() []path {
 			_, err = bind.Refuse(m, p, uses, true)
 			return errors.Join(err, bind.Needed(m, p, allow))
 		}},
-		{"rdma prepare --whole", gate.AtBoot, false, ofAdapter(func(a pci.Address) rdmaprepare.Options {
+		{"rdma prepare --whole", wholeAtBoot, false, ofAdapter(func(a pci.Address) rdmaprepare.Options {
 			return rdmaprepare.Options{Add: []pci.Address{a}, Whole: true}
 		})},
-		{"rdma prepare --whole --for containers", gate.Role, false, ofAdapter(func(a pci.Address) rdmaprepare.Options {
+		{"rdma prepare --whole --for containers", role, false, ofAdapter(func(a pci.Address) rdmaprepare.Options {
 			return rdmaprepare.Options{Add: []pci.Address{a}, Whole: true, Use: rdma.ForContainers}
 		})},
-		{"rdma prepare --vfs", gate.Making, false, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Add: []pci.Address{a}, VFs: 4} })},
-		{"rdma prepare --vfs, another number", gate.Removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Add: []pci.Address{a}, VFs: 4} })},
-		{"rdma prepare --for guests", gate.Removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options {
+		{"rdma prepare --vfs", making, false, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Add: []pci.Address{a}, VFs: 4} })},
+		{"rdma prepare --vfs, another number", removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Add: []pci.Address{a}, VFs: 4} })},
+		{"rdma prepare --for guests", removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options {
 			return rdmaprepare.Options{Add: []pci.Address{a}, VFs: 2, Use: rdma.ForGuests}
 		})},
-		{"rdma prepare --remove", gate.Removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Remove: []pci.Address{a}} })},
-		{"rdma prepare --none", gate.Removed, true, ofAdapter(func(pci.Address) rdmaprepare.Options { return rdmaprepare.Options{None: true} })},
-		{"container prepare --hca", gate.Role, false, func(t *testing.T, root host.Root, _ []pci.Address) error {
+		{"rdma prepare --remove", removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Remove: []pci.Address{a}} })},
+		{"rdma prepare --none", removed, true, ofAdapter(func(pci.Address) rdmaprepare.Options { return rdmaprepare.Options{None: true} })},
+		{"container prepare --hca", role, false, func(t *testing.T, root host.Root, _ []pci.Address) error {
 			m, err := containerprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}))
 			if err != nil {
 				t.Fatal(err)
@@ -407,22 +345,22 @@ func paths() []path {
 			_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, pf)}})
 			return err
 		}},
-		{"undo that adds to the record of host prepare", gate.AtBoot, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
-			text, err := machine.RecordText(&machine.Contract{Lifted: []host.Lift{}, Driver: machine.VFIO, Selected: []pci.Address{address(t, pf)}, Functions: []machine.Function{
+		{"undo that adds to the record of host prepare", atBoot, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
+			text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO, Selected: []pci.Address{address(t, pf)}, Functions: []machine.Function{
 				{Address: address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Driver: machine.VFIO, By: machine.ByAddress}}}, nil)
 			if err != nil {
 				return edit.Change{}, err
 			}
 			return edit.Put(root, machine.ContractFile, text, 0o600, false)
 		})},
-		{"undo that removes a record of VFs", gate.Removed, true, permit(func(_ *testing.T, root host.Root) (edit.Change, error) {
+		{"undo that removes a record of VFs", removed, true, permit(func(_ *testing.T, root host.Root) (edit.Change, error) {
 			return edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 		})},
-		{"undo that adds a record of VFs", gate.Making, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
+		{"undo that adds a record of VFs", making, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
 			return edit.Put(root, rdma.RecordFile, []byte(recordText(t, recorded(t))), 0o600, false)
 		})},
-		{"gpustack boot, whole adapter", gate.Now, false, bootWhole},
-		{"gpustack boot --revert", gate.Removed, true, func(_ *testing.T, root host.Root, allow []pci.Address) error {
+		{"gpustack boot, whole adapter", wholeNow, false, bootWhole},
+		{"gpustack boot --revert", removed, true, func(_ *testing.T, root host.Root, allow []pci.Address) error {
 			_, err := startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }, Allowed: gate.Allowed{Functions: allow}}, nil)
 			return err
 		}},
@@ -433,7 +371,7 @@ func paths() []path {
 // guests, nil if the step gets as far as the kernel.
 func bootWhole(t *testing.T, root host.Root, allow []pci.Address) error {
 	r := recorded(t)
-	r.Adapters[0].Whole, r.Adapters[0].Use, r.Adapters[0].VFs, r.Allowed = true, rdma.ForGuests, []rdma.PreparedVF{}, []host.Lift{}
+	r.Adapters[0].Whole, r.Adapters[0].Use, r.Adapters[0].VFs, r.Allowed = true, rdma.ForGuests, []rdma.PreparedVF{}, []pci.Address{}
 	c, err := edit.Put(root, rdma.RecordFile, []byte(recordText(t, r)), 0o600, false)
 	if err == nil {
 		err = edit.Plan{c}.Apply(t.Context(), root)
@@ -465,9 +403,14 @@ func (r *requests) Request(driver.Request) (driver.Answer, error) {
 }
 func (r *requests) Load(context.Context, string) error { *r++; return errNoKernel }
 
-// TestPaths: each path refuses each use, or --allow lifts it, or the use does not matter, as the
-// matrix says of its kind; and without a use each path takes the function.
+// TestPaths: each path refuses a function in each state, or --allow lifts it, or the state does not
+// matter, as the matrix says.
 func TestPaths(t *testing.T) {
+	for name := range states {
+		if _, ok := matrix[name]; !ok || len(matrix) != len(states) {
+			t.Fatalf("%s has no row", name)
+		}
+	}
 	for _, p := range paths() {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -476,13 +419,8 @@ func TestPaths(t *testing.T) {
 				at = vf
 			}
 			allow := []pci.Address{address(t, at)}
-			if err := p.ask(t, hosttest.Lay(t, archive(t, p.vfs, "", "", "")), nil); err != nil {
-				t.Errorf("idle: %v", err)
-			}
-			for use, files := range used {
-				links, text, mounts := files(at)
-				root := hosttest.Lay(t, archive(t, p.vfs, links, text, mounts))
-				want := rowOf(use)[slices.Index(gate.Kinds(), p.kind)]
+			for name, row := range matrix {
+				root := hosttest.Lay(t, inState(t, name, p.vfs, at))
 				got := free
 				if p.ask(t, root, nil) != nil {
 					got = no
@@ -490,63 +428,37 @@ func TestPaths(t *testing.T) {
 						got = lifts
 					}
 				}
-				if got != want {
-					t.Errorf("%s: %v, want %v: %v; allowed: %v", use, got, want, p.ask(t, root, nil), p.ask(t, root, allow))
+				if got != row[p.kind] {
+					t.Errorf("%s: %v, want %v: %v; allowed: %v", name, got, row[p.kind], p.ask(t, root, nil), p.ask(t, root, allow))
 				}
 			}
 		})
 	}
 }
 
-// elsewhere names the tests of uses that neither [used] nor TestLeave has.
-var elsewhere = map[gate.Use]string{
-	gate.Use(host.CodeGroup):      "TestVariations of host/prepare",
-	gate.Use(host.CodeBondedRDMA): "TestLeaving of host/rdma/rdmaprepare",
-	gate.Use(host.CodeRole):       "TestContainers of host/rdma/rdmaprepare",
-}
-
-// TestLeave: the uses that a tree does not hold.
+// TestLeave: what a tree does not hold. Guests that are unknown refuse what goes now, and a manager
+// of NVSwitches what leaves its host by itself.
 func TestLeave(t *testing.T) {
 	a := pci.Address{Bus: 1}
 	class, name := pci.Class(0x0207), "mlx5_core"
-	type state struct {
-		host gate.Host
-		uses machine.Uses
-	}
-	states := map[gate.Use]state{
-		gate.Use(host.CodeGuestsUnknown): {uses: machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}}},
-		gate.Use(host.CodeNVSwitch):      {},
-	}
-	for _, use := range guard.Uses() {
-		if used[gate.Use(use)] == nil {
-			states[gate.Use(use)] = state{host: gate.Host{Needs: []guard.Need{{Address: a, Code: host.CodeNetwork, Use: use, Reason: "is used"}}}}
-		}
-	}
-	for _, use := range gate.Uses() {
-		if _, ok := states[use]; !ok && used[use] == nil && elsewhere[use] == "" {
-			t.Errorf("%s: no test has it", use)
-		}
-	}
-	for use, test := range states {
-		test.host.Devices = pci.Devices{{Address: a, Class: &class, Driver: &name}}
-		if use == gate.Use(host.CodeNVSwitch) {
-			test.host.Devices[0].NVSwitchManager = host.Yes
-		}
-		if use != gate.Use(host.CodeGuestsUnknown) {
-			test.uses = machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}}
-		}
-		root := hosttest.Lay(t, "-- etc/hostname --\nx\n")
-		test.host.Bonds, test.host.Away = gate.ReadBonds(root, a), gate.ReadAway(root, test.host.Devices, a)
-		for i, kind := range gate.Kinds() {
-			got := free
-			if _, err := test.host.Leave(test.uses, gate.Allowed{}, gate.Leaving{Address: a, Kind: kind}); err != nil {
-				got = no
-				if lifted, err := test.host.Leave(test.uses, gate.Allowed{Functions: []pci.Address{a}}, gate.Leaving{Address: a, Kind: kind}); err == nil && len(lifted) == 1 {
-					got = lifts
-				}
-			}
-			if got != matrix[use][i] {
-				t.Errorf("%s, %s: %v, want %v", use, kind, got, matrix[use][i])
+	unknown := machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{{Name: "processes", State: guest.Unreadable, Detail: "permission denied"}}}}
+	known := machine.Uses{Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}}
+	for _, test := range []struct {
+		name    string
+		uses    machine.Uses
+		manager host.Bool
+		refused []gate.Kind // also with --allow
+	}{
+		{"an adapter", known, host.No, nil},
+		{"guests are unknown", unknown, host.No, []gate.Kind{gate.Now, gate.Removed, gate.Returned}},
+		{"it manages NVSwitches", known, host.Yes, []gate.Kind{gate.AtBoot, gate.Now, gate.Role}},
+	} {
+		h := gate.Host{Devices: pci.Devices{{Address: a, Class: &class, Driver: &name, NVSwitchManager: test.manager}}}
+		h.Bonds = gate.ReadBonds(hosttest.Lay(t, "-- etc/hostname --\nx\n"), a)
+		for _, kind := range gate.Kinds() {
+			_, err := h.Leave(test.uses, gate.Allowed{Functions: []pci.Address{a}}, gate.Leaving{Address: a, Kind: kind})
+			if refused := slices.Contains(test.refused, kind); (err != nil) != refused {
+				t.Errorf("%s, %s: %v, want refused: %v", test.name, kind, err, refused)
 			}
 		}
 	}
@@ -556,32 +468,31 @@ func TestLeave(t *testing.T) {
 // it is. A new one needs its path there.
 func TestAskers(t *testing.T) {
 	known := map[string]string{
-		"host/prepare.refusals":               "host prepare",
-		"host/prepare.lifts":                  "host prepare",
-		"host/bind.NewPlan":                   "host bind",
-		"host/bind.search":                    "host bind",
+		"host/prepare.judge":                  "host prepare",
+		"host/bind.judge":                     "host bind",
 		"host/bind.refuse":                    "undo of host bind",
 		"host/bind.Needed":                    "undo of host bind",
 		"host/rdma/rdmaprepare.leave":         "rdma prepare --remove",
-		"host/rdma/rdmaprepare.ask":           "rdma prepare --remove",
-		"host/rdma/rdmaprepare.whole":         "rdma prepare --whole",
 		"host/container/containerprepare.hca": "container prepare --hca",
 		"host/startup.ask":                    "gpustack boot --revert",
-		"host/startup.Permit":                 "gpustack boot --revert",
+		"host/startup.carryOut":               "gpustack boot, whole adapter",
 		"host/check.leaving":                  "TestPending of host/check",
 		"host/check.refusals":                 "host prepare",
+		"host/check.never":                    "TestCheck of host/check",
 		"host/rdma/rdmacheck.backOut":         "TestUsedRemedy of host/rdma/rdmacheck",
 		"host/rdma/rdmaprepare.takes":         "rdma prepare --remove",
 		"host/rdma/rdmacheck.readUsed":        "script rdma_check of cmd/gpustack",
+		"host/selection.accepts":              "TestRandomMachines of host/prepare",
 		"host/selection.refusedOf":            "TestStates of host/selection",
-		"host/selection.Joining":              "host prepare",
 		"host/selection.Without":              "TestPendingUses of host/check",
 		"operate/node.files":                  "undo that removes a record of VFs",
 		"operate/node.binder":                 "host bind, carried out, undone and recovered",
-		"host/rdma/rdmaprepare.lift":          "rdma prepare --remove",
 		"operate/node.findHolders":            "rdma scan shows it",
+		"operate/node.PlanPrepare":            "TestAskKernel",
+		"operate/node.PlanRDMA":               "TestAskKernel",
+		"operate/node.PlanBind":               "TestAskKernel",
 	}
-	asks := []string{"Permit", "Drivers", "Leave", "Leaves", "Ask", "AskAtBoot", "Refusals", "Shared", "InUse", "HeldOf", "Users", "Virtualized", "OfSwitches", "AdapterUses", "Lifts"}
+	asks := []string{"Permit", "Drivers", "Leave", "Leaves", "Ask", "AskAtBoot", "AskKernel", "Decide", "Never", "HeldOf", "HoldDisks", "Users", "Virtualized", "OfSwitches"}
 	found := map[string]bool{}
 	for _, top := range []string{"host", "operate", "cmd"} {
 		err := filepath.WalkDir("../../"+top, func(name string, entry fs.DirEntry, err error) error {
@@ -644,19 +555,19 @@ func TestHint(t *testing.T) {
 		return h.Hint()
 	}
 	p := &recorded(t).Adapters[0]
-	h.Away = gate.ReadAway(hosttest.Lay(t, "-- etc/hostname --\nx\n"), h.Devices, b)
-	route := []guard.Need{{Address: b, Code: host.CodeNetwork, Use: guard.UseDefaultRoute, Reason: "carries the default route, through eth9"}}
+	route := guard.Needs{Links: map[pci.Address]guard.Links{b: {Interfaces: []guard.Interface{{Name: "eth9", Up: true}}}},
+		Uses: map[pci.Address][]guard.Usage{b: {{Address: b, What: "has the default route through eth9"}}}}
 	blind := func(denied bool) machine.Uses {
 		source := guest.Source{Name: "processes", State: guest.Unreadable, Detail: "/proc/1/ns: no", Denied: denied}
 		return machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{source}}}
 	}
 	for _, test := range []struct {
 		name, remove, want string // remove is that of the command, want that of VFs
-		needs              []guard.Need
+		needs              guard.Needs
 		uses               machine.Uses
 	}{
 		{name: "idle", remove: "gpustack rdma prepare --remove " + pf, want: "once no guest has one, write 0 to the function's sriov_numvfs"},
-		{name: "a route", want: "end this use first: its VF " + vf + " carries the default route, through eth9", needs: route},
+		{name: "a route", want: "end this use first: its VF " + vf + " has a network interface in use: eth9 is up; it has the default route through eth9", needs: route},
 		{name: "a process", want: "end this use first: VF " + vf + " of " + pf + " is in use: rping (pid 7) has /dev/infiniband/uverbs9 open",
 			uses: machine.Uses{Holders: []guard.Holder{{Address: b, File: "/dev/infiniband/uverbs9", PID: 7, Command: "rping"}}}},
 		{name: "guests are unknown", uses: blind(false),
@@ -678,13 +589,13 @@ func TestHint(t *testing.T) {
 // TestClaim: the disks of a function that leaves now are held until it is unbound. One that the
 // kernel refuses prevents that, and the others are released.
 func TestClaim(t *testing.T) {
-	links, files, _ := disk(pf, "/")
+	links, files, _ := disk(pf, "")
 	links += "symlink sys/class/block/nvme0n1p1 -> ../../devices/pci0000:00/" + pf + "/nvme/nvme0/nvme0n1/nvme0n1p1\nsymlink sys/class/block/nvme1n1 -> ../../devices/pci0000:00/" + pf + "/nvme/nvme1/nvme1n1\n"
 	files += "-- " + devices + pf + "/nvme/nvme0/nvme0n1/nvme0n1p1/partition --\n1\n-- " + devices + pf + "/nvme/nvme1/nvme1n1/size --\n8\n"
-	root := hosttest.Lay(t, archive(t, false, links, files, ""))
+	root := hosttest.Lay(t, archive(t, false, links, files, inMemory))
 	var log []string
 	refuse := ""
-	ask := gate.Drivers(root, nil, func(disk string) (func() error, error) {
+	ask := gate.Drivers(root, []pci.Address{address(t, pf)}, func(disk string) (func() error, error) {
 		if disk == refuse {
 			return nil, guard.ErrClaimed
 		}
@@ -698,19 +609,6 @@ func TestClaim(t *testing.T) {
 	}
 	if err := release(); err != nil || len(log) != 4 {
 		t.Errorf("%q, %v", log, err)
-	}
-	// --allow lifts content that nothing uses: the kernel is asked all the same. A mount has claimed
-	// the disk, so the kernel is not asked where --allow lifts that.
-	for use, want := range map[guard.Use]int{guard.UseSignature: 1, guard.UseTable: 1, guard.UseMount: 0, guard.UseSwap: 0} {
-		links, files, mounts := used[gate.Use(use)](pf)
-		claims := 0
-		_, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, mounts)), []pci.Address{address(t, pf)}, func(string) (func() error, error) {
-			claims++
-			return func() error { return nil }, nil
-		})(change)
-		if err != nil || claims != want {
-			t.Errorf("%s is lifted: %d disks claimed, want %d: %v", use, claims, want, err)
-		}
 	}
 	log, refuse = nil, "/dev/nvme1n1"
 	if _, _, err := ask(change); !errors.Is(err, guard.ErrClaimed) || !slices.Equal(log, []string{"claim /dev/nvme0n1", "release /dev/nvme0n1"}) {
@@ -779,12 +677,12 @@ func TestClaimMultipath(t *testing.T) {
 		claimed = append(claimed, disk)
 		return func() error { return nil }, nil
 	}
-	if _, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, "")), nil, claim)(change); err != nil || !slices.Equal(claimed, []string{"/dev/nvme0n1"}) {
+	if _, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, inMemory)), []pci.Address{address(t, pf)}, claim)(change); err != nil || !slices.Equal(claimed, []string{"/dev/nvme0n1"}) {
 		t.Errorf("idle: %q, %v", claimed, err)
 	}
 	claimed = nil
-	_, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, "/dev/nvme0n1p1 /data ext4 rw 0 0\n")), nil, claim)(change)
-	if want := pf + ": carries /dev/nvme0n1p1, mounted at /data"; err == nil || err.Error() != want || claimed != nil {
+	_, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, inMemory+"/dev/nvme0n1p1 /data ext4 rw 0 0\n")), []pci.Address{address(t, pf)}, claim)(change)
+	if want := pf + ": its disk /dev/nvme0n1 is claimed: /dev/nvme0n1p1 is mounted at /data"; err == nil || err.Error() != want || claimed != nil {
 		t.Errorf("mounted: %q, %v, want %s", claimed, err, want)
 	}
 }
@@ -800,35 +698,26 @@ func TestUnread(t *testing.T) {
 	}
 	for _, kind := range gate.Kinds() {
 		_, _, err := gate.Observe(root, scanned, []gate.Leaving{{Address: a, Kind: kind}})
-		if minds := kind != gate.Returned && kind != gate.Role; (err != nil) != minds {
+		if minds := kind == gate.AtBoot || kind == gate.Now || kind == gate.Removed; (err != nil) != minds {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
 }
 
-// TestRDMAUnread: the uses of adapters by RDMA cannot be read, which is a use of each adapter, in
-// the plan and in what carries it out, and of no other function.
-func TestRDMAUnread(t *testing.T) {
-	const spoiled = "symlink sys/class/infiniband_mad/issm0 -> issm0\nsymlink proc/7/fd/3 -> /dev/infiniband/issm0\nmkdir proc/7/map_files\n"
-	root := hosttest.Lay(t, archive(t, false, spoiled, process(7, "opensm"), ""))
-	a := address(t, pf)
-	m := machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
-	leaving := gate.Leaving{Address: a, Kind: gate.AtBoot}
-	now, _, err := gate.Observe(root, m.Devices.Value, []gate.Leaving{leaving})
-	if err != nil || !m.Needs.Seen() {
-		t.Fatal(err, m.Needs.Err)
+// inMemory is a mount table whose root file system needs no function.
+const inMemory = "rootfs / tmpfs rw 0 0\n"
+
+// TestAskKernel: the kernel is asked about the disks of functions that --allow names only, and on the
+// running machine only. A user who may not open disks is told so.
+func TestAskKernel(t *testing.T) {
+	links, files, _ := disk(pf, "")
+	root := hosttest.Lay(t, archive(t, false, links, files, inMemory))
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, h := range map[string]gate.Host{"plan": gate.New(m), "act": now} {
-		if refused := h.Ask("", gate.Allowed{}, leaving).Refused; len(refused) != 1 || !strings.Contains(refused[0].Error(), "cannot determine whether the host uses it by RDMA") {
-			t.Errorf("%s: %v", name, refused)
-		}
-		if answer := h.Ask("", gate.Allowed{Functions: []pci.Address{a}}, leaving); len(answer.Refused) != 0 || len(answer.Lifted) != 1 {
-			t.Errorf("%s, allowed: %+v", name, answer)
-		}
-		for _, need := range h.Needs {
-			if d := h.Devices.At(need.Address); need.Use == guard.UseRDMAUnread && *d.Class>>8 != 0x02 {
-				t.Errorf("%s: %v is no network adapter", name, need)
-			}
-		}
+	var needs guard.Needs
+	if warnings, err := gate.AskKernel(root, devices, &needs, nil, address(t, pf)); err != nil || warnings != nil || needs.Claims != nil {
+		t.Errorf("a tree: %v, %v, %v", warnings, err, needs.Claims)
 	}
 }

@@ -12,53 +12,35 @@ import (
 	"gpustack/host/pci"
 )
 
-// ReadRunning returns what only the running machine shows beside its files: the ssh session that
-// this process belongs to, the addresses of interfaces, and interfaces of other network namespaces.
-// session is the error of the session alone, whose interface has an address; the other errors are
-// those of [guard.Needs].
-func ReadRunning(root host.Root) (running guard.Running, session error) {
-	var addressesErr, linksErr error
-	running.Session, session = guard.Connection(root, os.Getpid())
-	running.Addresses, addressesErr = guard.ReadAddresses()
-	running.Links, linksErr = guard.ReadLinks(root)
-	running.Unread = errors.Join(addressesErr, linksErr)
-	return running, session
+// ReadRunning returns what only the running machine shows beside its files, for the words of
+// refusals: the ssh session that this process belongs to, and the addresses of interfaces. What
+// cannot be read costs words only.
+func ReadRunning(root host.Root) (running guard.Running) {
+	running.Session, _ = guard.Connection(root, os.Getpid())
+	running.Addresses, _ = guard.ReadAddresses()
+	running.DefaultRoutes, _ = guard.ReadDefaultRoutes()
+	return running
 }
 
-// Observe reads what uses functions at this moment, for what is about to be carried out. A file
-// that cannot be read is an error: it may hide a use. What the host needs is read only if a
+// Observe reads what determines whether functions may leave at this moment, for what is about to be
+// carried out. A file that cannot be read is an error. What the host needs is read only if a
 // function leaves that it may need: it must not keep functions from the host.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
 	var running guard.Running
-	if root.IsMachine() && mindsNeeds(leaving) {
-		running, _ = ReadRunning(root) // the plan, also of an undo, has warned of a session that is unknown
+	takes := slices.ContainsFunc(leaving, Leaving.takes)
+	if root.IsMachine() && takes {
+		running = ReadRunning(root)
 	}
-	return ObserveWith(root, devices, running, leaving)
-}
-
-// mindsNeeds reports whether what the host needs can prevent that functions leave.
-func mindsNeeds(leaving []Leaving) bool {
-	return slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.mindsNeeds() })
-}
-
-// ObserveWith is Observe with what only the running machine shows, of any other root the zero
-// value.
-func ObserveWith(root host.Root, devices pci.Devices, running guard.Running, leaving []Leaving) (Host, machine.Uses, error) {
-	h := Host{Devices: devices}
+	h := Host{Devices: devices, Bonds: Bonds{}}
 	var needsErr, mediatedErr, recordErr error
-	if mindsNeeds(leaving) {
-		h.Needs, h.RDMA, needsErr = guard.AllNeeds(root, devices, running)
+	if takes {
+		h.Needs, needsErr = guard.Observe(root, devices, running)
 		h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	}
 	h.Recorded, h.Containers, recordErr = machine.ReadRecord(root)
-	h.Bonds, h.Away = Bonds{}, Away{}
-	for _, l := range h.withVFs(leaving) {
-		switch l.Kind {
-		case Making:
+	for _, l := range leaving {
+		if l.Kind == Making {
 			maps.Copy(h.Bonds, ReadBonds(root, l.Address))
-		case Now, Removed, Returned:
-			maps.Copy(h.Away, ReadAway(root, devices, l.Address))
-		case AtBoot, Role:
 		}
 	}
 	uses, usesErr := machine.ObserveUses(root, devices, root.IsMachine())
@@ -68,3 +50,6 @@ func ObserveWith(root host.Root, devices pci.Devices, running guard.Running, lea
 	}
 	return h, uses, errors.Join(needsErr, mediatedErr, recordErr, usesErr)
 }
+
+// takes reports whether the host loses the function.
+func (l Leaving) takes() bool { return l.Kind.takes() }

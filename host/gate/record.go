@@ -64,64 +64,51 @@ func Changed(root host.Root, plan edit.Plan) (before, after Records, changed boo
 	return before, after, true, errors.Join(errs...)
 }
 
-// Allowed returns what is lifted by --allow of the commands that wrote the records, of the
-// functions that are the recorded ones: another device at the address of one has uses of its own.
-func (r Records) Allowed(devices pci.Devices) (a Allowed) {
+// Allowed returns the functions that --allow has named for what is recorded.
+func (r Records) Allowed() (a Allowed) {
 	if r.Guests != nil {
-		a.Lifted = r.Guests.Lifted
+		for _, function := range r.Guests.Allowed {
+			if f := r.Guests.At(function); f != nil {
+				a.Recorded = append(a.Recorded, f.Identity())
+			}
+		}
 	}
 	if r.RDMA != nil {
-		a.Lifted = slices.Concat(a.Lifted, r.RDMA.Allowed)
+		for _, function := range r.RDMA.Allowed {
+			if p := r.RDMA.At(function); p != nil {
+				a.Recorded = append(a.Recorded, p.Identity())
+			}
+		}
 	}
-	return r.ofRecorded(devices, a)
-}
-
-// ofRecorded returns what is lifted without that of functions which are other devices than
-// recorded.
-func (r Records) ofRecorded(devices pci.Devices, a Allowed) Allowed {
-	a.Functions = slices.DeleteFunc(slices.Clone(a.Functions), func(f pci.Address) bool { return r.IsOther(devices, f) })
-	a.Lifted = slices.DeleteFunc(slices.Clone(a.Lifted), func(l host.Lift) bool {
-		f, err := pci.ParseAddress(l.Function)
-		return err != nil || r.IsOther(devices, f)
-	})
 	return a
 }
 
-// IsOther reports whether the device at the address of a recorded function, or the physical
-// function of a recorded adapter, is another one than recorded.
-func (r Records) IsOther(devices pci.Devices, a pci.Address) bool {
-	if f := r.Guests.At(a); f != nil && !f.IsAt(devices) {
-		return true
-	}
-	p := r.Adapter(devices, a)
-	return p != nil && p.Identity().Compare(devices.Identity(p.Address)) != pci.NoDifference
-}
-
-// ReadAllowed returns what is lifted on a machine. A journal that cannot be read is no error: see
-// [Records.ReadAllowed].
-func ReadAllowed(root host.Root, devices pci.Devices) (Allowed, error) {
+// ReadAllowed returns the functions that --allow has named on a machine. A journal that cannot be
+// read is no error: see [Records.ReadAllowed].
+func ReadAllowed(root host.Root) (Allowed, error) {
 	r, err := readRecords(root)
-	return r.ReadAllowed(root, devices), err
+	return r.ReadAllowed(root), err
 }
 
-// ReadAllowed returns what is lifted on the machine that has the records: by them, by changes that
-// are being made, undone or recovered, and by the undo of a change that has restored a record. That
-// the journal cannot be read is in the result: it must not keep idle functions from leaving.
-func (r Records) ReadAllowed(root host.Root, devices pci.Devices) Allowed {
-	a := r.Allowed(devices)
+// ReadAllowed returns the functions that --allow has named on the machine that has the records: for
+// them, for changes that are being made, undone or recovered, and for the undo of a change that has
+// restored a record. That the journal cannot be read is in the result: it must not keep from leaving
+// what needs no --allow.
+func (r Records) ReadAllowed(root host.Root) Allowed {
+	a := r.Allowed()
 	entries, err := change.List(root)
 	errs := []error{err}
 	for _, e := range entries {
 		standing, err := restored(root, e)
 		errs = append(errs, err)
 		if standing || e.IsOpen() {
-			a.Lifted = slices.Concat(a.Lifted, e.Allowed)
+			a.Recorded = append(a.Recorded, e.Allowed...)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		a.Unread = fmt.Errorf("%w: %w", ErrLiftsUnread, err)
+		a.Unread = fmt.Errorf("%w: %w", ErrAllowUnread, err)
 	}
-	return r.ofRecorded(devices, a)
+	return a
 }
 
 // restored reports whether an entry is undone with --allow, and a record is still the one that the
@@ -145,21 +132,18 @@ func restored(root host.Root, e change.Entry) (bool, error) {
 // Leaves returns the functions that leave the host, or return to it, by a change of records. VFs
 // that exist are what leaves: each is a function of its own.
 func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
-	add := func(a pci.Address, k Kind) {
-		if devices.At(a) != nil {
-			leaving = append(leaving, Leaving{Address: a, Kind: k, Guests: k == AtBoot})
-		}
-	}
 	if after.Guests != nil {
+		s := Selection{Selected: after.Guests.Selected, Kind: AtBoot}
 		for _, f := range after.Guests.Functions {
 			if d := devices.At(f.Address); !isSame(before.Guests.At(f.Address), f) && d != nil && !pci.LeavesAlone(d.DriverName()) {
-				add(f.Address, AtBoot)
+				s.All = append(s.All, f.Address)
 			}
 		}
+		leaving = s.Leaving(devices)
 	}
 	for _, f := range after.Containers.All() {
-		if before.Containers.At(f.Address) == nil {
-			add(f.Address, Role)
+		if before.Containers.At(f.Address) == nil && devices.At(f.Address) != nil {
+			leaving = append(leaving, Leaving{Address: f.Address, Kind: Role})
 		}
 	}
 	if all := adapters(before.RDMA, after.RDMA); len(all) > 0 {
@@ -213,7 +197,7 @@ func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, aft
 	case after.Whole && after.Use == rdma.ForContainers:
 		leaving = append(leaving, Leaving{Address: a, Kind: Role})
 	case after.Whole && !pci.LeavesAlone(d.DriverName()):
-		leaving = append(leaving, Leaving{Address: a, Kind: AtBoot})
+		leaving = append(leaving, Leaving{Address: a, Kind: AtBoot, Whole: true})
 	case len(after.VFs) > 0 && len(vfs) == 0:
 		leaving = append(leaving, Leaving{Address: a, Kind: Making})
 	}
@@ -252,10 +236,10 @@ func vfsByFunction(devices pci.Devices) map[pci.Address][]pci.Address {
 	return vfs
 }
 
-// Permit returns whether a plan of files may change what is recorded: what --allow lifts, and an
-// error that names every use of a function that would leave the host, and every function that would
+// Permit returns whether a plan of files may change what is recorded: the functions for which that
+// needs --allow, and an error that names every use of a function that would leave the host, and every function that would
 // have two roles. It is asked before the files change, and before the change is undone.
-func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]host.Lift, error) {
+func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]pci.Identity, error) {
 	before, after, changed, err := Changed(root, plan)
 	// A change that leaves nothing recorded only returns functions, at the next boot. Of adapters it
 	// removes VFs now.
@@ -277,8 +261,8 @@ func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]host.Lift, error
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine what uses %s: %w", leaving[0].Address, err)
 	}
-	lifted, err := h.Leave(uses, allowed.And(after.Allowed(devices)), leaving...)
-	return Lifts(lifted), err
+	lifted, err := h.Leave(uses, allowed.And(after.Allowed()), leaving...)
+	return h.Identities(lifted), err
 }
 
 // Takes reports whether a plan of files takes functions from the host that it may need, now or at
@@ -292,5 +276,5 @@ func Takes(root host.Root, plan edit.Plan) (bool, error) {
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
 		return false, err
 	}
-	return mindsNeeds(Leaves(devices, before, after)), nil
+	return slices.ContainsFunc(Leaves(devices, before, after), Leaving.takes), nil
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"gpustack/host"
-	"gpustack/host/guard"
 	"gpustack/host/pci"
 )
 
@@ -19,7 +18,6 @@ type Refusal struct {
 	Absolute bool      // --allow cannot lift it
 	Err      error     // the error that it wraps, or nil
 	Code     host.Code // "" for that of Err
-	Use      Use       // "" for the code
 	File     string    // on the machine, that shows the use; "" for none
 }
 
@@ -56,18 +54,6 @@ func (r *Refusal) function() pci.Address {
 	return r.Address
 }
 
-// Unread reports whether it cannot be determined whether the function is in use.
-func (r *Refusal) Unread() bool { return guard.Use(r.use()).Unread() }
-
-// use returns the use.
-func (r *Refusal) use() Use {
-	if r.Use != "" {
-		return r.Use
-	}
-	code, _ := r.Refusal()
-	return Use(code)
-}
-
 // Refuse returns the absolute refusal of a function for a known reason.
 func Refuse(a pci.Address, err error) *Refusal {
 	return &Refusal{Address: a, Reason: err.Error(), Absolute: true, Err: err}
@@ -93,6 +79,9 @@ func (s *Separation) Error() string {
 func (s *Separation) Refusal() (code host.Code, allow string) {
 	return host.CodeNVSwitch, "--nvswitch"
 }
+
+// errClaimed is the error of a disk that the kernel calls claimed, as far as files or open(2) show.
+var errClaimed = host.WithHint(host.WithCode(errors.New("is claimed"), host.CodeDisk, ""), "end this use first; 'lsblk' and 'fuser -v' show what uses a disk")
 
 // Errors of functions of hosts that share a GPU between guests.
 var (

@@ -1,10 +1,13 @@
 package gate
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/guard"
+	"gpustack/host/pci"
 )
 
 // Kind is how a function leaves the host.
@@ -29,103 +32,215 @@ const (
 // now reports whether functions that leave in this way must not be in use at this moment.
 func (k Kind) now() bool { return k == Now || k == Removed || k == Returned }
 
-// mindsNeeds reports whether what the host needs can prevent that functions leave in this way.
-func (k Kind) mindsNeeds() bool { return k != Returned && k != Role }
+// takes reports whether the host loses functions that leave in this way.
+func (k Kind) takes() bool { return k == AtBoot || k == Now || k == Removed }
 
-// Use is what prevents a function from leaving the host: a [guard.Use], or the code of another
-// refusal.
-type Use string
+// Rule is what decides about a function that leaves the host. The first that fits decides.
+type Rule string
 
-// claims reports whether the kernel or a process has claimed the disk of a use, so that it cannot
-// be opened exclusively. Content that nothing uses claims no disk.
-func (u Use) claims() bool {
-	return slices.Contains([]guard.Use{guard.UseMount, guard.UseMountNamespace, guard.UseSwap, guard.UseHolder, guard.UsePool, guard.UseTarget}, guard.Use(u))
-}
-
-// standsFor reports whether --allow that has lifted a use has lifted another one of the same
-// function, too. What is recorded is asked again later, before the reboot and during it, when the
-// same use may show itself as another one:
-//
-//   - An address, the default route through the same interface, and the file that gives it an
-//
-// address are the host's network. Which of them is seen depends on how far the network is set up.
-//   - A disk in use that was given up is given up as well once it is not mounted: then its line of
-//     fstab and its content are seen.
-//
-// Any other use is a different loss, to which the operator has not agreed: an interface above may
-// carry guests' networks, an ssh session may be the one that could repair the host.
-func (u Use) standsFor(other Use) bool {
-	network := []Use{Use(guard.UseAddress), Use(guard.UseDefaultRoute), Use(guard.UseConfigured)}
-	unused := []Use{Use(guard.UseTable), Use(guard.UseSignature)}
-	return u == other || slices.Contains(network, u) && slices.Contains(network, other) || u.claims() && slices.Contains(unused, other)
-}
-
-// Verdict is what a use means for a kind of leaving.
-type Verdict int
-
-// The verdicts. The zero value refuses, so that a use without a rule does.
+// The rules.
 const (
-	Refused    Verdict = iota // no option lifts it
-	Liftable                  // --allow lifts it for one function
-	Unaffected                // the use goes on, or another refusal names it
+	// RuleRoot: the file systems that the host boots from need it, or may. Nothing lifts that.
+	RuleRoot Rule = "root"
+	// RuleClaim: the kernel has claimed a disk of the function, several guests share it, or it has
+	// another role. Nothing lifts that while it lasts.
+	RuleClaim Rule = "claim"
+	// RuleLeaves: a GPU that nothing holds, a function of its card, or an NVSwitch of its board.
+	RuleLeaves Rule = "leaves"
+	// RuleAllow: any other function leaves only if --allow names it.
+	RuleAllow Rule = "allow"
 )
 
-// rules has a row for each use. What the host needs for its root file system is never lifted,
-// whatever its row says: see [guard.Need], Absolute.
-func rules() map[Use]map[Kind]Verdict {
-	row := func(atBoot, now, removed, making, returned, role Verdict) map[Kind]Verdict {
-		return map[Kind]Verdict{AtBoot: atBoot, Now: now, Removed: removed, Making: making, Returned: returned, Role: role}
+// judge returns the rule for a function that the host loses, and for all but [RuleLeaves] the
+// refusal. It does not ask who uses the function now: see [Host.Leave].
+func (h Host) judge(l Leaving) (Rule, *Refusal) {
+	d := h.Devices.At(l.Address)
+	if d == nil || pci.LeavesAlone(d.DriverName()) {
+		return RuleLeaves, nil
 	}
-	// VFs are made, and containers are offered a function, while a need of the host goes on.
-	need := row(Liftable, Liftable, Liftable, Unaffected, Unaffected, Unaffected)
-	// Guests that share a function lose their parts of it. A VF has neither VFs nor mediated devices.
-	shared := row(Refused, Refused, Unaffected, Unaffected, Unaffected, Unaffected)
-	return map[Use]map[Kind]Verdict{
-		Use(guard.UseMount):               need,
-		Use(guard.UseMountNamespace):      need,
-		Use(guard.UseSwap):                need,
-		Use(guard.UseHolder):              need,
-		Use(guard.UsePool):                need,
-		Use(guard.UseTarget):              need,
-		Use(guard.UseResume):              need,
-		Use(guard.UseTable):               need,
-		Use(guard.UseSignature):           need,
-		Use(guard.UseDefaultRoute):        need,
-		Use(guard.UseSession):             need,
-		Use(guard.UseAddress):             need,
-		Use(guard.UseConfigured):          need,
-		Use(guard.UseConfigurationUnread): need,
-		Use(guard.UseUpperLink):           need,
-		Use(guard.UseNetworkNamespace):    need,
-		Use(guard.UseXDP):                 need,
-		Use(guard.UseNetconsole):          need,
-		Use(guard.UseKdump):               need,
-		Use(guard.UsePTP):                 need,
-		Use(guard.UseConsole):             need,
-		Use(guard.UseManagementConsole):   need,
-		Use(guard.UseRDMAFileSystem):      need,
-		Use(guard.UseRDMADisk):            need,
-		Use(guard.UseRDMAProtocol):        need,
-		Use(guard.UseSubnetManager):       need,
-		Use(guard.UseRDMAUnread):          need,
-		// Of a function that goes now, HeldOf names the process.
-		Use(guard.UseRDMAProcess): row(Liftable, Unaffected, Unaffected, Unaffected, Unaffected, Unaffected),
-		// A process or a guest loses the function at the next boot, or keeps it from going now.
-		Use(host.CodeInUse): row(Liftable, Refused, Refused, Unaffected, Refused, Unaffected),
-		// At the next boot no guest runs.
-		Use(host.CodeGuestsUnknown):    row(Unaffected, Refused, Refused, Unaffected, Refused, Unaffected),
-		Use(host.CodeVirtualFunctions): shared,
-		Use(host.CodeMediated):         shared,
-		Use(host.CodeGroup):            row(Liftable, Liftable, Unaffected, Unaffected, Unaffected, Unaffected),
-		// What manages the switches of a board manages them for the host and all guests.
-		Use(host.CodeNVSwitch):   row(Refused, Refused, Unaffected, Unaffected, Unaffected, Refused),
-		Use(host.CodeBondedRDMA): row(Unaffected, Unaffected, Unaffected, Liftable, Unaffected, Unaffected),
-		Use(host.CodeRole):       row(Refused, Refused, Refused, Refused, Unaffected, Refused),
+	if r := h.ofRoot(d); r != nil {
+		return RuleRoot, r
 	}
+	if claims := h.Needs.Claims[d.Address]; len(claims) > 0 {
+		c := claims[0]
+		return RuleClaim, &Refusal{Address: d.Address, Reason: fmt.Sprintf("its disk %s is claimed: %s", c.Disk, c.What), Absolute: true, Err: errClaimed,
+			Code: host.CodeDisk, File: c.File}
+	}
+	if l.Kind == Removed {
+		return h.ofVF(d)
+	}
+	if l.Whole {
+		return h.ofAdapter(d)
+	}
+	why, code := h.apart(d, l)
+	if why == "" {
+		return RuleLeaves, nil
+	}
+	return RuleAllow, &Refusal{Address: d.Address, Reason: why + h.words(d), Code: code, File: h.file(d)}
 }
 
-// Rule returns what a use means for a kind of leaving, and whether there is a rule for both.
-func Rule(use Use, kind Kind) (v Verdict, known bool) {
-	v, known = rules()[use][kind]
-	return v, known
+// Never returns the refusal of a function that no option lets leave the host: what the root file
+// system needs, or the kernel calls claimed. It is nil for any other function.
+func (h Host) Never(a pci.Address) *Refusal {
+	switch rule, r := h.judge(Leaving{Address: a, Kind: AtBoot}); rule {
+	case RuleRoot, RuleClaim:
+		return r
+	case RuleLeaves, RuleAllow:
+	}
+	return nil
+}
+
+// ofRoot returns the refusal of a function that the host needs to boot, or may need as far as that
+// can be followed, or nil.
+func (h Host) ofRoot(d *pci.Device) *Refusal {
+	root, links := h.Needs.Root, h.Needs.Links[d.Address]
+	refuse := func(code host.Code, format string, args ...any) *Refusal {
+		return &Refusal{Address: d.Address, Reason: fmt.Sprintf(format, args...), Absolute: true, Code: code}
+	}
+	isDisk := d.Class == nil || d.Class.IsStorage() || len(h.Needs.Disks[d.Address]) > 0
+	isNetwork := d.Class == nil || d.Class.IsNetwork() || len(links.Interfaces) > 0
+	switch what := root.Needs[d.Address]; {
+	case what != "":
+		return refuse(host.CodeRootDisk, "carries %s, without which the host does not boot", what)
+	case root.Network != "" && isNetwork:
+		return refuse(host.CodeNetwork, "may be the interface that the host boots with: %s", root.Network)
+	case root.Lost != "" && (isDisk || links.IsUp()):
+		return refuse(host.CodeRootDisk, "may carry what the host boots from: %s", root.Lost)
+	}
+	return nil
+}
+
+// apart returns why a function does not leave the host by itself, and the code of the reason, or "".
+func (h Host) apart(d *pci.Device, l Leaving) (why string, code host.Code) {
+	gpu, below := h.Devices.GPUOf(d), h.Needs.Below[d.Address]
+	switch {
+	case d.IsConsole():
+		return "is the console (boot_vga)", host.CodeConsole
+	case d.IsManagementConsole():
+		return "is the management controller's console", host.CodeConsole
+	case (d.IsGPU() || gpu != nil) && l.Apart:
+		return shares(d) + " but is not selected itself", host.CodeGroup
+	case d.IsGPU():
+		return "", ""
+	case gpu != nil && below == "":
+		return "", ""
+	case gpu != nil:
+		return fmt.Sprintf("is a part of GPU %s, and has %s below it", gpu.Address, below), host.CodeInUse
+	case d.IsNVSwitch() && l.Guests:
+		return "", ""
+	case d.VPDUnread():
+		return errVPDUnread.Error(), host.CodeNVSwitch
+	}
+	if l.Apart {
+		return shares(d) + " but is not part of it: " + h.Label(d), host.CodeGroup
+	}
+	return "is no GPU: " + h.Label(d), host.CodeGroup
+}
+
+// ofVF returns the rule for a VF that is removed. Of several that a physical function has, --allow
+// names that function.
+func (h Host) ofVF(d *pci.Device) (Rule, *Refusal) {
+	links := h.Needs.Links[d.Address]
+	if links.Idle() {
+		return RuleLeaves, nil
+	}
+	return RuleAllow, &Refusal{Address: d.Address, Reason: "has a network interface in use: " + links.Why() + h.words(d), Code: host.CodeNetwork, File: h.file(d)}
+}
+
+// ofAdapter returns the rule for an RDMA adapter that rdma prepare assigns to guests as a whole: it
+// leaves by itself if each of its ports is down and its interfaces are seen to be idle.
+func (h Host) ofAdapter(d *pci.Device) (Rule, *Refusal) {
+	links := h.Needs.Links[d.Address]
+	if links.Idle() && links.Active == "" {
+		return RuleLeaves, nil
+	}
+	why := links.Active
+	if !links.Idle() {
+		why = "has a network interface in use: " + links.Why()
+	}
+	return RuleAllow, &Refusal{Address: d.Address, Reason: why + h.words(d), Code: host.CodeNetwork, File: h.file(d)}
+}
+
+// words returns what uses a function, as far as is seen at a glance, and what its card loses.
+func (h Host) words(d *pci.Device) string {
+	const some = 4
+	var b strings.Builder
+	uses := h.Needs.Uses[d.Address]
+	for i, u := range uses {
+		if i == some {
+			fmt.Fprintf(&b, ", and %d more", len(uses)-some)
+			break
+		}
+		b.WriteString(map[bool]string{true: "; it ", false: ", "}[i == 0] + u.What)
+	}
+	if others := h.remaining(d); len(others) > 0 {
+		fmt.Fprintf(&b, "; the host keeps %s of the same card, and a guest can reset or reflash the whole card", Shortened(others))
+	}
+	return b.String()
+}
+
+// remaining returns the other functions of a card that is no GPU's, which stay with the host if the
+// function leaves: those of its IOMMU group go with it.
+func (h Host) remaining(d *pci.Device) (others []pci.Address) {
+	if h.Devices.GPUOf(d) != nil || d.IsVF() || d.IOMMUGroup == nil { // without groups, the whole slot goes
+		return nil
+	}
+	slot := h.Devices.Slot(d.Address)
+	for i := range slot {
+		if o := &slot[i]; !o.IsVF() && !o.IsBridge() && !pci.LeavesAlone(o.DriverName()) && (o.IOMMUGroup == nil || *o.IOMMUGroup != *d.IOMMUGroup) {
+			others = append(others, o.Address)
+		}
+	}
+	return others
+}
+
+// file returns the file that shows the first use of a function, or "".
+func (h Host) file(d *pci.Device) string {
+	if uses := h.Needs.Uses[d.Address]; len(uses) > 0 {
+		return uses[0].File
+	}
+	return ""
+}
+
+// Label returns a name of a function that operators recognize, such as "NIC eno1 (mlx5_core)", by
+// its network interfaces or disks, or else its address.
+func (h Host) Label(d *pci.Device) string {
+	names := slices.Clone(h.Needs.Disks[d.Address])
+	for _, i := range h.Needs.Links[d.Address].Interfaces {
+		names = append(names, i.Name)
+	}
+	if len(names) == 0 {
+		return d.Label()
+	}
+	label := d.Kind() + " " + strings.Join(names, " ")
+	if d.Driver != nil {
+		label += " (" + *d.Driver + ")"
+	}
+	return label
+}
+
+// shares returns what a function shares with a selected one.
+func shares(d *pci.Device) string {
+	if d.IOMMUGroup == nil {
+		return "shares the slot of a selected device"
+	}
+	return fmt.Sprintf("shares IOMMU group %d with a selected device", *d.IOMMUGroup)
+}
+
+// GPUPrograms are the programs whose only subject are GPUs and their displays, by their names in
+// /proc/PID/comm (at most 15 bytes). They hold GPUs for as long as they run, and lose nothing by a
+// reboot after which the GPUs are for guests: nvidia-persistenced, DCGM and its exporter, NVIDIA's
+// imex, powerd and Kubernetes device plugin, the exporters of AMD and Intel, and what plays sound.
+func GPUPrograms() []string {
+	return []string{"nvidia-persiste", "nv-hostengine", "dcgm-exporter", "nvidia-imex", "nvidia-powerd", "nvidia-device-p", "gpu-feature-dis",
+		"gpuagent", "amd-device-metr", "amd-smi-exporte", "k8s-device-plug", "xpumd", "intel_gpu_expor", "alsactl", "wireplumber", "pipewire", "pipewire-pulse", "pulseaudio"}
+}
+
+// fabricManager is the name of NVIDIA's fabric manager, which connects the GPUs of a board: it loses
+// nothing if none of them remains with the host.
+const fabricManager = "nv-fabricmanage"
+
+// isGPUProgram reports whether a holder of a function loses nothing if no GPU remains.
+func isGPUProgram(holder guard.Holder, allGo bool) bool {
+	return slices.Contains(GPUPrograms(), holder.Command) || holder.Command == fabricManager && allGo
 }

@@ -6,22 +6,63 @@ import (
 
 	"gpustack/host/gate"
 	"gpustack/host/guard"
+	"gpustack/host/guest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
-// TestInUse: host prepare refuses a function that a process has open, but none that a process may
-// only use by a node which serves all GPUs.
-func TestInUse(t *testing.T) {
-	one, two, three := pci.Address{Bus: 1}, pci.Address{Bus: 2}, pci.Address{Bus: 3}
-	uses := machine.Uses{Holders: []guard.Holder{
-		{Address: one, File: "/dev/nvidia-uvm", PID: 7, Command: "python3", Shared: true},
-		{Address: two, File: "/dev/nvidia-uvm", PID: 7, Command: "python3", Shared: true},
-		{Address: two, File: "/dev/nvidia1", PID: 8, Command: "python3"},
-		{Address: three, File: "/dev/fb0", Command: "vtcon1"},
-	}}
-	refusals, lifted := gate.Host{}.InUse(uses, gate.Selection{All: []pci.Address{one, two, three}})
-	if want := "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open]"; fmt.Sprint(refusals) != want || len(lifted) > 0 {
-		t.Errorf("%v, %v", refusals, lifted)
+// TestUsers: a GPU that a process has open needs --allow, unless the process only watches GPUs, or
+// may only use it by a node which serves all GPUs. What is bound to vfio-pci has left: a guest that
+// has it is no refusal.
+func TestUsers(t *testing.T) {
+	class, vendor, nvidia, vfio := pci.Controller3D, pci.NVIDIA, "nvidia", machine.VFIO
+	var devices pci.Devices
+	for bus := range uint8(9) {
+		devices = append(devices, pci.Device{Address: pci.Address{Bus: bus + 1}, Class: &class, VendorID: &vendor, Driver: &nvidia})
+	}
+	devices[8].Driver = &vfio
+	all := []pci.Address{}
+	for _, d := range devices {
+		all = append(all, d.Address)
+	}
+	uses := machine.Uses{Guests: guest.Report{Holders: []guest.Holder{{PID: 9, Command: "qemu-system-x86", Functions: []pci.Address{{Bus: 9}}}}, Guests: []guest.Guest{}}}
+	hold := func(bus uint8, pid int, command string, shared bool) {
+		uses.Holders = append(uses.Holders, guard.Holder{Address: pci.Address{Bus: bus}, File: "/dev/nvidia1", PID: pid, Command: command, Shared: shared})
+	}
+	hold(1, 7, "python3", true)
+	hold(2, 7, "python3", true)
+	hold(2, 8, "python3", false)
+	hold(3, 0, "vtcon1", false)
+	hold(4, 10, "nvidia-persiste", false)
+	hold(5, 10, "nvidia-persiste", false)
+	hold(6, 11, "nv-hostengine", false)
+	hold(7, 12, "dcgm-exporter", false)
+	hold(8, 13, "nv-fabricmanage", false)
+	for _, test := range []struct {
+		name, want, notes string
+		all               []pci.Address
+	}{
+		{"all GPUs", "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open]", "dcgm-exporter nv-fabricmanage nv-hostengine nvidia-persiste", all},
+		{"a GPU of the board stays", "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open 0000:08:00.0: is in use: nv-fabricmanage (pid 13) has /dev/nvidia1 open]",
+			"dcgm-exporter nv-hostengine nvidia-persiste", all[1:]},
+	} {
+		s := gate.Selection{Selected: test.all, All: test.all, Kind: gate.AtBoot}
+		answer := gate.Host{Devices: devices}.Decide(s, uses, nil)
+		notes := ""
+		if test.all[len(test.all)-1] == all[8] && answer.Notes[0] != "0000:09:00.0 has left the host already: assigned to guest qemu-system-x86 (pid 9)" {
+			t.Errorf("%s: %q", test.name, answer.Notes)
+		}
+		for _, n := range answer.Notes[1:] {
+			name := ""
+			fmt.Sscan(n, &name)
+			notes += " " + name
+		}
+		if got := fmt.Sprint(answer.Refused); got != test.want || notes != " "+test.notes {
+			t.Errorf("%s: %s, notes:%s", test.name, got, notes)
+		}
+		s.Allowed = gate.Allowed{Functions: test.all}
+		if answer := (gate.Host{Devices: devices}).Decide(s, uses, nil); len(answer.Refused) != 0 {
+			t.Errorf("%s, allowed: %v", test.name, answer.Refused)
+		}
 	}
 }

@@ -1,10 +1,10 @@
-// Package guard determines which PCI functions the host itself uses, because its file systems,
-// disks, networks or console depend on them ([Needs]), and which ones its processes have open
-// ([Holders]).
+// Package guard reads what determines whether PCI functions may leave the host ([Observe]): what the
+// file systems that the host boots from need, what claims disks, which interfaces are idle and what
+// hangs below the functions of a card; and, as words only, what uses functions as far as is seen at a
+// glance. [Holders] are the processes that have devices of functions open.
 //
-// A [Need] has the type of the use, what depends on the function, and the file that shows it.
 // [Claim] is the kernel's own opinion on a disk, for the moment at which the disk leaves the host.
 //
 // The package does not determine which guests use a function (host/guest), and it refuses nothing:
-// that is decided above it.
+// that is decided above it (host/gate).
 package guard

@@ -42,15 +42,19 @@ func (h Holder) Who() string {
 	if h.PID == 0 {
 		return fmt.Sprintf("the framebuffer console (%s) uses %s", h.Command, h.File)
 	}
-	who := fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
-	if where := cmp.Or(h.Container.String(), h.Unit); where != "" {
-		who = fmt.Sprintf("%s (pid %d, %s)", h.Command, h.PID, where)
-	}
-	who += " has " + host.Descriptor{Name: cmp.Or(h.As, h.File), Node: h.File}.String() + " open"
+	who := h.process() + " has " + host.Descriptor{Name: cmp.Or(h.As, h.File), Node: h.File}.String() + " open"
 	if h.Shared {
 		who += ", through which it may use any GPU of the nvidia driver"
 	}
 	return who
+}
+
+// process returns the name of the process, and where it runs.
+func (h Holder) process() string {
+	if where := cmp.Or(h.Container.String(), h.Unit); where != "" {
+		return fmt.Sprintf("%s (pid %d, %s)", h.Command, h.PID, where)
+	}
+	return fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
 }
 
 // Refusal returns the code of the error: no option lifts it.
@@ -236,9 +240,6 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 	}
 	for _, class := range h.classes {
 		dir := path.Join("/sys/class", class)
-		if dir == ptpDir {
-			continue // Needs names its users, for whom unbinding does not wait (Linux, posix_clock_unregister)
-		}
 		ok, err := h.root.Exists(path.Join(dir, name))
 		if err != nil && !errors.Is(err, unix.ENOTDIR) {
 			return nil, err
@@ -260,8 +261,8 @@ func (h *holders) of(file string) ([]pci.Address, error) {
 // its network interface does not wait for the process.
 func (h *holders) behind(class, name string) ([]pci.Address, error) {
 	if class == blockDir {
-		o, err := h.below(name, map[string]bool{})
-		return o.functions, err
+		s, err := h.stack(name)
+		return s.functions, err
 	}
 	target, err := h.device(class, name)
 	if err != nil {

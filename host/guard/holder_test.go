@@ -255,7 +255,7 @@ vg-a
 }
 
 // TestParts: a process that has a device of a subfunction, or a vDPA device, uses the function that
-// they belong to. The user of a PTP clock does not hold it: see TestClocks.
+// they belong to.
 func TestParts(t *testing.T) {
 	const pf, vf = "../../../devices/pci0000:00/0000:07:00.0", "../../../devices/pci0000:00/0000:07:00.2"
 	const machine = "symlink sys/bus/vdpa/devices/vdpa0 -> " + pf + "/mlx5_core.sf.4/vdpa0\nsymlink sys/bus/vdpa/devices/vdpa1 -> " + vf + "/vdpa1\n" +
@@ -272,7 +272,7 @@ func TestParts(t *testing.T) {
 		{"vhost-vdpa-2", ""},
 		{"vhost-vdpa-9", ""},
 		{"infiniband/uverbs4", "0000:07:00.0 /dev/infiniband/uverbs4\n"},
-		{"ptp2", ""},
+		{"ptp2", "0000:07:00.0 /dev/ptp2\n"},
 	} {
 		t.Run(test.node, func(t *testing.T) {
 			found, err := guard.Holders(hosttest.Lay(t, "symlink proc/7/fd/3 -> /dev/"+test.node+"\n"+machine), nil)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ func TestEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := guard{root: root}
+	mounts := func(pid int) error { _, err := root.ReadTable(host.ProcessFile(pid, "mounts")); return err }
 	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^$")
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
@@ -41,7 +40,7 @@ func TestEnded(t *testing.T) {
 		}
 	}
 	for what, read := range map[string]func(int) error{
-		"mounts":       func(pid int) error { _, err := g.mountsOf(pid); return err },
+		"mounts":       mounts,
 		"open files":   func(pid int) error { _, err := host.Descriptors(root, pid); return err },
 		"mapped files": func(pid int) error { _, err := host.MappedDevices(root, pid); return err },
 	} {
@@ -51,9 +50,6 @@ func TestEnded(t *testing.T) {
 		if ended, err := host.ReadThreads(root, zombie, read); !ended || err != nil {
 			t.Errorf("the %s of a zombie: %v, %v", what, ended, err)
 		}
-	}
-	if namespace, err := g.namespaceOf(zombie); namespace != "" || err != nil {
-		t.Errorf("the namespace of a zombie: %q, %v", namespace, err)
 	}
 	refused, malformed := fmt.Errorf("/proc/x: %w", unix.EACCES), fmt.Errorf("/proc/x: %w", unix.EINVAL)
 	for _, test := range []struct {
@@ -75,7 +71,7 @@ func TestEnded(t *testing.T) {
 	if err := child.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	_, gone := g.mountsOf(zombie)
+	gone := mounts(zombie)
 	for _, err := range []error{gone, refused} {
 		if ended, err := host.ReadThreads(root, zombie, func(int) error { return err }); gone == nil || !ended || err != nil {
 			t.Errorf("a process that is gone: %v, %v", ended, err)
@@ -102,62 +98,20 @@ func TestFirstThread(t *testing.T) {
 		child.Wait()
 	})
 	g, pid := guard{root: root}, child.Process.Pid
+	mounts := func(pid int) error { _, err := root.ReadTable(host.ProcessFile(pid, "mounts")); return err }
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := g.mountsOf(pid); errors.Is(err, unix.EINVAL) {
+		if err := mounts(pid); errors.Is(err, unix.EINVAL) {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("its first thread does not end")
 		}
 	}
-	if ended, err := host.ReadThreads(root, pid, func(thread int) error { _, err := g.mountsOf(thread); return err }); ended || err != nil {
+	if ended, err := host.ReadThreads(root, pid, mounts); ended || err != nil {
 		t.Errorf("mounts: ended %v, %v", ended, err)
 	}
 	opened, err := g.opened(pid)
 	if !slices.ContainsFunc(opened, func(d host.Descriptor) bool { return d.Name == "/dev/null" }) || err != nil {
 		t.Errorf("open files: %v, %v", opened, err)
 	}
-}
-
-// TestEachNamespace: of each namespace one process is read: the next one if the first has ended.
-func TestEachNamespace(t *testing.T) {
-	root := tree(t)
-	for pid, namespace := range map[int]string{1: "mnt:[1]", 2: "mnt:[1]", 3: "mnt:[7]", 4: "mnt:[7]", 5: "mnt:[7]", 6: "mnt:[8]"} {
-		dir := root.Path(host.ProcessFile(pid, "ns"))
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(namespace, filepath.Join(dir, "mnt"))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g := guard{root: root}
-	var read []int
-	ended := func(pid int) error {
-		read = append(read, pid)
-		if pid == 3 {
-			return unix.ESRCH
-		}
-		return nil
-	}
-	if err := g.eachNamespace("mnt:[1]", ended); err != nil || fmt.Sprint(read) != "[3 4 6]" {
-		t.Errorf("%v, %v", read, err)
-	}
-	if err := g.eachNamespace("mnt:[1]", func(int) error { return unix.EIO }); !errors.Is(err, unix.EIO) {
-		t.Errorf("%v, want %v", err, unix.EIO)
-	}
-}
-
-// tree returns a root with files: names and contents.
-func tree(t *testing.T, files ...string) host.Root {
-	t.Helper()
-	dir := t.TempDir()
-	for i := 0; i+1 < len(files); i += 2 {
-		name := filepath.Join(dir, files[i])
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(files[i+1]), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root
 }

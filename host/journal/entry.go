@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/pci"
 )
 
 // Status is the state of an entry.
@@ -42,7 +43,7 @@ type Entry struct {
 	Programs  []host.Program `json:"programs"`          // run after the change is made, and after it is undone
 	Left      []host.Program `json:"left"`              // programs left to the operator
 	Restart   []string       `json:"restart,omitempty"` // services that read the files when they start
-	Allowed   []host.Lift    `json:"allowed,omitempty"` // refusals that --allow has lifted, of the change or its undo
+	Allowed   []pci.Identity `json:"allowed,omitempty"` // functions that leave the host because --allow names them, by the change or its undo
 
 	Rows    json.RawMessage `json:"rows,omitempty"`    // of KindRows
 	Drivers json.RawMessage `json:"drivers,omitempty"` // of KindDrivers

@@ -18,8 +18,7 @@ const ContractFile = change.Dir + "/contract.json"
 type Contract struct {
 	Driver   string        `json:"driver"`
 	Selected []pci.Address `json:"selected"`                // by the operator or by default
-	Allowed  []pci.Address `json:"allowed"`                 // functions whose refusals --allow lifted
-	Lifted   []host.Lift   `json:"lifted"`                  // the refusals that it lifted
+	Allowed  []pci.Address `json:"allowed"`                 // functions that leave the host because --allow names them
 	Unsafe   bool          `json:"allow_unsafe_interrupts"` // --allow-unsafe-interrupts was given
 	NVSwitch NVSwitch      `json:"nvswitch"`                // "" where no choice was made
 	TakeOver bool          `json:"take_over"`               // --take-over was given
@@ -44,9 +43,6 @@ type Function struct {
 	Members           []pci.Address `json:"members"`
 	Driver            string        `json:"driver"`
 	By                By            `json:"by"`
-	// RDMA means that the function is an RDMA adapter, which is for guests because it shares its
-	// IOMMU group with a GPU.
-	RDMA bool `json:"rdma,omitempty"`
 }
 
 // IDs returns the ids of the product, in the form that drivers accept: "10de:11b4".
@@ -113,10 +109,13 @@ type By string
 
 // A driver binds all functions of a product through ids=, or one function by its address. By
 // address are bound: functions of which an identical device remains with the host, and functions
-// for which the kernel has a built-in driver, which would bind first.
+// for which the kernel has a built-in driver, which would bind first. Both happen in the initramfs.
+// What is no GPU, companion or NVSwitch is bound by gpustack-boot.service, by its address, after the
+// gate was asked again.
 const (
 	ByIDs     By = "ids"
 	ByAddress By = "address"
+	ByService By = "service"
 )
 
 // Hash is the hash of the content of a file that gpustack wrote.

@@ -106,6 +106,9 @@ func (c Contract) Early(kernels []modprobe.Modules) initramfs.Early {
 		}
 	}
 	for _, f := range c.Functions {
+		if f.By == ByService {
+			continue
+		}
 		if f.By == ByAddress {
 			e.ByAddress = append(e.ByAddress, initramfs.Function{
 				Address: f.Address, Path: f.SysfsPath, Vendor: f.VendorID, Product: f.ProductID,

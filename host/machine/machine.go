@@ -64,11 +64,9 @@ type Machine struct {
 	Conf      Look[modprobe.Conf]     // modprobe's configuration, without the files that exist for one boot only
 	Stated    Look[[]modprobe.Stated] // ids= of drivers for passthrough in files of others
 
-	// Observed for Needs, and for Check while a recorded function is the host's; Mediated also for its
-	// own subject.
-	Needs    Look[[]guard.Need]
+	// Observed for Needs; Mediated also for its own subject.
+	Needs    Look[guard.Needs]
 	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
-	Adapters map[pci.Address]*Adapter  // RDMA adapters that share an IOMMU group with a GPU
 
 	// Observed for Check while a recorded function is the host's.
 	Uses Look[Uses]
@@ -127,7 +125,7 @@ const (
 	Record                            // the contract
 	Boot                              // the next boot: boot loader, kernels, initramfs, modprobe; includes Facts and Record
 	RunningKernel                     // the modules of the running kernel alone; includes Record
-	Needs                             // functions that the host needs; includes Mediated
+	Needs                             // what determines which functions may leave the host; includes Mediated
 	Mediated                          // mediated devices
 	Check                             // everything that host check uses
 	Reboot                            // whether a reboot is pending; includes Record and, if something is recorded, Facts
@@ -167,10 +165,7 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		o.readContract()
 	}
 	if o.reads(Check) {
-		o.subjects |= IOMMU | Boot
-		if o.Contract.Seen() && o.Contract.Value == nil {
-			o.subjects |= Needs // for reasons that prevent preparation
-		}
+		o.subjects |= IOMMU | Boot | Needs
 	}
 	if o.reads(Check | Reboot) {
 		o.readJournal(opts.Journal)
@@ -210,7 +205,6 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		o.readRunningKernel()
 	}
 	if o.reads(Check) && o.isLeaving() {
-		o.subjects |= Needs // they may have come into use since they were recorded
 		uses, err := ObserveUses(o.root, devices, false)
 		o.Uses = Saw(host.ProcDir, uses, err)
 	}
@@ -310,15 +304,8 @@ func (o *observer) readFacts() (warnings []string) {
 
 // readNeeds determines which functions the host needs.
 func (o *observer) readNeeds(running guard.Running) {
-	needs, _, err := guard.AllNeeds(o.root, o.Devices.Value, running)
-	if err == nil {
-		var mounts bool
-		if mounts, err = o.root.Exists("/proc/mounts"); err == nil && !mounts {
-			o.warn("/proc/mounts is missing: the host's disks are not protected")
-		}
-	}
+	needs, err := guard.Observe(o.root, o.Devices.Value, running)
 	o.Needs = Saw("/proc/mounts", needs, err)
-	o.Adapters = readAdapters(o.root, o.Devices.Value)
 }
 
 // readConf reads the configuration of modprobe. It is absent in a tree without its folder.

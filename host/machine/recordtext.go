@@ -45,7 +45,6 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 		field("driver", guests.Driver)
 		field("selected", guests.Selected)
 		field("allowed", guests.Allowed)
-		field("lifted", guests.Lifted)
 		field("allow_unsafe_interrupts", guests.Unsafe)
 		field("nvswitch", guests.NVSwitch)
 		field("take_over", guests.TakeOver)

@@ -49,6 +49,11 @@ func (c Class) IsStorage() bool {
 	return c.base() == 0x01
 }
 
+// IsNetwork reports whether the class is that of network controllers, InfiniBand's among them.
+func (c Class) IsNetwork() bool {
+	return c.base() == 0x02
+}
+
 // IsBridge reports whether functions of the class have other functions behind them. Such a
 // function has a bridge's header, is never assigned to a guest, and does not prevent the
 // assignment of its group (Linux, vfio_dev_viable in drivers/vfio/group.c and driver_managed_dma

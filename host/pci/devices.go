@@ -45,32 +45,85 @@ func (ds Devices) Path(d *Device) []Address {
 	return path
 }
 
-// Card returns a function that reports whether a device is on the card of a selected function: in
-// its slot. A virtual function, whose address may be in the slot of its physical one, is assigned
-// alone.
-func (ds Devices) Card(selected []Address) func(*Device) bool {
-	named, slots := map[Address]bool{}, map[Address]bool{}
-	for _, a := range selected {
-		named[a] = true
-		if d := ds.At(a); d == nil || !d.IsVF() {
-			slots[a.Card()] = true
+// Companions are the classes of functions that a graphics card has beside its display function
+// (Linux, include/linux/pci_ids.h): audio over its connectors, and on NVIDIA's Turing a USB and a
+// USB-C controller. A processor with graphics (AMD's APUs) has its security processor and the
+// board's USB controllers in the same slot: of such a slot only display and audio count.
+const (
+	classAudio Class = 0x0403
+	classUSB   Class = 0x0c03
+	classUCSI  Class = 0x0c80
+)
+
+// GPUOf returns the GPU of whose card a function is a part, by slot, vendor and class, or nil. They
+// are reset together, so a guest gets the GPU only if all of them are bound for guests, also those
+// without a driver (Linux, vfio_pci_dev_set_resettable in drivers/vfio/pci/vfio_pci_core.c). A GPU
+// is part of its own card, a virtual function of none.
+func (ds Devices) GPUOf(d *Device) *Device {
+	if d == nil || d.IsVF() || d.Class == nil || d.VendorID == nil {
+		return nil
+	}
+	if d.IsGPU() {
+		return d
+	}
+	only := []Class{classAudio, classUSB, classUCSI}
+	var gpu *Device
+	slot := ds.Slot(d.Address)
+	for i := range slot {
+		switch o := &slot[i]; {
+		case o.IsVF() || o.IsBridge():
+		case o.IsGPU():
+			if gpu == nil && o.IsVendor(*d.VendorID) {
+				gpu = o
+			}
+		case o.Class == nil || !slices.Contains(only, *o.Class):
+			only = []Class{classAudio}
 		}
 	}
-	return func(d *Device) bool {
-		return named[d.Address] || slots[d.Address.Card()] && !d.IsVF()
+	if !slices.Contains(only, *d.Class) {
+		return nil
 	}
+	return gpu
+}
+
+// IsCompanion reports whether a function goes to a guest only because the GPU of its card does.
+func (ds Devices) IsCompanion(d *Device) bool {
+	return d != nil && !d.IsGPU() && ds.GPUOf(d) != nil
+}
+
+// with returns a function and those that are assigned with it: the others of a GPU's card, or, while
+// the IOMMU is off and shows no groups, of the slot. A virtual function, whose address may be in the
+// slot of its physical one, is assigned alone.
+func (ds Devices) with(d *Device) (all []*Device) {
+	if d.IsVF() {
+		return []*Device{d}
+	}
+	gpu := ds.GPUOf(d)
+	slot := ds.Slot(d.Address)
+	for i := range slot {
+		o := &slot[i]
+		of := ds.GPUOf(o)
+		if o.Address == d.Address || !o.IsVF() && !o.IsBridge() && (d.IOMMUGroup == nil || gpu != nil && of != nil && of.IsVendor(*gpu.VendorID)) {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // Expand returns the selected functions with all functions of their cards and all endpoints of the
-// IOMMU groups of these, ordered by address. While the IOMMU is off there are no groups.
+// IOMMU groups of these, ordered by address. While the IOMMU is off there are no groups, and the
+// functions of the slots count.
 func (ds Devices) Expand(selected []Address) []Address {
-	groups, ofCard := map[int]bool{}, ds.Card(selected)
-	all := slices.Clone(selected)
-	for i := range ds {
-		if d := &ds[i]; !d.IsBridge() && ofCard(d) {
-			all = append(all, d.Address)
-			if d.IOMMUGroup != nil {
-				groups[*d.IOMMUGroup] = true
+	groups, all := map[int]bool{}, slices.Clone(selected)
+	for _, a := range selected {
+		d := ds.At(a)
+		if d == nil || d.IsBridge() {
+			continue
+		}
+		for _, o := range ds.with(d) {
+			all = append(all, o.Address)
+			if o.IOMMUGroup != nil {
+				groups[*o.IOMMUGroup] = true
 			}
 		}
 	}
@@ -86,36 +139,27 @@ func (ds Devices) Expand(selected []Address) []Address {
 // Expand adds to a single function, and the function itself if it is one of them. It takes the time
 // of one Expand for all functions together. The caller must not change what it returns.
 func (ds Devices) With(others []Address) func(Address) []int {
-	bySlot, byGroup := map[Address][]int{}, map[int][]int{}
-	alone := map[Address][]int{} // others that Expand adds to nothing: bridges, and what is gone
+	byGroup, alone := map[int][]int{}, map[Address][]int{}
 	for i, a := range others {
-		switch d := ds.At(a); {
-		case d == nil || d.IsBridge():
-			alone[a] = append(alone[a], i)
-		case d.IOMMUGroup != nil:
+		if d := ds.At(a); d != nil && !d.IsBridge() && d.IOMMUGroup != nil {
 			byGroup[*d.IOMMUGroup] = append(byGroup[*d.IOMMUGroup], i)
-		case d.IsVF():
+		} else {
 			alone[a] = append(alone[a], i)
-		default:
-			bySlot[a.Card()] = append(bySlot[a.Card()], i)
 		}
 	}
 	return func(a Address) []int {
-		found := [][]int{alone[a]}
-		members := ds.Slot(a)
-		if d := ds.At(a); d != nil && d.IsVF() {
-			members = Devices{*d} // it is assigned alone
-		} else {
-			found = append(found, bySlot[a.Card()])
+		d := ds.At(a)
+		if d == nil || d.IsBridge() {
+			return alone[a]
 		}
+		var found [][]int
 		groups := map[int]bool{}
-		for i := range members {
-			d := &members[i]
-			if d.IsBridge() || d.IsVF() && d.Address != a || d.IOMMUGroup == nil || groups[*d.IOMMUGroup] {
-				continue
+		for _, o := range ds.with(d) {
+			found = append(found, alone[o.Address])
+			if o.IOMMUGroup != nil && !groups[*o.IOMMUGroup] {
+				groups[*o.IOMMUGroup] = true
+				found = append(found, byGroup[*o.IOMMUGroup])
 			}
-			groups[*d.IOMMUGroup] = true
-			found = append(found, byGroup[*d.IOMMUGroup])
 		}
 		found = slices.DeleteFunc(found, func(indices []int) bool { return len(indices) == 0 })
 		if len(found) == 1 {

@@ -12,11 +12,13 @@ import (
 // Identity is what tells a function from others: the address, the ids and the bridges above it. A
 // record has it of each function, so that a boot touches no other one.
 type Identity struct {
-	Address             Address
-	VendorID, ProductID *ID
+	Address   Address `json:"address"`
+	VendorID  *ID     `json:"vendor_id"`
+	ProductID *ID     `json:"product_id"`
 	// The ids of the board are nil if the function shows none.
-	SubsystemVendorID, SubsystemID *ID
-	Path                           []Address // the bridges above, outermost first
+	SubsystemVendorID *ID       `json:"subsystem_vendor_id"`
+	SubsystemID       *ID       `json:"subsystem_id"`
+	Path              []Address `json:"path"` // the bridges above, outermost first
 }
 
 // Difference is how a function differs from a recorded one.

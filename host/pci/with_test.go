@@ -3,6 +3,7 @@ package pci_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -14,13 +15,14 @@ import (
 // TestWith: for each function, With returns those of others that Expand adds to it.
 func TestWith(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	display, bridge, vf := pci.Class(0x0302), pci.PCIBridge, pci.RoleVF
+	display, bridge, vf, nvidia := pci.Class(0x0302), pci.PCIBridge, pci.RoleVF, pci.NVIDIA
 	found := 0
 	for round := range 500 {
 		var devices pci.Devices
 		var others []pci.Address
 		for i := range uint8(24) {
-			d := pci.Device{Address: pci.Address{Slot: i / 6, Function: i % 6}, Class: &display}
+			class := []pci.Class{display, display, 0x0403, 0x0c03, 0x0200}[random.IntN(5)]
+			d := pci.Device{Address: pci.Address{Slot: i / 6, Function: i % 6}, Class: &class, VendorID: &nvidia}
 			if random.IntN(3) > 0 {
 				group := random.IntN(8)
 				d.IOMMUGroup = &group
@@ -56,5 +58,51 @@ func TestWith(t *testing.T) {
 	}
 	if found < 1000 {
 		t.Errorf("only %d functions were found", found)
+	}
+}
+
+// TestCards: what is assigned with a function: the rest of a GPU's card by slot, vendor and class,
+// the members of the groups, and while the IOMMU is off the slot.
+func TestCards(t *testing.T) {
+	const turing = "0000:01:00.0 0300 10de:1e04 1\n0000:01:00.1 0403 10de:10f7 1\n0000:01:00.2 0c03 10de:1ad6 1\n0000:01:00.3 0c80 10de:1ad7 1\n"
+	const apu = "0000:04:00.0 0300 1002:164e 4\n0000:04:00.1 0403 1002:1640 5\n0000:04:00.2 1080 1002:1649 6\n0000:04:00.3 0c03 1002:15b6 7\n"
+	const twoPorts = "0000:03:00.0 0200 15b3:1017 2\n0000:03:00.1 0200 15b3:1017 3\n"
+	ungrouped := func(table string) string {
+		return regexp.MustCompile(`(?m) \d$`).ReplaceAllString(table, " -")
+	}
+	for _, test := range []struct {
+		name, table, selected string
+		vf                    bool   // the second function is a VF of the first
+		want, companions      string // what is selected with it, and which of all are companions
+	}{
+		{"a card of two functions", "0000:01:00.0 0300 10de:11b4 1\n0000:01:00.1 0403 10de:0e0a 1\n", "01:00.0", false, "01:00.0 01:00.1", "01:00.1"},
+		{"its audio function", "0000:01:00.0 0300 10de:11b4 1\n0000:01:00.1 0403 10de:0e0a 2\n", "01:00.1", false, "01:00.0 01:00.1", "01:00.1"},
+		{"the four functions of Turing", turing, "01:00.0", false, "01:00.0 01:00.1 01:00.2 01:00.3", "01:00.1 01:00.2 01:00.3"},
+		{"an APU", apu, "04:00.0", false, "04:00.0 04:00.1", "04:00.1"},
+		{"the USB controller of an APU", apu, "04:00.3", false, "04:00.3", "04:00.1"},
+		{"another vendor's function in the slot", "0000:01:00.0 0300 10de:11b4 1\n0000:01:00.1 0403 8086:0e0a 2\n", "01:00.0", false, "01:00.0", ""},
+		{"audio of a board, without a GPU", "0000:00:1f.0 0601 8086:0001 1\n0000:00:1f.3 0403 8086:0002 1\n", "00:1f.3", false, "00:1f.0 00:1f.3", ""},
+		{"one port of two, with groups of their own", twoPorts, "03:00.1", false, "03:00.1", ""},
+		{"the same, the IOMMU off", ungrouped(twoPorts), "03:00.1", false, "03:00.0 03:00.1", ""},
+		{"a card, the IOMMU off", ungrouped(turing), "01:00.0", false, "01:00.0 01:00.1 01:00.2 01:00.3", "01:00.1 01:00.2 01:00.3"},
+		{"two cards of one group", "0000:01:00.0 0300 10de:11b4 1\n0000:02:00.0 0300 10de:11b4 1\n0000:02:00.1 0403 10de:0e0a 2\n", "01:00.0", false, "01:00.0 02:00.0", "02:00.1"},
+		{"a VF", twoPorts, "03:00.1", true, "03:00.1", ""},
+		{"the function of a VF, the IOMMU off", ungrouped(twoPorts), "03:00.0", true, "03:00.0", ""},
+		{"a bridge in the group", "0000:00:01.0 0604 8086:0001 1\n0000:01:00.0 0300 10de:11b4 1\n", "01:00.0", false, "01:00.0", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			devices := pci.Devices(functions(t, test.table))
+			if role := pci.RoleVF; test.vf {
+				devices[1].SRIOV = pci.SRIOV{Role: &role, PF: &devices[0].Address}
+			}
+			var all []pci.Device
+			for _, a := range devices.Expand([]pci.Address{address(t, "0000:"+test.selected)}) {
+				all = append(all, *devices.At(a))
+			}
+			companions := matching(devices, devices.IsCompanion)
+			if got := addresses(all); got != test.want || addresses(companions) != test.companions {
+				t.Errorf("%s, want %s; companions %s, want %s", got, test.want, addresses(companions), test.companions)
+			}
+		})
 	}
 }

@@ -83,7 +83,7 @@ func TestBootRefused(t *testing.T) {
 			notMounted("/boot"), "mount UUID=2 ROOT/boot"},
 		{"with it", grubTree, steps(write("etc/fstab", fstab+"UUID=2 /boot ext4\nUUID=3 /boot/efi vfat\n"),
 			write("boot/vmlinuz-6.1.0-28-amd64", ""), write("boot/efi/EFI/debian/grubx64.efi", "")), "", ""},
-		{"an fstab that cannot be read", grubTree, write("etc/fstab/x", ""), "/etc/fstab: not a regular file\n/etc/fstab: not a regular file", ""},
+		{"an fstab that cannot be read", grubTree, write("etc/fstab/x", ""), "/etc/fstab: not a regular file\n/etc/fstab: not a regular file\n/etc/fstab: not a regular file", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, node{CPU: "GenuineIntel", Distro: test.distro}.Archive())

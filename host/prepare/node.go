@@ -12,6 +12,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/selection"
+	"gpustack/host/steps"
 )
 
 // node is a machine of which everything that a plan depends on was read.
@@ -29,9 +30,9 @@ type node struct {
 	takenOver      []string // products that --take-over removes from the ids of others
 	Warnings       []string
 	adapters       *rdma.Record
-	names          selection.Names
 	places         map[pci.Address]machine.Look[string]
 	edited         edit.Files
+	unit           steps.UnitFiles
 	journal        machine.Look[[]change.Entry]
 }
 
@@ -45,9 +46,9 @@ func newNode(m Machine) (node, error) {
 		Node:      selection.NewNode(m.Machine),
 		CPUVendor: m.CPUVendor, Kernels: m.Kernels.Value, Default: m.Default.Value, Loader: m.Loader.Value,
 		Maker: m.Generator.Value, Images: m.Images.Value, Warnings: slices.Clone(m.Warnings), Stated: m.StatedByOthers(),
-		adapters: m.Adapters.Value, names: m.Names, places: m.Places, edited: m.Edited, journal: m.Journal,
+		adapters: m.Adapters.Value, places: m.Places, edited: m.Edited, unit: m.Unit, journal: m.Journal,
 	}
-	n.Away = m.Away
+	n.Drivable = func(d *pci.Device) bool { return len(n.drivers(d)) > 0 || n.heldByKernel(d) }
 	if m.Virtualization.Seen() {
 		n.Virtualization = &m.Virtualization.Value
 	}

@@ -63,8 +63,12 @@ func (n node) planNone() (Plan, error) {
 	p.Menu = len(menu.Pending()) > 0
 	p.Initramfs = len(modules.Pending())+len(early.Pending()) > 0
 	p.addPrograms(n)
+	unit, err := n.unitPlan(nil)
+	if err != nil {
+		return Plan{}, err
+	}
 	contract, err := n.planNoContract()
-	p.Files = append(slices.Concat(menu, modules, early), contract)
+	p.Files = append(slices.Concat(menu, modules, early, unit), contract)
 	return p, err
 }
 

@@ -6,13 +6,13 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
-	"gpustack/host/gate"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/selection"
+	"gpustack/host/steps"
 )
 
 // Machine is an observed machine with all that a plan depends on.
@@ -20,10 +20,9 @@ type Machine struct {
 	machine.Machine
 	Adapters machine.Look[*rdma.Record] // of rdma prepare: its functions are not host prepare's
 	InUse    machine.Look[machine.Uses]
-	Away     gate.Away // of every VF
-	Names    selection.Names
 	Places   map[pci.Address]machine.Look[string] // where links lead to that sysfs has of functions
 	Edited   edit.Files                           // that a plan may change
+	Unit     steps.UnitFiles
 	// Journal is read if something is recorded, or everything is to be removed: it shows what was
 	// there before.
 	Journal machine.Look[[]change.Entry]
@@ -33,10 +32,7 @@ type Machine struct {
 // [machine.Boot] and [machine.Needs]. What cannot be read is an error of the plan that needs it.
 func Observe(root host.Root, m machine.Machine, opts selection.Options) Machine {
 	devices := m.Devices.Value
-	o := Machine{
-		Machine: m, Away: gate.ReadAway(root, devices, gate.AllVFs(devices)...), Names: selection.ReadNames(root, devices),
-		Places: map[pci.Address]machine.Look[string]{},
-	}
+	o := Machine{Machine: m, Unit: steps.ObserveUnit(root), Places: map[pci.Address]machine.Look[string]{}}
 	record, err := rdma.ReadRecord(root)
 	o.Adapters = machine.Saw(rdma.RecordFile, record, err)
 	uses, err := machine.ObserveUses(root, devices, false)

@@ -10,6 +10,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
+	"gpustack/host/steps"
 )
 
 // Plan is a list of file changes and of the programs that must run after them.
@@ -75,8 +76,12 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 			w.contract.Files = append(w.contract.Files, machine.Hash{Name: c.Name, Hash: c.After.Hash()})
 		}
 	}
+	unit, err := n.unitPlan(&w.contract)
+	if err != nil {
+		return Plan{}, err
+	}
 	contract, err := n.planContract(w.contract)
-	p.Files = append(p.Files, contract)
+	p.Files = append(append(p.Files, unit...), contract)
 	return p, err
 }
 
@@ -111,6 +116,16 @@ func (n node) withoutImage() []string {
 		}
 	}
 	return releases
+}
+
+// unitPlan returns the plan that the unit of every boot exists if what is recorded needs it. That of
+// others is theirs: without a function that the unit binds, it stays as it is, masked or not.
+func (n node) unitPlan(guests *machine.Contract) (edit.Plan, error) {
+	others := steps.Records{Adapters: n.adapters, Containers: n.Containers}
+	if len(steps.Of(steps.Records{Guests: guests})) == 0 && len(steps.Of(others)) > 0 {
+		return nil, nil
+	}
+	return n.unit.Plan(steps.Records{Guests: guests, Adapters: n.adapters, Containers: n.Containers})
 }
 
 // isOurs reports whether gpustack owns the whole file.

@@ -100,7 +100,7 @@ func TestSelect(t *testing.T) {
 // TestOnlyReturns: what --only does not name is returned to the host, though it has gone or
 // has become another function, and what was allowed for it is not allowed any more.
 func TestOnlyReturns(t *testing.T) {
-	root := hosttest.Lay(t, node{CPU: "GenuineIntel", CardGroup: 11}.Archive())
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel", CardGroup: 11, More: inMemory + withSystemd}.Archive())
 	nic, _ := pci.ParseAddress("0000:04:00.0")
 	apply(t, root, selection.Options{Allow: []pci.Address{nic}})
 	for _, f := range []string{"0", "1"} {
@@ -141,7 +141,7 @@ func TestRemoveLast(t *testing.T) {
 
 // TestRemoveForgets: what was allowed for a removed function is refused again.
 func TestRemoveForgets(t *testing.T) {
-	root := hosttest.Lay(t, node{CPU: "GenuineIntel", CardGroup: 11}.Archive())
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel", CardGroup: 11, More: inMemory + withSystemd}.Archive())
 	nic, _ := pci.ParseAddress("0000:04:00.0")
 	apply(t, root, selection.Options{Allow: []pci.Address{nic}})
 	apply(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0")})
@@ -154,54 +154,47 @@ func TestRemoveForgets(t *testing.T) {
 	}
 }
 
-// TestSuggestRenumbered: recorded functions that have other addresses now are suggested in place of
-// those that have changed, unless there are more identical devices than that.
-func TestSuggestRenumbered(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		recorded selection.Options
-		moves    map[string]string
-		want     []string
-	}{
-		{"all", selection.Options{}, map[string]string{"01": "05", "02": "06"},
-			[]string{"select identical devices at other addresses: 0000:05:00.0 0000:06:00.0", "return all functions to the host: "}},
-		{"one", selection.Options{}, map[string]string{"02": "06"},
-			[]string{"select identical devices at other addresses: 0000:01:00.0 0000:06:00.0", "leave out what has changed: 0000:01:00.0"}},
-		{"one of two that are identical", selection.Options{Add: selectors(t, "0000:01:00.0")},
-			map[string]string{"01": "05", "02": "06"}, []string{"return all functions to the host: "}},
+// TestWithoutChanged: what has changed is left out, or all is returned, and either is accepted.
+func TestWithoutChanged(t *testing.T) {
+	for name, test := range map[string]struct{ cards, want string }{
+		"one":  {"02", "leave out what has changed: 0000:01:00.0"},
+		"both": {"01 02", "return all functions to the host: "},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
-			apply(t, root, test.recorded)
-			for from, to := range test.moves {
-				for _, f := range []string{"0", "1"} {
-					at := "sys/bus/pci/devices/0000:"
-					if err := os.Rename(root.Path(at+from+":00."+f), root.Path(at+to+":00."+f)); err != nil {
-						t.Fatal(err)
-					}
+			apply(t, root, selection.Options{})
+			for card := range strings.FieldsSeq(test.cards) {
+				if err := os.RemoveAll(root.Path("sys/bus/pci/devices/0000:" + card + ":00.0")); err != nil {
+					t.Fatal(err)
 				}
 			}
 			_, err := plan(t, root, selection.Options{})
-			var refused *selection.Refused
-			if !errors.As(err, &refused) {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, w := range refused.Ways() {
-				var words []string
-				for _, x := range w.Options.Only {
-					words = append(words, x.String())
-				}
-				got = append(got, w.Purpose+": "+strings.Join(words, " "))
-				if _, err := plan(t, root, w.Options); err != nil {
-					t.Errorf("%s: %v", w.Purpose, err)
-				}
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := cmp.Diff([]string{test.want}, accepted(t, root, err)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+// accepted returns the other options that an error of a plan names, each of which must be accepted
+// on the same machine.
+func accepted(t *testing.T, root host.Root, err error) (ways []string) {
+	t.Helper()
+	var refused *selection.Refused
+	if !errors.As(err, &refused) {
+		t.Fatal(err)
+	}
+	for _, w := range refused.Ways {
+		var words []string
+		for _, x := range append(w.Options.Add, w.Options.Only...) {
+			words = append(words, x.String())
+		}
+		ways = append(ways, w.Purpose+": "+strings.Join(words, " "))
+		if _, err := plan(t, root, w.Options); err != nil {
+			t.Errorf("%s: %v", w.Purpose, err)
+		}
+	}
+	return ways
 }
 
 // TestReplace: a function that has become another one is selected as what it is now if it is
@@ -571,7 +564,7 @@ func hgxB200(manager string) string {
 		files += fmt.Sprintf("-- %s/class --\n0x%s\n-- %s/vendor --\n0x%s\n-- %s/device --\n0x%s\n", at, f.class, at, f.vendor, at, f.device)
 	}
 	data := "\x90\x0f\x00V0\x0cSMDL=" + manager + "x"
-	return commands + "base64 sys/bus/pci/devices/0000:41:00.0/vpd\n-- " + files +
+	return commands + "base64 sys/bus/pci/devices/0000:41:00.0/vpd\n-- " + files + inMemory + withSystemd +
 		"-- sys/bus/pci/devices/0000:41:00.0/vpd --\n" + base64.StdEncoding.EncodeToString([]byte(data)) + "\n"
 }
 
@@ -596,9 +589,9 @@ func TestNVSwitchManagers(t *testing.T) {
 		`device_spec = {"address": "0000:41:00.0"}; alias = {"name": "NVSwitch", "vendor_id": "15b3", "product_id": "1021"`) {
 		t.Errorf("%q", p.Warnings)
 	}
-	// An adapter with the same ids goes by its address too.
-	p, err = plan(t, root, selection.Options{Add: selectors(t, "0000:42:00.0")})
-	if err != nil || p.Functions[0].By != machine.ByAddress {
+	// An adapter with the same ids is no NVSwitch.
+	p, err = plan(t, root, selection.Options{Add: selectors(t, "0000:42:00.0"), Allow: []pci.Address{{Bus: 0x42}}})
+	if err != nil || p.Functions[0].By != machine.ByService {
 		t.Errorf("%v, %v", p.Functions, err)
 	}
 
@@ -617,5 +610,17 @@ func TestNVSwitchManagers(t *testing.T) {
 	}
 	if _, err := plan(t, root, selection.Options{Add: product, NVSwitch: machine.SwitchesToHost}); err != nil {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestBoardLeftOut: a board of which a GPU is refused is left out as a whole, and its other GPUs are
+// not: --nvswitch guest would select it again.
+func TestBoardLeftOut(t *testing.T) {
+	const gpu = "sys/devices/pci0000:20/0000:20:00.0/0000:21:00.0/"
+	root := hosttest.Lay(t, hosttest.Board()+"-- "+gpu+"sriov_totalvfs --\n16\n-- "+gpu+"sriov_numvfs --\n4\n")
+	_, err := plan(t, root, selection.Options{Add: selectors(t, "0000:01:00.0", "0000:22:00.0"), NVSwitch: machine.SwitchesToGuest})
+	want := []string{"leave 0000:21:00.0 0000:22:00.0 0000:23:00.0 0000:24:00.0 with the host: 0000:01:00.0"}
+	if diff := cmp.Diff(want, accepted(t, root, err)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -41,87 +41,77 @@ func NewWant(m Machine, opts selection.Options) (Want, error) {
 	if !m.Adapters.Seen() {
 		return Want{}, m.Adapters.Err
 	}
-	c := candidate{node: n}
-	search := selection.Search{
-		Node: n.Node, Names: n.names, Options: opts, Choose: n.Choose, Try: c.try,
-		Exact: func(f []pci.Address) selection.Options { return n.Only(opts, f) },
-	}
 	s, err := n.Choose(opts)
 	if errors.Is(err, selection.ErrNothing) && opts.Remove != nil {
 		return Want{none: true}, nil // without the last device it is as with --none
 	}
 	if err != nil {
-		return Want{}, search.Refused(s, host.Split(err))
+		return Want{}, n.Refuse(opts, s, machine.Uses{}, host.Split(err))
 	}
 	var warnings []string
+	var uses machine.Uses
 	if slices.ContainsFunc(s.All, n.IsNew) {
-		if c.uses = m.InUse.Value; !m.InUse.Seen() {
+		if uses = m.InUse.Value; !m.InUse.Seen() {
 			warnings = append(warnings, fmt.Sprintf("cannot determine which processes have devices open: %v", m.InUse.Err))
 		}
 	}
-	errs, lifted := c.refusals(s)
+	answer, errs := n.judge(s, uses)
 	w, err := n.want(s, opts)
 	if errs = append(errs, host.Split(err)...); len(errs) > 0 {
-		return Want{}, search.Refused(s, errs)
+		return Want{}, n.Refuse(opts, s, uses, errs)
 	}
-	w.contract.Lifted = n.lifts(s, lifted)
-	w.warnings = slices.Concat(warnings, n.Leaving(n.names, lifted), n.Joining(s), n.NVSwitchWarnings(s), w.warnings)
+	w.contract.Allowed = n.allowedOf(w.contract.Functions, answer.Lifted)
+	w.warnings = slices.Concat(warnings, n.allowed(answer.Lifted), answer.Notes, n.NVSwitchWarnings(s), w.warnings)
 	return w, nil
 }
 
-// lifts returns what --allow lifts of a selection, now and before: what was used when it was lifted
-// may be used again.
-func (n node) lifts(s gate.Selection, lifted []*gate.Refusal) []host.Lift {
-	lifts := []host.Lift{}
-	if n.Recorded != nil {
-		for _, l := range n.Recorded.Lifted {
-			if slices.ContainsFunc(s.Allowed, func(a pci.Address) bool { return a.String() == l.Function }) {
-				lifts = append(lifts, l)
-			}
-		}
+// judge returns what the gate says of a selection, and an error for each refusal: also for each
+// function that rdma prepare has recorded, an adapter as a whole or with VFs, or one of its VFs, and
+// for a board that is divided.
+func (n node) judge(s gate.Selection, uses machine.Uses) (gate.Answer, []error) {
+	answer := n.Decide(s, uses, func(pf pci.Address) string { return n.UseOfVFs(uses, pf) })
+	errs := host.Split(answer.Err())
+	if separation := n.Separation(s); separation != nil {
+		errs = append(errs, separation)
 	}
-	for _, l := range gate.Lifts(lifted) {
-		if !slices.Contains(lifts, l) {
-			lifts = append(lifts, l)
-		}
-	}
-	return lifts
-}
-
-// candidate checks whether selections of a node can be planned.
-type candidate struct {
-	node node
-	uses machine.Uses
-}
-
-// refusals returns all refusals of a selection, and those that are lifted.
-func (c *candidate) refusals(s gate.Selection) (refusals []error, lifted []*gate.Refusal) {
-	refusals, lifted = c.node.Refusals(s)
-	used, liftedUses := c.node.InUse(c.uses, s)
-	shared := c.node.Shared(s, func(pf pci.Address) string { return c.node.UseOfVFs(c.uses, pf) })
-	return slices.Concat(refusals, shared, used, c.claimed(s)), append(lifted, liftedUses...)
-}
-
-// claimed returns a refusal for each selected function that rdma prepare has recorded: an adapter
-// as a whole or with VFs, or one of its VFs.
-func (c *candidate) claimed(s gate.Selection) (refusals []error) {
 	for _, a := range s.All {
-		if of := (gate.Records{RDMA: c.node.adapters}).Adapter(c.node.Devices, a); of != nil {
-			refusals = append(refusals, c.node.OfAdapter(c.uses, a, of))
+		if of := (gate.Records{RDMA: n.adapters}).Adapter(n.Devices, a); of != nil {
+			errs = append(errs, n.OfAdapter(uses, a, of))
 		}
 	}
-	return refusals
+	return answer, errs
 }
 
-// try returns the errors of options.
-func (c *candidate) try(opts selection.Options) []error {
-	s, err := c.node.Choose(opts)
-	if err != nil {
-		return host.Split(err)
+// allowedOf returns the functions that the record names as allowed: those that --allow lets leave,
+// those that it has let leave before and that are the same devices, and those that have left the
+// host already although they are no GPU's: from the next boot on, the gate asks again.
+func (n node) allowedOf(functions []machine.Function, lifted []*gate.Refusal) []pci.Address {
+	allowed := []pci.Address{}
+	for _, f := range n.Identities(lifted) {
+		allowed = append(allowed, f.Address)
 	}
-	errs, _ := c.refusals(s)
-	_, err = c.node.want(s, opts)
-	return append(errs, host.Split(err)...)
+	for _, f := range functions {
+		now := f.Identity()
+		recorded := slices.ContainsFunc(gate.Records{Guests: n.Recorded}.Allowed().Recorded, func(r pci.Identity) bool {
+			return r.Address == f.Address && r.Compare(&now) == pci.NoDifference
+		})
+		if recorded || f.By == machine.ByService && pci.LeavesAlone(n.Devices.At(f.Address).DriverName()) {
+			allowed = append(allowed, f.Address)
+		}
+	}
+	return pci.Unique(allowed)
+}
+
+// allowed returns a warning for each function that leaves the host because --allow names it, unless
+// it is recorded already.
+func (n node) allowed(lifted []*gate.Refusal) (warnings []string) {
+	for _, r := range lifted {
+		if n.IsNew(r.Address) {
+			warnings = append(warnings, fmt.Sprintf("%s: the %s leaves the host at the next boot (allowed; otherwise refused: %s)",
+				r.Address, n.Label(n.Devices.At(r.Address)), r.Reason))
+		}
+	}
+	return warnings
 }
 
 func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
@@ -137,13 +127,13 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 	if driver == "" {
 		driver = machine.VFIO
 	}
-	w := Want{contract: machine.Contract{Driver: driver, Selected: s.Selected, Allowed: s.Allowed,
+	w := Want{contract: machine.Contract{Driver: driver, Selected: s.Selected, Allowed: []pci.Address{},
 		NVSwitch: s.NVSwitch, Unsafe: unsafe, TakeOver: opts.TakeOver, Files: []machine.Hash{}}}
 	if err := n.checkDriver(driver, &w); err != nil {
 		return Want{}, err
 	}
 	var errs []error
-	selected, ofCards, joins := pci.Set(s.All), n.Devices.Card(s.Selected), n.Joins(s)
+	selected := pci.Set(s.All)
 	staying := map[string]bool{} // products of which a function remains with the host
 	for i := range n.Devices {
 		if d := &n.Devices[i]; d.VendorID != nil && d.ProductID != nil && !selected[d.Address] {
@@ -152,7 +142,6 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 	}
 	for _, a := range s.All {
 		f, err := n.function(a, staying, driver)
-		f.RDMA = !ofCards(n.Devices.At(a)) && joins(n.Devices.At(a)) && !slices.Contains(s.Allowed, a)
 		errs = append(errs, err)
 		w.contract.Functions = append(w.contract.Functions, f)
 	}
@@ -169,7 +158,7 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 	}
 	w.modprobe = modprobe.Functions{
 		Driver:   driver,
-		Softdeps: n.softdeps(s.All, driver),
+		Softdeps: n.softdeps(early(w.contract), driver),
 		Unsafe:   unsafe && n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable("vfio_iommu_type1") }),
 		Load:     n.load(driver),
 	}
@@ -215,12 +204,15 @@ func (n node) function(a pci.Address, staying map[string]bool, driver string) (m
 	if variant := n.variant(d); driver == machine.VFIO && variant != "" {
 		f.Driver = variant
 	}
-	// Ordinary adapters have the same ids as the adapters that manage NVSwitches, so bind by address.
-	manages := d.NVSwitchManager == host.Yes || d.VPDUnread()
-	if staying[f.IDs()] || f.Driver != driver || n.heldByKernel(d) || manages {
+	// What is bound before the root file system is mounted must be plainly a GPU's: anything else may
+	// have come into use until then. Ids match each function of a product, also one that is added later,
+	// and ordinary adapters have the same ids as those that manage NVSwitches.
+	switch manages := d.NVSwitchManager == host.Yes; {
+	case n.Devices.GPUOf(d) == nil && !d.IsNVSwitch(), n.Needs.Below[a] != "":
+		f.By = machine.ByService
+	case staying[f.IDs()] || f.Driver != driver || n.heldByKernel(d) || manages:
 		f.By = machine.ByAddress
-	}
-	if f.By == machine.ByIDs {
+	default:
 		return f, nil
 	}
 	if driver == machine.Stub {
@@ -332,6 +324,16 @@ func (n node) softdeps(all []pci.Address, driver string) []string {
 	}
 	slices.Sort(modules)
 	return slices.Compact(modules)
+}
+
+// early returns the functions that are bound in the initramfs.
+func early(c machine.Contract) (functions []pci.Address) {
+	for _, f := range c.Functions {
+		if f.By != machine.ByService {
+			functions = append(functions, f.Address)
+		}
+	}
+	return functions
 }
 
 // nvidiaModules are the modules for NVIDIA's display functions besides those that aliases name:

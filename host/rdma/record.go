@@ -21,12 +21,13 @@ const RecordKind = "rdma record"
 // Record is what rdma prepare wants of the machine's adapters from the next boot on. The steps of
 // gpustack boot are derived from it.
 type Record struct {
-	Schema   int         `json:"schema"`
-	Kind     string      `json:"kind"`
-	Netns    NetnsMode   `json:"netns,omitempty"` // NetnsExclusive, or "" to leave the kernel's default
-	Adapters []Prepared  `json:"adapters"`        // ordered by address
-	Allowed  []host.Lift `json:"allowed"`         // refusals that --allow has lifted
-	Files    []File      `json:"files"`           // files that were written with the record
+	Schema   int        `json:"schema"`
+	Kind     string     `json:"kind"`
+	Netns    NetnsMode  `json:"netns,omitempty"` // NetnsExclusive, or "" to leave the kernel's default
+	Adapters []Prepared `json:"adapters"`        // ordered by address
+	// Allowed are recorded adapters that leave the host, or whose VFs do, because --allow names them.
+	Allowed []pci.Address `json:"allowed"`
+	Files   []File        `json:"files"` // files that were written with the record
 }
 
 // File is a file that rdma prepare wrote, with the hash of its content.

@@ -16,7 +16,7 @@ func TestRecordEdited(t *testing.T) {
 	const text = `{"schema":1,"kind":"rdma record","adapters":[{"address":"0000:0c:00.0","vendor_id":"15b3","product_id":"101b","path":[],"driver":"mlx5_core",
 "link_layer":"InfiniBand","for":"guests","whole":false,"eswitch":"legacy","vfs":[
 {"index":0,"address":"0000:0c:00.1","product_id":"101c","driver":"vfio-pci","node_guid":"` + guid + `","port_guid":"` + guid + `"},
-{"index":1,"address":"0000:0c:00.2","product_id":"101c","driver":"vfio-pci","mac":"ba:00:9f:00:12:34"}]}],"files":[],"allowed":[]}`
+{"index":1,"address":"0000:0c:00.2","product_id":"101c","driver":"vfio-pci","mac":"ba:00:9f:00:12:34"}]}],"allowed":[],"files":[]}`
 	for name, test := range map[string]struct{ from, to, want string }{
 		"as written": {"", "", ""},
 		"eswitch":    {`"legacy"`, `"switch"`, `adapter 0000:0c:00.0 has eswitch mode "switch"`},

@@ -14,8 +14,12 @@ func (o Options) Command(name string, flags ...string) host.Command {
 	}
 	command := host.NewCommand(name)
 	add := func(flag string, value ...string) { command = command.Flag(flag, value...) }
+	only := "only"
+	if name != "host prepare" { // --device of another command is the whole selection
+		only = "device"
+	}
 	for _, x := range o.Only {
-		add("only", x.String())
+		add(only, x.String())
 	}
 	for _, x := range o.Add {
 		add("device", x.String())

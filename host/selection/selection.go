@@ -19,8 +19,8 @@ type Options struct {
 	Only     []pci.Selector // the whole selection, which replaces the recorded one
 	None     bool           // select nothing
 	Remove   []pci.Selector
-	Allow    []pci.Address     // functions whose refusals are lifted
-	Earlier  *machine.Contract // a record that only its lifted refusals count of, or nil
+	Allow    []pci.Address     // functions that may leave the host although they are no GPUs
+	Earlier  *machine.Contract // a record of which only what --allow named counts, or nil
 	NVSwitch machine.NVSwitch  // "" for the recorded choice
 	Driver   string            // "" for the recorded one, or vfio-pci
 	Unsafe   bool              // allow_unsafe_interrupts
@@ -36,7 +36,8 @@ var (
 	ErrChanged     = host.WithCode(errors.New("is not the function that was recorded"), host.CodeChanged, "")
 	ErrNoIDs       = host.WithCode(errors.New("vendor and product id cannot be read"), host.CodeNoIDs, "")
 	ErrNoDriver    = host.WithHint(errors.New("no installed kernel has it"), "install a kernel that has it, or choose another with --driver")
-	ErrStubTwins   = host.WithCode(errors.New("pci-stub cannot bind one of several identical devices: libvirt would return it to the host driver when a guest stops"), host.CodeIdentical, "")
+	ErrStubTwins   = host.WithHint(host.WithCode(errors.New("pci-stub cannot bind one function by its address: libvirt would return it to the host driver when a guest stops"), host.CodeIdentical, ""),
+		"choose --driver vfio-pci, which can")
 )
 
 // Named reports whether the options name functions. host bind and host release then use these
@@ -47,10 +48,16 @@ func (o Options) Named() bool {
 
 // Node is the part of an observed machine that determines which functions may be assigned to
 // guests.
-type Node struct{ gate.Host }
+type Node struct {
+	gate.Host
+	// Drivable reports whether an installed kernel has a driver for a function without one. VFIO
+	// accepts a member of a group that no driver ever binds: it stays as it is (Linux,
+	// iommu_device_claim_dma_owner in drivers/iommu/iommu.c). nil: each may have one.
+	Drivable func(*pci.Device) bool
+}
 
 // NewNode returns the Node of a machine.
-func NewNode(m machine.Machine) Node { return Node{gate.New(m)} }
+func NewNode(m machine.Machine) Node { return Node{Host: gate.New(m)} }
 
 // chooser computes a selection and collects all its errors.
 type chooser struct {
@@ -88,7 +95,6 @@ func (n Node) Choose(opts Options) (gate.Selection, error) {
 func (c *chooser) start() {
 	c.NVSwitch = c.opts.NVSwitch
 	if r := c.Recorded; r != nil {
-		c.Allowed = slices.Clone(r.Allowed)
 		c.NVSwitch = cmp.Or(c.opts.NVSwitch, r.NVSwitch)
 	}
 	switch {
@@ -101,40 +107,30 @@ func (c *chooser) start() {
 	}
 }
 
-// allow adds the functions whose refusals the options lift.
+// allow adds the functions that the options allow to leave the host, and those of the records.
 func (c *chooser) allow() {
 	for _, a := range c.opts.Allow {
 		if c.Devices.At(a) == nil {
 			c.missing(pci.SelectorOf(a))
 		}
-		c.Allowed = append(c.Allowed, a)
 	}
-	c.Lifting = gate.Allowed{Functions: c.opts.Allow}
+	c.Allowed = gate.Allowed{Functions: c.opts.Allow}
 	for _, r := range []*machine.Contract{c.Recorded, c.opts.Earlier} {
-		c.Lifting = c.Lifting.And(gate.Records{Guests: r}.Allowed(c.Devices))
-	}
-	if r := c.opts.Earlier; r != nil {
-		records := gate.Records{Guests: r}
-		c.Allowed = append(c.Allowed, slices.DeleteFunc(slices.Clone(r.Allowed), func(a pci.Address) bool { return records.IsOther(c.Devices, a) })...)
+		c.Allowed = c.Allowed.And(gate.Records{Guests: r}.Allowed())
 	}
 }
 
-// complete returns the selection with the other functions of the selected cards and groups. If the
-// options remove functions, their lifted refusals are dropped.
+// complete returns the selection with the other functions of the selected cards and groups. A
+// function that is not selected itself, and that no driver binds, stays as it is.
 func (c *chooser) complete() gate.Selection {
 	s := c.Selection
 	s.Kind = gate.AtBoot
 	s.Selected = pci.Unique(s.Selected)
-	s.All = c.Devices.Expand(s.Selected)
-	if c.opts.Only != nil || c.opts.Remove != nil {
-		selected, allowed := pci.Set(s.All), pci.Set(c.opts.Allow)
-		s.Allowed = slices.DeleteFunc(s.Allowed, func(a pci.Address) bool {
-			d := c.Devices.At(a)
-			onBoard := d != nil && (d.IsNVSwitch() || d.IsBoardGPU())
-			return !selected[a] && !allowed[a] && !onBoard
-		})
-	}
-	s.Allowed = pci.Unique(s.Allowed)
+	selected := pci.Set(s.Selected)
+	s.All = slices.DeleteFunc(c.Devices.Expand(s.Selected), func(a pci.Address) bool {
+		d := c.Devices.At(a)
+		return !selected[a] && c.Devices.GPUOf(d) == nil && d.Driver == nil && !d.DriverUnread() && c.Drivable != nil && !c.Drivable(d)
+	})
 	return s
 }
 

@@ -34,7 +34,7 @@ const (
 	GuestReady StateName = "guest-ready" // its whole group is bound to VFIO, and no guest has it
 	Blocked    StateName = "blocked"     // detail says by what
 	UsedBy     StateName = "in use"      // a guest uses it
-	// not determined, as for a function bound to VFIO while it is unknown whether a guest has it
+	// not determined, as for a function bound to VFIO while it is unknown whether a guest has it.
 	NotKnown StateName = "unknown"
 )
 
@@ -119,11 +119,10 @@ func (n Node) States(groups []iommu.Group, on host.Bool, uses machine.Uses) []*S
 }
 
 // obstacles returns the states of the GPUs that host prepare would refuse, and of the other
-// functions of their cards. It selects all GPUs of a vendor, and leaves out those whose refusals
-// remain. Neither the choice that NVSwitches require nor other functions that the host needs are
-// considered, and RDMA adapters count as idle.
+// functions of their cards. It selects all GPUs of a vendor. Neither the choice that NVSwitches
+// require nor what the host needs is considered: only drivers, classes and groups.
 func (n Node) obstacles() map[pci.Address]State {
-	n.Needs, n.Adapters = guard.Consoles(n.Devices), machine.AdaptersByDriver(n.Devices)
+	n.Needs = guard.Needs{}
 	byVendor := map[pci.ID][]pci.Address{}
 	for i := range n.Devices {
 		d := &n.Devices[i]
@@ -134,31 +133,24 @@ func (n Node) obstacles() map[pci.Address]State {
 	obstacles := map[pci.Address]State{}
 	for _, vendor := range slices.Sorted(maps.Keys(byVendor)) {
 		gpus := byVendor[vendor]
-		for before := 0; len(gpus) != before; {
-			before = len(gpus)
-			bad := n.refusedOf(gpus)
-			if bad == nil {
-				break
+		bad := n.refusedOf(gpus)
+		var addresses []pci.Address
+		own := map[pci.Address]*gate.Refusal{}
+		for _, r := range bad {
+			addresses = append(addresses, r.Address)
+			own[r.Address] = r
+		}
+		with := n.Devices.With(addresses)
+		for _, gpu := range gpus {
+			by := with(gpu)
+			if len(by) == 0 {
+				continue
 			}
-			var addresses []pci.Address
-			own := map[pci.Address]*gate.Refusal{}
-			for _, r := range bad {
-				addresses = append(addresses, r.Address)
-				own[r.Address] = r
+			first := bad[by[0]].Address
+			if first == gpu && len(by) > 1 {
+				first = bad[by[1]].Address
 			}
-			with := n.Devices.With(addresses)
-			gpus = slices.DeleteFunc(gpus, func(a pci.Address) bool {
-				by := with(a)
-				if len(by) == 0 {
-					return false
-				}
-				first := bad[by[0]].Address
-				if first == a && len(by) > 1 {
-					first = bad[by[1]].Address
-				}
-				maps.Copy(obstacles, n.obstacle(a, own[a], first, len(by)))
-				return true
-			})
+			maps.Copy(obstacles, n.obstacle(gpu, own[gpu], first, len(by)))
 		}
 	}
 	return obstacles
@@ -167,30 +159,24 @@ func (n Node) obstacles() map[pci.Address]State {
 // refusedOf returns the refusals of functions that are added to what is recorded, one for each
 // function. Recorded functions that the machine no longer has do not count.
 func (n Node) refusedOf(added []pci.Address) (refused []*gate.Refusal) {
-	if len(added) == 0 {
-		return nil
-	}
 	s := gate.Selection{Selected: added, Kind: gate.AtBoot}
 	if r := n.Recorded; r != nil {
 		recorded := slices.DeleteFunc(slices.Clone(r.Selected), func(a pci.Address) bool {
 			f := r.At(a)
 			return f == nil || !f.IsAt(n.Devices)
 		})
-		s = gate.Selection{Selected: slices.Concat(recorded, added), Allowed: r.Allowed, NVSwitch: r.NVSwitch, Kind: gate.AtBoot,
-			Lifting: gate.Records{Guests: r}.Allowed(n.Devices)}
+		s = gate.Selection{Selected: slices.Concat(recorded, added), NVSwitch: r.NVSwitch, Kind: gate.AtBoot, Allowed: gate.Records{Guests: r}.Allowed()}
 	}
 	s.All = n.Devices.Expand(s.Selected)
-	refusals, _ := n.Refusals(s)
-	refusals = slices.Concat(n.Shared(s, nil), refusals)
+	refusals := n.Decide(s, machine.Uses{}, nil).Refused
 	for _, a := range s.All {
 		if d := n.Devices.At(a); d.VendorID == nil || d.ProductID == nil {
 			refusals = append(refusals, gate.Refuse(a, ErrNoIDs))
 		}
 	}
 	seen := map[pci.Address]bool{}
-	for _, err := range refusals {
-		var r *gate.Refusal
-		if errors.As(err, &r) && !seen[r.Address] {
+	for _, r := range refusals {
+		if !seen[r.Address] {
 			seen[r.Address] = true
 			refused = append(refused, r)
 		}
@@ -205,9 +191,9 @@ func (n Node) refusedOf(added []pci.Address) (refused []*gate.Refusal) {
 func (n Node) obstacle(gpu pci.Address, own *gate.Refusal, other pci.Address, count int) map[pci.Address]State {
 	if own != nil {
 		switch {
-		case own.Err == nil && count == 1:
+		case own.Code == host.CodeConsole && count == 1:
 			return map[pci.Address]State{gpu: {Name: OfHost, Detail: onConsole}}
-		case own.Err == nil:
+		case own.Code == host.CodeConsole, own.Err == nil:
 			count-- // the others matter
 		case errors.Is(own, gate.ErrSRIOV), errors.Is(own, ErrNoIDs):
 			return map[pci.Address]State{gpu: {Name: NotKnown, Detail: own.Err.Error()}}

@@ -66,7 +66,7 @@ func TestStates(t *testing.T) {
 		{"use is not seen", []string{gpu + "vfio-pci"}, false, unread("/proc: no such file"), "unknown: bound to VFIO, use unknown"},
 		{"use counts for vfio-pci only", []string{gpu + "nouveau"}, false, unread("no"), "host"},
 		{"half a card", []string{gpu + "vfio-pci", audio + "snd_hda_intel"}, false, idle, "blocked: shares group 10 with audio 0000:01:00.1 (snd_hda_intel), host"},
-		{"an RDMA adapter in its group", []string{gpu + "nvidia", hca}, false, idle, "host, host"},
+		{"an RDMA adapter in its group", []string{gpu + "nvidia", hca}, false, idle, "blocked: shares group 10 with NIC 0000:c3:00.0 (mlx5_core), host"},
 		{"a NIC in its group", []string{gpu + "nvidia", nic}, false, idle, "blocked: shares group 10 with NIC 0000:c3:00.0 (ixgbe), host"},
 		{"two NICs in its group, and a bridge", []string{"00:01.0 0604 8086 10 pcieport", gpu + "vfio-pci", nic, more}, false, idle,
 			"-, blocked: shares group 10 with NIC 0000:c3:00.0 (ixgbe) and 1 more, host, host"},

@@ -19,7 +19,7 @@ import (
 // Errors of steps.
 var (
 	// errOther means that another adapter is where the record expects one.
-	errOther = host.WithHint(errors.New("is not the recorded adapter"),
+	errOther = host.WithHint(errors.New("is not the recorded function"),
 		host.Textf("'%s' shows the adapters; '%s' records this one, '--remove ADDRESS' forgets the other",
 			host.NewCommand("rdma scan"), host.NewCommand("rdma prepare")))
 	// errHost means that an adapter is not bound to the driver that was recorded.
@@ -36,31 +36,31 @@ var (
 // function without a driver cannot be in use, so on a fresh boot nothing is read. One that is bound
 // to a driver for guests is not the host's: only a guest can use it.
 func (m machine) free(kind gate.Kind, addresses ...pci.Address) error {
-	_, err := m.leave(kind, addresses...)
+	_, err := m.leave(gate.Leaving{Kind: kind}, addresses...)
 	return err
 }
 
-// leave is free, and returns what --allow has lifted.
-func (m machine) leave(kind gate.Kind, addresses ...pci.Address) (lifted []*gate.Refusal, err error) {
+// leave is free for functions that leave in one way, and returns those that --allow has let go.
+func (m machine) leave(way gate.Leaving, addresses ...pci.Address) (lifted []pci.Identity, err error) {
 	var leaving []gate.Leaving
 	for _, a := range addresses {
 		s, err := driver.Read(m.root, a)
 		if err != nil && !errors.Is(err, driver.ErrGone) {
 			return nil, err
 		}
-		switch {
-		case s.Driver == "":
-		case pci.LeavesAlone(string(s.Driver)):
-			leaving = append(leaving, gate.Leaving{Address: a, Kind: gate.Returned})
-		default:
-			leaving = append(leaving, gate.Leaving{Address: a, Kind: kind})
+		l := way
+		if l.Address = a; pci.LeavesAlone(string(s.Driver)) {
+			l = gate.Leaving{Address: a, Kind: gate.Returned}
+		}
+		if s.Driver != "" {
+			leaving = append(leaving, l)
 		}
 	}
 	return m.ask(leaving...)
 }
 
-// ask returns an error unless functions may leave the host now, and what --allow has lifted.
-func (m machine) ask(leaving ...gate.Leaving) (lifted []*gate.Refusal, err error) {
+// ask returns an error unless functions may leave the host now, and those that --allow has let go.
+func (m machine) ask(leaving ...gate.Leaving) (lifted []pci.Identity, err error) {
 	if len(leaving) == 0 {
 		return nil, nil
 	}
@@ -68,7 +68,7 @@ func (m machine) ask(leaving ...gate.Leaving) (lifted []*gate.Refusal, err error
 	if err != nil {
 		return nil, err
 	}
-	allowed, err := gate.ReadAllowed(m.root, devices)
+	allowed, err := gate.ReadAllowed(m.root)
 	if err != nil {
 		return nil, err
 	}
@@ -77,17 +77,18 @@ func (m machine) ask(leaving ...gate.Leaving) (lifted []*gate.Refusal, err error
 		return nil, err
 	}
 	uses.Running = true
-	return h.Leave(uses, m.allowed.And(allowed), leaving...)
+	refusals, err := h.Leave(uses, m.allowed.And(allowed), leaving...)
+	return h.Identities(refusals), err
 }
 
-// is returns an error unless the recorded adapter is at its address, with the bridges above it: the
+// is returns an error unless the recorded function is at its address, with the bridges above it: the
 // steps must not touch another one.
-func (m machine) is(a rdma.Prepared) error {
+func (m machine) is(a pci.Identity) error {
 	now, err := pci.ReadIdentity(m.root, a.Address)
 	if err != nil {
 		return err
 	}
-	switch a.Identity().Compare(now) {
+	switch a.Compare(now) {
 	case pci.NoDifference:
 		return nil
 	case pci.Missing:
@@ -105,7 +106,7 @@ func (m machine) is(a rdma.Prepared) error {
 
 // bound returns an error unless an adapter is the recorded one and has its host driver.
 func (m machine) bound(a rdma.Prepared) error {
-	if err := m.is(a); err != nil {
+	if err := m.is(a.Identity()); err != nil {
 		return err
 	}
 	s, err := driver.Read(m.root, a.Address)
@@ -470,11 +471,12 @@ func (i identity) revert(_ context.Context, m machine, raw json.RawMessage) erro
 	return driver.SetIdentity(m.root, m.kernel, b.PF, b.Index, b.VFOptions)
 }
 
-// binding is the step that binds a VF, or a whole adapter, to its driver.
+// binding is the step that binds a VF, a whole adapter, or a function for guests to its driver.
 type binding struct {
 	adapter rdma.Prepared
 	address pci.Address
 	driver  string
+	is      *pci.Identity // of what is recorded with its identity, nil for a VF
 }
 
 type bindingBefore struct {
@@ -489,8 +491,8 @@ func (b binding) goal() driver.State {
 func (b binding) look(ctx context.Context, m machine) (before any, reached bool, err error) {
 	var s driver.State
 	err = wait(ctx, m, func() error {
-		if b.address == b.adapter.Address {
-			if err := m.is(b.adapter); err != nil {
+		if b.is != nil {
+			if err := m.is(*b.is); err != nil {
 				return err
 			}
 		}
@@ -501,10 +503,18 @@ func (b binding) look(ctx context.Context, m machine) (before any, reached bool,
 }
 
 func (b binding) carryOut(ctx context.Context, m machine) error {
-	if err := m.free(gate.Now, b.address); err != nil {
+	way := gate.Leaving{Kind: gate.Now, Guests: true, Whole: b.adapter.Whole}
+	if b.is == nil {
+		way.Kind = gate.Removed // a VF, whose host driver loses it
+	}
+	if _, err := m.leave(way, b.address); err != nil {
 		return err
 	}
-	return driver.Bring(ctx, m.root, m.kernel, b.address, b.goal(), m.settle)
+	release, err := gate.HoldDisks(m.root, m.claim, b.address)
+	if err != nil {
+		return err
+	}
+	return errors.Join(driver.Bring(ctx, m.root, m.kernel, b.address, b.goal(), m.settle), release())
 }
 
 func (b binding) again(raw json.RawMessage) (any, error) {

@@ -22,7 +22,6 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
-	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/steps"
@@ -39,8 +38,8 @@ type Machine struct {
 	Settle  time.Duration                                  // maximum time until a request has its effect
 	Appear  time.Duration                                  // maximum time until devices appear; 0 for a minute
 	Version string                                         // of gpustack, for the result
-	// Allowed is what --allow lifts, in addition to what is recorded.
-	Allowed gate.Allowed
+	Allowed gate.Allowed                                   // by --allow, in addition to what is recorded
+	Claim   gate.Claim                                     // opens the disks of functions that leave, exclusively
 }
 
 // Errors of runs.
@@ -248,6 +247,11 @@ func (r *run) carryOut(ctx context.Context, wanted, recorded []steps.Step) error
 		}
 		failed = failed || result.Status == steps.Failed
 	}
+	for _, s := range wanted {
+		result := r.at(s.ID)
+		r.confirm(ctx, s, result)
+		failed = failed || result.Status == steps.Failed
+	}
 	ended := time.Now().UTC()
 	r.result.Ended = &ended
 	if err := r.save(); err != nil {
@@ -261,7 +265,7 @@ func (r *run) carryOut(ctx context.Context, wanted, recorded []steps.Step) error
 
 // machine returns the machine for steps with a deadline.
 func (r *run) machine(deadline time.Duration) machine {
-	return machine{root: r.Root, kernel: r.Kernel(deadline), program: r.Program, settle: r.Settle, appear: r.appear, allowed: r.Allowed}
+	return machine{root: r.Root, kernel: r.Kernel(deadline), program: r.Program, settle: r.Settle, appear: r.appear, allowed: r.Allowed, claim: r.Claim}
 }
 
 // step carries out one step. Its error is that of writing the result.
@@ -307,6 +311,26 @@ func (r *run) step(ctx context.Context, s steps.Step, result *steps.StepResult) 
 	return r.save()
 }
 
+// confirm reads back what a step of an adapter has reached. Another program that has made VFs of the
+// adapter since has removed those of this run, with their identities and drivers.
+func (r *run) confirm(ctx context.Context, s steps.Step, result *steps.StepResult) {
+	ofAdapter := slices.Contains([]string{steps.KindVFs, steps.KindIdentity, steps.KindDriver}, s.Kind)
+	if !ofAdapter || result.Status != steps.Done && result.Status != steps.Unchanged {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Deadline)
+	defer cancel()
+	m := r.machine(s.Deadline)
+	m.done = true
+	_, reached, err := workOf(s).look(ctx, m)
+	if err == nil && !reached {
+		err = fmt.Errorf("%s: %w", s.Address, ErrChangedSince)
+	}
+	if err != nil {
+		result.Status, result.Error = steps.Failed, err.Error()
+	}
+}
+
 // isOff reports whether the running kernel has gpustack=off.
 func isOff(root host.Root) (bool, error) {
 	const file = "/proc/cmdline"
@@ -322,15 +346,11 @@ func isOff(root host.Root) (bool, error) {
 // than this boot has made. It changes nothing if a function that would go is in use, or if another
 // program has changed the number of VFs. Without a result of this boot it does nothing.
 func Revert(ctx context.Context, m Machine) error {
-	record, err := rdma.ReadRecord(m.Root)
+	records, err := steps.ReadRecords(m.Root)
 	if err != nil {
 		return err
 	}
-	containers, err := observed.ReadContainers(m.Root)
-	if err != nil {
-		return err
-	}
-	recorded := steps.Of(record, containers)
+	record, recorded := records.Adapters, steps.Of(records)
 	r, unlock, err := m.begin(false)
 	if err != nil || r == nil {
 		return err
@@ -373,7 +393,7 @@ func Revert(ctx context.Context, m Machine) error {
 
 // Permit returns the error with which Revert would refuse a record, which is not written yet, and
 // what m.Allowed lifts of it. Revert honours that once an open entry of the journal has it.
-func Permit(m Machine, record *rdma.Record) ([]host.Lift, error) {
+func Permit(m Machine, record *rdma.Record) ([]pci.Identity, error) {
 	id, err := steps.BootID(m.Root)
 	if err != nil || id == "" {
 		return nil, err
@@ -382,12 +402,13 @@ func Permit(m Machine, record *rdma.Record) ([]host.Lift, error) {
 	if err != nil || result == nil || result.BootID != id {
 		return nil, err
 	}
-	containers, err := observed.ReadContainers(m.Root)
+	records, err := steps.ReadRecords(m.Root)
 	if err != nil {
 		return nil, err
 	}
-	p, err := (&run{Machine: m, result: *result}).reversal(record, steps.Of(record, containers))
-	return gate.Lifts(p.lifted), err
+	records.Adapters = record
+	p, err := (&run{Machine: m, result: *result}).reversal(record, steps.Of(records))
+	return p.lifted, err
 }
 
 // reversal is what a revert does.
@@ -395,7 +416,7 @@ type reversal struct {
 	left   []steps.StepResult   // that are reverted
 	gone   map[pci.Address]bool // VFs that go with a step, and need no revert of their own
 	again  []rdma.Prepared      // whose steps are carried out again
-	lifted []*gate.Refusal      // by --allow
+	lifted []pci.Identity       // functions that --allow has let go
 }
 
 // reversal returns what a revert does for a record, with the steps of all records, or why it must
@@ -447,7 +468,7 @@ func (r *run) reversal(record *rdma.Record, recorded []steps.Step) (reversal, er
 		goes(functions, s.Kind == steps.KindVFs)
 	}
 	if len(going) > 0 {
-		lifted, err := m.leave(gate.Removed, pci.Unique(going)...)
+		lifted, err := m.leave(gate.Leaving{Kind: gate.Removed}, pci.Unique(going)...)
 		p.lifted, errs = lifted, append(errs, err)
 	}
 	return p, errors.Join(errs...)

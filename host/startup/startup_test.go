@@ -108,13 +108,15 @@ func (k *kernel) setVFs(value string) error {
 	for i := range 8 {
 		at := fmt.Sprintf("0000:0c:00.%d", i+1)
 		if err := errors.Join(os.RemoveAll(filepath.Join(folder, at)), os.RemoveAll(k.root.Path("sys/bus/pci/devices/"+at)),
-			os.RemoveAll(filepath.Join(folder, pf, "virtfn"+strconv.Itoa(i)))); err != nil {
+			os.RemoveAll(filepath.Join(folder, pf, "virtfn"+strconv.Itoa(i))), os.RemoveAll(k.root.Path(fmt.Sprintf("sys/class/net/ib%d", i+1)))); err != nil {
 			return err
 		}
 		if i >= n {
 			continue
 		}
-		err := errors.Join(os.MkdirAll(filepath.Join(folder, at), 0o755), os.Symlink("../"+pf, filepath.Join(folder, at, "physfn")),
+		netdev := fmt.Sprintf("net/ib%d", i+1) // it is down
+		err := errors.Join(os.MkdirAll(filepath.Join(folder, at, netdev), 0o755), os.WriteFile(filepath.Join(folder, at, netdev, "flags"), []byte("0x1002\n"), 0o600),
+			os.MkdirAll(k.root.Path("sys/class/net"), 0o755), os.Symlink("../../../"+above+at+"/"+netdev, k.root.Path("sys/class/"+netdev)), os.Symlink("../"+pf, filepath.Join(folder, at, "physfn")),
 			os.Symlink("../"+at, filepath.Join(folder, pf, "virtfn"+strconv.Itoa(i))),
 			os.Symlink("../../../../"+above+at, k.root.Path("sys/bus/pci/devices/"+at)))
 		for name, text := range map[string]string{"class": "0x020700", "vendor": "0x15b3", "device": "0x101c", "driver_override": "(null)"} {
@@ -190,7 +192,7 @@ func noError(t *testing.T, err error) {
 func server(t *testing.T, use rdma.Use) (*kernel, rdma.Record) {
 	t.Helper()
 	root := hosttest.Lay(t, "mkdir sys/bus/pci/drivers/mlx5_core\nmkdir run\nsymlink proc/1/ns/pid -> pid:[4026531836]\nmkdir proc/1/fd\nmkdir proc/1/map_files\nmkdir sys/kernel/iommu_groups\n"+hosttest.Fabric([]hosttest.HCA{{Address: pf, Device: "mlx5_0", Total: 8}},
-		"-- proc/1/stat --\n1 (systemd) S 0 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n-- proc/1/comm --\nsystemd\n-- proc/1/cmdline --\n/sbin/init\n-- proc/1/cgroup --\n0::/init.scope\n-- proc/cmdline --\nquiet\n-- proc/sys/kernel/random/boot_id --\nb1\n-- "+above+pf+"/net/ib0/type --\n32\n-- "+above+pf+"/driver_override --\n(null)\n"))
+		"-- proc/1/stat --\n1 (systemd) S 0 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n-- proc/1/comm --\nsystemd\n-- proc/1/cmdline --\n/sbin/init\n-- proc/1/cgroup --\n0::/init.scope\n-- proc/cmdline --\nquiet\n-- proc/mounts --\ntmpfs / tmpfs rw 0 0\n-- proc/sys/kernel/random/boot_id --\nb1\n-- "+above+pf+"/net/ib0/type --\n32\n-- "+above+pf+"/driver_override --\n(null)\n"))
 	a := rdma.Prepared{Address: address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{}, Driver: "mlx5_core", LinkLayer: rdma.LinkInfiniBand, Use: use}
 	for i := range 2 {
 		vf := rdma.PreparedVF{Index: i, Address: address(t, fmt.Sprintf("0000:0c:00.%d", i+1)), ProductID: 0x101c, Driver: "vfio-pci",
@@ -349,13 +351,13 @@ func TestRunFailures(t *testing.T) {
 		"GUID": {func(k *kernel, _ *rdma.Record) { k.fail = refuse("vf 0 port_guid") }, "vfs 0000:0c:00.0 done,identity 0000:0c:00.1 failed," +
 			"driver 0000:0c:00.1 skipped,identity 0000:0c:00.2 done,driver 0000:0c:00.2 done", "refused", startup.ErrSteps, -1},
 		"numvfs":  {func(k *kernel, _ *rdma.Record) { k.fail = refuse("numvfs=2") }, none, "refused", startup.ErrSteps, 2},
-		"product": {func(_ *kernel, r *rdma.Record) { r.Adapters[0].ProductID = 0x1017 }, none, "0000:0c:00.0: is not the recorded adapter: it is 15b3:101b, not 15b3:1017", startup.ErrSteps, 0},
+		"product": {func(_ *kernel, r *rdma.Record) { r.Adapters[0].ProductID = 0x1017 }, none, "0000:0c:00.0: is not the recorded function: it is 15b3:101b, not 15b3:1017", startup.ErrSteps, 0},
 		"path": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Path = []pci.Address{address(k.t, "0000:01:00.0")} }, none,
-			"0000:0c:00.0: is not the recorded adapter: the bridges above it are [], not [0000:01:00.0]", startup.ErrSteps, 0},
+			"0000:0c:00.0: is not the recorded function: the bridges above it are [], not [0000:01:00.0]", startup.ErrSteps, 0},
 		"board": {func(k *kernel, r *rdma.Record) {
 			k.must(os.WriteFile(filepath.Join(k.root.Path(above), pf, "subsystem_device"), []byte("0x0001\n"), 0o600))
 			r.Adapters[0].SubsystemID = new(pci.ID(2))
-		}, none, "0000:0c:00.0: is not the recorded adapter: it is on another board", startup.ErrSteps, 0},
+		}, none, "0000:0c:00.0: is not the recorded function: it is on another board", startup.ErrSteps, 0},
 		"gone": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Address = address(k.t, "0000:0d:00.0") },
 			strings.Replace(none, pf, "0000:0d:00.0", 1), "0000:0d:00.0: is not there", startup.ErrSteps, 0},
 		"VF address": {func(k *kernel, r *rdma.Record) { r.Adapters[0].VFs[0].Address = address(k.t, "0000:0c:01.1") },
@@ -484,7 +486,7 @@ func TestWholeVFs(t *testing.T) {
 		"no VFs":             {0, nil, "", nil},
 		"VFs without a user": {2, nil, "", []string{refused}},
 		"VFs, allowed":       {2, nil, pf, []string{refused}},
-		"a default route":    {2, func(k *kernel) { k.route(vf) }, "", []string{refused, "its VF 0000:0c:00.1 carries the default route, through ib1"}},
+		"a default route":    {2, func(k *kernel) { k.route(vf) }, "", []string{refused, "its VF 0000:0c:00.1 has a network interface in use: ib1 is up; it has the default route through ib1"}},
 		"a guest": {2, func(k *kernel) {
 			k.must(os.MkdirAll(k.root.Path("/sys/bus/pci/drivers/vfio-pci"), 0o755))
 			k.must(os.Symlink("/sys/bus/pci/drivers/vfio-pci", filepath.Join(k.root.Path(above), vf, "driver")))
@@ -494,7 +496,10 @@ func TestWholeVFs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k, r := server(t, rdma.ForGuests)
-			r.Adapters[0].Whole, r.Adapters[0].VFs, r.Allowed = true, []rdma.PreparedVF{}, []host.Lift{}
+			r.Adapters[0].Whole, r.Adapters[0].VFs, r.Allowed = true, []rdma.PreparedVF{}, []pci.Address{}
+			if test.want == nil { // its port is active
+				r.Allowed = []pci.Address{address(t, pf)}
+			}
 			k.record(&r)
 			k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: strconv.Itoa(test.vfs)}))
 			if test.use != nil {
@@ -525,7 +530,7 @@ func TestWholeVFs(t *testing.T) {
 func TestJournalUnread(t *testing.T) {
 	t.Parallel()
 	k, r := server(t, rdma.ForGuests)
-	r.Adapters[0].Whole, r.Adapters[0].VFs = true, []rdma.PreparedVF{}
+	r.Adapters[0].Whole, r.Adapters[0].VFs, r.Allowed = true, []rdma.PreparedVF{}, []pci.Address{address(t, pf)}
 	k.record(&r)
 	k.must(os.MkdirAll(k.root.Path("/var/lib/gpustack/journal"), 0o700))
 	k.must(os.WriteFile(k.root.Path("/var/lib/gpustack/journal/0001.json"), []byte("{\n"), 0o600))
@@ -534,13 +539,9 @@ func TestJournalUnread(t *testing.T) {
 	}
 }
 
-// route gives a VF on InfiniBand an interface that carries the default route.
+// route has the interface of the first VF, on InfiniBand, carry the default route.
 func (k *kernel) route(vf string) {
-	at := filepath.Join(k.root.Path(above), vf, "net/ib1")
-	k.must(os.MkdirAll(at, 0o755))
-	k.must(os.WriteFile(filepath.Join(at, "ifindex"), []byte("9\n"), 0o600))
-	k.must(os.MkdirAll(k.root.Path("sys/class/net"), 0o755))
-	k.must(os.Symlink("../../../"+above+vf+"/net/ib1", k.root.Path("sys/class/net/ib1")))
+	k.must(os.WriteFile(filepath.Join(k.root.Path(above), vf, "net/ib1/flags"), []byte("0x1003\n"), 0o600))
 	k.must(os.MkdirAll(k.root.Path("proc/net"), 0o755))
 	k.must(os.WriteFile(k.root.Path("proc/net/route"), []byte("Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"+
 		"ib1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"), 0o600))
@@ -588,6 +589,70 @@ func TestForeign(t *testing.T) {
 	noError(t, k.revert())
 	if got := k.vfs[2]; len(k.vfs) != 3 || got.NodeGUID != "0a:00:00:00:00:00:00:07" || got.State != "enable" {
 		t.Errorf("%+v", k.vfs)
+	}
+}
+
+// TestOtherOwner: VFs that another program has made before a run, or since an earlier one, are
+// replaced or completed. One that makes VFs while the run goes on fails what it has taken away; the
+// next run restores that.
+func TestOtherOwner(t *testing.T) {
+	t.Parallel()
+	const since = ": was changed since by another program"
+	for name, test := range map[string]struct {
+		at, made string // the request before which it makes VFs, and their number; "" for before the run, "after" for since an earlier run
+		failed   string // the first step that fails, with its error; "" for none
+	}{
+		"before":                             {"", "4", ""},
+		"before, the same number":            {"", "2", ""},
+		"after":                              {"after", "4", ""},
+		"after, the same number":             {"after", "2", ""},
+		"meanwhile, before the identity":     {"vf 1 node_guid", "2", "identity 0000:0c:00.1 0000:0c:00.1" + since},
+		"meanwhile, before the driver":       {"modprobe vfio-pci", "2", "identity 0000:0c:00.1 0000:0c:00.1" + since},
+		"meanwhile, another number":          {"0000:0c:00.2/driver_override", "4", "vfs 0000:0c:00.0 0000:0c:00.0" + since},
+		"meanwhile, before the last request": {"drivers_probe=0000:0c:00.2", "3", "vfs 0000:0c:00.0 0000:0c:00.0" + since},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k, _ := server(t, rdma.ForGuests)
+			other := func() {
+				k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: test.made}))
+			}
+			switch test.at {
+			case "":
+				other()
+			case "after":
+				_, err := k.run()
+				noError(t, err)
+				other()
+			default:
+				k.fail = func(request string) error {
+					if strings.Contains(request, test.at) {
+						k.fail = nil
+						other()
+					}
+					return nil
+				}
+			}
+			r, err := k.run()
+			failed := ""
+			if i := slices.IndexFunc(r.Steps, func(s steps.StepResult) bool { return s.Status == steps.Failed }); i >= 0 {
+				failed = r.Steps[i].ID + " " + r.Steps[i].Error
+			}
+			if failed != test.failed || errors.Is(err, startup.ErrSteps) != (test.failed != "") {
+				t.Errorf("%q, %v, want %q", failed, err, test.failed)
+			}
+			if test.failed != "" {
+				_, err = k.run()
+			}
+			noError(t, err)
+			for i := range 2 {
+				s, err := driver.Read(k.root, address(t, fmt.Sprintf("0000:0c:00.%d", i+1)))
+				noError(t, err)
+				if len(k.vfs) != 2 || s.Driver != "vfio-pci" || k.vfs[i].NodeGUID == noGUID || k.vfs[i].PortGUID == noGUID {
+					t.Errorf("VF %d of %d: %+v %+v", i, len(k.vfs), s, k.vfs[i])
+				}
+			}
+		})
 	}
 }
 
@@ -639,7 +704,7 @@ func TestCarries(t *testing.T) {
 	k.record(&r)
 	k.taken()
 	result, err := k.run()
-	const want = pf + ": its VF " + vf + " carries the default route, through eth7"
+	const want = pf + ": its VF " + vf + " has a network interface in use: eth7 is up; it has the default route through eth7"
 	if !errors.Is(err, startup.ErrSteps) || result.Steps[len(result.Steps)-3].Error != want {
 		t.Errorf("%+v, %v, want %s", result.Steps, err, want)
 	}
@@ -649,7 +714,7 @@ func TestCarries(t *testing.T) {
 	if err := k.revert(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("revert: %v", err)
 	}
-	r.Allowed = []host.Lift{{Function: vf, Use: "default_route"}}
+	r.Allowed = []pci.Address{address(t, pf)}
 	k.record(&r)
 	if _, err := k.run(); err != nil {
 		t.Errorf("allowed: %v", err)

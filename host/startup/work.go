@@ -47,6 +47,7 @@ type machine struct {
 	settle  time.Duration
 	appear  time.Time // until when devices may still appear
 	allowed gate.Allowed
+	claim   gate.Claim
 	// done means that the step has succeeded earlier in this boot, and that the steps it needs have
 	// changed nothing since.
 	done bool
@@ -71,7 +72,14 @@ func workOf(s steps.Step) work {
 	case steps.KindIdentity:
 		return identity{g.Adapter, g.VF, g.Identity}
 	case steps.KindDriver:
-		return binding{g.Adapter, *s.Address, g.Driver}
+		b := binding{adapter: g.Adapter, address: *s.Address, driver: g.Driver}
+		switch {
+		case g.Function != nil:
+			b.is = new(g.Function.Identity())
+		case g.Adapter.Address == *s.Address:
+			b.is = new(g.Adapter.Identity())
+		}
+		return b
 	}
 	return nil
 }

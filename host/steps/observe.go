@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"gpustack/host"
-	observed "gpustack/host/machine"
-	"gpustack/host/rdma"
 )
 
 // State is what a check needs to know of the steps of every boot.
@@ -53,9 +51,8 @@ func Observe(root host.Root) State {
 
 // Recorded returns the steps for what is recorded on a machine.
 func Recorded(root host.Root) ([]Step, error) {
-	record, err := rdma.ReadRecord(root)
-	containers, containersErr := observed.ReadContainers(root)
-	return Of(record, containers), errors.Join(err, containersErr)
+	r, err := ReadRecords(root)
+	return Of(r), err
 }
 
 // isMasked reports whether a file of a unit is a link to /dev/null (systemctl(1), mask).

@@ -6,9 +6,11 @@
 package steps
 
 import (
+	"errors"
 	"slices"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/driver"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
@@ -29,6 +31,7 @@ type Step struct {
 // nodes none is.
 type Goal struct {
 	Adapter    rdma.Prepared        // the adapter of vfs, identity and driver
+	Function   *observed.Function   // for guests, that driver binds; nil for that of an adapter
 	VF         rdma.PreparedVF      // of identity
 	Identity   driver.VFOptions     // that identity gives the VF
 	Driver     string               // to which driver binds the function
@@ -60,12 +63,45 @@ const (
 	Total = 10 * time.Minute
 )
 
-// Of returns the steps for what is recorded, in their order: how RDMA devices belong to network
-// namespaces first, then for each adapter its VFs, and for each VF its identity and then its
-// driver, which reads the identity when it binds the VF. What containers are given comes last.
-func Of(record *rdma.Record, containers *observed.Containers) []Step {
-	adapters := OfAdapters(record)
-	return append(adapters, containerSteps(containers, adapters)...)
+// Records are what is recorded on a machine. Each part is nil if nothing is.
+type Records struct {
+	Guests     *observed.Contract
+	Adapters   *rdma.Record
+	Containers *observed.Containers
+}
+
+// ReadRecords returns what is recorded on a machine.
+func ReadRecords(root host.Root) (r Records, err error) {
+	var adaptersErr error
+	r.Guests, r.Containers, err = observed.ReadRecord(root)
+	r.Adapters, adaptersErr = rdma.ReadRecord(root)
+	return r, errors.Join(err, adaptersErr)
+}
+
+// Of returns the steps for what is recorded, in their order: functions for guests that the initramfs
+// does not bind first, then how RDMA devices belong to network namespaces, then for each adapter its
+// VFs, and for each VF its identity and then its driver, which reads the identity when it binds the
+// VF. What containers are given comes last.
+func Of(r Records) []Step {
+	adapters := OfAdapters(r.Adapters)
+	return slices.Concat(guestSteps(r.Guests), adapters, containerSteps(r.Containers, adapters))
+}
+
+// guestSteps returns the steps that bind functions for guests that are neither GPUs nor parts of
+// their cards: what they are used for may have changed since they were recorded, so the gate is
+// asked again.
+func guestSteps(c *observed.Contract) (steps []Step) {
+	if c == nil {
+		return nil
+	}
+	for _, f := range c.Functions {
+		if f.By == observed.ByService {
+			s := driverStep(rdma.Prepared{}, f.Address, f.Driver, []string{})
+			s.Goal.Function = &f
+			steps = append(steps, s)
+		}
+	}
+	return steps
 }
 
 // OfAdapters returns the steps for a record of adapters, nil for none.

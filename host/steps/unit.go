@@ -33,7 +33,7 @@ const (
 // Errors of the unit.
 var (
 	ErrNoSystemd = host.WithHint(errors.New("the machine has no systemd, whose unit "+Unit+" repeats these steps at every boot"),
-		"VFs on such a machine need a script of its own; host prepare works without systemd, and so does container prepare --static")
+		"without systemd, host prepare works for GPUs, and container prepare with --static; VFs and other functions need a script of their own")
 	ErrNoProgram = host.WithHint(errors.New("gpustack is in no folder that a unit can start it from at every boot"),
 		"install it: install -m 755 gpustack /usr/local/sbin/gpustack")
 	ErrNeeded = host.WithHint(errors.New("the steps that another command has recorded need it"),
@@ -85,8 +85,8 @@ func ObserveUnitOf(root host.Root, self string) UnitFiles {
 
 // Plan returns the plan that the unit and its drop-in exist with their contents if a record needs
 // them, and else that they do not exist. A unit that is masked is not removed.
-func (u UnitFiles) Plan(record *rdma.Record, containers *observed.Containers) (edit.Plan, error) {
-	if unitWanted(record, containers) {
+func (u UnitFiles) Plan(r Records) (edit.Plan, error) {
+	if unitWanted(r) {
 		return u.Put()
 	}
 	return u.Remove()
@@ -136,8 +136,8 @@ func (u UnitFiles) Remove() (edit.Plan, error) {
 }
 
 // unitWanted reports whether a record needs the unit. An adapter of rdma prepare always has it.
-func unitWanted(record *rdma.Record, containers *observed.Containers) bool {
-	return record != nil && len(record.Adapters) > 0 || len(containerSteps(containers, nil)) > 0
+func unitWanted(r Records) bool {
+	return r.Adapters != nil && len(r.Adapters.Adapters) > 0 || len(guestSteps(r.Guests)) > 0 || len(containerSteps(r.Containers, nil)) > 0
 }
 
 // PermitFiles returns an error if a plan, such as that of an undo, takes the unit away while what
@@ -154,24 +154,22 @@ func PermitFiles(root host.Root, plan edit.Plan) error {
 	if c := at(UnitFile); c == nil || c.Before == nil || c.After != nil {
 		return nil
 	}
-	record, err := rdma.ReadRecord(root)
-	if c := at(rdma.RecordFile); c != nil {
-		record, err = nil, nil
-		if c.After != nil {
-			record, err = rdma.ParseRecord(c.After.Content)
+	r, err := ReadRecords(root)
+	if c := at(rdma.RecordFile); c != nil && err == nil {
+		if r.Adapters = nil; c.After != nil {
+			r.Adapters, err = rdma.ParseRecord(c.After.Content)
 		}
 	}
-	containers, containersErr := observed.ReadContainers(root)
-	if c := at(observed.ContractFile); c != nil {
-		containers, containersErr = nil, nil
-		if c.After != nil {
-			containers, containersErr = observed.ParseContainers(c.After.Content)
+	if c := at(observed.ContractFile); c != nil && err == nil {
+		if r.Guests, r.Containers = nil, nil; c.After != nil {
+			r.Guests, r.Containers, err = observed.ParseRecord(c.After.Content)
 		}
 	}
-	if err := errors.Join(err, containersErr); err != nil || !unitWanted(record, containers) {
+	if err != nil || !unitWanted(r) {
 		return err
 	}
-	if at(rdma.RecordFile) == nil && at(observed.ContractFile) == nil && !unitWanted(record, nil) && containers.Options.Static {
+	others := Records{Guests: r.Guests, Adapters: r.Adapters}
+	if at(rdma.RecordFile) == nil && at(observed.ContractFile) == nil && !unitWanted(others) && r.Containers.Options.Static {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", UnitFile, ErrNeeded)

@@ -209,7 +209,7 @@ func testNodeModules(t *testing.T) {
 
 		{name: "nothing selected", module: "prepare", options: with("only", []string{}), failed: "error", msg: "only: the list is empty", runs: -1},
 		{name: "the root's disk", module: "prepare", options: with("devices", []string{rootDisk}), same: true, failed: "refused",
-			msg: rootDisk + ": the host needs it: carries /dev/sda1, mounted at /\nto list all functions: gpustack host scan"},
+			msg: rootDisk + ": carries /dev/sda1, mounted at /, without which the host does not boot\nto list all functions: gpustack host scan"},
 		{name: "no such GPU", module: "prepare", options: with("devices", []string{"10de:20b2"}), same: true, failed: "error", msg: "10de:20b2", runs: 2},
 		{name: "no such GPU, which may be", module: "prepare", options: with("devices", []string{"10de:20b2"}, "if_present", true), same: true,
 			want: map[string]any{"changed": false, "plan_changed": false}},

@@ -128,3 +128,8 @@ func (m machine) write(name, text string) {
 		m.t.Fatalf("%s: %v: %s", name, err, reply.Stderr)
 	}
 }
+
+// boot returns the id of the machine's boot.
+func (m machine) boot() string {
+	return strings.TrimSpace(m.run("cat", "/proc/sys/kernel/random/boot_id"))
+}

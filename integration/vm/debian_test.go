@@ -244,10 +244,9 @@ func (m machine) refused(reason string, argv ...string) {
 // system.
 func (m machine) hostIsGuarded() {
 	m.t.Helper()
-	root := fmt.Sprintf("%s: the host needs it: carries %s, mounted at /", rootDisk, strings.TrimSpace(m.run("findmnt", "--noheadings", "--output", "SOURCE", "/")))
+	root := fmt.Sprintf("%s: carries %s, mounted at /", rootDisk, strings.TrimSpace(m.run("findmnt", "--noheadings", "--output", "SOURCE", "/")))
 	nic := m.routeThrough(network)
-	route := network + ": the host needs it: carries the default route, through " + nic
-	session := network + ": the host needs it: carries this ssh session, through " + nic
+	route, session := "has the default route through "+nic, "carries the ssh session from 192.0.2.7"
 	display := m.display(plainCard + ".0")
 	release := m.hold(display)
 	for _, command := range []string{"prepare", "bind"} {
@@ -272,7 +271,7 @@ func (m machine) hostIsGuarded() {
 	// In a VRF, the interface has no route of the main table.
 	m.run("sh", "-ec", "ip link add mgmt type vrf table 10; ip link set mgmt up; ip link set $1 master mgmt", "sh", nic)
 	for _, command := range []string{"prepare", "bind"} {
-		m.refused(network+": the host needs it: carries the address 192.0.2.2, through "+nic, "host", command, "--yes", "--device", besideHost)
+		m.refused("has the port "+nic+" of mgmt", "host", command, "--yes", "--device", besideHost)
 	}
 	m.run("ip", "link", "delete", "mgmt")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,9 +24,6 @@ var (
 func TestMain(m *testing.M) {
 	binary.Main(m, "vm", func(gpustack, dir string) (stop func() error, err error) {
 		scratch, programs.Gpustack = dir, gpustack
-		if _, earlier, ok := strings.Cut(*record, "="); ok {
-			programs.Gpustack = earlier
-		}
 		if programs.Guest, err = BuildGuest(scratch); err != nil {
 			return nil, err
 		}

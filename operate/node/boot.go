@@ -11,6 +11,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 	"gpustack/host/startup"
 	"gpustack/host/steps"
 )
@@ -32,6 +33,7 @@ func (s Steps) machine() startup.Machine {
 	return startup.Machine{
 		Root:    s.Root,
 		Settle:  settle,
+		Claim:   claim,
 		Version: s.Version,
 		Program: func(ctx context.Context, argv []string) error {
 			limited := s.Runner
@@ -101,7 +103,7 @@ func (s Steps) offer(ctx context.Context) error {
 
 // permit returns the error with which [Steps.Revert] would refuse the record that a plan of files
 // leaves, and what is lifted of it.
-func (s Steps) permit(plan edit.Plan, allowed gate.Allowed) ([]host.Lift, error) {
+func (s Steps) permit(plan edit.Plan, allowed gate.Allowed) ([]pci.Identity, error) {
 	before, after, _, err := gate.Changed(s.Root, plan)
 	if err != nil || before.RDMA == after.RDMA { // the plan leaves it as it is
 		return nil, err

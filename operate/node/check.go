@@ -11,7 +11,6 @@ import (
 	"gpustack/host/checklist"
 	"gpustack/host/container"
 	"gpustack/host/container/containercheck"
-	"gpustack/host/guard"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
 	"gpustack/host/metrics"
@@ -51,11 +50,7 @@ func observeForCheck(n Node, journal change.Seen) machine.Machine {
 		return machine.Observe(n.Root, machine.Check, machine.Options{Journal: &journal})
 	}
 	images := initramfs.NewMemory(n.Root, n.Version)
-	running, session := ReadRunning(n.Root)
-	m := machine.Observe(n.Root, machine.Check, machine.Options{Running: running, Images: images, Journal: &journal})
-	if unprepared := m.Contract.Seen() && m.Contract.Value == nil; unprepared && session != nil {
-		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
-	}
+	m := machine.Observe(n.Root, machine.Check, machine.Options{Running: ReadRunning(n.Root), Images: images, Journal: &journal})
 	if err := images.Save(); err != nil {
 		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)
 		if remedy := host.HintOf(err).String(); remedy != "" {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
 
@@ -35,18 +38,18 @@ type DriversPlan struct {
 func (n Node) ObserveDrivers(timeout time.Duration, release bool) (Drivers, error) {
 	d := Drivers{Node: n, Timeout: timeout}
 	var running guard.Running
-	var session, usesErr error
+	var usesErr error
 	subjects := machine.RunningKernel | machine.Reboot
 	if !release {
 		subjects |= machine.Needs
-		running, session = ReadRunning(n.Root)
+		running = ReadRunning(n.Root)
 	}
 	d.Machine = machine.Observe(n.Root, subjects, machine.Options{Running: running})
 	unread := errors.Join(d.Machine.Obstacles()...)
 	if unread == nil {
 		d.uses, usesErr = machine.ObserveUses(n.Root, d.Machine.Devices.Value, driver.Ready(n.Root) == nil)
 	}
-	return d, errors.Join(session, unread, usesErr)
+	return d, errors.Join(unread, usesErr)
 }
 
 // services adds to the uses of functions what programs of the running machine show, and reports
@@ -61,6 +64,10 @@ func (d *Drivers) services(ctx context.Context, plan driver.Plan, mode bind.Mode
 
 // PlanBind plans to bind functions for guests.
 func (d Drivers) PlanBind(ctx context.Context, options selection.Options, mode bind.Mode) (DriversPlan, error) {
+	asked, err := gate.AskKernel(d.Node.Root, d.Machine.Devices.Value, &d.Machine.Needs.Value, claim, allowedBy(d.Machine.Contract.Value, options.Allow)...)
+	if err != nil {
+		return DriversPlan{}, err
+	}
 	plan, err := bind.NewPlan(d.Node.Root, d.Machine, options, d.uses, mode)
 	if d.services(ctx, plan.Plan, mode) {
 		plan, err = bind.NewPlan(d.Node.Root, d.Machine, options, d.uses, mode)
@@ -68,6 +75,7 @@ func (d Drivers) PlanBind(ctx context.Context, options selection.Options, mode b
 	if err = errors.Join(err, d.lendable(plan)); err != nil {
 		return DriversPlan{}, err
 	}
+	plan.Warnings = append(asked, plan.Warnings...)
 	return d.withSpecs(plan)
 }
 
@@ -92,6 +100,7 @@ func (d Drivers) PlanRelease(options selection.Options, to machine.Role) (Driver
 	if err := d.returnable(&plan); err != nil {
 		return DriversPlan{}, err
 	}
+	plan.Warnings = append(plan.Warnings, d.returned(plan.Plan)...)
 	return d.withSpecs(plan)
 }
 
@@ -107,7 +116,29 @@ func (d Drivers) PlanBack(ctx context.Context, binding *driver.Binding, live boo
 	if err = errors.Join(err, bind.Needed(d.Machine, plan, d.Node.Allow)); err != nil {
 		return DriversPlan{}, err
 	}
-	return d.withSpecs(bind.Plan{Plan: plan, Warnings: warnings})
+	return d.withSpecs(bind.Plan{Plan: plan, Warnings: append(warnings, d.returned(plan)...)})
+}
+
+// returned returns what the operator has to know of functions that return from guests to the host:
+// that Nova still offers them, and that a disk brings its content with it.
+func (d Drivers) returned(plan driver.Plan) (warnings []string) {
+	var functions []pci.Address
+	devices := d.Machine.Devices.Value
+	for _, c := range plan.Changes {
+		if !pci.LeavesAlone(string(c.Before.Driver)) || pci.LeavesAlone(string(c.After.Driver)) {
+			continue
+		}
+		functions = append(functions, c.Address)
+		if f := devices.At(c.Address); f != nil && f.Class != nil && f.Class.IsStorage() {
+			warnings = append(warnings, returnsDisk(c.Address))
+		}
+	}
+	return append(warnings, offeredReturned(d.Node.Root, d.Machine.Devices, nil, functions)...)
+}
+
+// returnsDisk returns the warning of a storage function that returns to the host.
+func returnsDisk(a pci.Address) string {
+	return fmt.Sprintf("%s returns to the host with its labels, UUIDs and volume groups: the host may mount or assemble what a guest has written", a)
 }
 
 // Ready returns an error unless the kernel of the machine runs, so that drivers can be changed.

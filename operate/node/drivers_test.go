@@ -130,7 +130,7 @@ func TestBind(t *testing.T) {
 		"every card":            {hosttest.Steps(), selection.Options{}, live, "01:00.0 nouveau>vfio-pci, 01:00.1 snd_hda_intel>vfio-pci, 02:00.0 nouveau>vfio-pci, 02:00.1 snd_hda_intel>vfio-pci", ""},
 		"it may hang":           {hosttest.Steps(), devices(t, gpu0), bind.Mode{}, "", bind.ErrLive.Error()},
 		"bound already":         {hosttest.Steps(bound(gpu0, "vfio-pci"), bound("0000:01:00.1", "vfio-pci")), devices(t, gpu0), live, "", ""},
-		"the console":           {hosttest.Write("sys/bus/pci/devices/"+gpu0+"/boot_vga", "1\n"), devices(t, gpu0), live, "", "the host needs it: is the console"},
+		"the console":           {hosttest.Write("sys/bus/pci/devices/"+gpu0+"/boot_vga", "1\n"), devices(t, gpu0), live, "", "is the console"},
 		"no such function":      {hosttest.Steps(), devices(t, "0000:05:00.0"), live, "", selection.ErrNoDevice.Error()},
 		"of containers":         {ofContainers, devices(t, gpu1), live, "02:00.0 nvidia>vfio-pci, 02:00.1 snd_hda_intel>vfio-pci, containers 02:00.0, delete /run/cdi/gpustack-gpu.json", ""},
 		"divided by MIG":        {hosttest.Steps(ofContainers, hosttest.Write("proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "DeviceFileMinor: 3\n")), devices(t, gpu1), live, "", containerprepare.ErrMIG.Error()},

@@ -93,14 +93,14 @@ func recordedFiles(root host.Root) change.Files {
 // the machine prevents what follows from them.
 func (n Node) files() change.Files {
 	files := recordedFiles(n.Root)
-	files.Permit = func(plan edit.Plan) ([]host.Lift, error) {
+	files.Permit = func(plan edit.Plan) ([]pci.Identity, error) {
 		allowed := gate.Allowed{Functions: n.Allow}
 		lifted, err := gate.Permit(n.Root, plan, allowed)
 		if err = errors.Join(steps.PermitFiles(n.Root, plan), err); err != nil || !n.Root.IsMachine() {
 			return lifted, err
 		}
 		more, err := n.Steps().permit(plan, allowed)
-		return slices.Concat(lifted, slices.DeleteFunc(more, func(l host.Lift) bool { return slices.Contains(lifted, l) })), err
+		return slices.Concat(lifted, more), err
 	}
 	return files
 }

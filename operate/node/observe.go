@@ -49,12 +49,11 @@ func Settled(ctx context.Context, root host.Root, journal change.Seen) error {
 	return driver.Binder{Root: root, Patience: 2 * time.Second}.Settled(ctx, journal)
 }
 
-// ReadRunning reads what only a running machine shows: the ssh session that gpustack was started
-// in, and its interfaces. For any other root it returns the zero value. The error is that of the
-// session: without it, the guard protects the interface by its address alone.
-func ReadRunning(root host.Root) (running guard.Running, session error) {
+// ReadRunning reads what only a running machine shows for the words of refusals. For any other root
+// it returns the zero value.
+func ReadRunning(root host.Root) guard.Running {
 	if driver.Ready(root) != nil {
-		return guard.Running{}, nil
+		return guard.Running{}
 	}
 	return gate.ReadRunning(root)
 }

@@ -60,23 +60,29 @@ func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding]
 // a plan of files returns to the host. devices are not observed while a write to sysfs of an
 // earlier run may be stuck.
 func stillOffered(root host.Root, devices machine.Look[pci.Devices], plan edit.Plan) []string {
-	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	before, after, changed, err := gate.Changed(root, plan)
 	if err != nil || !changed || before.Guests == nil {
 		return nil // an error of the record is the plan's own
 	}
-	var r nova.Recorded
-	if after.Guests != nil {
-		r.Guests, r.Selected = functionsOf(after.Guests), after.Guests.Selected
-	}
-	var leaving []pci.Address
+	var returned []pci.Address
 	for _, f := range before.Guests.Functions {
 		if after.Guests.At(f.Address) == nil {
-			leaving = append(leaving, f.Address)
+			returned = append(returned, f.Address)
 		}
 	}
+	return offeredReturned(root, devices, after.Guests, returned)
+}
+
+// offeredReturned is stillOffered for functions that return to the host. remains is what is recorded
+// for guests then, nil for nothing.
+func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address) []string {
+	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
+	var r nova.Recorded
+	if remains != nil {
+		r.Guests, r.Selected = functionsOf(remains), remains.Selected
+	}
 	switch {
-	case leaving == nil:
+	case returned == nil:
 		return nil
 	case devices.File == "":
 		return []string{unknown + "functions are not read while an earlier run's write to sysfs may be stuck in the kernel"}
@@ -88,7 +94,7 @@ func stillOffered(root host.Root, devices machine.Look[pci.Devices], plan edit.P
 		return []string{unknown + err.Error()}
 	}
 	var warnings []string
-	for _, functions := range nova.ByLine(offered.Of(leaving)) {
+	for _, functions := range nova.ByLine(offered.Of(returned)) {
 		var names []string
 		for _, f := range functions {
 			names = append(names, f.Device.Address.String())

@@ -3,14 +3,15 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/gate"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/host/selection"
@@ -33,17 +34,16 @@ func ObservePrepare(root host.Root, options selection.Options) machine.Machine {
 	if options.None {
 		return machine.Observe(root, subjects, machine.Options{})
 	}
-	running, session := ReadRunning(root)
-	m := machine.Observe(root, subjects|machine.Needs, machine.Options{Running: running})
-	if session != nil {
-		m.Warnings = append(m.Warnings, guard.UnknownSession(session))
-	}
-	return m
+	return machine.Observe(root, subjects|machine.Needs, machine.Options{Running: ReadRunning(root)})
 }
 
 // PlanPrepare returns what host prepare plans on an observed machine, and the error with which it
 // refuses. host check asks it too, so that the two commands never disagree. command is recorded.
 func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild Rebuild, command string) (prepare.Plan, change.Work, error) {
+	asked, err := gate.AskKernel(n.Root, m.Devices.Value, &m.Needs.Value, claim, allowedBy(m.Contract.Value, options.Allow)...)
+	if err != nil {
+		return prepare.Plan{}, change.Work{}, err
+	}
 	observed := prepare.Observe(n.Root, m, options)
 	want, err := prepare.NewWant(observed, options)
 	if err != nil {
@@ -53,7 +53,7 @@ func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild 
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	plan.Warnings = append(plan.Warnings, stillOffered(n.Root, m.Devices, plan.Files)...)
+	plan.Warnings = slices.Concat(asked, plan.Warnings, stillOffered(n.Root, m.Devices, plan.Files))
 	if plan.None && !options.None {
 		command += " --none" // so that history shows that nothing is recorded
 	}
@@ -71,6 +71,14 @@ func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild 
 		err = n.Runner.Ready(work.Programs)
 	}
 	return plan, work, err
+}
+
+// allowedBy returns the functions that --allow names, now and for what is recorded.
+func allowedBy(recorded *machine.Contract, allow []pci.Address) []pci.Address {
+	if recorded == nil {
+		return allow
+	}
+	return slices.Concat(allow, recorded.Allowed)
 }
 
 // RefusedByPrepare returns the errors with which host prepare, without options, refuses a machine
@@ -96,12 +104,8 @@ func (n Node) RefusedByPrepare(ctx context.Context, m machine.Machine, journal c
 // ObserveRDMA observes the machine below root for rdma prepare, and whether it has to be rebooted,
 // as [RebootRequired].
 func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Options) (m rdmaprepare.Machine, reboot host.Bool, err error) {
-	running, session := ReadRunning(root)
 	seen, reboot := Observe(ctx, root, machine.Record)
-	m, err = rdmaprepare.Observe(root, seen, running, options)
-	if session != nil {
-		m.Unread = append(m.Unread, guard.UnknownSession(session))
-	}
+	m, err = rdmaprepare.Observe(root, seen, ReadRunning(root), options)
 	return m, reboot, err
 }
 
@@ -109,6 +113,11 @@ func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Option
 // --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
 // that undo runs it too. command is recorded.
 func (n Node) PlanRDMA(m rdmaprepare.Machine, options rdmaprepare.Options, command string) (rdmaprepare.Plan, change.Work, error) {
+	asked, err := gate.AskKernel(n.Root, m.Devices, &m.Needs, claim, options.Allow...)
+	if err != nil {
+		return rdmaprepare.Plan{}, change.Work{}, err
+	}
+	m.Unread = append(m.Unread, asked...)
 	want, err := rdmaprepare.NewWant(m, options)
 	if err != nil {
 		return rdmaprepare.Plan{}, change.Work{}, err

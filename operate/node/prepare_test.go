@@ -384,7 +384,7 @@ func TestRefusedByPrepare(t *testing.T) {
 		want  string
 	}{
 		"nothing":                            {nil, ""},
-		"the console":                        {[]hosttest.Step{console}, "0000:01:00.0: the host needs it: is the console (boot_vga)"},
+		"the console":                        {[]hosttest.Step{console}, "0000:01:00.0: is the console (boot_vga)"},
 		"the console, and a record":          {[]hosttest.Step{console, hosttest.Write(machine.ContractFile, contract)}, ""},
 		"a record that is malformed":         {[]hosttest.Step{console, hosttest.Write(machine.ContractFile, "{")}, ""},
 		"an interrupted change":              {[]hosttest.Step{interrupted}, ""},

@@ -91,11 +91,7 @@ func findHolders(root host.Root, devices pci.Devices, stack *rdma.Stack) (warnin
 	for _, a := range stack.Adapters {
 		for k := range a.VFs {
 			v := &a.VFs[k]
-			held, err := gate.HeldOf(root, devices, uses, v.Address)
-			if err != nil {
-				warnings = append(warnings, fmt.Sprintf("cannot determine whether %s is in use: %v", v.Address, err))
-			}
-			for _, h := range held {
+			for _, h := range gate.HeldOf(uses, v.Address) {
 				v.Holder = h.By
 			}
 		}

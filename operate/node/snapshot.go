@@ -94,7 +94,7 @@ func ReadAll(ctx context.Context, n Node) {
 	n.RefusedByPrepare(ctx, m, journal) // as host check asks it
 	hardware.Read(root)                 // as host scan --machine does
 
-	rdmacheck.Observe(root, m.Devices.Value, journal, machine.Look[guard.Running]{}) // reads what rdma scan reads, too
+	rdmacheck.Observe(root, m.Devices.Value, journal, guard.Running{}) // reads what rdma scan reads, too
 	containercheck.Observe(root, m.Devices, OfferedGPUs(root, m.Devices.Value))
 	containerprepare.Observe(root, m) //nolint:errcheck // read, not shown
 

@@ -6,8 +6,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
-	"gpustack/host/gate"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
 )
@@ -36,25 +34,8 @@ func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBac
 	if err != nil {
 		return FilesBack{}, err
 	}
-	warnings, err := unknownSession(n.Root, files)
 	m, reboot := Observe(ctx, n.Root, 0)
-	return FilesBack{
-		UndoPlan: plan, Files: files, Warnings: append(warnings, stillOffered(n.Root, m.Devices, files)...), Reboot: reboot, contract: contract,
-	}, err
-}
-
-// unknownSession returns the warning of an ssh session whose interface a plan may take from the
-// host, if reading it failed.
-func unknownSession(root host.Root, plan edit.Plan) (warnings []string, err error) {
-	_, session := ReadRunning(root)
-	if session == nil {
-		return nil, nil
-	}
-	takes, err := gate.Takes(root, plan)
-	if err != nil || !takes {
-		return nil, err
-	}
-	return []string{guard.UnknownSession(session)}, nil
+	return FilesBack{UndoPlan: plan, Files: files, Warnings: stillOffered(n.Root, m.Devices, files), Reboot: reboot, contract: contract}, nil
 }
 
 // Leftovers returns what remains of host prepare after the undo on the machine below root, as

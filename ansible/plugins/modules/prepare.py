@@ -52,7 +52,7 @@ options:
     elements: str
   allow:
     description:
-      - Lift the refusals of the functions at these addresses.
+      - Let the functions at these addresses leave the host.
     type: list
     elements: str
   nvswitch:

@@ -30,7 +30,7 @@ options:
     required: true
   allow:
     description:
-      - Lift the refusals of the functions at these addresses that leave the host.
+      - Let the functions at these addresses leave the host.
     type: list
     elements: str
   live:

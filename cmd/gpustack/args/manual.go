@@ -39,6 +39,8 @@ var manualFiles = []Term{
 	{"/etc/modprobe.d/zz-gpustack.conf, /etc/modules-load.d/gpustack.conf", "modules to load, to prefer and to keep from loading"},
 	{"/etc/initramfs-tools/hooks/gpustack, /etc/initramfs-tools/scripts/init-top/gpustack", "binding before udev starts, for initramfs-tools"},
 	{"/usr/lib/dracut/modules.d/99gpustack/, /etc/dracut.conf.d/zz-gpustack.conf", "binding before udev starts, for dracut"},
+	{"/etc/systemd/system/gpustack-boot.service, /etc/systemd/system/multi-user.target.d/gpustack-boot.conf",
+		"the unit that carries out the steps of each boot: functions that --allow names, VFs of adapters, CDI specs of containers"},
 	{"/etc/nova/nova.conf, /etc/nova/nova.conf.d/", "Nova's configuration, which nova configure edits in place"},
 	{"clouds.yaml, secure.yaml, clouds-public.yaml", "credentials of clouds and their profiles: in the working directory, in ~/.config/openstack or in /etc/openstack"},
 }
@@ -57,7 +59,7 @@ var ManualEnvironment = []Term{
 	{"HTTPS_PROXY, HTTP_PROXY, NO_PROXY", "proxies for requests to a cloud"},
 	{"XDG_STATE_HOME, XDG_CONFIG_HOME, XDG_CONFIG_DIRS, HOME", "folders of the user: for the journal of users other than root, and for clouds.yaml"},
 	{"SUDO_USER", "the user that the journal records; without it, the user who has logged in"},
-	{"SSH_CONNECTION", "the ssh session, whose network adapter host prepare and host bind keep with the host"},
+	{"SSH_CONNECTION", "the ssh session, whose network adapter the refusal of host prepare and host bind names"},
 	{"COLUMNS", "the width of text, in characters: of a terminal instead of its own, and of pipes and files, where lines otherwise have any length"},
 	{"NO_COLOR", "if set, nothing is coloured"},
 	{"TERM", "with dumb, nothing is coloured"},

@@ -41,7 +41,7 @@ func (c Called) explain(err error, more func(error) []host.Text) error {
 	var given []host.Text
 	var refused *selection.Refused
 	if errors.As(err, &refused) {
-		for _, w := range refused.Ways() {
+		for _, w := range refused.Ways {
 			given = append(given, remedy(w.Purpose, c.with(w.Options)))
 		}
 	}
@@ -70,33 +70,21 @@ func (c Called) explain(err error, more func(error) []host.Text) error {
 	return term.Explain(err, given)
 }
 
-// ExplainNeeded adds hints to the error of an undo that would bind functions which the host needs
-// now: the command that binds them nevertheless.
-func ExplainNeeded(err error) error {
-	c := Called{Name: "host bind"}
-	var o selection.Options
-	for _, leaf := range host.Split(err) {
-		var refusal *gate.Refusal
-		if !errors.As(leaf, &refusal) || refusal.Absolute || slices.Contains(o.Allow, refusal.Address) {
-			continue
-		}
-		if selector, err := pci.ParseSelector(refusal.Address.String()); err == nil {
-			o.Add, o.Allow = append(o.Add, selector), append(o.Allow, refusal.Address)
-		}
-	}
-	return c.explain(err, func(leaf error) []host.Text {
-		var refusal *gate.Refusal
-		if errors.As(leaf, &refusal) && !refusal.Absolute {
-			return []host.Text{remedy("bind these functions although the host needs them", c.with(o))}
-		}
-		return nil
-	})
-}
-
 // ExplainBind adds complete commands as hints to an error of host bind. flags are further flags
 // that hints repeat.
 func ExplainBind(err error, o selection.Options, mode bind.Mode, flags ...string) error {
 	c, later := boundNow(mode, flags...), Called{Name: "host prepare"}
+	allowed, absolute := o, false
+	for _, leaf := range host.Split(err) {
+		var refusal *gate.Refusal
+		if !errors.As(leaf, &refusal) {
+			continue
+		}
+		absolute = absolute || refusal.Absolute
+		if !slices.Contains(allowed.Allow, refusal.Address) {
+			allowed.Allow = append(slices.Clip(allowed.Allow), refusal.Address)
+		}
+	}
 	return c.explain(err, func(leaf error) []host.Text {
 		switch {
 		case errors.Is(leaf, bind.ErrLive):
@@ -111,8 +99,8 @@ func ExplainBind(err error, o selection.Options, mode bind.Mode, flags ...string
 			return []host.Text{remedy("stop NVIDIA's services first", stopping.with(o))}
 		case errors.Is(leaf, gate.ErrForContainers):
 			return append(term.Hints(leaf), "or name it with --device, to bind it until the next boot only")
-		case errors.Is(leaf, bind.ErrNoGroup):
-			return []host.Text{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(o))}
+		case errors.Is(leaf, bind.ErrNoGroup) && !absolute:
+			return []host.Text{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(allowed))}
 		}
 		return nil
 	})
@@ -158,5 +146,5 @@ func ExplainAllow(err error, given []pci.Address, command host.Command, dryRun b
 	if dryRun {
 		command = command.Flag("dry-run")
 	}
-	return term.Explain(err, []host.Text{remedy("take these functions from the host all the same", command)})
+	return term.Explain(err, []host.Text{remedy("let these functions leave the host", command)})
 }

@@ -84,7 +84,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 // planUnit plans the files of the unit. Where static or printed specs do without one, it adds to
 // the warnings what no boot does then.
 func (m Machine) planUnit(w *Want) (edit.Plan, error) {
-	unit, err := m.Unit.Plan(m.RDMA, &w.Record)
+	unit, err := m.Unit.Plan(steps.Records{Guests: m.Guests, Adapters: m.RDMA, Containers: &w.Record})
 	switch noUnit := errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram); {
 	case w.Print && noUnit:
 		unit, err = nil, nil

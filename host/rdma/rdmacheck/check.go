@@ -18,7 +18,6 @@ import (
 	"gpustack/host/checklist"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -80,7 +79,10 @@ func Check(root host.Root, journal change.Seen) (Checked, error) {
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) { // software devices need no PCI
 		return Checked{}, err
 	}
-	running, session := runningFor(root)
+	var running guard.Running
+	if root.IsMachine() {
+		running = gate.ReadRunning(root)
+	}
 	c := Checked{Machine: Observe(root, devices, journal, running)}
 	if c.Findings, c.Verdict, err = Verify(c.Machine); err != nil {
 		return Checked{}, fmt.Errorf("%s: %w", root.Path("/"), err)
@@ -90,20 +92,7 @@ func Check(root host.Root, journal change.Seen) (Checked, error) {
 	for _, a := range stack.Adapters {
 		c.Warnings = append(c.Warnings, a.Warnings...)
 	}
-	if reboot := c.Machine.RebootRequired(); session != nil && reboot == host.Yes {
-		c.Warnings = append(c.Warnings, guard.UnknownSession(session))
-	}
 	return c, nil
-}
-
-// runningFor reads what only the running machine shows, of any other root nothing. session is the
-// error of the ssh session alone.
-func runningFor(root host.Root) (seen machine.Look[guard.Running], session error) {
-	if !root.IsMachine() {
-		return seen, nil
-	}
-	running, session := gate.ReadRunning(root)
-	return machine.Saw("/proc/net", running, running.Unread), session
 }
 
 // Verify runs all checks. Its findings are in the order in which an operator would look for a

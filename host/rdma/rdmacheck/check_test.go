@@ -18,10 +18,8 @@ import (
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/gate"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
-	"gpustack/host/netconf"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmacheck"
@@ -110,7 +108,7 @@ func healthy(t *testing.T) rdmacheck.Machine {
 		},
 	}}, Files: []rdma.File{{Name: "/etc/modules-load.d/gpustack-rdma.conf", Hash: "h"}}}
 	var results []steps.StepResult
-	for _, s := range steps.Of(record, nil) {
+	for _, s := range steps.Of(steps.Records{Adapters: record}) {
 		results = append(results, steps.StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: steps.Done})
 	}
 	link := pci.PCIeLink{Width: "16", MaxWidth: "16", Speed: "16.0 GT/s PCIe", MaxSpeed: "16.0 GT/s PCIe", SlotWidth: "16", SlotSpeed: "16.0 GT/s PCIe"}
@@ -330,18 +328,9 @@ func cases(t *testing.T) []unhealthy {
 		}},
 		{"rdma_cm", host.Warn, "not for rdma_cm: the port has no IP address", func(m *rdmacheck.Machine) { m.Addresses = map[string][]netip.Addr{} }},
 		{"rdma_cm", host.Warn, "not for rdma_cm: the port has its IPoIB interface down: ib0", ipoibDown},
-		{"rdma_cm", host.Warn, "not for rdma_cm: the port has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not configured
+		{"rdma_cm", host.Warn, "not for rdma_cm: the port has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) {
 			ipoibDown(m)
 			containers(m, 0)
-		}},
-		{"rdma_cm", host.Warn, "not for rdma_cm: the port has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) { // not for containers
-			ipoibDown(m)
-			static(m, "ib0")
-		}},
-		{"rdma_cm", host.Fail, "not for rdma_cm: the port has its IPoIB interface down: ib0", func(m *rdmacheck.Machine) {
-			ipoibDown(m)
-			containers(m, 0)
-			static(m, "ib0")
 		}},
 		{"ports", host.NA, "the state is not shown", state(1, "", "")},
 		{"ports", host.Fail, "0000:0c:00.1 (mlx5_3) port 1 is DOWN (Polling): this virtual function has no GUID",
@@ -439,11 +428,6 @@ func ipoibDown(m *rdmacheck.Machine) {
 	a.Netdevs = []string{"ib0"}
 	a.Ports[0].Netdevs = a.Netdevs
 	a.Ports[0].IPoIB[0].Up = host.No
-}
-
-// static configures a static address of an interface.
-func static(m *rdmacheck.Machine, netdev string) {
-	m.Network.Value.Lines = map[string][]guard.Line{netdev: {{Network: netconf.Network{File: "/etc/a.network", Line: 4, Static: true}}}}
 }
 
 // containers records an adapter for containers.
@@ -556,7 +540,7 @@ func TestMessages(t *testing.T) {
 func TestUsesUnknown(t *testing.T) {
 	t.Parallel()
 	unknown := host.WithCode(host.WithHint(errors.New("0000:0c:00.1: cannot determine which guests use it"), "its own hint"), host.CodeGuestsUnknown, "")
-	unread := fmt.Errorf("%w: 0001.json: not a journal entry", gate.ErrLiftsUnread)
+	unread := fmt.Errorf("%w: 0001.json: not a journal entry", gate.ErrAllowUnread)
 	for _, test := range []struct {
 		name string
 		errs []error

@@ -83,15 +83,11 @@ func (v view) used() (findings []host.Finding) {
 		return checklist.Unread(v.Used.File, v.Used.Err)
 	}
 	for _, err := range v.Used.Value {
-		r := new(gate.Refusal)
 		switch {
-		case errors.As(err, &r) && r.Unread():
-			findings = append(findings, host.Finding{Status: host.NA, File: r.File, Seen: err.Error()})
-			continue
 		case isUnknown(err):
 			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: host.HintOf(err)})
 			continue
-		case errors.Is(err, gate.ErrLiftsUnread):
+		case errors.Is(err, gate.ErrAllowUnread):
 			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: "make that file readable"})
 			continue
 		}

@@ -1,7 +1,6 @@
 package rdmacheck
 
 import (
-	"cmp"
 	"errors"
 	"net/netip"
 	"path"
@@ -38,9 +37,7 @@ type Machine struct {
 	Subfunctions  []string // such as mlx5_core.sf.2
 
 	// Addresses are those of each interface; nil if they are unknown, as on a tree.
-	Addresses map[string][]netip.Addr
-	// Network is what the host's configuration needs interfaces for.
-	Network    machine.Look[guard.Configuration]
+	Addresses  map[string][]netip.Addr
 	Containers machine.Look[*machine.Containers] // nil if nothing is recorded for containers
 
 	Record   machine.Look[*rdma.Record]  // nil if nothing is recorded
@@ -70,7 +67,7 @@ const (
 // Observe reads what the checks judge. devices are all functions of the machine, and journal its
 // journal. running is what only the running machine shows ([gate.ReadRunning]), of any other root
 // the zero value.
-func Observe(root host.Root, devices pci.Devices, journal change.Seen, running machine.Look[guard.Running]) Machine {
+func Observe(root host.Root, devices pci.Devices, journal change.Seen, running guard.Running) Machine {
 	stack, err := rdma.Read(root, devices, rdma.Options{GIDs: true})
 	m := Machine{
 		Devices: devices,
@@ -88,9 +85,7 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running m
 	m.VDPA = names(root, vdpaDir, "")
 	m.Subfunctions = names(root, auxiliaryDir, ".sf.")
 
-	m.Addresses = running.Value.Addresses
-	network, err := guard.ReadConfiguration(root, devices)
-	m.Network = machine.Saw("/etc", network, err)
+	m.Addresses = running.Addresses
 	containers, err := machine.ReadContainers(root)
 	m.Containers = machine.Saw(machine.ContractFile, containers, err)
 	record, err := rdma.ReadRecord(root)
@@ -109,28 +104,25 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running m
 	m.Booted = readBootTime(root)
 	m.Prepared = preparedAt(journal.Entries)
 	if m.phase() == pending {
-		used, err := readUsed(root, devices, running, record)
-		m.Used = machine.Saw(cmp.Or(running.File, host.ProcDir), used, err)
+		used, err := readUsed(root, devices, record)
+		m.Used = machine.Saw(host.ProcDir, used, err)
 	}
 	return m
 }
 
 // readUsed asks the gate for the functions that leave the host at the next boot: an error for each
 // use that --allow has not lifted.
-func readUsed(root host.Root, devices pci.Devices, running machine.Look[guard.Running], record *rdma.Record) ([]error, error) {
+func readUsed(root host.Root, devices pci.Devices, record *rdma.Record) ([]error, error) {
 	after := gate.Records{RDMA: record}
 	leaving := gate.Leaves(devices, gate.Records{}, after)
 	if len(leaving) == 0 {
 		return nil, nil
 	}
-	if !running.Seen() {
-		return nil, running.Err
-	}
-	h, uses, err := gate.ObserveWith(root, devices, running.Value, leaving)
+	h, uses, err := gate.Observe(root, devices, leaving)
 	if err != nil {
 		return nil, err
 	}
-	_, err = h.Leave(uses, after.ReadAllowed(root, devices), leaving...)
+	_, err = h.Leave(uses, after.ReadAllowed(root), leaving...)
 	return host.Split(err), nil
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
-	"gpustack/host/guard"
 	"gpustack/host/rdma"
 )
 
@@ -39,12 +38,8 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 	f := host.Finding{Status: host.Fail, File: portFile(a, p, "state"), Effect: "nothing can be sent or received through this port"}
 	seen := fmt.Sprintf("%s is %s (%s)", name, p.State, p.PhysState)
 	infiniBand := p.IsInfiniBand()
-	line, spare := v.needing(p), false
-	switch {
-	case p.State != "DOWN":
-	case line != nil:
-		f.Effect += ", which is to carry " + line.Carries() + " (" + line.Place() + ")"
-	case v.unneeded(a):
+	spare := false
+	if p.State == "DOWN" && v.unneeded(a) {
 		unread := v.unread()
 		if spare = unread == nil; !spare {
 			f.Effect += "; it may be needed: " + inOneLine(unread)
@@ -58,13 +53,8 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 		f.Effect, f.Remedy = "CUDA programs fail on this host until the NVSwitches are configured", "systemctl status nvidia-fabricmanager"
 	case spare:
 		f.Status, f.Seen = host.Warn, seen+": nothing is connected, or it is switched off; another port of the machine is ACTIVE"
-		f.Effect = "this port carries nothing; no record and no network configuration needs it"
+		f.Effect = "this port carries nothing, and no record needs it"
 		f.Remedy = "connect it, or leave it as it is"
-		if hidden := v.Network.Value.Hidden; hidden != nil {
-			f.Seen += "; network configuration that may need it cannot be read: " + inOneLine(hidden)
-			f.Effect = "this port carries nothing; no record needs it, and no network configuration that this user may read"
-			f.Remedy = host.AsRoot() + "; or connect the port, or leave it as it is"
-		}
 	case identity.policyDown:
 		f.Seen = seen + ": the policy of this virtual function is Down"
 		f.Remedy = host.Textf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or %s, which sets it at every boot",
@@ -117,21 +107,7 @@ func (v view) unneeded(a rdma.Adapter) bool {
 	})
 }
 
-// needing returns the line of the host's network configuration that needs an interface of a port to
-// be connected, or nil.
-func (v view) needing(p rdma.Port) *guard.Line {
-	for _, name := range p.Netdevs {
-		for _, line := range v.Network.Value.Lines[name] {
-			if !line.MayBeDown() {
-				return &line
-			}
-		}
-	}
-	return nil
-}
-
-// unread returns the error of records and network configuration that cannot be read, and so may
-// need any port.
+// unread returns the error of records that cannot be read, and so may need any port.
 func (v view) unread() error {
 	named := func(file string, err error) error {
 		if err == nil {
@@ -139,7 +115,7 @@ func (v view) unread() error {
 		}
 		return errors.New(checklist.WithFile(file, err))
 	}
-	return errors.Join(named(v.Record.File, v.Record.Err), named(v.Containers.File, v.Containers.Err), v.Network.Err)
+	return errors.Join(named(v.Record.File, v.Record.Err), named(v.Containers.File, v.Containers.Err))
 }
 
 // inOneLine returns the text of errors that are joined.

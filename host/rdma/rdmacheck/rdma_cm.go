@@ -30,9 +30,7 @@ func (m Machine) Reachable() bool {
 }
 
 // rdmaCM warns of active InfiniBand ports to which nothing can connect by an IP address: no IPoIB
-// interface, none that is up, no address. RoCE has the check of GIDs. That is normal on a
-// hypervisor whose VFs are for guests, and fails only where containers are offered rdma_cm and the
-// interface is configured, but down.
+// interface, none that is up, no address. RoCE has the check of GIDs. That is normal on a hypervisor whose VFs are for guests.
 func (v view) rdmaCM() []host.Finding {
 	ready := 0
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {
@@ -49,8 +47,7 @@ func (v view) rdmaCM() []host.Finding {
 			Effect: "connections by address, such as those of rping or NFS over RDMA, do not use this port",
 			Remedy: host.HintOf(err),
 		}
-		if errors.Is(err, rdma.ErrIPoIBDown) && v.forContainers(a) && v.needing(p) != nil {
-			f.Status = host.Fail
+		if errors.Is(err, rdma.ErrIPoIBDown) && v.forContainers(a) {
 			f.Effect = "containers are offered this adapter with rdma_cm, and cannot connect by address"
 		}
 		return []host.Finding{f}

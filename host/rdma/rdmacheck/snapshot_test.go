@@ -13,7 +13,6 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/rdmacheck"
 	"gpustack/host/snapshot"
@@ -51,7 +50,7 @@ ib_uverbs 1 0 - Live 0x0
 		if err != nil {
 			t.Fatal(err)
 		}
-		findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe(), machine.Look[guard.Running]{}))
+		findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe(), guard.Running{}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,15 +17,14 @@ import (
 	"gpustack/host/rdma/rdmaprepare"
 )
 
-// TestAllowAgain: what --allow lifts is recorded each time, also of an adapter that is recorded
-// already, and what was lifted before is kept.
+// TestAllowAgain: an adapter that leaves because --allow names it is recorded so each time, also if
+// it is recorded already, and that is kept as long as the adapter is recorded.
 func TestAllowAgain(t *testing.T) {
 	ib, eth := infiniband(), ethernet()
 	a := address(eth.address)
 	const route = "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"
-	lift := func(use guard.Use) host.Lift { return host.Lift{Function: a.String(), Use: string(use)} }
-	record := func(allowed []host.Lift) *rdma.Record {
-		return &rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind, Allowed: allowed, Files: []rdma.File{}, Adapters: []rdma.Prepared{{
+	record := func(allowed ...pci.Address) *rdma.Record {
+		return &rdma.Record{Allowed: allowed, Files: []rdma.File{}, Adapters: []rdma.Prepared{{
 			Address: a, VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{address("00:01.0")}, Driver: "mlx5_core",
 			LinkLayer: rdma.LinkEthernet, Use: rdma.ForGuests, Whole: true, VFs: []rdma.PreparedVF{},
 		}}}
@@ -37,16 +36,17 @@ func TestAllowAgain(t *testing.T) {
 		record  *rdma.Record
 		options rdmaprepare.Options
 		refused string
-		want    []host.Lift // at least; nil for none
-		undone  bool        // with --allow, which has restored the record
+		want    []pci.Address
+		undone  bool // with --allow, which has restored the record
 	}{
-		"first":                            {nil, again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
-		"recorded, nothing lifted":         {record([]host.Lift{}), again, "", []host.Lift{lift(guard.UseDefaultRoute)}, false},
-		"recorded, not allowed":            {record([]host.Lift{}), whole, "carries the default route", nil, false},
-		"recorded, another use lifted":     {record([]host.Lift{lift(guard.UseKdump)}), again, "", []host.Lift{lift(guard.UseKdump), lift(guard.UseDefaultRoute)}, false},
-		"another, nothing lifted":          {record([]host.Lift{}), another, "", nil, false},
-		"restored by an undo with --allow": {record([]host.Lift{}), whole, "", []host.Lift{lift(guard.UseDefaultRoute)}, true},
-		"restored so, another":             {record([]host.Lift{}), another, "", []host.Lift{lift(guard.UseDefaultRoute)}, true},
+		"first":                            {nil, again, "", []pci.Address{a}, false},
+		"recorded, nothing allowed":        {record(), again, "", []pci.Address{a}, false},
+		"recorded, not allowed":            {record(), whole, "has the default route through eth1", nil, false},
+		"recorded, allowed before":         {record(a), whole, "", []pci.Address{a}, false},
+		"another, allowed before":          {record(a), another, "", []pci.Address{a}, false},
+		"another, nothing allowed":         {record(), another, "", nil, false},
+		"allowed before, is removed":       {record(a), rdmaprepare.Options{Remove: []pci.Address{a}}, "", nil, false},
+		"restored by an undo with --allow": {record(), whole, "", []pci.Address{a}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := route
@@ -59,7 +59,7 @@ func TestAllowAgain(t *testing.T) {
 			}
 			root := hosttest.Lay(t, machineOf([]hca{ib, eth}, "", files))
 			if test.undone {
-				undone(t, root, lift(guard.UseDefaultRoute))
+				undone(t, root, pci.Identity{Address: a, VendorID: new(pci.ID(0x15b3)), ProductID: new(pci.ID(0x101b)), Path: []pci.Address{address("00:01.0")}})
 			}
 			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, test.options)
 			if err != nil {
@@ -73,7 +73,7 @@ func TestAllowAgain(t *testing.T) {
 				return
 			}
 			got := w.Record.Allowed
-			if got == nil || test.want == nil && len(got) > 0 || slices.ContainsFunc(test.want, func(l host.Lift) bool { return !slices.Contains(got, l) }) {
+			if !slices.Equal(got, test.want) {
 				t.Errorf("%v, want %v", got, test.want)
 			}
 		})
@@ -81,13 +81,13 @@ func TestAllowAgain(t *testing.T) {
 }
 
 // undone adds an entry to the journal whose undo has restored the record, with what --allow lifted.
-func undone(t *testing.T, root host.Root, lifted ...host.Lift) {
+func undone(t *testing.T, root host.Root, lifted ...pci.Identity) {
 	t.Helper()
 	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := change.Files{Root: root, Permit: func(edit.Plan) ([]host.Lift, error) { return lifted, nil }}
+	files := change.Files{Root: root, Permit: func(edit.Plan) ([]pci.Identity, error) { return lifted, nil }}
 	e := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}, Run: func(context.Context, host.Program) error { return nil }}
 	if _, err := e.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Plan{c})}); err != nil {
 		t.Fatal(err)

@@ -16,26 +16,17 @@ func (w *wanting) leave(before, after *rdma.Prepared) {
 		}
 		return gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{*p}}}
 	}
-	w.ask(gate.Leaves(w.Devices, record(before), record(after))...)
-}
-
-func (w *wanting) ask(leaving ...gate.Leaving) {
-	lifted, err := w.gate().Leave(w.Uses, w.allowed(), leaving...)
-	w.lift(lifted)
+	lifted, err := w.gate().Leave(w.Uses, w.allowed(), gate.Leaves(w.Devices, record(before), record(after))...)
+	for _, r := range lifted {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%s %s: allowed", r.Address, r.Reason))
+		w.lifted = append(w.lifted, r.Address)
+	}
 	if err != nil {
 		w.fail(err)
 	}
 }
 
-// lift adds what --allow lifts to the warnings and to the record.
-func (w *wanting) lift(lifted []*gate.Refusal) {
-	for _, r := range lifted {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("%s %s: allowed", r.Address, r.Reason))
-	}
-	w.Lifted = append(w.Lifted, gate.Lifts(lifted)...)
-}
-
-// allowed returns what --allow lifts, now and by earlier commands.
+// allowed returns the functions that --allow names, now and by earlier commands.
 func (w *wanting) allowed() gate.Allowed {
 	return gate.Allowed{Functions: w.Allow}.And(w.Allowed)
 }

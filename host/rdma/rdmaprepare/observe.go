@@ -19,7 +19,6 @@ import (
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
-	"gpustack/host/netconf"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/steps"
@@ -39,15 +38,11 @@ type Machine struct {
 	Kernels    []modprobe.Modules
 	Conf       modprobe.Conf                   // without gpustack's own file
 	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
-	Owners     []Owner                         // read if VFs are made, or an adapter is for guests as a whole
-	Networks   []netconf.Network               // configuration that may match VFs, read if VFs for containers are made
-	Interfaces []string                        // names of all network interfaces
-	Needs      []guard.Need                    // RDMA among them
-	RDMA       []guard.Need
+	Mentions   []Mention                       // of other programs, read if VFs are made or an adapter is for guests as a whole
+	Needs      guard.Needs
 	Mediated   map[pci.Address]int // number of mediated devices of each function
 	Uses       machine.Uses
 	Bonds      gate.Bonds // of every adapter
-	Away       gate.Away  // of every adapter that is named or recorded, and of every VF
 	IOMMU      iommu.State
 	Functions  map[pci.Address]Function // of every adapter
 	Files      edit.Files               // that a plan may change, besides those of the unit
@@ -94,7 +89,7 @@ func Observe(root host.Root, seen machine.Machine, running guard.Running, o Opti
 	m.Recorded, err = rdma.ReadRecord(root)
 	keep(err)
 	keep(seen.Contract.Err)
-	m.Allowed = gate.Records{RDMA: m.Recorded}.ReadAllowed(root, m.Devices)
+	m.Allowed = gate.Records{RDMA: m.Recorded}.ReadAllowed(root)
 	m.Uses, err = machine.ObserveUses(root, m.Devices, root.IsMachine())
 	keep(err)
 	releases, err := host.Kernels(root)
@@ -104,18 +99,17 @@ func Observe(root host.Root, seen machine.Machine, running guard.Running, o Opti
 		keep(err)
 		m.Kernels = append(m.Kernels, names)
 	}
+	// Before the configuration of modprobe, of which a snapshot needs the whole.
+	if slices.ContainsFunc(o.Add, func(a pci.Address) bool { return !o.Whole || m.useOf(a, o) == rdma.ForGuests }) {
+		var left []string
+		if m.Mentions, left = FindMentions(root); left != nil {
+			m.Unread = append(slices.Clip(m.Unread), "not searched for lines that set VFs: "+strings.Join(left, "; "))
+		}
+	}
 	m.Conf, err = modprobe.ReadConf(root, modprobeFile)
 	keep(err)
-	if !o.Whole && len(o.Add) > 0 || m.prepares(o, rdma.ForGuests) {
-		m.Owners, err = ReadOwners(root, m.Conf)
-		keep(err)
-	}
-	if !o.Whole && m.prepares(o, rdma.ForContainers) {
-		m.Networks, err = netconf.Read(root)
-		keep(err)
-	}
 	if m.takes(o) {
-		m.Needs, m.RDMA, err = guard.AllNeeds(root, m.Devices, running)
+		m.Needs, err = guard.Observe(root, m.Devices, running)
 		keep(err)
 		m.Mediated, err = pci.ReadMediated(root, m.Devices)
 		keep(err)
@@ -141,33 +135,22 @@ func Observe(root host.Root, seen machine.Machine, running guard.Running, o Opti
 			}
 		}
 	}
-	m.Bonds, m.Away = m.readNeighbours(root, o)
+	m.Bonds = m.readBonds(root)
 	m.Files = edit.Observe(root, modprobeFile, LoadFile, rdma.RecordFile)
 	m.Unit = steps.ObserveUnit(root)
 	m.Images = sync.OnceValues(func() (Images, error) { return readImages(root, releases) })
-	m.Interfaces, err = root.ReadDir(netDir)
-	if err != nil && !host.IsAbsent(err) {
-		keep(err)
-	}
 	return m, errors.Join(errs...)
 }
 
-// readNeighbours reads the bonds of adapters, and where the interfaces of functions are that may
-// leave the host.
-func (m Machine) readNeighbours(root host.Root, o Options) (gate.Bonds, gate.Away) {
+// readBonds reads the bonds of adapters.
+func (m Machine) readBonds(root host.Root) gate.Bonds {
 	var adapters []pci.Address
 	for _, a := range m.Stack.Adapters {
 		if a.Address != nil && !a.IsVF() {
 			adapters = append(adapters, *a.Address)
 		}
 	}
-	leaving := slices.Concat(o.Add, gate.AllVFs(m.Devices))
-	if m.Recorded != nil {
-		for _, a := range m.Recorded.Adapters {
-			leaving = append(leaving, a.Address)
-		}
-	}
-	return gate.ReadBonds(root, adapters...), gate.ReadAway(root, m.Devices, leaving...)
+	return gate.ReadBonds(root, adapters...)
 }
 
 // MayConfigure reports whether a plan by options may change the configuration of modprobe, which
@@ -208,11 +191,6 @@ func readImages(root host.Root, releases []string) (Images, error) {
 	return found, nil
 }
 
-// prepares reports whether the options prepare an adapter for a use: it keeps its recorded one.
-func (m Machine) prepares(o Options, use rdma.Use) bool {
-	return slices.ContainsFunc(o.Add, func(a pci.Address) bool { return m.useOf(a, o) == use })
-}
-
 // useOf returns what an adapter is for with the options.
 func (m Machine) useOf(a pci.Address, o Options) rdma.Use {
 	var recorded rdma.Use
@@ -221,8 +199,6 @@ func (m Machine) useOf(a pci.Address, o Options) rdma.Use {
 	}
 	return cmp.Or(o.Use, recorded, rdma.ForGuests)
 }
-
-const netDir = "/sys/class/net"
 
 // readFunction reads the SR-IOV capability of a function, and the MAC address of its interface.
 func readFunction(root host.Root, a pci.Address) (f Function, err error) {
@@ -303,8 +279,7 @@ func (m Machine) takes(o Options) bool {
 
 // gate returns the part of the machine that determines what may leave it.
 func (m Machine) gate() gate.Host {
-	return gate.Host{Devices: m.Devices, Needs: m.Needs, RDMA: m.RDMA, Mediated: m.Mediated, Recorded: m.Contract, Containers: m.Containers,
-		Bonds: m.Bonds, Away: m.Away}
+	return gate.Host{Devices: m.Devices, Needs: m.Needs, Mediated: m.Mediated, Recorded: m.Contract, Containers: m.Containers, Bonds: m.Bonds}
 }
 
 // vfsOf returns the VFs of a function that exist now.

@@ -2,7 +2,6 @@ package rdmaprepare
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"text/template"
@@ -12,6 +11,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 	"gpustack/templates"
 )
 
@@ -34,7 +34,7 @@ type Plan struct {
 // NewPlan plans the files of a wanted record, and those of the unit that repeats the steps of every
 // boot, which no record may need any more.
 func NewPlan(m Machine, w Want) (Plan, error) {
-	unit, err := m.Unit.Plan(&w.Record, m.Containers)
+	unit, err := m.Unit.Plan(steps.Records{Guests: m.Contract, Adapters: &w.Record, Containers: m.Containers})
 	if err != nil {
 		return Plan{}, err
 	}
@@ -274,6 +274,3 @@ func Partitions(a rdma.Prepared) string {
 	}
 	return "NAME=0x8001, ipoib: " + strings.Join(members, ", ") + ";"
 }
-
-// sorted returns the keys of a map in order.
-func sorted[V any](values map[string]V) []string { return slices.Sorted(maps.Keys(values)) }

@@ -70,6 +70,10 @@ func machineOf(adapters []hca, commands, files string) string {
 			vf, _ := pci.ParseAddress(a.address)
 			vf.Function += uint8(2 + n)
 			function(bus, vf.String(), "15b3:101c", a.vfDriver, a.group+50+n)
+			if netdev := fmt.Sprintf("v%s%d", a.address[5:7], n); a.vfDriver == "mlx5_core" { // it is down
+				fmt.Fprintf(c, "symlink sys/class/net/%s -> ../../%s/%s/net/%s\n", netdev, strings.TrimPrefix(bus, "sys/"), vf, netdev)
+				file(fmt.Sprintf("%s/%s/net/%s/flags", bus, vf, netdev), "0x1002")
+			}
 			fmt.Fprintf(c, "symlink %s/virtfn%d -> ../%s\nsymlink %s/%s/physfn -> ../%s\n", at, n, vf, bus, vf, a.address)
 		}
 		if a.name != "" {
@@ -95,6 +99,9 @@ func machineOf(adapters []hca, commands, files string) string {
 	file("usr/lib/systemd/systemd", "")
 	file("usr/bin/gpustack", "")
 	file("lib/modules/6.1.0-28-amd64/modules.dep", strings.TrimSuffix(modules, "\n"))
+	if !strings.Contains(files, "-- proc/mounts --") {
+		file("proc/mounts", "tmpfs / tmpfs rw 0 0")
+	}
 	return c.String() + f.String() + files
 }
 
@@ -209,6 +216,9 @@ func TestRefusals(t *testing.T) {
 		return rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, VFs: n}
 	}
 	whole := rdmaprepare.Options{Add: []pci.Address{address(ib.address)}, Whole: true}
+	allowed := whole
+	allowed.Allow = allowed.Add
+	const down = "-- sys/devices/pci0000:00/0000:00:01.0/0000:0d:00.0/net/eth1/flags --\n0x1002\n"
 	const route = "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\neth1 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n"
 	for _, test := range []struct {
 		name            string
@@ -244,15 +254,18 @@ func TestRefusals(t *testing.T) {
 			"VF 0000:0c:00.3 of 0000:0c:00.0 is in use: rping (pid 7) has /dev/infiniband/uverbs3 open"},
 		{"an adapter with a route", both, "", route, roce(2), ""},
 		{"a whole adapter with a route", both, "", route, rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true},
-			"0000:0d:00.0: carries the default route, through eth1"},
+			"0000:0d:00.0: has a network interface in use: eth1 is up; it has the default route through eth1"},
 		{"the same, allowed", both, "", route, rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true, Allow: []pci.Address{address(eth.address)}}, ""},
 		{"the same, for containers", both, "", route, rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true, Use: rdma.ForContainers}, ""},
 		{"a whole adapter whose second port has a route", []hca{ib, with(eth, func(a *hca) { a.address = "0000:0c:00.1" })}, "", route, whole,
-			"0000:0c:00.1: shares its card with 0000:0c:00.0 and carries the default route, through eth1"},
-		{"a whole adapter that shares its group", []hca{ib, with(eth, func(a *hca) { a.group = 20 })}, "", "", whole,
+			"0000:0c:00.0: has a network interface in use: none is shown here, so it may be in another network namespace or have a driver of DPDK; it has the network driver mlx5_core and no interface in this network namespace; " +
+				"the host keeps 0000:0c:00.1 of the same card, and a guest can reset or reflash the whole card"},
+		{"the same, allowed", []hca{ib, with(eth, func(a *hca) { a.address = "0000:0c:00.1" })}, "", route, allowed, ""},
+		{"a whole adapter that shares its group", []hca{ib, with(eth, func(a *hca) { a.group = 20 })}, "", "", allowed,
 			"0000:0d:00.0: shares IOMMU group 20 with 0000:0c:00.0, so a guest can have 0000:0c:00.0 only together with it: 'gpustack host prepare' accepts both"},
-		{"a whole adapter that runs the subnet manager", both, "", "-- sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.0/infiniband/mlx5_0/ports/1/cap_mask --\n0x2\n", whole,
-			"0000:0c:00.0: runs the fabric's subnet manager, on port 1 of mlx5_0"},
+		{"a whole adapter whose port is active", both, "", down, rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true}, "0000:0d:00.0: has the active port 1 of mlx5_1"},
+		{"a whole adapter whose ports are down", both, "", down + "-- sys/devices/pci0000:00/0000:00:01.0/0000:0d:00.0/infiniband/mlx5_1/ports/1/state --\n1: DOWN\n",
+			rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true}, ""},
 		{"another mode of namespaces", both, "", "-- etc/modprobe.d/zz-rdma.conf --\noptions ib_core netns_mode=1\n",
 			rdmaprepare.Options{Add: []pci.Address{address(ib.address)}, VFs: 1, Netns: rdma.NetnsExclusive},
 			"/etc/modprobe.d/zz-rdma.conf:1: sets netns_mode=1 of ib_core, and is read after gpustack's file"},
@@ -292,20 +305,20 @@ func TestLeaving(t *testing.T) {
 	withVFs := eth
 	withVFs.vfs, withVFs.vfDriver = 2, "mlx5_core"
 	pf, vf, other := address(eth.address), address("0d:00.2"), address(second.address)
-	recordedAs := func(use rdma.Use, number int, driver string, lifted ...host.Lift) string {
+	recordedAs := func(use rdma.Use, number int, driver string, allowed ...pci.Address) string {
 		p := rdma.Prepared{Address: pf, VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{address("00:01.0")}, Driver: "mlx5_core", LinkLayer: rdma.LinkEthernet, Use: use}
 		for n := range number {
 			v := rdma.PreparedVF{Index: n, Address: vf, ProductID: 0x101c, Driver: driver, MAC: fmt.Sprintf("ba:%02x:9f:00:12:34", n)}
 			v.Address.Function += uint8(n)
 			p.VFs = append(p.VFs, v)
 		}
-		text, err := rdma.Record{Schema: 1, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}, Allowed: lifted}.Text()
+		text, err := rdma.Record{Schema: 1, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}, Allowed: allowed}.Text()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return "-- var/lib/gpustack/rdma.json --\n" + string(text)
 	}
-	recorded := func(use rdma.Use, lifted ...host.Lift) string { return recordedAs(use, 2, "mlx5_core", lifted...) }
+	recorded := func(use rdma.Use, allowed ...pci.Address) string { return recordedAs(use, 2, "mlx5_core", allowed...) }
 	netdev := func(address, name string) string {
 		return fmt.Sprintf("symlink sys/class/net/%s -> ../../devices/pci0000:00/0000:00:01.0/%s/net/%[1]s\nsymlink %[3]s%[2]s/net/%[1]s/device -> ../../../%[2]s\n", name, address, devices)
 	}
@@ -314,7 +327,7 @@ func TestLeaving(t *testing.T) {
 	}
 	onVF := netdev("0000:0d:00.2", "eth9")
 	vfFiles := "-- " + devices + "0000:0d:00.2/net/eth9/ifindex --\n9\n" + route("eth9")
-	const refused = "0000:0d:00.0: its VF 0000:0d:00.2 carries the default route, through eth9"
+	const refused = "0000:0d:00.0: its VF 0000:0d:00.2 has a network interface in use: eth9 is up; it has the default route through eth9"
 	bonded := func(files string) string {
 		return "-- sys/class/net/bond0/bonding/slaves --\neth1 eth2\n-- sys/class/net/bond0/ifindex --\n8\n" + files
 	}
@@ -340,7 +353,7 @@ func TestLeaving(t *testing.T) {
 	slaveFiles := "-- " + devices + slave.address + "/net/eth2/address --\nb8:59:9f:00:12:34\n-- " + devices + slave.address + "/net/eth2/bonding_slave/perm_hwaddr --\n" + second.mac + "\n"
 	uverbs := "symlink sys/class/infiniband_verbs/uverbs1 -> ../../devices/pci0000:00/0000:00:01.0/0000:0d:00.0/infiniband_verbs/uverbs1\n" +
 		"mkdir " + devices + "0000:0d:00.0/infiniband_verbs/uverbs1\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs1\n"
-	const used = "0000:0d:00.1: VFs remove the RDMA device mlx5_1 of its bond bond0, which is in use: rping (pid 7) has /dev/infiniband/uverbs1 open"
+	const used = "0000:0d:00.1: VFs remove the RDMA device mlx5_1 of its bond bond0"
 	one := []pci.Address{pf}
 	manager := "base64 " + devices + "0000:0d:00.0/vpd\n"
 	board := "symlink sys/bus/pci/devices/0000:17:00.0 -> ../../../devices/pci0000:17/0000:17:00.0\n"
@@ -356,8 +369,7 @@ func TestLeaving(t *testing.T) {
 		{"VFs with a route, removed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, refused},
 		{"the same, allowed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one, Allow: one}, ""},
 		{"the same, allowed for the VF", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one, Allow: []pci.Address{vf}}, ""},
-		{"the same, allowed before", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, host.Lift{Function: vf.String(), Use: "default_route"}), rdmaprepare.Options{Remove: one}, ""},
-		{"another use was allowed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, host.Lift{Function: vf.String(), Use: "mount"}), rdmaprepare.Options{Remove: one}, refused},
+		{"the same, allowed before", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, pf), rdmaprepare.Options{Remove: one}, ""},
 		{"VFs with a route, none", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{None: true}, refused},
 		{"VFs with a route, for guests", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForGuests}, refused},
 		{"VFs with a route, another number", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Add: one, VFs: 4}, refused},
@@ -381,15 +393,15 @@ func TestLeaving(t *testing.T) {
 			rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
 		{"a bond of another driver", []hca{driven(eth), driven(slave)}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"),
 			rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
-		{"a bond without a use of RDMA", []hca{eth, slave}, ofBond, bonded(slaveFiles), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, ""},
+		{"a bond without a use of RDMA", []hca{eth, slave}, ofBond, bonded(slaveFiles), rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2}, "0000:0d:00.0: VFs remove the RDMA device mlx5_1 of its bond bond0"},
 		{"VFs of two ports at the same addresses", []hca{eth, second}, "", "", rdmaprepare.Options{Add: []pci.Address{pf, other}, VFs: 4},
 			"VF 0 of 0000:0d:00.1: its address 0000:0d:00.3 is that of VF 1 of 0000:0d:00.0"},
 		{"no RDMA device and no bond", []hca{eth, slave}, ofSlave, slaveFiles, rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2},
 			"0000:0d:00.1: has no RDMA device: its driver is mlx5_core"},
-		{"VFs of a whole adapter", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, Whole: true}, "0000:0d:00.0: has virtual functions enabled (2)"},
-		{"the same, with a route", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, Whole: true}, refused + "\n0000:0d:00.0: carries the default route, through eth9\n0000:0d:00.0: has virtual functions enabled (2)"},
+		{"VFs of a whole adapter", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, Whole: true, Allow: one}, "0000:0d:00.0: has virtual functions enabled (2)"},
+		{"the same, with a route", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, Whole: true}, refused + "\n0000:0d:00.0: has a network interface in use: eth1 is up; it has the default route through eth9\n0000:0d:00.0: has virtual functions enabled (2)"},
 		{"the same, for containers", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, Whole: true, Use: rdma.ForContainers}, ""},
-		{"a manager of NVSwitches", []hca{eth}, manager + board, boardFiles, rdmaprepare.Options{Add: one, Whole: true},
+		{"a manager of NVSwitches", []hca{eth}, manager + board, boardFiles, rdmaprepare.Options{Add: one, Whole: true, Allow: one},
 			"0000:0d:00.0: manages the NVSwitches of this machine, and NVIDIA's fabric manager needs it"},
 		{"the same, for containers", []hca{eth}, manager + board, boardFiles, rdmaprepare.Options{Add: one, Whole: true, Use: rdma.ForContainers},
 			"0000:0d:00.0: manages the NVSwitches of this machine, and NVIDIA's fabric manager needs it"},
@@ -412,8 +424,8 @@ func TestLeaving(t *testing.T) {
 		t.Error(err)
 	}
 	lifted, err := gate.Permit(root, edit.Plan{c}, gate.Allowed{Functions: []pci.Address{vf}})
-	if want := []host.Lift{{Function: vf.String(), Use: "default_route"}}; err != nil || !slices.Equal(lifted, want) {
-		t.Errorf("%v, %v, want %v", lifted, err, want)
+	if err != nil || len(lifted) != 1 || lifted[0].Address != vf {
+		t.Errorf("%v, %v, want %v", lifted, err, vf)
 	}
 }
 
@@ -449,123 +461,6 @@ func tree(t *testing.T, root host.Root) (names []string) {
 		t.Fatal(err)
 	}
 	return names
-}
-
-func TestOwners(t *testing.T) {
-	for _, test := range []struct{ name, file, text, want string }{
-		{"udev, any device", "etc/udev/rules.d/82-sriov.rules", "# sriov_numvfs\nACTION==\"add\", ATTR{device/sriov_numvfs}=\"8\"\n", ":2"},
-		{"udev, ours", "etc/udev/rules.d/82-sriov.rules", "KERNEL==\"0000:0d:00.0\", ATTR{sriov_numvfs}=\"8\"\n", ":1"},
-		{"udev, another device", "etc/udev/rules.d/82-sriov.rules", "KERNEL==\"0000:99:00.0\", ATTR{sriov_numvfs}=\"8\"\n", ""},
-		{"systemd", "etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c 'echo 8 > /sys/class/net/eth1/device/sriov_numvfs'\n", ":2"},
-		{"systemd, of another interface", "etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c 'echo 8 > /sys/class/net/eth0/device/sriov_numvfs'\n", ""},
-		{"a unit of a package that is not enabled", "usr/lib/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c 'echo 8 > sriov_numvfs'\n", ""},
-		{"NetworkManager", "etc/NetworkManager/system-connections/eth1.nmconnection", "[connection]\ninterface-name=eth1\n[sriov]\ntotal-vfs=8\n", ":4"},
-		{"NetworkManager, of another interface", "etc/NetworkManager/system-connections/a.nmconnection", "[connection]\ninterface-name=eth0\n[sriov]\ntotal-vfs=8\n", ""},
-		{"NetworkManager, of an unknown interface", "etc/NetworkManager/system-connections/a.nmconnection", "[connection]\ninterface-name=enp9\n[sriov]\ntotal-vfs=8\n", ":4"},
-		{"NetworkManager without VFs", "etc/NetworkManager/system-connections/a.nmconnection", "[connection]\ninterface-name=eth1\n", ""},
-		{"ifcfg", "etc/sysconfig/network-scripts/ifcfg-eth1", "DEVICE=eth1\nSRIOV_TOTAL_VFS=8\n", ":2"},
-		{"netplan", "etc/netplan/50.yaml", "network:\n  ethernets:\n    eth1:\n      mtu: 9000\n      virtual-function-count: 8\n", ":5"},
-		{"netplan, of another interface", "etc/netplan/50.yaml", "network:\n  ethernets:\n    eth0:\n      virtual-function-count: 8\n", ""},
-		{"netplan, by a match", "etc/netplan/50.yaml", "network:\n  ethernets:\n    id0:\n      match: {macaddress: x}\n      virtual-function-count: 8\n", ":5"},
-		{"os-net-config", "etc/os-net-config/config.yaml", "network_config:\n  - type: sriov_pf\n    name: eth1\n    numvfs: 8\n", ":2"},
-		{"rc.local", "etc/rc.local", "#!/bin/sh\necho 8 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs\n", ":2"},
-		{"tmpfiles.d", "etc/tmpfiles.d/vfs.conf", "w /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs - - - - 8\n", ":1"},
-		{"the operator", "etc/sriov-operator/pci/0000:0d:00.0", "{\"numVfs\": 8}\n", ":1"},
-		{"modprobe.d of another driver", "etc/modprobe.d/mlx4.conf", "options mlx4_core num_vfs=8\n", ""},
-		{"systemd, continued by a backslash", "etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh -c \\\n  'echo 8 > /sys/class/net/eth1/device/sriov_numvfs'\n", ":3"},
-		{"ifupdown", "etc/network/interfaces", "auto eth1\niface eth1 inet manual\n  up echo 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":3"},
-		{"ifupdown, of any interface", "etc/network/interfaces.d/vfs", "iface eth1 inet manual\n  up echo 8 > /sys/class/net/$IFACE/device/sriov_numvfs\n", ":2"},
-		{"ifupdown, of another interface", "etc/network/interfaces.d/vfs", "iface eth0 inet manual\n  up echo 8 > /sys/class/net/eth0/device/sriov_numvfs\n", ""},
-		{"a script of ifupdown", "etc/network/if-pre-up.d/vfs", "#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":2"},
-		{"a link file", "etc/systemd/network/10-a.link", "[Match]\nOriginalName=eth1\n[Link]\nSR-IOVVirtualFunctions=8\n", ":4"},
-		{"a link file, by a path", "usr/lib/systemd/network/10-a.link", "[Link]\nSR-IOVVirtualFunctions=8\n[Match]\nPath=pci-0000:0d:00.0\n", ":2"},
-		{"a link file, by a pattern", "etc/systemd/network/10-a.link", "[Match]\nOriginalName=eth*\n[Link]\nSR-IOVVirtualFunctions=8\n", ":4"},
-		{"a link file, of another path", "etc/systemd/network/10-a.link", "[Match]\nPath=pci-0000:99:00.0\n[Link]\nSR-IOVVirtualFunctions=8\n", ""},
-		{"a link file, of another interface", "etc/systemd/network/10-a.link", "[Match]\nOriginalName=eth0\n[Link]\nSR-IOVVirtualFunctions=8\n", ""},
-		{"NetworkManager's devices", "etc/NetworkManager/conf.d/vfs.conf", "[device-vfs]\nmatch-device=interface-name:eth1\nsriov-num-vfs=8\n", ":3"},
-		{"NetworkManager's devices, by driver", "etc/NetworkManager/NetworkManager.conf", "[device]\nmatch-device=driver:mlx5_core\nsriov-num-vfs=8\n", ":3"},
-		{"NetworkManager's devices, of another interface", "etc/NetworkManager/conf.d/vfs.conf", "[device-vfs]\nmatch-device=interface-name:eth0\nsriov-num-vfs=8\n", ""},
-		{"a dispatcher of NetworkManager", "etc/NetworkManager/dispatcher.d/pre-up.d/90-vfs", "#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":2"},
-		{"a dispatcher of networkd", "etc/networkd-dispatcher/routable.d/vfs", "#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":2"},
-		{"cron", "etc/cron.d/vfs", "@reboot root echo 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":1"},
-		{"a crontab of root", "var/spool/cron/crontabs/root", "@reboot echo 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":1"},
-		{"init.d", "etc/init.d/vfs", "#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":2"},
-		{"a command of modprobe", "etc/modprobe.d/vfs.conf", "install mlx5_core /sbin/modprobe -i mlx5_core; echo 8 > /sys/class/net/eth1/device/sriov_numvfs\n", ":1"},
-		{"nmstate", "etc/nmstate/vfs.yml", "interfaces:\n- name: eth1\n  type: ethernet\n  ethernet:\n    sr-iov:\n      total-vfs: 8\n", ":6"},
-		{"nmstate, with the name below", "etc/nmstate/vfs.yml", "interfaces:\n- ethernet:\n    sr-iov:\n      total-vfs: 8\n  name: eth1\n", ":4"},
-		{"nmstate, of another interface", "etc/nmstate/vfs.yml", "interfaces:\n- name: eth0\n  ethernet:\n    sr-iov:\n      total-vfs: 8\n", ""},
-		{"our own", "etc/systemd/system/gpustack-boot.service", "[Service]\n# sriov_numvfs\nExecStart=/usr/bin/gpustack boot sriov_numvfs\n", ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, machineOf([]hca{infiniband(), ethernet()}, "mkdir sys/class/net/eth0\n", "-- "+test.file+" --\n"+test.text))
-			_, got := plan(t, root, rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
-			first, _, _ := strings.Cut(got, "\n")
-			if want := "0000:0d:00.0: /" + test.file + test.want + ": already sets VFs at boot: "; test.want != "" && !strings.HasPrefix(first, want) || test.want == "" && got != "" {
-				t.Errorf("%q, want %q", got, want)
-			}
-		})
-	}
-	for _, test := range []struct{ name, file, text string }{
-		{"udev", "etc/udev/rules.d/80-vfs.rules", "ACTION==\"add\", SUBSYSTEM==\"net\", RUN+=\"/usr/local/bin/vfs %k\"\n"},
-		{"udev, from its folder", "etc/udev/rules.d/80-vfs.rules", "ACTION==\"add\", RUN+=\"../../local/bin/vfs %k\"\n"},
-		{"a continued line of a unit", "etc/systemd/system/vfs.service", "[Service]\nExecStart=/bin/sh \\\n /usr/local/bin/vfs\n"},
-		{"cron", "etc/crontab", "@reboot root /usr/local/bin/vfs\n"},
-		{"rc.local", "etc/rc.local", "#!/bin/sh\n/usr/local/bin/vfs &\n"},
-		{"modprobe", "etc/modprobe.d/vfs.conf", "install mlx5_core /usr/local/bin/vfs\n"},
-		{"ifupdown", "etc/network/interfaces", "iface eth1 inet manual\n  post-up /usr/local/bin/vfs\n"},
-	} {
-		t.Run("a script that is started by "+test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", "-- "+test.file+" --\n"+test.text+"-- usr/local/bin/vfs --\n#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n"))
-			_, got := plan(t, root, rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
-			if want := "0000:0d:00.0: /usr/local/bin/vfs:2: already sets VFs at boot: "; !strings.HasPrefix(got, want) {
-				t.Errorf("%q, want %q", got, want)
-			}
-		})
-	}
-	const rcLocal = "-- etc/rc.local --\n#!/bin/sh\necho 8 > /sys/bus/pci/devices/0000:0d:00.0/sriov_numvfs\n"
-	for name, test := range map[string]struct {
-		files   string
-		options rdmaprepare.Options
-		want    string
-	}{
-		"a whole adapter for guests":     {rcLocal, rdmaprepare.Options{Whole: true}, "0000:0d:00.0: /etc/rc.local:2: already sets VFs at boot: "},
-		"a whole adapter, another owned": {strings.ReplaceAll(rcLocal, "0d:00.0", "99:00.0"), rdmaprepare.Options{Whole: true}, ""},
-		"a whole adapter for containers": {rcLocal, rdmaprepare.Options{Whole: true, Use: rdma.ForContainers}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := hosttest.Lay(t, machineOf([]hca{infiniband(), ethernet()}, "", test.files))
-			test.options.Add = []pci.Address{address("0d:00.0")}
-			if _, got := plan(t, root, test.options); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
-				t.Errorf("%q, want %q", got, test.want)
-			}
-		})
-	}
-	t.Run("a script that a unit starts", func(t *testing.T) {
-		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "", "-- etc/systemd/system/vfs.service --\n[Service]\nExecStart=-/usr/local/bin/vfs start\n"+
-			"-- usr/local/bin/vfs --\n#!/bin/sh\necho 8 > /sys/class/net/eth1/device/sriov_numvfs\n"))
-		_, got := plan(t, root, rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2})
-		if want := "0000:0d:00.0: /usr/local/bin/vfs:2: already sets VFs at boot: "; !strings.HasPrefix(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
-	})
-	t.Run("a file that cannot be read", func(t *testing.T) {
-		root := hosttest.Lay(t, machineOf([]hca{ethernet()}, "mkdir etc/udev\n", ""))
-		if err := os.WriteFile(root.Path("/etc/udev/rules.d"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink("loop", root.Path("/etc/rc.local")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink("rc.local", root.Path("/etc/loop")); err != nil {
-			t.Fatal(err)
-		}
-		if _, got := plan(t, root, rdmaprepare.Options{Add: []pci.Address{address("0d:00.0")}, VFs: 2}); !strings.Contains(got, "/etc/rc.local: ") {
-			t.Errorf("%q, want an error about /etc/rc.local", got)
-		}
-		if _, got := plan(t, root, rdmaprepare.Options{None: true}); got != "" {
-			t.Errorf("returning adapters: %q", got)
-		}
-	})
 }
 
 // TestPermit: a change of the record that takes VFs away is refused while one is in use, whether it

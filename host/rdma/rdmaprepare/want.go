@@ -127,7 +127,6 @@ func (*overlap) Hint() string { return "fewer VFs (--vfs) of one of the adapters
 // Want is the wanted record, without the files, and what the operator has to know about it.
 type Want struct {
 	Record   rdma.Record
-	Lifted   []host.Lift // by --allow
 	Warnings []string
 }
 
@@ -160,11 +159,12 @@ func NewWant(m Machine, o Options) (Want, error) {
 		w.Record.Netns = ""
 	}
 	slices.SortFunc(w.Record.Adapters, func(a, b rdma.Prepared) int { return a.Address.Compare(b.Address) })
-	w.recordLifted()
+	w.recordAllowed()
 	if !o.None {
 		w.modules()
 		w.namespaces()
 		w.collisions()
+		w.mentions()
 	}
 	for _, a := range o.Allow {
 		if m.Devices.At(a) == nil {
@@ -179,7 +179,8 @@ type wanting struct {
 	Machine
 	Options
 	Want
-	errs []error
+	lifted []pci.Address // adapters that leave the host, or whose VFs do, because --allow names them
+	errs   []error
 }
 
 func (w *wanting) fail(errs ...error) { w.errs = append(w.errs, errs...) }
@@ -199,17 +200,15 @@ func (w *wanting) remove(a pci.Address) {
 	w.Record.Adapters = slices.DeleteFunc(w.Record.Adapters, func(p rdma.Prepared) bool { return p.Address == a })
 }
 
-// recordLifted records what --allow lifts of the adapters that are recorded, now and before.
-func (w *wanting) recordLifted() {
-	w.Record.Allowed = []host.Lift{}
-	for _, l := range slices.Concat(w.Allowed.Lifted, w.Lifted) {
-		a, err := pci.ParseAddress(l.Function)
-		if err != nil || slices.Contains(w.Record.Allowed, l) {
-			continue
-		}
-		records := gate.Records{RDMA: &w.Record}
-		if records.Adapter(w.Devices, a) != nil || slices.ContainsFunc(w.Devices.Slot(a), func(d pci.Device) bool { return w.Record.At(d.Address) != nil }) {
-			w.Record.Allowed = append(w.Record.Allowed, l)
+// recordAllowed records the adapters that --allow has named, now and before.
+func (w *wanting) recordAllowed() {
+	w.Record.Allowed = []pci.Address{}
+	if w.Recorded != nil {
+		w.lifted = append(w.lifted, w.Recorded.Allowed...)
+	}
+	for _, a := range pci.Unique(w.lifted) {
+		if w.Record.At(a) != nil {
+			w.Record.Allowed = append(w.Record.Allowed, a)
 		}
 	}
 }
@@ -315,18 +314,6 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 	if p.Use == rdma.ForContainers {
 		return
 	}
-	w.owners(p) // VFs of another program would be destroyed, or prevent the boot from unbinding the adapter
-	// The functions of a card with two ports share firmware and reset.
-	for _, twin := range w.Devices.Slot(p.Address) {
-		if twin.Address == p.Address || twin.IsVF() || w.Stack.At(twin.Address) == nil || w.wants(twin.Address) {
-			continue
-		}
-		answer := w.gate().Ask(fmt.Sprintf("shares its card with %s and ", p.Address), w.allowed(), gate.Leaving{Address: twin.Address, Kind: gate.AtBoot})
-		w.lift(answer.Lifted)
-		if err := answer.Err(); err != nil {
-			w.fail(err)
-		}
-	}
 	if d.IOMMUGroup == nil {
 		return // without an IOMMU, forGuests refuses
 	}
@@ -350,7 +337,6 @@ func (w *wanting) wants(a pci.Address) bool {
 // vfs adds the VFs of an adapter. Its own uses by the host go on.
 func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 	f := w.Functions[p.Address]
-	w.owners(*p)
 	if p.Driver == mlx4 {
 		w.mlx4(*p)
 	}
@@ -381,7 +367,6 @@ func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 		}
 		p.VFs = append(p.VFs, vf)
 	}
-	w.networks(*p)
 }
 
 // planned returns the VFs of an adapter as far as they are known before all is read: as many as
@@ -443,16 +428,28 @@ func (w *wanting) identify(vf *rdma.PreparedVF, p rdma.Prepared, f Function) err
 	return nil
 }
 
-// owners refuses an adapter whose VFs another program sets at boot.
-func (w *wanting) owners(p rdma.Prepared) {
-	var names []string
-	if a := w.Stack.At(p.Address); a != nil {
-		names = a.Netdevs
+// mentions warns of lines by which other programs may set VFs, and of lines that select VFs for
+// containers by the driver that they have in common with their adapter.
+func (w *wanting) mentions() {
+	places := func(holds func(words string) bool) string {
+		var all []string
+		for _, m := range w.Mentions {
+			if holds(m.Words) {
+				all = append(all, m.String())
+			}
+		}
+		return strings.Join(all, ", ")
 	}
-	for _, o := range w.Owners {
-		if o.mayOwn(p.Address, p.Driver, names, w.Interfaces) {
-			err := host.WithCode(fmt.Errorf("%s: %w: %s", o, errOwner, strings.TrimSpace(o.Text)), host.CodeOtherOwner, "")
-			w.fail(gate.Refuse(p.Address, err))
+	if at := places(setsVFs().MatchString); at != "" {
+		w.Warnings = append(w.Warnings, fmt.Sprintf("these lines may set VFs too: %s; one program has to own the VFs of an adapter, and '%s' compares them with the record after the boot",
+			at, host.NewCommand("rdma check")))
+	}
+	for _, p := range w.Record.Adapters {
+		if p.Use != rdma.ForContainers || len(p.VFs) == 0 || !slices.Contains(w.Add, p.Address) {
+			continue
+		}
+		if at := places(func(words string) bool { return strings.Contains(ofDriver().FindString(words), p.Driver) }); at != "" {
+			w.Warnings = append(w.Warnings, fmt.Sprintf("these lines select interfaces by the driver %s, and so the VFs of %s too: %s", p.Driver, p.Address, at))
 		}
 	}
 }

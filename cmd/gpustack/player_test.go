@@ -1,0 +1,179 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"gpustack/cmd/gpustack/args"
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/hosttest"
+)
+
+// hinted is a command in a hint: in quotes, or up to the end of the line.
+var hinted = host.LazyRegexp(`'(gpustack [^']+)'|(?:^|[:;] )(gpustack [a-z][^';]*)`)
+
+// hints returns the hints of a run: those of its document, or else those on stderr.
+func (o output) hints() (hints []string) {
+	var document struct {
+		Refusals, Errors []struct{ Hint *string }
+	}
+	if err := json.Unmarshal([]byte(o.stdout), &document); err == nil {
+		for _, e := range slices.Concat(document.Refusals, document.Errors) {
+			if e.Hint != nil {
+				hints = append(hints, strings.Split(*e.Hint, "\n")...)
+			}
+		}
+		return hints
+	}
+	for line := range strings.Lines(o.stderr) {
+		if hint, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "gpustack: hint: "); ok {
+			hints = append(hints, hint)
+		}
+	}
+	return hints
+}
+
+// commands returns the command lines in the hints of a run, each once, as [shape.run] takes them.
+func (o output) commands() (lines []string) {
+	for _, hint := range o.hints() {
+		for _, found := range hinted().FindAllStringSubmatch(hint, -1) {
+			line := strings.TrimPrefix(found[1]+found[2], "gpustack ")
+			line = strings.TrimSuffix(strings.ReplaceAll(line+" ", " --root ROOT/ ", " "), " ")
+			if name, _, _ := strings.Cut(line, " "); !slices.Contains(groups(), name) {
+				continue // of a sentence about gpustack
+			}
+			if !slices.ContainsFunc(strings.Fields(line), placeholder().MatchString) && !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
+}
+
+// groups are the first words of commands that hints name.
+func groups() []string {
+	return []string{"host", "nova", "rdma", "container", "flavor", "image", "fleet", "history", "undo", "repair-migration"}
+}
+
+// play runs a command line on a machine, and each command that its hints print, with --dry-run where
+// it has that flag: neither a refusal nor a dry run changes the machine. None of these is refused,
+// and at most two would change something. It returns what the command line printed, and the commands
+// that were played.
+func (s shape) play(t *testing.T, line string) (o output, played []string) {
+	t.Helper()
+	o = s.run(t, line)
+	if o.status != 1 {
+		return o, nil
+	}
+	changing := 0
+	for _, command := range o.commands() {
+		run := command
+		if changes(t, command) {
+			changing++
+			if !slices.Contains(strings.Fields(command), "--dry-run") {
+				run += " --dry-run"
+			}
+		}
+		if again := s.run(t, run); again.status == 1 {
+			t.Errorf("gpustack %s\n%sprints a command that is refused: gpustack %s\n%s", line, o.stderr, run, again.stderr)
+		}
+		played = append(played, command)
+	}
+	if changing > 2 {
+		t.Errorf("gpustack %s prints %d commands:\n%s", line, changing, o.stderr)
+	}
+	return o, played
+}
+
+// changes reports whether a command line changes something, so that it has --dry-run.
+func changes(t *testing.T, line string) bool {
+	t.Helper()
+	words := append([]string{"gpustack"}, strings.Fields(line)...)
+	parsed := args.Parse(newApp(term.New(nil, nil, nil, func(string) string { return "" }), words).App, words)
+	if parsed.Command == nil {
+		t.Errorf("gpustack %s: no such command", line)
+		return false
+	}
+	return args.FindFlag(parsed.Command.Flags, "dry-run") != nil
+}
+
+// exampleShapes lays out every example.
+func exampleShapes(t *testing.T) (shapes []shape) {
+	t.Helper()
+	files, err := filepath.Glob(top + "/examples/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d examples: %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		shapes = append(shapes, shape{name: name, root: hosttest.Lay(t, example(t, name))})
+	}
+	return shapes
+}
+
+// complete adds to a tree what it lacks for a plan, as a machine has it: a boot loader and what makes
+// initramfs images, a kernel with modules, the table of mounts, systemd, and gpustack.
+func (s shape) complete(t *testing.T) {
+	t.Helper()
+	release, err := s.root.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		release = []byte("6.1.0-28-amd64")
+	}
+	kernel := strings.TrimSpace(string(release))
+	files := map[string]string{
+		"/lib/modules/" + kernel + "/modules.dep": "kernel/vfio-pci.ko:\nkernel/pci-stub.ko:\nkernel/vfio.ko:\nkernel/vfio_iommu_type1.ko:\nkernel/kvm.ko:\nkernel/ib_ipoib.ko:\n",
+		"/proc/mounts": "tmpfs / tmpfs rw 0 0\n", "/proc/cpuinfo": "vendor_id : GenuineIntel\n", "/proc/cmdline": "quiet\n",
+		"/proc/sys/kernel/osrelease": kernel + "\n", "/usr/lib/systemd/systemd": "", "/usr/sbin/gpustack": "",
+	}
+	if _, err := s.root.ReadDir("/boot"); err != nil {
+		for _, f := range txtar.Parse([]byte(strings.ReplaceAll(hosttest.Distributions["debian"], "6.1.0-28-amd64", kernel))).Files {
+			files["/"+f.Name] = string(f.Data)
+		}
+	}
+	for name, text := range files {
+		if _, err := os.Lstat(s.root.Path(name)); err == nil {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(s.root.Path(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(s.root.Path(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPlayed: each command that a refusal prints is accepted on the machine that it was printed for,
+// on every shape and example. ADDRESS is each of some functions.
+func TestPlayed(t *testing.T) {
+	played := make(chan string, 10000)
+	t.Run("machines", func(t *testing.T) {
+		for _, s := range slices.Concat(readShapes(t), exampleShapes(t)) {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				s.complete(t)
+				for _, line := range s.lines(t, []string{
+					"host prepare --dry-run", "host prepare --dry-run -o json", "host prepare --nvswitch host --dry-run", "host prepare --nvswitch guest --dry-run",
+					"host prepare --device ADDRESS --dry-run", "host prepare --device ADDRESS --allow ADDRESS --dry-run", "host prepare --only ADDRESS --driver pci-stub --dry-run",
+					"host bind --live --dry-run", "host bind --live --device ADDRESS --dry-run -o json", "host bind --live --device ADDRESS --allow ADDRESS --dry-run",
+					"rdma prepare --device ADDRESS --vfs 2 --dry-run", "rdma prepare --device ADDRESS --whole --dry-run",
+				}) {
+					_, commands := s.play(t, line)
+					for _, command := range commands {
+						played <- command
+					}
+				}
+			})
+		}
+	})
+	if len(played) < 100 {
+		t.Errorf("only %d commands were played", len(played))
+	}
+}

@@ -1,0 +1,286 @@
+package guard
+
+import (
+	"errors"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Claimant is what claims a disk of a function.
+type Claimant struct {
+	Address pci.Address
+	Disk    string // "/dev/nvme1n1", the whole disk
+	What    string // "/dev/nvme1n1p1 is mounted at /srv"
+	File    string // that shows it, or ""
+}
+
+// Claims returns what claims the disks of functions. ask opens a whole disk exclusively and closes
+// it: its answer ErrClaimed is the claim, and files only give its name. Without ask, for a tree or a
+// user who may not open disks, files alone show claims: the disks above, the mount table, swap
+// areas, btrfs, journals, fstab(5), crypttab(5) and mdadm.conf(5). Any other error of ask is
+// returned: a disk that does not answer may be claimed.
+func Claims(root host.Root, devices pci.Devices, ask func(disk string) error, functions ...pci.Address) ([]Claimant, error) {
+	if len(functions) == 0 {
+		return nil, nil // other disks do not matter, readable or not
+	}
+	g := guard{root: root, devices: devices}
+	parts, err := g.parts()
+	if err != nil {
+		return nil, err
+	}
+	parts = slices.DeleteFunc(parts, func(p part) bool {
+		return !slices.ContainsFunc(p.functions, func(a pci.Address) bool { return slices.Contains(functions, a) })
+	})
+	named, err := g.namedClaims(parts, ask == nil)
+	if err != nil {
+		return nil, err
+	}
+	var claims []Claimant
+	var failed []error
+	for _, disk := range parts {
+		if disk.disk != "" {
+			continue
+		}
+		found := named[disk.name]
+		if ask != nil {
+			switch err := ask(node(disk.name)); {
+			case err == nil:
+				continue
+			case !errors.Is(err, ErrClaimed):
+				failed = append(failed, err)
+				continue
+			case len(found) == 0:
+				found = []Claimant{{What: node(disk.name) + " is in use: the kernel refuses to open it exclusively"}}
+			}
+		}
+		for _, c := range found {
+			for _, a := range disk.functions {
+				c.Address, c.Disk = a, node(disk.name)
+				if slices.Contains(functions, a) {
+					claims = append(claims, c)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(claims, func(a, b Claimant) int { return a.Address.Compare(b.Address) })
+	return claims, errors.Join(failed...)
+}
+
+// namedClaims returns what files show of the use of parts, by the name of the whole disk. planned
+// adds what is to use them at the next boot.
+func (g *guard) namedClaims(parts []part, planned bool) (map[string][]Claimant, error) {
+	uses, err := g.diskUses()
+	if err != nil {
+		return nil, err
+	}
+	if planned {
+		more, err := g.plannedUses()
+		if err != nil {
+			return nil, err
+		}
+		uses = append(uses, more...)
+	}
+	claims := map[string][]Claimant{}
+	for _, p := range parts {
+		disk := p.disk
+		if disk == "" {
+			disk = p.name
+		}
+		for _, u := range uses {
+			if u.name == p.name {
+				claims[disk] = append(claims[disk], Claimant{What: node(p.name) + " " + u.what, File: u.file})
+			}
+		}
+		above, err := g.aboveOf(p.name)
+		if err != nil {
+			return nil, err
+		}
+		claims[disk] = append(claims[disk], above...)
+	}
+	return claims, nil
+}
+
+// diskUse is the use of a disk by its name in sysfs.
+type diskUse struct{ name, what, file string }
+
+// aboveOf returns the disks that are made of a disk (Linux, bd_link_disk_holder in block/holder.c):
+// LVM and other disks of device-mapper, md, bcache, DRBD. A cache of bcache has no such link, but a
+// folder (Documentation/admin-guide/bcache.rst). A disk that is the journal of a file system has a
+// folder of jbd2.
+func (g *guard) aboveOf(name string) (claims []Claimant, err error) {
+	dir := path.Join(blockDir, name, "holders")
+	holders, err := g.list(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range holders {
+		what, err := g.stacked(h)
+		if err != nil {
+			return nil, err
+		}
+		claims = append(claims, Claimant{What: node(name) + " is part of " + what, File: path.Join(dir, h)})
+	}
+	for _, at := range []struct{ dir, what string }{
+		{path.Join(blockDir, name, "bcache"), "is a registered disk of bcache"},
+		{path.Join(journals, name), "is the journal of a mounted file system"},
+	} {
+		ok, err := g.exists(at.dir)
+		if err != nil {
+			return nil, err
+		}
+		if ok && len(holders) == 0 {
+			claims = append(claims, Claimant{What: node(name) + " " + at.what, File: at.dir})
+		}
+	}
+	return claims, nil
+}
+
+// diskUses returns the disks of mounted file systems and swap areas. Containers mount the same disk
+// at many places: each is named once.
+func (g *guard) diskUses() ([]diskUse, error) {
+	mounts, err := g.mountsOfInit()
+	if err != nil {
+		return nil, err
+	}
+	var uses []diskUse
+	named := map[string]bool{}
+	add := func(name, what, file string) {
+		if name != "" && !named[name] {
+			named[name] = true
+			uses = append(uses, diskUse{name, what, file})
+		}
+	}
+	for _, m := range mounts {
+		disks, err := g.disksOf(m)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range disks {
+			add(name, "is mounted at "+m.Place, mountsFile)
+		}
+		for _, o := range m.Options { // the log and the realtime device of XFS
+			key, value, _ := strings.Cut(o, "=")
+			if key != "logdev" && key != "rtdev" {
+				continue
+			}
+			name, err := g.block(host.UnescapeOctal(value))
+			if err != nil {
+				return nil, err
+			}
+			add(name, "is the "+key+" of "+m.Source+", mounted at "+m.Place, mountsFile)
+		}
+	}
+	systems, err := g.list(btrfsDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, system := range systems {
+		dir := path.Join(btrfsDir, system, "devices")
+		devices, err := g.entries(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range devices {
+			add(name, "is part of the mounted btrfs file system "+system, path.Join(dir, name))
+		}
+	}
+	swaps, err := g.lines(swapsFile)
+	if err != nil {
+		return nil, err
+	}
+	for _, fields := range swaps {
+		area := host.UnescapeOctal(fields[0])
+		if !strings.HasPrefix(area, "/dev/") {
+			continue // the header, or a swap file on a mounted file system
+		}
+		name, err := g.block(area)
+		if err != nil {
+			return nil, err
+		}
+		add(name, "is a swap area", swapsFile)
+	}
+	return uses, nil
+}
+
+const swapsFile = "/proc/swaps"
+
+// plannedUses returns the disks that fstab(5), crypttab(5) and mdadm.conf(5) name.
+func (g *guard) plannedUses() ([]diskUse, error) {
+	var uses []diskUse
+	for _, file := range []string{fstabFile, crypttabFile} {
+		lines, err := g.lines(file)
+		if err != nil && !forbidden(err) {
+			return nil, err
+		}
+		for _, fields := range lines {
+			if strings.HasPrefix(fields[0], "#") || len(fields) < 2 {
+				continue
+			}
+			disk, what := fields[0], "is to be mounted at "+host.UnescapeOctal(fields[1])
+			if file == crypttabFile {
+				disk, what = fields[1], "is to be opened as "+fields[0]
+			}
+			name, err := g.tagged(host.UnescapeOctal(disk))
+			if err != nil {
+				return nil, err
+			}
+			if name != "" {
+				uses = append(uses, diskUse{name, what + " (" + file + ")", file})
+			}
+		}
+	}
+	members, err := g.members()
+	return append(uses, members...), err
+}
+
+// poolsDir has a folder for each imported pool (OpenZFS, module/zfs/spa_stats.c).
+const poolsDir = "/proc/spl/kstat/zfs"
+
+// members returns the members of the arrays that mdadm.conf(5) names, and those of pools of ZFS if
+// one is imported, by udev's records.
+func (g *guard) members() (uses []diskUse, err error) {
+	plain := strings.NewReplacer(":", "", "-", "")
+	named := map[string]string{} // the file, by UUID
+	for _, file := range []string{"/etc/mdadm.conf", "/etc/mdadm/mdadm.conf"} {
+		lines, err := g.lines(file)
+		if err != nil && !forbidden(err) {
+			return nil, err
+		}
+		for _, fields := range lines {
+			for _, word := range fields {
+				if strings.HasPrefix(word, "#") {
+					break
+				}
+				if key, uuid, ok := strings.Cut(word, "="); ok && strings.EqualFold(key, "uuid") {
+					named[strings.ToLower(plain.Replace(uuid))] = file
+				}
+			}
+		}
+	}
+	pools, err := g.list(poolsDir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := g.list(blockDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		record, err := g.udev(name)
+		if err != nil {
+			return nil, err
+		}
+		file := named[strings.ToLower(plain.Replace(record.values["ID_FS_UUID"]))]
+		switch kind := record.values["ID_FS_TYPE"]; {
+		case kind == "linux_raid_member" && file != "":
+			uses = append(uses, diskUse{name, "is a member of an array (" + file + ")", file})
+		case kind == "zfs_member" && len(pools) > 0:
+			uses = append(uses, diskUse{name, "is a member of a ZFS pool", poolsDir})
+		}
+	}
+	return uses, nil
+}

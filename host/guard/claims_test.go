@@ -1,0 +1,109 @@
+package guard_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/guard"
+	"gpustack/host/pci"
+)
+
+// at are the functions of disks.
+func at(addresses ...string) (list []pci.Address) {
+	for _, a := range addresses {
+		address, err := pci.ParseAddress(a)
+		if err != nil {
+			panic(err)
+		}
+		list = append(list, address)
+	}
+	return list
+}
+
+func claimsText(claims []guard.Claimant) string {
+	text := ""
+	for _, c := range claims {
+		text += fmt.Sprintf("%s %s: %s [%s]\n", c.Address, c.Disk, c.What, c.File)
+	}
+	return text
+}
+
+// TestClaimsOfTree: without the kernel's answer, files show what claims a disk.
+func TestClaimsOfTree(t *testing.T) {
+	const nvme = "0000:01:00.0 /dev/nvme0n1: "
+	const member = "ID_FS_TYPE=linux_raid_member"
+	for _, test := range []struct {
+		name  string
+		parts []string
+		want  string
+	}{
+		{"nothing", []string{mountinfo("8:1 / ext4 /dev/sda1 rw"), recorded("259:1", "ID_FS_TYPE=ext4")}, ""},
+		{"a mount", []string{mountinfo("8:1 / ext4 /dev/sda1 rw", "259:1 /srv ext4 /dev/nvme0n1p1 rw", "259:1 /a ext4 /dev/nvme0n1p1 rw")}, nvme + "/dev/nvme0n1p1 is mounted at /srv [/proc/mounts]\n"},
+		{"the log of XFS", []string{mountinfo("8:1 /srv xfs /dev/sda1 rw,logdev=/dev/nvme0n1p2")}, nvme + "/dev/nvme0n1p2 is the logdev of /dev/sda1, mounted at /srv [/proc/mounts]\n"},
+		{"bcachefs", []string{mountinfo("0:30 /srv bcachefs /dev/sda1:/dev/nvme0n1p1 rw")}, nvme + "/dev/nvme0n1p1 is mounted at /srv [/proc/mounts]\n"},
+		{"btrfs", []string{"symlink sys/fs/btrfs/b0b0/devices/nvme0n1 -> x\nmkdir sys/fs/btrfs/features\n"}, nvme + "/dev/nvme0n1 is part of the mounted btrfs file system b0b0 [/sys/fs/btrfs/b0b0/devices/nvme0n1]\n"},
+		{"swap", []string{file("proc/swaps", "Filename Type Size Used Priority", "/dev/nvme0n1p2 partition 1 0 -2", "/swap.img file 1 0 -3")}, nvme + "/dev/nvme0n1p2 is a swap area [/proc/swaps]\n"},
+		{"LVM", []string{stackedOn("dm-0", "nvme0n1p1"), mapping("dm-0", "vg-a", "LVM-abc")}, nvme + "/dev/nvme0n1p1 is part of /dev/mapper/vg-a, an active LVM volume [/sys/class/block/nvme0n1p1/holders/dm-0]\n"},
+		{"md", []string{stackedOn("md0", "nvme0n1")}, nvme + "/dev/nvme0n1 is part of /dev/md0, an active RAID array [/sys/class/block/nvme0n1/holders/md0]\n"},
+		{"a cache of bcache", []string{"mkdir sys/class/block/nvme0n1p1/bcache\n"}, nvme + "/dev/nvme0n1p1 is a registered disk of bcache [/sys/class/block/nvme0n1p1/bcache]\n"},
+		{"a journal", []string{file("proc/fs/jbd2/nvme0n1p1/info", ""), file("proc/fs/jbd2/sda1-8/info", "")}, nvme + "/dev/nvme0n1p1 is the journal of a mounted file system [/proc/fs/jbd2/nvme0n1p1]\n"},
+		{"fstab", []string{file("etc/fstab", "# /dev/nvme0n1p1 /x ext4", "UUID=47-11 /srv ext4 noauto 0 0", "UUID=gone /y ext4 noauto 0 0"), recorded("259:1", "ID_FS_UUID_ENC=47-11")}, nvme + "/dev/nvme0n1p1 is to be mounted at /srv (/etc/fstab) [/etc/fstab]\n"},
+		{"crypttab", []string{file("etc/crypttab", "safe /dev/nvme0n1p2 none luks")}, nvme + "/dev/nvme0n1p2 is to be opened as safe (/etc/crypttab) [/etc/crypttab]\n"},
+		{"mdadm.conf", []string{file("etc/mdadm/mdadm.conf", "DEVICE partitions", "ARRAY /dev/md0 metadata=1.2 UUID=F00D0000:00000000:00000000:00000001", "# UUID=0:2"),
+			recorded("259:1", member, "ID_FS_UUID=f00d0000-0000-0000-0000-000000000001"), recorded("259:2", member, "ID_FS_UUID=02")}, nvme + "/dev/nvme0n1p1 is a member of an array (/etc/mdadm/mdadm.conf) [/etc/mdadm/mdadm.conf]\n"},
+		{"ZFS", []string{"mkdir proc/spl/kstat/zfs/tank\n", recorded("259:1", "ID_FS_TYPE=zfs_member")}, nvme + "/dev/nvme0n1p1 is a member of a ZFS pool [/proc/spl/kstat/zfs]\n"},
+		{"a pool that is not imported", []string{recorded("259:1", "ID_FS_TYPE=zfs_member")}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root, devices := layParts(t, append([]string{disks, disksFiles}, test.parts...)...)
+			got, err := guard.Claims(root, devices, nil, at("0000:01:00.0")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, claimsText(got)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestClaimsOfKernel: the kernel's answer decides, for each whole disk on a function or below it.
+func TestClaimsOfKernel(t *testing.T) {
+	parts := []string{disks, disksFiles, mountinfo("8:1 / ext4 /dev/sda1 rw", "259:9 /srv xfs /dev/nvme1n1p1 rw", "259:1 /a xfs /dev/nvme0n1p1 rw"), file("etc/fstab", "/dev/nvme0n1p2 /b xfs noauto 0 0", "/dev/nvme1n1 /c xfs noauto 0 0")}
+	failed := errors.New("does not answer")
+	for _, test := range []struct {
+		name      string
+		functions []string
+		answers   map[string]error
+		asked     string
+		want      string
+		err       error
+	}{
+		{"none", nil, nil, "", "", nil},
+		{"one of two controllers", []string{"0000:03:00.0"}, map[string]error{"/dev/nvme1n1": fmt.Errorf("x: %w", guard.ErrClaimed)}, "/dev/nvme1n1", "0000:03:00.0 /dev/nvme1n1: /dev/nvme1n1p1 is mounted at /srv [/proc/mounts]\n", nil},
+		{"the controller above one", []string{"0000:00:0e.0"}, map[string]error{"/dev/nvme3n1": guard.ErrClaimed}, "/dev/nvme3n1", "0000:00:0e.0 /dev/nvme3n1: /dev/nvme3n1 is in use: the kernel refuses to open it exclusively []\n", nil},
+		{"not claimed, whatever files say", []string{"0000:01:00.0"}, nil, "/dev/nvme0n1", "", nil},
+		{"no answer", []string{"0000:01:00.0", "0000:00:17.0"}, map[string]error{"/dev/nvme0n1": failed, "/dev/sda": guard.ErrClaimed}, "/dev/nvme0n1 /dev/sda", "0000:00:17.0 /dev/sda: /dev/sda1 is mounted at / [/proc/mounts]\n", failed},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root, devices := layParts(t, parts...)
+			var asked []string
+			got, err := guard.Claims(root, devices, func(disk string) error {
+				asked = append(asked, disk)
+				return test.answers[disk]
+			}, at(test.functions...)...)
+			if !errors.Is(err, test.err) {
+				t.Errorf("error %v, want %v", err, test.err)
+			}
+			slices.Sort(asked)
+			if diff := cmp.Diff([]string{test.asked, test.want}, []string{strings.Join(asked, " "), claimsText(got)}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+const netDir = "/sys/class/net"
+
+// interfaces lists the network interfaces.
+func (g *guard) interfaces() ([]string, error) {
+	all, err := g.list(netDir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range all {
+		dir, err := g.root.OpenDir(path.Join(netDir, name))
+		if errors.Is(err, unix.ENOTDIR) || host.IsAbsent(err) {
+			continue // bonding_masters is a file, and an interface can be removed at any time
+		}
+		if err != nil {
+			return nil, err
+		}
+		dir.Close() //nolint:errcheck // only read from
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// linkState is the state of a network interface.
+type linkState int
+
+const (
+	linkUnknown linkState = iota // not in this tree
+	linkDown                     // set down
+	linkUp                       // set up, without carrier
+	linkCarrier
+)
+
+// state returns the state of an interface (Linux, Documentation/ABI/testing/sysfs-class-net;
+// IFF_UP in include/uapi/linux/if.h). Its attribute carrier can be read only while it is up.
+func (g *guard) state(name string) (linkState, error) {
+	text, err := g.attribute(path.Join(netDir, name, "flags"))
+	if errors.Is(err, unix.EINVAL) {
+		return linkDown, nil // just removed: netdev_show in net/core/net-sysfs.c
+	}
+	if err != nil || text == "" {
+		return linkUnknown, err
+	}
+	flags, err := strconv.ParseUint(text, 0, 32)
+	if err != nil {
+		return linkUnknown, fmt.Errorf("%s/%s/flags: not a number: %q", netDir, name, text)
+	}
+	if flags&unix.IFF_UP == 0 {
+		return linkDown, nil
+	}
+	carrier, err := g.attribute(path.Join(netDir, name, "carrier"))
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return linkDown, nil // just set down or removed
+	case err != nil:
+		return linkUnknown, err
+	case carrier == "1":
+		return linkCarrier, nil
+	case carrier == "0":
+		return linkUp, nil
+	}
+	return linkUnknown, nil
+}
+
+// ReadAddresses returns the addresses of each interface of the running machine by rtnetlink(7). No
+// file shows which interface has an IPv4 address.
+func ReadAddresses() (map[string][]netip.Addr, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("network interfaces: %w", err)
+	}
+	addresses := map[string][]netip.Addr{}
+	for _, i := range interfaces {
+		networks, err := i.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("addresses of %s: %w", i.Name, err)
+		}
+		for _, n := range networks {
+			if prefix, err := netip.ParsePrefix(n.String()); err == nil {
+				addresses[i.Name] = append(addresses[i.Name], prefix.Addr())
+			}
+		}
+	}
+	return addresses, nil
+}
+
+// global reports whether hosts beyond the local link can reach an address.
+func global(a netip.Addr) bool {
+	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast()
+}
+
+// Interface is a network interface of a function.
+type Interface struct {
+	Name       string
+	Up         bool // it is set up, or its state is not shown
+	Carrier    bool
+	Master     bool   // it is a port of MasterName
+	MasterName string // a bond, a bridge, a VRF, Open vSwitch, or ""
+}
+
+// interfacesOf returns the interfaces of each function that this network namespace shows, also those
+// of its subfunctions and of devices below it.
+func (g *guard) interfacesOf() (map[pci.Address]Links, error) {
+	names, err := g.interfaces()
+	if err != nil {
+		return nil, err
+	}
+	links := map[pci.Address]Links{}
+	for _, name := range names {
+		target, err := g.device(netDir, name)
+		if err != nil {
+			return nil, err
+		}
+		state, err := g.state(name)
+		if err != nil {
+			return nil, err
+		}
+		master, err := g.link(path.Join(netDir, name), "master")
+		if err != nil {
+			return nil, err
+		}
+		i := Interface{Name: name, Up: state != linkDown, Carrier: state == linkCarrier}
+		if master != "" {
+			i.Master, i.MasterName = true, path.Base(master)
+		}
+		for element := range strings.SplitSeq(path.Dir(target), "/") {
+			if a, err := pci.ParseAddress(element); err == nil {
+				l := links[a]
+				l.Interfaces = append(l.Interfaces, i)
+				links[a] = l
+			}
+		}
+	}
+	for i := range g.devices {
+		d := &g.devices[i]
+		driver := d.DriverName()
+		if l := links[d.Address]; len(l.Interfaces) == 0 && d.Class != nil && d.Class.IsNetwork() && driver != "" && !pci.LeavesAlone(driver) {
+			links[d.Address] = Links{Hidden: true}
+		}
+	}
+	return links, nil
+}
+
+// carriers returns the functions of an interface, and those of the interfaces that the kernel links
+// below a virtual one: a bond, a bridge, a VLAN.
+func (g *guard) carriers(name string) ([]pci.Address, error) {
+	var functions []pci.Address
+	for below, n := []string{name}, 0; n < len(below); n++ {
+		target, err := g.device(netDir, below[n])
+		if err != nil {
+			return nil, err
+		}
+		more, err := g.functions(target)
+		if err != nil {
+			return nil, err
+		}
+		functions = append(functions, more...)
+		entries, err := g.entries(path.Join(netDir, below[n]))
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if lower, ok := strings.CutPrefix(e, "lower_"); ok && !slices.Contains(below, lower) {
+				below = append(below, lower)
+			}
+		}
+	}
+	return pci.Unique(functions), nil
+}
