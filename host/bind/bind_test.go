@@ -86,6 +86,9 @@ func TestBind(t *testing.T) {
 	const console = "-- sys/bus/pci/devices/0000:02:00.0/boot_vga --\n1\n"
 	const alias = "-- lib/modules/6.1.0-28-amd64/modules.alias --\nalias vfio_pci:v000010DEd000011B4sv*sd*bc*sc*i* odd_vfio_pci\n"
 	const first, second = "0000:01:00.0 nouveau > vfio-pci (vfio-pci)\n0000:01:00.1 snd_hda_intel > vfio-pci (vfio-pci)\n", "0000:02:00.0 nouveau > vfio-pci (vfio-pci)\n0000:02:00.1 snd_hda_intel > vfio-pci (vfio-pci)\n"
+	const grouped = "symlink sys/bus/pci/devices/0000:05:00.0/iommu_group -> ../../../../kernel/iommu_groups/11\n"
+	const peripheral = "-- sys/bus/pci/devices/0000:05:00.0/class --\n0x088000\n-- sys/bus/pci/devices/0000:05:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:05:00.0/device --\n0x2021\n" +
+		"-- sys/bus/pci/devices/0000:05:00.0/modalias --\npci:v00008086d00002021sv00000000sd00000000bc08sc80i00\n"
 	card := func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.0")} }
 	none := func(*testing.T) selection.Options { return selection.Options{} }
 	for _, test := range []struct {
@@ -101,6 +104,9 @@ func TestBind(t *testing.T) {
 		{"what was allowed stays so", "", contract("vfio-pci", "ids") + console, card, idle, second},
 		{"the audio function alone", "", "", func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.1")} }, idle, second},
 		{"the console is not", "", console, card, idle, "0000:02:00.0: is the console (boot_vga)"},
+		{"beside a function that no kernel has a driver for", grouped, peripheral, card, idle, second},
+		{"beside one that a kernel has a driver for", grouped, peripheral + "-- lib/modules/6.1.0-28-amd64/modules.alias --\nalias pci:v00008086d00002021sv*sd*bc*sc*i* igb\n", card, idle,
+			"0000:05:00.0: shares IOMMU group 11 with a selected device but is not part of it: system peripheral 0000:05:00.0"},
 		{"VFIO's own driver for the product", "mkdir sys/bus/pci/drivers/odd_vfio_pci\n", alias, card, idle, strings.Replace(second, "nouveau > vfio-pci (vfio-pci)", "nouveau > odd_vfio_pci (odd_vfio_pci)", 1)},
 		{"a guest was started with it", "", "", card, machine.Uses{Running: true, Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{{PID: 42, Command: "qemu-kvm", Asked: []pci.Address{{Bus: 2}}}}}},
 			"0000:02:00.0: assigned to guest qemu-kvm (pid 42)"},

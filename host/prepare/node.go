@@ -48,7 +48,6 @@ func newNode(m Machine) (node, error) {
 		Maker: m.Generator.Value, Images: m.Images.Value, Warnings: slices.Clone(m.Warnings), Stated: m.StatedByOthers(),
 		adapters: m.Adapters.Value, places: m.Places, edited: m.Edited, unit: m.Unit, journal: m.Journal,
 	}
-	n.Drivable = func(d *pci.Device) bool { return len(n.drivers(d)) > 0 || n.heldByKernel(d) }
 	if m.Virtualization.Seen() {
 		n.Virtualization = &m.Virtualization.Value
 	}

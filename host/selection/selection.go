@@ -9,6 +9,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
+	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 )
 
@@ -50,14 +51,31 @@ func (o Options) Named() bool {
 // guests.
 type Node struct {
 	gate.Host
-	// Drivable reports whether an installed kernel has a driver for a function without one. VFIO
-	// accepts a member of a group that no driver ever binds: it stays as it is (Linux,
-	// iommu_device_claim_dma_owner in drivers/iommu/iommu.c). nil: each may have one.
-	Drivable func(*pci.Device) bool
+	kernels []modprobe.Modules // the installed kernels; none where they are not seen
 }
 
 // NewNode returns the Node of a machine.
-func NewNode(m machine.Machine) Node { return Node{Host: gate.New(m)} }
+func NewNode(m machine.Machine) Node { return Node{Host: gate.New(m), kernels: m.Kernels.Value} }
+
+// stays reports whether a function that is not selected itself stays as it is when its group is
+// assigned: no driver has it, and no installed kernel has one for it, which VFIO accepts (Linux,
+// iommu_device_claim_dma_owner in drivers/iommu/iommu.c).
+func (n Node) stays(d *pci.Device) bool {
+	if len(n.kernels) == 0 || n.Devices.GPUOf(d) != nil || d.Driver != nil || d.DriverUnread() {
+		return false
+	}
+	return d.Modalias == nil || !slices.ContainsFunc(n.kernels, func(m modprobe.Modules) bool {
+		return slices.ContainsFunc(m.Match(*d.Modalias), func(name string) bool {
+			return m.Builtin(name) || m.Loadable(name) && !pci.LeavesAlone(name)
+		})
+	})
+}
+
+// members returns selected functions with the others of their cards and groups that do not stay.
+func (n Node) members(selected []pci.Address) []pci.Address {
+	named := pci.Set(selected)
+	return slices.DeleteFunc(n.Devices.Expand(selected), func(a pci.Address) bool { return !named[a] && n.stays(n.Devices.At(a)) })
+}
 
 // chooser computes a selection and collects all its errors.
 type chooser struct {
@@ -120,17 +138,12 @@ func (c *chooser) allow() {
 	}
 }
 
-// complete returns the selection with the other functions of the selected cards and groups. A
-// function that is not selected itself, and that no driver binds, stays as it is.
+// complete returns the selection with the other functions of the selected cards and groups.
 func (c *chooser) complete() gate.Selection {
 	s := c.Selection
 	s.Kind = gate.AtBoot
 	s.Selected = pci.Unique(s.Selected)
-	selected := pci.Set(s.Selected)
-	s.All = slices.DeleteFunc(c.Devices.Expand(s.Selected), func(a pci.Address) bool {
-		d := c.Devices.At(a)
-		return !selected[a] && c.Devices.GPUOf(d) == nil && d.Driver == nil && !d.DriverUnread() && c.Drivable != nil && !c.Drivable(d)
-	})
+	s.All = c.members(s.Selected)
 	return s
 }
 

@@ -167,7 +167,7 @@ func (n Node) refusedOf(added []pci.Address) (refused []*gate.Refusal) {
 		})
 		s = gate.Selection{Selected: slices.Concat(recorded, added), NVSwitch: r.NVSwitch, Kind: gate.AtBoot, Allowed: gate.Records{Guests: r}.Allowed()}
 	}
-	s.All = n.Devices.Expand(s.Selected)
+	s.All = n.members(s.Selected)
 	refusals := n.Decide(s, machine.Uses{}, nil).Refused
 	for _, a := range s.All {
 		if d := n.Devices.At(a); d.VendorID == nil || d.ProductID == nil {
