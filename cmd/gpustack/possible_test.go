@@ -96,7 +96,7 @@ func watched(tree string, functions ...string) string {
 }
 
 // TestStaysPossible: what is normal on servers is no refusal and needs no --allow; what needs it is
-// let go by the command that the refusal prints.
+// accepted with the command that the refusal prints.
 func TestStaysPossible(t *testing.T) {
 	const first, second = "sys/bus/pci/devices/0000:01:00.0", "sys/bus/pci/devices/0000:02:00.0"
 	commands, files := normal()

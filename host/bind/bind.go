@@ -151,7 +151,8 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	}
 	l := Plan{Functions: s.All, Warnings: n.warnings}
 	for _, r := range answer.Lifted {
-		l.Warnings = append(l.Warnings, fmt.Sprintf("%s: the %s leaves the host now (allowed; otherwise refused: %s)", r.Address, n.Label(n.Devices.At(r.Address)), r.Reason))
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s: the %s leaves the host now (allowed; otherwise refused: %s)",
+			r.Address, n.Label(n.Devices.At(r.Address)), r.Reason))
 	}
 	var goals []driver.Goal
 	var errs []error

@@ -94,7 +94,7 @@ func (h Host) Ask(allowed Allowed, leaving ...Leaving) (a Answer) {
 		if !l.Kind.takes() {
 			continue
 		}
-		_, r := h.judge(l)
+		r := h.judge(l)
 		if r == nil {
 			continue
 		}

@@ -15,7 +15,7 @@ type Claim func(disk string) (release func() error, err error)
 
 // Drivers returns the gate of host/driver, which is asked immediately before functions are unbound:
 // of functions that leave the host, and of functions that return to it from guests. It returns those
-// that --allow has let go. allow are the functions that it names in addition to what is recorded.
+// that leave by --allow. allow are the functions that it names in addition to what is recorded.
 //
 // claim, if not nil, asks the kernel about the disks of functions that leave: files do not show
 // every use. They are held until the returned function is called, so that nothing uses them before
@@ -130,7 +130,8 @@ func AskKernel(root host.Root, devices pci.Devices, needs *guard.Needs, claim Cl
 		return release()
 	}, allowed...)
 	if denied {
-		warnings = append(warnings, "whether the kernel has claimed disks of functions that --allow names is not asked: it is asked when the plan is applied, as root")
+		warnings = append(warnings, "whether the kernel has claimed disks of functions that --allow names is not asked: "+
+			"it is asked when the plan is applied, as root")
 	}
 	for _, c := range claims {
 		if needs.Claims == nil {

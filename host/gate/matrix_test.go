@@ -708,7 +708,7 @@ func TestUnread(t *testing.T) {
 const inMemory = "rootfs / tmpfs rw 0 0\n"
 
 // TestAskKernel: the kernel is asked about the disks of functions that --allow names only, and on the
-// running machine only. A user who may not open disks is told so.
+// running machine only. A user who may not open disks gets a warning.
 func TestAskKernel(t *testing.T) {
 	links, files, _ := disk(pf, "")
 	root := hosttest.Lay(t, archive(t, false, links, files, inMemory))

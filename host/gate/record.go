@@ -237,8 +237,9 @@ func vfsByFunction(devices pci.Devices) map[pci.Address][]pci.Address {
 }
 
 // Permit returns whether a plan of files may change what is recorded: the functions for which that
-// needs --allow, and an error that names every use of a function that would leave the host, and every function that would
-// have two roles. It is asked before the files change, and before the change is undone.
+// needs --allow, and an error that names every use of a function that would leave the host, and every
+// function that would have two roles. It is asked before the files change, and before the change is
+// undone.
 func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]pci.Identity, error) {
 	before, after, changed, err := Changed(root, plan)
 	// A change that leaves nothing recorded only returns functions, at the next boot. Of adapters it

@@ -35,36 +35,22 @@ func (k Kind) now() bool { return k == Now || k == Removed || k == Returned }
 // takes reports whether the host loses functions that leave in this way.
 func (k Kind) takes() bool { return k == AtBoot || k == Now || k == Removed }
 
-// Rule is what decides about a function that leaves the host. The first that fits decides.
-type Rule string
-
-// The rules.
-const (
-	// RuleRoot: the file systems that the host boots from need it, or may. Nothing lifts that.
-	RuleRoot Rule = "root"
-	// RuleClaim: the kernel has claimed a disk of the function, several guests share it, or it has
-	// another role. Nothing lifts that while it lasts.
-	RuleClaim Rule = "claim"
-	// RuleLeaves: a GPU that nothing holds, a function of its card, or an NVSwitch of its board.
-	RuleLeaves Rule = "leaves"
-	// RuleAllow: any other function leaves only if --allow names it.
-	RuleAllow Rule = "allow"
-)
-
-// judge returns the rule for a function that the host loses, and for all but [RuleLeaves] the
-// refusal. It does not ask who uses the function now: see [Host.Leave].
-func (h Host) judge(l Leaving) (Rule, *Refusal) {
+// judge returns the refusal of a function that the host loses, by the first rule that fits, or nil.
+// What the file systems that the host boots from need, or may need, and what the kernel has claimed
+// never leaves. A GPU, a function of its card and an NVSwitch of its board leave by themselves, any
+// other function if --allow names it. It does not ask who uses the function now: see [Host.Leave].
+func (h Host) judge(l Leaving) *Refusal {
 	d := h.Devices.At(l.Address)
 	if d == nil || pci.LeavesAlone(d.DriverName()) {
-		return RuleLeaves, nil
+		return nil
 	}
 	if r := h.ofRoot(d); r != nil {
-		return RuleRoot, r
+		return r
 	}
 	if claims := h.Needs.Claims[d.Address]; len(claims) > 0 {
 		c := claims[0]
-		return RuleClaim, &Refusal{Address: d.Address, Reason: fmt.Sprintf("its disk %s is claimed: %s", c.Disk, c.What), Absolute: true, Err: errClaimed,
-			Code: host.CodeDisk, File: c.File}
+		reason := fmt.Sprintf("its disk %s is claimed: %s", c.Disk, c.What)
+		return &Refusal{Address: d.Address, Reason: reason, Absolute: true, Err: errClaimed, Code: host.CodeDisk, File: c.File}
 	}
 	if l.Kind == Removed {
 		return h.ofVF(d)
@@ -74,18 +60,16 @@ func (h Host) judge(l Leaving) (Rule, *Refusal) {
 	}
 	why, code := h.apart(d, l)
 	if why == "" {
-		return RuleLeaves, nil
+		return nil
 	}
-	return RuleAllow, &Refusal{Address: d.Address, Reason: why + h.words(d), Code: code, File: h.file(d)}
+	return &Refusal{Address: d.Address, Reason: why + h.words(d), Code: code, File: h.file(d)}
 }
 
 // Never returns the refusal of a function that no option lets leave the host: what the root file
 // system needs, or the kernel calls claimed. It is nil for any other function.
 func (h Host) Never(a pci.Address) *Refusal {
-	switch rule, r := h.judge(Leaving{Address: a, Kind: AtBoot}); rule {
-	case RuleRoot, RuleClaim:
+	if r := h.judge(Leaving{Address: a, Kind: AtBoot}); r != nil && r.Absolute {
 		return r
-	case RuleLeaves, RuleAllow:
 	}
 	return nil
 }
@@ -137,28 +121,28 @@ func (h Host) apart(d *pci.Device, l Leaving) (why string, code host.Code) {
 	return "is no GPU: " + h.Label(d), host.CodeGroup
 }
 
-// ofVF returns the rule for a VF that is removed. Of several that a physical function has, --allow
+// ofVF returns the refusal of a VF that is removed. Of several that a physical function has, --allow
 // names that function.
-func (h Host) ofVF(d *pci.Device) (Rule, *Refusal) {
+func (h Host) ofVF(d *pci.Device) *Refusal {
 	links := h.Needs.Links[d.Address]
 	if links.Idle() {
-		return RuleLeaves, nil
+		return nil
 	}
-	return RuleAllow, &Refusal{Address: d.Address, Reason: "has a network interface in use: " + links.Why() + h.words(d), Code: host.CodeNetwork, File: h.file(d)}
+	return &Refusal{Address: d.Address, Reason: "has a network interface in use: " + links.Why() + h.words(d), Code: host.CodeNetwork, File: h.file(d)}
 }
 
-// ofAdapter returns the rule for an RDMA adapter that rdma prepare assigns to guests as a whole: it
+// ofAdapter returns the refusal of an RDMA adapter that rdma prepare assigns to guests as a whole: it
 // leaves by itself if each of its ports is down and its interfaces are seen to be idle.
-func (h Host) ofAdapter(d *pci.Device) (Rule, *Refusal) {
+func (h Host) ofAdapter(d *pci.Device) *Refusal {
 	links := h.Needs.Links[d.Address]
 	if links.Idle() && links.Active == "" {
-		return RuleLeaves, nil
+		return nil
 	}
 	why := links.Active
 	if !links.Idle() {
 		why = "has a network interface in use: " + links.Why()
 	}
-	return RuleAllow, &Refusal{Address: d.Address, Reason: why + h.words(d), Code: host.CodeNetwork, File: h.file(d)}
+	return &Refusal{Address: d.Address, Reason: why + h.words(d), Code: host.CodeNetwork, File: h.file(d)}
 }
 
 // words returns what uses a function, as far as is seen at a glance, and what its card loses.
@@ -233,7 +217,8 @@ func shares(d *pci.Device) string {
 // imex, powerd and Kubernetes device plugin, the exporters of AMD and Intel, and what plays sound.
 func GPUPrograms() []string {
 	return []string{"nvidia-persiste", "nv-hostengine", "dcgm-exporter", "nvidia-imex", "nvidia-powerd", "nvidia-device-p", "gpu-feature-dis",
-		"gpuagent", "amd-device-metr", "amd-smi-exporte", "k8s-device-plug", "xpumd", "intel_gpu_expor", "alsactl", "wireplumber", "pipewire", "pipewire-pulse", "pulseaudio"}
+		"gpuagent", "amd-device-metr", "amd-smi-exporte", "k8s-device-plug", "xpumd", "intel_gpu_expor",
+		"alsactl", "wireplumber", "pipewire", "pipewire-pulse", "pulseaudio"}
 }
 
 // fabricManager is the name of NVIDIA's fabric manager, which connects the GPUs of a board: it loses

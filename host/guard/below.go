@@ -36,7 +36,7 @@ func Below(root host.Root, a pci.Address) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			isPart, err := g.isPart(class.dir, name, target)
+			isPart, err := g.isPart(class.dir, name, target, len(found) > 0)
 			if err != nil {
 				return "", err
 			}
@@ -58,12 +58,12 @@ func Below(root host.Root, a pci.Address) (string, error) {
 }
 
 // isPart reports whether a device is a root hub or a part of a device that is named itself: of a
-// USB device, a disk, a sound card or an input device.
-func (g *guard) isPart(dir, name, target string) (bool, error) {
+// USB device, if found has one, a disk, a sound card or an input device.
+func (g *guard) isPart(dir, name, target string, found bool) (bool, error) {
 	switch {
 	case dir == usbDir:
 		return strings.HasPrefix(name, "usb") || strings.Contains(name, ":"), nil
-	case strings.Contains(target, "/sound/"), strings.Contains(target, "/usb"):
+	case strings.Contains(target, "/sound/"), found && strings.Contains(target, "/usb"):
 		return true, nil
 	case dir == blockDir:
 		disk, err := g.whole(name, target)

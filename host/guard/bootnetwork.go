@@ -59,7 +59,8 @@ func asksForNetwork(word string) bool {
 		return value != ""
 	case "root":
 		kind, _, _ := strings.Cut(strings.TrimPrefix(value, "live:"), ":")
-		return value == "/dev/nfs" || slices.Contains([]string{"nfs", "nfs4", "nbd", "squash", "iscsi", "nvmf", "http", "https", "ftp", "tftp", "dhcp", "dhcp6"}, kind)
+		return value == "/dev/nfs" ||
+			slices.Contains([]string{"nfs", "nfs4", "nbd", "squash", "iscsi", "nvmf", "http", "https", "ftp", "tftp", "dhcp", "dhcp6"}, kind)
 	}
 	return strings.HasPrefix(key, "rd.iscsi.") || strings.HasPrefix(key, "rd.nvmf.")
 }

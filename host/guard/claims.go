@@ -84,6 +84,12 @@ func (g *guard) namedClaims(parts []part, planned bool) (map[string][]Claimant, 
 		}
 		uses = append(uses, more...)
 	}
+	below := make([]stack, len(uses))
+	for i, u := range uses {
+		if below[i], err = g.stack(u.name); err != nil {
+			return nil, err
+		}
+	}
 	claims := map[string][]Claimant{}
 	for _, p := range parts {
 		disk := p.disk
@@ -100,6 +106,11 @@ func (g *guard) namedClaims(parts []part, planned bool) (map[string][]Claimant, 
 			return nil, err
 		}
 		claims[disk] = append(claims[disk], above...)
+		for i, u := range uses { // a compressed disk in memory is no holder of its disk
+			if len(above) == 0 && u.name != p.name && slices.Contains(below[i].names, p.name) {
+				claims[disk] = append(claims[disk], Claimant{What: node(p.name) + " is below " + node(u.name) + ", which " + u.what, File: u.file})
+			}
+		}
 	}
 	return claims, nil
 }

@@ -50,6 +50,8 @@ func TestClaimsOfTree(t *testing.T) {
 		{"swap", []string{file("proc/swaps", "Filename Type Size Used Priority", "/dev/nvme0n1p2 partition 1 0 -2", "/swap.img file 1 0 -3")}, nvme + "/dev/nvme0n1p2 is a swap area [/proc/swaps]\n"},
 		{"LVM", []string{stackedOn("dm-0", "nvme0n1p1"), mapping("dm-0", "vg-a", "LVM-abc")}, nvme + "/dev/nvme0n1p1 is part of /dev/mapper/vg-a, an active LVM volume [/sys/class/block/nvme0n1p1/holders/dm-0]\n"},
 		{"md", []string{stackedOn("md0", "nvme0n1")}, nvme + "/dev/nvme0n1 is part of /dev/md0, an active RAID array [/sys/class/block/nvme0n1/holders/md0]\n"},
+		{"the disk of swap in memory", []string{stackedOn("zram0"), file("sys/class/block/zram0/backing_dev", "/dev/nvme0n1p1"), file("proc/swaps", "/dev/zram0 partition 1 0 100")},
+			nvme + "/dev/nvme0n1p1 is below /dev/zram0, which is a swap area [/proc/swaps]\n"},
 		{"a cache of bcache", []string{"mkdir sys/class/block/nvme0n1p1/bcache\n"}, nvme + "/dev/nvme0n1p1 is a registered disk of bcache [/sys/class/block/nvme0n1p1/bcache]\n"},
 		{"a journal", []string{file("proc/fs/jbd2/nvme0n1p1/info", ""), file("proc/fs/jbd2/sda1-8/info", "")}, nvme + "/dev/nvme0n1p1 is the journal of a mounted file system [/proc/fs/jbd2/nvme0n1p1]\n"},
 		{"fstab", []string{file("etc/fstab", "# /dev/nvme0n1p1 /x ext4", "UUID=47-11 /srv ext4 noauto 0 0", "UUID=gone /y ext4 noauto 0 0"), recorded("259:1", "ID_FS_UUID_ENC=47-11")}, nvme + "/dev/nvme0n1p1 is to be mounted at /srv (/etc/fstab) [/etc/fstab]\n"},

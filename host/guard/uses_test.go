@@ -157,6 +157,7 @@ func TestBelow(t *testing.T) {
 			"symlink sys/bus/usb/devices/3-1.2 -> ../../../devices/" + dir + "usb3/3-1.2\nsymlink sys/bus/usb/devices/3-1.2:1.0 -> ../../../devices/" + dir + "usb3/3-1.2/3-1.2:1.0\n",
 			diskAt(dir + "usb3/3-1.2/3-1.2:1.0/host7/block/sdb"), "symlink sys/class/input/input9 -> ../../devices/" + dir + "usb3/3-1.2/3-1.2:1.0/input/input9\n",
 			file("sys/devices/"+dir+"usb3/3-1.2/product", "YubiKey")}, "USB device 3-1.2 (YubiKey)"},
+		{"a USB disk, where no file shows USB devices", []string{diskAt(dir + "usb3/3-1.2/3-1.2:1.0/host7/block/sdb")}, "disk sdb"},
 		{"a disk with a partition", []string{diskAt(dir+"nvme/nvme0/nvme0n1", "nvme0n1p1")}, "disk nvme0n1"},
 		{"a path of a disk with several", []string{diskAt(dir + "nvme/nvme0/nvme0c0n1")}, "disk nvme0c0n1"},
 		{"an interface", []string{netAt(dir + "net/eth5")}, "interface eth5"},

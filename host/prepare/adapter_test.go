@@ -82,6 +82,16 @@ func TestMember(t *testing.T) {
 	}
 }
 
+// TestStubWays: no command is printed that pci-stub cannot carry out, which binds by ids alone: a
+// card of which an identical one stays.
+func TestStubWays(t *testing.T) {
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: "-- sys/bus/pci/devices/0000:02:00.0/boot_vga --\n1\n"}.Archive())
+	_, err := plan(t, root, selection.Options{Driver: machine.Stub})
+	if ways := accepted(t, root, err); len(ways) != 1 || !strings.HasPrefix(ways[0], "let the GPU 0000:02:00.0") {
+		t.Errorf("%v: %q", err, ways)
+	}
+}
+
 // TestMembers: what a function in the group of a GPU is decides: whether it stays, leaves with
 // --allow, or never leaves.
 func TestMembers(t *testing.T) {

@@ -58,11 +58,27 @@ func NewWant(m Machine, opts selection.Options) (Want, error) {
 	answer, errs := n.judge(s, uses)
 	w, err := n.want(s, opts)
 	if errs = append(errs, host.Split(err)...); len(errs) > 0 {
-		return Want{}, n.Refuse(opts, s, uses, errs)
+		return Want{}, n.bindable(n.Refuse(opts, s, uses, errs))
 	}
 	w.contract.Allowed = n.allowedOf(w.contract.Functions, answer.Lifted)
 	w.warnings = slices.Concat(warnings, n.allowed(answer.Lifted), answer.Notes, n.NVSwitchWarnings(s), w.warnings)
 	return w, nil
+}
+
+// bindable leaves out the commands of a refusal that would be refused in turn, because the driver
+// cannot bind what they select: pci-stub binds by ids alone.
+func (n node) bindable(err error) error {
+	var refused *selection.Refused
+	if errors.As(err, &refused) {
+		refused.Ways = slices.DeleteFunc(refused.Ways, func(w selection.Way) bool {
+			s, err := n.Choose(w.Options)
+			if err == nil {
+				_, err = n.want(s, w.Options)
+			}
+			return err != nil && !w.Options.None
+		})
+	}
+	return err
 }
 
 // judge returns what the gate says of a selection, and an error for each refusal: also for each

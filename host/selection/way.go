@@ -39,9 +39,7 @@ const returnAll = "return all functions to the host"
 func (n Node) Only(opts Options, functions []pci.Address) Options {
 	opts.Remove, opts.Vendors, opts.Add, opts.Only = nil, nil, nil, nil
 	for _, a := range functions {
-		if selector, err := pci.ParseSelector(a.String()); err == nil {
-			opts.Only = append(opts.Only, selector)
-		}
+		opts.Only = append(opts.Only, pci.SelectorOf(a))
 	}
 	if n.Recorded == nil { // without a record, the named functions are the selection
 		opts.Add, opts.Only = opts.Only, nil
@@ -117,8 +115,8 @@ func (n Node) Refuse(opts Options, s gate.Selection, uses machine.Uses, errs []e
 	return r
 }
 
-// accepts reports whether the gate lets go what options select, with more functions that --allow has
-// to name if more are permitted: a board that goes as a whole may add some that were not asked about.
+// accepts reports whether the gate accepts what options select, with more functions that --allow has
+// to name if more are permitted: a board that is assigned as a whole may add some.
 func (n Node) accepts(o Options, uses machine.Uses, permitted bool) (more []pci.Address, ok bool) {
 	s, err := n.Choose(o)
 	if err != nil || n.Separation(s) != nil {
@@ -214,9 +212,7 @@ func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
 				continue
 			}
 			done[s] = true
-			if device, err := pci.ParseSelector(s.String()); err == nil {
-				replaced = append(replaced, device)
-			}
+			replaced = append(replaced, pci.SelectorOf(s))
 		}
 	}
 	return replaced
@@ -227,9 +223,7 @@ func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
 func (n Node) Without(functions ...pci.Address) (Options, bool) {
 	var named []pci.Selector
 	for _, a := range functions {
-		if x, err := pci.ParseSelector(a.String()); err == nil {
-			named = append(named, x)
-		}
+		named = append(named, pci.SelectorOf(a))
 	}
 	o := Options{Remove: n.removable(named)}
 	if len(o.Remove) == 0 {

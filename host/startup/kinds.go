@@ -40,7 +40,7 @@ func (m machine) free(kind gate.Kind, addresses ...pci.Address) error {
 	return err
 }
 
-// leave is free for functions that leave in one way, and returns those that --allow has let go.
+// leave is free for functions that leave in one way, and returns those that leave by --allow.
 func (m machine) leave(way gate.Leaving, addresses ...pci.Address) (lifted []pci.Identity, err error) {
 	var leaving []gate.Leaving
 	for _, a := range addresses {
@@ -59,7 +59,7 @@ func (m machine) leave(way gate.Leaving, addresses ...pci.Address) (lifted []pci
 	return m.ask(leaving...)
 }
 
-// ask returns an error unless functions may leave the host now, and those that --allow has let go.
+// ask returns an error unless functions may leave the host now, and those that leave by --allow.
 func (m machine) ask(leaving ...gate.Leaving) (lifted []pci.Identity, err error) {
 	if len(leaving) == 0 {
 		return nil, nil

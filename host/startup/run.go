@@ -416,7 +416,7 @@ type reversal struct {
 	left   []steps.StepResult   // that are reverted
 	gone   map[pci.Address]bool // VFs that go with a step, and need no revert of their own
 	again  []rdma.Prepared      // whose steps are carried out again
-	lifted []pci.Identity       // functions that --allow has let go
+	lifted []pci.Identity       // functions that leave by --allow
 }
 
 // reversal returns what a revert does for a record, with the steps of all records, or why it must
