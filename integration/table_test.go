@@ -94,7 +94,7 @@ func TestSummaryAboveQuestion(t *testing.T) {
 		}
 		above, _, _ := strings.Cut(s.Output(), "gpustack: apply this plan? [y/N]")
 		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(above, "\n  ", " ")), "\n") // as if nothing was wrapped
-		const want = "16 functions → vfio-pci (8 GPUs, 6 NVSwitches, 2 NICs); 4 files changed, 6 new; " +
+		const want = "16 functions → vfio-pci (8 GPUs, 6 NVSwitches, 2 NICs); 4 files changed, 8 new; " +
 			"initramfs of 2 kernels left to regenerate on the target machine; reboot needed"
 		if last := lines[len(lines)-1]; last != want {
 			t.Errorf("%q\nabove the question: %s", more, last)

@@ -550,8 +550,8 @@ func TestNamesOutsideCharset(t *testing.T) {
 func inventory(t *testing.T, host, address string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "inventory.json")
-	text := fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": {"hostname": %q}, "devices": [{"address": %q, "vendor_id": "10de", "device_id": "11b4", `+
-		`"class": "030000"}], "warnings": []}`, host, address)
+	text := fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": %q, "scope": "all", "complete": true, "devices": [{"address": %q}], `+
+		`"warnings": []}`, host, address)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

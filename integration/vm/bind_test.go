@@ -84,14 +84,12 @@ func binds(functions ...string) func(m machine) {
 	return func(m machine) {
 		m.run("modprobe", "vfio_iommu_type1")
 		first := m.drivers()
-		var selected, allowed []string // what is no GPU needs --allow
+		var selected, allowed []string
 		for _, f := range functions {
 			if strings.HasSuffix(f, ".0") || len(functions) == 1 {
 				selected = append(selected, "--device", "0000:"+f)
 			}
-			if class := m.run("cat", "/sys/bus/pci/devices/0000:"+f+"/class"); strings.HasSuffix(f, ".0") && !strings.HasPrefix(class, "0x03") {
-				allowed = append(allowed, "--allow", "0000:"+f)
-			}
+			allowed = append(allowed, m.allow("0000:"+f)...)
 		}
 		for _, driver := range []string{vfioPCI, pciStub} {
 			bound := maps.Clone(first)
@@ -120,6 +118,18 @@ func binds(functions ...string) func(m machine) {
 	}
 }
 
+// allow returns the option that a function needs which is neither a GPU nor one of its card: QEMU's
+// own cards have functions of two vendors.
+func (m machine) allow(function string) []string {
+	m.t.Helper()
+	card := strings.TrimSuffix(function, function[len(function)-1:]) + "0"
+	facts := strings.Fields(m.run("sh", "-ec", "cd /sys/bus/pci/devices; cat $1/class $1/vendor $2/class $2/vendor", "sh", function, card))
+	if strings.HasPrefix(facts[2], "0x03") && facts[1] == facts[3] {
+		return nil
+	}
+	return []string{"--allow", function}
+}
+
 // refuses is the check that functions are not bound, for a reason, and that all drivers
 // are as before.
 func refuses(reason string, args ...string) func(m machine) {
@@ -146,15 +156,16 @@ func cardInUse(m machine) {
 	host := func(command string, args ...string) []string {
 		return append([]string{"host", command, "--yes", "--device", card}, args...)
 	}
+	bind := append(host("bind"), m.allow("0000:02:00.1")...)
 	first := m.drivers()
 	display := m.display(card)
 	release := m.hold(display)
 	m.keepsDrivers(func() {
-		m.refused(card+": unbinding bochs-drm on a running host may hang", host("bind")...)
-		m.refused(display, host("bind", "--live")...)
+		m.refused(card+": unbinding bochs-drm on a running host may hang", bind...)
+		m.refused(display, append(bind, "--live")...)
 	})
 	release()
-	m.run(append([]string{"gpustack"}, host("bind", "--live")...)...)
+	m.run(slices.Concat([]string{"gpustack"}, bind, []string{"--live"})...)
 	release = m.hold("/dev/vfio/" + m.group(card))
 	m.keepsDrivers(func() { m.refused(card, host("release")...) })
 	release()

@@ -151,7 +151,7 @@ func (c cycle) run(t *testing.T) {
 	prepare := []string{"gpustack", "host", "prepare", "--driver", c.driver, "--yes"}
 	prepared := maps.Clone(first)
 	for _, card := range c.cards {
-		prepare = append(prepare, "--device", card+".0")
+		prepare = append(append(prepare, "--device", card+".0"), m.allow(card+".1")...)
 		prepared[card+".0"], prepared[card+".1"] = c.driver, c.driver
 	}
 	out := m.run(prepare...)
@@ -253,7 +253,7 @@ func (m machine) hostIsGuarded() {
 		m.t.Run(command, func(t *testing.T) {
 			m := machine{m.Machine, t}
 			host := func(args ...string) []string { return append([]string{"host", command, "--yes"}, args...) }
-			inUse := host("--device", plainCard+".0")
+			inUse := append(host("--device", plainCard+".0"), m.allow(plainCard+".1")...)
 			if command == "bind" {
 				inUse = append(inUse, "--live")
 			}

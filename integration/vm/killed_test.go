@@ -47,7 +47,7 @@ func killedAtAnyMoment(m machine) {
 	atFirst := m.drivers()
 	bound := maps.Clone(atFirst)
 	bound[card], bound[audio] = vfioPCI, vfioPCI
-	bind := &handover{name: "bind", argv: []string{"gpustack", "host", "bind", "--live", "--yes", "--device", card}, drivers: bound, override: vfioPCI}
+	bind := &handover{name: "bind", argv: []string{"gpustack", "host", "bind", "--live", "--yes", "--device", card, "--allow", audio}, drivers: bound, override: vfioPCI}
 	release := &handover{name: "release", argv: []string{"gpustack", "host", "release", "--yes", "--device", card}, drivers: atFirst, override: "(null)"}
 
 	// hand has a handover made, and returns what it says.

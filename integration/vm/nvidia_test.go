@@ -2,6 +2,7 @@ package vm
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -191,7 +192,7 @@ kill -9 $p; echo killed`, "sh", moment.shown, "gpustack", "host", "bind", "--liv
 
 	if *full {
 		open()
-		m.run(append([]string{"gpustack"}, stopping(card, other)...)...)
+		m.run(slices.Concat([]string{"gpustack"}, stopping(card, other), m.allow(plainCard+".1"))...)
 		as("no GPU stays", map[string]string{card: vfioPCI, audio: vfioPCI, other: vfioPCI, plainCard + ".1": vfioPCI,
 			"mode of 0000" + card: gone, "mode of 0000" + other: gone, persistenced: "inactive", dcgm: "inactive"})
 		m.run("gpustack", "undo", "--yes")

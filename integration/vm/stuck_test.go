@@ -23,7 +23,7 @@ func stuckUnbind(m machine) {
 	)
 	m.run("modprobe", "vfio_iommu_type1")
 	first := m.drivers()
-	m.run("gpustack", "host", "bind", "--live", "--yes", "--device", card)
+	m.run("gpustack", "host", "bind", "--live", "--yes", "--device", card, "--allow", audio)
 	letGo := m.stay("guest", "hide", m.group(card), card)
 
 	release := func(timeout string) []string {
