@@ -16,6 +16,9 @@ cat >/run/cdi/gpustack-hca.json <<'END'
 END
 `
 
+// patience is how long a test may take: a slow machine starts a container in half a minute.
+const patience = "5m"
+
 // contained returns the command of a container of user 1000 with the RDMA device, which runs a
 // script.
 func contained(network, script string) []string {
@@ -30,7 +33,7 @@ func contained(network, script string) []string {
 // in exclusive mode it is not.
 func rdmaContainers(m machine) {
 	m.run("sh", "-ec", forContainers)
-	r := m.try("gpustack", "rdma", "test", "--container", "localhost/rdma", "--iterations", "3", "-o", "json")
+	r := m.try("gpustack", "rdma", "test", "--container", "localhost/rdma", "--iterations", "3", "--wait", patience, "-o", "json")
 	if got := tested(m.t, r); got.Verdict != "pass" || got.Tests[0].Iterations != 3 || !slices.Equal(got.Tests[0].Devices, []string{"gpustack.local/hca=rxe0"}) {
 		m.t.Errorf("rdma test: %+v: %s", got, r.Stderr)
 	}

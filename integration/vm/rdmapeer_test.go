@@ -47,7 +47,7 @@ func TestRDMAPeers(t *testing.T) {
 		}
 	}
 	result := listens("--iterations 3")
-	got := tested(t, peer.try("gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "-o", "json"))
+	got := tested(t, peer.try("gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "--wait", patience, "-o", "json"))
 	if one := got.Tests[0]; got.Verdict != "pass" || one.Name != "rxe0" || one.IP != second || one.Iterations != 3 || one.Carried == nil || !*one.Carried {
 		t.Errorf("peer: %+v", got)
 	}
@@ -59,7 +59,7 @@ func TestRDMAPeers(t *testing.T) {
 	listener.run("sh", "-ec", forContainers)
 	peer.run("sh", "-ec", forContainers)
 	result = listens("--iterations 3 --container " + image)
-	got = tested(t, connects(peer, "gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "-o", "json", "--container", image))
+	got = tested(t, connects(peer, "gpustack", "rdma", "test", "--peer", first, "--iterations", "3", "--wait", patience, "-o", "json", "--container", image))
 	if one := got.Tests[0]; got.Verdict != "pass" || one.Iterations != 3 || one.Carried == nil || !*one.Carried || !slices.Equal(one.Devices, []string{"gpustack.local/hca=rxe0"}) {
 		t.Errorf("container to container: %+v", got)
 	}

@@ -258,7 +258,7 @@ func tested(t *testing.T, r agent.Reply) (tested rdmaTested) {
 
 // rdmaPasses: a real rping moves data, and the counters of the port tell.
 func rdmaPasses(m machine) {
-	got := tested(m.t, m.try("gpustack", "rdma", "test", "-o", "json", "--iterations", "3", "--size", "4096"))
+	got := tested(m.t, m.try("gpustack", "rdma", "test", "-o", "json", "--iterations", "3", "--size", "4096", "--wait", patience))
 	one := got.Tests[0]
 	if got.Verdict != "pass" || one.Name != "rxe0" || one.IP != rdmaAddress || one.Iterations != 3 || one.Bytes < 3*4096 || one.Carried == nil || !*one.Carried {
 		m.t.Errorf("%+v", got)

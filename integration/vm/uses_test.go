@@ -47,6 +47,24 @@ var uses = []use{
 		end: "swapoff /dev/nvme0n1; dd if=/tmp/head of=/dev/nvme0n1 bs=4096; sync", says: claimed, allowed: claimed,
 	},
 	{
+		name: "device mapper", function: usedDisk, begin: "guest map used /dev/nvme0n1", end: "guest map used",
+		says: claimed + "/dev/nvme0n1 is part of ", allowed: claimed + "/dev/nvme0n1 is part of ",
+	},
+	{
+		name: "a RAID array", function: usedDisk, begin: `
+echo md_used >/sys/module/md_mod/parameters/new_array
+cd /sys/block/md_used/md
+echo raid1 >level; echo 1 >raid_disks
+cat /sys/class/block/nvme0n1/dev >new_dev
+echo 0 >dev-nvme0n1/slot
+echo active >array_state`, end: "echo clear >/sys/block/md_used/md/array_state",
+		says: claimed + "/dev/nvme0n1 is part of /dev/md_used, an active RAID array", allowed: claimed + "/dev/nvme0n1 is part of /dev/md_used",
+	},
+	{
+		name: "an external journal", function: usedDisk, begin: externalJournal, end: "umount /mnt; rm /tmp/fs; mke2fs /dev/nvme0n1",
+		says: claimed + "/dev/nvme0n1 is the journal of a mounted file system", allowed: claimed + "/dev/nvme0n1 is the journal",
+	},
+	{
 		name: "a loop device", function: usedDisk, begin: "losetup /dev/loop0 /dev/nvme0n1", end: "losetup -d /dev/loop0",
 		says: "/dev/loop0",
 	},
@@ -70,6 +88,29 @@ var uses = []use{
 		end: waitFor("/sys/class/net/eth0"), says: "no interface in this network namespace",
 	},
 }
+
+// externalJournal mounts a file system in a file whose journal is the disk. What makes both are bytes
+// of struct ext4_super_block and of struct journal_superblock_s (Linux, fs/ext4/ext4.h and
+// include/linux/jbd2.h), for no mke2fs of busybox's does.
+const externalJournal = `
+put() { printf "$3" | dd of=$1 bs=1 seek=$2 conv=notrunc; }
+uuid=0123456789abcdef
+dd if=/dev/zero of=/dev/nvme0n1 bs=1M count=8
+put /dev/nvme0n1 1028 '\000\040'     # s_blocks_count_lo
+put /dev/nvme0n1 1044 '\001'         # s_first_data_block
+put /dev/nvme0n1 1080 '\123\357'     # s_magic
+put /dev/nvme0n1 1100 '\001'         # s_rev_level
+put /dev/nvme0n1 1120 '\010'         # s_feature_incompat: a journal
+put /dev/nvme0n1 1128 $uuid
+put /dev/nvme0n1 2048 '\300\073\071\230\000\000\000\004' # h_magic, h_blocktype
+put /dev/nvme0n1 2060 '\000\000\004\000\000\000\020\000\000\000\000\001\000\000\000\001' # s_blocksize, s_maxlen, s_first, s_sequence
+put /dev/nvme0n1 2096 $uuid
+put /dev/nvme0n1 2112 '\000\000\000\001' # s_nr_users
+dd if=/dev/zero of=/tmp/fs bs=1M count=16
+mke2fs -F -b 1024 /tmp/fs
+put /tmp/fs 1116 '\004'              # s_feature_compat: has a journal
+put /tmp/fs 1232 $uuid               # s_journal_uuid
+mount -t ext4 -o loop,journal_path=/dev/nvme0n1 /tmp/fs /mnt`
 
 // another is what has a device open by another name, as a container does: a node of a kind, by the
 // file with its number.
@@ -113,7 +154,7 @@ func TestUses(t *testing.T) {
 	m := start(t, topology, boot)
 	m.run("sh", "-ec", waitFor("/dev/nvme0n1", "/sys/class/net/eth0")+`
 [ -e /sys/class/nvme-subsystem/nvme-subsys0/nvme0n1 ]
-for module in crc32c_generic ext4 loop macvlan; do modprobe $module; done
+for module in crc32c_generic ext4 loop dm_mod raid1; do modprobe $module; done
 mkdir -p /mnt /boot/grub /etc/default /etc/initramfs-tools /usr/sbin
 echo GRUB_CMDLINE_LINUX= >/etc/default/grub
 touch /boot/grub/grub.cfg

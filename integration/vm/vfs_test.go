@@ -251,13 +251,13 @@ func (m machine) bootUnitEnds() {
 
 // bootUnitRan: the unit has made the recorded VFs before those start that give them to guests, and
 // changes nothing when it is restarted.
-func (m machine) bootUnitRan() {
+func (m machine) bootUnitRan(count int) {
 	m.t.Helper()
 	all := func(outcome steps.Status) {
 		m.t.Helper()
 		steps := m.steps()
-		if len(steps) != 3 {
-			m.t.Errorf("%d steps", len(steps))
+		if len(steps) != count {
+			m.t.Errorf("%d steps, want %d", len(steps), count)
 		}
 		for id, status := range steps {
 			if status != outcome {

@@ -6,7 +6,7 @@
 //	guest vfio GROUP ADDRESS  takes a function as QEMU would, and says how far it came
 //	guest hold FILE...        opens files, says so, and holds them
 //	guest hide GROUP ADDRESS  takes a function as vfio does, so that no process shows it
-//	guest link KIND INTERFACE makes an interface of a kind on another, and keeps it until it is killed
+//	guest map NAME [DISK]     makes or removes a device of device mapper
 //	podman ...                plays podman, of which it is another name
 package main
 
@@ -46,8 +46,10 @@ func run(args []string) error {
 		return vfio(args[1], args[2])
 	case len(args) >= 2 && args[0] == "hold":
 		return hold(args[1:])
-	case len(args) == 3 && args[0] == "link":
-		return keepLink(args[1], args[2])
+	case len(args) == 2 && args[0] == "map":
+		return makeMap(args[1], "")
+	case len(args) == 3 && args[0] == "map":
+		return makeMap(args[1], args[2])
 	case len(args) == 3 && args[0] == "hide":
 		return hide(args[1], args[2])
 	}
