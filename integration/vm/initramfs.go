@@ -16,7 +16,7 @@ var (
 	smallModules = []string{
 		"vfio_pci", "vfio_iommu_type1", "pci_stub", // take functions for guests
 		"bochs", "snd_hda_intel", "e1000", "e1000e", "nvme", // QEMU's devices
-		"ext4", "crc32c_generic", "loop", "dm_mod", "raid1", // use disks
+		"ext4", "crc32c_generic", "loop", "dm_mod", "raid1", "nvmet", // use disks
 	}
 	earlierNames  = map[string]string{"bochs": "bochs_drm"} // before Linux 5.16
 	builtInLater  = []string{"crc32c_generic"}              // Linux 7.2 has it in the kernel, and no such module

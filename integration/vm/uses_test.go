@@ -68,6 +68,23 @@ echo active >array_state`, end: "echo clear >/sys/block/md_used/md/array_state",
 		name: "a loop device", function: usedDisk, begin: "losetup /dev/loop0 /dev/nvme0n1", end: "losetup -d /dev/loop0",
 		says: "/dev/loop0",
 	},
+	{
+		name: "the target of NVMe", function: usedDisk, begin: `
+modprobe nvmet
+mount -t configfs configfs /sys/kernel/config
+mkdir -p /sys/kernel/config/nvmet/subsystems/nqn.used/namespaces/1
+cd /sys/kernel/config/nvmet/subsystems/nqn.used/namespaces/1
+echo -n /dev/nvme0n1 >device_path
+echo 1 >enable`, end: `
+cd /sys/kernel/config/nvmet/subsystems/nqn.used
+echo 0 >namespaces/1/enable
+rmdir namespaces/1
+cd ..
+rmdir nqn.used
+cd /
+umount /sys/kernel/config`,
+		says: "is offered over a network as nqn.used",
+	},
 	{name: "an open disk", function: usedDisk, stay: []string{"guest", "hold", "/dev/nvme0n1"}, allowed: "has /dev/nvme0n1 open"},
 	{name: "an open character device", function: usedDisk, stay: []string{"guest", "hold", "/dev/ng0n1"}, allowed: "has /dev/ng0n1 open"},
 	{
