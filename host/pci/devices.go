@@ -58,12 +58,13 @@ const (
 // GPUOf returns the GPU of whose card a function is a part, by slot, vendor and class, or nil. They
 // are reset together, so a guest gets the GPU only if all of them are bound for guests, also those
 // without a driver (Linux, vfio_pci_dev_set_resettable in drivers/vfio/pci/vfio_pci_core.c). A GPU
-// is part of its own card, a virtual function of none.
+// is part of its own card, unless it is a further display function of one; a virtual function is
+// part of none.
 func (ds Devices) GPUOf(d *Device) *Device {
 	if d == nil || d.IsVF() || d.Class == nil || d.VendorID == nil {
 		return nil
 	}
-	if d.IsGPU() {
+	if d.IsGPU() && !d.IsDisplay() {
 		return d
 	}
 	only := []Class{classAudio, classUSB, classUCSI}
@@ -80,7 +81,7 @@ func (ds Devices) GPUOf(d *Device) *Device {
 			only = []Class{classAudio}
 		}
 	}
-	if !slices.Contains(only, *d.Class) {
+	if !d.IsDisplay() && !slices.Contains(only, *d.Class) {
 		return nil
 	}
 	return gpu
@@ -88,11 +89,12 @@ func (ds Devices) GPUOf(d *Device) *Device {
 
 // IsCompanion reports whether a function goes to a guest only because the GPU of its card does.
 func (ds Devices) IsCompanion(d *Device) bool {
-	return d != nil && !d.IsGPU() && ds.GPUOf(d) != nil
+	gpu := ds.GPUOf(d)
+	return gpu != nil && gpu.Address != d.Address
 }
 
 // with returns a function and those that are assigned with it: the others of a GPU's card, or, while
-// the IOMMU is off and shows no groups, of the slot. A virtual function, whose address may be in the
+// the IOMMU is off and shows no groups, those of the slot that no card has. A virtual function, whose address may be in the
 // slot of its physical one, is assigned alone.
 func (ds Devices) with(d *Device) (all []*Device) {
 	if d.IsVF() {
@@ -102,8 +104,8 @@ func (ds Devices) with(d *Device) (all []*Device) {
 	slot := ds.Slot(d.Address)
 	for i := range slot {
 		o := &slot[i]
-		of := ds.GPUOf(o)
-		if o.Address == d.Address || !o.IsVF() && !o.IsBridge() && (d.IOMMUGroup == nil || gpu != nil && of != nil && of.IsVendor(*gpu.VendorID)) {
+		isCard := gpu == ds.GPUOf(o) && (gpu != nil || d.IOMMUGroup == nil)
+		if o.Address == d.Address || !o.IsVF() && !o.IsBridge() && isCard {
 			all = append(all, o)
 		}
 	}
@@ -111,8 +113,8 @@ func (ds Devices) with(d *Device) (all []*Device) {
 }
 
 // Expand returns the selected functions with all functions of their cards and all endpoints of the
-// IOMMU groups of these, ordered by address. While the IOMMU is off there are no groups, and the
-// functions of the slots count.
+// IOMMU groups of these, ordered by address. While the IOMMU is off there are no groups, and of a
+// card that is no GPU's all functions of the slot count.
 func (ds Devices) Expand(selected []Address) []Address {
 	groups, all := map[int]bool{}, slices.Clone(selected)
 	for _, a := range selected {
