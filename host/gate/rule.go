@@ -104,10 +104,10 @@ func (h Host) apart(d *pci.Device, l Leaving) (why string, code host.Code) {
 		return "is the management controller's console", host.CodeConsole
 	case (d.IsGPU() || gpu != nil) && l.Apart:
 		return shares(d) + " but is not selected itself", host.CodeGroup
+	case (d.IsGPU() || gpu != nil) && below == "":
+		return "", ""
 	case d.IsGPU():
-		return "", ""
-	case gpu != nil && below == "":
-		return "", ""
+		return "is a GPU, and has " + below + " below it", host.CodeInUse
 	case gpu != nil:
 		return fmt.Sprintf("is a part of GPU %s, and has %s below it", gpu.Address, below), host.CodeInUse
 	case d.IsNVSwitch() && l.Guests:

@@ -42,6 +42,9 @@ func TestRules(t *testing.T) {
 			{"0000:84:00.3", "0c80", "", "nvidia-gpu", leaves}}},
 		"a keyboard at the card's USB": {functions: []function{gpu, {"0000:84:00.2", "0c03", "", "xhci_hcd", asks}},
 			needs: func(n *guard.Needs) { n.Below[address(t, "0000:84:00.2")] = "USB device 1-1 (keyboard)" }},
+		"an accelerator": {functions: []function{{"0000:84:00.0", "1200", "", "habanalabs", leaves}}},
+		"an accelerator with a network interface": {functions: []function{{"0000:84:00.0", "1200", "", "habanalabs", asks}},
+			needs: func(n *guard.Needs) { n.Below[address(t, "0000:84:00.0")] = "interface eth5" }},
 		"an APU": {functions: []function{{"0000:84:00.0", "0300", "1002", "amdgpu", asks}, {"0000:84:00.1", "0403", "1002", "snd_hda_intel", asks},
 			{"0000:84:00.2", "1080", "1002", "ccp", asks}, {"0000:84:00.3", "0c03", "1002", "xhci_hcd", asks}}},
 		"another vendor's audio in the slot": {functions: []function{gpu, {"0000:84:00.1", "0403", "8086", "snd_hda_intel", asks}}},
@@ -153,12 +156,18 @@ func TestGPUPrograms(t *testing.T) {
 	}
 }
 
-// TestPartSelected: a function of a card that is selected stands for its GPU, and a GPU's VF for
-// itself.
+// TestPartSelected: a function of a card that is selected stands for its GPU, as a second display
+// function does, and a GPU's VF for itself.
 func TestPartSelected(t *testing.T) {
-	display, audio, vendor, amd, pf := pci.Class(0x0300), pci.Class(0x0403), pci.NVIDIA, pci.ID(0x1002), address(t, "0000:85:00.0")
+	for _, class := range []pci.Class{0x0403, 0x0380} {
+		testPartSelected(t, class)
+	}
+}
+
+func testPartSelected(t *testing.T, class pci.Class) {
+	display, vendor, amd, pf := pci.Class(0x0300), pci.NVIDIA, pci.ID(0x1002), address(t, "0000:85:00.0")
 	gpu, part, vf := address(t, "0000:84:00.0"), address(t, "0000:84:00.1"), address(t, "0000:85:02.0")
-	devices := pci.Devices{{Address: gpu, Class: &display, VendorID: &vendor}, {Address: part, Class: &audio, VendorID: &vendor},
+	devices := pci.Devices{{Address: gpu, Class: &display, VendorID: &vendor}, {Address: part, Class: &class, VendorID: &vendor},
 		{Address: pf, Class: &display, VendorID: &amd}, {Address: vf, Class: &display, VendorID: &amd, SRIOV: pci.SRIOV{PF: &pf}}}
 	s := gate.Selection{Selected: []pci.Address{part, vf}, All: []pci.Address{gpu, part, vf}, Kind: gate.AtBoot}
 	if err := (gate.Host{Devices: devices}).Ask(gate.Allowed{}, s.Leaving(devices)...).Err(); err != nil {

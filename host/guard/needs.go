@@ -18,7 +18,7 @@ type Needs struct {
 	Uses   map[pci.Address][]Usage  // words
 	Disks  map[pci.Address][]string // the names of whole disks
 	Links  map[pci.Address]Links    // of functions with interfaces or RDMA ports, and of network functions
-	// Below is what hangs below each function of a GPU's card but the GPU, "" for nothing.
+	// Below is what hangs below each function of a GPU's card, "" for nothing.
 	Below map[pci.Address]string
 }
 
@@ -69,7 +69,7 @@ func Observe(root host.Root, devices pci.Devices, running Running) (n Needs, err
 	n.Links, linksErr = g.readLinks()
 	n.Below = map[pci.Address]string{}
 	for i := range devices {
-		if d := &devices[i]; devices.IsCompanion(d) {
+		if d := &devices[i]; devices.GPUOf(d) != nil {
 			n.Below[d.Address], err = Below(root, d.Address)
 			belowErr = errors.Join(belowErr, err)
 		}
