@@ -114,8 +114,9 @@ func (h Host) AskAtBoot(uses machine.Uses, allowed Allowed, leaving ...Leaving) 
 }
 
 // addUsers adds the guests and processes that lose a function at the next boot: programs whose only
-// subject are GPUs are a note, any other user is a refusal that --allow lifts. A process that may use
-// any GPU, by a node that serves all of them, does not count: it loses nothing if it uses another.
+// subject are GPUs, or that read a clock, are a note, any other user is a refusal that --allow lifts.
+// A process that may use any GPU, by a node that serves all of them, does not count: it loses
+// nothing if it uses another.
 func (h Host) addUsers(answer *Answer, uses machine.Uses, allowed Allowed, leaving []Leaving) {
 	at, guests := map[pci.Address]bool{}, uses.ByGuests()
 	for _, l := range leaving {
@@ -144,7 +145,7 @@ func (h Host) addUsers(answer *Answer, uses machine.Uses, allowed Allowed, leavi
 	for _, holder := range uses.Holders {
 		switch {
 		case holder.Shared, holder.PID == 0, guests[holder.Address] != nil, !at[holder.Address]:
-		case isGPUProgram(holder, allGo):
+		case holder.IsClock(), isGPUProgram(holder, allGo):
 			programs[holder.Command] = append(programs[holder.Command], holder.Address)
 		default:
 			refuse(holder.Address, holder.Who())

@@ -52,7 +52,7 @@ func users(uses machine.Uses, guests map[pci.Address]*machine.InUse, a pci.Addre
 		found = append(found, guest)
 	}
 	for _, h := range uses.Holders {
-		if h.Address == a {
+		if h.Address == a && !h.IsClock() {
 			found = append(found, h)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // TestUsers: a GPU that a process has open needs --allow, unless the process only watches GPUs, or
-// may only use it by a node which serves all GPUs. What is bound to vfio-pci has left: a guest that
+// may only use it by a node which serves all GPUs, or reads a clock. What is bound to vfio-pci has left: a guest that
 // has it is no refusal.
 func TestUsers(t *testing.T) {
 	class, vendor, nvidia, vfio := pci.Controller3D, pci.NVIDIA, "nvidia", machine.VFIO
@@ -38,13 +38,17 @@ func TestUsers(t *testing.T) {
 	hold(6, 11, "nv-hostengine", false)
 	hold(7, 12, "dcgm-exporter", false)
 	hold(8, 13, "nv-fabricmanage", false)
+	uses.Holders = append(uses.Holders, guard.Holder{Address: pci.Address{Bus: 4}, File: "/dev/ptp0", PID: 14, Command: "chronyd"})
+	if held := gate.HeldOf(machine.Uses{Holders: uses.Holders[len(uses.Holders)-1:]}, all...); len(held) > 0 {
+		t.Errorf("now: %v", held[0])
+	}
 	for _, test := range []struct {
 		name, want, notes string
 		all               []pci.Address
 	}{
-		{"all GPUs", "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open]", "dcgm-exporter nv-fabricmanage nv-hostengine nvidia-persiste", all},
+		{"all GPUs", "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open]", "chronyd dcgm-exporter nv-fabricmanage nv-hostengine nvidia-persiste", all},
 		{"a GPU of the board stays", "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open 0000:08:00.0: is in use: nv-fabricmanage (pid 13) has /dev/nvidia1 open]",
-			"dcgm-exporter nv-hostengine nvidia-persiste", all[1:]},
+			"chronyd dcgm-exporter nv-hostengine nvidia-persiste", all[1:]},
 	} {
 		s := gate.Selection{Selected: test.all, All: test.all, Kind: gate.AtBoot}
 		answer := gate.Host{Devices: devices}.Decide(s, uses, nil)

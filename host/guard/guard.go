@@ -49,15 +49,15 @@ func (g *guard) lines(name string) ([][]string, error) {
 	return lines, nil
 }
 
-// attribute returns the text of a sysfs attribute, or "" if it is absent or its device is removed
-// at the same time (ENODEV: Linux, kernfs_seq_start in fs/kernfs/file.c).
+// attribute returns the text of a sysfs attribute, or "" if it is absent, as below a file, or its
+// device is removed at the same time (ENODEV: Linux, kernfs_seq_start in fs/kernfs/file.c).
 func (g *guard) attribute(name string) (string, error) {
 	resolved, err := g.root.Real(name)
 	if err != nil {
 		return "", host.OfFile(name, err)
 	}
 	data, err := g.root.ReadFile(resolved)
-	if host.IsAbsent(err) || errors.Is(err, unix.ENODEV) {
+	if host.IsAbsent(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOTDIR) {
 		return "", nil
 	}
 	return strings.TrimSpace(string(data)), host.OfFile(name, err)

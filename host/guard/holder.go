@@ -33,6 +33,10 @@ type Holder struct {
 	Shared bool
 }
 
+// IsClock reports whether the process has only the function's clock open, as chronyd and ptp4l do:
+// the kernel does not wait for it.
+func (h Holder) IsClock() bool { return strings.HasPrefix(h.File, "/dev/ptp") }
+
 func (h Holder) Error() string {
 	return h.Address.String() + ": " + h.Who()
 }
@@ -168,13 +172,13 @@ func (h *holders) process(pid int) error {
 			if found[a] {
 				continue
 			}
-			found[a] = true
 			cgroup := h.text(pid, "cgroup")
 			unit, service := unit(cgroup)
-			h.found = append(h.found, Holder{
+			holder := Holder{
 				Address: a, File: file, As: d.As(), PID: pid, Command: h.line(pid, "comm"), Unit: unit, Service: service,
 				Container: container(cgroup), Shared: sharedByGPUs(file),
-			})
+			}
+			h.found, found[a] = append(h.found, holder), !holder.IsClock()
 		}
 	}
 	return nil

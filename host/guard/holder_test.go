@@ -273,6 +273,7 @@ func TestParts(t *testing.T) {
 		{"vhost-vdpa-9", ""},
 		{"infiniband/uverbs4", "0000:07:00.0 /dev/infiniband/uverbs4\n"},
 		{"ptp2", "0000:07:00.0 /dev/ptp2\n"},
+		{"ptp2\nsymlink proc/7/fd/4 -> /dev/infiniband/uverbs4", "0000:07:00.0 /dev/ptp2\n0000:07:00.0 /dev/infiniband/uverbs4\n"},
 	} {
 		t.Run(test.node, func(t *testing.T) {
 			found, err := guard.Holders(hosttest.Lay(t, "symlink proc/7/fd/3 -> /dev/"+test.node+"\n"+machine), nil)

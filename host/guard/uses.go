@@ -23,14 +23,6 @@ type Usage struct {
 	File    string // that shows it, or ""
 }
 
-// Usage returns the holder as a use of its function.
-func (h Holder) Usage() Usage {
-	if h.PID == 0 {
-		return Usage{h.Address, "has the framebuffer console (" + h.Command + ")", "/sys/class/vtconsole/" + h.Command}
-	}
-	return Usage{h.Address, "has " + h.File + " open: " + h.process(), host.ProcessFile(h.PID, "fd")}
-}
-
 // ReadUses returns what uses functions, ordered by address, without processes, which [Holders]
 // returns. A file that cannot be read costs its words and is a warning.
 func ReadUses(root host.Root, devices pci.Devices, running Running) ([]Usage, []string) {
@@ -125,8 +117,8 @@ func (u *usageReader) part(p part, used map[string]bool) error {
 	return nil
 }
 
-// backing adds disks that loop devices, compressed disks in memory and targets of NVMe over
-// fabrics use, which claim nothing.
+// backing adds disks that loop devices, compressed disks in memory and targets of NVMe over fabrics
+// and LIO use, most of which claim nothing.
 func (u *usageReader) backing() error {
 	names, err := u.list(blockDir)
 	if err != nil {
@@ -139,20 +131,24 @@ func (u *usageReader) backing() error {
 			}
 		}
 	}
-	const targets = "/sys/kernel/config/nvmet/subsystems"
-	subsystems, err := u.list(targets)
-	if err != nil {
-		return err
-	}
-	for _, subsystem := range subsystems {
-		dir := path.Join(targets, subsystem, "namespaces")
-		namespaces, err := u.entries(dir)
+	for _, targets := range []struct{ dir, below, attribute string }{
+		{"/sys/kernel/config/nvmet/subsystems", "namespaces", "device_path"}, // Linux, drivers/nvme/target/configfs.c
+		{"/sys/kernel/config/target/core", "", "udev_path"},                  // LIO (Linux, drivers/target/target_core_configfs.c)
+	} {
+		names, err := u.list(targets.dir)
 		if err != nil {
 			return err
 		}
-		for _, n := range namespaces {
-			if err := u.backed(path.Join(dir, n, "device_path"), "is offered over a network as "+subsystem); err != nil {
+		for _, name := range names {
+			dir := path.Join(targets.dir, name, targets.below)
+			exported, err := u.entries(dir)
+			if err != nil {
 				return err
+			}
+			for _, e := range exported {
+				if err := u.backed(path.Join(dir, e, targets.attribute), "is offered over a network as "+path.Join(name, e)); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -59,7 +59,9 @@ func TestReadUses(t *testing.T) {
 			"0000:00:17.0 has a partition table (gpt) on /dev/sda\n0000:01:00.0 has a file system (ext4) on /dev/nvme0n1p1\n" + eth0},
 		{"a loop device", []string{stackedOn("loop0"), file("sys/class/block/loop0/loop/backing_file", "/dev/nvme0n1")}, guard.Running{}, "0000:01:00.0 is below /dev/loop0 (/dev/nvme0n1)\n" + eth0},
 		{"a compressed disk in memory", []string{stackedOn("zram0"), file("sys/class/block/zram0/backing_dev", "/dev/nvme0n1")}, guard.Running{}, "0000:01:00.0 is below /dev/zram0 (/dev/nvme0n1)\n" + eth0},
-		{"the target of NVMe", []string{file("sys/kernel/config/nvmet/subsystems/nqn.x/namespaces/1/device_path", "/dev/nvme0n1")}, guard.Running{}, "0000:01:00.0 is offered over a network as nqn.x (/dev/nvme0n1)\n" + eth0},
+		{"a target of LIO", []string{file("sys/kernel/config/target/core/iblock_0/disk1/udev_path", "/dev/nvme0n1"), file("sys/kernel/config/target/core/iblock_0/hba_info", "HBA"),
+			"mkdir sys/kernel/config/target/core/alua/lu_gps\n"}, guard.Running{}, "0000:01:00.0 is offered over a network as iblock_0/disk1 (/dev/nvme0n1)\n" + eth0},
+		{"the target of NVMe", []string{file("sys/kernel/config/nvmet/subsystems/nqn.x/namespaces/1/device_path", "/dev/nvme0n1")}, guard.Running{}, "0000:01:00.0 is offered over a network as nqn.x/1 (/dev/nvme0n1)\n" + eth0},
 		{"the default route in files", []string{file("proc/net/route", route4, "bond0.7 00000000 010200C0 0003 0 0 0 00000000 0 0 0", "eth1 000200C0 00000000 0001 0 0 0 00FFFFFF 0 0 0")}, guard.Running{},
 			"0000:04:00.0 has the default route through bond0.7\n" + eth0 + "0000:05:00.0 has the default route through bond0.7\n0000:05:00.0 has a route through eth1\n"},
 		{"the default route of IPv6", []string{file("proc/net/ipv6_route",
@@ -93,13 +95,6 @@ func TestReadUsesUnread(t *testing.T) {
 	uses, warnings := guard.ReadUses(root, devices, guard.Running{})
 	if len(uses) != 2 || len(warnings) != 2 {
 		t.Errorf("got %v and %q", uses, warnings)
-	}
-}
-
-func TestHolderUsage(t *testing.T) {
-	h := guard.Holder{Address: at("0000:01:00.0")[0], File: "/dev/nvme1", PID: 12, Command: "smartd"}
-	if got := h.Usage().What; got != "has /dev/nvme1 open: smartd (pid 12)" {
-		t.Error(got)
 	}
 }
 
