@@ -103,6 +103,12 @@ func (h Host) Decide(s Selection, uses machine.Uses, ofVFs func(pf pci.Address) 
 		}
 	}
 	answer.Refused = append(answer.Refused, h.Shared(s, ofVFs)...)
+	for _, a := range s.Allowed.Functions {
+		allowed := Allowed{Functions: []pci.Address{a}}
+		if !slices.ContainsFunc(s.All, func(f pci.Address) bool { return allowed.names(h.Devices, f) }) {
+			answer.Refused = append(answer.Refused, Refuse(a, ErrStays))
+		}
+	}
 	var added []Leaving
 	for _, l := range s.Leaving(h.Devices) {
 		if h.IsNew(l.Address) {

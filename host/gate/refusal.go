@@ -83,6 +83,9 @@ func (s *Separation) Refusal() (code host.Code, allow string) {
 // errClaimed is the error of a disk that the kernel calls claimed, as far as files or open(2) show.
 var errClaimed = host.WithHint(host.WithCode(errors.New("is claimed"), host.CodeDisk, ""), "end this use first; 'lsblk' and 'fuser -v' show what uses a disk")
 
+// ErrStays is the error of --allow for a function that it has nothing to allow.
+var ErrStays = errors.New("--allow names a function that does not leave the host")
+
 // Errors of functions of hosts that share a GPU between guests.
 var (
 	ErrVFs = host.WithHint(host.WithCode(errors.New("has virtual functions enabled"), host.CodeVirtualFunctions, ""),

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/gate"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -148,8 +149,13 @@ func TestMembers(t *testing.T) {
 	}
 	// Without the GPU of its group the adapter is no part of the selection.
 	root := hosttest.Lay(t, grouped("", ""))
-	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")}); err != nil {
+	opts := selection.Options{Add: selectors(t, "0000:02:00.0")}
+	if _, err := plan(t, root, opts); err != nil {
 		t.Error(err)
+	}
+	opts.Allow = []pci.Address{a}
+	if _, err := plan(t, root, opts); !errors.Is(err, gate.ErrStays) || !strings.Contains(err.Error(), nic) {
+		t.Errorf("--allow of a function that stays: %v", err)
 	}
 }
 

@@ -270,7 +270,8 @@ func TestRefusals(t *testing.T) {
 		{"switches without their GPUs", hosttest.Board(), []string{"10de:1af1", "0000:21:00.0"}, nil, nil,
 			separated("0000:21:00.0 0000:23:00.0 0000:24:00.0", "0000:22:00.0")},
 		{"the switches allowed", hosttest.Board(), []string{"10de:20b2"}, nil, []string{"0000:23:00.0", "0000:24:00.0"},
-			separated("0000:21:00.0 0000:22:00.0", "0000:23:00.0 0000:24:00.0")},
+			"0000:23:00.0: --allow names a function that does not leave the host\n0000:24:00.0: --allow names a function that does not leave the host\n" +
+				separated("0000:21:00.0 0000:22:00.0", "0000:23:00.0 0000:24:00.0")},
 		{"a disk of the host", node{CPU: "GenuineIntel", More: "-- proc/mounts --\n/dev/root / ext4 rw 0 0\n"}.Archive(), []string{"0000:03:00.0"}, nil, []string{"0000:03:00.0"},
 			"0000:03:00.0: may carry what the host boots from: /dev/root, mounted at / (ext4): the kernel does not list which disks it is on"},
 		{"a tree that does not show what is mounted", node{CPU: "GenuineIntel"}.Archive(), []string{"0000:03:00.0"}, nil, []string{"0000:03:00.0"},

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -168,7 +169,7 @@ func (n Node) purpose(opts Options, s gate.Selection, rest, allow []pci.Address,
 			machine.SwitchesToGuest: "assign all GPUs and NVSwitches to one guest",
 		}[side])
 	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(strings.Join(parts, ", "), "leave out --allow of functions that stay")
 }
 
 // Unchanged returns the recorded selection without functions that have changed, and an error for

@@ -166,9 +166,13 @@ func NewWant(m Machine, o Options) (Want, error) {
 		w.collisions()
 		w.mentions()
 	}
+	accepted := len(w.errs) == 0
 	for _, a := range o.Allow {
-		if m.Devices.At(a) == nil {
+		switch {
+		case m.Devices.At(a) == nil:
 			w.fail(fmt.Errorf("--allow: %w", w.noFunction(a)))
+		case accepted && w.Record.Of(a) == nil && w.Recorded.Of(a) == nil:
+			w.fail(gate.Refuse(a, gate.ErrStays))
 		}
 	}
 	return w.Want, errors.Join(w.errs...)
