@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"path"
 	"slices"
@@ -173,16 +174,12 @@ func (g *guard) diskUses() ([]diskUse, error) {
 		for _, name := range disks {
 			add(name, "is mounted at "+m.Place, mountsFile)
 		}
-		for _, o := range m.Options { // the log and the realtime device of XFS
-			key, value, _ := strings.Cut(o, "=")
-			if key != "logdev" && key != "rtdev" {
-				continue
-			}
-			name, err := g.block(host.UnescapeOctal(value))
-			if err != nil {
-				return nil, err
-			}
-			add(name, "is the "+key+" of "+m.Source+", mounted at "+m.Place, mountsFile)
+		further, err := g.optionUses(m.Options, m.Source+", mounted at "+m.Place, mountsFile)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range further {
+			add(u.name, u.what, u.file)
 		}
 	}
 	systems, err := g.list(btrfsDir)
@@ -217,6 +214,25 @@ func (g *guard) diskUses() ([]diskUse, error) {
 	return uses, nil
 }
 
+// optionUses returns the disks that options name beside that of a file system or an encrypted disk:
+// the log and the realtime device of XFS, a journal of ext4, a detached header of LUKS.
+func (g *guard) optionUses(options []string, of, file string) (uses []diskUse, err error) {
+	for _, o := range options {
+		key, value, _ := strings.Cut(o, "=")
+		if !slices.Contains([]string{"logdev", "rtdev", "journal_path", "header"}, key) {
+			continue
+		}
+		name, err := g.tagged(host.UnescapeOctal(value))
+		if err != nil {
+			return nil, err
+		}
+		if name != "" {
+			uses = append(uses, diskUse{name, "is the " + key + " of " + of, file})
+		}
+	}
+	return uses, nil
+}
+
 const swapsFile = "/proc/swaps"
 
 // plannedUses returns the disks that fstab(5), crypttab(5) and mdadm.conf(5) name.
@@ -231,31 +247,52 @@ func (g *guard) plannedUses() ([]diskUse, error) {
 			if strings.HasPrefix(fields[0], "#") || len(fields) < 2 {
 				continue
 			}
-			disk, what := fields[0], "is to be mounted at "+host.UnescapeOctal(fields[1])
+			disk, what := host.UnescapeOctal(fields[0]), "to be mounted at "+host.UnescapeOctal(fields[1])
 			if file == crypttabFile {
-				disk, what = fields[1], "is to be opened as "+fields[0]
+				disk, what = host.UnescapeOctal(fields[1]), "to be opened as "+fields[0]
 			}
-			name, err := g.tagged(host.UnescapeOctal(disk))
+			what += " (" + file + ")"
+			names, err := g.ofFileSystem(disk)
+			for _, name := range names {
+				uses = append(uses, diskUse{name, "is " + what, file})
+			}
+			var further []diskUse
+			if err == nil && len(fields) > 3 {
+				further, err = g.optionUses(strings.Split(fields[3], ","), disk+", "+what, file)
+			}
 			if err != nil {
 				return nil, err
 			}
-			if name != "" {
-				uses = append(uses, diskUse{name, what + " (" + file + ")", file})
-			}
+			uses = append(uses, further...)
 		}
 	}
 	members, err := g.members()
 	return append(uses, members...), err
 }
 
+// ofFileSystem returns the disk that a file names, and each other one with the same file system, as
+// btrfs has several.
+func (g *guard) ofFileSystem(disk string) ([]string, error) {
+	name, err := g.tagged(disk)
+	if err != nil || name == "" {
+		return nil, err
+	}
+	own, err := g.udev(name)
+	uuid := own.values["ID_FS_UUID"]
+	if err != nil || uuid == "" {
+		return []string{name}, err
+	}
+	return g.recordedWith(func(r udevRecord) bool { return r.values["ID_FS_UUID"] == uuid })
+}
+
 // poolsDir has a folder for each imported pool (OpenZFS, module/zfs/spa_stats.c).
 const poolsDir = "/proc/spl/kstat/zfs"
 
-// members returns the members of the arrays that mdadm.conf(5) names, and those of pools of ZFS if
-// one is imported, by udev's records.
+// members returns the members of the arrays that mdadm.conf(5) names, by uuid or by name, and those
+// of pools of ZFS if one is imported, by udev's records.
 func (g *guard) members() (uses []diskUse, err error) {
 	plain := strings.NewReplacer(":", "", "-", "")
-	named := map[string]string{} // the file, by UUID
+	named := map[string]string{} // the file, by UUID or name
 	for _, file := range []string{"/etc/mdadm.conf", "/etc/mdadm/mdadm.conf"} {
 		lines, err := g.lines(file)
 		if err != nil && !forbidden(err) {
@@ -266,16 +303,24 @@ func (g *guard) members() (uses []diskUse, err error) {
 				if strings.HasPrefix(word, "#") {
 					break
 				}
-				if key, uuid, ok := strings.Cut(word, "="); ok && strings.EqualFold(key, "uuid") {
-					named[strings.ToLower(plain.Replace(uuid))] = file
+				switch key, value, _ := strings.Cut(word, "="); strings.ToLower(key) {
+				case "uuid":
+					named[strings.ToLower(plain.Replace(value))] = file
+				case "name":
+					named[value] = file
 				}
 			}
 		}
 	}
+	delete(named, "")
 	pools, err := g.list(poolsDir)
 	if err != nil {
 		return nil, err
 	}
+	imported := slices.ContainsFunc(pools, func(name string) bool { // else the files of a loaded module
+		inside, err := g.entries(path.Join(poolsDir, name))
+		return err != nil || len(inside) > 0
+	})
 	names, err := g.list(blockDir)
 	if err != nil {
 		return nil, err
@@ -285,11 +330,11 @@ func (g *guard) members() (uses []diskUse, err error) {
 		if err != nil {
 			return nil, err
 		}
-		file := named[strings.ToLower(plain.Replace(record.values["ID_FS_UUID"]))]
+		file := cmp.Or(named[strings.ToLower(plain.Replace(record.values["ID_FS_UUID"]))], named[record.values["ID_FS_LABEL"]])
 		switch kind := record.values["ID_FS_TYPE"]; {
 		case kind == "linux_raid_member" && file != "":
 			uses = append(uses, diskUse{name, "is a member of an array (" + file + ")", file})
-		case kind == "zfs_member" && len(pools) > 0:
+		case kind == "zfs_member" && imported:
 			uses = append(uses, diskUse{name, "is a member of a ZFS pool", poolsDir})
 		}
 	}

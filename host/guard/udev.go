@@ -1,9 +1,11 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,9 +17,8 @@ import (
 // udevRecord is what udev has recorded of a disk (systemd, sd-device's database:
 // run/udev/data/bMAJOR:MINOR; properties of src/udev/udev-builtin-blkid.c).
 type udevRecord struct {
-	known  bool
 	file   string
-	text   string
+	links  []string // "/dev/disk/by-id/nvme-…"
 	values map[string]string
 }
 
@@ -35,8 +36,10 @@ func (g *guard) udev(name string) (udevRecord, error) {
 	if err != nil && !host.IsAbsent(err) {
 		return r, err
 	}
-	r.known, r.text = err == nil, string(data)
-	for line := range strings.Lines(r.text) {
+	for line := range strings.Lines(string(data)) {
+		if link, ok := strings.CutPrefix(strings.TrimSpace(line), "S:"); ok {
+			r.links = append(r.links, "/dev/"+link)
+		}
 		if property, ok := strings.CutPrefix(strings.TrimSpace(line), "E:"); ok {
 			key, value, _ := strings.Cut(property, "=")
 			r.values[key] = value
@@ -104,54 +107,55 @@ func hexUnescape(s string) string {
 }
 
 // tags are the names of file systems and partitions in fstab(5), crypttab(5) and on the kernel
-// command line, with the property of udev's record and the folder of udev's links.
-var tags = []struct{ name, property, dir string }{
-	{"UUID", "ID_FS_UUID_ENC", "by-uuid"},
-	{"LABEL", "ID_FS_LABEL_ENC", "by-label"},
-	{"PARTUUID", "ID_PART_ENTRY_UUID", "by-partuuid"},
-	{"PARTLABEL", "ID_PART_ENTRY_NAME", "by-partlabel"},
+// command line, with the property of udev's record.
+var tags = []struct{ name, property string }{
+	{"UUID=", "ID_FS_UUID_ENC"}, {"LABEL=", "ID_FS_LABEL_ENC"}, {"PARTUUID=", "ID_PART_ENTRY_UUID"}, {"PARTLABEL=", "ID_PART_ENTRY_NAME"},
 }
 
 // tagged returns the disk in sysfs of UUID=…, of a name in /dev, or of MAJOR:MINOR. It returns ""
 // if the machine has no such disk now.
 func (g *guard) tagged(spec string) (string, error) {
 	for _, tag := range tags {
-		value, ok := strings.CutPrefix(spec, tag.name+"=")
-		if !ok {
-			if value, ok = strings.CutPrefix(spec, "/dev/disk/"+tag.dir+"/"); !ok {
-				continue
-			}
-			value = hexUnescape(value)
+		if value, ok := strings.CutPrefix(spec, tag.name); ok {
+			value = strings.Trim(value, `"`)
+			return g.byRecord(func(r udevRecord) bool {
+				recorded := hexUnescape(r.values[tag.property])
+				return recorded == value || strings.HasSuffix(tag.name, "UUID=") && value != "" && strings.EqualFold(recorded, value)
+			})
 		}
-		value = strings.Trim(value, `"`)
-		return g.byRecord(func(r udevRecord) bool {
-			recorded := hexUnescape(r.values[tag.property])
-			return recorded == value || strings.HasSuffix(tag.name, "UUID") && value != "" && strings.EqualFold(recorded, value)
-		})
 	}
-	if strings.HasPrefix(spec, "/dev/") {
-		return g.block(spec)
+	if !strings.HasPrefix(spec, "/dev/") {
+		return g.numbered(spec)
 	}
-	return g.numbered(spec)
+	if name, err := g.block(spec); err != nil || name != "" {
+		return name, err
+	}
+	return g.byRecord(func(r udevRecord) bool { return slices.Contains(r.links, spec) }) // a tree need not have the links
 }
 
 // byRecord returns the first disk whose record is accepted. Of a disk and those that are made of
 // it, as the members of a mirror, several may have the same tag: each leads to the same functions.
 func (g *guard) byRecord(accept func(udevRecord) bool) (string, error) {
+	names, err := g.recordedWith(accept)
+	return cmp.Or(append(names, "")...), err
+}
+
+// recordedWith returns the disks whose records are accepted.
+func (g *guard) recordedWith(accept func(udevRecord) bool) (accepted []string, err error) {
 	names, err := g.list(blockDir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for _, name := range names {
 		r, err := g.udev(name)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if accept(r) {
-			return name, nil
+			accepted = append(accepted, name)
 		}
 	}
-	return "", nil
+	return accepted, nil
 }
 
 // numbered returns the disk with a number, MAJOR:MINOR, or "".
