@@ -649,6 +649,9 @@ func TestPendingUses(t *testing.T) {
 		{"a program that only watches GPUs", bare, steps(drm, opened("/dev/dri/renderD128"), write("proc/4711/comm", "nv-hostengine\n")), "n/a: already prepared", ""},
 		{"a keyboard at a card", bare, steps(write(function("01:00.1/input/input9/name"), "x\n"), link("sys/class/input/input9", "../../"+strings.TrimPrefix(function("01:00.1/input/input9"), "sys/"))),
 			"fail: 0000:01:00.1: " + since + "is a part of GPU 0000:01:00.0, and has input device input9 (x) below it", remove},
+		{"a keyboard, of a function that gpustack-boot.service binds", bare, steps(replace("var/lib/gpustack/contract.json", `"by":"ids"`, `"by":"service"`),
+			write(function("01:00.1/input/input9/name"), "x\n"), link("sys/class/input/input9", "../../"+strings.TrimPrefix(function("01:00.1/input/input9"), "sys/"))),
+			"fail: 0000:01:00.1: " + since + "is a part of GPU 0000:01:00.0, and has input device input9 (x) below it", remove},
 		{"both GPUs", bare, steps(drm, opened("/dev/dri/renderD128"), write(function("02:00.0/boot_vga"), "1\n")), "fail: 0000:02:00.0: " + since + "is the console (boot_vga)\nfail: 0000:01:00.0: " + since + "is in use: python3 (pid 4711) has /dev/dri/renderD128 open",
 			"end the use, or gpustack host prepare --none before the reboot"},
 	} {
@@ -664,6 +667,9 @@ func TestPendingUses(t *testing.T) {
 					got = append(got, fmt.Sprintf("%s: %s", f.Status, f.Seen))
 					if f.Remedy.String() != test.remedy {
 						t.Errorf("%s: remedy %q, want %q", f.Seen, f.Remedy, test.remedy)
+					}
+					if f.Status == host.Fail && strings.Contains(f.Effect, "the host loses it") == strings.Contains(test.name, "service") {
+						t.Errorf("effect %q", f.Effect)
 					}
 				}
 			}

@@ -96,9 +96,13 @@ func (v view) leaving() []host.Finding {
 	answer := h.AskAtBoot(v.Uses.Value, gate.Records{Guests: v.Contract.Value}.Allowed(), leaving...)
 	remedy := v.endUse(answer.Refused)
 	for _, r := range answer.Refused {
+		effect := "the host loses it at the next boot"
+		if f := v.Contract.Value.At(r.Address); f != nil && f.By == machine.ByService {
+			effect = "gpustack-boot.service leaves it with the host, and its group cannot be assigned to a guest"
+		}
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: cmp.Or(r.File, machine.AttributeFile(r.Address, "")), Seen: r.Address.String() + ": has changed since it was recorded: " + r.Reason,
-			Effect: "the host loses it at the next boot", Remedy: remedy,
+			Effect: effect, Remedy: remedy,
 		})
 	}
 	if findings == nil {

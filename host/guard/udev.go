@@ -58,7 +58,7 @@ const zfsPartition = "6a898cc3-1dd2-11b2-99a6-080020736631"
 // content describes what is on a disk, or returns "". blkid(8) finds ID_FS_AMBIVALENT where there
 // are signatures of several types.
 func (r udevRecord) content() string {
-	kind := r.values["ID_FS_TYPE"]
+	kind, usage := r.values["ID_FS_TYPE"], r.values["ID_FS_USAGE"]
 	switch {
 	case r.values["ID_FS_AMBIVALENT"] != "":
 		return "several signatures (" + r.values["ID_FS_AMBIVALENT"] + ")"
@@ -67,18 +67,21 @@ func (r udevRecord) content() string {
 	case kind == "":
 		return ""
 	}
+	what := "a file system"
+	switch {
+	case strings.HasSuffix(kind, "raid_member"):
+		what = "a member of a RAID array"
+	case strings.HasSuffix(kind, "_member"), usage == "raid":
+		what = "a member of a volume group or a pool"
+	case usage == "crypto":
+		what = "encrypted data"
+	case usage == "other":
+		what = "data"
+	}
 	if label := hexUnescape(r.values["ID_FS_LABEL_ENC"]); label != "" {
 		kind += fmt.Sprintf(", label %q", label)
 	}
-	switch r.values["ID_FS_USAGE"] {
-	case "raid":
-		return "a member of a volume group, an array or a pool (" + kind + ")"
-	case "crypto":
-		return "encrypted data (" + kind + ")"
-	case "other":
-		return "data (" + kind + ")"
-	}
-	return "a file system (" + kind + ")"
+	return what + " (" + kind + ")"
 }
 
 // table describes the partition table of a disk, or returns "".

@@ -51,6 +51,8 @@ func TestReadUses(t *testing.T) {
 		want    string
 	}{
 		{"interfaces", nil, guard.Running{}, eth0},
+		{"an idle member of an array", []string{recorded("259:1", "ID_FS_TYPE=linux_raid_member")}, guard.Running{}, "0000:01:00.0 has a member of a RAID array (linux_raid_member) on /dev/nvme0n1p1\n" + eth0},
+		{"an idle pool", []string{recorded("259:1", "ID_FS_TYPE=zfs_member", "ID_FS_USAGE=filesystem")}, guard.Running{}, "0000:01:00.0 has a member of a volume group or a pool (zfs_member) on /dev/nvme0n1p1\n" + eth0},
 		{"a mount on a stack, once", []string{stackedOn("md0", "nvme0n1p1", "sda2"), numbered("md0 9:0"), mountinfo("9:0 /srv xfs /dev/md0 rw", "9:0 /a xfs /dev/md0 rw"), recorded("259:1", "ID_FS_TYPE=linux_raid_member", "ID_FS_USAGE=raid"), recorded("259:0", "ID_PART_TABLE_TYPE=gpt")}, guard.Running{},
 			"0000:00:17.0 is mounted at /srv (/dev/md0)\n0000:01:00.0 is mounted at /srv (/dev/md0)\n" + eth0},
 		{"an array that is not mounted", []string{stackedOn("md0", "nvme0n1p1"), recorded("259:1", "ID_FS_TYPE=linux_raid_member", "ID_FS_USAGE=raid")}, guard.Running{}, "0000:01:00.0 carries a disk in use: /dev/nvme0n1p1 is part of /dev/md0, an active RAID array\n" + eth0},
