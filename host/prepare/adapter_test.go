@@ -154,8 +154,13 @@ func TestMembers(t *testing.T) {
 		t.Error(err)
 	}
 	opts.Allow = []pci.Address{a}
-	if _, err := plan(t, root, opts); !errors.Is(err, gate.ErrStays) || !strings.Contains(err.Error(), nic) {
+	_, err := plan(t, root, opts)
+	if !errors.Is(err, gate.ErrStays) || !strings.Contains(err.Error(), nic) {
 		t.Errorf("--allow of a function that stays: %v", err)
+	}
+	var refused *selection.Refused
+	if !errors.As(err, &refused) || len(refused.Ways) != 1 || refused.Ways[0].Options.Allow != nil {
+		t.Errorf("%+v", refused)
 	}
 }
 

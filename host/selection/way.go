@@ -57,7 +57,7 @@ func (n Node) Only(opts Options, functions []pci.Address) Options {
 func (n Node) Refuse(opts Options, s gate.Selection, uses machine.Uses, errs []error) error {
 	r := &Refused{Errors: errs}
 	var bad, absolute, allow []pci.Address
-	divided := false
+	divided, stays := false, false
 	for _, err := range errs {
 		var refusal *gate.Refusal
 		var separation *gate.Separation
@@ -75,6 +75,9 @@ func (n Node) Refuse(opts Options, s gate.Selection, uses machine.Uses, errs []e
 			return r
 		case !errors.As(err, &refusal) || s.All == nil:
 			return r // another error, whose hint says what to do
+		case errors.Is(err, gate.ErrStays):
+			stays = true
+			opts.Allow = slices.DeleteFunc(slices.Clone(opts.Allow), func(a pci.Address) bool { return a == refusal.Address })
 		case refusal.Absolute:
 			absolute = append(absolute, refusal.Address)
 		default:
@@ -107,7 +110,7 @@ func (n Node) Refuse(opts Options, s gate.Selection, uses machine.Uses, errs []e
 			r.Ways = append(r.Ways, Way{n.purpose(opts, s, rest, allow, side), o})
 		}
 	}
-	if len(bad) > 0 || divided {
+	if len(bad) > 0 || divided || stays {
 		way(bad, nil, modes[0])
 	}
 	if len(allow) > 0 || divided && len(bad) == 0 {
