@@ -171,3 +171,34 @@ func TestStaysPossible(t *testing.T) {
 		})
 	}
 }
+
+// TestDummyBridge: a host bridge that no kernel has a driver for stays as it is in the group of a
+// card, for every command, and one port of a card with a group for each leaves alone (harvester,
+// issue 10499: a workstation with an RTX 2000 Ada and an X710).
+func TestDummyBridge(t *testing.T) {
+	commands, files := normal()
+	for at, f := range map[string]struct{ class, id, driver, group string }{
+		"0000:00:01.0": {"060000", "1022:14da", "", "10"}, "0000:04:00.1": {"020000", "8086:1533", "igb", "21"},
+	} {
+		dir := "sys/bus/pci/devices/" + at
+		commands += "symlink " + dir + "/iommu_group -> ../../../../kernel/iommu_groups/" + f.group + "\n"
+		if f.driver != "" {
+			commands += "symlink " + dir + "/driver -> ../../drivers/" + f.driver + "\n"
+		}
+		vendor, product, _ := strings.Cut(f.id, ":")
+		files += "-- " + dir + "/class --\n0x" + f.class + "\n-- " + dir + "/vendor --\n0x" + vendor + "\n-- " + dir + "/device --\n0x" + product + "\n" +
+			"-- " + dir + "/modalias --\npci:v0000" + strings.ToUpper(vendor) + "d0000" + strings.ToUpper(product) + "sv00000000sd00000000bc" + f.class[:2] + "sc00i00\n"
+	}
+	s := shape{root: hosttest.Lay(t, commands+hosttest.Server{CPU: "AuthenticAMD", CardGroup: 20, More: "-- proc/sys/kernel/osrelease --\n6.1.0-28-amd64\n" + files}.Archive())}
+	s.complete(t)
+	for line, want := range map[string]string{
+		"host prepare --dry-run":     "4 functions → vfio-pci (2 GPUs, 2 audio functions)",
+		"host bind --live --dry-run": "4 functions → vfio-pci",
+		"host scan":                  "2 of 2 GPUs can be prepared for guests",
+		"host prepare --device 0000:04:00.1 --allow 0000:04:00.1 --dry-run": "1 function → vfio-pci",
+	} {
+		if o := s.run(t, line); o.status == 1 || !strings.Contains(o.stdout+o.stderr, want) || strings.Contains(o.stdout, "0000:00:01.0  1022") && line != "host scan" {
+			t.Errorf("%s: exit status %d, want %q: %s%s", line, o.status, want, o.stdout, o.stderr)
+		}
+	}
+}

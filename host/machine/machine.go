@@ -55,7 +55,7 @@ type Machine struct {
 	// Observed for IOMMU.
 	IOMMU iommu.State
 
-	// Observed for Boot; Kernels for RunningKernel too.
+	// Observed for Boot; Kernels for RunningKernel and, as far as they matter, Members too.
 	Kernels   Look[[]modprobe.Modules] // of every installed kernel
 	Loader    Look[Loader]
 	Generator Look[initramfs.Generator]
@@ -125,6 +125,7 @@ const (
 	Record                            // the contract
 	Boot                              // the next boot: boot loader, kernels, initramfs, modprobe; includes Facts and Record
 	RunningKernel                     // the modules of the running kernel alone; includes Record
+	Members                           // the modules of every kernel, if a function without a driver shares the group of a GPU
 	Needs                             // what determines which functions may leave the host; includes Mediated
 	Mediated                          // mediated devices
 	Check                             // everything that host check uses
@@ -183,7 +184,9 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		o.subjects |= Facts
 	}
 	if o.reads(Boot) {
-		o.subjects |= Facts
+		o.subjects |= Facts | Members
+	}
+	if o.reads(Members) {
 		o.findKernels()
 	}
 	var beside sync.WaitGroup // slow reads, each of fields of its own
@@ -226,6 +229,9 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		o.readJudged()
 	}
 	beside.Wait()
+	if !o.needsAliases() && o.reads(Members) && isUndriven(devices) {
+		o.readAliases(devices)
+	}
 	if o.reads(Facts) && o.CPUVendor == "" {
 		o.CPUVendor = cpuOf(devices)
 		o.readBoot()
@@ -256,6 +262,21 @@ func (o *observer) isLeaving() bool {
 	return o.Contract.Value != nil && slices.ContainsFunc(o.Contract.Value.Functions, func(f Function) bool {
 		d := o.Devices.Value.At(f.Address)
 		return d != nil && d.DriverName() != "" && !pci.LeavesAlone(d.DriverName())
+	})
+}
+
+// isUndriven reports whether a function without a driver, that is no part of a GPU's card, is in the
+// group of a GPU: whether it stays there as it is depends on the drivers that kernels have for it.
+func isUndriven(devices pci.Devices) bool {
+	var gpus []pci.Address
+	for i := range devices {
+		if devices[i].IsGPU() {
+			gpus = append(gpus, devices[i].Address)
+		}
+	}
+	return slices.ContainsFunc(devices.Expand(gpus), func(a pci.Address) bool {
+		d := devices.At(a)
+		return d.DriverName() == "" && devices.GPUOf(d) == nil
 	})
 }
 

@@ -164,6 +164,19 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+// TestMemberWithoutUnit: where no unit can bind what --allow lets leave, the refusal says so at once,
+// and prints no command with it.
+func TestMemberWithoutUnit(t *testing.T) {
+	_, err := plan(t, hosttest.Lay(t, strings.Replace(grouped("", ""), withSystemd, "", 1)), selection.Options{})
+	var refused *selection.Refused
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), nic+": shares IOMMU group") || !errors.Is(err, boot.ErrNoSystemd) {
+		t.Fatal(err)
+	}
+	if len(refused.Ways) != 1 || refused.Ways[0].Options.Allow != nil {
+		t.Errorf("%+v", refused.Ways)
+	}
+}
+
 // TestOtherDevice: --allow is recorded with the function: another one at its address is not allowed.
 func TestOtherDevice(t *testing.T) {
 	root := hosttest.Lay(t, grouped("", ""))

@@ -65,19 +65,32 @@ func NewWant(m Machine, opts selection.Options) (Want, error) {
 	return w, nil
 }
 
-// bindable leaves out the commands of a refusal that would be refused in turn, because the driver
-// cannot bind what they select: pci-stub binds by ids alone.
+// bindable leaves out the commands of a refusal that would be refused in turn: pci-stub binds by ids
+// alone, and what --allow lets leave needs the unit, whose error is one of the refusal then.
 func (n node) bindable(err error) error {
 	var refused *selection.Refused
-	if errors.As(err, &refused) {
-		refused.Ways = slices.DeleteFunc(refused.Ways, func(w selection.Way) bool {
-			s, err := n.Choose(w.Options)
-			if err == nil {
-				_, err = n.want(s, w.Options)
-			}
-			return err != nil && !w.Options.None
-		})
+	if !errors.As(err, &refused) {
+		return err
 	}
+	var unitErr error
+	refused.Ways = slices.DeleteFunc(refused.Ways, func(way selection.Way) bool {
+		if way.Options.None {
+			return false
+		}
+		s, err := n.Choose(way.Options)
+		if err != nil {
+			return true
+		}
+		w, err := n.want(s, way.Options)
+		if err != nil {
+			return true
+		}
+		if _, err = n.unitPlan(&w.contract); err != nil {
+			unitErr = err
+		}
+		return err != nil
+	})
+	refused.Errors = append(refused.Errors, host.Split(unitErr)...)
 	return err
 }
 

@@ -55,7 +55,7 @@ func (o ScanOptions) functions() pci.Options {
 
 // ReadScan returns the functions that are to be listed, and all that were read.
 func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice, err error) {
-	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Record, machine.Options{PCI: opts.functions()})
+	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Members|machine.Record, machine.Options{PCI: opts.functions()})
 	whole, err := newScan(m)
 	if err != nil {
 		return Scan{}, nil, err
@@ -268,6 +268,9 @@ func (r *Scan) judge(root host.Root, m machine.Machine) (defaults []pci.Address)
 	}
 	if err := m.Mediated.Err; err != nil {
 		r.Warnings = append(r.Warnings, err.Error())
+	}
+	if err := m.Kernels.Err; err != nil && !errors.Is(err, machine.ErrNoKernel) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("cannot determine which functions no kernel has a driver for: %v", err))
 	}
 	if m.Contract.Value == nil && m.Contract.Seen() {
 		defaults = m.Defaults()
