@@ -30,7 +30,7 @@ func testUnits(t *testing.T, dir string) {
 			t.Errorf("%s: its documentation: %v", name, err)
 		}
 	}
-	for _, unit := range []string{"network-online.target", "local-fs.target", "systemd-modules-load.service", "timers.target", "sysinit.target",
+	for _, unit := range []string{"network-online.target", "local-fs.target", "systemd-modules-load.service", "swap.target", "timers.target", "sysinit.target",
 		"basic.target", "shutdown.target", "system.slice", "-.slice"} {
 		text := "[Unit]\nDescription=x\nDefaultDependencies=no\n"
 		if strings.HasSuffix(unit, ".service") {
