@@ -162,7 +162,7 @@ func TestPlayed(t *testing.T) {
 				for _, line := range s.lines(t, []string{
 					"host prepare --dry-run", "host prepare --dry-run -o json", "host prepare --nvswitch host --dry-run", "host prepare --nvswitch guest --dry-run",
 					"host prepare --device ADDRESS --dry-run", "host prepare --device ADDRESS --allow ADDRESS --dry-run", "host prepare --only ADDRESS --driver pci-stub --dry-run",
-					"host bind --live --dry-run", "host bind --live --device ADDRESS --dry-run -o json", "host bind --live --device ADDRESS --allow ADDRESS --dry-run",
+					"host bind --dry-run", "host bind --device ADDRESS --dry-run", "host bind --live --dry-run", "host bind --live --device ADDRESS --dry-run -o json", "host bind --live --device ADDRESS --allow ADDRESS --dry-run",
 					"rdma prepare --device ADDRESS --vfs 2 --dry-run", "rdma prepare --device ADDRESS --whole --dry-run",
 				}) {
 					_, commands := s.play(t, line)

@@ -37,6 +37,7 @@ var (
 type Mode struct {
 	Live         bool // unbind drivers whose unbinding may hang
 	StopServices bool // stop the services that keep functions open, and switch off persistence mode
+	isTrial      bool // of a command that a refusal may print
 }
 
 // Plan is a planned change of drivers on the running machine.
@@ -95,8 +96,7 @@ func (n node) choose(opts selection.Options) (gate.Selection, error) {
 }
 
 // judge returns what the gate says of a selection, and an error for each refusal: also for a board
-// that is divided and for each function of an RDMA adapter for containers. If anything is refused,
-// so is each function without a group, which no option changes.
+// that is divided and for each function of an RDMA adapter for containers.
 func (n node) judge(s gate.Selection, uses machine.Uses, record *machine.Contract, adapters *rdma.Record) (gate.Answer, []error) {
 	answer := n.Decide(s, machine.Uses{}, func(pf pci.Address) string { return n.UseOfVFs(uses, pf) }) // refuse names the users
 	refusals := host.Split(answer.Err())
@@ -112,14 +112,6 @@ func (n node) judge(s gate.Selection, uses machine.Uses, record *machine.Contrac
 	for _, a := range s.All {
 		if of := (gate.Records{RDMA: adapters}).Adapter(n.Devices, a); of != nil && of.Use == rdma.ForContainers {
 			refusals = append(refusals, n.OfAdapter(uses, a, of))
-		}
-	}
-	if len(refusals) == 0 {
-		return answer, nil
-	}
-	for _, a := range s.All {
-		if d := n.Devices.At(a); d.IOMMUGroup == nil && !pci.LeavesAlone(d.DriverName()) {
-			refusals = append(refusals, fmt.Errorf("%s: %w", a, ErrNoGroup))
 		}
 	}
 	return answer, refusals
@@ -146,8 +138,12 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		return Plan{}, err
 	}
 	answer, refusals := n.judge(s, uses, record, adapters)
-	if len(refusals) > 0 {
-		return Plan{}, n.Refuse(opts, s, machine.Uses{}, refusals)
+	var errs []error
+	var refused []pci.Address // whatever else is done
+	for _, err := range refusals {
+		if r := (*gate.Refusal)(nil); errors.As(err, &r) && r.Absolute {
+			refused = append(refused, r.Address)
+		}
 	}
 	l := Plan{Functions: s.All, Warnings: n.warnings}
 	for _, r := range answer.Lifted {
@@ -155,9 +151,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 			r.Address, n.Label(n.Devices.At(r.Address)), r.Reason))
 	}
 	var goals []driver.Goal
-	var errs []error
 	stub, guests := false, uses.ByGuests()
-	var ungrouped []pci.Address
 	for _, a := range s.All {
 		d := n.Devices.At(a)
 		want := n.wantedDriver(d, opts)
@@ -167,7 +161,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		}
 		if d.IOMMUGroup == nil {
 			errs = append(errs, fmt.Errorf("%s: %w", a, ErrNoGroup))
-			ungrouped = append(ungrouped, a)
+			refused = append(refused, a)
 		}
 		goals = append(goals, driver.Goal{Address: a, State: driver.State{Driver: driver.Name(want), Override: driver.Name(want)}})
 		stub = stub || want == machine.Stub
@@ -195,9 +189,35 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		}
 	}
 	l.Holders = stopped(l.Plan, uses)
-	warnings, err := n.refuse(l.Plan, uses, mode.Live, ungrouped...)
+	warnings, err := n.refuse(l.Plan, uses, mode.Live, refused...)
 	l.Warnings = append(l.Warnings, warnings...)
-	return l, errors.Join(append(errs, err)...)
+	if errs = append(errs, err); len(refusals) == 0 {
+		return l, errors.Join(errs...)
+	}
+	if mode.isTrial {
+		return l, errors.Join(slices.Concat(refusals, errs)...)
+	}
+	return l, errors.Join(append([]error{accepted(root, m, n.Refuse(opts, s, machine.Uses{}, refusals), uses, mode)}, errs...)...)
+}
+
+// accepted returns a refusal with only those of its commands that are accepted, if need be with
+// --live.
+func accepted(root host.Root, m machine.Machine, err error, uses machine.Uses, mode Mode) error {
+	var refused *selection.Refused
+	if !errors.As(err, &refused) {
+		return err
+	}
+	mode.isTrial = true
+	var ways []selection.Way
+	for _, way := range refused.Ways {
+		_, err := NewPlan(root, m, way.Options, uses, mode)
+		way.Live = errors.Is(err, ErrLive)
+		if !slices.ContainsFunc(host.Split(err), func(err error) bool { return !errors.Is(err, ErrLive) }) {
+			ways = append(ways, way)
+		}
+	}
+	refused.Ways = ways
+	return refused
 }
 
 // wantedDriver returns the driver that a function is to be bound to: the requested or recorded one,
@@ -420,10 +440,13 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool, refused ...pci
 				warnings = append(warnings, warning)
 			}
 		}
+		if slices.Contains(refused, c.Address) {
+			continue
+		}
 		if err := n.Virtualized(d, vfs); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Address, err))
 		}
-		if !live && mayHang(d, unbound) && !slices.Contains(refused, c.Address) {
+		if !live && mayHang(d, unbound) {
 			errs = append(errs, fmt.Errorf("%s: unbinding %s %w", c.Address, unbound, ErrLive))
 		}
 	}

@@ -31,6 +31,7 @@ func (r *Refused) Unwrap() []error {
 type Way struct {
 	Purpose string // "leave 0000:84:00.0 with the host"
 	Options Options
+	Live    bool // host bind takes --live for it
 }
 
 // returnAll is the purpose of the empty selection, which only host prepare accepts.
@@ -66,12 +67,12 @@ func (n Node) Refuse(opts Options, s gate.Selection, uses machine.Uses, errs []e
 			divided = true
 		case errors.Is(err, ErrChanged) && errors.As(err, &refusal):
 			rest, _ := n.Unchanged()
-			if r.Ways = []Way{{"leave out what has changed", n.Only(opts, rest)}}; len(rest) == 0 {
-				r.Ways = []Way{{returnAll, Options{None: true}}}
+			if r.Ways = []Way{{Purpose: "leave out what has changed", Options: n.Only(opts, rest)}}; len(rest) == 0 {
+				r.Ways = []Way{{Purpose: returnAll, Options: Options{None: true}}}
 			}
 			return r
 		case errors.Is(err, ErrNothing):
-			r.Ways = []Way{{returnAll, Options{None: true}}}
+			r.Ways = []Way{{Purpose: returnAll, Options: Options{None: true}}}
 			return r
 		case !errors.As(err, &refusal) || s.All == nil:
 			return r // another error, whose hint says what to do
@@ -107,7 +108,7 @@ func (n Node) Refuse(opts Options, s gate.Selection, uses machine.Uses, errs []e
 		o.NVSwitch, o.Allow = side, slices.Concat(o.Allow, allow)
 		if more, ok := n.accepts(o, uses, permitted); ok {
 			allow, o.Allow = append(allow, more...), append(o.Allow, more...)
-			r.Ways = append(r.Ways, Way{n.purpose(opts, s, rest, allow, side), o})
+			r.Ways = append(r.Ways, Way{Purpose: n.purpose(opts, s, rest, allow, side), Options: o})
 		}
 	}
 	if len(bad) > 0 || divided || stays {

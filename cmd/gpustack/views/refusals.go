@@ -42,7 +42,11 @@ func (c Called) explain(err error, more func(error) []host.Text) error {
 	var refused *selection.Refused
 	if errors.As(err, &refused) {
 		for _, w := range refused.Ways {
-			given = append(given, remedy(w.Purpose, c.with(w.Options)))
+			if w.Live && !slices.Contains(c.Flags, "live") {
+				given = append(given, remedy(w.Purpose+", and unbind now, which may hang", w.Options.Command(c.Name, append([]string{"live"}, c.Flags...)...)))
+			} else {
+				given = append(given, remedy(w.Purpose, c.with(w.Options)))
+			}
 		}
 	}
 	if given != nil {
@@ -70,33 +74,39 @@ func (c Called) explain(err error, more func(error) []host.Text) error {
 	return term.Explain(err, given)
 }
 
-// ExplainBind adds complete commands as hints to an error of host bind. flags are further flags
-// that hints repeat.
+// ExplainBind adds complete commands as hints to an error of host bind: each has all options that
+// the error takes, and none is printed beside a refusal that no option lifts. flags are further
+// flags that hints repeat.
 func ExplainBind(err error, o selection.Options, mode bind.Mode, flags ...string) error {
-	c, later := boundNow(mode, flags...), Called{Name: "host prepare"}
-	allowed, absolute := o, false
+	allowed, absolute, hangs, stop := o, false, false, false
 	for _, leaf := range host.Split(err) {
 		var refusal *gate.Refusal
-		if !errors.As(leaf, &refusal) {
-			continue
-		}
-		absolute = absolute || refusal.Absolute
-		if !slices.Contains(allowed.Allow, refusal.Address) {
+		switch {
+		case errors.Is(leaf, bind.ErrLive):
+			hangs = true
+		case errors.Is(leaf, bind.ErrStoppable):
+			stop = true
+		case !errors.As(leaf, &refusal): // its own hint says how to end it
+		case refusal.Absolute:
+			absolute = true
+		case !slices.Contains(allowed.Allow, refusal.Address):
 			allowed.Allow = append(slices.Clip(allowed.Allow), refusal.Address)
 		}
 	}
-	return c.explain(err, func(leaf error) []host.Text {
-		switch {
-		case errors.Is(leaf, bind.ErrLive):
-			now := c
-			now.Flags = append([]string{"live"}, c.Flags...)
+	now, later := boundNow(bind.Mode{Live: mode.Live || hangs || stop, StopServices: mode.StopServices || stop}, flags...), Called{Name: "host prepare"}
+	return boundNow(mode, flags...).explain(err, func(leaf error) []host.Text {
+		switch isLive := errors.Is(leaf, bind.ErrLive); {
+		case isLive && absolute:
+			return []host.Text{}
+		case isLive && stop: // the command that stops services unbinds, too
+			return []host.Text{remedy("bind at the next boot instead", later.with(allowed))}
+		case isLive:
 			return []host.Text{
-				remedy("bind at the next boot instead", later.with(o)),
-				remedy("unbind now, which may hang", now.with(o)),
+				remedy("bind at the next boot instead", later.with(allowed)),
+				remedy("unbind now, which may hang", now.with(allowed)),
 			}
-		case errors.Is(leaf, bind.ErrStoppable):
-			stopping := boundNow(bind.Mode{Live: true, StopServices: true}, flags...)
-			return []host.Text{remedy("stop NVIDIA's services first", stopping.with(o))}
+		case errors.Is(leaf, bind.ErrStoppable) && !absolute:
+			return []host.Text{remedy("stop NVIDIA's services first", now.with(allowed))}
 		case errors.Is(leaf, gate.ErrForContainers):
 			return append(term.Hints(leaf), "or name it with --device, to bind it until the next boot only")
 		case errors.Is(leaf, bind.ErrNoGroup) && !absolute:
