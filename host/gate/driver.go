@@ -113,18 +113,18 @@ func HoldDisks(root host.Root, claim Claim, functions ...pci.Address) (release f
 // AskKernel adds to what claims disks what the kernel says of the disks of functions that --allow
 // names: each is opened exclusively and closed at once. A user who may not open disks gets a warning:
 // it is asked when the change is carried out.
-func AskKernel(root host.Root, devices pci.Devices, needs *guard.Needs, claim Claim, allowed ...pci.Address) (warnings []string, err error) {
-	if !root.IsMachine() || len(allowed) == 0 {
+func AskKernel(root host.Root, needs *guard.Needs, claim Claim, allowed ...pci.Address) (warnings []string, err error) {
+	if !root.IsMachine() {
 		return nil, nil // files have said it
 	}
 	denied := false
-	claims, err := guard.Claims(root, devices, func(disk string) error {
+	err = needs.Ask(func(disk string) error {
 		release, err := claim(disk)
-		if errors.Is(err, fs.ErrPermission) {
+		switch {
+		case errors.Is(err, fs.ErrPermission):
 			denied = true
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		return release()
@@ -132,12 +132,6 @@ func AskKernel(root host.Root, devices pci.Devices, needs *guard.Needs, claim Cl
 	if denied {
 		warnings = append(warnings, "whether the kernel has claimed disks of functions that --allow names is not asked: "+
 			"it is asked when the plan is applied, as root")
-	}
-	for _, c := range claims {
-		if needs.Claims == nil {
-			needs.Claims = map[pci.Address][]guard.Claimant{}
-		}
-		needs.Claims[c.Address] = append(needs.Claims[c.Address], c)
 	}
 	return warnings, err
 }

@@ -712,12 +712,8 @@ const inMemory = "rootfs / tmpfs rw 0 0\n"
 func TestAskKernel(t *testing.T) {
 	links, files, _ := disk(pf, "")
 	root := hosttest.Lay(t, archive(t, false, links, files, inMemory))
-	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var needs guard.Needs
-	if warnings, err := gate.AskKernel(root, devices, &needs, nil, address(t, pf)); err != nil || warnings != nil || needs.Claims != nil {
+	if warnings, err := gate.AskKernel(root, &needs, nil, address(t, pf)); err != nil || warnings != nil || needs.Claims != nil {
 		t.Errorf("a tree: %v, %v, %v", warnings, err, needs.Claims)
 	}
 }

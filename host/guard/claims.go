@@ -19,71 +19,38 @@ type Claimant struct {
 	File    string // that shows it, or ""
 }
 
-// Claims returns what claims the disks of functions. ask opens a whole disk exclusively and closes
-// it: its answer ErrClaimed is the claim, and files only give its name. Without ask, for a tree or a
-// user who may not open disks, files alone show claims: the disks above, the mount table, swap
-// areas, btrfs, journals, fstab(5), crypttab(5) and mdadm.conf(5). Any other error of ask is
-// returned: a disk that does not answer may be claimed.
-func Claims(root host.Root, devices pci.Devices, ask func(disk string) error, functions ...pci.Address) ([]Claimant, error) {
-	if len(functions) == 0 {
-		return nil, nil // other disks do not matter, readable or not
-	}
-	g := guard{root: root, devices: devices}
-	parts, err := g.parts()
-	if err != nil {
-		return nil, err
-	}
-	parts = slices.DeleteFunc(parts, func(p part) bool {
-		return !slices.ContainsFunc(p.functions, func(a pci.Address) bool { return slices.Contains(functions, a) })
-	})
-	named, err := g.namedClaims(parts, ask == nil)
-	if err != nil {
-		return nil, err
-	}
-	var claims []Claimant
-	var failed []error
-	for _, disk := range parts {
-		if disk.disk != "" {
-			continue
-		}
-		found := named[disk.name]
-		if ask != nil {
-			switch err := ask(node(disk.name)); {
-			case err == nil:
-				continue
+// Ask adds what the kernel says of the disks of functions, where no file shows who claims them. ask
+// opens a whole disk exclusively and closes it: its answer ErrClaimed is the claim. Any other error
+// of it is returned: a disk that does not answer may be claimed.
+func (n *Needs) Ask(ask func(disk string) error, functions ...pci.Address) error {
+	var errs []error
+	for _, a := range functions {
+		for _, name := range n.Disks[a] {
+			disk := node(name)
+			isNamed := slices.ContainsFunc(n.Claims[a], func(c Claimant) bool { return c.Disk == disk })
+			switch err := ask(disk); {
 			case !errors.Is(err, ErrClaimed):
-				failed = append(failed, err)
-				continue
-			case len(found) == 0:
-				found = []Claimant{{What: node(disk.name) + " is in use: the kernel refuses to open it exclusively"}}
-			}
-		}
-		for _, c := range found {
-			for _, a := range disk.functions {
-				c.Address, c.Disk = a, node(disk.name)
-				if slices.Contains(functions, a) {
-					claims = append(claims, c)
-				}
+				errs = append(errs, err)
+			case !isNamed:
+				n.Claims[a] = append(n.Claims[a], Claimant{a, disk, disk + " is in use: the kernel refuses to open it exclusively", ""})
 			}
 		}
 	}
-	slices.SortStableFunc(claims, func(a, b Claimant) int { return a.Address.Compare(b.Address) })
-	return claims, errors.Join(failed...)
+	return errors.Join(errs...)
 }
 
-// namedClaims returns what files show of the use of parts, by the name of the whole disk. planned
-// adds what is to use them at the next boot.
-func (g *guard) namedClaims(parts []part, planned bool) (map[string][]Claimant, error) {
+// claims returns what claims the disks of each function as far as files show it: the disks above, the
+// mount table, swap areas, btrfs and journals; on a tree, which no kernel can be asked about, also
+// what fstab(5), crypttab(5) and mdadm.conf(5) are to use.
+func (g *guard) claims(parts []part) (map[pci.Address][]Claimant, error) {
 	uses, err := g.diskUses()
+	if err == nil && !g.root.IsMachine() {
+		var planned []diskUse
+		planned, err = g.plannedUses()
+		uses = append(uses, planned...)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if planned {
-		more, err := g.plannedUses()
-		if err != nil {
-			return nil, err
-		}
-		uses = append(uses, more...)
 	}
 	below := make([]stack, len(uses))
 	for i, u := range uses {
@@ -91,25 +58,28 @@ func (g *guard) namedClaims(parts []part, planned bool) (map[string][]Claimant, 
 			return nil, err
 		}
 	}
-	claims := map[string][]Claimant{}
+	claims := map[pci.Address][]Claimant{}
 	for _, p := range parts {
-		disk := p.disk
-		if disk == "" {
-			disk = p.name
-		}
+		var found []Claimant
 		for _, u := range uses {
 			if u.name == p.name {
-				claims[disk] = append(claims[disk], Claimant{What: node(p.name) + " " + u.what, File: u.file})
+				found = append(found, Claimant{What: node(p.name) + " " + u.what, File: u.file})
 			}
 		}
 		above, err := g.aboveOf(p.name)
 		if err != nil {
 			return nil, err
 		}
-		claims[disk] = append(claims[disk], above...)
+		found = append(found, above...)
 		for i, u := range uses { // a compressed disk in memory is no holder of its disk
 			if len(above) == 0 && u.name != p.name && slices.Contains(below[i].names, p.name) {
-				claims[disk] = append(claims[disk], Claimant{What: node(p.name) + " is below " + node(u.name) + ", which " + u.what, File: u.file})
+				found = append(found, Claimant{What: node(p.name) + " is below " + node(u.name) + ", which " + u.what, File: u.file})
+			}
+		}
+		for _, c := range found {
+			for _, a := range p.functions {
+				c.Address, c.Disk = a, node(cmp.Or(p.disk, p.name))
+				claims[a] = append(claims[a], c)
 			}
 		}
 	}

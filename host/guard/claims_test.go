@@ -71,20 +71,21 @@ func TestClaimsOfTree(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root, devices := layParts(t, append([]string{disks, disksFiles}, test.parts...)...)
-			got, err := guard.Claims(root, devices, nil, at("0000:01:00.0")...)
+			got, err := guard.Observe(root, devices, guard.Running{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, claimsText(got)); diff != "" {
+			if diff := cmp.Diff(test.want, claimsText(got.Claims[at("0000:01:00.0")[0]])); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-// TestClaimsOfKernel: the kernel's answer decides, for each whole disk on a function or below it.
+// TestClaimsOfKernel: the kernel is asked about each whole disk on a function or below it. Its claim
+// is added where no file shows one.
 func TestClaimsOfKernel(t *testing.T) {
-	parts := []string{disks, disksFiles, mountinfo("8:1 / ext4 /dev/sda1 rw", "259:9 /srv xfs /dev/nvme1n1p1 rw", "259:1 /a xfs /dev/nvme0n1p1 rw"), file("etc/fstab", "/dev/nvme0n1p2 /b xfs noauto 0 0", "/dev/nvme1n1 /c xfs noauto 0 0")}
+	parts := []string{disks, disksFiles, mountinfo("8:1 / ext4 /dev/sda1 rw", "259:9 /srv xfs /dev/nvme1n1p1 rw")}
 	failed := errors.New("does not answer")
 	for _, test := range []struct {
 		name      string
@@ -97,16 +98,24 @@ func TestClaimsOfKernel(t *testing.T) {
 		{"none", nil, nil, "", "", nil},
 		{"one of two controllers", []string{"0000:03:00.0"}, map[string]error{"/dev/nvme1n1": fmt.Errorf("x: %w", guard.ErrClaimed)}, "/dev/nvme1n1", "0000:03:00.0 /dev/nvme1n1: /dev/nvme1n1p1 is mounted at /srv [/proc/mounts]\n", nil},
 		{"the controller above one", []string{"0000:00:0e.0"}, map[string]error{"/dev/nvme3n1": guard.ErrClaimed}, "/dev/nvme3n1", "0000:00:0e.0 /dev/nvme3n1: /dev/nvme3n1 is in use: the kernel refuses to open it exclusively []\n", nil},
-		{"not claimed, whatever files say", []string{"0000:01:00.0"}, nil, "/dev/nvme0n1", "", nil},
+		{"not claimed", []string{"0000:01:00.0"}, nil, "/dev/nvme0n1", "", nil},
 		{"no answer", []string{"0000:01:00.0", "0000:00:17.0"}, map[string]error{"/dev/nvme0n1": failed, "/dev/sda": guard.ErrClaimed}, "/dev/nvme0n1 /dev/sda", "0000:00:17.0 /dev/sda: /dev/sda1 is mounted at / [/proc/mounts]\n", failed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root, devices := layParts(t, parts...)
+			needs, err := guard.Observe(root, devices, guard.Running{})
+			if err != nil {
+				t.Fatal(err)
+			}
 			var asked []string
-			got, err := guard.Claims(root, devices, func(disk string) error {
+			var got []guard.Claimant
+			err = needs.Ask(func(disk string) error {
 				asked = append(asked, disk)
 				return test.answers[disk]
 			}, at(test.functions...)...)
+			for _, a := range at(test.functions...) {
+				got = append(got, needs.Claims[a]...)
+			}
 			if !errors.Is(err, test.err) {
 				t.Errorf("error %v, want %v", err, test.err)
 			}

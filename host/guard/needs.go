@@ -91,22 +91,6 @@ func disksOf(parts []part) map[pci.Address][]string {
 	return disks
 }
 
-// claims returns what claims the disks of each function as far as files show it: on a tree also what
-// is to use them at the next boot.
-func (g *guard) claims(parts []part) (map[pci.Address][]Claimant, error) {
-	named, err := g.namedClaims(parts, !g.root.IsMachine())
-	claims := map[pci.Address][]Claimant{}
-	for _, p := range parts {
-		for _, a := range p.functions {
-			for _, c := range named[p.name] {
-				c.Address, c.Disk = a, node(p.name)
-				claims[a] = append(claims[a], c)
-			}
-		}
-	}
-	return claims, err
-}
-
 // rdmaDir has the RDMA devices of this network namespace.
 const rdmaDir = "/sys/class/infiniband"
 

@@ -64,7 +64,7 @@ func (d *Drivers) services(ctx context.Context, plan driver.Plan, mode bind.Mode
 
 // PlanBind plans to bind functions for guests.
 func (d Drivers) PlanBind(ctx context.Context, options selection.Options, mode bind.Mode) (DriversPlan, error) {
-	asked, err := gate.AskKernel(d.Node.Root, d.Machine.Devices.Value, &d.Machine.Needs.Value, claim, allowedBy(d.Machine.Contract.Value, options.Allow)...)
+	asked, err := gate.AskKernel(d.Node.Root, &d.Machine.Needs.Value, claim, allowedBy(d.Machine.Contract.Value, options.Allow)...)
 	if err != nil {
 		return DriversPlan{}, err
 	}

@@ -40,7 +40,7 @@ func ObservePrepare(root host.Root, options selection.Options) machine.Machine {
 // PlanPrepare returns what host prepare plans on an observed machine, and the error with which it
 // refuses. host check asks it too, so that the two commands never disagree. command is recorded.
 func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild Rebuild, command string) (prepare.Plan, change.Work, error) {
-	asked, err := gate.AskKernel(n.Root, m.Devices.Value, &m.Needs.Value, claim, allowedBy(m.Contract.Value, options.Allow)...)
+	asked, err := gate.AskKernel(n.Root, &m.Needs.Value, claim, allowedBy(m.Contract.Value, options.Allow)...)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
@@ -113,7 +113,7 @@ func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Option
 // --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
 // that undo runs it too. command is recorded.
 func (n Node) PlanRDMA(m rdmaprepare.Machine, options rdmaprepare.Options, command string) (rdmaprepare.Plan, change.Work, error) {
-	asked, err := gate.AskKernel(n.Root, m.Devices, &m.Needs, claim, options.Allow...)
+	asked, err := gate.AskKernel(n.Root, &m.Needs, claim, options.Allow...)
 	if err != nil {
 		return rdmaprepare.Plan{}, change.Work{}, err
 	}
