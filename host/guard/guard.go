@@ -49,55 +49,37 @@ func (g *guard) lines(name string) ([][]string, error) {
 	return lines, nil
 }
 
+// at returns what read returns for a file or directory of sysfs, by its name without links, or
+// nothing if it is absent.
+func at[T any](g *guard, name string, read func(string) (T, error)) (found T, err error) {
+	resolved, err := g.root.Real(name)
+	if err == nil {
+		found, err = host.IfPresent(read(resolved))
+	}
+	return found, host.OfFile(name, err)
+}
+
 // attribute returns the text of a sysfs attribute, or "" if it is absent, as below a file, or its
 // device is removed at the same time (ENODEV: Linux, kernfs_seq_start in fs/kernfs/file.c).
 func (g *guard) attribute(name string) (string, error) {
-	resolved, err := g.root.Real(name)
-	if err != nil {
-		return "", host.OfFile(name, err)
-	}
-	data, err := g.root.ReadFile(resolved)
-	if host.IsAbsent(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOTDIR) {
+	data, err := at(g, name, g.root.ReadFile)
+	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOTDIR) {
 		return "", nil
 	}
-	return strings.TrimSpace(string(data)), host.OfFile(name, err)
+	return strings.TrimSpace(string(data)), err
 }
 
 // list returns the names in a sysfs directory, or none if the directory is absent.
-func (g *guard) list(dir string) ([]string, error) {
-	resolved, err := g.root.Real(dir)
-	if err != nil {
-		return nil, host.OfFile(dir, err)
-	}
-	names, err := g.root.ReadDir(resolved)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
-	return names, host.OfFile(dir, err)
-}
+func (g *guard) list(dir string) ([]string, error) { return at(g, dir, g.root.ReadDir) }
 
 // exists reports whether sysfs has a file or directory, or a link to one.
-func (g *guard) exists(name string) (bool, error) {
-	resolved, err := g.root.Real(name)
-	if err != nil {
-		return false, host.OfFile(name, err)
-	}
-	ok, err := g.root.Exists(resolved)
-	return ok, host.OfFile(name, err)
-}
+func (g *guard) exists(name string) (bool, error) { return at(g, name, g.root.Exists) }
 
 // link returns the unresolved target of a symbolic link, or "" if the link is absent.
 func (g *guard) link(folder, name string) (string, error) {
-	resolved, err := g.root.Real(folder)
-	if err != nil {
-		return "", host.OfFile(folder, err)
-	}
-	dir, err := g.root.OpenDir(resolved)
-	if host.IsAbsent(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", host.OfFile(folder, err)
+	dir, err := at(g, folder, g.root.OpenDir)
+	if dir == nil || err != nil {
+		return "", err
 	}
 	defer dir.Close() //nolint:errcheck // only read from
 	target, err := host.IfPresent(dir.Readlink(name))
