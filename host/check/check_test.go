@@ -172,6 +172,9 @@ func like(t *testing.T, master host.Root) host.Root {
 // inMemory has the root file system need no disk.
 var inMemory = write("proc/mounts", "tmpfs / tmpfs rw 0 0\n")
 
+// hasUnit is what a machine needs for the unit that binds what --allow lets leave.
+var hasUnit = steps(write("usr/lib/systemd/systemd", ""), write("usr/sbin/gpustack", ""))
+
 // onDisk mounts a partition of the machine's disk.
 func onDisk(place string) step {
 	const disk = "sys/devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda"
@@ -301,9 +304,9 @@ func TestCheck(t *testing.T) {
 			[]string{"warn ids " + conf + "zzz.conf:1: ids=8086:1533 of vfio-pci also matches 0000:00:19.0, which should stay with the host"}},
 
 		// What host prepare refuses.
-		{"a group with a part of the host", isBare, steps(inMemory, group("01:00.0", 4)), checklist.NotPrepared,
+		{"a group with a part of the host", isBare, steps(inMemory, hasUnit, group("01:00.0", 4)), checklist.NotPrepared,
 			[]string{"fail preparable " + devices + "00:19.0: 0000:00:19.0: shares IOMMU group 4 with a selected device but is not part of it: NIC 0000:00:19.0 (igb); it has the network driver igb and no interface in this network namespace"}},
-		{"the host needs a card", isBare, steps(inMemory, write("proc/net/route", "Iface Destination\nib0 00000000 0 0 0 0 0 00000000\n"), link("sys/class/net/ib0", "../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0"), write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0/x", "")), checklist.NotPrepared,
+		{"the host needs a card", isBare, steps(inMemory, hasUnit, write("proc/net/route", "Iface Destination\nib0 00000000 0 0 0 0 0 00000000\n"), link("sys/class/net/ib0", "../../devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0"), write("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.1/net/ib0/x", "")), checklist.NotPrepared,
 			[]string{"fail preparable " + devices + "01:00.1: 0000:01:00.1: is a part of GPU 0000:01:00.0, and has interface ib0 below it; it has the default route through ib0"}},
 		{"a maker of initramfs images that is not known", isBare, steps(remove("usr/sbin/mkinitramfs"), write("usr/bin/booster", "")), checklist.NotPrepared,
 			[]string{"fail preparable : booster: initramfs generator not supported"}},
