@@ -21,11 +21,16 @@ const tablesDir = "sys/firmware/acpi/tables"
 // Documentation/arch/arm64/acpi_object_usage.rst).
 const dmar = "DMAR"
 
-var tables = []string{dmar, "IVRS", "IORT", "VIOT"}
+var tables = []string{dmar, "IVRS", iort, "VIOT"}
+
+// iort describes interrupts and SMMUs of ARM platforms: one that is switched off is not in it.
+const iort = "IORT"
 
 // Firmware is what the firmware's tables show of an IOMMU.
 type Firmware struct {
-	Tables []string // names of the tables; none: the firmware offers no IOMMU
+	Tables []string // names of the tables that describe an IOMMU; none: the firmware offers none
+	// IORTErr is the error of reading IORT, which may describe one then.
+	IORTErr error
 	// Remaps is whether the platform can remap interrupts; Unknown unless a DMAR table was read.
 	// RemapsErr is the error of reading it.
 	Remaps    host.Bool
@@ -51,6 +56,12 @@ func ReadFirmware(root host.Root) (Firmware, error) {
 			f.Tables = append(f.Tables, name)
 		}
 	}
+	if i := slices.Index(f.Tables, iort); i >= 0 {
+		var smmu bool
+		if smmu, f.IORTErr = hasSMMU(root); !smmu {
+			f.Tables = slices.Delete(f.Tables, i, i+1)
+		}
+	}
 	if slices.Contains(f.Tables, dmar) {
 		f.Remaps, f.RemapsErr = readFlags(root)
 	}
@@ -58,6 +69,37 @@ func ReadFirmware(root host.Root) (Firmware, error) {
 }
 
 var errNoDMAR = errors.New("not a DMAR table")
+
+// errNoIORT is the error of a table that is malformed.
+var errNoIORT = errors.New("not an IORT table")
+
+// IORTFile is the table that shows whether an ARM platform has an SMMU.
+const IORTFile = "/" + tablesDir + "/" + iort
+
+// hasSMMU reports whether IORT has a node of an SMMU. Its header has the length at 4, and after 36
+// bytes the number of nodes and the offset of the first; a node begins with its type and length
+// (Arm, DEN0049, IO Remapping Table; Linux, include/acpi/actbl2.h, ACPI_IORT_NODE_SMMU and _V3).
+func hasSMMU(root host.Root) (bool, error) {
+	const header, smmu, smmu3 = 48, 3, 4
+	data, err := root.ReadFile(IORTFile)
+	if err != nil {
+		return false, err
+	}
+	if len(data) < header || string(data[:4]) != iort {
+		return false, errNoIORT
+	}
+	at := int(binary.LittleEndian.Uint32(data[40:]))
+	for range binary.LittleEndian.Uint32(data[36:]) {
+		if at < header || at+3 > len(data) {
+			return false, errNoIORT
+		}
+		if kind := data[at]; kind == smmu || kind == smmu3 {
+			return true, nil
+		}
+		at += max(1, int(binary.LittleEndian.Uint16(data[at+1:])))
+	}
+	return false, nil
+}
 
 // readFlags reads INTR_REMAP, the first of the DMAR table's flags, which follow the header of 36
 // bytes and the address width (Intel, Virtualization Technology for Directed I/O, DMA Remapping

@@ -16,6 +16,15 @@ func dmar(flags string) string {
 	return "DMAR\x30\x00\x00\x00" + fmt.Sprintf("%-28s", "\x01\x00OEM") + "\x26" + flags + fmt.Sprintf("%-10s", "")
 }
 
+// iort returns an IORT table with nodes of types.
+func iort(types ...byte) string {
+	text := "IORT\x30\x00\x00\x00" + fmt.Sprintf("%-28s", "\x03\x00NVIDIA") + string([]byte{byte(len(types)), 0, 0, 0, 48, 0, 0, 0, 0, 0, 0, 0})
+	for _, t := range types {
+		text += string(t) + "\x10\x00" + fmt.Sprintf("%13s", "")
+	}
+	return text
+}
+
 func TestFirmware(t *testing.T) {
 	const dir = "sys/firmware/acpi/tables/"
 	for _, test := range []struct {
@@ -24,7 +33,12 @@ func TestFirmware(t *testing.T) {
 		{"Intel", "-- " + dir + "DMAR --\n" + dmar("\x01") + "\n-- " + dir + "FACP --\n", "[DMAR] yes"},
 		{"Intel without interrupt remapping", "-- " + dir + "DMAR --\n" + dmar("\x04") + "\n", "[DMAR] no"},
 		{"AMD", "-- " + dir + "IVRS --\n", "[IVRS] unknown"},
-		{"ARM", "-- " + dir + "IORT --\n-- " + dir + "FACP --\n", "[IORT] unknown"},
+		{"ARM with SMMUv3", "-- " + dir + "IORT --\n" + iort(0, 2, 4) + "\n-- " + dir + "FACP --\n", "[IORT] unknown"},
+		{"ARM with SMMUv2", "-- " + dir + "IORT --\n" + iort(3) + "\n", "[IORT] unknown"},
+		// GH200 with the SMMU off in the firmware's setup: ITS group and root complex only.
+		{"ARM with the SMMU off", "-- " + dir + "IORT --\n" + iort(0, 2) + "\n", "[] unknown"},
+		{"an IORT cut short", "-- " + dir + "IORT --\n" + iort(0, 2, 4)[:50] + "\n", "[] unknown not an IORT table"},
+		{"an IORT without content", "-- " + dir + "IORT --\n", "[] unknown not an IORT table"},
 		{"no table of an IOMMU", "-- " + dir + "FACP --\n", "[] unknown"},
 		{"a DMAR cut short", "-- " + dir + "DMAR --\nDMAR\n", "[DMAR] unknown not a DMAR table"},
 		{"something else of that name", "-- " + dir + "DMAR --\n" + fmt.Sprintf("%60s", "") + "\n", "[DMAR] unknown not a DMAR table"},
@@ -36,8 +50,10 @@ func TestFirmware(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := fmt.Sprint(f.Tables, " ", f.Remaps)
-			if f.RemapsErr != nil {
-				got += " " + host.Cause(f.RemapsErr).Error()
+			for _, err := range []error{f.RemapsErr, f.IORTErr} {
+				if err != nil {
+					got += " " + host.Cause(err).Error()
+				}
 			}
 			if got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
