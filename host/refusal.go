@@ -57,6 +57,8 @@ const (
 	CodePersistence Code = "persistence_mode"
 	// a function in another command's record: that of host prepare or of rdma prepare.
 	CodeRecorded Code = "recorded"
+	// a function in whose IOMMU group the firmware requires memory mapped 1:1.
+	CodeRegion Code = "reserved_region"
 	// a device_spec that offers a device which remains with the host.
 	CodeRemains Code = "remains_with_host"
 	// a function that is recorded for containers and was asked for guests, or the other way round.

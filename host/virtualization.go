@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +23,11 @@ var errTruncated = errors.New("the flags line is truncated")
 // (Intel VT-x) or "svm" (AMD-V), or "" if the CPU lacks it or the firmware disables it (Linux,
 // arch/x86/kernel/cpu/proc.c and feat_ctl.c).
 func ReadVirtualization(root Root) (string, error) {
+	return readCPUFlag(root, "vmx", "svm")
+}
+
+// readCPUFlag returns the first flag of the CPU that is one of some, or "".
+func readCPUFlag(root Root, some ...string) (string, error) {
 	data, err := root.ReadHead(CPUInfo, firstCPU)
 	if err != nil {
 		return "", err
@@ -32,7 +38,7 @@ func ReadVirtualization(root Root) (string, error) {
 			continue
 		}
 		for _, flag := range strings.Fields(value) {
-			if flag == "vmx" || flag == "svm" {
+			if slices.Contains(some, flag) {
 				return flag, nil
 			}
 		}
@@ -42,4 +48,22 @@ func ReadVirtualization(root Root) (string, error) {
 		return "", nil
 	}
 	return "", errNoFlags
+}
+
+// ReadSNP reports whether SEV-SNP is on: by the parameter of kvm_amd, or by the flag of the CPU,
+// which the kernel shows where it has set SEV-SNP up, by default since Linux 6.11.
+func ReadSNP(root Root) (bool, error) {
+	const parameter = "/sys/module/kvm_amd/parameters/sev_snp"
+	value, err := root.ReadHead(parameter, MaxAttribute)
+	if err == nil && strings.HasPrefix(string(value), "Y") {
+		return true, nil
+	}
+	if IsAbsent(err) {
+		err = nil
+	}
+	flag, flagErr := readCPUFlag(root, "sev_snp")
+	if IsAbsent(flagErr) || errors.Is(flagErr, errNoFlags) {
+		flagErr = nil
+	}
+	return flag != "", errors.Join(OfFile(parameter, err), OfFile(CPUInfo, flagErr))
 }

@@ -145,7 +145,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 			refused = append(refused, r.Address)
 		}
 	}
-	l := Plan{Functions: s.All, Warnings: n.warnings}
+	l := Plan{Functions: s.All, Warnings: append(n.warnings, answer.Notes...)}
 	for _, r := range answer.Lifted {
 		l.Warnings = append(l.Warnings, fmt.Sprintf("%s: the %s leaves the host now (allowed; otherwise refused: %s)",
 			r.Address, n.Label(n.Devices.At(r.Address)), r.Reason))

@@ -3,6 +3,8 @@ package boot
 import (
 	"slices"
 	"strings"
+
+	"gpustack/host"
 )
 
 // Args are kernel arguments in order, each with its original spelling and quotes.
@@ -84,41 +86,89 @@ type Want struct {
 	Flags []Flag
 	// Exact are arguments that must occur exactly once, without others of the same name.
 	Exact []string
-	// Absent are arguments that conflict with the others and must not occur.
+	// Absent are arguments that must not occur.
 	Absent []string
 }
 
-// Args returns the wanted arguments, for a machine that has none yet.
-func (w Want) Args() Args {
-	return w.Change(nil).Add
+// Args returns the wanted arguments that arguments have or get: those to record.
+func (w Want) Args(have Args) Args {
+	args := Args{}
+	for _, f := range w.Flags {
+		if f = f.in(have); f.Option != "" {
+			args = append(args, f.Param+"="+f.Option)
+		}
+	}
+	return append(args, w.Exact...)
 }
 
-// Flag is an option in the comma-separated value of a kernel parameter.
+// Flag is an option in the comma-separated value of a kernel parameter. Without an option, there
+// are only conflicting ones.
 type Flag struct {
 	Param, Option string
 	Conflicts     []string // options that must not be set with it
+	// Mode is set if the option chooses how the IOMMU translates for devices of the host. It is not
+	// added to arguments that choose a mode or ask for SEV-SNP.
+	Mode bool
 }
 
-// WantIOMMU returns the arguments that passthrough needs on a machine with a CPU of that vendor:
-// the IOMMU on, and without address translation for devices that remain with the host, which
-// would slow them. It returns false for an unknown vendor. AMD's IOMMU is on by default (Linux,
-// Documentation/admin-guide/kernel-parameters.txt: intel_iommu, amd_iommu, iommu,
+// in returns the flag for arguments: without its option if that must not be added.
+func (f Flag) in(a Args) Flag {
+	if f.Mode && (a.Passthrough().Known() || a.asksForSNP()) && len(a.lacking([]string{f.Param + "=" + f.Option})) > 0 {
+		f.Option = ""
+	}
+	return f
+}
+
+// Passthrough returns whether arguments choose that devices of the host access memory without
+// translation, or that the IOMMU translates for them. It is Unknown if they choose neither. The last
+// one is effective (Linux, Documentation/admin-guide/kernel-parameters.txt, iommu and
 // iommu.passthrough).
-func WantIOMMU(cpuVendor string) (Want, bool) {
-	passthrough := Flag{"iommu", "pt", []string{"nopt", "soft", "off"}}
+func (a Args) Passthrough() host.Bool {
+	mode := host.Unknown
+	for _, arg := range a {
+		switch name(arg) {
+		case "iommu":
+			for o := range strings.SplitSeq(value(arg), ",") {
+				if o == "pt" || o == "nopt" {
+					mode = host.BoolOf(o == "pt")
+				}
+			}
+		case "iommu.passthrough":
+			mode = host.BoolOf(IsTrue(value(arg)))
+		}
+	}
+	return mode
+}
+
+// asksForSNP reports whether arguments ask for SEV-SNP.
+func (a Args) asksForSNP() bool { return slices.ContainsFunc(a.Values("kvm_amd.sev_snp"), IsTrue) }
+
+// IsTrue reports whether the value of a parameter of the kernel is true (Linux, lib/kstrtox.c,
+// kstrtobool; a parameter without a value is true).
+func IsTrue(value string) bool {
+	return value == "" || strings.ContainsAny(value[:1], "1yYtT") || strings.EqualFold(value, "on")
+}
+
+// WantIOMMU returns the arguments that passthrough needs on a machine with a CPU of that vendor: the
+// IOMMU on. It returns false for an unknown vendor. Only arguments that switch the IOMMU off
+// conflict: VFIO makes its own domains, whichever mode is chosen. On x86, where arguments choose no
+// mode, devices that remain with the host get no translation, which would slow them; but snp, that
+// SEV-SNP is on, excludes that (Linux, drivers/iommu/amd/init.c, iommu_snp_enable). AMD's IOMMU is on
+// by default, and Arm's SMMU has no argument that switches it off. On Grace, passthrough breaks CUDA
+// for GPUs that remain with the host (Linux before 6.11). (Documentation/admin-guide/
+// kernel-parameters.txt: intel_iommu, amd_iommu, iommu, iommu.passthrough.)
+func WantIOMMU(cpuVendor string, snp bool) (Want, bool) {
+	mode := Flag{Param: "iommu", Option: "pt", Conflicts: []string{"off", "soft"}, Mode: true}
+	if snp {
+		mode.Option = ""
+	}
 	switch cpuVendor {
 	case "intel":
-		return Want{
-			Flags:  []Flag{{"intel_iommu", "on", []string{"off"}}, passthrough},
-			Absent: []string{"iommu.passthrough=0"},
-		}, true
+		return Want{Flags: []Flag{{Param: "intel_iommu", Option: "on", Conflicts: []string{"off"}}, mode}}, true
 	case "amd", "hygon":
-		return Want{
-			Flags:  []Flag{passthrough},
-			Absent: []string{"amd_iommu=off", "iommu.passthrough=0"},
-		}, true
+		return Want{Flags: []Flag{{Param: "amd_iommu", Conflicts: []string{"off"}}, mode}}, true
 	case "arm":
-		return Want{Exact: []string{"iommu.passthrough=1"}}, true
+		return Want{}, true
 	}
 	return Want{}, false
 }
@@ -175,7 +225,7 @@ func (c Change) edit(line string) string {
 func (w Want) Change(a Args) Change {
 	var c Change
 	for _, f := range w.Flags {
-		f.change(a, &c)
+		f.in(a).change(a, &c)
 	}
 	for _, want := range w.Exact {
 		var same []string
@@ -198,6 +248,20 @@ func (w Want) Change(a Args) Change {
 	return c
 }
 
+// Conflicting returns the arguments with an option that conflicts.
+func (w Want) Conflicting(a Args) (conflicting Args) {
+	for _, arg := range a {
+		if slices.ContainsFunc(w.Flags, func(f Flag) bool { return name(arg) == f.Param && slices.ContainsFunc(words(arg), f.conflicts) }) {
+			conflicting = append(conflicting, arg)
+		}
+	}
+	return conflicting
+}
+
+func words(arg string) []string { return strings.Split(value(arg), ",") }
+
+func (f Flag) conflicts(option string) bool { return slices.Contains(f.Conflicts, option) }
+
 // change adds to c what makes f set. It keeps an argument that has the option already
 // ("intel_iommu=on,sm_on"), removes conflicting options from all others, and keeps their remaining
 // options.
@@ -208,30 +272,29 @@ func (f Flag) change(a Args, c *Change) {
 		if name(arg) != f.Param {
 			continue
 		}
-		options := strings.Split(value(arg), ",")
-		conflicts := func(o string) bool { return slices.Contains(f.Conflicts, o) }
+		options := words(arg)
+		wanted := f.Option != "" && slices.Contains(options, f.Option)
 		switch {
-		case slices.ContainsFunc(options, conflicts), slices.Contains(options, f.Option) && has > 0:
+		case slices.ContainsFunc(options, f.conflicts), wanted && has > 0:
 			c.drop(arg)
 			for _, o := range options {
-				if o != f.Option && o != "" && !conflicts(o) && !slices.Contains(others, o) {
+				if o != f.Option && o != "" && !f.conflicts(o) && !slices.Contains(others, o) {
 					others = append(others, o)
 				}
 			}
-		case slices.Contains(options, f.Option):
+		case wanted:
 			has++
 		}
 	}
 	// A dropped argument is removed everywhere, so a second occurrence that was to be kept may be
 	// gone too.
 	kept := slices.ContainsFunc(a, func(arg string) bool {
-		return name(arg) == f.Param && !slices.Contains(c.Drop, arg) &&
-			slices.Contains(strings.Split(value(arg), ","), f.Option)
+		return name(arg) == f.Param && !slices.Contains(c.Drop, arg) && slices.Contains(words(arg), f.Option)
 	})
-	switch {
-	case !kept:
-		c.Add = append(c.Add, f.Param+"="+strings.Join(append([]string{f.Option}, others...), ","))
-	case len(others) > 0:
+	if f.Option != "" && !kept {
+		others = append([]string{f.Option}, others...)
+	}
+	if len(others) > 0 {
 		c.Add = append(c.Add, f.Param+"="+strings.Join(others, ","))
 	}
 }
@@ -245,8 +308,17 @@ func (c *Change) drop(args ...string) {
 }
 
 // Lacking returns the wanted arguments that are missing. An argument is there if each word of its
-// comma-separated value is a word of one argument of the same name.
+// comma-separated value is a word of one argument of the same name. A wanted mode of the IOMMU is
+// not missing where the operator has chosen another.
 func (a Args) Lacking(want []string) []string {
+	lacking := a.lacking(want)
+	if !a.Passthrough().Known() && !a.asksForSNP() {
+		return lacking
+	}
+	return slices.DeleteFunc(lacking, func(arg string) bool { return Args{arg}.Passthrough().Known() })
+}
+
+func (a Args) lacking(want []string) []string {
 	var lacking []string
 	for _, arg := range want {
 		name, value, _ := strings.Cut(arg, "=")

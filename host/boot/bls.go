@@ -123,8 +123,8 @@ func (b BLS) Args() Args {
 }
 
 // Entries returns the entries with variables expanded, and which of them boots: the one that
-// next_entry names (grub-reboot), else the default.
-func (b BLS) Entries(host.Root) ([]Entry, error) {
+// next_entry names (grub-reboot), else the default. The last one has Unsure if that is not certain.
+func (b BLS) Entries(root host.Root) ([]Entry, error) {
 	next, _ := b.env.get(nextEntry)
 	boots := b.selected().name
 	var entries []Entry
@@ -133,6 +133,15 @@ func (b BLS) Entries(host.Root) ([]Entry, error) {
 			boots = e.name
 		}
 		entries = append(entries, e.entry(b.args(e, b.env)))
+	}
+	for _, menu := range []string{menuGrub2, menuGrub2EFI} {
+		text, err := readIfPresent(root, menu)
+		if err != nil {
+			return nil, err
+		}
+		if other, err := unsure(root, menu, text); err != nil || other != nil {
+			return append(entries, other...), err
+		}
 	}
 	for i := range entries {
 		entries[i].Boots = entries[i].File == boots

@@ -2,6 +2,7 @@ package boot_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,7 +81,7 @@ func kernelArgs(values map[string]string) boot.Args {
 	return boot.ParseArgs(values["GRUB_CMDLINE_LINUX"] + " " + values["GRUB_CMDLINE_LINUX_DEFAULT"])
 }
 
-var intel, _ = boot.WantIOMMU("intel")
+var intel, _ = boot.WantIOMMU("intel", false)
 
 // TestGrubAgainstBash: after the change, a shell that reads the files finds each wanted argument
 // once, no conflicting one, and all other arguments and variables unchanged. A second plan changes
@@ -360,34 +361,63 @@ func FuzzGrubAgainstBash(f *testing.F) {
 	})
 }
 
+// TestWantIOMMU: only arguments that switch the IOMMU off are removed. A mode that the operator has
+// chosen stays, and none is added on arm64 or with SEV-SNP.
 func TestWantIOMMU(t *testing.T) {
-	for _, test := range []struct{ vendor, args, want string }{
-		{"intel", "quiet", "quiet intel_iommu=on iommu=pt"},
-		{"intel", "intel_iommu=on,sm_on iommu=force,pt x", "intel_iommu=on,sm_on iommu=force,pt x"},
-		{"intel", "intel_iommu=off,sm_on x", "x intel_iommu=on,sm_on iommu=pt"},
-		{"intel", "intel_iommu=sm_on", "intel_iommu=sm_on intel_iommu=on iommu=pt"},
-		{"intel", "iommu=nopt amd_iommu=off", "amd_iommu=off intel_iommu=on iommu=pt"},
-		{"intel", "intel-iommu=off", "intel_iommu=on iommu=pt"},
-		{"intel", "iommu.passthrough=0", "intel_iommu=on iommu=pt"},
-		{"amd", "quiet amd_iommu=on", "quiet amd_iommu=on iommu=pt"},
-		{"amd", "amd_iommu=off iommu=soft", "iommu=pt"},
-		{"hygon", "", "iommu=pt"},
-		{"arm", "iommu.passthrough=0 x", "x iommu.passthrough=1"},
+	for _, test := range []struct {
+		vendor     string
+		snp        bool
+		args, want string
+		recorded   string // beside intel_iommu=on
+	}{
+		{"intel", false, "quiet", "quiet intel_iommu=on iommu=pt", "iommu=pt"},
+		{"intel", false, "intel_iommu=on,sm_on iommu=force,pt x", "intel_iommu=on,sm_on iommu=force,pt x", "iommu=pt"},
+		{"intel", false, "intel_iommu=off,sm_on x", "x intel_iommu=on,sm_on iommu=pt", "iommu=pt"},
+		{"intel", false, "intel_iommu=sm_on", "intel_iommu=sm_on intel_iommu=on iommu=pt", "iommu=pt"},
+		{"intel", false, "iommu=nopt amd_iommu=off", "iommu=nopt amd_iommu=off intel_iommu=on", ""},
+		{"intel", false, "intel-iommu=off", "intel_iommu=on iommu=pt", "iommu=pt"},
+		{"intel", false, "iommu.passthrough=0", "iommu.passthrough=0 intel_iommu=on", ""},
+		{"intel", false, "iommu=off,nopt iommu.strict=1", "iommu.strict=1 intel_iommu=on iommu=nopt", ""},
+		{"amd", false, "quiet amd_iommu=on", "quiet amd_iommu=on iommu=pt", "iommu=pt"},
+		{"amd", false, "amd_iommu=off,fullflush iommu=soft", "amd_iommu=fullflush iommu=pt", "iommu=pt"},
+		{"hygon", false, "", "iommu=pt", "iommu=pt"},
+		{"amd", false, "iommu=soft iommu.passthrough=1", "iommu.passthrough=1", ""},
+		// An EPYC 9654 (github.com/AMDESE/AMDSEV, issues 88 and 113; github.com/SUSE/doc-sle, pull 1857).
+		{"amd", false, "iommu=nopt mem_encrypt=on kvm_amd.sev=1 kvm_amd.sev_snp=1", "iommu=nopt mem_encrypt=on kvm_amd.sev=1 kvm_amd.sev_snp=1", ""},
+		{"amd", false, "kvm-amd.sev_snp=Y", "kvm-amd.sev_snp=Y", ""},
+		{"amd", false, "kvm_amd.sev_snp=0", "kvm_amd.sev_snp=0 iommu=pt", "iommu=pt"},
+		{"amd", true, "quiet iommu=soft", "quiet", ""},
+		{"amd", true, "iommu=pt", "iommu=pt", ""},
+		// A Grace host by NVIDIA's guide (github.com/NVIDIA/NV-Kernels, pull 22).
+		{"arm", false, "iommu.passthrough=0 x", "iommu.passthrough=0 x", ""},
+		{"arm", false, "x", "x", ""},
 	} {
-		t.Run(test.vendor+" "+test.args, func(t *testing.T) {
-			want, ok := boot.WantIOMMU(test.vendor)
+		t.Run(fmt.Sprint(test.vendor, test.snp, test.args), func(t *testing.T) {
+			want, ok := boot.WantIOMMU(test.vendor, test.snp)
 			args := boot.ParseArgs(test.args)
-			if got := want.Change(args).Apply(args).String(); !ok || got != test.want {
+			after := want.Change(args).Apply(args)
+			if got := after.String(); !ok || got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
-			after := want.Change(args).Apply(args)
 			if again := want.Change(after); !again.IsZero() {
 				t.Errorf("again: %v", again)
 			}
+			recorded := want.Args(args)
+			if got := strings.TrimSpace(strings.TrimPrefix(recorded.String(), "intel_iommu=on")); got != test.recorded || want.Args(after).String() != recorded.String() {
+				t.Errorf("recorded %q, and again %q", recorded, want.Args(after))
+			}
+			if lacking := after.Lacking(recorded); lacking != nil {
+				t.Errorf("lacks %q", lacking)
+			}
 		})
 	}
-	if _, ok := boot.WantIOMMU("ibm"); ok {
+	if _, ok := boot.WantIOMMU("ibm", false); ok {
 		t.Error("knows ibm")
+	}
+	for args, lacking := range map[string]int{"": 1, "iommu=nopt": 0, "iommu.passthrough=0": 0, "kvm_amd.sev_snp=1": 0, "iommu=force": 1} {
+		if got := boot.ParseArgs(args).Lacking([]string{"iommu=pt"}); len(got) != lacking {
+			t.Errorf("%q lacks %q", args, got)
+		}
 	}
 }
 

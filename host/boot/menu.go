@@ -18,6 +18,7 @@ type Entry struct {
 	Args     Args     // the kernel's arguments, with variables of the boot loader expanded
 	Recovery bool     // a recovery or rescue entry, which is never changed
 	Later    bool     // not an entry yet, but what a kernel installed later would get
+	Unsure   bool     // no entry, but File may set another default than the menu
 	Boots    bool     // the one that the boot loader selects at the next boot, unless a person does
 }
 
@@ -136,8 +137,7 @@ func (e Entry) root() string {
 }
 
 // InEffect returns an error unless each entry of this machine has the arguments: the first entry
-// and all with the same root file system, without recovery entries. An argument may be an option
-// in a comma-separated value.
+// and all with the same root file system, without recovery entries.
 func InEffect(entries []Entry, want Args) error {
 	var root []string
 	for _, e := range entries {
@@ -145,12 +145,8 @@ func InEffect(entries []Entry, want Args) error {
 			continue
 		}
 		root = e.Args.Values("root")
-		for _, arg := range want {
-			if !slices.ContainsFunc(e.Args.Values(name(arg)), func(v string) bool {
-				return v == value(arg) || slices.Contains(strings.Split(v, ","), value(arg))
-			}) {
-				return fmt.Errorf("%s: %w: the entry of %s has no %s", e.File, ErrNotInEffect, e.Kernel, arg)
-			}
+		if lacking := e.Args.Lacking(want); len(lacking) > 0 {
+			return fmt.Errorf("%s: %w: the entry of %s has no %s", e.File, ErrNotInEffect, e.Kernel, Args(lacking))
 		}
 	}
 	return nil

@@ -173,8 +173,74 @@ func cutSelection(selection string) (first, rest string) {
 // (util/grub.d/41_custom.in).
 const customMenu = "custom.cfg"
 
+// commands returns the commands of a menu outside its entries and submenus, whose commands run once
+// a person or the default selects them.
+func commands(text string) (commands [][]string) {
+	var open []bool // blocks: whether each is an entry or a submenu
+	for line := range strings.Lines(text) {
+		words := menuWords(line)
+		switch {
+		case len(words) == 0:
+			continue
+		case words[0] == "}" && len(open) > 0:
+			open = open[:len(open)-1]
+			continue
+		case !slices.Contains(open, true):
+			commands = append(commands, words)
+		}
+		if words[len(words)-1] == "{" {
+			open = append(open, newItem(words) != nil)
+		}
+	}
+	return commands
+}
+
+// unsure returns an entry with Unsure if a menu reads a file that may set another default, else none
+// (GNU GRUB manual, "source", "configfile"). Of a file that exists, all commands are known that leave
+// the default: entries, and variables and passwords of others.
+func unsure(root host.Root, menu, text string) ([]Entry, error) {
+	leaves := func(words []string) bool {
+		assigned := strings.TrimPrefix(strings.Join(words, " "), "set ")
+		name, _, set := strings.Cut(assigned, "=")
+		switch {
+		case strings.Contains(assigned, ";"):
+		case words[0] == "menuentry" || words[0] == "submenu":
+			return words[len(words)-1] == "{"
+		case words[0] == "insmod", strings.HasPrefix(words[0], "password"):
+			return true
+		case set:
+			return name != "default" && name != nextEntry && !strings.Contains(name, " ")
+		}
+		return false
+	}
+	for _, words := range commands(text) {
+		if len(words) < 2 || !slices.Contains([]string{"source", ".", "configfile"}, words[0]) {
+			continue
+		}
+		places := []string{words[1], path.Join("/boot", words[1])}
+		for _, prefix := range []string{"${config_directory}", "$config_directory", "${prefix}", "$prefix"} {
+			if name, ok := strings.CutPrefix(words[1], prefix); ok {
+				places = []string{path.Join(path.Dir(menu), name)}
+			}
+		}
+		for _, place := range places {
+			more, err := readIfPresent(root, place)
+			switch {
+			case err != nil:
+				return nil, err
+			case strings.ContainsAny(place, "$("):
+				return []Entry{{File: menu, Unsure: true}}, nil
+			case slices.ContainsFunc(commands(more), func(words []string) bool { return !leaves(words) }):
+				return []Entry{{File: place, Unsure: true}}, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
 // readSelected returns the entries of a menu, of which one has Boots: the entry that GRUB selects
-// by itself, which may be one in custom.cfg, or one without a kernel of Linux.
+// by itself, which may be one in custom.cfg, or one without a kernel of Linux. The last one has Unsure
+// if that is not certain.
 func readSelected(root host.Root, menu string) ([]Entry, error) {
 	text, err := readIfPresent(root, menu)
 	if err != nil {
@@ -186,6 +252,9 @@ func readSelected(root host.Root, menu string) ([]Entry, error) {
 		return nil, err
 	}
 	ours := len(entries)
+	if other, err := unsure(root, menu, text); err != nil || other != nil {
+		return append(entries, other...), err
+	}
 	if custom := path.Join(path.Dir(menu), customMenu); strings.Contains(text, customMenu) {
 		more, err := readIfPresent(root, custom)
 		if err != nil {

@@ -75,10 +75,18 @@ func TestBoots(t *testing.T) {
 		"recovery":                        {"1>1", "", "", "/vmlinuz-2 root=UUID=a ro single"},
 		"another system":                  {"osprober-efi", "", "", "'Windows Boot Manager' "},
 		"an entry of the administrator's": {"mine too", "", "-- boot/grub/custom.cfg --\nmenuentry 'mine too' {\nlinux /custom root=/dev/sda1\n}\n", "/custom root=/dev/sda1"},
-		"an environment that is empty":    {"${saved_entry}", "EMPTY", "", "/vmlinuz-2 root=UUID=a ro quiet"},
-		"an environment that is no such":  {"${saved_entry}", "MALFORMED", "", "error"},
-		"an environment that is a folder": {"${saved_entry}", "", "-- boot/grub/grubenv/x --\n", "error"},
-		"a folder instead of custom.cfg":  {"0", "", "-- boot/grub/custom.cfg/x --\n", "error"},
+		// GNU GRUB, util/grub.d/41_custom.in; Red Hat's 01_users; SUSE's 80_suse_btrfs_snapshot.
+		"custom.cfg sets the default":            {"0", "", "-- boot/grub/custom.cfg --\n# mine\nset default=2\n", "/boot/grub/custom.cfg may set another"},
+		"custom.cfg sets it on a condition":      {"0", "", "-- boot/grub/custom.cfg --\nif true; then default=mine; fi\n", "/boot/grub/custom.cfg may set another"},
+		"custom.cfg reads another file":          {"0", "", "-- boot/grub/custom.cfg --\nsource $prefix/more.cfg\n", "/boot/grub/custom.cfg may set another"},
+		"custom.cfg with variables and an entry": {"0", "", "-- boot/grub/custom.cfg --\nset timeout=3\nGRUB2_PASSWORD=grub.pbkdf2.x\nmenuentry 'a' {\n  set default=3\n}\n", "/vmlinuz-2 root=UUID=a ro quiet"},
+		"another file":                           {"0", "", ". ($root)/x.cfg\n", "/boot/grub/grub.cfg may set another"},
+		"another file in the menu's folder":      {"0", "", "if [ -f ${prefix}/user.cfg ]; then\n  source ${prefix}/user.cfg\nfi\n-- boot/grub/user.cfg --\nsavedefault\n", "/boot/grub/user.cfg may set another"},
+		"another file that is missing":           {"0", "", "source /.snapshots/grub-snapshot.cfg\n", "/vmlinuz-2 root=UUID=a ro quiet"},
+		"an environment that is empty":           {"${saved_entry}", "EMPTY", "", "/vmlinuz-2 root=UUID=a ro quiet"},
+		"an environment that is no such":         {"${saved_entry}", "MALFORMED", "", "error"},
+		"an environment that is a folder":        {"${saved_entry}", "", "-- boot/grub/grubenv/x --\n", "error"},
+		"a folder instead of custom.cfg":         {"0", "", "-- boot/grub/custom.cfg/x --\n", "error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := hosttest.Distributions["debian"] + "-- boot/grub/grub.cfg --\n" + strings.Replace(grubMenu, "DEFAULT", test.preset, 1) + test.more
@@ -108,6 +116,9 @@ func TestBoots(t *testing.T) {
 			for _, e := range entries {
 				if e.Boots {
 					got = append(got, e.Kernel+" "+e.Args.String())
+				}
+				if e.Unsure {
+					got = append(got, e.File+" may set another")
 				}
 			}
 			if strings.Join(got, "; ") != test.want {

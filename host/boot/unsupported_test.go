@@ -68,7 +68,7 @@ func TestSupported(t *testing.T) {
 			"add intel_iommu=on iommu=pt to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := boot.Supported(hosttest.Lay(t, test.tree), intel.Args())
+			err := boot.Supported(hosttest.Lay(t, test.tree), intel.Args(nil))
 			var u *boot.Unsupported
 			if test.what == "" {
 				if err != nil {
@@ -85,7 +85,7 @@ func TestSupported(t *testing.T) {
 
 // TestUnsupportedUnread: an error names the file that cannot be read, not the partition.
 func TestUnsupportedUnread(t *testing.T) {
-	err := boot.Supported(hosttest.Lay(t, "-- efi/EFI/Linux --\n"), intel.Args())
+	err := boot.Supported(hosttest.Lay(t, "-- efi/EFI/Linux --\n"), intel.Args(nil))
 	if want := "/efi/EFI/Linux: not a directory"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -109,7 +109,7 @@ GRUB_CMDLINE_LINUX="console=tty0 'console=ttyS0'"
 // planBoot plans the IOMMU's arguments with the boot loader of a machine.
 func planBoot(t testing.TB, root host.Root, vendor string) edit.Plan {
 	t.Helper()
-	want, _ := boot.WantIOMMU(vendor)
+	want, _ := boot.WantIOMMU(vendor, false)
 	var loader interface {
 		Files() []string
 		Plan(files edit.Files, want boot.Want) (edit.Plan, error)

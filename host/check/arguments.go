@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"strings"
 
 	"gpustack/host"
@@ -34,7 +35,7 @@ func (v view) arguments() []host.Finding {
 		fail(arg+" conflicts with the prepared configuration", host.Textf("remove it and reboot: %s", host.NewCommand("host prepare")))
 	}
 	if findings == nil {
-		return checklist.Pass("as recorded: %s", strings.Join(v.wantedArguments(), " "))
+		return checklist.Pass("as recorded: %s", cmp.Or(strings.Join(v.wantedArguments(), " "), "none is needed"))
 	}
 	return findings
 }

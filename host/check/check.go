@@ -20,6 +20,8 @@ var checks = checklist.List[view]{
 	{Name: "secure_boot", Judge: view.secureBoot},
 	{Name: "iommu", Judge: view.iommu},
 	{Name: "iommu_type", Judge: view.iommuType},
+	{Name: "reserved_regions", Judge: view.reservedRegions},
+	{Name: "acs", Judge: view.acs},
 	{Name: "interrupt_remapping", Judge: view.interruptRemapping},
 	{Name: "arguments", Judge: view.arguments, NA: checklist.Unknown},
 	{Name: "next_boot", Judge: view.nextBoot},

@@ -208,9 +208,9 @@ func TestCheck(t *testing.T) {
 
 		// Firmware and IOMMU.
 		{"the firmware offers none", isReady, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), checklist.NotReady,
-			[]string{"fail firmware /sys/firmware/acpi/tables: no IOMMU table (DMAR, IVRS, IORT or VIOT)"}},
+			[]string{"fail firmware /sys/firmware/acpi/tables: no IOMMU table (DMAR, IVRS, VIOT, or IORT with an SMMU)"}},
 		{"the firmware offers none, nothing prepared", isBare, steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/FACP", "")), checklist.NotPrepared,
-			[]string{"fail firmware /sys/firmware/acpi/tables: no IOMMU table (DMAR, IVRS, IORT or VIOT)"}},
+			[]string{"fail firmware /sys/firmware/acpi/tables: no IOMMU table (DMAR, IVRS, VIOT, or IORT with an SMMU)"}},
 		{"off for no reason that is seen", isReady, off, checklist.NotReady,
 			[]string{"fail iommu /sys/kernel/iommu_groups: off, although no kernel argument turns it off"}},
 		{"off by an argument", isBare, steps(off, replace("proc/cmdline", "quiet", "intel_iommu=off"), replace("boot/grub/grub.cfg", "quiet", "intel_iommu=off")), checklist.NotPrepared,
@@ -224,6 +224,18 @@ func TestCheck(t *testing.T) {
 		{"off until the reboot", isPlanned, off, checklist.PendingReboot, []string{"fail reboot " + contract + "what was recorded at TIME takes effect at the next boot"}},
 		{"translated, and told not to be", isReady, replaceTypes("identity", "DMA"), checklist.Ready,
 			[]string{"warn iommu_type /sys/kernel/iommu_groups: DMA for 6 groups, although passthrough for the host was requested"}},
+		{"translated, as the operator chose", isReady, steps(replaceTypes("identity", "DMA"), replace("proc/cmdline", "iommu=pt", "iommu=nopt kvm_amd.sev_snp=1"), replace("boot/grub/grub.cfg", "iommu=pt", "iommu=nopt kvm_amd.sev_snp=1")),
+			checklist.Ready, nil},
+		// github.com/harvester/harvester, issue 7340; github.com/NVIDIA/OpenShell, issue 1780.
+		{"a 1:1 mapping", isReady, write("sys/kernel/iommu_groups/10/reserved_regions", "0x6f766000 0x6f775fff direct\n0xfee00000 0xfeefffff msi\n"), checklist.NotReady,
+			[]string{"fail reserved_regions /sys/kernel/iommu_groups/10/reserved_regions: 0000:01:00.0 is in group 10, of which the firmware requires 0x6f766000-0x6f775fff mapped 1:1",
+				"fail reserved_regions /sys/kernel/iommu_groups/10/reserved_regions: 0000:01:00.1 is in group 10, of which the firmware requires 0x6f766000-0x6f775fff mapped 1:1"}},
+		{"a 1:1 mapping, nothing prepared", isBare, write("sys/kernel/iommu_groups/10/reserved_regions", "0x6f766000 0x6f775fff direct\n"), checklist.NotPrepared,
+			[]string{"fail reserved_regions /sys/kernel/iommu_groups/10/reserved_regions: 0000:01:00.0 is in group 10, of which the firmware requires 0x6f766000-0x6f775fff mapped 1:1",
+				"fail reserved_regions /sys/kernel/iommu_groups/10/reserved_regions: 0000:01:00.1 is in group 10, of which the firmware requires 0x6f766000-0x6f775fff mapped 1:1"}},
+		// github.com/lf-edge/eve, pull 790.
+		{"groups that are split", isReady, replace("proc/cmdline", "quiet", "quiet pcie_acs_override=downstream,multifunction pci=noaer,disable_acs_redir=pci:10b5:8747"), checklist.Ready,
+			[]string{"warn acs " + cmdline + "kernel arguments change which devices can reach each other: pcie_acs_override=downstream,multifunction pci=noaer,disable_acs_redir=pci:10b5:8747"}},
 
 		// Interrupt remapping.
 		{"no interrupt remapping", isReady, write(dmarFile, dmar(0)), checklist.NotReady,
@@ -424,7 +436,7 @@ func TestCheck(t *testing.T) {
 }
 
 // checks are the names of all checks, in their order.
-var checks = strings.Fields(`virtualization firmware secure_boot iommu iommu_type interrupt_remapping arguments next_boot kernels initramfs ids
+var checks = strings.Fields(`virtualization firmware secure_boot iommu iommu_type reserved_regions acs interrupt_remapping arguments next_boot kernels initramfs ids
 	preparable boot_vga bus functions drivers groups reset bars pcie fabric files journal prepared reboot`)
 
 func replaceTypes(from, to string) step {
@@ -558,6 +570,13 @@ func TestSeen(t *testing.T) {
 		{"Secure Boot off", "secure_boot", "pass: off, lockdown none: VFIO and signed modules work as usual", steps()},
 		{"Secure Boot on", "secure_boot", "pass: on, lockdown integrity: VFIO and signed modules work as usual", steps(write(efi, "\x06\x00\x00\x00\x01"), write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"))},
 		{"the IOMMU", "iommu", "pass: on: 6 groups, dmar0", steps()},
+		{"regions", "reserved_regions", "pass: the firmware requires no 1:1 mapping of a group for guests", write("sys/kernel/iommu_groups/10/reserved_regions", "0x0 0xffffff direct-relaxable\n0xfee00000 0xfeefffff msi\n")},
+		{"groups", "acs", "pass: no kernel argument splits IOMMU groups", steps()},
+		// A GH200 with the SMMU off in the firmware's setup.
+		{"an SMMU", "firmware", "fail: no IOMMU table (DMAR, IVRS, VIOT, or IORT with an SMMU)", steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/IORT", "IORT\x30\x00\x00\x00"+strings.Repeat("\x00", 32)+"\x00\x00\x00\x00\x30\x00\x00\x00\x00\x00\x00\x00"))},
+		{"an IORT that is cut", "firmware", "n/a: /sys/firmware/acpi/tables/IORT: not an IORT table", steps(off, remove(dmarFile), write("sys/firmware/acpi/tables/IORT", ""))},
+		{"the default", "next_boot", "n/a: unknown: /boot/grub/custom.cfg may set another default than the menu",
+			steps(write("boot/grub/custom.cfg", "set default=3\n"), replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "source ${config_directory}/custom.cfg\nmenuentry 'Debian' {"))},
 		{"types", "iommu_type", "pass: DMA-FQ for 1 group, identity for 5 groups", write("sys/kernel/iommu_groups/3/type", "DMA-FQ\n")},
 		{"interrupts", "interrupt_remapping", "pass: on, by the firmware and 1 unit", steps()},
 		{"interrupts, without the firmware's word", "interrupt_remapping", "pass: on, by 1 unit", remove(dmarFile)},

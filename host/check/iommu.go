@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"gpustack/host"
-	"gpustack/host/boot"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
 )
@@ -16,7 +15,7 @@ func (v view) iommu() []host.Finding {
 		return []host.Finding{{Status: host.Fail, File: file, Seen: seen, Effect: "no function can be assigned to a guest", Remedy: remedy}}
 	}
 	prepare := host.Textf("%s does this for the next boot", host.NewCommand("host prepare"))
-	want, _ := boot.WantIOMMU(v.CPUVendor)
+	want, _ := v.WantIOMMU()
 	switches := slices.DeleteFunc(want.Change(nil).Add, func(arg string) bool { return !strings.HasSuffix(arg, "=on") })
 	missing := v.Running.Value.Lacking(switches)
 	switch {
@@ -28,7 +27,7 @@ func (v view) iommu() []host.Finding {
 			names = append(names, u.Name)
 		}
 		return checklist.Pass("on: %s", strings.Join(append([]string{host.Numbered(v.IOMMU.Groups, "group")}, names...), ", "))
-	case v.Firmware.Seen() && len(v.Firmware.Value.Tables) == 0:
+	case v.Firmware.Seen() && len(v.Firmware.Value.Tables) == 0 && v.Firmware.Value.IORTErr == nil:
 		return checklist.NA("off: the firmware has no IOMMU table")
 	case v.phase == pending && (len(v.lacking)+len(v.against) > 0):
 		return checklist.NA("off until the machine is booted with the recorded arguments")

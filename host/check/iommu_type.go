@@ -26,8 +26,7 @@ func (v view) iommuType() []host.Finding {
 		types = append(types, fmt.Sprintf("%s for %s", t, host.Numbered(v.Types.Value[t], "group")))
 	}
 	seen := strings.Join(types, ", ")
-	asked := slices.Contains(v.Running.Value.Values("iommu"), "pt") || slices.Contains(v.Running.Value.Values("iommu.passthrough"), "1")
-	if asked && v.Types.Value["identity"] == 0 && len(v.against) == 0 {
+	if v.Running.Value.Passthrough() == host.Yes && v.Types.Value["identity"] == 0 && len(v.against) == 0 {
 		return []host.Finding{{
 			Status: host.Warn, File: machine.GroupsDir, Seen: seen + ", although passthrough for the host was requested",
 			Effect: "DMA by the host's own devices is slower than necessary",

@@ -20,7 +20,8 @@ var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough",
 
 // nextBoot checks the arguments of each normal entry of the boot menu, and of the one that GRUB
 // selects by itself (its default, saved_entry, next_entry), whatever it boots; it fails on a
-// prepared machine that does not boot from the menu that gpustack reads.
+// prepared machine that does not boot from the menu that gpustack reads, and does not apply where a
+// file that the menu reads may set another default.
 func (v view) nextBoot() []host.Finding {
 	switch {
 	case !v.Entries.Seen():
@@ -43,9 +44,12 @@ func (v view) nextBoot() []host.Finding {
 		}
 		findings = append(findings, found...)
 	}
+	unsure := slices.IndexFunc(v.Entries.Value, func(e boot.Entry) bool { return e.Unsure })
 	switch {
 	case findings != nil:
 		return findings
+	case unsure >= 0:
+		return checklist.NA("unknown: %s may set another default than the menu", v.Entries.Value[unsure].File)
 	case v.phase != unprepared:
 		return checklist.Pass("%s as recorded", counted(entries))
 	case !v.Running.Seen():
@@ -135,7 +139,7 @@ func counted(entries []boot.Entry) string {
 // whatever it is.
 func normal(entries []boot.Entry) []boot.Entry {
 	same := sameSystem(entries)
-	return slices.DeleteFunc(slices.Clone(entries), func(e boot.Entry) bool { return !e.Boots && !same(e) })
+	return slices.DeleteFunc(slices.Clone(entries), func(e boot.Entry) bool { return e.Unsure || !e.Boots && !same(e) })
 }
 
 // sameSystem returns a function that reports whether an entry is this machine's and no recovery

@@ -32,7 +32,7 @@ func (v view) preparable() []host.Finding {
 		return checklist.NA("every NVIDIA GPU is for containers")
 	}
 	var findings []host.Finding
-	consoles := false
+	skipped := "" // the check that reports what is refused
 	refused := v.refusals()
 	for _, err := range refused {
 		f := host.Finding{Status: host.Fail, Seen: err.Error(), Effect: fmt.Sprintf("%s refuses", host.NewCommand("host prepare")),
@@ -40,12 +40,15 @@ func (v view) preparable() []host.Finding {
 		var refusal *gate.Refusal
 		var separation *gate.Separation
 		switch {
+		case errors.Is(err, gate.ErrRegion):
+			skipped = "reserved_regions"
+			continue
 		case bootCommand(err) != "":
 			f.Remedy = host.Text(bootCommand(err))
 		case errors.As(err, &refusal):
 			if d := v.Devices.Value.At(refusal.Address); d.IsConsole() {
-				consoles = true
-				continue // boot_vga reports it
+				skipped = "boot_vga"
+				continue
 			}
 			f.File = machine.AttributeFile(refusal.Address, "")
 		case errors.As(err, &separation) && len(refused) == 1: // with further refusals this command would be refused too
@@ -65,8 +68,8 @@ func (v view) preparable() []host.Finding {
 		findings = append(findings, f)
 	}
 	switch {
-	case findings == nil && consoles:
-		return checklist.NA("skipped: boot_vga fails")
+	case findings == nil && skipped != "":
+		return checklist.NA("skipped: %s fails", skipped)
 	case findings == nil:
 		return checklist.Pass("%s selects %s", host.NewCommand("host prepare"), listAddresses(v.ForGuests()))
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/boot"
@@ -167,17 +166,10 @@ func (v view) wantedArguments() []string {
 	return v.Contract.Value.Arguments
 }
 
-// contradicting returns the arguments that conflict with the needs of the machine's IOMMU.
+// contradicting returns the arguments that switch the machine's IOMMU off.
 func (v view) contradicting(args boot.Args) boot.Args {
-	want, _ := boot.WantIOMMU(v.CPUVendor)
-	against := want.Change(args).Drop
-	// A duplicate does not conflict, and neither does another spelling of a wanted argument.
-	return slices.DeleteFunc(against, func(arg string) bool {
-		_, value, _ := strings.Cut(arg, "=")
-		return !slices.ContainsFunc(strings.Split(strings.Trim(value, `"`), ","), func(w string) bool {
-			return slices.Contains([]string{"off", "nopt", "soft", "0"}, w)
-		})
-	})
+	want, _ := v.WantIOMMU()
+	return want.Conflicting(args)
 }
 
 // listError returns why the list of functions cannot be read, without the path of the root.

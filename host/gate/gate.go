@@ -11,6 +11,7 @@ package gate
 
 import (
 	"gpustack/host/guard"
+	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -23,10 +24,12 @@ type Host struct {
 	Recorded *machine.Contract   // nil if nothing is recorded
 	// Containers is nil if nothing is recorded for containers.
 	Containers *machine.Containers
-	Bonds      Bonds // of functions whose VFs may be made
+	Bonds      Bonds         // of functions whose VFs may be made
+	Regions    iommu.Regions // of groups that guests cannot have
 }
 
 // New returns the Host of a machine.
 func New(m machine.Machine) Host {
-	return Host{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Recorded: m.Contract.Value, Containers: m.Containers}
+	return Host{Devices: m.Devices.Value, Needs: m.Needs.Value, Mediated: m.Mediated.Value, Recorded: m.Contract.Value, Containers: m.Containers,
+		Regions: m.Regions.Value}
 }

@@ -101,6 +101,13 @@ func (h Host) Decide(s Selection, uses machine.Uses, ofVFs func(pf pci.Address) 
 		if s.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch() {
 			answer.add(h, s.Allowed, Refuse(a, ErrSwitches))
 		}
+		if region := h.Regions.Of(d); region != nil && region.Refuses {
+			r := Refuse(a, ErrRegion)
+			r.File = region.File()
+			answer.add(h, s.Allowed, r)
+		} else if region != nil {
+			answer.Notes = append(answer.Notes, fmt.Sprintf("%s: %v (%s %s); this kernel attaches the group, newer ones do not", a, ErrRegion, region.File(), region.Memory))
+		}
 	}
 	answer.Refused = append(answer.Refused, h.Shared(s, ofVFs)...)
 	for _, a := range s.Allowed.Functions {

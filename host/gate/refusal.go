@@ -92,6 +92,9 @@ var (
 		"once no guest has one, write 0 to the function's sriov_numvfs")
 	errMediated = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""),
 		"remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
+	// ErrRegion is the refusal of a function in whose group the firmware wants memory mapped 1:1.
+	ErrRegion = host.WithHint(host.WithCode(errors.New("is in an IOMMU group of which the firmware requires a 1:1 mapping, so the kernel assigns it to no guest"),
+		host.CodeRegion, ""), FreeRegion)
 	// ErrForContainers is the refusal of a function that container prepare has recorded.
 	ErrForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
 		host.Textf("take it from containers first: %s", host.NewCommand("container prepare").Flag("remove", "ADDRESS")))
@@ -103,6 +106,10 @@ var (
 		host.Textf("'%s' assigns all GPUs and NVSwitches of the board to one guest", host.NewCommand("host prepare").Flag("nvswitch", "guest")))
 	errVPDUnread = host.WithCode(errors.New("may manage the NVSwitches of this machine: its vital product data cannot be read"), host.CodeNVSwitch, "")
 )
+
+// FreeRegion says how the firmware ceases to require a 1:1 mapping.
+const FreeRegion host.Text = "no option lifts this: in the firmware's setup, exclude the slot from shared memory (RMRR; HPE: conrep, RMRDS_SlotN Endpoints_Excluded), " +
+	"or ask the vendor of the machine for a firmware without the mapping"
 
 // Shortened returns a text with the first few addresses.
 func Shortened(addresses []pci.Address) string {

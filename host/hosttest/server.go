@@ -89,7 +89,7 @@ blscfg
 -- boot/grub2/grubenv --
 # GRUB Environment Block
 saved_entry=f00d-6.1.0-28-amd64
-kernelopts=root=/dev/mapper/rhel-root ro crashkernel=auto iommu=nopt rhgb quiet 
+kernelopts=root=/dev/mapper/rhel-root ro crashkernel=auto iommu=soft rhgb quiet 
 ###############################################################################################################################
 -- boot/loader/entries/f00d-6.1.0-28-amd64.conf --
 version 6.1.0-28-amd64

@@ -141,8 +141,8 @@ func (o *observer) readBoot() {
 	if !o.reads(Boot) {
 		return
 	}
-	want, _ := boot.WantIOMMU(o.CPUVendor)
-	args := want.Args()
+	want, _ := boot.WantIOMMU(o.CPUVendor, o.SNP)
+	args := want.Args(nil)
 	if c := o.Contract.Value; c != nil {
 		args = c.Arguments
 	}
@@ -269,7 +269,7 @@ func (m *Machine) Obstacles() []error {
 	if !m.Devices.Seen() {
 		return []error{m.Devices.Err}
 	}
-	_, known := boot.WantIOMMU(m.CPUVendor)
+	_, known := m.WantIOMMU()
 	var cpuErr error
 	// Where another tool sets the kernel arguments, that tool must know the CPU.
 	if unsupported := (*boot.Unsupported)(nil); m.subjects&Boot != 0 && !known && !errors.As(m.Loader.Err, &unsupported) {
@@ -280,5 +280,5 @@ func (m *Machine) Obstacles() []error {
 		confErr = nil
 	}
 	return host.Split(errors.Join(m.Loader.Err, cpuErr, m.Generator.Err, m.Kernels.Err, m.Default.Err, m.Images.Err, confErr, m.Stated.Err,
-		m.Contract.Err, m.Needs.Err, m.Mediated.Err))
+		m.Contract.Err, m.Needs.Err, m.Mediated.Err, m.Regions.Err))
 }

@@ -51,6 +51,7 @@ type Machine struct {
 	Facts          host.Facts
 	CPUVendor      string       // as in Facts, else derived from the host bridges, else "unknown"
 	Virtualization Look[string] // the CPU flag that KVM needs: "vmx", "svm", or "" for neither
+	SNP            bool         // SEV-SNP is on
 
 	// Observed for IOMMU.
 	IOMMU iommu.State
@@ -67,6 +68,7 @@ type Machine struct {
 	// Observed for Needs; Mediated also for its own subject.
 	Needs    Look[guard.Needs]
 	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
+	Regions  Look[iommu.Regions]       // that the kernel which boots by default, or else the running one, maps 1:1
 
 	// Observed for Check while a recorded function is the host's.
 	Uses Look[Uses]
@@ -104,6 +106,8 @@ type Judged struct {
 	Inspected map[pci.Address]pci.Inspection // of functions for guests
 	Links     map[pci.Address]pci.PCIeLink   // of GPUs for guests
 	Errors    map[pci.Address]pci.Errors     // of functions for guests
+	// SwitchedOff are bridges above GPUs for guests without the access control that groups rely on.
+	SwitchedOff []pci.Address
 	// Open are the IOMMU groups that a process has open. They are read if a function is bound to a
 	// driver to which libvirt may have bound it for a guest.
 	Open Look[map[int]bool]
@@ -236,6 +240,9 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		o.CPUVendor = cpuOf(devices)
 		o.readBoot()
 	}
+	if o.reads(Needs) {
+		o.readRegions()
+	}
 	o.Warnings = append(append(append(factWarnings, stateWarnings...), scanWarnings...), o.Warnings...)
 	return o.Machine
 }
@@ -316,6 +323,9 @@ func (o *observer) readFacts() (warnings []string) {
 	if o.reads(Boot) {
 		flag, err := host.ReadVirtualization(o.root)
 		o.Virtualization = Saw(host.CPUInfo, flag, err)
+		if o.SNP, err = host.ReadSNP(o.root); err != nil {
+			warnings = append(warnings, err.Error())
+		}
 	}
 	if o.CPUVendor = text(o.Facts.CPUVendor); o.CPUVendor != "" {
 		o.readBoot()
@@ -329,6 +339,20 @@ func (o *observer) readNeeds(running guard.Running) {
 	o.Needs = Saw("/proc/mounts", needs, err)
 }
 
+// readRegions reads the regions of groups that the firmware wants mapped 1:1.
+func (o *observer) readRegions() {
+	release := o.Default.Value
+	if release == "" {
+		running, err := o.root.ReadHead("/proc/sys/kernel/osrelease", host.MaxAttribute)
+		if err != nil && !host.IsAbsent(err) {
+			o.warn(err.Error())
+		}
+		release = string(running)
+	}
+	regions, err := iommu.ReadRegions(o.root, o.Devices.Value, release)
+	o.Regions = Saw(GroupsDir, regions, err)
+}
+
 // readConf reads the configuration of modprobe. It is absent in a tree without its folder.
 func (o *observer) readConf() {
 	conf, err := modprobe.ReadConf(o.root, modprobe.RunFiles()...)
@@ -340,6 +364,12 @@ func (o *observer) readConf() {
 	o.Conf = Saw(modprobe.Dir, conf, err)
 	stated, err := modprobe.ReadStated(o.root, conf)
 	o.Stated = Saw(modprobe.Dir, stated, err)
+}
+
+// WantIOMMU returns the kernel arguments that the machine's IOMMU needs, and false for an unknown CPU.
+func (m *Machine) WantIOMMU() (boot.Want, bool) {
+	asked := slices.ContainsFunc(m.Conf.Value.Options("kvm_amd", "sev_snp"), func(o modprobe.Option) bool { return boot.IsTrue(o.Value) })
+	return boot.WantIOMMU(m.CPUVendor, m.SNP || asked)
 }
 
 // StatedByOthers returns the ids= in files of others, without those of an initramfs generator that

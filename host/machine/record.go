@@ -209,13 +209,20 @@ func (o *observer) inspect() {
 	}
 	o.Inspected = inspected
 	o.Links, o.Errors = map[pci.Address]pci.PCIeLink{}, map[pci.Address]pci.Errors{}
+	var grouped []pci.Device
 	for _, d := range o.ForGuests() {
 		if d.IsGPU() && !d.IsVF() {
 			o.Links[d.Address] = pci.ReadPCIeLink(o.root, &d)
 		}
+		if d.IsGPU() && d.IOMMUGroup != nil {
+			grouped = append(grouped, d)
+		}
 		if o.Errors[d.Address], err = pci.ReadErrors(o.root, d.Address); err != nil {
 			o.warn(strings.Split(err.Error(), "\n")...)
 		}
+	}
+	if o.SwitchedOff, err = o.Devices.Value.SwitchedOff(o.root, grouped); err != nil {
+		o.warn(strings.Split(err.Error(), "\n")...)
 	}
 	if !borrowed {
 		return

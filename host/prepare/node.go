@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"gpustack/host/boot"
 	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/initramfs"
@@ -19,7 +20,8 @@ import (
 type node struct {
 	selection.Node
 	CPUVendor      string
-	Virtualization *string // the CPU flag that KVM needs, "" for neither; nil if unknown
+	iommu          boot.Want // the kernel arguments that the IOMMU needs
+	Virtualization *string   // the CPU flag that KVM needs, "" for neither; nil if unknown
 	Kernels        []modprobe.Modules
 	Default        string // release of the kernel that boots by default, or the newest if that is unknown
 	Loader         machine.Loader
@@ -48,6 +50,7 @@ func newNode(m Machine) (node, error) {
 		Maker: m.Generator.Value, Images: m.Images.Value, Warnings: slices.Clone(m.Warnings), Stated: m.StatedByOthers(),
 		adapters: m.Adapters.Value, places: m.Places, edited: m.Edited, unit: m.Unit, journal: m.Journal,
 	}
+	n.iommu, _ = m.WantIOMMU()
 	if m.Virtualization.Seen() {
 		n.Virtualization = &m.Virtualization.Value
 	}

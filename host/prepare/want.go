@@ -11,6 +11,7 @@ import (
 	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/initramfs"
+	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/pci"
@@ -181,7 +182,7 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 	if err != nil {
 		return Want{}, err
 	}
-	w.arguments, _ = boot.WantIOMMU(n.CPUVendor)
+	w.arguments = n.iommu
 	if unsafe {
 		w.arguments.Exact = append(w.arguments.Exact, "vfio_iommu_type1.allow_unsafe_interrupts=1")
 	}
@@ -191,15 +192,15 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 		Unsafe:   unsafe && n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable("vfio_iommu_type1") }),
 		Load:     n.load(driver),
 	}
+	for _, f := range iommu.Isolation("", n.Loader.Args(), nil) {
+		w.warnings = append(w.warnings, f.Seen+": "+f.Effect)
+	}
 	n.warnOfVariants(&w)
 	w.early = w.contract.Early(n.Kernels)
 	n.placeIDs(&w)
 	n.placeBlacklist(&w, selected)
 	w.blacklists = n.blacklistsOfOthers(w.contract)
-	for _, f := range w.arguments.Flags {
-		w.contract.Arguments = append(w.contract.Arguments, f.Param+"="+f.Option)
-	}
-	w.contract.Arguments = append(w.contract.Arguments, w.arguments.Exact...)
+	w.contract.Arguments = w.arguments.Args(n.Loader.Args())
 	return w, nil
 }
 

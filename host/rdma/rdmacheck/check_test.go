@@ -368,7 +368,7 @@ func cases(t *testing.T) []unhealthy {
 		{"storage", host.Pass, "loaded: ib_iser", func(*rdmacheck.Machine) {}},
 		{"smc", host.Pass, "SMC-R is loaded", func(m *rdmacheck.Machine) { m.Modules.Value["smc"] = true }},
 		{"vdpa", host.Pass, "vdpa0, mlx5_core.sf.2", func(m *rdmacheck.Machine) { m.VDPA, m.Subfunctions = []string{"vdpa0"}, []string{"mlx5_core.sf.2"} }},
-		{"acs", host.Fail, "pcie_acs_override=downstream", func(m *rdmacheck.Machine) {
+		{"acs", host.Warn, "pcie_acs_override=downstream", func(m *rdmacheck.Machine) {
 			m.Arguments.Value = append(m.Arguments.Value, "pcie_acs_override=downstream")
 		}},
 		{"acs", host.NA, "permission denied", func(m *rdmacheck.Machine) { m.Arguments.Err = fs.ErrPermission }},

@@ -46,7 +46,7 @@ var (
 		"install the kernel's package of extra modules, or MLNX_OFED")
 	// errNoIOMMU is the error of VFs for guests on a machine whose IOMMU is off.
 	errNoIOMMU = host.WithHint(errors.New("the IOMMU is off, so no guest can have a device"),
-		host.Textf("switch it on in the firmware and with the kernel arguments intel_iommu=on iommu=pt (AMD: iommu=pt), and reboot; '%s' does so for GPUs",
+		host.Textf("switch it on in the firmware and on Intel with the kernel argument intel_iommu=on, and reboot; '%s' does so for GPUs",
 			host.NewCommand("host prepare")))
 	// errUnnamed is the error of options that name no adapter, where none is recorded.
 	errUnnamed = host.WithHint(errors.New("no adapter is named, and none is recorded"),
