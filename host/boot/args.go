@@ -101,6 +101,17 @@ func (w Want) Args(have Args) Args {
 	return append(args, w.Exact...)
 }
 
+// WithoutMode returns w without a translation mode, which passthrough does not need.
+func (w Want) WithoutMode() Want {
+	w.Flags = slices.Clone(w.Flags)
+	for i := range w.Flags {
+		if w.Flags[i].Mode {
+			w.Flags[i].Option = ""
+		}
+	}
+	return w
+}
+
 // Flag is an option in the comma-separated value of a kernel parameter. Without an option, there
 // are only conflicting ones.
 type Flag struct {

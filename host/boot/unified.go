@@ -32,7 +32,12 @@ func UnifiedDefault(root host.Root, want Args) error {
 	if e := newest(entries); e != nil && p.variable("LoaderInfo") != "" {
 		command = "bootctl set-default " + path.Base(e.name) + " selects an entry that gpustack can change; or " + command
 	}
-	return &Unsupported{What: "unified kernel images (" + strings.Join(images, ", ") + ")", Command: command}
+	u := &Unsupported{What: "unified kernel images (" + strings.Join(images, ", ") + ")", Command: command, edits: true,
+		running: ParseArgs(p.text("/proc/cmdline")), ofOthers: func(want Args) error { return UnifiedDefault(root, want) }}
+	if u.file, u.args = p.arguments(kernelCmdline); p.err != nil {
+		return p.err
+	}
+	return u
 }
 
 // menuOfSystemdBoot returns the menu of systemd-boot: unified kernel images, and entries of this

@@ -16,6 +16,14 @@ type Unsupported struct {
 	Command string // that sets the arguments on such a machine
 	// Menu is set if GRUB's menu boots the kernels nevertheless, so that it can be checked.
 	Menu bool
+	// Initramfs is set if the machine boots the images that its initramfs generator makes.
+	Initramfs bool
+
+	edits    bool                  // gpustack accepts the machine once the arguments are set
+	file     string                // that the boot loader, or the tool that configures it, reads; "" for none known
+	args     Args                  // in file
+	running  Args                  // of the running kernel
+	ofOthers func(want Args) error // the same error for other arguments
 }
 
 func (e *Unsupported) Error() string {
@@ -26,6 +34,8 @@ func (e *Unsupported) Error() string {
 func (e *Unsupported) Hint() string { return e.Command }
 
 const (
+	// never is the file of a system that gpustack does not accept: its own files would not remain.
+	never            = "never"
 	reinstallKernels = "then kernel-install add RELEASE IMAGE for each kernel"
 	overrideDriver   = "its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function"
 )
@@ -45,43 +55,52 @@ func Supported(root host.Root, want Args) error {
 	cpu := p.text("/proc/cpuinfo")
 	running := ParseArgs(p.text("/proc/cmdline"))
 	var found *Unsupported
+	grub := len(running.Values("BOOT_IMAGE")) > 0
+	proxmox := p.any("/etc/kernel/proxmox-boot-uuids")
 	for _, way := range []struct {
 		is            bool
 		what, command string
+		file          string // see Unsupported
 	}{
-		{ostree && p.any("/usr/bin/rpm-ostree"), "ostree", "rpm-ostree kargs " + strings.Join(appended, " ")},
+		{ostree && p.any("/usr/bin/rpm-ostree"), "ostree", "rpm-ostree kargs " + strings.Join(appended, " "), blsDir},
 		{ostree && p.any("/usr/bin/bootc"), "bootc",
 			"put kargs = [" + strings.Join(quoted, ", ") + "] into /usr/lib/bootc/kargs.d/gpustack.toml" +
-				" of the image, then bootc upgrade"},
-		{ostree, "ostree", "ostree admin kargs edit-in-place " + strings.Join(appended, " ")},
+				" of the image, then bootc upgrade", blsDir},
+		{ostree, "ostree", "ostree admin kargs edit-in-place " + strings.Join(appended, " "), blsDir},
 		{p.any("/etc/NIXOS"), "NixOS",
-			"boot.kernelParams = [ " + strings.Join(quoted, " ") + " ]; in its configuration, then nixos-rebuild boot"},
+			"boot.kernelParams = [ " + strings.Join(quoted, " ") + " ]; in its configuration, then nixos-rebuild boot", never},
 		{p.any("/usr/sbin/transactional-update") && p.readOnly(), "transactional-update",
-			fmt.Sprintf("run transactional-update shell, and in it %s", host.NewCommand("host prepare"))},
+			fmt.Sprintf("run transactional-update shell, and in it %s", host.NewCommand("host prepare")), never},
 		// s390x: arch/s390/kernel/processor.c.
 		{strings.Contains(cpu, "IBM/S390") || p.any("/etc/zipl.conf"), "zipl (s390x)",
-			overrideDriver + "; other arguments go to /etc/zipl.conf, then zipl"},
+			overrideDriver + "; other arguments go to /etc/zipl.conf, then zipl", never},
 		// arch/powerpc/kernel/setup-common.c, show_cpuinfo.
-		{strings.Contains(cpu, "POWER"), "POWER", overrideDriver},
+		{strings.Contains(cpu, "POWER"), "POWER", overrideDriver, never},
 		{p.networkRoot(running), "network boot",
 			"add " + arguments + " on the server that this machine boots from; with MAAS: " +
-				"maas PROFILE tag update TAG kernel_opts=\"" + arguments + "\""},
-		{p.any("/etc/kernel/proxmox-boot-uuids"), "proxmox-boot-tool",
-			"add " + arguments + " to /etc/kernel/cmdline, then proxmox-boot-tool refresh"},
+				"maas PROFILE tag update TAG kernel_opts=\"" + arguments + "\"", ""},
+		// Proxmox VE Administration Guide, "Editing the Kernel Commandline".
+		{proxmox && grub, "proxmox-boot-tool",
+			"add " + arguments + " to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then proxmox-boot-tool refresh", GrubDefault},
+		{proxmox, "proxmox-boot-tool", "add " + arguments + " to /etc/kernel/cmdline, then proxmox-boot-tool refresh", kernelCmdline},
 		{p.any("/usr/bin/kernelstub") && p.any("/etc/kernelstub/configuration"), "kernelstub",
-			"kernelstub --add-options \"" + arguments + "\""},
+			"kernelstub --add-options \"" + arguments + "\"", ""},
 		{p.bootLoaderOfSUSE("-bls", "systemd-boot"), "sdbootutil",
-			"add " + arguments + " to /etc/kernel/cmdline, then sdbootutil update-all-entries"},
+			"add " + arguments + " to /etc/kernel/cmdline, then sdbootutil update-all-entries", kernelCmdline},
 		{p.bootedUnified(running) || p.unifiedImages(), "unified kernel images",
-			"add " + arguments + " to /etc/kernel/cmdline, " + reinstallKernels},
+			"add " + arguments + " to /etc/kernel/cmdline, " + reinstallKernels, kernelCmdline},
 		{p.any("/usr/sbin/flash-kernel") && !p.any("/etc/default/grub"), "flash-kernel",
-			"add " + arguments + " to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
+			"add " + arguments + " to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel", ""},
 		{p.any("/boot/extlinux/extlinux.conf") && !p.any("/etc/default/grub"), "extlinux",
-			"add " + arguments + " to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
+			"add " + arguments + " to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update", ""},
 	} {
 		if way.is && found == nil {
-			menu := slices.Contains([]string{"NixOS", "transactional-update", "POWER"}, way.what)
-			found = &Unsupported{way.what, way.command, menu}
+			found = &Unsupported{What: way.what, Command: way.command, running: running, ofOthers: func(want Args) error { return Supported(root, want) }}
+			found.Menu = slices.Contains([]string{"NixOS", "transactional-update", "POWER"}, way.what)
+			found.Initramfs = slices.Contains([]string{"proxmox-boot-tool", "kernelstub", "flash-kernel", "extlinux"}, way.what)
+			if found.edits = way.file != never; found.edits {
+				found.file, found.args = p.arguments(way.file)
+			}
 		}
 	}
 	switch {
@@ -91,6 +110,33 @@ func Supported(root host.Root, want Args) error {
 		return found
 	}
 	return nil
+}
+
+// arguments returns the kernel arguments in a file, and the file: of a folder, that of its newest
+// entry. Without the file it returns "".
+func (p *probe) arguments(name string) (file string, args Args) {
+	switch name {
+	case "":
+	case blsDir:
+		entries, err := readEntries(p.root, blsDir)
+		p.keep(err)
+		if e := newest(entries); e != nil {
+			return e.name, ParseArgs(e.all("options"))
+		}
+	case GrubDefault:
+		g, err := readGrub(p.root, grubNormal)
+		p.keep(err)
+		if err == nil {
+			return name, g.Args()
+		}
+	default:
+		data, err := p.root.ReadFile(name)
+		p.keep(err)
+		if err == nil {
+			return name, cmdlineArgs(data)
+		}
+	}
+	return "", nil
 }
 
 // probe reads files and keeps the first error.

@@ -109,3 +109,61 @@ func TestManyMounts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAccept: a machine whose loader gpustack does not edit is accepted once the file that the loader
+// reads has the arguments, and with a warning if only the running kernel has them.
+func TestAccept(t *testing.T) {
+	const (
+		// forum.proxmox.com, thread 179366.
+		proxmox = "-- etc/kernel/proxmox-boot-uuids --\n1234-ABCD\n"
+		bootc   = "-- run/ostree-booted --\n-- usr/bin/bootc --\n"
+		cmdline = "-- etc/kernel/cmdline --\nroot=ZFS=rpool/ROOT/pve-1 boot=zfs "
+		booted  = "-- proc/cmdline --\ninitrd=\\EFI\\proxmox\\initrd.img root=ZFS=rpool "
+	)
+	for name, test := range map[string]struct {
+		tree, vendor string
+		want         string // "refused", or the warning
+		initramfs    bool
+		plan         string // the error of a plan
+	}{
+		"Proxmox, nothing set":             {proxmox + cmdline + "\n", "intel", "refused", false, ""},
+		"Proxmox, nothing is needed":       {proxmox + cmdline + "\n", "amd", "", true, ""},
+		"Proxmox on arm64":                 {proxmox + cmdline + "\n", "arm", "", true, ""},
+		"Proxmox, set":                     {proxmox + cmdline + "intel_iommu=on\n", "intel", "", true, ""},
+		"Proxmox, only booted with it":     {proxmox + cmdline + "\n" + booted + "intel_iommu=on\n", "intel", "/etc/kernel/cmdline lacks intel_iommu=on, which the running kernel has: add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then proxmox-boot-tool refresh", true, ""},
+		"Proxmox with GRUB, not in its":    {proxmox + cmdline + "intel_iommu=on\n-- etc/default/grub --\n-- proc/cmdline --\nBOOT_IMAGE=/vmlinuz\n", "intel", "refused", false, ""},
+		"Proxmox with GRUB, set":           {proxmox + "-- etc/default/grub --\nGRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=on'\n-- proc/cmdline --\nBOOT_IMAGE=/vmlinuz\n", "intel", "", true, ""},
+		"Proxmox, switched off":            {proxmox + cmdline + "amd_iommu=off\n", "amd", "", true, "remove amd_iommu=off from the kernel arguments"},
+		"Proxmox, on and off":              {proxmox + cmdline + "intel_iommu=on iommu=soft\n", "intel", "", true, "remove iommu=soft from the kernel arguments"},
+		"bootc, only booted with it":       {bootc + booted + "intel_iommu=on iommu=pt ostree=/ostree/boot.1/default/abc/0\n", "intel", "bootc: only the running kernel shows intel_iommu=on; whether the next boot has it is unknown", false, ""},
+		"bootc, the entry of the next one": {bootc + "-- boot/loader/entries/ostree-1.conf --\nversion 1\nlinux /a\noptions root=a\n-- boot/loader/entries/ostree-2.conf --\nversion 2\nlinux /b\noptions root=a intel_iommu=on\n", "intel", "", false, ""},
+		"unified kernel images":            {"-- efi/EFI/Linux/f00d-6.1.efi --\n" + cmdline + "intel_iommu=on\n", "intel", "", false, ""},
+		"NixOS":                            {"-- etc/NIXOS --\n" + booted + "intel_iommu=on\n", "intel", "refused", false, ""},
+		"network boot, booted with it":     {"-- proc/cmdline --\nroot=/dev/nfs intel_iommu=on\n", "intel", "network boot: only the running kernel shows intel_iommu=on; whether the next boot has it is unknown", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, _ := boot.WantIOMMU(test.vendor, false)
+			var unsupported *boot.Unsupported
+			if err := boot.Supported(hosttest.Lay(t, test.tree), want.Args(nil)); !errors.As(err, &unsupported) {
+				t.Fatal(err)
+			}
+			loader, ok := unsupported.Accept(want.Args(nil))
+			switch {
+			case !ok:
+				if test.want != "refused" {
+					t.Errorf("refused: %v", unsupported.Command)
+				}
+				return
+			case loader.Warning != test.want || loader.Initramfs != test.initramfs:
+				t.Errorf("warning %q, initramfs %v", loader.Warning, loader.Initramfs)
+			}
+			got := ""
+			if _, err := loader.Plan(nil, want.WithoutMode()); errors.As(err, &unsupported) {
+				got = unsupported.Command
+			}
+			if got != test.plan {
+				t.Errorf("plan: %s", got)
+			}
+		})
+	}
+}

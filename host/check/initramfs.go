@@ -21,7 +21,7 @@ func (v view) initramfs() []host.Finding {
 
 // blacklist finds a blacklist of gpustack's in /etc, which gpustack=off cannot disable.
 func (v view) blacklist() []host.Finding {
-	if v.Contract.Value == nil || !v.Conf.Seen() {
+	if v.Contract.Value == nil || !v.Conf.Seen() || machine.ImagesElsewhere(v.Loader.Value) {
 		return nil
 	}
 	var modules []string

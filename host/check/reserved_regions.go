@@ -20,11 +20,13 @@ func (v view) reservedRegions() []host.Finding {
 		return unread(v.Devices)
 	}
 	var findings []host.Finding
+	reported := map[int]bool{}
 	for _, d := range v.ForGuests() {
 		region := v.Regions.Value.Of(&d)
-		if region == nil {
+		if region == nil || reported[region.Group] {
 			continue
 		}
+		reported[region.Group] = true
 		f := host.Finding{
 			Status: host.Fail, File: region.File(), Seen: fmt.Sprintf("%s is in group %d, of which the firmware requires %s mapped 1:1", d.Address, region.Group, region.Memory),
 			Effect: "the kernel assigns the group to no guest", Remedy: gate.FreeRegion,

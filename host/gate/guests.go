@@ -93,6 +93,7 @@ func (h Host) Shared(s Selection, ofVFs func(pf pci.Address) string) (refusals [
 // users by what was planned then: uses has nothing of them.
 func (h Host) Decide(s Selection, uses machine.Uses, ofVFs func(pf pci.Address) string) Answer {
 	answer := h.Ask(s.Allowed, s.Leaving(h.Devices)...)
+	mapped := map[int]bool{} // groups with a region that is reported
 	for _, a := range s.All {
 		d := h.Devices.At(a)
 		if (Records{Containers: h.Containers}).forContainers(h.Devices, a) {
@@ -101,12 +102,16 @@ func (h Host) Decide(s Selection, uses machine.Uses, ofVFs func(pf pci.Address) 
 		if s.NVSwitch == machine.SwitchesToHost && d.IsNVSwitch() {
 			answer.add(h, s.Allowed, Refuse(a, ErrSwitches))
 		}
-		if region := h.Regions.Of(d); region != nil && region.Refuses {
+		switch region := h.Regions.Of(d); {
+		case region == nil || mapped[region.Group]:
+		case region.Refuses:
+			mapped[region.Group] = true
 			r := Refuse(a, ErrRegion)
 			r.File = region.File()
 			answer.add(h, s.Allowed, r)
-		} else if region != nil {
-			answer.Notes = append(answer.Notes, fmt.Sprintf("%s: %v (%s %s); this kernel attaches the group, newer ones do not", a, ErrRegion, region.File(), region.Memory))
+		default:
+			mapped[region.Group] = true
+			answer.Notes = append(answer.Notes, fmt.Sprintf("%s is in IOMMU group %d, of which the firmware requires %s mapped 1:1: kernels since 6.6 assign the group to no guest", a, region.Group, region.Memory))
 		}
 	}
 	answer.Refused = append(answer.Refused, h.Shared(s, ofVFs)...)

@@ -50,6 +50,17 @@ type Loader interface {
 // ReadLoader reads the configuration of the machine's boot loader. want are the arguments that its
 // kernels need: if gpustack cannot set arguments here, the error names the command that sets them.
 func ReadLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error) {
+	loader, err := readLoader(root, facts, want)
+	var unsupported *boot.Unsupported
+	if errors.As(err, &unsupported) {
+		if external, ok := unsupported.Accept(want); ok {
+			return external, nil
+		}
+	}
+	return loader, err
+}
+
+func readLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error) {
 	if err := boot.Mounted(root); err != nil {
 		return nil, err
 	}
@@ -68,6 +79,13 @@ func ReadLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error
 		return boot.ReadSystemdBoot(root)
 	}
 	return nil, ErrNoBootLoader
+}
+
+// ImagesElsewhere reports whether the machine boots other initramfs images than those that its
+// generator makes, as those in an image of the system.
+func ImagesElsewhere(l Loader) bool {
+	external, ok := l.(boot.External)
+	return ok && !external.Initramfs
 }
 
 // ReadGenerator returns the program that makes the machine's initramfs.
@@ -279,6 +297,10 @@ func (m *Machine) Obstacles() []error {
 	if host.IsAbsent(confErr) {
 		confErr = nil
 	}
-	return host.Split(errors.Join(m.Loader.Err, cpuErr, m.Generator.Err, m.Kernels.Err, m.Default.Err, m.Images.Err, confErr, m.Stated.Err,
+	generatorErr, imagesErr := m.Generator.Err, m.Images.Err
+	if ImagesElsewhere(m.Loader.Value) {
+		generatorErr, imagesErr = nil, nil
+	}
+	return host.Split(errors.Join(m.Loader.Err, cpuErr, generatorErr, m.Kernels.Err, m.Default.Err, imagesErr, confErr, m.Stated.Err,
 		m.Contract.Err, m.Needs.Err, m.Mediated.Err, m.Regions.Err))
 }

@@ -28,6 +28,10 @@ func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 	if contract == nil {
 		return
 	}
+	if ImagesElsewhere(o.Loader.Value) {
+		o.Initramfs = Saw[[]Initramfs]("/boot", nil, ErrNoInitramfs)
+		return
+	}
 	if err := errors.Join(o.Generator.Err, all.Err); err != nil {
 		o.Initramfs = Saw[[]Initramfs]("/boot", nil, err)
 		return

@@ -68,7 +68,7 @@ type Machine struct {
 	// Observed for Needs; Mediated also for its own subject.
 	Needs    Look[guard.Needs]
 	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
-	Regions  Look[iommu.Regions]       // that the kernel which boots by default, or else the running one, maps 1:1
+	Regions  Look[iommu.Regions]       // for IOMMU too, and the kernel that boots by default, or else the running one
 
 	// Observed for Check while a recorded function is the host's.
 	Uses Look[Uses]
@@ -240,7 +240,7 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		o.CPUVendor = cpuOf(devices)
 		o.readBoot()
 	}
-	if o.reads(Needs) {
+	if o.reads(Needs | IOMMU) {
 		o.readRegions()
 	}
 	o.Warnings = append(append(append(factWarnings, stateWarnings...), scanWarnings...), o.Warnings...)

@@ -51,6 +51,17 @@ func newNode(m Machine) (node, error) {
 		adapters: m.Adapters.Value, places: m.Places, edited: m.Edited, unit: m.Unit, journal: m.Journal,
 	}
 	n.iommu, _ = m.WantIOMMU()
+	if external, ok := n.Loader.(boot.External); ok {
+		n.iommu = n.iommu.WithoutMode()
+		if external.Warning != "" {
+			n.Warnings = append(n.Warnings, external.Warning)
+		}
+		if machine.ImagesElsewhere(n.Loader) {
+			n.Maker, n.Images = "", nil
+			n.Warnings = append(n.Warnings, external.What+": the initramfs is not regenerated here, so gpustack-boot.service binds all functions; "+
+				"a driver of the host that the initramfs has may bind them first")
+		}
+	}
 	if m.Virtualization.Seen() {
 		n.Virtualization = &m.Virtualization.Value
 	}

@@ -238,7 +238,7 @@ func (n node) function(a pci.Address, staying map[string]bool, driver string) (m
 	// have come into use until then. Ids match each function of a product, also one that is added later,
 	// and ordinary adapters have the same ids as those that manage NVSwitches.
 	switch manages := d.NVSwitchManager == host.Yes; {
-	case n.Devices.GPUOf(d) == nil && !d.IsNVSwitch(), n.Needs.Below[a] != "":
+	case n.Devices.GPUOf(d) == nil && !d.IsNVSwitch(), n.Needs.Below[a] != "", machine.ImagesElsewhere(n.Loader):
 		f.By = machine.ByService
 	case staying[f.IDs()] || f.Driver != driver || n.heldByKernel(d) || manages:
 		f.By = machine.ByAddress
@@ -422,6 +422,9 @@ func (n node) placeBlacklist(w *Want, selected map[pci.Address]bool) {
 		w.warnings = append(w.warnings, "GRUB_FORCE_PARTUUID is set: GRUB tries to start kernels without their initramfs, and then the host's drivers may bind functions first; "+
 			"set GRUB_FORCE_PARTUUID= in a file of /etc/default/grub.d that sorts last, then run update-grub")
 		reason = ", since GRUB tries to start kernels without their initramfs"
+	}
+	if machine.ImagesElsewhere(n.Loader) {
+		reason = ", since the initramfs is not regenerated here"
 	}
 	if len(without) > 0 {
 		reason = fmt.Sprintf(" for kernel %s, which has no initramfs in /boot", strings.Join(without, ", "))
