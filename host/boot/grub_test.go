@@ -384,6 +384,8 @@ func TestWantIOMMU(t *testing.T) {
 		{"amd", false, "iommu=soft iommu.passthrough=1", "iommu.passthrough=1", ""},
 		// An EPYC 9654 (github.com/AMDESE/AMDSEV, issues 88 and 113; github.com/SUSE/doc-sle, pull 1857).
 		{"amd", false, "iommu=nopt mem_encrypt=on kvm_amd.sev=1 kvm_amd.sev_snp=1", "iommu=nopt mem_encrypt=on kvm_amd.sev=1 kvm_amd.sev_snp=1", ""},
+		// A host with Linux 6.16 whose devices exchange data between PCIe switches (AMDESE/AMDSEV, issue 287).
+		{"amd", false, "mem_encrypt=on kvm_amd.sev=1 kvm_amd.sev_es=1 kvm_amd.sev_snp=1 amd_iommu=on", "mem_encrypt=on kvm_amd.sev=1 kvm_amd.sev_es=1 kvm_amd.sev_snp=1 amd_iommu=on", ""},
 		{"amd", false, "kvm-amd.sev_snp=Y", "kvm-amd.sev_snp=Y", ""},
 		{"amd", false, "kvm_amd.sev_snp=0", "kvm_amd.sev_snp=0 iommu=pt", "iommu=pt"},
 		{"amd", true, "quiet iommu=soft", "quiet", ""},
