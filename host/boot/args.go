@@ -101,17 +101,6 @@ func (w Want) Args(have Args) Args {
 	return append(args, w.Exact...)
 }
 
-// WithoutMode returns w without a translation mode, which passthrough does not need.
-func (w Want) WithoutMode() Want {
-	w.Flags = slices.Clone(w.Flags)
-	for i := range w.Flags {
-		if w.Flags[i].Mode {
-			w.Flags[i].Option = ""
-		}
-	}
-	return w
-}
-
 // Flag is an option in the comma-separated value of a kernel parameter. Without an option, there
 // are only conflicting ones.
 type Flag struct {
@@ -163,14 +152,14 @@ func IsTrue(value string) bool {
 // WantIOMMU returns the arguments that passthrough needs on a machine with a CPU of that vendor: the
 // IOMMU on. It returns false for an unknown vendor. Only arguments that switch the IOMMU off
 // conflict: VFIO makes its own domains, whichever mode is chosen. On x86, where arguments choose no
-// mode, devices that remain with the host get no translation, which would slow them; but snp, that
-// SEV-SNP is on, excludes that (Linux, drivers/iommu/amd/init.c, iommu_snp_enable). AMD's IOMMU is on
-// by default, and Arm's SMMU has no argument that switches it off. On Grace, passthrough breaks CUDA
-// for GPUs that remain with the host (Linux before 6.11). (Documentation/admin-guide/
-// kernel-parameters.txt: intel_iommu, amd_iommu, iommu, iommu.passthrough.)
-func WantIOMMU(cpuVendor string, snp bool) (Want, bool) {
+// mode, devices that remain with the host get no translation, which would slow them, unless keep is
+// set: with SEV-SNP on, that would switch it off (Linux, drivers/iommu/amd/init.c, iommu_snp_enable).
+// AMD's IOMMU is on by default, and Arm's SMMU has no argument that switches it off. On Grace,
+// passthrough breaks CUDA for GPUs that remain with the host (Linux before 6.11). (Documentation/
+// admin-guide/kernel-parameters.txt: intel_iommu, amd_iommu, iommu, iommu.passthrough.)
+func WantIOMMU(cpuVendor string, keep bool) (Want, bool) {
 	mode := Flag{Param: "iommu", Option: "pt", Conflicts: []string{"off", "soft"}, Mode: true}
-	if snp {
+	if keep {
 		mode.Option = ""
 	}
 	switch cpuVendor {

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -59,21 +60,14 @@ func (External) Files() []string { return nil }
 // Programs returns none.
 func (External) Programs(_, _ bool) []host.Program { return nil }
 
-// Plan returns an error with the command that sets the arguments if any would have to change.
+// Plan returns an error that names the arguments which would have to change.
 func (e External) Plan(_ edit.Files, want Want) (edit.Plan, error) {
 	change := want.Change(e.args)
 	if change.IsZero() {
 		return nil, nil
 	}
 	refused := *e.Unsupported
-	if u, ok := e.ofOthers(change.Add).(*Unsupported); ok { //nolint:errorlint // it is one itself
-		refused.Command = u.Command
-	}
-	if len(change.Drop) > 0 {
-		refused.Command = fmt.Sprintf("remove %s from the kernel arguments in the same way; %s", change.Drop, refused.Command)
-		if len(change.Add) == 0 {
-			refused.Command = fmt.Sprintf("remove %s from the kernel arguments", change.Drop)
-		}
-	}
+	refused.Command = fmt.Sprintf("set kernel arguments with the same tool: add %s, remove %s",
+		cmp.Or(change.Add.String(), "none"), cmp.Or(change.Drop.String(), "none"))
 	return nil, &refused
 }

@@ -33,7 +33,7 @@ func UnifiedDefault(root host.Root, want Args) error {
 		command = "bootctl set-default " + path.Base(e.name) + " selects an entry that gpustack can change; or " + command
 	}
 	u := &Unsupported{What: "unified kernel images (" + strings.Join(images, ", ") + ")", Command: command, edits: true,
-		running: ParseArgs(p.text("/proc/cmdline")), ofOthers: func(want Args) error { return UnifiedDefault(root, want) }}
+		running: ParseArgs(p.text("/proc/cmdline"))}
 	if u.file, u.args = p.arguments(kernelCmdline); p.err != nil {
 		return p.err
 	}

@@ -19,11 +19,10 @@ type Unsupported struct {
 	// Initramfs is set if the machine boots the images that its initramfs generator makes.
 	Initramfs bool
 
-	edits    bool                  // gpustack accepts the machine once the arguments are set
-	file     string                // that the boot loader, or the tool that configures it, reads; "" for none known
-	args     Args                  // in file
-	running  Args                  // of the running kernel
-	ofOthers func(want Args) error // the same error for other arguments
+	edits   bool   // gpustack accepts the machine once the arguments are set
+	file    string // that the boot loader, or the tool that configures it, reads; "" for none known
+	args    Args   // in file
+	running Args   // of the running kernel
 }
 
 func (e *Unsupported) Error() string {
@@ -95,7 +94,7 @@ func Supported(root host.Root, want Args) error {
 			"add " + arguments + " to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update", ""},
 	} {
 		if way.is && found == nil {
-			found = &Unsupported{What: way.what, Command: way.command, running: running, ofOthers: func(want Args) error { return Supported(root, want) }}
+			found = &Unsupported{What: way.what, Command: way.command, running: running}
 			found.Menu = slices.Contains([]string{"NixOS", "transactional-update", "POWER"}, way.what)
 			found.Initramfs = slices.Contains([]string{"proxmox-boot-tool", "kernelstub", "flash-kernel", "extlinux"}, way.what)
 			if found.edits = way.file != never; found.edits {

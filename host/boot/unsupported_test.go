@@ -133,8 +133,8 @@ func TestAccept(t *testing.T) {
 		"Proxmox, only booted with it":     {proxmox + cmdline + "\n" + booted + "intel_iommu=on\n", "intel", "/etc/kernel/cmdline lacks intel_iommu=on, which the running kernel has: add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then proxmox-boot-tool refresh", true, ""},
 		"Proxmox with GRUB, not in its":    {proxmox + cmdline + "intel_iommu=on\n-- etc/default/grub --\n-- proc/cmdline --\nBOOT_IMAGE=/vmlinuz\n", "intel", "refused", false, ""},
 		"Proxmox with GRUB, set":           {proxmox + "-- etc/default/grub --\nGRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=on'\n-- proc/cmdline --\nBOOT_IMAGE=/vmlinuz\n", "intel", "", true, ""},
-		"Proxmox, switched off":            {proxmox + cmdline + "amd_iommu=off\n", "amd", "", true, "remove amd_iommu=off from the kernel arguments"},
-		"Proxmox, on and off":              {proxmox + cmdline + "intel_iommu=on iommu=soft\n", "intel", "", true, "remove iommu=soft from the kernel arguments"},
+		"Proxmox, switched off":            {proxmox + cmdline + "amd_iommu=off\n", "amd", "", true, "set kernel arguments with the same tool: add none, remove amd_iommu=off"},
+		"Proxmox, on and off":              {proxmox + cmdline + "intel_iommu=on iommu=soft\n", "intel", "", true, "set kernel arguments with the same tool: add none, remove iommu=soft"},
 		"bootc, only booted with it":       {bootc + booted + "intel_iommu=on iommu=pt ostree=/ostree/boot.1/default/abc/0\n", "intel", "bootc: only the running kernel shows intel_iommu=on; whether the next boot has it is unknown", false, ""},
 		"bootc, the entry of the next one": {bootc + "-- boot/loader/entries/ostree-1.conf --\nversion 1\nlinux /a\noptions root=a\n-- boot/loader/entries/ostree-2.conf --\nversion 2\nlinux /b\noptions root=a intel_iommu=on\n", "intel", "", false, ""},
 		"unified kernel images":            {"-- efi/EFI/Linux/f00d-6.1.efi --\n" + cmdline + "intel_iommu=on\n", "intel", "", false, ""},
@@ -158,7 +158,8 @@ func TestAccept(t *testing.T) {
 				t.Errorf("warning %q, initramfs %v", loader.Warning, loader.Initramfs)
 			}
 			got := ""
-			if _, err := loader.Plan(nil, want.WithoutMode()); errors.As(err, &unsupported) {
+			want, _ = boot.WantIOMMU(test.vendor, true)
+			if _, err := loader.Plan(nil, want); errors.As(err, &unsupported) {
 				got = unsupported.Command
 			}
 			if got != test.plan {

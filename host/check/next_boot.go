@@ -23,6 +23,11 @@ var watched = []string{"intel_iommu", "amd_iommu", "iommu", "iommu.passthrough",
 // prepared machine that does not boot from the menu that gpustack reads, and does not apply where a
 // file that the menu reads may set another default.
 func (v view) nextBoot() []host.Finding {
+	if external, ok := v.Loader.Value.(boot.External); ok {
+		if f := v.external(external); f != nil {
+			return f
+		}
+	}
 	switch {
 	case !v.Entries.Seen():
 		return v.unknownBoot()
@@ -72,6 +77,25 @@ func (v view) unknownBoot() []host.Finding {
 		f.Effect = "the next boot may lack the recorded arguments; then functions for guests remain with the host"
 	}
 	return []host.Finding{f}
+}
+
+// external returns what may be missing at the next boot from a boot loader that gpustack does not edit,
+// nil if nothing is.
+func (v view) external(loader boot.External) []host.Finding {
+	early := v.Contract.Value != nil && slices.ContainsFunc(v.Contract.Value.Functions, func(f machine.Function) bool { return f.By != machine.ByService })
+	switch {
+	case early && machine.ImagesElsewhere(loader):
+		return []host.Finding{{
+			Status: host.Fail, File: "/boot", Seen: loader.What + ": the initramfs is not regenerated here, and functions are recorded for it",
+			Effect: "functions for guests remain with the host", Remedy: host.Textf("%s has gpustack-boot.service bind them", host.NewCommand("host prepare")),
+		}}
+	case loader.Warning != "":
+		return []host.Finding{{
+			Status: host.Warn, File: "/boot", Seen: loader.Warning,
+			Effect: "the next boot may lack the arguments; then no function can be assigned to a guest", Remedy: host.Text(loader.Command),
+		}}
+	}
+	return nil
 }
 
 // bootCommand returns the command that helps where the machine does not boot from the files that

@@ -93,7 +93,7 @@ var (
 	errMediated = host.WithHint(host.WithCode(errors.New("has mediated devices"), host.CodeMediated, ""),
 		"remove its mediated devices first: /sys/bus/mdev/devices/UUID/remove")
 	// ErrRegion is the refusal of a function in whose group the firmware wants memory mapped 1:1.
-	ErrRegion = host.WithHint(host.WithCode(errors.New("is in an IOMMU group of which the firmware requires a 1:1 mapping, so the kernel assigns it to no guest"),
+	ErrRegion = host.WithHint(host.WithCode(errors.New("the firmware requires memory mapped 1:1 for its IOMMU group, which the kernel assigns to no guest then"),
 		host.CodeRegion, ""), FreeRegion)
 	// ErrForContainers is the refusal of a function that container prepare has recorded.
 	ErrForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),

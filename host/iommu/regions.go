@@ -74,17 +74,12 @@ func ReadRegions(root host.Root, devices pci.Devices, release string) (Regions, 
 	if err != nil && !host.IsAbsent(err) {
 		errs = append(errs, err)
 	}
-	intel := len(units) > 0 && strings.HasPrefix(units[0], "dmar")
+	var major, minor int
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	older := n == 2 && (major < 6 || major == 6 && minor < 6)
 	for g, r := range regions {
-		r.Refuses = intel || !before66(release)
+		r.Refuses = !older || len(units) > 0 && strings.HasPrefix(units[0], "dmar")
 		regions[g] = r
 	}
 	return regions, errors.Join(errs...)
-}
-
-// before66 reports whether a kernel is older than 6.6.
-func before66(release string) bool {
-	var major, minor int
-	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return n == 2 && (major < 6 || major == 6 && minor < 6)
 }

@@ -367,9 +367,11 @@ func (o *observer) readConf() {
 }
 
 // WantIOMMU returns the kernel arguments that the machine's IOMMU needs, and false for an unknown CPU.
+// Where the operator sets them, the translation mode is not among them: nothing requires it.
 func (m *Machine) WantIOMMU() (boot.Want, bool) {
+	_, external := m.Loader.Value.(boot.External)
 	asked := slices.ContainsFunc(m.Conf.Value.Options("kvm_amd", "sev_snp"), func(o modprobe.Option) bool { return boot.IsTrue(o.Value) })
-	return boot.WantIOMMU(m.CPUVendor, m.SNP || asked)
+	return boot.WantIOMMU(m.CPUVendor, m.SNP || asked || external)
 }
 
 // StatedByOthers returns the ids= in files of others, without those of an initramfs generator that

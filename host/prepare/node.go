@@ -52,7 +52,6 @@ func newNode(m Machine) (node, error) {
 	}
 	n.iommu, _ = m.WantIOMMU()
 	if external, ok := n.Loader.(boot.External); ok {
-		n.iommu = n.iommu.WithoutMode()
 		if external.Warning != "" {
 			n.Warnings = append(n.Warnings, external.Warning)
 		}
