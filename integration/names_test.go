@@ -45,7 +45,7 @@ func TestAliasNamesOfAllProducts(t *testing.T) {
 			t.Fatal(line)
 		}
 		id, text := pci.ID(n), strings.TrimSpace(line[5:])
-		name := pci.AliasName(id, text)
+		name := pci.AliasName(pci.NVIDIA, id, text)
 		if name == "" {
 			continue
 		}
@@ -57,7 +57,7 @@ func TestAliasNamesOfAllProducts(t *testing.T) {
 			t.Errorf("%s %s: %q and %q differ only in case", id, text, name, other)
 		}
 		spelled[strings.ToLower(name)] = name
-		if pci.AliasName(id, "") == "" {
+		if pci.AliasName(pci.NVIDIA, id, "") == "" {
 			continue
 		}
 		ours++
@@ -78,7 +78,7 @@ func TestAliasNamesOfAllProducts(t *testing.T) {
 	}
 	// No text makes a name that the table has for another product.
 	for name, id := range ofTable {
-		if got := pci.AliasName(0xffff, "X [GeForce "+name+"]"); strings.EqualFold(got, name) {
+		if got := pci.AliasName(pci.NVIDIA, 0xffff, "X [GeForce "+name+"]"); strings.EqualFold(got, name) {
 			t.Errorf("%s of %s is also the name of another product", name, id)
 		}
 	}

@@ -20,7 +20,7 @@ type Scope string
 // The scopes.
 const (
 	ScopeAll      Scope = "all"      // every PCI function
-	ScopeGPUs     Scope = "gpus"     // NVIDIA's GPUs, what shares a slot or an IOMMU group with one, and NVSwitches
+	ScopeGPUs     Scope = "gpus"     // the GPUs, what shares a slot or an IOMMU group with one, and NVSwitches
 	ScopeFiltered Scope = "filtered" // only those that --device, --vendor or --class select
 )
 
@@ -107,7 +107,7 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 //
 // Errors: ErrNothingPrepared, ErrGone for every such function.
 func (m Machine) Prepared() (Host, error) {
-	h := Host{Name: "localhost", Scope: ScopeFiltered, isHere: true}
+	h := Host{Name: "localhost", Scope: ScopeFiltered, Given: m.Given, isHere: true}
 	var errs []error
 	gpu := false
 	for _, address := range m.Given {
@@ -117,7 +117,7 @@ func (m Machine) Prepared() (Host, error) {
 			continue
 		}
 		h.Devices = append(h.Devices, m.Devices[i])
-		gpu = gpu || m.Devices[i].Candidate
+		gpu = gpu || m.Devices[i].IsGPU()
 	}
 	if !gpu && len(errs) == 0 {
 		errs = append(errs, ErrNothingPrepared)

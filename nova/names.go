@@ -234,18 +234,18 @@ func InUse(root host.Root, place Place, role Role, r Release) (names []Named, er
 	return names, errors.Join(errs...)
 }
 
-// AliasName returns the name that the alias of an NVIDIA GPU gets: by its product, and by the
-// inventory only if another version of gpustack has named a product that this one does not know. It
-// is "" for other devices.
+// AliasName returns the name that the alias of a GPU gets: by its product, and by the inventory only
+// if another version of gpustack has named a product that this one does not know. It is "" for other
+// devices.
 func AliasName(d *pci.Device) string {
-	if !d.IsNVIDIAGPU() || d.ProductID == nil {
+	if !d.IsGPU() || d.IsManagementConsole() || d.VendorID == nil || d.ProductID == nil {
 		return ""
 	}
 	text := ""
 	if d.Product != nil {
 		text = *d.Product
 	}
-	name := pci.AliasName(*d.ProductID, text)
+	name := pci.AliasName(*d.VendorID, *d.ProductID, text)
 	if name == "" && d.AliasHint != nil {
 		name = *d.AliasHint
 	}
@@ -352,15 +352,9 @@ func (o naming) knownType(a Alias, products []Alias) string {
 			return p.DeviceType
 		}
 	}
-	var here []string
-	for i := range o.Devices {
-		d := &o.Devices[i]
-		if d.IsVendor(a.VendorID) && d.ProductID != nil && *d.ProductID == a.ProductID && d.SRIOV.PF == nil && d.DeviceType != nil {
-			here = append(here, string(*d.DeviceType))
-		}
-	}
-	slices.Sort(here)
-	switch here = slices.Compact(here); len(here) {
+	// Physical and virtual functions of a GPU may share one id: those for guests count.
+	here := Host{Devices: o.Devices, Given: o.Given, Containers: o.Containers}.typesFor(a.VendorID, a.ProductID)
+	switch len(here) {
 	case 0:
 		if kind := pci.TypeOfProduct(a.VendorID, a.ProductID); kind != "" {
 			return string(kind)

@@ -201,7 +201,7 @@ func TestHosts(t *testing.T) {
 		{"products of one model", []nova.Host{host("a", "20b2", "20b0")}, "A100-SXM4-80GB=20b2 type-PCI, A100-SXM4-40GB=20b0 type-PCI"},
 		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de:ffff: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model"},
 		{"a GPU of containers beside others", []nova.Host{ofContainers(host("a", "20b2", "1eb8"), 0)}, "T4=1eb8 type-PCI"},
-		{"only GPUs of containers", []nova.Host{ofContainers(host("a", "20b2"), 0)}, "host a has no NVIDIA GPU for guests"},
+		{"only GPUs of containers", []nova.Host{ofContainers(host("a", "20b2"), 0)}, "host a has no GPU for guests"},
 		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")},
 			"product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b, type-PF on a"},
 	} {

@@ -27,11 +27,11 @@ type Division struct {
 	IsRecorded bool // Remain is known by a record, not by drivers
 }
 
-// Divide returns the division of a product's functions. VFs count only if drivers tell which
-// functions are for guests: host prepare records none.
+// Divide returns the division of a product's functions. VFs count only beside some that are for
+// guests, by the record or by their drivers.
 func (h Host) Divide(vendor, product pci.ID) Division {
 	var functions []*pci.Device
-	isBound, isBeside := false, false
+	isBound, isBeside, isVF := false, false, false
 	d := Division{IsRecorded: h.Given != nil}
 	for i := range h.Devices {
 		f := &h.Devices[i]
@@ -42,12 +42,13 @@ func (h Host) Divide(vendor, product pci.ID) Division {
 		default:
 			functions = append(functions, f)
 			isBound = isBound || pci.LeavesAlone(f.DriverName())
+			isVF = isVF || f.SRIOV.PF != nil && slices.Contains(h.Given, f.Address)
 			isBeside = isBeside || !showsConsole(f)
 		}
 	}
 	for _, f := range functions {
 		switch {
-		case f.SRIOV.PF != nil && (d.IsRecorded || !isBound):
+		case f.SRIOV.PF != nil && (d.IsRecorded && !isVF || !d.IsRecorded && !isBound):
 		case d.IsRecorded && !slices.Contains(h.Given, f.Address),
 			!d.IsRecorded && isBound && f.Driver != nil && !pci.LeavesAlone(*f.Driver),
 			!d.IsRecorded && isBeside && showsConsole(f):
@@ -59,14 +60,37 @@ func (h Host) Divide(vendor, product pci.ID) Division {
 	return d
 }
 
+// typesFor returns the device types of a product's functions, sorted: of those for guests or, without
+// any, of all but virtual functions.
+func (h Host) typesFor(vendor, product pci.ID) (types []string) {
+	guests := h.Divide(vendor, product).Guests
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		isOf := d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product && d.DeviceType != nil
+		if isOf && (slices.Contains(guests, d.Address) || guests == nil && d.SRIOV.PF == nil) {
+			types = append(types, string(*d.DeviceType))
+		}
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
+// gpus returns a function that reports whether a function is a GPU for guests: of a host that is
+// prepared those that are recorded, virtual functions among them, and of others those of the machine
+// ([pci.GPUs]) without the console, unless it is the only one.
+func (h Host) gpus() func(*pci.Device) bool {
+	if h.Given != nil {
+		return func(d *pci.Device) bool { return d.IsGPU() && !d.IsManagementConsole() && slices.Contains(h.Given, d.Address) }
+	}
+	isOfMachine := pci.GPUs(h.Devices)
+	isFree := func(d pci.Device) bool { return isOfMachine(&d) && d.SRIOV.PF == nil && !showsConsole(&d) }
+	hasFree := slices.ContainsFunc(h.Devices, isFree)
+	return func(d *pci.Device) bool { return isFree(*d) || !hasFree && isOfMachine(d) && d.SRIOV.PF == nil }
+}
+
 // showsConsole reports whether a function is the console of its host, and is not bound for guests.
 func showsConsole(d *pci.Device) bool {
 	return d.IsConsole() && !pci.LeavesAlone(d.DriverName())
-}
-
-// hasOtherGPU reports whether the host has a GPU that is not its console.
-func (h Host) hasOtherGPU() bool {
-	return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return d.Candidate && d.SRIOV.PF == nil && !showsConsole(&d) })
 }
 
 // WronglyOffered returns the functions that should remain with the host beside identical ones for

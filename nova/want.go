@@ -172,10 +172,8 @@ func NewWant(o Options) (Want, error) {
 	return w, errors.Join(errs...)
 }
 
-// products returns an alias with the derived name for each product of the NVIDIA GPUs of the
-// inventories, without virtual functions, those of containers, those that remain with a host that
-// is prepared, and the console of one that has other GPUs. A product that --alias names needs no
-// name.
+// products returns an alias with the derived name for each product of the GPUs for guests of the
+// inventories, without those of containers. A product that --alias names needs no name.
 func (o Options) products() ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}
@@ -183,11 +181,10 @@ func (o Options) products() ([]Alias, error) {
 	var order []product
 	var errs []error
 	for _, h := range o.Hosts {
-		found := false
+		found, isForGuests := false, h.gpus()
 		for i := range h.Devices {
 			d := &h.Devices[i]
-			if !d.Candidate || d.ProductID == nil || d.SRIOV.PF != nil || slices.Contains(h.Containers, d.Address) ||
-				h.Given != nil && !slices.Contains(h.Given, d.Address) || h.Given == nil && showsConsole(d) && h.hasOtherGPU() {
+			if d.VendorID == nil || d.ProductID == nil || slices.Contains(h.Containers, d.Address) || !isForGuests(d) {
 				continue
 			}
 			found = true
@@ -206,7 +203,7 @@ func (o Options) products() ([]Alias, error) {
 			}
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("host %s has no NVIDIA GPU for guests", h.Name))
+			errs = append(errs, fmt.Errorf("host %s has no GPU for guests", h.Name))
 		}
 	}
 	var aliases []Alias

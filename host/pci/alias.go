@@ -1,33 +1,38 @@
 package pci
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
 )
 
 // Words of product names. A brand and a filler add nothing to the model. A series is needed to
-// distinguish models that are bare numbers. A variant is a model of its own; all other words, such
-// as a form factor or "Laptop", follow the model after a hyphen.
+// distinguish models that are bare numbers, and Arc always: NVIDIA has models of the same letters.
+// A variant is a model of its own; all other words, such as a form factor or "Laptop", follow the
+// model after a hyphen.
 var (
-	brands   = []string{"nvidia", "geforce", "quadro", "tesla", "grid", "hgx", "dgx", "drive"}
-	series   = []string{"rtx", "gtx", "gt", "gts", "nvs", "fx", "cmp", "pro"}
+	brands   = []string{"nvidia", "geforce", "quadro", "tesla", "grid", "hgx", "dgx", "drive", "amd", "radeon", "instinct", "intel"}
+	series   = []string{"rtx", "gtx", "gt", "gts", "nvs", "fx", "cmp", "pro", "rx", "arc", "flex", "max"}
 	variants = []string{"ti", "super", "ada", "d"}
-	fillers  = []string{"generation", "edition", "blackwell", "gpu"}
+	fillers  = []string{"generation", "edition", "blackwell", "gpu", "data", "center"}
 )
 
-// AliasName returns the name of a Nova alias for an NVIDIA GPU: a function of the product alone, so
-// that every inventory and every machine gives a product the same name. text is the product's name
-// in pci.ids, which only products that are not in the table of models need. The result has letters,
-// digits and hyphens only, so that it is valid in a flavor's pci_passthrough:alias. It is "" if
-// neither knows a model: no name is better than one made of ids.
-func AliasName(product ID, text string) string {
-	if i, known := slices.BinarySearchFunc(models[:], product, func(m model, id ID) int { return int(m.product) - int(id) }); known {
+// AliasName returns the name of a Nova alias for a GPU: a function of the product alone, so that
+// every inventory and every machine gives a product the same name. text is the product's name in
+// pci.ids, which only products that gpustack has no name for need. The result has letters, digits
+// and hyphens only, so that it is valid in a flavor's pci_passthrough:alias. It is "" if neither
+// knows a model: no name is better than one made of ids.
+func AliasName(vendor, id ID, text string) string {
+	if i, known := slices.BinarySearchFunc(models[:], id, func(m model, id ID) int { return int(m.product) - int(id) }); known && vendor == NVIDIA {
 		return models[i].name
+	}
+	if vendor != NVIDIA {
+		text = cmp.Or(otherProducts[product{vendor, id}], text)
 	}
 	name := modelOf(text)
 	if slices.ContainsFunc(models[:], func(m model) bool { return strings.EqualFold(m.name, name) }) {
-		name += "-" + product.String()
+		name += "-" + id.String()
 	}
 	return name
 }
@@ -70,7 +75,7 @@ func modelOf(text string) string {
 	switch {
 	case name == "":
 		return ""
-	case name[:1] == "T" && strings.HasPrefix(name, "TITAN"), unicode.IsDigit(rune(name[0])) && prefix != "":
+	case name[:1] == "T" && strings.HasPrefix(name, "TITAN"), strings.HasPrefix(prefix, "Arc"), unicode.IsDigit(rune(name[0])) && prefix != "":
 		name = prefix + name
 	case unicode.IsDigit(rune(name[0])):
 		name = brand + name

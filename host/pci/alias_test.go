@@ -16,7 +16,7 @@ func TestAliasNameOfTheTable(t *testing.T) {
 		0x2335: "H200-SXM", 0x2342: "GH200-120GB-480GB", 0x26b1: "RTX6000Ada", 0x27b0: "RTX4000Ada-SFF", 0x26b9: "L40S", 0x2901: "B200", 0x2bb5: "RTXPRO6000-Server",
 	} {
 		for _, text := range []string{"", "GA100", "GA100 [Something 7]", "GA100 [A100 SXM4 40GB]"} {
-			if got := pci.AliasName(id, text); got != want {
+			if got := pci.AliasName(pci.NVIDIA, id, text); got != want {
 				t.Errorf("%s, called %q: %q, want %q", id, text, got, want)
 			}
 		}
@@ -39,7 +39,7 @@ func TestAliasNameOfText(t *testing.T) {
 		"GF119 [NVS 310]":                           "NVS310",
 		"GF100GL [Quadro 6000]":                     "Quadro6000",
 		"GV100 [TITAN V CEO Edition]":               "TITANV-CEO",
-		"GB20B [RTX Spark N1X (6144-core RTX GPU)]": "N1X",
+		"GB20C [RTX Spark N2X (6144-core RTX GPU)]": "N2X",
 		"AD102 [GeForce RTX 4090 D]":                "RTX4090D-ffff", // the table has the name for another product
 		"GA100 [a100 sxm4 40gb]":                    "a100-sxm4-40gb-ffff",
 		"GA100":                                     "",
@@ -51,8 +51,35 @@ func TestAliasNameOfText(t *testing.T) {
 		"x [:,/ 7]":                                 "",
 		"x [Ärger 7:8,9]":                           "789",
 	} {
-		if got := pci.AliasName(0xffff, text); got != want {
+		if got := pci.AliasName(pci.NVIDIA, 0xffff, text); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// The names of other vendors' GPUs are those of pci.ids, also on machines without that file (the PCI
+// ID Repository; Intel Arc Pro A40 beside NVIDIA A40).
+func TestAliasNameOfOthers(t *testing.T) {
+	for _, test := range []struct {
+		vendor, product pci.ID
+		text, want      string
+	}{
+		{0x1002, 0x74a1, "", "MI300X"},
+		{0x1002, 0x74a1, "Aqua Vanjaram", "MI300X"},
+		{0x1002, 0x74b5, "", "MI300X-VF"},
+		{0x1002, 0x740c, "", "MI250X"},
+		{0x1002, 0x7460, "", "V710"},
+		{0x1002, 0x744c, "Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M]", "RX7900-XT"},
+		{0x1002, 0x7448, "Navi 31 [Radeon Pro W7900]", "W7900"},
+		{0x8086, 0x56c0, "", "Flex170"},
+		{0x8086, 0x0bda, "", "Max1100"},
+		{0x8086, 0xe211, "", "ArcProB60"},
+		{0x8086, 0x56b1, "DG2 [Arc Pro A30M/A40/A50]", "ArcProA30M"},
+		{0x8086, 0x4680, "AlderLake-S GT1", ""},
+		{0x1da3, 0x1060, "", "Gaudi3"},
+	} {
+		if got := pci.AliasName(test.vendor, test.product, test.text); got != test.want {
+			t.Errorf("%s:%s %q: %q, want %q", test.vendor, test.product, test.text, got, test.want)
 		}
 	}
 }
@@ -65,7 +92,7 @@ func FuzzAliasName(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if name := pci.AliasName(0xffff, text); !legalName.MatchString(name) {
+		if name := pci.AliasName(pci.NVIDIA, 0xffff, text); !legalName.MatchString(name) {
 			t.Fatalf("%q gave %q", text, name)
 		}
 	})

@@ -7,7 +7,7 @@ type model struct {
 }
 
 // models are the names of NVIDIA's display controllers and accelerators from Kepler to Blackwell,
-// without those of laptops, ordered by id (the ids: "Supported Products" of the README of each
+// of those of laptops only a few, ordered by id (the ids: "Supported Products" of the README of each
 // driver; the PCI ID Repository; the names: as nvidia-smi prints them). One rule makes a name:
 //
 //   - The model in NVIDIA's own letters, without blanks, brand (Tesla, Quadro, GeForce),
@@ -314,15 +314,19 @@ var models = [...]model{
 	{0x2c31, "RTXPRO4500"},
 	{0x2c33, "RTXPRO4000-SFF"},
 	{0x2c34, "RTXPRO4000"},
+	{0x2c38, "RTXPRO5000-Laptop"},
 	{0x2c3a, "RTXPRO4500-Server"},
 	{0x2d04, "RTX5060Ti"},
 	{0x2d05, "RTX5060"},
 	{0x2d30, "RTXPRO2000"},
 	{0x2d83, "RTX5050"},
+	{0x2e12, "GB10"},
+	{0x2e2a, "N1X"},
 	{0x2f04, "RTX5070"},
 	{0x2f06, "RTX5060-2f06"},
 	{0x3182, "B300"},
 	{0x31a1, "GB300-Max-Q"},
+	{0x31c0, "GB300-31c0"},
 	{0x31c2, "GB300"},
 	{0x31c3, "GB300-31c3"},
 }

@@ -243,18 +243,18 @@ func (n *names) apply(d *Device) {
 	if d.VendorID != nil {
 		d.Vendor = firstName(n.vendors[*d.VendorID], ownVendors[*d.VendorID])
 		if d.ProductID != nil {
-			d.Product = firstName(n.products[product{*d.VendorID, *d.ProductID}], ownProduct(d))
+			d.Product = firstName(n.products[product{*d.VendorID, *d.ProductID}], ownProduct(product{*d.VendorID, *d.ProductID}))
 		}
 	}
 	if d.Class != nil {
 		d.ClassName = firstName(n.classes[*d.Class], ownClasses[*d.Class], n.bases[d.Class.base()])
 	}
-	if d.IsNVIDIAGPU() && d.ProductID != nil {
+	if d.IsGPU() && !d.IsManagementConsole() && d.VendorID != nil && d.ProductID != nil {
 		text := ""
 		if d.Product != nil {
 			text = *d.Product
 		}
-		d.AliasHint = firstName(AliasName(*d.ProductID, text))
+		d.AliasHint = firstName(AliasName(*d.VendorID, *d.ProductID, text))
 	}
 }
 

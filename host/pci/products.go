@@ -13,6 +13,7 @@ var ownVendors = map[ID]string{
 	0x14e4: "Broadcom Inc. and subsidiaries",
 	0x15b3: "Mellanox Technologies",
 	0x1a03: "ASPEED Technology, Inc.",
+	0x1da3: "Habana Labs Ltd.",
 	0x8086: "Intel Corporation",
 }
 
@@ -57,14 +58,42 @@ var ownClasses = map[Class]string{
 	0x1300: "Non-Essential Instrumentation",
 }
 
-// ownProduct returns the name of an NVIDIA product that is common in data centres and
-// workstations, as in pci.ids: the chip, then the product in brackets. It returns "" for all
-// others.
-func ownProduct(d *Device) string {
-	if !d.IsVendor(NVIDIA) {
-		return ""
+// ownProduct returns the name of a GPU that is common in data centres and workstations, as in
+// pci.ids: the chip, then the product in brackets. It returns "" for all others.
+func ownProduct(p product) string {
+	if p.vendor == NVIDIA {
+		return ownProducts[p.product]
 	}
-	return ownProducts[*d.ProductID]
+	return otherProducts[p]
+}
+
+// otherProducts are the names of the GPUs of other vendors that are common in servers: the PCI ID
+// Repository, and the tables of AMD's gim and Intel's resource drivers for Kubernetes.
+var otherProducts = map[product]string{
+	{0x1002, 0x738c}: "Arcturus GL-XL [Instinct MI100]",
+	{0x1002, 0x73a1}: "Navi 21 [Radeon Pro V620]",
+	{0x1002, 0x7408}: "Aldebaran/MI200 [Instinct MI250X]",
+	{0x1002, 0x740c}: "Aldebaran/MI200 [Instinct MI250X/MI250]",
+	{0x1002, 0x740f}: "Aldebaran/MI200 [Instinct MI210]",
+	{0x1002, 0x7460}: "Navi 32 GL-XL [AMD Radeon PRO V710]",
+	{0x1002, 0x74a0}: "Aqua Vanjaram [Instinct MI300A]",
+	{0x1002, 0x74a1}: "Aqua Vanjaram [Instinct MI300X]",
+	{0x1002, 0x74a2}: "Aqua Vanjaram [Instinct MI308X]",
+	{0x1002, 0x74a5}: "Aqua Vanjaram [Instinct MI325X]",
+	{0x1002, 0x74b5}: "Aqua Vanjaram [Instinct MI300X VF]",
+	{0x1002, 0x74b9}: "Aqua Vanjaram [Instinct MI325X VF]",
+	{0x1002, 0x75a0}: "[Instinct MI350X]",
+	{0x1002, 0x75a3}: "[Instinct MI355X]",
+	{0x1002, 0x75b0}: "[Instinct MI350X VF]",
+	{0x1002, 0x75b3}: "[Instinct MI355X VF]",
+	{0x1da3, 0x1020}: "HL-225 [Gaudi2]",
+	{0x1da3, 0x1060}: "HL-325 [Gaudi3]",
+	{0x8086, 0x0bd5}: "Ponte Vecchio XT (2 Tile) [Data Center GPU Max 1550]",
+	{0x8086, 0x0bda}: "Ponte Vecchio XT (1 Tile) [Data Center GPU Max 1100]",
+	{0x8086, 0x56c0}: "ATS-M [Data Center GPU Flex 170]",
+	{0x8086, 0x56c1}: "ATS-M [Data Center GPU Flex 140]",
+	{0x8086, 0xe211}: "Battlemage G21 [Arc Pro B60]",
+	{0x8086, 0xe212}: "Battlemage G21 [Arc Pro B50]",
 }
 
 // NVIDIA lists the ids in the "Supported Products" appendix of each driver's README; the PCI ID
@@ -230,8 +259,12 @@ var ownProducts = map[ID]string{
 	0x2bb5: "GB202GL [RTX PRO 6000 Blackwell Server Edition]",
 	0x2c31: "GB203GL [RTX PRO 4500 Blackwell]",
 	0x2c34: "GB203GL [RTX PRO 4000 Blackwell]",
+	0x2c38: "GB203GLM [RTX PRO 5000 Blackwell Generation Laptop GPU]",
 	0x2c3a: "GB203GL [RTX PRO 4500 Blackwell Server Edition]",
 	0x2d30: "GB206GL [RTX PRO 2000 Blackwell]",
+	0x2e12: "GB20B [GB10]",
+	0x2e2a: "GB20B [RTX Spark N1X (6144-core RTX GPU)]",
 	0x3182: "GB110 [B300 SXM6]",
+	0x31c0: "GB110 [GB300]",
 	0x31c2: "GB110 [GB300]",
 }

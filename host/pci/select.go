@@ -2,6 +2,7 @@ package pci
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -100,13 +101,21 @@ func (f Filter) Matches(d *Device) bool {
 		anyOf(f.Devices, func(s Selector) bool { return s.Matches(d) })
 }
 
-// Candidates returns a function that reports whether a device is one that host prepare would select
-// by default, a virtual function of one, in the slot or IOMMU group of such a device, or an
-// NVSwitch.
+// GPUs returns a function that reports whether a device is one of the GPUs that a machine has for
+// guests or containers: those of NVIDIA or, on a machine without any, those of other vendors, without
+// those of management controllers. Virtual functions are among them.
+func GPUs(devices []Device) func(*Device) bool {
+	nvidia := slices.ContainsFunc(devices, func(d Device) bool { return d.IsNVIDIAGPU() })
+	return func(d *Device) bool { return d.IsNVIDIAGPU() || !nvidia && d.IsGPU() && !d.IsManagementConsole() }
+}
+
+// Candidates returns a function that reports whether a device is one of the GPUs of the machine, in
+// the slot or IOMMU group of one, or an NVSwitch.
 func Candidates(devices []Device) func(*Device) bool {
+	isGPU := GPUs(devices)
 	groups, slots := map[int]bool{}, map[Address]bool{}
 	for i := range devices {
-		if d := &devices[i]; d.IsNVIDIAGPU() {
+		if d := &devices[i]; isGPU(d) {
 			slots[d.Address.Card()] = true
 			if d.IOMMUGroup != nil {
 				groups[*d.IOMMUGroup] = true

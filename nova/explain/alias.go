@@ -162,7 +162,9 @@ func (a aliases) assume(name string, hosts []Host) {
 			continue
 		}
 		for _, r := range h.Stock.Rows {
-			if id, err := pci.ParseID(r.Product); err == nil && strings.EqualFold(r.Vendor, pci.NVIDIA.String()) && pci.AliasName(id, "") == name {
+			vendor, vendorErr := pci.ParseID(r.Vendor)
+			id, err := pci.ParseID(r.Product)
+			if vendorErr == nil && err == nil && pci.AliasName(vendor, id, "") == name {
 				add(r.Vendor, r.Product)
 			}
 		}

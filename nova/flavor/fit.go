@@ -159,7 +159,7 @@ func hints(hosts []nova.Host) string {
 func DevicesOf(h nova.Host, alias string, products map[string]Product) []*pci.Device {
 	matches := func(match func(d *pci.Device) bool) (found []*pci.Device) {
 		for i := range h.Devices {
-			if d := &h.Devices[i]; !d.IsVF() && match(d) {
+			if d := &h.Devices[i]; match(d) && (!d.IsVF() || slices.Contains(h.Given, d.Address)) {
 				found = append(found, d)
 			}
 		}
@@ -213,8 +213,9 @@ func fitHost(request nova.Request, h nova.Host, products map[string]Product, res
 	if of.Guests == 0 {
 		return of, nil
 	}
+	isOfMachine := pci.GPUs(h.Devices)
 	for i := range h.Devices {
-		if d := &h.Devices[i]; d.IsGPU() && d.Candidate && !wanted[d.Address] {
+		if d := &h.Devices[i]; isOfMachine(d) && !d.IsVF() && !wanted[d.Address] {
 			if node, err := nodeOf(h, d); err == nil {
 				shareOf(nodes, node).all++
 			}

@@ -193,7 +193,7 @@ func (s Seen) hiding(windows bool) (text string, helps bool) {
 	for _, h := range s.Hosts {
 		for i := range h.Devices {
 			switch d := &h.Devices[i]; {
-			case !d.Candidate || d.Product == nil:
+			case !d.IsNVIDIAGPU() || d.Product == nil:
 			case strings.Contains(*d.Product, "GeForce"):
 				geforce++
 			default:

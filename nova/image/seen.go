@@ -187,8 +187,9 @@ func (s Seen) spans() ([]span, error) {
 	for _, h := range s.Hosts {
 		p := span{host: h}
 		if s.Flavor == nil {
+			isOfMachine := pci.GPUs(h.Devices)
 			for i := range h.Devices {
-				if d := &h.Devices[i]; d.Candidate {
+				if d := &h.Devices[i]; isOfMachine(d) && !d.IsVF() {
 					p.add([]*pci.Device{d}, 1)
 				}
 			}

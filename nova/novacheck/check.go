@@ -338,6 +338,7 @@ func (c *checker) offered() {
 		var served bool     // a host has devices that the alias selects
 		var others []string // hosts with devices of the product that no alias selects
 		for _, h := range c.known() {
+			h.Devices = c.offers(h, at)
 			var mine []string
 			for _, a := range at {
 				mine = append(mine, nova.TypesOf(a.object, h.Devices)...)
@@ -359,15 +360,49 @@ func (c *checker) offered() {
 		case len(c.hosts) > 0 && len(types) == 0 && isOffered: // notOffered has reported others
 			c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name),
 				"finds no host if no other has one (NoValidHost)", host.Textf("%s lists the devices of a host", host.NewCommand("host scan")))
-		case len(c.hosts) > 0 && len(types) > 0 && !served:
+		case (len(c.hosts) > 0 || c.computes && isOffered) && len(types) > 0 && !served:
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")),
-				"finds no host (NoValidHost)", "set that device_type in the alias")
+				"finds no host (NoValidHost)", retype(at, types))
 		case len(others) > 0:
 			c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("alias %s selects %s, but %s", name, nova.SelectedTypes(at[0].object),
 				strings.Join(others, ", ")),
 				"never schedules guests to these devices", "turn SR-IOV on or off in the firmware of these hosts, or define another alias with their device_type")
 		}
 	}
+}
+
+// offers returns those devices of a host that a device_spec offers, or all if it offers none of an
+// alias's product: the physical and virtual functions of a GPU may have one id.
+func (c *checker) offers(h nova.Host, at []aliasAt) (offered []pci.Device) {
+	isOfAlias := func(d pci.Device) bool {
+		return slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
+	}
+	for _, s := range c.sides {
+		if machines, sure := c.machines(s); !s.Role.Computes() || !sure || !slices.ContainsFunc(machines, func(m nova.Host) bool { return m.Name == h.Name }) {
+			continue
+		}
+		lines, hardware := devspec.Lines(s.Compute().Files, c.release.SpecNames()), devspec.NewHardware(h.Devices, s.Interfaces)
+		for i := range h.Devices {
+			if _, ok := hardware.First(lines, &h.Devices[i]); ok {
+				offered = append(offered, h.Devices[i])
+			}
+		}
+	}
+	if !slices.ContainsFunc(offered, isOfAlias) {
+		return h.Devices
+	}
+	return offered
+}
+
+// retype returns how an alias gets the device type of its devices.
+func retype(at []aliasAt, types []string) host.Text {
+	object := maps.Clone(at[0].object)
+	object["device_type"] = types[0]
+	if value := aliasValue(aliasAt{object: object}); value != "" && len(types) == 1 {
+		return host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", string(at[0].side.Role)).
+			Flag("alias", strings.TrimSpace(fmt.Sprint(object["name"]))+"="+value))
+	}
+	return "set that device_type in the alias"
 }
 
 // notOffered reports an alias that no device_spec matches: a failure if a compute node is known to

@@ -49,7 +49,10 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	}
 	for _, functions := range of(o.OfHost(m.Selected)) {
 		first, names, it := functions[0], withDrivers(functions), pronoun(functions)
-		remedy := host.Textf("%s, or %s", toPrepare(functions), o.Withdraw(functions, m.Given))
+		remedy := o.Withdraw(functions, m.Given)
+		if prepare := toPrepare(functions); prepare != "" {
+			remedy = host.Textf("%s, or %s", prepare, remedy)
+		}
 		if slices.Contains(m.Given, first.Device.Address) {
 			remedy = host.Textf("reboot: %s shows whether the next boot binds %s for guests", host.NewCommand("host check"), it)
 		}
@@ -83,11 +86,18 @@ func pronoun(functions []devspec.Reported) string {
 	return "it"
 }
 
-// toPrepare returns how functions get ready for guests.
+// toPrepare returns how functions get ready for guests, "" if none can: host prepare refuses those
+// that have virtual functions.
 func toPrepare(functions []devspec.Reported) host.Text {
 	prepare := host.NewCommand("host prepare")
 	for _, f := range functions {
+		if f.Device.SRIOV.NumVFs != nil && *f.Device.SRIOV.NumVFs > 0 {
+			continue
+		}
 		prepare = prepare.Flag("device", f.Device.Address.String())
+	}
+	if !prepare.HasFlag("device") {
+		return ""
 	}
 	return host.Textf("run %s and reboot", prepare)
 }

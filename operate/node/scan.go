@@ -218,7 +218,9 @@ func (r *Scan) readContainers(root host.Root, devices pci.Devices) {
 
 // gpuCount is the number of listed GPUs by state, without virtual functions.
 type gpuCount struct {
-	Listed int `json:"listed"` // NVIDIA GPUs, or those of a filter, without virtual functions
+	// NVIDIA GPUs, on a machine without any those of other vendors, or those of a filter, without
+	// virtual functions
+	Listed int `json:"listed"`
 	// available to the host, and neither their groups nor the console block host prepare
 	Preparable int `json:"preparable"`
 	Prepared   int `json:"prepared"`    // available to the host, and recorded by host prepare
@@ -341,17 +343,17 @@ func (r Scan) narrow(opts ScanOptions, devices pci.Devices, defaults []pci.Addre
 		}
 		r.Groups = slices.DeleteFunc(r.Groups, func(g iommu.Group) bool { return !groups[g.Number] })
 	}
-	r.count(opts, defaults)
+	r.count(opts, devices, defaults)
 	return r, nil
 }
 
-// count counts the listed GPUs: the NVIDIA ones or, with a filter, those that it selects. It sets
-// the next command to run.
-func (r *Scan) count(opts ScanOptions, defaults []pci.Address) {
+// count counts the listed GPUs: those that the machine has for guests or, with a filter, those that
+// it selects. It sets the next command to run.
+func (r *Scan) count(opts ScanOptions, devices pci.Devices, defaults []pci.Address) {
 	var preparable, refused []pci.Address
-	n := &r.GPUs
+	n, isOfMachine := &r.GPUs, pci.GPUs(devices)
 	for _, d := range r.Devices {
-		if !d.IsGPU() || d.SRIOV.PF != nil || opts.Filter.IsZero() && !d.Candidate {
+		if !d.IsGPU() || d.SRIOV.PF != nil || opts.Filter.IsZero() && !isOfMachine(d.Device) {
 			continue
 		}
 		n.Listed++

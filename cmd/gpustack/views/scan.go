@@ -21,7 +21,7 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		printMachine(u, *r.Machine)
 	}
 	if len(r.Devices) == 0 {
-		printOthers(u, all)
+		u.Printf("\nno function to list: %s lists every one\n", u.Command(host.NewCommand("host scan").Flag("all")))
 		return
 	}
 	strokes := u.Page.Strokes()
@@ -58,26 +58,6 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	u.Printf("\n")
 	table(u, append(titles, "STATE"), rows)
 	printGPUs(u, r)
-}
-
-// printOthers prints the command that lists the GPUs of other vendors, where nothing is listed.
-func printOthers(u *term.UI, all []node.ScannedDevice) {
-	var vendors []pci.ID
-	for _, d := range all {
-		if d.IsGPU() && !d.IsManagementConsole() && d.VendorID != nil && !d.IsVendor(pci.NVIDIA) && !slices.Contains(vendors, *d.VendorID) {
-			vendors = append(vendors, *d.VendorID)
-		}
-	}
-	if vendors == nil || slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Candidate }) {
-		u.Printf("\nno function to list: %s lists every one\n", u.Command(host.NewCommand("host scan").Flag("all")))
-		return
-	}
-	slices.Sort(vendors)
-	next := host.NewCommand("host scan")
-	for _, v := range vendors {
-		next = next.Flag("vendor", v.String())
-	}
-	u.Printf("\nno NVIDIA GPU. To list the GPUs of other vendors:\n  %s\n", u.Command(next))
 }
 
 // printGPUs prints the number of GPUs that can be prepared, and the next command to run.
@@ -235,15 +215,15 @@ func state(d node.ScannedDevice) string {
 	return d.Whole.String()
 }
 
-// deviceType returns Nova's device type of an NVIDIA GPU, "" for another function.
+// deviceType returns Nova's device type of a GPU, "" for another function.
 func deviceType(d *pci.Device) string {
-	if !d.IsNVIDIAGPU() || d.DeviceType == nil {
+	if !d.IsGPU() || d.IsManagementConsole() || d.DeviceType == nil {
 		return ""
 	}
 	return string(*d.DeviceType)
 }
 
-// aliasHint returns the suggested alias of an NVIDIA GPU, "" if there is none.
+// aliasHint returns the suggested alias of a GPU, "" if there is none.
 func aliasHint(d *pci.Device) string {
 	if deviceType(d) == "" || d.AliasHint == nil {
 		return ""

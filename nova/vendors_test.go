@@ -1,0 +1,99 @@
+package nova_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/host/hosttest"
+	"gpustack/host/pci"
+	"gpustack/nova"
+)
+
+// TestVendors: GPUs of any vendor get an alias by name, of the type of those that are offered, and a
+// spec by address where one option does not tell physical and virtual functions apart.
+func TestVendors(t *testing.T) {
+	const (
+		// Flex 170, whose virtual functions have its id (github.com/intel/media-delivery).
+		flex = "4d:00.0 0380 8086:56c0 i915 31; 4d:00.1 0380 8086:56c0 vfio-pci 4d:00.0; 4d:00.2 0380 8086:56c0 - 4d:00.0; b3:00.0 0380 8086:56c0 i915 31"
+		// MI300X with amd/MxGPU-Virtualization (gim): each PF has one VF of another id.
+		mi300x = "11:00.0 1200 1002:74a1 gim 1; 11:02.0 1200 1002:74b5 vfio-pci 11:00.0; 2f:00.0 1200 1002:74a1 gim 1; 2f:02.0 1200 1002:74b5 vfio-pci 2f:00.0"
+		whole  = "02:00.0 0300 1a03:2000 ast; 11:00.0 1200 1002:74a1 amdgpu; 2f:00.0 1200 1002:74a1 amdgpu"
+	)
+	for _, test := range []struct {
+		name, functions, given, alias, want string
+	}{
+		{"VFs by their driver", flex, "", "flex=8086:56c0", "flex type-VF: 4d:00.1 4d:00.2"},
+		{"a recorded VF", flex, "4d:00.1", "", "Flex170 type-VF: 4d:00.1"},
+		{"a recorded PF", flex, "b3:00.0", "", "Flex170 type-PF: b3:00.0"},
+		{"a PF and a VF", flex, "4d:00.1 b3:00.0", "", "product 8086:56c0 has different device types, which one alias cannot select: type-PF on localhost, type-VF on localhost"},
+		{"VFs of another id", mi300x, "11:02.0 2f:02.0", "", "MI300X-VF type-VF: all"},
+		{"one VF of another id", mi300x, "11:02.0", "", "MI300X-VF type-VF: 11:02.0"},
+		{"whole GPUs", whole, "11:00.0 2f:00.0", "", "MI300X type-PCI: all"},
+		{"whole GPUs by alias", whole, "", "gpu=1002:74a1", "gpu type-PCI: all"},
+		{"a console that shares the group", whole, "02:00.0 11:00.0 2f:00.0", "", "MI300X type-PCI: all"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var links, tree strings.Builder
+			for f := range strings.SplitSeq(test.functions, "; ") {
+				words := append(strings.Fields(f), "", "")
+				dir := "sys/bus/pci/devices/0000:" + words[0]
+				vendor, product, _ := strings.Cut(words[2], ":")
+				fmt.Fprintf(&tree, "-- %[1]s/class --\n0x%[2]s00\n-- %[1]s/vendor --\n0x%[3]s\n-- %[1]s/device --\n0x%[4]s\n", dir, words[1], vendor, product)
+				if words[3] != "-" {
+					fmt.Fprintf(&links, "symlink %s/driver -> ../../drivers/%s\n", dir, words[3])
+				}
+				if strings.Contains(words[4], ":") {
+					fmt.Fprintf(&links, "symlink %s/physfn -> ../0000:%s\n", dir, words[4])
+				} else if words[4] != "" {
+					fmt.Fprintf(&tree, "-- %[1]s/sriov_totalvfs --\n%[2]s\n-- %[1]s/sriov_numvfs --\n1\n", dir, words[4])
+				}
+			}
+			devices, warnings, err := pci.Scan(hosttest.Lay(t, links.String()+tree.String()), pci.Options{})
+			if err != nil || len(warnings) > 0 {
+				t.Fatal(warnings, err)
+			}
+			o := nova.Options{Role: nova.Compute, Release: nova.Epoxy, Machine: nova.Machine{Devices: devices}}
+			for word := range strings.FieldsSeq(test.given) {
+				a, err := pci.ParseAddress("0000:" + word)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Given = append(o.Given, a)
+			}
+			if test.alias != "" {
+				a, err := nova.ParseAlias(test.alias)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Aliases = []nova.Alias{a}
+			} else {
+				here, err := o.Prepared()
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Hosts = []nova.Host{here}
+			}
+			w, err := nova.NewWant(o)
+			var got []string
+			for _, a := range w.Aliases {
+				got = append(got, a.Name+" "+a.DeviceType+":")
+			}
+			for _, s := range w.Specs {
+				if s.Address == nil {
+					got = append(got, "all")
+				} else {
+					got = append(got, strings.TrimPrefix(s.Address.String(), "0000:"))
+				}
+			}
+			if err != nil {
+				got = []string{err.Error()}
+			}
+			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
