@@ -80,7 +80,9 @@ func (h Host) typesFor(vendor, product pci.ID) (types []string) {
 // ([pci.GPUs]) without the console, unless it is the only one.
 func (h Host) gpus() func(*pci.Device) bool {
 	if h.Given != nil {
-		return func(d *pci.Device) bool { return d.IsGPU() && !d.IsManagementConsole() && slices.Contains(h.Given, d.Address) }
+		return func(d *pci.Device) bool {
+			return d.IsGPU() && !d.IsManagementConsole() && slices.Contains(h.Given, d.Address)
+		}
 	}
 	isOfMachine := pci.GPUs(h.Devices)
 	isFree := func(d pci.Device) bool { return isOfMachine(&d) && d.SRIOV.PF == nil && !showsConsole(&d) }

@@ -192,16 +192,32 @@ func (m Modules) Match(modalias string) []string {
 
 // Variant returns the variant driver of VFIO for a function of that modalias (Linux,
 // drivers/vfio/pci: nvgrace_gpu_vfio_pci and others, by aliases that begin with "vfio_pci:"), or
-// "".
+// "". For a product that needs one it is returned also where the kernel has the module without an
+// alias of the product, which binding by driver_override does not need, or lacks it: see Has.
 func (m Modules) Variant(modalias *string) string {
 	if modalias == nil {
 		return ""
 	}
 	modules := m.Match("vfio_" + *modalias)
-	if len(modules) == 0 || modules[0] == "vfio_pci" {
-		return ""
+	if len(modules) > 0 && modules[0] != "vfio_pci" {
+		return modules[0]
 	}
-	return modules[0]
+	for _, product := range graceGPUs {
+		if strings.HasPrefix(*modalias, "pci:v000010DEd0000"+product+"sv") {
+			return "nvgrace_gpu_vfio_pci"
+		}
+	}
+	return ""
+}
+
+// graceGPUs are the products of NVIDIA's Grace Hopper and Grace Blackwell, whose memory is no region
+// of the PCI function: without nvgrace_gpu_vfio_pci a guest does not get it (Linux, drivers/vfio/pci/
+// nvgrace-gpu/main.c, nvgrace_gpu_vfio_pci_table, which older kernels have in part).
+var graceGPUs = []string{"2342", "2345", "2348", "2941", "31C0", "31C2", "31C3"}
+
+// Has reports whether the kernel has the module, as a file or built in.
+func (m Modules) Has(name string) bool {
+	return m.Loadable(name) || m.Builtin(name)
 }
 
 // UsuallyBuiltin returns the module of a driver that distributions build into their kernels, or "".

@@ -200,6 +200,41 @@ func TestVariantDisagreement(t *testing.T) {
 	}
 }
 
+// TestGrace: a GB200 is bound to its variant driver by address although the aliases of the kernel
+// lack its id, and is refused where no kernel has the module (github.com/NVIDIA/k8s-dra-driver-gpu
+// 1268, and OpenNebula's guide for GB200).
+func TestGrace(t *testing.T) {
+	for _, test := range []struct {
+		name, modules, aliases string
+		want                   string // "DRIVER how" of each function, or the error
+	}{
+		{"an alias", "kernel/nvgrace-gpu-vfio-pci.ko:\n", "alias vfio_pci:v000010DEd00002941sv*sd*bc*sc*i* nvgrace_gpu_vfio_pci\n", "nvgrace_gpu_vfio_pci by address"},
+		{"no alias", "kernel/nvgrace-gpu-vfio-pci.ko:\n", "alias vfio_pci:v000010DEd00002342sv*sd*bc*sc*i* nvgrace_gpu_vfio_pci\n", "nvgrace_gpu_vfio_pci by address"},
+		{"no module", "", "", "driver nvgrace_gpu_vfio_pci: no installed kernel has it"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			const modules = "kernel/vfio.ko:\nkernel/vfio_iommu_type1.ko:\nkernel/vfio-pci.ko:\n"
+			root := hosttest.Lay(t, node{CPU: "GenuineIntel", Aliases: test.aliases}.Archive())
+			write("lib/modules/6.1.0-28-amd64/modules.dep", modules+test.modules)(t, root)
+			for _, a := range []string{"0000:01:00.0", "0000:02:00.0"} {
+				write("sys/bus/pci/devices/"+a+"/modalias", "pci:v000010DEd00002941sv000010DEsd00002046bc03sc02i00\n")(t, root)
+			}
+			p, err := plan(t, root, selection.Options{})
+			if err != nil {
+				if want := "0000:01:00.0: " + test.want; !strings.HasPrefix(err.Error(), want) {
+					t.Errorf("%v, want %s", err, want)
+				}
+				return
+			}
+			for _, f := range p.Functions {
+				if got := f.Driver + " by " + string(f.By); f.ProductID == 0x2941 && got != test.want {
+					t.Errorf("%s: %s, want %s", f.Address, got, test.want)
+				}
+			}
+		})
+	}
+}
+
 // TestRemovedKernel: a kernel of which a package of modules has left a folder cannot start, and
 // does not keep the blacklist in /etc. Where a file may be that kernel, it can.
 func TestRemovedKernel(t *testing.T) {

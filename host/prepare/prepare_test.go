@@ -237,6 +237,14 @@ func TestVariations(t *testing.T) {
 				test.opts.Allow = []pci.Address{a}
 			}
 			root := hosttest.Lay(t, text)
+			if test.name == "variant" {
+				const dep = "lib/modules/6.1.0-28-amd64/modules.dep"
+				text, err := root.ReadFile(dep)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(dep, string(text)+"kernel/k4200_vfio_pci.ko:\n")(t, root)
+			}
 			p, err := plan(t, root, test.opts)
 			if err != nil {
 				t.Fatal(err)

@@ -206,7 +206,7 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 
 // checkDriver returns an error if no kernel has the driver, and warns if some kernels lack it.
 func (n node) checkDriver(driver string, w *Want) error {
-	has := func(m modprobe.Modules) bool { return m.Loadable(driver) || m.Builtin(driver) }
+	has := func(m modprobe.Modules) bool { return m.Has(driver) }
 	if !n.anyKernel(has) {
 		return fmt.Errorf("driver %s: %w", driver, selection.ErrNoDriver)
 	}
@@ -232,7 +232,9 @@ func (n node) function(a pci.Address, staying map[string]bool, driver string) (m
 		BootVGA: d.IsConsole() || wasConsole(n.Recorded, a),
 	}
 	if variant := n.variant(d); driver == machine.VFIO && variant != "" {
-		f.Driver = variant
+		if f.Driver = variant; !n.anyKernel(func(m modprobe.Modules) bool { return m.Has(variant) }) {
+			return f, gate.Refuse(a, fmt.Errorf("driver %s: %w", variant, selection.ErrNoVariant))
+		}
 	}
 	// What is bound before the root file system is mounted must be plainly a GPU's: anything else may
 	// have come into use until then. Ids match each function of a product, also one that is added later,
@@ -281,12 +283,12 @@ func (n node) warnOfVariants(w *Want) {
 			used, other := n.variant(d), m.Variant(d.Modalias)
 			warning := ""
 			switch {
-			case used == other:
+			case used == other && (used == "" || m.Has(used)):
 				continue
 			case used == "":
 				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has none: vfio-pci is used",
 					m.Release, other, n.Default)
-			case !m.Loadable(used) && !m.Builtin(used):
+			case !m.Has(used):
 				warning = fmt.Sprintf("kernel %s has no %s: when it is booted, no driver binds ADDRESSES", m.Release, used)
 			case other != "":
 				warning = fmt.Sprintf("kernel %s has the variant driver %s for ADDRESSES, but %s, which boots by default, has %s: that one is used",
