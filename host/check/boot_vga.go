@@ -8,7 +8,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
@@ -33,7 +32,7 @@ func (v view) bootVGA() []host.Finding {
 		return unread(v.Devices)
 	}
 	for _, d := range v.ForGuests() {
-		f := host.Finding{File: machine.AttributeFile(d.Address, "boot_vga"), Seen: d.Address.String() + " is the firmware's console"}
+		f := host.Finding{File: d.ConsoleFile(), Seen: d.Address.String() + " is the firmware's console"}
 		switch {
 		case !d.IsConsole():
 			continue

@@ -99,7 +99,7 @@ func (h Host) apart(d *pci.Device, l Leaving) (why string, code host.Code) {
 	gpu, below := h.Devices.GPUOf(d), h.Needs.Below[d.Address]
 	switch {
 	case d.IsConsole():
-		return "is the console (boot_vga)", host.CodeConsole
+		return "is the console (" + d.ConsoleBy() + ")", host.CodeConsole
 	case d.IsManagementConsole():
 		return "is the management controller's console", host.CodeConsole
 	case (d.IsGPU() || gpu != nil) && l.Apart:

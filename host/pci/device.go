@@ -35,8 +35,11 @@ type Device struct {
 	Parent *Address `json:"parent"`
 	// the VMD controller that provides the function's domain; nil for none
 	Controller *Address `json:"controller"`
-	// whether it is the firmware's console; null if the kernel does not show it
+	// whether it is the VGA controller that the firmware has enabled; null if the kernel does not show
+	// it
 	BootVGA host.Bool `json:"boot_vga"`
+	// the file that shows that the firmware's framebuffer is on it; nil for none
+	Framebuffer *string `json:"framebuffer"`
 	// how the kernel can reset it; nil if the kernel does not show it
 	ResetMethods []string    `json:"reset_methods" null:"zero"`
 	SRIOV        SRIOV       `json:"sriov"`       // its part in SR-IOV
@@ -172,11 +175,6 @@ func (d *Device) DriverName() string {
 // IsVF reports whether the function is known to be a virtual function.
 func (d *Device) IsVF() bool {
 	return d.SRIOV.Role != nil && *d.SRIOV.Role == RoleVF
-}
-
-// IsConsole reports whether the function is known to show the firmware's console.
-func (d *Device) IsConsole() bool {
-	return d.BootVGA == host.Yes
 }
 
 // LeavesAlone reports whether a driver binds functions without using them, so that their group can

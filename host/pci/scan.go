@@ -78,6 +78,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 		names.apply(&devices[i])
 	}
 	s.readNVSwitchManagers()
+	devices.readFramebuffers(root)
 	return devices, warnings, nil
 }
 

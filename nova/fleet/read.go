@@ -293,7 +293,7 @@ func (s names) function(d scanned) Function {
 	f := Function{
 		Address: d.Address, Product: productOf(d.VendorID, d.ProductID), Board: productOf(d.SubsystemVendorID, d.SubsystemID),
 		Name: s.internAt(d.Product), Alias: s.intern(nova.AliasName(&d.Device)), Driver: s.internAt(d.Driver), NUMA: -1,
-		Group: slices.Clone(d.GroupMembers), Console: d.BootVGA == host.Yes, GPU: d.IsNVIDIAGPU() && !d.IsVF() && d.SRIOV.PF == nil,
+		Group: slices.Clone(d.GroupMembers), Console: d.IsConsole(), GPU: d.IsNVIDIAGPU() && !d.IsVF() && d.SRIOV.PF == nil,
 	}
 	slices.SortFunc(f.Group, pci.Address.Compare)
 	if d.Class != nil {
