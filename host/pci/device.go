@@ -62,6 +62,7 @@ type Device struct {
 	groupUnread bool
 	driverErr   error // see DriverErr
 	vpdUnread   bool
+	vpdAbsent   bool
 	sriovUnread bool
 	mediates    bool // it supports mediated devices
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 
@@ -106,6 +108,12 @@ func reduceVPD(data []byte) []byte {
 // mellanox is the vendor id of ConnectX adapters, which differs from NVIDIA's own.
 const mellanox ID = 0x15b3
 
+// connectX7 is the product of which some manage the NVSwitches of HGX B200 and B300, whose GPUs are
+// hgxBlackwell (NVIDIA, Fabric Manager User Guide).
+const connectX7 ID = 0x1021
+
+var hgxBlackwell = []ID{0x2901, 0x2909, 0x3182}
+
 // mayManageNVSwitches reports whether the vital product data is needed to determine what a
 // function is.
 func (d *Device) mayManageNVSwitches() bool {
@@ -153,6 +161,17 @@ func (s *scanner) readNVSwitchManagers() {
 		}
 	}
 	group.Wait()
+	// The board always has one that manages them: a tree without their data was copied without it.
+	isHGX := func(d Device) bool { return d.IsBoardGPU() && d.ProductID != nil && slices.Contains(hgxBlackwell, *d.ProductID) }
+	if !slices.ContainsFunc(s.devices, isHGX) || slices.ContainsFunc(s.devices, func(d Device) bool { return d.IsNVSwitch() }) {
+		return
+	}
+	for i := range s.devices {
+		if d := &s.devices[i]; d.vpdAbsent && d.ProductID != nil && *d.ProductID == connectX7 {
+			r := reader{d: d}
+			r.unreadVPD(fs.ErrNotExist)
+		}
+	}
 }
 
 // readVPD reads the vital product data of one function. The kernel reads it from the device, up to
@@ -172,9 +191,14 @@ func (r *reader) readVPD(d *Device) {
 		}
 	}
 	if host.IsAbsent(err) {
-		d.NVSwitchManager = host.No // the function has no vital product data
+		d.NVSwitchManager, d.vpdAbsent = host.No, true // the function has no vital product data
 		return
 	}
-	d.vpdUnread = true
+	r.unreadVPD(err)
+}
+
+// unreadVPD notes that it is unknown whether the function manages NVSwitches.
+func (r *reader) unreadVPD(err error) {
+	r.d.NVSwitchManager, r.d.vpdUnread = host.Unknown, true
 	r.warn("vpd", fmt.Errorf("cannot determine whether the function manages NVSwitches: %w", host.Cause(err)))
 }

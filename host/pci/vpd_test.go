@@ -100,7 +100,8 @@ func TestNVSwitchManager(t *testing.T) {
 		{"a B200", blackwell(b200, managerVPD, adapterVPD, ""), true, false},
 		{"a GPU that is newer than the tables", blackwell(unknown, managerVPD, adapterVPD, ""), true, false},
 		{"a GPU without NVLink switches", blackwell(pcie, managerVPD, adapterVPD, ""), false, false},
-		{"no vital product data", blackwell(b200, "", "", ""), false, false},
+		{"no vital product data beside a manager", blackwell(b200, managerVPD, "", ""), true, false},
+		{"no vital product data on another board", blackwell(unknown, "", "", ""), false, false},
 		{"malformed", blackwell(b200, managerVPD[:30], adapterVPD, ""), false, true},
 		{"an NVSwitch that shows", nvswitch + blackwell(b200, managerVPD, adapterVPD,
 			"-- sys/devices/pci0000:00/0000:00:01.0/0000:09:00.0/class --\n0x068000\n-- sys/devices/pci0000:00/0000:00:01.0/0000:09:00.0/vendor --\n0x10de\n"), false, false},
@@ -115,6 +116,17 @@ func TestNVSwitchManager(t *testing.T) {
 				t.Errorf("%q", first.Warnings)
 			}
 		})
+	}
+}
+
+// TestHGXWithoutVPD: the board is known by its product where the tree was copied without vital product
+// data, as sosreport and lspci leave it.
+func TestHGXWithoutVPD(t *testing.T) {
+	for product, want := range map[string]bool{"2901": true, "3182": true, "20f1": false} {
+		devices, _ := scan(t, blackwell(product, "", "", ""))
+		if first, second := &devices[1], &devices[2]; first.VPDUnread() != want || second.VPDUnread() != want || first.IsNVSwitch() {
+			t.Errorf("%s: %v %v", product, first.VPDUnread(), second.VPDUnread())
+		}
 	}
 }
 
