@@ -47,6 +47,21 @@ func (v view) effective(driver string) effective {
 	return h
 }
 
+// driverctl finds functions for guests that driverctl binds to another driver than the recorded one.
+func (v view) driverctl() (findings []host.Finding) {
+	for _, d := range v.ForGuests() {
+		name, ok := v.Driverctl.Value[d.Address]
+		if f := v.Recorded(d.Address); !ok || f != nil && name == f.Driver || f == nil && pci.LeavesAlone(name) {
+			continue
+		}
+		findings = append(findings, host.Finding{
+			Status: host.Fail, File: machine.DriverctlFile(d.Address), Seen: fmt.Sprintf("driverctl binds %s to %s at every boot, after gpustack", d.Address, name),
+			Effect: "its group cannot be assigned to a guest", Remedy: host.Textf("run %s, which removes the file", host.NewCommand("host prepare").Flag("take-over")),
+		})
+	}
+	return findings
+}
+
 // ids finds ids= lines of VFIO drivers that are ignored, recorded products that no effective line
 // names, and ids that also match functions which should stay with the host; it warns of functions
 // that other files bind too ("prepared by other means").
@@ -54,7 +69,7 @@ func (v view) ids() []host.Finding {
 	if !v.Stated.Seen() {
 		return unread(v.Stated)
 	}
-	findings := v.byOtherMeans()
+	findings := append(v.byOtherMeans(), v.driverctl()...)
 	if !v.Conf.Seen() {
 		return append(findings, unread(v.Conf)...)
 	}

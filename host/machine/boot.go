@@ -302,5 +302,5 @@ func (m *Machine) Obstacles() []error {
 		generatorErr, imagesErr = nil, nil
 	}
 	return host.Split(errors.Join(m.Loader.Err, cpuErr, generatorErr, m.Kernels.Err, m.Default.Err, imagesErr, confErr, m.Stated.Err,
-		m.Contract.Err, m.Needs.Err, m.Mediated.Err, m.Regions.Err))
+		m.Driverctl.Err, m.Contract.Err, m.Needs.Err, m.Mediated.Err, m.Regions.Err))
 }

@@ -60,10 +60,11 @@ type Machine struct {
 	Kernels   Look[[]modprobe.Modules] // of every installed kernel
 	Loader    Look[Loader]
 	Generator Look[initramfs.Generator]
-	Default   Look[string]            // release of the kernel that boots by default, or the newest if that is unknown
-	Images    Look[[]initramfs.Image] // of the kernels that can boot
-	Conf      Look[modprobe.Conf]     // modprobe's configuration, without the files that exist for one boot only
-	Stated    Look[[]modprobe.Stated] // ids= of drivers for passthrough in files of others
+	Default   Look[string]                 // release of the kernel that boots by default, or the newest if that is unknown
+	Images    Look[[]initramfs.Image]      // of the kernels that can boot
+	Conf      Look[modprobe.Conf]          // modprobe's configuration, without the files that exist for one boot only
+	Stated    Look[[]modprobe.Stated]      // ids= of drivers for passthrough in files of others
+	Driverctl Look[map[pci.Address]string] // the drivers to which driverctl binds functions
 
 	// Observed for Needs; Mediated also for its own subject.
 	Needs    Look[guard.Needs]
@@ -364,6 +365,8 @@ func (o *observer) readConf() {
 	o.Conf = Saw(modprobe.Dir, conf, err)
 	stated, err := modprobe.ReadStated(o.root, conf)
 	o.Stated = Saw(modprobe.Dir, stated, err)
+	drivers, err := readDriverctl(o.root)
+	o.Driverctl = Saw(DriverctlDir, drivers, err)
 }
 
 // WantIOMMU returns the kernel arguments that the machine's IOMMU needs, and false for an unknown CPU.

@@ -162,7 +162,9 @@ func (s *scanner) readNVSwitchManagers() {
 	}
 	group.Wait()
 	// The board always has one that manages them: a tree without their data was copied without it.
-	isHGX := func(d Device) bool { return d.IsBoardGPU() && d.ProductID != nil && slices.Contains(hgxBlackwell, *d.ProductID) }
+	isHGX := func(d Device) bool {
+		return d.IsBoardGPU() && d.ProductID != nil && slices.Contains(hgxBlackwell, *d.ProductID)
+	}
 	if !slices.ContainsFunc(s.devices, isHGX) || slices.ContainsFunc(s.devices, func(d Device) bool { return d.IsNVSwitch() }) {
 		return
 	}

@@ -33,6 +33,7 @@ type node struct {
 	Warnings       []string
 	adapters       *rdma.Record
 	places         map[pci.Address]machine.Look[string]
+	driverctl      map[pci.Address]string // the drivers of functions that driverctl binds
 	edited         edit.Files
 	unit           steps.UnitFiles
 	journal        machine.Look[[]change.Entry]
@@ -48,7 +49,7 @@ func newNode(m Machine) (node, error) {
 		Node:      selection.NewNode(m.Machine),
 		CPUVendor: m.CPUVendor, Kernels: m.Kernels.Value, Default: m.Default.Value, Loader: m.Loader.Value,
 		Maker: m.Generator.Value, Images: m.Images.Value, Warnings: slices.Clone(m.Warnings), Stated: m.StatedByOthers(),
-		adapters: m.Adapters.Value, places: m.Places, edited: m.Edited, unit: m.Unit, journal: m.Journal,
+		adapters: m.Adapters.Value, places: m.Places, edited: m.Edited, driverctl: m.Driverctl.Value, unit: m.Unit, journal: m.Journal,
 	}
 	n.iommu, _ = m.WantIOMMU()
 	if external, ok := n.Loader.(boot.External); ok {

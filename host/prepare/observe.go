@@ -62,6 +62,9 @@ func (m Machine) files() []string {
 			files = append(files, s.File)
 		}
 	}
+	for a := range m.Driverctl.Value {
+		files = append(files, machine.DriverctlFile(a))
+	}
 	for _, e := range m.Journal.Value {
 		for _, f := range e.Files {
 			if isBootFile(f.Name) {

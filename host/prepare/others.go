@@ -48,6 +48,9 @@ func (n node) withOthers(w *Want) (node, error) {
 			n.Stated[i].IDs = s.Without(products)
 		}
 	}
+	if err := n.withDriverctl(w); err != nil {
+		return n, err
+	}
 	var errs []error
 	for _, s := range n.stated() {
 		// What gpustack's own setting overrides is also named by warnOfForeign.
@@ -77,6 +80,29 @@ func (n node) withOthers(w *Want) (node, error) {
 		w.warnings = append(w.warnings, n.unsafeByOthers()...)
 	}
 	return n, errors.Join(errs...)
+}
+
+// withDriverctl plans the removal of driverctl's files of recorded functions with --take-over, and
+// warns of each without it: driverctl binds the function after gpustack.
+func (n node) withDriverctl(w *Want) error {
+	for _, f := range w.contract.Functions {
+		name, ok := n.driverctl[f.Address]
+		if !ok {
+			continue
+		}
+		file := machine.DriverctlFile(f.Address)
+		if w.contract.TakeOver {
+			c, err := n.edited.Remove(file)
+			if err != nil {
+				return err
+			}
+			w.takeOver = append(w.takeOver, c)
+			continue
+		}
+		w.warnings = append(w.warnings, fmt.Sprintf("%s: driverctl binds %s to %s at every boot, after gpustack, which is to bind it to %s; --take-over removes the file",
+			file, f.Address, name, f.Driver))
+	}
+	return nil
 }
 
 // wins returns the refusal of a function that a driver of the kernel itself binds.

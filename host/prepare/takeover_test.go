@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/change"
+	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/selection"
 )
@@ -148,5 +149,22 @@ func TestTakeOver(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("(-before +undone):\n%s", diff)
+	}
+}
+
+// TestDriverctl: a file of driverctl is named, and --take-over removes it, as the diff shows.
+func TestDriverctl(t *testing.T) {
+	const file = "/etc/driverctl.d/pci-0000:01:00.0"
+	root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: "-- etc/driverctl.d/pci-0000:01:00.0 --\nnvidia\n"}.Archive())
+	for _, takeOver := range []bool{false, true} {
+		p, err := plan(t, root, selection.Options{TakeOver: takeOver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.HasPrefix(w, file+": driverctl binds 0000:01:00.0 to nvidia ") })
+		removed := slices.ContainsFunc(p.Files, func(c edit.Change) bool { return c.Name == file && c.Before != nil && c.After == nil })
+		if named == takeOver || removed != takeOver {
+			t.Errorf("--take-over %v: named %v, removed %v", takeOver, named, removed)
+		}
 	}
 }
