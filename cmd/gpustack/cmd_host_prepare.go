@@ -60,8 +60,9 @@ On the running machine the initramfs and GRUB's menu are regenerated; on a root 
 only with --rebuild.
 On a machine that was prepared by other means, ids= of others in modprobe.d, modules-load.d,
 /etc/modules, /etc/initramfs-tools/modules, dracut's configuration and the kernel arguments
-bind functions whatever gpustack records: the plan names each. --take-over removes the ids
-of selected functions there, as the diff shows; "gpustack undo" restores them, --none does
+bind functions whatever gpustack records, and so do files of driverctl: the plan names
+each. --take-over removes the ids of selected functions there, and driverctl's files of
+them, as the diff shows; "gpustack undo" restores them, --none does
 not. "gpustack=off" among the kernel arguments at the boot menu leaves
 every function with the host for that boot.
 

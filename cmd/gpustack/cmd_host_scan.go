@@ -19,8 +19,9 @@ func newHostScanCommand(u *term.UI) *cli.Command {
 		Name:  "scan",
 		Usage: "list GPUs, their IOMMU groups and which can be assigned to guests",
 		Description: `
-Lists the NVIDIA GPUs of a machine, every function that shares a slot or an IOMMU
-group with one of them (only whole groups can be assigned to guests), and NVSwitches.
+Lists the NVIDIA GPUs of a machine, or without any those of other vendors, every
+function that shares a slot or an IOMMU group with one of them (only whole groups can
+be assigned to guests), and NVSwitches.
 Reads files below the root, changes nothing and needs no privileges, except to show
 which guests use functions.
 
