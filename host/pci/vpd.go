@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -170,8 +169,7 @@ func (s *scanner) readNVSwitchManagers() {
 	}
 	for i := range s.devices {
 		if d := &s.devices[i]; d.vpdAbsent && d.ProductID != nil && *d.ProductID == connectX7 {
-			r := reader{d: d}
-			r.unreadVPD(fs.ErrNotExist)
+			d.NVSwitchManager, d.vpdUnread = host.Unknown, true
 		}
 	}
 }
@@ -196,11 +194,6 @@ func (r *reader) readVPD(d *Device) {
 		d.NVSwitchManager, d.vpdAbsent = host.No, true // the function has no vital product data
 		return
 	}
-	r.unreadVPD(err)
-}
-
-// unreadVPD notes that it is unknown whether the function manages NVSwitches.
-func (r *reader) unreadVPD(err error) {
-	r.d.NVSwitchManager, r.d.vpdUnread = host.Unknown, true
+	d.vpdUnread = true
 	r.warn("vpd", fmt.Errorf("cannot determine whether the function manages NVSwitches: %w", host.Cause(err)))
 }
