@@ -165,22 +165,28 @@ func (c *classifier) holder() {
 	}
 	use := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.LastChange())
 	own := c.d.Instance != nil && KeyOf(*c.d.Instance) == KeyOf(use.Guest)
+	user := "guest " + short(use.Guest)
+	if use.Process {
+		user = "the process " + use.Guest
+	}
 	switch {
 	case use.Guest == "" || own && (c.Verdict == Legitimate || c.Case == CaseContext || c.Case == CaseBusy):
 		return
+	case use.Process && !use.Named && c.d.virtual() && c.d.taken() && c.Verdict == Legitimate:
+		return // of a port of type virtio-forwarder
 	case own:
 		c.Verdict, c.Repair, c.Migration = Suspicious, NoRepair, nil
 		c.Reason = fmt.Sprintf("guest %s uses the device although %s", short(use.Guest), c.Reason)
 		c.Steps = host.Textf("find out why the guest runs on %s", c.f.Node.Host)
 		return
 	case !use.Named:
-		c.is(CaseInUse, Suspicious, "guest %s has the device's IOMMU group open, but neither its arguments nor its domain name the device", short(use.Guest))
+		c.is(CaseInUse, Suspicious, "%s has the device's IOMMU group open, but neither its arguments nor its domain name the device", user)
 		c.Repair, c.Migration = NoRepair, nil
 		c.Consequence = "a second guest that is assigned the device fails to start"
 		c.Steps = "remove the device from device_spec, or disable the host for new guests until that guest has ended"
 		return
 	}
-	c.is(CaseInUse, Suspicious, "guest %s uses the device, but Nova has not assigned the device to it", short(use.Guest))
+	c.is(CaseInUse, Suspicious, "%s uses the device, but Nova has not assigned the device to it", user)
 	c.Repair, c.Migration = NoRepair, nil
 	c.Consequence = "Nova may assign the device to a second guest"
 	c.Steps = "disable the host for new guests now, and migrate or stop that guest"

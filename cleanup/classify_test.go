@@ -91,6 +91,7 @@ type reports struct {
 	stopped   string // the host on which the guest is defined and does not run
 	holder    string // the guest that holds the device, on every host
 	group     bool   // that guest has its IOMMU group open only
+	process   bool   // it is a process of the host
 	stayedOn  string // the host whose nova-compute has not been started since
 	defective string // why no report proves absence
 }
@@ -140,7 +141,9 @@ func (r reports) Stopped(string, time.Time) (bool, string) { return true, "" }
 
 func (r reports) Off(string) bool { return false }
 
-func (r reports) Holder(string, string, time.Time) Use { return Use{r.holder, !r.group} }
+func (r reports) Holder(string, string, time.Time) Use {
+	return Use{Guest: r.holder, Named: !r.group, Process: r.process}
+}
 
 func (r reports) Has(string, string, string) bool { return false }
 
@@ -569,6 +572,11 @@ func TestCases(t *testing.T) {
 			change: func(f *Facts) { f.Odd = []string{"migration 12 has no uuid"} }, want: "X unknown: migration 12 has no uuid"},
 		"X: what would be legitimate": {device: mine, instance: instance("active @gpu1"),
 			change: func(f *Facts) { f.Odd = []string{"a", "b"} }, want: "X unknown: a, b"},
+		"a port of type virtio-forwarder": {device: func() Device { d := vf(StatusAllocated); d.Instance = text(u); return d }(), instance: instance("active @gpu1"),
+			proof: reports{holder: "of pid 7 (virtio-forwarder)", group: true, process: true}, want: "legitimate: the instance is on this node"},
+		"L: a port of type virtio-forwarder, of an instance that is gone": {device: func() Device { d := vf(StatusAllocated); d.Instance = text(u); return d }(), instance: instance("deleted"),
+			proof: reports{holder: "of pid 7 (virtio-forwarder)", group: true, process: true},
+			want:  "L suspicious: the process of pid 7 (virtio-forwarder) has the device's IOMMU group open, but neither its arguments nor its domain name the device"},
 		"X: what is suspicious is said too": {device: mine, proof: reports{holder: "other"},
 			change: func(f *Facts) { f.Odd = []string{"a"} },
 			want:   "X unknown: a; apart from that: guest other uses the device, but Nova has not assigned the device to it"},

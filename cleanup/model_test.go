@@ -555,7 +555,7 @@ func (p honest) Off(host string) bool { return p.w.hosts[host[3]-'1'].off }
 func (p honest) Holder(host, address string, _ time.Time) Use {
 	for n, i := range p.w.instances {
 		if card, runs := i.runs[int(host[3]-'1')]; runs && fmt.Sprintf("0000:8%d:00.0", card) == address {
-			return Use{fmt.Sprintf("%08d-0000-0000-0000-000000000000", n+1), true}
+			return Use{Guest: fmt.Sprintf("%08d-0000-0000-0000-000000000000", n+1), Named: true}
 		}
 	}
 	return Use{}

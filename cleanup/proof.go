@@ -19,6 +19,9 @@ type Use struct {
 	// that only has the device's IOMMU group open does not use the device, but no other guest
 	// can (Linux, Documentation/driver-api/vfio.rst).
 	Named bool
+	// Process says that a process of the host uses the device, and none of a guest: for a port of
+	// type virtio-forwarder it has the VF, and the guest a socket of that process.
+	Process bool
 }
 
 // reported is a Proof made of guest reports and of hosts declared off.
@@ -83,28 +86,32 @@ func uses(r guest.Report) map[pci.Address]Use {
 			all[a] = u
 		}
 	}
-	who := func(uuid *string, pid int, command string) string {
+	by := func(uuid *string, pid int, command string, named bool) Use {
 		if uuid != nil {
-			return *uuid
+			return Use{Guest: *uuid, Named: named}
 		}
-		return fmt.Sprintf("of pid %d (%s)", pid, command)
+		return Use{Guest: fmt.Sprintf("of pid %d (%s)", pid, command), Named: named, Process: true}
 	}
 	domains := map[string][]pci.Address{}
 	for _, d := range r.Domains {
 		domains[KeyOf(d.UUID)] = append(domains[KeyOf(d.UUID)], d.Functions...)
+		for _, a := range d.Functions {
+			if d.Running { // with a network interface for itself, it has no file of the function open
+				add(a, Use{Guest: d.UUID, Named: true})
+			}
+		}
 	}
 	for _, h := range r.Holders {
-		user := who(h.UUID, h.PID, h.Command)
 		for _, a := range h.Asked {
-			add(a, Use{user, true})
+			add(a, by(h.UUID, h.PID, h.Command, true))
 		}
 		for _, a := range h.Functions {
-			add(a, Use{user, h.UUID != nil && slices.Contains(domains[KeyOf(*h.UUID)], a)})
+			add(a, by(h.UUID, h.PID, h.Command, h.UUID != nil && slices.Contains(domains[KeyOf(*h.UUID)], a)))
 		}
 	}
 	for _, g := range r.Guests {
 		for _, a := range g.Asked {
-			add(a, Use{who(g.UUID, g.PID, g.Command), true})
+			add(a, by(g.UUID, g.PID, g.Command, true))
 		}
 	}
 	return all

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"gpustack/host/guest"
 	"gpustack/integration/evidence"
 )
@@ -33,6 +35,53 @@ func TestEveryReportCounts(t *testing.T) {
 		}
 		if use := p.Holder("gpu1", d.Address, since); (use.Guest == "") != test.absent {
 			t.Errorf("%s: %+v", name, use)
+		}
+	}
+}
+
+// TestNetworkInterface: a guest that has a VF's network interface for itself uses the VF without an
+// open file of it. An interface that was not mapped to a function may be that of any network
+// function; GPUs are judged as before.
+func TestNetworkInterface(t *testing.T) {
+	const guestV = "5c4cf4f2-0000-0000-0000-000000000000"
+	now := time.Now().UTC()
+	vf := Device{Address: "0000:86:00.1", Type: TypeVF, Parent: text("0000:86:00.0")}
+	pf, gpu := Device{Address: "0000:86:00.0", Type: TypePF}, Device{Address: "0000:84:00.0", Type: TypePCI}
+	family := evidence.VFs(t, pf.Address, vf.Address)
+	for name, test := range map[string]struct {
+		change func(*guest.Report)
+		absent []Device
+		used   []Device
+	}{
+		"that runs": {func(r *guest.Report) {
+			evidence.Defines(t, vf.Address, guestV)(r)
+			r.Domains[0].Running = true
+		}, []Device{gpu}, []Device{vf}},
+		"of a domain that does not run": {evidence.Defines(t, vf.Address, guestV), []Device{gpu}, nil},
+		"not mapped": {func(r *guest.Report) {
+			r.Doubtful = &guest.Doubtful{Because: []string{"ens9"}}
+			for _, pf := range r.VirtualFunctions {
+				r.Doubtful.Functions = append(append(r.Doubtful.Functions, pf.Address), pf.Functions...)
+			}
+		}, []Device{gpu}, nil},
+		"none": {func(*guest.Report) {}, []Device{gpu, vf, pf}, nil},
+	} {
+		p, err := NewProof([]guest.Report{evidence.Report("gpu1", family, test.change)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = p.At(now)
+		var absent, used []Device
+		for _, d := range []Device{gpu, vf, pf} {
+			if ok, _ := p.Absent("gpu1", u, []Device{d}, now.Add(-time.Hour)); ok {
+				absent = append(absent, d)
+			}
+			if use := p.Holder("gpu1", d.Address, now.Add(-time.Hour)); use.Named && use.Guest == guestV {
+				used = append(used, d)
+			}
+		}
+		if diff := cmp.Diff([][]Device{test.absent, test.used}, [][]Device{absent, used}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }

@@ -131,18 +131,20 @@ func (o *observer) domainsOf(root host.Root, seen, dir string, running bool) boo
 			l.failf("%w", host.OfFile(seen+file, err))
 			continue
 		}
-		d, nodes, err := parseDomain(data)
+		d, named, err := parseDomain(data)
 		if err != nil {
 			l.failf("%w", host.OfFile(seen+file, err))
 			continue
 		}
 		d.Running = running
+		nodes := named.nodes
 		if !running {
 			// A definition names nodes that exist only once the host has made its vDPA devices: until
 			// then the guest cannot use them.
 			nodes = slices.DeleteFunc(nodes, func(node string) bool { return o.nodes[node] == nil })
 		}
-		d.Functions = sorted(append(d.Functions, o.functionsOf(nodes, seen+file)...))
+		d.Functions = append(d.Functions, o.functionsOf(nodes, seen+file)...)
+		d.Functions = sorted(append(d.Functions, o.lower(named.interfaces, seen+file)...))
 		d.Files = []string{valid(seen + file)}
 		o.addDomain(d)
 	}
@@ -168,15 +170,17 @@ type domainXML struct {
 	UUID       string      `xml:"uuid"`
 	Name       string      `xml:"name"`
 	Hostdevs   []deviceXML `xml:"devices>hostdev"`
-	Interfaces []deviceXML `xml:"devices>interface"` // types hostdev and vdpa
+	Interfaces []deviceXML `xml:"devices>interface"` // types hostdev, vdpa and direct
 	Disks      []deviceXML `xml:"devices>disk"`      // types nvme and vhostvdpa
 	// Inner is the domain in the domstatus of a running domain.
 	Inner *domainXML `xml:"domain"`
 }
 
 type deviceXML struct {
+	Type    string `xml:"type,attr"`
 	Sources []struct {
-		Dev       string `xml:"dev,attr"` // /dev/vhost-vdpa-0 of a vDPA device
+		Dev       string `xml:"dev,attr"` // /dev/vhost-vdpa-0 of a vDPA device, eth3 of an interface of type direct
+		Mode      string `xml:"mode,attr"`
 		Addresses []struct {
 			Domain   string  `xml:"domain,attr"`
 			Bus      string  `xml:"bus,attr"`
@@ -186,13 +190,21 @@ type deviceXML struct {
 	} `xml:"source"`
 }
 
-// parseDomain parses a domain's definition or state. It returns the nodes of vDPA devices by their
-// names, since only the machine can tell their functions.
-func parseDomain(data []byte) (d Domain, nodes []string, err error) {
+// named are devices of a domain that it names otherwise than by their functions, which only the
+// machine can tell.
+type named struct {
+	nodes []string // of vDPA devices
+	// network interfaces of the host that the guest has for itself: Nova writes them for ports of
+	// type macvtap (nova/virt/libvirt/designer.py, set_vif_host_backend_direct_config)
+	interfaces []string
+}
+
+// parseDomain parses a domain's definition or state.
+func parseDomain(data []byte) (d Domain, all named, err error) {
 	decoder := xml.NewDecoder(bytes.NewReader(data))
 	var x domainXML
 	if err := decoder.Decode(&x); err != nil {
-		return Domain{}, nil, fmt.Errorf("malformed: %w", err)
+		return Domain{}, named{}, fmt.Errorf("malformed: %w", err)
 	}
 	for {
 		token, err := decoder.Token()
@@ -200,39 +212,42 @@ func parseDomain(data []byte) (d Domain, nodes []string, err error) {
 			break
 		}
 		if err != nil {
-			return Domain{}, nil, fmt.Errorf("malformed: %w", err)
+			return Domain{}, named{}, fmt.Errorf("malformed: %w", err)
 		}
 		if _, more := token.(xml.StartElement); more {
-			return Domain{}, nil, errors.New("malformed: more than one root element")
+			return Domain{}, named{}, errors.New("malformed: more than one root element")
 		}
 	}
 	if x.XMLName.Local == "domstatus" && x.Inner != nil {
 		x = *x.Inner
 	}
 	if x.XMLName.Local != "domain" {
-		return Domain{}, nil, fmt.Errorf("malformed: root element %q is not a domain", x.XMLName.Local)
+		return Domain{}, named{}, fmt.Errorf("malformed: root element %q is not a domain", x.XMLName.Local)
 	}
 	uuid, err := parseUUID(x.UUID)
 	if err != nil {
-		return Domain{}, nil, fmt.Errorf("malformed: %w", err)
+		return Domain{}, named{}, fmt.Errorf("malformed: %w", err)
 	}
 	d = Domain{UUID: uuid, Name: strings.TrimSpace(x.Name), Functions: []pci.Address{}}
 	for _, device := range slices.Concat(x.Hostdevs, x.Interfaces, x.Disks) {
-		of, named, err := device.uses()
+		functions, err := device.uses(&all)
 		if err != nil {
-			return Domain{}, nil, fmt.Errorf("malformed: %w", err)
+			return Domain{}, named{}, fmt.Errorf("malformed: %w", err)
 		}
-		d.Functions, nodes = append(d.Functions, of...), append(nodes, named...)
+		d.Functions = append(d.Functions, functions...)
 	}
 	d.Functions = sorted(d.Functions)
-	return d, nodes, nil
+	return d, all, nil
 }
 
-// uses returns the functions of a device, and the nodes of vDPA devices.
-func (x deviceXML) uses() (functions []pci.Address, nodes []string, err error) {
+// uses returns the functions of a device, and adds to all what it names otherwise.
+func (x deviceXML) uses(all *named) (functions []pci.Address, err error) {
 	for _, source := range x.Sources {
 		if node, ok := parseNode(source.Dev); ok {
-			nodes = append(nodes, node)
+			all.nodes = append(all.nodes, node)
+		}
+		if x.Type == "direct" && source.Mode == "passthrough" {
+			all.interfaces = append(all.interfaces, source.Dev)
 		}
 		for _, a := range source.Addresses {
 			if a.Slot == nil {
@@ -240,12 +255,12 @@ func (x deviceXML) uses() (functions []pci.Address, nodes []string, err error) {
 			}
 			function, err := parseFunction(a.Domain, a.Bus, *a.Slot, a.Function)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			functions = append(functions, function)
 		}
 	}
-	return functions, nodes, nil
+	return functions, nil
 }
 
 // parseFunction parses the numbers of an address as C literals, as libvirt does

@@ -81,6 +81,14 @@ func (m *machine) pci(address string, links ...string) {
 	}
 }
 
+// nic adds a network function with its interface.
+func (m *machine) nic(address, name string) {
+	m.pci(address)
+	m.file("sys/devices/pci0000:80/"+address+"/class", "0x020000\n")
+	m.link("sys/devices/pci0000:80/"+address+"/net/"+name+"/device", "../../../"+address)
+	m.link("sys/class/net/"+name, "../../devices/pci0000:80/"+address+"/net/"+name)
+}
+
 // vdpa adds a vDPA device with a node for guests, below a device of /sys/devices.
 func (m *machine) vdpa(parent, name, node string) {
 	m.folder("sys/devices/" + parent + "/" + name + "/" + node)
@@ -138,6 +146,9 @@ func brief(r guest.Report) string {
 	}
 	for _, f := range r.VirtualFunctions {
 		fmt.Fprintf(&b, "PF %s: %s\n", f.Address, f.Functions)
+	}
+	if r.Doubtful != nil {
+		fmt.Fprintf(&b, "doubtful %s: %s\n", r.Doubtful.Functions, r.Doubtful.Because)
 	}
 	for _, s := range r.Unread() {
 		fmt.Fprintf(&b, "%s %s: %s\n", s.State, s.Name, s.Detail)
@@ -354,6 +365,18 @@ func TestDomains(t *testing.T) {
 			m.folder("etc/libvirt/qemu")
 			m.file("run/libvirt/qemu/a.xml", domain(uuidU, "a", "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"))
 		}, "domain " + uuidU + " a running true [] [/run/libvirt/qemu/a.xml]\nunreadable vdpa: /run/libvirt/qemu/a.xml: vhost-vdpa-0 is not in /sys/bus/vdpa/devices\n"},
+		{"network interfaces that guests have for themselves", func(m *machine) {
+			m.nic("0000:3b:02.1", "ens1f0v1")
+			m.file("etc/libvirt/qemu/a.xml", domain(uuidU, "a", "<interface type='direct'><source dev='ens1f0v1' mode='passthrough'/><model type='virtio'/></interface>"+
+				"<interface type='direct'><source dev='ens9' mode='bridge'/></interface><interface type='bridge'><source bridge='br0'/></interface>"))
+		}, "domain " + uuidU + " a running false [0000:3b:02.1] [/etc/libvirt/qemu/a.xml]\n"},
+		{"a network interface that cannot be mapped", func(m *machine) {
+			m.nic("0000:3b:02.1", "ens1f0v1")
+			m.file("sys/bus/pci/devices/0000:84:00.0/class", "0x030200\n")
+			m.folder("etc/libvirt/qemu")
+			m.file("run/libvirt/qemu/a.xml", domain(uuidU, "a", "<interface type='direct'><source dev='ens1f0v7' mode='passthrough'/></interface>"))
+		}, "domain " + uuidU + " a running true [] [/run/libvirt/qemu/a.xml]\n" +
+			"doubtful [0000:3b:02.1]: [/run/libvirt/qemu/a.xml: the function of network interface ens1f0v7 cannot be determined]\n"},
 		{"a volume of kolla's", func(m *machine) { m.file(volume+"a.xml", domain(uuidU, "a", hostdev)) },
 			"domain " + uuidU + " a running false [0000:84:00.0] [/" + volume + "a.xml]\n"},
 		{"a daemon that sees another folder than the host", func(m *machine) {

@@ -284,6 +284,11 @@ func (r Report) unfitFor(c Claim) []string {
 	if c.Relatives && r.VirtualFunctions == nil {
 		reasons = append(reasons, "report of "+r.label()+" does not show virtual_functions: gpustack on the host is older, or could not read them")
 	}
+	if r.Doubtful != nil {
+		for _, a := range common(r.families(c.Functions), r.Doubtful.Functions) {
+			reasons = append(reasons, fmt.Sprintf("%s: %s may be in use: %s", r.label(), a, strings.Join(r.Doubtful.Because, ", ")))
+		}
+	}
 	return reasons
 }
 

@@ -49,14 +49,14 @@ func FuzzDomain(f *testing.F) {
 	f.Add("<domain><uuid>" + aUUID + "</uuid><devices><hostdev><source><address bus='0x84' slot='0' function='1'/></source></hostdev></devices></domain>\n")
 	f.Add("<domstatus><domain><name>a</name><uuid>" + aUUID + "</uuid></domain></domstatus>")
 	f.Fuzz(func(t *testing.T, text string) {
-		d, nodes, err := parseDomain([]byte(text))
+		d, named, err := parseDomain([]byte(text))
 		if err != nil {
 			return
 		}
 		if !uuidForm().MatchString(d.UUID) || d.Functions == nil || !slices.IsSortedFunc(d.Functions, pci.Address.Compare) {
 			t.Errorf("%+v", d)
 		}
-		for _, node := range nodes {
+		for _, node := range named.nodes {
 			if !strings.Contains(text, node) {
 				t.Errorf("%q of %q", node, text)
 			}

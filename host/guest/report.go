@@ -44,8 +44,17 @@ type Report struct {
 	Domains []Domain `json:"domains" null:"zero"`
 	// the physical functions that have virtual functions
 	VirtualFunctions []PhysicalFunction `json:"virtual_functions" null:"zero"`
+	// network functions that a guest may use, as one of its network interfaces could not be mapped
+	// to its function; nil for none
+	Doubtful *Doubtful `json:"doubtful"`
 	// the parts of the machine that the report is based on
 	Sources []Source `json:"sources"`
+}
+
+// Doubtful are functions that are neither proved to be in use nor not to be.
+type Doubtful struct {
+	Functions []pci.Address `json:"functions"` // all network functions of the host, by their class
+	Because   []string      `json:"because"`   // the interfaces, and which domain names them
 }
 
 // Clock is the state of the host's clock when the report was made (adjtimex(2)).

@@ -3,6 +3,7 @@ package views
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"gpustack/cmd/gpustack/term"
@@ -34,6 +35,9 @@ func PrintGuests(u *term.UI, r guest.Report) {
 	if r.Clock != nil && !r.Clock.Synchronized && r.Token == nil {
 		u.Printf("the clock is not synchronized: repair-migration needs a report with a token\n")
 	}
+	if r.Doubtful != nil {
+		u.Printf("%s\n", u.Paint(term.Red, term.Printable(strings.Join(r.Doubtful.Because, "; "))+": no network function is proved to be unused"))
+	}
 	for _, s := range r.Unread() {
 		u.Printf("%s\n", u.Paint(term.Red, fmt.Sprintf("not readable: %s: %s", s.Name, term.Printable(s.Detail))))
 	}
@@ -62,6 +66,9 @@ func guestRows(r guest.Report) [][]string {
 			row[6] = listAddresses(g.Asked) + " (by its arguments)"
 		}
 		if g.UUID != nil {
+			if of := domains[*g.UUID].Functions; len(g.Asked) == 0 && len(of) > 0 {
+				row[6] = listAddresses(of) + " (by its domain)"
+			}
 			delete(domains, *g.UUID)
 		}
 		if len(held[g.PID]) == 0 {
