@@ -25,9 +25,6 @@ type Proof interface {
 	// NotRunning is Absent, but a domain of the instance that is defined and does not run is
 	// no objection.
 	NotRunning(host, instance string, devices []Device, since time.Time) (bool, string)
-	// Present returns whether a complete and fresh report from after since shows the guest of
-	// the instance on the host: running, or defined and not running.
-	Present(host, instance string, running bool, since time.Time) (bool, string)
 	// Stopped returns whether nova-compute does not run on the host, by its report or by the
 	// operator's declaration.
 	Stopped(host string, since time.Time) (bool, string)
@@ -109,6 +106,7 @@ func Classify(d Device, f Facts) Finding {
 		c.Host, c.Node = f.Node.Host, f.Node.Name
 	}
 	c.judge()
+	c.unrequested()
 	c.holder()
 	c.odd()
 	c.Evidence = c.evidence()

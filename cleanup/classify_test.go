@@ -73,7 +73,7 @@ func contextOf(spec string, changes ...func(*ContextMigration)) func(*Facts) {
 	for _, change := range changes {
 		change(&m)
 	}
-	return func(f *Facts) { f.Instance.Context, f.ContextOf = &Context{12}, &m }
+	return func(f *Facts) { f.Instance.Context, f.ContextOf = &Context{Migration: 12}, &m }
 }
 
 func service(node Node, seen time.Duration) *Service {
@@ -87,8 +87,6 @@ type reports struct {
 	silent    string // the host of which there is no report
 	guest     string // the host that has the guest U
 	leftover  bool   // as a domain that is defined and does not run
-	runs      string // the host on which the guest runs
-	stopped   string // the host on which the guest is defined and does not run
 	holder    string // the guest that holds the device, on every host
 	group     bool   // that guest has its IOMMU group open only
 	process   bool   // it is a process of the host
@@ -125,16 +123,6 @@ func (r reports) NotRunning(host, instance string, devices []Device, since time.
 		return true, ""
 	}
 	return r.Absent(host, instance, devices, since)
-}
-
-func (r reports) Present(host, _ string, running bool, _ time.Time) (bool, string) {
-	switch {
-	case host == r.silent:
-		return false, "no guest report of " + host + " was given"
-	case running:
-		return r.runs == host, host + ": the guest is not running"
-	}
-	return r.stopped == host, host + ": the guest is not defined"
 }
 
 func (r reports) Stopped(string, time.Time) (bool, string) { return true, "" }
@@ -356,7 +344,10 @@ func TestCases(t *testing.T) {
 			held:       append([]Held{on(gpu3)}, both...), proof: reports{silent: "gpu3"},
 			want: "C stale online failed: migration 12 (migration) 'migrating' gpu2->gpu1 is open, but the instance is in no task"},
 		"B: the guest was moved away, and its domain is left": {device: mine, instance: instance("active @gpu2"), migrations: move("error"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
+			held: both, proof: reports{guest: "gpu1", leftover: true},
+			want: "B stale online failed: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node"},
+		"B: the guest never started on the destination": {device: mine, instance: instance("error @gpu2"), migrations: move("error"),
+			held: both, proof: reports{guest: "gpu1", leftover: true, silent: "gpu2"},
 			want: "B stale online failed: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node"},
 		"B: live migration, one report": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("live-migration error gpu2 gpu1")}, held: both, proof: reports{silent: "gpu2"},
@@ -384,26 +375,24 @@ func TestCases(t *testing.T) {
 			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; " +
 				"not proved: nova-compute of gpu2 has been running since before"},
 		"C: its domain is left on the source": {device: mine, instance: instance("active @gpu2"), migrations: move("post-migrating"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
+			held: both, proof: reports{guest: "gpu1", leftover: true},
 			want: "C stale online failed: migration 12 (migration) 'post-migrating' gpu1->gpu2 is open, but the instance is in no task"},
 		"C: its confirmation died": {device: mine, instance: instance("active @gpu2"), migrations: move("confirming"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
+			held: both, proof: reports{guest: "gpu1", leftover: true},
 			want: "C stale online failed: migration 12 (migration) 'confirming' gpu1->gpu2 is open, but the instance is in no task"},
 		"C: its confirmation may be alive": {device: mine, instance: instance("active @gpu2"), migrations: move("confirming"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2", stayedOn: "gpu1"},
+			held: both, proof: reports{guest: "gpu1", leftover: true, stayedOn: "gpu1"},
 			want: "C unknown: migration 12 (migration) 'confirming' gpu1->gpu2 is open, but the instance is in no task; " +
 				"not proved: nova-compute of gpu1 has been running since before"},
-		"C: its revert died before it removed the guest": {device: mine, instance: instance("active @gpu2"), migrations: move("reverting"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
-			want: "C stale online failed: migration 12 (migration) 'reverting' gpu1->gpu2 is open, but the instance is in no task"},
-		"C: its revert died later": {device: mine, instance: instance("active @gpu2"), migrations: move("reverting"),
+		"C: its revert died": {device: mine, instance: instance("active @gpu2"), migrations: move("reverting"),
 			held: both, proof: reports{guest: "gpu1", leftover: true},
-			want: "C unknown: migration 12 (migration) 'reverting' gpu1->gpu2 is open, but the instance is in no task; not proved: gpu2: the guest is not running"},
+			want: "C unknown: migration 12 (migration) 'reverting' gpu1->gpu2 is open, but the instance is in no task; not proved: gpu1 has the guest " +
+				"(if the guest runs on gpu2: virsh undefine " + u + " on gpu1)"},
 		"C: before post-migrating, the domain is the guest": {device: mine, instance: instance("active @gpu2"), migrations: move("migrating"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
+			held: both, proof: reports{guest: "gpu1", leftover: true},
 			want: "C unknown: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task; not proved: gpu1 has the guest"},
 		"C: the destination has its domain": {device: device(gpu2, StatusAllocated, u), node: &gpu2, instance: instance("active @gpu1"), migrations: move("post-migrating"),
-			held: both, proof: reports{guest: "gpu2", leftover: true, runs: "gpu1"},
+			held: both, proof: reports{guest: "gpu2", leftover: true},
 			want: "C unknown: migration 12 (migration) 'post-migrating' gpu1->gpu2 is open, but the instance is in no task; not proved: gpu2 has the guest"},
 		"C: in error": {device: mine, instance: instance("error @gpu2"), migrations: move("migrating"), held: both, proof: ok,
 			want: "C stale online failed: migration 12 (migration) 'migrating' gpu1->gpu2 is open, but the instance is in no task"},
@@ -523,7 +512,7 @@ func TestCases(t *testing.T) {
 			want:   "J stale context: the instance is on this node and has no open migration, but still has the context of migration 12; its record is deleted"},
 		"J: error is not over": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration error gpu1 gpu2"),
 			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; migration 12 (migration) 'error' gpu1->gpu2 is not over"},
-		"J: it was not read": {device: mine, instance: instance("active @gpu1"), change: func(f *Facts) { f.Instance.Context = &Context{12} },
+		"J: it was not read": {device: mine, instance: instance("active @gpu1"), change: func(f *Facts) { f.Instance.Context = &Context{Migration: 12} },
 			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; its record was not read"},
 		"J: of another instance": {device: mine, instance: instance("active @gpu1"), change: contextOf("migration failed gpu1 gpu2", func(m *ContextMigration) { m.Instance = "other" }),
 			want: "J suspicious: the instance is on this node and has no open migration, but has the context of migration 12; migration 12 belongs to instance other"},
@@ -540,7 +529,7 @@ func TestCases(t *testing.T) {
 		"a context, and the instance is in a task": {device: mine, instance: instance("active resize_prep @gpu1"), change: contextOf("migration failed gpu1 gpu2"),
 			want: "T busy: the instance is in task resize_prep, unchanged for 3 h"},
 		"a context, and its migration": {device: mine, instance: instance("active @gpu1"), migrations: move("error"),
-			change: func(f *Facts) { f.Instance.Context = &Context{12} },
+			change: func(f *Facts) { f.Instance.Context = &Context{Migration: 12} },
 			want:   "legitimate: the instance is on this node; its migration 12 (migration) 'error' gpu1->gpu2 is open"},
 		"H: free, with a gone owner": {down: true, device: device(gpu1, StatusAvailable, u),
 			instance: instance("deleted"), proof: ok, want: "H stale offline: the device is free but has an owner or a request"},
@@ -595,21 +584,13 @@ func TestCases(t *testing.T) {
 		"S: nova-compute need not be restarted": {device: mine, instance: instance("active @gpu2"), migrations: move("finished"),
 			held: both, proof: reports{stayedOn: "gpu1"}, want: "S stale online confirmed: " + reset},
 		"S: its domain is left on the source, the guest runs": {device: mine, instance: instance("active @gpu2"), migrations: move("finished"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"}, want: "S stale online confirmed: " + reset},
+			held: both, proof: reports{guest: "gpu1", leftover: true}, want: "S stale online confirmed: " + reset},
 		"S: its domain is left on the source, the guest is stopped": {device: mine, instance: instance("stopped @gpu2"), migrations: move("finished"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, stopped: "gpu2"}, want: "S stale online confirmed: " + reset},
+			held: both, proof: reports{guest: "gpu1", leftover: true}, want: "S stale online confirmed: " + reset},
 		"S: its domain is left, but runs": {device: mine, instance: instance("active @gpu2"), migrations: move("finished"),
-			held: both, proof: reports{guest: "gpu1", runs: "gpu2"}, want: "S unknown: " + reset + "; not proved: gpu1 has the guest"},
-		"S: its domain is left, the guest does not run": {device: mine, instance: instance("active @gpu2"), migrations: move("finished"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, stopped: "gpu2"}, want: "S unknown: " + reset + "; not proved: gpu2: the guest is not running"},
-		"S: its domain is left, the guest is to be stopped": {device: mine, instance: instance("stopped @gpu2"), migrations: move("finished"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"}, want: "S unknown: " + reset + "; not proved: gpu2: the guest is not defined"},
+			held: both, proof: reports{guest: "gpu1"}, want: "S unknown: " + reset + "; not proved: gpu1 has the guest"},
 		"S: its domain is left, vm_state does not tell": {device: mine, instance: instance("error @gpu2"), migrations: move("finished"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
-			want: "S unknown: " + reset + "; not proved: gpu1 has the guest, and vm_state error does not say whether the guest runs on gpu2 (if it " +
-				"does: openstack server set --state active)"},
-		"S: its domain is left, the destination has not reported": {device: mine, instance: instance("active @gpu2"), migrations: move("finished"),
-			held: both, proof: reports{guest: "gpu1", leftover: true, silent: "gpu2"}, want: "S unknown: " + reset + "; not proved: no guest report of gpu2 was given"},
+			held: both, proof: reports{guest: "gpu1", leftover: true, silent: "gpu2"}, want: "S stale online confirmed: " + reset},
 		"S: nobody has reported": {device: mine, instance: instance("error @gpu2"), migrations: move("finished"), held: both,
 			want: "S unknown: migration 12 (migration) 'finished' gpu1->gpu2 waits to be confirmed or reverted, but the instance is no longer in " +
 				"state resized: its state was reset; not proved: no guest report of gpu1 was given"},
@@ -796,18 +777,18 @@ func TestPlan(t *testing.T) {
 			want: []string{"planned online migrations 1 and 3: [{1 failed} {3 failed}] frees gpu2 gpu4, vacated [gpu2 gpu4]"}},
 		"one host alone is asked for": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "resize error gpu1 gpu3"}, rows: nodes[:3], proof: reports{}, only: []Node{gpu3},
 			want: []string{"planned online migration 2: [{2 failed}] frees gpu3, vacated [gpu3]"}},
-		"of different kinds": {instance: "active @gpu2", migrations: []string{"resize finished gpu1 gpu2", "migration migrating gpu2 gpu3"}, rows: nodes[:3], proof: reports{guest: "gpu1", leftover: true, runs: "gpu2"},
+		"of different kinds": {instance: "active @gpu2", migrations: []string{"resize finished gpu1 gpu2", "migration migrating gpu2 gpu3"}, rows: nodes[:3], proof: reports{guest: "gpu1", leftover: true},
 			want:   []string{"planned online migrations 1 and 2: [{1 confirmed} {2 failed}] frees gpu1 gpu3, vacated [gpu1 gpu3]"},
 			steps:  "correct Placement's allocations, then set migration 1 to confirmed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1",
-			leaves: "on gpu1 what confirming the resize would have removed: the guest's domain (virsh undefine " + u + " --managed-save --nvram) and the folder " + u + "_resize with the guest's old disk; disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"},
+			leaves: "on gpu1 what confirming the resize would have removed: the guest's domain (virsh undefine " + u + " --managed-save --nvram) and the folder " + u + "_resize with the guest's old disk; keep both until the guest runs on gpu2; disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; a guest with volumes is stopped, and each volume refreshed on gpu2 (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh " + u + " VOLUME connector.json); a hard reboot then corrects the ports"},
 		"back on the source, where the folder may have the guest's only disk": {instance: "active @gpu1", migrations: []string{"resize finished gpu1 gpu2"}, rows: nodes[:2], proof: reports{},
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]"},
 			leaves: "on gpu1 perhaps the folder " + u + "_resize: the instance is not on gpu2, so a disk in that folder may be the guest's only one; " +
-				"disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them"},
+				"disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; a guest with volumes is stopped, and each volume refreshed on gpu1 (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh " + u + " VOLUME connector.json); a hard reboot then corrects the ports"},
 		"one crosses cells": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "crossing error gpu1 gpu3"}, rows: nodes[:2], proof: reports{},
 			steps: "see what became of migration 2, which crosses cells: openstack server migration list --server " + u + "; then run gpustack repair-migration again"},
 		"no report at all": {instance: "active @gpu2", migrations: []string{"resize finished gpu1 gpu2", "migration migrating gpu2 gpu3"}, rows: nodes[:3], want: nil,
-			steps: "ssh gpu1 gpustack host guests -o json > gpu1.json; ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu1.json --guests gpu2.json; then: correct Placement's allocations, then set migration 1 to confirmed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1"},
+			steps: "ssh gpu1 gpustack host guests -o json > gpu1.json; gpustack repair-migration --guests gpu1.json; then: correct Placement's allocations, then set migration 1 to confirmed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1"},
 		"a row that nothing keeps, with a report": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2"}, rows: nodes[:3], proof: reports{},
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2 gpu3]"}},
 		"a row that nothing keeps, without": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2"}, rows: nodes[:3], proof: reports{silent: "gpu3"},

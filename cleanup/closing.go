@@ -24,9 +24,11 @@ type closer struct {
 type prospect struct {
 	closings []Closing
 	frees    []Held
+	applies  bool     // the migration_context is applied
 	vacated  []string // names of nodes that the instance is proved not to be on
 	leaves   string
 	hosts    []string   // of which reports are needed
+	unfit    string     // why the migration_context must not be removed; "" if it may
 	unproved string     // why the migrations must not be closed; "" if they may
 	crossing *Migration // one that is left open and crosses cells, which no report can prove dead
 }
@@ -64,6 +66,9 @@ func (c closer) close(ids []int64) prospect {
 	if p.crossing != nil {
 		p.unproved = fmt.Sprintf("%s is open", p.crossing)
 	}
+	if p.applies, p.unfit = c.context(closed); p.unfit != "" {
+		p.unproved = p.unfit
+	}
 	p.leaves = c.leaves(closed, domains)
 	for _, h := range c.held {
 		if slices.ContainsFunc(p.frees, func(f Held) bool { return f.ID == h.ID }) || c.vacant(h, closed) {
@@ -71,6 +76,22 @@ func (c closer) close(ids []int64) prospect {
 		}
 	}
 	return p
+}
+
+// context returns whether the instance's migration_context is applied when migrations are closed, or
+// why it must not be removed with them. The context of another migration stays.
+func (c closer) context(closed []Migration) (applies bool, why string) {
+	for _, m := range closed {
+		if c.instance.Context != nil && c.instance.Context.Migration == m.ID {
+			return c.instance.afterMove(ownOf(c.held), m.Arrived, m.Resizes)
+		}
+	}
+	return false, ""
+}
+
+// ownOf returns the devices of an instance on its own node.
+func ownOf(held []Held) []Held {
+	return slices.DeleteFunc(slices.Clone(held), func(h Held) bool { return !h.Own })
 }
 
 // frees returns the instance's devices on other nodes that only closed migrations keep. Before
@@ -108,23 +129,17 @@ func (c closer) vacant(h Held, closed []Migration) bool {
 func (c closer) hosts(closed []Migration, freed []Held) (hosts []string) {
 	add := func(names ...string) {
 		for _, name := range names {
-			if !slices.Contains(hosts, name) {
+			if !slices.Contains(hosts, name) && (c.proof == nil || !c.proof.Off(name)) {
 				hosts = append(hosts, name)
 			}
 		}
 	}
 	for _, h := range freed {
-		if c.proof == nil || !c.proof.Off(h.Host) {
-			add(h.Host)
-		}
+		add(h.Host)
 	}
 	for _, m := range closed {
-		leaves := slices.ContainsFunc(freed, func(h Held) bool { return m.leavesDomain(h) })
 		if m.mayLive() || m.Type == "live-migration" {
-			add(c.hostOf(m, true))
-		}
-		if m.mayLive() || m.Type == "live-migration" || leaves {
-			add(c.hostOf(m, false))
+			add(c.hostOf(m, true), c.hostOf(m, false))
 		}
 	}
 	slices.Sort(hosts)
@@ -175,14 +190,10 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 	}
 	for _, m := range closed {
 		for _, host := range []string{m.SourceHost, m.DestHost} {
-			ok, why := true, ""
-			switch {
-			case m.mayLive():
-				ok, why = c.restarted(host, m.Changed)
-			case m.Type == "live-migration":
-				ok, why = c.reported(host, m.Changed)
+			if !m.mayLive() && m.Type != "live-migration" {
+				continue
 			}
-			if !ok {
+			if ok, why := c.idle(host, m); !ok {
 				return why
 			}
 		}
@@ -194,24 +205,22 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 // "" if none does. leftover
 // says that the guest's domain is still defined on the device's host: libvirt keeps it there until
 // the resize is confirmed (nova/virt/libvirt/driver.py, migrate_disk_and_power_off and
-// _cleanup_resize). It does not use the device while the guest is on the destination.
+// _cleanup_resize), whether the guest has started on the destination or not: if it has failed to,
+// only the destination's domain is undefined. The instance is on the destination, so nothing starts
+// that domain again.
 func (c closer) unused(h Held, with []Device, m Migration) (why string, leftover bool) {
 	absent, why := c.absent(h, with, m.Changed)
 	if absent {
 		return "", false
+	}
+	if c.proof != nil && m.Status == "reverting" && slices.Contains(h.From, m.ID) {
+		why += fmt.Sprintf(" (if the guest runs on %s: virsh undefine %s on %s)", m.DestHost, c.instance.UUID, h.Host)
 	}
 	if c.proof == nil || !m.leavesDomain(h) {
 		return why, false
 	}
 	devices := append(slices.Clone(with), h.Device)
 	if ok, why := c.proof.NotRunning(h.Host, c.instance.UUID, devices, latestChange(m.Changed, devices)); !ok {
-		return why, false
-	}
-	if !settled(c.instance, "active", "stopped") {
-		return fmt.Sprintf("%s, and vm_state %s does not say whether the guest runs on %s (if it does: openstack server set --state active)", why,
-			*c.instance.VMState, m.DestHost), false
-	}
-	if ok, why := c.proof.Present(m.DestHost, c.instance.UUID, settled(c.instance, "active"), m.Changed); !ok {
 		return why, false
 	}
 	return "", true
@@ -229,7 +238,7 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 		on := "on " + c.hostOf(m, true)
 		switch {
 		case domains[m.ID]:
-			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.instance.UUID+" --managed-save --nvram) and "+folder+" with the guest's old disk")
+			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.instance.UUID+" --managed-save --nvram) and "+folder+" with the guest's old disk; keep both until the guest runs on "+m.DestHost)
 		case m.isMove() && m.Arrived && m.Status != "error":
 			list = append(list, on+confirmed+folder+" with the guest's old disk")
 		case m.Status == "finished":
@@ -241,7 +250,13 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 	slices.Sort(list)
 	list = slices.Compact(list)
 	if moves {
-		list = append(list, "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too: a hard reboot of the guest corrects them")
+		at := "its host"
+		if c.instance.Host != nil {
+			at = *c.instance.Host
+		}
+		list = append(list, "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; "+
+			"a guest with volumes is stopped, and each volume refreshed on "+at+" (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh "+
+			c.instance.UUID+" VOLUME connector.json); a hard reboot then corrects the ports")
 	}
 	return strings.Join(list, "; ")
 }
@@ -283,18 +298,18 @@ func (h Held) together(freed []Held) (devices, known []Device) {
 	return devices, known
 }
 
-func (c closer) restarted(host string, since time.Time) (bool, string) {
-	if c.proof == nil {
+// idle returns whether no process of a host works on a migration any more: nova-compute was started
+// since, the host is off, or, for one that nova-compute does not carry on, the host has reported.
+func (c closer) idle(host string, m Migration) (bool, string) {
+	switch {
+	case c.proof == nil:
 		return false, noReport(host)
+	case c.proof.Off(host):
+		return true, ""
+	case m.mayLive():
+		return c.proof.Restarted(host, m.Changed)
 	}
-	return c.proof.Restarted(host, since)
-}
-
-func (c closer) reported(host string, since time.Time) (bool, string) {
-	if c.proof == nil {
-		return false, noReport(host)
-	}
-	return c.proof.Reported(host, since)
+	return c.proof.Reported(host, m.Changed)
 }
 
 // closing returns the case of an open migration of an instance that is in no task, and the status
@@ -323,11 +338,11 @@ func (m Migration) mayLive() bool {
 }
 
 // leavesDomain returns whether the migration has moved the guest away from the device's node, so
-// that libvirt has the guest's domain still defined there. From post-migrating on, the guest is
-// the destination's (nova/compute/manager.py, _resize_instance), until it is confirmed, or until a
-// revert has removed it there.
+// that libvirt has the guest's domain still defined there, and nothing uses it. From post-migrating
+// on, the guest is the destination's (nova/compute/manager.py, _resize_instance), until it is
+// confirmed. A revert may have removed it there, and the source may have its only disk.
 func (m Migration) leavesDomain(h Held) bool {
-	since := []string{"post-migrating", "finished", "confirming", "reverting", "error"}
+	since := []string{"post-migrating", "finished", "confirming", "error"}
 	return m.isMove() && m.Arrived && slices.Contains(h.From, m.ID) && slices.Contains(since, m.Status)
 }
 
@@ -405,13 +420,20 @@ func (c *classifier) closes(p prospect) {
 	for _, d := range p.frees {
 		freed = append(freed, d.Address+" of "+d.Host)
 	}
-	c.Closings, c.Frees, c.Leaves = p.closings, p.frees, p.leaves
-	c.repairs(Online, "correct Placement's allocations, then set %s; the audit of nova-compute then frees the instance's devices on other nodes: %s",
-		closingsText(p.closings), strings.Join(freed, ", "))
+	c.Closings, c.Frees, c.Leaves, c.Applies = p.closings, p.frees, p.leaves, p.applies
+	context := ""
+	if p.applies {
+		context = ", with what the migration_context has for the instance's new host"
+	}
+	c.repairs(Online, "correct Placement's allocations, then set %s%s; the audit of nova-compute then frees the instance's devices on other nodes: %s",
+		closingsText(p.closings), context, strings.Join(freed, ", "))
 	if p.unproved != "" {
 		c.Verdict, c.Repair = Unknown, NoRepair
 		c.Reason += "; not proved: " + p.unproved
 		c.Steps = c.f.reportSteps(p.hosts...) + "; then: " + c.Steps
+	}
+	if p.unfit != "" {
+		c.Steps = c.keepContext()
 	}
 	if p.crossing != nil {
 		c.Steps = host.Textf("see what became of migration %d, which crosses cells: openstack server migration list --server %s; then run %s again",

@@ -2,32 +2,47 @@ package cleanup
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 )
 
-// contextData is the part of a migration_context that DescribeContext shows
+// Context is instance_extra.migration_context, which an instance has while it is moved.
+type Context struct {
+	Migration int64
+	Old, New  []Request // its PCI requests before the move and after it
+	Moved     []Place   // the devices that it has after the move
+}
+
+// Place identifies a device by its compute node and its address.
+type Place struct {
+	Node    int64  `json:"compute_node_id"`
+	Address string `json:"address"`
+}
+
+// contextObject is a migration_context in the format of oslo.versionedobjects
 // (nova/objects/migration_context.py, version 1.2; earlier versions lack the resources or the PCI
 // devices and requests).
-type contextData struct {
-	Migration    int64           `json:"migration_id"`
-	OldDevices   contextDevices  `json:"old_pci_devices"`
-	NewDevices   contextDevices  `json:"new_pci_devices"`
-	OldRequests  contextRequests `json:"old_pci_requests"`
-	NewRequests  contextRequests `json:"new_pci_requests"`
-	OldTopology  contextTopology `json:"old_numa_topology"`
-	NewTopology  contextTopology `json:"new_numa_topology"`
-	OldResources contextObjects  `json:"old_resources"`
-	NewResources contextObjects  `json:"new_resources"`
+type contextObject struct {
+	Data struct {
+		Migration    int64            `json:"migration_id"`
+		OldDevices   contextDevices   `json:"old_pci_devices"`
+		NewDevices   contextDevices   `json:"new_pci_devices"`
+		OldRequests  *contextRequests `json:"old_pci_requests"`
+		NewRequests  *contextRequests `json:"new_pci_requests"`
+		OldTopology  contextTopology  `json:"old_numa_topology"`
+		NewTopology  contextTopology  `json:"new_numa_topology"`
+		OldResources contextObjects   `json:"old_resources"`
+		NewResources contextObjects   `json:"new_resources"`
+	} `json:"nova_object.data"`
 }
 
 type contextDevices struct {
 	Data struct {
 		Objects []struct {
-			Data struct {
-				Address string `json:"address"`
-				Node    int64  `json:"compute_node_id"`
-			} `json:"nova_object.data"`
+			Data Place `json:"nova_object.data"`
 		} `json:"objects"`
 	} `json:"nova_object.data"`
 }
@@ -35,12 +50,148 @@ type contextDevices struct {
 type contextRequests struct {
 	Data struct {
 		Requests []struct {
-			Data struct {
-				Count int     `json:"count"`
-				Alias *string `json:"alias_name"`
-			} `json:"nova_object.data"`
+			Data contextRequest `json:"nova_object.data"`
 		} `json:"requests"`
 	} `json:"nova_object.data"`
+}
+
+// contextRequest is a request in the form of instance_extra.pci_requests, which is no versioned
+// object (nova/objects/instance_pci_requests.py, to_json).
+type contextRequest struct {
+	Count     int              `json:"count"`
+	Specs     []map[string]any `json:"spec"`
+	Alias     *string          `json:"alias_name"`
+	New       bool             `json:"is_new"`
+	Policy    *string          `json:"numa_policy"`
+	ID        *string          `json:"request_id"`
+	Requester *string          `json:"requester_id"`
+}
+
+// list returns the requests, nil if the context has none.
+func (c *contextRequests) list() (all []Request) {
+	if c == nil {
+		return nil
+	}
+	all = []Request{}
+	for _, o := range c.Data.Requests {
+		r := Request{Count: o.Data.Count, Specs: o.Data.Specs}
+		if o.Data.ID != nil {
+			r.ID = *o.Data.ID
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// ParseContext reads a migration_context.
+func ParseContext(text string) (*Context, error) {
+	object, err := parseContext(text)
+	if err != nil {
+		return nil, err
+	}
+	c := &Context{Migration: object.Data.Migration, Old: object.Data.OldRequests.list(), New: object.Data.NewRequests.list()}
+	for _, o := range object.Data.NewDevices.Data.Objects {
+		c.Moved = append(c.Moved, o.Data)
+	}
+	return c, nil
+}
+
+func parseContext(text string) (object contextObject, err error) {
+	if err := json.Unmarshal([]byte(text), &object); err != nil {
+		return object, fmt.Errorf("migration_context is not in Nova's format: %w", err)
+	}
+	if object.Data.Migration == 0 {
+		return object, errors.New("migration_context is not in Nova's format")
+	}
+	return object, nil
+}
+
+// AppliedContext returns the columns of instance_extra with which a migration_context is applied, as
+// Instance.apply_migration_context and save write them (nova/objects/instance.py).
+func AppliedContext(text string) (map[string]*string, error) {
+	object, err := parseContext(text)
+	if err != nil {
+		return nil, err
+	}
+	var raw struct {
+		Data struct {
+			Topology  json.RawMessage `json:"new_numa_topology"`
+			Resources json.RawMessage `json:"new_resources"`
+		} `json:"nova_object.data"`
+	}
+	requests := []contextRequest{}
+	if object.Data.NewRequests != nil {
+		for _, o := range object.Data.NewRequests.Data.Requests {
+			requests = append(requests, o.Data)
+		}
+	}
+	written, err := json.Marshal(requests)
+	if err = errors.Join(err, json.Unmarshal([]byte(text), &raw)); err != nil {
+		return nil, err
+	}
+	column := func(value json.RawMessage) *string {
+		if len(value) == 0 || string(value) == "null" {
+			return nil
+		}
+		text := string(value)
+		return &text
+	}
+	return map[string]*string{"pci_requests": column(written), "numa_topology": column(raw.Data.Topology), "resources": column(raw.Data.Resources)}, nil
+}
+
+// afterMove returns whether the migration_context of an instance has to be applied when its
+// migration is closed, or why the context must not be removed. own are the devices that the
+// instance has on its node; arrived says that this is the migration's destination.
+//
+// nova-compute looks up the request of each device of an instance when it starts the guest
+// (Instance.get_pci_devices), and raises KeyError for one that is not among the instance's requests.
+func (i Instance) afterMove(own []Held, arrived, resizes bool) (applies bool, why string) {
+	c, requests := i.Context, i.Requests
+	if arrived {
+		has := slices.Collect(func(yield func(Place) bool) {
+			for _, h := range own {
+				if !yield(Place{h.Node, h.Address}) {
+					return
+				}
+			}
+		})
+		switch {
+		case c.New == nil:
+			return false, fmt.Sprintf("the context of migration %d has no new_pci_requests", c.Migration)
+		case !sameSet(has, c.Moved):
+			return false, fmt.Sprintf("the context of migration %d has other devices on the destination than the instance", c.Migration)
+		case resizes && !sameRequests(requests, c.New):
+			return false, fmt.Sprintf("the resize of migration %d has not put the new flavor in place: the instance's pci_requests are not yet those of its context", c.Migration)
+		}
+		applies, requests = true, c.New
+	}
+	if !i.Asked && !applies {
+		return applies, ""
+	}
+	for _, h := range own {
+		if !requested(h.Device, requests) {
+			return false, fmt.Sprintf("without the context of migration %d, the request of %s on %s would be none of the instance's", c.Migration, h.Address, h.Host)
+		}
+	}
+	return applies, ""
+}
+
+// sameSet returns whether two lists have the same elements, each once.
+func sameSet[T comparable](a, b []T) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
+}
+
+// sameRequests returns whether requests are the same, in whatever order.
+func sameRequests(a, b []Request) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x Request) bool {
+		return !slices.ContainsFunc(b, func(y Request) bool { return reflect.DeepEqual(x, y) })
+	})
+}
+
+// requested returns whether a device's request is one of these. Before Zed, devices of an alias have
+// none.
+func requested(d Device, requests []Request) bool {
+	return d.Request == nil || slices.ContainsFunc(requests, func(r Request) bool { return r.ID == *d.Request })
 }
 
 type contextTopology struct {
@@ -60,17 +211,12 @@ type contextObjects struct {
 //
 // Errors: the text is not in Nova's format.
 func DescribeContext(text string) ([]string, error) {
-	if _, err := ParseContext(text); err != nil {
+	object, err := parseContext(text)
+	if err != nil {
 		return nil, err
 	}
-	var object struct {
-		Data contextData `json:"nova_object.data"`
-	}
-	if err := json.Unmarshal([]byte(text), &object); err != nil {
-		return nil, fmt.Errorf("migration_context is not in Nova's format: %w", err)
-	}
 	d := object.Data
-	side := func(name string, devices contextDevices, requests contextRequests, numa contextTopology, resources contextObjects) string {
+	side := func(name string, devices contextDevices, requests *contextRequests, numa contextTopology, resources contextObjects) string {
 		topology, others := "no NUMA topology", "no other resources"
 		if n := len(numa.Data.Cells); n > 0 {
 			topology = fmt.Sprintf("a NUMA topology of %d cells", n)
@@ -96,8 +242,11 @@ func (c contextDevices) text() string {
 }
 
 // text names a request as the flavor does, by alias and number.
-func (c contextRequests) text() string {
+func (c *contextRequests) text() string {
 	var all []string
+	if c == nil {
+		return listed("PCI requests", nil)
+	}
 	for _, o := range c.Data.Requests {
 		alias := "a port" // its requests have no alias
 		if o.Data.Alias != nil {

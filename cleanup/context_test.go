@@ -23,9 +23,9 @@ new: PCI devices 0000:84:00.0 of compute node 2, PCI requests K4200:1, no NUMA t
 old: no PCI devices, PCI requests a port:1 and A100%d:2, no NUMA topology, no other resources
 new: no PCI devices, no PCI requests, a NUMA topology of 2 cells, other resources: 1`},
 		"without a migration": {`{"nova_object.data": {}}`, "migration_context is not in Nova's format"},
-		"no JSON":             {`migration 3`, "migration_context is not in Nova's format"},
+		"no JSON":             {`migration 3`, "migration_context is not in Nova's format: invalid character 'm' looking for beginning of value"},
 		"a field of another kind": {`{"nova_object.data": {"migration_id": 7, "old_pci_devices": 5}}`,
-			"migration_context is not in Nova's format: json: cannot unmarshal number into Go struct field contextData.nova_object.data.old_pci_devices of type cleanup.contextDevices"},
+			"migration_context is not in Nova's format: json: cannot unmarshal number into Go struct field .nova_object.data.old_pci_devices of type cleanup.contextDevices"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines, err := DescribeContext(test.text)

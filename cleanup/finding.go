@@ -23,23 +23,24 @@ type Case string
 
 // Cases.
 const (
-	CaseGone       Case = "A" // the instance is gone
-	CaseError      Case = "B" // kept by a migration in error
-	CaseStuck      Case = "C" // kept by an open migration that no process carries on
-	CaseNode       Case = "D" // the compute node is deleted
-	CaseElsewhere  Case = "E" // the instance is elsewhere, and no migration is open
-	CaseBlocked    Case = "F" // blocked, but no related PF or VF is taken
-	CaseVanished   Case = "G" // taken, but the host no longer has the device
-	CaseLeftOwner  Case = "H" // free, but has an owner
-	CaseNoOwner    Case = "I" // taken, but has no owner
-	CaseContext    Case = "J" // the instance has the context of a migration that is over
-	CaseTooMany    Case = "K" // the instance has more devices than it requests
-	CaseInUse      Case = "L" // free, but a guest uses the device
-	CaseStatus     Case = "M" // a status that Nova does not write
-	CaseBusy       Case = "T" // the instance is in a task, being built or without a state
-	CaseReset      Case = "S" // kept by a finished resize whose state was reset
-	CaseOdd        Case = "X" // depends on records that Nova does not write, or on hosts with equal names
-	CaseLegitimate Case = ""  // nothing is wrong with the row
+	CaseGone        Case = "A" // the instance is gone
+	CaseError       Case = "B" // kept by a migration in error
+	CaseStuck       Case = "C" // kept by an open migration that no process carries on
+	CaseNode        Case = "D" // the compute node is deleted
+	CaseElsewhere   Case = "E" // the instance is elsewhere, and no migration is open
+	CaseBlocked     Case = "F" // blocked, but no related PF or VF is taken
+	CaseVanished    Case = "G" // taken, but the host no longer has the device
+	CaseLeftOwner   Case = "H" // free, but has an owner
+	CaseNoOwner     Case = "I" // taken, but has no owner
+	CaseContext     Case = "J" // the instance has the context of a migration that is over
+	CaseTooMany     Case = "K" // the instance has more devices than it requests
+	CaseInUse       Case = "L" // free, but a guest uses the device
+	CaseStatus      Case = "M" // a status that Nova does not write
+	CaseBusy        Case = "T" // the instance is in a task, being built or without a state
+	CaseUnrequested Case = "R" // the device's request is none of the instance's
+	CaseReset       Case = "S" // kept by a finished resize whose state was reset
+	CaseOdd         Case = "X" // depends on records that Nova does not write, or on hosts with equal names
+	CaseLegitimate  Case = ""  // nothing is wrong with the row
 )
 
 // Repair is a way to repair a row.
@@ -81,6 +82,9 @@ type Finding struct {
 	Closings []Closing `json:"closings"`
 	// the devices that no other migration keeps, which nova-compute frees then
 	Frees []Held `json:"frees"`
+	// whether closing the migrations, or the repair of the context, applies the instance's
+	// migration_context: the instance is on the migration's destination
+	Applies bool `json:"applies_context"`
 	// the instance that a free device is assigned to, with --claim; "" for none
 	Claims  string `json:"claims"`
 	Request string `json:"request_id"` // the request of that instance; "" before Zed

@@ -2,6 +2,7 @@ package cleanup
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"gpustack/host"
@@ -43,6 +44,20 @@ func (c *classifier) context(i *Instance) {
 	default:
 		state = fmt.Sprintf("its status is '%s'", m.Status)
 	}
+	if why == "" {
+		own := ownOf(c.f.Held)
+		arrived := m.Arrived
+		if !m.Found {
+			// Only the devices tell to which side of the migration the instance belongs.
+			_, without := i.afterMove(own, false, false)
+			arrived = without != ""
+		}
+		if c.Applies, why = i.afterMove(own, arrived, m.Resizes); why != "" {
+			c.is(CaseContext, Suspicious, "the instance is on this node and has no open migration, but has the context of migration %d; %s", i.Context.Migration, why)
+			c.Consequence, c.Steps = withoutRequests, c.keepContext()
+			return
+		}
+	}
 	c.Consequence = "Nova counts the devices of both hosts as the instance's, and marks its next migration as failed"
 	if m != nil && !m.Found {
 		c.Consequence += "; Neutron's events for the instance fail, because Nova looks up the migration of the context"
@@ -53,8 +68,37 @@ func (c *classifier) context(i *Instance) {
 		return
 	}
 	c.is(CaseContext, Stale, "the instance is on this node and has no open migration, but still has the context of migration %d; %s", i.Context.Migration, state)
-	c.repairs(ClearContext, "clear the instance's migration_context; no device changes its owner, and no service has to be restarted")
+	what := "clear"
+	if c.Applies {
+		what = "apply and clear"
+	}
+	c.repairs(ClearContext, "%s the instance's migration_context; no device changes its owner, and no service has to be restarted", what)
 	if m != nil && m.Found && c.f.Now.Sub(m.Changed) < contextQuiet {
 		c.Needs = fmt.Sprintf("migration %d unchanged for %s: nova-compute may clear the context itself", m.ID, contextQuiet)
 	}
+}
+
+// withoutRequests is the consequence of a device whose request is none of the instance's.
+const withoutRequests = "Nova raises KeyError whenever it looks up the instance's devices, as in each hard reboot"
+
+// keepContext returns the steps for a migration_context that must neither be removed nor applied.
+func (c *classifier) keepContext() host.Text {
+	return host.Textf("do not clear the migration_context, and do not reboot the instance: compare pci_requests and migration_context of its instance_extra with its rows of pci_devices "+
+		"and its flavor (openstack server show %s), correct instance_extra or the flavor, then run %s again; or delete the instance", c.f.Instance.UUID, again)
+}
+
+// unrequested replaces the verdict on a row that is legitimate otherwise, if its request is neither
+// among the instance's requests nor among those of its migration_context.
+func (c *classifier) unrequested() {
+	i := c.f.Instance
+	if c.Verdict != Legitimate || i == nil || !i.Asked || !c.d.taken() || requested(c.d, i.Requests) {
+		return
+	}
+	if i.Context != nil && requested(c.d, slices.Concat(i.Context.Old, i.Context.New)) {
+		return
+	}
+	c.is(CaseUnrequested, Suspicious, "the row has request %s, which is among neither the instance's requests nor those of its migration_context", *c.d.Request)
+	c.Consequence = withoutRequests
+	c.Steps = host.Textf("if a port is being attached to the instance, run %s again when it is; otherwise correct pci_requests of its instance_extra, "+
+		"which an earlier repair or migration has left behind, or move the instance to another host with a new resize", again)
 }

@@ -39,7 +39,7 @@ func NewPlan(findings []Finding) []Unit {
 			list = append(list, u.closeTogether(group)...)
 			continue
 		}
-		u.Findings = group
+		u.Findings, u.Applies = group, group[0].Applies
 		for _, f := range group {
 			u.Devices = append(u.Devices, Held{Device: f.Device, Host: f.Host, NodeName: f.Node, Card: f.card})
 		}
@@ -96,7 +96,7 @@ func (u Unit) closeTogether(findings []Finding) []Unit {
 		together := &all[0]
 		joined := f.closer.close(slices.Concat(migrationsOf(together.Closings), ids))
 		if joined.unproved == "" {
-			together.Closings, together.Devices, together.Vacated = joined.closings, joined.frees, joined.vacated
+			together.Closings, together.Applies, together.Devices, together.Vacated = joined.closings, joined.applies, joined.frees, joined.vacated
 			together.Findings = append(together.Findings, f)
 			continue
 		}

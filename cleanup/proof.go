@@ -253,14 +253,6 @@ func (p reported) NotRunning(host, instance string, devices []Device, since time
 	return p.unused(host, instance, devices, since, guest.Report.NotRunning)
 }
 
-func (p reported) Present(host, instance string, running bool, since time.Time) (bool, string) {
-	return p.ask(host, func(r hostReport) guest.Answer {
-		c := p.claim(host, since)
-		c.Guest = instance
-		return r.about(instance, pci.Address{}).Present(c, running)
-	})
-}
-
 func (p reported) Stopped(host string, since time.Time) (bool, string) {
 	if p.Off(host) {
 		return true, ""

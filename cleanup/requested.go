@@ -2,24 +2,34 @@ package cleanup
 
 import (
 	"bytes"
+	"hash/crc32"
 )
 
 // Requested returns how many devices a pci_requests asks for: the sum that ParseRequests returns,
-// but without allocating memory. ok is false for a text that is not as Nova writes it; it may be
-// valid nevertheless.
-func Requested(text []byte) (n int, ok bool) {
+// but without allocating memory. ids is the sum of the CRC-32 of the
+// request ids, one for each device. ok is false for a
+// text that is not as Nova writes it; it may be valid nevertheless.
+func Requested(text []byte) (n int, ids uint32, ok bool) {
 	s := scanner{text: text}
 	ok = s.list(func() bool {
-		counts := 0
-		return s.object(func(key []byte) bool {
+		counts, count := 0, 0
+		var id []byte
+		ok := s.object(func(key []byte) bool {
 			switch string(key) {
 			case "count":
+				var ok bool
 				counts++
-				count, ok := s.number()
-				n += count
+				count, ok = s.number()
 				return ok && count >= 0 && counts == 1
 			case "request_id":
-				return s.literal("null") || s.quoted() != nil
+				if id != nil {
+					return false
+				}
+				if s.literal("null") {
+					return true
+				}
+				id = s.quoted()
+				return id != nil
 			case "spec":
 				return s.list(func() bool { return s.object(func([]byte) bool { return s.value(0) }) })
 			}
@@ -30,8 +40,13 @@ func Requested(text []byte) (n int, ok bool) {
 			}
 			return s.value(0)
 		})
+		n += count
+		if len(id) > 0 {
+			ids += uint32(count) * crc32.ChecksumIEEE(id)
+		}
+		return ok
 	})
-	return n, ok && s.at == len(s.text)
+	return n, ids, ok && s.at == len(s.text)
 }
 
 // scanner reads JSON in ASCII without escapes and fractions, and with no white space but blanks

@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"hash/crc32"
 	"testing"
 )
 
@@ -17,13 +18,19 @@ func FuzzRequested(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		n, ok := Requested([]byte(text))
+		n, ids, ok := Requested([]byte(text))
 		if !ok {
 			return
 		}
 		requests, err := ParseRequests(text)
-		if err != nil || asked(requests) != n {
-			t.Errorf("%q: %d, but %d, %v", text, n, asked(requests), err)
+		sum := uint32(0)
+		for _, r := range requests {
+			if r.ID != "" {
+				sum += uint32(r.Count) * crc32.ChecksumIEEE([]byte(r.ID))
+			}
+		}
+		if err != nil || asked(requests) != n || sum != ids {
+			t.Errorf("%q: %d %d, but %d %d, %v", text, n, ids, asked(requests), sum, err)
 		}
 	})
 }
@@ -35,12 +42,12 @@ func TestRequested(t *testing.T) {
 		`[{"count": 2, "spec": [{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}], "alias_name": "K4200", "is_new": false, "numa_policy": "legacy", "request_id": "5f0c1c9e-0000-4000-8000-00000000000a", "requester_id": null}]`:                             2,
 		`[{"alias_name": null, "count": 1, "is_new": false, "numa_policy": null, "request_id": null, "requester_id": null, "spec": [{"physical_network": "net-1", "trusted": "true"}]}, {"count": 12, "spec": [{"resource_class": "CUSTOM_A", "traits": "CUSTOM_B,CUSTOM_C"}]}]`: 13,
 	} {
-		if n, ok := Requested([]byte(text)); !ok || n != want {
+		if n, _, ok := Requested([]byte(text)); !ok || n != want {
 			t.Errorf("%s: %d, %v", text, n, ok)
 		}
 	}
 	for _, text := range []string{`[{"count": -1}]`, `[{"Count": 1}]`, `[{"count": 1}`, `[{"count": 1}] `, `[{"count": 1, "count": 2}]`, `x`, ``} {
-		if n, ok := Requested([]byte(text)); ok {
+		if n, _, ok := Requested([]byte(text)); ok {
 			t.Errorf("%s: %d", text, n)
 		}
 	}

@@ -1,7 +1,6 @@
 package cleanup
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -92,25 +91,6 @@ type Instance struct {
 	Odd string `json:"-"` // why Nova cannot have written the record like this; "" if it can
 }
 
-// Context is instance_extra.migration_context, which an instance has while it is moved
-// (nova/objects/migration_context.py).
-type Context struct {
-	Migration int64 `json:"migration_id"`
-}
-
-// ParseContext reads a migration_context in the format of oslo.versionedobjects.
-func ParseContext(text string) (*Context, error) {
-	var object struct {
-		Data struct {
-			Migration int64 `json:"migration_id"`
-		} `json:"nova_object.data"`
-	}
-	if err := json.Unmarshal([]byte(text), &object); err != nil || object.Data.Migration == 0 {
-		return nil, fmt.Errorf("migration_context is not in Nova's format")
-	}
-	return &Context{object.Data.Migration}, nil
-}
-
 // Migration is a row of migrations.
 type Migration struct {
 	ID         int64  `json:"id"`
@@ -126,6 +106,7 @@ type Migration struct {
 	DestCompute *int64 `json:"dest_compute_id"` // of the destination's compute node, since 2023.2; nil before
 
 	CrossCell bool      `json:"cross_cell_move"`
+	Resizes   bool      `json:"-"` // the flavor changes: old_instance_type_id and new_instance_type_id differ
 	Changed   time.Time `json:"changed"` // updated_at, or else created_at; zero where neither is known
 
 	// Relative to the node of the judged row, as the database compares names.

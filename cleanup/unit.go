@@ -19,6 +19,7 @@ type Unit struct {
 	Instance string `json:"instance_uuid"` // the owner; "" for a row without one
 	// the migrations that are closed, by id; empty for offline repairs
 	Closings []Closing `json:"closings"`
+	Applies  bool      `json:"applies_context"` // whether the instance's migration_context is applied
 	// Devices are the devices that are free afterwards, or assigned to the instance (--claim).
 	// Those of a context repair are the instance's, which keeps them.
 	Devices []Held `json:"devices"`

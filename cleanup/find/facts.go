@@ -113,7 +113,11 @@ func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records,
 		return nil
 	}
 	f.Instance = &i
-	f.ContextOf = e.contextOf(i)
+	if f.ContextOf = e.contextOf(i); f.ContextOf != nil && f.ContextOf.Found {
+		if err := r.placeMigration(ctx, i, &f.ContextOf.Migration); err != nil {
+			return err
+		}
+	}
 	if *d.Instance != i.UUID {
 		f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, but the instance has uuid %q", *d.Instance, i.UUID))
 	}

@@ -92,10 +92,6 @@ func (l *located) NotRunning(host, instance string, devices []cleanup.Device, si
 	return l.ask(host, func(name string) (bool, string) { return l.Proof.NotRunning(name, instance, devices, since) })
 }
 
-func (l *located) Present(host, instance string, running bool, since time.Time) (bool, string) {
-	return l.ask(host, func(name string) (bool, string) { return l.Proof.Present(name, instance, running, since) })
-}
-
 func (l *located) Stopped(host string, since time.Time) (bool, string) {
 	if l.Off(host) {
 		return true, ""

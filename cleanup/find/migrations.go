@@ -17,7 +17,7 @@ func (r *reader) migrations(ctx context.Context, where string, args ...any) (lis
 		m := cleanup.ContextMigration{Found: true}
 		var changed, deleted sql.NullTime
 		err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost, &m.DestNode,
-			&m.CrossCell, &m.Deleted, &changed, &deleted, &m.DestCompute)
+			&m.CrossCell, &m.Deleted, &changed, &deleted, &m.DestCompute, &m.Resizes)
 		m.Changed = latest(changed, deleted)
 		list = append(list, m)
 		return err
@@ -25,7 +25,7 @@ func (r *reader) migrations(ctx context.Context, where string, args ...any) (lis
 		r.column("migrations", "migration_type", "'migration'")+
 		", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+
 		r.column("migrations", "cross_cell_move", "0")+", 0) <> 0, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at, "+
-		r.column("migrations", "dest_compute_id", "NULL")+" FROM migrations WHERE "+
+		r.column("migrations", "dest_compute_id", "NULL")+", COALESCE(old_instance_type_id <> new_instance_type_id, 0) FROM migrations WHERE "+
 		where, args...)
 	slices.SortFunc(list, func(a, b cleanup.ContextMigration) int { return cmp.Compare(a.ID, b.ID) })
 	return list, err

@@ -12,8 +12,8 @@ import (
 )
 
 // Nearly all rows of a cloud are ordinary: free, or taken by an instance that has rows of this one
-// node, is on it, is not being changed by Nova, has no migration_context, and requests as many
-// devices as it has there. They are legitimate, whatever else the databases contain
+// node, is on it, is not being changed by Nova, has no migration_context, and requests the devices that it
+// has there. They are legitimate, whatever else the databases contain
 // (cleanup.Classify), so they are only counted. All other rows are doubtful, and are judged one by
 // one. Open migrations of the instance do not matter, unless they depend on names or are records
 // that Nova does not write: a cloud may have tens of thousands in error.
@@ -88,7 +88,7 @@ func (r *reader) plainNodes(ctx context.Context) ([]bool, error) {
 
 // readDevices reads the rows of pci_devices. Only the first time doubtful rows are listed.
 func (t *tally) readDevices(ctx context.Context, first bool, others []aside) error {
-	s := source{table: "pci_devices", owner: "instance_uuid", columns: ", compute_node_id, status, request_id IS NULL"}
+	s := source{table: "pci_devices", owner: "instance_uuid", columns: ", compute_node_id, status, CRC32(request_id)"}
 	const own = 5
 	for _, a := range others {
 		s.columns += ", " + strings.Join(a.columns, ", ")
@@ -117,9 +117,9 @@ func (t *tally) readDevices(ctx context.Context, first bool, others []aside) err
 
 // device notes a row on the node with an index, -1 for none.
 func (t *tally) device(v values, node int, list bool) error {
-	instance, status, noRequest := v[1], v[3], string(v[4]) == "1"
+	instance, status, request := v[1], v[3], v[4]
 	free := string(status) == cleanup.StatusAvailable
-	if free && instance == nil && noRequest {
+	if free && instance == nil && request == nil {
 		return nil
 	}
 	ordinary := false
@@ -128,7 +128,14 @@ func (t *tally) device(v values, node int, list bool) error {
 		ordinary = canonical && node >= 0 && t.plain[node] &&
 			(string(status) == cleanup.StatusAllocated || string(status) == cleanup.StatusClaimed)
 		if ok {
-			t.owners.add(owner, int32(node))
+			sum := int64(0)
+			if request != nil {
+				var err error
+				if sum, err = number(request); err != nil {
+					return err
+				}
+			}
+			t.owners.add(owner, int32(node), uint32(sum))
 		}
 		if ok && !ordinary {
 			t.owners.doubt(owner)
@@ -217,8 +224,8 @@ func (t *tally) onNode(v values) error {
 	return nil
 }
 
-// readExtra notes the owners that request as many devices as they have, and have no
-// migration_context.
+// readExtra notes the owners that request the devices that they have, and have no
+// migration_context. Without any request ids, the number of devices counts.
 func (t *tally) readExtra(ctx context.Context) error {
 	return t.ofOwners(ctx, source{table: "instance_extra", owner: "instance_uuid", columns: ", pci_requests, migration_context IS NULL"}, t.extra)
 }
@@ -230,8 +237,8 @@ func (t *tally) extra(v values) error {
 	}
 	requests, plain := v[2], string(v[3]) == "1"
 	if plain && requests != nil {
-		n, ok := cleanup.Requested(requests)
-		plain = ok && n >= int(o.rows)
+		n, ids, ok := cleanup.Requested(requests)
+		plain = ok && n >= int(o.rows) && ids == o.requests
 	}
 	if !plain {
 		o.state |= doubted

@@ -2,7 +2,9 @@ package find
 
 import (
 	"fmt"
+	"hash/crc32"
 	"math"
+	"strconv"
 	"testing"
 
 	"gpustack/cleanup"
@@ -45,7 +47,7 @@ func TestOwners(t *testing.T) {
 	for ranges := 1; ; ranges++ {
 		for range each {
 			for k, id := range all {
-				o.add(id, int32(k))
+				o.add(id, int32(k), 0)
 			}
 		}
 		for id, i := range o.all {
@@ -78,7 +80,7 @@ func TestOwners(t *testing.T) {
 func TestOwnersOfOneRange(t *testing.T) {
 	o := newOwners(10)
 	for i := range 100 {
-		o.add(uuid{15: byte(i)}, 0)
+		o.add(uuid{15: byte(i)}, 0, 0)
 	}
 	if len(o.all) != 100 {
 		t.Errorf("%d instances", len(o.all))
@@ -90,7 +92,7 @@ func TestOwnersOfOneRange(t *testing.T) {
 	}
 	many := newOwners(10)
 	for range math.MaxUint16 + 1 {
-		many.add(uuid{}, 0)
+		many.add(uuid{}, 0, 0)
 	}
 	if many.all[uuid{}].state != doubted {
 		t.Errorf("%+v", many.all[uuid{}])
@@ -107,7 +109,7 @@ func ordinary() (t *tally, device, instance, extra values) {
 		return v
 	}
 	return &tally{reader: r, plain: []bool{true}, owners: newOwners(10)},
-		text("1", someUUID, "7", cleanup.StatusAllocated, "0"),
+		text("1", someUUID, "7", cleanup.StatusAllocated, strconv.Itoa(int(crc32.ChecksumIEEE([]byte(someUUID))))),
 		append(text("2", someUUID, "gpu1", "gpu1"), nil),
 		text("3", someUUID, `[{"count": 1, "spec": [{"vendor_id": "10de", "product_id": "11b4"}], "alias_name": "a", "is_new": false, "request_id": "`+someUUID+`"}]`, "1")
 }
@@ -122,6 +124,7 @@ func TestOrdinaryRow(t *testing.T) {
 		"ordinary":              {settled: true},
 		"claimed":               {change: func(device, _, _ values) { device[3] = []byte("claimed") }, settled: true},
 		"no request":            {change: func(_, _, extra values) { extra[2] = nil }, settled: true},
+		"another request":       {change: func(device, _, _ values) { device[4] = []byte("7") }},
 		"another status":        {change: func(device, _, _ values) { device[3] = []byte("Allocated") }, ids: []int64{1}},
 		"an uuid in capitals":   {change: func(device, _, _ values) { device[1] = []byte("5F0C1C9E-0000-4000-8000-00000000000A") }, ids: []int64{1}},
 		"another host":          {change: func(_, instance, _ values) { instance[2] = []byte("gpu2") }},

@@ -62,16 +62,17 @@ func (id uuid) String() string {
 
 // owner is what was read of an instance that has rows of pci_devices.
 type owner struct {
-	node  int32 // index of the node that all its rows are on
-	rows  uint16
-	state uint8 // bits
+	node     int32  // index of the node that all its rows are on
+	requests uint32 // the sum of the CRC-32 of its rows' request ids
+	rows     uint16
+	state    uint8 // bits
 }
 
 // Bits of an owner's state. The rows of an owner are legitimate if it has seenInstance and
 // seenExtra alone.
 const (
 	seenInstance uint8 = 1 << iota // it is on the node, and Nova does not change it
-	seenExtra                      // it requests as many devices as it has, and has no migration_context
+	seenExtra                      // it requests the devices that it has, and has no migration_context
 	doubted                        // something else was read of it: its rows must be judged
 )
 
@@ -97,9 +98,9 @@ func (o *owners) has(id uuid) bool {
 	return o.first <= k && k <= o.last
 }
 
-// add adds a row of an instance that is on a node. If there are too many instances, the upper half
+// add adds a row of an instance that is on a node, with the CRC-32 of its request's id. If there are too many instances, the upper half
 // of the range is left for later.
-func (o *owners) add(id uuid, node int32) {
+func (o *owners) add(id uuid, node int32, request uint32) {
 	if !o.has(id) {
 		return
 	}
@@ -112,6 +113,7 @@ func (o *owners) add(id uuid, node int32) {
 	}
 	if i.rows < math.MaxUint16 {
 		i.rows++
+		i.requests += request
 	}
 	o.all[id] = i
 	for len(o.all) > o.most && o.first < o.last {

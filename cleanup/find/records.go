@@ -179,7 +179,7 @@ func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) er
 		var m cleanup.Migration
 		var changed sql.NullTime
 		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost,
-			&m.DestNode, &m.CrossCell, &changed, &m.DestCompute); err != nil {
+			&m.DestNode, &m.CrossCell, &changed, &m.DestCompute, &m.Resizes); err != nil {
 			return err
 		}
 		m.Changed = changed.Time
@@ -201,7 +201,8 @@ func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) er
 	}, "SELECT id, COALESCE("+r.column("migrations", "uuid", "''")+", ''), instance_uuid, COALESCE("+
 		r.column("migrations", "migration_type", "'migration'")+
 		", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+
-		r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at), `+r.column("migrations", "dest_compute_id", "NULL")+`
+		r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at), `+r.column("migrations", "dest_compute_id", "NULL")+`,
+		COALESCE(old_instance_type_id <> new_instance_type_id, 0)
 		FROM migrations WHERE deleted = 0 AND instance_uuid IN (`+novadb.Places(len(uuids))+`)
 		AND (status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR `+
 		r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done')`, uuids...)

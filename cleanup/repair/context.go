@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"gpustack/cleanup"
@@ -14,20 +16,54 @@ import (
 // context stays in the journal, as the value before.
 func contextRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at string) ([]cleanup.Row, error) {
 	var instance, extra int64
-	err := tx.QueryRowContext(ctx, "SELECT i.id, x.id FROM instances i JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
-		u.Instance).Scan(&instance, &extra)
+	var text sql.NullString
+	err := tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
+		u.Instance).Scan(&instance, &extra, &text)
 	if err != nil {
 		return nil, novadb.Explain("instance_extra", err)
 	}
-	row, err := read(ctx, tx, "instance_extra", extra, "migration_context", "updated_at")
+	if !text.Valid {
+		return nil, fmt.Errorf("instance_extra of %s has %w: the instance has no migration context", u.Instance, errChanged)
+	}
+	row, err := contextRow(ctx, tx, extra, text.String, u.Applies, at)
 	if err != nil {
 		return nil, err
 	}
-	if row.Before["migration_context"] == nil {
-		return nil, fmt.Errorf("instance_extra of %s has %w: the instance has no migration context", u.Instance, errChanged)
-	}
 	guard, err := guardRow(ctx, tx, instance, at)
-	return []cleanup.Row{row.With(map[string]*string{"migration_context": nil, "updated_at": &at}), guard}, err
+	return []cleanup.Row{row, guard}, err
+}
+
+// contextRow returns the change that removes a migration_context, and applies it before if the
+// instance is on the migration's destination.
+func contextRow(ctx context.Context, tx *sql.Tx, extra int64, text string, applies bool, at string) (cleanup.Row, error) {
+	after := map[string]*string{}
+	if applies {
+		applied, err := cleanup.AppliedContext(text)
+		if err != nil {
+			return cleanup.Row{}, err
+		}
+		for column, value := range applied {
+			there, err := hasColumn(ctx, tx, "instance_extra", column)
+			if err != nil {
+				return cleanup.Row{}, err
+			}
+			if there { // resources since Train
+				after[column] = value
+			}
+		}
+	}
+	after["migration_context"], after["updated_at"] = nil, &at
+	row, err := read(ctx, tx, "instance_extra", extra, slices.Sorted(maps.Keys(after))...)
+	return row.With(after), err
+}
+
+// hasColumn returns whether the schema of the database has a column.
+func hasColumn(ctx context.Context, q rowQuerier, table, column string) (there bool, err error) {
+	err = q.QueryRowContext(ctx, "SELECT COUNT(*) > 0 FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND column_name = ?", table, column).Scan(&there)
+	if err != nil {
+		return false, novadb.Explain("columns", err)
+	}
+	return there, nil
 }
 
 // guardRow returns the change of updated_at in an instance's row. On a cluster, reading locks
@@ -35,12 +71,11 @@ func contextRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at string) ([
 // one.
 func guardRow(ctx context.Context, tx *sql.Tx, instance int64, at string) (cleanup.Row, error) {
 	columns := []string{"host", "node", "vm_state", "task_state", "updated_at"}
-	var names int
-	err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'instances' AND column_name = 'compute_id'").Scan(&names)
+	there, err := hasColumn(ctx, tx, "instances", "compute_id")
 	if err != nil {
-		return cleanup.Row{}, novadb.Explain("columns", err)
+		return cleanup.Row{}, err
 	}
-	if names > 0 { // since 2023.2, with host and node
+	if there { // since 2023.2, with host and node
 		columns = append(columns, "compute_id")
 	}
 	row, err := read(ctx, tx, "instances", instance, columns...)

@@ -41,11 +41,11 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 	}
 	if text.Valid {
 		if c, err := cleanup.ParseContext(text.String); err == nil && u.Closes(c.Migration) {
-			row, err := read(ctx, tx, "instance_extra", extra.Int64, "migration_context", "updated_at")
+			row, err := contextRow(ctx, tx, extra.Int64, text.String, u.Applies, at)
 			if err != nil {
 				return nil, err
 			}
-			rows = append(rows, row.With(map[string]*string{"migration_context": nil, "updated_at": &at}))
+			rows = append(rows, row)
 		}
 	}
 	guard, err := guardRow(ctx, tx, instance, at)

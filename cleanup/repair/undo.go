@@ -166,7 +166,7 @@ func checkOurs(r cleanup.Row) error {
 		"pci_devices":    {"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"},
 		"migrations":     {"status", "updated_at"},
 		"instances":      {"host", "node", "compute_id", "vm_state", "task_state", "updated_at"},
-		"instance_extra": {"migration_context", "updated_at"},
+		"instance_extra": {"migration_context", "pci_requests", "numa_topology", "resources", "updated_at"},
 	}
 	for _, columns := range []map[string]*string{r.Before, r.After} {
 		for c := range columns {

@@ -78,28 +78,6 @@ func (r Report) NotRunning(c Claim) Answer {
 	return answer(append(r.unfitFor(c), other.Shows(c.Guest, c.Functions)...))
 }
 
-// Present returns whether the report proves that the guest is on the host: running, or, if it is
-// not to run, as a domain that is defined and does not run.
-func (r Report) Present(c Claim, running bool) Answer {
-	is := func(uuid *string) bool { return c.Guest != "" && uuid != nil && strings.EqualFold(c.Guest, *uuid) }
-	runs := slices.ContainsFunc(r.Guests, func(g Guest) bool { return is(g.UUID) }) ||
-		slices.ContainsFunc(r.Holders, func(h Holder) bool { return is(h.UUID) })
-	defined := false
-	for _, d := range r.Domains {
-		runs, defined = runs || is(&d.UUID) && d.Running, defined || is(&d.UUID)
-	}
-	reasons := r.unfit(c)
-	switch {
-	case running && !runs:
-		reasons = append(reasons, fmt.Sprintf("%s: guest %s is not running", r.label(), c.Guest))
-	case !running && runs:
-		reasons = append(reasons, fmt.Sprintf("%s: guest %s is running, although it is to be stopped", r.label(), c.Guest))
-	case !running && !defined:
-		reasons = append(reasons, fmt.Sprintf("%s: guest %s is not defined", r.label(), c.Guest))
-	}
-	return answer(reasons)
-}
-
 // NovaComputeRestarted returns whether the report proves that every process of nova-compute was
 // started after c.Since and had run for ten minutes when the report was made.
 func (r Report) NovaComputeRestarted(c Claim) Answer {

@@ -242,7 +242,17 @@ def save(question):
         return {"updated_at": str(instance.updated_at)}
 
 
-ANSWERS = {"track": track, "recorded": recorded, "churn": churn, "extra": extra, "context": migration_context, "save": save}
+def devices(question):
+    """The devices of an instance, of which each hard reboot asks: get_guest_config of
+    nova/virt/libvirt/driver.py."""
+    with cell(question["database"]) as context:
+        instance = objects.Instance.get_by_uuid(
+            context, question["instance"], expected_attrs=["pci_devices", "pci_requests", "numa_topology", "resources"])
+        here = instance.get_pci_devices(source=objects.InstancePCIRequest.FLAVOR_ALIAS)
+        return {"devices": sorted(f"{dev.compute_node_id} {dev.address}" for dev in here)}
+
+
+ANSWERS = {"devices": devices, "track": track, "recorded": recorded, "churn": churn, "extra": extra, "context": migration_context, "save": save}
 
 
 def main():

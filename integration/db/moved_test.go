@@ -1,0 +1,180 @@
+package db
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/find"
+	"gpustack/cleanup/novadb"
+	"gpustack/cleanup/repair"
+	"gpustack/host/guest"
+	"gpustack/integration/evidence"
+	"gpustack/nova/cloud"
+)
+
+// newRequest is the request of the device on the destination: since Zed each claim makes new ones.
+const newRequest = "5f0c1c9e-0000-4000-8000-0000000000ff"
+
+// move is an instance that was moved from gpu1 to gpu2, where it is now, with a device on both.
+type move struct {
+	state   string         // vm_state of the instance
+	status  string         // of the migration
+	columns Row            // of the migration
+	change  string         // a statement
+	reports []guest.Report // of hosts
+	off     []string       // hosts that are declared off
+}
+
+// arrival has an instance that was moved.
+type arrival struct {
+	*dead
+	nodes map[string]int64
+	found []cleanup.Finding
+}
+
+// newArrival makes the rows of a move, judges them, and plans their repair.
+func newArrival(t *testing.T, m move) *arrival {
+	t.Helper()
+	reset(t)
+	d := &arrival{dead: &dead{cell: database.Cell1, uuid: UUID(1)}, nodes: map[string]int64{}}
+	for _, host := range []string{"gpu1", "gpu2"} {
+		d.nodes[host] = d.cell.Compute(t, host)
+	}
+	old := Row{"updated_at": Ago(time.Hour)}
+	d.cell.Instance(t, d.uuid, "gpu2", m.state, "", With(old))
+	from := d.cell.Card(t, d.nodes["gpu1"], first, "allocated", d.uuid, old)
+	to := d.cell.Card(t, d.nodes["gpu2"], card2, "allocated", d.uuid, old, Row{"request_id": newRequest})
+	d.cell.Migration(t, 3, d.uuid, "migration", m.status, "gpu1", "gpu2", old, Row{"uuid": migrationUUID}, m.columns)
+	d.cell.Context(t, d.uuid, 3, []int64{from}, []int64{to})
+	for _, statement := range strings.Split(m.change, "; ") {
+		if statement != "" {
+			if _, err := database.SQL.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	one := func() *int { n := 1; return &n }
+	d.placement = &placement{left: map[string]bool{}, refuse: map[string]bool{}, held: map[string]cloud.Allocations{
+		d.uuid:        {Providers: map[string]map[string]int{"provider of gpu2": oneCard}, Project: "p", User: "u", Generation: one()},
+		migrationUUID: {Providers: map[string]map[string]int{"provider of gpu1": oneCard}, Project: "p", User: "u", Generation: one()},
+	}}
+	t.Cleanup(d.placement.pending.Wait)
+	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: database.URL("nova_cell1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { databases.Close() })
+	proof, err := cleanup.NewProof(m.reports, m.off)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := find.Options{Proof: proof, All: true}
+	if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { d.found = append(d.found, f) }); err != nil {
+		t.Fatal(err)
+	}
+	d.repairer = &repair.Repairer{Databases: databases, Options: options, Placement: d.placement, Record: func([]cleanup.Unit) error { return nil }}
+	d.units, _, err = d.repairer.Plan(t.Context(), d.found, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// verdicts are the findings, one line for each row.
+func (d *arrival) verdicts() string {
+	var lines []string
+	for _, f := range d.found {
+		lines = append(lines, strings.Join(strings.Fields(fmt.Sprintf("%s %s %s %s", f.Host, f.Case, f.Verdict, f.Repair)), " "))
+	}
+	return strings.Join(lines, ", ")
+}
+
+// reboot returns the devices that a hard reboot of the instance finds when the source's device is
+// free, or what Nova raises.
+func (d *arrival) reboot(t *testing.T) string {
+	t.Helper()
+	owned := func(owner any) {
+		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.pci_devices SET instance_uuid = ? WHERE compute_node_id = ?", owner, d.nodes["gpu1"]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owned(nil)
+	defer owned(d.uuid)
+	answer, err := database.oracle.ask(t.Context(), map[string]any{"ask": "devices", "database": d.cell.connection, "instance": d.uuid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Devices []string
+		Error   string
+	}
+	if err := json.Unmarshal(answer, &got); err != nil {
+		t.Fatal(err)
+	}
+	return got.Error + strings.Join(got.Devices, ", ")
+}
+
+// TestMovedContext: the migration_context of an instance on the migration's destination is applied
+// when its migration is closed, as Nova does it: a hard reboot finds the devices. Where it does not
+// fit, nothing is written; undo restores every byte.
+func TestMovedContext(t *testing.T) {
+	both := []guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}
+	resize := Row{"old_instance_type_id": 1, "new_instance_type_id": 2}
+	for name, test := range map[string]struct {
+		move
+		found   string
+		applied bool
+		reason  string // of one that is not repaired
+		before  string // what a hard reboot finds before
+	}{
+		"a cold migration": {move: move{state: "active", status: "error", reports: both}, found: "gpu1 B stale online, gpu2 legitimate", applied: true, before: "KeyError"},
+		"a resize that has not changed the flavor": {move: move{state: "active", status: "error", columns: resize, reports: both}, found: "gpu1 B unknown, gpu2 legitimate",
+			reason: "has not put the new flavor in place", before: "KeyError"},
+		"another device": {move: move{state: "active", status: "error", reports: both, change: "UPDATE nova_cell1.pci_devices SET address = '0000:99:00.0' WHERE address = '" + card2 + "'"},
+			found: "gpu1 B unknown, gpu2 legitimate", reason: "has other devices on the destination", before: "KeyError"},
+		"closed without its context": {move: move{state: "active", status: "failed", reports: both, change: "UPDATE nova_cell1.instance_extra SET migration_context = NULL"},
+			found: "gpu1 E stale nova, gpu2 R suspicious", reason: "among neither the instance's requests nor those of its migration_context", before: "KeyError"},
+		"closed with its context left": {move: move{state: "active", status: "failed", reports: both}, found: "gpu1 E stale nova, gpu2 J stale context", applied: true, before: "KeyError"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newArrival(t, test.move)
+			if got := d.verdicts(); got != test.found {
+				t.Errorf("found %s", got)
+			}
+			if got := d.reboot(t); got != test.before {
+				t.Errorf("before: %s", got)
+			}
+			if !test.applied {
+				if len(d.units) > 0 || !strings.Contains(fmt.Sprint(d.found[0].Reason, d.found[1].Reason), test.reason) {
+					t.Errorf("%d units: %s; %s", len(d.units), d.found[0].Reason, d.found[1].Reason)
+				}
+				return
+			}
+			dump := func() [][][]string {
+				return [][][]string{d.cell.Dump(t, "migrations"), d.cell.Dump(t, "instances"), d.cell.Dump(t, "instance_extra"), d.cell.Dump(t, "pci_devices")}
+			}
+			before := dump()
+			if err := d.repairer.Apply(t.Context(), d.units); err != nil || len(d.units) != 1 || d.units[0].State != cleanup.Written {
+				t.Fatalf("%v, %+v", err, d.units)
+			}
+			if got, want := d.reboot(t), fmt.Sprintf("%d %s", d.nodes["gpu2"], card2); !strings.Contains(got, want) {
+				t.Errorf("after: %s", got)
+			}
+			if got := d.cell.context(t); got != "NULL" {
+				t.Errorf("the context is left: %.20s", got)
+			}
+			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, dump()); diff != "" {
+				t.Errorf("(-before +undone):\n%s", diff)
+			}
+		})
+	}
+}
