@@ -77,13 +77,14 @@ type AllocationFinding struct {
 	Reason      string    `json:"reason"`      // why the verdict follows
 	Consequence string    `json:"consequence"` // the effect of leaving it
 	Steps       host.Text `json:"steps"`       // what the operator should do
+	Reports     []string  `json:"reports"`     // the hosts whose guest reports the steps need
 }
 
 // ClassifyAllocation judges an allocation. It returns nil for a legitimate one. recent is whether
 // the allocation is not judged because a record of the consumer has changed within
 // allocationsQuiet, or an instance is being built.
 func ClassifyAllocation(a Allocation, c Consumer) (found *AllocationFinding, recent bool) {
-	f := &AllocationFinding{Allocation: a, Case: CaseAllocated, Verdict: Suspicious,
+	f := &AllocationFinding{Allocation: a, Case: CaseAllocated, Verdict: Suspicious, Reports: []string{},
 		Consequence: "Placement counts the device as used, so that no other instance gets it (pci_in_placement)"}
 	switch {
 	case c.judge(f):
@@ -93,6 +94,29 @@ func ClassifyAllocation(a Allocation, c Consumer) (found *AllocationFinding, rec
 	}
 	f.Evidence = c.evidence(a)
 	return f, false
+}
+
+// Unproved returns why the device of an allocation must not be released, "" if it may: its rows have
+// been judged, none of them is unknown or in use, and the report of its host proves that neither
+// the consumer's guest nor any other uses it.
+func (f AllocationFinding) Unproved(rows []Finding, facts Facts, since time.Time) string {
+	if since.IsZero() {
+		since = facts.Now.Add(-time.Hour) // for records without a time of change
+	}
+	var devices []Device
+	for _, row := range rows {
+		if row.Verdict == Unknown || row.Verdict == Busy || row.Case == CaseInUse {
+			return fmt.Sprintf("the row of %s is %s: %s", row.Device.Address, row.Verdict, row.Reason)
+		}
+		blocked := row.Device.Type == TypePF && slices.ContainsFunc(rows, func(vf Finding) bool { return vf.Device.partOf(row.Device) })
+		if !blocked { // with the VFs of the consumer the PF is not released
+			devices = append(devices, row.Device)
+		}
+	}
+	if len(rows) == 0 {
+		devices = []Device{{Address: strings.ToLower(f.Name[strings.LastIndexByte(f.Name, '_')+1:])}}
+	}
+	return facts.Unused(f.Host, f.Instance, devices, since)
 }
 
 // live returns the row of the instance that is not deleted, or else any row of it, nil if there is

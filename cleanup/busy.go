@@ -72,7 +72,9 @@ func inFlight(i Instance) string {
 // false for other instances.
 func (c *classifier) inFlight() bool {
 	i := c.f.Instance
-	switch {
+	switch m := c.unconfirmed(); {
+	case m != nil:
+		c.confirming(m)
 	case waiting(*i) != "":
 		c.is(CaseLegitimate, Legitimate, "%s", waiting(*i))
 	case working(*i) != "":
@@ -81,6 +83,54 @@ func (c *classifier) inFlight() bool {
 		return false
 	}
 	return true
+}
+
+// unconfirmed returns the move of a resized instance away from the row's node that is being
+// confirmed, nil if there is none.
+func (c *classifier) unconfirmed() *Migration {
+	if !settled(*c.f.Instance, "resized") || c.f.Instance.Task != nil {
+		return nil
+	}
+	for k := range c.f.Migrations {
+		if m := &c.f.Migrations[k]; m.isMove() && m.Status == "confirming" && m.From && m.Arrived && !m.CrossCell {
+			return m
+		}
+	}
+	return nil
+}
+
+// confirming judges the row of an instance whose move is being confirmed by nova-compute of the
+// row's node. If that has died, Nova can neither confirm the move nor revert it any more: its API
+// looks for a migration that is finished (nova/compute/api.py, confirm_resize). It may have removed
+// the guest's old disk before, so that nothing may revert the move.
+func (c *classifier) confirming(m *Migration) {
+	state := fmt.Sprintf("%s is being confirmed by nova-compute on %s", m, m.SourceHost)
+	c.busy(state)
+	confirm := host.Textf("openstack server resize confirm %s, and never revert it: the source may have removed the guest's old disk", c.f.Instance.UUID)
+	p := c.f.Proof
+	switch {
+	case p != nil && p.Off(m.SourceHost):
+		c.is(CaseStuck, Stale, "%s, which is declared off; Nova can neither confirm nor revert it any more", state)
+		c.Migration, c.Consequence = &m.ID, keptByNova
+		c.closer = &closer{*c.f.Instance, c.f.Migrations, c.f.Held, p}
+		c.closes(c.closer.close([]int64{m.ID}))
+		c.Confirms = c.Repair == Online
+		return
+	case p != nil:
+		if ok, why := p.Restarted(m.SourceHost, m.Changed); !ok {
+			c.Reason += "; " + why
+			break
+		}
+		c.is(CaseStuck, Stale, "%s, which was started since; Nova can neither confirm nor revert it any more", state)
+		c.Migration, c.Consequence = &m.ID, keptByNova
+		c.Closings = []Closing{{m.ID, "finished"}}
+		c.repairs(Reopen, "set migration %d to finished; then %s", m.ID, confirm)
+		return
+	}
+	if c.Consequence != "" { // it is listed
+		c.Consequence = keptByNova
+		c.Steps = c.ask(m.SourceHost) + host.Textf("; or, if the host is off, %s; do not revert the move", again.Flag("host-is-off", m.SourceHost))
+	}
 }
 
 // busy judges the row of an instance that Nova is still changing. Such a row is never repaired:

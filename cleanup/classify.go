@@ -101,7 +101,7 @@ const (
 // Classify judges a row.
 func Classify(d Device, f Facts) Finding {
 	f.Busy = cmp.Or(f.Busy, BusyAfter)
-	c := &classifier{Finding{Cell: f.Cell, Device: d, Closings: []Closing{}, Frees: []Held{}, card: f.Card}, d, f}
+	c := &classifier{Finding{Cell: f.Cell, Device: d, Closings: []Closing{}, Frees: []Held{}, Reports: []string{}, card: f.Card}, d, f}
 	if f.Node != nil {
 		c.Host, c.Node = f.Node.Host, f.Node.Name
 	}
@@ -201,7 +201,7 @@ func (c *classifier) odd() {
 	if c.Verdict == Suspicious {
 		reason += "; apart from that: " + c.Reason
 	}
-	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Closings: []Closing{}, Frees: []Held{},
+	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Closings: []Closing{}, Frees: []Held{}, Reports: []string{},
 		card: c.card}
 	c.is(CaseOdd, Unknown, "%s", reason)
 	c.Steps = host.Textf("correct these records or rename the host, then run %s again", again)
@@ -306,7 +306,7 @@ func (c *classifier) stopped() (since time.Time) {
 		ok, why = c.f.Proof.Stopped(c.f.Node.Host, since)
 	}
 	if !ok {
-		c.Needs = why + c.orOff()
+		c.Needs, c.Reports = why+c.orOff(), []string{c.f.Node.Host}
 	}
 	return since
 }
@@ -420,7 +420,7 @@ func (c *classifier) available() {
 	case c.d.Instance != nil && i != nil && !i.Deleted && c.f.Here:
 		c.is(CaseLeftOwner, Unknown, "the instance is on this node and may use the device")
 		c.Consequence = "Nova may assign a device that is in use"
-		c.Steps = c.f.reportSteps(c.f.Node.Host)
+		c.Steps = c.ask(c.f.Node.Host)
 	default:
 		c.is(CaseLeftOwner, Stale, "the device is free but has an owner or a request")
 		c.Consequence = "nova-compute does not delete the row when the device is removed"
@@ -509,7 +509,7 @@ func (c *classifier) free() (waits bool) {
 		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", host,
 		age(auditTime), c.f.Node.Name)
 	if c.Needs != "" {
-		c.Steps = c.f.reportSteps(host) + "; then, if no guest uses the device: " + c.Steps
+		c.Steps = c.ask(host) + "; then, if no guest uses the device: " + c.Steps
 	}
 	return false
 }
@@ -546,7 +546,7 @@ func (c *classifier) here() {
 	if n := asked(i.Requests); i.Asked && mine > n {
 		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of the node, but requests %d", mine, n)
 		c.Consequence = "some devices of the instance are unused"
-		c.Steps = "the guest's definition shows which devices it uses: " + c.f.reportSteps(c.f.Node.Host)
+		c.Steps = "the guest's definition shows which devices it uses: " + c.ask(c.f.Node.Host)
 		return
 	}
 	for _, m := range c.f.Migrations {
@@ -601,7 +601,7 @@ func (c *classifier) away() {
 	if why := c.inUse(c.changed()); why != "" {
 		c.Verdict, c.Repair, c.Needs = Unknown, NoRepair, ""
 		c.Reason += "; that its guest does not run on this host is not proved: " + why
-		steps := c.f.reportSteps(c.f.Node.Host) + host.Textf("; or, if the host is off, %s", again.Flag("host-is-off", c.f.Node.Host))
+		steps := c.ask(c.f.Node.Host) + host.Textf("; or, if the host is off, %s", again.Flag("host-is-off", c.f.Node.Host))
 		if c.Steps += "; if the row stays: " + steps; !waits {
 			c.Steps = steps
 		}
@@ -626,7 +626,7 @@ func (c *classifier) offline() {
 		return
 	}
 	if why := c.inUse(since); why != "" {
-		c.Needs = why + c.orOff()
+		c.Needs, c.Reports = why+c.orOff(), []string{c.f.Node.Host}
 	}
 }
 
@@ -653,14 +653,22 @@ func (c *classifier) inUse(since time.Time) string {
 	if why := lost(with); why != "" {
 		return why
 	}
-	if c.f.Proof == nil {
-		return noReport(c.f.Node.Host)
-	}
 	owner := ""
 	if c.d.Instance != nil {
 		owner = *c.d.Instance
 	}
-	if ok, why := c.f.Proof.Absent(c.f.Node.Host, owner, append(with, c.d), latestChange(since, with)); !ok {
+	return c.f.Unused(c.f.Node.Host, owner, append(with, c.d), since)
+}
+
+// Unused returns why devices of a host may not be released, "" if they may: a report from after
+// since, and after the last changes of their rows, proves that no guest uses them or a relative, and
+// that the guest of the instance is not there. Each release asks it: repairs, texts that only advise
+// one, and the undo of a claim.
+func (f Facts) Unused(host, instance string, devices []Device, since time.Time) string {
+	if f.Proof == nil {
+		return noReport(host)
+	}
+	if ok, why := f.Proof.Absent(host, instance, devices, latestChange(since, devices)); !ok {
 		return why
 	}
 	return ""
@@ -670,18 +678,30 @@ func noReport(host string) string {
 	return "no guest report of " + host + " was given"
 }
 
-// reportSteps returns the commands that gather the reports of hosts and use them. With a token, a
+// ask returns the steps to gather the reports of hosts, which it notes, and to use them.
+func (c *classifier) ask(hosts ...string) host.Text {
+	c.Reports = hosts
+	return ReportSteps(c.f.Token, hosts...)
+}
+
+// ReportSteps returns the commands that gather the reports of hosts and use them. With a token, a
 // report proves its order even if the clocks of its host and of the database differ.
-func (f Facts) reportSteps(hosts ...string) (steps host.Text) {
-	report, judge := host.NewCommand("host guests").Elsewhere(), again
-	if f.Token != "" {
-		report = report.Flag("token", f.Token)
-	}
+func ReportSteps(token string, hosts ...string) (steps host.Text) {
+	judge := again
 	for _, h := range hosts {
-		steps += host.Textf("ssh %s %s > %s.json; ", h, report.Flag("o", "json"), h)
+		steps += ReportStep(token, h) + "; "
 		judge = judge.Flag("guests", h+".json")
 	}
 	return steps + host.Textf("%s", judge)
+}
+
+// ReportStep returns the command that gathers the report of a host, with a token unless it is "".
+func ReportStep(token, on string) host.Text {
+	report := host.NewCommand("host guests").Elsewhere()
+	if token != "" {
+		report = report.Flag("token", token)
+	}
+	return host.Textf("ssh %s %s > %s.json", on, report.Flag("o", "json"), on)
 }
 
 // evidence returns the records that the verdict is based on, in one line.

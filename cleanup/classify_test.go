@@ -90,12 +90,15 @@ type reports struct {
 	holder    string // the guest that holds the device, on every host
 	group     bool   // that guest has its IOMMU group open only
 	process   bool   // it is a process of the host
+	off       string // the host that is declared off
 	stayedOn  string // the host whose nova-compute has not been started since
 	defective string // why no report proves absence
 }
 
 func (r reports) Absent(host, _ string, _ []Device, _ time.Time) (bool, string) {
 	switch host {
+	case r.off:
+		return true, ""
 	case r.silent:
 		return false, "no guest report of " + host + " was given"
 	case r.guest:
@@ -127,7 +130,7 @@ func (r reports) NotRunning(host, instance string, devices []Device, since time.
 
 func (r reports) Stopped(string, time.Time) (bool, string) { return true, "" }
 
-func (r reports) Off(string) bool { return false }
+func (r reports) Off(host string) bool { return r.off != "" && host == r.off }
 
 func (r reports) Holder(string, string, time.Time) Use {
 	return Use{Guest: r.holder, Named: !r.group, Process: r.process}
@@ -221,6 +224,7 @@ func TestCases(t *testing.T) {
 	const reset = "migration 12 (migration) 'finished' gpu1->gpu2 waits to be confirmed or reverted, but the instance is no longer in state resized: its state was reset"
 	evacuated := migration("evacuation done gpu1 gpu2")
 	evacuated.ID = 13
+	const confirming = "migration 12 (migration) 'confirming' gpu1->gpu2 is being confirmed by nova-compute on gpu1"
 	const elsewhere = "the instance is elsewhere, and no open migration goes to or from this node"
 	const unproved = "; that its guest does not run on this host is not proved: "
 	with := func(d Device, kind string) Device {
@@ -255,6 +259,18 @@ func TestCases(t *testing.T) {
 			held: both, proof: ok, want: "legitimate: the instance is in state resized"},
 		"VERIFY_RESIZE, destination": {device: mine, instance: instance("resized @gpu1"),
 			migrations: []Migration{migration("resize finished gpu2 gpu1")}, held: both, proof: ok, want: "legitimate: the instance is in state resized"},
+		"T: its confirmation may go on": {device: mine, instance: instance("resized @gpu2"), migrations: move("confirming"), held: both, proof: reports{stayedOn: "gpu1"},
+			want: "T busy: " + confirming + ", unchanged for 3 h; nova-compute of gpu1 has been running since before"},
+		"T: its confirmation, without a report": {device: mine, instance: instance("resized @gpu2"), migrations: move("confirming"), held: both,
+			want: "T busy: " + confirming + ", unchanged for 3 h"},
+		"C: its confirmation died, and the source is alive": {device: mine, instance: instance("resized @gpu2"), migrations: move("confirming"), held: both, proof: reports{silent: "gpu2"},
+			want: "C stale reopen finished: " + confirming + ", which was started since; Nova can neither confirm nor revert it any more"},
+		"C: its confirmation died, and the source is off": {device: mine, instance: instance("resized @gpu2"), migrations: move("confirming"), held: both, proof: reports{off: "gpu1", silent: "gpu2"},
+			want: "C stale online confirmed: " + confirming + ", which is declared off; Nova can neither confirm nor revert it any more"},
+		"its confirmation died, on the destination": {device: mine, instance: instance("resized @gpu1"), migrations: []Migration{migration("migration confirming gpu2 gpu1")},
+			held: both, proof: ok, want: "legitimate: the instance is in state resized"},
+		"C: the destination is off for good": {device: mine, instance: instance("active @gpu2"), migrations: []Migration{migration("migration migrating gpu2 gpu1")}, held: both, proof: reports{off: "gpu1", silent: "gpu1"},
+			want: "C stale online failed: migration 12 (migration) 'migrating' gpu2->gpu1 is open, but the instance is in no task"},
 		"resize on one host": {device: mine, instance: asked(1, "resized @gpu1"),
 			migrations: []Migration{migration("resize finished gpu1 gpu1")}, held: []Held{on(gpu1), on(gpu1)}, want: "legitimate: the instance is in state resized"},
 		"live migration runs": {device: mine, instance: instance("active migrating @gpu2"),

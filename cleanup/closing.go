@@ -138,8 +138,8 @@ func (c closer) hosts(closed []Migration, freed []Held) (hosts []string) {
 		add(h.Host)
 	}
 	for _, m := range closed {
-		if m.mayLive() || m.Type == "live-migration" {
-			add(c.hostOf(m, true), c.hostOf(m, false))
+		for _, host := range m.workers() {
+			add(c.hostOf(m, host == m.SourceHost))
 		}
 	}
 	slices.Sort(hosts)
@@ -189,10 +189,7 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 		}
 	}
 	for _, m := range closed {
-		for _, host := range []string{m.SourceHost, m.DestHost} {
-			if !m.mayLive() && m.Type != "live-migration" {
-				continue
-			}
+		for _, host := range m.workers() {
 			if ok, why := c.idle(host, m); !ok {
 				return why
 			}
@@ -320,6 +317,8 @@ func (m Migration) closing(i Instance) (letter Case, status string) {
 		return CaseError, "failed"
 	case !m.isMove():
 		return CaseStuck, ""
+	case m.Status == "confirming" && m.Arrived && i.Task == nil && settled(i, "resized"):
+		return CaseStuck, "confirmed"
 	case m.Status == "finished" && settled(i, "active", "stopped", "error"):
 		if !m.Arrived {
 			return CaseReset, "failed" // the instance is not on the destination of the resize
@@ -335,6 +334,18 @@ func (m Migration) closing(i Instance) (letter Case, status string) {
 // waits for the operator, and one in error has ended.
 func (m Migration) mayLive() bool {
 	return m.Status != "error" && m.Status != "finished"
+}
+
+// workers returns the hosts of which a report is needed about the migration itself, by the names
+// that its record has: nova-compute of both may carry it on, that of the source alone confirms it.
+func (m Migration) workers() []string {
+	switch {
+	case m.mayLive() && m.Status == "confirming":
+		return []string{m.SourceHost}
+	case m.mayLive(), m.Type == "live-migration":
+		return []string{m.SourceHost, m.DestHost}
+	}
+	return nil
 }
 
 // leavesDomain returns whether the migration has moved the guest away from the device's node, so
@@ -430,7 +441,7 @@ func (c *classifier) closes(p prospect) {
 	if p.unproved != "" {
 		c.Verdict, c.Repair = Unknown, NoRepair
 		c.Reason += "; not proved: " + p.unproved
-		c.Steps = c.f.reportSteps(p.hosts...) + "; then: " + c.Steps
+		c.Steps = c.ask(p.hosts...) + "; then: " + c.Steps
 	}
 	if p.unfit != "" {
 		c.Steps = c.keepContext()

@@ -52,6 +52,7 @@ const (
 	ByNova       Repair = "nova"    // nova-compute repairs the row, at its next audit or when it starts
 	Online       Repair = "online"  // close the migration, so that nova-compute's audit frees the device
 	Offline      Repair = "offline" // write the row while nova-compute on its host is down
+	Reopen       Repair = "reopen"  // set a migration to finished again, so that Nova can confirm it
 	ClearContext Repair = "context" // clear the instance's migration_context
 )
 
@@ -72,10 +73,12 @@ type Finding struct {
 	Consequence string `json:"consequence"`
 	Repair      Repair `json:"repair"` // which repair it has
 	// what the repair does, or what the operator should do
-	Steps     host.Text `json:"steps"`
-	Leaves    string    `json:"leaves"`       // what remains after the repair
-	Needs     string    `json:"needs"`        // what is missing for the repair; "" for nothing
-	Migration *int64    `json:"migration_id"` // the migration that keeps the device; nil for none
+	Steps  host.Text `json:"steps"`
+	Leaves string    `json:"leaves"` // what remains after the repair
+	Needs  string    `json:"needs"`  // what is missing for the repair; "" for nothing
+	// the hosts whose guest reports the verdict or the repair needs
+	Reports   []string `json:"reports"`
+	Migration *int64   `json:"migration_id"` // the migration that keeps the device; nil for none
 
 	// Closings are all migrations that keep the device, by id, with the statuses that close them.
 	// What the findings of an instance close is one repair.
@@ -85,6 +88,9 @@ type Finding struct {
 	// whether closing the migrations, or the repair of the context, applies the instance's
 	// migration_context: the instance is on the migration's destination
 	Applies bool `json:"applies_context"`
+	// whether closing the migration confirms it in place of nova-compute: the instance leaves state
+	// resized
+	Confirms bool `json:"confirms"`
 	// the instance that a free device is assigned to, with --claim; "" for none
 	Claims  string `json:"claims"`
 	Request string `json:"request_id"` // the request of that instance; "" before Zed

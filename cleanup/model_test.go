@@ -589,7 +589,7 @@ func (w *world) needed(host, k int) string {
 		return "its migration is carried on"
 	case i.task != "":
 		return "nobody has said that its task is dead"
-	case i.vm == "resized" && m != nil && m.open():
+	case i.vm == "resized" && m != nil && m.open() && m.status != "confirming":
 		return "it can be confirmed and reverted"
 	case i.left[host] && m != nil && m.status == "reverting" && m.from == host && !w.hosts[host].off:
 		return "a revert moves the guest back to it"
@@ -664,7 +664,7 @@ func TestHistories(t *testing.T) {
 					if got.Case == CaseBusy && got.Verdict == Suspicious {
 						dead++
 					}
-					if got.Verdict != Stale || got.Needs != "" || got.Repair != Online && got.Repair != Offline || random.IntN(3) > 0 {
+					if got.Verdict != Stale || got.Needs != "" || got.Repair != Online && got.Repair != Offline && got.Repair != Reopen || random.IntN(3) > 0 {
 						continue
 					}
 					units := NewPlan([]Finding{got})
@@ -712,6 +712,9 @@ func TestHistories(t *testing.T) {
 	}
 	if !testing.Short() && ends["confirming"] == 0 {
 		t.Error("no repair left the domain of a resize whose confirmation had died")
+	}
+	if repairs[Reopen] == 0 {
+		t.Error("no confirmation that had died was reopened")
 	}
 	if dead == 0 {
 		t.Error("no task was called suspicious")
@@ -766,6 +769,9 @@ func (w *world) repair(u Unit) string {
 	w.hour++
 	freed := map[card]bool{}
 	for _, d := range u.Devices {
+		if u.Keeps() {
+			continue
+		}
 		freed[card{int(d.Host[3] - '1'), int(d.Address[6] - '0')}] = true
 	}
 	if u.Repair == Offline {
@@ -776,6 +782,9 @@ func (w *world) repair(u Unit) string {
 	for _, c := range u.Closings {
 		m := i.moves[c.Migration-1]
 		m.status, m.changed = c.Status, w.hour
+		if u.Confirms {
+			i.vm = "active"
+		}
 	}
 	for h := range w.hosts {
 		if w.hosts[h].up && u.Repair == Online {

@@ -19,7 +19,7 @@ func NewPlan(findings []Finding) []Unit {
 	}
 	groups := map[key][]Finding{}
 	for _, f := range findings {
-		if f.Verdict != Stale || f.Needs != "" || f.Repair != Online && f.Repair != Offline && f.Repair != ClearContext {
+		if f.Verdict != Stale || f.Needs != "" || f.Repair == NoRepair || f.Repair == ByNova {
 			continue
 		}
 		k := key{cell: f.Cell, repair: f.Repair, instance: f.Claims}
@@ -40,6 +40,9 @@ func NewPlan(findings []Finding) []Unit {
 			continue
 		}
 		u.Findings, u.Applies = group, group[0].Applies
+		if k.repair == Reopen {
+			u.Closings = group[0].Closings
+		}
 		for _, f := range group {
 			u.Devices = append(u.Devices, Held{Device: f.Device, Host: f.Host, NodeName: f.Node, Card: f.card})
 		}
@@ -61,7 +64,7 @@ func NewPlan(findings []Finding) []Unit {
 // none, and a claimed one blocks them.
 func (u Unit) freedWith() []Device {
 	with := []Device{}
-	if u.Repair == ClearContext {
+	if u.Keeps() {
 		return with
 	}
 	var freed []Held
@@ -97,7 +100,7 @@ func (u Unit) closeTogether(findings []Finding) []Unit {
 		joined := f.closer.close(slices.Concat(migrationsOf(together.Closings), ids))
 		if joined.unproved == "" {
 			together.Closings, together.Applies, together.Devices, together.Vacated = joined.closings, joined.applies, joined.frees, joined.vacated
-			together.Findings = append(together.Findings, f)
+			together.Findings, together.Confirms = append(together.Findings, f), together.Confirms || f.Confirms
 			continue
 		}
 		alone := u

@@ -41,7 +41,7 @@ func (c *classifier) renamed() bool {
 	default:
 		c.is(CaseInUse, Suspicious, "%s, and the device is %s on node %s of the same host", why, there.Status, there.NodeName)
 		c.Consequence = "two guests may use the device"
-		c.Steps = host.Textf("%ssee which guest uses the device, and stop the other one: %s", disable, c.f.reportSteps(c.f.Node.Host))
+		c.Steps = host.Textf("%ssee which guest uses the device, and stop the other one: %s", disable, c.ask(c.f.Node.Host))
 		return true
 	}
 	c.Steps = host.Textf("%sthen stop nova-compute there, run this SQL in one transaction with that of the instance's other devices, start nova-compute, "+

@@ -106,7 +106,7 @@ type Migration struct {
 	DestCompute *int64 `json:"dest_compute_id"` // of the destination's compute node, since 2023.2; nil before
 
 	CrossCell bool      `json:"cross_cell_move"`
-	Resizes   bool      `json:"-"` // the flavor changes: old_instance_type_id and new_instance_type_id differ
+	Resizes   bool      `json:"-"`       // the flavor changes: old_instance_type_id and new_instance_type_id differ
 	Changed   time.Time `json:"changed"` // updated_at, or else created_at; zero where neither is known
 
 	// Relative to the node of the judged row, as the database compares names.

@@ -20,8 +20,11 @@ type Unit struct {
 	// the migrations that are closed, by id; empty for offline repairs
 	Closings []Closing `json:"closings"`
 	Applies  bool      `json:"applies_context"` // whether the instance's migration_context is applied
+	// whether the migration is confirmed in place of nova-compute: the instance leaves state resized
+	Confirms bool `json:"confirms"`
 	// Devices are the devices that are free afterwards, or assigned to the instance (--claim).
-	// Those of a context repair are the instance's, which keeps them.
+	// Those of a context repair, and of a migration that is reopened, are the instance's, which keeps
+	// them.
 	Devices []Held `json:"devices"`
 	// FreedWith is the rows of the same cards that Nova, or the repair, writes when it frees the
 	// devices: their PF, VFs and vDPA devices.
@@ -125,7 +128,7 @@ func (s State) Known() bool {
 // Name returns the migrations that a unit closes, the context that it clears, or else its devices.
 func (u Unit) Name() string {
 	switch u.Repair {
-	case Online:
+	case Online, Reopen:
 		return migrationsText(u.Closings)
 	case ClearContext:
 		return "the migration context of instance " + u.Instance
@@ -156,6 +159,19 @@ func migrationsText(closings []Closing) string {
 	last := len(ids) - 1
 	return "migrations " + strings.Join(ids[:last], ", ") + " and " + ids[last]
 }
+
+// Claimed returns the devices that were free, and that the unit assigns to its instance.
+func (u Unit) Claimed() (devices []Held) {
+	for _, d := range u.Devices {
+		if u.Repair == Offline && u.Instance != "" && d.Instance == nil {
+			devices = append(devices, d)
+		}
+	}
+	return devices
+}
+
+// Keeps returns whether the unit leaves its devices to the instance.
+func (u Unit) Keeps() bool { return u.Repair == ClearContext || u.Repair == Reopen }
 
 // Closes returns whether the unit closes a migration.
 func (u Unit) Closes(migration int64) bool {

@@ -69,7 +69,7 @@ func Allocations(ctx context.Context, d *novadb.Databases, o Options, p Placemen
 		again, unreadAgain = a.still(ctx, suspects, whole)
 		unread = errors.Join(unread, unreadAgain)
 		if suspects, err = a.judge(ctx, again, whole); err == nil {
-			err = a.steps(ctx, suspects, whole)
+			err = errors.Join(a.steps(ctx, suspects, whole), a.prove(ctx, suspects))
 		}
 	}
 	for _, s := range suspects {
@@ -233,7 +233,8 @@ func (a *allocator) held(ctx context.Context, places []holding) (all []holding, 
 // suspect is a finding that may have been made while Nova was changing something.
 type suspect struct {
 	cleanup.AllocationFinding
-	at holding
+	at      holding
+	changed time.Time // when a record of the consumer changed last; zero if unknown
 }
 
 // still reads all allocations of the suspects' consumers into whole, and returns the allocations
@@ -293,7 +294,7 @@ func (a *allocator) judge(ctx context.Context, held []holding, whole map[string]
 					a.report.Recent++
 				}
 				if found != nil {
-					suspects = append(suspects, suspect{*found, h})
+					suspects = append(suspects, suspect{*found, h, facts.Changed})
 				}
 			}
 		}
@@ -494,6 +495,62 @@ func (a *allocator) steps(ctx context.Context, suspects []suspect, whole map[str
 		}
 	}
 	return nil
+}
+
+// prove leaves the commands of findings only where guest reports prove that no guest uses the
+// device, as of a row that is to be freed. The commands for an instance change all its allocations,
+// so that each of them must be proved.
+func (a *allocator) prove(ctx context.Context, suspects []suspect) error {
+	why, hosts := map[string]string{}, map[string][]string{}
+	key := func(s suspect) string { return cleanup.KeyOf(cmp.Or(s.Instance, s.Consumer)) }
+	err := a.within(ctx, func(v *view) error {
+		for _, s := range suspects {
+			i := slices.IndexFunc(v.readers, func(r *reader) bool { return r.cell.Name == s.Cell })
+			if s.Verdict != cleanup.Suspicious || i < 0 || s.Host == "" {
+				continue
+			}
+			rows, err := v.readers[i].rowsOn(ctx, s)
+			if err != nil {
+				return err
+			}
+			reason := s.Unproved(rows, v.readers[i].released(), s.changed)
+			why[key(s)] = cmp.Or(why[key(s)], reason)
+			if reason != "" && !slices.Contains(hosts[key(s)], s.Host) {
+				hosts[key(s)] = append(hosts[key(s)], s.Host)
+			}
+		}
+		return nil
+	})
+	for i := range suspects {
+		s := &suspects[i]
+		if reason := why[key(*s)]; reason != "" && s.Verdict == cleanup.Suspicious {
+			s.Reason += "; that no guest uses the device is not proved: " + reason
+			s.Reports = hosts[key(*s)]
+			s.Steps = cleanup.ReportSteps(a.options.Token, s.Reports...)
+		}
+	}
+	return err
+}
+
+// released returns what judges whether a device may be released.
+func (r *reader) released() cleanup.Facts {
+	f := cleanup.Facts{Now: r.now, Token: r.options.Token}
+	if r.proof != nil {
+		f.Proof = r.proof
+	}
+	return f
+}
+
+// rowsOn judges the rows of the device that an allocation is on: that of the device itself, and
+// those of the VFs of the consumer, for VFs are allocated on the provider of their PF
+// (nova/compute/pci_placement_translator.py).
+func (r *reader) rowsOn(ctx context.Context, s suspect) ([]cleanup.Finding, error) {
+	address := strings.ToLower(s.Name[strings.LastIndexByte(s.Name, '_')+1:])
+	devices, err := r.devices(ctx, "compute_node_id = ? AND (address = ? OR parent_addr = ? AND instance_uuid = ?)", s.at.node.ID, address, address, s.Instance)
+	if err != nil {
+		return nil, err
+	}
+	return r.judge(ctx, devices)
 }
 
 // nodesOf returns the nodes of instances that exist, and which of them have a migration that is not

@@ -24,6 +24,7 @@ type Options struct {
 	Token     string              // for guest reports that are made now, by Token; "" for none
 	Present   map[string][]string // addresses of all devices of a host, for hosts with an inventory
 	Claim     bool                // whether free devices may be assigned to the guests that use them
+	Given     []Given             // the hosts that have reported, or are declared off
 	Held      []cleanup.HeldBy    // devices in use by the hosts' reports, whose free rows are judged too
 	AtOnce    int                 // how many instances are compared with their rows at a time, which bounds the memory; 0 for 262,144
 }

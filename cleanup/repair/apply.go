@@ -111,7 +111,7 @@ func interrupted(ctx context.Context, units []cleanup.Unit) error {
 // committed returns the state of a unit whose rows are committed: devices of a closed migration
 // are still to be freed by nova-compute, rows written offline are free.
 func committed(u *cleanup.Unit) cleanup.State {
-	if u.Repair == cleanup.Offline {
+	if u.Repair == cleanup.Offline || u.Repair == cleanup.Reopen {
 		return cleanup.Repaired
 	}
 	return cleanup.Written
@@ -188,6 +188,10 @@ func (r *Repairer) Wait(ctx context.Context, units []cleanup.Unit, patience time
 				u.Note = "the instance has a migration context again"
 				return errors.Join(fmt.Errorf("%s: %s: run gpustack repair-migration again", u.Name(), u.Note), r.Record(units))
 			}
+			if off := r.off(u); !free && off != "" {
+				u.Note = "no nova-compute frees the devices while " + off + " is off: run the same command again, which frees them"
+				continue
+			}
 			if !free {
 				left++
 				continue
@@ -207,6 +211,16 @@ func (r *Repairer) Wait(ctx context.Context, units []cleanup.Unit, patience time
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// off returns a host of a unit's devices that is declared off, "" if there is none.
+func (r *Repairer) off(u *cleanup.Unit) string {
+	for _, d := range u.Devices {
+		if r.Options.Proof != nil && r.Options.Proof.Off(d.Host) {
+			return d.Host
+		}
+	}
+	return ""
 }
 
 // Settled returns an error for each host whose nova-compute has reported since rows of the host

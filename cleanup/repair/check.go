@@ -64,7 +64,7 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *c
 // the proof of the findings covers all that may be, and the unit writes those of now.
 func checkPlan(u *cleanup.Unit, again []cleanup.Unit) error {
 	for _, is := range again {
-		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) && is.Applies == u.Applies && sameDevices(is.Devices, u.Devices) {
+		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) && is.Applies == u.Applies && is.Confirms == u.Confirms && sameDevices(is.Devices, u.Devices) {
 			u.FreedWith = is.FreedWith
 			return nil
 		}

@@ -39,7 +39,7 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 	if err != nil {
 		return nil, novadb.Explain("instances", err)
 	}
-	if text.Valid {
+	if text.Valid && u.Repair == cleanup.Online {
 		if c, err := cleanup.ParseContext(text.String); err == nil && u.Closes(c.Migration) {
 			row, err := contextRow(ctx, tx, extra.Int64, text.String, u.Applies, at)
 			if err != nil {
@@ -49,7 +49,26 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 		}
 	}
 	guard, err := guardRow(ctx, tx, instance, at)
+	if err == nil && u.Confirms {
+		err = confirmed(ctx, tx, instance, guard)
+	}
 	return append(rows, guard), err
+}
+
+// confirmed adds to the change of an instance's row the state after a confirmed resize: stopped if
+// the guest was shut down meanwhile (nova/compute/manager.py, _confirm_resize).
+func confirmed(ctx context.Context, tx *sql.Tx, instance int64, row cleanup.Row) error {
+	const shutdown = 4 // nova/compute/power_state.py
+	var power sql.NullInt64
+	if err := tx.QueryRowContext(ctx, "SELECT power_state FROM instances WHERE id = ?", instance).Scan(&power); err != nil {
+		return novadb.Explain("instances", err)
+	}
+	state := "active"
+	if power.Int64 == shutdown {
+		state = "stopped"
+	}
+	row.After["vm_state"] = &state
+	return nil
 }
 
 // offlineRows returns the changes for all devices of a unit, each row once. It notes the

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -32,7 +33,7 @@ func (r *Repairer) checkUndo(ctx context.Context, units []cleanup.Unit) error {
 			err = sameDatabase(ctx, cell.DB, u)
 		}
 		if err == nil {
-			err = undoable(ctx, cell.DB, u, "")
+			err = r.undoable(ctx, cell.DB, u, "")
 		}
 		if err == nil && u.Placement != nil {
 			err = errors.Join(checkMoved(u), r.checkAllocations(ctx, u))
@@ -62,7 +63,10 @@ func checkMoved(u *cleanup.Unit) error {
 
 // undoable returns an error unless a unit's rows are as they were written and Nova has not acted
 // on them. locking is "" or forUpdate, and is appended to the statements.
-func undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) error {
+func (r *Repairer) undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) error {
+	if err := r.releasable(ctx, q, u); err != nil {
+		return err
+	}
 	if u.Repair == cleanup.Online {
 		kept, err := kept(ctx, q, u, locking)
 		if err != nil {
@@ -87,6 +91,39 @@ func undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string
 		}
 	}
 	return nil
+}
+
+// releasable returns an error unless it is proved that no guest uses the devices that the undo of a
+// claim frees.
+func (r *Repairer) releasable(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
+	claimed := u.Claimed()
+	if len(claimed) == 0 {
+		return nil
+	}
+	f := cleanup.Facts{Proof: r.Options.Proof}
+	if err := q.QueryRowContext(ctx, "SELECT UTC_TIMESTAMP(6)").Scan(&f.Now); err != nil {
+		return novadb.Explain("the clock", err)
+	}
+	if f.Proof != nil {
+		f.Proof = f.Proof.At(f.Now)
+	}
+	var errs []error
+	for _, d := range claimed {
+		since := f.Now
+		for _, row := range u.Rows { // when the claim was written
+			if at := row.After["updated_at"]; row.Table == "pci_devices" && row.Key == fmt.Sprint(d.ID) && at != nil {
+				if t, err := time.Parse(time.DateTime, *at); err == nil {
+					since = t
+				}
+			}
+		}
+		if why := f.Unused(d.Host, "", []cleanup.Device{d.Device}, since); why != "" {
+			errs = append(errs, host.WithHint(fmt.Errorf("%s of %s would be freed, and that no guest uses it is not proved: %s", d.Address, d.Host, why),
+				cleanup.ReportStep(r.Options.Token, d.Host)+host.Textf("; then: %s, or --host-is-off %s if the host is off",
+					host.NewCommand("undo").Flag("guests", d.Host+".json"), d.Host)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // checkAllocations returns an error unless Placement's allocations are those that the repair
@@ -125,7 +162,7 @@ func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 			return err
 		}
 		err := r.carry(ctx, units, u, direction{Before, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error) {
-			return u.Back(), undoable(ctx, tx, u, forUpdate)
+			return u.Back(), r.undoable(ctx, tx, u, forUpdate)
 		}})
 		switch {
 		case err == nil:

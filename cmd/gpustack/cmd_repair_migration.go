@@ -146,6 +146,7 @@ type repairOptions struct {
 	most        int
 	wait        time.Duration
 	settle      time.Duration
+	again       host.Command // see repeated
 }
 
 func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
@@ -155,6 +156,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
 		metrics: parseMetrics(c, f), most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"),
 	}
+	opts.again = repeated(c)
 	opts.rows.Find = find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
 		All: c.Bool("all"), BusyAfter: c.Duration("busy-after")}
 	if text := c.String("device"); text != "" {
@@ -240,21 +242,48 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	}
 	r.SetObserved(observed)
 	if opts.format == term.FormatTable && !opts.quiet {
-		views.PrintRepairs(u, r.Token, observed)
+		views.PrintRepairs(u, observed)
 	}
 	if opts.apply {
 		observed, err = repairRows(ctx, u, opts, session, observed, &r)
 	} else {
 		u.Document.Show(&r)
+		if opts.format == term.FormatTable {
+			views.PrintNext(u, r.Token, observed, opts.again)
+		}
 	}
 	err = errors.Join(err, unread, observed.Unread)
 	if err == nil {
 		err = writeMetrics(u, opts.metrics, "repair-migration", observed.Metrics())
 	}
-	if err == nil && observed.Different() {
+	// A row whose repair was skipped remains, whatever Nova makes of it by now.
+	skipped := slices.ContainsFunc(r.Changes, func(u cleanup.Unit) bool { return u.State == cleanup.Skipped })
+	if err == nil && (observed.Different() || skipped) {
 		err = errDifferent
 	}
 	return err
+}
+
+// repeated returns the command of this run again, with its selections and proof.
+func repeated(c *cli.Context) host.Command {
+	again := host.NewCommand("repair-migration")
+	for _, flag := range []string{"cell", "host", "instance", "device"} {
+		if c.IsSet(flag) {
+			again = again.Flag(flag, c.String(flag))
+		}
+	}
+	if c.IsSet("database") {
+		again = again.Flag("database", "URL") // which may have a password
+	}
+	if c.Bool("claim") {
+		again = again.Flag("claim")
+	}
+	for _, flag := range []string{"inventory", "host-is-off", "guests"} {
+		for _, value := range c.StringSlice(flag) {
+			again = again.Flag(flag, value)
+		}
+	}
+	return again
 }
 
 // warnUnsettled warns of interrupted repairs, and of another run that is working on rows.
@@ -342,6 +371,7 @@ func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *
 	}})
 	r.Changes = applied.Units
 	views.PrintUnitStates(u, "", applied.Units)
+	u.Note("%s", views.RepairedSummary(applied.Units))
 	if applied.Entry != 0 {
 		r.Entry = &applied.Entry
 		if applied.Written() {

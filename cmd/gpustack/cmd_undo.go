@@ -57,7 +57,9 @@ brings its labels, UUIDs and volume groups: the host may mount or assemble what 
 written.
 
 After repair-migration, rows of Nova's databases and Placement's allocations are restored,
-unless Nova has gone on from there. The databases are found as that command finds them.
+unless Nova has gone on from there. The databases are found as that command finds them. The undo
+of --claim frees devices: it is refused unless guest reports (--guests) prove that no guest uses
+them, or the host is off (--host-is-off).
 
 After flavor create, the new flavor is deleted, or the changed one restored; after flavor
 delete, the flavor is created again with the same id. If the flavor has changed since, undo
@@ -84,6 +86,8 @@ EXIT STATUS
 			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: read nova.conf from"),
+			args.DocumentsFlag("guests", "of repair-migration --claim: guest report `FILE`, which proves that no guest uses the device"),
+			&cli.StringSliceFlag{Name: "host-is-off", Usage: "of repair-migration --claim: confirm that `HOST` is off and runs no guest (repeatable)"},
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
 		}, databaseFlags()...),
 		Action: action(u, parseUndo, runUndo),
@@ -96,6 +100,9 @@ type undoOptions struct {
 	id    int // 0: the latest
 	rows  rows.Options
 	cloud cloudOptions
+	// Only for repair-migration --claim:
+	guests []string
+	off    []string
 	// Only for drivers:
 	timeout time.Duration
 	live    bool
@@ -104,7 +111,7 @@ type undoOptions struct {
 
 func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root"), timeout: driver.DefaultTimeout, live: c.Bool("live"),
-		allow: addresses(c, f, "allow")}
+		allow: addresses(c, f, "allow"), guests: c.StringSlice("guests"), off: c.StringSlice("host-is-off")}
 	if c.IsSet("timeout") {
 		opts.timeout = c.Duration("timeout") // parseCloud checks the value
 	}
@@ -237,7 +244,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	opts.rows.Cloud = opts.cloud.printing(u)
 	session := rows.New(root, opts.rows)
 	defer func() { err = errors.Join(err, session.Close()) }()
-	plan, err := session.PlanUndo(ctx, entry)
+	plan, err := session.PlanUndo(ctx, entry, rows.Evidence{Reports: documentsAt(u, opts.guests...), Off: opts.off})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,8 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/host/guest"
+	"gpustack/integration/evidence"
 	"gpustack/nova/cloud"
 )
 
@@ -125,6 +127,7 @@ func TestAllocations(t *testing.T) {
 	u, m := UUID(1), migrationUUID
 	old := Row{"updated_at": Ago(time.Hour)}
 	quiet := With(old)
+	const unproved = "; that no guest uses the device is not proved: "
 	for name, test := range map[string]struct {
 		rows    func(t *testing.T, c *Cell, s *shelf)
 		options find.Options
@@ -260,6 +263,18 @@ func TestAllocations(t *testing.T) {
 			c.Instance(t, u, "gpu1", "active", "", quiet)
 			s.hold(u, "gpu1/1", "gone/1")
 		}, want: []string{"gone_0000:84:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from the compute node of the provider, which no cell has"}},
+		"a guest uses the device": {options: find.Options{Proof: proof(t, evidence.Report("gpu1"), evidence.Report("gpu2", evidence.Holds(t, "0000:88:00.0", u)))}, rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			s.hold(u, "gpu1", "gpu1/1", "gpu2/2")
+		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2" + unproved +
+			"gpu2: 0000:88:00.0 is in the arguments of pid 7 (qemu-system-x86_64 of guest " + u + "), gpu2: 0000:88:00.0 is in use by pid 7 (qemu-system-x86 of guest " + u + "), " +
+			"gpu2: guest " + u + " has VFIO group 0 open, gpu2: guest " + u + " is running, pid 7 (qemu-system-x86_64)"},
+			steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu2.json"},
+		"no host has reported": {options: find.Options{Proof: proof(t)}, rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			s.hold(u, "gpu1", "gpu1/1", "gpu2/2")
+		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2" + unproved + "no guest report of gpu2 was given"},
+			steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu2.json"},
 		"of another host":     {options: find.Options{Host: "gpu2"}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
 		"of another cell":     {options: find.Options{Cell: "cell0"}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
 		"of another instance": {options: find.Options{Instance: UUID(2)}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
@@ -290,13 +305,17 @@ func TestAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer databases.Close()
+			if test.options.Proof == nil {
+				test.options.Proof = proof(t, evidence.Report("gpu1"), evidence.Report("gpu2"), evidence.Report("gpu3"))
+			}
 			report, unread, err := find.Allocations(t.Context(), databases, test.options, s)
 			if err != nil || unread != nil || !report.Judged {
 				t.Fatalf("%v, %v, %+v", err, unread, report)
 			}
 			var got []string
 			for _, f := range report.Findings {
-				got = append(got, fmt.Sprintf("%s %s %s %s: %s", f.Name, f.Consumer, f.Case, f.Verdict, f.Reason))
+				reason, _, _ := strings.Cut(f.Reason, ", gpu2: guest "+u+" uses") // with the time of the report
+				got = append(got, fmt.Sprintf("%s %s %s %s: %s", f.Name, f.Consumer, f.Case, f.Verdict, reason))
 				// Of a consumer whose row is purged, it is unknown whether it was an instance.
 				if strings.Contains(f.Reason, "no cell has an instance") != (f.Instance == "") {
 					t.Errorf("%+v", f)
@@ -311,6 +330,16 @@ func TestAllocations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// proof is that of guest reports.
+func proof(t *testing.T, reports ...guest.Report) cleanup.Proof {
+	t.Helper()
+	p, err := cleanup.NewProof(reports, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // sameWords returns whether two texts have the same words: the order of providers is that of their

@@ -2,6 +2,7 @@ package db
 
 import (
 	"encoding/json"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -201,6 +202,43 @@ func TestGroupIsOpen(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := cell.Dump(t, "pci_devices", "status"); !cmp.Equal(got, [][]string{{"allocated"}, {"allocated"}}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestUndoClaim: the undo of a claim frees a device, so that it needs the proof of a repair.
+func TestUndoClaim(t *testing.T) {
+	reset(t)
+	u, cell := UUID(1), database.Cell1
+	gpu1 := cell.Compute(t, "gpu1", LastSeen(time.Hour))
+	cell.Instance(t, u, "gpu1", "active", "", requests(`{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}`))
+	cell.Card(t, gpu1, first, "available", "")
+	used := evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.Holds(t, first, u)))
+	root := machine(t)
+	if _, stderr, status := repairMigration(t, root, "--claim", "--guests", used, "--apply", "--yes", "--settle", "0s"); status != 0 {
+		t.Fatalf("exit status %d: %s", status, stderr)
+	}
+	before := cell.Dump(t, "pci_devices")
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no proof":        {nil, "no guest report of gpu1 was given"},
+		"a guest uses it": {[]string{"--guests", used}, "guest " + u + " uses " + first},
+		"of another host": {[]string{"--guests", evidence.Write(t, evidence.Report("gpu2"))}, "no guest report of gpu1 was given"},
+	} {
+		out, err := exec.Command(gpustack, append([]string{"undo", "--root", root, "--yes"}, test.args...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), test.want) {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", name, diff)
+		}
+	}
+	if out, err := exec.Command(gpustack, "undo", "--root", root, "--yes", "--host-is-off", "gpu1").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if got := cell.Dump(t, "pci_devices", "status", "instance_uuid"); !cmp.Equal(got, [][]string{{"available", "NULL"}}) {
 		t.Errorf("%q", got)
 	}
 }

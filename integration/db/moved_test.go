@@ -178,3 +178,88 @@ func TestMovedContext(t *testing.T) {
 		})
 	}
 }
+
+// TestConfirmationDied: nova-compute of the source has died while it confirmed a resize. Nova can
+// neither confirm nor revert it then. With the source alive again, it can be confirmed once more;
+// with the source off, the repair confirms it, and the next run frees the source's device.
+func TestConfirmationDied(t *testing.T) {
+	confirming := move{state: "resized", status: "confirming"}
+	alive, off := confirming, confirming
+	alive.reports = []guest.Report{evidence.Report("gpu1")}
+	off.off, off.change = []string{"gpu1"}, "UPDATE nova_cell1.services SET last_seen_up = UTC_TIMESTAMP() - INTERVAL 1 HOUR WHERE host = 'gpu1'; "+
+		"UPDATE nova_cell1.compute_nodes SET updated_at = UTC_TIMESTAMP() - INTERVAL 1 HOUR WHERE host = 'gpu1'"
+	for name, test := range map[string]struct {
+		move
+		found  string
+		unit   cleanup.Repair
+		status string // of the migration and the instance, and whether the context is left
+	}{
+		"at first":            {move: confirming, found: "gpu1 T busy, gpu2 legitimate"},
+		"the source is alive": {move: alive, found: "gpu1 C stale reopen, gpu2 legitimate", unit: cleanup.Reopen, status: "finished resized true"},
+		"the source is off":   {move: off, found: "gpu1 C stale online, gpu2 legitimate", unit: cleanup.Online, status: "confirmed active false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newArrival(t, test.move)
+			if got := d.verdicts(); got != test.found {
+				t.Errorf("found %s", got)
+			}
+			if test.unit == "" {
+				if len(d.units) > 0 {
+					t.Errorf("%+v", d.units)
+				}
+				return
+			}
+			dump := func() [][][]string {
+				return [][][]string{d.cell.Dump(t, "migrations"), d.cell.Dump(t, "instances"), d.cell.Dump(t, "instance_extra"), d.cell.Dump(t, "pci_devices")}
+			}
+			before := dump()
+			if err := d.repairer.Apply(t.Context(), d.units); err != nil || len(d.units) != 1 || !d.units[0].Written() || d.units[0].Repair != test.unit {
+				t.Fatalf("%v, %+v", err, d.units)
+			}
+			status := fmt.Sprint(d.cell.Dump(t, "migrations", "status")[0][0], " ", d.cell.Dump(t, "instances", "vm_state")[0][0], " ", d.cell.context(t) != "NULL")
+			if status != test.status {
+				t.Errorf("%s", status)
+			}
+			if test.unit == cleanup.Online {
+				want := map[string]map[string]map[string]int{d.uuid: {"provider of gpu2": oneCard}}
+				if diff := cmp.Diff(want, d.placement.content()); diff != "" {
+					t.Errorf("Placement (-want +got):\n%s", diff)
+				}
+				var next []string
+				if _, err := find.Rows(t.Context(), d.repairer.Databases, d.repairer.Options, func(f cleanup.Finding) {
+					next = append(next, strings.TrimSpace(fmt.Sprint(f.Host, " ", f.Case, " ", f.Verdict, " ", f.Repair, f.Needs)))
+				}); err != nil || !cmp.Equal(next, []string{"gpu1 E stale offline", "gpu2  legitimate"}) {
+					t.Errorf("next: %q, %v", next, err)
+				}
+			}
+			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, dump()); diff != "" {
+				t.Errorf("(-before +undone):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNeverStarted: the guest has failed to start on the destination, and is defined and not running
+// on the source, which is proof enough, as is a destination that is declared off.
+func TestNeverStarted(t *testing.T) {
+	for name, test := range map[string]struct {
+		move
+		found string
+	}{
+		"the source has reported": {move{state: "error", status: "error", reports: []guest.Report{evidence.Report("gpu1", evidence.Defines(t, first, UUID(1)))}},
+			"gpu1 B stale online, gpu2 legitimate"},
+		"the destination is off": {move{state: "active", status: "post-migrating", reports: []guest.Report{evidence.Report("gpu1")}, off: []string{"gpu2"},
+			change: "UPDATE nova_cell1.services SET last_seen_up = UTC_TIMESTAMP() - INTERVAL 1 HOUR WHERE host = 'gpu2'"},
+			"gpu1 C stale online, gpu2 legitimate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newArrival(t, test.move)
+			if got := d.verdicts(); got != test.found {
+				t.Errorf("found %s: %s", got, d.found[0].Reason)
+			}
+		})
+	}
+}

@@ -69,7 +69,7 @@ func TestInterrupted(t *testing.T) {
 	if _, locked, err := s.Unsettled(t.Context()); err != nil || !errors.Is(locked, change.ErrLocked) {
 		t.Errorf("%v, %v", locked, err)
 	}
-	if _, err := s.PlanUndo(t.Context(), open[0].Entry); !errors.Is(err, change.ErrLocked) {
+	if _, err := s.PlanUndo(t.Context(), open[0].Entry, Evidence{}); !errors.Is(err, change.ErrLocked) {
 		t.Errorf("%v", err)
 	}
 	if err := s.Close(); err != nil {

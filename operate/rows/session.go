@@ -11,6 +11,8 @@ package rows
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/repair"
@@ -67,8 +69,12 @@ func (s *Session) Connect(ctx context.Context, e Evidence) (token string, err er
 	if err := s.connections.open(ctx); err != nil {
 		return "", err
 	}
-	if err := find.CheckOff(ctx, s.connections.databases, s.options.Find); err != nil {
+	others, err := find.CheckGiven(ctx, s.connections.databases, s.options.Find)
+	if err = errors.Join(err, find.CheckOff(ctx, s.connections.databases, s.options.Find)); err != nil {
 		return "", err
+	}
+	if len(others) > 0 && e.Reports.Warn != nil {
+		e.Reports.Warn(fmt.Sprintf("%s of hosts that no cell has: %s", host.Numbered(len(others), "guest report"), strings.Join(others[:min(len(others), 5)], ", ")))
 	}
 	token, err = find.Token(ctx, s.connections.databases)
 	s.options.Find.Token = token

@@ -144,7 +144,7 @@ func unit(state cleanup.State) cleanup.Unit {
 	text := func(s string) *string { return &s }
 	return cleanup.Unit{
 		Cell: "cell1", Database: "nova", Repair: cleanup.Offline, State: state, Instance: instance, Reports: map[string]int64{"gpu1": 7},
-		Devices: []cleanup.Held{{Device: cleanup.Device{ID: 1, Node: 1, Address: "0000:84:00.0"}, Host: "gpu1"}},
+		Devices: []cleanup.Held{{Device: cleanup.Device{ID: 1, Node: 1, Address: "0000:84:00.0", Instance: text(instance)}, Host: "gpu1"}},
 		Rows: []cleanup.Row{{Table: "pci_devices", Key: "1", Before: map[string]*string{"status": text("allocated")},
 			After: map[string]*string{"status": text("available")}}},
 	}
@@ -297,7 +297,7 @@ func TestPlanUndo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := s.PlanUndo(t.Context(), entries[0])
+			plan, err := s.PlanUndo(t.Context(), entries[0], Evidence{})
 			if test.err != "" {
 				var refusal interface {
 					Refusal() (host.Code, string)

@@ -2,9 +2,12 @@ package rows
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"gpustack/cleanup"
+	"gpustack/cleanup/find"
 	"gpustack/cleanup/repair"
 	"gpustack/host/change"
 )
@@ -17,18 +20,22 @@ type UndoPlan struct {
 	Standings map[int]repair.Standing
 }
 
-// PlanUndo reads nova.conf, connects to the databases, and plans the undo of an entry of repairs.
+// PlanUndo reads the evidence, which the undo of a claim needs, and nova.conf, connects to the
+// databases, and plans the undo of an entry of repairs.
 // It changes nothing: repairs whose outcome is unknown are determined first when the undo is made.
 //
 // Errors: change.ErrLocked if another run is working on rows; those of novadb.Open and of
 // databases that could not be read; repair.ErrTooLate.
-func (s *Session) PlanUndo(ctx context.Context, e change.Entry) (UndoPlan, error) {
+func (s *Session) PlanUndo(ctx context.Context, e change.Entry, evidence Evidence) (UndoPlan, error) {
 	engine := s.engine(s.connections.openAll)
 	if _, err := engine.Interrupted(ctx, change.ToLook); err != nil {
 		return UndoPlan{}, err
 	}
-	if err := s.readConf(); err != nil {
+	if err := errors.Join(s.options.Find.ReadReports(evidence.Reports, evidence.Off), s.readConf()); err != nil {
 		return UndoPlan{}, fmt.Errorf("entry %d (%s): %w", e.ID, e.Command, err)
+	}
+	if err := s.readyToRelease(ctx, e); err != nil {
+		return UndoPlan{}, err
 	}
 	plan, err := engine.PlanUndo(ctx, e.ID)
 	if err != nil {
@@ -42,6 +49,23 @@ func (s *Session) PlanUndo(ctx context.Context, e change.Entry) (UndoPlan, error
 		}
 	}
 	return p, nil
+}
+
+// readyToRelease prepares what proves that the devices of an entry's claims may be released: a token
+// of the databases' time, and hosts that are declared off, whose nova-compute must be silent.
+func (s *Session) readyToRelease(ctx context.Context, e change.Entry) error {
+	units, err := repair.Units(e)
+	if err != nil || !slices.ContainsFunc(units, func(u cleanup.Unit) bool { return len(u.Claimed()) > 0 }) {
+		return err
+	}
+	if err := s.connections.openAll(ctx); err != nil {
+		return err
+	}
+	if err := find.CheckOff(ctx, s.connections.databases, s.options.Find); err != nil {
+		return err
+	}
+	s.options.Find.Token, err = find.Token(ctx, s.connections.databases)
+	return err
 }
 
 // Undo undoes the repairs of an entry. It returns them with their present states, also with an

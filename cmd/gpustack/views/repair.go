@@ -42,8 +42,34 @@ func (r *Repair) SetObserved(o rows.Observed) {
 	}
 }
 
-// PrintRepairs prints the findings as text. token is for guest reports that are made now.
-func PrintRepairs(u *term.UI, token string, r rows.Observed) {
+// PrintNext prints what a dry run leaves to type: the commands for the guest reports that are still
+// needed, and the one that then repairs, which is again with these reports. A token is for reports
+// that are made now.
+func PrintNext(u *term.UI, token string, r rows.Observed, again host.Command) {
+	var hosts []string
+	repairs := false
+	for _, f := range r.Findings {
+		hosts = append(hosts, f.Reports...)
+		repairs = repairs || f.Verdict == cleanup.Stale && f.Needs == "" && f.Repair != cleanup.NoRepair && f.Repair != cleanup.ByNova
+	}
+	for _, f := range r.Allocations.Findings {
+		hosts = append(hosts, f.Reports...)
+	}
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	if len(hosts) == 0 && !repairs {
+		return
+	}
+	u.Printf("\nnext:\n")
+	for _, h := range hosts {
+		u.Printf("  %s\n", u.Text(cleanup.ReportStep(token, h)))
+		again = again.Flag("guests", h+".json")
+	}
+	u.Printf("  %s\n", u.Command(again.Flag("apply")))
+}
+
+// PrintRepairs prints the findings as text.
+func PrintRepairs(u *term.UI, r rows.Observed) {
 	for i, group := range sameGrounds(r.Findings) {
 		if i > 0 {
 			u.Printf("\n")
@@ -63,10 +89,6 @@ func PrintRepairs(u *term.UI, token string, r rows.Observed) {
 		long = fmt.Sprintf(" (%d for too long)", s.BusyLong)
 	}
 	u.Printf("%d stale, %d suspicious, %d unknown, %d busy%s, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Busy, long, s.Legitimate)
-	if slices.ContainsFunc(r.Findings, func(f cleanup.Finding) bool { return f.Verdict == cleanup.Unknown || f.Needs != "" }) {
-		u.Printf("token for guest reports that are made now: %s\n",
-			u.Command(host.NewCommand("host guests").Flag("token", token).Flag("o", "json").Elsewhere()))
-	}
 	printPools(u, r.Pools)
 	printAllocations(u, r.Allocations)
 }
@@ -151,7 +173,7 @@ func PrintRepairPlan(u *term.UI, units []cleanup.Unit) {
 			continue
 		}
 		written++
-		if unit.Repair != cleanup.ClearContext { // whose devices stay the instance's
+		if !unit.Keeps() {
 			printFreed(u, unit)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"gpustack/host"
 )
 
-// RepairSummary returns the summary of repairs.
+// RepairSummary returns the summary of planned repairs, before they are made.
 func RepairSummary(units []cleanup.Unit) string {
 	var c repairCounts
 	for _, unit := range units {
@@ -20,13 +20,33 @@ func RepairSummary(units []cleanup.Unit) string {
 	}
 	freed := ""
 	if c.freed > 0 {
-		freed = host.Numbered(c.freed, "device") + " freed on " + firstOf(c.hosts)
+		freed = "free " + host.Numbered(c.freed, "device") + " on " + firstOf(c.hosts)
 	}
 	skipped := ""
 	if c.skipped > 0 {
 		skipped = host.Numbered(c.skipped, "repair") + " skipped"
 	}
 	return term.Sentence(freed, c.text(), skipped)
+}
+
+// RepairedSummary returns what became of repairs that were planned.
+func RepairedSummary(units []cleanup.Unit) string {
+	var parts []string
+	for _, part := range []struct {
+		state cleanup.State
+		text  string
+	}{{cleanup.Repaired, "made"}, {cleanup.Written, "written, whose devices are not free yet"}, {cleanup.Skipped, "skipped"}, {cleanup.Begun, "with an unknown outcome"}} {
+		n := 0
+		for _, unit := range units {
+			if unit.State == part.state {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, host.Numbered(n, "repair")+" "+part.text)
+		}
+	}
+	return term.Sentence(parts...)
 }
 
 // UndoRowsSummary returns the summary of the undo of repairs.
@@ -42,22 +62,26 @@ func UndoRowsSummary(units []cleanup.Unit) string {
 	}
 	allocations := ""
 	if c.allocations > 0 {
-		allocations = "allocations of " + host.Numbered(c.allocations, "instance") + " restored"
+		allocations = "restore allocations of " + host.Numbered(c.allocations, "instance")
 	}
 	restored := ""
 	if rows > 0 {
-		restored = host.Numbered(rows, "row") + " restored"
+		restored = "restore " + host.Numbered(rows, "row")
 	}
-	return term.Sentence(host.Numbered(reverted, "repair")+" reverted", restored, allocations)
+	return term.Sentence("revert "+host.Numbered(reverted, "repair"), restored, allocations)
 }
 
 // repairCounts counts what repairs change.
 type repairCounts struct {
-	freed, assigned, closed, cleared, allocations, skipped int
-	hosts                                                  []string // where devices are freed
+	freed, assigned, closed, reopened, cleared, allocations, skipped int
+	hosts                                                            []string // where devices are freed
 }
 
 func (c *repairCounts) add(unit cleanup.Unit) {
+	if unit.Repair == cleanup.Reopen {
+		c.reopened++
+		return
+	}
 	c.closed += len(unit.Closings)
 	if unit.Placement != nil {
 		c.allocations++
@@ -78,19 +102,19 @@ func (c *repairCounts) add(unit cleanup.Unit) {
 	}
 }
 
-// text returns the counts other than that of freed devices, with what happens to each.
+// text returns the counts other than that of freed devices, with what is done to each.
 func (c *repairCounts) text() string {
 	var parts []string
 	for _, part := range []struct {
 		n          int
-		noun, done string
-	}{{c.assigned, "device", "assigned"}, {c.closed, "migration", "closed"}, {c.cleared, "migration context", "cleared"}} {
+		verb, noun string
+	}{{c.assigned, "assign", "device"}, {c.closed, "close", "migration"}, {c.reopened, "reopen", "migration"}, {c.cleared, "clear", "migration context"}} {
 		if part.n > 0 {
-			parts = append(parts, host.Numbered(part.n, part.noun)+" "+part.done)
+			parts = append(parts, part.verb+" "+host.Numbered(part.n, part.noun))
 		}
 	}
 	if c.allocations > 0 {
-		parts = append(parts, "allocations of "+host.Numbered(c.allocations, "instance")+" changed")
+		parts = append(parts, "change allocations of "+host.Numbered(c.allocations, "instance"))
 	}
 	return term.Sentence(parts...)
 }

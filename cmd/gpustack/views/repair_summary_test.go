@@ -22,19 +22,24 @@ func TestRepairSummary(t *testing.T) {
 		units []cleanup.Unit
 		want  string
 	}{
-		{"online", []cleanup.Unit{online}, "2 devices freed on gpu1; 1 migration closed; allocations of 1 instance changed"},
+		{"online", []cleanup.Unit{online}, "free 2 devices on gpu1; close 1 migration; change allocations of 1 instance"},
 		{"all", []cleanup.Unit{online, offline, claim, clear, skipped, skipped},
-			"3 devices freed on gpu1, gpu2; 1 device assigned; 1 migration closed; 1 migration context cleared; allocations of 1 instance changed; 2 repairs skipped"},
+			"free 3 devices on gpu1, gpu2; assign 1 device; close 1 migration; clear 1 migration context; change allocations of 1 instance; 2 repairs skipped"},
 		{"many hosts", []cleanup.Unit{{Repair: cleanup.Offline, State: cleanup.Planned,
 			Devices: []cleanup.Held{device("a", &instance), device("b", &instance), device("c", &instance), device("d", &instance)}}},
-			"4 devices freed on a, b, c and 1 more"},
+			"free 4 devices on a, b, c and 1 more"},
 	} {
 		if got := RepairSummary(test.units); got != test.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", test.name, got, test.want)
 		}
 	}
+	done, unknown := online, online
+	done.State, unknown.State = cleanup.Repaired, cleanup.Begun
+	if got, want := RepairedSummary([]cleanup.Unit{done, skipped, done, unknown}), "2 repairs made; 1 repair skipped; 1 repair with an unknown outcome"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 	online.State, online.Rows = cleanup.Repaired, make([]cleanup.Row, 3)
-	const want = "1 repair reverted; 3 rows restored; allocations of 1 instance restored"
+	const want = "revert 1 repair; restore 3 rows; restore allocations of 1 instance"
 	if got := UndoRowsSummary([]cleanup.Unit{online, skipped}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

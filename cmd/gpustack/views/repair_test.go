@@ -11,6 +11,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/operate/rows"
 )
 
@@ -77,7 +78,7 @@ func TestRepairsTogether(t *testing.T) {
 	}
 	var b bytes.Buffer
 	u := &term.UI{Out: bufio.NewWriter(&b)}
-	PrintRepairs(u, "", rows.Observed{Findings: []cleanup.Finding{
+	PrintRepairs(u, rows.Observed{Findings: []cleanup.Finding{
 		finding("0000:24:00.0", "kept by migration 7"), finding("0000:41:00.0", "kept by migration 9"), finding("0000:81:00.0", "kept by migration 7"),
 	}, Summary: cleanup.Summary{Stale: 3},
 		Pools: cleanup.PoolReport{Why: "a part of the rows was read"}, Allocations: cleanup.AllocationReport{Why: "no credentials"}})
@@ -114,5 +115,35 @@ online repair of migration 9, instance U9
 `
 	if got := b.String(); got != want {
 		t.Errorf("%s\nwant:\n%s", got, want)
+	}
+}
+
+// TestNext: a dry run ends with the commands for the reports that are needed, each host once, and the
+// one that repairs; without anything to repair it prints none.
+func TestNext(t *testing.T) {
+	finding := func(verdict cleanup.Verdict, by cleanup.Repair, needs string, hosts ...string) cleanup.Finding {
+		return cleanup.Finding{Verdict: verdict, Repair: by, Needs: needs, Reports: hosts}
+	}
+	for name, test := range map[string]struct {
+		findings []cleanup.Finding
+		want     string
+	}{
+		"reports": {[]cleanup.Finding{finding(cleanup.Unknown, cleanup.NoRepair, "", "gpu2", "gpu1"), finding(cleanup.Unknown, cleanup.NoRepair, "", "gpu2")}, `
+next:
+  ssh gpu1 gpustack host guests --token T -o json > gpu1.json
+  ssh gpu2 gpustack host guests --token T -o json > gpu2.json
+  gpustack repair-migration --host-is-off gpu3 --guests gpu1.json --guests gpu2.json --apply
+`},
+		"a repair":             {[]cleanup.Finding{finding(cleanup.Stale, cleanup.Online, "")}, "\nnext:\n  gpustack repair-migration --host-is-off gpu3 --apply\n"},
+		"a repair by Nova":     {[]cleanup.Finding{finding(cleanup.Stale, cleanup.ByNova, "")}, ""},
+		"a repair that cannot": {[]cleanup.Finding{finding(cleanup.Stale, cleanup.Offline, "confirmation")}, ""},
+	} {
+		var b bytes.Buffer
+		u := &term.UI{Out: bufio.NewWriter(&b)}
+		PrintNext(u, "T", rows.Observed{Findings: test.findings}, host.NewCommand("repair-migration").Flag("host-is-off", "gpu3"))
+		u.Out.Flush()
+		if b.String() != test.want {
+			t.Errorf("%s:\n%s\nwant:\n%s", name, b.String(), test.want)
+		}
 	}
 }

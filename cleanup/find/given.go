@@ -1,0 +1,180 @@
+package find
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"gpustack/cleanup"
+	"gpustack/cleanup/novadb"
+	"gpustack/host"
+)
+
+// Given is a host that an option or a guest report names.
+type Given struct {
+	Host   string
+	By     string // the option, or the file of the report
+	Folder bool   // the report is one of a folder, which may have those of other clouds
+}
+
+// errUnknown goes with a name that no database has.
+var errUnknown = errors.New("no cell has it")
+
+// CheckGiven returns an error for each host, instance and device of the options, and for each host
+// of a report, that no cell has: nothing would be judged, or proved, for a mistyped name. others are
+// such hosts of reports of folders. It checks nothing if a cell cannot be read.
+func CheckGiven(ctx context.Context, d *novadb.Databases, o Options) (others []string, err error) {
+	given := slices.Clone(o.Given)
+	if o.Host != "" {
+		given = append(given, Given{Host: o.Host, By: "--host"})
+	}
+	if len(given) == 0 && o.Instance == "" && o.Address == "" || d.Unread() != nil {
+		return nil, nil
+	}
+	s := search{given: given, options: o, known: map[string]bool{}}
+	for _, c := range d.All() {
+		tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		if err != nil {
+			return nil, novadb.Explain("cell "+c.Name, err)
+		}
+		r, err := newReader(ctx, tx, d, c, o)
+		if err == nil {
+			err = s.in(ctx, r)
+		}
+		tx.Rollback() //nolint:errcheck // nothing was written
+		if err != nil {
+			return nil, fmt.Errorf("cell %s: %w", c.Name, err)
+		}
+	}
+	if d.API != nil && o.Instance != "" {
+		if err := s.exists(ctx, d.API, "--instance", "SELECT COUNT(*) FROM instance_mappings WHERE instance_uuid = ?", o.Instance); err != nil {
+			return nil, err
+		}
+	}
+	return s.unknown()
+}
+
+// search looks for what the options name.
+type search struct {
+	given   []Given
+	options Options
+	known   map[string]bool // by host, and by option for others
+	names   []string        // of all hosts and nodes
+	like    map[string][]string
+}
+
+// in looks in one cell.
+func (s *search) in(ctx context.Context, r *reader) error {
+	for n := range r.nodes.all() {
+		s.names = append(s.names, n.Host, n.Name)
+	}
+	slices.Sort(s.names)
+	s.names = slices.Compact(s.names)
+	for _, g := range s.given {
+		columns := []string{"compute_nodes.host"}
+		if g.By == "--host" {
+			columns = append(columns, "compute_nodes.hypervisor_hostname")
+		}
+		for _, column := range columns {
+			spellings, err := r.names.spellings(ctx, column, g.Host)
+			if err != nil {
+				return err
+			}
+			s.known[g.Host] = s.known[g.Host] || len(spellings) > 0
+		}
+	}
+	if u := s.options.Instance; u != "" {
+		for _, statement := range []string{"SELECT COUNT(*) FROM instances WHERE uuid = ?", "SELECT COUNT(*) FROM pci_devices WHERE instance_uuid = ?",
+			"SELECT COUNT(*) FROM migrations WHERE " + r.column("migrations", "uuid", "instance_uuid") + " = ?"} {
+			if err := s.exists(ctx, r.tx, "--instance", statement, u); err != nil {
+				return err
+			}
+		}
+		if err := s.similar(ctx, r, "--instance", "SELECT uuid FROM instances WHERE deleted = 0 AND uuid LIKE ? LIMIT 3", strings.NewReplacer("%", "", "_", "").Replace(u[:min(len(u), 8)])+"%"); err != nil {
+			return err
+		}
+	}
+	if a := s.options.Address; a != "" {
+		if err := s.exists(ctx, r.tx, "--device", "SELECT COUNT(*) FROM pci_devices WHERE address = ?", a); err != nil {
+			return err
+		}
+		slot, _, _ := strings.Cut(a, ".")
+		return s.similar(ctx, r, "--device", "SELECT DISTINCT address FROM pci_devices WHERE deleted = 0 AND address LIKE ? LIMIT 3", slot+".%")
+	}
+	return nil
+}
+
+// exists notes whether a database has what an option names.
+func (s *search) exists(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}, option, statement string, value string) error {
+	if s.known[option] {
+		return nil
+	}
+	var n int
+	if err := q.QueryRowContext(ctx, statement, value).Scan(&n); err != nil {
+		return novadb.Explain(option, err)
+	}
+	s.known[option] = n > 0
+	return nil
+}
+
+// similar notes what a database has that is like what an option names.
+func (s *search) similar(ctx context.Context, r *reader, option, statement, like string) error {
+	if s.known[option] {
+		return nil
+	}
+	if s.like == nil {
+		s.like = map[string][]string{}
+	}
+	return r.query(ctx, option, func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		s.like[option] = append(s.like[option], name)
+		return err
+	}, statement, like)
+}
+
+// unknown returns an error for all names that were not found, and the hosts of folders.
+func (s *search) unknown() (others []string, err error) {
+	var errs []error
+	refuse := func(text string, near []string) {
+		err := fmt.Errorf("%s: %w", text, errUnknown)
+		if len(near) > 0 {
+			err = host.WithHint(err, host.Text("did you mean "+host.Listed(near[:min(len(near), 3)], "or")+"?"))
+		}
+		errs = append(errs, err)
+	}
+	for _, g := range s.given {
+		switch {
+		case s.known[g.Host]:
+		case g.Folder:
+			others = append(others, g.Host)
+		default:
+			refuse(g.By+": host "+g.Host, slices.DeleteFunc(slices.Clone(s.names), func(name string) bool { return name == "" || plainHost(name) != plainHost(g.Host) }))
+		}
+	}
+	for option, value := range map[string]string{"--instance": s.options.Instance, "--device": s.options.Address} {
+		if value != "" && !s.known[option] {
+			refuse(option+": "+value, s.like[option])
+		}
+	}
+	slices.Sort(others)
+	return slices.Compact(others), errors.Join(errs...)
+}
+
+// plainHost returns the letters and digits of the first label of a host's name, to find a name that
+// differs in its domain, letter case or hyphens.
+func plainHost(name string) string {
+	name, _, _ = strings.Cut(cleanup.KeyOf(name), ".")
+	return strings.Map(func(c rune) rune {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) {
+			return c
+		}
+		return -1
+	}, name)
+}
