@@ -30,7 +30,8 @@ no build, resize or migration is in progress on the host, and lists the servers 
 left, with their owners. It stops and moves none.
 
 "gpustack nova enable" and "gpustack undo" enable the service again. A service that
-was disabled by other means is refused. For one that gpustack has disabled, TIME and ID stay.
+was disabled by other means is refused, and so is a drain of another operator, whose ID this
+journal does not have, without --take-over. For one that this journal has, TIME and ID stay.
 
   --step  changes only TEXT: a program that changes the host says so what it is doing, and
           "gpustack fleet status" shows it. Undo of the first change enables the service.
@@ -59,6 +60,7 @@ EXIT STATUS
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "reason", Usage: "say in `TEXT` why the service is disabled"},
 			&cli.StringFlag{Name: "step", Usage: "only change the reason to `TEXT`"},
+			&cli.BoolFlag{Name: "take-over", Usage: "replace the reason of another operator's drain, which undo restores"},
 			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` until nothing is in progress on the host, or may come to it"},
 			&cli.DurationFlag{Name: "wait-empty", Usage: "then wait at most `TIME` until no server runs there with GPUs (default: do not wait)"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
@@ -73,15 +75,16 @@ type novaDrainOptions struct {
 	novaHost string
 	text     string
 	step     bool
+	takeOver bool
 	waiting  drain.Waiting
 }
 
 func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
 	opts := novaDrainOptions{
-		decision: parseDecision(c, f), cloud: parseCloud(c, f), novaHost: f.Arguments(c, "HOST")[0], step: c.IsSet("step"),
+		decision: parseDecision(c, f), cloud: parseCloud(c, f), novaHost: f.Arguments(c, "HOST")[0], step: c.IsSet("step"), takeOver: c.Bool("take-over"),
 		waiting: drain.Waiting{Tasks: c.Duration("wait"), Empty: c.Duration("wait-empty"), Every: drain.Every},
 	}
-	f.Exclude(c, "step", "reason", "wait", "wait-empty")
+	f.Exclude(c, "step", "reason", "take-over", "wait", "wait-empty")
 	flag := "reason"
 	if opts.step {
 		flag = "step"
@@ -102,11 +105,15 @@ func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
 }
 
 // plan returns what is to change of a service.
-func (o novaDrainOptions) plan(s cloud.ComputeService) (drain.Move, error) {
+func (o novaDrainOptions) plan(s cloud.ComputeService, journal change.Store) (drain.Move, error) {
 	if o.step {
 		return drain.NewStep(s, o.text)
 	}
-	return drain.NewDraining(s, o.text, time.Now())
+	entries, err := journal.List()
+	if err != nil {
+		return drain.Move{}, err
+	}
+	return drain.NewDraining(s, o.text, time.Now(), drain.Own(entries), o.takeOver)
 }
 
 func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error {
@@ -118,7 +125,7 @@ func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error 
 	if err != nil {
 		return err
 	}
-	move, err := opts.plan(service)
+	move, err := opts.plan(service, o.engine.Store)
 	if err != nil {
 		return err
 	}

@@ -33,13 +33,28 @@ type Record struct {
 // ParseRecord returns the record of an entry of kind objects.
 func ParseRecord(e change.Entry) (Record, error) { return change.ParseObject[Record](e, Type) }
 
+// Own returns the ids of the drains that entries of a journal record.
+func Own(entries []change.Entry) (ids []string) {
+	for _, e := range entries {
+		if e.ObjectType() != Type {
+			continue
+		}
+		if r, err := ParseRecord(e); err == nil {
+			if reason, ours := ParseReason(r.After.Reason); ours {
+				ids = append(ids, reason.ID)
+			}
+		}
+	}
+	return ids
+}
+
 // ObjectType returns the type that the record names.
 func (r Record) ObjectType() string { return r.Type }
 
-// Valid returns an error unless the record disables or enables one service, for a reason of
-// gpustack's.
+// Valid returns an error unless the record disables or enables one service, or takes over a drain,
+// for a reason of gpustack's.
 func (r Record) Valid() error {
-	if r.Host == "" || r.Before.Enabled == r.After.Enabled {
+	if r.Host == "" || r.Before.same(r.After) {
 		return errors.New("not a change of a service")
 	}
 	var err error

@@ -74,7 +74,7 @@ func TestPlans(t *testing.T) {
 		s := test.is
 		s.Host = "gpu1"
 		for what, plan := range map[string]func() (drain.Move, error){
-			"drain":  func() (drain.Move, error) { return drain.NewDraining(s, "reboot", noon) },
+			"drain":  func() (drain.Move, error) { return drain.NewDraining(s, "reboot", noon, []string{"5e0c3a71"}, false) },
 			"step":   func() (drain.Move, error) { return drain.NewStep(s, "reboot") },
 			"enable": func() (drain.Move, error) { return drain.NewEnabling(s) },
 		} {
@@ -101,10 +101,28 @@ func TestPlans(t *testing.T) {
 			}
 		}
 	}
-	a, _ := drain.NewDraining(cloud.ComputeService{Enabled: true}, "x", noon)
-	b, _ := drain.NewDraining(cloud.ComputeService{Enabled: true}, "x", noon)
+	a, _ := drain.NewDraining(cloud.ComputeService{Enabled: true}, "x", noon, nil, false)
+	b, _ := drain.NewDraining(cloud.ComputeService{Enabled: true}, "x", noon, nil, false)
 	if a.After == b.After {
 		t.Error("two services have one id")
+	}
+}
+
+// TestTakeOver: a drain of another operator stays, unless it is taken over, which is a change that can
+// be recorded and undone.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	s := cloud.ComputeService{Host: "gpu1", Reason: ours}
+	if _, err := drain.NewDraining(s, "mine", noon, []string{"00000000"}, false); !errors.Is(err, drain.ErrOtherOperator) {
+		t.Errorf("%v", err)
+	}
+	m, err := drain.NewDraining(s, "mine", noon, nil, true)
+	r, isOurs := drain.ParseReason(m.After.Reason)
+	if err != nil || !isOurs || m.Renames() || m.Before.Reason != ours || r.Text != "mine" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if err := (drain.Record{Type: drain.Type, Move: m}).Valid(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -180,7 +198,7 @@ func (l *lab) make(plan func(cloud.ComputeService) (drain.Move, error)) (change.
 func (l *lab) look() *drain.Look { return drain.NewLook(l.compute, "gpu1", drain.State{Enabled: true}) }
 
 func disable(s cloud.ComputeService) (drain.Move, error) {
-	return drain.NewDraining(s, "new kernel", noon)
+	return drain.NewDraining(s, "new kernel", noon, nil, false)
 }
 
 // TestFind: a host is found by its whole name.

@@ -21,6 +21,10 @@ var (
 	// ErrOtherReason says that gpustack has not disabled a service.
 	ErrOtherReason = host.WithHint(host.WithCode(errors.New("is disabled, and not by gpustack"), host.CodeOtherOwner, ""),
 		"ask who has disabled it; 'openstack compute service set --enable' enables it")
+	// ErrOtherOperator says that another operator, or another machine's gpustack, has disabled a
+	// service.
+	ErrOtherOperator = host.WithHint(host.WithCode(errors.New("was disabled by a drain that is not in this journal"), host.CodeOtherOwner, ""),
+		"--take-over replaces the reason")
 	// ErrNotDrained says that a service whose step is to change is not disabled.
 	ErrNotDrained = host.WithHint(errors.New("is enabled"), "disable it first, with --reason")
 	// ErrUnknown says that the cell of a service does not answer.
@@ -120,18 +124,22 @@ func short(name string) string {
 	return name
 }
 
-// NewDraining plans to disable a service with a text, now. A service that gpustack has disabled
-// already keeps its time and its id.
+// NewDraining plans to disable a service with a text, now. A service that this operator has disabled,
+// by the ids of the drains in own, keeps its time and its id. takeOver gives one that another operator
+// has disabled new ones, which is a change that undo reverts.
 //
-// Errors: ErrOtherReason.
-func NewDraining(s cloud.ComputeService, text string, now time.Time) (Move, error) {
+// Errors: ErrOtherReason, ErrOtherOperator.
+func NewDraining(s cloud.ComputeService, text string, now time.Time, own []string, takeOver bool) (Move, error) {
 	m := Move{Host: s.Host, Before: stateOf(s)}
 	r, ours := ParseReason(s.Reason)
-	switch {
-	case s.Enabled:
-		r = Reason{Since: now.UTC().Truncate(time.Second), ID: newID()}
-	case !ours:
+	switch foreign := !slices.Contains(own, r.ID); {
+	case !s.Enabled && !ours:
 		return m, otherReason(s)
+	case !s.Enabled && foreign && !takeOver:
+		return m, host.WithHint(fmt.Errorf("the compute service of %s %w: the reason is %s", s.Host, ErrOtherOperator, s.Reason),
+			"ask who has disabled it, and leave it to that operator; --take-over replaces the reason, which undo restores")
+	case s.Enabled || foreign:
+		r = Reason{Since: now.UTC().Truncate(time.Second), ID: newID()}
 	}
 	r.Text = text
 	m.After = State{Reason: r.String()}
@@ -142,11 +150,18 @@ func NewDraining(s cloud.ComputeService, text string, now time.Time) (Move, erro
 //
 // Errors: ErrNotDrained, ErrOtherReason.
 func NewStep(s cloud.ComputeService, text string) (Move, error) {
-	if s.Enabled {
+	m := Move{Host: s.Host, Before: stateOf(s)}
+	r, ours := ParseReason(s.Reason)
+	switch {
+	case s.Enabled:
 		err := fmt.Errorf("the compute service of %s %w", s.Host, ErrNotDrained)
 		return Move{Host: s.Host}, host.WithHint(err, host.Textf("'%s' disables it", host.NewCommand("nova drain").Arg(s.Host).Flag("reason", "TEXT")))
+	case !ours:
+		return m, otherReason(s)
 	}
-	return NewDraining(s, text, time.Time{})
+	r.Text = text
+	m.After = State{Reason: r.String()}
+	return m, nil
 }
 
 // NewEnabling plans to enable a service that gpustack has disabled; one that is enabled stays so.

@@ -35,6 +35,11 @@ options:
     description:
       - Only change the reason to this text, which says what is being done on the host.
     type: str
+  take_over:
+    description:
+      - Replace the reason of a drain that this controller's journal does not have. Without it, such a service is refused.
+    type: bool
+    default: false
   wait:
     description:
       - How long to wait at most until nothing is in progress on the host, such as C(10m0s).
@@ -110,6 +115,7 @@ from ansible_collections.gpustack.nova.plugins.module_utils.gpustack import CLOU
 FLAGS = joined(CLOUD, {
     "reason": ("--reason", "str"),
     "step": ("--step", "str"),
+    "take_over": ("--take-over", "bool"),
     "wait": ("--wait", "str"),
     "wait_empty": ("--wait-empty", "str"),
 })
