@@ -67,7 +67,7 @@ func connect(ctx context.Context, what string, target *Target, limits Limits) (*
 		return db.QueryRowContext(ctx, "SELECT 1").Scan(&one)
 	})
 	if err != nil {
-		return nil, errors.Join(hinted(what, target, Explain(what+" at "+target.Addr, err)), db.Close())
+		return nil, errors.Join(hinted(what, target, explained(what+" at "+target.Addr, err)), db.Close())
 	}
 	return db, nil
 }

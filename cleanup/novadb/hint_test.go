@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"gpustack/host"
 )
 
@@ -225,4 +227,12 @@ func certificate(t *testing.T, name string, until time.Time) tls.Certificate {
 
 func pemOf(c tls.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]})
+}
+
+// TestSilentLater: a database that falls silent after its first answer is named, with a hint.
+func TestSilentLater(t *testing.T) {
+	err := Explain("cell cell1", mysql.ErrInvalidConn)
+	if !strings.HasPrefix(err.Error(), "cell cell1: the connection was lost") || !strings.Contains(string(host.HintOf(err)), "firewall") || !errors.Is(err, mysql.ErrInvalidConn) {
+		t.Errorf("%v, %s", err, host.HintOf(err))
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+
+	"gpustack/host"
 )
 
 // Querier reads rows: a *sql.DB, *sql.Conn or *sql.Tx.
@@ -39,9 +41,18 @@ func Places(n int) string {
 	return strings.TrimSuffix(strings.Repeat("?, ", n), ", ")
 }
 
-// Explain returns err with the database or table that it concerns. The driver reports a lost
-// connection without a reason; Explain adds the possible ones.
+// Explain returns err with the database or table that it concerns, and with the hint that a silent
+// connection has.
 func Explain(what string, err error) error {
+	if errors.Is(err, mysql.ErrInvalidConn) {
+		return host.WithHint(explained(what, err), "check that the database runs and that no firewall drops connections to it; read_timeout in its URL waits longer")
+	}
+	return explained(what, err)
+}
+
+// explained is Explain without a hint. The driver reports a lost connection without a reason;
+// explained adds the possible ones.
+func explained(what string, err error) error {
 	if errors.Is(err, mysql.ErrInvalidConn) {
 		return fmt.Errorf("%s: the connection was lost, or the database did not answer in time: %w", what, err)
 	}

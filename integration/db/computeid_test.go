@@ -107,7 +107,7 @@ func TestComputeIDOfAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer databases.Close()
-			report, unread, err := find.Allocations(t.Context(), databases, find.Options{}, s)
+			report, unread, err := find.Allocations(t.Context(), databases, find.Options{Proof: proof(t, evidence.Report("gpu1"), evidence.Report("gpu2"), evidence.Report("gpu3"))}, s)
 			if err != nil || unread != nil || !report.Judged {
 				t.Fatalf("%v, %v, %+v", err, unread, report)
 			}

@@ -472,11 +472,11 @@ func TestNamesOutsideCharset(t *testing.T) {
 		args   []string
 		found  []string
 	}{
-		"--host-is-off":  {latin1: nodes, args: []string{"--host-is-off", "dead", "--host-is-off", foreign}},
-		"no UTF-8":       {latin1: nodes, args: []string{"--host-is-off", "dead", "--host-is-off", "de\xffad"}},
+		"--host-is-off":  {latin1: nodes, args: []string{"--host-is-off", "dead", "--host-is-off", foreign}, found: []string{}},
+		"no UTF-8":       {latin1: nodes, args: []string{"--host-is-off", "dead", "--host-is-off", "de\xffad"}, found: []string{}},
 		"--host":         {latin1: nodes, args: []string{"--host", foreign}, found: []string{}},
 		"--host of both": {latin1: nodes[:1], args: []string{"--host", "DEAD", "--host-is-off", "dead"}},
-		"--guests":       {latin1: nodes, args: []string{"--host-is-off", "dead", "--guests", evidence.Write(t, evidence.Report(foreign))}},
+		"--guests":       {latin1: nodes, args: []string{"--host-is-off", "dead", "--guests", evidence.Write(t, evidence.Report(foreign))}, found: []string{}},
 		"an instance's host": {
 			latin1: nodes,
 			rows:   func(t *testing.T, c *Cell) { c.Instance(t, u, foreign, "active", "") },
@@ -566,5 +566,34 @@ func TestNamesContradict(t *testing.T) {
 	_, stderr, status := repairMigration(t, machine(t), "--host-is-off", "dead", "--guests", evidence.Write(t, evidence.Report("DEAD")))
 	if status != 1 || !strings.Contains(stderr, "dead") || !strings.Contains(stderr, "DEAD") {
 		t.Errorf("exit status %d, %s", status, stderr)
+	}
+}
+
+// TestUnknownNames: a name that no cell has is an error, with what is near, instead of a run that
+// finds nothing. Reports of a folder may be of other clouds.
+func TestUnknownNames(t *testing.T) {
+	reset(t)
+	cell := database.Cell1
+	cell.Card(t, cell.Compute(t, "gpu2", LastSeen(time.Hour)), first, "allocated", UUID(1))
+	cell.Instance(t, UUID(1), "gpu2", "active", "")
+	report, root := evidence.Write(t, evidence.Report("gpu9")), machine(t)
+	for name, test := range map[string]struct {
+		args   []string
+		status int
+		want   string
+	}{
+		"--host":               {[]string{"--host", "gpu-2"}, 1, "--host: host gpu-2: no cell has it\ngpustack: hint: did you mean gpu2?"},
+		"--host, an FQDN":      {[]string{"--host", "gpu2.example.org"}, 1, "did you mean gpu2?"},
+		"--host, that is":      {[]string{"--host", "GPU2"}, 0, ""},
+		"--host-is-off":        {[]string{"--host-is-off", "gpu-2"}, 1, "--host-is-off: host gpu-2: no cell has it\ngpustack: hint: did you mean gpu2?"},
+		"--instance":           {[]string{"--instance", UUID(1)[:35] + "f"}, 1, "did you mean " + UUID(1) + "?"},
+		"--instance, that is":  {[]string{"--instance", UUID(1)}, 0, ""},
+		"--device":             {[]string{"--device", "0000:84:00.7"}, 1, "--device: 0000:84:00.7: no cell has it\ngpustack: hint: did you mean " + first + "?"},
+		"a report":             {[]string{"--guests", report}, 1, "host gpu9: no cell has it"},
+		"a report of a folder": {[]string{"--guests", filepath.Dir(report)}, 0, "1 guest report of hosts that no cell has: gpu9"},
+	} {
+		if _, stderr, status := repairMigration(t, root, test.args...); status != test.status || !strings.Contains(stderr, test.want) {
+			t.Errorf("%s: exit status %d: %s", name, status, stderr)
+		}
 	}
 }

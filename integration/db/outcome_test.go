@@ -916,7 +916,7 @@ func TestNothingBegun(t *testing.T) {
 		}
 		before := states(t, cell)
 		s.Type("y\n")
-		if status := s.Wait(); status != 0 || !strings.Contains(s.Output(), "0000:00:00.0 of gpu1: skipped: ") || !strings.Contains(s.Output(), "has changed since it was planned") || strings.Contains(s.Output(), "undo") {
+		if status := s.Wait(); status != 2 || !strings.Contains(s.Output(), "0000:00:00.0 of gpu1: skipped: ") || !strings.Contains(s.Output(), "has changed since it was planned") || strings.Contains(s.Output(), "undo") {
 			t.Errorf("exit status %d:\n%s", status, s.Output())
 		}
 		check(t, root)

@@ -456,7 +456,7 @@ func TestRepair(t *testing.T) {
 		"S: and the guest is on no host": {
 			rows:    resized("finished"),
 			reports: reports{"gpu1": defines("gpu1"), "gpu2": at(20*time.Minute, "gpu2")},
-			found:   []string{"gpu1 " + first + " S unknown"}, left: []string{"gpu1 " + first + " S unknown"}, cards: []string{"allocated " + u},
+			found:   []string{"gpu1 " + first + " S stale online"}, left: []string{"gpu1 " + first + " S stale online"}, cards: []string{"allocated " + u},
 		},
 		"C: libvirt has the source's domain defined": {
 			rows:    resized("post-migrating"),

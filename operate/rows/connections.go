@@ -18,6 +18,11 @@ type connections struct {
 	down      time.Duration // service_down_time of nova.conf; 0 if it is not set or was not read
 	cloud     cloud.Options // with the credentials of nova.conf, unless the user has some
 	databases *novadb.Databases
+
+	// Of signIn:
+	asked     bool
+	placement *cloud.Placement
+	signErr   error
 }
 
 // readConnections reads from nova.conf the connections that the options do not give. It opens none.
@@ -76,13 +81,17 @@ func (c *connections) hasPlacement() bool {
 	return c.cloud.HasCredentials() || c.cloud.Service != nil
 }
 
-// signIn authenticates with Placement.
+// signIn authenticates with Placement, once: a Keystone that does not answer costs a run one deadline,
+// however often the run needs Placement.
 func (c *connections) signIn(ctx context.Context) (*cloud.Placement, error) {
-	signedIn, err := cloud.Connect(ctx, c.cloud)
-	if err != nil {
-		return nil, err
+	if !c.asked {
+		c.asked = true
+		var signedIn *cloud.Cloud
+		if signedIn, c.signErr = cloud.Connect(ctx, c.cloud); c.signErr == nil {
+			c.placement, c.signErr = signedIn.Placement()
+		}
 	}
-	return signedIn.Placement()
+	return c.placement, c.signErr
 }
 
 // close closes the databases that were opened.
