@@ -6,7 +6,7 @@
 //	guest vfio GROUP ADDRESS  takes a function as QEMU would, and says how far it came
 //	guest hold FILE...        opens files, says so, and holds them
 //	guest hide GROUP ADDRESS  takes a function as vfio does, so that no process shows it
-//	guest map NAME [DISK]     makes or removes a device of device mapper
+//	guest map NAME DISK       makes a device of device mapper; without a disk, removes it
 //	podman ...                plays podman, of which it is another name
 package main
 
