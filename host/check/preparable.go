@@ -52,8 +52,10 @@ func (v view) preparable() []host.Finding {
 			}
 			f.File = machine.AttributeFile(refusal.Address, "")
 		case errors.As(err, &separation) && len(refused) == 1: // with further refusals this command would be refused too
-			f.Remedy = host.Textf("run '%s' or '%s'",
-				host.NewCommand("host prepare").Flag("nvswitch", "host"), host.NewCommand("host prepare").Flag("nvswitch", "guest"))
+			f.Remedy = host.Textf("run '%s'", host.NewCommand("host prepare").Flag("nvswitch", "host"))
+			if !separation.Unread {
+				f.Remedy = host.Textf("%s or '%s'", f.Remedy, host.NewCommand("host prepare").Flag("nvswitch", "guest"))
+			}
 		case errors.Is(err, selection.ErrNoDevice):
 			f.File = machine.DevicesDir
 			f.Effect = fmt.Sprintf("%s selects nothing by default", host.NewCommand("host prepare"))

@@ -166,7 +166,7 @@ func (h Host) Separation(s Selection) *Separation {
 	case len(r.Remain) > 0:
 		return &r
 	case gpus && len(unknown.Remain) > 0:
-		unknown.unread = true
+		unknown.Unread = true
 		return &unknown
 	}
 	return nil

@@ -63,11 +63,11 @@ func Refuse(a pci.Address, err error) *Refusal {
 // board, which work only together.
 type Separation struct {
 	Go, Remain []pci.Address // the selected functions of the board, and the others
-	unread     bool          // the NVSwitches could not be determined
+	Unread     bool          // the NVSwitches could not be determined: none can be chosen for guests
 }
 
 func (s *Separation) Error() string {
-	if s.unread {
+	if s.Unread {
 		return fmt.Sprintf("NVSwitches of the selected GPUs may be managed by %s, whose vital product data cannot be read: choose which side gets the NVSwitches",
 			pci.Joined(s.Remain, " "))
 	}

@@ -66,6 +66,10 @@ func TestWith(t *testing.T) {
 func TestCards(t *testing.T) {
 	const turing = "0000:01:00.0 0300 10de:1e04 1\n0000:01:00.1 0403 10de:10f7 1\n0000:01:00.2 0c03 10de:1ad6 1\n0000:01:00.3 0c80 10de:1ad7 1\n"
 	const apu = "0000:04:00.0 0300 1002:164e 4\n0000:04:00.1 0403 1002:1640 5\n0000:04:00.2 1080 1002:1649 6\n0000:04:00.3 0c03 1002:15b6 7\n"
+	// Phoenix and Strix Halo as their users list them (github.com/isc30/ryzen-gpu-passthrough-proxmox, issues 77 and 139).
+	const phoenix = "0000:c5:00.0 0300 1002:1900 4\n0000:c5:00.1 0403 1002:1640 5\n0000:c5:00.2 1080 1022:15c7 6\n0000:c5:00.3 0c03 1022:15b9 7\n" +
+		"0000:c5:00.5 0480 1022:15e2 8\n0000:c5:00.6 0403 1022:15e3 9\n"
+	const strixHalo = "0000:c5:00.0 0380 1002:1586 4\n0000:c5:00.1 0403 1002:1640 5\n0000:c5:00.2 1080 1022:17e0 6\n0000:c5:00.4 0c03 1022:1587 7\n"
 	const twoPorts = "0000:03:00.0 0200 15b3:1017 2\n0000:03:00.1 0200 15b3:1017 3\n"
 	ungrouped := func(table string) string {
 		return regexp.MustCompile(`(?m) \d$`).ReplaceAllString(table, " -")
@@ -80,6 +84,9 @@ func TestCards(t *testing.T) {
 		{"the four functions of Turing", turing, "01:00.0", false, "01:00.0 01:00.1 01:00.2 01:00.3", "01:00.1 01:00.2 01:00.3"},
 		{"an APU", apu, "04:00.0", false, "04:00.0 04:00.1", "04:00.1"},
 		{"the USB controller of an APU", apu, "04:00.3", false, "04:00.3", "04:00.1"},
+		{"an APU beside the board's audio", phoenix, "c5:00.0", false, "c5:00.0 c5:00.1", "c5:00.1"},
+		{"an APU without VGA", strixHalo, "c5:00.0", false, "c5:00.0 c5:00.1", "c5:00.1"},
+		{"an APU without VGA, the IOMMU off", ungrouped(strixHalo), "c5:00.0", false, "c5:00.0 c5:00.1", "c5:00.1"},
 		{"an APU, the IOMMU off", ungrouped(apu), "04:00.0", false, "04:00.0 04:00.1", "04:00.1"},
 		{"the USB controller of an APU, the IOMMU off", ungrouped(apu), "04:00.3", false, "04:00.2 04:00.3", "04:00.1"},
 		{"a second display function", "0000:01:00.0 0300 1002:7341 1\n0000:01:00.1 0380 1002:7342 2\n", "01:00.0", false, "01:00.0 01:00.1", "01:00.1"},
