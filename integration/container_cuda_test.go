@@ -116,7 +116,7 @@ func TestContainerTest(t *testing.T) {
 		{"driver 550", "spec trixie " + loader + " " + uvm, "", 2,
 			[]string{fails, "libcuda.so.1, CUDA 12.4\n", "message   100 CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"}},
 		{"musl", "spec good " + loader + " " + uvm, "--image localhost/musl", 1,
-			[]string{"error: localhost/musl: the image has no loader of glibc, which cudaprobe needs"}},
+			[]string{"error: localhost/musl: the image has no loader of glibc, as images with musl have none"}},
 		{"no image", "", "--image localhost/none", 1, []string{"error: podman: localhost/none: no such image on this machine"}},
 		{"a command without privileges", "", "--console -- cat /proc/self/status", 0,
 			[]string{"pass: 0000:84:00.0 is in a container", "Uid:\t65534\t65534\t65534\t65534\n", "CapEff:\t0000000000000000\n",

@@ -32,7 +32,7 @@ Without COMMAND it runs cudaprobe, a program that gpustack carries. It loads the
 the image's loader finds, asks it for GPUs, lets the driver compile a kernel, compares what the
 GPU computes, and measures copies to and from the GPU. If that fails, the result names the
 message that users see, the cause and the remedy: see 'Messages and their causes' in
-docs/containers.md. The image needs glibc and nothing else; for images with musl, name a COMMAND.
+docs/containers.md. The image needs glibc and nothing else: with musl it cannot use the driver.
 
 COMMAND is a program of the image with its arguments, such as nvidia-smi -L. It passes if it
 ends with 0, unless nvidia-smi, deviceQuery, bandwidthTest, nvbandwidth or nbody in it finds no

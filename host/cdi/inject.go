@@ -18,21 +18,15 @@ import (
 // InjectDevices on values. The errors begin as the library's do, and name the file and field, which
 // the library's do not.
 func (f Folders) Inject(name string) (specs.ContainerEdits, error) {
-	at := slices.IndexFunc(f.devices, func(d Device) bool { return d.Name == name && d.File != "" })
-	if at < 0 {
+	edits := f.Edits(name)
+	if edits == nil {
 		return specs.ContainerEdits{}, f.unresolvable(name)
 	}
-	spec, n := f.find(f.devices[at])
-	if spec == nil {
-		return specs.ContainerEdits{}, f.unresolvable(name)
-	}
-	edits := library.ContainerEdits{ContainerEdits: &specs.ContainerEdits{}}
-	edits.Append(&library.ContainerEdits{ContainerEdits: &spec.ContainerEdits})
-	edits.Append(&library.ContainerEdits{ContainerEdits: &spec.Devices[n].ContainerEdits})
 	for i, n := range edits.DeviceNodes {
-		name, _ := hostPath(n)
-		node, err := filled(n, f.nodes[name])
+		on, _ := hostPath(n)
+		node, err := filled(n, f.nodes[on])
 		if err != nil {
+			at := slices.IndexFunc(f.devices, func(d Device) bool { return d.Name == name })
 			return specs.ContainerEdits{}, fmt.Errorf("failed to inject devices: %w (%s)", err, f.devices[at].File)
 		}
 		edits.DeviceNodes[i] = &node
@@ -41,7 +35,24 @@ func (f Folders) Inject(name string) (specs.ContainerEdits, error) {
 	edits.DeviceNodes = lastOf(edits.DeviceNodes, func(n *specs.DeviceNode) string { return n.Path })
 	edits.Mounts = lastOf(edits.Mounts, func(m *specs.Mount) string { return m.ContainerPath })
 	slices.SortStableFunc(edits.Mounts, func(a, b *specs.Mount) int { return depth(a) - depth(b) })
-	return *edits.ContainerEdits, nil
+	return *edits, nil
+}
+
+// Edits returns the edits of a device and of its file as they are written, nil if runtimes do not
+// find the device.
+func (f Folders) Edits(name string) *specs.ContainerEdits {
+	at := slices.IndexFunc(f.devices, func(d Device) bool { return d.Name == name && d.File != "" })
+	if at < 0 {
+		return nil
+	}
+	spec, n := f.find(f.devices[at])
+	if spec == nil {
+		return nil
+	}
+	edits := library.ContainerEdits{ContainerEdits: &specs.ContainerEdits{}}
+	edits.Append(&library.ContainerEdits{ContainerEdits: &spec.ContainerEdits})
+	edits.Append(&library.ContainerEdits{ContainerEdits: &spec.Devices[n].ContainerEdits})
+	return edits.ContainerEdits
 }
 
 // find returns the spec of a resolved device, and the device's index in it.

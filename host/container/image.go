@@ -76,6 +76,7 @@ type Injection struct {
 	Folder string // in the container
 	Env    bool   // LD_LIBRARY_PATH of the spec names the folder
 	Hooked bool   // a hook of nvidia-ctk regenerates the loader's cache in the container
+	Triton bool   // programs that link with libcuda find it
 	// Version is that of the libcuda, "" if unknown. Of two in one folder, the cache has the newer.
 	Version nvidia.Version
 }

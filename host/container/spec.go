@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"path"
 
+	library "tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
@@ -79,7 +81,14 @@ func SpecOf(containers *machine.Containers, driver nvidia.Driver, stack rdma.Sta
 		}
 	}
 	if len(gpus.Devices) > 0 {
-		out.Missing = append(out.Missing, addLibraries(gpus, driver, containers.Options)...)
+		addLibraries(gpus, driver, containers.Options)
+		all := library.ContainerEdits{ContainerEdits: &specs.ContainerEdits{}}
+		all.Append(&library.ContainerEdits{ContainerEdits: &gpus.ContainerEdits}).Append(&library.ContainerEdits{ContainerEdits: &gpus.Devices[0].ContainerEdits})
+		for _, lack := range Gives(*all.ContainerEdits, driver, stack).Lacks {
+			if lack.Status == host.Fail {
+				out.Missing = append(out.Missing, Missing{nil, lack.Reason})
+			}
+		}
 		out.GPU = gpus
 	}
 	if len(hcas.Devices) > 0 {
@@ -111,8 +120,8 @@ func addGPU(spec *specs.Spec, driver nvidia.Driver, address pci.Address) string 
 	return ""
 }
 
-// addLibraries adds what all GPUs need: nodes of the driver, libraries, variables.
-func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.ContainerOptions) (missing []Missing) {
+// addLibraries adds what all GPUs need: nodes of the driver, libraries, nvidia-smi, variables.
+func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.ContainerOptions) {
 	folder := cmp.Or(options.LibraryFolder, DefaultLibraryFolder)
 	edits := &spec.ContainerEdits
 	edits.Env = []string{"NVIDIA_VISIBLE_DEVICES=void"} // the older hook of NVIDIA's toolkit stays out
@@ -124,7 +133,12 @@ func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.Contai
 	}
 	cuda := driver.Library(CUDALink)
 	if cuda == nil {
-		return append(missing, Missing{nil, CUDALink + " is not installed, without which no CUDA program finds a GPU"})
+		return
+	}
+	mount := func(from, to string) {
+		edits.Mounts = append(edits.Mounts, &specs.Mount{
+			HostPath: from, ContainerPath: to, Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
+		})
 	}
 	for _, core := range nvidia.CoreLibraries(cuda.Version) {
 		name := core.FileName(cuda.Version)
@@ -132,11 +146,13 @@ func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.Contai
 		if name == "" || l == nil || core.Versioned && !core.IsOpened(cuda.Version) {
 			continue // a name that is not needed would only keep containers from starting after an upgrade
 		}
-		edits.Mounts = append(edits.Mounts, &specs.Mount{
-			HostPath: path.Join(l.Folder, name), ContainerPath: path.Join(folder, name), Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
-		})
+		mount(path.Join(l.Folder, name), path.Join(folder, name))
 	}
-	return missing
+	edits.Env = append(edits.Env, tritonVariable+"="+folder)
+	mount(path.Join(cuda.Folder, CUDALink), path.Join(folder, cudaStem+".so"))
+	if driver.SMI != "" {
+		mount(driver.SMI, "/usr/bin/nvidia-smi")
+	}
 }
 
 // addHCA adds the devices of an RDMA adapter, or returns why it cannot. With umad, offered reports

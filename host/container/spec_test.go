@@ -44,10 +44,7 @@ var drivers = map[string][]string{
 // driverTree returns a machine with a GPU and the libraries of a driver.
 func driverTree(version string) string {
 	const folder = "usr/lib64"
-	const gpu = "sys/bus/pci/devices/0000:84:00.0"
-	links, files := "symlink "+gpu+"/driver -> ../../drivers/nvidia\n", fmt.Sprintf(
-		"-- %s/class --\n0x030200\n-- %[1]s/vendor --\n0x10de\n-- %[1]s/device --\n0x20b2\n-- sys/module/nvidia/version --\n%s\n"+
-			"-- proc/driver/nvidia/gpus/0000:84:00.0/information --\nDevice Minor: 0\n", gpu, version)
+	links, files := "symlink sys/bus/pci/devices/0000:84:00.0/driver -> ../../drivers/nvidia\n", gpuOfDriver(version)
 	for _, name := range drivers[version] {
 		name = strings.ReplaceAll(name, "VERSION", version)
 		file := name
@@ -60,6 +57,12 @@ func driverTree(version string) string {
 		}
 	}
 	return links + files
+}
+
+// gpuOfDriver returns a GPU that is bound to a driver.
+func gpuOfDriver(version string) string {
+	return fmt.Sprintf("-- %s/class --\n0x030200\n-- %[1]s/vendor --\n0x10de\n-- %[1]s/device --\n0x20b2\n-- sys/module/nvidia/version --\n%s\n"+
+		"-- proc/driver/nvidia/gpus/0000:84:00.0/information --\nDevice Minor: 0\n", "sys/bus/pci/devices/0000:84:00.0", version)
 }
 
 // specOf returns the spec of the GPU of a tree.
@@ -96,6 +99,7 @@ func TestSpecLibraries(t *testing.T) {
 		for i := range want {
 			want[i] = strings.ReplaceAll(want[i], "VERSION", version)
 		}
+		want = append(want, "libcuda.so") // Triton links with it
 		unopened := []string{"libnvidia-gpucomp.so.550.163.01", "libnvidia-gpucomp.so.580.159.04"}
 		want = slices.DeleteFunc(want, func(name string) bool {
 			return name == "libnvidia-nvvm.so" && version != "470.256.02" || slices.Contains(unopened, name)
@@ -143,6 +147,35 @@ func TestSpecUpgrade(t *testing.T) {
 	}
 }
 
+// TestSpecPrograms: programs that link with libcuda find it, as torch.compile does, and nvidia-smi is
+// there if the host has it, of the driver's own source.
+func TestSpecPrograms(t *testing.T) {
+	t.Parallel()
+	inContainer := "symlink run/nvidia/driver/usr/lib64/libcuda.so.1 -> libcuda.so.580.159.04\n-- run/nvidia/driver/usr/lib64/libcuda.so.580.159.04 --\n"
+	for name, test := range map[string]struct {
+		tree string
+		want string
+	}{
+		"none":             {driverTree("580.159.04"), ""},
+		"the host's":       {driverTree("580.159.04") + "-- usr/bin/nvidia-smi --\n", "/usr/bin/nvidia-smi"},
+		"of the container": {inContainer + "-- usr/bin/nvidia-smi --\n-- run/nvidia/driver/usr/bin/nvidia-smi --\n" + gpuOfDriver("580.159.04"), "/run/nvidia/driver/usr/bin/nvidia-smi"},
+	} {
+		s := specOf(t, hosttest.Lay(t, test.tree), true)
+		got := ""
+		for _, m := range s.GPU.ContainerEdits.Mounts {
+			if m.ContainerPath == "/usr/bin/nvidia-smi" {
+				got = m.HostPath
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: nvidia-smi is %q, want %q", name, got, test.want)
+		}
+		if len(s.Missing) > 0 || !slices.Contains(s.GPU.ContainerEdits.Env, "TRITON_LIBCUDA_PATH=/usr/local/nvidia/lib64") || !slices.Contains(mounts(s), "libcuda.so") {
+			t.Errorf("%s: %q, %q, %+v", name, s.GPU.ContainerEdits.Env, mounts(s), s.Missing)
+		}
+	}
+}
+
 // TestSpecStray: a libcuda without a version and a file that no link leads to do not make a spec
 // mount the folder that has them.
 func TestSpecStray(t *testing.T) {
@@ -155,7 +188,7 @@ func TestSpecStray(t *testing.T) {
 		t.Errorf("mounts: %q", mounts(s))
 	}
 	for _, m := range s.GPU.ContainerEdits.Mounts {
-		if !strings.HasPrefix(path.Base(m.HostPath), "lib") || !strings.Contains(m.HostPath, ".so") || path.Base(m.HostPath) != path.Base(m.ContainerPath) {
+		if !strings.HasPrefix(path.Base(m.HostPath), "lib") || !strings.Contains(m.HostPath, ".so") || !strings.HasPrefix(path.Base(m.HostPath), path.Base(m.ContainerPath)) {
 			t.Errorf("%+v", m)
 		}
 	}
@@ -174,7 +207,7 @@ func TestSpecOneDriver(t *testing.T) {
 			t.Errorf("%s", m.HostPath)
 		}
 	}
-	if n := len(s.GPU.ContainerEdits.Mounts); n != 6 {
+	if n := len(s.GPU.ContainerEdits.Mounts); n != 7 {
 		t.Errorf("%d mounts: %q", n, mounts(s))
 	}
 }

@@ -9,17 +9,20 @@ import (
 
 // Driver is what files show of NVIDIA's driver. Everything is empty on a machine without it.
 type Driver struct {
-	Loaded    *Module              // nil: not loaded
-	OnDisk    []DiskModule         // of the installed kernels, one each
-	GPUs      []GPU                // bound to the driver, by address
-	Majors    map[string]int       // character devices in /proc/devices whose name begins with "nvidia"; see major
-	Nodes     []DeviceNode         // below /dev, by path
-	Libraries []Library            // of compute, in the order in which the loader looks into folders
-	Params    map[string]string    // /proc/driver/nvidia/params; nil if it is absent
-	MIG       map[pci.Address]bool // GPUs that are divided into instances
-	Instances []Instance           // the parts of these GPUs
-	// PersistencedSocket and FabricManagerSocket are whether the daemons' sockets are there.
-	PersistencedSocket, FabricManagerSocket bool
+	Loaded             *Module              // nil: not loaded
+	OnDisk             []DiskModule         // of the installed kernels, one each
+	GPUs               []GPU                // bound to the driver, by address
+	Majors             map[string]int       // character devices in /proc/devices whose name begins with "nvidia"; see major
+	Nodes              []DeviceNode         // below /dev, by path
+	Libraries          []Library            // of compute, in the order in which the loader looks into folders
+	Params             map[string]string    // /proc/driver/nvidia/params; nil if it is absent
+	MIG                map[pci.Address]bool // GPUs that are divided into instances
+	Instances          []Instance           // the parts of these GPUs
+	PersistencedSocket bool                 // the socket of nvidia-persistenced is there
+	// FabricManager reports whether Fabric Manager runs. It has no socket unless configured otherwise
+	// (FM_CMD_UNIX_SOCKET_PATH): a process or its pid file shows it.
+	FabricManager bool
+	SMI           string // the path of nvidia-smi of the source of libcuda, "" if it is not installed
 	// Container is the root of a container that installs the driver, as the GPU operator's does, "" if
 	// the machine's packages do. After a boot it does not exist until the container runs.
 	Container string
@@ -79,10 +82,6 @@ type Library struct {
 	// link. It is "" for a link that leads nowhere.
 	File    string
 	Version Version // of the file's name; "" if unknown
-	// Inferred means that Version is the largest that the file contains, because its name has none.
-	Inferred bool
-	// Unconfirmed means that the file should contain the version of its name, and does not.
-	Unconfirmed bool
 }
 
 // Instance is a GPU instance of MIG, or a compute instance in it.

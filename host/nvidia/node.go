@@ -130,9 +130,15 @@ func (d Driver) Stale() (stale []StaleNode) {
 	return stale
 }
 
+// Nodes that all GPUs share: without one of them CUDA does not start.
+const (
+	ControlNode = "/dev/nvidiactl"
+	UVMNode     = "/dev/nvidia-uvm" // of unified memory
+)
+
 // Nodes returns the paths of the nodes that compute on GPUs of these minors needs.
 func Nodes(minors ...int) []string {
-	nodes := []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"}
+	nodes := []string{ControlNode, UVMNode, UVMNode + "-tools"}
 	for _, minor := range minors {
 		nodes = append(nodes, nodesDir+"/nvidia"+strconv.Itoa(minor))
 	}

@@ -68,60 +68,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestContents has versions across the parts in which a file is read, from either end.
-func TestContents(t *testing.T) {
-	t.Parallel()
-	has := func(data string, v Version) bool {
-		t.Helper()
-		ok, err := contains(strings.NewReader(data), int64(len(data)), v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ok
-	}
-	const v = "550.163.01"
-	for name, c := range map[string]struct {
-		data     string
-		contains bool
-		largest  Version
-	}{
-		"its own among older ones":     {"\x00535.86.06\x00x550.163.01\x00550.54.09\x00", true, v},
-		"only older ones":              {"\x00535.86.06\x00550.54.09\x00", false, "550.54.09"},
-		"parts of other strings":       {"libnvidia-pkcs11.so.550.163.01\x0012.550.163.01\x00550.163.01-rc\x00", false, ""},
-		"no driver's version":          {"\x0012.4\x004.0.0\x00.550.1\x001550.163.01\x00", false, ""},
-		"numbers across several parts": {strings.Repeat("1.", partSize) + "\x00", false, ""},
-		"at the end":                   {"550.163.01", true, v},
-		"a line":                       {"550.163.01\n", true, v},
-		"nothing":                      {"", false, ""},
-	} {
-		if got := has(c.data, v); got != c.contains {
-			t.Errorf("%s: %v", name, got)
-		}
-		if got, err := largest(strings.NewReader(c.data)); got != c.largest || err != nil {
-			t.Errorf("%s: %q, %v, want %q", name, got, err, c.largest)
-		}
-	}
-	for offset := partSize - 50; offset < partSize+50; offset++ {
-		for _, rest := range []int{partSize, 0, 10} {
-			before, after := strings.Repeat("x", offset), strings.Repeat("y", rest)
-			for text, want := range map[string]Version{"550.163.01\x00": v, "12.550.163.01\x00": ""} {
-				data := before + text + after
-				if got, err := largest(strings.NewReader(data)); got != want || err != nil {
-					t.Fatalf("%q at byte %d: %q, %v", text, offset, got, err)
-				}
-				if got := has(data, v); got != (want != "") {
-					t.Fatalf("%q at byte %d of %d: %v", text, offset, len(data), got)
-				}
-			}
-		}
-	}
-	for _, size := range []int{partSize, partSize + overlap, partSize + overlap - 1, 2 * partSize} {
-		if data := "550.163.01\x00"; !has(data+strings.Repeat("y", size-len(data)), v) {
-			t.Errorf("not found at the beginning of %d bytes", size)
-		}
-	}
-}
-
 func FuzzParseVersionFile(f *testing.F) {
 	f.Add("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\n")
 	f.Add("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.58.02  Release Build  (x)  Tue Jun 25 01:26:03 UTC 2024\n")

@@ -3,6 +3,7 @@ package nvidia
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strconv"
@@ -25,8 +26,9 @@ const (
 	releaseFile     = "/proc/sys/kernel/osrelease"
 	modulesDir      = "/sys/module"
 
-	persistencedSocket  = "/run/nvidia-persistenced/socket"
-	fabricManagerSocket = "/run/nvidia-fabricmanager/socket"
+	persistencedSocket = "/run/nvidia-persistenced/socket"
+	// fabricManagerPID is PIDFile of its unit.
+	fabricManagerPID = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 
 	// containerRoot is where a driver container mounts its root (NVIDIA, gpu-driver-container,
 	// nvidia-driver: RUN_DIR).
@@ -80,9 +82,48 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 		d.MIG[i.GPU] = true
 	}
 	d.PersistencedSocket = r.exists(persistencedSocket)
-	d.FabricManagerSocket = r.exists(fabricManagerSocket)
+	if slices.ContainsFunc(devices, func(f pci.Device) bool { return f.IsNVSwitch() }) {
+		d.FabricManager = r.fabricManager()
+	}
+	d.SMI = r.smi(d)
 	d.Warnings = r.warnings
 	return d, nil
+}
+
+// smi returns the path of nvidia-smi beside the libcuda that containers get.
+func (r *reader) smi(d Driver) string {
+	file := "/usr/bin/nvidia-smi"
+	if cuda := d.cuda(); cuda != nil && d.InContainer(*cuda) {
+		file = d.Container + file
+	}
+	if !r.exists(file) {
+		return ""
+	}
+	return file
+}
+
+// fabricManager reports whether Fabric Manager runs: its pid file names a process, or a process has
+// its name, as one in a driver container has. The kernel keeps 15 bytes of a name
+// (proc_pid_comm(5)). A snapshot has the process that shows it.
+func (r *reader) fabricManager() bool {
+	pids, err := host.PIDs(r.root)
+	if err != nil && !host.IsAbsent(err) {
+		r.warn(host.ProcDir, err)
+	}
+	text, _ := r.text(fabricManagerPID)
+	for _, pid := range pids {
+		const name = "nv-fabricmanage"
+		f, err := r.root.Open(host.ProcessFile(pid, "comm"))
+		if err != nil {
+			continue // it has ended
+		}
+		comm, err := io.ReadAll(io.LimitReader(f, int64(len(name))))
+		if f.Close() == nil && err == nil && (string(comm) == name || text == strconv.Itoa(pid)) {
+			r.root.Record(host.ProcessFile(pid, "comm"), append(comm, '\n'))
+			return true
+		}
+	}
+	return false
 }
 
 // startsContainer reports whether a driver container is going to run, which after a boot has not

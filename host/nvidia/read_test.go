@@ -83,8 +83,7 @@ func TestReadDebian(t *testing.T) {
 			library(alternatives, "libcuda.so.1", "libcuda.so.535.261.03"),
 			library(alternatives, "libnvidia-ml.so.1", "libnvidia-ml.so.535.261.03"),
 		},
-		Params: map[string]string{"ModifyDeviceFiles": "1", "DeviceFileUID": "0", "DeviceFileGID": "0", "DeviceFileMode": "438", "RegistryDwords": `""`},
-		// The daemon's socket is there, the other one is not.
+		Params:             map[string]string{"ModifyDeviceFiles": "1", "DeviceFileUID": "0", "DeviceFileGID": "0", "DeviceFileMode": "438", "RegistryDwords": `""`},
 		PersistencedSocket: true,
 	}
 	got := read(t, root)
@@ -137,15 +136,13 @@ func TestReadRHEL(t *testing.T) {
 	lib64 := func(link, file string, v nvidia.Version) nvidia.Library {
 		return nvidia.Library{Folder: "/lib64", Searched: true, Link: link, File: file, Version: v}
 	}
-	plain := lib64("libnvidia-ml.so.1", "/opt/nvidia/lib/libnvidia-ml.so.1", "560.28.03")
-	plain.Folder, plain.Inferred = "/opt/nvidia/lib", true
-	unconfirmed := lib64("libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.560.28.03", "560.28.03")
-	unconfirmed.Unconfirmed = true
+	plain := lib64("libnvidia-ml.so.1", "/opt/nvidia/lib/libnvidia-ml.so.1", "")
+	plain.Folder = "/opt/nvidia/lib"
 	libraries := []nvidia.Library{
 		plain,
 		lib64("libcuda.so.1", "/usr/lib64/libcuda.so.560.28.03", "560.28.03"),
 		lib64("libnvidia-encode.so.1", "", ""), // the link leads nowhere
-		unconfirmed,
+		lib64("libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.560.28.03", "560.28.03"),
 		lib64("libnvidia-nvvm.so.4", "/usr/lib64/libnvidia-nvvm.so.4.0.0", ""),
 		lib64("", "/usr/lib64/libcuda.so.555.58.02", "555.58.02"),
 	}
@@ -163,11 +160,45 @@ func TestReadRHEL(t *testing.T) {
 	if diff := cmp.Diff(instances, got.Instances); diff != "" || !got.MIG[a100] || len(got.MIG) != 1 {
 		t.Errorf("%v, MIG (-want +got)\n%s", got.MIG, diff)
 	}
-	if !got.FabricManagerSocket || got.PersistencedSocket {
-		t.Errorf("sockets: %v, %v", got.FabricManagerSocket, got.PersistencedSocket)
+	if got.PersistencedSocket || got.Warnings != nil {
+		t.Errorf("a socket: %v, warnings %q", got.PersistencedSocket, got.Warnings)
 	}
-	if diff := cmp.Diff([]string{"/usr/lib64/libnvidia-ml.so.560.28.03: it does not contain the version 560.28.03 of its name"}, got.Warnings); diff != "" {
-		t.Errorf("warnings (-want +got)\n%s", diff)
+}
+
+// TestFabricManager: a process shows that Fabric Manager runs. A socket is not made by default, and
+// a pid file is left by a process that was killed.
+func TestFabricManager(t *testing.T) {
+	t.Parallel()
+	const at = "sys/devices/pci0000:20/0000:20:00.0/0000:21:00.0/"
+	const board = "symlink sys/bus/pci/devices/0000:21:00.0 -> ../../../devices/pci0000:20/0000:20:00.0/0000:21:00.0\n-- " + at + "class --\n0x068000\n-- " + at + "vendor --\n0x10de\n-- " + at + "device --\n0x1af1\n"
+	const pidFile = "-- run/nvidia-fabricmanager/nv-fabricmanager.pid --\n"
+	for name, test := range map[string]struct {
+		tree string
+		want bool
+	}{
+		"a process":               {board + "-- proc/7/comm --\nnv-fabricmanage\n", true},
+		"another process":         {board + "-- proc/7/comm --\nnv-hostengine\n", false},
+		"the process of its file": {board + pidFile + "812\n-- proc/812/comm --\nfm\n", true},
+		"a file that was left":    {board + pidFile + "812\n-- proc/7/comm --\nfm\n", false},
+		"a socket alone":          {board + "-- run/nvidia-fabricmanager/socket --\n", false},
+		"no board":                {"-- proc/7/comm --\nnv-fabricmanage\n", false},
+	} {
+		root := hosttest.Lay(t, test.tree)
+		var tree snapshot.Tree
+		if got := read(t, root.Recorded(&tree)); got.FabricManager != test.want {
+			t.Errorf("%s: %t", name, got.FabricManager)
+		}
+		dir := t.TempDir()
+		if err := tree.Unpack(dir); err != nil {
+			t.Fatal(err)
+		}
+		again, err := host.NewRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, again); got.FabricManager != test.want {
+			t.Errorf("%s: from the snapshot: %t", name, got.FabricManager)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
@@ -57,6 +58,7 @@ func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 	if m.isEmpty() {
 		return nil, checklist.Unknown, errNothing
 	}
+	v.given = container.Devices(m.Specs.Value, m.Driver.Value, m.Stack.Value)
 	findings, verdict := checks.Judge(v)
 	unread := !m.Driver.Seen() || !m.Specs.Seen() || !m.Contract.Seen()
 	if !m.Devices.Seen() || verdict == checklist.Ready && unread {
@@ -103,5 +105,6 @@ func (v view) prepare() host.Command {
 // view is a machine with values that several checks use.
 type view struct {
 	Machine
-	cards []*pci.Device // GPUs of NVIDIA's
+	cards []*pci.Device     // GPUs of NVIDIA's
+	given []container.Given // by the devices of CDI specs
 }

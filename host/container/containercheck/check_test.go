@@ -69,7 +69,8 @@ func (n *tree) unbind(address, driver string) {
 	delete(n.files, "proc/driver/nvidia/gpus/"+address+"/information")
 }
 
-// spec adds a CDI spec of a kind, with devices by the names of their nodes, and libraries.
+// spec adds a CDI spec of a kind, with devices by the names of their nodes, and libraries. One with
+// libcuda has all that compute needs.
 func (n *tree) spec(file, kind string, devices map[string]string, libraries ...string) {
 	var all, mounts []string
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
@@ -78,8 +79,16 @@ func (n *tree) spec(file, kind string, devices map[string]string, libraries ...s
 	for _, library := range libraries {
 		mounts = append(mounts, fmt.Sprintf(`{"hostPath":%q,"containerPath":%q,"options":["ro","bind"]}`, library, library))
 	}
-	n.files[file] = fmt.Sprintf(`{"cdiVersion":"0.5.0","kind":%q,"devices":[%s],"containerEdits":{"env":["NVIDIA_VISIBLE_DEVICES=void"],"mounts":[%s]}}`,
-		kind, strings.Join(all, ","), strings.Join(mounts, ","))
+	nodes := ""
+	if strings.Contains(strings.Join(libraries, " "), "libcuda.so.1") {
+		nodes = `,"deviceNodes":[{"path":"/dev/nvidiactl"},{"path":"/dev/nvidia-uvm"}],"hooks":[{"hookName":"createContainer","path":"/usr/bin/nvidia-cdi-hook","args":` +
+			`["nvidia-cdi-hook","create-symlinks","--link","libcuda.so.1::/usr/lib/x86_64-linux-gnu/libcuda.so","update-ldcache"]}]`
+		for _, name := range []string{"libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"} {
+			mounts = append(mounts, fmt.Sprintf(`{"hostPath":"/%[1]s","containerPath":"/%[1]s","options":["ro","bind"]}`, multiarch+"/"+name))
+		}
+	}
+	n.files[file] = fmt.Sprintf(`{"cdiVersion":"0.5.0","kind":%q,"devices":[%s],"containerEdits":{"env":["NVIDIA_VISIBLE_DEVICES=void"],"mounts":[%s]%s}}`,
+		kind, strings.Join(all, ","), strings.Join(mounts, ","), nodes)
 }
 
 const libraries = "usr/lib/x86_64-linux-gnu/"
@@ -95,6 +104,7 @@ func healthy() *tree {
 		"dev/nvidia-uvm":             "c 509:0 666",
 		"dev/nvidia-uvm-tools":       "c 509:1 666",
 		"sys/module/nvidia/version":  loaded,
+		"usr/bin/nvidia-cdi-hook":    "",
 	}}
 	n.gpu(first, 0)
 	n.gpu(second, 1)
@@ -102,6 +112,18 @@ func healthy() *tree {
 	n.install(loaded)
 	n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"}, "/"+libraries+"libcuda.so.1")
 	return n
+}
+
+// without removes an element of a list from the spec of the healthy machine.
+func (n *tree) without(list, element string) {
+	const file = "etc/cdi/gpu.json"
+	text := strings.ReplaceAll(n.files[file], ","+element, "")
+	n.files[file] = strings.ReplaceAll(text, `"`+list+`":[`+element+",", `"`+list+`":[`)
+}
+
+// runcPackage returns a list of packages with one of runc.
+func runcPackage(version string) string {
+	return "Package: runc\nStatus: install ok installed\nVersion: " + version + "\n\n"
 }
 
 // install replaces the libraries by those of a version.
@@ -185,7 +207,13 @@ func (n *tree) lay(t testing.TB) host.Root {
 	for _, name := range slices.Sorted(maps.Keys(n.files)) {
 		fmt.Fprintf(&b, "-- %s --\n%s\n", name, n.files[name])
 	}
-	return hosttest.Lay(t, b.String())
+	root := hosttest.Lay(t, b.String())
+	if hook := root.Path("usr/bin/nvidia-cdi-hook"); n.files["usr/bin/nvidia-cdi-hook"] == "" {
+		if err := os.Chmod(hook, 0o755); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	return root
 }
 
 func (n *tree) observe(t testing.TB, root host.Root) containercheck.Machine {
@@ -470,16 +498,39 @@ func cases(t *testing.T) []testCase {
 			n.files[at+"/current_link_width"], n.files[at+"/max_link_width"] = "16", "16"
 		}, "pcie", host.Pass, "1 PCIe link with all lanes of card and slot", "", ""},
 
-		{"systemd cgroups without links", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"exec-opts":["native.cgroupdriver=systemd"]}` },
-			"cgroups", host.Warn, "docker uses the systemd cgroup driver", "Failed to initialize NVML: Unknown Error", "create-dev-char-symlinks"},
-		{"systemd cgroups in a file that containerd does not import", func(n *tree) {
-			n.files["etc/containerd/config.toml"] = "version = 2\n"
-			n.files["etc/containerd/conf.d/x.toml"] = "SystemdCgroup = true\n"
-		}, "cgroups", host.Pass, "no runtime uses the systemd cgroup driver", "", ""},
-		{"systemd cgroups in a file that containerd imports", func(n *tree) {
-			n.files["etc/containerd/config.toml"] = "version = 2\nimports = [\n  '/etc/containerd/conf.d/*.toml', # all\n]\n"
-			n.files["etc/containerd/conf.d/x.toml"] = "SystemdCgroup = true\n"
-		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},
+		{"NVIDIA's hook behind a runtime with cgroups of systemd", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"exec-opts":["native.cgroupdriver=systemd"],"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+		}, "cgroups", host.Warn, "NVIDIA's runtime of docker (mode auto) adds nodes that systemd", "Failed to initialize NVML: Unknown Error", "create-dev-char-symlinks"},
+		{"NVIDIA's runtime that makes a spec in memory", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"exec-opts":["native.cgroupdriver=systemd"],"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.files["usr/lib/systemd/system/nvidia-cdi-refresh.service"] = ""
+		}, "cgroups", host.Pass, "nothing is known to take GPUs", "", ""},
+		{"NVIDIA's hook behind a runtime with cgroupfs", func(n *tree) {
+			n.files["sys/fs/cgroup/cgroup.controllers"] = ""
+			n.files["etc/docker/daemon.json"] = `{"exec-opts":["native.cgroupdriver=cgroupfs"],"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+		}, "cgroups", host.Pass, "nothing is known to take GPUs", "", ""},
+		{"NVIDIA's hook behind docker with cgroups of version 2", func(n *tree) {
+			n.files["sys/fs/cgroup/cgroup.controllers"] = ""
+			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+		}, "cgroups", host.Warn, "NVIDIA's runtime of docker", "daemon-reload", "udev"},
+		{"NVIDIA's hook, with links", func(n *tree) {
+			n.files["etc/docker/daemon.json"] = `{"exec-opts":["native.cgroupdriver=systemd"],"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
+			n.files["dev/char/195:0"] = ""
+		}, "cgroups", host.Pass, "/dev/char has links", "", ""},
+		{"a spec, and a runc that drops its nodes", func(n *tree) { n.files["var/lib/dpkg/status"] = runcPackage("1.1.5+ds1-1+deb12u1") },
+			"cgroups", host.Warn, "runc 1.1.5 drops device nodes", "daemon-reload", "runc 1.1.7 or later"},
+		{"a spec, and a runc that keeps its nodes", func(n *tree) { n.files["var/lib/dpkg/status"] = runcPackage("1.1.15+ds1-2") },
+			"cgroups", host.Pass, "nothing is known to take GPUs", "", ""},
+		{"a spec, and a runc before the one that drops its nodes", func(n *tree) { n.files["var/lib/dpkg/status"] = runcPackage("1.0.0~rc93-1") },
+			"cgroups", host.Pass, "nothing is known to take GPUs", "", ""},
+		{"a spec, and the systemd of RHEL 8", func(n *tree) { n.files["usr/lib/systemd/libsystemd-shared-239.so"] = "" },
+			"cgroups", host.Warn, "systemd 239 drops device nodes", "daemon-reload", "udev"},
+		{"a spec, and the systemd of Debian 12", func(n *tree) { n.files["usr/lib/x86_64-linux-gnu/systemd/libsystemd-shared-252.so"] = "" },
+			"cgroups", host.Pass, "nothing is known to take GPUs", "", ""},
+		{"no spec, and the systemd of RHEL 8", func(n *tree) {
+			delete(n.files, "etc/cdi/gpu.json")
+			n.files["usr/lib/systemd/libsystemd-shared-239.so"] = ""
+		}, "cgroups", host.NA, "nothing gives containers a GPU", "", ""},
 		{"SELinux denies devices", func(n *tree) {
 			n.files["sys/fs/selinux/enforce"] = "1"
 			n.files["sys/fs/selinux/booleans/container_use_devices"] = "0 0"
@@ -510,54 +561,52 @@ func cases(t *testing.T) []testCase {
 		{"NVIDIA's runtime of docker", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime","runtimeArgs":[]}},"default-runtime":"nvidia"}`
 			n.files["etc/nvidia-container-runtime/config.toml"] = "[nvidia-container-runtime]\nmode = \"legacy\"\n"
-		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode legacy) gives containers GPUs and the driver without a CDI spec", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode legacy) gives containers GPUs and the driver without a CDI spec", "every container", ""},
 		{"NVIDIA's runtime of containerd", func(n *tree) {
 			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\n  BinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)",
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)",
 			"containers of pods whose runtime class has the handler nvidia, and NVIDIA_VISIBLE_DEVICES, get any GPU", ""},
 		{"NVIDIA's runtime of docker, not the default", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"gpu":{"path":"nvidia-container-runtime"}}}`
-		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode auto)",
+		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode auto)",
 			"containers that are started with --runtime=gpu and NVIDIA_VISIBLE_DEVICES get any GPU", ""},
 		{"NVIDIA's runtime of containerd before runc without a program", func(n *tree) {
 			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("runc", "")
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler nvidia", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler nvidia", ""},
 		{"NVIDIA's runtime of containerd before runc", func(n *tree) {
 			n.files[containerdConf] = "default_runtime_name = \"nvidia\"\n" + runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("runc", "/usr/sbin/runc")
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
 		{"NVIDIA's runtimes of containerd, one of them the default", func(n *tree) {
 			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("nvidia-cdi", nvidiaRuntime+".cdi") +
 				runtimeTable("nvidia-legacy", nvidiaRuntime+".legacy") + "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  default_runtime_name = 'nvidia-legacy'\n"
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode legacy)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode legacy)", "every container", ""},
 		{"NVIDIA's runtime of containerd in place of runc", func(n *tree) {
 			n.files[containerdConf] = runtimeTable("runc", nvidiaRuntime)
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
 		{"NVIDIA's runtime of containerd by dotted keys and a quoted name", func(n *tree) {
 			n.files[containerdConf] = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\n  \"gpu.class\".options.BinaryName = '" + nvidiaRuntime +
 				"' # of the toolkit\n"
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler gpu.class", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler gpu.class", ""},
 		{"NVIDIA's runtime of containerd that a later file replaces", func(n *tree) {
 			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n" + runtimeTable("nvidia", nvidiaRuntime)
 			n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia", "/usr/bin/runc")
-		}, "toolkit", host.NA, "is not installed", "", ""},
+		}, "runtimes", host.NA, "neither docker nor a runtime", "", ""},
 		{"NVIDIA's runtime of containerd in a later file", func(n *tree) {
 			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n" + runtimeTable("runc", "/usr/bin/runc")
 			n.files["etc/containerd/conf.d/x.toml"] = "default_runtime_name = 'nvidia'\n" + runtimeTable("nvidia", nvidiaRuntime)
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
 		{"two of docker's runtimes are NVIDIA's, the later one is the default", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"a":{"path":"nvidia-container-runtime"},"b":{"path":"nvidia-container-runtime"}},"default-runtime":"b"}`
-		}, "toolkit", host.Pass, "NVIDIA's runtime of docker (mode auto)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode auto)", "every container", ""},
 
 		{"docker's configuration cannot be read", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"runtimes":` },
-			"toolkit", host.NA, "/etc/docker/daemon.json: malformed JSON", "", ""},
-		{"docker's configuration cannot be read, as what runtimes read it", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"runtimes":` },
 			"runtimes", host.NA, "/etc/docker/daemon.json: malformed JSON", "", ""},
 		{"docker's configuration cannot be read, as what creates cgroups", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"runtimes":` },
 			"cgroups", host.NA, "/etc/docker/daemon.json: malformed JSON", "", ""},
 		{"the mode of NVIDIA's runtime cannot be read", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
 			n.files["etc/nvidia-container-runtime/config.toml/x"] = ""
-		}, "toolkit", host.NA, "/etc/nvidia-container-runtime/config.toml: ", "", ""},
+		}, "runtimes", host.NA, "/etc/nvidia-container-runtime/config.toml: ", "", ""},
 		{"the mode of NVIDIA's runtime cannot be read, docker reads no specs", func(n *tree) {
 			delete(n.files, "etc/cdi/gpu.json")
 			n.files["usr/bin/dockerd"] = ""
@@ -567,34 +616,74 @@ func cases(t *testing.T) []testCase {
 		{"a mode that cannot be read, of a runtime with its own", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime.legacy"}}}`
 			n.files["etc/nvidia-container-runtime/config.toml/x"] = ""
-		}, "toolkit", host.Pass, "(mode legacy)", "", ""},
-		{"imports of containerd with a pattern of folders", func(n *tree) {
-			n.files[containerdConf] = "imports = ['/etc/*/conf.d/*.toml']\n"
-			n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia", nvidiaRuntime)
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd", "", ""},
-		{"imports of containerd with a malformed pattern", func(n *tree) { n.files[containerdConf] = "imports = ['conf.d/[*.toml']\n" },
-			"toolkit", host.NA, "/etc/containerd/config.toml: imports: conf.d/[*.toml: syntax error in pattern", "", ""},
-		{"imports of containerd with a malformed pattern, for cgroups", func(n *tree) { n.files[containerdConf] = "imports = ['conf.d/[*.toml']\n" },
-			"cgroups", host.NA, "/etc/containerd/config.toml: imports: conf.d/[*.toml: syntax error in pattern", "", ""},
+		}, "runtimes", host.Pass, "(mode legacy)", "", ""},
 		{"imports of containerd without a star are a name", func(n *tree) {
 			n.files[containerdConf] = "imports = ['conf.d/[x].toml', 'conf.d/absent.toml']\n"
 			n.files["etc/containerd/conf.d/[x].toml"] = runtimeTable("nvidia", nvidiaRuntime)
-		}, "toolkit", host.Pass, "NVIDIA's runtime of containerd", "", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd", "", ""},
 		{"NVIDIA's runtime in mode cdi needs specs", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
 			n.files["etc/nvidia-container-runtime/config.toml"] = "[nvidia-container-runtime]\nmode = \"cdi\"\n"
-		}, "toolkit", host.NA, "is not installed", "", ""},
+		}, "runtimes", host.NA, "neither docker nor a runtime", "", ""},
 		{"docker that reads no specs, with NVIDIA's runtime", func(n *tree) {
 			delete(n.files, "etc/cdi/gpu.json")
 			n.files["usr/bin/dockerd"] = ""
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"/usr/bin/nvidia-container-runtime"}}}`
-		}, "runtimes", host.Pass, "NVIDIA's runtime gives containers of docker the driver", "", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode auto) gives containers GPUs and the driver without a CDI spec", "", ""},
 		{"systemd cgroups of one of containerd's runtimes", func(n *tree) {
-			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + "  SystemdCgroup = true\n" + runtimeTable("runc", "") + "  SystemdCgroup = false\n"
-		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},
-		{"systemd cgroups of containerd", func(n *tree) {
-			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n  SystemdCgroup = true # default of kubeadm\n"
-		}, "cgroups", host.Warn, "containerd uses the systemd cgroup driver", "daemon-reload", "udev"},
+			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + "  SystemdCgroup = true # default of kubeadm\n" + runtimeTable("runc", "") + "  SystemdCgroup = false\n"
+		}, "cgroups", host.Warn, "NVIDIA's runtime of containerd (mode auto) adds nodes", "daemon-reload", "udev"},
+		{"systemd cgroups of another of containerd's runtimes", func(n *tree) {
+			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + "  SystemdCgroup = false\n" + runtimeTable("runc", "") + "  SystemdCgroup = true\n"
+		}, "cgroups", host.Pass, "nothing is known to take GPUs", "", ""},
+
+		{"NVIDIA's runtime as the default of CRI-O", func(n *tree) {
+			n.files["etc/crio/crio.conf.d/99-nvidia.conf"] = "[crio.runtime]\ndefault_runtime = \"nvidia\"\n[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/bin/nvidia-container-runtime\"\n"
+		}, "runtimes", host.Pass, "NVIDIA's runtime of crio (mode auto) gives containers GPUs", "every container", ""},
+		{"NVIDIA's runtime of CRI-O, with its cgroups", func(n *tree) {
+			n.files["etc/crio/crio.conf"] = "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/bin/nvidia-container-runtime\"\n"
+		}, "cgroups", host.Warn, "NVIDIA's runtime of crio (mode auto) adds nodes", "daemon-reload", "udev"},
+		{"NVIDIA's hook of podman", func(n *tree) { n.files["usr/share/containers/oci/hooks.d/oci-nvidia-hook.json"] = "{}" },
+			"runtimes", host.Pass, "NVIDIA's hook of podman gives containers GPUs", "every container", ""},
+		{"NVIDIA's runtime of k3s", func(n *tree) {
+			n.files["var/lib/rancher/k3s/agent/etc/containerd/config.toml"] = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.'nvidia'.options]\n" +
+				"  BinaryName = \"/usr/bin/nvidia-container-runtime\"\n  SystemdCgroup = true\n"
+		}, "runtimes", host.Pass, "NVIDIA's runtime of k3s (mode auto) gives", "handler nvidia", ""},
+		{"NVIDIA's runtime of RKE2", func(n *tree) {
+			n.files["var/lib/rancher/rke2/agent/etc/containerd/config.toml"] = runtimeTable("nvidia", "/usr/local/nvidia/toolkit/nvidia-container-runtime")
+		}, "runtimes", host.Pass, "NVIDIA's runtime of rke2 (mode auto) gives", "handler nvidia", ""},
+
+		{"a spec without libcuda", func(n *tree) { n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"0": "/dev/nvidia0"}) },
+			"devices", host.Fail, "example.com/gpu=0: containers get no libcuda.so.1", "35 cudaErrorInsufficientDriver", "gpustack container prepare --device 0000:84:00.0"},
+		{"a spec without nvidia-uvm", func(n *tree) { n.without("deviceNodes", `{"path":"/dev/nvidia-uvm"}`) },
+			"devices", host.Fail, "gpustack.local/gpu=0000:84:00.0: containers get no /dev/nvidia-uvm", "999 cudaErrorUnknown", "generate the spec again"},
+		{"a spec without nvidiactl", func(n *tree) { n.without("deviceNodes", `{"path":"/dev/nvidiactl"}`) },
+			"devices", host.Fail, "containers get no /dev/nvidiactl", "100 cudaErrorNoDevice", "generate the spec again"},
+		{"a spec without the PTX compiler of a driver that has it", func(n *tree) {
+			n.old(t, "590.48.01")
+			n.files["etc/cdi/gpu.json"] = strings.ReplaceAll(n.files["etc/cdi/gpu.json"], "libnvidia-ptxjitcompiler.so.1", "libnvidia-cfg.so.1")
+		}, "devices", host.Fail, "containers get no libnvidia-ptxjitcompiler.so.1, which driver 590.48.01 needs", "221 cudaErrorJitCompilerNotFound", "generate the spec again"},
+		{"a spec without the library that CUDA of 590 opens", func(n *tree) {
+			n.old(t, "590.48.01")
+			const name = "libnvidia-gpucomp.so.590.48.01"
+			n.libraries = append(n.libraries, nvidia.Library{Folder: "/" + multiarch, Link: name, File: "/" + multiarch + "/" + name, Version: "590.48.01"})
+		}, "devices", host.Fail, "containers get no libnvidia-gpucomp.so.590.48.01, which", "221 cudaErrorJitCompilerNotFound", "generate the spec again"},
+		{"a spec with a versioned libcuda and no link to it", func(n *tree) {
+			n.files[libraries+"libcuda.so."+loaded] = ""
+			text := n.files["etc/cdi/gpu.json"]
+			text = strings.ReplaceAll(text, "libcuda.so.1\",\"containerPath", "libcuda.so."+loaded+"\",\"containerPath")
+			text = strings.ReplaceAll(text, "libcuda.so.1\",\"options", "libcuda.so."+loaded+"\",\"options")
+			n.files["etc/cdi/gpu.json"] = strings.ReplaceAll(text, "update-ldcache", "chmod")
+		}, "devices", host.Fail, "and no hook makes the link libcuda.so.1 to it", "35 cudaErrorInsufficientDriver", "generate the spec again"},
+		{"a spec without what Triton links with", func(n *tree) {
+			n.files["etc/cdi/gpu.json"] = strings.ReplaceAll(n.files["etc/cdi/gpu.json"], "update-ldcache", "chmod")
+		},
+			"devices", host.Warn, "neither the link libcuda.so with the loader's cache, nor TRITON_LIBCUDA_PATH", "torch.compile", "generate the spec again"},
+		{"an adapter of guests in a spec", func(n *tree) {
+			n.adapter()
+			n.record(hca)
+			n.spec("etc/cdi/hca.json", "example.com/hca", map[string]string{"0": "/dev/infiniband/uverbs0"})
+		}, "roles", host.Fail, "example.com/hca=0 gives 0000:0c:00.0 to containers, and it is recorded for guests", "beside guests", "remove its device from /etc/cdi/hca.json"},
 	}...)
 }
 
@@ -650,13 +739,13 @@ func TestUnreadFile(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if diff := cmp.Diff(map[string]bool{"toolkit": true, "images": true, "runtimes": true, "cgroups": true}, checks); diff != "" {
+	if diff := cmp.Diff(map[string]bool{"images": true, "runtimes": true, "cgroups": true}, checks); diff != "" {
 		t.Errorf("checks with the finding (-want +got):\n%s", diff)
 	}
 }
 
-// TestReduced: from what a snapshot contains of configurations, NVIDIA's runtimes and the cgroup
-// drivers are as from the files.
+// TestReduced: from what a snapshot contains of configurations, NVIDIA's runtimes are as from the
+// files.
 func TestReduced(t *testing.T) {
 	t.Parallel()
 	n := healthy()
@@ -678,14 +767,11 @@ func TestReduced(t *testing.T) {
 		}
 	}
 	got := again.observe(t, again.lay(t))
-	if len(want.NVIDIARuntimes.Value) != 3 || len(want.Cgroups.Value.Drivers) != 2 || !want.Cgroups.Value.Drivers[1].Systemd {
-		t.Errorf("%+v, %+v", want.NVIDIARuntimes, want.Cgroups)
+	if len(want.Injectors.Value) != 3 || !slices.ContainsFunc(want.Injectors.Value, func(i container.Injector) bool { return i.Systemd }) {
+		t.Errorf("%+v", want.Injectors)
 	}
-	if diff := cmp.Diff(want.NVIDIARuntimes, got.NVIDIARuntimes); diff != "" {
-		t.Errorf("runtimes (-files +recorded):\n%s", diff)
-	}
-	if diff := cmp.Diff(want.Cgroups, got.Cgroups); diff != "" {
-		t.Errorf("cgroups (-files +recorded):\n%s", diff)
+	if diff := cmp.Diff(want.Injectors, got.Injectors); diff != "" {
+		t.Errorf("injectors (-files +recorded):\n%s", diff)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
@@ -43,11 +44,33 @@ func (v view) devices() []host.Finding {
 		}
 	}
 	findings = append(findings, v.mounted(versioned())...)
+	findings = append(findings, v.lacking()...)
 	if findings == nil && compared == 0 {
 		return checklist.NA("no spec names a GPU or an adapter by address or UUID")
 	}
 	return checklist.OrPass(findings, "%s of the GPUs and adapters that specs name", host.Numbered(compared, "node"))
 }
+
+// lacking finds what compute on GPUs needs and devices of specs do not give: one finding for each
+// part that a file lacks.
+func (v view) lacking() (findings []host.Finding) {
+	for _, g := range v.given {
+		for _, lack := range g.Lacks {
+			if slices.ContainsFunc(findings, func(f host.Finding) bool { return f.File == g.File && strings.HasSuffix(f.Seen, ": "+lack.Reason) }) {
+				continue
+			}
+			remedy := host.Textf("generate the spec again, or use the one that '%s' writes", v.prepare())
+			if container.IsSpec(g.File) {
+				remedy = host.Textf("%s, or systemctl restart gpustack-boot.service for a spec that each boot writes", v.prepare())
+			}
+			findings = append(findings, host.Finding{Status: lack.Status, File: g.File, Seen: g.Name + ": " + lack.Reason, Effect: lack.Effect, Remedy: remedy})
+		}
+	}
+	return findings
+}
+
+// isForGPU reports whether a device of a spec has a GPU.
+func isForGPU(g container.Given) bool { return g.GPU }
 
 // belongs compares the node of a device that is named by PCI address or UUID with that of the GPU
 // or adapter. It reports whether there was something to compare.
@@ -56,7 +79,7 @@ func (v view) belongs(n namedNode) (f *host.Finding, ok bool) {
 	fail := func(seen, effect string, remedy host.Text) *host.Finding {
 		return &host.Finding{Status: host.Fail, File: n.file, Seen: n.field + ": " + n.title() + " " + seen, Effect: effect, Remedy: remedy}
 	}
-	if _, isGPU := gpuNode(n.path); isGPU {
+	if _, isGPU := container.MinorOf(n.path); isGPU {
 		var g *nvidia.GPU
 		for i := range v.Driver.Value.GPUs {
 			shown := &v.Driver.Value.GPUs[i]

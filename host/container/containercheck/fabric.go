@@ -10,8 +10,6 @@ import (
 	"gpustack/host/pci"
 )
 
-const fabricSocket = "/run/nvidia-fabricmanager/socket"
-
 // fabric checks that Fabric Manager runs on boards with NVSwitches.
 func (v view) fabric() []host.Finding {
 	if why := v.noDriver(); why != nil {
@@ -25,11 +23,11 @@ func (v view) fabric() []host.Finding {
 		return checklist.NA("the machine has no NVSwitches")
 	case !slices.ContainsFunc(v.Devices.Value, ours):
 		return checklist.NA("the board with NVSwitches is for guests")
-	case v.Driver.Value.FabricManagerSocket:
+	case v.Driver.Value.FabricManager:
 		return checklist.Pass("%s runs", machine.FabricUnit)
 	}
 	return []host.Finding{{
-		Status: host.Fail, File: fabricSocket, Seen: machine.FabricUnit + " does not run: " + fabricSocket + " is missing",
+		Status: host.Fail, Seen: machine.FabricUnit + " does not run: no process is nv-fabricmanager",
 		Effect: "CUDA does not start on the GPUs of the board: " + notReady,
 		Remedy: "install nvidia-fabricmanager of the driver's version, then: systemctl enable --now " + machine.FabricUnit,
 	}}

@@ -6,45 +6,22 @@ import (
 	"slices"
 	"strings"
 
-	specs "tags.cncf.io/container-device-interface/specs-go"
-
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/container"
 	"gpustack/host/nvidia"
 )
 
-// injection is how a spec or NVIDIA's runtime gives libcuda to a container.
-type injection struct {
-	container.Injection
-	compat bool // it has the loader find libraries of forward compatibility of the image first
-}
-
-// injections returns how the specs in use and NVIDIA's runtimes give libcuda to containers of an
-// image, each spec once.
-func (v view) injections(i container.Image) (all []injection) {
-	v.eachEdit(func(file, _, kind, _ string, e *specs.ContainerEdits) {
-		in := injection{Injection: container.Injection{Kind: kind, File: file}}
-		for _, m := range e.Mounts {
-			if m != nil && strings.HasPrefix(path.Base(m.ContainerPath), "libcuda.so") {
-				in.Folder = path.Dir(path.Clean(m.ContainerPath))
-			}
+// injections returns what the specs in use and NVIDIA's runtimes give containers of an image, of
+// each spec what its first device does.
+func (v view) injections(i container.Image) (all []container.Given) {
+	for _, g := range v.given {
+		if g.Library != "" && !slices.ContainsFunc(all, func(o container.Given) bool { return o.File == g.File }) {
+			all = append(all, g)
 		}
-		for _, env := range e.Env {
-			if value, ok := strings.CutPrefix(env, "LD_LIBRARY_PATH="); ok {
-				in.Env = in.Folder != "" && slices.ContainsFunc(strings.Split(value, ":"), func(dir string) bool { return path.Clean(dir) == in.Folder })
-			}
-		}
-		for _, h := range e.Hooks {
-			in.Hooked = in.Hooked || h != nil && slices.Contains(h.Args, "update-ldcache")
-			in.compat = in.compat || h != nil && slices.Contains(h.Args, "enable-cuda-compat")
-		}
-		if in.Folder != "" && !slices.ContainsFunc(all, func(o injection) bool { return o.File == file }) {
-			all = append(all, in)
-		}
-	})
-	for _, r := range v.givers() {
-		all = append(all, r.injection(v.Driver.Value, i, v.Architecture))
+	}
+	for _, r := range v.Injectors.Value {
+		all = append(all, r.Gives(v.Driver.Value, &i, v.Architecture))
 	}
 	return all
 }
@@ -131,7 +108,7 @@ func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 		}
 		return nil
 	}
-	injections, runtimes := v.injections(i), v.NVIDIARuntimes
+	injections, runtimes := v.injections(i), v.Injectors
 	if !runtimes.Seen() {
 		unread := checklist.Unread(runtimes.File, runtimes.Err)[0]
 		add(unread.Status, unread.File, unread.Seen, "with NVIDIA's runtime, programs may load another libcuda, or none", unread.Remedy)
@@ -182,8 +159,8 @@ const compatFolder = "/usr/local/cuda/compat"
 
 // compat returns the libcuda of forward compatibility that an injection has programs of the image
 // load, nil if there is none for the loaded driver.
-func (v view) compat(i container.Image, in injection) *container.ImageLibrary {
-	if !in.compat || in.Env {
+func (v view) compat(i container.Image, in container.Given) *container.ImageLibrary {
+	if !in.Compat || in.Env {
 		return nil
 	}
 	loaded := v.Driver.Value.Loaded.Version

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
 )
@@ -13,14 +14,14 @@ import (
 // Messages of CUDA and NVML (facts of driver 535 and 550: cudaGetErrorName, cudaGetErrorString,
 // nvmlErrorString).
 const (
-	insufficient   = `"35 cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"`
-	noDevice       = `"100 cudaErrorNoDevice: no CUDA-capable device is detected"`
+	insufficient   = container.Insufficient
+	noDevice       = container.NoDevice
 	notLoaded      = `"9 Driver Not Loaded" (NVML)`
 	mismatchNVML   = `"18 Driver/library version mismatch" (NVML)`
 	mismatch       = `"803 system has unsupported display driver / cuda driver combination"`
 	notReady       = `"802 system not yet initialized"`
 	noForward      = `"804 forward compatibility was attempted on non supported HW"`
-	unknownError   = `"999 cudaErrorUnknown: unknown error"`
+	unknownError   = container.UnknownError
 	lost           = `"Failed to initialize NVML: Unknown Error"`
 	noAdapters     = `"No IB devices found" (ibv_devinfo)`
 	versionsDiffer = mismatchNVML + ", in CUDA " + mismatch

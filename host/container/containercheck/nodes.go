@@ -2,19 +2,13 @@ package containercheck
 
 import (
 	"fmt"
-	"path"
 	"slices"
-	"strconv"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
 	"gpustack/host/nvidia"
-	"gpustack/host/pci"
 )
-
-// uvmNode is the node of unified memory, without which CUDA does not start.
-const uvmNode = "/dev/nvidia-uvm"
 
 // makeNodes is the remedy of nodes that are missing.
 func (v view) makeNodes() host.Text {
@@ -47,10 +41,10 @@ func (v view) nodes() []host.Finding {
 		node := d.Node(file)
 		switch _, _, known := d.Numbers(file); {
 		case !known: // its module is not loaded
-			if file == uvmNode {
+			if file == nvidia.UVMNode {
 				fail("/proc/devices", "module nvidia-uvm is not loaded: /proc/devices has no nvidia-uvm", "CUDA does not start in containers: "+unknownError, v.makeNodes())
 			}
-		case node == nil && file == uvmNode+"-tools": // of profilers and debuggers
+		case node == nil && file == nvidia.UVMNode+"-tools": // of profilers and debuggers
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: file, Seen: file + " is missing", Effect: "profilers and debuggers do not work in containers; a spec that names it does not resolve",
 				Remedy: v.makeNodes(),
@@ -71,7 +65,7 @@ func (v view) nodes() []host.Finding {
 			host.Textf("rm %s; %s", n.Path, v.makeNodes()))
 	}
 	for _, n := range d.Nodes {
-		minor, ok := gpuNode(n.Path)
+		minor, ok := container.MinorOf(n.Path)
 		if !ok || slices.Contains(wanted, n.Path) {
 			continue
 		}
@@ -89,33 +83,8 @@ func (v view) nodes() []host.Finding {
 
 // lacking returns the message of CUDA without a node.
 func lacking(file string) string {
-	if file == uvmNode {
+	if file == nvidia.UVMNode {
 		return unknownError
 	}
 	return noDevice
-}
-
-// gpuNode returns the minor number of a GPU's node, from its name.
-func gpuNode(file string) (minor int, ok bool) {
-	number, ok := strings.CutPrefix(path.Clean(file), "/dev/nvidia")
-	if !ok || number == "" || strings.Trim(number, "0123456789") != "" {
-		return 0, false
-	}
-	minor, err := strconv.Atoi(number)
-	return minor, err == nil
-}
-
-// gpuOf returns the address of the GPU to which a node of a name belongs, if it is bound to the
-// driver.
-func (v view) gpuOf(file string) (a pci.Address, ok bool) {
-	minor, ok := gpuNode(file)
-	if !ok {
-		return a, false
-	}
-	for _, g := range v.Driver.Value.GPUs {
-		if g.Minor != nil && *g.Minor == minor {
-			return g.Address, true
-		}
-	}
-	return a, false
 }

@@ -25,14 +25,14 @@ type Machine struct {
 	Offered    machine.Look[[]Offered]           // GPUs that nova.conf offers to guests
 	Preventing machine.Look[[]modprobe.Line]     // what keeps NVIDIA's modules from being loaded at boot
 	Toolkit    machine.Look[Toolkit]
-	Runtimes   machine.Look[[]Runtime]
+	Adapters   machine.Look[*rdma.Record] // of rdma prepare; nil if nothing is recorded
+	Injectors  machine.Look[[]container.Injector]
+	Docker     machine.Look[Docker]
 	Cgroups    machine.Look[Cgroups]
 	Images     []container.Image // that the operator named
-	// NVIDIARuntimes are engines that start containers with NVIDIA's runtime.
-	NVIDIARuntimes machine.Look[[]NVIDIARuntime]
-	SELinux        machine.Look[host.SELinux]
-	Links          map[pci.Address]pci.PCIeLink // of GPUs that are not for guests
-	Family         host.Family                  // of the distribution
+	SELinux    machine.Look[host.SELinux]
+	Links      map[pci.Address]pci.PCIeLink // of GPUs that are not for guests
+	Family     host.Family                  // of the distribution
 	// Architecture is the node's, as Go names it.
 	Architecture string
 }
@@ -43,9 +43,15 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	versions, versionsErr := packageVersions(root)
 	m := Machine{
 		Architecture: container.Architecture(root), Devices: devices, Offered: offered, Family: host.ReadFamily(root),
-		Toolkit: readToolkit(root), Runtimes: readRuntimes(root, versions, versionsErr), Cgroups: readCgroups(root, versions),
-		NVIDIARuntimes: readNVIDIARuntimes(root, versions),
+		Toolkit: readToolkit(root), Cgroups: readCgroups(root, versions), Docker: readDocker(root, versions),
 	}
+	if versionsErr != nil {
+		m.Docker = machine.Saw(packageFile, Docker{}, versionsErr)
+	}
+	injectors, err := container.ReadInjectors(root)
+	m.Injectors = sawFiles("/etc", injectors, err)
+	adapters, err := rdma.ReadRecord(root)
+	m.Adapters = machine.Saw(rdma.RecordFile, adapters, err)
 	selinux, err := host.ReadSELinux(root)
 	m.SELinux = machine.Saw(host.SELinuxDir, selinux, err)
 	driver, err := nvidia.Read(root, devices.Value)

@@ -6,8 +6,10 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
-	"gpustack/host/nvidia"
+	"gpustack/host/container"
+	"gpustack/host/gate"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 )
 
 // Offered is a GPU that a device_spec of nova.conf matches: nova-compute offers it to guests.
@@ -21,7 +23,7 @@ type Offered struct {
 	ByAddress bool
 }
 
-// roles finds GPUs that guests and containers are both offered, by the record of host prepare,
+// roles finds GPUs and adapters that guests and containers are both offered, by the records,
 // device_spec of nova.conf, and all specs.
 func (v view) roles() []host.Finding {
 	switch {
@@ -36,33 +38,28 @@ func (v view) roles() []host.Finding {
 	if !v.Offered.Seen() {
 		findings = checklist.Unread(v.Offered.File, v.Offered.Err)
 	}
-	type use struct{ file, title, field string }
-	uses := map[pci.Address]use{} // by specs of containers
-	for _, n := range v.namedNodes() {
-		a, ok := v.gpuOf(n.path)
-		if !ok {
-			continue
-		}
-		if _, known := uses[a]; !known {
-			uses[a] = use{n.file, n.title(), n.field}
+	records := gate.Records{Guests: v.Contract.Value, Containers: v.Containers.Value, RDMA: v.Adapters.Value}
+	uses := map[pci.Address]container.Given{} // by specs of containers
+	for _, g := range v.given {
+		for _, a := range g.Functions {
+			if _, known := uses[a]; known {
+				continue
+			}
+			uses[a] = g
+			if d := v.Devices.Value.At(a); d == nil || !d.IsNVIDIAGPU() {
+				findings = append(findings, v.adapterRole(records, a, g)...)
+			}
 		}
 	}
 	for _, d := range v.cards {
 		u, used := uses[d.Address]
 		guest := v.Contract.Value.At(d.Address)
-		switch {
-		case used && guest != nil && nvidia.IsDriver(d.DriverName()):
+		if used && guest != nil { // its driver is NVIDIA's, or no minor would lead to it
 			findings = append(findings, host.Finding{
-				Status: host.Warn, File: u.file, Seen: fmt.Sprintf("%s: %s gives %s to containers, and it is recorded for guests", u.field, u.title, d.Address),
+				Status: host.Warn, File: u.File, Seen: fmt.Sprintf("%s gives %s to containers, and it is recorded for guests", u.Name, d.Address),
 				Effect: "containers can use it until the reboot that binds it to " + guest.Driver + ", and lose it then",
 				Remedy: host.Textf("stop containers that use it, reboot, and generate the spec again; or leave it to containers: %s",
 					host.NewCommand("host prepare").Flag("remove", d.Address.String())),
-			})
-		case used && guest != nil:
-			findings = append(findings, host.Finding{
-				Status: host.Fail, File: u.file, Seen: fmt.Sprintf("%s: %s gives %s to containers, and it is recorded for guests and bound to %s", u.field, u.title,
-					d.Address, orNone(d.DriverName())),
-				Effect: `a container gets a node that cannot be opened: "No such device or address"`, Remedy: "generate the spec again",
 			})
 		}
 		if o, ok := v.offer(d.Address); ok && guest == nil && (used || v.isForContainers(d.Address)) {
@@ -81,6 +78,25 @@ func (v view) roles() []host.Finding {
 	// A device that is bound to vfio-pci has no minor number any more: nodes that no GPU has are
 	// reported by nodes and devices.
 	return checklist.OrPass(findings, "%s, none of which has two roles", host.Numbered(len(v.cards), "GPU"))
+}
+
+// adapterRole finds a spec that gives containers an adapter of guests, or one whose VFs are theirs.
+func (v view) adapterRole(records gate.Records, a pci.Address, g container.Given) []host.Finding {
+	f := host.Finding{Status: host.Fail, File: g.File, Effect: "containers use the adapter and its identity on the network beside guests",
+		Remedy: host.Textf("remove its device from %s; '%s' gives containers VFs of an adapter", g.File,
+			host.NewCommand("rdma prepare").Flag("device", a.String()).Flag("vfs", "NUMBER").Flag("for", "containers"))}
+	prepared := records.Adapter(v.Devices.Value, a)
+	switch {
+	case records.ForGuests(v.Devices.Value, a):
+		f.Seen = fmt.Sprintf("%s gives %s to containers, and it is recorded for guests", g.Name, a)
+	case prepared != nil && prepared.Use == rdma.ForGuests:
+		f.Seen = fmt.Sprintf("%s gives %s to containers, and rdma prepare has recorded its VFs for guests", g.Name, a)
+	case !v.Adapters.Seen():
+		return checklist.Unread(v.Adapters.File, v.Adapters.Err)
+	default:
+		return nil
+	}
+	return []host.Finding{f}
 }
 
 func (v view) offer(a pci.Address) (o Offered, ok bool) {

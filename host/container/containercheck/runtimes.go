@@ -10,78 +10,47 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
 	"gpustack/host/docker"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
 )
 
-// Runtime is an installed container runtime, with what decides whether it reads CDI specs.
-type Runtime struct {
-	Name    string         // "docker"
-	Version nvidia.Version // of its Debian package, without epoch and revision; "" if unknown
-	CDI     host.Bool      // as its configuration says, Unknown where that says nothing
-	File    string         // of the configuration, "" if there is none
+// Docker is whether an installed docker reads CDI specs.
+type Docker struct {
+	Installed bool
+	Version   nvidia.Version // of its Debian package, without epoch and revision; "" if unknown
+	CDI       *bool          // as its configuration says, nil for the default
 }
 
-const (
-	dpkgStatus     = "/var/lib/dpkg/status"
-	kubeletProgram = "/usr/bin/kubelet"
-)
+// packageFile is the list of Debian's packages.
+const packageFile = "/var/lib/dpkg/status"
 
-// readRuntimes finds the runtimes whose programs are installed.
-func readRuntimes(root host.Root, versions map[string]nvidia.Version, failed error) machine.Look[[]Runtime] {
-	var all []Runtime
-	add := func(name string, cdi setting, err error, packages []string, programs ...string) {
-		failed = errors.Join(failed, err)
-		installed := false
-		for _, program := range programs {
-			ok, err := root.Exists(program)
-			failed = errors.Join(failed, err)
-			installed = installed || ok
-		}
-		if !installed {
-			return
-		}
-		r := Runtime{Name: name, File: cdi.file}
-		for _, p := range packages {
-			if v := versions[p]; v != "" {
-				r.Version = v
-			}
-		}
-		if cdi.value != "" {
-			r.CDI = host.BoolOf(cdi.value == "true")
-		}
-		all = append(all, r)
-	}
-	var found setting
-	conf, err := docker.ReadConf(root)
+func readDocker(root host.Root, versions map[string]nvidia.Version) machine.Look[Docker] {
+	var d Docker
+	conf, failed := docker.ReadConf(root)
 	if conf != nil {
-		found.file = docker.ConfFile
-		if conf.Features.CDI != nil {
-			found.value = fmt.Sprint(*conf.Features.CDI)
+		d.CDI = conf.Features.CDI
+	}
+	for _, program := range []string{"/usr/bin/dockerd", "/usr/sbin/dockerd"} {
+		ok, err := root.Exists(program)
+		failed = errors.Join(failed, err)
+		d.Installed = d.Installed || ok
+	}
+	for _, p := range []string{"docker.io", "docker-ce"} {
+		if v := versions[p]; v != "" {
+			d.Version = v
 		}
 	}
-	add("docker", found, err, []string{"docker.io", "docker-ce"}, "/usr/bin/dockerd", "/usr/sbin/dockerd")
-	hasDocker := len(all) > 0
-	kubelet, err := root.Exists(kubeletProgram)
-	failed = errors.Join(failed, err)
-	if !hasDocker || kubelet { // docker starts containerd, but resolves names of devices itself
-		files, err := containerdFiles(root, versions)
-		failed = errors.Join(failed, err)
-		found, err = lastSetting(root, "enable_cdi", files...)
-		add("containerd", found, err, []string{"containerd", "containerd.io"}, "/usr/bin/containerd", "/usr/local/bin/containerd")
-	}
-	add("podman", setting{}, nil, []string{"podman"}, "/usr/bin/podman")
-	add("crio", setting{}, nil, []string{"cri-o"}, "/usr/bin/crio", "/usr/local/bin/crio")
-	return sawFiles(dpkgStatus, all, failed)
+	return sawFiles(docker.ConfFile, d, failed)
 }
 
-// packageVersions returns the upstream versions of runtimes that Debian's package manager has
-// installed (deb-version(7)). On a machine without it there are none. The list of packages is read
-// as a stream, and only what is used of it is recorded.
+// packageVersions returns the upstream versions of what starts containers that Debian's package
+// manager has installed (deb-version(7)). On a machine without it there are none. The list of
+// packages is read as a stream, and only what is used of it is recorded.
 func packageVersions(root host.Root) (map[string]nvidia.Version, error) {
-	names := []string{"docker.io", "docker-ce", "containerd", "containerd.io", "podman", "cri-o"}
-	f, err := root.Open(dpkgStatus)
+	names := []string{"docker.io", "docker-ce", "runc"}
+	f, err := root.Open(packageFile)
 	if host.IsAbsent(err) {
 		return nil, nil
 	}
@@ -112,90 +81,68 @@ func packageVersions(root host.Root) (map[string]nvidia.Version, error) {
 			versions[name] = nvidia.Version(value[:len(value)-len(strings.TrimLeft(value, "0123456789."))])
 		}
 		if errors.Is(err, io.EOF) {
-			root.Record(dpkgStatus, []byte(kept.String()))
+			root.Record(packageFile, []byte(kept.String()))
 			return versions, nil
 		}
 		if err != nil {
-			return nil, host.OfFile(dpkgStatus, err)
+			return nil, host.OfFile(packageFile, err)
 		}
 	}
 }
 
-// Versions of runtimes, by the README of the Container Device Interface.
+// Versions of docker, by the README of the Container Device Interface.
 const (
-	podmanReads    = nvidia.Version("4.1")
-	dockerReads    = nvidia.Version("25.0")
-	dockerPreset   = nvidia.Version("28.2.0") // reads specs unless configured otherwise
-	containerReads = nvidia.Version("1.7")
-	containerdOn   = nvidia.Version("2.0") // the same of containerd
+	dockerReads  = nvidia.Version("25.0")
+	dockerPreset = nvidia.Version("28.2.0") // reads specs unless configured otherwise
 )
 
-// runtimes finds installed container runtimes that read no CDI specs, by their configuration and
-// the versions of Debian's packages.
+// runtimes shows what gives containers GPUs: NVIDIA's runtime or hook, or CDI specs, which a docker
+// reads by its version and configuration, and other engines of these years by default.
 func (v view) runtimes() []host.Finding {
-	if !v.Runtimes.Seen() {
-		return checklist.Unread(v.Runtimes.File, v.Runtimes.Err)
+	if !v.Injectors.Seen() {
+		return checklist.Unread(v.Injectors.File, v.Injectors.Err)
 	}
-	if len(v.Runtimes.Value) == 0 {
-		return checklist.NA("no container runtime is installed")
-	}
-	var read, instead []string
 	var findings []host.Finding
-	warn := func(r Runtime, seen string, remedy host.Text) {
-		findings = append(findings, host.Finding{
-			Status: host.Warn, File: r.File, Seen: seen,
-			Effect: "containers of " + r.Name + " cannot be given a device by its CDI name", Remedy: remedy,
-		})
+	for _, i := range v.Injectors.Value {
+		f := checklist.Pass("%s gives containers GPUs and the driver without a CDI spec", i)
+		f[0].File, f[0].Effect = i.File, i.Containers()+" any GPU that is bound to NVIDIA's driver: no role of a GPU keeps it from them"
+		findings = append(findings, f...)
 	}
-	for _, r := range v.Runtimes.Value {
-		giver := slices.IndexFunc(v.givers(), func(g NVIDIARuntime) bool { return g.Engine == r.Name })
-		name := r.Name
-		if r.Version != "" {
-			name += " " + string(r.Version)
-		}
-		first, preset := podmanReads, podmanReads
-		var how host.Text
-		switch r.Name {
-		case "docker":
-			first, preset = dockerReads, dockerPreset
-			how = `"features": {"cdi": true} in ` + docker.ConfFile + ", and a restart of docker.service"
-		case "containerd":
-			first, preset = containerReads, containerdOn
-			how = "enable_cdi = true for the CRI plugin in /etc/containerd/config.toml, or in a file that its imports name, and a restart of containerd.service"
-		case "crio":
-			first, preset = "", ""
-		}
-		old := r.Version != "" && r.Version.Compare(first) < 0
-		reads := r.CDI == host.Yes && !old || !r.CDI.Known() && !old && (preset == "" || r.Version != "" && r.Version.Compare(preset) >= 0)
-		needless := !reads && v.Containers.Value == nil && len(v.Specs.Value.Files) == 0
-		switch {
-		case needless && !v.NVIDIARuntimes.Seen() && (r.Name == "docker" || r.Name == "containerd"):
-			findings = append(findings, checklist.Unread(v.NVIDIARuntimes.File, v.NVIDIARuntimes.Err)...)
-		case needless && giver >= 0:
-			instead = append(instead, name)
-		case r.CDI == host.No:
-			warn(r, name+" is configured to read no CDI specs", how)
-		case old && r.Name == "docker":
-			warn(r, fmt.Sprintf("%s is older than %s, and reads no CDI specs", name, first),
-				host.Textf("a newer one, or the flags that '%s' prints", host.NewCommand("container prepare").Flag("print", "docker")))
-		case old:
-			warn(r, fmt.Sprintf("%s is older than %s, and reads no CDI specs", name, first), host.Text("a newer "+r.Name))
-		case r.CDI.Known(), preset == "", r.Version != "" && r.Version.Compare(preset) >= 0:
-			read = append(read, name)
-		case r.Version != "":
-			warn(r, fmt.Sprintf("%s reads CDI specs only where it is configured to", name), how)
-		case r.Name == "podman":
-			read = append(read, name+", if it is "+string(first)+" or later")
-		default:
-			warn(r, fmt.Sprintf("%s is not configured to read CDI specs, and which version it is cannot be determined; from %s on it reads them by default",
-				name, preset), how)
-		}
+	isOfDocker := slices.ContainsFunc(v.Injectors.Value, func(i container.Injector) bool { return i.Engine == "docker" })
+	switch specs := v.Containers.Value != nil || len(v.Specs.Value.Files) > 0; {
+	case !v.Docker.Seen():
+		return append(findings, checklist.Unread(v.Docker.File, v.Docker.Err)...)
+	case !v.Docker.Value.Installed, isOfDocker && !specs:
+	case !specs:
+		findings = append(findings, checklist.NA("no CDI spec is there for docker")...)
+	default:
+		findings = append(findings, v.Docker.Value.finding())
 	}
+	if findings == nil {
+		return checklist.NA("neither docker nor a runtime or hook of NVIDIA's is configured; podman, containerd and CRI-O read CDI specs")
+	}
+	return findings
+}
+
+// finding returns whether docker reads CDI specs.
+func (d Docker) finding() host.Finding {
+	f := host.Finding{
+		Status: host.Warn, File: docker.ConfFile, Effect: "containers of docker cannot be given a device by its CDI name",
+		Remedy: `"features": {"cdi": true} in ` + docker.ConfFile + ", and a restart of docker.service",
+	}
+	isKnown, version := d.Version != "", "docker "+string(d.Version)
 	switch {
-	case findings != nil:
-		return findings
-	case read == nil:
-		return checklist.Pass("NVIDIA's runtime gives containers of %s the driver; no CDI spec is read", strings.Join(instead, ", "))
+	case isKnown && d.Version.Compare(dockerReads) < 0:
+		f.Seen = fmt.Sprintf("%s is older than %s, and reads no CDI specs", version, dockerReads)
+		f.Remedy = "a newer docker"
+	case d.CDI != nil && *d.CDI, d.CDI == nil && isKnown && d.Version.Compare(dockerPreset) >= 0:
+		return checklist.Pass("CDI specs are read by %s", strings.TrimSpace(version))[0]
+	case d.CDI != nil:
+		f.Seen = strings.TrimSpace(version) + " is configured to read no CDI specs"
+	case isKnown:
+		f.Seen = version + " reads CDI specs only where it is configured to"
+	default:
+		f.Seen = fmt.Sprintf("docker is not configured to read CDI specs, and which version it is cannot be determined; from %s on it reads them by default", dockerPreset)
 	}
-	return checklist.Pass("CDI specs are read by %s", strings.Join(read, ", "))
+	return f
 }

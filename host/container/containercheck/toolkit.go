@@ -88,13 +88,6 @@ func (v view) toolkit() []host.Finding {
 			Remedy: host.Textf("run nvidia-ctk cdi generate after each upgrade, install NVIDIA Container Toolkit 1.18 or later, or use %s, whose specs stay right",
 				v.prepare()),
 		}}
-	case !v.NVIDIARuntimes.Seen():
-		return checklist.Unread(v.NVIDIARuntimes.File, v.NVIDIARuntimes.Err)
-	case len(v.givers()) > 0:
-		r := v.givers()[0]
-		f := checklist.Pass("%s gives containers GPUs and the driver without a CDI spec", r)
-		f[0].File, f[0].Effect = r.File, r.containers()+" any GPU that is bound to NVIDIA's driver: no role of a GPU keeps it from them"
-		return f
 	case t.Refresh != "":
 		return checklist.Pass("%s writes the specs of %s", refreshUnit, toolkitKind)
 	case t.CTK != "":

@@ -166,8 +166,11 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 		}
 		var links, versioned []string
 		for _, mount := range w.Specs.GPU.ContainerEdits.Mounts {
+			if slices.Contains(links, mount.HostPath) {
+				continue
+			}
 			links = append(links, mount.HostPath)
-			if !slices.Contains(nvidia.CoreLinks(), path.Base(mount.HostPath)) {
+			if name := path.Base(mount.HostPath); strings.Contains(name, ".so.") && !slices.Contains(nvidia.CoreLinks(), name) {
 				versioned = append(versioned, path.Base(mount.HostPath))
 			}
 		}

@@ -105,17 +105,17 @@ func (m Machine) notLoaded(a answer.Answer, place string) Cause {
 	case !strings.Contains(a.LoadError, "No such file"):
 		return Cause{a.LoadError, "the loader finds a libcuda.so.1 that it cannot load",
 			host.Textf("%s names the libraries of an image", host.NewCommand("container check").Flag("image-dir", "DIR"))}
-	case m.Library == "":
+	case m.Given.Library == "":
 		return Cause{noLibrary, "the image has no libcuda.so.1, and " + device + " mounts none",
 			host.Textf("install the driver's libraries on the host, and write the spec again; %s", host.NewCommand("container check"))}
-	case path.Base(m.Library) != container.CUDALink:
+	case path.Base(m.Given.Library) != container.CUDALink:
 		return Cause{noLibrary, fmt.Sprintf("the loader of the image finds no libcuda.so.1, although %s mounts %s: the hook that makes the link "+
-			"has not worked", device, m.Library),
+			"has not worked", device, m.Given.Library),
 			host.Textf("write the spec again by nvidia-ctk cdi generate, or use that of %s", host.NewCommand("container prepare"))}
 	default:
-		return Cause{noLibrary, fmt.Sprintf("the loader of the image does not look into %s, where %s mounts libcuda.so.1", path.Dir(m.Library), device),
+		return Cause{noLibrary, fmt.Sprintf("the loader of the image does not look into %s, where %s mounts libcuda.so.1", path.Dir(m.Given.Library), device),
 			host.Textf("%s sets LD_LIBRARY_PATH in all containers; --image-dir DIR chooses a folder that the image's loader knows; "+
-				"for one container: --env LD_LIBRARY_PATH=%s", host.NewCommand("container prepare").Flag("library-path"), path.Dir(m.Library))}
+				"for one container: --env LD_LIBRARY_PATH=%s", host.NewCommand("container prepare").Flag("library-path"), path.Dir(m.Given.Library))}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"gpustack/host/container"
 	"gpustack/host/cuda/answer"
 	"gpustack/host/engine"
 	"gpustack/host/nvidia"
@@ -30,7 +31,7 @@ func h200(t *testing.T) Machine {
 			GPUs:   []nvidia.GPU{{Address: address, Minor: &minor}},
 			Majors: map[string]int{"nvidia": 195, "nvidia-uvm": 238},
 		},
-		Library: "/usr/local/nvidia/lib64/libcuda.so.1",
+		Given: container.Given{Library: "/usr/local/nvidia/lib64/libcuda.so.1"},
 	}
 }
 
@@ -72,7 +73,7 @@ func TestJudgeH200(t *testing.T) {
 		t.Run(f.Name, func(t *testing.T) {
 			m := h200(t)
 			if f.Name == "nothing" {
-				m.Library = ""
+				m.Given.Library = ""
 			}
 			causes := m.judge(parse(t, f.Data), InContainer.String())
 			got := [2]string{}

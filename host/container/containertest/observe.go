@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strings"
 	"time"
 
 	"gpustack/host"
@@ -14,6 +13,7 @@ import (
 	"gpustack/host/engine"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 )
 
 // Request is what the operator asks to be tested.
@@ -33,10 +33,9 @@ type Machine struct {
 	Runner    host.Runner
 	Container engine.Container // with the device
 	Driver    nvidia.Driver
-	// Library is where the CDI device mounts libcuda.so.1 in containers, "" if it mounts none.
-	Library string // or libcuda.so.VERSION, to which a hook makes the link
-	probe   []byte
-	denied  bool // SELinux denies device nodes to labelled containers
+	Given     container.Given // by the CDI device
+	probe     []byte
+	denied    bool // SELinux denies device nodes to labelled containers
 }
 
 // Errors of machines on which nothing can be tested.
@@ -52,8 +51,8 @@ var (
 	ErrNoCommand = host.WithHint(errors.New("not on the host, where --compare runs it too"), "install it there under the same name, or leave out --compare")
 	ErrNoUUID    = host.WithHint(errors.New("the driver does not show the GPU's UUID yet, by which --compare chooses it on the host among several GPUs"),
 		"run the test without --compare once: the driver shows it after the first use")
-	ErrNoGlibc = host.WithHint(errors.New("the image has no loader of glibc, which cudaprobe needs: such as images with musl"),
-		"name a command of the image after --")
+	ErrNoGlibc = host.WithHint(errors.New("the image has no loader of glibc, as images with musl have none: the driver's libraries need it, and so does cudaprobe"),
+		"use an image with glibc: no program of this one can use the GPU by CUDA")
 )
 
 // Observe reads the machine, and finds the image and the CDI device of the GPU. probe is cudaprobe
@@ -123,11 +122,7 @@ func (m *Machine) readDevice() (string, error) {
 			host.NewCommand("container prepare").Flag("device", m.Device.String()).Text())
 		return "", errors.Join(append([]error{err}, failed...)...)
 	}
-	for _, mount := range edits.Mounts {
-		if strings.HasPrefix(path.Base(mount.ContainerPath), strings.TrimSuffix(container.CUDALink, "1")) { // nvidia-ctk mounts libcuda.so.VERSION
-			m.Library = mount.ContainerPath
-		}
-	}
+	m.Given = container.Gives(edits, driver, rdma.Stack{})
 	return name, nil
 }
 

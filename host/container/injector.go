@@ -1,0 +1,155 @@
+package container
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"gpustack/host"
+	"gpustack/host/docker"
+)
+
+// Injector gives containers GPUs and the driver without a CDI spec: NVIDIA's runtime, with which an
+// engine is configured to start containers, or NVIDIA's hook of podman and CRI-O.
+type Injector struct {
+	Engine  string // "docker", "containerd", "k3s", "rke2", "crio", "podman"
+	Name    string // that the engine gives the runtime; "" for a hook
+	File    string // of the engine, that names it
+	Default bool   // the engine starts containers with it that ask for no other runtime
+	// Mode is as the runtime's own configuration says: "legacy" by a hook and "jit-cdi" by a spec in
+	// memory give containers the driver without a CDI spec, "auto" is one of the two, "cdi" reads specs.
+	Mode string
+	// Systemd reports whether the engine has systemd make the cgroups of its containers.
+	Systemd bool
+}
+
+const (
+	// runtimeConf is the configuration of NVIDIA's runtime (nvidia-container-toolkit,
+	// cmd/nvidia-container-runtime/README.md).
+	runtimeConf = "/etc/nvidia-container-runtime/config.toml"
+
+	// presetRuntime is the runtime with which docker and containerd start containers unless configured
+	// otherwise (dockerd(8), default-runtime; containerd, docs/cri/config.md, default_runtime_name).
+	presetRuntime = "runc"
+
+	// legacyMode is that of the hook, which adds nodes that the runtime knows nothing of.
+	legacyMode = "legacy"
+)
+
+// hookFiles are where packages install NVIDIA's hook for podman and CRI-O (oci-hooks(5)).
+var hookFiles = []string{"/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json", "/etc/containers/oci/hooks.d/oci-nvidia-hook.json"}
+
+// criConf is where an engine of Kubernetes names its runtimes.
+type criConf struct {
+	engine, file        string
+	folder              string // with more files, if file does not import them
+	program, preset     string // keys of a runtime's program, and of the default runtime
+	cgroups             string // key of the cgroup driver
+	systemd, hasImports bool   // systemd is the driver without the key; files import others
+}
+
+// criConfs are the engines whose configuration is TOML. k3s and RKE2 write that of their containerd
+// themselves (k3s documentation, "Advanced Options").
+var criConfs = []criConf{
+	{engine: "containerd", file: "/etc/containerd/config.toml", folder: "/etc/containerd/conf.d", program: "BinaryName",
+		preset: "default_runtime_name", cgroups: "SystemdCgroup", hasImports: true},
+	{engine: "k3s", file: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", program: "BinaryName",
+		preset: "default_runtime_name", cgroups: "SystemdCgroup", hasImports: true},
+	{engine: "rke2", file: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", program: "BinaryName",
+		preset: "default_runtime_name", cgroups: "SystemdCgroup", hasImports: true},
+	{engine: "crio", file: "/etc/crio/crio.conf", folder: "/etc/crio/crio.conf.d", program: "runtime_path",
+		preset: "default_runtime", cgroups: "cgroup_manager", systemd: true},
+}
+
+// ReadInjectors finds what gives containers GPUs without a CDI spec, the default runtimes of
+// engines first.
+func ReadInjectors(root host.Root) (all []Injector, failed error) {
+	own, modeErr := readTOML(root, runtimeConf)
+	add := func(i Injector, program, preset string) {
+		i.Default = i.Name == cmp.Or(preset, presetRuntime)
+		switch base := path.Base(program); {
+		case !strings.HasPrefix(base, "nvidia-container-runtime"):
+			return
+		case strings.HasPrefix(base, "nvidia-container-runtime."): // .legacy and .cdi have a mode of their own
+			i.Mode = strings.TrimPrefix(path.Ext(base), ".")
+		default:
+			i.Mode, failed = cmp.Or(own.last("mode"), "auto"), errors.Join(failed, modeErr)
+		}
+		if i.Mode != "cdi" {
+			all = append(all, i)
+		}
+	}
+	conf, err := docker.ReadConf(root)
+	failed = errors.Join(failed, err)
+	if conf != nil {
+		// Without the option dockerd uses systemd where cgroups have version 2 (moby,
+		// daemon/daemon_unix.go, getCgroupDriver), whose root has this file.
+		systemd, err := root.Exists("/sys/fs/cgroup/cgroup.controllers")
+		failed = errors.Join(failed, err)
+		for _, option := range conf.ExecOpts {
+			if value, ok := strings.CutPrefix(option, "native.cgroupdriver="); ok {
+				systemd = value == "systemd"
+			}
+		}
+		for name, r := range conf.Runtimes {
+			add(Injector{Engine: "docker", Name: name, File: docker.ConfFile, Systemd: systemd}, r.Path, conf.DefaultRuntime)
+		}
+	}
+	for _, c := range criConfs {
+		read, err := c.read(root)
+		failed = errors.Join(failed, err)
+		for _, r := range read.runtimes(c.program) {
+			systemd := cmp.Or(read.of(r.name, c.cgroups), read.last(c.cgroups))
+			add(Injector{Engine: c.engine, Name: r.name, File: r.file,
+				Systemd: systemd == "systemd" || systemd == "true" || systemd == "" && c.systemd}, r.value, read.last(c.preset))
+		}
+	}
+	for _, file := range hookFiles {
+		ok, err := root.Exists(file)
+		failed = errors.Join(failed, err)
+		if ok {
+			all = append(all, Injector{Engine: "podman", File: file, Default: true, Mode: legacyMode, Systemd: true})
+			break
+		}
+	}
+	slices.SortFunc(all, func(a, b Injector) int {
+		if a.Default != b.Default && a.Default {
+			return -1
+		}
+		if a.Default != b.Default {
+			return 1
+		}
+		return cmp.Or(strings.Compare(a.Engine, b.Engine), strings.Compare(a.Mode, b.Mode), strings.Compare(a.Name, b.Name))
+	})
+	all = slices.CompactFunc(all, func(a, b Injector) bool { return a.Engine == b.Engine && a.Mode == b.Mode })
+	return all, failed
+}
+
+// String names the injector in a sentence.
+func (i Injector) String() string {
+	if i.Name == "" {
+		return "NVIDIA's hook of " + i.Engine
+	}
+	return fmt.Sprintf("NVIDIA's runtime of %s (mode %s)", i.Engine, i.Mode)
+}
+
+// Containers names the containers that it gives GPUs, as the beginning of a sentence.
+func (i Injector) Containers() string {
+	switch {
+	case i.Default:
+		return "every container whose NVIDIA_VISIBLE_DEVICES names GPUs gets"
+	case i.Engine == "docker":
+		return "containers that are started with --runtime=" + i.Name + " and NVIDIA_VISIBLE_DEVICES get"
+	}
+	return "containers of pods whose runtime class has the handler " + i.Name + ", and NVIDIA_VISIBLE_DEVICES, get"
+}
+
+// ByHook reports whether nodes are added behind the runtime, which then does not name them to the
+// cgroup: always in mode legacy, and in mode auto before NVIDIA Container Toolkit 1.18.0, which has
+// the unit that writes specs.
+func (i Injector) ByHook(refreshes bool) bool {
+	return i.Mode == legacyMode || i.Mode == "auto" && !refreshes
+}
