@@ -44,6 +44,26 @@ func (r Root) RecordMode(name string, data []byte, mode fs.FileMode, err error) 
 	}
 }
 
+// Mode returns the type and permissions of what a name leads to, and whether anything is there. It
+// records them, so that a snapshot is judged as the machine was.
+func (r Root) Mode(name string) (mode fs.FileMode, present bool, err error) {
+	if present, err = r.Exists(name); err != nil || !present {
+		return 0, false, err
+	}
+	place, err := r.Resolve(name)
+	if err != nil {
+		return 0, false, err
+	}
+	info, err := os.Stat(place)
+	if err != nil {
+		return 0, false, OfFile(name, err)
+	}
+	if r.rec != nil && info.Mode().IsRegular() {
+		r.rec.Mode(r.place(name), info.Mode())
+	}
+	return info.Mode(), true, nil
+}
+
 // IsRecorded reports whether the root has a recorder, for readers that prepare what they record.
 func (r Root) IsRecorded() bool {
 	return r.rec != nil

@@ -88,3 +88,9 @@ var (
 //
 //go:embed systemd/memlock.conf
 var Memlock string
+
+// Refresh is the drop-in of the unit of NVIDIA Container Toolkit that writes specs: it reads which
+// GPUs are for containers, as each boot finds them.
+//
+//go:embed systemd/nvidia-cdi-refresh.conf
+var Refresh string

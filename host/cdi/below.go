@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -40,26 +39,10 @@ func (r *reader) node(name string) nodeState {
 func (r *reader) stat(name string) fileState {
 	state, ok := r.paths[name]
 	if !ok {
-		state = statBelow(r.root, name)
+		state.mode, state.present, state.err = r.root.Mode(name)
 		r.paths[name] = state
 	}
 	return state
-}
-
-func statBelow(root host.Root, name string) fileState {
-	present, err := root.Exists(name)
-	if err != nil || !present {
-		return fileState{err: err}
-	}
-	place, err := root.Resolve(name)
-	if err != nil {
-		return fileState{err: err}
-	}
-	info, err := os.Stat(place)
-	if err != nil {
-		return fileState{err: err}
-	}
-	return fileState{present: true, mode: info.Mode()}
 }
 
 // machine returns the problems of a spec that the library does not see when it reads the file:
@@ -142,7 +125,8 @@ func (v *view) deviceNode(field string, n *specs.DeviceNode) {
 			kind, part = Stale, "type"
 			reason = fmt.Sprintf("type %q, but %s is of type %q", n.Type, name, state.node.Type)
 		}
-		v.add(field+"."+part, kind, err.Error(), "%s", reason).Denied = errors.Is(state.err, fs.ErrPermission)
+		p := v.add(field+"."+part, kind, err.Error(), "%s", reason)
+		p.Denied, p.Path = errors.Is(state.err, fs.ErrPermission), name
 		return
 	}
 	switch {
@@ -150,7 +134,7 @@ func (v *view) deviceNode(field string, n *specs.DeviceNode) {
 		return
 	case state.node == nil:
 		v.add(field+"."+part, Missing, "",
-			"device node %s does not exist; a container gets a node with the numbers %d:%d of the spec, whatever they belong to", name, n.Major, n.Minor)
+			"device node %s does not exist; a container gets a node with the numbers %d:%d of the spec, whatever they belong to", name, n.Major, n.Minor).Path = name
 	case int64(state.node.Major) != n.Major || int64(state.node.Minor) != n.Minor:
 		part = "major"
 		if int64(state.node.Major) == n.Major {

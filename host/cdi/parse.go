@@ -57,6 +57,11 @@ func (f *File) read(root host.Root) {
 	}
 	f.lines = &lines{data: data}
 	f.Spec, f.Problems = parse(f.Path, data, f.lines)
+	if mode, _, err := root.Mode(f.Path); err == nil && mode.Perm()&0o004 == 0 {
+		f.Problems = append(f.Problems, Problem{
+			File: f.Path, Kind: Private, Status: host.Warn, Reason: fmt.Sprintf("mode %04o: only root and the file's group can read it", mode.Perm()),
+		})
+	}
 }
 
 // Parse parses and judges the content of a spec file, without the machine. The spec is nil if the

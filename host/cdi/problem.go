@@ -16,6 +16,7 @@ type Problem struct {
 	Device  string // the qualified name of the device concerned, or ""
 	Kind    Kind
 	Status  host.Status // Fail: containers do not start, or get the wrong device; Warn: a runtime may differ
+	Path    string      // that is missing on the machine, "" for another problem
 	Reason  string      // what is wrong, without the file and the field
 	Library string      // what the CDI library or the runtime reports, the text users search for; "" where it is silent
 	Skipped bool        // runtimes skip the whole file, and none of its devices can be resolved
@@ -29,6 +30,7 @@ type Kind string
 const (
 	Unreadable Kind = "unreadable" // a folder, a file, or a path that a spec names cannot be read
 	Ignored    Kind = "ignored"    // runtimes do not read the file, or a part of it, and say nothing
+	Private    Kind = "private"    // other users cannot read the file
 	Malformed  Kind = "malformed"  // not YAML or JSON, an unknown key, or a value that the library refuses
 	Version    Kind = "version"    // cdiVersion is unknown, too low, or too high for older runtimes
 	Conflict   Kind = "conflict"   // a name appears twice in one folder: runtimes resolve neither

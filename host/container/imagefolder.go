@@ -218,7 +218,7 @@ func (r *imageReader) folder(dir string) {
 			if r.foreign(file) {
 				continue
 			}
-			l := ImageLibrary{Path: file, Link: name, Forward: strings.Contains(dir+"/", "/compat/")}
+			l := ImageLibrary{Path: file, Link: name, Forward: nvidia.IsForward(dir)}
 			if _, version, ok := strings.Cut(path.Base(place), ".so."); ok && strings.Contains(version, ".") {
 				l.Version, _ = nvidia.ParseVersion(version)
 			}

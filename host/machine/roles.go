@@ -41,6 +41,8 @@ type ContainerFunction struct {
 	SubsystemID       *pci.ID       `json:"subsystem_id"`
 	Path              []pci.Address `json:"path"` // the bridges above, outermost first
 	HCA               bool          `json:"hca"`  // an RDMA adapter, else a GPU
+	// UUID is that of a GPU, "" if the driver had not shown it.
+	UUID string `json:"uuid,omitempty"`
 }
 
 // ContainerOptions are the options of container prepare that hold for all its functions.

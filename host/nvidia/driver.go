@@ -144,6 +144,21 @@ func (d Driver) InContainer(l Library) bool {
 	return d.Container != "" && strings.HasPrefix(l.Folder, d.Container+"/")
 }
 
+// OfContainer reports whether containers get the driver of a driver container, which starts after the
+// steps of a boot.
+func (d Driver) OfContainer() bool {
+	cuda := d.cuda()
+	return d.Container != "" && (cuda == nil || d.InContainer(*cuda))
+}
+
+// IsConsumer reports whether a GPU is no data centre's: forward compatibility is for those alone.
+func (g GPU) IsConsumer() bool {
+	return g.Model != nil && (strings.Contains(*g.Model, "GeForce") || strings.Contains(*g.Model, "TITAN"))
+}
+
+// IsForward reports whether a folder is one of packages for forward compatibility, cuda-compat-*.
+func IsForward(folder string) bool { return strings.Contains(folder+"/", "/compat/") }
+
 // GPU returns the GPU at an address, or nil if none is bound to the driver.
 func (d Driver) GPU(a pci.Address) *GPU {
 	for i := range d.GPUs {

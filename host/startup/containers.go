@@ -129,8 +129,9 @@ type specBefore struct {
 	File string `json:"file"` // that the step writes, and a revert removes
 }
 
-// change returns the change of the spec's file, and why the spec lacks recorded functions.
-func (s spec) change(m machine) (c edit.Change, lacks error, err error) {
+// change returns the changes of the spec's file, and of the list for NVIDIA's unit, and why the spec
+// lacks recorded functions.
+func (s spec) change(m machine) (c edit.Plan, lacks error, err error) {
 	devices, _, err := pci.Scan(m.root, pci.Options{})
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
 		return c, nil, err
@@ -157,13 +158,23 @@ func (s spec) change(m machine) (c edit.Change, lacks error, err error) {
 			missing = append(missing, fmt.Errorf("%w %s: %s", errNotOffered, x.Address, x.Reason))
 		}
 	}
-	c, err = bootSpec(m.root, s.file, of)
+	c, err = s.plan(m.root, of, driver)
 	return c, errors.Join(missing...), err
 }
 
-// bootSpec returns the change of the file of a spec from what it is now.
-func bootSpec(root host.Root, name string, spec *cdispecs.Spec) (edit.Change, error) {
-	return container.BootSpec(edit.Observe(root, container.SpecFile(observed.ContainerOptions{}, name)), name, spec)
+// plan returns the changes of what the step writes, from what it is now.
+func (s spec) plan(root host.Root, spec *cdispecs.Spec, driver nvidia.Driver) (edit.Plan, error) {
+	files := edit.Observe(root, container.BootFiles()...)
+	c, err := container.BootSpec(files, s.file, spec)
+	if err != nil || s.file != container.GPUFile {
+		return edit.Plan{c}, err
+	}
+	has, err := container.HasRefreshList(files)
+	if err != nil {
+		return nil, err
+	}
+	list, err := container.RefreshList(files, s.containers, driver, has)
+	return edit.Plan{c, list}, err
 }
 
 // follows is the maximum time until a uverbs device follows the driver of its function.
@@ -175,7 +186,7 @@ func (s spec) look(ctx context.Context, m machine) (before any, reached bool, er
 	if soon := time.Now().Add(follows); m.fresh && s.file == container.HCAFile && m.appear.Before(soon) {
 		m.appear = soon
 	}
-	var c edit.Change
+	var c edit.Plan
 	var failed error
 	lacks := wait(ctx, m, func() error {
 		var lacks error
@@ -185,18 +196,18 @@ func (s spec) look(ctx context.Context, m machine) (before any, reached bool, er
 		}
 		return lacks
 	})
-	return specBefore{c.Name}, lacks == nil && failed == nil && c.Action() == edit.None, failed
+	return specBefore{container.SpecFile(observed.ContainerOptions{}, s.file)}, lacks == nil && failed == nil && len(c.Pending()) == 0, failed
 }
 
 func (s spec) carryOut(ctx context.Context, m machine) error {
 	c, lacks, err := s.change(m)
 	if err == nil {
-		err = edit.Plan{c}.Apply(ctx, m.root)
+		err = c.Apply(ctx, m.root)
 	}
 	if err == nil {
-		var again edit.Change
-		if again, lacks, err = s.change(m); err == nil && again.Action() != edit.None {
-			err = fmt.Errorf("%s: %w", c.Name, ErrChangedSince)
+		var again edit.Plan
+		if again, lacks, err = s.change(m); err == nil && len(again.Pending()) > 0 {
+			err = fmt.Errorf("%s: %w", again.Pending()[0].Name, ErrChangedSince)
 		}
 	}
 	return errors.Join(err, lacks)
@@ -206,9 +217,10 @@ func (spec) goes(machine, json.RawMessage) ([]pci.Address, error) { return nil, 
 
 // revert removes the spec, because no step writes it any more.
 func (s spec) revert(ctx context.Context, m machine, _ json.RawMessage) error {
-	c, err := bootSpec(m.root, s.file, nil)
+	s.containers = nil
+	c, err := s.plan(m.root, nil, nvidia.Driver{})
 	if err == nil {
-		err = edit.Plan{c}.Apply(ctx, m.root)
+		err = c.Apply(ctx, m.root)
 	}
 	return err
 }

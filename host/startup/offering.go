@@ -45,17 +45,17 @@ func addresses(c *observed.Containers, selected func(observed.ContainerFunction)
 }
 
 // specs returns the specs of a record as the machine is now.
-func (o Offering) specs(c *observed.Containers) (container.Specs, error) {
+func (o Offering) specs(c *observed.Containers) (container.Specs, nvidia.Driver, error) {
 	devices, _, err := pci.Scan(o.Root, pci.Options{})
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
-		return container.Specs{}, err
+		return container.Specs{}, nvidia.Driver{}, err
 	}
 	driver, err := nvidia.Read(o.Root, devices)
 	if err != nil {
-		return container.Specs{}, err
+		return container.Specs{}, nvidia.Driver{}, err
 	}
 	stack, err := rdma.Read(o.Root, devices, rdma.Options{})
-	return container.SpecOf(c, driver, stack, devices), err
+	return container.SpecOf(c, driver, stack, devices), driver, err
 }
 
 // Plan returns the changes of spec files after which containers are offered what is recorded and
@@ -66,17 +66,25 @@ func (o Offering) Plan(without []pci.Address) (edit.Plan, error) {
 		return nil, err
 	}
 	rest := c.Less(without)
-	specs, err := o.specs(rest)
+	specs, driver, err := o.specs(rest)
 	if err != nil {
 		return nil, err
 	}
-	files := edit.Observe(o.Root, container.SpecFiles()...)
+	files := edit.Observe(o.Root, container.BootFiles()...)
 	gpus, err := container.PutSpec(files, c.Options, container.GPUFile, specs.GPU)
 	if err != nil {
 		return nil, err
 	}
 	hcas, err := container.PutSpec(files, c.Options, container.HCAFile, specs.HCA)
-	return slices.Concat(gpus, hcas).Pending(), err
+	if err != nil {
+		return nil, err
+	}
+	has, err := container.HasRefreshList(files)
+	if err != nil {
+		return nil, err
+	}
+	list, err := container.RefreshList(files, rest, driver, has)
+	return slices.Concat(gpus, hcas, edit.Plan{list}).Pending(), err
 }
 
 // Ready makes the nodes of functions that have returned to their host drivers, and waits until the
@@ -93,7 +101,7 @@ func (o Offering) Ready(ctx context.Context, functions []pci.Address) error {
 	of.Functions = slices.DeleteFunc(slices.Clone(c.Functions), func(f observed.ContainerFunction) bool { return !slices.Contains(functions, f.Address) })
 	m := machine{root: o.Root, program: o.Program, appear: time.Now().Add(o.Appear)}
 	err = wait(ctx, m, func() error {
-		specs, err := o.specs(&of)
+		specs, _, err := o.specs(&of)
 		if err != nil {
 			return err
 		}

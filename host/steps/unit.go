@@ -71,16 +71,19 @@ func ObserveUnitOf(root host.Root, self string) UnitFiles {
 	for _, name := range []string{UnitFile, WantsFile} {
 		u.masked[name] = isMasked(root, name)
 	}
-	for _, name := range []string{"/usr/lib/systemd/systemd", "/lib/systemd/systemd"} {
-		ok, err := root.Exists(name)
-		if err != nil {
-			u.systemdErr = errors.Join(u.systemdErr, err)
-		}
-		u.systemd = u.systemd || ok
-	}
+	u.systemd, u.systemdErr = HasSystemd(root)
 	u.program, u.programErr = programFor(root, self)
 	u.after, u.afterErr = containerUnits(root)
 	return u
+}
+
+// HasSystemd reports whether a machine has systemd.
+func HasSystemd(root host.Root) (has bool, failed error) {
+	for _, name := range []string{"/usr/lib/systemd/systemd", "/lib/systemd/systemd"} {
+		ok, err := root.Exists(name)
+		has, failed = has || ok, errors.Join(failed, err)
+	}
+	return has, failed
 }
 
 // Plan returns the plan that the unit and its drop-in exist with their contents if a record needs

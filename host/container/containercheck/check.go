@@ -78,8 +78,18 @@ func (m Machine) isEmpty() bool {
 }
 
 // prepare returns the command that records a GPU for containers, with all GPUs of its board if that
-// has NVSwitches, or that plans again what is recorded, if that has a GPU.
+// has NVSwitches, or that plans again what is recorded, if that has a GPU. Where no boot can write
+// specs they are static.
 func (v view) prepare() host.Command {
+	c := v.recording()
+	if v.Driver.Value.OfContainer() || !v.Systemd {
+		return c.Flag("static")
+	}
+	return c
+}
+
+// recording returns the command of prepare without the place of the specs.
+func (v view) recording() host.Command {
 	c := host.NewCommand("container prepare")
 	if r := v.Containers.Value; r != nil && slices.ContainsFunc(r.Functions, func(f machine.ContainerFunction) bool { return !f.HCA }) {
 		return c

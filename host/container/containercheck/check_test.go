@@ -22,6 +22,7 @@ import (
 	"gpustack/host/modprobe"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
+	"gpustack/host/snapshot"
 )
 
 // tree is a machine whose files a case changes before they are laid and observed.
@@ -105,6 +106,7 @@ func healthy() *tree {
 		"dev/nvidia-uvm-tools":       "c 509:1 666",
 		"sys/module/nvidia/version":  loaded,
 		"usr/bin/nvidia-cdi-hook":    "",
+		"usr/lib/systemd/systemd":    "",
 	}}
 	n.gpu(first, 0)
 	n.gpu(second, 1)
@@ -119,6 +121,21 @@ func (n *tree) without(list, element string) {
 	const file = "etc/cdi/gpu.json"
 	text := strings.ReplaceAll(n.files[file], ","+element, "")
 	n.files[file] = strings.ReplaceAll(text, `"`+list+`":[`+element+",", `"`+list+`":[`)
+}
+
+// hostCompat has the host's loader search libraries of forward compatibility.
+func (n *tree) hostCompat(version string) {
+	const dir = "/usr/local/cuda-12/compat"
+	n.libraries = append(n.libraries, nvidia.Library{Folder: dir, Searched: true, Link: "libcuda.so.1", File: dir + "/libcuda.so." + version, Version: nvidia.Version(version)})
+}
+
+// ofContainer has the driver in a driver container.
+func (n *tree) ofContainer() {
+	n.onDisk = nil
+	n.files["run/nvidia/driver/usr/bin/nvidia-smi"] = ""
+	for i := range n.libraries {
+		n.libraries[i].Folder = "/run/nvidia/driver" + n.libraries[i].Folder
+	}
 }
 
 // runcPackage returns a list of packages with one of runc.
@@ -452,12 +469,17 @@ func cases(t *testing.T) []testCase {
 			"record", host.Fail, "/etc/modules-load.d/x.conf is missing", "does not take effect", "gpustack container prepare"},
 
 		{"refresh unit without spec", func(n *tree) { n.files["usr/lib/systemd/system/nvidia-cdi-refresh.service"] = "" },
-			"toolkit", host.Warn, "no spec of nvidia.com/gpu", "unresolvable CDI devices nvidia.com/gpu=all", "systemctl restart nvidia-cdi-refresh.service"},
+			"toolkit", host.Warn, "/run/cdi/nvidia.yaml, which it writes, is missing", "unresolvable CDI devices nvidia.com/gpu=all", "systemctl restart nvidia-cdi-refresh.service"},
 		{"static spec beside the refresh unit", func(n *tree) {
 			n.files["usr/lib/systemd/system/nvidia-cdi-refresh.service"] = ""
 			n.spec("etc/cdi/nvidia.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"})
 			n.spec("run/cdi/nvidia.json", "nvidia.com/gpu", map[string]string{"1": "/dev/nvidia1"})
-		}, "toolkit", host.Warn, "/etc/cdi/nvidia.json has the kind nvidia.com/gpu", "shadowed", "rm /etc/cdi/nvidia.json"},
+		}, "toolkit", host.Warn, "/etc/cdi/nvidia.json has the kind nvidia.com/gpu", "of two files", "rm /etc/cdi/nvidia.json"},
+		{"the refresh unit writes another file", func(n *tree) {
+			n.files["usr/lib/systemd/system/nvidia-cdi-refresh.service"] = ""
+			n.files["etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"] = "NVIDIA_CTK_DEBUG=1\nNVIDIA_CTK_CDI_OUTPUT_FILE_PATH=/etc/cdi/nvidia.json\n"
+			n.spec("etc/cdi/nvidia.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"})
+		}, "toolkit", host.Pass, "nvidia-cdi-refresh.service writes the specs of nvidia.com/gpu", "", ""},
 		{"spec that nothing writes again", func(n *tree) {
 			n.spec("etc/cdi/nvidia.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"})
 		}, "toolkit", host.Warn, "nothing writes it again", "after the next upgrade", "gpustack container prepare --device 0000:84:00.0"},
@@ -653,6 +675,34 @@ func cases(t *testing.T) []testCase {
 			n.files["var/lib/rancher/rke2/agent/etc/containerd/config.toml"] = runtimeTable("nvidia", "/usr/local/nvidia/toolkit/nvidia-container-runtime")
 		}, "runtimes", host.Pass, "NVIDIA's runtime of rke2 (mode auto) gives", "handler nvidia", ""},
 
+		{"forward compatibility for the host's loader", func(n *tree) { n.hostCompat("560.28.03") },
+			"libraries", host.Pass, "9 libraries of version 550.163.01", "", ""},
+		{"forward compatibility for the host's loader, on a GeForce", func(n *tree) {
+			n.files["proc/driver/nvidia/gpus/"+first+"/information"] = "Model: \t NVIDIA GeForce RTX 3090\nDevice Minor: \t 0"
+			n.hostCompat("560.28.03")
+		}, "libraries", host.Fail, "/usr/local/cuda-12/compat/libcuda.so.1 is of version 560.28.03", "803 system", "reboot"},
+		{"older libraries of forward compatibility for the host's loader", func(n *tree) { n.hostCompat("535.161.07") },
+			"libraries", host.Fail, "/usr/local/cuda-12/compat/libcuda.so.1 is of version 535.161.07", "803 system", "reboot"},
+		{"no spec on a node of a driver container", func(n *tree) {
+			n.ofContainer()
+			n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"0": "/dev/nvidia0"})
+		}, "devices", host.Fail, "containers get no libcuda.so.1", "35 cuda", "gpustack container prepare --device 0000:84:00.0 --static"},
+		{"a node that is missing beside a driver container", func(n *tree) {
+			n.ofContainer()
+			delete(n.files, "dev/nvidia-uvm")
+		}, "nodes", host.Fail, "/dev/nvidia-uvm is missing", "999 cuda", "restart the driver container"},
+		{"a node that is missing without systemd", func(n *tree) {
+			delete(n.files, "usr/lib/systemd/systemd")
+			delete(n.files, "dev/nvidia-uvm")
+		}, "nodes", host.Fail, "/dev/nvidia-uvm is missing", "999 cuda", "nvidia-modprobe -u -c 0, at every boot"},
+		{"a spec without libcuda, without systemd", func(n *tree) {
+			delete(n.files, "usr/lib/systemd/systemd")
+			n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"0": "/dev/nvidia0"})
+		}, "devices", host.Fail, "containers get no libcuda.so.1", "35 cuda", "--device 0000:84:00.0 --static"},
+		{"a node of MIG that is missing", func(n *tree) {
+			n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"0": "/dev/nvidia-caps/nvidia-cap12"})
+		}, "specs", host.Fail, "/dev/nvidia-caps/nvidia-cap12 does not exist", "failed to stat CDI host device", "generate the spec again after every change of the driver"},
+
 		{"a spec without libcuda", func(n *tree) { n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"0": "/dev/nvidia0"}) },
 			"devices", host.Fail, "example.com/gpu=0: containers get no libcuda.so.1", "35 cudaErrorInsufficientDriver", "gpustack container prepare --device 0000:84:00.0"},
 		{"a spec without nvidia-uvm", func(n *tree) { n.without("deviceNodes", `{"path":"/dev/nvidia-uvm"}`) },
@@ -741,6 +791,64 @@ func TestUnreadFile(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]bool{"images": true, "runtimes": true, "cgroups": true}, checks); diff != "" {
 		t.Errorf("checks with the finding (-want +got):\n%s", diff)
+	}
+}
+
+// TestRemedyOfNodes: nvidia-modprobe is not offered for nodes that it does not make.
+func TestRemedyOfNodes(t *testing.T) {
+	t.Parallel()
+	for node, offered := range map[string]bool{
+		"/dev/nvidia7": true, "/dev/nvidia-uvm": true, "/dev/nvidia-caps/nvidia-cap12": false, "/dev/dri/renderD128": false,
+		"/dev/nvidia-caps-imex-channels/channel0": false,
+	} {
+		n := healthy()
+		delete(n.files, node[1:])
+		n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"0": node})
+		findings, _, err := n.verify(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(findings, func(f host.Finding) bool {
+			return f.Check == "specs" && strings.Contains(f.Seen, node+" does not exist")
+		})
+		if i < 0 || strings.Contains(findings[i].Remedy.String(), "nvidia-modprobe") != offered {
+			t.Errorf("%s: %+v", node, findings)
+		}
+	}
+}
+
+// TestSnapshot: a spec with hooks of NVIDIA's toolkit, and one that only root can read, are judged
+// from a snapshot as on the node.
+func TestSnapshot(t *testing.T) {
+	t.Parallel()
+	n := healthy()
+	n.spec("etc/cdi/private.json", "example.com/gpu", map[string]string{"0": "/dev/nvidia0"}, "/"+libraries+"libcuda.so.1")
+	root := n.lay(t)
+	if err := os.Chmod(root.Path("etc/cdi/private.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var tree snapshot.Tree
+	want, _, err := containercheck.Verify(n.observe(t, root.Recorded(&tree)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := tree.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := host.NewRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := containercheck.Verify(n.observe(t, again))
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-node +snapshot):\n%s", err, diff)
+	}
+	private := func(f host.Finding) bool {
+		return f.File == "/etc/cdi/private.json" && f.Status == host.Warn && strings.Contains(f.Seen, "mode 0600") && f.Remedy == "chmod 644 /etc/cdi/private.json"
+	}
+	if !slices.ContainsFunc(want, private) {
+		t.Errorf("the mode is not judged: %+v", want)
 	}
 }
 

@@ -202,7 +202,7 @@ func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) (cuda nv
 // they work.
 func (v view) judgeCompat(l container.ImageLibrary, add adder) bool {
 	for _, g := range v.Driver.Value.GPUs {
-		if g.Model != nil && (strings.Contains(*g.Model, "GeForce") || strings.Contains(*g.Model, "TITAN")) {
+		if g.IsConsumer() {
 			add(host.Fail, l.Path, fmt.Sprintf("it has libraries of forward compatibility (%s), and %s is a %s", orUnknown(l.Version), g.Address, *g.Model),
 				"forward compatibility is for data centre GPUs: "+noForward,
 				"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")

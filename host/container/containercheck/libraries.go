@@ -75,10 +75,12 @@ func (v view) otherVersions(cuda nvidia.Library) (findings []host.Finding) {
 		return findings
 	}
 	contained := d.InContainer(cuda)
+	isConsumer := slices.ContainsFunc(d.GPUs, nvidia.GPU.IsConsumer)
 	other, beside := map[nvidia.Version][]string{}, map[nvidia.Version][]nvidia.Library{}
 	for _, l := range d.Libraries {
 		switch {
 		case !slices.Contains(nvidia.CoreLinks(), l.Link) || !l.Version.Differs(d.Loaded.Version):
+		case nvidia.IsForward(l.Folder) && l.Version.Compare(d.Loaded.Version) > 0 && !isConsumer: // of forward compatibility
 		case contained && !d.InContainer(l):
 			beside[l.Version] = append(beside[l.Version], l)
 		default:

@@ -12,6 +12,12 @@ import (
 
 // makeNodes is the remedy of nodes that are missing.
 func (v view) makeNodes() host.Text {
+	switch {
+	case v.Driver.Value.OfContainer():
+		return v.install("")
+	case !v.Systemd:
+		return "nvidia-modprobe -u -c 0, at every boot"
+	}
 	return host.Textf("nvidia-modprobe -u -c 0, at every boot; %s makes it a step of gpustack-boot.service", v.prepare())
 }
 

@@ -11,6 +11,7 @@ import (
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 )
 
 // Machine is what the checks judge. A value that cannot be read has the error in its field.
@@ -24,7 +25,7 @@ type Machine struct {
 	Files      []machine.Look[string]            // hashes of the files of that record, "" if missing
 	Offered    machine.Look[[]Offered]           // GPUs that nova.conf offers to guests
 	Preventing machine.Look[[]modprobe.Line]     // what keeps NVIDIA's modules from being loaded at boot
-	Toolkit    machine.Look[Toolkit]
+	Toolkit    machine.Look[container.Toolkit]
 	Adapters   machine.Look[*rdma.Record] // of rdma prepare; nil if nothing is recorded
 	Injectors  machine.Look[[]container.Injector]
 	Docker     machine.Look[Docker]
@@ -33,6 +34,7 @@ type Machine struct {
 	SELinux    machine.Look[host.SELinux]
 	Links      map[pci.Address]pci.PCIeLink // of GPUs that are not for guests
 	Family     host.Family                  // of the distribution
+	Systemd    bool                         // the machine has it
 	// Architecture is the node's, as Go names it.
 	Architecture string
 }
@@ -43,17 +45,23 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	versions, versionsErr := packageVersions(root)
 	m := Machine{
 		Architecture: container.Architecture(root), Devices: devices, Offered: offered, Family: host.ReadFamily(root),
-		Toolkit: readToolkit(root), Cgroups: readCgroups(root, versions), Docker: readDocker(root, versions),
+		Cgroups: readCgroups(root, versions), Docker: readDocker(root, versions),
 	}
 	if versionsErr != nil {
 		m.Docker = machine.Saw(packageFile, Docker{}, versionsErr)
 	}
 	injectors, err := container.ReadInjectors(root)
 	m.Injectors = sawFiles("/etc", injectors, err)
+	toolkit, err := container.ReadToolkit(root)
+	m.Toolkit = sawFiles("/usr/bin/nvidia-ctk", toolkit, err)
 	adapters, err := rdma.ReadRecord(root)
 	m.Adapters = machine.Saw(rdma.RecordFile, adapters, err)
 	selinux, err := host.ReadSELinux(root)
 	m.SELinux = machine.Saw(host.SELinuxDir, selinux, err)
+	m.Systemd, err = steps.HasSystemd(root)
+	if err != nil { // a remedy for a machine with systemd
+		m.Systemd = true
+	}
 	driver, err := nvidia.Read(root, devices.Value)
 	m.Driver = machine.Saw("/proc/driver/nvidia", driver, err)
 	preventing, err := modprobe.ReadPreventing(root, nvidia.Modules()...)

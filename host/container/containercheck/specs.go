@@ -2,6 +2,7 @@ package containercheck
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
@@ -9,6 +10,8 @@ import (
 	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/checklist"
+	"gpustack/host/container"
+	"gpustack/host/nvidia"
 )
 
 // specs reports what is wrong with the CDI specs in /etc/cdi and /run/cdi, with file, line, field
@@ -78,7 +81,12 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 		f.Remedy = "remove one of the two files"
 	case cdi.Missing:
 		f.Effect = "containers with the device do not start" + strings.TrimPrefix(library, ", the CDI library")
-		f.Remedy = "generate the spec again after every change of the driver; a node that is missing: " + v.makeNodes()
+		f.Remedy = "generate the spec again after every change of the driver"
+		if _, isGPU := container.MinorOf(p.Path); isGPU || slices.Contains(nvidia.Nodes(), p.Path) { // nvidia-modprobe -c 0 makes no other
+			f.Remedy += "; a node that is missing: " + v.makeNodes()
+		}
+	case cdi.Private:
+		f.Effect, f.Remedy = "rootless podman skips it silently: "+unresolvable, host.Text("chmod 644 "+p.File)
 	case cdi.Stale:
 		f.Effect = "a container starts without an error and gets another device: " + unknownError
 		f.Remedy = host.Textf("generate the spec again, best without major and minor, as %s does", v.prepare())

@@ -29,9 +29,9 @@ type Machine struct {
 	Blacklists []modprobe.Line     // that keep NVIDIA's driver from being loaded
 	Files      edit.Files          // that a plan may change, besides those of the unit
 	Unit       steps.UnitFiles
-	Limits     memlock.Limits     // of locked memory, without gpustack's drop-ins
-	Refreshes  machine.Look[bool] // NVIDIA Container Toolkit has the unit that writes specs
-	NodeMaker  error              // of finding nvidia-modprobe, which makes nodes at boot
+	Limits     memlock.Limits // of locked memory, without gpustack's drop-ins
+	Toolkit    machine.Look[container.Toolkit]
+	NodeMaker  error // of finding nvidia-modprobe, which makes nodes at boot
 	SELinux    host.SELinux
 	Family     host.Family // of the distribution
 	Unread     []string    // warnings about files that could not be read
@@ -64,10 +64,11 @@ func Observe(root host.Root, seen machine.Machine) (Machine, error) {
 	keep(err)
 	m.Blacklists, err = modprobe.ReadPreventing(root, nvidia.Modules()...)
 	keep(err)
-	m.Files = edit.Observe(root, slices.Concat(container.SpecFiles(), memlockFiles(), []string{refreshEnv, machine.ContractFile})...)
+	m.Files = edit.Observe(root, slices.Concat(container.BootFiles(), memlockFiles(), []string{machine.ContractFile})...)
 	m.Unit = steps.ObserveUnit(root)
 	m.Limits = memlock.Read(root, memlockFiles()...)
-	m.Refreshes = readRefreshes(root)
+	toolkit, err := container.ReadToolkit(root)
+	m.Toolkit = machine.Saw(container.RefreshEnv, toolkit, err)
 	m.Family = host.ReadFamily(root)
 	m.SELinux, err = host.ReadSELinux(root)
 	keep(err)

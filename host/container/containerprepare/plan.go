@@ -41,7 +41,11 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		return Plan{}, err
 	}
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
-	if err := p.specs(m, w); err != nil {
+	toolkit, warning, err := m.planToolkit(w)
+	if err != nil {
+		return Plan{}, err
+	}
+	if err := p.specs(m, w, toolkit.After != nil); err != nil {
 		return Plan{}, err
 	}
 	p.Files = append(p.Files, unit...)
@@ -49,13 +53,10 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	toolkit, warning, err := m.planToolkit(w)
-	if err != nil {
-		return Plan{}, err
-	}
-	p.Files = slices.Concat(p.Files, limits, toolkit)
-	if p.Restart = restart; len(toolkit.Pending()) > 0 {
-		p.Restart = append(p.Restart, refreshUnit)
+	p.Files = slices.Concat(p.Files, limits, edit.Plan{toolkit})
+	if p.Restart = restart; toolkit.Action() != edit.None {
+		p.Restart = append(p.Restart, container.RefreshUnit)
+		p.Notes = append(p.Notes, fmt.Sprintf("%s reads %s after systemctl daemon-reload", container.RefreshUnit, container.RefreshDropIn))
 	}
 	p.Warnings = append(p.Warnings, warnings...)
 	if warning != "" {
@@ -99,8 +100,9 @@ func (m Machine) planUnit(w *Want) (edit.Plan, error) {
 	return unit, err
 }
 
-// specs adds the files of both specs, of which static ones are recorded, and the names in them.
-func (p *Plan) specs(m Machine, w Want) error {
+// specs adds the files of both specs, of which static ones are recorded, the names in them, and the
+// list that NVIDIA's unit reads.
+func (p *Plan) specs(m Machine, w Want, lists bool) error {
 	p.Record.Files, p.NamesOf = []machine.Hash{}, map[pci.Address][]string{}
 	for _, f := range []struct {
 		name string
@@ -124,6 +126,11 @@ func (p *Plan) specs(m Machine, w Want) error {
 			p.Names = append(p.Names, container.NamesOf(f.spec)...)
 		}
 	}
+	list, err := container.RefreshList(m.Files, &w.Record, m.Driver, lists)
+	if err != nil {
+		return err
+	}
+	p.Boot = append(p.Boot, list)
 	for _, f := range w.Record.Functions {
 		only := Only(w.Record, []pci.Address{f.Address}, w.Record.Options.UMAD)
 		of := container.SpecOf(&only, m.Driver, m.Stack, m.Devices)

@@ -6,45 +6,56 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/container"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/edit"
 	"gpustack/host/pci"
 )
 
-// TestToolkitFile: the toolkit's own specs get the GPUs for containers, and only gpustack's line of
-// its environment file changes.
-func TestToolkitFile(t *testing.T) {
+// TestToolkit: the toolkit's own specs get the GPUs for containers that the driver shows, by a list
+// that each boot writes: one UUID too many makes NVIDIA's generator fail as a whole.
+func TestToolkit(t *testing.T) {
 	t.Parallel()
 	const (
-		file    = "/etc/nvidia-container-toolkit/nvidia-cdi-refresh.env"
-		mark    = "# Written by gpustack container prepare: only the GPUs that are for containers.\n"
+		list    = "/run/gpustack/nvidia-cdi-refresh.env"
 		ids     = "NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS="
-		refresh = "/usr/lib/systemd/system/nvidia-cdi-refresh.service"
+		library = "/usr/lib64/libnvidia-container.so."
+		yes     = true
 	)
 	gpuA, gpuB := address(t, gpu0), address(t, gpu1) // the driver shows no UUID of the second
 	for name, test := range map[string]struct {
-		before  string // "" for no file
+		files   map[string]string
 		gpus    []pci.Address
-		unit    bool
-		after   string
+		change  func(*containerprepare.Machine)
+		static  bool
+		dropIn  bool
+		list    string // "" for no file
 		warning string
 	}{
-		"no toolkit":               {"", []pci.Address{gpuA}, false, "", ""},
-		"no file":                  {"", []pci.Address{gpuA}, true, mark + ids + uuid + "\n", ""},
-		"others' lines":            {"A=1", []pci.Address{gpuA}, true, "A=1\n" + mark + ids + uuid + "\n", ""},
-		"again":                    {"A=1\n" + mark + ids + "GPU-old\n", []pci.Address{gpuA}, true, "A=1\n" + mark + ids + uuid + "\n", ""},
-		"an operator's":            {ids + "GPU-x\n", []pci.Address{gpuA}, true, ids + "GPU-x\n", "is left as it is: it has to name"},
-		"an operator's below ours": {mark + ids + "GPU-old\n" + ids + "GPU-x\n", []pci.Address{gpuA}, true, mark + ids + "GPU-old\n" + ids + "GPU-x\n", "is left as it is: it has to name"},
-		"one without UUID":         {mark + ids + "GPU-old\n", []pci.Address{gpuA, gpuB}, true, mark + ids + uuid + "\n", "lacks " + gpu1},
-		"none with UUID":           {"A=1\n", []pci.Address{gpuB}, true, "A=1\n", "is left as it is: the driver does not show the UUID of " + gpu1},
-		"an adapter only":          {"A=1\n" + mark + ids + uuid + "\n", nil, true, "A=1\n", ""},
-		"ours alone":               {mark + ids + uuid + "\n", nil, true, "", ""},
-		"toolkit removed":          {mark + ids + uuid + "\n", []pci.Address{gpuA}, false, "", ""},
+		"no toolkit":         {map[string]string{container.RefreshEnv: "A=1\n"}, []pci.Address{gpuA}, nil, false, false, "", ""},
+		"a GPU":              {unitOf(""), []pci.Address{gpuA}, nil, false, yes, ids + uuid + "\n", ""},
+		"others' lines":      {unitOf("A=1\n"), []pci.Address{gpuA}, nil, false, yes, ids + uuid + "\n", ""},
+		"an operator's":      {unitOf(ids + "GPU-x\n"), []pci.Address{gpuA}, nil, false, false, "", "is left as it is: it has to name"},
+		"one without a UUID": {unitOf(""), []pci.Address{gpuA, gpuB}, nil, false, yes, ids + uuid + "\n", ""},
+		"a UUID that the driver has shown before": {unitOf(""), []pci.Address{gpuA}, func(m *containerprepare.Machine) {
+			m.Driver.GPUs[0].UUID = nil
+			m.Recorded.Functions[0].UUID = uuid
+		}, false, yes, ids + uuid + "\n", ""},
+		"a GPU that has failed": {unitOf(""), []pci.Address{gpuA, gpuB}, func(m *containerprepare.Machine) {
+			other := "GPU-other"
+			m.Driver.GPUs[1].UUID = &other
+			m.Driver.GPUs = m.Driver.GPUs[1:]
+			m.Recorded.Functions[0].UUID = uuid
+		}, false, yes, ids + "GPU-other\n", ""},
+		"all GPUs have failed":    {unitOf(""), []pci.Address{gpuA}, func(m *containerprepare.Machine) { m.Driver.GPUs = nil }, false, yes, ids + "none\n", ""},
+		"an adapter only":         {unitOf(""), nil, nil, false, false, "", ""},
+		"a toolkit that does not": {with(unitOf(""), library+"1.18.2"), []pci.Address{gpuA}, nil, false, false, "", "1.18.2 does not read NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS"},
+		"a toolkit that does":     {with(unitOf(""), library+"1.19.0"), []pci.Address{gpuA}, nil, false, yes, ids + uuid + "\n", ""},
+		"static":                  {unitOf(""), []pci.Address{gpuA}, nil, yes, false, "", "--static no boot lists the GPUs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			put := func(name, text string) {
-				t.Helper()
+			for name, text := range test.files {
 				c, err := edit.Put(n.root, name, []byte(text), 0o644, false)
 				if err == nil {
 					err = edit.Plan{c}.Apply(context.Background(), n.root)
@@ -53,31 +64,46 @@ func TestToolkitFile(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if test.before != "" {
-				put(file, test.before)
-			}
-			if test.unit {
-				put(refresh, "[Service]\n")
-			}
 			m := n.machine()
-			want, err := containerprepare.NewWant(m, containerprepare.Options{GPUs: test.gpus, HCAs: []pci.Address{address(t, hca)}})
+			o := containerprepare.Options{GPUs: test.gpus, HCAs: []pci.Address{address(t, hca)}, Static: &test.static}
+			want, err := containerprepare.NewWant(m, o)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if test.change != nil { // since it was recorded
+				m.Recorded = &want.Record
+				test.change(&m)
+				if want, err = containerprepare.NewWant(m, containerprepare.Options{}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			p, err := n.plan(t, m, want)
 			if err == nil {
-				err = p.Files.Apply(context.Background(), n.root)
+				err = append(p.Files, p.Boot...).Apply(context.Background(), n.root)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, err := n.root.ReadFile(file)
-			if err != nil && !host.IsAbsent(err) || string(data) != test.after {
-				t.Errorf("%v, %q, want %q", err, data, test.after)
+			data, err := n.root.ReadFile(list)
+			if err != nil && !host.IsAbsent(err) || string(data) != test.list {
+				t.Errorf("%v, %q, want %q", err, data, test.list)
 			}
-			if found := strings.Contains(strings.Join(p.Warnings, "\n"), file+" "); found != (test.warning != "") || !strings.Contains(strings.Join(p.Warnings, "\n"), test.warning) {
+			if has, err := n.root.Exists(container.RefreshDropIn); err != nil || has != test.dropIn {
+				t.Errorf("the drop-in: %t, %v", has, err)
+			}
+			if all := strings.Join(p.Warnings, "\n"); !strings.Contains(all, test.warning) || test.warning == "" && strings.Contains(all, "nvidia.com/gpu") {
 				t.Errorf("warnings %q, want %q", p.Warnings, test.warning)
 			}
 		})
 	}
+}
+
+// unitOf returns the files of a toolkit whose unit has an environment file.
+func unitOf(env string) map[string]string {
+	return map[string]string{"/usr/lib/systemd/system/nvidia-cdi-refresh.service": "[Service]\n", container.RefreshEnv: env}
+}
+
+func with(files map[string]string, name string) map[string]string {
+	files[name] = ""
+	return files
 }

@@ -168,6 +168,11 @@ func NewWant(m Machine, o Options) (Want, error) {
 	}
 	w.boards()
 	w.kinds()
+	for i := range w.Record.Functions {
+		if gpu := m.Driver.GPU(w.Record.Functions[i].Address); gpu != nil && gpu.UUID != nil {
+			w.Record.Functions[i].UUID = *gpu.UUID
+		}
+	}
 	slices.SortFunc(w.Record.Functions, func(a, b machine.ContainerFunction) int { return a.Address.Compare(b.Address) })
 	w.Specs = container.SpecOf(&w.Record, m.Driver, m.Stack, m.Devices)
 	w.missing()
@@ -410,9 +415,7 @@ func (w *wanting) libraries() {
 
 // driverContainer refuses specs of GPUs that a boot would write without those.
 func (w *wanting) driverContainer() {
-	cuda := w.Driver.Library(container.CUDALink)
-	own := cuda != nil && !w.Driver.InContainer(*cuda)
-	if w.Driver.Container == "" || own || w.Options.Print || w.Record.Options.Static ||
+	if !w.Driver.OfContainer() || w.Options.Print || w.Record.Options.Static ||
 		!slices.ContainsFunc(w.Record.Functions, func(f machine.ContainerFunction) bool { return !f.HCA }) {
 		return
 	}

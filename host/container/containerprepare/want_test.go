@@ -38,7 +38,7 @@ func (n *node) plan(t *testing.T, m containerprepare.Machine, want containerprep
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Files, m.Unit, m.Limits, m.Refreshes, m.NodeMaker = now.Files, now.Unit, now.Limits, now.Refreshes, now.NodeMaker
+	m.Files, m.Unit, m.Limits, m.Toolkit, m.NodeMaker = now.Files, now.Unit, now.Limits, now.Toolkit, now.NodeMaker
 	return containerprepare.NewPlan(m, want)
 }
 
