@@ -21,10 +21,9 @@ func containerCheck() checkCommand {
 		description: `
 Checks everything that containers with GPUs or RDMA adapters depend on: the driver, its
 libraries and device nodes, every CDI spec in /etc/cdi and /run/cdi, roles, and images.
---image-dir DIR judges an image, in its root folder or as an OCI layout (podman save --format
-oci-dir): which libcuda its programs load, whether the driver runs its CUDA, and whether its
-libraries see the adapters. DIR is not below the root, and environment variables of images
-are not printed. Prints the verdict with what to do next, then failures and warnings. Each
+--image-dir DIR judges an image in its root folder, by podman image mount or a docker export
+that is unpacked: which libcuda its programs load, whether the driver runs its CUDA, and
+whether its libraries see the adapters. DIR is not below the root. Prints the verdict with what to do next, then failures and warnings. Each
 has its effect, with the message that users see, and a remedy. --all prints what every check
 has found.
 
@@ -47,15 +46,15 @@ EXIT STATUS
   1  error, nothing to check, or not enough information to reach a verdict
   2  a check has failed`,
 		flags: []cli.Flag{
-			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder, or an OCI layout (repeatable)"},
+			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder (repeatable)"},
 				args.PathRules{Kind: args.HandedOver}),
 		},
 		check: checkContainers,
 	}
 }
 
-func checkContainers(ctx context.Context, _ *term.UI, in checkInput) (checkReport, error) {
-	checked, err := node.CheckContainers(ctx, in.root, in.words("image-dir"))
+func checkContainers(_ context.Context, _ *term.UI, in checkInput) (checkReport, error) {
+	checked, err := node.CheckContainers(in.root, in.words("image-dir"))
 	if err != nil {
 		return nil, err
 	}

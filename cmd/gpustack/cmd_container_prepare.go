@@ -51,10 +51,9 @@ SELECTION
   two kinds are refused, and adapters of two kinds too.
 
 OTHER PROGRAMS
-  --print docker prints the command line for a docker that reads no CDI specs (before 25.0),
-  --print cni the configuration of CNI networks for the adapters: sriov with rdma or ib-sriov for
-  a VF, macvlan and ipvlan for an adapter that containers share. Both are for the functions of
-  --device and --hca, or else for all that are recorded, and change nothing.
+  --print cni prints the configuration of CNI networks for the adapters: sriov with rdma or
+  ib-sriov for a VF, macvlan and ipvlan for an adapter that containers share. It is for those of
+  --hca, or else for all that are recorded, and changes nothing.
 
 LIBRARIES
   The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
@@ -67,7 +66,7 @@ EXAMPLES
   gpustack container prepare --device 0000:84:00.0 --dry-run
   gpustack container prepare --device 0000:84:00.0 --library-path --yes
   gpustack container prepare --hca 0000:0c:00.0 --umad
-  gpustack container prepare --device 0000:84:00.0 --print docker
+  gpustack container prepare --hca 0000:0c:00.0 --print cni
   gpustack container prepare --remove 0000:84:00.0 --yes
   gpustack container prepare --none
 
@@ -86,10 +85,10 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "static", Usage: "write the specs in /etc/cdi once, instead of in /run/cdi at each boot"},
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
 			args.Paths(&cli.StringSliceFlag{Name: "image-dir",
-				Usage: "mount libraries where the loader of the image in `DIR` looks (root folder or OCI layout; repeatable)"},
+				Usage: "mount libraries where the loader of the image in `DIR` looks (its root folder; repeatable)"},
 				args.PathRules{Kind: args.HandedOver}),
-			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: docker or cni"},
-				[]string{"", views.PrintDocker, views.PrintCNI}),
+			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: cni"},
+				[]string{"", views.PrintCNI}),
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
 			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
@@ -173,7 +172,7 @@ func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts con
 	if err := o.Unnamed(m); err != nil {
 		return err
 	}
-	if o.Images, err = container.ReadImages(ctx, opts.images, container.Architecture(root)); err != nil {
+	if o.Images, err = container.ReadImages(opts.images, container.Architecture(root)); err != nil {
 		return err
 	}
 	o.Print = opts.form != ""
@@ -186,7 +185,7 @@ func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts con
 		return err
 	}
 	if opts.form != "" {
-		return views.PrintForProgram(u, opts.form, opts.format, report, networkNotes)
+		return views.PrintForProgram(u, opts.format, report, networkNotes)
 	}
 	showPlan(u, opts.decision, &report, func() { views.PrintContainerPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", views.ContainerPrepareSummary(report, m.Recorded), &report, func() error {

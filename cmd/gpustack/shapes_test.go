@@ -42,7 +42,7 @@ func subjectCommands(subject string) []string {
 		"containers": {
 			"container check", "container check -o json", "container check --image-dir IMAGES", "container prepare --dry-run",
 			"container prepare --device GPU --dry-run",
-			"container prepare --device GPU --static --dry-run", "container prepare --device GPU --print docker", "host scan",
+			"container prepare --device GPU --static --dry-run", "host scan",
 		},
 	}[subject]
 }

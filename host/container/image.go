@@ -21,8 +21,7 @@ type Image struct {
 	Name string // as the operator named it
 	Err  error  // of reading it
 
-	// Architectures are those that its configuration names, or its loaders are built for, as Go names
-	// them; none if neither is known.
+	// Architectures are those that its loaders are built for, as Go names them; none if it has none.
 	Architectures []string
 
 	Musl      bool           // its loader is musl's, which does not load libraries of glibc
@@ -37,9 +36,6 @@ type Image struct {
 	// Places are the folders that are reached by another name, with that name: "/lib" is "/usr/lib"
 	// in a usrmerged image.
 	Places map[string]string
-	// LibraryPath is LD_LIBRARY_PATH of its configuration, which a folder does not have.
-	LibraryPath      []string
-	LibraryPathKnown bool
 }
 
 // ImageLibrary is a library of the driver in an image.
@@ -97,14 +93,6 @@ func (i Image) Takes(in Injection) (own string, found bool) {
 	}
 	if in.Env {
 		return "", true
-	}
-	for _, dir := range i.LibraryPath {
-		if i.same(dir, in.Folder) {
-			return "", true
-		}
-		if own := folderOf(dir); own != "" {
-			return own, true
-		}
 	}
 	// The cache, which ldconfig made of these folders, comes before the default folders.
 	for _, dir := range slices.Concat(i.Conf, i.Folders) {

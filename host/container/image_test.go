@@ -17,7 +17,7 @@ import (
 func TestLoads(t *testing.T) {
 	t.Parallel()
 	read := func(archive string) container.Image {
-		return container.ReadImage(t.Context(), hosttest.Lay(t, archive).Path("/"), "amd64")
+		return container.ReadImage(hosttest.Lay(t, archive).Path("/"), "amd64")
 	}
 	debian, fedora := read("mkdir usr/lib/x86_64-linux-gnu\n-- etc/os-release --\n"), read("mkdir usr/lib64\n-- etc/os-release --\n")
 	alpine := read("-- lib/ld-musl-x86_64.so.1 --\n")
@@ -57,7 +57,7 @@ func TestLoads(t *testing.T) {
 func TestNoLibraries(t *testing.T) {
 	t.Parallel()
 	static := hosttest.Lay(t, "-- usr/bin/program --\n").Path("/")
-	_, err := container.ReadImages(t.Context(), []string{static, filepath.Join(static, "absent")}, "amd64")
+	_, err := container.ReadImages([]string{static, filepath.Join(static, "absent")}, "amd64")
 	if !errors.Is(err, container.ErrNoLibraries) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), static+": has no libraries") {
 		t.Errorf("error %v", err)
 	}
@@ -67,17 +67,17 @@ func TestNoLibraries(t *testing.T) {
 func TestReadImage(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
-	if i := container.ReadImage(t.Context(), empty, "amd64"); i.Err == nil {
+	if i := container.ReadImage(empty, "amd64"); i.Err == nil {
 		t.Error("an empty folder is an image")
 	}
-	if i := container.ReadImage(t.Context(), filepath.Join(empty, "absent"), "amd64"); i.Err == nil {
+	if i := container.ReadImage(filepath.Join(empty, "absent"), "amd64"); i.Err == nil {
 		t.Error("an absent folder is an image")
 	}
 	outside := filepath.Join(t.TempDir(), "libcuda.so.999.99")
 	if err := os.WriteFile(outside, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i := container.ReadImage(t.Context(), hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- usr/lib64/libc.so.6 --\n").Path("/"), "amd64")
+	i := container.ReadImage(hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- usr/lib64/libc.so.6 --\n").Path("/"), "amd64")
 	if i.Err != nil || len(i.Libraries) != 0 {
 		t.Errorf("a link out of the image leads to %+v, error %v", i.Libraries, i.Err)
 	}

@@ -1,7 +1,6 @@
 package container
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -10,7 +9,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/nvidia"
-	"gpustack/host/oci"
 	"gpustack/host/rdma"
 )
 
@@ -23,58 +21,39 @@ var defaultFolders = []string{
 
 // ErrNoLibraries is the error of an image in which nothing can load the driver's libraries.
 var ErrNoLibraries = host.WithHint(errors.New("has no libraries: no loader, no libc.so.6, and nothing of CUDA or RDMA"),
-	"name the root folder of an image, or an OCI layout; programs without a loader cannot use GPUs")
+	"name the root folder of an image; programs without a loader cannot use GPUs")
 
 // ReadImages reads images for nodes of an architecture, as Go names it. All that cannot be read are
 // in the error.
-func ReadImages(ctx context.Context, names []string, architecture string) (images []Image, err error) {
+func ReadImages(names []string, architecture string) (images []Image, err error) {
 	for _, name := range names {
-		i := ReadImage(ctx, name, architecture)
+		i := ReadImage(name, architecture)
 		images, err = append(images, i), errors.Join(err, i.Err)
 	}
 	return images, err
 }
 
-// ReadImage reads an image for nodes of an architecture: its root folder, or an OCI layout, of
-// which the files of interest are unpacked into a temporary folder.
-func ReadImage(ctx context.Context, name, architecture string) Image {
+// getFolder is how an operator gets the root folder of an image. Its configuration is not in it.
+const getFolder = host.Text("name the root folder of an image: podman image mount IMAGE; or docker create IMAGE, and docker export of that container, unpacked into a folder")
+
+// ReadImage reads the root folder of an image for nodes of an architecture.
+func ReadImage(name, architecture string) Image {
 	i := Image{Name: name}
-	isLayout, err := oci.IsLayout(name)
+	root, err := host.NewRoot(name)
 	if err != nil {
-		i.Err = err
-		return i
-	}
-	folder := name
-	if isLayout {
-		var config oci.Config
-		folder, config, err = oci.UnpackTemporary(ctx, name, architecture)
-		if err != nil {
-			i.Err = err
-			return i
-		}
-		defer oci.Remove(folder)
-		i.LibraryPath, i.LibraryPathKnown = config.LibraryPath, true
-		if config.Architecture != "" {
-			i.Architectures = []string{config.Architecture}
-		}
-	}
-	root, err := host.NewRoot(folder)
-	if err != nil {
-		i.Err = err
+		i.Err = host.WithHint(fmt.Errorf("%s: %w", name, host.Cause(err)), getFolder)
 		return i
 	}
 	r := imageReader{root: root.Once(), image: &i, architecture: architecture}
 	loaders := architectures(r.root)
-	if i.Architectures == nil {
-		i.Architectures = loaders
-	}
+	i.Architectures = loaders
 	r.read()
 	anything := slices.ContainsFunc([]string{"/usr", "/lib", "/etc"}, func(dir string) bool {
 		ok, err := root.Exists(dir)
 		return ok || err != nil
 	})
 	if i.Err == nil && !anything {
-		i.Err = fmt.Errorf("%s: no root folder of an image: neither /usr nor /lib nor /etc is in it", name)
+		i.Err = host.WithHint(fmt.Errorf("%s: no root folder of an image: neither /usr nor /lib nor /etc is in it", name), getFolder)
 	}
 	hasVerbs := len(i.Verbs.Libraries()) > 0
 	if i.Err == nil && !r.loads && !i.Musl && !hasVerbs && !i.CM && len(i.Libraries)+len(i.Runtimes)+len(i.Foreign)+len(loaders) == 0 {
@@ -137,7 +116,7 @@ func (r *imageReader) read() {
 	for _, dir := range r.conf("/etc/ld.so.conf", 0) {
 		add(&i.Conf, dir)
 	}
-	dirs := slices.Concat(i.LibraryPath, i.Conf, i.Folders, []string{DefaultLibraryFolder, "/usr/local/nvidia/lib"})
+	dirs := slices.Concat(i.Conf, i.Folders, []string{DefaultLibraryFolder, "/usr/local/nvidia/lib"})
 	for _, cuda := range r.matching("/usr/local", "cuda") {
 		dirs = append(dirs, path.Join(cuda, "lib64"), path.Join(cuda, "compat"))
 	}

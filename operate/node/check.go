@@ -71,14 +71,14 @@ type ContainersChecked struct {
 
 // CheckContainers checks whether containers of the machine below root can use its devices, and
 // images in these folders.
-func CheckContainers(ctx context.Context, root host.Root, images []string) (ContainersChecked, error) {
+func CheckContainers(root host.Root, images []string) (ContainersChecked, error) {
 	devices, warnings, err := pci.Scan(root, pci.Options{})
 	if errors.Is(err, pci.ErrNoPCI) { // a tree without sysfs may have specs
 		err = nil
 	}
 	root = root.Once()
 	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), OfferedGPUs(root, devices))
-	if m.Images, err = container.ReadImages(ctx, images, m.Architecture); err != nil {
+	if m.Images, err = container.ReadImages(images, m.Architecture); err != nil {
 		return ContainersChecked{}, err
 	}
 	findings, verdict, err := containercheck.Verify(m)

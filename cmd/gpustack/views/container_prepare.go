@@ -9,17 +9,13 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/container"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
-// Values of --print.
-const (
-	PrintDocker = "docker"
-	PrintCNI    = "cni"
-)
+// PrintCNI is the value of --print for CNI networks.
+const PrintCNI = "cni"
 
 // ContainerPrepare is the output of container prepare (docs/json.md).
 type ContainerPrepare struct {
@@ -37,8 +33,6 @@ type ContainerPrepare struct {
 	Names []string `json:"names"`
 	// the costs, and what the operator has to do besides
 	Notes []string `json:"notes"`
-	// arguments for docker without CDI, as --print docker prints them
-	Docker []string `json:"docker"`
 	// CNI networks for the adapters, as --print cni prints them
 	CNI []containerprepare.Network `json:"cni"`
 }
@@ -82,7 +76,6 @@ func NewContainerPrepare(head Report, m containerprepare.Machine, o containerpre
 	}
 	r.Restart = append(r.Restart, plan.Restart...)
 	only := containerprepare.Only(plan.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
-	r.Docker = containerprepare.DockerRun(container.SpecOf(&only, m.Driver, m.Stack, m.Devices))
 	networks, notes, err := containerprepare.Networks(only, m.Stack)
 	r.CNI = networks
 	return r, notes, err
@@ -163,20 +156,15 @@ var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI
 
 // PrintForProgram prints what another program needs, on standard output alone, so that it can be
 // redirected.
-func PrintForProgram(u *term.UI, form, format string, r ContainerPrepare, notes []string) error {
-	if form == PrintCNI {
-		r.Warnings = append(r.Warnings, notes...)
-	}
+func PrintForProgram(u *term.UI, format string, r ContainerPrepare, notes []string) error {
+	r.Warnings = append(r.Warnings, notes...)
 	r.Changed, r.Changes, r.AtBoot = false, []FileChange{}, []FileChange{}
 	u.Document.Show(&r)
 	u.Warn(r.Warnings...)
 	switch {
-	case form == PrintCNI && len(r.CNI) == 0:
+	case len(r.CNI) == 0:
 		return errNoNetwork
 	case format != term.FormatTable:
-		return nil
-	case form == PrintDocker:
-		u.Raw(dockerText(r.Docker) + "\n")
 		return nil
 	}
 	for _, n := range r.CNI {
@@ -188,13 +176,4 @@ func PrintForProgram(u *term.UI, form, format string, r ContainerPrepare, notes 
 		u.Raw(text.String() + "\n")
 	}
 	return nil
-}
-
-// dockerText returns a command line with an argument on each line, as a shell reads it.
-func dockerText(argv []string) string {
-	words := []string{strings.Join(argv[:2], " ")}
-	for _, w := range argv[2:] {
-		words = append(words, host.ShellWord(w))
-	}
-	return strings.Join(words, " \\\n  ")
 }

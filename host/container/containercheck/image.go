@@ -36,7 +36,7 @@ func (v view) images() []host.Finding {
 	for _, i := range v.Images {
 		if i.Err != nil {
 			findings = append(findings, host.Finding{
-				Status: host.NA, File: i.Name, Seen: i.Err.Error(), Effect: "nothing of the image is known", Remedy: "name a root folder or an OCI layout",
+				Status: host.NA, File: i.Name, Seen: i.Err.Error(), Effect: "nothing of the image is known", Remedy: "name the root folder of an image",
 			})
 			continue
 		}
@@ -130,9 +130,6 @@ func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 		switch taken, found := i.Takes(in.Injection); {
 		case compat != nil:
 			driver = v.judgeOwn(*compat, "programs load it", add)
-		case !found && i.LibraryPathKnown:
-			add(host.Fail, in.File, fmt.Sprintf("%s mounts libcuda into %s, where its loader does not look", in.Kind, in.Folder), insufficient+"; nothing is too old",
-				host.Textf("%s; or %s", v.prepare().Flag("library-path"), v.prepare().Flag("image-dir", i.Name)))
 		case !found:
 			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, "+
 				"where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),

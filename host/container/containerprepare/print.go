@@ -7,10 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	specs "tags.cncf.io/container-device-interface/specs-go"
-
 	"gpustack/host"
-	"gpustack/host/container"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -24,47 +21,6 @@ func Only(record machine.Containers, named []pci.Address, umad bool) machine.Con
 	})
 	record.Options.UMAD = umad
 	return record
-}
-
-// DockerRun returns the command line of docker that gives a container what all devices of specs
-// give it, for a docker that reads no CDI specs (before 25.0). Each mount is made by --mount, which
-// fails without its source; --volume would make a folder there (docs.docker.com, bind mounts).
-func DockerRun(s container.Specs) []string {
-	argv := []string{"docker", "run"}
-	add := func(flag ...string) {
-		text := strings.Join(flag, " ")
-		if !slices.Contains(argv, text) {
-			argv = append(argv, text)
-		}
-	}
-	for _, spec := range []*specs.Spec{s.GPU, s.HCA} {
-		if spec == nil {
-			continue
-		}
-		edits := []specs.ContainerEdits{spec.ContainerEdits}
-		for _, d := range spec.Devices {
-			edits = append(edits, d.ContainerEdits)
-		}
-		for _, e := range edits {
-			for _, env := range e.Env {
-				add("--env=" + env)
-			}
-			for _, n := range e.DeviceNodes {
-				if n.Permissions == "" {
-					add("--device=" + n.Path)
-					continue
-				}
-				add(fmt.Sprintf("--device=%s:%[1]s:%s", n.Path, n.Permissions))
-			}
-			for _, m := range e.Mounts {
-				add(fmt.Sprintf("--mount=type=bind,source=%s,target=%s,readonly,bind-propagation=rprivate", m.HostPath, m.ContainerPath))
-			}
-		}
-	}
-	if s.HCA != nil {
-		add("--ulimit=memlock=-1:-1")
-	}
-	return append(argv, "IMAGE")
 }
 
 // Network is the configuration of a network that a CNI plugin attaches containers to.
