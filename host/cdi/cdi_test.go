@@ -52,7 +52,7 @@ func TestFolders(t *testing.T) {
 		},
 		{
 			"/etc/cdi is a link to the other folder", "symlink etc/cdi -> /run/cdi\n-- run/cdi/a.json --\n" + oneDevice, []string{"/etc/cdi/a.json", "/run/cdi/a.json"},
-			[]string{"warn shadowed: /etc/cdi/a.json:1: kind: example.com/gpu is also used in /run/cdi/a.json, which takes precedence for example.com/gpu=0"},
+			[]string{"warn shadowed: /etc/cdi/a.json: kind: example.com/gpu is also used in /run/cdi/a.json, which takes precedence for example.com/gpu=0"},
 		},
 		{
 			"a loop of links", "symlink etc/cdi/a.json -> b.json\nsymlink etc/cdi/b.json -> a.json\n", []string{"/etc/cdi/a.json", "/etc/cdi/b.json"},
@@ -194,12 +194,12 @@ func TestTextRefuses(t *testing.T) {
 	}{
 		"two values": {
 			func(s *specs.Spec) { s.Devices[0].Name, s.ContainerEdits.Env = "-", []string{"A"} },
-			[]string{"devices[0].name", `containerEdits.env[0]: "A" is not of the form NAME=VALUE`},
+			[]string{"devices[0].name", `containerEdits: invalid container edits: invalid environment variable "A"`},
 		},
-		"a later version is needed": {func(s *specs.Spec) { s.ContainerEdits.AdditionalGIDs = []uint32{44} }, []string{"cdiVersion: 0.5.0 is too low: containerEdits.additionalGids needs 0.7.0"}},
+		"a later version is needed": {func(s *specs.Spec) { s.ContainerEdits.AdditionalGIDs = []uint32{44} }, []string{`cdiVersion: "0.5.0": the spec version must be at least v0.7.0`}},
 		"another version":           {func(s *specs.Spec) { s.Version = "0.6.0" }, []string{"cdiVersion 0.6.0, but only 0.5.0 is written"}},
-		"no devices":                {func(s *specs.Spec) { s.Devices = nil }, []string{"the file defines no devices"}},
-		"an empty element":          {func(s *specs.Spec) { s.ContainerEdits.Mounts = []*specs.Mount{nil} }, []string{"containerEdits.mounts[0]: an empty element"}},
+		"no devices":                {func(s *specs.Spec) { s.Devices = nil }, []string{"devices: invalid spec, no devices"}},
+		"an empty element":          {func(s *specs.Spec) { s.ContainerEdits.Mounts = []*specs.Mount{nil} }, []string{"a list has an empty element (null)"}},
 	} {
 		s := evergreen()
 		c.change(&s)
@@ -222,8 +222,8 @@ func TestValidKind(t *testing.T) {
 		"a/bc":    `CDI kind "a/bc": podman 4.3.1 crashes on a vendor or class of one character`,
 		"gpu":     `CDI kind "gpu" is not of the form VENDOR/CLASS`,
 		"":        `CDI kind "" is not of the form VENDOR/CLASS`,
-		"a/b/c":   `CDI kind "a/b/c": the class "b/c" is not a name`,
-		"1/b":     `CDI kind "1/b": the vendor "1" is not a name`,
+		"a/b/c":   `CDI kind "a/b/c" is not of the form VENDOR/CLASS: invalid class.`,
+		"1/b":     `CDI kind "1/b" is not of the form VENDOR/CLASS: invalid vendor.`,
 		"a.b/c.d": `CDI kind "a.b/c.d": a dot in the class needs version 0.6.0`,
 	} {
 		err := cdi.ValidKind(kind)

@@ -41,8 +41,6 @@ type File struct {
 	Priority int         // of its folder: a higher one takes a device's place
 	Spec     *specs.Spec // nil if the file cannot be parsed
 	Problems []Problem   // in the order of the file
-
-	lines *lines
 }
 
 // Used reports whether runtimes use the file's devices.

@@ -1,7 +1,6 @@
 package cdi
 
 import (
-	"fmt"
 	"strings"
 
 	"gpustack/host"
@@ -11,7 +10,6 @@ import (
 // Runtimes print one line for most of them: "unresolvable CDI devices NAME".
 type Problem struct {
 	File    string // the path on the machine
-	Line    int    // 0: the whole file, or not known
 	Field   string // as in "devices[0].containerEdits.deviceNodes[1].path"; "" where no field is concerned
 	Device  string // the qualified name of the device concerned, or ""
 	Kind    Kind
@@ -39,19 +37,16 @@ const (
 	Stale      Kind = "stale"      // the numbers of a device node are not the node's: the wrong device
 )
 
-// String returns the problem as one line: file, line, field, reason, and what the library reports.
+// String returns the problem as one line: file, field, reason, and what the library reports.
 func (p Problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.File)
-	if p.Line > 0 {
-		fmt.Fprintf(&b, ":%d", p.Line)
-	}
 	b.WriteString(": ")
 	if p.Field != "" {
 		b.WriteString(p.Field + ": ")
 	}
 	b.WriteString(p.Reason)
-	if p.Library != "" {
+	if p.Library != "" && !strings.Contains(p.Reason, p.Library) {
 		b.WriteString(" (" + p.Library + ")")
 	}
 	return b.String()

@@ -41,9 +41,6 @@ func (f *Folders) resolve() {
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		f.otherFolder(kind, kinds[kind])
 	}
-	for i := range f.Files {
-		f.Files[i].lines = nil
-	}
 }
 
 // deviceName returns the qualified name of a device of the file.
@@ -89,7 +86,6 @@ func decide(name string, all []claim) Device {
 // problem adds a problem with the name of a device.
 func (f *File) problem(device int, p Problem) {
 	p.File, p.Field = f.Path, fmt.Sprintf("devices[%d].name", device)
-	p.Line = f.lines.of(p.Field)
 	f.Problems = append(f.Problems, p)
 }
 
@@ -121,7 +117,7 @@ func (f *Folders) otherFolder(kind string, files []*File) {
 				lost = append(lost, name)
 			}
 		}
-		p := Problem{File: file.Path, Field: "kind", Kind: Shadowed, Status: host.Warn, Line: file.lines.of("kind")}
+		p := Problem{File: file.Path, Field: "kind", Kind: Shadowed, Status: host.Warn}
 		if len(lost) == 0 {
 			p.Reason = fmt.Sprintf("%s is also used in %s, where a device of the same name would take precedence", kind, strings.Join(others, ", "))
 		} else {

@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -39,9 +40,17 @@ const getFolder = host.Text("name the root folder of an image: podman image moun
 // ReadImage reads the root folder of an image for nodes of an architecture.
 func ReadImage(name, architecture string) Image {
 	i := Image{Name: name}
-	root, err := host.NewRoot(name)
+	info, err := os.Stat(name)
+	if err == nil && !info.IsDir() {
+		err = errors.New("is a file, not a folder")
+	}
 	if err != nil {
 		i.Err = host.WithHint(fmt.Errorf("%s: %w", name, host.Cause(err)), getFolder)
+		return i
+	}
+	root, err := host.NewRoot(name)
+	if err != nil {
+		i.Err = err
 		return i
 	}
 	r := imageReader{root: root.Once(), image: &i, architecture: architecture}

@@ -389,11 +389,11 @@ func cases(t *testing.T) []testCase {
 			"nodes", host.Warn, "/dev/nvidia1 belongs to no GPU", "No such device or address", "rm /dev/nvidia1"},
 
 		{"malformed YAML", func(n *tree) { n.files["etc/cdi/x.yaml"] = "cdiVersion: \"0.5.0\"\nkind: [" },
-			"specs", host.Fail, "not valid YAML", "Error: setting up CDI devices: unresolvable CDI devices NAME", "correct"},
+			"specs", host.Fail, "not a spec in YAML or JSON: yaml: line 2", "Error: setting up CDI devices: unresolvable CDI devices NAME", "correct"},
 		{"unknown key", func(n *tree) {
 			n.files["etc/cdi/x.yaml"] = "cdiVersion: \"0.5.0\"\nkind: example.com/gpu\ndevNodes: []"
 		},
-			"specs", host.Fail, "devNodes", "unresolvable CDI devices", "correct"},
+			"specs", host.Fail, "a key is unknown", "devNodes", "correct"},
 		{".yml", func(n *tree) { n.files["etc/cdi/x.yml"] = "cdiVersion: \"0.5.0\"" },
 			"specs", host.Warn, "silently ignore", "unresolvable CDI devices", "rename"},
 		{"a file with two specs", func(n *tree) { n.files["etc/cdi/gpu.json"] += "\n---\n" + n.files["etc/cdi/gpu.json"] },

@@ -40,12 +40,12 @@ func (v view) specs() []host.Finding {
 
 // specFinding is the finding of a problem of a spec.
 func (v view) specFinding(p cdi.Problem) host.Finding {
-	f := host.Finding{Status: p.Status, File: p.File, Line: p.Line, Seen: p.Reason}
+	f := host.Finding{Status: p.Status, File: p.File, Seen: p.Reason}
 	if p.Field != "" {
 		f.Seen = p.Field + ": " + p.Reason
 	}
 	library := ""
-	if p.Library != "" && p.Library != p.Reason {
+	if p.Library != "" && !strings.Contains(p.Reason, p.Library) {
 		library = `, the CDI library: "` + p.Library + `"`
 	}
 	name := p.Device
