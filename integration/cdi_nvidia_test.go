@@ -10,7 +10,9 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/cdi"
+	"gpustack/host/container"
 	"gpustack/host/nvidia"
+	"gpustack/host/rdma"
 	"gpustack/integration/cudaparts"
 )
 
@@ -82,6 +84,14 @@ for name in nvidia0 nvidia1 nvidia-uvm nvidia-uvm-tools nvidia-modeset; do mknod
 	}
 	if libraries < 9 {
 		t.Errorf("nvidia-ctk mounts %d libraries:\n%s\n%s", libraries, out, talk)
+	}
+
+	// What a container would get by theirs lacks nothing, by the one function that judges ours too.
+	edits := spec.ContainerEdits
+	edits.DeviceNodes = append(slices.Clone(edits.DeviceNodes), spec.Devices[0].ContainerEdits.DeviceNodes...)
+	edits.Mounts = slices.Clone(edits.Mounts)
+	if g := container.Gives(edits, driver, rdma.Stack{}); !g.GPU || len(g.Lacks) > 0 || !g.Triton || !g.Hooked {
+		t.Errorf("by nvidia-ctk's spec a container gets %+v\n%s", g, out)
 	}
 
 	nodes := nvidia.Nodes(0, 1)

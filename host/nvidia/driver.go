@@ -15,9 +15,7 @@ type Driver struct {
 	Majors             map[string]int       // character devices in /proc/devices whose name begins with "nvidia"; see major
 	Nodes              []DeviceNode         // below /dev, by path
 	Libraries          []Library            // of compute, in the order in which the loader looks into folders
-	Params             map[string]string    // /proc/driver/nvidia/params; nil if it is absent
 	MIG                map[pci.Address]bool // GPUs that are divided into instances
-	Instances          []Instance           // the parts of these GPUs
 	PersistencedSocket bool                 // the socket of nvidia-persistenced is there
 	// FabricManager reports whether Fabric Manager runs. It has no socket unless configured otherwise
 	// (FM_CMD_UNIX_SOCKET_PATH): a process or its pid file shows it.
@@ -59,8 +57,7 @@ type GPU struct {
 	Minor    *int // N of /dev/nvidiaN, which is not the index that nvidia-smi prints
 	UUID     *string
 	Model    *string
-	Firmware string // GSP firmware, "" without
-	Excluded bool   // by the module's parameter NVreg_ExcludedGpus
+	Excluded bool // by the module's parameter NVreg_ExcludedGpus
 }
 
 // DeviceNode is a character device below /dev.
@@ -82,14 +79,6 @@ type Library struct {
 	// link. It is "" for a link that leads nowhere.
 	File    string
 	Version Version // of the file's name; "" if unknown
-}
-
-// Instance is a GPU instance of MIG, or a compute instance in it.
-type Instance struct {
-	GPU   pci.Address
-	GI    int
-	CI    *int // nil: the GPU instance itself
-	Minor int  // N of /dev/nvidia-caps/nvidia-capN
 }
 
 // Library returns the library that programs load by a link, or nil. All are from one source, so

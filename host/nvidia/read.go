@@ -19,7 +19,6 @@ import (
 const (
 	procDir         = "/proc/driver/nvidia"
 	versionFile     = procDir + "/version"
-	paramsFile      = procDir + "/params"
 	gpusDir         = procDir + "/gpus"
 	capabilitiesDir = procDir + "/capabilities"
 	devicesFile     = "/proc/devices"
@@ -73,14 +72,7 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 		r.container = containerRoot
 	}
 	d.Container = r.container
-	d.Params = r.params()
-	d.Instances = r.instances(d.GPUs)
-	for _, i := range d.Instances {
-		if d.MIG == nil {
-			d.MIG = map[pci.Address]bool{}
-		}
-		d.MIG[i.GPU] = true
-	}
+	d.MIG = r.divided(d.GPUs)
 	d.PersistencedSocket = r.exists(persistencedSocket)
 	if slices.ContainsFunc(devices, func(f pci.Device) bool { return f.IsNVSwitch() }) {
 		d.FabricManager = r.fabricManager()
@@ -389,10 +381,6 @@ func (g *GPU) parse(text string) error {
 				continue
 			}
 			g.Minor = &n
-		case "GPU Firmware":
-			if value != "N/A" {
-				g.Firmware = value
-			}
 		case "GPU Excluded", "GPU Blacklisted": // the latter before driver 460
 			g.Excluded = value == "Yes"
 		}
@@ -442,69 +430,20 @@ func parseDevices(text string) (majors map[string]int, err error) {
 	return majors, err
 }
 
-// params returns the driver's parameters: lines "DeviceFileMode: 438".
-func (r *reader) params() map[string]string {
-	text, ok := r.text(paramsFile)
-	if !ok {
-		return nil
-	}
-	params := map[string]string{}
-	for line := range strings.Lines(text) {
-		if key, value, ok := strings.Cut(line, ":"); ok {
-			params[strings.TrimSpace(key)] = strings.TrimSpace(value)
-		}
-	}
-	return params
-}
-
-// instances returns the MIG instances. The driver numbers the folders gpuN by the GPUs' minors.
-func (r *reader) instances(gpus []GPU) (instances []Instance) {
+// divided returns the GPUs that have MIG instances, nil for none. The driver numbers the folders gpuN
+// by the GPUs' minors.
+func (r *reader) divided(gpus []GPU) (divided map[pci.Address]bool) {
 	for i := range gpus {
 		if gpus[i].Minor == nil {
 			continue
 		}
 		dir := path.Join(capabilitiesDir, fmt.Sprintf("gpu%d", *gpus[i].Minor), "mig")
-		for _, gi := range r.numbered(dir, "gi") {
-			at := path.Join(dir, fmt.Sprintf("gi%d", gi))
-			if minor, ok := r.capability(path.Join(at, "access")); ok {
-				instances = append(instances, Instance{GPU: gpus[i].Address, GI: gi, Minor: minor})
+		if slices.ContainsFunc(r.names(dir), func(name string) bool { return strings.HasPrefix(name, "gi") }) {
+			if divided == nil {
+				divided = map[pci.Address]bool{}
 			}
-			for _, ci := range r.numbered(at, "ci") {
-				if minor, ok := r.capability(path.Join(at, fmt.Sprintf("ci%d", ci), "access")); ok {
-					instances = append(instances, Instance{GPU: gpus[i].Address, GI: gi, CI: &ci, Minor: minor})
-				}
-			}
+			divided[gpus[i].Address] = true
 		}
 	}
-	return instances
-}
-
-// numbered returns the numbers of the names in a folder that are a prefix and a number.
-func (r *reader) numbered(dir, prefix string) (numbers []int) {
-	for _, name := range r.names(dir) {
-		if number, ok := strings.CutPrefix(name, prefix); ok {
-			if n, err := strconv.Atoi(number); err == nil && n >= 0 {
-				numbers = append(numbers, n)
-			}
-		}
-	}
-	slices.Sort(numbers)
-	return numbers
-}
-
-// capability returns the minor of a capability's node: the line "DeviceFileMinor: 12".
-func (r *reader) capability(file string) (minor int, ok bool) {
-	text, ok := r.text(file)
-	if !ok {
-		return 0, false
-	}
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, "DeviceFileMinor:"); ok {
-			if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil && n >= 0 {
-				return n, true
-			}
-		}
-	}
-	r.warn(file, errors.New("no line DeviceFileMinor with a number"))
-	return 0, false
+	return divided
 }
