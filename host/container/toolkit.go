@@ -22,9 +22,9 @@ const (
 	RefreshKey    = "NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS"
 	RefreshReads  = nvidia.Version("1.19.0") // from here on the key is read
 	RefreshDropIn = "/etc/systemd/system/nvidia-cdi-refresh.service.d/gpustack.conf"
-	// refreshFile has the key as each boot finds the machine: one UUID that the driver does not show
+	// RefreshFile has the key as each boot finds the machine: one UUID that the driver does not show
 	// makes NVIDIA's generator fail as a whole.
-	refreshFile = "/run/gpustack/nvidia-cdi-refresh.env"
+	RefreshFile = "/run/gpustack/nvidia-cdi-refresh.env"
 )
 
 // Toolkit is what NVIDIA Container Toolkit has installed below a root.
@@ -78,7 +78,7 @@ func ReadToolkit(root host.Root) (t Toolkit, failed error) {
 // BootFiles returns the paths of all files of which [PutSpec], [BootSpec] and [RefreshList] need to
 // know.
 func BootFiles() []string {
-	return append(SpecFiles(), refreshFile, RefreshDropIn)
+	return append(SpecFiles(), RefreshFile, RefreshDropIn)
 }
 
 // RefreshList returns the change of the list by which NVIDIA's unit gives containers only the GPUs
@@ -99,15 +99,15 @@ func RefreshList(files edit.Files, c *machine.Containers, driver nvidia.Driver, 
 		}
 	}
 	if !has || !gpus {
-		return files.Remove(refreshFile)
+		return files.Remove(RefreshFile)
 	}
 	slices.Sort(ids)
 	if ids == nil {
 		ids = []string{"none"} // an empty list would name every GPU
 	}
-	c2, err := files.Put(refreshFile, []byte(RefreshKey+"="+strings.Join(ids, ",")+"\n"), 0o644, false)
-	c2.Purpose = "which GPUs " + RefreshUnit + " gives containers"
-	return c2, err
+	list, err := files.Put(RefreshFile, []byte(RefreshKey+"="+strings.Join(ids, ",")+"\n"), 0o644, false)
+	list.Purpose = "which GPUs " + RefreshUnit + " gives containers"
+	return list, err
 }
 
 // HasRefreshList reports whether NVIDIA's unit reads the list.

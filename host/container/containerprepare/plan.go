@@ -54,17 +54,21 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		return Plan{}, err
 	}
 	p.Files = slices.Concat(p.Files, limits, edit.Plan{toolkit})
-	if p.Restart = restart; toolkit.Action() != edit.None {
+	record, err := m.planRecord(&p.Record)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Restart = restart
+	relisted := slices.ContainsFunc(p.Boot.Pending(), func(c edit.Change) bool { return c.Name == container.RefreshFile })
+	if toolkit.Action() != edit.None || relisted && record.Action() != edit.None {
 		p.Restart = append(p.Restart, container.RefreshUnit)
+	}
+	if toolkit.Action() != edit.None {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s reads %s after systemctl daemon-reload", container.RefreshUnit, container.RefreshDropIn))
 	}
 	p.Warnings = append(p.Warnings, warnings...)
 	if warning != "" {
 		p.Warnings = append(p.Warnings, warning)
-	}
-	record, err := m.planRecord(&p.Record)
-	if err != nil {
-		return Plan{}, err
 	}
 	p.Files = append(p.Files, record)
 	p.notes(m, w, len(unit) > 0)

@@ -2,6 +2,7 @@ package containerprepare_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,9 @@ func TestToolkit(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if restarted := slices.Contains(p.Restart, container.RefreshUnit); restarted != (test.list != "") {
+				t.Errorf("restart: %q", p.Restart)
 			}
 			data, err := n.root.ReadFile(list)
 			if err != nil && !host.IsAbsent(err) || string(data) != test.list {
