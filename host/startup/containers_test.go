@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/container"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/hosttest"
@@ -250,6 +251,46 @@ func TestContainersFail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRefreshList: each boot lists the GPUs for containers that the driver shows for NVIDIA's unit: one
+// that has failed since would make its generator fail as a whole. Without the drop-in there is no
+// list, and none remains when nothing is for containers.
+func TestRefreshList(t *testing.T) {
+	t.Parallel()
+	c := newCompute(t)
+	c.record(false, adapter, gpu)
+	list := func(want string) {
+		t.Helper()
+		data, err := c.root.ReadFile(container.RefreshFile)
+		if err != nil && !host.IsAbsent(err) || string(data) != want {
+			t.Errorf("%v: %q, want %q", err, data, want)
+		}
+	}
+	boot := func(id, gpuStep string) {
+		t.Helper()
+		c.write("/proc/sys/kernel/random/boot_id", id+"\n")
+		noError(t, os.RemoveAll(c.root.Path("/run/gpustack")))
+		result, _ := startup.Run(context.Background(), c.machine())
+		for _, s := range result.Steps {
+			if s.ID == "cdi gpu" && string(s.Status) != gpuStep {
+				t.Errorf("%s: %+v", id, s)
+			}
+		}
+	}
+	boot("b2", "done")
+	list("")
+	c.write(container.RefreshDropIn, "[Service]\n")
+	c.write(information, "Device Minor: \t 3\nGPU UUID: \t GPU-1\n")
+	boot("b3", "done")
+	list("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS=GPU-1\n")
+	noError(t, os.RemoveAll(c.root.Path(path.Dir(information))))
+	boot("b4", "failed")
+	list("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS=none\n")
+	c.record(false)
+	_, err := startup.Offer(context.Background(), c.machine())
+	noError(t, err)
+	list("")
 }
 
 // TestStatic: no boot writes specs that are static, but their nodes are made.
