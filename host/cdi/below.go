@@ -83,20 +83,33 @@ func (v *view) what() string {
 
 func (v *view) edits(at string, e *specs.ContainerEdits) {
 	for i, n := range e.DeviceNodes {
-		if path.IsAbs(n.Path) {
-			v.deviceNode(fmt.Sprintf("%s.deviceNodes[%d]", at, i), n)
+		field := fmt.Sprintf("%s.deviceNodes[%d]", at, i)
+		if v.absolute(field+".path", n.Path) && v.absolute(field+".hostPath", n.HostPath) {
+			v.deviceNode(field, n)
 		}
 	}
 	for i, m := range e.Mounts {
-		if m.HostPath != "" {
-			v.mount(fmt.Sprintf("%s.mounts[%d].hostPath", at, i), m)
+		field := fmt.Sprintf("%s.mounts[%d]", at, i)
+		v.absolute(field+".containerPath", m.ContainerPath)
+		if isBind(m) && v.absolute(field+".hostPath", m.HostPath) {
+			v.mount(field+".hostPath", m)
 		}
 	}
 	for i, h := range e.Hooks {
-		if h.Path != "" {
-			v.hook(fmt.Sprintf("%s.hooks[%d].path", at, i), h)
+		if field := fmt.Sprintf("%s.hooks[%d].path", at, i); v.absolute(field, h.Path) {
+			v.hook(field, h)
 		}
 	}
+}
+
+// absolute reports a path that is relative, and returns whether it is none. The library accepts it;
+// what it is relative to differs between runtimes, if they start the container at all.
+func (v *view) absolute(field, name string) bool {
+	if name == "" || path.IsAbs(name) {
+		return true
+	}
+	v.add(field, Malformed, "", "the path %s is not absolute", name)
+	return false
 }
 
 // hostPath returns the path of a node on the machine, and the name of the field that contains it.
@@ -148,9 +161,6 @@ func (v *view) deviceNode(field string, n *specs.DeviceNode) {
 // mount reports a bind mount whose source does not exist. The runtime finds that out when the
 // container starts: the text is that of runc 1.1.5.
 func (v *view) mount(field string, m *specs.Mount) {
-	if !isBind(m) || !path.IsAbs(m.HostPath) {
-		return
-	}
 	switch state := v.stat(m.HostPath); {
 	case state.err != nil:
 		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", m.HostPath, host.Cause(state.err)).
@@ -166,7 +176,6 @@ func (v *view) hook(field string, h *specs.Hook) {
 	state := v.stat(h.Path)
 	text := func(err error) string { return fmt.Sprintf("fork/exec %s: %v", h.Path, err) }
 	switch {
-	case !path.IsAbs(h.Path): // a problem of the file alone
 	case state.err != nil:
 		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", h.Path, host.Cause(state.err)).
 			Denied = errors.Is(state.err, fs.ErrPermission)

@@ -158,6 +158,20 @@ func (m Machine) planRecord(containers *machine.Containers) (edit.Change, error)
 	return m.Files.Put(machine.ContractFile, text, 0o600, false)
 }
 
+// mounted returns what a spec mounts, and of that the names that change with every upgrade.
+func mounted(spec *specs.Spec) (links, versioned []string) {
+	for _, mount := range spec.ContainerEdits.Mounts {
+		if slices.Contains(links, mount.HostPath) {
+			continue
+		}
+		links = append(links, mount.HostPath)
+		if name := path.Base(mount.HostPath); strings.Contains(name, ".so.") && !slices.Contains(nvidia.CoreLinks(), name) {
+			versioned = append(versioned, name)
+		}
+	}
+	return links, versioned
+}
+
 // notes adds the costs of the specs, and what is left to the operator.
 func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
@@ -175,16 +189,7 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 		} else {
 			note("an image's own compatibility libraries (/usr/local/cuda/compat) are used only if its ld.so.conf names their folder, and then instead of the driver's")
 		}
-		var links, versioned []string
-		for _, mount := range w.Specs.GPU.ContainerEdits.Mounts {
-			if slices.Contains(links, mount.HostPath) {
-				continue
-			}
-			links = append(links, mount.HostPath)
-			if name := path.Base(mount.HostPath); strings.Contains(name, ".so.") && !slices.Contains(nvidia.CoreLinks(), name) {
-				versioned = append(versioned, path.Base(mount.HostPath))
-			}
-		}
+		links, versioned := mounted(w.Specs.GPU)
 		note("a container does not start if one of these is missing after an upgrade of the driver: %s", strings.Join(links, ", "))
 		switch names := strings.Join(versioned, ", "); {
 		case versioned == nil:
