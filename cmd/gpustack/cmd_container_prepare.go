@@ -66,7 +66,6 @@ EXAMPLES
   gpustack container prepare --device 0000:84:00.0 --dry-run
   gpustack container prepare --device 0000:84:00.0 --library-path --yes
   gpustack container prepare --hca 0000:0c:00.0 --umad
-  gpustack container prepare --hca 0000:0c:00.0 --print cni
   gpustack container prepare --remove 0000:84:00.0 --yes
   gpustack container prepare --none
 
