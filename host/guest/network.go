@@ -22,9 +22,24 @@ func (o *observer) lower(interfaces []string, named string) (functions []pci.Add
 			continue
 		}
 		if o.report.Doubtful == nil {
-			o.report.Doubtful = &Doubtful{Functions: append([]pci.Address{}, o.network...)}
+			o.report.Doubtful = &Doubtful{Functions: o.networkFunctions()}
 		}
 		o.report.Doubtful.Because = append(o.report.Doubtful.Because, valid(named+": the function of network interface "+name+" cannot be determined"))
+	}
+	return functions
+}
+
+// networkFunctions returns the functions of the machine whose class begins with that of networks
+// (PCI Code and ID Assignment Specification), or cannot be read. Folders that cannot be read are
+// failures of their own (virtualFunctions).
+func (o *observer) networkFunctions() []pci.Address {
+	functions := []pci.Address{}
+	names, _ := o.root.ReadDir(pciDevices) //nolint:errcheck // virtualFunctions has reported it
+	for _, name := range names {
+		class, err := o.root.ReadHead(path.Join(pciDevices, name, "class"), 16)
+		if a, malformed := pci.ParseAddress(name); malformed == nil && (err != nil || strings.HasPrefix(string(class), "0x02")) {
+			functions = append(functions, a)
+		}
 	}
 	return functions
 }

@@ -57,7 +57,6 @@ type observer struct {
 	report   Report
 	uptime   *time.Duration           // since boot; nil: unknown
 	nodes    map[string][]pci.Address // functions of the nodes of vDPA devices
-	network  []pci.Address            // network functions, by their class
 	accesses map[string]*access
 }
 

@@ -11,11 +11,7 @@ import (
 	"gpustack/host/pci"
 )
 
-const (
-	pciDevices = "/sys/bus/pci/devices"
-	// networkClass begins the class of network functions (PCI Code and ID Assignment Specification).
-	networkClass = "0x02"
-)
+const pciDevices = "/sys/bus/pci/devices"
 
 // virtualFunctions lists the physical functions that have virtual functions. The kernel links both
 // ways (Linux, Documentation/ABI/testing/sysfs-bus-pci, physfn and virtfnX); the links must agree,
@@ -43,11 +39,6 @@ func (o *observer) virtualFunctions() {
 		if err != nil {
 			l.failf("%s: %w", path.Join(pciDevices, name), err)
 			continue
-		}
-		// A class that cannot be read may be any.
-		class, err := o.root.ReadHead(path.Join(pciDevices, name, "class"), 16)
-		if err != nil || strings.HasPrefix(string(class), networkClass) {
-			o.network = append(o.network, a)
 		}
 		if pf != nil {
 			physical[a] = *pf

@@ -164,7 +164,7 @@ func (s *scanner) readNVSwitchManagers() {
 	isHGX := func(d Device) bool {
 		return d.IsBoardGPU() && d.ProductID != nil && slices.Contains(hgxBlackwell, *d.ProductID)
 	}
-	if !slices.ContainsFunc(s.devices, isHGX) || slices.ContainsFunc(s.devices, func(d Device) bool { return d.IsNVSwitch() }) {
+	if !slices.ContainsFunc(s.devices, isHGX) || slices.ContainsFunc(s.devices, func(d Device) bool { return d.IsNVSwitch() || d.vpdUnread }) {
 		return
 	}
 	for i := range s.devices {

@@ -314,7 +314,7 @@ func TestServerMeanwhile(t *testing.T) {
 		"unavailable for a while":   {func(b *bed) { b.SetFault(unavailable(3)) }, "has not reported within", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, servertest.Options{Timeout: 2 * time.Second})
+			b := newBed(t, servertest.Options{Timeout: 5 * time.Second}) // a slow machine answers late
 			servers, _, err := b.create(t)
 			if err != nil {
 				t.Fatal(err)
