@@ -124,7 +124,7 @@ func TestCheckNodes(t *testing.T) {
 		t.Run(filepath.Base(table), func(t *testing.T) {
 			t.Parallel()
 			findings, verdict, status := check(t, exec.Command(gpustack, "host", "check", "--root", root, "-o", "json"))
-			if len(findings) != 25 || verdict != "not prepared" || status != 2 {
+			if len(findings) != 27 || verdict != "not prepared" || status != 2 {
 				t.Errorf("%d checks, %s, exit status %d", len(findings), verdict, status)
 			}
 		})

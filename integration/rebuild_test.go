@@ -213,7 +213,7 @@ func TestRebuild(t *testing.T) {
 		{"a program that fails", "etc/broken", "gpustack: error: update-grub: exit status 3: no device found\ngpustack: error: the files from before the program ran were restored\n", arguments},
 		{"another root file system", "etc/loop", "gpustack: error: /boot/grub/grub.cfg: the new menu would boot /boot/vmlinuz-4.4.0-210-generic with root=/dev/loop0p2 instead of root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a10\ngpustack: error: the files from before the program ran were restored\n", arguments},
 		{"a menu without entries", "etc/empty", "gpustack: error: /boot/grub/grub.cfg: no boot entries\ngpustack: error: the files from before the program ran were restored\n", arguments},
-		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not take effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on\ngpustack: error: the files from before the program ran were restored\n", arguments},
+		{"a menu without the arguments", "etc/deaf", "gpustack: error: /boot/grub/grub.cfg: the arguments would not take effect: the entry of /boot/vmlinuz-4.4.0-210-generic has no intel_iommu=on iommu=pt\ngpustack: error: the files from before the program ran were restored\n", arguments},
 		{"a module that is missing", "etc/few", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: module vfio_pci of 4.4.0-210-generic: is missing\ngpustack: error: the files from before the program ran were restored\n", arguments},
 		{"a script that comes too late", "etc/late", "gpustack: error: /boot/initrd.img-4.4.0-210-generic: does not bind functions before udev starts\ngpustack: error: the files from before the program ran were restored\n", arguments},
 	} {

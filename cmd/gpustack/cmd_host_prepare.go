@@ -32,7 +32,8 @@ again, it plans nothing.
 
 SELECTION
   Without a record, --device and --vendor name exactly what is selected, and without them
-  every NVIDIA GPU that is not for containers is selected. Virtual functions must be named by --device or --only.
+  every NVIDIA GPU that is not for containers is selected. Virtual functions must be named
+  by --device or --only.
   With a record, --device and --vendor add to it and --remove removes from it. --only is
   the whole selection, recorded or not: a recorded function that it does not name is
   returned to the host at the next boot. --none returns all functions and removes every
@@ -56,15 +57,13 @@ REFUSALS
   GPU work without NVLink). --nvswitch guest selects all GPUs and NVSwitches of the board,
   for one guest.
 
-On the running machine the initramfs and GRUB's menu are regenerated; on a root elsewhere
-only with --rebuild.
+On a root elsewhere, the initramfs and GRUB's menu are regenerated only with --rebuild.
 On a machine that was prepared by other means, ids= of others in modprobe.d, modules-load.d,
 /etc/modules, /etc/initramfs-tools/modules, dracut's configuration and the kernel arguments
-bind functions whatever gpustack records, and so do files of driverctl: the plan names
-each. --take-over removes the ids of selected functions there, and driverctl's files of
-them, as the diff shows; "gpustack undo" restores them, --none does
-not. "gpustack=off" among the kernel arguments at the boot menu leaves
-every function with the host for that boot.
+bind functions whatever gpustack records, and so do files of driverctl: the plan names each.
+--take-over removes the ids of selected functions there, and driverctl's files of them, as
+the diff shows; "gpustack undo" restores them, --none does not. "gpustack=off" among the
+kernel arguments at the boot menu leaves every function with the host for that boot.
 
 EXAMPLES
   gpustack host prepare --dry-run

@@ -34,7 +34,7 @@ func (o *observer) lower(interfaces []string, named string) (functions []pci.Add
 // failures of their own (virtualFunctions).
 func (o *observer) networkFunctions() []pci.Address {
 	functions := []pci.Address{}
-	names, _ := o.root.ReadDir(pciDevices) //nolint:errcheck // virtualFunctions has reported it
+	names, _ := o.root.ReadDir(pciDevices) // virtualFunctions has reported the error
 	for _, name := range names {
 		class, err := o.root.ReadHead(path.Join(pciDevices, name, "class"), 16)
 		if a, malformed := pci.ParseAddress(name); malformed == nil && (err != nil || strings.HasPrefix(string(class), "0x02")) {

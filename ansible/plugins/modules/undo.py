@@ -42,6 +42,16 @@ options:
     description:
       - Of repair-migration, read nova.conf from this file below the root.
     type: str
+  guests:
+    description:
+      - Of repair-migration, reports of C(gpustack host guests), which prove that no guest uses a device that undo frees.
+    type: list
+    elements: str
+  host_is_off:
+    description:
+      - Of repair-migration, compute hosts on which neither nova-compute nor a guest runs.
+    type: list
+    elements: str
 """
 
 EXAMPLES = r"""
@@ -78,7 +88,8 @@ import re
 
 from ansible_collections.gpustack.nova.plugins.module_utils.gpustack import CLOUD, ROOT, Gpustack, joined
 
-FLAGS = joined(ROOT, CLOUD, {"allow": ("--allow", "list"), "live": ("--live", "bool"), "conf": ("--conf", "str")})
+FLAGS = joined(ROOT, CLOUD, {"allow": ("--allow", "list"), "live": ("--live", "bool"), "conf": ("--conf", "str"),
+                              "guests": ("--guests", "list"), "host_is_off": ("--host-is-off", "list")})
 OWN = {"entry": {"type": "str", "required": True}}
 
 
