@@ -201,7 +201,8 @@ func (c *classifier) odd() {
 	if c.Verdict == Suspicious {
 		reason += "; apart from that: " + c.Reason
 	}
-	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence, Closings: []Closing{}, Frees: []Held{}, Reports: []string{},
+	c.Finding = Finding{Cell: c.Cell, Host: c.Host, Node: c.Node, Device: c.Device, Consequence: c.Consequence,
+		Closings: []Closing{}, Frees: []Held{}, Reports: []string{},
 		card: c.card}
 	c.is(CaseOdd, Unknown, "%s", reason)
 	c.Steps = host.Textf("correct these records or rename the host, then run %s again", again)

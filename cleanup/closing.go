@@ -235,7 +235,8 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 		on := "on " + c.hostOf(m, true)
 		switch {
 		case domains[m.ID]:
-			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.instance.UUID+" --managed-save --nvram) and "+folder+" with the guest's old disk; keep both until the guest runs on "+m.DestHost)
+			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.instance.UUID+" --managed-save --nvram) and "+
+				folder+" with the guest's old disk; keep both until the guest runs on "+m.DestHost)
 		case m.isMove() && m.Arrived && m.Status != "error":
 			list = append(list, on+confirmed+folder+" with the guest's old disk")
 		case m.Status == "finished":
@@ -252,7 +253,8 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 			at = *c.instance.Host
 		}
 		list = append(list, "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; "+
-			"a guest with volumes is stopped, and each volume refreshed on "+at+" (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh "+
+			"a guest with volumes is stopped, and each volume refreshed on "+at+
+			" (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh "+
 			c.instance.UUID+" VOLUME connector.json); a hard reboot then corrects the ports")
 	}
 	return strings.Join(list, "; ")

@@ -161,7 +161,8 @@ func (i Instance) afterMove(own []Held, arrived, resizes bool) (applies bool, wh
 		case !sameSet(has, c.Moved):
 			return false, fmt.Sprintf("the context of migration %d has other devices on the destination than the instance", c.Migration)
 		case resizes && !sameRequests(requests, c.New):
-			return false, fmt.Sprintf("the resize of migration %d has not put the new flavor in place: the instance's pci_requests are not yet those of its context", c.Migration)
+			return false, fmt.Sprintf("the resize of migration %d has not put the new flavor in place: "+
+				"the instance's pci_requests are not yet those of its context", c.Migration)
 		}
 		applies, requests = true, c.New
 	}

@@ -83,7 +83,8 @@ const withoutRequests = "Nova raises KeyError whenever it looks up the instance'
 
 // keepContext returns the steps for a migration_context that must neither be removed nor applied.
 func (c *classifier) keepContext() host.Text {
-	return host.Textf("do not clear the migration_context, and do not reboot the instance: compare pci_requests and migration_context of its instance_extra with its rows of pci_devices "+
+	return host.Textf("do not clear the migration_context, and do not reboot the instance: compare pci_requests and "+
+		"migration_context of its instance_extra with its rows of pci_devices "+
 		"and its flavor (openstack server show %s), correct instance_extra or the flavor, then run %s again; or delete the instance", c.f.Instance.UUID, again)
 }
 

@@ -94,7 +94,8 @@ func (s *search) in(ctx context.Context, r *reader) error {
 				return err
 			}
 		}
-		if err := s.similar(ctx, r, "--instance", "SELECT uuid FROM instances WHERE deleted = 0 AND uuid LIKE ? LIMIT 3", strings.NewReplacer("%", "", "_", "").Replace(u[:min(len(u), 8)])+"%"); err != nil {
+		begins := strings.NewReplacer("%", "", "_", "").Replace(u[:min(len(u), 8)]) + "%"
+		if err := s.similar(ctx, r, "--instance", "SELECT uuid FROM instances WHERE deleted = 0 AND uuid LIKE ? LIMIT 3", begins); err != nil {
 			return err
 		}
 	}

@@ -64,7 +64,8 @@ func (r *Repairer) check(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *c
 // the proof of the findings covers all that may be, and the unit writes those of now.
 func checkPlan(u *cleanup.Unit, again []cleanup.Unit) error {
 	for _, is := range again {
-		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) && is.Applies == u.Applies && is.Confirms == u.Confirms && sameDevices(is.Devices, u.Devices) {
+		if is.State == cleanup.Planned && slices.Equal(is.Closings, u.Closings) &&
+			is.Applies == u.Applies && is.Confirms == u.Confirms && sameDevices(is.Devices, u.Devices) {
 			u.FreedWith = is.FreedWith
 			return nil
 		}
@@ -75,7 +76,8 @@ func checkPlan(u *cleanup.Unit, again []cleanup.Unit) error {
 // sameFinding returns whether a row was judged the same twice, for the same reason and with the
 // same repair.
 func sameFinding(a, b cleanup.Finding) bool {
-	return a.Case == b.Case && a.Verdict == b.Verdict && a.Repair == b.Repair && slices.Equal(a.Closings, b.Closings) && a.Applies == b.Applies && a.Needs == b.Needs &&
+	return a.Case == b.Case && a.Verdict == b.Verdict && a.Repair == b.Repair && slices.Equal(a.Closings, b.Closings) &&
+		a.Applies == b.Applies && a.Needs == b.Needs &&
 		a.Claims == b.Claims && a.Request == b.Request && sameDevices(a.Frees, b.Frees) && sameDevice(a.Device, b.Device)
 }
 

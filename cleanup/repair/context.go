@@ -17,7 +17,8 @@ import (
 func contextRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at string) ([]cleanup.Row, error) {
 	var instance, extra int64
 	var text sql.NullString
-	err := tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
+	err := tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i "+
+		"JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
 		u.Instance).Scan(&instance, &extra, &text)
 	if err != nil {
 		return nil, novadb.Explain("instance_extra", err)
@@ -59,7 +60,8 @@ func contextRow(ctx context.Context, tx *sql.Tx, extra int64, text string, appli
 
 // hasColumn returns whether the schema of the database has a column.
 func hasColumn(ctx context.Context, q rowQuerier, table, column string) (there bool, err error) {
-	err = q.QueryRowContext(ctx, "SELECT COUNT(*) > 0 FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND column_name = ?", table, column).Scan(&there)
+	err = q.QueryRowContext(ctx, "SELECT COUNT(*) > 0 FROM information_schema.columns "+
+		"WHERE table_schema = DATABASE() AND table_name = ? AND column_name = ?", table, column).Scan(&there)
 	if err != nil {
 		return false, novadb.Explain("columns", err)
 	}

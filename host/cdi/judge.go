@@ -19,7 +19,8 @@ import (
 func judge(file string, spec *specs.Spec) (problems []Problem) {
 	refused := func(field, device string, err error) {
 		if err != nil {
-			problems = append(problems, Problem{File: file, Field: field, Device: device, Kind: Malformed, Status: host.Fail, Reason: err.Error(), Library: err.Error(), Skipped: true})
+			problems = append(problems, Problem{File: file, Field: field, Device: device, Kind: Malformed, Status: host.Fail,
+				Reason: err.Error(), Library: err.Error(), Skipped: true})
 		}
 	}
 	if hasNull(spec) {

@@ -28,7 +28,8 @@ func (v view) reservedRegions() []host.Finding {
 		}
 		reported[region.Group] = true
 		f := host.Finding{
-			Status: host.Fail, File: region.File(), Seen: fmt.Sprintf("%s is in group %d, of which the firmware requires %s mapped 1:1", d.Address, region.Group, region.Memory),
+			Status: host.Fail, File: region.File(),
+			Seen:   fmt.Sprintf("%s is in group %d, of which the firmware requires %s mapped 1:1", d.Address, region.Group, region.Memory),
 			Effect: "the kernel assigns the group to no guest", Remedy: gate.FreeRegion,
 		}
 		if !region.Refuses {

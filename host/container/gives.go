@@ -138,7 +138,8 @@ func (g *Given) lacks(nodes, libraries map[string]bool, links bool, driver nvidi
 	}
 	switch {
 	case g.Library == "":
-		lack(host.Fail, "programs of images without their own libcuda fail: "+Insufficient+", although nothing is too old; those of others fail after an upgrade of the driver",
+		lack(host.Fail, "programs of images without their own libcuda fail: "+Insufficient+", although nothing is too old; "+
+			"those of others fail after an upgrade of the driver",
 			"containers get no %s", CUDALink)
 		return
 	case !links:

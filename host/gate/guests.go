@@ -111,7 +111,8 @@ func (h Host) Decide(s Selection, uses machine.Uses, ofVFs func(pf pci.Address) 
 			answer.add(h, s.Allowed, r)
 		default:
 			mapped[region.Group] = true
-			answer.Notes = append(answer.Notes, fmt.Sprintf("%s is in IOMMU group %d, of which the firmware requires %s mapped 1:1: kernels since 6.6 assign the group to no guest", a, region.Group, region.Memory))
+			answer.Notes = append(answer.Notes, fmt.Sprintf("%s is in IOMMU group %d, of which the firmware requires %s mapped 1:1: "+
+				"kernels since 6.6 assign the group to no guest", a, region.Group, region.Memory))
 		}
 	}
 	answer.Refused = append(answer.Refused, h.Shared(s, ofVFs)...)

@@ -30,14 +30,12 @@ func (o *observer) lower(interfaces []string, named string) (functions []pci.Add
 }
 
 // networkFunctions returns the functions of the machine whose class begins with that of networks
-// (PCI Code and ID Assignment Specification), or cannot be read. Folders that cannot be read are
-// failures of their own (virtualFunctions).
+// (PCI Code and ID Assignment Specification), or cannot be read.
 func (o *observer) networkFunctions() []pci.Address {
 	functions := []pci.Address{}
-	names, _ := o.root.ReadDir(pciDevices) // virtualFunctions has reported the error
-	for _, name := range names {
-		class, err := o.root.ReadHead(path.Join(pciDevices, name, "class"), 16)
-		if a, malformed := pci.ParseAddress(name); malformed == nil && (err != nil || strings.HasPrefix(string(class), "0x02")) {
+	for _, a := range o.functions {
+		class, err := o.root.ReadHead(path.Join(pciDevices, a.String(), "class"), 16)
+		if err != nil || strings.HasPrefix(string(class), "0x02") {
 			functions = append(functions, a)
 		}
 	}

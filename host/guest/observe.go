@@ -53,11 +53,13 @@ func Observe(root host.Root, nova NovaConf, now time.Time) Report {
 
 // observer makes a report.
 type observer struct {
-	root     host.Root
-	report   Report
-	uptime   *time.Duration           // since boot; nil: unknown
-	nodes    map[string][]pci.Address // functions of the nodes of vDPA devices
-	accesses map[string]*access
+	root   host.Root
+	report Report
+	uptime *time.Duration           // since boot; nil: unknown
+	nodes  map[string][]pci.Address // functions of the nodes of vDPA devices
+	// functions are those of the machine. If they cannot be listed, the report is incomplete.
+	functions []pci.Address
+	accesses  map[string]*access
 }
 
 // access is how reading a source went: the files that were read, and the failures.

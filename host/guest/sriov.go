@@ -40,6 +40,7 @@ func (o *observer) virtualFunctions() {
 			l.failf("%s: %w", path.Join(pciDevices, name), err)
 			continue
 		}
+		o.functions = append(o.functions, a)
 		if pf != nil {
 			physical[a] = *pf
 		}

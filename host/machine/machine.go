@@ -51,7 +51,7 @@ type Machine struct {
 	Facts          host.Facts
 	CPUVendor      string       // as in Facts, else derived from the host bridges, else "unknown"
 	Virtualization Look[string] // the CPU flag that KVM needs: "vmx", "svm", or "" for neither
-	SNP            bool         // SEV-SNP is on
+	SNP            bool         // SEV-SNP is on, or may be: it could not be read
 
 	// Observed for IOMMU.
 	IOMMU iommu.State
@@ -325,7 +325,7 @@ func (o *observer) readFacts() (warnings []string) {
 		flag, err := host.ReadVirtualization(o.root)
 		o.Virtualization = Saw(host.CPUInfo, flag, err)
 		if o.SNP, err = host.ReadSNP(o.root); err != nil {
-			warnings = append(warnings, err.Error())
+			o.SNP, warnings = true, append(warnings, err.Error())
 		}
 	}
 	if o.CPUVendor = text(o.Facts.CPUVendor); o.CPUVendor != "" {

@@ -99,7 +99,8 @@ func (n node) withDriverctl(w *Want) error {
 			w.takeOver = append(w.takeOver, c)
 			continue
 		}
-		w.warnings = append(w.warnings, fmt.Sprintf("%s: driverctl binds %s to %s at every boot, after gpustack, which is to bind it to %s; --take-over removes the file",
+		w.warnings = append(w.warnings, fmt.Sprintf("%s: driverctl binds %s to %s at every boot, after gpustack, which is to bind it to %s; "+
+			"--take-over removes the file",
 			file, f.Address, name, f.Driver))
 	}
 	return nil

@@ -13,7 +13,8 @@ func IsCompanion(d *pci.Device, all pci.Devices) bool {
 		return false
 	}
 	return slices.ContainsFunc(all, func(gpu pci.Device) bool {
-		return gpu.IsGPU() && !gpu.IsManagementConsole() && !gpu.IsVF() && (gpu.Address.SameSlot(d.Address) || d.IOMMUGroup != nil && gpu.IOMMUGroup != nil && *gpu.IOMMUGroup == *d.IOMMUGroup)
+		return gpu.IsGPU() && !gpu.IsManagementConsole() && !gpu.IsVF() &&
+			(gpu.Address.SameSlot(d.Address) || d.IOMMUGroup != nil && gpu.IOMMUGroup != nil && *gpu.IOMMUGroup == *d.IOMMUGroup)
 	})
 }
 

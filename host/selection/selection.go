@@ -39,7 +39,8 @@ var (
 	ErrNoDriver    = host.WithHint(errors.New("no installed kernel has it"), "install a kernel that has it, or choose another with --driver")
 	ErrNoVariant   = host.WithHint(errors.New("no installed kernel has it, and a guest cannot use this device without it"),
 		"install a package of the kernel that has the module (nvgrace_gpu_vfio_pci: Linux 6.9 and later; on Ubuntu in linux-modules-extra)")
-	ErrStubTwins = host.WithHint(host.WithCode(errors.New("pci-stub cannot bind one function by its address: libvirt would return it to the host driver when a guest stops"), host.CodeIdentical, ""),
+	ErrStubTwins = host.WithHint(host.WithCode(errors.New("pci-stub cannot bind one function by its address: "+
+		"libvirt would return it to the host driver when a guest stops"), host.CodeIdentical, ""),
 		"choose --driver vfio-pci, which can")
 )
 

@@ -35,7 +35,10 @@ func RepairedSummary(units []cleanup.Unit) string {
 	for _, part := range []struct {
 		state cleanup.State
 		text  string
-	}{{cleanup.Repaired, "made"}, {cleanup.Written, "written, whose devices are not free yet"}, {cleanup.Skipped, "skipped"}, {cleanup.Begun, "with an unknown outcome"}} {
+	}{
+		{cleanup.Repaired, "made"}, {cleanup.Written, "written, whose devices are not free yet"},
+		{cleanup.Skipped, "skipped"}, {cleanup.Begun, "with an unknown outcome"},
+	} {
 		n := 0
 		for _, unit := range units {
 			if unit.State == part.state {

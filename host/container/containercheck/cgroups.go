@@ -76,7 +76,8 @@ func (v view) cgroups() []host.Finding {
 	}
 	for _, i := range v.Injectors.Value {
 		if i.Systemd && i.ByHook(v.Toolkit.Value.Refresh != "") {
-			f.File, f.Seen = i.File, fmt.Sprintf("%s adds nodes that systemd, which makes the cgroups, does not know of, and %s has no link to a node of the driver", i, charDir)
+			f.File, f.Seen = i.File, fmt.Sprintf("%s adds nodes that systemd, which makes the cgroups, does not know of, "+
+				"and %s has no link to a node of the driver", i, charDir)
 			return []host.Finding{f}
 		}
 	}

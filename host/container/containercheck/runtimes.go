@@ -142,7 +142,8 @@ func (d Docker) finding() host.Finding {
 	case isKnown:
 		f.Seen = version + " reads CDI specs only where it is configured to"
 	default:
-		f.Seen = fmt.Sprintf("docker is not configured to read CDI specs, and which version it is cannot be determined; from %s on it reads them by default", dockerPreset)
+		f.Seen = fmt.Sprintf("docker is not configured to read CDI specs, "+
+			"and which version it is cannot be determined; from %s on it reads them by default", dockerPreset)
 	}
 	return f
 }

@@ -39,7 +39,8 @@ func (v view) toolkit() []host.Finding {
 		}}
 	case t.Refresh != "" && len(others) > 0:
 		return []host.Finding{{
-			Status: host.Warn, File: others[0], Seen: others[0] + " has the kind " + toolkitKind + ", which " + container.RefreshUnit + " writes to " + t.Output,
+			Status: host.Warn, File: others[0],
+			Seen:   others[0] + " has the kind " + toolkitKind + ", which " + container.RefreshUnit + " writes to " + t.Output,
 			Effect: "of two files runtimes use one, or neither; the other stands in when that is missing", Remedy: host.Text("rm " + others[0]),
 		}}
 	case t.Refresh == "" && len(others) > 0:

@@ -51,7 +51,8 @@ var (
 	ErrNoCommand = host.WithHint(errors.New("not on the host, where --compare runs it too"), "install it there under the same name, or leave out --compare")
 	ErrNoUUID    = host.WithHint(errors.New("the driver does not show the GPU's UUID yet, by which --compare chooses it on the host among several GPUs"),
 		"run the test without --compare once: the driver shows it after the first use")
-	ErrNoGlibc = host.WithHint(errors.New("the image has no loader of glibc, as images with musl have none: the driver's libraries need it, and so does cudaprobe"),
+	ErrNoGlibc = host.WithHint(errors.New("the image has no loader of glibc, as images with musl have none: "+
+		"the driver's libraries need it, and so does cudaprobe"),
 		"use an image with glibc: no program of this one can use the GPU by CUDA")
 )
 
