@@ -74,9 +74,15 @@ func (r *factReader) line(name string) *string {
 func (r *factReader) hostname() *string {
 	for _, file := range HostnameFiles() {
 		// The kernel's hostname is "(none)" until it is set.
-		if name := r.line(file); name != nil && *name != "(none)" {
-			return name
+		line := r.line(file)
+		if line == nil || *line == "(none)" {
+			continue
 		}
+		if _, err := ParseName(*line); err != nil {
+			r.warnings = append(r.warnings, OfFile(file, err).Error())
+			continue
+		}
+		return line
 	}
 	return nil
 }

@@ -25,6 +25,8 @@ func TestReadFacts(t *testing.T) {
 		{"the running name counts before the one in etc",
 			"-- etc/hostname --\nold\n-- proc/sys/kernel/hostname --\nnew\n", "new|-|-|-|-", nil},
 		{"an image has the name in etc only", "-- etc/hostname --\ngpu1\n", "gpu1|-|-|-|-", nil},
+		{"a name that is none", "-- proc/sys/kernel/hostname --\n{{ 7 }}\n", "-|-|-|-|-",
+			[]string{`/proc/sys/kernel/hostname: "{{ 7 }}" ` + host.ErrName.Error()}},
 		{"a kernel without a name", "-- proc/sys/kernel/hostname --\n(none)\n-- etc/hostname --\ngpu1\n", "gpu1|-|-|-|-", nil},
 		{"kernel", "-- proc/sys/kernel/osrelease --\n6.1.0-28-amd64\n", "-|6.1.0-28-amd64|-|-|-", nil},
 		{"quoted os-release", "-- etc/os-release --\n# remark\nID=\"rhel\"\nVERSION_ID='9.4'\n", "-|-|rhel 9.4|-|-", nil},

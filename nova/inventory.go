@@ -43,8 +43,8 @@ var (
 
 // inventory is what ReadInventories needs of host scan's output. Other fields are ignored.
 type inventory struct {
-	Host     string            `json:"host"`
-	NovaHost *string           `json:"nova_host"`
+	Host     host.Name         `json:"host"`
+	NovaHost host.Name         `json:"nova_host"`
 	Scope    Scope             `json:"scope"`
 	Complete host.Bool         `json:"complete"`
 	Devices  []scanned         `json:"devices"`
@@ -89,10 +89,7 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 				h.Containers = append(h.Containers, d.Address)
 			}
 		}
-		h.Name = cmp.Or(found.Host, d.Name)
-		if found.NovaHost != nil {
-			h.NovaHost = *found.NovaHost
-		}
+		h.Name, h.NovaHost = cmp.Or(string(found.Host), d.Name), string(found.NovaHost)
 		if other, twice := seen[h.InNova()]; twice {
 			return fmt.Errorf("%s: %w: %s is of %s too", d.Name, ErrTwice, other, h.InNova())
 		}

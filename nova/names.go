@@ -247,7 +247,7 @@ func AliasName(d *pci.Device) string {
 	}
 	name := pci.AliasName(*d.VendorID, *d.ProductID, text)
 	if name == "" && d.AliasHint != nil {
-		name = *d.AliasHint
+		name = string(*d.AliasHint)
 	}
 	return name
 }

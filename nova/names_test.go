@@ -158,7 +158,7 @@ func TestProductsOfOneDerivedName(t *testing.T) {
 // An inventory of an earlier version has other hints; the names are those of this version.
 func TestInventoryOfAnEarlierVersion(t *testing.T) {
 	devices := scanned(t, "20b2/16")
-	earlier := "A100"
+	earlier := pci.Alias("A100")
 	devices[0].AliasHint = &earlier
 	if name := nova.AliasName(&devices[0]); name != "A100-SXM4-80GB" {
 		t.Errorf("the name is %q", name)

@@ -29,7 +29,7 @@ func Observe(root host.Root, nova NovaConf, now time.Time) Report {
 		accesses: map[string]*access{},
 	}
 	r := &o.report
-	r.Hostname = o.line(sourceHostname, "/proc/sys/kernel/hostname")
+	r.Hostname = o.name(sourceHostname, o.line(sourceHostname, "/proc/sys/kernel/hostname"))
 	r.MachineID = o.line(sourceMachineID, "/etc/machine-id") // machine-id(5)
 	r.BootID = o.line(sourceBootID, "/proc/sys/kernel/random/boot_id")
 	r.Booted = o.booted()
@@ -147,6 +147,17 @@ func (o *observer) line(source, name string) *string {
 	return &line
 }
 
+// name returns the name of a host, or nil if the text of the source is none.
+func (o *observer) name(source string, text *string) *string {
+	if text != nil {
+		if _, err := host.ParseName(*text); err != nil {
+			o.access(source).failf("%s", err)
+			return nil
+		}
+	}
+	return text
+}
+
 // booted returns when the machine was booted (proc_stat(5), btime).
 func (o *observer) booted() *time.Time {
 	const name = "/proc/stat"
@@ -227,7 +238,7 @@ func (o *observer) novaHost(nova NovaConf) {
 	from := "hostname"
 	o.report.NovaHost = o.report.Hostname
 	if nova.Host != nil {
-		o.report.NovaHost, from = nova.Host, nova.From
+		o.report.NovaHost, from = o.name(sourceNovaConf, nova.Host), nova.From
 	}
 	if o.report.NovaHost != nil {
 		o.report.NovaHostFrom = &from

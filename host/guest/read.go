@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/document"
 )
 
@@ -145,6 +146,16 @@ func (f *problems) check(r Report) {
 	} {
 		if r.Complete && text.value == nil || text.value != nil && *text.value == "" {
 			f.addf("%s: is null or empty", text.name)
+		}
+	}
+	for _, text := range []struct {
+		name  string
+		value *string
+	}{{"nova_host", r.NovaHost}, {"host", r.Hostname}} {
+		if text.value != nil && *text.value != "" {
+			if _, err := host.ParseName(*text.value); err != nil {
+				f.addf("%s: %w", text.name, err)
+			}
 		}
 	}
 	if r.Token != nil {

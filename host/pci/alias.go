@@ -2,6 +2,8 @@ package pci
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -17,6 +19,24 @@ var (
 	variants = []string{"ti", "super", "ada", "d"}
 	fillers  = []string{"generation", "edition", "blackwell", "gpu", "data", "center"}
 )
+
+// ErrAlias means that a text cannot be the name of an alias.
+var ErrAlias = errors.New("is not the name of an alias: letters, digits and hyphens")
+
+// Alias is the name of a Nova alias that gpustack gives a product. It cannot contain anything else,
+// because documents of nodes end in files that others read as templates.
+type Alias string
+
+// UnmarshalText sets the name.
+//
+// Errors: ErrAlias.
+func (a *Alias) UnmarshalText(text []byte) error {
+	if name := string(text); name == "" || name != strings.Map(legal, name) {
+		return fmt.Errorf("%.60q %w", name, ErrAlias)
+	}
+	*a = Alias(text)
+	return nil
+}
 
 // AliasName returns the name of a Nova alias for a GPU: a function of the product alone, so that
 // every inventory and every machine gives a product the same name. text is the product's name in

@@ -46,7 +46,7 @@ type Device struct {
 	DeviceType   *DeviceType `json:"device_type"` // its device type in Nova
 	// AliasHint is the name that the Nova alias of the product gets, for known GPUs: "K4200",
 	// "A100-SXM4-80GB", "MI300X". It depends on the product alone.
-	AliasHint *string `json:"alias_hint"`
+	AliasHint *Alias `json:"alias_hint"`
 	// Candidate reports whether host prepare selects it by default: an NVIDIA GPU (display
 	// controller or processing accelerator) that is not a virtual function.
 	Candidate bool `json:"candidate"`

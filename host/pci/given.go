@@ -38,7 +38,7 @@ func (ds Devices) Like(text string) (found Devices) {
 			len(part) == 2 && strings.HasPrefix(short, part+":"),
 			d.VendorID != nil && d.ProductID != nil && (part == d.VendorID.String()+":"+d.ProductID.String() || part == d.ProductID.String()),
 			d.VendorID != nil && part == d.VendorID.String() && d.IsGPU(),
-			d.AliasHint != nil && squeezed(*d.AliasHint) == word,
+			d.AliasHint != nil && squeezed(string(*d.AliasHint)) == word,
 			len(word) > 2 && d.Product != nil && strings.Contains(squeezed(*d.Product), word):
 			found = append(found, *d)
 		}

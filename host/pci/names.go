@@ -254,7 +254,9 @@ func (n *names) apply(d *Device) {
 		if d.Product != nil {
 			text = *d.Product
 		}
-		d.AliasHint = firstName(AliasName(*d.VendorID, *d.ProductID, text))
+		if name := AliasName(*d.VendorID, *d.ProductID, text); name != "" {
+			d.AliasHint = new(Alias(name))
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ const twoFunctions = `
 
 func namesOf(d pci.Device) string {
 	var names []string
-	for _, name := range []*string{d.Vendor, d.Product, d.ClassName, d.AliasHint} {
+	for _, name := range []*string{d.Vendor, d.Product, d.ClassName, (*string)(d.AliasHint)} {
 		if name == nil {
 			names = append(names, "-")
 			continue

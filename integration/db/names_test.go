@@ -476,7 +476,6 @@ func TestNamesOutsideCharset(t *testing.T) {
 		"no UTF-8":       {latin1: nodes, args: []string{"--host-is-off", "dead", "--host-is-off", "de\xffad"}, found: []string{}},
 		"--host":         {latin1: nodes, args: []string{"--host", foreign}, found: []string{}},
 		"--host of both": {latin1: nodes[:1], args: []string{"--host", "DEAD", "--host-is-off", "dead"}},
-		"--guests":       {latin1: nodes, args: []string{"--host-is-off", "dead", "--guests", evidence.Write(t, evidence.Report(foreign))}, found: []string{}},
 		"an instance's host": {
 			latin1: nodes,
 			rows:   func(t *testing.T, c *Cell) { c.Instance(t, u, foreign, "active", "") },

@@ -141,8 +141,8 @@ func hints(hosts []nova.Host) string {
 	var all []string
 	for _, h := range hosts {
 		for _, d := range h.Devices {
-			if d.AliasHint != nil && !slices.Contains(all, *d.AliasHint) {
-				all = append(all, *d.AliasHint)
+			if d.AliasHint != nil && !slices.Contains(all, string(*d.AliasHint)) {
+				all = append(all, string(*d.AliasHint))
 			}
 		}
 	}
@@ -170,10 +170,10 @@ func DevicesOf(h nova.Host, alias string, products map[string]Product) []*pci.De
 			return d.IsVendor(p.Vendor) && d.ProductID != nil && *d.ProductID == p.Product
 		})
 	}
-	if found := matches(func(d *pci.Device) bool { return d.AliasHint != nil && *d.AliasHint == alias }); found != nil {
+	if found := matches(func(d *pci.Device) bool { return d.AliasHint != nil && string(*d.AliasHint) == alias }); found != nil {
 		return found
 	}
-	return matches(func(d *pci.Device) bool { return d.AliasHint != nil && strings.HasPrefix(*d.AliasHint, alias+"-") })
+	return matches(func(d *pci.Device) bool { return d.AliasHint != nil && strings.HasPrefix(string(*d.AliasHint), alias+"-") })
 }
 
 // share is what divides a NUMA node.

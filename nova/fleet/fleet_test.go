@@ -14,7 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/document"
+	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/fleet"
 	"gpustack/nova/fleet/fleettest"
@@ -78,6 +80,16 @@ func TestRead(t *testing.T) {
 		"the name in Nova": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":null`), 1)}, want: "gpu1 2"},
 		"names but for case": {documents: [][]byte{gpu1.Scan(t), bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":"GPU1"`), 1)},
 			errs: []error{fleet.ErrCase}},
+		"a line break in a hostname": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"host":"gpu1"`), []byte(`"host":"gpu1\\nall: {vars: {x: '{{ 7 }}'}}"`), 1)},
+			errs: []error{host.ErrName}, texts: []string{"standard input: malformed: "}},
+		"a template in a hostname": {documents: [][]byte{bytes.Replace(gpu1.Check(t), []byte(`"host":"gpu1"`), []byte(`"host":"{{ 7 }}"`), 1)},
+			errs: []error{host.ErrName}},
+		"a blank in the name in Nova": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"nova_host":"gpu1"`), []byte(`"nova_host":"gpu1 x"`), 1)},
+			errs: []error{host.ErrName}},
+		"an option as the name of a report": {documents: [][]byte{bytes.Replace(gpu1.GuestReport(t), []byte(`"nova_host":"gpu1"`), []byte(`"nova_host":"--all"`), 1)},
+			errs: []error{host.ErrName}},
+		"a template as an alias": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"alias_hint":null`), []byte(`"alias_hint":"{{ 7 }}"`), 1)},
+			errs: []error{pci.ErrAlias}},
 		"one name in Nova": {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan(t)},
 			errs: []error{fleet.ErrSameNovaHost}},
 		"filtered": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)},

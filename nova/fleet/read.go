@@ -74,8 +74,7 @@ type reader struct {
 
 // add adds a document.
 func (r *reader) add(d document.Document) error {
-	var node string
-	var novaHost *string
+	var node, novaHost host.Name
 	var set func(*Node)
 	var of Origin
 	var err error
@@ -93,13 +92,13 @@ func (r *reader) add(d document.Document) error {
 	if node == "" {
 		return fmt.Errorf("%s: %w", d.Name, ErrNameless)
 	}
-	key := strings.ToLower(node)
+	key := strings.ToLower(string(node))
 	n := r.nodes[key]
 	switch {
 	case n == nil:
-		n = &Node{Name: r.names.intern(node)}
+		n = &Node{Name: r.names.intern(string(node))}
 		r.nodes[key] = n
-	case n.Name != node:
+	case n.Name != string(node):
 		return fmt.Errorf("%s: %w: %s, and %s in %s", d.Name, ErrCase, node, n.Name, n.origins()[0].Name)
 	}
 	place := string(d.Kind) + " " + key
@@ -109,8 +108,8 @@ func (r *reader) add(d document.Document) error {
 		return nil
 	}
 	set(n)
-	if novaHost != nil && (d.Kind == document.HostGuests || n.NovaHost == "") {
-		n.NovaHost = r.names.intern(*novaHost)
+	if novaHost != "" && (d.Kind == document.HostGuests || n.NovaHost == "") {
+		n.NovaHost = r.names.intern(string(novaHost))
 	}
 	return nil
 }
@@ -203,8 +202,8 @@ func originOf(d document.Document, made time.Time) Origin {
 
 // scanDocument is what is read of the output of host scan.
 type scanDocument struct {
-	Host     string    `json:"host"`
-	NovaHost *string   `json:"nova_host"`
+	Host     host.Name `json:"host"`
+	NovaHost host.Name `json:"nova_host"`
 	Time     time.Time `json:"time"`
 	System   struct {
 		Kernel *string `json:"kernel"`
@@ -229,23 +228,23 @@ type scanned struct {
 }
 
 // scan reads the output of host scan.
-func (s names) scan(d document.Document) (node string, novaHost *string, of Origin, set func(*Node), err error) {
+func (s names) scan(d document.Document) (node, novaHost host.Name, of Origin, set func(*Node), err error) {
 	var found scanDocument
 	if err := json.Unmarshal(d.Text, &found); err != nil {
-		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
 	if found.Time.IsZero() {
-		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, errNoTime)
+		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, errNoTime)
 	}
 	if found.Scope == nova.ScopeFiltered {
-		return "", nil, Origin{}, nil, fmt.Errorf("%s: %w: it lists only the functions that --device, --vendor or --class select", d.Name, nova.ErrPartial)
+		return "", "", Origin{}, nil, fmt.Errorf("%s: %w: it lists only the functions that --device, --vendor or --class select", d.Name, nova.ErrPartial)
 	}
 	devices := make([]pci.Device, len(found.Devices))
 	for i := range found.Devices {
 		devices[i] = found.Devices[i].Device
 	}
 	if err := faults(devices, found.Devices == nil); err != nil {
-		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
 	scan := &Scan{Origin: originOf(d, found.Time), Complete: found.Complete != host.No, Kernel: s.internAt(found.System.Kernel)}
 	if m := found.Machine; m != nil {
@@ -260,12 +259,7 @@ func (s names) scan(d document.Document) (node string, novaHost *string, of Orig
 	}
 	slices.SortFunc(scan.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
 	scan.gpus = slices.DeleteFunc(slices.Clone(scan.Functions), func(f Function) bool { return !f.GPU })
-	novaHost = found.NovaHost
-	node = found.Host
-	if node == "" && novaHost != nil {
-		node = *novaHost
-	}
-	return node, novaHost, scan.Origin, func(n *Node) { n.Scan = scan }, nil
+	return cmp.Or(found.Host, found.NovaHost), found.NovaHost, scan.Origin, func(n *Node) { n.Scan = scan }, nil
 }
 
 // faults returns what is wrong with a list of functions.
@@ -327,7 +321,7 @@ func productOf(vendor, id *pci.ID) (p Product) {
 
 // checkDocument is what is read of the output of host check.
 type checkDocument struct {
-	Host     string            `json:"host"`
+	Host     host.Name         `json:"host"`
 	Time     time.Time         `json:"time"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Reboot   host.Bool         `json:"reboot_required"`
@@ -342,7 +336,7 @@ type checkDocument struct {
 const linkCheck = "pcie"
 
 // check reads the output of host check.
-func (s names) check(d document.Document) (node string, of Origin, set func(*Node), err error) {
+func (s names) check(d document.Document) (node host.Name, of Origin, set func(*Node), err error) {
 	var found checkDocument
 	if err := json.Unmarshal(d.Text, &found); err != nil {
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
@@ -366,10 +360,10 @@ func (s names) check(d document.Document) (node string, of Origin, set func(*Nod
 }
 
 // guests reads the output of host guests.
-func guests(d document.Document) (node string, novaHost *string, of Origin, set func(*Node), err error) {
+func guests(d document.Document) (node, novaHost host.Name, of Origin, set func(*Node), err error) {
 	r, err := guest.Decode(d.Text)
 	if err != nil {
-		return "", nil, Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
 	g := &Guests{Origin: originOf(d, r.Collected), Complete: r.Complete, Used: map[pci.Address]bool{}}
 	for a := range r.Users() {
@@ -401,9 +395,6 @@ func guests(d document.Document) (node string, novaHost *string, of Origin, set 
 		}
 	}
 	slices.SortFunc(g.Instances, func(a, b Instance) int { return cmp.Compare(a.String(), b.String()) })
-	node = text(r.Hostname)
-	if node == "" {
-		node = text(r.NovaHost)
-	}
-	return node, r.NovaHost, g.Origin, func(n *Node) { n.Guests = g }, nil
+	novaHost = host.Name(text(r.NovaHost))
+	return cmp.Or(host.Name(text(r.Hostname)), novaHost), novaHost, g.Origin, func(n *Node) { n.Guests = g }, nil
 }

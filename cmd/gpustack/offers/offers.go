@@ -106,7 +106,7 @@ func (v *Completer) newAliases() (offers []args.Offer) {
 		d := &functions[i]
 		if d.AliasHint != nil && !seen[views.IDs(d)] {
 			seen[views.IDs(d)] = true
-			offers = append(offers, args.Offer{Word: *d.AliasHint + "=" + views.IDs(d), Text: views.Name(d)})
+			offers = append(offers, args.Offer{Word: string(*d.AliasHint) + "=" + views.IDs(d), Text: views.Name(d)})
 		}
 	}
 	return offers

@@ -156,15 +156,17 @@ func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet
 		group := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("hosts"), hosts}}
 		groups.Content = append(groups.Content, yamlText(w.Group()), group)
 	}
-	u.Raw(fmt.Sprintf("# gpustack %s, %s: waves that keep %s of each product in each %s of %s\n", r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By,
-		term.Printable(r.Map)))
+	comments := []string{fmt.Sprintf("gpustack %s, %s: waves that keep %s of each product in each %s of %s", r.Version, r.Time.Format(time.RFC3339), r.Keep,
+		r.By, r.Map)}
 	for _, b := range r.Blocked {
 		if !inWave[b.Node] {
-			u.Raw(fmt.Sprintf("# blocked: %s: %s\n", term.Printable(b.Node), term.Printable(strings.Join(append(b.Reasons, b.Instances...), "; "))))
+			comments = append(comments, fmt.Sprintf("blocked: %s: %s", b.Node, strings.Join(append(b.Reasons, b.Instances...), "; ")))
 		}
 	}
+	all := yamlText("all")
+	all.HeadComment = term.Printable(strings.Join(comments, "\n")) // a line break of a node's text begins another comment
 	text, err := yaml.Marshal(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
-		yamlText("all"), {Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("children"), groups}},
+		all, {Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("children"), groups}},
 	}})
 	if err != nil {
 		return err

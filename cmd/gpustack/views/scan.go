@@ -228,5 +228,5 @@ func aliasHint(d *pci.Device) string {
 	if deviceType(d) == "" || d.AliasHint == nil {
 		return ""
 	}
-	return *d.AliasHint
+	return string(*d.AliasHint)
 }
