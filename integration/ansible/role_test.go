@@ -378,7 +378,7 @@ func (f *roleFleet) table() string {
 // it was, and a failure leaves it disabled with the step, at which the next run continues.
 func TestRoleNode(t *testing.T) {
 	t.Parallel() // Ansible waits for one program after the other
-	f := newRoleFleet(t, "whole", "planned", "prepared", "busy", "off", "lost", "taken", "mine", "kolla", "raced", "none")
+	f := newRoleFleet(t, "whole", "planned", "prepared", "busy", "off", "lost", "taken", "mine", "kolla", "raced", "none", "posing")
 	f.command("mkdir", "-p", f.dir+"/kolla/root/etc/kolla/nova-compute")
 	f.command("rm", "-r", f.dir+"/kolla/root/etc/nova")
 	f.write("kolla/root/var/lib/dpkg/status", "") // its Nova is in containers
@@ -389,6 +389,7 @@ my_ip = 192.0.2.11
 device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 `)
 	f.inventory["kolla"]["gpustack_node_release"] = "zed"
+	f.write("posing/root/etc/nova/nova.conf", "[DEFAULT]\nhost = whole\n")
 	at := map[string]*server{}
 	trees := map[string]string{}
 	for _, s := range f.servers {
@@ -427,6 +428,7 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 		"taken":    {"new disk", "not prepared", "is disabled, and not by gpustack: the reason is new disk"},
 		"raced":    {"rollout: reboot", "pending reboot", "(train, running, owner u1)"},
 		"kolla":    {"rollout: nova.conf", "pending reboot", "kolla-ansible reconfigure --tags nova --limit kolla"},
+		"posing":   {"", "not prepared", "posing says that its name in Nova is whole"},
 		"mine":     {"new disk", "not prepared", "gpustack nova drain mine --step 'rollout: handed over' --yes"},
 	} {
 		s := at[name]
