@@ -40,8 +40,9 @@ const (
 )
 
 // Supported returns an error of type *Unsupported if the machine's kernel arguments are not set in
-// files of its boot loader. want is the arguments that the kernel needs, for the error's command.
-func Supported(root host.Root, want Args) error {
+// files of its boot loader, which host.Facts names. want is the arguments that the kernel needs, for
+// the error's command.
+func Supported(root host.Root, loader string, want Args) error {
 	p := probe{root: root}
 	arguments := want.String()
 	var appended, quoted []string
@@ -53,8 +54,9 @@ func Supported(root host.Root, want Args) error {
 	ostree := p.any("/run/ostree-booted", "/sysroot/ostree", "/ostree/repo")
 	cpu := p.text("/proc/cpuinfo")
 	running := ParseArgs(p.text("/proc/cmdline"))
-	var found *Unsupported
 	grub := len(running.Values("BOOT_IMAGE")) > 0
+	images := p.unifiedImages(loader == "systemd-boot", grub)
+	var found *Unsupported
 	proxmox := p.any("/etc/kernel/proxmox-boot-uuids")
 	for _, way := range []struct {
 		is            bool
@@ -86,7 +88,7 @@ func Supported(root host.Root, want Args) error {
 			"kernelstub --add-options \"" + arguments + "\"", ""},
 		{p.bootLoaderOfSUSE("-bls", "systemd-boot"), "sdbootutil",
 			"add " + arguments + " to /etc/kernel/cmdline, then sdbootutil update-all-entries", kernelCmdline},
-		{p.bootedUnified(running) || p.unifiedImages(), "unified kernel images",
+		{len(images) > 0, "unified kernel images (" + strings.Join(images, ", ") + ")",
 			"add " + arguments + " to /etc/kernel/cmdline, " + reinstallKernels, kernelCmdline},
 		{p.any("/usr/sbin/flash-kernel") && !p.any("/etc/default/grub"), "flash-kernel",
 			"add " + arguments + " to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel", ""},
@@ -209,31 +211,44 @@ func (p *probe) bootLoaderOfSUSE(ends ...string) bool {
 	return false
 }
 
-// unifiedImages reports whether the machine has unified kernel images, which contain their
-// arguments ("type #2" of the Boot Loader Specification), and no entries that are text files.
-func (p *probe) unifiedImages() bool {
-	images := false
+// unifiedImages returns the unified kernel images of the machine, which contain their arguments
+// ("type #2" of the Boot Loader Specification), or what else shows that it boots one. Beside text
+// file entries they count with systemd-boot alone, which sorts an image before entries of the same
+// system, unless its variables or loader.conf select another (systemd, src/boot/efi/boot.c,
+// config_entry_compare).
+func (p *probe) unifiedImages(systemdBoot, grub bool) (images []string) {
+	isText := false
 	for _, partition := range partitionsOf(p.root) {
-		names, err := p.root.ReadDir(path.Join(partition, "EFI/Linux"))
+		dir := path.Join(partition, "EFI/Linux")
+		names, err := p.root.ReadDir(dir)
 		p.keep(err)
-		isImage := func(n string) bool { return strings.EqualFold(path.Ext(n), ".efi") }
-		images = images || slices.ContainsFunc(names, isImage)
-		entries, err := readEntries(p.root, path.Join(partition, "loader/entries"))
+		for _, name := range names {
+			if strings.EqualFold(path.Ext(name), ".efi") {
+				images = append(images, path.Join(dir, name))
+			}
+		}
+		entries, err := readAllEntries(p.root, path.Join(partition, "loader/entries"))
 		p.keep(err)
-		if newest(entries) != nil {
-			return false
+		for _, e := range entries {
+			if e.get("uki") != "" {
+				images = append(images, e.name)
+			}
+			isText = isText || e.get("linux") != "" && !e.isRescue()
 		}
 	}
-	return images || strings.Contains(p.text("/etc/kernel/install.conf"), "layout=uki")
-}
-
-// bootedUnified reports whether the machine was booted from a unified kernel image by anything but
-// systemd-boot, usually the firmware. The stub in the image sets StubInfo
-// (systemd.io/BOOT_LOADER_INTERFACE). UnifiedDefault is for machines with systemd-boot. A kernel
-// with BOOT_IMAGE= has its arguments from GRUB, even if it has a stub that only adds device trees
-// (Ubuntu's for arm64, github.com/ubuntu/stubble).
-func (p *probe) bootedUnified(running Args) bool {
-	return p.variable("StubInfo") != "" &&
-		!strings.HasPrefix(p.variable("LoaderInfo"), "systemd-boot") &&
-		len(running.Values("BOOT_IMAGE")) == 0
+	if isText && !systemdBoot {
+		images = nil
+	}
+	// The stub in an image sets StubInfo (systemd.io/BOOT_LOADER_INTERFACE). A kernel with BOOT_IMAGE=
+	// has its arguments from GRUB, even if it has a stub that only adds device trees (Ubuntu's for
+	// arm64, github.com/ubuntu/stubble).
+	stub, conf := "/sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", "/etc/kernel/install.conf"
+	switch {
+	case len(images) > 0:
+	case !grub && p.any(stub):
+		return []string{stub}
+	case !isText && strings.Contains(p.text(conf), "layout=uki"):
+		return []string{conf}
+	}
+	return images
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/hosttest"
 )
@@ -46,21 +47,27 @@ func TestSupported(t *testing.T) {
 		{"SUSE with entries", grub + "-- etc/sysconfig/bootloader --\n## Type: string\nLOADER_TYPE=\"grub2-bls\"\n", "sdbootutil",
 			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then sdbootutil update-all-entries"},
 		{"SUSE with GRUB", grub + "-- etc/sysconfig/bootloader --\nLOADER_TYPE=\"grub2-efi\"\n", "", ""},
-		{"unified kernel images", "-- efi/EFI/Linux/f00d-6.1.efi --\n", "unified kernel images",
+		{"unified kernel images", "-- efi/EFI/Linux/f00d-6.1.efi --\n", "unified kernel images (/efi/EFI/Linux/f00d-6.1.efi)",
 			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
-		{"unified kernel images to come", "-- etc/kernel/install.conf --\nlayout=uki\n", "unified kernel images",
+		{"unified kernel images to come", "-- etc/kernel/install.conf --\nlayout=uki\n", "unified kernel images (/etc/kernel/install.conf)",
 			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
 		{"a unified kernel image that GRUB or the firmware started",
-			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n", "unified kernel images",
+			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n",
+			"unified kernel images (/sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f)",
 			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
-		{"one that systemd-boot started, which UnifiedDefault decides about",
-			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n" +
-				"-- sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\n" +
-				"xxxxs\x00y\x00s\x00t\x00e\x00m\x00d\x00-\x00b\x00o\x00o\x00t\x00\n", "", ""},
 		{"a stub around a kernel that gets its arguments from GRUB, as Ubuntu's for arm64",
 			grub + "-- sys/firmware/efi/efivars/StubInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f --\nxxxxs\x00\n-- proc/cmdline --\n" +
 				"BOOT_IMAGE=/boot/vmlinuz-6.17 root=UUID=1 ro\n", "", ""},
-		{"an image beside entries", debianSystemdBoot + "-- boot/efi/EFI/Linux/f00d-6.1.efi --\n", "", ""},
+		{"an image beside entries of systemd-boot", debianSystemdBoot + "-- boot/efi/EFI/systemd/x --\n-- boot/efi/EFI/Linux/f00d-6.1.EFI --\n",
+			"unified kernel images (/boot/efi/EFI/Linux/f00d-6.1.EFI)",
+			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
+		{"an image that an entry of systemd-boot names", debianSystemdBoot + "-- boot/efi/EFI/systemd/x --\n-- boot/efi/loader/entries/x.conf --\nuki /x.efi\n",
+			"unified kernel images (/boot/efi/loader/entries/x.conf)",
+			"add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"},
+		{"a program of the firmware beside entries", debianSystemdBoot + "-- boot/efi/EFI/systemd/x --\n-- boot/efi/loader/entries/x.conf --\nefi /x.efi\n", "", ""},
+		{"images of the next kernels beside entries, which all get the arguments of one file",
+			debianSystemdBoot + "-- boot/efi/EFI/systemd/x --\n-- etc/kernel/install.conf --\nlayout=uki\n", "", ""},
+		{"an image beside entries of GRUB", grub + "-- boot/loader/entries/x.conf --\nlinux /x\n-- boot/efi/EFI/Linux/f00d-6.1.efi --\n", "", ""},
 		{"flash-kernel", "-- usr/sbin/flash-kernel --\n", "flash-kernel",
 			"add intel_iommu=on iommu=pt to LINUX_KERNEL_CMDLINE in /etc/default/flash-kernel, then flash-kernel"},
 		{"flash-kernel beside GRUB", grub + "-- usr/sbin/flash-kernel --\n", "", ""},
@@ -68,7 +75,12 @@ func TestSupported(t *testing.T) {
 			"add intel_iommu=on iommu=pt to U_BOOT_PARAMETERS in /etc/default/u-boot, then u-boot-update"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := boot.Supported(hosttest.Lay(t, test.tree), intel.Args(nil))
+			root := hosttest.Lay(t, test.tree)
+			loader := ""
+			if facts, _ := host.ReadFacts(root); facts.BootLoader != nil {
+				loader = *facts.BootLoader
+			}
+			err := boot.Supported(root, loader, intel.Args(nil))
 			var u *boot.Unsupported
 			if test.what == "" {
 				if err != nil {
@@ -85,7 +97,7 @@ func TestSupported(t *testing.T) {
 
 // TestUnsupportedUnread: an error names the file that cannot be read, not the partition.
 func TestUnsupportedUnread(t *testing.T) {
-	err := boot.Supported(hosttest.Lay(t, "-- efi/EFI/Linux --\n"), intel.Args(nil))
+	err := boot.Supported(hosttest.Lay(t, "-- efi/EFI/Linux --\n"), "", intel.Args(nil))
 	if want := "/efi/EFI/Linux: not a directory"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -105,7 +117,7 @@ func TestManyMounts(t *testing.T) {
 	if err := boot.Mounted(root); err != nil {
 		t.Error(err)
 	}
-	if err := boot.Supported(root, nil); err != nil {
+	if err := boot.Supported(root, "", nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -144,7 +156,7 @@ func TestAccept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want, _ := boot.WantIOMMU(test.vendor, false)
 			var unsupported *boot.Unsupported
-			if err := boot.Supported(hosttest.Lay(t, test.tree), want.Args(nil)); !errors.As(err, &unsupported) {
+			if err := boot.Supported(hosttest.Lay(t, test.tree), "", want.Args(nil)); !errors.As(err, &unsupported) {
 				t.Fatal(err)
 			}
 			loader, ok := unsupported.Accept(want.Args(nil))

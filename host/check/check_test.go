@@ -341,7 +341,7 @@ func TestCheck(t *testing.T) {
 		{"a unified kernel image", isReady, steps(hosttest.Variable("LoaderInfo", "systemd-boot 257"), write("efi/EFI/Linux/x.efi", ""), write("efi/loader/entries/x.conf", "linux /x\noptions root=UUID=a intel_iommu=on iommu=pt\n")), checklist.NotReady,
 			[]string{"fail next_boot /boot: unified kernel images (/efi/EFI/Linux/x.efi): the initramfs is not regenerated here, and functions are recorded for it"}},
 		{"unified kernel images alone, and a menu that is left", isReady, write("efi/EFI/Linux/x.efi", ""), checklist.NotReady,
-			[]string{"fail next_boot /boot: unified kernel images: the initramfs is not regenerated here, and functions are recorded for it"}},
+			[]string{"fail next_boot /boot: unified kernel images (/efi/EFI/Linux/x.efi): the initramfs is not regenerated here, and functions are recorded for it"}},
 		{"Proxmox, and only the running kernel has the arguments", isReady, write("etc/kernel/proxmox-boot-uuids", "1234-ABCD\n"), checklist.Ready,
 			[]string{"warn next_boot /boot: /etc/default/grub lacks intel_iommu=on, which the running kernel has: add intel_iommu=on iommu=pt to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then proxmox-boot-tool refresh"}},
 		{"a root that transactional-update keeps read-only", isReady, steps(write("usr/sbin/transactional-update", ""), write("proc/mounts", "/dev/none / btrfs ro 0 0\n")), checklist.Ready, nil},

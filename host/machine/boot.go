@@ -64,18 +64,16 @@ func readLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error
 	if err := boot.Mounted(root); err != nil {
 		return nil, err
 	}
-	if err := boot.Supported(root, want); err != nil {
+	name := text(facts.BootLoader)
+	if err := boot.Supported(root, name, want); err != nil {
 		return nil, err
 	}
-	switch text(facts.BootLoader) {
+	switch name {
 	case "grub":
 		return boot.ReadGrub(root)
 	case "grub-bls":
 		return boot.ReadBLS(root)
 	case "systemd-boot":
-		if err := boot.UnifiedDefault(root, want); err != nil {
-			return nil, err
-		}
 		return boot.ReadSystemdBoot(root)
 	}
 	return nil, ErrNoBootLoader
