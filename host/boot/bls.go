@@ -139,7 +139,15 @@ func (b BLS) Entries(root host.Root) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if other, err := unsure(root, menu, text); err != nil || other != nil {
+		if !strings.Contains(text, "blscfg") {
+			continue // absent, or it only loads the other one
+		}
+		dir, err := menuDir(root, menu)
+		if err != nil {
+			return nil, err
+		}
+		_, _, commands := parseMenu(menu, text)
+		if other, err := unsure(root, menu, dir, commands); err != nil || other != nil {
 			return append(entries, other...), err
 		}
 	}

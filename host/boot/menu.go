@@ -26,7 +26,7 @@ type Entry struct {
 // of other systems. Without a menu it returns none.
 func ReadMenu(root host.Root, menu string) ([]Entry, error) {
 	text, err := readIfPresent(root, menu)
-	entries, _ := parseMenu(menu, text)
+	entries, _, _ := parseMenu(menu, text)
 	return entries, err
 }
 

@@ -18,13 +18,17 @@ type menuItem struct {
 	first     int         // index of the entry's first kernel among the entries of the menu, or -1
 }
 
-// parseMenu returns the kernels of a menu, and its items (GNU GRUB manual, "menuentry", "submenu").
-func parseMenu(file, text string) (entries []Entry, items []*menuItem) {
+// parseMenu returns the kernels of a menu, its items (GNU GRUB manual, "menuentry", "submenu"), and
+// the commands outside items, which run before a person or the default selects one.
+func parseMenu(file, text string) (entries []Entry, items []*menuItem, commands [][]string) {
 	top := &menuItem{submenu: true}
 	open := []*menuItem{top} // nil for other blocks, as those of functions
 	for line := range strings.Lines(text) {
 		words := menuWords(line)
 		current := open[len(open)-1]
+		if len(words) > 0 && words[0] != "}" && !slices.ContainsFunc(open[1:], func(i *menuItem) bool { return i != nil }) {
+			commands = append(commands, words)
+		}
 		switch {
 		case len(words) == 0:
 		case words[len(words)-1] == "{":
@@ -43,7 +47,7 @@ func parseMenu(file, text string) (entries []Entry, items []*menuItem) {
 			entries = append(entries, e)
 		}
 	}
-	return entries, top.items
+	return entries, top.items, commands
 }
 
 // kernelLine returns the entry of a line that loads a kernel (GNU GRUB manual, "linux"; Debian's
@@ -173,64 +177,29 @@ func cutSelection(selection string) (first, rest string) {
 // (util/grub.d/41_custom.in).
 const customMenu = "custom.cfg"
 
-// commands returns the commands of a menu outside its entries and submenus, whose commands run once
-// a person or the default selects them.
-func commands(text string) (commands [][]string) {
-	var open []bool // blocks: whether each is an entry or a submenu
-	for line := range strings.Lines(text) {
-		words := menuWords(line)
-		switch {
-		case len(words) == 0:
-			continue
-		case words[0] == "}" && len(open) > 0:
-			open = open[:len(open)-1]
-			continue
-		case !slices.Contains(open, true):
-			commands = append(commands, words)
-		}
-		if words[len(words)-1] == "{" {
-			open = append(open, newItem(words) != nil)
-		}
-	}
-	return commands
-}
+// leavesDefault matches commands that leave the default as it is.
+var leavesDefault = host.LazyRegexp(`^(?:(?:menuentry|submenu) .*\{|(?:set )?(?:timeout|superusers|GRUB2_PASSWORD)=[^;]*|` +
+	`(?:insmod|password|password_pbkdf2) [^;]*)$`)
 
-// unsure returns an entry with Unsure if a menu reads a file that may set another default, else none
-// (GNU GRUB manual, "source", "configfile"). Of a file that exists, all commands are known that leave
-// the default: entries, and variables and passwords of others.
-func unsure(root host.Root, menu, text string) ([]Entry, error) {
-	leaves := func(words []string) bool {
-		assigned := strings.TrimPrefix(strings.Join(words, " "), "set ")
-		name, _, set := strings.Cut(assigned, "=")
-		switch {
-		case strings.Contains(assigned, ";"):
-		case words[0] == "menuentry" || words[0] == "submenu":
-			return words[len(words)-1] == "{"
-		case words[0] == "insmod", strings.HasPrefix(words[0], "password"):
-			return true
-		case set:
-			return name != "default" && name != nextEntry && !strings.Contains(name, " ")
-		}
-		return false
-	}
-	for _, words := range commands(text) {
+// unsure returns an entry with Unsure if a menu with these commands reads a file that may set another
+// default, else none (GNU GRUB manual, "source", "configfile"). dir is the folder of the menu.
+func unsure(root host.Root, menu, dir string, commands [][]string) ([]Entry, error) {
+	known := strings.NewReplacer("${config_directory}", dir, "$config_directory", dir, "${prefix}", dir, "$prefix", dir)
+	for _, words := range commands {
 		if len(words) < 2 || !slices.Contains([]string{"source", ".", "configfile"}, words[0]) {
 			continue
 		}
-		places := []string{words[1], path.Join("/boot", words[1])}
-		for _, prefix := range []string{"${config_directory}", "$config_directory", "${prefix}", "$prefix"} {
-			if name, ok := strings.CutPrefix(words[1], prefix); ok {
-				places = []string{path.Join(path.Dir(menu), name)}
-			}
+		name := known.Replace(words[1])
+		if strings.ContainsAny(name, "$(") {
+			return []Entry{{File: menu, Unsure: true}}, nil
 		}
-		for _, place := range places {
-			more, err := readIfPresent(root, place)
-			switch {
-			case err != nil:
+		for _, place := range []string{name, path.Join("/boot", name)} {
+			text, err := readIfPresent(root, place)
+			if err != nil {
 				return nil, err
-			case strings.ContainsAny(place, "$("):
-				return []Entry{{File: menu, Unsure: true}}, nil
-			case slices.ContainsFunc(commands(more), func(words []string) bool { return !leaves(words) }):
+			}
+			_, _, more := parseMenu(place, text)
+			if slices.ContainsFunc(more, func(words []string) bool { return !leavesDefault().MatchString(strings.Join(words, " ")) }) {
 				return []Entry{{File: place, Unsure: true}}, nil
 			}
 		}
@@ -246,21 +215,25 @@ func readSelected(root host.Root, menu string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, items := parseMenu(menu, text)
-	env, err := menuEnvironment(root, menu)
+	entries, items, commands := parseMenu(menu, text)
+	dir, err := menuDir(root, menu)
+	if err != nil {
+		return nil, err
+	}
+	env, err := menuEnvironment(root, dir)
 	if err != nil {
 		return nil, err
 	}
 	ours := len(entries)
-	if other, err := unsure(root, menu, text); err != nil || other != nil {
+	if other, err := unsure(root, menu, dir, commands); err != nil || other != nil {
 		return append(entries, other...), err
 	}
-	if custom := path.Join(path.Dir(menu), customMenu); strings.Contains(text, customMenu) {
+	if custom := path.Join(dir, customMenu); strings.Contains(text, customMenu) {
 		more, err := readIfPresent(root, custom)
 		if err != nil {
 			return nil, err
 		}
-		added, addedItems := parseMenu(custom, more)
+		added, addedItems, _ := parseMenu(custom, more)
 		for _, item := range addedItems {
 			item.shift(ours)
 		}
@@ -292,12 +265,15 @@ func (i *menuItem) shift(n int) {
 	}
 }
 
-// menuEnvironment returns the environment block that a menu loads: the one in its folder.
-func menuEnvironment(root host.Root, menu string) (environment, error) {
-	name := path.Join(path.Dir(menu), "grubenv")
-	if menu == menuGrub2EFI {
-		name = grubEnv
-	}
+// menuDir returns the folder that a menu calls $prefix, which menuGrub2EFI leads to.
+func menuDir(root host.Root, menu string) (string, error) {
+	file, err := root.Real(menu)
+	return path.Dir(file), err
+}
+
+// menuEnvironment returns the environment block that a menu in a folder loads.
+func menuEnvironment(root host.Root, dir string) (environment, error) {
+	name := path.Join(dir, "grubenv")
 	f, err := edit.Read(root, name)
 	if err != nil || f == nil || len(f.Content) == 0 { // the menu loads it if it is not empty
 		return environment{}, err

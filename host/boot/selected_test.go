@@ -127,3 +127,40 @@ func TestBoots(t *testing.T) {
 		})
 	}
 }
+
+// TestUnsureEntries: of the menus of a machine with boot entries, the one that loads them counts, with
+// the files in its own folder.
+func TestUnsureEntries(t *testing.T) {
+	const (
+		rhel   = "-- boot/loader/entries/f00d-4.18.0.conf --\nversion 4.18.0\nlinux /vmlinuz-4.18.0\noptions root=a\n"
+		reads  = "set default=\"${saved_entry}\"\nblscfg\nif [ -z \"${config_directory}\" -a -f $prefix/custom.cfg ]; then\n  source $prefix/custom.cfg\nfi\n"
+		link   = "symlink etc/grub2-efi.cfg -> ../boot/efi/EFI/redhat/grub.cfg\n"
+		inEFI  = "-- boot/efi/EFI/redhat/grub.cfg --\n"
+		custom = "custom.cfg --\nset default=2\n"
+		stub   = "search --fs-uuid --set=dev 1234\nset prefix=($dev)/grub2\nexport $prefix\nconfigfile $prefix/grub.cfg\n"
+	)
+	for name, test := range map[string]struct{ tree, want string }{
+		"RHEL 8 on EFI":                {link + rhel + inEFI + reads, ""},
+		"RHEL 8 on EFI, a custom.cfg":  {link + rhel + inEFI + reads + "-- boot/efi/EFI/redhat/" + custom, "/boot/efi/EFI/redhat/custom.cfg"},
+		"of another folder":            {link + rhel + inEFI + reads + "-- etc/" + custom, ""},
+		"RHEL 9":                       {link + rhel + inEFI + stub + "-- boot/grub2/grub.cfg --\n" + reads, ""},
+		"RHEL 9, a custom.cfg":         {link + rhel + inEFI + stub + "-- boot/grub2/grub.cfg --\n" + reads + "-- boot/grub2/" + custom, "/boot/grub2/custom.cfg"},
+		"RHEL 9, password of the menu": {link + rhel + "-- boot/grub2/grub.cfg --\n" + reads + "-- boot/grub2/custom.cfg --\nGRUB2_PASSWORD=grub.pbkdf2.sha512.1.A.B\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, test.tree)
+			bls, err := boot.ReadBLS(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, err := bls.Entries(root)
+			got := ""
+			if last := entries[len(entries)-1]; last.Unsure {
+				got = last.File
+			}
+			if err != nil || got != test.want {
+				t.Errorf("%q, want %q: %v", got, test.want, err)
+			}
+		})
+	}
+}
