@@ -11,7 +11,7 @@ import (
 // ReadReports reads guest reports, and has rows judged by them and by the hosts that the operator
 // has declared off.
 //
-// Errors: those of [guest.ReadReports] and cleanup.NewProof.
+// Errors: those of [document.Source.Each], [document.Malformed] and cleanup.NewProof.
 func (o *Options) ReadReports(from document.Source, off []string) error {
 	var reports []guest.Report
 	err := from.Each(document.HostGuests, func(d document.Document) error {

@@ -215,16 +215,6 @@ func stays(vf *pci.Device, p *rdma.Prepared) bool {
 // VFsOf returns the VFs of a function that exist now.
 func VFsOf(devices pci.Devices, pf pci.Address) []pci.Address { return vfsByFunction(devices)[pf] }
 
-// AllVFs returns the VFs that exist now.
-func AllVFs(devices pci.Devices) (vfs []pci.Address) {
-	for i := range devices {
-		if devices[i].SRIOV.PF != nil {
-			vfs = append(vfs, devices[i].Address)
-		}
-	}
-	return vfs
-}
-
 // vfsByFunction returns the VFs that exist now, by their functions.
 func vfsByFunction(devices pci.Devices) map[pci.Address][]pci.Address {
 	vfs := map[pci.Address][]pci.Address{}
@@ -264,18 +254,4 @@ func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]pci.Identity, er
 	}
 	lifted, err := h.Leave(uses, allowed.And(after.Allowed()), leaving...)
 	return h.Identities(lifted), err
-}
-
-// Takes reports whether a plan of files takes functions from the host that it may need, now or at
-// the next boot.
-func Takes(root host.Root, plan edit.Plan) (bool, error) {
-	before, after, changed, err := Changed(root, plan)
-	if err != nil || !changed {
-		return false, err
-	}
-	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
-		return false, err
-	}
-	return slices.ContainsFunc(Leaves(devices, before, after), Leaving.takes), nil
 }

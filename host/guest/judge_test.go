@@ -330,15 +330,13 @@ func TestNewest(t *testing.T) {
 }
 
 // read reads a document with one report.
-func read(text []byte) (guest.Report, error) {
-	reports, err := guest.ReadReports(document.Source{Paths: []string{document.Stdin}, Stdin: bytes.NewReader(text)})
-	if err == nil && len(reports) != 1 {
-		err = fmt.Errorf("%d reports", len(reports))
-	}
-	if err != nil {
-		return guest.Report{}, err
-	}
-	return reports[0], nil
+func read(text []byte) (report guest.Report, err error) {
+	from := document.Source{Paths: []string{document.Stdin}, Stdin: bytes.NewReader(text)}
+	err = from.Each(document.HostGuests, func(d document.Document) (err error) {
+		report, err = guest.Decode(d.Text)
+		return err
+	})
+	return report, err
 }
 
 // printed returns a report as host guests prints it.

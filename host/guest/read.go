@@ -10,27 +10,11 @@ import (
 	"strings"
 
 	"gpustack/host"
-	"gpustack/host/document"
 )
 
-// ReadReports reads reports that gpustack host guests printed as JSON or YAML. A missing field is
-// an error, unlike an empty one; unknown fields are ignored.
-//
-// Errors, everything that is wrong with all documents at once: those of [document.Source.Each] and
-// [document.Malformed].
-func ReadReports(from document.Source) (reports []Report, err error) {
-	err = from.Each(document.HostGuests, func(d document.Document) error {
-		r, err := Decode(d.Text)
-		if err != nil {
-			return document.Malformed(d.Name, document.HostGuests, err)
-		}
-		reports = append(reports, r)
-		return nil
-	})
-	return reports, err
-}
-
-// Decode parses a report in JSON. Its error joins everything that is wrong with the fields.
+// Decode parses a report that gpustack host guests printed, in JSON. A missing field is an error,
+// unlike an empty one; unknown fields are ignored. Its error joins everything that is wrong with the
+// fields.
 func Decode(text []byte) (Report, error) {
 	var fields any
 	decoder := json.NewDecoder(bytes.NewReader(text))

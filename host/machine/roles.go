@@ -137,12 +137,6 @@ func ReadContainers(root host.Root) (*Containers, error) {
 	return containers, err
 }
 
-// ParseContainers returns what the content of the file records for containers, or nil.
-func ParseContainers(content []byte) (*Containers, error) {
-	_, containers, err := ParseRecord(content)
-	return containers, err
-}
-
 // ParseRecord returns what the content of the file records for guests and for containers, nil for
 // nothing. It fails unless each function has one role. Its error names the file.
 func ParseRecord(data []byte) (*Contract, *Containers, error) {
