@@ -48,7 +48,7 @@ func AliasName(vendor, id ID, text string) string {
 		return models[i].name
 	}
 	if vendor != NVIDIA {
-		text = cmp.Or(otherProducts[product{vendor, id}], text)
+		text = cmp.Or(ownProducts[product{vendor, id}], text)
 	}
 	name := modelOf(text)
 	if slices.ContainsFunc(models[:], func(m model) bool { return strings.EqualFold(m.name, name) }) {

@@ -14,6 +14,7 @@ func TestAliasNameOfTheTable(t *testing.T) {
 		0x1df6: "V100S", 0x1eb8: "T4", 0x1e30: "RTX6000-8000", 0x1eb1: "RTX4000", 0x20b0: "A100-SXM4-40GB", 0x20b2: "A100-SXM4-80GB", 0x20f1: "A100-PCIE-40GB",
 		0x20b5: "A100-PCIE-80GB", 0x20b7: "A30", 0x2230: "A6000", 0x2237: "A10G", 0x25b6: "A2-A16", 0x2204: "RTX3090", 0x2330: "H100-SXM5-80GB", 0x2331: "H100-PCIE",
 		0x2335: "H200-SXM", 0x2342: "GH200-120GB-480GB", 0x26b1: "RTX6000Ada", 0x27b0: "RTX4000Ada-SFF", 0x26b9: "L40S", 0x2901: "B200", 0x2bb5: "RTXPRO6000-Server",
+		0x2c38: "RTXPRO5000-Laptop", 0x2e12: "GB10", 0x2e2a: "N1X", 0x31c0: "GB300-31c0",
 	} {
 		for _, text := range []string{"", "GA100", "GA100 [Something 7]", "GA100 [A100 SXM4 40GB]"} {
 			if got := pci.AliasName(pci.NVIDIA, id, text); got != want {

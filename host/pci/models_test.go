@@ -62,20 +62,4 @@ func TestModels(t *testing.T) {
 			t.Errorf("%s: no product has the name %s without the id", m.product, plain)
 		}
 	}
-	// A product that host scan can name without pci.ids has a name of the same model in the table.
-	modelIn := func(name string) string {
-		name, _, _ = strings.Cut(name, "-")
-		return name
-	}
-	for _, m := range models {
-		if text := ownProducts[m.product]; text != "" && modelIn(modelOf(text)) != modelIn(m.name) {
-			t.Errorf("%s: %s is the name of %s", m.product, m.name, text)
-		}
-	}
-	for id, text := range ownProducts {
-		if name := modelOf(text); name != "" && !strings.Contains(text, "NVSwitch") && !strings.Contains(text, "Audio") &&
-			!slices.ContainsFunc(models[:], func(m model) bool { return m.product == id }) {
-			t.Errorf("%s: %s is not in the table", id, text)
-		}
-	}
 }

@@ -243,7 +243,8 @@ func (n *names) apply(d *Device) {
 	if d.VendorID != nil {
 		d.Vendor = firstName(n.vendors[*d.VendorID], ownVendors[*d.VendorID])
 		if d.ProductID != nil {
-			d.Product = firstName(n.products[product{*d.VendorID, *d.ProductID}], ownProduct(product{*d.VendorID, *d.ProductID}))
+			p := product{*d.VendorID, *d.ProductID}
+			d.Product = firstName(n.products[p], ownProducts[p], AliasName(p.vendor, p.product, ""))
 		}
 	}
 	if d.Class != nil {

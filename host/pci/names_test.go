@@ -47,10 +47,10 @@ func TestNames(t *testing.T) {
 		want       [2]string // vendor|product|class|alias of both functions
 	}{
 		{"no list: our own names, where we have one", "", [2]string{
-			"NVIDIA Corporation|GK104GL [Quadro K4200]|VGA compatible controller|K4200", "-|-|-|-",
+			"NVIDIA Corporation|K4200|VGA compatible controller|K4200", "-|-|-|-",
 		}},
 		{"a list that is empty", "-- usr/share/misc/pci.ids --\n", [2]string{
-			"NVIDIA Corporation|GK104GL [Quadro K4200]|VGA compatible controller|K4200", "-|-|-|-",
+			"NVIDIA Corporation|K4200|VGA compatible controller|K4200", "-|-|-|-",
 		}},
 		{"the list counts before our own", `
 -- usr/share/hwdata/pci.ids --
@@ -85,10 +85,10 @@ C 0d  Wireless
 	99  Wrong
 `, [2]string{"NVIDIA|Right|VGA|K4200", "Maker [of things]|Thing (one)|Serial bus|-"}},
 		{"no line end at the end", "base64 usr/share/misc/pci.ids\n-- usr/share/misc/pci.ids --\nYWJjZCAgTWFrZXIKCTAwMDEgIFRoaW5n\n", [2]string{
-			"NVIDIA Corporation|GK104GL [Quadro K4200]|VGA compatible controller|K4200", "Maker|Thing|-|-",
+			"NVIDIA Corporation|K4200|VGA compatible controller|K4200", "Maker|Thing|-|-",
 		}},
 		{"lines that are none", "-- usr/share/misc/pci.ids --\n10d\n10DE  Upper\n10de NVIDIA\n10de\n\t11b\n\t\nC\nC 3  x\n", [2]string{
-			"NVIDIA|GK104GL [Quadro K4200]|VGA compatible controller|K4200", "-|-|-|-",
+			"NVIDIA|K4200|VGA compatible controller|K4200", "-|-|-|-",
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

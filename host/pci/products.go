@@ -58,18 +58,10 @@ var ownClasses = map[Class]string{
 	0x1300: "Non-Essential Instrumentation",
 }
 
-// ownProduct returns the name of a GPU that is common in data centres and workstations, as in
-// pci.ids: the chip, then the product in brackets. It returns "" for all others.
-func ownProduct(p product) string {
-	if p.vendor == NVIDIA {
-		return ownProducts[p.product]
-	}
-	return otherProducts[p]
-}
-
-// otherProducts are the names of the GPUs of other vendors that are common in servers: the PCI ID
-// Repository, and the tables of AMD's gim and Intel's resource drivers for Kubernetes.
-var otherProducts = map[product]string{
+// ownProducts are the names of GPUs of other vendors than NVIDIA that are common in servers, and of
+// what is beside NVIDIA's, as in pci.ids: the PCI ID Repository, and the tables of AMD's gim and
+// Intel's resource drivers for Kubernetes. NVIDIA's GPUs have the names of models.
+var ownProducts = map[product]string{
 	{0x1002, 0x738c}: "Arcturus GL-XL [Instinct MI100]",
 	{0x1002, 0x73a1}: "Navi 21 [Radeon Pro V620]",
 	{0x1002, 0x7408}: "Aldebaran/MI200 [Instinct MI250X]",
@@ -86,6 +78,12 @@ var otherProducts = map[product]string{
 	{0x1002, 0x75a3}: "[Instinct MI355X]",
 	{0x1002, 0x75b0}: "[Instinct MI350X VF]",
 	{0x1002, 0x75b3}: "[Instinct MI355X VF]",
+	{NVIDIA, 0x0e0a}: "GK104 HDMI Audio Controller",
+	{NVIDIA, 0x1ac2}: "GV100 NVSwitch",
+	{NVIDIA, 0x1aef}: "GA102 High Definition Audio Controller",
+	{NVIDIA, 0x1af1}: "GA100 [A100 NVSwitch]",
+	{NVIDIA, 0x228b}: "GA104 High Definition Audio Controller",
+	{NVIDIA, 0x22a3}: "GH100 [H100 NVSwitch]",
 	{0x1da3, 0x1020}: "HL-225 [Gaudi2]",
 	{0x1da3, 0x1060}: "HL-325 [Gaudi3]",
 	{0x8086, 0x0bd5}: "Ponte Vecchio XT (2 Tile) [Data Center GPU Max 1550]",
@@ -94,177 +92,4 @@ var otherProducts = map[product]string{
 	{0x8086, 0x56c1}: "ATS-M [Data Center GPU Flex 140]",
 	{0x8086, 0xe211}: "Battlemage G21 [Arc Pro B60]",
 	{0x8086, 0xe212}: "Battlemage G21 [Arc Pro B50]",
-}
-
-// NVIDIA lists the ids in the "Supported Products" appendix of each driver's README; the PCI ID
-// Repository has the names.
-var ownProducts = map[ID]string{
-	// Kepler
-	0x0fef: "GK107GL [GRID K340]",
-	0x0ff2: "GK107GL [GRID K1]",
-	0x0ff3: "GK107GL [Quadro K420]",
-	0x0ffa: "GK107GL [Quadro K600]",
-	0x0ffe: "GK107GL [Quadro K2000]",
-	0x1021: "GK110GL [Tesla K20Xm]",
-	0x1022: "GK110GL [Tesla K20c]",
-	0x1023: "GK110BGL [Tesla K40m]",
-	0x1024: "GK180GL [Tesla K40c]",
-	0x1028: "GK110GL [Tesla K20m]",
-	0x102d: "GK210GL [Tesla K80]",
-	0x103a: "GK110GL [Quadro K6000]",
-	0x103c: "GK110GL [Quadro K5200]",
-	0x118a: "GK104GL [GRID K520]",
-	0x118f: "GK104GL [Tesla K10]",
-	0x11b4: "GK104GL [Quadro K4200]",
-	0x11ba: "GK104GL [Quadro K5000]",
-	0x11bf: "GK104GL [GRID K2]",
-	0x11fa: "GK106GL [Quadro K4000]",
-	0x0e0a: "GK104 HDMI Audio Controller",
-
-	// Maxwell
-	0x13ba: "GM107GL [Quadro K2200]",
-	0x13bb: "GM107GL [Quadro K620]",
-	0x13bc: "GM107GL [Quadro K1200]",
-	0x13bd: "GM107GL [Tesla M10]",
-	0x13f0: "GM204GL [Quadro M5000]",
-	0x13f1: "GM204GL [Quadro M4000]",
-	0x13f2: "GM204GL [Tesla M60]",
-	0x13f3: "GM204GL [Tesla M6]",
-	0x1430: "GM206GL [Quadro M2000]",
-	0x1431: "GM206GL [Tesla M4]",
-	0x17f0: "GM200GL [Quadro M6000]",
-	0x17f1: "GM200GL [Quadro M6000 24GB]",
-	0x17fd: "GM200GL [Tesla M40]",
-
-	// Pascal
-	0x15f0: "GP100GL [Quadro GP100]",
-	0x15f7: "GP100GL [Tesla P100 PCIe 12GB]",
-	0x15f8: "GP100GL [Tesla P100 PCIe 16GB]",
-	0x15f9: "GP100GL [Tesla P100 SXM2 16GB]",
-	0x1b30: "GP102GL [Quadro P6000]",
-	0x1b38: "GP102GL [Tesla P40]",
-	0x1bb0: "GP104GL [Quadro P5000]",
-	0x1bb1: "GP104GL [Quadro P4000]",
-	0x1bb3: "GP104GL [Tesla P4]",
-	0x1bb4: "GP104GL [Tesla P6]",
-	0x1c30: "GP106GL [Quadro P2000]",
-	0x1c31: "GP106GL [Quadro P2200]",
-	0x1cb1: "GP107GL [Quadro P1000]",
-	0x1cb2: "GP107GL [Quadro P600]",
-	0x1cb3: "GP107GL [Quadro P400]",
-	0x1cb6: "GP107GL [Quadro P620]",
-
-	// Volta
-	0x1db1: "GV100GL [Tesla V100 SXM2 16GB]",
-	0x1db2: "GV100GL [Tesla V100 DGXS 16GB]",
-	0x1db3: "GV100GL [Tesla V100 FHHL 16GB]",
-	0x1db4: "GV100GL [Tesla V100 PCIe 16GB]",
-	0x1db5: "GV100GL [Tesla V100 SXM2 32GB]",
-	0x1db6: "GV100GL [Tesla V100 PCIe 32GB]",
-	0x1db7: "GV100GL [Tesla V100 DGXS 32GB]",
-	0x1db8: "GV100GL [Tesla V100 SXM3 32GB]",
-	0x1dba: "GV100GL [Quadro GV100]",
-	0x1df5: "GV100GL [Tesla V100 SXM2 16GB]",
-	0x1df6: "GV100GL [Tesla V100S PCIe 32GB]",
-	0x1ac2: "GV100 NVSwitch",
-
-	// Turing
-	0x1e30: "TU102GL [Quadro RTX 6000/8000]",
-	0x1e36: "TU102GL [Quadro RTX 6000]",
-	0x1e37: "TU102GL [Tesla T10]",
-	0x1e38: "TU102GL [Tesla T40 24GB]",
-	0x1e78: "TU102GL [Quadro RTX 6000/8000]",
-	0x1eb0: "TU104GL [Quadro RTX 5000]",
-	0x1eb1: "TU104GL [Quadro RTX 4000]",
-	0x1eb8: "TU104GL [Tesla T4]",
-	0x1fb1: "TU117GL [T600]",
-	0x1fb2: "TU117GL [Quadro T400]",
-	0x1ff2: "TU117GL [T400 4GB]",
-
-	// Ampere
-	0x1af1: "GA100 [A100 NVSwitch]",
-	0x20b0: "GA100 [A100 SXM4 40GB]",
-	0x20b1: "GA100 [A100 PCIe 40GB]",
-	0x20b2: "GA100 [A100 SXM4 80GB]",
-	0x20b3: "GA100 [A100 SXM 64GB]",
-	0x20b5: "GA100 [A100 PCIe 80GB]",
-	0x20b7: "GA100GL [A30 PCIe]",
-	0x20b8: "GA100 [A100X]",
-	0x20b9: "GA100 [A30X]",
-	0x20bd: "GA100 [A800 SXM4 40GB]",
-	0x20f1: "GA100 [A100 PCIe 40GB]",
-	0x20f3: "GA100 [A800 SXM4 80GB]",
-	0x20f5: "GA100 [A800 PCIe 80GB]",
-	0x20f6: "GA100 [A800 PCIe 40GB]",
-	0x2230: "GA102GL [RTX A6000]",
-	0x2231: "GA102GL [RTX A5000]",
-	0x2232: "GA102GL [RTX A4500]",
-	0x2233: "GA102GL [RTX A5500]",
-	0x2235: "GA102GL [A40]",
-	0x2236: "GA102GL [A10]",
-	0x2237: "GA102GL [A10G]",
-	0x2238: "GA102GL [A10M]",
-	0x24b0: "GA104GL [RTX A4000]",
-	0x24b1: "GA104GL [RTX A4000H]",
-	0x2531: "GA106 [RTX A2000]",
-	0x2571: "GA106 [RTX A2000 12GB]",
-	0x25b0: "GA107GL [RTX A1000]",
-	0x25b2: "GA107GL [RTX A400]",
-	0x25b6: "GA107GL [A2 / A16]",
-	0x1aef: "GA102 High Definition Audio Controller",
-	0x228b: "GA104 High Definition Audio Controller",
-
-	// Hopper
-	0x22a3: "GH100 [H100 NVSwitch]",
-	0x2313: "GH100 [H100 CNX]",
-	0x2321: "GH100 [H100 NVL]",
-	0x2322: "GH100 [H800 PCIe]",
-	0x2324: "GH100 [H800]",
-	0x2329: "GH100 [H20]",
-	0x232c: "GH100 [H20 HBM3e]",
-	0x2330: "GH100 [H100 SXM5 80GB]",
-	0x2331: "GH100 [H100 PCIe]",
-	0x2335: "GH100 [H200 SXM 141GB]",
-	0x2336: "GH100 [H100]",
-	0x2337: "GH100 [H100 SXM5 64GB]",
-	0x2338: "GH100 [H100 SXM5 96GB]",
-	0x2339: "GH100 [H100 SXM5 94GB]",
-	0x233a: "GH100 [H800 NVL]",
-	0x233b: "GH100 [H200 NVL]",
-	0x2342: "GH100 [GH200 120GB / 480GB]",
-	0x2348: "GH100 [GH200 144G HBM3e]",
-
-	// Ada Lovelace
-	0x26b1: "AD102GL [RTX 6000 Ada Generation]",
-	0x26b2: "AD102GL [RTX 5000 Ada Generation]",
-	0x26b3: "AD102GL [RTX 5880 Ada Generation]",
-	0x26b5: "AD102GL [L40]",
-	0x26b8: "AD102GL [L40G]",
-	0x26b9: "AD102GL [L40S]",
-	0x26ba: "AD102GL [L20]",
-	0x27b0: "AD104GL [RTX 4000 SFF Ada Generation]",
-	0x27b1: "AD104GL [RTX 4500 Ada Generation]",
-	0x27b2: "AD104GL [RTX 4000 Ada Generation]",
-	0x27b6: "AD104GL [L2]",
-	0x27b8: "AD104GL [L4]",
-	0x28b0: "AD107GL [RTX 2000 Ada Generation]",
-
-	// Blackwell
-	0x2901: "GB100 [B200]",
-	0x2941: "GB100 [GB200]",
-	0x29bc: "GB102 [B100]",
-	0x2bb1: "GB202GL [RTX PRO 6000 Blackwell Workstation Edition]",
-	0x2bb3: "GB202GL [RTX PRO 5000 Blackwell]",
-	0x2bb4: "GB202GL [RTX PRO 6000 Blackwell Max-Q Workstation Edition]",
-	0x2bb5: "GB202GL [RTX PRO 6000 Blackwell Server Edition]",
-	0x2c31: "GB203GL [RTX PRO 4500 Blackwell]",
-	0x2c34: "GB203GL [RTX PRO 4000 Blackwell]",
-	0x2c38: "GB203GLM [RTX PRO 5000 Blackwell Generation Laptop GPU]",
-	0x2c3a: "GB203GL [RTX PRO 4500 Blackwell Server Edition]",
-	0x2d30: "GB206GL [RTX PRO 2000 Blackwell]",
-	0x2e12: "GB20B [GB10]",
-	0x2e2a: "GB20B [RTX Spark N1X (6144-core RTX GPU)]",
-	0x3182: "GB110 [B300 SXM6]",
-	0x31c0: "GB110 [GB300]",
-	0x31c2: "GB110 [GB300]",
 }
