@@ -17,6 +17,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/checklist"
+	"gpustack/host/gate"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
 	"gpustack/host/machine"
@@ -978,6 +979,21 @@ func TestBlacklist(t *testing.T) {
 func TestNoMachine(t *testing.T) {
 	if err := machine.Find(hosttest.Lay(t, "-- readme --\n")); !errors.Is(err, machine.ErrNoMachine) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestSeparation: the command for a board that would be divided offers its switches to guests only where
+// they are known.
+func TestSeparation(t *testing.T) {
+	for unread, want := range map[bool]string{
+		false: "run 'gpustack host prepare --nvswitch host' or 'gpustack host prepare --nvswitch guest'",
+		true:  "run 'gpustack host prepare --nvswitch host'",
+	} {
+		findings, _ := check.Verify(observe(bare(t)), []error{&gate.Separation{Unread: unread}}, startup.State{})
+		i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "preparable" })
+		if got := findings[i].Remedy.String(); findings[i].Status != host.Fail || got != want {
+			t.Errorf("%s: %s, want %s", findings[i].Status, got, want)
+		}
 	}
 }
 

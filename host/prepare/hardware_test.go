@@ -2,6 +2,7 @@ package prepare_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
+	startup "gpustack/host/steps"
 )
 
 // TestRegions: a GPU in whose group the firmware requires a 1:1 mapping is refused, whatever --allow
@@ -82,5 +84,31 @@ func TestExternal(t *testing.T) {
 	}
 	if p, err = plan(t, root, selection.Options{None: true}); err != nil || len(p.Files.Pending()) == 0 {
 		t.Errorf("none: %v, %v", p.Files.Pending(), err)
+	}
+}
+
+// TestVF: a VF of a GPU does not exist in the initramfs. So gpustack-boot.service binds it, and no hook
+// or configuration of modprobe names it.
+func TestVF(t *testing.T) {
+	// github.com/intel/media-delivery: Flex 170, of which the VFs have the id of the physical function.
+	const dir, vf = "sys/bus/pci/devices/0000:05:00.", "0000:05:00.1"
+	links := "symlink " + dir + "1/physfn -> ../0000:05:00.0\nsymlink " + dir + "0/virtfn0 -> ../" + vf + "\n"
+	files := "-- " + dir + "0/sriov_totalvfs --\n31\n-- " + dir + "0/sriov_numvfs --\n1\n"
+	for i, function := range []string{"0", "1"} {
+		links += fmt.Sprintf("symlink %s%s/driver -> ../../drivers/i915\nsymlink %[1]s%[2]s/iommu_group -> ../../../../kernel/iommu_groups/%d\n", dir, function, 20+i)
+		files += fmt.Sprintf("-- %s%s/class --\n0x038000\n-- %[1]s%[2]s/vendor --\n0x8086\n-- %[1]s%[2]s/device --\n0x56c0\n", dir, function)
+	}
+	root := hosttest.Lay(t, links+node{CPU: "GenuineIntel", More: inMemory + withSystemd + files}.Archive())
+	p := apply(t, root, selection.Options{Add: selectors(t, vf)})
+	if len(p.Functions) != 1 || p.Functions[0].Address.String() != vf || p.Functions[0].By != machine.ByService {
+		t.Errorf("%+v", p.Functions)
+	}
+	if ok, err := root.Exists(startup.UnitFile); !ok || err != nil {
+		t.Errorf("no unit binds it: %v", err)
+	}
+	for name, text := range tree(t, root) {
+		if strings.HasPrefix(name, "etc/") && (strings.Contains(text, vf) || strings.Contains(text, "8086:56c0") || strings.Contains(text, "blacklist i915")) {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }
