@@ -233,6 +233,8 @@ func TestCheck(t *testing.T) {
 		{"a 1:1 mapping, nothing prepared", isBare, write("sys/kernel/iommu_groups/10/reserved_regions", "0x6f766000 0x6f775fff direct\n"), checklist.NotPrepared,
 			[]string{"fail reserved_regions /sys/kernel/iommu_groups/10/reserved_regions: 0000:01:00.0 is in group 10, of which the firmware requires 0x6f766000-0x6f775fff mapped 1:1"}},
 		// github.com/lf-edge/eve, pull 790.
+		{"groups that are split, as the kernel spells its parameters too", isReady, replace("proc/cmdline", "quiet", "quiet pcie-acs-override=downstream \"pci=config_acs=xx1@0000:00:01.0;0000:00:02.0\""), checklist.Ready,
+			[]string{"warn acs " + cmdline + "kernel arguments change which devices can reach each other: pcie-acs-override=downstream \"pci=config_acs=xx1@0000:00:01.0;0000:00:02.0\""}},
 		{"groups that are split", isReady, replace("proc/cmdline", "quiet", "quiet pcie_acs_override=downstream,multifunction pci=noaer,disable_acs_redir=pci:10b5:8747"), checklist.Ready,
 			[]string{"warn acs " + cmdline + "kernel arguments change which devices can reach each other: pcie_acs_override=downstream,multifunction pci=noaer,disable_acs_redir=pci:10b5:8747"}},
 
