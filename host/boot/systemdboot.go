@@ -48,7 +48,7 @@ type SystemdBoot struct {
 // ErrNoRoot is the error of arguments for kernels installed later that lack the root file system.
 var ErrNoRoot = host.WithHint(
 	errors.New("has no root= argument, without which kernels installed later would not boot"),
-	"write all kernel arguments of this system, including root=, to /etc/kernel/cmdline")
+	writeAll)
 
 // ReadSystemdBoot reads the entries below root and the configuration of kernel-install.
 func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {

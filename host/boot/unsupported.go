@@ -35,6 +35,7 @@ func (e *Unsupported) Hint() string { return e.Command }
 const (
 	// never is the file of a system that gpustack does not accept: its own files would not remain.
 	never            = "never"
+	writeAll         = "write all kernel arguments of this system, including root=, to " + kernelCmdline
 	reinstallKernels = "then kernel-install add RELEASE IMAGE for each kernel"
 	overrideDriver   = "its IOMMU is always on: driverctl set-override ADDRESS vfio-pci for each function"
 )
@@ -101,6 +102,9 @@ func Supported(root host.Root, loader string, want Args) error {
 			found.Initramfs = slices.Contains([]string{"proxmox-boot-tool", "kernelstub", "flash-kernel", "extlinux"}, way.what)
 			if found.edits = way.file != never; found.edits {
 				found.file, found.args = p.arguments(way.file)
+			}
+			if way.file == kernelCmdline && found.file == "" { // without it, kernels get the running kernel's
+				found.Command = writeAll + "; " + found.Command
 			}
 		}
 	}

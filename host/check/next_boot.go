@@ -153,7 +153,10 @@ func counted(entries []boot.Entry) string {
 	if later {
 		n, with = n-1, " and the template for later kernels"
 	}
-	if n == 1 {
+	switch {
+	case n == 0 && later: // another program makes the entries
+		return "the template for later kernels"
+	case n == 1:
 		return "1 entry" + with
 	}
 	return fmt.Sprintf("%d entries%s", n, with)

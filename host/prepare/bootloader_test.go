@@ -24,7 +24,7 @@ func TestBootRefused(t *testing.T) {
 		sdBoot   = "debian-systemd-boot"
 		kernel   = "boot/efi/EFI/Linux/cafe-6.12.0-1-amd64.efi"
 		image    = "unified kernel images (/" + kernel + "): gpustack cannot set kernel arguments on this system"
-		install  = "add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
+		install  = "write all kernel arguments of this system, including root=, to /etc/kernel/cmdline; add intel_iommu=on iommu=pt to /etc/kernel/cmdline, then kernel-install add RELEASE IMAGE for each kernel"
 		fstab    = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\n"
 	)
 	live := write("proc/mounts", "/dev/sda2 / ext4 rw 0 0\nsystemd-1 /boot autofs rw 0 0\n")
