@@ -199,6 +199,33 @@ func (p *play) units() (all []cleanup.Unit) {
 	return all
 }
 
+// requests returns the rows of instances on their own nodes whose request is among those of the
+// instance or of its migration_context. For another one Nova raises KeyError at each hard reboot.
+func (p *play) requests() map[string]bool {
+	all := map[string]bool{}
+	for _, row := range database.find(p.t, `SELECT d.id FROM nova_cell1.pci_devices d JOIN nova_cell1.compute_nodes n ON n.id = d.compute_node_id JOIN nova_cell1.instances i ON i.uuid = d.instance_uuid
+		JOIN nova_cell1.instance_extra e ON e.instance_uuid = i.uuid WHERE d.deleted = 0 AND i.deleted = 0 AND i.host = n.host
+		AND (INSTR(e.pci_requests, d.request_id) > 0 OR INSTR(e.migration_context, d.request_id) > 0)`) {
+		all[row[0]] = true
+	}
+	return all
+}
+
+// checkRequests: no row that an instance still has on its node has lost its request.
+func (p *play) checkRequests() {
+	now := p.requests()
+	for _, id := range slices.Sorted(maps.Keys(p.requested)) {
+		if now[id] {
+			continue
+		}
+		still := database.find(p.t, `SELECT d.instance_uuid FROM nova_cell1.pci_devices d JOIN nova_cell1.compute_nodes n ON n.id = d.compute_node_id JOIN nova_cell1.instances i ON i.uuid = d.instance_uuid
+			WHERE d.id = ? AND d.deleted = 0 AND i.deleted = 0 AND i.host = n.host`, id)
+		if len(still) > 0 {
+			p.fail("6: the request of row %s is none of instance %s any more", id, still[0][0])
+		}
+	}
+}
+
 // checkStays: what an operator's journal calls written is so, and nobody has reverted it.
 func (p *play) checkStays() {
 	for _, o := range p.lab.operators {
@@ -256,6 +283,15 @@ func (p *play) count() {
 					continue
 				}
 				p.progress["repaired "+string(u.Repair)]++
+				if u.Applies {
+					p.progress["a context applied"]++
+				}
+				if u.Repair == cleanup.Online && len(p.off) > 0 {
+					p.progress["online with a host declared off"]++
+				}
+				if u.Confirms {
+					p.progress["confirmed in place of a host that is off"]++
+				}
 				if u.Repair == cleanup.Online && len(p.reports) == 2 {
 					p.progress["online with both reports"]++
 				}

@@ -46,11 +46,14 @@ type play struct {
 	operators map[string]*operator
 	others    others // what goes on beside a run
 
-	wrong    []string // what is wrong with the outcome
-	notes    []string // what operators met
-	offered  offers   // before the next run
-	agreed   map[string]bool
-	before   map[string]moved // by instance, before all runs
+	wrong   []string // what is wrong with the outcome
+	notes   []string // what operators met
+	offered offers   // before the next run
+	agreed  map[string]bool
+	before  map[string]moved // by instance, before all runs
+
+	requested map[string]bool // rows that had one of their instance's requests, before all runs
+
 	progress map[string]int
 	points   int // of the latest run
 }
@@ -323,6 +326,9 @@ func (p *play) insert() {
 				continue
 			}
 			columns := Row{"updated_at": w.at(f.row.changed)}
+			if f.row.request != "" {
+				columns["request_id"] = f.row.request
+			}
 			if f.kind != "type-PCI" {
 				columns = columns.with(PF(), Row{"dev_type": f.kind, "parent_addr": orNull(f.parent)})
 			}
@@ -343,10 +349,17 @@ func (p *play) insert() {
 		cell.Instance(t, g.uuid, host, g.vm, g.task, options...)
 		held[g.uuid] = g.holds
 		for _, m := range g.moves {
-			id := cell.Migration(t, 0, g.uuid, m.kind, m.status, m.from.name, m.to.name, Row{"uuid": m.uuid, "updated_at": w.at(m.changed)})
+			columns := Row{"uuid": m.uuid, "updated_at": w.at(m.changed)}
+			if m.resize {
+				columns["new_instance_type_id"] = 2
+			}
+			id := cell.Migration(t, 0, g.uuid, m.kind, m.status, m.from.name, m.to.name, columns)
 			held[m.uuid], migrations[m.uuid] = m.holds, true
 			if g.context == m && m.open() {
 				cell.Context(t, g.uuid, id, readable(ids, m.old), readable(ids, m.new))
+			}
+			if m.applied {
+				p.lab.sql(t, "UPDATE nova_cell1.instance_extra SET pci_requests = REPLACE(pci_requests, ?, ?) WHERE instance_uuid = ?", RequestOf(g.uuid), m.request, g.uuid)
 			}
 		}
 	}
@@ -358,7 +371,7 @@ func (p *play) insert() {
 	for _, g := range w.guests {
 		p.agreed[g.uuid] = disagree[g.uuid] == ""
 	}
-	p.offered, p.before = p.offers(), p.moved()
+	p.offered, p.before, p.requested = p.offers(), p.moved(), p.requests()
 }
 
 // readable returns the id of a function's row, if Nova's objects can read the row.
@@ -389,6 +402,7 @@ func (p *play) end() {
 	}
 	p.checkChanges(before)
 	p.checkAllocations()
+	p.checkRequests()
 	p.checkStays()
 	p.count()
 	p.progress["deadlock"] += p.others.deadlocks

@@ -32,6 +32,11 @@ func (l *historyLab) random(t *testing.T) {
 		}
 	}
 	t.Logf("%d histories of seed %d in %.1f s: %v", *histories, seed, time.Since(begin).Seconds(), progress)
+	for _, what := range []string{"a context applied", "online with a host declared off", "repaired reopen", "confirmed in place of a host that is off"} {
+		if progress[what] < *histories/rare {
+			t.Errorf("%s: %d times in %d histories of seed %d", what, progress[what], *histories, seed)
+		}
+	}
 	for _, what := range []string{"a PF whose family is absent", "online with both reports", "offline on a host declared off", "recovered after a lost COMMIT"} {
 		if least := *histories / often; progress[what] < least {
 			t.Errorf("%s: %d times in %d histories of seed %d, at least %d expected", what, progress[what], *histories, seed, least)
@@ -41,6 +46,9 @@ func (l *historyLab) random(t *testing.T) {
 
 // often is in how many histories each repair that must stay possible is made at least once.
 const often = 30
+
+// rare is the same for repairs that fewer histories lead to.
+const rare = 300
 
 // chooser chooses the steps of a history, and keeps those that can be done.
 type chooser struct {
@@ -81,10 +89,16 @@ func chooseHistory(random *rand.Rand) []string {
 		if c.chance(30) {
 			c.try("vanish %s", host)
 		}
+		if c.chance(10) && !c.honest {
+			c.try("unmapped %s", host)
+		}
 	}
 	c.try("boot %s 84:00.0", c.host()) // a cell without instances is no cell at work
 	for range 1 + c.IntN(3) {
 		c.try("boot %s %s", c.host(), c.function())
+		if c.chance(30) {
+			c.try("macvtap %d", len(c.w.guests))
+		}
 	}
 	switch story := c.IntN(10); {
 	case story < 6:
@@ -92,6 +106,9 @@ func chooseHistory(random *rand.Rand) []string {
 		if c.chance(40) && !c.honest {
 			c.relative()
 			c.step()
+		}
+		if c.chance(20) { // a host dies for good
+			c.try("off %s", c.host())
 		}
 		c.restart()
 	case story < 8:
@@ -144,7 +161,7 @@ func (c *chooser) relative() string {
 // died is a move that has come to some status, and what is done about it.
 func (c *chooser) died() {
 	g, status := c.guest(), oneOf(c, "pre-migrating", "migrating", "migrating", "post-migrating", "finished", "confirming", "error", "error")
-	kind := "migrate"
+	kind := oneOf(c, "migrate", "resize")
 	if c.chance(20) && !c.honest {
 		kind, status = "live", oneOf(c, "running", "error", "arrived", "completed")
 	}
@@ -154,7 +171,7 @@ func (c *chooser) died() {
 		for _, f := range functions {
 			if before := len(c.lines); len(c.w.guests) >= g && c.w.guests[g-1].latest() == nil {
 				if c.try("%s %d %s %s %s", kind, g, host, f, status); len(c.lines) > before {
-					c.after(g)
+					c.after(g, status)
 					return
 				}
 			}
@@ -163,10 +180,13 @@ func (c *chooser) died() {
 }
 
 // after is what an operator does about a move, mostly.
-func (c *chooser) after(g int) {
+func (c *chooser) after(g int, status string) {
 	c.try("wait %d", oneOf(c, 1, 5, 20))
 	if c.chance(60) || c.honest {
 		c.try("die %d", g)
+	}
+	if status == "confirming" && (c.chance(50) || c.honest) {
+		return // no state has to be reset
 	}
 	if c.chance(90) || c.honest {
 		c.try("reset %d", g)

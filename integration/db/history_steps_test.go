@@ -16,6 +16,9 @@ var errCannot = errors.New("cannot be done now")
 //
 //	boot H F            the next guest starts on host H with function F
 //	migrate G H F S     a cold migration of guest G to H with F has come to status S, and goes on
+//	resize G H F S      a resize to another flavor has
+//	macvtap G           the guest uses VFs as network interfaces, without VFIO
+//	unmapped H          which functions the network interfaces of guests are is not readable on H
 //	live G H F S        a live migration has; completed means that
 //	                    post_live_migration_at_destination failed, arrived that the source failed
 //	                    after the guest had left it
@@ -42,7 +45,7 @@ func (w *truth) step(line string) error {
 	switch words[0] {
 	case "boot":
 		act = w.boot
-	case "migrate", "live":
+	case "migrate", "resize", "live":
 		act = func(a *arguments) error { return w.move(a, words[0]) }
 	case "evacuate":
 		act = w.evacuate
@@ -99,6 +102,10 @@ func (w *truth) step(line string) error {
 		}
 	case "vanish":
 		act = func(a *arguments) error { a.host().vanish = true; return a.err }
+	case "unmapped":
+		act = func(a *arguments) error { a.host().unmapped = true; return a.err }
+	case "macvtap":
+		act = func(a *arguments) error { a.guest().macvtap = true; return a.err }
 	case "wait":
 		act = func(a *arguments) error { w.minute += a.number(); return a.err }
 	default:
@@ -214,9 +221,16 @@ func (w *truth) move(a *arguments, kind string) error {
 		return errors.Join(a.err, errCannot)
 	}
 	from := g.host
-	m, err := w.newMove(g, map[string]string{"migrate": "migration", "live": "live-migration"}[kind], to, f)
+	m, err := w.newMove(g, map[string]string{"migrate": "migration", "resize": "resize", "live": "live-migration"}[kind], to, f)
 	if err != nil {
 		return err
+	}
+	if kind == "resize" {
+		kind, m.resize = "migrate", true
+	}
+	if kind == "migrate" { // since Zed each claim makes new requests
+		m.request = RequestOf(m.uuid)
+		f.row.request = m.request
 	}
 	// nova/conductor/tasks/migrate.py, replace_allocation_with_migration
 	m.status, m.holds, g.holds = status, g.holds, []string{to.name}
@@ -238,7 +252,7 @@ func (w *truth) move(a *arguments, kind string) error {
 	case "migrate finished", "migrate confirming":
 		arrive()
 		w.begin(g, to, f)
-		g.vm, g.context = "resized", m
+		g.vm, g.context, m.applied = "resized", m, true
 		if status == "confirming" {
 			m.thread = from
 		}

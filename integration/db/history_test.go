@@ -86,6 +86,16 @@ var knownHistories = []struct{ name, history, progress string }{
 	{"a status that Nova does not write, the PF is in a guest", "boot gpu1 40:00.0; row gpu1 40:00.1 bogus; down gpu1; wait 15; report gpu1 0; run A", ""},
 	{"a VF row blocked by no row, the PF is in a guest", "boot gpu1 84:00.0; row gpu1 40:00.1 unavailable; stray 1 gpu1 40:00.0; down gpu1; wait 15; report gpu1 0; run A", ""},
 	{"a vdpa device is freed offline, and its PF with it", "boot gpu1 40:00.3; boot gpu2 84:00.0; off gpu1; delete 1; wait 15; believe gpu1; run A", "offline on a host declared off"},
+	{"a dead resize whose new flavor is in place", "boot gpu1 84:00.0; resize 1 gpu2 84:00.0 finished; reset 1; wait 15; report gpu1 0; report gpu2 0; run A", "a context applied"},
+	{"a dead cold migration that had arrived", "boot gpu1 84:00.0; migrate 1 gpu2 84:00.0 post-migrating; wait 5; die 1; reset 1; start gpu1; start gpu2; wait 15; report gpu1 0; report gpu2 0; run A", "a context applied"},
+	{"a dead resize that had arrived without its flavor", "boot gpu1 84:00.0; resize 1 gpu2 84:00.0 post-migrating; wait 5; die 1; reset 1; start gpu1; start gpu2; wait 15; report gpu1 0; report gpu2 0; run A", ""},
+	{"the destination is off for good", "boot gpu1 84:00.0; migrate 1 gpu2 84:00.0 migrating; wait 5; off gpu2; die 1; reset 1; start gpu1; wait 15; report gpu1 0; believe gpu2; run A; run A", "online with a host declared off"},
+	{"a confirmation died, the source is alive", "boot gpu1 84:00.0; resize 1 gpu2 84:00.0 confirming; wait 5; die 1; start gpu1; wait 15; report gpu1 0; run A; run B", "repaired reopen"},
+	{"a confirmation died, the source is off", "boot gpu1 84:00.0; resize 1 gpu2 84:00.0 confirming; wait 5; off gpu1; wait 15; believe gpu1; run A; run A", "confirmed in place of a host that is off"},
+
+	{"a PF is freed, its VF is a network interface", "boot gpu2 84:00.0; macvtap 1; row gpu1 40:00.0 allocated 0; stray 1 gpu1 40:00.1; down gpu1; wait 15; report gpu1 0; run A", ""},
+	{"a PF is freed, a network interface cannot be mapped", "boot gpu2 84:00.0; macvtap 1; unmapped gpu1; row gpu1 40:00.0 allocated 0; stray 1 gpu1 40:00.1; down gpu1; wait 15; report gpu1 0; run A", ""},
+	{"a VF that is a network interface, its migration died", "boot gpu1 40:00.1; macvtap 1; migrate 1 gpu2 40:00.1 error; stray 1 gpu2 40:00.1; wait 15; report gpu1 0; report gpu2 0; run A", ""},
 	{"a row without an owner, the guest uses the device", "boot gpu1 84:00.0; row gpu1 84:00.0 allocated; wait 15; run A", ""},
 
 	{"an answer is lost, another run repairs", deadMigration + "run A post1=lost 6=B", ""},

@@ -33,6 +33,7 @@ type realHost struct {
 	ahead     time.Duration // how far its clock is ahead of the database's
 	wide      bool          // its kernel calls the clock synchronized, with an error that covers ahead
 	vanish    bool          // it has no VFs while a guest uses their PF
+	unmapped  bool          // which functions the network interfaces of guests are is not readable
 	functions []*function
 }
 
@@ -49,6 +50,7 @@ type functionRow struct {
 	status  string
 	owner   string // an instance's uuid, or ""
 	changed int
+	request string // its request; "": the owner's first one
 }
 
 // use is a guest's process on a host, and the function that it uses there.
@@ -67,6 +69,7 @@ type realGuest struct {
 	deleted  bool
 	changed  int
 	kind     string // of the function that it asks for
+	macvtap  bool   // it uses VFs as network interfaces, without VFIO
 	moves    []*realMove
 	context  *realMove
 	holds    []string // hosts whose providers it holds allocations of
@@ -79,6 +82,9 @@ type realMove struct {
 	changed            int
 	thread             *realHost // whose nova-compute carries it on; nil: none
 	holds              []string
+	resize             bool   // to another flavor
+	request            string // of the device on the destination
+	applied            bool   // finish_resize has applied the context
 }
 
 func newTruth() *truth {
@@ -220,7 +226,7 @@ func (w *truth) free(h *realHost, f *function) {
 }
 
 func (w *truth) set(f *function, status, owner string) {
-	f.row = &functionRow{status, owner, w.minute}
+	f.row = &functionRow{status: status, owner: owner, changed: w.minute}
 }
 
 // freeOf frees the rows of a guest on a host, nil for all hosts whose nova-compute runs.
@@ -320,16 +326,41 @@ func (w *truth) report(h *realHost, ago int, token string) guest.Report {
 		for n, u := range w.uses {
 			if u.host == h && u.at(minute) {
 				u.report(r, n)
+				if h.unmapped && u.interfaces() {
+					r.Doubtful = &guest.Doubtful{Functions: h.network(), Because: []string{"an interface of domain " + u.guest.uuid}}
+				}
 			}
 		}
 	})
 }
 
+// interfaces returns whether the guest uses the function as a network interface: no process has a
+// file of it open, and the guest's arguments do not name it.
+func (u *use) interfaces() bool { return u.guest.macvtap && u.function.kind == "type-VF" }
+
+// network returns the functions of a host's adapter with SR-IOV.
+func (h *realHost) network() (list []pci.Address) {
+	for _, f := range h.functions {
+		if f.kind != "type-PCI" {
+			list = append(list, pciAddress(f))
+		}
+	}
+	return list
+}
+
 // report adds a use of a function to a report. n numbers it.
 func (u *use) report(r *guest.Report, n int) {
 	functions, pid, command := []pci.Address{pciAddress(u.function)}, 1000+n, "qemu-system-x86"
-	r.Domains = append(r.Domains, guest.Domain{UUID: u.guest.uuid, Name: fmt.Sprintf("instance-%08d", n), Running: !u.defined, Functions: functions, Files: []string{"file"}})
-	if u.defined {
+	domain := guest.Domain{UUID: u.guest.uuid, Name: fmt.Sprintf("instance-%08d", n), Running: !u.defined, Functions: functions, Files: []string{"file"}}
+	if u.interfaces() && u.host.unmapped {
+		domain.Functions = []pci.Address{}
+	}
+	r.Domains = append(r.Domains, domain)
+	switch {
+	case u.defined:
+		return
+	case u.interfaces():
+		r.Guests = append(r.Guests, guest.Guest{PID: pid, Command: command, UUID: &u.guest.uuid, Asked: []pci.Address{}})
 		return
 	}
 	r.Guests = append(r.Guests, guest.Guest{PID: pid, Command: command, UUID: &u.guest.uuid, Asked: functions})
