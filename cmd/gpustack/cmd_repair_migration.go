@@ -264,19 +264,19 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	return err
 }
 
-// repeated returns the command of this run again, with its selections and proof.
+// repeated returns the command of this run again: what it reads, its selections and its proof.
 func repeated(c *cli.Context) host.Command {
 	again := host.NewCommand("repair-migration")
-	for _, flag := range []string{"cell", "host", "instance", "device"} {
-		if c.IsSet(flag) {
-			again = again.Flag(flag, c.String(flag))
+	for _, flag := range []string{"conf", "os-cloud", "os-region-name", "os-cacert", "insecure", "timeout", "cell", "host", "instance", "device", "api-database", "database", "claim"} {
+		switch {
+		case !c.IsSet(flag):
+		case flag == "claim" || flag == "insecure":
+			again = again.Flag(flag)
+		case flag == "api-database" || flag == "database":
+			again = again.Flag(flag, "URL") // which may have a password
+		default:
+			again = again.Flag(flag, fmt.Sprint(c.Value(flag)))
 		}
-	}
-	if c.IsSet("database") {
-		again = again.Flag("database", "URL") // which may have a password
-	}
-	if c.Bool("claim") {
-		again = again.Flag("claim")
 	}
 	for _, flag := range []string{"inventory", "host-is-off", "guests"} {
 		for _, value := range c.StringSlice(flag) {
