@@ -117,13 +117,48 @@ func (r *Repairer) releasable(ctx context.Context, q rowQuerier, u *cleanup.Unit
 				}
 			}
 		}
-		if why := f.Unused(d.Host, "", []cleanup.Device{d.Device}, since); why != "" {
+		devices, why, err := withPF(ctx, q, u, d)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			errs = append(errs, host.WithHint(fmt.Errorf("%s of %s would be freed with %s, but %s", *d.Parent, d.Host, d.Address, why),
+				host.Textf("undo the later claim first, which %s lists", host.NewCommand("history"))))
+			continue
+		}
+		if why := f.Unused(d.Host, "", devices, since); why != "" {
 			errs = append(errs, host.WithHint(fmt.Errorf("%s of %s would be freed, and that no guest uses it is not proved: %s", d.Address, d.Host, why),
 				cleanup.ReportStep(r.Options.Token, d.Host)+host.Textf("; then: %s, or --host-is-off %s if the host is off",
 					host.NewCommand("undo").Flag("guests", d.Host+".json"), d.Host)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// withPF returns a claimed device with its PF, if the undo of the claim makes the PF available again,
+// and why it must not: Nova frees a PF only if none of its functions is taken
+// (nova/objects/pci_device.py, PciDevice.free).
+func withPF(ctx context.Context, q rowQuerier, u *cleanup.Unit, d cleanup.Held) (devices []cleanup.Device, why string, err error) {
+	devices = []cleanup.Device{d.Device}
+	claimed := []any{d.Node, d.Parent}
+	for _, c := range u.Claimed() {
+		claimed = append(claimed, c.ID)
+	}
+	unblocks := slices.ContainsFunc(u.Rows, func(row cleanup.Row) bool {
+		was := row.Before["status"]
+		return was != nil && *was == cleanup.StatusAvailable && !slices.ContainsFunc(u.Claimed(), func(c cleanup.Held) bool { return fmt.Sprint(c.ID) == row.Key })
+	})
+	if d.Parent == nil || !unblocks {
+		return devices, "", nil
+	}
+	devices = append(devices, cleanup.Device{Node: d.Node, Address: *d.Parent, Type: cleanup.TypePF})
+	err = q.QueryRowContext(ctx, "SELECT COALESCE(CONCAT(MIN(address), ' of the same card is ', MIN(status)), '') FROM pci_devices "+
+		"WHERE deleted = 0 AND status IN ('claimed', 'allocated') AND compute_node_id = ? AND parent_addr = ? AND id NOT IN ("+
+		novadb.Places(len(claimed)-2)+")", claimed...).Scan(&why)
+	if err != nil {
+		return nil, "", novadb.Explain("pci_devices", err)
+	}
+	return devices, why, nil
 }
 
 // checkAllocations returns an error unless Placement's allocations are those that the repair

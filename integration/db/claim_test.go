@@ -242,3 +242,51 @@ func TestUndoClaim(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestUndoClaimOfVF: the undo of a claim of a VF makes its PF available again, so that no other VF of
+// the PF may be taken or in use.
+func TestUndoClaimOfVF(t *testing.T) {
+	const pf, vf1, vf2 = "0000:40:00.0", "0000:40:00.1", "0000:40:00.2"
+	vfs, vf := evidence.VFs(t, pf, vf1, vf2), `{"vendor_id": "8086", "product_id": "56c0", "dev_type": "type-VF"}`
+	first, second := evidence.Holds(t, vf1, UUID(1)), evidence.Holds(t, vf2, UUID(2))
+	off := []string{"--host-is-off", "gpu1"}
+	for name, test := range map[string]struct {
+		claims string // the second guest's device, by a later entry
+		proof  []string
+		want   string
+	}{
+		"another VF is taken":  {claims: vf2, proof: off, want: vf2 + " of the same card is allocated"},
+		"another VF is in use": {proof: []string{"--guests", evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, vfs, second))}, want: "guest " + UUID(2)},
+		"no VF is in use":      {proof: off},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reset(t)
+			cell := database.Cell1
+			gpu1 := cell.Compute(t, "gpu1", LastSeen(time.Hour))
+			for _, u := range []string{UUID(1), UUID(2)} {
+				cell.Instance(t, u, "gpu1", "active", "", requests(vf))
+			}
+			cell.Card(t, gpu1, pf, "available", "", PF())
+			cell.Card(t, gpu1, vf1, "available", "", VF(pf))
+			cell.Card(t, gpu1, vf2, "available", "", VF(pf))
+			root := machine(t)
+			for _, device := range []string{vf1, test.claims} {
+				report := evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, vfs, first, second))
+				if device == "" {
+					continue
+				}
+				if _, stderr, _ := repairMigration(t, root, "--claim", "--device", device, "--guests", report, "--apply", "--yes", "--settle", "0s"); !strings.Contains(stderr, "1 repair made") {
+					t.Fatal(stderr)
+				}
+			}
+			before := cell.Dump(t, "pci_devices")
+			out, err := exec.Command(gpustack, append([]string{"undo", "1", "--root", root, "--yes"}, test.proof...)...).CombinedOutput()
+			if (err == nil) != (test.want == "") || !strings.Contains(string(out), test.want) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if changed := !cmp.Equal(before, cell.Dump(t, "pci_devices")); changed != (test.want == "") {
+				t.Errorf("changed: %t: %s", changed, cell.Dump(t, "pci_devices", "address", "status"))
+			}
+		})
+	}
+}
