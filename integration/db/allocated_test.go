@@ -122,6 +122,15 @@ func (s *shelf) hold(consumer string, what ...string) {
 	}
 }
 
+// nodeOf returns the id of the compute node of a host.
+func nodeOf(t *testing.T, host string) (id int64) {
+	t.Helper()
+	if err := database.SQL.QueryRowContext(t.Context(), "SELECT id FROM nova_cell1.compute_nodes WHERE host = ?", host).Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
 // TestAllocations: which allocations on PCI devices are found, of real rows of all cells.
 func TestAllocations(t *testing.T) {
 	u, m := UUID(1), migrationUUID
@@ -274,6 +283,23 @@ func TestAllocations(t *testing.T) {
 			c.Instance(t, u, "gpu1", "active", "", quiet)
 			s.hold(u, "gpu1", "gpu1/1", "gpu2/2")
 		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2" + unproved + "no guest report of gpu2 was given"},
+			steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu2.json"},
+		"the device's row is another instance's, in a task": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			c.Instance(t, UUID(2), "gpu2", "active", "rebuilding", quiet)
+			c.Card(t, nodeOf(t, "gpu2"), "0000:88:00.0", "allocated", UUID(2), old)
+			s.hold(u, "gpu1", "gpu1/1", "gpu2/2")
+		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2" + unproved +
+			"the row of 0000:88:00.0 is busy: the instance is in task rebuilding, unchanged for 1 h"},
+			steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu2.json"},
+		"the device's row is unknown": {rows: func(t *testing.T, c *Cell, s *shelf) {
+			c.Instance(t, u, "gpu1", "active", "", quiet)
+			c.Card(t, nodeOf(t, "gpu2"), "0000:88:00.0", "allocated", UUID(2), old)
+			c.Instance(t, UUID(2), "gpu2", "active", "", quiet)
+			c.Insert(t, "instance_extra", Row{"instance_uuid": UUID(2)})
+			s.hold(u, "gpu1", "gpu1/1", "gpu2/2")
+		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2" + unproved +
+			"the row of 0000:88:00.0 is unknown: instance " + UUID(2) + ": it has several rows of instance_extra"},
 			steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu2.json"},
 		"of another host":     {options: find.Options{Host: "gpu2"}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
 		"of another cell":     {options: find.Options{Cell: "cell0"}, rows: func(t *testing.T, _ *Cell, s *shelf) { s.hold(u, "gpu1", "gpu1/1", "gone/1") }},
