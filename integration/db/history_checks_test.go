@@ -98,7 +98,7 @@ func (p *play) judge(o *operator) {
 		if err != nil || found.Verdict != cleanup.Stale || found.Needs != "" || found.Case == cleanup.CaseContext {
 			continue
 		}
-		if why := p.w.inGuest(h, f); why != "" && found.Repair == cleanup.ByNova && strings.Contains(found.Steps.String(), "restart") {
+		if why := p.w.afterRestart(h, f); why != "" && found.Repair == cleanup.ByNova && strings.Contains(found.Steps.String(), "restart") {
 			p.fail("1: case %s of %s %s is stale, with the advice to restart nova-compute: %s", found.Case, found.Host, f.address, why)
 		}
 	}

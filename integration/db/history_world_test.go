@@ -174,6 +174,19 @@ func (w *truth) inGuest(h *realHost, f *function) string {
 	return ""
 }
 
+// afterRestart is inGuest once nova-compute of the host was started anew, which ends its threads.
+func (w *truth) afterRestart(h *realHost, f *function) string {
+	for _, g := range w.guests {
+		for _, m := range g.moves {
+			if m.thread == h {
+				m.thread = nil
+				defer func() { m.thread = h }()
+			}
+		}
+	}
+	return w.inGuest(h, f)
+}
+
 // start has a guest's process use a function from now on.
 func (w *truth) begin(g *realGuest, h *realHost, f *function) {
 	w.uses = append(w.uses, &use{guest: g, host: h, function: f, from: w.minute, until: -1})
