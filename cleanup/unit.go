@@ -1,13 +1,10 @@
 package cleanup
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"gpustack/nova/cloud"
 )
 
 // Unit is a repair that is made as a whole or not at all: migrations of one instance are closed,
@@ -45,56 +42,10 @@ type Unit struct {
 	Vacated  []string  `json:"-"` // names of nodes that the instance is proved not to be on
 }
 
-// UnmarshalJSON reads a unit from a journal. Releases that wrote one row per unit recorded
-// the report_count of its only host as a number, and those that closed one migration per unit
-// recorded its id and status beside the unit's other fields.
-func (u *Unit) UnmarshalJSON(text []byte) error {
-	type unit Unit
-	recorded := struct {
-		*unit
-		Count     int64  `json:"report_count"`
-		Migration int64  `json:"migration_id"`
-		Closes    string `json:"closes"`
-	}{unit: (*unit)(u)}
-	if err := json.Unmarshal(text, &recorded); err != nil {
-		return err
-	}
-	if u.Closings == nil && recorded.Migration != 0 {
-		u.Closings = []Closing{{recorded.Migration, recorded.Closes}}
-	}
-	if u.Reports == nil && u.Repair == Offline && len(u.Devices) > 0 {
-		u.Reports = map[string]int64{u.Devices[0].Host: recorded.Count}
-	}
-	return nil
-}
-
 // AllocationChange is a change of Placement's allocations.
 type AllocationChange struct {
 	Before Allocations `json:"before"` // the allocations of all consumers before the repair
 	After  Allocations `json:"after"`  // the allocations of all consumers after the repair
-}
-
-// UnmarshalJSON reads a change from a journal. Releases that closed one migration per unit
-// recorded the migration's uuid once, and its allocations without it.
-func (b *AllocationChange) UnmarshalJSON(text []byte) error {
-	type sides AllocationChange
-	type one struct {
-		Migration cloud.Allocations `json:"migration"`
-	}
-	recorded := struct {
-		*sides
-		Consumer string `json:"migration"`
-	}{sides: (*sides)(b)}
-	if err := json.Unmarshal(text, &recorded); err != nil || recorded.Consumer == "" {
-		return err
-	}
-	var held struct{ Before, After one }
-	if err := json.Unmarshal(text, &held); err != nil {
-		return err
-	}
-	b.Before.Migrations = map[string]cloud.Allocations{recorded.Consumer: held.Before.Migration}
-	b.After.Migrations = map[string]cloud.Allocations{recorded.Consumer: held.After.Migration}
-	return nil
 }
 
 // Row is the change of a row: the values of some of its columns before and after it.

@@ -150,27 +150,19 @@ func pciNodes(ctx context.Context, c novadb.Cell, matters func(vendor, product s
 	defer tx.Rollback() //nolint:errcheck // nothing was written
 	migrations, err := openConsumers(ctx, tx)
 	if err != nil {
-		return nil, novadb.Explain("migrations", err)
+		return nil, err
 	}
 	networks, err := networkProducts(ctx, tx)
 	if err != nil {
-		return nil, novadb.Explain("compute_nodes", err)
+		return nil, err
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT n.id, COALESCE(n.host, ''), COALESCE(n.uuid, ''), p.address, COALESCE(p.parent_addr, ''), p.dev_type, p.vendor_id, p.product_id, COALESCE(p.instance_uuid, '')
-FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.deleted = 0 AND n.deleted = 0 ORDER BY n.id, p.address`)
-	if err != nil {
-		return nil, novadb.Explain("pci_devices", err)
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err returns the error
 	var nodes []pciNode
-	for rows.Next() {
+	err = novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
 		n := pciNode{cell: c.Name}
 		var address, parent, kind, vendor, product, instance string
-		if err := rows.Scan(&n.id, &n.host, &n.uuid, &address, &parent, &kind, &vendor, &product, &instance); err != nil {
-			return nil, novadb.Explain("pci_devices", err)
-		}
-		if !matters(vendor, product) || networks[n.id][vendor+product] {
-			continue
+		err := rows.Scan(&n.id, &n.host, &n.uuid, &address, &parent, &kind, &vendor, &product, &instance)
+		if err != nil || !matters(vendor, product) || networks[n.id][vendor+product] {
+			return err
 		}
 		device := nodeDevice{address: address, shown: address}
 		if kind == cleanup.TypeVF {
@@ -184,11 +176,10 @@ FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.dele
 		}
 		last := &nodes[len(nodes)-1]
 		last.devices = append(last.devices, device)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, novadb.Explain("pci_devices", err)
-	}
-	return nodes, nil
+		return nil
+	}, `SELECT n.id, COALESCE(n.host, ''), COALESCE(n.uuid, ''), p.address, COALESCE(p.parent_addr, ''), p.dev_type, p.vendor_id, p.product_id, COALESCE(p.instance_uuid, '')
+FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.deleted = 0 AND n.deleted = 0 ORDER BY n.id, p.address`)
+	return nodes, err
 }
 
 // networkProducts returns, by compute node, the products all of whose free devices have a
@@ -196,17 +187,12 @@ FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.dele
 // does not report such devices to Placement (nova/compute/pci_placement_translator.py,
 // PlacementView.process_dev). For a product without a free device the result is false.
 func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool, error) {
-	rows, err := tx.QueryContext(ctx, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0 AND pci_stats LIKE '%physical_network%'")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err returns the error
 	networks := map[int64]map[string]bool{}
-	for rows.Next() {
+	return networks, novadb.Query(ctx, tx, "compute_nodes", func(rows *sql.Rows) error {
 		var id int64
 		var stats []byte
 		if err := rows.Scan(&id, &stats); err != nil {
-			return nil, err
+			return err
 		}
 		var list struct {
 			Data struct {
@@ -220,7 +206,7 @@ func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool
 			} `json:"nova_object.data"`
 		}
 		if json.Unmarshal(stats, &list) != nil {
-			continue // as for a node without pci_stats
+			return nil // as for a node without pci_stats
 		}
 		networks[id] = map[string]bool{}
 		for _, pool := range list.Data.Objects {
@@ -229,26 +215,19 @@ func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool
 			other, known := networks[id][key]
 			networks[id][key] = name != "" && (other || !known)
 		}
-	}
-	return networks, rows.Err()
+		return nil
+	}, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0 AND pci_stats LIKE '%physical_network%'")
 }
 
 // openConsumers returns the migrations of instances that have devices: while an instance moves,
 // its migration holds the allocations on the source.
 func openConsumers(ctx context.Context, tx *sql.Tx) (map[string][]string, error) {
-	rows, err := tx.QueryContext(ctx, `SELECT DISTINCT m.instance_uuid, m.uuid FROM migrations m JOIN pci_devices p ON p.instance_uuid = m.instance_uuid
-WHERE m.deleted = 0 AND m.uuid IS NOT NULL AND p.deleted = 0`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err returns the error
 	consumers := map[string][]string{}
-	for rows.Next() {
+	return consumers, novadb.Query(ctx, tx, "migrations", func(rows *sql.Rows) error {
 		var instance, migration string
-		if err := rows.Scan(&instance, &migration); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&instance, &migration)
 		consumers[instance] = append(consumers[instance], migration)
-	}
-	return consumers, rows.Err()
+		return err
+	}, `SELECT DISTINCT m.instance_uuid, m.uuid FROM migrations m JOIN pci_devices p ON p.instance_uuid = m.instance_uuid
+WHERE m.deleted = 0 AND m.uuid IS NOT NULL AND p.deleted = 0`)
 }

@@ -52,11 +52,15 @@ func TestRecord(t *testing.T) {
 	if units := opened.(*Change).Units(); len(units) != 1 || units[0].Cell != "cell1" || units[0].Open() {
 		t.Errorf("opened: %+v", units)
 	}
+	later, err := json.Marshal([]cleanup.Unit{{Repair: cleanup.Online, Closings: []cleanup.Closing{{Migration: 5, Status: "failed"}}, State: "paused"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for text, want := range map[string]string{
-		`{}`:   "malformed JSON: ",
-		`null`: "no repair is recorded",
-		`[]`:   "no repair is recorded",
-		`[{"repair": "online", "migration_id": 5, "state": "paused"}]`: `migration 5: unknown state "paused"`,
+		`{}`:          "malformed JSON: ",
+		`null`:        "no repair is recorded",
+		`[]`:          "no repair is recorded",
+		string(later): `migration 5: unknown state "paused"`,
 	} {
 		e.ID, e.Rows = 3, json.RawMessage(text)
 		if _, err := (&Kind{}).Open(t.Context(), e); err == nil || !strings.HasPrefix(err.Error(), "entry 3: rows: "+want) {
