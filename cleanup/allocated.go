@@ -186,7 +186,9 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 
 // placed judges the allocation of an instance that exists.
 func (c Consumer) placed(f *AllocationFinding, i *PlacedInstance) (legitimate bool) {
-	if c.Here || inFlight(i.Instance) != "" || slices.ContainsFunc(c.Open, func(m Migration) bool { return m.CrossCell || m.touches() || m.FromHost }) {
+	if c.Here || inFlight(i.Instance) != "" || slices.ContainsFunc(c.Open, func(m Migration) bool {
+		return m.CrossCell || m.touches(f.Host, f.Node) || f.Host != "" && m.SourceHost == f.Host
+	}) {
 		return true
 	}
 	where := "on no host"

@@ -17,9 +17,7 @@ func TestClassifyAllocation(t *testing.T) {
 		return []ContextMigration{{Migration: migration(spec), Found: true, Deleted: deleted}}
 	}
 	towards := func(spec string) []Migration {
-		m := migration(spec)
-		m.To = true
-		return []Migration{m}
+		return []Migration{migration(spec)}
 	}
 	crossing := migration("migration finished gpu3 gpu4")
 	crossing.CrossCell = true
@@ -30,22 +28,18 @@ func TestClassifyAllocation(t *testing.T) {
 		want string // "" for a legitimate one
 	}{
 		// Never reported.
-		"an instance here":               {c: Consumer{Instances: at("active @gpu1"), Here: true}},
-		"an instance in a task":          {c: Consumer{Instances: at("active migrating @gpu2")}},
-		"an instance that is built":      {c: Consumer{Instances: at("building")}},
-		"a resized one":                  {c: Consumer{Instances: at("resized @gpu2")}},
-		"an instance that migrates here": {c: Consumer{Instances: at("active @gpu2"), Open: towards("migration migrating gpu2 gpu1")}},
-		"in error (case B)":              {c: Consumer{Instances: at("active @gpu2"), Open: towards("migration error gpu2 gpu1")}},
-		"across cells":                   {c: Consumer{Instances: at("active @gpu2"), Open: []Migration{crossing}}},
-		"evacuated, until the host returns (11.11)": {c: Consumer{Instances: at("active @gpu2"), Open: func() []Migration {
-			m := migration("evacuation done gpu1 gpu2")
-			m.FromHost = true
-			return []Migration{m}
-		}()}},
-		"a migration that waits to be confirmed": {c: Consumer{Migrations: record("migration finished gpu1 gpu2", false)}},
-		"a migration in error":                   {c: Consumer{Migrations: record("migration error gpu1 gpu2", false)}},
-		"deleted in the source cell":             {c: Consumer{Instances: append(at("deleted"), at("active @gpu1")...), Here: true}},
-		"over in one of two cells":               {c: Consumer{Migrations: append(record("migration confirmed gpu1 gpu2", false), record("migration finished gpu1 gpu2", false)...)}},
+		"an instance here":                          {c: Consumer{Instances: at("active @gpu1"), Here: true}},
+		"an instance in a task":                     {c: Consumer{Instances: at("active migrating @gpu2")}},
+		"an instance that is built":                 {c: Consumer{Instances: at("building")}},
+		"a resized one":                             {c: Consumer{Instances: at("resized @gpu2")}},
+		"an instance that migrates here":            {c: Consumer{Instances: at("active @gpu2"), Open: towards("migration migrating gpu2 gpu1")}},
+		"in error (case B)":                         {c: Consumer{Instances: at("active @gpu2"), Open: towards("migration error gpu2 gpu1")}},
+		"across cells":                              {c: Consumer{Instances: at("active @gpu2"), Open: []Migration{crossing}}},
+		"evacuated, until the host returns (11.11)": {c: Consumer{Instances: at("active @gpu2"), Open: towards("evacuation done gpu1 gpu2")}},
+		"a migration that waits to be confirmed":    {c: Consumer{Migrations: record("migration finished gpu1 gpu2", false)}},
+		"a migration in error":                      {c: Consumer{Migrations: record("migration error gpu1 gpu2", false)}},
+		"deleted in the source cell":                {c: Consumer{Instances: append(at("deleted"), at("active @gpu1")...), Here: true}},
+		"over in one of two cells":                  {c: Consumer{Migrations: append(record("migration confirmed gpu1 gpu2", false), record("migration finished gpu1 gpu2", false)...)}},
 		// Not judged yet.
 		"deleted just now":          {c: Consumer{Instances: at("deleted"), Changed: now.Add(-time.Minute)}, want: "recent"},
 		"moved just now":            {c: Consumer{Instances: at("active @gpu2"), Changed: now}, want: "recent"},

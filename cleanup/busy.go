@@ -92,7 +92,8 @@ func (c *classifier) unconfirmed() *Migration {
 		return nil
 	}
 	for k := range c.f.Migrations {
-		if m := &c.f.Migrations[k]; m.isMove() && m.Status == "confirming" && m.From && m.Arrived && !m.CrossCell {
+		if m := &c.f.Migrations[k]; m.isMove() && m.Status == "confirming" && c.f.Node != nil && m.from(c.f.Node.Host, c.f.Node.Name) &&
+			c.f.Instance.arrived(*m) && !m.CrossCell {
 			return m
 		}
 	}

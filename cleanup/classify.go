@@ -38,6 +38,11 @@ type Proof interface {
 	Has(host, instance, address string) bool
 	// Hosts returns the hosts with a report or declared off, by the names that were given.
 	Hosts() []string
+	// Spelled returns the Proof with the names that a database has for hosts, by the names that were
+	// given.
+	//
+	// Errors: those of NewProof, for names of one host there.
+	Spelled(names map[string]string) (Proof, error)
 	// At returns the Proof at a time by the clock of the database that since times are from.
 	At(now time.Time) Proof
 }
@@ -58,7 +63,7 @@ type Facts struct {
 	Purged     bool              // nova_api.instance_mappings says that it was deleted
 	Renamed    *Held             // of a deleted node that the instance is on by its name: the same device on a live node of the host
 	Incomplete string            // why other cells or the API database could not be read; "" if they were
-	Here       bool              // the instance, or else the holder, is on the node, as the database compares names
+	Here       bool              // the instance, or else the holder, is on the node
 	Migrations []Migration       // of the instance, without deleted ones
 	ContextOf  *ContextMigration // that the instance's migration_context names; nil: the instance has none
 	Held       []Held            // the instance's claimed and allocated devices, on all nodes of the cell
@@ -79,11 +84,11 @@ type Held struct {
 	NodeName string `json:"node"` // its compute node; "" if there is no such node
 
 	Card []Device `json:"-"` // the PF, and all its VFs and vdpa devices, without this one
+}
 
-	// As the database compares names:
-	Own  bool    `json:"-"` // whether the instance is on that node
-	From []int64 `json:"-"` // the instance's migrations from that node, of those in Facts
-	To   []int64 `json:"-"` // and those to that node
+// touches returns whether a migration is to or from the row's node.
+func (f Facts) touches(m Migration) bool {
+	return f.Node != nil && m.touches(f.Node.Host, f.Node.Name)
 }
 
 // up returns whether Nova considers nova-compute of the node up
@@ -434,7 +439,7 @@ func (c *classifier) available() {
 // is none.
 func (c *classifier) openHere() *Migration {
 	for i := range c.f.Migrations {
-		if m := &c.f.Migrations[i]; !m.Over() && m.touches() {
+		if m := &c.f.Migrations[i]; !m.Over() && c.f.touches(*m) {
 			return m
 		}
 	}
@@ -573,7 +578,7 @@ func (c *classifier) here() {
 func (c *classifier) away() {
 	var evacuated *Migration
 	for k := range c.f.Migrations {
-		if m := &c.f.Migrations[k]; m.Type == "evacuation" && m.Status == "done" && m.FromHost {
+		if m := &c.f.Migrations[k]; m.Type == "evacuation" && m.Status == "done" && m.SourceHost == c.f.Node.Host {
 			evacuated = m
 		}
 	}

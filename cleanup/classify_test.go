@@ -140,47 +140,17 @@ func (r reports) Has(string, string, string) bool { return false }
 
 func (r reports) Hosts() []string { return nil }
 
+func (r reports) Spelled(map[string]string) (Proof, error) { return r, nil }
+
 func (r reports) At(time.Time) Proof { return r }
 
-// compared fills in what the database says of names.
-func compared(f *Facts, same func(a, b string) bool) {
-	on := func(i *Instance, host, node string) bool {
-		return i != nil && i.Host != nil && same(*i.Host, host) && i.Node != nil && same(*i.Node, node)
-	}
+// place fills in whether the instance is on the node.
+func place(f *Facts) {
 	i := f.Instance
 	if i == nil {
 		i = f.Holder
 	}
-	if f.Node != nil {
-		f.Here = on(i, f.Node.Host, f.Node.Name)
-	}
-	f.Migrations = slices.Clone(f.Migrations)
-	for k := range f.Migrations {
-		m := &f.Migrations[k]
-		if f.Node != nil {
-			m.FromHost = same(m.SourceHost, f.Node.Host)
-			m.From, m.To = m.FromHost && same(m.SourceNode, f.Node.Name), same(m.DestHost, f.Node.Host) && same(m.DestNode, f.Node.Name)
-		}
-		m.Arrived = i != nil && i.Host != nil && same(*i.Host, m.DestHost)
-	}
-	f.Held = slices.Clone(f.Held)
-	for k := range f.Held {
-		h := &f.Held[k]
-		h.Own, h.From, h.To = on(i, h.Host, h.NodeName), nil, nil
-		for _, m := range f.Migrations {
-			if same(m.SourceHost, h.Host) && same(m.SourceNode, h.NodeName) {
-				h.From = append(h.From, m.ID)
-			}
-			if same(m.DestHost, h.Host) && same(m.DestNode, h.NodeName) {
-				h.To = append(h.To, m.ID)
-			}
-		}
-	}
-}
-
-// byBytes compares names as a collation does that makes a difference of all.
-func byBytes(f *Facts) {
-	compared(f, func(a, b string) bool { return a == b })
+	f.Here = i != nil && f.Node != nil && i.On(f.Node.Host, f.Node.Name)
 }
 
 // TestCases: every case, and every state that is never stale. The row is gpu1's,
@@ -624,7 +594,7 @@ func TestCases(t *testing.T) {
 			if s.change != nil {
 				s.change(&f)
 			}
-			byBytes(&f)
+			place(&f)
 			if got := describe(Classify(s.device, f)); got != s.want {
 				t.Errorf("%s\nwant %s", got, s.want)
 			}
@@ -740,7 +710,7 @@ func TestBusy(t *testing.T) {
 				s.migrations[k].Changed = *hours(s.moved)
 			}
 			f := Facts{Now: now, Down: time.Minute, Busy: s.after, Node: &gpu1, Service: service(gpu1, time.Second), Instance: s.instance, Migrations: s.migrations, Proof: s.proof}
-			byBytes(&f)
+			place(&f)
 			got := Classify(mine, f)
 			if got.Busy != nil && got.Listed() && s.action.Request != "" {
 				got.Asks(s.action)
@@ -764,7 +734,7 @@ func TestEvidence(t *testing.T) {
 	f := Facts{Now: now, Down: time.Minute, Node: &gpu1, Service: service(gpu1, 5*time.Second),
 		Instance: instance("active @gpu2"), Migrations: []Migration{migration("migration migrating gpu1 gpu2")}}
 	want := "instance 1f975a18… active on gpu2; migration 12 (migration) 'migrating' gpu1->gpu2, unchanged for 3 h; nova-compute on gpu1 up"
-	byBytes(&f)
+	place(&f)
 	if got := Classify(device(gpu1, StatusAllocated, u), f).Evidence; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -832,7 +802,7 @@ func TestPlan(t *testing.T) {
 			var findings []Finding
 			for k, n := range test.rows {
 				f := Facts{Now: now, Down: time.Minute, Node: &n, Service: service(n, time.Second), Instance: instance(test.instance), Migrations: migrations, Held: held, Proof: test.proof}
-				byBytes(&f)
+				place(&f)
 				if !f.Here && (test.only == nil || slices.Contains(test.only, n)) {
 					findings = append(findings, Classify(held[k].Device, f))
 				}
@@ -893,7 +863,7 @@ func TestNeverFrees(t *testing.T) {
 											Now: now, Down: time.Minute, Node: &gpu1, Service: service(gpu1, down), Instance: i, Migrations: migrations, Proof: r,
 											Held: []Held{{Device: d, Host: "gpu1", NodeName: "gpu1"}, {Device: device(gpu2, StatusAllocated, u), Host: "gpu2", NodeName: "gpu2"}},
 										}
-										byBytes(&f)
+										place(&f)
 										states++
 										got := Classify(d, f)
 										writes := got.Verdict == Stale && got.Needs == "" && (got.Repair == Online || got.Repair == Offline)

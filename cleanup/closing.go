@@ -34,9 +34,7 @@ type prospect struct {
 }
 
 // keptBy returns whether a migration goes to or from the device's node.
-func (h Held) keptBy(migration int64) bool {
-	return slices.Contains(h.From, migration) || slices.Contains(h.To, migration)
-}
+func (h Held) keptBy(m Migration) bool { return m.touches(h.Host, h.NodeName) }
 
 // close returns what closing the open migrations with these ids together leads to.
 func (c closer) close(ids []int64) prospect {
@@ -83,16 +81,14 @@ func (c closer) close(ids []int64) prospect {
 func (c closer) context(closed []Migration) (applies bool, why string) {
 	for _, m := range closed {
 		if c.instance.Context != nil && c.instance.Context.Migration == m.ID {
-			return c.instance.afterMove(ownOf(c.held), m.Arrived, m.Resizes)
+			return c.instance.afterMove(c.held, c.instance.arrived(m), m.Resizes)
 		}
 	}
 	return false, ""
 }
 
-// ownOf returns the devices of an instance on its own node.
-func ownOf(held []Held) []Held {
-	return slices.DeleteFunc(slices.Clone(held), func(h Held) bool { return !h.Own })
-}
+// own returns whether a device is on the instance's own node.
+func (c closer) own(h Held) bool { return c.instance.On(h.Host, h.NodeName) }
 
 // frees returns the instance's devices on other nodes that only closed migrations keep. Before
 // Victoria, migrations in error kept nothing: atRisk are the devices that Nova may free although
@@ -100,10 +96,10 @@ func ownOf(held []Held) []Held {
 func (c closer) frees(closed, left []Migration) (frees, atRisk []Held) {
 	frees = []Held{}
 	for _, h := range c.held {
-		keeps := func(m Migration) bool { return h.keptBy(m.ID) }
+		keeps := func(m Migration) bool { return h.keptBy(m) }
 		keepsAlways := func(m Migration) bool { return keeps(m) && m.Status != "error" }
 		switch {
-		case h.Own || !slices.ContainsFunc(closed, keeps):
+		case c.own(h) || !slices.ContainsFunc(closed, keeps):
 		case !slices.ContainsFunc(left, keeps):
 			frees = append(frees, h)
 		case !slices.ContainsFunc(left, keepsAlways) && slices.ContainsFunc(closed, keepsAlways):
@@ -116,7 +112,7 @@ func (c closer) frees(closed, left []Migration) (frees, atRisk []Held) {
 // vacant returns whether reports prove that the instance is not on the node of a device that no
 // open migration keeps. Such a report is not required.
 func (c closer) vacant(h Held, closed []Migration) bool {
-	if h.Own || slices.ContainsFunc(c.migrations, func(m Migration) bool { return !m.Over() && h.keptBy(m.ID) }) {
+	if c.own(h) || slices.ContainsFunc(c.migrations, func(m Migration) bool { return !m.Over() && h.keptBy(m) }) {
 		return false
 	}
 	return !slices.ContainsFunc(closed, func(m Migration) bool {
@@ -139,25 +135,11 @@ func (c closer) hosts(closed []Migration, freed []Held) (hosts []string) {
 	}
 	for _, m := range closed {
 		for _, host := range m.workers() {
-			add(c.hostOf(m, host == m.SourceHost))
+			add(host)
 		}
 	}
 	slices.Sort(hosts)
 	return hosts
-}
-
-// hostOf returns the source or the destination of a migration, as its compute node has the name.
-func (c closer) hostOf(m Migration, source bool) string {
-	name := m.DestHost
-	if source {
-		name = m.SourceHost
-	}
-	for _, h := range c.held {
-		if source && slices.Contains(h.From, m.ID) || !source && slices.Contains(h.To, m.ID) {
-			return h.Host
-		}
-	}
-	return name
 }
 
 // unproved returns why the migrations must not be closed, "" if they may: none of them can be
@@ -178,7 +160,7 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 			return why
 		}
 		for _, m := range closed {
-			if !h.keptBy(m.ID) {
+			if !h.keptBy(m) {
 				continue
 			}
 			why, leftover := c.unused(h, with, m)
@@ -210,10 +192,10 @@ func (c closer) unused(h Held, with []Device, m Migration) (why string, leftover
 	if absent {
 		return "", false
 	}
-	if c.proof != nil && m.Status == "reverting" && slices.Contains(h.From, m.ID) {
+	if c.proof != nil && m.Status == "reverting" && m.from(h.Host, h.NodeName) {
 		why += fmt.Sprintf(" (if the guest runs on %s: virsh undefine %s on %s)", m.DestHost, c.instance.UUID, h.Host)
 	}
-	if c.proof == nil || !m.leavesDomain(h) {
+	if c.proof == nil || !c.leavesDomain(m, h) {
 		return why, false
 	}
 	devices := append(slices.Clone(with), h.Device)
@@ -232,12 +214,12 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 	confirmed := " what confirming the resize would have removed: "
 	for _, m := range closed {
 		moves = moves || m.isMove()
-		on := "on " + c.hostOf(m, true)
+		on := "on " + m.SourceHost
 		switch {
 		case domains[m.ID]:
 			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.instance.UUID+" --managed-save --nvram) and "+
 				folder+" with the guest's old disk; keep both until the guest runs on "+m.DestHost)
-		case m.isMove() && m.Arrived && m.Status != "error":
+		case m.isMove() && c.instance.arrived(m) && m.Status != "error":
 			list = append(list, on+confirmed+folder+" with the guest's old disk")
 		case m.Status == "finished":
 			// Reverting the resize would have moved the disk back (nova/virt/libvirt/driver.py,
@@ -319,10 +301,10 @@ func (m Migration) closing(i Instance) (letter Case, status string) {
 		return CaseError, "failed"
 	case !m.isMove():
 		return CaseStuck, ""
-	case m.Status == "confirming" && m.Arrived && i.Task == nil && settled(i, "resized"):
+	case m.Status == "confirming" && i.arrived(m) && i.Task == nil && settled(i, "resized"):
 		return CaseStuck, "confirmed"
 	case m.Status == "finished" && settled(i, "active", "stopped", "error"):
-		if !m.Arrived {
+		if !i.arrived(m) {
 			return CaseReset, "failed" // the instance is not on the destination of the resize
 		}
 		return CaseReset, "confirmed"
@@ -354,9 +336,9 @@ func (m Migration) workers() []string {
 // that libvirt has the guest's domain still defined there, and nothing uses it. From post-migrating
 // on, the guest is the destination's (nova/compute/manager.py, _resize_instance), until it is
 // confirmed. A revert may have removed it there, and the source may have its only disk.
-func (m Migration) leavesDomain(h Held) bool {
+func (c closer) leavesDomain(m Migration, h Held) bool {
 	since := []string{"post-migrating", "finished", "confirming", "error"}
-	return m.isMove() && m.Arrived && slices.Contains(h.From, m.ID) && slices.Contains(since, m.Status)
+	return m.isMove() && c.instance.arrived(m) && m.from(h.Host, h.NodeName) && slices.Contains(since, m.Status)
 }
 
 // keepers returns the open migrations to or from the row's node, and the one that decides the
@@ -375,7 +357,7 @@ func (c *classifier) keepers() (all []Migration, worst *Migration) {
 		return 0
 	}
 	for k, m := range c.f.Migrations {
-		if m.Over() || !m.touches() {
+		if m.Over() || !c.f.touches(m) {
 			continue
 		}
 		all = append(all, m)

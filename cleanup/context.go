@@ -140,21 +140,21 @@ func AppliedContext(text string) (map[string]*string, error) {
 }
 
 // afterMove returns whether the migration_context of an instance has to be applied when its
-// migration is closed, or why the context must not be removed. own are the devices that the
-// instance has on its node; arrived says that this is the migration's destination.
+// migration is closed, or why the context must not be removed. held are the instance's devices on all
+// nodes; arrived says that its own node is the migration's destination.
 //
 // nova-compute looks up the request of each device of an instance when it starts the guest
 // (Instance.get_pci_devices), and raises KeyError for one that is not among the instance's requests.
-func (i Instance) afterMove(own []Held, arrived, resizes bool) (applies bool, why string) {
+func (i Instance) afterMove(held []Held, arrived, resizes bool) (applies bool, why string) {
 	c, requests := i.Context, i.Requests
+	var own []Held
+	var has []Place
+	for _, h := range held {
+		if i.On(h.Host, h.NodeName) {
+			own, has = append(own, h), append(has, Place{h.Node, h.Address})
+		}
+	}
 	if arrived {
-		has := slices.Collect(func(yield func(Place) bool) {
-			for _, h := range own {
-				if !yield(Place{h.Node, h.Address}) {
-					return
-				}
-			}
-		})
 		switch {
 		case c.New == nil:
 			return false, fmt.Sprintf("the context of migration %d has no new_pci_requests", c.Migration)

@@ -161,7 +161,7 @@ func TestFamilyProved(t *testing.T) {
 					t.Fatal(err)
 				}
 				f.Proof = proof.At(f.Now)
-				byBytes(&f)
+				place(&f)
 				got := Classify(d, f)
 				units := NewPlan([]Finding{got})
 				repaired := got.Verdict == Stale && got.Needs == ""

@@ -45,14 +45,13 @@ func (c *classifier) context(i *Instance) {
 		state = fmt.Sprintf("its status is '%s'", m.Status)
 	}
 	if why == "" {
-		own := ownOf(c.f.Held)
-		arrived := m.Arrived
+		arrived := i.arrived(m.Migration)
 		if !m.Found {
 			// Only the devices tell to which side of the migration the instance belongs.
-			_, without := i.afterMove(own, false, false)
+			_, without := i.afterMove(c.f.Held, false, false)
 			arrived = without != ""
 		}
-		if c.Applies, why = i.afterMove(own, arrived, m.Resizes); why != "" {
+		if c.Applies, why = i.afterMove(c.f.Held, arrived, m.Resizes); why != "" {
 			c.is(CaseContext, Suspicious, "the instance is on this node and has no open migration, but has the context of migration %d; %s", i.Context.Migration, why)
 			c.Consequence, c.Steps = withoutRequests, c.keepContext()
 			return

@@ -14,7 +14,7 @@ import (
 // world is a model of what Nova writes into its rows, step by step, together with the truth: where
 // guests are, and which threads still carry a migration on. It has three hosts with three cards
 // each, and a few instances, whose disks are on a sharing provider: one for all hosts, or one for
-// each host's aggregate. A host's name changes its letter case, which the database ignores. First
+// each host's aggregate. First
 // the histories of a real Nova in integration/nova are replayed on the model (TestModelIsNova),
 // then random histories.
 type world struct {
@@ -31,8 +31,6 @@ type modelHost struct {
 	off     bool // and no guest runs there
 	started int
 	cards   [3]modelCard
-	name    string // as its nova-compute has it now
-	row     string // as its row in compute_nodes has it
 }
 
 type modelCard struct {
@@ -41,9 +39,8 @@ type modelCard struct {
 }
 
 type modelInstance struct {
-	host     int    // -1: none
-	hostName string // as it was written
-	changed  int    // when Nova wrote the row
+	host     int // -1: none
+	changed  int // when Nova wrote the row
 	vm, task string
 	deleted  bool
 	archived bool
@@ -62,8 +59,7 @@ type modelMove struct {
 	card, toCard int
 	changed      int
 
-	fromName, toName string          // as they were written
-	books            map[string]bool // of its own consumer
+	books map[string]bool // of its own consumer
 }
 
 // disks is the sharing provider of a host's disks.
@@ -80,8 +76,6 @@ func newWorld() *world {
 	w := &world{hour: 1}
 	for i := range w.hosts {
 		w.hosts[i].up = true
-		w.hosts[i].name = w.provider(i)
-		w.hosts[i].row = w.hosts[i].name
 	}
 	return w
 }
@@ -141,7 +135,7 @@ func (w *world) step(what string, n int) bool {
 		if !w.hosts[host].up || card < 0 || len(w.instances) == 3 {
 			return false
 		}
-		w.instances = append(w.instances, &modelInstance{host: host, hostName: w.hosts[host].name, vm: "active",
+		w.instances = append(w.instances, &modelInstance{host: host, vm: "active",
 			runs: map[int]int{host: card}, left: map[int]bool{}, thread: -1, books: map[string]bool{w.provider(host): true, w.disks(host): true}})
 		w.take(host, card, len(w.instances))
 	case "migrate": // the destination claims; the source begins to copy, whatever is left of a try before
@@ -162,7 +156,7 @@ func (w *world) step(what string, n int) bool {
 			return false
 		}
 		m.status, m.changed = "post-migrating", w.hour
-		i.host, i.hostName, i.task, i.thread, i.runs = m.to, w.hosts[m.to].name, "resize_finish", m.to, map[int]int{m.to: m.toCard}
+		i.host, i.task, i.thread, i.runs = m.to, "resize_finish", m.to, map[int]int{m.to: m.toCard}
 		i.left[m.from] = true // until it is confirmed
 		delete(i.left, m.to)
 	case "finished":
@@ -181,7 +175,7 @@ func (w *world) step(what string, n int) bool {
 		m.status = "confirmed"
 		if what == "revert" {
 			leave, card, m.status = m.to, m.toCard, "reverted"
-			i.host, i.hostName, i.runs = m.from, w.hosts[m.from].name, map[int]int{m.from: m.card}
+			i.host, i.runs = m.from, map[int]int{m.from: m.card}
 			if len(m.books) > 0 {
 				i.books = m.books
 			}
@@ -224,7 +218,7 @@ func (w *world) step(what string, n int) bool {
 			break
 		}
 		m.status, i.vm, i.task = "reverted", "active", ""
-		i.host, i.hostName, i.runs = m.from, w.hosts[m.from].name, map[int]int{m.from: m.card}
+		i.host, i.runs = m.from, map[int]int{m.from: m.card}
 		if len(m.books) > 0 {
 			i.books, m.books = m.books, nil
 		}
@@ -312,17 +306,8 @@ func (w *world) step(what string, n int) bool {
 			m.status = "error"
 			break
 		}
-		i.runs[to], i.host, i.hostName = card, to, w.hosts[to].name // and it may still run where it was
+		i.runs[to], i.host = card, to // and it may still run where it was
 		delete(i.left, to)
-	case "letters": // the host is reinstalled with its name in another letter case; its row keeps the old one
-		if w.hosts[host].up {
-			return false
-		}
-		if name := w.hosts[host].name; name == strings.ToUpper(name) {
-			w.hosts[host].name = strings.ToLower(name)
-		} else {
-			w.hosts[host].name = strings.ToUpper(name)
-		}
 	case "audit":
 		if !w.hosts[host].up {
 			return false
@@ -338,7 +323,6 @@ func (w *world) step(what string, n int) bool {
 func (w *world) begin(i *modelInstance, kind, status string, to, card int) *modelMove {
 	m := &modelMove{
 		kind: kind, status: status, from: i.host, to: to, card: i.runs[i.host], toCard: card, changed: w.hour,
-		fromName: i.hostName, toName: w.hosts[to].name,
 	}
 	i.moves = append(i.moves, m)
 	return m
@@ -454,12 +438,11 @@ func TestModelIsNova(t *testing.T) {
 
 func (w *world) at(hour int) time.Time { return now.Add(time.Duration(hour-w.hour) * time.Hour) }
 
-// facts are the rows around a card, as Find reads them: names as they were written, and
-// compared as the database does, which makes nothing of letter case.
+// facts are the rows around a card, as Find reads them.
 func (w *world) facts(host, k int) (Device, Facts) {
 	var nodes []Node
 	for h := range w.hosts {
-		nodes = append(nodes, Node{ID: int64(h + 1), Host: w.hosts[h].row, Name: w.hosts[h].row})
+		nodes = append(nodes, Node{ID: int64(h + 1), Host: w.provider(h), Name: w.provider(h)})
 	}
 	row := func(h, k int) Device {
 		c := w.hosts[h].cards[k]
@@ -473,9 +456,13 @@ func (w *world) facts(host, k int) (Device, Facts) {
 	if !w.hosts[host].up {
 		seen = time.Hour
 	}
+	name := ""
+	if i.host >= 0 {
+		name = w.provider(i.host)
+	}
 	f := Facts{Now: now, Down: time.Minute, Node: &nodes[host], Service: service(nodes[host], seen), Proof: honest{w}}
 	if !i.archived {
-		f.Instance = &Instance{UUID: *d.Instance, VMState: &i.vm, Deleted: i.deleted, Host: &i.hostName, Node: &i.hostName,
+		f.Instance = &Instance{UUID: *d.Instance, VMState: &i.vm, Deleted: i.deleted, Host: &name, Node: &name,
 			Asked: true, Requests: []Request{{Count: 1}}}
 		written := w.at(i.changed)
 		f.Instance.Changed = &written
@@ -487,7 +474,7 @@ func (w *world) facts(host, k int) (Device, Facts) {
 		if m.open() || m.kind == "evacuation" && m.status == "done" {
 			f.Migrations = append(f.Migrations, Migration{
 				ID: int64(n + 1), Type: m.kind, Status: m.status, Changed: w.at(m.changed),
-				SourceHost: m.fromName, SourceNode: m.fromName, DestHost: m.toName, DestNode: m.toName,
+				SourceHost: w.provider(m.from), SourceNode: w.provider(m.from), DestHost: w.provider(m.to), DestNode: w.provider(m.to),
 			})
 		}
 	}
@@ -498,7 +485,7 @@ func (w *world) facts(host, k int) (Device, Facts) {
 			}
 		}
 	}
-	compared(&f, strings.EqualFold)
+	place(&f)
 	return d, f
 }
 
@@ -561,6 +548,8 @@ func (p honest) Has(host, uuid, address string) bool {
 
 func (p honest) Hosts() []string { return nil }
 
+func (p honest) Spelled(map[string]string) (Proof, error) { return p, nil }
+
 func (p honest) At(time.Time) Proof { return p }
 
 // needed tells what a card is needed for: by a guest that runs, by what carries a
@@ -606,7 +595,7 @@ func TestHistories(t *testing.T) {
 		histories = 4000
 	}
 	steps := []string{"boot", "boot", "migrate", "migrate", "migrate", "fail", "copied", "copied", "finished", "finished", "confirm", "revert",
-		"fail", "finish fails", "kill", "start", "start", "reset", "reset", "reset to error", "delete", "archive", "evacuate", "evacuation fails", "letters", "off", "audit"}
+		"fail", "finish fails", "kill", "start", "start", "reset", "reset", "reset to error", "delete", "archive", "evacuate", "evacuation fails", "off", "audit"}
 	// A tenth of the histories is about a resize that is confirmed or reverted while
 	// nova-compute dies.
 	begin := []string{"boot", "migrate", "copied", "finished", "begin to confirm"}
@@ -615,7 +604,7 @@ func TestHistories(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	cases := map[Case]int{}
 	repairs := map[Repair]int{}
-	skipped, letters, several, partly, domains, dead := 0, 0, 0, 0, 0, 0
+	skipped, several, partly, domains, dead := 0, 0, 0, 0, 0
 	ends := map[string]int{} // repairs that leave a domain, by the statuses that they close
 	for n := range histories {
 		w := newWorld()
@@ -644,9 +633,6 @@ func TestHistories(t *testing.T) {
 						continue
 					}
 					d, f := w.facts(host, k)
-					if f.Here && *f.Instance.Host != f.Node.Host {
-						letters++
-					}
 					got := Classify(d, f)
 					cases[got.Case]++
 					needed := w.needed(host, k)
@@ -704,8 +690,8 @@ func TestHistories(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("repairs: %v, %d of several migrations, %d with others left open, %d with domains left, %d more skipped for Placement; verdicts by case: %v, %d of instances whose host has other letters",
-		repairs, several, partly, domains, skipped, cases, letters)
+	t.Logf("repairs: %v, %d of several migrations, %d with others left open, %d with domains left, %d more skipped for Placement; verdicts by case: %v",
+		repairs, several, partly, domains, skipped, cases)
 	t.Logf("with domains left, by status: %v", ends)
 	if several == 0 || partly == 0 || domains == 0 {
 		t.Error("no repair closed several migrations, left others open, or left a domain")
@@ -719,8 +705,8 @@ func TestHistories(t *testing.T) {
 	if dead == 0 {
 		t.Error("no task was called suspicious")
 	}
-	if letters == 0 || skipped > repairs[Online] {
-		t.Errorf("%d verdicts of instances whose host has other letters, %d repairs skipped for Placement", letters, skipped)
+	if skipped > repairs[Online] {
+		t.Errorf("%d repairs skipped for Placement", skipped)
 	}
 	for _, c := range []Case{CaseGone, CaseError, CaseStuck, CaseElsewhere, CaseReset, CaseBusy} {
 		if cases[c] == 0 {

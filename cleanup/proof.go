@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -71,6 +72,26 @@ func NewProof(reports []guest.Report, off []string) (Proof, error) {
 		indexed[host] = x
 	}
 	return reported{indexed, off, time.Time{}}, errors.Join(errs...)
+}
+
+func (p reported) Spelled(names map[string]string) (Proof, error) {
+	spell := func(name string) string { return cmp.Or(names[name], name) }
+	if !slices.ContainsFunc(p.Hosts(), func(name string) bool { return spell(name) != name }) {
+		return p, nil
+	}
+	var reports []guest.Report
+	var off []string
+	for _, name := range p.Hosts() {
+		host := spell(name)
+		for _, x := range p.reports[name].others {
+			x.NovaHost = &host
+			reports = append(reports, x.Report)
+		}
+		if p.Off(name) {
+			off = append(off, host)
+		}
+	}
+	return NewProof(reports, off)
 }
 
 func (p reported) At(now time.Time) Proof {

@@ -1,6 +1,8 @@
 package cleanup
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,6 +119,47 @@ func TestWriterBehind(t *testing.T) {
 	for before, want := range map[time.Duration]bool{10 * time.Second: false, time.Minute: true} {
 		if restarted, why := p.At(now).Restarted("gpu1", now.Add(-35*time.Minute-before)); restarted != want {
 			t.Errorf("%s before the start: restarted %v %q", before, restarted, why)
+		}
+	}
+}
+
+// TestSpelled: a report, and the operator's word, hold for the host that the database treats as equal,
+// and for no other. Two of one host contradict each other.
+func TestSpelled(t *testing.T) {
+	const address = "0000:84:00.0"
+	devices, since, report := []Device{{ID: 1, Address: address, Type: TypePCI}}, time.Now().Add(-time.Hour), evidence.Report
+	for name, test := range map[string]struct {
+		names   map[string]string
+		off     []string
+		reports []guest.Report
+		want    string // the answers for GPU1: absent, stopped, off, holder
+	}{
+		"a report":                     {map[string]string{"gpu1": "GPU1"}, nil, []guest.Report{report("gpu1", evidence.Stopped)}, "true true false "},
+		"a report of the host's name":  {nil, nil, []guest.Report{report("GPU1", evidence.Stopped)}, "true true false "},
+		"a report of another host":     {map[string]string{"gpu1": "GPU2"}, nil, []guest.Report{report("gpu1", evidence.Stopped)}, "false false false "},
+		"declared off by another name": {map[string]string{"gpu1": "GPU1"}, []string{"gpu1"}, nil, "true true true "},
+		"off twice":                    {map[string]string{"gpu1": "GPU1"}, []string{"gpu1", "GPU1"}, nil, "true true true "},
+		"another host is off":          {map[string]string{"gpu2": "GPU2"}, []string{"gpu2"}, nil, "false false false "},
+		"a guest uses the device":      {map[string]string{"gpu1": "GPU1"}, nil, []guest.Report{report("gpu1", evidence.Holds(t, address, u))}, "false false false " + u},
+		"two reports":                  {map[string]string{"gpu1": "GPU1"}, nil, []guest.Report{report("gpu1"), report("GPU1", evidence.Holds(t, address, u))}, "false false false " + u},
+		"two machines":                 {map[string]string{"gpu1": "GPU1"}, nil, []guest.Report{report("gpu1"), report("GPU1", func(r *guest.Report) { r.MachineID = text("other") })}, "reports of GPU1 come from several machines"},
+		"off, and a report":            {map[string]string{"gpu1": "GPU1"}, []string{"gpu1"}, []guest.Report{report("GPU1")}, "host GPU1 is declared off, but"},
+	} {
+		p, err := NewProof(test.reports, test.off)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if p, err = p.Spelled(test.names); err != nil {
+			got = err.Error()
+		} else {
+			p = p.At(time.Now())
+			absent, _ := p.Absent("GPU1", u, devices, since)
+			stopped, _ := p.Stopped("GPU1", since)
+			got = fmt.Sprint(absent, stopped, p.Off("GPU1"), " ", p.Holder("GPU1", address, since).Guest)
+		}
+		if !strings.HasPrefix(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }

@@ -17,12 +17,13 @@ func (c *classifier) renamed() bool {
 	if there == nil || c.d.Status != StatusClaimed && c.d.Status != StatusAllocated {
 		return false
 	}
+	own := i.On(there.Host, there.NodeName)
 	mine := there.Instance != nil && KeyOf(*there.Instance) == KeyOf(i.UUID)
-	if mine && there.Own {
+	if mine && own {
 		return false
 	}
 	why := fmt.Sprintf("the hypervisor was renamed: the instance is still on the deleted node %s", c.f.Node.Name)
-	if there.Own {
+	if own {
 		why = "the compute node was deleted and created again"
 	}
 	disable := fmt.Sprintf("disable the host for new guests now (openstack compute service set --disable %s nova-compute); ", c.f.Node.Host)
@@ -59,7 +60,7 @@ func (c *classifier) moveRow() []string {
 		request = sqlText(*c.d.Request)
 	}
 	var statements []string
-	if !there.Own {
+	if !i.On(there.Host, there.NodeName) {
 		node := "node = " + sqlText(there.NodeName)
 		if i.Compute != nil { // since 2023.2
 			node += fmt.Sprintf(", compute_id = %d", there.Node)

@@ -51,7 +51,8 @@ func (d Device) LastChange() time.Time {
 }
 
 // Node is a row of compute_nodes. A host has several with some hypervisors, and
-// deleted ones of its past.
+// deleted ones of its past. Names that the database treats as equal have one spelling in all
+// records.
 type Node struct {
 	ID      int64  `json:"id"`
 	Host    string `json:"host"`
@@ -109,28 +110,40 @@ type Migration struct {
 	Resizes   bool      `json:"-"`       // the flavor changes: old_instance_type_id and new_instance_type_id differ
 	Changed   time.Time `json:"changed"` // updated_at, or else created_at; zero where neither is known
 
-	// Relative to the node of the judged row, as the database compares names.
-	From     bool `json:"-"` // the node is the source
-	To       bool `json:"-"` // the node is the destination
-	FromHost bool `json:"-"` // the node's host is the source, whatever the source node
-	Arrived  bool `json:"-"` // the instance is on the destination's host
-
 	Odd string `json:"-"` // why Nova cannot have written the record like this; "" if it can
 }
 
-// touches returns whether a migration is to or from the row's node, as
-// nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node, asks.
-func (m Migration) touches() bool {
-	return m.From || m.To
+// from returns whether a migration leaves a node.
+func (m Migration) from(host, node string) bool {
+	return host != "" && node != "" && m.SourceHost == host && m.SourceNode == node
 }
+
+// to returns whether a migration leads to a node.
+func (m Migration) to(host, node string) bool {
+	return host != "" && node != "" && m.DestHost == host && m.DestNode == node
+}
+
+// touches returns whether a migration is to or from a node, as nova/db/main/api.py,
+// migration_get_in_progress_and_error_by_host_and_node, asks.
+func (m Migration) touches(host, node string) bool { return m.from(host, node) || m.to(host, node) }
 
 // Doubtful returns why it is unknown whether a migration goes to or from a node: its record is odd
 // and has to do with that node, by name or by id. "" if that is known.
-func (m Migration) Doubtful(node int64) string {
-	if m.touches() || m.FromHost || m.DestCompute != nil && *m.DestCompute == node {
+func (m Migration) Doubtful(n Node) string {
+	if m.touches(n.Host, n.Name) || n.Host != "" && m.SourceHost == n.Host || m.DestCompute != nil && *m.DestCompute == n.ID {
 		return m.Odd
 	}
 	return ""
+}
+
+// On returns whether the instance is on a node.
+func (i Instance) On(host, node string) bool {
+	return host != "" && node != "" && i.Host != nil && *i.Host == host && i.Node != nil && *i.Node == node
+}
+
+// arrived returns whether the instance is on the host that a migration leads to.
+func (i Instance) arrived(m Migration) bool {
+	return i.Host != nil && *i.Host == m.DestHost && m.DestHost != ""
 }
 
 // Over returns whether Nova counts a migration as over. All others keep their devices.

@@ -284,10 +284,7 @@ func (a *allocator) judge(ctx context.Context, held []holding, whole map[string]
 				return err
 			}
 			for _, h := range some {
-				facts, err := known[cleanup.KeyOf(h.Consumer)].relativeTo(ctx, h)
-				if err != nil {
-					return err
-				}
+				facts := known[cleanup.KeyOf(h.Consumer)].relativeTo(h)
 				facts.Whole = whole[h.Consumer]
 				found, recent := cleanup.ClassifyAllocation(h.Allocation, facts)
 				if recent {
@@ -324,46 +321,31 @@ func (k *known) noteChange(r *reader, at time.Time) {
 }
 
 // relativeTo returns the facts about a consumer relative to the compute node of an allocation.
-func (k *known) relativeTo(ctx context.Context, h holding) (cleanup.Consumer, error) {
+func (k *known) relativeTo(h holding) cleanup.Consumer {
 	c := k.Consumer
 	for n, i := range c.Instances {
 		r := k.instances[n]
 		if i.Deleted {
 			continue
 		}
-		if err := r.checkInstance(ctx, &i.Instance); err != nil {
-			return c, err
-		}
+		r.checkInstance(&i.Instance)
 		c.Odd = cmp.Or(c.Odd, i.Odd)
-		if r.cell.Name != h.Cell {
-			continue
-		}
-		on, err := r.on(ctx, i.Instance, h.node)
-		if err != nil {
-			return c, err
-		}
-		c.Here = c.Here || on
-		if on {
-			continue
-		}
-		lost, err := r.lost(ctx, i.Instance, h.node)
-		if err != nil {
-			return c, err
-		}
-		if lost {
+		switch {
+		case r.cell.Name != h.Cell:
+		case i.On(h.node.Host, h.node.Name):
+			c.Here = true
+		case i.Host != nil && *i.Host == h.node.Host && !r.lives(i.Instance, h.node.Host):
 			c.Lost = lostText(i.Instance)
 		}
 	}
 	for _, m := range k.moves {
-		if err := errors.Join(m.reader.seen(ctx, &m.Migration, h.node), m.reader.checkDestination(ctx, &m.Migration)); err != nil {
-			return c, err
-		}
+		m.reader.checkDestination(&m.Migration)
 		if m.reader.cell.Name == h.Cell {
-			c.Odd = cmp.Or(c.Odd, m.Doubtful(h.node.ID))
+			c.Odd = cmp.Or(c.Odd, m.Doubtful(h.node))
 		}
 		c.Open = append(c.Open, m.Migration)
 	}
-	return c, nil
+	return c
 }
 
 // consumers reads what the databases know of the consumers of allocations. The keys are KeyOf their
@@ -425,8 +407,8 @@ func (r *reader) placed(ctx context.Context, all map[string]*known, places strin
 			c.noteChange(r, i.Changed)
 		}
 		return err
-	}, "SELECT uuid, host, node, "+r.column("instances", "compute_id", "NULL")+
-		", vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances WHERE uuid IN "+places, uuids...)
+	}, "SELECT uuid, "+hostOf("i.host")+", "+nodeOf("i.host", "i.node")+", "+r.column("instances", "compute_id", "NULL")+
+		", vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances i WHERE uuid IN "+places, uuids...)
 }
 
 // moved reads the migrations among consumers, and the migrations of instances among them.
@@ -534,11 +516,7 @@ func (a *allocator) prove(ctx context.Context, suspects []suspect) error {
 
 // released returns what judges whether a device may be released.
 func (r *reader) released() cleanup.Facts {
-	f := cleanup.Facts{Now: r.now, Token: r.options.Token}
-	if r.proof != nil {
-		f.Proof = r.proof
-	}
-	return f
+	return cleanup.Facts{Now: r.now, Token: r.options.Token, Proof: r.proof}
 }
 
 // rowsOn judges the rows of the device that an allocation is on: that of the device itself, and

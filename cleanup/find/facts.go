@@ -2,7 +2,6 @@ package find
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,21 +30,15 @@ func (r *reader) judge(ctx context.Context, devices []cleanup.Device) ([]cleanup
 	}
 	findings := make([]cleanup.Finding, 0, len(devices))
 	for _, d := range devices {
-		f, err := r.facts(ctx, e, d)
-		if err != nil {
-			return nil, err
-		}
-		findings = append(findings, cleanup.Classify(d, f))
+		findings = append(findings, cleanup.Classify(d, r.facts(e, d)))
 	}
 	return findings, nil
 }
 
 // facts returns the facts about a row, relative to its node.
-func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanup.Facts, error) {
-	f := cleanup.Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Busy: r.options.BusyAfter, Token: r.options.Token, Incomplete: e.incomplete}
-	if r.proof != nil {
-		f.Proof = r.proof
-	}
+func (r *reader) facts(e records, d cleanup.Device) cleanup.Facts {
+	f := cleanup.Facts{Cell: r.cell.Name, Now: r.now, Down: r.options.Down, Busy: r.options.BusyAfter, Token: r.options.Token, Incomplete: e.incomplete,
+		Proof: r.proof}
 	n, there := r.nodes.get(d.Node)
 	if there {
 		f.Node = &n
@@ -56,15 +49,9 @@ func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanu
 			f.Odd = append(f.Odd, n.Odd)
 		}
 	}
-	if err := r.instanceFacts(ctx, &f, e, d, n); err != nil {
-		return f, err
-	}
-	for k := range f.Migrations {
-		m := &f.Migrations[k]
-		if err := r.seen(ctx, m, n); err != nil {
-			return f, err
-		}
-		if why := m.Doubtful(n.ID); why != "" {
+	r.instanceFacts(&f, e, d, n)
+	for _, m := range f.Migrations {
+		if why := m.Doubtful(n); why != "" {
 			f.Odd = append(f.Odd, why)
 		}
 	}
@@ -73,11 +60,12 @@ func (r *reader) facts(ctx context.Context, e records, d cleanup.Device) (cleanu
 	for k := range f.Held {
 		f.Held[k].Card = card(e, f.Held[k].Device)
 	}
-	return f, r.ambiguities(ctx, &f, n)
+	r.ambiguities(&f, n)
+	return f
 }
 
 // instanceFacts fills in the row's instance, or else the instance whose guest uses the device.
-func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records, d cleanup.Device, n cleanup.Node) (err error) {
+func (r *reader) instanceFacts(f *cleanup.Facts, e records, d cleanup.Device, n cleanup.Node) {
 	use := r.use(d)
 	owner := cleanup.KeyOf(use.Guest)
 	if d.Instance != nil {
@@ -89,39 +77,25 @@ func (r *reader) instanceFacts(ctx context.Context, f *cleanup.Facts, e records,
 	}
 	i, known := e.instances[owner]
 	if d.Instance != nil || known {
-		f.Migrations, f.Held = slices.Clone(e.migrations[owner]), e.held[owner]
+		f.Migrations, f.Held = e.migrations[owner], e.held[owner]
 	}
 	if !known {
-		return nil
+		return
 	}
 	if i.Odd != "" {
 		f.Odd = append(f.Odd, i.Odd)
 	}
-	if f.Here, err = r.on(ctx, i, n); err != nil {
-		return err
-	}
-	if f.Here && n.Deleted {
-		there, err := r.replaced(ctx, i, n)
-		if err != nil {
-			return err
-		}
-		f.Here = !there
-	}
+	f.Here = i.On(n.Host, n.Name) && (!n.Deleted || !r.lives(i, n.Host))
 	if d.Instance == nil {
 		f.Holder, f.Claim = &i, r.options.Claim
 		f.Rivals = r.rivals[guestOf{d.Node, use.Guest}]
-		return nil
+		return
 	}
-	f.Instance = &i
-	if f.ContextOf = e.contextOf(i); f.ContextOf != nil && f.ContextOf.Found {
-		if err := r.placeMigration(ctx, i, &f.ContextOf.Migration); err != nil {
-			return err
-		}
-	}
+	f.Instance, f.ContextOf = &i, e.contextOf(i)
 	if *d.Instance != i.UUID {
 		f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, but the instance has uuid %q", *d.Instance, i.UUID))
 	}
-	return r.misplaced(ctx, f, n)
+	r.misplaced(f, n)
 }
 
 // related returns the rows of the device's parent and children.
@@ -147,58 +121,22 @@ func card(e records, d cleanup.Device) (list []cleanup.Device) {
 	return list
 }
 
-// on returns whether an instance is on a node.
-func (r *reader) on(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bool, error) {
-	if i.Host == nil || i.Node == nil {
-		return false, nil
-	}
-	host, err := r.names.same(ctx, "instances.host", *i.Host, n.Host)
-	if err != nil || !host {
-		return false, err
-	}
-	return r.names.same(ctx, "instances.node", *i.Node, n.Name)
-}
-
 // misplaced makes a row unknown if its instance is on the host of the row, or of another row of
 // the instance, but on no live node of that host: a hypervisor_hostname has changed, or a live
 // migration did not find its node and wrote NULL (nova/compute/manager.py,
 // post_live_migration_at_destination). Nova's query by node then misses the instance, but
 // nova-compute, which queries by host, starts its guest there again.
-func (r *reader) misplaced(ctx context.Context, f *cleanup.Facts, n cleanup.Node) error {
+func (r *reader) misplaced(f *cleanup.Facts, n cleanup.Node) {
 	i := f.Instance
 	if i.Deleted || i.Host == nil {
-		return nil
+		return
 	}
-	hosts, err := r.names.spellings(ctx, "instances.host", *i.Host)
-	if err != nil {
-		return err
-	}
-	hosts = append([]string{*i.Host}, hosts...)
-	lost := !f.Here && slices.Contains(hosts, n.Host) || slices.ContainsFunc(f.Held, func(h cleanup.Held) bool {
-		return !h.Own && slices.Contains(hosts, h.Host)
+	lost := !f.Here && *i.Host == n.Host || slices.ContainsFunc(f.Held, func(h cleanup.Held) bool {
+		return *i.Host == h.Host && !i.On(h.Host, h.NodeName)
 	})
-	if !lost {
-		return nil
+	if lost && !r.lives(*i, *i.Host) {
+		f.Odd = append(f.Odd, lostText(*i))
 	}
-	for other := range r.nodes.all() {
-		if on, err := r.on(ctx, *i, other); err != nil || on && !other.Deleted {
-			return err
-		}
-	}
-	f.Odd = append(f.Odd, lostText(*i))
-	return nil
-}
-
-// lost returns whether an instance is on the host of a node, but on no live node of that host.
-func (r *reader) lost(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bool, error) {
-	if i.Host == nil {
-		return false, nil
-	}
-	if same, err := r.names.same(ctx, "instances.host", *i.Host, n.Host); err != nil || !same {
-		return false, err
-	}
-	there, err := r.replaced(ctx, i, n)
-	return !there, err
 }
 
 // lostText says that an instance is on no live node of its host.
@@ -210,51 +148,26 @@ func lostText(i cleanup.Instance) string {
 	return fmt.Sprintf("instance %s is on host %q, but its node is %s, which is not a node of that host", i.UUID, *i.Host, node)
 }
 
-// seen fills in whether a node is the source or the destination of a migration.
-func (r *reader) seen(ctx context.Context, m *cleanup.Migration, n cleanup.Node) error {
-	var errs [4]error
-	var toHost, fromNode, toNode bool
-	m.FromHost, errs[0] = r.names.same(ctx, "migrations.source_compute", m.SourceHost, n.Host)
-	fromNode, errs[1] = r.names.same(ctx, "migrations.source_node", m.SourceNode, n.Name)
-	toHost, errs[2] = r.names.same(ctx, "migrations.dest_compute", m.DestHost, n.Host)
-	toNode, errs[3] = r.names.same(ctx, "migrations.dest_node", m.DestNode, n.Name)
-	m.From, m.To = m.FromHost && fromNode, toHost && toNode
-	return errors.Join(errs[:]...)
-}
-
 // ambiguities makes a row unknown that depends on one of several existing hosts with equal names.
-func (r *reader) ambiguities(ctx context.Context, f *cleanup.Facts, n cleanup.Node) error {
-	if len(r.ambiguous) == 0 {
-		return nil
-	}
-	type name struct{ column, host string }
-	all := []name{{"compute_nodes.host", n.Host}}
+func (r *reader) ambiguities(f *cleanup.Facts, n cleanup.Node) {
+	hosts := []string{n.Host}
 	for _, i := range []*cleanup.Instance{f.Instance, f.Holder} {
 		if i != nil && i.Host != nil {
-			all = append(all, name{"instances.host", *i.Host})
+			hosts = append(hosts, *i.Host)
 		}
 	}
 	for _, m := range f.Migrations {
-		all = append(all, name{"migrations.source_compute", m.SourceHost}, name{"migrations.dest_compute", m.DestHost})
+		hosts = append(hosts, m.SourceHost, m.DestHost)
 	}
 	for _, h := range f.Held {
-		all = append(all, name{"compute_nodes.host", h.Host})
+		hosts = append(hosts, h.Host)
 	}
-	for _, a := range all {
-		hosts, err := r.names.spellings(ctx, a.column, a.host)
-		if err != nil {
-			return err
-		}
-		for _, host := range hosts {
-			if several := r.ambiguous[host]; several != nil {
-				reason := fmt.Sprintf("hosts %s exist, whose names the database treats as equal", strings.Join(quoted(several), " and "))
-				if !slices.Contains(f.Odd, reason) {
-					f.Odd = append(f.Odd, reason)
-				}
-			}
+	slices.Sort(hosts)
+	for _, host := range slices.Compact(hosts) {
+		if several := r.ambiguous[host]; several != nil {
+			f.Odd = append(f.Odd, fmt.Sprintf("hosts %s exist, whose names the database treats as equal", strings.Join(quoted(several), " and ")))
 		}
 	}
-	return nil
 }
 
 func quoted(list []string) (all []string) {

@@ -200,21 +200,14 @@ func (r *reader) hostNodes(ctx context.Context) ([]any, error) {
 	if r.options.Host == "" {
 		return nil, nil
 	}
-	hosts, err := r.names.spellings(ctx, "compute_nodes.host", r.options.Host)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := r.names.spellings(ctx, "compute_nodes.hypervisor_hostname", r.options.Host)
-	if err != nil {
-		return nil, err
-	}
 	ids := []any{int64(0)} // no node has it
-	for n := range r.nodes.all() {
-		if slices.Contains(hosts, n.Host) || slices.Contains(nodes, n.Name) {
-			ids = append(ids, n.ID)
-		}
-	}
-	return ids, nil
+	err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	}, "SELECT id FROM compute_nodes WHERE host = ? OR hypervisor_hostname = ?", r.options.Host, r.options.Host)
+	return ids, novadb.IgnoreNoName(err)
 }
 
 // Judgement has the findings of some rows, made within a transaction.

@@ -69,23 +69,22 @@ type search struct {
 
 // in looks in one cell.
 func (s *search) in(ctx context.Context, r *reader) error {
-	for n := range r.nodes.all() {
-		s.names = append(s.names, n.Host, n.Name)
+	for i := range r.nodes.rows {
+		s.names = append(s.names, r.nodes.at(i).Host, r.nodes.at(i).Name)
 	}
 	slices.Sort(s.names)
 	s.names = slices.Compact(s.names)
 	for _, g := range s.given {
-		columns := []string{"compute_nodes.host"}
-		if g.By == "--host" {
-			columns = append(columns, "compute_nodes.hypervisor_hostname")
+		spelled, err := r.spell(ctx, g.Host)
+		if err != nil {
+			return err
 		}
-		for _, column := range columns {
-			spellings, err := r.names.spellings(ctx, column, g.Host)
-			if err != nil {
-				return err
-			}
-			s.known[g.Host] = s.known[g.Host] || len(spellings) > 0
-		}
+		s.known[g.Host] = s.known[g.Host] || spelled != ""
+	}
+	if ids, err := r.hostNodes(ctx); err != nil {
+		return err
+	} else if len(ids) > 1 {
+		s.known[s.options.Host] = true
 	}
 	if u := s.options.Instance; u != "" {
 		for _, statement := range []string{"SELECT COUNT(*) FROM instances WHERE uuid = ?", "SELECT COUNT(*) FROM pci_devices WHERE instance_uuid = ?",

@@ -22,10 +22,11 @@ func (r *reader) migrations(ctx context.Context, where string, args ...any) (lis
 		list = append(list, m)
 		return err
 	}, "SELECT id, COALESCE("+r.column("migrations", "uuid", "''")+", ''), COALESCE(instance_uuid, ''), COALESCE("+
-		r.column("migrations", "migration_type", "'migration'")+
-		", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+
+		r.column("migrations", "migration_type", "'migration'")+", 'migration'), COALESCE(status, ''), COALESCE("+
+		hostOf("m.source_compute")+", ''), COALESCE("+nodeOf("m.source_compute", "m.source_node")+", ''), COALESCE("+
+		hostOf("m.dest_compute")+", ''), COALESCE("+nodeOf("m.dest_compute", "m.dest_node")+", ''), COALESCE("+
 		r.column("migrations", "cross_cell_move", "0")+", 0) <> 0, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at, "+
-		r.column("migrations", "dest_compute_id", "NULL")+", COALESCE(old_instance_type_id <> new_instance_type_id, 0) FROM migrations WHERE "+
+		r.column("migrations", "dest_compute_id", "NULL")+", COALESCE(old_instance_type_id <> new_instance_type_id, 0) FROM migrations m WHERE "+
 		where, args...)
 	slices.SortFunc(list, func(a, b cleanup.ContextMigration) int { return cmp.Compare(a.ID, b.ID) })
 	return list, err

@@ -5,7 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"iter"
+	"maps"
 	"slices"
 	"sort"
 
@@ -15,8 +15,9 @@ import (
 // nodes are all rows of compute_nodes, of which a cell may have more than 100,000: each costs few
 // bytes besides its names, which are parts of one text.
 type nodes struct {
-	rows  []nodeRow // in the order of their ids
-	texts string
+	rows   []nodeRow // in the order of their ids
+	byHost []int32   // their indexes in the order of their hosts
+	texts  string
 }
 
 type nodeRow struct {
@@ -32,10 +33,6 @@ type part struct {
 	size  uint16
 }
 
-func (n *nodes) len() int {
-	return len(n.rows)
-}
-
 // at returns the node with an index.
 func (n *nodes) at(i int) cleanup.Node {
 	row := n.rows[i]
@@ -48,14 +45,6 @@ func (n *nodes) at(i int) cleanup.Node {
 
 func (n *nodes) text(p part) string {
 	return n.texts[p.begin : p.begin+uint32(p.size)]
-}
-
-// nameAt returns the name of the node with an index, in a column of compute_nodes.
-func (n *nodes) nameAt(column string, i int) string {
-	if column == hostNames {
-		return n.text(n.rows[i].host)
-	}
-	return n.text(n.rows[i].name)
 }
 
 // index returns the index of the node with an id, -1 if there is none.
@@ -76,15 +65,13 @@ func (n *nodes) get(id int64) (node cleanup.Node, there bool) {
 	return n.at(i), true
 }
 
-// all returns the nodes in the order of their ids.
-func (n *nodes) all() iter.Seq[cleanup.Node] {
-	return func(yield func(cleanup.Node) bool) {
-		for i := range n.rows {
-			if !yield(n.at(i)) {
-				return
-			}
-		}
+// of returns the nodes of a host, deleted ones too.
+func (n *nodes) of(host string) (all []cleanup.Node) {
+	hostAt := func(i int) string { return n.text(n.rows[n.byHost[i]].host) }
+	for i := sort.Search(len(n.byHost), func(i int) bool { return hostAt(i) >= host }); i < len(n.byHost) && hostAt(i) == host; i++ {
+		all = append(all, n.at(int(n.byHost[i])))
 	}
+	return all
 }
 
 // readNodes reads compute_nodes.
@@ -98,6 +85,8 @@ func (r *reader) readNodes(ctx context.Context) error {
 	var id int64
 	var host, name sql.RawBytes
 	var deleted sql.NullInt64
+	several := map[string]bool{} // hosts with a name that may have other spellings
+	ascii := neutral().MatchString(r.collation)
 	err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
 		if err := rows.Scan(&id, &host, &name, &deleted); err != nil {
 			return err
@@ -108,41 +97,35 @@ func (r *reader) readNodes(ctx context.Context) error {
 			row.name = add(name)
 		}
 		r.nodes.rows = append(r.nodes.rows, row)
+		if !ascii || !plain(host) || !plain(name) {
+			several[string(host)] = true
+		}
 		return nil
 	}, "SELECT id, host, hypervisor_hostname, deleted FROM compute_nodes")
-	r.nodes.texts = string(texts)
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(r.nodes.rows, func(a, b nodeRow) int { return cmp.Compare(a.id, b.id) })
+	err = r.spellNodes(ctx, slices.Sorted(maps.Keys(several)), func(n int, host, name string) {
+		r.nodes.rows[n].host, r.nodes.rows[n].name = add([]byte(host)), add([]byte(name))
+	})
+	r.nodes.texts = string(texts)
+	r.nodes.byHost = make([]int32, len(r.nodes.rows))
+	for i := range r.nodes.byHost {
+		r.nodes.byHost[i] = int32(i)
+	}
+	slices.SortFunc(r.nodes.byHost, func(a, b int32) int {
+		return cmp.Compare(r.nodes.text(r.nodes.rows[a].host), r.nodes.text(r.nodes.rows[b].host))
+	})
 	return err
 }
 
-// nameIndex finds nodes by their names.
-type nameIndex struct {
-	nodes  *nodes
-	column string
-	order  []int32
+// liveNodes returns the nodes of a host that are not deleted.
+func (r *reader) liveNodes(host string) []cleanup.Node {
+	return slices.DeleteFunc(r.nodes.of(host), func(n cleanup.Node) bool { return n.Deleted })
 }
 
-// by returns the order of the nodes by a column of compute_nodes.
-func (n *nodes) by(column string) nameIndex {
-	x := nameIndex{n, column, make([]int32, n.len())}
-	for i := range x.order {
-		x.order[i] = int32(i)
-	}
-	slices.SortFunc(x.order, func(a, b int32) int { return cmp.Compare(n.nameAt(column, int(a)), n.nameAt(column, int(b))) })
-	return x
-}
-
-// at returns the name with an index in the order of the names.
-func (x nameIndex) at(i int) string {
-	return x.nodes.nameAt(x.column, int(x.order[i]))
-}
-
-// find returns the indexes of the nodes with a name.
-func (x nameIndex) find(name []byte) []int32 {
-	begin := sort.Search(len(x.order), func(i int) bool { return x.at(i) >= string(name) })
-	end := begin
-	for end < len(x.order) && x.at(end) == string(name) {
-		end++
-	}
-	return x.order[begin:end]
+// lives returns whether an instance is on a live node of a host.
+func (r *reader) lives(i cleanup.Instance, host string) bool {
+	return slices.ContainsFunc(r.liveNodes(host), func(n cleanup.Node) bool { return i.On(n.Host, n.Name) })
 }

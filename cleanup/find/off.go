@@ -55,20 +55,13 @@ func (o Options) off() []string {
 func (r *reader) checkOff(ctx context.Context) error {
 	var errs []error
 	for _, name := range r.options.off() {
-		hosts, err := r.names.spellings(ctx, "compute_nodes.host", name)
+		spelling, seen, err := r.lastSeen(ctx, name)
 		if err != nil {
 			return err
 		}
-		for _, host := range append([]string{name}, hosts...) {
-			spelling, seen, err := r.lastSeen(ctx, host)
-			if err != nil {
-				return err
-			}
-			if ago := r.now.Sub(seen); !seen.IsZero() && ago < cleanup.Silence(r.options.Down) {
-				errs = append(errs, fmt.Errorf("host %s %w: at %s, %s ago by the database's clock, less than %s", spelling, ErrAlive,
-					seen.UTC().Format(time.RFC3339), ago.Round(time.Second), cleanup.Silence(r.options.Down)))
-				break
-			}
+		if ago := r.now.Sub(seen); !seen.IsZero() && ago < cleanup.Silence(r.options.Down) {
+			errs = append(errs, fmt.Errorf("host %s %w: at %s, %s ago by the database's clock, less than %s", spelling, ErrAlive,
+				seen.UTC().Format(time.RFC3339), ago.Round(time.Second), cleanup.Silence(r.options.Down)))
 		}
 	}
 	return errors.Join(errs...)

@@ -41,9 +41,7 @@ type tally struct {
 // taken rows, which are legitimate. It reads each live row once; others read them as well.
 func (r *reader) doubtful(ctx context.Context, others ...aside) (ids []int64, legitimate int, err error) {
 	t := &tally{reader: r, owners: newOwners(cmp.Or(r.options.AtOnce, mostOwners))}
-	if t.plain, err = r.plainNodes(ctx); err != nil {
-		return nil, 0, err
-	}
+	t.plain = r.plainNodes()
 	if err := t.readDevices(ctx, true, others); err != nil {
 		return nil, 0, err
 	}
@@ -66,24 +64,20 @@ func (r *reader) doubtful(ctx context.Context, others ...aside) (ids []int64, le
 // plainNodes returns, for each node, whether ordinary rows may be on it. On others a row depends on
 // more than the instance's records: on deleted nodes, on those of hosts with equal names, and on
 // those of hosts with a guest report or an inventory.
-func (r *reader) plainNodes(ctx context.Context) ([]bool, error) {
-	plain := make([]bool, r.nodes.len())
+func (r *reader) plainNodes() []bool {
+	reported := map[string]bool{}
+	if r.proof != nil {
+		for _, host := range r.proof.Hosts() {
+			reported[host] = true
+		}
+	}
+	plain := make([]bool, len(r.nodes.rows))
 	for k := range plain {
 		n := r.nodes.at(k)
 		_, inventory := r.present[n.Host]
-		plain[k] = !n.Deleted && n.Odd == "" && n.Host != "" && n.Name != "" && !inventory && !r.proof.about(n.Host)
-		if len(r.ambiguous) == 0 || !plain[k] {
-			continue
-		}
-		for _, column := range []string{"compute_nodes.host", "instances.host"} {
-			hosts, err := r.names.spellings(ctx, column, n.Host)
-			if err != nil {
-				return nil, err
-			}
-			plain[k] = plain[k] && !slices.ContainsFunc(hosts, func(h string) bool { return r.ambiguous[h] != nil })
-		}
+		plain[k] = !n.Deleted && n.Odd == "" && n.Host != "" && n.Name != "" && !inventory && !reported[n.Host] && r.ambiguous[n.Host] == nil
 	}
-	return plain, nil
+	return plain
 }
 
 // readDevices reads the rows of pci_devices. Only the first time doubtful rows are listed.

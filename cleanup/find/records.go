@@ -46,9 +46,7 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 		if err := r.readContexts(ctx, &e); err != nil {
 			return e, err
 		}
-		if err := errors.Join(r.checkComputeIDs(ctx, &e), r.place(ctx, &e)); err != nil {
-			return e, err
-		}
+		r.checkComputeIDs(&e)
 		var missing []any
 		for _, u := range uuids {
 			if _, there := e.instances[cleanup.KeyOf(u.(string))]; !there && !holders[u.(string)] {
@@ -60,72 +58,6 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 		}
 	}
 	return e, errors.Join(r.readRelated(ctx, &e, devices), r.readRivals(ctx, &e, devices), r.readRenamed(ctx, &e, devices))
-}
-
-// place fills in what does not depend on the judged row: which devices are on their instance's
-// own node, which instances have arrived on their migration's destination, and the names that
-// migrations have for hosts.
-func (r *reader) place(ctx context.Context, e *records) error {
-	for uuid, held := range e.held {
-		for k := range held {
-			if err := r.placeHeld(ctx, e.instances[uuid], e.migrations[uuid], &held[k]); err != nil {
-				return err
-			}
-		}
-	}
-	for uuid, migrations := range e.migrations {
-		for k := range migrations {
-			if err := r.placeMigration(ctx, e.instances[uuid], &migrations[k]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// placeHeld fills in whether a device is on its instance's own node, and which of the instance's
-// migrations go from or to its node.
-func (r *reader) placeHeld(ctx context.Context, i cleanup.Instance, migrations []cleanup.Migration, h *cleanup.Held) (err error) {
-	n, _ := r.nodes.get(h.Node)
-	if h.Own, err = r.on(ctx, i, n); err != nil {
-		return err
-	}
-	for _, m := range migrations {
-		if err := r.seen(ctx, &m, n); err != nil {
-			return err
-		}
-		if m.From {
-			h.From = append(h.From, m.ID)
-		}
-		if m.To {
-			h.To = append(h.To, m.ID)
-		}
-	}
-	return nil
-}
-
-// placeMigration fills in the names that a migration has for hosts, and whether its instance has
-// arrived on its destination.
-func (r *reader) placeMigration(ctx context.Context, i cleanup.Instance, m *cleanup.Migration) error {
-	sources, err := r.names.spellings(ctx, "migrations.source_compute", m.SourceHost)
-	if err != nil {
-		return err
-	}
-	dests, err := r.names.spellings(ctx, "migrations.dest_compute", m.DestHost)
-	if err != nil {
-		return err
-	}
-	r.proof.alias(m.SourceHost, sources)
-	r.proof.alias(m.DestHost, dests)
-	if i.Host == nil {
-		return nil
-	}
-	hosts, err := r.names.spellings(ctx, "instances.host", *i.Host)
-	if err != nil {
-		return err
-	}
-	m.Arrived = *i.Host == m.DestHost || slices.ContainsFunc(hosts, func(h string) bool { return slices.Contains(dests, h) })
-	return nil
 }
 
 // use returns how a guest uses a device, by the report of the device's host.
@@ -167,7 +99,7 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		}
 		e.instances[cleanup.KeyOf(i.UUID)] = i
 		return nil
-	}, "SELECT i.uuid, i.host, i.node, "+r.column("instances", "compute_id", "NULL")+", i.vm_state, i.task_state, i.deleted, i.deleted_at, COALESCE(i.updated_at, i.created_at), COALESCE("+
+	}, "SELECT i.uuid, "+hostOf("i.host")+", "+nodeOf("i.host", "i.node")+", "+r.column("instances", "compute_id", "NULL")+", i.vm_state, i.task_state, i.deleted, i.deleted_at, COALESCE(i.updated_at, i.created_at), COALESCE("+
 		r.column("instances", "hidden", "0")+", 0) <> 0, x.pci_requests, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid IN ("+
 		novadb.Places(len(uuids))+")", uuids...)
 }
@@ -175,14 +107,10 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 // readMigrations reads the migrations that are not over, and the evacuations that nova-compute
 // reads when it starts.
 func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) error {
-	err := r.query(ctx, "migrations", func(rows *sql.Rows) error {
-		var m cleanup.Migration
-		var changed sql.NullTime
-		if err := rows.Scan(&m.ID, &m.UUID, &m.Instance, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.DestHost,
-			&m.DestNode, &m.CrossCell, &changed, &m.DestCompute, &m.Resizes); err != nil {
-			return err
-		}
-		m.Changed = changed.Time
+	list, err := r.migrations(ctx, "deleted = 0 AND instance_uuid IN ("+novadb.Places(len(uuids))+`)
+		AND (status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR `+
+		r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done')`, uuids...)
+	for _, m := range list {
 		var lacks []string
 		if m.UUID == "" && r.columns["migrations.uuid"] {
 			lacks = append(lacks, "no uuid")
@@ -196,18 +124,7 @@ func (r *reader) readMigrations(ctx context.Context, e *records, uuids []any) er
 		if len(lacks) > 0 {
 			m.Odd = fmt.Sprintf("migration %d has %s", m.ID, strings.Join(lacks, ", "))
 		}
-		e.migrations[cleanup.KeyOf(m.Instance)] = append(e.migrations[cleanup.KeyOf(m.Instance)], m)
-		return nil
-	}, "SELECT id, COALESCE("+r.column("migrations", "uuid", "''")+", ''), instance_uuid, COALESCE("+
-		r.column("migrations", "migration_type", "'migration'")+
-		", 'migration'), COALESCE(status, ''), COALESCE(source_compute, ''), COALESCE(source_node, ''), COALESCE(dest_compute, ''), COALESCE(dest_node, ''), COALESCE("+
-		r.column("migrations", "cross_cell_move", "0")+`, 0) <> 0, COALESCE(updated_at, created_at), `+r.column("migrations", "dest_compute_id", "NULL")+`,
-		COALESCE(old_instance_type_id <> new_instance_type_id, 0)
-		FROM migrations WHERE deleted = 0 AND instance_uuid IN (`+novadb.Places(len(uuids))+`)
-		AND (status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done') OR `+
-		r.column("migrations", "migration_type", "''")+` = 'evacuation' AND status = 'done')`, uuids...)
-	for _, list := range e.migrations {
-		slices.SortFunc(list, func(a, b cleanup.Migration) int { return cmp.Compare(a.ID, b.ID) })
+		e.migrations[cleanup.KeyOf(m.Instance)] = append(e.migrations[cleanup.KeyOf(m.Instance)], m.Migration)
 	}
 	return err
 }

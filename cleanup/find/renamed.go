@@ -24,17 +24,10 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 		if !known || i.Deleted {
 			continue
 		}
-		if on, err := r.on(ctx, i, n); err != nil || !on {
-			if err != nil {
-				return err
-			}
+		if !i.On(n.Host, n.Name) {
 			continue
 		}
-		live, err := r.liveNodes(ctx, n.Host)
-		if err != nil {
-			return err
-		}
-		for _, other := range live {
+		for _, other := range r.liveNodes(n.Host) {
 			at := nodeAddress{other.ID, strings.ToLower(d.Address)}
 			old[at] = append(old[at], d)
 		}
@@ -45,10 +38,6 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 			n, _ := r.nodes.get(d.Node)
 			h := cleanup.Held{Device: d, Host: n.Host, NodeName: n.Name}
 			for _, o := range old[nodeAddress{d.Node, strings.ToLower(d.Address)}] {
-				var err error
-				if h.Own, err = r.on(ctx, e.instances[cleanup.KeyOf(*o.Instance)], n); err != nil {
-					return err
-				}
 				if h.Node >= e.renamed[o.ID].Node { // of several live nodes, the latest
 					e.renamed[o.ID] = h
 				}
@@ -56,28 +45,4 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 		}
 		return nil
 	})
-}
-
-// replaced returns whether an instance is on a live node of a node's host.
-func (r *reader) replaced(ctx context.Context, i cleanup.Instance, n cleanup.Node) (bool, error) {
-	live, err := r.liveNodes(ctx, n.Host)
-	for _, other := range live {
-		if on, err := r.on(ctx, i, other); on || err != nil {
-			return on, err
-		}
-	}
-	return false, err
-}
-
-// liveNodes returns the nodes of a host that are not deleted.
-func (r *reader) liveNodes(ctx context.Context, host string) (live []cleanup.Node, err error) {
-	hosts, err := r.names.spellings(ctx, "compute_nodes.host", host)
-	for _, name := range hosts {
-		for _, i := range r.names.nodes[hostNames].find([]byte(name)) {
-			if n := r.nodes.at(int(i)); !n.Deleted {
-				live = append(live, n)
-			}
-		}
-	}
-	return live, err
 }
