@@ -138,14 +138,8 @@ func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	return &connection{all, w, max(c.limits.Commit, w.read)}, nil
 }
 
-// prepare sets the variables of a new connection. The statement of the URL runs first, so
-// that it cannot override them.
+// prepare sets the variables of a new connection.
 func (c *connector) prepare(ctx context.Context, conn driver.ExecerContext) error {
-	if c.target.Init != "" {
-		if _, err := conn.ExecContext(ctx, c.target.Init, nil); err != nil {
-			return fmt.Errorf("init_command: %w", err)
-		}
-	}
 	for _, s := range sessionSettings() {
 		if err := s.set(ctx, conn); err != nil {
 			return err

@@ -135,7 +135,7 @@ func listen(t *testing.T, serve func(net.Conn)) (address string) {
 // secure connections and plugins; and TLS.
 const (
 	plain   = 0x200 | 0x8 | 0x8000 | 0x80000
-	withTLS = plain | clientSSL
+	withTLS = plain | 0x800
 )
 
 // greeting is a server's first packet (dev.mysql.com/doc, "Protocol::HandshakeV10").

@@ -127,7 +127,6 @@ func TestTLS(t *testing.T) {
 		{"right", file, ""},
 		{"right", "&ssl_mode=VERIFY_IDENTITY&ssl_ca=/etc/ca.pem", ""},
 		{"wrong", "&ssl_mode=REQUIRED", ""},
-		{"none", "&ssl_mode=PREFERRED", ""},
 		{"wrong", "&ssl_ca=/etc/ca.pem", "certificate signed by unknown authority"},
 		{"wrong", file, "certificate signed by unknown authority"},
 		{"wrong", "&ssl_mode=VERIFY_CA&ssl_ca=/etc/ca.pem", "certificate signed by unknown authority"},
@@ -151,12 +150,5 @@ func TestTLS(t *testing.T) {
 		if err := errors.Join(err, databases.Close()); err != nil {
 			t.Errorf("%s%s: %v", test.server, test.arguments, err)
 		}
-	}
-
-	// The limit ends a statement behind TLS, too.
-	silent := overTLS(t, right.Certificate)
-	_, err = novadb.Open(t.Context(), novadb.Where{Root: root, Database: at(silent, "nova_cell1") + "&ssl_ca=/etc/ca.pem&init_command=SELECT+SLEEP(60)", Limits: novadb.Limits{Connect: time.Second}})
-	if err == nil || !strings.Contains(err.Error(), "no answer within 1s") {
-		t.Errorf("silent: %v", err)
 	}
 }

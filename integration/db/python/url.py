@@ -34,7 +34,6 @@ def arguments(text):
             "database": options.get("database", options.get("db", "")),
             "unix_socket": options.get("unix_socket", ""),
             "bind_address": "",
-            "init_command": options.get("init_command", ""),
             "read_timeout": float(options.get("read_timeout", 0)),
             "verifies": "none",
         }
@@ -59,7 +58,6 @@ def connection(c):
         "database": c.db or "",
         "unix_socket": c.unix_socket or "",
         "bind_address": c.bind_address or "",
-        "init_command": c.init_command or "",
         "read_timeout": float(c._read_timeout or 0),
         "verifies": verifies,
     }
