@@ -176,7 +176,15 @@ func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
 	default:
 		unknown("no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova")
 	}
-	if f.Verdict == Suspicious {
+	switch {
+	case f.Verdict == Suspicious && (f.Migration != nil || i != nil && !i.Deleted):
+		consumers := f.Instance
+		if f.Migration != nil {
+			consumers += ", " + f.Consumer
+		}
+		f.Steps = host.Textf("the instance must hold what it has on its own host, and migrations that are over nothing: see what they hold with "+
+			"openstack resource provider allocation show %s, and correct it with openstack resource provider allocation set, unset and delete", consumers)
+	case f.Verdict == Suspicious:
 		f.Steps = host.Textf("check with %s on %s that no guest uses the device; then: openstack resource provider allocation show %s, "+
 			"and openstack resource provider allocation delete %s",
 			host.NewCommand("host guests").Elsewhere(), cmp.Or(f.Host, "the host"), f.Consumer, f.Consumer)
@@ -197,8 +205,6 @@ func (c Consumer) placed(f *AllocationFinding, i *PlacedInstance) (legitimate bo
 	}
 	f.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", where,
 		cmp.Or(f.Host, "the compute node of the provider, which no cell has"))
-	f.Steps = host.Textf("openstack resource provider allocation show %s; then: openstack resource provider allocation unset --provider %s %s",
-		i.UUID, f.Provider, i.UUID)
 	return false
 }
 
@@ -254,33 +260,6 @@ func resources(held map[string]int) string {
 		all = append(all, fmt.Sprintf("%s=%d", class, held[class]))
 	}
 	return strings.Join(all, ",")
-}
-
-// Moved are the allocations of an instance that exists and of migrations of it that are over: what
-// they hold now, and what is right.
-type Moved struct {
-	Instance      string
-	Before, After Allocations
-}
-
-// Commands returns the openstack commands that make allocations right. Those of migrations are
-// deleted first: a device can be allocated only once.
-func (m Moved) Commands() string {
-	var commands []string
-	project, user := m.After.Instance.Project, m.After.Instance.User
-	for _, uuid := range slices.Sorted(maps.Keys(m.Before.Migrations)) {
-		held := m.Before.Migrations[uuid]
-		if len(held.Providers) > 0 {
-			commands = append(commands, "openstack resource provider allocation delete "+uuid)
-		}
-		// Placement returns no project for a consumer without allocations.
-		project, user = cmp.Or(project, held.Project), cmp.Or(user, held.User)
-	}
-	set := "openstack --os-placement-api-version 1.28 resource provider allocation set " + m.Instance + " --project-id " + project + " --user-id " + user
-	for _, provider := range slices.Sorted(maps.Keys(m.After.Instance.Providers)) {
-		set += " --allocation rp=" + provider + "," + resources(m.After.Instance.Providers[provider])
-	}
-	return "at one go, while no operation on the instance runs: " + strings.Join(append(commands, set), "; ")
 }
 
 // AllocationReport is what was found about the allocations on PCI providers.

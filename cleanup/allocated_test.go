@@ -88,25 +88,3 @@ func TestClassifyAllocation(t *testing.T) {
 		})
 	}
 }
-
-func TestMovedCommands(t *testing.T) {
-	card, disk := map[string]int{"CUSTOM_PCI_10DE_11B4": 1}, map[string]int{"DISK_GB": 80, "VCPU": 8}
-	before := Allocations{
-		Instance: cloud.Allocations{Providers: map[string]map[string]int{"card2": card, "root2": disk}, Project: "p", User: "u"},
-		Migrations: map[string]cloud.Allocations{
-			"M": {Providers: map[string]map[string]int{"card1": card, "root1": disk}, Project: "p", User: "u"},
-			"N": {Providers: map[string]map[string]int{"card2": card}, Project: "p", User: "u"},
-			"O": {},
-		},
-	}
-	after, changed, err := before.Settle(Sites{Here: []string{"root1", "card1"}, There: []string{"root2", "card2"}})
-	if err != nil || !changed {
-		t.Fatal(changed, err)
-	}
-	m := Moved{"I", before, after}
-	const want = "at one go, while no operation on the instance runs: openstack resource provider allocation delete M; openstack resource provider allocation delete N; " +
-		"openstack --os-placement-api-version 1.28 resource provider allocation set I --project-id p --user-id u --allocation rp=card1,CUSTOM_PCI_10DE_11B4=1 --allocation rp=root1,DISK_GB=80,VCPU=8"
-	if got := m.Commands(); got != want {
-		t.Errorf("%s\nwant %s", got, want)
-	}
-}

@@ -32,20 +32,11 @@ type reported struct {
 	now     time.Time // by the database's clock
 }
 
-// hostReport is a report with an index, so that a question about one of many devices does not
-// read the whole report.
+// hostReport is a report with the devices that guests use by it.
 type hostReport struct {
 	guest.Report
-	uses       map[pci.Address]Use
-	family     map[pci.Address][]pci.Address // the VFs of a PF, the PF of a VF
-	ofGuest    map[string]part
-	ofFunction map[pci.Address]part
-	others     []hostReport // all reports of the host: what an older one shows in use counts too
-}
-
-// part has the positions in a report's lists of what concerns one guest or function.
-type part struct {
-	guests, holders, domains []int
+	uses   map[pci.Address]Use
+	others []hostReport // all reports of the host: what an older one shows in use counts too
 }
 
 // NewProof returns a Proof made of guest reports and of the hosts that the operator has declared
@@ -63,10 +54,10 @@ func NewProof(reports []guest.Report, off []string) (Proof, error) {
 	}
 	indexed := map[string]hostReport{}
 	for host, r := range newest {
-		x := index(r)
+		x := hostReport{Report: r, uses: uses(r)}
 		for _, other := range reports {
 			if other.NovaHost != nil && *other.NovaHost == host {
-				x.others = append(x.others, index(other))
+				x.others = append(x.others, hostReport{Report: other, uses: uses(other)})
 			}
 		}
 		indexed[host] = x
@@ -138,69 +129,6 @@ func uses(r guest.Report) map[pci.Address]Use {
 	return all
 }
 
-func index(r guest.Report) hostReport {
-	x := hostReport{
-		Report: r, uses: uses(r), family: map[pci.Address][]pci.Address{},
-		ofGuest: map[string]part{}, ofFunction: map[pci.Address]part{},
-	}
-	for _, pf := range r.VirtualFunctions {
-		x.family[pf.Address] = pf.Functions
-		for _, vf := range pf.Functions {
-			x.family[vf] = []pci.Address{pf.Address}
-		}
-	}
-	add := func(uuid *string, functions []pci.Address, add func(*part)) {
-		if uuid != nil {
-			p := x.ofGuest[KeyOf(*uuid)]
-			add(&p)
-			x.ofGuest[KeyOf(*uuid)] = p
-		}
-		for _, a := range functions {
-			p := x.ofFunction[a]
-			add(&p)
-			x.ofFunction[a] = p
-		}
-	}
-	for k, g := range r.Guests {
-		add(g.UUID, g.Asked, func(p *part) { p.guests = append(p.guests, k) })
-	}
-	for k, h := range r.Holders {
-		add(h.UUID, h.Functions, func(p *part) { p.holders = append(p.holders, k) })
-	}
-	for k, d := range r.Domains {
-		add(&d.UUID, d.Functions, func(p *part) { p.domains = append(p.domains, k) })
-	}
-	return x
-}
-
-// about returns the report reduced to what concerns a guest and functions with their families.
-func (x hostReport) about(uuid string, functions ...pci.Address) guest.Report {
-	r, all := x.Report, x.ofGuest[KeyOf(uuid)]
-	for _, f := range functions {
-		for _, a := range append([]pci.Address{f}, x.family[f]...) {
-			p := x.ofFunction[a]
-			all.guests = slices.Concat(all.guests, p.guests)
-			all.holders = slices.Concat(all.holders, p.holders)
-			all.domains = slices.Concat(all.domains, p.domains)
-		}
-	}
-	r.Guests = pick(r.Guests, all.guests)
-	r.Holders = pick(r.Holders, all.holders)
-	r.Domains = pick(r.Domains, all.domains)
-	return r
-}
-
-// pick returns the elements at some positions, each once.
-func pick[T any](list []T, at []int) []T {
-	at = slices.Clone(at)
-	slices.Sort(at)
-	var picked []T
-	for _, k := range slices.Compact(at) {
-		picked = append(picked, list[k])
-	}
-	return picked
-}
-
 func (p reported) claim(host string, since time.Time) guest.Claim {
 	return guest.Claim{Host: host, Since: since, Now: p.now}
 }
@@ -244,7 +172,7 @@ func (p reported) unused(host, instance string, devices []Device, since time.Tim
 		parents = append(parents, a)
 	}
 	return p.ask(host, func(r hostReport) guest.Answer {
-		answer := judge(r.about(instance, c.Functions...), c)
+		answer := judge(r.Report, c)
 		answer.Reasons = append(answer.Reasons, r.showing(parents)...)
 		for _, other := range r.others {
 			if !other.Before(since) {
@@ -266,7 +194,7 @@ func (p reported) Reported(host string, since time.Time) (bool, string) {
 	return p.ask(host, func(r hostReport) guest.Answer {
 		c := p.claim(host, since)
 		c.Guest = "ffffffff-ffff-ffff-ffff-ffffffffffff" // no guest's: only the report itself is judged
-		return r.about(c.Guest, pci.Address{}).Absent(c)
+		return r.Absent(c)
 	})
 }
 
@@ -315,7 +243,7 @@ func (p reported) Has(host, instance, address string) bool {
 // using returns which of the functions and their families guests use, by a report.
 func (x hostReport) using(functions []pci.Address) (all []string) {
 	for _, f := range functions {
-		for _, a := range append([]pci.Address{f}, x.family[f]...) {
+		for _, a := range x.Family(f) {
 			if use := x.uses[a]; use.Guest != "" {
 				all = append(all, fmt.Sprintf("%s: guest %s uses %s, by a report of %s", *x.NovaHost, use.Guest, a, x.Collected.UTC().Format(time.RFC3339)))
 			}
@@ -326,7 +254,7 @@ func (x hostReport) using(functions []pci.Address) (all []string) {
 
 // showing returns what a report shows of functions themselves, without their families.
 func (x hostReport) showing(functions []pci.Address) []string {
-	r := x.about("", functions...)
+	r := x.Report
 	r.VirtualFunctions = nil
 	return r.Shows("", functions)
 }

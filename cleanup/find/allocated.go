@@ -14,7 +14,6 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
-	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -23,7 +22,6 @@ type Placement interface {
 	PCIProviders(ctx context.Context) ([]cloud.Provider, error)
 	HeldOn(ctx context.Context, provider string) (map[string]map[string]int, error)
 	Allocations(ctx context.Context, consumer string) (cloud.Allocations, error)
-	Tree(ctx context.Context, name string) ([]string, error)
 }
 
 // holding is an allocation with the row of the provider's compute node.
@@ -68,9 +66,8 @@ func Allocations(ctx context.Context, d *novadb.Databases, o Options, p Placemen
 		whole := map[string]*cloud.Allocations{}
 		again, unreadAgain = a.still(ctx, suspects, whole)
 		unread = errors.Join(unread, unreadAgain)
-		if suspects, err = a.judge(ctx, again, whole); err == nil {
-			err = errors.Join(a.steps(ctx, suspects, whole), a.prove(ctx, suspects))
-		}
+		suspects, err = a.judge(ctx, again, whole)
+		a.prove(suspects)
 	}
 	for _, s := range suspects {
 		if wanted := cleanup.KeyOf(o.Instance); wanted == "" || wanted == cleanup.KeyOf(s.Instance) || wanted == cleanup.KeyOf(s.Consumer) {
@@ -233,8 +230,8 @@ func (a *allocator) held(ctx context.Context, places []holding) (all []holding, 
 // suspect is a finding that may have been made while Nova was changing something.
 type suspect struct {
 	cleanup.AllocationFinding
-	at      holding
-	changed time.Time // when a record of the consumer changed last; zero if unknown
+	at       holding
+	unproved string // why the device may be in use, where that was asked; "" if it is not
 }
 
 // still reads all allocations of the suspects' consumers into whole, and returns the allocations
@@ -271,7 +268,7 @@ func (a *allocator) still(ctx context.Context, suspects []suspect, whole map[str
 const chunk = 1000
 
 // judge judges allocations by new snapshots of the databases. whole has all allocations of the
-// consumers, as far as they were read.
+// consumers, as far as they were read, when suspects are judged again.
 func (a *allocator) judge(ctx context.Context, held []holding, whole map[string]*cloud.Allocations) (suspects []suspect, err error) {
 	if len(held) == 0 {
 		return nil, nil
@@ -290,9 +287,16 @@ func (a *allocator) judge(ctx context.Context, held []holding, whole map[string]
 				if recent {
 					a.report.Recent++
 				}
-				if found != nil {
-					suspects = append(suspects, suspect{*found, h, facts.Changed})
+				if found == nil {
+					continue
 				}
+				one := suspect{AllocationFinding: *found, at: h}
+				if i := slices.IndexFunc(v.readers, func(r *reader) bool { return r.cell.Name == h.Cell }); whole != nil && i >= 0 && h.Host != "" {
+					if one.unproved, err = v.readers[i].unproved(ctx, one, facts.Changed); err != nil {
+						return err
+					}
+				}
+				suspects = append(suspects, one)
 			}
 		}
 		return nil
@@ -440,69 +444,18 @@ func (r *reader) moved(ctx context.Context, all map[string]*known, places string
 	return err
 }
 
-// steps replaces the steps of findings whose instance exists: what the instance and its migrations
-// among the findings hold is settled as a repair would do it. What matches no dead migration, or
-// belongs to an instance that still moves, is left to the operator.
-func (a *allocator) steps(ctx context.Context, suspects []suspect, whole map[string]*cloud.Allocations) error {
-	instances := map[string][]*suspect{}
-	for i := range suspects {
-		if s := &suspects[i]; s.Verdict == cleanup.Suspicious && s.Instance != "" {
-			instances[cleanup.KeyOf(s.Instance)] = append(instances[cleanup.KeyOf(s.Instance)], s)
-		}
-	}
-	nodes, moving, err := a.nodesOf(ctx, slices.Sorted(maps.Keys(instances)))
-	if err != nil {
-		return err
-	}
-	trees := map[string][]string{}
-	for _, key := range slices.Sorted(maps.Keys(instances)) {
-		node, exists := nodes[key]
-		if !exists {
-			continue
-		}
-		text, consumers := "", map[string]bool{}
-		for _, s := range instances[key] {
-			consumers[s.Consumer] = true
-		}
-		if !moving[key] {
-			text = a.settle(ctx, node, instances[key], whole, trees)
-		}
-		if text == "" {
-			consumers[instances[key][0].Instance] = true
-			text = "the instance must hold what it has on its own host, and migrations that are over nothing: see what they hold with openstack resource provider allocation show " +
-				strings.Join(slices.Sorted(maps.Keys(consumers)), ", ") + ", and correct it with openstack resource provider allocation set, unset and delete"
-		}
-		for _, s := range instances[key] {
-			s.Steps = host.Text(text)
-		}
-	}
-	return nil
-}
-
-// prove leaves the commands of findings only where guest reports prove that no guest uses the
-// device, as of a row that is to be freed. The commands for an instance change all its allocations,
-// so that each of them must be proved.
-func (a *allocator) prove(ctx context.Context, suspects []suspect) error {
+// prove leaves the steps of findings only where guest reports prove that no guest uses the device, as
+// of a row that is to be freed. The steps for an instance change all its allocations, so that each of
+// them must be proved.
+func (a *allocator) prove(suspects []suspect) {
 	why, hosts := map[string]string{}, map[string][]string{}
 	key := func(s suspect) string { return cleanup.KeyOf(cmp.Or(s.Instance, s.Consumer)) }
-	err := a.within(ctx, func(v *view) error {
-		for _, s := range suspects {
-			i := slices.IndexFunc(v.readers, func(r *reader) bool { return r.cell.Name == s.Cell })
-			if s.Verdict != cleanup.Suspicious || i < 0 || s.Host == "" {
-				continue
-			}
-			rows, err := v.readers[i].rowsOn(ctx, s)
-			if err != nil {
-				return err
-			}
-			reason := s.Unproved(rows, v.readers[i].released(), s.changed)
-			why[key(s)] = cmp.Or(why[key(s)], reason)
-			if reason != "" && !slices.Contains(hosts[key(s)], s.Host) {
-				hosts[key(s)] = append(hosts[key(s)], s.Host)
-			}
+	for _, s := range suspects {
+		why[key(s)] = cmp.Or(why[key(s)], s.unproved)
+		if s.unproved != "" && !slices.Contains(hosts[key(s)], s.Host) {
+			hosts[key(s)] = append(hosts[key(s)], s.Host)
 		}
-		return nil
-	})
+	}
 	for i := range suspects {
 		s := &suspects[i]
 		if reason := why[key(*s)]; reason != "" && s.Verdict == cleanup.Suspicious {
@@ -511,94 +464,17 @@ func (a *allocator) prove(ctx context.Context, suspects []suspect) error {
 			s.Steps = cleanup.ReportSteps(a.options.Token, s.Reports...)
 		}
 	}
-	return err
 }
 
-// released returns what judges whether a device may be released.
-func (r *reader) released() cleanup.Facts {
-	return cleanup.Facts{Now: r.now, Token: r.options.Token, Proof: r.proof}
-}
-
-// rowsOn judges the rows of the device that an allocation is on: that of the device itself, and
-// those of the VFs of the consumer, for VFs are allocated on the provider of their PF
-// (nova/compute/pci_placement_translator.py).
-func (r *reader) rowsOn(ctx context.Context, s suspect) ([]cleanup.Finding, error) {
+// unproved judges the rows of the device that an allocation is on, and returns why the device must
+// not be released: the row of the device itself, and those of the VFs of the consumer, for VFs are
+// allocated on the provider of their PF (nova/compute/pci_placement_translator.py).
+func (r *reader) unproved(ctx context.Context, s suspect, since time.Time) (string, error) {
 	address := strings.ToLower(s.Name[strings.LastIndexByte(s.Name, '_')+1:])
 	devices, err := r.devices(ctx, "compute_node_id = ? AND (address = ? OR parent_addr = ? AND instance_uuid = ?)", s.at.node.ID, address, address, s.Instance)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return r.judge(ctx, devices)
-}
-
-// nodesOf returns the nodes of instances that exist, and which of them have a migration that is not
-// over. The keys are KeyOf their uuids.
-func (a *allocator) nodesOf(ctx context.Context, instances []string) (nodes map[string]string, moving map[string]bool, err error) {
-	nodes, moving = map[string]string{}, map[string]bool{}
-	for some := range slices.Chunk(instances, chunk) {
-		uuids, places := anys(some), "("+novadb.Places(len(some))+")"
-		err := a.within(ctx, func(v *view) error {
-			for _, r := range v.readers {
-				err := r.query(ctx, "instances", func(rows *sql.Rows) error {
-					var uuid, node string
-					err := rows.Scan(&uuid, &node)
-					nodes[cleanup.KeyOf(uuid)] = node
-					return err
-				}, "SELECT uuid, COALESCE(node, '') FROM instances WHERE deleted = 0 AND uuid IN "+places, uuids...)
-				if err != nil {
-					return err
-				}
-				migrations, err := r.migrations(ctx, "deleted = 0 AND instance_uuid IN "+places, uuids...)
-				if err != nil {
-					return err
-				}
-				for _, m := range migrations {
-					moving[cleanup.KeyOf(m.Instance)] = moving[cleanup.KeyOf(m.Instance)] || !m.Over()
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	return nodes, moving, nil
-}
-
-// settle returns the commands that make the allocations of an instance and of its migrations right,
-// "" if they do not match what dead migrations leave, or Placement does not answer.
-func (a *allocator) settle(ctx context.Context, node string, of []*suspect, whole map[string]*cloud.Allocations, trees map[string][]string) string {
-	var errs []error
-	tree := func(node string) []string {
-		if _, known := trees[node]; !known && node != "" {
-			var err error
-			trees[node], err = a.placement.Tree(ctx, node)
-			errs = append(errs, err)
-		}
-		return trees[node]
-	}
-	read := func(consumer string) cloud.Allocations {
-		if known := whole[consumer]; known != nil {
-			return *known
-		}
-		held, err := a.placement.Allocations(ctx, consumer)
-		errs = append(errs, err)
-		return held
-	}
-	m := cleanup.Moved{Instance: of[0].Instance, Before: cleanup.Allocations{Instance: read(of[0].Instance), Migrations: map[string]cloud.Allocations{}}}
-	sites := cleanup.Sites{Here: tree(node)}
-	for _, s := range of {
-		if s.Migration != nil {
-			m.Before.Migrations[s.Consumer] = read(s.Consumer)
-		}
-		if s.at.node.Name != node {
-			sites.There = append(sites.There, tree(s.at.node.Name)...)
-		}
-	}
-	after, changed, err := m.Before.Settle(sites)
-	if err != nil || !changed || errors.Join(errs...) != nil {
-		return ""
-	}
-	m.After = after
-	return m.Commands()
+	rows, err := r.judge(ctx, devices)
+	return s.Unproved(rows, cleanup.Facts{Now: r.now, Proof: r.proof}, since), err
 }
