@@ -211,3 +211,30 @@ func TestSpecOneDriver(t *testing.T) {
 		t.Errorf("%d mounts: %q", n, mounts(s))
 	}
 }
+
+// TestSpecNamespaces: a VF whose RDMA device a container has now, in mode exclusive, stays in the
+// spec with its nodes.
+func TestSpecNamespaces(t *testing.T) {
+	t.Parallel()
+	const vf = "0000:0c:00.1"
+	root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Device: "mlx5_0", Total: 8, VFs: []string{vf}},
+		{Address: vf, Product: "101c", Device: "mlx5_2", Index: 1, PF: "0000:0c:00.0", Elsewhere: true}}, "-- sys/module/ib_core/parameters/netns_mode --\nN\n"))
+	devices, stack, err := rdma.Scan(root, rdma.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := stack.Adapters[1].Address
+	record := machine.Containers{Options: machine.ContainerOptions{UMAD: true}, Functions: []machine.ContainerFunction{
+		{Address: *address, HCA: true, VendorID: 0x15b3, ProductID: 0x101c, Path: devices.Path(devices.At(*address))}}}
+	s := container.SpecOf(&record, nvidia.Driver{}, stack, devices)
+	if s.HCA == nil || len(s.Missing) > 0 {
+		t.Fatalf("%+v", s)
+	}
+	var got []string
+	for _, d := range s.HCA.Devices {
+		got = append(got, d.Name+" "+d.ContainerEdits.DeviceNodes[0].Path)
+	}
+	if diff := cmp.Diff([]string{vf + " /dev/infiniband/uverbs1", vf + "-umad /dev/infiniband/umad2"}, got); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}

@@ -73,6 +73,8 @@ type HCA struct {
 	Total     int      // sriov_totalvfs, 0 for none
 	PF        string   // of a virtual function
 	GIDs      []string // entries of the table: "GID type netdev"
+	Elsewhere bool     // the RDMA device is in another network namespace, which shows its nodes alone
+	ID        string   // vendor, "" for 15b3
 }
 
 // Archive returns the adapter as lines and files of a txtar archive for [Lay]: commands, which come
@@ -86,7 +88,7 @@ func (h HCA) Archive() (commands, files string) {
 	driver := cmp.Or(h.Driver, "mlx5_core")
 	fmt.Fprintf(&c, "symlink %s/driver -> %s../sys/bus/pci/drivers/%s\n", at, depth, driver)
 	file("class", "0x"+cmp.Or(h.Class, "0207")+"00")
-	file("vendor", "0x15b3")
+	file("vendor", "0x"+cmp.Or(h.ID, "15b3"))
 	file("device", "0x"+cmp.Or(h.Product, "101b"))
 	file("numa_node", fmt.Sprint(h.NUMA))
 	if h.Total > 0 {
@@ -112,8 +114,14 @@ func (h HCA) Archive() (commands, files string) {
 // device adds the RDMA device of an adapter at a folder, with its nodes.
 func (h HCA) device(c, f *strings.Builder, at string) {
 	device := at + "/infiniband/" + h.Device
-	fmt.Fprintf(c, "symlink sys/class/infiniband/%s -> ../../../%s\n", h.Device, device)
-	file := func(name, text string) { fmt.Fprintf(f, "-- %s/%s --\n%s\n", device, name, text) }
+	file := func(name, text string) {
+		if !h.Elsewhere {
+			fmt.Fprintf(f, "-- %s/%s --\n%s\n", device, name, text)
+		}
+	}
+	if !h.Elsewhere {
+		fmt.Fprintf(c, "symlink sys/class/infiniband/%s -> ../../../%s\n", h.Device, device)
+	}
 	guid := cmp.Or(h.NodeGUID, "0c42:a103:00"+h.Address[5:7]+":0000")
 	file("node_type", "1: CA")
 	file("node_guid", guid)

@@ -21,7 +21,11 @@ var (
 	ErrNoIPoIB = host.WithHint(errors.New("has no IPoIB interface, and rdma_cm needs an IP address"),
 		"modprobe ib_ipoib; ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
 	ErrIPoIBDown = host.WithHint(errors.New("has its IPoIB interface down"), "ip link set INTERFACE up")
-	ErrBackup    = host.WithHint(errors.New("has only a backup of a bond, whose address is at another port"),
+	// ErrNoCarrier is the error of IPoIB interfaces that have not joined their broadcast group (Linux,
+	// drivers/infiniband/ulp/ipoib/ipoib_multicast.c).
+	ErrNoCarrier = host.WithHint(errors.New("has an IPoIB interface without carrier, which has not joined its broadcast group"),
+		"add the port's partition with the flag ipoib to the subnet manager's partitions.conf, with a rate and mtu that this port has")
+	ErrBackup = host.WithHint(errors.New("has only a backup of a bond, whose address is at another port"),
 		"test the port of the bond's active slave: cat /sys/class/net/BOND/bonding/active_slave")
 	ErrNoAddress = host.WithHint(errors.New("has no IP address, and rdma_cm needs one"),
 		"ip link set INTERFACE up; ip address add ADDRESS/PREFIX dev INTERFACE")
@@ -99,6 +103,8 @@ func (p Port) ipNetdevs() (netdevs []string, err error) {
 			down = i.Name
 		case i.Bond != "" && i.carries == host.No:
 			err = fmt.Errorf("%w: %s of %s", ErrBackup, i.Name, i.Bond)
+		case i.Carrier == host.No:
+			err = fmt.Errorf("%w: %s", ErrNoCarrier, i.Name)
 		case i.Bond != "" && i.bondUp == host.No:
 			down = i.Bond
 		case i.Bond != "":
@@ -106,7 +112,7 @@ func (p Port) ipNetdevs() (netdevs []string, err error) {
 		default:
 			netdevs = append(netdevs, i.Name)
 		}
-		if down != "" && !errors.Is(err, ErrBackup) {
+		if down != "" && !errors.Is(err, ErrBackup) && !errors.Is(err, ErrNoCarrier) {
 			err = host.WithHint(fmt.Errorf("%w: %s", ErrIPoIBDown, down), host.Text("ip link set "+down+" up"))
 		}
 	}

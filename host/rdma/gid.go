@@ -58,6 +58,9 @@ func (r *reader) gids(port string, p *Port, all bool) {
 		}
 		data = bytes.TrimSpace(data)
 		if string(data) == zeroGID {
+			if index == 0 && p.IsInfiniBand() {
+				p.GUID = &GUID{} // a port always has GID 0
+			}
 			continue
 		}
 		address, err := parseGID(string(data))

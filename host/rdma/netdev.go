@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,7 @@ type netdev struct {
 	port        int          // dev_port, from 0
 	ipoib       *IPoIB
 	mtu         *int
+	up, carrier host.Bool
 	representor bool // of a port of the adapter's switch, see pci.IsRepresentor
 	switchdev   bool // the physical port of an adapter whose switch is in mode switchdev
 }
@@ -40,7 +42,11 @@ func (r *reader) interfaces() []netdev {
 		if _, err := r.root.Exists(path.Join(dir, "ifindex")); errors.Is(err, unix.ENOTDIR) {
 			continue // bonding_masters, a file
 		}
-		n := netdev{name: name, mtu: r.number(dir, "mtu", 10)}
+		n := netdev{name: name, mtu: r.number(dir, "mtu", 10), up: isUp(r, name)}
+		// Reading fails while the interface is down (Linux, net/core/net-sysfs.c, carrier_show).
+		if carrier, err := r.root.ReadFile(path.Join(dir, "carrier")); err == nil {
+			n.carrier = host.BoolOf(strings.TrimSpace(string(carrier)) == "1")
+		}
 		if at, err := r.root.Real(path.Join(dir, "device")); err == nil {
 			n.at = at
 			if a, err := pci.ParseAddress(path.Base(at)); err == nil {
@@ -49,9 +55,7 @@ func (r *reader) interfaces() []netdev {
 		}
 		if kind, _ := r.text(dir, "type"); kind == typeInfiniBand {
 			n.ipoib = r.ipoib(dir, name)
-			n.ipoib.MTU = n.mtu
-		}
-		if n.ipoib != nil {
+			n.ipoib.MTU, n.ipoib.Up, n.ipoib.Carrier = n.mtu, n.up, n.carrier
 			setBond(r, n.ipoib)
 		}
 		// Reading fails where the driver has no names of ports, or no switch (EOPNOTSUPP).
@@ -82,7 +86,6 @@ func (r *reader) interfaces() []netdev {
 func (r *reader) ipoib(dir, name string) *IPoIB {
 	i := IPoIB{Name: name}
 	i.Mode, _ = r.text(dir, "mode")
-	i.Up = isUp(r, name)
 	i.Parent, _ = r.text(dir, "parent")
 	if text, ok := r.text(dir, "pkey"); ok {
 		key, err := strconv.ParseUint(text, 0, 16)
@@ -152,6 +155,9 @@ func (a *Adapter) addInterfaces(all []netdev) {
 				continue
 			}
 			p.Netdevs = append(p.Netdevs, n.name)
+			if n.ipoib == nil {
+				p.Up, p.Carrier = n.up, n.carrier
+			}
 			if n.ipoib != nil {
 				p.IPoIB = append(p.IPoIB, *n.ipoib)
 			}

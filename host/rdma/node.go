@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -103,7 +104,7 @@ func (n NodeFile) String() string {
 // addNodes adds the nodes of the adapter's RDMA device.
 func (a *Adapter) addNodes(nodes []deviceNode) {
 	for _, n := range nodes {
-		if a.Name == "" || n.device != a.Name {
+		if n.device == "" || n.device != cmp.Or(a.Name, a.Elsewhere) {
 			continue
 		}
 		node := n.Node

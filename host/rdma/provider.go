@@ -23,7 +23,7 @@ func (a Adapter) Provider() string {
 	return map[string]string{
 		"mlx4_core": "mlx4", "mlx5_core": "mlx5", "hfi1": "hfi1verbs", "ib_qib": "ipathverbs", "ib_mthca": "mthca", "efa": "efa",
 		"erdma": "erdma", "vmw_pvrdma": "vmw_pvrdma", "ice": "irdma", "i40e": "irdma", "bnxt_en": "bnxt_re", "qede": "qedr",
-		"cxgb4": "cxgb4", "hns3": "hns", "mana": "mana", "be2net": "ocrdma",
+		"cxgb4": "cxgb4", "hns3": "hns", "mana": "mana", "be2net": "ocrdma", "ionic": "ionic",
 	}[a.Driver]
 }
 

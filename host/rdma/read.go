@@ -80,14 +80,18 @@ func NotAdapter(a pci.Address, devices pci.Devices) error {
 var ErrNoDevice = host.WithHint(errors.New("has no RDMA device"),
 	host.Textf("'%s' lists the adapters; its driver has to be loaded", host.NewCommand("rdma scan")))
 
-// NoDevice returns the error of a function without an RDMA device. a is nil for one that is no
-// adapter.
+var errElsewhere = errors.New("has its RDMA device in another network namespace")
+
+// NoDevice returns the error of a function without an RDMA device in this network namespace. a is
+// nil for one that is no adapter.
 func NoDevice(a *Adapter) error {
 	switch {
 	case a == nil:
 		return ErrNoDevice
 	case a.lagAt != nil:
 		return host.WithHint(fmt.Errorf("%w of its own: %s of %s serves its port", ErrNoDevice, a.Lag, a.lagAt), host.Text("name "+a.lagAt.String()))
+	case a.Elsewhere != "":
+		return host.WithHint(fmt.Errorf("%w: %s", errElsewhere, a.Elsewhere), "it returns when the container that has it ends")
 	case a.Driver == "":
 		return host.WithHint(fmt.Errorf("%w: it is bound to no driver", ErrNoDevice), "bind the function to its host driver")
 	case slices.Contains(drivers, a.Driver):
@@ -98,10 +102,13 @@ func NoDevice(a *Adapter) error {
 		"a function for guests has it in its guest; otherwise bind the function to its host driver")
 }
 
-// Read reads the RDMA stack. devices are all functions of the machine. Without a stack it returns
-// an empty one. It returns an error if the list of RDMA devices cannot be read; everything else
+// Read reads the RDMA stack. devices are all functions of the machine. Adapters are functions with
+// an RDMA device, with a uverbs node, or with the driver of an adapter: the class of RDMA devices
+// shows those of the reader's network namespace alone. Without a stack it returns an empty one. It returns an error if the list of RDMA devices cannot be read; everything else
 // that cannot be read or is malformed is a warning of its adapter.
 func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
+	r := reader{root: root}
+	nodes := r.readNodes() // before the devices: one that appears meanwhile is in no other namespace
 	names, err := root.ReadDir(classDir)
 	if err != nil && !host.IsAbsent(err) {
 		return Stack{}, err
@@ -111,14 +118,16 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	for i, name := range names {
 		group.Go(func() { s.Adapters[i] = readAdapter(root, devices, name, opts) })
 	}
-	r := reader{root: root}
-	nodes := r.readNodes()
 	s.VerbsABI = r.number(verbsDir, "abi_version", 10)
 	s.CM = r.node(cmDir, "rdma_cm")
 	s.Netns = r.netns()
 	interfaces := r.interfaces()
 	s.Warnings = r.warnings
 	group.Wait()
+	if s.Netns == nil || *s.Netns == NetnsExclusive {
+		s.Adapters = append(s.Adapters, elsewhere(root, devices, nodes, names)...)
+	}
+	s.joinParts(nodes)
 	for i := range devices {
 		d := &devices[i]
 		if (HasDriver(d) || slices.Contains(opts.Whole, d.Address)) && !slices.ContainsFunc(s.Adapters,
@@ -135,7 +144,7 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 		case b.Address != nil:
 			return 1
 		}
-		return cmp.Compare(a.Name, b.Name)
+		return cmp.Compare(a.Title(), b.Title())
 	})
 	for i := range s.Adapters {
 		s.Adapters[i].addNodes(nodes)
@@ -154,10 +163,58 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	return s, nil
 }
 
+// elsewhere returns the adapters whose RDMA devices are in other network namespaces: the class of
+// uverbs nodes shows those of all (Linux, drivers/infiniband/core: ib_class has ns_type,
+// uverbs_class has none). names are the RDMA devices of this one.
+func elsewhere(root host.Root, devices pci.Devices, nodes []deviceNode, names []string) (adapters []Adapter) {
+	for _, n := range nodes {
+		if n.class != "uverbs" || slices.Contains(names, n.device) {
+			continue
+		}
+		a := Adapter{Elsewhere: n.device}
+		folder, err := root.Real(path.Join(verbsDir, n.Name))
+		if err != nil {
+			a.Warnings = []string{host.OfFile(path.Join(verbsDir, n.Name), err).Error()}
+		}
+		if address, ok := functionOf(folder); ok {
+			a.Address = &address
+			if a.Function = devices.At(address); a.Function != nil {
+				a.Driver = a.Function.DriverName()
+			}
+		}
+		for _, other := range nodes {
+			if other.device == n.device && other.class == "umad" {
+				a.Ports = append(a.Ports, Port{Number: other.port})
+			}
+		}
+		adapters = append(adapters, a)
+	}
+	return adapters
+}
+
+// joinParts removes the RDMA devices of parts of an adapter, and names them with its own: of the
+// devices of one function, those without uverbs where another one has it (Linux, uverbs_main.c,
+// ib_uverbs_add_one, RDMA_DEVICE_TYPE_SMI).
+func (s *Stack) joinParts(nodes []deviceNode) {
+	hasVerbs := func(a Adapter) bool {
+		return slices.ContainsFunc(nodes, func(n deviceNode) bool { return n.class == "uverbs" && n.device == cmp.Or(a.Name, a.Elsewhere) })
+	}
+	for _, part := range slices.Clone(s.Adapters) {
+		if part.Address == nil || part.Name == "" || hasVerbs(part) {
+			continue
+		}
+		i := slices.IndexFunc(s.Adapters, func(a Adapter) bool { return a.Address != nil && *a.Address == *part.Address && hasVerbs(a) })
+		if i >= 0 {
+			s.Adapters[i].Parts = append(s.Adapters[i].Parts, part.Name)
+			s.Adapters = slices.DeleteFunc(s.Adapters, func(a Adapter) bool { return a.Name == part.Name })
+		}
+	}
+}
+
 // addLag sets the RDMA device that serves the port of a function without one. Only functions of one
 // card of mlx5 share a device.
 func (s *Stack) addLag(root host.Root, a *Adapter) {
-	if a.Name != "" || a.Driver != "mlx5_core" {
+	if a.Name != "" || a.Elsewhere != "" || a.Driver != "mlx5_core" {
 		return
 	}
 	bond, err := ReadBond(root, *a.Address)
@@ -213,7 +270,7 @@ func (a Adapter) IsVF() bool {
 // Title returns the address of the adapter, or the name of a software device.
 func (a Adapter) Title() string {
 	if a.Address == nil {
-		return a.Name
+		return cmp.Or(a.Name, a.Elsewhere)
 	}
 	return a.Address.String()
 }

@@ -241,3 +241,44 @@ func TestScan(t *testing.T) {
 		}
 	}
 }
+
+// TestReadNamespaces: an adapter whose RDMA device is in another network namespace is there, with
+// its nodes; a device without uverbs beside one that has it belongs to a part.
+func TestReadNamespaces(t *testing.T) {
+	t.Parallel()
+	const smi = "sys/devices/pci0000:0c/0000:0c:00.0/infiniband/smi1"
+	adapters := []hosttest.HCA{{Address: "0000:0c:00.0", Device: "tsmi_0"},
+		{Address: "0000:0c:00.1", Device: "mlx5_2", Index: 1, PF: "0000:0c:00.0", Elsewhere: true},
+		{Address: "0000:3b:00.0", Driver: "ice", Device: "irdma0", Index: 2, Elsewhere: true}}
+	tree := "symlink sys/class/infiniband/smi1 -> ../../../" + smi + "\n" + hosttest.Fabric(adapters, "-- "+smi+"/node_type --\n1: CA\n")
+	for name, test := range map[string]struct {
+		tree string
+		want []string
+	}{
+		"exclusive": {strings.Replace(tree, "netns_mode --\nY", "netns_mode --\nN", 1),
+			[]string{"0000:0c:00.0 tsmi_0  uverbs0 [smi1]", "0000:0c:00.1  mlx5_2 uverbs1 []", "0000:3b:00.0  irdma0 uverbs2 []"}},
+		// Every device is shown there: a node without one is about to vanish.
+		"shared": {tree, []string{"0000:0c:00.0 tsmi_0  uverbs0 [smi1]", "0000:0c:00.1   - []"}},
+	} {
+		s := read(t, hosttest.Lay(t, test.tree), rdma.Options{})
+		var got []string
+		for _, a := range s.Adapters {
+			verbs := "-"
+			if a.Verbs != nil {
+				verbs = a.Verbs.Name
+			}
+			got = append(got, fmt.Sprintf("%s %s %s %s %v", a.Title(), a.Name, a.Elsewhere, verbs, a.Parts))
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if away := s.Adapters[1]; name == "exclusive" {
+			if len(away.Ports) != 1 || away.Ports[0].UMAD == nil || away.Ports[0].UMAD.Name != "umad2" {
+				t.Errorf("%+v", away.Ports)
+			}
+			if err := rdma.NoDevice(&away); err.Error() != "has its RDMA device in another network namespace: mlx5_2" {
+				t.Error(err)
+			}
+		}
+	}
+}

@@ -50,7 +50,13 @@ type Adapter struct {
 	Switchdev bool `json:"switchdev"`
 	// Lag is the RDMA device that serves the port of a function without one of its own, as its
 	// interface is in a bond with that of the device's own function (RoCE LAG); "" for none.
-	Lag   string       `json:"lag"`
+	Lag string `json:"lag"`
+	// Elsewhere is the RDMA device of the function in another network namespace, as that of a
+	// container; nothing but its device nodes is shown here; "" for none.
+	Elsewhere string `json:"in_other_namespace"`
+	// Parts are RDMA devices of parts of the adapter, such as smi1 of a ConnectX-8: they manage its
+	// planes and have no verbs.
+	Parts []string     `json:"parts"`
 	lagAt *pci.Address // the function of Lag
 	at    string       // the folder of the function or subfunction in sysfs
 
@@ -111,6 +117,9 @@ type Port struct {
 	GIDs    []GID `json:"gids"`
 	GIDsErr error `json:"-"` // why not all of them were read, an ErrGIDs
 
+	Up      host.Bool `json:"-"` // its Ethernet interface is set up
+	Carrier host.Bool `json:"-"` // and has a link; Unknown while it is down
+
 	netdev    string // whose MTU ActiveMTU is derived from
 	netdevMTU int
 }
@@ -157,6 +166,9 @@ type IPoIB struct {
 	// the interface that a child interface such as ib0.8001 belongs to; "" for others
 	Parent string    `json:"parent"`
 	Up     host.Bool `json:"up"` // set up, as ip link set does; null if it is not shown
+	// it has joined its broadcast group, without which it has no traffic by IP; null if it is not
+	// shown, as while it is down
+	Carrier host.Bool `json:"carrier"`
 	// the bond of which it is a slave, which has the IP address; "" for none
 	Bond string `json:"bond"`
 	// carries is whether the addresses of the bond are those of this interface; not shown: Unknown.

@@ -67,7 +67,7 @@ func Networks(record machine.Containers, stack rdma.Stack) (networks []Network, 
 			continue
 		}
 		at := slices.IndexFunc(stack.Adapters, func(a rdma.Adapter) bool { return a.Address != nil && *a.Address == f.Address })
-		if at < 0 || len(stack.Adapters[at].Ports) == 0 {
+		if at < 0 || stack.Adapters[at].Name == "" || len(stack.Adapters[at].Ports) == 0 {
 			notes = append(notes, fmt.Sprintf("%s: has no port, so its kind of network is not known", f.Address))
 			continue
 		}

@@ -297,7 +297,7 @@ func (w *wanting) hca(a pci.Address) error {
 		return gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}).Err
 	case prepared != nil && prepared.Use == rdma.ForGuests:
 		return named(ErrVFsForGuests, prepared.Address)
-	case adapter == nil || adapter.Name == "":
+	case adapter == nil || adapter.Name == "" && adapter.Elsewhere == "":
 		return rdma.NoDevice(adapter)
 	case adapter.Verbs == nil:
 		return host.WithHint(errors.New("has no uverbs device"), host.Textf("modprobe ib_uverbs; %s names the modules that are missing",

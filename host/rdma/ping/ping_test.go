@@ -379,6 +379,10 @@ func TestTargets(t *testing.T) {
 	if _, err := ping.Select(rdma.Stack{Adapters: adapters}, "mlx5_9"); !errors.Is(err, ping.ErrUnknownDevice) {
 		t.Error(err)
 	}
+	if _, err := ping.Select(rdma.Stack{Adapters: []rdma.Adapter{{Name: "mlx5_0", Parts: []string{"smi1"}}}}, "smi1"); err == nil ||
+		!strings.Contains(err.Error(), "smi1 is a device of a part of") {
+		t.Error(err)
+	}
 	if found, err := ping.Select(rdma.Stack{Adapters: adapters}, "roce/1"); err != nil || len(found) != 1 || len(found[0].Ports) != 1 {
 		t.Errorf("%v, %v", found, err)
 	}

@@ -64,8 +64,13 @@ func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
 	}
 	device, port, onePort := strings.Cut(selector, "/")
 	address, err := pci.ParseGiven(device)
+	for _, a := range s.Adapters {
+		if slices.Contains(a.Parts, device) {
+			return nil, host.WithHint(fmt.Errorf("%s is a device of a part of %s, and has no verbs", device, a.Title()), host.Text("--device "+a.Name))
+		}
+	}
 	found := slices.DeleteFunc(slices.Clone(s.Adapters), func(a rdma.Adapter) bool {
-		return a.Name != device && (err != nil || a.Address == nil || *a.Address != address)
+		return a.Name != device && a.Elsewhere != device && (err != nil || a.Address == nil || *a.Address != address)
 	})
 	if len(found) == 0 {
 		return nil, fmt.Errorf("%s %w", device, ErrUnknownDevice)
