@@ -27,14 +27,14 @@ var ErrNoDevice = host.WithHint(errors.New("no RDMA device found: no PCI functio
 	host.Textf("to see all functions with their drivers: %s", host.NewCommand("host scan").Flag("all")))
 
 // checks returns the checks of a machine. A record that takes effect at the next boot is no failure
-// of its steps. Where no adapter is on the host, none needs to be shown: all that is recorded is
-// assigned to guests.
+// of its steps. Where no adapter is on the host, none needs to be shown: all are assigned to guests
+// or used by containers.
 func (v view) checks() checklist.List[view] {
 	boot, required := checklist.NotReady, checklist.Unknown
 	if v.phase == pending {
 		boot = checklist.PendingReboot
 	}
-	if len(v.Stack.Value.Adapters) == 0 {
+	if !slices.ContainsFunc(v.Stack.Value.Adapters, func(a rdma.Adapter) bool { return a.Elsewhere == "" }) {
 		required = checklist.Ready
 	}
 	return checklist.List[view]{
@@ -45,6 +45,7 @@ func (v view) checks() checklist.List[view] {
 		{Name: "nodes", Judge: view.nodes},
 		{Name: "firmware", Judge: view.firmware},
 		{Name: "pcie", Judge: view.pcie},
+		{Name: "gpudirect", Judge: view.gpuDirect},
 		{Name: "ports", Judge: view.ports, NA: required},
 		{Name: "rate", Judge: view.rate},
 		{Name: "gids", Judge: view.gids},
@@ -54,8 +55,6 @@ func (v view) checks() checklist.List[view] {
 		{Name: "netns", Judge: view.netns},
 		{Name: "memlock", Judge: view.memlock},
 		{Name: "storage", Judge: view.storage},
-		{Name: "smc", Judge: view.smc},
-		{Name: "vdpa", Judge: view.vdpa},
 		{Name: "acs", Judge: view.acs},
 		{Name: "functions", Judge: view.functions, Fail: checklist.Drifted},
 		{Name: "vfs", Judge: view.vfs, Fail: checklist.Drifted},
@@ -99,7 +98,7 @@ func Check(root host.Root, journal change.Seen) (Checked, error) {
 // problem: adapters and their software, nodes, ports, limits, and the record. Each check has at
 // least one finding. It returns ErrNoDevice for a machine with nothing to check.
 func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
-	if m.Stack.Seen() && m.Record.Seen() && m.Record.Value == nil && len(m.Stack.Value.Adapters)+len(m.Uverbs) == 0 {
+	if m.Stack.Seen() && m.Record.Seen() && m.Record.Value == nil && len(m.Stack.Value.Adapters) == 0 {
 		return nil, checklist.Unknown, ErrNoDevice
 	}
 	v := view{m, m.phase()}
@@ -143,7 +142,7 @@ func (v view) eachPort(judge func(rdma.Adapter, rdma.Port) []host.Finding) []hos
 
 // ports reports whether a port matches.
 func (v view) anyPort(matches func(rdma.Port) bool) bool {
-	return slices.ContainsFunc(v.Stack.Value.Adapters, func(a rdma.Adapter) bool { return slices.ContainsFunc(a.Ports, matches) })
+	return slices.ContainsFunc(v.Stack.Value.Adapters, func(a rdma.Adapter) bool { return a.Name != "" && slices.ContainsFunc(a.Ports, matches) })
 }
 
 // title names an adapter in a sentence: "0000:0c:00.0 (mlx5_0)".

@@ -53,6 +53,9 @@ func (v view) judgeIPoIB(a rdma.Adapter, p rdma.Port, i rdma.IPoIB) (findings []
 		warn("mtu", fmt.Sprintf("has MTU %d, but datagram mode allows at most %d", *i.MTU, datagramMTU),
 			"larger packets are lost", host.Textf("ip link set %s mtu %d", i.Name, datagramMTU))
 	}
+	if i.Carrier == host.No && v.reach(a, p) == nil { // else the check of rdma_cm says so
+		warn("carrier", "has no carrier: it has not joined its broadcast group", "it has no traffic by IP, and rdma_cm cannot use it", host.HintOf(rdma.ErrNoCarrier))
+	}
 	if i.PKey == nil {
 		return findings
 	}

@@ -32,9 +32,8 @@ type Machine struct {
 	Limits    memlock.Limits
 	// EnhancedIPoIB is the parameter of module ib_ipoib, "" where the module has none.
 	EnhancedIPoIB machine.Look[string]
-	Uverbs        []string // entries of /sys/class/infiniband_verbs such as uverbs0
-	VDPA          []string // vDPA devices
-	Subfunctions  []string // such as mlx5_core.sf.2
+	Kernel        machine.Look[string] // the release of the running kernel
+	NVIDIA        machine.Look[string] // what NVIDIA's module says of itself, "" where it is not loaded
 
 	// Addresses are those of each interface; nil if they are unknown, as on a tree.
 	Addresses  map[string][]netip.Addr
@@ -60,8 +59,8 @@ const (
 	bootIDFile   = "/proc/sys/kernel/random/boot_id"
 	enhancedFile = "/sys/module/ib_ipoib/parameters/ipoib_enhanced"
 	uverbsDir    = "/sys/class/infiniband_verbs"
-	vdpaDir      = "/sys/bus/vdpa/devices"
-	auxiliaryDir = "/sys/bus/auxiliary/devices"
+	kernelFile   = "/proc/sys/kernel/osrelease"
+	nvidiaFile   = "/proc/driver/nvidia/version"
 )
 
 // Observe reads what the checks judge. devices are all functions of the machine, and journal its
@@ -81,10 +80,7 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running g
 	cmdline, err := root.ReadFile(cmdlineFile)
 	m.Arguments = machine.Saw(cmdlineFile, strings.Fields(string(cmdline)), err)
 	m.EnhancedIPoIB = readWord(root, enhancedFile)
-	m.Uverbs = names(root, uverbsDir, "uverbs")
-	m.VDPA = names(root, vdpaDir, "")
-	m.Subfunctions = names(root, auxiliaryDir, ".sf.")
-
+	m.Kernel, m.NVIDIA = readWord(root, kernelFile), readWord(root, nvidiaFile)
 	m.Addresses = running.Addresses
 	containers, err := machine.ReadContainers(root)
 	m.Containers = machine.Saw(machine.ContractFile, containers, err)
@@ -130,7 +126,7 @@ func readUsed(root host.Root, devices pci.Devices, record *rdma.Record) ([]error
 type Modules map[string]bool
 
 // interesting are the modules that checks ask for.
-var interesting = append([]string{"ib_core", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "smc",
+var interesting = append([]string{"ib_core", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "nvidia_peermem", "nv_peer_mem", "ionic_rdma",
 	"mlx4_ib", "mlx5_ib", "irdma", "bnxt_re", "qedr", "iw_cxgb4", "hns_roce_hw_v2", "mana_ib", "ocrdma"}, storageModules...)
 
 // readModules reads which modules are loaded. Those that are built in have a folder in sysfs if
@@ -157,23 +153,13 @@ func readModules(root host.Root) machine.Look[Modules] {
 	return machine.Saw(modulesFile, loaded, failed)
 }
 
-// readWord reads a file of one word. A missing file is "".
+// readWord reads a file without the spaces around it. A missing file is "".
 func readWord(root host.Root, file string) machine.Look[string] {
 	data, err := root.ReadFile(file)
 	if host.IsAbsent(err) {
 		err = nil
 	}
 	return machine.Saw(file, strings.TrimSpace(string(data)), err)
-}
-
-// names returns the entries of a folder that contain a text. A folder that is absent has none, and
-// one that cannot be read is of a bus that these checks only mention.
-func names(root host.Root, dir, part string) []string {
-	all, err := root.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(all, func(name string) bool { return !strings.Contains(name, part) })
 }
 
 // readLinks reads the PCIe links of adapters that are physical functions.

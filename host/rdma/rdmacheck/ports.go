@@ -11,18 +11,23 @@ import (
 	"gpustack/host/rdma"
 )
 
-// ports checks that every port is ACTIVE, and names the cause if it is not; it only warns if
-// another port of the machine is ACTIVE and neither a record nor the network configuration needs
-// this one.
+// ports checks that every port is ACTIVE, and names the cause if it is not; idle ports of one card
+// are one warning.
 func (v view) ports() []host.Finding {
 	active := 0
+	var idle []idlePort
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {
-		if isActive(p) {
+		switch {
+		case isActive(p):
 			active++
+			return nil
+		case v.isIdle(a, p) && v.unread() == nil:
+			idle = append(idle, idlePort{a, p})
 			return nil
 		}
 		return []host.Finding{v.inactive(a, p)}
 	})
+	findings = append(findings, idlePorts(idle)...)
 	if findings == nil && active == 0 {
 		return checklist.NA("no port on the host")
 	}
@@ -32,63 +37,128 @@ func (v view) ports() []host.Finding {
 // isActive reports whether a port is active.
 func isActive(p rdma.Port) bool { return p.State == "ACTIVE" || p.State == "ACTIVE_DEFER" }
 
+// linkUp is the physical state of a port whose cable is in order. That of a virtual port is that of
+// the adapter's, whatever its own state.
+const linkUp = "LinkUp"
+
+// hasNoGUID reports whether an InfiniBand port has the GUID zero.
+func hasNoGUID(p rdma.Port) bool { return p.IsInfiniBand() && p.GUID != nil && p.GUID.IsZero() }
+
+// isIdle reports whether nothing is connected to a port, and nothing needs it: another port of the
+// machine is ACTIVE, and neither a record nor the network configuration needs this one.
+func (v view) isIdle(a rdma.Adapter, p rdma.Port) bool {
+	return p.State == "DOWN" && p.PhysState != linkUp && !hasNoGUID(p) && !a.ManagesNVSwitches() && v.unneeded(a)
+}
+
+// idlePort is a port to which nothing is connected.
+type idlePort struct {
+	adapter rdma.Adapter
+	port    rdma.Port
+}
+
+// idlePorts returns one finding for the idle ports of each card.
+func idlePorts(all []idlePort) (findings []host.Finding) {
+	for len(all) > 0 {
+		first := all[0]
+		var names, physical []string
+		all = slices.DeleteFunc(all, func(i idlePort) bool {
+			same := i.adapter.Address.Card() == first.adapter.Address.Card()
+			if same {
+				names, physical = append(names, portTitle(i.adapter, i.port)), append(physical, i.port.PhysState)
+			}
+			return same
+		})
+		slices.Sort(physical)
+		verb, off, last := "is", "it is", len(names)-1
+		if last > 0 {
+			verb, off, names = "are", "they are", []string{strings.Join(names[:last], ", ") + " and " + names[last]}
+		}
+		findings = append(findings, host.Finding{
+			Status: host.Warn, File: portFile(first.adapter, first.port, "state"),
+			Seen: fmt.Sprintf("%s %s DOWN (%s): nothing is connected, or %s switched off; another port of the machine is ACTIVE",
+				names[0], verb, strings.Join(slices.Compact(physical), ", "), off),
+			Effect: "nothing is sent or received there, and no record needs it", Remedy: "connect it, or leave it as it is",
+		})
+	}
+	return findings
+}
+
 // inactive returns the finding of a port that is not active.
 func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
-	name := portTitle(a, p)
 	f := host.Finding{Status: host.Fail, File: portFile(a, p, "state"), Effect: "nothing can be sent or received through this port"}
-	seen := fmt.Sprintf("%s is %s (%s)", name, p.State, p.PhysState)
-	infiniBand := p.IsInfiniBand()
-	spare := false
-	if p.State == "DOWN" && v.unneeded(a) {
-		unread := v.unread()
-		if spare = unread == nil; !spare {
-			f.Effect += "; it may be needed: " + inOneLine(unread)
-		}
+	seen := fmt.Sprintf("%s is %s (%s)", portTitle(a, p), p.State, p.PhysState)
+	if unread := v.unread(); v.isIdle(a, p) && unread != nil {
+		f.Effect += "; it may be needed: " + inOneLine(unread)
 	}
-	switch identity := v.ofVF(a); {
+	switch {
 	case p.State == "":
-		f.Status, f.Seen, f.Effect = host.NA, name+": the state is not shown by the kernel", ""
+		f.Status, f.Seen, f.Effect = host.NA, portTitle(a, p)+": the state is not shown by the kernel", ""
 	case a.ManagesNVSwitches():
 		f.Status, f.Seen = host.Warn, seen+": it belongs to NVIDIA's Fabric Manager, whose subnet manager configures it"
 		f.Effect, f.Remedy = "CUDA programs fail on this host until the NVSwitches are configured", "systemctl status nvidia-fabricmanager"
-	case spare:
-		f.Status, f.Seen = host.Warn, seen+": nothing is connected, or it is switched off; another port of the machine is ACTIVE"
-		f.Effect = "this port carries nothing, and no record needs it"
-		f.Remedy = "connect it, or leave it as it is"
-	case identity.policyDown:
-		f.Seen = seen + ": the policy of this virtual function is Down"
-		f.Remedy = host.Textf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or %s, which sets it at every boot",
-			identity.index, identity.pf, host.NewCommand("rdma prepare"))
-	case infiniBand && a.IsVF() && (a.NodeGUID == nil || a.NodeGUID.IsZero() || p.GUID != nil && p.GUID.IsZero()):
-		f.Seen = seen + ": this virtual function has no GUID"
-		f.Remedy = host.Textf("%s sets stable GUIDs at every boot; then unbind and bind the function",
-			host.NewCommand("rdma prepare").Flag("device", identity.pf).Flag("vfs", "N"))
-	case p.State == "DOWN" && p.PhysState == "Disabled" && infiniBand:
-		f.Seen = seen + ": the port is disabled"
-		f.Remedy = host.Textf("ibportstate -C %s -P %d -D 0 enable", a.Name, p.Number)
-	case p.State == "DOWN" && infiniBand:
-		f.Seen = seen + ": no partner: no cable, or the other end is off"
-		if p.PhysState != "Polling" {
-			f.Seen = seen + ": the link does not train"
-		}
-		f.Remedy = "check cable and transceiver at both ends, and that the switch port is enabled: iblinkinfo on a host of the fabric"
+	case p.IsInfiniBand():
+		cause, remedy := v.ofInfiniBand(a, p)
+		f.Seen, f.Remedy = seen+cause, remedy
 	case p.State == "DOWN" && p.LinkLayer == rdma.LinkEthernet:
+		netdev := interfaceOf(a)
 		f.Seen = seen + ": the network interface has no link or is down"
-		f.Remedy = host.Text("ip link set " + interfaceOf(a) + " up; if it remains DOWN, check cable, transceiver and switch port: ethtool " + interfaceOf(a))
-	case p.State == "INIT" && infiniBand && p.SMLID != nil && *p.SMLID == 0:
-		f.Seen = seen + " with SM LID 0: no subnet manager has configured it"
-		f.Remedy = "start a subnet manager in the fabric: on a managed switch, or on one host: apt-get install opensm, systemctl start opensm"
-	case p.State == "INIT" && infiniBand:
-		f.Seen = seen + ": the subnet manager has not activated it"
-		f.Remedy = host.Text("see the log of the subnet manager, whose LID is in sm_lid: sminfo -C " + a.Name)
-	case p.State == "ARMED":
-		f.Seen = seen + ": the subnet manager stopped before it made the port ACTIVE"
-		f.Remedy = "restart the subnet manager; its log names the ports that it cannot configure"
+		f.Remedy = host.Text("ip link set " + netdev + " up; if it remains DOWN, check cable, transceiver and switch port: ethtool " + netdev)
+		switch {
+		case p.Up == host.No:
+			f.Seen, f.Remedy = seen+": "+netdev+" is down", host.Text("ip link set "+netdev+" up")
+		case p.Carrier == host.No:
+			f.Seen, f.Remedy = seen+": "+netdev+" is up and has no carrier", host.Text("check cable, transceiver and switch port: ethtool "+netdev)
+		}
 	default:
-		f.Seen = seen
-		f.Remedy = host.Text("ibstat " + a.Name + "; the kernel log may say more: journalctl -k")
+		f.Seen, f.Remedy = seen, otherCause(a)
 	}
 	return f
+}
+
+func otherCause(a rdma.Adapter) host.Text {
+	return host.Text("ibstat " + a.Name + "; the kernel log may say more: journalctl -k")
+}
+
+// ofInfiniBand returns why an InfiniBand port is not active, and the remedy. With LinkUp, DOWN is the
+// state of a virtual port that the subnet manager does not serve: in a guest nothing else shows
+// that a function is a virtual one.
+func (v view) ofInfiniBand(a rdma.Adapter, p rdma.Port) (cause string, remedy host.Text) {
+	identity := v.ofVF(a)
+	prepare := host.NewCommand("rdma prepare").Flag("device", identity.pf).Flag("vfs", "N")
+	start, manager := host.Text("on a managed switch, or on one host: apt-get install opensm, systemctl start opensm"), "sminfo -C "+a.Name
+	if a.Driver == "hfi1" { // Omni-Path
+		start, manager = "on one host: dnf install opa-fm, systemctl start opafm", "opafabricinfo"
+	}
+	switch {
+	case identity.policyDown:
+		return ": the policy of this virtual function is Down",
+			host.Textf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or %s, which sets it at every boot",
+				identity.index, identity.pf, host.NewCommand("rdma prepare"))
+	case a.IsVF() && (hasNoGUID(p) || a.NodeGUID == nil || a.NodeGUID.IsZero()):
+		return ": this virtual function has no GUID", host.Textf("%s sets stable GUIDs at every boot; then unbind and bind the function", prepare)
+	case hasNoGUID(p):
+		return ": its port GUID is zero, so no subnet manager admits it",
+			host.Textf("on the hypervisor: %s sets stable GUIDs at every boot; then start the guest again", prepare.Elsewhere())
+	case p.State == "DOWN" && p.PhysState == linkUp:
+		return ": the link is up, so no cable is missing: the subnet manager does not serve this virtual port, or its policy is Down",
+			host.Textf("in opensm.conf: virt_enabled 2; the port's GUID in a partition of partitions.conf; on the hypervisor: %s",
+				host.NewCommand("rdma check").Elsewhere())
+	case p.State == "DOWN" && p.PhysState == "Disabled":
+		return ": the port is disabled", host.Textf("ibportstate -C %s -P %d -D 0 enable", a.Name, p.Number)
+	case p.State == "DOWN":
+		cause = ": the link does not train"
+		if p.PhysState == "Polling" {
+			cause = ": no partner: no cable, or the other end is off"
+		}
+		return cause, "check cable and transceiver at both ends, and that the switch port is enabled: iblinkinfo on a host of the fabric"
+	case p.State == "INIT" && p.SMLID != nil && *p.SMLID == 0:
+		return " with SM LID 0: no subnet manager has configured it", "start a subnet manager in the fabric: " + start
+	case p.State == "INIT":
+		return ": the subnet manager has not activated it", host.Text("see the log of the subnet manager, whose LID is in sm_lid: " + manager)
+	case p.State == "ARMED":
+		return ": the subnet manager stopped before it made the port ACTIVE", "restart the subnet manager; its log names the ports that it cannot configure"
+	}
+	return "", otherCause(a)
 }
 
 // unneeded reports whether no record that can be read needs a port of an adapter that is down, and

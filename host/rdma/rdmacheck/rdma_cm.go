@@ -30,7 +30,9 @@ func (m Machine) Reachable() bool {
 }
 
 // rdmaCM warns of active InfiniBand ports to which nothing can connect by an IP address: no IPoIB
-// interface, none that is up, no address. RoCE has the check of GIDs. That is normal on a hypervisor whose VFs are for guests.
+// interface, none that is up and has joined its broadcast group, no address. RoCE has the check of
+// GIDs. That is normal on a hypervisor whose VFs are for guests. An interface that cannot join is a
+// failure where containers are offered the adapter with rdma_cm.
 func (v view) rdmaCM() []host.Finding {
 	ready := 0
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) []host.Finding {
@@ -47,7 +49,10 @@ func (v view) rdmaCM() []host.Finding {
 			Effect: "connections by address, such as those of rping or NFS over RDMA, do not use this port",
 			Remedy: host.HintOf(err),
 		}
-		if errors.Is(err, rdma.ErrIPoIBDown) && v.forContainers(a) {
+		if v.forContainers(a) {
+			if errors.Is(err, rdma.ErrNoCarrier) {
+				f.Status = host.Fail
+			}
 			f.Effect = "containers are offered this adapter with rdma_cm, and cannot connect by address"
 		}
 		return []host.Finding{f}

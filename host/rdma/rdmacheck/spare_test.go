@@ -149,6 +149,9 @@ func TestTwoPorts(t *testing.T) {
 				t.Fatal(tree)
 			}
 			tree = links.String() + strings.Replace(tree, port+"4: ACTIVE\n", port+test.second+"\n", 1)
+			if physical := strings.Replace(port, "/state", "/phys_state", 1); test.second == "1: DOWN" {
+				tree = strings.Replace(tree, physical+"5: LinkUp\n", physical+"2: Polling\n", 1)
+			}
 			found, _ := portFindings(t, hosttest.Lay(t, tree))
 			var got []host.Status
 			for _, f := range found {
