@@ -112,9 +112,12 @@ func dash(s string) string {
 }
 
 // deviceName returns the RDMA device of an adapter, in brackets that of another function which
-// serves its port.
+// serves its port, or that of another network namespace.
 func deviceName(a rdma.Adapter) string {
-	if a.Name == "" && a.Lag != "" {
+	switch {
+	case a.Elsewhere != "":
+		return "(" + a.Elsewhere + " in another namespace)"
+	case a.Name == "" && a.Lag != "":
 		return "(" + a.Lag + ")"
 	}
 	return dash(a.Name)
@@ -193,6 +196,9 @@ func adapterLine(a rdma.Adapter) string {
 			line += "  " + part
 		}
 	}
+	for _, part := range a.Parts {
+		line += "  part " + part
+	}
 	if a.NodeGUID != nil {
 		line += "  node GUID " + guid(a.NodeGUID)
 	}
@@ -214,8 +220,11 @@ func portLines(p rdma.Port, gids bool) []string {
 	lines := []string{line}
 	for _, i := range p.IPoIB {
 		line := fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), Number(i.MTU))
-		if i.Up == host.No {
+		switch {
+		case i.Up == host.No:
 			line += "  down"
+		case i.Carrier == host.No:
+			line += "  no carrier"
 		}
 		if i.Bond != "" {
 			line += "  in " + i.Bond
