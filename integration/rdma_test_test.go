@@ -106,7 +106,7 @@ func TestRDMATest(t *testing.T) {
 		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "usr/bin/podman": playedPodman,
 			"sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n",
 			"usr/bin/ib_write_bw": playedPerftest, "usr/bin/ib_read_bw": playedPerftest, "usr/bin/ib_write_lat": playedPerftest,
-			"usr/bin/ib_read_lat": playedPerftest} {
+			"usr/bin/ib_read_lat": playedPerftest, "usr/bin/ib_send_bw": playedPerftest, "usr/bin/ib_send_lat": playedPerftest} {
 			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -154,13 +154,13 @@ func TestRDMATest(t *testing.T) {
 			[]string{"error: podman: localhost/other: no such image on this machine: a test pulls none\n", "podman pull IMAGE"}},
 		{"no rping in the image", "--container localhost/bare --peer 192.168.77.2", "remote", 1, []string{"error: localhost/bare: the image has no rping\n", "rdmacm-utils"}},
 		{"no name of an image", "--container -v", "", 1, []string{`--container "-v": is no name of an image`}},
-		{"perf", "--perf", "", 0, []string{"pass: rxe0 port 1 (Ethernet, eth9 192.168.77.1, both sides here): 4 measurements of 5000 iterations in ",
-			"  measured on: a software device, whose rate is not that of a link\n", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s)\n",
-			"  ib_read_bw 65536    1000.0 MB/s",
+		{"perf", "--perf", "", 0, []string{"pass: rxe0 port 1 (Ethernet, eth9 192.168.77.1, both sides here): 6 measurements of 5000 iterations in ",
+			"  measured on: a software device, whose rate is not that of a link\n", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s), 15259 messages/s\n",
+			"  ib_read_bw 65536    1000.0 MB/s", "  ib_send_bw 65536    1000.0 MB/s", "  ib_send_lat 2       0.98 µs",
 			"  ib_write_lat 2      0.98 µs typical, 1.21 µs in 99 % of iterations\n", "  ib_read_lat 2       0.98 µs", "  sent_pkts +40\n"}},
 		{"perf of a peer", "--perf --peer 192.168.77.2 --iterations 20", "remote", 0,
-			[]string{"eth9 192.168.77.1 to 192.168.77.2): 4 measurements of 20 iterations"}},
-		{"perf for a peer", "--perf --listen", "up.ib_write_bw up.ib_read_bw up.ib_write_lat up.ib_read_lat", 0,
+			[]string{"eth9 192.168.77.1 to 192.168.77.2): 6 measurements of 20 iterations"}},
+		{"perf for a peer", "--perf --listen", "up.ib_write_bw up.ib_read_bw up.ib_send_bw up.ib_write_lat up.ib_read_lat up.ib_send_lat", 0,
 			[]string{"for 10m0s; on the other machine run: gpustack rdma test --perf --peer 192.168.77.1 --port 7174 --iterations 5000\n",
 				"  ib_read_lat         done: the other machine has the figures\n"}},
 		{"perf, nobody comes", "--perf --listen --wait 1s", "", 2,
@@ -170,7 +170,7 @@ func TestRDMATest(t *testing.T) {
 		{"perf, cut", "--perf", "cut", 2, []string{"fail: rxe0", "cause: ib_write_bw: the report has no figures",
 			"remedy: see what it prints: ib_write_bw -s 65536 -R -F -d rxe0"}},
 		{"perf in containers", "--perf --container localhost/rdma:1", "", 0,
-			[]string{"8 measurements of 5000 iterations", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s)\n    in a container    1000.0 MB/s (8.00 Gb/s)\n",
+			[]string{"12 measurements of 5000 iterations", "  ib_write_bw 65536   1000.0 MB/s (8.00 Gb/s), 15259 messages/s\n    in a container    1000.0 MB/s (8.00 Gb/s), 15259 messages/s\n",
 				"  in containers: podman run --device "}},
 		{"no perftest in the image", "--perf --container localhost/bare", "", 1,
 			[]string{"error: localhost/bare: the image has no perftest\n", "install perftest and ibverbs-providers"}},
@@ -229,6 +229,7 @@ func TestRDMATest(t *testing.T) {
 					Bandwidth *struct {
 						Average float64  `json:"average_mb_per_second"`
 						Peak    *float64 `json:"peak_mb_per_second"`
+						Rate    *float64 `json:"messages_per_second"`
 						OfPort  *float64 `json:"percent_of_port"`
 					}
 					Latency *struct {
@@ -238,14 +239,14 @@ func TestRDMATest(t *testing.T) {
 			}
 		}
 		if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || report.Program != "perftest" || report.Verdict != "pass" ||
-			len(report.Tests) != 1 || len(report.Tests[0].Measurements) != 4 {
+			len(report.Tests) != 1 || len(report.Tests[0].Measurements) != 6 {
 			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 		}
 		one := report.Tests[0]
-		if b := one.Measurements[0].Bandwidth; one.Iterations != 20000 || b == nil || b.Average < 999 || b.Average > 1001 || b.Peak != nil || b.OfPort != nil {
+		if b := one.Measurements[0].Bandwidth; one.Iterations != 30000 || b == nil || b.Rate == nil || *b.Rate != 15259 || b.Average < 999 || b.Average > 1001 || b.Peak != nil || b.OfPort != nil {
 			t.Errorf("%s", stdout)
 		}
-		if l := one.Measurements[3]; l.Program != "ib_read_lat" || l.Bytes != 2 || l.Contained || l.Latency == nil || l.Latency.P99 != 1.21 {
+		if l := one.Measurements[4]; l.Program != "ib_read_lat" || l.Bytes != 2 || l.Contained || l.Latency == nil || l.Latency.P99 != 1.21 {
 			t.Errorf("%s", stdout)
 		}
 		if err := os.Remove(filepath.Join(root, "usr/bin/ib_read_lat")); err != nil {

@@ -8,8 +8,8 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
-	"gpustack/host/rdma/ping"
 	"gpustack/host/rdma/rdmacheck"
+	"gpustack/host/rdma/trial"
 )
 
 func newRDMACheckCommand(u *term.UI) *cli.Command {
@@ -22,8 +22,8 @@ func rdmaCheck() checkCommand {
 		usage: "check the RDMA stack, from modules and libraries to ports and virtual functions",
 		description: `
 Checks everything that programs, containers and guests with RDMA depend on, in this order:
-adapters, kernel modules, libraries and their versions, device nodes, firmware and PCIe
-links, ports, GIDs, IPoIB, network namespaces, limits of locked memory, and the record of
+adapters, kernel modules, libraries and their versions, device nodes, firmware, PCIe links
+and GPUDirect, ports, GIDs, IPoIB, network namespaces, limits of locked memory, and the record of
 rdma prepare with the steps of this boot. Prints the verdict with what to do next, then
 failures and warnings. Each has its effect, with the message that users see, and a remedy.
 --all prints what every check has found.
@@ -57,6 +57,6 @@ func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error
 		return nil, err
 	}
 	r := views.NewRDMACheck(in.root, checked)
-	r.Testable = ping.Rping().Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
+	r.Testable = trial.Rping().Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
 	return r, nil
 }

@@ -15,8 +15,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/engine"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/perf"
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 )
 
 // Time limits of rdma test.
@@ -56,13 +55,14 @@ by the nodes. What its limit of locked memory is, the engine decides. The other 
 test uses containers or not, as --container says there.
 
 With --perf, the programs of perftest measure instead of rping, one after the other, through the
-connection manager: ib_write_bw and ib_read_bw the bandwidth of messages of 65536 bytes, and
-ib_write_lat and ib_read_lat the latency of messages of 2 bytes. Bandwidths are shown in MB/s of
-10^6 bytes and compared with what the port and the adapter's PCIe link can carry, without their
-encodings; latencies as the typical time and the one that 99 per cent of iterations did not
-exceed. There is no limit below which --perf fails. With --container, the programs run on the
-machine and then in containers. Both machines of a test need the same --iterations, and both or
-neither --container. Figures of one machine alone are those of the adapter, without the network.
+connection manager: ib_write_bw, ib_read_bw and ib_send_bw the bandwidth and the rate of messages
+of 65536 bytes, and ib_write_lat, ib_read_lat and ib_send_lat the latency of messages of 2 bytes.
+Bandwidths are shown in MB/s of 10^6 bytes and compared with what the port and the adapter's PCIe
+link can carry, without their encodings; latencies as the typical time and the one that 99 per
+cent of iterations did not exceed. There is no limit below which --perf fails. With --container,
+the programs run on the machine and then in containers. Both machines of a test need the same
+--iterations, and both or neither --container. Figures of one machine alone are those of the
+adapter, without the network.
 
 The test runs on this machine alone: --root must be /. It changes nothing. Programs are killed at
 the time limit, by Ctrl-C, and if gpustack is killed.
@@ -100,8 +100,8 @@ EXIT STATUS
 
 type rdmaTestOptions struct {
 	format, peer string
-	listen, perf bool
-	ping.Request
+	listen       bool
+	trial.Request
 }
 
 func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
@@ -109,10 +109,10 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	f.Exclude(c, "listen", "peer")
 	f.Exclude(c, "perf", "size")
 	opts := rdmaTestOptions{
-		format: f.Choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"), perf: c.Bool("perf"),
-		Request: ping.Request{
-			Options:  ping.Options{Port: c.Int("port"), Count: c.Int("iterations"), Size: c.Int("size"), Timeout: c.Duration("wait")},
-			Programs: ping.Rping(), Device: c.String("device"), Image: c.String("container"),
+		format: f.Choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"),
+		Request: trial.Request{
+			Options: trial.Options{Perf: c.Bool("perf"), Port: c.Int("port"), Count: c.Int("iterations"), Size: c.Int("size"), Timeout: c.Duration("wait")},
+			Device:  c.String("device"), Image: c.String("container"),
 		},
 	}
 	if !c.IsSet("wait") {
@@ -120,13 +120,12 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 		switch {
 		case opts.listen:
 			opts.Timeout = listenTimeout
-		case opts.perf:
+		case opts.Perf:
 			opts.Timeout = perfTimeout
 		}
 	}
-	check := ping.Options.Check
-	if opts.perf {
-		check, opts.Size = perf.CheckOptions, perf.Size
+	if opts.Perf {
+		opts.Size = trial.PerfSize
 		if !c.IsSet("iterations") {
 			opts.Count = perfIterations
 		}
@@ -141,7 +140,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 			f.Add(args.UsageError("--container "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
 		}
 	}
-	if err := check(opts.Options); err != nil {
+	if err := opts.Options.Check(); err != nil {
 		for _, e := range host.Split(err) {
 			f.Add(args.UsageError(e.Error(), f.SeeHelp()))
 		}
@@ -154,16 +153,11 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	if err != nil {
 		return err
 	}
-	var m tester
-	if opts.perf {
-		m, err = observePerf(ctx, root, opts.Request)
-	} else {
-		m, err = observePing(ctx, root, opts.Request)
-	}
+	m, err := trial.Observe(ctx, root, opts.Request)
 	if err != nil {
 		return err
 	}
-	r := m.newReport()
+	r := views.NewRDMATest(m)
 	if opts.Image != "" { // a signal lets containers be removed
 		if err := u.Run.BeginRecorded(remedyContainers); err != nil {
 			return err
@@ -178,100 +172,38 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 		return err
 	}
 	u.Warn(r.Warnings...)
-	return showReport(u, opts.format, r, func() { views.PrintPortTests(u, *r) }, *r.Verdict == ping.Pass)
-}
-
-// tester tests the ports of a machine, and adds the results to a report. begins is called before
-// each test, with the command for the other machine of a listener.
-type tester interface {
-	newReport() *views.RDMATest
-	Route(ctx context.Context, peer string) (ping.Way, error)
-	loopback(ctx context.Context, r *views.RDMATest, begins func(t ping.Test)) error
-	listen(ctx context.Context, r *views.RDMATest, begins func(t ping.Test, peerCommand string)) error
-	peer(ctx context.Context, r *views.RDMATest, way ping.Way, begins func(t ping.Test)) error
+	return showReport(u, opts.format, r, func() { views.PrintPortTests(u, *r) }, *r.Verdict == trial.Pass)
 }
 
 // runTests tests the ports of a machine and completes the report.
-func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *views.RDMATest, m tester) error {
+func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *views.RDMATest, m trial.Machine) error {
+	var tests []trial.Tested
+	var err error
 	switch {
 	case opts.listen:
 		r.Sides = views.SidesListen
-		return m.listen(ctx, r, func(t ping.Test, peerCommand string) {
-			r.PeerCommand = views.Optional(peerCommand)
-			u.Note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, peerCommand)
+		tests, err = m.Listen(ctx, func(t trial.Test) {
+			r.PeerCommand = views.Optional(t.PeerCommand())
+			u.Note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, t.PeerCommand())
 			if t.Target.Port.LinkLayer == rdma.LinkEthernet {
-				u.Note("%s", ping.RoCEFirewall)
+				u.Note("%s", trial.RoCEFirewall)
 			}
 		})
 	case opts.peer != "":
-		way, err := m.Route(ctx, opts.peer)
-		if err != nil {
-			return err
+		way, routeErr := m.Route(ctx, opts.peer)
+		if routeErr != nil {
+			return routeErr
 		}
 		r.Sides, r.Peer = views.SidesPeer, &way.Peer
 		if way.Warning != "" {
 			r.Warnings = append(r.Warnings, way.Warning)
 		}
-		return m.peer(ctx, r, way, func(t ping.Test) { u.Waits("testing %s at %s to %s", t.Target, t.Source.IP, way.Peer) })
+		tests, err = m.Peer(ctx, way, func(t trial.Test) { u.Waits("testing %s at %s to %s", t.Target, t.Source.IP, way.Peer) })
 	default:
-		return m.loopback(ctx, r, func(t ping.Test) { u.Waits("testing %s at %s", t.Target, t.Source.IP) })
+		tests, err = m.Loopback(ctx, func(t trial.Test) { u.Waits("testing %s at %s", t.Target, t.Source.IP) })
 	}
-}
-
-// pings tests with rping.
-type pings struct{ ping.Machine }
-
-func observePing(ctx context.Context, root host.Root, r ping.Request) (tester, error) {
-	m, err := ping.Observe(ctx, root, r)
-	return pings{m}, err
-}
-
-func (m pings) newReport() *views.RDMATest { return views.NewRDMATest(m.Machine, false) }
-
-func (m pings) loopback(ctx context.Context, r *views.RDMATest, begins func(ping.Test)) error {
-	tests, err := m.Loopback(ctx, begins)
-	return added(r.AddAll, err, tests...)
-}
-
-func (m pings) listen(ctx context.Context, r *views.RDMATest, begins func(ping.Test, string)) error {
-	tested, err := m.Listen(ctx, func(t ping.Test) { begins(t, t.PeerCommand()) })
-	return added(r.AddAll, err, tested)
-}
-
-func (m pings) peer(ctx context.Context, r *views.RDMATest, way ping.Way, begins func(ping.Test)) error {
-	tested, err := m.Peer(ctx, way, begins)
-	return added(r.AddAll, err, tested)
-}
-
-// measures tests with perftest.
-type measures struct{ perf.Machine }
-
-func observePerf(ctx context.Context, root host.Root, r ping.Request) (tester, error) {
-	m, err := perf.Observe(ctx, root, r)
-	return measures{m}, err
-}
-
-func (m measures) newReport() *views.RDMATest { return views.NewRDMATest(m.Machine.Machine, true) }
-
-func (m measures) loopback(ctx context.Context, r *views.RDMATest, begins func(ping.Test)) error {
-	tests, err := m.Loopback(ctx, func(t perf.Test) { begins(t.Test) })
-	return added(r.AddMeasured, err, tests...)
-}
-
-func (m measures) listen(ctx context.Context, r *views.RDMATest, begins func(ping.Test, string)) error {
-	tested, err := m.Listen(ctx, func(t perf.Test) { begins(t.Test, t.PeerCommand()) })
-	return added(r.AddMeasured, err, tested)
-}
-
-func (m measures) peer(ctx context.Context, r *views.RDMATest, way ping.Way, begins func(ping.Test)) error {
-	tested, err := m.Peer(ctx, way, func(t perf.Test) { begins(t.Test) })
-	return added(r.AddMeasured, err, tested)
-}
-
-// added adds tests to a report, unless they could not be carried out.
-func added[Tested any](add func([]Tested), err error, tests ...Tested) error {
 	if err == nil {
-		add(tests)
+		r.AddAll(tests)
 	}
 	return err
 }

@@ -89,7 +89,7 @@ var forbiddenImports = []string{
 	"host/document host/edit", "host/checklist host/pci", "host/engine host/pci", "host/cuda host/edit", "host/snapshot host/edit",
 	"host/change host/driver", "host/guard host/machine", "host/docker host/rdma", "host/rdma host/driver", "host/machine host/gate", "host/gate host/selection",
 	"host/container host/steps", "host/steps host/startup", "host/selection host/prepare", "host/check host/prepare", "host/check nova", "host/bind cleanup",
-	"host/container/containertest host/startup", "host/rdma/perf host/rdma", "host/rdma/perf host/check", "host/guest nova/conf",
+	"host/container/containertest host/startup", "host/rdma/trial host/check", "host/guest nova/conf",
 	// Packages of nova and cleanup.
 	"nova/conf host/edit", "nova/devspec nova", "nova/devspec host/guest", "nova/probe host/edit", "nova nova/cloud", "nova host/machine",
 	"nova/novacheck nova/cloud", "nova/cloud host/pci", "nova/cloud/cloudtest nova", "nova/explain nova/flavor", "nova/explain host/guest", "nova/fit nova/cloud",

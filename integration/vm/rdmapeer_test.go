@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 	"gpustack/integration/vm/agent"
 )
 
@@ -94,17 +94,17 @@ func TestRDMAPeers(t *testing.T) {
 func measuresPeer(t *testing.T, peer machine, address string, listens func(string) func() string) {
 	t.Helper()
 	for try := 1; ; try++ {
-		result := listens("--perf --wait 40s --iterations 20")
-		r := peer.try("gpustack", "rdma", "test", "--perf", "--peer", address, "--iterations", "20", "--wait", "40s", "-o", "json")
+		result := listens("--perf --wait 60s --iterations 20")
+		r := peer.try("gpustack", "rdma", "test", "--perf", "--peer", address, "--iterations", "20", "--wait", "60s", "-o", "json")
 		text := result()
 		got := tested(t, r)
-		stuck := slices.ContainsFunc(got.Tests[0].Counters, func(c ping.Counter) bool { return c.Name == "rcvd_rnr_err" && c.Delta > 100 })
+		stuck := slices.ContainsFunc(got.Tests[0].Counters, func(c trial.Counter) bool { return c.Name == "rcvd_rnr_err" && c.Delta > 100 })
 		if try < 3 && got.Verdict == "fail" && stuck && strings.Contains(text, "status 2") {
 			t.Logf("attempt %d: %s%s", try, r.Stdout, text)
 			continue
 		}
 		rdmaMeasured(t, r)
-		if !strings.Contains(text, "status 0") || !strings.Contains(text, "4 measurements of 20 iterations") {
+		if !strings.Contains(text, "status 0") || !strings.Contains(text, "6 measurements of 20 iterations") {
 			t.Errorf("measured listener: %s", text)
 		}
 		return
@@ -116,16 +116,16 @@ func rdmaMeasured(t *testing.T, r agent.Reply) {
 	t.Helper()
 	got := tested(t, r)
 	one := got.Tests[0]
-	if got.Verdict != "pass" || r.Status != 0 || got.Program != "perftest" || len(one.Figures) != 4 || one.Iterations != 4*20 || one.Carried == nil ||
+	if got.Verdict != "pass" || r.Status != 0 || got.Program != "perftest" || len(one.Figures) != 6 || one.Iterations != 6*20 || one.Carried == nil ||
 		!*one.Carried {
 		t.Fatalf("exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
 	}
 	if h := one.Hardware; h.Driver != "" || h.Port != nil || h.Link != nil {
 		t.Errorf("measured on %+v", h)
 	}
-	for i, program := range []string{"ib_write_bw", "ib_read_bw", "ib_write_lat", "ib_read_lat"} {
+	for i, program := range []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat"} {
 		m := one.Figures[i]
-		if m.Program != program || m.Contained || m.Iterations != 20 || (i < 2) != (m.Bandwidth != nil) || (i < 2) == (m.Latency != nil) {
+		if m.Program != program || m.Contained || m.Iterations != 20 || (i < 3) != (m.Bandwidth != nil) || (i < 3) == (m.Latency != nil) {
 			t.Errorf("%+v", m)
 			continue
 		}

@@ -16,7 +16,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 	"gpustack/integration/vm/agent"
 )
 
@@ -221,9 +221,9 @@ type rdmaTested struct {
 		IP         string         `json:"ip"`
 		Iterations int            `json:"iterations"`
 		Bytes      int64          `json:"bytes"`
-		Counters   []ping.Counter `json:"counters"`
+		Counters   []trial.Counter `json:"counters"`
 		Carried    *bool          `json:"packets_counted"`
-		Causes     []ping.Cause   `json:"causes"`
+		Causes     []trial.Cause   `json:"causes"`
 		Devices    []string       `json:"container_devices"`
 		Hardware   struct {
 			Driver string    `json:"driver"`
@@ -263,7 +263,7 @@ func rdmaPasses(m machine) {
 	if got.Verdict != "pass" || one.Name != "rxe0" || one.IP != rdmaAddress || one.Iterations != 3 || one.Bytes < 3*4096 || one.Carried == nil || !*one.Carried {
 		m.t.Errorf("%+v", got)
 	}
-	if !slices.ContainsFunc(one.Counters, func(c ping.Counter) bool { return c.Name == "sent_pkts" && c.Delta >= 3*4 && !c.Error }) {
+	if !slices.ContainsFunc(one.Counters, func(c trial.Counter) bool { return c.Name == "sent_pkts" && c.Delta >= 3*4 && !c.Error }) {
 		m.t.Errorf("counters: %+v", one.Counters)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
-	"gpustack/host/rdma/perf"
+	"gpustack/host/rdma/trial"
 )
 
 // measuredOn is what figures were measured on.
@@ -32,17 +32,16 @@ type capacity struct {
 
 // measurement is what a program of perftest has measured.
 type measurement struct {
-	// "ib_write_bw", "ib_read_bw", "ib_write_lat" or "ib_read_lat"
+	// "ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat" or "ib_send_lat"
 	Program   string `json:"program"`
 	Contained bool   `json:"in_container"` // the program ran in a container
 	// as the program reported; null for a listener's ib_read_lat, which the other machine reports
 	Bytes      *int `json:"message_bytes"`
 	Iterations *int `json:"iterations"` // likewise
-	// the result of ib_write_bw and ib_read_bw, as the side that connects measured it; null for
-	// others
+	// the result of a program for bandwidth, as the side that connects measured it; null for others
 	Bandwidth *bandwidth `json:"bandwidth"`
-	// the result of ib_write_lat (half of the way there and back) and ib_read_lat (a complete RDMA
-	// READ); null for others
+	// the result of ib_write_lat and ib_send_lat (half of the way there and back) and ib_read_lat (a
+	// complete RDMA READ); null for others
 	Latency *latency `json:"latency"`
 }
 
@@ -51,6 +50,8 @@ type bandwidth struct {
 	// 10^6 bytes per second (MB of perftest are 2^20 bytes)
 	Average float64  `json:"average_mb_per_second"`
 	Peak    *float64 `json:"peak_mb_per_second"` // likewise; null if perftest did not measure it
+	// messages per second; null if perftest did not report it
+	Rate *float64 `json:"messages_per_second"`
 	// of the port's data_gbit_per_second; null if that is unknown, and if both sides are here
 	OfPort *float64 `json:"percent_of_port"`
 	// of the PCIe link's data_gbit_per_second; null if that is unknown
@@ -68,7 +69,7 @@ type latency struct {
 
 // measured adds to a test what was measured, and on what. Both sides on one machine say nothing of
 // the port: adapters loop packets back.
-func (t *portTest) measured(tested perf.Tested, sides string) {
+func (t *portTest) measured(tested trial.Tested, sides string) {
 	h := tested.Hardware
 	t.Hardware = &measuredOn{Product: Optional(h.Product), Driver: h.Driver, Firmware: h.Firmware, Port: newCapacity(h.Port), Link: newCapacity(h.Link)}
 	if sides == sidesLoopback {
@@ -88,19 +89,19 @@ func (t *portTest) measured(tested perf.Tested, sides string) {
 	}
 }
 
-func newCapacity(c *perf.Capacity) *capacity {
+func newCapacity(c *trial.Capacity) *capacity {
 	if c == nil {
 		return nil
 	}
 	return &capacity{c.Name, c.Gbps, Optional(c.Encoding)}
 }
 
-func newBandwidth(b *perf.Bandwidth, h perf.Hardware) *bandwidth {
+func newBandwidth(b *trial.Bandwidth, h trial.Hardware) *bandwidth {
 	if b == nil {
 		return nil
 	}
 	const mb = 1e6
-	found := bandwidth{Average: b.Average / mb, OfPort: h.Port.Percent(b.Average), OfLink: h.Link.Percent(b.Average)}
+	found := bandwidth{Average: b.Average / mb, Rate: b.MessageRate, OfPort: h.Port.Percent(b.Average), OfLink: h.Link.Percent(b.Average)}
 	if b.Peak != nil {
 		peak := *b.Peak / mb
 		found.Peak = &peak
@@ -108,9 +109,13 @@ func newBandwidth(b *perf.Bandwidth, h perf.Hardware) *bandwidth {
 	return &found
 }
 
-// String returns a bandwidth for people: "12500.0 MB/s (100.0 Gb/s), 50 % of the port".
+// String returns a bandwidth for people: "12500.0 MB/s (100.0 Gb/s), 190735 messages/s, 50 % of the
+// port".
 func (b bandwidth) String() string {
 	words := fmt.Sprintf("%.1f MB/s (%.2f Gb/s)", b.Average, b.Average*8/1000)
+	if b.Rate != nil {
+		words += fmt.Sprintf(", %.0f messages/s", *b.Rate)
+	}
 	for _, part := range []struct {
 		percent *float64
 		of      string

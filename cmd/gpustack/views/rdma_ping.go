@@ -8,8 +8,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/pci"
-	"gpustack/host/rdma/perf"
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 )
 
 // RDMATest is the output of rdma test (docs/json.md).
@@ -33,7 +32,7 @@ type RDMATest struct {
 	// Containers is what the programs ran in (with --perf, after they ran on the machine); null: on
 	// the machine.
 	Containers *testContainers `json:"containers"`
-	Verdict    *ping.Verdict   `json:"verdict"`  // "fail" if one of the tests failed
+	Verdict    *trial.Verdict  `json:"verdict"`  // "fail" if one of the tests failed
 	Tests      []portTest      `json:"tests"`    // the results, one for each tested port
 	Untested   []untested      `json:"untested"` // ports that could not be tested
 	// Warnings are counters of errors that rose, packets that went through another port, a route
@@ -62,9 +61,9 @@ type portTest struct {
 	Port      int          `json:"port"`       // the port of the RDMA device
 	LinkLayer string       `json:"link_layer"` // "InfiniBand" or "Ethernet"
 	// the network interface by which the port was tested
-	Netdev  string        `json:"netdev"`
-	IP      netip.Addr    `json:"ip"`      // the address by which the port was tested
-	Verdict *ping.Verdict `json:"verdict"` // null before the test
+	Netdev  string         `json:"netdev"`
+	IP      netip.Addr     `json:"ip"`      // the address by which the port was tested
+	Verdict *trial.Verdict `json:"verdict"` // null before the test
 	// the duration on the side that connects; null for a listener, which waits
 	Elapsed *float64 `json:"elapsed_seconds"`
 	// how many were completed: rping prints the data of each; with --perf, those of all
@@ -73,10 +72,10 @@ type portTest struct {
 	// how many were moved in each direction; with --perf, in all measurements
 	Bytes int64 `json:"bytes"`
 	// counters of the port that are higher than before; those of errors first
-	Counters []ping.Counter `json:"counters"`
+	Counters []trial.Counter `json:"counters"`
 	// counters of packets rose; null if the port has none. Adapters may loop packets back uncounted
-	Carried host.Bool    `json:"packets_counted"`
-	Causes  []ping.Cause `json:"causes"` // why it failed; empty if it passed
+	Carried host.Bool     `json:"packets_counted"`
+	Causes  []trial.Cause `json:"causes"` // why it failed; empty if it passed
 	// the values of --device with which its containers were started; null without containers
 	Devices []string `json:"container_devices"`
 	// what the measurements depend on; null without --perf
@@ -103,15 +102,14 @@ type untested struct {
 	Hint    *string      `json:"hint"`    // what to do; null for nothing
 }
 
-// NewRDMATest returns the report of rdma test on a machine, without results. measures says that its
-// ports are measured.
-func NewRDMATest(m ping.Machine, measures bool) *RDMATest {
+// NewRDMATest returns the report of rdma test on a machine, without results.
+func NewRDMATest(m trial.Machine) *RDMATest {
 	r := RDMATest{
 		Schema: 1, Time: time.Now().UTC().Truncate(time.Second), Program: programRping, Sides: sidesLoopback,
 		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
 		Warnings: m.Warnings,
 	}
-	if measures {
+	if m.Perf {
 		r.Program = programPerftest
 	}
 	if c := m.Container; c != nil {
@@ -124,28 +122,16 @@ func NewRDMATest(m ping.Machine, measures bool) *RDMATest {
 }
 
 // AddAll adds all tests to the report, with the verdict.
-func (r *RDMATest) AddAll(tests []ping.Tested) {
+func (r *RDMATest) AddAll(tests []trial.Tested) {
 	for _, t := range tests {
 		r.Tests = append(r.Tests, r.test(t))
 	}
-	verdict := ping.VerdictOf(tests)
+	verdict := trial.VerdictOf(tests)
 	r.Verdict = &verdict
 }
 
-// AddMeasured adds all tests with measurements to the report, with the verdict.
-func (r *RDMATest) AddMeasured(tests []perf.Tested) {
-	var tested []ping.Tested
-	for _, t := range tests {
-		tested = append(tested, ping.Tested{Test: t.Test.Test, Result: t.Result.Result})
-	}
-	r.AddAll(tested)
-	for i, t := range tests {
-		r.Tests[i].measured(t, r.Sides)
-	}
-}
-
 // test returns a test for the report, and adds its warnings.
-func (r *RDMATest) test(t ping.Tested) portTest {
+func (r *RDMATest) test(t trial.Tested) portTest {
 	a, p := t.Target.Adapter, t.Target.Port
 	test := portTest{
 		Address: a.Address, Name: a.Name, Port: p.Number, LinkLayer: p.LinkLayer, Netdev: t.Source.Netdev, IP: t.Source.IP,
@@ -156,6 +142,9 @@ func (r *RDMATest) test(t ping.Tested) portTest {
 		test.Devices, test.container = t.Container.Devices, t.Container.String()
 	}
 	r.Warnings = append(r.Warnings, t.Warnings...)
+	if t.Perf {
+		test.measured(t, r.Sides)
+	}
 	return test
 }
 
@@ -163,7 +152,7 @@ func (r *RDMATest) test(t ping.Tested) portTest {
 func PrintPortTests(u *term.UI, r RDMATest) {
 	for _, t := range r.Tests {
 		colour, where := term.Green, fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
-		if *t.Verdict != ping.Pass {
+		if *t.Verdict != trial.Pass {
 			colour = term.Red
 		}
 		switch {
@@ -196,7 +185,7 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 		for _, c := range t.Counters {
 			u.Printf("  %s +%d\n", term.Printable(c.Name), c.Delta)
 		}
-		if t.Carried == host.No && r.Sides == sidesLoopback && *t.Verdict == ping.Pass {
+		if t.Carried == host.No && r.Sides == sidesLoopback && *t.Verdict == trial.Pass {
 			u.Printf("  no counter of packets moved: the adapter loops back by itself; --listen and --peer test the way through the port\n")
 		}
 	}

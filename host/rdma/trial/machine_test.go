@@ -1,11 +1,10 @@
-package ping_test
+package trial_test
 
 import (
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"gpustack/host/engine"
 	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 )
 
 // rxe lays the tree of a real software adapter, with rping.
@@ -54,23 +53,23 @@ func TestObserve(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change  func(*testing.T, host.Root)
-		request ping.Request
+		request trial.Request
 		want    string // the targets, or the error
 	}{
-		"all":                 {nil, ping.Request{}, "rxe0 port 1 at 192.168.77.1"},
-		"by name":             {nil, ping.Request{Device: "rxe0"}, "rxe0 port 1 at 192.168.77.1"},
-		"one port":            {nil, ping.Request{Device: "rxe0/1"}, "rxe0 port 1 at 192.168.77.1"},
-		"no such port":        {nil, ping.Request{Device: "rxe0/2"}, `rxe0: port "2" is no port of this device`},
-		"no such name":        {nil, ping.Request{Device: "mlx5_7"}, "mlx5_7 is no RDMA device of this machine"},
-		"no such function":    {nil, ping.Request{Device: "0000:0c:00.0"}, "0000:0c:00.0: no such PCI function"},
-		"no rping":            {remove("usr/bin/rping"), ping.Request{}, noRping},
-		"no rping, no device": {remove("usr/bin/rping"), ping.Request{Device: "mlx5_7"}, "mlx5_7 is no RDMA device of this machine\n" + noRping},
-		"no image":            {nil, ping.Request{Image: "localhost/rdma"}, noEngine},
-		"no image, no device": {nil, ping.Request{Image: "localhost/rdma", Device: "mlx5_7"}, "mlx5_7 is no RDMA device of this machine\n" + noEngine},
-		"no stack":            {remove("sys"), ping.Request{}, "this machine has no RDMA device"},
+		"all":                 {nil, trial.Request{}, "rxe0 port 1 at 192.168.77.1"},
+		"by name":             {nil, trial.Request{Device: "rxe0"}, "rxe0 port 1 at 192.168.77.1"},
+		"one port":            {nil, trial.Request{Device: "rxe0/1"}, "rxe0 port 1 at 192.168.77.1"},
+		"no such port":        {nil, trial.Request{Device: "rxe0/2"}, `rxe0: port "2" is no port of this device`},
+		"no such name":        {nil, trial.Request{Device: "mlx5_7"}, "mlx5_7 is no RDMA device of this machine"},
+		"no such function":    {nil, trial.Request{Device: "0000:0c:00.0"}, "0000:0c:00.0: no such PCI function"},
+		"no rping":            {remove("usr/bin/rping"), trial.Request{}, noRping},
+		"no rping, no device": {remove("usr/bin/rping"), trial.Request{Device: "mlx5_7"}, "mlx5_7 is no RDMA device of this machine\n" + noRping},
+		"no image":            {nil, trial.Request{Image: "localhost/rdma"}, noEngine},
+		"no image, no device": {nil, trial.Request{Image: "localhost/rdma", Device: "mlx5_7"}, "mlx5_7 is no RDMA device of this machine\n" + noEngine},
+		"no stack":            {remove("sys"), trial.Request{}, "this machine has no RDMA device"},
 		"a port that is down": {func(t *testing.T, root host.Root) {
 			put(t, root, "sys/devices/virtual/infiniband/rxe0/ports/1/state", "1: DOWN\n")
-		}, ping.Request{}, "rxe0 port 1 is not ACTIVE: its state is DOWN (LinkUp)"},
+		}, trial.Request{}, "rxe0 port 1 is not ACTIVE: its state is DOWN (LinkUp)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,8 +77,7 @@ func TestObserve(t *testing.T) {
 			if test.change != nil {
 				test.change(t, root)
 			}
-			test.request.Programs = ping.Rping()
-			m, err := ping.Observe(t.Context(), root, test.request)
+			m, err := trial.Observe(t.Context(), root, test.request)
 			var got []string
 			for _, x := range m.Targets {
 				got = append(got, x.String()+" at "+x.Addresses[0].IP.String())
@@ -95,14 +93,14 @@ func TestObserve(t *testing.T) {
 }
 
 // machine returns a machine with ports of these addresses, and an rping that is a script.
-func machine(t *testing.T, server, client string, addresses ...string) ping.Machine {
+func machine(t *testing.T, server, client string, addresses ...string) trial.Machine {
 	t.Helper()
 	r := played(t, server, client)
-	m := ping.Machine{Root: r.Root, Runner: r, Request: ping.Request{Programs: ping.Rping(),
-		Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}}}
+	m := trial.Machine{Root: r.Root, Runner: r, Programs: trial.Rping(), Request: trial.Request{
+		Options: trial.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}}}
 	for i, text := range addresses {
-		a := ping.Address{IP: netip.MustParseAddr(text), Netdev: "eth9"}
-		m.Targets = append(m.Targets, ping.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: i + 1}, Addresses: []ping.Address{a}})
+		a := trial.Address{IP: netip.MustParseAddr(text), Netdev: "eth9"}
+		m.Targets = append(m.Targets, trial.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: i + 1}, Addresses: []trial.Address{a}})
 	}
 	return m
 }
@@ -114,9 +112,9 @@ func TestMachineLoopback(t *testing.T) {
 `
 	m := machine(t, "rm -f $0.done\n"+serves, fails+pings, "192.0.2.1", "192.0.2.3")
 	var begun []string
-	begins := func(x ping.Test) { begun = append(begun, x.Target.String()+" at "+x.Source.IP.String()) }
+	begins := func(x trial.Test) { begun = append(begun, x.Target.String()+" at "+x.Source.IP.String()) }
 	tests, err := m.Loopback(t.Context(), begins)
-	if err != nil || len(tests) != 2 || ping.VerdictOf(tests) != ping.Pass {
+	if err != nil || len(tests) != 2 || trial.VerdictOf(tests) != trial.Pass {
 		t.Errorf("%+v, %v", tests, err)
 	}
 	if want := []string{"gpustack-none port 1 at 192.0.2.1", "gpustack-none port 2 at 192.0.2.3"}; !slices.Equal(begun, want) {
@@ -124,7 +122,7 @@ func TestMachineLoopback(t *testing.T) {
 	}
 	m.Targets[0].Addresses[0].IP = netip.MustParseAddr("192.0.2.2")
 	tests, err = m.Loopback(t.Context(), begins)
-	if err != nil || len(tests) != 2 || tests[0].Verdict != ping.Fail || tests[1].Verdict != ping.Pass || ping.VerdictOf(tests) != ping.Fail {
+	if err != nil || len(tests) != 2 || tests[0].Verdict != trial.Fail || tests[1].Verdict != trial.Pass || trial.VerdictOf(tests) != trial.Fail {
 		t.Errorf("%+v, %v", tests, err)
 	}
 }
@@ -134,12 +132,12 @@ func TestMachineListen(t *testing.T) {
 	t.Parallel()
 	m := machine(t, ": > $0.done\n"+serves, "", "192.0.2.1")
 	command := ""
-	r, err := m.Listen(t.Context(), func(x ping.Test) { command = x.PeerCommand() })
-	if err != nil || r.Verdict != ping.Pass || command != "gpustack rdma test --peer 192.0.2.1 --port 7174 --iterations 3 --size 64" {
+	r, err := m.Listen(t.Context(), func(x trial.Test) { command = x.PeerCommand() })
+	if err != nil || trial.VerdictOf(r) != trial.Pass || command != "gpustack rdma test --peer 192.0.2.1 --port 7174 --iterations 3 --size 64" {
 		t.Errorf("%q, %+v, %v", command, r, err)
 	}
 	m = machine(t, "", "", "192.0.2.1", "192.0.2.2", "192.0.2.3")
-	_, err = m.Listen(t.Context(), func(ping.Test) { t.Error("begins at one of several ports") })
+	_, err = m.Listen(t.Context(), func(trial.Test) { t.Error("begins at one of several ports") })
 	want := "--listen: several ports can be tested: gpustack-none/1 (192.0.2.1), gpustack-none/2 (192.0.2.2) and gpustack-none/3 (192.0.2.3)"
 	if err == nil || err.Error() != want || !strings.Contains(hintOf(err), "gpustack rdma test --listen --device gpustack-none/1") {
 		t.Errorf("%v (%s), want %q", err, hintOf(err), want)
@@ -194,47 +192,10 @@ func TestMachinePeer(t *testing.T) {
 	m := machine(t, "", `[ "$*" = "-c -a 192.0.2.7 -I 192.0.2.1 -V -C 3 -v -p 7174 -S 64" ] || exit 1
 n=0; while [ $n -lt 3 ]; do echo "ping data: rdma-ping-$n: "; n=$((n+1)); done`, "192.0.2.1")
 	begun := false
-	way := ping.Way{Target: m.Targets[0], Source: m.Targets[0].Addresses[0], Peer: netip.MustParseAddr("192.0.2.7")}
-	r, err := m.Peer(t.Context(), way, func(ping.Test) { begun = true })
-	if err != nil || r.Verdict != ping.Pass || !begun {
+	way := trial.Way{Target: m.Targets[0], Source: m.Targets[0].Addresses[0], Peer: netip.MustParseAddr("192.0.2.7")}
+	r, err := m.Peer(t.Context(), way, func(trial.Test) { begun = true })
+	if err != nil || trial.VerdictOf(r) != trial.Pass || !begun {
 		t.Errorf("%+v, %v, begun: %v", r, err, begun)
-	}
-}
-
-// TestReadLimits compares the limits of this process with /proc.
-func TestReadLimits(t *testing.T) {
-	l, err := ping.ReadLimits()
-	if err != nil {
-		t.Fatal(err)
-	}
-	field := func(file, name string, at int) string {
-		t.Helper()
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(text)) {
-			if value, ok := strings.CutPrefix(line, name); ok {
-				return strings.Fields(value)[at]
-			}
-		}
-		t.Fatalf("%s has no %s", file, name)
-		return ""
-	}
-	limit := "unlimited"
-	if l.Memlock != 1<<64-1 {
-		limit = strconv.FormatUint(l.Memlock, 10)
-	}
-	if want := field("/proc/self/limits", "Max locked memory", 0); limit != want {
-		t.Errorf("%s, want %s", limit, want)
-	}
-	const ipcLock = 14 // of capability.h
-	effective, err := strconv.ParseUint(field("/proc/self/status", "CapEff:", 0), 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l.IPCLock != (effective>>ipcLock&1 == 1) {
-		t.Errorf("CAP_IPC_LOCK %v, effective %x", l.IPCLock, effective)
 	}
 }
 
@@ -248,7 +209,7 @@ func TestMachineContainer(t *testing.T) {
 		m.Targets[i].Adapter.Verbs = &rdma.Node{Name: name}
 	}
 	var started []string
-	if _, err := m.Loopback(t.Context(), func(x ping.Test) { started = append(started, x.Container.String()) }); err != nil {
+	if _, err := m.Loopback(t.Context(), func(x trial.Test) { started = append(started, x.Container.String()) }); err != nil {
 		t.Error(err)
 	}
 	const cm = " --device /dev/infiniband/rdma_cm:/dev/infiniband/rdma_cm:rw localhost/rdma"

@@ -1,9 +1,8 @@
-package perf
+package trial
 
 import (
 	"gpustack/host"
 	"gpustack/host/pci"
-	"gpustack/host/rdma/ping"
 )
 
 // Hardware is what the figures of a test were measured on.
@@ -36,7 +35,7 @@ func (c *Capacity) Percent(bandwidth float64) *float64 {
 
 // readHardware reads what a port's figures are measured on. A virtual function shares the PCIe link
 // of its physical function.
-func readHardware(root host.Root, target ping.Target) Hardware {
+func readHardware(root host.Root, target Target) Hardware {
 	a := target.Adapter
 	if a.Address == nil {
 		return Hardware{Firmware: a.Firmware}

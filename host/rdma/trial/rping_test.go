@@ -1,4 +1,4 @@
-package ping_test
+package trial_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 )
 
 // sides of a played rping: $1 is -s or -c. A connection is a file.
@@ -46,11 +46,11 @@ func played(t *testing.T, server, client string) host.Runner {
 }
 
 // newTest returns a test of a device that this machine does not have, and so without counters.
-func newTest(r host.Runner) ping.Test {
-	address := ping.Address{IP: netip.MustParseAddr("192.168.77.1"), Netdev: "eth9"}
-	return ping.Test{
-		Options: ping.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}, Programs: ping.Rping(), Runner: r, Root: r.Root, Source: address,
-		Target: ping.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: 1}, Addresses: []ping.Address{address}},
+func newTest(r host.Runner) trial.Test {
+	address := trial.Address{IP: netip.MustParseAddr("192.168.77.1"), Netdev: "eth9"}
+	return trial.Test{
+		Options: trial.Options{Port: 7174, Count: 3, Size: 64, Timeout: 20 * time.Second}, Programs: trial.Rping(), Runner: r, Root: r.Root, Source: address,
+		Target: trial.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: 1}, Addresses: []trial.Address{address}},
 	}
 }
 
@@ -58,7 +58,7 @@ func newTest(r host.Runner) ping.Test {
 func TestLoopback(t *testing.T) {
 	t.Parallel()
 	r, err := newTest(played(t, "sleep 0.3\n"+serves, pings)).Loopback(t.Context())
-	if err != nil || r.Verdict != ping.Pass || r.Iterations != 3 || r.Bytes != 192 || r.Seconds == nil || len(r.Causes) != 0 {
+	if err != nil || r.Verdict != trial.Pass || r.Iterations != 3 || r.Bytes != 192 || r.Seconds == nil || len(r.Causes) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -70,15 +70,15 @@ func TestRpingRace(t *testing.T) {
 	race := "\necho 'rdma_get_cm_event: Bad file descriptor' >&2; exit 255"
 	for _, test := range []struct {
 		name, server, client string
-		want                 ping.Verdict
+		want                 trial.Verdict
 		cause                string
 	}{
-		{"client", serves, pings + race, ping.Pass, ""},
-		{"both", serves + race, pings + race, ping.Pass, ""},
-		{"too few", serves, strings.Replace(pings, "-lt $count", "-lt 2", 1) + race, ping.Fail, "Bad file descriptor"},
-		{"too few, with a cause", serves, strings.Replace(pings, "-lt $count", "-lt 2", 1) + "\necho 'data mismatch!' >&2" + race, ping.Fail, "differ"},
-		{"enough, with a cause", serves, pings + "\necho 'data mismatch!' >&2" + race, ping.Fail, "differ"},
-		{"another channel", serves, pings + strings.Replace(race, "Bad file descriptor", "Input/output error", 1), ping.Fail, "Input/output error"},
+		{"client", serves, pings + race, trial.Pass, ""},
+		{"both", serves + race, pings + race, trial.Pass, ""},
+		{"too few", serves, strings.Replace(pings, "-lt $count", "-lt 2", 1) + race, trial.Fail, "Bad file descriptor"},
+		{"too few, with a cause", serves, strings.Replace(pings, "-lt $count", "-lt 2", 1) + "\necho 'data mismatch!' >&2" + race, trial.Fail, "differ"},
+		{"enough, with a cause", serves, pings + "\necho 'data mismatch!' >&2" + race, trial.Fail, "differ"},
+		{"another channel", serves, pings + strings.Replace(race, "Bad file descriptor", "Input/output error", 1), trial.Fail, "Input/output error"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -95,7 +95,7 @@ func TestRpingRace(t *testing.T) {
 		t.Parallel()
 		served := strings.TrimPrefix(serves, ": > $0.up; while [ ! -e $0.done ]; do sleep 0.01; done\n")
 		r, err := newTest(played(t, served+race, "")).Listen(t.Context())
-		if err != nil || r.Verdict != ping.Pass {
+		if err != nil || r.Verdict != trial.Pass {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -164,7 +164,7 @@ func TestFailures(t *testing.T) {
 			t.Parallel()
 			play := newTest(played(t, "exit 1", "cat >&2 <<'END'\n"+test.says+"\nEND\nexit 255"))
 			r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2"))
-			if err != nil || r.Verdict != ping.Fail || len(r.Causes) != 1 {
+			if err != nil || r.Verdict != trial.Fail || len(r.Causes) != 1 {
 				t.Fatalf("%+v, %v", r, err)
 			}
 			c := r.Causes[0]
@@ -180,7 +180,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		play := newTest(played(t, "", `echo "ping data: rdma-ping-0: ABC"; echo "client DISCONNECT EVENT..." >&2`))
 		r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2"))
-		if err != nil || r.Verdict != ping.Fail || r.Iterations != 1 || !strings.Contains(r.Causes[0].Cause, "ended after 1 of 3 iterations") {
+		if err != nil || r.Verdict != trial.Fail || r.Iterations != 1 || !strings.Contains(r.Causes[0].Cause, "ended after 1 of 3 iterations") {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -196,7 +196,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		play := newTest(played(t, "echo 'recv_buf reg_mr failed' >&2; exit 1", `echo "cma event RDMA_CM_EVENT_REJECTED, error 8" >&2; exit 255`))
 		r, err := play.Loopback(t.Context())
-		if err != nil || r.Verdict != ping.Fail || !slices.ContainsFunc(r.Causes, func(c ping.Cause) bool { return c.Words == "recv_buf reg_mr failed" }) {
+		if err != nil || r.Verdict != trial.Fail || !slices.ContainsFunc(r.Causes, func(c trial.Cause) bool { return c.Words == "recv_buf reg_mr failed" }) {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -221,19 +221,19 @@ func TestTimeLimit(t *testing.T) {
 	}
 	peer := netip.MustParseAddr("192.168.77.2")
 	for name, test := range map[string]struct {
-		run    func(ping.Test) (ping.Result, error)
+		run    func(trial.Test) (trial.Result, error)
 		causes string
 	}{
-		"listen":   {func(p ping.Test) (ping.Result, error) { return p.Listen(t.Context()) }, "no peer completed a test within 300ms"},
-		"peer":     {func(p ping.Test) (ping.Result, error) { return p.Peer(t.Context(), peer) }, "did not end within 300ms"},
-		"loopback": {func(p ping.Test) (ping.Result, error) { return p.Loopback(t.Context()) }, "did not end within 300ms"},
+		"listen":   {func(p trial.Test) (trial.Result, error) { return p.Listen(t.Context()) }, "no peer completed a test within 300ms"},
+		"peer":     {func(p trial.Test) (trial.Result, error) { return p.Peer(t.Context(), peer) }, "did not end within 300ms"},
+		"loopback": {func(p trial.Test) (trial.Result, error) { return p.Loopback(t.Context()) }, "did not end within 300ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			play := newTest(played(t, hangs, hangs))
 			play.Timeout = 300 * time.Millisecond
 			r, err := test.run(play)
-			if err != nil || r.Verdict != ping.Fail || len(r.Causes) != 1 || !strings.Contains(r.Causes[0].Cause, test.causes) {
+			if err != nil || r.Verdict != trial.Fail || len(r.Causes) != 1 || !strings.Contains(r.Causes[0].Cause, test.causes) {
 				t.Errorf("%+v, %v", r, err)
 			}
 			ended(t, play.Runner)
@@ -245,7 +245,7 @@ func TestTimeLimit(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
-		if r, err := play.Listen(ctx); err != nil || r.Verdict != ping.Fail || time.Since(begun) > 15*time.Second {
+		if r, err := play.Listen(ctx); err != nil || r.Verdict != trial.Fail || time.Since(begun) > 15*time.Second {
 			t.Errorf("%+v, %v", r, err)
 		}
 		ended(t, play.Runner)
@@ -254,37 +254,27 @@ func TestTimeLimit(t *testing.T) {
 
 // TestOptions: all errors of options at once.
 func TestOptions(t *testing.T) {
-	if err := (ping.Options{Port: 7174, Count: 10, Size: 64, Timeout: time.Second}).Check(); err != nil {
+	if err := (trial.Options{Port: 7174, Count: 10, Size: 64, Timeout: time.Second}).Check(); err != nil {
 		t.Error(err)
 	}
-	err := ping.Options{Port: 70000, Size: 16}.Check()
+	err := trial.Options{Port: 70000, Size: 16}.Check()
 	want := "--port 70000: must be 1 to 65535\n--iterations 0: must be 1 to 100000\n--size 16: must be 32 to 65535\n--wait 0s: must be more than 0"
 	if err == nil || err.Error() != want {
 		t.Error(cmp.Diff(want, err.Error()))
 	}
-	if err := (ping.Options{Port: 1, Count: ping.MaxCount, Size: ping.MaxSize, Timeout: 1}).Check(); err == nil {
+	if err := (trial.Options{Port: 1, Count: trial.MaxCount, Size: trial.MaxSize, Timeout: 1}).Check(); err == nil {
 		t.Error("accepts more data than it reads")
 	}
 }
 
-// TestReady: a machine without rping, and one with too little locked memory.
+// TestReady: a machine without rping.
 func TestReady(t *testing.T) {
 	r := played(t, "", "")
-	if err := ping.Rping().Ready(r); err != nil {
+	if err := trial.Rping().Ready(r); err != nil {
 		t.Error(err)
 	}
 	r.Dirs = []string{t.TempDir()}
-	if err := ping.Rping().Ready(r); !errors.Is(err, ping.ErrNoRping) {
-		t.Error(err)
-	}
-	o := ping.Options{Size: 64}
-	if err := (ping.Limits{Memlock: 16384}).Check(o); err != nil {
-		t.Error(err)
-	}
-	if err := (ping.Limits{Memlock: 0, IPCLock: true}).Check(o); err != nil {
-		t.Error(err)
-	}
-	if err := (ping.Limits{Memlock: 16383}).Check(o); !errors.Is(err, ping.ErrMemlock) {
+	if err := trial.Rping().Ready(r); !errors.Is(err, trial.ErrNoRping) {
 		t.Error(err)
 	}
 }
@@ -328,7 +318,7 @@ func TestTargets(t *testing.T) {
 		{Address: &address},
 	}
 	of := map[string][]netip.Addr{"ib0": {netip.MustParseAddr("10.0.0.1")}, "ib1": nil, "eth3": {netip.MustParseAddr("10.0.0.3")}}
-	targets, skipped := ping.Targets(adapters, func(name string) ([]netip.Addr, error) {
+	targets, skipped := trial.Targets(adapters, func(name string) ([]netip.Addr, error) {
 		if addresses, ok := of[name]; ok {
 			return addresses, nil
 		}
@@ -361,35 +351,35 @@ func TestTargets(t *testing.T) {
 	if d := cmp.Diff(want, lines); d != "" {
 		t.Error(d)
 	}
-	if x, a, ok := ping.At(targets, netip.MustParseAddr("198.51.100.1")); !ok || x.Adapter.Name != "roce" || a.Netdev != "eth1.7" {
+	if x, a, ok := trial.At(targets, netip.MustParseAddr("198.51.100.1")); !ok || x.Adapter.Name != "roce" || a.Netdev != "eth1.7" {
 		t.Errorf("%v, %v", x, a)
 	}
-	if _, _, ok := ping.At(targets, netip.MustParseAddr("198.51.100.2")); ok {
+	if _, _, ok := trial.At(targets, netip.MustParseAddr("198.51.100.2")); ok {
 		t.Error("finds an address that no port has")
 	}
-	if _, err := targets[1].Like(netip.MustParseAddr("2001:db8::2")); !errors.Is(err, ping.ErrFamily) {
+	if _, err := targets[1].Like(netip.MustParseAddr("2001:db8::2")); !errors.Is(err, trial.ErrFamily) {
 		t.Error(err)
 	}
 	for selector, want := range map[string]int{"": len(adapters), "roce": 1, "0000:0c:00.0": 3, "0c:00.0": 3} {
-		found, err := ping.Select(rdma.Stack{Adapters: adapters}, selector)
+		found, err := trial.Select(rdma.Stack{Adapters: adapters}, selector)
 		if err != nil || len(found) != want {
 			t.Errorf("%q: %d, %v", selector, len(found), err)
 		}
 	}
-	if _, err := ping.Select(rdma.Stack{Adapters: adapters}, "mlx5_9"); !errors.Is(err, ping.ErrUnknownDevice) {
+	if _, err := trial.Select(rdma.Stack{Adapters: adapters}, "mlx5_9"); !errors.Is(err, trial.ErrUnknownDevice) {
 		t.Error(err)
 	}
-	if _, err := ping.Select(rdma.Stack{Adapters: []rdma.Adapter{{Name: "mlx5_0", Parts: []string{"smi1"}}}}, "smi1"); err == nil ||
+	if _, err := trial.Select(rdma.Stack{Adapters: []rdma.Adapter{{Name: "mlx5_0", Parts: []string{"smi1"}}}}, "smi1"); err == nil ||
 		!strings.Contains(err.Error(), "smi1 is a device of a part of") {
 		t.Error(err)
 	}
-	if found, err := ping.Select(rdma.Stack{Adapters: adapters}, "roce/1"); err != nil || len(found) != 1 || len(found[0].Ports) != 1 {
+	if found, err := trial.Select(rdma.Stack{Adapters: adapters}, "roce/1"); err != nil || len(found) != 1 || len(found[0].Ports) != 1 {
 		t.Errorf("%v, %v", found, err)
 	}
-	if _, err := ping.Select(rdma.Stack{Adapters: adapters}, "roce/2"); !errors.Is(err, ping.ErrUnknownPort) || len(adapters[0].Ports) != 1 {
+	if _, err := trial.Select(rdma.Stack{Adapters: adapters}, "roce/2"); !errors.Is(err, trial.ErrUnknownPort) || len(adapters[0].Ports) != 1 {
 		t.Error(err)
 	}
-	if _, err := ping.Select(rdma.Stack{}, ""); !errors.Is(err, ping.ErrNoDevices) {
+	if _, err := trial.Select(rdma.Stack{}, ""); !errors.Is(err, trial.ErrNoDevices) {
 		t.Error(err)
 	}
 }
@@ -416,20 +406,20 @@ N/A (no PMA)
 `)
 	for number, test := range map[int]struct {
 		moves   string
-		want    []ping.Counter
+		want    []trial.Counter
 		carried host.Bool
 		warning string
 	}{
 		1: {`cd $sys/1; echo 5 > hw_counters/out_of_sequence; echo 9 > hw_counters/req_cqe_flush_error; echo 11 > hw_counters/lifespan; echo 140 > counters/port_xmit_packets`,
-			[]ping.Counter{{"out_of_sequence", 1, true}, {"port_xmit_packets", 40, false}, {"req_cqe_flush_error", 5, false}}, host.Yes,
+			[]trial.Counter{{"out_of_sequence", 1, true}, {"port_xmit_packets", 40, false}, {"req_cqe_flush_error", 5, false}}, host.Yes,
 			"gpustack0 port 1: the error counter out_of_sequence rose by 1 during the test"},
-		2: {"", []ping.Counter{}, host.No, "gpustack0 port 2: its counters of packets did not move: the test has used another port"},
-		3: {"", []ping.Counter{}, host.Unknown, ""},
+		2: {"", []trial.Counter{}, host.No, "gpustack0 port 2: its counters of packets did not move: the test has used another port"},
+		3: {"", []trial.Counter{}, host.Unknown, ""},
 	} {
 		play := newTest(played(t, "", "sys="+root.Path("/sys/class/infiniband/gpustack0/ports")+"\n"+test.moves+"\n"+`n=0; while [ $n -lt 3 ]; do echo "ping data: rdma-ping-$n: "; n=$((n+1)); done`))
 		play.Target.Adapter.Name, play.Target.Port.Number, play.Root = "gpustack0", number, root
 		r, err := play.Peer(t.Context(), netip.MustParseAddr("192.168.77.2"))
-		if err != nil || r.Verdict != ping.Pass {
+		if err != nil || r.Verdict != trial.Pass {
 			t.Fatalf("port %d: %+v, %v", number, r, err)
 		}
 		if d := cmp.Diff(test.want, r.Counters); d != "" {

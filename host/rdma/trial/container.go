@@ -1,4 +1,4 @@
-package ping
+package trial
 
 import (
 	"context"
@@ -8,10 +8,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/engine"
 )
-
-// ErrImageRping says that an image has no rping.
-var ErrImageRping = host.WithHint(errors.New("the image has no rping"),
-	"install rdmacm-utils and ibverbs-providers (Debian, Ubuntu) or librdmacm-utils and libibverbs (RHEL) in the image")
 
 // contained returns what runs a program in a container. Containers of a test share the machine's
 // network namespace, which has the IP address of the adapter.

@@ -1,4 +1,4 @@
-package perf_test
+package trial_test
 
 import (
 	"context"
@@ -17,13 +17,12 @@ import (
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/perf"
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 )
 
-// played is a program of perftest: without an address it is the server. A connection is a file for
+// playedPerf is a program of perftest: without an address it is the server. A connection is a file for
 // each program. $serves and $measures may replace what a side does.
-const played = `#!/bin/sh
+const playedPerf = `#!/bin/sh
 name=${0##*/} at=$0.$$
 echo "$name $*" >>${0%/*}/asked
 case " $* " in *" --help "*) cat ${0%/*}/help; exit 1 ;; esac
@@ -66,7 +65,7 @@ const (
 	oldHelp = "  -R, --rdma_cm  Connect QPs\n      --source_ip  Source IP\n"
 )
 
-// runner returns a runner with played programs. changes is shell code before a side begins.
+// runner returns a runner with playedPerf programs. changes is shell code before a side begins.
 func runner(t *testing.T, help, changes string) host.Runner {
 	t.Helper()
 	root, err := host.NewRoot("/")
@@ -77,20 +76,20 @@ func runner(t *testing.T, help, changes string) host.Runner {
 	if err := os.WriteFile(filepath.Join(dir, "help"), []byte(help), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range perf.Programs(host.UnknownFamily).Names {
-		hosttest.Program(t, dir, name, played+changes+"\nif [ \"$peer\" ]; then measures; else serves; fi\n")
+	for _, name := range trial.Perftest(host.UnknownFamily).Names {
+		hosttest.Program(t, dir, name, playedPerf+changes+"\nif [ \"$peer\" ]; then measures; else serves; fi\n")
 	}
 	return host.Runner{Root: root, Dirs: []string{dir}}
 }
 
-// newTest returns a test of a device that this machine does not have.
-func newTest(r host.Runner, ip string) perf.Test {
-	address := ping.Address{IP: netip.MustParseAddr(ip), Netdev: "eth9"}
-	return perf.Test{Test: ping.Test{
-		Options: ping.Options{Port: 7174, Count: 5000, Size: perf.Size, Timeout: 20 * time.Second}, Programs: perf.Programs(host.DebianFamily), Runner: r,
+// newPerfTest returns a test of a device that this machine does not have.
+func newPerfTest(r host.Runner, ip string) trial.Test {
+	address := trial.Address{IP: netip.MustParseAddr(ip), Netdev: "eth9"}
+	return trial.Test{
+		Options: trial.Options{Perf: true, Port: 7174, Count: 5000, Size: trial.PerfSize, Timeout: 20 * time.Second}, Programs: trial.Perftest(host.DebianFamily), Runner: r,
 		Root:   r.Root,
-		Target: ping.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: 1}, Addresses: []ping.Address{address}}, Source: address,
-	}}
+		Target: trial.Target{Adapter: rdma.Adapter{Name: "gpustack-none"}, Port: rdma.Port{Number: 1}, Addresses: []trial.Address{address}}, Source: address,
+	}
 }
 
 func asked(t *testing.T, r host.Runner) []string {
@@ -103,7 +102,7 @@ func asked(t *testing.T, r host.Runner) []string {
 }
 
 // measured returns the measurements of a result in one line each.
-func measured(r perf.Result) (lines []string) {
+func measured(r trial.Result) (lines []string) {
 	for _, m := range r.Measurements {
 		line := m.Program + ": none"
 		if m.Report != nil {
@@ -117,17 +116,20 @@ func measured(r perf.Result) (lines []string) {
 	return lines
 }
 
-var complete = []string{
-	"ib_write_bw: 5000 x 65536: 12500001096 B/s, peak 12582912000", "ib_read_bw: 5000 x 65536: 12500001096 B/s, peak 12582912000",
-	"ib_write_lat: 5000 x 2: 0.88 < 0.98 (1.03) < 1.21 < 6.84 us", "ib_read_lat: 5000 x 2: 0.88 < 0.98 (1.03) < 1.21 < 6.84 us",
-}
+const (
+	rates   = "5000 x 65536: 12500001096 B/s, peak 12582912000, 190735 messages/s"
+	latency = "5000 x 2: 0.88 < 0.98 (1.03) < 1.21 < 6.84 us"
+)
 
-// TestLoopback: the four programs run one after the other, each server before its client.
-func TestLoopback(t *testing.T) {
+var complete = []string{"ib_write_bw: " + rates, "ib_read_bw: " + rates, "ib_send_bw: " + rates,
+	"ib_write_lat: " + latency, "ib_read_lat: " + latency, "ib_send_lat: " + latency}
+
+// TestPerfLoopback: the programs run one after the other, each server before its client.
+func TestPerfLoopback(t *testing.T) {
 	t.Parallel()
 	r := runner(t, newHelp, "")
-	got, err := newTest(r, "192.0.2.1").Loopback(t.Context())
-	if err != nil || got.Verdict != ping.Pass || !slices.Equal(measured(got), complete) || got.Iterations != 20000 || got.Bytes != 5000*2*(65536+2) ||
+	got, err := newPerfTest(r, "192.0.2.1").Loopback(t.Context())
+	if err != nil || got.Verdict != trial.Pass || !slices.Equal(measured(got), complete) || got.Iterations != 30000 || got.Bytes != 5000*3*(65536+2) ||
 		got.Seconds == nil {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -140,8 +142,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestOptions: options that only some releases of perftest have are given to those alone.
-func TestOptions(t *testing.T) {
+// TestPerfOptions: options that only some releases of perftest have are given to those alone.
+func TestPerfOptions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ help, ip, want string }{
 		"new":          {newHelp, "192.0.2.1", " -n 5000 --bind_source_ip 192.0.2.1 192.0.2.1"},
@@ -155,7 +157,7 @@ func TestOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := runner(t, test.help, "[ \"$peer\" ] || exit 1")
-			_, err := newTest(r, test.ip).Peer(t.Context(), netip.MustParseAddr(test.ip))
+			_, err := newPerfTest(r, test.ip).Peer(t.Context(), netip.MustParseAddr(test.ip))
 			if want, refused := strings.CutPrefix(test.want, "error: "); refused {
 				if err == nil || err.Error() != want {
 					t.Errorf("%v, want %s", err, want)
@@ -169,16 +171,16 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestListenAndPeer: the two sides on two machines, which here share a folder.
-func TestListenAndPeer(t *testing.T) {
+// TestPerfListenAndPeer: the two sides on two machines, which here share a folder.
+func TestPerfListenAndPeer(t *testing.T) {
 	t.Parallel()
 	r := runner(t, newHelp, "[ \"$peer\" ] || sleep 0.2") // the next server is late
-	listener := newTest(r, "192.0.2.1")
+	listener := newPerfTest(r, "192.0.2.1")
 	if command := listener.PeerCommand(); command != "gpustack rdma test --perf --peer 192.0.2.1 --port 7174 --iterations 5000" {
 		t.Error(command)
 	}
 	type result struct {
-		perf.Result
+		trial.Result
 		err error
 	}
 	listened := make(chan result, 1)
@@ -194,23 +196,24 @@ func TestListenAndPeer(t *testing.T) {
 			t.Fatal("nothing listens")
 		}
 	}
-	got, err := newTest(r, "192.0.2.2").Peer(t.Context(), listener.Source.IP)
-	if err != nil || got.Verdict != ping.Pass || !slices.Equal(measured(got), complete) {
+	got, err := newPerfTest(r, "192.0.2.2").Peer(t.Context(), listener.Source.IP)
+	if err != nil || got.Verdict != trial.Pass || !slices.Equal(measured(got), complete) {
 		t.Errorf("peer: %+v, %v", got, err)
 	}
 	other := <-listened
-	want := append(slices.Clone(complete[:3]), "ib_read_lat: none")
-	if other.err != nil || other.Verdict != ping.Pass || !slices.Equal(measured(other.Result), want) || other.Seconds != nil || other.Iterations != 15000 {
+	want := slices.Clone(complete)
+	want[4] = "ib_read_lat: none"
+	if other.err != nil || other.Verdict != trial.Pass || !slices.Equal(measured(other.Result), want) || other.Seconds != nil || other.Iterations != 25000 {
 		t.Errorf("listener: %+v, %v", other.Result, other.err)
 	}
-	if got, err := newTest(r, "192.0.2.2").Peer(t.Context(), listener.Source.IP); err != nil || got.Verdict != ping.Fail ||
+	if got, err := newPerfTest(r, "192.0.2.2").Peer(t.Context(), listener.Source.IP); err != nil || got.Verdict != trial.Fail ||
 		len(got.Causes) != 1 || !strings.Contains(got.Causes[0].Cause, "no program listens") {
 		t.Errorf("nobody listens: %+v, %v", got, err)
 	}
 }
 
-// TestFailures: a program that fails ends the test, with its cause; what was measured before stays.
-func TestFailures(t *testing.T) {
+// TestPerfFailures: a program that fails ends the test, with its cause; what was measured before stays.
+func TestPerfFailures(t *testing.T) {
 	t.Parallel()
 	at := func(program, does string) string { return "[ $name = " + program + " ] && { " + does + "; }" }
 	for name, test := range map[string]struct {
@@ -222,22 +225,22 @@ func TestFailures(t *testing.T) {
 		"no server": {`[ "$peer" ] || { echo " rdma_bind_addr failed" >&2; exit 1; }`, 0, "another program listens", "--port"},
 		"the server dies": {at("ib_read_bw", `if [ "$peer" ]; then while [ ! -e $0.up ]; do sleep 0.01; done; echo "ethernet_read_keys: `+
 			`Couldn't read remote address" >&2; exit 1; fi; : >$0.up; kill -9 $$`), 1, "the other side has ended", "--iterations"},
-		"killed": {at("ib_write_lat", `kill -9 $$`), 2, "signal: killed", "gpustack rdma check"},
+		"killed": {at("ib_write_lat", `kill -9 $$`), 3, "signal: killed", "gpustack rdma check"},
 		"cut": {at("ib_write_bw", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; report | head -4; : >$0.done; exit 0; }`), 0,
 			"ib_write_bw: the report has no figures", "see what it prints: ib_write_bw -s 65536 -R"},
-		"silent": {at("ib_read_lat", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; : >$0.done; exit 0; }`), 3,
+		"silent": {at("ib_read_lat", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; : >$0.done; exit 0; }`), 4,
 			"ib_read_lat: printed no report", "ib_read_lat -s 2"},
-		"another measurement": {at("ib_read_lat", `count=6`), 3, "ib_read_lat: the report is malformed: it is about 6 iterations of 2 bytes", "ib_read_lat"},
+		"another measurement": {at("ib_read_lat", `count=6`), 4, "ib_read_lat: the report is malformed: it is about 6 iterations of 2 bytes", "ib_read_lat"},
 		"retries": {at("ib_write_bw", `[ "$peer" ] && { while [ ! -e $0.up ]; do sleep 0.01; done; report | head -3; echo " Failed `+
 			`status 12: wr_id 0 syndrom 0x81" >&2; : >$0.done; exit 1; }`), 0, "does not acknowledge", "4791"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := newTest(runner(t, newHelp, test.changes), "192.0.2.1").Loopback(t.Context())
-			if err != nil || got.Verdict != ping.Fail || len(got.Measurements) != test.measured {
+			got, err := newPerfTest(runner(t, newHelp, test.changes), "192.0.2.1").Loopback(t.Context())
+			if err != nil || got.Verdict != trial.Fail || len(got.Measurements) != test.measured {
 				t.Fatalf("%+v, %v", got, err)
 			}
-			if !slices.ContainsFunc(got.Causes, func(c ping.Cause) bool {
+			if !slices.ContainsFunc(got.Causes, func(c trial.Cause) bool {
 				return strings.Contains(c.Cause, test.cause) && strings.Contains(c.Remedy.String(), test.remedy)
 			}) {
 				t.Errorf("%+v", got.Causes)
@@ -248,27 +251,27 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		const fails = `measures() { [ -e $0.up ] || { echo "Unexpected CM event bl blka 8" >&2; exit 1; }; report; : >$0.done; echo "Failed to ` +
 			`disconnect RDMA CM connection." >&2; exit 1; }`
-		got, err := newTest(runner(t, newHelp, at("ib_write_bw", fails)), "192.0.2.1").Loopback(t.Context())
-		if err != nil || got.Verdict != ping.Pass || len(got.Warnings) != 1 ||
+		got, err := newPerfTest(runner(t, newHelp, at("ib_write_bw", fails)), "192.0.2.1").Loopback(t.Context())
+		if err != nil || got.Verdict != trial.Pass || len(got.Warnings) != 1 ||
 			!strings.Contains(got.Warnings[0], "gpustack-none port 1: ib_write_bw failed after its report") {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
 }
 
-// TestTimeLimit: no program outlives the limit of the whole test, or the end of its context.
-func TestTimeLimit(t *testing.T) {
+// TestPerfTimeLimit: no program outlives the limit of the whole test, or the end of its context.
+func TestPerfTimeLimit(t *testing.T) {
 	t.Parallel()
 	const hangs = "trap '' INT TERM; echo $$ >>${0%/*}/pids; exec sleep 600"
 	peer := netip.MustParseAddr("192.0.2.7")
 	for name, test := range map[string]struct {
-		run   func(context.Context, perf.Test) (perf.Result, error)
+		run   func(context.Context, trial.Test) (trial.Result, error)
 		cause string
 	}{
-		"listen":   {func(ctx context.Context, x perf.Test) (perf.Result, error) { return x.Listen(ctx) }, "no peer completed a test within 1s"},
-		"peer":     {func(ctx context.Context, x perf.Test) (perf.Result, error) { return x.Peer(ctx, peer) }, "did not end within 1s"},
-		"loopback": {func(ctx context.Context, x perf.Test) (perf.Result, error) { return x.Loopback(ctx) }, "did not end within 1s"},
-		"cancelled": {func(ctx context.Context, x perf.Test) (perf.Result, error) {
+		"listen":   {func(ctx context.Context, x trial.Test) (trial.Result, error) { return x.Listen(ctx) }, "no peer completed a test within 1s"},
+		"peer":     {func(ctx context.Context, x trial.Test) (trial.Result, error) { return x.Peer(ctx, peer) }, "did not end within 1s"},
+		"loopback": {func(ctx context.Context, x trial.Test) (trial.Result, error) { return x.Loopback(ctx) }, "did not end within 1s"},
+		"cancelled": {func(ctx context.Context, x trial.Test) (trial.Result, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			x.Timeout = time.Minute
@@ -278,11 +281,11 @@ func TestTimeLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := runner(t, newHelp, hangs)
-			x := newTest(r, "192.0.2.1")
+			x := newPerfTest(r, "192.0.2.1")
 			x.Timeout = time.Second
 			begun := time.Now()
 			got, err := test.run(t.Context(), x)
-			if err != nil || got.Verdict != ping.Fail || len(got.Causes) != 1 || !strings.Contains(got.Causes[0].Cause, test.cause) ||
+			if err != nil || got.Verdict != trial.Fail || len(got.Causes) != 1 || !strings.Contains(got.Causes[0].Cause, test.cause) ||
 				time.Since(begun) > 30*time.Second {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -304,10 +307,10 @@ func TestTimeLimit(t *testing.T) {
 	}
 	t.Run("of all programs together", func(t *testing.T) {
 		t.Parallel()
-		x := newTest(runner(t, newHelp, "[ $name = ib_read_bw ] && exec sleep 600"), "192.0.2.1")
+		x := newPerfTest(runner(t, newHelp, "[ $name = ib_read_bw ] && exec sleep 600"), "192.0.2.1")
 		x.Timeout = 3 * time.Second
 		got, err := x.Loopback(t.Context())
-		if err != nil || got.Verdict != ping.Fail || len(got.Measurements) != 1 || !strings.Contains(got.Causes[0].Cause, "did not end within 3s") {
+		if err != nil || got.Verdict != trial.Fail || len(got.Measurements) != 1 || !strings.Contains(got.Causes[0].Cause, "did not end within 3s") {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
@@ -323,23 +326,23 @@ entry=$2; shift 3
 exec ${0%/*}/$entry "$@"
 `
 
-// TestContainers: with an image, the programs are run on the machine and then in containers.
-func TestContainers(t *testing.T) {
+// TestPerfContainers: with an image, the programs are run on the machine and then in containers.
+func TestPerfContainers(t *testing.T) {
 	t.Parallel()
 	r := runner(t, newHelp, "")
 	hosttest.Program(t, r.Dirs[0], "podman", playedPodman)
-	x := newTest(r, "192.0.2.1")
+	x := newPerfTest(r, "192.0.2.1")
 	x.Container = &engine.Container{Image: "localhost/rdma:1", Engine: "podman", Network: "host", Devices: []string{"gpustack.local/hca=rxe0"}}
 	got, err := x.Loopback(t.Context())
 	want := slices.Clone(complete)
 	for _, line := range complete {
 		want = append(want, line+" in localhost/rdma:1")
 	}
-	if err != nil || got.Verdict != ping.Pass || !slices.Equal(measured(got), want) {
+	if err != nil || got.Verdict != trial.Pass || !slices.Equal(measured(got), want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dirs[0], "podman.asked"))
-	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) < 9 || strings.Contains(string(text), "--privileged") {
+	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) < 13 || strings.Contains(string(text), "--privileged") {
 		t.Errorf("%q, %v", lines, err)
 	}
 	if command := x.PeerCommand(); !strings.HasSuffix(command, " --container localhost/rdma:1") {
@@ -348,20 +351,20 @@ func TestContainers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.Dirs[0], "bare"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.Loopback(t.Context()); !errors.Is(err, perf.ErrImage) || !strings.HasPrefix(err.Error(), "localhost/rdma:1: ") {
+	if _, err := x.Loopback(t.Context()); !errors.Is(err, trial.ErrImagePerf) || !strings.HasPrefix(err.Error(), "localhost/rdma:1: ") {
 		t.Error(err)
 	}
 }
 
-// TestMissing: the package of perftest is named as the distribution at hand names it.
-func TestMissing(t *testing.T) {
+// TestPerfMissing: the package of perftest is named as the distribution at hand names it.
+func TestPerfMissing(t *testing.T) {
 	t.Parallel()
 	for family, want := range map[host.Family]string{
 		host.DebianFamily: "apt-get install perftest", host.UbuntuFamily: "apt-get install perftest", host.RHELFamily: "dnf install perftest",
 		host.SUSEFamily:    "zypper install perftest",
 		host.UnknownFamily: "the packages of this distribution: apt-get install perftest, or dnf install perftest, or zypper install perftest",
 	} {
-		p := perf.Programs(family)
+		p := trial.Perftest(family)
 		err := p.Ready(host.Runner{Root: hosttest.Bare(t)})
 		var hint interface{ Hint() string }
 		if !errors.Is(err, p.Missing) || !errors.As(err, &hint) || hint.Hint() != want {
@@ -369,7 +372,7 @@ func TestMissing(t *testing.T) {
 		}
 	}
 	r := runner(t, newHelp, "")
-	p := perf.Programs(host.DebianFamily)
+	p := trial.Perftest(host.DebianFamily)
 	if err := p.Ready(r); err != nil {
 		t.Error(err)
 	}
@@ -381,21 +384,21 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestCheckOptions: all errors of options at once.
-func TestCheckOptions(t *testing.T) {
+// TestPerfCheckOptions: all errors of options at once.
+func TestPerfCheckOptions(t *testing.T) {
 	t.Parallel()
-	if err := perf.CheckOptions(ping.Options{Port: 1, Count: perf.MaxCount, Size: perf.Size, Timeout: time.Second}); err != nil {
+	if err := (trial.Options{Perf: true, Port: 1, Count: trial.MaxCount, Size: trial.PerfSize, Timeout: time.Second}).Check(); err != nil {
 		t.Error(err)
 	}
-	err := perf.CheckOptions(ping.Options{Count: 4, Size: perf.Size})
+	err := trial.Options{Perf: true, Count: 4, Size: trial.PerfSize}.Check()
 	if want := "--port 0: must be 1 to 65535\n--iterations 4: must be 5 to 100000\n--wait 0s: must be more than 0"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
 
-// TestMachine: all ports are measured, with what each can carry; virtual functions use the link of
+// TestPerfMachine: all ports are measured, with what each can carry; virtual functions use the link of
 // their physical function, and software devices have none.
-func TestMachine(t *testing.T) {
+func TestPerfMachine(t *testing.T) {
 	t.Parallel()
 	r := runner(t, newHelp, "")
 	root := hosttest.Lay(t, `
@@ -410,9 +413,9 @@ ID=fedora
 -- sys/bus/pci/devices/0000:0c:00.0/max_link_speed --
 16.0 GT/s PCIe
 `)
-	m := perf.Machine{Machine: ping.Machine{Root: root, Runner: r, Request: ping.Request{
-		Programs: perf.Programs(host.RHELFamily), Options: ping.Options{Port: 7174, Count: 5000, Size: perf.Size, Timeout: 20 * time.Second},
-	}}}
+	m := trial.Machine{Root: root, Runner: r, Programs: trial.Perftest(host.RHELFamily), Request: trial.Request{
+		Options: trial.Options{Perf: true, Port: 7174, Count: 5000, Size: trial.PerfSize, Timeout: 20 * time.Second},
+	}}
 	address, err := pci.ParseAddress("0000:0c:00.0")
 	vf, err2 := pci.ParseAddress("0000:0c:00.1")
 	if err := errors.Join(err, err2); err != nil {
@@ -424,23 +427,23 @@ ID=fedora
 		{Name: "gpustack-none", Address: &vf, PF: &address}, {Name: "gpustack-none"},
 	} {
 		ip := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", len(m.Targets)+1))
-		m.Targets = append(m.Targets, ping.Target{Adapter: a, Port: rdma.Port{Number: 1, Rate: "200 Gb/sec (4X HDR)", LinkLayer: rdma.LinkInfiniBand},
-			Addresses: []ping.Address{{IP: ip}}})
+		m.Targets = append(m.Targets, trial.Target{Adapter: a, Port: rdma.Port{Number: 1, Rate: "200 Gb/sec (4X HDR)", LinkLayer: rdma.LinkInfiniBand},
+			Addresses: []trial.Address{{IP: ip}}})
 	}
 	var begun []string
-	tests, err := m.Loopback(t.Context(), func(x perf.Test) { begun = append(begun, x.Source.IP.String()) })
+	tests, err := m.Loopback(t.Context(), func(x trial.Test) { begun = append(begun, x.Source.IP.String()) })
 	if err != nil || len(tests) != 3 || !slices.Equal(begun, []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"}) {
 		t.Fatalf("%+v, %v", tests, err)
 	}
 	for i, want := range []string{"200 Gb/sec (4X HDR) 200, x16 16.0 GT/s PCIe 252", "200 Gb/sec (4X HDR) 200, x16 16.0 GT/s PCIe 252", "none, none"} {
 		h := tests[i].Hardware
 		got := []string{"none", "none"}
-		for j, c := range []*perf.Capacity{h.Port, h.Link} {
+		for j, c := range []*trial.Capacity{h.Port, h.Link} {
 			if c != nil {
 				got[j] = fmt.Sprintf("%s %.0f", c.Name, c.Gbps)
 			}
 		}
-		if strings.Join(got, ", ") != want || tests[i].Verdict != ping.Pass {
+		if strings.Join(got, ", ") != want || tests[i].Verdict != trial.Pass {
 			t.Errorf("%s: %s, want %s", begun[i], got, want)
 		}
 	}
@@ -455,7 +458,7 @@ ID=fedora
 	if tests[2].Hardware.Port.Percent(bandwidth) != nil {
 		t.Error("per cent of an unknown rate")
 	}
-	if _, err := m.Listen(t.Context(), func(perf.Test) { t.Error("begins at one of several ports") }); err == nil {
+	if _, err := m.Listen(t.Context(), func(trial.Test) { t.Error("begins at one of several ports") }); err == nil {
 		t.Error("listens at several ports")
 	}
 }

@@ -1,4 +1,4 @@
-package ping_test
+package trial_test
 
 import (
 	"net/netip"
@@ -9,7 +9,7 @@ import (
 
 	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 )
 
 // TestTargetsOfShapes: which ports of machines of real shapes rdma test can test, and why not the
@@ -37,7 +37,7 @@ func TestTargetsOfShapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		targets, skipped := ping.Targets(stack.Adapters, addresses)
+		targets, skipped := trial.Targets(stack.Adapters, addresses)
 		var got []string
 		for _, target := range targets {
 			got = append(got, target.String()+" "+target.Addresses[0].IP.String()+" "+target.Addresses[0].Netdev)

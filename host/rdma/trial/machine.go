@@ -1,4 +1,4 @@
-package ping
+package trial
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 // Request is what the operator asks to be tested.
 type Request struct {
 	Options
-	Programs Programs
-	Device   string // the ports, as [Select] names them; "" for all
-	Image    string // of the containers in which the programs run; "" for those of the machine
+	Device string // the ports, as [Select] names them; "" for all
+	Image  string // of the containers in which the programs run; "" for those of the machine
 }
 
 // Machine is a machine on which ports can be tested: Observe reads it, Loopback, Listen and Peer
 // test.
 type Machine struct {
 	Request
+	Programs  Programs
 	Root      host.Root // below which the counters of the ports are
 	Runner    host.Runner
 	Targets   []Target // ports that can be tested, at least one
@@ -37,7 +37,10 @@ type Machine struct {
 // Observe reads the ports that a request names, and what tests of them need. The error joins all
 // that prevents them: no port can be tested, a program is not installed, or the image is not there.
 func Observe(ctx context.Context, root host.Root, r Request) (Machine, error) {
-	m := Machine{Request: r, Root: root, Runner: host.Runner{Root: root}}
+	m := Machine{Request: r, Programs: Rping(), Root: root, Runner: host.Runner{Root: root}}
+	if r.Perf {
+		m.Programs = Perftest(host.ReadFamily(root))
+	}
 	devices, stack, err := rdma.Scan(root, rdma.Options{GIDs: true})
 	if errors.Is(err, pci.ErrNoPCI) {
 		err = ErrNoDevices
@@ -73,10 +76,14 @@ func selected(stack rdma.Stack, devices pci.Devices, selector string) ([]rdma.Ad
 	return adapters, err
 }
 
-// readPrograms finds the programs: on the machine, or an image for them.
-func (m *Machine) readPrograms(ctx context.Context) error {
+// readPrograms finds the programs: on the machine, or an image for them. Measurements in containers
+// are compared with those of the machine.
+func (m *Machine) readPrograms(ctx context.Context) (missing error) {
+	if m.Image == "" || m.Perf {
+		missing = m.Programs.Ready(m.Runner)
+	}
 	if m.Image == "" {
-		return errors.Join(m.Programs.Ready(m.Runner), CheckMemlock(m.Options))
+		return missing
 	}
 	found, noImage := engine.Find(ctx, m.Runner, m.Image)
 	var unreadable error
@@ -84,7 +91,7 @@ func (m *Machine) readPrograms(ctx context.Context) error {
 	found.Network, found.Unlabelled = "host", selinux.DeniesDevices()
 	m.Container = &found
 	m.Folders, unreadable = cdi.Read(m.Root)
-	return errors.Join(noImage, unreadable, unread)
+	return errors.Join(noImage, unreadable, unread, missing)
 }
 
 // Tested is a test that was carried out, with its result.
@@ -103,15 +110,18 @@ func VerdictOf(tests []Tested) Verdict {
 	return Pass
 }
 
-// TestOf returns the test of a port by one of its addresses.
-func (m Machine) TestOf(target Target, source Address) Test {
+// testOf returns the test of a port by one of its addresses.
+func (m Machine) testOf(ctx context.Context, target Target, source Address) (Test, error) {
 	t := Test{Options: m.Options, Programs: m.Programs, Runner: m.Runner, Root: m.Root, Target: target, Source: source}
 	if m.Container != nil {
 		container := *m.Container
 		container.Devices = containerDevices(m.Folders, target)
 		t.Container = &container
 	}
-	return t
+	if m.Perf {
+		t.Hardware = readHardware(m.Root, target)
+	}
+	return t.prepared(ctx)
 }
 
 // Loopback tests all ports one after the other, with both sides on this machine. begins is called
@@ -119,34 +129,34 @@ func (m Machine) TestOf(target Target, source Address) Test {
 func (m Machine) Loopback(ctx context.Context, begins func(Test)) ([]Tested, error) {
 	var tests []Tested
 	for _, target := range m.Targets {
-		test := m.TestOf(target, target.Addresses[0])
-		begins(test)
-		r, err := test.Loopback(ctx)
+		test, err := m.testOf(ctx, target, target.Addresses[0])
 		if err != nil {
 			return nil, err
 		}
-		tests = append(tests, Tested{test, r})
+		tests = append(tests, Tested{Test: test})
+	}
+	for i := range tests {
+		begins(tests[i].Test)
+		var err error
+		if tests[i].Result, err = tests[i].Test.Loopback(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return tests, nil
 }
 
 // Listen waits for a peer at the one port that can be tested. begins is called before.
-func (m Machine) Listen(ctx context.Context, begins func(Test)) (Tested, error) {
-	test, err := m.Listener()
+func (m Machine) Listen(ctx context.Context, begins func(Test)) ([]Tested, error) {
+	if len(m.Targets) > 1 {
+		return nil, severalPorts(m.Targets)
+	}
+	test, err := m.testOf(ctx, m.Targets[0], m.Targets[0].Addresses[0])
 	if err != nil {
-		return Tested{}, err
+		return nil, err
 	}
 	begins(test)
 	r, err := test.Listen(ctx)
-	return Tested{test, r}, err
-}
-
-// Listener returns the test of the one port at which a peer is waited for.
-func (m Machine) Listener() (Test, error) {
-	if len(m.Targets) > 1 {
-		return Test{}, severalPorts(m.Targets)
-	}
-	return m.TestOf(m.Targets[0], m.Targets[0].Addresses[0]), nil
+	return []Tested{{test, r}}, err
 }
 
 // severalPorts returns the error of a listener without a port of its own.
@@ -162,9 +172,12 @@ func severalPorts(targets []Target) error {
 }
 
 // Peer tests a way to a peer that listens. begins is called before.
-func (m Machine) Peer(ctx context.Context, way Way, begins func(Test)) (Tested, error) {
-	test := m.TestOf(way.Target, way.Source)
+func (m Machine) Peer(ctx context.Context, way Way, begins func(Test)) ([]Tested, error) {
+	test, err := m.testOf(ctx, way.Target, way.Source)
+	if err != nil {
+		return nil, err
+	}
 	begins(test)
 	r, err := test.Peer(ctx, way.Peer)
-	return Tested{test, r}, err
+	return []Tested{{test, r}}, err
 }

@@ -1,4 +1,4 @@
-package perf
+package trial
 
 import (
 	"errors"
@@ -22,6 +22,8 @@ type Report struct {
 type Bandwidth struct {
 	Average float64
 	Peak    *float64 // nil if it was not measured
+	// MessageRate is in messages per second, nil if the report has none.
+	MessageRate *float64
 }
 
 // Latency is in microseconds: the time of a message there, as half of the way there and back, or
@@ -44,11 +46,12 @@ const (
 	columnIterations = "#iterations"
 	columnPeak       = "BW peak"
 	columnAverage    = "BW average"
+	columnRate       = "MsgRate"
 )
 
-// units are the units of bandwidths, in bytes. Despite its name, MB is 2^20 bytes (perftest(1),
+// units are the units of bandwidths, in bytes, and of rates of messages. Despite its name, MB is 2^20 bytes (perftest(1),
 // --report_gbits); later releases call it MiB.
-var units = map[string]float64{"MB/sec": 1 << 20, "MiB/sec": 1 << 20, "Gb/sec": 1e9 / 8}
+var units = map[string]float64{"MB/sec": 1 << 20, "MiB/sec": 1 << 20, "Gb/sec": 1e9 / 8, "Mpps": 1e6}
 
 // columnName is the form of a column's name, with its unit.
 var columnName = host.LazyRegexp(`#bytes|#iterations|[^\[\]\s][^\[\]]*\[[^\[\]]+\]`)
@@ -138,7 +141,7 @@ func (t *table) count(name string) int {
 	return int(n)
 }
 
-// scaled returns the figure of a column in bytes per second.
+// scaled returns the figure of a column in bytes or messages per second.
 func (t *table) scaled(name string) float64 {
 	n, unit := t.figure(name), t.units[name]
 	scale, ok := units[unit]
@@ -168,6 +171,9 @@ func (t *table) report() (Report, error) {
 		r.Bandwidth = &Bandwidth{Average: t.scaled(columnAverage)}
 		if peak := t.scaled(columnPeak); peak > 0 {
 			r.Bandwidth.Peak = &peak
+		}
+		if _, ok := t.figures[columnRate]; ok {
+			r.Bandwidth.MessageRate = new(t.scaled(columnRate))
 		}
 	} else {
 		r.Latency = &Latency{

@@ -1,4 +1,4 @@
-package ping_test
+package trial_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	"gpustack/host/engine"
 	"gpustack/host/hosttest"
-	"gpustack/host/rdma/ping"
+	"gpustack/host/rdma/trial"
 )
 
 // entrypoint runs the entry point on the machine.
@@ -28,7 +28,7 @@ func TestContainers(t *testing.T) {
 		test := newTest(r)
 		test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: name, Devices: []string{"gpustack.local/hca=0000:0c:00.1"}}
 		got, err := test.Loopback(t.Context())
-		if err != nil || got.Verdict != ping.Pass || got.Iterations != 3 {
+		if err != nil || got.Verdict != trial.Pass || got.Iterations != 3 {
 			t.Errorf("%+v, %v", got, err)
 		}
 		for line := range strings.Lines(hosttest.Asked(t, r.Dirs[0], name)) {
@@ -65,7 +65,7 @@ func TestContainersUnlabelled(t *testing.T) {
 	test := newTest(r)
 	test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman", Devices: []string{"/dev/infiniband/rdma_cm"},
 		Unlabelled: true}
-	if got, err := test.Loopback(t.Context()); err != nil || got.Verdict != ping.Pass {
+	if got, err := test.Loopback(t.Context()); err != nil || got.Verdict != trial.Pass {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if lines := hosttest.Asked(t, r.Dirs[0], "podman"); strings.Count(lines, " --security-opt label=disable ") != strings.Count(lines, "run --rm") {
@@ -82,9 +82,9 @@ func TestContainersFail(t *testing.T) {
 		text      string
 	}{
 		{"no rping, crun", "echo 'Error: crun: executable file `rping` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command that was not found' >&2; exit 127",
-			ping.ErrImageRping, "localhost/rdma:1: the image has no rping"},
+			trial.ErrImageRping, "localhost/rdma:1: the image has no rping"},
 		{"no rping, runc", `echo 'Error: runc: runc create failed: unable to start container process: exec: "rping": executable file not found in $PATH: OCI runtime attempted to invoke a command that was not found' >&2; exit 127`,
-			ping.ErrImageRping, "the image has no rping"},
+			trial.ErrImageRping, "the image has no rping"},
 		{"unresolvable", "echo 'Error: setting up CDI devices: unresolvable CDI devices gpustack.local/hca=x' >&2; exit 126", engine.ErrStart,
 			"unresolvable CDI devices gpustack.local/hca=x"},
 		{"no node", `echo 'failed to stat CDI host device "/dev/infiniband/uverbs7": no such file or directory' >&2; exit 127`, engine.ErrStart, "uverbs7"},
@@ -105,7 +105,7 @@ func TestContainersFail(t *testing.T) {
 			got, err := test.Peer(t.Context(), test.Source.IP)
 			switch {
 			case row.kind == nil:
-				if err != nil || got.Verdict != ping.Fail || len(got.Causes) != 1 || !strings.Contains(got.Causes[0].Cause, row.text) {
+				if err != nil || got.Verdict != trial.Fail || len(got.Causes) != 1 || !strings.Contains(got.Causes[0].Cause, row.text) {
 					t.Errorf("%+v, %v", got, err)
 				}
 			case !errors.Is(err, row.kind) || !strings.Contains(err.Error(), row.text):
@@ -124,7 +124,7 @@ func TestContainerIsRemoved(t *testing.T) {
 	test.Timeout = 500 * time.Millisecond
 	test.Container = &engine.Container{Network: "host", Image: "localhost/rdma:1", Engine: "podman"}
 	got, err := test.Listen(t.Context())
-	if err != nil || got.Verdict != ping.Fail || !strings.Contains(got.Causes[0].Cause, "no peer") {
+	if err != nil || got.Verdict != trial.Fail || !strings.Contains(got.Causes[0].Cause, "no peer") {
 		t.Errorf("%+v, %v", got, err)
 	}
 	lines := strings.Split(strings.TrimSpace(hosttest.Asked(t, r.Dirs[0], "podman")), "\n")
