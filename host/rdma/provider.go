@@ -34,7 +34,7 @@ func (f VerbsFolder) Serves(name string, lines []DriverLine) (found bool, why st
 	for _, p := range f.Providers {
 		switch {
 		case p.Name != name:
-		case p.Private == f.Private, f.Private == 0 && p.IsOld():
+		case p.Private == f.Private:
 			return true, ""
 		default:
 			others = append(others, p.File)
@@ -51,14 +51,8 @@ func (f VerbsFolder) Serves(name string, lines []DriverLine) (found bool, why st
 	return false, fmt.Sprintf("%s/libibverbs has no lib%s-rdmav%d.so", f.Dir, name, f.Private)
 }
 
-// Has reports whether the folder has a library for a driver, whatever its private ABI.
-func (f VerbsFolder) Has(name string) bool {
-	return slices.ContainsFunc(f.Providers, func(p Provider) bool { return p.Name == name })
-}
-
 // Mixed returns the libraries of several releases of rdma-core, as text of a finding, and one of
-// them; "" if all are of one release. A program loads those of one release only. Libraries from
-// before 2017, which no libibverbs of rdma-core loads, are not counted.
+// them; "" if all are of one release. A program loads those of one release only.
 func (v Verbs) Mixed() (seen, file string) {
 	byABI := map[int]string{}
 	add := func(private int, file string) {
@@ -71,9 +65,7 @@ func (v Verbs) Mixed() (seen, file string) {
 			add(folder.Private, folder.Library)
 		}
 		for _, p := range folder.Providers {
-			if !p.IsOld() {
-				add(p.Private, p.File)
-			}
+			add(p.Private, p.File)
 		}
 	}
 	if len(byABI) < 2 {

@@ -58,16 +58,6 @@ type Provider struct {
 // DriverDir is the folder of the configuration of libibverbs.
 const DriverDir = "/etc/libibverbs.d"
 
-// oldPrivate is the private ABI of libraries from before 2017, when drivers and libibverbs became
-// one source, rdma-core.
-const oldPrivate = 2
-
-// IsOld reports whether the library is from before 2017, when drivers and libibverbs became one
-// source, rdma-core. Its libibverbs does not load such a library.
-func (p Provider) IsOld() bool {
-	return p.Private == oldPrivate
-}
-
 // Libraries returns the folders that have a libibverbs.
 func (v Verbs) Libraries() []VerbsFolder {
 	return slices.DeleteFunc(slices.Clone(v.Folders), func(f VerbsFolder) bool { return f.Library == "" })
@@ -163,9 +153,7 @@ func readFolder(root host.Root, dir string, drivers []DriverLine) (VerbsFolder, 
 		entries[i] = path.Join(inside, name)
 	}
 	for _, d := range drivers {
-		for _, private := range slices.Compact([]int{oldPrivate, max(folder.Private, oldPrivate)}) {
-			entries = append(entries, path.Join(dir, fmt.Sprintf("lib%s-rdmav%d.so", d.Provider(), private)))
-		}
+		entries = append(entries, path.Join(dir, fmt.Sprintf("lib%s-rdmav%d.so", d.Provider(), folder.Private)))
 	}
 	for _, file := range entries {
 		p, ok := parseProvider(path.Base(file))
@@ -190,7 +178,8 @@ func parseProvider(name string) (Provider, bool) {
 	middle, so := strings.CutSuffix(middle, ".so")
 	driver, number, suffix := strings.Cut(middle, "-rdmav")
 	private, err := strconv.Atoi(number)
-	return Provider{Name: driver, Private: private}, ok && so && suffix && err == nil
+	const before2017 = 2 // no libibverbs of rdma-core loads such a library
+	return Provider{Name: driver, Private: private}, ok && so && suffix && err == nil && private > before2017
 }
 
 // readPrivate returns the private ABI of a libibverbs: the number of its symbol version

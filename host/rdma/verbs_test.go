@@ -40,8 +40,8 @@ of 2014
 		Drivers: []rdma.DriverLine{{Name: "/opt/lib/libfoo", File: "/etc/libibverbs.d/any", Line: 1}, {Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 2},
 			{Name: "mthca", File: "/etc/libibverbs.d/mthca.driver", Line: 1}},
 		Folders: []rdma.VerbsFolder{
-			{Dir: "/usr/lib64", Library: "/usr/lib64/libibverbs.so.1", Private: 65, Providers: []rdma.Provider{
-				{File: "/usr/lib64/libmthca-rdmav2.so", Name: "mthca", Private: 2}, {File: "/usr/lib64/libibverbs/librxe-rdmav65.so", Name: "rxe", Private: 65},
+			{Dir: "/usr/lib64", Library: "/usr/lib64/libibverbs.so.1", Private: 65, Providers: []rdma.Provider{ // and one from before 2017
+				{File: "/usr/lib64/libibverbs/librxe-rdmav65.so", Name: "rxe", Private: 65},
 			}},
 			// The library of mlx4 is a link to a missing file.
 			{Dir: debian, Library: debian + "/libibverbs.so.1", Private: 34, Providers: []rdma.Provider{

@@ -17,7 +17,8 @@ const (
 	maxVerbsABI = 6
 )
 
-// abi compares the versions of the kernel's interfaces with those that libibverbs accepts.
+// abi compares the versions of the kernel's interfaces with those that libibverbs and its libraries
+// accept.
 func (v view) abi() []host.Finding {
 	if !v.Stack.Seen() {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)
@@ -40,28 +41,20 @@ func (v view) abi() []host.Finding {
 		}}
 	}
 	findings := v.each(func(a rdma.Adapter) []host.Finding {
-		name := a.Provider()
-		accepted, ok := rdma.AcceptedABI(name)
+		accepted, ok := rdma.AcceptedABI(a.Provider())
 		if !ok || a.Verbs == nil || a.Verbs.ABI == nil {
 			return nil
 		}
 		abi := *a.Verbs.ABI
-		if abi >= accepted.Min && abi <= accepted.Max {
+		if !slices.ContainsFunc(v.Verbs.Libraries(), func(f rdma.VerbsFolder) bool { return accepted.RefusedWith(f.Private, abi) }) {
 			return nil
 		}
-		f := host.Finding{
-			Status: host.Warn, File: "/sys/class/infiniband_verbs/" + a.Verbs.Name + "/abi_version",
-			Seen: fmt.Sprintf("%s: the driver has version %d, rdma-core 44 accepts %d to %d", title(a), abi, accepted.Min, accepted.Max),
-			Effect: fmt.Sprintf(`unless the installed library differs, programs do not see the adapter: "Driver %s does not support the kernel ABI of %d"`,
-				name, abi),
+		return []host.Finding{{
+			Status: host.Fail, File: "/sys/class/infiniband_verbs/" + a.Verbs.Name + "/abi_version",
+			Seen:   fmt.Sprintf("%s: the driver has version %d, rdma-core 44 accepts %d to %d", title(a), abi, accepted.Min, accepted.Max),
+			Effect: fmt.Sprintf(`programs do not see the adapter: "Driver %s does not support the kernel ABI of %d"`, a.Provider(), abi),
 			Remedy: "install kernel and rdma-core of the same distribution release",
-		}
-		certain := func(f rdma.VerbsFolder) bool { return f.Private > 0 && accepted.RefusedWith(f.Private, abi) }
-		if slices.ContainsFunc(v.Verbs.Folders, certain) {
-			f.Status = host.Fail
-			f.Effect = fmt.Sprintf(`programs do not see the adapter: "Driver %s does not support the kernel ABI of %d"`, name, abi)
-		}
-		return []host.Finding{f}
+		}}
 	})
 	return checklist.OrPass(findings, "the kernel has version %d", *class)
 }

@@ -21,8 +21,8 @@ func (v view) providers() []host.Finding {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
 	var findings []host.Finding
-	fail := func(file string, line int, seen, effect string, remedy host.Text) {
-		findings = append(findings, host.Finding{Status: host.Fail, File: file, Line: line, Seen: seen, Effect: effect, Remedy: remedy})
+	fail := func(file, seen, effect string, remedy host.Text) {
+		findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: remedy})
 	}
 	if v.Verbs.Err != nil {
 		findings = append(findings, checklist.Unread("libibverbs", v.Verbs.Err)...)
@@ -35,7 +35,10 @@ func (v view) providers() []host.Finding {
 		}
 		return findings
 	}
-	findings = append(findings, v.mixed()...)
+	if seen, file := v.Verbs.Mixed(); seen != "" {
+		fail(file, seen, "a program loads the libraries of one release only; with the others it does not see adapters",
+			"keep one: remove either the distribution's rdma-core or the vendor's (MLNX_OFED, DOCA) completely, then install the other one again")
+	}
 	wanted := v.wantedProviders()
 	for _, name := range wanted {
 		if v.Verbs.DriverErr != nil {
@@ -45,7 +48,7 @@ func (v view) providers() []host.Finding {
 		if v.Verbs.Loads(name) {
 			continue
 		}
-		fail(rdma.DriverDir, 0, fmt.Sprintf("no file has the line \"driver %s\"", name),
+		fail(rdma.DriverDir, fmt.Sprintf("no file has the line \"driver %s\"", name),
 			`programs do not see the adapter: "No IB devices found" (ibv_devinfo)`,
 			host.Textf("echo 'driver %s' > %s/%s.driver, or install the package again", name, rdma.DriverDir, name))
 	}
@@ -54,16 +57,13 @@ func (v view) providers() []host.Finding {
 			found, why := folder.Serves(name, v.Verbs.Drivers)
 			switch {
 			case found:
-			case folder.Private == 0 && folder.Has(name):
+			case folder.Private == 0:
 				findings = append(findings, host.Finding{
 					Status: host.NA, File: folder.Library,
 					Seen: fmt.Sprintf("%s shows no private ABI: whether it loads the library for %s is unknown", folder.Library, name),
 				})
-			case folder.Private == 0:
-				fail(folder.Library, 0, fmt.Sprintf("%s shows no private ABI, and there is no library for %s", folder.Library, name),
-					`programs do not see the adapter: "No IB devices found" (ibv_devinfo)`, install)
 			default:
-				fail(folder.Library, 0, why,
+				fail(folder.Library, why,
 					fmt.Sprintf(`programs do not see the adapter: "libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: `+
 						`cannot open shared object file", "No IB devices found" (ibv_devinfo)`, name, folder.Private), install)
 			}
@@ -111,28 +111,4 @@ func (v view) wantedProviders() []string {
 		}
 	}
 	return wanted
-}
-
-// mixed finds libraries of more than one release.
-func (v view) mixed() []host.Finding {
-	var findings []host.Finding
-	for _, folder := range v.Verbs.Folders {
-		for _, p := range folder.Providers {
-			if p.IsOld() {
-				findings = append(findings, host.Finding{
-					Status: host.Warn, File: p.File, Seen: p.File + " is from before 2017",
-					Effect: "libibverbs of rdma-core does not load it", Remedy: host.Text("remove the package that has it: dpkg -S " + p.File + ", or rpm -qf " + p.File),
-				})
-			}
-		}
-	}
-	seen, file := v.Verbs.Mixed()
-	if seen == "" {
-		return findings
-	}
-	return append(findings, host.Finding{
-		Status: host.Fail, File: file, Seen: seen,
-		Effect: "a program loads the libraries of one release only; with the others it does not see adapters",
-		Remedy: "keep one: remove either the distribution's rdma-core or the vendor's (MLNX_OFED, DOCA) completely, then install the other one again",
-	})
 }
