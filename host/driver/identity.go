@@ -12,16 +12,15 @@ import (
 )
 
 // An Identity is set where the adapter's driver accepts it, in this order: in MLNX_OFED's folder
-// sriov of the physical function, in the alias GUIDs of mlx4_core, or by netlink through a network
-// interface of the physical function (k8snetworkplumbingwg/sriovnet, mofed_ib_helper.go, tries
-// sysfs before netlink too).
+// sriov of the physical function, or by netlink through a network interface of the physical function
+// (k8snetworkplumbingwg/sriovnet, mofed_ib_helper.go, tries sysfs before netlink too).
 type identityPlace struct {
 	root host.Root
 	k    Requester
 	pf   pci.Address
 	vf   int
 	// One of these is not "".
-	ofed, alias, netdev string
+	ofed, netdev string
 }
 
 // ErrNoInterface means that the identity of a VF cannot be set, because the physical function has
@@ -40,21 +39,6 @@ func place(root host.Root, k Requester, pf pci.Address, vf int) (identityPlace, 
 	if ok {
 		p.ofed = ofed
 		return p, nil
-	}
-	devices, err := host.IfPresent(root.ReadDir(attribute(pf, "infiniband")))
-	if err != nil {
-		return p, err
-	}
-	for _, name := range devices {
-		// The first entry is the physical function's (MLNX_OFED user manual, Alias GUID Support).
-		alias := attribute(pf, path.Join("infiniband", name, "iov/ports/1/admin_guids", strconv.Itoa(vf+1)))
-		if ok, err = root.Exists(alias); err != nil {
-			return p, err
-		}
-		if ok {
-			p.alias = alias
-			return p, nil
-		}
 	}
 	interfaces, err := host.IfPresent(root.ReadDir(attribute(pf, "net")))
 	if err != nil {
@@ -95,8 +79,7 @@ func (p identityPlace) read() (o VFOptions, err error) {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	switch {
-	case p.ofed != "":
+	if p.ofed != "" {
 		o.NodeGUID, o.PortGUID = strings.ToLower(text(path.Join(p.ofed, "node"))), strings.ToLower(text(path.Join(p.ofed, "port")))
 		policy := text(path.Join(p.ofed, "policy"))
 		for state, name := range policies() {
@@ -104,17 +87,6 @@ func (p identityPlace) read() (o VFOptions, err error) {
 				o.State = state
 			}
 		}
-		return o, err
-	case p.alias != "":
-		number, parseErr := strconv.ParseUint(text(p.alias), 0, 64)
-		if err == nil && parseErr != nil {
-			err = fmt.Errorf("%s: not a GUID: %w", p.alias, parseErr)
-		}
-		var octets []string
-		for shift := 56; shift >= 0; shift -= 8 {
-			octets = append(octets, fmt.Sprintf("%02x", byte(number>>shift)))
-		}
-		o.PortGUID = strings.Join(octets, ":")
 		return o, err
 	}
 	answer, err := p.k.Request(Request{Kind: ShowVFs, Device: p.netdev})
@@ -171,9 +143,6 @@ func SetIdentity(root host.Root, k Requester, pf pci.Address, vf int, want VFOpt
 	if err != nil {
 		return err
 	}
-	if p.alias != "" { // it holds port GUIDs only; node GUIDs follow the firmware
-		want = VFOptions{PortGUID: want.PortGUID}
-	}
 	lacks := now.Lacks(want)
 	for _, f := range []struct {
 		kind        RequestKind
@@ -185,8 +154,6 @@ func SetIdentity(root host.Root, k Requester, pf pci.Address, vf int, want VFOpt
 		switch {
 		case f.value == "":
 			continue
-		case p.alias != "":
-			err = k.Write(Write{p.alias, "0x" + strings.ReplaceAll(f.value, ":", "")})
 		case p.ofed != "":
 			value := f.value
 			if f.kind == SetState {

@@ -19,60 +19,6 @@ import (
 	"gpustack/host/rdma/rdmaprepare"
 )
 
-// The parameters of mlx4_core, of Linux 6.1 and of MLNX_OFED, as modinfo -p shows them.
-var (
-	upstream = []modprobe.Parameter{{Name: "num_vfs", Type: "array of byte", Text: "enable #num_vfs functions if num_vfs > 0\nnum_vfs=port1,port2,port1+2"},
-		{Name: "probe_vf", Type: "array of byte"}, {Name: "port_type_array", Type: "array of int"}}
-	ofed = []modprobe.Parameter{{Name: "num_vfs", Type: "string", Text: "Either a single value or a string of bb:dd.f-n"}, {Name: "probe_vf", Type: "string"}}
-)
-
-// TestMlx4: what the module's own parameters say decides how the VFs are made.
-func TestMlx4(t *testing.T) {
-	old := infiniband()
-	old.driver = "mlx4_core"
-	second := ethernet()
-	second.driver = "mlx4_core"
-	first := []pci.Address{address(old.address)}
-	both := append(slices.Clone(first), address(second.address))
-	for _, test := range []struct {
-		name       string
-		adapters   []hca
-		parameters []modprobe.Parameter
-		options    rdmaprepare.Options
-		want       string // the line, or an error
-	}{
-		{"upstream, guests", []hca{old}, upstream, rdmaprepare.Options{Add: first, VFs: 4}, "options mlx4_core num_vfs=4 probe_vf=0 port_type_array=1"},
-		{"upstream, containers", []hca{old}, upstream, rdmaprepare.Options{Add: first, VFs: 4, Use: rdma.ForContainers},
-			"options mlx4_core num_vfs=4 probe_vf=4 port_type_array=1"},
-		{"upstream, one of two", []hca{old, second}, upstream, rdmaprepare.Options{Add: first, VFs: 4},
-			"0000:0c:00.0: the kernel's mlx4_core has one num_vfs for all adapters, so all have to be prepared alike: 0000:0d:00.0 is not"},
-		{"upstream, both, whose ports differ", []hca{old, second}, upstream, rdmaprepare.Options{Add: both, VFs: 4}, "options mlx4_core num_vfs=4 probe_vf=0"},
-		{"MLNX_OFED, one of two", []hca{old, second}, ofed, rdmaprepare.Options{Add: first, VFs: 4}, "options mlx4_core num_vfs=0c:00.0-4 probe_vf=0c:00.0-0"},
-		{"no parameter", []hca{old}, nil, rdmaprepare.Options{Add: first, VFs: 4},
-			"0000:0c:00.0: mlx4_core makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			root := hosttest.Lay(t, machineOf(test.adapters, "", ""))
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.Parameters["6.1.0-28-amd64"] = test.parameters
-			w, err := rdmaprepare.NewWant(m, test.options)
-			if err != nil {
-				if err.Error() != test.want {
-					t.Errorf("%v, want %s", err, test.want)
-				}
-				return
-			}
-			p, err := rdmaprepare.NewPlan(m, w)
-			if err != nil || !strings.HasSuffix(string(p.Files[0].After.Content), "\n"+test.want+"\n") {
-				t.Errorf("%v, %s, want %s", err, p.Files[0].After.Content, test.want)
-			}
-		})
-	}
-}
-
 // TestMissing: what guests and InfiniBand need of the machine.
 func TestMissing(t *testing.T) {
 	without := func(module string) func(*testing.T, *rdmaprepare.Machine) {

@@ -24,7 +24,7 @@ import (
 	"gpustack/host/steps"
 )
 
-// mlx4 is the module of ConnectX-3 and older adapters, whose VFs are made when it is loaded.
+// mlx4 is the driver of ConnectX-3 and older adapters.
 const mlx4 = "mlx4_core"
 
 // Machine is what a plan depends on.
@@ -36,9 +36,8 @@ type Machine struct {
 	Containers *machine.Containers // of container prepare; nil if nothing is recorded
 	Allowed    gate.Allowed        // by earlier commands
 	Kernels    []modprobe.Modules
-	Conf       modprobe.Conf                   // without gpustack's own file
-	Parameters map[string][]modprobe.Parameter // of mlx4_core, by the release of each kernel that has it
-	Mentions   []Mention                       // of other programs, read if VFs are made or an adapter is for guests as a whole
+	Conf       modprobe.Conf // without gpustack's own file
+	Mentions   []Mention     // of other programs, read if VFs are made or an adapter is for guests as a whole
 	Needs      guard.Needs
 	Mediated   map[pci.Address]int // number of mediated devices of each function
 	Uses       machine.Uses
@@ -76,7 +75,7 @@ type Function struct {
 func Observe(root host.Root, seen machine.Machine, running guard.Running, o Options) (Machine, error) {
 	m := Machine{
 		Devices: seen.Devices.Value, Unread: seen.ScanWarnings, Contract: seen.Contract.Value, Containers: seen.Containers,
-		Functions: map[pci.Address]Function{}, Parameters: map[string][]modprobe.Parameter{},
+		Functions: map[pci.Address]Function{},
 	}
 	if err := seen.Devices.Err; err != nil && !errors.Is(err, pci.ErrNoPCI) {
 		return m, err
@@ -124,16 +123,6 @@ func Observe(root host.Root, seen machine.Machine, running guard.Running, o Opti
 		f, err := readFunction(root, *a.Address)
 		keep(err)
 		m.Functions[*a.Address] = f
-		if a.Driver != mlx4 || len(m.Parameters) > 0 {
-			continue
-		}
-		for _, release := range releases {
-			parameters, known, err := modprobe.ReadParameters(root, release, mlx4)
-			keep(err)
-			if known {
-				m.Parameters[release] = parameters
-			}
-		}
 	}
 	m.Bonds = m.readBonds(root)
 	m.Files = edit.Observe(root, modprobeFile, LoadFile, rdma.RecordFile)
@@ -158,9 +147,7 @@ func (m Machine) readBonds(root host.Root) gate.Bonds {
 func (m Machine) MayConfigure(o Options) bool {
 	before, err := m.Files.Read(modprobeFile)
 	netns := o.Netns == rdma.NetnsExclusive || m.Recorded != nil && m.Recorded.Netns == rdma.NetnsExclusive
-	hasMLX4 := slices.ContainsFunc(m.Stack.Adapters, func(a rdma.Adapter) bool { return a.Driver == mlx4 }) ||
-		m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(a rdma.Prepared) bool { return a.Driver == mlx4 })
-	return before != nil || err != nil || netns || hasMLX4
+	return before != nil || err != nil || netns
 }
 
 // readImages reads which initramfs images contain a module whose parameters rdma prepare sets.
@@ -180,7 +167,7 @@ func readImages(root host.Root, releases []string) (Images, error) {
 		}
 		found.Has = found.Has || slices.ContainsFunc(content.Names, func(name string) bool {
 			base, _, ok := strings.Cut(path.Base(name), ".ko")
-			return ok && slices.Contains([]string{mlx4, "ib_core"}, modprobe.Normal(base))
+			return ok && modprobe.Normal(base) == "ib_core"
 		})
 	}
 	if found.Has {

@@ -40,7 +40,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	}
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
 	empty := len(w.Record.Adapters) == 0
-	options, modules := m.modprobeOptions(w.Record), m.modules(w.Record)
+	options, modules := modprobeOptions(w.Record), m.modules(w.Record)
 	modprobeConf, err := render(templates.RDMAModprobe, options)
 	if err != nil {
 		return Plan{}, err
@@ -118,83 +118,11 @@ func optionsPurpose(lines []line) string {
 }
 
 // modprobeOptions returns the options of modprobe for a record.
-func (m Machine) modprobeOptions(r rdma.Record) (lines []line) {
-	if values := m.mlx4Values(r); len(values) > 0 {
-		lines = append(lines, line{"VFs are made when the module is loaded: sriov_numvfs cannot be written with it.", mlx4, values})
-	}
+func modprobeOptions(r rdma.Record) (lines []line) {
 	if r.Netns == rdma.NetnsExclusive {
 		lines = append(lines, line{"Each RDMA device belongs to one network namespace (rdma-system(8)).", "ib_core", []string{"netns_mode=0"}})
 	}
 	return lines
-}
-
-// mlx4Values returns the parameters of mlx4_core for a record. The kernel's module has numbers for
-// all adapters, of which a single one is for VFs with both ports (Linux,
-// drivers/net/ethernet/mellanox/mlx4/main.c); that of MLNX_OFED has lists of adapters.
-func (m Machine) mlx4Values(r rdma.Record) []string {
-	var adapters []rdma.Prepared
-	for _, a := range r.Adapters {
-		if a.Driver == mlx4 && !a.Whole {
-			adapters = append(adapters, a)
-		}
-	}
-	if len(adapters) == 0 {
-		return nil
-	}
-	onHost := func(a rdma.Prepared) int {
-		if a.Use == rdma.ForGuests {
-			return 0
-		}
-		return len(a.VFs)
-	}
-	var values []string
-	parameter := func(name, value string) {
-		if m.hasParameter(name) {
-			values = append(values, name+"="+value)
-		}
-	}
-	if m.perCard() {
-		var num, probe []string
-		for _, a := range adapters {
-			short := strings.TrimPrefix(a.Address.String(), "0000:")
-			num = append(num, fmt.Sprintf("%s-%d", short, len(a.VFs)))
-			probe = append(probe, fmt.Sprintf("%s-%d", short, onHost(a)))
-		}
-		parameter("num_vfs", strings.Join(num, ","))
-		parameter("probe_vf", strings.Join(probe, ","))
-		return values
-	}
-	parameter("num_vfs", fmt.Sprint(len(adapters[0].VFs)))
-	parameter("probe_vf", fmt.Sprint(onHost(adapters[0])))
-	if types := m.portTypes(); types != "" {
-		parameter("port_type_array", types)
-	}
-	return values
-}
-
-// portTypes returns the types that the ports of mlx4's adapters have now, so that a port which
-// senses its type does not get another one at boot; "" if adapters differ or none is known.
-func (m Machine) portTypes() string {
-	types := ""
-	for _, a := range m.Stack.Adapters {
-		if a.Driver != mlx4 || a.IsVF() {
-			continue
-		}
-		var words []string
-		for _, port := range a.Ports {
-			word, ok := map[string]string{rdma.LinkInfiniBand: "1", rdma.LinkEthernet: "2"}[port.LinkLayer]
-			if !ok {
-				return ""
-			}
-			words = append(words, word)
-		}
-		own := strings.Join(words, ",")
-		if types != "" && types != own {
-			return ""
-		}
-		types = own
-	}
-	return types
 }
 
 // wantedModules returns the modules that a record needs, in the order in which they are loaded.
@@ -245,9 +173,6 @@ func (p *Plan) notes() {
 		infiniband = infiniband || a.LinkLayer == rdma.LinkInfiniBand && len(a.VFs) > 0
 		shared = shared || a.Use == rdma.ForContainers && p.Record.Netns != rdma.NetnsExclusive
 		locked = locked || a.Use == rdma.ForContainers
-		if a.Driver == mlx4 && len(a.VFs) > 0 {
-			note("the VFs of %s are made when mlx4_core is loaded, at the next boot: restarting gpustack-boot.service does not make them", a.Address)
-		}
 	}
 	if infiniband {
 		note("the subnet manager must have virtual ports enabled, and decides which partitions the VFs are in: see the lines for partitions.conf")

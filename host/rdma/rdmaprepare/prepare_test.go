@@ -272,8 +272,8 @@ func TestRefusals(t *testing.T) {
 		{"another mode of namespaces, read before", both, "", "-- etc/modprobe.d/a.conf --\noptions ib_core netns_mode=1\n",
 			rdmaprepare.Options{Add: []pci.Address{address(ib.address)}, VFs: 1, Netns: rdma.NetnsExclusive}, ""},
 		{"an unknown function to allow", both, "", "", rdmaprepare.Options{Allow: []pci.Address{address("99:00.0")}}, "--allow: 0000:99:00.0: there is no such PCI function"},
-		{"upstream's mlx4 without its parameter", []hca{with(ib, func(a *hca) { a.driver = "mlx4_core" })}, "", "", vfs(2),
-			"0000:0c:00.0: mlx4_core makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"},
+		{"mlx4", []hca{with(ib, func(a *hca) { a.driver = "mlx4_core" })}, "", "", vfs(2),
+			"0000:0c:00.0: mlx4_core makes VFs when it is loaded, by its parameters num_vfs and probe_vf: sriov_numvfs cannot be written with it"},
 		{"a record that cannot be read", both, "", "-- var/lib/gpustack/rdma.json --\n{\"schema\":1,\"kind\":\"rdma record\",\"files\":[],\"allowed\":[],\"adapters\":[{\"address\":\"0000:0c:00.0\",\"vendor_id\":\"15b3\",\"product_id\":\"101b\",\"path\":[],\"driver\":\"x\",\"link_layer\":\"\",\"for\":\"fun\",\"whole\":false,\"vfs\":[]}]}\n", vfs(2),
 			"/var/lib/gpustack/rdma.json: malformed: adapter 0000:0c:00.0 is for \"fun\"\nmalformed: adapter 0000:0c:00.0 needs either VFs or whole"},
 	} {

@@ -3,7 +3,6 @@ package rdmaprepare
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
-	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -35,12 +33,9 @@ var (
 	errNotRecorded = host.WithHint(errors.New("is not recorded"), host.Textf("'%s' shows what is", host.NewCommand("rdma prepare").Flag("dry-run")))
 	// errIsVF is the error of a VF where a physical function is wanted.
 	errIsVF = host.WithHint(errors.New("is a VF"), "name its physical function, of which --vfs makes VFs")
-	// errNoParameter is the error of an mlx4_core that cannot make VFs.
-	errNoParameter = host.WithHint(errors.New("makes no VFs: sriov_numvfs cannot be written with this driver, and no kernel's mlx4_core has the parameter num_vfs"),
-		"'modinfo -p mlx4_core' lists its parameters; install a kernel or MLNX_OFED whose module has num_vfs, or use --whole")
-	// errAllCards is the error of mlx4_core's parameters, which are the same for all adapters.
-	errAllCards = host.WithHint(errors.New("the kernel's mlx4_core has one num_vfs for all adapters, so all have to be prepared alike"),
-		"prepare all adapters of mlx4_core with the same --vfs and --for, or use MLNX_OFED, whose num_vfs names adapters")
+	// errMLX4 is the error of ConnectX-3 and older, whose VFs are made when the driver is loaded.
+	errMLX4 = host.WithHint(errors.New("mlx4_core makes VFs when it is loaded, by its parameters num_vfs and probe_vf: sriov_numvfs cannot be written with it"),
+		"'modinfo -p mlx4_core' describes them; set them in /etc/modprobe.d, regenerate the initramfs and reboot, or use --whole")
 	// errNoIPoIB is the error of an InfiniBand adapter of whose VFs nothing can set the GUIDs.
 	errNoIPoIB = host.WithHint(errors.New("no installed kernel has the module ib_ipoib, through whose interface the kernel sets the GUIDs of VFs"),
 		"install the kernel's package of extra modules, or MLNX_OFED")
@@ -89,7 +84,7 @@ func (e *limit) Hint() string {
 // firmwareCommand returns the command that lets the firmware of an adapter show a number of VFs
 // (mstflint), or "" for an adapter of another vendor.
 func firmwareCommand(driver string, a pci.Address, vfs int) string {
-	if driver != mlx4 && driver != "mlx5_core" {
+	if driver != "mlx5_core" {
 		return ""
 	}
 	return fmt.Sprintf("mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d", a, vfs)
@@ -342,13 +337,14 @@ func (w *wanting) wants(a pci.Address) bool {
 func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 	f := w.Functions[p.Address]
 	if p.Driver == mlx4 {
-		w.mlx4(*p)
+		w.fail(fmt.Errorf("%s: %w", p.Address, errMLX4))
+		return
 	}
 	if total := d.SRIOV.TotalVFs; total == nil || w.VFs > *total {
 		w.fail(&limit{p.Address, w.VFs, total, p.Driver})
 		return
 	}
-	if p.LinkLayer == rdma.LinkInfiniBand && p.Driver != mlx4 && !f.GUIDFiles && !w.anyKernel("ib_ipoib") {
+	if p.LinkLayer == rdma.LinkInfiniBand && !f.GUIDFiles && !w.anyKernel("ib_ipoib") {
 		w.fail(fmt.Errorf("%s: %w", p.Address, errNoIPoIB))
 	}
 	if f.Offset == nil || f.Stride == nil {
@@ -477,52 +473,6 @@ func (w *wanting) forGuests() {
 	if !w.anyKernel(machine.VFIO) {
 		once(errNoVFIO)
 	}
-}
-
-// mlx4 fails if the module's parameters cannot make the VFs.
-func (w *wanting) mlx4(p rdma.Prepared) {
-	if !w.hasParameter("num_vfs") {
-		w.fail(fmt.Errorf("%s: mlx4_core %w", p.Address, errNoParameter))
-		return
-	}
-	if w.perCard() {
-		if p.Address.Domain != 0 {
-			w.fail(fmt.Errorf("%s: num_vfs of mlx4_core names adapters without their PCI domain, which is not 0000", p.Address))
-		}
-		return
-	}
-	for _, other := range w.Stack.Adapters {
-		if other.Address == nil || other.Driver != mlx4 || other.IsVF() || slices.Contains(w.Add, *other.Address) {
-			continue
-		}
-		r := w.Record.At(*other.Address)
-		if r == nil || len(r.VFs) != w.VFs || r.Use != p.Use {
-			w.fail(fmt.Errorf("%s: %w: %s is not", p.Address, errAllCards, *other.Address))
-		}
-	}
-}
-
-// hasParameter reports whether mlx4_core of at least one kernel has a parameter.
-func (m Machine) hasParameter(name string) bool {
-	for _, parameters := range m.Parameters {
-		if slices.ContainsFunc(parameters, func(p modprobe.Parameter) bool { return p.Name == name }) {
-			return true
-		}
-	}
-	return false
-}
-
-// perCard reports whether num_vfs is a text that names adapters, as that of MLNX_OFED, instead of
-// up to three numbers for all adapters. The module says so itself.
-func (m Machine) perCard() bool {
-	for _, release := range slices.Sorted(maps.Keys(m.Parameters)) {
-		for _, p := range m.Parameters[release] {
-			if p.Name == "num_vfs" {
-				return p.Type == "string" || p.Type == "charp" || strings.Contains(p.Text, "bb:dd.f")
-			}
-		}
-	}
-	return false
 }
 
 // namespaces refuses a mode of network namespaces that another file sets differently: of several
