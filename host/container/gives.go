@@ -34,8 +34,13 @@ type Given struct {
 	// Functions are the GPUs and RDMA adapters whose nodes it gets, as far as the machine shows them.
 	Functions []pci.Address
 	GPU       bool // it has the node of a GPU, whether or not that exists
+	// Nodes are those of GPUs and of uverbs on the host, whether or not they exist.
+	Nodes []string
 	// Library is the path of libcuda in the container, "" if it gets none.
 	Library string
+	// Other is a library of the driver that has another version than the loaded module, "" if none is
+	// known to.
+	Other string
 	// Compat reports whether a hook has the loader find libraries of forward compatibility of the image
 	// first.
 	Compat bool
@@ -73,8 +78,11 @@ func Gives(edits specs.ContainerEdits, driver nvidia.Driver, stack rdma.Stack) G
 	for _, n := range edits.DeviceNodes {
 		nodes[path.Clean(n.Path)] = true
 		from := path.Clean(cmp.Or(n.HostPath, n.Path))
-		_, ok := MinorOf(from)
-		g.GPU = g.GPU || ok
+		_, isGPU := MinorOf(from)
+		g.GPU = g.GPU || isGPU
+		if isGPU || strings.HasPrefix(from, path.Join(rdma.NodesDir, "uverbs")) {
+			g.Nodes = append(g.Nodes, from)
+		}
 		if a, ok := functionOf(from, driver, stack); ok && !slices.Contains(g.Functions, a) {
 			g.Functions = append(g.Functions, a)
 		}
@@ -84,6 +92,9 @@ func Gives(edits specs.ContainerEdits, driver nvidia.Driver, stack rdma.Stack) G
 		name := path.Base(m.ContainerPath)
 		stem, _, _ := strings.Cut(name, ".so.")
 		libraries[name], libraries[stem] = true, true
+		if v := nvidia.FileVersion(m.HostPath); driver.Loaded != nil && v.Differs(driver.Loaded.Version) {
+			g.Other = cmp.Or(g.Other, m.HostPath)
+		}
 		if stem == cudaStem {
 			g.Library, g.Folder = path.Clean(m.ContainerPath), path.Dir(path.Clean(m.ContainerPath))
 			g.Version, _ = nvidia.ParseVersion(strings.TrimPrefix(name, cudaStem+".so."))

@@ -122,7 +122,7 @@ func (r *reader) librariesIn(f folder) (libraries []Library) {
 	var stray []Library
 	for _, name := range r.names(f.name) {
 		core := coreOf(name)
-		stem, suffix, _ := strings.Cut(name, ".so.")
+		stem, _, _ := strings.Cut(name, ".so.")
 		if core == nil && !isStem(stem) {
 			continue
 		}
@@ -135,16 +135,12 @@ func (r *reader) librariesIn(f folder) (libraries []Library) {
 			file = ""
 		}
 		l := Library{Folder: f.name, File: file, Searched: f.searched}
-		if _, of, _ := strings.Cut(path.Base(file), ".so."); file != "" {
-			if v, ok := ParseVersion(of); ok && isDriver(v) {
-				l.Version = v
-			}
-		}
-		switch v, ok := ParseVersion(suffix); {
+		l.Version = FileVersion(file)
+		switch {
 		case core != nil:
 			l.Link, linked[file] = name, true
 			libraries = append(libraries, l)
-		case ok && isDriver(v) && file != "":
+		case FileVersion(name) != "" && file != "":
 			stray = append(stray, l)
 		}
 	}
@@ -155,6 +151,15 @@ func (r *reader) librariesIn(f folder) (libraries []Library) {
 		}
 	}
 	return libraries
+}
+
+// FileVersion returns the version of the driver in the name of a library's file, "" if it has none.
+func FileVersion(file string) Version {
+	_, suffix, _ := strings.Cut(path.Base(file), ".so.")
+	if v, ok := ParseVersion(suffix); ok && isDriver(v) {
+		return v
+	}
+	return ""
 }
 
 // isDriver reports whether a version can be that of a driver: names of files also end with versions

@@ -417,7 +417,7 @@ func cases(t *testing.T) []testCase {
 
 		{"minors that have changed", func(n *tree) {
 			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia1", second: "/dev/nvidia0"})
-		}, "devices", host.Fail, "devices[0].containerEdits.deviceNodes[0]: gpustack.local/gpu=0000:84:00.0 names /dev/nvidia1, but the node of 0000:84:00.0 is /dev/nvidia0",
+		}, "devices", host.Fail, "gpustack.local/gpu=0000:84:00.0 names /dev/nvidia1, but the node of 0000:84:00.0 is /dev/nvidia0",
 			"another GPU", "gpustack-boot"},
 		{"UUID with another minor", func(n *tree) {
 			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"GPU-00000000-0000-0000-0000-000000000001": "/dev/nvidia0"})
@@ -428,11 +428,16 @@ func cases(t *testing.T) []testCase {
 		{"libraries of an older driver in a spec", func(n *tree) {
 			n.files["usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07"] = ""
 			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"0": "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07")
-		}, "devices", host.Fail, "containerEdits.mounts[0].hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07 is of version 535.161.07", "18 Driver/library", "nvidia-ctk"},
+		}, "devices", host.Fail, "nvidia.com/gpu=0: containers get /usr/lib/x86_64-linux-gnu/libcuda.so.535.161.07, the loaded module is", "18 Driver/library", "nvidia-ctk"},
+		{"libraries of EGL, which have versions of their own", func(n *tree) {
+			n.files["usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1.1.2"] = ""
+			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"GPU-00000000-0000-0000-0000-000000000001": "/dev/nvidia1"},
+				"/usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1.1.2", "/usr/lib/x86_64-linux-gnu/libcuda.so.1")
+		}, "devices", host.Pass, "", "", ""},
 		{"our spec with the name of an older driver's library", func(n *tree) {
 			n.files["usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.161.07"] = ""
 			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"}, "/usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.161.07")
-		}, "devices", host.Fail, "libnvidia-gpucomp.so.535.161.07 is of version 535.161.07", "18 Driver/library", "systemctl restart gpustack-boot.service"},
+		}, "devices", host.Fail, "containers get /usr/lib/x86_64-linux-gnu/libnvidia-gpucomp.so.535.161.07, the loaded module is", "18 Driver/library", "systemctl restart gpustack-boot.service"},
 
 		{"recorded device without spec", func(n *tree) {
 			n.recordContainers(first, second)

@@ -52,19 +52,17 @@ func (v view) record() []host.Finding {
 			fail(machine.ContractFile, "no spec has "+name+", which is recorded", fmt.Sprintf(`"Error: setting up CDI devices: unresolvable CDI devices %s"`, name), again)
 		}
 	}
-	v.eachEdit(func(file, _, kind, device string, _ *specs.ContainerEdits) {
-		if kind != c.Options.GPUKind && kind != c.Options.HCAKind || device == "" {
-			return
+	for _, g := range v.given {
+		a, ok := addressOf(g.Device)
+		if !ok || g.Kind != c.Options.GPUKind && g.Kind != c.Options.HCAKind || c.At(a) != nil {
+			continue
 		}
-		if a, ok := addressOf(device); ok && c.At(a) == nil {
-			if container.IsSpec(file) {
-				fail(file, fmt.Sprintf("%s=%s is not recorded", kind, device), "containers can use a device that may be assigned to guests", again)
-				return
-			}
-			fail(file, fmt.Sprintf("%s=%s is not recorded", kind, device), "containers can use a device that may be assigned to guests",
-				host.Textf("remove it from the file, or record it: %s", host.NewCommand("container prepare").Flag("device", a.String())))
+		remedy := host.Text(again)
+		if !container.IsSpec(g.File) {
+			remedy = host.Textf("remove it from the file, or record it: %s", host.NewCommand("container prepare").Flag("device", a.String()))
 		}
-	})
+		fail(g.File, g.Name+" is not recorded", "containers can use a device that may be assigned to guests", remedy)
+	}
 	if v.Driver.Seen() && v.Stack.Seen() {
 		findings = append(findings, v.rewritten(write)...)
 	}

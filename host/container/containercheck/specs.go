@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	specs "tags.cncf.io/container-device-interface/specs-go"
-
 	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/checklist"
@@ -92,54 +90,4 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 		f.Remedy = host.Textf("generate the spec again, best without major and minor, as %s does", v.prepare())
 	}
 	return f
-}
-
-// namedNode is a device node that a spec names.
-type namedNode struct {
-	file   string // of the spec
-	field  string
-	kind   string // of the spec
-	device string // the name without kind; "" of the edits for all devices
-	path   string // on the machine
-	node   *specs.DeviceNode
-}
-
-// title names the device in a sentence: "nvidia.com/gpu=0".
-func (n namedNode) title() string {
-	if n.device == "" {
-		return "every device of " + n.kind
-	}
-	return n.kind + "=" + n.device
-}
-
-// eachEdit calls a function for the edits of every spec that runtimes use, those for all devices
-// first.
-func (v view) eachEdit(do func(file, field, kind, device string, e *specs.ContainerEdits)) {
-	for _, file := range v.Specs.Value.Files {
-		if !file.Used() {
-			continue
-		}
-		s := file.Spec
-		do(file.Path, "containerEdits", s.Kind, "", &s.ContainerEdits)
-		for i := range s.Devices {
-			do(file.Path, fmt.Sprintf("devices[%d].containerEdits", i), s.Kind, s.Devices[i].Name, &s.Devices[i].ContainerEdits)
-		}
-	}
-}
-
-// namedNodes returns all device nodes that specs name.
-func (v view) namedNodes() (nodes []namedNode) {
-	v.eachEdit(func(file, field, kind, device string, e *specs.ContainerEdits) {
-		for i, n := range e.DeviceNodes {
-			if n == nil {
-				continue
-			}
-			name := n.HostPath
-			if name == "" {
-				name = n.Path
-			}
-			nodes = append(nodes, namedNode{file, fmt.Sprintf("%s.deviceNodes[%d]", field, i), kind, device, name, n})
-		}
-	})
-	return nodes
 }
