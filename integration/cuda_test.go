@@ -129,8 +129,8 @@ func TestCUDA(t *testing.T) {
 }
 
 // TestCUDALibraries reads real libraries of each driver: the version of their names is in them, the
-// inferred version of a copy without a version in its name is the same, and no libcuda of a driver
-// has the note of one for forward compatibility. The newest driver has all core libraries.
+// version of a copy without a version in its name is unknown. The newest driver has all core
+// libraries.
 func TestCUDALibraries(t *testing.T) {
 	t.Parallel()
 	for _, release := range cudaparts.Releases() {
@@ -177,16 +177,6 @@ func TestCUDALibraries(t *testing.T) {
 			if release == cudaparts.Trixie && !core.Versioned && d.Library(core.Name) == nil {
 				t.Errorf("%s has no %s", release, core.Name)
 			}
-		}
-		f, err := os.Open(filepath.Join(dir, plain, "libcuda.so.1"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if compat, err := nvidia.ReadCompat(f); compat != nil || err != nil {
-			t.Errorf("%s: %+v, %v", release, compat, err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

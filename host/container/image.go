@@ -43,8 +43,7 @@ type ImageLibrary struct {
 	Path    string         // of the link, or of the file
 	Link    string         // libcuda.so.1
 	Version nvidia.Version // "" if unknown
-	Compat  *nvidia.Compat // of forward compatibility packages
-	Forward bool           // of forward compatibility: below a folder named compat, or with its note
+	Forward bool           // of forward compatibility (cuda-compat-*): below a folder named compat
 }
 
 // ForeignLibrary is a library in an image that is built for another architecture than the node's.

@@ -13,13 +13,6 @@ import (
 	"gpustack/host/rdma"
 )
 
-// defaultFolders are the folders in which loaders of glibc look without a cache: those of Debian's
-// multiarch first, then those of other distributions (ld.so(8); Debian, glibc's
-// debian/patches/any/local-ldconfig-multiarch.diff).
-var defaultFolders = []string{
-	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
-}
-
 // ErrNoLibraries is the error of an image in which nothing can load the driver's libraries.
 var ErrNoLibraries = host.WithHint(errors.New("has no libraries: no loader, no libc.so.6, and nothing of CUDA or RDMA"),
 	"name the root folder of an image; programs without a loader cannot use GPUs")
@@ -120,10 +113,10 @@ func (r *imageReader) read() {
 		places = append(places, place)
 		*to = append(*to, dir)
 	}
-	for _, dir := range defaultFolders {
+	for _, dir := range nvidia.DefaultFolders() {
 		add(&i.Folders, dir)
 	}
-	for _, dir := range r.conf("/etc/ld.so.conf", 0) {
+	for _, dir := range nvidia.LoaderFolders(r.root, r.fail) {
 		add(&i.Conf, dir)
 	}
 	dirs := slices.Concat(i.Conf, i.Folders, []string{DefaultLibraryFolder, "/usr/local/nvidia/lib"})
@@ -147,7 +140,7 @@ func (r *imageReader) read() {
 
 // places adds the folders that lead to others, and those above them.
 func (r *imageReader) places(dirs []string) {
-	for _, dir := range slices.Concat(dirs, defaultFolders) {
+	for _, dir := range slices.Concat(dirs, nvidia.DefaultFolders()) {
 		for ; dir != "/" && dir != "."; dir = path.Dir(dir) {
 			place, err := r.root.Real(dir)
 			if err != nil || place == dir {
@@ -159,37 +152,6 @@ func (r *imageReader) places(dirs []string) {
 			r.image.Places[dir] = place
 		}
 	}
-}
-
-// conf returns the folders of a file in the form of ld.so.conf(5), which may include others.
-func (r *imageReader) conf(file string, depth int) (dirs []string) {
-	const most = 8 // glibc has no limit; files that include each other end here
-	data, err := r.root.ReadFile(file)
-	if err != nil || depth > most {
-		if err != nil && !host.IsAbsent(err) {
-			r.fail(file, err)
-		}
-		return nil
-	}
-	for line := range strings.Lines(string(data)) {
-		line, _, _ = strings.Cut(line, "#")
-		line = strings.TrimSpace(line)
-		pattern, include := strings.CutPrefix(line, "include ")
-		switch {
-		case include:
-			if pattern = strings.TrimSpace(pattern); !path.IsAbs(pattern) {
-				pattern = path.Join(path.Dir(file), pattern)
-			}
-			for _, name := range r.names(path.Dir(pattern)) {
-				if ok, err := path.Match(path.Base(pattern), name); ok && err == nil {
-					dirs = append(dirs, r.conf(path.Join(path.Dir(pattern), name), depth+1)...)
-				}
-			}
-		case path.IsAbs(line):
-			dirs = append(dirs, path.Clean(line))
-		}
-	}
-	return dirs
 }
 
 // folder adds the libraries in a folder.
@@ -207,14 +169,7 @@ func (r *imageReader) folder(dir string) {
 			if r.foreign(file) {
 				continue
 			}
-			l := ImageLibrary{Path: file, Link: name, Forward: nvidia.IsForward(dir)}
-			if _, version, ok := strings.Cut(path.Base(place), ".so."); ok && strings.Contains(version, ".") {
-				l.Version, _ = nvidia.ParseVersion(version)
-			}
-			if name == CUDALink {
-				l.Compat = r.compat(file)
-				l.Forward = l.Forward || l.Compat != nil
-			}
+			l := ImageLibrary{Path: file, Link: name, Version: nvidia.FileVersion(place), Forward: nvidia.IsForward(dir)}
 			if ok, err := r.root.Exists(file); ok || err != nil { // a link that leads nowhere is no library
 				i.Libraries = append(i.Libraries, l)
 			}
@@ -235,17 +190,4 @@ func (r *imageReader) foreign(file string) bool {
 	}
 	r.image.Foreign = append(r.image.Foreign, ForeignLibrary{file, a})
 	return true
-}
-
-func (r *imageReader) compat(file string) *nvidia.Compat {
-	f, err := r.root.Open(file)
-	if err != nil {
-		return nil
-	}
-	defer f.Close() //nolint:errcheck // only read from
-	c, err := nvidia.ReadCompat(f)
-	if err != nil {
-		r.fail(file, err)
-	}
-	return c
 }

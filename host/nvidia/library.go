@@ -2,7 +2,10 @@ package nvidia
 
 import (
 	"path"
+	"slices"
 	"strings"
+
+	"gpustack/host"
 )
 
 // multiarch are Debian's names of the architectures that the driver exists for (Multiarch/Tuples).
@@ -37,21 +40,14 @@ func (r *reader) folders() (found []folder) {
 		seen[at] = true
 		found = append(found, folder{name, searched})
 	}
-	for _, name := range r.loaderFolders(loaderFile, map[string]bool{}) {
+	for _, name := range slices.Concat(LoaderFolders(r.root, r.warn), DefaultFolders()) {
 		add(name, true)
 	}
-	var packages []string
 	for _, tuple := range multiarch {
-		add("/lib/"+tuple, true)
-		add("/usr/lib/"+tuple, true)
-		packages = append(packages, "/usr/lib/"+tuple+"/nvidia/current", "/usr/lib/"+tuple+"/nvidia")
+		add("/usr/lib/"+tuple+"/nvidia/current", false)
+		add("/usr/lib/"+tuple+"/nvidia", false)
 	}
-	for _, name := range []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib"} {
-		add(name, true)
-	}
-	for _, name := range append(packages, "/usr/lib64/nvidia") {
-		add(name, false)
-	}
+	add("/usr/lib64/nvidia", false)
 	if r.container != "" {
 		for _, tuple := range multiarch {
 			add(r.container+"/usr/lib/"+tuple, false)
@@ -61,14 +57,32 @@ func (r *reader) folders() (found []folder) {
 	return found
 }
 
-// loaderFolders returns the folders that ld.so.conf names, with those of the files it includes.
-func (r *reader) loaderFolders(file string, seen map[string]bool) (folders []string) {
+// DefaultFolders returns the folders in which loaders of glibc look without a cache, in their order:
+// those of Debian's multiarch, then those of other distributions (ld.so(8); Debian, glibc's
+// debian/patches/any/local-ldconfig-multiarch.diff).
+func DefaultFolders() (folders []string) {
+	for _, tuple := range multiarch {
+		folders = append(folders, "/lib/"+tuple, "/usr/lib/"+tuple)
+	}
+	return append(folders, "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+}
+
+// LoaderFolders returns the folders that ld.so.conf(5) below a root names, with those of the files
+// it includes. fail is told what cannot be read.
+func LoaderFolders(root host.Root, fail func(file string, err error)) []string {
+	return loaderFolders(root, fail, loaderFile, map[string]bool{})
+}
+
+func loaderFolders(root host.Root, fail func(file string, err error), file string, seen map[string]bool) (folders []string) {
 	if seen[file] || len(seen) == maxFolders {
 		return nil
 	}
 	seen[file] = true
-	text, _ := r.text(file)
-	for line := range strings.Lines(text) {
+	data, err := root.ReadFile(file)
+	if err != nil && !host.IsAbsent(err) {
+		fail(file, err)
+	}
+	for line := range strings.Lines(string(data)) {
 		line, _, _ = strings.Cut(line, "#")
 		fields := strings.FieldsFunc(line, func(c rune) bool { return strings.ContainsRune(" \t\n:,", c) })
 		switch {
@@ -78,9 +92,13 @@ func (r *reader) loaderFolders(file string, seen map[string]bool) (folders []str
 					pattern = path.Join(path.Dir(file), pattern)
 				}
 				dir := path.Dir(pattern)
-				for _, name := range r.names(dir) {
+				names, err := root.ReadDir(dir)
+				if err != nil && !host.IsAbsent(err) {
+					fail(dir, err)
+				}
+				for _, name := range names {
 					if ok, err := path.Match(path.Base(pattern), name); ok && err == nil {
-						folders = append(folders, r.loaderFolders(path.Join(dir, name), seen)...)
+						folders = append(folders, loaderFolders(root, fail, path.Join(dir, name), seen)...)
 					}
 				}
 			}

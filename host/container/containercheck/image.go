@@ -142,7 +142,7 @@ func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 		all = append(all, runs{in.Kind, driver})
 	}
 	for _, l := range own(container.NVMLLink) {
-		if len(own(container.CUDALink)) == 0 && differs(l.Version, d.Loaded.Version) {
+		if len(own(container.CUDALink)) == 0 && l.Version.Differs(d.Loaded.Version) {
 			add(host.Warn, l.Path, fmt.Sprintf("it has its own %s %s, the loaded module is %s", container.NVMLLink, l.Version, d.Loaded.Version),
 				"nvidia-smi may load it: "+mismatchNVML, "remove the packages of the driver from the image")
 		}
@@ -162,9 +162,7 @@ func (v view) compat(i container.Image, in container.Given) *container.ImageLibr
 	}
 	loaded := v.Driver.Value.Loaded.Version
 	for k, l := range i.Libraries {
-		switch {
-		case l.Link != container.CUDALink || l.Version == "" || path.Dir(l.Path) != compatFolder:
-		case l.Compat != nil && l.Compat.Accepts(l.Version, loaded), l.Compat == nil && l.Version.Branch() > loaded.Branch():
+		if l.Link == container.CUDALink && path.Dir(l.Path) == compatFolder && l.Version.Branch() > loaded.Branch() {
 			return &i.Libraries[k]
 		}
 	}
@@ -178,13 +176,12 @@ func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) (cuda nv
 	remedy := host.Textf("remove the packages of the driver from the image (libcuda1, nvidia-driver-*); %s has the host's loaded first",
 		v.prepare().Flag("library-path"))
 	switch {
-	case l.Forward:
-		if v.judgeCompat(l, add) && l.Version.Compare(d.Loaded.Version) > 0 {
-			return l.Version
-		}
+	case l.Forward && v.refusesCompat(l, add):
+	case l.Forward && l.Version.Compare(d.Loaded.Version) > 0:
+		return l.Version
 	case l.Version == "":
 		add(host.Warn, l.Path, fmt.Sprintf("it has its own libcuda of an unknown version, and %s", why), "unless it is of version "+string(d.Loaded.Version)+": "+versionsDiffer, remedy)
-	case differs(l.Version, d.Loaded.Version):
+	case l.Version.Differs(d.Loaded.Version):
 		age := "newer"
 		if l.Version.Compare(d.Loaded.Version) < 0 {
 			age = "older"
@@ -195,23 +192,17 @@ func (v view) judgeOwn(l container.ImageLibrary, why string, add adder) (cuda nv
 	return d.Loaded.Version
 }
 
-// judgeCompat judges libraries of forward compatibility that programs load, and reports whether
-// they work.
-func (v view) judgeCompat(l container.ImageLibrary, add adder) bool {
-	for _, g := range v.Driver.Value.GPUs {
-		if g.IsConsumer() {
-			add(host.Fail, l.Path, fmt.Sprintf("it has libraries of forward compatibility (%s), and %s is a %s", orUnknown(l.Version), g.Address, *g.Model),
-				"forward compatibility is for data centre GPUs: "+noForward,
-				"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
-			return false
-		}
-	}
-	loaded := v.Driver.Value.Loaded.Version
-	if l.Compat != nil && differs(l.Version, loaded) && !l.Compat.Accepts(l.Version, loaded) {
-		add(host.Fail, l.Path, fmt.Sprintf("its libraries of forward compatibility %s are not for the loaded driver %s", orUnknown(l.Version), loaded), versionsDiffer,
-			"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
+// refusesCompat reports libraries of forward compatibility that programs load on a GPU that does not
+// support them.
+func (v view) refusesCompat(l container.ImageLibrary, add adder) bool {
+	i := slices.IndexFunc(v.Driver.Value.GPUs, nvidia.GPU.IsConsumer)
+	if i < 0 {
 		return false
 	}
+	g := v.Driver.Value.GPUs[i]
+	add(host.Fail, l.Path, fmt.Sprintf("it has libraries of forward compatibility (%s), and %s is a %s", orUnknown(l.Version), g.Address, *g.Model),
+		"forward compatibility is for data centre GPUs: "+noForward,
+		"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
 	return true
 }
 

@@ -84,7 +84,7 @@ func (v view) module() []host.Finding {
 			Effect: "the module is missing after the next reboot: containers find no GPU, " + noDevice,
 			Remedy: "install the module for the running kernel (its headers and dkms autoinstall, or the distribution's package)",
 		})
-	case differs(d.OnDisk[installed].Version, d.Loaded.Version):
+	case d.OnDisk[installed].Version.Differs(d.Loaded.Version):
 		m := d.OnDisk[installed]
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: m.Path, Seen: fmt.Sprintf("version %s is loaded, %s is installed: the driver was upgraded and not reloaded", d.Loaded.Version, m.Version),
@@ -97,11 +97,6 @@ func (v view) module() []host.Finding {
 		kind = " (open kernel module)"
 	}
 	return checklist.OrPass(findings, "version %s%s is loaded and installed", d.Loaded.Version, kind)
-}
-
-// differs reports whether two versions are both known and not the same.
-func differs(a, b nvidia.Version) bool {
-	return a.Differs(b)
 }
 
 // kernels lists the kernels that have a module.
