@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/docker"
+	"gpustack/host/nvidia"
 )
 
 // Injector gives containers GPUs and the driver without a CDI spec: NVIDIA's runtime, with which an
@@ -38,6 +39,9 @@ const (
 	// legacyMode is that of the hook, which adds nodes that the runtime knows nothing of.
 	legacyMode = "legacy"
 )
+
+// hookProgram is NVIDIA's hook.
+const hookProgram = "/usr/bin/nvidia-container-runtime-hook"
 
 // hookFiles are where packages install NVIDIA's hook for podman and CRI-O (oci-hooks(5)).
 var hookFiles = []string{"/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json", "/etc/containers/oci/hooks.d/oci-nvidia-hook.json"}
@@ -84,7 +88,9 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 	}
 	conf, err := docker.ReadConf(root)
 	failed = errors.Join(failed, err)
-	if conf != nil {
+	if dockerd, err := docker.Installed(root); conf != nil || dockerd || err != nil {
+		failed = errors.Join(failed, err)
+		conf = cmp.Or(conf, &docker.Conf{})
 		// Without the option dockerd uses systemd where cgroups have version 2 (moby,
 		// daemon/daemon_unix.go, getCgroupDriver), whose root has this file.
 		systemd, err := root.Exists("/sys/fs/cgroup/cgroup.controllers")
@@ -96,6 +102,12 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 		}
 		for name, r := range conf.Runtimes {
 			add(Injector{Engine: "docker", Name: name, File: docker.ConfFile, Systemd: systemd}, r.Path, conf.DefaultRuntime)
+		}
+		// dockerd offers --gpus where it finds NVIDIA's hook (moby, daemon/nvidia_linux.go).
+		hook, err := root.Exists(hookProgram)
+		failed = errors.Join(failed, err)
+		if hook && dockerd && len(all) == 0 {
+			all = append(all, Injector{Engine: "docker", File: hookProgram, Mode: legacyMode, Systemd: systemd})
 		}
 	}
 	for _, c := range criConfs {
@@ -139,6 +151,8 @@ func (i Injector) String() string {
 // Containers names the containers that it gives GPUs, as the beginning of a sentence.
 func (i Injector) Containers() string {
 	switch {
+	case i.Engine == "docker" && i.Name == "":
+		return "containers that are started with --gpus get"
 	case i.Default:
 		return "every container whose NVIDIA_VISIBLE_DEVICES names GPUs gets"
 	case i.Engine == "docker":
@@ -148,8 +162,8 @@ func (i Injector) Containers() string {
 }
 
 // ByHook reports whether nodes are added behind the runtime, which then does not name them to the
-// cgroup: always in mode legacy, and in mode auto before NVIDIA Container Toolkit 1.18.0, which has
-// the unit that writes specs.
-func (i Injector) ByHook(refreshes bool) bool {
-	return i.Mode == legacyMode || i.Mode == "auto" && !refreshes
+// cgroup: always in mode legacy, and in mode auto before NVIDIA Container Toolkit 1.18.0.
+func (i Injector) ByHook(t Toolkit) bool {
+	const spec = nvidia.Version("1.18.0") // by a spec in memory from here on
+	return i.Mode == legacyMode || i.Mode == "auto" && t.Refresh == "" && t.Version.Compare(spec) < 0
 }

@@ -49,7 +49,7 @@ func ReadToolkit(root host.Root) (t Toolkit, failed error) {
 			t.CTK = file
 		}
 	}
-	for _, dir := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"} {
+	for _, dir := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", nvidia.ToolkitFolder} {
 		names, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
 			failed = errors.Join(failed, err)

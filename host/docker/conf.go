@@ -14,6 +14,16 @@ import (
 // ConfFile is the configuration of dockerd.
 const ConfFile = "/etc/docker/daemon.json"
 
+// Installed reports whether dockerd is installed, by Docker's packages or by Debian's.
+func Installed(root host.Root) (bool, error) {
+	for _, program := range []string{"/usr/bin/dockerd", "/usr/sbin/dockerd"} {
+		if ok, err := root.Exists(program); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
 // Conf is what gpustack uses of the configuration (dockerd(8), "Daemon configuration file").
 type Conf struct {
 	ExecOpts []string         `json:"exec-opts,omitempty"`       // "native.cgroupdriver=systemd"

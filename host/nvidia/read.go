@@ -32,14 +32,15 @@ const (
 	// containerRoot is where a driver container mounts its root (NVIDIA, gpu-driver-container,
 	// nvidia-driver: RUN_DIR).
 	containerRoot = "/run/nvidia/driver"
-	// toolkitFolder is where the GPU operator's container of NVIDIA's toolkit installs it.
-	toolkitFolder = "/usr/local/nvidia/toolkit"
 )
+
+// ToolkitFolder is where the GPU operator's container of NVIDIA's toolkit installs it.
+const ToolkitFolder = "/usr/local/nvidia/toolkit"
 
 // toolkitFiles are configurations of NVIDIA's toolkit, by its container and by packages. Table
 // nvidia-container-cli has the root of the driver: containerRoot, or "/" for the machine's packages
 // (nvidia-container-toolkit, cmd/nvidia-ctk-installer/toolkit/toolkit.go).
-var toolkitFiles = []string{toolkitFolder + "/.config/nvidia-container-runtime/config.toml", "/etc/nvidia-container-runtime/config.toml"}
+var toolkitFiles = []string{ToolkitFolder + "/.config/nvidia-container-runtime/config.toml", "/etc/nvidia-container-runtime/config.toml"}
 
 // moduleName matches the names that the driver's main module has in sysfs and on disk: nvidia, and
 // with Debian's packages nvidia-current, nvidia-current-open or nvidia-tesla-470, but not
@@ -139,7 +140,7 @@ func (r *reader) startsContainer(own bool) bool {
 			}
 		}
 	}
-	return !own && r.exists(toolkitFolder)
+	return !own && r.exists(ToolkitFolder)
 }
 
 // IsDriver reports whether a driver of PCI functions is NVIDIA's.

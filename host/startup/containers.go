@@ -50,6 +50,9 @@ func (n nodes) lacking(m machine) (lacks []string, minor int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	if driver.OfContainer() { // it starts later, and makes them
+		return nil, 0, nil
+	}
 	files := nvidia.Nodes()
 	if n.gpu != nil {
 		gpu := driver.GPU(*n.gpu)

@@ -304,6 +304,19 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+// TestDriverContainer: a driver container, which starts after this unit, makes its nodes itself.
+func TestDriverContainer(t *testing.T) {
+	t.Parallel()
+	c := newCompute(t)
+	c.record(true, gpu)
+	c.absent = true
+	for _, name := range []string{"/usr/lib/x86_64-linux-gnu", "/sys/module/nvidia", "/proc/driver/nvidia", "/sys/bus/pci/devices/" + gpu + "/driver"} {
+		noError(t, os.RemoveAll(c.root.Path(name)))
+	}
+	c.write("/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml", "[nvidia-container-cli]\nroot = \"/run/nvidia/driver\"\n")
+	c.run("nodes: unchanged, nodes " + gpu + ": unchanged")
+}
+
 // TestBootLeavesStatic: specs in /etc/cdi are no boot's, neither to replace nor to remove, when the
 // record becomes static or is not any more.
 func TestBootLeavesStatic(t *testing.T) {

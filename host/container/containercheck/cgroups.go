@@ -75,7 +75,7 @@ func (v view) cgroups() []host.Finding {
 		Remedy: "create the links at boot by udev: nvidia-ctk system create-dev-char-symlinks --create-all; or use the cgroupfs driver",
 	}
 	for _, i := range v.Injectors.Value {
-		if i.Systemd && i.ByHook(v.Toolkit.Value.Refresh != "") {
+		if i.Systemd && i.ByHook(v.Toolkit.Value) {
 			f.File, f.Seen = i.File, fmt.Sprintf("%s adds nodes that systemd, which makes the cgroups, does not know of, "+
 				"and %s has no link to a node of the driver", i, charDir)
 			return []host.Finding{f}

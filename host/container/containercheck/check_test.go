@@ -376,7 +376,7 @@ func cases(t *testing.T) []testCase {
 		{"uvm node missing after a boot", func(n *tree) { delete(n.files, "dev/nvidia-uvm") },
 			"nodes", host.Fail, "/dev/nvidia-uvm is missing", "999 cudaErrorUnknown", "nvidia-modprobe -u -c 0"},
 		{"GPU node missing", func(n *tree) { delete(n.files, "dev/nvidia1") },
-			"nodes", host.Fail, "/dev/nvidia1 is missing", "100 cudaErrorNoDevice", "nvidia-modprobe"},
+			"nodes", host.Fail, "/dev/nvidia1 is missing", "100 cudaErrorNoDevice", "nvidia-modprobe -u -c 1,"},
 		{"tools node missing", func(n *tree) { delete(n.files, "dev/nvidia-uvm-tools") },
 			"nodes", host.Warn, "/dev/nvidia-uvm-tools is missing", "profilers", "nvidia-modprobe"},
 		{"uvm not loaded", func(n *tree) { n.files["proc/devices"] = "Character devices:\n195 nvidia" },
@@ -670,6 +670,17 @@ func cases(t *testing.T) []testCase {
 		{"NVIDIA's runtime of CRI-O, with its cgroups", func(n *tree) {
 			n.files["etc/crio/crio.conf"] = "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/bin/nvidia-container-runtime\"\n"
 		}, "cgroups", host.Warn, "NVIDIA's runtime of crio (mode auto) adds nodes", "daemon-reload", "udev"},
+		{"docker with NVIDIA's hook, for --gpus", func(n *tree) {
+			n.files["usr/bin/dockerd"], n.files["usr/bin/nvidia-container-runtime-hook"] = "", ""
+		}, "runtimes", host.Pass, "NVIDIA's hook of docker gives containers GPUs", "containers that are started with --gpus", ""},
+		{"docker with NVIDIA's hook, and cgroups of version 2", func(n *tree) {
+			n.files["usr/bin/dockerd"], n.files["usr/bin/nvidia-container-runtime-hook"] = "", ""
+			n.files["sys/fs/cgroup/cgroup.controllers"] = "devices\n"
+		}, "cgroups", host.Warn, "NVIDIA's hook of docker adds nodes", "daemon-reload", "udev"},
+		{"NVIDIA's runtime of the GPU operator, which makes specs in memory", func(n *tree) {
+			n.files["etc/crio/crio.conf"] = "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"
+			n.files["usr/local/nvidia/toolkit/libnvidia-container.so.1.18.2"] = ""
+		}, "cgroups", host.Pass, "nothing is known to take GPUs", "", ""},
 		{"NVIDIA's hook of podman", func(n *tree) { n.files["usr/share/containers/oci/hooks.d/oci-nvidia-hook.json"] = "{}" },
 			"runtimes", host.Pass, "NVIDIA's hook of podman gives containers GPUs", "every container", ""},
 		{"NVIDIA's runtime of k3s", func(n *tree) {

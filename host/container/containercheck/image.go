@@ -67,8 +67,12 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 		}
 	}
 	usesCUDA := len(i.Runtimes) > 0 || len(i.Libraries) > 0
-	if i.Musl && usesCUDA {
-		add(host.Fail, "", "its loader is that of musl", "it does not load the driver's libraries, which are built for glibc: "+insufficient,
+	if i.Musl && (usesCUDA || len(i.Verbs.Libraries()) == 0) {
+		status := host.Warn
+		if usesCUDA {
+			status = host.Fail
+		}
+		add(status, "", "its loader is that of musl", "it does not load the driver's libraries, which are built for glibc, nor does nvidia-smi run: "+insufficient,
 			"use an image with glibc")
 	}
 	if usesCUDA && v.Driver.Seen() {

@@ -269,6 +269,8 @@ func imageCases(t *testing.T) []testCase {
 			n.injecting("/usr/lib/x86_64-linux-gnu", "")
 			n.image(t, runtime124+file124+"-- usr/lib/x86_64-linux-gnu/libc.so.6 --\n-- etc/ld.so.conf --\n/usr/lib32\n-- usr/lib32/libcuda.so.1 --\n"+elfHead(elf.EM_386))
 		}, "images", host.Pass, "nothing in it conflicts", "", ""},
+		{"musl without CUDA", func(n *tree) { n.image(t, "-- lib/ld-musl-x86_64.so.1 --\n") },
+			"images", host.Warn, "its loader is that of musl", "nor does nvidia-smi run", "glibc"},
 		{"musl", func(n *tree) { n.image(t, runtime124+file124+"-- lib/ld-musl-x86_64.so.1 --\n") },
 			"images", host.Fail, "its loader is that of musl", "35 cudaErrorInsufficientDriver", "glibc"},
 		{"NVML of another version", func(n *tree) {

@@ -10,15 +10,16 @@ import (
 	"gpustack/host/nvidia"
 )
 
-// makeNodes is the remedy of nodes that are missing.
-func (v view) makeNodes() host.Text {
+// makeNodes is the remedy of a node that is missing.
+func (v view) makeNodes(file string) host.Text {
+	minor, _ := container.MinorOf(file) // 0 for a node that all GPUs have
 	switch {
 	case v.Driver.Value.OfContainer():
 		return v.install("")
 	case !v.Systemd:
-		return "nvidia-modprobe -u -c 0, at every boot"
+		return host.Textf("nvidia-modprobe -u -c %d, at every boot", minor)
 	}
-	return host.Textf("nvidia-modprobe -u -c 0, at every boot; %s makes it a step of gpustack-boot.service", v.prepare())
+	return host.Textf("nvidia-modprobe -u -c %d, at every boot; %s makes it a step of gpustack-boot.service", minor, v.prepare())
 }
 
 // nodes checks the device nodes: present, with the numbers of /proc/devices, for all users, and
@@ -48,17 +49,17 @@ func (v view) nodes() []host.Finding {
 		switch _, _, known := d.Numbers(file); {
 		case !known: // its module is not loaded
 			if file == nvidia.UVMNode {
-				fail("/proc/devices", "module nvidia-uvm is not loaded: /proc/devices has no nvidia-uvm", "CUDA does not start in containers: "+unknownError, v.makeNodes())
+				fail("/proc/devices", "module nvidia-uvm is not loaded: /proc/devices has no nvidia-uvm", "CUDA does not start in containers: "+unknownError, v.makeNodes(file))
 			}
 		case node == nil && file == nvidia.UVMNode+"-tools": // of profilers and debuggers
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: file, Seen: file + " is missing", Effect: "profilers and debuggers do not work in containers; a spec that names it does not resolve",
-				Remedy: v.makeNodes(),
+				Remedy: v.makeNodes(file),
 			})
 		case node == nil:
 			fail(file, file+" is missing",
 				fmt.Sprintf(`containers whose spec names it do not start: "failed to stat CDI host device "%s": no such file or directory"; without it CUDA reports %s`,
-					file, lacking(file)), v.makeNodes())
+					file, lacking(file)), v.makeNodes(file))
 		case node.Mode&0o006 != 0o006:
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: file, Seen: fmt.Sprintf("%s has mode %04o", file, uint32(node.Mode)&0o7777),
@@ -68,7 +69,7 @@ func (v view) nodes() []host.Finding {
 	}
 	for _, n := range d.Stale() {
 		fail(n.Path, n.String(), "programs open the device of another driver, or none, and the runtime reports no error: "+unknownError,
-			host.Textf("rm %s; %s", n.Path, v.makeNodes()))
+			host.Textf("rm %s; %s", n.Path, v.makeNodes(n.Path)))
 	}
 	for _, n := range d.Nodes {
 		minor, ok := container.MinorOf(n.Path)

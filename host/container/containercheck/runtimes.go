@@ -28,15 +28,13 @@ const packageFile = "/var/lib/dpkg/status"
 
 func readDocker(root host.Root, versions map[string]nvidia.Version) machine.Look[Docker] {
 	var d Docker
-	conf, failed := docker.ReadConf(root)
+	conf, err := docker.ReadConf(root)
+	failed := err
 	if conf != nil {
 		d.CDI = conf.Features.CDI
 	}
-	for _, program := range []string{"/usr/bin/dockerd", "/usr/sbin/dockerd"} {
-		ok, err := root.Exists(program)
-		failed = errors.Join(failed, err)
-		d.Installed = d.Installed || ok
-	}
+	d.Installed, err = docker.Installed(root)
+	failed = errors.Join(failed, err)
 	for _, p := range []string{"docker.io", "docker-ce"} {
 		if v := versions[p]; v != "" {
 			d.Version = v

@@ -80,8 +80,8 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 	case cdi.Missing:
 		f.Effect = "containers with the device do not start" + strings.TrimPrefix(library, ", the CDI library")
 		f.Remedy = "generate the spec again after every change of the driver"
-		if _, isGPU := container.MinorOf(p.Path); isGPU || slices.Contains(nvidia.Nodes(), p.Path) { // nvidia-modprobe -c 0 makes no other
-			f.Remedy += "; a node that is missing: " + v.makeNodes()
+		if _, isGPU := container.MinorOf(p.Path); isGPU || slices.Contains(nvidia.Nodes(), p.Path) { // nvidia-modprobe makes no other
+			f.Remedy += "; a node that is missing: " + v.makeNodes(p.Path)
 		}
 	case cdi.Private:
 		f.Effect, f.Remedy = "rootless podman skips it silently: "+unresolvable, host.Text("chmod 644 "+p.File)

@@ -75,7 +75,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	if len(restart) > 0 {
 		p.Notes = append(p.Notes, memlockNote(restart))
 	}
-	if w.Specs.GPU != nil && len(unit) > 0 {
+	if w.Specs.GPU != nil && len(unit) > 0 && !m.Driver.OfContainer() {
 		switch {
 		case errors.Is(m.NodeMaker, host.ErrNoProgram):
 			p.Warnings = append(p.Warnings, "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed")
@@ -199,7 +199,7 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 			note("names with the driver's version change with every upgrade: %s; after one without a reboot, run: systemctl restart %s", names, steps.Unit)
 		}
 		note("ModifyDeviceFiles of the driver is not hidden: a container with CAP_MKNOD can make nodes, which the device cgroup denies")
-		if hasUnit {
+		if hasUnit && !m.Driver.OfContainer() {
 			note("gpustack-boot.service makes the nodes at each boot, before containers start: nvidia-modprobe -u -c 0")
 		}
 		note("the specs are for compute; nvidia-ctk cdi generate makes those for graphics, MIG and IMEX")
