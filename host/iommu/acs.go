@@ -16,7 +16,8 @@ import (
 func Isolation(file string, arguments []string, bridges []pci.Address) (warnings []host.Finding) {
 	var splitting []string
 	for _, arg := range arguments {
-		name, value, _ := strings.Cut(strings.NewReplacer(`"`, "", "-", "_").Replace(arg), "=") // '-' and '_' are equal
+		// In names of parameters, '-' and '_' are equal.
+		name, value, _ := strings.Cut(strings.NewReplacer(`"`, "", "-", "_").Replace(arg), "=")
 		if name == "pcie_acs_override" || name == "pci" && slices.ContainsFunc(strings.Split(value, ","), func(o string) bool {
 			return strings.HasPrefix(o, "disable_acs_redir=") || strings.HasPrefix(o, "config_acs=")
 		}) {
