@@ -217,14 +217,14 @@ type rdmaTested struct {
 	Program string `json:"program"`
 	Verdict string `json:"verdict"`
 	Tests   []struct {
-		Name       string         `json:"name"`
-		IP         string         `json:"ip"`
-		Iterations int            `json:"iterations"`
-		Bytes      int64          `json:"bytes"`
+		Name       string          `json:"name"`
+		IP         string          `json:"ip"`
+		Iterations int             `json:"iterations"`
+		Bytes      int64           `json:"bytes"`
 		Counters   []trial.Counter `json:"counters"`
-		Carried    *bool          `json:"packets_counted"`
+		Carried    *bool           `json:"packets_counted"`
 		Causes     []trial.Cause   `json:"causes"`
-		Devices    []string       `json:"container_devices"`
+		Devices    []string        `json:"container_devices"`
 		Hardware   struct {
 			Driver string    `json:"driver"`
 			Port   *struct{} `json:"port_capacity"`
