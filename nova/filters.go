@@ -14,6 +14,8 @@ import (
 var ErrFilters = host.WithHint(host.WithCode(errors.New("nova-scheduler does not start"), host.CodeNotStartable, ""), "correct enabled_filters or available_filters")
 
 const (
+	filterPCI     = "PciPassthroughFilter"
+	filterNUMA    = "NUMATopologyFilter"
 	filterPackage = "nova.scheduler.filters."
 	allFilters    = filterPackage + "all_filters" // the function that returns all of Nova's filters
 )
@@ -179,36 +181,65 @@ func ofName(name string) string {
 	return "correct the name, or add the path of its class to available_filters"
 }
 
-// filters enables PciPassthroughFilter, and NUMATopologyFilter for aliases with a NUMA policy, and
-// removes empty items and filters that the release does not have.
-func (p *planner) filters(numa bool) error {
-	r := p.options.Release
-	need := []string{"PciPassthroughFilter"}
-	if numa {
-		need = append(need, "NUMATopologyFilter")
+// neededFilters returns the filters that aliases need: NUMATopologyFilter where one has a NUMA policy.
+func neededFilters(aliases []Alias) []string {
+	need := []string{filterPCI}
+	if slices.ContainsFunc(aliases, func(a Alias) bool { return a.NUMAPolicy != "" }) {
+		need = append(need, filterNUMA)
 	}
+	return need
+}
+
+// with returns enabled filters without empty items and those that the release does not have, and
+// with those that are needed.
+func (f Filters) with(need []string, r Release) (kept, dropped []string) {
+	for _, name := range f.Enabled {
+		switch {
+		case name == "":
+		case !r.HasFilter(name) && !offers(f.Available, name, r):
+			dropped = append(dropped, name)
+		default:
+			kept = append(kept, name)
+		}
+	}
+	for _, name := range need {
+		if !slices.Contains(kept, name) {
+			kept = append(kept, name)
+		}
+	}
+	return kept, dropped
+}
+
+// lacking returns the paths that available_filters needs for filters besides those that it has: by
+// default all of Nova's filters are available.
+func (f Filters) lacking(need []string) (paths []string) {
+	if len(f.Available) == 0 || slices.Contains(f.Available, allFilters) {
+		return nil
+	}
+	for _, name := range need {
+		if full := filterPackage + filterModules()[name] + "." + name; !slices.Contains(f.Available, full) {
+			paths = append(paths, full)
+		}
+	}
+	return paths
+}
+
+// filters enables the filters that aliases need, and removes empty items and filters that the
+// release does not have.
+func (p *planner) filters(aliases []Alias) error {
+	r, need := p.options.Release, neededFilters(aliases)
 	list := func(have string, set bool) string {
-		words := r.DefaultFilters()
-		separator := ","
-		if set {
-			words = conf.ParseList(have)
+		f, separator := p.scheduler().Filters(r), ","
+		if f.Enabled = r.DefaultFilters(); set {
+			f.Enabled = conf.ParseList(have)
 			if strings.Contains(have, ", ") {
 				separator = ", "
 			}
 		}
-		var kept []string
-		for _, w := range words {
-			if w == "" || !r.HasFilter(w) && !offers(p.scheduler().Filters(r).Available, w, r) {
-				if w != "" && !slices.Contains(p.plan.Dropped, w) {
-					p.plan.Dropped = append(p.plan.Dropped, w)
-				}
-				continue
-			}
-			kept = append(kept, w)
-		}
-		for _, n := range need {
-			if !slices.Contains(kept, n) {
-				kept = append(kept, n)
+		kept, dropped := f.with(need, r)
+		for _, name := range dropped {
+			if !slices.Contains(p.plan.Dropped, name) {
+				p.plan.Dropped = append(p.plan.Dropped, name)
 			}
 		}
 		return strings.Join(kept, separator)
@@ -249,31 +280,55 @@ func (p *planner) scheduler() (s Side) {
 	return s
 }
 
-// available makes the filters available if the configuration restricts them; by default all of
-// Nova's filters are available (nova.scheduler.filters.all_filters).
+// available makes the filters available if the configuration restricts them.
 func (p *planner) available(need []string) error {
-	var have []string
-	for _, s := range p.of(programScheduler) {
-		for _, o := range s.file.Find(p.options.Release.availableNames()...) {
-			have = append(have, o.Value)
-		}
-	}
-	if len(have) == 0 || slices.Contains(have, allFilters) {
+	r := p.options.Release
+	paths := p.scheduler().Filters(r).lacking(need)
+	if paths == nil {
 		return nil
 	}
-	for _, n := range need {
-		full := filterPackage + filterModules()[n] + "." + n
-		if slices.Contains(have, full) {
-			continue
-		}
-		target := p.target()
-		var values []string
-		for _, o := range target.file.Find(p.options.Release.availableNames()...) {
-			values = append(values, o.Value)
-		}
-		if err := p.set(target, conf.Setting{Names: p.options.Release.availableNames(), Values: append(values, full), Multi: true}, programScheduler); err != nil {
-			return err
+	target := p.target()
+	var values []string
+	for _, o := range target.file.Find(r.availableNames()...) {
+		values = append(values, o.Value)
+	}
+	return p.set(target, conf.Setting{Names: r.availableNames(), Values: append(values, paths...), Multi: true}, programScheduler)
+}
+
+// ReadScheduler returns the files that nova-scheduler of the machine below root reads, as far as
+// they can be read; none where no service of a controller runs.
+func ReadScheduler(root host.Root, place Place) (s Side) {
+	if !place.Given {
+		installations, _ := generated(root, Controller) // its errors are those of InUse
+		for _, in := range installations {
+			if side, _ := ReadSide(root, in.Role, in.Files); len(side.Scheduler().Files) > 0 {
+				return side.Scheduler()
+			}
 		}
 	}
-	return nil
+	names, _ := Files(root, place.File, Controller)
+	side := Side{Role: Controller}
+	for _, name := range names {
+		if file, err := readConf(root, name); err == nil {
+			side.Files = append(side.Files, conf.Source{Name: name, File: file})
+		}
+	}
+	return side.Scheduler()
+}
+
+// renderedFilters are the options of filters for a deployment tool, as a plan leaves them in files.
+type renderedFilters struct {
+	enabled, available []string // available is empty where nothing restricts it
+	added              []string // the part of available that is new
+}
+
+// rendered returns the filters of nova-scheduler of this machine with those that are needed. Where
+// none was read, they are those of the release.
+func (o Options) rendered(w Want) (f renderedFilters) {
+	now, need := o.SchedulerFiles.Filters(o.Release), neededFilters(slices.Concat(w.Aliases, o.keptAliases()))
+	f.enabled, _ = now.with(need, o.Release)
+	if f.added = now.lacking(need); f.added != nil {
+		f.available = append(now.Available, f.added...)
+	}
+	return f
 }

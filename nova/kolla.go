@@ -54,9 +54,11 @@ func (k kolla) files() (files []kollaFile, err error) {
 	inPlacement := kollaOption{PCIInPlacement, []string{"true"}, false}
 	isAsked := k.Placement && k.Release >= Antelope
 	if k.Role.Controls() {
-		filters := kollaOption{k.Release.FilterNames()[0], []string{strings.Join(k.enabledFilters(), ",")}, false}
+		of := k.rendered(k.want)
+		filters := kollaOption{k.Release.FilterNames()[0], []string{strings.Join(of.enabled, ",")}, false}
+		available := kollaOption{k.Release.availableNames()[0], of.available, true}
 		files = append(files, kollaFile{"nova/nova-api.conf", programAPI, []kollaOption{aliases(programAPI)}},
-			kollaFile{"nova/nova-scheduler.conf", programScheduler, []kollaOption{filters}})
+			kollaFile{"nova/nova-scheduler.conf", programScheduler, []kollaOption{filters, available}})
 		if isAsked {
 			files = append(files, kollaFile{path: "nova/nova-conductor.conf", reader: programConductor})
 			for i := range files {
@@ -257,7 +259,7 @@ func (f kollaFile) comments(k kolla) string {
 		}
 		text += "# " + kollaHost + " stands for the name of " + whose + " in kolla-ansible's inventory.\n"
 	}
-	if slices.ContainsFunc(f.options, func(option kollaOption) bool { return option.isMulti }) {
+	if slices.ContainsFunc(f.options, func(option kollaOption) bool { return option.isMulti && len(option.values) > 0 }) {
 		source := "add those of other files"
 		if k.generatedFor(f.reader) != nil {
 			source = "those of " + kollaDir + f.reader + "/nova.conf are here too"

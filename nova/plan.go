@@ -143,7 +143,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	}
 	p.warnOfRemoval()
 	if o.Role.Controls() && len(w.Aliases)+len(o.HCAs)+len(o.keptAliases()) > 0 {
-		errs = append(errs, p.filters(slices.ContainsFunc(slices.Concat(w.Aliases, o.keptAliases()), func(a Alias) bool { return a.NUMAPolicy != "" })))
+		errs = append(errs, p.filters(slices.Concat(w.Aliases, o.keptAliases())))
 	}
 	if o.Placement {
 		errs = append(errs, p.placement()...)
@@ -495,7 +495,9 @@ func Render(o Options, w Want) (string, error) {
 		}
 	}
 	if o.Role.Controls() {
-		set(o.Release.FilterNames(), false, strings.Join(o.enabledFilters(), ","))
+		filters := o.rendered(w)
+		set(o.Release.availableNames(), true, filters.added...)
+		set(o.Release.FilterNames(), false, strings.Join(filters.enabled, ","))
 		if o.Placement && o.Release >= Antelope {
 			set([]conf.Name{PCIInPlacement}, false, "true")
 		}

@@ -51,15 +51,22 @@ func RenderTripleO(o Options, w Want) (string, error) {
 		if err := extra("Controller", "filter_scheduler/pci_in_placement", o.Placement && o.Release >= Antelope); err != nil {
 			return "", err
 		}
+		list := func(parameter string, values []string) {
+			if len(values) > 0 {
+				line(&text, 2, "%s:", parameter)
+			}
+			for _, value := range values {
+				line(&text, 2, "- %s", value)
+			}
+		}
+		filters := o.rendered(w)
+		list("NovaSchedulerAvailableFilters", filters.available)
 		// The parameter was renamed in Wallaby.
-		parameter := "NovaSchedulerEnabledFilters"
+		enabled := "NovaSchedulerEnabledFilters"
 		if o.Release < Wallaby {
-			parameter = "NovaSchedulerDefaultFilters"
+			enabled = "NovaSchedulerDefaultFilters"
 		}
-		line(&text, 2, "%s:", parameter)
-		for _, f := range o.enabledFilters() {
-			line(&text, 2, "- %s", f)
-		}
+		list(enabled, filters.enabled)
 	}
 	return text.String(), nil
 }
@@ -108,9 +115,4 @@ func RenderRHOSO(o Options, w Want) (string, error) {
 		documents = append(documents, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: nova-pci-passthrough\ndata:\n  30-pci-passthrough-nova.conf: |\n"+text)
 	}
 	return strings.Join(documents, "---\n"), nil
-}
-
-// enabledFilters returns the default filters with those that PCI devices need.
-func (o Options) enabledFilters() []string {
-	return append(o.Release.DefaultFilters(), "PciPassthroughFilter")
 }

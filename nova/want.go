@@ -71,6 +71,8 @@ type Options struct {
 	Rendered bool
 	// Generated are the files that deployment tools have generated for services of this machine.
 	Generated []conf.Source
+	// SchedulerFiles are those that nova-scheduler of this machine reads; none if it does not run here.
+	SchedulerFiles Side
 	// Machine is the machine that is configured.
 	Machine
 	Hypervisor Hypervisor // of that machine

@@ -69,6 +69,9 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 	if c.Generated, _ = nova.ReadGenerated(root, c.Role); o.Rendered { // its errors are in inUseErr too
 		c.Unread, inUseErr = inUseErr, nil
 	}
+	if c.Role.Controls() {
+		c.SchedulerFiles = nova.ReadScheduler(root, o.Place)
+	}
 	var own ownErrors
 	if c.Role != nova.Controller {
 		own = c.observeMachine(root, m, o.Unnamed)

@@ -198,21 +198,22 @@ func printRestarts(u *term.UI, services []nova.Service) {
 
 // printRendered prints the options for a deployment tool, below comments that name the file in
 // which the tool reads them. Those of kolla-ansible are in the text.
-func printRendered(u *term.UI, form nova.Form, role nova.Role, text string) {
+func printRendered(u *term.UI, form nova.Form, c cloud.Configuration, text string) {
 	switch form {
 	case nova.FormTripleO:
 		u.Printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
 			"# Compute and Controller stand for the roles of the nodes.\n")
 	case nova.FormRHOSO:
-		if role.Controls() {
+		if c.Role.Controls() {
 			u.Printf("# For RHOSO: the spec is a part of the OpenStackControlPlane.\n")
 		}
-		if role.Computes() {
+		if c.Role.Computes() {
 			u.Printf("# For RHOSO: the ConfigMap is listed in dataSources of the nodes' OpenStackDataPlaneService for Nova.\n")
 		}
 	}
-	if role.Controls() && form != nova.FormINI {
-		u.Printf("# The filters replace the list that is set.\n")
+	if c.Role.Controls() && len(c.SchedulerFiles.Files) == 0 {
+		u.Printf("# No file of nova-scheduler was read. Where enabled_filters is set already, append to that list: this\n" +
+			"# list replaces it, and filters that keep tenants apart would be lost.\n")
 	}
 	u.Raw(text)
 }
@@ -238,6 +239,6 @@ func RenderNova(u *term.UI, common Report, form nova.Form, c cloud.Configuration
 		u.Document.Show(report)
 		return nil
 	}
-	printRendered(u, form, c.Role, text)
+	printRendered(u, form, c, text)
 	return nil
 }
