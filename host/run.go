@@ -35,6 +35,10 @@ type Runner struct {
 	// Most, if it is not 0, is how many bytes are kept of what a program writes to standard output,
 	// and how many of what it writes to standard error; the rest is dropped.
 	Most int
+	// Input, if it is set, is what programs read from standard input.
+	Input []byte
+	// Unprivileged programs run as nobody, if this process is root's.
+	Unprivileged bool
 	// Dirs are where programs are looked for; nil for the folders of administration programs
 	// (hier(7)).
 	Dirs []string
@@ -53,10 +57,16 @@ var (
 	ErrLimit = WithHint(errors.New("did not end in time"), "run it by hand to see where it hangs; the kernel's log may say more: journalctl -k")
 )
 
-// Find returns where a program lies below the root.
+// nobody is the user and group of unprivileged programs, as all distributions number it.
+const nobody = 65534
+
+// Find returns where a program lies below the root. A path is the program's own.
 func (r Runner) Find(program string) (string, error) {
 	dirs := r.Dirs
-	if dirs == nil {
+	switch {
+	case path.IsAbs(program):
+		dirs = []string{"/"}
+	case dirs == nil:
 		dirs = programDirs
 	}
 	for _, dir := range dirs {
@@ -144,6 +154,13 @@ func (r Runner) Run(ctx context.Context, argv []string) ([]byte, error) {
 		cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, talk), io.MultiWriter(&stderr, talk)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if r.Input != nil {
+		cmd.Stdin = bytes.NewReader(r.Input)
+	}
+	if r.Unprivileged && unix.Geteuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		cmd.Dir = "/"
+	}
 	if r.Expendable {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 		// The signal is sent when the thread ends that has started the program.

@@ -197,6 +197,12 @@ func isGone(name string) bool {
 	return is
 }
 
+// OwnsFilter reports whether a filter is one of Nova's own in the release.
+func (r Release) OwnsFilter(name string) bool {
+	_, isNovas := filterModules()[name]
+	return (isNovas || isGone(name)) && r.HasFilter(name)
+}
+
 // HasFilter reports whether a filter is not known to be missing from the release.
 func (r Release) HasFilter(name string) bool {
 	since, known := gone[name]

@@ -17,6 +17,12 @@ var (
 	FishCompletion string
 )
 
+// NovaJudge is a program in Python that asks the Nova beside it whether its filters accept hosts
+// (nova/explain, Question and Answer).
+//
+//go:embed nova/judge.py
+var NovaJudge string
+
 // GrubArguments changes kernel arguments, as a file of its own or at the end of /etc/default/grub.
 // grub-mkconfig runs it with "set -e", on Debian in dash, so it uses only POSIX shell. Its command
 // substitution keeps its variables out of the calling shell.

@@ -22,20 +22,22 @@ Judges for each compute node whether it can build a guest of a flavor, and names
 first link of the chain that fails, with what was read, from where, and a command that
 mends it:
 
-  flavor             its request for devices is well-formed; it is not disabled; nova-api
-                     accepts its extra specs, with those of the image
+  flavor             its request for devices is well-formed; it is not disabled
   image              its minimum disk and memory, with --image
   alias              defined by every controller of --conf
   device_spec        offers enough devices of the alias and its device_type, by the
                      compute node's file (--conf) and its hardware (--inventory)
   rows               enough devices are free in Nova's database; stale rows are named
+  numa               devices are free near as many NUMA nodes as the guest has
   placement          CPUs, memory, disk and traits; devices too with pci_in_placement
   service            nova-compute is up and enabled
-  filters            nova-scheduler starts with its filters; those that judge the flavor,
-                     the image, aggregates and the server group accept the host
   availability_zone  that of --az, of the server, or the default of nova-api
-  numa               NUMA nodes of the host have the CPUs and memory of the guest's, and
-                     free devices near them
+  filters            nova-scheduler starts with its filters, and these accept the host
+
+What filters compare besides (CPU policies, aggregates, images, server groups) only Nova
+itself judges: --nova-python names a command that runs Python where nova-scheduler is
+installed. It runs a script of gpustack there, for 30 seconds at most, which reads and
+opens nothing: what was read here goes in, each filter's answer comes out.
 
 What cannot be read is not checked, and is listed with the option that would check it. A
 host is unknown if no link fails, but one was not checked that can reject the guest: free
@@ -53,6 +55,7 @@ EXAMPLES
   gpustack nova explain --server 1f975a18-2c6e-4a6e-9d0d-3d7f4b7a8c11 --conf controller=/etc/nova/nova.conf
   gpustack nova explain --flavor gpu.k4200.2 --conf controller=ctl.conf --conf compute=gpu1.conf --host gpu1
   gpustack nova explain --flavor gpu.k4200.2 --conf controller=ctl.conf --inventory gpu1.json
+  gpustack nova explain --flavor gpu.k4200.2 --conf controller=/etc/nova/nova.conf --nova-python python3
   gpustack nova explain --flavor gpu.k4200.2 --az az1 -o json
 
 EXIT STATUS
@@ -70,6 +73,7 @@ EXIT STATUS
 			confsFlag("read", ""),
 			releaseFlag(),
 			inventoryFlag("judge devices by the hardware in `FILE`, JSON or YAML of host scan"),
+			&cli.StringFlag{Name: "nova-python", Usage: "ask the Nova beside the Python that `COMMAND` runs, as in python3 or 'docker exec -i nova_scheduler python3'"},
 			&cli.StringFlag{Name: "database", Usage: "read only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to read all cells"},
 			args.DocumentsFlag("guests", "judge rows by the guest report `FILE` of host guests"),
@@ -96,6 +100,7 @@ func parseNovaExplain(c *cli.Context, f *args.Faults) novaExplainOptions {
 				Host: c.String("host"), Zone: c.String("az"), Image: c.String("image"),
 			},
 			Confs: parseConfs(c, f, ""), Release: parseRelease(c, f),
+			NovaPython: c.String("nova-python"),
 			Database: c.String("database"), API: c.String("api-database"),
 		},
 		inventories: c.StringSlice("inventory"), guests: c.StringSlice("guests"), cloud: parseCloud(c, f),

@@ -59,7 +59,7 @@ func explain(t *testing.T, args ...string) explained {
 // explainWith is explain for compute nodes with a nova.conf.
 func explainWith(t *testing.T, compute string, args ...string) explained {
 	t.Helper()
-	args = append([]string{"nova", "explain", "-o", "json", "--release", lab.ReleaseName(), "--conf", "controller=" + lab.NovaConf, "--conf", "compute=" + compute}, args...)
+	args = append([]string{"nova", "explain", "-o", "json", "--release", lab.ReleaseName(), "--nova-python", "python3", "--conf", "controller=" + lab.NovaConf, "--conf", "compute=" + compute}, args...)
 	stdout, stderr, status := command(t, lab.Env(), args...)
 	var e explained
 	if err := json.Unmarshal([]byte(stdout), &e); err != nil || status == 1 || (status == 0) != (e.Verdict == "can") {

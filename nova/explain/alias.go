@@ -12,7 +12,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
-	"gpustack/nova/fit"
+	"gpustack/nova/pools"
 )
 
 // aliases are the aliases as the services that need them read them.
@@ -272,9 +272,9 @@ const classTag = "class in Placement"
 
 // specs returns the definitions of an alias as pools are compared with them. An alias that is
 // assumed selects devices of each type.
-func (a aliases) specs(name string) (specs []fit.Spec) {
+func (a aliases) specs(name string) (specs []pools.Spec) {
 	for _, o := range a.defined[name] {
-		spec := fit.NewSpec(o)
+		spec := pools.NewSpec(o)
 		if a.isByClass(o) {
 			spec[classTag] = reportedAs(o).Class()
 		}
@@ -293,9 +293,9 @@ func (a aliases) specs(name string) (specs []fit.Spec) {
 
 // requests returns the request of the flavor as nova-api translates it (nova/pci/request.py,
 // _translate_alias_to_requests). policy replaces that of each alias, unless it is "".
-func (a aliases) requests(r nova.Request, policy string) (list []fit.Request) {
+func (a aliases) requests(r nova.Request, policy string) (list []pools.Request) {
 	for _, w := range r {
-		one := fit.Request{Alias: w.Alias, Count: w.Count, Policy: policy, Specs: a.specs(w.Alias)}
+		one := pools.Request{Alias: w.Alias, Count: w.Count, Policy: policy, Specs: a.specs(w.Alias)}
 		if defined := a.defined[w.Alias]; policy == "" && len(defined) > 0 {
 			one.Policy = numaPolicy(defined[0])
 		}
@@ -306,11 +306,11 @@ func (a aliases) requests(r nova.Request, policy string) (list []fit.Request) {
 
 // selects reports whether an alias selects a device by its ids and its type. Tags do not count.
 func (a aliases) selects(name string, u unit) bool {
-	return fit.Devices{Release: a.release}.Selects(withoutTags(fit.Request{Specs: a.specs(name)}), u.untagged().pool())
+	return pools.Devices{Release: a.release}.Selects(withoutTags(pools.Request{Specs: a.specs(name)}), u.untagged().pool())
 }
 
 // withoutTags returns a request for devices of the same ids and types, whatever their tags are.
-func withoutTags(r fit.Request) fit.Request {
+func withoutTags(r pools.Request) pools.Request {
 	specs := slices.Clone(r.Specs)
 	for i := range specs {
 		specs[i] = maps.Clone(specs[i])

@@ -10,9 +10,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
-	"gpustack/nova/fit"
 )
 
 // Ask is what one query adds to the queries before it.
@@ -21,9 +19,8 @@ type Ask struct {
 	Amount int
 	Trait  string // required, or forbidden with a leading "!"
 
-	resources  map[string]int // all that is asked for up to here
-	traits     []string
-	isOptional bool // none of the optional traits is required if Placement does not have one of them
+	resources map[string]int // all that is asked for up to here
+	traits    []string
 }
 
 // String returns what is asked, as Placement writes it.
@@ -50,234 +47,107 @@ const (
 	classDisk   = "DISK_GB"
 )
 
-// requested is what nova-scheduler requests from Placement for a guest besides PCI devices
-// (nova/scheduler/utils.py, ResourceRequest.from_request_spec).
-type requested struct {
-	amounts  map[string]int
-	traits   []string // required, or forbidden with a leading "!"
-	ofGroups []string // traits that granular groups require
-	granular []string // extra specs of granular groups, which are not asked for
-	// ofImage are traits for the image's metadata, which nova-scheduler requires only if all their
-	// names exist.
-	ofImage []string
-	sum     map[string]int // of all groups
+// plainSpec matches extra specs that request resources or traits outside granular groups.
+var plainSpec = host.LazyRegexp(`^(resources|trait):(.*)$`)
+
+// granularSpec matches those of granular groups (nova/scheduler/utils.py, XS_KEYPAT).
+var granularSpec = host.LazyRegexp(`^(resources|trait|group_policy)([a-zA-Z0-9_-]{1,64})?(:.*)?$`)
+
+// Query is a request to Placement without granular groups.
+type Query struct {
+	Resources map[string]int `json:"resources"`
+	Traits    []string       `json:"traits"` // required, or forbidden with a leading "!"
 }
 
-// grouped matches extra specs that request resources or traits, of a granular group if there is a
-// suffix (XS_KEYPAT).
-var grouped = host.LazyRegexp(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$`)
+// query returns what nova-scheduler requests from Placement for the guest besides devices: what its
+// own code says, or else what the flavor and the image name plainly. CPUs are left out where a
+// policy decides between shared and dedicated ones. It is nil for the second query of a guest that
+// has none: that with shared CPUs for dedicated ones.
+func (f Facts) query(isFallback bool) *Query {
+	switch {
+	case f.Answer != nil && isFallback && len(f.Answer.Queries) < 2, f.Answer == nil && isFallback:
+		return nil
+	case f.Answer != nil && isFallback:
+		return &f.Answer.Queries[1]
+	case f.Answer != nil && len(f.Answer.Queries) > 0:
+		return &f.Answer.Queries[0]
+	}
+	const gib = 1024
+	disk := f.Flavor.Disk + f.Flavor.Ephemeral + (f.Flavor.Swap+gib-1)/gib
+	if f.Volume {
+		disk -= f.Flavor.Disk
+	}
+	q := Query{Resources: map[string]int{classMemory: f.Flavor.RAM, classDisk: disk}}
+	if f.numaNodes() == 0 {
+		q.Resources[classVCPU] = f.Flavor.VCPUs
+	}
+	add := func(trait string) {
+		if !slices.Contains(q.Traits, trait) {
+			q.Traits = append(q.Traits, trait)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.Flavor.ExtraSpecs)) {
+		value := f.Flavor.ExtraSpecs[key]
+		found := plainSpec().FindStringSubmatch(key)
+		if found == nil {
+			continue
+		}
+		n, err := strconv.Atoi(value)
+		switch kind, name := found[1], found[2]; {
+		case kind == "resources" && err == nil && n >= 0:
+			q.Resources[name] = n
+		case kind == "trait" && value == "required":
+			add(name)
+		case kind == "trait" && value == "forbidden":
+			add("!" + name)
+		}
+	}
+	if f.Image != nil { // an image can only require a trait
+		for _, key := range slices.Sorted(maps.Keys(f.Image.Properties)) {
+			if name, ok := strings.CutPrefix(key, "trait:"); ok && f.Image.Properties[key] == "required" {
+				add(name)
+			}
+		}
+	}
+	return &q
+}
 
-// asks returns the queries for what nova-scheduler requests from Placement for the guest, in this
-// order: CPUs, memory, disk, other resources, traits. skipped names what is not among them.
-// isFallback is true for the request with shared CPUs instead of pinned ones.
-func (f Facts) asks(isFallback bool) (list []Ask, skipped []string) {
-	r := f.requested(isFallback)
+// asks returns a query as queries, each of which asks for more than the one before: CPUs, memory,
+// disk, other resources, traits.
+func (q *Query) asks() (list []Ask) {
+	if q == nil {
+		return nil
+	}
 	order := []string{classVCPU, classPCPU, classMemory, classDisk}
-	for _, class := range slices.Sorted(maps.Keys(r.amounts)) {
+	for _, class := range slices.Sorted(maps.Keys(q.Resources)) {
 		if !slices.Contains(order, class) {
 			order = append(order, class)
 		}
 	}
 	sum := map[string]int{}
 	for _, class := range order {
-		if r.amounts[class] > 0 { // 0 removes the resource from the request
-			sum[class] = r.amounts[class]
-			list = append(list, Ask{Class: class, Amount: r.amounts[class], resources: maps.Clone(sum)})
+		if n := q.Resources[class]; n > 0 { // 0 removes the resource from the request
+			sum[class] = n
+			list = append(list, Ask{Class: class, Amount: n, resources: maps.Clone(sum)})
 		}
 	}
 	if len(list) == 0 {
-		return nil, r.granular
+		return nil
 	}
-	traits := slices.Concat(r.traits, r.ofImage)
-	for i, trait := range traits {
-		list = append(list, Ask{Trait: trait, resources: sum, traits: traits[:i+1], isOptional: i >= len(r.traits)})
+	for i, trait := range q.Traits {
+		list = append(list, Ask{Trait: trait, resources: sum, traits: q.Traits[:i+1]})
 	}
-	return list, r.granular
+	return list
 }
 
-// requested returns what is requested for the guest.
-func (f Facts) requested(isFallback bool) requested {
-	r := requested{amounts: map[string]int{}, sum: map[string]int{}}
-	g := f.guest()
-	r.addSpecs(f.Flavor.ExtraSpecs)
-	if f.Image != nil { // an image can only require a trait
-		for _, key := range slices.Sorted(maps.Keys(f.Image.Properties)) {
-			if name, ok := strings.CutPrefix(key, "trait:"); ok && f.Image.Properties[key] == "required" {
-				r.add(name)
-			}
+// granular returns the extra specs of granular groups, which are not asked for.
+func (f Facts) granular() (keys []string) {
+	for _, key := range slices.Sorted(maps.Keys(f.Flavor.ExtraSpecs)) {
+		if granularSpec().MatchString(key) && !plainSpec().MatchString(key) {
+			keys = append(keys, key)
 		}
 	}
-	if !isFallback {
-		r.addCPUs(g)
-	}
-	r.addFlavor(f)
-	r.addHardware(g)
-	r.addImage(f)
-	return r
-}
-
-// add adds a trait.
-func (r *requested) add(trait string) {
-	if !slices.Contains(r.traits, trait) {
-		r.traits = append(r.traits, trait)
-	}
-}
-
-// addSpecs adds resources and traits that extra specs name (_process_extra_specs). Nova ignores
-// values that it does not know.
-func (r *requested) addSpecs(specs map[string]string) {
-	for _, key := range slices.Sorted(maps.Keys(specs)) {
-		value := specs[key]
-		found := grouped().FindStringSubmatch(key)
-		if found == nil {
-			continue
-		}
-		kind, group, name := found[1], found[2], found[3]
-		n, err := strconv.Atoi(value)
-		switch {
-		case kind == "resources" && (err != nil || n < 0):
-		case kind == "resources":
-			r.sum[name] += n
-			if group == "" {
-				r.amounts[name] = n
-			} else if n > 0 {
-				r.granular = append(r.granular, key)
-			}
-		case value != "required" && value != "forbidden":
-		case group != "":
-			r.granular = append(r.granular, key)
-			if value == "required" {
-				r.ofGroups = append(r.ofGroups, name)
-			}
-		case value == "required":
-			r.add(name)
-		default:
-			r.add("!" + name)
-		}
-	}
-}
-
-// addCPUs adds what the policies of CPUs request (_translate_pinning_policies, since Train).
-func (r *requested) addCPUs(g fit.Guest) {
-	if g.Release < nova.Train {
-		return
-	}
-	shared, pinned := g.CPUs()
-	for class, n := range map[string]int{classVCPU: shared, classPCPU: pinned} {
-		if n > 0 {
-			r.amounts[class] = n
-			r.sum[class] += n
-		}
-	}
-	switch g.ThreadPolicy() {
-	case "isolate":
-		r.add("!HW_CPU_HYPERTHREADING")
-	case "require":
-		r.add("HW_CPU_HYPERTHREADING")
-	}
-}
-
-// addFlavor adds the CPUs, the memory and the disk of the flavor, unless an extra spec of any group
-// replaces them.
-func (r *requested) addFlavor(f Facts) {
-	const gib = 1024
-	disk := f.Flavor.Disk + f.Flavor.Ephemeral + (f.Flavor.Swap+gib-1)/gib
-	if f.Volume {
-		disk -= f.Flavor.Disk
-	}
-	set := func(class string, n int) {
-		if _, there := r.sum[class]; !there {
-			r.amounts[class] = n
-		}
-	}
-	if _, pins := r.sum[classPCPU]; !pins {
-		set(classVCPU, f.Flavor.VCPUs)
-	}
-	set(classMemory, f.Flavor.RAM)
-	set(classDisk, disk)
-}
-
-// addHardware adds what other extra specs and properties request: encrypted and persistent memory,
-// a TPM, secure boot, policy socket, and modes of addresses.
-func (r *requested) addHardware(g fit.Guest) {
-	if encrypts, _ := g.EncryptsMemory(); encrypts && g.Release >= nova.Train {
-		r.amounts["MEM_ENCRYPTION_CONTEXT"] = 1
-	}
-	if trait := g.EncryptionTrait(); trait != "" {
-		r.add(trait)
-	}
-	for _, label := range g.PersistentMemory() {
-		r.amounts["CUSTOM_PMEM_NAMESPACE_"+normalized(label)]++
-	}
-	traits, _ := g.Traits() // the flavor link says what is rejected
-	for _, trait := range traits {
-		r.add(trait)
-	}
-}
-
-// normalized returns a part of a name of a resource class (os_resource_classes, normalize_name).
-func normalized(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '_'
-	}, strings.ToUpper(name))
-}
-
-// metadata are properties of images for which a trait is required, with its prefix
-// (nova/scheduler/request_filter.py, transform_image_metadata, since Ussuri).
-var metadata = map[string]string{
-	"hw_cdrom_bus": "COMPUTE_STORAGE_BUS", "hw_disk_bus": "COMPUTE_STORAGE_BUS", "hw_video_model": "COMPUTE_GRAPHICS_MODEL",
-	"hw_vif_model": "COMPUTE_NET_VIF_MODEL", "hw_architecture": "HW_ARCH", "hw_emulation_architecture": "COMPUTE_ARCH", "hw_viommu_model": "COMPUTE_VIOMMU",
-}
-
-// addImage adds the traits that request filters derive from the image and the flavor.
-func (r *requested) addImage(f Facts) {
-	traits, _ := f.guest().FilterTraits()
-	for _, trait := range traits {
-		r.add(trait)
-	}
-	if f.Image == nil {
-		return
-	}
-	option := func(key string) bool {
-		return f.isOn(nova.Side.Scheduler, conf.Name{Section: "scheduler", Key: key})
-	}
-	if option("query_placement_for_image_type_support") && !f.Volume && f.Image.DiskFormat != "" && f.Release >= nova.Train {
-		r.add("COMPUTE_IMAGE_TYPE_" + strings.ToUpper(f.Image.DiskFormat))
-	}
-	if !option("image_metadata_prefilter") || f.Release <= nova.Train {
-		return
-	}
-	g := f.guest()
-	m, _ := g.Machine("")
-	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		value := g.Image[key]
-		if key == "hw_architecture" {
-			value = m.Architecture
-		}
-		if trait := metadata[key] + "_" + strings.ToUpper(strings.ReplaceAll(value, "-", "_")); value != "" && !slices.Contains(r.ofImage, trait) {
-			r.ofImage = append(r.ofImage, trait)
-		}
-	}
-}
-
-// required returns the traits that the flavor and the image require in any group
-// (all_required_traits), before request filters add theirs.
-func (f Facts) required() (traits []string) {
-	r := requested{amounts: map[string]int{}, sum: map[string]int{}}
-	g := f.guest()
-	r.addSpecs(f.Flavor.ExtraSpecs)
-	r.addCPUs(g)
-	r.addHardware(g)
-	traits = slices.Concat(r.traits, r.ofGroups)
-	for key, value := range g.Image {
-		if name, ok := strings.CutPrefix(key, "trait:"); ok && value == "required" {
-			traits = append(traits, name)
-		}
-	}
-	return traits
+	return keys
 }
 
 // managed is the trait of all resource providers of PCI devices (nova/compute/
@@ -321,27 +191,4 @@ func reportedAs(alias map[string]any) devspec.Reported {
 		}
 	}
 	return devspec.Reported{Device: &d, Spec: devspec.Spec{Object: alias}}
-}
-
-// Query returns the request to Placement for the guest as a query of allocation candidates, without
-// granular groups, for tests that compare it with Nova's. isFallback is true for that with shared
-// CPUs instead of pinned ones.
-func (f Facts) Query(isFallback bool) string {
-	list, _ := f.asks(isFallback)
-	if len(list) == 0 {
-		return ""
-	}
-	last := list[len(list)-1]
-	var amounts, required []string
-	for _, class := range slices.Sorted(maps.Keys(last.resources)) {
-		amounts = append(amounts, fmt.Sprintf("%s:%d", class, last.resources[class]))
-	}
-	for _, isForbidden := range []bool{false, true} {
-		for _, trait := range slices.Sorted(slices.Values(last.traits)) {
-			if strings.HasPrefix(trait, "!") == isForbidden {
-				required = append(required, trait)
-			}
-		}
-	}
-	return strings.Join(amounts, ",") + " " + strings.Join(required, ",")
 }

@@ -11,7 +11,7 @@ import (
 	"gpustack/nova"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
-	"gpustack/nova/fit"
+	"gpustack/nova/pools"
 )
 
 // unit is a number of devices that Nova does not tell apart.
@@ -25,7 +25,7 @@ type unit struct {
 }
 
 // pool returns the unit as Nova's pools have devices, with its resource class as a tag.
-func (u unit) pool() fit.Pool {
+func (u unit) pool() pools.Pool {
 	tags := maps.Clone(u.tags)
 	if u.class != "" {
 		if tags == nil {
@@ -33,15 +33,15 @@ func (u unit) pool() fit.Pool {
 		}
 		tags[classTag] = u.class
 	}
-	return fit.Pool{Vendor: u.vendor, Product: u.product, Type: u.kind, NUMA: u.numa, Count: u.count, Tags: tags}
+	return pools.Pool{Vendor: u.vendor, Product: u.product, Type: u.kind, NUMA: u.numa, Count: u.count, Tags: tags}
 }
 
-func newUnit(p fit.Pool) unit {
+func newUnit(p pools.Pool) unit {
 	return unit{vendor: p.Vendor, product: p.Product, kind: p.Type, tags: p.Tags, numa: p.NUMA, count: p.Count}
 }
 
-func pools(units []unit) []fit.Pool {
-	list := []fit.Pool{}
+func poolsOf(units []unit) []pools.Pool {
+	list := []pools.Pool{}
 	for _, u := range units {
 		list = append(list, u.pool())
 	}
@@ -85,7 +85,7 @@ func (j *judge) lacksKind(units []unit) *short {
 // lacks returns the first alias of the request of which there are too few devices, nil for none.
 // NUMA nodes do not count.
 func (j *judge) lacks(units []unit) *short {
-	d := fit.Devices{Release: j.facts.Release, Pools: pools(units)}
+	d := pools.Devices{Release: j.facts.Release, Pools: poolsOf(units)}
 	if lack := d.Supports(j.requests, nil); lack != nil {
 		return &short{lack.Alias, lack.Have, lack.Count}
 	}

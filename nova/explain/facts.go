@@ -1,9 +1,11 @@
 package explain
 
 import (
+	"encoding/json"
+
 	"gpustack/nova"
 	"gpustack/nova/cloud"
-	"gpustack/nova/fit"
+	"gpustack/nova/pools"
 )
 
 // Facts are what was read about a cloud, and the guest to build.
@@ -22,6 +24,7 @@ type Facts struct {
 	Aggregates []cloud.Aggregate
 	Placement  *Placement // nil: not read
 	Databases  bool       // whether Nova's databases were read
+	Answer     *Answer    // of Nova's own code; nil if it was not asked, or did not answer
 
 	// Unread are the sources that were not read although the command tries to, with the reason.
 	Unread map[Source]string
@@ -40,6 +43,7 @@ const (
 	Groups     Source = "server groups"
 	Candidates Source = "Placement"
 	Database   Source = "database"
+	Scheduler  Source = "code of nova-scheduler"
 )
 
 // Host is a compute node.
@@ -54,28 +58,30 @@ type Host struct {
 
 // ServerGroup is the server group of a server.
 type ServerGroup struct {
-	Name    string
-	Policy  string
-	Most    int            // max_server_per_host of anti-affinity; 0 for the default, 1
-	Members map[string]int // by the host of nova-compute: members of the group other than the server
+	Name    string         `json:"name"`
+	Policy  string         `json:"policy"`
+	Most    int            `json:"most"`    // max_server_per_host of anti-affinity; 0 for the default, 1
+	Members map[string]int `json:"members"` // by the host of nova-compute: members of the group other than the server
 }
 
 // Stock is what Nova's database has of a compute node.
 type Stock struct {
-	Rows  []Row      // of pci_devices
-	Pools []fit.Pool // of compute_nodes.pci_stats; nil: not readable
-	Node  *Node      // nil: not readable
+	Rows  []Row        // of pci_devices
+	Pools []pools.Pool // of compute_nodes.pci_stats; nil: not readable
+	Node  *Node        // nil: not readable
 }
 
-// Node is what filters of nova-scheduler read of a row of compute_nodes
-// (nova/scheduler/host_manager.py, _update_from_compute_node).
+// Node is what filters of nova-scheduler read of a row of compute_nodes, as the columns have it
+// (nova/scheduler/host_manager.py, _update_from_compute_node). JSON that is NULL is nil.
 type Node struct {
-	Topology          *fit.Topology // nil for none
-	Limits            fit.Limits
-	Supported         [][]string // architecture, hypervisor and mode of guests
-	Hypervisor        string     // hypervisor_type
-	HypervisorVersion int
-	CPUInfo           string // JSON
+	PCIStats          json.RawMessage `json:"pci_stats"`
+	Topology          json.RawMessage `json:"numa_topology"`
+	Supported         json.RawMessage `json:"supported_instances"`
+	CPURatio          float64         `json:"cpu_allocation_ratio"`
+	RAMRatio          float64         `json:"ram_allocation_ratio"`
+	Hypervisor        string          `json:"hypervisor_type"`
+	HypervisorVersion int             `json:"hypervisor_version"`
+	CPUInfo           string          `json:"cpu_info"`
 }
 
 // Row is a live row of pci_devices.

@@ -1,14 +1,13 @@
 package explain
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"gpustack/host"
 	"gpustack/nova"
-	"gpustack/nova/fit"
+	"gpustack/nova/pools"
 )
 
 // Link is a part of the chain from a flavor to a host that builds its guest.
@@ -21,11 +20,11 @@ const (
 	Alias      Link = "alias"
 	DeviceSpec Link = "device_spec"
 	Rows       Link = "rows"
+	NUMA       Link = "numa"
 	Placing    Link = "placement"
 	Service    Link = "service"
-	Filters    Link = "filters"
 	Zone       Link = "availability_zone"
-	NUMA       Link = "numa"
+	Filters    Link = "filters"
 )
 
 // Status is the judgement of a link.
@@ -92,11 +91,7 @@ func (h Judgement) first() *Judged {
 type judge struct {
 	facts    Facts
 	request  nova.Request // empty for a flavor without devices
-	requests []fit.Request
-	guest    fit.Guest
-	instance *fit.Instance // NUMA topology of the guest; nil for none
-	policy   string        // for the NUMA nodes of all devices; "" for that of each alias
-	machine  fit.Machine   // that the image requires
+	requests []pools.Request
 	aliases  aliases
 	filters  []enabledFilters
 	memberOf map[string][]int // indexes of aggregates, by host
@@ -113,63 +108,31 @@ func newJudge(f Facts) *judge {
 	}
 	var first Judged
 	first, j.request = f.judgeFlavor()
-	j.guest = f.guest()
-	j.constrain(&first)
+	f.rejected(&first)
 	j.common = append(j.common, first)
 	if f.Image != nil {
 		j.common = append(j.common, f.judgeImage())
 	}
 	if len(j.request) > 0 {
 		j.aliases = f.readAliases(j.request)
-		j.requests = j.aliases.requests(j.request, j.policy)
+		j.requests = j.aliases.requests(j.request, f.policy())
 		j.common = append(j.common, j.aliases.judge(j.request))
 	}
 	return j
 }
 
-// guest returns what nova-api validates of the flavor and the image.
-func (f Facts) guest() fit.Guest {
-	g := fit.Guest{Release: f.Release, VCPUs: f.Flavor.VCPUs, RAM: f.Flavor.RAM, Specs: f.Flavor.ExtraSpecs}
+// rejected fails the link of the flavor if Nova's code rejects the request on every host.
+func (f Facts) rejected(result *Judged) {
+	if f.Answer == nil || len(f.Answer.Rejects) == 0 || result.Status != Pass {
+		return
+	}
+	first := f.Answer.Rejects[0]
 	if f.Image != nil {
-		g.Image = fit.Properties(f.Image.Properties)
+		result.From += ", image " + f.Image.Name
 	}
-	return g
-}
-
-// constrain reads what the flavor and the image request besides devices. A
-// combination that nova-api rejects (nova/compute/api.py, _validate_flavor_image_nostatus) fails
-// the link of the flavor.
-func (j *judge) constrain(result *Judged) {
-	_, err := j.guest.EncryptsMemory()
-	if err == nil {
-		j.policy, err = j.guest.PCIPolicy()
-	}
-	if err == nil {
-		j.instance, err = j.guest.Constraints()
-	}
-	if err == nil {
-		j.machine, err = j.guest.Machine(j.schedulerOption("image_properties_default_architecture"))
-	}
-	if err == nil {
-		err = j.guest.Validate()
-	}
-	for _, traits := range []func() ([]string, error){j.guest.Traits, j.guest.FilterTraits} {
-		if err == nil {
-			_, err = traits()
-		}
-	}
-	var rejection *fit.Rejection
-	if err != nil && result.Status == Pass && errors.As(err, &rejection) {
-		if j.facts.Image != nil {
-			result.From += ", image " + j.facts.Image.Name
-		}
-		by := "nova-api"
-		if rejection.Later {
-			by = "nova-scheduler"
-		}
-		result.fail("is not reached: "+by+" rejects the flavor", fmt.Sprintf("%s: %s rejects the flavor (%s)", rejection.Seen, by, rejection.Exception),
-			host.Textf("correct the extra spec or the property: openstack flavor show %s", j.facts.Flavor.Name))
-	}
+	result.From += ", Nova " + f.Answer.Version
+	result.fail("is not reached: Nova rejects the flavor", fmt.Sprintf("%s rejects the request: %s", first.Filter, first.Message),
+		host.Textf("correct the extra spec or the property: openstack flavor show %s", f.Flavor.Name))
 }
 
 // judgeFlavor judges the flavor itself, and returns the devices that it requests.
@@ -255,10 +218,10 @@ func (j *judge) host(h Host) Judgement {
 		}
 		result.Links = append(result.Links, spec, rows)
 	}
-	result.Links = append(result.Links, j.placement(h), j.service(h), j.filter(h), j.zone(h))
-	if len(j.request) > 0 || j.instance != nil {
-		result.Links = append(result.Links, j.numa(h, free, offered))
+	if len(j.request) > 0 {
+		result.Links = append(result.Links, j.numa(free, offered))
 	}
+	result.Links = append(result.Links, j.placement(h), j.service(h), j.zone(h), j.filter(h))
 	if first := result.first(); first != nil {
 		result.Verdict, result.Failing = Cannot, &first.Link
 		return result

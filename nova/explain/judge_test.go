@@ -9,7 +9,7 @@ import (
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/conf"
-	"gpustack/nova/fit"
+	"gpustack/nova/pools"
 )
 
 const (
@@ -58,23 +58,14 @@ func row(address, status string, numa int) Row {
 	return Row{Address: address, Vendor: "10de", Product: "11b4", Type: "type-PCI", Status: status, NUMA: &numa}
 }
 
-func pool(numa int) fit.Pool {
-	return fit.Pool{Vendor: "10de", Product: "11b4", Type: "type-PCI", NUMA: &numa, Count: 1}
+func pool(numa int) pools.Pool {
+	return pools.Pool{Vendor: "10de", Product: "11b4", Type: "type-PCI", NUMA: &numa, Count: 1}
 }
 
-// computeNode returns a compute node with two NUMA nodes, each with room for any guest.
+// computeNode returns a compute node with two NUMA nodes.
 func computeNode() *Node {
-	cell := func(id int) fit.Cell {
-		c := fit.Cell{ID: id, Memory: 1 << 20}
-		for cpu := range 64 {
-			c.Shared = append(c.Shared, id*64+cpu)
-			c.Siblings = append(c.Siblings, []int{id*64 + cpu})
-		}
-		c.Dedicated = c.Shared
-		return c
-	}
-	return &Node{Topology: &fit.Topology{Cells: []fit.Cell{cell(0), cell(1)}}, Limits: fit.Limits{CPU: 16, RAM: 1.5}, Hypervisor: "QEMU",
-		Supported: [][]string{{"x86_64", "kvm", "hvm"}}, HypervisorVersion: 7002000, CPUInfo: `{"model": "EPYC"}`}
+	return &Node{Topology: []byte(`{"nova_object.data": {"cells": [{"nova_object.data": {"id": 0, "cpuset": [0, 1], "pcpuset": [2, 3], "pinned_cpus": [3], "memory": 512}},
+		{"nova_object.data": {"id": 1, "cpuset": [4], "pcpuset": [], "pinned_cpus": [], "memory": 1024, "memory_usage": 256}}]}}`)}
 }
 
 // step is an answer of Placement: the host is among its candidates, or is not.
@@ -100,7 +91,7 @@ func healthy(t *testing.T) Facts {
 			Service: &cloud.ComputeService{Host: "gpu1", Zone: "nova", Up: true, Enabled: true},
 			Devices: inventory(function("0000:84:00.0", "11b4", pci.TypePCI, 0), function("0000:88:00.0", "11b4", pci.TypePCI, 1)),
 			Stock: &Stock{Rows: []Row{row("0000:84:00.0", "available", 0), row("0000:88:00.0", "available", 1)},
-				Pools: []fit.Pool{pool(0), pool(1)}, Node: computeNode()},
+				Pools: []pools.Pool{pool(0), pool(1)}, Node: computeNode()},
 		}},
 		Placement: &Placement{Steps: []Step{step("VCPU", 4, true), step("MEMORY_MB", 8192, true), step("DISK_GB", 20, true)}},
 		Unread:    map[Source]string{},
@@ -251,7 +242,7 @@ func TestFirstLink(t *testing.T) {
 			}
 		}, Rows, "alias K4200 selects type-PCI, but the rows are type-PF"},
 		"devices in use": {func(_ *testing.T, f *Facts) {
-			f.Hosts[0].Stock = &Stock{Rows: []Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "available", 1)}, Pools: []fit.Pool{pool(1)}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "available", 1)}, Pools: []pools.Pool{pool(1)}}
 		}, Rows, "1 allocated, 1 available"},
 		"device in use, pools unreadable": {func(_ *testing.T, f *Facts) {
 			f.Hosts[0].Stock = &Stock{Rows: []Row{row("0000:84:00.0", "claimed", 0), row("0000:88:00.0", "available", 1)}}
@@ -259,24 +250,24 @@ func TestFirstLink(t *testing.T) {
 		"stale row": {func(_ *testing.T, f *Facts) {
 			stale := row("0000:84:00.0", "allocated", 0)
 			stale.Instance, stale.Verdict, stale.Reason = "u1", "stale", "the instance is gone"
-			f.Hosts[0].Stock = &Stock{Rows: []Row{stale, row("0000:88:00.0", "available", 1)}, Pools: []fit.Pool{pool(1)}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{stale, row("0000:88:00.0", "available", 1)}, Pools: []pools.Pool{pool(1)}}
 		}, Rows, "gpustack repair-migration --instance u1"},
 		"too few stale rows": {func(t *testing.T, f *Facts) {
 			stale := row("0000:84:00.0", "allocated", 0)
 			stale.Instance, stale.Verdict = "u1", "stale"
-			f.Hosts[0].Stock = &Stock{Rows: []Row{stale, row("0000:88:00.0", "allocated", 1)}, Pools: []fit.Pool{}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{stale, row("0000:88:00.0", "allocated", 1)}, Pools: []pools.Pool{}}
 		}, Rows, "has no free K4200"},
 		"suspicious row": {func(_ *testing.T, f *Facts) {
 			odd := row("0000:84:00.0", "allocated", 0)
 			odd.Instance, odd.Verdict, odd.Reason = "u1", "suspicious", "the guest may run"
-			f.Hosts[0].Stock = &Stock{Rows: []Row{odd, row("0000:88:00.0", "available", 1)}, Pools: []fit.Pool{pool(1)}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{odd, row("0000:88:00.0", "available", 1)}, Pools: []pools.Pool{pool(1)}}
 		}, Rows, "has suspicious rows of K4200"},
 		"stale rows of two instances": {func(_ *testing.T, f *Facts) {
 			one, two := row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "allocated", 0)
 			one.Instance, one.Verdict, two.Instance, two.Verdict = "u1", "stale", "u2", "unknown"
-			f.Hosts[0].Stock = &Stock{Rows: []Row{one, two}, Pools: []fit.Pool{}}
+			f.Hosts[0].Stock = &Stock{Rows: []Row{one, two}, Pools: []pools.Pool{}}
 		}, Rows, "gpustack repair-migration --host gpu1"},
-		"free rows that are not reported": {func(_ *testing.T, f *Facts) { f.Hosts[0].Stock.Pools = []fit.Pool{} }, Rows, "restart nova-compute on gpu1"},
+		"free rows that are not reported": {func(_ *testing.T, f *Facts) { f.Hosts[0].Stock.Pools = []pools.Pool{} }, Rows, "restart nova-compute on gpu1"},
 		"too few VCPUs": {func(_ *testing.T, f *Facts) {
 			f.Placement.Steps[0].Roots["rp1"] = false
 			f.Placement.Details = map[string]map[string]cloud.Inventory{"rp1": {"VCPU": {Total: 8, Reserved: 2, Used: 5, MaxUnit: 8, Ratio: 1}}}
@@ -336,39 +327,6 @@ func TestFirstLink(t *testing.T) {
 			own(t, f, strings.Replace(controller, ",PciPassthroughFilter", "", 1), computing)
 		}, "",
 			"also selects hosts without a free device"},
-		"aggregate without the extra spec": {func(t *testing.T, f *Facts) {
-			own(t, f, strings.Replace(controller, "Compute", "AggregateInstanceExtraSpecsFilter,Compute", 1), computing)
-			specs(f, "aggregate_instance_extra_specs:gpu", "true")
-			f.Aggregates = []cloud.Aggregate{{Name: "plain", Hosts: []string{"gpu1"}, Metadata: map[string]string{"gpu": "false"}}}
-		}, Filters, "the aggregates of the host have false"},
-		"extra spec without a namespace": {func(t *testing.T, f *Facts) {
-			own(t, f, strings.Replace(controller, "Compute", "AggregateInstanceExtraSpecsFilter,Compute", 1), computing)
-			specs(f, "hide_hypervisor_id", "true")
-		}, Filters, "openstack flavor unset --property hide_hypervisor_id gpu.k4200.2"},
-		"aggregate of other projects": {func(t *testing.T, f *Facts) {
-			own(t, f, strings.Replace(controller, "Compute", "AggregateMultiTenancyIsolation,Compute", 1), computing)
-			f.Project = "mine"
-			f.Aggregates = []cloud.Aggregate{{Name: "theirs", Hosts: []string{"gpu1"}, Metadata: map[string]string{"filter_tenant_id": "theirs"}}}
-		}, Filters, "is reserved for other projects"},
-		"image of another architecture": {func(t *testing.T, f *Facts) {
-			own(t, f, strings.Replace(controller, "Compute", "ImagePropertiesFilter,Compute", 1), computing)
-			f.Image = &cloud.Image{Name: "arm", Properties: map[string]string{"hw_architecture": "aarch64"}}
-		}, Filters, "the image requires aarch64"},
-		"server group": {func(t *testing.T, f *Facts) {
-			own(t, f, strings.Replace(controller, "Compute", "ServerGroupAntiAffinityFilter,Compute", 1), computing)
-			f.Group = &ServerGroup{Name: "apart", Policy: "anti-affinity", Members: map[string]int{"gpu1": 1}}
-		}, Filters, "the host has 1 of server group apart"},
-		"server group without its filter": {func(_ *testing.T, f *Facts) {
-			f.Group = &ServerGroup{Name: "apart", Policy: "anti-affinity"}
-		}, Filters, "ServerGroupAntiAffinityFilter is not enabled"},
-		"unknown NUMA policy": {func(_ *testing.T, f *Facts) { specs(f, "hw:pci_numa_affinity_policy", "strict") }, Flavor, "InvalidPCINUMAAffinity"},
-		"NUMA policies that differ": {func(_ *testing.T, f *Facts) {
-			specs(f, "hw:pci_numa_affinity_policy", "required")
-			f.Image = &cloud.Image{Name: "numa", Properties: map[string]string{"hw_pci_numa_affinity_policy": "preferred"}}
-		}, Flavor, "ImagePCINUMAPolicyForbidden"},
-		"resources:PCPU of another number":               {func(_ *testing.T, f *Facts) { specs(f, "resources:PCPU", "2") }, Flavor, "resources:PCPU is 2, and the flavor needs 4"},
-		"encrypted memory":                               {func(_ *testing.T, f *Facts) { specs(f, "hw:mem_encryption", "true") }, Flavor, "hw_firmware_type=uefi"},
-		"more guest cells than host cells":               {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "4") }, NUMA, "the guest has 4 NUMA nodes, and the host 2"},
 		"zone nova of a host in another one, in Wallaby": {func(_ *testing.T, f *Facts) { zoneNova(f, nova.Wallaby) }, Zone, "availability zone az1, and nova is requested"},
 		"zone nova of a host in another one, in Wallaby with the option": {func(t *testing.T, f *Facts) {
 			own(t, f, controller+"[scheduler]\nquery_placement_for_availability_zone = true\n", computing)
@@ -384,20 +342,13 @@ func TestFirstLink(t *testing.T) {
 			f.Image = &cloud.Image{Name: "i", Properties: map[string]string{"trait:CUSTOM_L": "forbidden"}}
 		}, "", ""},
 		"trait of a CPU policy": {func(_ *testing.T, f *Facts) {
-			specs(f, "hw:cpu_policy", "dedicated", "hw:cpu_thread_policy", "require")
+			specs(f, "hw:cpu_policy", "dedicated", "hw:cpu_thread_policy", "require", "hw:pci_numa_affinity_policy", "preferred")
 			f.Placement.Steps = append(f.Placement.Steps, trait("HW_CPU_HYPERTHREADING"))
 		}, Placing, "\nuse another host\n"},
 		"trait of the image": {func(_ *testing.T, f *Facts) {
 			f.Image = &cloud.Image{Name: "special", Properties: map[string]string{"trait:CUSTOM_I": "required"}}
 			f.Placement.Steps = append(f.Placement.Steps, trait("CUSTOM_I"))
 		}, Placing, "use another image than special, or another host"},
-		"tenant aggregate of another zone": {func(t *testing.T, f *Facts) {
-			own(t, f, controller+"[scheduler]\nlimit_tenants_to_placement_aggregate = true\n", computing)
-			f.Project = "mine"
-			f.Hosts[0].Service.Zone = "az1"
-			f.Aggregates = []cloud.Aggregate{{Name: "ours", Metadata: map[string]string{"filter_tenant_id": "mine", "availability_zone": "az2"}},
-				{Name: "first", Hosts: []string{"gpu1"}, Metadata: map[string]string{"availability_zone": "az1"}}}
-		}, Filters, "\nuse a host of these aggregates"},
 		"another zone, of a host with a zone": {func(_ *testing.T, f *Facts) {
 			f.Zone = "az2"
 			f.Hosts[0].Service.Zone = "az1"
@@ -433,33 +384,6 @@ func TestFirstLink(t *testing.T) {
 				f.Hosts[0].Stock.Pools[i].Tags = map[string]string{"remote_managed": "true"}
 			}
 		}, Rows, "no remote_managed"},
-		"near physical functions count, and are dropped": {func(t *testing.T, f *Facts) {
-			own(t, f, strings.Replace(controller, `, "device_type": "type-PCI"`, "", 1), strings.Replace(computing, `, "device_type": "type-PCI"`, "", 1))
-			specs(f, "hw:numa_nodes", "1", nova.RequestKey, "K4200:1", "hw:pci_numa_affinity_policy", "preferred")
-			far, near := pool(1), pool(0)
-			near.Type = "type-PF"
-			f.Hosts[0].Stock.Pools = []fit.Pool{near, far}
-			f.Hosts[0].Stock.Node.Topology.Cells[1].Memory = 1
-		}, NUMA, "near which 0 of 1 K4200 are free"},
-		"tenant aggregates": {func(t *testing.T, f *Facts) {
-			own(t, f, controller+"[scheduler]\nlimit_tenants_to_placement_aggregate = true\n", computing)
-			f.Project = "mine"
-			f.Aggregates = []cloud.Aggregate{{Name: "ours", Metadata: map[string]string{"filter_tenant_id": "mine"}}}
-		}, Filters, "openstack aggregate add host ours gpu1"},
-		"suffixed tenant keys before 2024.2": {func(t *testing.T, f *Facts) {
-			own(t, f, strings.Replace(controller, "Compute", "AggregateMultiTenancyIsolation,Compute", 1), computing)
-			f.Project = "mine"
-			f.Aggregates = []cloud.Aggregate{{Name: "theirs", Hosts: []string{"gpu1"}, Metadata: map[string]string{"filter_tenant_id2": "theirs"}}}
-		}, "", ""},
-		"isolated aggregate, and an image with the trait": {func(t *testing.T, f *Facts) {
-			own(t, f, controller+"[scheduler]\nenable_isolated_aggregate_filtering = true\n", computing)
-			f.Aggregates = []cloud.Aggregate{{Name: "licensed", Hosts: []string{"gpu1"}, Metadata: map[string]string{"trait:CUSTOM_L": "required"}}}
-			f.Image = &cloud.Image{Name: "licensed", Properties: map[string]string{"trait:CUSTOM_L": "required"}}
-		}, "", ""},
-		"isolated aggregate": {func(t *testing.T, f *Facts) {
-			own(t, f, controller+"[scheduler]\nenable_isolated_aggregate_filtering = true\n", computing)
-			f.Aggregates = []cloud.Aggregate{{Name: "licensed", Hosts: []string{"gpu1"}, Metadata: map[string]string{"trait:CUSTOM_L": "required"}}}
-		}, Filters, "openstack flavor set --property trait:CUSTOM_L=required gpu.k4200.2"},
 		"another availability zone": {func(_ *testing.T, f *Facts) {
 			f.Zone = "az2"
 			f.Aggregates = []cloud.Aggregate{{Name: "second", Metadata: map[string]string{"availability_zone": "az2"}}}
@@ -468,20 +392,12 @@ func TestFirstLink(t *testing.T) {
 			own(t, f, "[DEFAULT]\ndefault_schedule_zone = az3\n"+controller, computing)
 		}, Zone, "az3 is requested (default_schedule_zone, ctl.conf)"},
 		"devices on two NUMA nodes": {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "1") }, NUMA,
-			"near which 1 of 2 K4200 are free; the host has 1 on node 0, 1 on node 1"},
-		"dedicated CPUs, devices on two NUMA nodes": {func(_ *testing.T, f *Facts) { specs(f, "hw:cpu_policy", "dedicated") }, NUMA, "one NUMA node"},
-		"two NUMA nodes for the guest":              {func(_ *testing.T, f *Facts) { specs(f, "hw:numa_nodes", "2") }, "", ""},
-		"preferred NUMA policy": {func(_ *testing.T, f *Facts) {
-			specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "preferred")
-		}, "", ""},
+			"the guest has 1 NUMA node and K4200:2 devices, of which the host has 1 on node 0, 1 on node 1"},
+		"dedicated CPUs, devices on two NUMA nodes": {func(_ *testing.T, f *Facts) { specs(f, "hw:cpu_policy", "dedicated") }, NUMA, "1 NUMA node"},
 		"required, and no device has a NUMA node": {func(_ *testing.T, f *Facts) {
 			specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "required")
-			f.Hosts[0].Stock.Pools = []fit.Pool{{Vendor: "10de", Product: "11b4", Type: "type-PCI", Count: 2}}
+			f.Hosts[0].Stock.Pools = []pools.Pool{{Vendor: "10de", Product: "11b4", Type: "type-PCI", Count: 2}}
 		}, NUMA, "2 on no node"},
-		"legacy, and no device has a NUMA node": {func(_ *testing.T, f *Facts) {
-			specs(f, "hw:numa_nodes", "1")
-			f.Hosts[0].Stock.Pools = []fit.Pool{{Vendor: "10de", Product: "11b4", Type: "type-PCI", Count: 2}}
-		}, "", ""},
 		"policy and topology of the image": {func(_ *testing.T, f *Facts) {
 			f.Image = &cloud.Image{Name: "numa", Properties: map[string]string{"hw_numa_nodes": "1", "hw_pci_numa_affinity_policy": "required"}}
 		}, NUMA, "image numa"},
@@ -512,6 +428,11 @@ func TestFirstLink(t *testing.T) {
 			}
 		})
 	}
+}
+
+// enable enables a filter on the controller.
+func enable(f *Facts, filter string) {
+	f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", filter+",Compute", 1))
 }
 
 func mustParse(text string) *conf.File {
@@ -557,40 +478,81 @@ func TestNotChecked(t *testing.T) {
 			f.Databases, f.Hosts[0].Stock, f.Hosts[0].Devices, f.Placement.Devices = false, nil, nil, devices(2, 2, nil)
 			specs(f, "hw:numa_nodes", "1")
 		}, Unknown, NUMA, "the NUMA nodes of the devices are unknown"},
+		"a guest with NUMA nodes": {func(f *Facts) { specs(f, "hw:numa_nodes", "2") }, Unknown, Filters,
+			"not judged: flavor hw:numa_nodes=2; NUMA node 0 of the host: 2 shared CPUs, 2 dedicated, 1 of them pinned, 0 of 512 MiB in use; NUMA node 1"},
+		"a guest with NUMA nodes, and no database": {func(f *Facts) {
+			f.Hosts[0].Stock.Node = nil
+			specs(f, "hw:numa_nodes", "2")
+		}, Unknown, Filters, "flavor hw:numa_nodes=2; NUMA nodes of the host unknown"},
+		"policy preferred": {func(f *Facts) { specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "preferred") }, Unknown, Filters,
+			"not judged: flavor hw:numa_nodes=1; NUMA node 0"},
+		"policy legacy, and no device has a NUMA node": {func(f *Facts) {
+			specs(f, "hw:numa_nodes", "1")
+			f.Hosts[0].Stock.Pools = []pools.Pool{{Vendor: "10de", Product: "11b4", Type: "type-PCI", Count: 2}}
+		}, Unknown, Filters, "hw:numa_nodes=1"},
+		"an unknown policy": {func(f *Facts) { specs(f, "hw:pci_numa_affinity_policy", "strict") }, Unknown, Filters, "hw:pci_numa_affinity_policy=strict"},
+		"policies that differ": {func(f *Facts) {
+			specs(f, "hw:pci_numa_affinity_policy", "required")
+			f.Image = &cloud.Image{Name: "i", Properties: map[string]string{"hw_pci_numa_affinity_policy": "preferred", "os_distro": "debian", "color": "blue"}}
+		}, Unknown, Filters, "not judged: image hw_pci_numa_affinity_policy=preferred"},
+		"an image with requirements": {func(f *Facts) {
+			f.Image = &cloud.Image{Name: "arm", Properties: map[string]string{"hw_architecture": "aarch64"}}
+		}, Unknown, Filters, "image hw_architecture=aarch64"},
+		"capabilities": {func(f *Facts) { specs(f, "capabilities:cpu_info:model", "EPYC") }, Unknown, Filters, "flavor capabilities:cpu_info:model=EPYC"},
+		"keys of flavor and aggregates": {func(f *Facts) {
+			enable(f, filterExtra)
+			specs(f, "gpu", "a100")
+			f.Aggregates = []cloud.Aggregate{{Name: "fast", Hosts: []string{"gpu1"}, Metadata: map[string]string{"gpu": "a100,k4200"}},
+				{Name: "other", Hosts: []string{"gpu2"}, Metadata: map[string]string{"gpu": "none"}}}
+		}, Unknown, Filters, "not judged: flavor gpu=a100; aggregate fast gpu=a100,k4200"},
+		"hide_hypervisor_id, which a filter compares with aggregates": {func(f *Facts) {
+			enable(f, filterExtra)
+			specs(f, "hide_hypervisor_id", "true")
+		}, Unknown, Filters, "not judged: flavor hide_hypervisor_id=true"},
+		"aggregate of projects": {func(f *Facts) {
+			enable(f, filterTenants)
+			f.Aggregates = []cloud.Aggregate{{Name: "theirs", Hosts: []string{"gpu1"}, Metadata: map[string]string{"filter_tenant_id": "theirs"}}}
+		}, Unknown, Filters, "not judged: aggregate theirs filter_tenant_id=theirs"},
+		"aggregates of projects that are forbidden": {func(f *Facts) {
+			enable(f, filterTenants)
+			f.Unread[Aggregates] = "permission denied"
+		}, Unknown, Filters, "not judged: aggregates: permission denied"},
+		"aggregates of flavors": {func(f *Facts) {
+			enable(f, filterType)
+			f.Aggregates = []cloud.Aggregate{{Name: "large", Hosts: []string{"gpu1"}, Metadata: map[string]string{"instance_type": "large"}}}
+		}, Unknown, Filters, "aggregate large instance_type=large"},
+		"isolated aggregate": {func(f *Facts) {
+			f.Sides[0].Files[0].File = mustParse(controller + "[scheduler]\nenable_isolated_aggregate_filtering = true\n")
+			f.Aggregates = []cloud.Aggregate{{Name: "licensed", Hosts: []string{"gpu1"}, Metadata: map[string]string{"trait:CUSTOM_L": "required"}}}
+		}, Unknown, Filters, "aggregate licensed trait:CUSTOM_L=required"},
+		"aggregates that projects require": {func(f *Facts) {
+			f.Sides[0].Files[0].File = mustParse(controller + "[scheduler]\nlimit_tenants_to_placement_aggregate = true\n")
+		}, Unknown, Filters, "[scheduler] limit_tenants_to_placement_aggregate"},
+		"isolated hosts": {func(f *Facts) {
+			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "IsolatedHostsFilter,Compute", 1) + "isolated_hosts = gpu1\n")
+		}, Unknown, Filters, "[filter_scheduler] isolated_hosts=gpu1"},
+		"a server group": {func(f *Facts) {
+			f.Group = &ServerGroup{Name: "apart", Policy: "anti-affinity", Members: map[string]int{"gpu1": 1, "gpu2": 2}}
+		}, Unknown, Filters, "server group apart, anti-affinity, with 1 on the host and 2 elsewhere"},
+		"a filter that is not Nova's": {func(f *Facts) {
+			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "OurFilter,Compute", 1) +
+				"available_filters = nova.scheduler.filters.all_filters\navailable_filters = ours.OurFilter\n")
+		}, Unknown, Filters, "OurFilter, which is not Nova's own (ctl.conf:4)"},
+		"Nova did not answer": {func(f *Facts) {
+			specs(f, "hw:numa_nodes", "2")
+			f.Unread[Scheduler] = "python3 did not end within 30s"
+		}, Unknown, Filters, "Nova did not judge it: python3 did not end within 30s"},
+		"Nova did not judge a filter": {func(f *Facts) {
+			specs(f, "hw:numa_nodes", "2")
+			f.Answer = &Answer{Version: "33.0.2", Queries: []Query{{}}, Hosts: []Answered{{Host: "gpu1", Node: "gpu1.example", Unjudged: []string{"OurFilter is not a filter of Nova"}}}}
+		}, Unknown, Filters, "not judged: OurFilter is not a filter of Nova"},
+		"filter of the load": {func(f *Facts) {
+			enable(f, "JsonFilter")
+		}, Can, Filters, "JsonFilter (ctl.conf:4) is not judged"},
 		"part of the request": {func(f *Facts) { f.Placement.Skipped = []string{"resources1:VGPU"} }, Unknown, Placing, "not judged: resources1:VGPU"},
 		"unknown alias": {func(f *Facts) { f.Sides = nil; specs(f, nova.RequestKey, "fast:1") }, Unknown, Alias,
 			"no file defines alias fast"},
 		"zone unknown": {func(f *Facts) { f.Zone, f.Hosts[0].Service.Zone = "az1", "" }, Unknown, Zone, "the availability zone of the host is unknown"},
-		"NUMA nodes of the host": {func(f *Facts) { f.Hosts[0].Stock.Node = nil; specs(f, "hw:numa_nodes", "2") }, Unknown, NUMA,
-			"the free CPUs and memory of the NUMA nodes of the host are unknown"},
-		"socket, without a database": {func(f *Facts) {
-			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
-			specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "socket")
-		}, Unknown, NUMA, "the free CPUs and memory"},
-		"preferred, without a database": {func(f *Facts) {
-			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
-			specs(f, "hw:numa_nodes", "1", "hw:pci_numa_affinity_policy", "preferred")
-		}, Unknown, NUMA, "the free CPUs and memory"},
-		"capabilities, without a database": {func(f *Facts) {
-			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
-			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "ComputeCapabilitiesFilter,Compute", 1))
-			specs(f, "capabilities:cpu_info:model", "EPYC")
-		}, Unknown, Filters, "capabilities:cpu_info:model is not judged"},
-		"image, without a database": {func(f *Facts) {
-			f.Databases, f.Hosts[0].Stock, f.Placement.Devices = false, nil, devices(2, 2, nil)
-			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "ImagePropertiesFilter,Compute", 1))
-			f.Image = &cloud.Image{Name: "arm", Properties: map[string]string{"hw_architecture": "aarch64"}}
-		}, Unknown, Filters, "what the hypervisor supports is unknown"},
-		"isolated host, without an image": {func(f *Facts) {
-			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "IsolatedHostsFilter,Compute", 1) + "isolated_hosts = gpu1\nisolated_images = i1\n")
-		}, Unknown, Filters, "the image of the guest is unknown"},
-		"filter that is not judged": {func(f *Facts) {
-			file, err := conf.Parse([]byte(strings.Replace(controller, "Compute", "JsonFilter,Compute", 1)))
-			if err != nil {
-				panic(err)
-			}
-			f.Sides[0].Files[0].File = file
-		}, Can, Filters, "JsonFilter (ctl.conf:4) is not judged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := healthy(t)
@@ -658,7 +620,7 @@ func TestConclusion(t *testing.T) {
 		change(&h)
 		f.Hosts = append(f.Hosts, h)
 	}
-	full := &Stock{Rows: []Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "allocated", 0)}, Pools: []fit.Pool{}}
+	full := &Stock{Rows: []Row{row("0000:84:00.0", "allocated", 0), row("0000:88:00.0", "allocated", 0)}, Pools: []pools.Pool{}}
 	f.Sides = f.Sides[:1]
 	for _, name := range []string{"gpu1", "gpu2", "gpu3", "gpu5", "gpu10"} {
 		add(name, func(h *Host) { h.Stock = full })
@@ -700,30 +662,77 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestAsks: what is asked for is what nova-scheduler asks for.
+// TestAsks: what is asked for is what the flavor and the image name plainly, or what Nova's own code
+// asks for.
 func TestAsks(t *testing.T) {
-	f := cloud.Flavor{VCPUs: 4, RAM: 8192, Disk: 20, Ephemeral: 5, Swap: 1025, ExtraSpecs: map[string]string{
-		"resources:VGPU": "1", "resources:MEMORY_MB": "0", "trait:CUSTOM_A": "required", "trait:CUSTOM_B": "forbidden", "resources1:X": "1"}}
-	text := func(f cloud.Flavor, isVolume, isFallback bool) string {
-		list, skipped := Facts{Release: nova.Zed, Flavor: f, Volume: isVolume, Image: &cloud.Image{Properties: map[string]string{"trait:HW_I": "required"}}}.asks(isFallback)
+	f := Facts{Release: nova.Zed, Image: &cloud.Image{Properties: map[string]string{"trait:HW_I": "required", "trait:HW_J": "forbidden"}},
+		Flavor: cloud.Flavor{VCPUs: 4, RAM: 8192, Disk: 20, Ephemeral: 5, Swap: 1025, ExtraSpecs: map[string]string{
+			"resources:VGPU": "1", "resources:MEMORY_MB": "0", "trait:CUSTOM_A": "required", "trait:CUSTOM_B": "forbidden", "resources1:X": "1"}}}
+	text := func(f Facts, isFallback bool) string {
 		var words []string
-		for _, a := range list {
+		for _, a := range f.query(isFallback).asks() {
 			words = append(words, a.String())
 		}
-		return strings.Join(append(words, skipped...), " ")
+		return strings.Join(append(words, f.granular()...), " ")
 	}
-	if got, want := text(f, false, false), "VCPU:4 DISK_GB:27 VGPU:1 trait CUSTOM_A trait !CUSTOM_B trait HW_I resources1:X"; got != want {
+	if got, want := text(f, false), "VCPU:4 DISK_GB:27 VGPU:1 trait CUSTOM_A trait !CUSTOM_B trait HW_I resources1:X"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	f.ExtraSpecs = map[string]string{"hw:cpu_policy": "dedicated"}
-	if got, want := text(f, true, false), "PCPU:4 MEMORY_MB:8192 DISK_GB:7 trait HW_I"; got != want {
+	f.Flavor.ExtraSpecs = map[string]string{"hw:cpu_policy": "dedicated"} // VCPU or PCPU: Nova decides
+	f.Volume = true
+	if got, want := text(f, false), "MEMORY_MB:8192 DISK_GB:7 trait HW_I"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := text(f, true, true), "VCPU:4 MEMORY_MB:8192 DISK_GB:7 trait HW_I"; got != want {
+	if got := text(f, true); got != "" {
+		t.Error(got)
+	}
+	f.Answer = &Answer{Queries: []Query{{map[string]int{"PCPU": 5}, []string{"!HW_B"}}, {map[string]int{"VCPU": 5}, nil}}}
+	if got, want := text(f, false)+" or "+text(f, true), "PCPU:5 trait !HW_B or VCPU:5"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	f.ExtraSpecs["hw:emulator_threads_policy"], f.ExtraSpecs["hw:cpu_thread_policy"] = "isolate", "isolate"
-	if got, want := text(f, true, false), "PCPU:5 MEMORY_MB:8192 DISK_GB:7 trait HW_I trait !HW_CPU_HYPERTHREADING"; got != want {
-		t.Errorf("%s, want %s", got, want)
+}
+
+// TestAnswer: a host is what Nova's own code says of it, and a document that is not an answer to the
+// question is none.
+func TestAnswer(t *testing.T) {
+	f := healthy(t)
+	specs(&f, "hw:numa_nodes", "2")
+	q, err := f.Question()
+	if err != nil || len(q.Hosts) != 1 || q.Hosts[0].Columns == nil || len(q.Aliases) != 1 || q.Options["filter_scheduler.enabled_filters"] == "" {
+		t.Fatalf("%+v, %v", q, err)
+	}
+	const host = `{"host": "gpu1", "node": "gpu1.example", "rejects": [%s], "unjudged": []}`
+	for name, c := range map[string]struct {
+		text string
+		says string // "" for an answer with which the host is "can"; of an error, its beginning
+	}{
+		"accepted": {`{"version": "33.0.2", "rejects": [], "queries": [{"resources": {}, "traits": []}], "hosts": [` + strings.Replace(host, "%s", "", 1) + `]}`, ""},
+		"rejected": {`{"version": "33.0.2", "rejects": [], "queries": [{"resources": {}, "traits": []}], "hosts": [` +
+			strings.Replace(host, "%s", `{"filter": "NUMATopologyFilter", "message": "does not fit"}`, 1) + `]}`, "filters: NUMATopologyFilter: does not fit"},
+		"rejected by nova-api": {`{"version": "33.0.2", "rejects": [{"filter": "nova-api", "message": "MemoryPageSizeInvalid"}], "queries": [], "hosts": [` +
+			strings.Replace(host, "%s", "", 1) + `]}`, "flavor: nova-api rejects the request: MemoryPageSizeInvalid"},
+		"nothing":            {"", "error"},
+		"more than a text":   {`warning {}`, "error"},
+		"another document":   {`{"verdict": "can"}`, "error"},
+		"of other hosts":     {`{"version": "33.0.2", "rejects": [], "queries": [{"resources": {}, "traits": []}], "hosts": []}`, "error"},
+		"without a query":    {`{"version": "33.0.2", "rejects": [], "queries": [], "hosts": [` + strings.Replace(host, "%s", "", 1) + `]}`, "error"},
+		"followed by a text": {`{"version": "3", "rejects": [], "queries": [{"resources": {}, "traits": []}], "hosts": [` + strings.Replace(host, "%s", "", 1) + `]} x`, "error"},
+	} {
+		answer, err := ParseAnswer([]byte(c.text), q)
+		if (err != nil) != (c.says == "error") {
+			t.Errorf("%s: %+v, %v", name, answer, err)
+		}
+		if err != nil {
+			continue
+		}
+		f.Answer = answer
+		r := Judge(f)
+		got := ""
+		if first := r.Judgements[0].first(); first != nil {
+			got = string(first.Link) + ": " + first.Seen
+		}
+		if got != c.says || (c.says == "") != (r.Verdict == Can) {
+			t.Errorf("%s: %s: %s, want %s", name, r.Verdict, got, c.says)
+		}
 	}
 }

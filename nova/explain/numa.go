@@ -1,7 +1,7 @@
 package explain
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,29 +10,69 @@ import (
 
 	"gpustack/host"
 	"gpustack/nova"
-	"gpustack/nova/fit"
+	"gpustack/nova/pools"
 )
 
-// numa judges whether the NUMA nodes of a host fit those of the guest, near its devices.
-func (j *judge) numa(h Host, free, offered []unit) Judged {
+// Where a guest requests a policy for the NUMA nodes of its devices, and the policies.
+const (
+	policySpec     = "hw:pci_numa_affinity_policy"
+	policyProperty = "hw_pci_numa_affinity_policy"
+	nodesSpec      = "hw:numa_nodes"
+)
+
+var policies = []string{pools.Required, "legacy", pools.Preferred, "socket"}
+
+// layoutSpecs are extra specs that give a guest a NUMA topology besides hw:numa_nodes
+// (nova/virt/hardware.py, numa_get_constraints). Properties of images have _ for the colon.
+var layoutSpecs = []string{"hw:cpu_policy", "hw:mem_page_size", "hw:numa_cpus.0", "hw:numa_mem.0", "hw:pmem", "hw:cpu_dedicated_mask", "resources:PCPU"}
+
+// property returns a property of the image, "" for none.
+func (f Facts) property(key string) string {
+	if f.Image == nil {
+		return ""
+	}
+	return f.Image.Properties[key]
+}
+
+// policy returns the policy for the NUMA nodes of all devices, "" for that of each alias.
+func (f Facts) policy() string {
+	return cmp.Or(f.Flavor.ExtraSpecs[policySpec], f.property(policyProperty))
+}
+
+// numaNodes returns how many NUMA nodes the guest has, 0 for none.
+func (f Facts) numaNodes() int {
+	if n, err := strconv.Atoi(cmp.Or(f.Flavor.ExtraSpecs[nodesSpec], f.property("hw_numa_nodes"))); err == nil && n > 0 {
+		return n
+	}
+	for _, key := range layoutSpecs {
+		value := cmp.Or(f.Flavor.ExtraSpecs[key], f.property(strings.Replace(key, ":", "_", 1)))
+		if value != "" && value != "shared" {
+			return 1
+		}
+	}
+	return 0
+}
+
+// numa judges whether a host can have the devices near the NUMA nodes of the guest. CPUs and memory
+// of these are not judged.
+func (j *judge) numa(free, offered []unit) Judged {
 	result := Judged{Link: NUMA, From: j.fromNUMA()}
 	units := free
 	if units == nil {
 		units = offered
 	}
+	nodes := j.facts.numaNodes()
+	isUnknown := units == nil || j.aliases.unresolved(j.request) != ""
 	switch {
-	case len(j.request) == 0:
-		units = h.free() // Nova tries the nodes last that have devices
-	case j.aliases.unresolved(j.request) != "":
-		units = nil
-	}
-	switch node := h.node(); {
-	case j.instance == nil:
+	case nodes == 0:
 		result.Status, result.Seen = Pass, "the guest has no NUMA topology"
-	case node == nil:
-		j.near(&result, units)
+	case isUnknown && slices.ContainsFunc(j.requests, func(r pools.Request) bool { return r.Policy != pools.Preferred }):
+		result.notChecked("the NUMA nodes of the devices are unknown", "give --database URL or --inventory FILE")
+	case !isUnknown && !j.fitsDevices(units, nodes):
+		result.fail("has the devices on other NUMA nodes", fmt.Sprintf("the guest has %s and %s devices, of which the host has %s", host.Numbered(nodes, "NUMA node"),
+			j.request, j.perNode(units)), j.nearer(units, nodes))
 	default:
-		j.onNode(&result, h, node, units)
+		result.Status, result.Seen = Pass, fmt.Sprintf("the devices can be near %s", host.Numbered(nodes, "NUMA node"))
 	}
 	return result
 }
@@ -40,14 +80,12 @@ func (j *judge) numa(h Host, free, offered []unit) Judged {
 // fromNUMA returns where the topology and the policies of the guest are set.
 func (j *judge) fromNUMA() string {
 	from := []string{"flavor " + j.facts.Flavor.Name}
-	if image := j.facts.Image; image != nil && slices.ContainsFunc(slices.Collect(maps.Keys(j.guest.Image)), func(key string) bool {
-		return strings.HasPrefix(key, "hw_numa_") || strings.HasPrefix(key, "hw_cpu_") || key == "hw_pci_numa_affinity_policy" || key == "hw_mem_page_size"
-	}) {
+	if image := j.facts.Image; image != nil && (image.Properties[policyProperty] != "" || image.Properties["hw_numa_nodes"] != "") {
 		from = append(from, "image "+image.Name)
 	}
 	for _, w := range j.request {
 		for _, o := range j.aliases.defined[w.Alias] {
-			if _, given := o["numa_policy"].(string); given && j.policy == "" {
+			if _, given := o["numa_policy"].(string); given && j.facts.policy() == "" {
 				from = append(from, j.aliases.where[w.Alias])
 			}
 		}
@@ -55,124 +93,52 @@ func (j *judge) fromNUMA() string {
 	return strings.Join(slices.Compact(from), ", ")
 }
 
-// onNode judges the NUMA nodes that nova-compute has reported. units are nil if the devices are
-// unknown.
-func (j *judge) onNode(result *Judged, h Host, n *Node, units []unit) {
-	d := fit.Devices{Release: j.facts.Release, Pools: pools(units), Host: n.Topology}
-	requests := j.requests
-	if units == nil {
-		requests = nil
-	}
-	limits := n.Limits
-	if !j.filtersNUMA() {
-		limits = fit.Limits{}
-	}
-	misfit, isKnown := j.instance.Host(d, requests, limits)
-	switch {
-	case !isKnown:
-		result.notChecked("the host has too many NUMA nodes to try every choice", "see the log of nova-scheduler with debug = true")
-	case misfit != nil && n.Topology == nil:
-		result.fail("reports no NUMA topology", misfit.Seen, "use another host, or a flavor without NUMA topology")
-	case misfit != nil && misfit.Short != nil:
-		result.fail("has the devices on other NUMA nodes", misfit.Seen+"; the host has "+j.perNode(units), j.remedyNUMA(d, limits, "use fewer devices, or another host"))
-	case misfit != nil:
-		result.fail("does not fit the NUMA topology", misfit.Seen, j.remedyNUMA(d, limits,
-			host.Textf("use a smaller flavor, or free the host: openstack server list --all-projects --host %s", h.Name)))
-	case units == nil && j.needsNear():
-		result.notChecked("the NUMA nodes of the devices are unknown", "give --database URL or --inventory FILE")
-	default:
-		result.Status, result.Seen = Pass, fmt.Sprintf("%s, and the devices near it, fit the host", nodesOf(j.instance.Cells()))
-	}
-}
-
-// filtersNUMA reports whether nova-scheduler has NUMATopologyFilter on a controller. Without it
-// only nova-compute judges the topology.
-func (j *judge) filtersNUMA() bool {
-	return len(j.filters) == 0 || slices.ContainsFunc(j.filters, func(e enabledFilters) bool { return slices.Contains(e.names, filterNUMA) })
-}
-
-// needsNear reports whether the policy of a request excludes devices by their NUMA nodes.
-func (j *judge) needsNear() bool {
-	return slices.ContainsFunc(j.requests, func(r fit.Request) bool { return r.Policy != fit.Preferred })
-}
-
-// near judges only the devices, where the NUMA nodes of the host are unknown: its CPUs and memory
-// are not checked then.
-func (j *judge) near(result *Judged, units []unit) {
-	cells := j.instance.Cells()
-	if units != nil && !j.fitsDevices(units, cells) {
-		result.fail("has the devices on other NUMA nodes", fmt.Sprintf("the guest has %s and %s devices, of which the host has %s", nodesOf(cells), j.request,
-			j.perNode(units)), j.remedyNUMA(fit.Devices{}, fit.Limits{}, "use fewer devices, or another host"))
-		return
-	}
-	if units == nil && j.needsNear() {
-		result.notChecked("the NUMA nodes of the devices are unknown", "give --database URL or --inventory FILE")
-		return
-	}
-	result.notChecked(filterNUMA+": the free CPUs and memory of the NUMA nodes of the host are unknown", giveDatabase)
-}
-
-// fitsDevices reports whether some NUMA nodes have the devices of the request. Policy socket
-// excludes nothing where the sockets are unknown.
-func (j *judge) fitsDevices(units []unit, cells int) bool {
+// fitsDevices reports whether some NUMA nodes, as many as the guest has, have the devices of the
+// request. Policy socket excludes nothing, as the sockets are not read.
+func (j *judge) fitsDevices(units []unit, nodes int) bool {
 	requests := slices.Clone(j.requests)
 	for i := range requests {
-		if requests[i].Policy == fit.Socket {
-			requests[i].Policy = fit.Preferred
+		if requests[i].Policy == "socket" {
+			requests[i].Policy = pools.Preferred
 		}
 	}
-	d := fit.Devices{Release: j.facts.Release, Pools: pools(units)}
-	var nodes []int
+	d := pools.Devices{Release: j.facts.Release, Pools: poolsOf(units)}
+	var have []int
 	for _, u := range units {
-		if u.numa != nil && !slices.Contains(nodes, *u.numa) {
-			nodes = append(nodes, *u.numa)
+		if u.numa != nil && !slices.Contains(have, *u.numa) {
+			have = append(have, *u.numa)
 		}
 	}
 	const most = 16 // nodes of a host, which bounds the number of choices
-	nodes = nodes[:min(len(nodes), most)]
+	have = have[:min(len(have), most)]
 	const none = -1 // a node without devices
-	for choice := range 1 << len(nodes) {
+	for choice := range 1 << len(have) {
 		chosen := []int{none}
-		for i, n := range nodes {
+		for i, n := range have {
 			if choice&(1<<i) != 0 {
 				chosen = append(chosen, n)
 			}
 		}
-		if len(chosen)-1 <= cells && d.Supports(requests, chosen) == nil {
+		if len(chosen)-1 <= nodes && d.Supports(requests, chosen) == nil {
 			return true
 		}
 	}
 	return false
 }
 
-// remedyNUMA returns extra specs with which nova-api accepts the flavor and the host fits it, or
-// else another remedy. Without a topology of the host they are not tried on it.
-func (j *judge) remedyNUMA(d fit.Devices, limits fit.Limits, other host.Text) host.Text {
-	most := j.instance.Cells() + 1
-	if d.Host != nil {
-		most = len(d.Host.Cells)
+// nearer returns the remedy for devices on other NUMA nodes. An image with a policy of its own does
+// not permit another one in the flavor.
+func (j *judge) nearer(units []unit, nodes int) host.Text {
+	const other = ", or use fewer devices, or another host"
+	if j.facts.property(policyProperty) == "" {
+		return host.Textf("openstack flavor set --property %s=%s %s", policySpec, pools.Preferred, j.facts.Flavor.Name) + other
 	}
-	changes := [][2]string{{"hw:pci_numa_affinity_policy", fit.Preferred}}
-	for n := j.instance.Cells() + 1; n <= most; n++ {
-		changes = append(changes, [2]string{"hw:numa_nodes", strconv.Itoa(n)})
-	}
-	for _, c := range changes {
-		g := j.guest
-		g.Specs = maps.Clone(g.Specs)
-		g.Specs[c[0]] = c[1]
-		policy, err := g.PCIPolicy()
-		instance, err2 := g.Constraints()
-		if errors.Join(err, err2) != nil {
-			continue
+	for n := nodes + 1; n <= j.facts.Flavor.VCPUs && j.facts.property("hw_numa_nodes") == ""; n++ {
+		if j.facts.Flavor.VCPUs%n == 0 && j.facts.Flavor.RAM%n == 0 && j.fitsDevices(units, n) {
+			return host.Textf("openstack flavor set --property %s=%d %s", nodesSpec, n, j.facts.Flavor.Name) + other
 		}
-		if d.Host != nil {
-			if misfit, isKnown := instance.Host(d, j.aliases.requests(j.request, policy), limits); misfit != nil || !isKnown {
-				continue
-			}
-		}
-		return host.Textf("openstack flavor set --property %s=%s %s, or ", c[0], c[1], j.facts.Flavor.Name) + other
 	}
-	return other
+	return "use fewer devices, or another host"
 }
 
 // perNode counts the devices of the request by NUMA node: "1 on node 0, 1 on node 1".
@@ -191,13 +157,6 @@ func (j *judge) perNode(units []unit) string {
 		return "none"
 	}
 	return strings.Join(words, ", ")
-}
-
-func nodesOf(cells int) string {
-	if cells == 1 {
-		return "one NUMA node"
-	}
-	return fmt.Sprintf("%d NUMA nodes", cells)
 }
 
 func nodeName(numa *int) string {

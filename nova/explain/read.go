@@ -9,7 +9,6 @@ import (
 
 	"gpustack/nova"
 	"gpustack/nova/cloud"
-	"gpustack/nova/conf"
 )
 
 // Compute is what Read asks Nova.
@@ -154,7 +153,7 @@ const detailed = 4
 // hosts that are excluded.
 func (f *Facts) askPlacement(ctx context.Context, p provision) error {
 	read := Placement{Details: map[string]map[string]cloud.Inventory{}}
-	_, read.Skipped = f.asks(false)
+	read.Skipped = f.granular()
 	err := f.readPlacement(ctx, p, &read)
 	if err == nil {
 		f.Placement = &read
@@ -163,9 +162,8 @@ func (f *Facts) askPlacement(ctx context.Context, p provision) error {
 }
 
 func (f *Facts) readPlacement(ctx context.Context, p provision, read *Placement) error {
-	list, _ := f.asks(false)
 	var err error
-	if read.Steps, err = f.narrow(ctx, p, list); err != nil {
+	if read.Steps, err = f.narrow(ctx, p, f.query(false).asks()); err != nil {
 		return err
 	}
 	if read.Shared, err = f.shared(ctx, p); err != nil {
@@ -177,17 +175,10 @@ func (f *Facts) readPlacement(ctx context.Context, p provision, read *Placement)
 	return f.readDevices(ctx, p, read)
 }
 
-// shared returns the providers with enough shared CPUs for a guest with pinned ones, nil if
-// nova-scheduler does not ask for them. It merges them with those that have PCPU, for hosts with
-// vcpu_pin_set or without any set of CPUs, unless [workarounds] disable_fallback_pcpu_query is set
-// (nova/scheduler/manager.py, select_destinations, since Train).
+// shared returns the providers with enough shared CPUs for a guest with dedicated ones, nil if
+// nova-scheduler does not ask for them (nova/scheduler/manager.py, select_destinations).
 func (f *Facts) shared(ctx context.Context, p provision) (map[string]bool, error) {
-	isOff := f.isOn(nova.Side.Scheduler, conf.Name{Section: "workarounds", Key: "disable_fallback_pcpu_query"})
-	if !f.guest().HasPinnedCPUs() || isOff || f.Release < nova.Train {
-		return nil, nil
-	}
-	list, _ := f.asks(true)
-	steps, err := f.narrow(ctx, p, list)
+	steps, err := f.narrow(ctx, p, f.query(true).asks())
 	if err != nil || len(steps) == 0 {
 		return nil, err
 	}
@@ -202,16 +193,6 @@ func (f *Facts) narrow(ctx context.Context, p provision, list []Ask) (steps []St
 	all, err := ask(ctx, p, list[len(list)-1])
 	if err != nil {
 		return nil, err
-	}
-	// Nova requires none of the optional traits if Placement lacks a name of one.
-	if first := slices.IndexFunc(list, func(a Ask) bool { return a.isOptional }); first > 0 && all.Missing != "" {
-		without, err := ask(ctx, p, list[first-1])
-		if err != nil {
-			return nil, err
-		}
-		if without.Missing == "" {
-			list, all = list[:first], without
-		}
 	}
 	if all.Missing == "" && !slices.ContainsFunc(f.Hosts, func(h Host) bool { return h.Provider != "" && !all.Roots[h.Provider] }) {
 		for _, a := range list {

@@ -73,7 +73,7 @@ func Judge(f Facts) Report {
 			r.Groups = append(r.Groups, Group{Cannot, []string{}, first})
 		}
 	}
-	r.NotChecked = slices.Concat(r.NotChecked, j.unjudged(), f.Omitted)
+	r.NotChecked = slices.Concat(r.NotChecked, j.ofLoad(), f.Omitted)
 	slices.SortStableFunc(r.Groups, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(order(a.Verdict), order(b.Verdict)), cmp.Compare(len(b.Members), len(a.Members)))
 	})
@@ -112,12 +112,11 @@ func group(groups []Group, h Judgement, l *Judged) []Group {
 	return groups
 }
 
-// unjudged returns what nova-scheduler also checks and explain cannot.
-func (j *judge) unjudged() (list []Omission) {
-	judged := j.judges()
+// ofLoad returns the enabled filters that judge the load of a host, or hints.
+func (j *judge) ofLoad() (list []Omission) {
 	for _, e := range j.filters {
 		for _, name := range e.names {
-			if judged[name] == nil && !slices.Contains([]string{filterPCI, filterNUMA, filterCompute}, name) && j.facts.Release.HasFilter(name) {
+			if slices.Contains(ofLoad, name) && j.facts.Release.HasFilter(name) {
 				list = append(list, Omission{Filters, len(j.facts.Hosts), name + " (" + e.from + ") is not judged", "see the log of nova-scheduler with debug = true"})
 			}
 		}

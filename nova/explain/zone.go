@@ -6,7 +6,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/nova"
-	"gpustack/nova/cloud"
 	"gpustack/nova/conf"
 )
 
@@ -52,7 +51,7 @@ func (j *judge) toZone(h Host, zone string) host.Text {
 
 // hasZone reports whether an aggregate gives the host an availability zone.
 func (j *judge) hasZone(h Host) bool {
-	return slices.ContainsFunc(j.aggregatesOf(h), func(a cloud.Aggregate) bool { return a.Metadata["availability_zone"] != "" })
+	return slices.ContainsFunc(j.memberOf[h.Name], func(i int) bool { return j.facts.Aggregates[i].Metadata["availability_zone"] != "" })
 }
 
 // mapsZones reports whether nova-scheduler judges zones by Placement: by an option since Rocky, by

@@ -26,6 +26,7 @@ type ExplainOptions struct {
 	Confs       []nova.SideFiles
 	Inventories document.Source
 	Reports     document.Source // of guests, by which rows are judged
+	NovaPython  string          // the command that runs Python where Nova is installed, in words; "" for none
 	// The databases to read, by their URLs. If both are "", those that a controller's file names.
 	Database, API string
 }
@@ -137,6 +138,9 @@ func (e *explaining) readCloud(ctx context.Context, compute *cloud.Compute) erro
 	if err := e.facts.Select(e.options.Guest.Host); err != nil {
 		return err
 	}
+	if err := e.askNova(ctx); err != nil {
+		return err
+	}
 	if err := e.facts.ReadProvision(ctx, compute.Cloud()); err != nil {
 		return err
 	}
@@ -179,7 +183,7 @@ func (e *explaining) readDatabase(ctx context.Context) error {
 	}
 	e.facts.Databases = true
 	for _, s := range stocks {
-		stock, err := newStock(s, e.facts.Release)
+		stock, err := newStock(s)
 		for _, err := range host.Split(err) {
 			e.warn(fmt.Sprintf("compute_nodes of %s: %v", s.Host, err))
 		}

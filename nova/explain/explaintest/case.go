@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Case is a request for a guest, and the only host of the cloud. It is what integration/ask_host.py
-// reads.
+// Case is a request for a guest, and the only host of the cloud. [Case.Facts]
+// are its facts.
 type Case struct {
 	Aliases []string          `json:"aliases"` // values of [pci] alias
 	Specs   map[string]string `json:"specs"`   // extra specs of the flavor

@@ -1,9 +1,9 @@
 package explaintest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +13,7 @@ import (
 	"gpustack/nova/cloud"
 	"gpustack/nova/conf"
 	"gpustack/nova/explain"
-	"gpustack/nova/fit"
+	"gpustack/nova/pools"
 )
 
 // Names in all cases.
@@ -22,7 +22,7 @@ const (
 	node   = "gpu1.example"
 	root   = "rp1"
 	noZone = "nova" // the zone of hosts without one
-	// imageID is the id of the image, as integration/ask_host.py has it.
+	// imageID is the id of the image, as templates/nova/judge.py has it.
 	imageID = "00000000-0000-0000-0000-000000000061"
 )
 
@@ -82,21 +82,17 @@ func (c Case) conf() string {
 
 // stock returns the row of compute_nodes, with a free row of pci_devices for each device.
 func (c Case) stock() (*explain.Stock, error) {
-	pools, err := fit.ParsePools(c.Pools)
+	list, err := pools.ParsePools(c.Pools)
 	if err != nil {
 		return nil, err
 	}
-	n := &explain.Node{Limits: fit.Limits{CPU: c.CPURatio, RAM: c.RAMRatio}, Hypervisor: c.Hypervisor, HypervisorVersion: c.Version, CPUInfo: string(c.CPUInfo)}
-	if err := json.Unmarshal(c.Supported, &n.Supported); err != nil {
-		return nil, err
-	}
+	n := &explain.Node{PCIStats: c.Pools, Supported: c.Supported, CPURatio: c.CPURatio, RAMRatio: c.RAMRatio, Hypervisor: c.Hypervisor,
+		HypervisorVersion: c.Version, CPUInfo: string(c.CPUInfo)}
 	if string(c.Topology) != "null" {
-		if n.Topology, err = fit.ParseTopology(c.Topology); err != nil {
-			return nil, err
-		}
+		n.Topology = c.Topology
 	}
-	s := &explain.Stock{Pools: pools, Node: n}
-	for _, p := range pools {
+	s := &explain.Stock{Pools: list, Node: n}
+	for _, p := range list {
 		for range p.Count {
 			s.Rows = append(s.Rows, explain.Row{Vendor: p.Vendor, Product: p.Product, Type: p.Type, NUMA: p.NUMA, Status: "available"})
 		}
@@ -120,31 +116,35 @@ func (c Case) group() *explain.ServerGroup {
 
 // Answer is what Nova says of a case: what rejects the guest, and what it requests from Placement.
 type Answer struct {
-	Rejects []string `json:"rejects"`
-	Why     string   `json:"why"`
-	Queries []string `json:"queries"` // with shared CPUs second, where pinned ones are requested
+	Rejects []string
+	Queries []string // with shared CPUs second, where pinned ones are requested
 }
 
-// Remedied returns the case with the extra spec that explain advises to set, and false if it
-// advises none.
-func (c Case) Remedied(r nova.Release) (Case, bool) {
-	facts, err := c.Facts(r)
-	if err != nil {
-		return c, false
+// Of returns an answer of templates.NovaJudge in the words of records.
+func Of(a *explain.Answer) (answer Answer) {
+	words := map[string]string{"nova-api": "api", "nova-scheduler": "prefilter", "request filters of [scheduler]": "aggregates", "nova-compute": "claim"}
+	rejections := a.Rejects
+	for _, h := range a.Hosts {
+		rejections = append(rejections, h.Rejects...)
 	}
-	judged := explain.Judge(facts).Judgements[0]
-	for _, l := range judged.Links {
-		property, found := strings.CutPrefix(l.Remedy.String(), "openstack flavor set --property ")
-		key, rest, _ := strings.Cut(property, "=")
-		value, _, _ := strings.Cut(rest, " ")
-		if judged.Failing == nil || *judged.Failing != explain.NUMA || l.Link != explain.NUMA || !found {
-			continue
+	for _, r := range rejections {
+		answer.Rejects = append(answer.Rejects, cmp.Or(words[r.Filter], r.Filter))
+	}
+	for _, q := range a.Queries {
+		var amounts, required, forbidden []string
+		for _, class := range slices.Sorted(maps.Keys(q.Resources)) {
+			amounts = append(amounts, fmt.Sprintf("%s:%d", class, q.Resources[class]))
 		}
-		c.Specs = maps.Clone(c.Specs)
-		c.Specs[key] = value
-		return c, true
+		for _, trait := range slices.Sorted(slices.Values(q.Traits)) {
+			if strings.HasPrefix(trait, "!") {
+				forbidden = append(forbidden, trait)
+			} else {
+				required = append(required, trait)
+			}
+		}
+		answer.Queries = append(answer.Queries, strings.Join(amounts, ",")+" "+strings.Join(append(required, forbidden...), ","))
 	}
-	return c, false
+	return answer
 }
 
 // letters are what rejects a guest, in records.
@@ -189,41 +189,28 @@ func ParseRecord(word string) (a Answer) {
 	return a
 }
 
-// links are the links that judge what rejects a guest in Nova.
-var links = map[string][]explain.Link{
-	"api":                  {explain.Flavor, explain.ImageLink, explain.Alias, explain.Zone},
-	"prefilter":            {explain.Filters, explain.Flavor},
-	"aggregates":           {explain.Filters, explain.Zone},
-	"PciPassthroughFilter": {explain.Rows},
-	"NUMATopologyFilter":   {explain.NUMA},
-	"claim":                {explain.NUMA},
-}
-
-// Compare returns what explain says of a case other than Nova's answer, "" for nothing.
-func (c Case) Compare(r nova.Release, a Answer) string {
+// Compare returns what explain says of a case against Nova's answer, "" for nothing: by its links
+// alone a host is never "can" that Nova rejects, nor "cannot" that Nova accepts. With the answer of
+// Nova's code, it is what that says.
+func (c Case) Compare(r nova.Release, a Answer, code *explain.Answer) string {
 	facts, err := c.Facts(r)
 	if err != nil {
 		return err.Error()
 	}
 	report := explain.Judge(facts)
-	judged := report.Judgements[0]
+	if accepts := len(a.Rejects) == 0; report.Verdict == explain.Can && !accepts || report.Verdict == explain.Cannot && accepts {
+		return fmt.Sprintf("%s, but in Nova %q", report.Conclusion, a.Rejects)
+	}
+	if code == nil {
+		return ""
+	}
+	facts.Answer = code
 	want := explain.Can
 	if len(a.Rejects) > 0 {
 		want = explain.Cannot
 	}
-	if judged.Verdict != want {
-		return fmt.Sprintf("%s, but Nova: %s %q %s", report.Conclusion, want, a.Rejects, a.Why)
-	}
-	if judged.Failing != nil && !slices.ContainsFunc(a.Rejects, func(name string) bool {
-		of, there := links[name]
-		return !there && *judged.Failing == explain.Filters || slices.Contains(of, *judged.Failing)
-	}) {
-		return fmt.Sprintf("%s fails: %s, but in Nova %q %s", *judged.Failing, report.Conclusion, a.Rejects, a.Why)
-	}
-	for i, query := range a.Queries {
-		if mine := facts.Query(i > 0); mine != query && digest(mine) != query {
-			return fmt.Sprintf("requests %s, but Nova %s", mine, query)
-		}
+	if report = explain.Judge(facts); report.Verdict != want {
+		return fmt.Sprintf("with the answer of Nova: %s, but in Nova %q", report.Conclusion, a.Rejects)
 	}
 	return ""
 }

@@ -1,4 +1,4 @@
-package fit
+package pools
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gpustack/nova"
+	"gpustack/nova/devspec"
 )
 
 // Pool is a number of free devices that Nova does not tell apart (nova/objects/pci_device_pool.py).
@@ -94,6 +95,25 @@ func newPool(d map[string]any) (Pool, error) {
 	return p, nil
 }
 
+// object is a versioned object as Nova stores it (oslo.versionedobjects, obj_to_primitive).
+type object[T any] struct {
+	Name string `json:"nova_object.name"`
+	Data T      `json:"nova_object.data"`
+}
+
+// Policies for the NUMA nodes of devices that are told apart (nova/objects/fields.py,
+// PCINUMAAffinityPolicy); legacy is every other one.
+const (
+	Required  = "required"
+	Preferred = "preferred"
+)
+
+// isTrue reports whether Nova reads a text as true (oslo_utils/strutils.py, bool_from_string).
+func isTrue(text string) bool {
+	on, err := devspec.Bool(text)
+	return err == nil && on
+}
+
 // Request is a number of devices of an alias (nova/objects/instance_pci_requests.py).
 type Request struct {
 	Alias  string
@@ -157,7 +177,6 @@ func (s Spec) matches(p Pool) bool {
 type Devices struct {
 	Release nova.Release
 	Pools   []Pool
-	Host    *Topology // for policy socket; nil for none
 }
 
 // Short is the first request for which there are too few devices.
@@ -253,9 +272,6 @@ func (d Devices) near(pools []Pool, indexes []int, r Request, nodes []int, count
 	if r.Policy == Required || count(near) >= r.Count {
 		return near
 	}
-	if r.Policy == Socket {
-		return on(d.Host.besides(nodes), false)
-	}
 	nearOrNone := on(nodes, true)
 	if r.Policy != Preferred || count(nearOrNone) >= r.Count {
 		return nearOrNone
@@ -268,25 +284,5 @@ func (d Devices) near(pools []Pool, indexes []int, r Request, nodes []int, count
 	}
 	all := slices.Clone(indexes)
 	slices.SortStableFunc(all, func(a, b int) int { return isFar(a) - isFar(b) })
-	return all
-}
-
-// besides returns the NUMA nodes on the sockets of some nodes; none if the socket of any node is
-// unknown (_filter_pools_for_socket_affinity).
-func (t *Topology) besides(nodes []int) (all []int) {
-	if t == nil || slices.ContainsFunc(t.Cells, func(c Cell) bool { return c.Socket == nil }) {
-		return nil
-	}
-	sockets := map[int]bool{}
-	for _, c := range t.Cells {
-		if slices.Contains(nodes, c.ID) {
-			sockets[*c.Socket] = true
-		}
-	}
-	for _, c := range t.Cells {
-		if sockets[*c.Socket] {
-			all = append(all, c.ID)
-		}
-	}
 	return all
 }
