@@ -19,6 +19,7 @@ func addHosts(c *cloudtest.Cloud, what string) {
 	c.Add("5", "gpu.k4200.2", 4, 8192, 20, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
 	c.Add("6", "gpu.large", 64, 8192, 20, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
 	c.Add("7", "cpu.avx", 1, 1024, 1, true, map[string]string{"trait:HW_CPU_X86_AVX2": "required"})
+	c.Add("8", "numa", 4, 8192, 20, true, map[string]string{"hw:cpu_policy": "dedicated"})
 	node := func(name string, change func(*cloudtest.Node)) *cloudtest.Node {
 		n := &cloudtest.Node{Name: name, Zone: "az1", VCPU: 32, Memory: 65536, Disk: 1000, Class: "CUSTOM_PCI_10DE_11B4", Devices: 2, Free: 2}
 		change(n)

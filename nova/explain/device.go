@@ -152,7 +152,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 		if !ok {
 			return unit{}, false
 		}
-		u := unit{class: first.Class(), tags: tagsOfSpec(first.Spec.Object)}
+		u := unit{class: first.Class(), tags: pools.New(d, first.Spec.Object).Tags}
 		if managed, err := devspec.Bool(first.Spec.Object["managed"]); err == nil && !managed && first.Spec.Object["managed"] != nil &&
 			j.facts.Release >= nova.Epoxy && (d.Driver == nil || !pci.LeavesAlone(*d.Driver)) {
 			unbound = append(unbound, fmt.Sprintf("%s has %s", d.Address, driver(d)))
@@ -278,23 +278,6 @@ func (j *judge) sameTags(alias string) host.Text {
 		return host.Textf("remove capability_type from alias %s: no device has it", alias)
 	}
 	return host.Textf("give the device_spec and alias %s the same live_migratable and no remote_managed, and restart nova-compute", alias)
-}
-
-// tagsOfSpec returns the tags of a device_spec that pools are compared by, as Nova writes them
-// (nova/pci/devspec.py, _normalize_device_spec_tag).
-func tagsOfSpec(spec map[string]any) map[string]string {
-	tags := map[string]string{}
-	for _, key := range []string{"live_migratable", "remote_managed", "capability_type"} {
-		text, isText := spec[key].(string)
-		if !isText {
-			continue
-		}
-		if on, err := devspec.Bool(text); err == nil && key == "live_migratable" {
-			text = fmt.Sprint(on)
-		}
-		tags[key] = text
-	}
-	return tags
 }
 
 // isNVIDIA reports whether an alias is for NVIDIA's devices, all GPUs of which an inventory lists.

@@ -2,10 +2,13 @@ package novacheck
 
 import (
 	"fmt"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/devspec"
+	"gpustack/nova/pools"
 )
 
 // Answer is whether a flavor's request for devices can be met.
@@ -51,7 +54,7 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 	answer := Answer{Hosts: []string{}}
 	best, where := 0, ""
 	for _, h := range hosts {
-		met := c.meets(r, h)
+		met := c.meets(r, c.functions(h))
 		if met == r.Devices() {
 			answer.Hosts = append(answer.Hosts, h.Name)
 		}
@@ -71,18 +74,18 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 
 // meets returns how many of the requested devices a host has. A device serves one alias only; where
 // aliases overlap, devices are reassigned to serve as many as possible (Kuhn's algorithm).
-func (c *checker) meets(r nova.Request, h nova.Host) int {
+func (c *checker) meets(r nova.Request, functions []pools.Function) int {
 	var wanted []string // an alias for each device
 	for _, w := range r {
-		for range min(w.Count, len(h.Devices)+1) {
+		for range min(w.Count, len(functions)+1) {
 			wanted = append(wanted, w.Alias)
 		}
 	}
-	holder := make([]int, len(h.Devices)) // index in wanted, from 1; 0 for none
+	holder := make([]int, len(functions)) // index in wanted, from 1; 0 for none
 	var place func(i int, tried map[int]bool) bool
 	place = func(i int, tried map[int]bool) bool {
-		for k := range h.Devices {
-			if tried[k] || !c.serves(wanted[i], &h.Devices[k]) {
+		for k := range functions {
+			if tried[k] || !c.serves(wanted[i], functions[k]) {
 				continue
 			}
 			tried[k] = true
@@ -102,41 +105,42 @@ func (c *checker) meets(r nova.Request, h nova.Host) int {
 	return met
 }
 
-// serves reports whether a device matches an alias and a device_spec.
-func (c *checker) serves(alias string, d *pci.Device) bool {
+// serves reports whether an alias gets a function that is offered.
+func (c *checker) serves(alias string, f pools.Function) bool {
 	if len(c.sides) == 0 {
-		return alias != "" && nova.AliasName(d) == alias
+		return alias != "" && nova.AliasName(f.Device) == alias
 	}
-	asked := false
-	for _, a := range c.aliases[alias] {
-		asked = asked || nova.IsProduct(a.object, d) && (d.DeviceType == nil || nova.TakesType(a.object, string(*d.DeviceType)))
-	}
-	if !c.computes {
-		return asked
-	}
-	offered := false
-	for _, s := range c.specs {
-		offered = offered || offers(s.object, d)
-	}
-	return asked && offered
+	at := c.aliases[alias]
+	objects := contents(at, c.model(at).side)
+	s := pools.Judge(objects, []pci.Device{*f.Device}, []pools.Function{f}, true, c.release)
+	return s.Why == pools.Gets && s.Count > 0
 }
 
-// offers reports whether a device_spec may match a device. Addresses with wildcards or patterns are
-// assumed to match.
-func offers(spec map[string]any, d *pci.Device) bool {
-	for key, id := range map[string]*pci.ID{"vendor_id": d.VendorID, "product_id": d.ProductID} {
-		text, _ := spec[key].(string)
-		if text == "" || text == "*" || id == nil {
+// functions returns the functions of a host that its device specs offer: those of its own files, or
+// of each that may be its; all where no file of a compute node is known.
+func (c *checker) functions(h nova.Host) (offered []pools.Function) {
+	if !c.computes {
+		return pools.Every(h.Devices)
+	}
+	offered, _ = c.offeredOn(h)
+	return offered
+}
+
+// offeredOn returns the functions of a host that its device specs offer. isSure is false where it
+// is not known which files are the host's.
+func (c *checker) offeredOn(h nova.Host) (offered []pools.Function, isSure bool) {
+	for _, s := range c.sides {
+		machines, sure := c.machines(s)
+		if !s.Role.Computes() || !slices.ContainsFunc(machines, func(m nova.Host) bool { return m.Name == h.Name }) {
 			continue
 		}
-		if want, err := pci.ParseID(text); err != nil || want != *id {
-			return false
+		of := pools.Offered(devspec.NewHardware(h.Devices, s.Interfaces), devspec.Lines(s.Compute().Files, c.release.SpecNames()))
+		if sure {
+			return of, true
 		}
+		offered = append(offered, slices.DeleteFunc(of, func(f pools.Function) bool {
+			return slices.ContainsFunc(offered, func(o pools.Function) bool { return o.Device.Address == f.Device.Address })
+		})...)
 	}
-	if text, _ := spec["address"].(string); text != "" {
-		if address, err := pci.ParseAddress(text); err == nil {
-			return address == d.Address
-		}
-	}
-	return true
+	return offered, false
 }

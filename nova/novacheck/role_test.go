@@ -174,7 +174,7 @@ func TestSpecsAndHardware(t *testing.T) {
 		{"the same, of which the PF is offered", `{"vendor_id": "10de"}`, nova.Machine{Devices: devices("symlink sys/bus/pci/devices/0000:88:00.0/physfn -> ../0000:84:00.0\n" + k4200s + pf)[:1]}, nil,
 			"fail alias node:3 the devices of alias K4200 have device_type type-PF", 1},
 		{"another type on one host", `{"vendor_id": "10de"}`, nova.Machine{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}, {Name: "gpu2", Devices: machine.Devices}},
-			"warn alias node:3 alias K4200 selects every type but type-PF, but host gpu1 has type-PF", 3},
+			"fail alias node:3 alias K4200 selects every type but type-PF, but host gpu1 has type-PF", 3},
 		{"an alias for each type", `{"vendor_id": "10de"}` + "\nalias = " + strings.Replace(k4200, `"K4200", `, `"K4200-PF", "device_type": "type-PF", `, 1), nova.Machine{},
 			[]nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}, {Name: "gpu2", Devices: machine.Devices}}, "", 3},
 		{"another type on every host", `{"vendor_id": "10de"}`, nova.Machine{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}},

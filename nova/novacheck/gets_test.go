@@ -1,0 +1,88 @@
+package novacheck_test
+
+import (
+	"strings"
+	"testing"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+	"gpustack/nova"
+	"gpustack/nova/conf"
+	"gpustack/nova/novacheck"
+)
+
+// gpu is a function of product 10de:20b5.
+func gpu(t *testing.T, address string, kind pci.DeviceType, driver string) pci.Device {
+	t.Helper()
+	a, err := pci.ParseAddress(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vendor, product, class := pci.NVIDIA, pci.ID(0x20b5), pci.Class(0x0302)
+	d := pci.Device{Address: a, VendorID: &vendor, ProductID: &product, DeviceType: &kind, Class: &class}
+	if driver != "" {
+		d.Driver = &driver
+	}
+	return d
+}
+
+// TestGets: files and hardware together decide what an alias gets on a host: nova check fails where
+// that is nothing although the host has the product, and the answer of flavor list is the same.
+func TestGets(t *testing.T) {
+	const (
+		alias = `alias = {"name": "A100", "vendor_id": "10de", "product_id": "20b5", "device_type": "type-PF"}` + "\n"
+		spec  = `device_spec = {"vendor_id": "10de", "product_id": "20b5"}` + "\n"
+		on    = "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
+	)
+	bound := []pci.Device{gpu(t, "0000:17:00.0", pci.TypePF, "vfio-pci"), gpu(t, "0000:31:00.0", pci.TypePF, "vfio-pci")}
+	vf := gpu(t, "0000:17:00.4", pci.TypeVF, "vfio-pci")
+	vf.SRIOV.PF = &bound[0].Address
+	for name, test := range map[string]struct {
+		alias, spec string
+		devices     []pci.Device
+		gets        bool
+		says        string // in a failure; "" for no failure of aliases
+	}{
+		"all":                {alias, spec, bound, true, ""},
+		"one by address":     {alias, `device_spec = {"address": "0000:31:00.0"}` + "\n", bound, true, ""},
+		"a mistyped address": {alias, `device_spec = {"vendor_id": "10de", "product_id": "20b5", "address": "0000:18:00.0"}` + "\n", bound, false, "no device_spec offers a device of alias A100, and host gpu1 has such a device"},
+		"a wildcard of a bus without one": {alias, `device_spec = {"address": "*:02:*.*"}` + "\n", bound, false,
+			"no device_spec offers a device of alias A100"},
+		"capability_type, which no pool has": {strings.Replace(alias, `"name"`, `"capability_type": "pci", "name"`, 1), spec, bound, false,
+			"alias A100 and the device_spec that offers its devices on host gpu1 differ in tags"},
+		"live_migratable in the alias alone": {strings.Replace(alias, `"name"`, `"live_migratable": "yes", "name"`, 1), spec, bound, false, "differ in tags"},
+		"remote_managed": {alias, strings.Replace(spec, `{`, `{"remote_managed": "true", `, 1), bound, false, "differ in tags"},
+		"another type":   {strings.Replace(alias, "type-PF", "type-PCI", 1), spec, bound, false, "the devices of alias A100 have device_type type-PF"},
+		"no type":        {strings.Replace(alias, `, "device_type": "type-PF"`, "", 1), spec, bound, false, "the devices of alias A100 have device_type type-PF"},
+		"a wrong type beside a right one": {alias + strings.Replace(strings.Replace(alias, "A100", "old", 1), "type-PF", "type-PCI", 1), spec, bound, true,
+			"the devices of alias old have device_type type-PF"},
+		"PF and VF with one id, of which only the VF is offered": {alias, `device_spec = {"address": "0000:17:00.4"}` + "\n", append(bound[:1:1], vf), false,
+			"the devices of alias A100 have device_type type-VF"},
+		"a product that the host does not have": {alias + strings.NewReplacer("A100", "T4", "20b5", "1eb8").Replace(alias), spec, bound, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sides []nova.Side
+			for role, text := range map[nova.Role]string{nova.Controller: "[pci]\n" + test.alias + on, nova.Compute: "[DEFAULT]\nhost = gpu1\n[pci]\n" + test.alias + test.spec} {
+				file, err := conf.Parse([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				sides = append(sides, nova.Side{Role: role, Files: []conf.Source{{Name: string(role), File: file}}})
+			}
+			hosts := []nova.Host{{Name: "gpu1", Scope: nova.ScopeAll, Devices: test.devices}}
+			var failures []string
+			for _, f := range novacheck.Run(nova.Epoxy, sides, hosts, nil) {
+				if f.Status == host.Fail && f.Check == "alias" {
+					failures = append(failures, f.Seen)
+				}
+			}
+			if got := strings.Join(failures, "\n"); (test.says == "") != (got == "") || !strings.Contains(got, test.says) {
+				t.Errorf("%q, want %q", got, test.says)
+			}
+			request := nova.Request{{Alias: "A100", Count: 1}}
+			if a := novacheck.Request(request, nova.Epoxy, sides, hosts); (a.Met == host.Yes) != test.gets {
+				t.Errorf("Request: %+v", a)
+			}
+		})
+	}
+}
