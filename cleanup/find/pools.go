@@ -134,10 +134,8 @@ type freeKind struct {
 	owned bool // whether the rows have an owner
 }
 
-type freeOf struct {
-	node int64
-	kind int32
-}
+// freeOf has no more bits than a node's id in the database, for a cloud has 100,000 nodes.
+type freeOf struct{ node, kind int32 }
 
 // freeColumn is the text with the keys of a row's pool, and whether the row has an owner.
 const freeColumn = "CONCAT_WS('/', vendor_id, product_id, dev_type, COALESCE(numa_node, ''), instance_uuid IS NOT NULL)"
@@ -185,7 +183,10 @@ func (f *freeRows) add(node int64, text []byte) error {
 		f.known[string(text)] = kind
 		f.kinds = append(f.kinds, freeKind{cleanup.Pool{Vendor: parts[0], Product: parts[1], Type: parts[2], NUMA: parts[3]}, parts[4] == "1"})
 	}
-	f.counts[freeOf{node, kind}]++
+	if int64(int32(node)) != node {
+		return fmt.Errorf("compute node %d: the id is not one of Nova's", node)
+	}
+	f.counts[freeOf{int32(node), kind}]++
 	return nil
 }
 
@@ -193,7 +194,7 @@ func (f *freeRows) add(node int64, text []byte) error {
 func (f *freeRows) of(node int64) map[cleanup.Pool]cleanup.Free {
 	free := map[cleanup.Pool]cleanup.Free{}
 	for i, kind := range f.kinds {
-		n := int(f.counts[freeOf{node, int32(i)}])
+		n := int(f.counts[freeOf{int32(node), int32(i)}])
 		if n == 0 {
 			continue
 		}
@@ -211,7 +212,7 @@ func (f *freeRows) of(node int64) map[cleanup.Pool]cleanup.Free {
 // appendText appends the free rows of a node as text.
 func (f *freeRows) appendText(text []byte, node int64) []byte {
 	for i := range f.kinds {
-		if n := f.counts[freeOf{node, int32(i)}]; n > 0 {
+		if n := f.counts[freeOf{int32(node), int32(i)}]; n > 0 {
 			text = strconv.AppendInt(append(text, ' '), int64(i), 10)
 			text = strconv.AppendInt(append(text, ' '), int64(n), 10)
 		}
