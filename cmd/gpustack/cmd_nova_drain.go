@@ -142,7 +142,10 @@ func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error 
 	if opts.quiet && !move.Changed() && opts.format == term.FormatTable { // showPlan prints nothing then
 		u.Warn(report.Warnings...)
 	}
-	question := map[bool]string{false: "disable it?", true: "change the reason?"}[move.Renames()]
+	question := "disable it?"
+	if !move.Before.Enabled {
+		question = "change the reason?"
+	}
 	err = decide(u, opts.decision, question, views.ServiceSummary(move), &report, func() error {
 		defer u.Run.End()
 		return setService(ctx, u, o, "nova drain "+service.Host, move, &report)

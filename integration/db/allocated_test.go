@@ -284,7 +284,7 @@ func TestAllocations(t *testing.T) {
 			steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu2.json"},
 		"the device's row is another instance's, in a task": {rows: func(t *testing.T, c *Cell, s *shelf) {
 			c.Instance(t, u, "gpu1", "active", "", quiet)
-			c.Instance(t, UUID(2), "gpu2", "active", "rebuilding", quiet)
+			c.Instance(t, UUID(2), "gpu3", "active", "rebuilding", quiet)
 			c.Card(t, nodeOf(t, "gpu2"), "0000:88:00.0", "allocated", UUID(2), old)
 			s.hold(u, "gpu1", "gpu1/1", "gpu2/2")
 		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2" + unproved +

@@ -153,6 +153,8 @@ func ServiceSummary(m drain.Move) string {
 		return "the compute service of " + m.Host + " is as planned"
 	case m.Renames():
 		return term.Sentence("reason of the compute service of "+m.Host+" changed", host.Numbered(1, "request"))
+	case !m.Before.Enabled && !m.After.Enabled: // one operator's by another's
+		return term.Sentence("drain of the compute service of "+m.Host+" replaced", host.Numbered(1, "request"))
 	case m.After.Enabled:
 		what = "enabled"
 	}
