@@ -284,11 +284,11 @@ func TestAllocations(t *testing.T) {
 			steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu2.json"},
 		"the device's row is another instance's, in a task": {rows: func(t *testing.T, c *Cell, s *shelf) {
 			c.Instance(t, u, "gpu1", "active", "", quiet)
-			c.Instance(t, UUID(2), "gpu3", "active", "rebuilding", quiet)
+			c.Instance(t, UUID(2), "gpu3", "active", "rebuilding", With(Row{"updated_at": Ago(10 * time.Minute)}))
 			c.Card(t, nodeOf(t, "gpu2"), "0000:88:00.0", "allocated", UUID(2), old)
 			s.hold(u, "gpu1", "gpu1/1", "gpu2/2")
 		}, want: []string{"gpu2_0000:88:00.0 " + u + " P suspicious: the instance is on gpu1, and no open migration of it is to or from gpu2" + unproved +
-			"the row of 0000:88:00.0 is busy: the instance is in task rebuilding, unchanged for 1 h"},
+			"the row of 0000:88:00.0 is busy: the instance is in task rebuilding, unchanged for 10 min"},
 			steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; gpustack repair-migration --guests gpu2.json"},
 		"the device's row is unknown": {rows: func(t *testing.T, c *Cell, s *shelf) {
 			c.Instance(t, u, "gpu1", "active", "", quiet)
