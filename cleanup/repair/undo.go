@@ -122,8 +122,8 @@ func (r *Repairer) releasable(ctx context.Context, q rowQuerier, u *cleanup.Unit
 			return err
 		}
 		if why != "" {
-			errs = append(errs, host.WithHint(fmt.Errorf("%s of %s would be freed with %s, but %s", *d.Parent, d.Host, d.Address, why),
-				host.Textf("undo the later claim first, which %s lists", host.NewCommand("history"))))
+			err := fmt.Errorf("%s of %s would be freed with %s, but %s", *d.Parent, d.Host, d.Address, why)
+			errs = append(errs, host.WithHint(err, host.Textf("undo the later claim first, which %s lists", host.NewCommand("history"))))
 			continue
 		}
 		if why := f.Unused(d.Host, "", devices, since); why != "" {
@@ -145,16 +145,17 @@ func withPF(ctx context.Context, q rowQuerier, u *cleanup.Unit, d cleanup.Held) 
 		claimed = append(claimed, c.ID)
 	}
 	unblocks := slices.ContainsFunc(u.Rows, func(row cleanup.Row) bool {
+		own := slices.ContainsFunc(u.Claimed(), func(c cleanup.Held) bool { return fmt.Sprint(c.ID) == row.Key })
 		was := row.Before["status"]
-		return was != nil && *was == cleanup.StatusAvailable && !slices.ContainsFunc(u.Claimed(), func(c cleanup.Held) bool { return fmt.Sprint(c.ID) == row.Key })
+		return !own && was != nil && *was == cleanup.StatusAvailable
 	})
 	if d.Parent == nil || !unblocks {
 		return devices, "", nil
 	}
 	devices = append(devices, cleanup.Device{Node: d.Node, Address: *d.Parent, Type: cleanup.TypePF})
-	err = q.QueryRowContext(ctx, "SELECT COALESCE(CONCAT(MIN(address), ' of the same card is ', MIN(status)), '') FROM pci_devices "+
-		"WHERE deleted = 0 AND status IN ('claimed', 'allocated') AND compute_node_id = ? AND parent_addr = ? AND id NOT IN ("+
-		novadb.Places(len(claimed)-2)+")", claimed...).Scan(&why)
+	err = q.QueryRowContext(ctx, "SELECT COALESCE(CONCAT(MIN(address), ' of the same card is ', MIN(status)), '') "+
+		"FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') "+
+		"AND compute_node_id = ? AND parent_addr = ? AND id NOT IN ("+novadb.Places(len(claimed)-2)+")", claimed...).Scan(&why)
 	if err != nil {
 		return nil, "", novadb.Explain("pci_devices", err)
 	}

@@ -267,7 +267,8 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 // repeated returns the command of this run again: what it reads, its selections and its proof.
 func repeated(c *cli.Context) host.Command {
 	again := host.NewCommand("repair-migration")
-	for _, flag := range []string{"conf", "os-cloud", "os-region-name", "os-cacert", "insecure", "timeout", "cell", "host", "instance", "device", "api-database", "database", "claim"} {
+	for _, flag := range []string{"conf", "os-cloud", "os-region-name", "os-cacert", "insecure", "timeout",
+		"cell", "host", "instance", "device", "api-database", "database", "claim"} {
 		switch {
 		case !c.IsSet(flag):
 		case flag == "claim" || flag == "insecure":
