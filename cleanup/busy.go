@@ -113,7 +113,7 @@ func (c *classifier) confirming(m *Migration) {
 	case p != nil && p.Off(m.SourceHost):
 		c.is(CaseStuck, Stale, "%s, which is declared off; Nova can neither confirm nor revert it any more", state)
 		c.Migration, c.Consequence = &m.ID, keptByNova
-		c.closer = &closer{*c.f.Instance, c.f.Migrations, c.f.Held, p}
+		c.closer = &closer{c.f}
 		c.closes(c.closer.close([]int64{m.ID}))
 		c.Confirms = c.Repair == Online
 		return

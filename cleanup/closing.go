@@ -13,12 +13,7 @@ import (
 // the instance's devices on a node for as long as one open migration goes to or from the node
 // (nova/compute/resource_tracker.py, _update_available_resource; nova/pci/manager.py,
 // clean_usage): closing some frees the devices that only these keep.
-type closer struct {
-	instance   Instance
-	migrations []Migration
-	held       []Held
-	proof      Proof // nil: no host has reported
-}
+type closer struct{ Facts }
 
 // prospect is what closing migrations leads to.
 type prospect struct {
@@ -40,17 +35,17 @@ func (h Held) keptBy(m Migration) bool { return m.touches(h.Host, h.NodeName) }
 func (c closer) close(ids []int64) prospect {
 	var p prospect
 	var closed, left []Migration
-	for k, m := range c.migrations {
+	for k, m := range c.Migrations {
 		switch {
 		case m.Over():
 		case slices.Contains(ids, m.ID):
 			closed = append(closed, m)
-			_, status := m.closing(c.instance)
+			_, status := m.closing(*c.Instance)
 			p.closings = append(p.closings, Closing{m.ID, status})
 		default:
 			left = append(left, m)
 			if m.CrossCell {
-				p.crossing = &c.migrations[k]
+				p.crossing = &c.Migrations[k]
 			}
 		}
 	}
@@ -68,7 +63,7 @@ func (c closer) close(ids []int64) prospect {
 		p.unproved = p.unfit
 	}
 	p.leaves = c.leaves(closed, domains)
-	for _, h := range c.held {
+	for _, h := range c.Held {
 		if slices.ContainsFunc(p.frees, func(f Held) bool { return f.ID == h.ID }) || c.vacant(h, closed) {
 			p.vacated = append(p.vacated, h.NodeName)
 		}
@@ -80,22 +75,22 @@ func (c closer) close(ids []int64) prospect {
 // why it must not be removed with them. The context of another migration stays.
 func (c closer) context(closed []Migration) (applies bool, why string) {
 	for _, m := range closed {
-		if c.instance.Context != nil && c.instance.Context.Migration == m.ID {
-			return c.instance.afterMove(c.held, c.instance.arrived(m), m.Resizes)
+		if c.Instance.Context != nil && c.Instance.Context.Migration == m.ID {
+			return c.Instance.afterMove(c.Held, c.Instance.arrived(m), m.Resizes)
 		}
 	}
 	return false, ""
 }
 
 // own returns whether a device is on the instance's own node.
-func (c closer) own(h Held) bool { return c.instance.On(h.Host, h.NodeName) }
+func (c closer) own(h Held) bool { return c.Instance.On(h.Host, h.NodeName) }
 
 // frees returns the instance's devices on other nodes that only closed migrations keep. Before
 // Victoria, migrations in error kept nothing: atRisk are the devices that Nova may free although
 // such a migration is left open.
 func (c closer) frees(closed, left []Migration) (frees, atRisk []Held) {
 	frees = []Held{}
-	for _, h := range c.held {
+	for _, h := range c.Held {
 		keeps := func(m Migration) bool { return h.keptBy(m) }
 		keepsAlways := func(m Migration) bool { return keeps(m) && m.Status != "error" }
 		switch {
@@ -112,7 +107,7 @@ func (c closer) frees(closed, left []Migration) (frees, atRisk []Held) {
 // vacant returns whether reports prove that the instance is not on the node of a device that no
 // open migration keeps. Such a report is not required.
 func (c closer) vacant(h Held, closed []Migration) bool {
-	if c.own(h) || slices.ContainsFunc(c.migrations, func(m Migration) bool { return !m.Over() && h.keptBy(m) }) {
+	if c.own(h) || slices.ContainsFunc(c.Migrations, func(m Migration) bool { return !m.Over() && h.keptBy(m) }) {
 		return false
 	}
 	return !slices.ContainsFunc(closed, func(m Migration) bool {
@@ -125,7 +120,7 @@ func (c closer) vacant(h Held, closed []Migration) bool {
 func (c closer) hosts(closed []Migration, freed []Held) (hosts []string) {
 	add := func(names ...string) {
 		for _, name := range names {
-			if !slices.Contains(hosts, name) && (c.proof == nil || !c.proof.Off(name)) {
+			if !slices.Contains(hosts, name) && (c.Proof == nil || !c.Proof.Off(name)) {
 				hosts = append(hosts, name)
 			}
 		}
@@ -147,7 +142,7 @@ func (c closer) hosts(closed []Migration, freed []Held) (hosts []string) {
 // whose source has the guest's domain still defined.
 func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]bool) string {
 	for _, m := range closed {
-		if _, status := m.closing(c.instance); status == "" || m.CrossCell {
+		if _, status := m.closing(*c.Instance); status == "" || m.CrossCell {
 			return fmt.Sprintf("%s is open", m)
 		}
 		if m.Odd != "" {
@@ -155,7 +150,7 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 		}
 	}
 	for _, h := range freed {
-		with := h.mayFree(freed, c.proof)
+		with := h.mayFree(freed, c.Proof)
 		if why := lost(with); why != "" {
 			return why
 		}
@@ -192,14 +187,14 @@ func (c closer) unused(h Held, with []Device, m Migration) (why string, leftover
 	if absent {
 		return "", false
 	}
-	if c.proof != nil && m.Status == "reverting" && m.from(h.Host, h.NodeName) {
-		why += fmt.Sprintf(" (if the guest runs on %s: virsh undefine %s on %s)", m.DestHost, c.instance.UUID, h.Host)
+	if c.Proof != nil && m.Status == "reverting" && m.from(h.Host, h.NodeName) {
+		why += fmt.Sprintf(" (if the guest runs on %s: virsh undefine %s on %s)", m.DestHost, c.Instance.UUID, h.Host)
 	}
-	if c.proof == nil || !c.leavesDomain(m, h) {
+	if c.Proof == nil || !c.leavesDomain(m, h) {
 		return why, false
 	}
 	devices := append(slices.Clone(with), h.Device)
-	if ok, why := c.proof.NotRunning(h.Host, c.instance.UUID, devices, latestChange(m.Changed, devices)); !ok {
+	if ok, why := c.Proof.NotRunning(h.Host, c.Instance.UUID, devices, latestChange(m.Changed, devices)); !ok {
 		return why, false
 	}
 	return "", true
@@ -210,16 +205,16 @@ func (c closer) unused(h Held, with []Device, m Migration) (why string, leftover
 func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 	var list []string
 	moves := false
-	folder := "the folder " + c.instance.UUID + "_resize"
+	folder := "the folder " + c.Instance.UUID + "_resize"
 	confirmed := " what confirming the resize would have removed: "
 	for _, m := range closed {
 		moves = moves || m.isMove()
 		on := "on " + m.SourceHost
 		switch {
 		case domains[m.ID]:
-			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.instance.UUID+" --managed-save --nvram) and "+
+			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.Instance.UUID+" --managed-save --nvram) and "+
 				folder+" with the guest's old disk; keep both until the guest runs on "+m.DestHost)
-		case m.isMove() && c.instance.arrived(m) && m.Status != "error":
+		case m.isMove() && c.Instance.arrived(m) && m.Status != "error":
 			list = append(list, on+confirmed+folder+" with the guest's old disk")
 		case m.Status == "finished":
 			// Reverting the resize would have moved the disk back (nova/virt/libvirt/driver.py,
@@ -231,13 +226,13 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 	list = slices.Compact(list)
 	if moves {
 		at := "its host"
-		if c.instance.Host != nil {
-			at = *c.instance.Host
+		if c.Instance.Host != nil {
+			at = *c.Instance.Host
 		}
 		list = append(list, "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; "+
 			"a guest with volumes is stopped, and each volume refreshed on "+at+
 			" (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh "+
-			c.instance.UUID+" VOLUME connector.json); a hard reboot then corrects the ports")
+			c.Instance.UUID+" VOLUME connector.json); a hard reboot then corrects the ports")
 	}
 	return strings.Join(list, "; ")
 }
@@ -245,15 +240,12 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 // absent returns whether no guest uses a device, nor those that are freed with it, by a report from
 // after since and after the last changes of their rows.
 func (c closer) absent(h Held, with []Device, since time.Time) (bool, string) {
-	if c.proof == nil {
-		return false, noReport(h.Host)
-	}
 	owner := ""
 	if h.Instance != nil {
 		owner = *h.Instance
 	}
-	devices := append(slices.Clone(with), h.Device)
-	return c.proof.Absent(h.Host, owner, devices, latestChange(since, devices))
+	why := c.Unused(h.Host, owner, append(slices.Clone(with), h.Device), since)
+	return why == "", why
 }
 
 // freedWith returns the rows of the device's card that Nova writes when it frees the device
@@ -283,14 +275,14 @@ func (h Held) together(freed []Held) (devices, known []Device) {
 // since, the host is off, or, for one that nova-compute does not carry on, the host has reported.
 func (c closer) idle(host string, m Migration) (bool, string) {
 	switch {
-	case c.proof == nil:
+	case c.Proof == nil:
 		return false, noReport(host)
-	case c.proof.Off(host):
+	case c.Proof.Off(host):
 		return true, ""
 	case m.mayLive():
-		return c.proof.Restarted(host, m.Changed)
+		return c.Proof.Restarted(host, m.Changed)
 	}
-	return c.proof.Reported(host, m.Changed)
+	return c.Proof.Reported(host, m.Changed)
 }
 
 // closing returns the case of an open migration of an instance that is in no task, and the status
@@ -338,7 +330,7 @@ func (m Migration) workers() []string {
 // confirmed. A revert may have removed it there, and the source may have its only disk.
 func (c closer) leavesDomain(m Migration, h Held) bool {
 	since := []string{"post-migrating", "finished", "confirming", "error"}
-	return m.isMove() && c.instance.arrived(m) && m.from(h.Host, h.NodeName) && slices.Contains(since, m.Status)
+	return m.isMove() && c.Instance.arrived(m) && m.from(h.Host, h.NodeName) && slices.Contains(since, m.Status)
 }
 
 // keepers returns the open migrations to or from the row's node, and the one that decides the
@@ -405,7 +397,7 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 			c.Reason += fmt.Sprintf("; %s keeps the device too", m)
 		}
 	}
-	c.closer = &closer{*c.f.Instance, c.f.Migrations, c.f.Held, c.f.Proof}
+	c.closer = &closer{c.f}
 	c.closes(c.closer.close(ids))
 }
 

@@ -66,13 +66,15 @@ func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cle
 			continue
 		}
 		s := cleanup.CellSummary{Cell: c.Name}
-		err := findIn(ctx, d, c, o, func(f cleanup.Finding) {
-			s.Count(f)
-			emit(f)
-		}, func(rows int) { s.Legitimate += rows }, pools)
+		err := inCell(ctx, d, c, o, func(r *reader) error {
+			return r.find(ctx, func(f cleanup.Finding) {
+				s.Count(f)
+				emit(f)
+			}, func(rows int) { s.Legitimate += rows }, pools)
+		})
 		cells = append(cells, s)
 		if err != nil {
-			return cells, fmt.Errorf("cell %s: %w", c.Name, err)
+			return cells, err
 		}
 	}
 	if len(cells) == 0 {
@@ -81,16 +83,25 @@ func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cle
 	return cells, nil
 }
 
-func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, emit func(cleanup.Finding), legitimate func(rows int), pools *cleanup.PoolReport) error {
+// inCell calls act with a reader of a consistent read-only snapshot of a cell.
+func inCell(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, act func(*reader) error) error {
 	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return err
+		return novadb.Explain("cell "+c.Name, err)
 	}
 	defer tx.Rollback() //nolint:errcheck // nothing was written
 	r, err := newReader(ctx, tx, d, c, o)
-	if err != nil {
-		return err
+	if err == nil {
+		err = act(r)
 	}
+	if err != nil {
+		return fmt.Errorf("cell %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// find judges the rows of a cell, and its pools unless pools is nil.
+func (r *reader) find(ctx context.Context, emit func(cleanup.Finding), legitimate func(rows int), pools *cleanup.PoolReport) (err error) {
 	judge := func(devices []cleanup.Device) error {
 		findings, err := r.judge(ctx, devices)
 		if err != nil {
@@ -105,8 +116,8 @@ func findIn(ctx context.Context, d *novadb.Databases, c novadb.Cell, o Options, 
 		return nil
 	}
 	free := newFreeRows()
-	switch selected := o.All || o.Host != "" || o.Instance != "" || o.Address != ""; {
-	case selected:
+	switch o := r.options; {
+	case o.All || o.Host != "" || o.Instance != "" || o.Address != "":
 		if err = r.eachOdd(ctx, judge); err == nil && pools != nil {
 			err = free.read(ctx, r)
 		}

@@ -37,17 +37,8 @@ func CheckGiven(ctx context.Context, d *novadb.Databases, o Options) (others []s
 	}
 	s := search{given: given, options: o, known: map[string]bool{}}
 	for _, c := range d.All() {
-		tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-		if err != nil {
-			return nil, novadb.Explain("cell "+c.Name, err)
-		}
-		r, err := newReader(ctx, tx, d, c, o)
-		if err == nil {
-			err = s.in(ctx, r)
-		}
-		tx.Rollback() //nolint:errcheck // nothing was written
-		if err != nil {
-			return nil, fmt.Errorf("cell %s: %w", c.Name, err)
+		if err := inCell(ctx, d, c, o, func(r *reader) error { return s.in(ctx, r) }); err != nil {
+			return nil, err
 		}
 	}
 	if d.API != nil && o.Instance != "" {

@@ -28,16 +28,8 @@ func CheckOff(ctx context.Context, d *novadb.Databases, o Options) error {
 	}
 	var errs []error
 	for _, c := range d.All() {
-		if c.IsCell0() {
-			continue
-		}
-		tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
-		if err == nil {
-			_, err = newReader(ctx, tx, d, c, o)
-			tx.Rollback() //nolint:errcheck // nothing was written
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("cell %s: %w", c.Name, err))
+		if !c.IsCell0() {
+			errs = append(errs, inCell(ctx, d, c, o, func(*reader) error { return nil }))
 		}
 	}
 	return errors.Join(errs...)

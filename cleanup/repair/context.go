@@ -3,7 +3,6 @@ package repair
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -12,30 +11,9 @@ import (
 	"gpustack/cleanup/novadb"
 )
 
-// contextRows returns the changes that clear the migration context of a unit's instance. The whole
-// context stays in the journal, as the value before.
-func contextRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at string) ([]cleanup.Row, error) {
-	var instance, extra int64
-	var text sql.NullString
-	err := tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i "+
-		"JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
-		u.Instance).Scan(&instance, &extra, &text)
-	if err != nil {
-		return nil, novadb.Explain("instance_extra", err)
-	}
-	if !text.Valid {
-		return nil, fmt.Errorf("instance_extra of %s has %w: the instance has no migration context", u.Instance, errChanged)
-	}
-	row, err := contextRow(ctx, tx, extra, text.String, u.Applies, at)
-	if err != nil {
-		return nil, err
-	}
-	guard, err := guardRow(ctx, tx, instance, at)
-	return []cleanup.Row{row, guard}, err
-}
-
 // contextRow returns the change that removes a migration_context, and applies it before if the
-// instance is on the migration's destination.
+// instance is on the migration's destination. The whole context stays in the journal, as the value
+// before.
 func contextRow(ctx context.Context, tx *sql.Tx, extra int64, text string, applies bool, at string) (cleanup.Row, error) {
 	after := map[string]*string{}
 	if applies {

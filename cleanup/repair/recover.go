@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -102,22 +103,28 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 // recovered nevertheless.
 func (r *Repairer) Recover(ctx context.Context, units []cleanup.Unit, undoing bool) error {
 	return r.each(units, func(u *cleanup.Unit) error {
-		if !u.Open() {
-			return nil
+		side, err := r.settle(ctx, u, undoing, true)
+		if err == nil {
+			closeUnit(u, side, undoing, "the run was interrupted")
 		}
-		return r.recover(ctx, u, undoing)
+		return err
 	})
 }
 
-// each calls act for each unit that was begun or written, and records the unit. A unit for which
+// each calls act for each open unit, and records the units. A unit for which
 // act returns an error stays open, or becomes so.
 func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) error {
 	var errs []error
 	for i := range units {
 		u := &units[i]
-		if u.State == cleanup.Planned {
+		switch {
+		case u.State == cleanup.Planned:
 			u.State, u.Note = cleanup.Skipped, "not begun: the run was interrupted"
-		} else if err := act(u); err != nil {
+		case u.Open():
+			err := act(u)
+			if err == nil {
+				break
+			}
 			if !errors.Is(err, ErrUnknown) {
 				err = unknownBecause(err)
 			}
@@ -129,15 +136,6 @@ func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) err
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (r *Repairer) recover(ctx context.Context, u *cleanup.Unit, undoing bool) error {
-	side, err := r.settle(ctx, u, undoing, true)
-	if err != nil {
-		return err
-	}
-	closeUnit(u, side, undoing, "the run was interrupted")
-	return nil
 }
 
 // settle brings the allocations of a unit to the side of its rows, in a transaction that keeps the
@@ -217,9 +215,6 @@ func closeUnit(u *cleanup.Unit, side Side, undoing bool, why string) {
 // Errors: like Recover.
 func (r *Repairer) Accept(ctx context.Context, units []cleanup.Unit, undoing bool) error {
 	return r.each(units, func(u *cleanup.Unit) error {
-		if !u.Open() {
-			return nil
-		}
 		note := ""
 		side, err := r.fence(ctx, u, undoing, func(ctx context.Context, is sides) error {
 			note = "accepted as it was, with its rows " + is.written.Text()
@@ -295,94 +290,62 @@ type sides struct {
 //
 // Errors: those of then; ErrUnknown if the outcome of COMMIT is unknown.
 func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, then func(context.Context, sides) error) (Side, error) {
-	f := fence{unit: u, leads: After}
+	leads := After // the side that an earlier transaction leads to
 	if undoing {
-		f.leads = Before
+		leads = Before
+	}
+	var is sides
+	var touched *cleanup.Row // whose updated_at was moved
+	try := func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) (err error) {
+		touched = nil
+		if err = sameDatabase(ctx, tx, u); err != nil {
+			return err
+		}
+		if is.written, is.content, err = sidesOf(ctx, tx, u.Rows); err != nil {
+			return err
+		}
+		if is.gone, err = gone(ctx, tx, u); err != nil {
+			return err
+		}
+		is.stays = is.written == leads || is.content == leads
+		is.touch = func() (err error) {
+			if touched == nil {
+				touched, err = touch(ctx, tx, u)
+			}
+			return err
+		}
+		// The undo of another run expects its own time in the row.
+		if !is.stays {
+			if err := is.touch(); err != nil {
+				return err
+			}
+		}
+		if err := then(ctx, is); err != nil || touched != nil {
+			return err
+		}
+		return errStays
 	}
 	var err error
 	// A transaction whose connection was lost holds its locks until it has ended.
 	for range fenceTries {
-		err = r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) error { return f.try(ctx, tx, then) })
-		if !again(err) || ctx.Err() != nil {
+		if err = r.locked(ctx, u, try); !again(err) || ctx.Err() != nil {
 			break
 		}
 	}
 	if errors.Is(err, errStays) {
 		err = nil
 	}
-	if err == nil {
-		f.record()
-	}
-	return f.side, err
-}
-
-// fence is what Repairer.fence has found and done, by its last try.
-type fence struct {
-	unit    *cleanup.Unit
-	leads   Side         // the side that an earlier transaction leads to
-	side    Side         // of the rows
-	touched *cleanup.Row // whose updated_at was moved; nil if none was
-}
-
-// try is one transaction of the fence, whose rows are locked. It returns errStays if there is
-// nothing to write.
-func (f *fence) try(ctx context.Context, tx *sql.Tx, then func(context.Context, sides) error) error {
-	f.touched = nil
-	is, err := f.read(ctx, tx)
-	if err != nil {
-		return err
-	}
-	f.side = is.written
-	is.touch = func() (err error) {
-		if f.touched == nil {
-			f.touched, err = touch(ctx, tx, f.unit)
-		}
-		return err
-	}
-	// The undo of another run expects its own time in the row.
-	if !is.stays {
-		if err := is.touch(); err != nil {
-			return err
-		}
-	}
-	if err := then(ctx, is); err != nil || f.touched != nil {
-		return err
-	}
-	return errStays
-}
-
-// read returns the sides of the rows.
-func (f *fence) read(ctx context.Context, tx *sql.Tx) (is sides, err error) {
-	if err := sameDatabase(ctx, tx, f.unit); err != nil {
-		return sides{}, err
-	}
-	if is.written, err = sideOf(ctx, tx, f.unit.Rows); err != nil {
-		return sides{}, err
-	}
-	if is.content, err = contentOf(ctx, tx, f.unit.Rows); err != nil {
-		return sides{}, err
-	}
-	if is.gone, err = gone(ctx, tx, f.unit); err != nil {
-		return sides{}, err
-	}
-	is.stays = is.written == f.leads || is.content == f.leads
-	return is, nil
-}
-
-// record writes the time of the touched row into the unit, so that the row still matches its side.
-func (f *fence) record() {
-	if f.touched == nil {
-		return
-	}
-	for _, recorded := range f.unit.Rows {
-		if recorded.Table == f.touched.Table && recorded.Key == f.touched.Key {
-			columns := recorded.Before
-			if f.side == After {
-				columns = recorded.After
+	for _, row := range u.Rows {
+		if err == nil && touched != nil && row.Table == touched.Table && row.Key == touched.Key {
+			// So that the row still matches its side.
+			columns := row.Before
+			if is.written == After {
+				columns = row.After
 			}
-			maps.Copy(columns, f.touched.Before)
+			maps.Copy(columns, touched.Before)
 		}
 	}
+	return is.written, err
 }
 
 // gone returns whether the instance of a unit is deleted, or its row purged.
@@ -408,9 +371,9 @@ func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, erro
 			target = row
 		}
 	}
-	var id int64
-	if _, err := fmt.Sscan(target.Key, &id); err != nil {
-		return nil, fmt.Errorf("row %q of %s: %w", target.Key, target.Table, err)
+	id, err := idOf(target)
+	if err != nil {
+		return nil, err
 	}
 	row, err := read(ctx, tx, target.Table, id, "updated_at")
 	if errors.Is(err, sql.ErrNoRows) {
@@ -420,8 +383,9 @@ func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, erro
 		return nil, err
 	}
 	// Later than before, and different from the time that the repair itself writes.
-	statement := later(target.Table)
-	result, err := tx.ExecContext(ctx, statement, target.After["updated_at"], id, row.Before["updated_at"])
+	result, err := tx.ExecContext(ctx, "UPDATE "+target.Table+` SET updated_at = GREATEST(UTC_TIMESTAMP(),
+		COALESCE(updated_at, UTC_TIMESTAMP()) + INTERVAL 1 SECOND, COALESCE(CAST(? AS DATETIME), UTC_TIMESTAMP()) + INTERVAL 1 SECOND)
+		WHERE id = ? AND updated_at <=> ?`, target.After["updated_at"], id, row.Before["updated_at"])
 	if err != nil {
 		return nil, novadb.Explain(target.Table, err)
 	}
@@ -432,79 +396,62 @@ func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, erro
 	return &row, err
 }
 
-// later returns the statement that moves updated_at of a row to a time later than its present
-// value and than another time.
-func later(table string) string {
-	return "UPDATE " + table + ` SET updated_at = GREATEST(UTC_TIMESTAMP(),
-		COALESCE(updated_at, UTC_TIMESTAMP()) + INTERVAL 1 SECOND, COALESCE(CAST(? AS DATETIME), UTC_TIMESTAMP()) + INTERVAL 1 SECOND)
-		WHERE id = ? AND updated_at <=> ?`
-}
-
-// sideOf returns the side of the rows of one transaction. All of them were written or none, so one
-// row at a side is enough if something else has changed the others since.
+// sideOf returns the side of the rows of one transaction, by what it has written.
 func sideOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error) {
-	found := map[Side]bool{}
-	for _, row := range rows {
-		var id int64
-		if _, err := fmt.Sscan(row.Key, &id); err != nil {
-			return "", fmt.Errorf("row %q of %s: %w", row.Key, row.Table, err)
-		}
-		if err := checkOurs(row); err != nil {
-			return "", err
-		}
-		if sameColumns(row.Before, row.After) {
-			continue // equal on both sides
-		}
-		is, err := read(ctx, q, row.Table, id, slices.Sorted(maps.Keys(row.After))...)
-		if errors.Is(err, sql.ErrNoRows) {
-			continue // archived since
-		}
-		if err != nil {
-			return "", err
-		}
-		found[After] = found[After] || sameColumns(is.Before, row.After)
-		found[Before] = found[Before] || sameColumns(is.Before, row.Before)
-	}
-	switch {
-	case found[After] && !found[Before]:
-		return After, nil
-	case found[Before] && !found[After]:
-		return Before, nil
-	}
-	return Neither, nil
+	written, _, err := sidesOf(ctx, q, rows)
+	return written, err
 }
 
-// contentOf returns the side that the contents of all rows are at, apart from updated_at. Rows that
-// are archived have none. A repair that another run has made counts: it writes the same but the
-// time.
-func contentOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error) {
-	before, after := true, true
+// sidesOf returns two sides of the rows of one transaction. written is by all that it writes: all rows
+// were written or none, so one row at a side is enough if something else has changed the others
+// since. content is the side that all rows are at, apart from updated_at: a repair that another run
+// has made counts, as it writes the same but the time. Rows that are archived have no side.
+func sidesOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (written, content Side, err error) {
+	one, all := map[Side]bool{}, map[Side]bool{Before: true, After: true}
 	for _, row := range rows {
-		var id int64
-		if _, err := fmt.Sscan(row.Key, &id); err != nil {
-			return "", fmt.Errorf("row %q of %s: %w", row.Key, row.Table, err)
+		if err := checkOurs(row); err != nil {
+			return "", "", err
+		}
+		id, err := idOf(row)
+		if err != nil {
+			return "", "", err
 		}
 		is, err := read(ctx, q, row.Table, id, slices.Sorted(maps.Keys(row.After))...)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
-		before = before && sameColumns(content(is.Before), content(row.Before))
-		after = after && sameColumns(content(is.Before), content(row.After))
+		for side, columns := range map[Side]map[string]*string{Before: row.Before, After: row.After} {
+			one[side] = one[side] || !sameColumns(row.Before, row.After) && sameColumns(is.Before, columns)
+			all[side] = all[side] && sameColumns(contentOf(is.Before), contentOf(columns))
+		}
 	}
-	switch {
-	case before && !after:
-		return Before, nil
-	case after && !before:
-		return After, nil
-	}
-	return Neither, nil
+	return only(one), only(all), nil
 }
 
-// content returns the columns of a row without updated_at.
-func content(columns map[string]*string) map[string]*string {
+// only returns the side of which alone something holds.
+func only(holds map[Side]bool) Side {
+	switch {
+	case holds[After] && !holds[Before]:
+		return After
+	case holds[Before] && !holds[After]:
+		return Before
+	}
+	return Neither
+}
+
+// idOf returns the id of a row that was read from a journal.
+func idOf(row cleanup.Row) (id int64, err error) {
+	if id, err = strconv.ParseInt(row.Key, 10, 64); err != nil {
+		return 0, fmt.Errorf("row %q of %s: %w", row.Key, row.Table, err)
+	}
+	return id, nil
+}
+
+// contentOf returns the columns of a row without updated_at.
+func contentOf(columns map[string]*string) map[string]*string {
 	columns = maps.Clone(columns)
 	delete(columns, "updated_at")
 	return columns

@@ -17,11 +17,8 @@ import (
 // the time to write, by the database's clock.
 func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, locking string) ([]cleanup.Row, error) {
 	at := now.UTC().Format(time.DateTime)
-	switch u.Repair {
-	case cleanup.Offline:
+	if u.Repair == cleanup.Offline {
 		return offlineRows(ctx, tx, u, at, locking)
-	case cleanup.ClearContext:
-		return contextRows(ctx, tx, u, at)
 	}
 	var rows []cleanup.Row
 	for _, c := range u.Closings {
@@ -39,14 +36,16 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 	if err != nil {
 		return nil, novadb.Explain("instances", err)
 	}
-	if text.Valid && u.Repair == cleanup.Online {
-		if c, err := cleanup.ParseContext(text.String); err == nil && u.Closes(c.Migration) {
-			row, err := contextRow(ctx, tx, extra.Int64, text.String, u.Applies, at)
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, row)
+	clears := u.Repair == cleanup.ClearContext
+	if clears && !text.Valid {
+		return nil, fmt.Errorf("instance_extra of %s has %w: the instance has no migration context", u.Instance, errChanged)
+	}
+	if c, err := cleanup.ParseContext(text.String); clears || u.Repair == cleanup.Online && err == nil && u.Closes(c.Migration) {
+		row, err := contextRow(ctx, tx, extra.Int64, text.String, u.Applies, at)
+		if err != nil {
+			return nil, err
 		}
+		rows = append(rows, row)
 	}
 	guard, err := guardRow(ctx, tx, instance, at)
 	if err == nil && u.Confirms {

@@ -73,7 +73,7 @@ func TestCheckOurs(t *testing.T) {
 // TestContent: rows that another run has repaired have the same content, at another time.
 func TestContent(t *testing.T) {
 	recorded, now := columns("status", "failed", "updated_at", "12:00"), columns("status", "failed", "updated_at", "12:05")
-	if sameColumns(recorded, now) || !sameColumns(content(recorded), content(now)) {
+	if sameColumns(recorded, now) || !sameColumns(contentOf(recorded), contentOf(now)) {
 		t.Errorf("%v and %v", recorded, now)
 	}
 	if recorded["updated_at"] == nil {
