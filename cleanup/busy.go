@@ -136,7 +136,8 @@ func (c *classifier) confirming(m *Migration) {
 
 // busy judges the row of an instance that Nova is still changing. Such a row is never repaired:
 // rows say nothing about a process that is still at work. It is suspicious when nova-compute
-// on each host that could be at work was started after the last change.
+// on each host that could be at work was started after the last change: the database does not record
+// when. A time as far in the future as Busy is listed like one as far in the past.
 func (c *classifier) busy(state string) {
 	last, known := c.lastWork()
 	idle := c.f.Now.Sub(last)

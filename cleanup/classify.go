@@ -215,7 +215,8 @@ func (c *classifier) odd() {
 
 // claim plans to assign a free device to the instance whose guest uses it. The instance must be
 // on this node, in no task, with an open request for exactly such a device; nova-compute must be
-// stopped; and the operator must have given --claim.
+// stopped; and the operator must have given --claim. Other functions of an IOMMU group that a guest
+// has open are not claimed: the guest must name the device, in its arguments or its domain.
 func (c *classifier) claim(guest string) {
 	i := c.f.Holder
 	if c.d.Status != StatusAvailable || c.d.Instance != nil || c.d.Request != nil || i == nil || KeyOf(i.UUID) != KeyOf(guest) {
@@ -235,7 +236,9 @@ func (c *classifier) claim(guest string) {
 	}
 }
 
-// request returns the holder's request that the device fulfils, or why it cannot be determined.
+// request returns the holder's request that the device fulfils, or why it cannot be determined. The
+// database records no key of a request (traits, tags) per device but its ids and its type; a
+// resource_class must be the one that Nova derives from the ids.
 func (c *classifier) request() (request Request, why string) {
 	i := c.f.Holder
 	switch {
@@ -585,6 +588,8 @@ func (c *classifier) away() {
 	if all, worst := c.keepers(); worst != nil {
 		c.kept(all, worst)
 		if evacuated != nil {
+			// An older migration in error keeps the device even when nova-compute starts; closing it leaves
+			// the evacuation's record as it is.
 			c.Reason += fmt.Sprintf("; the instance was evacuated from this host by migration %d", evacuated.ID)
 			c.Steps += host.Textf("; do not change migration %d (evacuation): nova-compute on %s reads its record when it starts, to remove the guest",
 				evacuated.ID, c.f.Node.Host)

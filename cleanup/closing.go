@@ -13,6 +13,11 @@ import (
 // the instance's devices on a node for as long as one open migration goes to or from the node
 // (nova/compute/resource_tracker.py, _update_available_resource; nova/pci/manager.py,
 // clean_usage): closing some frees the devices that only these keep.
+//
+// Two rows of one instance on two hosts prove nothing: every resize looks like this until it is
+// confirmed. After an operator has reset the instance's state, a migration whose disk copy still runs
+// looks the same as one that died hours ago. A migration that only touches other nodes does not
+// matter, unless it crosses cells: the instance may then be in another cell.
 type closer struct{ Facts }
 
 // prospect is what closing migrations leads to.

@@ -7,6 +7,9 @@
 // disk copy still runs look the same as those of one that died. A repair that could free a device
 // which a guest uses is therefore unknown until the hosts have reported that no guest uses it.
 //
+// Two live rows of one address on one host belong to two compute nodes, one of them deleted (case D).
+// Not checked are request specs, and races that the next audit of nova-compute corrects.
+//
 // This package reads and writes nothing. Its folders do: novadb connects to the databases, find
 // reads rows and has them judged, repair carries the plan out. None of them reads nova.conf
 // (package nova), speaks HTTP (nova/cloud) or prints.

@@ -235,30 +235,28 @@ func ComparePools(stats []byte, rows map[Pool]Free) ([]PoolDifference, error) {
 }
 
 // classifyPools judges the pools of a node. It returns a finding, or why they are not judged, or
-// neither if they match; and what the finding or the reason has in common with those of other
-// nodes. Only differences of a node whose nova-compute is up and none of whose rows has changed for
-// poolsQuiet are findings: all others may be corrected by the next audit, or when nova-compute
-// starts.
-func classifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common string) {
-	unjudged := func(common string, why host.Text) (*PoolFinding, *Unjudged, string) {
-		return nil, &Unjudged{n.Cell, n.Node.Host, n.Node.Name, why}, common
+// neither if they match. Only differences of a node whose nova-compute is up and none of whose rows
+// has changed for poolsQuiet are findings: all others may be corrected by the next audit, or when
+// nova-compute starts.
+func classifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged) {
+	unjudged := func(why host.Text) (*PoolFinding, *Unjudged) {
+		return nil, &Unjudged{n.Cell, n.Node.Host, n.Node.Name, why}
 	}
 	if n.Err != nil {
-		return unjudged(n.Err.Error(), host.Text(n.Err.Error()))
+		return unjudged(host.Text(n.Err.Error()))
 	}
 	if len(n.Differences) == 0 {
-		return nil, nil, ""
+		return nil, nil
 	}
 	f := Facts{Now: n.Now, Down: n.Down, Service: n.Service, Node: &n.Node}
 	quiet := n.Now.Sub(n.Changed)
 	differences := textOf(n.Differences)
 	switch {
 	case !f.up():
-		return unjudged(differences+", but nova-compute is not up", host.Textf("%s, but %s: nova-scheduler does not use the node, "+
+		return unjudged(host.Textf("%s, but %s: nova-scheduler does not use the node, "+
 			"and nova-compute corrects them when it starts", differences, (&classifier{f: f}).compute()))
 	case quiet < poolsQuiet && !n.Changed.IsZero():
-		return unjudged(fmt.Sprintf("%s, but a row of the node changed less than %s ago", differences, poolsQuiet),
-			host.Textf("%s, but a row of the node changed %s ago: run %s again in %s", differences, age(max(0, quiet)), again, poolsQuiet))
+		return unjudged(host.Textf("%s, but a row of the node changed %s ago: run %s again in %s", differences, age(max(0, quiet)), again, poolsQuiet))
 	}
 	unchanged := "no row of the node has a time of change"
 	if !n.Changed.IsZero() {
@@ -270,7 +268,7 @@ func classifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged, common str
 		Reason:      differences,
 		Consequence: consequenceOf(n.Differences),
 		Steps:       host.Textf("restart nova-compute on %s: it reads its rows when it starts, and then reports its free devices again", n.Node.Host),
-	}, nil, differences
+	}, nil
 }
 
 // textOf returns differences as text.
@@ -298,22 +296,9 @@ func consequenceOf(differences []PoolDifference) string {
 	return strings.Join(all, "; ")
 }
 
-// Limits of a PoolReport, so that the report on a cloud in which all nodes differ can be read.
-const (
-	mostPools      = 100 // findings, and as many nodes that are not judged
-	mostPoolGroups = 100 // groups of further nodes, apart from the last two, which have all others
-	mostPoolHosts  = 10  // hosts of a group
-)
-
-// PoolGroup counts compute nodes that a report does not list by themselves.
-type PoolGroup struct {
-	Verdict Verdict `json:"verdict"` // "suspicious", or "unknown" for nodes that are not judged
-	// what the nodes have in common: their differences, or why they are not judged; "for other
-	// reasons" for all nodes after the first 100 groups
-	Why   string   `json:"why"`
-	Nodes int      `json:"nodes"` // how many nodes
-	Hosts []string `json:"hosts"` // the hosts of the first nodes: 10 at most
-}
+// mostPools limits the lists of a PoolReport, so that the report on a cloud in which all nodes differ
+// can be read.
+const mostPools = 100
 
 // PoolReport is what was found about the pools of all compute nodes.
 type PoolReport struct {
@@ -323,75 +308,33 @@ type PoolReport struct {
 	// compute nodes whose pools do not match their rows, by cell, host and node: 100 at most
 	Findings []PoolFinding `json:"findings"`
 	// compute nodes of which nothing can be concluded: 100 at most
-	NotJudged []Unjudged `json:"not_judged"`
-	// further compute nodes that differ or are not judged; 0 if the lists have all
-	NotListed int `json:"not_listed"`
-	// these further nodes by what they have in common, the largest group first
-	Groups []PoolGroup `json:"groups"`
+	NotJudged  []Unjudged `json:"not_judged"`
+	Suspicious int        `json:"suspicious"` // compute nodes whose pools do not match their rows, listed or not
+	Unjudged   int        `json:"unjudged"`   // compute nodes of which nothing can be concluded, listed or not
 }
 
 // Add judges a node and adds it to the report.
 func (r *PoolReport) Add(n NodeStats) {
 	r.Nodes++
-	finding, unjudged, common := classifyPools(n)
-	switch {
-	case finding != nil && len(r.Findings) < mostPools:
-		r.Findings = append(r.Findings, *finding)
-	case finding != nil:
-		r.group(Suspicious, common, finding.Host)
-	case unjudged != nil && len(r.NotJudged) < mostPools:
-		r.NotJudged = append(r.NotJudged, *unjudged)
-	case unjudged != nil:
-		r.group(Unknown, common, unjudged.Host)
-	}
-}
-
-// group counts a node that is not listed.
-func (r *PoolReport) group(v Verdict, why, host string) {
-	r.NotListed++
-	same := func(why string) int {
-		return slices.IndexFunc(r.Groups, func(g PoolGroup) bool { return g.Verdict == v && g.Why == why })
-	}
-	i := same(why)
-	if i < 0 && len(r.Groups) >= mostPoolGroups {
-		why = "for other reasons"
-		i = same(why)
-	}
-	if i < 0 {
-		i = len(r.Groups)
-		r.Groups = append(r.Groups, PoolGroup{Verdict: v, Why: why})
-	}
-	g := &r.Groups[i]
-	if g.Nodes++; len(g.Hosts) < mostPoolHosts {
-		g.Hosts = append(g.Hosts, host)
-	}
-}
-
-// Count returns how many compute nodes have a verdict, listed or not.
-func (r *PoolReport) Count(v Verdict) (nodes int) {
-	switch v {
-	case Suspicious:
-		nodes = len(r.Findings)
-	case Unknown:
-		nodes = len(r.NotJudged)
-	}
-	for _, g := range r.Groups {
-		if g.Verdict == v {
-			nodes += g.Nodes
+	finding, unjudged := classifyPools(n)
+	if finding != nil {
+		if r.Suspicious++; r.Suspicious <= mostPools {
+			r.Findings = append(r.Findings, *finding)
 		}
 	}
-	return nodes
+	if unjudged != nil {
+		if r.Unjudged++; r.Unjudged <= mostPools {
+			r.NotJudged = append(r.NotJudged, *unjudged)
+		}
+	}
 }
 
-// Sort sorts the lists of the report by cell, host and node, and its groups by their size.
+// Sort sorts the lists of the report by cell, host and node.
 func (r *PoolReport) Sort() {
 	slices.SortFunc(r.Findings, func(a, b PoolFinding) int {
 		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host), strings.Compare(a.Node, b.Node))
 	})
 	slices.SortFunc(r.NotJudged, func(a, b Unjudged) int {
 		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host), strings.Compare(a.Node, b.Node))
-	})
-	slices.SortFunc(r.Groups, func(a, b PoolGroup) int {
-		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), strings.Compare(string(a.Verdict), string(b.Verdict)), strings.Compare(a.Why, b.Why))
 	})
 }

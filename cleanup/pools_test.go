@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // stats is a PciDevicePoolList with these pools: "vendor:product type numa count", numa - for none.
@@ -77,7 +75,7 @@ func TestClassifyPools(t *testing.T) {
 				n.Changed = now.Add(-test.changed)
 			}
 			var got, not string
-			finding, unjudged, common := classifyPools(n)
+			finding, unjudged := classifyPools(n)
 			if finding != nil {
 				got = finding.Reason + ": " + finding.Consequence
 				if finding.Case != "O" || finding.Verdict != Suspicious || !strings.HasPrefix(finding.Steps.String(), "restart nova-compute on gpu1") || len(finding.Pools) == 0 {
@@ -86,9 +84,6 @@ func TestClassifyPools(t *testing.T) {
 			}
 			if unjudged != nil {
 				not = unjudged.Why.String()
-			}
-			if (common != "") != (got+not != "") || strings.Contains(common, "gpu1") || strings.Contains(common, " ago") && !strings.Contains(common, "5m0s") {
-				t.Errorf("in common with others: %q", common)
 			}
 			if got != test.want || not != test.not {
 				t.Errorf("found %q, want %q\nnot judged %q, want %q", got, test.want, not, test.not)
@@ -99,80 +94,16 @@ func TestClassifyPools(t *testing.T) {
 
 // TestPoolReport: a report lists a bounded number of nodes and counts all.
 func TestPoolReport(t *testing.T) {
-	node := func(i int, down bool, stats []byte) NodeStats {
+	var r PoolReport
+	for i := range 3 * mostPools {
 		host := fmt.Sprintf("gpu%06d", i)
-		n := NodeStats{Cell: "cell1", Now: now, Down: time.Minute, Node: Node{ID: int64(i), Host: host, Name: host}}
-		n.Changed = now.Add(-time.Duration(i) * time.Hour)
-		n.Service = service(n.Node, 10*time.Second)
-		if down {
-			n.Service = service(n.Node, time.Duration(i+2)*time.Hour)
-		}
-		n.Differences, n.Err = ComparePools(stats, map[Pool]Free{{"10de", "11b4", TypePCI, "0"}: {Count: 2}})
-		return n
+		n := NodeStats{Cell: "cell1", Now: now, Down: time.Minute, Node: Node{ID: int64(i), Host: host, Name: host}, Changed: now.Add(-time.Hour)}
+		n.Service = service(n.Node, time.Duration(i%3)*time.Hour)
+		n.Differences, n.Err = ComparePools(stats(), map[Pool]Free{{"10de", "11b4", TypePCI, "0"}: {Count: 2}})
+		r.Add(n)
 	}
-	type group struct {
-		verdict Verdict
-		why     string
-		nodes   int
-		hosts   int
-		first   string
-	}
-	const less = "pci_stats has 0 free 10de:11b4 type-PCI of NUMA node 0, the rows have 2"
-	for name, test := range map[string]struct {
-		add    func(r *PoolReport)
-		nodes  int
-		listed [2]int // findings, not judged
-		count  [2]int
-		groups []group // the first ones
-		of     int     // how many
-	}{
-		"few": {func(r *PoolReport) {
-			for i := range 5 {
-				r.Add(node(1+i, i%2 == 0, stats()))
-			}
-		}, 5, [2]int{2, 3}, [2]int{2, 3}, nil, 0},
-		"as many as are listed": {func(r *PoolReport) {
-			for i := range mostPools {
-				r.Add(node(1+i, false, stats()))
-			}
-		}, mostPools, [2]int{mostPools, 0}, [2]int{mostPools, 0}, nil, 0},
-		"alike": {func(r *PoolReport) {
-			for i := range 5000 {
-				r.Add(node(1+i, false, stats()))
-				r.Add(node(10001+i, true, stats()))
-				r.Add(node(20001+i, true, nil))
-				r.Add(node(30001+i, true, stats("10de:11b4 type-PCI 0 2")))
-			}
-		}, 20_000, [2]int{mostPools, mostPools}, [2]int{5000, 10_000}, []group{
-			{Unknown, less + ", but nova-compute is not up", 4950, mostPoolHosts, "gpu010051"},
-			{Unknown, "pci_stats is NULL, although the node has free devices", 4950, mostPoolHosts, "gpu020051"},
-			{Suspicious, less, 4900, mostPoolHosts, "gpu000101"},
-		}, 3},
-		"all different": {func(r *PoolReport) {
-			for i := range 5000 {
-				r.Add(node(1+i, false, stats(fmt.Sprintf("10de:11b4 type-PCI 0 %d", 3+i))))
-				r.Add(node(10001+i, true, stats(fmt.Sprintf("10de:11b4 type-PCI 0 %d", 3+i))))
-			}
-		}, 10_000, [2]int{mostPools, mostPools}, [2]int{5000, 5000}, []group{
-			{Suspicious, "for other reasons", 4850, mostPoolHosts, "gpu000151"},
-			{Unknown, "for other reasons", 4850, mostPoolHosts, "gpu010151"},
-		}, mostPoolGroups + 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var r PoolReport
-			test.add(&r)
-			r.Sort()
-			listed, count := [2]int{len(r.Findings), len(r.NotJudged)}, [2]int{r.Count(Suspicious), r.Count(Unknown)}
-			if listed != test.listed || count != test.count || r.Nodes != test.nodes || r.NotListed != count[0]+count[1]-listed[0]-listed[1] {
-				t.Errorf("%d nodes, %d listed, %d in all, %d not listed", r.Nodes, listed, count, r.NotListed)
-			}
-			var got []group
-			for _, g := range r.Groups[:min(len(test.groups), len(r.Groups))] {
-				got = append(got, group{g.Verdict, g.Why, g.Nodes, len(g.Hosts), g.Hosts[0]})
-			}
-			if diff := cmp.Diff(test.groups, got, cmp.AllowUnexported(group{})); diff != "" || len(r.Groups) != test.of {
-				t.Errorf("%d groups (-want +got):\n%s", len(r.Groups), diff)
-			}
-		})
+	r.Sort()
+	if got := fmt.Sprint(r.Nodes, len(r.Findings), r.Suspicious, len(r.NotJudged), r.Unjudged); got != "300 100 100 100 200" {
+		t.Error(got)
 	}
 }

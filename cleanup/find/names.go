@@ -19,20 +19,17 @@ import (
 // them too, while it reads: each name is read in the one spelling that compute_nodes has of all that
 // are equal to it, and in Go names are texts.
 
-// hostOf returns SQL for the spelling of a host in a column; a name that no node has stays as it is.
+// hostOf returns SQL for the spelling of a host in a column: that of the latest node, as a name which
+// no node has stays as it is.
 func hostOf(host string) string {
-	return "COALESCE((SELECT s.host FROM compute_nodes s WHERE s.host = " + host + spelling + "s.host AS BINARY) LIMIT 1), " + host + ")"
+	return "COALESCE((SELECT c.host FROM compute_nodes c WHERE c.id = (SELECT MAX(s.id) FROM compute_nodes s WHERE s.host = " + host + ")), " + host + ")"
 }
 
 // nodeOf returns SQL for the spelling of a node of a host.
 func nodeOf(host, node string) string {
-	return "COALESCE((SELECT s.hypervisor_hostname FROM compute_nodes s WHERE s.host = " + host + " AND s.hypervisor_hostname = " + node +
-		spelling + "s.hypervisor_hostname AS BINARY) LIMIT 1), " + node + ")"
+	return "COALESCE((SELECT c.hypervisor_hostname FROM compute_nodes c WHERE c.id = (SELECT MAX(s.id) FROM compute_nodes s WHERE s.host = " + host +
+		" AND s.hypervisor_hostname = " + node + ")), " + node + ")"
 }
-
-// spelling is the order in which spellings are preferred: those of nodes that are not deleted, which
-// Placement knows.
-const spelling = " ORDER BY s.deleted = 0 DESC, CAST("
 
 // neutral matches collations of no language. They differ in what they do with letters outside
 // ASCII, but two texts of printable ASCII are equal at most if they differ in letter case and
@@ -86,10 +83,13 @@ func (r *reader) spellNodes(ctx context.Context, hosts []string, respell func(no
 			}
 			return nil
 		}, "SELECT n.id, n.host, "+hostOf("n.host")+", "+nodeOf("n.host", "n.hypervisor_hostname")+
-			" FROM compute_nodes n WHERE n.host IN ("+novadb.Places(len(some))+") ORDER BY CAST(n.host AS BINARY)", anys(some)...)
+			" FROM compute_nodes n WHERE n.host IN ("+novadb.Places(len(some))+")", anys(some)...)
 		if err != nil {
 			return err
 		}
+	}
+	for _, spellings := range r.ambiguous {
+		slices.Sort(spellings)
 	}
 	maps.DeleteFunc(r.ambiguous, func(_ string, spellings []string) bool { return len(spellings) < 2 })
 	return nil
@@ -101,6 +101,6 @@ func (r *reader) spell(ctx context.Context, name string) (spelled string, err er
 		return name, nil
 	}
 	err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error { return rows.Scan(&spelled) },
-		"SELECT s.host FROM compute_nodes s WHERE s.host = ?"+spelling+"s.host AS BINARY) LIMIT 1", name)
+		"SELECT host FROM compute_nodes WHERE id = (SELECT MAX(s.id) FROM compute_nodes s WHERE s.host = ?)", name)
 	return spelled, novadb.IgnoreNoName(err)
 }

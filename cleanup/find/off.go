@@ -19,7 +19,9 @@ var ErrAlive = host.WithHint(errors.New("is declared off, but its nova-compute h
 	"stop the host and repeat this when its nova-compute has been silent for long enough; while it runs, give its guest report instead (--guests)")
 
 // CheckOff returns an error for each host that is declared off although nova-compute on it has
-// reported within cleanup.Silence, in any cell. It reads nothing if no host is declared off.
+// reported within cleanup.Silence, in any cell. It reads nothing if no host is declared off. It is
+// asked before anything else, for online repairs too, and again in each transaction. forced_down makes
+// no difference.
 //
 // Errors: ErrAlive, and those of the databases.
 func CheckOff(ctx context.Context, d *novadb.Databases, o Options) error {

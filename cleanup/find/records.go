@@ -177,7 +177,8 @@ func (r *reader) lookElsewhere(ctx context.Context, e *records, uuids []any) {
 }
 
 // readMappings reads which instances are mapped to a cell, and which of these the API has deleted,
-// by queued_for_delete: the column exists from Rocky on, and is NULL in older rows.
+// by queued_for_delete: the column exists from Rocky on, and is NULL in older rows. Such a mapping is no
+// sign of an instance that exists.
 func (r *reader) readMappings(ctx context.Context, e *records, uuids []any) error {
 	deleted := "0"
 	err := novadb.Query(ctx, r.all.API, "nova_api columns", func(rows *sql.Rows) error {

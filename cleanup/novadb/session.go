@@ -18,6 +18,9 @@ type settings struct {
 // sessionSettings returns the session variables that change which rows a statement finds, what it
 // writes or when it ends. A new session takes each of them from the server's global value, which
 // is the operator's choice for other clients. Each element is one statement of a new connection.
+// sql_select_limit hides rows; max_join_size, sql_big_selects and sql_safe_updates refuse statements;
+// sql_auto_is_null finds other rows; without foreign_key_checks and unique_checks a row is written that
+// contradicts the schema; a longer innodb_lock_wait_timeout makes Nova wait too long for a lock.
 //
 // Only the lock timeouts of a transaction are set elsewhere (package repair). Not set are
 // variables of memory and of the optimizer, which change how long a statement takes, and those of

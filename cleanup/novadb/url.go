@@ -224,7 +224,8 @@ func (a *arguments) verifies() (chain, identity bool) {
 }
 
 // tls returns the TLS configuration, nil for a connection without TLS: any argument of TLS switches
-// it on.
+// it on, but ssl_mode=DISABLED. PyMySQL 1.2 also uses TLS where nothing asks for it but the server
+// offers it, without verifying the certificate; gpustack does not.
 func (a *arguments) tls(server string) (*tls.Config, error) {
 	others := a.ca+a.cert+a.key != "" || len(a.flags) > 0
 	switch {

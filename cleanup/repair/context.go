@@ -12,8 +12,9 @@ import (
 )
 
 // contextRow returns the change that removes a migration_context, and applies it before if the
-// instance is on the migration's destination. The whole context stays in the journal, as the value
-// before.
+// instance is on the migration's destination. The plan shows the context, and the journal keeps the
+// whole of it as the value before: undo restores it as long as the column is still NULL and nothing
+// has saved the instance since.
 func contextRow(ctx context.Context, tx *sql.Tx, extra int64, text string, applies bool, at string) (cleanup.Row, error) {
 	after := map[string]*string{}
 	if applies {

@@ -61,7 +61,9 @@ func (r *Repairer) Plan(ctx context.Context, findings []cleanup.Finding, most in
 
 // PlanAllocations plans the change of Placement's allocations for each unit that closes
 // migrations. A unit whose rows or allocations do not match dead migrations is skipped, with the
-// reason.
+// reason: several of the migrations hold allocations on the instance's own host, or there are
+// allocations on a further host which is neither that of a freed device nor proved to be without the
+// guest.
 func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
 		u := &units[i]

@@ -273,8 +273,6 @@ func TestPoolsOfManyNodes(t *testing.T) {
 	w.exec(t, "UPDATE compute_nodes SET pci_stats = '[]'", "UPDATE services SET last_seen_up = UTC_TIMESTAMP() + INTERVAL IF(id <= 4000, 1, -1) DAY",
 		"UPDATE pci_devices SET numa_node = 2 WHERE compute_node_id = 3000")
 	root := machine(t)
-	const differ = "pci_stats has 0 free 10de:11b4 type-PCI of NUMA node 0, the rows have 1; " +
-		"pci_stats has 0 free 10de:11b4 type-PCI of NUMA node 1, the rows have 1"
 	var out, stderr string
 	var status int
 	statements := logged(t, func() { out, stderr, status = repairMigration(t, root, "-o", "json") })
@@ -283,20 +281,9 @@ func TestPoolsOfManyNodes(t *testing.T) {
 		t.Fatalf("exit status %d, %v\n%s", status, err, stderr)
 	}
 	p := report.Pools
-	got := fmt.Sprint(p.Nodes, len(p.Findings), len(p.NotJudged), p.NotListed, p.Count(cleanup.Suspicious), p.Count(cleanup.Unknown))
-	if want := "5000 100 100 4800 4000 1000"; got != want {
+	got := fmt.Sprint(p.Nodes, len(p.Findings), len(p.NotJudged), p.Suspicious, p.Unjudged)
+	if want := "5000 100 100 4000 1000"; got != want {
 		t.Errorf("%s, want %s", got, want)
-	}
-	var groups []string
-	for _, g := range p.Groups {
-		groups = append(groups, fmt.Sprint(g.Nodes, " ", g.Verdict, " ", len(g.Hosts), " ", g.Hosts[0], " ", g.Why))
-	}
-	if diff := cmp.Diff([]string{
-		"3899 suspicious 10 gpu101.example.org " + differ,
-		"900 unknown 10 gpu4101.example.org " + differ + ", but nova-compute is not up",
-		"1 suspicious 1 gpu3000.example.org pci_stats has 0 free 10de:11b4 type-PCI of NUMA node 2, the rows have 2",
-	}, groups); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if len(statements) > 60 {
 		t.Errorf("%d statements", len(statements))
@@ -311,7 +298,7 @@ func TestPoolsOfManyNodes(t *testing.T) {
 	table, _, status := repairMigration(t, root)
 	for _, line := range []string{
 		"\npools of 5000 compute nodes: 4000 suspicious, 1000 not judged\n",
-		"\n  suspicious, not listed one by one: gpu101.example.org, gpu102.example.org, gpu103.example.org and 3896 more: " + differ + "\n",
+		"\n  4800 of them are not listed\n",
 	} {
 		if !strings.Contains(table, line) || status != 2 {
 			t.Errorf("exit status %d, no %q in\n%.3000s", status, line, table)

@@ -57,7 +57,7 @@ func (o Observed) Metrics() (samples []metrics.Sample) {
 		samples = append(samples, hostRows.Of(float64(h.Rows), h.Cell, h.Host, string(h.Verdict)))
 	}
 	if o.Pools.Judged {
-		samples = append(samples, poolFindings.Of(float64(len(o.Pools.Findings))))
+		samples = append(samples, poolFindings.Of(float64(o.Pools.Suspicious)))
 	}
 	if o.Allocations.Judged {
 		samples = append(samples, allocationFindings.Of(float64(len(o.Allocations.Findings))))

@@ -23,7 +23,7 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 		u.Printf("pools not judged: %s\n", term.Printable(r.Why))
 		return
 	}
-	u.Printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Count(cleanup.Suspicious), r.Count(cleanup.Unknown))
+	u.Printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Suspicious, r.Unjudged)
 	hosts := map[string][]string{} // by reason
 	var reasons []string
 	for _, n := range r.NotJudged {
@@ -36,9 +36,8 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 	for _, reason := range reasons {
 		u.Printf("  not judged: %s: %s\n", term.Printable(firstOf(hosts[reason])), term.Printable(reason))
 	}
-	for _, g := range r.Groups {
-		verdict := map[cleanup.Verdict]string{cleanup.Suspicious: "suspicious", cleanup.Unknown: "not judged"}[g.Verdict]
-		u.Printf("  %s, not listed one by one: %s: %s\n", verdict, term.Printable(firstOfMany(g.Hosts, g.Nodes)), term.Printable(g.Why))
+	if more := r.Suspicious + r.Unjudged - len(r.Findings) - len(r.NotJudged); more > 0 {
+		u.Printf("  %d of them are not listed\n", more)
 	}
 }
 
