@@ -1,7 +1,6 @@
 package rdmacheck
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,9 +30,7 @@ func (v view) firmware() []host.Finding {
 	var findings []host.Finding
 	for _, board := range slices.Sorted(maps.Keys(boards)) {
 		same := boards[board]
-		oldest := slices.MinFunc(same, func(a, b rdma.Adapter) int { return compareVersions(a.Firmware, b.Firmware) })
-		newest := slices.MaxFunc(same, func(a, b rdma.Adapter) int { return compareVersions(a.Firmware, b.Firmware) })
-		if oldest.Firmware == newest.Firmware {
+		if !slices.ContainsFunc(same, func(a rdma.Adapter) bool { return a.Firmware != same[0].Firmware }) {
 			continue
 		}
 		var texts []string
@@ -43,17 +40,8 @@ func (v view) firmware() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, Seen: fmt.Sprintf("boards %s have different firmware: %s", board, strings.Join(texts, ", ")),
 			Effect: "identical adapters may behave differently, also in how many virtual functions they offer",
-			Remedy: host.Text("bring them to one version with the vendor's tool: mstflint -d " + oldest.Title() + " query, then mstflint -d " +
-				oldest.Title() + " -i IMAGE burn"),
+			Remedy: "bring them to one version with the vendor's tool: mstflint -d ADDRESS query, then mstflint -d ADDRESS -i IMAGE burn",
 		})
 	}
 	return checklist.OrPass(findings, "%s with the firmware of identical boards", host.Numbered(known, "adapter"))
-}
-
-// compareVersions compares versions such as 20.31.1014 part by part: shorter parts are smaller
-// numbers.
-func compareVersions(a, b string) int {
-	return slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), func(x, y string) int {
-		return cmp.Or(len(x)-len(y), cmp.Compare(x, y))
-	})
 }

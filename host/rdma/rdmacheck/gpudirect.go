@@ -11,8 +11,8 @@ import (
 	"gpustack/host/rdma"
 )
 
-// gpuDirect shows how adapters reach the memory of NVIDIA's GPUs, and warns where neither way is
-// there: nvidia_peermem, or dma-buf, which needs NVIDIA's open kernel modules and Linux 5.12
+// gpuDirect shows how adapters reach the memory of NVIDIA's GPUs, and warns where neither
+// nvidia_peermem nor dma-buf is there. The latter needs NVIDIA's open kernel modules and Linux 5.12
 // (NVIDIA, "GPU Operator: GPUDirect RDMA", prerequisites).
 func (v view) gpuDirect() []host.Finding {
 	used := func(d *pci.Device) bool { return d.DriverName() == "nvidia" }

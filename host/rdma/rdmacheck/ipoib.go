@@ -44,12 +44,7 @@ func (v view) judgeIPoIB(a rdma.Adapter, p rdma.Port, i rdma.IPoIB) (findings []
 			Status: host.Warn, File: "/sys/class/net/" + i.Name + "/" + file, Seen: i.Name + " " + seen, Effect: effect, Remedy: remedy,
 		})
 	}
-	enhanced := v.EnhancedIPoIB.Value != "0" && v.EnhancedIPoIB.Value != "N"
-	switch {
-	case i.Mode == "connected" && a.Driver == "mlx5_core" && enhanced:
-		warn("mode", "is in connected mode, which enhanced IPoIB of mlx5_core does not have",
-			"the interface works without the offloads of the adapter", host.Text("ip link set "+i.Name+" type ipoib mode datagram"))
-	case i.Mode == "datagram" && i.MTU != nil && *i.MTU > datagramMTU:
+	if i.Mode == "datagram" && i.MTU != nil && *i.MTU > datagramMTU {
 		warn("mtu", fmt.Sprintf("has MTU %d, but datagram mode allows at most %d", *i.MTU, datagramMTU),
 			"larger packets are lost", host.Textf("ip link set %s mtu %d", i.Name, datagramMTU))
 	}

@@ -30,10 +30,8 @@ type Machine struct {
 	Links     map[pci.Address]pci.PCIeLink // of adapters that are physical functions
 	Verbs     rdma.Verbs
 	Limits    memlock.Limits
-	// EnhancedIPoIB is the parameter of module ib_ipoib, "" where the module has none.
-	EnhancedIPoIB machine.Look[string]
-	Kernel        machine.Look[string] // the release of the running kernel
-	NVIDIA        machine.Look[string] // what NVIDIA's module says of itself, "" where it is not loaded
+	Kernel    machine.Look[string] // the release of the running kernel
+	NVIDIA    machine.Look[string] // what NVIDIA's module says of itself, "" where it is not loaded
 
 	// Addresses are those of each interface; nil if they are unknown, as on a tree.
 	Addresses  map[string][]netip.Addr
@@ -52,15 +50,14 @@ type Machine struct {
 
 // Paths that checks read and name.
 const (
-	modulesFile  = "/proc/modules"
-	modulesDir   = "/sys/module"
-	cmdlineFile  = "/proc/cmdline"
-	statFile     = "/proc/stat"
-	bootIDFile   = "/proc/sys/kernel/random/boot_id"
-	enhancedFile = "/sys/module/ib_ipoib/parameters/ipoib_enhanced"
-	uverbsDir    = "/sys/class/infiniband_verbs"
-	kernelFile   = "/proc/sys/kernel/osrelease"
-	nvidiaFile   = "/proc/driver/nvidia/version"
+	modulesFile = "/proc/modules"
+	modulesDir  = "/sys/module"
+	cmdlineFile = "/proc/cmdline"
+	statFile    = "/proc/stat"
+	bootIDFile  = "/proc/sys/kernel/random/boot_id"
+	uverbsDir   = "/sys/class/infiniband_verbs"
+	kernelFile  = "/proc/sys/kernel/osrelease"
+	nvidiaFile  = "/proc/driver/nvidia/version"
 )
 
 // Observe reads what the checks judge. devices are all functions of the machine, and journal its
@@ -79,7 +76,6 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running g
 	}
 	cmdline, err := root.ReadFile(cmdlineFile)
 	m.Arguments = machine.Saw(cmdlineFile, strings.Fields(string(cmdline)), err)
-	m.EnhancedIPoIB = readWord(root, enhancedFile)
 	m.Kernel, m.NVIDIA = readWord(root, kernelFile), readWord(root, nvidiaFile)
 	m.Addresses = running.Addresses
 	containers, err := machine.ReadContainers(root)

@@ -58,27 +58,18 @@ func (o Options) Unnamed(m Machine) error {
 	return errUnnamed
 }
 
-// limit is the error of more VFs than a function can have.
-type limit struct {
-	Address pci.Address
-	VFs     int
-	Total   *int // sriov_totalvfs, nil if the function has no SR-IOV capability
-	Driver  string
-}
-
-func (e *limit) Error() string {
-	if e.Total == nil {
-		return fmt.Sprintf("%s: its firmware shows no SR-IOV capability, so it can have no VFs", e.Address)
+// tooMany returns the error of more VFs than a function can have. total is nil if it has no SR-IOV
+// capability. The hint is the command that changes the firmware's limit.
+func tooMany(p rdma.Prepared, vfs int, total *int) error {
+	err := fmt.Errorf("%s: its firmware shows no SR-IOV capability, so it can have no VFs", p.Address)
+	if total != nil {
+		err = fmt.Errorf("%s: %d VFs are more than its firmware allows (sriov_totalvfs is %d)", p.Address, vfs, *total)
 	}
-	return fmt.Sprintf("%s: %d VFs are more than its firmware allows (sriov_totalvfs is %d)", e.Address, e.VFs, *e.Total)
-}
-
-// Hint returns the command that changes the firmware's limit.
-func (e *limit) Hint() string {
-	if line := firmwareCommand(e.Driver, e.Address, e.VFs); line != "" {
-		return "set the limit with " + line + " (package mstflint), switch SR-IOV on in the machine's firmware, and power the machine off and on"
+	hint := "raise the limit with the adapter vendor's tool"
+	if line := firmwareCommand(p.Driver, p.Address, vfs); line != "" {
+		hint = "set the limit with " + line + " (package mstflint)"
 	}
-	return "raise the limit with the adapter vendor's tool, switch SR-IOV on in the machine's firmware, and power the machine off and on"
+	return host.WithHint(err, hint+", switch SR-IOV on in the machine's firmware, and power the machine off and on")
 }
 
 // firmwareCommand returns the command that lets the firmware of an adapter show a number of VFs
@@ -89,35 +80,6 @@ func firmwareCommand(driver string, a pci.Address, vfs int) string {
 	}
 	return fmt.Sprintf("mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d", a, vfs)
 }
-
-// collision is the error of an identity that two functions would have.
-type collision struct {
-	What   string // "node GUID 02:…"
-	Of, By string // who has it, and who would get it
-}
-
-func (e *collision) Error() string {
-	return fmt.Sprintf("%s: %s is that of %s already", e.By, e.What, e.Of)
-}
-
-// Hint returns how to get another identity.
-func (*collision) Hint() string {
-	return "--guid-base gives another GUID to derive those of an adapter's VFs from; MAC addresses change with that of the adapter"
-}
-
-// overlap is the error of a VF that would have the address of another function: one port of a card
-// has so many VFs that they reach those of the next.
-type overlap struct {
-	Address pci.Address
-	Of, By  string // who has it, and who would get it
-}
-
-func (e *overlap) Error() string {
-	return fmt.Sprintf("%s: its address %s is that of %s", e.By, e.Address, e.Of)
-}
-
-// Hint returns how to avoid it.
-func (*overlap) Hint() string { return "fewer VFs (--vfs) of one of the adapters do not overlap" }
 
 // Want is the wanted record, without the files, and what the operator has to know about it.
 type Want struct {
@@ -341,7 +303,7 @@ func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 		return
 	}
 	if total := d.SRIOV.TotalVFs; total == nil || w.VFs > *total {
-		w.fail(&limit{p.Address, w.VFs, total, p.Driver})
+		w.fail(tooMany(*p, w.VFs, total))
 		return
 	}
 	if p.LinkLayer == rdma.LinkInfiniBand && !f.GUIDFiles && !w.anyKernel("ib_ipoib") {
@@ -515,7 +477,8 @@ func (w *wanting) collisions() {
 		for _, vf := range p.VFs {
 			who := fmt.Sprintf("VF %d of %s", vf.Index, p.Address)
 			if other, ok := at[vf.Address]; ok {
-				w.fail(&overlap{vf.Address, other, who})
+				w.fail(host.WithHint(fmt.Errorf("%s: its address %s is that of %s", who, vf.Address, other),
+					"fewer VFs (--vfs) of one of the adapters do not overlap"))
 				break
 			}
 			at[vf.Address] = who
@@ -552,11 +515,12 @@ func (w *wanting) identities() identities {
 	return taken
 }
 
-// give gives a VF its identities, and returns a collision for each that another function has.
+// give gives a VF its identities, and returns an error for each that another function has.
 func (i identities) give(vf rdma.PreparedVF, who string) (collisions []error) {
 	add := func(what, value string) {
 		if other, ok := i[value]; ok && other != who {
-			collisions = append(collisions, &collision{What: what + " " + value, Of: other, By: who})
+			collisions = append(collisions, host.WithHint(fmt.Errorf("%s: %s %s is that of %s already", who, what, value, other),
+				"--guid-base gives another GUID to derive those of an adapter's VFs from; MAC addresses change with that of the adapter"))
 			return
 		}
 		i[value] = who
