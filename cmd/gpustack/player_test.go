@@ -201,3 +201,53 @@ func TestPlayed(t *testing.T) {
 		t.Errorf("only %d commands were played", len(played))
 	}
 }
+
+// TestPlayedAdapters: what rdma check prints for adapters in ordinary states is accepted on the
+// machine that it was printed for, with one VF for a number of them.
+func TestPlayedAdapters(t *testing.T) {
+	const pf, vf = "0000:0c:00.0", "0000:0c:00.1"
+	idle := "symlink sys/class/net/ib1/device -> ../../../devices/pci0000:0c/" + vf + "\nsymlink sys/devices/pci0000:0c/" + vf +
+		"/net/ib1 -> ../../../../class/net/ib1\n"
+	down := "-- sys/class/net/ib1/ifindex --\n4\n-- sys/class/net/ib1/type --\n32\n-- sys/class/net/ib1/flags --\n0x1002\n"
+	exclusive := "-- sys/module/ib_core/parameters/netns_mode --\nN\n"
+	played := 0
+	for name, tree := range map[string]string{
+		"a VF without GUID": idle + hosttest.Fabric([]hosttest.HCA{{Address: pf, Device: "mlx5_0", Total: 8, VFs: []string{vf}},
+			{Address: vf, Device: "mlx5_1", Product: "101c", Index: 1, PF: pf, State: "1: DOWN", NodeGUID: "0000:0000:0000:0000"}}, down),
+		"a guest without GUID": hosttest.Fabric([]hosttest.HCA{{Address: pf, Device: "mlx5_0", State: "1: DOWN", NodeGUID: "0000:0000:0000:0000"}}, ""),
+		"a guest, DOWN":        hosttest.Fabric([]hosttest.HCA{{Address: pf, Device: "mlx5_0", State: "1: DOWN"}}, ""),
+		"in a container":       hosttest.Fabric([]hosttest.HCA{{Address: pf, Device: "mlx5_0", Elsewhere: true}}, exclusive),
+		"no device":            hosttest.Fabric([]hosttest.HCA{{Address: pf}}, "-- proc/modules --\nib_uverbs 1 0 - Live 0x0\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := shape{name: name, root: hosttest.Lay(t, tree)}
+			s.complete(t)
+			var document struct {
+				Findings []struct{ Check, Remedy string }
+			}
+			if o := s.run(t, "rdma check -o json"); json.Unmarshal([]byte(o.stdout), &document) != nil || o.status == 1 {
+				t.Fatalf("%s%s", o.stdout, o.stderr)
+			}
+			for _, f := range document.Findings {
+				for _, found := range hinted().FindAllStringSubmatch(f.Remedy, -1) {
+					line := strings.TrimPrefix(found[1]+found[2], "gpustack ")
+					line, _, _ = strings.Cut(strings.Replace(line, " --vfs N", " --vfs 1", 1), " sets ")
+					line = strings.TrimSuffix(strings.ReplaceAll(line+" ", " --root ROOT/ ", " "), " ")
+					if slices.ContainsFunc(strings.Fields(line), placeholder().MatchString) {
+						continue // of the hypervisor
+					}
+					if changes(t, line) {
+						line += " --dry-run"
+					}
+					played++
+					if o := s.run(t, line); o.status == 1 {
+						t.Errorf("%s: gpustack %s\n%s", f.Check, line, o.stderr)
+					}
+				}
+			}
+		})
+	}
+	if played < 2 {
+		t.Errorf("only %d commands were played", played)
+	}
+}

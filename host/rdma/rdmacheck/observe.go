@@ -122,8 +122,8 @@ func readUsed(root host.Root, devices pci.Devices, record *rdma.Record) ([]error
 type Modules map[string]bool
 
 // interesting are the modules that checks ask for.
-var interesting = append([]string{"ib_core", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "nvidia_peermem", "nv_peer_mem", "ionic_rdma",
-	"mlx4_ib", "mlx5_ib", "irdma", "bnxt_re", "qedr", "iw_cxgb4", "hns_roce_hw_v2", "mana_ib", "ocrdma"}, storageModules...)
+var interesting = slices.Concat([]string{"ib_core", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "ionic_rdma",
+	"mlx4_ib", "mlx5_ib", "irdma", "bnxt_re", "qedr", "iw_cxgb4", "hns_roce_hw_v2", "mana_ib", "ocrdma"}, storageModules, peerMemory)
 
 // readModules reads which modules are loaded. Those that are built in have a folder in sysfs if
 // they have a parameter or a version (Linux, Documentation/ABI/stable/sysfs-module).

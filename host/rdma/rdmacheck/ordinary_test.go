@@ -135,6 +135,8 @@ func TestOrdinary(t *testing.T) {
 		{"no GPUDirect", one(active), gpu("nvidia", "x86_64 Kernel Module").and(kernel), "gpudirect", host.Warn, "neither", "nvidia_peermem", ""},
 		{"no GPUDirect by an old kernel", one(active), gpu("nvidia", "Open Kernel Module for x86_64").and(strings.Replace(kernel, "6.1", "5.4", 1)),
 			"gpudirect", host.Warn, "neither", "nvidia_peermem", ""},
+		{"a copy without the module's version", one(active), part{gpu("nvidia", "").links, strings.Split(gpu("nvidia", "").files, "-- proc")[0] + kernel}, "gpudirect", host.NA,
+			"/proc/driver/nvidia/version is not shown", "", ""},
 		{"GPUs of guests", one(active), gpu("vfio-pci", "Open Kernel Module for x86_64").and(kernel), "gpudirect", host.NA, "no GPU", "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

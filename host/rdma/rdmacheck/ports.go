@@ -101,6 +101,9 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 		f.Seen, f.Remedy = seen+cause, remedy
 	case p.State == "DOWN" && p.LinkLayer == rdma.LinkEthernet:
 		netdev := interfaceOf(a)
+		if len(p.Netdevs) > 0 {
+			netdev = p.Netdevs[0]
+		}
 		f.Seen = seen + ": the network interface has no link or is down"
 		f.Remedy = host.Text("ip link set " + netdev + " up; if it remains DOWN, check cable, transceiver and switch port: ethtool " + netdev)
 		switch {
@@ -135,7 +138,8 @@ func (v view) ofInfiniBand(a rdma.Adapter, p rdma.Port) (cause string, remedy ho
 			host.Textf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or %s, which sets it at every boot",
 				identity.index, identity.pf, host.NewCommand("rdma prepare"))
 	case a.IsVF() && (hasNoGUID(p) || a.NodeGUID == nil || a.NodeGUID.IsZero()):
-		return ": this virtual function has no GUID", host.Textf("%s sets stable GUIDs at every boot; then unbind and bind the function", prepare)
+		return ": this virtual function has no GUID", host.Textf("%s sets stable GUIDs at every boot; then unbind and bind the function",
+			prepare.Flag("for", string(rdma.ForContainers)))
 	case hasNoGUID(p):
 		return ": its port GUID is zero, so no subnet manager admits it",
 			host.Textf("on the hypervisor: %s sets stable GUIDs at every boot; then start the guest again", prepare.Elsewhere())
