@@ -36,7 +36,7 @@ func TestRDMALibraries(t *testing.T) {
 		t.Errorf("%s: private ABI %d, %v", folder.Library, folder.Private, err)
 	}
 	drivers := map[string]string{
-		"bnxt_re": "bnxt_en", "cxgb4": "cxgb4", "efa": "efa", "erdma": "erdma", "hfi1verbs": "hfi1", "hns": "hns3", "ipathverbs": "ib_qib", "irdma": "ice",
+		"bnxt_re": "bnxt_en", "cxgb4": "cxgb4", "efa": "efa", "erdma": "erdma", "hfi1verbs": "hfi1", "hns": "hns3", "ionic": "ionic", "ipathverbs": "ib_qib", "irdma": "ice",
 		"mana": "mana", "mlx4": "mlx4_core", "mlx5": "mlx5_core", "mthca": "ib_mthca", "ocrdma": "be2net", "qedr": "qede", "vmw_pvrdma": "vmw_pvrdma",
 	}
 	judged := 0

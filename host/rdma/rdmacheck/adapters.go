@@ -43,7 +43,11 @@ func (v view) adapters() []host.Finding {
 			}
 		case a.Elsewhere != "":
 			away, recorded = append(away, a), recorded || v.forContainers(a)
-			note("%s of %s is in another network namespace", a.Elsewhere, a.Title())
+			name := a.Elsewhere
+			if a.Address != nil {
+				name += " of " + a.Title()
+			}
+			note("%s is in another network namespace", name)
 		case a.Lag != "":
 			note("%s serves the port of %s too", a.Lag, a.Title())
 		default:
