@@ -8,8 +8,6 @@ import (
 
 	library "tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
-
-	"gpustack/host"
 )
 
 // Inject returns what a runtime changes in a container that is started with a device: the edits of
@@ -123,18 +121,9 @@ func (f Folders) unresolvable(name string) error {
 	}
 	switch len(why) {
 	case 0:
+		return err
 	case 1:
 		return fmt.Errorf("%w: %s", err, why[0])
-	default:
-		return fmt.Errorf("%w: %s (and %d more)", err, why[0], len(why)-1)
 	}
-	if len(f.devices) == 0 {
-		return host.WithHint(fmt.Errorf("%w: no file in %s and %s defines a device", err, StaticFolder, DynamicFolder),
-			host.NewCommand("container prepare").Flag("device", "ADDRESS").Text())
-	}
-	names := make([]string, len(f.devices))
-	for i, d := range f.devices {
-		names[i] = d.Name
-	}
-	return fmt.Errorf("%w: the files in %s and %s define %s", err, StaticFolder, DynamicFolder, strings.Join(names, ", "))
+	return fmt.Errorf("%w: %s (and %d more)", err, why[0], len(why)-1)
 }

@@ -30,10 +30,6 @@ func Verify(root host.Root, names []string) error {
 			errs = append(errs, fmt.Errorf("%s: container runtimes do not find it", name))
 		case !IsSpec(devices[i].File):
 			errs = append(errs, fmt.Errorf("%s: container runtimes take it from %q", name, devices[i].File))
-		default:
-			if _, err := folders.Inject(name); err != nil {
-				errs = append(errs, err)
-			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

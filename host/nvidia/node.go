@@ -10,19 +10,18 @@ import (
 
 // The folders of the driver's nodes below /dev.
 const (
-	nodesDir    = "/dev"
-	capsDir     = "/dev/nvidia-caps"
-	channelsDir = "/dev/nvidia-caps-imex-channels"
+	nodesDir = "/dev"
+	capsDir  = "/dev/nvidia-caps" // of MIG instances
 )
 
 var errNotCharacter = errors.New("not a character device")
 
 // nodes returns the driver's nodes. A file that is no node is a warning.
 func (r *reader) nodes() (nodes []DeviceNode) {
-	for _, dir := range []string{nodesDir, capsDir, channelsDir} {
+	for _, dir := range []string{nodesDir, capsDir} {
 		for _, name := range r.names(dir) {
 			file := path.Join(dir, name)
-			if dir == nodesDir && !strings.HasPrefix(name, "nvidia") || file == capsDir || file == channelsDir {
+			if dir == nodesDir && (!strings.HasPrefix(name, "nvidia") || strings.HasPrefix(file, capsDir)) {
 				continue
 			}
 			n, err := r.root.Node(file)
@@ -68,7 +67,7 @@ func (d Driver) Numbers(file string) (major, minor int, ok bool) {
 	return major, minor, ok
 }
 
-// deviceOf returns the name in /proc/devices of a node, and its minor.
+// deviceOf returns the name in /proc/devices of a node that compute needs, and its minor.
 func deviceOf(file string) (device string, minor int, ok bool) {
 	numbered := func(name, prefix string) (int, bool) {
 		number, ok := strings.CutPrefix(name, prefix)
@@ -80,9 +79,6 @@ func deviceOf(file string) (device string, minor int, ok bool) {
 	case capsDir:
 		minor, ok = numbered(name, "nvidia-cap")
 		return "nvidia-caps", minor, ok
-	case channelsDir:
-		minor, ok = numbered(name, "channel")
-		return "nvidia-caps-imex-channels", minor, ok
 	case nodesDir:
 	default:
 		return "", 0, false
@@ -96,13 +92,6 @@ func deviceOf(file string) (device string, minor int, ok bool) {
 		return "nvidia-uvm", 0, true
 	case "nvidia-uvm-tools":
 		return "nvidia-uvm", 1, true
-	case "nvidia-nvswitchctl":
-		return "nvidia-nvswitch", controlMinor, true
-	case "nvidia-nvlink":
-		return "nvidia-nvlink", 0, true
-	}
-	if minor, ok = numbered(name, "nvidia-nvswitch"); ok {
-		return "nvidia-nvswitch", minor, true
 	}
 	minor, ok = numbered(name, "nvidia")
 	return "nvidia", minor, ok && minor <= maxMinor

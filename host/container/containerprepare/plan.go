@@ -94,8 +94,8 @@ func (m Machine) planUnit(w *Want) (edit.Plan, error) {
 	case w.Print && noUnit:
 		unit, err = nil, nil
 	case !w.Record.Options.Static && errors.Is(err, steps.ErrNoSystemd):
-		err = host.WithHint(steps.ErrNoSystemd, host.Textf("%s writes the specs in %s, once; what makes the driver's nodes at boot is left to you",
-			w.options.static(), cdi.StaticFolder))
+		err = host.WithHint(steps.ErrNoSystemd, host.Textf("write the specs in %s, once, and make the driver's nodes at boot yourself: %s",
+			cdi.StaticFolder, w.options.static()))
 	}
 	if w.Record.Options.Static && (errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram)) {
 		w.Warnings = append(w.Warnings, "no boot makes the driver's nodes: "+strings.ReplaceAll(err.Error(), "\n", "; "))

@@ -37,7 +37,7 @@ func TestStaticHint(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = n.plan(t, n.machine(), w)
-	if hint := host.HintOf(err).String(); !errors.Is(err, steps.ErrNoSystemd) || !strings.HasPrefix(hint, everyFlag+" writes the specs") {
+	if hint := host.HintOf(err).String(); !errors.Is(err, steps.ErrNoSystemd) || !strings.HasSuffix(hint, "yourself: "+everyFlag) {
 		t.Errorf("%v, hint %q", err, hint)
 	}
 }
@@ -58,7 +58,7 @@ func TestDriverContainer(t *testing.T) {
 	m.Driver.Libraries = contained
 	_, err := containerprepare.NewWant(m, everyOption(t))
 	if hint := host.HintOf(err).String(); !errors.Is(err, containerprepare.ErrDriverContainer) || !strings.Contains(err.Error(), "/run/nvidia/driver") ||
-		!strings.Contains(hint, everyFlag+" ") {
+		!strings.HasSuffix(hint, "once: "+everyFlag) {
 		t.Errorf("%v, hint %q", err, hint)
 	}
 	static := everyOption(t)

@@ -420,5 +420,5 @@ func (w *wanting) driverContainer() {
 		return
 	}
 	w.fail(host.WithHint(fmt.Errorf("the driver container in %s %w", w.Driver.Container, ErrDriverContainer),
-		host.Textf("%s writes the specs in %s, once", w.static(), cdi.StaticFolder)))
+		host.Textf("write the specs in %s, once: %s", cdi.StaticFolder, w.static())))
 }
