@@ -32,6 +32,9 @@ const (
 	// cmd/nvidia-container-runtime/README.md).
 	runtimeConf = "/etc/nvidia-container-runtime/config.toml"
 
+	// runtimeProgramName is NVIDIA's runtime; .legacy and .cdi have a mode of their own.
+	runtimeProgramName = "nvidia-container-runtime"
+
 	// presetRuntime is the runtime with which docker and containerd start containers unless configured
 	// otherwise (dockerd(8), default-runtime; containerd, docs/cri/config.md, default_runtime_name).
 	presetRuntime = "runc"
@@ -75,9 +78,9 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 	add := func(i Injector, program, preset string) {
 		i.Default = i.Name == cmp.Or(preset, presetRuntime)
 		switch base := path.Base(program); {
-		case !strings.HasPrefix(base, "nvidia-container-runtime"):
+		case !strings.HasPrefix(base, runtimeProgramName):
 			return
-		case strings.HasPrefix(base, "nvidia-container-runtime."): // .legacy and .cdi have a mode of their own
+		case strings.HasPrefix(base, runtimeProgramName+"."):
 			i.Mode = strings.TrimPrefix(path.Ext(base), ".")
 		default:
 			i.Mode, failed = cmp.Or(own.last("mode"), "auto"), errors.Join(failed, modeErr)
@@ -86,30 +89,8 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 			all = append(all, i)
 		}
 	}
-	conf, err := docker.ReadConf(root)
+	err := addDocker(root, add)
 	failed = errors.Join(failed, err)
-	if dockerd, err := docker.Installed(root); conf != nil || dockerd || err != nil {
-		failed = errors.Join(failed, err)
-		conf = cmp.Or(conf, &docker.Conf{})
-		// Without the option dockerd uses systemd where cgroups have version 2 (moby,
-		// daemon/daemon_unix.go, getCgroupDriver), whose root has this file.
-		systemd, err := root.Exists("/sys/fs/cgroup/cgroup.controllers")
-		failed = errors.Join(failed, err)
-		for _, option := range conf.ExecOpts {
-			if value, ok := strings.CutPrefix(option, "native.cgroupdriver="); ok {
-				systemd = value == "systemd"
-			}
-		}
-		for name, r := range conf.Runtimes {
-			add(Injector{Engine: "docker", Name: name, File: docker.ConfFile, Systemd: systemd}, r.Path, conf.DefaultRuntime)
-		}
-		// dockerd offers --gpus where it finds NVIDIA's hook (moby, daemon/nvidia_linux.go).
-		hook, err := root.Exists(hookProgram)
-		failed = errors.Join(failed, err)
-		if hook && dockerd && len(all) == 0 {
-			all = append(all, Injector{Engine: "docker", File: hookProgram, Mode: legacyMode, Systemd: systemd})
-		}
-	}
 	for _, c := range criConfs {
 		read, err := c.read(root)
 		failed = errors.Join(failed, err)
@@ -138,6 +119,36 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 	})
 	all = slices.CompactFunc(all, func(a, b Injector) bool { return a.Engine == b.Engine && a.Mode == b.Mode })
 	return all, failed
+}
+
+// addDocker adds what docker starts containers with: NVIDIA's runtimes, and NVIDIA's hook, which
+// --gpus adds where dockerd finds it (moby, daemon/nvidia_linux.go).
+func addDocker(root host.Root, add func(i Injector, program, preset string)) error {
+	conf, failed := docker.ReadConf(root)
+	installed, err := docker.Installed(root)
+	if failed = errors.Join(failed, err); conf == nil && !installed {
+		return failed
+	}
+	conf = cmp.Or(conf, &docker.Conf{})
+	// Without the option dockerd uses systemd where cgroups have version 2 (moby,
+	// daemon/daemon_unix.go, getCgroupDriver), whose root has this file.
+	systemd, err := root.Exists("/sys/fs/cgroup/cgroup.controllers")
+	failed = errors.Join(failed, err)
+	for _, option := range conf.ExecOpts {
+		if value, ok := strings.CutPrefix(option, "native.cgroupdriver="); ok {
+			systemd = value == "systemd"
+		}
+	}
+	hook, err := root.Exists(hookProgram)
+	hook = hook && installed
+	for name, r := range conf.Runtimes {
+		add(Injector{Engine: "docker", Name: name, File: docker.ConfFile, Systemd: systemd}, r.Path, conf.DefaultRuntime)
+		hook = hook && !strings.HasPrefix(path.Base(r.Path), runtimeProgramName)
+	}
+	if hook {
+		add(Injector{Engine: "docker", File: hookProgram, Systemd: systemd}, runtimeProgramName+"."+legacyMode, "")
+	}
+	return errors.Join(failed, err)
 }
 
 // String names the injector in a sentence.
