@@ -3,15 +3,13 @@ input, the answer on a line of output. The answer to {} is Nova's version."""
 import importlib.metadata
 import json
 import os
-import signal
 import sys
 
 program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "templates", "nova", "judge.py")
 with open(program) as f:
     source = f.read()
 begin, end = source.rsplit("\nprint(", 1)
-exec(compile(begin, program, "exec"))
-signal.alarm(0)
+exec(compile(begin.replace("signal.alarm(30)", ""), program, "exec"))
 
 for line in sys.stdin:
     question = json.loads(line)

@@ -101,6 +101,7 @@ func (f Filters) Faults(r Release) (faults []FilterFault) {
 			add("remove the value, or correct it", "available_filters has %q, which %s", path, why)
 		}
 	}
+	var hidden []string
 	for _, name := range f.Enabled {
 		_, isNovas := filterModules()[name]
 		switch {
@@ -110,10 +111,17 @@ func (f Filters) Faults(r Release) (faults []FilterFault) {
 		case !r.HasFilter(name):
 			add("remove it from the list", "%s has no %s", r, name)
 		case isNovas:
-			add("add available_filters = "+filterPackage+filterModules()[name]+"."+name, "%s is enabled, but no available_filters offers it", name)
+			hidden = append(hidden, name)
 		default:
 			add(ofName(name), "no filter is called %s", name)
 		}
+	}
+	switch len(hidden) {
+	case 0:
+	case 1:
+		add("add available_filters = "+filterPackage+filterModules()[hidden[0]]+"."+hidden[0], "%s is enabled, but no available_filters offers it", hidden[0])
+	default:
+		add("add available_filters = "+allFilters, "%d filters are enabled, but no available_filters offers them: %s", len(hidden), strings.Join(hidden, ", "))
 	}
 	return faults
 }

@@ -126,7 +126,7 @@ type planner struct {
 // ErrSpec, ErrSpecUnreported, ErrSpecConflict, ErrSpecOrder, ErrKept, ErrNotStartable, ErrTag.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if !place.Given {
-		if err := refuseGenerated(root, o, w); err != nil {
+		if err := errors.Join(refuseGenerated(root, o, w), refuseNamed(root, o.Role)); err != nil {
 			return Plan{}, err
 		}
 	}
@@ -148,6 +148,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if o.Placement {
 		errs = append(errs, p.placement()...)
 	}
+	errs = append(errs, p.booleans()...)
 	errs = append(errs, p.removeIgnored())
 	errs = append(errs, p.conflicts()...)
 	if o.Role.Computes() {

@@ -3,6 +3,7 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,6 +45,17 @@ func (r Request) String() string {
 		words = append(words, fmt.Sprintf("%s:%d", w.Alias, w.Count))
 	}
 	return strings.Join(words, ",")
+}
+
+// Renamed returns the request with another alias for one of its aliases.
+func (r Request) Renamed(alias, other string) Request {
+	r = slices.Clone(r)
+	for i := range r {
+		if r[i].Alias == alias {
+			r[i].Alias = other
+		}
+	}
+	return r
 }
 
 // Devices returns the number of devices that a guest gets.

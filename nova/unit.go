@@ -1,6 +1,9 @@
 package nova
 
 import (
+	"errors"
+	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -53,6 +56,54 @@ func packagedUnits(root host.Root, role Role) (found []string, err error) {
 		}
 	}
 	return found, nil
+}
+
+// ErrNamed says that a unit starts a service with configuration files that nothing else names.
+var ErrNamed = host.WithHint(errors.New("names files that are not read"), "name the files that the unit names with --conf, in their order")
+
+// namesConf matches the options of a command line that name configuration (oslo_config/cfg.py).
+var namesConf = host.LazyRegexp(`--config-(file|dir)[= ]\s*(\S+)`)
+
+// refuseNamed returns an error for each unit of the role's programs whose command line names files
+// or folders that [Files] does not find: the service reads these, and may read no others.
+func refuseNamed(root host.Root, role Role) error {
+	names, err := Files(root, DefaultConf, role)
+	errs := []error{err}
+	units, err := packagedUnits(root, role)
+	errs = append(errs, err)
+	for _, unit := range units {
+		file, err := root.FindUnit(unit + ".service")
+		if err != nil {
+			return err
+		}
+		text, err := root.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var unread []string
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(strings.TrimSpace(line), "ExecStart") {
+				continue
+			}
+			for _, found := range namesConf().FindAllStringSubmatch(line, -1) {
+				named := search{root: root, names: []string{found[2]}}
+				if found[1] == "dir" {
+					named.names = nil
+					named.folder(found[2])
+				}
+				for _, name := range named.names {
+					if named.exists(name) && !slices.Contains(names, path.Clean(name)) {
+						unread = append(unread, name)
+					}
+				}
+				errs = append(errs, named.err)
+			}
+		}
+		if unread != nil {
+			errs = append(errs, fmt.Errorf("%s: ExecStart %w: %s", file, ErrNamed, strings.Join(unread, ", ")))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // NewService returns a service with the units that run it below root, and the command that restarts

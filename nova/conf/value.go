@@ -110,3 +110,9 @@ func ParseList(list string) []string {
 func IsTrue(value string) bool {
 	return slices.Contains([]string{"true", "1", "yes", "on"}, strings.ToLower(value))
 }
+
+// IsBool reports whether oslo.config accepts a value of a boolean option: what reads another one
+// fails. A comment behind a value is part of it.
+func IsBool(value string) bool {
+	return IsTrue(value) || slices.Contains([]string{"false", "0", "no", "off"}, strings.ToLower(value))
+}

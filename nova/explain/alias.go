@@ -89,7 +89,7 @@ func (f Facts) readAliases(r nova.Request) aliases {
 			defined, where, faults := definitions(view, f.Release, r)
 			if controls {
 				a.faults = append(a.faults, faults...)
-				a.faults = append(a.faults, missing(r, defined, view)...)
+				a.faults = append(a.faults, f.missing(r, defined, view)...)
 			}
 			for name, objects := range defined {
 				if a.where[name] == "" {
@@ -111,22 +111,24 @@ func (f Facts) readAliases(r nova.Request) aliases {
 	return a
 }
 
-// missing returns a fault for each alias that nova-api on one machine does not have.
-func missing(r nova.Request, defined map[string][]map[string]any, s nova.Side) (faults []Judged) {
+// missing returns a fault for each alias that nova-api on one machine does not have. An alias that
+// differs in case only is mistyped in the flavor.
+func (f Facts) missing(r nova.Request, defined map[string][]map[string]any, s nova.Side) (faults []Judged) {
 	for _, w := range r {
 		if len(defined[w.Alias]) > 0 {
 			continue
 		}
 		seen := fmt.Sprintf("alias %s is not defined: nova-api rejects the flavor (PciRequestAliasNotDefined)", w.Alias)
-		for name := range defined {
+		remedy := host.Textf("define it on every controller: %s",
+			host.NewCommand("nova configure").Flag("role", "controller").Flag("alias", w.Alias+"=VENDOR:PRODUCT").Elsewhere())
+		for _, name := range slices.Sorted(maps.Keys(defined)) {
 			if strings.EqualFold(name, w.Alias) {
 				seen = fmt.Sprintf("alias %s is not defined, only %s: names are case-sensitive, and nova-api rejects the flavor (PciRequestAliasNotDefined)",
 					w.Alias, name)
+				remedy = host.Textf("openstack flavor set --property %s=%s %s", nova.RequestKey, r.Renamed(w.Alias, name), f.Flavor.Name)
 			}
 		}
-		faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: "has no alias " + w.Alias, Seen: seen, From: s.Name(),
-			Remedy: host.Textf("define it on every controller: %s",
-				host.NewCommand("nova configure").Flag("role", "controller").Flag("alias", w.Alias+"=VENDOR:PRODUCT").Elsewhere())})
+		faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: "has no alias " + w.Alias, Seen: seen, From: s.Name(), Remedy: remedy})
 	}
 	return faults
 }

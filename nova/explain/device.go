@@ -297,27 +297,42 @@ func (j *judge) count(list []unit) (n int) {
 	return n
 }
 
-// specsOnly judges device_spec without the hardware: whether a spec is for the ids of each alias.
+// specsOnly judges device_spec without the hardware: whether a spec is for the ids of each alias, and
+// gives devices the tags that it requires.
 func (j *judge) specsOnly(result *Judged, lines []devspec.Line, isSure bool) {
 	for _, w := range j.request {
-		matched := false
+		isMatched, isTagged := false, false
 		for _, l := range lines {
 			for _, s := range l.Specs {
 				for _, o := range j.aliases.defined[w.Alias] {
 					vendor, _ := o["vendor_id"].(string)
 					product, _ := o["product_id"].(string)
 					byClass := j.aliases.isByClass(o) && (devspec.Reported{Device: &pci.Device{}, Spec: s}).Class() == reportedAs(o).Class()
-					matched = matched || !s.Faulty && (byClass || ids(o) != "" && s.MatchesIDs(strings.ToLower(vendor), strings.ToLower(product)))
+					if s.Faulty || !byClass && (ids(o) == "" || !s.MatchesIDs(strings.ToLower(vendor), strings.ToLower(product))) {
+						continue
+					}
+					isMatched = true
+					p := pools.New(&pci.Device{}, s.Object)
+					p.Vendor, p.Product = vendor, product
+					for _, kind := range []pci.DeviceType{pci.TypePCI, pci.TypePF, pci.TypeVF} {
+						p.Type = string(kind)
+						isTagged = isTagged || byClass || pools.Devices{Release: j.facts.Release}.Selects(pools.Request{Specs: []pools.Spec{pools.NewSpec(o)}}, p)
+					}
 				}
 			}
 		}
-		if !matched {
-			seen := fmt.Sprintf("no device_spec matches alias %s (%s)", w.Alias, j.aliases.products(w.Alias))
-			if !isSure {
-				seen += "; the file is taken to be that of every compute node"
-			}
-			result.fail("offers no "+w.Alias, seen, host.Textf("on the compute node: %s, and restart nova-compute",
-				host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
+		suffix := ""
+		if !isSure {
+			suffix = "; the file is taken to be that of every compute node"
+		}
+		switch {
+		case !isMatched:
+			result.fail("offers no "+w.Alias, fmt.Sprintf("no device_spec matches alias %s (%s)%s", w.Alias, j.aliases.products(w.Alias), suffix),
+				host.Textf("on the compute node: %s, and restart nova-compute", host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
+			return
+		case !isTagged:
+			result.fail("offers no "+w.Alias+" with the tags of the alias", fmt.Sprintf("alias %s requires devices with %s, which device_spec does not give them%s",
+				w.Alias, j.aliases.tagsOf(w.Alias), suffix), j.sameTags(w.Alias))
 			return
 		}
 	}

@@ -136,7 +136,11 @@ func TestFirstLink(t *testing.T) {
 		}, "", ""},
 		"alias not defined": {func(t *testing.T, f *Facts) { own(t, f, filtersSet, computing) }, Alias, "PciRequestAliasNotDefined"},
 		"alias in other letters": {func(t *testing.T, f *Facts) { own(t, f, strings.ReplaceAll(controller, "K4200", "k4200"), computing) }, Alias,
-			"only k4200: names are case-sensitive"},
+			"openstack flavor set --property pci_passthrough:alias=k4200:2 gpu.k4200.2"},
+		"live_migratable in the alias alone, by the file of the compute node": {func(t *testing.T, f *Facts) {
+			f.Release, f.Hosts[0].Devices, f.Hosts[0].Stock, f.Databases = nova.Epoxy, nil, nil, false
+			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "live_migratable": "yes"`, 1), computing)
+		}, DeviceSpec, "alias K4200 requires devices with live_migratable=true, which device_spec does not give them"},
 		"alias on one of two controllers": {func(t *testing.T, f *Facts) {
 			f.Sides = append(f.Sides, side(t, nova.Controller, "ctl2.conf", filtersSet))
 		}, Alias, "ctl2.conf"},
@@ -370,6 +374,7 @@ func TestFirstLink(t *testing.T) {
 		"rows of devices that are not live-migratable": {func(t *testing.T, f *Facts) {
 			f.Release, f.Hosts[0].Devices = nova.Epoxy, nil
 			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "live_migratable": "yes"`, 1), computing)
+			f.Sides = f.Sides[:1] // the file of the compute node tells before
 		}, Rows, "2 available, but alias K4200 requires devices with live_migratable=true"},
 		"pools that are live-migratable": {func(t *testing.T, f *Facts) {
 			f.Release = nova.Epoxy

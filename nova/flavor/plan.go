@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/pci"
@@ -79,9 +80,26 @@ type Plan struct {
 var ErrFixed = host.WithHint(errors.New("cannot be changed"),
 	host.Textf("choose another --name, or delete the flavor with '%s' and create it again", host.NewCommand("flavor delete")))
 
+// ErrCase says that an existing flavor requests an alias whose name differs in case only.
+var ErrCase = host.WithHint(errors.New("differs in case only"), "use the alias as nova.conf defines it, or choose another --name for a flavor of its own")
+
+// sameCase returns ErrCase if a flavor requests an alias that differs from a wanted one in case
+// only. Nova compares names letter by letter: one of the two is mistyped.
+func (o Options) sameCase(f cloud.Flavor) error {
+	has, _ := nova.ParseRequest(f.ExtraSpecs[nova.RequestKey])
+	for _, old := range has {
+		for _, w := range o.Request {
+			if strings.EqualFold(old.Alias, w.Alias) && old.Alias != w.Alias {
+				return fmt.Errorf("flavor %s requests alias %s, from which alias %s %w", f.Name, old.Alias, w.Alias, ErrCase)
+			}
+		}
+	}
+	return nil
+}
+
 // NewPlan returns the difference between what is wanted and what the cloud has.
 //
-// Errors: ErrFixed for each field that cannot be changed.
+// Errors: ErrFixed for each field that cannot be changed; ErrCase.
 func NewPlan(o Options, c Cloud) (Plan, error) {
 	if o.Fit != nil {
 		o = o.Fit.Sizes(o)
@@ -94,7 +112,7 @@ func NewPlan(o Options, c Cloud) (Plan, error) {
 	} else {
 		*after = *c.Existing
 		after.ExtraSpecs, after.Projects = maps.Clone(c.Existing.ExtraSpecs), slices.Clone(c.Existing.Projects)
-		if err := o.fixed(c.Existing.Flavor); err != nil {
+		if err := errors.Join(o.fixed(c.Existing.Flavor), o.sameCase(c.Existing.Flavor)); err != nil {
 			return Plan{}, err
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/pools"
 	"gpustack/nova/conf"
+	"gpustack/nova/pools"
 )
 
 // TestAnswer: whether flavors can be met, as far as nova.conf and inventories tell.

@@ -37,6 +37,10 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 	c := newChecker(r, sides, hosts)
 	for _, s := range c.sides {
 		c.ignored(s)
+		for _, f := range s.BooleanFaults(r) {
+			c.add(checkOption, host.Fail, f.At.File, f.At.Line(), fmt.Sprintf("%s = %s is not a boolean", f.At.Key, f.At.Value), f.Effect,
+				"write true or false alone: a comment behind a value is part of it")
+		}
 		c.readAliases(s)
 		if s.Role.Computes() {
 			c.checkSpecs(s, c.readSpecs(s))
@@ -216,6 +220,19 @@ func (c *checker) filters(of side) {
 		c.add(checkFilters, host.Fail, filters.File, filters.Line, "PciPassthroughFilter is not enabled",
 			"schedules guests to hosts without a free device, where they fail", host.Textf("add it: %s", host.NewCommand("nova configure").Flag("role", "controller")))
 	}
+	if !slices.Contains(filters.Enabled, "ComputeFilter") {
+		c.add(checkFilters, host.Warn, filters.File, filters.Line, "ComputeFilter is not enabled", "also schedules guests to hosts whose nova-compute is down or disabled",
+			"add ComputeFilter to enabled_filters, and restart nova-scheduler")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
+		i := slices.IndexFunc(c.aliases[name], func(a aliasAt) bool { return a.object["numa_policy"] == "required" && a.side.number == of.number })
+		if i >= 0 && !slices.Contains(filters.Enabled, "NUMATopologyFilter") {
+			c.add(checkFilters, host.Warn, filters.File, filters.Line, fmt.Sprintf("NUMATopologyFilter is not enabled, and alias %s has numa_policy required", name),
+				"also schedules guests with NUMA nodes to hosts whose free devices are on others, where they fail",
+				host.Textf("add it: %s", host.NewCommand("nova configure").Flag("role", "controller")))
+			break
+		}
+	}
 	for _, f := range filters.Faults(r) {
 		c.add(checkFilters, host.Fail, filters.File, filters.Line, f.Seen, "does not start nova-scheduler", host.Text(f.Remedy))
 	}
@@ -242,10 +259,10 @@ func (c *checker) bothSides() {
 				if !s.Role.Controls() {
 					effect = "rejects resizes, migrations and evacuations to this host with this alias (PciRequestAliasNotDefined)"
 				}
-				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, define(s.Role, at, model.side))
+				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, c.define(s.Role, at, model.side))
 			case !c.isSubset(needed, mine) || !c.isSubset(mine, theirs):
 				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)),
-					"claims a different device than the scheduler selected", define(s.Role, at, model.side))
+					"claims a different device than the scheduler selected", c.define(s.Role, at, model.side))
 			}
 		}
 	}

@@ -92,7 +92,15 @@ func TestCheck(t *testing.T) {
 			"fail alias ctl:2 the devices of alias K4200 have device_type type-PF"}},
 		{"no filter", "zed", strings.Replace(goodCtl, ",PciPassthroughFilter", "", 1), goodNode, "", []string{"fail filters ctl:4 PciPassthroughFilter is not enabled"}},
 		{"no filters set", "zed", "[pci]\nalias = " + k4200 + "\n", goodNode, "", []string{"fail filters ctl:0 PciPassthroughFilter is not enabled"}},
-		{"a dead filter", "zed", strings.Replace(goodCtl, "ComputeFilter,", "RamFilter,", 1), goodNode, "", []string{"fail filters ctl:4 zed has no RamFilter"}},
+		{"without ComputeFilter", "zed", strings.Replace(goodCtl, "ComputeFilter,", "", 1), goodNode, "11b4", []string{"warn filters ctl:4 ComputeFilter is not enabled"}},
+		{"a required policy without its filter", "zed", strings.Replace(goodCtl, `"11b4"`, `"11b4", "numa_policy": "required"`, 1),
+			strings.Replace(goodNode, `"11b4"`, `"11b4", "numa_policy": "required"`, 1), "11b4",
+			[]string{"warn filters ctl:4 NUMATopologyFilter is not enabled, and alias K4200 has numa_policy required"}},
+		{"one filter is available", "zed", goodCtl + "available_filters = nova.scheduler.filters.all_hosts_filter.AllHostsFilter\n", goodNode, "11b4",
+			[]string{"fail filters ctl:4 2 filters are enabled, but no available_filters offers them: ComputeFilter, PciPassthroughFilter"}},
+		{"a comment behind a boolean", "2024.1", goodCtl + "pci_in_placement = true # since 2023.1\n", goodNode + "report_in_placement = maybe\n", "11b4",
+			[]string{"fail option ctl:5 pci_in_placement = true # since 2023.1 is not a boolean", "fail option node:4 report_in_placement = maybe is not a boolean"}},
+		{"a dead filter", "zed", strings.Replace(goodCtl, "ComputeFilter,", "ComputeFilter,RamFilter,", 1), goodNode, "", []string{"fail filters ctl:4 zed has no RamFilter"}},
 		{"names too new", "yoga", goodCtl, goodNode, "", []string{"warn " + noHost, "fail option node:3 [pci] device_spec is not an option of yoga"}},
 		{"a name too old", "zed", goodCtl + "[DEFAULT]\nscheduler_default_filters = A\n", goodNode, "", []string{"fail option ctl:6 [DEFAULT] scheduler_default_filters is not an option of zed"}},
 		{"a name of nobody's", "zed", goodCtl, goodNode + "pci_passthrough_whitelist = {}\n", "", []string{"fail option node:4 [pci] pci_passthrough_whitelist is not an option of zed"}},
@@ -106,21 +114,21 @@ func TestCheck(t *testing.T) {
 			[]string{"fail placement ctl:2 alias K4200 requires resource class CUSTOM_PCI_10DE_11B4 and traits CUSTOM_A, but node:3 gives its devices resource class CUSTOM_PCI_10DE_11B4 and traits none"}},
 		{"an alias that only ports of Neutron can meet", "2024.1", goodCtl + "pci_in_placement = true\n", strings.Replace(goodNode, "\"10DE\"", "\"10DE\", \"physical_network\": \"net1\"", 1) + "report_in_placement = yes\n", "11b4", []string{"fail placement ctl:2 alias K4200 can be met only by devices of node:3, which have a physical_network"}},
 		{"the same without Placement", "2024.1", goodCtl, strings.Replace(goodNode, "\"10DE\"", "\"10DE\", \"physical_network\": \"net1\"", 1), "11b4", nil},
-		{"an alias of a resource class", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+		{"an alias of a resource class", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\npci_in_placement = true\n",
 			"[pci]\nalias = " + byClass + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4", nil},
-		{"an alias of a resource class that no device has", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+		{"an alias of a resource class that no device has", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\npci_in_placement = true\n",
 			"[pci]\nalias = " + byClass + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4",
 			[]string{"fail placement ctl:2 alias GPU requires resource class CUSTOM_GPU and traits none, which no device_spec of a compute node gives its devices"}},
-		{"the trait of devices that can be live migrated", "2026.2", "[pci]\nalias = " + migratable + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+		{"the trait of devices that can be live migrated", "2026.2", "[pci]\nalias = " + migratable + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\npci_in_placement = true\n",
 			"[pci]\nalias = " + migratable + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\", \"live_migratable\": \"yes\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4",
 			[]string{"n/a device_spec node:4 a device_spec has live_migratable, but the version of libvirt is unknown",
 				"n/a device_spec node:4 a device_spec has live_migratable, but the version of QEMU is unknown"}},
-		{"the same before nova-compute gives it", "2026.1", "[pci]\nalias = " + migratable + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+		{"the same before nova-compute gives it", "2026.1", "[pci]\nalias = " + migratable + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\npci_in_placement = true\n",
 			"[pci]\nalias = " + migratable + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\", \"live_migratable\": \"yes\"}\n[filter_scheduler]\npci_in_placement = true\n", "11b4",
 			[]string{"fail placement ctl:2 alias GPU requires resource class CUSTOM_GPU and traits HW_PCI_LIVE_MIGRATABLE, which no device_spec of a compute node gives its devices",
 				"n/a device_spec node:4 a device_spec has live_migratable, but the version of libvirt is unknown",
 				"n/a device_spec node:4 a device_spec has live_migratable, but the version of QEMU is unknown"}},
-		{"an alias of a resource class, read without pci_in_placement", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\npci_in_placement = true\n",
+		{"an alias of a resource class, read without pci_in_placement", "2025.2", "[pci]\nalias = " + byClass + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\npci_in_placement = true\n",
 			"[pci]\nalias = " + byClass + "\nreport_in_placement = true\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"resource_class\": \"GPU\"}\n", "11b4",
 			[]string{"fail alias node:2 alias GPU lacks vendor_id or product_id, and a resource_class suffices only with pci_in_placement, which this service does not have"}},
 		{"alternatives without a type", "zed", strings.Replace(goodCtl, "[filter", "alias = "+strings.Replace(k4200, "11b4", "1bb1", 1)+"\n[filter", 1), goodNode, "",
@@ -306,7 +314,7 @@ func TestCheckDropIn(t *testing.T) {
 
 // TestCheckFlavors: what flavors ask for, against an alias K4200.
 func TestCheckFlavors(t *testing.T) {
-	f, err := conf.Parse([]byte("[pci]\nalias = " + k4200 + "\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"))
+	f, err := conf.Parse([]byte("[pci]\nalias = " + k4200 + "\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

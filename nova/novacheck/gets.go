@@ -34,7 +34,7 @@ func (c *checker) offered() {
 				others = append(others, typed{h, share.Types})
 			case share.Why == pools.NotOffered && isOffered && isSure && c.hasForGuests(at, h):
 				c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec offers a device of alias %s, and %s has such a device", name, hostName(h)),
-					"gives no guest a device of this host by the alias (NoValidHost)", define(nova.Compute, at, at[0].side))
+					"gives no guest a device of this host by the alias (NoValidHost)", c.define(nova.Compute, at, at[0].side))
 			case share.Why == pools.OtherTags && isSure:
 				c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, hostName(h)),
 					"gives no guest a device of this host by the alias (NoValidHost)", sameTags(contents(at, c.model(at).side)))
@@ -119,7 +119,7 @@ func (c *checker) retype(at []aliasAt, types []string) host.Text {
 // have such devices for guests, else a warning, as the compute nodes that offer them may not be
 // among those that were given.
 func (c *checker) notOffered(name string, at []aliasAt) {
-	remedy := define(nova.Compute, at, at[0].side)
+	remedy := c.define(nova.Compute, at, at[0].side)
 	for _, h := range c.known() {
 		if c.hasForGuests(at, h) {
 			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s, and %s has such a device", name, hostName(h)),
@@ -162,4 +162,3 @@ func (c *checker) isServed(of aliasAt, h nova.Host) bool {
 	}
 	return false
 }
-

@@ -129,7 +129,7 @@ func TestLackingType(t *testing.T) {
 			}
 			role, rest := nova.Compute, "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"20b0\"}\n"
 			if s.name == "ctl" {
-				role, rest = nova.Controller, "[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"
+				role, rest = nova.Controller, "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
 			}
 			text := "[pci]\nalias = {\"name\": \"A\", \"vendor_id\": \"10de\", \"product_id\": \"20b0\"" + s.keys + "}\n" + rest
 			sides = append(sides, nova.Side{Role: role, Files: []conf.Source{source(t, s.name, text)}})
@@ -171,7 +171,7 @@ func TestOtherNodes(t *testing.T) {
 		{"the given node has one that remains", inventory("gpu1", "84/guest/vfio-pci", "88/host/nouveau/1eb8"), noSpec},
 		{"the given node has one for containers", inventory("gpu1", "84/guest/vfio-pci", "88/container/nvidia/1eb8"), noSpec},
 	} {
-		ctl := source(t, "ctl", "[pci]\nalias = "+k4200+"\n"+t4+"[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n")
+		ctl := source(t, "ctl", "[pci]\nalias = "+k4200+"\n"+t4+"[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n")
 		sides := []nova.Side{{Role: nova.Controller, Files: []conf.Source{ctl}}, {Role: nova.Compute, Files: []conf.Source{source(t, "node", goodNode)}}}
 		var hosts []nova.Host
 		if test.inventories != "" {

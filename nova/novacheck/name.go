@@ -75,12 +75,17 @@ func aliasValue(a aliasAt) string {
 }
 
 // define returns the command that defines an alias on a machine with a role as it is on a side, and
-// offers its devices on a compute node. at are the definitions of the alias.
-func define(role nova.Role, at []aliasAt, as side) host.Text {
+// offers its devices on a compute node. at are the definitions of the alias. Where the hardware that
+// is known has another device type, the alias gets that.
+func (c *checker) define(role nova.Role, at []aliasAt, as side) host.Text {
 	command := host.NewCommand("nova configure").Flag("role", string(role))
 	for _, a := range at {
 		if a.side.number != as.number {
 			continue
+		}
+		if types := nova.TypesOfProduct(a.object, c.known()); len(types) == 1 && !nova.TakesType(a.object, types[0]) {
+			a.object = maps.Clone(a.object)
+			a.object["device_type"] = types[0]
 		}
 		value := aliasValue(a)
 		if value == "" {
@@ -110,12 +115,7 @@ func (c *checker) undefined(f Flavor, w nova.Wanted) (seen string, remedy host.T
 		at := c.aliases[other][0]
 		seen = fmt.Sprintf("flavor %s requests alias %s, which differs in case only from alias %s (%s:%d)", f.Name, w.Alias, other, at.file, at.line)
 		if request, err := nova.ParseRequest(f.Request); err == nil {
-			for i := range request {
-				if request[i].Alias == w.Alias {
-					request[i].Alias = other
-				}
-			}
-			remedy = host.Textf("openstack flavor set --property %s=%s %s", nova.RequestKey, request, f.Name)
+			remedy = host.Textf("openstack flavor set --property %s=%s %s", nova.RequestKey, request.Renamed(w.Alias, other), f.Name)
 		}
 	}
 	return seen, remedy

@@ -47,7 +47,7 @@ func TestNames(t *testing.T) {
 				flavors = []novacheck.Flavor{{Name: "gpu", Request: test.flavor}}
 			}
 			findings := novacheck.Run(nova.Zed, []nova.Side{
-				side(nova.Controller, "ctl", "[pci]\n"+test.ctl+"[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"),
+				side(nova.Controller, "ctl", "[pci]\n"+test.ctl+"[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"),
 				side(nova.Compute, "node", "[pci]\n"+test.node+"device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"),
 			}, nil, flavors)
 			var got []string

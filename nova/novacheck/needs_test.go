@@ -51,12 +51,12 @@ func TestNeeds(t *testing.T) {
 		// A compute node that offers all that controllers request.
 		sides := []nova.Side{
 			{Role: nova.Compute, Files: []conf.Source{source(t, "other", "[pci]\n"+test.ctl+specK+specT4)}},
-			{Role: nova.Controller, Files: []conf.Source{source(t, "ctl", "[pci]\n"+test.ctl+"[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n")}},
+			{Role: nova.Controller, Files: []conf.Source{source(t, "ctl", "[pci]\n"+test.ctl+"[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n")}},
 			{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\n"+test.node)}, Machine: nova.Machine{Devices: test.machine}},
 		}
 		if test.name == "missing on the controller" {
 			sides = sides[1:]
-			sides[0].Files[0] = source(t, "ctl", "[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n")
+			sides[0].Files[0] = source(t, "ctl", "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n")
 		}
 		if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Zed, sides, nil, nil))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
@@ -64,7 +64,7 @@ func TestNeeds(t *testing.T) {
 	}
 	// nova-compute of Mitaka reads no alias.
 	sides := []nova.Side{
-		{Role: nova.Controller, Files: []conf.Source{source(t, "ctl", "[DEFAULT]\npci_alias = "+k4200+"\nscheduler_default_filters = PciPassthroughFilter\n")}},
+		{Role: nova.Controller, Files: []conf.Source{source(t, "ctl", "[DEFAULT]\npci_alias = "+k4200+"\nscheduler_default_filters = ComputeFilter,PciPassthroughFilter\n")}},
 		{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[DEFAULT]\npci_passthrough_whitelist = {\"vendor_id\": \"10de\"}\n")}},
 	}
 	for r, want := range map[nova.Release]string{nova.Mitaka: "", nova.Newton: "fail alias node:0 alias K4200 is missing, which ctl has"} {

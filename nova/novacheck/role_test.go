@@ -90,7 +90,7 @@ func found(findings []host.Finding) string {
 func TestPrograms(t *testing.T) {
 	const alias = "[pci]\nalias = " + k4200 + "\n"
 	const spec = "[pci]\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"
-	const filters = "[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n"
+	const filters = "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
 	for _, test := range []struct {
 		name  string
 		files []string // pairs of name and text
@@ -104,7 +104,7 @@ func TestPrograms(t *testing.T) {
 			"fail alias /etc/nova/nova.conf:0 alias K4200 is missing in the files that nova-compute reads: it is in /etc/nova/nova-api.conf"},
 		{"filters that nova-scheduler does not read", []string{"/etc/nova/nova.conf", alias + spec, "/etc/nova/nova-api.conf", filters},
 			"fail filters /etc/nova/nova.conf:0 PciPassthroughFilter is not enabled"},
-		{"filters of nova-scheduler that override others", []string{"/etc/nova/nova.conf", alias + spec + filters, "/etc/nova/nova-scheduler.conf", "[filter_scheduler]\nenabled_filters = SameHostFilter\n"},
+		{"filters of nova-scheduler that override others", []string{"/etc/nova/nova.conf", alias + spec + filters, "/etc/nova/nova-scheduler.conf", "[filter_scheduler]\nenabled_filters = ComputeFilter,SameHostFilter\n"},
 			"fail filters /etc/nova/nova-scheduler.conf:2 PciPassthroughFilter is not enabled"},
 		{"a spec that nova-compute does not read", []string{"/etc/nova/nova.conf", alias + filters, "/etc/nova/nova-api.conf.d/a.conf", spec},
 			"warn alias /etc/nova/nova.conf:2 no device_spec of a compute node that was given matches alias K4200"},

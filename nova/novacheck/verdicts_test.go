@@ -120,7 +120,7 @@ func TestVerdictsOnAliases(t *testing.T) {
 		var inPlacement bool
 		v.read(t, 0, &values)
 		v.read(t, 1, &inPlacement)
-		lines := []string{"[filter_scheduler]", "enabled_filters = PciPassthroughFilter", fmt.Sprint("pci_in_placement = ", inPlacement), "[pci]"}
+		lines := []string{"[filter_scheduler]", "enabled_filters = ComputeFilter,PciPassthroughFilter", fmt.Sprint("pci_in_placement = ", inPlacement), "[pci]"}
 		for _, value := range values {
 			lines = append(lines, "alias = "+strings.ReplaceAll(value, "$", "$$"))
 		}

@@ -1,0 +1,60 @@
+package nova_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"gpustack/host/hosttest"
+	"gpustack/nova"
+)
+
+// TestNamedFiles: files that the command line of a unit names, and that would not be read, are
+// refused by name; those of packages are read.
+func TestNamedFiles(t *testing.T) {
+	const (
+		conf = "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"
+		cpu  = "-- etc/nova/nova-cpu.conf --\n[pci]\n"
+		more = "-- etc/nova/nova.d/gpu.conf --\n[pci]\n"
+		own  = "-- etc/nova/nova-compute.conf --\n[pci]\n-- etc/nova/nova.conf.d/a.conf --\n[pci]\n"
+	)
+	unit := func(name, options string) string {
+		return "-- etc/systemd/system/" + name + ".service --\n[Service]\nExecStart = /usr/bin/nova-compute " + options + "\n"
+	}
+	for name, test := range map[string]struct{ tree, names string }{
+		"no options":            {conf + unit("nova-compute", ""), ""},
+		"of packages":           {conf + own + unit("nova-compute", "--config-file=/etc/nova/nova.conf --config-file=/etc/nova/nova-compute.conf --config-dir=/etc/nova/nova.conf.d"), ""},
+		"of devstack":           {conf + cpu + unit("devstack@n-cpu", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
+		"a folder":              {conf + more + unit("openstack-nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), "/etc/nova/nova.d/gpu.conf"},
+		"a folder without file": {conf + unit("nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), ""},
+	} {
+		root := hosttest.Lay(t, test.tree)
+		_, _, readErr := nova.ReadServices(root, nova.Compute, "", nova.Recorded{})
+		o := nova.Options{Role: nova.Compute, Release: nova.Zed}
+		_, planErr := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf})
+		for _, err := range []error{readErr, planErr} {
+			if errors.Is(err, nova.ErrNamed) != (test.names != "") || err != nil && !strings.Contains(err.Error(), test.names) {
+				t.Errorf("%s: %v, want %q", name, err, test.names)
+			}
+		}
+		if _, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf, Given: true}); errors.Is(err, nova.ErrNamed) {
+			t.Errorf("%s: the operator names the file: %v", name, err)
+		}
+	}
+}
+
+// TestBooleans: a boolean with a comment behind it makes the service that reads it fail: no plan
+// leaves one behind.
+func TestBooleans(t *testing.T) {
+	for value, isBad := range map[string]bool{"true": false, "False": false, "1": false, "on": false, "True # since 2023.1": true, "maybe": true, "": true} {
+		root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\nreport_in_placement = "+value+"\n")
+		o := nova.Options{Role: nova.Compute, Release: nova.Epoxy}
+		if _, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf}); errors.Is(err, nova.ErrBoolean) != isBad {
+			t.Errorf("%q: %v", value, err)
+		}
+		o.Placement = true // sets it
+		if _, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf}); errors.Is(err, nova.ErrBoolean) {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
