@@ -147,6 +147,26 @@ func Of(a *explain.Answer) (answer Answer) {
 	return answer
 }
 
+// With returns an answer of templates.NovaJudge with what links of explain judge in its place: that
+// nova-api rejects a zone that no host has, and AvailabilityZoneFilter.
+func (c Case) With(a Answer, r nova.Release) Answer {
+	zone := noZone
+	for _, g := range c.Aggregates {
+		if z := g.Metadata["availability_zone"]; g.HasHost && z != "" {
+			zone = z
+		}
+	}
+	isOther := c.Zone != "" && c.Zone != zone
+	if isOther && !slices.Contains(a.Rejects, "api") {
+		a.Rejects = append(a.Rejects, "api")
+	}
+	const filter = "AvailabilityZoneFilter"
+	if slices.Contains(c.Filters, filter) && (isOther || !r.HasFilter(filter)) {
+		a.Rejects = append(a.Rejects, filter)
+	}
+	return a
+}
+
 // letters are what rejects a guest, in records.
 var letters = []struct{ letter, name string }{
 	{"a", "api"}, {"f", "prefilter"}, {"g", "aggregates"}, {"P", "PciPassthroughFilter"}, {"N", "NUMATopologyFilter"}, {"c", "claim"}, {"I", "ImagePropertiesFilter"},
