@@ -4,12 +4,12 @@ GO      ?= go
 PREFIX  ?= /usr/local
 DESTDIR ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unreleased)
-# The day of the commit, for the manual.
+# The day of the commit, which the manual has.
 DATE    ?= $(shell git log -1 --format=%cs 2>/dev/null)
 
 # Tests and linters build packages like the binary: each is compiled once for all of them, and for all
 # checkouts. A make that a test runs builds the same version. The tag omits urfave/cli's generator of
-# manual pages, which cmd/gpustack/args/man.go replaces.
+# manual pages from the binary: .ci/manual makes them of the pages of help, with the same library.
 TAGS = urfave_cli_no_docs
 export CGO_ENABLED = 0
 export GOFLAGS := $(filter-out -trimpath -tags=$(TAGS),$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath -tags=$(TAGS)
@@ -18,7 +18,7 @@ export VERSION DATE
 # The same sources give the same bytes. The tag cudaprobe embeds that program, which is built before.
 PROBE = $(GO) build -trimpath -buildvcs=false -ldflags '-s -w'
 PROBES = cmd/cudaprobe/embedded/cudaprobe-
-BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS),cudaprobe -ldflags '-s -w -X main.version=$(VERSION) -X main.date=$(DATE)'
+BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS),cudaprobe -ldflags '-s -w -X main.version=$(VERSION)'
 
 # Every file of a release has the time of the commit.
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
@@ -134,7 +134,7 @@ build:
 	$(BUILD) -o build/gpustack ./cmd/gpustack
 	@rm -rf $(filter-out build/gpustack,$(BUILT))
 	@if build/gpustack --version >/dev/null; then \
-		build/gpustack man --dir build/man && \
+		GOOS= GOARCH= $(GO) run ./.ci/manual build/gpustack build/man '$(DATE)' && \
 		for shell in bash zsh fish; do build/gpustack completion $$shell >build/gpustack.$$shell || exit 1; done; \
 	else echo "build/gpustack does not run on this machine: no manual and no completion" >&2; fi
 
@@ -193,7 +193,7 @@ run-fuzz:
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
 # More tests at a time than processors, for some wait.
 unit:
-	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 30m -exec '$(CURDIR)/.ci/beside' -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist | grep -v /integration)
+	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 30m -exec '$(CURDIR)/.ci/beside' -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist ./.ci/manual | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
 ALL = $(if $(subst $(ALL_TESTS),,$(TESTS)),,yes)
@@ -259,7 +259,7 @@ chain:
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	$(GO) mod tidy -diff
-	nice -n 5 build/tools/golangci-lint run ./... ./.ci/dist
+	nice -n 5 build/tools/golangci-lint run ./... ./.ci/dist ./.ci/manual
 
 build/tools/golangci-lint: Makefile
 	GOBIN=$(CURDIR)/build/tools $(GO) install $(GOLANGCI_LINT)

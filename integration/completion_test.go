@@ -58,7 +58,6 @@ func TestCompletion(t *testing.T) {
 		{"gpustack nova check --conf=nodf", "gpustack nova check --conf=nodfile "},
 		{"gpustack nova check --conf=controller=nodf", "gpustack nova check --conf=controller=nodfile "},
 		{"gpustack host help sc", "gpustack host help scan "},
-		{"gpustack man host sc", "gpustack man host scan "},
 		{"gpustack host scan -o tr", "gpustack host scan -o tree "},
 		{"gpustack repair-migration --guests nodf", "gpustack repair-migration --guests nodfile "},
 	}

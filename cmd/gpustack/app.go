@@ -36,7 +36,6 @@ func newApp(u *term.UI, words []string) app {
 	below := func(c host.Command) host.Command { return args.Below(c, line.Root) }
 	u.Document.Text, u.Document.Command = func(t host.Text) string { return term.Plain(u, t) }, below
 	u.Document.Head = func(kind string) any { return newHead(line.Root, kind) }
-	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
 	u.Locate = below
 	return app{a, line, u}
 }
@@ -108,7 +107,7 @@ func newCommands(u *term.UI) []*cli.Command {
 		in(groupRecord, newHistoryCommand(u)),
 		in(groupRecord, newUndoCommand(u)),
 		in(groupShell, newCompletionCommand(u)),
-		in(groupShell, newManCommand(u)),
+		in(groupShell, &cli.Command{Name: "help", Usage: "print the whole page of a command", ArgsUsage: "[COMMAND]"}), // args.Parse answers it
 		newCompleteCommand(u),
 		newWriteAttributeCommand(u),
 		newNetlinkRequestCommand(u),

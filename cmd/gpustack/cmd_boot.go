@@ -27,11 +27,7 @@ VFs that are in use are never destroyed.
 
 With --revert it restores what the steps of this boot have changed and the records no
 longer want, and remakes VFs that are recorded otherwise, or refuses if a VF that would go
-is in use. Then it makes the nodes and CDI specs of containers as they are recorded.
-
-EXIT STATUS
-  0  every step has succeeded or was not necessary
-  1  a step has failed, or error`,
+is in use. Then it makes the nodes and CDI specs of containers as they are recorded.`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			&cli.BoolFlag{Name: "revert", Usage: "restore what the records no longer want"},

@@ -21,11 +21,7 @@ func newClaimDiskCommand(u *term.UI) *cli.Command {
 		Hidden:    true,
 		Description: `
 Opens FILE exclusively, prints the number of the kernel's error, or 0, and keeps FILE
-open until standard input ends.
-
-EXIT STATUS
-  0  the kernel has answered
-  1  FILE was not opened`,
+open until standard input ends.`,
 		Action: action(u, parseClaimDisk, runClaimDisk),
 	}
 }

@@ -30,11 +30,7 @@ Prints the completion script of a shell. make install installs all three.
 
 EXAMPLES
   source <(gpustack completion bash)
-  gpustack completion fish > ~/.config/fish/completions/gpustack.fish
-
-EXIT STATUS
-  0  the script is printed
-  1  there is no script for that shell`,
+  gpustack completion fish > ~/.config/fish/completions/gpustack.fish`,
 		Action: action(u, parseCompletion, runCompletion),
 	}
 }
@@ -68,10 +64,7 @@ Prints a line for each completion of the last WORD: the completion, a tab, and i
 description. A line that begins with a tab says that the name of a file ("files") or folder
 ("dirs") may follow, which the shell completes; after another tab is the part of WORD before
 the name. Reads files of the machine below --root, and connects to nothing. What cannot be
-read has no completions.
-
-EXIT STATUS
-  0  always`,
+read has no completions.`,
 		Flags:  []cli.Flag{args.RootFlag()},
 		Action: action(u, parseComplete, runComplete),
 	}
@@ -98,7 +91,7 @@ func runComplete(ctx context.Context, u *term.UI, opts completeOptions) error {
 	for _, o := range offered {
 		u.Printf("%s\t%s\n", term.Printable(o.Word), term.Printable(term.OneLine(o.Text)))
 	}
-	if paths != args.NoPaths {
+	if paths != "" {
 		u.Printf("\t%s\t%s\n", paths, term.Printable(before))
 	}
 	return nil

@@ -17,7 +17,7 @@ func newContainerCheckCommand(u *term.UI) *cli.Command {
 
 func containerCheck() checkCommand {
 	return checkCommand{
-		usage: "check whether containers can use the GPUs and RDMA adapters of this node",
+		usage: "check whether containers can use GPUs and adapters",
 		description: `
 Checks everything that containers with GPUs or RDMA adapters depend on: the driver, its
 libraries and device nodes, every CDI spec in /etc/cdi and /run/cdi, roles, and images.

@@ -67,13 +67,7 @@ EXAMPLES
   gpustack container prepare --device 0000:84:00.0 --library-path --yes
   gpustack container prepare --hca 0000:0c:00.0 --umad
   gpustack container prepare --remove 0000:84:00.0 --yes
-  gpustack container prepare --none
-
-EXIT STATUS
-  0  the machine is as planned, or was so already
-  1  error or refusal: the machine is unchanged unless the error says otherwise
-  2  --dry-run: changes are pending
-  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+  gpustack container prepare --none`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),

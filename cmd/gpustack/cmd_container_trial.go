@@ -21,7 +21,7 @@ import (
 func newContainerTestCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "test",
-		Usage:     "start a container with a GPU, and prove that CUDA computes in it",
+		Usage:     "prove in a container that CUDA computes on a GPU",
 		ArgsUsage: "[-- COMMAND…]",
 		Description: `
 Starts a container of an image that podman, docker or nerdctl has on this machine, with the CDI

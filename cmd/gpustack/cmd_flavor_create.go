@@ -45,13 +45,7 @@ EXAMPLES
   gpustack flavor create K4200:1,A100-SXM4-80GB:1 --numa-policy required
   gpustack flavor create K4200:1 --name fit.k4200 --fit machines/
   gpustack flavor create K4200:1 --name win.gpu --hide-hypervisor --image windows-10
-  gpustack flavor create L40S:1 --private --project lab --yes -o json
-
-EXIT STATUS
-  0  the flavor is as planned, or was before
-  1  the change failed; a new flavor that could not be completed was deleted
-  2  --dry-run: there are pending changes
-  130  interrupted: nothing was changed, unless the error says otherwise`,
+  gpustack flavor create L40S:1 --private --project lab --yes -o json`,
 		Flags: append([]cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the flavor (default: from alias and count, such as gpu.k4200.2)"},

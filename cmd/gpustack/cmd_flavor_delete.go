@@ -26,13 +26,7 @@ flavors that do not request devices, are refused.
 
 EXAMPLES
   gpustack flavor delete gpu.k4200.2
-  gpustack flavor delete gpu.k4200.2 --os-cloud lab --yes
-
-EXIT STATUS
-  0  the flavor is deleted
-  1  the flavor could not be deleted
-  2  --dry-run: the flavor can be deleted
-  130  interrupted: nothing was changed, unless the error says otherwise`,
+  gpustack flavor delete gpu.k4200.2 --os-cloud lab --yes`,
 		Flags:  append([]cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag()}, cloudFlags()...),
 		Action: action(u, parseFlavorDelete, runFlavorDelete),
 	}

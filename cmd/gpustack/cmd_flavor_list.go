@@ -30,11 +30,7 @@ nothing.
 EXAMPLES
   gpustack flavor list
   gpustack flavor list --conf controller=/etc/nova/nova.conf --inventory gpu1.json
-  gpustack flavor list --os-cloud lab -o json
-
-EXIT STATUS
-  0  the flavors are listed
-  1  the flavors could not be listed`,
+  gpustack flavor list --os-cloud lab -o json`,
 		Flags: append([]cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),

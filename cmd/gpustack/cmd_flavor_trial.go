@@ -22,7 +22,7 @@ import (
 func newFlavorTestCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "test",
-		Usage:     "boot a server with a flavor, count the devices in the guest, delete the server",
+		Usage:     "boot a server with a flavor, count its devices, delete it",
 		ArgsUsage: "[FLAVOR]",
 		Description: `
 Boots a server of the flavor, which gets a script by its configuration drive. The script

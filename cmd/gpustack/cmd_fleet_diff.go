@@ -16,7 +16,7 @@ import (
 func newFleetDiffCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "diff",
-		Usage:     "show what has changed between two collections of documents",
+		Usage:     "show what changed between two sets of documents",
 		ArgsUsage: "OLD_DIR NEW_DIR",
 		Description: `
 Lists the nodes and functions that were added or removed, that have moved to another

@@ -19,7 +19,7 @@ const formatAnsible = "ansible-inventory"
 func newFleetPlanCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "plan",
-		Usage:     "plan waves in which nodes can be taken out of service while enough GPUs stay schedulable",
+		Usage:     "plan waves that keep enough GPUs schedulable",
 		ArgsUsage: "FILE...",
 		Description: `
 Plans waves of nodes for changes that take them out of service, so that in each zone or
@@ -45,11 +45,7 @@ without .scan, .check or .guests; where a file has several documents, by its hos
 EXAMPLES
   gpustack fleet plan nodes --keep 8 --map services.json
   gpustack fleet plan nodes --keep 25% --by aggregate --map aggregates.json --blocked-last
-  gpustack fleet plan nodes --keep 8 --map services.json -o ansible-inventory > waves.yml
-
-EXIT STATUS
-  0  the waves are shown
-  1  error, or the GPUs cannot be kept`,
+  gpustack fleet plan nodes --keep 8 --map services.json -o ansible-inventory > waves.yml`,
 		Flags: []cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML, formatAnsible),
 			&cli.StringFlag{Name: "keep", Usage: "keep `NUMBER` GPUs of each product schedulable, or with % as many of those that are now"},

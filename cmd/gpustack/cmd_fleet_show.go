@@ -14,7 +14,7 @@ import (
 func newFleetShowCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "show",
-		Usage:     "show layouts of GPUs, the nodes that differ from them, and how GPUs are used",
+		Usage:     "show layouts of GPUs, odd nodes, and how GPUs are used",
 		ArgsUsage: "FILE...",
 		Description: `
 Lists what is odd about nodes, then a row per layout, then the use of the GPUs of each
@@ -34,11 +34,7 @@ not show is unknown.
 EXAMPLES
   gpustack fleet show nodes
   gpustack fleet show scans checks guests --max-age 24h
-  cat *.jsonl | gpustack fleet show - -o json
-
-EXIT STATUS
-  0  the fleet is shown, with odd nodes or without
-  1  error: a document cannot be read, or two documents of a host conflict`,
+  cat *.jsonl | gpustack fleet show - -o json`,
 		Flags: []cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			maxAgeFlag("list documents that were made longer than `TIME` ago, such as 24h"),

@@ -17,7 +17,7 @@ import (
 func newHistoryCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "history",
-		Usage:     "list the changes made by gpustack on this machine, or show one",
+		Usage:     "list the changes made by gpustack on this machine",
 		ArgsUsage: "[ENTRY]",
 		Description: `
 Lists the entries of the journal, oldest first, with the files, drivers, database rows or
@@ -33,11 +33,7 @@ says so.
 EXAMPLES
   gpustack history
   gpustack history 3
-  gpustack history -o json
-
-EXIT STATUS
-  0  the list or the entry is printed
-  1  the journal could not be read, or has no such entry`,
+  gpustack history -o json`,
 		Flags:  []cli.Flag{args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
 		Action: action(u, parseHistory, runHistory),
 	}

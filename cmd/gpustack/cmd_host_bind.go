@@ -17,7 +17,7 @@ import (
 func newHostBindCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "bind",
-		Usage: "bind GPUs to vfio-pci now, without a reboot, until the next boot",
+		Usage: "bind GPUs to vfio-pci now, until the next boot",
 		Description: `
 Binds the selected functions, together with all functions of their cards and IOMMU groups,
 to vfio-pci: sets driver_override, unbinds the present driver, has the function probed and
@@ -55,13 +55,7 @@ EXAMPLES
   gpustack host bind --dry-run
   gpustack host bind --device 0000:84:00.0 --live
   gpustack host bind --device 0000:84:00.0 --live --stop-services
-  gpustack host bind --driver pci-stub --yes
-
-EXIT STATUS
-  0  the functions are bound to vfio-pci, or were already
-  1  error or refusal: the functions are unchanged unless the error says otherwise
-  2  --dry-run: changes are pending
-  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+  gpustack host bind --driver pci-stub --yes`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),

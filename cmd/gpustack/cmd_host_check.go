@@ -17,7 +17,7 @@ func newHostCheckCommand(u *term.UI) *cli.Command {
 func hostCheck() checkCommand {
 	return checkCommand{
 		name:  "host check",
-		usage: "check whether the machine is ready to assign GPUs to guests",
+		usage: "check whether the machine is ready to assign GPUs",
 		description: `
 Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
 kernel arguments now and at the next boot, modules of each kernel, the functions and

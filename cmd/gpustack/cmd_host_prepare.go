@@ -72,13 +72,7 @@ EXAMPLES
   gpustack host prepare --remove 0000:84:00.0 --yes
   gpustack host prepare --none
   gpustack host prepare --if-present --yes
-  gpustack host prepare --root /mnt/node --dry-run -o json
-
-EXIT STATUS
-  0  the machine is as planned, or was so already, or has no such device (--if-present)
-  1  error or refusal: the machine is unchanged unless the error says otherwise
-  2  --dry-run: changes are pending
-  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+  gpustack host prepare --root /mnt/node --dry-run -o json`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),

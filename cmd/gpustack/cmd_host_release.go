@@ -40,13 +40,7 @@ stopped are started, and persistence mode is switched on again where it was.
 EXAMPLES
   gpustack host release --dry-run
   gpustack host release --device 0000:84:00.0 --yes
-  gpustack host release --to container --device 0000:84:00.0
-
-EXIT STATUS
-  0  the functions have their host drivers, or had them already
-  1  error or refusal: the functions are unchanged unless the error says otherwise
-  2  --dry-run: changes are pending
-  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+  gpustack host release --to container --device 0000:84:00.0`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),

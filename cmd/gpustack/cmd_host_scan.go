@@ -17,7 +17,7 @@ import (
 func newHostScanCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "scan",
-		Usage: "list GPUs, their IOMMU groups and which can be assigned to guests",
+		Usage: "list GPUs, their IOMMU groups and what guests can get",
 		Description: `
 Lists the NVIDIA GPUs of a machine, or without any those of other vendors, every
 function that shares a slot or an IOMMU group with one of them (only whole groups can
@@ -46,11 +46,7 @@ EXAMPLES
   gpustack host scan -o tree --all
   gpustack host scan --device 10de:11b4 -o json
   gpustack host scan --machine -o json
-  gpustack host scan --root /mnt/sosreport
-
-EXIT STATUS
-  0  the list is printed
-  1  error: the list cannot be read, or a requested device does not exist`,
+  gpustack host scan --root /mnt/sosreport`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),

@@ -17,7 +17,7 @@ import (
 func newHostSnapshotCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "snapshot",
-		Usage:     "save the files that host scan, check and prepare read, for use on another machine",
+		Usage:     "save what scan, check and prepare read, as one file",
 		ArgsUsage: "FILE.txtar|FILE.tar.gz|-",
 		Description: `
 Scans and checks the machine and plans its preparation, without a change, and stores each
@@ -40,11 +40,7 @@ FILE must not exist.
 EXAMPLES
   gpustack host snapshot gpu1.txtar
   gpustack host snapshot gpu1.tar.gz --identity
-  ssh root@gpu1 gpustack host snapshot - > gpu1.txtar
-
-EXIT STATUS
-  0  FILE was written
-  1  error: no file was written`,
+  ssh root@gpu1 gpustack host snapshot - > gpu1.txtar`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			&cli.BoolFlag{Name: "identity", Usage: "also store hostname, machine id and serial numbers"},
@@ -98,7 +94,7 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 func newHostUnpackCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "unpack",
-		Usage:     "unpack a snapshot or an example into a file tree for --root",
+		Usage:     "unpack a snapshot into a file tree for --root",
 		ArgsUsage: "FILE.txtar|FILE.tar.gz|- DIR",
 		Description: `
 Creates DIR, which must not exist or be empty, and unpacks a snapshot into it. "-" reads a
@@ -106,11 +102,7 @@ snapshot in either form from standard input. Writes nothing outside DIR.
 
 EXAMPLES
   gpustack host unpack examples/talk-2xk4200.txtar /tmp/node
-  gpustack host scan --root /tmp/node
-
-EXIT STATUS
-  0  DIR contains the whole tree
-  1  error: DIR is missing or incomplete`,
+  gpustack host scan --root /tmp/node`,
 		Action: action(u, parseHostUnpack, runHostUnpack),
 	}
 }

@@ -17,7 +17,7 @@ import (
 func newImageCheckCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "check",
-		Usage:     "check whether guests of a flavor can boot an image and use their GPUs",
+		Usage:     "check whether guests of a flavor can boot an image",
 		ArgsUsage: "IMAGE",
 		Description: `
 Compares an image, by its name or id, with the flavor whose guests will boot it: disk and

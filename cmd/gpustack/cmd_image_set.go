@@ -18,7 +18,7 @@ import (
 func newImageSetCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "set",
-		Usage:     "set the properties of an image that guests with GPUs need",
+		Usage:     "set the image properties that guests with GPUs need",
 		ArgsUsage: "IMAGE",
 		Description: `
 Plans what an image, by its name or id, lacks for guests with GPUs, shows the difference,
@@ -41,13 +41,7 @@ EXAMPLES
   gpustack image set debian-12 --profile gpu
   gpustack image set debian-12 --profile gpu --min-disk 40 --min-ram 8G --inventory machines/
   gpustack image set windows-10 --profile windows --property img_hide_hypervisor_id= --dry-run
-  gpustack image set windows-10 --profile windows --yes -o json
-
-EXIT STATUS
-  0  the image is as planned, or was before
-  1  the change failed; nothing was changed, unless the error says otherwise
-  2  --dry-run: there are pending changes
-  130  interrupted: nothing was changed, unless the error says otherwise`,
+  gpustack image set windows-10 --profile windows --yes -o json`,
 		Flags: append([]cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			purposeFlag("plan for `GUESTS` gpu or windows"),

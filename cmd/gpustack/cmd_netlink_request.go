@@ -20,11 +20,7 @@ func newNetlinkRequestCommand(u *term.UI) *cli.Command {
 		ArgsUsage: "-- KIND DEVICE VF VALUE",
 		Hidden:    true,
 		Description: `
-Makes one request to the kernel, and prints its answer as JSON.
-
-EXIT STATUS
-  0  the request was answered, or could not be made
-  1  the request was not attempted`,
+Makes one request to the kernel, and prints its answer as JSON.`,
 		Action: action(u, parseNetlinkRequest, runNetlinkRequest),
 	}
 }

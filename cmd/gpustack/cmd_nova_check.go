@@ -16,7 +16,7 @@ import (
 func newNovaCheckCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
-		Usage: "check nova.conf on controllers and compute nodes for consistency",
+		Usage: "check nova.conf of controllers and compute nodes",
 		Description: `
 Finds errors in the PCI configuration before a restart of the services shows them:
 aliases that are missing or different on one machine, or that no device_spec or no

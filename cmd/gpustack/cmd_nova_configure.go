@@ -21,7 +21,7 @@ import (
 
 func newNovaConfigureCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
-		Name: "configure", Usage: "configure aliases, device specs and scheduler filters in nova.conf",
+		Name: "configure", Usage: "configure aliases, device specs and filters in nova.conf",
 		Description: `
 Plans the PCI options of the services of this machine, under their names in the
 installed release of Nova, shows a diff, asks, applies and records the change. "gpustack
@@ -91,13 +91,7 @@ EXAMPLES
   gpustack nova configure --role compute --remove-alias K4200 --dry-run
   gpustack nova configure --role compute --inventory gpu1.json --placement
   gpustack nova configure --role controller --inventory gpu1.json --placement
-  gpustack nova configure --role controller --inventory gpu1.json --release zed --render kolla
-
-EXIT STATUS
-  0  the files are as planned, or were before
-  1  the change failed or was refused; the files are as before
-  2  --dry-run: there are pending changes
-  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+  gpustack nova configure --role controller --inventory gpu1.json --release zed --render kolla`,
 		Flags: novaConfigureFlags(), Action: action(u, parseNovaConfigure, runNovaConfigure),
 	}
 }

@@ -21,7 +21,7 @@ import (
 func newNovaDrainCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "drain",
-		Usage:     "take a compute service out of scheduling, and list the servers on its host",
+		Usage:     "take a compute service out of scheduling",
 		ArgsUsage: "HOST",
 		Description: `
 Shows the compute service of HOST and the servers on it, asks, disables the service with the

@@ -26,13 +26,7 @@ matter which machine has disabled it.
 
 EXAMPLES
   gpustack nova enable gpu7
-  gpustack nova enable gpu7 --os-cloud lab --yes
-
-EXIT STATUS
-  0  the service is enabled, or was before
-  1  the change failed; nothing was changed, unless the error says otherwise
-  2  --dry-run: there are pending changes
-  130  interrupted: nothing was changed, unless the error says otherwise`,
+  gpustack nova enable gpu7 --os-cloud lab --yes`,
 		Flags: append([]cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag()},
 			cloudFlags()...),
 		Action: action(u, parseNovaEnable, runNovaEnable),

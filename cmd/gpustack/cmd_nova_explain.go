@@ -16,7 +16,7 @@ import (
 func newNovaExplainCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "explain",
-		Usage: "explain why no valid host was found for a flavor or a server",
+		Usage: "explain why no valid host was found",
 		Description: `
 Judges for each compute node whether it can build a guest of a flavor, and names the
 first link of the chain that fails, with what was read, from where, and a command that

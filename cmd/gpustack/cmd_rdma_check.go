@@ -19,7 +19,7 @@ func newRDMACheckCommand(u *term.UI) *cli.Command {
 func rdmaCheck() checkCommand {
 	return checkCommand{
 		name:  "rdma check",
-		usage: "check the RDMA stack, from modules and libraries to ports and virtual functions",
+		usage: "check the RDMA stack, from modules to ports and VFs",
 		description: `
 Checks everything that programs, containers and guests with RDMA depend on, in this order:
 adapters, kernel modules, libraries and their versions, device nodes, firmware, PCIe links

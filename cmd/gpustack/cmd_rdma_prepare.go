@@ -22,7 +22,7 @@ import (
 func newRDMAPrepareCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "prepare",
-		Usage: "make VFs of InfiniBand and RoCE adapters that survive a reboot",
+		Usage: "make VFs of adapters that survive a reboot",
 		Description: `
 Records which virtual functions (VFs) an adapter has from the next boot on, with an identity
 that stays the same, and what each is bound to. Shows the plan, a line for each new or
@@ -61,13 +61,7 @@ EXAMPLES
   gpustack rdma prepare --device 0000:0d:00.0 --whole
   gpustack rdma prepare --remove 0000:0c:00.0 --yes
   gpustack rdma prepare --none
-  gpustack rdma prepare --if-present --root /mnt/node --device 0000:0c:00.0 --vfs 8 --dry-run -o json
-
-EXIT STATUS
-  0  the machine is as planned, or was so already, or has no such adapter (--if-present)
-  1  error or refusal: the machine is unchanged unless the error says otherwise
-  2  --dry-run: changes are pending
-  130  interrupted: nothing was changed, or all was rolled back unless the error says otherwise`,
+  gpustack rdma prepare --if-present --root /mnt/node --device 0000:0c:00.0 --vfs 8 --dry-run -o json`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),

@@ -17,7 +17,7 @@ import (
 func newRDMAScanCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "scan",
-		Usage: "list InfiniBand and RoCE adapters, their ports, virtual functions and nearest GPUs",
+		Usage: "list InfiniBand and RoCE adapters, ports and VFs",
 		Description: `
 Lists the RDMA adapters of a machine by PCI address, since the names of devices (mlx5_0,
 ibp12s0) change: ports with state, link layer, LIDs and rate, network interfaces, device
@@ -36,11 +36,7 @@ EXAMPLES
   gpustack rdma scan
   gpustack rdma scan --topology
   gpustack rdma scan --gids
-  gpustack rdma scan --device 0000:03:00.0 -o json
-
-EXIT STATUS
-  0  the list is printed; it may be empty
-  1  error: the list cannot be read, or a requested adapter does not exist`,
+  gpustack rdma scan --device 0000:03:00.0 -o json`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),

@@ -31,7 +31,7 @@ const perfIterations = 5000
 func newRDMATestCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "test",
-		Usage: "move data through RDMA ports, on this machine or to another one, with rping or perftest",
+		Usage: "move data through RDMA ports, here or to a peer",
 		Description: `
 Runs rping of rdma-core, which connects two sides by the RDMA connection manager and moves
 data by RDMA READ and RDMA WRITE, and compares the data. Without --listen and --peer, both

@@ -25,7 +25,7 @@ import (
 func newRepairMigrationCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:  "repair-migration",
-		Usage: "find and repair stale PCI device records in the Nova database",
+		Usage: "find and repair stale PCI device records of Nova",
 		Description: `
 After a failed migration, rows of nova.pci_devices can mark a device as taken although
 no guest uses it, or as free although one does. This command reads the rows of every

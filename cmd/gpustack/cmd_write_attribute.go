@@ -20,11 +20,7 @@ func newWriteAttributeCommand(u *term.UI) *cli.Command {
 		Hidden:    true,
 		Description: `
 Writes VALUE to FILE in one piece, and prints the number of the kernel's error, nothing
-for none.
-
-EXIT STATUS
-  0  the write has returned
-  1  the write was not attempted`,
+for none.`,
 		Action: action(u, parseWriteAttribute, runWriteAttribute),
 	}
 }

@@ -44,21 +44,8 @@ func meaning(c *cli.Context, f *args.Faults, flag, value string, err error, prod
 	if err == nil {
 		return nil
 	}
-	instead := func(values []string) (host.Text, bool) {
-		if _, repeatable := args.FindFlag(c.Command.Flags, flag).(*cli.StringSliceFlag); !repeatable {
-			values = values[:1]
-		}
-		var words []string
-		for _, v := range values {
-			words = append(words, "--"+flag, v)
-		}
-		meant, ok := f.Instead(flag, value, words...)
-		return args.Meant(meant), ok
-	}
-	if parts := strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(",; ", r) }); len(parts) > 1 && allParse(parts) {
-		if meant, ok := instead(parts); ok {
-			return host.WithHint(err, host.Textf("repeat --%s; %s", flag, meant))
-		}
+	if strings.ContainsAny(value, ",; ") {
+		return host.WithHint(err, "repeat --"+flag+" for each device")
 	}
 	var matching pci.Devices
 	if root, rootErr := host.NewRoot(c.String("root")); rootErr == nil {
@@ -79,19 +66,14 @@ func meaning(c *cli.Context, f *args.Faults, flag, value string, err error, prod
 	if len(names) > 4 {
 		names = append(names[:3], fmt.Sprintf("%d more", len(names)-3))
 	}
-	meant, ok := instead(chosen(matching, flag, products))
-	if !ok || flag == "allow" && len(matching) > 1 { // each one lifts a refusal: the user names it
+	if flag == "allow" && len(matching) > 1 { // each one lifts a refusal: the user names it
 		return host.WithHint(err, host.Textf("it matches %s", strings.Join(names, ", ")))
 	}
-	return host.WithHint(err, host.Textf("it matches %s; %s", strings.Join(names, ", "), meant))
-}
-
-// allParse reports whether each word names a function or a product.
-func allParse(words []string) bool {
-	return !slices.ContainsFunc(words, func(word string) bool {
-		_, err := pci.ParseSelector(word)
-		return err != nil
-	})
+	values := chosen(matching, flag, products)
+	if _, repeatable := args.FindFlag(c.Command.Flags, flag).(*cli.StringSliceFlag); !repeatable {
+		values = values[:1]
+	}
+	return host.WithHint(err, host.Textf("it matches %s: write --%s %s", strings.Join(names, ", "), flag, strings.Join(values, " --"+flag+" ")))
 }
 
 // chosen returns the values for functions that match: the GPUs among them or, for adapters, the
@@ -121,10 +103,6 @@ func vendors(c *cli.Context, f *args.Faults) []pci.ID {
 		id, err := pci.ParseID(value)
 		if err == nil {
 			return id, nil
-		}
-		known := map[string]string{"nvidia": "10de", "amd": "1002", "ati": "1002", "intel": "8086", "mellanox": "15b3"}
-		if meant, ok := f.Instead("vendor", value, "--vendor", known[strings.ToLower(value)]); ok && known[strings.ToLower(value)] != "" {
-			return id, host.WithHint(err, args.Meant(meant))
 		}
 		return id, host.WithHint(err, "10de is NVIDIA, 1002 AMD, 8086 Intel, 15b3 Mellanox")
 	})

@@ -245,17 +245,39 @@ func TestHintForVirtualFunctions(t *testing.T) {
 	}
 }
 
-// TestAtRoot: commands in hints get the --root of the command line, exactly those that have it and
+// TestBelow: commands in hints get the --root of the command line, exactly those that have it and
 // are about a machine.
-func TestAtRoot(t *testing.T) {
-	const root = "/mnt/my node"
+func TestBelow(t *testing.T) {
 	for path, c := range args.Visible(newApp(testUI(t), []string{"gpustack"}).Commands) {
-		want := "run 'gpustack " + path + " --some 3', not gpustackd"
+		want := "gpustack " + path + " --some 3"
 		if aboutCloud := []string{"flavor list", "flavor test", "nova explain"}; args.FindFlag(c.Flags, "root") != nil && !slices.Contains(aboutCloud, path) {
-			want = strings.Replace(want, path, path+" --root '/mnt/my node'", 1)
+			want = "gpustack " + path + " --root '/mnt/my node' --some 3"
 		}
-		if got := args.AtRoot("run 'gpustack "+path+" --some 3', not gpustackd", root); got != want {
+		if got := args.Below(host.NewCommand(path).Flag("some", "3"), "/mnt/my node").String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// TestHelpFits: the page of --help fits a screen of 50 lines and 80 columns, that of the program 60.
+func TestHelpFits(t *testing.T) {
+	a := newApp(testUI(t), []string{"gpustack"})
+	paths := []string{""}
+	for path := range args.Visible(a.Commands) {
+		if path != "help" {
+			paths = append(paths, path)
+		}
+	}
+	for _, path := range paths {
+		c := exec.Command("gpustack", append(strings.Fields(path), "--help")...)
+		c.Env = append(os.Environ(), "COLUMNS=80")
+		out, err := c.Output()
+		most := 50
+		if path == "" {
+			most = 60
+		}
+		if n := strings.Count(string(out), "\n"); err != nil || n > most || n < 10 {
+			t.Errorf("gpustack %s --help: %d lines, %v", path, n, err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ var mistakes = []struct {
 	{"Order and number of arguments", []mistake{
 		{command: "host scan node"}, {command: "host check hgx"}, {command: "host prepare 84:00.0 --root node"}, {command: "host scan 10de:11b4 --root node"},
 		{command: "nova configure gpu1.json --root node"}, {command: "nova check nova.conf"}, {command: "image check debian"}, {command: "host unpack node.txtar"},
-		{command: "host snapshot --root node"}, {command: "flavor create K4200"}, {command: "undo last --root node"}, {command: "man scan"},
+		{command: "host snapshot --root node"}, {command: "flavor create K4200"}, {command: "undo last --root node"},
 		{command: "completion tcsh"},
 	}},
 	{"Devices", []mistake{

@@ -25,7 +25,7 @@ func TestPathsHaveAKind(t *testing.T) {
 			case ok && !isPath.MatchString(spelling):
 				t.Errorf("%s: name its value FILE or DIR", path)
 			case ok && !slices.Contains([]args.PathKind{args.MachineFile, args.FileOrCopy, args.HandedOver}, rules.Rules().Kind):
-				t.Errorf("%s: unknown kind %q", path, rules.Rules().Kind)
+				t.Errorf("%s: unknown kind %d", path, rules.Rules().Kind)
 			case ok && rules.Rules().Kind != args.HandedOver && args.FindFlag(c.Flags, "root") == nil:
 				t.Errorf("%s: a file of the machine, but the command has no --root", path)
 			case ok:

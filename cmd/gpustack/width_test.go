@@ -24,7 +24,7 @@ func widths() []int { return []int{60, 80, 120} }
 // wider than the page, although they are not of a diff or an example of help, and their last field
 // is more than one word or one command.
 func tooWide(text string, width int) (lines []string) {
-	fields := regexp.MustCompile(` {2,}`)
+	fields, command := regexp.MustCompile(` {2,}`), regexp.MustCompile(`^'?gpustack( [a-z-]+)+( --?[a-z]\S*| \S*[/.:0-9]\S*|( (FILE|node)))*('?[,.;:)]*)?$`)
 	kept := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
@@ -38,7 +38,7 @@ func tooWide(text string, width int) (lines []string) {
 			continue
 		}
 		all := fields.Split(line, -1)
-		if last := all[len(all)-1]; (term.Page{Width: 1}).Breaks(last) {
+		if last := all[len(all)-1]; !command.MatchString(last) && strings.Contains((term.Page{Width: 1}).Fold(last), "\n") {
 			lines = append(lines, line)
 		}
 	}
@@ -146,6 +146,7 @@ func TestWidth(t *testing.T) {
 		s := shape{root: hosttest.Lay(t, string(text))}
 		for _, path := range paths {
 			fits(t, s, path+" --help")
+			fits(t, s, "help "+path)
 		}
 	})
 }

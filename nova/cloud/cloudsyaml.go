@@ -27,6 +27,13 @@ type cloudsFile struct {
 	keys keys
 }
 
+// Names returns the names of the clouds in clouds.yaml, sorted, none if it cannot be read.
+func Names() []string {
+	file, _ := readCloudsFile("clouds", os.Getenv("OS_CLIENT_CONFIG_FILE")) // a shell is offered what can be read
+	clouds, _ := file.keys["clouds"].(keys)
+	return slices.Sorted(maps.Keys(clouds))
+}
+
 // readCloud returns the keys of a cloud: those of its profile, of clouds.yaml and of secure.yaml,
 // the later ones count (openstack/config/loader.py). known are the regions that it names.
 func readCloud(name string) (cloud keys, known []region, err error) {

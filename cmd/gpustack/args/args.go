@@ -1,18 +1,18 @@
 // Package args is the command line: what an operator types, and the texts about it. [Parse] splits
 // arguments, [FaultsOf] collects all errors of a command line, [NewCompletion] completes words for
-// shells. It formats help and the manual.
+// shells. It formats help. urfave/cli v2 declares commands and flags, reads values and suggests
+// names; this package does what it cannot: options after arguments, and all errors at once.
 //
-// It prints nothing, and looks at the machine only for whether an argument is a folder. The names
-// that other programs have for commands and flags are in correct.go.
+// It prints nothing, and looks at the machine only for whether an argument is a folder.
 package args
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
-	"github.com/xrash/smetrics"
 
 	"gpustack/host"
 )
@@ -22,38 +22,44 @@ import (
 // urfave/cli v2 accepts only the order command, flags, arguments; it would treat a flag after an
 // argument as an argument and ignore it.
 type Line struct {
-	app      *cli.App
-	faults   *Faults  // unknown commands and flags
-	words    []string // as given, without the program's name
-	corrects bool     // the words are a correction, for which there are no further ones
-	pathAt   []int    // the places of Path in words
-	secrets  []secretValue
-	named    map[string]cli.Flag // the flags of all commands, as far as anyFlag has looked
-	unnamed  []cli.Flag          // the others
-
-	Path      []string // names of the command and its parents
-	Command   *cli.Command
+	app       *cli.App
+	faults    *Faults  // unknown commands and flags
+	words     []string // as given, without the program's name
+	secrets   []secretValue
 	flags     [][]string // each with its value, if the value is a separate word
 	arguments []string
-	Help      bool   // help is requested, which takes precedence over errors in flags and arguments
-	Unknown   bool   // a command is unknown: there is no help to print
-	Format    string // of the output: the value of --output, of any command, or ""
-	Root      string // the value of --root, or ""
+
+	Path    []string // names of the command and its parents
+	Command *cli.Command
+	Help    bool   // help is requested, which takes precedence over errors in flags and arguments
+	Whole   bool   // the whole page is requested: gpustack help COMMAND
+	Unknown bool   // a command is unknown: there is no help to print
+	Format  string // of the output: the value of --output, of any command, or ""
+	Root    string // the value of --root, or ""
+}
+
+// secretValue is a value of the command line that may contain secrets.
+type secretValue struct {
+	at    int // the index of the word that is the value, or ends with it
+	value string
 }
 
 // Parse splits a command line, whose first word is the program's name, for an application. It
 // disables defaults of urfave/cli, so that a.Run reports errors as Parse does.
 func Parse(a *cli.App, args []string) *Line {
 	line := &Line{app: a, faults: &Faults{}, words: args[min(1, len(args)):]}
-	line.faults.line = line
-	for rest := line.words; len(rest) > 0; {
-		rest = line.take(rest)
-	}
+	line.takeAll(line.words)
 	line.faults.command = strings.Join(append([]string{a.Name}, line.Path...), " ")
 	line.Format, line.Root = line.last("output", "o"), line.last("root")
 	line.check()
 	tame(a, line.faults)
 	return line
+}
+
+func (l *Line) takeAll(words []string) {
+	for len(words) > 0 {
+		words = l.take(words)
+	}
 }
 
 // take consumes one word, and the value of a flag, and returns the remaining words.
@@ -68,9 +74,9 @@ func (l *Line) take(words []string) (rest []string) {
 	case len(l.arguments) > 0 || len(l.subcommands()) == 0:
 		l.arguments = append(l.arguments, word)
 	case word == "help":
-		l.Help = true
+		l.Help, l.Whole = true, true
 	default:
-		l.descend(word, len(l.words)-len(words))
+		l.descend(word)
 	}
 	return rest
 }
@@ -91,60 +97,80 @@ func (l *Line) known() []cli.Flag {
 	return l.Command.Flags
 }
 
-// open returns the flag whose value the next word is, or nil.
-func (l *Line) open() cli.Flag {
-	if len(l.flags) == 0 || len(l.arguments) > 0 {
-		return nil
-	}
-	last := l.flags[len(l.flags)-1]
-	name, _, hasValue := cutFlag(last[0])
-	if flag := l.ownFlag(name); flag != nil && TakesValue(flag) && len(last) == 1 && !hasValue {
+// flag returns a flag of the command, or else the flag of that name of another one, for flags may
+// stand before the command, or nil.
+func (l *Line) flag(name string) cli.Flag {
+	if flag := FindFlag(l.known(), name); flag != nil {
 		return flag
 	}
-	return nil
+	for _, c := range Commands(l.app.Commands) {
+		if flag := FindFlag(c.Flags, name); flag != nil {
+			return flag
+		}
+	}
+	return FindFlag(l.app.Flags, name)
 }
 
-// descend consumes the name of a command, the word with this index.
-func (l *Line) descend(name string, at int) {
-	subcommands := l.subcommands()
-	for _, c := range subcommands {
+// descend consumes the name of a command.
+func (l *Line) descend(name string) {
+	known := l.subcommands()
+	for _, c := range known {
 		if c.HasName(name) {
-			l.Path, l.pathAt = append(l.Path, name), append(l.pathAt, at)
-			l.Command = c
+			l.Path, l.Command = append(l.Path, name), c
 			return
 		}
 	}
-	if len(l.faults.all) > 0 {
+	if l.Unknown {
 		return // words after an unknown command are not checked
 	}
 	l.Unknown = true
-	l.faults.Add(UsageError("unknown command "+strconv.Quote(strings.Join(append(l.Path, name), " ")), (guess{l}).suggest(at, name, names(subcommands))))
+	known = slices.DeleteFunc(slices.Clone(known), func(c *cli.Command) bool { return c.Hidden })
+	var elsewhere []string // gpustack scan
+	for path := range Visible(l.app.Commands) {
+		if strings.HasSuffix(path, " "+name) {
+			elsewhere = append(elsewhere, "'"+l.app.Name+" "+path+"'")
+		}
+	}
+	if close := strings.Trim(strings.TrimPrefix(cli.SuggestCommand(known, name), "Did you mean"), ` ?"`); elsewhere == nil && alike(close, name) {
+		elsewhere = []string{close}
+	}
+	hint := ""
+	if elsewhere != nil {
+		hint = "did you mean " + host.Listed(elsewhere, "or") + "? "
+	}
+	at := strings.Join(append([]string{l.app.Name}, l.Path...), " ")
+	l.faults.Add(UsageError("unknown command "+strconv.Quote(strings.Join(append(l.Path, name), " ")),
+		hint+"the commands are "+host.Listed(names(known), "and")+"; see "+at+" --help"))
 }
 
 // takeFlag consumes a flag. Its command may still be unknown, but a flag has a value in all
-// commands or in none, so its name is enough to decide whether a value follows.
+// commands or in none, so its name is enough to decide whether a value follows. The word after an
+// unknown flag of a command may be its value, and is not repeated in errors.
 func (l *Line) takeFlag(word string, rest []string) []string {
 	name, value, hasValue := cutFlag(word)
-	if at := len(l.words) - len(rest); (guess{l}).hides(name) {
-		switch {
-		case hasValue:
-			l.secrets = append(l.secrets, secretValue{at - 1, value})
-		case len(rest) > 0:
-			l.secrets = append(l.secrets, secretValue{at, rest[0]})
-		}
-	}
 	if name == "help" || name == "h" {
 		l.Help = true
 		return rest
 	}
-	flag := l.anyFlag(name)
+	flag := l.flag(name)
 	if flag == nil && !strings.HasPrefix(word, "--") {
-		if short := l.anyFlag(word[1:2]); short != nil && TakesValue(short) { // -ojson
+		if short := l.flag(word[1:2]); short != nil && TakesValue(short) { // -ojson
 			l.flags = append(l.flags, []string{word[:2], word[2:]})
 			return rest
 		}
 	}
-	if (guess{l}).takesValue(name) && !hasValue && len(rest) > 0 {
+	follows := flag != nil && TakesValue(flag)
+	if flag == nil && l.Command != nil && len(l.subcommands()) == 0 && len(rest) > 0 {
+		follows = !strings.HasPrefix(rest[0], "-")
+	}
+	follows = follows && !hasValue && len(rest) > 0
+	at := len(l.words) - len(rest) // of the next word
+	if isSecret(flag) && hasValue {
+		l.secrets = append(l.secrets, secretValue{at - 1, value})
+	} else if isSecret(flag) && follows {
+		l.secrets = append(l.secrets, secretValue{at, rest[0]})
+	}
+	if follows {
 		l.flags = append(l.flags, []string{word, rest[0]})
 		return rest[1:]
 	}
@@ -154,27 +180,6 @@ func (l *Line) takeFlag(word string, rest []string) []string {
 
 func cutFlag(word string) (name, value string, hasValue bool) {
 	return strings.Cut(strings.TrimLeft(word, "-"), "=")
-}
-
-// anyFlag returns the flag that has a name in any command, the first of several, or nil. It looks
-// at no more of the several hundred flags than it must: a command line asks for one or two names.
-func (l *Line) anyFlag(name string) cli.Flag {
-	if l.named == nil {
-		l.named, l.unnamed = map[string]cli.Flag{}, slices.Clone(l.app.Flags)
-		for _, c := range Commands(l.app.Commands) {
-			l.unnamed = append(l.unnamed, c.Flags...)
-		}
-	}
-	for l.named[name] == nil && len(l.unnamed) > 0 {
-		flag := l.unnamed[0]
-		l.unnamed = l.unnamed[1:]
-		for _, name := range flag.Names() {
-			if l.named[name] == nil {
-				l.named[name] = flag
-			}
-		}
-	}
-	return l.named[name]
 }
 
 // FindFlag returns the flag with a name, or nil.
@@ -212,16 +217,17 @@ func (l *Line) last(names ...string) (last string) {
 // check adds errors for flags that the command does not have or whose values are missing, and
 // removes these flags.
 func (l *Line) check() {
-	if len(l.faults.all) > 0 || len(l.subcommands()) > 0 && l.Command != nil {
+	if l.Unknown || len(l.subcommands()) > 0 && l.Command != nil {
 		l.flags = nil // an unknown or incomplete command has no flags to check
 		return
 	}
-	var unknown []string
 	l.flags = slices.DeleteFunc(l.flags, func(words []string) bool {
 		name, _, hasValue := cutFlag(words[0])
 		switch flag := FindFlag(l.known(), name); {
 		case flag == nil:
-			unknown = append(unknown, words[0])
+			l.faults.unknown = true
+			spelling, _, _ := strings.Cut(words[0], "=") // its value may be a secret
+			l.faults.Add(UsageError("unknown flag "+spelling, l.suggestFlag(name)))
 			return true
 		case TakesValue(flag) && len(words) == 1 && !hasValue:
 			spelling, usage := DescribeFlag(flag)
@@ -230,63 +236,32 @@ func (l *Line) check() {
 		}
 		return false
 	})
-	l.unknownFlags(unknown)
 }
 
-// unknownFlags adds errors for flags that the command does not have, with the command line that was
-// probably meant.
-func (l *Line) unknownFlags(unknown []string) {
-	if len(unknown) == 0 || l.corrects {
-		for _, word := range unknown {
-			l.faults.Add(unknownFlag(word, ""))
-		}
-		return
+// suggestFlag returns the hint for a flag that the command does not have.
+func (l *Line) suggestFlag(name string) string {
+	see := l.faults.SeeHelp()
+	if name == "force" {
+		return "there is no --force: --allow ADDRESS lifts the refusal of one function, --yes answers the question; " + see
 	}
-	words, means := (guess{l}).replace(unknown)
-	meant, ok := (guess{l}).commandLine(words)
-	if l.Command == nil {
-		meant, ok = (guess{l}).withCommand()
+	close := cli.SuggestFlag(l.known(), name, true)
+	if l.Command == nil || !alike(strings.TrimLeft(close, "-"), name) || slices.Contains(notSuggested(), close) {
+		return see
 	}
-	for _, word := range unknown {
-		var hint host.Text
-		switch {
-		case ok:
-			hint = Meant(meant)
-		case strings.Trim(word, "-") == "force":
-			hint = host.Text("there is no --force: --allow ADDRESS lifts the refusal of one function, --yes answers the question; " + l.faults.SeeHelp())
-		case means[word] != "":
-			hint = host.Text(didYouMean(means[word]) + l.faults.SeeHelp())
-		default:
-			hint = host.Text(l.faults.SeeHelp())
-		}
-		l.faults.Add(unknownFlag(word, hint))
-	}
+	return "did you mean " + close + "? " + see
 }
 
-// unknownFlag is the error about a flag that the command does not have. Nothing is known of its
-// value, which may be a secret.
-func unknownFlag(word string, hint host.Text) error {
-	name, _, _ := strings.Cut(word, "=")
-	return UsageError("unknown flag "+name, hint)
+// notSuggested are flags that a similar word must not lead to: what they do is more than was asked
+// for.
+func notSuggested() []string {
+	return []string{"--none", "--yes", "--apply", "--live", "--take-over", "--claim", "--clean", "--allow-unsafe-interrupts", "--stop-services",
+		"--insecure", "--host-is-off", "--allow", "--placement", "--computes-report", "--one-time-use-ok"}
 }
 
-// didYouMean returns a question that names what may be meant, or "".
-func didYouMean(meant ...string) string {
-	if len(meant) == 0 {
-		return ""
-	}
-	return "did you mean " + host.Listed(meant, "or") + "? "
-}
-
-// closest returns the known word that is most similar to word, or "".
-func closest(word string, known []string) string {
-	best, likeness := "", 0.85 // words with a lower similarity have little in common
-	for _, k := range known {
-		if l := smetrics.JaroWinkler(word, k, 0.7, 4); l > likeness {
-			best, likeness = k, l
-		}
-	}
-	return best
+// alike reports whether a name that urfave/cli suggests, which it does for every word, has something
+// in common with it.
+func alike(suggested, name string) bool {
+	return len(suggested) > 1 && len(name) > 1 && strings.EqualFold(suggested[:2], name[:2])
 }
 
 // Arranged returns the words in the order that urfave/cli accepts.
@@ -296,4 +271,87 @@ func (l *Line) Arranged() []string {
 		line = append(line, words...)
 	}
 	return append(append(line, "--"), l.arguments...)
+}
+
+// WithoutSecrets returns the words of the command line, without the program's name, with the hash
+// of each value that may contain secrets in its place.
+func (l *Line) WithoutSecrets() []string {
+	shown := slices.Clone(l.words)
+	for _, s := range l.secrets {
+		shown[s.at] = strings.TrimSuffix(shown[s.at], s.value) + host.Hash([]byte(s.value))
+	}
+	return shown
+}
+
+// tame disables urfave/cli v2 defaults in every command: printing the whole help after a wrong
+// flag, treating a wrong command as an argument of the help command, exiting by itself, and
+// splitting values at commas. A fifth, treating flags after an argument as arguments, is handled
+// by Parse.
+func tame(a *cli.App, f *Faults) {
+	onUsageError := func(c *cli.Context, err error, _ bool) error {
+		problem := strings.TrimSuffix(strings.Replace(strings.Replace(err.Error(), " for flag -", " for -", 1), " for -", " for --", 1), ": parse error")
+		hint := f.SeeHelp()
+		if _, name, ok := strings.Cut(problem, " for --"); ok && strings.HasPrefix(problem, "invalid value") {
+			if _, ok := FindFlag(c.Command.Flags, strings.SplitN(name, ":", 2)[0]).(*cli.DurationFlag); ok {
+				hint = "a TIME has a unit, as in 30s or 5m"
+			}
+		}
+		f.Add(UsageError(problem, hint))
+		return f.Err()
+	}
+	a.Metadata = map[string]any{faultsKey: f}
+	a.OnUsageError = onUsageError
+	a.ExitErrHandler = func(*cli.Context, error) {}
+	a.HideHelp = true    // help.go prints it
+	a.HideVersion = true // its flag would also be -v
+	a.DisableSliceFlagSeparator = true
+	for path, command := range Commands(a.Commands) {
+		command.OnUsageError = onUsageError
+		command.HideHelp = true
+		if len(command.Subcommands) > 0 {
+			command.Action = func(*cli.Context) error {
+				if len(f.all) == 0 {
+					f.Add(UsageError(path+": which command?", "the commands are "+host.Listed(names(command.Subcommands), "and")+"; see "+a.Name+" "+path+" --help"))
+				}
+				return f.Err()
+			}
+		}
+	}
+}
+
+// Commands iterates over a tree of commands, each with its path ("host scan").
+func Commands(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
+	return func(yield func(string, *cli.Command) bool) {
+		for _, c := range tree {
+			if !yield(c.Name, c) {
+				return
+			}
+			for path, sub := range Commands(c.Subcommands) {
+				if !yield(c.Name+" "+path, sub) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Visible iterates over the commands of a tree that users run, each with its path, without
+// groups and hidden ones.
+func Visible(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
+	return func(yield func(string, *cli.Command) bool) {
+		for path, c := range Commands(tree) {
+			if !c.Hidden && len(c.Subcommands) == 0 && !yield(path, c) {
+				return
+			}
+		}
+	}
+}
+
+func names(tree []*cli.Command) (names []string) {
+	for _, c := range tree {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }

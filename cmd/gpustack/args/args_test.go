@@ -23,6 +23,7 @@ func TestParse(t *testing.T) {
 		{"flags end", "host unpack -- --root", "host unpack --root", ""},
 		{"similar command", "host scann", "host", `unknown command "host scann"`},
 		{"unknown flag", "host scan --rooot /mnt", "host scan", "unknown flag --rooot"},
+		{"unknown flag before the command", "--json host scan", "host scan", "unknown flag --json"},
 		{"no value", "host scan --root", "host scan", "--root: missing value"},
 		{"credentials", "host amqp://user:secret@host", "host", `unknown command "host amqp://***@host"`},
 	} {

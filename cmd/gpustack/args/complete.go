@@ -11,18 +11,11 @@ import (
 	"gpustack/host"
 )
 
+// This file completes a command line for all three shells: the completion of urfave/cli v2 knows no
+// values, no flags after arguments, and for fish nothing that depends on the machine.
+
 // Offer is a completion: a word with its description.
 type Offer struct{ Word, Text string }
-
-// ShellPaths is what the shell completes itself.
-type ShellPaths string
-
-// NoPaths means that the shell completes no paths.
-const (
-	NoPaths   ShellPaths = ""
-	filePaths ShellPaths = "files"
-	dirPaths  ShellPaths = "dirs"
-)
 
 // Completion is a command line whose next word is completed.
 type Completion struct {
@@ -37,25 +30,29 @@ type Completion struct {
 // help gives it, and false for a name that it does not know.
 type ValueSource func(name string) (offers []Offer, ok bool)
 
+// Kinds of paths that the shell completes itself.
+const (
+	filePaths = "files"
+	dirPaths  = "dirs"
+)
+
 // NewCompletion returns the completion of a command line after words. machine is the root without
 // --root.
 func NewCompletion(a *cli.App, words []string, machine string) *Completion {
-	line := Line{app: a, faults: &Faults{}}
-	for rest := words; len(rest) > 0; {
-		rest = line.take(rest)
-	}
-	return &Completion{Line: &line, machine: machine}
+	line := &Line{app: a, faults: &Faults{}, words: words}
+	line.takeAll(words)
+	return &Completion{Line: line, machine: machine}
 }
 
-// Complete returns the completions of next, and whether the shell completes paths, after which part
-// of next. values are the completions of values.
-func (v *Completion) Complete(next string, values ValueSource) (offers []Offer, paths ShellPaths, before string) {
+// Complete returns the completions of next, and what the shell completes itself ("files", "dirs" or
+// ""), after which part of next. values are the completions of values.
+func (v *Completion) Complete(next string, values ValueSource) (offers []Offer, paths, before string) {
 	v.Next, v.values = next, values
 	line := v.Line
-	flag, assigned := line.open(), ""
+	flag, assigned := v.open(), ""
 	if name, value, hasValue := cutFlag(next); flag == nil && hasValue && strings.HasPrefix(next, "-") {
-		if flag = line.ownFlag(name); flag == nil || !TakesValue(flag) {
-			return nil, NoPaths, ""
+		if flag = line.flag(name); flag == nil || !TakesValue(flag) {
+			return nil, "", ""
 		}
 		assigned, v.Next = strings.TrimSuffix(next, value), value
 	}
@@ -64,11 +61,15 @@ func (v *Completion) Complete(next string, values ValueSource) (offers []Offer, 
 		offers, paths = v.ofFlag(flag)
 	case strings.HasPrefix(next, "-"):
 		offers = line.flagOffers()
-	case len(line.faults.all) > 0: // the command is unknown
+	case line.Unknown:
 	case len(line.subcommands()) > 0:
-		offers = commandOffers(line.subcommands())
-	default:
-		offers, paths = v.ofArgument()
+		for _, c := range line.subcommands() {
+			if !c.Hidden {
+				offers = append(offers, Offer{c.Name, c.Usage})
+			}
+		}
+	case line.Command != nil:
+		offers, paths = v.ofArgument(strings.Fields(line.Command.ArgsUsage))
 	}
 	offers = slices.DeleteFunc(offers, func(o Offer) bool { return o.Word == "" || !strings.HasPrefix(o.Word, v.Next) })
 	for i := range offers {
@@ -81,16 +82,29 @@ func (v *Completion) Complete(next string, values ValueSource) (offers []Offer, 
 	return offers, paths, before
 }
 
+// open returns the flag whose value the next word is, or nil.
+func (v *Completion) open() cli.Flag {
+	l := v.Line
+	if len(l.flags) == 0 || l.flags[len(l.flags)-1][0] != l.words[len(l.words)-1] {
+		return nil
+	}
+	name, _, hasValue := cutFlag(l.words[len(l.words)-1])
+	if flag := l.flag(name); flag != nil && TakesValue(flag) && !hasValue {
+		return flag
+	}
+	return nil
+}
+
 // ofFlag completes the value of a flag.
-func (v *Completion) ofFlag(flag cli.Flag) ([]Offer, ShellPaths) {
+func (v *Completion) ofFlag(flag cli.Flag) ([]Offer, string) {
 	if choice, ok := flag.(ChoiceFlag); ok {
-		return WordOffers(choice.Words...), NoPaths
+		return WordOffers(choice.Words...), ""
 	}
 	if p, ok := flag.(PathFlag); ok && p.Rules().Kind == MachineFile && v.Line.last("root") != "" {
-		return v.filesBelow(), NoPaths
+		return v.filesBelow(), ""
 	}
 	if offers, ok := v.values(flag.Names()[0]); ok {
-		return offers, NoPaths
+		return offers, ""
 	}
 	if isRoleFiles(flag) {
 		offers, _ := v.values("ROLE")
@@ -102,41 +116,34 @@ func (v *Completion) ofFlag(flag cli.Flag) ([]Offer, ShellPaths) {
 // isRoleFiles reports whether a value of a flag is [ROLE=]FILE[,FILE].
 func isRoleFiles(flag cli.Flag) bool { return strings.HasPrefix(ValueName(flag), "[ROLE=]FILE") }
 
-// ofArgument completes an argument of the command.
-func (v *Completion) ofArgument() ([]Offer, ShellPaths) {
-	if v.Line.Command == nil {
-		return nil, NoPaths
-	}
-	names := strings.Fields(v.Line.Command.ArgsUsage)
+// ofArgument completes an argument of the command, which has these names.
+func (v *Completion) ofArgument(names []string) ([]Offer, string) {
 	n := len(v.Line.arguments)
-	if len(names) == 1 && names[0] == "[COMMAND]" {
-		n = 0 // all its words are one argument
-	}
 	if last := len(names) - 1; last >= 0 && strings.HasSuffix(names[last], "...") && !strings.HasSuffix(names[last], "]...") {
 		n = min(n, last) // it can be repeated
 	}
 	if n >= len(names) {
-		return nil, NoPaths
+		return nil, ""
 	}
 	name := strings.Trim(names[n], "[].,")
 	if name == strings.ToLower(name) { // words to choose from
-		return WordOffers(strings.Split(name, "|")...), NoPaths
+		return WordOffers(strings.Split(name, "|")...), ""
 	}
 	name, _, _ = strings.Cut(name, "[")
 	return v.named(name)
 }
 
 // named completes a value by the name that the help gives it.
-func (v *Completion) named(name string) ([]Offer, ShellPaths) {
+func (v *Completion) named(name string) ([]Offer, string) {
 	switch offers, ok := v.values(name); {
 	case ok:
-		return offers, NoPaths
+		return offers, ""
 	case strings.Contains(name, "FILE"):
 		return nil, filePaths
 	case strings.Contains(name, "DIR"):
 		return nil, dirPaths
 	}
-	return nil, NoPaths
+	return nil, ""
 }
 
 // ValueName returns the name of a flag's value in the help.
@@ -160,19 +167,6 @@ func (v *Completion) Dir() string { return cmp.Or(v.Line.last("root"), v.machine
 func (v *Completion) Root() (host.Root, bool) {
 	root, err := host.NewRoot(v.Dir())
 	return root, err == nil
-}
-
-// Commands offers the next word of a command of the manual.
-func (v *Completion) Commands() []Offer {
-	tree := v.Line.app.Commands
-	for _, word := range v.Line.arguments {
-		i := slices.IndexFunc(tree, func(c *cli.Command) bool { return c.Name == word })
-		if i < 0 {
-			return nil
-		}
-		tree = tree[i].Subcommands
-	}
-	return commandOffers(tree)
 }
 
 // filesBelow offers files of the machine below --root, which the shell would look for on its own
@@ -200,41 +194,19 @@ func (v *Completion) filesBelow() (offers []Offer) {
 	return offers
 }
 
-// commandOffers returns the commands of a group.
-func commandOffers(tree []*cli.Command) (offers []Offer) {
-	for _, c := range tree {
-		if !c.Hidden {
-			offers = append(offers, Offer{c.Name, c.Usage})
-		}
-	}
-	return offers
-}
-
 // flagOffers returns the flags that may follow: all of the command, without those that are given
 // already and can be given only once.
 func (l *Line) flagOffers() (offers []Offer) {
-	given := map[string]bool{}
-	for _, words := range l.flags {
-		name, _, _ := cutFlag(words[0])
-		if flag := l.ownFlag(name); flag != nil {
-			given[flag.Names()[0]] = true
-		}
-	}
 	for _, flag := range l.known() {
-		if documented, ok := flag.(cli.DocGenerationSliceFlag); given[flag.Names()[0]] && (!ok || !documented.IsSliceFlag()) {
+		given := slices.ContainsFunc(l.flags, func(words []string) bool {
+			name, _, _ := cutFlag(words[0])
+			return slices.Contains(flag.Names(), name)
+		})
+		if documented, ok := flag.(cli.DocGenerationSliceFlag); given && (!ok || !documented.IsSliceFlag()) {
 			continue
 		}
 		_, usage := DescribeFlag(flag)
 		offers = append(offers, Offer{"--" + flag.Names()[0], usage})
 	}
 	return append(offers, Offer{"--help", "show help"})
-}
-
-// ownFlag returns a flag of the command, or else the flag of that name of another one: flags may
-// stand before the command.
-func (l *Line) ownFlag(name string) cli.Flag {
-	if flag := FindFlag(l.known(), name); flag != nil {
-		return flag
-	}
-	return l.anyFlag(name)
 }

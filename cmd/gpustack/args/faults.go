@@ -22,7 +22,7 @@ func FaultsOf(c *cli.Context) *Faults {
 // Faults collects the errors of a command line.
 type Faults struct {
 	command string // as the user called it
-	line    *Line
+	unknown bool   // a flag is unknown, and the word after it may be an argument
 	all     []error
 }
 
@@ -100,10 +100,13 @@ func (f *Faults) Arguments(c *cli.Context, names ...string) []string {
 	given := c.Args().Slice()
 	for i, arg := range given {
 		if i >= len(names) {
-			f.Add(UsageError("unexpected argument "+strconv.Quote(arg), f.unexpected(c, arg)))
+			f.Add(UsageError("unexpected argument "+strconv.Quote(arg), f.SeeHelp()))
 		}
 	}
 	for _, name := range names[min(len(given), len(names)):] {
+		if f.unknown {
+			break
+		}
 		f.Add(UsageError(name+" is missing", "usage: "+synopsis(strings.TrimPrefix(c.Command.HelpName, c.App.Name+" "), c.Command)+"; "+f.SeeHelp()))
 	}
 	return append(given, make([]string, len(names))...)

@@ -1,6 +1,9 @@
 package args
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/urfave/cli/v2"
 
 	"gpustack/host"
@@ -15,6 +18,18 @@ type ChoiceFlag struct {
 // Choice returns a flag whose value must be one of words.
 func Choice(flag *cli.StringFlag, words []string) ChoiceFlag {
 	return ChoiceFlag{flag, words}
+}
+
+// secretFlag is a flag of [Secret].
+type secretFlag struct{ *cli.StringFlag }
+
+// Secret returns a flag whose value may contain secrets: no text repeats it, and records have its
+// hash.
+func Secret(flag *cli.StringFlag) cli.Flag { return secretFlag{flag} }
+
+func isSecret(flag cli.Flag) bool {
+	_, ok := flag.(secretFlag)
+	return ok
 }
 
 // Flags that several commands have, each declared once.
@@ -54,4 +69,46 @@ func YesFlag() cli.Flag {
 // QuietFlag returns the flag that prints no plan.
 func QuietFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print nothing if nothing changes, else only warnings, the summary and the entry"}
+}
+
+// ofRun are the flags that say where a command works, what it prints and what it asks, not what it
+// does.
+const ofRun = " root output yes dry-run diff quiet verbose "
+
+func isOfRun(name string) bool { return strings.Contains(ofRun, " "+name+" ") }
+
+// Recorded returns a command line as the journal has it: the name of the command, its arguments,
+// and the flags that were given, in the order of its help, with the hash of a value that may
+// contain secrets. unless names further flags that are left out, such as those with passwords.
+func Recorded(c *cli.Context, unless ...string) string {
+	text := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
+	add := func(word string) { text += " " + host.ShellWord(host.WithoutCredentials(word)) }
+	for _, arg := range c.Args().Slice() {
+		add(arg)
+	}
+	for _, flag := range c.Command.Flags {
+		name := flag.Names()[0]
+		if !c.IsSet(name) || isOfRun(name) || slices.Contains(unless, name) {
+			continue
+		}
+		values := []string{c.String(name)}
+		switch value := c.Value(name).(type) {
+		case bool:
+			text += " --" + name
+			if !value {
+				text += "=false"
+			}
+			continue
+		case cli.StringSlice:
+			values = value.Value()
+		}
+		for _, v := range values {
+			if isSecret(flag) {
+				v = host.Hash([]byte(v))
+			}
+			text += " --" + name
+			add(v)
+		}
+	}
+	return text
 }

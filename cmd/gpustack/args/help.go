@@ -2,68 +2,100 @@ package args
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gpustack/host"
 )
 
-// This file formats --help from the tree of commands; man.go formats the manual from the same
-// parts. A command's Description is plain text: paragraphs, headings in capitals, and below them
-// lines indented by two spaces.
+// This file formats help from the tree of commands. A command's Description is plain text:
+// paragraphs, headings in capitals, and below them lines indented by two spaces, whose terms two
+// spaces separate from their texts. --help has what fits a screen; gpustack help COMMAND has all,
+// and the manual is made of it.
 
 // HelpText returns the help of the command on a command line.
 func (l *Line) HelpText() string {
 	path := strings.Join(l.Path, " ")
 	switch {
+	case l.Command == nil && l.Whole:
+		return AppHelp(l.app) + "\n" + manual
 	case l.Command == nil:
 		return AppHelp(l.app)
 	case len(l.Command.Subcommands) > 0:
-		return groupHelp(path, l.Command)
+		return fmt.Sprintf("gpustack %s: %s\n\nCOMMANDS\n%s\n\"gpustack COMMAND --help\" shows its options.\n",
+			path, l.Command.Usage, listCommands("gpustack "+path+" ", l.Command.Subcommands))
+	case l.Whole:
+		return wholeHelp(path, l.Command)
 	}
-	return CommandHelp(path, l.Command)
+	return shortHelp(path, l.Command)
 }
 
 // AppHelp returns the help of the program.
 func AppHelp(a *cli.App) string {
-	return fmt.Sprintf(`gpustack: %s
-
-USAGE
-  gpustack COMMAND [options]
-
-%s
-Each command says what it does, with examples, at gpustack COMMAND --help.
-
-OPTIONS
-%s
-EXIT STATUS
-%s
-gpustack(8) has more: files, environment, and a page for each command.
-`, a.Usage, listGroups(a.Commands), listFlags(a.Flags), listTerms(manualExit))
+	var b strings.Builder
+	fmt.Fprintf(&b, "gpustack: %s\n\n", a.Usage)
+	var tree []*cli.Command
+	for i, c := range a.Commands {
+		if tree = append(tree, c); i+1 < len(a.Commands) && a.Commands[i+1].Category == c.Category {
+			continue
+		}
+		if list := listCommands("", tree); list != "" {
+			fmt.Fprintf(&b, "%s\n%s\n", strings.ToUpper(c.Category), list)
+		}
+		tree = nil
+	}
+	return b.String() + "\"gpustack COMMAND --help\" shows examples and options, \"gpustack help COMMAND\" the whole page.\n\n\"gpustack --version\" prints the version.\n"
 }
 
-func groupHelp(path string, c *cli.Command) string {
-	return fmt.Sprintf(`gpustack %s: %s
+// shownOptions is how many options --help describes. It names the others: a page of help fits 50
+// lines of 80 characters.
+const shownOptions = 11
 
-USAGE
-  gpustack %s COMMAND [options]
-
-COMMANDS
-%s
-OPTIONS
-%s`, path, c.Usage, path, listCommands(path+" ", c.Subcommands), listFlags(c.Flags))
+// shortHelp returns what --help prints of a command: two sentences, three examples and the options
+// that come first, which are those that most need.
+func shortHelp(path string, c *cli.Command) string {
+	text, _, _ := strings.Cut(strings.TrimSpace(c.Description), "\n\n")
+	sentences := strings.SplitAfterN(strings.ReplaceAll(text, "\n", " "), ". ", 3)
+	text = strings.Join(sentences[:min(2, len(sentences))], "")
+	examples := ""
+	if _, after, ok := strings.Cut(c.Description, "\nEXAMPLES\n"); ok {
+		after, _, _ = strings.Cut(after, "\n\n")
+		lines := strings.Split(after, "\n")
+		examples = "EXAMPLES\n" + strings.Join(lines[:min(3, len(lines))], "\n") + "\n\n"
+	}
+	flags := slices.Clone(c.Flags)
+	slices.SortStableFunc(flags, func(a, b cli.Flag) int { return least(a) - least(b) })
+	var more []string
+	for _, flag := range flags[min(shownOptions, len(flags)):] {
+		more = append(more, "--"+flag.Names()[0])
+	}
+	further := ""
+	if len(more) > 0 {
+		further = "\nFurther options: " + strings.Join(more, ", ") + "\n"
+	}
+	return fmt.Sprintf("gpustack %s: %s\n\nUSAGE\n  %s\n\n%s\n\n%sOPTIONS\n%s%s\nExit status: 0 done, 1 error or refusal, 2 differences, 130 interrupted.\n\n"+
+		"\"gpustack help %s\" prints the whole page.\n", path, c.Usage, synopsis(path, c), strings.TrimSpace(text), examples,
+		listFlags(flags[:min(shownOptions, len(flags))]), further, path)
 }
 
-// CommandHelp returns the help of a command.
-func CommandHelp(path string, c *cli.Command) string {
-	return fmt.Sprintf(`gpustack %s: %s
+// least returns 1 for a flag that many commands have, and 0 for one of a command's own.
+func least(flag cli.Flag) int {
+	name := flag.Names()[0]
+	if isOfRun(name) || strings.HasPrefix(name, "os-") || slices.Contains([]string{"insecure", "timeout", "conf"}, name) {
+		return 1
+	}
+	return 0
+}
 
-USAGE
-  %s
-
-%s
-
-OPTIONS
-%s`, path, c.Usage, synopsis(path, c), strings.TrimSpace(c.Description), listFlags(c.Flags))
+// wholeHelp returns the whole page of a command.
+func wholeHelp(path string, c *cli.Command) string {
+	status := ""
+	if !strings.Contains(c.Description, "\nEXIT STATUS\n") {
+		status = "\n" + manualExit
+	}
+	return fmt.Sprintf("gpustack %s: %s\n\nUSAGE\n  %s\n\n%s\n\nOPTIONS\n%s%s", path, c.Usage, synopsis(path, c), strings.TrimSpace(c.Description), listFlags(c.Flags), status)
 }
 
 func synopsis(path string, c *cli.Command) string {
@@ -77,72 +109,27 @@ func synopsis(path string, c *cli.Command) string {
 	return words
 }
 
-// Group is a heading of the list of all commands, with the commands below it.
-type Group struct {
-	Heading string
-	Tree    []*cli.Command
-}
-
-// Groups returns the commands of the application in groups, in their order.
-func Groups(tree []*cli.Command) (groups []Group) {
-	for _, c := range tree {
-		if c.Hidden {
-			continue
-		}
-		last := len(groups) - 1
-		if last < 0 || groups[last].Heading != c.Category {
-			groups = append(groups, Group{Heading: c.Category})
-			last++
-		}
-		groups[last].Tree = append(groups[last].Tree, c)
-	}
-	return groups
-}
-
-// listGroups lists all commands, in groups. The descriptions of all groups begin in one column,
-// which tabs would not achieve: a heading ends the columns above it.
-func listGroups(tree []*cli.Command) string {
-	width := 0
-	for path := range Visible(tree) {
-		width = max(width, len(path))
-	}
-	var b strings.Builder
-	for _, g := range Groups(tree) {
-		fmt.Fprintf(&b, "%s\n", strings.ToUpper(g.Heading))
-		for path, c := range Visible(g.Tree) {
-			fmt.Fprintf(&b, "  %-*s  %s\n", width, path, c.Usage)
-		}
-		b.WriteString("\n")
-	}
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// listCommands and listFlags separate their two columns by a tab. The columns are aligned when they
-// are printed.
-
 func listCommands(prefix string, tree []*cli.Command) string {
 	var b strings.Builder
 	for path, c := range Visible(tree) {
-		fmt.Fprintf(&b, "  %s%s\t%s\n", prefix, path, c.Usage)
+		fmt.Fprintf(&b, "  %-*s  %s\n", max(len("container prepare"), len(prefix)+9), prefix+path, c.Usage)
 	}
 	return b.String()
 }
 
+// listFlags lists flags in two columns.
 func listFlags(flags []cli.Flag) string {
 	var b strings.Builder
+	width := len("-h, --help")
+	for _, flag := range flags {
+		spelling, _ := DescribeFlag(flag)
+		width = max(width, len(spelling))
+	}
 	for _, flag := range flags {
 		spelling, usage := DescribeFlag(flag)
-		fmt.Fprintf(&b, "  %s\t%s\n", spelling, usage)
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, spelling, usage)
 	}
-	return b.String() + "  -h, --help\tshow this help\n"
-}
-
-func listTerms(terms []Term) string {
-	var b strings.Builder
-	for _, t := range terms {
-		fmt.Fprintf(&b, "  %s\t%s\n", t.Name, t.Text)
-	}
-	return b.String()
+	return b.String() + fmt.Sprintf("  %-*s  show help\n", width, "-h, --help")
 }
 
 // DescribeFlag returns a flag's synopsis ("-o, --output FORMAT") and its description. The word in
@@ -168,3 +155,16 @@ func DescribeFlag(flag cli.Flag) (spelling, usage string) {
 	}
 	return spelling, before + value + after
 }
+
+// Below adds --root, with its value root, to a command about the same machine: without it, the
+// command would look at this one, or change it.
+func Below(c host.Command, root string) host.Command {
+	if root == "" || root == "/" || c.IsElsewhere() || c.HasFlag("root") || !rooted().MatchString(c.Name()) {
+		return c
+	}
+	return c.At("root", root)
+}
+
+// rooted matches the commands about a machine. Others that have --root are about a cloud.
+var rooted = host.LazyRegexp(`^(host (scan|check|prepare|bind|release|guests|snapshot)|` +
+	`nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare|test)|repair-migration|history|undo)$`)

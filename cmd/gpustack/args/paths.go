@@ -4,7 +4,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,18 +15,18 @@ import (
 
 // PathKind is where a path that is a flag's value is looked for. Every such flag is a PathFlag of
 // one kind, apart from --root itself, and action checks the values for all commands.
-type PathKind string
+type PathKind int
 
-// The kinds of paths, as the table of paths names them.
+// The kinds of paths.
 const (
 	// MachineFile is a file of the machine: an absolute path below --root.
-	MachineFile PathKind = "file of the machine"
+	MachineFile PathKind = iota
 	// FileOrCopy is a file of the machine if it is absolute, and otherwise a copy of another machine's
 	// file: an ordinary path, relative to the working directory, or standard input.
-	FileOrCopy PathKind = "file of the machine, or a copy"
+	FileOrCopy
 	// HandedOver is a document that the operator hands over: an ordinary path of the machine where the
 	// command runs, not below --root.
-	HandedOver PathKind = "document"
+	HandedOver
 )
 
 // PathFlag is a flag whose values are paths of a kind: a flag of [Path] or [Paths].
@@ -139,52 +138,4 @@ func (f *Faults) machineFile(flag, name, root string) {
 				"write --"+flag+" "+meant))
 		}
 	}
-}
-
-// PathRow is a row of the table of paths.
-type PathRow struct {
-	Kind     PathKind
-	Flags    string   // "--conf FILE"
-	Commands []string // "nova configure"
-}
-
-// PathsText explains the table of paths, in the manual and in docs/paths.md.
-const PathsText = `A file of the machine is absolute and below --root: with --root /mnt/node, --conf
-/etc/nova/nova.conf is /mnt/node/etc/nova/nova.conf, in every command that has --conf. Where files
-of other machines can be given too, those are copies: a relative path, in the working directory, or
-- for standard input. The release of Nova is read from a machine for its own files only, those in
-the folders of Nova's services; others need --release. A document that the operator hands over is an
-ordinary path of the machine where the command runs, relative to the working directory, whatever
---root is. The arguments of host snapshot and host unpack, and --root itself, are ordinary paths too.
-
-Flags for inventories and guest reports also accept a folder, of which they read every file that ends
-in .json, .jsonl, .yaml or .yml, and - for standard input. A file and standard input may hold several
-documents: one a line (JSON lines), one after another, or separated by --- (YAML).`
-
-// PathTable returns the flags that are paths, by kind, each with the commands that have it. The
-// manual and docs/paths.md contain it.
-func PathTable(a *cli.App) []PathRow {
-	var rows []PathRow
-	for command, c := range Commands(a.Commands) {
-		if c.Hidden {
-			continue
-		}
-		for _, flag := range c.Flags {
-			path, ok := flag.(PathFlag)
-			if !ok {
-				continue
-			}
-			kind := path.Rules().Kind
-			spelling, _ := DescribeFlag(flag)
-			i := slices.IndexFunc(rows, func(r PathRow) bool { return r.Kind == kind && r.Flags == spelling })
-			if i < 0 {
-				i, rows = len(rows), append(rows, PathRow{Kind: kind, Flags: spelling})
-			}
-			rows[i].Commands = append(rows[i].Commands, command)
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b PathRow) int {
-		return strings.Compare(string(b.Kind), string(a.Kind)) // files of the machine first
-	})
-	return rows
 }

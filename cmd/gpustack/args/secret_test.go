@@ -28,8 +28,6 @@ func TestWithoutSecrets(t *testing.T) {
 		{"flavor test gpu --run", "flavor test gpu --run"},
 		{"flavor test gpu --run-file secret --run-wait 5m", "flavor test gpu --run-file secret --run-wait 5m"},
 		{"flavor test gpu -- --run secret", "flavor test gpu -- --run secret"},
-		{"flavor test gpu --exec secret", "flavor test gpu --exec " + secretHash},
-		{"flavor test gpu --runn=secret", "flavor test gpu --runn=" + secretHash},
 		{"host prepare --device run", "host prepare --device run"},
 		{"host prepare --rooot run", "host prepare --rooot run"},
 		{"", ""},

@@ -15,6 +15,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/cloud"
 )
 
 // Completer completes the values of flags and arguments. What they are is in the help: the name of
@@ -30,16 +31,17 @@ var named = map[string]func(*Completer) []args.Offer{
 	"ADDRESS":      (*Completer).addresses,
 	"ALIAS":        (*Completer).newAliases,
 	"ALIAS:COUNT":  (*Completer).aliasCounts,
-	"COMMAND":      (*Completer).Commands,
+	"CLOUD":        func(*Completer) []args.Offer { return args.WordOffers(cloud.Names()...) },
 	"DEVICE":       (*Completer).devices,
 	"ENTRY":        (*Completer).entries,
+	"RELEASE":      func(*Completer) []args.Offer { return args.WordOffers(nova.ReleaseNames()...) },
 	"remove-alias": (*Completer).aliases, // a flag whose value is a NAME
 }
 
 // none are the names of values that only the operator or a service on the network knows, or that
 // are shorter to type than to choose.
-var none = []string{"CELL", "CLASS", "CLOUD", "COMMAND…", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER",
-	"PROJECT", "REGION", "RELEASE", "ROLE", "SIZE", "TEXT", "TIME", "TOKEN",
+var none = []string{"CELL", "CLASS", "COMMAND", "COMMAND…", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER",
+	"PROJECT", "REGION", "ROLE", "SIZE", "TEXT", "TIME", "TOKEN",
 	"URL", "UUID", "VENDOR", "VERSION", "ZONE"}
 
 // Names returns the names of values that have completions, and of those that have none.

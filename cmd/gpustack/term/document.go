@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"reflect"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -96,20 +95,31 @@ func (d *Document) Abort(failure any) {
 // refused for or has failed with, or nil.
 func (d *Document) encode(report, failure any) ([]byte, error) {
 	var members []member
+	var err error
 	kind := string(document.Failure)
 	if failure != nil {
-		members = newVisitor(nil, nil).members(reflect.ValueOf(failure))
+		if members, err = (visitor{}).members(failure); err != nil {
+			return nil, err
+		}
 	}
 	if report != nil {
 		kind = d.Kind
-		v := newVisitor(d.Text, d.Command)
+		v := visitor{d.Text, d.Command}
 		if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
-			v = newVisitor(nil, nil) // its remedies are for other machines than the one that the command line names
+			v = visitor{} // its remedies are for other machines than the one that the command line names
 		}
-		members = append(v.members(reflect.Indirect(reflect.ValueOf(report))), members[min(1, len(members)):]...)
+		own, err := v.members(report)
+		if err != nil {
+			return nil, err
+		}
+		members = append(own, members[min(1, len(members)):]...)
 	}
 	if d.Head != nil {
-		head := slices.DeleteFunc(newVisitor(nil, nil).members(reflect.ValueOf(d.Head(kind))), func(h member) bool {
+		head, err := (visitor{}).members(d.Head(kind))
+		if err != nil {
+			return nil, err
+		}
+		head = slices.DeleteFunc(head, func(h member) bool {
 			return slices.ContainsFunc(members, func(m member) bool { return m.name == h.name })
 		})
 		members = slices.Insert(members, min(1, len(members)), head...)
@@ -132,36 +142,22 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 // searched and compared.
 func encodeJSON(members []member) ([]byte, error) {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	add := func(before string, v visitor, value reflect.Value) error {
-		b.WriteString(before)
-		err := e.Encode(v.printed(value).Interface())
-		b.Truncate(b.Len() - min(1, b.Len())) // the line's end
-		return err
-	}
 	separator := "{"
 	for _, m := range members {
 		b.WriteString(separator + strconv.Quote(m.name) + ":")
 		separator = ",\n"
-		switch {
-		case m.value.Kind() != reflect.Slice:
-			if err := add("", m.visitor, m.value); err != nil {
-				return nil, err
-			}
-			continue
-		case m.value.IsNil():
-			b.WriteString("null")
-			continue
-		case m.value.Len() == 0:
-			b.WriteString("[]")
+		var list []json.RawMessage
+		if m.value[0] != '[' || string(m.value) == "[]" {
+			b.Write(m.value)
 			continue
 		}
+		if err := json.Unmarshal(m.value, &list); err != nil {
+			return nil, err
+		}
 		before := "[\n"
-		for k := range m.value.Len() {
-			if err := add(before, m.visitor, m.value.Index(k)); err != nil {
-				return nil, err
-			}
+		for _, element := range list {
+			b.WriteString(before)
+			b.Write(element)
 			before = ",\n"
 		}
 		b.WriteString("]")

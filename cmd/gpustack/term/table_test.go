@@ -31,11 +31,12 @@ GROUP  FUNCTION      ID         NAME                         DRIVER     NUMA  TY
 └      0000:c3:00.0  15b3:101b  MT28908 Family [ConnectX-6]  mlx5_core  5                              guest-ready
 `},
 		{120, `
-GROUP  FUNCTION      ID         NAME                        DRIVER     TYPE     ALIAS           STATE
-┌ 56   0000:c7:00.0  10de:20b2  A100 SXM4 80GB              nvidia     type-PF  A100-SXM4-80GB  blocked: shares group 56
-│                                                                                               with NIC 0000:c3:00.0
-│                                                                                               (mlx5_core) and 1 more
-└      0000:c3:00.0  15b3:101b  MT28908 Family [ConnectX-…  mlx5_core                           guest-ready
+GROUP  FUNCTION      ID         NAME                      DRIVER     TYPE     ALIAS           STATE
+┌ 56   0000:c7:00.0  10de:20b2  A100 SXM4 80GB            nvidia     type-PF  A100-SXM4-80GB  blocked: shares group 56
+│                                                                                             with NIC 0000:c3:00.0
+│                                                                                             (mlx5_core) and 1 more
+└      0000:c3:00.0  15b3:101b  MT28908 Family            mlx5_core                           guest-ready
+                                [ConnectX-6]
 `},
 		{80, `
 GROUP  FUNCTION      ID         DRIVER     STATE
@@ -51,12 +52,24 @@ GROUP  FUNCTION      DRIVER     STATE
 └      0000:c3:00.0  mlx5_core  guest-ready
 `},
 		{40, `
-GROUP  FUNCTION      DRIVER     STATE
-┌ 56   0000:c7:00.0  nvidia
-│   blocked: shares group 56 with NIC
-│   0000:c3:00.0 (mlx5_core) and 1 more
-└      0000:c3:00.0  mlx5_core
-    guest-ready
+┌ 56
+  FUNCTION  0000:c7:00.0
+  ID        10de:20b2
+  NAME      A100 SXM4 80GB
+  DRIVER    nvidia
+  NUMA      5
+  TYPE      type-PF
+  ALIAS     A100-SXM4-80GB
+  STATE     blocked: shares group 56
+            with NIC 0000:c3:00.0
+            (mlx5_core) and 1 more
+└
+  FUNCTION  0000:c3:00.0
+  ID        15b3:101b
+  NAME      MT28908 Family [ConnectX-6]
+  DRIVER    mlx5_core
+  NUMA      5
+  STATE     guest-ready
 `},
 		{28, `
 ┌ 56
@@ -107,12 +120,7 @@ func TestUnbroken(t *testing.T) {
 		{"reboot without it", []string{"reboot", "without", "it"}},
 		{"run 'gpustack host prepare --dry-run' for details", []string{"run", "'gpustack host prepare --dry-run'", "for", "details"}},
 		{"in the firmware's setup, or GRUB's", []string{"in", "the", "firmware's", "setup,", "or", "GRUB's"}},
-		{"regenerate it: gpustack host prepare --rebuild", []string{"regenerate", "it:", "gpustack host prepare --rebuild"}},
-		{"gpustack undo, or gpustack host scan --root /mnt x", []string{"gpustack undo,", "or", "gpustack host scan --root /mnt", "x"}},
-		{"see: journalctl -k -g 'default domain'", []string{"see:", "journalctl -k -g 'default domain'"}},
-		{"systemctl restart openstack-nova-compute", []string{"systemctl restart openstack-nova-compute"}},
 		{"an ' alone", []string{"an", "'", "alone"}},
-		{"gpustack host", []string{"gpustack host"}},
 	} {
 		if got := unbroken(test.text); !slices.Equal(got, test.want) {
 			t.Errorf("%q: got %q, want %q", test.text, got, test.want)
@@ -173,7 +181,7 @@ gpustack: hint: see
 func TestHelpFits(t *testing.T) {
 	var b bytes.Buffer
 	u := &UI{Out: bufio.NewWriter(&b), Page: Page{Width: 40}}
-	u.Help("OPTIONS\n  -y, --yes\tapply the plan without a question\n  --all\tlist all\n\n  a\tb\n")
+	u.Help("OPTIONS\n  -y, --yes  apply the plan without a question\n  --all      list all\n\n  a  b\n")
 	const want = "OPTIONS\n  -y, --yes  apply the plan without a\n             question\n  --all      list all\n\n  a  b\n"
 	if err := u.Out.Flush(); err != nil || b.String() != want {
 		t.Errorf("got\n%swant\n%s%v", b.String(), want, err)

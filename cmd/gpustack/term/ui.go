@@ -35,8 +35,6 @@ type UI struct {
 	Quiet    bool // --quiet was given: what programs print and what is waited for is not shown
 	Colour   bool
 	Words    []string // of the command line, for records: without the program's name and without secrets
-	// Complete completes the commands in hints and messages; nil if they are complete.
-	Complete func(text string) string
 	// Locate adds to a command what the command line says of the machine; nil to add nothing.
 	Locate   func(host.Command) host.Command
 	Document Document
@@ -136,7 +134,7 @@ func say(u *UI, format string, args ...any) {
 // Warn prints warnings.
 func (u *UI) Warn(warnings ...string) {
 	for _, w := range warnings {
-		say(u, "warning: %s", Printable(u.completed(w)))
+		say(u, "warning: %s", Printable(w))
 	}
 }
 
@@ -144,14 +142,6 @@ func (u *UI) Warn(warnings ...string) {
 // returned at the end.
 func (u *UI) CatchUp() {
 	u.Out.Flush() //nolint:errcheck // the writer keeps the error
-}
-
-// completed returns a text with its commands completed.
-func (u *UI) completed(text string) string {
-	if u.Complete == nil {
-		return text
-	}
-	return u.Complete(text)
 }
 
 // Command returns a command as the operator is to run it, for a line that this package prints: it
@@ -163,18 +153,20 @@ func (u *UI) Command(c host.Command) string {
 // Text returns a text with its commands as the operator is to run them, for a line that this
 // package prints: they are not broken (wrap.go).
 func (u *UI) Text(t host.Text) string {
-	return t.Render(u.completed, u.Command)
+	return t.Render(plainly, u.Command)
 }
 
 // Plain returns a text with its commands as the operator is to run them, for a document.
 func Plain(u *UI, t host.Text) string {
-	return t.Render(u.completed, func(c host.Command) string { return commandHere(u, c) })
+	return t.Render(plainly, func(c host.Command) string { return commandHere(u, c) })
 }
 
 // Elsewhere returns a text for a line that this package prints, with its commands as they are.
 func Elsewhere(t host.Text) string {
-	return t.Render(func(plain string) string { return plain }, func(c host.Command) string { return joined(c.String()) })
+	return t.Render(plainly, func(c host.Command) string { return joined(c.String()) })
 }
+
+func plainly(text string) string { return text }
 
 // commandHere returns a command as the operator is to run it, printable.
 func commandHere(u *UI, c host.Command) string {
