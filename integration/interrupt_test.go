@@ -232,7 +232,7 @@ func TestInterruptedDrivers(t *testing.T) {
 					exec "$@"`, "sh", gpustack}, test.args, []string{"--root", root})...)
 				cmd.Args = slices.Insert(cmd.Args, 1, "--pid", "--fork")
 				s := terminal.Start(t, cmd, "")
-				s.Expect("gpustack: " + test.asks + " [y/N] ")
+				s.Expect("gpustack: " + test.asks + " [y/n/")
 				interrupt(s)
 				s.Type("y\n")
 				if status := s.Wait(); status != 130 || !strings.Contains(s.Output(), "\ngpustack: error: interrupted, nothing was changed\n") {
@@ -315,7 +315,7 @@ func await(t *testing.T, name string) {
 func onTerminal(t *testing.T, answer string, args ...string) (output string, status int) {
 	t.Helper()
 	s := terminal.Start(t, exec.Command(gpustack, args...), "")
-	s.Expect("[y/N] ")
+	s.Expect("/?] ")
 	s.Type(answer)
 	status = s.Wait()
 	return s.Output(), status

@@ -311,14 +311,14 @@ func TestLockHeld(t *testing.T) {
 
 // TestAsked: on a terminal the plan is shown and then asked for; only yes goes on.
 func TestAsked(t *testing.T) {
-	for answer, done := range map[string]bool{"y": true, "yes": true, "n": false, "": false, "whatever": false} {
+	for answer, done := range map[string]bool{"y": true, "yes": true, "n": false, "": false} {
 		root := inPlace(t)
 		out, status := onTerminal(t, answer+"\n", "host", "prepare", "--root", root)
-		plan, after, asked := strings.Cut(out, "gpustack: apply this plan? [y/N] ")
+		plan, after, asked := strings.Cut(out, "gpustack: apply this plan? [y/n/d/?] ")
 		if !asked || !strings.Contains(plan, "+++ /etc/default/grub") || (status == 0) != done {
 			t.Errorf("%q: exit status %d:\n%s", answer, status, out)
 		}
-		want := "gpustack: error: nothing was changed"
+		want := "gpustack: nothing was changed"
 		if done {
 			want = "gpustack: done, recorded as entry 1"
 		}

@@ -87,12 +87,12 @@ func TestSummaryAboveQuestion(t *testing.T) {
 		cmd := exec.Command(gpustack, args...)
 		cmd.Env = []string{"LANG=C.UTF-8", "NO_COLOR=1"}
 		s := terminal.StartWide(t, cmd, "", 60)
-		s.Expect("[y/N]")
+		s.Expect("/?]")
 		s.Type("n\n")
 		if status := s.Wait(); status != 1 {
 			t.Errorf("exit status %d", status)
 		}
-		above, _, _ := strings.Cut(s.Output(), "gpustack: apply this plan? [y/N]")
+		above, _, _ := strings.Cut(s.Output(), "gpustack: apply this plan? [y/n/d/?]")
 		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(above, "\n  ", " ")), "\n") // as if nothing was wrapped
 		const want = "16 functions → vfio-pci (8 GPUs, 6 NVSwitches, 2 NICs); 4 files changed, 8 new; " +
 			"initramfs of 2 kernels left to regenerate on the target machine; reboot needed"

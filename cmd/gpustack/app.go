@@ -159,6 +159,7 @@ func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run fun
 		if _, ok := any(opts).(interface{ mayChange() }); ok {
 			u.Run.MayChange()
 		}
+		u.Waits("%s: %s", c.Command.HelpName, c.Command.Usage)
 		return run(c.Context, u, opts)
 	}
 }

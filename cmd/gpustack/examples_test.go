@@ -346,7 +346,7 @@ func (e *exampleRun) run(line string) {
 	answered := make(chan struct{})
 	go func() { // answers the question, if there is one
 		defer close(answered)
-		for !strings.Contains(s.Output(), " [y/N] ") {
+		for !strings.Contains(s.Output(), "/?] ") {
 			select {
 			case <-ended:
 				return

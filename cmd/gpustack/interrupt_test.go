@@ -106,17 +106,17 @@ func questions() map[string]func(t *testing.T) question {
 func TestRecoveryQuestion(t *testing.T) {
 	q := questions()["recovery"](t)
 	s := q.start(t, "")
-	s.Expect("[y/N] ")
+	s.Expect("/?] ")
 	s.Type("n\n")
 	status := s.Wait()
-	want := "entry 1 (host prepare) is rolled back; at most 6 files restored\ngpustack: entry 1 (host prepare) was interrupted: recover now? [y/N] "
+	want := "entry 1 (host prepare) is rolled back; at most 6 files restored\ngpustack: entry 1 (host prepare) was interrupted: recover now? [y/n/?] "
 	if !strings.Contains(s.Output(), want) || status != 1 {
 		t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
 	}
 	before := q.state()
 	q.args = append(q.args, "-o", "json")
 	s = q.start(t, "")
-	if status := s.Wait(); status != 1 || strings.Contains(s.Output(), "[y/N]") || !strings.Contains(s.Output(), `"code": "unconfirmed"`) {
+	if status := s.Wait(); status != 1 || strings.Contains(s.Output(), "/?]") || !strings.Contains(s.Output(), `"code": "unconfirmed"`) {
 		t.Errorf("exit status %d:\n%s", status, s.Output())
 	}
 	if diff := cmp.Diff(before, q.state()); diff != "" {
@@ -138,7 +138,7 @@ func TestInterruptedQuestion(t *testing.T) {
 				q := lay(t)
 				before := q.state()
 				s := q.start(t, "")
-				s.Expect("[y/N] ")
+				s.Expect("/?] ")
 				if !strings.Contains(s.Output(), q.asks) {
 					t.Errorf("no question %q:\n%s", q.asks, s.Output())
 				}
@@ -171,7 +171,7 @@ func TestLostTerminal(t *testing.T) {
 			q := lay(t)
 			before := q.state()
 			s := q.start(t, "")
-			s.Expect("[y/N] ")
+			s.Expect("/?] ")
 			s.HangUp()
 			if status := s.Wait(); status != 130 {
 				t.Errorf("exit status %d", status)
@@ -187,7 +187,7 @@ func TestLostTerminal(t *testing.T) {
 func TestNohup(t *testing.T) {
 	q := questions()["host prepare"](t)
 	s := terminal.Start(t, exec.Command("sh", slices.Concat([]string{"-c", `trap "" HUP; exec gpustack "$@"`, "sh"}, q.args)...), "")
-	s.Expect("[y/N] ")
+	s.Expect("/?] ")
 	s.Signal(syscall.SIGHUP)
 	time.Sleep(300 * time.Millisecond) // it would have ended by then
 	s.Type("y\n")
@@ -408,10 +408,12 @@ func TestAnswered(t *testing.T) {
 		want           string
 	}{
 		"yes":                      {"", "y\n", 0, "done, recorded as entry 1"},
-		"no":                       {"", "n\n", 1, "error: nothing was changed\n"},
-		"end of input":             {"", terminal.CtrlD, 1, "\ngpustack: error: nothing was changed\n"},
-		"type-ahead":               {"y\ny\n", "n\n", 1, "error: nothing was changed\n"},
-		"type-ahead without a key": {"y", "\n", 1, "error: nothing was changed\n"},
+		"no":                       {"", "n\n", 1, "gpustack: nothing was changed\n"},
+		"end of input":             {"", terminal.CtrlD, 1, "\ngpustack: nothing was changed\n"},
+		"type-ahead":               {"y\ny\n", "n\n", 1, "gpustack: nothing was changed\n"},
+		"type-ahead without a key": {"y", "\n", 1, "gpustack: nothing was changed\n"},
+		"what each key means":      {"", "?\n", 1, "gpustack: n, Ctrl-D: change nothing\ngpustack: d: show the plan in full"},
+		"the diff":                 {"", "d\n", 1, "\n+++ /etc/modprobe.d/zz-gpustack.conf\n"},
 		"yes, then Ctrl-C":         {"", "y\n" + terminal.CtrlC, 130, "error: interrupted, nothing was changed\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -419,8 +421,13 @@ func TestAnswered(t *testing.T) {
 			q := questions()["host prepare"](t)
 			before := q.state()
 			s := q.start(t, test.before)
-			s.Expect("[y/N] ")
+			s.Expect("/?] ")
 			s.Type(test.answer)
+			if name == "what each key means" || name == "the diff" {
+				s.Expect(test.want)
+				s.Expect("/?] ")
+				s.Type("n\n")
+			}
 			if status := s.Wait(); status != test.status || !strings.Contains(s.Output(), test.want) {
 				t.Errorf("exit status %d, want %d, %q:\n%s", status, test.status, test.want, s.Output())
 			}

@@ -108,6 +108,7 @@ func wait(u *term.UI, ended <-chan result, signals <-chan os.Signal, cancel cont
 // interrupt handles the first signal. It returns whether a change is being made, so that the run
 // must end in order; otherwise it may end immediately.
 func interrupt(u *term.UI) (changing bool) {
+	u.Status.Clear()
 	changing, message := u.Run.Interrupt(u.Talk)
 	if !changing {
 		u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message}}})

@@ -100,6 +100,11 @@ func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...strin
 		return
 	}
 	u.Warn(warnings...)
+	u.Ask.Diff = func() {
+		u.Full = true
+		show()
+		u.Full = d.full
+	}
 	if !d.quiet {
 		show()
 	}

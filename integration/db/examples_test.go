@@ -64,7 +64,7 @@ func TestRepairExamples(t *testing.T) {
 		want := 0
 		switch {
 		case strings.Contains(line, "--apply"):
-			s.Expect("[y/N] ")
+			s.Expect("/?] ")
 			s.Type("y\n")
 			repaired = true
 		case strings.Contains(line, "gpustack repair-migration") && !repaired:

@@ -35,7 +35,7 @@ func TestInterruptedQuestion(t *testing.T) {
 				cmd := exec.Command(gpustack, append(args, "--root", root)...)
 				cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + root, "LANG=C.UTF-8", "TERM=dumb"}
 				s := terminal.Start(t, cmd, "")
-				s.Expect("[y/N] ")
+				s.Expect("/?] ")
 				interrupt(s)
 				s.Type("y\n")
 				if status := s.Wait(); status != 130 || !strings.Contains(s.Output(), "\ngpustack: error: interrupted, nothing was changed\n") {

@@ -910,7 +910,7 @@ func TestNothingBegun(t *testing.T) {
 		cell := stale(t, 1)
 		root := machine(t)
 		s := terminal.Start(t, exec.Command(gpustack, args(root)...), "")
-		s.Expect("[y/N] ")
+		s.Expect("/?] ")
 		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL WHERE id = 1"); err != nil {
 			t.Fatal(err)
 		}

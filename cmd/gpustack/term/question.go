@@ -23,7 +23,16 @@ type Asker struct {
 	run     *Run
 	closed  func() bool // the reader of standard output has closed it
 	answers bool        // questions can be answered
+	status  *Status
+	// Diff prints the plan in full; nil where a question has no plan.
+	Diff func()
 }
+
+// errDeclined says that the operator has answered no. It is no error: u.Fail prints it as it is.
+var errDeclined = errors.New("nothing was changed")
+
+// keys are the answers to a question, and what each means.
+const keys = "gpustack: y: apply the plan and record it\ngpustack: n, Ctrl-D: change nothing\n"
 
 // Confirm asks whether to go on. Without a terminal, and where the plan is printed as JSON or YAML,
 // it returns an error: --yes is required there. While it waits for the answer, a signal ends the
@@ -42,30 +51,53 @@ func (a Asker) Confirm(question, format string) error {
 	if a.closed() {
 		return unconfirmed("nothing was changed: the plan cannot be shown: standard output is closed", hint)
 	}
+	a.status.Clear()
 	a.run.End()
 	if err := a.run.ask(); err != nil {
 		return err
 	}
 	defer a.run.answered()
+	for {
+		answer, err := a.ask(question)
+		switch {
+		case err != nil && !errors.Is(err, io.EOF):
+			return err
+		case err == nil && (answer == "y" || answer == "yes"):
+			return nil
+		case err != nil, answer == "", answer == "n", answer == "no":
+			return host.WithCode(errDeclined, host.CodeUnconfirmed, "--yes")
+		case a.Diff != nil && answer == "d":
+			a.Diff()
+			if err := a.out.Flush(); err != nil {
+				return err
+			}
+		case a.Diff != nil:
+			fmt.Fprint(a.talk, keys+"gpustack: d: show the plan in full, each file as a diff\n") //nolint:errcheck // there is no other place to report it
+		default:
+			fmt.Fprint(a.talk, keys) //nolint:errcheck // there is no other place to report it
+		}
+	}
+}
+
+// ask asks once and returns the word that is answered.
+func (a Asker) ask(question string) (answer string, err error) {
 	// Input typed before the question is not an answer to it (tcflush(3)).
 	if err := unix.IoctlSetInt(int(a.in.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
-		return fmt.Errorf("discard what was typed before the question: %w", err)
+		return "", fmt.Errorf("discard what was typed before the question: %w", err)
 	}
-	fmt.Fprintf(a.talk, "gpustack: %s [y/N] ", Printable(question)) //nolint:errcheck // there is no other place to report it
-	answer, err := readAnswer(a.in, a.run)
+	choices := "[y/n/?]"
+	if a.Diff != nil {
+		choices = "[y/n/d/?]"
+	}
+	fmt.Fprintf(a.talk, "gpustack: %s %s ", Printable(question), choices) //nolint:errcheck // there is no other place to report it
+	answer, err = readAnswer(a.in, a.run)
 	if err != nil {
 		a.run.settleSignals() // a lost terminal ends the input and sends SIGHUP
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
 	}
 	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(a.talk) //nolint:errcheck // there is no other place to report it
 	}
-	if word := strings.ToLower(strings.TrimSpace(answer)); err != nil || word != "y" && word != "yes" {
-		return unconfirmed("nothing was changed", "")
-	}
-	return nil
+	return strings.ToLower(strings.TrimSpace(answer)), err
 }
 
 // unconfirmed returns the refusal of a change that the operator has not confirmed.

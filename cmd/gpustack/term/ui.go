@@ -33,6 +33,7 @@ type UI struct {
 	Terminal bool // data is printed to a terminal
 	Full     bool // --diff was given: plans are printed in full
 	Quiet    bool // --quiet was given: what programs print and what is waited for is not shown
+	Status   *Status
 	Colour   bool
 	Words    []string // of the command line, for records: without the program's name and without secrets
 	// Locate adds to a command what the command line says of the machine; nil to add nothing.
@@ -44,7 +45,8 @@ type UI struct {
 // New returns the UI of a run with these files and environment variables.
 func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 	terminal := term.IsTerminal(int(stdout.Fd()))
-	direct := &output{file: stdout}
+	status := newStatus(stderr)
+	direct := &output{file: stdout, status: status}
 	out := bufio.NewWriterSize(direct, 1<<16)
 	u := &UI{
 		Out:      out,
@@ -52,6 +54,7 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 		Talk:     stderr,
 		In:       stdin,
 		Terminal: terminal,
+		Status:   status,
 		Page:     newPage(stdout, getenv),
 		TalkPage: newPage(stderr, getenv),
 		Colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
@@ -59,7 +62,7 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 		Run:      Run{Stop: make(chan struct{}), handled: make(chan struct{}, 1)},
 	}
 	u.Ask = Asker{
-		in: stdin, talk: stderr, out: out, run: &u.Run,
+		in: stdin, talk: stderr, out: out, run: &u.Run, status: status,
 		closed:  func() bool { return direct.closed },
 		answers: term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
 	}
@@ -91,10 +94,12 @@ func widthOf(f *os.File) int {
 // head(1) has read what it needs, and a change must not be interrupted because tee(1) has ended.
 type output struct {
 	file   io.Writer
+	status *Status
 	closed bool // the reader has closed it
 }
 
 func (o *output) Write(data []byte) (int, error) {
+	o.status.Clear()
 	n, err := o.file.Write(data)
 	if errors.Is(err, unix.EPIPE) {
 		o.closed = true
@@ -141,6 +146,7 @@ func (u *UI) Warn(warnings ...string) {
 // CatchUp flushes data, so that it is printed before the messages that follow. An error is
 // returned at the end.
 func (u *UI) CatchUp() {
+	u.Status.Clear()
 	u.Out.Flush() //nolint:errcheck // the writer keeps the error
 }
 
@@ -181,16 +187,20 @@ func (u *UI) Note(format string, args ...any) {
 	say(u, "%s", Printable(fmt.Sprintf(format, args...)))
 }
 
-// Waits prints a message about what is waited for, unless --quiet is given.
+// Waits says on a terminal what takes long, unless --quiet is given or a document is printed.
 func (u *UI) Waits(format string, args ...any) {
-	if !u.Quiet {
-		u.Note(format, args...)
+	if !u.Quiet && !u.Document.Requested() {
+		u.Status.Show(fmt.Sprintf(format, args...))
 	}
 }
 
 // Fail prints all parts of an error, and its hints.
 func (u *UI) Fail(err error) {
 	u.CatchUp()
+	if errors.Is(err, errDeclined) {
+		u.Note("%s", errDeclined)
+		return
+	}
 	for _, err := range host.Split(err) {
 		say(u, "error: %s", Printable(err.Error()))
 	}

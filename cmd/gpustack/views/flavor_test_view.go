@@ -269,19 +269,19 @@ func age(created time.Time) string {
 
 // TestProgress is a line on a terminal that shows how far tests are.
 type TestProgress struct {
-	status *term.Status
-	mu     sync.Mutex
-	lines  map[string]string
-	names  []string
+	u     *term.UI
+	mu    sync.Mutex
+	lines map[string]string
+	names []string
 }
 
 // NewTestProgress returns an empty line on a terminal.
 func NewTestProgress(u *term.UI) *TestProgress {
-	return &TestProgress{status: term.NewStatus(u), lines: map[string]string{}}
+	return &TestProgress{u: u, lines: map[string]string{}}
 }
 
 // Clear removes the line.
-func (l *TestProgress) Clear() { l.status.Clear() }
+func (l *TestProgress) Clear() { l.u.CatchUp() }
 
 // Show replaces the line: state, seconds and the last line of the console of each server. It is
 // safe for concurrent use.
@@ -300,7 +300,7 @@ func (l *TestProgress) Show(p servertest.Progress) {
 	for _, name := range l.names {
 		all = append(all, l.lines[name])
 	}
-	l.status.Show(strings.Join(all, " | "))
+	l.u.Waits("%s", strings.Join(all, " | "))
 }
 
 // UnendedTests returns a warning for each entry whose run has ended without deleting its servers.
