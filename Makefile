@@ -130,7 +130,7 @@ NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
 build:
-	$(PROBE) -o $(PROBES)$$($(GO) env GOARCH) ./cmd/cudaprobe
+	$(PROBE) -o $(PROBES)$$($(GO) env GOARCH) ./cmd/cudaprobe && gzip -9nf $(PROBES)$$($(GO) env GOARCH)
 	$(BUILD) -o build/gpustack ./cmd/gpustack
 	@rm -rf $(filter-out build/gpustack,$(BUILT))
 	@if build/gpustack --version >/dev/null; then \
@@ -322,7 +322,7 @@ dist: build build/tools/nfpm
 	rm -rf $(DIST) build/stage
 	mkdir -p $(DIST)
 	for arch in amd64 arm64; do \
-		GOARCH=$$arch $(PROBE) -o $(PROBES)$$arch ./cmd/cudaprobe && GOARCH=$$arch $(BUILD) -o build/stage/$$arch/gpustack ./cmd/gpustack || exit 1; \
+		GOARCH=$$arch $(PROBE) -o $(PROBES)$$arch ./cmd/cudaprobe && gzip -9nf $(PROBES)$$arch && GOARCH=$$arch $(BUILD) -o build/stage/$$arch/gpustack ./cmd/gpustack || exit 1; \
 	done
 	$(MAKE) --no-print-directory install DESTDIR=build/stage/installed PREFIX=/usr
 	$(GO) run ./.ci/dist -version '$(VERSION)' -maintainer '$(MAINTAINER)' -installed build/stage/installed \

@@ -2,12 +2,14 @@ package integration
 
 import (
 	"bufio"
+	"compress/gzip"
 	"debug/buildinfo"
 	"debug/elf"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -461,7 +463,19 @@ func testSBOM(t *testing.T, d dist) {
 	}
 	want := []string{"std " + strings.TrimPrefix(info.GoVersion, "go") + " pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go") + " "}
 	// The binary carries cudaprobe, the one program of purego's.
-	text := read(t, program)
+	text := ""
+	for rest := read(t, program); !strings.Contains(text, "path\tgpustack/cmd/cudaprobe\n"); {
+		at := strings.Index(rest, "\x1f\x8b\x08\x00") // gzip(1)
+		if at < 0 {
+			break
+		}
+		rest = rest[at+1:]
+		if r, err := gzip.NewReader(strings.NewReader("\x1f" + rest)); err == nil {
+			r.Multistream(false)
+			unpacked, _ := io.ReadAll(r) //nolint:errcheck // of other bytes
+			text = string(unpacked)
+		}
+	}
 	carried := regexp.MustCompile(`\ndep\t(github\.com/ebitengine/purego)\t(v[0-9.]+)\t`).FindStringSubmatch(text)
 	if !strings.Contains(text, "path\tgpustack/cmd/cudaprobe\n") || carried == nil {
 		t.Fatal("the binary does not carry cudaprobe")

@@ -203,7 +203,7 @@ func TestHosts(t *testing.T) {
 		{"a GPU of containers beside others", []nova.Host{ofContainers(host("a", "20b2", "1eb8"), 0)}, "T4=1eb8 type-PCI"},
 		{"only GPUs of containers", []nova.Host{ofContainers(host("a", "20b2"), 0)}, "host a has no GPU for guests"},
 		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")},
-			"product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b, type-PF on a"},
+			"product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b; type-PF on a"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w, err := nova.NewWant(nova.Options{Role: nova.Controller, Release: 26, Hosts: test.hosts})

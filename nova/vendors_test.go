@@ -28,7 +28,7 @@ func TestVendors(t *testing.T) {
 		{"VFs by their driver", flex, "", "flex=8086:56c0", "flex type-VF: 4d:00.1 4d:00.2"},
 		{"a recorded VF", flex, "4d:00.1", "", "Flex170 type-VF: 4d:00.1"},
 		{"a recorded PF", flex, "b3:00.0", "", "Flex170 type-PF: b3:00.0"},
-		{"a PF and a VF", flex, "4d:00.1 b3:00.0", "", "product 8086:56c0 has different device types, which one alias cannot select: type-PF on localhost, type-VF on localhost"},
+		{"a PF and a VF", flex, "4d:00.1 b3:00.0", "", "product 8086:56c0 has different device types, which one alias cannot select: type-PF on localhost; type-VF on localhost"},
 		{"VFs of another id", mi300x, "11:02.0 2f:02.0", "", "MI300X-VF type-VF: all"},
 		{"one VF of another id", mi300x, "11:02.0", "", "MI300X-VF type-VF: 11:02.0"},
 		{"whole GPUs", whole, "11:00.0 2f:00.0", "", "MI300X type-PCI: all"},

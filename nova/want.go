@@ -179,7 +179,7 @@ func NewWant(o Options) (Want, error) {
 func (o Options) products() ([]Alias, error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}
-	types := map[product]map[string]string{} // the first host of each type
+	types := map[product]map[string][]string{} // the hosts of each type
 	var order []product
 	var errs []error
 	for _, h := range o.Hosts {
@@ -196,12 +196,12 @@ func (o Options) products() ([]Alias, error) {
 			}
 			p := product{*d.VendorID, *d.ProductID}
 			if types[p] == nil {
-				types[p] = map[string]string{}
+				types[p] = map[string][]string{}
 				order = append(order, p)
 				byProduct[p] = Alias{Name: AliasName(d), VendorID: p.vendor, ProductID: p.product, DeviceType: string(*d.DeviceType)}
 			}
-			if types[p][string(*d.DeviceType)] == "" {
-				types[p][string(*d.DeviceType)] = h.Name
+			if kind := string(*d.DeviceType); !slices.Contains(types[p][kind], h.Name) {
+				types[p][kind] = append(types[p][kind], h.Name)
 			}
 		}
 		if !found {
@@ -212,12 +212,12 @@ func (o Options) products() ([]Alias, error) {
 	for _, p := range order {
 		if len(types[p]) > 1 {
 			var where []string
-			for kind, host := range types[p] {
-				where = append(where, kind+" on "+host)
+			for kind, hosts := range types[p] {
+				where = append(where, kind+" on "+strings.Join(hosts, ", "))
 			}
 			slices.Sort(where)
 			errs = append(errs, fmt.Errorf("product %s:%s has different device types, which one alias cannot select: %s", p.vendor, p.product,
-				strings.Join(where, ", ")))
+				strings.Join(where, "; ")))
 		}
 		aliases = append(aliases, byProduct[p])
 	}

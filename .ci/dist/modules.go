@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/base64"
@@ -10,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -28,12 +30,20 @@ const carried = "cmd/cudaprobe/embedded/cudaprobe-"
 // withCarried returns the modules of a binary and of the program that it carries, by path. It is an
 // error if the binary does not carry the program.
 func withCarried(modules []*debug.Module, binary []byte, file string) ([]*debug.Module, error) {
-	program, err := os.ReadFile(file)
+	compressed, err := os.ReadFile(file + ".gz")
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Contains(binary, program) {
+	if !bytes.Contains(binary, compressed) {
 		return nil, fmt.Errorf("gpustack does not carry %s", file)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(compressed))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	program, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	info, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {

@@ -101,7 +101,7 @@ func newCommands(u *term.UI) []*cli.Command {
 			Name:        "fleet",
 			Usage:       "documents of many compute nodes",
 			Category:    "Many nodes",
-			Subcommands: []*cli.Command{newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u), newFleetAliasesCommand(u), newFleetStatusCommand(u)},
+			Subcommands: []*cli.Command{newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u)},
 		},
 		in("Repair of Nova's database", newRepairMigrationCommand(u)),
 		in(groupRecord, newHistoryCommand(u)),

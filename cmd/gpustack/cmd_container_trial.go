@@ -122,7 +122,11 @@ func runContainerTest(ctx context.Context, u *term.UI, opts containerTestOptions
 	if err != nil {
 		return err
 	}
-	m, err := containertest.Observe(ctx, root, opts.Request, embedded.Program())
+	program, err := embedded.Program()
+	if err != nil {
+		return err
+	}
+	m, err := containertest.Observe(ctx, root, opts.Request, program)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ reads back which driver it has. Finally it opens each group, as a guest would. I
 fails, the steps before it are rolled back. Recorded: "gpustack undo" and "gpustack host
 release" return the functions to their drivers. Run again, it plans nothing.
 
---device and --vendor name exactly the functions that are selected. Without them, these are
+--device names exactly the functions that are selected. Without it, these are
 the functions that host prepare has recorded, or else every NVIDIA GPU. The rules are those
 of host prepare: a selected GPU leaves the host with the other functions of its card, and
 every other function only with --allow ADDRESS. The error prints complete commands that are
@@ -60,7 +60,6 @@ EXAMPLES
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
-			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			nvswitchFlag(),
 			args.Choice(&cli.StringFlag{Name: "driver",

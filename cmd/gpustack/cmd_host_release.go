@@ -25,7 +25,7 @@ bound to vfio-pci since the boot gets the driver that the kernel has for it. The
 are read back. Recorded: "gpustack undo" binds the functions again. Run again, it plans
 nothing.
 
---device and --vendor name exactly the functions that are selected. Without them, these are
+--device names exactly the functions that are selected. Without it, these are
 the functions that host prepare has recorded and host bind has bound, or else every NVIDIA
 GPU. Functions that are assigned to a guest are refused.
 
@@ -45,7 +45,6 @@ EXAMPLES
 			args.RootFlag(),
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
-			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			args.Choice(&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had"},
 				[]string{"", string(machine.OfHost), string(machine.OfContainer)}),
 			timeoutFlag(), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
@@ -60,8 +59,7 @@ func parseHostRelease(c *cli.Context, f *args.Faults) driversOptions {
 		decision: parseDecision(c, f),
 		root:     c.String("root"),
 		prepare: selection.Options{
-			Add:     selectors(c, f, "device"),
-			Vendors: vendors(c, f),
+			Add: selectors(c, f, "device"),
 		},
 		timeout: parseTimeout(c, f), service: node.ServiceTimeout,
 		command: args.Recorded(c),

@@ -22,7 +22,7 @@ func newNovaDrainCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "drain",
 		Usage:     "take a compute service out of scheduling",
-		ArgsUsage: "HOST",
+		ArgsUsage: "[HOST]",
 		Description: `
 Shows the compute service of HOST and the servers on it, asks, disables the service with the
 reason "gpustack TIME ID: TEXT", reads it back and records the change. Then it waits until
@@ -34,7 +34,10 @@ was disabled by other means is refused, and so is a drain of another operator, w
 journal does not have, without --take-over. For one that this journal has, TIME and ID stay.
 
   --step  changes only TEXT: a program that changes the host says so what it is doing, and
-          "gpustack fleet status" shows it. Undo of the first change enables the service.
+          --list shows it. Undo of the first change enables the service.
+  --list  lists the services that gpustack has disabled, on this machine or another, with the
+          earliest first, by the reasons that Nova keeps, and changes nothing. Before Nova
+          Stein, services of a cell that does not answer are missing from the list.
 
 A resize that is neither confirmed nor reverted is in progress. Builds, migrations and
 unshelved servers elsewhere, which could still come to the host, are waited for too, unless
@@ -46,12 +49,13 @@ has pci_passthrough:alias, accel:device_profile, or resources of VGPU, PGPU or C
 EXAMPLES
   gpustack nova drain gpu7 --reason 'new kernel'
   gpustack nova drain gpu7 --reason 'new kernel' --wait-empty 2h --yes
+  gpustack nova drain --list
   gpustack nova drain gpu7 --step 'reboot' --yes
   gpustack nova drain gpu7 --reason 'new kernel' --dry-run -o json
 
 EXIT STATUS
   0  the service is disabled, and no server runs on the host with GPUs; --step: the reason
-     is changed
+     is changed; --list: the services are listed, and there may be none
   1  the change failed, or something was still in progress after --wait
   2  servers with GPUs run on the host; --dry-run: there are pending changes, or something
      is in progress
@@ -59,6 +63,7 @@ EXIT STATUS
 		Flags: append([]cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "reason", Usage: "say in `TEXT` why the service is disabled"},
+			&cli.BoolFlag{Name: "list", Usage: "only list the services that gpustack has disabled, since when and at which step"},
 			&cli.StringFlag{Name: "step", Usage: "only change the reason to `TEXT`"},
 			&cli.BoolFlag{Name: "take-over", Usage: "replace the reason of another operator's drain, which undo restores"},
 			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` until nothing is in progress on the host, or may come to it"},
@@ -75,11 +80,17 @@ type novaDrainOptions struct {
 	novaHost string
 	text     string
 	step     bool
+	list     bool
 	takeOver bool
 	waiting  drain.Waiting
 }
 
 func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
+	if c.Bool("list") {
+		f.Arguments(c)
+		f.Exclude(c, "list", "step", "reason", "take-over", "wait", "wait-empty")
+		return novaDrainOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), list: true}
+	}
 	opts := novaDrainOptions{
 		decision: parseDecision(c, f), cloud: parseCloud(c, f), novaHost: f.Arguments(c, "HOST")[0], step: c.IsSet("step"), takeOver: c.Bool("take-over"),
 		waiting: drain.Waiting{Tasks: c.Duration("wait"), Empty: c.Duration("wait-empty"), Every: drain.Every},
@@ -116,7 +127,25 @@ func (o novaDrainOptions) plan(s cloud.ComputeService, journal change.Store) (dr
 	return drain.NewDraining(s, o.text, time.Now(), drain.Own(entries), o.takeOver)
 }
 
+// listDrained lists the services that gpustack has disabled.
+func listDrained(ctx context.Context, u *term.UI, opts novaDrainOptions) error {
+	compute, err := connect(ctx, u, opts.cloud)
+	if err != nil {
+		return err
+	}
+	services, err := compute.ComputeServices(ctx)
+	if err != nil {
+		return err
+	}
+	u.Document.Kind = "nova drain --list"
+	report := views.NewDrained(compute, drain.NewStatus(services))
+	return showReport(u, opts.format, report, func() { report.Print(u) }, true)
+}
+
 func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error {
+	if opts.list {
+		return listDrained(ctx, u, opts)
+	}
 	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
 	if err != nil {
 		return err

@@ -131,7 +131,6 @@ func TestOneDocument(t *testing.T) {
 			begins: "flavor test gpu.old --image debian --conf a100.conf", asks: "flavor test gpu.old --image debian --conf a100.conf"},
 		"container check":   {good: "container check --root node", status: 2, begins: "container check --root absent"},
 		"container prepare": {good: "container prepare --root node --none", begins: "container prepare --root absent --none"},
-		"fleet aliases":     {good: "fleet aliases nodes", begins: "fleet aliases absent"},
 		"fleet diff":        {good: "fleet diff nodes nodes", begins: "fleet diff nodes absent"},
 		"fleet plan":        {good: "fleet plan nodes --keep 0 --map services.json", begins: "fleet plan nodes --keep 0 --map absent"},
 		"fleet show":        {good: "fleet show nodes", begins: "fleet show absent"},
@@ -151,16 +150,16 @@ func TestOneDocument(t *testing.T) {
 			asks:   "nova configure --root node --release epoxy --role controller --alias K4200=10de:11b4"},
 		"nova drain": {good: "nova drain gpu1 --reason kernel --dry-run", status: 2, cloud: true, hosts: true, begins: "nova drain gpu1 --reason kernel",
 			asks: "nova drain gpu1 --reason kernel"},
-		"nova enable":      {good: "nova enable gpu1", cloud: true, hosts: true, begins: "nova enable gpu1"},
-		"fleet status":     {good: "fleet status", cloud: true, hosts: true, begins: "fleet status"},
-		"nova explain":     {good: "nova explain --flavor gpu.large", status: 2, cloud: true, hosts: true, begins: "nova explain --flavor gpu.large"},
-		"rdma check":       {good: "rdma check --root hca", begins: "rdma check --root absent"},
-		"rdma prepare":     {good: "rdma prepare --root node --none", begins: "rdma prepare --root absent --none"},
-		"rdma scan":        {good: "rdma scan --root node", begins: "rdma scan --root absent"},
-		"container test":   {begins: "container test --root node --device 84:00.0 --image x"}, // integration, TestContainerTest
-		"rdma test":        {begins: "rdma test --root node"},                                 // its reports need a machine: integration, TestRDMATest
-		"repair-migration": {begins: "repair-migration --root absent"},                        // its reports need a database: integration/db
-		"undo":             {good: "undo --root prepared --dry-run", status: 2, begins: "undo --root absent", asks: "undo --root prepared"},
+		"nova enable":       {good: "nova enable gpu1", cloud: true, hosts: true, begins: "nova enable gpu1"},
+		"nova drain --list": {good: "nova drain --list", cloud: true, hosts: true, begins: "nova drain --list"},
+		"nova explain":      {good: "nova explain --flavor gpu.large", status: 2, cloud: true, hosts: true, begins: "nova explain --flavor gpu.large"},
+		"rdma check":        {good: "rdma check --root hca", begins: "rdma check --root absent"},
+		"rdma prepare":      {good: "rdma prepare --root node --none", begins: "rdma prepare --root absent --none"},
+		"rdma scan":         {good: "rdma scan --root node", begins: "rdma scan --root absent"},
+		"container test":    {begins: "container test --root node --device 84:00.0 --image x"}, // integration, TestContainerTest
+		"rdma test":         {begins: "rdma test --root node"},                                 // its reports need a machine: integration, TestRDMATest
+		"repair-migration":  {begins: "repair-migration --root absent"},                        // its reports need a database: integration/db
+		"undo":              {good: "undo --root prepared --dry-run", status: 2, begins: "undo --root absent", asks: "undo --root prepared"},
 	}
 	for name := range documents() {
 		c, ok := table[name]

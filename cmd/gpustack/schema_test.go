@@ -36,9 +36,8 @@ func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"container check":   reflect.TypeFor[views.ContainerCheck](),
 		"container prepare": reflect.TypeFor[views.ContainerPrepare](),
-		"fleet aliases":     reflect.TypeFor[views.FleetAliases](),
-		"fleet status":      reflect.TypeFor[views.FleetStatus](),
 		"nova drain":        reflect.TypeFor[views.NovaDrain](),
+		"nova drain --list": reflect.TypeFor[views.Drained](),
 		"nova enable":       reflect.TypeFor[views.NovaDrain](),
 		"fleet diff":        reflect.TypeFor[views.FleetDiff](),
 		"fleet plan":        reflect.TypeFor[views.FleetPlan](),
@@ -78,7 +77,7 @@ const (
 
 // schemaFile returns the name of the schema of a command.
 func schemaFile(command string) string {
-	return strings.ReplaceAll(command, " ", "-") + ".json"
+	return strings.NewReplacer(" --", "-", " ", "-").Replace(command) + ".json"
 }
 
 // TestSchemas compares docs/schema with the types of the documents. -update writes it.
@@ -128,6 +127,9 @@ func TestDocumentsAreKnown(t *testing.T) {
 	for path, c := range args.Commands(newApp(testUI(t), []string{"gpustack"}).Commands) {
 		if printsDocuments(c) {
 			with = append(with, path)
+			if args.FindFlag(c.Flags, "list") != nil {
+				with = append(with, path+" --list")
+			}
 		}
 	}
 	slices.Sort(with)
@@ -371,6 +373,9 @@ func checkDocument(command, format string, text []byte) error {
 	printed, err := onlyDocument(format, text)
 	if err != nil {
 		return fmt.Errorf("%w: %q", err, text)
+	}
+	if kind, _ := printed["kind"].(string); documents()[kind] != nil {
+		command = kind
 	}
 	if _, known := documents()[command]; !known {
 		command = failedOnly

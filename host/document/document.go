@@ -48,7 +48,8 @@ func (d Document) IsAlone() bool { return d.Name == d.File }
 
 // Each calls read for each document of a kind in the order of the paths, and within a folder by
 // name. The error joins those of read and of all files: of one that cannot be read or that contains
-// no document, of a folder without a document, and of documents of other kinds or versions.
+// no document, of a folder without a document, and of documents of other versions or, unless they are
+// in a folder, of other kinds.
 func (s Source) Each(want Kind, read func(Document) error) error {
 	return s.EachOf(Kinds{want}, read)
 }
@@ -60,8 +61,19 @@ func (s Source) EachOf(want Kinds, read func(Document) error) error {
 	for _, path := range s.Paths {
 		files, err := s.files(path, want)
 		errs = append(errs, err)
+		if len(files) == 1 && files[0] == path {
+			errs = append(errs, s.eachIn(path, want, read))
+			continue
+		}
+		in, others, found := s, 0, 0
+		if in.Ignore == nil { // a folder may have what other commands print
+			in.Ignore = func(Document) { others++ }
+		}
 		for _, file := range files {
-			errs = append(errs, s.eachIn(file, want, read))
+			errs = append(errs, in.eachIn(file, want, func(d Document) error { found++; return read(d) }))
+		}
+		if others > 0 && found == 0 {
+			errs = append(errs, host.WithHint(fmt.Errorf("%s: this folder does not have %s", path, want), want.hint()))
 		}
 	}
 	return errors.Join(errs...)

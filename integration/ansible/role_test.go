@@ -488,7 +488,7 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 	// Nothing is left to do on two of them.
 	for _, name := range []string{"whole", "planned"} {
 		want := map[string]string{
-			"node": "host guests|host prepare --dry-run|nova check|nova configure --dry-run", "controller": "fleet status",
+			"node": "host guests|host prepare --dry-run|nova check|nova configure --dry-run", "controller": "nova drain --list",
 		}
 		if name == "planned" {
 			want["node"] = "host guests|host prepare --dry-run --none|nova check"

@@ -3,9 +3,9 @@ package binary
 
 import (
 	"bytes"
-	"errors"
+	"compress/gzip"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,15 +62,26 @@ func embedProbe(checkout, shared string) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(checkout, "cmd", "cudaprobe", "embedded", "cudaprobe-"+runtime.GOARCH)
-	embedded, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	file := filepath.Join(checkout, "cmd", "cudaprobe", "embedded", "cudaprobe-"+runtime.GOARCH+".gz")
+	if compressed, err := os.ReadFile(file); err == nil {
+		if r, err := gzip.NewReader(bytes.NewReader(compressed)); err == nil {
+			if embedded, err := io.ReadAll(r); err == nil && bytes.Equal(embedded, program) {
+				return nil
+			}
+		}
+	}
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
 		return err
 	}
-	if bytes.Equal(embedded, program) {
-		return nil
+	if _, err := w.Write(program); err != nil {
+		return err
 	}
-	return edit.Replace(file, program, 0o755)
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return edit.Replace(file, b.Bytes(), 0o644)
 }
 
 func command(args ...string) (string, error) {

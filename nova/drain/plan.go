@@ -195,17 +195,20 @@ func newID() string {
 
 // Drained is a service that gpustack has disabled.
 type Drained struct {
-	Host string
-	Up   bool
+	Host string `json:"nova_host"` // the host's name in Nova
+	Up   bool   `json:"up"`        // whether nova-compute reports to Nova
 	Reason
 }
 
 // Status is which compute services are disabled.
 type Status struct {
-	Drained []Drained // by gpustack, since longest first
-	Others  int       // for other reasons
-	Unknown []string  // hosts whose cell does not answer
-	Enabled int
+	// the compute services that gpustack has disabled, longest ago first
+	Drained []Drained `json:"drained"`
+	Enabled int       `json:"enabled_count"` // compute services that are enabled
+	// compute services that are disabled for other reasons
+	Others int `json:"disabled_count"`
+	// hosts whose cell does not answer; before microversion 2.69 they are missing from all lists
+	Unknown []string `json:"unknown_hosts"`
 }
 
 // NewStatus returns which of a cloud's services are disabled.

@@ -17,9 +17,10 @@ import (
 // nova-compute of libvirt takes over services whose reason begins with "AUTO: "
 // (nova/virt/libvirt/driver.py, DISABLE_PREFIX), which this one never does.
 type Reason struct {
-	Since time.Time // in UTC, when the service was disabled; to the second
-	ID    string    // 8 hexadecimal digits, chosen when it was disabled
-	Text  string    // which may change: why, or at which step
+	// when the service was disabled, to the second; the first time, if undo of nova enable disabled it again
+	Since time.Time `json:"since"`
+	ID    string    `json:"drain_id"` // 8 hexadecimal digits, new each time a service is disabled
+	Text  string    `json:"step"`     // the text of the reason, which may change: why, or at which step
 }
 
 const (

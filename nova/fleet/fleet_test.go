@@ -469,31 +469,6 @@ func differences(all []fleet.Difference) (texts []string) {
 	return texts
 }
 
-// TestAliases: the type of most nodes counts, the others are named, and GPUs for containers do not.
-func TestAliases(t *testing.T) {
-	nodes := several(4, 2)
-	for i := range nodes {
-		for g := range nodes[i].GPUs {
-			nodes[i].GPUs[g].Type = "type-PF"
-		}
-	}
-	nodes[1].GPUs[1].Type, nodes[2].GPUs[0].Type = "type-PCI", "type-PCI"
-	nodes[3].GPUs[0].Product, nodes[3].GPUs[1].Product = "2330", "1eb8"
-	nodes[3].GPUs[1].Role, nodes[3].GPUs[1].State = "container", "host"
-	var got []string
-	for _, a := range of(t, nodes...).Aliases() {
-		text := fmt.Sprintf("%s %s:%s %s %d", a.Name, a.VendorID, a.ProductID, a.DeviceType, len(a.Nodes))
-		for _, s := range a.Others {
-			text += fmt.Sprintf(" %s %s %s", s.Type, s.Nodes[0].Name, s.Nodes[len(s.Nodes)-1].Name)
-		}
-		got = append(got, text)
-	}
-	want := []string{"A100-SXM4-80GB 10de:20b2 type-PF 3 type-PCI gpu2 gpu3", "H100-SXM5-80GB 10de:2330 type-PF 1"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // services returns the output of openstack compute service list for nodes in zones.
 func services(zones map[string]string, change func(host string, row map[string]string)) []byte {
 	var b bytes.Buffer
@@ -1034,7 +1009,6 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("differs from itself: %+v", d)
 		}
 		found.Odd(found.Layouts(), fleettest.Made, time.Hour)
-		found.Aliases()
 		free := 0
 		for _, total := range found.Totals(fleettest.Made, 0) {
 			free += total.Free

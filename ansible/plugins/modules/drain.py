@@ -12,7 +12,7 @@ short_description: Take a compute service out of scheduling and list the servers
 version_added: 0.1.0
 description:
   - Runs C(gpustack nova drain), with the credentials of an administrator of the cloud. It stops and moves no server.
-  - The service is disabled with a reason by which M(gpustack.nova.enable) and C(gpustack fleet status) find it. A service that was disabled by other means is refused.
+  - The service is disabled with a reason by which M(gpustack.nova.enable) and C(gpustack nova drain --list) find it. A service that was disabled by other means is refused.
 author:
   - the gpustack authors (@gpustack)
 extends_documentation_fragment:

@@ -11,7 +11,7 @@ module: fleet_status_info
 short_description: List the compute services that gpustack has disabled
 version_added: 0.1.0
 description:
-  - Runs C(gpustack fleet status), which changes nothing, with the credentials of an administrator of the cloud.
+  - Runs C(gpustack nova drain --list), which changes nothing, with the credentials of an administrator of the cloud.
 author:
   - the gpustack authors (@gpustack)
 extends_documentation_fragment:
@@ -40,7 +40,7 @@ unknown_hosts:
   type: list
   elements: str
 document:
-  description: The document of C(gpustack fleet status -o json), which docs/json.md of gpustack describes.
+  description: The document of C(gpustack nova drain --list -o json), which docs/json.md of gpustack describes.
   returned: if gpustack has printed one
   type: dict
 exit_status:
@@ -59,7 +59,7 @@ FLAGS = joined(CLOUD)
 
 
 def main():
-    task = Gpustack(["fleet", "status"], FLAGS)
+    task = Gpustack(["nova", "drain", "--list"], FLAGS)
     task.run()
     if task.rc == 2:
         task.unexpected()

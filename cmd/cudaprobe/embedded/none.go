@@ -2,5 +2,4 @@
 
 package embedded
 
-// Program returns cudaprobe for this architecture, nil if this binary carries none.
-func Program() []byte { return nil }
+var compressed []byte

@@ -4,8 +4,5 @@ package embedded
 
 import _ "embed"
 
-//go:embed cudaprobe-arm64
-var program []byte
-
-// Program returns cudaprobe for this architecture, nil if this binary carries none.
-func Program() []byte { return program }
+//go:embed cudaprobe-arm64.gz
+var compressed []byte

@@ -1,0 +1,39 @@
+package views
+
+import (
+	"time"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/nova/cloud"
+	"gpustack/nova/drain"
+)
+
+// Drained is the output of nova drain --list (docs/json.md).
+type Drained struct {
+	Schema int    `json:"schema"`
+	Cloud  string `json:"cloud"` // the address of Nova's API
+	drain.Status
+}
+
+// NewDrained returns the report of a cloud's services.
+func NewDrained(c *cloud.Compute, s drain.Status) Drained {
+	return Drained{Schema: 1, Cloud: c.URL, Status: s}
+}
+
+// Print prints the report as text.
+func (r Drained) Print(u *term.UI) {
+	rows := [][]string{}
+	for _, d := range r.Drained {
+		state := map[bool]string{true: "up", false: "down"}[d.Up]
+		rows = append(rows, []string{term.Printable(d.Host), state, d.Since.Format(time.RFC3339), term.Printable(d.Text)})
+	}
+	if len(rows) > 0 {
+		table(u, []string{"HOST", "STATE", "DISABLED SINCE", "STEP"}, rows)
+	}
+	for _, name := range r.Unknown {
+		u.Printf("unknown: %s: its cell does not answer\n", term.Printable(name))
+	}
+	u.Printf("%s\n", term.Sentence(host.Numbered(len(rows), "compute service")+" disabled by gpustack",
+		host.Numbered(r.Others, "other")+" disabled", host.Numbered(r.Enabled, "other")+" enabled"))
+}
