@@ -319,10 +319,6 @@ func TestRDMATest(t *testing.T) {
 		if status != 1 || !strings.Contains(stderr, "error: rxe0 port 1 is not ACTIVE: its state is DOWN (LinkUp)") {
 			t.Errorf("exit status %d: %s", status, stderr)
 		}
-		_, stderr, status = try(t, exec.Command("sh", "-c", `ulimit -l 8; exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock "$@"`, "sh", "chroot", root, "/bin/gpustack", "rdma", "test"))
-		if status != 1 || !strings.Contains(stderr, "the limit of locked memory (RLIMIT_MEMLOCK) is too low") {
-			t.Errorf("exit status %d: %s", status, stderr)
-		}
 	})
 	for _, test := range []struct {
 		signal  syscall.Signal
