@@ -138,7 +138,7 @@ func (m Machine) Loopback(ctx context.Context, begins func(Test)) ([]Tested, err
 	for i := range tests {
 		begins(tests[i].Test)
 		var err error
-		if tests[i].Result, err = tests[i].Test.Loopback(ctx); err != nil {
+		if tests[i].Result, err = tests[i].Loopback(ctx); err != nil {
 			return nil, err
 		}
 	}
