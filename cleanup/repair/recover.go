@@ -335,17 +335,24 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, the
 	if errors.Is(err, errStays) {
 		err = nil
 	}
-	for _, row := range u.Rows {
-		if err == nil && touched != nil && row.Table == touched.Table && row.Key == touched.Key {
-			// So that the row still matches its side.
-			columns := row.Before
-			if is.written == After {
-				columns = row.After
-			}
-			maps.Copy(columns, touched.Before)
-		}
+	if err == nil && touched != nil {
+		follow(u, is.written, *touched)
 	}
 	return is.written, err
+}
+
+// follow writes the time of a touched row into the unit, so that the row still matches its side.
+func follow(u *cleanup.Unit, side Side, touched cleanup.Row) {
+	for _, row := range u.Rows {
+		if row.Table != touched.Table || row.Key != touched.Key {
+			continue
+		}
+		columns := row.Before
+		if side == After {
+			columns = row.After
+		}
+		maps.Copy(columns, touched.Before)
+	}
 }
 
 // gone returns whether the instance of a unit is deleted, or its row purged.
