@@ -126,23 +126,20 @@ type Request struct {
 // capability_type and live_migratable.
 type Spec map[string]string
 
-// ignored are keys of a spec that pools are not compared with: Placement compares them
-// (nova/pci/stats.py, ignored_spec_tags, since 2023.1).
-var ignored = []string{"name", "numa_policy", "resource_class", "traits"}
-
 // NewSpec returns the spec of an alias, which nova-api accepts (nova/pci/request.py,
-// get_alias_from_config).
+// get_alias_from_config). Of its other keys pools are not compared with the policy, the resource
+// class and the traits (nova/pci/stats.py, ignored_spec_tags, since 2023.1).
 func NewSpec(alias map[string]any) Spec {
 	spec := Spec{}
 	for key, value := range alias {
 		text, isText := value.(string)
 		switch {
-		case !isText || slices.Contains(ignored, key):
+		case !isText:
 		case key == "device_type":
 			spec["dev_type"] = text
 		case key == "live_migratable":
 			spec[key] = fmt.Sprint(isTrue(text))
-		default:
+		case slices.Contains([]string{"vendor_id", "product_id", "capability_type"}, key): // Nova rejects others
 			spec[key] = text
 		}
 	}
