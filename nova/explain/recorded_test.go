@@ -12,8 +12,8 @@ import (
 )
 
 // TestRecordedHosts: of random requests and hosts, explain says without Nova nothing that Nova's own
-// code has contradicted, as far as answers of that release are recorded (make hosts HOSTS=-host-record).
-// TestExplainHost of the integration tests asks the Nova that is installed there.
+// code has contradicted, as far as answers of that release are recorded (-host-record of make
+// hosts). TestExplainHost of the integration tests asks the Nova that is installed there.
 func TestRecordedHosts(t *testing.T) {
 	files, err := filepath.Glob("testdata/hosts-*.txt")
 	if err != nil || len(files) == 0 {
