@@ -423,9 +423,10 @@ func TestAnswered(t *testing.T) {
 			s := q.start(t, test.before)
 			s.Expect("/?] ")
 			s.Type(test.answer)
-			if name == "what each key means" || name == "the diff" {
-				s.Expect(test.want)
-				s.Expect("/?] ")
+			// What is typed before the question is asked again is no answer.
+			again := map[string]string{"?\n": "each file as a diff\n", "d\n": "unless booted with gpustack=off\n"}[test.answer]
+			if again != "" {
+				s.Expect(again + "gpustack: apply this plan? [y/n/d/?] ")
 				s.Type("n\n")
 			}
 			if status := s.Wait(); status != test.status || !strings.Contains(s.Output(), test.want) {
