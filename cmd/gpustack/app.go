@@ -36,6 +36,7 @@ func newApp(u *term.UI, words []string) app {
 	below := func(c host.Command) host.Command { return args.Below(c, line.Root) }
 	u.Document.Text, u.Document.Command = func(t host.Text) string { return term.Plain(u, t) }, below
 	u.Document.Head = func(kind string) any { return newHead(line.Root, kind) }
+	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
 	u.Locate = below
 	return app{a, line, u}
 }

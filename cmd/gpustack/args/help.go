@@ -165,6 +165,20 @@ func Below(c host.Command, root string) host.Command {
 	return c.At("root", root)
 }
 
+// AtRoot adds --root, with its value root, to the commands of a warning, which has them as text: a
+// warning has no parts. One that has --root remains as it is, and so does one about a document.
+func AtRoot(text, root string) string {
+	if root == "" || root == "/" || strings.Contains(text, " --root ") || strings.Contains(text, " -o json") {
+		return text
+	}
+	return rootedText().ReplaceAllStringFunc(text, func(command string) string { return command + " --root " + host.ShellWord(root) })
+}
+
 // rooted matches the commands about a machine. Others that have --root are about a cloud.
-var rooted = host.LazyRegexp(`^(host (scan|check|prepare|bind|release|guests|snapshot)|` +
-	`nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare|test)|repair-migration|history|undo)$`)
+var (
+	rooted     = host.LazyRegexp(`^` + rootedNames + `$`)
+	rootedText = host.LazyRegexp(`\bgpustack ` + rootedNames + `\b`)
+)
+
+const rootedNames = `(host (scan|check|prepare|bind|release|guests|snapshot)|` +
+	`nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare|test)|repair-migration|history|undo)`

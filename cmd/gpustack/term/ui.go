@@ -36,6 +36,8 @@ type UI struct {
 	Status   *Status
 	Colour   bool
 	Words    []string // of the command line, for records: without the program's name and without secrets
+	// Complete completes the commands of warnings; nil if they are complete.
+	Complete func(text string) string
 	// Locate adds to a command what the command line says of the machine; nil to add nothing.
 	Locate   func(host.Command) host.Command
 	Document Document
@@ -139,6 +141,9 @@ func say(u *UI, format string, args ...any) {
 // Warn prints warnings.
 func (u *UI) Warn(warnings ...string) {
 	for _, w := range warnings {
+		if u.Complete != nil {
+			w = u.Complete(w)
+		}
 		say(u, "warning: %s", Printable(w))
 	}
 }
