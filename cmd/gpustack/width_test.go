@@ -24,7 +24,7 @@ func widths() []int { return []int{60, 80, 120} }
 // wider than the page, although they are not of a diff or an example of help, and their last field
 // is more than one word or one command.
 func tooWide(text string, width int) (lines []string) {
-	fields, command := regexp.MustCompile(` {2,}`), regexp.MustCompile(`^'?gpustack( [a-z-]+)+( --?[a-z]\S*| \S*[/.:0-9]\S*|( (FILE|node)))*('?[,.;:)]*)?$`)
+	fields, command := regexp.MustCompile(` {2,}`), regexp.MustCompile(`^'?gpustack( [a-z-]+)+( --?[a-z-]+( [^- ]\S*)?| \S*[/.:0-9]\S*| [A-Z]+)*('?[,.;:)]*)?$`)
 	kept := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
