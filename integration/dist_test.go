@@ -472,7 +472,7 @@ func testSBOM(t *testing.T, d dist) {
 		rest = rest[at+1:]
 		if r, err := gzip.NewReader(strings.NewReader("\x1f" + rest)); err == nil {
 			r.Multistream(false)
-			unpacked, _ := io.ReadAll(r) //nolint:errcheck // of other bytes
+			unpacked, _ := io.ReadAll(r) // an error of other bytes
 			text = string(unpacked)
 		}
 	}

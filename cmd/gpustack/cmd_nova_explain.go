@@ -101,7 +101,7 @@ func parseNovaExplain(c *cli.Context, f *args.Faults) novaExplainOptions {
 			},
 			Confs: parseConfs(c, f, ""), Release: parseRelease(c, f),
 			NovaPython: c.String("nova-python"),
-			Database: c.String("database"), API: c.String("api-database"),
+			Database:   c.String("database"), API: c.String("api-database"),
 		},
 		inventories: c.StringSlice("inventory"), guests: c.StringSlice("guests"), cloud: parseCloud(c, f),
 	}

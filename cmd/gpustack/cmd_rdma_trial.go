@@ -140,7 +140,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 			f.Add(args.UsageError("--container "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
 		}
 	}
-	if err := opts.Options.Check(); err != nil {
+	if err := opts.Check(); err != nil {
 		for _, e := range host.Split(err) {
 			f.Add(args.UsageError(e.Error(), f.SeeHelp()))
 		}

@@ -20,7 +20,7 @@ import (
 func selectors(c *cli.Context, f *args.Faults, flag string) []pci.Selector {
 	return args.Values(f, c, flag, func(value string) (pci.Selector, error) {
 		s, err := pci.ParseSelector(value)
-		return s, meaning(c, f, flag, value, err, true)
+		return s, meaning(c, flag, value, err, true)
 	})
 }
 
@@ -34,13 +34,13 @@ func addresses(c *cli.Context, f *args.Faults, flag string) []pci.Address {
 // address returns one value of a flag that names functions.
 func address(c *cli.Context, f *args.Faults, flag, value string) (pci.Address, error) {
 	a, err := pci.ParseGiven(value)
-	return a, meaning(c, f, flag, value, err, false)
+	return a, meaning(c, flag, value, err, false)
 }
 
 // meaning adds to an error about a value, which names no function, the functions of the machine
 // that match it, and the command line with those. products says that the flag accepts the ids of a
 // product too.
-func meaning(c *cli.Context, f *args.Faults, flag, value string, err error, products bool) error {
+func meaning(c *cli.Context, flag, value string, err error, products bool) error {
 	if err == nil {
 		return nil
 	}

@@ -88,18 +88,8 @@ func loaderFolders(root host.Root, fail func(file string, err error), file strin
 		switch {
 		case len(fields) > 1 && fields[0] == "include":
 			for _, pattern := range fields[1:] {
-				if !path.IsAbs(pattern) {
-					pattern = path.Join(path.Dir(file), pattern)
-				}
-				dir := path.Dir(pattern)
-				names, err := root.ReadDir(dir)
-				if err != nil && !host.IsAbsent(err) {
-					fail(dir, err)
-				}
-				for _, name := range names {
-					if ok, err := path.Match(path.Base(pattern), name); ok && err == nil {
-						folders = append(folders, loaderFolders(root, fail, path.Join(dir, name), seen)...)
-					}
+				for _, name := range included(root, fail, path.Dir(file), pattern) {
+					folders = append(folders, loaderFolders(root, fail, name, seen)...)
 				}
 			}
 		case len(fields) > 0 && path.IsAbs(fields[0]):
@@ -107,6 +97,24 @@ func loaderFolders(root host.Root, fail func(file string, err error), file strin
 		}
 	}
 	return folders
+}
+
+// included returns the files that a pattern in a file of a folder includes.
+func included(root host.Root, fail func(file string, err error), folder, pattern string) (files []string) {
+	if !path.IsAbs(pattern) {
+		pattern = path.Join(folder, pattern)
+	}
+	dir := path.Dir(pattern)
+	names, err := root.ReadDir(dir)
+	if err != nil && !host.IsAbsent(err) {
+		fail(dir, err)
+	}
+	for _, name := range names {
+		if ok, err := path.Match(path.Base(pattern), name); ok && err == nil {
+			files = append(files, path.Join(dir, name))
+		}
+	}
+	return files
 }
 
 // libraries returns the libraries of compute: links that programs load, and files of a version

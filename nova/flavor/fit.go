@@ -173,7 +173,9 @@ func DevicesOf(h nova.Host, alias string, products map[string]Product) []*pci.De
 	if found := matches(func(d *pci.Device) bool { return d.AliasHint != nil && string(*d.AliasHint) == alias }); found != nil {
 		return found
 	}
-	return matches(func(d *pci.Device) bool { return d.AliasHint != nil && strings.HasPrefix(string(*d.AliasHint), alias+"-") })
+	return matches(func(d *pci.Device) bool {
+		return d.AliasHint != nil && strings.HasPrefix(string(*d.AliasHint), alias+"-")
+	})
 }
 
 // share is what divides a NUMA node.

@@ -131,8 +131,8 @@ func (l *Line) descend(name string) {
 			elsewhere = append(elsewhere, "'"+l.app.Name+" "+path+"'")
 		}
 	}
-	if close := strings.Trim(strings.TrimPrefix(cli.SuggestCommand(known, name), "Did you mean"), ` ?"`); elsewhere == nil && alike(close, name) {
-		elsewhere = []string{close}
+	if similar := strings.Trim(strings.TrimPrefix(cli.SuggestCommand(known, name), "Did you mean"), ` ?"`); elsewhere == nil && alike(similar, name) {
+		elsewhere = []string{similar}
 	}
 	hint := ""
 	if elsewhere != nil {
@@ -244,11 +244,11 @@ func (l *Line) suggestFlag(name string) string {
 	if name == "force" {
 		return "there is no --force: --allow ADDRESS lifts the refusal of one function, --yes answers the question; " + see
 	}
-	close := cli.SuggestFlag(l.known(), name, true)
-	if l.Command == nil || !alike(strings.TrimLeft(close, "-"), name) || slices.Contains(notSuggested(), close) {
+	similar := cli.SuggestFlag(l.known(), name, true)
+	if l.Command == nil || !alike(strings.TrimLeft(similar, "-"), name) || slices.Contains(notSuggested(), similar) {
 		return see
 	}
-	return "did you mean " + close + "? " + see
+	return "did you mean " + similar + "? " + see
 }
 
 // notSuggested are flags that a similar word must not lead to: what they do is more than was asked

@@ -57,7 +57,7 @@ func (v view) record() []host.Finding {
 		if !ok || g.Kind != c.Options.GPUKind && g.Kind != c.Options.HCAKind || c.At(a) != nil {
 			continue
 		}
-		remedy := host.Text(again)
+		remedy := again
 		if !container.IsSpec(g.File) {
 			remedy = host.Textf("remove it from the file, or record it: %s", host.NewCommand("container prepare").Flag("device", a.String()))
 		}
