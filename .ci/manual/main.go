@@ -23,12 +23,12 @@ func main() {
 
 // write writes gpustack(8), and a page for each command that it lists.
 func write(program, dir, date string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // every user reads the manual
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	paths := []string{""}
 	for i := 0; i < len(paths); i++ {
-		c := exec.Command(program, append([]string{"help"}, strings.Fields(paths[i])...)...) //nolint:gosec // the program that was built
+		c := exec.Command(program, append([]string{"help"}, strings.Fields(paths[i])...)...)
 		c.Env = []string{"LANG=C.UTF-8"}
 		text, err := c.Output()
 		if err != nil {
@@ -41,7 +41,7 @@ func write(program, dir, date string) error {
 		}
 		name := strings.ReplaceAll(strings.TrimSpace("gpustack "+paths[i]), " ", "-")
 		page := fmt.Sprintf("%% %q \"8\" %q \"gpustack\" \"gpustack manual\"\n\n%s", strings.ToUpper(name), date, markdown(name, string(text)))
-		if err := os.WriteFile(filepath.Join(dir, name+".8"), md2man.Render([]byte(page)), 0o644); err != nil { //nolint:gosec // every user reads it
+		if err := os.WriteFile(filepath.Join(dir, name+".8"), md2man.Render([]byte(page)), 0o644); err != nil {
 			return err
 		}
 	}

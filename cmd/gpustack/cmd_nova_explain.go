@@ -20,7 +20,9 @@ func newNovaExplainCommand(u *term.UI) *cli.Command {
 		Description: `
 Judges for each compute node whether it can build a guest of a flavor, and names the
 first link of the chain that fails, with what was read, from where, and a command that
-mends it:
+mends it.
+
+The links, in their order:
 
   flavor             its request for devices is well-formed; it is not disabled
   image              its minimum disk and memory, with --image

@@ -160,7 +160,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	opts.rows.Find = find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
 		All: c.Bool("all"), BusyAfter: c.Duration("busy-after")}
 	if text := c.String("device"); text != "" {
-		address, err := address(c, f, "device", text)
+		address, err := address(c, "device", text)
 		f.AddEach("--device: ", err, host.HintOf(err))
 		opts.rows.Find.Address = address.String()
 	}

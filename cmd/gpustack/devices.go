@@ -27,12 +27,12 @@ func selectors(c *cli.Context, f *args.Faults, flag string) []pci.Selector {
 // addresses returns the values of a flag that names functions.
 func addresses(c *cli.Context, f *args.Faults, flag string) []pci.Address {
 	return args.Values(f, c, flag, func(value string) (pci.Address, error) {
-		return address(c, f, flag, value)
+		return address(c, flag, value)
 	})
 }
 
 // address returns one value of a flag that names functions.
-func address(c *cli.Context, f *args.Faults, flag, value string) (pci.Address, error) {
+func address(c *cli.Context, flag, value string) (pci.Address, error) {
 	a, err := pci.ParseGiven(value)
 	return a, meaning(c, flag, value, err, false)
 }
