@@ -281,6 +281,9 @@ func parts(said, kind string) (lines []string) {
 // inHint matches a command in a hint: what an operator copies.
 var inHint = host.LazyRegexp(`\bgpustack ((?:[^;'()\s]|'[^']*')+(?: (?:[^;'()\s]|'[^']*')+)*)`)
 
+// quoted matches a command in quotes, as in a question.
+var quoted = host.LazyRegexp(`'gpustack ([a-z -]*)'`)
+
 // shellWord matches a word of a command, which may be quoted.
 var shellWord = host.LazyRegexp(`(?:[^'\s]|'[^']*')+`)
 
@@ -289,6 +292,10 @@ var prose = []string{"as", "lists", "shows", "with", "makes", "on", "and", "or",
 
 // commandsOf returns the command lines in a hint, without the program's name.
 func commandsOf(hint string) (commands [][]string) {
+	for _, m := range quoted().FindAllStringSubmatch(hint, -1) {
+		commands = append(commands, strings.Fields(m[1]))
+	}
+	hint = quoted().ReplaceAllString(hint, "")
 	for _, m := range inHint().FindAllStringSubmatch(hint, -1) {
 		var words []string
 		for _, word := range shellWord().FindAllString(m[1], -1) {

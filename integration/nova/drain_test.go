@@ -105,7 +105,7 @@ func TestDrain(t *testing.T) {
 		return err == nil && s.Status == "ERROR" && strings.Contains(s.Fault.Message, "No valid host")
 	})
 	remove(t, nova, other)
-	if got := succeed(t, "fleet", "status"); !strings.Contains(got, "2 compute services disabled by gpustack") {
+	if got := succeed(t, "nova", "drain", "--list"); !strings.Contains(got, "2 compute services disabled by gpustack") {
 		t.Errorf("%s", got)
 	}
 

@@ -160,8 +160,9 @@ func (l *Line) takeFlag(word string, rest []string) []string {
 		}
 	}
 	follows := flag != nil && TakesValue(flag)
-	if flag == nil && l.Command != nil && len(l.subcommands()) == 0 && len(rest) > 0 {
-		follows = !strings.HasPrefix(rest[0], "-")
+	if flag == nil && len(rest) > 0 {
+		isCommand := slices.ContainsFunc(l.subcommands(), func(c *cli.Command) bool { return c.HasName(rest[0]) })
+		follows = !isCommand && !strings.HasPrefix(rest[0], "-")
 	}
 	follows = follows && !hasValue && len(rest) > 0
 	at := len(l.words) - len(rest) // of the next word

@@ -160,7 +160,11 @@ func TestForeignNames(t *testing.T) {
 	for what, print := range map[string]func(*UI){
 		"Warn":  func(u *UI) { u.Warn(name) },
 		"Note":  func(u *UI) { u.Note("%s is removed", name) },
-		"Waits": func(u *UI) { u.Waits("%s", name) },
+		"Waits": func(u *UI) {
+			u.Status = &Status{out: io.Discard}
+			u.Waits("%s", name)
+			u.Printf("%s\n", u.Status.text)
+		},
 		"Fail":  func(u *UI) { u.Fail(host.WithHint(errors.New(name), host.Textf("rm %s", name))) },
 		"Hint":  func(u *UI) { u.Fail(host.WithHint(errors.New(name), "rm "+name)) },
 		"Table": func(u *UI) { u.Table([]string{"NAME"}, [][]string{{name}}) },

@@ -14,7 +14,7 @@ import (
 func TestFindingsFit(t *testing.T) {
 	findings := []host.Finding{
 		{Check: "initramfs", Status: host.Fail, File: "/boot/initrd.img-6.1.0-28-amd64", Seen: "the initramfs of 6.1.0-28-amd64 does not bind functions before udev starts",
-			Effect: "on next boot a host driver may claim the GPU first", Remedy: "regenerate it: gpustack host prepare --rebuild, then reboot"},
+			Effect: "on next boot a host driver may claim the GPU first", Remedy: host.Textf("regenerate it: %s, then reboot", host.NewCommand("host prepare").Flag("rebuild"))},
 	}
 	var b bytes.Buffer
 	u := &term.UI{Out: bufio.NewWriter(&b), Page: term.Page{Width: 60}}
