@@ -203,7 +203,7 @@ func asMap(value any) map[string]any {
 // checkFlags compares the flags of a module with those that the command's help lists.
 func checkFlags(t *testing.T, name string, spec specification) {
 	t.Helper()
-	help, err := exec.Command(gpustack, append(slices.Clone(spec.Command), "--help")...).Output()
+	help, err := exec.Command(gpustack, append([]string{"help"}, spec.Command...)...).Output()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

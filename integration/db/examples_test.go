@@ -18,7 +18,7 @@ import (
 // added, and ssh prints what host guests prints on these hosts; cmd/gpustack runs the examples of
 // the other commands.
 func TestRepairExamples(t *testing.T) {
-	help, err := exec.Command(gpustack, "repair-migration", "--help").Output()
+	help, err := exec.Command(gpustack, "help", "repair-migration").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
