@@ -158,8 +158,8 @@ func TestFail(t *testing.T) {
 func TestForeignNames(t *testing.T) {
 	const name = "a\x1b[2J\x07b"
 	for what, print := range map[string]func(*UI){
-		"Warn":  func(u *UI) { u.Warn(name) },
-		"Note":  func(u *UI) { u.Note("%s is removed", name) },
+		"Warn": func(u *UI) { u.Warn(name) },
+		"Note": func(u *UI) { u.Note("%s is removed", name) },
 		"Waits": func(u *UI) {
 			u.Status = &Status{out: io.Discard}
 			u.Waits("%s", name)
