@@ -4,12 +4,14 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 )
@@ -41,11 +43,24 @@ func write(program, dir, date string) error {
 		}
 		name := strings.ReplaceAll(strings.TrimSpace("gpustack "+paths[i]), " ", "-")
 		page := fmt.Sprintf("%% %q \"8\" %q \"gpustack\" \"gpustack manual\"\n\n%s", strings.ToUpper(name), date, markdown(name, string(text)))
-		if err := os.WriteFile(filepath.Join(dir, name+".8"), md2man.Render([]byte(page)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name+".8"), escaped(md2man.Render([]byte(page))), 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// escaped returns a page with letters outside ASCII as groff_char(7) writes them.
+func escaped(page []byte) []byte {
+	var b bytes.Buffer
+	for _, r := range string(page) {
+		if r < utf8.RuneSelf {
+			b.WriteRune(r)
+			continue
+		}
+		fmt.Fprintf(&b, `\[u%04X]`, r)
+	}
+	return b.Bytes()
 }
 
 // markdown returns a page of help in Markdown: its headings, and what is indented as it is.

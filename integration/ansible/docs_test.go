@@ -128,11 +128,13 @@ var helpFlag = regexp.MustCompile(`(?m)^  (?:-\w, )?(--[a-z-]+)((?: \S+)?)  +(\S
 // notPassed are the flags of commands that no option of a module passes, because the modules pass
 // them by themselves, or because they are for people.
 var notPassed = map[string][]string{
-	"":           {"--output", "--dry-run", "--yes", "--diff", "--quiet", "--verbose", "--help"},
-	"scan_info":  {"--device", "--vendor", "--class", "--pci-ids"}, // a filtered document is not complete
-	"check_info": {"--all", "--metrics"},                           // JSON always has all; monitoring has units for metrics
-	"prepare":    {"--none"},                                       // state: absent
-	"undo":       {"--database"},                                   // a URL has a password
+	"":                  {"--output", "--dry-run", "--yes", "--diff", "--quiet", "--verbose", "--help"},
+	"scan_info":         {"--device", "--vendor", "--class", "--pci-ids"},                          // a filtered document is not complete
+	"check_info":        {"--all", "--metrics"},                                                    // JSON always has all; monitoring has units for metrics
+	"prepare":           {"--none"},                                                                // state: absent
+	"drain":             {"--list"},                                                                // fleet_status_info
+	"undo":              {"--database"},                                                            // a URL has a password
+	"fleet_status_info": {"--list", "--reason", "--step", "--take-over", "--wait", "--wait-empty"}, // of drain
 	// URLs have passwords; a playbook keeps no server, and consoles have secrets; --clean is for the
 	// time after killed tests.
 	"flavor_test": {"--database", "--keep-server", "--console", "--clean"},

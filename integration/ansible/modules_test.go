@@ -259,7 +259,7 @@ func (r *ansibleRun) faults(t *testing.T, root string) []call {
 	older := func(name, document string) map[string]any {
 		options := program(name, `#!/bin/sh
 case " $* " in
-*" --help "*) `+gpustack+` "$@" | grep -v -- --take-over; exit 0 ;;
+" help "*) `+gpustack+` "$@" | grep -v -- --take-over; exit 0 ;;
 *" --take-over "*) printf '%s' '`+document+`'; echo 'gpustack: error: flag provided but not defined: -take-over' >&2; exit 1 ;;
 esac
 exec `+gpustack+` "$@"

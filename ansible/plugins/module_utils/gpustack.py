@@ -20,7 +20,7 @@ from ansible.module_utils.basic import AnsibleModule
 # The folders besides those of PATH in which a program of an administrator may be.
 FOLDERS = ["/usr/local/sbin", "/usr/sbin", "/sbin"]
 
-# What --help prints in front of the description of an option.
+# What a page of help prints in front of the description of an option.
 HELP_FLAG = re.compile(r"^  (?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
 
 # Each table has options of a module: the flag that passes the option, and the type of its value.
@@ -157,7 +157,7 @@ class Gpustack(object):
         """
         if self.rc != 1 or "changed" in (self.document or {}):
             return
-        rc, out, err = self.execute(self.command + ["--help"])
+        rc, out, err = self.execute(["help"] + self.command)
         if rc != 0:
             self.fail("unknown_flag", "%s: this gpustack does not have the command: install a later one" % self.name())
         known = HELP_FLAG.findall(out)

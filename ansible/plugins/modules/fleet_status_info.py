@@ -59,8 +59,8 @@ FLAGS = joined(CLOUD)
 
 
 def main():
-    task = Gpustack(["nova", "drain", "--list"], FLAGS)
-    task.run()
+    task = Gpustack(["nova", "drain"], FLAGS)
+    task.run("--list")
     if task.rc == 2:
         task.unexpected()
     task.succeed(services=task.field("drained"), unknown_hosts=task.field("unknown_hosts"))
