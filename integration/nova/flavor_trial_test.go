@@ -42,6 +42,7 @@ func try(t *testing.T, flavor string, args ...string) (d tried) {
 		if !d.Servers[0].Deleted {
 			succeed(t, "undo", "--yes")
 		}
+		until(t, "the cards are free", func() bool { return len(rows(t, cards, d.Servers[0].Server)) == 0 })
 	}
 	return d
 }
