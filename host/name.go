@@ -10,8 +10,8 @@ var ErrName = WithHint(errors.New("is not the name of a host"),
 	"a hostname, or the option host of Nova, has letters, digits, dots, dashes, underscores and colons, up to 253, and does not begin with a dash")
 
 // Name is a hostname, or the name of a compute service in Nova: "a hostname, FQDN or IP address"
-// (nova/conf/netconf.py, host). It cannot contain anything else, because documents of nodes end in
-// inventories, paths and command lines: whoever is root on one node must not write these.
+// (nova/conf/netconf.py, host). It cannot contain anything else, because names from documents of nodes
+// end in inventories, paths and command lines, which root of one node must not control.
 type Name string
 
 var name = LazyRegexp(`^[A-Za-z0-9_][A-Za-z0-9._:-]{0,252}$`)

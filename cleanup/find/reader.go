@@ -52,7 +52,8 @@ func (r *reader) begin(ctx context.Context) error {
 		err := rows.Scan(&name, &collation)
 		r.columns[name], collations[name] = true, collation
 		return err
-	}, "SELECT CONCAT(table_name, '.', column_name), COALESCE(collation_name, '') FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations', 'instances', 'instance_actions', 'instance_actions_events')")
+	}, "SELECT CONCAT(table_name, '.', column_name), COALESCE(collation_name, '') FROM information_schema.columns "+
+		"WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations', 'instances', 'instance_actions', 'instance_actions_events')")
 	if err != nil {
 		return err
 	}

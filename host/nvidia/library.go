@@ -68,7 +68,7 @@ func DefaultFolders() (folders []string) {
 }
 
 // LoaderFolders returns the folders that ld.so.conf(5) below a root names, with those of the files
-// it includes. fail is told what cannot be read.
+// it includes. It calls fail for each file that cannot be read.
 func LoaderFolders(root host.Root, fail func(file string, err error)) []string {
 	return loaderFolders(root, fail, loaderFile, map[string]bool{})
 }

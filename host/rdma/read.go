@@ -104,8 +104,9 @@ func NoDevice(a *Adapter) error {
 
 // Read reads the RDMA stack. devices are all functions of the machine. Adapters are functions with
 // an RDMA device, with a uverbs node, or with the driver of an adapter: the class of RDMA devices
-// shows those of the reader's network namespace alone. Without a stack it returns an empty one. It returns an error if the list of RDMA devices cannot be read; everything else
-// that cannot be read or is malformed is a warning of its adapter.
+// shows those of the reader's network namespace alone. Without a stack it returns an empty one. It
+// returns an error if the list of RDMA devices cannot be read; everything else that cannot be read or
+// is malformed is a warning of its adapter.
 func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	r := reader{root: root}
 	nodes := r.readNodes() // before the devices: one that appears meanwhile is in no other namespace

@@ -174,7 +174,7 @@ func (w *truth) inGuest(h *realHost, f *function) string {
 	return ""
 }
 
-// afterRestart is inGuest once nova-compute of the host was started anew, which ends its threads.
+// afterRestart is inGuest after a restart of nova-compute of the host, which ends its threads.
 func (w *truth) afterRestart(h *realHost, f *function) string {
 	for _, g := range w.guests {
 		for _, m := range g.moves {

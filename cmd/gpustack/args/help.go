@@ -46,7 +46,8 @@ func AppHelp(a *cli.App) string {
 		}
 		tree = nil
 	}
-	return b.String() + "\"gpustack COMMAND --help\" shows examples and options, \"gpustack help COMMAND\" the whole page.\n\n\"gpustack --version\" prints the version.\n"
+	return b.String() + "\"gpustack COMMAND --help\" shows examples and options, \"gpustack help COMMAND\" the whole page.\n\n" +
+		"\"gpustack --version\" prints the version.\n"
 }
 
 // shownOptions is how many options --help describes. It names the others: a page of help fits 50
@@ -95,7 +96,8 @@ func wholeHelp(path string, c *cli.Command) string {
 	if !strings.Contains(c.Description, "\nEXIT STATUS\n") {
 		status = "\n" + manualExit
 	}
-	return fmt.Sprintf("gpustack %s: %s\n\nUSAGE\n  %s\n\n%s\n\nOPTIONS\n%s%s", path, c.Usage, synopsis(path, c), strings.TrimSpace(c.Description), listFlags(c.Flags), status)
+	return fmt.Sprintf("gpustack %s: %s\n\nUSAGE\n  %s\n\n%s\n\nOPTIONS\n%s%s",
+		path, c.Usage, synopsis(path, c), strings.TrimSpace(c.Description), listFlags(c.Flags), status)
 }
 
 func synopsis(path string, c *cli.Command) string {

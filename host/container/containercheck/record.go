@@ -119,7 +119,8 @@ func (v view) rewritten(write host.Text) (findings []host.Finding) {
 		}
 		if m.Address != nil {
 			f.Status, f.Seen, f.Effect = host.Fail, m.Address.String()+": "+m.Reason, "its device cannot be written into a spec"
-			f.Remedy = host.Textf("correct what module, gpus and nodes name; why a GPU has failed: journalctl -k --grep NVRM; or %s", host.NewCommand("container prepare").Flag("remove", m.Address.String()))
+			f.Remedy = host.Textf("correct what module, gpus and nodes name; why a GPU has failed: journalctl -k --grep NVRM; or %s",
+				host.NewCommand("container prepare").Flag("remove", m.Address.String()))
 		}
 		findings = append(findings, f)
 	}

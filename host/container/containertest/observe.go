@@ -46,7 +46,8 @@ var (
 	ErrNoSetpriv = host.WithHint(errors.New("--compare runs the program as nobody by setpriv, which is not installed"), "install util-linux")
 	// ErrNoNode says that the host's side of a comparison cannot run. As root libcuda would make the
 	// nodes; a comparison changes nothing.
-	ErrNoNode = host.WithHint(errors.New("the device node is missing on the host, which --compare needs and does not make"), "nvidia-modprobe -u -c MINOR, with the number of /dev/nvidiaMINOR")
+	ErrNoNode = host.WithHint(errors.New("the device node is missing on the host, which --compare needs and does not make"),
+		"nvidia-modprobe -u -c MINOR, with the number of /dev/nvidiaMINOR")
 	// ErrNoCommand says that a command cannot be compared.
 	ErrNoCommand = host.WithHint(errors.New("not on the host, where --compare runs it too"), "install it there under the same name, or leave out --compare")
 	ErrNoUUID    = host.WithHint(errors.New("the driver does not show the GPU's UUID yet, by which --compare chooses it on the host among several GPUs"),
