@@ -191,9 +191,10 @@ run-fuzz:
 	.ci/inside $(MAKE) fuzz
 
 # Not cached: for a test that lays trees, go test takes as long to look at each file again as the test.
-# More tests at a time than processors, for some wait.
+# More tests at a time than processors, for some wait. They yield to machines, which can take most of
+# the time of a whole run: the limits are for tests that hang.
 unit:
-	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 30m -exec '$(CURDIR)/.ci/beside' -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist ./.ci/manual | grep -v /integration)
+	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 80m -exec '$(CURDIR)/.ci/beside' -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist ./.ci/manual | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
 ALL = $(if $(subst $(ALL_TESTS),,$(TESTS)),,yes)
@@ -202,7 +203,7 @@ integration: build build/tools/nfpm build/tools/nvidia-ctk
 	@$(MAKE) --no-print-directory --keep-going integration-here $(if $(ALL),integration-trixie)
 
 integration-here:
-	@.ci/inside .ci/gotest -p "$$(($$(nproc) + 2))" -count=1 -timeout $(if $(FULL),4h,1h) $(if $(ALL),$(LONG)) $(TESTS)
+	@.ci/inside .ci/gotest -p "$$(($$(nproc) + 2))" -count=1 -timeout $(if $(FULL),4h,80m) $(if $(ALL),$(LONG)) $(TESTS)
 
 integration-trixie:
 	@$(MAKE) --no-print-directory --keep-going suite hosts SUITE=trixie NOVA_TESTS='$(SHORT_NOVA_TESTS)' HOSTS='-host-cases 500'

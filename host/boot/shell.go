@@ -42,12 +42,16 @@ const (
 	unknown        = "\uE001"
 )
 
+// endless is the time after which an evaluation does not end. Without while and functions it takes
+// milliseconds, and seconds on a machine that is busy with all else; the rest is for ((;;)).
+const endless = time.Minute
+
 // evaluate sources scripts in order, as grub-mkconfig does, and returns the values of all
 // variables. It starts no programs, so a value that depends on a program is unknown; it is an
 // error if a variable in watched depends, or may depend, on one.
 func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 	e := evaluation{watched: watched, assigned: map[string]*fileError{}, fromShell: map[string]bool{}}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), endless)
 	defer cancel()
 	runner, err := interp.New(
 		interp.Env(expand.ListEnviron("PATH=/usr/sbin:/usr/bin:/sbin:/bin")),
