@@ -14,11 +14,11 @@ import (
 	"gpustack/host"
 )
 
-// Given is a host that an option or a guest report names.
+// Given is a host that an option or a document names.
 type Given struct {
 	Host   string
-	By     string // the option, or the file of the report
-	Folder bool   // the report is one of a folder, which may have those of other clouds
+	By     string // the option, or the file of a guest report
+	Folder bool   // a report of a folder, which may be of another cloud, or an inventory
 }
 
 // errUnknown goes with a name that no database has.
@@ -26,7 +26,7 @@ var errUnknown = errors.New("no cell has it")
 
 // CheckGiven returns an error for each host, instance and device of the options, and for each host
 // of a report, that no cell has: nothing would be judged, or proved, for a mistyped name. others are
-// such hosts of reports of folders. It checks nothing if a cell cannot be read.
+// such hosts of folders and inventories. It checks nothing if a cell cannot be read.
 func CheckGiven(ctx context.Context, d *novadb.Databases, o Options) (others []string, err error) {
 	given := slices.Clone(o.Given)
 	if o.Host != "" {

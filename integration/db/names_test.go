@@ -541,7 +541,8 @@ func TestUnknownNames(t *testing.T) {
 		"--instance, that is":  {[]string{"--instance", UUID(1)}, 0, ""},
 		"--device":             {[]string{"--device", "0000:84:00.7"}, 1, "--device: 0000:84:00.7: no cell has it\ngpustack: hint: did you mean " + first + "?"},
 		"a report":             {[]string{"--guests", report}, 1, "host gpu9: no cell has it"},
-		"a report of a folder": {[]string{"--guests", filepath.Dir(report)}, 0, "1 guest report of hosts that no cell has: gpu9"},
+		"a report of a folder": {[]string{"--guests", filepath.Dir(report)}, 0, "1 document of hosts that no cell has: gpu9"},
+		"an inventory":         {[]string{"--inventory", inventory(t, "gpu9", first)}, 0, "1 document of hosts that no cell has: gpu9"},
 	} {
 		if _, stderr, status := repairMigration(t, root, test.args...); status != test.status || !strings.Contains(stderr, test.want) {
 			t.Errorf("%s: exit status %d: %s", name, status, stderr)
