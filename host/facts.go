@@ -48,6 +48,13 @@ func ReadHostname(root Root) *string {
 	return r.hostname()
 }
 
+// ReadMachineID returns the id of the machine below root (machine-id(5)), or nil if it has none that can
+// be read.
+func ReadMachineID(root Root) *string {
+	r := factReader{root: root}
+	return r.line("etc/machine-id")
+}
+
 type factReader struct {
 	root     Root
 	warnings []string

@@ -33,7 +33,8 @@ func TestFleetInventory(t *testing.T) {
 	}
 	zones := filepath.Join(dir, "services.json")
 	write(t, zones, string(text))
-	plan := []string{"fleet", "plan", filepath.Join(dir, "nodes"), "--keep", "16", "--map", zones, "-o"}
+	plan := []string{"fleet", "plan", filepath.Join(dir, "nodes"), "--keep", "16", "--map", zones,
+		"--all", "--max-nodes", "2", "--max-age", "1000000h", "-o"}
 	cmd := exec.Command("/usr/bin/python3", "-c", "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)")
 	cmd.Stdin = strings.NewReader(run(t, gpustack, append(plan, "ansible-inventory")...))
 	out, err := cmd.Output()

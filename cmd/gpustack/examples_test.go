@@ -104,7 +104,7 @@ done
 
 // fleetNodes has the documents of five nodes that are like the talk's, ready for guests and used by
 // none, in one folder, in one for each kind, and as JSON lines; of all but one in a folder of the
-// day before; and the zones and aggregates of the nodes. A tree does not show who uses devices:
+// day before; and the services and aggregates of the nodes. A tree does not show who uses devices:
 // their state is replaced.
 const fleetNodes = talkNode + `
 rm -rf nodes nodes.yesterday scans checks guests *.jsonl
@@ -118,7 +118,7 @@ services= hosts=
 for n in 1 2 3 4 5; do
 	sed "s/\"gpu1\"/\"gpu$n\"/; s/\"state\":\"unknown\"/\"state\":\"guest-ready\"/" scan > nodes/gpu$n.scan.json
 	sed "s/\"gpu1\"/\"gpu$n\"/" check > nodes/gpu$n.check.json
-	sed "s/\"gpu1\"/\"gpu$n\"/g" quiet.json > nodes/gpu$n.guests.json
+	sed "s/\"gpu1\"/\"gpu$n\"/g; s/\"time\":\"[^\"]*\"/\"time\":\"$(date -u +%FT%TZ)\"/" quiet.json > nodes/gpu$n.guests.json
 	for kind in scan check guests; do tr -d '\n' < nodes/gpu$n.$kind.json; echo; done > gpu$n.jsonl
 	services="$services,{\"Host\":\"gpu$n\",\"Zone\":\"az1\",\"Status\":\"enabled\",\"State\":\"up\"}"
 	hosts="$hosts,\"gpu$n\""
@@ -129,7 +129,7 @@ cp nodes/*.guests.json guests
 cp -r nodes nodes.yesterday
 rm nodes.yesterday/gpu5.*
 echo "[${services#,}]" > services.json
-echo "{\"fast\": [${hosts#,}]}" > aggregates.json
+echo "{\"services\": [${services#,}], \"aggregates\": {\"fast\": [${hosts#,}]}}" > map.json
 `
 
 // inventories has the talk's node with Nova Zed, inventories of two hosts, and a nova.conf of a

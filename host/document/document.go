@@ -30,6 +30,9 @@ type Source struct {
 	// Ignore is called for each document that another command of gpustack has printed, which is then
 	// no error; nil if it is.
 	Ignore func(Document)
+	// Broken is called with the error of each file of a folder, and returns what is left of it; nil if
+	// all errors are returned.
+	Broken func(file string, err error) error
 }
 
 // Document is one document.
@@ -70,7 +73,11 @@ func (s Source) EachOf(want Kinds, read func(Document) error) error {
 			in.Ignore = func(Document) { others++ }
 		}
 		for _, file := range files {
-			errs = append(errs, in.eachIn(file, want, func(d Document) error { found++; return read(d) }))
+			err := in.eachIn(file, want, func(d Document) error { found++; return read(d) })
+			if err != nil && s.Broken != nil {
+				err = s.Broken(file, err)
+			}
+			errs = append(errs, err)
 		}
 		if others > 0 && found == 0 {
 			errs = append(errs, host.WithHint(fmt.Errorf("%s: this folder does not have %s", path, want), want.hint()))

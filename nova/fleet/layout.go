@@ -40,6 +40,7 @@ type What string
 
 // The kinds, in the order in which those of a node are listed.
 const (
+	NotADocument  What = "malformed file"
 	NoScan        What = "no scan"
 	Incomplete    What = "incomplete"
 	UseUnknown    What = "use unknown"
@@ -229,7 +230,10 @@ func (f Fleet) Odd(layouts []Layout, now time.Time, maxAge time.Duration) []Odd 
 		all = append(all, n.attention(of[n.Name])...)
 		all = append(all, n.ages(of[n.Name], now, maxAge)...)
 	}
-	order := []What{NoScan, Incomplete, UseUnknown, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link,
+	for _, m := range f.Malformed {
+		all = append(all, Odd{m.Node, of[m.Node], NotADocument, nil, "a document of gpustack", m.Err.Error()})
+	}
+	order := []What{NotADocument, NoScan, Incomplete, UseUnknown, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link,
 		Firmware, NotReady,
 		RebootPending,
 		OldReport, FutureReport}
@@ -398,7 +402,7 @@ func (n *Node) ages(layout *int, now time.Time, maxAge time.Duration) (all []Odd
 		switch {
 		case of.isOld(now, maxAge):
 			all = append(all, Odd{n.Name, layout, OldReport, nil, "at most " + maxAge.String() + " old", found})
-		case of.Time.After(now.Add(tolerated)):
+		case of.isFuture(now):
 			all = append(all, Odd{n.Name, layout, FutureReport, nil, "not after " + now.Format(time.RFC3339), found})
 		}
 	}
@@ -409,6 +413,9 @@ func (n *Node) ages(layout *int, now time.Time, maxAge time.Duration) (all []Odd
 func (o Origin) isOld(now time.Time, maxAge time.Duration) bool {
 	return maxAge > 0 && now.Sub(o.Time) > maxAge
 }
+
+// isFuture reports whether a document is from the future.
+func (o Origin) isFuture(now time.Time) bool { return o.Time.After(now.Add(tolerated)) }
 
 // isOld reports whether a document that the use of the node's GPUs is known from is older than
 // maxAge, unless that is 0.

@@ -13,8 +13,16 @@ import (
 
 // Fleet is what the documents show, by node.
 type Fleet struct {
-	Nodes    []*Node // by name
-	Warnings []string
+	Nodes     []*Node     // by name
+	Malformed []Malformed // by file
+	Warnings  []string
+}
+
+// Malformed is a file of a folder that has no document or a malformed one.
+type Malformed struct {
+	Node string // whose other files are named like it; the name of the file if there is none
+	File string
+	Err  error
 }
 
 // Node is a compute node with the newest document of each kind.
@@ -24,6 +32,8 @@ type Node struct {
 	Scan     *Scan   // nil without a document
 	Check    *Check  // nil without a document
 	Guests   *Guests // nil without a document
+
+	Malformed []string // files of a folder that are named like its documents, and could not be read
 }
 
 // Origin is the document that something was read from.
@@ -31,6 +41,8 @@ type Origin struct {
 	Name string    // of the document
 	File string    // that contains it
 	Time time.Time // zero for a document of a version that printed none
+
+	machine string // the id of the machine, "" if the document does not show it
 }
 
 // Scan is what is kept of the output of host scan.
@@ -81,6 +93,7 @@ func (p Product) compare(other Product) int { return strings.Compare(p.String(),
 type Check struct {
 	Origin
 	Verdict checklist.Verdict
+	Version string   // of gpustack
 	Reboot  bool     // the machine has to be rebooted
 	Failed  []string // names of the checks that have failed
 	Links   []string // what was found about PCIe links with too few lanes

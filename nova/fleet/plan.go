@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/checklist"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
@@ -56,21 +57,65 @@ func (k Keep) String() string {
 	return strconv.Itoa(k.Number)
 }
 
+// Goal is when a node is done: host check says that it is ready, and what is set here is so too.
+type Goal struct {
+	Kernel  string // the release of the running kernel
+	Version string // of gpustack
+}
+
+// ParseGoal parses "ready", "kernel=RELEASE" or "gpustack=VERSION".
+func ParseGoal(text string) (Goal, error) {
+	switch what, value, _ := strings.Cut(text, "="); {
+	case text == "ready":
+		return Goal{}, nil
+	case what == "kernel" && value != "":
+		return Goal{Kernel: value}, nil
+	case what == "gpustack" && value != "":
+		return Goal{Version: value}, nil
+	}
+	return Goal{}, fmt.Errorf("%q is neither ready, kernel=RELEASE nor gpustack=VERSION", text)
+}
+
+// String returns the text that ParseGoal parses.
+func (g Goal) String() string {
+	switch {
+	case g.Kernel != "":
+		return "kernel=" + g.Kernel
+	case g.Version != "":
+		return "gpustack=" + g.Version
+	}
+	return "ready"
+}
+
+// reached reports whether a node is done.
+func (g Goal) reached(n *Node) bool {
+	c := n.Check
+	return c != nil && c.Verdict == checklist.Ready && !c.Reboot &&
+		(g.Kernel == "" || n.Scan != nil && n.Scan.Kernel == g.Kernel) &&
+		(g.Version == "" || strings.TrimPrefix(c.Version, "v") == strings.TrimPrefix(g.Version, "v"))
+}
+
 // PlanOptions are the options of a plan.
 type PlanOptions struct {
 	Zones       Zones
 	Map         string // the name of the file with the zones
+	Goal        Goal
 	Keep        Keep
-	BlockedLast bool // nodes that are blocked go into last waves
+	MaxNodes    int  // of a wave; 0 for the larger of one and 5 % of all nodes
+	All         bool // every wave, and not only the next
+	BlockedLast bool // nodes with guests go into last waves
 	MaxAge      time.Duration
 	Now         time.Time
+	// Own reports whether the operator has disabled a compute service, by the reason that Nova keeps.
+	Own func(reason string) bool
 }
 
-// Plan is the order in which nodes can be taken out of service.
+// Plan is the order in which the nodes that are not done can be taken out of service.
 type Plan struct {
-	Waves   []Wave
-	Blocked []Blocked // by node; with BlockedLast they are in waves too
-	Idle    []Idle    // nodes whose GPUs are not schedulable, by node
+	Waves   []Wave    // the next one, or all of them
+	Done    int       // nodes that are done
+	Later   int       // nodes that are in none of these waves, and not blocked
+	Blocked []Blocked // by node; with BlockedLast those with guests are in waves too
 	Without []string  // hosts of the map without documents
 	Kept    []Kept    // by zone and product
 }
@@ -89,23 +134,20 @@ type WaveKind string
 
 // The kinds of waves, in their order.
 const (
-	Canary  WaveKind = "canary"  // one node of each layout
-	Regular WaveKind = "regular" // other nodes without guests
-	Last    WaveKind = "blocked" // nodes that are blocked
+	Interrupted WaveKind = "interrupted" // nodes that the operator has taken out of service before
+	Canary      WaveKind = "canary"      // one node of each layout of which none is done
+	Regular     WaveKind = "regular"     // other nodes without guests
+	Last        WaveKind = "blocked"     // nodes that have guests
 )
 
-// Blocked is a node that cannot be taken out of service without an effect on guests, or of which
-// that is unknown.
+// Blocked is a node that cannot be taken out of service without an effect on guests, that is not the
+// operator's to change, or of which something is unknown.
 type Blocked struct {
 	Node      *Node
 	Reasons   []string
 	Instances []Instance
-}
 
-// Idle is a node whose GPUs are not schedulable.
-type Idle struct {
-	Node   *Node
-	Reason string
+	guestsOnly bool // there is no other reason
 }
 
 // Count is a number of GPUs of a product.
@@ -127,46 +169,76 @@ type Kept struct {
 // share is a number of GPUs of one Kept, which an index stands for.
 type share struct{ kept, gpus int }
 
-// Plan returns waves such that in each of them so many GPUs as are to be kept stay schedulable in
-// each zone. A GPU is schedulable if it is free and on a host of the map that Nova schedules guests
-// to. Nodes return to service as they were before the next wave. Nodes with guests, and those of
-// which that is unknown, are blocked.
+// Plan returns waves of the nodes that are not done, such that in each of them so many GPUs as are to
+// be kept stay schedulable in each zone. A GPU is schedulable if it is free and on a host of the map
+// that Nova schedules guests to. Nodes return to service as they were before the next wave, so the
+// nodes that have not returned are first, alone: until they have, the rest waits. Planned again after
+// any interruption, with new documents, a plan goes on.
 //
-// Errors, for all zones and products at once: ErrKeep, ErrAmbiguous.
+// Errors, for all zones and products at once: ErrKeep, if no node can be taken out of service for that
+// reason; ErrAmbiguous.
 func (f Fleet) Plan(o PlanOptions) (Plan, error) {
 	of, without, err := o.Zones.place(f.Nodes)
 	if err != nil {
 		return Plan{}, err
 	}
+	if o.MaxNodes == 0 {
+		o.MaxNodes = max(1, len(f.Nodes)/20)
+	}
 	p := planner{Plan: Plan{Without: without}, o: o, shares: map[*Node][]share{}}
 	p.count(f.Nodes, of)
-	blocked := map[*Node]bool{}
+	var interrupted, regular, last []*Node
+	done, blocked := map[*Node]bool{}, map[*Node]bool{}
 	for _, n := range f.Nodes {
-		if b := o.blocked(n, of); b != nil {
-			p.Blocked = append(p.Blocked, *b)
-			blocked[n] = true
+		drained := of[n].Disabled && o.Own != nil && o.Own(of[n].Reason)
+		if done[n] = !drained && o.old(n) == "" && o.Goal.reached(n); done[n] {
+			p.Done++
+			continue
 		}
-	}
-	if err := p.refused(f.Nodes, blocked); err != nil {
-		return Plan{}, err
-	}
-	layouts := f.Layouts()
-	canaries := canaries(layouts, f.Odd(layouts, o.Now, 0), blocked)
-	var regular, last []*Node
-	for _, n := range f.Nodes {
+		b := o.blocked(n, of[n], drained)
+		if b != nil {
+			p.Blocked = append(p.Blocked, *b)
+		}
 		switch {
-		case blocked[n]:
+		case b != nil && !(b.guestsOnly && o.BlockedLast):
+			blocked[n] = true
+		case drained:
+			interrupted = append(interrupted, n)
+		case b != nil:
+			blocked[n] = true // is no canary
 			last = append(last, n)
-		case !slices.Contains(canaries, n):
+		default:
 			regular = append(regular, n)
 		}
 	}
-	p.pack(Canary, canaries)
-	p.pack(Regular, regular)
-	if o.BlockedLast {
-		p.pack(Last, last)
+	if interrupted != nil {
+		p.pack(Interrupted, interrupted)
+		p.Later = len(regular) + len(last)
+		return p.next(), nil
 	}
-	return p.Plan, nil
+	regular, refused := p.spared(regular)
+	last, refusedLast := p.spared(last)
+	if err := errors.Join(refused, refusedLast); err != nil && len(regular)+len(last) == 0 {
+		return Plan{}, err
+	}
+	layouts := f.Layouts()
+	canaries := canaries(layouts, f.Odd(layouts, o.Now, 0), done, regular)
+	p.pack(Canary, canaries)
+	p.pack(Regular, slices.DeleteFunc(regular, func(n *Node) bool { return slices.Contains(canaries, n) }))
+	p.pack(Last, last)
+	return p.next(), nil
+}
+
+// next returns the plan with the next wave alone, unless all are wanted.
+func (p *planner) next() Plan {
+	if !p.o.All && len(p.Waves) > 1 {
+		for _, w := range p.Waves[1:] {
+			p.Later += len(w.Nodes)
+		}
+		p.Waves = p.Waves[:1]
+	}
+	slices.SortFunc(p.Blocked, func(a, b Blocked) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	return p.Plan
 }
 
 // planner makes a plan.
@@ -193,8 +265,7 @@ func (p *planner) count(nodes []*Node, of map[*Node]ZoneHost) {
 			continue
 		}
 		names, free := n.forGuests()
-		if reason := cmp.Or(place.Idle, p.o.old(n)); reason != "" {
-			p.Idle = append(p.Idle, Idle{n, reason})
+		if !place.schedulable() || p.o.old(n) != "" {
 			free = nil
 		}
 		schedulable[n] = free
@@ -253,45 +324,53 @@ func (n *Node) forGuests() (names map[Product]string, free map[Product]int) {
 	return names, free
 }
 
-// old returns the reason why what is known of a node's GPUs and guests does not count: it is too
-// old. It returns "" if it is not.
+// old returns the reason why what is known of a node does not count: documents are too old, or from
+// the future. It returns "" if it counts.
 func (o PlanOptions) old(n *Node) string {
-	if n.isOld(o.Now, o.MaxAge) {
-		return "its documents are older than " + o.MaxAge.String()
+	for _, of := range n.origins() {
+		switch {
+		case of.isOld(o.Now, o.MaxAge):
+			return "its documents are older than " + o.MaxAge.String()
+		case of.isFuture(o.Now):
+			return "its documents are from the future"
+		}
 	}
 	return ""
 }
 
-// blocked returns why a node is blocked, nil if it is not.
-func (o PlanOptions) blocked(n *Node, of map[*Node]ZoneHost) *Blocked {
+// blocked returns why a node is blocked, nil if it is not. drained is whether the operator has taken
+// it out of service.
+func (o PlanOptions) blocked(n *Node, place ZoneHost, drained bool) *Blocked {
 	b := Blocked{Node: n}
-	if _, ok := of[n]; !ok {
-		b.Reasons = append(b.Reasons, fmt.Sprintf("not in %s: its %s is unknown", o.Map, o.Zones.By))
+	add := func(is bool, format string, args ...any) {
+		if is {
+			b.Reasons = append(b.Reasons, fmt.Sprintf(format, args...))
+		}
 	}
-	switch {
-	case n.Scan == nil:
-		b.Reasons = append(b.Reasons, "no output of host scan: its GPUs are unknown")
-	case !n.Scan.Complete:
-		b.Reasons = append(b.Reasons, "host scan could not identify all functions")
+	add(place.Name == "", "not in %s: its %s is unknown", o.Map, o.Zones.By)
+	add(place.Name != "" && place.Zones == nil, "in no aggregate of %s", o.Map)
+	add(place.Down, "nova-compute is down")
+	add(place.Disabled && !drained, "nova-compute is disabled by others: %s", cmp.Or(place.Reason, "no reason is given"))
+	for _, file := range n.Malformed {
+		add(true, "%s is malformed", file)
 	}
-	if n.Guests == nil {
-		b.Reasons = append(b.Reasons, "no output of host guests: its guests are unknown")
-		return &b
-	}
-	b.Instances = n.Guests.Instances
-	switch {
-	case len(b.Instances) > 0:
-		b.Reasons = append(b.Reasons, host.Numbered(len(b.Instances), "guest"))
-	case len(n.Guests.Used) > 0:
-		b.Reasons = append(b.Reasons, "a process has functions open")
-	case slices.ContainsFunc(n.GPUs(), func(g Function) bool { return n.Use(g) == InGuests }):
-		b.Reasons = append(b.Reasons, "host scan shows a GPU in use")
-	}
-	if !n.Guests.Complete {
-		b.Reasons = append(b.Reasons, "the output of host guests is incomplete: its guests are unknown")
-	}
-	if old := o.old(n); old != "" {
-		b.Reasons = append(b.Reasons, old)
+	add(n.Scan == nil, "no output of host scan: its GPUs are unknown")
+	add(n.Scan != nil && !n.Scan.Complete, "host scan could not identify all functions")
+	add(n.Guests == nil, "no output of host guests: its guests are unknown")
+	add(n.Guests != nil && !n.Guests.Complete, "the output of host guests is incomplete: its guests are unknown")
+	old := o.old(n)
+	add(old != "", "%s", old)
+	b.guestsOnly = b.Reasons == nil
+	if n.Guests != nil {
+		b.Instances = n.Guests.Instances
+		switch {
+		case len(b.Instances) > 0:
+			add(true, "%s", host.Numbered(len(b.Instances), "guest"))
+		case len(n.Guests.Used) > 0:
+			add(true, "a process has functions open")
+		case slices.ContainsFunc(n.GPUs(), func(g Function) bool { return n.Use(g) == InGuests }):
+			add(true, "host scan shows a GPU in use")
+		}
 	}
 	if b.Reasons == nil {
 		return nil
@@ -299,57 +378,71 @@ func (o PlanOptions) blocked(n *Node, of map[*Node]ZoneHost) *Blocked {
 	return &b
 }
 
-// refused returns an error for each product and zone of which too few GPUs would stay schedulable.
-func (p *planner) refused(nodes []*Node, blocked map[*Node]bool) error {
-	var errs []error
+// spared returns the nodes that can be taken out of service, each alone. The others are blocked; the
+// error has them for each product and zone of which too few GPUs would stay schedulable.
+func (p *planner) spared(nodes []*Node) (spared []*Node, err error) {
 	tooLarge := make([][]string, len(p.Kept))
 	for _, n := range nodes {
-		if blocked[n] && !p.o.BlockedLast {
-			continue
-		}
+		var reasons []string
 		for _, s := range p.shares[n] {
-			if k := p.Kept[s.kept]; k.Schedulable >= k.Keep && s.gpus > k.Schedulable-k.Keep {
+			if k := p.Kept[s.kept]; s.gpus > max(k.Schedulable-k.Keep, 0) {
 				tooLarge[s.kept] = append(tooLarge[s.kept], fmt.Sprintf("%s (%s)", n.Name, host.Numbered(s.gpus, "GPU")))
+				reasons = append(reasons, fmt.Sprintf("%s: %s can be spared", p.at(k), k.spare()))
 			}
 		}
-	}
-	for i, k := range p.Kept {
-		at := fmt.Sprintf("%s %s: %s", p.o.Zones.By, k.Zone, k.title())
-		switch {
-		case k.Schedulable < k.Keep:
-			errs = append(errs, fmt.Errorf("%s: %w: %d are now, %d are to be kept", at, ErrKeep, k.Schedulable, k.Keep))
-		case tooLarge[i] != nil:
-			errs = append(errs, fmt.Errorf("%s: %w: %d of %d can be spared, which is too few for %s",
-				at, ErrKeep, k.Schedulable-k.Keep, k.Schedulable, host.Shortened(tooLarge[i], namesInText)))
+		switch i := slices.IndexFunc(p.Blocked, func(b Blocked) bool { return b.Node == n }); {
+		case reasons == nil:
+			spared = append(spared, n)
+		case i >= 0:
+			p.Blocked[i].Reasons = append(p.Blocked[i].Reasons, reasons...)
+		default:
+			p.Blocked = append(p.Blocked, Blocked{Node: n, Reasons: reasons})
 		}
 	}
-	return errors.Join(errs...)
+	var errs []error
+	for i, k := range p.Kept {
+		if tooLarge[i] != nil {
+			errs = append(errs, fmt.Errorf("%s: %w: %s can be spared, which is too few for %s", p.at(k), ErrKeep, k.spare(),
+				host.Shortened(tooLarge[i], namesInText)))
+		}
+	}
+	return spared, errors.Join(errs...)
+}
+
+func (p *planner) at(k Kept) string { return fmt.Sprintf("%s %s: %s", p.o.Zones.By, k.Zone, k.title()) }
+
+// spare returns how many GPUs can be spared, for people.
+func (k Kept) spare() string {
+	return fmt.Sprintf("%d of %d", max(k.Schedulable-k.Keep, 0), k.Schedulable)
 }
 
 func (k Kept) title() string {
 	return Function{Product: k.Product, Name: k.Name}.Title()
 }
 
-// canaries returns a node of each layout that has one which is not blocked: one that is not odd, if
-// there is one.
-func canaries(layouts []Layout, odd []Odd, blocked map[*Node]bool) (chosen []*Node) {
-	isOdd := map[string]bool{}
+// canaries returns one of some nodes for each layout that has one and of which none is done: one that
+// is not odd, if there is one.
+func canaries(layouts []Layout, odd []Odd, done map[*Node]bool, nodes []*Node) (chosen []*Node) {
+	isOdd, is := map[string]bool{}, map[*Node]bool{}
 	for _, o := range odd {
 		isOdd[o.Node] = true
 	}
+	for _, n := range nodes {
+		is[n] = true
+	}
 	for _, l := range layouts {
-		candidates := slices.DeleteFunc(slices.Clone(l.Exact), func(n *Node) bool { return blocked[n] })
-		if i := slices.IndexFunc(candidates, func(n *Node) bool { return !isOdd[n.Name] }); i >= 0 {
-			chosen = append(chosen, candidates[i])
-		} else if len(candidates) > 0 {
-			chosen = append(chosen, candidates[0])
+		candidates := slices.DeleteFunc(slices.Clone(l.Exact), func(n *Node) bool { return !is[n] })
+		if len(candidates) == 0 || slices.ContainsFunc(l.Exact, func(n *Node) bool { return done[n] }) {
+			continue
 		}
+		at := max(0, slices.IndexFunc(candidates, func(n *Node) bool { return !isOdd[n.Name] }))
+		chosen = append(chosen, candidates[at])
 	}
 	return chosen
 }
 
 // pack adds waves with nodes: each node to the first wave of the kind that has room for it, those
-// with most schedulable GPUs first.
+// with most schedulable GPUs first. A wave of canaries may have more nodes than others.
 func (p *planner) pack(kind WaveKind, nodes []*Node) {
 	size := func(n *Node) (gpus int) {
 		for _, s := range p.shares[n] {
@@ -362,7 +455,7 @@ func (p *planner) pack(kind WaveKind, nodes []*Node) {
 	var waves []Wave
 	var used [][]int // schedulable GPUs of each wave, by Kept
 	fits := func(w int, n *Node) bool {
-		return !slices.ContainsFunc(p.shares[n], func(s share) bool {
+		return (kind == Canary || len(waves[w].Nodes) < p.o.MaxNodes) && !slices.ContainsFunc(p.shares[n], func(s share) bool {
 			k := p.Kept[s.kept]
 			return used[w][s.kept]+s.gpus > k.Schedulable-k.Keep
 		})

@@ -28,6 +28,9 @@ var (
 	ErrSameTime = host.WithHint(errors.New("two documents of one host and kind have the same time"), "give only one of them")
 	// ErrCase means that the hostnames of two documents differ only in case.
 	ErrCase = host.WithHint(errors.New("two hostnames differ only in case"), "give only the documents of one of them; Nova and DNS do not tell such names apart")
+	// ErrMachines means that two documents of one host are of different machines.
+	ErrMachines = host.WithHint(errors.New("two documents of one host are of different machines"),
+		"give only the documents of one of them, and give each machine a hostname of its own")
 	// ErrNoScan means that the functions of no node are known.
 	ErrNoScan = host.WithHint(errors.New("no output of host scan is among the documents"),
 		host.Textf("on the compute node, run: %s > FILE", host.NewCommand("host scan").Flag("machine").Flag("o", "json").Elsewhere()))
@@ -39,18 +42,49 @@ var (
 var kinds = document.Kinds{document.HostScan, document.HostCheck, document.HostGuests}
 
 // Read reads the documents of a fleet. Of one host and kind the newest counts; documents of other
-// commands are ignored; of both a warning is returned.
+// commands are ignored, and so is a file of a folder that has no document or a malformed one, as a node
+// may leave behind; of each a warning is returned.
 //
 // Errors, of all documents at once: those of [document.Source.EachOf] and [document.Malformed],
-// [nova.ErrPartial], ErrNameless, ErrSameTime, ErrCase, ErrSameNovaHost.
+// [nova.ErrPartial], ErrNameless, ErrSameTime, ErrCase, ErrMachines, ErrSameNovaHost.
 func Read(from document.Source) (Fleet, error) {
-	r := reader{nodes: map[string]*Node{}, known: map[string][]Origin{}, names: names{}}
+	r := reader{nodes: map[string]*Node{}, known: map[string][]Origin{}, names: names{}, machines: map[string]Origin{}}
 	others := map[document.Kind][]string{}
 	from.Ignore = func(d document.Document) { others[d.Kind] = append(others[d.Kind], d.Name) }
+	broken := map[string]error{}
+	from.Broken = func(file string, err error) error {
+		if errors.Is(err, ErrCase) || errors.Is(err, ErrMachines) {
+			return err
+		}
+		broken[file] = err
+		return nil
+	}
 	err := from.EachOf(kinds, r.add)
+	if len(r.nodes) == 0 {
+		for _, file := range slices.Sorted(maps.Keys(broken)) {
+			err = errors.Join(err, broken[file])
+		}
+	}
 	fleet := Fleet{Nodes: slices.SortedFunc(maps.Values(r.nodes), func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })}
 	fleet.Warnings = append(r.superseded(), ignored(others)...)
+	for _, file := range slices.Sorted(maps.Keys(broken)) {
+		fleet.malformed(file, broken[file])
+	}
 	return fleet, errors.Join(err, r.order(), sameNovaHosts(fleet.Nodes))
+}
+
+// malformed adds a file that could not be read to the node whose other files are named like it, to the
+// fleet's if there is none, and to the warnings.
+func (f *Fleet) malformed(file string, err error) {
+	stem := Origin{Name: file, File: file}.stem("")
+	f.Warnings = append(f.Warnings, err.Error())
+	f.Malformed = append(f.Malformed, Malformed{stem, file, err})
+	for i := range f.Nodes {
+		if slices.ContainsFunc(f.Nodes[i].origins(), func(o Origin) bool { return o.stem(f.Nodes[i].Name) == stem }) {
+			f.Nodes[i].Malformed = append(f.Nodes[i].Malformed, file)
+			f.Malformed[len(f.Malformed)-1].Node = f.Nodes[i].Name
+		}
+	}
 }
 
 // NeedScan returns ErrNoScan if there is no output of host scan at all: that a fleet has no GPUs,
@@ -70,6 +104,8 @@ type reader struct {
 	nodes map[string]*Node    // by hostname in lower case
 	known map[string][]Origin // the documents of each host and kind, by both
 	names names
+
+	machines map[string]Origin // a document of each host that shows which machine it is of
 }
 
 // add adds a document.
@@ -100,6 +136,13 @@ func (r *reader) add(d document.Document) error {
 		r.nodes[key] = n
 	case n.Name != string(node):
 		return fmt.Errorf("%s: %w: %s, and %s in %s", d.Name, ErrCase, node, n.Name, n.origins()[0].Name)
+	}
+	if of.machine != "" {
+		other, known := r.machines[key]
+		if known && other.machine != of.machine {
+			return fmt.Errorf("%s: %w: %s is of another %s", d.Name, ErrMachines, other.Name, node)
+		}
+		r.machines[key] = of
 	}
 	place := string(d.Kind) + " " + key
 	newest := !slices.ContainsFunc(r.known[place], func(other Origin) bool { return !other.Time.Before(of.Time) })
@@ -212,6 +255,7 @@ type scanDocument struct {
 	Complete host.Bool  `json:"complete"`
 	Devices  []scanned  `json:"devices"`
 	Machine  *struct {
+		ID      *string `json:"id"`
 		Vendor  *string `json:"vendor"`
 		Product *string `json:"product"`
 		BIOS    struct {
@@ -250,6 +294,7 @@ func (s names) scan(d document.Document) (node, novaHost host.Name, of Origin, s
 	if m := found.Machine; m != nil {
 		scan.Server = s.intern(strings.TrimSpace(s.internAt(m.Vendor) + " " + s.internAt(m.Product)))
 		scan.Firmware = s.internAt(m.BIOS.Version)
+		scan.machine = s.internAt(m.ID)
 	}
 	listed := pci.Candidates(devices)
 	for i := range found.Devices {
@@ -323,6 +368,7 @@ func productOf(vendor, id *pci.ID) (p Product) {
 type checkDocument struct {
 	Host     host.Name         `json:"host"`
 	Time     time.Time         `json:"time"`
+	Version  string            `json:"version"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Reboot   host.Bool         `json:"reboot_required"`
 	Findings []struct {
@@ -347,7 +393,8 @@ func (s names) check(d document.Document) (node host.Name, of Origin, set func(*
 	if !slices.Contains(checklist.Verdicts(), found.Verdict) {
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
 	}
-	check := &Check{Origin: originOf(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot == host.Yes}
+	check := &Check{Origin: originOf(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot == host.Yes,
+		Version: s.intern(found.Version)}
 	for _, f := range found.Findings {
 		switch {
 		case f.Check == linkCheck && f.Status == host.Warn:
@@ -366,6 +413,9 @@ func guests(d document.Document) (node, novaHost host.Name, of Origin, set func(
 		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
 	g := &Guests{Origin: originOf(d, r.Collected), Complete: r.Complete, Used: map[pci.Address]bool{}}
+	if r.MachineID != nil {
+		g.machine = *r.MachineID
+	}
 	for a := range r.Users() {
 		g.Used[a] = true
 	}

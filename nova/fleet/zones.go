@@ -23,12 +23,10 @@ const (
 )
 
 var (
-	// ErrMap means that a file does not show in which zone or aggregate hosts are.
-	ErrMap = host.WithHint(errors.New("does not show where hosts are"),
-		"give the output of: openstack compute service list --service nova-compute -f json, or with --by aggregate {\"AGGREGATE\": [\"HOST\"]}")
-	// ErrOtherMap means that a file shows zones instead of aggregates, or the other way round.
-	ErrOtherMap = host.WithHint(errors.New("is of the other kind"),
-		"--by zone needs the output of: openstack compute service list --service nova-compute -f json; --by aggregate needs {\"AGGREGATE\": [\"HOST\"]}")
+	// ErrMap means that a file does not show where hosts are and whether Nova schedules guests to them.
+	ErrMap = host.WithHint(errors.New("does not show the compute services"),
+		"give the output of: openstack compute service list --service nova-compute --long -f json, "+
+			"or with --by aggregate {\"services\": that, \"aggregates\": {\"AGGREGATE\": [\"HOST\"]}}")
 	// ErrAmbiguous means that a host of the map can be more than one node.
 	ErrAmbiguous = host.WithHint(errors.New("can be more than one node"), "make the documents again as root, so that they have the host's name in Nova")
 )
@@ -41,10 +39,15 @@ type Zones struct {
 
 // ZoneHost is a host of Zones.
 type ZoneHost struct {
-	Name  string
-	Zones []string // or aggregates, by name
-	Idle  string   // why Nova schedules no guest to it, "" if it does
+	Name     string
+	Zones    []string // or aggregates, by name
+	Down     bool     // nova-compute does not report to Nova
+	Disabled bool
+	Reason   string // why it is disabled, "" for none
 }
+
+// schedulable reports whether Nova schedules guests to the host.
+func (h ZoneHost) schedulable() bool { return !h.Down && !h.Disabled }
 
 // service is a row of the output of openstack compute service list. Its keys are capitalized;
 // encoding/json accepts them in any case.
@@ -54,11 +57,13 @@ type service struct {
 	Zone   *string `json:"zone"`
 	Status *string `json:"status"`
 	State  *string `json:"state"`
+	Reason *string `json:"disabled reason"` // with --long
 }
 
-// ParseZones parses the file with this name. The error joins everything that is wrong with it.
+// ParseZones parses the file with this name: the list of services, or an object of that list and of
+// aggregates. The error joins everything that is wrong with it.
 //
-// Errors: ErrMap, ErrOtherMap.
+// Errors: ErrMap.
 func ParseZones(name string, text []byte, by By) (Zones, error) {
 	text = []byte(strings.TrimPrefix(string(text), "\xef\xbb\xbf"))
 	switch is := document.Recognize(text).Kind; {
@@ -70,23 +75,30 @@ func ParseZones(name string, text []byte, by By) (Zones, error) {
 	if key, is := document.RepeatedKey(text); is {
 		return Zones{}, fmt.Errorf("%s: an object has the key %.60q twice: %w", name, key, ErrMap)
 	}
-	isList := strings.HasPrefix(strings.TrimSpace(string(text)), "[")
-	switch {
-	case isList && by == ByZone:
-		return parseServices(name, text)
-	case !isList && by == ByAggregate:
-		return parseAggregates(name, text)
+	var of struct {
+		Services   []service            `json:"services"`
+		Aggregates map[string][]*string `json:"aggregates"`
 	}
-	return Zones{}, fmt.Errorf("%s: --by %s: %w", name, by, ErrOtherMap)
-}
-
-// parseServices parses the output of openstack compute service list.
-func parseServices(name string, text []byte) (Zones, error) {
-	var rows []service
-	if err := json.Unmarshal(text, &rows); err != nil {
+	into := any(&of)
+	if strings.HasPrefix(strings.TrimSpace(string(text)), "[") {
+		into = &of.Services
+	}
+	if err := json.Unmarshal(text, into); err != nil {
 		return Zones{}, fmt.Errorf("%s: %w: %w", name, err, ErrMap)
 	}
-	z := Zones{By: ByZone}
+	hosts, err := parseServices(name, of.Services)
+	if by == ByAggregate {
+		if len(of.Aggregates) == 0 {
+			err = errors.Join(err, fmt.Errorf("%s: has no aggregates: %w", name, ErrMap))
+		}
+		err = errors.Join(err, aggregate(name, hosts, of.Aggregates))
+	}
+	slices.SortFunc(hosts, func(a, b ZoneHost) int { return strings.Compare(a.Name, b.Name) })
+	return Zones{by, hosts}, err
+}
+
+// parseServices returns the hosts of services.
+func parseServices(name string, rows []service) (hosts []ZoneHost, err error) {
 	var errs []error
 	seen := map[string]bool{}
 	for i, row := range rows {
@@ -111,39 +123,35 @@ func parseServices(name string, text []byte) (Zones, error) {
 		}
 		h.Name = *row.Host
 		seen[h.Name] = true
-		var reasons []string
 		for _, field := range []struct {
 			name, good, bad string
 			value           *string
-		}{{"status", "enabled", "disabled", row.Status}, {"state", "up", "down", row.State}} {
+			is              *bool
+		}{{"status", "enabled", "disabled", row.Status, &h.Disabled}, {"state", "up", "down", row.State, &h.Down}} {
 			switch {
 			case field.value == nil:
 				fail("%s: %s is missing", h.Name, field.name)
 			case *field.value == field.bad:
-				reasons = append(reasons, "nova-compute is "+field.bad)
+				*field.is = true
 			case *field.value != field.good:
 				fail("%s: %s: %.40q is neither %s nor %s", h.Name, field.name, *field.value, field.good, field.bad)
 			}
 		}
-		h.Idle = strings.Join(reasons, " and ")
-		z.Hosts = append(z.Hosts, h)
+		if h.Disabled && row.Reason != nil {
+			h.Reason = *row.Reason
+		}
+		hosts = append(hosts, h)
 	}
-	if len(z.Hosts) == 0 && errs == nil {
+	if len(hosts) == 0 && errs == nil {
 		errs = append(errs, fmt.Errorf("%s: has no nova-compute: %w", name, ErrMap))
 	}
-	z.sort()
-	return z, errors.Join(errs...)
+	return hosts, errors.Join(errs...)
 }
 
-// parseAggregates parses an object of aggregates with lists of their hosts.
-func parseAggregates(name string, text []byte) (Zones, error) {
-	var aggregates map[string][]*string
-	if err := json.Unmarshal(text, &aggregates); err != nil {
-		return Zones{}, fmt.Errorf("%s: %w: %w", name, err, ErrMap)
-	}
-	z := Zones{By: ByAggregate}
+// aggregate replaces the zones of hosts by their aggregates.
+func aggregate(name string, hosts []ZoneHost, aggregates map[string][]*string) error {
 	var errs []error
-	hosts := map[string][]string{}
+	in := map[string][]string{}
 	for _, aggregate := range slices.Sorted(maps.Keys(aggregates)) {
 		if aggregate == "" {
 			errs = append(errs, fmt.Errorf("%s: an aggregate has no name: %w", name, ErrMap))
@@ -152,25 +160,17 @@ func parseAggregates(name string, text []byte) (Zones, error) {
 			switch {
 			case h == nil || *h == "":
 				errs = append(errs, fmt.Errorf("%s: %s: a host has no name: %w", name, aggregate, ErrMap))
-			case slices.Contains(hosts[*h], aggregate):
+			case slices.Contains(in[*h], aggregate):
 				errs = append(errs, fmt.Errorf("%s: %s: %s is listed twice: %w", name, aggregate, *h, ErrMap))
 			default:
-				hosts[*h] = append(hosts[*h], aggregate)
+				in[*h] = append(in[*h], aggregate)
 			}
 		}
 	}
-	for h, of := range hosts {
-		z.Hosts = append(z.Hosts, ZoneHost{Name: h, Zones: of})
+	for i, h := range hosts {
+		hosts[i].Zones = in[h.Name]
 	}
-	if len(z.Hosts) == 0 && errs == nil {
-		errs = append(errs, fmt.Errorf("%s: has no host: %w", name, ErrMap))
-	}
-	z.sort()
-	return z, errors.Join(errs...)
-}
-
-func (z *Zones) sort() {
-	slices.SortFunc(z.Hosts, func(a, b ZoneHost) int { return strings.Compare(a.Name, b.Name) })
+	return errors.Join(errs...)
 }
 
 // place returns the host of the map that each node is, and the hosts that have no documents. A host

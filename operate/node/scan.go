@@ -73,6 +73,7 @@ func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice
 	}
 	if opts.Machine {
 		facts, warnings := hardware.Read(root)
+		facts.ID = host.ReadMachineID(root) // no snapshot has it without --identity
 		whole.Machine, whole.Warnings = &facts, append(whole.Warnings, warnings...)
 	}
 	shown, err = whole.narrow(opts, m.Devices.Value, defaults)

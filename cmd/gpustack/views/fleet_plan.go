@@ -18,15 +18,16 @@ type FleetPlan struct {
 	Version string `json:"-"` // for people: Head has it
 	// when the plan was made; the age of the nodes' documents is counted to it
 	Time  time.Time   `json:"time"`
-	By    fleet.By    `json:"by"`    // what the waves keep GPUs in
-	Keep  string      `json:"keep"`  // the value of --keep
-	Map   string      `json:"map"`   // the file of --map
-	Waves []fleetWave `json:"waves"` // in the order in which they are to be carried out
-	// Blocked are nodes that cannot be taken out of service without an effect on guests, or of
-	// which that is unknown; with --blocked-last they are in waves too.
+	Goal  string      `json:"goal"`        // the value of --goal
+	By    fleet.By    `json:"by"`          // what the waves keep GPUs in
+	Keep  string      `json:"keep"`        // the value of --keep
+	Map   string      `json:"map"`         // the file of --map
+	Done  int         `json:"done_count"`  // nodes that have reached the goal
+	Later int         `json:"later_count"` // nodes that come after these waves
+	Waves []fleetWave `json:"waves"`       // the next one; with --all every one, in their order
+	// Blocked are nodes that cannot be taken out of service without an effect on guests, that others have
+	// disabled, or of which something is unknown; with --blocked-last those with guests are in waves too.
 	Blocked []fleetBlocked `json:"blocked_nodes"`
-	// nodes whose GPUs are not schedulable, and do not count as kept
-	Idle []fleetIdle `json:"idle_nodes"`
 	// hosts of the map without documents: none of their GPUs counts
 	Without []string `json:"hosts_without_documents"`
 	// hosts with several documents of one kind; documents of other commands
@@ -65,16 +66,11 @@ type fleetBlocked struct {
 	Instances []string `json:"instances"`
 }
 
-// fleetIdle is a node whose GPUs are not schedulable.
-type fleetIdle struct {
-	Node   string `json:"node"`   // the hostname
-	Reason string `json:"reason"` // why its GPUs are not schedulable, for people
-}
-
 // NewFleetPlan returns the report of a plan.
 func NewFleetPlan(p fleet.Plan, o fleet.PlanOptions, version string, warnings []string) FleetPlan {
 	r := FleetPlan{
-		Schema: 1, Version: version, Time: o.Now, By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map, Without: p.Without, Warnings: warnings,
+		Schema: 1, Version: version, Time: o.Now, Goal: o.Goal.String(), By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map,
+		Done: p.Done, Later: p.Later, Without: p.Without, Warnings: warnings,
 	}
 	for _, w := range p.Waves {
 		wave := fleetWave{Number: w.Number, Kind: w.Kind, NodeNames: nodeNames(w.Nodes)}
@@ -92,9 +88,6 @@ func NewFleetPlan(p fleet.Plan, o fleet.PlanOptions, version string, warnings []
 			instances = append(instances, i.String())
 		}
 		r.Blocked = append(r.Blocked, fleetBlocked{b.Node.Name, b.Reasons, instances})
-	}
-	for _, i := range p.Idle {
-		r.Idle = append(r.Idle, fleetIdle{i.Node.Name, i.Reason})
 	}
 	return r
 }
@@ -119,7 +112,7 @@ func (r FleetPlan) Print(u *term.UI) {
 		table(u, []string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
 		u.Printf("\n")
 	}
-	u.Printf("%s with %s; blocked: %s\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), host.Numbered(len(r.Blocked), "node"))
+	u.Printf("%s with %s; done: %d, later: %d, blocked: %d\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), r.Done, r.Later, len(r.Blocked))
 	rows = nil
 	for _, b := range r.Blocked {
 		rows = append(rows, printableRow(b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(b.Instances, " "))))
@@ -128,21 +121,13 @@ func (r FleetPlan) Print(u *term.UI) {
 		u.Printf("\n")
 		table(u, []string{"BLOCKED NODE", "WHY", "INSTANCES"}, rows)
 	}
-	rows = nil
-	for _, i := range r.Idle {
-		rows = append(rows, printableRow(i.Node, i.Reason))
-	}
-	if rows != nil {
-		u.Printf("\n")
-		table(u, []string{"NODE WITHOUT SCHEDULABLE GPUS", "WHY"}, rows)
-	}
 	if len(r.Without) > 0 {
 		u.Printf("\n%s\n", term.Printable("hosts without documents, of which no GPU counts: "+FoldNames(r.Without)))
 	}
 }
 
 // PrintAnsible prints the waves as groups of a static inventory of Ansible in YAML, which has the
-// names of nodes. Blocked nodes that are in no wave are in no group, but in comments. No line is
+// names of nodes. Where nothing is left to do, wave_00 is empty. Blocked nodes that are in no wave are in no group, but in comments. No line is
 // broken: the rest of a comment would not be one.
 func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet.Node]string) error {
 	inWave := map[string]bool{}
@@ -156,8 +141,11 @@ func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet
 		group := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("hosts"), hosts}}
 		groups.Content = append(groups.Content, yamlText(w.Group()), group)
 	}
-	comments := []string{fmt.Sprintf("gpustack %s, %s: waves that keep %s of each product in each %s of %s", r.Version, r.Time.Format(time.RFC3339), r.Keep,
-		r.By, r.Map)}
+	if len(waves) == 0 {
+		groups.Content = append(groups.Content, yamlText(fleet.Wave{}.Group()), &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
+	}
+	comments := []string{fmt.Sprintf("gpustack %s, %s: waves that keep %s of each product in each %s of %s, to the goal %s; done: %d, later: %d",
+		r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By, r.Map, r.Goal, r.Done, r.Later)}
 	for _, b := range r.Blocked {
 		if !inWave[b.Node] {
 			comments = append(comments, fmt.Sprintf("blocked: %s: %s", b.Node, strings.Join(append(b.Reasons, b.Instances...), "; ")))

@@ -22,6 +22,7 @@ var Made = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 type Node struct {
 	Name     string
 	NovaHost string // "" as Name
+	ID       string // of the machine; "" for 3d12
 	Time     time.Time
 	Server   string // product of the server; "" for a scan without --machine
 	Firmware string
@@ -104,7 +105,7 @@ func (n Node) Scan(t testing.TB) []byte {
 		"gpus": map[string]any{"listed": len(n.GPUs)}, "next": "", "warnings": []string{},
 	})
 	if n.Server != "" {
-		fields["machine"] = map[string]any{"vendor": "Dell Inc.", "product": n.Server,
+		fields["machine"] = map[string]any{"id": n.id(), "vendor": "Dell Inc.", "product": n.Server,
 			"bios": map[string]any{"vendor": "Dell Inc.", "version": n.Firmware, "date": "01/02/2026"}}
 	}
 	return text(t, fields)
@@ -137,7 +138,7 @@ func (n Node) Check(t testing.TB) []byte {
 // GuestReport returns the output of host guests.
 func (n Node) GuestReport(t testing.TB) []byte {
 	t.Helper()
-	name, file, machine := n.Name, "hostname", "3d12"
+	name, file, machine := n.Name, "hostname", n.id()
 	nova := n.novaHost()
 	r := guest.Report{
 		Schema: 1, NovaHost: &nova, NovaHostFrom: &file, Hostname: &name, MachineID: &machine, BootID: &machine, Collected: n.Time, Booted: &n.Time,
@@ -183,6 +184,13 @@ func (n Node) top(kind document.Kind, fields map[string]any) map[string]any {
 		fields["version"], fields["time"] = "v1.0.0", n.Time
 	}
 	return fields
+}
+
+func (n Node) id() string {
+	if n.ID != "" {
+		return n.ID
+	}
+	return "3d12"
 }
 
 func (n Node) novaHost() string {
