@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -29,8 +28,6 @@ type cuda struct {
 	ctxSynchronize     func() int32
 	memAlloc           func(pointer *uint64, size uint64) int32
 	memFree            func(pointer uint64) int32
-	memAllocHost       func(pointer *unsafe.Pointer, size uint64) int32
-	memFreeHost        func(pointer unsafe.Pointer) int32
 	memcpyToDevice     func(to uint64, from unsafe.Pointer, size uint64) int32
 	memcpyToHost       func(to unsafe.Pointer, from uint64, size uint64) int32
 	moduleLoadData     func(module *uintptr, image *byte) int32
@@ -55,7 +52,6 @@ func load(library uintptr) (*cuda, *answer.Failure) {
 		{"cuDevicePrimaryCtxRetain", &c.primaryCtxRetain}, {"cuDevicePrimaryCtxRelease", &c.primaryCtxRelease},
 		{"cuCtxSetCurrent", &c.ctxSetCurrent}, {"cuCtxSynchronize", &c.ctxSynchronize},
 		{"cuMemAlloc_v2", &c.memAlloc}, {"cuMemFree_v2", &c.memFree},
-		{"cuMemAllocHost_v2", &c.memAllocHost}, {"cuMemFreeHost", &c.memFreeHost},
 		{"cuMemcpyHtoD_v2", &c.memcpyToDevice}, {"cuMemcpyDtoH_v2", &c.memcpyToHost},
 		{"cuModuleLoadData", &c.moduleLoadData}, {"cuModuleUnload", &c.moduleUnload},
 		{"cuModuleGetFunction", &c.moduleGetFunction}, {"cuLaunchKernel", &c.launchKernel},
@@ -127,18 +123,14 @@ func (c *cuda) gpu(ordinal int32) (g answer.GPU) {
 	if !step("cuCtxSetCurrent", c.ctxSetCurrent(context)) {
 		return g
 	}
-	if c.compute(&g, step) {
-		c.copies(&g, step)
-	}
+	c.compute(&g, step)
 	return g
 }
 
-// The sizes of what is computed and copied.
+// How much is computed, and by how many threads of a block.
 const (
 	numbers = 1 << 20
 	block   = 256
-	copied  = 64 << 20 // bytes
-	rounds  = 9
 )
 
 // kernel adds its parameter to each number. The driver compiles it, for which it needs its
@@ -167,15 +159,15 @@ const kernel = `.version 3.2
 ` + "\x00"
 
 // compute runs the kernel on numbers and compares the results.
-func (c *cuda) compute(g *answer.GPU, step func(string, int32) bool) bool {
+func (c *cuda) compute(g *answer.GPU, step func(string, int32) bool) {
 	var module, function uintptr
 	image, name := []byte(kernel), []byte("add\x00")
 	if !step("cuModuleLoadData", c.moduleLoadData(&module, &image[0])) {
-		return false
+		return
 	}
 	defer c.moduleUnload(module)
 	if !step("cuModuleGetFunction", c.moduleGetFunction(&function, module, &name[0])) {
-		return false
+		return
 	}
 	values := make([]uint32, numbers)
 	for i := range values {
@@ -183,58 +175,27 @@ func (c *cuda) compute(g *answer.GPU, step func(string, int32) bool) bool {
 	}
 	var pointer uint64
 	if !step("cuMemAlloc", c.memAlloc(&pointer, 4*numbers)) {
-		return false
+		return
 	}
 	defer c.memFree(pointer)
 	if !step("cuMemcpyHtoD", c.memcpyToDevice(pointer, unsafe.Pointer(&values[0]), 4*numbers)) {
-		return false
+		return
 	}
 	const added = uint32(20171205)
 	n := added
 	parameters := []unsafe.Pointer{unsafe.Pointer(&pointer), unsafe.Pointer(&n)}
 	if !step("cuLaunchKernel", c.launchKernel(function, numbers/block, 1, 1, block, 1, 1, 0, 0, &parameters[0], 0)) ||
 		!step("cuCtxSynchronize", c.ctxSynchronize()) {
-		return false
+		return
 	}
 	clear(values)
 	if !step("cuMemcpyDtoH", c.memcpyToHost(unsafe.Pointer(&values[0]), pointer, 4*numbers)) {
-		return false
+		return
 	}
 	g.Numbers = numbers
 	for i, v := range values {
 		if v != uint32(i)*2654435761+added {
 			g.Wrong++
 		}
-	}
-	return true
-}
-
-// copies measures copies of locked memory in both directions.
-func (c *cuda) copies(g *answer.GPU, step func(string, int32) bool) {
-	var pointer uint64
-	var memory unsafe.Pointer
-	if !step("cuMemAlloc", c.memAlloc(&pointer, copied)) {
-		return
-	}
-	defer c.memFree(pointer)
-	if !step("cuMemAllocHost", c.memAllocHost(&memory, copied)) {
-		return
-	}
-	defer c.memFreeHost(memory)
-	measure := func(function string, copyOnce func() int32) float64 {
-		var rates []float64
-		for i := range rounds + 1 {
-			begun := time.Now()
-			if !step(function, copyOnce()) || !step("cuCtxSynchronize", c.ctxSynchronize()) {
-				return 0
-			}
-			if i > 0 { // the first one warms up
-				rates = append(rates, copied/time.Since(begun).Seconds()/1e6)
-			}
-		}
-		return median(rates)
-	}
-	if g.ToDevice = measure("cuMemcpyHtoD", func() int32 { return c.memcpyToDevice(pointer, memory, copied) }); g.Failed == nil {
-		g.ToHost = measure("cuMemcpyDtoH", func() int32 { return c.memcpyToHost(memory, pointer, copied) })
 	}
 }

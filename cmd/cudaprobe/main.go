@@ -1,7 +1,6 @@
 // Command cudaprobe says what CUDA's driver library says in the place where it runs, as one line of
-// JSON (see host/cuda/answer): which libcuda the loader finds, which GPUs it has, whether a kernel
-// computes on each, and how fast memory is copied. gpustack carries it for container test, and runs
-// it in containers and beside them.
+// JSON (see host/cuda/answer): which libcuda the loader finds, which GPUs it has, and whether a
+// kernel computes on each. gpustack carries it for container test, and runs it in containers.
 //
 // It is linked to the libc of where it runs, without a C compiler: purego loads libraries with the
 // loader of glibc. Run by root, libcuda creates device nodes; gpustack runs it as nobody. It never
@@ -14,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -111,12 +109,6 @@ func mapped(name string) string {
 		}
 	}
 	return ""
-}
-
-// median returns the middle of values, which it sorts.
-func median(values []float64) float64 {
-	slices.Sort(values)
-	return values[len(values)/2]
 }
 
 func decimal(n int32) string { return strconv.Itoa(int(n)) }

@@ -9,7 +9,6 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/container/containertest"
-	"gpustack/host/cuda"
 	"gpustack/host/cuda/answer"
 	"gpustack/host/pci"
 )
@@ -27,29 +26,17 @@ type ContainerTest struct {
 	GPUModel  *string `json:"gpu_model"`      // the model as the driver shows it
 	// "cudaprobe", or "command" for a given one, whose words are in no document
 	Program string                `json:"program"`
-	Timeout float64               `json:"timeout_seconds"` // the limit of each run
-	Verdict containertest.Verdict `json:"verdict"`         // "fail" if a run failed
-	// the run in the container; with --compare more runs on the host and in the container, in turn,
-	// until one fails
-	Runs []containerRun `json:"runs"`
-	// what all runs have measured; empty without --compare and if a run failed
-	Comparison []comparison `json:"comparison"`
-	Warnings   []string     `json:"warnings"` // such as other GPUs that the container has too
-}
-
-// containerRun is one run of the program.
-type containerRun struct {
-	Place containertest.Place `json:"place"` // where the program ran
-	// the duration, in a container with its start
+	Timeout float64               `json:"timeout_seconds"` // the limit of the run
+	Verdict containertest.Verdict `json:"verdict"`         // "fail" if the run failed
+	// the duration, with the start of the container
 	Elapsed float64 `json:"elapsed_seconds"`
 	// the report of cudaprobe; null for a command, and if cudaprobe reported nothing
 	CUDA *cudaAnswer `json:"cuda"`
-	// results of the programs that gpustack recognizes in a command's output
-	Programs []gpuProgram `json:"gpu_programs"`
 	// what the command printed, standard output first; null without --console
 	Lines []string `json:"output_lines" null:"zero"`
-	// why the run failed; empty if it passed
-	Causes []containertest.Cause `json:"causes"`
+	// why the test failed; empty if it passed
+	Causes   []containertest.Cause `json:"causes"`
+	Warnings []string              `json:"warnings"` // such as other GPUs that the container has too
 }
 
 // cudaAnswer is what cudaprobe said.
@@ -81,29 +68,8 @@ type cudaGPU struct {
 	Computed int `json:"numbers_computed"`
 	// how many of these numbers are wrong
 	Wrong int `json:"numbers_wrong"`
-	// copies of 64 MiB of pinned memory, the median of nine, in 10^6 bytes per second
-	ToDevice *float64 `json:"host_to_device_mb_per_second"`
-	ToHost   *float64 `json:"device_to_host_mb_per_second"` // the same in the other direction
 	// the first function that failed with this GPU; null for none
 	Result *cudaResult `json:"failed"`
-}
-
-// comparison is a measurement in both places.
-type comparison struct {
-	// "elapsed", a direction of copies, or a program with its measurement
-	Name      string   `json:"measurement"`
-	Unit      string   `json:"unit"`           // "MB/s", "GFLOP/s" or "s"
-	Host      measured `json:"host_runs"`      // the runs on the host
-	Container measured `json:"container_runs"` // the runs in the container
-	// how far the container's median is from the host's
-	Difference float64 `json:"difference_percent"`
-}
-
-// measured are several runs of a measurement.
-type measured struct {
-	Median float64 `json:"median"` // the median of the runs, in the unit
-	// the largest value minus the smallest, in per cent of the median
-	Spread float64 `json:"spread_percent"`
 }
 
 // Programs of container test.
@@ -117,7 +83,8 @@ const (
 func NewContainerTest(m containertest.Machine, result containertest.Result, console bool) *ContainerTest {
 	r := &ContainerTest{
 		Schema: 1, Time: time.Now().UTC().Truncate(time.Second), Address: m.Device, CDIDevice: strings.Join(m.Container.Devices, " "),
-		Image: m.Image, Engine: m.Container.Engine, Program: cudaprobe, Timeout: m.Timeout.Seconds(), Verdict: result.Verdict, Warnings: result.Warnings,
+		Image: m.Image, Engine: m.Container.Engine, Program: cudaprobe, Timeout: m.Timeout.Seconds(), Verdict: result.Verdict,
+		Elapsed: math.Round(result.Seconds*1000) / 1000, Causes: result.Causes, Warnings: result.Warnings,
 	}
 	if len(m.Command) > 0 {
 		r.Program = anyCommand
@@ -128,50 +95,20 @@ func NewContainerTest(m containertest.Machine, result containertest.Result, cons
 	if gpu := m.Driver.GPU(m.Device); gpu != nil {
 		r.GPUModel = gpu.Model
 	}
-	for _, run := range result.Runs {
-		out := containerRun{Place: run.Place, Elapsed: round(run.Seconds, 3), Programs: gpuPrograms(run.Programs), Causes: run.Causes}
-		if run.Answer != nil {
-			out.CUDA = newCUDAAnswer(*run.Answer)
-		}
-		if console {
-			out.Lines = append([]string{}, run.Lines...)
-		}
-		r.Runs = append(r.Runs, out)
+	if result.Answer != nil {
+		r.CUDA = newCUDAAnswer(*result.Answer)
 	}
-	for _, c := range result.Compared {
-		digits := 1
-		if c.Unit == "s" {
-			digits = 3
-		}
-		r.Comparison = append(r.Comparison, comparison{c.Name, c.Unit, measured{round(c.Host.Median, digits), round(c.Host.Spread, 1)},
-			measured{round(c.Container.Median, digits), round(c.Container.Spread, 1)}, round(c.Difference(), 1)})
+	if console {
+		r.Lines = append([]string{}, result.Lines...)
 	}
 	return r
-}
-
-func gpuPrograms(programs []cuda.Program) (all []gpuProgram) {
-	for _, p := range programs {
-		program := gpuProgram{Program: p.Name, GPUs: p.GPUs, Models: p.Models}
-		for _, f := range p.Figures {
-			program.Figures = append(program.Figures, gpuFigure(f))
-		}
-		all = append(all, program)
-	}
-	return all
 }
 
 func newCUDAAnswer(a answer.Answer) *cudaAnswer {
 	out := &cudaAnswer{Library: known(a.Library), Version: known(containertest.CUDAVersion(a)), Result: newCUDAResult(a.Failed), Nodes: a.Nodes}
 	for _, g := range a.GPUs {
-		gpu := cudaGPU{Address: g.Address, Model: g.Name, Memory: g.Memory, Compute: g.Compute, Computed: g.Numbers, Wrong: g.Wrong,
-			Result: newCUDAResult(g.Failed)}
-		if g.ToDevice > 0 {
-			gpu.ToDevice = new(round(g.ToDevice, 0))
-		}
-		if g.ToHost > 0 {
-			gpu.ToHost = new(round(g.ToHost, 0))
-		}
-		out.GPUs = append(out.GPUs, gpu)
+		out.GPUs = append(out.GPUs, cudaGPU{Address: g.Address, Model: g.Name, Memory: g.Memory, Compute: g.Compute, Computed: g.Numbers, Wrong: g.Wrong,
+			Result: newCUDAResult(g.Failed)})
 	}
 	return out
 }
@@ -183,16 +120,9 @@ func newCUDAResult(f *answer.Failure) *cudaResult {
 	return &cudaResult{f.Function, f.Result, f.Name}
 }
 
-// round returns a number with so many decimal places.
-func round(v float64, digits int) float64 {
-	factor := math.Pow10(digits)
-	return math.Round(v*factor) / factor
-}
-
 // PrintContainerTest prints the result of a test.
 func PrintContainerTest(u *term.UI, r ContainerTest) {
-	last := r.Runs[len(r.Runs)-1]
-	where, colour, what := "a container of "+r.Image, term.Green, "computes in"
+	colour, what := term.Green, "computes in"
 	if r.Program == anyCommand {
 		what = "is in"
 	}
@@ -201,11 +131,8 @@ func PrintContainerTest(u *term.UI, r ContainerTest) {
 		if r.Program == anyCommand {
 			what = "is given, and the command fails, in"
 		}
-		if last.Place == containertest.OnHost {
-			where = "the host's side of the comparison"
-		}
 	}
-	u.Printf("%s: %s %s %s\n\n", u.Paint(colour, string(r.Verdict)), r.Address, what, term.Printable(where))
+	u.Printf("%s: %s %s a container of %s\n\n", u.Paint(colour, string(r.Verdict)), r.Address, what, term.Printable(r.Image))
 	line := func(key, value string) { u.Printf("  %-9s %s\n", key, term.Printable(value)) }
 	line("device", r.CDIDevice+" ("+r.Engine+")")
 	on := orDash(Text(r.GPUModel))
@@ -213,14 +140,11 @@ func PrintContainerTest(u *term.UI, r ContainerTest) {
 		on += ", driver " + *r.Driver
 	}
 	line("GPU", on)
-	if a := r.Runs[0].CUDA; a != nil {
-		printCUDA(line, *a)
+	if r.CUDA != nil {
+		printCUDA(line, *r.CUDA)
 	}
-	for _, p := range r.Runs[0].Programs {
-		printProgram(line, p)
-	}
-	line("took", fmt.Sprintf("%.2f s, with the start of the container", r.Runs[0].Elapsed))
-	for _, c := range last.Causes {
+	line("took", fmt.Sprintf("%.2f s, with the start of the container", r.Elapsed))
+	for _, c := range r.Causes {
 		u.Printf("\n")
 		if c.Message != "" {
 			line("message", c.Message)
@@ -228,22 +152,9 @@ func PrintContainerTest(u *term.UI, r ContainerTest) {
 		line("cause", c.Cause)
 		u.Printf("  %-9s %s\n", "remedy", term.Elsewhere(c.Remedy))
 	}
-	if len(r.Comparison) > 0 {
-		u.Printf("\n")
-		rows := [][]string{}
-		for _, c := range r.Comparison {
-			form := "%.0f %s"
-			if c.Unit == "s" {
-				form = "%.3f %s"
-			}
-			rows = append(rows, []string{c.Name, fmt.Sprintf(form, c.Host.Median, c.Unit), fmt.Sprintf(form, c.Container.Median, c.Unit),
-				fmt.Sprintf("%+.1f %%", c.Difference), fmt.Sprintf("%.1f %%, %.1f %%", c.Host.Spread, c.Container.Spread)})
-		}
-		u.Table([]string{"MEASUREMENT", "HOST", "CONTAINER", "DIFFERENCE", "SPREAD"}, rows)
-	}
-	if lines := last.Lines; len(lines) > 0 {
+	if len(r.Lines) > 0 {
 		u.Printf("\nthe command printed:\n")
-		for _, l := range lines {
+		for _, l := range r.Lines {
 			u.Printf("  %s\n", term.Printable(l))
 		}
 	}
@@ -263,25 +174,5 @@ func printCUDA(line func(key, value string), a cudaAnswer) {
 		if g.Computed > 0 && g.Wrong == 0 {
 			line("kernel", host.Numbered(g.Computed, "number")+" computed and compared")
 		}
-		if g.ToDevice != nil && g.ToHost != nil {
-			line("copies", fmt.Sprintf("host to device %.0f MB/s, device to host %.0f MB/s (pinned memory)", *g.ToDevice, *g.ToHost))
-		}
 	}
-}
-
-// printProgram prints what a known program among the command has printed about GPUs.
-func printProgram(line func(key, value string), p gpuProgram) {
-	words := []string{}
-	if p.GPUs != nil {
-		words = append(words, host.Numbered(*p.GPUs, "GPU"))
-	}
-	for _, f := range p.Figures {
-		switch {
-		case f.MBps != nil:
-			words = append(words, fmt.Sprintf("%s %.0f MB/s", f.Name, *f.MBps))
-		case f.GFLOPs != nil:
-			words = append(words, fmt.Sprintf("%s %.0f GFLOP/s", f.Name, *f.GFLOPs))
-		}
-	}
-	line("program", p.Program+": "+orDash(strings.Join(words, ", ")))
 }

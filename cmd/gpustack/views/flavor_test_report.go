@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/cuda"
 	"gpustack/host/pci"
 	"gpustack/nova/cloud"
 	"gpustack/nova/probe"
@@ -232,4 +233,15 @@ func (r *FlavorTest) AddCleaned(c servertest.Cleaning) {
 	for i, l := range c.Leftovers {
 		r.Leftovers[i].Deleted = l.Deleted
 	}
+}
+
+func gpuPrograms(programs []cuda.Program) (all []gpuProgram) {
+	for _, p := range programs {
+		program := gpuProgram{Program: p.Name, GPUs: p.GPUs, Models: p.Models}
+		for _, f := range p.Figures {
+			program.Figures = append(program.Figures, gpuFigure(f))
+		}
+		all = append(all, program)
+	}
+	return all
 }

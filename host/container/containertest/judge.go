@@ -31,18 +31,13 @@ type Cause struct {
 
 // Results of libcuda that have a cause of their own (CUresult, cuda.h of the CUDA toolkit 13.0).
 const (
-	outOfMemory    = 2
 	stubLibrary    = 34
-	unavailable    = 46
 	noDevice       = 100
-	eccError       = 214
 	noJITCompiler  = 221
-	noPTXVersion   = 222
 	osError        = 304
 	notReady       = 802
 	driverMismatch = 803
 	compatRefused  = 804
-	mpsFailed      = 805
 	unknownError   = 999
 )
 
@@ -52,13 +47,13 @@ const noLibrary = "35 cudaErrorInsufficientDriver: CUDA driver version is insuff
 var check = host.NewCommand("container check").Text()
 
 // judge returns why CUDA does not compute on the GPU where a program has asked libcuda, nil if it
-// does. place is "in the container" or "on the host".
-func (m Machine) judge(a answer.Answer, place string) []Cause {
+// does.
+func (m Machine) judge(a answer.Answer) []Cause {
 	switch {
 	case a.LoadError != "":
-		return []Cause{m.notLoaded(a, place)}
+		return []Cause{m.notLoaded(a)}
 	case a.Failed != nil:
-		return []Cause{m.failed(a, *a.Failed, place)}
+		return []Cause{m.failed(a, *a.Failed)}
 	}
 	var others []string
 	for _, g := range a.GPUs {
@@ -67,7 +62,7 @@ func (m Machine) judge(a answer.Answer, place string) []Cause {
 		case err != nil || address != m.Device:
 			others = append(others, g.Address)
 		case g.Failed != nil:
-			return []Cause{m.failed(a, *g.Failed, place)}
+			return []Cause{m.failed(a, *g.Failed)}
 		case g.Wrong > 0:
 			return []Cause{{
 				Cause:  fmt.Sprintf("%d of %d numbers that the GPU has computed are wrong", g.Wrong, g.Numbers),
@@ -78,11 +73,11 @@ func (m Machine) judge(a answer.Answer, place string) []Cause {
 		}
 	}
 	cause := Cause{Message: message(answer.Failure{Result: noDevice, Name: "CUDA_ERROR_NO_DEVICE", Text: "no CUDA-capable device is detected"}),
-		Cause: fmt.Sprintf("CUDA finds no GPU %s", place), Remedy: check}
+		Cause: "CUDA finds no GPU in the container", Remedy: check}
 	if len(others) > 0 {
-		return []Cause{{Cause: fmt.Sprintf("CUDA finds %s %s, not %s", strings.Join(others, " and "), place, m.Device), Remedy: check}}
+		return []Cause{{Cause: fmt.Sprintf("CUDA finds %s in the container, not %s", strings.Join(others, " and "), m.Device), Remedy: check}}
 	}
-	if found := m.nodeCause(a, place); found != nil {
+	if found := m.nodeCause(a); found != nil {
 		cause.Cause, cause.Remedy = found.Cause, found.Remedy
 	}
 	return []Cause{cause}
@@ -97,11 +92,9 @@ func message(f answer.Failure) string {
 }
 
 // notLoaded returns why the loader found no libcuda.
-func (m Machine) notLoaded(a answer.Answer, place string) Cause {
+func (m Machine) notLoaded(a answer.Answer) Cause {
 	device := strings.Join(m.Container.Devices, " ")
 	switch {
-	case place == OnHost.String():
-		return Cause{noLibrary, "the host's loader finds no libcuda.so.1: " + a.LoadError, host.Textf("ldconfig -p; %s", host.NewCommand("container check"))}
 	case !strings.Contains(a.LoadError, "No such file"):
 		return Cause{a.LoadError, "the loader finds a libcuda.so.1 that it cannot load",
 			host.Textf("%s names the libraries of an image", host.NewCommand("container check").Flag("image-dir", "DIR"))}
@@ -120,19 +113,19 @@ func (m Machine) notLoaded(a answer.Answer, place string) Cause {
 }
 
 // failed returns why a function of libcuda failed.
-func (m Machine) failed(a answer.Answer, f answer.Failure, place string) Cause {
-	c := Cause{Message: message(f), Cause: fmt.Sprintf("%s failed %s", f.Function, place),
+func (m Machine) failed(a answer.Answer, f answer.Failure) Cause {
+	c := Cause{Message: message(f), Cause: f.Function + " failed in the container",
 		Remedy: host.Textf("journalctl -k --grep NVRM; %s", host.NewCommand("container check"))}
 	switch f.Result {
 	case noDevice, unknownError, osError:
-		if found := m.nodeCause(a, place); found != nil {
+		if found := m.nodeCause(a); found != nil {
 			c.Cause, c.Remedy = found.Cause, found.Remedy
 		}
 	case stubLibrary:
 		c.Cause = fmt.Sprintf("the loader finds %s, a library without a driver for linking programs", a.Library)
 		c.Remedy = host.Text("remove " + path.Dir(a.Library) + " from LD_LIBRARY_PATH and ld.so.conf of the image")
 	case driverMismatch:
-		c.Cause = fmt.Sprintf("%s %s is of another version than the loaded module%s", a.Library, place, m.loaded())
+		c.Cause = fmt.Sprintf("%s in the container is of another version than the loaded module%s", a.Library, m.loaded())
 		c.Remedy = host.Textf("remove the driver's libraries from the image; after an upgrade of the driver, reboot; %s", host.NewCommand("container check"))
 	case notReady:
 		c.Cause = "the board has NVSwitches, whose Fabric Manager does not run or has not finished"
@@ -140,29 +133,9 @@ func (m Machine) failed(a answer.Answer, f answer.Failure, place string) Cause {
 	case compatRefused:
 		c.Cause = fmt.Sprintf("%s is for forward compatibility, which this GPU does not support", a.Library)
 		c.Remedy = "remove cuda-compat from the image, or its folder from the loader's"
-	case mpsFailed:
-		c.Cause = "the daemon of MPS runs for another user, or its pipe is not in the container"
-		c.Remedy = "echo quit | nvidia-cuda-mps-control; or give the container CUDA_MPS_PIPE_DIRECTORY"
 	case noJITCompiler:
-		c.Cause = "libnvidia-ptxjitcompiler.so.1 of the driver is missing " + place + ", without which programs that bring PTX do not run"
+		c.Cause = "libnvidia-ptxjitcompiler.so.1 of the driver is missing in the container, without which programs that bring PTX do not run"
 		c.Remedy = host.Textf("install the complete libraries of the driver on the host, and write the spec again; %s", host.NewCommand("container check"))
-	case noPTXVersion:
-		c.Cause = "the compiler of the driver does not know this version of PTX: its library is of another driver"
-		c.Remedy = host.Textf("remove the driver's libraries from the image; %s", host.NewCommand("container check"))
-	case unavailable:
-		c.Cause = "the GPU is in use by a program in a compute mode that excludes others, or is being reset"
-		c.Remedy = "nvidia-smi -q -d COMPUTE; nvidia-smi --query-compute-apps=pid,name --format=csv"
-	case outOfMemory:
-		if f.Function == "cuMemAllocHost" || f.Function == "cuInit" {
-			c.Cause, c.Remedy = "no memory of the host is left for the program: its own, or that of the container's cgroup",
-				"free -m; the limits of the engine's containers"
-			break
-		}
-		c.Cause = "the memory of the GPU is in use by other programs"
-		c.Remedy = "nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv"
-	case eccError:
-		c.Cause = "the memory of the GPU has an error that cannot be corrected"
-		c.Remedy = "journalctl -k --grep Xid; nvidia-smi -q -d ECC,ROW_REMAPPER"
 	}
 	return c
 }
@@ -176,11 +149,11 @@ func (m Machine) loaded() string {
 }
 
 // nodeCause returns what is wrong with the device nodes that CUDA needs, nil if nothing is.
-func (m Machine) nodeCause(a answer.Answer, place string) *Cause {
+func (m Machine) nodeCause(a answer.Answer) *Cause {
 	needed := []string{"/dev/nvidiactl", nodeOf(m.Driver, m.Device), "/dev/nvidia-uvm"}
 	for _, node := range needed {
 		if !slices.ContainsFunc(a.Nodes, func(n answer.Node) bool { return n.Path == node }) {
-			return &Cause{Cause: node + " is missing " + place,
+			return &Cause{Cause: node + " is missing in the container",
 				Remedy: host.Textf("the CDI device must name it, and the host must have it: %s", host.NewCommand("container check"))}
 		}
 	}
@@ -193,13 +166,13 @@ func (m Machine) nodeCause(a answer.Answer, place string) *Cause {
 		switch {
 		case known && (int(n.Major) != major || int(n.Minor) != minor):
 			stale := nvidia.StaleNode{DeviceNode: nvidia.DeviceNode{Path: node, Major: int(n.Major), Minor: int(n.Minor)}, WantMajor: major, WantMinor: minor}
-			return &Cause{Cause: place + " " + stale.String(),
+			return &Cause{Cause: "in the container " + stale.String(),
 				Remedy: host.Textf("remove the numbers from the CDI spec, or write it again after each boot: %s", host.NewCommand("container check"))}
 		case n.Denied:
-			return &Cause{Cause: node + " cannot be opened " + place + ": SELinux, the device cgroup or the node's permissions deny it",
+			return &Cause{Cause: node + " cannot be opened in the container: SELinux, the device cgroup or the node's permissions deny it",
 				Remedy: host.Text("ls -lZ " + node + "; ausearch -m avc -ts recent; NVreg_DeviceFileMode in /proc/driver/nvidia/params")}
 		case n.Dead:
-			return &Cause{Cause: node + " " + place + " is the node of a GPU without a driver", Remedy: check}
+			return &Cause{Cause: node + " in the container is the node of a GPU without a driver", Remedy: check}
 		}
 	}
 	return nil

@@ -75,7 +75,7 @@ func TestJudgeH200(t *testing.T) {
 			if f.Name == "nothing" {
 				m.Given.Library = ""
 			}
-			causes := m.judge(parse(t, f.Data), InContainer.String())
+			causes := m.judge(parse(t, f.Data))
 			got := [2]string{}
 			if len(causes) == 1 {
 				got = [2]string{causes[0].Message, causes[0].Cause}
@@ -108,7 +108,6 @@ func TestJudge(t *testing.T) {
 		{"no Fabric Manager", fails(802, "X"), "Fabric Manager does not run"},
 		{"forward compatibility", fails(804, "X"), "is for forward compatibility, which this GPU does not support"},
 		{"a stub", fails(34, "X"), "a library without a driver for linking programs"},
-		{"MPS", fails(805, "X"), "the daemon of MPS"},
 		{"another result", fails(36, "X"), "cuInit failed in the container"},
 		{"unknown, with all nodes", fails(999, "X"), "cuInit failed in the container"},
 		{"a node that is denied", denied, "/dev/nvidia0 cannot be opened in the container"},
@@ -118,19 +117,13 @@ func TestJudge(t *testing.T) {
 		{"another GPU", with(answer.GPU{Address: "0000:0a:00.0"}), "CUDA finds 0000:0a:00.0 in the container, not 0000:00:06.0"},
 		{"an address that is none", with(answer.GPU{Address: "?"}), "CUDA finds ? in the container"},
 		{"wrong numbers", with(answer.GPU{Address: "0000:00:06.0", Numbers: 10, Wrong: 3}), "3 of 10 numbers that the GPU has computed are wrong"},
-		{"memory in use", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuMemAlloc", Result: 2}}),
-			"the memory of the GPU is in use"},
-		{"exclusive", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuDevicePrimaryCtxRetain", Result: 46}}), "compute mode"},
-		{"memory error", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuCtxSynchronize", Result: 214}}), "cannot be corrected"},
-		{"PTX of another driver", with(answer.GPU{Address: "0000:00:06.0", Failed: &answer.Failure{Function: "cuModuleLoadData", Result: 222}}),
-			"of another driver"},
 		{"a function that the library lacks", answer.Answer{Failed: &answer.Failure{Function: "cuInit", Result: -1, Text: "undefined symbol: cuInit"}},
 			"cuInit failed"},
 		{"a long domain", with(answer.GPU{Address: "00000000:00:06.0"}), ""},
 		{"the GPU and another one", with(answer.GPU{Address: "0000:0a:00.0"}, answer.GPU{Address: "0000:00:06.0"}), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			causes := h200(t).judge(row.answer, InContainer.String())
+			causes := h200(t).judge(row.answer)
 			switch {
 			case row.want == "" && len(causes) > 0, row.want != "" && len(causes) != 1:
 				t.Errorf("%+v", causes)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"time"
 
 	"gpustack/host"
@@ -22,7 +21,6 @@ type Request struct {
 	Image   string
 	Engine  string   // the program that starts the container; "" for the first one that has the image
 	Command []string // of the image; nil for cudaprobe
-	Compare bool     // also run it beside the container, in turn
 	Timeout time.Duration
 }
 
@@ -43,15 +41,6 @@ var (
 	// ErrNoProbe says that this gpustack was built without cudaprobe.
 	ErrNoProbe = host.WithHint(errors.New("this gpustack was built without cudaprobe (plain go build), and tests commands of the image only"),
 		"name a command of the image after --, such as nvidia-smi -L; make build and the packages have cudaprobe")
-	ErrNoSetpriv = host.WithHint(errors.New("--compare runs the program as nobody by setpriv, which is not installed"), "install util-linux")
-	// ErrNoNode says that the host's side of a comparison cannot run. As root libcuda would make the
-	// nodes; a comparison changes nothing.
-	ErrNoNode = host.WithHint(errors.New("the device node is missing on the host, which --compare needs and does not make"),
-		"nvidia-modprobe -u -c MINOR, with the number of /dev/nvidiaMINOR")
-	// ErrNoCommand says that a command cannot be compared.
-	ErrNoCommand = host.WithHint(errors.New("not on the host, where --compare runs it too"), "install it there under the same name, or leave out --compare")
-	ErrNoUUID    = host.WithHint(errors.New("the driver does not show the GPU's UUID yet, by which --compare chooses it on the host among several GPUs"),
-		"run the test without --compare once: the driver shows it after the first use")
 	ErrNoGlibc = host.WithHint(errors.New("the image has no loader of glibc, as images with musl have none: "+
 		"the driver's libraries need it, and so does cudaprobe"),
 		"use an image with glibc: no program of this one can use the GPU by CUDA")
@@ -67,9 +56,6 @@ func Observe(ctx context.Context, root host.Root, r Request, probe []byte) (Mach
 	}
 	name, err := m.readDevice()
 	errs = append(errs, err)
-	if r.Compare {
-		errs = append(errs, m.comparable())
-	}
 	var engines []string
 	if r.Engine != "" {
 		engines = []string{r.Engine}
@@ -135,43 +121,4 @@ func nodeOf(driver nvidia.Driver, address pci.Address) string {
 		return ""
 	}
 	return fmt.Sprintf("/dev/nvidia%d", *gpu.Minor)
-}
-
-// onHost returns an error unless the host has a command.
-func (m *Machine) onHost(command string) error {
-	if path.IsAbs(command) {
-		if ok, err := m.Root.Exists(command); ok || err != nil {
-			return err
-		}
-	} else if _, err := m.Runner.Find(command); !errors.Is(err, host.ErrNoProgram) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", command, ErrNoCommand)
-}
-
-// comparable returns an error unless the program can run beside the container without a change of
-// the machine.
-func (m *Machine) comparable() error {
-	var errs []error
-	if _, err := m.Runner.Find("setpriv"); errors.Is(err, host.ErrNoProgram) {
-		errs = append(errs, ErrNoSetpriv)
-	} else if err != nil {
-		errs = append(errs, err)
-	}
-	if len(m.Command) > 0 {
-		errs = append(errs, m.onHost(m.Command[0]))
-	}
-	gpu := m.Driver.GPU(m.Device)
-	if gpu == nil || gpu.Minor == nil {
-		return errors.Join(errs...) // an error already
-	}
-	for _, node := range nvidia.Nodes(*gpu.Minor) {
-		if m.Driver.Node(node) == nil && node != "/dev/nvidia-uvm-tools" {
-			errs = append(errs, fmt.Errorf("%s: %w", node, ErrNoNode))
-		}
-	}
-	if gpu.UUID == nil && len(m.Driver.GPUs) > 1 {
-		errs = append(errs, fmt.Errorf("%s: %w", m.Device, ErrNoUUID))
-	}
-	return errors.Join(errs...)
 }

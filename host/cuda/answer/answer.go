@@ -43,10 +43,6 @@ type GPU struct {
 	// Wrong how many of the results are wrong.
 	Numbers int `json:"numbers"`
 	Wrong   int `json:"wrong"`
-	// ToDevice and ToHost are rates of copies of locked memory, in MB/s (10^6 bytes), the median of
-	// several; 0 if they were not measured.
-	ToDevice float64 `json:"to_device"`
-	ToHost   float64 `json:"to_host"`
 }
 
 // Node is a device node.
