@@ -50,11 +50,6 @@ SELECTION
   NVSwitches. --kind holds for what is added; what is recorded keeps its name, so GPUs of
   two kinds are refused, and adapters of two kinds too.
 
-OTHER PROGRAMS
-  --print cni prints the configuration of CNI networks for the adapters: sriov with rdma or
-  ib-sriov for a VF, macvlan and ipvlan for an adapter that containers share. It is for those of
-  --hca, or else for all that are recorded, and changes nothing.
-
 LIBRARIES
   The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
   names that folder find them there. --library-path sets the variable for all others, and
@@ -80,8 +75,6 @@ EXAMPLES
 			args.Paths(&cli.StringSliceFlag{Name: "image-dir",
 				Usage: "mount libraries where the loader of the image in `DIR` looks (its root folder; repeatable)"},
 				args.PathRules{Kind: args.HandedOver}),
-			args.Choice(&cli.StringFlag{Name: "print", Usage: "change nothing, and print for `PROGRAM` what it needs: cni"},
-				[]string{"", views.PrintCNI}),
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
 			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
@@ -95,7 +88,6 @@ type containerPrepareOptions struct {
 	root    string
 	prepare containerprepare.Options
 	images  []string
-	form    string // of --print
 	command string // the command line, for the journal
 }
 
@@ -112,7 +104,6 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 			None:   c.Bool("none"),
 		},
 		images:  c.StringSlice("image-dir"),
-		form:    f.Choice(c, "print"),
 		command: args.Recorded(c),
 	}
 	if c.IsSet("kind") {
@@ -130,7 +121,6 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 		}
 	}
 	f.Exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image-dir", "remove")
-	f.Exclude(c, "print", "yes", "dry-run", "quiet", "diff", "remove", "none")
 	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
 	for i, a := range named {
 		if slices.Contains(named[:i], a) {
@@ -151,10 +141,8 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 // prepareContainers plans and records what containers of the machine below root get.
 func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts containerPrepareOptions) error {
 	engine := newNode(u, root).Engine(driver.DefaultTimeout)
-	if opts.form == "" {
-		if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
-			return err
-		}
+	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
+		return err
 	}
 	seen, reboot := node.Observe(ctx, root, machine.Record)
 	m, err := containerprepare.Observe(root, seen)
@@ -168,18 +156,11 @@ func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts con
 	if o.Images, err = container.ReadImages(opts.images, container.Architecture(root)); err != nil {
 		return err
 	}
-	o.Print = opts.form != ""
 	plan, work, err := newNode(u, root).PlanContainers(m, o, opts.command)
 	if err != nil {
 		return err
 	}
-	report, networkNotes, err := views.NewContainerPrepare(newReport(root, reboot, false, plan.Warnings...), m, o, plan)
-	if err != nil {
-		return err
-	}
-	if opts.form != "" {
-		return views.PrintForProgram(u, opts.format, report, networkNotes)
-	}
+	report := views.NewContainerPrepare(newReport(root, reboot, false, plan.Warnings...), plan)
 	showPlan(u, opts.decision, &report, func() { views.PrintContainerPrepare(u, report) }, plan.Warnings...)
 	return decide(u, opts.decision, "apply this plan?", views.ContainerPrepareSummary(report, m.Recorded), &report, func() error {
 		if err := applyContainers(ctx, u, engine, opts.format, work, plan, &report); err != nil || !root.IsMachine() && !plan.Record.Options.Static {

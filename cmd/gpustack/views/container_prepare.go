@@ -1,21 +1,14 @@
 package views
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
-	"gpustack/host"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
-
-// PrintCNI is the value of --print for CNI networks.
-const PrintCNI = "cni"
 
 // ContainerPrepare is the output of container prepare (docs/json.md).
 type ContainerPrepare struct {
@@ -33,8 +26,6 @@ type ContainerPrepare struct {
 	Names []string `json:"names"`
 	// the costs, and what the operator has to do besides
 	Notes []string `json:"notes"`
-	// CNI networks for the adapters, as --print cni prints them
-	CNI []containerprepare.Network `json:"cni"`
 }
 
 // containerFunction is a function of the record.
@@ -57,12 +48,9 @@ type containerOptions struct {
 	LibraryFolder string `json:"library_folder"` // where containers find the driver's libraries
 }
 
-// NewContainerPrepare returns the report of a plan of container prepare. head is its common
-// part. notes are about the networks of its functions.
-func NewContainerPrepare(head Report, m containerprepare.Machine, o containerprepare.Options, plan containerprepare.Plan) (
-	r ContainerPrepare, notes []string, err error,
-) {
-	r = ContainerPrepare{
+// NewContainerPrepare returns the report of a plan of container prepare. head is its common part.
+func NewContainerPrepare(head Report, plan containerprepare.Plan) ContainerPrepare {
+	r := ContainerPrepare{
 		Report: head, Changes: FileChanges(plan.Files), AtBoot: FileChanges(plan.Boot),
 		Names: plan.Names, Notes: plan.Notes,
 	}
@@ -75,10 +63,7 @@ func NewContainerPrepare(head Report, m containerprepare.Machine, o containerpre
 		r.Options = &options
 	}
 	r.Restart = append(r.Restart, plan.Restart...)
-	only := containerprepare.Only(plan.Record, slices.Concat(o.GPUs, o.HCAs), o.UMAD != nil && *o.UMAD)
-	networks, notes, err := containerprepare.Networks(only, m.Stack)
-	r.CNI = networks
-	return r, notes, err
+	return r
 }
 
 // PrintContainerPrepare prints the plan as text.
@@ -148,32 +133,4 @@ func ContainerPrepareSummary(r ContainerPrepare, recorded *machine.Containers) s
 		files = slices.Concat(files, r.AtBoot)
 	}
 	return term.Sentence(strings.Join(parts, ", "), filesText(files, "changed", "new"))
-}
-
-// errNoNetwork is the error of --print cni without an adapter that a plugin attaches containers to.
-var errNoNetwork = host.WithHint(errors.New("no adapter has a network that a CNI plugin attaches containers to"),
-	host.Textf("name one with --hca; '%s' lists them", host.NewCommand("rdma scan")))
-
-// PrintForProgram prints what another program needs, on standard output alone, so that it can be
-// redirected.
-func PrintForProgram(u *term.UI, format string, r ContainerPrepare, notes []string) error {
-	r.Warnings = append(r.Warnings, notes...)
-	r.Changed, r.Changes, r.AtBoot = false, []FileChange{}, []FileChange{}
-	u.Document.Show(&r)
-	u.Warn(r.Warnings...)
-	switch {
-	case len(r.CNI) == 0:
-		return errNoNetwork
-	case format != term.FormatTable:
-		return nil
-	}
-	for _, n := range r.CNI {
-		u.Note("for /etc/cni/net.d/%s.conflist:", n.Name)
-		var text bytes.Buffer
-		if err := json.Indent(&text, n.Config, "", "  "); err != nil {
-			return err
-		}
-		u.Raw(text.String() + "\n")
-	}
-	return nil
 }

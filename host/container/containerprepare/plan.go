@@ -86,14 +86,11 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	return p, nil
 }
 
-// planUnit plans the files of the unit. Where static or printed specs do without one, it adds to
-// the warnings what no boot does then.
+// planUnit plans the files of the unit. Where static specs do without one, it adds to the warnings
+// what no boot does then.
 func (m Machine) planUnit(w *Want) (edit.Plan, error) {
 	unit, err := m.Unit.Plan(steps.Records{Guests: m.Guests, Adapters: m.RDMA, Containers: &w.Record})
-	switch noUnit := errors.Is(err, steps.ErrNoSystemd) || errors.Is(err, steps.ErrNoProgram); {
-	case w.Print && noUnit:
-		unit, err = nil, nil
-	case !w.Record.Options.Static && errors.Is(err, steps.ErrNoSystemd):
+	if !w.Record.Options.Static && errors.Is(err, steps.ErrNoSystemd) {
 		err = host.WithHint(steps.ErrNoSystemd, host.Textf("write the specs in %s, once, and make the driver's nodes at boot yourself: %s",
 			cdi.StaticFolder, w.options.static()))
 	}
@@ -136,7 +133,7 @@ func (p *Plan) specs(m Machine, w Want, lists bool) error {
 	}
 	p.Boot = append(p.Boot, list)
 	for _, f := range w.Record.Functions {
-		only := Only(w.Record, []pci.Address{f.Address}, w.Record.Options.UMAD)
+		only := machine.Containers{Functions: []machine.ContainerFunction{f}, Options: w.Record.Options}
 		of := container.SpecOf(&only, m.Driver, m.Stack, m.Devices)
 		p.NamesOf[f.Address] = append(container.NamesOf(of.GPU), container.NamesOf(of.HCA)...)
 	}

@@ -70,7 +70,7 @@ func TestDriverContainer(t *testing.T) {
 	recorded := m
 	recorded.Recorded = &w.Record
 	for name, o := range map[string]containerprepare.Options{
-		"as recorded": {}, "printed": {Print: true, Static: new(false)}, "none": {None: true},
+		"as recorded": {}, "none": {None: true},
 		"the GPUs removed": {Remove: []pci.Address{address(t, gpu0), address(t, gpu1)}, Static: new(false)},
 	} {
 		if _, err := containerprepare.NewWant(recorded, o); err != nil {

@@ -32,7 +32,6 @@ type Options struct {
 	Images []container.Image
 	Remove []pci.Address
 	None   bool
-	Print  bool // nothing is carried out: what another program needs is printed
 }
 
 // Errors of options that the machine cannot satisfy.
@@ -98,7 +97,6 @@ type Want struct {
 	Record   machine.Containers
 	Specs    container.Specs
 	Warnings []string
-	Print    bool // as in the options
 	options  Options
 }
 
@@ -131,7 +129,7 @@ func (o Options) static() host.Command {
 // NewWant returns what the options ask for. Its error names everything that prevents it.
 func NewWant(m Machine, o Options) (Want, error) {
 	w := wanting{Machine: m, Options: o}
-	w.Want.Print, w.Want.options = o.Print, o
+	w.Want.options = o
 	w.Record.Options = machine.ContainerOptions{
 		GPUKind: cdi.DefaultGPUKind, HCAKind: cdi.DefaultHCAKind, LibraryFolder: container.DefaultLibraryFolder,
 	}
@@ -415,7 +413,7 @@ func (w *wanting) libraries() {
 
 // driverContainer refuses specs of GPUs that a boot would write without those.
 func (w *wanting) driverContainer() {
-	if !w.Driver.OfContainer() || w.Options.Print || w.Record.Options.Static ||
+	if !w.Driver.OfContainer() || w.Record.Options.Static ||
 		!slices.ContainsFunc(w.Record.Functions, func(f machine.ContainerFunction) bool { return !f.HCA }) {
 		return
 	}
