@@ -1,6 +1,7 @@
 package cdi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,39 +12,6 @@ import (
 
 	"gpustack/host"
 )
-
-// nodeState is what the machine has at the path of a device node. Neither a node nor an error means
-// that nothing is there.
-type nodeState struct {
-	node *host.Node
-	err  error
-}
-
-// fileState is what the machine has at the path of a mount's source or of a hook's program, links
-// followed. Neither a mode nor an error means that nothing is there.
-type fileState struct {
-	present bool
-	mode    fs.FileMode
-	err     error
-}
-
-func (r *reader) node(name string) nodeState {
-	state, ok := r.nodes[name]
-	if !ok {
-		state.node, state.err = r.root.Node(name)
-		r.nodes[name] = state
-	}
-	return state
-}
-
-func (r *reader) stat(name string) fileState {
-	state, ok := r.paths[name]
-	if !ok {
-		state.mode, state.present, state.err = r.root.Mode(name)
-		r.paths[name] = state
-	}
-	return state
-}
 
 // machine returns the problems of a spec that the library does not see when it reads the file:
 // nodes, sources of mounts and programs of hooks that do not exist below the root, and numbers that
@@ -71,14 +39,6 @@ func (v *view) add(field string, kind Kind, library, format string, args ...any)
 		File: v.file, Field: field, Device: v.device, Kind: kind, Status: host.Fail, Reason: fmt.Sprintf(format, args...), Library: library,
 	})
 	return &v.problems[len(v.problems)-1]
-}
-
-// what names the devices that edits belong to.
-func (v *view) what() string {
-	if v.device == "" {
-		return "a device of this file"
-	}
-	return "this device"
 }
 
 func (v *view) edits(at string, e *specs.ContainerEdits) {
@@ -124,98 +84,66 @@ func hostPath(n *specs.DeviceNode) (name, field string) {
 // (v1.1.1, fillMissingInfo), and its numbers too, which the library takes as they are.
 func (v *view) deviceNode(field string, n *specs.DeviceNode) {
 	name, part := hostPath(n)
-	state := v.node(name)
-	if _, err := filled(n, state); err != nil {
-		kind := Missing
-		if state.err != nil && !errors.Is(state.err, host.ErrNotNode) {
-			kind = Unreadable
-		}
-		reason := fmt.Sprintf("device node %s does not exist", name)
-		switch {
-		case state.err != nil:
-			reason = fmt.Sprintf("%s cannot be used as a device node: %v", name, host.Cause(state.err))
-		case state.node != nil:
-			kind, part = Stale, "type"
-			reason = fmt.Sprintf("type %q, but %s is of type %q", n.Type, name, state.node.Type)
-		}
-		p := v.add(field+"."+part, kind, err.Error(), "%s", reason)
-		p.Denied, p.Path = errors.Is(state.err, fs.ErrPermission), name
-		return
-	}
+	isWhole := n.Type != "" && (n.Major != 0 || n.Type == "p") // the library does not look at the machine's
+	node, err := v.root.Node(name)
 	switch {
+	case node == nil && n.Type == "p":
+	case node == nil:
+		kind, reason := Missing, fmt.Sprintf("device node %s does not exist", name)
+		if err != nil {
+			reason = fmt.Sprintf("%s cannot be used as a device node: %v", name, host.Cause(err))
+			if !errors.Is(err, host.ErrNotNode) {
+				kind = Unreadable
+			}
+		}
+		library := fmt.Sprintf("failed to stat CDI host device %q: %v", name, host.Cause(cmp.Or(err, error(unix.ENOENT))))
+		if isWhole {
+			library = ""
+			reason += fmt.Sprintf("; a container gets a node with the numbers %d:%d of the spec, whatever they belong to", n.Major, n.Minor)
+		}
+		p := v.add(field+"."+part, kind, library, "%s", reason)
+		p.Denied, p.Path = errors.Is(err, fs.ErrPermission), name
+	case !isWhole && n.Type != "" && n.Type != node.Type:
+		v.add(field+".type", Stale, fmt.Sprintf("CDI device (%q, %q), host type mismatch (%s, %s)", n.Path, name, n.Type, node.Type),
+			"type %q, but %s is of type %q", n.Type, name, node.Type)
 	case n.Major == 0 || n.Type == "p":
-		return
-	case state.node == nil:
-		v.add(field+"."+part, Missing, "",
-			"device node %s does not exist; a container gets a node with the numbers %d:%d of the spec, whatever they belong to", name, n.Major, n.Minor).Path = name
-	case int64(state.node.Major) != n.Major || int64(state.node.Minor) != n.Minor:
+	case int64(node.Major) != n.Major || int64(node.Minor) != n.Minor:
 		part = "major"
-		if int64(state.node.Major) == n.Major {
+		if int64(node.Major) == n.Major {
 			part = "minor"
 		}
 		v.add(field+"."+part, Stale, "", "device numbers %d:%d, but %s is %d:%d; a container starts without an error and gets the device with the numbers of the spec",
-			n.Major, n.Minor, name, state.node.Major, state.node.Minor)
+			n.Major, n.Minor, name, node.Major, node.Minor)
 	}
 }
 
 // mount reports a bind mount whose source does not exist. The runtime finds that out when the
 // container starts: the text is that of runc 1.1.5.
 func (v *view) mount(field string, m *specs.Mount) {
-	switch state := v.stat(m.HostPath); {
-	case state.err != nil:
-		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", m.HostPath, host.Cause(state.err)).
-			Denied = errors.Is(state.err, fs.ErrPermission)
-	case !state.present:
+	if _, present := v.stat(field, m.HostPath); !present {
 		v.add(field, Missing, fmt.Sprintf("error mounting %q to rootfs at %q: stat %s: no such file or directory", m.HostPath, m.ContainerPath, m.HostPath),
-			"%s does not exist; containers with %s do not start", m.HostPath, v.what())
+			"%s does not exist", m.HostPath)
 	}
 }
 
 // hook reports a hook whose program cannot be started.
 func (v *view) hook(field string, h *specs.Hook) {
-	state := v.stat(h.Path)
 	text := func(err error) string { return fmt.Sprintf("fork/exec %s: %v", h.Path, err) }
-	switch {
-	case state.err != nil:
-		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", h.Path, host.Cause(state.err)).
-			Denied = errors.Is(state.err, fs.ErrPermission)
-	case !state.present:
-		v.add(field, Missing, text(unix.ENOENT), "program %s of hook %s does not exist; containers with %s do not start", h.Path, h.HookName, v.what())
-	case !state.mode.IsRegular() || state.mode.Perm()&0o111 == 0:
-		v.add(field, Missing, text(unix.EACCES), "%s of hook %s is not an executable file; containers with %s do not start", h.Path, h.HookName, v.what())
+	switch mode, present := v.stat(field, h.Path); {
+	case !present:
+		v.add(field, Missing, text(unix.ENOENT), "program %s of hook %s does not exist", h.Path, h.HookName)
+	case !mode.IsRegular() || mode.Perm()&0o111 == 0:
+		v.add(field, Missing, text(unix.EACCES), "%s of hook %s is not an executable file", h.Path, h.HookName)
 	}
 }
 
-// filled returns the node that a runtime makes in a container of a node in a spec and of the
-// machine's node. The errors are the library's.
-func filled(n *specs.DeviceNode, state nodeState) (specs.DeviceNode, error) {
-	out := *n
-	out.HostPath, _ = hostPath(n)
-	minimal := n.Type != "" && (n.Major != 0 || n.Type == "p")
-	if state.node == nil {
-		switch {
-		case minimal:
-			return out, nil
-		case state.err != nil:
-			return out, fmt.Errorf("failed to stat CDI host device %q: %w", out.HostPath, host.Cause(state.err))
-		}
-		return out, fmt.Errorf("failed to stat CDI host device %q: %w", out.HostPath, unix.ENOENT)
+// stat returns the mode of what a path leads to, and whether it exists. What cannot be read is
+// reported, and passes for an executable file.
+func (v *view) stat(field, name string) (fs.FileMode, bool) {
+	mode, present, err := v.root.Mode(name)
+	if err != nil {
+		v.add(field, Unreadable, "", "cannot determine whether %s exists: %v", name, host.Cause(err)).Denied = errors.Is(err, fs.ErrPermission)
+		return 0o111, true
 	}
-	if out.FileMode == nil {
-		mode := state.node.Mode
-		out.FileMode = &mode
-	}
-	if minimal {
-		return out, nil
-	}
-	if out.Type == "" {
-		out.Type = state.node.Type
-	}
-	if out.Type != state.node.Type {
-		return out, fmt.Errorf("CDI device (%q, %q), host type mismatch (%s, %s)", out.Path, out.HostPath, out.Type, state.node.Type)
-	}
-	if out.Type != "p" && out.Major == 0 {
-		out.Major, out.Minor = int64(state.node.Major), int64(state.node.Minor)
-	}
-	return out, nil
+	return mode, present
 }

@@ -32,7 +32,6 @@ const (
 const (
 	StaticFolder  = "/etc/cdi" // survives a boot
 	DynamicFolder = "/run/cdi" // written at every boot
-	varRunFolder  = "/var/run/cdi"
 )
 
 // File is one file of specs.
@@ -54,7 +53,6 @@ type Folders struct {
 	Problems []Problem // of folders, and of files that runtimes ignore
 
 	devices []Device
-	nodes   map[string]nodeState // by path on the machine: every node that a spec names
 }
 
 // Device is a device that a runtime can be asked for by name, or a name that leads to none.
@@ -66,86 +64,37 @@ type Device struct {
 }
 
 // Read reads and judges the specs of a machine. Folders that do not exist are empty ones. A folder
-// or file that cannot be read is a problem of its own, and the error is only for a root that cannot
-// be used at all.
-func Read(root host.Root) (Folders, error) {
-	r := reader{root: root, nodes: map[string]nodeState{}, paths: map[string]fileState{}}
-	dirs, err := r.folders()
-	if err != nil {
-		return Folders{}, err
-	}
-	for priority, dir := range dirs {
-		if !r.folder(dir, priority, dirs[priority+1:]) {
-			break
-		}
+// or file that cannot be read is a problem of its own.
+func Read(root host.Root) Folders {
+	r := reader{root: root}
+	for priority, dir := range []string{StaticFolder, DynamicFolder} {
+		r.folder(dir, priority)
 	}
 	r.files()
-	r.out.nodes = r.nodes
 	r.out.resolve()
-	return r.out, nil
+	return r.out
 }
 
-// reader reads specs, and asks for each path that they name once.
+// reader reads specs.
 type reader struct {
-	root  host.Root
-	out   Folders
-	nodes map[string]nodeState
-	paths map[string]fileState
+	root host.Root
+	out  Folders
 }
 
-// folders returns the folders that runtimes read. A tree without /var/run is taken for a machine
-// whose /var/run leads to /run.
-func (r *reader) folders() ([]string, error) {
-	linked, err := r.root.Real("var/run")
-	if err != nil {
-		return nil, err
-	}
-	if linked == "/run" {
-		return []string{StaticFolder, DynamicFolder}, nil
-	}
-	present, err := r.root.Exists("var/run")
-	if err != nil {
-		return nil, err
-	}
-	if !present {
-		return []string{StaticFolder, DynamicFolder}, nil
-	}
-	if names, err := r.root.ReadDir(DynamicFolder); err == nil {
-		for _, name := range names {
-			r.out.Problems = append(r.out.Problems, Problem{
-				File: path.Join(DynamicFolder, name), Kind: Ignored, Status: host.Warn, Skipped: true,
-				Reason: "runtimes read /var/run/cdi, and /var/run is not a link to /run on this machine",
-			})
-		}
-	}
-	return []string{StaticFolder, varRunFolder}, nil
-}
-
-// folder adds the files of a folder, which are read later. It reports whether runtimes go on to the
-// next folders: they stop at one that they cannot read (CDI library v1.1.1, scanSpecDirs), which is
-// another matter than a permission that this process does not have.
-func (r *reader) folder(dir string, priority int, next []string) bool {
+// folder adds the files of a folder, which are read later.
+func (r *reader) folder(dir string, priority int) {
 	names, err := r.root.ReadDir(dir)
-	if host.IsAbsent(err) {
-		return true
-	}
-	if err != nil {
-		p := Problem{File: dir, Kind: Unreadable, Status: host.Fail, Reason: fmt.Sprintf("the folder cannot be read: %v", host.Cause(err))}
-		p.Denied = errors.Is(err, fs.ErrPermission)
-		stops := !p.Denied
-		if stops && len(next) > 0 {
-			p.Reason += "; runtimes stop here and do not read " + strings.Join(next, ", ")
-		}
-		r.out.Problems = append(r.out.Problems, p)
-		return !stops
+	if err != nil && !host.IsAbsent(err) {
+		r.out.Problems = append(r.out.Problems, Problem{File: dir, Kind: Unreadable, Status: host.Fail, Denied: errors.Is(err, fs.ErrPermission),
+			Reason: fmt.Sprintf("the folder cannot be read: %v", host.Cause(err))})
 	}
 	for _, name := range names {
 		file := path.Join(dir, name)
+		mode, _, err := r.root.Mode(file)
 		switch ext := path.Ext(name); {
+		case err == nil && mode.IsDir(): // which runtimes ignore
 		case ext == ".json" || ext == ".yaml":
-			if !r.isDir(file) {
-				r.out.Files = append(r.out.Files, File{Path: file, Priority: priority})
-			}
+			r.out.Files = append(r.out.Files, File{Path: file, Priority: priority})
 		case slices.Contains([]string{".yml", ".json", ".yaml"}, strings.ToLower(ext)):
 			r.out.Problems = append(r.out.Problems, Problem{
 				File: file, Kind: Ignored, Status: host.Warn, Skipped: true,
@@ -153,22 +102,6 @@ func (r *reader) folder(dir string, priority int, next []string) bool {
 			})
 		}
 	}
-	return true
-}
-
-// isDir reports whether a name in a folder of specs is a folder itself, which runtimes ignore. A
-// link to a folder is none to them, but a file that cannot be read.
-func (r *reader) isDir(file string) bool {
-	dir, err := r.root.OpenDir(path.Dir(file))
-	if err != nil {
-		return false
-	}
-	defer dir.Close() //nolint:errcheck // only read from
-	sub, target, err := dir.Enter(path.Base(file))
-	if err != nil {
-		return false
-	}
-	return sub.Close() == nil && target == ""
 }
 
 // Devices returns the devices of all files that runtimes use, sorted by name.

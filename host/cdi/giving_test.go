@@ -37,10 +37,7 @@ func TestGiving(t *testing.T) {
 		{"a node that is gone", spec(cdi.GPUFile, "gpustack.local/gpu", device("0000:84:00.0", gpu, gone)), []string{gpu}, ` 0 1`},
 		{"ours is gone", theirs + spec(cdi.GPUFile, "gpustack.local/gpu", device("0000:84:00.0", gpu, gone)), []string{gpu}, `nvidia.com/gpu=0 1 1`},
 	} {
-		folders, err := cdi.Read(hosttest.Lay(t, "-- dev/nvidia0 --\nc 195:0 666\n-- dev/nvidia1 --\nc 195:1 666\n"+row.specs))
-		if err != nil {
-			t.Fatal(err)
-		}
+		folders := cdi.Read(hosttest.Lay(t, "-- dev/nvidia0 --\nc 195:0 666\n-- dev/nvidia1 --\nc 195:1 666\n"+row.specs))
 		name, edits, failed := folders.Giving(cdi.GPUFile, row.nodes...)
 		if got := fmt.Sprintf("%s %d %d", name, len(edits.DeviceNodes), len(failed)); got != row.want {
 			t.Errorf("%s: %s, want %s (%v)", row.name, got, row.want, failed)

@@ -33,12 +33,6 @@ func judge(file string, spec *specs.Spec) (problems []Problem) {
 		problems = append(problems, *p)
 	}
 	refused("kind", "", validKind(spec.Kind))
-	if vendor, class := parser.ParseQualifier(spec.Kind); len(vendor) == 1 || len(class) == 1 {
-		problems = append(problems, Problem{
-			File: file, Field: "kind", Kind: Version, Status: host.Warn, Library: "slice bounds out of range [1:0]",
-			Reason: fmt.Sprintf("%q: podman 4.3.1 crashes on a vendor or class of one character", spec.Kind),
-		})
-	}
 	edits := func(field, device string, e *specs.ContainerEdits) {
 		refused(field, device, (&library.ContainerEdits{ContainerEdits: e}).Validate())
 	}

@@ -3,7 +3,6 @@ package cdi
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -52,7 +51,6 @@ func (f *File) deviceName(n int) string {
 // decide returns the device of a name, and adds the conflicts to the files.
 func decide(name string, all []claim) Device {
 	d := Device{Name: name}
-	first := map[int]claim{} // by priority
 	for i, c := range all {
 		twin := slices.IndexFunc(all, func(o claim) bool { return o.file != c.file && o.file.Priority == c.file.Priority })
 		if twin < 0 {
@@ -64,17 +62,10 @@ func decide(name string, all []claim) Device {
 			continue
 		}
 		d.Conflicts = append(d.Conflicts, c.file.Path)
-		later, earlier := c.file, all[twin].file
-		if known, ok := first[c.file.Priority]; ok {
-			earlier = known.file
-		} else {
-			first[c.file.Priority] = c
-			later, earlier = earlier, later
-		}
 		c.file.problem(c.index, Problem{
 			Kind: Conflict, Status: host.Fail, Device: name,
 			Reason:  fmt.Sprintf("%s also defines the device: runtimes resolve a name that appears twice in a folder to no device", all[twin].file.Path),
-			Library: fmt.Sprintf("conflicting device %q (specs %q, %q)", name, later.libraryPath(), earlier.libraryPath()),
+			Library: fmt.Sprintf("conflicting device %q", name),
 		})
 	}
 	if len(d.Conflicts) > 0 {
@@ -87,14 +78,6 @@ func decide(name string, all []claim) Device {
 func (f *File) problem(device int, p Problem) {
 	p.File, p.Field = f.Path, fmt.Sprintf("devices[%d].name", device)
 	f.Problems = append(f.Problems, p)
-}
-
-// libraryPath returns the path of the file as the library names it.
-func (f *File) libraryPath() string {
-	if path.Dir(f.Path) == DynamicFolder {
-		return path.Join(varRunFolder, path.Base(f.Path))
-	}
-	return f.Path
 }
 
 // otherFolder adds, to each file of the first folder, that its kind is used in the other one too.

@@ -12,10 +12,7 @@ import (
 // Verify reads the specs as container runtimes do: each device must be found by its qualified name
 // in gpustack's file, with nodes and libraries that exist. Its error has all failures.
 func Verify(root host.Root, names []string) error {
-	folders, err := cdi.Read(root)
-	if err != nil {
-		return err
-	}
+	folders := cdi.Read(root)
 	var errs []error
 	for _, problem := range folders.All() {
 		if problem.Status == host.Fail && IsSpec(problem.File) {

@@ -58,9 +58,9 @@ func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 	if m.isEmpty() {
 		return nil, checklist.Unknown, errNothing
 	}
-	v.given = container.Devices(m.Specs.Value, m.Driver.Value, m.Stack.Value)
+	v.given = container.Devices(m.Specs, m.Driver.Value, m.Stack.Value)
 	findings, verdict := checks.Judge(v)
-	unread := !m.Driver.Seen() || !m.Specs.Seen() || !m.Contract.Seen()
+	unread := !m.Driver.Seen() || !m.Contract.Seen()
 	if !m.Devices.Seen() || verdict == checklist.Ready && unread {
 		verdict = checklist.Unknown
 	}
@@ -70,11 +70,11 @@ func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 // isEmpty reports whether a machine has nothing that containers could be given, and nothing that
 // gives them something.
 func (m Machine) isEmpty() bool {
-	if !m.Devices.Seen() || !m.Driver.Seen() || !m.Specs.Seen() || !m.Stack.Seen() {
+	if !m.Devices.Seen() || !m.Driver.Seen() || !m.Stack.Seen() {
 		return false
 	}
 	return !slices.ContainsFunc(m.Devices.Value, func(d pci.Device) bool { return d.IsNVIDIAGPU() }) &&
-		m.Driver.Value.Loaded == nil && len(m.Stack.Value.Adapters) == 0 && len(m.Specs.Value.Files) == 0 && len(m.Specs.Value.Problems) == 0
+		m.Driver.Value.Loaded == nil && len(m.Stack.Value.Adapters) == 0 && len(m.Specs.Files) == 0 && len(m.Specs.Problems) == 0
 }
 
 // prepare returns the command that records a GPU for containers, with all GPUs of its board if that

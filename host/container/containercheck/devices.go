@@ -18,8 +18,6 @@ import (
 // was added.
 func (v view) devices() []host.Finding {
 	switch {
-	case !v.Specs.Seen():
-		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	case !v.Driver.Seen():
 		return checklist.Unread(v.Driver.File, v.Driver.Err)
 	}

@@ -116,7 +116,7 @@ func imageCases(t *testing.T) []testCase {
 			n.old(t, "470.256.02")
 			n.injecting("/usr/lib/x86_64-linux-gnu", "")
 			n.change = func(m *containercheck.Machine) {
-				edits := &m.Specs.Value.Files[0].Spec.ContainerEdits
+				edits := &m.Specs.Files[0].Spec.ContainerEdits
 				edits.Hooks = append(edits.Hooks, &specs.Hook{HookName: "createContainer", Path: "/usr/bin/nvidia-cdi-hook",
 					Args: []string{"nvidia-cdi-hook", "enable-cuda-compat"}})
 			}

@@ -18,7 +18,7 @@ import (
 type Machine struct {
 	Devices    machine.Look[pci.Devices]
 	Driver     machine.Look[nvidia.Driver]
-	Specs      machine.Look[cdi.Folders]
+	Specs      cdi.Folders
 	Stack      machine.Look[rdma.Stack]
 	Contract   machine.Look[*machine.Contract]   // nil if nothing is recorded for guests
 	Containers machine.Look[*machine.Containers] // nil if nothing is recorded for containers
@@ -66,8 +66,7 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	m.Driver = machine.Saw("/proc/driver/nvidia", driver, err)
 	preventing, err := modprobe.ReadPreventing(root, nvidia.Modules()...)
 	m.Preventing = machine.Saw("/etc/modprobe.d", preventing, err)
-	folders, err := cdi.Read(root)
-	m.Specs = machine.Saw("/var/run", folders, err) // all that the error is about
+	m.Specs = cdi.Read(root)
 	stack, err := rdma.Read(root, devices.Value, rdma.Options{})
 	m.Stack = machine.Saw("/sys/class/infiniband", stack, err)
 	guests, containers, err := machine.ReadRecord(root)

@@ -25,8 +25,6 @@ func (v view) record() []host.Finding {
 		return v.unrecorded()
 	case !v.Devices.Seen():
 		return checklist.Unread(v.Devices.File, v.Devices.Err)
-	case !v.Specs.Seen():
-		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	}
 	c := v.Containers.Value
 	var findings []host.Finding
@@ -39,7 +37,7 @@ func (v view) record() []host.Finding {
 		again = "systemctl restart gpustack-boot.service writes the spec again; see its journal if devices are still missing"
 		write = "systemctl restart gpustack-boot.service writes it again, as the machine is now"
 	}
-	devices := v.Specs.Value.Devices()
+	devices := v.Specs.Devices()
 	for _, f := range c.Functions {
 		name := kindOf(c.Options, f.HCA) + "=" + f.Address.String()
 		if !f.IsAt(v.Devices.Value) {
@@ -91,7 +89,7 @@ func kindOf(o machine.ContainerOptions, hca bool) string {
 
 // unrecorded finds specs of ours that nothing records.
 func (v view) unrecorded() (findings []host.Finding) {
-	for _, f := range v.Specs.Value.Files {
+	for _, f := range v.Specs.Files {
 		if container.IsSpec(f.Path) {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: f.Path, Seen: f.Path + " is a spec of gpustack, and nothing is recorded for containers",
@@ -129,7 +127,7 @@ func (v view) rewritten(write host.Text) (findings []host.Finding) {
 		spec *specs.Spec
 	}{{container.GPUFile, wanted.GPU}, {container.HCAFile, wanted.HCA}} {
 		at := container.SpecFile(c.Options, w.name)
-		i := slices.IndexFunc(v.Specs.Value.Files, func(f cdi.File) bool { return f.Path == at && f.Spec != nil })
+		i := slices.IndexFunc(v.Specs.Files, func(f cdi.File) bool { return f.Path == at && f.Spec != nil })
 		if i < 0 && w.spec != nil && !c.Options.Static {
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: at, Seen: at + " is missing, or no spec", Effect: "containers do not get what is recorded",
@@ -144,7 +142,7 @@ func (v view) rewritten(write host.Text) (findings []host.Finding) {
 			findings = append(findings, host.Finding{Status: host.NA, File: at, Seen: err.Error()})
 			continue
 		}
-		if there, err := cdi.Text(*v.Specs.Value.Files[i].Spec); err != nil || !bytes.Equal(there, now) {
+		if there, err := cdi.Text(*v.Specs.Files[i].Spec); err != nil || !bytes.Equal(there, now) {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: at, Seen: at + " differs from the spec that this machine needs now",
 				Effect: "containers may get other nodes or libraries than are recorded", Remedy: write,

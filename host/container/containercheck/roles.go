@@ -29,8 +29,6 @@ func (v view) roles() []host.Finding {
 	switch {
 	case !v.Contract.Seen():
 		return checklist.Unread(v.Contract.File, v.Contract.Err)
-	case !v.Specs.Seen():
-		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	case !v.Driver.Seen():
 		return checklist.Unread(v.Driver.File, v.Driver.Err)
 	}

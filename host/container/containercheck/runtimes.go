@@ -107,7 +107,7 @@ func (v view) runtimes() []host.Finding {
 		findings = append(findings, f...)
 	}
 	isOfDocker := slices.ContainsFunc(v.Injectors.Value, func(i container.Injector) bool { return i.Engine == "docker" })
-	switch specs := v.Containers.Value != nil || len(v.Specs.Value.Files) > 0; {
+	switch specs := v.Containers.Value != nil || len(v.Specs.Files) > 0; {
 	case !v.Docker.Seen():
 		return append(findings, checklist.Unread(v.Docker.File, v.Docker.Err)...)
 	case !v.Docker.Value.Installed, isOfDocker && !specs:

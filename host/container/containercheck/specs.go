@@ -16,10 +16,7 @@ import (
 // and reason, and which nodes, libraries and programs of hooks that they name are missing. podman
 // has one line for all of them.
 func (v view) specs() []host.Finding {
-	if !v.Specs.Seen() {
-		return checklist.Unread(v.Specs.File, v.Specs.Err)
-	}
-	all := v.Specs.Value
+	all := v.Specs
 	var findings []host.Finding
 	for _, p := range all.All() {
 		findings = append(findings, v.specFinding(p))

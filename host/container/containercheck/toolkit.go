@@ -16,12 +16,10 @@ func (v view) toolkit() []host.Finding {
 	switch {
 	case !v.Toolkit.Seen():
 		return checklist.Unread(v.Toolkit.File, v.Toolkit.Err)
-	case !v.Specs.Seen():
-		return checklist.Unread(v.Specs.File, v.Specs.Err)
 	}
 	t := v.Toolkit.Value
 	var written, others []string
-	for _, f := range v.Specs.Value.Files {
+	for _, f := range v.Specs.Files {
 		switch {
 		case f.Spec == nil || f.Spec.Kind != toolkitKind:
 		case t.Refresh != "" && (f.Path == t.Output || path.Dir(t.Output) == path.Dir(f.Path)):

@@ -149,10 +149,7 @@ func TestSpecOf(t *testing.T) {
 	}
 
 	root := hosttest.Lay(t, "symlink var/run -> /run\n-- etc/cdi/"+container.GPUFile+" --\n"+string(text)+"-- etc/cdi/"+container.HCAFile+" --\n"+string(hcaText))
-	folders, err := cdi.Read(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	folders := cdi.Read(root)
 	for _, p := range folders.All() { // this tree has no devices and libraries
 		if p.Kind != cdi.Missing {
 			t.Error(p)

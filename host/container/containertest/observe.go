@@ -100,15 +100,14 @@ func (m *Machine) readDevice() (string, error) {
 		return "", host.WithHint(fmt.Errorf("%s: the driver shows no device minor of the GPU, so its device node is not known", m.Device),
 			host.NewCommand("container check").Text())
 	}
-	folders, err := cdi.Read(m.Root)
-	if err != nil {
-		return "", err
-	}
-	name, edits, failed := folders.Giving(cdi.GPUFile, node)
+	name, edits, failed := cdi.Read(m.Root).Giving(cdi.GPUFile, node)
 	if name == "" {
 		err = host.WithHint(fmt.Errorf("%s: no CDI device has %s, so no container can be given the GPU", m.Device, node),
 			host.NewCommand("container prepare").Flag("device", m.Device.String()).Text())
-		return "", errors.Join(append([]error{err}, failed...)...)
+		for _, p := range failed {
+			err = errors.Join(err, errors.New(p.String()))
+		}
+		return "", err
 	}
 	m.Given = container.Gives(edits, driver, rdma.Stack{})
 	return name, nil

@@ -86,12 +86,11 @@ func (m *Machine) readPrograms(ctx context.Context) (missing error) {
 		return missing
 	}
 	found, noImage := engine.Find(ctx, m.Runner, m.Image)
-	var unreadable error
 	selinux, unread := host.ReadSELinux(m.Root)
 	found.Network, found.Unlabelled = "host", selinux.DeniesDevices()
 	m.Container = &found
-	m.Folders, unreadable = cdi.Read(m.Root)
-	return errors.Join(noImage, unreadable, unread, missing)
+	m.Folders = cdi.Read(m.Root)
+	return errors.Join(noImage, unread, missing)
 }
 
 // Tested is a test that was carried out, with its result.
