@@ -273,7 +273,7 @@ func ourSpec(t *testing.T, kind, libraries, folder string) string {
 	driver := nvidia.Driver{GPUs: []nvidia.GPU{{Address: d.Address, Minor: &minor}}}
 	for _, link := range nvidia.CoreLinks() {
 		if file, err := filepath.EvalSymlinks(filepath.Join(libraries, link)); err == nil {
-			driver.Libraries = append(driver.Libraries, nvidia.Library{Folder: libraries, Searched: true, Link: link, File: file})
+			driver.Libraries = append(driver.Libraries, nvidia.Library{Folder: libraries, Link: link, File: file})
 		}
 	}
 	specs := container.SpecOf(&contract.Containers{

@@ -164,7 +164,7 @@ func (g *Given) lacks(nodes, libraries map[string]bool, links bool, driver nvidi
 	for _, core := range nvidia.CoreLibraries(cuda.Version) {
 		name := core.FileName(cuda.Version)
 		stem, _, _ := strings.Cut(core.Name, ".so")
-		if core.Without == "" || name == "" || core.Versioned && !core.IsOpened(cuda.Version) || libraries[stem] || driver.Library(name) == nil {
+		if core.Without == "" || name == "" || libraries[stem] || driver.Library(name) == nil {
 			continue
 		}
 		status := host.Fail

@@ -14,26 +14,11 @@ import (
 func InstallLibraries(f host.Family, d nvidia.Driver) host.Text {
 	p := host.Packages{host.DebianFamily: "libcuda1 nvidia-smi", host.RHELFamily: "nvidia-driver-cuda", host.SUSEFamily: "nvidia-compute-utils-G06"}
 	if f == host.UbuntuFamily {
-		v := moduleVersion(d)
-		if v == "" {
+		if d.Loaded == nil || d.Loaded.Version == "" {
 			return "packages libnvidia-compute-BRANCH and nvidia-utils-BRANCH of the same branch as the kernel module, such as 580"
 		}
-		branch := strconv.Itoa(v.Branch())
+		branch := strconv.Itoa(d.Loaded.Version.Branch())
 		p[f] = "libnvidia-compute-" + branch + " nvidia-utils-" + branch
 	}
 	return host.Text(f.Install(p))
-}
-
-// moduleVersion returns the version of the loaded module, or else that of the running kernel or of
-// another one, "" if none shows it.
-func moduleVersion(d nvidia.Driver) (v nvidia.Version) {
-	if d.Loaded != nil && d.Loaded.Version != "" {
-		return d.Loaded.Version
-	}
-	for _, m := range d.OnDisk {
-		if m.Version != "" && (v == "" || m.Running) {
-			v = m.Version
-		}
-	}
-	return v
 }

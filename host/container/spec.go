@@ -143,8 +143,8 @@ func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.Contai
 	for _, core := range nvidia.CoreLibraries(cuda.Version) {
 		name := core.FileName(cuda.Version)
 		l := driver.Library(name)
-		if name == "" || l == nil || core.Versioned && !core.IsOpened(cuda.Version) {
-			continue // a name that is not needed would only keep containers from starting after an upgrade
+		if name == "" || l == nil {
+			continue
 		}
 		mount(path.Join(l.Folder, name), path.Join(folder, name))
 	}

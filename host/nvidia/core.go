@@ -1,6 +1,6 @@
 package nvidia
 
-import "strings"
+import "slices"
 
 // CoreLibrary is a library of the driver that compute needs.
 type CoreLibrary struct {
@@ -9,12 +9,9 @@ type CoreLibrary struct {
 	// the version.
 	Name      string
 	Versioned bool
-	// Since is the first branch of the driver that can have it, and Before the first one that is known
-	// not to have it any more; 0 for all.
+	// Since is the first branch of the driver that can have it, or whose CUDA or OpenCL is known to open
+	// a versioned one, and Before the first one that is known not to have it any more; 0 for all.
 	Since, Before int
-	// Opened is the first branch whose CUDA or OpenCL is known to open a versioned library. A
-	// driver of an earlier branch works without it.
-	Opened int
 	// Without says what does not work in containers if a driver that should have it lacks it; "" if
 	// programs that compute do not notice.
 	Without string
@@ -39,18 +36,18 @@ var coreLibraries = []CoreLibrary{
 	{Name: "libcudadebugger.so.1", Since: 510},
 	{Name: "libnvcuvid.so.1"},
 	{Name: "libnvidia-encode.so.1"},
-	{Name: "libnvidia-fatbinaryloader.so", Versioned: true, Before: 450, Opened: 1, Without: "libcuda of this driver does not load"},
-	{Name: "libnvidia-compiler.so", Versioned: true, Before: 535, Opened: 1}, // of OpenCL
-	{Name: "libnvidia-gpucomp.so", Versioned: true, Since: 535, Opened: 590, Without: withoutPTX},
-	{Name: "libnvidia-tileiras.so", Versioned: true, Since: 590, Opened: 590}, // compiles CUDA Tile IR
+	{Name: "libnvidia-fatbinaryloader.so", Versioned: true, Before: 450, Without: "libcuda of this driver does not load"},
+	{Name: "libnvidia-compiler.so", Versioned: true, Before: 535}, // of OpenCL
+	{Name: "libnvidia-gpucomp.so", Versioned: true, Since: 590, Without: withoutPTX},
+	{Name: "libnvidia-tileiras.so", Versioned: true, Since: 590}, // compiles CUDA Tile IR
 }
 
 // withoutPTX has the message of CUDA without a compiler of PTX, as it was seen.
 const withoutPTX = `programs that bring PTX code only, such as those built for older GPUs, fail: ` +
 	`"221 cudaErrorJitCompilerNotFound: PTX JIT compiler library not found"`
 
-// CoreLibraries returns the libraries of compute that a driver of a version can have, or all of the
-// table for an unknown version, "".
+// CoreLibraries returns the libraries of compute that a driver of a version can have and opens, or all
+// of the table for an unknown version, "".
 func CoreLibraries(v Version) (libraries []CoreLibrary) {
 	for _, c := range coreLibraries {
 		if b := v.Branch(); v == "" || b >= c.Since && (c.Before == 0 || b < c.Before) {
@@ -82,33 +79,7 @@ func (c CoreLibrary) FileName(v Version) string {
 	return c.Name + "." + string(v)
 }
 
-// IsOpened reports whether CUDA or OpenCL of a driver of a version opens the library.
-func (c CoreLibrary) IsOpened(v Version) bool {
-	return v.Branch() >= c.Opened
-}
-
-// coreOf returns the library of the table that has a file name.
-func coreOf(name string) *CoreLibrary {
-	for i := range coreLibraries {
-		c := &coreLibraries[i]
-		if name == c.Name && !c.Versioned {
-			return c
-		}
-		version, ok := strings.CutPrefix(name, c.Name+".")
-		if v, valid := ParseVersion(version); c.Versioned && ok && valid && isDriver(v) {
-			return c
-		}
-	}
-	return nil
-}
-
-// isStem reports whether the name of a file without what follows ".so." is that of a library of the
-// table which a link leads to.
-func isStem(stem string) bool {
-	for _, c := range coreLibraries {
-		if !c.Versioned && strings.HasPrefix(c.Name, stem+".so.") {
-			return true
-		}
-	}
-	return false
+// isCore reports whether a file name is that of a library of the table.
+func isCore(name string) bool {
+	return slices.ContainsFunc(coreLibraries, func(c CoreLibrary) bool { return name == c.FileName(FileVersion(name)) })
 }

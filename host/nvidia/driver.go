@@ -9,14 +9,13 @@ import (
 
 // Driver is what files show of NVIDIA's driver. Everything is empty on a machine without it.
 type Driver struct {
-	Loaded             *Module              // nil: not loaded
-	OnDisk             []DiskModule         // of the installed kernels, one each
-	GPUs               []GPU                // bound to the driver, by address
-	Majors             map[string]int       // character devices in /proc/devices whose name begins with "nvidia"; see major
-	Nodes              []DeviceNode         // below /dev, by path
-	Libraries          []Library            // of compute, in the order in which the loader looks into folders
-	MIG                map[pci.Address]bool // GPUs that are divided into instances
-	PersistencedSocket bool                 // the socket of nvidia-persistenced is there
+	Loaded    *Module              // nil: not loaded
+	OnDisk    []DiskModule         // of the installed kernels, one each
+	GPUs      []GPU                // bound to the driver, by address
+	Majors    map[string]int       // character devices in /proc/devices whose name begins with "nvidia"; see major
+	Nodes     []DeviceNode         // below /dev, by path
+	Libraries []Library            // of compute, in the order in which the loader looks into folders
+	MIG       map[pci.Address]bool // GPUs that are divided into instances
 	// FabricManager reports whether Fabric Manager runs. It has no socket unless configured otherwise
 	// (FM_CMD_UNIX_SOCKET_PATH): a process or its pid file shows it.
 	FabricManager bool
@@ -36,7 +35,6 @@ func Modules() []string {
 
 // Module is the loaded kernel module.
 type Module struct {
-	Name    string  // in sysfs: "nvidia", or "nvidia_current" of Debian's packages; "" if only procfs shows it
 	Version Version // "" if it cannot be read
 	Open    bool    // the open kernel module
 }
@@ -44,20 +42,17 @@ type Module struct {
 // DiskModule is the module that a kernel would load.
 type DiskModule struct {
 	Kernel  string // release
-	Path    string
-	Version Version // "" if it cannot be read, which is a warning
-	Running bool    // of the running kernel
+	Running bool   // it is the running kernel
 }
 
 // GPU is a function that is bound to the driver. What the driver does not show is nil: the folder
 // of a GPU is missing while the driver initializes it, and its UUID is question marks before its
 // first use.
 type GPU struct {
-	Address  pci.Address
-	Minor    *int // N of /dev/nvidiaN, which is not the index that nvidia-smi prints
-	UUID     *string
-	Model    *string
-	Excluded bool // by the module's parameter NVreg_ExcludedGpus
+	Address pci.Address
+	Minor   *int // N of /dev/nvidiaN, which is not the index that nvidia-smi prints
+	UUID    *string
+	Model   *string
 }
 
 // DeviceNode is a character device below /dev.
@@ -69,11 +64,9 @@ type DeviceNode struct {
 
 // Library is a library of the driver's user space.
 type Library struct {
-	Folder   string
-	Searched bool // the loader looks into Folder
+	Folder string
 	// Link is the name by which programs load it, libcuda.so.1, also if that is a file, such as
-	// libnvidia-gpucomp.so.580.159.04. It is "" for a file with a version that no link in its folder
-	// leads to.
+	// libnvidia-gpucomp.so.580.159.04.
 	Link string
 	// File is the path of the file with all links followed, on Debian in another folder than the
 	// link. It is "" for a link that leads nowhere.

@@ -17,18 +17,12 @@ const (
 	maxFolders = 200 // of libraries, in files of an untrusted root
 )
 
-// folder is a folder with libraries.
-type folder struct {
-	name     string
-	searched bool // by the loader
-}
-
 // folders returns the folders in which the driver's libraries may be, each once: those that
 // ldconfig searches, in its order (ldconfig(8); glibc, elf/ldconfig.c: ld.so.conf, then the default
 // folders), and the folders of Debian's and RHEL's packages to which links in these lead.
-func (r *reader) folders() (found []folder) {
+func (r *reader) folders() (found []string) {
 	seen := map[string]bool{}
-	add := func(name string, searched bool) {
+	add := func(name string) {
 		at, err := r.root.Real(name)
 		if err != nil {
 			r.warn(name, err)
@@ -38,21 +32,21 @@ func (r *reader) folders() (found []folder) {
 			return
 		}
 		seen[at] = true
-		found = append(found, folder{name, searched})
+		found = append(found, name)
 	}
 	for _, name := range slices.Concat(LoaderFolders(r.root, r.warn), DefaultFolders()) {
-		add(name, true)
+		add(name)
 	}
 	for _, tuple := range multiarch {
-		add("/usr/lib/"+tuple+"/nvidia/current", false)
-		add("/usr/lib/"+tuple+"/nvidia", false)
+		add("/usr/lib/" + tuple + "/nvidia/current")
+		add("/usr/lib/" + tuple + "/nvidia")
 	}
-	add("/usr/lib64/nvidia", false)
+	add("/usr/lib64/nvidia")
 	if r.container != "" {
 		for _, tuple := range multiarch {
-			add(r.container+"/usr/lib/"+tuple, false)
+			add(r.container + "/usr/lib/" + tuple)
 		}
-		add(r.container+"/usr/lib64", false)
+		add(r.container + "/usr/lib64")
 	}
 	return found
 }
@@ -143,38 +137,21 @@ func (r *reader) libraries() (kept []Library) {
 const elfClass32 = "\x7fELF\x01"
 
 // librariesIn returns the libraries in a folder.
-func (r *reader) librariesIn(f folder) (libraries []Library) {
-	linked := map[string]bool{} // files
-	var stray []Library
-	for _, name := range r.names(f.name) {
-		core := coreOf(name)
-		stem, _, _ := strings.Cut(name, ".so.")
-		if core == nil && !isStem(stem) {
+func (r *reader) librariesIn(folder string) (libraries []Library) {
+	for _, name := range r.names(folder) {
+		if !isCore(name) {
 			continue
 		}
-		file, err := r.root.Real(path.Join(f.name, name))
+		link := path.Join(folder, name)
+		file, err := r.root.Real(link)
 		if err != nil {
-			r.warn(path.Join(f.name, name), err)
+			r.warn(link, err)
 			continue
 		}
 		if !r.exists(file) {
 			file = ""
 		}
-		l := Library{Folder: f.name, File: file, Searched: f.searched}
-		l.Version = FileVersion(file)
-		switch {
-		case core != nil:
-			l.Link, linked[file] = name, true
-			libraries = append(libraries, l)
-		case FileVersion(name) != "" && file != "":
-			stray = append(stray, l)
-		}
-	}
-	for _, l := range stray {
-		if !linked[l.File] {
-			linked[l.File] = true
-			libraries = append(libraries, l)
-		}
+		libraries = append(libraries, Library{Folder: folder, Link: name, File: file, Version: FileVersion(file)})
 	}
 	return libraries
 }

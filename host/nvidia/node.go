@@ -8,31 +8,26 @@ import (
 	"strings"
 )
 
-// The folders of the driver's nodes below /dev.
-const (
-	nodesDir = "/dev"
-	capsDir  = "/dev/nvidia-caps" // of MIG instances
-)
+// nodesDir is the folder of the driver's nodes.
+const nodesDir = "/dev"
 
 var errNotCharacter = errors.New("not a character device")
 
 // nodes returns the driver's nodes. A file that is no node is a warning.
 func (r *reader) nodes() (nodes []DeviceNode) {
-	for _, dir := range []string{nodesDir, capsDir} {
-		for _, name := range r.names(dir) {
-			file := path.Join(dir, name)
-			if dir == nodesDir && (!strings.HasPrefix(name, "nvidia") || strings.HasPrefix(file, capsDir)) {
-				continue
-			}
-			n, err := r.root.Node(file)
-			if err == nil && n != nil && n.Type != "c" {
-				err = errNotCharacter
-			}
-			if err != nil {
-				r.warn(file, err)
-			} else if n != nil {
-				nodes = append(nodes, DeviceNode{Path: file, Major: n.Major, Minor: n.Minor, Mode: n.Mode})
-			}
+	for _, name := range r.names(nodesDir) {
+		file := path.Join(nodesDir, name)
+		if _, _, ok := deviceOf(file); !ok {
+			continue
+		}
+		n, err := r.root.Node(file)
+		if err == nil && n != nil && n.Type != "c" {
+			err = errNotCharacter
+		}
+		if err != nil {
+			r.warn(file, err)
+		} else if n != nil {
+			nodes = append(nodes, DeviceNode{Path: file, Major: n.Major, Minor: n.Minor, Mode: n.Mode})
 		}
 	}
 	return nodes
@@ -42,7 +37,6 @@ func (r *reader) nodes() (nodes []DeviceNode) {
 // (kernel-open/common/inc/nv-chardev-numbers.h; nvidia-modprobe, nvidia-modprobe-utils.h).
 const (
 	frontendMajor = 195
-	modesetMinor  = 254
 	controlMinor  = 255
 )
 
@@ -69,32 +63,17 @@ func (d Driver) Numbers(file string) (major, minor int, ok bool) {
 
 // deviceOf returns the name in /proc/devices of a node that compute needs, and its minor.
 func deviceOf(file string) (device string, minor int, ok bool) {
-	numbered := func(name, prefix string) (int, bool) {
-		number, ok := strings.CutPrefix(name, prefix)
-		n, err := strconv.Atoi(number)
-		return n, ok && err == nil && n >= 0 && strconv.Itoa(n) == number
-	}
-	dir, name := path.Split(file)
-	switch path.Clean(dir) {
-	case capsDir:
-		minor, ok = numbered(name, "nvidia-cap")
-		return "nvidia-caps", minor, ok
-	case nodesDir:
-	default:
-		return "", 0, false
-	}
-	switch name {
-	case "nvidiactl":
+	switch file {
+	case ControlNode:
 		return "nvidia", controlMinor, true
-	case "nvidia-modeset":
-		return "nvidia", modesetMinor, true
-	case "nvidia-uvm":
+	case UVMNode:
 		return "nvidia-uvm", 0, true
-	case "nvidia-uvm-tools":
+	case UVMNode + "-tools":
 		return "nvidia-uvm", 1, true
 	}
-	minor, ok = numbered(name, "nvidia")
-	return "nvidia", minor, ok && minor <= maxMinor
+	number, ok := strings.CutPrefix(file, nodesDir+"/nvidia")
+	minor, err := strconv.Atoi(number)
+	return "nvidia", minor, ok && err == nil && strconv.Itoa(minor) == number && 0 <= minor && minor <= maxMinor
 }
 
 // StaleNode is a node whose numbers are not those of the driver now. A major that the kernel has

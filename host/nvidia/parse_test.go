@@ -45,17 +45,17 @@ func TestModuleName(t *testing.T) {
 // TestNumbers has the minors of nv-chardev-numbers.h and of nvidia-modprobe.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
-	d := Driver{Majors: map[string]int{"nvidia-uvm": 509, "nvidia-caps": 510}}
+	d := Driver{Majors: map[string]int{"nvidia-uvm": 509}}
 	for file, want := range map[string][2]int{
-		"/dev/nvidia0": {195, 0}, "/dev/nvidia15": {195, 15}, "/dev/nvidiactl": {195, 255}, "/dev/nvidia-modeset": {195, 254},
-		"/dev/nvidia-uvm": {509, 0}, "/dev/nvidia-uvm-tools": {509, 1}, "/dev/nvidia-caps/nvidia-cap93": {510, 93},
+		"/dev/nvidia0": {195, 0}, "/dev/nvidia15": {195, 15}, "/dev/nvidiactl": {195, 255},
+		"/dev/nvidia-uvm": {509, 0}, "/dev/nvidia-uvm-tools": {509, 1},
 	} {
 		if major, minor, ok := d.Numbers(file); !ok || major != want[0] || minor != want[1] {
 			t.Errorf("%s: %d:%d, %v, want %v", file, major, minor, ok, want)
 		}
 	}
 	for _, file := range []string{
-		"/dev/nvidia248", "/dev/nvidia01", "/dev/nvidia-1", "/dev/nvidia", "/dev/nvidia-fs0", "/dev/nvidia-caps/nvidia-cap", "/dev/null", "/tmp/nvidia0",
+		"/dev/nvidia248", "/dev/nvidia01", "/dev/nvidia-1", "/dev/nvidia", "/dev/nvidia-fs0", "/dev/nvidia-modeset", "/dev/nvidia-caps/nvidia-cap", "/dev/null", "/tmp/nvidia0",
 	} {
 		if major, minor, ok := d.Numbers(file); ok {
 			t.Errorf("%s: %d:%d", file, major, minor)

@@ -23,9 +23,7 @@ const (
 	capabilitiesDir = procDir + "/capabilities"
 	devicesFile     = "/proc/devices"
 	releaseFile     = "/proc/sys/kernel/osrelease"
-	modulesDir      = "/sys/module"
 
-	persistencedSocket = "/run/nvidia-persistenced/socket"
 	// fabricManagerPID is PIDFile of its unit.
 	fabricManagerPID = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 
@@ -37,10 +35,9 @@ const (
 // ToolkitFolder is where the GPU operator's container of NVIDIA's toolkit installs it.
 const ToolkitFolder = "/usr/local/nvidia/toolkit"
 
-// toolkitFiles are configurations of NVIDIA's toolkit, by its container and by packages. Table
-// nvidia-container-cli has the root of the driver: containerRoot, or "/" for the machine's packages
-// (nvidia-container-toolkit, cmd/nvidia-ctk-installer/toolkit/toolkit.go).
-var toolkitFiles = []string{ToolkitFolder + "/.config/nvidia-container-runtime/config.toml", "/etc/nvidia-container-runtime/config.toml"}
+// ofContainer matches the root of the driver in a configuration of NVIDIA's toolkit, table
+// nvidia-container-cli (nvidia-container-toolkit, cmd/nvidia-ctk-installer/toolkit/toolkit.go).
+var ofContainer = host.LazyRegexp(`(?m)^\s*root\s*=\s*["']?` + containerRoot + `["']?`)
 
 // moduleName matches the names that the driver's main module has in sysfs and on disk: nvidia, and
 // with Debian's packages nvidia-current, nvidia-current-open or nvidia-tesla-470, but not
@@ -61,7 +58,7 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 	d.GPUs = r.gpus(devices)
 	if d.Loaded == nil && slices.ContainsFunc(devices, func(f pci.Device) bool { return f.IsGPU() && IsDriver(f.DriverName()) }) {
 		d.Loaded = &Module{} // a driver that has a function is loaded, whatever else a tree lacks
-		r.warnings = append(r.warnings, "GPUs are bound to NVIDIA's driver, but neither "+versionFile+" nor "+modulesDir+" shows its version")
+		r.warnings = append(r.warnings, "GPUs are bound to NVIDIA's driver, but "+versionFile+" does not show its version")
 	}
 	d.Majors = r.majors()
 	d.Nodes = r.nodes()
@@ -74,7 +71,6 @@ func Read(root host.Root, devices pci.Devices) (Driver, error) {
 	}
 	d.Container = r.container
 	d.MIG = r.divided(d.GPUs)
-	d.PersistencedSocket = r.exists(persistencedSocket)
 	if slices.ContainsFunc(devices, func(f pci.Device) bool { return f.IsNVSwitch() }) {
 		d.FabricManager = r.fabricManager()
 	}
@@ -120,24 +116,12 @@ func (r *reader) fabricManager() bool {
 }
 
 // startsContainer reports whether a driver container is going to run, which after a boot has not
-// started yet: NVIDIA's toolkit takes the driver from it; or its container has left a toolkit
-// without a configuration, and the machine has no driver of its own.
+// started yet: NVIDIA's toolkit takes the driver from it; or the toolkit's container has been here,
+// and the machine has no driver of its own.
 func (r *reader) startsContainer(own bool) bool {
-	for _, file := range toolkitFiles {
-		text, ok := r.text(file)
-		if !ok {
-			continue
-		}
-		table := ""
-		for line := range strings.Lines(text) {
-			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-			switch key = strings.TrimSpace(key); {
-			case strings.HasPrefix(key, "["):
-				table = strings.Trim(key, "[] ")
-			case table == "nvidia-container-cli" && key == "root":
-				value, _, _ = strings.Cut(value, "#")
-				return strings.Trim(value, " \t\"'") == containerRoot
-			}
+	for _, file := range []string{ToolkitFolder + "/.config/nvidia-container-runtime/config.toml", "/etc/nvidia-container-runtime/config.toml"} {
+		if text, _ := r.text(file); ofContainer().MatchString(text) {
+			return true
 		}
 	}
 	return !own && r.exists(ToolkitFolder)
@@ -190,44 +174,18 @@ func (r *reader) exists(file string) bool {
 	return ok
 }
 
-// loaded returns the loaded module, or nil. Procfs and sysfs both show it; either is enough.
+// loaded returns the loaded module, or nil.
 func (r *reader) loaded() (*Module, error) {
-	names, err := r.root.ReadDir(modulesDir)
-	if err != nil && !host.IsAbsent(err) {
-		return nil, err
-	}
 	data, err := r.root.ReadFile(versionFile)
-	if err != nil && !host.IsAbsent(err) {
+	if host.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	var m *Module
-	if err == nil {
-		m = &Module{}
-		if m.Version, m.Open, err = parseVersionFile(string(data)); err != nil {
-			r.warn(versionFile, err)
-		}
-	}
-	for _, name := range names {
-		if !moduleName().MatchString(name) {
-			continue
-		}
-		if m == nil {
-			m = &Module{}
-		}
-		m.Name = name
-		file := path.Join(modulesDir, name, "version")
-		text, ok := r.text(file)
-		v, valid := ParseVersion(text)
-		switch {
-		case !ok:
-		case !valid:
-			r.warn(file, fmt.Errorf("not a version: %q", text))
-		case m.Version == "":
-			m.Version = v
-		case m.Version != v:
-			r.warn(file, fmt.Errorf("%s, but %s has %s", v, versionFile, m.Version))
-		}
-		break
+	m := new(Module)
+	if m.Version, m.Open, err = parseVersionFile(string(data)); err != nil {
+		r.warn(versionFile, err)
 	}
 	return m, nil
 }
@@ -264,59 +222,15 @@ func (r *reader) onDisk() (modules []DiskModule) {
 	}
 	running, _ := r.text(releaseFile)
 	for _, kernel := range kernels {
-		files, err := modprobe.Files(r.root, kernel, isModule)
+		files, err := modprobe.Files(r.root, kernel, func(name string) bool { return moduleName().MatchString(name) })
 		if err != nil {
 			r.warnings = append(r.warnings, err.Error())
 		}
-		for _, file := range files {
-			name := modprobe.Name(file)
-			if !moduleName().MatchString(name) {
-				continue
-			}
-			modules = append(modules, DiskModule{kernel, file, r.versionOf(smallest(file, name, files)), kernel == running})
+		if len(files) > 0 {
+			modules = append(modules, DiskModule{kernel, kernel == running})
 		}
 	}
 	return modules
-}
-
-// companions are the other modules of the driver that have its version, the smallest first. They
-// are built and installed together with the main module, which has up to 60 MB: to unpack that from
-// xz takes seconds (NVIDIA, open-gpu-kernel-modules, MODULE_VERSION in kernel-open/nvidia-drm and
-// kernel-open/nvidia-modeset).
-var companions = []string{"_drm", "_modeset"}
-
-// isModule reports whether a module is the driver's main one or one of its companions.
-func isModule(name string) bool {
-	for _, suffix := range companions {
-		name = strings.TrimSuffix(name, suffix)
-	}
-	return moduleName().MatchString(name)
-}
-
-// smallest returns the smallest of the files that has the version of the main module: a companion
-// in its folder, or the main module itself.
-func smallest(file, name string, files []string) string {
-	for _, suffix := range companions {
-		for _, other := range files {
-			if path.Dir(other) == path.Dir(file) && modprobe.Name(other) == name+suffix {
-				return other
-			}
-		}
-	}
-	return file
-}
-
-// versionOf returns the version of a module's file, or "" with a warning.
-func (r *reader) versionOf(file string) Version {
-	info, err := modprobe.ReadInfo(r.root, file)
-	v, ok := ParseVersion(info.Value("version"))
-	if err == nil && !ok {
-		err = fmt.Errorf("not a version: %q", info.Value("version"))
-	}
-	if err != nil {
-		r.warn(file, err)
-	}
-	return v
 }
 
 // gpus returns the functions that are bound to the driver: those with a folder in procfs, and GPUs
@@ -371,10 +285,6 @@ func (g *GPU) parse(text string) error {
 			g.Model = &value
 		case "GPU UUID":
 			g.UUID = &value
-		case "Bus Location":
-			if a, err := pci.ParseAddress(value); err != nil || a != g.Address {
-				errs = append(errs, fmt.Errorf("bus location: %s, in the folder of %s", value, g.Address))
-			}
 		case "Device Minor":
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 0 || n > maxMinor {
@@ -382,8 +292,6 @@ func (g *GPU) parse(text string) error {
 				continue
 			}
 			g.Minor = &n
-		case "GPU Excluded", "GPU Blacklisted": // the latter before driver 460
-			g.Excluded = value == "Yes"
 		}
 	}
 	return errors.Join(errs...)

@@ -40,7 +40,7 @@ func TestLibrarySource(t *testing.T) {
 	t.Parallel()
 	const cuda, ml = "libcuda", "libnvidia-ml"
 	const debian, inContainer = "usr/lib/x86_64-linux-gnu", "run/nvidia/driver/usr/lib/x86_64-linux-gnu"
-	loaded := "-- sys/module/nvidia/version --\n580.95.05\n"
+	loaded := "-- proc/driver/nvidia/version --\nNVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Fri May 31\n"
 	container := driverFiles(inContainer, "580.95.05", cuda, ml)
 	for name, test := range map[string]struct {
 		tree     string
@@ -84,7 +84,7 @@ func TestLibrarySource(t *testing.T) {
 func TestNoLibrary(t *testing.T) {
 	t.Parallel()
 	d := read(t, hosttest.Lay(t, "-- usr/lib64/libcuda.so.1 --\nno version\n-- usr/lib64/libcuda.so.535.54.03 --\n535.54.03\n"))
-	if len(d.Libraries) != 2 {
+	if len(d.Libraries) != 1 {
 		t.Fatalf("%+v", d.Libraries)
 	}
 	if l := d.Library(""); l != nil {
@@ -104,16 +104,14 @@ func TestDriverContainer(t *testing.T) {
 	}{
 		"it runs":           {"-- run/nvidia/driver/usr/bin/nvidia-smi --\n", "/run/nvidia/driver"},
 		"before it starts":  {config + "\"/run/nvidia/driver\"\n", "/run/nvidia/driver"},
-		"the host's driver": {config + "\"/\"\n", ""},
+		"the host's driver": {both(driverFiles("usr/lib64", "580.95.05", "libcuda"), config+"\"/\"\n"), ""},
 		"a toolkit of the host's packages": {"-- etc/nvidia-container-runtime/config.toml --\n[nvidia-container-cli]\nroot = \"/run/nvidia/driver\"\n",
 			"/run/nvidia/driver"},
 		"a comment":                             {"-- etc/nvidia-container-runtime/config.toml --\n[nvidia-container-cli]\n#root = \"/run/nvidia/driver\"\n", ""},
-		"another table":                         {"-- etc/nvidia-container-runtime/config.toml --\n[x]\nroot = \"/run/nvidia/driver\"\n", ""},
 		"a toolkit without a configuration":     {program, "/run/nvidia/driver"},
 		"the same, with libraries of a package": {both(driverFiles("usr/lib64", "580.95.05", "libcuda"), program), ""},
 		"neither a toolkit nor a container":     {"-- usr/bin/containerd --\n", ""},
 		"the folder of the container is left":   {"-- run/nvidia/validations/driver-ready --\n", ""},
-		"the host's driver, without a libcuda":  {config + "\"/\"\n" + program, ""},
 		"with packages, and a container's root": {both(driverFiles("usr/lib64", "535.161.07", "libcuda"), config+"\"/run/nvidia/driver\"\n"), "/run/nvidia/driver"},
 	} {
 		if d := read(t, hosttest.Lay(t, test.tree)); d.Container != test.want || d.Warnings != nil {

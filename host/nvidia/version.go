@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
+
+	"gpustack/host"
 )
 
 // Version is the version of a driver, such as "550.163.01", or of a CUDA toolkit, such as "12.4".
@@ -49,37 +51,10 @@ func (v Version) numbers() (numbers []int) {
 	return numbers
 }
 
-// digits is the largest number of digits in a number of a version. NVIDIA's have up to four.
-const digits = 5
-
-// leading returns the version of two or three numbers at the beginning of s, and what follows it.
-func leading(s string) (Version, string, bool) {
-	end, numbers := 0, 0
-	for numbers < 3 {
-		start := end
-		if numbers > 0 {
-			if end == len(s) || s[end] != '.' {
-				break
-			}
-			start++
-		}
-		stop := start
-		for stop < len(s) && '0' <= s[stop] && s[stop] <= '9' {
-			stop++
-		}
-		if stop == start || stop-start > digits {
-			break
-		}
-		end, numbers = stop, numbers+1
-	}
-	if numbers < 2 {
-		return "", s, false
-	}
-	return Version(s[:end]), s[end:], true
-}
+// versionText matches two or three numbers with dots between them. NVIDIA's have up to four digits.
+var versionText = host.LazyRegexp(`^[0-9]{1,5}(\.[0-9]{1,5}){1,2}$`)
 
 // ParseVersion returns the version that s is: two or three numbers with dots between them.
 func ParseVersion(s string) (v Version, ok bool) {
-	v, rest, ok := leading(s)
-	return v, ok && rest == ""
+	return Version(s), versionText().MatchString(s)
 }

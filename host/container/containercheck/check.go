@@ -33,7 +33,6 @@ var checks = checklist.List[view]{
 	{Name: "libraries", Judge: view.libraries},
 	{Name: "nodes", Judge: view.nodes},
 	{Name: "fabric", Judge: view.fabric},
-	{Name: "persistenced", Judge: view.persistenced},
 	{Name: "specs", Judge: view.specs},
 	{Name: "devices", Judge: view.devices},
 	{Name: "record", Judge: view.record},

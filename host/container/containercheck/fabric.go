@@ -1,7 +1,6 @@
 package containercheck
 
 import (
-	"fmt"
 	"slices"
 
 	"gpustack/host"
@@ -31,19 +30,4 @@ func (v view) fabric() []host.Finding {
 		Effect: "CUDA does not start on the GPUs of the board: " + notReady,
 		Remedy: "install nvidia-fabricmanager of the driver's version, then: systemctl enable --now " + machine.FabricUnit,
 	}}
-}
-
-// persistenced shows whether nvidia-persistenced keeps GPUs initialized between containers, and
-// never fails.
-func (v view) persistenced() []host.Finding {
-	if why := v.noDriver(); why != nil {
-		return why
-	}
-	f := checklist.Pass("nvidia-persistenced runs")
-	f[0].Effect = fmt.Sprintf("it keeps the nodes of GPUs open, and unbinding one waits for it: %s names it", host.NewCommand("host bind"))
-	if !v.Driver.Value.PersistencedSocket {
-		f = checklist.NA("nvidia-persistenced does not run")
-		f[0].Effect = "the driver initializes a GPU again for the next container, which takes seconds"
-	}
-	return f
 }

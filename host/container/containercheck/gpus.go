@@ -36,13 +36,6 @@ func (v view) gpus() []host.Finding {
 		case v.Contract.Value.At(d.Address) == nil:
 			others = append(others, d)
 		}
-		g := v.Driver.Value.GPU(d.Address)
-		if g != nil && g.Excluded {
-			findings = append(findings, host.Finding{
-				Status: host.Warn, File: informationFile(d.Address), Seen: d.Address.String() + " is excluded by a parameter of the driver",
-				Effect: "no program can use it: " + noDevice, Remedy: "remove it from NVreg_ExcludedGpus in /etc/modprobe.d, and reboot",
-			})
-		}
 		if on := v.Driver.Value.MIG[d.Address]; on {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: informationFile(d.Address), Seen: "MIG is enabled on " + d.Address.String(),

@@ -2,9 +2,9 @@ package containercheck
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -50,7 +50,7 @@ func (v view) libraries() []host.Finding {
 		case slices.ContainsFunc(d.Libraries, func(l nvidia.Library) bool {
 			return l.Link == name && l.File != "" && d.InContainer(l) == d.InContainer(*cuda)
 		}): // of another version
-		case core.Without != "" && (!core.Versioned || core.IsOpened(cuda.Version)):
+		case core.Without != "":
 			findings = append(findings, host.Finding{
 				Status: host.Warn, Seen: name + " is not installed on the host", Effect: core.Without,
 				Remedy: v.install("the complete libraries of the driver" + ofLoaded(d)),
@@ -65,45 +65,26 @@ func (v view) libraries() []host.Finding {
 func (v view) otherVersions(cuda nvidia.Library) (findings []host.Finding) {
 	d := v.Driver.Value
 	if d.Loaded == nil {
-		if all := versions(byVersion(d.Libraries)); len(all) > 1 {
-			findings = append(findings, host.Finding{
-				Status: host.Warn, File: path.Join(cuda.Folder, container.CUDALink), Seen: "libraries of several versions are installed: " + texts(all),
-				Effect: "only those of the module's version work, others report " + versionsDiffer,
-				Remedy: "keep the libraries of one version",
-			})
-		}
-		return findings
+		return nil
 	}
 	contained := d.InContainer(cuda)
 	isConsumer := slices.ContainsFunc(d.GPUs, nvidia.GPU.IsConsumer)
-	other, beside := map[nvidia.Version][]string{}, map[nvidia.Version][]nvidia.Library{}
+	other := map[nvidia.Version][]string{}
 	for _, l := range d.Libraries {
 		switch {
 		case !slices.Contains(nvidia.CoreLinks(), l.Link) || !l.Version.Differs(d.Loaded.Version):
 		case nvidia.IsForward(l.Folder) && l.Version.Compare(d.Loaded.Version) > 0 && !isConsumer: // of forward compatibility
-		case contained && !d.InContainer(l):
-			beside[l.Version] = append(beside[l.Version], l)
+		case contained && !d.InContainer(l): // containers get none of it
 		default:
 			other[l.Version] = append(other[l.Version], path.Join(l.Folder, l.Link))
 		}
 	}
-	for _, version := range versions(other) {
+	for _, version := range slices.SortedFunc(maps.Keys(other), nvidia.Version.Compare) {
 		files := other[version]
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: files[0], Seen: fmt.Sprintf("%s is of version %s, the loaded module is %s", named(files), version, d.Loaded.Version),
 			Effect: "programs that load it fail on the host and in containers: " + versionsDiffer + "; " + kernelMismatch,
 			Remedy: "reboot if the driver was upgraded; otherwise " + v.install("module and libraries of one version, and remove the others"),
-		})
-	}
-	for _, version := range versions(beside) {
-		var files []string
-		for _, l := range beside[version] {
-			files = append(files, path.Join(l.Folder, l.Link))
-		}
-		findings = append(findings, host.Finding{
-			Status: host.Warn, File: files[0], Seen: fmt.Sprintf("%s is of version %s, the loaded module is %s", named(files), version, d.Loaded.Version),
-			Effect: "programs that load it fail on the host: " + versionsDiffer + "; containers get the libraries of the driver container",
-			Remedy: host.Text("remove the package that has " + beside[version][0].File),
 		})
 	}
 	return findings
@@ -124,35 +105,6 @@ func ofLoaded(d nvidia.Driver) string {
 		return ""
 	}
 	return ", version " + string(d.Loaded.Version)
-}
-
-// byVersion groups the files of libraries by version.
-func byVersion(libraries []nvidia.Library) map[nvidia.Version][]string {
-	found := map[nvidia.Version][]string{}
-	for _, l := range libraries {
-		if l.Version != "" {
-			found[l.Version] = append(found[l.Version], path.Join(l.Folder, l.Link))
-		}
-	}
-	return found
-}
-
-// versions returns the keys in their order.
-func versions[V any](m map[nvidia.Version]V) []nvidia.Version {
-	var all []nvidia.Version
-	for version := range m {
-		all = append(all, version)
-	}
-	slices.SortFunc(all, nvidia.Version.Compare)
-	return all
-}
-
-func texts(versions []nvidia.Version) string {
-	var all []string
-	for _, version := range versions {
-		all = append(all, string(version))
-	}
-	return strings.Join(all, ", ")
 }
 
 // named names files in a sentence: the first, and how many others there are.

@@ -84,13 +84,6 @@ func (v view) module() []host.Finding {
 			Effect: "the module is missing after the next reboot: containers find no GPU, " + noDevice,
 			Remedy: "install the module for the running kernel (its headers and dkms autoinstall, or the distribution's package)",
 		})
-	case d.OnDisk[installed].Version.Differs(d.Loaded.Version):
-		m := d.OnDisk[installed]
-		findings = append(findings, host.Finding{
-			Status: host.Warn, File: m.Path, Seen: fmt.Sprintf("version %s is loaded, %s is installed: the driver was upgraded and not reloaded", d.Loaded.Version, m.Version),
-			Effect: "libraries of the installed version do not work with the loaded module: " + versionsDiffer + "; " + kernelMismatch,
-			Remedy: "reboot, or stop all containers that use GPUs and reload the modules: modprobe -r nvidia_drm nvidia_modeset nvidia_uvm nvidia && modprobe nvidia",
-		})
 	}
 	kind := ""
 	if d.Loaded.Open {

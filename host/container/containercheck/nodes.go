@@ -39,7 +39,7 @@ func (v view) nodes() []host.Finding {
 	}
 	var minors []int
 	for _, g := range d.GPUs {
-		if g.Minor != nil && !g.Excluded {
+		if g.Minor != nil {
 			minors = append(minors, *g.Minor)
 		}
 	}

@@ -67,7 +67,7 @@ func newNode(t *testing.T) *node {
 	zero, three, id := 0, 3, uuid
 	n.driver = nvidia.Driver{GPUs: []nvidia.GPU{{Address: address(t, gpu0), Minor: &three, UUID: &id}, {Address: address(t, gpu1), Minor: &zero}}}
 	for _, link := range nvidia.CoreLinks() {
-		n.driver.Libraries = append(n.driver.Libraries, nvidia.Library{Folder: "/usr/lib64", Searched: true, Link: link, File: "/usr/lib64/" + link})
+		n.driver.Libraries = append(n.driver.Libraries, nvidia.Library{Folder: "/usr/lib64", Link: link, File: "/usr/lib64/" + link})
 	}
 	at := address(t, hca)
 	n.stack.Adapters = []rdma.Adapter{{Name: "rxe0"}, {

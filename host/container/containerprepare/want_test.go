@@ -27,7 +27,7 @@ import (
 
 // machine returns what a plan depends on, with nothing recorded.
 func (n *node) machine() containerprepare.Machine {
-	n.driver.Loaded = &nvidia.Module{Name: "nvidia", Version: "550.163.01"}
+	n.driver.Loaded = &nvidia.Module{Version: "550.163.01"}
 	return containerprepare.Machine{Devices: n.devices, Driver: n.driver, Stack: n.stack}
 }
 

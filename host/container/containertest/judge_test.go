@@ -27,7 +27,7 @@ func h200(t *testing.T) Machine {
 		Request:   Request{Device: address, Image: "localhost/cuda"},
 		Container: engine.Container{Devices: []string{"gpustack.local/gpu=0000:00:06.0"}},
 		Driver: nvidia.Driver{
-			Loaded: &nvidia.Module{Name: "nvidia", Version: "580.159.04", Open: true},
+			Loaded: &nvidia.Module{Version: "580.159.04", Open: true},
 			GPUs:   []nvidia.GPU{{Address: address, Minor: &minor}},
 			Majors: map[string]int{"nvidia": 195, "nvidia-uvm": 238},
 		},
