@@ -51,24 +51,26 @@ var hookFiles = []string{"/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json
 
 // criConf is where an engine of Kubernetes names its runtimes.
 type criConf struct {
-	engine, file        string
-	folder              string // with more files, if file does not import them
-	program, preset     string // keys of a runtime's program, and of the default runtime
-	cgroups             string // key of the cgroup driver
-	systemd, hasImports bool   // systemd is the driver without the key; files import others
+	engine, file    string
+	folder          string // with more files
+	program, preset string // keys of a runtime's program, and of the default runtime
+	cgroups         string // key of the cgroup driver
+	systemd         bool   // systemd is the driver without the key
 }
 
-// criConfs are the engines whose configuration is TOML. k3s and RKE2 write that of their containerd
-// themselves (k3s documentation, "Advanced Options").
-var criConfs = []criConf{
-	{engine: "containerd", file: "/etc/containerd/config.toml", folder: "/etc/containerd/conf.d", program: "BinaryName",
-		preset: "default_runtime_name", cgroups: "SystemdCgroup", hasImports: true},
-	{engine: "k3s", file: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", program: "BinaryName",
-		preset: "default_runtime_name", cgroups: "SystemdCgroup", hasImports: true},
-	{engine: "rke2", file: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", program: "BinaryName",
-		preset: "default_runtime_name", cgroups: "SystemdCgroup", hasImports: true},
-	{engine: "crio", file: "/etc/crio/crio.conf", folder: "/etc/crio/crio.conf.d", program: "runtime_path",
-		preset: "default_runtime", cgroups: "cgroup_manager", systemd: true},
+// criConfs returns the engines whose configuration is TOML. The folder of containerd is the one that
+// NVIDIA's toolkit has config.toml import. k3s and RKE2 write that of their containerd themselves
+// (k3s documentation, "Advanced Options").
+func criConfs() []criConf {
+	containerd := func(engine, file, folder string) criConf {
+		return criConf{engine, file, folder, "BinaryName", "default_runtime_name", "SystemdCgroup", false}
+	}
+	return []criConf{
+		containerd("containerd", "/etc/containerd/config.toml", "/etc/containerd/conf.d"),
+		containerd("k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", ""),
+		containerd("rke2", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", ""),
+		{"crio", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "runtime_path", "default_runtime", "cgroup_manager", true},
+	}
 }
 
 // ReadInjectors finds what gives containers GPUs without a CDI spec, the default runtimes of
@@ -91,7 +93,7 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 	}
 	err := addDocker(root, add)
 	failed = errors.Join(failed, err)
-	for _, c := range criConfs {
+	for _, c := range criConfs() {
 		read, err := c.read(root)
 		failed = errors.Join(failed, err)
 		for _, r := range read.runtimes(c.program) {
@@ -109,11 +111,8 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b Injector) int {
-		if a.Default != b.Default && a.Default {
-			return -1
-		}
 		if a.Default != b.Default {
-			return 1
+			return map[bool]int{true: -1, false: 1}[a.Default]
 		}
 		return cmp.Or(strings.Compare(a.Engine, b.Engine), strings.Compare(a.Mode, b.Mode), strings.Compare(a.Name, b.Name))
 	})

@@ -632,10 +632,6 @@ func cases(t *testing.T) []testCase {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime.legacy"}}}`
 			n.files["etc/nvidia-container-runtime/config.toml/x"] = ""
 		}, "runtimes", host.Pass, "(mode legacy)", "", ""},
-		{"imports of containerd without a star are a name", func(n *tree) {
-			n.files[containerdConf] = "imports = ['conf.d/[x].toml', 'conf.d/absent.toml']\n"
-			n.files["etc/containerd/conf.d/[x].toml"] = runtimeTable("nvidia", nvidiaRuntime)
-		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd", "", ""},
 		{"NVIDIA's runtime in mode cdi needs specs", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime"}}}`
 			n.files["etc/nvidia-container-runtime/config.toml"] = "[nvidia-container-runtime]\nmode = \"cdi\"\n"

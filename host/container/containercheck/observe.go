@@ -86,24 +86,14 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	return m
 }
 
-// severalError is the error of several files. Its text is that of the first.
-type severalError struct {
-	*host.FileError
-	all error
-}
-
-func (e *severalError) Unwrap() error { return e.all }
-
 // sawFiles returns the Look for a value read from several files: that of the first file that could
 // not be read, or else of the file that stands for them.
 func sawFiles[T any](file string, value T, failed error) machine.Look[T] {
-	var of *host.FileError
-	if errors.As(failed, &of) {
-		file, failed = of.Name, &severalError{of, failed}
+	if of := (*host.FileError)(nil); errors.As(failed, &of) {
+		file, failed = of.Name, of
 	}
 	if failed != nil {
-		var none T
-		value = none
+		value = *new(T)
 	}
 	return machine.Saw(file, value, failed)
 }
