@@ -24,7 +24,6 @@ import (
 type Limits struct {
 	Units   []UnitLimit // of the daemons that are installed
 	Domains []UserLimit // of limits.conf(5), by domain
-	Default *Setting    // DefaultLimitMEMLOCK=; nil if it is not set
 	Errs    []error     // each names its file
 }
 
@@ -62,10 +61,8 @@ func Services() []string {
 // Read reads the limits of daemons and of users, as they are without the files in except.
 func Read(root host.Root, except ...string) Limits {
 	l := limitReader{root: root, except: except}
-	l.Default = l.manager()
-	dirs := l.present(host.UnitDirs())
 	for _, unit := range Services() {
-		l.unit(unit, dirs)
+		l.unit(unit)
 	}
 	l.users()
 	return l.Limits
@@ -113,15 +110,6 @@ func keepLines(word string) func([]byte) []byte {
 	}
 }
 
-// present returns those of the folders that exist, or whose existence cannot be determined. Most
-// machines have four of those of units, and each path is resolved link by link.
-func (l *limitReader) present(dirs []string) []string {
-	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
-		ok, err := l.root.Exists(dir)
-		return err == nil && !ok
-	})
-}
-
 // dropIns returns the .conf files in folders, of files with one name the first, in the order of
 // their names, as systemd reads them.
 func (l *limitReader) dropIns(dirs []string) []string {
@@ -152,22 +140,10 @@ func below(dirs []string, name string) (all []string) {
 	return all
 }
 
-// manager returns the default of all services (systemd-system.conf(5)).
-func (l *limitReader) manager() *Setting {
-	dirs := l.present([]string{"/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"})
-	var files []string
-	for _, file := range below(dirs, "system.conf") {
-		if ok, err := l.root.Exists(file); ok || err != nil {
-			files = append(files, file)
-			break
-		}
-	}
-	return l.last(append(files, l.dropIns(below(dirs, "system.conf.d"))...), "Manager", "DefaultLimitMEMLOCK", nil)
-}
-
-// unit adds, from the folders dirs, the limit of a service that is installed and not masked.
-func (l *limitReader) unit(unit string, dirs []string) {
+// unit adds the limit of a service that is installed and not masked.
+func (l *limitReader) unit(unit string) {
 	var file string
+	dirs := host.UnitDirs()
 	for _, candidate := range below(dirs, unit) {
 		if text, ok := l.read(candidate, keepLines(unitKey)); ok {
 			if text == "" {
@@ -182,7 +158,7 @@ func (l *limitReader) unit(unit string, dirs []string) {
 	}
 	// A file for the unit hides one with the same name for all services.
 	files := append([]string{file}, l.dropIns(append(below(dirs, unit+".d"), below(dirs, "service.d")...))...)
-	limit := l.last(files, "Service", unitKey, l.Default)
+	limit := l.last(files)
 	if unit == "docker.service" {
 		limit = cmp.Or(l.docker(), limit)
 	}
@@ -208,11 +184,10 @@ func (l *limitReader) docker() *Setting {
 	return &Setting{uint64(limit.Soft), docker.ConfFile, 0}
 }
 
-// last returns the last assignment of a key in a section of files, or before if there is none.
-func (l *limitReader) last(files []string, section, key string, before *Setting) *Setting {
-	limit := before
+// last returns the last limit of a service in files, nil if there is none.
+func (l *limitReader) last(files []string) (limit *Setting) {
 	for _, file := range files {
-		text, _ := l.read(file, keepLines(key))
+		text, _ := l.read(file, keepLines(unitKey))
 		in, number := "", 0
 		for line := range strings.Lines(text) {
 			number++
@@ -222,12 +197,12 @@ func (l *limitReader) last(files []string, section, key string, before *Setting)
 				continue
 			}
 			name, value, ok := strings.Cut(line, "=")
-			if !ok || in != section || strings.TrimSpace(name) != key {
+			if !ok || in != "Service" || strings.TrimSpace(name) != unitKey {
 				continue
 			}
 			soft, _, _ := strings.Cut(strings.TrimSpace(value), ":")
 			if soft == "" {
-				limit = before // an empty value returns to the default
+				limit = nil // an empty value returns to the default
 				continue
 			}
 			bytes, err := parseBytes(soft)

@@ -52,9 +52,8 @@ func TestRead(t *testing.T) {
 			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/"+docker, 4, 64<<20))}, nil, nil,
 		},
 		"a masked unit": {"symlink etc/systemd/system/docker.service -> /dev/null\n" + file(docker, service), nil, nil, nil},
-		"the manager's default, and an empty value that returns to it": {
-			file(docker, service+"LimitMEMLOCK=1\nLimitMEMLOCK=\n") + file("etc/systemd/system.conf", "[Manager]\nDefaultLimitMEMLOCK=1T\n"),
-			[]memlock.UnitLimit{dockerUnit("/"+docker, at("/etc/systemd/system.conf", 2, 1<<40))}, nil, nil,
+		"an empty value, which returns to the default": {
+			file(docker, service+"LimitMEMLOCK=1\nLimitMEMLOCK=\n"), []memlock.UnitLimit{dockerUnit("/"+docker, nil)}, nil, nil,
 		},
 		"docker's default": {
 			file(docker, service+"LimitMEMLOCK=64K\n") + file("etc/docker/daemon.json", `{"default-ulimits": {"memlock": {"Name": "memlock", "Hard": -1, "Soft": -1}}}`),
