@@ -64,11 +64,5 @@ func Parse(file string, data []byte) (*specs.Spec, []Problem) {
 		}
 		return nil, problems
 	}
-	problems := judge(file, spec)
-	if strings.Contains(string(data), "\n---\n") {
-		problems = append(problems, Problem{
-			File: file, Kind: Ignored, Status: host.Warn, Reason: "more than one YAML document: runtimes read the first one and silently ignore the others",
-		})
-	}
-	return spec, problems
+	return spec, judge(file, spec)
 }

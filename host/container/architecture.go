@@ -13,7 +13,7 @@ import (
 // loaders are the dynamic loaders of glibc and of musl, whose ELF header shows what a root is built
 // for (the psABI of each architecture).
 var loaders = []string{
-	"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib64/ld64.so.2", "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1",
+	"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1",
 }
 
 // Architecture returns the architecture of the node below a root, as Go names it: that of its
@@ -39,25 +39,16 @@ func architectures(root host.Root) (found []string) {
 // architectureOf returns the architecture of an ELF file by its header, "" of another file and of
 // one that cannot be read.
 func architectureOf(root host.Root, name string) string {
-	const size, class, data, machine = 20, elf.EI_CLASS, elf.EI_DATA, 18 // elf(5), ElfN_Ehdr
+	const size, class, machine = 20, elf.EI_CLASS, 18 // elf(5), ElfN_Ehdr
 	head, err := root.ReadHead(name, size)
 	if err != nil || len(head) < size || string(head[:len(elf.ELFMAG)]) != elf.ELFMAG {
 		return ""
 	}
-	is64, little := head[class] == byte(elf.ELFCLASS64), head[data] == byte(elf.ELFDATA2LSB)
-	var order binary.ByteOrder = binary.BigEndian
-	if little {
-		order = binary.LittleEndian
-	}
-	switch m := elf.Machine(order.Uint16(head[machine:])); {
+	switch m, is64 := elf.Machine(binary.LittleEndian.Uint16(head[machine:])), head[class] == byte(elf.ELFCLASS64); {
 	case m == elf.EM_X86_64 && is64:
 		return "amd64"
 	case m == elf.EM_AARCH64 && is64:
 		return "arm64"
-	case m == elf.EM_PPC64 && little:
-		return "ppc64le"
-	case m == elf.EM_386:
-		return "386"
 	default:
 		return strings.ToLower(strings.TrimPrefix(m.String(), "EM_"))
 	}

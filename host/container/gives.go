@@ -219,7 +219,7 @@ func MinorOf(node string) (minor int, ok bool) {
 // for no image.
 func (i Injector) Gives(d nvidia.Driver, image *Image, architecture string) Given {
 	g := Given{Name: i.String(), Compat: true, Injection: Injection{Kind: i.String(), File: i.File, Folder: "/usr/lib64", Hooked: true, Triton: true}}
-	multiarch := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "ppc64le": "powerpc64le-linux-gnu"}[architecture]
+	multiarch := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[architecture]
 	if image != nil && multiarch != "" && (image.Family == host.DebianFamily ||
 		slices.ContainsFunc(image.Folders, func(dir string) bool { return path.Base(dir) == multiarch })) {
 		g.Folder = "/usr/lib/" + multiarch

@@ -29,7 +29,6 @@ type Image struct {
 	Conf      []string       // folders of ld.so.conf and ld.so.conf.d that are no default folders
 	Libraries []ImageLibrary // of the driver, by folder
 	Runtimes  []ImageRuntime // libcudart, wherever it is
-	Foreign   []ForeignLibrary
 	Verbs     rdma.Verbs
 	CM        bool // it has librdmacm
 	Family    host.Family
@@ -44,12 +43,6 @@ type ImageLibrary struct {
 	Link    string         // libcuda.so.1
 	Version nvidia.Version // "" if unknown
 	Forward bool           // of forward compatibility (cuda-compat-*): below a folder named compat
-}
-
-// ForeignLibrary is a library in an image that is built for another architecture than the node's.
-type ForeignLibrary struct {
-	Path         string
-	Architecture string // as Go names it
 }
 
 // ImageRuntime is a CUDA runtime library in an image.

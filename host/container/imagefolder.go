@@ -59,7 +59,7 @@ func ReadImage(name, architecture string) Image {
 		i.Err = host.WithHint(fmt.Errorf("%s: no root folder of an image: neither /usr nor /lib nor /etc is in it", name), getFolder)
 	}
 	hasVerbs := len(i.Verbs.Libraries()) > 0
-	if i.Err == nil && !r.loads && !i.Musl && !hasVerbs && !i.CM && len(i.Libraries)+len(i.Runtimes)+len(i.Foreign)+len(loaders) == 0 {
+	if i.Err == nil && !r.loads && !i.Musl && !hasVerbs && !i.CM && len(i.Libraries)+len(i.Runtimes)+len(loaders) == 0 {
 		i.Err = fmt.Errorf("%s: %w", name, ErrNoLibraries)
 	}
 	return i
@@ -185,9 +185,5 @@ func (r *imageReader) folder(dir string) {
 // ignore it (glibc, elf/dl-load.c, open_verify).
 func (r *imageReader) foreign(file string) bool {
 	a := architectureOf(r.root, file)
-	if a == "" || a == r.architecture {
-		return false
-	}
-	r.image.Foreign = append(r.image.Foreign, ForeignLibrary{file, a})
-	return true
+	return a != "" && a != r.architecture
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -57,36 +56,10 @@ func device(dir string) uint64 {
 	return 0
 }
 
-// runtime adds a CUDA runtime by the version in its name, or in that of its Python package.
+// runtime adds a CUDA runtime by the version in its name.
 func (r *imageReader) runtime(file, version string) {
-	if r.foreign(file) {
-		return
+	if !r.foreign(file) {
+		release, _ := nvidia.RuntimeRelease(version)
+		r.image.Runtimes = append(r.image.Runtimes, ImageRuntime{file, release})
 	}
-	release, _ := nvidia.RuntimeRelease(version)
-	if packaged := r.packaged(file); packaged != "" && strings.HasPrefix(string(packaged), string(release)+".") {
-		release = packaged
-	}
-	r.image.Runtimes = append(r.image.Runtimes, ImageRuntime{file, release})
-}
-
-// packaged returns the release of the Python package nvidia-cuda-runtime that a file is of. A
-// package is installed beside a folder whose name has its version (Python packaging user guide,
-// Recording installed projects). It is "" for other files, and where several are installed.
-func (r *imageReader) packaged(file string) (release nvidia.Version) {
-	lib := path.Dir(file) // .../site-packages/nvidia/cuda_runtime/lib
-	nvidiaFolder := path.Dir(path.Dir(lib))
-	if path.Base(lib) != "lib" || path.Base(nvidiaFolder) != "nvidia" {
-		return ""
-	}
-	for _, folder := range r.matching(path.Dir(nvidiaFolder), "nvidia_cuda_runtime") {
-		name, ok := strings.CutSuffix(path.Base(folder), ".dist-info")
-		_, version, hasVersion := strings.Cut(name, "-")
-		if of, known := nvidia.ToolkitOf(version); ok && hasVersion && known {
-			if release != "" && release != of {
-				return ""
-			}
-			release = of
-		}
-	}
-	return release
 }

@@ -16,10 +16,9 @@ import (
 // Injector gives containers GPUs and the driver without a CDI spec: NVIDIA's runtime, with which an
 // engine is configured to start containers, or NVIDIA's hook of podman and CRI-O.
 type Injector struct {
-	Engine  string // "docker", "containerd", "k3s", "rke2", "crio", "podman"
-	Name    string // that the engine gives the runtime; "" for a hook
-	File    string // of the engine, that names it
-	Default bool   // the engine starts containers with it that ask for no other runtime
+	Engine string // "docker", "containerd", "k3s", "rke2", "crio", "podman"
+	Name   string // that the engine gives the runtime; "" for a hook
+	File   string // of the engine, that names it
 	// Mode is as the runtime's own configuration says: "legacy" by a hook and "jit-cdi" by a spec in
 	// memory give containers the driver without a CDI spec, "auto" is one of the two, "cdi" reads specs.
 	Mode string
@@ -35,10 +34,6 @@ const (
 	// runtimeProgramName is NVIDIA's runtime; .legacy and .cdi have a mode of their own.
 	runtimeProgramName = "nvidia-container-runtime"
 
-	// presetRuntime is the runtime with which docker and containerd start containers unless configured
-	// otherwise (dockerd(8), default-runtime; containerd, docs/cri/config.md, default_runtime_name).
-	presetRuntime = "runc"
-
 	// legacyMode is that of the hook, which adds nodes that the runtime knows nothing of.
 	legacyMode = "legacy"
 )
@@ -51,11 +46,10 @@ var hookFiles = []string{"/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json
 
 // criConf is where an engine of Kubernetes names its runtimes.
 type criConf struct {
-	engine, file    string
-	folder          string // with more files
-	program, preset string // keys of a runtime's program, and of the default runtime
-	cgroups         string // key of the cgroup driver
-	systemd         bool   // systemd is the driver without the key
+	engine, file     string
+	folder           string // with more files
+	program, cgroups string // keys of a runtime's program, and of the cgroup driver
+	systemd          bool   // systemd is the driver without the key
 }
 
 // criConfs returns the engines whose configuration is TOML. The folder of containerd is the one that
@@ -63,22 +57,20 @@ type criConf struct {
 // (k3s documentation, "Advanced Options").
 func criConfs() []criConf {
 	containerd := func(engine, file, folder string) criConf {
-		return criConf{engine, file, folder, "BinaryName", "default_runtime_name", "SystemdCgroup", false}
+		return criConf{engine, file, folder, "BinaryName", "SystemdCgroup", false}
 	}
 	return []criConf{
 		containerd("containerd", "/etc/containerd/config.toml", "/etc/containerd/conf.d"),
 		containerd("k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", ""),
 		containerd("rke2", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", ""),
-		{"crio", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "runtime_path", "default_runtime", "cgroup_manager", true},
+		{"crio", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "runtime_path", "cgroup_manager", true},
 	}
 }
 
-// ReadInjectors finds what gives containers GPUs without a CDI spec, the default runtimes of
-// engines first.
+// ReadInjectors finds what gives containers GPUs without a CDI spec.
 func ReadInjectors(root host.Root) (all []Injector, failed error) {
 	own, modeErr := readTOML(root, runtimeConf)
-	add := func(i Injector, program, preset string) {
-		i.Default = i.Name == cmp.Or(preset, presetRuntime)
+	add := func(i Injector, program string) {
 		switch base := path.Base(program); {
 		case !strings.HasPrefix(base, runtimeProgramName):
 			return
@@ -99,21 +91,18 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 		for _, r := range read.runtimes(c.program) {
 			systemd := cmp.Or(read.of(r.name, c.cgroups), read.last(c.cgroups))
 			add(Injector{Engine: c.engine, Name: r.name, File: r.file,
-				Systemd: systemd == "systemd" || systemd == "true" || systemd == "" && c.systemd}, r.value, read.last(c.preset))
+				Systemd: systemd == "systemd" || systemd == "true" || systemd == "" && c.systemd}, r.value)
 		}
 	}
 	for _, file := range hookFiles {
 		ok, err := root.Exists(file)
 		failed = errors.Join(failed, err)
 		if ok {
-			all = append(all, Injector{Engine: "podman", File: file, Default: true, Mode: legacyMode, Systemd: true})
+			all = append(all, Injector{Engine: "podman", File: file, Mode: legacyMode, Systemd: true})
 			break
 		}
 	}
 	slices.SortFunc(all, func(a, b Injector) int {
-		if a.Default != b.Default {
-			return map[bool]int{true: -1, false: 1}[a.Default]
-		}
 		return cmp.Or(strings.Compare(a.Engine, b.Engine), strings.Compare(a.Mode, b.Mode), strings.Compare(a.Name, b.Name))
 	})
 	all = slices.CompactFunc(all, func(a, b Injector) bool { return a.Engine == b.Engine && a.Mode == b.Mode })
@@ -122,7 +111,7 @@ func ReadInjectors(root host.Root) (all []Injector, failed error) {
 
 // addDocker adds what docker starts containers with: NVIDIA's runtimes, and NVIDIA's hook, which
 // --gpus adds where dockerd finds it (moby, daemon/nvidia_linux.go).
-func addDocker(root host.Root, add func(i Injector, program, preset string)) error {
+func addDocker(root host.Root, add func(i Injector, program string)) error {
 	conf, failed := docker.ReadConf(root)
 	installed, err := docker.Installed(root)
 	if failed = errors.Join(failed, err); conf == nil && !installed {
@@ -141,11 +130,11 @@ func addDocker(root host.Root, add func(i Injector, program, preset string)) err
 	hook, err := root.Exists(hookProgram)
 	hook = hook && installed
 	for name, r := range conf.Runtimes {
-		add(Injector{Engine: "docker", Name: name, File: docker.ConfFile, Systemd: systemd}, r.Path, conf.DefaultRuntime)
+		add(Injector{Engine: "docker", Name: name, File: docker.ConfFile, Systemd: systemd}, r.Path)
 		hook = hook && !strings.HasPrefix(path.Base(r.Path), runtimeProgramName)
 	}
 	if hook {
-		add(Injector{Engine: "docker", File: hookProgram, Systemd: systemd}, runtimeProgramName+"."+legacyMode, "")
+		add(Injector{Engine: "docker", File: hookProgram, Systemd: systemd}, runtimeProgramName+"."+legacyMode)
 	}
 	return errors.Join(failed, err)
 }
@@ -156,19 +145,6 @@ func (i Injector) String() string {
 		return "NVIDIA's hook of " + i.Engine
 	}
 	return fmt.Sprintf("NVIDIA's runtime of %s (mode %s)", i.Engine, i.Mode)
-}
-
-// Containers names the containers that it gives GPUs, as the beginning of a sentence.
-func (i Injector) Containers() string {
-	switch {
-	case i.Engine == "docker" && i.Name == "":
-		return "containers that are started with --gpus get"
-	case i.Default:
-		return "every container whose NVIDIA_VISIBLE_DEVICES names GPUs gets"
-	case i.Engine == "docker":
-		return "containers that are started with --runtime=" + i.Name + " and NVIDIA_VISIBLE_DEVICES get"
-	}
-	return "containers of pods whose runtime class has the handler " + i.Name + ", and NVIDIA_VISIBLE_DEVICES, get"
 }
 
 // ByHook reports whether nodes are added behind the runtime, which then does not name them to the

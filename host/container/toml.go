@@ -12,7 +12,7 @@ import (
 
 // tomlKeys are the keys that are read of configurations in TOML: each has one meaning in whichever
 // table it is.
-var tomlKeys = []string{"mode", "default_runtime", "default_runtime_name", "cgroup_manager", "BinaryName", "runtime_path", "SystemdCgroup"}
+var tomlKeys = []string{"mode", "cgroup_manager", "BinaryName", "runtime_path", "SystemdCgroup"}
 
 // setting is a value of a key, with the runtime whose table it is in, "" for none.
 type setting struct{ runtime, key, value, file string }

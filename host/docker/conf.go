@@ -29,10 +29,8 @@ type Conf struct {
 	ExecOpts []string         `json:"exec-opts,omitempty"`       // "native.cgroupdriver=systemd"
 	Ulimits  map[string]Limit `json:"default-ulimits,omitempty"` // of containers that set none
 	Features Features         `json:"features"`
-	// Runtimes are the programs that containers can be started with, besides runc, and DefaultRuntime
-	// is the name of the one for containers that name none.
-	Runtimes       map[string]Runtime `json:"runtimes,omitempty"`
-	DefaultRuntime string             `json:"default-runtime,omitempty"`
+	// Runtimes are the programs that containers can be started with, besides runc.
+	Runtimes map[string]Runtime `json:"runtimes,omitempty"`
 }
 
 // Runtime is a program that starts containers.

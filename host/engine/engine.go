@@ -174,7 +174,7 @@ func (c Container) Run(ctx context.Context, r host.Runner, prefix string, progra
 		}
 	}
 	if isProgram {
-		return stdout, c.started(failed, program[0])
+		return stdout, c.started(failed)
 	}
 	return stdout, err
 }
@@ -216,6 +216,9 @@ var engineWords = host.LazyRegexp(`(?m)^(Error: |docker: |failed to |time="[^"\n
 // too.
 var specFaults = host.LazyRegexp(`CDI|error mounting|error running hook|fork/exec`)
 
+// missing are words of runc and crun for an image that does not have a program, or not its loader.
+var missing = host.LazyRegexp("executable file.* not found|exec: \"|exec [^ ]+:|exec container process|open executable: ")
+
 // startError is the error of an engine. It hides that the engine is a program which failed: the
 // container's program did not fail.
 type startError struct {
@@ -227,28 +230,14 @@ func (e *startError) Unwrap() []error { return []error{e.kind} }
 
 // started returns the error of an engine that did not start the program as such, with the line of
 // the engine. Other errors are those of the program.
-func (c Container) started(failed *host.ProgramError, program string) error {
+func (c Container) started(failed *host.ProgramError) error {
 	words := engineWords().FindString(failed.Stderr)
 	if words == "" || !slices.Contains(notStarted, failed.Status) && (c.Engine != nerdctl || failed.Status != "exit status 1") {
 		return failed
 	}
 	kind := ErrStart
-	if !specFaults().MatchString(words) && isMissing(words, program) {
+	if !specFaults().MatchString(words) && missing().MatchString(words) {
 		kind = ErrNoProgram
 	}
 	return fmt.Errorf("%s: %w", c.Image, &startError{kind, fmt.Errorf("%s: %s", c.Engine, words)})
-}
-
-// isMissing reports whether words of runc or crun say that an image does not have a program, or not
-// its loader.
-func isMissing(words, program string) bool {
-	if strings.Contains(words, "executable file") && strings.Contains(words, "not found") {
-		return true
-	}
-	for _, form := range []string{`exec: "%s"`, "exec %s:", "stat %s:", "exec container process `%s`", "open executable: "} {
-		if strings.Contains(words, strings.ReplaceAll(form, "%s", program)) {
-			return true
-		}
-	}
-	return false
 }

@@ -10,7 +10,7 @@ import (
 
 // multiarch are Debian's names of the architectures that the driver exists for (Multiarch/Tuples).
 // A root may have another architecture than the program.
-var multiarch = []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "powerpc64le-linux-gnu"}
+var multiarch = []string{"x86_64-linux-gnu", "aarch64-linux-gnu"}
 
 const (
 	loaderFile = "/etc/ld.so.conf"

@@ -384,8 +384,6 @@ func cases(t *testing.T) []testCase {
 			"specs", host.Fail, "a key is unknown", "devNodes", "correct"},
 		{".yml", func(n *tree) { n.files["etc/cdi/x.yml"] = "cdiVersion: \"0.5.0\"" },
 			"specs", host.Warn, "silently ignore", "unresolvable CDI devices", "rename"},
-		{"a file with two specs", func(n *tree) { n.files["etc/cdi/gpu.json"] += "\n---\n" + n.files["etc/cdi/gpu.json"] },
-			"specs", host.Warn, "more than one YAML document", "devices of the other documents", "a file of its own"},
 		{"a folder that is a file", func(n *tree) { n.files["run/cdi"] = "" },
 			"specs", host.Fail, "not a directory", "unknown", "put a readable one"},
 		{"two specs of one name", func(n *tree) { n.files["etc/cdi/copy.json"] = n.files["etc/cdi/gpu.json"] },
@@ -576,32 +574,32 @@ func cases(t *testing.T) []testCase {
 		{"NVIDIA's runtime of docker", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"nvidia":{"path":"nvidia-container-runtime","runtimeArgs":[]}},"default-runtime":"nvidia"}`
 			n.files["etc/nvidia-container-runtime/config.toml"] = "[nvidia-container-runtime]\nmode = \"legacy\"\n"
-		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode legacy) gives containers GPUs and the driver without a CDI spec", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode legacy) gives containers GPUs and the driver without a CDI spec", "no role of a GPU", ""},
 		{"NVIDIA's runtime of containerd", func(n *tree) {
 			n.files["etc/containerd/config.toml"] = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\n  BinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"
 		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)",
-			"containers of pods whose runtime class has the handler nvidia, and NVIDIA_VISIBLE_DEVICES, get any GPU", ""},
+			"no role of a GPU", ""},
 		{"NVIDIA's runtime of docker, not the default", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"gpu":{"path":"nvidia-container-runtime"}}}`
 		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode auto)",
-			"containers that are started with --runtime=gpu and NVIDIA_VISIBLE_DEVICES get any GPU", ""},
+			"no role of a GPU", ""},
 		{"NVIDIA's runtime of containerd before runc without a program", func(n *tree) {
 			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("runc", "")
-		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler nvidia", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "no role of a GPU", ""},
 		{"NVIDIA's runtime of containerd before runc", func(n *tree) {
 			n.files[containerdConf] = "default_runtime_name = \"nvidia\"\n" + runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("runc", "/usr/sbin/runc")
-		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "no role of a GPU", ""},
 		{"NVIDIA's runtimes of containerd, one of them the default", func(n *tree) {
 			n.files[containerdConf] = runtimeTable("nvidia", nvidiaRuntime) + runtimeTable("nvidia-cdi", nvidiaRuntime+".cdi") +
 				runtimeTable("nvidia-legacy", nvidiaRuntime+".legacy") + "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  default_runtime_name = 'nvidia-legacy'\n"
-		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode legacy)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode legacy)", "no role of a GPU", ""},
 		{"NVIDIA's runtime of containerd in place of runc", func(n *tree) {
 			n.files[containerdConf] = runtimeTable("runc", nvidiaRuntime)
-		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "no role of a GPU", ""},
 		{"NVIDIA's runtime of containerd by dotted keys and a quoted name", func(n *tree) {
 			n.files[containerdConf] = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\n  \"gpu.class\".options.BinaryName = '" + nvidiaRuntime +
 				"' # of the toolkit\n"
-		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "handler gpu.class", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "no role of a GPU", ""},
 		{"NVIDIA's runtime of containerd that a later file replaces", func(n *tree) {
 			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n" + runtimeTable("nvidia", nvidiaRuntime)
 			n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia", "/usr/bin/runc")
@@ -609,10 +607,10 @@ func cases(t *testing.T) []testCase {
 		{"NVIDIA's runtime of containerd in a later file", func(n *tree) {
 			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n" + runtimeTable("runc", "/usr/bin/runc")
 			n.files["etc/containerd/conf.d/x.toml"] = "default_runtime_name = 'nvidia'\n" + runtimeTable("nvidia", nvidiaRuntime)
-		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "no role of a GPU", ""},
 		{"two of docker's runtimes are NVIDIA's, the later one is the default", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"a":{"path":"nvidia-container-runtime"},"b":{"path":"nvidia-container-runtime"}},"default-runtime":"b"}`
-		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode auto)", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode auto)", "no role of a GPU", ""},
 
 		{"docker's configuration cannot be read", func(n *tree) { n.files["etc/docker/daemon.json"] = `{"runtimes":` },
 			"runtimes", host.NA, "/etc/docker/daemon.json: malformed JSON", "", ""},
@@ -650,13 +648,13 @@ func cases(t *testing.T) []testCase {
 
 		{"NVIDIA's runtime as the default of CRI-O", func(n *tree) {
 			n.files["etc/crio/crio.conf.d/99-nvidia.conf"] = "[crio.runtime]\ndefault_runtime = \"nvidia\"\n[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/bin/nvidia-container-runtime\"\n"
-		}, "runtimes", host.Pass, "NVIDIA's runtime of crio (mode auto) gives containers GPUs", "every container", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of crio (mode auto) gives containers GPUs", "no role of a GPU", ""},
 		{"NVIDIA's runtime of CRI-O, with its cgroups", func(n *tree) {
 			n.files["etc/crio/crio.conf"] = "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/bin/nvidia-container-runtime\"\n"
 		}, "cgroups", host.Warn, "NVIDIA's runtime of crio (mode auto) adds nodes", "daemon-reload", "udev"},
 		{"docker with NVIDIA's hook, for --gpus", func(n *tree) {
 			n.files["usr/bin/dockerd"], n.files["usr/bin/nvidia-container-runtime-hook"] = "", ""
-		}, "runtimes", host.Pass, "NVIDIA's hook of docker gives containers GPUs", "containers that are started with --gpus", ""},
+		}, "runtimes", host.Pass, "NVIDIA's hook of docker gives containers GPUs", "no role of a GPU", ""},
 		{"docker with NVIDIA's hook, and cgroups of version 2", func(n *tree) {
 			n.files["usr/bin/dockerd"], n.files["usr/bin/nvidia-container-runtime-hook"] = "", ""
 			n.files["sys/fs/cgroup/cgroup.controllers"] = "devices\n"
@@ -666,14 +664,14 @@ func cases(t *testing.T) []testCase {
 			n.files["usr/local/nvidia/toolkit/libnvidia-container.so.1.18.2"] = ""
 		}, "cgroups", host.Pass, "nothing is known to take GPUs", "", ""},
 		{"NVIDIA's hook of podman", func(n *tree) { n.files["usr/share/containers/oci/hooks.d/oci-nvidia-hook.json"] = "{}" },
-			"runtimes", host.Pass, "NVIDIA's hook of podman gives containers GPUs", "every container", ""},
+			"runtimes", host.Pass, "NVIDIA's hook of podman gives containers GPUs", "no role of a GPU", ""},
 		{"NVIDIA's runtime of k3s", func(n *tree) {
 			n.files["var/lib/rancher/k3s/agent/etc/containerd/config.toml"] = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.'nvidia'.options]\n" +
 				"  BinaryName = \"/usr/bin/nvidia-container-runtime\"\n  SystemdCgroup = true\n"
-		}, "runtimes", host.Pass, "NVIDIA's runtime of k3s (mode auto) gives", "handler nvidia", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of k3s (mode auto) gives", "no role of a GPU", ""},
 		{"NVIDIA's runtime of RKE2", func(n *tree) {
 			n.files["var/lib/rancher/rke2/agent/etc/containerd/config.toml"] = runtimeTable("nvidia", "/usr/local/nvidia/toolkit/nvidia-container-runtime")
-		}, "runtimes", host.Pass, "NVIDIA's runtime of rke2 (mode auto) gives", "handler nvidia", ""},
+		}, "runtimes", host.Pass, "NVIDIA's runtime of rke2 (mode auto) gives", "no role of a GPU", ""},
 
 		{"forward compatibility for the host's loader", func(n *tree) { n.hostCompat("560.28.03") },
 			"libraries", host.Pass, "9 libraries of version 550.163.01", "", ""},

@@ -60,12 +60,6 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 			`programs of the image do not start: "exec format error"`, host.Text("use the image for the node: podman pull --arch "+node+" IMAGE"))
 		return findings
 	}
-	for _, l := range i.Foreign {
-		if l.Architecture != "386" { // the driver's packages for amd64 bring these, too
-			add(host.Warn, l.Path, fmt.Sprintf("%s is built for %s, and this node is %s", l.Path, l.Architecture, v.Architecture),
-				"loaders ignore it: programs do not find the library", host.Text("install the library for "+v.Architecture+" in the image"))
-		}
-	}
 	usesCUDA := len(i.Runtimes) > 0 || len(i.Libraries) > 0
 	if i.Musl && (usesCUDA || len(i.Verbs.Libraries()) == 0) {
 		status := host.Warn

@@ -59,9 +59,6 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 		}
 	case cdi.Ignored:
 		f.Effect, f.Remedy = "runtimes skip it silently: "+unresolvable, "rename it to .yaml, or move it to /etc/cdi"
-		if !p.Skipped { // of several documents only the first one is read
-			f.Effect, f.Remedy = "devices of the other documents: "+unresolvable, "write each document to a file of its own"
-		}
 	case cdi.Malformed, cdi.Version:
 		f.Effect = "podman reports " + unresolvable + library
 		f.Remedy = host.Textf("correct the field, or have its program write the file again: nvidia-ctk cdi generate, %s", v.prepare())

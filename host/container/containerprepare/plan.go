@@ -155,18 +155,14 @@ func (m Machine) planRecord(containers *machine.Containers) (edit.Change, error)
 	return m.Files.Put(machine.ContractFile, text, 0o600, false)
 }
 
-// mounted returns what a spec mounts, and of that the names that change with every upgrade.
-func mounted(spec *specs.Spec) (links, versioned []string) {
+// versioned returns the names in a spec that change with every upgrade.
+func versioned(spec *specs.Spec) (names []string) {
 	for _, mount := range spec.ContainerEdits.Mounts {
-		if slices.Contains(links, mount.HostPath) {
-			continue
-		}
-		links = append(links, mount.HostPath)
 		if name := path.Base(mount.HostPath); strings.Contains(name, ".so.") && !slices.Contains(nvidia.CoreLinks(), name) {
-			versioned = append(versioned, name)
+			names = append(names, name)
 		}
 	}
-	return links, versioned
+	return names
 }
 
 // notes adds the costs of the specs, and what is left to the operator.
@@ -186,20 +182,16 @@ func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 		} else {
 			note("an image's own compatibility libraries (/usr/local/cuda/compat) are used only if its ld.so.conf names their folder, and then instead of the driver's")
 		}
-		links, versioned := mounted(w.Specs.GPU)
-		note("a container does not start if one of these is missing after an upgrade of the driver: %s", strings.Join(links, ", "))
-		switch names := strings.Join(versioned, ", "); {
-		case versioned == nil:
+		switch names := strings.Join(versioned(w.Specs.GPU), ", "); {
+		case names == "":
 		case w.Record.Options.Static:
 			note("names with the driver's version change with every upgrade: %s; after each one, run: %s", names, host.NewCommand("container prepare"))
 		default:
 			note("names with the driver's version change with every upgrade: %s; after one without a reboot, run: systemctl restart %s", names, steps.Unit)
 		}
-		note("ModifyDeviceFiles of the driver is not hidden: a container with CAP_MKNOD can make nodes, which the device cgroup denies")
 		if hasUnit && !m.Driver.OfContainer() {
 			note("gpustack-boot.service makes the nodes at each boot, before containers start: nvidia-modprobe -u -c 0")
 		}
-		note("the specs are for compute; nvidia-ctk cdi generate makes those for graphics, MIG and IMEX")
 	}
 	if m.SELinux.DeniesDevices() && len(w.Record.Functions) > 0 {
 		forAll := ""

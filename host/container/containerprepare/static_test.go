@@ -87,15 +87,14 @@ func TestDriverContainer(t *testing.T) {
 	}
 }
 
-// TestOtherLibrary: a library of another version than libcuda is not mounted, and is named.
+// TestOtherLibrary: a library of another version than libcuda is not mounted; container check names it.
 func TestOtherLibrary(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.driver.Libraries[0].Version, n.driver.Libraries[1].Version = "550.163.01", "535.54.03"
 	w, err := containerprepare.NewWant(n.machine(), containerprepare.Options{GPUs: []pci.Address{address(t, gpu0)}})
-	const want = "/usr/lib64/libnvidia-ml.so.1 is of version 535.54.03 and libcuda.so.1 of 550.163.01: containers do not get it"
-	if err != nil || len(w.Warnings) != 1 || w.Warnings[0] != want {
-		t.Errorf("%v, %q, want %q", err, w.Warnings, want)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, m := range w.Specs.GPU.ContainerEdits.Mounts {
 		if strings.HasSuffix(m.HostPath, "libnvidia-ml.so.1") {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -14,7 +13,6 @@ import (
 	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
-	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/steps"
@@ -54,15 +52,11 @@ var (
 	// ErrMIG is the error of a GPU that is divided into MIG instances.
 	ErrMIG = host.WithHint(errors.New("is divided into MIG instances"),
 		"describe the instances with nvidia-ctk cdi generate, or switch MIG off: nvidia-smi -i ADDRESS -mig 0")
-	// ErrBlacklisted is the error of a configuration that keeps NVIDIA's driver from being loaded.
+	// ErrBlacklisted is the error of a line or kernel argument that keeps NVIDIA's driver from being
+	// loaded. host prepare writes such a line when no GPU stays, and removes it when one does.
 	ErrBlacklisted = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
-		"remove the line")
-	// ErrBlacklistArgument is the error of a kernel argument that does.
-	ErrBlacklistArgument = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
-		"remove the argument from the boot loader's configuration, and reboot")
-	// ErrOwnBlacklist is the error of such a line that host prepare wrote, when no GPU stayed.
-	ErrOwnBlacklist = host.WithHint(errors.New("keeps NVIDIA's driver from being loaded at boot"),
-		host.Textf("run: %s; it removes the line, because a GPU stays with the host", host.NewCommand("host prepare")))
+		host.Textf("remove it, from the boot loader's configuration if it is a kernel argument; '%s' removes its own line, because a GPU stays with the host",
+			host.NewCommand("host prepare")))
 	// ErrBoard is the error of a part of a board with NVSwitches.
 	ErrBoard = host.WithHint(host.WithCode(errors.New("is part of a board with NVSwitches, whose GPUs work together only"), host.CodeNVSwitch, ""),
 		"add all GPUs of the board with --device")
@@ -174,7 +168,6 @@ func NewWant(m Machine, o Options) (Want, error) {
 	slices.SortFunc(w.Record.Functions, func(a, b machine.ContainerFunction) int { return a.Address.Compare(b.Address) })
 	w.Specs = container.SpecOf(&w.Record, m.Driver, m.Stack, m.Devices)
 	w.missing()
-	w.libraries()
 	w.driverContainer()
 	w.loads()
 	return w.Want, errors.Join(w.errs...)
@@ -314,20 +307,12 @@ func (w *wanting) module() {
 		w.fail(ErrNoModule)
 	}
 	for _, line := range w.Blacklists {
-		err := ErrBlacklisted
-		switch text := line.String(); {
-		case slices.Contains(modprobe.RunFiles(), line.File): // of this boot; the driver has the GPU all the same
+		if slices.Contains(modprobe.RunFiles(), line.File) { // of this boot; the driver has the GPU all the same
 			w.Warnings = append(w.Warnings, fmt.Sprintf("%s is of this boot; if '%s' plans to end it, carry that out before the next boot",
-				text, host.NewCommand("host prepare").Flag("dry-run")))
-		case slices.Contains(modprobe.OwnFiles(), line.File):
-			err = ErrOwnBlacklist
-			fallthrough
-		default:
-			if line.IsArgument() {
-				err = ErrBlacklistArgument
-			}
-			w.fail(fmt.Errorf("%s %w", text, err))
+				line, host.NewCommand("host prepare").Flag("dry-run")))
+			continue
 		}
+		w.fail(fmt.Errorf("%s %w", line, ErrBlacklisted))
 	}
 }
 
@@ -391,22 +376,6 @@ func (w *wanting) missing() {
 			w.fail(fmt.Errorf("%s: %s", m.Address, m.Reason))
 		default:
 			w.Warnings = append(w.Warnings, fmt.Sprintf("%s: containers do not get what is recorded: %s", m.Address, m.Reason))
-		}
-	}
-}
-
-// libraries warns of libraries that the specs do not mount, because they are not of libcuda's
-// version.
-func (w *wanting) libraries() {
-	cuda := w.Driver.Library(container.CUDALink)
-	if w.Specs.GPU == nil || cuda == nil {
-		return
-	}
-	for _, l := range w.Driver.Libraries {
-		if slices.Contains(nvidia.CoreLinks(), l.Link) && w.Driver.InContainer(l) == w.Driver.InContainer(*cuda) &&
-			l.Version.Differs(cuda.Version) && w.Driver.Library(l.Link) == nil {
-			w.Warnings = append(w.Warnings, fmt.Sprintf("%s is of version %s and %s of %s: containers do not get it",
-				path.Join(l.Folder, l.Link), l.Version, container.CUDALink, cuda.Version))
 		}
 	}
 }

@@ -89,10 +89,10 @@ func TestRefusals(t *testing.T) {
 		}, containerprepare.ErrBlacklisted},
 		"a blacklist in the kernel's arguments": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.CmdlineFile, Command: "modprobe.blacklist", Module: "nvidia"}}
-		}, containerprepare.ErrBlacklistArgument},
+		}, containerprepare.ErrBlacklisted},
 		"our blacklist": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.OwnFiles()[0], Number: 3, Command: "blacklist", Module: "nvidia"}}
-		}, containerprepare.ErrOwnBlacklist},
+		}, containerprepare.ErrBlacklisted},
 		"a kind of another program": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
 			m.Folders.Files = []cdi.File{{Path: "/run/cdi/nvidia.yaml", Spec: &specs.Spec{Kind: cdi.DefaultGPUKind}}}
 		}, containerprepare.ErrKindTaken},
