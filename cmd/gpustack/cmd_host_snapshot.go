@@ -33,8 +33,7 @@ are stored, of device nodes their numbers and permissions. Passwords of GRUB, ke
 arguments, mounts and nova.conf are replaced by ***. Hostname and serial numbers are left out
 unless --identity is given. Processes, the ssh session, and libvirt's domains, which show the
 guests, are always left out. GUIDs and GIDs of RDMA adapters are stored, as rdma check
-compares them: they may contain MAC and IP addresses. CDI specs are stored as they are. Of
-scripts and units that may set VFs only those that do are stored.
+compares them: they may contain MAC and IP addresses. CDI specs are stored as they are.
 FILE must not exist.
 
 EXAMPLES

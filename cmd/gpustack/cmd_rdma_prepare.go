@@ -51,8 +51,8 @@ REFUSALS
   go, and with --whole the adapter itself, leave the host only if each of their interfaces is
   seen to be down and part of nothing, and each RDMA port is down; else --allow ADDRESS lets
   them leave. It also permits VFs of a bond whose RDMA device they remove. Nothing lifts the
-  refusal of what the root file system needs. Lines of other files that may set VFs are a
-  warning: one program has to own them. The steps of each boot verify the VFs.
+  refusal of what the root file system needs. One program has to own the VFs of an adapter:
+  the steps of each boot, and rdma check, compare them with the record.
 
 EXAMPLES
   gpustack rdma prepare --device 0000:0c:00.0 --vfs 8 --dry-run

@@ -131,38 +131,6 @@ DMA
 	}
 }
 
-// TestSnapshotMentions: a snapshot has the lines of network configurations of which rdma prepare
-// warns, also where another reader keeps other lines of the file, and no passwords.
-func TestSnapshotMentions(t *testing.T) {
-	t.Parallel()
-	const adapter = "0000:0c:00.0"
-	commands, files := hosttest.HCA{Address: adapter, Device: "mlx5_0", Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
-	for name, text := range map[string]string{
-		"/etc/network/interfaces":                               "iface eth7 inet manual\n    up echo 4 > /sys/bus/pci/devices/0000:0c:00.0/sriov_numvfs\n    wpa-psk pl4nted\n",
-		"/etc/netplan/a.yaml":                                   "network:\n  version: 2\n  ethernets:\n    eth7:\n      virtual-function-count: 4\n      auth:\n        password: pl4nted\n",
-		"/etc/NetworkManager/system-connections/a.nmconnection": "[connection]\nid=a\n[802-1x]\npassword=pl4nted\n[sriov]\ntotal-vfs=4\n",
-		"/etc/systemd/network/a.link":                           "[Match]\nOriginalName=eth7\n[Link]\nSR-IOVVirtualFunctions=4\n",
-		"/etc/systemd/network/a.network":                        "[Match]\nDriver=mlx5_core\n[Network]\nAddress=10.0.0.2/24\n# pl4nted\n[SR-IOV]\nX-numvfs=2\n",
-		"/etc/sysconfig/network-scripts/ifup-local":             "#!/bin/sh\ncurl -u root:pl4nted http://x/\necho 4 > /sys/bus/pci/devices/0000:0c:00.0/sriov_numvfs\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			root := hosttest.Lay(t, commands+hosttest.Server{CPU: "GenuineIntel", More: files + "-- " + name[1:] + " --\n" + text}.Archive())
-			again := replayed(t, root)
-			before, left := rdmaprepare.FindMentions(root)
-			if before == nil || before[0].File != name || left != nil {
-				t.Errorf("%v, %q", before, left)
-			}
-			if after, left := rdmaprepare.FindMentions(again); !cmp.Equal(before, after) || left != nil {
-				t.Errorf("%v, %q, want %v", after, left, before)
-			}
-			if data, err := again.ReadFile(name); err != nil || strings.Contains(string(data), "pl4nted") {
-				t.Errorf("%v, the snapshot holds %q", err, data)
-			}
-		})
-	}
-}
-
 // replayed returns the tree of a snapshot of a machine.
 func replayed(t *testing.T, root host.Root) host.Root {
 	t.Helper()
@@ -192,7 +160,7 @@ func rdmaPlan(o rdmaprepare.Options) func(host.Root) []string {
 			return []string{err.Error()}
 		}
 		p, err := rdmaprepare.NewPlan(m, want)
-		return append(texts(p.Files, err), append(p.Warnings, fmt.Sprint(p.Programs, p.Initramfs))...)
+		return append(texts(p.Files, err), p.Warnings...)
 	}
 }
 

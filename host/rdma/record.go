@@ -15,6 +15,10 @@ import (
 // RecordFile is the path of the record.
 const RecordFile = change.Dir + "/rdma.json"
 
+// FindOwners is the command that lists lines by which other programs set VFs: keys and attributes of
+// udev, systemd.link(5), NetworkManager, nmstate, netplan(5), os-net-config, modprobe and scripts.
+const FindOwners = "grep -rniE 'num[_-]?vfs|total[_-]vfs|virtual-?function' /etc"
+
 // RecordKind is the kind of the record's file.
 const RecordKind = "rdma record"
 

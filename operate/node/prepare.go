@@ -125,10 +125,8 @@ func (n Node) PlanRDMA(m rdmaprepare.Machine, options rdmaprepare.Options, comma
 	plan, err := rdmaprepare.NewPlan(m, want)
 	about := &change.Topic{Subject: change.OfAdapters, None: len(want.Record.Adapters) == 0}
 	work := change.Work{Command: command, About: about, Change: n.files().New(plan.Files)}
-	if !n.Root.IsMachine() {
-		work.Left = plan.Programs
-	} else if len(plan.Files.Pending()) > 0 {
-		work.Programs = append(plan.Programs, host.Program{Kind: host.RevertBoot})
+	if n.Root.IsMachine() && len(plan.Files.Pending()) > 0 {
+		work.Programs = []host.Program{{Kind: host.RevertBoot}}
 		if err == nil {
 			_, err = n.Steps().permit(plan.Files, gate.Allowed{Functions: n.Allow})
 		}

@@ -13,7 +13,6 @@ import (
 	"gpustack/host/hardware"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
-	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmacheck"
 	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/host/selection"
@@ -104,31 +103,21 @@ func ReadAll(ctx context.Context, n Node) {
 	prepare.Observe(root, m, selection.Options{None: true})
 }
 
-// readAdapters reads what rdma prepare reads, by the options that together concern everything. seen
+// readAdapters reads what rdma prepare reads, with options that concern every adapter. seen
 // is the machine.
 func readAdapters(root host.Root, seen machine.Machine) {
-	observe := func(o rdmaprepare.Options) (rdmaprepare.Machine, error) {
-		m, err := rdmaprepare.Observe(root, seen, guard.Running{}, o)
-		if m.Images != nil && m.MayConfigure(o) {
-			m.Images() //nolint:errcheck // read, not shown
-		}
-		return m, err
-	}
-	m, err := observe(rdmaprepare.Options{})
+	m, err := rdmaprepare.Observe(root, seen, guard.Running{}, rdmaprepare.Options{})
 	if err != nil {
 		return // as rdma prepare fails on the machine
 	}
-	all := rdmaprepare.Options{Netns: rdma.NetnsExclusive}
+	var all rdmaprepare.Options
 	for _, a := range m.Stack.Adapters {
 		if a.Address != nil && !a.IsVF() {
 			all.Add = append(all.Add, *a.Address)
 		}
 	}
-	if all.Add == nil {
-		return
-	}
-	for _, all.Use = range []rdma.Use{rdma.ForGuests, rdma.ForContainers} {
-		observe(all) //nolint:errcheck // read, not shown
+	if all.Add != nil {
+		rdmaprepare.Observe(root, seen, guard.Running{}, all) //nolint:errcheck // read, not shown
 	}
 }
 

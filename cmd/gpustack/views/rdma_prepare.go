@@ -79,8 +79,8 @@ func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, w
 	}
 	r.Changed = len(r.Changes) > 0
 	pending := m.Pending(&plan.Record)
-	r.NextBoot = len(r.Changes) > 0 && (pending || plan.Initramfs)
-	r.RebootFor(pending || r.NextBoot)
+	r.NextBoot = len(r.Changes) > 0 && pending
+	r.RebootFor(pending)
 	return r
 }
 

@@ -29,6 +29,9 @@ func (v view) vfs() []host.Finding {
 		case *n != len(p.VFs):
 			fail(file, fmt.Sprintf("%s has %s, recorded are %d", p.Address, host.Numbered(*n, "virtual function"), len(p.VFs)),
 				"guests and containers that are to have them cannot start")
+			if *n > 0 {
+				findings[0].Remedy += host.Text("; lines of other programs that set VFs: " + rdma.FindOwners)
+			}
 			return findings
 		}
 		for _, f := range p.VFs {

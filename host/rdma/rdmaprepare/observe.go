@@ -9,13 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
-	"gpustack/host/initramfs"
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
@@ -36,8 +34,6 @@ type Machine struct {
 	Containers *machine.Containers // of container prepare; nil if nothing is recorded
 	Allowed    gate.Allowed        // by earlier commands
 	Kernels    []modprobe.Modules
-	Conf       modprobe.Conf // without gpustack's own file
-	Mentions   []Mention     // of other programs, read if VFs are made or an adapter is for guests as a whole
 	Needs      guard.Needs
 	Mediated   map[pci.Address]int // number of mediated devices of each function
 	Uses       machine.Uses
@@ -46,17 +42,7 @@ type Machine struct {
 	Functions  map[pci.Address]Function // of every adapter
 	Files      edit.Files               // that a plan may change, besides those of the unit
 	Unit       steps.UnitFiles
-	// Images reads the initramfs images, which takes seconds, at its first call: only a plan that
-	// changes the configuration of modprobe needs them.
-	Images func() (Images, error)
-	Unread []string // warnings about files that could not be read
-}
-
-// Images are the initramfs images of the kernels.
-type Images struct {
-	All   []initramfs.Image
-	Has   bool                              // one contains a module whose parameters rdma prepare sets
-	Maker machine.Look[initramfs.Generator] // what regenerates them, read if Has is set
+	Unread     []string // warnings about files that could not be read
 }
 
 // Function is what sysfs shows of an adapter's SR-IOV capability (Linux,
@@ -98,15 +84,6 @@ func Observe(root host.Root, seen machine.Machine, running guard.Running, o Opti
 		keep(err)
 		m.Kernels = append(m.Kernels, names)
 	}
-	// Before the configuration of modprobe, of which a snapshot needs the whole.
-	if slices.ContainsFunc(o.Add, func(a pci.Address) bool { return !o.Whole || m.useOf(a, o) == rdma.ForGuests }) {
-		var left []string
-		if m.Mentions, left = FindMentions(root); left != nil {
-			m.Unread = append(slices.Clip(m.Unread), "not searched for lines that set VFs: "+strings.Join(left, "; "))
-		}
-	}
-	m.Conf, err = modprobe.ReadConf(root, modprobeFile)
-	keep(err)
 	if m.takes(o) {
 		m.Needs, err = guard.Observe(root, m.Devices, running)
 		keep(err)
@@ -127,7 +104,6 @@ func Observe(root host.Root, seen machine.Machine, running guard.Running, o Opti
 	m.Bonds = m.readBonds(root)
 	m.Files = edit.Observe(root, modprobeFile, LoadFile, rdma.RecordFile)
 	m.Unit = steps.ObserveUnit(root)
-	m.Images = sync.OnceValues(func() (Images, error) { return readImages(root, releases) })
 	return m, errors.Join(errs...)
 }
 
@@ -140,42 +116,6 @@ func (m Machine) readBonds(root host.Root) gate.Bonds {
 		}
 	}
 	return gate.ReadBonds(root, adapters...)
-}
-
-// MayConfigure reports whether a plan by options may change the configuration of modprobe, which
-// initramfs images contain: whether a snapshot has to have the images, too.
-func (m Machine) MayConfigure(o Options) bool {
-	before, err := m.Files.Read(modprobeFile)
-	netns := o.Netns == rdma.NetnsExclusive || m.Recorded != nil && m.Recorded.Netns == rdma.NetnsExclusive
-	return before != nil || err != nil || netns
-}
-
-// readImages reads which initramfs images contain a module whose parameters rdma prepare sets.
-func readImages(root host.Root, releases []string) (Images, error) {
-	all, err := initramfs.Images(root, releases)
-	if err != nil {
-		return Images{}, err
-	}
-	found := Images{All: all}
-	for _, i := range all {
-		if i.Name == "" {
-			continue
-		}
-		content, err := initramfs.ReadEssence(root, i.Name)
-		if err != nil {
-			return Images{}, err
-		}
-		found.Has = found.Has || slices.ContainsFunc(content.Names, func(name string) bool {
-			base, _, ok := strings.Cut(path.Base(name), ".ko")
-			return ok && modprobe.Normal(base) == "ib_core"
-		})
-	}
-	if found.Has {
-		facts, _ := host.ReadFacts(root) // the generator's error names what is missing
-		maker, err := machine.ReadGenerator(root, facts)
-		found.Maker = machine.Saw("/boot", maker, err)
-	}
-	return found, nil
 }
 
 // useOf returns what an adapter is for with the options.

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/template"
 
-	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
@@ -21,14 +19,12 @@ const (
 	LoadFile     = "/etc/modules-load.d/gpustack-rdma.conf"
 )
 
-// Plan is a list of file changes and of the programs that must run after them.
+// Plan is a list of file changes.
 type Plan struct {
-	Record    rdma.Record
-	Files     edit.Plan
-	Initramfs bool // images contain the configuration of modprobe that changes
-	Programs  []host.Program
-	Notes     []string // what happens at boot, and what is left to the operator
-	Warnings  []string
+	Record   rdma.Record
+	Files    edit.Plan
+	Notes    []string // what happens at boot, and what is left to the operator
+	Warnings []string
 }
 
 // NewPlan plans the files of a wanted record, and those of the unit that repeats the steps of every
@@ -39,23 +35,19 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		return Plan{}, err
 	}
 	p := Plan{Record: w.Record, Warnings: slices.Concat(m.Unread, w.Warnings)}
-	empty := len(w.Record.Adapters) == 0
-	options, modules := modprobeOptions(w.Record), m.modules(w.Record)
-	modprobeConf, err := render(templates.RDMAModprobe, options)
-	if err != nil {
-		return Plan{}, err
+	var options, load string
+	if w.Record.Netns == rdma.NetnsExclusive {
+		options = templates.RDMAModprobe
 	}
-	load, err := render(templates.RDMAModules, modules)
-	if err != nil {
-		return Plan{}, err
+	modules := m.modules(w.Record)
+	if modules != nil {
+		load = templates.RDMAModules + strings.Join(modules, "\n") + "\n"
 	}
 	for _, f := range []struct{ name, text, purpose string }{
-		{modprobeFile, modprobeConf, optionsPurpose(options)}, {LoadFile, load, modprobe.LoadPurpose(modules)},
+		{modprobeFile, options, "ib_core netns_mode=0"}, {LoadFile, load, modprobe.LoadPurpose(modules)},
 	} {
-		var c edit.Change
-		if f.text == "" {
-			c, err = m.Files.Remove(f.name)
-		} else {
+		c, err := m.Files.Remove(f.name)
+		if f.text != "" {
 			c, err = m.Files.Put(f.name, []byte(f.text), 0o644, false)
 			c.Purpose = f.purpose
 		}
@@ -65,18 +57,13 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		p.Files = append(p.Files, c)
 	}
 	p.Files = append(p.Files, unit...)
-	if changes := p.Files[0].Action() != edit.None; changes {
-		if err := p.addInitramfs(m); err != nil {
-			return Plan{}, err
-		}
-	}
 	for _, c := range p.Files {
 		if c.After != nil {
 			p.Record.Files = append(p.Record.Files, rdma.File{Name: c.Name, Hash: c.After.Hash()})
 		}
 	}
 	record, err := m.Files.Remove(rdma.RecordFile)
-	if err == nil && !empty {
+	if err == nil && len(w.Record.Adapters) > 0 {
 		var text []byte
 		if text, err = p.Record.Text(); err == nil {
 			record, err = m.Files.Put(rdma.RecordFile, text, 0o600, false)
@@ -85,44 +72,6 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	p.Files = append(p.Files, record)
 	p.notes()
 	return p, err
-}
-
-// addInitramfs adds the programs that regenerate the initramfs of every kernel, if an image has one
-// of the modules whose parameters change.
-func (p *Plan) addInitramfs(m Machine) error {
-	images, err := m.Images()
-	if err != nil || !images.Has {
-		return err
-	}
-	p.Initramfs = true
-	if !images.Maker.Seen() {
-		return images.Maker.Err
-	}
-	p.Programs = images.Maker.Value.Programs(images.All)
-	return nil
-}
-
-// line is a line of modprobe's configuration.
-type line struct {
-	Why, Module string
-	Values      []string
-}
-
-// optionsPurpose returns the options of modprobe, in short.
-func optionsPurpose(lines []line) string {
-	var texts []string
-	for _, l := range lines {
-		texts = append(texts, l.Module+" "+strings.Join(l.Values, " "))
-	}
-	return strings.Join(texts, "; ")
-}
-
-// modprobeOptions returns the options of modprobe for a record.
-func modprobeOptions(r rdma.Record) (lines []line) {
-	if r.Netns == rdma.NetnsExclusive {
-		lines = append(lines, line{"Each RDMA device belongs to one network namespace (rdma-system(8)).", "ib_core", []string{"netns_mode=0"}})
-	}
-	return lines
 }
 
 // wantedModules returns the modules that a record needs, in the order in which they are loaded.
@@ -149,20 +98,6 @@ func (m Machine) modules(r rdma.Record) (load []string) {
 		}
 	}
 	return load
-}
-
-// render returns the text of a template for a list, "" for an empty one.
-func render[T any](text string, list []T) (string, error) {
-	if len(list) == 0 {
-		return "", nil
-	}
-	t, err := template.New("").Parse(text)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	err = t.Execute(&b, list)
-	return b.String(), err
 }
 
 // notes adds what happens at boot, and what is left to the operator.

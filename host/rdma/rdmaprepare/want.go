@@ -3,9 +3,7 @@ package rdmaprepare
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/gate"
@@ -118,10 +116,7 @@ func NewWant(m Machine, o Options) (Want, error) {
 	slices.SortFunc(w.Record.Adapters, func(a, b rdma.Prepared) int { return a.Address.Compare(b.Address) })
 	w.recordAllowed()
 	if !o.None {
-		w.modules()
-		w.namespaces()
 		w.collisions()
-		w.mentions()
 	}
 	accepted := len(w.errs) == 0
 	for _, a := range o.Allow {
@@ -222,7 +217,8 @@ func (w *wanting) add(a pci.Address) {
 		w.forGuests()
 	}
 	if vfs := w.vfsOf(a); len(vfs) > 0 && recorded == nil {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("%s has %d VFs that gpustack did not make: they are replaced at the next boot", a, len(vfs)))
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%s has %d VFs that gpustack did not make: they are replaced at the next boot; one program has to own them: %s",
+			a, len(vfs), rdma.FindOwners))
 	}
 	if len(w.errs) > errs {
 		return
@@ -390,32 +386,6 @@ func (w *wanting) identify(vf *rdma.PreparedVF, p rdma.Prepared, f Function) err
 	return nil
 }
 
-// mentions warns of lines by which other programs may set VFs, and of lines that select VFs for
-// containers by the driver that they have in common with their adapter.
-func (w *wanting) mentions() {
-	places := func(holds func(words string) bool) string {
-		var all []string
-		for _, m := range w.Mentions {
-			if holds(m.Words) {
-				all = append(all, m.String())
-			}
-		}
-		return strings.Join(all, ", ")
-	}
-	if at := places(setsVFs().MatchString); at != "" {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("these lines may set VFs too: %s; one program has to own the VFs of an adapter, and '%s' compares them with the record after the boot",
-			at, host.NewCommand("rdma check")))
-	}
-	for _, p := range w.Record.Adapters {
-		if p.Use != rdma.ForContainers || len(p.VFs) == 0 || !slices.Contains(w.Add, p.Address) {
-			continue
-		}
-		if at := places(func(words string) bool { return strings.Contains(ofDriver().FindString(words), p.Driver) }); at != "" {
-			w.Warnings = append(w.Warnings, fmt.Sprintf("these lines select interfaces by the driver %s, and so the VFs of %s too: %s", p.Driver, p.Address, at))
-		}
-	}
-}
-
 // claimed refuses functions that the records of host prepare and container prepare claim.
 func (w *wanting) claimed(p rdma.Prepared) {
 	w.fail(gate.Records{Guests: w.Contract, Containers: w.Containers, RDMA: &rdma.Record{Adapters: []rdma.Prepared{p}}}.Conflicts(w.Devices)...)
@@ -434,34 +404,6 @@ func (w *wanting) forGuests() {
 	}
 	if !w.anyKernel(machine.VFIO) {
 		once(errNoVFIO)
-	}
-}
-
-// namespaces refuses a mode of network namespaces that another file sets differently: of several
-// lines the kernel uses the last, and modprobe reads files in the order of their names.
-func (w *wanting) namespaces() {
-	if w.Record.Netns != rdma.NetnsExclusive {
-		return
-	}
-	for _, o := range w.Conf.Options("ib_core", "netns_mode") {
-		if shared := !slices.Contains([]string{"0", "N", "n"}, o.Value); shared && path.Base(o.File) > path.Base(modprobeFile) {
-			err := host.WithHint(fmt.Errorf("%s:%d: sets netns_mode=%s of ib_core, and is read after gpustack's file", o.File, o.Number, o.Value), "remove that line")
-			w.fail(host.WithCode(err, host.CodeOtherOwner, ""))
-		}
-	}
-}
-
-// modules warns of kernels without a module that the record needs.
-func (w *wanting) modules() {
-	for _, module := range wantedModules(w.Record) {
-		if module != "ib_uverbs" && module != "rdma_ucm" && module != machine.VFIO {
-			continue
-		}
-		for _, k := range w.Kernels {
-			if !k.Loadable(module) && !k.Builtin(module) && w.anyKernel(module) {
-				w.Warnings = append(w.Warnings, fmt.Sprintf("kernel %s has no %s: when it is booted, adapters cannot be used as planned", k.Release, module))
-			}
-		}
 	}
 }
 
