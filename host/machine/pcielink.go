@@ -10,9 +10,10 @@ import (
 	"gpustack/host/pci"
 )
 
-// JudgeLinks returns the findings of the check of the PCIe links of GPUs, which host check has for
-// those for guests and container check for the others. gpus names them where none shows a link.
-func JudgeLinks(links map[pci.Address]pci.PCIeLink, gpus string) []host.Finding {
+// JudgeLinks returns the findings of the check of PCIe links, which host check has for GPUs for
+// guests, container check for other GPUs, and rdma check for adapters. whose names them where none
+// shows a link.
+func JudgeLinks(links map[pci.Address]pci.PCIeLink, whose string) []host.Finding {
 	var findings []host.Finding
 	seen := 0
 	for _, a := range slices.SortedFunc(maps.Keys(links), pci.Address.Compare) {
@@ -27,7 +28,7 @@ func JudgeLinks(links map[pci.Address]pci.PCIeLink, gpus string) []host.Finding 
 		}
 	}
 	if findings == nil && seen == 0 {
-		return checklist.NA("the kernel shows no PCIe link of a %s", gpus)
+		return checklist.NA("the kernel shows no PCIe link of %s", whose)
 	}
 	return checklist.OrPass(findings, "%s with all lanes of card and slot", host.Numbered(seen, "PCIe link"))
 }

@@ -44,7 +44,7 @@ func TestJudgeLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := pci.ReadPCIeLink(root, &devices[1])
-		f := machine.JudgeLinks(map[pci.Address]pci.PCIeLink{devices[1].Address: l}, "GPU")[0]
+		f := machine.JudgeLinks(map[pci.Address]pci.PCIeLink{devices[1].Address: l}, "a GPU")[0]
 		if f.Seen != test.want || l.Err != nil {
 			t.Errorf("%s: %q, %v; want %q", test.name, f.Seen, l.Err, test.want)
 		}

@@ -42,7 +42,7 @@ func (o *observer) readRecord() {
 func (o *observer) readTimes() {
 	entries, err := o.journal.Entries, o.journal.Err
 	o.Prepared = Saw(change.Dir, writtenAt(entries), err)
-	o.Booted = readBootTime(o.root)
+	o.Booted = ReadBootTime(o.root)
 	o.Unbooted = Saw(change.Dir, false, err)
 	if err == nil && slices.ContainsFunc(entries, takesBoot) {
 		o.Unbooted = Saw(o.Booted.File, unbooted(entries, o.Booted.Value), o.Booted.Err)
@@ -179,8 +179,8 @@ func writtenAt(entries []change.Entry) *time.Time {
 	return nil
 }
 
-// readBootTime reads when the machine was booted (proc_stat(5), btime).
-func readBootTime(root host.Root) Look[time.Time] {
+// ReadBootTime reads when the machine was booted (proc_stat(5), btime).
+func ReadBootTime(root host.Root) Look[time.Time] {
 	data, err := root.ReadFile(statFile)
 	if err != nil {
 		return Saw(statFile, time.Time{}, err)

@@ -27,9 +27,9 @@ func (a Adapter) Provider() string {
 	}[a.Driver]
 }
 
-// Serves reports whether the folder's libibverbs finds the library of a driver, and if not, why.
+// serves reports whether the folder's libibverbs finds the library of a driver, and if not, why.
 // lines may name libraries in other folders by absolute paths.
-func (f VerbsFolder) Serves(name string, lines []DriverLine) (found bool, why string) {
+func (f VerbsFolder) serves(name string, lines []DriverLine) (found bool, why string) {
 	var others []string
 	for _, p := range f.Providers {
 		switch {
@@ -82,54 +82,44 @@ func (v Verbs) Mixed() (seen, file string) {
 // core44 is the private ABI of rdma-core 44, whose libraries have the versions of [AcceptedABI].
 const core44 = 34
 
-// ABIRange is the range of versions of a driver's interface that its library accepts.
-type ABIRange struct{ Min, Max int }
-
-// AcceptedABI returns the versions that a library of rdma-core 44 accepts, as its files in Debian
-// 12 show them (struct verbs_device_ops). Libraries that accept any are not listed.
-func AcceptedABI(provider string) (accepted ABIRange, listed bool) {
-	r, ok := map[string]ABIRange{
-		"bnxt_re": {1, 1}, "efa": {1, 1}, "erdma": {0, 1}, "irdma": {0, 5}, "mana": {1, 1}, "mlx4": {2, 4}, "mlx5": {1, 1},
-		"mthca": {0, 1}, "ocrdma": {2, 2}, "qedr": {8, 8}, "rxe": {1, 2}, "siw": {1, 1}, "vmw_pvrdma": {3, 3},
-	}[provider]
-	return r, ok
+// accepted are the versions of a driver's interface, from the first to the last, that its library of
+// rdma-core 44 accepts, as its files in Debian 12 show them (struct verbs_device_ops). Libraries
+// that accept any are not listed.
+var accepted = map[string][2]int{
+	"bnxt_re": {1, 1}, "efa": {1, 1}, "erdma": {0, 1}, "irdma": {0, 5}, "mana": {1, 1}, "mlx4": {2, 4}, "mlx5": {1, 1},
+	"mthca": {0, 1}, "ocrdma": {2, 2}, "qedr": {8, 8}, "rxe": {1, 2}, "siw": {1, 1}, "vmw_pvrdma": {3, 3},
 }
 
-// RefusedWith reports whether the library of a release of rdma-core with a private ABI does not
-// accept a version: older libraries accept nothing newer than those of rdma-core 44, and newer
-// libraries nothing older.
-func (r ABIRange) RefusedWith(private, abi int) bool {
-	return abi > r.Max && private <= core44 || abi < r.Min && private >= core44
+// accepts reports whether the library of a release of rdma-core with a private ABI accepts a version:
+// older libraries accept nothing newer than those of rdma-core 44, and newer ones nothing older.
+func accepts(provider string, private, abi int) bool {
+	versions, ok := accepted[provider]
+	return !ok || !(abi > versions[1] && private <= core44 || abi < versions[0] && private >= core44)
 }
 
 // Refuses returns why programs with these libraries do not see an adapter, with the message that
 // they print, or "" if they see it. Libraries of a driver that is not known are not judged, and
-// neither is a root without libibverbs.
+// neither is a root without libibverbs, or a libibverbs that does not show its private ABI.
 func (v Verbs) Refuses(a Adapter) (why, message string) {
 	const noDevices = `"No IB devices found" (ibv_devinfo)`
 	name, libraries := a.Provider(), v.Libraries()
 	switch {
 	case name == "", len(libraries) == 0:
 		return "", ""
-	case !v.Loads(name):
+	case !slices.ContainsFunc(v.Drivers, func(d DriverLine) bool { return d.Provider() == name }):
 		return fmt.Sprintf("no file in %s has the line \"driver %s\"", DriverDir, name), noDevices
 	}
 	for _, folder := range libraries {
-		if found, reason := folder.Serves(name, v.Drivers); !found {
-			message = noDevices
-			if folder.Private > 0 {
-				message = fmt.Sprintf(`"libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: cannot open shared object file", `,
-					name, folder.Private) + noDevices
-			}
-			return reason, message
-		}
-		accepted, known := AcceptedABI(name)
-		if !known || a.Verbs == nil || a.Verbs.ABI == nil {
+		if folder.Private == 0 {
 			continue
 		}
-		if abi := *a.Verbs.ABI; accepted.RefusedWith(folder.Private, abi) {
-			return fmt.Sprintf("its library for %s does not accept version %d of the driver's interface", name, abi),
-				fmt.Sprintf(`"Driver %s does not support the kernel ABI of %d"`, name, abi)
+		if found, reason := folder.serves(name, v.Drivers); !found {
+			return reason, fmt.Sprintf(`"libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: cannot open shared object file", `,
+				name, folder.Private) + noDevices
+		}
+		if a.Verbs != nil && a.Verbs.ABI != nil && !accepts(name, folder.Private, *a.Verbs.ABI) {
+			return fmt.Sprintf("its library for %s does not accept version %d of the driver's interface", name, *a.Verbs.ABI),
+				fmt.Sprintf(`"Driver %s does not support the kernel ABI of %d"`, name, *a.Verbs.ABI)
 		}
 	}
 	return "", ""

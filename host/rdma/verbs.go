@@ -63,11 +63,6 @@ func (v Verbs) Libraries() []VerbsFolder {
 	return slices.DeleteFunc(slices.Clone(v.Folders), func(f VerbsFolder) bool { return f.Library == "" })
 }
 
-// Loads reports whether the configuration has libibverbs load the library of a driver.
-func (v Verbs) Loads(provider string) bool {
-	return slices.ContainsFunc(v.Drivers, func(d DriverLine) bool { return d.Provider() == provider })
-}
-
 // ReadVerbs reads the configuration of libibverbs, of which it reads every file (rdma-core,
 // libibverbs/init.c, read_config), and the libraries. root may be that of a container's image.
 func ReadVerbs(root host.Root) Verbs {

@@ -3,14 +3,12 @@ package rdmacheck
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/gate"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
-	"gpustack/host/steps"
 )
 
 // recorded returns the findings of a check for every recorded adapter, or one that says why it does
@@ -93,36 +91,10 @@ func (v view) used() (findings []host.Finding) {
 		}
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: v.Record.File, Seen: "has come into use since it was recorded: " + err.Error(),
-			Effect: "if it is in use at the next boot, it remains as it is; else the host loses it", Remedy: "end the use" + v.backOut(err),
+			Effect: "if it is in use at the next boot, it remains as it is; else the host loses it", Remedy: "end the use",
 		})
 	}
 	return findings
-}
-
-// backOut returns the other remedy of a use, which removes the adapter from the record, or "" if
-// the use may prevent that too: VFs that gpustack may have made go with their record.
-func (v view) backOut(err error) host.Text {
-	var refusal *gate.Refusal
-	var held *gate.Held
-	var a pci.Address
-	switch {
-	case errors.As(err, &refusal):
-		a = refusal.Address
-	case errors.As(err, &held) && held.PF != nil:
-		a = *held.PF
-	case errors.As(err, &held):
-		a = held.Address
-	}
-	p := v.Record.Value.At(a)
-	if p == nil || !v.Result.Seen() {
-		return ""
-	}
-	removed := gate.Leaves(v.Devices, gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{*p}}}, gate.Records{})
-	made := v.Result.Value != nil && slices.ContainsFunc(v.Result.Value.Steps, func(s steps.StepResult) bool { return s.ID == "vfs "+a.String() })
-	if len(removed) > 0 || made {
-		return ""
-	}
-	return host.Textf(", or remove the adapter from the record before the reboot: %s", host.NewCommand("rdma prepare").Flag("remove", a.String()))
 }
 
 // isUnknown reports whether an error says that the guests which use a function are unknown.

@@ -10,12 +10,10 @@ import (
 	"gpustack/host/rdma"
 )
 
-const (
-	fullMember  = 0x8000 // bit of a partition key (InfiniBand Architecture Specification, 10.9.1.2)
-	datagramMTU = 4092   // the largest InfiniBand MTU, 4096, less the header (Linux, ipoib.h)
-)
+// fullMember is a bit of a partition key (InfiniBand Architecture Specification, 10.9.1.2).
+const fullMember = 0x8000
 
-// ipoib checks mode, partition key, MTU and parent of IPoIB interfaces.
+// ipoib shows mode, partition key and parent of IPoIB interfaces, and checks carrier and membership.
 func (v view) ipoib() []host.Finding {
 	var texts []string
 	findings := v.eachPort(func(a rdma.Adapter, p rdma.Port) (findings []host.Finding) {
@@ -43,10 +41,6 @@ func (v view) judgeIPoIB(a rdma.Adapter, p rdma.Port, i rdma.IPoIB) (findings []
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: "/sys/class/net/" + i.Name + "/" + file, Seen: i.Name + " " + seen, Effect: effect, Remedy: remedy,
 		})
-	}
-	if i.Mode == "datagram" && i.MTU != nil && *i.MTU > datagramMTU {
-		warn("mtu", fmt.Sprintf("has MTU %d, but datagram mode allows at most %d", *i.MTU, datagramMTU),
-			"larger packets are lost", host.Textf("ip link set %s mtu %d", i.Name, datagramMTU))
 	}
 	if i.Carrier == host.No && v.reach(a, p) == nil { // else the check of rdma_cm says so
 		warn("carrier", "has no carrier: it has not joined its broadcast group", "it has no traffic by IP, and rdma_cm cannot use it", host.HintOf(rdma.ErrNoCarrier))

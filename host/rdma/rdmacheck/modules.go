@@ -21,7 +21,7 @@ func (v view) modules() []host.Finding {
 	var findings []host.Finding
 	missing := func(status host.Status, module, effect string) {
 		findings = append(findings, host.Finding{
-			Status: status, File: modulesDir, Seen: module + " is not loaded", Effect: effect,
+			Status: status, File: modulesFile, Seen: module + " is not loaded", Effect: effect,
 			Remedy: host.Text("modprobe " + module + "; to load it at every boot: echo " + module + " > /etc/modules-load.d/" + module + ".conf"),
 		})
 	}

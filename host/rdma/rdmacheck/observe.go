@@ -1,11 +1,9 @@
 package rdmacheck
 
 import (
-	"errors"
 	"net/netip"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -51,9 +49,7 @@ type Machine struct {
 // Paths that checks read and name.
 const (
 	modulesFile = "/proc/modules"
-	modulesDir  = "/sys/module"
 	cmdlineFile = "/proc/cmdline"
-	statFile    = "/proc/stat"
 	bootIDFile  = "/proc/sys/kernel/random/boot_id"
 	uverbsDir   = "/sys/class/infiniband_verbs"
 	kernelFile  = "/proc/sys/kernel/osrelease"
@@ -93,7 +89,7 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running g
 	for _, f := range record.Files {
 		m.Files = append(m.Files, machine.ReadHash(root, f.Name))
 	}
-	m.Booted = readBootTime(root)
+	m.Booted = machine.ReadBootTime(root)
 	m.Prepared = preparedAt(journal.Entries)
 	if m.phase() == pending {
 		used, err := readUsed(root, devices, record)
@@ -121,12 +117,7 @@ func readUsed(root host.Root, devices pci.Devices, record *rdma.Record) ([]error
 // Modules are the names of loaded modules, with "_".
 type Modules map[string]bool
 
-// interesting are the modules that checks ask for.
-var interesting = slices.Concat([]string{"ib_core", "ib_uverbs", "rdma_ucm", "ib_umad", "ib_ipoib", "ionic_rdma",
-	"mlx4_ib", "mlx5_ib", "irdma", "bnxt_re", "qedr", "iw_cxgb4", "hns_roce_hw_v2", "mana_ib", "ocrdma"}, storageModules, peerMemory)
-
-// readModules reads which modules are loaded. Those that are built in have a folder in sysfs if
-// they have a parameter or a version (Linux, Documentation/ABI/stable/sysfs-module).
+// readModules reads which modules are loaded.
 func readModules(root host.Root) machine.Look[Modules] {
 	loaded := Modules{}
 	data, err := root.ReadTable(modulesFile)
@@ -135,18 +126,7 @@ func readModules(root host.Root) machine.Look[Modules] {
 			loaded[name] = true
 		}
 	}
-	var failed error
-	for _, name := range interesting {
-		ok, existsErr := root.Exists(path.Join(modulesDir, name))
-		if ok {
-			loaded[name] = true
-		}
-		failed = errors.Join(failed, existsErr)
-	}
-	if len(loaded) == 0 {
-		return machine.Saw(modulesFile, loaded, errors.Join(err, failed))
-	}
-	return machine.Saw(modulesFile, loaded, failed)
+	return machine.Saw(modulesFile, loaded, err)
 }
 
 // readWord reads a file without the spaces around it. A missing file is "".
@@ -167,21 +147,6 @@ func readLinks(root host.Root, s rdma.Stack) map[pci.Address]pci.PCIeLink {
 		}
 	}
 	return links
-}
-
-// readBootTime reads when the machine was booted (proc_stat(5), btime).
-func readBootTime(root host.Root) machine.Look[time.Time] {
-	data, err := root.ReadFile(statFile)
-	for line := range strings.Lines(string(data)) {
-		if value, ok := strings.CutPrefix(line, "btime "); ok {
-			seconds, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-			return machine.Saw(statFile, time.Unix(seconds, 0).UTC(), err)
-		}
-	}
-	if err == nil {
-		err = errors.New("has no btime")
-	}
-	return machine.Saw(statFile, time.Time{}, err)
 }
 
 // preparedAt returns when the record was last written, as the journal shows it. Without the
@@ -210,19 +175,12 @@ const offArgument = "gpustack=off"
 
 // phase determines whether the steps that were carried out are those of the record.
 func (m Machine) phase() phase {
-	switch {
+	switch run := m.Result.Value; {
 	case m.Record.Value == nil:
 		return unrecorded
-	case slices.Contains(m.Arguments.Value, offArgument):
+	case slices.Contains(m.Arguments.Value, offArgument), run != nil && m.Prepared != nil && run.Started.Before(*m.Prepared):
 		return pending
-	case m.Result.Value != nil && m.Prepared != nil:
-		if m.Result.Value.Started.Before(*m.Prepared) {
-			return pending
-		}
-		return effective
-	case m.Result.Value != nil:
-		return effective
-	case m.Booted.Seen() && m.Prepared != nil && m.Booted.Value.After(*m.Prepared):
+	case run != nil, m.Booted.Seen() && m.Prepared != nil && m.Booted.Value.After(*m.Prepared):
 		return effective
 	}
 	return pending
