@@ -251,26 +251,15 @@ func (a aliases) isByClass(alias map[string]any) bool {
 	return ids(alias) == "" && alias["resource_class"] != nil && a.inPlacement
 }
 
-// isProduct reports whether a device is of an alias's product, whatever its type. Devices of an
-// alias with a resource class only are those whose device_spec gives them the class.
-func (a aliases) isProduct(name string, u unit) bool {
-	return slices.ContainsFunc(a.defined[name], func(o map[string]any) bool { return a.isProductOf(o, u) })
+// share returns what an alias gets of the devices of a host, as [pools.Request.Judge] does.
+func (a aliases) share(name string, present, offered []pools.Pool, isKnown bool) pools.Share {
+	return pools.Request{Count: 1, Specs: a.specs(name)}.Judge(present, offered, isKnown, a.release)
 }
 
-func (a aliases) isProductOf(alias map[string]any, u unit) bool {
-	if a.isByClass(alias) {
-		return u.class != "" && u.class == reportedAs(alias).Class()
-	}
-	is := func(key, value string) bool {
-		want, given := alias[key].(string)
-		return !given || strings.EqualFold(want, value)
-	}
-	return is("vendor_id", u.vendor) && is("product_id", u.product)
+// why returns why an alias does not select a device by its ids and its type. Tags do not count.
+func (a aliases) why(name string, p pools.Pool) pools.Why {
+	return a.share(name, []pools.Pool{p}, nil, false).Why
 }
-
-// classTag is the key of a spec and a pool for the resource class of an alias without ids, which
-// Placement compares.
-const classTag = "class in Placement"
 
 // specs returns the definitions of an alias as pools are compared with them. An alias that is
 // assumed selects devices of each type.
@@ -278,7 +267,7 @@ func (a aliases) specs(name string) (specs []pools.Spec) {
 	for _, o := range a.defined[name] {
 		spec := pools.NewSpec(o)
 		if a.isByClass(o) {
-			spec[classTag] = reportedAs(o).Class()
+			spec[pools.ClassTag] = reportedAs(o).Class()
 		}
 		if !a.assumed[name] {
 			specs = append(specs, spec)
@@ -304,24 +293,6 @@ func (a aliases) requests(r nova.Request, policy string) (list []pools.Request) 
 		list = append(list, one)
 	}
 	return list
-}
-
-// selects reports whether an alias selects a device by its ids and its type. Tags do not count.
-func (a aliases) selects(name string, u unit) bool {
-	return pools.Devices{Release: a.release}.Selects(withoutTags(pools.Request{Specs: a.specs(name)}), u.untagged().pool())
-}
-
-// withoutTags returns a request for devices of the same ids and types, whatever their tags are.
-func withoutTags(r pools.Request) pools.Request {
-	specs := slices.Clone(r.Specs)
-	for i := range specs {
-		specs[i] = maps.Clone(specs[i])
-		maps.DeleteFunc(specs[i], func(key, _ string) bool {
-			return !slices.Contains([]string{"vendor_id", "product_id", "dev_type", classTag}, key)
-		})
-	}
-	r.Specs = specs
-	return r
 }
 
 // tagsOf returns the tags that an alias requires, for messages.

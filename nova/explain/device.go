@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,40 +12,6 @@ import (
 	"gpustack/nova/devspec"
 	"gpustack/nova/pools"
 )
-
-// unit is a number of devices that Nova does not tell apart.
-type unit struct {
-	vendor, product, kind string // kind is the device_type; "" if unknown
-	class                 string // of its resource provider; "" if unknown
-	tags                  map[string]string
-	numa                  *int
-	count                 int
-	isUnbound             bool // has a driver of the host, although nova-compute does not change it
-}
-
-// pool returns the unit as Nova's pools have devices, with its resource class as a tag.
-func (u unit) pool() pools.Pool {
-	tags := maps.Clone(u.tags)
-	if u.class != "" {
-		if tags == nil {
-			tags = map[string]string{}
-		}
-		tags[classTag] = u.class
-	}
-	return pools.Pool{Vendor: u.vendor, Product: u.product, Type: u.kind, NUMA: u.numa, Count: u.count, Tags: tags}
-}
-
-func newUnit(p pools.Pool) unit {
-	return unit{vendor: p.Vendor, product: p.Product, kind: p.Type, tags: p.Tags, numa: p.NUMA, count: p.Count}
-}
-
-func poolsOf(units []unit) []pools.Pool {
-	list := []pools.Pool{}
-	for _, u := range units {
-		list = append(list, u.pool())
-	}
-	return list
-}
 
 // short is the first alias of which there are too few devices.
 type short struct {
@@ -62,30 +27,24 @@ func (s short) reason() string {
 	return fmt.Sprintf("has %d free %s of %d", s.have, s.alias, s.want)
 }
 
-// untagged returns the unit without its tags.
-func (u unit) untagged() unit {
-	u.tags = nil
-	return u
-}
-
 // lacksKind is lacks for devices whose tags are unknown or do not count.
-func (j *judge) lacksKind(units []unit) *short {
+func (j *judge) lacksKind(list []pools.Pool) *short {
 	k := *j
 	k.requests = nil
 	for _, r := range j.requests {
-		k.requests = append(k.requests, withoutTags(r))
+		k.requests = append(k.requests, r.WithoutTags())
 	}
-	var untagged []unit
-	for _, u := range units {
-		untagged = append(untagged, u.untagged())
+	var untagged []pools.Pool
+	for _, p := range list {
+		untagged = append(untagged, p.WithoutTags())
 	}
 	return k.lacks(untagged)
 }
 
 // lacks returns the first alias of the request of which there are too few devices, nil for none.
 // NUMA nodes do not count.
-func (j *judge) lacks(units []unit) *short {
-	d := pools.Devices{Release: j.facts.Release, Pools: poolsOf(units)}
+func (j *judge) lacks(list []pools.Pool) *short {
+	d := pools.Devices{Release: j.facts.Release, Pools: list}
 	if lack := d.Supports(j.requests, nil); lack != nil {
 		return &short{lack.Alias, lack.Have, lack.Count}
 	}
@@ -98,7 +57,7 @@ const startsNot = "has a device_spec with which nova-compute does not start"
 // deviceSpec judges the device_spec of a host, and the devices that it offers when all are free. It
 // returns these devices, nil if they are unknown. isPending is true for a failure that nova-compute
 // has only after its next start, when it reads its file and the devices.
-func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending bool) {
+func (j *judge) deviceSpec(h Host) (result Judged, offered []pools.Pool, isPending bool) {
 	result = Judged{Link: DeviceSpec}
 	side, isSure := j.side(h)
 	var lines []devspec.Line
@@ -138,34 +97,30 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []unit, isPending boo
 		j.specsOnly(&result, lines, isSure)
 		return result, nil, true
 	}
-	present := units(h.Devices, func(*pci.Device) (unit, bool) { return unit{}, true })
+	present := pools.Every(h.Devices.Devices)
 	if side == nil {
-		if j.judgeUnits(&result, h, present, nil) {
+		if j.judgeDevices(&result, h, present, nil) {
 			result.notChecked(result.Seen+"; device_spec is unknown", "give the host's file with --conf compute=FILE")
 		}
 		return result, nil, true
 	}
-	hardware := devspec.NewHardware(h.Devices.Devices, side.Interfaces)
+	functions := pools.Offered(devspec.NewHardware(h.Devices.Devices, side.Interfaces), lines)
+	offered = pools.Of(functions)
 	var unbound []string
-	offered = units(h.Devices, func(d *pci.Device) (unit, bool) {
-		first, ok := hardware.First(lines, d)
-		if !ok {
-			return unit{}, false
+	bound := slices.DeleteFunc(functions, func(f pools.Function) bool {
+		managed, err := devspec.Bool(f.Spec.Object["managed"])
+		isUnbound := err == nil && !managed && f.Spec.Object["managed"] != nil && j.facts.Release >= nova.Epoxy &&
+			(f.Device.Driver == nil || !pci.LeavesAlone(*f.Device.Driver))
+		if isUnbound {
+			unbound = append(unbound, fmt.Sprintf("%s has %s", f.Device.Address, driver(f.Device)))
 		}
-		u := unit{class: first.Class(), tags: pools.New(d, first.Spec.Object).Tags}
-		if managed, err := devspec.Bool(first.Spec.Object["managed"]); err == nil && !managed && first.Spec.Object["managed"] != nil &&
-			j.facts.Release >= nova.Epoxy && (d.Driver == nil || !pci.LeavesAlone(*d.Driver)) {
-			unbound = append(unbound, fmt.Sprintf("%s has %s", d.Address, driver(d)))
-			u.isUnbound = true
-		}
-		return u, true
+		return isUnbound
 	})
-	if !j.judgeUnits(&result, h, present, offered) {
+	if !j.judgeDevices(&result, h, present, offered) {
 		return result, offered, true
 	}
 	result.Status = Pass
-	bound := slices.DeleteFunc(slices.Clone(offered), func(u unit) bool { return u.isUnbound })
-	if j.lacks(bound) != nil {
+	if j.lacks(pools.Of(bound)) != nil {
 		result.fail("has devices without vfio-pci, with managed=no", "device_spec has managed=no, and "+strings.Join(unbound, ", "),
 			host.Textf("on %s: %s, and reboot; or %s", h.Name,
 				host.NewCommand("host prepare").Elsewhere(), host.NewCommand("host bind").Elsewhere()))
@@ -180,88 +135,52 @@ func driver(d *pci.Device) string {
 	return "driver " + *d.Driver
 }
 
-// units returns the functions of an inventory for which of returns true.
-func units(h *nova.Host, of func(*pci.Device) (unit, bool)) []unit {
-	list := []unit{}
-	for i := range h.Devices {
-		d := &h.Devices[i]
-		u, ok := of(d)
-		if !ok || d.VendorID == nil || d.ProductID == nil {
-			continue
-		}
-		u.vendor, u.product, u.numa, u.count = d.VendorID.String(), d.ProductID.String(), d.NUMANode, 1
-		if d.DeviceType != nil {
-			u.kind = string(*d.DeviceType)
-		}
-		list = append(list, u)
-	}
-	return list
-}
-
-// judgeUnits judges the devices of an inventory: those that the host has, and those that its
+// judgeDevices judges the devices of an inventory: those that the host has, and those that its
 // device_spec offers; nil if that is unknown. It returns whether there are enough.
-func (j *judge) judgeUnits(result *Judged, h Host, present, offered []unit) bool {
-	of := present
-	if offered != nil {
-		of = offered
+func (j *judge) judgeDevices(result *Judged, h Host, present, offered []pools.Pool) bool {
+	of, isKnown := offered, offered != nil
+	if !isKnown {
+		of = present
 	}
 	lack := j.lacksKind(of)
-	if tagged := j.lacks(of); lack == nil && offered != nil && tagged != nil {
+	if tagged := j.lacks(of); lack == nil && isKnown && tagged != nil {
 		result.fail("offers no "+tagged.alias+" with the tags of the alias", fmt.Sprintf("alias %s requires devices with %s, which device_spec does not give them",
 			tagged.alias, j.aliases.tagsOf(tagged.alias)), j.sameTags(tagged.alias))
 		return false
 	}
 	if lack == nil {
 		result.Seen = fmt.Sprintf("%s: %d requested, %d offered", j.request, j.request.Devices(), j.count(of))
-		if offered == nil {
+		if !isKnown {
 			result.Seen = fmt.Sprintf("the host has %d devices of %s", j.count(of), j.request)
 		}
 		return true
 	}
 	named := fmt.Sprintf("%s (%s)", lack.alias, j.aliases.products(lack.alias))
-	ofProduct := func(list []unit) (n int, kinds []string) {
-		for _, u := range list {
-			if j.aliases.isProduct(lack.alias, u) {
-				n++
-				kinds = append(kinds, u.kind)
-			}
-		}
-		slices.Sort(kinds)
-		return n, slices.Compact(kinds)
-	}
-	has, kinds := ofProduct(present)
-	given, _ := ofProduct(offered)
-	selected := func(list []unit) (n int) {
-		for _, u := range list {
-			if j.aliases.selects(lack.alias, u) {
-				n++
-			}
-		}
-		return n
-	}
+	all := j.aliases.share(lack.alias, present, nil, false)
+	share := j.aliases.share(lack.alias, present, offered, isKnown)
 	isByClass := j.aliases.isByClass(j.aliases.defined[lack.alias][0])
 	switch {
-	case has == 0 && isByClass && offered == nil:
+	case share.Why == pools.Absent && isByClass && !isKnown:
 		result.notChecked("alias "+lack.alias+" has a resource class only, which a device_spec defines", "give the host's file with --conf compute=FILE")
-	case has == 0 && isByClass:
+	case share.Why == pools.Absent && isByClass:
 		result.fail("has no device_spec with the resource class of "+lack.alias, "no device_spec gives a device the class "+j.aliases.products(lack.alias),
 			host.Textf("on %s: %s with resource_class in --alias", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
-	case has == 0 && h.Devices.Scope == nova.ScopeGPUs && !j.isNVIDIA(lack.alias):
+	case share.Why == pools.Absent && h.Devices.Scope == nova.ScopeGPUs && !j.isNVIDIA(lack.alias):
 		result.notChecked("the inventory lists GPUs only, and alias "+lack.alias+" is for other devices",
 			host.Textf("give the output of %s", host.NewCommand("host scan").Flag("all").Flag("o", "json").Elsewhere()))
-	case has == 0:
+	case share.Why == pools.Absent:
 		result.fail("has no "+lack.alias, "the host has no "+named,
 			host.Textf("choose another host, or install the device: %s lists what a host has", host.NewCommand("host scan").Elsewhere()))
-	case selected(present) == 0:
+	case share.Why == pools.OtherType:
 		result.fail("has no "+lack.alias+" of the alias's device_type",
-			fmt.Sprintf("alias %s selects %s, but the devices are %s", lack.alias, nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(kinds, " and ")),
-			j.aliases.setType(lack.alias, kinds[0]))
-	case offered != nil && given == 0:
-		result.fail("offers no "+lack.alias, fmt.Sprintf("the host has %d %s, but no device_spec matches one", has, named),
+			fmt.Sprintf("alias %s selects %s, but the devices are %s", lack.alias, nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(share.Types, " and ")),
+			j.aliases.setType(lack.alias, share.Types[0]))
+	case share.Why == pools.NotOffered:
+		result.fail("offers no "+lack.alias, fmt.Sprintf("the host has %d %s, but no device_spec matches one", share.Has, named),
 			host.Textf("on %s: %s, and restart nova-compute", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
-	case offered != nil && selected(offered) < selected(present):
-		result.fail(fmt.Sprintf("offers %d %s of %d", selected(offered), lack.alias, lack.want),
-			fmt.Sprintf("the host has %d %s, but device_spec offers %d, and the flavor requests %d", has, named, selected(offered), lack.want),
+	case isKnown && share.Typed < all.Typed:
+		result.fail(fmt.Sprintf("offers %d %s of %d", share.Typed, lack.alias, lack.want),
+			fmt.Sprintf("the host has %d %s, but device_spec offers %d, and the flavor requests %d", share.Has, named, share.Typed, lack.want),
 			host.Textf("on %s: %s, and restart nova-compute", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
 	default:
 		result.fail(fmt.Sprintf("has only %d %s of %d", lack.have, lack.alias, lack.want),
@@ -287,14 +206,19 @@ func (j *judge) isNVIDIA(alias string) bool {
 	})
 }
 
-// count returns how many devices of units some alias of the request selects.
-func (j *judge) count(list []unit) (n int) {
-	for _, u := range list {
-		if slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.selects(w.Alias, u) }) {
-			n += u.count
+// count returns how many devices of pools some alias of the request selects.
+func (j *judge) count(list []pools.Pool) (n int) {
+	for _, p := range list {
+		if j.selects(p) {
+			n += p.Count
 		}
 	}
 	return n
+}
+
+// selects reports whether some alias of the request selects devices of a pool.
+func (j *judge) selects(p pools.Pool) bool {
+	return slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.why(w.Alias, p) == pools.Gets })
 }
 
 // specsOnly judges device_spec without the hardware: whether a spec is for the ids of each alias, and

@@ -206,7 +206,7 @@ func (j *judge) host(h Host) Judgement {
 	if h.Service != nil && h.Service.Zone != "" {
 		result.Zone = &h.Service.Zone
 	}
-	var free, offered []unit
+	var free, offered []pools.Pool
 	if len(j.request) > 0 {
 		j.onCompute(&result, h)
 		var spec, rows Judged

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"gpustack/host"
-	"gpustack/nova"
 	"gpustack/nova/pools"
 )
 
@@ -55,22 +54,22 @@ func (f Facts) numaNodes() int {
 
 // numa judges whether a host can have the devices near the NUMA nodes of the guest. CPUs and memory
 // of these are not judged.
-func (j *judge) numa(free, offered []unit) Judged {
+func (j *judge) numa(free, offered []pools.Pool) Judged {
 	result := Judged{Link: NUMA, From: j.fromNUMA()}
-	units := free
-	if units == nil {
-		units = offered
+	list := free
+	if list == nil {
+		list = offered
 	}
 	nodes := j.facts.numaNodes()
-	isUnknown := units == nil || j.aliases.unresolved(j.request) != ""
+	isUnknown := list == nil || j.aliases.unresolved(j.request) != ""
 	switch {
 	case nodes == 0:
 		result.Status, result.Seen = Pass, "the guest has no NUMA topology"
 	case isUnknown && slices.ContainsFunc(j.requests, func(r pools.Request) bool { return r.Policy != pools.Preferred }):
 		result.notChecked("the NUMA nodes of the devices are unknown", "give --database URL or --inventory FILE")
-	case !isUnknown && !j.fitsDevices(units, nodes):
+	case !isUnknown && !j.fitsDevices(list, nodes):
 		result.fail("has the devices on other NUMA nodes", fmt.Sprintf("the guest has %s and %s devices, of which the host has %s", host.Numbered(nodes, "NUMA node"),
-			j.request, j.perNode(units)), j.nearer(units, nodes))
+			j.request, j.perNode(list)), j.nearer(list, nodes))
 	default:
 		result.Status, result.Seen = Pass, fmt.Sprintf("the devices can be near %s", host.Numbered(nodes, "NUMA node"))
 	}
@@ -95,18 +94,18 @@ func (j *judge) fromNUMA() string {
 
 // fitsDevices reports whether some NUMA nodes, as many as the guest has, have the devices of the
 // request. Policy socket excludes nothing, as the sockets are not read.
-func (j *judge) fitsDevices(units []unit, nodes int) bool {
+func (j *judge) fitsDevices(list []pools.Pool, nodes int) bool {
 	requests := slices.Clone(j.requests)
 	for i := range requests {
 		if requests[i].Policy == "socket" {
 			requests[i].Policy = pools.Preferred
 		}
 	}
-	d := pools.Devices{Release: j.facts.Release, Pools: poolsOf(units)}
+	d := pools.Devices{Release: j.facts.Release, Pools: list}
 	var have []int
-	for _, u := range units {
-		if u.numa != nil && !slices.Contains(have, *u.numa) {
-			have = append(have, *u.numa)
+	for _, p := range list {
+		if p.NUMA != nil && !slices.Contains(have, *p.NUMA) {
+			have = append(have, *p.NUMA)
 		}
 	}
 	const most = 16 // nodes of a host, which bounds the number of choices
@@ -128,13 +127,13 @@ func (j *judge) fitsDevices(units []unit, nodes int) bool {
 
 // nearer returns the remedy for devices on other NUMA nodes. An image with a policy of its own does
 // not permit another one in the flavor.
-func (j *judge) nearer(units []unit, nodes int) host.Text {
+func (j *judge) nearer(list []pools.Pool, nodes int) host.Text {
 	const other = ", or use fewer devices, or another host"
 	if j.facts.property(policyProperty) == "" {
 		return host.Textf("openstack flavor set --property %s=%s %s", policySpec, pools.Preferred, j.facts.Flavor.Name) + other
 	}
 	for n := nodes + 1; n <= j.facts.Flavor.VCPUs && j.facts.property("hw_numa_nodes") == ""; n++ {
-		if j.facts.Flavor.VCPUs%n == 0 && j.facts.Flavor.RAM%n == 0 && j.fitsDevices(units, n) {
+		if j.facts.Flavor.VCPUs%n == 0 && j.facts.Flavor.RAM%n == 0 && j.fitsDevices(list, n) {
 			return host.Textf("openstack flavor set --property %s=%d %s", nodesSpec, n, j.facts.Flavor.Name) + other
 		}
 	}
@@ -142,11 +141,11 @@ func (j *judge) nearer(units []unit, nodes int) host.Text {
 }
 
 // perNode counts the devices of the request by NUMA node: "1 on node 0, 1 on node 1".
-func (j *judge) perNode(units []unit) string {
+func (j *judge) perNode(list []pools.Pool) string {
 	counts := map[string]int{}
-	for _, u := range units {
-		if slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.selects(w.Alias, u) }) {
-			counts[nodeName(u.numa)] += u.count
+	for _, p := range list {
+		if j.selects(p) {
+			counts[nodeName(p.NUMA)] += p.Count
 		}
 	}
 	var words []string

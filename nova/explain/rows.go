@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/nova"
+	"gpustack/nova/pools"
 )
 
 // statusAvailable is the status of a free device (nova/objects/fields.py, PciDeviceStatus).
@@ -19,13 +20,13 @@ const verdictStale = "stale"
 // rows judges the free devices of a host by Nova's database: nova-scheduler reads
 // compute_nodes.pci_stats, and the rows of pci_devices show what became of the others. It returns
 // the free devices, nil if they are unknown.
-func (j *judge) rows(h Host) (result Judged, free []unit) {
+func (j *judge) rows(h Host) (result Judged, free []pools.Pool) {
 	result = Judged{Link: Rows, From: "pci_devices and compute_nodes.pci_stats"}
 	if !j.canJudgeRows(h, &result) {
 		return result, nil
 	}
 	mine, available := j.requested(h.Stock.Rows)
-	free = h.free()
+	free = h.Stock.Pools
 	var lack *short
 	if free != nil {
 		lack = j.lacks(free)
@@ -39,18 +40,6 @@ func (j *judge) rows(h Host) (result Judged, free []unit) {
 	}
 	j.shortage(&result, shortage{h, lack, mine, available, free})
 	return result, free
-}
-
-// free returns the devices that nova-scheduler takes for free, nil if they are unknown.
-func (h Host) free() []unit {
-	if h.Stock == nil || h.Stock.Pools == nil {
-		return nil
-	}
-	free := []unit{}
-	for _, p := range h.Stock.Pools {
-		free = append(free, newUnit(p))
-	}
-	return free
 }
 
 // canJudgeRows reports whether the database can answer. If not, the result says why.
@@ -77,41 +66,44 @@ func (j *judge) canJudgeRows(h Host, result *Judged) bool {
 
 // requested returns the rows of the products that the request names, and the free devices among
 // them.
-func (j *judge) requested(rows []Row) (mine []Row, available []unit) {
-	available = []unit{}
+func (j *judge) requested(rows []Row) (mine []Row, available []pools.Pool) {
+	available = []pools.Pool{}
 	for _, r := range rows {
-		u := unit{vendor: r.Vendor, product: r.Product, kind: r.Type, numa: r.NUMA, count: 1}
-		if !slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.isProduct(w.Alias, u) }) {
+		if !slices.ContainsFunc(j.request, func(w nova.Wanted) bool { return j.aliases.why(w.Alias, r.pool()) != pools.Absent }) {
 			continue
 		}
 		mine = append(mine, r)
 		if r.Status == statusAvailable {
-			available = append(available, u)
+			available = append(available, r.pool())
 		}
 	}
 	return mine, available
+}
+
+// pool returns the pool of the device of a row alone.
+func (r Row) pool() pools.Pool {
+	return pools.Pool{Vendor: r.Vendor, Product: r.Product, Type: r.Type, NUMA: r.NUMA, Count: 1}
 }
 
 // shortage is what a host has too few free devices of.
 type shortage struct {
 	h         Host
 	lack      *short
-	mine      []Row  // of the products that the request names
-	available []unit // free by these rows
-	free      []unit // free for nova-scheduler
+	mine      []Row        // of the products that the request names
+	available []pools.Pool // free by these rows
+	free      []pools.Pool // free for nova-scheduler
 }
 
 // shortage fails with the reason for a shortage, and what helps.
 func (j *judge) shortage(result *Judged, s shortage) {
 	lack := s.lack
-	kinds := map[string]bool{}
+	var mine []pools.Pool
 	for _, r := range s.mine {
-		if u := (unit{vendor: r.Vendor, product: r.Product, kind: r.Type}); j.aliases.isProduct(lack.alias, u) && !j.aliases.selects(lack.alias, u) {
-			kinds[r.Type] = true
-		}
+		mine = append(mine, r.pool())
 	}
+	share := j.aliases.share(lack.alias, mine, nil, false)
 	doubtful := slices.DeleteFunc(slices.Clone(s.mine), func(r Row) bool {
-		return r.Verdict == "" || !j.aliases.selects(lack.alias, unit{vendor: r.Vendor, product: r.Product, kind: r.Type})
+		return r.Verdict == "" || j.aliases.why(lack.alias, r.pool()) != pools.Gets
 	})
 	stale := slices.DeleteFunc(slices.Clone(doubtful), func(r Row) bool { return r.Verdict != verdictStale })
 	inDoubt := func(reason string, rows []Row) {
@@ -122,13 +114,10 @@ func (j *judge) shortage(result *Judged, s shortage) {
 		result.fail("has no "+lack.alias+" in Nova", fmt.Sprintf("pci_devices has no row of %s (%s) for the host", lack.alias, j.aliases.products(lack.alias)),
 			host.Textf("if the host has the device: %s there, and restart nova-compute",
 				host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
-	case len(kinds) > 0 && lack.have == 0 && !slices.ContainsFunc(s.mine, func(r Row) bool {
-		return j.aliases.selects(lack.alias, unit{vendor: r.Vendor, product: r.Product, kind: r.Type})
-	}):
-		types := slices.Sorted(maps.Keys(kinds))
+	case share.Why == pools.OtherType && lack.have == 0:
 		result.fail("has no "+lack.alias+" of the alias's device_type", fmt.Sprintf("alias %s selects %s, but the rows are %s", lack.alias,
-			nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(types, " and ")),
-			j.aliases.setType(lack.alias, types[0]))
+			nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(share.Types, " and ")),
+			j.aliases.setType(lack.alias, share.Types[0]))
 	case j.lacksKind(s.free) == nil:
 		result.fail("has no "+lack.alias+" with the tags of the alias", fmt.Sprintf("%s, but alias %s requires devices with %s, which the free ones do not have",
 			statuses(s.mine), lack.alias, j.aliases.tagsOf(lack.alias)), j.sameTags(lack.alias))

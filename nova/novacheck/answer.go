@@ -7,7 +7,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/devspec"
 	"gpustack/nova/pools"
 )
 
@@ -54,7 +53,7 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 	answer := Answer{Hosts: []string{}}
 	best, where := 0, ""
 	for _, h := range hosts {
-		met := c.meets(r, c.functions(h))
+		met := c.meets(r, h)
 		if met == r.Devices() {
 			answer.Hosts = append(answer.Hosts, h.Name)
 		}
@@ -74,7 +73,24 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 
 // meets returns how many of the requested devices a host has. A device serves one alias only; where
 // aliases overlap, devices are reassigned to serve as many as possible (Kuhn's algorithm).
-func (c *checker) meets(r nova.Request, functions []pools.Function) int {
+func (c *checker) meets(r nova.Request, h nova.Host) int {
+	offered, _ := c.offeredOn(h)
+	var functions []*pci.Device // all where no file of a compute node is known
+	var own [][]pools.Pool      // as they are offered
+	for i := range h.Devices {
+		if !c.computes {
+			functions, own = append(functions, &h.Devices[i]), append(own, nil)
+		}
+	}
+	for _, f := range offered {
+		functions, own = append(functions, f.Device), append(own, []pools.Pool{f.Pool})
+	}
+	serves := func(alias string, k int) bool {
+		if len(c.sides) == 0 {
+			return alias != "" && nova.AliasName(functions[k]) == alias
+		}
+		return c.request(c.aliases[alias]).Judge(pools.Every([]pci.Device{*functions[k]}), own[k], c.computes, c.release).Why == pools.Gets
+	}
 	var wanted []string // an alias for each device
 	for _, w := range r {
 		for range min(w.Count, len(functions)+1) {
@@ -85,7 +101,7 @@ func (c *checker) meets(r nova.Request, functions []pools.Function) int {
 	var place func(i int, tried map[int]bool) bool
 	place = func(i int, tried map[int]bool) bool {
 		for k := range functions {
-			if tried[k] || !c.serves(wanted[i], functions[k]) {
+			if tried[k] || !serves(wanted[i], k) {
 				continue
 			}
 			tried[k] = true
@@ -105,42 +121,19 @@ func (c *checker) meets(r nova.Request, functions []pools.Function) int {
 	return met
 }
 
-// serves reports whether an alias gets a function that is offered.
-func (c *checker) serves(alias string, f pools.Function) bool {
-	if len(c.sides) == 0 {
-		return alias != "" && nova.AliasName(f.Device) == alias
-	}
-	at := c.aliases[alias]
-	objects := contents(at, c.model(at).side)
-	s := pools.Judge(objects, []pci.Device{*f.Device}, []pools.Function{f}, true, c.release)
-	return s.Why == pools.Gets && s.Count > 0
-}
-
-// functions returns the functions of a host that its device specs offer: those of its own files, or
-// of each that may be its; all where no file of a compute node is known.
-func (c *checker) functions(h nova.Host) (offered []pools.Function) {
-	if !c.computes {
-		return pools.Every(h.Devices)
-	}
-	offered, _ = c.offeredOn(h)
-	return offered
-}
-
-// offeredOn returns the functions of a host that its device specs offer. isSure is false where it
-// is not known which files are the host's.
+// offeredOn returns the functions of a host that the device specs of its files offer, or of each that
+// may be its. isSure is false where it is not known which files are the host's.
 func (c *checker) offeredOn(h nova.Host) (offered []pools.Function, isSure bool) {
-	for _, s := range c.sides {
-		machines, sure := c.machines(s)
-		if !s.Role.Computes() || !slices.ContainsFunc(machines, func(m nova.Host) bool { return m.Name == h.Name }) {
-			continue
+	for _, n := range c.nodes {
+		switch {
+		case n.Name != h.Name:
+		case n.isSure:
+			return n.offered, true
+		default:
+			offered = append(offered, slices.DeleteFunc(slices.Clone(n.offered), func(f pools.Function) bool {
+				return slices.ContainsFunc(offered, func(o pools.Function) bool { return o.Device.Address == f.Device.Address })
+			})...)
 		}
-		of := pools.Offered(devspec.NewHardware(h.Devices, s.Interfaces), devspec.Lines(s.Compute().Files, c.release.SpecNames()))
-		if sure {
-			return of, true
-		}
-		offered = append(offered, slices.DeleteFunc(of, func(f pools.Function) bool {
-			return slices.ContainsFunc(offered, func(o pools.Function) bool { return o.Device.Address == f.Device.Address })
-		})...)
 	}
 	return offered, false
 }

@@ -9,7 +9,6 @@ import (
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
-	"gpustack/nova/pools"
 )
 
 // TestAnswer: whether flavors can be met, as far as nova.conf and inventories tell.
@@ -99,7 +98,7 @@ func TestPlaces(t *testing.T) {
 		"first":  {{object: map[string]any{"vendor_id": "10de", "product_id": "0001"}}},
 	}}
 	for _, r := range []nova.Request{{{Alias: "either", Count: 1}, {Alias: "first", Count: 1}}, {{Alias: "first", Count: 1}, {Alias: "either", Count: 1}}} {
-		if n := c.meets(r, pools.Every(devices)); n != 2 {
+		if n := c.meets(r, nova.Host{Devices: devices}); n != 2 {
 			t.Errorf("%s: %d", r, n)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"gpustack/nova"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
+	"gpustack/nova/pools"
 )
 
 // The names of the checks, by what they check. They are part of the output (docs/json.md).
@@ -71,13 +72,53 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 
 func newChecker(r nova.Release, sides []nova.Side, hosts []nova.Host) *checker {
 	c := &checker{release: r, hosts: hosts, aliases: map[string][]aliasAt{}, unknown: map[string]bool{}}
+	computes := 0
 	for _, s := range sides {
 		for _, view := range views(s) {
 			view.number = len(c.sides)
 			c.sides = append(c.sides, view)
+			if view.Role.Computes() {
+				computes++
+			}
+		}
+	}
+	c.computes = computes > 0
+	for _, s := range c.sides {
+		if s.Role.Computes() {
+			c.addNodes(s, computes == 1)
 		}
 	}
 	return c
+}
+
+// node is a host to which the files of a compute node may belong, and what they offer of its devices.
+type node struct {
+	nova.Host // without a name: this machine
+	side      side
+	hardware  devspec.Hardware
+	offered   []pools.Function
+	isSure    bool // false: there are several compute nodes, and nothing tells which files are whose
+}
+
+// addNodes adds the hosts to which the files of a compute node may belong: the machine itself, else
+// the inventory with its name, else all inventories.
+func (c *checker) addNodes(s side, isOnly bool) {
+	hosts, names := c.hosts, s.HostNames()
+	if len(s.Devices) > 0 {
+		hosts, isOnly = []nova.Host{{Devices: s.Devices, Given: s.Given, Containers: s.Containers}}, true
+	} else if i := slices.IndexFunc(hosts, func(h nova.Host) bool { return slices.ContainsFunc(names, h.Named) }); i >= 0 {
+		hosts, isOnly = hosts[i:i+1], true
+	}
+	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
+	for _, h := range hosts {
+		hardware := devspec.NewHardware(h.Devices, s.Interfaces)
+		c.nodes = append(c.nodes, node{h, s, hardware, pools.Offered(hardware, lines), isOnly})
+	}
+}
+
+// of returns the hosts to which the files of a side may belong.
+func (c *checker) of(s side) (nodes []node) {
+	return slices.DeleteFunc(slices.Clone(c.nodes), func(n node) bool { return n.side.number != s.number })
 }
 
 // side is a side as the services that need its options read it.
@@ -114,6 +155,7 @@ type checker struct {
 	release  nova.Release
 	sides    []side
 	hosts    []nova.Host
+	nodes    []node
 	findings []host.Finding
 	aliases  map[string][]aliasAt
 	specs    []specAt
@@ -291,6 +333,13 @@ func (c *checker) model(at []aliasAt) aliasAt {
 	return model
 }
 
+func hostsOf(nodes []node) (hosts []nova.Host) {
+	for _, n := range nodes {
+		hosts = append(hosts, n.Host)
+	}
+	return hosts
+}
+
 // needs reports whether a side needs a definition of an alias. nova-api needs all. nova-compute
 // reads an alias only for the new flavor of a guest that moves to its host
 // (nova/compute/resource_tracker.py, _move_claim, since Newton), which nova-scheduler has selected
@@ -299,14 +348,13 @@ func (c *checker) needs(s side, alias map[string]any) bool {
 	if s.Role.Controls() {
 		return true
 	}
-	machines, isSure := c.machines(s)
-	isKnown := isSure && len(machines) > 0 && allList(machines, alias["vendor_id"])
-	return c.release >= nova.Newton && slices.ContainsFunc(c.specs, func(at specAt) bool {
-		return at.side.number == s.number && c.canMatch(at.object, alias) && (!isKnown || slices.ContainsFunc(machines, func(m nova.Host) bool {
-			h := devspec.NewHardware(m.Devices, s.Interfaces)
-			return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return nova.IsProduct(alias, &d) && h.Matches(at.spec, &d) })
-		}))
-	})
+	nodes := c.of(s)
+	if len(nodes) > 0 && nodes[0].isSure && allList(hostsOf(nodes), alias["vendor_id"]) {
+		return c.release >= nova.Newton && slices.ContainsFunc(nodes, func(n node) bool {
+			return slices.ContainsFunc(n.offered, func(f pools.Function) bool { return nova.IsProduct(alias, f.Device) })
+		})
+	}
+	return c.release >= nova.Newton && slices.ContainsFunc(c.specs, func(at specAt) bool { return at.side.number == s.number && canMatch(at.object, alias) })
 }
 
 // name returns the name of the side of an alias, for messages about side s: the file if both have
@@ -343,10 +391,8 @@ func (c *checker) isSubset(a, b []map[string]any) bool {
 // known returns the hosts whose hardware is known: those of the inventories, and this machine.
 func (c *checker) known() []nova.Host {
 	hosts := slices.Clone(c.hosts)
-	for _, s := range c.sides {
-		if len(s.Devices) > 0 && s.Role.Computes() {
-			return append(hosts, nova.Host{Devices: s.Devices, Given: s.Given, Containers: s.Containers}) // all sides with devices are this machine's
-		}
+	if i := slices.IndexFunc(c.nodes, func(n node) bool { return n.Name == "" }); i >= 0 {
+		hosts = append(hosts, c.nodes[i].Host)
 	}
 	return hosts
 }
@@ -370,21 +416,21 @@ var scanAll = host.Textf("give inventories of %s", host.NewCommand("host scan").
 // missing finds device specs for products that the compute node does not have.
 func (c *checker) missing() {
 	for _, s := range c.sides {
-		machines, sure := c.machines(s)
-		if !s.Role.Computes() || len(machines) == 0 {
+		nodes := c.of(s)
+		if len(nodes) == 0 {
 			continue
 		}
 		where := "no host in the inventories has"
-		if sure && len(machines) == 1 {
-			where = hostName(machines[0]) + " does not have"
+		if nodes[0].isSure && len(nodes) == 1 {
+			where = hostName(nodes[0].Host) + " does not have"
 		}
 		var devices []pci.Device
-		for _, m := range machines {
-			devices = append(devices, m.Devices...)
+		for _, n := range nodes {
+			devices = append(devices, n.Devices...)
 		}
 		for _, l := range devspec.Lines(s.Compute().Files, c.release.SpecNames()) {
 			for _, spec := range nova.Missing([]devspec.Line{l}, devices) {
-				if !allList(machines, spec.Vendor) {
+				if !allList(hostsOf(nodes), spec.Vendor) {
 					c.addSpec(l, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor,
 						spec.Product), "matches no device with it if the host has none", scanAll)
 					continue
@@ -396,59 +442,34 @@ func (c *checker) missing() {
 	}
 }
 
-// machines returns the hosts to which the files of a compute node may belong: the machine itself,
-// else the inventory with its name, else all inventories. sure is false if it is a guess, because
-// there are several compute nodes.
-func (c *checker) machines(s side) (hosts []nova.Host, sure bool) {
-	if len(s.Devices) > 0 {
-		return []nova.Host{{Devices: s.Devices, Given: s.Given, Containers: s.Containers}}, true
-	}
-	names := s.HostNames()
-	for _, h := range c.hosts {
-		if slices.ContainsFunc(names, h.Named) {
-			return []nova.Host{h}, true
-		}
-	}
-	computes := 0
-	for _, other := range c.sides {
-		if other.Role.Computes() {
-			computes++
-		}
-	}
-	return c.hosts, computes == 1
-}
-
 // identical checks the specs of a compute node for functions that should remain with the host, on
 // each machine to which its files may belong.
 func (c *checker) identical(s side) {
-	machines, sure := c.machines(s)
 	for _, at := range c.specs {
 		if at.side.number != s.number || at.spec.Faulty {
 			continue
 		}
-		for _, h := range machines {
-			c.kept(at, h, sure)
+		for _, n := range c.of(s) {
+			c.kept(at, n)
 		}
 	}
 }
 
 // ofContainers finds functions that a spec offers to guests although containers have them.
 func (c *checker) ofContainers(s side) {
-	machines, sure := c.machines(s)
-	for _, h := range machines {
-		hardware := devspec.NewHardware(h.Devices, s.Interfaces)
+	for _, n := range c.of(s) {
 		for _, at := range c.specs {
 			var both []string
-			for i := range h.Devices {
-				d := &h.Devices[i]
-				if slices.Contains(h.Containers, d.Address) && at.side.number == s.number && !at.spec.Faulty && hardware.Matches(at.spec, d) {
+			for i := range n.Devices {
+				d := &n.Devices[i]
+				if slices.Contains(n.Containers, d.Address) && at.side.number == s.number && !at.spec.Faulty && n.hardware.Matches(at.spec, d) {
 					both = append(both, d.Address.String())
 				}
 			}
 			if both == nil {
 				continue
 			}
-			status, seen := guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(h.Name)), at.file, h, sure)
+			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(n.Name)), at.file)
 			remedy := host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute"))
 			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
 				remedy = "remove the address from the device_spec"
@@ -469,13 +490,13 @@ func orThis(name string) string {
 
 // kept finds functions that a spec matches although they should remain with the host, beside
 // identical functions for guests.
-func (c *checker) kept(s specAt, h nova.Host, sure bool) {
+func (c *checker) kept(s specAt, n node) {
 	var kept []string
-	for _, a := range h.WronglyOffered(devspec.NewHardware(h.Devices, s.side.Interfaces), s.spec) {
+	for _, a := range n.WronglyOffered(n.hardware, s.spec) {
 		kept = append(kept, a.String())
 	}
 	if len(kept) > 0 {
-		status, seen := guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), orThis(h.Name)), s.file, h, sure)
+		status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), orThis(n.Name)), s.file)
 		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests",
 			host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute")))
 	}
@@ -483,23 +504,23 @@ func (c *checker) kept(s specAt, h nova.Host, sure bool) {
 
 // guess returns the status and the text of a failure: a warning if it is not sure that the file
 // belongs to the host.
-func guess(seen, file string, h nova.Host, sure bool) (host.Status, string) {
-	if sure {
+func (n node) guess(seen, file string) (host.Status, string) {
+	if n.isSure {
 		return host.Fail, seen
 	}
-	return host.Warn, fmt.Sprintf("if %s belongs to host %s: %s", file, h.Name, seen)
+	return host.Warn, fmt.Sprintf("if %s belongs to host %s: %s", file, n.Name, seen)
 }
 
 // someSpecMatches reports whether a device_spec may match a device of an alias.
 func (c *checker) someSpecMatches(at []aliasAt) bool {
 	return slices.ContainsFunc(at, func(a aliasAt) bool {
-		return slices.ContainsFunc(c.specs, func(s specAt) bool { return c.canMatch(s.object, a.object) })
+		return slices.ContainsFunc(c.specs, func(s specAt) bool { return canMatch(s.object, a.object) })
 	})
 }
 
 // canMatch reports whether a device_spec and an alias can select the same device. A spec with only
 // an address may.
-func (c *checker) canMatch(spec, alias map[string]any) bool {
+func canMatch(spec, alias map[string]any) bool {
 	for _, key := range []string{"vendor_id", "product_id"} {
 		have, _ := spec[key].(string)
 		want, _ := alias[key].(string)
@@ -590,25 +611,16 @@ func (c *checker) placement() {
 // device_spec that matches the device.
 func (c *checker) classes(name string, at []aliasAt) {
 	asks := slices.ContainsFunc(c.sides, func(s side) bool { return s.Role.Controls() && asksPlacement(s) })
+	reports := slices.ContainsFunc(c.sides, reportsDevices)
 	for _, a := range at {
 		vendor, vendorErr := pci.ParseID(fmt.Sprint(a.object["vendor_id"]))
 		product, productErr := pci.ParseID(fmt.Sprint(a.object["product_id"]))
-		switch {
-		case !asks || !a.side.Role.Controls():
-			continue
-		case !nova.HasIDs(a.object) && a.object["resource_class"] != nil:
-			c.byClass(name, a)
-			continue
-		case vendorErr != nil || productErr != nil:
+		isByClass := !nova.HasIDs(a.object) && a.object["resource_class"] != nil
+		if !asks || !reports || !a.side.Role.Controls() || !isByClass && (vendorErr != nil || productErr != nil) {
 			continue
 		}
 		wanted := devspec.Reported{Device: &pci.Device{VendorID: &vendor, ProductID: &product}, Spec: devspec.Spec{Object: a.object}}
-		var offered []devspec.Reported
-		for _, s := range c.sides {
-			if s.Role.Computes() && s.Compute().IsOn(nova.ReportInPlacement) {
-				offered = append(offered, c.offeredBy(s, wanted.Device)...)
-			}
-		}
+		offered := c.reported(wanted.Device, isByClass)
 		var ports []devspec.Reported // of Neutron, for whose devices nova-compute reports nothing
 		offered = slices.DeleteFunc(offered, func(o devspec.Reported) bool {
 			if o.Spec.IsNetwork() {
@@ -616,103 +628,59 @@ func (c *checker) classes(name string, at []aliasAt) {
 			}
 			return o.Spec.IsNetwork()
 		})
-		if len(offered) == 0 && len(ports) > 0 {
-			l := ports[0].Line
+		requires := fmt.Sprintf("alias %s requires resource class %s and traits %s", name, wanted.Class(), devspec.OrNone(wanted.Traits()))
+		const sameClass = "set the same resource_class and traits in the alias and the device_spec"
+		switch {
+		case slices.ContainsFunc(offered, func(o devspec.Reported) bool {
+			return o.Class() == wanted.Class() && wanted.HasTraits(o, c.release.TraitsBeside(o.Spec))
+		}):
+		case isByClass:
+			c.add(checkPlacement, host.Fail, a.file, a.line, requires+", which no device_spec of a compute node gives its devices", "finds no host (NoValidHost)", sameClass)
+		case len(offered) > 0:
+			have := offered[0]
+			c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("%s, but %s gives its devices resource class %s and traits %s", requires, have.Line.Where(),
+				have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)", sameClass)
+		case len(ports) > 0:
 			c.add(checkPlacement, host.Fail, a.file, a.line,
-				fmt.Sprintf("alias %s can be met only by devices of %s:%d, which have a physical_network", name, l.File, l.Option.Line()),
+				fmt.Sprintf("alias %s can be met only by devices of %s, which have a physical_network", name, ports[0].Line.Where()),
 				"never reports such devices to Placement, and finds no host (NoValidHost)",
 				host.Textf("offer the devices without physical_network: %s; or request them by ports of Neutron, without the alias",
 					host.NewCommand("nova configure").Flag("hca", "ADDRESS=alias:"+name)))
-			continue
 		}
-		if len(offered) == 0 || slices.ContainsFunc(offered, func(o devspec.Reported) bool {
-			return o.Class() == wanted.Class() && wanted.HasTraits(o, c.release.TraitsBeside(o.Spec))
-		}) {
-			continue
-		}
-		have := offered[0]
-		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s requires resource class %s and traits %s, but %s:%d gives its devices resource class %s and traits %s", name, wanted.Class(), devspec.OrNone(wanted.Traits()),
-			have.Line.File, have.Line.Option.Line(), have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)",
-			"set the same resource_class and traits in the alias and the device_spec")
 	}
 }
 
-// byClass checks that some device has the resource class and the traits of an alias without ids.
-func (c *checker) byClass(name string, a aliasAt) {
-	wanted := devspec.Reported{Device: &pci.Device{}, Spec: devspec.Spec{Object: a.object}}
-	reports := false
+// reportsDevices reports whether nova-compute of a side reports its devices to Placement.
+func reportsDevices(s side) bool {
+	return s.Role.Computes() && s.Compute().IsOn(nova.ReportInPlacement)
+}
+
+// reported returns what compute nodes offer of a product, or of all products, where nova-compute
+// reports devices to Placement: the devices that are known, and unless these are all, for each spec
+// that may be the first to match one.
+func (c *checker) reported(product *pci.Device, isAny bool) (offered []devspec.Reported) {
 	for _, s := range c.sides {
-		if !s.Role.Computes() || !s.Compute().IsOn(nova.ReportInPlacement) {
+		if !reportsDevices(s) {
 			continue
 		}
-		reports = true
-		for _, o := range c.allOfferedBy(s) {
-			if !o.Spec.IsNetwork() && o.Class() == wanted.Class() && wanted.HasTraits(o, c.release.TraitsBeside(o.Spec)) {
-				return
+		nodes := c.of(s)
+		for _, n := range nodes {
+			for _, f := range n.offered {
+				if isAny || f.Device.IsVendor(*product.VendorID) && f.Device.ProductID != nil && *f.Device.ProductID == *product.ProductID {
+					offered = append(offered, f.Reported)
+				}
 			}
 		}
-	}
-	if reports {
-		c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("alias %s requires resource class %s and traits %s, which no device_spec of a compute node gives its devices",
-			name, wanted.Class(), devspec.OrNone(wanted.Traits())), "finds no host (NoValidHost)", "set the same resource_class and traits in the alias and the device_spec")
-	}
-}
-
-// allOfferedBy returns what a compute node offers: for each of its devices that are known, and
-// unless these are all, for each spec.
-func (c *checker) allOfferedBy(s side) (offered []devspec.Reported) {
-	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
-	machines, _ := c.machines(s)
-	for _, m := range machines {
-		h := devspec.NewHardware(m.Devices, s.Interfaces)
-		for i := range h.Devices {
-			if r, ok := h.First(lines, &h.Devices[i]); ok {
-				offered = append(offered, r)
-			}
+		if len(nodes) > 0 && (!isAny || allList(hostsOf(nodes), nil)) {
+			continue
 		}
-	}
-	if len(machines) > 0 && allList(machines, nil) {
-		return offered
-	}
-	for _, l := range lines {
-		for _, spec := range l.Specs {
-			if !spec.Faulty {
-				offered = append(offered, devspec.Reported{Device: &pci.Device{}, Line: l, Spec: spec})
-			}
-		}
-	}
-	return offered
-}
-
-// offeredBy returns what a compute node offers of a product, with and without a physical_network:
-// for each of its devices if they are known, else for each spec that may be the first to match one.
-func (c *checker) offeredBy(s side, product *pci.Device) (offered []devspec.Reported) {
-	lines := devspec.Lines(s.Compute().Files, c.release.SpecNames())
-	vendor, id := product.VendorID.String(), product.ProductID.String()
-	machines, _ := c.machines(s)
-	for _, m := range machines {
-		h := devspec.NewHardware(m.Devices, s.Interfaces)
-		for i := range h.Devices {
-			d := &h.Devices[i]
-			if d.VendorID == nil || d.ProductID == nil || *d.VendorID != *product.VendorID || *d.ProductID != *product.ProductID {
-				continue
-			}
-			if r, ok := h.First(lines, d); ok {
-				offered = append(offered, r)
-			}
-		}
-	}
-	if len(machines) > 0 {
-		return offered
-	}
-	for _, l := range lines {
-		for _, spec := range l.Specs {
-			if spec.Faulty || !spec.MatchesIDs(vendor, id) {
-				continue
-			}
-			offered = append(offered, devspec.Reported{Device: product, Line: l, Spec: spec})
-			if spec.Everywhere() {
-				return offered
+		isShadowed := false
+		for _, l := range devspec.Lines(s.Compute().Files, c.release.SpecNames()) {
+			for _, spec := range l.Specs {
+				if !isShadowed && !spec.Faulty && (isAny || spec.MatchesIDs(product.VendorID.String(), product.ProductID.String())) {
+					offered = append(offered, devspec.Reported{Device: product, Line: l, Spec: spec})
+					isShadowed = spec.Everywhere() && !isAny
+				}
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func TestCheck(t *testing.T) {
 			[]string{"fail alias ctl:2 alias K4200: product_id has upper-case letters", "fail alias node:2 alias K4200: product_id has upper-case letters"}},
 		{"nothing offered", "zed", goodCtl, strings.Replace(goodNode, "10DE", "8086", 1), "", []string{"warn " + noHost}},
 		{"nothing offered of what the host has", "zed", goodCtl, strings.Replace(goodNode, "10DE", "8086", 1), "11b4",
-			[]string{"fail alias ctl:2 no device_spec of a compute node matches alias K4200, and host gpu1 has such a device",
+			[]string{"fail alias ctl:2 no device_spec offers a device of alias K4200, and host gpu1 has such a device",
 				"warn device_spec node:3 a device_spec selects product 8086:11b4, which host gpu1 does not have"}},
 		{"no such hardware", "zed", goodCtl, goodNode, "1bb1",
 			[]string{"warn alias ctl:2 no host in the inventories has a device of alias K4200", "warn device_spec node:3 a device_spec selects product 10de:11b4, which host gpu1 does not have"}},

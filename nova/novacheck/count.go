@@ -6,7 +6,7 @@ import (
 
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/devspec"
+	"gpustack/nova/pools"
 )
 
 // Counts is what was checked.
@@ -36,57 +36,40 @@ func Count(r nova.Release, sides []nova.Side, hosts []nova.Host) Counts {
 			}
 		}
 		c.readAliases(s)
-		c.computes = c.computes || s.Role.Computes()
 	}
 	counts := Counts{Files: len(files), Aliases: len(c.aliases)}
-	devices := []Function{}
-	add := func(h nova.Host, d *pci.Device) {
-		if f := (Function{h.Name, d.Address}); !slices.Contains(devices, f) {
-			devices = append(devices, f)
-		}
+	if len(c.nodes)+len(c.hosts) == 0 {
+		return counts
 	}
-	known := false
-	for _, s := range c.sides {
-		if !s.Role.Computes() {
-			continue
-		}
-		lines := devspec.Lines(s.Compute().Files, r.SpecNames())
-		machines, _ := c.machines(s)
-		for _, m := range machines {
-			known = true
-			h := devspec.NewHardware(m.Devices, s.Interfaces)
-			for i := range h.Devices {
-				if _, ok := h.First(lines, &h.Devices[i]); ok {
-					add(m, &h.Devices[i])
-				}
-			}
+	counts.Devices = []Function{}
+	for _, n := range c.nodes {
+		for _, f := range n.offered {
+			counts.Devices = append(counts.Devices, Function{n.Name, f.Device.Address})
 		}
 	}
 	for _, h := range c.hosts {
-		known = true
 		for i := range h.Devices {
 			if d := &h.Devices[i]; !c.computes && c.isAsked(d) {
-				add(h, d)
+				counts.Devices = append(counts.Devices, Function{h.Name, d.Address})
 			}
 		}
 	}
-	if known {
-		slices.SortFunc(devices, func(a, b Function) int {
-			return cmp.Or(cmp.Compare(a.Host, b.Host), a.Address.Compare(b.Address))
-		})
-		counts.Devices = devices
-	}
+	slices.SortFunc(counts.Devices, func(a, b Function) int { return cmp.Or(cmp.Compare(a.Host, b.Host), a.Address.Compare(b.Address)) })
+	counts.Devices = slices.Compact(counts.Devices)
 	return counts
 }
 
-// isAsked reports whether an alias selects a device.
+// isAsked reports whether an alias selects a device, whatever its tags are.
 func (c *checker) isAsked(d *pci.Device) bool {
 	for _, at := range c.aliases {
-		if slices.ContainsFunc(at, func(a aliasAt) bool {
-			return nova.IsProduct(a.object, d) && (d.DeviceType == nil || nova.TakesType(a.object, string(*d.DeviceType)))
-		}) {
+		if share := c.request(at).Judge(pools.Every([]pci.Device{*d}), nil, false, c.release); share.Why == pools.Gets {
 			return true
 		}
 	}
 	return false
+}
+
+// request returns the request for a device of an alias, by its definitions on one side.
+func (c *checker) request(at []aliasAt) pools.Request {
+	return pools.NewRequest(contents(at, c.model(at).side))
 }

@@ -16,36 +16,43 @@ import (
 func (c *checker) offered() {
 	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
 		at := c.aliases[name]
-		isOffered := !c.computes || c.someSpecMatches(at)
-		if !isOffered {
-			c.notOffered(name, at)
-		}
-		if !slices.ContainsFunc(at, func(a aliasAt) bool { return nova.HasIDs(a.object) }) {
-			continue // inventories do not tell which devices it selects
-		}
+		first := at[0]
+		canGet := !c.computes || c.someSpecMatches(at)
+		isKnown := slices.ContainsFunc(at, func(a aliasAt) bool { return nova.HasIDs(a.object) }) // else inventories do not tell which devices it selects
 		has, isServed := false, false
 		var others []typed
+		var lacking []string
 		for _, h := range c.known() {
-			share, isSure := c.share(at, h)
+			functions, isSure := c.offeredOn(h)
+			share := c.request(at).Judge(pools.Every(h.Devices), pools.Of(functions), c.computes && (isSure || !canGet), c.release)
 			has = has || share.Why != pools.Absent
-			isServed = isServed || share.Why == pools.Gets && len(share.Types) > 0
+			isServed = isServed || share.Why == pools.Gets && share.Has > 0
 			switch {
-			case share.Why == pools.OtherType && (isOffered || len(c.hosts) > 0):
+			case !isKnown:
+			case share.Why == pools.OtherType && (canGet || len(c.hosts) > 0):
 				others = append(others, typed{h, share.Types})
-			case share.Why == pools.NotOffered && isOffered && isSure && c.hasForGuests(at, h):
-				c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec offers a device of alias %s, and %s has such a device", name, hostName(h)),
-					"gives no guest a device of this host by the alias (NoValidHost)", c.define(nova.Compute, at, at[0].side))
-			case share.Why == pools.OtherTags && isSure:
-				c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, hostName(h)),
+			case share.Why == pools.NotOffered && c.hasForGuests(at, h):
+				lacking = append(lacking, hostName(h))
+			case share.Why == pools.OtherTags:
+				c.add(checkAlias, host.Fail, first.file, first.line, fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, hostName(h)),
 					"gives no guest a device of this host by the alias (NoValidHost)", sameTags(contents(at, c.model(at).side)))
 			}
 		}
 		switch {
+		case lacking != nil:
+			c.add(checkAlias, host.Fail, first.file, first.line, fmt.Sprintf("no device_spec offers a device of alias %s, and %s has such a device", name, host.Listed(lacking, "and")),
+				"gives no guest a device of this host by the alias (NoValidHost)", c.define(nova.Compute, at, first.side))
+		case !canGet:
+			c.add(checkAlias, host.Warn, first.file, first.line, fmt.Sprintf("no device_spec of a compute node that was given matches alias %s", name),
+				"finds no host if no other compute node offers such a device (NoValidHost)", c.define(nova.Compute, at, first.side))
+		}
+		switch {
+		case !isKnown:
 		case len(c.hosts) > 0 && !has && !slices.ContainsFunc(at, func(a aliasAt) bool { return allList(c.hosts, a.object["vendor_id"]) }):
-			c.add(checkAlias, host.NA, at[0].file, at[0].line, fmt.Sprintf("alias %s is not for a GPU, and an inventory lists GPUs only", name),
+			c.add(checkAlias, host.NA, first.file, first.line, fmt.Sprintf("alias %s is not for a GPU, and an inventory lists GPUs only", name),
 				"finds no host if none has such a device (NoValidHost)", scanAll)
-		case len(c.hosts) > 0 && !has && isOffered: // notOffered has reported others
-			c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("no host in the inventories has a device of alias %s", name),
+		case len(c.hosts) > 0 && !has && canGet: // others are reported above
+			c.add(checkAlias, host.Warn, first.file, first.line, fmt.Sprintf("no host in the inventories has a device of alias %s", name),
 				"finds no host if no other has one (NoValidHost)", host.Textf("%s lists the devices of a host", host.NewCommand("host scan")))
 		default:
 			c.otherTypes(name, at, others, isServed)
@@ -59,19 +66,15 @@ type typed struct {
 	types []string
 }
 
-// share returns what an alias gets of a host. isSure is false where the host's files are unknown.
-func (c *checker) share(at []aliasAt, h nova.Host) (s pools.Share, isSure bool) {
-	offered, isSure := c.offeredOn(h)
-	return pools.Judge(contents(at, c.model(at).side), h.Devices, offered, isSure, c.release), isSure
-}
-
 // otherTypes reports the hosts whose devices an alias does not select by their type: all of its
 // hosts, or those whose devices no other alias selects.
 func (c *checker) otherTypes(name string, at []aliasAt, others []typed, isServed bool) {
 	var types, words []string
 	for _, o := range others {
 		types = append(types, o.types...)
-		if !slices.ContainsFunc(at, func(a aliasAt) bool { return c.isServed(a, o.host) }) {
+		if !slices.ContainsFunc(o.host.Devices, func(d pci.Device) bool {
+			return slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) }) && c.isAsked(&d)
+		}) {
 			words = append(words, fmt.Sprintf("%s has %s", hostName(o.host), strings.Join(o.types, " and ")))
 		}
 	}
@@ -115,50 +118,10 @@ func (c *checker) retype(at []aliasAt, types []string) host.Text {
 	return host.Textf("run %s there, and with --role controller or compute on every other host that has the alias", command)
 }
 
-// notOffered reports an alias that no device_spec matches: a failure if a compute node is known to
-// have such devices for guests, else a warning, as the compute nodes that offer them may not be
-// among those that were given.
-func (c *checker) notOffered(name string, at []aliasAt) {
-	remedy := c.define(nova.Compute, at, at[0].side)
-	for _, h := range c.known() {
-		if c.hasForGuests(at, h) {
-			c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node matches alias %s, and %s has such a device", name, hostName(h)),
-				"finds no host (NoValidHost)", remedy)
-			return
-		}
-	}
-	c.add(checkAlias, host.Warn, at[0].file, at[0].line, fmt.Sprintf("no device_spec of a compute node that was given matches alias %s", name),
-		"finds no host if no other compute node offers such a device (NoValidHost)", remedy)
-}
-
 // hasForGuests reports whether a host has a device for guests that an alias selects.
 func (c *checker) hasForGuests(at []aliasAt, h nova.Host) bool {
 	return slices.ContainsFunc(h.Devices, func(d pci.Device) bool {
 		return d.VendorID != nil && d.ProductID != nil && slices.Contains(h.Divide(*d.VendorID, *d.ProductID).Guests, d.Address) &&
 			slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
 	})
-}
-
-// selects reports whether one of the definitions of an alias selects a device of a host.
-func (c *checker) selects(at []aliasAt, h nova.Host) bool {
-	return slices.ContainsFunc(at, func(a aliasAt) bool {
-		return slices.ContainsFunc(nova.TypesOf(a.object, h.Devices), func(kind string) bool { return nova.TakesType(a.object, kind) })
-	})
-}
-
-// isServed reports whether some alias selects a device of a host that is of the product of another
-// alias: products with two device types may have an alias for each.
-func (c *checker) isServed(of aliasAt, h nova.Host) bool {
-	var devices []pci.Device
-	for i := range h.Devices {
-		if nova.IsProduct(of.object, &h.Devices[i]) {
-			devices = append(devices, h.Devices[i])
-		}
-	}
-	for _, at := range c.aliases {
-		if c.selects(at, nova.Host{Devices: devices}) {
-			return true
-		}
-	}
-	return false
 }

@@ -167,7 +167,7 @@ func TestOtherNodes(t *testing.T) {
 		{"no inventory", "", noSpec},
 		{"an inventory of the given node", inventory("gpu1", "84/guest/vfio-pci"), noSpec},
 		{"the given node has one", inventory("gpu1", "84/guest/vfio-pci", "88/guest/vfio-pci/1eb8"),
-			"fail no device_spec of a compute node matches alias T4, and host gpu1 has such a device"},
+			"fail no device_spec offers a device of alias T4, and host gpu1 has such a device"},
 		{"the given node has one that remains", inventory("gpu1", "84/guest/vfio-pci", "88/host/nouveau/1eb8"), noSpec},
 		{"the given node has one for containers", inventory("gpu1", "84/guest/vfio-pci", "88/container/nvidia/1eb8"), noSpec},
 	} {

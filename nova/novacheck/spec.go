@@ -22,7 +22,6 @@ const (
 // readSpecs returns the values of device_spec of a compute node, and adds their specs to those of
 // all compute nodes.
 func (c *checker) readSpecs(s side) []devspec.Line {
-	c.computes = true
 	lines := c.specLines(s.Compute())
 	for _, l := range lines {
 		for _, spec := range l.Specs {
@@ -59,7 +58,7 @@ func (c *checker) addSpec(l devspec.Line, status host.Status, seen, effect strin
 // checkSpecs checks the specs of a compute node against each other, the release, the hypervisor and
 // the hardware: its own, or else that of the inventories.
 func (c *checker) checkSpecs(s side, lines []devspec.Line) {
-	machines, sure := c.machines(s)
+	nodes := c.of(s)
 	reports := s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
 	for _, l := range lines {
 		for _, f := range nova.TagFaults(l, reports, c.release) {
@@ -74,17 +73,16 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 		}
 	}
 	seen := map[string]bool{}
-	for _, m := range machines {
-		h := devspec.NewHardware(m.Devices, s.Interfaces)
+	for _, n := range nodes {
 		var found []devspec.Fault
 		if reports {
-			found = h.ReportFaults(lines)
+			found = n.hardware.ReportFaults(lines)
 		}
-		for _, f := range append(found, nova.FunctionFaults(h, lines, reports, c.release)...) {
+		for _, f := range append(found, nova.FunctionFaults(n.hardware, lines, reports, c.release)...) {
 			status := host.Fail
-			if m.Name != "" && !strings.Contains(f.Seen, "devname") {
-				if status, f.Seen = guess(f.Seen, f.Line.File, m, sure); sure {
-					f.Seen = "host " + m.Name + ": " + f.Seen
+			if n.Name != "" && !strings.Contains(f.Seen, "devname") {
+				if status, f.Seen = n.guess(f.Seen, f.Line.File); n.isSure {
+					f.Seen = "host " + n.Name + ": " + f.Seen
 				}
 			}
 			if !seen[f.Line.Where()+f.Seen] {
@@ -93,12 +91,12 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 			seen[f.Line.Where()+f.Seen] = true
 		}
 	}
-	if reports && len(machines) == 0 { // a devname is wrong whatever the hardware is
+	if reports && len(nodes) == 0 { // a devname is wrong whatever the hardware is
 		for _, f := range devspec.NewHardware(nil, nil).ReportFaults(lines) {
 			c.addSpec(f.Line, host.Fail, f.Seen, noStart, host.Text(f.Remedy))
 		}
 	}
-	c.shadowed(s, lines, machines)
+	c.shadowed(s, lines, nodes)
 }
 
 // liveMigratable checks the hypervisor of specs with live_migratable, whatever its value is.
@@ -133,20 +131,20 @@ type order struct {
 }
 
 // shadowed finds specs without effect, because earlier specs match all of their devices.
-func (c *checker) shadowed(s side, lines []devspec.Line, machines []nova.Host) {
+func (c *checker) shadowed(s side, lines []devspec.Line, nodes []node) {
 	var o order
 	for _, l := range lines {
 		for i, s := range l.Specs {
 			o.specs = append(o.specs, numbered{l, s, l.First + i})
 		}
 	}
-	for _, m := range machines {
-		o.all.Devices = append(o.all.Devices, m.Devices...)
+	for _, n := range nodes {
+		o.all.Devices = append(o.all.Devices, n.Devices...)
 	}
 	o.all = devspec.NewHardware(o.all.Devices, s.Interfaces)
 	for i, it := range o.specs {
 		by := o.broader(i)
-		if by < 0 && len(machines) == 1 { // of several hosts, each may have a file of its own
+		if by < 0 && len(nodes) == 1 { // of several hosts, each may have a file of its own
 			by = o.together(i)
 		}
 		if by >= 0 {

@@ -2,6 +2,7 @@ package pools
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"gpustack/host/pci"
@@ -9,28 +10,43 @@ import (
 	"gpustack/nova/devspec"
 )
 
-// Function is a function of a host, with the pool that nova-compute would make of it alone.
+// Function is a function of a host that nova-compute offers, with the first device_spec that
+// matches it and the pool that nova-compute would make of it alone.
 type Function struct {
-	Device *pci.Device
-	Pool   Pool
+	devspec.Reported
+	Pool Pool
 }
 
 // Offered returns the functions of a host that nova-compute offers with the values of its
 // device_spec: each by the first spec that matches it.
 func Offered(h devspec.Hardware, lines []devspec.Line) (list []Function) {
 	for i := range h.Devices {
-		d := &h.Devices[i]
-		if first, ok := h.First(lines, d); ok {
-			list = append(list, Function{d, New(d, first.Spec.Object)})
+		if first, ok := h.First(lines, &h.Devices[i]); ok {
+			pool := New(first.Device, first.Spec.Object)
+			pool.Tags[ClassTag] = first.Class()
+			list = append(list, Function{first, pool})
 		}
 	}
 	return list
 }
 
-// Every returns all functions of a host as if a device_spec without tags offered them.
-func Every(devices []pci.Device) (list []Function) {
+// Of returns the pools of functions.
+func Of(functions []Function) []Pool {
+	list := []Pool{}
+	for _, f := range functions {
+		list = append(list, f.Pool)
+	}
+	return list
+}
+
+// Every returns the pools of devices as if a device_spec without tags offered them, without devices
+// whose ids are unknown.
+func Every(devices []pci.Device) []Pool {
+	list := []Pool{}
 	for i := range devices {
-		list = append(list, Function{&devices[i], New(&devices[i], nil)})
+		if p := New(&devices[i], nil); p.Vendor != "" {
+			list = append(list, p)
+		}
 	}
 	return list
 }
@@ -66,57 +82,85 @@ type Why string
 const (
 	Gets       Why = ""
 	Absent     Why = "absent"      // the host has no device of the alias's product
-	NotOffered Why = "not offered" // no device_spec matches one of them
 	OtherType  Why = "other type"  // those that are offered, or all, have another device_type
+	NotOffered Why = "not offered" // no device_spec matches one of them
 	OtherTags  Why = "other tags"  // those that are offered lack tags of the alias, or have others
 )
 
 // Share is what an alias gets of a host whose devices are all free.
 type Share struct {
-	Count int
+	Count int // of the devices that it gets
+	Typed int // of the devices that are offered, or of all where that is unknown, with a type that the alias selects
+	Has   int // of all devices of the product
 	Why   Why
 	Types []string // of the devices that were compared with the alias, sorted
 }
 
-// Judge returns what an alias, whose definitions have ids, gets of the functions of a host: offered
-// are those that its device specs offer, of all devices that it has. isKnown is false where the
-// device specs are unknown: types are compared then, and offered is empty.
-func Judge(alias []map[string]any, devices []pci.Device, offered []Function, isKnown bool, r nova.Release) (s Share) {
-	isOf := func(f Function) bool {
-		return slices.ContainsFunc(alias, func(a map[string]any) bool { return nova.IsProduct(a, f.Device) })
+// ClassTag is the key of a spec and a pool for the resource class of an alias without ids, which
+// Placement compares.
+const ClassTag = "class in Placement"
+
+// only returns the request for all devices that match its specs by some keys.
+func (r Request) only(keys ...string) Request {
+	specs := slices.Clone(r.Specs)
+	for i := range specs {
+		specs[i] = maps.Clone(specs[i])
+		maps.DeleteFunc(specs[i], func(key, _ string) bool { return !slices.Contains(keys, key) })
 	}
-	of := func(list []Function) (mine []Function) {
-		for _, f := range list {
-			if isOf(f) {
-				mine = append(mine, f)
+	r.Specs = specs
+	return r
+}
+
+// WithoutTags returns the request for devices of the same ids and types, whatever their tags are.
+func (r Request) WithoutTags() Request {
+	return r.only("vendor_id", "product_id", ClassTag, "dev_type")
+}
+
+// WithoutTags returns the pool as it is where its tags are unknown or do not count.
+func (p Pool) WithoutTags() Pool {
+	p.Tags = maps.Clone(p.Tags)
+	maps.DeleteFunc(p.Tags, func(key, _ string) bool { return key != ClassTag })
+	return p
+}
+
+// Judge returns what an alias gets of the devices of a host: offered are those that its device
+// specs offer, of all devices that it has. isKnown is false where the device specs are unknown:
+// only types are compared then, and offered is empty.
+func (r Request) Judge(present, offered []Pool, isKnown bool, release nova.Release) (s Share) {
+	d, product, kind := Devices{Release: release}, r.only("vendor_id", "product_id", ClassTag), r.WithoutTags()
+	of := func(list []Pool) (mine []Pool) {
+		for _, p := range list {
+			if slices.ContainsFunc(product.Specs, func(s Spec) bool { return s.matches(p) }) {
+				mine = append(mine, p)
 			}
 		}
 		return mine
 	}
-	present, given := of(Every(devices)), of(offered)
+	all, given := of(present), of(offered)
 	compared := given
 	if len(given) == 0 {
-		compared = present
+		compared = all
 	}
-	isTyped, d := false, Devices{Release: r}
-	var request Request
-	for _, a := range alias {
-		request.Specs = append(request.Specs, NewSpec(a))
+	for _, p := range all {
+		s.Has += p.Count
 	}
-	for _, f := range compared {
-		if f.Pool.Type != "" && !slices.Contains(s.Types, f.Pool.Type) {
-			s.Types = append(s.Types, f.Pool.Type)
+	isTyped := false
+	for _, p := range compared {
+		if p.Type != "" && !slices.Contains(s.Types, p.Type) {
+			s.Types = append(s.Types, p.Type)
 		}
-		isTyped = isTyped || f.Pool.Type == "" || slices.ContainsFunc(alias, func(a map[string]any) bool { return nova.TakesType(a, f.Pool.Type) })
+		if p.Type == "" || d.Selects(kind, p.WithoutTags()) {
+			isTyped, s.Typed = true, s.Typed+p.Count
+		}
 	}
 	slices.Sort(s.Types)
-	for _, f := range given {
-		if f.Pool.Type == "" || d.Selects(request, f.Pool) {
-			s.Count++
+	for _, p := range given {
+		if p.Type == "" || d.Selects(r, p) {
+			s.Count += p.Count
 		}
 	}
 	switch {
-	case len(present) == 0:
+	case len(all)+len(given) == 0:
 		s.Why = Absent
 	case !isTyped:
 		s.Why = OtherType

@@ -146,6 +146,15 @@ func NewSpec(alias map[string]any) Spec {
 	return spec
 }
 
+// NewRequest returns the request for one device of an alias with some definitions.
+func NewRequest(alias []map[string]any) Request {
+	r := Request{Count: 1}
+	for _, a := range alias {
+		r.Specs = append(r.Specs, NewSpec(a))
+	}
+	return r
+}
+
 // value returns a value of a pool as a spec names it.
 func (p Pool) value(key string) (string, bool) {
 	switch key {
