@@ -257,20 +257,12 @@ func ConflictsOf(s Side, r Release) (conflicts []ConflictAt) {
 // other definitions or of pci_in_placement. If only requests for an alias fail, and the plan does
 // not turn pci_in_placement on, that is a warning.
 func (p *planner) conflicts() (errs []error) {
-	var programs []string
-	if p.options.Role.Controls() {
-		programs = append(programs, programAPI)
-	}
-	if p.options.Role.Computes() {
-		programs = append(programs, programCompute)
-	}
 	var seen []string
-	for _, program := range programs {
-		var side Side
-		for _, s := range p.of(program) {
-			side.Files = append(side.Files, conf.Source{Name: s.name, File: s.file})
+	for _, program := range []string{programAPI, programCompute} {
+		if !slices.Contains(p.options.Role.Programs(), program) {
+			continue
 		}
-		for _, c := range ConflictsOf(side, p.options.Release) {
+		for _, c := range ConflictsOf(p.side().Of(program), p.options.Release) {
 			text := fmt.Sprintf("%s: %s", p.onDisk(c.At.File, c.At.Option), c.Seen)
 			switch {
 			case slices.Contains(seen, text):

@@ -36,11 +36,7 @@ func (s Side) BooleanFaults(r Release) (faults []BooleanFault) {
 
 // booleans returns an error for each planned value that is not a boolean.
 func (p *planner) booleans() (errs []error) {
-	side := Side{Role: p.options.Role}
-	for _, source := range p.sources {
-		side.Files = append(side.Files, conf.Source{Name: source.name, File: source.file})
-	}
-	for _, f := range side.BooleanFaults(p.options.Release) {
+	for _, f := range p.side().BooleanFaults(p.options.Release) {
 		errs = append(errs, fmt.Errorf("%s:%d: %s = %s %w", f.At.File, f.At.Line(), f.At.Key, f.At.Value, ErrBoolean))
 	}
 	return errs

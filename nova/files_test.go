@@ -222,30 +222,3 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 }
-
-// TestHardwareWarnings: planned and existing specs for products that the machine does not have, and
-// aliases that select another device type.
-func TestHardwareWarnings(t *testing.T) {
-	const k4200 = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x11b4\n"
-	const pf = "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n"
-	const other = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x20b0\n"
-	for _, test := range []struct{ name, tree, want string }{
-		{"no hardware is known", "-- etc/nova/nova.conf --\n", ""},
-		{"it fits", k4200 + "-- etc/nova/nova.conf --\n", ""},
-		{"another product", other + "-- etc/nova/nova.conf --\n", `device_spec {"product_id": "11b4", "vendor_id": "10de"}: this machine has no device 10de:11b4`},
-		{"an existing spec", k4200 + "-- etc/nova/nova.conf --\n[pci]\ndevice_spec = [{\"vendor_id\": \"10de\"}, {\"vendor_id\": \"*\"}, {\"vendor_id\": \"8086\", \"product_id\": \"154d\"}]\n",
-			`device_spec {"product_id": "154d", "vendor_id": "8086"}: this machine has no device 8086:154d`},
-		{"a physical function", k4200 + pf + "-- etc/nova/nova.conf --\n", ""},
-		{"a physical function, and another type", k4200 + pf + "-- etc/nova/nova.conf --\n",
-			"alias K4200 selects no device of this machine: its 10de:11b4 is type-PF, and the alias selects type-PCI"},
-	} {
-		alias := "K4200=10de:11b4"
-		if strings.HasSuffix(test.name, "another type") {
-			alias += ",device_type=type-PCI"
-		}
-		p, _, err := planAlias(t, alias, nova.Compute, nova.Zed, nova.Place{}, false, test.tree)
-		if diff := cmp.Diff(test.want, strings.Join(p.Warnings, "; ")); err != nil || diff != "" {
-			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
-		}
-	}
-}

@@ -77,7 +77,11 @@ type Plan struct {
 	// AsksPlacement says that the plan turns pci_in_placement on: nova-scheduler then gives guests
 	// only devices that are in Placement.
 	AsksPlacement bool
-	aliases       []map[string]any
+	// Side is the planned files, with the machine if they are for it alone; else Hosts are those that
+	// they are for. A controller has neither.
+	Side    Side
+	Hosts   []Host
+	aliases []map[string]any
 }
 
 // Wants reports whether an alias of the planned files selects devices of a product.
@@ -160,8 +164,11 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if err := p.files(); err != nil {
 		return Plan{}, err
 	}
-	if o.Role.Computes() {
-		p.warnOfHardware(w)
+	p.plan.Side = p.side()
+	if served := o.served(); len(served) == 1 && served[0].isHere {
+		p.plan.Side.Machine = o.Machine
+	} else {
+		p.plan.Hosts = served
 	}
 	restart, err := p.restart()
 	if err != nil {
@@ -210,6 +217,15 @@ func (p *planner) files() error {
 		p.plan.Files = append(p.plan.Files, c)
 	}
 	return nil
+}
+
+// side returns the planned files as a side.
+func (p *planner) side() Side {
+	side := Side{Role: p.options.Role, Hypervisor: p.options.Hypervisor}
+	for _, s := range p.sources {
+		side.Files = append(side.Files, conf.Source{Name: s.name, File: s.file})
+	}
+	return side
 }
 
 // planned returns the files as they are planned so far.

@@ -60,6 +60,11 @@ func (h Host) Divide(vendor, product pci.ID) Division {
 	return d
 }
 
+// IsForGuests reports whether a function of the host is for guests, by its division.
+func (h Host) IsForGuests(d *pci.Device) bool {
+	return d.VendorID != nil && d.ProductID != nil && slices.Contains(h.Divide(*d.VendorID, *d.ProductID).Guests, d.Address)
+}
+
 // typesFor returns the device types of a product's functions, sorted: of those for guests or, without
 // any, of all but virtual functions.
 func (h Host) typesFor(vendor, product pci.ID) (types []string) {

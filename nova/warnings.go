@@ -1,41 +1,11 @@
 package nova
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"gpustack/host/pci"
-	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 )
-
-// warnOfHardware adds warnings about planned specs and aliases that do not fit the hardware of the
-// compute nodes, if it is known: products that none has, and products of another device type than
-// the alias selects.
-func (p *planner) warnOfHardware(w Want) {
-	devices := p.options.hardware().Devices
-	if len(devices) == 0 {
-		return
-	}
-	hosts, none := "this machine", "this machine has no device"
-	if len(p.options.served()) > 1 || !p.options.served()[0].isHere {
-		hosts, none = "the inventories", "no host of the inventories has a device"
-	}
-	for _, spec := range Missing(devspec.Lines(p.readByCompute(), p.options.Release.SpecNames()), devices) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("device_spec %s: %s %s:%s", conf.Written(spec.Object), none, spec.Vendor, spec.Product))
-	}
-	for _, a := range w.Aliases {
-		object, err := conf.Object(a)
-		if err != nil {
-			continue // reported where it is written
-		}
-		if types := TypesOf(object, devices); len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return TakesType(object, t) }) {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("alias %s selects no device of %s: its %s:%s is %s, and the alias selects %s",
-				a.Name, hosts, a.VendorID, a.ProductID, strings.Join(types, " and "), SelectedTypes(object)))
-		}
-	}
-}
 
 // Missing returns the specs of lines that name a product of which devices has no function.
 func Missing(lines []devspec.Line, devices []pci.Device) (missing []devspec.Spec) {

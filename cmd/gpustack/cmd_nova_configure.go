@@ -226,7 +226,7 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	if opts.render != "" {
 		return views.RenderNova(u, newReport(root, reboot, false), opts.render, c, want)
 	}
-	plan, err := nova.NewPlan(root, c.Options, want, o.Place)
+	plan, err := c.Plan(root, want, o.Place)
 	if errors.Is(err, nova.ErrOwned) && len(want.Aliases) > 0 {
 		// The deployment tool has to write these options.
 		return errors.Join(views.RenderNova(u, newReport(root, reboot, false), nova.FormFor(err), c, want), err)

@@ -45,6 +45,8 @@ func TestNewFit(t *testing.T) {
 	apart, second := fitHost("apart", a100, []int{0}, fitNode(0, 64, 1000), fitNode(1, 64, 1000)), fitHost("apart", "T4", []int{1})
 	second.Devices[0].Address.Bus = 9
 	apart.Devices = append(apart.Devices, second.Devices...)
+	prepared := fitHost("prepared", a100, []int{0, 0, 0, 0}, fitNode(0, 33, 208))
+	prepared.Given, prepared.Containers = []pci.Address{{Bus: 1}, {Bus: 2}}, []pci.Address{{Bus: 3}}
 	for _, c := range []struct {
 		name    string
 		request string
@@ -65,6 +67,8 @@ func TestNewFit(t *testing.T) {
 				{Host: "pair", Devices: 2, Guests: 1, Nodes: 2, VCPUs: 16, RAM: 32 << 10}, {Host: "small", Devices: 1}}},
 		{"other GPUs get their share", "A100:1", []nova.Host{mixed}, 16, 50,
 			[]flavor.FitHost{{Host: "mixed", Devices: 3, Guests: 3, Within: 3, VCPUs: 16, RAM: 50 << 10}}},
+		{"what remains with the host and containers is not for guests", "A100:1", []nova.Host{prepared}, 16, 50,
+			[]flavor.FitHost{{Host: "prepared", Devices: 2, Guests: 2, Within: 2, VCPUs: 16, RAM: 50 << 10}}},
 		{"huge pages are the memory", "A100:1", []nova.Host{fitHost("huge", a100, []int{0, 0}, fitNode(0, 33, 500, gib(400)))}, 32, 200,
 			[]flavor.FitHost{{Host: "huge", Devices: 2, Guests: 2, Within: 2, VCPUs: 32, RAM: 200 << 10, HugePages: true}}},
 		{"small huge pages are not", "A100:1", []nova.Host{fitHost("small pages", a100, []int{0}, fitNode(0, 33, 108, hardware.HugePages{Size: 2 << 20, Total: 10 << 9}))}, 64, 90,

@@ -121,7 +121,6 @@ func (c *checker) retype(at []aliasAt, types []string) host.Text {
 // hasForGuests reports whether a host has a device for guests that an alias selects.
 func (c *checker) hasForGuests(at []aliasAt, h nova.Host) bool {
 	return slices.ContainsFunc(h.Devices, func(d pci.Device) bool {
-		return d.VendorID != nil && d.ProductID != nil && slices.Contains(h.Divide(*d.VendorID, *d.ProductID).Guests, d.Address) &&
-			slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
+		return h.IsForGuests(&d) && slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
 	})
 }

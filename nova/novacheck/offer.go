@@ -70,6 +70,27 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	return findings
 }
 
+// Planned returns the findings about the planned files of a compute node and its hardware, as [Run]
+// finds them: what an alias does not get, products that no host has, and functions that are offered
+// although they are not ready for guests. A controller has none.
+func Planned(r nova.Release, p nova.Plan) []host.Finding {
+	if !p.Side.Role.Computes() {
+		return nil
+	}
+	c := newChecker(r, []nova.Side{p.Side}, p.Hosts)
+	for _, s := range c.sides {
+		c.readAliases(s)
+		if s.Role.Computes() {
+			c.readSpecs(s)
+		}
+	}
+	c.findings = nil // of the files alone
+	c.prepared()
+	c.offered()
+	c.missing()
+	return slices.DeleteFunc(c.findings, func(f host.Finding) bool { return f.Status == host.NA })
+}
+
 // withDrivers returns functions with their drivers as a text.
 func withDrivers(functions []devspec.Reported) string {
 	var names []string

@@ -208,3 +208,51 @@ func TestRemedyOfContainers(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanned: what nova configure plans is judged with the hardware before it is shown, as nova
+// check judges it afterwards.
+func TestPlanned(t *testing.T) {
+	const k4200 = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:84:00.0/device --\n0x11b4\n-- sys/bus/pci/devices/0000:84:00.0/class --\n0x030000\n"
+	const pf = "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n"
+	for _, test := range []struct{ name, alias, tree, want string }{
+		{"no hardware is known", "", "-- etc/nova/nova.conf --\n", ""},
+		{"it fits", "", k4200 + "-- etc/nova/nova.conf --\n", ""},
+		{"another product", "", strings.Replace(k4200, "11b4", "20b0", 1) + "-- etc/nova/nova.conf --\n", "a device_spec selects product 10de:11b4, which this machine does not have"},
+		{"an existing spec", "", k4200 + "-- etc/nova/nova.conf --\n[pci]\ndevice_spec = [{\"vendor_id\": \"8086\", \"product_id\": \"154d\"}]\n",
+			"a device_spec selects product 8086:154d, which this machine does not have"},
+		{"an existing alias", "", k4200 + pf + "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"old\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
+			"the devices of alias old have device_type type-PF"},
+		{"a physical function", "", k4200 + pf + "-- etc/nova/nova.conf --\n", ""},
+		{"a physical function, and another type", ",device_type=type-PCI", k4200 + pf + "-- etc/nova/nova.conf --\n", "the devices of alias K4200 have device_type type-PF"},
+		{"a driver of the host has it", "", k4200 + "-- etc/nova/nova.conf --\n", "a device_spec offers 0000:84:00.0 (nouveau), and a driver of the host has it"},
+	} {
+		root := hosttest.Lay(t, test.tree)
+		alias, err := nova.ParseAlias("K4200=10de:11b4" + test.alias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		machine, err := nova.Observe(root, nova.Recorded{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if driver := "nouveau"; strings.HasPrefix(test.name, "a driver") {
+			machine.Devices[0].Driver = &driver
+		}
+		o := nova.Options{Role: nova.Compute, Release: nova.Zed, Aliases: []nova.Alias{alias}, Machine: machine}
+		want, err := nova.NewWant(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := nova.NewPlan(root, o, want, nova.Place{File: nova.DefaultConf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var seen []string
+		for _, f := range novacheck.Planned(nova.Zed, plan) {
+			seen = append(seen, f.Seen)
+		}
+		if got := strings.Join(seen, "; "); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}

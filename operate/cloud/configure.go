@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"gpustack/host"
@@ -12,6 +13,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/devspec"
+	"gpustack/nova/novacheck"
 )
 
 // ConfigureOptions are what nova configure is to set, and where it reads what that depends on.
@@ -77,6 +79,21 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 		own = c.observeMachine(root, m, o.Unnamed)
 	}
 	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, namesErr, inUseErr, own.adapters, own.hypervisor)
+}
+
+// Plan plans the change of the files, with a warning for each finding of nova check about the planned
+// files and the hardware of the compute node.
+//
+// Errors: those of [nova.NewPlan].
+func (c Configuration) Plan(root host.Root, want nova.Want, place nova.Place) (nova.Plan, error) {
+	plan, err := nova.NewPlan(root, c.Options, want, place)
+	if err != nil {
+		return plan, err
+	}
+	for _, f := range novacheck.Planned(c.Release, plan) {
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("%s: %s", f.Seen, f.Remedy))
+	}
+	return plan, nil
 }
 
 // Work returns the change of a plan, with the services to restart. command is recorded.
