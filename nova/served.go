@@ -28,7 +28,7 @@ type Division struct {
 }
 
 // Divide returns the division of a product's functions. VFs count only beside some that are for
-// guests, by the record or by their drivers.
+// guests, by the record or by their drivers; their PF remains with the host then.
 func (h Host) Divide(vendor, product pci.ID) Division {
 	var functions []*pci.Device
 	isBound, isBeside, isVF := false, false, false
@@ -55,6 +55,12 @@ func (h Host) Divide(vendor, product pci.ID) Division {
 			d.Remain = append(d.Remain, f.Address)
 		default:
 			d.Guests = append(d.Guests, f.Address)
+		}
+	}
+	for _, f := range functions { // Nova assigns a card as a whole, or its VFs
+		i := slices.IndexFunc(d.Guests, func(a pci.Address) bool { return f.SRIOV.PF != nil && a == *f.SRIOV.PF })
+		if i >= 0 && slices.Contains(d.Guests, f.Address) {
+			d.Remain, d.Guests = append(d.Remain, d.Guests[i]), slices.Delete(d.Guests, i, i+1)
 		}
 	}
 	return d
@@ -86,7 +92,7 @@ func (h Host) typesFor(vendor, product pci.ID) (types []string) {
 func (h Host) gpus() func(*pci.Device) bool {
 	if h.Given != nil {
 		return func(d *pci.Device) bool {
-			return d.IsGPU() && !d.IsManagementConsole() && slices.Contains(h.Given, d.Address)
+			return d.IsGPU() && !d.IsManagementConsole() && h.IsForGuests(d)
 		}
 	}
 	isOfMachine := pci.GPUs(h.Devices)
@@ -171,6 +177,23 @@ type divided struct {
 	Division
 }
 
+// typed returns the functions for guests that an alias selects by their type, or all where it
+// selects none.
+func (d divided) typed(alias Alias) []pci.Address {
+	object := map[string]any{}
+	if alias.DeviceType != "" {
+		object["device_type"] = alias.DeviceType
+	}
+	guests := slices.DeleteFunc(slices.Clone(d.Guests), func(a pci.Address) bool {
+		i := slices.IndexFunc(d.Devices, func(f pci.Device) bool { return f.Address == a })
+		return d.Devices[i].DeviceType != nil && !TakesType(object, string(*d.Devices[i].DeviceType))
+	})
+	if len(guests) == 0 {
+		return d.Guests
+	}
+	return guests
+}
+
 // divide returns the division of a product's functions on each host that the plan serves.
 func (o Options) divide(vendor, product pci.ID) (all []divided) {
 	for _, h := range o.served() {
@@ -193,18 +216,19 @@ func (d Division) withdrawn() []pci.Address {
 	return d.kept()
 }
 
-// offering returns the addresses of the functions of a product that one text offers to guests on
-// all hosts, or isAll if it can offer all functions of the product. There are no addresses if no
-// host has a function for guests.
+// offering returns the addresses of the functions that one text offers to guests on all hosts for
+// an alias, or isAll if it can offer all functions of the product: of several device types, only
+// those that the alias selects. There are no addresses if no host has a function for guests.
 //
 // Errors: ErrOneText.
-func (o Options) offering(vendor, product pci.ID) (addresses []pci.Address, isAll bool, err error) {
-	hosts := o.divide(vendor, product)
+func (o Options) offering(alias Alias) (addresses []pci.Address, isAll bool, err error) {
+	hosts := o.divide(alias.VendorID, alias.ProductID)
 	isAll = !o.ByAddress
 	from := map[pci.Address]divided{}
 	for _, h := range hosts {
-		isAll = isAll && len(h.kept()) == 0
-		for _, a := range h.Guests {
+		guests := h.typed(alias)
+		isAll = isAll && len(h.kept()) == 0 && len(guests) == len(h.Guests)
+		for _, a := range guests {
 			if _, twice := from[a]; !twice {
 				addresses, from[a] = append(addresses, a), h
 			}

@@ -2,6 +2,7 @@ package nova_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -20,6 +21,8 @@ func TestVendors(t *testing.T) {
 		flex = "4d:00.0 0380 8086:56c0 i915 31; 4d:00.1 0380 8086:56c0 vfio-pci 4d:00.0; 4d:00.2 0380 8086:56c0 - 4d:00.0; b3:00.0 0380 8086:56c0 i915 31"
 		// MI300X with amd/MxGPU-Virtualization (gim): each PF has one VF of another id.
 		mi300x = "11:00.0 1200 1002:74a1 gim 1; 11:02.0 1200 1002:74b5 vfio-pci 11:00.0; 2f:00.0 1200 1002:74a1 gim 1; 2f:02.0 1200 1002:74b5 vfio-pci 2f:00.0"
+		bound  = "4d:00.0 0380 8086:56c0 vfio-pci 31; 4d:00.1 0380 8086:56c0 vfio-pci 4d:00.0; 4d:00.2 0380 8086:56c0 vfio-pci 4d:00.0"
+		beside = bound + "; b3:00.0 0380 8086:56c0 vfio-pci 0"
 		whole  = "02:00.0 0300 1a03:2000 ast; 11:00.0 1200 1002:74a1 amdgpu; 2f:00.0 1200 1002:74a1 amdgpu"
 	)
 	for _, test := range []struct {
@@ -27,6 +30,11 @@ func TestVendors(t *testing.T) {
 	}{
 		{"VFs by their driver", flex, "", "flex=8086:56c0", "flex type-VF: 4d:00.1 4d:00.2"},
 		{"a recorded VF", flex, "4d:00.1", "", "Flex170 type-VF: 4d:00.1"},
+		{"a PF with its VFs, all of them bound", bound, "", "flex=8086:56c0", "flex type-VF: 4d:00.1 4d:00.2"},
+		{"a PF with its VFs, all of them recorded", bound, "4d:00.0 4d:00.1 4d:00.2", "", "Flex170 type-VF: 4d:00.1 4d:00.2"},
+		{"VFs beside a whole card", beside, "", "flex=8086:56c0", "flex : 4d:00.1 4d:00.2"},
+		{"a whole card beside VFs", beside, "", "flex=8086:56c0,device_type=type-PF", "flex type-PF: b3:00.0"},
+		{"both, each by a name", beside, "", "vf=8086:56c0,device_type=type-VF pf=8086:56c0,device_type=type-PF", "vf type-VF: pf type-PF: 4d:00.1 4d:00.2 b3:00.0"},
 		{"a recorded PF", flex, "b3:00.0", "", "Flex170 type-PF: b3:00.0"},
 		{"a PF and a VF", flex, "4d:00.1 b3:00.0", "", "product 8086:56c0 has different device types, which one alias cannot select: type-PF on localhost; type-VF on localhost"},
 		{"VFs of another id", mi300x, "11:02.0 2f:02.0", "", "MI300X-VF type-VF: all"},
@@ -51,7 +59,8 @@ func TestVendors(t *testing.T) {
 					fmt.Fprintf(&tree, "-- %[1]s/sriov_totalvfs --\n%[2]s\n-- %[1]s/sriov_numvfs --\n1\n", dir, words[4])
 				}
 			}
-			devices, warnings, err := pci.Scan(hosttest.Lay(t, links.String()+tree.String()), pci.Options{})
+			root := hosttest.Lay(t, links.String()+tree.String()+"-- etc/nova/nova.conf --\n")
+			devices, warnings, err := pci.Scan(root, pci.Options{})
 			if err != nil || len(warnings) > 0 {
 				t.Fatal(warnings, err)
 			}
@@ -63,13 +72,14 @@ func TestVendors(t *testing.T) {
 				}
 				o.Given = append(o.Given, a)
 			}
-			if test.alias != "" {
-				a, err := nova.ParseAlias(test.alias)
+			for word := range strings.FieldsSeq(test.alias) {
+				a, err := nova.ParseAlias(word)
 				if err != nil {
 					t.Fatal(err)
 				}
-				o.Aliases = []nova.Alias{a}
-			} else {
+				o.Aliases = append(o.Aliases, a)
+			}
+			if test.alias == "" {
 				here, err := o.Prepared()
 				if err != nil {
 					t.Fatal(err)
@@ -93,6 +103,29 @@ func TestVendors(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
 				t.Error(diff)
+			}
+			if err != nil {
+				return
+			}
+			for range 2 { // again: nothing to do, and nothing to say
+				p, err := nova.NewPlan(root, o, w, nova.Place{File: nova.DefaultConf})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range p.Files.Pending() {
+					if err := os.WriteFile(root.Path(c.Name), c.After.Content, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if o.InUse != nil && (len(p.Files.Pending()) > 0 || len(p.Warnings) > 0) {
+					t.Errorf("again: %v, %q", p.Files.Pending(), p.Warnings)
+				}
+				if o.InUse, err = nova.InUse(root, nova.Place{File: nova.DefaultConf}, o.Role, o.Release); err != nil {
+					t.Fatal(err)
+				}
+				if w, err = nova.NewWant(o); err != nil || len(w.Warnings) > 1 {
+					t.Errorf("again: %v, %q", err, w.Warnings)
+				}
 			}
 		})
 	}

@@ -238,7 +238,7 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	if !o.Role.Computes() {
 		return []Spec{spec}, nil
 	}
-	addresses, isAll, err := o.offering(a.VendorID, a.ProductID)
+	addresses, isAll, err := o.offering(a)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("alias %s: %w", a.Name, err)
