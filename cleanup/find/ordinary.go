@@ -33,6 +33,7 @@ type tally struct {
 	*reader
 	plain      []bool // of each node, whether ordinary rows may be on it
 	owners     *owners
+	requested  cleanup.Requested
 	ids        []int64 // of doubtful rows
 	legitimate int
 }
@@ -231,7 +232,7 @@ func (t *tally) extra(v values) error {
 	}
 	requests, plain := v[2], string(v[3]) == "1"
 	if plain && requests != nil {
-		n, ids, ok := cleanup.Requested(requests)
+		n, ids, ok := t.requested.Of(requests)
 		plain = ok && n >= int(o.rows) && ids == o.requests
 	}
 	if !plain {
