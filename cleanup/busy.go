@@ -108,26 +108,22 @@ func (c *classifier) confirming(m *Migration) {
 	state := fmt.Sprintf("%s is being confirmed by nova-compute on %s", m, m.SourceHost)
 	c.busy(state)
 	confirm := host.Textf("openstack server resize confirm %s, and never revert it: the source may have removed the guest's old disk", c.f.Instance.UUID)
-	p := c.f.Proof
+	restarted, why := c.f.Proof.Restarted(m.SourceHost, m.Changed)
 	switch {
-	case p != nil && p.Off(m.SourceHost):
+	case c.f.Proof.Off(m.SourceHost):
 		c.is(CaseStuck, Stale, "%s, which is declared off; Nova can neither confirm nor revert it any more", state)
 		c.Migration, c.Consequence = &m.ID, keptByNova
-		c.closer = &closer{c.f}
-		c.closes(c.closer.close([]int64{m.ID}))
+		c.closes()
 		c.Confirms = c.Repair == Online
 		return
-	case p != nil:
-		if ok, why := p.Restarted(m.SourceHost, m.Changed); !ok {
-			c.Reason += "; " + why
-			break
-		}
+	case restarted:
 		c.is(CaseStuck, Stale, "%s, which was started since; Nova can neither confirm nor revert it any more", state)
 		c.Migration, c.Consequence = &m.ID, keptByNova
 		c.Closings = []Closing{{m.ID, "finished"}}
 		c.repairs(Reopen, "set migration %d to finished; then %s", m.ID, confirm)
 		return
 	}
+	c.Reason += "; " + why
 	if c.Consequence != "" { // it is listed
 		c.Consequence = keptByNova
 		c.Steps = c.ask(m.SourceHost) + host.Textf("; or, if the host is off, %s; do not revert the move", again.Flag("host-is-off", m.SourceHost))
@@ -207,7 +203,7 @@ func (c *classifier) workers() []string {
 // without a destination is still being scheduled, and one across cells is carried on by
 // nova-conductor.
 func (c *classifier) restarted(hosts []string, since time.Time) string {
-	if c.f.Proof == nil || slices.ContainsFunc(c.f.Migrations, func(m Migration) bool { return m.CrossCell && !m.Over() }) {
+	if slices.ContainsFunc(c.f.Migrations, func(m Migration) bool { return m.CrossCell && !m.Over() }) {
 		return ""
 	}
 	var started, off []string

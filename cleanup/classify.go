@@ -36,6 +36,8 @@ type Proof interface {
 	// Has returns whether a report shows that the guest of an instance uses a device of a host,
 	// or that its domain names it.
 	Has(host, instance, address string) bool
+	// Held returns the devices that guests use, by all reports.
+	Held() []HeldBy
 	// Hosts returns the hosts with a report or declared off, by the names that were given.
 	Hosts() []string
 	// Spelled returns the Proof with the names that a database has for hosts, by the names that were
@@ -106,6 +108,9 @@ const (
 // Classify judges a row.
 func Classify(d Device, f Facts) Finding {
 	f.Busy = cmp.Or(f.Busy, BusyAfter)
+	if f.Proof == nil {
+		f.Proof = reported{}
+	}
 	c := &classifier{Finding{Cell: f.Cell, Device: d, Closings: []Closing{}, Frees: []Held{}, Reports: []string{}, card: f.Card}, d, f}
 	if f.Node != nil {
 		c.Host, c.Node = f.Node.Host, f.Node.Name
@@ -163,7 +168,7 @@ func (c *classifier) judge() {
 // a guest has open. Rows of a deleted node are left out: the host's other node has rows of the
 // same devices.
 func (c *classifier) holder() {
-	if c.f.Proof == nil || c.f.Node == nil || c.f.Node.Deleted {
+	if c.f.Node == nil || c.f.Node.Deleted {
 		return
 	}
 	use := c.f.Proof.Holder(c.f.Node.Host, c.d.Address, c.d.LastChange())
@@ -310,11 +315,7 @@ func (c *classifier) stopped() (since time.Time) {
 		c.Needs = "nova-compute on " + c.f.Node.Host + " stopped for at least " + Silence(c.f.Down).String()
 		return since
 	}
-	ok, why := false, noReport(c.f.Node.Host)
-	if c.f.Proof != nil {
-		ok, why = c.f.Proof.Stopped(c.f.Node.Host, since)
-	}
-	if !ok {
+	if ok, why := c.f.Proof.Stopped(c.f.Node.Host, since); !ok {
 		c.Needs, c.Reports = why+c.orOff(), []string{c.f.Node.Host}
 	}
 	return since
@@ -386,7 +387,7 @@ func (c *classifier) deletedNode() {
 	c.repairs(Offline, "soft-delete the row if the host does not return: from 2023.1 on, a returning nova-compute restores its old node and uses its rows again")
 	if c.f.Node == nil {
 		c.Repair = NoRepair
-	} else if c.f.Proof == nil || !c.f.Proof.Off(c.f.Node.Host) {
+	} else if !c.f.Proof.Off(c.f.Node.Host) {
 		c.Needs = "confirmation that the host is off for good (--host-is-off " + c.f.Node.Host + ")"
 	}
 }
@@ -644,7 +645,7 @@ func (c *classifier) offline() {
 // usedByOwner returns a function that says whether the report of a host shows that the instance of
 // a row uses the device.
 func usedByOwner(p Proof, host string) func(Device) bool {
-	return func(d Device) bool { return p != nil && p.Has(host, *d.Instance, d.Address) }
+	return func(d Device) bool { return p.Has(host, *d.Instance, d.Address) }
 }
 
 // inUse returns why a guest may use the device, or one that is freed with it; "" if none does, by a

@@ -140,6 +140,8 @@ func (r reports) Has(string, string, string) bool { return false }
 
 func (r reports) Hosts() []string { return nil }
 
+func (r reports) Held() []HeldBy { return nil }
+
 func (r reports) Spelled(map[string]string) (Proof, error) { return r, nil }
 
 func (r reports) At(time.Time) Proof { return r }
@@ -232,7 +234,7 @@ func TestCases(t *testing.T) {
 		"T: its confirmation may go on": {device: mine, instance: instance("resized @gpu2"), migrations: move("confirming"), held: both, proof: reports{stayedOn: "gpu1"},
 			want: "T busy: " + confirming + ", unchanged for 3 h; nova-compute of gpu1 has been running since before"},
 		"T: its confirmation, without a report": {device: mine, instance: instance("resized @gpu2"), migrations: move("confirming"), held: both,
-			want: "T busy: " + confirming + ", unchanged for 3 h"},
+			want: "T busy: " + confirming + ", unchanged for 3 h; no guest report of gpu1 was given"},
 		"C: its confirmation died, and the source is alive": {device: mine, instance: instance("resized @gpu2"), migrations: move("confirming"), held: both, proof: reports{silent: "gpu2"},
 			want: "C stale reopen finished: " + confirming + ", which was started since; Nova can neither confirm nor revert it any more"},
 		"C: its confirmation died, and the source is off": {device: mine, instance: instance("resized @gpu2"), migrations: move("confirming"), held: both, proof: reports{off: "gpu1", silent: "gpu2"},
@@ -310,11 +312,11 @@ func TestCases(t *testing.T) {
 		"B: another migration keeps a third host's row": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{numbered(12, "migration error gpu2 gpu1"), numbered(13, "migration error gpu2 gpu3")},
 			held:       append([]Held{on(gpu3)}, both...), proof: reports{silent: "gpu3"},
-			want: "B stale online failed: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node"},
+			want: "B unknown: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node; not proved: no guest report of gpu3 was given"},
 		"B: one of unknown type keeps a third host's row": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{numbered(12, "migration error gpu2 gpu1"), numbered(13, "teleport running gpu2 gpu3")},
 			held:       append([]Held{on(gpu3)}, both...), proof: reports{silent: "gpu3"},
-			want: "B stale online failed: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node"},
+			want: "B unknown: migration 12 (migration) 'error' gpu2->gpu1 keeps the device, but the instance is not on this node; not proved: migration 13 (teleport) 'running' gpu2->gpu3 is open"},
 		"B: another migration crosses cells": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{numbered(12, "migration error gpu2 gpu1"), numbered(13, "resize error gpu2 gpu3")}, held: both, proof: ok,
 			change: func(f *Facts) { f.Migrations[1].CrossCell = true },
@@ -328,7 +330,7 @@ func TestCases(t *testing.T) {
 		"C: two, of hosts that have reported in part": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{numbered(12, "migration migrating gpu2 gpu1"), numbered(13, "migration migrating gpu2 gpu3")},
 			held:       append([]Held{on(gpu3)}, both...), proof: reports{silent: "gpu3"},
-			want: "C stale online failed: migration 12 (migration) 'migrating' gpu2->gpu1 is open, but the instance is in no task"},
+			want: "C unknown: migration 12 (migration) 'migrating' gpu2->gpu1 is open, but the instance is in no task; not proved: no guest report of gpu3 was given"},
 		"B: the guest was moved away, and its domain is left": {device: mine, instance: instance("active @gpu2"), migrations: move("error"),
 			held: both, proof: reports{guest: "gpu1", leftover: true},
 			want: "B stale online failed: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node"},
@@ -760,29 +762,27 @@ func TestPlan(t *testing.T) {
 		"three tries, one host": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "resize error gpu1 gpu2", "resize error gpu1 gpu2"}, rows: []Node{gpu1, gpu2, gpu2, gpu2}, proof: reports{silent: "gpu1"},
 			want: []string{"planned online migrations 1, 2 and 3: [{1 failed} {2 failed} {3 failed}] frees gpu2 gpu2 gpu2, vacated [gpu2 gpu2 gpu2]"}},
 		"three tries, one host has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "resize error gpu1 gpu3", "resize error gpu1 gpu4"}, rows: nodes, proof: reports{silent: "gpu3"},
-			want: []string{"planned online migrations 1 and 3: [{1 failed} {3 failed}] frees gpu2 gpu4, vacated [gpu2 gpu4]"}},
+			want: nil, steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; ssh gpu3 gpustack host guests -o json > gpu3.json; ssh gpu4 gpustack host guests -o json > gpu4.json; gpustack repair-migration --guests gpu2.json --guests gpu3.json --guests gpu4.json; " +
+				"then: correct Placement's allocations, then set migrations 1, 2 and 3 to failed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu2, 0000:84:00.0 of gpu3, 0000:84:00.0 of gpu4"},
 		"one host alone is asked for": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "resize error gpu1 gpu3"}, rows: nodes[:3], proof: reports{}, only: []Node{gpu3},
-			want: []string{"planned online migration 2: [{2 failed}] frees gpu3, vacated [gpu3]"}},
+			want: []string{"planned online migrations 1 and 2: [{1 failed} {2 failed}] frees gpu2 gpu3, vacated [gpu2 gpu3]"}},
 		"of different kinds": {instance: "active @gpu2", migrations: []string{"resize finished gpu1 gpu2", "migration migrating gpu2 gpu3"}, rows: nodes[:3], proof: reports{guest: "gpu1", leftover: true},
 			want:   []string{"planned online migrations 1 and 2: [{1 confirmed} {2 failed}] frees gpu1 gpu3, vacated [gpu1 gpu3]"},
-			steps:  "correct Placement's allocations, then set migration 1 to confirmed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1",
+			steps:  "correct Placement's allocations, then set migration 1 to confirmed, migration 2 to failed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1, 0000:84:00.0 of gpu3",
 			leaves: "on gpu1 what confirming the resize would have removed: the guest's domain (virsh undefine " + u + " --managed-save --nvram) and the folder " + u + "_resize with the guest's old disk; keep both until the guest runs on gpu2; disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; a guest with volumes is stopped, and each volume refreshed on gpu2 (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh " + u + " VOLUME connector.json); a hard reboot then corrects the ports"},
 		"back on the source, where the folder may have the guest's only disk": {instance: "active @gpu1", migrations: []string{"resize finished gpu1 gpu2"}, rows: nodes[:2], proof: reports{},
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]"},
 			leaves: "on gpu1 perhaps the folder " + u + "_resize: the instance is not on gpu2, so a disk in that folder may be the guest's only one; " +
 				"disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; a guest with volumes is stopped, and each volume refreshed on gpu1 (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh " + u + " VOLUME connector.json); a hard reboot then corrects the ports"},
 		"one crosses cells": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "crossing error gpu1 gpu3"}, rows: nodes[:2], proof: reports{},
-			steps: "see what became of migration 2, which crosses cells: openstack server migration list --server " + u + "; then run gpustack repair-migration again"},
+			steps: "see what became of migration 2, which must not be closed: openstack server migration list --server " + u + "; then run gpustack repair-migration again"},
 		"no report at all": {instance: "active @gpu2", migrations: []string{"resize finished gpu1 gpu2", "migration migrating gpu2 gpu3"}, rows: nodes[:3], want: nil,
-			steps: "ssh gpu1 gpustack host guests -o json > gpu1.json; gpustack repair-migration --guests gpu1.json; then: correct Placement's allocations, then set migration 1 to confirmed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1"},
+			steps: "ssh gpu1 gpustack host guests -o json > gpu1.json; ssh gpu2 gpustack host guests -o json > gpu2.json; ssh gpu3 gpustack host guests -o json > gpu3.json; gpustack repair-migration --guests gpu1.json --guests gpu2.json --guests gpu3.json; then: correct Placement's allocations, then set migration 1 to confirmed, migration 2 to failed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1, 0000:84:00.0 of gpu3"},
 		"a row that nothing keeps, with a report": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2"}, rows: nodes[:3], proof: reports{},
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2 gpu3]"}},
 		"a row that nothing keeps, without": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2"}, rows: nodes[:3], proof: reports{silent: "gpu3"},
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]"}},
-		// Either migration leaves gpu4's device to the other one; both do not.
-		"together they free a host that has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu4 gpu2", "resize error gpu4 gpu3"}, rows: nodes, proof: reports{silent: "gpu4"},
-			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]",
-				"skipped online migration 2: [{2 failed}] frees gpu3, vacated []: migration 1 is closed first, because closing it together with migration 2 is not proved to be safe: no guest report of gpu4 was given; run gpustack repair-migration again afterwards"}},
+		"both keep a host that has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu4 gpu2", "resize error gpu4 gpu3"}, rows: nodes, proof: reports{silent: "gpu4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var held []Held

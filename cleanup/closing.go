@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,18 +10,17 @@ import (
 	"gpustack/host"
 )
 
-// closer judges which open migrations of an instance can be closed together. nova-compute keeps
-// the instance's devices on a node for as long as one open migration goes to or from the node
-// (nova/compute/resource_tracker.py, _update_available_resource; nova/pci/manager.py,
-// clean_usage): closing some frees the devices that only these keep.
+// An instance is judged once, by all its open migrations: nova-compute keeps the instance's devices on
+// a node for as long as one open migration goes to or from the node
+// (nova/compute/resource_tracker.py, _update_available_resource; nova/pci/manager.py, clean_usage),
+// so those that keep devices on other nodes than its own are closed together or not at all.
 //
 // Two rows of one instance on two hosts prove nothing: every resize looks like this until it is
 // confirmed. After an operator has reset the instance's state, a migration whose disk copy still runs
 // looks the same as one that died hours ago. A migration that only touches other nodes does not
 // matter, unless it crosses cells: the instance may then be in another cell.
-type closer struct{ Facts }
 
-// prospect is what closing migrations leads to.
+// prospect is what closing an instance's migrations leads to.
 type prospect struct {
 	closings []Closing
 	frees    []Held
@@ -30,132 +30,87 @@ type prospect struct {
 	hosts    []string   // of which reports are needed
 	unfit    string     // why the migration_context must not be removed; "" if it may
 	unproved string     // why the migrations must not be closed; "" if they may
-	crossing *Migration // one that is left open and crosses cells, which no report can prove dead
+	stuck    *Migration // one that must not be closed, whatever is reported
 }
 
 // keptBy returns whether a migration goes to or from the device's node.
 func (h Held) keptBy(m Migration) bool { return m.touches(h.Host, h.NodeName) }
 
-// close returns what closing the open migrations with these ids together leads to.
-func (c closer) close(ids []int64) prospect {
-	var p prospect
-	var closed, left []Migration
-	for k, m := range c.Migrations {
-		switch {
-		case m.Over():
-		case slices.Contains(ids, m.ID):
-			closed = append(closed, m)
-			_, status := m.closing(*c.Instance)
-			p.closings = append(p.closings, Closing{m.ID, status})
-		default:
-			left = append(left, m)
-			if m.CrossCell {
-				p.crossing = &c.Migrations[k]
-			}
+// close returns what closing the migrations leads to that keep the row or other devices of its
+// instance on nodes that the instance is not on.
+func (f Facts) close() prospect {
+	p := prospect{frees: []Held{}}
+	var closed []Migration
+	for k, m := range f.Migrations {
+		keeps := f.touches(m) || slices.ContainsFunc(f.Held, func(h Held) bool { return !f.own(h) && h.keptBy(m) })
+		_, status := m.closing(*f.Instance)
+		if !m.Over() && (m.CrossCell || keeps && status == "") {
+			p.stuck = &f.Migrations[k]
 		}
+		if m.Over() || !keeps {
+			continue
+		}
+		closed = append(closed, m)
+		p.closings = append(p.closings, Closing{m.ID, status})
 	}
 	slices.SortFunc(p.closings, func(a, b Closing) int { return int(a.Migration - b.Migration) })
-	var atRisk []Held
-	p.frees, atRisk = c.frees(closed, left)
-	proved := slices.Concat(p.frees, atRisk)
-	p.hosts = c.hosts(closed, proved)
-	domains := map[int64]bool{}
-	p.unproved = c.unproved(closed, proved, domains)
-	if p.crossing != nil {
-		p.unproved = fmt.Sprintf("%s is open", p.crossing)
-	}
-	if p.applies, p.unfit = c.context(closed); p.unfit != "" {
-		p.unproved = p.unfit
-	}
-	p.leaves = c.leaves(closed, domains)
-	for _, h := range c.Held {
-		if slices.ContainsFunc(p.frees, func(f Held) bool { return f.ID == h.ID }) || c.vacant(h, closed) {
+	for _, h := range f.Held {
+		switch {
+		case f.own(h):
+		case slices.ContainsFunc(closed, h.keptBy):
+			p.frees, p.vacated = append(p.frees, h), append(p.vacated, h.NodeName)
+		case f.vacant(h, closed):
 			p.vacated = append(p.vacated, h.NodeName)
 		}
 	}
+	p.hosts = f.reporters(closed, p.frees)
+	domains := map[int64]bool{}
+	p.unproved = f.unproved(closed, p.frees, domains)
+	for _, m := range closed {
+		// The context of another migration stays.
+		if c := f.Instance.Context; c != nil && c.Migration == m.ID && p.stuck == nil {
+			p.applies, p.unfit = f.Instance.afterMove(f.Held, f.Instance.arrived(m), m.Resizes)
+		}
+	}
+	if p.unproved = cmp.Or(p.unfit, p.unproved); p.stuck != nil {
+		p.unproved = fmt.Sprintf("%s is open", p.stuck)
+	}
+	p.leaves = f.leaves(closed, domains)
 	return p
 }
 
-// context returns whether the instance's migration_context is applied when migrations are closed, or
-// why it must not be removed with them. The context of another migration stays.
-func (c closer) context(closed []Migration) (applies bool, why string) {
-	for _, m := range closed {
-		if c.Instance.Context != nil && c.Instance.Context.Migration == m.ID {
-			return c.Instance.afterMove(c.Held, c.Instance.arrived(m), m.Resizes)
-		}
-	}
-	return false, ""
-}
-
 // own returns whether a device is on the instance's own node.
-func (c closer) own(h Held) bool { return c.Instance.On(h.Host, h.NodeName) }
-
-// frees returns the instance's devices on other nodes that only closed migrations keep. Before
-// Victoria, migrations in error kept nothing: atRisk are the devices that Nova may free although
-// such a migration is left open.
-func (c closer) frees(closed, left []Migration) (frees, atRisk []Held) {
-	frees = []Held{}
-	for _, h := range c.Held {
-		keeps := func(m Migration) bool { return h.keptBy(m) }
-		keepsAlways := func(m Migration) bool { return keeps(m) && m.Status != "error" }
-		switch {
-		case c.own(h) || !slices.ContainsFunc(closed, keeps):
-		case !slices.ContainsFunc(left, keeps):
-			frees = append(frees, h)
-		case !slices.ContainsFunc(left, keepsAlways) && slices.ContainsFunc(closed, keepsAlways):
-			atRisk = append(atRisk, h)
-		}
-	}
-	return frees, atRisk
-}
+func (f Facts) own(h Held) bool { return f.Instance.On(h.Host, h.NodeName) }
 
 // vacant returns whether reports prove that the instance is not on the node of a device that no
 // open migration keeps. Such a report is not required.
-func (c closer) vacant(h Held, closed []Migration) bool {
-	if c.own(h) || slices.ContainsFunc(c.Migrations, func(m Migration) bool { return !m.Over() && h.keptBy(m) }) {
-		return false
-	}
-	return !slices.ContainsFunc(closed, func(m Migration) bool {
-		absent, _ := c.absent(h, nil, m.Changed)
-		return !absent
-	})
+func (f Facts) vacant(h Held, closed []Migration) bool {
+	return !slices.ContainsFunc(closed, func(m Migration) bool { return f.absent(h, nil, m.Changed) != "" })
 }
 
-// hosts returns the hosts whose reports are needed to close migrations and free devices.
-func (c closer) hosts(closed []Migration, freed []Held) (hosts []string) {
-	add := func(names ...string) {
-		for _, name := range names {
-			if !slices.Contains(hosts, name) && (c.Proof == nil || !c.Proof.Off(name)) {
-				hosts = append(hosts, name)
-			}
-		}
-	}
+// reporters returns the hosts whose reports are needed to close migrations and free devices.
+func (f Facts) reporters(closed []Migration, freed []Held) (hosts []string) {
 	for _, h := range freed {
-		add(h.Host)
+		hosts = append(hosts, h.Host)
 	}
 	for _, m := range closed {
-		for _, host := range m.workers() {
-			add(host)
-		}
+		hosts = append(hosts, m.workers()...)
 	}
 	slices.Sort(hosts)
-	return hosts
+	return slices.DeleteFunc(slices.Compact(hosts), f.Proof.Off)
 }
 
 // unproved returns why the migrations must not be closed, "" if they may: none of them can be
 // carried on by a thread, and no guest uses any of the devices. It notes in domains the migrations
 // whose source has the guest's domain still defined.
-func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]bool) string {
+func (f Facts) unproved(closed []Migration, freed []Held, domains map[int64]bool) string {
 	for _, m := range closed {
-		if _, status := m.closing(*c.Instance); status == "" || m.CrossCell {
-			return fmt.Sprintf("%s is open", m)
-		}
 		if m.Odd != "" {
 			return m.Odd
 		}
 	}
 	for _, h := range freed {
-		with := h.mayFree(freed, c.Proof)
+		with := h.mayFree(freed, f.Proof)
 		if why := lost(with); why != "" {
 			return why
 		}
@@ -163,7 +118,7 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 			if !h.keptBy(m) {
 				continue
 			}
-			why, leftover := c.unused(h, with, m)
+			why, leftover := f.unused(h, with, m)
 			if why != "" {
 				return why
 			}
@@ -172,7 +127,7 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 	}
 	for _, m := range closed {
 		for _, host := range m.workers() {
-			if ok, why := c.idle(host, m); !ok {
+			if ok, why := f.idle(host, m); !ok {
 				return why
 			}
 		}
@@ -187,19 +142,18 @@ func (c closer) unproved(closed []Migration, freed []Held, domains map[int64]boo
 // _cleanup_resize), whether the guest has started on the destination or not: if it has failed to,
 // only the destination's domain is undefined. The instance is on the destination, so nothing starts
 // that domain again.
-func (c closer) unused(h Held, with []Device, m Migration) (why string, leftover bool) {
-	absent, why := c.absent(h, with, m.Changed)
-	if absent {
+func (f Facts) unused(h Held, with []Device, m Migration) (why string, leftover bool) {
+	if why = f.absent(h, with, m.Changed); why == "" {
 		return "", false
 	}
-	if c.Proof != nil && m.Status == "reverting" && m.from(h.Host, h.NodeName) {
-		why += fmt.Sprintf(" (if the guest runs on %s: virsh undefine %s on %s)", m.DestHost, c.Instance.UUID, h.Host)
+	if m.Status == "reverting" && m.from(h.Host, h.NodeName) {
+		why += fmt.Sprintf(" (if the guest runs on %s: virsh undefine %s on %s)", m.DestHost, f.Instance.UUID, h.Host)
 	}
-	if c.Proof == nil || !c.leavesDomain(m, h) {
+	if !f.leavesDomain(m, h) {
 		return why, false
 	}
 	devices := append(slices.Clone(with), h.Device)
-	if ok, why := c.Proof.NotRunning(h.Host, c.Instance.UUID, devices, latestChange(m.Changed, devices)); !ok {
+	if ok, why := f.Proof.NotRunning(h.Host, f.Instance.UUID, devices, latestChange(m.Changed, devices)); !ok {
 		return why, false
 	}
 	return "", true
@@ -207,19 +161,19 @@ func (c closer) unused(h Held, with []Device, m Migration) (why string, leftover
 
 // leaves returns what remains after the migrations are closed. domains are the migrations whose
 // source has the guest's domain still defined.
-func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
+func (f Facts) leaves(closed []Migration, domains map[int64]bool) string {
 	var list []string
 	moves := false
-	folder := "the folder " + c.Instance.UUID + "_resize"
+	folder := "the folder " + f.Instance.UUID + "_resize"
 	confirmed := " what confirming the resize would have removed: "
 	for _, m := range closed {
 		moves = moves || m.isMove()
 		on := "on " + m.SourceHost
 		switch {
 		case domains[m.ID]:
-			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+c.Instance.UUID+" --managed-save --nvram) and "+
+			list = append(list, on+confirmed+"the guest's domain (virsh undefine "+f.Instance.UUID+" --managed-save --nvram) and "+
 				folder+" with the guest's old disk; keep both until the guest runs on "+m.DestHost)
-		case m.isMove() && c.Instance.arrived(m) && m.Status != "error":
+		case m.isMove() && f.Instance.arrived(m) && m.Status != "error":
 			list = append(list, on+confirmed+folder+" with the guest's old disk")
 		case m.Status == "finished":
 			// Reverting the resize would have moved the disk back (nova/virt/libvirt/driver.py,
@@ -231,26 +185,25 @@ func (c closer) leaves(closed []Migration, domains map[int64]bool) string {
 	list = slices.Compact(list)
 	if moves {
 		at := "its host"
-		if c.Instance.Host != nil {
-			at = *c.Instance.Host
+		if f.Instance.Host != nil {
+			at = *f.Instance.Host
 		}
 		list = append(list, "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; "+
 			"a guest with volumes is stopped, and each volume refreshed on "+at+
 			" (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh "+
-			c.Instance.UUID+" VOLUME connector.json); a hard reboot then corrects the ports")
+			f.Instance.UUID+" VOLUME connector.json); a hard reboot then corrects the ports")
 	}
 	return strings.Join(list, "; ")
 }
 
-// absent returns whether no guest uses a device, nor those that are freed with it, by a report from
-// after since and after the last changes of their rows.
-func (c closer) absent(h Held, with []Device, since time.Time) (bool, string) {
+// absent returns why a guest may use a device, or those that are freed with it; "" if none does, by a
+// report from after since and after the last changes of their rows.
+func (f Facts) absent(h Held, with []Device, since time.Time) string {
 	owner := ""
 	if h.Instance != nil {
 		owner = *h.Instance
 	}
-	why := c.Unused(h.Host, owner, append(slices.Clone(with), h.Device), since)
-	return why == "", why
+	return f.Unused(h.Host, owner, append(slices.Clone(with), h.Device), since)
 }
 
 // freedWith returns the rows of the device's card that Nova writes when it frees the device
@@ -278,16 +231,14 @@ func (h Held) together(freed []Held) (devices, known []Device) {
 
 // idle returns whether no process of a host works on a migration any more: nova-compute was started
 // since, the host is off, or, for one that nova-compute does not carry on, the host has reported.
-func (c closer) idle(host string, m Migration) (bool, string) {
+func (f Facts) idle(host string, m Migration) (bool, string) {
 	switch {
-	case c.Proof == nil:
-		return false, noReport(host)
-	case c.Proof.Off(host):
+	case f.Proof.Off(host):
 		return true, ""
 	case m.mayLive():
-		return c.Proof.Restarted(host, m.Changed)
+		return f.Proof.Restarted(host, m.Changed)
 	}
-	return c.Proof.Reported(host, m.Changed)
+	return f.Proof.Reported(host, m.Changed)
 }
 
 // closing returns the case of an open migration of an instance that is in no task, and the status
@@ -333,9 +284,9 @@ func (m Migration) workers() []string {
 // that libvirt has the guest's domain still defined there, and nothing uses it. From post-migrating
 // on, the guest is the destination's (nova/compute/manager.py, _resize_instance), until it is
 // confirmed. A revert may have removed it there, and the source may have its only disk.
-func (c closer) leavesDomain(m Migration, h Held) bool {
+func (f Facts) leavesDomain(m Migration, h Held) bool {
 	since := []string{"post-migrating", "finished", "confirming", "error"}
-	return m.isMove() && c.Instance.arrived(m) && m.from(h.Host, h.NodeName) && slices.Contains(since, m.Status)
+	return m.isMove() && f.Instance.arrived(m) && m.from(h.Host, h.NodeName) && slices.Contains(since, m.Status)
 }
 
 // keepers returns the open migrations to or from the row's node, and the one that decides the
@@ -395,24 +346,22 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 	default:
 		c.is(letter, Stale, "%s is open, but the instance is in no task", worst)
 	}
-	var ids []int64
 	for _, m := range all {
-		ids = append(ids, m.ID)
 		if m.ID != worst.ID {
 			c.Reason += fmt.Sprintf("; %s keeps the device too", m)
 		}
 	}
-	c.closer = &closer{c.f}
-	c.closes(c.closer.close(ids))
+	c.closes()
 }
 
 // closes plans to close migrations, or makes the verdict unknown until that is proved to be safe.
-func (c *classifier) closes(p prospect) {
+func (c *classifier) closes() {
+	p := c.f.close()
 	var freed []string
 	for _, d := range p.frees {
 		freed = append(freed, d.Address+" of "+d.Host)
 	}
-	c.Closings, c.Frees, c.Leaves, c.Applies = p.closings, p.frees, p.leaves, p.applies
+	c.Closings, c.Frees, c.Leaves, c.Applies, c.vacated = p.closings, p.frees, p.leaves, p.applies, p.vacated
 	context := ""
 	if p.applies {
 		context = ", with what the migration_context has for the instance's new host"
@@ -427,9 +376,9 @@ func (c *classifier) closes(p prospect) {
 	if p.unfit != "" {
 		c.Steps = c.keepContext()
 	}
-	if p.crossing != nil {
-		c.Steps = host.Textf("see what became of migration %d, which crosses cells: openstack server migration list --server %s; then run %s again",
-			p.crossing.ID, c.f.Instance.UUID, again)
+	if p.stuck != nil {
+		c.Steps = host.Textf("see what became of migration %d, which must not be closed: openstack server migration list --server %s; then run %s again",
+			p.stuck.ID, c.f.Instance.UUID, again)
 	}
 }
 

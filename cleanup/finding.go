@@ -80,10 +80,10 @@ type Finding struct {
 	Reports   []string `json:"reports"`
 	Migration *int64   `json:"migration_id"` // the migration that keeps the device; nil for none
 
-	// Closings are all migrations that keep the device, by id, with the statuses that close them.
-	// What the findings of an instance close is one repair.
+	// Closings are all migrations that keep devices of the instance on other nodes than its own, by
+	// id, with the statuses that close them: those of all its findings, which are one repair.
 	Closings []Closing `json:"closings"`
-	// the devices that no other migration keeps, which nova-compute frees then
+	// the devices that these migrations keep, which nova-compute frees then
 	Frees []Held `json:"frees"`
 	// whether closing the migrations, or the repair of the context, applies the instance's
 	// migration_context: the instance is on the migration's destination
@@ -97,8 +97,8 @@ type Finding struct {
 	// what the instance of case T is busy with; nil for other cases
 	Busy *Work `json:"work"`
 
-	closer *closer  // of the instance, to close further migrations together with these
-	card   []Device // the other functions of the same card
+	vacated []string // names of nodes that the instance is proved not to be on
+	card    []Device // the other functions of the same card
 }
 
 // HostTitle returns the name of the row's host, or which compute node it is of if that has none.

@@ -548,6 +548,8 @@ func (p honest) Has(host, uuid, address string) bool {
 
 func (p honest) Hosts() []string { return nil }
 
+func (p honest) Held() []HeldBy { return nil }
+
 func (p honest) Spelled(map[string]string) (Proof, error) { return p, nil }
 
 func (p honest) At(time.Time) Proof { return p }

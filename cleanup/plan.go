@@ -2,14 +2,12 @@ package cleanup
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 )
 
 // NewPlan makes units of the stale findings that gpustack can repair now. It leaves out findings
-// with Needs. Migrations of one instance are closed together as far as that is proved to be safe;
-// the unit of others is skipped.
+// with Needs.
 func NewPlan(findings []Finding) []Unit {
 	type key struct {
 		cell     string
@@ -34,16 +32,13 @@ func NewPlan(findings []Finding) []Unit {
 	list := []Unit{}
 	for k, group := range groups {
 		slices.SortFunc(group, func(a, b Finding) int { return cmp.Compare(a.Device.ID, b.Device.ID) })
-		u := Unit{Cell: k.cell, Repair: k.repair, Instance: k.instance, Closings: []Closing{}, State: Planned, Rows: []Row{}, Reports: map[string]int64{}}
-		if k.repair == Online {
-			list = append(list, u.closeTogether(group)...)
-			continue
-		}
-		u.Findings, u.Applies = group, group[0].Applies
-		if k.repair == Reopen {
-			u.Closings = group[0].Closings
-		}
+		one := group[0] // what it says of the instance, all say
+		u := Unit{Cell: k.cell, Repair: k.repair, Instance: k.instance, Closings: one.Closings, Applies: one.Applies, Confirms: one.Confirms,
+			Devices: slices.Clone(one.Frees), Vacated: one.vacated, Findings: group, State: Planned, Rows: []Row{}, Reports: map[string]int64{}}
 		for _, f := range group {
+			if k.repair == Online {
+				break
+			}
 			u.Devices = append(u.Devices, Held{Device: f.Device, Host: f.Host, NodeName: f.Node, Card: f.card})
 		}
 		list = append(list, u)
@@ -54,7 +49,7 @@ func NewPlan(findings []Finding) []Unit {
 		u.FreedWith = u.freedWith()
 	}
 	slices.SortFunc(list, func(a, b Unit) int {
-		return cmp.Or(strings.Compare(a.Cell, b.Cell), cmp.Compare(a.first(), b.first()), cmp.Compare(a.Devices[0].ID, b.Devices[0].ID))
+		return cmp.Or(strings.Compare(a.Cell, b.Cell), cmp.Compare(a.first(), b.first()), cmp.Compare(a.Findings[0].Device.ID, b.Findings[0].Device.ID))
 	})
 	return list
 }
@@ -87,35 +82,4 @@ func (u Unit) first() int64 {
 		return 0
 	}
 	return u.Closings[0].Migration
-}
-
-// closeTogether returns a unit that closes the migrations of as many of an instance's findings as
-// possible, and skipped units for the others. What is proved of two sets of migrations need not be
-// proved of both: closing both can free a device that either set alone leaves to the other.
-func (u Unit) closeTogether(findings []Finding) []Unit {
-	all := []Unit{u}
-	for _, f := range findings {
-		ids := migrationsOf(f.Closings)
-		together := &all[0]
-		joined := f.closer.close(slices.Concat(migrationsOf(together.Closings), ids))
-		if joined.unproved == "" {
-			together.Closings, together.Applies, together.Devices, together.Vacated = joined.closings, joined.applies, joined.frees, joined.vacated
-			together.Findings, together.Confirms = append(together.Findings, f), together.Confirms || f.Confirms
-			continue
-		}
-		alone := u
-		alone.Closings, alone.Devices, alone.Findings = f.Closings, slices.Clone(f.Frees), []Finding{f}
-		alone.State = Skipped
-		alone.Note = fmt.Sprintf("%s is closed first, because closing it together with %s is not proved to be safe: %s; run gpustack repair-migration again afterwards",
-			together.Name(), alone.Name(), joined.unproved)
-		all = append(all, alone)
-	}
-	return all
-}
-
-func migrationsOf(closings []Closing) (ids []int64) {
-	for _, c := range closings {
-		ids = append(ids, c.Migration)
-	}
-	return ids
 }

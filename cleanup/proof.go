@@ -271,15 +271,13 @@ type HeldBy struct {
 	Use
 }
 
-// HeldIn returns the devices that guests use, by their hosts' reports.
-func HeldIn(reports []guest.Report) []HeldBy {
-	var list []HeldBy
-	for _, r := range reports {
-		if r.NovaHost == nil {
-			continue
-		}
-		for a, use := range uses(r) {
-			list = append(list, HeldBy{*r.NovaHost, a.String(), use})
+// Held returns the devices that guests use, by all reports.
+func (p reported) Held() (list []HeldBy) {
+	for host, r := range p.reports {
+		for _, other := range r.others {
+			for a, use := range other.uses {
+				list = append(list, HeldBy{host, a.String(), use})
+			}
 		}
 	}
 	return list

@@ -3,6 +3,7 @@ package cleanup
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -119,6 +120,16 @@ func (u Unit) Claimed() (devices []Held) {
 		}
 	}
 	return devices
+}
+
+// Same returns whether two units, of rows that were judged twice, are the same repair for the same
+// cases of rows that have not changed.
+func (u Unit) Same(v Unit) bool {
+	return u.Repair == v.Repair && u.Instance == v.Instance && slices.Equal(u.Closings, v.Closings) && u.Applies == v.Applies && u.Confirms == v.Confirms &&
+		slices.EqualFunc(u.Devices, v.Devices, func(a, b Held) bool { return reflect.DeepEqual(a.Device, b.Device) }) &&
+		slices.EqualFunc(u.Findings, v.Findings, func(a, b Finding) bool {
+			return a.Case == b.Case && a.Claims == b.Claims && a.Request == b.Request && reflect.DeepEqual(a.Device, b.Device)
+		})
 }
 
 // Keeps returns whether the unit leaves its devices to the instance.

@@ -25,7 +25,6 @@ type Options struct {
 	Present   map[string][]string // addresses of all devices of a host, for hosts with an inventory
 	Claim     bool                // whether free devices may be assigned to the guests that use them
 	Given     []Given             // the hosts that have reported, or are declared off
-	Held      []cleanup.HeldBy    // devices in use by the hosts' reports, whose free rows are judged too
 	AtOnce    int                 // how many instances are compared with their rows at a time, which bounds the memory; 0 for 262,144
 }
 
@@ -221,34 +220,17 @@ func (r *reader) hostNodes(ctx context.Context) ([]any, error) {
 	return ids, novadb.IgnoreNoName(err)
 }
 
-// Judgement has the findings of some rows, made within a transaction.
-type Judgement struct {
-	Findings []cleanup.Finding
-	Now      time.Time // of the database's clock
-
-	services map[string]*cleanup.Service
-}
-
-// Judge judges live rows of a cell by their ids, within a transaction.
-func Judge(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, o Options, ids []int64) (*Judgement, error) {
+// Judge judges live rows of a cell by their ids, within a transaction. It returns the time by the
+// database's clock, too.
+func Judge(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, o Options, ids []int64) ([]cleanup.Finding, time.Time, error) {
 	r, err := newReader(ctx, tx, d, c, o)
 	if err != nil {
-		return nil, err
+		return nil, r.now, err
 	}
 	devices, err := r.devices(ctx, "id IN ("+novadb.Places(len(ids))+")", anys(ids)...)
 	if err != nil {
-		return nil, err
+		return nil, r.now, err
 	}
 	findings, err := r.judge(ctx, devices)
-	return &Judgement{findings, r.now, r.services}, err
-}
-
-// Silent returns for how long nova-compute of a host of compute_nodes has not reported. known is
-// false if the host has no nova-compute that has ever reported.
-func (j *Judgement) Silent(host string) (silent time.Duration, known bool) {
-	s := j.services[host]
-	if s == nil || s.LastSeen == nil {
-		return 0, false
-	}
-	return j.Now.Sub(*s.LastSeen), true
+	return findings, r.now, err
 }

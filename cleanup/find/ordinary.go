@@ -67,10 +67,8 @@ func (r *reader) doubtful(ctx context.Context, others ...aside) (ids []int64, le
 // those of hosts with a guest report or an inventory.
 func (r *reader) plainNodes() []bool {
 	reported := map[string]bool{}
-	if r.proof != nil {
-		for _, host := range r.proof.Hosts() {
-			reported[host] = true
-		}
+	for _, host := range r.proof.Hosts() {
+		reported[host] = true
 	}
 	plain := make([]bool, len(r.nodes.rows))
 	for k := range plain {

@@ -22,7 +22,7 @@ type reader struct {
 	ambiguous map[string][]string // hosts that exist in several spellings, by the one that is read
 	nodes     nodes
 	services  map[string]*cleanup.Service // by host of compute_nodes, as far as it was read; nil: there is none
-	proof     cleanup.Proof               // nil: no host has reported
+	proof     cleanup.Proof               // by the names of hosts in this cell
 	present   map[string]map[string]bool
 	held      map[int64]map[string]cleanup.Use // by node and address
 	guests    map[guestOf][]string             // addresses of devices that name a guest
@@ -41,6 +41,9 @@ type guestOf struct {
 // newReader returns a reader that has read what all rows of a cell depend on.
 func newReader(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, o Options) (*reader, error) {
 	o.Down = cmp.Or(o.Down, downTime)
+	if o.Proof == nil {
+		o.Proof, _ = cleanup.NewProof(nil, nil)
+	}
 	r := &reader{tx: tx, all: d, cell: c, options: o, columns: map[string]bool{}, services: map[string]*cleanup.Service{}}
 	return r, r.begin(ctx)
 }
@@ -71,9 +74,7 @@ func (r *reader) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.proof != nil {
-		r.proof = r.proof.At(r.now)
-	}
+	r.proof = r.proof.At(r.now)
 	return r.checkOff(ctx)
 }
 
@@ -106,13 +107,7 @@ func (r *reader) readServices(ctx context.Context, hosts []string) error {
 // locate resolves the host names of reports, --host-is-off and inventories to hosts of
 // compute_nodes.
 func (r *reader) locate(ctx context.Context) (err error) {
-	given := slices.Collect(maps.Keys(r.options.Present))
-	if r.options.Proof != nil {
-		given = append(given, r.options.Proof.Hosts()...)
-	}
-	for _, h := range r.options.Held {
-		given = append(given, h.Host)
-	}
+	given := append(slices.Collect(maps.Keys(r.options.Present)), r.options.Proof.Hosts()...)
 	hosts := map[string]string{} // of compute_nodes, by the given name
 	for _, name := range given {
 		if _, known := hosts[name]; known {
@@ -123,9 +118,8 @@ func (r *reader) locate(ctx context.Context) (err error) {
 		}
 	}
 	r.locatePresent(hosts)
-	r.locateHeld(hosts)
-	if r.options.Proof != nil {
-		r.proof, err = r.options.Proof.Spelled(hosts)
+	if r.proof, err = r.options.Proof.Spelled(hosts); err == nil {
+		r.locateHeld()
 	}
 	return err
 }
@@ -146,13 +140,11 @@ func (r *reader) locatePresent(hosts map[string]string) {
 	}
 }
 
-func (r *reader) locateHeld(hosts map[string]string) {
+func (r *reader) locateHeld() {
 	r.held, r.guests, r.rivals = map[int64]map[string]cleanup.Use{}, map[guestOf][]string{}, map[guestOf][]cleanup.Device{}
-	for _, h := range r.options.Held {
-		if hosts[h.Host] != "" {
-			for _, n := range r.liveNodes(hosts[h.Host]) {
-				r.hold(n.ID, h)
-			}
+	for _, h := range r.proof.Held() {
+		for _, n := range r.liveNodes(h.Host) {
+			r.hold(n.ID, h)
 		}
 	}
 	for id, held := range r.held {

@@ -63,7 +63,7 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 // use returns how a guest uses a device, by the report of the device's host.
 func (r *reader) use(d cleanup.Device) cleanup.Use {
 	n, ok := r.nodes.get(d.Node)
-	if r.proof == nil || !ok {
+	if !ok {
 		return cleanup.Use{}
 	}
 	return r.proof.Holder(n.Host, d.Address, d.LastChange())

@@ -32,13 +32,6 @@ func (o *Options) ReadReports(from document.Source, off []string) error {
 	for _, name := range off {
 		o.Given = append(o.Given, Given{Host: name, By: "--host-is-off"})
 	}
-	proof, err := cleanup.NewProof(reports, off)
-	if err != nil {
-		return err
-	}
-	o.Held = cleanup.HeldIn(reports)
-	if len(reports)+len(off) > 0 {
-		o.Proof = proof
-	}
-	return nil
+	o.Proof, err = cleanup.NewProof(reports, off)
+	return err
 }

@@ -87,7 +87,7 @@ func newTries(t *testing.T, address string, hosts ...string) *tries {
 	}
 	d.units = cleanup.NewPlan(found)
 	d.repairer = &repair.Repairer{Databases: databases, Options: options, Placement: d.placement, Record: func([]cleanup.Unit) error { return nil }}
-	if err := d.repairer.PlanAllocations(t.Context(), d.units); err != nil || len(d.units) != 1 || d.units[0].State != cleanup.Planned {
+	if err := d.repairer.PlanAllocations(t.Context(), d.units); err != nil || len(d.units) > 1 || len(d.units) == 1 && d.units[0].State != cleanup.Planned {
 		t.Fatalf("%+v, %v", d.units, err)
 	}
 	return d
@@ -125,28 +125,26 @@ func (d *tries) freed(t *testing.T) map[string]int {
 func TestCloseTogether(t *testing.T) {
 	for name, test := range map[string]struct {
 		hosts    []string // that have reported
-		unit     string
+		unit     string   // "" if nothing is planned
 		statuses string
 		holds    map[string]map[string]map[string]int
 		frees    map[string]int
-		context  bool // migration_context is left
 	}{
 		"all hosts have reported": {hosts: []string{"gpu1", "gpu2", "gpu3"}, unit: "migrations 3, 4, 5 and 6",
 			statuses: "3 failed, 4 failed, 5 failed, 6 failed", frees: map[string]int{"gpu2": 2, "gpu3": 2},
 			holds: map[string]map[string]map[string]int{UUID(1): {"provider of gpu1": oneCard}}},
-		// The guest may still be on its way to gpu3: what it needs for that stays.
-		"gpu3 has not reported": {hosts: []string{"gpu1", "gpu2"}, unit: "migrations 3 and 5",
-			statuses: "3 failed, 4 error, 5 failed, 6 migrating", frees: map[string]int{"gpu2": 2}, context: true,
-			holds: map[string]map[string]map[string]int{UUID(1): {"provider of gpu3": oneCard}, fourthUUID: {"provider of gpu1": oneCard}}},
-		"gpu2 has not reported": {hosts: []string{"gpu1", "gpu3"}, unit: "migrations 4 and 6",
-			statuses: "3 error, 4 failed, 5 error, 6 failed", frees: map[string]int{"gpu3": 2},
-			holds: map[string]map[string]map[string]int{UUID(1): {"provider of gpu1": oneCard}, "5f0c1c9e-0000-4000-8000-000000000005": {"provider of gpu2": oneCard}}},
+		// The guest may still be on its way to gpu3.
+		"gpu3 has not reported": {hosts: []string{"gpu1", "gpu2"}},
+		"gpu2 has not reported": {hosts: []string{"gpu1", "gpu3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTries(t, database.Server.Address, test.hosts...)
 			before, offered := d.tables(), d.freed(t)
 			if len(offered) > 0 {
 				t.Fatalf("Nova frees %v by itself", offered)
+			}
+			if len(d.units) == 0 && test.unit == "" {
+				return
 			}
 			if got := d.units[0].Name(); got != test.unit {
 				t.Fatalf("%s", got)
@@ -160,8 +158,8 @@ func TestCloseTogether(t *testing.T) {
 			if diff := cmp.Diff(test.holds, d.placement.content()); diff != "" || !slices.Equal(d.placement.applied, []string{"204"}) {
 				t.Errorf("%q, Placement (-want +got):\n%s", d.placement.applied, diff)
 			}
-			if got := d.cell.Dump(t, "instance_extra", "migration_context")[0][0] != "NULL"; got != test.context {
-				t.Errorf("migration_context is left: %v", got)
+			if got := d.cell.Dump(t, "instance_extra", "migration_context")[0][0]; got != "NULL" {
+				t.Errorf("migration_context is left: %s", got)
 			}
 			if diff := cmp.Diff(test.frees, d.freed(t)); diff != "" {
 				t.Errorf("Nova frees (-want +got):\n%s", diff)

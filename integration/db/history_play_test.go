@@ -217,10 +217,7 @@ func (p *play) prepare(name string, faults []string) error {
 	if err != nil {
 		return err
 	}
-	options := find.Options{Held: cleanup.HeldIn(p.reports)}
-	if len(p.reports)+len(p.off) > 0 {
-		options.Proof = proof
-	}
+	options := find.Options{Proof: proof}
 	if o.databases != nil {
 		o.databases.Close()
 	}
