@@ -758,20 +758,20 @@ func TestPlan(t *testing.T) {
 		leaves     string
 	}{
 		"three tries, three hosts": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "resize error gpu1 gpu3", "resize error gpu1 gpu4"}, rows: nodes, proof: reports{silent: "gpu1"},
-			want: []string{"planned online migrations 1, 2 and 3: [{1 failed} {2 failed} {3 failed}] frees gpu2 gpu3 gpu4, vacated [gpu2 gpu3 gpu4]"}},
+			want: []string{"planned online migrations 1, 2 and 3: [{1 failed} {2 failed} {3 failed}] frees gpu2 gpu3 gpu4, empty [gpu2 gpu3 gpu4]"}},
 		"three tries, one host": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "resize error gpu1 gpu2", "resize error gpu1 gpu2"}, rows: []Node{gpu1, gpu2, gpu2, gpu2}, proof: reports{silent: "gpu1"},
-			want: []string{"planned online migrations 1, 2 and 3: [{1 failed} {2 failed} {3 failed}] frees gpu2 gpu2 gpu2, vacated [gpu2 gpu2 gpu2]"}},
+			want: []string{"planned online migrations 1, 2 and 3: [{1 failed} {2 failed} {3 failed}] frees gpu2 gpu2 gpu2, empty [gpu2]"}},
 		"three tries, one host has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "resize error gpu1 gpu3", "resize error gpu1 gpu4"}, rows: nodes, proof: reports{silent: "gpu3"},
 			want: nil, steps: "ssh gpu2 gpustack host guests -o json > gpu2.json; ssh gpu3 gpustack host guests -o json > gpu3.json; ssh gpu4 gpustack host guests -o json > gpu4.json; gpustack repair-migration --guests gpu2.json --guests gpu3.json --guests gpu4.json; " +
 				"then: correct Placement's allocations, then set migrations 1, 2 and 3 to failed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu2, 0000:84:00.0 of gpu3, 0000:84:00.0 of gpu4"},
 		"one host alone is asked for": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "resize error gpu1 gpu3"}, rows: nodes[:3], proof: reports{}, only: []Node{gpu3},
-			want: []string{"planned online migrations 1 and 2: [{1 failed} {2 failed}] frees gpu2 gpu3, vacated [gpu2 gpu3]"}},
+			want: []string{"planned online migrations 1 and 2: [{1 failed} {2 failed}] frees gpu2 gpu3, empty [gpu2 gpu3]"}},
 		"of different kinds": {instance: "active @gpu2", migrations: []string{"resize finished gpu1 gpu2", "migration migrating gpu2 gpu3"}, rows: nodes[:3], proof: reports{guest: "gpu1", leftover: true},
-			want:   []string{"planned online migrations 1 and 2: [{1 confirmed} {2 failed}] frees gpu1 gpu3, vacated [gpu1 gpu3]"},
+			want:   []string{"planned online migrations 1 and 2: [{1 confirmed} {2 failed}] frees gpu1 gpu3, empty [gpu1 gpu3]"},
 			steps:  "correct Placement's allocations, then set migration 1 to confirmed, migration 2 to failed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1, 0000:84:00.0 of gpu3",
 			leaves: "on gpu1 what confirming the resize would have removed: the guest's domain (virsh undefine " + u + " --managed-save --nvram) and the folder " + u + "_resize with the guest's old disk; keep both until the guest runs on gpu2; disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; a guest with volumes is stopped, and each volume refreshed on gpu2 (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh " + u + " VOLUME connector.json); a hard reboot then corrects the ports"},
 		"back on the source, where the folder may have the guest's only disk": {instance: "active @gpu1", migrations: []string{"resize finished gpu1 gpu2"}, rows: nodes[:2], proof: reports{},
-			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]"},
+			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, empty [gpu2]"},
 			leaves: "on gpu1 perhaps the folder " + u + "_resize: the instance is not on gpu2, so a disk in that folder may be the guest's only one; " +
 				"disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; a guest with volumes is stopped, and each volume refreshed on gpu1 (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh " + u + " VOLUME connector.json); a hard reboot then corrects the ports"},
 		"one crosses cells": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2", "crossing error gpu1 gpu3"}, rows: nodes[:2], proof: reports{},
@@ -779,9 +779,9 @@ func TestPlan(t *testing.T) {
 		"no report at all": {instance: "active @gpu2", migrations: []string{"resize finished gpu1 gpu2", "migration migrating gpu2 gpu3"}, rows: nodes[:3], want: nil,
 			steps: "ssh gpu1 gpustack host guests -o json > gpu1.json; ssh gpu2 gpustack host guests -o json > gpu2.json; ssh gpu3 gpustack host guests -o json > gpu3.json; gpustack repair-migration --guests gpu1.json --guests gpu2.json --guests gpu3.json; then: correct Placement's allocations, then set migration 1 to confirmed, migration 2 to failed; the audit of nova-compute then frees the instance's devices on other nodes: 0000:84:00.0 of gpu1, 0000:84:00.0 of gpu3"},
 		"a row that nothing keeps, with a report": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2"}, rows: nodes[:3], proof: reports{},
-			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2 gpu3]"}},
+			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, empty [gpu2 gpu3]"}},
 		"a row that nothing keeps, without": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2"}, rows: nodes[:3], proof: reports{silent: "gpu3"},
-			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, vacated [gpu2]"}},
+			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, empty [gpu2]"}},
 		"both keep a host that has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu4 gpu2", "resize error gpu4 gpu3"}, rows: nodes, proof: reports{silent: "gpu4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -813,7 +813,7 @@ func TestPlan(t *testing.T) {
 				for _, d := range unit.Devices {
 					hosts = append(hosts, d.Host)
 				}
-				line := fmt.Sprintf("%s %s %s: %v frees %s, vacated %v", unit.State, unit.Repair, unit.Name(), unit.Closings, strings.Join(hosts, " "), unit.Vacated)
+				line := fmt.Sprintf("%s %s %s: %v frees %s, empty %v", unit.State, unit.Repair, unit.Name(), unit.Closings, strings.Join(hosts, " "), unit.Places.Empty)
 				if unit.Note != "" {
 					line += ": " + unit.Note
 				}

@@ -24,13 +24,35 @@ import (
 type prospect struct {
 	closings []Closing
 	frees    []Held
-	applies  bool     // the migration_context is applied
-	vacated  []string // names of nodes that the instance is proved not to be on
+	applies  bool // the migration_context is applied
+	places   Places
 	leaves   string
 	hosts    []string   // of which reports are needed
 	unfit    string     // why the migration_context must not be removed; "" if it may
 	unproved string     // why the migrations must not be closed; "" if they may
 	stuck    *Migration // one that must not be closed, whatever is reported
+}
+
+// Places are the nodes and the consumers in Placement that matter to the allocations of an instance
+// whose migrations are closed.
+type Places struct {
+	Node    string // of the instance; "" for none
+	Nowhere bool   // the instance has neither a host nor a node
+	// Empty are nodes that the instance is proved not to be on, and those of the closed migrations.
+	Empty []string
+	// Kept are the nodes of other migrations that are not over, and the source of an evacuation that
+	// is done, whose allocations nova-compute releases when it starts there
+	// (nova/compute/manager.py, _destroy_evacuated_instances).
+	Kept []string
+	// Closed and Open are the UUIDs of the closed and of other open migrations. Before Newton
+	// migrations had none.
+	Closed, Open []string
+}
+
+// others returns nodes without that of the instance, each once.
+func (p Places) others(nodes []string) []string {
+	slices.Sort(nodes)
+	return slices.DeleteFunc(slices.Compact(nodes), func(name string) bool { return name == "" || name == p.Node })
 }
 
 // keptBy returns whether a migration goes to or from the device's node.
@@ -39,7 +61,10 @@ func (h Held) keptBy(m Migration) bool { return m.touches(h.Host, h.NodeName) }
 // close returns what closing the migrations leads to that keep the row or other devices of its
 // instance on nodes that the instance is not on.
 func (f Facts) close() prospect {
-	p := prospect{frees: []Held{}}
+	p := prospect{frees: []Held{}, places: Places{Nowhere: f.Instance.Host == nil && f.Instance.Node == nil}}
+	if f.Instance.Node != nil {
+		p.places.Node = *f.Instance.Node
+	}
 	var closed []Migration
 	for k, m := range f.Migrations {
 		keeps := f.touches(m) || slices.ContainsFunc(f.Held, func(h Held) bool { return !f.own(h) && h.keptBy(m) })
@@ -47,10 +72,18 @@ func (f Facts) close() prospect {
 		if !m.Over() && (m.CrossCell || keeps && status == "") {
 			p.stuck = &f.Migrations[k]
 		}
-		if m.Over() || !keeps {
+		switch {
+		case m.Type == "evacuation" && m.Status == "done":
+			p.places.Kept = append(p.places.Kept, m.SourceNode)
+			continue
+		case m.Over():
+			continue
+		case !keeps:
+			p.places.Kept, p.places.Open = append(p.places.Kept, m.SourceNode, m.DestNode), append(p.places.Open, m.UUID)
 			continue
 		}
 		closed = append(closed, m)
+		p.places.Empty, p.places.Closed = append(p.places.Empty, m.SourceNode, m.DestNode), append(p.places.Closed, m.UUID)
 		p.closings = append(p.closings, Closing{m.ID, status})
 	}
 	slices.SortFunc(p.closings, func(a, b Closing) int { return int(a.Migration - b.Migration) })
@@ -58,11 +91,12 @@ func (f Facts) close() prospect {
 		switch {
 		case f.own(h):
 		case slices.ContainsFunc(closed, h.keptBy):
-			p.frees, p.vacated = append(p.frees, h), append(p.vacated, h.NodeName)
+			p.frees, p.places.Empty = append(p.frees, h), append(p.places.Empty, h.NodeName)
 		case f.vacant(h, closed):
-			p.vacated = append(p.vacated, h.NodeName)
+			p.places.Empty = append(p.places.Empty, h.NodeName)
 		}
 	}
+	p.places.Empty, p.places.Kept = p.places.others(p.places.Empty), p.places.others(p.places.Kept)
 	p.hosts = f.reporters(closed, p.frees)
 	domains := map[int64]bool{}
 	p.unproved = f.unproved(closed, p.frees, domains)
@@ -361,7 +395,7 @@ func (c *classifier) closes() {
 	for _, d := range p.frees {
 		freed = append(freed, d.Address+" of "+d.Host)
 	}
-	c.Closings, c.Frees, c.Leaves, c.Applies, c.vacated = p.closings, p.frees, p.leaves, p.applies, p.vacated
+	c.Closings, c.Frees, c.Leaves, c.Applies, c.places = p.closings, p.frees, p.leaves, p.applies, p.places
 	context := ""
 	if p.applies {
 		context = ", with what the migration_context has for the instance's new host"

@@ -97,8 +97,8 @@ type Finding struct {
 	// what the instance of case T is busy with; nil for other cases
 	Busy *Work `json:"work"`
 
-	vacated []string // names of nodes that the instance is proved not to be on
-	card    []Device // the other functions of the same card
+	places Places   // of the instance
+	card   []Device // the other functions of the same card
 }
 
 // HostTitle returns the name of the row's host, or which compute node it is of if that has none.

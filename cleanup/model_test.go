@@ -809,7 +809,7 @@ func (w *world) settle(u Unit, fail func(string)) (open int, err error) {
 		return a
 	}
 	here := w.provider(i.host)
-	s := Sites{Here: []string{here}, There: slices.Clone(u.Vacated)}
+	s := Sites{Here: []string{here}, There: slices.Clone(u.Places.Empty)}
 	b := Allocations{holds(i.books), map[string]cloud.Allocations{}}
 	for n, m := range i.moves {
 		nodes := []string{w.provider(m.from), w.provider(m.to)}

@@ -34,7 +34,7 @@ func NewPlan(findings []Finding) []Unit {
 		slices.SortFunc(group, func(a, b Finding) int { return cmp.Compare(a.Device.ID, b.Device.ID) })
 		one := group[0] // what it says of the instance, all say
 		u := Unit{Cell: k.cell, Repair: k.repair, Instance: k.instance, Closings: one.Closings, Applies: one.Applies, Confirms: one.Confirms,
-			Devices: slices.Clone(one.Frees), Vacated: one.vacated, Findings: group, State: Planned, Rows: []Row{}, Reports: map[string]int64{}}
+			Devices: slices.Clone(one.Frees), Places: one.places, Findings: group, State: Planned, Rows: []Row{}, Reports: map[string]int64{}}
 		for _, f := range group {
 			if k.repair == Online {
 				break

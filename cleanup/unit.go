@@ -40,7 +40,7 @@ type Unit struct {
 	Note string `json:"note"`
 
 	Findings []Finding `json:"-"` // from which the unit was planned
-	Vacated  []string  `json:"-"` // names of nodes that the instance is proved not to be on
+	Places   Places    `json:"-"` // of an instance whose migrations are closed
 }
 
 // AllocationChange is a change of Placement's allocations.

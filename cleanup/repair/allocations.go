@@ -67,6 +67,9 @@ func (r *Repairer) allocations(ctx context.Context, instance string, migrations 
 		return now, err
 	}
 	for _, uuid := range migrations {
+		if uuid == "" { // before Newton, when migrations had none
+			continue
+		}
 		if now.Migrations[uuid], err = r.Placement.Allocations(ctx, uuid); err != nil {
 			return now, err
 		}

@@ -52,8 +52,10 @@ func (r *Repairer) Plan(ctx context.Context, findings []cleanup.Finding, most in
 	if placement != nil {
 		// Never repair a row without its allocations: the scheduler would still count the
 		// device as used.
-		if err := r.skipAllocations(ctx, units); err != nil {
-			return nil, placement, err
+		for i := range units {
+			if u := &units[i]; u.Repair == cleanup.Online && u.State == cleanup.Planned {
+				u.State, u.Note = cleanup.Skipped, "Placement is needed: run this again where it can be reached"
+			}
 		}
 	}
 	return units, placement, r.Preview(ctx, units)
@@ -70,19 +72,11 @@ func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) er
 		if u.Repair != cleanup.Online || u.State != cleanup.Planned {
 			continue
 		}
-		m, err := r.migrationsOf(ctx, u)
-		if err != nil {
-			return err
-		}
-		if len(m.closed) < len(u.Closings) {
-			u.State, u.Note = cleanup.Skipped, u.Name()+" or the instance is gone"
-			continue
-		}
-		if m.node == "" && !m.nowhere {
+		if u.Places.Node == "" && !u.Places.Nowhere {
 			u.State, u.Note = cleanup.Skipped, "the instance has a host but no compute node, so its allocations are not determined"
 			continue
 		}
-		before, sites, err := r.present(ctx, u, m)
+		before, sites, err := r.present(ctx, u)
 		if err != nil {
 			return err
 		}
@@ -99,58 +93,33 @@ func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) er
 }
 
 // present reads the present allocations of a unit from Placement, and the providers of the nodes
-// that matter to Settle. The instance is not on the other nodes of the closed migrations, nor, by
-// the reports, on those of Vacated, as far as no other migration may still move it there.
-func (r *Repairer) present(ctx context.Context, u *cleanup.Unit, m migrated) (now cleanup.Allocations, s cleanup.Sites, err error) {
-	if s.Nowhere = m.nowhere; !s.Nowhere {
-		if s.Here, err = r.Placement.Tree(ctx, m.node); err != nil {
+// that matter to Settle.
+func (r *Repairer) present(ctx context.Context, u *cleanup.Unit) (now cleanup.Allocations, s cleanup.Sites, err error) {
+	at := u.Places
+	if s.Nowhere = at.Nowhere; !s.Nowhere {
+		if s.Here, err = r.Placement.Tree(ctx, at.Node); err != nil {
 			return now, s, err
 		}
 	}
-	there := slices.Clone(u.Vacated)
-	for _, closed := range m.closed {
-		there = append(there, closed.nodes[:]...)
-	}
-	var kept, others []string
-	for _, open := range m.open {
-		kept = append(kept, open.nodes[:]...)
-		if open.uuid != "" {
-			others = append(others, open.uuid)
-		}
-	}
-	if s.There, err = r.trees(ctx, m.node, there); err != nil {
+	if s.There, err = r.trees(ctx, at.Empty); err != nil {
 		return now, s, err
 	}
-	if s.Kept, err = r.trees(ctx, m.node, kept); err != nil {
+	if s.Kept, err = r.trees(ctx, at.Kept); err != nil {
 		return now, s, err
 	}
-	var uuids []string
-	for _, closed := range m.closed {
-		if closed.uuid != "" {
-			uuids = append(uuids, closed.uuid)
-		}
-	}
-	if now, err = r.allocations(ctx, u.Instance, uuids); err != nil {
+	if now, err = r.allocations(ctx, u.Instance, at.Closed); err != nil {
 		return now, s, err
 	}
-	for _, uuid := range others {
-		a, err := r.Placement.Allocations(ctx, uuid)
-		if err != nil {
-			return now, s, err
-		}
+	others, err := r.allocations(ctx, u.Instance, at.Open)
+	for _, a := range others.Migrations {
 		s.Moving = s.Moving || slices.ContainsFunc(s.Here, func(provider string) bool { return len(a.Providers[provider]) > 0 })
 	}
-	return now, s, nil
+	return now, s, err
 }
 
-// trees returns the resource providers of nodes, apart from one node.
-func (r *Repairer) trees(ctx context.Context, but string, nodes []string) (all []string, err error) {
-	nodes = slices.Clone(nodes)
-	slices.Sort(nodes)
-	for _, name := range slices.Compact(nodes) {
-		if name == but || name == "" {
-			continue
-		}
+// trees returns the resource providers of nodes.
+func (r *Repairer) trees(ctx context.Context, nodes []string) (all []string, err error) {
+	for _, name := range nodes {
 		tree, err := r.Placement.Tree(ctx, name)
 		if err != nil {
 			return nil, err
@@ -158,79 +127,6 @@ func (r *Repairer) trees(ctx context.Context, but string, nodes []string) (all [
 		all = append(all, tree...)
 	}
 	return all, nil
-}
-
-// migrated has what PlanAllocations needs of the rows of an instance.
-type migrated struct {
-	node    string  // of the instance; "" for none
-	nowhere bool    // the instance has neither a host nor a node
-	closed  []moved // the migrations that the unit closes
-	open    []moved // other migrations that need the allocations of their nodes
-}
-
-// moved has the columns of a migration that PlanAllocations needs.
-type moved struct {
-	uuid  string    // "" before Newton, when migrations had no uuid
-	nodes [2]string // source and destination; "" if unknown
-}
-
-// migrationsOf reads the migrations of a unit's instance. Those that are not over need the
-// allocations of both their nodes. An evacuation that is done needs those of its source, which
-// nova-compute releases when it starts there (nova/compute/manager.py,
-// _destroy_evacuated_instances).
-func (r *Repairer) migrationsOf(ctx context.Context, u *cleanup.Unit) (all migrated, err error) {
-	cell, err := r.Databases.Cell(u.Cell)
-	if err != nil {
-		return all, err
-	}
-	err = novadb.Query(ctx, cell.DB, u.Name(), func(rows *sql.Rows) error {
-		var id int64
-		var m moved
-		var open, evacuated bool
-		err := rows.Scan(&id, &m.uuid, &all.node, &all.nowhere, &m.nodes[0], &m.nodes[1], &open, &evacuated)
-		switch {
-		case u.Closes(id):
-			all.closed = append(all.closed, m)
-		case open:
-			all.open = append(all.open, m)
-		case evacuated:
-			all.open = append(all.open, moved{nodes: [2]string{m.nodes[0]}})
-		}
-		return err
-	}, `SELECT m.id, COALESCE(m.uuid, ''), COALESCE(i.node, ''), i.host IS NULL AND i.node IS NULL, COALESCE(m.source_node, ''), COALESCE(m.dest_node, ''),
-		m.status IS NULL OR m.status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled', 'done'),
-			COALESCE(m.migration_type = 'evacuation' AND m.status = 'done', FALSE)
-		FROM migrations m JOIN instances i ON i.uuid = m.instance_uuid WHERE m.deleted = 0 AND m.instance_uuid = ? ORDER BY m.id`, u.Instance)
-	return all, err
-}
-
-// skipAllocations marks the units that need Placement as skipped, with the steps to repair each by
-// hand.
-func (r *Repairer) skipAllocations(ctx context.Context, units []cleanup.Unit) error {
-	for i := range units {
-		u := &units[i]
-		if u.Repair != cleanup.Online || u.State != cleanup.Planned {
-			continue
-		}
-		m, err := r.migrationsOf(ctx, u)
-		if err != nil {
-			return err
-		}
-		show, migrations := "openstack resource provider allocation show "+u.Instance, "its migration"
-		if len(u.Closings) > 1 {
-			migrations = "its migrations"
-		}
-		for _, closed := range m.closed {
-			if closed.uuid != "" {
-				show += ", and the same of " + closed.uuid
-			}
-		}
-		u.State = cleanup.Skipped
-		u.Note = "Placement is needed. By hand: " + show +
-			"; the instance must hold what it has on its own host, " + migrations +
-			" nothing (openstack resource provider allocation set, unset); then run this again where Placement can be reached"
-	}
-	return nil
 }
 
 // plausible returns an error if the cell of a unit has no instances or no nova-compute at all: then
