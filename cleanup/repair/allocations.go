@@ -77,21 +77,6 @@ func (r *Repairer) allocations(ctx context.Context, instance string, migrations 
 	return now, nil
 }
 
-// post writes the allocations of a side with the generations recorded in the unit, in one request
-// that must be answered within postLimit.
-func (r *Repairer) post(ctx context.Context, u *cleanup.Unit, to Side) error {
-	if r.Placement == nil {
-		return errNoPlacement
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
-	defer cancel()
-	wanted := consumers(u, to, u.Placement.Before)
-	if len(wanted) == 0 {
-		return nil // no consumer holds anything, and Placement rejects an empty request
-	}
-	return r.Placement.SetAllocations(ctx, wanted)
-}
-
 // consumers returns the allocations of the instance and of its migrations at a side, with the
 // generations of seen.
 func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cloud.Allocations {
@@ -128,42 +113,38 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cl
 	return all
 }
 
-// allocate brings the allocations of a unit to a side, or keeps their side if to is "". It writes
-// them in either case, with generations that it has just read: Placement then refuses an earlier
-// request that arrives late. Only an answered write counts. It returns the side.
+// allocate brings the allocations of a unit to a side, while its rows are locked. It writes them
+// wherever they are, with generations that it has just read: Placement then refuses an earlier
+// request that arrives late. Only an answered write counts. asked is set before the first write.
 //
-// Errors: ErrUnknown if the allocations are at neither side (then nothing is written), or if
-// Placement does not answer or refuses the write.
-func (r *Repairer) allocate(ctx context.Context, u *cleanup.Unit, to Side) (Side, error) {
+// Errors: errNeither, before anything is written, if the allocations are at neither side.
+func (r *Repairer) allocate(ctx context.Context, u *cleanup.Unit, to Side, asked *bool) error {
 	var err error
 	var refused map[string]cloud.Allocations
 	for range tries {
 		now, side, standErr := r.stand(ctx, u)
 		switch {
 		case standErr != nil:
-			return "", unknownBecause(standErr)
+			return errors.Join(err, standErr)
 		case side == Neither:
-			return "", unknownBecause(neither(u, now))
+			return errors.Join(err, neither(u, now))
 		}
-		stays := to == "" || to == side || unchanged(u)
-		if to != "" {
-			side = to
-		}
-		wanted := consumers(u, side, now)
+		wanted := consumers(u, to, now)
 		if len(wanted) == 0 {
-			return side, nil // a late request has generations of consumers that no longer exist
+			return nil // a late request has generations of consumers that no longer exist
 		}
-		if stays && reflect.DeepEqual(refused, wanted) && r.bump(ctx, wanted) {
-			return side, nil
+		if (side == to || unchanged(u)) && reflect.DeepEqual(refused, wanted) && r.bump(ctx, wanted) {
+			return nil
 		}
+		*asked = true
 		if err = r.Placement.SetAllocations(ctx, wanted); err == nil {
-			return side, nil
+			return nil
 		}
 		if errors.Is(err, cloud.ErrConflict) {
 			refused = wanted
 		}
 	}
-	return "", unknownBecause(fmt.Errorf("Placement's allocations: %w", err)) //nolint:staticcheck // a name
+	return fmt.Errorf("Placement's allocations: %w", err) //nolint:staticcheck // a name
 }
 
 // bump writes one of several consumers unchanged, and returns whether Placement accepted one. On
@@ -193,4 +174,4 @@ func neither(u *cleanup.Unit, now cleanup.Allocations) error {
 }
 
 // errNeither goes with allocations that something else has changed.
-var errNeither = errors.New("Placement's allocations have changed since") //nolint:staticcheck // a name
+var errNeither = fmt.Errorf("Placement's allocations have %w", errChanged) //nolint:staticcheck // a name

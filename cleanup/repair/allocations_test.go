@@ -158,11 +158,10 @@ func TestAllocate(t *testing.T) {
 		to                  Side
 		instance, migration string // on which host each holds a device
 		fault               func(int, http.ResponseWriter) bool
-		want                Side // "" for ErrUnknown
+		want                Side // "" for an error
 		end                 string
 	}{
-		"kept":                              {"", "gpu2", "gpu1", nil, Before, "gpu2 6, gpu1 6"},
-		"kept after":                        {"", "gpu1", "", nil, After, "gpu1 6, "},
+		"kept":                              {Before, "gpu2", "gpu1", nil, Before, "gpu2 6, gpu1 6"},
 		"there already":                     {After, "gpu1", "", nil, After, "gpu1 6, "},
 		"moved":                             {After, "gpu2", "gpu1", nil, After, "gpu1 6, "},
 		"moved back":                        {Before, "gpu1", "", nil, Before, "gpu2 6, gpu1 1"},
@@ -171,16 +170,17 @@ func TestAllocate(t *testing.T) {
 		"refused once":                      {After, "gpu2", "gpu1", status(409, 1), After, "gpu1 6, "},
 		"refused twice":                     {After, "gpu2", "gpu1", status(409, 1, 2), After, "gpu1 6, "},
 		"refused always":                    {After, "gpu2", "gpu1", status(409, 1, 2, 3), "", "gpu2 5, gpu1 5"},
-		"not kept, each refused":            {"", "gpu1", "", status(409, 1, 2, 3, 4, 5), "", "gpu1 5, "},
+		"not kept, each refused":            {After, "gpu1", "", status(409, 1, 2, 3, 4, 5), "", "gpu1 5, "},
 		"not answered":                      {After, "gpu2", "gpu1", lost, "", "gpu2 5, gpu1 5"},
 		"answered by a proxy, not applied":  {After, "gpu2", "gpu1", status(504, 1, 2, 3), "", "gpu2 5, gpu1 5"},
 		"answered by a proxy only at first": {After, "gpu2", "gpu1", status(504, 1), After, "gpu1 6, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, held := placement(t, test.fault, test.instance, test.migration)
-			side, err := r.allocate(t.Context(), theMove(), test.to)
-			if side != test.want || errors.Is(err, ErrUnknown) != (test.want == "") || err != nil && test.want != "" {
-				t.Errorf("side %q, %v; want %q", side, err, test.want)
+			asked := false
+			err := r.allocate(t.Context(), theMove(), test.to, &asked)
+			if (err != nil) != (test.want == "") || !asked && !errors.Is(err, errNeither) {
+				t.Errorf("asked %v, %v; want %q", asked, err, test.want)
 			}
 			if end := heldOn(held, instance) + ", " + heldOn(held, migration); end != test.end {
 				t.Errorf("allocations %q, want %q", end, test.end)
@@ -194,18 +194,16 @@ func TestAllocate(t *testing.T) {
 func TestAllocateOnFullProvider(t *testing.T) {
 	for name, test := range map[string]struct {
 		to   Side
-		want Side // "" for ErrUnknown
+		want Side // "" for an error
 	}{
-		"kept":          {"", Before},
 		"there already": {Before, Before},
 		"to be moved":   {After, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, held := placement(t, nil, "gpu2", "gpu1")
 			r.Placement = full{r.Placement}
-			side, err := r.allocate(t.Context(), theMove(), test.to)
-			if side != test.want || errors.Is(err, ErrUnknown) != (test.want == "") {
-				t.Errorf("side %q, %v; want %q", side, err, test.want)
+			if err := r.allocate(t.Context(), theMove(), test.to, new(bool)); (err != nil) != (test.want == "") {
+				t.Errorf("%v; want %q", err, test.want)
 			}
 			if n := held.Held[instance].Generation + held.Held[migration].Generation; (n == 11) != (test.want != "") {
 				t.Errorf("generations %+v: one is to move if the allocations are kept", held.Held)

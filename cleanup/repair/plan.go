@@ -80,8 +80,8 @@ func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) er
 		if err != nil {
 			return err
 		}
-		// Allocations that stay as they are are written too: the generations show that no other
-		// run has changed them since.
+		// Allocations that stay as they are are written too: Placement then refuses a request of
+		// another run that arrives late.
 		after, _, err := before.Settle(sites)
 		if err != nil {
 			u.State, u.Note = cleanup.Skipped, err.Error()

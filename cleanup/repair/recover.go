@@ -175,8 +175,7 @@ func (r *Repairer) settle(ctx context.Context, u *cleanup.Unit, undoing, lost bo
 				return err
 			}
 		}
-		_, err = r.allocate(ctx, u, to)
-		return err
+		return r.allocate(ctx, u, to, new(bool))
 	})
 	if err != nil && !errors.Is(err, ErrUnknown) {
 		err = unknownBecause(err)

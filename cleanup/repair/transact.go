@@ -10,7 +10,6 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
-	"gpustack/nova/cloud"
 )
 
 // direction is one direction in which a unit is changed: After repairs, Before undoes.
@@ -21,15 +20,14 @@ type direction struct {
 	rows func(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error)
 }
 
-// errNotPosted goes with any answer of Placement but success, and with no answer.
+// errNotPosted goes with allocations that Placement has not confirmed, which may be changed.
 var errNotPosted = errors.New("Placement")
 
 // carry brings the rows and the allocations of a unit to one side, or leaves both at the other.
 // Each try is one transaction, which locks the evidence and judges it, writes the rows, writes
 // Placement, and is committed: the database may refuse before Placement is asked, and for other
-// clients Placement changes first. Placement refuses the first request if the consumer generations
-// are not those of the plan. The end of ctx does not end a running transaction, but prevents
-// another try.
+// clients Placement changes first. The end of ctx does not end a running transaction, but prevents
+// another try. A try that fails after Placement was asked is settled.
 //
 // Errors: without ErrUnknown nothing was changed.
 func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction) error {
@@ -38,22 +36,7 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 	var err error
 	for range tries {
 		err = r.transact(whole, units, u, c, &asked)
-		if errors.Is(err, errNotPosted) {
-			// The transaction is over and holds no lock. The request may have been applied, or may
-			// still be applied later.
-			side, allocErr := r.allocate(whole, u, "")
-			if errors.Is(allocErr, errNeither) && errors.Is(err, cloud.ErrConflict) {
-				return err // the request was refused, because something else has changed them
-			}
-			if allocErr != nil {
-				return errors.Join(err, allocErr)
-			}
-			if side != c.to && !unchanged(u) {
-				return err
-			}
-			continue // the rows follow
-		}
-		if !again(err) || ctx.Err() != nil {
+		if errors.Is(err, errNotPosted) || !again(err) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -72,13 +55,11 @@ func again(err error) bool {
 	return novadb.MayRetry(err) || errors.Is(err, errHeld)
 }
 
-// transact changes a unit in one transaction. It records the unit as begun before the first write.
-// asked says whether Placement was asked before, and then brings the allocations to c.to wherever
-// they are; transact sets it.
+// transact changes a unit in one transaction. It records the unit as begun before the first write,
+// and sets asked before Placement is asked to change the allocations.
 //
 // Errors: errNotPosted if Placement has not confirmed the write; ErrUnknown if the outcome of
-// COMMIT is unknown, or the allocations are at neither side. After any other error no row was
-// written.
+// COMMIT is unknown. After any other error nothing was written.
 func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction, asked *bool) error {
 	state := u.State
 	err := r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) error {
@@ -98,26 +79,12 @@ func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanu
 		if err := write(ctx, tx, rows); err != nil || u.Placement == nil {
 			return err
 		}
-		if *asked {
-			// Another run may have written the allocations since, but not while the rows are locked.
-			_, held, err := r.stand(ctx, u)
-			if err != nil {
-				return unknownBecause(err)
-			}
-			if held != c.to && !unchanged(u) {
-				_, err = r.allocate(ctx, u, c.to)
-			}
-			return err
-		}
-		*asked = true
-		err = r.post(ctx, u, c.to)
-		if errors.Is(err, cloud.ErrConflict) {
-			return fmt.Errorf("%w: the allocations have %w (%w)", errNotPosted, errChanged, err)
-		}
-		if err != nil {
+		limited, end := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
+		defer end()
+		if err = r.allocate(limited, u, c.to, asked); err != nil && *asked {
 			return fmt.Errorf("%w: %w", errNotPosted, err)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		u.State = state

@@ -163,22 +163,13 @@ func withPF(ctx context.Context, q rowQuerier, u *cleanup.Unit, d cleanup.Held) 
 }
 
 // checkAllocations returns an error unless Placement's allocations are those that the repair
-// wrote. It notes their generations in the unit.
+// wrote.
 func (r *Repairer) checkAllocations(ctx context.Context, u *cleanup.Unit) error {
 	now, side, err := r.stand(ctx, u)
-	if err != nil {
-		return err
+	if err == nil && side != After {
+		err = neither(u, now)
 	}
-	if side != After {
-		return neither(u, now)
-	}
-	before := &u.Placement.Before
-	before.Instance.Generation = now.Instance.Generation
-	for uuid, a := range before.Migrations {
-		a.Generation = now.Migrations[uuid].Generation
-		before.Migrations[uuid] = a
-	}
-	return nil
+	return err
 }
 
 // Undo undoes the written units, the last first, each in one transaction, and records each. When
