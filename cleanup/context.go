@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Context is instance_extra.migration_context, which an instance has while it is moved.
@@ -28,14 +27,11 @@ type Place struct {
 type contextObject struct {
 	Data struct {
 		Migration    int64            `json:"migration_id"`
-		OldDevices   contextDevices   `json:"old_pci_devices"`
 		NewDevices   contextDevices   `json:"new_pci_devices"`
 		OldRequests  *contextRequests `json:"old_pci_requests"`
 		NewRequests  *contextRequests `json:"new_pci_requests"`
-		OldTopology  contextTopology  `json:"old_numa_topology"`
-		NewTopology  contextTopology  `json:"new_numa_topology"`
-		OldResources contextObjects   `json:"old_resources"`
-		NewResources contextObjects   `json:"new_resources"`
+		NewTopology  json.RawMessage  `json:"new_numa_topology"`
+		NewResources json.RawMessage  `json:"new_resources"`
 	} `json:"nova_object.data"`
 }
 
@@ -113,12 +109,6 @@ func AppliedContext(text string) (map[string]*string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var raw struct {
-		Data struct {
-			Topology  json.RawMessage `json:"new_numa_topology"`
-			Resources json.RawMessage `json:"new_resources"`
-		} `json:"nova_object.data"`
-	}
 	requests := []contextRequest{}
 	if object.Data.NewRequests != nil {
 		for _, o := range object.Data.NewRequests.Data.Requests {
@@ -126,7 +116,7 @@ func AppliedContext(text string) (map[string]*string, error) {
 		}
 	}
 	written, err := json.Marshal(requests)
-	if err = errors.Join(err, json.Unmarshal([]byte(text), &raw)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	column := func(value json.RawMessage) *string {
@@ -136,7 +126,7 @@ func AppliedContext(text string) (map[string]*string, error) {
 		text := string(value)
 		return &text
 	}
-	return map[string]*string{"pci_requests": column(written), "numa_topology": column(raw.Data.Topology), "resources": column(raw.Data.Resources)}, nil
+	return map[string]*string{"pci_requests": column(written), "numa_topology": column(object.Data.NewTopology), "resources": column(object.Data.NewResources)}, nil
 }
 
 // afterMove returns whether the migration_context of an instance has to be applied when its
@@ -193,75 +183,4 @@ func sameRequests(a, b []Request) bool {
 // none.
 func requested(d Device, requests []Request) bool {
 	return d.Request == nil || slices.ContainsFunc(requests, func(r Request) bool { return r.ID == *d.Request })
-}
-
-type contextTopology struct {
-	Data struct {
-		Cells []json.RawMessage `json:"cells"`
-	} `json:"nova_object.data"`
-}
-
-type contextObjects struct {
-	Data struct {
-		Objects []json.RawMessage `json:"objects"`
-	} `json:"nova_object.data"`
-}
-
-// DescribeContext returns what a migration_context holds, in one line for the migration and one
-// for each of its sides.
-//
-// Errors: the text is not in Nova's format.
-func DescribeContext(text string) ([]string, error) {
-	object, err := parseContext(text)
-	if err != nil {
-		return nil, err
-	}
-	d := object.Data
-	side := func(name string, devices contextDevices, requests *contextRequests, numa contextTopology, resources contextObjects) string {
-		topology, others := "no NUMA topology", "no other resources"
-		if n := len(numa.Data.Cells); n > 0 {
-			topology = fmt.Sprintf("a NUMA topology of %d cells", n)
-		}
-		if n := len(resources.Data.Objects); n > 0 {
-			others = fmt.Sprintf("other resources: %d", n)
-		}
-		return name + ": " + strings.Join([]string{devices.text(), requests.text(), topology, others}, ", ")
-	}
-	return []string{
-		fmt.Sprintf("of migration %d, %d bytes", d.Migration, len(text)),
-		side("old", d.OldDevices, d.OldRequests, d.OldTopology, d.OldResources),
-		side("new", d.NewDevices, d.NewRequests, d.NewTopology, d.NewResources),
-	}, nil
-}
-
-func (c contextDevices) text() string {
-	var all []string
-	for _, o := range c.Data.Objects {
-		all = append(all, fmt.Sprintf("%s of compute node %d", o.Data.Address, o.Data.Node))
-	}
-	return listed("PCI devices", all)
-}
-
-// text names a request as the flavor does, by alias and number.
-func (c *contextRequests) text() string {
-	var all []string
-	if c == nil {
-		return listed("PCI requests", nil)
-	}
-	for _, o := range c.Data.Requests {
-		alias := "a port" // its requests have no alias
-		if o.Data.Alias != nil {
-			alias = *o.Data.Alias
-		}
-		all = append(all, fmt.Sprintf("%s:%d", alias, o.Data.Count))
-	}
-	return listed("PCI requests", all)
-}
-
-// listed returns things with their name as text.
-func listed(name string, things []string) string {
-	if len(things) == 0 {
-		return "no " + name
-	}
-	return name + " " + strings.Join(things, " and ")
 }

@@ -227,48 +227,22 @@ func printFreed(u *term.UI, unit cleanup.Unit) {
 func printRows(u *term.UI, rows []cleanup.Row) {
 	for _, row := range rows {
 		statement, args := repair.Statement(row)
-		u.Printf("  %s\n    with %s\n", term.Printable(statement), term.Printable(sqlValues(args, row.Table)))
-		for _, side := range []map[string]*string{row.Before, row.After} {
-			for _, line := range contextLines(row.Table, side[migrationContext]) {
-				u.Printf("    %s\n", term.Printable(line))
-			}
-		}
+		u.Printf("  %s\n    with %s\n", term.Printable(statement), term.Printable(sqlValues(args)))
 	}
 }
 
-// migrationContext is the column of instance_extra whose values, of several kB, are described
-// instead of printed. The journal and -o json have them in full.
-const migrationContext = "migration_context"
-
-// contextLines returns what a migration_context holds, nothing if the column has no value or one
-// that is not in Nova's format, which is printed in full.
-func contextLines(table string, value *string) []string {
-	if table != "instance_extra" || value == nil {
-		return nil
-	}
-	lines, err := cleanup.DescribeContext(*value)
-	if err != nil {
-		return nil
-	}
-	lines[0] = "the " + migrationContext + ", " + lines[0] + ":"
-	for i := range lines[1:] {
-		lines[1+i] = "  " + lines[1+i]
-	}
-	return lines
-}
-
-// sqlValues returns the values of a statement on a table as text.
-func sqlValues(args []any, table string) string {
+// sqlValues returns the values of a statement as text. A migration_context, of several kB, is named
+// instead: the journal and -o json have it in full.
+func sqlValues(args []any) string {
 	var words []string
 	for _, a := range args {
 		switch v := a.(type) {
 		case *string:
-			switch {
-			case v == nil:
+			if v == nil {
 				words = append(words, "NULL")
-			case contextLines(table, v) != nil:
-				words = append(words, "the "+migrationContext)
-			default:
+			} else if c, err := cleanup.ParseContext(*v); err == nil {
+				words = append(words, fmt.Sprintf("the migration_context of migration %d (%d bytes)", c.Migration, len(*v)))
+			} else {
 				words = append(words, strconv.Quote(*v))
 			}
 		default:

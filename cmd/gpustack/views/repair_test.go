@@ -36,17 +36,13 @@ func TestRepairPlanText(t *testing.T) {
 		u.Out.Flush()
 		return b.String()
 	}
-	const described = `    the migration_context, of migration 3, 3525 bytes:
-      old: PCI devices 0000:84:00.0 of compute node 1, PCI requests K4200:1, no NUMA topology, no other resources
-      new: PCI devices 0000:84:00.0 of compute node 2, PCI requests K4200:1, no NUMA topology, no other resources
-`
 	const title = "\nonline repair of migrations 3, 4 and 9, instance U\n\nstatements, one transaction for each repair:\n"
 	const statement = "  UPDATE instance_extra SET migration_context = ? WHERE id = ? AND migration_context <=> ?\n"
 	for name, test := range map[string]struct{ got, want string }{
 		"repair": {print(func(u *term.UI) { PrintRepairPlan(u, []cleanup.Unit{plan(whole)}) }),
-			title + statement + "    with NULL, 5, the migration_context\n" + described},
+			title + statement + "    with NULL, 5, the migration_context of migration 3 (3525 bytes)\n"},
 		"undo": {print(func(u *term.UI) { printUndoPlan(u, plan(whole), repair.Standing{}) }),
-			"\nonline repair of migrations 3, 4 and 9\n" + statement + "    with the migration_context, 5, NULL\n" + described},
+			"\nonline repair of migrations 3, 4 and 9\n" + statement + "    with the migration_context of migration 3 (3525 bytes), 5, NULL\n"},
 		"another format": {print(func(u *term.UI) { PrintRepairPlan(u, []cleanup.Unit{plan(`{"migration": 3}`)}) }),
 			title + statement + "    with NULL, 5, \"{\\\"migration\\\": 3}\"\n"},
 	} {
