@@ -2,15 +2,16 @@ package cleanup
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"gpustack/host"
+	"gpustack/nova/pools"
 )
 
 // CasePools is the case of a compute node, not of a row.
@@ -21,8 +22,8 @@ const CasePools Case = "O" // compute_nodes.pci_stats does not match the node's 
 // between them (nova/compute/resource_tracker.py, _update).
 const poolsQuiet = 5 * time.Minute
 
-// Pool identifies devices that nova-compute counts together, by the keys that every release
-// has (nova/pci/stats.py, PciDeviceStats.pool_keys). Tags split these pools further, by the
+// Pool identifies devices that nova-compute counts together, by the keys that every release since
+// Mitaka has (nova/pci/stats.py, PciDeviceStats.pool_keys). Tags split these pools further, by the
 // device_spec of nova.conf on that host, which the database does not have.
 type Pool struct {
 	Vendor, Product, Type string
@@ -32,107 +33,11 @@ type Pool struct {
 
 // String returns the devices of the pool as text.
 func (p Pool) String() string {
-	text := p.Vendor + ":" + p.Product
-	if p.Type != "" {
-		text += " " + p.Type
-	}
+	text := p.Vendor + ":" + p.Product + " " + p.Type
 	if p.NUMA != "" {
 		text += " of NUMA node " + p.NUMA
 	}
 	return text
-}
-
-// Stats are the free devices that nova-compute has last reported to nova-scheduler.
-type Stats struct {
-	Counts map[Pool]int
-
-	// Keys that a pool of an old release lacks: dev_type (before Mitaka), numa_node (before Kilo).
-	noType, noNUMA bool
-}
-
-// errStats goes with a pci_stats that Nova reads as empty, or cannot read.
-var errStats = errors.New("pci_stats is not in Nova's format")
-
-// ParseStats reads compute_nodes.pci_stats: a PciDevicePoolList, or a dictionary or a list of
-// dictionaries as releases before Juno wrote (nova/objects/pci_device_pool.py, from_pci_stats).
-func ParseStats(text []byte) (Stats, error) {
-	type pool map[string]any
-	var list struct {
-		Name string `json:"nova_object.name"`
-		Data *struct {
-			Objects []struct {
-				Data pool `json:"nova_object.data"`
-			} `json:"objects"`
-		} `json:"nova_object.data"`
-	}
-	var pools []pool
-	if err := json.Unmarshal(text, &list); err == nil && list.Data != nil {
-		for _, object := range list.Data.Objects {
-			pools = append(pools, object.Data)
-		}
-	} else if json.Unmarshal(text, &pools) != nil {
-		var one pool
-		if err := json.Unmarshal(text, &one); err != nil {
-			return Stats{}, fmt.Errorf("%w: %w", errStats, err)
-		}
-		pools = []pool{one}
-	}
-	s := Stats{Counts: map[Pool]int{}}
-	for i, p := range pools {
-		if err := s.add(p); err != nil {
-			return Stats{}, fmt.Errorf("%w: pool %d: %w", errStats, i, err)
-		}
-	}
-	return s.fold(), nil
-}
-
-// add adds a pool of pci_stats.
-func (s *Stats) add(pool map[string]any) error {
-	text := func(from map[string]any, key string) string {
-		value, _ := from[key].(string)
-		return value
-	}
-	p := Pool{Vendor: text(pool, "vendor_id"), Product: text(pool, "product_id"), Type: text(pool, "dev_type")}
-	if tags, ok := pool["tags"].(map[string]any); ok {
-		p.Type = text(tags, "dev_type")
-	}
-	count, ok := pool["count"].(float64)
-	if p.Vendor == "" || p.Product == "" || !ok {
-		return errors.New("it has no vendor_id, product_id or count")
-	}
-	switch numa := pool["numa_node"].(type) {
-	case float64:
-		p.NUMA = fmt.Sprint(int(numa))
-	case nil:
-		_, known := pool["numa_node"]
-		s.noNUMA = s.noNUMA || !known
-	default:
-		return fmt.Errorf("numa_node is %v", numa)
-	}
-	s.noType = s.noType || p.Type == ""
-	s.Counts[p] += int(count)
-	return nil
-}
-
-// known returns a pool by the keys that all pools of the node have.
-func (s Stats) known(p Pool) Pool {
-	if s.noType {
-		p.Type = ""
-	}
-	if s.noNUMA {
-		p.NUMA = ""
-	}
-	return p
-}
-
-// fold counts pools together that differ only by keys which some of them lack.
-func (s Stats) fold() Stats {
-	counts := map[Pool]int{}
-	for p, n := range s.Counts {
-		counts[s.known(p)] += n
-	}
-	s.Counts = counts
-	return s
 }
 
 // Free counts rows with status available.
@@ -158,13 +63,12 @@ type NodeStats struct {
 
 // PoolDifference is a pool that does not match the node's rows.
 type PoolDifference struct {
-	Vendor  string `json:"vendor_id"`  // the vendor of the pool's devices
-	Product string `json:"product_id"` // the product of the pool's devices
-	Type    string `json:"dev_type"`   // "" if pci_stats, of an old release, has none
-	// nil for none, or if pci_stats, of an old release, has none
-	NUMA     *int `json:"numa_node"`
-	Recorded int  `json:"recorded"` // free devices by pci_stats
-	Free     int  `json:"free"`     // rows with status "available"
+	Vendor   string `json:"vendor_id"`  // the vendor of the pool's devices
+	Product  string `json:"product_id"` // the product of the pool's devices
+	Type     string `json:"dev_type"`   // the type of the pool's devices
+	NUMA     *int   `json:"numa_node"`  // nil for none
+	Recorded int    `json:"recorded"`   // free devices by pci_stats
+	Free     int    `json:"free"`       // rows with status "available"
 
 	pool Pool
 }
@@ -212,21 +116,25 @@ func ComparePools(stats []byte, rows map[Pool]Free) ([]PoolDifference, error) {
 		}
 		return nil, nil
 	}
-	s, err := ParseStats(stats)
+	recorded, err := pools.ParsePools(stats)
 	if err != nil {
 		return nil, err
 	}
-	known := map[Pool]Free{}
-	for p, free := range rows {
-		sum := known[s.known(p)]
-		known[s.known(p)] = Free{sum.Count + free.Count, sum.Owned + free.Owned}
+	counts, all := map[Pool]int{}, maps.Clone(rows)
+	if all == nil {
+		all = map[Pool]Free{}
 	}
-	for p := range s.Counts {
-		known[p] = Free{known[p].Count, known[p].Owned} // also of a pool that no row is in
+	for _, p := range recorded {
+		key := Pool{Vendor: p.Vendor, Product: p.Product, Type: p.Type}
+		if p.NUMA != nil {
+			key.NUMA = strconv.Itoa(*p.NUMA)
+		}
+		counts[key] += p.Count
+		all[key] = rows[key] // also of a pool that no row is in
 	}
 	var differences []PoolDifference
-	for p, free := range known {
-		if counted := s.Counts[p]; counted < free.Count || counted > free.Count+free.Owned {
+	for p, free := range all {
+		if counted := counts[p]; counted < free.Count || counted > free.Count+free.Owned {
 			differences = append(differences, newDifference(p, counted, free.Count+free.Owned))
 		}
 	}

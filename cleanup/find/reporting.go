@@ -3,7 +3,6 @@ package find
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
 	"gpustack/nova/cloud"
+	"gpustack/nova/pools"
 )
 
 // Providers reads the resource providers of PCI devices from Placement.
@@ -194,24 +194,13 @@ func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool
 		if err := rows.Scan(&id, &stats); err != nil {
 			return err
 		}
-		var list struct {
-			Data struct {
-				Objects []struct {
-					Data struct {
-						Vendor  string         `json:"vendor_id"`
-						Product string         `json:"product_id"`
-						Tags    map[string]any `json:"tags"`
-					} `json:"nova_object.data"`
-				} `json:"objects"`
-			} `json:"nova_object.data"`
-		}
-		if json.Unmarshal(stats, &list) != nil {
+		recorded, err := pools.ParsePools(stats)
+		if err != nil {
 			return nil // as for a node without pci_stats
 		}
 		networks[id] = map[string]bool{}
-		for _, pool := range list.Data.Objects {
-			name, _ := pool.Data.Tags["physical_network"].(string)
-			key := pool.Data.Vendor + pool.Data.Product
+		for _, pool := range recorded {
+			name, key := pool.Tags["physical_network"], pool.Vendor+pool.Product
 			other, known := networks[id][key]
 			networks[id][key] = name != "" && (other || !known)
 		}

@@ -11,13 +11,10 @@ import (
 
 // Stock is the devices of a compute node as its cell's database has them.
 type Stock struct {
-	Cell string
-	Host string
-	Node string // hypervisor_hostname
-	UUID string // of the node, also in Placement; "" before Mitaka
-	// Stats are the free devices that nova-compute has reported to nova-scheduler; nil if
-	// pci_stats cannot be read.
-	Stats   *cleanup.Stats
+	Cell    string
+	Host    string
+	Node    string // hypervisor_hostname
+	UUID    string // of the node, also in Placement; "" before Mitaka
 	Rows    []StockRow
 	Columns NodeColumns
 }
@@ -104,14 +101,7 @@ func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err e
 		columns.PCIStats, columns.CPURatio, columns.RAMRatio = stats, cpu.Float64, ram.Float64
 		columns.Hypervisor, columns.HypervisorVersion, columns.CPUInfo = hypervisor.String, int(version.Int64), info.String
 		index[id] = len(all)
-		s := Stock{Cell: c.Name, Host: host.String, Node: name.String, UUID: uuid.String, Stats: &cleanup.Stats{}, Columns: columns}
-		if stats != nil { // NULL is no free device (nova/objects/pci_device_pool.py, from_pci_stats)
-			read, err := cleanup.ParseStats(stats)
-			if s.Stats = &read; err != nil {
-				s.Stats = nil
-			}
-		}
-		all = append(all, s)
+		all = append(all, Stock{Cell: c.Name, Host: host.String, Node: name.String, UUID: uuid.String, Columns: columns})
 		return nil
 	}, "SELECT id, host, hypervisor_hostname, uuid, pci_stats, numa_topology, supported_instances, cpu_allocation_ratio, ram_allocation_ratio, "+
 		"hypervisor_type, hypervisor_version, cpu_info FROM compute_nodes WHERE deleted = 0"+where, args...)

@@ -232,7 +232,7 @@ func TestPools(t *testing.T) {
 	differ := "pci_stats has 0 free 10de:11b4 type-PCI, the rows have 1"
 	want := []string{
 		"differs O: " + differ,
-		"broken not judged: pci_stats is not in Nova's format: unexpected end of JSON input",
+		"broken not judged: pci_stats: unexpected end of JSON input",
 		"changing not judged: " + differ + ", but a row of the node changed 4 min ago: run gpustack repair-migration again in 5m0s",
 		"down not judged: " + differ + ", but nova-compute on down last seen 60 min ago: nova-scheduler does not use the node, and nova-compute corrects them when it starts",
 		"null not judged: pci_stats is NULL, although the node has free devices",
@@ -256,7 +256,7 @@ func TestPools(t *testing.T) {
 		{nil, 2, "differs pci_stats  SUSPICIOUS (case O)\n  why     " + differ},
 		{[]string{"--host", "agrees"}, 0, "pools of 1 compute nodes: 0 suspicious, 0 not judged\n"},
 		{[]string{"--device", first, "--host", "agrees"}, 0, "pools not judged: only the rows of one instance or device were selected\n"},
-		{[]string{"--host", "broken", "-o", "json"}, 0, `"not_judged":[{"cell":"cell1","host":"broken","node":"broken","why":"pci_stats is not in Nova's format`},
+		{[]string{"--host", "broken", "-o", "json"}, 0, `"not_judged":[{"cell":"cell1","host":"broken","node":"broken","why":"pci_stats: unexpected`},
 	} {
 		stdout, stderr, status := repairMigration(t, root, test.args...)
 		if status != test.status || !strings.Contains(stdout, test.say) {
