@@ -89,9 +89,10 @@ func TestBooks(t *testing.T) {
 		"the row cannot be written": {host: "gpu1", trigger: "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not today'", state: cleanup.Skipped, err: true},
 		// The database refuses before Placement is asked.
 		"a deadlock, each time": {host: "gpu1", trigger: "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'deadlock'", state: cleanup.Skipped, err: true},
-		// The allocations are written as they are, so that the refused request cannot follow.
-		"something else was faster":        {host: "gpu1", refuse: cloud.ErrConflict, refusals: 1, state: cleanup.Skipped, changes: 1},
-		"Placement does not answer once":   {host: "gpu1", refuse: errors.New("503"), refusals: 1, state: cleanup.Skipped, err: true, changes: 1},
+		"Placement refuses once":           {host: "gpu1", refuse: cloud.ErrConflict, refusals: 1, state: cleanup.Written, changes: 1, settled: true},
+		"Placement does not answer once":   {host: "gpu1", refuse: errors.New("503"), refusals: 1, state: cleanup.Written, changes: 1, settled: true},
+		// The allocations are written as they are, so that no request can follow.
+		"Placement answers too late":       {host: "gpu1", refuse: errors.New("503"), refusals: 3, state: cleanup.Skipped, err: true, changes: 1},
 		"Placement does not answer at all": {host: "gpu1", refuse: errors.New("503"), refusals: 100, state: cleanup.Begun, err: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +280,7 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 		frees   []bool // the cards of gpu2 and gpu3
 	}{
 		"both reported":                      {changed: time.Hour, closed: "migrations 3 and 4", holds: without("gpu2", "gpu3"), frees: []bool{true, true}},
-		"one failed after the reports":       {changed: -time.Hour, closed: "migration 3", holds: without("gpu2"), frees: []bool{true, false}},
+		"one failed after the reports":       {changed: -time.Hour},
 		"no device on the host of the other": {noCard: true, changed: time.Hour, closed: "migration 3", holds: without("gpu2"), frees: []bool{true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -315,6 +316,9 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 				return cleanup.NewPlan(found)
 			}
 			units := plan()
+			if len(units) == 0 && test.closed == "" {
+				return
+			}
 			if len(units) != 1 || units[0].Name() != test.closed {
 				t.Fatalf("%+v", units)
 			}
