@@ -32,7 +32,9 @@ var (
 // Read reads an initramfs: all names, and the content of the files for which wanted returns true.
 // An image is a sequence of cpio archives, each plain or compressed, with zeros between them
 // (Linux, Documentation/driver-api/early-userspace/buffer-format.rst, init/initramfs.c). The first
-// ones are often plain and contain CPU microcode. The use of memory is bounded for any image.
+// ones are often plain and contain CPU microcode. Generators write one compressed archive at most,
+// as the last one: after zstd, xz and bzip2 anything else is an error. The use of memory is bounded
+// for any image.
 func Read(root host.Root, name string, wanted func(file string) bool) (Content, error) {
 	f, err := root.Open(name)
 	if err != nil {
@@ -49,7 +51,7 @@ func Read(root host.Root, name string, wanted func(file string) bool) (Content, 
 // readImage reads all archives of an image.
 func readImage(image io.ReaderAt, a *archive) error {
 	for at := int64(0); ; {
-		s := newSource(image, at, 1<<62)
+		s := newSource(image, at)
 		if err := a.read(s); err != nil {
 			return err
 		}
@@ -64,7 +66,8 @@ func readImage(image io.ReaderAt, a *archive) error {
 		}
 		length, err := a.readCompressed(image, at, method)
 		if err != nil {
-			return fmt.Errorf("%s data from byte %d on: %w", method.name, at, asMalformed(err))
+			extent := map[bool]string{true: "to the end of the image", false: "on"}[method.last]
+			return fmt.Errorf("%s data from byte %d %s: %w", method.name, at, extent, asMalformed(err))
 		}
 		at += length
 	}
@@ -72,13 +75,7 @@ func readImage(image io.ReaderAt, a *archive) error {
 
 // readCompressed reads one archive of compressed data and returns its compressed length.
 func (a *archive) readCompressed(image io.ReaderAt, at int64, m method) (int64, error) {
-	s := newSource(image, at, 1<<62)
-	if m.measure != nil {
-		if err := m.measure(s); err != nil {
-			return 0, err
-		}
-		s = newSource(image, at, s.at-at)
-	}
+	s := newSource(image, at)
 	data, err := m.open(s)
 	if err != nil {
 		return 0, err
@@ -92,6 +89,10 @@ func (a *archive) readCompressed(image io.ReaderAt, at int64, m method) (int64, 
 		return 0, err
 	} else if len(rest) > 0 {
 		return 0, in.malformed("unexpected %q instead of an entry", rest)
+	}
+	end := make([]byte, len(m.end))
+	if _, err := image.ReadAt(end, s.at-int64(len(end))); err != nil || string(end) != m.end {
+		return 0, errors.Join(err, s.malformed("the end of %s data is missing", m.name))
 	}
 	return s.at - at, nil
 }

@@ -170,32 +170,41 @@ func told(c Content) string {
 	return strings.Join(words, " ")
 }
 
-// TestCompressions: with each method, archives before, in and after the compressed data are read
-// exactly.
+// TestCompressions: with each method, archives before and in the compressed data are read exactly,
+// and those after it where the end of the data can be determined. Otherwise, what follows is an error.
 func TestCompressions(t *testing.T) {
 	const want = `bin etc/wanted="hello\n"`
+	last := func(name string) bool { return name == "zstd" || name == "xz" || name == "bzip2" }
 	both := "bin etc/wanted=\"hello\\n\" kernel kernel/x86/microcode.bin"
 	for name, pack := range packers {
 		for _, test := range []struct {
-			name  string
-			image func(data string) string
-			want  string
+			name    string
+			image   func(data string) string
+			want    string
+			refused bool
 		}{
-			{"alone", func(data string) string { return data }, want},
-			{"zeros behind", func(data string) string { return data + strings.Repeat("\x00", 513) }, want},
-			{"one zero behind", func(data string) string { return data + "\x00" }, want},
-			{"microcode before", func(data string) string { return early + strings.Repeat("\x00", 512) + data }, both},
+			{"alone", func(data string) string { return data }, want, false},
+			{"zeros behind", func(data string) string { return data + strings.Repeat("\x00", 513) }, want, last(name)},
+			{"four zeros behind", func(data string) string { return data + "\x00\x00\x00\x00" }, want, last(name)},
+			{"one zero behind", func(data string) string { return data + "\x00" }, want, last(name)},
+			{"microcode before", func(data string) string { return early + strings.Repeat("\x00", 512) + data }, both, false},
 			{"another behind zeros", func(data string) string {
 				return data + strings.Repeat("\x00", 4) + packers["gzip"](t, early)
-			}, both},
-			{"another right behind", func(data string) string { return data + pack(t, early) }, both},
+			}, both, last(name)},
+			{"another right behind", func(data string) string { return data + pack(t, early) }, both, false},
 			{"an archive behind zeros", func(data string) string {
 				return data + strings.Repeat("\x00", 8-len(data)&3) + early
-			}, both},
+			}, both, last(name)},
 		} {
 			t.Run(name+", "+test.name, func(t *testing.T) {
 				image := test.image(pack(t, late))
 				c, err := readText(t, image)
+				if test.refused {
+					if want := name + " data from byte 0 to the end of the image: "; !errors.Is(err, errMalformed) || !strings.Contains(err.Error(), want) {
+						t.Errorf("%s: %v, want %s", told(c), err, want)
+					}
+					return
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -331,15 +340,14 @@ func TestCompressedFaults(t *testing.T) {
 		{"junk within", early + packers["gzip"](t, late+"junk"),
 			`gzip data from byte 384 on: malformed initramfs: byte 492: unexpected "j" instead of an entry`, errMalformed},
 		{"an entry cut short within", packers["zstd"](t, late[:300]),
-			`zstd data from byte 0 on: malformed initramfs: byte 300: unexpected end of data`, errMalformed},
+			`zstd data from byte 0 to the end of the image: malformed initramfs: byte 300: unexpected end of data`, errMalformed},
 		{"gzip's sum", swap(gz, -6, 1), "gzip data from byte 0 on: malformed initramfs: gzip: invalid checksum", errMalformed},
-		{"zstd's sum", swap(zst, -2, 1), "zstd data from byte 0 on: malformed initramfs: CRC check failed", errMalformed},
-		{"zstd's window", "\x28\xb5\x2f\xfd\x00\xff\x01\x00\x00", "zstd data from byte 0 on: malformed initramfs: ", errMalformed},
-		{"zstd's kinds of block", "\x28\xb5\x2f\xfd\x00\x58\x07\x00\x00", "zstd data from byte 0 on: malformed initramfs: byte 9: unknown block type", errMalformed},
-		{"xz's kinds of chunk", swap(xzd, 24, 0x7f), "xz data from byte 0 on: malformed initramfs: byte 25: unknown chunk type", errMalformed},
-		{"xz's filters", swap(xzd, 14, 4), "xz data from byte 0 on: compression not supported: filter 0x4", errCompression},
-		{"xz's window", swap(xzd, 16, 40), "xz data from byte 0 on: compression not supported: window larger than 134217728 bytes", errCompression},
-		{"xz's head", swap(xzd, 17, 1), "xz data from byte 0 on: malformed initramfs: ", errMalformed},
+		{"zstd's sum", swap(zst, -2, 1), "zstd data from byte 0 to the end of the image: malformed initramfs: CRC check failed", errMalformed},
+		{"zstd's window", "\x28\xb5\x2f\xfd\x00\xff\x01\x00\x00", "zstd data from byte 0 to the end of the image: malformed initramfs: ", errMalformed},
+		{"zstd's kinds of block", "\x28\xb5\x2f\xfd\x00\x58\x07\x00\x00", "zstd data from byte 0 to the end of the image: malformed initramfs: ", errMalformed},
+		{"xz's kinds of chunk", swap(xzd, 24, 0x7f), "xz data from byte 0 to the end of the image: malformed initramfs: ", errMalformed},
+		{"xz's filters", swap(xzd, 14, 4), "xz data from byte 0 to the end of the image: malformed initramfs: ", errMalformed},
+		{"xz's end", xzd[:12], "xz data from byte 0 to the end of the image: malformed initramfs: byte 12: the end of xz data is missing", errMalformed},
 		{"lzma's window", swap(lzm, 4, 0x7f), "lzma data from byte 0 on: compression not supported: window larger than 134217728 bytes", errCompression},
 		{"lz4's blocks", swap(lz, 7, 0x7f), "lz4 data from byte 0 on: malformed initramfs: byte 8: a block of 21", errMalformed},
 	} {
@@ -367,7 +375,7 @@ func TestReadUnreadable(t *testing.T) {
 	}
 }
 
-// FuzzRead: no image makes Read panic, use much memory, or return something else if zeros follow.
+// FuzzRead: no image makes Read panic, use much memory, or return something else if zeros precede it.
 func FuzzRead(f *testing.F) {
 	for name, pack := range packers {
 		f.Add([]byte(early + pack(f, late)))
@@ -386,8 +394,8 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		second := newArchive(wanted)
-		if err := readImage(bytes.NewReader(append(image, 0, 0, 0, 0)), second); err != nil {
-			t.Fatalf("with zeros behind: %v", err)
+		if err := readImage(bytes.NewReader(append([]byte{0, 0, 0, 0}, image...)), second); err != nil {
+			t.Fatalf("with zeros before: %v", err)
 		}
 		if diff := cmp.Diff(first.names, second.names); diff != "" {
 			t.Error(diff)

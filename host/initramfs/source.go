@@ -15,8 +15,8 @@ type source struct {
 
 const sourceBuffer = 64 << 10
 
-func newSource(r io.ReaderAt, at, length int64) *source {
-	return &source{bufio.NewReaderSize(io.NewSectionReader(r, at, length), sourceBuffer), at}
+func newSource(r io.ReaderAt, at int64) *source {
+	return &source{bufio.NewReaderSize(io.NewSectionReader(r, at, 1<<62), sourceBuffer), at}
 }
 
 func newSourceOf(r io.Reader) *source {
