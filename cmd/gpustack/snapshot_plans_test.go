@@ -14,7 +14,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/edit"
-	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -151,7 +150,7 @@ func replayed(t *testing.T, root host.Root) host.Root {
 // rdmaPlan returns what plans options of rdma prepare.
 func rdmaPlan(o rdmaprepare.Options) func(host.Root) []string {
 	return func(root host.Root) []string {
-		m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, o)
+		m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), o)
 		if err != nil {
 			return []string{err.Error()}
 		}

@@ -4,9 +4,8 @@
 // that takes a function from the host asks [Host.Leave]: the plans of all commands, and what carries
 // them out.
 //
-// The rules, of which the first that fits decides, are in docs/refusals.md. Uses are words that
-// explain a refusal; no rule depends on one. The package finds no uses (host/guard, host/guest) and
-// selects no functions (host/selection).
+// The rules, of which the first that fits decides, are in docs/refusals.md. The package finds no
+// uses (host/guard, host/guest) and selects no functions (host/selection).
 package gate
 
 import (

@@ -278,7 +278,7 @@ func paths() []path {
 		return func(t *testing.T, root host.Root, allow []pci.Address) error {
 			options := o(address(t, pf))
 			options.Allow = allow
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, options)
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -555,8 +555,7 @@ func TestHint(t *testing.T) {
 		return h.Hint()
 	}
 	p := &recorded(t).Adapters[0]
-	route := guard.Needs{Links: map[pci.Address]guard.Links{b: {Interfaces: []guard.Interface{{Name: "eth9", Up: true}}}},
-		Uses: map[pci.Address][]guard.Usage{b: {{Address: b, What: "has the default route through eth9"}}}}
+	route := guard.Needs{Links: map[pci.Address]guard.Links{b: {Interfaces: []guard.Interface{{Name: "eth9", Up: true}}}}}
 	blind := func(denied bool) machine.Uses {
 		source := guest.Source{Name: "processes", State: guest.Unreadable, Detail: "/proc/1/ns: no", Denied: denied}
 		return machine.Uses{Running: true, Guests: guest.Report{Sources: []guest.Source{source}}}
@@ -567,7 +566,7 @@ func TestHint(t *testing.T) {
 		uses               machine.Uses
 	}{
 		{name: "idle", remove: "gpustack rdma prepare --remove " + pf, want: "once no guest has one, write 0 to the function's sriov_numvfs"},
-		{name: "a route", want: "end this use first: its VF " + vf + " has a network interface in use: eth9 is up; it has the default route through eth9", needs: route},
+		{name: "an interface that is up", want: "end this use first: its VF " + vf + " has a network interface in use: eth9 is up", needs: route},
 		{name: "a process", want: "end this use first: VF " + vf + " of " + pf + " is in use: rping (pid 7) has /dev/infiniband/uverbs9 open",
 			uses: machine.Uses{Holders: []guard.Holder{{Address: b, File: "/dev/infiniband/uverbs9", PID: 7, Command: "rping"}}}},
 		{name: "guests are unknown", uses: blind(false),

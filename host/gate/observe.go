@@ -3,7 +3,6 @@ package gate
 import (
 	"errors"
 	"maps"
-	"os"
 	"slices"
 
 	"gpustack/host"
@@ -12,29 +11,14 @@ import (
 	"gpustack/host/pci"
 )
 
-// ReadRunning returns what only the running machine shows beside its files, for the words of
-// refusals: the ssh session that this process belongs to, and the addresses of interfaces. What
-// cannot be read costs words only.
-func ReadRunning(root host.Root) (running guard.Running) {
-	running.Session, _ = guard.Connection(root, os.Getpid())
-	running.Addresses, _ = guard.ReadAddresses()
-	running.DefaultRoutes, _ = guard.ReadDefaultRoutes()
-	return running
-}
-
 // Observe reads what determines whether functions may leave at this moment, for what is about to be
 // carried out. A file that cannot be read is an error. What the host needs is read only if a
 // function leaves that it may need: it must not keep functions from the host.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
-	var running guard.Running
-	takes := slices.ContainsFunc(leaving, Leaving.takes)
-	if root.IsMachine() && takes {
-		running = ReadRunning(root)
-	}
 	h := Host{Devices: devices, Bonds: Bonds{}}
 	var needsErr, mediatedErr, recordErr error
-	if takes {
-		h.Needs, needsErr = guard.Observe(root, devices, running)
+	if slices.ContainsFunc(leaving, Leaving.takes) {
+		h.Needs, needsErr = guard.Observe(root, devices)
 		h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	}
 	h.Recorded, h.Containers, recordErr = machine.ReadRecord(root)

@@ -62,7 +62,10 @@ func (h Host) judge(l Leaving) *Refusal {
 	if why == "" {
 		return nil
 	}
-	return &Refusal{Address: d.Address, Reason: why + h.words(d), Code: code, File: h.file(d)}
+	if in := h.Needs.Links[d.Address].Why(); in != "" {
+		why += "; " + in
+	}
+	return &Refusal{Address: d.Address, Reason: why + h.loses(d), Code: code}
 }
 
 // Never returns the refusal of a function that no option lets leave the host: what the root file
@@ -128,7 +131,7 @@ func (h Host) ofVF(d *pci.Device) *Refusal {
 	if links.Idle() {
 		return nil
 	}
-	return &Refusal{Address: d.Address, Reason: "has a network interface in use: " + links.Why() + h.words(d), Code: host.CodeNetwork, File: h.file(d)}
+	return &Refusal{Address: d.Address, Reason: "has a network interface in use: " + links.Why() + h.loses(d), Code: host.CodeNetwork}
 }
 
 // ofAdapter returns the refusal of an RDMA adapter that rdma prepare assigns to guests as a whole: it
@@ -142,25 +145,16 @@ func (h Host) ofAdapter(d *pci.Device) *Refusal {
 	if !links.Idle() {
 		why = "has a network interface in use: " + links.Why()
 	}
-	return &Refusal{Address: d.Address, Reason: why + h.words(d), Code: host.CodeNetwork, File: h.file(d)}
+	return &Refusal{Address: d.Address, Reason: why + h.loses(d), Code: host.CodeNetwork}
 }
 
-// words returns what uses a function, as far as is seen at a glance, and what its card loses.
-func (h Host) words(d *pci.Device) string {
-	const some = 4
-	var b strings.Builder
-	uses := h.Needs.Uses[d.Address]
-	for i, u := range uses {
-		if i == some {
-			fmt.Fprintf(&b, ", and %d more", len(uses)-some)
-			break
-		}
-		b.WriteString(map[bool]string{true: "; it ", false: ", "}[i == 0] + u.What)
+// loses returns what the card of a function loses, or "".
+func (h Host) loses(d *pci.Device) string {
+	others := h.remaining(d)
+	if len(others) == 0 {
+		return ""
 	}
-	if others := h.remaining(d); len(others) > 0 {
-		fmt.Fprintf(&b, "; the host keeps %s of the same card, and a guest can reset or reflash the whole card", Shortened(others))
-	}
-	return b.String()
+	return fmt.Sprintf("; the host keeps %s of the same card, and a guest can reset or reflash the whole card", Shortened(others))
 }
 
 // remaining returns the other functions of a card that is no GPU's, which stay with the host if the
@@ -176,14 +170,6 @@ func (h Host) remaining(d *pci.Device) (others []pci.Address) {
 		}
 	}
 	return others
-}
-
-// file returns the file that shows the first use of a function, or "".
-func (h Host) file(d *pci.Device) string {
-	if uses := h.Needs.Uses[d.Address]; len(uses) > 0 {
-		return uses[0].File
-	}
-	return ""
 }
 
 // Label returns a name of a function that operators recognize, such as "NIC eno1 (mlx5_core)", by

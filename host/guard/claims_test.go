@@ -71,7 +71,7 @@ func TestClaimsOfTree(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root, devices := layParts(t, append([]string{disks, disksFiles}, test.parts...)...)
-			got, err := guard.Observe(root, devices, guard.Running{})
+			got, err := guard.Observe(root, devices)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +103,7 @@ func TestClaimsOfKernel(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root, devices := layParts(t, parts...)
-			needs, err := guard.Observe(root, devices, guard.Running{})
+			needs, err := guard.Observe(root, devices)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,6 @@
 // Package guard reads what determines whether PCI functions may leave the host ([Observe]): what the
 // file systems that the host boots from need, what claims disks, which interfaces are idle and what
-// hangs below the functions of a card; and, as words only, what uses functions as far as is seen at a
-// glance. [Holders] are the processes that have devices of functions open.
+// hangs below the functions of a card. [Holders] are the processes that have devices of functions open.
 //
 // [Claim] is the kernel's own opinion on a disk, for the moment at which the disk leaves the host.
 //

@@ -3,7 +3,6 @@ package guard
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"path"
 	"strings"
 
@@ -12,19 +11,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/pci"
 )
-
-// Running is what a running machine shows beside its files, for words. Any other root has the zero
-// Running.
-type Running struct {
-	// Session is the operator's SSH_CONNECTION (ssh(1)): the client's address and port, and
-	// the server's. "" without an ssh session.
-	Session string
-	// Addresses are the addresses of each interface. nil: derived from files, as far as
-	// those show them.
-	Addresses map[string][]netip.Addr
-	// DefaultRoutes are the interfaces of default routes, of each next hop. Files do not show all.
-	DefaultRoutes []string
-}
 
 // guard reads sysfs and procfs below a root.
 type guard struct {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -39,45 +38,21 @@ func (g *guard) interfaces() ([]string, error) {
 	return names, nil
 }
 
-// linkState is the state of a network interface.
-type linkState int
-
-const (
-	linkUnknown linkState = iota // not in this tree
-	linkDown                     // set down
-	linkUp                       // set up, without carrier
-	linkCarrier
-)
-
-// state returns the state of an interface (Linux, Documentation/ABI/testing/sysfs-class-net;
-// IFF_UP in include/uapi/linux/if.h). Its attribute carrier can be read only while it is up.
-func (g *guard) state(name string) (linkState, error) {
+// isUp reports whether an interface is set up, or its state is not shown (Linux,
+// Documentation/ABI/testing/sysfs-class-net; IFF_UP in include/uapi/linux/if.h).
+func (g *guard) isUp(name string) (bool, error) {
 	text, err := g.attribute(path.Join(netDir, name, "flags"))
 	if errors.Is(err, unix.EINVAL) {
-		return linkDown, nil // just removed: netdev_show in net/core/net-sysfs.c
+		return false, nil // just removed: netdev_show in net/core/net-sysfs.c
 	}
 	if err != nil || text == "" {
-		return linkUnknown, err
+		return true, err
 	}
 	flags, err := strconv.ParseUint(text, 0, 32)
 	if err != nil {
-		return linkUnknown, fmt.Errorf("%s/%s/flags: not a number: %q", netDir, name, text)
+		return true, fmt.Errorf("%s/%s/flags: not a number: %q", netDir, name, text)
 	}
-	if flags&unix.IFF_UP == 0 {
-		return linkDown, nil
-	}
-	carrier, err := g.attribute(path.Join(netDir, name, "carrier"))
-	switch {
-	case errors.Is(err, unix.EINVAL):
-		return linkDown, nil // just set down or removed
-	case err != nil:
-		return linkUnknown, err
-	case carrier == "1":
-		return linkCarrier, nil
-	case carrier == "0":
-		return linkUp, nil
-	}
-	return linkUnknown, nil
+	return flags&unix.IFF_UP != 0, nil
 }
 
 // ReadAddresses returns the addresses of each interface of the running machine by rtnetlink(7). No
@@ -102,16 +77,10 @@ func ReadAddresses() (map[string][]netip.Addr, error) {
 	return addresses, nil
 }
 
-// global reports whether hosts beyond the local link can reach an address.
-func global(a netip.Addr) bool {
-	return a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !a.IsMulticast()
-}
-
 // Interface is a network interface of a function.
 type Interface struct {
 	Name       string
-	Up         bool // it is set up, or its state is not shown
-	Carrier    bool
+	Up         bool   // it is set up, or its state is not shown
 	Master     bool   // it is a port of MasterName
 	MasterName string // a bond, a bridge, a VRF, Open vSwitch, or ""
 }
@@ -129,7 +98,7 @@ func (g *guard) interfacesOf() (map[pci.Address]Links, error) {
 		if err != nil {
 			return nil, err
 		}
-		state, err := g.state(name)
+		up, err := g.isUp(name)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +106,7 @@ func (g *guard) interfacesOf() (map[pci.Address]Links, error) {
 		if err != nil {
 			return nil, err
 		}
-		i := Interface{Name: name, Up: state != linkDown, Carrier: state == linkCarrier}
+		i := Interface{Name: name, Up: up}
 		if master != "" {
 			i.Master, i.MasterName = true, path.Base(master)
 		}
@@ -157,31 +126,4 @@ func (g *guard) interfacesOf() (map[pci.Address]Links, error) {
 		}
 	}
 	return links, nil
-}
-
-// carriers returns the functions of an interface, and those of the interfaces that the kernel links
-// below a virtual one: a bond, a bridge, a VLAN.
-func (g *guard) carriers(name string) ([]pci.Address, error) {
-	var functions []pci.Address
-	for below, n := []string{name}, 0; n < len(below); n++ {
-		target, err := g.device(netDir, below[n])
-		if err != nil {
-			return nil, err
-		}
-		more, err := g.functions(target)
-		if err != nil {
-			return nil, err
-		}
-		functions = append(functions, more...)
-		entries, err := g.entries(path.Join(netDir, below[n]))
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			if lower, ok := strings.CutPrefix(e, "lower_"); ok && !slices.Contains(below, lower) {
-				below = append(below, lower)
-			}
-		}
-	}
-	return pci.Unique(functions), nil
 }

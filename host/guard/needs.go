@@ -11,11 +11,10 @@ import (
 )
 
 // Needs is what a machine shows of the uses of its functions: what determines which may leave the
-// host, and words for those that may not.
+// host.
 type Needs struct {
 	Root   Root
 	Claims map[pci.Address][]Claimant
-	Uses   map[pci.Address][]Usage  // words
 	Disks  map[pci.Address][]string // the names of whole disks
 	Links  map[pci.Address]Links    // of functions with interfaces or RDMA ports, and of network functions
 	// Below is what hangs below each function of a GPU's card, "" for nothing.
@@ -40,7 +39,7 @@ func (l Links) IsUp() bool {
 // Why returns why the interfaces are not idle, or "".
 func (l Links) Why() string {
 	if l.Hidden {
-		return "none is shown here, so it may be in another network namespace or have a driver of DPDK"
+		return "no interface is shown here: it may be in another network namespace, or have a driver of DPDK"
 	}
 	for _, i := range l.Interfaces {
 		switch {
@@ -54,15 +53,10 @@ func (l Links) Why() string {
 }
 
 // Observe reads the uses of functions. devices are all functions of the machine. It fails closed:
-// what cannot be read is an error, apart from words.
-func Observe(root host.Root, devices pci.Devices, running Running) (n Needs, err error) {
+// what cannot be read is an error.
+func Observe(root host.Root, devices pci.Devices) (n Needs, err error) {
 	var rootErr, linksErr, belowErr, claimsErr error
 	n.Root, rootErr = ReadRoot(root, devices)
-	n.Uses = map[pci.Address][]Usage{}
-	words, _ := ReadUses(root, devices, running)
-	for _, u := range words {
-		n.Uses[u.Address] = append(n.Uses[u.Address], u)
-	}
 	g := guard{root: root, devices: devices}
 	parts, disksErr := g.parts()
 	n.Disks = disksOf(parts)

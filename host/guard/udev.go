@@ -3,7 +3,6 @@ package guard
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 // udevRecord is what udev has recorded of a disk (systemd, sd-device's database:
 // run/udev/data/bMAJOR:MINOR; properties of src/udev/udev-builtin-blkid.c).
 type udevRecord struct {
-	file   string
 	links  []string // "/dev/disk/by-id/nvme-…"
 	values map[string]string
 }
@@ -31,8 +29,8 @@ func (g *guard) udev(name string) (udevRecord, error) {
 	if err != nil {
 		return udevRecord{}, err
 	}
-	r := udevRecord{file: "/run/udev/data/b" + numbers[name], values: map[string]string{}}
-	data, err := g.root.ReadFile(r.file)
+	r := udevRecord{values: map[string]string{}}
+	data, err := g.root.ReadFile("/run/udev/data/b" + numbers[name])
 	if err != nil && !host.IsAbsent(err) {
 		return r, err
 	}
@@ -50,46 +48,6 @@ func (g *guard) udev(name string) (udevRecord, error) {
 	}
 	g.records[name] = r
 	return r, nil
-}
-
-// zfsPartition is the type of OpenZFS's partitions.
-const zfsPartition = "6a898cc3-1dd2-11b2-99a6-080020736631"
-
-// content describes what is on a disk, or returns "". blkid(8) finds ID_FS_AMBIVALENT where there
-// are signatures of several types.
-func (r udevRecord) content() string {
-	kind, usage := r.values["ID_FS_TYPE"], r.values["ID_FS_USAGE"]
-	switch {
-	case r.values["ID_FS_AMBIVALENT"] != "":
-		return "several signatures (" + r.values["ID_FS_AMBIVALENT"] + ")"
-	case kind == "" && r.values["ID_PART_ENTRY_TYPE"] == zfsPartition:
-		return "a partition of ZFS"
-	case kind == "":
-		return ""
-	}
-	what := "a file system"
-	switch {
-	case strings.HasSuffix(kind, "raid_member"):
-		what = "a member of a RAID array"
-	case strings.HasSuffix(kind, "_member"), usage == "raid":
-		what = "a member of a volume group or a pool"
-	case usage == "crypto":
-		what = "encrypted data"
-	case usage == "other":
-		what = "data"
-	}
-	if label := hexUnescape(r.values["ID_FS_LABEL_ENC"]); label != "" {
-		kind += fmt.Sprintf(", label %q", label)
-	}
-	return what + " (" + kind + ")"
-}
-
-// table describes the partition table of a disk, or returns "".
-func (r udevRecord) table() string {
-	if kind := r.values["ID_PART_TABLE_TYPE"]; kind != "" {
-		return "a partition table (" + kind + ")"
-	}
-	return ""
 }
 
 // hexUnescape replaces the escapes of udev's encoded properties: \x20 (systemd,

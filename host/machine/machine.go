@@ -139,8 +139,7 @@ const (
 
 // Options are inputs of Observe that are not in the tree.
 type Options struct {
-	Running guard.Running // state of the running machine, for Needs
-	PCI     pci.Options
+	PCI pci.Options
 	// Images remembers the initramfs images that Check unpacks. The caller saves it.
 	Images *initramfs.Memory
 	// Journal is the machine's, if the caller has read it. If nil, it is read for Check and Reboot.
@@ -221,7 +220,7 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 		o.IOMMU, stateWarnings = iommu.ReadState(o.root, devices)
 	}
 	if o.reads(Needs) {
-		o.readNeeds(opts.Running)
+		o.readNeeds()
 	}
 	if o.reads(Needs | Mediated) {
 		mediated, err := pci.ReadMediated(o.root, devices)
@@ -335,8 +334,8 @@ func (o *observer) readFacts() (warnings []string) {
 }
 
 // readNeeds determines which functions the host needs.
-func (o *observer) readNeeds(running guard.Running) {
-	needs, err := guard.Observe(o.root, o.Devices.Value, running)
+func (o *observer) readNeeds() {
+	needs, err := guard.Observe(o.root, o.Devices.Value)
 	o.Needs = Saw("/proc/mounts", needs, err)
 }
 

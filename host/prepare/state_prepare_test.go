@@ -104,7 +104,7 @@ func TestStatesAgree(t *testing.T) {
 			}
 		}
 		var err error
-		if m.Needs.Value, err = guard.Observe(root, m.Devices.Value, guard.Running{}); err != nil {
+		if m.Needs.Value, err = guard.Observe(root, m.Devices.Value); err != nil {
 			t.Fatal(err)
 		}
 		states := selection.NewNode(m).States(iommu.Groups(m.Devices.Value), host.Unknown,

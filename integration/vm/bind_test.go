@@ -181,10 +181,9 @@ func (m machine) display(address string) string {
 	return "/dev/dri/" + strings.TrimSpace(m.run("sh", "-c", "basename /sys/bus/pci/devices/"+address+"/drm/card*"))
 }
 
-// routeIsGuarded: the card in the way carries the default route, which says more than
-// that it is in the way.
+// routeIsGuarded: the card in the way carries the default route. The refusal says that it is up.
 func routeIsGuarded(m machine) {
 	const nic = "0000:02:02.0"
 	name := m.routeThrough(nic)
-	refuses("it has the default route through "+name, "--device", "0000:02:01.0")(m)
+	refuses(name+" is up", "--device", "0000:02:01.0")(m)
 }

@@ -250,7 +250,6 @@ func (m machine) hostIsGuarded() {
 	m.t.Helper()
 	root := fmt.Sprintf("%s: carries %s, mounted at /", rootDisk, strings.TrimSpace(m.run("findmnt", "--noheadings", "--output", "SOURCE", "/")))
 	nic := m.routeThrough(network)
-	route, session := "has the default route through "+nic, "carries the ssh session from 192.0.2.7"
 	display := m.display(plainCard + ".0")
 	release := m.hold(display)
 	for _, command := range []string{"prepare", "bind"} {
@@ -263,19 +262,14 @@ func (m machine) hostIsGuarded() {
 			}
 			m.refused(root, host("--device", besideHost)...)
 			m.refused(root, host("--device", besideHost, "--allow", rootDisk)...)
-			m.refused(route, host("--device", besideHost)...)
-			connected := append([]string{"env", "SSH_CONNECTION=192.0.2.7 4711 192.0.2.2 22", "gpustack"}, host("--device", besideHost)...)
-			if reply := m.try(connected...); reply.Status != 1 || !strings.Contains(reply.Stderr, session) {
-				t.Errorf("%q: exit status %d, want %q\n%s%s", connected, reply.Status, session, reply.Stdout, reply.Stderr)
-			}
+			m.refused(nic+" is up", host("--device", besideHost)...)
 			m.refused(display, inUse...)
 		})
 	}
 	release()
-	// In a VRF, the interface has no route of the main table.
 	m.run("sh", "-ec", "ip link add mgmt type vrf table 10; ip link set mgmt up; ip link set $1 master mgmt", "sh", nic)
 	for _, command := range []string{"prepare", "bind"} {
-		m.refused("has the port "+nic+" of mgmt", "host", command, "--yes", "--device", besideHost)
+		m.refused(nic+" is a port of mgmt", "host", command, "--yes", "--device", besideHost)
 	}
 	m.run("ip", "link", "delete", "mgmt")
 }

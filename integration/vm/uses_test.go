@@ -66,7 +66,6 @@ echo active >array_state`, end: "echo clear >/sys/block/md_used/md/array_state",
 	},
 	{
 		name: "a loop device", function: usedDisk, begin: "losetup /dev/loop0 /dev/nvme0n1", end: "losetup -d /dev/loop0",
-		says: "/dev/loop0",
 	},
 	{
 		name: "the target of NVMe", function: usedDisk, begin: `
@@ -83,7 +82,6 @@ cd ..
 rmdir nqn.used
 cd /
 umount /sys/kernel/config`,
-		says: "is offered over a network as nqn.used",
 	},
 	{name: "an open disk", function: usedDisk, stay: []string{"guest", "hold", "/dev/nvme0n1"}, allowed: "has /dev/nvme0n1 open"},
 	{name: "an open character device", function: usedDisk, stay: []string{"guest", "hold", "/dev/ng0n1"}, allowed: "has /dev/ng0n1 open"},
@@ -98,11 +96,11 @@ umount /sys/kernel/config`,
 	{name: "an open controller", function: usedDisk, stay: []string{"guest", "hold", "/dev/nvme0"}, allowed: "has /dev/nvme0 open"},
 	{
 		name: "an address", function: usedCard, begin: "ip link set eth0 up; ip address add 192.0.2.2/24 dev eth0", end: "ip address flush dev eth0; ip link set eth0 down",
-		says: "has an address on eth0",
+		says: "eth0 is up",
 	},
 	{
 		name: "a card in another network namespace", function: usedCard, stay: besides("ip link set eth0 netns $p"),
-		end: waitFor("/sys/class/net/eth0"), says: "no interface in this network namespace",
+		end: waitFor("/sys/class/net/eth0"), says: "no interface is shown here",
 	},
 }
 
@@ -155,7 +153,7 @@ func waitFor(files ...string) string {
 
 // TestUses compares the gate with a running kernel: what a tree cannot hold, such as namespaces, open
 // files and disks that are claimed. Without --allow a disk and a network card never leave, and the
-// refusal names the use that is seen at a glance. With --allow they leave, unless the kernel has
+// refusal names what claims the disk, or the interface that is up. With --allow they leave, unless the kernel has
 // claimed the disk or a process has the function open.
 func TestUses(t *testing.T) {
 	t.Parallel()

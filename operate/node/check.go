@@ -50,7 +50,7 @@ func observeForCheck(n Node, journal change.Seen) machine.Machine {
 		return machine.Observe(n.Root, machine.Check, machine.Options{Journal: &journal})
 	}
 	images := initramfs.NewMemory(n.Root, n.Version)
-	m := machine.Observe(n.Root, machine.Check, machine.Options{Running: ReadRunning(n.Root), Images: images, Journal: &journal})
+	m := machine.Observe(n.Root, machine.Check, machine.Options{Images: images, Journal: &journal})
 	if err := images.Save(); err != nil {
 		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)
 		if remedy := host.HintOf(err).String(); remedy != "" {

@@ -13,7 +13,6 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
@@ -37,14 +36,12 @@ type DriversPlan struct {
 // that must not keep functions from the host. timeout is that of [Node.Engine].
 func (n Node) ObserveDrivers(timeout time.Duration, release bool) (Drivers, error) {
 	d := Drivers{Node: n, Timeout: timeout}
-	var running guard.Running
 	var usesErr error
 	subjects := machine.RunningKernel | machine.Reboot
 	if !release {
 		subjects |= machine.Needs
-		running = ReadRunning(n.Root)
 	}
-	d.Machine = machine.Observe(n.Root, subjects, machine.Options{Running: running})
+	d.Machine = machine.Observe(n.Root, subjects, machine.Options{})
 	unread := errors.Join(d.Machine.Obstacles()...)
 	if unread == nil {
 		d.uses, usesErr = machine.ObserveUses(n.Root, d.Machine.Devices.Value, driver.Ready(n.Root) == nil)

@@ -9,8 +9,6 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
-	"gpustack/host/gate"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 )
 
@@ -47,13 +45,4 @@ func Observe(ctx context.Context, root host.Root, subjects machine.Subject) (m m
 // too.
 func Settled(ctx context.Context, root host.Root, journal change.Seen) error {
 	return driver.Binder{Root: root, Patience: 2 * time.Second}.Settled(ctx, journal)
-}
-
-// ReadRunning reads what only a running machine shows for the words of refusals. For any other root
-// it returns the zero value.
-func ReadRunning(root host.Root) guard.Running {
-	if driver.Ready(root) != nil {
-		return guard.Running{}
-	}
-	return gate.ReadRunning(root)
 }

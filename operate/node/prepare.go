@@ -31,10 +31,10 @@ const (
 // nothing of what the host needs: that must not prevent it.
 func ObservePrepare(root host.Root, options selection.Options) machine.Machine {
 	subjects := machine.Boot | machine.Reboot
-	if options.None {
-		return machine.Observe(root, subjects, machine.Options{})
+	if !options.None {
+		subjects |= machine.Needs
 	}
-	return machine.Observe(root, subjects|machine.Needs, machine.Options{Running: ReadRunning(root)})
+	return machine.Observe(root, subjects, machine.Options{})
 }
 
 // PlanPrepare returns what host prepare plans on an observed machine, and the error with which it
@@ -105,7 +105,7 @@ func (n Node) RefusedByPrepare(ctx context.Context, m machine.Machine, journal c
 // as [RebootRequired].
 func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Options) (m rdmaprepare.Machine, reboot host.Bool, err error) {
 	seen, reboot := Observe(ctx, root, machine.Record)
-	m, err = rdmaprepare.Observe(root, seen, ReadRunning(root), options)
+	m, err = rdmaprepare.Observe(root, seen, options)
 	return m, reboot, err
 }
 

@@ -18,7 +18,6 @@ import (
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
-	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -72,7 +71,7 @@ func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Pla
 			if back {
 				o = rdmaprepare.Options{None: true}
 			}
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, o)
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), o)
 			if err != nil {
 				return nil, change.Work{}, err
 			}

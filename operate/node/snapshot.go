@@ -9,7 +9,6 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/container/containercheck"
 	"gpustack/host/container/containerprepare"
-	"gpustack/host/guard"
 	"gpustack/host/hardware"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
@@ -93,7 +92,7 @@ func ReadAll(ctx context.Context, n Node) {
 	n.RefusedByPrepare(ctx, m, journal) // as host check asks it
 	hardware.Read(root)                 // as host scan --machine does
 
-	rdmacheck.Observe(root, m.Devices.Value, journal, guard.Running{}) // reads what rdma scan reads, too
+	rdmacheck.Observe(root, m.Devices.Value, journal) // reads what rdma scan reads, too
 	containercheck.Observe(root, m.Devices, OfferedGPUs(root, m.Devices.Value))
 	containerprepare.Observe(root, m) //nolint:errcheck // read, not shown
 
@@ -106,7 +105,7 @@ func ReadAll(ctx context.Context, n Node) {
 // readAdapters reads what rdma prepare reads, with options that concern every adapter. seen
 // is the machine.
 func readAdapters(root host.Root, seen machine.Machine) {
-	m, err := rdmaprepare.Observe(root, seen, guard.Running{}, rdmaprepare.Options{})
+	m, err := rdmaprepare.Observe(root, seen, rdmaprepare.Options{})
 	if err != nil {
 		return // as rdma prepare fails on the machine
 	}
@@ -117,7 +116,7 @@ func readAdapters(root host.Root, seen machine.Machine) {
 		}
 	}
 	if all.Add != nil {
-		rdmaprepare.Observe(root, seen, guard.Running{}, all) //nolint:errcheck // read, not shown
+		rdmaprepare.Observe(root, seen, all) //nolint:errcheck // read, not shown
 	}
 }
 

@@ -16,8 +16,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/checklist"
-	"gpustack/host/gate"
-	"gpustack/host/guard"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -76,11 +74,7 @@ func Check(root host.Root, journal change.Seen) (Checked, error) {
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) { // software devices need no PCI
 		return Checked{}, err
 	}
-	var running guard.Running
-	if root.IsMachine() {
-		running = gate.ReadRunning(root)
-	}
-	c := Checked{Machine: Observe(root, devices, journal, running)}
+	c := Checked{Machine: Observe(root, devices, journal)}
 	if c.Findings, c.Verdict, err = Verify(c.Machine); err != nil {
 		return Checked{}, fmt.Errorf("%s: %w", root.Path("/"), err)
 	}

@@ -57,9 +57,8 @@ const (
 )
 
 // Observe reads what the checks judge. devices are all functions of the machine, and journal its
-// journal. running is what only the running machine shows ([gate.ReadRunning]), of any other root
-// the zero value.
-func Observe(root host.Root, devices pci.Devices, journal change.Seen, running guard.Running) Machine {
+// journal.
+func Observe(root host.Root, devices pci.Devices, journal change.Seen) Machine {
 	stack, err := rdma.Read(root, devices, rdma.Options{GIDs: true})
 	m := Machine{
 		Devices: devices,
@@ -73,7 +72,9 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen, running g
 	cmdline, err := root.ReadFile(cmdlineFile)
 	m.Arguments = machine.Saw(cmdlineFile, strings.Fields(string(cmdline)), err)
 	m.Kernel, m.NVIDIA = readWord(root, kernelFile), readWord(root, nvidiaFile)
-	m.Addresses = running.Addresses
+	if root.IsMachine() {
+		m.Addresses, _ = guard.ReadAddresses() // no file shows them
+	}
 	containers, err := machine.ReadContainers(root)
 	m.Containers = machine.Saw(machine.ContractFile, containers, err)
 	record, err := rdma.ReadRecord(root)

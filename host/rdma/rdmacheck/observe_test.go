@@ -10,7 +10,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/checklist"
-	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/rdmacheck"
@@ -80,7 +79,7 @@ Id 10:
 			if err != nil {
 				t.Fatal(err)
 			}
-			findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe(), guard.Running{}))
+			findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +107,7 @@ func TestRxe(t *testing.T) {
 	if err := os.WriteFile(root.Path("/proc/modules"), []byte(modules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m := rdmacheck.Observe(root, nil, change.Machine(root).Observe(), guard.Running{})
+	m := rdmacheck.Observe(root, nil, change.Machine(root).Observe())
 	findings, verdict, err := rdmacheck.Verify(m)
 	if err != nil || verdict != checklist.Ready {
 		t.Errorf("%s, %v", verdict, err)

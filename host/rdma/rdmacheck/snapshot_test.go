@@ -11,7 +11,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/rdmacheck"
@@ -50,7 +49,7 @@ ib_uverbs 1 0 - Live 0x0
 		if err != nil {
 			t.Fatal(err)
 		}
-		findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe(), guard.Running{}))
+		findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
 		if err != nil {
 			t.Fatal(err)
 		}

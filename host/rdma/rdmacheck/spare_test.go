@@ -10,7 +10,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/checklist"
-	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -46,7 +45,7 @@ func portFindings(t *testing.T, root host.Root) ([]host.Finding, checklist.Verdi
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, verdict, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe(), guard.Running{}))
+	all, verdict, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +97,7 @@ func TestContainersUnread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe(), guard.Running{}))
+	findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"gpustack/host"
-	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
@@ -47,7 +46,7 @@ func TestMissing(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machineOf([]hca{infiniband()}, "", ""))
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), guard.Running{}, rdmaprepare.Options{Add: []pci.Address{{}}})
+			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), rdmaprepare.Options{Add: []pci.Address{{}}})
 			if err != nil {
 				t.Fatal(err)
 			}

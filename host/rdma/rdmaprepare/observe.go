@@ -58,7 +58,7 @@ type Function struct {
 // [machine.Record]. A file that cannot be read and might prevent a plan is an
 // error. What the host needs is read only if the options take something from it, existing VFs
 // included: else it must not prevent returning adapters.
-func Observe(root host.Root, seen machine.Machine, running guard.Running, o Options) (Machine, error) {
+func Observe(root host.Root, seen machine.Machine, o Options) (Machine, error) {
 	m := Machine{
 		Devices: seen.Devices.Value, Unread: seen.ScanWarnings, Contract: seen.Contract.Value, Containers: seen.Containers,
 		Functions: map[pci.Address]Function{},
@@ -85,7 +85,7 @@ func Observe(root host.Root, seen machine.Machine, running guard.Running, o Opti
 		m.Kernels = append(m.Kernels, names)
 	}
 	if m.takes(o) {
-		m.Needs, err = guard.Observe(root, m.Devices, running)
+		m.Needs, err = guard.Observe(root, m.Devices)
 		keep(err)
 		m.Mediated, err = pci.ReadMediated(root, m.Devices)
 		keep(err)
