@@ -222,7 +222,7 @@ func TestLendOpened(t *testing.T) {
 	b := binder(t, root, k)
 	b = b.offering(o)
 	_, err = b.Apply(t.Context(), lend(t, root), "host bind")
-	want := "is in use again: 0000:02:00.0: python3 (pid 10, podman container 0123456789ab) has /dev/dri/card2 open"
+	want := "is in use again: 0000:02:00.0: python3 (pid 10, container 0123456789ab) has /dev/dri/card2 open"
 	if !errors.Is(err, driver.ErrOpened) || err.Error() != want {
 		t.Errorf("%v", err)
 	}

@@ -100,11 +100,15 @@ func (g *guard) aboveOf(name string) (claims []Claimant, err error) {
 		return nil, err
 	}
 	for _, h := range holders {
-		what, err := g.stacked(h)
+		made := node(h)
+		mapped, err := g.attribute(path.Join(blockDir, h, "dm/name")) // of a disk of device-mapper
 		if err != nil {
 			return nil, err
 		}
-		claims = append(claims, Claimant{What: node(name) + " is part of " + what, File: path.Join(dir, h)})
+		if mapped != "" {
+			made = "/dev/mapper/" + mapped
+		}
+		claims = append(claims, Claimant{What: node(name) + " is part of " + made, File: path.Join(dir, h)})
 	}
 	for _, at := range []struct{ dir, what string }{
 		{path.Join(blockDir, name, "bcache"), "is a registered disk of bcache"},

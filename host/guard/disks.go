@@ -140,37 +140,6 @@ func (g *guard) mapped(name string) (string, error) {
 	return "", nil
 }
 
-// stacked returns the name and kind of a disk that is made of others. device-mapper's names and
-// uuids are those of the programs that create them (Linux,
-// Documentation/ABI/testing/sysfs-block-dm; dm-uuid prefixes in libdevmapper, lib/device/dev-type.c
-// of LVM).
-func (g *guard) stacked(name string) (string, error) {
-	dir := path.Join(blockDir, name)
-	mapped, err := g.attribute(path.Join(dir, "dm/name"))
-	if err != nil {
-		return "", err
-	}
-	uuid, err := g.attribute(path.Join(dir, "dm/uuid"))
-	if err != nil {
-		return "", err
-	}
-	switch {
-	case strings.HasPrefix(uuid, "LVM-"):
-		return "/dev/mapper/" + mapped + ", an active LVM volume", nil
-	case strings.HasPrefix(uuid, "CRYPT-"):
-		return "/dev/mapper/" + mapped + ", an open encrypted device", nil
-	case strings.HasPrefix(uuid, "mpath-"):
-		return "/dev/mapper/" + mapped + ", an active multipath device", nil
-	case mapped != "":
-		return "/dev/mapper/" + mapped + ", an active disk of device-mapper", nil
-	case strings.HasPrefix(name, "md"):
-		return node(name) + ", an active RAID array", nil
-	case strings.HasPrefix(name, "bcache"):
-		return node(name) + ", an active disk of bcache", nil
-	}
-	return node(name) + ", an active disk", nil
-}
-
 // Parts of the sysfs path of a block device, named by the Linux source that creates them.
 var (
 	// iSCSI: drivers/scsi/scsi_transport_iscsi.c.

@@ -26,9 +26,8 @@ type Holder struct {
 	Unit    string // its systemd unit, or ""
 	// Service reports whether Unit is a service of the host's own systemd: neither a user's, nor
 	// one inside a container.
-	Service bool
-	// Container is the container that the process runs in.
-	Container Container
+	Service   bool
+	Container string // "container 0123456789ab", in which the process runs, or ""
 	// Shared means that File is a node of NVIDIA's driver that serves all its GPUs.
 	Shared bool
 }
@@ -55,7 +54,7 @@ func (h Holder) Who() string {
 
 // process returns the name of the process, and where it runs.
 func (h Holder) process() string {
-	if where := cmp.Or(h.Container.String(), h.Unit); where != "" {
+	if where := cmp.Or(h.Container, h.Unit); where != "" {
 		return fmt.Sprintf("%s (pid %d, %s)", h.Command, h.PID, where)
 	}
 	return fmt.Sprintf("%s (pid %d)", h.Command, h.PID)
@@ -70,8 +69,8 @@ func (h Holder) Hint() string {
 	switch {
 	case h.PID == 0:
 		return "write 0 to /sys/class/vtconsole/" + h.Command + "/bind: the console has no picture until 1 is written"
-	case h.Container.ID != "":
-		return h.Container.hint()
+	case h.Container != "":
+		return "stop the " + h.Container
 	case h.Service:
 		return "systemctl stop " + h.Unit + ", and start it again afterwards if GPUs remain with the host"
 	case strings.HasSuffix(h.Unit, ".scope"):

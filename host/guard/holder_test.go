@@ -174,17 +174,17 @@ python3
 		{"a service inside a container", open("/dev/nvidia1"), cgroup("/lxc.payload.c1/system.slice/nvidia-dcgm.service"),
 			"0000:07:00.0: python3 (pid 10, nvidia-dcgm.service) has /dev/nvidia1 open\n"},
 		{"podman", open("/dev/nvidia1"), cgroup("/machine.slice/libpod-" + id + ".scope/container"),
-			"0000:07:00.0: python3 (pid 10, podman container 0123456789ab) has /dev/nvidia1 open; stop the container: podman stop 0123456789ab\n"},
+			"0000:07:00.0: python3 (pid 10, container 0123456789ab) has /dev/nvidia1 open; stop the container 0123456789ab\n"},
 		{"docker with systemd", open("/dev/nvidia1"), cgroup("/system.slice/docker-" + id + ".scope"),
-			"0000:07:00.0: python3 (pid 10, docker container 0123456789ab) has /dev/nvidia1 open; stop the container: docker stop 0123456789ab\n"},
+			"0000:07:00.0: python3 (pid 10, container 0123456789ab) has /dev/nvidia1 open; stop the container 0123456789ab\n"},
 		{"docker with cgroupfs", open("/dev/nvidia1"), cgroup("/docker/" + id),
-			"0000:07:00.0: python3 (pid 10, docker container 0123456789ab) has /dev/nvidia1 open; stop the container: docker stop 0123456789ab\n"},
+			"0000:07:00.0: python3 (pid 10, container 0123456789ab) has /dev/nvidia1 open; stop the container 0123456789ab\n"},
 		{"containerd", open("/dev/nvidia1"), cgroup("/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope"),
-			"0000:07:00.0: python3 (pid 10, crictl container 0123456789ab) has /dev/nvidia1 open; stop the container: crictl stop 0123456789ab\n"},
+			"0000:07:00.0: python3 (pid 10, container 0123456789ab) has /dev/nvidia1 open; stop the container 0123456789ab\n"},
 		{"CRI-O", open("/dev/nvidia1"), cgroup("/kubepods.slice/crio-" + id + ".scope"),
-			"0000:07:00.0: python3 (pid 10, crictl container 0123456789ab) has /dev/nvidia1 open; stop the container: crictl stop 0123456789ab\n"},
+			"0000:07:00.0: python3 (pid 10, container 0123456789ab) has /dev/nvidia1 open; stop the container 0123456789ab\n"},
 		{"kubelet with cgroupfs", open("/dev/nvidia1"), cgroup("/kubepods/burstable/pod7/" + id),
-			"0000:07:00.0: python3 (pid 10, crictl container 0123456789ab) has /dev/nvidia1 open; stop the container: crictl stop 0123456789ab\n"},
+			"0000:07:00.0: python3 (pid 10, container 0123456789ab) has /dev/nvidia1 open; stop the container 0123456789ab\n"},
 		{"an unknown engine", open("/dev/nvidia1"), cgroup("/default/" + id),
 			"0000:07:00.0: python3 (pid 10, container 0123456789ab) has /dev/nvidia1 open; stop the container 0123456789ab\n"},
 		{"the console", "mkdir proc/10/fd\nmkdir sys/bus/pci/devices/0000:06:00.0/graphics/fb0\n",
@@ -206,7 +206,7 @@ python3
 				if h.Service {
 					got += ", a service"
 				}
-				if h.Container.ID != "" {
+				if h.Container != "" {
 					got += "; " + h.Hint()
 				}
 				got += "\n"

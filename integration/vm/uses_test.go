@@ -58,7 +58,7 @@ echo raid1 >level; echo 1 >raid_disks
 cat /sys/class/block/nvme0n1/dev >new_dev
 echo 0 >dev-nvme0n1/slot
 echo active >array_state`, end: "echo clear >/sys/block/md_used/md/array_state",
-		says: claimed + "/dev/nvme0n1 is part of /dev/md_used, an active RAID array", allowed: claimed + "/dev/nvme0n1 is part of /dev/md_used",
+		says: claimed + "/dev/nvme0n1 is part of /dev/md_used", allowed: claimed + "/dev/nvme0n1 is part of /dev/md_used",
 	},
 	{
 		name: "an external journal", function: usedDisk, begin: externalJournal, end: "umount /mnt; rm /tmp/fs; mke2fs /dev/nvme0n1",

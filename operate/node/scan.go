@@ -127,7 +127,7 @@ type ScannedDevice struct {
 	Detail *string `json:"detail"`
 	// what it is for; null for a bridge, and while what is recorded cannot be read
 	Role *machine.Role `json:"role"`
-	// Container is the container that has the function open, as "docker container 0123456789ab"; ""
+	// Container is the container that has the function open, as "container 0123456789ab"; ""
 	// for none, null if that is unknown, as in a snapshot and for users other than root. Open nodes
 	// that serve all GPUs of NVIDIA's driver do not count.
 	Container *string `json:"container"`
@@ -207,7 +207,7 @@ func (r *Scan) readContainers(root host.Root, devices pci.Devices) {
 	}
 	opened := map[pci.Address]string{}
 	for _, h := range holders {
-		if name := h.Container.String(); name != "" && !h.Shared && opened[h.Address] == "" {
+		if name := h.Container; name != "" && !h.Shared && opened[h.Address] == "" {
 			opened[h.Address] = name
 		}
 	}

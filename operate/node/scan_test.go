@@ -259,7 +259,7 @@ func TestScanOfProcesses(t *testing.T) {
 		unknown int
 	}{
 		"no process":        {driven, [2]string{"null", "null"}, "580.95.05", 0},
-		"in a container":    {hosttest.Steps(driven, in), [2]string{"docker container 0123456789ab", ""}, "580.95.05", 0},
+		"in a container":    {hosttest.Steps(driven, in), [2]string{"container 0123456789ab", ""}, "580.95.05", 0},
 		"outside of one":    {hosttest.Steps(driven, process("77", "0::/user.slice\n", "/dev/nvidia0")), [2]string{"", ""}, "580.95.05", 0},
 		"only shared nodes": {hosttest.Steps(driven, process("77", "0::/system.slice/docker-"+id+".scope\n", "/dev/nvidia-uvm")), [2]string{"", ""}, "580.95.05", 0},
 		"bound to VFIO":     {hosttest.Each(func(f string) hosttest.Step { return bound("0000:"+f, "vfio-pci") }), [2]string{"null", "null"}, "null", 2},
