@@ -84,7 +84,8 @@ func (h Host) ofRoot(d *pci.Device) *Refusal {
 	refuse := func(code host.Code, format string, args ...any) *Refusal {
 		return &Refusal{Address: d.Address, Reason: fmt.Sprintf(format, args...), Absolute: true, Code: code}
 	}
-	isDisk := d.Class == nil || d.Class.IsStorage() || len(h.Needs.Disks[d.Address]) > 0
+	// A device that a hypervisor offers a file system with may have no class.
+	isDisk := d.Class == nil || *d.Class < 0x0100 || d.Class.IsStorage() || len(h.Needs.Disks[d.Address]) > 0
 	isNetwork := d.Class == nil || d.Class.IsNetwork() || len(links.Interfaces) > 0
 	switch what := root.Needs[d.Address]; {
 	case what != "":

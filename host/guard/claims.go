@@ -41,13 +41,13 @@ func (n *Needs) Ask(ask func(disk string) error, functions ...pci.Address) error
 
 // claims returns what claims the disks of each function as far as files show it: the disks above, the
 // mount table, swap areas, btrfs and journals; on a tree, which no kernel can be asked about, also
-// what fstab(5), crypttab(5) and mdadm.conf(5) are to use.
+// what fstab(5) and crypttab(5) are to use, and members of arrays, volume groups and pools.
 func (g *guard) claims(parts []part) (map[pci.Address][]Claimant, error) {
 	uses, err := g.diskUses()
 	if err == nil && !g.root.IsMachine() {
-		var planned []diskUse
-		planned, err = g.plannedUses()
-		uses = append(uses, planned...)
+		var members []diskUse
+		members, err = g.members()
+		uses = append(uses, members...)
 	}
 	if err != nil {
 		return nil, err
@@ -125,49 +125,51 @@ func (g *guard) aboveOf(name string) (claims []Claimant, err error) {
 	return claims, nil
 }
 
-// diskUses returns the disks of mounted file systems and swap areas. Containers mount the same disk
-// at many places: each is named once.
-func (g *guard) diskUses() ([]diskUse, error) {
+// mountUse is the use of a file system or an encrypted disk.
+type mountUse struct {
+	host.Mount
+	what, file string
+}
+
+// mountUses returns the mounted file systems, and in a tree those that fstab(5) and crypttab(5) name.
+func (g *guard) mountUses() ([]mountUse, error) {
 	mounts, err := g.mountsOfInit()
 	if err != nil {
 		return nil, err
 	}
+	var uses []mountUse
+	for _, m := range mounts {
+		uses = append(uses, mountUse{m, "mounted at " + m.Place, mountsFile})
+	}
+	for _, file := range []string{fstabFile, crypttabFile} {
+		if g.root.IsMachine() {
+			break
+		}
+		mounts, err := g.table(file)
+		if err != nil && !forbidden(err) {
+			return nil, err
+		}
+		for _, m := range mounts {
+			what := "to be mounted at " + m.Place
+			if file == crypttabFile {
+				what = "to be opened as " + m.Source
+				m.Source = m.Place
+			}
+			uses = append(uses, mountUse{m, what + " (" + file + ")", file})
+		}
+	}
+	return uses, nil
+}
+
+// diskUses returns the disks of file systems and swap areas. Containers mount the same disk at many
+// places: each is named once.
+func (g *guard) diskUses() ([]diskUse, error) {
 	var uses []diskUse
 	named := map[string]bool{}
 	add := func(name, what, file string) {
 		if name != "" && !named[name] {
 			named[name] = true
 			uses = append(uses, diskUse{name, what, file})
-		}
-	}
-	for _, m := range mounts {
-		disks, err := g.disksOf(m)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range disks {
-			add(name, "is mounted at "+m.Place, mountsFile)
-		}
-		further, err := g.optionUses(m.Options, m.Source+", mounted at "+m.Place, mountsFile)
-		if err != nil {
-			return nil, err
-		}
-		for _, u := range further {
-			add(u.name, u.what, u.file)
-		}
-	}
-	systems, err := g.list(btrfsDir)
-	if err != nil {
-		return nil, err
-	}
-	for _, system := range systems {
-		dir := path.Join(btrfsDir, system, "devices")
-		devices, err := g.entries(dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range devices {
-			add(name, "is part of the mounted btrfs file system "+system, path.Join(dir, name))
 		}
 	}
 	swaps, err := g.lines(swapsFile)
@@ -185,23 +187,45 @@ func (g *guard) diskUses() ([]diskUse, error) {
 		}
 		add(name, "is a swap area", swapsFile)
 	}
-	return uses, nil
-}
-
-// optionUses returns the disks that options name beside that of a file system or an encrypted disk:
-// the log and the realtime device of XFS, a journal of ext4, a detached header of LUKS.
-func (g *guard) optionUses(options []string, of, file string) (uses []diskUse, err error) {
-	for _, o := range options {
-		key, value, _ := strings.Cut(o, "=")
-		if !slices.Contains([]string{"logdev", "rtdev", "journal_path", "header"}, key) {
-			continue
+	mounts, err := g.mountUses()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mounts {
+		disks, err := g.disksOf(m.Mount)
+		if err == nil && m.file != mountsFile && len(disks) > 0 {
+			disks, err = g.ofFileSystem(disks[0])
 		}
-		name, err := g.tagged(host.UnescapeOctal(value))
 		if err != nil {
 			return nil, err
 		}
-		if name != "" {
-			uses = append(uses, diskUse{name, "is the " + key + " of " + of, file})
+		for _, name := range disks {
+			add(name, "is "+m.what, m.file)
+		}
+		for _, o := range m.Options { // a log and a realtime device of XFS, a journal of ext4, a detached header of LUKS
+			key, value, _ := strings.Cut(o, "=")
+			if !slices.Contains([]string{"logdev", "rtdev", "journal_path", "header"}, key) {
+				continue
+			}
+			name, err := g.tagged(host.UnescapeOctal(value))
+			if err != nil {
+				return nil, err
+			}
+			add(name, "is the "+key+" of "+m.Source+", "+m.what, m.file)
+		}
+	}
+	systems, err := g.list(btrfsDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, system := range systems {
+		dir := path.Join(btrfsDir, system, "devices")
+		devices, err := g.entries(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range devices {
+			add(name, "is part of the mounted btrfs file system "+system, path.Join(dir, name))
 		}
 	}
 	return uses, nil
@@ -209,48 +233,8 @@ func (g *guard) optionUses(options []string, of, file string) (uses []diskUse, e
 
 const swapsFile = "/proc/swaps"
 
-// plannedUses returns the disks that fstab(5), crypttab(5) and mdadm.conf(5) name.
-func (g *guard) plannedUses() ([]diskUse, error) {
-	var uses []diskUse
-	for _, file := range []string{fstabFile, crypttabFile} {
-		lines, err := g.lines(file)
-		if err != nil && !forbidden(err) {
-			return nil, err
-		}
-		for _, fields := range lines {
-			if strings.HasPrefix(fields[0], "#") || len(fields) < 2 {
-				continue
-			}
-			disk, what := host.UnescapeOctal(fields[0]), "to be mounted at "+host.UnescapeOctal(fields[1])
-			if file == crypttabFile {
-				disk, what = host.UnescapeOctal(fields[1]), "to be opened as "+fields[0]
-			}
-			what += " (" + file + ")"
-			names, err := g.ofFileSystem(disk)
-			for _, name := range names {
-				uses = append(uses, diskUse{name, "is " + what, file})
-			}
-			var further []diskUse
-			if err == nil && len(fields) > 3 {
-				further, err = g.optionUses(strings.Split(fields[3], ","), disk+", "+what, file)
-			}
-			if err != nil {
-				return nil, err
-			}
-			uses = append(uses, further...)
-		}
-	}
-	members, err := g.members()
-	return append(uses, members...), err
-}
-
-// ofFileSystem returns the disk that a file names, and each other one with the same file system, as
-// btrfs has several.
-func (g *guard) ofFileSystem(disk string) ([]string, error) {
-	name, err := g.tagged(disk)
-	if err != nil || name == "" {
-		return nil, err
-	}
+// ofFileSystem returns a disk and each other one with the same file system, as btrfs has several.
+func (g *guard) ofFileSystem(name string) ([]string, error) {
 	own, err := g.udev(name)
 	uuid := own.values["ID_FS_UUID"]
 	if err != nil || uuid == "" {
@@ -259,58 +243,12 @@ func (g *guard) ofFileSystem(disk string) ([]string, error) {
 	return g.recordedWith(func(r udevRecord) bool { return r.values["ID_FS_UUID"] == uuid })
 }
 
-// poolsDir has a folder for each imported pool (OpenZFS, module/zfs/spa_stats.c).
-const poolsDir = "/proc/spl/kstat/zfs"
-
-// members returns the members of the arrays that mdadm.conf(5) names, by uuid or by name, and those
-// of pools of ZFS if one is imported, by udev's records.
+// members returns the disks that have the signature of an array, a volume group or a pool by udev's
+// records: the next boot may assemble it.
 func (g *guard) members() (uses []diskUse, err error) {
-	plain := strings.NewReplacer(":", "", "-", "")
-	named := map[string]string{} // the file, by UUID or name
-	for _, file := range []string{"/etc/mdadm.conf", "/etc/mdadm/mdadm.conf"} {
-		lines, err := g.lines(file)
-		if err != nil && !forbidden(err) {
-			return nil, err
-		}
-		for _, fields := range lines {
-			for _, word := range fields {
-				if strings.HasPrefix(word, "#") {
-					break
-				}
-				switch key, value, _ := strings.Cut(word, "="); strings.ToLower(key) {
-				case "uuid":
-					named[strings.ToLower(plain.Replace(value))] = file
-				case "name":
-					named[value] = file
-				}
-			}
-		}
-	}
-	delete(named, "")
-	pools, err := g.list(poolsDir)
-	if err != nil {
-		return nil, err
-	}
-	imported := slices.ContainsFunc(pools, func(name string) bool { // else the files of a loaded module
-		inside, err := g.entries(path.Join(poolsDir, name))
-		return err != nil || len(inside) > 0
-	})
-	names, err := g.list(blockDir)
-	if err != nil {
-		return nil, err
-	}
+	names, err := g.recordedWith(func(r udevRecord) bool { return strings.HasSuffix(r.values["ID_FS_TYPE"], "_member") })
 	for _, name := range names {
-		record, err := g.udev(name)
-		if err != nil {
-			return nil, err
-		}
-		file := cmp.Or(named[strings.ToLower(plain.Replace(record.values["ID_FS_UUID"]))], named[record.values["ID_FS_LABEL"]])
-		switch kind := record.values["ID_FS_TYPE"]; {
-		case kind == "linux_raid_member" && file != "":
-			uses = append(uses, diskUse{name, "is a member of an array (" + file + ")", file})
-		case kind == "zfs_member" && imported:
-			uses = append(uses, diskUse{name, "is a member of a ZFS pool", poolsDir})
-		}
+		uses = append(uses, diskUse{name, "has the signature " + g.records[name].values["ID_FS_TYPE"] + ", of which the host may make a disk", ""})
 	}
-	return uses, nil
+	return uses, err
 }

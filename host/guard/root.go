@@ -63,7 +63,7 @@ func (r *rootReader) bootMounts() ([]host.Mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	planned, err := r.planned()
+	planned, err := r.table(fstabFile)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (r *rootReader) bootMounts() ([]host.Mount, error) {
 			}
 		}
 		for _, m := range planned {
-			if m.Place != place || isMounted {
+			if path.Clean(m.Place) != place || isMounted || m.Kind == "swap" {
 				continue
 			}
 			disks, err := r.disksOf(m)
@@ -113,23 +113,23 @@ func (g *guard) mountsOfInit() ([]host.Mount, error) {
 	return nil, nil
 }
 
-// planned returns the file systems of fstab(5), without swap areas.
-func (g *guard) planned() (mounts []host.Mount, err error) {
-	lines, err := g.lines(fstabFile)
-	if err != nil {
-		return nil, err
-	}
+// table returns the lines of fstab(5) or crypttab(5), of which the second field is Place.
+func (g *guard) table(file string) (mounts []host.Mount, err error) {
+	lines, err := g.lines(file)
 	for _, fields := range lines {
-		if strings.HasPrefix(fields[0], "#") || len(fields) < 3 || fields[2] == "swap" {
+		if strings.HasPrefix(fields[0], "#") || len(fields) < 2 {
 			continue
 		}
-		m := host.Mount{Source: host.UnescapeOctal(fields[0]), Place: path.Clean(host.UnescapeOctal(fields[1])), Kind: fields[2]}
+		m := host.Mount{Source: host.UnescapeOctal(fields[0]), Place: host.UnescapeOctal(fields[1])}
+		if len(fields) > 2 {
+			m.Kind = fields[2]
+		}
 		if len(fields) > 3 {
 			m.Options = strings.Split(fields[3], ",")
 		}
 		mounts = append(mounts, m)
 	}
-	return mounts, nil
+	return mounts, err
 }
 
 // File systems by their types, at the places that the host boots from.
@@ -149,8 +149,8 @@ func (r *rootReader) mount(m host.Mount) error {
 	case slices.Contains(kindsOfServer, m.Kind):
 		r.reach(what + " (" + m.Kind + ")")
 		return nil
-	case m.Kind == "virtiofs", m.Kind == "9p":
-		return r.ofHypervisor(m, what)
+	case m.Kind == "9p": // of a server, or of a hypervisor
+		r.reach(what + " (9p)")
 	}
 	disks, err := r.disksOf(m)
 	if err != nil {
@@ -213,24 +213,6 @@ func (r *rootReader) need(functions []pci.Address, what string) {
 			r.Needs[a] = had + "; " + what
 		}
 	}
-}
-
-// ofHypervisor adds the functions of a file system that a hypervisor offers to a virtual machine.
-func (r *rootReader) ofHypervisor(m host.Mount, what string) error {
-	driver := "virtiofs"
-	if m.Kind == "9p" {
-		driver = "9pnet_virtio"
-		if !slices.Contains(m.Options, "trans=virtio") {
-			r.reach(what + " (9p)")
-			return nil
-		}
-	}
-	functions, err := r.ofClass("/sys/bus/virtio/drivers/" + driver)
-	if err == nil && len(functions) == 0 {
-		r.lose(what + " (" + m.Kind + "): the kernel does not list its device")
-	}
-	r.need(functions, what)
-	return err
 }
 
 // disksOf returns the names in sysfs of the disks that a file system is mounted from: by the disk's

@@ -200,9 +200,9 @@ func TestReadRoot(t *testing.T) {
 		{"NVMe over Fibre Channel", []string{overFabrics, "symlink sys/class/fc_host/host3 -> ../../devices/pci0000:00/0000:01:00.0/host3/fc_host/host3\n", file("sys/class/nvme/nvme9/transport", "fc"), mountinfo("0:0 / ext4 /dev/nvme9n1 rw")},
 			nvme + "/dev/nvme9n1, mounted at /\n", "", ""},
 		{"NVMe over fabrics by other means", []string{overFabrics, file("sys/class/nvme/nvme9/transport", "loop"), mountinfo("0:0 / ext4 /dev/nvme9n1 rw")}, "", "/dev/nvme9n1, mounted at /: the kernel does not list the hardware of the NVMe controller nvme9", ""},
-		{"virtiofs", []string{"symlink sys/bus/virtio/drivers/virtiofs/virtio3 -> ../../../../devices/pci0000:00/0000:01:00.0/virtio3\n", mountinfo("0:30 / virtiofs root rw")}, nvme + "root, mounted at /\n", "", ""},
-		{"9p of a hypervisor that does not show its device", []string{mountinfo("0:30 / 9p root rw,trans=virtio")}, "", "root, mounted at / (9p): the kernel does not list its device", ""},
-		{"9p of a server", []string{mountinfo("0:30 / 9p 10.0.0.1 rw,trans=tcp")}, "", "", "10.0.0.1, mounted at / (9p)"},
+		{"virtiofs", []string{"symlink sys/bus/virtio/drivers/virtiofs/virtio3 -> ../../../../devices/pci0000:00/0000:01:00.0/virtio3\n", mountinfo("0:30 / virtiofs root rw")}, "", "root, mounted at / (virtiofs): the kernel does not list which disks it is on", ""},
+		{"9p of a hypervisor that does not show its device", []string{mountinfo("0:30 / 9p root rw,trans=virtio")}, "", "root, mounted at / (9p): the kernel does not list which disks it is on", "root, mounted at / (9p)"},
+		{"9p of a server", []string{mountinfo("0:30 / 9p 10.0.0.1 rw,trans=tcp")}, "", "10.0.0.1, mounted at / (9p): the kernel does not list which disks it is on", "10.0.0.1, mounted at / (9p)"},
 
 		{"ip= of the boot", []string{ext4, cmdline("ip=dhcp")}, onSATA, "", "ip=dhcp on the kernel command line"},
 		{"ip= switched off", []string{ext4, cmdline("ip=off ip=none ipv6.disable=1 rd.neednet=0 ip=")}, onSATA, "", ""},
