@@ -427,7 +427,7 @@ func (n node) refuse(p driver.Plan, uses machine.Uses, live bool, refused ...pci
 		}
 		unbound := string(c.Before.Driver)
 		for _, user := range gate.Users(uses, c.Address) {
-			if h, ok := user.(guard.Holder); !ok { //nolint:errorlint // it is one itself
+			if h, ok := user.(guard.Holder); !ok {
 				errs = append(errs, user)
 			} else if !stops(p.Services, h) {
 				errs = append(errs, held(h, stay))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"gpustack/host"
-	"gpustack/host/guard"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -30,25 +29,16 @@ func (*Held) Refusal() (code host.Code, allow string) { return host.CodeInUse, "
 // Hint returns how to end the use.
 func (e *Held) Hint() string { return e.hint }
 
-// user is a guest or a process that uses a function.
-type user interface {
+// User is a guest or a process that uses a function: a *machine.InUse or a guard.Holder.
+type User interface {
 	error
 	Who() string
 	Hint() string
 }
 
-// Users returns the guest and the processes that use a function now: a *machine.InUse, and a
-// guard.Holder for each process.
-func Users(uses machine.Uses, a pci.Address) []error {
-	var errs []error
-	for _, u := range users(uses, uses.ByGuests(), a) {
-		errs = append(errs, u)
-	}
-	return errs
-}
-
-func users(uses machine.Uses, guests map[pci.Address]*machine.InUse, a pci.Address) (found []user) {
-	if guest := guests[a]; guest != nil {
+// Users returns the guest and the processes that use a function now.
+func Users(uses machine.Uses, a pci.Address) (found []User) {
+	if guest := uses.ByGuests()[a]; guest != nil {
 		found = append(found, guest)
 	}
 	for _, h := range uses.Holders {
@@ -62,13 +52,10 @@ func users(uses machine.Uses, guests map[pci.Address]*machine.InUse, a pci.Addre
 // HeldOf returns an error for each function that a guest or a process uses. It does not say whether
 // all guests are known: see [machine.Uses.Unknown].
 func HeldOf(uses machine.Uses, functions ...pci.Address) (held []*Held) {
-	guests := uses.ByGuests()
 	for _, a := range functions {
-		if by := users(uses, guests, a); len(by) > 0 {
+		if by := Users(uses, a); len(by) > 0 {
 			held = append(held, &Held{Address: a, By: by[0].Who(), hint: by[0].Hint()})
 		}
 	}
 	return held
 }
-
-var _ user = guard.Holder{}

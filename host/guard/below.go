@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"path"
 	"strings"
 
 	"gpustack/host"
@@ -13,19 +12,19 @@ const (
 	inputDir = "/sys/class/input"
 )
 
-// Below returns what hangs below a function: "USB device 1-1.2 (YubiKey), disk sdb", or "" for
+// Below returns what hangs below a function: "USB device 1-1.2, disk sdb", or "" for
 // nothing. Root hubs are nothing, and neither are the nodes that the display and the audio function
 // of a GPU always have: its DRM devices, its sound card and the inputs that report a plugged
 // cable.
 func Below(root host.Root, a pci.Address) (string, error) {
 	g := guard{root: root}
 	var found []string
-	for _, class := range []struct{ dir, what, attribute string }{
-		{usbDir, "USB device", "product"},
-		{blockDir, "disk", ""},
-		{netDir, "interface", ""},
-		{"/sys/class/tty", "serial port", ""},
-		{inputDir, "input device", "name"},
+	for _, class := range []struct{ dir, what string }{
+		{usbDir, "USB device"},
+		{blockDir, "disk"},
+		{netDir, "interface"},
+		{"/sys/class/tty", "serial port"},
+		{inputDir, "input device"},
 	} {
 		names, err := g.list(class.dir)
 		if err != nil {
@@ -43,15 +42,7 @@ func Below(root host.Root, a pci.Address) (string, error) {
 			if isPart || !isBelow(target, a) {
 				continue
 			}
-			what := class.what + " " + name
-			if class.attribute != "" {
-				text, err := g.attribute(path.Join(class.dir, name, class.attribute))
-				if err != nil {
-					return "", err
-				}
-				what += " (" + text + ")"
-			}
-			found = append(found, strings.TrimSuffix(what, " ()"))
+			found = append(found, class.what+" "+name)
 		}
 	}
 	return strings.Join(found, ", "), nil

@@ -11,32 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"gpustack/host"
 	"gpustack/host/pci"
 )
 
 const netDir = "/sys/class/net"
-
-// interfaces lists the network interfaces.
-func (g *guard) interfaces() ([]string, error) {
-	all, err := g.list(netDir)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, name := range all {
-		dir, err := g.root.OpenDir(path.Join(netDir, name))
-		if errors.Is(err, unix.ENOTDIR) || host.IsAbsent(err) {
-			continue // bonding_masters is a file, and an interface can be removed at any time
-		}
-		if err != nil {
-			return nil, err
-		}
-		dir.Close() //nolint:errcheck // only read from
-		names = append(names, name)
-	}
-	return names, nil
-}
 
 // isUp reports whether an interface is set up, or its state is not shown (Linux,
 // Documentation/ABI/testing/sysfs-class-net; IFF_UP in include/uapi/linux/if.h).
@@ -88,7 +66,7 @@ type Interface struct {
 // interfacesOf returns the interfaces of each function that this network namespace shows, also those
 // of its subfunctions and of devices below it.
 func (g *guard) interfacesOf() (map[pci.Address]Links, error) {
-	names, err := g.interfaces()
+	names, err := g.list(netDir)
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +75,9 @@ func (g *guard) interfacesOf() (map[pci.Address]Links, error) {
 		target, err := g.device(netDir, name)
 		if err != nil {
 			return nil, err
+		}
+		if target == "" {
+			continue // bonding_masters is a file, and an interface can be removed at any time
 		}
 		up, err := g.isUp(name)
 		if err != nil {

@@ -91,11 +91,13 @@ func (r Report) NovaComputeRestarted(c Claim) Answer {
 			process := fmt.Sprintf("%s: nova-compute (pid %d) ", r.label(), n.PID)
 			reasons = append(reasons, process+fmt.Sprintf(format, args...))
 		}
-		age, known := n.age(r.Collected)
+		if n.AgeSeconds == nil {
+			add("has an unknown age")
+			continue
+		}
+		age := time.Duration(*n.AgeSeconds) * time.Second
 		started := made.Add(-age - time.Second) // at the earliest: age is rounded down
 		switch {
-		case !known:
-			add("has an unknown age")
 		case unknown == "" && !started.After(r.after(c.Since)):
 			add("may have been running since %s, which is not after %s%s", stamp(started), stamp(c.Since), r.hint())
 		case age < minUptime:
@@ -103,19 +105,6 @@ func (r Report) NovaComputeRestarted(c Claim) Answer {
 		}
 	}
 	return answer(reasons)
-}
-
-// age returns for how long nova-compute had been running when the report was made, in whole
-// seconds. A report without it has the time of the start, which moves with the clock, as the time
-// of boot does from which the kernel counts it (Linux, fs/proc/stat.c, getboottime64).
-func (n NovaCompute) age(collected time.Time) (age time.Duration, known bool) {
-	switch {
-	case n.AgeSeconds != nil:
-		return time.Duration(*n.AgeSeconds) * time.Second, true
-	case n.Started != nil:
-		return collected.Sub(*n.Started).Truncate(time.Second), true
-	}
-	return 0, false
 }
 
 // NovaComputeDown returns whether the report proves that nova-compute is not running.
@@ -287,11 +276,9 @@ func (r Report) untimely(c Claim) string {
 		return fmt.Sprintf("may be %s old", span(age))
 	case c.Since.IsZero() || made.After(r.after(c.Since)):
 		return ""
-	case token && made.After(c.Since):
+	case token:
 		return fmt.Sprintf("has a token of %s, which must be more than %d s later than the last change at %s, as clocks differ: "+
 			"make a new token with 'gpustack repair-migration', and a new report with the token", stamp(made), writerMargin/time.Second, stamp(c.Since))
-	case token:
-		return fmt.Sprintf("has a token of %s, which is not after the last change at %s", stamp(made), stamp(c.Since))
 	}
 	return fmt.Sprintf("may be of %s, which is not after the last change at %s%s", stamp(made), stamp(c.Since), r.hint())
 }
