@@ -1,6 +1,7 @@
 package pci
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -102,31 +104,11 @@ func (n *names) findIn(r io.Reader, zipped bool) error {
 // is no reason to fail.
 func (n *names) find(r io.Reader) error {
 	s := section{names: n}
-	buf := make([]byte, 64<<10)
-	filled := 0
-	for {
-		m, err := r.Read(buf[filled:])
-		filled += m
-		lines := buf[:filled]
-		for {
-			end := bytes.IndexByte(lines, '\n')
-			if end < 0 {
-				break
-			}
-			s.line(lines[:end])
-			lines = lines[end+1:]
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			s.line(lines)
-			return nil
-		case err != nil:
-			return err
-		case len(lines) == len(buf):
-			return errors.New("a line too long for a list of names")
-		}
-		filled = copy(buf, lines)
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		s.line(lines.Bytes())
 	}
+	return lines.Err()
 }
 
 // section is the part of a pci.ids file that a line is in.
@@ -193,18 +175,11 @@ func entry(line []byte, digits int) (id uint16, name []byte, ok bool) {
 	if len(line) < digits+2 || line[digits] != ' ' {
 		return 0, nil, false
 	}
-	for _, c := range line[:digits] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		default:
-			return 0, nil, false
-		}
-		id = id<<4 | uint16(c)
+	n, err := strconv.ParseUint(string(line[:digits]), 16, 16)
+	if err != nil || bytes.ContainsAny(line[:digits], "ABCDEF") {
+		return 0, nil, false
 	}
-	return id, line[digits:], true
+	return uint16(n), line[digits:], true
 }
 
 // text returns the names that were found in the format of pci.ids.
