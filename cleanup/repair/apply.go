@@ -26,6 +26,8 @@ type Repairer struct {
 	// Record records the units as they are now. It is called before the first write of a unit and
 	// after its end.
 	Record func([]cleanup.Unit) error
+
+	entry int // of the journal, for hints; 0 for a planned change
 }
 
 // tries is how often a transaction is tried: the database can end it for a deadlock, a lock

@@ -122,6 +122,7 @@ func (c *Change) connect(ctx context.Context, these func(cleanup.Unit) bool) (er
 			return err
 		}
 	}
+	c.repairer.entry = c.entry
 	if slices.ContainsFunc(c.units, func(u cleanup.Unit) bool { return u.Placement != nil && these(u) }) {
 		return c.repairer.signIn(ctx)
 	}

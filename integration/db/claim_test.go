@@ -224,6 +224,7 @@ func TestUndoClaim(t *testing.T) {
 		want string
 	}{
 		"no proof":        {nil, "no guest report of gpu1 was given"},
+		"the way out":     {nil, " 1 --guests gpu1.json"},
 		"a guest uses it": {[]string{"--guests", used}, "guest " + u + " uses " + first},
 		"of another host": {[]string{"--guests", evidence.Write(t, evidence.Report("gpu2"))}, "no guest report of gpu1 was given"},
 	} {
