@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"gpustack/host"
-	"gpustack/nova/cloud"
 )
 
 // CaseAllocated is the case of an allocation in Placement, not of a row.
@@ -36,34 +35,6 @@ type Allocation struct {
 	Resources map[string]int `json:"resources"`
 }
 
-// Consumer is what Nova's databases know of a consumer in Placement.
-type Consumer struct {
-	Instances  []PlacedInstance   // rows of instances with its uuid, of all cells, deleted ones too
-	Migrations []ContextMigration // rows of migrations with its uuid, of all cells, deleted ones too
-	Open       []Migration        // migrations of these instances that are not over, and evacuations of which a host has still to read the record
-	Requested  bool               // nova_api.build_requests has it: an instance that is in no cell yet
-	Mapped     bool               // nova_api.instance_mappings has it
-	Queued     bool               // that row says that the API has deleted the instance
-	Incomplete string             // why a cell or the API database could not be read; "" if all were
-	Changed    time.Time          // of the record that changed last
-	Now        time.Time          // by the clock of that record's database
-	Here       bool               // a live instance is on the provider's compute node
-	// Odd is why Nova cannot have written the record of a live instance, or of a migration to or from
-	// the compute node, like this; "" if it can.
-	Odd  string
-	Lost string // why it is unknown whether a live instance is: it is on that host, but on none of its live nodes; "" otherwise
-
-	// Whole is all that the consumer holds, nil if that was not read.
-	Whole *cloud.Allocations
-}
-
-// PlacedInstance is a row of instances in some cell.
-type PlacedInstance struct {
-	Instance
-	Cell    string
-	Changed time.Time
-}
-
 // AllocationFinding is the judgement of an allocation.
 type AllocationFinding struct {
 	Allocation
@@ -80,28 +51,86 @@ type AllocationFinding struct {
 	Reports     []string  `json:"reports"`     // the hosts whose guest reports the steps need
 }
 
-// ClassifyAllocation judges an allocation. It returns nil for a legitimate one. recent is whether
-// the allocation is not judged because a record of the consumer has changed within
-// allocationsQuiet, or an instance is being built.
-func ClassifyAllocation(a Allocation, c Consumer) (found *AllocationFinding, recent bool) {
-	f := &AllocationFinding{Allocation: a, Case: CaseAllocated, Verdict: Suspicious, Reports: []string{},
+// ClassifyAllocation judges what a consumer holds on the provider of a PCI device: as the row of the
+// device that were allocated to the consumer's instance is judged by facts. moves are the migrations
+// with the consumer's uuid. It returns nil for a legitimate one. recent says that it is not judged,
+// because a record of the consumer has changed within allocationsQuiet.
+func ClassifyAllocation(a Allocation, d Device, f Facts, moves []ContextMigration) (found *AllocationFinding, recent bool) {
+	found = &AllocationFinding{Allocation: a, Case: CaseAllocated, Verdict: Suspicious, Instance: *d.Instance, Reports: []string{},
 		Consequence: "Placement counts the device as used, so that no other instance gets it (pci_in_placement)"}
-	switch {
-	case c.judge(f):
+	row, i := Classify(d, f), f.Instance
+	show := host.Textf("openstack resource provider allocation show %s", a.Consumer)
+	switch over := slices.ContainsFunc(moves, func(m ContextMigration) bool { return !m.Deleted && !m.Over() }); {
+	case over, row.Verdict == Busy, i != nil && !i.Deleted && inFlight(*i) != "":
 		return nil, false
-	case c.Requested, f.Verdict == Suspicious && !c.Changed.IsZero() && c.Now.Sub(c.Changed) < allocationsQuiet:
+	case len(moves) > 0:
+		found.Migration, found.Reason = &moves[0].ID, fmt.Sprintf("%s is over, but still holds the allocation", moves[0])
+		if moves[0].Deleted {
+			found.Reason = fmt.Sprintf("%s is deleted, but still holds the allocation", moves[0])
+		}
+	case row.Case == CaseOdd, row.Verdict == Unknown && i == nil:
+		found.Verdict, found.Case, found.Reason = Unknown, CaseLegitimate, row.Reason
+	case i == nil && !f.Purged:
+		found.Verdict, found.Case, found.Instance = Unknown, CaseLegitimate, ""
+		found.Reason = "no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova"
+	case i == nil:
+		found.Reason = "the instance is deleted, and its row is purged"
+	case i.Deleted && f.OtherCell != "":
+		found.Verdict, found.Case, found.Reason = Unknown, CaseLegitimate, "the instance is deleted in this cell, but it is in cell "+f.OtherCell
+	case i.Deleted && f.Incomplete != "":
+		found.Verdict, found.Case, found.Reason = Unknown, CaseLegitimate, "the instance is deleted in this cell, but "+f.Incomplete
+	case i.Deleted:
+		found.Reason = "the instance is deleted"
+	case row.Case == CaseElsewhere && row.Migration == nil, row.Case == CaseNode && !f.Here:
+		where := "on no host"
+		if i.Host != nil {
+			where = "on " + *i.Host
+		}
+		found.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", where,
+			cmp.Or(a.Host, "the compute node of the provider, which no cell has"))
+	default:
+		return nil, false
+	}
+	if last, known := changes(f, moves); known && found.Verdict == Suspicious && f.Now.Sub(last) < allocationsQuiet {
 		return nil, true
 	}
-	f.Evidence = c.evidence(a)
-	return f, false
+	found.Evidence = fmt.Sprintf("consumer %s holds %s on %s; %s", a.Consumer, resources(a.Resources), a.Name, row.Evidence)
+	switch {
+	case found.Verdict == Unknown:
+		found.Steps = show + " shows all that the consumer holds; do not change it before it is known what it is for"
+	case found.Migration != nil || !i.gone():
+		found.Steps = host.Textf("the instance must hold what it has on its own host, and migrations that are over nothing: see what they hold with "+
+			"openstack resource provider allocation show %s, and correct it with openstack resource provider allocation set, unset and delete",
+			strings.Join(slices.Compact([]string{found.Instance, a.Consumer}), ", "))
+	default:
+		found.Steps = host.Textf("check with %s on %s that no guest uses the device; then: %s, and openstack resource provider allocation delete %s",
+			host.NewCommand("host guests").Elsewhere(), cmp.Or(a.Host, "the host"), show, a.Consumer)
+	}
+	return found, false
 }
 
-// Unproved returns why the device of an allocation must not be released, "" if it may: its rows have
-// been judged, none of them is unknown or in use, and the report of its host proves that neither
-// the consumer's guest nor any other uses it.
-func (f AllocationFinding) Unproved(rows []Finding, facts Facts, since time.Time) string {
-	if since.IsZero() {
-		since = facts.Now.Add(-time.Hour) // for records without a time of change
+// gone returns whether an instance is deleted, or no database has it.
+func (i *Instance) gone() bool { return i == nil || i.Deleted }
+
+// changes returns the last change of an instance and of migrations.
+func changes(f Facts, moves []ContextMigration) (last time.Time, known bool) {
+	var times []*time.Time
+	if f.Instance != nil {
+		times = append(times, f.Instance.Changed, f.Instance.DeletedAt)
+	}
+	for k := range moves {
+		times = append(times, &moves[k].Changed)
+	}
+	return latest(times...)
+}
+
+// Unproved returns why the device of an allocation must not be released, "" if it may: none of its
+// rows is unknown or in use, and the report of its host proves that neither the consumer's guest nor
+// any other uses it.
+func (a AllocationFinding) Unproved(rows []Finding, d Device, f Facts, moves []ContextMigration) string {
+	since, known := changes(f, moves)
+	if !known {
+		since = f.Now.Add(-time.Hour) // for records without a time of change
 	}
 	var devices []Device
 	for _, row := range rows {
@@ -114,143 +143,9 @@ func (f AllocationFinding) Unproved(rows []Finding, facts Facts, since time.Time
 		}
 	}
 	if len(rows) == 0 {
-		devices = []Device{{Address: strings.ToLower(f.Name[strings.LastIndexByte(f.Name, '_')+1:])}}
+		devices = []Device{d}
 	}
-	return facts.Unused(f.Host, f.Instance, devices, since)
-}
-
-// live returns the row of the instance that is not deleted, or else any row of it, nil if there is
-// none.
-func (c Consumer) live() *PlacedInstance {
-	if len(c.Instances) == 0 {
-		return nil
-	}
-	i := slices.IndexFunc(c.Instances, func(i PlacedInstance) bool { return !i.Deleted })
-	return &c.Instances[max(0, i)]
-}
-
-// judge fills in why an allocation is wrong, and returns whether it is legitimate.
-func (c Consumer) judge(f *AllocationFinding) (legitimate bool) {
-	unknown := func(reason string, args ...any) {
-		f.Verdict, f.Case, f.Reason = Unknown, CaseLegitimate, fmt.Sprintf(reason, args...)
-		f.Steps = host.Textf("openstack resource provider allocation show %s shows all that the consumer holds; see which service made it", f.Consumer)
-	}
-	i := c.live()
-	if i != nil {
-		f.Instance = i.UUID
-	}
-	switch {
-	case i != nil && !i.Deleted:
-		if c.Odd == "" && c.placed(f, i) {
-			return true
-		}
-		if why := cmp.Or(c.Odd, c.Lost); why != "" {
-			unknown("%s", why)
-			f.Steps = host.Textf("correct the instance's record, then run %s again; do not change its allocations before", again)
-		}
-	case len(c.Migrations) > 0:
-		m := c.Migrations[0]
-		f.Instance, f.Migration = m.Instance, &m.ID
-		if slices.ContainsFunc(c.Migrations, func(m ContextMigration) bool { return !m.Deleted && !m.Over() }) {
-			return true
-		}
-		if m.CrossCell && c.Incomplete != "" {
-			unknown("%s is over, but crosses cells, and %s", m, c.Incomplete)
-			break
-		}
-		f.Reason = fmt.Sprintf("%s is over, but still holds the allocation", m)
-		if m.Deleted {
-			f.Reason = fmt.Sprintf("%s is deleted, but still holds the allocation", m)
-		}
-	case c.Incomplete != "":
-		unknown("the consumer was not found, or is deleted in one cell, but %s", c.Incomplete)
-	case i != nil:
-		f.Reason = "the instance is deleted"
-	case c.Mapped && !c.Queued:
-		f.Instance = f.Consumer
-		unknown("the consumer is an instance that is mapped to a cell, but no cell has it")
-	case c.Mapped:
-		f.Instance, f.Reason = f.Consumer, "the instance is deleted, and its row is purged"
-	case c.Whole != nil && ofInstance(*c.Whole):
-		f.Reason = "no cell has an instance or a migration with this uuid, but it holds CPUs or memory, as these do: its row is purged"
-	default:
-		unknown("no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova")
-	}
-	switch {
-	case f.Verdict == Suspicious && (f.Migration != nil || i != nil && !i.Deleted):
-		consumers := f.Instance
-		if f.Migration != nil {
-			consumers += ", " + f.Consumer
-		}
-		f.Steps = host.Textf("the instance must hold what it has on its own host, and migrations that are over nothing: see what they hold with "+
-			"openstack resource provider allocation show %s, and correct it with openstack resource provider allocation set, unset and delete", consumers)
-	case f.Verdict == Suspicious:
-		f.Steps = host.Textf("check with %s on %s that no guest uses the device; then: openstack resource provider allocation show %s, "+
-			"and openstack resource provider allocation delete %s",
-			host.NewCommand("host guests").Elsewhere(), cmp.Or(f.Host, "the host"), f.Consumer, f.Consumer)
-	}
-	return false
-}
-
-// placed judges the allocation of an instance that exists.
-func (c Consumer) placed(f *AllocationFinding, i *PlacedInstance) (legitimate bool) {
-	if c.Here || inFlight(i.Instance) != "" || slices.ContainsFunc(c.Open, func(m Migration) bool {
-		return m.CrossCell || m.touches(f.Host, f.Node) || f.Host != "" && m.SourceHost == f.Host
-	}) {
-		return true
-	}
-	where := "on no host"
-	if i.Host != nil {
-		where = "on " + *i.Host
-	}
-	f.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", where,
-		cmp.Or(f.Host, "the compute node of the provider, which no cell has"))
-	return false
-}
-
-// ofInstance returns whether a consumer holds what only instances and their migrations hold on a
-// compute node. Which of them it is, is unknown.
-func ofInstance(a cloud.Allocations) bool {
-	for _, held := range a.Providers {
-		for _, class := range []string{"VCPU", "PCPU", "MEMORY_MB"} {
-			if held[class] > 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// evidence returns the records that the verdict is based on, in one line.
-func (c Consumer) evidence(a Allocation) string {
-	words := []string{fmt.Sprintf("consumer %s holds %s on %s", a.Consumer, resources(a.Resources), a.Name)}
-	for _, i := range c.Instances {
-		words = append(words, placed(i))
-	}
-	for _, m := range c.Migrations {
-		words = append(words, m.String())
-	}
-	for _, m := range c.Open {
-		words = append(words, m.String())
-	}
-	if !c.Changed.IsZero() {
-		words = append(words, "unchanged for "+age(c.Now.Sub(c.Changed)))
-	}
-	return strings.Join(words, "; ")
-}
-
-func placed(i PlacedInstance) string {
-	text := "instance " + short(i.UUID)
-	if i.Deleted {
-		return text + " deleted in cell " + i.Cell
-	}
-	if i.VMState != nil {
-		text += " " + *i.VMState
-	}
-	if i.Host != nil {
-		text += " on " + *i.Host
-	}
-	return text + " in cell " + i.Cell
+	return f.Unused(a.Host, a.Instance, devices, since)
 }
 
 // resources returns amounts of resource classes as the openstack command writes them.

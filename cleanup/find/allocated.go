@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -21,7 +20,6 @@ import (
 type Placement interface {
 	PCIProviders(ctx context.Context) ([]cloud.Provider, error)
 	HeldOn(ctx context.Context, provider string) (map[string]map[string]int, error)
-	Allocations(ctx context.Context, consumer string) (cloud.Allocations, error)
 }
 
 // holding is an allocation with the row of the provider's compute node.
@@ -59,14 +57,16 @@ func Allocations(ctx context.Context, d *novadb.Databases, o Options, p Placemen
 		return report, nil, err
 	}
 	held, unread := a.held(ctx, places)
-	suspects, err := a.judge(ctx, held, nil)
+	suspects, err := a.judge(ctx, held, false)
 	if err == nil && len(suspects) > 0 {
-		var again []holding
-		var unreadAgain error
-		whole := map[string]*cloud.Allocations{}
-		again, unreadAgain = a.still(ctx, suspects, whole)
+		still, unreadAgain := a.held(ctx, placesOf(suspects))
 		unread = errors.Join(unread, unreadAgain)
-		suspects, err = a.judge(ctx, again, whole)
+		still = slices.DeleteFunc(still, func(h holding) bool {
+			return !slices.ContainsFunc(suspects, func(s suspect) bool {
+				return s.Provider == h.Provider && s.Consumer == h.Consumer && maps.Equal(s.Resources, h.Resources)
+			})
+		})
+		suspects, err = a.judge(ctx, still, true)
 		a.prove(suspects)
 	}
 	for _, s := range suspects {
@@ -234,214 +234,145 @@ type suspect struct {
 	unproved string // why the device may be in use, where that was asked; "" if it is not
 }
 
-// still reads all allocations of the suspects' consumers into whole, and returns the allocations
-// that still exist.
-func (a *allocator) still(ctx context.Context, suspects []suspect, whole map[string]*cloud.Allocations) (again []holding, unread error) {
-	var consumers []string
+// placesOf returns the providers that suspects are about, each once.
+func placesOf(suspects []suspect) (places []holding) {
+	seen := map[string]bool{}
 	for _, s := range suspects {
-		consumers = append(consumers, s.Consumer)
-	}
-	slices.Sort(consumers)
-	consumers = slices.Compact(consumers)
-	answers := make([]*cloud.Allocations, len(consumers))
-	unread = askAll(ctx, len(consumers), "consumers", func(i int) error {
-		held, err := a.placement.Allocations(ctx, consumers[i])
-		if err == nil {
-			answers[i] = &held
-		}
-		return err
-	})
-	for i, consumer := range consumers {
-		if answers[i] != nil {
-			whole[consumer] = answers[i]
+		if h := s.at; !seen[h.Provider] {
+			seen[h.Provider], h.Consumer, h.Resources = true, "", nil
+			places = append(places, h)
 		}
 	}
-	for _, s := range suspects {
-		if now := whole[s.Consumer]; now != nil && maps.Equal(now.Providers[s.Provider], s.Resources) {
-			again = append(again, s.at)
-		}
-	}
-	return again, unread
+	return places
 }
 
 // chunk is how many consumers are looked up at a time.
 const chunk = 1000
 
-// judge judges allocations by new snapshots of the databases. whole has all allocations of the
-// consumers, as far as they were read, when suspects are judged again.
-func (a *allocator) judge(ctx context.Context, held []holding, whole map[string]*cloud.Allocations) (suspects []suspect, err error) {
+// judge judges allocations by new snapshots of the databases; again says that they were judged before,
+// so that it is asked whether a guest uses their devices.
+func (a *allocator) judge(ctx context.Context, held []holding, again bool) (suspects []suspect, err error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
-	slices.SortStableFunc(held, func(x, y holding) int { return strings.Compare(x.Consumer, y.Consumer) })
+	slices.SortStableFunc(held, func(x, y holding) int {
+		return cmp.Or(strings.Compare(x.Cell, y.Cell), strings.Compare(x.Consumer, y.Consumer))
+	})
 	err = a.within(ctx, func(v *view) error {
-		for some := range slices.Chunk(held, chunk) {
-			known, err := v.consumers(ctx, a.all.API, some)
+		for len(held) > 0 {
+			n := slices.IndexFunc(held, func(h holding) bool { return h.Cell != held[0].Cell })
+			if n < 0 {
+				n = len(held)
+			}
+			n = min(n, chunk)
+			found, err := a.judgeSome(ctx, v, held[:n], again)
 			if err != nil {
 				return err
 			}
-			for _, h := range some {
-				facts := known[cleanup.KeyOf(h.Consumer)].relativeTo(h)
-				facts.Whole = whole[h.Consumer]
-				found, recent := cleanup.ClassifyAllocation(h.Allocation, facts)
-				if recent {
-					a.report.Recent++
-				}
-				if found == nil {
-					continue
-				}
-				one := suspect{AllocationFinding: *found, at: h}
-				if i := slices.IndexFunc(v.readers, func(r *reader) bool { return r.cell.Name == h.Cell }); whole != nil && i >= 0 && h.Host != "" {
-					if one.unproved, err = v.readers[i].unproved(ctx, one, facts.Changed); err != nil {
-						return err
-					}
-				}
-				suspects = append(suspects, one)
-			}
+			suspects, held = append(suspects, found...), held[n:]
 		}
 		return nil
 	})
 	return suspects, err
 }
 
-// known is what the databases know of a consumer.
-type known struct {
-	cleanup.Consumer
-	instances []*reader // of the cell of each instance
-	moves     []move    // of these instances, that are not over, or are evacuations that are done
-}
-
-// move is a migration with the reader of its cell.
-type move struct {
-	cleanup.Migration
-	reader *reader
-}
-
-// noteChange keeps the age of a record, if it is the one that changed last.
-func (k *known) noteChange(r *reader, at time.Time) {
-	if k.Changed.IsZero() || r.now.Sub(at) < k.Now.Sub(k.Changed) {
-		k.Changed, k.Now = at, r.now
-	}
-}
-
-// relativeTo returns the facts about a consumer relative to the compute node of an allocation.
-func (k *known) relativeTo(h holding) cleanup.Consumer {
-	c := k.Consumer
-	for n, i := range c.Instances {
-		r := k.instances[n]
-		if i.Deleted {
-			continue
-		}
-		r.checkInstance(&i.Instance)
-		c.Odd = cmp.Or(c.Odd, i.Odd)
-		switch {
-		case r.cell.Name != h.Cell:
-		case i.On(h.node.Host, h.node.Name):
-			c.Here = true
-		case i.Host != nil && *i.Host == h.node.Host && !r.lives(i.Instance, h.node.Host):
-			c.Lost = lostText(i.Instance)
-		}
-	}
-	for _, m := range k.moves {
-		m.reader.checkDestination(&m.Migration)
-		if m.reader.cell.Name == h.Cell {
-			c.Odd = cmp.Or(c.Odd, m.Doubtful(h.node))
-		}
-		c.Open = append(c.Open, m.Migration)
-	}
-	return c
-}
-
-// consumers reads what the databases know of the consumers of allocations. The keys are KeyOf their
-// uuids.
-func (v *view) consumers(ctx context.Context, api *sql.DB, held []holding) (map[string]*known, error) {
-	all := map[string]*known{}
-	var uuids []any
-	for _, h := range held {
-		if key := cleanup.KeyOf(h.Consumer); all[key] == nil {
-			all[key] = &known{Consumer: cleanup.Consumer{Incomplete: v.incomplete}}
-			uuids = append(uuids, h.Consumer)
-		}
-	}
-	places := "(" + novadb.Places(len(uuids)) + ")"
-	for _, r := range v.readers {
-		if err := r.placed(ctx, all, places, uuids); err != nil {
-			return nil, err
-		}
-		if err := r.moved(ctx, all, places, uuids); err != nil {
-			return nil, err
-		}
-	}
-	if api == nil {
-		return all, nil
-	}
-	err := novadb.Query(ctx, api, "nova_api.instance_mappings", func(rows *sql.Rows) error {
-		var uuid string
-		var queued bool
-		err := rows.Scan(&uuid, &queued)
-		if c := all[cleanup.KeyOf(uuid)]; c != nil {
-			c.Mapped, c.Queued = true, queued
-		}
-		return err
-	}, "SELECT instance_uuid, COALESCE(queued_for_delete, 0) <> 0 FROM instance_mappings WHERE instance_uuid IN "+places, uuids...)
+// judgeSome judges allocations on the nodes of one cell, or on nodes of none.
+func (a *allocator) judgeSome(ctx context.Context, v *view, held []holding, again bool) (suspects []suspect, err error) {
+	r := v.readers[max(0, slices.IndexFunc(v.readers, func(r *reader) bool { return r.cell.Name == held[0].Cell }))]
+	moves, building, err := v.consumers(ctx, a.all.API, held)
 	if err != nil {
 		return nil, err
 	}
-	// A build request exists until the instance is in a cell (nova/conductor/manager.py,
-	// schedule_and_build_instances).
-	return all, novadb.Query(ctx, api, "nova_api.build_requests", func(rows *sql.Rows) error {
-		var uuid string
-		err := rows.Scan(&uuid)
-		if c := all[cleanup.KeyOf(uuid)]; c != nil {
-			c.Requested = true
+	var devices []cleanup.Device
+	for k, h := range held {
+		instance := h.Consumer
+		if list := moves[cleanup.KeyOf(h.Consumer)]; len(list) > 0 {
+			instance = list[0].Instance
 		}
-		return err
-	}, "SELECT COALESCE(instance_uuid, '') FROM build_requests WHERE instance_uuid IN "+places, uuids...)
-}
-
-// placed reads the instances among consumers.
-func (r *reader) placed(ctx context.Context, all map[string]*known, places string, uuids []any) error {
-	return r.query(ctx, "instances", func(rows *sql.Rows) error {
-		var i cleanup.PlacedInstance
-		var changed, deleted sql.NullTime
-		err := rows.Scan(&i.UUID, &i.Host, &i.Node, &i.Compute, &i.VMState, &i.Task, &i.Deleted, &changed, &deleted)
-		i.Cell, i.Changed = r.cell.Name, latest(changed, deleted)
-		if c := all[cleanup.KeyOf(i.UUID)]; c != nil {
-			c.Instances, c.instances = append(c.Instances, i), append(c.instances, r)
-			c.noteChange(r, i.Changed)
-		}
-		return err
-	}, "SELECT uuid, "+hostOf("i.host")+", "+nodeOf("i.host", "i.node")+", "+r.column("instances", "compute_id", "NULL")+
-		", vm_state, task_state, COALESCE(deleted, 0) <> 0, COALESCE(updated_at, created_at), deleted_at FROM instances i WHERE uuid IN "+places, uuids...)
-}
-
-// moved reads the migrations among consumers, and the migrations of instances among them.
-func (r *reader) moved(ctx context.Context, all map[string]*known, places string, uuids []any) error {
-	own, err := r.migrations(ctx, r.column("migrations", "uuid", "NULL")+" IN "+places, uuids...)
+		devices = append(devices, cleanup.Device{ID: -int64(k + 1), Node: h.node.ID, Address: h.address(), Type: cleanup.TypePCI,
+			Status: cleanup.StatusAllocated, Instance: &instance})
+	}
+	e, err := r.read(ctx, devices)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, m := range own {
-		if c := all[cleanup.KeyOf(m.UUID)]; c != nil {
-			c.Migrations = append(c.Migrations, m)
-			c.noteChange(r, m.Changed)
+	var deleted []any // here; in another cell they may exist
+	for _, d := range devices {
+		if i, there := e.instances[cleanup.KeyOf(*d.Instance)]; there && i.Deleted {
+			deleted = append(deleted, *d.Instance)
 		}
 	}
-	of, err := r.migrations(ctx, "deleted = 0 AND instance_uuid IN "+places, uuids...)
-	for _, m := range of {
-		c := all[cleanup.KeyOf(m.Instance)]
-		if c == nil {
+	if len(deleted) > 0 {
+		r.lookElsewhere(ctx, &e, deleted)
+	}
+	for k, h := range held {
+		if building[cleanup.KeyOf(h.Consumer)] {
+			a.report.Recent++
 			continue
 		}
-		c.noteChange(r, m.Changed)
-		// nova-compute reads the record of an evacuation that is done when it starts, and then
-		// removes the instance's allocations on its host (nova/compute/manager.py,
-		// _destroy_evacuated_instances).
-		if !m.Over() || m.Type == "evacuation" && m.Status == "done" {
-			c.moves = append(c.moves, move{m.Migration, r})
+		d, f, list := devices[k], r.facts(e, devices[k]), moves[cleanup.KeyOf(h.Consumer)]
+		found, recent := cleanup.ClassifyAllocation(h.Allocation, d, f, list)
+		if recent {
+			a.report.Recent++
+		}
+		if found == nil {
+			continue
+		}
+		one := suspect{AllocationFinding: *found, at: h}
+		if again && h.Host != "" {
+			// VFs are allocated on the provider of their PF
+			// (nova/compute/pci_placement_translator.py).
+			rows, err := r.devices(ctx, "compute_node_id = ? AND (address = ? OR parent_addr = ? AND instance_uuid = ?)",
+				h.node.ID, d.Address, d.Address, found.Instance)
+			if err != nil {
+				return nil, err
+			}
+			judged, err := r.judge(ctx, rows)
+			if err != nil {
+				return nil, err
+			}
+			one.unproved = found.Unproved(judged, d, f, list)
+		}
+		suspects = append(suspects, one)
+	}
+	return suspects, nil
+}
+
+// address returns the address in the name of the provider.
+func (h holding) address() string {
+	return strings.ToLower(h.Name[strings.LastIndexByte(h.Name, '_')+1:])
+}
+
+// consumers returns the migrations with the uuids of consumers, of all cells, deleted ones too, and
+// the instances that are in no cell yet. The keys are KeyOf the uuids.
+func (v *view) consumers(ctx context.Context, api *sql.DB, held []holding) (moves map[string][]cleanup.ContextMigration, building map[string]bool, err error) {
+	moves, building = map[string][]cleanup.ContextMigration{}, map[string]bool{}
+	var uuids []any
+	for _, h := range held {
+		uuids = append(uuids, h.Consumer)
+	}
+	places := "(" + novadb.Places(len(uuids)) + ")"
+	for _, r := range v.readers {
+		list, err := r.migrations(ctx, r.column("migrations", "uuid", "NULL")+" IN "+places, uuids...)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, m := range list {
+			moves[cleanup.KeyOf(m.UUID)] = append(moves[cleanup.KeyOf(m.UUID)], m)
 		}
 	}
-	return err
+	if api == nil {
+		return moves, building, nil
+	}
+	// A build request exists until the instance is in a cell (nova/conductor/manager.py,
+	// schedule_and_build_instances).
+	err = novadb.Query(ctx, api, "nova_api.build_requests", func(rows *sql.Rows) error {
+		var uuid string
+		err := rows.Scan(&uuid)
+		building[cleanup.KeyOf(uuid)] = true
+		return err
+	}, "SELECT COALESCE(instance_uuid, '') FROM build_requests WHERE instance_uuid IN "+places, uuids...)
+	return moves, building, err
 }
 
 // prove leaves the steps of findings only where guest reports prove that no guest uses the device, as
@@ -464,17 +395,4 @@ func (a *allocator) prove(suspects []suspect) {
 			s.Steps = cleanup.ReportSteps(a.options.Token, s.Reports...)
 		}
 	}
-}
-
-// unproved judges the rows of the device that an allocation is on, and returns why the device must
-// not be released: the row of the device itself, and those of the VFs of the consumer, for VFs are
-// allocated on the provider of their PF (nova/compute/pci_placement_translator.py).
-func (r *reader) unproved(ctx context.Context, s suspect, since time.Time) (string, error) {
-	address := strings.ToLower(s.Name[strings.LastIndexByte(s.Name, '_')+1:])
-	devices, err := r.devices(ctx, "compute_node_id = ? AND (address = ? OR parent_addr = ? AND instance_uuid = ?)", s.at.node.ID, address, address, s.Instance)
-	if err != nil {
-		return "", err
-	}
-	rows, err := r.judge(ctx, devices)
-	return s.Unproved(rows, cleanup.Facts{Now: r.now, Proof: r.proof}, since), err
 }

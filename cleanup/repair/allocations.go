@@ -140,6 +140,9 @@ func (r *Repairer) allocate(ctx context.Context, u *cleanup.Unit, to Side, asked
 		if err = r.Placement.SetAllocations(ctx, wanted); err == nil {
 			return nil
 		}
+		if ctx.Err() != nil {
+			break // the locks are to be released
+		}
 		if errors.Is(err, cloud.ErrConflict) {
 			refused = wanted
 		}
