@@ -240,12 +240,6 @@ func (f Facts) absent(h Held, with []Device, since time.Time) string {
 	return f.Unused(h.Host, owner, append(slices.Clone(with), h.Device), since)
 }
 
-// freedWith returns the rows of the device's card that Nova writes when it frees the device
-// together with others.
-func (h Held) freedWith(freed []Held) []Device {
-	return FreedWith(h.together(freed))
-}
-
 // mayFree returns the rows of the device's card that Nova may write when it frees the device
 // together with others.
 func (h Held) mayFree(freed []Held, p Proof) []Device {

@@ -58,22 +58,14 @@ func NewPlan(findings []Finding) []Unit {
 // them, in the order of their ids. A row that is free keeps its relatives, a deleted one loses
 // none, and a claimed one blocks them.
 func (u Unit) freedWith() []Device {
-	with := []Device{}
-	if u.Keeps() {
-		return with
-	}
-	var freed []Held
+	var freed, known []Device
 	for _, h := range u.Devices {
 		of := func(f Finding) bool { return f.Device.ID == h.ID && (f.Case == CaseNode || f.Claims != "") }
-		if h.Status != StatusAvailable && !slices.ContainsFunc(u.Findings, of) {
-			freed = append(freed, h)
+		if !u.Keeps() && h.Status != StatusAvailable && !slices.ContainsFunc(u.Findings, of) {
+			freed, known = append(freed, h.Device), append(known, h.Card...)
 		}
 	}
-	for _, h := range freed {
-		with = append(with, h.freedWith(freed)...)
-	}
-	slices.SortFunc(with, func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
-	return slices.CompactFunc(with, func(a, b Device) bool { return a.ID == b.ID })
+	return append([]Device{}, FreedWith(freed, known)...)
 }
 
 // first returns the first migration that a unit closes, 0 for an offline repair.

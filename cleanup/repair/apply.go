@@ -133,10 +133,15 @@ func (r *Repairer) leave(units []cleanup.Unit, why string) error {
 // not judge the findings' rows again: Apply does, under locks.
 func (r *Repairer) Preview(ctx context.Context, units []cleanup.Unit) error {
 	for i := range units {
-		if u := &units[i]; u.State == cleanup.Planned {
-			if err := ignoreChanged(u, r.preview(ctx, u)); err != nil {
-				return fmt.Errorf("%s: %w", u.Name(), err)
-			}
+		u := &units[i]
+		if u.State != cleanup.Planned {
+			continue
+		}
+		switch err := r.preview(ctx, u); {
+		case errors.Is(err, errChanged):
+			u.State, u.Note, u.Rows = cleanup.Skipped, err.Error(), []cleanup.Row{}
+		case err != nil:
+			return fmt.Errorf("%s: %w", u.Name(), err)
 		}
 	}
 	return nil
@@ -158,15 +163,6 @@ func (r *Repairer) preview(ctx context.Context, u *cleanup.Unit) error {
 	}
 	if u.Rows, err = rowsOf(ctx, tx, now, u, ""); errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("%s or its instance has %w: a row is gone", u.Name(), errChanged)
-	}
-	return err
-}
-
-// ignoreChanged marks a unit whose evidence has changed as skipped. It returns other errors.
-func ignoreChanged(u *cleanup.Unit, err error) error {
-	if errors.Is(err, errChanged) {
-		u.State, u.Note, u.Rows = cleanup.Skipped, err.Error(), []cleanup.Row{}
-		return nil
 	}
 	return err
 }
