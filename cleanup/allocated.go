@@ -68,6 +68,8 @@ func ClassifyAllocation(a Allocation, d Device, f Facts, moves []ContextMigratio
 		if moves[0].Deleted {
 			found.Reason = fmt.Sprintf("%s is deleted, but still holds the allocation", moves[0])
 		}
+	case i == nil && f.OtherCell != "":
+		found.Verdict, found.Case, found.Reason = Unknown, CaseLegitimate, "the instance is in cell "+f.OtherCell
 	case row.Case == CaseOdd, row.Verdict == Unknown && i == nil:
 		found.Verdict, found.Case, found.Reason = Unknown, CaseLegitimate, row.Reason
 	case i == nil && !f.Purged:
