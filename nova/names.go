@@ -235,9 +235,12 @@ func InUse(root host.Root, place Place, role Role, r Release) (names []Named, er
 }
 
 // AliasName returns the name that the alias of a GPU gets: by its product, and by the inventory only
-// if another version of gpustack has named a product that this one does not know. It is "" for other
-// devices.
+// if another version of gpustack has named a product that this one does not know. All NVSwitches
+// have one name. It is "" for other devices.
 func AliasName(d *pci.Device) string {
+	if d.IsNVSwitch() {
+		return "NVSwitch"
+	}
 	if !d.IsGPU() || d.IsManagementConsole() || d.VendorID == nil || d.ProductID == nil {
 		return ""
 	}
@@ -319,13 +322,12 @@ func (o naming) inUse() []Named {
 	return slices.DeleteFunc(slices.Clone(o.InUse), func(n Named) bool { return slices.Contains(o.Remove, n.Name) })
 }
 
-// typed returns the aliases of --alias, each with its device type where that is known. products are
-// those of the inventories.
-func (o naming) typed(products []Alias) []Alias {
+// typed returns the aliases of --alias, each with its device type where that is known.
+func (o naming) typed() []Alias {
 	aliases := slices.Clone(o.Aliases)
 	for i, a := range aliases {
 		if a.DeviceType == "" {
-			aliases[i].DeviceType = o.typeFor(a, products)
+			aliases[i].DeviceType = o.typeFor(a)
 		}
 	}
 	return aliases
@@ -333,8 +335,8 @@ func (o naming) typed(products []Alias) []Alias {
 
 // typeFor returns the device type for an alias that is given without one: that of its devices,
 // unless the same alias is in use without a type and means the same.
-func (o naming) typeFor(a Alias, products []Alias) string {
-	kind := o.knownType(a, products)
+func (o naming) typeFor(a Alias) string {
+	kind := o.knownType(a)
 	for _, used := range append(slices.Clone(o.Cloud), o.inUse()...) {
 		if used.Name == a.Name && used.selects(a.VendorID, a.ProductID) && used.DeviceType == "" && kind != string(pci.TypePF) {
 			return ""
@@ -346,24 +348,26 @@ func (o naming) typeFor(a Alias, products []Alias) string {
 // knownType returns the device type of an alias's product: that of the inventories, else of this
 // machine, else of the table of products, else the one with which the alias is in use; "" if none
 // tells it.
-func (o naming) knownType(a Alias, products []Alias) string {
-	for _, p := range products {
-		if a.VendorID == p.VendorID && a.ProductID == p.ProductID {
-			return p.DeviceType
-		}
-	}
+func (o naming) knownType(a Alias) string {
 	// Physical and virtual functions of a GPU may share one id: those for guests count.
-	here := Host{Devices: o.Devices, Given: o.Given, Containers: o.Containers}.typesFor(a.VendorID, a.ProductID)
-	switch len(here) {
-	case 0:
-		if kind := pci.TypeOfProduct(a.VendorID, a.ProductID); kind != "" {
-			return string(kind)
+	for _, hosts := range [][]Host{o.Hosts, {{Devices: o.Devices, Given: o.Given, Containers: o.Containers}}} {
+		var types []string
+		for _, h := range hosts {
+			types = append(types, h.typesFor(a.VendorID, a.ProductID)...)
 		}
-		return o.typeInUse(a)
-	case 1:
-		return here[0]
+		slices.Sort(types)
+		switch types = slices.Compact(types); len(types) {
+		case 0:
+		case 1:
+			return types[0]
+		default:
+			return ""
+		}
 	}
-	return ""
+	if kind := pci.TypeOfProduct(a.VendorID, a.ProductID); kind != "" {
+		return string(kind)
+	}
+	return o.typeInUse(a)
 }
 
 // typeInUse returns the device type with which an alias is in use for its product, "" if there is
@@ -382,11 +386,10 @@ func (o naming) typeInUse(a Alias) string {
 	return types[0]
 }
 
-// warnUntyped returns a warning for each alias of --alias whose device type nothing tells. products
-// are those of the inventories.
-func (o naming) warnUntyped(products []Alias) (warnings []string) {
+// warnUntyped returns a warning for each alias of --alias whose device type nothing tells.
+func (o naming) warnUntyped() (warnings []string) {
 	for _, a := range o.Aliases {
-		if a.DeviceType == "" && o.knownType(a, products) == "" {
+		if a.DeviceType == "" && o.knownType(a) == "" {
 			warnings = append(warnings, fmt.Sprintf("alias %[1]s: the device_type of %[2]s:%[3]s is unknown, and without it Nova assigns no device of type-PF: "+
 				"give --inventory FILE of a compute node, or --alias %[1]s=%[2]s:%[3]s,device_type=%[4]s if the device supports SR-IOV",
 				a.Name, a.VendorID, a.ProductID, pci.TypePF))

@@ -110,7 +110,7 @@ func NewWant(o Options) (Want, error) {
 		errs = append(errs, err)
 	}
 	known := naming{o}
-	w := Want{Aliases: known.typed(products), Warnings: known.warnUntyped(products)}
+	w := Want{Aliases: known.typed(), Warnings: known.warnUntyped()}
 	var names named
 	for _, p := range products {
 		if err := names.add(known, p); err != nil {

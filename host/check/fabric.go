@@ -1,8 +1,6 @@
 package check
 
 import (
-	"strings"
-
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
@@ -25,8 +23,7 @@ func (v view) fabric() []host.Finding {
 	switch selection.Divided(v.Devices.Value, goes) {
 	case machine.SwitchesToGuest:
 		f := checklist.Pass("NVSwitches are assigned to guests")[0]
-		f.Effect = "Nova offers them only with lines of their own in [pci] of nova.conf"
-		f.Remedy = host.Text(strings.Join(selection.SwitchLines(v.Devices.Value, goes), "; "))
+		f.Effect, f.Remedy = "a guest gets them only if its flavor requests them", selection.OfferSwitches
 		return []host.Finding{f}
 	case machine.SwitchesToHost:
 	default:

@@ -1,9 +1,7 @@
 package selection
 
 import (
-	"fmt"
-	"strings"
-
+	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -37,35 +35,9 @@ const (
 	NeedsPartition = "a partition must be activated before a guest with several GPUs starts, which Nova does not do: offer flavors with a single GPU, which work without NVLink"
 )
 
-// SwitchLines returns the [pci] lines with which Nova offers the NVSwitches among the functions
-// for which goes returns true: one device_spec for each, and an alias for each product.
-func SwitchLines(devices pci.Devices, goes func(pci.Address) bool) []string {
-	var specs, aliases []string
-	listed := map[string]bool{}
-	for i := range devices {
-		d := &devices[i]
-		if !d.IsNVSwitch() || !goes(d.Address) || d.VendorID == nil || d.ProductID == nil {
-			continue
-		}
-		kind := pci.TypePCI
-		if d.DeviceType != nil {
-			kind = *d.DeviceType
-		}
-		spec := fmt.Sprintf(`device_spec = {"vendor_id": "%s", "product_id": "%s"}`, d.VendorID, d.ProductID)
-		if d.NVSwitchManager.Known() { // ordinary adapters have the same ids, so the line must name the address
-			spec = fmt.Sprintf(`device_spec = {"address": "%s"}`, d.Address)
-		}
-		alias := fmt.Sprintf(`alias = {"name": "NVSwitch", "vendor_id": "%s", "product_id": "%s", "device_type": "%s"}`, d.VendorID, d.ProductID, kind)
-		if !listed[spec] {
-			specs = append(specs, spec)
-		}
-		if !listed[alias] {
-			aliases = append(aliases, alias)
-		}
-		listed[spec], listed[alias] = true, true
-	}
-	return append(specs, aliases...)
-}
+// OfferSwitches is how guests get NVSwitches that are assigned to them.
+var OfferSwitches = host.Textf("run %s, and request all NVSwitches of the board in flavors with all of its GPUs: ALIAS:8,NVSwitch:6",
+	host.NewCommand("nova configure"))
 
 // NVSwitchWarnings returns the setup steps that the chosen side of the NVSwitches requires.
 func (n Node) NVSwitchWarnings(s gate.Selection) []string {
@@ -75,7 +47,7 @@ func (n Node) NVSwitchWarnings(s gate.Selection) []string {
 	case machine.SwitchesToHost:
 		return []string{"NVSwitches remain with the host: " + NeedsFabric, "NVSwitches remain with the host: " + NeedsPartition}
 	case machine.SwitchesToGuest:
-		return []string{"Nova offers the NVSwitches only with lines of their own in [pci] of nova.conf: " + strings.Join(SwitchLines(n.Devices, goes), "; ")}
+		return []string{"a guest gets NVSwitches only if its flavor requests them: " + OfferSwitches.String()}
 	}
 	return nil
 }
