@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/pci"
+	"gpustack/nova/devspec"
 )
 
 // Alias is a name by which flavors request devices of one product (nova/pci/request.py,
@@ -113,6 +114,25 @@ func ParseAlias(s string) (Alias, error) {
 	oneOf("live_migratable", a.LiveMigratable, "yes", "no")
 	a.Traits = strings.ReplaceAll(a.Traits, "+", ",")
 	return a, errors.Join(errs...)
+}
+
+// AliasOption returns an alias of nova.conf in the form that [ParseAlias] reads, "" if it has none.
+func AliasOption(alias map[string]any) string {
+	n, _ := newNamed(alias, "")
+	if on, err := devspec.Bool(n.LiveMigratable); err == nil && n.LiveMigratable != "" {
+		n.LiveMigratable = map[bool]string{true: "yes", false: "no"}[on]
+	}
+	option := fmt.Sprintf("%s=%s:%s", n.Name, n.VendorID, n.ProductID)
+	for _, word := range [][2]string{{"device_type", n.DeviceType}, {"numa_policy", n.NUMAPolicy}, {"resource_class", n.ResourceClass},
+		{"live_migratable", n.LiveMigratable}, {"traits", strings.ReplaceAll(n.Traits, ",", "+")}} {
+		if word[1] != "" {
+			option += "," + word[0] + "=" + word[1]
+		}
+	}
+	if _, err := ParseAlias(option); err != nil || !n.HasIDs {
+		return ""
+	}
+	return option
 }
 
 // needs returns an error for each field of the alias that the release does not support.

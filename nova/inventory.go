@@ -132,7 +132,13 @@ func (i inventory) whole(need Scope) error {
 	case i.Scope == ScopeFiltered:
 		return fmt.Errorf("%w: it lists only the functions that --device, --vendor or --class select", ErrPartial)
 	case i.Complete == host.No:
-		return fmt.Errorf("%w: class, ids or IOMMU group of a function could not be read, as its warnings say", ErrPartial)
+		lacks := "class, ids or IOMMU group of a function could not be read, as its warnings say"
+		for _, d := range i.Devices {
+			for _, warning := range d.Warnings {
+				lacks += fmt.Sprintf("; %s: %s", d.Address, warning)
+			}
+		}
+		return fmt.Errorf("%w: %s", ErrPartial, lacks)
 	}
 	return nil
 }

@@ -23,13 +23,15 @@ func TestInventories(t *testing.T) {
 		want string // names of the hosts
 		err  error
 	}{
-		"gpus":                    {inventory(gpu1, `"scope": "gpus", "complete": true,`), nova.ScopeGPUs, "gpu1.example.org/nova1", nil},
-		"all":                     {inventory(gpu1, `"scope": "all", "complete": true,`), nova.ScopeAll, "gpu1.example.org/nova1", nil},
-		"more than needed":        {inventory(gpu1, `"scope": "all", "complete": true,`), nova.ScopeGPUs, "gpu1.example.org/nova1", nil},
-		"gpus only":               {inventory(gpu1, `"scope": "gpus", "complete": true,`), nova.ScopeAll, "", nova.ErrNotAll},
-		"filtered":                {inventory(gpu1, `"scope": "filtered", "complete": false,`), nova.ScopeGPUs, "", nova.ErrPartial},
-		"filtered, of all":        {inventory(gpu1, `"scope": "filtered", "complete": false,`), nova.ScopeAll, "", nova.ErrNotAll},
-		"unread":                  {inventory(gpu1, `"scope": "all", "complete": false,`), nova.ScopeAll, "", nova.ErrPartial},
+		"gpus":             {inventory(gpu1, `"scope": "gpus", "complete": true,`), nova.ScopeGPUs, "gpu1.example.org/nova1", nil},
+		"all":              {inventory(gpu1, `"scope": "all", "complete": true,`), nova.ScopeAll, "gpu1.example.org/nova1", nil},
+		"more than needed": {inventory(gpu1, `"scope": "all", "complete": true,`), nova.ScopeGPUs, "gpu1.example.org/nova1", nil},
+		"gpus only":        {inventory(gpu1, `"scope": "gpus", "complete": true,`), nova.ScopeAll, "", nova.ErrNotAll},
+		"filtered":         {inventory(gpu1, `"scope": "filtered", "complete": false,`), nova.ScopeGPUs, "", nova.ErrPartial},
+		"filtered, of all": {inventory(gpu1, `"scope": "filtered", "complete": false,`), nova.ScopeAll, "", nova.ErrNotAll},
+		"unread":           {inventory(gpu1, `"scope": "all", "complete": false,`), nova.ScopeAll, "", nova.ErrPartial},
+		"unread, of a function": {strings.Replace(inventory(gpu1, `"scope": "all", "complete": false,`), `84:00.0"}`, `84:00.0", "warnings": ["cannot read class"]}`, 1), nova.ScopeAll, "",
+			errors.New("as its warnings say; 0000:84:00.0: cannot read class")},
 		"no names":                {inventory(`null, "nova_host": null`, ""), nova.ScopeGPUs, "standard input/standard input", nil},
 		"two hosts":               {inventory(gpu1, "") + "\n" + inventory(`"gpu1.example.org", "nova_host": "nova2"`, ""), nova.ScopeGPUs, "gpu1.example.org/nova1 gpu1.example.org/nova2", nil},
 		"one host, twice":         {inventory(gpu1, "") + "\n" + inventory(gpu1, ""), nova.ScopeGPUs, "", nova.ErrTwice},

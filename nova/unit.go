@@ -3,6 +3,7 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -76,15 +77,12 @@ func refuseNamed(root host.Root, role Role) error {
 		if err != nil {
 			return err
 		}
-		text, err := root.ReadFile(file)
+		lines, err := startLines(root, unit, file)
 		if err != nil {
 			return err
 		}
 		var unread []string
-		for line := range strings.Lines(string(text)) {
-			if !strings.HasPrefix(strings.TrimSpace(line), "ExecStart") {
-				continue
-			}
+		for _, line := range lines {
 			for _, found := range namesConf().FindAllStringSubmatch(line, -1) {
 				named := search{root: root, names: []string{found[2]}}
 				if found[1] == "dir" {
@@ -104,6 +102,42 @@ func refuseNamed(root host.Root, role Role) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// startLines returns the lines ExecStart of a unit, whose file and drop-ins a manager reads in this
+// order: an empty one in a drop-in removes those before it (systemd.service(5), systemd.unit(5)).
+func startLines(root host.Root, unit, file string) (lines []string, err error) {
+	files := map[string]string{} // by base name: the first folder takes precedence
+	for _, dir := range slices.Backward(host.UnitDirs()) {
+		found := search{root: root}
+		found.folder(path.Join(dir, unit+".service.d"))
+		if found.err != nil {
+			return nil, found.err
+		}
+		for _, name := range found.names {
+			files[path.Base(name)] = name
+		}
+	}
+	names := []string{file}
+	for _, base := range slices.Sorted(maps.Keys(files)) {
+		names = append(names, files[base])
+	}
+	for _, name := range names {
+		text, err := root.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			switch key, value, _ := strings.Cut(line, "="); {
+			case strings.TrimSpace(key) != "ExecStart":
+			case strings.TrimSpace(value) == "":
+				lines = nil
+			default:
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines, nil
 }
 
 // NewService returns a service with the units that run it below root, and the command that restarts

@@ -22,10 +22,13 @@ func TestNamedFiles(t *testing.T) {
 		return "-- etc/systemd/system/" + name + ".service --\n[Service]\nExecStart = /usr/bin/nova-compute " + options + "\n"
 	}
 	for name, test := range map[string]struct{ tree, names string }{
-		"no options":            {conf + unit("nova-compute", ""), ""},
-		"of packages":           {conf + own + unit("nova-compute", "--config-file=/etc/nova/nova.conf --config-file=/etc/nova/nova-compute.conf --config-dir=/etc/nova/nova.conf.d"), ""},
-		"of devstack":           {conf + cpu + unit("devstack@n-cpu", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
-		"a folder":              {conf + more + unit("openstack-nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), "/etc/nova/nova.d/gpu.conf"},
+		"no options":  {conf + unit("nova-compute", ""), ""},
+		"of packages": {conf + own + unit("nova-compute", "--config-file=/etc/nova/nova.conf --config-file=/etc/nova/nova-compute.conf --config-dir=/etc/nova/nova.conf.d"), ""},
+		"of devstack": {conf + cpu + unit("devstack@n-cpu", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
+		"a folder":    {conf + more + unit("openstack-nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), "/etc/nova/nova.d/gpu.conf"},
+		"of a drop-in": {conf + cpu + unit("nova-compute", "") + "-- etc/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute --config-file /etc/nova/nova-cpu.conf\n",
+			"/etc/nova/nova-cpu.conf"},
+		"removed by a drop-in":  {conf + cpu + unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") + "-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", ""},
 		"a folder without file": {conf + unit("nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), ""},
 	} {
 		root := hosttest.Lay(t, test.tree)

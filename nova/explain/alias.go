@@ -128,6 +128,14 @@ func (f Facts) missing(r nova.Request, defined map[string][]map[string]any, s no
 				remedy = host.Textf("openstack flavor set --property %s=%s %s", nova.RequestKey, r.Renamed(w.Alias, name), f.Flavor.Name)
 			}
 		}
+		for _, ignored := range f.Release.Ignored() {
+			for _, o := range s.Find(ignored.Name) {
+				if ignored.Name.Key == "alias" && slices.ContainsFunc(conf.ParseObjects(o.Value), func(a map[string]any) bool { return a["name"] == w.Alias }) {
+					seen = fmt.Sprintf("alias %s is not defined: %s (%s:%d) is not an option of %s", w.Alias, ignored.Name, o.File, o.Line(), f.Release)
+					remedy = host.Textf("use %s instead of %s on every controller, and restart nova-api", ignored.Instead, ignored.Name)
+				}
+			}
+		}
 		faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: "has no alias " + w.Alias, Seen: seen, From: s.Name(), Remedy: remedy})
 	}
 	return faults
@@ -364,9 +372,8 @@ func (f Facts) isOn(program func(nova.Side) nova.Side, n conf.Name) bool {
 	return slices.ContainsFunc(f.Sides, func(s nova.Side) bool { return s.Role.Controls() && program(s).IsOn(n) })
 }
 
-// setType returns the remedy for an alias whose device_type is not that of the devices.
-func (a aliases) setType(alias, kind string) host.Text {
-	value := fmt.Sprintf("%s=%s,device_type=%s", alias, ids(a.defined[alias][0]), kind)
-	return host.Textf("set the type on controllers and compute nodes: %s",
-		host.NewCommand("nova configure").Flag("role", "ROLE").Flag("alias", value).Elsewhere())
+// remedy returns how an alias gets devices of a host for a reason for which it gets none, with the
+// role of the service that has to change first.
+func (a aliases) remedy(alias string, s pools.Share, role nova.Role) host.Text {
+	return s.Why.Remedy(host.NewCommand("nova configure").Flag("role", string(role)).Elsewhere(), a.defined[alias], s.Types, a.where[alias])
 }

@@ -145,7 +145,7 @@ func (j *judge) judgeDevices(result *Judged, h Host, present, offered []pools.Po
 	lack := j.lacksKind(of)
 	if tagged := j.lacks(of); lack == nil && isKnown && tagged != nil {
 		result.fail("offers no "+tagged.alias+" with the tags of the alias", fmt.Sprintf("alias %s requires devices with %s, which device_spec does not give them",
-			tagged.alias, j.aliases.tagsOf(tagged.alias)), j.sameTags(tagged.alias))
+			tagged.alias, j.aliases.tagsOf(tagged.alias)), j.aliases.remedy(tagged.alias, pools.Share{Why: pools.OtherTags}, nova.Compute))
 		return false
 	}
 	if lack == nil {
@@ -174,14 +174,14 @@ func (j *judge) judgeDevices(result *Judged, h Host, present, offered []pools.Po
 	case share.Why == pools.OtherType:
 		result.fail("has no "+lack.alias+" of the alias's device_type",
 			fmt.Sprintf("alias %s selects %s, but the devices are %s", lack.alias, nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(share.Types, " and ")),
-			j.aliases.setType(lack.alias, share.Types[0]))
+			j.aliases.remedy(lack.alias, share, nova.Controller))
 	case share.Why == pools.NotOffered:
 		result.fail("offers no "+lack.alias, fmt.Sprintf("the host has %d %s, but no device_spec matches one", share.Has, named),
-			host.Textf("on %s: %s, and restart nova-compute", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
+			host.Textf("on %s: %s, and restart nova-compute", h.Name, j.aliases.remedy(lack.alias, share, nova.Compute)))
 	case isKnown && share.Typed < all.Typed:
 		result.fail(fmt.Sprintf("offers %d %s of %d", share.Typed, lack.alias, lack.want),
 			fmt.Sprintf("the host has %d %s, but device_spec offers %d, and the flavor requests %d", share.Has, named, share.Typed, lack.want),
-			host.Textf("on %s: %s, and restart nova-compute", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
+			host.Textf("on %s: %s, and restart nova-compute", h.Name, j.aliases.remedy(lack.alias, pools.Share{Why: pools.NotOffered, Types: all.Types}, nova.Compute)))
 	default:
 		result.fail(fmt.Sprintf("has only %d %s of %d", lack.have, lack.alias, lack.want),
 			fmt.Sprintf("the host has %d %s, and the flavor requests %d", lack.have, named, lack.want),
@@ -189,14 +189,6 @@ func (j *judge) judgeDevices(result *Judged, h Host, present, offered []pools.Po
 				host.NewCommand("flavor create").Arg(fmt.Sprintf("%s:%d", lack.alias, max(lack.have, 1)))))
 	}
 	return false
-}
-
-// sameTags returns the remedy for devices whose tags differ from those of an alias.
-func (j *judge) sameTags(alias string) host.Text {
-	if strings.Contains(j.aliases.tagsOf(alias), "capability_type") {
-		return host.Textf("remove capability_type from alias %s: no device has it", alias)
-	}
-	return host.Textf("give the device_spec and alias %s the same live_migratable and no remote_managed, and restart nova-compute", alias)
 }
 
 // isNVIDIA reports whether an alias is for NVIDIA's devices, all GPUs of which an inventory lists.
@@ -252,11 +244,11 @@ func (j *judge) specsOnly(result *Judged, lines []devspec.Line, isSure bool) {
 		switch {
 		case !isMatched:
 			result.fail("offers no "+w.Alias, fmt.Sprintf("no device_spec matches alias %s (%s)%s", w.Alias, j.aliases.products(w.Alias), suffix),
-				host.Textf("on the compute node: %s, and restart nova-compute", host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
+				host.Textf("on the compute node: %s, and restart nova-compute", j.aliases.remedy(w.Alias, pools.Share{Why: pools.NotOffered}, nova.Compute)))
 			return
 		case !isTagged:
 			result.fail("offers no "+w.Alias+" with the tags of the alias", fmt.Sprintf("alias %s requires devices with %s, which device_spec does not give them%s",
-				w.Alias, j.aliases.tagsOf(w.Alias), suffix), j.sameTags(w.Alias))
+				w.Alias, j.aliases.tagsOf(w.Alias), suffix), j.aliases.remedy(w.Alias, pools.Share{Why: pools.OtherTags}, nova.Compute))
 			return
 		}
 	}

@@ -135,6 +135,12 @@ func TestFirstLink(t *testing.T) {
 			f.Image, f.Volume = &cloud.Image{Name: "big", VirtualSize: &large}, true
 		}, "", ""},
 		"alias not defined": {func(t *testing.T, f *Facts) { own(t, f, filtersSet, computing) }, Alias, "PciRequestAliasNotDefined"},
+		"alias under a name that the release ignores": {func(t *testing.T, f *Facts) { f.Release = nova.Newton }, Alias,
+			"use [DEFAULT] pci_alias instead of [pci] alias on every controller"},
+		"a device_spec by a mistyped address": {func(t *testing.T, f *Facts) {
+			own(t, f, controller, strings.Replace(computing, `device_spec = {`, `device_spec = {"address": "0000:ff:00.0", `, 1))
+			f.Hosts[0].Stock, f.Databases, f.Hosts[0].Service.Up = nil, false, false
+		}, DeviceSpec, "nova configure --role compute --alias K4200=10de:11b4"},
 		"alias in other letters": {func(t *testing.T, f *Facts) { own(t, f, strings.ReplaceAll(controller, "K4200", "k4200"), computing) }, Alias,
 			"openstack flavor set --property pci_passthrough:alias=k4200:2 gpu.k4200.2"},
 		"live_migratable in the alias alone, by the file of the compute node": {func(t *testing.T, f *Facts) {
@@ -365,7 +371,7 @@ func TestFirstLink(t *testing.T) {
 		}, NUMA, "\nopenstack flavor set --property hw:numa_nodes=2 gpu.k4200.2"},
 		"capability_type in an alias, which no pool has": {func(t *testing.T, f *Facts) {
 			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "capability_type": "pci"`, 1), computing)
-		}, DeviceSpec, "remove capability_type from alias K4200"},
+		}, DeviceSpec, "remove capability_type from the alias"},
 		"pools that are not live-migratable": {func(t *testing.T, f *Facts) {
 			f.Release = nova.Epoxy
 			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "live_migratable": "yes"`, 1), computing)

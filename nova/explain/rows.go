@@ -117,10 +117,10 @@ func (j *judge) shortage(result *Judged, s shortage) {
 	case share.Why == pools.OtherType && lack.have == 0:
 		result.fail("has no "+lack.alias+" of the alias's device_type", fmt.Sprintf("alias %s selects %s, but the rows are %s", lack.alias,
 			nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(share.Types, " and ")),
-			j.aliases.setType(lack.alias, share.Types[0]))
+			j.aliases.remedy(lack.alias, share, nova.Controller))
 	case j.lacksKind(s.free) == nil:
 		result.fail("has no "+lack.alias+" with the tags of the alias", fmt.Sprintf("%s, but alias %s requires devices with %s, which the free ones do not have",
-			statuses(s.mine), lack.alias, j.aliases.tagsOf(lack.alias)), j.sameTags(lack.alias))
+			statuses(s.mine), lack.alias, j.aliases.tagsOf(lack.alias)), j.aliases.remedy(lack.alias, pools.Share{Why: pools.OtherTags}, nova.Compute))
 	case j.lacksKind(s.available) == nil:
 		result.fail("has free "+lack.alias+" that nova-compute does not report",
 			fmt.Sprintf("%s, but nova-compute reports %d free to nova-scheduler", statuses(s.mine), j.count(s.free)), host.Textf("restart nova-compute on %s", s.h.Name))

@@ -35,7 +35,7 @@ func (c *checker) offered() {
 				lacking = append(lacking, hostName(h))
 			case share.Why == pools.OtherTags:
 				c.add(checkAlias, host.Fail, first.file, first.line, fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, hostName(h)),
-					"gives no guest a device of this host by the alias (NoValidHost)", sameTags(contents(at, c.model(at).side)))
+					"gives no guest a device of this host by the alias (NoValidHost)", share.Why.Remedy(host.Command{}, contents(at, c.model(at).side), nil, ""))
 			}
 		}
 		switch {
@@ -83,7 +83,8 @@ func (c *checker) otherTypes(name string, at []aliasAt, others []typed, isServed
 	switch {
 	case len(others) > 0 && !isServed:
 		c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")),
-			"finds no host (NoValidHost)", c.retype(at, types))
+			"finds no host (NoValidHost)", pools.OtherType.Remedy(host.NewCommand("nova configure").Flag("role", string(at[0].side.Role)),
+				contents(at, at[0].side), types, ""))
 	case len(words) > 0:
 		remedy := host.Text("define another alias with their device_type")
 		if slices.Contains(types, string(pci.TypePF)) || nova.TakesType(at[0].object, string(pci.TypePF)) {
@@ -92,30 +93,6 @@ func (c *checker) otherTypes(name string, at []aliasAt, others []typed, isServed
 		c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("alias %s selects %s, but %s", name, nova.SelectedTypes(at[0].object),
 			strings.Join(words, ", ")), "never schedules guests to these devices", remedy)
 	}
-}
-
-// sameTags returns the remedy for devices whose tags differ from those of an alias.
-func sameTags(alias []map[string]any) host.Text {
-	if slices.ContainsFunc(alias, func(a map[string]any) bool { return a["capability_type"] != nil }) {
-		return "remove capability_type from the alias: no device has it"
-	}
-	return "give the device_spec and the alias the same live_migratable and no remote_managed, and restart nova-compute"
-}
-
-// retype returns how an alias gets the device type of its devices, where each service needs it that
-// reads the alias.
-func (c *checker) retype(at []aliasAt, types []string) host.Text {
-	object := maps.Clone(at[0].object)
-	object["device_type"] = types[0]
-	value := aliasValue(aliasAt{object: object})
-	if value == "" || len(types) != 1 {
-		return "set that device_type in the alias"
-	}
-	command := host.NewCommand("nova configure").Flag("role", string(at[0].side.Role)).Flag("alias", strings.TrimSpace(fmt.Sprint(object["name"]))+"="+value)
-	if at[0].side.Role == nova.All {
-		return host.Textf("run %s", command)
-	}
-	return host.Textf("run %s there, and with --role controller or compute on every other host that has the alias", command)
 }
 
 // hasForGuests reports whether a host has a device for guests that an alias selects.

@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/nova"
+	"gpustack/nova/pools"
 )
 
 // names finds aliases whose names differ in case only. Nova compares names letter by letter
@@ -32,9 +33,11 @@ func (c *checker) names() {
 					status, effect = host.Fail, "takes them for two aliases, and rejects guests on a host that has only the other (PciRequestAliasNotDefined)"
 				}
 			}
-			if value := aliasValue(second[0]); value != "" && status == host.Fail {
+			renamed := maps.Clone(second[0].object)
+			renamed["name"] = one
+			if value := nova.AliasOption(renamed); value != "" && status == host.Fail {
 				remedy = host.Textf("use one name: %s", host.NewCommand("nova configure").
-					Flag("role", string(second[0].side.Role)).Flag("remove-alias", other).Flag("alias", one+"="+value))
+					Flag("role", string(second[0].side.Role)).Flag("remove-alias", other).Flag("alias", value))
 			}
 			seen := fmt.Sprintf("alias %s differs in case only from alias %s (%s:%d)", other, one, first[0].file, first[0].line)
 			c.add(checkAlias, status, second[0].file, second[0].line, seen, effect, remedy)
@@ -52,48 +55,13 @@ func (c *checker) order(a aliasAt) int {
 	return len(c.sides)
 }
 
-// aliasValue returns the product and the options of an alias in the form of nova configure --alias,
-// "" if it has no ids.
-func aliasValue(a aliasAt) string {
-	text := func(key string) string {
-		s, _ := a.object[key].(string)
-		return s
-	}
-	if text("vendor_id") == "" || text("product_id") == "" {
-		return ""
-	}
-	value := text("vendor_id") + ":" + text("product_id")
-	for _, key := range []string{"device_type", "numa_policy", "resource_class", "live_migratable"} {
-		if option := text(key); option != "" {
-			value += "," + key + "=" + option
-		}
-	}
-	if traits := text("traits"); traits != "" {
-		value += ",traits=" + strings.ReplaceAll(traits, ",", "+")
-	}
-	return value
-}
-
-// define returns the command that defines an alias on a machine with a role as it is on a side, and
-// offers its devices on a compute node. at are the definitions of the alias. Where the hardware that
-// is known has another device type, the alias gets that.
+// define returns how an alias is defined on a machine with a role as it is on a side, and its devices
+// are offered on a compute node. at are the definitions of the alias. Where the hardware that is
+// known has another device type, the alias gets that.
 func (c *checker) define(role nova.Role, at []aliasAt, as side) host.Text {
-	command := host.NewCommand("nova configure").Flag("role", string(role))
-	for _, a := range at {
-		if a.side.number != as.number {
-			continue
-		}
-		if types := nova.TypesOfProduct(a.object, c.known()); len(types) == 1 && !nova.TakesType(a.object, types[0]) {
-			a.object = maps.Clone(a.object)
-			a.object["device_type"] = types[0]
-		}
-		value := aliasValue(a)
-		if value == "" {
-			return host.Textf("copy the alias from %s:%d", a.file, a.line)
-		}
-		command = command.Flag("alias", strings.TrimSpace(fmt.Sprint(a.object["name"]))+"="+value)
-	}
-	return host.Textf("run %s there", command)
+	alias, first := contents(at, as), where(at, as)
+	return pools.NotOffered.Remedy(host.NewCommand("nova configure").Flag("role", string(role)), alias, nova.TypesOfProduct(alias[0], c.known()),
+		fmt.Sprintf("%s:%d", first.file, first.line))
 }
 
 // variant returns the name of an alias of some file that differs from a name in case only, "" if
