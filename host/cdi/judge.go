@@ -82,9 +82,6 @@ func version(spec *specs.Spec) *Problem {
 	default:
 		p.Status, p.Skipped = host.Warn, false
 		p.Reason = fmt.Sprintf("%s: podman 4.3.1 and other runtimes of its time read versions up to %s and silently skip this file", spec.Version, WrittenVersion)
-		if needed, err := specs.MinimumRequiredVersion(spec); err == nil && slices.Contains(readByOldRuntimes, needed) {
-			p.Reason += "; nothing in it needs more than " + needed
-		}
 	}
 	return &p
 }

@@ -15,7 +15,7 @@ import (
 
 // ErrNoLibraries is the error of an image in which nothing can load the driver's libraries.
 var ErrNoLibraries = host.WithHint(errors.New("has no libraries: no loader, no libc.so.6, and nothing of CUDA or RDMA"),
-	"name the root folder of an image; programs without a loader cannot use GPUs")
+	getFolder+"; programs without a loader cannot use GPUs")
 
 // ReadImages reads images for nodes of an architecture, as Go names it. All that cannot be read are
 // in the error.
@@ -51,13 +51,6 @@ func ReadImage(name, architecture string) Image {
 	loaders := architectures(r.root)
 	i.Architectures = loaders
 	r.read()
-	anything := slices.ContainsFunc([]string{"/usr", "/lib", "/etc"}, func(dir string) bool {
-		ok, err := root.Exists(dir)
-		return ok || err != nil
-	})
-	if i.Err == nil && !anything {
-		i.Err = host.WithHint(fmt.Errorf("%s: no root folder of an image: neither /usr nor /lib nor /etc is in it", name), getFolder)
-	}
 	hasVerbs := len(i.Verbs.Libraries()) > 0
 	if i.Err == nil && !r.loads && !i.Musl && !hasVerbs && !i.CM && len(i.Libraries)+len(i.Runtimes)+len(loaders) == 0 {
 		i.Err = fmt.Errorf("%s: %w", name, ErrNoLibraries)

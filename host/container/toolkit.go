@@ -1,8 +1,6 @@
 package container
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"path"
 	"slices"
@@ -30,7 +28,6 @@ const (
 // Toolkit is what NVIDIA Container Toolkit has installed below a root.
 type Toolkit struct {
 	Refresh string         // the path of its unit, "" before 1.18.0
-	CTK     string         // the path of nvidia-ctk, "" if it is not installed
 	Version nvidia.Version // "" if unknown
 	Output  string         // the file that the unit writes
 	Limited bool           // the operator has set which GPUs it writes
@@ -40,15 +37,7 @@ type Toolkit struct {
 // Its version is that of its library, whose file name has it.
 func ReadToolkit(root host.Root) (t Toolkit, failed error) {
 	t.Output = path.Join("/run/cdi", "nvidia.yaml")
-	var err error
 	t.Refresh, failed = root.FindUnit(RefreshUnit)
-	for _, file := range []string{"/usr/bin/nvidia-ctk", "/usr/local/bin/nvidia-ctk"} {
-		ok, err := root.Exists(file)
-		failed = errors.Join(failed, err)
-		if ok && t.CTK == "" {
-			t.CTK = file
-		}
-	}
 	for _, dir := range []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", nvidia.ToolkitFolder} {
 		names, err := root.ReadDir(dir)
 		if err != nil && !host.IsAbsent(err) {
@@ -64,8 +53,8 @@ func ReadToolkit(root host.Root) (t Toolkit, failed error) {
 	if err != nil && !host.IsAbsent(err) {
 		failed = errors.Join(failed, err)
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-		switch key, value, _ := strings.Cut(strings.TrimSpace(lines.Text()), "="); key {
+	for line := range strings.Lines(string(data)) {
+		switch key, value, _ := strings.Cut(strings.TrimSpace(line), "="); key {
 		case RefreshKey:
 			t.Limited = true
 		case "NVIDIA_CTK_CDI_OUTPUT_FILE_PATH":

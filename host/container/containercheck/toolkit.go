@@ -50,8 +50,6 @@ func (v view) toolkit() []host.Finding {
 		}}
 	case t.Refresh != "":
 		return checklist.Pass("%s writes the specs of %s", container.RefreshUnit, toolkitKind)
-	case t.CTK != "":
-		return checklist.Pass("%s is installed and has written no spec", t.CTK)
 	}
-	return checklist.NA("NVIDIA Container Toolkit is not installed; %s needs none", v.prepare())
+	return checklist.NA("no unit of NVIDIA Container Toolkit writes specs; %s needs none", v.prepare())
 }

@@ -125,7 +125,7 @@ func (m Machine) failed(a answer.Answer, f answer.Failure) Cause {
 		c.Cause = fmt.Sprintf("the loader finds %s, a library without a driver for linking programs", a.Library)
 		c.Remedy = host.Text("remove " + path.Dir(a.Library) + " from LD_LIBRARY_PATH and ld.so.conf of the image")
 	case driverMismatch:
-		c.Cause = fmt.Sprintf("%s in the container is of another version than the loaded module%s", a.Library, m.loaded())
+		c.Cause = a.Library + " in the container is of another version than the loaded module"
 		c.Remedy = host.Textf("remove the driver's libraries from the image; after an upgrade of the driver, reboot; %s", host.NewCommand("container check"))
 	case notReady:
 		c.Cause = "the board has NVSwitches, whose Fabric Manager does not run or has not finished"
@@ -138,14 +138,6 @@ func (m Machine) failed(a answer.Answer, f answer.Failure) Cause {
 		c.Remedy = host.Textf("install the complete libraries of the driver on the host, and write the spec again; %s", host.NewCommand("container check"))
 	}
 	return c
-}
-
-// loaded returns ", VERSION", "" if the version of the loaded module is not known.
-func (m Machine) loaded() string {
-	if m.Driver.Loaded == nil || m.Driver.Loaded.Version == "" {
-		return ""
-	}
-	return ", " + string(m.Driver.Loaded.Version)
 }
 
 // nodeCause returns what is wrong with the device nodes that CUDA needs, nil if nothing is.
