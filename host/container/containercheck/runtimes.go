@@ -103,7 +103,7 @@ func (v view) runtimes() []host.Finding {
 	var findings []host.Finding
 	for _, i := range v.Injectors.Value {
 		f := checklist.Pass("%s gives containers GPUs and the driver without a CDI spec", i)
-		f[0].File, f[0].Effect = i.File, "containers that it starts get each GPU that NVIDIA_VISIBLE_DEVICES or docker's --gpus names: no role of a GPU keeps it from them"
+		f[0].File, f[0].Effect = i.File, "containers get each GPU that NVIDIA_VISIBLE_DEVICES or docker's --gpus names: no role of a GPU keeps it from them"
 		findings = append(findings, f...)
 	}
 	isOfDocker := slices.ContainsFunc(v.Injectors.Value, func(i container.Injector) bool { return i.Engine == "docker" })
