@@ -479,7 +479,6 @@ func TestAskers(t *testing.T) {
 		"host/check.leaving":                  "TestPending of host/check",
 		"host/check.refusals":                 "host prepare",
 		"host/check.never":                    "TestCheck of host/check",
-		"host/rdma/rdmacheck.backOut":         "TestUsedRemedy of host/rdma/rdmacheck",
 		"host/rdma/rdmaprepare.takes":         "rdma prepare --remove",
 		"host/rdma/rdmacheck.readUsed":        "script rdma_check of cmd/gpustack",
 		"host/selection.accepts":              "TestRandomMachines of host/prepare",

@@ -1,6 +1,7 @@
 package rdma
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -13,9 +14,9 @@ import (
 	"gpustack/host/pci"
 )
 
-// Bond is a bond of network interfaces whose adapters may share one RDMA device: with mlx5, RoCE of
-// both ports of a card goes through the device of one of them (Linux,
-// drivers/net/ethernet/mellanox/mlx5/core/lag).
+// Bond is a master of network interfaces, such as a bond, whose adapters may share one RDMA device:
+// with mlx5, RoCE of both ports of a card goes through the device of one of them (Linux,
+// drivers/net/ethernet/mellanox/mlx5/core/lag). Slaves of a bridge each have their own.
 type Bond struct {
 	Name    string
 	Members []pci.Address            // the functions of its slaves
@@ -35,90 +36,65 @@ func (b *Bond) Device() (*pci.Address, string) {
 	return nil, ""
 }
 
-// ReadBond returns the bond, or the team device, of which an interface of a function is a slave, or
+// ReadBond returns the bond, or another master, of which an interface of a function is a slave, or
 // nil.
 func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
-	names, err := host.IfPresent(root.ReadDir(path.Join(devicesDir, a.String(), "net")))
+	own, err := host.IfPresent(root.ReadDir(path.Join(devicesDir, a.String(), "net")))
+	if err != nil {
+		return nil, err
+	}
+	b := Bond{Devices: map[pci.Address][]string{}}
+	for _, name := range own {
+		if b.Name, err = masterOf(root, name); err != nil {
+			return nil, err
+		}
+		if b.Name != "" {
+			break
+		}
+	}
+	if b.Name == "" {
+		return nil, nil
+	}
+	names, err := root.ReadDir(netDir)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		m, err := masterOf(root, name)
+		master, err := masterOf(root, name)
 		if err != nil {
 			return nil, err
 		}
-		if m == nil {
+		if master != b.Name {
 			continue
 		}
-		b := &Bond{Name: m.name, Devices: map[pci.Address][]string{}}
-		for _, slave := range m.slaves {
-			at, err := root.Real(path.Join(netDir, slave, "device"))
-			if err != nil {
-				return nil, host.OfFile(path.Join(netDir, slave), err)
-			}
-			of, err := pci.ParseAddress(path.Base(at))
-			if err != nil || slices.Contains(b.Members, of) {
-				continue // a slave that is no PCI function
-			}
-			b.Members = append(b.Members, of)
-			if b.Devices[of], err = host.IfPresent(root.ReadDir(path.Join(devicesDir, of.String(), "infiniband"))); err != nil {
-				return nil, err
-			}
+		at, err := root.Real(path.Join(netDir, name, "device"))
+		if err != nil && !host.IsAbsent(err) {
+			return nil, host.OfFile(path.Join(netDir, name), err)
 		}
-		return b, nil
-	}
-	return nil, nil
-}
-
-// master is a bond or a team device.
-type master struct {
-	name   string
-	slaves []string
-	team   bool // no bond: its slaves' addresses do not move
-}
-
-// masterOf returns the bond or team device of which an interface is a slave, or nil. A bond names
-// its slaves (Linux, Documentation/networking/bonding.rst: bonding/slaves). A team has no file of
-// its own: its slaves are the interfaces below it (Documentation/ABI/testing/sysfs-class-net,
-// lower_*). Other masters have slaves too, but mlx5 shares a device over a bond or a team alone
-// (netif_is_lag_master): a bridge has a folder, Open vSwitch its name, a VRF the flag IFF_MASTER
-// (drivers/net/vrf.c).
-func masterOf(root host.Root, name string) (*master, error) {
-	at, err := root.Real(path.Join(netDir, name, "master"))
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	m := &master{name: path.Base(at)}
-	dir := path.Join(netDir, m.name)
-	text, err := root.ReadFile(path.Join(dir, "bonding/slaves"))
-	if err == nil {
-		m.slaves = strings.Fields(string(text))
-		return m, nil
-	}
-	if !host.IsAbsent(err) {
-		return nil, err
-	}
-	m.team = true
-	names, err := host.IfPresent(root.ReadDir(dir))
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if lower, ok := strings.CutPrefix(name, "lower_"); ok {
-			m.slaves = append(m.slaves, lower)
+		of, err := pci.ParseAddress(path.Base(at))
+		if err != nil || slices.Contains(b.Members, of) {
+			continue // a slave that is no PCI function
+		}
+		b.Members = append(b.Members, of)
+		if b.Devices[of], err = host.IfPresent(root.ReadDir(path.Join(devicesDir, of.String(), "infiniband"))); err != nil {
+			return nil, err
 		}
 	}
-	flags, err := readFlags(root, m.name)
-	if err != nil {
-		return nil, err
+	return &b, nil
+}
+
+// masterOf returns the master of which an interface is a slave, or "".
+func masterOf(root host.Root, name string) (string, error) {
+	file := path.Join(netDir, name, "master")
+	ok, err := root.Exists(file)
+	if errors.Is(err, unix.ENOTDIR) { // bonding_masters is a file
+		return "", nil
 	}
-	if slices.Contains(names, "bridge") || m.name == "ovs-system" || flags != nil && *flags&unix.IFF_MASTER != 0 {
-		return nil, nil
+	if err != nil || !ok {
+		return "", err
 	}
-	return m, nil
+	at, err := root.Real(file)
+	return path.Base(at), err
 }
 
 // readFlags returns the flags of an interface (Linux, include/uapi/linux/if.h), nil if they are not

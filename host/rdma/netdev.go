@@ -118,8 +118,9 @@ func setBond(r *reader, i *IPoIB) {
 	if err != nil {
 		r.warnings = append(r.warnings, err.Error())
 	}
-	if m != nil && !m.team {
-		i.Bond, i.carries, i.bondUp = m.name, carries(r, m.name, i.Name), isUp(r, m.name)
+	bond, _ := r.root.Exists(path.Join(netDir, m, "bonding")) // else a VRF, which moves no addresses
+	if m != "" && bond {
+		i.Bond, i.carries, i.bondUp = m, carries(r, m, i.Name), isUp(r, m)
 	}
 }
 

@@ -141,37 +141,6 @@ func TestReadSoftware(t *testing.T) {
 	}
 }
 
-// TestReadAliasGUIDs reads the port GUIDs that mlx4 gives its VFs. Zeros leave a GUID to the subnet
-// manager.
-func TestReadAliasGUIDs(t *testing.T) {
-	t.Parallel()
-	const pf, table = "0000:81:00.0", "sys/devices/pci0000:81/0000:81:00.0/infiniband/mlx4_0/iov/ports/1/admin_guids/"
-	vfs := []string{"0000:81:00.1", "0000:81:00.2", "0000:81:00.3", "0000:81:00.4"}
-	adapters := []hosttest.HCA{{Address: pf, Device: "mlx4_0", Driver: "mlx4_core", Product: "1003", Ports: 2, Total: 8, VFs: vfs}}
-	for _, vf := range vfs {
-		adapters = append(adapters, hosttest.HCA{Address: vf, Driver: "vfio-pci", Product: "1004", PF: pf})
-	}
-	tree := hosttest.Fabric(adapters, "")
-	for i, text := range []string{"2c90300216e70", "1405005ef2001680", "0", "ffffffffffffffff", "first"} {
-		tree += fmt.Sprintf("-- %s%d --\n%s\n", table, i, text)
-	}
-	a := read(t, hosttest.Lay(t, tree), rdma.Options{}).Adapters[0]
-	var got []string
-	for _, v := range a.VFs {
-		text := "unknown"
-		if v.PortGUID != nil {
-			text = v.PortGUID.String()
-		}
-		got = append(got, text)
-	}
-	if diff := cmp.Diff([]string{"14:05:00:5e:f2:00:16:80", "unknown", "unknown", "unknown"}, got); diff != "" {
-		t.Errorf("port GUIDs (-want +got):\n%s", diff)
-	}
-	if len(a.Warnings) != 1 || !strings.HasSuffix(a.Warnings[0], `admin_guids/4: not an alias GUID: "first"`) {
-		t.Errorf("warnings %q", a.Warnings)
-	}
-}
-
 // TestReadFailures: absent, unreadable and malformed are three answers.
 func TestReadFailures(t *testing.T) {
 	t.Parallel()

@@ -1,9 +1,7 @@
 package rdma
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 	"path"
 	"strconv"
 	"strings"
@@ -13,8 +11,8 @@ import (
 )
 
 // addVFs adds the virtual functions of a physical one, by index. Their identity is read where a
-// driver shows it: in MLNX_OFED's sriov folder, in mlx4's table of alias GUIDs, or in the RDMA
-// device of a VF that is bound to its host driver. Netlink, the only other source, is not asked.
+// driver shows it: in MLNX_OFED's sriov folder, or in the RDMA device of a VF that is bound to its
+// host driver. Netlink, the only other source, is not asked.
 func (s *Stack) addVFs(root host.Root, a *Adapter, devices pci.Devices) {
 	d := a.Function
 	if d == nil || d.SRIOV.Role == nil || *d.SRIOV.Role != pci.RolePF || d.SRIOV.NumVFs == nil {
@@ -50,9 +48,6 @@ func (s *Stack) addVFs(root host.Root, a *Adapter, devices pci.Devices) {
 			}
 		}
 		r.identity(path.Join(folder, "sriov", strconv.Itoa(index)), &v)
-		if a.Driver == "mlx4_core" && a.Name != "" {
-			r.aliasGUID(path.Join(classDir, a.Name, "iov/ports/1/admin_guids", strconv.Itoa(index+1)), &v)
-		}
 		a.VFs = append(a.VFs, v)
 	}
 	a.Warnings = append(a.Warnings, r.warnings...)
@@ -68,25 +63,5 @@ func (r *reader) identity(dir string, v *VF) {
 	}
 	if text, ok := r.text(dir, "policy"); ok {
 		v.Policy = strings.TrimSpace(text)
-	}
-}
-
-// aliasGUID reads the port GUID that mlx4 gives a VF: entry 0 of its table is the physical
-// function's, so that VF 0 has entry 1. An entry of zeros leaves the GUID to the subnet manager,
-// and one of ones removes it (Linux, drivers/infiniband/hw/mlx4/sysfs.c, show_admin_alias_guid).
-func (r *reader) aliasGUID(file string, v *VF) {
-	text, ok := r.text(path.Dir(file), path.Base(file))
-	if !ok {
-		return
-	}
-	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
-	if err != nil {
-		r.warn(file, fmt.Errorf("not an alias GUID: %q", text))
-		return
-	}
-	if n != 0 && n != math.MaxUint64 && (v.PortGUID == nil || v.PortGUID.IsZero()) {
-		var g GUID
-		binary.BigEndian.PutUint64(g[:], n)
-		v.PortGUID = &g
 	}
 }
