@@ -158,73 +158,43 @@ func ParseRecord(data []byte) (*Record, error) {
 // check returns an error unless the record is one that rdma prepare can have written. The steps of
 // every boot depend on it.
 func (r *Record) check() error {
-	c := recordCheck{owners: map[string]string{}}
-	if r.Netns != "" && r.Netns != NetnsExclusive {
-		c.fail("netns %q is unknown", r.Netns)
+	var errs []error
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("malformed: "+format, args...))
+		}
 	}
+	owners := map[string]string{} // of addresses and identities
+	unique := func(value, owner string) {
+		other, ok := owners[value]
+		require(!ok || other == owner, "%s is that of %s and of %s", value, other, owner)
+		owners[value] = owner
+	}
+	require(r.Netns == "" || r.Netns == NetnsExclusive, "netns %q is unknown", r.Netns)
 	for _, a := range r.Adapters {
-		c.unique(a.Address.String(), "adapter "+a.Address.String())
+		unique(a.Address.String(), "adapter "+a.Address.String())
 	}
 	for i, a := range r.Adapters {
-		c.adapter(a, i > 0 && r.Adapters[i-1].Address == a.Address)
+		require(a.Eswitch == "" || a.Eswitch == "legacy" || a.Eswitch == "switchdev", "adapter %s has eswitch mode %q", a.Address, a.Eswitch)
+		require(r.At(a.Address) == &r.Adapters[i], "adapter %s is listed twice", a.Address)
+		require(a.Use == ForGuests || a.Use == ForContainers, "adapter %s is for %q", a.Address, a.Use)
+		require(a.Whole != (len(a.VFs) > 0), "adapter %s needs either VFs or whole", a.Address)
 		for index, vf := range a.VFs {
-			c.vf(a.Address, index, vf)
+			of := fmt.Sprintf("VF %d of %s", index, a.Address)
+			require(vf.Index == index, "adapter %s: VF %d is listed as number %d", a.Address, vf.Index, index)
+			require(!strings.ContainsAny(vf.Driver, "/.\n"), "adapter %s: VF %d is for driver %q", a.Address, vf.Index, vf.Driver)
+			unique(vf.Address.String(), of)
+			for _, guid := range []*GUID{vf.NodeGUID, vf.PortGUID} {
+				if guid != nil {
+					unique(guid.String(), of)
+				}
+			}
+			if vf.MAC != "" {
+				unique(strings.ToLower(vf.MAC), of)
+			}
 		}
 	}
-	return errors.Join(c.errs...)
-}
-
-// recordCheck is what is wrong with a record.
-type recordCheck struct {
-	errs   []error
-	owners map[string]string // of addresses and identities
-}
-
-func (c *recordCheck) fail(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("malformed: "+format, args...))
-}
-
-// unique fails if another function has the value.
-func (c *recordCheck) unique(value, owner string) {
-	if other, ok := c.owners[value]; ok && other != owner {
-		c.fail("%s is that of %s and of %s", value, other, owner)
-	}
-	c.owners[value] = owner
-}
-
-func (c *recordCheck) adapter(a Prepared, twice bool) {
-	if a.Eswitch != "" && a.Eswitch != "legacy" && a.Eswitch != "switchdev" {
-		c.fail("adapter %s has eswitch mode %q", a.Address, a.Eswitch)
-	}
-	if twice {
-		c.fail("adapter %s is listed twice", a.Address)
-	}
-	if a.Use != ForGuests && a.Use != ForContainers {
-		c.fail("adapter %s is for %q", a.Address, a.Use)
-	}
-	if a.Whole == (len(a.VFs) > 0) {
-		c.fail("adapter %s needs either VFs or whole", a.Address)
-	}
-}
-
-// vf checks the VF of an adapter that is listed at an index.
-func (c *recordCheck) vf(adapter pci.Address, index int, vf PreparedVF) {
-	if vf.Index != index {
-		c.fail("adapter %s: VF %d is listed as number %d", adapter, vf.Index, index)
-	}
-	if strings.ContainsAny(vf.Driver, "/.\n") {
-		c.fail("adapter %s: VF %d is for driver %q", adapter, vf.Index, vf.Driver)
-	}
-	of := fmt.Sprintf("VF %d of %s", index, adapter)
-	c.unique(vf.Address.String(), of)
-	for _, guid := range []*GUID{vf.NodeGUID, vf.PortGUID} {
-		if guid != nil {
-			c.unique(guid.String(), of)
-		}
-	}
-	if vf.MAC != "" {
-		c.unique(strings.ToLower(vf.MAC), of)
-	}
+	return errors.Join(errs...)
 }
 
 // Text returns the content of the record's file.

@@ -49,9 +49,13 @@ const (
 	columnRate       = "MsgRate"
 )
 
-// units are the units of bandwidths, in bytes, and of rates of messages. Despite its name, MB is 2^20 bytes (perftest(1),
-// --report_gbits); later releases call it MiB.
-var units = map[string]float64{"MB/sec": 1 << 20, "MiB/sec": 1 << 20, "Gb/sec": 1e9 / 8, "Mpps": 1e6}
+// Units of figures: of bandwidths in bytes and of rates of messages, of times, and of counts. Despite
+// its name, MB is 2^20 bytes (perftest(1), --report_gbits); later releases call it MiB.
+var (
+	rates  = map[string]float64{"MB/sec": 1 << 20, "MiB/sec": 1 << 20, "Gb/sec": 1e9 / 8, "Mpps": 1e6}
+	times  = map[string]float64{"usec": 1}
+	counts = map[string]float64{"": 1}
+)
 
 // columnName is the form of a column's name, with its unit.
 var columnName = host.LazyRegexp(`#bytes|#iterations|[^\[\]\s][^\[\]]*\[[^\[\]]+\]`)
@@ -114,71 +118,39 @@ type table struct {
 	err     error
 }
 
-// figure returns the figure of a column. perftest computes figures by the frequency of the CPU, and
-// prints inf or nan if it found none; negative ones are seen after long tests (linux-rdma/perftest,
-// issue 82).
-func (t *table) figure(name string) float64 {
+// figure returns the figure of a column in one of several units. perftest computes figures by the
+// frequency of the CPU, and prints inf or nan if it found none; negative ones are seen after long
+// tests (linux-rdma/perftest, issue 82).
+func (t *table) figure(name string, units map[string]float64) float64 {
 	n, ok := t.figures[name]
+	scale, known := units[t.units[name]]
 	switch {
 	case t.err != nil:
 	case !ok:
 		t.err = fmt.Errorf("%w: it has no column %q", ErrMalformed, name)
-	case math.IsInf(n, 0) || math.IsNaN(n) || n < 0:
-		t.err = fmt.Errorf("%w: %s is %v", ErrMalformed, name, n)
-	}
-	return n
-}
-
-// count returns the figure of a column of counts.
-func (t *table) count(name string) int {
-	n := t.figure(name)
-	if t.err == nil && (n != math.Trunc(n) || n > math.MaxInt32) {
-		t.err = fmt.Errorf("%w: %s is %v", ErrMalformed, name, n)
-	}
-	if t.err != nil {
-		return 0
-	}
-	return int(n)
-}
-
-// scaled returns the figure of a column in bytes or messages per second.
-func (t *table) scaled(name string) float64 {
-	n, unit := t.figure(name), t.units[name]
-	scale, ok := units[unit]
-	switch {
-	case t.err != nil:
-	case !ok:
-		t.err = fmt.Errorf("%w: %s has the unit %q", ErrMalformed, name, unit)
-	case math.IsInf(n*scale, 0):
+	case !known:
+		t.err = fmt.Errorf("%w: %s has the unit %q", ErrMalformed, name, t.units[name])
+	case math.IsInf(n*scale, 0) || math.IsNaN(n) || n < 0:
 		t.err = fmt.Errorf("%w: %s is %v", ErrMalformed, name, n)
 	}
 	return n * scale
 }
 
-// microseconds returns the figure of a column of times.
-func (t *table) microseconds(name string) float64 {
-	n := t.figure(name)
-	if unit := t.units[name]; t.err == nil && unit != "usec" {
-		t.err = fmt.Errorf("%w: %s has the unit %q", ErrMalformed, name, unit)
-	}
-	return n
-}
-
 // report returns the report of a table.
 func (t *table) report() (Report, error) {
-	r := Report{Bytes: t.count(columnBytes), Iterations: t.count(columnIterations)}
+	r := Report{Bytes: int(t.figure(columnBytes, counts)), Iterations: int(t.figure(columnIterations, counts))}
 	if _, ok := t.figures[columnAverage]; ok {
-		r.Bandwidth = &Bandwidth{Average: t.scaled(columnAverage)}
-		if peak := t.scaled(columnPeak); peak > 0 {
+		r.Bandwidth = &Bandwidth{Average: t.figure(columnAverage, rates)}
+		if peak := t.figure(columnPeak, rates); peak > 0 {
 			r.Bandwidth.Peak = &peak
 		}
 		if _, ok := t.figures[columnRate]; ok {
-			r.Bandwidth.MessageRate = new(t.scaled(columnRate))
+			r.Bandwidth.MessageRate = new(t.figure(columnRate, rates))
 		}
 	} else {
 		r.Latency = &Latency{
-			Min: t.microseconds("t_min"), Typical: t.microseconds("t_typical"), Average: t.microseconds("t_avg"), Max: t.microseconds("t_max"),
-			P99: t.microseconds("99% percentile"),
+			Min: t.figure("t_min", times), Typical: t.figure("t_typical", times), Average: t.figure("t_avg", times), Max: t.figure("t_max", times),
+			P99: t.figure("99% percentile", times),
 		}
 	}
 	if t.err != nil {
