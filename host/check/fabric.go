@@ -32,9 +32,6 @@ func (v view) fabric() []host.Finding {
 	f, mode := v.Fabric.Value, v.Fabric.Value.Mode
 	finding := host.Finding{Status: host.Fail, File: machine.FabricConfig,
 		Effect: "guests cannot use GPUs over NVLink, and CUDA may not start in them", Remedy: selection.NeedsFabric}
-	if v.Contract.Value.NVSwitch == "" {
-		finding.Status = host.Warn // recorded before --nvswitch existed: each refusal was lifted with --allow
-	}
 	switch {
 	case !v.Fabric.Seen():
 		return unread(v.Fabric)

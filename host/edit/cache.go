@@ -2,8 +2,6 @@ package edit
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -14,21 +12,18 @@ import (
 	"gpustack/host"
 )
 
-// Cache is a folder with files that can be computed again at any time, and that only the user who
-// runs gpustack can write to.
+// Cache is a folder with files that can be computed again at any time. Only the user who runs gpustack
+// can write to it, and so make or replace a file in it.
 type Cache struct {
 	Root host.Root
 	Dir  string // below the root, without links in its last element
 }
 
 // ErrUnsafe is the error of a cache that another user can have written.
-var ErrUnsafe = host.WithHint(errors.New("belongs to another user, can be written by others, or is no plain file or folder"),
+var ErrUnsafe = host.WithHint(errors.New("belongs to another user, can be written by others, or is no plain folder"),
 	"remove it: gpustack creates it again")
 
-// maxCache is the size limit of a file of a cache in bytes.
-const maxCache = 16 << 20
-
-// Read returns a file of the cache. Links are not followed.
+// Read returns a file of the cache.
 //
 // Errors: ErrUnsafe; fs.ErrNotExist if there is no such file or no cache.
 func (c Cache) Read(base string) ([]byte, error) {
@@ -37,24 +32,7 @@ func (c Cache) Read(base string) ([]byte, error) {
 		return nil, err
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	name := path.Join(c.Dir, base)
-	fd, err := unix.Openat(int(dir.Fd()), base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, cacheError(name, err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close() //nolint:errcheck // only read from
-	if err := private(f, unix.S_IFREG); err != nil {
-		return nil, cacheError(name, err)
-	}
-	content, err := io.ReadAll(io.LimitReader(f, maxCache+1))
-	if err == nil && len(content) > maxCache {
-		err = fmt.Errorf("larger than %d bytes", maxCache)
-	}
-	if err != nil {
-		return nil, cacheError(name, err)
-	}
-	return content, nil
+	return c.Root.ReadFile(path.Join(c.Dir, base))
 }
 
 // Write replaces a file of the cache, and creates the cache if necessary. While another process
@@ -76,15 +54,6 @@ func (c Cache) Write(base string, content []byte) error {
 			return nil
 		}
 		return cacheError(c.Dir, err)
-	}
-	// Write follows links below the root, and a link is replaced here.
-	var stat unix.Stat_t
-	err = unix.Fstatat(int(dir.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {
-		err = unix.Unlinkat(int(dir.Fd()), base, 0)
-	}
-	if err != nil && !host.IsAbsent(err) {
-		return cacheError(path.Join(c.Dir, base), err)
 	}
 	return Write(c.Root, path.Join(c.Dir, base), content, 0o600)
 }
@@ -115,7 +84,12 @@ func (c Cache) open() (*os.File, error) {
 		return nil, cacheError(c.Dir, err)
 	}
 	dir := os.NewFile(uintptr(fd), place)
-	if err := private(dir, unix.S_IFDIR); err != nil {
+	var stat unix.Stat_t
+	err = unix.Fstat(fd, &stat)
+	if err == nil && (int(stat.Uid) != unix.Geteuid() || stat.Mode&0o022 != 0) {
+		err = ErrUnsafe
+	}
+	if err != nil {
 		dir.Close() //nolint:errcheck // only read from
 		return nil, cacheError(c.Dir, err)
 	}
@@ -131,24 +105,10 @@ func (c Cache) place() (string, error) {
 	return filepath.Join(parent, path.Base(c.Dir)), nil
 }
 
-// private returns an error unless an open file is of that type, belongs to the user who runs
-// gpustack, and only that user can write to it.
-func private(f *os.File, kind uint32) error {
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
-		return err
-	}
-	hardLinked := kind == unix.S_IFREG && stat.Nlink > 1 // 0: Write has replaced the file since it was opened
-	if stat.Mode&unix.S_IFMT != kind || int(stat.Uid) != unix.Geteuid() || stat.Mode&0o022 != 0 || hardLinked {
-		return ErrUnsafe
-	}
-	return nil
-}
-
-// cacheError returns an error with the file or folder that it is of. Opening a link fails with
-// ELOOP, or ENOTDIR for a folder (open(2), O_NOFOLLOW).
+// cacheError returns an error with the folder that it is of. Opening a link fails with ENOTDIR
+// (open(2), O_NOFOLLOW).
 func cacheError(name string, err error) error {
-	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, unix.ENOTDIR) {
 		err = ErrUnsafe
 	}
 	return host.OfFile(name, err)

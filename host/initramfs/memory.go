@@ -72,8 +72,8 @@ type memoryDocument struct {
 }
 
 // NewMemory returns the memory of images below root. It reads the file before the first image. What
-// another version of the program or another user can have written, or a malformed file, counts as
-// nothing. So does a file that the user may not read.
+// another version of the program has written, a folder that another user can write to, or a
+// malformed file counts as nothing. So does a file that the user may not read.
 func NewMemory(root host.Root, program string) *Memory {
 	return &Memory{root: root, program: program, now: time.Now, stable: hasCTime, read: map[string]remembered{}}
 }
@@ -96,7 +96,7 @@ func (m *Memory) cache() edit.Cache {
 // It writes nothing if the file has the same contents already, nor on a read-only file system or if
 // the user may not write there, which is no error.
 //
-// Errors: edit.ErrUnsafe, if another user can write to the folder. An unsafe file is replaced.
+// Errors: edit.ErrUnsafe, if another user can write to the folder.
 func (m *Memory) Save() error {
 	if m == nil {
 		return nil

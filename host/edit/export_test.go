@@ -1,4 +1,0 @@
-package edit
-
-// Private is exported for tests.
-var Private = private
