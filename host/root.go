@@ -52,11 +52,7 @@ func NewRoot(dir string) (Root, error) {
 		return Root{}, fmt.Errorf("root %s: %w", dir, Cause(err))
 	}
 	if !info.IsDir() {
-		err := fmt.Errorf("root %s: not a directory", dir)
-		if strings.HasSuffix(dir, ".txtar") || strings.HasSuffix(dir, ".tar.gz") {
-			return Root{}, WithHint(err, Textf("a snapshot has to be unpacked first: %s", NewCommand("host unpack").Arg(dir).Arg("DIR").Elsewhere()))
-		}
-		return Root{}, WithHint(err, rootHint)
+		return Root{}, WithHint(fmt.Errorf("root %s: not a directory", dir), rootHint)
 	}
 	r := Root{dir: abs}
 	if fd, err := open(unix.AT_FDCWD, abs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC); err == nil { // if not, files are opened by their paths

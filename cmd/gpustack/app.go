@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -10,6 +13,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/snapshot"
 )
 
 // app is the command-line application for one command line.
@@ -35,7 +39,7 @@ func newApp(u *term.UI, words []string) app {
 	u.Document.Format, u.Document.Kind, u.Words = line.Format, strings.Join(line.Path, " "), line.WithoutSecrets()
 	below := func(c host.Command) host.Command { return args.Below(c, line.Root) }
 	u.Document.Text, u.Document.Command = func(t host.Text) string { return term.Plain(u, t) }, below
-	u.Document.Head = func(kind string) any { return newHead(line.Root, kind) }
+	u.Document.Head = func(kind string) any { return newHead(cmp.Or(line.Tree, line.Root), kind) }
 	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
 	u.Locate = below
 	return app{a, line, u}
@@ -138,6 +142,34 @@ func (a app) run(ctx context.Context) error {
 	return a.RunContext(ctx, a.line.Arranged())
 }
 
+// unpack unpacks the snapshot that --root names, if it names one, into a temporary folder that the
+// command reads in its place, and that remove removes.
+func (a app) unpack() (remove func(), err error) {
+	remove = func() {}
+	c, file := a.line.Command, a.line.Root
+	if _, err := snapshot.FormatOf(file); err != nil || a.line.Help || c == nil || c.Hidden || args.FindFlag(c.Flags, "root") == nil {
+		return remove, nil
+	}
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return remove, nil // [host.NewRoot] says why it cannot be read, or reads the folder
+	}
+	tree, err := snapshot.ReadFile(file, nil)
+	if err != nil {
+		return remove, err
+	}
+	if a.line.Tree, err = os.MkdirTemp("", "gpustack-root-"); err != nil {
+		return remove, err
+	}
+	a.ui.Snapshot = file
+	return func() { os.RemoveAll(a.line.Tree) }, tree.Unpack(a.line.Tree) //nolint:errcheck // it is below the temporary folder
+}
+
+// errSnapshot is the error of a command that would write below a snapshot.
+func errSnapshot(file string) error {
+	return host.WithHint(fmt.Errorf("--root %s: a snapshot is only read", file),
+		host.Textf("add --dry-run, or unpack it first: %s", host.NewCommand("host unpack").Arg(file).Arg("DIR").Elsewhere()))
+}
+
 // action combines the two halves of a command. parse reads the options from the command line and
 // collects all its errors; run is called only if there are none.
 func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run func(context.Context, *term.UI, T) error) cli.ActionFunc {
@@ -157,7 +189,10 @@ func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run fun
 		if o, ok := any(opts).(interface{ isFull() bool }); ok {
 			u.Full = o.isFull()
 		}
-		if _, ok := any(opts).(interface{ mayChange() }); ok {
+		if o, ok := any(opts).(interface{ writes() bool }); ok {
+			if u.Snapshot != "" && o.writes() {
+				return errSnapshot(u.Snapshot)
+			}
 			u.Run.MayChange()
 		}
 		u.Waits("%s: %s", c.Command.HelpName, c.Command.Usage)

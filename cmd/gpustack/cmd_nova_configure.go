@@ -138,6 +138,9 @@ type novaConfigureOptions struct {
 	command     string // the command line, for the journal
 }
 
+// writes returns whether the command changes something once it is confirmed.
+func (o novaConfigureOptions) writes() bool { return !o.dryRun && o.render == "" }
+
 func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 	f.Arguments(c)
 	opts := novaConfigureOptions{

@@ -149,6 +149,9 @@ type repairOptions struct {
 	again       host.Command // see repeated
 }
 
+// writes returns whether the command changes something once it is confirmed.
+func (o repairOptions) writes() bool { return o.apply }
+
 func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	f.Arguments(c)
 	opts := repairOptions{

@@ -136,7 +136,11 @@ type result struct {
 
 // execute runs the command and prints its data.
 func execute(ctx context.Context, u *term.UI, a app) result {
-	err := a.run(ctx)
+	remove, err := a.unpack()
+	defer remove()
+	if err == nil {
+		err = a.run(ctx)
+	}
 	different := errors.Is(err, errDifferent)
 	if different {
 		err = nil

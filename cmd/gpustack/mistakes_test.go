@@ -76,7 +76,7 @@ var mistakes = []struct {
 		{command: "rdma prepare --root node --device 84:00.0 --vfs 2"},
 	}},
 	{"Files and roots", []mistake{
-		{command: "host scan --root nowhere"}, {command: "host check --root node.txtar"}, {command: "host scan --root empty"},
+		{command: "host scan --root nowhere"}, {command: "host prepare --root node.txtar --yes"}, {command: "host scan --root empty"},
 		{command: "nova configure --root node --inventory gpu1"},
 		{command: "nova configure --root node --inventory empty"}, {command: "nova configure --root node --inventory nova.conf"},
 		{command: "nova check --conf gpu2.conf"},

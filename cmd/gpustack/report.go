@@ -77,8 +77,8 @@ func (d decision) repeated() []string {
 	return nil
 }
 
-// mayChange marks the options of commands that change something.
-func (decision) mayChange() {}
+// writes returns whether the command changes something once it is confirmed.
+func (d decision) writes() bool { return !d.dryRun }
 
 // showReport prints the report of a command that judges: show prints it as text. It returns
 // errDifferent unless the report is that all is well.

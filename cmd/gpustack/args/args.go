@@ -36,6 +36,7 @@ type Line struct {
 	Unknown bool   // a command is unknown: there is no help to print
 	Format  string // of the output: the value of --output, of any command, or ""
 	Root    string // the value of --root, or ""
+	Tree    string // the folder into which the snapshot that --root names is unpacked, or ""
 }
 
 // secretValue is a value of the command line that may contain secrets.
@@ -270,6 +271,9 @@ func (l *Line) Arranged() []string {
 	line := append([]string{l.app.Name}, l.Path...)
 	for _, words := range l.flags {
 		line = append(line, words...)
+	}
+	if l.Tree != "" {
+		line = append(line, "--root", l.Tree)
 	}
 	return append(append(line, "--"), l.arguments...)
 }

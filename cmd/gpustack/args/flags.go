@@ -36,7 +36,7 @@ func isSecret(flag cli.Flag) bool {
 
 // RootFlag returns the flag for the tree of the machine.
 func RootFlag() cli.Flag {
-	return &cli.StringFlag{Name: "root", Value: "/", Usage: "the `DIR` that contains the machine's file tree"}
+	return &cli.StringFlag{Name: "root", Value: "/", Usage: "the `DIR` or snapshot with the machine's files"}
 }
 
 // OutputFlag returns the flag for the formats of a command. The first one is the default.

@@ -40,6 +40,7 @@ type UI struct {
 	Complete func(text string) string
 	// Locate adds to a command what the command line says of the machine; nil to add nothing.
 	Locate   func(host.Command) host.Command
+	Snapshot string // the file that --root names, if it is a snapshot, below which nothing is written
 	Document Document
 	Run      Run
 }
