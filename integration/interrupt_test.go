@@ -266,7 +266,7 @@ func bindByHand(t *testing.T, root, function string) {
 		}
 	}
 	change := func(number, driver string) string {
-		return fmt.Sprintf(`{"address": "0000:84:00.%s", "group": 32, "any": false, "before": {"driver": %q, "driver_override": null}, "after": {"driver": "vfio-pci", "driver_override": "vfio-pci"}}`, number, driver)
+		return fmt.Sprintf(`{"address": "0000:84:00.%s", "iommu_group": 32, "any": false, "before": {"driver": %q, "driver_override": null}, "after": {"driver": "vfio-pci", "driver_override": "vfio-pci"}}`, number, driver)
 	}
 	entry := fmt.Sprintf(`{"schema": 1, "id": 1, "kind": "journal entry", "changes": "drivers", "command": "host bind", "status": "done", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": "2026-03-01T08:00:01Z",
 		"files": [], "programs": null, "left": null, "restart": null, "rows": null, "drivers": {"boot_id": %q, "release": false, "services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null}, "functions": [%s, %s]}}`,

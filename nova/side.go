@@ -52,9 +52,9 @@ func Observe(root host.Root, recorded Recorded) (Machine, error) {
 
 // Side is the configuration of one machine, or of several machines with the same files.
 type Side struct {
-	Role     Role
-	RoleFrom string        // what the role was inferred from; "" if it was given
-	Files    []conf.Source // in the order in which the services read them
+	Role     Role          `json:"role"`                  // which services read the files
+	RoleFrom string        `json:"role_from" null:"zero"` // what the role was inferred from; null if it was given
+	Files    []conf.Source `json:"files"`                 // in the order in which the services read them
 	Machine
 	Hypervisor Hypervisor
 }

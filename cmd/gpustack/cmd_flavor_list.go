@@ -73,7 +73,7 @@ func runFlavorList(ctx context.Context, u *term.UI, opts flavorListOptions) erro
 	if err != nil {
 		return err
 	}
-	report := views.NewFlavorList(compute.URL, flavors, slices.Concat(offers.Warnings, warnings)...)
+	report := views.FlavorList{Schema: 1, Cloud: compute.URL, Flavors: flavors, Warnings: slices.Concat(offers.Warnings, warnings)}
 	if opts.format != term.FormatTable {
 		u.Document.Show(report)
 		return nil

@@ -148,7 +148,7 @@ func runFleetPlan(_ context.Context, u *term.UI, opts fleetPlanOptions) error {
 		if err != nil {
 			return err
 		}
-		return report.PrintAnsible(u, plan.Waves, names)
+		return report.PrintAnsible(u, names)
 	}
 	return showReport(u, opts.format, report, func() { report.Print(u) }, true)
 }

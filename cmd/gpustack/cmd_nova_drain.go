@@ -166,7 +166,7 @@ func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error 
 		shown = &left
 	}
 	report := views.NewNovaDrain(o.head(ctx, move.Changed(), left.Ignored...), o.compute, service, move)
-	report.SetLeft(left)
+	report.Left = left
 	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, shown) }, report.Warnings...)
 	if opts.quiet && !move.Changed() && opts.format == term.FormatTable { // showPlan prints nothing then
 		u.Warn(report.Warnings...)
@@ -215,7 +215,7 @@ func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, look *dr
 	}
 	left, err := look.Wait(ctx, w)
 	if left != nil {
-		r.SetLeft(*left)
+		r.Left = *left
 		addWarnings(u, r, slices.DeleteFunc(slices.Clone(left.Ignored), func(warning string) bool { return slices.Contains(r.Warnings, warning) })...)
 		if opts.format == term.FormatTable && (opts.quiet || fmt.Sprint(*left) != fmt.Sprint(shown)) {
 			views.PrintLeft(u, name, *left)

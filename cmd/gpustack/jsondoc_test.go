@@ -282,7 +282,11 @@ func (d *docWriter) kind(of reflect.Type) string {
 		return orNullWords(d.kind(of.Elem()))
 	case reflect.Slice:
 		if schema := typeSchema(of); schema.Type == "array" {
-			return "list of " + plural(d.kind(of.Elem()))
+			kind := d.kind(of.Elem())
+			if of.Elem().Kind() == reflect.Pointer { // no list has null
+				kind = d.kind(of.Elem().Elem())
+			}
+			return "list of " + plural(kind)
 		}
 	case reflect.Map:
 		return "object of " + plural(d.kind(of.Elem()))

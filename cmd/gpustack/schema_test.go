@@ -216,7 +216,11 @@ func typeSchema(of reflect.Type) *jsonschema.Schema {
 		if of.Elem().Kind() == reflect.Uint8 {
 			return &jsonschema.Schema{Type: "string", ContentEncoding: "base64"}
 		}
-		return &jsonschema.Schema{Type: "array", Items: typeSchema(of.Elem())}
+		element := of.Elem()
+		if element.Kind() == reflect.Pointer { // no list has null
+			element = element.Elem()
+		}
+		return &jsonschema.Schema{Type: "array", Items: typeSchema(element)}
 	case reflect.Map:
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: typeSchema(of.Elem())}
 	case reflect.Interface: // the body of a request
@@ -251,26 +255,9 @@ func structSchema(of reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// members returns the fields of a struct that encoding/json writes, in its order: those of embedded
-// structs first, unless the struct has one of the same name.
-func members(of reflect.Type) (list []reflect.StructField) {
-	var embedded []reflect.StructField
-	for i := range of.NumField() {
-		f := of.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && f.Type.Kind() == reflect.Pointer:
-			embedded = append(embedded, members(f.Type.Elem())...)
-		case f.Anonymous:
-			embedded = append(embedded, members(f.Type)...)
-		case name != "" && name != "-":
-			list = append(list, f)
-		}
-	}
-	hidden := func(e reflect.StructField) bool {
-		return slices.ContainsFunc(list, func(f reflect.StructField) bool { return f.Tag.Get("json") == e.Tag.Get("json") })
-	}
-	return append(slices.DeleteFunc(embedded, hidden), list...)
+// members returns the fields of a struct that encoding/json writes, in its order.
+func members(of reflect.Type) []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(of), func(f reflect.StructField) bool { return f.Anonymous || jsonName(f) == "" })
 }
 
 func orNull(s *jsonschema.Schema) *jsonschema.Schema {

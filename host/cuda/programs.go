@@ -11,21 +11,28 @@ import (
 
 // Program is what a known program has printed about GPUs.
 type Program struct {
-	Name string
-	GPUs *int // GPUs that it listed or used; nil if its output does not show them, or only a part
+	// "nvidia-smi", "deviceQuery", "bandwidthTest", "nvbandwidth" or "nbody"
+	Name string `json:"program"`
+	// GPUs is how many GPUs it lists or, for nbody and bandwidthTest without --device=all, uses;
+	// null if its output does not show all.
+	GPUs *int `json:"gpu_count"`
 	Seen int  // GPUs that were seen in its list
 	Cut  bool // GPUs is nil because lines of its list may be missing
 	// ListsAll says that it lists every GPU that it finds. Others use those that their options name.
 	ListsAll bool
-	Models   []string // of the GPUs, each once
-	Figures  []Figure
+	// the names of these GPUs, each once, as far as the program prints them
+	Models  []string `json:"gpu_models"`
+	Figures []Figure `json:"measurements"` // the results, in the order of the output
 }
 
-// Figure is a measurement of a program.
+// Figure is a measurement of a program. One of its values is null.
 type Figure struct {
-	Name   string
-	MBps   *float64 // MB/s, as the program counts them
-	GFLOPs *float64 // GFLOP/s
+	// such as "host to device, pinned", "host_to_device_memcpy_ce" (the sum of its matrix) or
+	// "single precision"
+	Name string `json:"name"`
+	// in MB, or 10^6 bytes where the program prints GB/s; the best of several sizes
+	MBps   *float64 `json:"mb_per_second"`
+	GFLOPs *float64 `json:"gflop_per_second"` // null for a measurement in other units
 }
 
 // The programs.

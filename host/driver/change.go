@@ -9,12 +9,11 @@ import (
 
 // Change is the change of one function's driver.
 type Change struct {
-	Address pci.Address `json:"address"`
-	Group   *int        `json:"group"` // nil for none
-	Before  State       `json:"before"`
-	After   State       `json:"after"`
-	// Any means that any matching host driver may claim the function. After names that driver once it
-	// is known.
+	Address pci.Address `json:"address"`     // the function
+	Group   *int        `json:"iommu_group"` // its IOMMU group; null for none
+	Before  State       `json:"before"`      // the driver before the change
+	After   State       `json:"after"`       // the driver after the change
+	// whether any host driver may bind the function; afterwards after has the driver that did
 	Any bool `json:"any"`
 }
 

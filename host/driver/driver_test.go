@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // TestDamagedRecord: a record that lacks something is an error. Without the boot, for example, the
 // change would count as reverted by a boot.
 func TestDamagedRecord(t *testing.T) {
-	const function = `{"address": "0000:84:00.0", "group": null, "any": false, "before": {"driver": null, "driver_override": null}, "after": {"driver": "vfio-pci", "driver_override": "vfio-pci"}}`
+	const function = `{"address": "0000:84:00.0", "iommu_group": null, "any": false, "before": {"driver": null, "driver_override": null}, "after": {"driver": "vfio-pci", "driver_override": "vfio-pci"}}`
 	for text, want := range map[string]string{
 		`{"boot_id": "b0b0", "release": false, "services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null}, "functions": [` + function + `], "colour": 1}`: "",
 		`null`: "malformed JSON: the document is null",
@@ -825,7 +825,7 @@ func TestAwait(t *testing.T) {
 
 // FuzzRecord: whatever an entry contains, the result is an error or a plan.
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"boot_id":"b0b0","release":false,"services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null},"functions":[{"address":"0000:01:00.0","group":10,"before":{"driver":null,"driver_override":null},"after":{"driver":"nouveau","driver_override":null},"any":false}]}`))
+	f.Add([]byte(`{"boot_id":"b0b0","release":false,"services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null},"functions":[{"address":"0000:01:00.0","iommu_group":10,"before":{"driver":null,"driver_override":null},"after":{"driver":"nouveau","driver_override":null},"any":false}]}`))
 	root := lay(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		e := change.Entry{Changes: change.KindDrivers, Drivers: data, Status: change.Done}

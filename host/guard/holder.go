@@ -18,12 +18,15 @@ import (
 // Holder is a process, or the kernel's console, that has a device of a function open. Unbinding the
 // function from its driver may block until the device is closed. It is an error that names both.
 type Holder struct {
-	Address pci.Address
-	File    string // "/dev/nvidia0", by the kernel's name
-	As      string // the name by which the process has it, if that is another one
-	PID     int    // 0 for the kernel's console
-	Command string // as the kernel names the process, or the virtual console's name in sysfs
-	Unit    string // its systemd unit, or ""
+	Address pci.Address `json:"address"` // the function that the process has open
+	// File is the device node, by the kernel's name. One that serves all GPUs of the driver, such
+	// as /dev/nvidia-uvm, counts for each of them.
+	File string `json:"file"`
+	As   string // the name by which the process has it, if that is another one
+	PID  int    `json:"pid"` // its process id; 0 for the kernel's console
+	// its name as the kernel has it, or the virtual console's in sysfs
+	Command string `json:"command"`
+	Unit    string `json:"unit"` // its systemd unit, or ""
 	// Service reports whether Unit is a service of the host's own systemd: neither a user's, nor
 	// one inside a container.
 	Service   bool

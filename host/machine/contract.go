@@ -31,18 +31,23 @@ type Contract struct {
 
 // Function is the record of a function for guests.
 type Function struct {
-	Address           pci.Address   `json:"address"`
-	VendorID          pci.ID        `json:"vendor_id"`
-	ProductID         pci.ID        `json:"product_id"`
-	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
-	SubsystemID       *pci.ID       `json:"subsystem_id"`
-	Path              []pci.Address `json:"path"`                 // the bridges above, outermost first
-	SysfsPath         string        `json:"sysfs_path,omitempty"` // its folder without links, if it is bound by address
-	BootVGA           bool          `json:"boot_vga,omitempty"`   // it was the firmware's console
-	Group             *int          `json:"group"`                // null while the IOMMU is off
-	Members           []pci.Address `json:"members"`
-	Driver            string        `json:"driver"`
-	By                By            `json:"by"`
+	Address           pci.Address `json:"address"`             // the function
+	VendorID          pci.ID      `json:"vendor_id"`           // the function's vendor
+	ProductID         pci.ID      `json:"product_id"`          // the function's product
+	SubsystemVendorID *pci.ID     `json:"subsystem_vendor_id"` // the board's vendor
+	SubsystemID       *pci.ID     `json:"subsystem_id"`        // the board's model
+	// the bridges above, the outermost first
+	Path []pci.Address `json:"bridges"`
+	// its directory in sysfs without links; null if by is "ids"
+	SysfsPath string `json:"sysfs_path" null:"zero"`
+	// whether it is the firmware's console
+	BootVGA bool          `json:"boot_vga"`
+	Group   *int          `json:"iommu_group"`   // null while the IOMMU is off
+	Members []pci.Address `json:"group_members"` // all functions in that group
+	// the driver that binds it from the next boot on
+	Driver string `json:"driver"`
+	// how the driver finds the function
+	By By `json:"by"`
 }
 
 // IDs returns the ids of the product, in the form that drivers accept: "10de:11b4".

@@ -10,7 +10,7 @@ import (
 
 const recorded = `{"schema": 1, "kind": "contract", "driver": "vfio-pci", "selected": ["0000:84:00.0"], "allowed": [], "lifted": [], "allow_unsafe_interrupts": false, "nvswitch": "", "take_over": false,
 "functions": [{"address": "0000:84:00.0", "vendor_id": "10de", "product_id": "11b4", "subsystem_vendor_id": null, "subsystem_id": null,
-"path": [], "group": null, "members": [], "driver": "vfio-pci", "by": "ids"}], "arguments": [], "files": []}`
+"bridges": [], "sysfs_path": null, "boot_vga": false, "iommu_group": null, "group_members": [], "driver": "vfio-pci", "by": "ids"}], "arguments": [], "files": []}`
 
 // TestReadContract: a record with unknown fields can be read, one that lacks something cannot.
 func TestReadContract(t *testing.T) {

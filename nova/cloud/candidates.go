@@ -65,9 +65,9 @@ func (p *Placement) Candidates(ctx context.Context, resources map[string]int, tr
 
 // Free is the devices of a resource class that a new guest could get, by Placement.
 type Free struct {
-	Devices    int
-	Hosts      int
-	OneTimeUse bool // some of them can be used once only
+	Devices    int  `json:"device_count"`  // the free devices
+	Hosts      int  `json:"host_count"`    // the hosts that have them
+	OneTimeUse bool `json:"stay_reserved"` // some of them stay reserved after their first guest
 }
 
 // FreeDevices returns the free devices of a resource class. It is nil if no compute node has ever

@@ -18,12 +18,12 @@ import (
 
 // Server is an instance, as far as its user may see it.
 type Server struct {
-	ID       string
-	Name     string
-	Project  string
-	User     string // the id of its owner
-	Status   string // such as BUILD, ACTIVE, ERROR, SOFT_DELETED
-	Task     string // "" for none
+	ID       string `json:"id"`               // the server
+	Name     string `json:"name"`             // the server's name
+	Project  string `json:"project_id"`       // the project that owns it
+	User     string `json:"user_id"`          // the user that owns it
+	Status   string `json:"server_status"`    // Nova's status, such as "ACTIVE"
+	Task     string `json:"task" null:"zero"` // Nova's task, such as "powering-off"; null for none
 	Host     string // "" for users who are not administrators, and until the scheduler has chosen one
 	Node     string // hypervisor_hostname, as Host
 	Fault    string // Nova's message if the status is ERROR

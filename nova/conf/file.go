@@ -23,6 +23,9 @@ type Source struct {
 	File *File
 }
 
+// MarshalText returns the name, which is what documents have of a file.
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.Name), nil }
+
 // line is a line with what ends it: "\n", "\r\n", "\r", or "" for the last.
 type line struct {
 	text, end string

@@ -17,30 +17,42 @@ import (
 // Server is a server on a host.
 type Server struct {
 	cloud.Server
-	Running bool // it may be running: the hypervisor has not said that it is off
-	Devices Devices
+	// Running reports whether it runs, or may: false if it is off or crashed, if Nova has suspended
+	// it, or if the hypervisor does not know it and its state is one in which none runs.
+	Running bool `json:"running"`
+	Devices
 }
 
 // Devices is what a server has of the host's devices by its flavor.
 type Devices struct {
-	Request string // such as K4200:2; "" for none
-	Unknown bool   // the flavor with which it was built cannot be read
+	// Request is what its flavor requests of the host's devices: the value of
+	// pci_passthrough:alias, accel:device_profile, or resources of VGPU, PGPU or CUSTOM_ classes;
+	// null for none, or if it cannot be read.
+	Request string `json:"device_request" null:"zero"`
+	// whether its flavor requests such devices; null if the flavor cannot be read
+	GPUs host.Bool `json:"has_gpus"`
 }
 
 // HasGPUs reports whether the server has devices, or may have.
-func (s Server) HasGPUs() bool { return s.Devices.Unknown || s.Devices.Request != "" }
+func (s Server) HasGPUs() bool { return s.GPUs != host.No }
 
 // Task is what is in progress, so that servers may come to a host or leave it by themselves.
 type Task struct {
-	Server string // its id
-	What   string // such as "build (spawning)", "resize 12 (finished)"
-	Remedy host.Text
+	Server string `json:"server_id"` // the server
+	// what is in progress, for people: "build (spawning)", "resize 12 (finished)"
+	What string `json:"what"`
+	// what ends it, for people; null if it ends by itself
+	Remedy host.Text `json:"remedy" null:"zero"`
 }
 
 // Left is what is left on a host.
 type Left struct {
-	Servers []Server
-	Tasks   []Task
+	// Servers are the servers on the host, by name, at the last complete look: before the change,
+	// if none after it was complete. Empty with --step and for nova enable.
+	Servers []Server `json:"servers"`
+	// Tasks are what is in progress there: builds, tasks of servers, migrations, and resizes
+	// until they are confirmed or reverted. Empty for nova enable.
+	Tasks []Task `json:"in_progress"`
 	// Ignored is what may be in progress elsewhere and come to the host, but that nothing has changed
 	// for long, a sentence each.
 	Ignored []string
@@ -260,7 +272,7 @@ func running(s cloud.Server) bool {
 // server names its flavor, which may have changed or been deleted since.
 func (l *Look) devicesOf(ctx context.Context, f cloud.ServerFlavor) (Devices, error) {
 	if f.Specs != nil || f.ID == "" {
-		return Devices{requested(f.Specs), f.Specs == nil}, nil
+		return devices(f.Specs), nil
 	}
 	if d, ok := l.specs[f.ID]; ok {
 		return d, nil
@@ -269,8 +281,17 @@ func (l *Look) devicesOf(ctx context.Context, f cloud.ServerFlavor) (Devices, er
 	if err != nil && !errors.Is(err, cloud.ErrNotFound) {
 		return Devices{}, err
 	}
-	l.specs[f.ID] = Devices{requested(specs), err != nil}
+	l.specs[f.ID] = devices(specs)
 	return l.specs[f.ID], nil
+}
+
+// devices returns what a server has by the properties of its flavor; nil: they cannot be read.
+func devices(specs map[string]string) Devices {
+	d := Devices{Request: requested(specs)}
+	if specs != nil {
+		d.GPUs = host.BoolOf(d.Request != "")
+	}
+	return d
 }
 
 // requested returns what a flavor requests of a host's devices: by aliases, by a device profile of

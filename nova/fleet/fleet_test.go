@@ -581,7 +581,7 @@ func planText(p fleet.Plan) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%d %s: %s", w.Number, w.Kind, strings.Join(names, " ")))
 	}
 	for _, b := range p.Blocked {
-		lines = append(lines, "blocked "+b.Node.Name+": "+strings.Join(b.Reasons, "; "))
+		lines = append(lines, "blocked "+b.Node+": "+strings.Join(b.Reasons, "; "))
 	}
 	if p.Done+p.Later > 0 {
 		lines = append(lines, fmt.Sprintf("done %d, later %d", p.Done, p.Later))
@@ -920,8 +920,8 @@ func TestPlanHolds(t *testing.T) {
 			t.Errorf("seed %d: done %d, later %d, not %d and %d", seed, p.Done, p.Later, count[isDone], later)
 		}
 		for _, b := range p.Blocked {
-			if is := are[b.Node.Name]; !slices.Contains([]string{isBlocked, isLarge, hasGuests, "placed"}, is) {
-				t.Errorf("seed %d: %s is blocked: %q", seed, b.Node.Name, b.Reasons)
+			if is := are[b.Node]; !slices.Contains([]string{isBlocked, isLarge, hasGuests, "placed"}, is) {
+				t.Errorf("seed %d: %s is blocked: %q", seed, b.Node, b.Reasons)
 			}
 		}
 		for name, is := range are {

@@ -427,14 +427,11 @@ func (n *Node) isOld(now time.Time, maxAge time.Duration) bool {
 const unknownText = "unknown"
 
 // Title returns the name of a function's product with its ids, or that they are unknown.
-func (f Function) Title() string {
-	if !f.Product.isKnown() {
-		return unknownText
-	}
-	if name := cmp.Or(f.Alias, f.Name); name != "" {
-		return f.Product.String() + " " + name
-	}
-	return f.Product.String()
+func (f Function) Title() string { return f.NamedProduct().Title() }
+
+// NamedProduct returns the product of a function.
+func (f Function) NamedProduct() NamedProduct {
+	return NamedProduct{f.Product, cmp.Or(f.Alias, f.Name)}
 }
 
 func numaText(node int) string {

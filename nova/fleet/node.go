@@ -78,8 +78,29 @@ type Function struct {
 // isForContainers reports whether a function is recorded for containers.
 func (f Function) isForContainers() bool { return f.Role == machine.OfContainer }
 
+// MarshalText returns the name, by which documents refer to a node.
+func (n Node) MarshalText() ([]byte, error) { return []byte(n.Name), nil }
+
 // Product is a product by its ids.
-type Product struct{ Vendor, ID pci.ID }
+type Product struct {
+	Vendor pci.ID `json:"vendor_id"`  // the product's vendor
+	ID     pci.ID `json:"product_id"` // the product's ID
+}
+
+// NamedProduct is a product with its name.
+type NamedProduct struct {
+	Product
+	// the name of the product's alias, otherwise of the product
+	Name string `json:"name" null:"zero"`
+}
+
+// Title returns the ids with the name, or that they are unknown.
+func (n NamedProduct) Title() string {
+	if !n.isKnown() {
+		return unknownText
+	}
+	return strings.TrimSpace(n.String() + " " + n.Name)
+}
 
 // String returns the ids as VENDOR:PRODUCT.
 func (p Product) String() string { return p.Vendor.String() + ":" + p.ID.String() }
@@ -112,6 +133,9 @@ type Instance struct {
 	UUID string // "" if it is unknown
 	Name string // "" if it is unknown
 }
+
+// MarshalText returns what String returns.
+func (i Instance) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
 
 // String returns the instance's UUID, or its name if that is unknown.
 func (i Instance) String() string {

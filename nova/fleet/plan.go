@@ -112,21 +112,25 @@ type PlanOptions struct {
 
 // Plan is the order in which the nodes that are not done can be taken out of service.
 type Plan struct {
-	Waves   []Wave    // the next one, or all of them
-	Done    int       // nodes that are done
-	Later   int       // nodes that are in none of these waves, and not blocked
-	Blocked []Blocked // by node; with BlockedLast those with guests are in waves too
-	Without []string  // hosts of the map without documents
-	Kept    []Kept    // by zone and product
+	Done  int    `json:"done_count"`  // nodes that have reached the goal
+	Later int    `json:"later_count"` // nodes that come after these waves
+	Waves []Wave `json:"waves"`       // the next one; with --all every one, in their order
+	// Blocked are nodes that cannot be taken out of service without an effect on guests, that others have
+	// disabled, or of which something is unknown; with --blocked-last those with guests are in waves too.
+	Blocked []Blocked `json:"blocked_nodes"`
+	// hosts of the map without documents: none of their GPUs counts
+	Without []string `json:"hosts_without_documents"`
+	Kept    []Kept   `json:"-"` // by zone and product
 }
 
 // Wave is the nodes that are taken out of service together.
 type Wave struct {
-	Number int
-	Kind   WaveKind
-	Nodes  []*Node // by name
-	GPUs   []Count // schedulable GPUs that they have, by product
-	Left   []Kept  // what stays schedulable meanwhile, by zone and product
+	Number int      `json:"number"`     // from 0
+	Kind   WaveKind `json:"kind"`       // which nodes the wave has
+	Nodes  []*Node  `json:"node_names"` // the hostnames
+	GPUs   []Count  `json:"taken_out"`  // schedulable GPUs of these nodes, by product
+	// what stays schedulable meanwhile, by zone and product
+	Left []Kept `json:"remaining"`
 }
 
 // WaveKind is which nodes a wave has.
@@ -143,27 +147,26 @@ const (
 // Blocked is a node that cannot be taken out of service without an effect on guests, that is not the
 // operator's to change, or of which something is unknown.
 type Blocked struct {
-	Node      *Node
-	Reasons   []string
-	Instances []Instance
+	Node    string   `json:"node"`    // the hostname
+	Reasons []string `json:"reasons"` // what blocks the node, for people
+	// UUIDs of its guests, or their names if these are unknown
+	Instances []Instance `json:"instances"`
 
 	guestsOnly bool // there is no other reason
 }
 
 // Count is a number of GPUs of a product.
 type Count struct {
-	Product
-	Name string
-	GPUs int
+	NamedProduct
+	GPUs int `json:"count"` // the number of GPUs
 }
 
 // Kept is a product in a zone.
 type Kept struct {
-	Zone string
-	Product
-	Name        string
-	Schedulable int
-	Keep        int // how many of them stay schedulable
+	Zone string `json:"zone"` // the availability zone, or the aggregate
+	NamedProduct
+	Schedulable int `json:"schedulable"` // GPUs that stay schedulable
+	Keep        int `json:"to_keep"`     // GPUs that have to stay schedulable
 }
 
 // share is a number of GPUs of one Kept, which an index stands for.
@@ -237,7 +240,7 @@ func (p *planner) next() Plan {
 		}
 		p.Waves = p.Waves[:1]
 	}
-	slices.SortFunc(p.Blocked, func(a, b Blocked) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	slices.SortFunc(p.Blocked, func(a, b Blocked) int { return strings.Compare(a.Node, b.Node) })
 	return p.Plan
 }
 
@@ -273,7 +276,7 @@ func (p *planner) count(nodes []*Node, of map[*Node]ZoneHost) {
 			for _, zone := range place.Zones {
 				k := inZone{zone, product}
 				if found[k] == nil {
-					found[k] = &Kept{Zone: zone, Product: product, Name: name}
+					found[k] = &Kept{Zone: zone, NamedProduct: NamedProduct{product, name}}
 				}
 				found[k].Schedulable += free[product]
 			}
@@ -341,7 +344,7 @@ func (o PlanOptions) old(n *Node) string {
 // blocked returns why a node is blocked, nil if it is not. drained is whether the operator has taken
 // it out of service.
 func (o PlanOptions) blocked(n *Node, place ZoneHost, drained bool) *Blocked {
-	b := Blocked{Node: n}
+	b := Blocked{Node: n.Name}
 	add := func(is bool, format string, args ...any) {
 		if is {
 			b.Reasons = append(b.Reasons, fmt.Sprintf(format, args...))
@@ -390,13 +393,13 @@ func (p *planner) spared(nodes []*Node) (spared []*Node, err error) {
 				reasons = append(reasons, fmt.Sprintf("%s: %s can be spared", p.at(k), k.spare()))
 			}
 		}
-		switch i := slices.IndexFunc(p.Blocked, func(b Blocked) bool { return b.Node == n }); {
+		switch i := slices.IndexFunc(p.Blocked, func(b Blocked) bool { return b.Node == n.Name }); {
 		case reasons == nil:
 			spared = append(spared, n)
 		case i >= 0:
 			p.Blocked[i].Reasons = append(p.Blocked[i].Reasons, reasons...)
 		default:
-			p.Blocked = append(p.Blocked, Blocked{Node: n, Reasons: reasons})
+			p.Blocked = append(p.Blocked, Blocked{Node: n.Name, Reasons: reasons})
 		}
 	}
 	var errs []error
@@ -493,7 +496,7 @@ func (w *Wave) finish(p *planner, used []int) {
 			}
 			products[k.Product] = true
 			if counts[k.Product] == nil {
-				counts[k.Product] = &Count{Product: k.Product, Name: k.Name}
+				counts[k.Product] = &Count{NamedProduct: k.NamedProduct}
 			}
 			counts[k.Product].GPUs += s.gpus
 		}

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -9,14 +8,16 @@ import (
 
 // Total is the number of GPUs of a product in the fleet, by use.
 type Total struct {
-	Product
-	Name        string
-	All         int
-	Free        int
-	InGuests    int
-	InContainer int
-	WithHost    int
-	Unknown     int
+	NamedProduct
+	All int `json:"total"` // GPUs in the fleet: the sum of the next five
+	// ready for guests by host scan, and used by none by a complete output of host guests
+	Free int `json:"free"`
+	// used by a guest, running or not, or by another process through VFIO
+	InGuests    int `json:"in_guests"`
+	InContainer int `json:"in_containers"` // recorded for containers
+	WithHost    int `json:"with_host"`     // available to the host, or blocked
+	// the documents do not show it, or are older than --max-age
+	Unknown int `json:"unknown"`
 }
 
 // Totals returns the number of GPUs of each product, by ids. The use of GPUs is unknown if
@@ -28,7 +29,7 @@ func (f Fleet) Totals(now time.Time, maxAge time.Duration) []Total {
 		for _, g := range n.GPUs() {
 			t := byProduct[g.Product]
 			if t == nil {
-				t = &Total{Product: g.Product, Name: cmp.Or(g.Alias, g.Name)}
+				t = &Total{NamedProduct: g.NamedProduct()}
 				byProduct[g.Product] = t
 			}
 			t.All++

@@ -12,9 +12,12 @@ import (
 
 // Answer is whether a flavor's request for devices can be met.
 type Answer struct {
-	Met    host.Bool
-	Hosts  []string // the hosts that can meet it when all their devices are free; nil: no hosts were given
-	Reason string   // why it cannot be met
+	// whether a host has all these devices when all are free; null if unknown
+	Met host.Bool `json:"can_be_met"`
+	// the hosts that have them; null without an inventory
+	Hosts []string `json:"hosts" null:"zero"`
+	// why the request cannot be met; null for none
+	Reason string `json:"problem" null:"zero"`
 }
 
 // Request checks a flavor's request against nova.conf (sides) and against the hardware of hosts,

@@ -11,18 +11,20 @@ import (
 
 // Counts is what was checked.
 type Counts struct {
-	Files   int // that were read, each once
-	Aliases int // different names
-	// Devices are the functions that the device specs of the compute nodes offer to guests, or
-	// without a compute node those of the aliases' products, in the order of hosts and addresses. It
-	// is nil if no hardware is known: there is neither an inventory nor a machine with PCI functions.
-	Devices []Function
+	Files   int `json:"file_count"`  // files that were read
+	Aliases int `json:"alias_count"` // aliases with different names
+	// DeviceCount is how many functions of this machine (without --conf) and of the inventories the
+	// device specs of the compute nodes offer to guests; without a compute node, those that the
+	// aliases select. It is null if no hardware is known.
+	DeviceCount *int `json:"device_count"`
+	// these functions, by host and address; null if no hardware is known
+	Devices []Function `json:"offered" null:"zero"`
 }
 
 // Function is a function of a host.
 type Function struct {
-	Host    string // empty for this machine
-	Address pci.Address
+	Host    string      `json:"host" null:"zero"` // the hostname; null for this machine
+	Address pci.Address `json:"address"`          // the function
 }
 
 // Count returns what [Run] checks.

@@ -44,8 +44,9 @@ func ReadOffers(root host.Root, o OfferOptions) (Offers, error) {
 
 // ListedFlavor is a flavor that requests devices, and whether hosts offer them.
 type ListedFlavor struct {
-	flavor.State              // Projects is nil for a public flavor, and if the user may not see them
-	Request      nova.Request // nil if it is malformed
+	flavor.State // Projects is nil for a public flavor, and if the user may not see them
+	// the devices that a guest requests; null if the request is malformed
+	Request nova.Request `json:"request" null:"zero"`
 	novacheck.Answer
 }
 

@@ -21,7 +21,7 @@ const (
 	record = `{"schema":1,"kind":"rdma record","adapters": [], "allowed": [], "files": []}`
 	spec   = "run/cdi/gpustack-gpu.json"
 	// ofContainers is a record of container prepare.
-	ofContainers = `{"schema":1,"kind":"contract","functions": [], "containers": {"gpu_kind": "", "hca_kind": "", "umad": false, "static": false, ` +
+	ofContainers = `{"schema":1,"kind":"contract","functions": [], "containers": {"gpu_kind": "", "hca_kind": "", "umad_nodes": false, "static": false, ` +
 		`"library_path": false, "library_folder": ""}, "container_files": []}`
 )
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -98,7 +99,7 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 	var err error
 	kind := string(document.Failure)
 	if failure != nil {
-		if members, err = (visitor{}).members(failure); err != nil {
+		if members, err = (visitor{}).members(reflect.ValueOf(failure)); err != nil {
 			return nil, err
 		}
 	}
@@ -108,14 +109,14 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 		if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
 			v = visitor{} // its remedies are for other machines than the one that the command line names
 		}
-		own, err := v.members(report)
+		own, err := v.members(reflect.Indirect(reflect.ValueOf(report)))
 		if err != nil {
 			return nil, err
 		}
 		members = append(own, members[min(1, len(members)):]...)
 	}
 	if d.Head != nil {
-		head, err := (visitor{}).members(d.Head(kind))
+		head, err := (visitor{}).members(reflect.ValueOf(d.Head(kind)))
 		if err != nil {
 			return nil, err
 		}

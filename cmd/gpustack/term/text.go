@@ -20,12 +20,12 @@ func Sentence(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
 }
 
-// Some returns a number with its noun, "" for 0.
-func Some(n int, noun string) string {
+// Some returns a number with its noun and what is said of them, "" for 0.
+func Some(n int, noun, said string) string {
 	if n == 0 {
 		return ""
 	}
-	return host.Numbered(n, noun)
+	return host.Numbered(n, noun) + said
 }
 
 // AndMore joins the counts of a part of a summary that are not empty.

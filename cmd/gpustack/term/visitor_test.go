@@ -21,8 +21,9 @@ type visited struct {
 }
 
 type row struct {
-	L []string
-	B []byte
+	L []string `json:"L"`
+	B []byte   `json:"B"`
+	N string
 }
 
 type elsewhere struct{ is bool }
@@ -37,7 +38,7 @@ func TestVisitor(t *testing.T) {
 	text := host.Textf("run %s", scan)
 	r := visited{
 		Schema: 1, Text: text, Command: scan, Pointer: &text, At: &scan, Rows: []row{{B: []byte("b")}},
-		Named: map[string]host.Text{"a": text}, Any: struct{ T host.Text }{text}, Hidden: text,
+		Named: map[string]host.Text{"a": text}, Any: map[string]any{"T": text}, Hidden: text,
 	}
 	d := Document{
 		Format:  FormatJSON,

@@ -21,7 +21,7 @@ type ContainerPrepare struct {
 	// the functions that are recorded for containers when the plan is applied, by address
 	Functions []containerFunction `json:"devices"`
 	// how containers get these functions; null without a function
-	Options *containerOptions `json:"options"`
+	Options *machine.ContainerOptions `json:"options"`
 	// qualified CDI names, as in podman run --device NAME
 	Names []string `json:"names"`
 	// the costs, and what the operator has to do besides
@@ -37,17 +37,6 @@ type containerFunction struct {
 	Names     []string    `json:"names"`      // the function's qualified CDI names
 }
 
-// containerOptions are the options of the record.
-type containerOptions struct {
-	GPUKind string `json:"gpu_kind"`   // the kind of the CDI specs of GPUs
-	HCAKind string `json:"hca_kind"`   // the kind of the CDI specs of RDMA adapters
-	UMAD    bool   `json:"umad_nodes"` // adapters are offered with their umad nodes too
-	// the specs are in /etc/cdi, written once; otherwise each boot writes them to /run/cdi
-	Static        bool   `json:"static"`
-	LibraryPath   bool   `json:"library_path"`   // the spec sets LD_LIBRARY_PATH
-	LibraryFolder string `json:"library_folder"` // where containers find the driver's libraries
-}
-
 // NewContainerPrepare returns the report of a plan of container prepare. head is its common part.
 func NewContainerPrepare(head Report, plan containerprepare.Plan) ContainerPrepare {
 	r := ContainerPrepare{
@@ -59,8 +48,7 @@ func NewContainerPrepare(head Report, plan containerprepare.Plan) ContainerPrepa
 		r.Functions = append(r.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, plan.NamesOf[f.Address]})
 	}
 	if len(r.Functions) > 0 {
-		options := containerOptions(plan.Record.Options)
-		r.Options = &options
+		r.Options = &plan.Record.Options
 	}
 	r.Restart = append(r.Restart, plan.Restart...)
 	return r

@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/driver"
+	"gpustack/host/guard"
 	"gpustack/host/pci"
 )
 
@@ -22,7 +23,7 @@ type Drivers struct {
 	Groups []int `json:"iommu_groups"`
 	// Holders are the processes that have the functions open and whose services are stopped; any
 	// other process refuses the plan. Empty for host release.
-	Holders []holder `json:"holders"`
+	Holders []guard.Holder `json:"holders"`
 	// programs, as arguments, that are run first: they stop services and switch off persistence
 	// mode
 	Stop [][]string `json:"stop"`
@@ -36,25 +37,9 @@ type Drivers struct {
 	Specs []FileChange `json:"specs"`
 }
 
-// holder is a process of a service that is stopped.
-type holder struct {
-	Address pci.Address `json:"address"` // the function that the process has open
-	// File is the device node. One that serves all GPUs of the driver, such as /dev/nvidia-uvm,
-	// counts for each of them.
-	File    string `json:"file"`
-	PID     int    `json:"pid"`     // its process id
-	Command string `json:"command"` // its name
-	Unit    string `json:"unit"`    // its systemd unit
-}
-
 // DriverChange is a planned or recorded change of the driver of a function.
 type DriverChange struct {
-	Address pci.Address  `json:"address"`     // the function
-	Group   *int         `json:"iommu_group"` // its IOMMU group; null for none
-	Before  driver.State `json:"before"`      // the driver before the change
-	After   driver.State `json:"after"`       // the driver after the change
-	// whether any host driver may bind the function; afterwards after has the driver that did
-	Any    bool           `json:"any"`
+	driver.Change
 	Writes []driver.Write `json:"writes"` // the writes to sysfs, in order
 }
 
@@ -62,22 +47,19 @@ type DriverChange struct {
 func driverChanges(plan driver.Plan) []DriverChange {
 	var changes []DriverChange
 	for _, c := range plan.Changes {
-		changes = append(changes, DriverChange{c.Address, c.Group, c.Before, c.After, c.Any, c.Writes()})
+		changes = append(changes, DriverChange{c, c.Writes()})
 	}
 	return changes
 }
 
 // NewDrivers returns the report of a plan. specs are the changes of spec files that come first.
 func NewDrivers(head Report, plan bind.Plan, specs []FileChange) Drivers {
-	r := Drivers{
+	return Drivers{
 		Report: head, Changes: driverChanges(plan.Plan), Containers: plan.Containers, Specs: specs,
 		Functions: plan.Functions,
 		Load:      plan.Load, Groups: plan.Groups, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
+		Holders: plan.Holders,
 	}
-	for _, h := range plan.Holders {
-		r.Holders = append(r.Holders, holder{h.Address, h.File, h.PID, h.Command, h.Unit})
-	}
-	return r
 }
 
 // PrintDrivers prints a plan for people.

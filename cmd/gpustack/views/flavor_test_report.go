@@ -32,7 +32,7 @@ type FlavorTest struct {
 	Quotas []servertest.Quota `json:"quotas"`
 	// the free devices that Placement shows; null if it shows none of the wanted resource classes,
 	// or cannot be read
-	Free *freeDevices `json:"free_devices"`
+	Free *cloud.Free `json:"free_devices"`
 	// the requests, with a command's user_data masked; a server that is to be deleted has the path
 	// /servers/ID
 	Changes []cloud.Request `json:"changes"`
@@ -41,13 +41,6 @@ type FlavorTest struct {
 	// the servers of the test, several with --count; empty with --clean
 	Servers   []testedServer `json:"servers"`
 	Leftovers []leftover     `json:"leftovers"` // the servers of earlier tests that --clean found
-}
-
-// freeDevices is the free devices that Placement shows.
-type freeDevices struct {
-	Devices    int  `json:"device_count"`  // the free devices
-	Hosts      int  `json:"host_count"`    // the hosts that have them
-	OneTimeUse bool `json:"stay_reserved"` // some of them stay reserved after their first guest
 }
 
 // testedServer is a server of a test.
@@ -88,31 +81,9 @@ type commandRun struct {
 	// how long it ran, by the guest's clock since boot; null if unknown
 	Elapsed *float64 `json:"elapsed_seconds"`
 	// results of the programs that gpustack recognizes in its output, in order
-	Programs []gpuProgram `json:"gpu_programs"`
+	Programs []cuda.Program `json:"gpu_programs"`
 	// the first and last lines of its output, "..." for lines left out; null without --console
 	Lines []string `json:"output_lines" null:"zero"`
-}
-
-// gpuProgram is what a program of the command has printed about GPUs.
-type gpuProgram struct {
-	// "nvidia-smi", "deviceQuery", "bandwidthTest", "nvbandwidth" or "nbody"
-	Program string `json:"program"`
-	// GPUs is how many GPUs it lists or, for nbody and bandwidthTest without --device=all, uses;
-	// null if its output does not show all.
-	GPUs *int `json:"gpu_count"`
-	// the names of these GPUs, each once, as far as the program prints them
-	Models  []string    `json:"gpu_models"`
-	Figures []gpuFigure `json:"measurements"` // the results, in the order of the output
-}
-
-// gpuFigure is a measurement. One of its values is null.
-type gpuFigure struct {
-	// such as "host to device, pinned", "host_to_device_memcpy_ce" (the sum of its matrix) or
-	// "single precision"
-	Name string `json:"name"`
-	// in MB, or 10^6 bytes where the program prints GB/s; the best of several sizes
-	MBps   *float64 `json:"mb_per_second"`
-	GFLOPs *float64 `json:"gflop_per_second"` // null for a measurement in other units
 }
 
 // newCommandRun returns what became of a command, nil if that is unknown. console says that the
@@ -121,8 +92,7 @@ func newCommandRun(r *probe.Run, console bool) *commandRun {
 	if r == nil {
 		return nil
 	}
-	c := &commandRun{State: r.State, ExitStatus: r.ExitStatus, Elapsed: rounded(r.Took)}
-	c.Programs = gpuPrograms(r.Programs())
+	c := &commandRun{State: r.State, ExitStatus: r.ExitStatus, Elapsed: rounded(r.Took), Programs: r.Programs()}
 	if console {
 		c.Lines = r.Output()
 	}
@@ -166,10 +136,7 @@ func (r *FlavorTest) AddPlan(p servertest.Plan) error {
 	}
 	r.Flavor, r.Image, r.Network, r.Changes = &p.Flavor.Name, &p.Image.Name, Optional(p.NetworkName), requests
 	r.Wanted, r.WantedFrom, r.Quotas, r.RunHash = p.Wanted.IDs, p.Wanted.From, p.Quotas, Optional(p.Command.Hash())
-	r.Warnings = append(r.Warnings, p.Warnings...)
-	if p.Free != nil {
-		r.Free = &freeDevices{p.Free.Devices, p.Free.Hosts, p.Free.OneTimeUse}
-	}
+	r.Free, r.Warnings = p.Free, append(r.Warnings, p.Warnings...)
 	for _, s := range p.Servers {
 		r.Servers = append(r.Servers, testedServer{Name: s.Name})
 	}
@@ -233,15 +200,4 @@ func (r *FlavorTest) AddCleaned(c servertest.Cleaning) {
 	for i, l := range c.Leftovers {
 		r.Leftovers[i].Deleted = l.Deleted
 	}
-}
-
-func gpuPrograms(programs []cuda.Program) (all []gpuProgram) {
-	for _, p := range programs {
-		program := gpuProgram{Program: p.Name, GPUs: p.GPUs, Models: p.Models}
-		for _, f := range p.Figures {
-			program.Figures = append(program.Figures, gpuFigure(f))
-		}
-		all = append(all, program)
-	}
-	return all
 }

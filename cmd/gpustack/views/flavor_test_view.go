@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/cuda"
 	"gpustack/nova/flavor"
 	"gpustack/nova/probe"
 	"gpustack/nova/servertest"
@@ -178,7 +179,7 @@ func printRun(u *term.UI, r commandRun, gpus int) {
 
 // programText returns what a program has printed: "nbody: 2 of 2 GPUs (Quadro K4200), single
 // precision 1995.3 GFLOP/s".
-func programText(p gpuProgram, gpus int) string {
+func programText(p cuda.Program, gpus int) string {
 	count := "an unknown number of GPUs"
 	if p.GPUs != nil {
 		count = fmt.Sprintf("%d of %s", *p.GPUs, host.Numbered(gpus, "GPU"))
@@ -195,7 +196,7 @@ func programText(p gpuProgram, gpus int) string {
 			words = append(words, fmt.Sprintf("%s %.1f GFLOP/s", f.Name, *f.GFLOPs))
 		}
 	}
-	return p.Program + ": " + strings.Join(words, "; ")
+	return p.Name + ": " + strings.Join(words, "; ")
 }
 
 // times returns how long the parts of a test took.
@@ -217,15 +218,7 @@ func times(r testedServer) string {
 
 // CleaningSummary returns the summary of flavor test --clean.
 func CleaningSummary(c servertest.Cleaning) string {
-	servers, entries := len(c.Remove()), len(c.Closed)
-	deleted, closed := "", ""
-	if servers > 0 {
-		deleted = host.Numbered(servers, "test server") + " deleted"
-	}
-	if entries > 0 {
-		closed = host.Numbered(entries, "record") + " closed"
-	}
-	return term.Sentence(deleted, closed)
+	return term.Sentence(term.Some(len(c.Remove()), "test server", " deleted"), term.Some(len(c.Closed), "record", " closed"))
 }
 
 // PrintLeftovers prints the servers that tests have left.

@@ -20,7 +20,7 @@ type FleetShow struct {
 	NodeCount int           `json:"node_count"` // nodes with a document of any kind
 	Odd       []fleet.Odd   `json:"odd"`        // what is odd about nodes, by node
 	Layouts   []fleetLayout `json:"layouts"`    // those of most nodes first
-	Products  []fleetTotal  `json:"products"`   // the GPUs of each product, by use
+	Products  []fleet.Total `json:"products"`   // the GPUs of each product, by use
 	// hosts with several documents of one kind; documents of other commands
 	Warnings []string `json:"warnings"`
 }
@@ -30,7 +30,7 @@ type fleetLayout struct {
 	Number int         `json:"number"` // from 1
 	Slots  []fleetSlot `json:"slots"`  // the GPUs, by address
 	// the nodes that have it, also those that differ from it
-	NodeNames []string `json:"node_names"`
+	Nodes []*fleet.Node `json:"node_names"`
 	// how many of these nodes differ from it in GPUs, NUMA nodes or groups
 	OddCount int `json:"odd_count"`
 }
@@ -38,48 +38,9 @@ type fleetLayout struct {
 // fleetSlot is a GPU of a layout.
 type fleetSlot struct {
 	Address pci.Address `json:"address"` // the GPU
-	fleetProduct
+	fleet.NamedProduct
 	NUMANode     *int          `json:"numa_node"`     // null for none
 	GroupMembers []pci.Address `json:"group_members"` // all functions in its IOMMU group
-}
-
-// fleetProduct is a product by its ids.
-type fleetProduct struct {
-	VendorID  pci.ID `json:"vendor_id"`  // the product's vendor
-	ProductID pci.ID `json:"product_id"` // the product's ID
-	// the name of the product's alias, otherwise of the product
-	Name *string `json:"name"`
-}
-
-// fleetTotal is the number of GPUs of a product.
-type fleetTotal struct {
-	fleetProduct
-	Total int `json:"total"` // GPUs in the fleet: the sum of the next five
-	// ready for guests by host scan, and used by none by a complete output of host guests
-	Free int `json:"free"`
-	// used by a guest, running or not, or by another process through VFIO
-	InGuests    int `json:"in_guests"`
-	InContainer int `json:"in_containers"` // recorded for containers
-	WithHost    int `json:"with_host"`     // available to the host, or blocked
-	// the documents do not show it, or are older than --max-age
-	Unknown int `json:"unknown"`
-}
-
-func newFleetProduct(p fleet.Product, name string) fleetProduct {
-	product := fleetProduct{VendorID: p.Vendor, ProductID: p.ID}
-	if name != "" {
-		product.Name = &name
-	}
-	return product
-}
-
-// title returns the ids and the name.
-func (p fleetProduct) title() string {
-	title := p.VendorID.String() + ":" + p.ProductID.String()
-	if p.Name != nil {
-		title += " " + *p.Name
-	}
-	return title
 }
 
 // NewFleetShow returns the report of a fleet. now is the time that the age of its documents is
@@ -88,12 +49,12 @@ func NewFleetShow(f fleet.Fleet, maxAge time.Duration, now time.Time) FleetShow 
 	layouts := f.Layouts()
 	r := FleetShow{
 		Schema: 1, NodeCount: len(f.Nodes), Odd: f.Odd(layouts, now, maxAge),
-		Warnings: f.Warnings,
+		Products: f.Totals(now, maxAge), Warnings: f.Warnings,
 	}
 	for _, l := range layouts {
-		row := fleetLayout{Number: l.Number, NodeNames: nodeNames(l.Nodes), OddCount: len(l.Nodes) - len(l.Exact)}
+		row := fleetLayout{Number: l.Number, Nodes: l.Nodes, OddCount: len(l.Nodes) - len(l.Exact)}
 		for _, g := range l.GPUs {
-			slot := fleetSlot{Address: g.Address, fleetProduct: newFleetProduct(g.Product, cmp.Or(g.Alias, g.Name)), GroupMembers: g.Group}
+			slot := fleetSlot{Address: g.Address, NamedProduct: g.NamedProduct(), GroupMembers: g.Group}
 			if g.NUMA >= 0 {
 				slot.NUMANode = &g.NUMA
 			}
@@ -101,18 +62,7 @@ func NewFleetShow(f fleet.Fleet, maxAge time.Duration, now time.Time) FleetShow 
 		}
 		r.Layouts = append(r.Layouts, row)
 	}
-	for _, t := range f.Totals(now, maxAge) {
-		r.Products = append(r.Products, fleetTotal{newFleetProduct(t.Product, t.Name), t.All, t.Free, t.InGuests, t.InContainer, t.WithHost, t.Unknown})
-	}
 	return r
-}
-
-func nodeNames(nodes []*fleet.Node) []string {
-	names := make([]string, len(nodes))
-	for i, n := range nodes {
-		names[i] = n.Name
-	}
-	return names
 }
 
 // Print prints odd nodes, layouts and the use of GPUs.
@@ -124,7 +74,7 @@ func (r FleetShow) Print(u *term.UI) {
 	}
 	gpus := 0
 	for _, p := range r.Products {
-		gpus += p.Total
+		gpus += p.All
 	}
 	u.Printf("%s, %s, %s; odd: %s\n", host.Numbered(r.NodeCount, "node"), host.Numbered(gpus, "GPU"), host.Numbered(len(r.Layouts), "layout"),
 		host.Numbered(len(odd), "node"))
@@ -134,7 +84,7 @@ func (r FleetShow) Print(u *term.UI) {
 	}
 	rows = nil
 	for _, l := range r.Layouts {
-		rows = append(rows, printableRow(fmt.Sprint(l.Number), fmt.Sprint(len(l.NodeNames)), l.products(), l.places(), l.groups(), FoldNames(l.NodeNames)))
+		rows = append(rows, printableRow(fmt.Sprint(l.Number), fmt.Sprint(len(l.Nodes)), l.products(), l.places(), l.groups(), foldNodes(l.Nodes)))
 	}
 	if rows != nil {
 		u.Printf("\n")
@@ -144,8 +94,8 @@ func (r FleetShow) Print(u *term.UI) {
 	unknown := 0
 	for _, p := range r.Products {
 		unknown += p.Unknown
-		row := printableRow(p.VendorID.String()+":"+p.ProductID.String(), Text(p.Name))
-		for _, n := range []int{p.Total, p.Free, p.InGuests, p.InContainer, p.WithHost, p.Unknown} {
+		row := printableRow(p.String(), orDash(p.Name))
+		for _, n := range []int{p.All, p.Free, p.InGuests, p.InContainer, p.WithHost, p.Unknown} {
 			row = append(row, fmt.Sprint(n))
 		}
 		rows = append(rows, row)
@@ -188,10 +138,10 @@ func (l fleetLayout) products() string {
 	count := map[string]int{}
 	var order []string
 	for _, s := range l.Slots {
-		if title := s.title(); count[title] == 0 {
+		if title := s.Title(); count[title] == 0 {
 			order = append(order, title)
 		}
-		count[s.title()]++
+		count[s.Title()]++
 	}
 	for i, title := range order {
 		order[i] = fmt.Sprintf("%d × %s", count[title], title)
@@ -232,6 +182,14 @@ func (l fleetLayout) groups() string {
 		parts = append(parts, fmt.Sprintf("%d × %s", sizes[size], what))
 	}
 	return orDash(strings.Join(parts, ", "))
+}
+
+func foldNodes(nodes []*fleet.Node) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return FoldNames(names)
 }
 
 // FoldNames returns names in the notation of pdsh and ClusterShell: gpu[1-3,7].

@@ -17,79 +17,21 @@ type FleetPlan struct {
 	Schema  int    `json:"schema"`
 	Version string `json:"-"` // for people: Head has it
 	// when the plan was made; the age of the nodes' documents is counted to it
-	Time  time.Time   `json:"time"`
-	Goal  string      `json:"goal"`        // the value of --goal
-	By    fleet.By    `json:"by"`          // what the waves keep GPUs in
-	Keep  string      `json:"keep"`        // the value of --keep
-	Map   string      `json:"map"`         // the file of --map
-	Done  int         `json:"done_count"`  // nodes that have reached the goal
-	Later int         `json:"later_count"` // nodes that come after these waves
-	Waves []fleetWave `json:"waves"`       // the next one; with --all every one, in their order
-	// Blocked are nodes that cannot be taken out of service without an effect on guests, that others have
-	// disabled, or of which something is unknown; with --blocked-last those with guests are in waves too.
-	Blocked []fleetBlocked `json:"blocked_nodes"`
-	// hosts of the map without documents: none of their GPUs counts
-	Without []string `json:"hosts_without_documents"`
+	Time time.Time `json:"time"`
+	Goal string    `json:"goal"` // the value of --goal
+	By   fleet.By  `json:"by"`   // what the waves keep GPUs in
+	Keep string    `json:"keep"` // the value of --keep
+	Map  string    `json:"map"`  // the file of --map
+	fleet.Plan
 	// hosts with several documents of one kind; documents of other commands
 	Warnings []string `json:"warnings"`
 }
 
-// fleetWave is a wave.
-type fleetWave struct {
-	Number    int            `json:"number"`     // from 0
-	Kind      fleet.WaveKind `json:"kind"`       // which nodes the wave has
-	NodeNames []string       `json:"node_names"` // the hostnames
-	Out       []fleetCount   `json:"taken_out"`  // schedulable GPUs of these nodes, by product
-	// what stays schedulable meanwhile, by zone and product
-	Remaining []fleetKept `json:"remaining"`
-}
-
-// fleetCount is a number of GPUs of a product.
-type fleetCount struct {
-	fleetProduct
-	Count int `json:"count"` // the number of GPUs
-}
-
-// fleetKept is what stays schedulable of a product in a zone.
-type fleetKept struct {
-	Zone string `json:"zone"` // the availability zone, or the aggregate
-	fleetProduct
-	Schedulable int `json:"schedulable"` // GPUs that stay schedulable
-	ToKeep      int `json:"to_keep"`     // GPUs that have to stay schedulable
-}
-
-// fleetBlocked is a node that is blocked.
-type fleetBlocked struct {
-	Node    string   `json:"node"`    // the hostname
-	Reasons []string `json:"reasons"` // what blocks the node, for people
-	// UUIDs of its guests, or their names if these are unknown
-	Instances []string `json:"instances"`
-}
-
 // NewFleetPlan returns the report of a plan.
 func NewFleetPlan(p fleet.Plan, o fleet.PlanOptions, version string, warnings []string) FleetPlan {
-	r := FleetPlan{
-		Schema: 1, Version: version, Time: o.Now, Goal: o.Goal.String(), By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map,
-		Done: p.Done, Later: p.Later, Without: p.Without, Warnings: warnings,
+	return FleetPlan{
+		Schema: 1, Version: version, Time: o.Now, By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map, Plan: p, Warnings: warnings,
 	}
-	for _, w := range p.Waves {
-		wave := fleetWave{Number: w.Number, Kind: w.Kind, NodeNames: nodeNames(w.Nodes)}
-		for _, c := range w.GPUs {
-			wave.Out = append(wave.Out, fleetCount{newFleetProduct(c.Product, c.Name), c.GPUs})
-		}
-		for _, k := range w.Left {
-			wave.Remaining = append(wave.Remaining, fleetKept{k.Zone, newFleetProduct(k.Product, k.Name), k.Schedulable, k.Keep})
-		}
-		r.Waves = append(r.Waves, wave)
-	}
-	for _, b := range p.Blocked {
-		var instances []string
-		for _, i := range b.Instances {
-			instances = append(instances, i.String())
-		}
-		r.Blocked = append(r.Blocked, fleetBlocked{b.Node.Name, b.Reasons, instances})
-	}
-	return r
 }
 
 // Print prints the waves, and the nodes and hosts that are in none.
@@ -97,16 +39,16 @@ func (r FleetPlan) Print(u *term.UI) {
 	var rows [][]string
 	nodes := 0
 	for _, w := range r.Waves {
-		nodes += len(w.NodeNames)
+		nodes += len(w.Nodes)
 		var out, left []string
-		for _, c := range w.Out {
-			out = append(out, fmt.Sprintf("%d × %s", c.Count, c.title()))
+		for _, c := range w.GPUs {
+			out = append(out, fmt.Sprintf("%d × %s", c.GPUs, c.Title()))
 		}
-		for _, k := range w.Remaining {
-			left = append(left, fmt.Sprintf("%s: %d of %s (keep: %d)", k.Zone, k.Schedulable, k.title(), k.ToKeep))
+		for _, k := range w.Left {
+			left = append(left, fmt.Sprintf("%s: %d of %s (keep: %d)", k.Zone, k.Schedulable, k.Title(), k.Keep))
 		}
-		rows = append(rows, printableRow(fmt.Sprintf("%02d", w.Number), string(w.Kind), fmt.Sprint(len(w.NodeNames)), orDash(strings.Join(out, ", ")),
-			orDash(strings.Join(left, "; ")), FoldNames(w.NodeNames)))
+		rows = append(rows, printableRow(fmt.Sprintf("%02d", w.Number), string(w.Kind), fmt.Sprint(len(w.Nodes)), orDash(strings.Join(out, ", ")),
+			orDash(strings.Join(left, "; ")), foldNodes(w.Nodes)))
 	}
 	if rows != nil {
 		table(u, []string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
@@ -115,7 +57,7 @@ func (r FleetPlan) Print(u *term.UI) {
 	u.Printf("%s with %s; done: %d, later: %d, blocked: %d\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), r.Done, r.Later, len(r.Blocked))
 	rows = nil
 	for _, b := range r.Blocked {
-		rows = append(rows, printableRow(b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(b.Instances, " "))))
+		rows = append(rows, printableRow(b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(texts(b.Instances), " "))))
 	}
 	if rows != nil {
 		u.Printf("\n")
@@ -127,12 +69,12 @@ func (r FleetPlan) Print(u *term.UI) {
 }
 
 // PrintAnsible prints the waves as groups of a static inventory of Ansible in YAML, which has the
-// names of nodes. Where nothing is left to do, wave_00 is empty. Blocked nodes that are in no wave are in no group, but in comments. No line is
-// broken: the rest of a comment would not be one.
-func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet.Node]string) error {
+// names of nodes. Where nothing is left to do, wave_00 is empty. Blocked nodes that are in no wave are
+// in no group, but in comments. No line is broken: the rest of a comment would not be one.
+func (r FleetPlan) PrintAnsible(u *term.UI, names map[*fleet.Node]string) error {
 	inWave := map[string]bool{}
 	groups := &yaml.Node{Kind: yaml.MappingNode}
-	for _, w := range waves {
+	for _, w := range r.Waves {
 		hosts := &yaml.Node{Kind: yaml.MappingNode}
 		for _, n := range w.Nodes {
 			inWave[n.Name] = true
@@ -141,14 +83,14 @@ func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet
 		group := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("hosts"), hosts}}
 		groups.Content = append(groups.Content, yamlText(w.Group()), group)
 	}
-	if len(waves) == 0 {
+	if len(r.Waves) == 0 {
 		groups.Content = append(groups.Content, yamlText(fleet.Wave{}.Group()), &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
 	}
 	comments := []string{fmt.Sprintf("gpustack %s, %s: waves that keep %s of each product in each %s of %s, to the goal %s; done: %d, later: %d",
 		r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By, r.Map, r.Goal, r.Done, r.Later)}
 	for _, b := range r.Blocked {
 		if !inWave[b.Node] {
-			comments = append(comments, fmt.Sprintf("blocked: %s: %s", b.Node, strings.Join(append(b.Reasons, b.Instances...), "; ")))
+			comments = append(comments, fmt.Sprintf("blocked: %s: %s", b.Node, strings.Join(append(b.Reasons, texts(b.Instances)...), "; ")))
 		}
 	}
 	all := yamlText("all")
@@ -161,6 +103,13 @@ func (r FleetPlan) PrintAnsible(u *term.UI, waves []fleet.Wave, names map[*fleet
 	}
 	u.Raw(string(text))
 	return nil
+}
+
+func texts(instances []fleet.Instance) (all []string) {
+	for _, i := range instances {
+		all = append(all, i.String())
+	}
+	return all
 }
 
 // yamlText returns a string, in quotes unless it is one for every parser of YAML.

@@ -53,10 +53,10 @@ func kinds() []kind {
 		{name: change.KindDrivers, changed: changedDrivers, detail: addDrivers, show: printEntryDrivers, recovery: recoveryOfDrivers, remedy: remedyMachine},
 		{name: change.KindRows, changed: func(change.Entry) (string, error) { return "rows of Nova's databases", nil },
 			detail: addRows, show: printEntryRows, recovery: recoveryByOutcome, remedy: remedyRows},
-		ofObject(flavor.Type, recordedFlavor, addFlavor, recoveryByOutcome),
-		ofObject(image.Type, recordedImage, addImage, recoveryByOutcome),
-		ofObject(drain.Type, recordedService, addService, recoveryByOutcome),
-		ofObject(servertest.Type, recordedTest, noDetail, func(name string, _ change.Entry) string {
+		ofObject(flavor.Type, recordedFlavor, recoveryByOutcome),
+		ofObject(image.Type, recordedImage, recoveryByOutcome),
+		ofObject(drain.Type, recordedService, recoveryByOutcome),
+		ofObject(servertest.Type, recordedTest, func(name string, _ change.Entry) string {
 			return name + " is reverted: Nova deletes the servers of the test that exist"
 		}),
 	}
@@ -72,9 +72,9 @@ func kindOf(e change.Entry) kind {
 	}
 	if e.Changes == change.KindObjects {
 		if e.ObjectType() == "" { // malformed, as parsing it says
-			return ofObject("", recordedFlavor, noDetail, recoveryByOutcome)
+			return ofObject("", recordedFlavor, recoveryByOutcome)
 		}
-		return ofObject(e.ObjectType(), unknownObject, noDetail, recoveryByOutcome)
+		return ofObject(e.ObjectType(), unknownObject, recoveryByOutcome)
 	}
 	return kind{
 		name: e.Changes, changed: func(e change.Entry) (string, error) { return e.Changes, nil },
@@ -86,9 +86,7 @@ func kindOf(e change.Entry) kind {
 }
 
 // ofObject returns the kind of changes of one type of objects of a cloud.
-func ofObject(
-	typ string, recorded func(change.Entry) (Object, error), detail func(*HistoryEntry, change.Entry) error, recovery func(string, change.Entry) string,
-) kind {
+func ofObject(typ string, recorded func(change.Entry) (Object, error), recovery func(string, change.Entry) string) kind {
 	return kind{
 		name: change.KindObjects, object: typ, recovery: recovery, remedy: remedyObjects,
 		changed: func(e change.Entry) (string, error) {
@@ -96,10 +94,11 @@ func ofObject(
 			return o.name, err
 		},
 		detail: func(h *HistoryEntry, e change.Entry) error {
-			if _, err := recorded(e); err != nil {
-				return err
+			o, err := recorded(e)
+			if err == nil && o.detail != nil {
+				o.detail(h)
 			}
-			return detail(h, e)
+			return err
 		},
 		show: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
 			o, err := recorded(e)
@@ -177,13 +176,7 @@ func recoveryByOutcome(name string, _ change.Entry) string {
 
 // recoveryBegun is that of changes of the machine whose own part is done or undone already.
 func recoveryBegun(name string, e change.Entry) (summary string, ok bool) {
-	programs, files := "", ""
-	if len(e.Programs) > 0 {
-		programs = host.Numbered(len(e.Programs), "program") + " run"
-	}
-	if len(e.Files) > 0 {
-		files = "at most " + host.Numbered(len(e.Files), "file") + " restored"
-	}
+	programs, files := term.Some(len(e.Programs), "program", " run"), after("at most ", term.Some(len(e.Files), "file", " restored"))
 	switch e.Status {
 	case change.Rebuilding:
 		return term.Sentence(name+" is completed", programs), true
@@ -244,32 +237,5 @@ func addRows(h *HistoryEntry, e change.Entry) error {
 		return err
 	}
 	h.Repairs = units
-	return nil
-}
-
-func addFlavor(h *HistoryEntry, e change.Entry) error {
-	r, err := flavor.ParseRecord(e)
-	if err != nil {
-		return err
-	}
-	h.Flavor = &flavorChange{r.Scope, r.Before, r.After}
-	return nil
-}
-
-func addImage(h *HistoryEntry, e change.Entry) error {
-	r, err := image.ParseRecord(e)
-	if err != nil {
-		return err
-	}
-	h.Image = &imageChange{r.Scope, r.Move}
-	return nil
-}
-
-func addService(h *HistoryEntry, e change.Entry) error {
-	r, err := drain.ParseRecord(e)
-	if err != nil {
-		return err
-	}
-	h.Service = &serviceChange{r.Scope, r.Move}
 	return nil
 }

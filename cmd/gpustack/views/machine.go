@@ -33,12 +33,6 @@ func printMachine(u *term.UI, m hardware.Machine) {
 		}
 		return strings.Join(known, " ")
 	}
-	after := func(before, text string) string {
-		if text == "" {
-			return ""
-		}
-		return before + text
-	}
 	line("machine", words(m.Vendor, m.Product), after("board ", words(m.Board.Vendor, m.Board.Product, m.Board.Version)),
 		after("BIOS ", words(m.BIOS.Vendor, m.BIOS.Version, m.BIOS.Date)))
 	line("CPU", words(m.CPU.Model), countOf(m.CPU.Sockets, "sockets"), countOf(m.CPU.Cores, "cores"), countOf(m.CPU.Threads, "threads"))

@@ -78,25 +78,17 @@ func companionsOf(hosts []nova.Host) (names []string) {
 
 // Summary returns the sentence that ends the plan, above the question.
 func (r NovaConfigure) Summary() string {
-	restart := ""
-	if len(r.Services) > 0 {
-		var names []string
-		for _, s := range r.Services {
-			names = append(names, s.Names()...)
-		}
-		restart = "to restart: " + strings.Join(names, ", ")
-	}
-	removed := ""
-	if len(r.Removed) > 0 {
-		removed = host.Numbered(len(r.Removed), "line") + " removed"
+	var restart []string
+	for _, s := range r.Services {
+		restart = append(restart, s.Names()...)
 	}
 	specs := "" // of the files of this machine
 	if r.Role.Computes() {
-		specs = term.Some(len(r.Specs), "device spec")
+		specs = term.Some(len(r.Specs), "device spec", "")
 	}
 	return term.Sentence(
-		term.AndMore(term.Some(len(r.Aliases), "alias"), specs), removed,
-		filesText(r.Changes, "changed", "new"), restart)
+		term.AndMore(term.Some(len(r.Aliases), "alias", ""), specs), term.Some(len(r.Removed), "line", " removed"),
+		filesText(r.Changes, "changed", "new"), after("to restart: ", strings.Join(restart, ", ")))
 }
 
 // Print prints the plan as text.

@@ -19,12 +19,7 @@ type NovaDrain struct {
 	Cloud   string          `json:"cloud"`   // the address of Nova's API
 	Service drainedService  `json:"service"` // the compute service of the host
 	Changes []cloud.Request `json:"changes"` // the request; empty if there is nothing to do
-	// Servers are the servers on the host, by name, at the last complete look: before the change,
-	// if none after it was complete. Empty with --step and for nova enable.
-	Servers []leftServer `json:"servers"`
-	// InProgress is what is in progress there: builds, tasks of servers, migrations, and resizes
-	// until they are confirmed or reverted. Empty for nova enable.
-	InProgress []leftTask `json:"in_progress"`
+	drain.Left
 }
 
 // drainedService is a compute service and the change of its state.
@@ -35,32 +30,6 @@ type drainedService struct {
 	New      drain.State `json:"new_state"` // after the change
 }
 
-// leftServer is a server on the host.
-type leftServer struct {
-	ID      string  `json:"id"`            // the server
-	Name    string  `json:"name"`          // the server's name
-	Project string  `json:"project_id"`    // the project that owns it
-	User    string  `json:"user_id"`       // the user that owns it
-	Status  string  `json:"server_status"` // Nova's status, such as "ACTIVE"
-	Task    *string `json:"task"`          // Nova's task, such as "powering-off"; null for none
-	// Running reports whether it runs, or may: false if it is off or crashed, if Nova has suspended
-	// it, or if the hypervisor does not know it and its state is one in which none runs.
-	Running bool `json:"running"`
-	// Request is what its flavor requests of the host's devices: the value of
-	// pci_passthrough:alias, accel:device_profile, or resources of VGPU, PGPU or CUSTOM_ classes;
-	// null for none, or if it cannot be read.
-	Request *string `json:"device_request"`
-	// whether its flavor requests such devices; null if the flavor cannot be read
-	HasGPUs host.Bool `json:"has_gpus"`
-}
-
-// leftTask is what is in progress.
-type leftTask struct {
-	Server string     `json:"server_id"` // the server
-	What   string     `json:"what"`      // what is in progress, for people
-	Remedy *host.Text `json:"remedy"`    // what ends it, for people; null if it ends by itself
-}
-
 // NewNovaDrain returns the report of a plan of a service. head is its common part.
 func NewNovaDrain(head Report, c *cloud.Compute, s cloud.ComputeService, m drain.Move) NovaDrain {
 	r := NovaDrain{Report: head, Cloud: c.URL, Service: drainedService{s.Host, s.Up, m.Before, m.After}, Changes: drain.Requests(c, s, m)}
@@ -68,23 +37,6 @@ func NewNovaDrain(head Report, c *cloud.Compute, s cloud.ComputeService, m drain
 		r.Warnings = append(r.Warnings, "nova-compute of "+s.Host+" is down: what it is doing, and whether its servers run, may have changed since")
 	}
 	return r
-}
-
-// SetLeft adds what is left on the host.
-func (r *NovaDrain) SetLeft(left drain.Left) {
-	r.Servers, r.InProgress = nil, nil
-	for _, s := range left.Servers {
-		server := leftServer{
-			ID: s.ID, Name: s.Name, Project: s.Project, User: s.User, Status: s.Status, Task: known(s.Task), Running: s.Running, Request: known(s.Devices.Request),
-		}
-		if !s.Devices.Unknown {
-			server.HasGPUs = host.BoolOf(s.HasGPUs())
-		}
-		r.Servers = append(r.Servers, server)
-	}
-	for _, t := range left.Tasks {
-		r.InProgress = append(r.InProgress, leftTask{t.Server, t.What, known(t.Remedy)})
-	}
 }
 
 // PrintPlan prints the plan as text, and what is left on the host now, unless that is nil.
@@ -107,9 +59,9 @@ func (r NovaDrain) PrintPlan(u *term.UI, left *drain.Left) {
 func PrintLeft(u *term.UI, name string, left drain.Left) {
 	rows := [][]string{}
 	for _, s := range left.Servers {
-		gpus, power := s.Devices.Request, "off"
+		gpus, power := s.Request, "off"
 		switch {
-		case s.Devices.Unknown:
+		case !s.GPUs.Known():
 			gpus = "unknown"
 		case gpus == "":
 			gpus = "none"
@@ -173,7 +125,8 @@ func recordedService(e change.Entry) (Object, error) {
 		return Object{}, err
 	}
 	return Object{name: "service " + r.Host, scope: r.Scope, Diff: serviceDiff(r.Move), Summary: ServiceSummary(r.Move),
-		Requests: []cloud.Request{{Method: "PUT", Path: "/os-services"}}}, nil
+		Requests: []cloud.Request{{Method: "PUT", Path: "/os-services"}},
+		detail:   func(h *HistoryEntry) { h.Service = &serviceChange{r.Scope, r.Move} }}, nil
 }
 
 // undoneService returns what the undo of a change of a service does.

@@ -81,6 +81,8 @@ type Object struct {
 	Summary  string
 	Diff     string
 	Warnings []string // of its undo
+
+	detail func(*HistoryEntry) // adds what history shows of the object
 }
 
 // recordedFlavor returns what an entry of a flavor records.
@@ -91,6 +93,7 @@ func recordedFlavor(e change.Entry) (Object, error) {
 	}
 	o := flavorObject(flavor.Move{Before: r.Before, After: r.After})
 	o.name, o.scope = "flavor "+r.Name(), r.Scope
+	o.detail = func(h *HistoryEntry) { h.Flavor = &flavorChange{r.Scope, r.Before, r.After} }
 	return o, nil
 }
 
@@ -102,6 +105,7 @@ func recordedImage(e change.Entry) (Object, error) {
 	}
 	o := imageObject(r.Move)
 	o.name, o.scope = "image "+r.Name, r.Scope
+	o.detail = func(h *HistoryEntry) { h.Image = &imageChange{r.Scope, r.Move} }
 	return o, nil
 }
 

@@ -31,38 +31,15 @@ type Prepare struct {
 
 // preparedDevice is a function that is assigned to guests, as the contract records it.
 type preparedDevice struct {
-	Address           pci.Address `json:"address"`             // the function
-	VendorID          pci.ID      `json:"vendor_id"`           // the function's vendor
-	ProductID         pci.ID      `json:"product_id"`          // the function's product
-	SubsystemVendorID *pci.ID     `json:"subsystem_vendor_id"` // the board's vendor
-	SubsystemID       *pci.ID     `json:"subsystem_id"`        // the board's model
-	// the bridges above, the outermost first
-	Bridges []pci.Address `json:"bridges"`
-	// its directory in sysfs without links; null if by is "ids"
-	SysfsPath *string `json:"sysfs_path"`
-	// whether it is the firmware's console
-	BootVGA bool          `json:"boot_vga"`
-	Group   *int          `json:"iommu_group"`   // null while the IOMMU is off
-	Members []pci.Address `json:"group_members"` // all functions in that group
-	// the driver that binds it from the next boot on
-	Driver string `json:"driver"`
-	// how the driver finds the function
-	By machine.By `json:"by"`
+	machine.Function
 	// Companion reports whether it only shares a card or an IOMMU group with a GPU, as an audio
 	// function does: it is bound to VFIO, and not offered to Nova.
 	Companion bool `json:"companion"`
 }
 
-func preparedDevices(functions []machine.Function, all pci.Devices) []preparedDevice {
-	var devices []preparedDevice
+func preparedDevices(functions []machine.Function, all pci.Devices) (devices []preparedDevice) {
 	for _, f := range functions {
-		devices = append(devices, preparedDevice{
-			Address: f.Address, VendorID: f.VendorID, ProductID: f.ProductID, SubsystemVendorID: f.SubsystemVendorID, SubsystemID: f.SubsystemID,
-			Bridges:   f.Path,
-			SysfsPath: Optional(f.SysfsPath), BootVGA: f.BootVGA, Group: f.Group, Members: f.Members,
-			Driver: f.Driver, By: f.By,
-			Companion: selection.IsCompanion(all.At(f.Address), all),
-		})
+		devices = append(devices, preparedDevice{f, selection.IsCompanion(all.At(f.Address), all)})
 	}
 	return devices
 }

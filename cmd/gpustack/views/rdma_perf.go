@@ -2,33 +2,12 @@ package views
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/rdma/trial"
 )
-
-// measuredOn is what figures were measured on.
-type measuredOn struct {
-	// the name of the PCI function; null for a software device, and if unknown
-	Product *string `json:"product"`
-	// the adapter's driver; "" for a software device, and if none is shown
-	Driver string `json:"driver"`
-	// the adapter's firmware; "" for a software device, and if none is shown
-	Firmware string `json:"firmware"`
-	// what the port can carry in each direction; null for a software device, and if unknown
-	Port *capacity `json:"port_capacity"`
-	Link *capacity `json:"pcie_capacity"` // what the PCIe link can carry at this moment, likewise
-}
-
-// capacity is how much data a port or a PCIe link can carry.
-type capacity struct {
-	// as the kernel shows it: "100 Gb/sec (4X EDR)", "x16 16.0 GT/s PCIe"
-	Name string  `json:"capacity"`
-	Gbps float64 `json:"data_gbit_per_second"` // 10^9 bits per second, without the encoding
-	// the encoding that the capacity includes, such as "8b/10b"; null if it includes none
-	Encoding *string `json:"encoding"`
-}
 
 // measurement is what a program of perftest has measured.
 type measurement struct {
@@ -42,7 +21,7 @@ type measurement struct {
 	Bandwidth *bandwidth `json:"bandwidth"`
 	// the result of ib_write_lat and ib_send_lat (half of the way there and back) and ib_read_lat (a
 	// complete RDMA READ); null for others
-	Latency *latency `json:"latency"`
+	Latency *trial.Latency `json:"latency"`
 }
 
 // bandwidth has units of 10^6 bytes.
@@ -58,20 +37,11 @@ type bandwidth struct {
 	OfLink *float64 `json:"percent_of_pcie_link"`
 }
 
-// latency is in microseconds.
-type latency struct {
-	Min     float64 `json:"min_us"`                     // the shortest time
-	Typical float64 `json:"typical_us"`                 // the median
-	Average float64 `json:"average_us"`                 // the mean
-	P99     float64 `json:"ninety_ninth_percentile_us"` // the time that one in a hundred exceeds
-	Max     float64 `json:"max_us"`                     // the longest time
-}
-
 // measured adds to a test what was measured, and on what. Both sides on one machine say nothing of
 // the port: adapters loop packets back.
 func (t *portTest) measured(tested trial.Tested, sides string) {
 	h := tested.Hardware
-	t.Hardware = &measuredOn{Product: Optional(h.Product), Driver: h.Driver, Firmware: h.Firmware, Port: newCapacity(h.Port), Link: newCapacity(h.Link)}
+	t.Hardware = new(h)
 	if sides == sidesLoopback {
 		h.Port = nil
 	}
@@ -81,19 +51,10 @@ func (t *portTest) measured(tested trial.Tested, sides string) {
 		if r := m.Report; r != nil {
 			figures.Bytes, figures.Iterations = &r.Bytes, &r.Iterations
 			figures.Bandwidth = newBandwidth(r.Bandwidth, h)
-			if l := r.Latency; l != nil {
-				figures.Latency = &latency{l.Min, l.Typical, l.Average, l.P99, l.Max}
-			}
+			figures.Latency = r.Latency
 		}
 		t.Figures = append(t.Figures, figures)
 	}
-}
-
-func newCapacity(c *trial.Capacity) *capacity {
-	if c == nil {
-		return nil
-	}
-	return &capacity{c.Name, c.Gbps, Optional(c.Encoding)}
 }
 
 func newBandwidth(b *trial.Bandwidth, h trial.Hardware) *bandwidth {
@@ -138,18 +99,21 @@ func (m measurement) result() string {
 	return "done: the other machine has the figures"
 }
 
-// String returns a capacity for people: "x16 16.0 GT/s PCIe, 252.1 Gb/s after 128b/130b".
-func (c capacity) String() string {
-	if c.Encoding == nil {
+// capacityText returns a capacity for people: "x16 16.0 GT/s PCIe, 252.1 Gb/s after 128b/130b".
+func capacityText(c *trial.Capacity) string {
+	switch {
+	case c == nil:
+		return "of unknown rate"
+	case c.Encoding == "":
 		return c.Name
 	}
-	return fmt.Sprintf("%s, %.1f Gb/s after %s", c.Name, c.Gbps, *c.Encoding)
+	return fmt.Sprintf("%s, %.1f Gb/s after %s", c.Name, c.Gbps, c.Encoding)
 }
 
 // printMeasurements prints what was measured, and on what, with containers beside the machine.
 func printMeasurements(u *term.UI, t portTest) {
 	if h := t.Hardware; h != nil {
-		u.Printf("  measured on: %s\n", term.Printable(h.String()))
+		u.Printf("  measured on: %s\n", term.Printable(hardwareText(*h)))
 	}
 	for _, m := range t.Figures {
 		if m.Contained {
@@ -168,31 +132,12 @@ func printMeasurements(u *term.UI, t portTest) {
 	}
 }
 
-// String returns the hardware for people.
-func (h measuredOn) String() string {
+// hardwareText returns the hardware for people.
+func hardwareText(h trial.Hardware) string {
 	if h.Driver == "" && h.Port == nil && h.Link == nil {
 		return "a software device, whose rate is not that of a link"
 	}
-	var words []string
-	if h.Product != nil {
-		words = append(words, *h.Product)
-	}
-	if h.Driver != "" {
-		words = append(words, h.Driver)
-	}
-	if h.Firmware != "" {
-		words = append(words, "firmware "+h.Firmware)
-	}
-	line := strings.Join(words, ", ")
-	for _, part := range []struct {
-		name string
-		of   *capacity
-	}{{"port", h.Port}, {"PCIe link", h.Link}} {
-		known := "of unknown rate"
-		if part.of != nil {
-			known = part.of.String()
-		}
-		line += "; " + part.name + " " + known
-	}
-	return line
+	words := []string{h.Product, h.Driver, after("firmware ", h.Firmware)}
+	words = slices.DeleteFunc(words, func(word string) bool { return word == "" })
+	return strings.Join(words, ", ") + "; port " + capacityText(h.Port) + "; PCIe link " + capacityText(h.Link)
 }

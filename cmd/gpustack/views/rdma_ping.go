@@ -61,25 +61,13 @@ type portTest struct {
 	Port      int          `json:"port"`       // the port of the RDMA device
 	LinkLayer string       `json:"link_layer"` // "InfiniBand" or "Ethernet"
 	// the network interface by which the port was tested
-	Netdev  string         `json:"netdev"`
-	IP      netip.Addr     `json:"ip"`      // the address by which the port was tested
-	Verdict *trial.Verdict `json:"verdict"` // null before the test
-	// the duration on the side that connects; null for a listener, which waits
-	Elapsed *float64 `json:"elapsed_seconds"`
-	// how many were completed: rping prints the data of each; with --perf, those of all
-	// measurements
-	Iterations int `json:"iterations"`
-	// how many were moved in each direction; with --perf, in all measurements
-	Bytes int64 `json:"bytes"`
-	// counters of the port that are higher than before; those of errors first
-	Counters []trial.Counter `json:"counters"`
-	// counters of packets rose; null if the port has none. Adapters may loop packets back uncounted
-	Carried host.Bool     `json:"packets_counted"`
-	Causes  []trial.Cause `json:"causes"` // why it failed; empty if it passed
+	Netdev string     `json:"netdev"`
+	IP     netip.Addr `json:"ip"` // the address by which the port was tested
+	trial.Result
 	// the values of --device with which its containers were started; null without containers
 	Devices []string `json:"container_devices"`
 	// what the measurements depend on; null without --perf
-	Hardware *measuredOn `json:"measured_on"`
+	Hardware *trial.Hardware `json:"measured_on"`
 	// the completed measurements, in order; null without --perf
 	Figures []measurement `json:"measurements"`
 
@@ -135,8 +123,7 @@ func (r *RDMATest) test(t trial.Tested) portTest {
 	a, p := t.Target.Adapter, t.Target.Port
 	test := portTest{
 		Address: a.Address, Name: a.Name, Port: p.Number, LinkLayer: p.LinkLayer, Netdev: t.Source.Netdev, IP: t.Source.IP,
-		Verdict: &t.Verdict, Elapsed: t.Seconds, Iterations: t.Iterations, Bytes: t.Bytes, Counters: t.Counters, Carried: t.Carried, Causes: t.Causes,
-		title: t.Target.Title(),
+		Result: t.Result, title: t.Target.Title(),
 	}
 	if t.Container != nil {
 		test.Devices, test.container = t.Container.Devices, t.Container.String()
@@ -152,7 +139,7 @@ func (r *RDMATest) test(t trial.Tested) portTest {
 func PrintPortTests(u *term.UI, r RDMATest) {
 	for _, t := range r.Tests {
 		colour, where := term.Green, fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
-		if *t.Verdict != trial.Pass {
+		if t.Verdict != trial.Pass {
 			colour = term.Red
 		}
 		switch {
@@ -164,14 +151,14 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 			where += ", both sides here"
 		}
 		took := ""
-		if t.Elapsed != nil {
-			took = fmt.Sprintf(" in %.2f s", *t.Elapsed)
+		if t.Seconds != nil {
+			took = fmt.Sprintf(" in %.2f s", *t.Seconds)
 		}
 		done := fmt.Sprintf("%d of %d iterations of %d bytes", t.Iterations, r.Iterations, r.Size)
 		if r.Program == programPerftest {
 			done = fmt.Sprintf("%s of %d iterations", host.Numbered(len(t.Figures), "measurement"), r.Iterations)
 		}
-		u.Printf("%s: %s (%s): %s%s\n", u.Paint(colour, string(*t.Verdict)), term.Printable(t.title), term.Printable(where), done, took)
+		u.Printf("%s: %s (%s): %s%s\n", u.Paint(colour, string(t.Verdict)), term.Printable(t.title), term.Printable(where), done, took)
 		if t.container != "" {
 			u.Printf("  in containers: %s\n", term.Printable(t.container))
 		}
@@ -185,7 +172,7 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 		for _, c := range t.Counters {
 			u.Printf("  %s +%d\n", term.Printable(c.Name), c.Delta)
 		}
-		if t.Carried == host.No && r.Sides == sidesLoopback && *t.Verdict == trial.Pass {
+		if t.Carried == host.No && r.Sides == sidesLoopback && t.Verdict == trial.Pass {
 			u.Printf("  no counter of packets moved: the adapter loops back by itself; --listen and --peer test the way through the port\n")
 		}
 	}

@@ -162,9 +162,5 @@ func RDMAPrepareSummary(r RDMAPrepare, recorded *rdma.Record) string {
 	if adapters == "" && len(r.Adapters) > 0 {
 		adapters = "the adapters stay as they are"
 	}
-	reboot := ""
-	if r.NextBoot {
-		reboot = "reboot needed"
-	}
-	return term.Sentence(adapters, filesText(r.Changes, "changed", "new"), reboot)
+	return term.Sentence(adapters, filesText(r.Changes, "changed", "new"), r.rebootText())
 }

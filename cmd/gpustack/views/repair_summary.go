@@ -18,15 +18,7 @@ func RepairSummary(units []cleanup.Unit) string {
 		}
 		c.add(unit)
 	}
-	freed := ""
-	if c.freed > 0 {
-		freed = "free " + host.Numbered(c.freed, "device") + " on " + firstOf(c.hosts)
-	}
-	skipped := ""
-	if c.skipped > 0 {
-		skipped = host.Numbered(c.skipped, "repair") + " skipped"
-	}
-	return term.Sentence(freed, c.text(), skipped)
+	return term.Sentence(after("free ", term.Some(c.freed, "device", " on "+firstOf(c.hosts))), c.text(), term.Some(c.skipped, "repair", " skipped"))
 }
 
 // RepairedSummary returns what became of repairs that were planned.
@@ -45,9 +37,7 @@ func RepairedSummary(units []cleanup.Unit) string {
 				n++
 			}
 		}
-		if n > 0 {
-			parts = append(parts, host.Numbered(n, "repair")+" "+part.text)
-		}
+		parts = append(parts, term.Some(n, "repair", " "+part.text))
 	}
 	return term.Sentence(parts...)
 }
@@ -63,15 +53,8 @@ func UndoRowsSummary(units []cleanup.Unit) string {
 			c.add(unit)
 		}
 	}
-	allocations := ""
-	if c.allocations > 0 {
-		allocations = "restore allocations of " + host.Numbered(c.allocations, "instance")
-	}
-	restored := ""
-	if rows > 0 {
-		restored = "restore " + host.Numbered(rows, "row")
-	}
-	return term.Sentence("revert "+host.Numbered(reverted, "repair"), restored, allocations)
+	return term.Sentence("revert "+host.Numbered(reverted, "repair"), after("restore ", term.Some(rows, "row", "")),
+		after("restore allocations of ", term.Some(c.allocations, "instance", "")))
 }
 
 // repairCounts counts what repairs change.
@@ -107,17 +90,7 @@ func (c *repairCounts) add(unit cleanup.Unit) {
 
 // text returns the counts other than that of freed devices, with what is done to each.
 func (c *repairCounts) text() string {
-	var parts []string
-	for _, part := range []struct {
-		n          int
-		verb, noun string
-	}{{c.assigned, "assign", "device"}, {c.closed, "close", "migration"}, {c.reopened, "reopen", "migration"}, {c.cleared, "clear", "migration context"}} {
-		if part.n > 0 {
-			parts = append(parts, part.verb+" "+host.Numbered(part.n, part.noun))
-		}
-	}
-	if c.allocations > 0 {
-		parts = append(parts, "change allocations of "+host.Numbered(c.allocations, "instance"))
-	}
-	return term.Sentence(parts...)
+	return term.Sentence(after("assign ", term.Some(c.assigned, "device", "")), after("close ", term.Some(c.closed, "migration", "")),
+		after("reopen ", term.Some(c.reopened, "migration", "")), after("clear ", term.Some(c.cleared, "migration context", "")),
+		after("change allocations of ", term.Some(c.allocations, "instance", "")))
 }

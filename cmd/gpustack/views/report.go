@@ -43,6 +43,14 @@ func (r *Report) RebootFor(adapters bool) {
 	}
 }
 
+// rebootText returns the part of a summary about the next boot.
+func (r Report) rebootText() string {
+	if r.NextBoot {
+		return "reboot needed"
+	}
+	return ""
+}
+
 // Common returns the part that every report has.
 func (r *Report) Common() *Report { return r }
 

@@ -129,21 +129,14 @@ func PrepareSummary(u *term.UI, r Prepare, plan prepare.Plan, all bool, m machin
 	if all {
 		made = plan.AllRegenerated
 	}
-	generated := ""
-	if made.Kernels > 0 {
-		generated = "initramfs of " + host.Numbered(made.Kernels, "kernel")
-	}
+	generated := after("initramfs of ", term.Some(made.Kernels, "kernel", ""))
 	if made.Menu {
 		generated = strings.TrimPrefix(generated+" and boot menu", " and ")
 	}
 	if generated != "" && len(r.Left) > 0 {
 		generated += " left to regenerate on the target machine"
 	}
-	reboot := ""
-	if r.NextBoot {
-		reboot = "reboot needed"
-	}
-	return term.Sentence(functions, filesText(r.Changes, "changed", "new"), generated, reboot)
+	return term.Sentence(functions, filesText(r.Changes, "changed", "new"), generated, r.rebootText())
 }
 
 // filesText returns the number of files with each action.
@@ -183,17 +176,7 @@ func DriversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
 			moves.add(string(c.After.Driver), c.Address)
 		}
 	}
-	load := ""
-	if len(plan.Load) > 0 {
-		load = host.Numbered(len(plan.Load), "module") + " loaded"
-	}
-	stopped, started := term.Some(len(plan.Services.Stop), "service"), term.Some(len(plan.Services.Start), "service")
-	if stopped != "" {
-		stopped += " stopped"
-	}
-	if started != "" {
-		started += " started"
-	}
+	stopped, started := term.Some(len(plan.Services.Stop), "service", " stopped"), term.Some(len(plan.Services.Start), "service", " started")
 	persistence := ""
 	switch {
 	case len(plan.Services.On) > 0:
@@ -201,16 +184,10 @@ func DriversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
 	case len(plan.Services.Off) > 0:
 		persistence = "persistence mode switched off"
 	}
-	functions := moves.text(u, devices)
-	if functions == "" {
-		functions = "the drivers stay as they are"
+	containers := " taken from containers"
+	if plan.Release {
+		containers = " returned to containers"
 	}
-	containers := term.Some(len(plan.Containers), "function")
-	switch {
-	case containers != "" && plan.Release:
-		containers += " returned to containers"
-	case containers != "":
-		containers += " taken from containers"
-	}
-	return term.Sentence(functions, containers, load, term.AndMore(stopped, started, persistence))
+	return term.Sentence(cmp.Or(moves.text(u, devices), "the drivers stay as they are"), term.Some(len(plan.Containers), "function", containers),
+		term.Some(len(plan.Load), "module", " loaded"), term.AndMore(stopped, started, persistence))
 }

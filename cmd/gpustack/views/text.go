@@ -50,6 +50,14 @@ func Number(n *int) string {
 	return strconv.Itoa(*n)
 }
 
+// after returns a text with what stands before it, "" if it is empty.
+func after(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
 // orDash returns a text, "-" if it is empty.
 func orDash(s string) string {
 	if s == "" {

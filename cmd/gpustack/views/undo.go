@@ -1,12 +1,12 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
@@ -123,22 +123,7 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 
 // UndoFilesSummary returns the summary of the undo of files.
 func UndoFilesSummary(r Undo) string {
-	run, left, reboot, restart := "", "", "", ""
-	if len(r.Programs) > 0 {
-		run = host.Numbered(len(r.Programs), "program") + " run"
-	}
-	if len(r.Left) > 0 {
-		left = host.Numbered(len(r.Left), "program") + " left to run on the target machine"
-	}
-	if r.NextBoot {
-		reboot = "reboot needed"
-	}
-	if len(r.Restart) > 0 {
-		restart = "to restart: " + strings.Join(r.Restart, ", ")
-	}
-	files := filesText(r.Changes, "restored", "created again")
-	if files == "" {
-		files = "the files are as before"
-	}
-	return term.Sentence(files, run, left, reboot, restart)
+	return term.Sentence(cmp.Or(filesText(r.Changes, "restored", "created again"), "the files are as before"),
+		term.Some(len(r.Programs), "program", " run"), term.Some(len(r.Left), "program", " left to run on the target machine"),
+		r.rebootText(), after("to restart: ", strings.Join(r.Restart, ", ")))
 }

@@ -182,7 +182,7 @@ func (n *tree) record(addresses ...string) {
 	for _, a := range addresses {
 		selected = append(selected, fmt.Sprintf("%q", a))
 		functions = append(functions, fmt.Sprintf(`{"address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,"subsystem_id":null,`+
-			`"path":[],"group":null,"members":[],"driver":"vfio-pci","by":"ids"}`, a))
+			`"bridges":[],"sysfs_path":null,"boot_vga":false,"iommu_group":null,"group_members":[],"driver":"vfio-pci","by":"ids"}`, a))
 	}
 	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","driver":"vfio-pci","selected":[%s],"allowed":[],"lifted":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,`+
 		`"functions":[%s],"arguments":[],"files":[]}`, strings.Join(selected, ","), strings.Join(functions, ","))
@@ -196,7 +196,7 @@ func (n *tree) recordContainers(addresses ...string) {
 			`"subsystem_id":null,"path":[],"hca":false}`, a))
 	}
 	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","functions":[%s],"containers":{"gpu_kind":"gpustack.local/gpu",`+
-		`"hca_kind":"gpustack.local/hca","umad":false,"static":true,"library_path":false,"library_folder":""},`+
+		`"hca_kind":"gpustack.local/hca","umad_nodes":false,"static":true,"library_path":false,"library_folder":""},`+
 		`"container_files":[{"name":"/etc/modules-load.d/x.conf","hash":"h"}]}`, strings.Join(functions, ","))
 	n.files["etc/modules-load.d/x.conf"] = "nvidia"
 }

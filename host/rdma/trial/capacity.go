@@ -7,20 +7,25 @@ import (
 
 // Hardware is what the figures of a test were measured on.
 type Hardware struct {
-	Product  string // "" of a software device, and where it is unknown
-	Driver   string // of the function; "" of a software device
-	Firmware string // "" where the driver shows none
-	// Port and Link are what the port and the adapter's PCIe link can carry; nil if it is unknown, and
-	// of a software device, whose rate is not that of a link.
-	Port, Link *Capacity
-	Err        error // why the PCIe link was not read
+	// the name of the PCI function; null for a software device, and if unknown
+	Product string `json:"product" null:"zero"`
+	// the adapter's driver; "" for a software device, and if none is shown
+	Driver string `json:"driver"`
+	// the adapter's firmware; "" for a software device, and if none is shown
+	Firmware string `json:"firmware"`
+	// what the port can carry in each direction; null for a software device, and if unknown
+	Port *Capacity `json:"port_capacity"`
+	Link *Capacity `json:"pcie_capacity"` // what the PCIe link can carry at this moment, likewise
+	Err  error     // why the PCIe link was not read
 }
 
-// Capacity is how much data a port or a PCIe link can carry in each direction.
+// Capacity is how much data a port or a PCIe link can carry.
 type Capacity struct {
-	Name     string  // as the kernel shows it: "100 Gb/sec (4X EDR)", "x16 16.0 GT/s PCIe"
-	Gbps     float64 // 10^9 bits per second, without the encoding
-	Encoding string  // that the shown rate includes; "" for none
+	// as the kernel shows it: "100 Gb/sec (4X EDR)", "x16 16.0 GT/s PCIe"
+	Name string  `json:"capacity"`
+	Gbps float64 `json:"data_gbit_per_second"` // 10^9 bits per second, without the encoding
+	// the encoding that the capacity includes, such as "8b/10b"; null if it includes none
+	Encoding string `json:"encoding" null:"zero"`
 }
 
 // Percent returns how many per cent of the capacity a bandwidth is, in bytes per second; nil if the

@@ -29,8 +29,11 @@ type Bandwidth struct {
 // Latency is in microseconds: the time of a message there, as half of the way there and back, or
 // of a complete RDMA READ.
 type Latency struct {
-	Min, Typical, Average, Max float64
-	P99                        float64 // of the iterations, 99 per cent were at least as fast
+	Min     float64 `json:"min_us"`                     // the shortest time
+	Typical float64 `json:"typical_us"`                 // the median
+	Average float64 `json:"average_us"`                 // the mean
+	P99     float64 `json:"ninety_ninth_percentile_us"` // the time that one in a hundred exceeds
+	Max     float64 `json:"max_us"`                     // the longest time
 }
 
 // Errors of reports.

@@ -59,14 +59,19 @@ const (
 
 // Result is the result of a test of one port.
 type Result struct {
-	Verdict    Verdict
-	Seconds    *float64 // nil for a listener, which waits for its peer
-	Iterations int      // that this side has completed
-	Bytes      int64    // moved in each direction
-	Counters   []Counter
-	// Carried tells whether the port's counters of packets have moved; Unknown if the port has none.
-	Carried  host.Bool
-	Causes   []Cause
+	Verdict Verdict `json:"verdict"` // whether the test passed
+	// the duration on the side that connects; null for a listener, which waits
+	Seconds *float64 `json:"elapsed_seconds"`
+	// how many were completed: rping prints the data of each; with --perf, those of all
+	// measurements
+	Iterations int `json:"iterations"`
+	// how many were moved in each direction; with --perf, in all measurements
+	Bytes int64 `json:"bytes"`
+	// counters of the port that are higher than before; those of errors first
+	Counters []Counter `json:"counters"`
+	// counters of packets rose; null if the port has none. Adapters may loop packets back uncounted
+	Carried  host.Bool `json:"packets_counted"`
+	Causes   []Cause   `json:"causes"` // why it failed; empty if it passed
 	Warnings []string
 	// Measurements are those that were completed, in their order; none without Options.Perf.
 	Measurements []Measurement
