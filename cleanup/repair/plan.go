@@ -110,11 +110,17 @@ func (r *Repairer) present(ctx context.Context, u *cleanup.Unit) (now cleanup.Al
 	if now, err = r.allocations(ctx, u.Instance, at.Closed); err != nil {
 		return now, s, err
 	}
-	others, err := r.allocations(ctx, u.Instance, at.Open)
-	for _, a := range others.Migrations {
+	for _, uuid := range at.Open {
+		if uuid == "" {
+			continue
+		}
+		a, err := r.Placement.Allocations(ctx, uuid)
+		if err != nil {
+			return now, s, err
+		}
 		s.Moving = s.Moving || slices.ContainsFunc(s.Here, func(provider string) bool { return len(a.Providers[provider]) > 0 })
 	}
-	return now, s, err
+	return now, s, nil
 }
 
 // trees returns the resource providers of nodes.
