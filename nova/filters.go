@@ -237,7 +237,7 @@ func (f Filters) lacking(need []string) (paths []string) {
 func (p *planner) filters(aliases []Alias) error {
 	r, need := p.options.Release, neededFilters(aliases)
 	list := func(have string, set bool) string {
-		f, separator := p.scheduler().Filters(r), ","
+		f, separator := p.side().Scheduler().Filters(r), ","
 		if f.Enabled = r.DefaultFilters(); set {
 			f.Enabled = conf.ParseList(have)
 			if strings.Contains(have, ", ") {
@@ -261,7 +261,7 @@ func (p *planner) filters(aliases []Alias) error {
 	}
 	where := p.whereFilters()
 	var errs []error
-	for _, f := range p.scheduler().Filters(r).Faults(r) {
+	for _, f := range p.side().Scheduler().Filters(r).Faults(r) {
 		errs = append(errs, host.WithHint(fmt.Errorf("%s: %s: %w", where, f.Seen, ErrFilters), f.Remedy))
 	}
 	return errors.Join(errs...)
@@ -280,18 +280,10 @@ func (p *planner) whereFilters() string {
 	return p.where.File
 }
 
-// scheduler returns the planned files that nova-scheduler reads.
-func (p *planner) scheduler() (s Side) {
-	for _, source := range p.of(programScheduler) {
-		s.Files = append(s.Files, conf.Source{Name: source.name, File: source.file})
-	}
-	return s
-}
-
 // available makes the filters available if the configuration restricts them.
 func (p *planner) available(need []string) error {
 	r := p.options.Release
-	paths := p.scheduler().Filters(r).lacking(need)
+	paths := p.side().Scheduler().Filters(r).lacking(need)
 	if paths == nil {
 		return nil
 	}

@@ -58,7 +58,11 @@ func meaningOf(alias map[string]any) map[string]any {
 // hosts, else that of the table of products; none if neither knows it.
 func TypesOfProduct(alias map[string]any, hosts []Host) (types []string) {
 	for _, h := range hosts {
-		types = append(types, TypesOf(alias, h.Devices)...)
+		for i := range h.Devices {
+			if d := &h.Devices[i]; d.DeviceType != nil && IsProduct(alias, d) {
+				types = append(types, string(*d.DeviceType))
+			}
+		}
 	}
 	n, _ := newNamed(alias, "")
 	if kind := pci.TypeOfProduct(n.VendorID, n.ProductID); len(types) == 0 && n.HasIDs && kind != "" {

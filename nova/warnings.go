@@ -1,25 +1,6 @@
 package nova
 
-import (
-	"slices"
-
-	"gpustack/host/pci"
-	"gpustack/nova/devspec"
-)
-
-// Missing returns the specs of lines that name a product of which devices has no function.
-func Missing(lines []devspec.Line, devices []pci.Device) (missing []devspec.Spec) {
-	for _, l := range lines {
-		for _, s := range l.Specs {
-			if !s.Faulty && s.Vendor != devspec.Anything && s.Product != devspec.Anything && !slices.ContainsFunc(devices, func(d pci.Device) bool {
-				return d.VendorID != nil && d.ProductID != nil && s.MatchesIDs(d.VendorID.String(), d.ProductID.String())
-			}) {
-				missing = append(missing, s)
-			}
-		}
-	}
-	return missing
-}
+import "gpustack/host/pci"
 
 // HasIDs reports whether an alias has a vendor and a product.
 func HasIDs(alias map[string]any) bool {
@@ -36,17 +17,6 @@ func IsProduct(object map[string]any, d *pci.Device) bool {
 	vendor, ok := id("vendor_id")
 	product, ok2 := id("product_id")
 	return ok && ok2 && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product
-}
-
-// TypesOf returns the device types of those devices that are of an alias's product, sorted.
-func TypesOf(alias map[string]any, devices []pci.Device) (types []string) {
-	for i := range devices {
-		if d := &devices[i]; d.DeviceType != nil && IsProduct(alias, d) && !slices.Contains(types, string(*d.DeviceType)) {
-			types = append(types, string(*d.DeviceType))
-		}
-	}
-	slices.Sort(types)
-	return types
 }
 
 // TakesType reports whether an alias selects devices of a type. An alias without device_type

@@ -173,11 +173,10 @@ type aliasAt struct {
 
 // specAt is a device_spec with its place.
 type specAt struct {
-	side   side
-	file   string
-	line   int
-	object map[string]any
-	spec   devspec.Spec
+	side side
+	file string
+	line int
+	spec devspec.Spec
 }
 
 // add adds a finding. effect continues a sentence that begins with "Nova".
@@ -354,7 +353,7 @@ func (c *checker) needs(s side, alias map[string]any) bool {
 			return slices.ContainsFunc(n.offered, func(f pools.Function) bool { return nova.IsProduct(alias, f.Device) })
 		})
 	}
-	return c.release >= nova.Newton && slices.ContainsFunc(c.specs, func(at specAt) bool { return at.side.number == s.number && canMatch(at.object, alias) })
+	return c.release >= nova.Newton && slices.ContainsFunc(c.specs, func(at specAt) bool { return at.side.number == s.number && canMatch(at.spec.Object, alias) })
 }
 
 // name returns the name of the side of an alias, for messages about side s: the file if both have
@@ -429,28 +428,33 @@ func (c *checker) missing() {
 			devices = append(devices, n.Devices...)
 		}
 		for _, l := range devspec.Lines(s.Compute().Files, c.release.SpecNames()) {
-			for _, spec := range nova.Missing([]devspec.Line{l}, devices) {
-				if !allList(hostsOf(nodes), spec.Vendor) {
+			for _, spec := range l.Specs {
+				switch isProduct := spec.Vendor != devspec.Anything && spec.Product != devspec.Anything; {
+				case spec.Faulty, !isProduct, slices.ContainsFunc(devices, func(d pci.Device) bool {
+					return d.VendorID != nil && d.ProductID != nil && spec.MatchesIDs(d.VendorID.String(), d.ProductID.String())
+				}):
+				case !allList(hostsOf(nodes), spec.Vendor):
 					c.addSpec(l, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor,
 						spec.Product), "matches no device with it if the host has none", scanAll)
-					continue
+				default:
+					c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
+						"matches no device with it", host.Textf("%s lists the devices of a host", host.NewCommand("host scan").Flag("all")))
 				}
-				c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
-					"matches no device with it", host.Textf("%s lists the devices of a host", host.NewCommand("host scan").Flag("all")))
 			}
 		}
 	}
 }
 
-// identical checks the specs of a compute node for functions that should remain with the host, on
-// each machine to which its files may belong.
+// identical finds functions that a spec of a compute node matches although they should remain with
+// the host, beside identical functions for guests, on each machine to which its files may belong.
 func (c *checker) identical(s side) {
 	for _, at := range c.specs {
-		if at.side.number != s.number || at.spec.Faulty {
-			continue
-		}
 		for _, n := range c.of(s) {
-			c.kept(at, n)
+			if kept := n.WronglyOffered(n.hardware, at.spec); at.side.number == s.number && len(kept) > 0 {
+				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), orThis(n.Name)), at.file)
+				c.add(checkDeviceSpec, status, at.file, at.line, seen, "assigns them to guests",
+					host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute")))
+			}
 		}
 	}
 }
@@ -462,7 +466,7 @@ func (c *checker) ofContainers(s side) {
 			var both []string
 			for i := range n.Devices {
 				d := &n.Devices[i]
-				if slices.Contains(n.Containers, d.Address) && at.side.number == s.number && !at.spec.Faulty && n.hardware.Matches(at.spec, d) {
+				if slices.Contains(n.Containers, d.Address) && at.side.number == s.number && n.hardware.Matches(at.spec, d) {
 					both = append(both, d.Address.String())
 				}
 			}
@@ -488,20 +492,6 @@ func orThis(name string) string {
 	return "host " + name
 }
 
-// kept finds functions that a spec matches although they should remain with the host, beside
-// identical functions for guests.
-func (c *checker) kept(s specAt, n node) {
-	var kept []string
-	for _, a := range n.WronglyOffered(n.hardware, s.spec) {
-		kept = append(kept, a.String())
-	}
-	if len(kept) > 0 {
-		status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", strings.Join(kept, ", "), orThis(n.Name)), s.file)
-		c.add(checkDeviceSpec, status, s.file, s.line, seen, "assigns them to guests",
-			host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute")))
-	}
-}
-
 // guess returns the status and the text of a failure: a warning if it is not sure that the file
 // belongs to the host.
 func (n node) guess(seen, file string) (host.Status, string) {
@@ -514,7 +504,7 @@ func (n node) guess(seen, file string) (host.Status, string) {
 // someSpecMatches reports whether a device_spec may match a device of an alias.
 func (c *checker) someSpecMatches(at []aliasAt) bool {
 	return slices.ContainsFunc(at, func(a aliasAt) bool {
-		return slices.ContainsFunc(c.specs, func(s specAt) bool { return canMatch(s.object, a.object) })
+		return slices.ContainsFunc(c.specs, func(s specAt) bool { return canMatch(s.spec.Object, a.object) })
 	})
 }
 

@@ -29,7 +29,7 @@ func (c *checker) readSpecs(s side) []devspec.Line {
 			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
 				c.addSpec(l, host.Warn, "a device_spec has neither ids nor an address", "offers every PCI device of the host to guests", "add vendor_id and product_id")
 			}
-			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), o, spec})
+			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), spec})
 		}
 	}
 	return lines
@@ -59,6 +59,9 @@ func (c *checker) addSpec(l devspec.Line, status host.Status, seen, effect strin
 // the hardware: its own, or else that of the inventories.
 func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	nodes := c.of(s)
+	if len(nodes) == 0 { // a devname is wrong whatever the hardware is
+		nodes = []node{{}}
+	}
 	reports := s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
 	for _, l := range lines {
 		for _, f := range nova.TagFaults(l, reports, c.release) {
@@ -91,12 +94,7 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 			seen[f.Line.Where()+f.Seen] = true
 		}
 	}
-	if reports && len(nodes) == 0 { // a devname is wrong whatever the hardware is
-		for _, f := range devspec.NewHardware(nil, nil).ReportFaults(lines) {
-			c.addSpec(f.Line, host.Fail, f.Seen, noStart, host.Text(f.Remedy))
-		}
-	}
-	c.shadowed(s, lines, nodes)
+	c.shadowed(s, lines, c.of(s))
 }
 
 // liveMigratable checks the hypervisor of specs with live_migratable, whatever its value is.
