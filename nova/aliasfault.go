@@ -94,7 +94,11 @@ func AliasFaults(value string, r Release) (alias map[string]any, faults []AliasF
 	keys := aliasKeys(r)
 	for _, key := range slices.Sorted(maps.Keys(alias)) {
 		if k, known := keys[key]; !known || r < k.since {
-			add("remove the key", "an alias has the key %q, which %s does not support", key, r)
+			remedy := "remove the key"
+			if _, isBlank := keys[strings.TrimSpace(key)]; isBlank && !hasKey(alias, strings.TrimSpace(key)) {
+				remedy = fmt.Sprintf("write the key as %q", strings.TrimSpace(key))
+			}
+			add(remedy, "an alias has the key %q, which %s does not support", key, r)
 		}
 	}
 	switch name, isText := alias["name"].(string); {

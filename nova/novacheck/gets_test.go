@@ -86,3 +86,55 @@ func TestGets(t *testing.T) {
 		})
 	}
 }
+
+// TestPublicFiles: what public guides and questions have in nova.conf, on the hardware that they name.
+func TestPublicFiles(t *testing.T) {
+	device := func(address, ids string, kind pci.DeviceType) pci.Device {
+		d := gpu(t, address, kind, "vfio-pci")
+		vendor, product, _ := strings.Cut(ids, ":")
+		v, _ := pci.ParseID(vendor)
+		p, _ := pci.ParseID(product)
+		d.VendorID, d.ProductID = &v, &p
+		return d
+	}
+	for name, test := range map[string]struct {
+		release nova.Release
+		pci     string
+		devices []pci.Device
+		says    string // the failures and their remedies
+	}{
+		// https://github.com/osism-archive/documentation/pull/28: an 82599 has SR-IOV.
+		"osism": {nova.Rocky, `alias = {"vendor_id": "8086", "product_id":"10fb", "device_type":"type-PCI", "name":"testing"}
+passthrough_whitelist = {"vendor_id": "8086", "product_id": "10fb"}`, []pci.Device{device("0000:04:00.0", "8086:10fb", pci.TypePF)},
+			"the devices of alias testing have device_type type-PF: run gpustack nova configure --role all --alias testing=8086:10fb,device_type=type-PF, " +
+				"and with its role on every other host that has the alias"},
+		// https://github.com/SUSE-Cloud/doc-cloud/pull/1236: two products of V100, without SR-IOV.
+		"SUSE": {nova.Rocky, `passthrough_whitelist = [{"vendor_id": "10de", "product_id": "1db4"}, {"vendor_id": "10de", "product_id": "1db1"}]
+alias = {"vendor_id": "10de", "name": "a2", "device_type": "type-PCI", "product_id": "1db1"}
+alias = {"vendor_id": "10de", "name": "a1", "device_type": "type-PCI", "product_id": "1db4"}`,
+			[]pci.Device{device("0000:84:00.0", "10de:1db4", pci.TypePCI), device("0000:85:00.0", "10de:1db1", pci.TypePCI)}, ""},
+		// https://docs.openstack.org/nova/wallaby/admin/pci-passthrough.html names 8086:154d, an X520 with
+		// SR-IOV: its alias without device_type selects no physical function.
+		"Nova's guide": {nova.Wallaby, `passthrough_whitelist = { "address": "0000:41:00.0" }
+alias = { "vendor_id":"8086", "product_id":"154d", "name":"a1" }`, []pci.Device{device("0000:41:00.0", "8086:154d", pci.TypePF)},
+			"the devices of alias a1 have device_type type-PF: run gpustack nova configure --role all --alias a1=8086:154d,device_type=type-PF, " +
+				"and with its role on every other host that has the alias"},
+		// microstack's forum: a key with a blank.
+		"a key with a blank": {nova.Train, `alias = {"vendor_id":"10de","product_id":"1b06"," device_type":"type-PCI","name":"1b06"}
+passthrough_whitelist = {"vendor_id": "10de", "product_id": "1b06"}`, []pci.Device{device("0000:01:00.0", "10de:1b06", pci.TypePCI)},
+			`an alias has the key " device_type", which train does not support: write the key as "device_type"`},
+	} {
+		file, err := conf.Parse([]byte("[pci]\n" + test.pci + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		side := nova.Side{Role: nova.All, Files: []conf.Source{{Name: "nova.conf", File: file}}, Machine: nova.Machine{Devices: test.devices}}
+		for _, f := range novacheck.Run(test.release, []nova.Side{side}, nil, nil) {
+			got = append(got, f.Seen+": "+f.Remedy.String())
+		}
+		if s := strings.Join(got, "\n"); s != test.says {
+			t.Errorf("%s: %s\nwant %s", name, s, test.says)
+		}
+	}
+}
