@@ -77,8 +77,6 @@ LONG_TESTS += TestRDMAPeers TestRDMA/causes
 LONG_TESTS += TestDist/made_twice
 # Of the harness: a machine that gets little time, dies or panics.
 LONG_TESTS += TestStarved TestDies TestPanics
-# Modules of the kernel are unpacked.
-LONG_TESTS += TestModuleInfo
 # Ansible runs a role on eleven servers, on two controllers, and ends at each step of it.
 # TestRolloutStops stays: two servers to the end, past a failure and a kill.
 LONG_TESTS += TestRoleNode TestRoleController TestRoleSteps

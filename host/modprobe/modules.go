@@ -139,9 +139,16 @@ func moduleName(file string) string {
 	return base
 }
 
-// Name returns the name of the module in a file, "vfio_pci" for "vfio-pci.ko.zst" in any folder.
-func Name(file string) string {
-	return Normal(moduleName(file))
+// HasModule reports whether the kernel of a release has a module in a file whose name is wanted, with
+// "_" for "-".
+func HasModule(root host.Root, release string, wanted func(name string) bool) (bool, error) {
+	dep, err := readList(root, release, "modules.dep", namesOnly)
+	for line := range strings.Lines(string(dep)) {
+		if file, _, ok := strings.Cut(line, ":"); ok && wanted(Normal(moduleName(file))) {
+			return true, nil
+		}
+	}
+	return false, err
 }
 
 // ofVendor reports whether a pattern matches PCI devices of one of the vendors or of any vendor,

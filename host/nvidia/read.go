@@ -222,11 +222,11 @@ func (r *reader) onDisk() (modules []DiskModule) {
 	}
 	running, _ := r.text(releaseFile)
 	for _, kernel := range kernels {
-		files, err := modprobe.Files(r.root, kernel, func(name string) bool { return moduleName().MatchString(name) })
+		has, err := modprobe.HasModule(r.root, kernel, func(name string) bool { return moduleName().MatchString(name) })
 		if err != nil {
 			r.warnings = append(r.warnings, err.Error())
 		}
-		if len(files) > 0 {
+		if has {
 			modules = append(modules, DiskModule{kernel, kernel == running})
 		}
 	}

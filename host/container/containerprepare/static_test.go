@@ -87,7 +87,7 @@ func TestDriverContainer(t *testing.T) {
 	}
 }
 
-// TestOtherLibrary: a library of another version than libcuda is not mounted; container check names it.
+// TestOtherLibrary: a library of another version than libcuda is not mounted: container check has it.
 func TestOtherLibrary(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
