@@ -3,7 +3,6 @@ package rdma
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 )
@@ -28,8 +27,7 @@ func (a Adapter) Provider() string {
 }
 
 // serves reports whether the folder's libibverbs finds the library of a driver, and if not, why.
-// lines may name libraries in other folders by absolute paths.
-func (f VerbsFolder) serves(name string, lines []DriverLine) (found bool, why string) {
+func (f VerbsFolder) serves(name string) (found bool, why string) {
 	var others []string
 	for _, p := range f.Providers {
 		switch {
@@ -38,11 +36,6 @@ func (f VerbsFolder) serves(name string, lines []DriverLine) (found bool, why st
 			return true, ""
 		default:
 			others = append(others, p.File)
-		}
-	}
-	for _, line := range lines {
-		if path.IsAbs(line.Name) && line.Provider() == name {
-			return true, "" // a folder of the operator's own
 		}
 	}
 	if others != nil {
@@ -106,14 +99,14 @@ func (v Verbs) Refuses(a Adapter) (why, message string) {
 	switch {
 	case name == "", len(libraries) == 0:
 		return "", ""
-	case !slices.ContainsFunc(v.Drivers, func(d DriverLine) bool { return d.Provider() == name }):
+	case !slices.Contains(v.Drivers, name):
 		return fmt.Sprintf("no file in %s has the line \"driver %s\"", DriverDir, name), noDevices
 	}
 	for _, folder := range libraries {
 		if folder.Private == 0 {
 			continue
 		}
-		if found, reason := folder.serves(name, v.Drivers); !found {
+		if found, reason := folder.serves(name); !found {
 			return reason, fmt.Sprintf(`"libibverbs: Warning: couldn't load driver 'lib%s-rdmav%d.so': …: cannot open shared object file", `,
 				name, folder.Private) + noDevices
 		}

@@ -16,26 +16,9 @@ import (
 // Verbs are the parts of libibverbs in the file system: what it is configured to load, and which
 // libraries exist.
 type Verbs struct {
-	Drivers   []DriverLine // of /etc/libibverbs.d
-	Folders   []VerbsFolder
-	DriverErr error // of reading the configuration
-	Err       error // of reading libraries
-}
-
-// DriverLine is a line "driver NAME" of a file in /etc/libibverbs.d.
-type DriverLine struct {
-	Name string // "mlx5", or an absolute path without suffix
-	File string
-	Line int
-}
-
-// Provider returns the name without folder: libibverbs adds the suffix to an absolute path, and the
-// prefix lib and the suffix to a name (rdma-core, libibverbs/init.c, load_driver).
-func (d DriverLine) Provider() string {
-	if path.IsAbs(d.Name) {
-		return strings.TrimPrefix(path.Base(d.Name), "lib")
-	}
-	return d.Name
+	Drivers []string // of lines "driver NAME" in /etc/libibverbs.d, such as "mlx5"
+	Folders []VerbsFolder
+	Err     error // of reading the configuration or libraries
 }
 
 // VerbsFolder is a folder of libraries with a libibverbs or with libraries for its drivers.
@@ -69,25 +52,23 @@ func ReadVerbs(root host.Root) Verbs {
 	var v Verbs
 	files, err := root.ReadDir(DriverDir)
 	if err != nil && !host.IsAbsent(err) {
-		v.DriverErr = err
+		v.Err = err
 	}
 	for _, name := range files {
 		file := path.Join(DriverDir, name)
 		data, err := root.ReadFile(file)
 		if err != nil {
-			v.DriverErr = errors.Join(v.DriverErr, err)
+			v.Err = errors.Join(v.Err, err)
 			continue
 		}
-		number := 0
 		for line := range strings.Lines(string(data)) {
-			number++
 			if words := strings.Fields(line); len(words) >= 2 && words[0] == "driver" {
-				v.Drivers = append(v.Drivers, DriverLine{words[1], file, number})
+				v.Drivers = append(v.Drivers, words[1])
 			}
 		}
 	}
 	for _, dir := range libraryDirs(root) {
-		folder, err := readFolder(root, dir, v.Drivers)
+		folder, err := readFolder(root, dir)
 		v.Err = errors.Join(v.Err, err)
 		if folder.Library != "" || folder.Providers != nil {
 			v.Folders = append(v.Folders, folder)
@@ -126,7 +107,7 @@ func libraryDirs(root host.Root) []string {
 
 const libraryName = "libibverbs.so.1"
 
-func readFolder(root host.Root, dir string, drivers []DriverLine) (VerbsFolder, error) {
+func readFolder(root host.Root, dir string) (VerbsFolder, error) {
 	folder := VerbsFolder{Dir: dir}
 	var failed error
 	library := path.Join(dir, libraryName)
@@ -137,26 +118,18 @@ func readFolder(root host.Root, dir string, drivers []DriverLine) (VerbsFolder, 
 	case !host.IsAbsent(err):
 		failed = host.OfFile(library, err)
 	}
-	// libibverbs looks into its own folder first, then into those of the dynamic linker, which have
-	// many other libraries.
-	inside := path.Join(dir, "libibverbs")
-	entries, err := root.ReadDir(inside)
+	inside := path.Join(dir, "libibverbs") // the folder of all distributions and vendors
+	names, err := root.ReadDir(inside)
 	if err != nil && !host.IsAbsent(err) {
 		failed = errors.Join(failed, err)
 	}
-	for i, name := range entries {
-		entries[i] = path.Join(inside, name)
-	}
-	for _, d := range drivers {
-		entries = append(entries, path.Join(dir, fmt.Sprintf("lib%s-rdmav%d.so", d.Provider(), folder.Private)))
-	}
-	for _, file := range entries {
-		p, ok := parseProvider(path.Base(file))
+	for _, name := range names {
+		p, ok := parseProvider(name)
 		if !ok {
 			continue
 		}
-		p.File = file
-		switch ok, err := root.Exists(file); { // some are links to a library in the folder above
+		p.File = path.Join(inside, name)
+		switch ok, err := root.Exists(p.File); { // some are links to a library in the folder above
 		case err != nil:
 			failed = errors.Join(failed, err)
 		case ok:

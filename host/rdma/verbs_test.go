@@ -22,7 +22,7 @@ driver mlx5
 -- etc/libibverbs.d/mthca.driver --
 driver mthca
 -- etc/libibverbs.d/any --
-  driver   /opt/lib/libfoo
+drivers foo
 -- usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0 --
 ELF IBVERBS_1.1 IBVERBS_PRIVATE_34 -rdmav34.so
 -- usr/lib/x86_64-linux-gnu/libmlx5.so.1.24.44.0 --
@@ -37,8 +37,7 @@ of 2014
 `)
 	const debian = "/usr/lib/x86_64-linux-gnu"
 	want := rdma.Verbs{
-		Drivers: []rdma.DriverLine{{Name: "/opt/lib/libfoo", File: "/etc/libibverbs.d/any", Line: 1}, {Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 2},
-			{Name: "mthca", File: "/etc/libibverbs.d/mthca.driver", Line: 1}},
+		Drivers: []string{"mlx5", "mthca"},
 		Folders: []rdma.VerbsFolder{
 			{Dir: "/usr/lib64", Library: "/usr/lib64/libibverbs.so.1", Private: 65, Providers: []rdma.Provider{ // and one from before 2017
 				{File: "/usr/lib64/libibverbs/librxe-rdmav65.so", Name: "rxe", Private: 65},

@@ -154,8 +154,3 @@ func portTitle(a rdma.Adapter, p rdma.Port) string {
 func portFile(a rdma.Adapter, p rdma.Port, name string) string {
 	return fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/%s", a.Name, p.Number, name)
 }
-
-// functionFile returns the path of an attribute of a PCI function.
-func functionFile(a pci.Address, name string) string {
-	return "/sys/bus/pci/devices/" + a.String() + "/" + name
-}

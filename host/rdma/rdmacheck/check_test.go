@@ -122,7 +122,7 @@ func healthy(t *testing.T) rdmacheck.Machine {
 		Arguments: machine.Look[[]string]{Value: []string{"quiet", "intel_iommu=on"}},
 		Links:     map[pci.Address]pci.PCIeLink{pf: link, devices[3].Address: link, devices[4].Address: link},
 		Verbs: rdma.Verbs{
-			Drivers: []rdma.DriverLine{{Name: "mlx5", File: "/etc/libibverbs.d/mlx5.driver", Line: 1}},
+			Drivers: []string{"mlx5"},
 			Folders: []rdma.VerbsFolder{{
 				Dir: "/usr/lib64", Library: "/usr/lib64/libibverbs.so.1", Private: 34,
 				Providers: []rdma.Provider{{File: "/usr/lib64/libibverbs/libmlx5-rdmav34.so", Name: "mlx5", Private: 34}},
@@ -168,7 +168,7 @@ func port(m *rdmacheck.Machine, i int) *rdma.Port { return &adapters(m)[i].Ports
 func soft(m *rdmacheck.Machine) {
 	a := &adapters(m)[0]
 	a.Address, a.Function, a.Driver, a.Name, a.Parent = nil, nil, "", "rxe0", "eth9"
-	m.Verbs.Drivers = append(m.Verbs.Drivers, rdma.DriverLine{Name: "rxe", File: "/etc/libibverbs.d/rxe.driver", Line: 1})
+	m.Verbs.Drivers = append(m.Verbs.Drivers, "rxe")
 }
 
 // vf adds the RDMA device of a virtual function that is bound to its host driver.
@@ -221,7 +221,7 @@ func cases(t *testing.T) []unhealthy {
 		}},
 		{"providers", host.NA, "libibverbs is not installed", func(m *rdmacheck.Machine) { m.Verbs.Folders = nil }},
 		{"providers", host.Fail, `no file in /etc/libibverbs.d has the line "driver mlx5"`, func(m *rdmacheck.Machine) { m.Verbs.Drivers = nil }},
-		{"providers", host.NA, "permission denied", func(m *rdmacheck.Machine) { m.Verbs.DriverErr = fs.ErrPermission }},
+		{"providers", host.NA, "permission denied", func(m *rdmacheck.Machine) { m.Verbs.Err = fs.ErrPermission }},
 		{"providers", host.Fail, "/usr/lib64/libibverbs has no librxe-rdmav34.so", soft},
 		{"providers", host.Fail, "/usr/lib64/libibverbs.so.1 has private ABI 65, which /usr/lib64/libibverbs/libmlx5-rdmav34.so does not fit",
 			func(m *rdmacheck.Machine) { m.Verbs.Folders[0].Private = 65 }},
@@ -242,10 +242,6 @@ func cases(t *testing.T) []unhealthy {
 			adapters(m)[0].Verbs.ABI = ptr(2)
 			m.Verbs.Folders[0].Private = 65
 			m.Verbs.Folders[0].Providers[0].Private = 65
-		}},
-		{"providers", host.Pass, "for mlx5", func(m *rdmacheck.Machine) { // a path without suffix
-			m.Verbs.Drivers[0].Name = "/opt/mellanox/libmlx5"
-			m.Verbs.Folders[0].Providers = nil
 		}},
 		{"nodes", host.Fail, "0000:4b:00.0 (mlx5_1) has no uverbs device", func(m *rdmacheck.Machine) { adapters(m)[1].Verbs = nil }},
 		{"providers", host.Fail, "its library for mlx5 does not accept version 2 of the driver's interface", func(m *rdmacheck.Machine) { adapters(m)[0].Verbs.ABI = ptr(2) }},

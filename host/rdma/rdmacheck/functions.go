@@ -81,12 +81,8 @@ func (v view) used() (findings []host.Finding) {
 		return checklist.Unread(v.Used.File, v.Used.Err)
 	}
 	for _, err := range v.Used.Value {
-		switch {
-		case isUnknown(err):
-			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: host.HintOf(err)})
-			continue
-		case errors.Is(err, gate.ErrAllowUnread):
-			findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error(), Remedy: "make that file readable"})
+		if isUnknown(err) || errors.Is(err, gate.ErrAllowUnread) {
+			findings = append(findings, checklist.Prevented(err))
 			continue
 		}
 		findings = append(findings, host.Finding{

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/steps"
@@ -35,7 +36,7 @@ func (v view) identity() []host.Finding {
 			now, wrong := a.VFs[i], wrongIdentity(f, a.VFs[i])
 			for _, what := range wrong {
 				findings = append(findings, host.Finding{
-					Status: host.Fail, File: functionFile(p.Address, ""),
+					Status: host.Fail, File: machine.AttributeFile(p.Address, ""),
 					Seen:   fmt.Sprintf("virtual function %d of %s (%s): %s", f.Index, p.Address, f.Address, what),
 					Effect: "its port stays DOWN in the guest, or is not a member of its partitions", Remedy: restart,
 				})

@@ -1,7 +1,6 @@
 package rdmacheck
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,19 +19,16 @@ func (v view) providers() []host.Finding {
 	if !v.Stack.Seen() {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
-	var findings []host.Finding
-	if err := errors.Join(v.Verbs.Err, v.Verbs.DriverErr); err != nil {
-		findings = checklist.Unread("libibverbs", err)
+	if v.Verbs.Err != nil {
+		return checklist.Unread("libibverbs", v.Verbs.Err)
 	}
 	libraries := v.Verbs.Libraries()
-	switch {
-	case findings != nil && (v.Verbs.DriverErr != nil || len(libraries) == 0):
-		return findings
-	case len(libraries) == 0:
-		findings = checklist.NA("libibverbs is not installed: programs on this host cannot use adapters, and guests and containers bring their own")
+	if len(libraries) == 0 {
+		findings := checklist.NA("libibverbs is not installed: programs on this host cannot use adapters, and guests and containers bring their own")
 		findings[0].Remedy = install
 		return findings
 	}
+	var findings []host.Finding
 	fail := func(file, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: remedy})
 	}

@@ -5,6 +5,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -22,7 +23,7 @@ func (v view) vfs() []host.Finding {
 		fail := func(file, seen, effect string) {
 			findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: restart})
 		}
-		file := functionFile(p.Address, "sriov_numvfs")
+		file := machine.AttributeFile(p.Address, "sriov_numvfs")
 		switch n := d.SRIOV.NumVFs; {
 		case n == nil:
 			return checklist.NA("%s: %s is not shown by the kernel", p.Address, file)
@@ -40,14 +41,14 @@ func (v view) vfs() []host.Finding {
 			case at == nil:
 				fail(file, fmt.Sprintf("virtual function %d of %s is not at %s", f.Index, p.Address, f.Address), "what refers to this address fails")
 			case at.ProductID != nil && *at.ProductID != f.ProductID:
-				fail(functionFile(f.Address, "device"), fmt.Sprintf("%s has product id %s, recorded is %s", f.Address, at.ProductID, f.ProductID),
+				fail(machine.AttributeFile(f.Address, "device"), fmt.Sprintf("%s has product id %s, recorded is %s", f.Address, at.ProductID, f.ProductID),
 					"Nova's device_spec does not match it")
 			case at.DriverUnread():
 				findings = append(findings, checklist.NA("%s: the driver cannot be read", f.Address)...)
 			case at.DriverName() == f.Driver || pci.LeavesAlone(f.Driver) && pci.LeavesAlone(at.DriverName()):
 				total++
 			default:
-				fail(functionFile(f.Address, "driver"), fmt.Sprintf("%s is bound to %s instead of %s", f.Address, driverText(at), f.Driver),
+				fail(machine.AttributeFile(f.Address, "driver"), fmt.Sprintf("%s is bound to %s instead of %s", f.Address, driverText(at), f.Driver),
 					"it cannot be used as recorded, for "+string(p.Use))
 			}
 		}

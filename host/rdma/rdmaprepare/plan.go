@@ -40,7 +40,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 		options = templates.RDMAModprobe
 	}
 	modules := m.modules(w.Record)
-	if modules != nil {
+	if len(modules) > 0 {
 		load = templates.RDMAModules + strings.Join(modules, "\n") + "\n"
 	}
 	for _, f := range []struct{ name, text, purpose string }{
@@ -74,8 +74,9 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	return p, err
 }
 
-// wantedModules returns the modules that a record needs, in the order in which they are loaded.
-func wantedModules(r rdma.Record) []string {
+// modules returns the modules that a record needs and that a kernel has as a file, in the order in
+// which they are loaded.
+func (m Machine) modules(r rdma.Record) []string {
 	if len(r.Adapters) == 0 {
 		return nil
 	}
@@ -87,17 +88,9 @@ func wantedModules(r rdma.Record) []string {
 	if has(func(a rdma.Prepared) bool { return a.Use == rdma.ForGuests }) {
 		modules = append(modules, machine.VFIO)
 	}
-	return modules
-}
-
-// modules returns the modules to load for a record: those that a kernel has as a file.
-func (m Machine) modules(r rdma.Record) (load []string) {
-	for _, module := range wantedModules(r) {
-		if slices.ContainsFunc(m.Kernels, func(k modprobe.Modules) bool { return k.Loadable(module) }) {
-			load = append(load, module)
-		}
-	}
-	return load
+	return slices.DeleteFunc(modules, func(module string) bool {
+		return !slices.ContainsFunc(m.Kernels, func(k modprobe.Modules) bool { return k.Loadable(module) })
+	})
 }
 
 // notes adds what happens at boot, and what is left to the operator.

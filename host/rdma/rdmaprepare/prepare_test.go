@@ -378,7 +378,7 @@ func TestLeaving(t *testing.T) {
 		{"a team whose RDMA device is in use", []hca{eth, slave}, ofSlave + uverbs + above("team0"), slaveFiles + "-- sys/class/net/team0/ifindex --\n8\n-- proc/7/comm --\nrping\n",
 			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, strings.Replace(used, "bond0", "team0", 1)},
 		{"a bridge", []hca{eth, slave}, ofSlave + uverbs + above("br0"), slaveFiles + "-- sys/class/net/br0/bridge/bridge_id --\n8000\n-- proc/7/comm --\nrping\n",
-			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: has no RDMA device: its driver is mlx5_core"},
+			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2}, "0000:0d:00.1: VFs remove the RDMA device mlx5_1 of its bond br0"},
 		{"the same, allowed", []hca{eth, slave}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"),
 			rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2, Allow: []pci.Address{other}}, ""},
 		{"a bond whose slaves have devices of their own, one in use", []hca{eth, second}, ofBond + uverbs,

@@ -64,19 +64,10 @@ func tooMany(p rdma.Prepared, vfs int, total *int) error {
 		err = fmt.Errorf("%s: %d VFs are more than its firmware allows (sriov_totalvfs is %d)", p.Address, vfs, *total)
 	}
 	hint := "raise the limit with the adapter vendor's tool"
-	if line := firmwareCommand(p.Driver, p.Address, vfs); line != "" {
-		hint = "set the limit with " + line + " (package mstflint)"
+	if p.Driver == "mlx5_core" {
+		hint = fmt.Sprintf("set the limit with mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d (package mstflint)", p.Address, vfs)
 	}
 	return host.WithHint(err, hint+", switch SR-IOV on in the machine's firmware, and power the machine off and on")
-}
-
-// firmwareCommand returns the command that lets the firmware of an adapter show a number of VFs
-// (mstflint), or "" for an adapter of another vendor.
-func firmwareCommand(driver string, a pci.Address, vfs int) string {
-	if driver != "mlx5_core" {
-		return ""
-	}
-	return fmt.Sprintf("mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d", a, vfs)
 }
 
 // Want is the wanted record, without the files, and what the operator has to know about it.

@@ -96,8 +96,8 @@ func Targets(adapters []rdma.Adapter, addresses func(netdev string) ([]netip.Add
 			continue
 		}
 		for _, p := range a.Ports {
-			t := Target{Adapter: a, Port: p}
-			err := t.read(addresses)
+			reached, err := a.Reach(p, addresses)
+			t := Target{Adapter: a, Port: p, Addresses: reached}
 			if err != nil {
 				skipped = append(skipped, Skipped{a, &p.Number, fmt.Errorf("%s %w", t, err)})
 				continue
@@ -106,12 +106,6 @@ func Targets(adapters []rdma.Adapter, addresses func(netdev string) ([]netip.Add
 		}
 	}
 	return targets, skipped
-}
-
-// read sets the addresses of a port.
-func (t *Target) read(addresses func(netdev string) ([]netip.Addr, error)) (err error) {
-	t.Addresses, err = t.Adapter.Reach(t.Port, addresses)
-	return err
 }
 
 // At returns the target that has an IP address.
