@@ -227,7 +227,7 @@ func TestHintShowsWhatLeaves(t *testing.T) {
 	dir := t.TempDir()
 	unpack(t, dir, example(t, "talk-2xk4200"), "-- usr/lib/systemd/systemd --\n-- usr/sbin/gpustack --\n")
 	stderr, status := runHere(t, dir, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:01:00.0", "--allow", "0000:01:00.0")
-	const want = "gpustack: warning: 0000:01:00.0: the NIC eth0 (igb) leaves the host at the next boot (allowed; otherwise refused: is no GPU: NIC eth0 (igb); it has the default route through eth0; "
+	const want = "gpustack: warning: 0000:01:00.0: the NIC eth0 (igb) leaves the host at the next boot (allowed; otherwise refused: is no GPU: NIC eth0 (igb); the host keeps 0000:01:00.1 "
 	if status != 2 || !strings.Contains(stderr, want) {
 		t.Errorf("exit status %d: %s", status, stderr)
 	}

@@ -17,7 +17,7 @@ import (
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
 	h := Host{Devices: devices, Bonds: Bonds{}}
 	var needsErr, mediatedErr, recordErr error
-	if slices.ContainsFunc(leaving, Leaving.takes) {
+	if slices.ContainsFunc(leaving, func(l Leaving) bool { return l.Kind.takes() }) {
 		h.Needs, needsErr = guard.Observe(root, devices)
 		h.Mediated, mediatedErr = pci.ReadMediated(root, devices)
 	}
@@ -34,6 +34,3 @@ func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, mach
 	}
 	return h, uses, errors.Join(needsErr, mediatedErr, recordErr, usesErr)
 }
-
-// takes reports whether the host loses the function.
-func (l Leaving) takes() bool { return l.Kind.takes() }

@@ -62,7 +62,8 @@ func (h Host) judge(l Leaving) *Refusal {
 	if why == "" {
 		return nil
 	}
-	if in := h.Needs.Links[d.Address].Why(); in != "" {
+	links := h.Needs.Links[d.Address]
+	if in := links.Why(); in != "" && !slices.ContainsFunc(links.Interfaces, func(i guard.Interface) bool { return i.Unknown }) {
 		why += "; " + in
 	}
 	return &Refusal{Address: d.Address, Reason: why + h.loses(d), Code: code}

@@ -177,8 +177,8 @@ func (h *holders) process(pid int) error {
 			cgroup := h.text(pid, "cgroup")
 			unit, service := unit(cgroup)
 			holder := Holder{
-				Address: a, File: file, As: d.As(), PID: pid, Command: h.line(pid, "comm"), Unit: unit, Service: service,
-				Container: container(cgroup), Shared: sharedByGPUs(file),
+				Address: a, File: file, As: d.As(), PID: pid, Command: strings.TrimSuffix(h.text(pid, "comm"), "\n"),
+				Unit: unit, Service: service, Container: container(cgroup), Shared: sharedByGPUs(file),
 			}
 			h.found, found[a] = append(h.found, holder), !holder.IsClock()
 		}

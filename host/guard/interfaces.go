@@ -11,26 +11,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
 const netDir = "/sys/class/net"
 
-// isUp reports whether an interface is set up, or its state is not shown (Linux,
-// Documentation/ABI/testing/sysfs-class-net; IFF_UP in include/uapi/linux/if.h).
-func (g *guard) isUp(name string) (bool, error) {
+// isUp reports whether an interface is set up (Linux, Documentation/ABI/testing/sysfs-class-net; IFF_UP
+// in include/uapi/linux/if.h).
+func (g *guard) isUp(name string) (host.Bool, error) {
 	text, err := g.attribute(path.Join(netDir, name, "flags"))
 	if errors.Is(err, unix.EINVAL) {
-		return false, nil // just removed: netdev_show in net/core/net-sysfs.c
+		return host.No, nil // just removed: netdev_show in net/core/net-sysfs.c
 	}
 	if err != nil || text == "" {
-		return true, err
+		return host.Unknown, err
 	}
 	flags, err := strconv.ParseUint(text, 0, 32)
 	if err != nil {
-		return true, fmt.Errorf("%s/%s/flags: not a number: %q", netDir, name, text)
+		return host.Unknown, fmt.Errorf("%s/%s/flags: not a number: %q", netDir, name, text)
 	}
-	return flags&unix.IFF_UP != 0, nil
+	return host.BoolOf(flags&unix.IFF_UP != 0), nil
 }
 
 // ReadAddresses returns the addresses of each interface of the running machine by rtnetlink(7). No
@@ -59,6 +60,7 @@ func ReadAddresses() (map[string][]netip.Addr, error) {
 type Interface struct {
 	Name       string
 	Up         bool   // it is set up, or its state is not shown
+	Unknown    bool   // its state is not shown
 	Master     bool   // it is a port of MasterName
 	MasterName string // a bond, a bridge, a VRF, Open vSwitch, or ""
 }
@@ -87,7 +89,7 @@ func (g *guard) interfacesOf() (map[pci.Address]Links, error) {
 		if err != nil {
 			return nil, err
 		}
-		i := Interface{Name: name, Up: up}
+		i := Interface{Name: name, Up: up != host.No, Unknown: !up.Known()}
 		if master != "" {
 			i.Master, i.MasterName = true, path.Base(master)
 		}

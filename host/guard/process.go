@@ -1,10 +1,6 @@
 package guard
 
-import (
-	"strings"
-
-	"gpustack/host"
-)
+import "gpustack/host"
 
 // text returns the content of a file of a process, for messages, or "" if it cannot be read.
 func (g *guard) text(pid int, name string) string {
@@ -13,11 +9,6 @@ func (g *guard) text(pid int, name string) string {
 		return ""
 	}
 	return string(data)
-}
-
-func (g *guard) line(pid int, name string) string {
-	line, _, _ := strings.Cut(g.text(pid, name), "\n")
-	return line
 }
 
 // opened returns the open files of a process; none if it has ended.
