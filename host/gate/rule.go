@@ -63,7 +63,7 @@ func (h Host) judge(l Leaving) *Refusal {
 		return nil
 	}
 	links := h.Needs.Links[d.Address]
-	if in := links.Why(); in != "" && !slices.ContainsFunc(links.Interfaces, func(i guard.Interface) bool { return i.Unknown }) {
+	if in := links.Why(); in != "" && !slices.ContainsFunc(links.Interfaces, func(i guard.Interface) bool { return i.Unknown && !i.Master }) {
 		why += "; " + in
 	}
 	return &Refusal{Address: d.Address, Reason: why + h.loses(d), Code: code}

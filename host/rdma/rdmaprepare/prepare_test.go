@@ -253,11 +253,11 @@ func TestRefusals(t *testing.T) {
 			"VF 0000:0c:00.3 of 0000:0c:00.0 is in use: rping (pid 7) has /dev/infiniband/uverbs3 open"},
 		{"an adapter with a route", both, "", route, roce(2), ""},
 		{"a whole adapter with a route", both, "", route, rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true},
-			"0000:0d:00.0: has a network interface in use: eth1 is up; it has the default route through eth1"},
+			"0000:0d:00.0: has a network interface in use: eth1 is up"},
 		{"the same, allowed", both, "", route, rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true, Allow: []pci.Address{address(eth.address)}}, ""},
 		{"the same, for containers", both, "", route, rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true, Use: rdma.ForContainers}, ""},
 		{"a whole adapter whose second port has a route", []hca{ib, with(eth, func(a *hca) { a.address = "0000:0c:00.1" })}, "", route, whole,
-			"0000:0c:00.0: has a network interface in use: none is shown here, so it may be in another network namespace or have a driver of DPDK; it has the network driver mlx5_core and no interface in this network namespace; " +
+			"0000:0c:00.0: has a network interface in use: no interface is shown here: it may be in another network namespace, or have a driver of DPDK; " +
 				"the host keeps 0000:0c:00.1 of the same card, and a guest can reset or reflash the whole card"},
 		{"the same, allowed", []hca{ib, with(eth, func(a *hca) { a.address = "0000:0c:00.1" })}, "", route, allowed, ""},
 		{"a whole adapter that shares its group", []hca{ib, with(eth, func(a *hca) { a.group = 20 })}, "", "", allowed,
@@ -321,7 +321,7 @@ func TestLeaving(t *testing.T) {
 	}
 	onVF := netdev("0000:0d:00.2", "eth9")
 	vfFiles := "-- " + devices + "0000:0d:00.2/net/eth9/ifindex --\n9\n" + route("eth9")
-	const refused = "0000:0d:00.0: its VF 0000:0d:00.2 has a network interface in use: eth9 is up; it has the default route through eth9"
+	const refused = "0000:0d:00.0: its VF 0000:0d:00.2 has a network interface in use: eth9 is up"
 	bonded := func(files string) string {
 		return "-- sys/class/net/bond0/bonding/slaves --\neth1 eth2\n-- sys/class/net/bond0/ifindex --\n8\n" + files
 	}
@@ -393,7 +393,7 @@ func TestLeaving(t *testing.T) {
 		{"no RDMA device and no bond", []hca{eth, slave}, ofSlave, slaveFiles, rdmaprepare.Options{Add: []pci.Address{other}, VFs: 2},
 			"0000:0d:00.1: has no RDMA device: its driver is mlx5_core"},
 		{"VFs of a whole adapter", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, Whole: true, Allow: one}, "0000:0d:00.0: has virtual functions enabled (2)"},
-		{"the same, with a route", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, Whole: true}, refused + "\n0000:0d:00.0: has a network interface in use: eth1 is up; it has the default route through eth9\n0000:0d:00.0: has virtual functions enabled (2)"},
+		{"the same, with a route", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, Whole: true}, refused + "\n0000:0d:00.0: has a network interface in use: eth1 is up\n0000:0d:00.0: has virtual functions enabled (2)"},
 		{"the same, for containers", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, Whole: true, Use: rdma.ForContainers}, ""},
 		{"a manager of NVSwitches", []hca{eth}, manager + board, boardFiles, rdmaprepare.Options{Add: one, Whole: true, Allow: one},
 			"0000:0d:00.0: manages the NVSwitches of this machine, and NVIDIA's fabric manager needs it"},
