@@ -39,9 +39,6 @@ func (r *reader) gids(port string, p *Port, all bool) {
 		return
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	types, netdevs := attributes{r: r, folder: path.Join(port, "gid_attrs/types")}, attributes{r: r, folder: path.Join(port, "gid_attrs/ndevs")}
-	defer types.close()
-	defer netdevs.close()
 	var buf [host.MaxAttribute + 1]byte
 	// The entries have consecutive numbers from 0: reading until one is absent takes less time than
 	// listing them.
@@ -74,42 +71,11 @@ func (r *reader) gids(port string, p *Port, all bool) {
 			p.GUID = &guid
 		}
 		if all {
-			p.GIDs = append(p.GIDs, GID{Index: index, GID: address, Type: types.text(name, buf[:]), Netdev: netdevs.text(name, buf[:])})
+			g := GID{Index: index, GID: address}
+			g.Type, _ = r.text(path.Join(port, "gid_attrs/types"), name)
+			g.Netdev, _ = r.text(path.Join(port, "gid_attrs/ndevs"), name)
+			p.GIDs = append(p.GIDs, g)
 		}
-	}
-}
-
-// attributes are the attributes of GIDs in one folder, which is opened when the first one is read.
-type attributes struct {
-	r      *reader
-	folder string
-	dir    *host.Dir
-	failed bool
-}
-
-// text returns an attribute, or "" if it is absent. One that cannot be read is a warning.
-func (a *attributes) text(name string, buf []byte) string {
-	if a.failed {
-		return ""
-	}
-	var data []byte
-	var err error
-	if a.dir == nil {
-		a.dir, err = a.r.root.OpenDir(a.folder)
-		a.failed = err != nil
-	}
-	if err == nil {
-		data, err = a.dir.ReadAttribute(name, buf)
-	}
-	if err != nil && !host.IsAbsent(err) {
-		a.r.warn(path.Join(a.folder, name), err)
-	}
-	return strings.TrimSpace(string(data))
-}
-
-func (a *attributes) close() {
-	if a.dir != nil {
-		a.dir.Close() //nolint:errcheck // only read from
 	}
 }
 

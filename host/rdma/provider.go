@@ -1,8 +1,8 @@
 package rdma
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -47,29 +47,22 @@ func (f VerbsFolder) serves(name string) (found bool, why string) {
 // Mixed returns the libraries of several releases of rdma-core, as text of a finding, and one of
 // them; "" if all are of one release. A program loads those of one release only.
 func (v Verbs) Mixed() (seen, file string) {
-	byABI := map[int]string{}
+	first, abis, texts := "", []int{}, []string{}
 	add := func(private int, file string) {
-		if byABI[private] == "" && private > 0 {
-			byABI[private] = file
+		if private > 0 && !slices.Contains(abis, private) {
+			first, abis, texts = cmp.Or(first, file), append(abis, private), append(texts, fmt.Sprintf("%d in %s", private, file))
 		}
 	}
 	for _, folder := range v.Folders {
-		if folder.Library != "" {
-			add(folder.Private, folder.Library)
-		}
+		add(folder.Private, folder.Library)
 		for _, p := range folder.Providers {
 			add(p.Private, p.File)
 		}
 	}
-	if len(byABI) < 2 {
+	if len(abis) < 2 {
 		return "", ""
 	}
-	var texts []string
-	abis := slices.Sorted(maps.Keys(byABI))
-	for _, private := range abis {
-		texts = append(texts, fmt.Sprintf("%d in %s", private, byABI[private]))
-	}
-	return "libraries of several releases of rdma-core, with private ABIs " + strings.Join(texts, ", "), byABI[abis[0]]
+	return "libraries of several releases of rdma-core, with private ABIs " + strings.Join(texts, ", "), first
 }
 
 // core44 is the private ABI of rdma-core 44, whose libraries have the versions of [AcceptedABI].

@@ -86,29 +86,24 @@ type PreparedVF struct {
 
 // At returns the record of the adapter at an address, or nil. A nil record has no adapters.
 func (r *Record) At(a pci.Address) *Prepared {
-	if r == nil {
-		return nil
-	}
-	i := slices.IndexFunc(r.Adapters, func(p Prepared) bool { return p.Address == a })
-	if i < 0 {
-		return nil
-	}
-	return &r.Adapters[i]
+	return r.find(func(p Prepared) bool { return p.Address == a })
 }
 
 // Of returns the record of the adapter to which a function belongs, the adapter itself or one of
 // its VFs, or nil.
 func (r *Record) Of(a pci.Address) *Prepared {
-	if r == nil {
-		return nil
-	}
-	i := slices.IndexFunc(r.Adapters, func(p Prepared) bool {
+	return r.find(func(p Prepared) bool {
 		return p.Address == a || slices.ContainsFunc(p.VFs, func(vf PreparedVF) bool { return vf.Address == a })
 	})
-	if i < 0 {
-		return nil
+}
+
+func (r *Record) find(is func(Prepared) bool) *Prepared {
+	if r != nil {
+		if i := slices.IndexFunc(r.Adapters, is); i >= 0 {
+			return &r.Adapters[i]
+		}
 	}
-	return &r.Adapters[i]
+	return nil
 }
 
 // Whole returns the addresses of adapters that are assigned as a whole. A nil record has none.
