@@ -158,9 +158,9 @@ func (a app) unpack() (remove func(), err error) {
 		return remove, err
 	}
 	if a.line.Tree, err = os.MkdirTemp("", "gpustack-root-"); err != nil {
-		return remove, err
+		return remove, fmt.Errorf("%s is unpacked into a temporary folder: %w", file, err)
 	}
-	a.ui.Snapshot = file
+	a.ui.Snapshot, a.ui.Tree = file, a.line.Tree
 	return func() { os.RemoveAll(a.line.Tree) }, tree.Unpack(a.line.Tree) //nolint:errcheck // it is below the temporary folder
 }
 

@@ -31,8 +31,8 @@ Of initramfs images, lists of modules and packages, pci.ids, libibverbs, the dri
 libraries, settings of container runtimes and units of services only the parts that are used
 are stored, of device nodes their numbers and permissions. Passwords of GRUB, kernel
 arguments, mounts and nova.conf are replaced by ***. Hostname and serial numbers are left out
-unless --identity is given. Processes, the ssh session, and libvirt's domains, which show the
-guests, are always left out. GUIDs and GIDs of RDMA adapters are stored, as rdma check
+unless --identity is given. Processes and libvirt's domains, which show the guests, are
+always left out. GUIDs and GIDs of RDMA adapters are stored, as rdma check
 compares them: they may contain MAC and IP addresses. CDI specs are stored as they are.
 FILE must not exist.
 

@@ -45,7 +45,9 @@ func run(args []string) int {
 	u := term.New(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 	ended := make(chan result, 1)
 	a := newApp(u, args)
-	go func() { ended <- execute(ctx, u, a) }()
+	remove, err := a.unpack()
+	defer remove() // however the run ends
+	go func() { ended <- execute(ctx, u, a, err) }()
 	r, ok := wait(u, ended, signals, cancel)
 	if !ok {
 		return exitInterrupted
@@ -134,10 +136,8 @@ type result struct {
 	err       error
 }
 
-// execute runs the command and prints its data.
-func execute(ctx context.Context, u *term.UI, a app) result {
-	remove, err := a.unpack()
-	defer remove()
+// execute runs the command, unless err has ended it before, and prints its data.
+func execute(ctx context.Context, u *term.UI, a app, err error) result {
 	if err == nil {
 		err = a.run(ctx)
 	}
@@ -153,7 +153,11 @@ func finish(u *term.UI, err error) error {
 	if err == nil {
 		return u.Document.Finish(nil)
 	}
-	return u.Document.Finish(views.NewFailure(err, func(t host.Text) string { return term.Plain(u, t) }))
+	f := views.NewFailure(err, func(t host.Text) string { return term.Plain(u, t) })
+	for i := range f.Errors {
+		f.Errors[i].Message = u.Named(f.Errors[i].Message)
+	}
+	return u.Document.Finish(f)
 }
 
 // errDifferent maps to exit status 2 (pending changes or failed checks). The output has already

@@ -11,7 +11,7 @@ import (
 
 // normal is what most servers have beside their GPUs: the root file system on LVM on RAID1, an NVMe
 // disk in the IOMMU group of the first card that nothing uses, a network card in a bond with the
-// default route, kdump, and the programs that run on every node. It is more of a [hosttest.Server].
+// interface that is up, kdump, and the programs that run on every node. It is more of a [hosttest.Server].
 func normal() (commands, files string) {
 	const ata, card, idle = "sys/bus/pci/devices/0000:03:00.0", "sys/bus/pci/devices/0000:04:00.0", "sys/bus/pci/devices/0000:05:00.0"
 	folder := func(name string) { commands += "mkdir " + name + "\n" }
@@ -139,7 +139,7 @@ func TestStaysPossible(t *testing.T) {
 			by:      "host prepare --allow 0000:05:00.0 --dry-run"},
 		{name: "a disk, bound now", tree: server(""), command: "host bind --device 0000:05:00.0",
 			refusal: []string{"0000:05:00.0: is no GPU: disk controller nvme0n1 (nvme)"}, by: "host bind --device 0000:05:00.0 --allow 0000:05:00.0 --dry-run"},
-		{name: "the card with the default route", tree: server(""), command: "host prepare --device 0000:04:00.0",
+		{name: "the card whose interface is up", tree: server(""), command: "host prepare --device 0000:04:00.0",
 			refusal: []string{"0000:04:00.0: is no GPU: NIC eth0 (igb); eth0 is a port of bond0"},
 			by:      "host prepare --device 0000:04:00.0 --allow 0000:04:00.0 --dry-run"},
 	} {

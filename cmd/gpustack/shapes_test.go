@@ -153,7 +153,7 @@ func (s shape) runHere(t *testing.T, line string) (o output) {
 			}
 		}()
 		a := newApp(u, words)
-		r := execute(t.Context(), u, a)
+		r := execute(t.Context(), u, a, nil)
 		switch {
 		case r.err != nil:
 			u.Fail(r.err)

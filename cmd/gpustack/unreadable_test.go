@@ -151,7 +151,7 @@ func printedBy(t *testing.T, words []string) []byte {
 		t.Fatal(err)
 	}
 	u := term.New(f, f, f, func(string) string { return "" })
-	if r := execute(t.Context(), u, newApp(u, append([]string{"gpustack"}, words...))); r.err != nil {
+	if r := execute(t.Context(), u, newApp(u, append([]string{"gpustack"}, words...)), nil); r.err != nil {
 		u.Fail(r.err)
 	}
 	out, err := os.ReadFile(file)

@@ -486,7 +486,7 @@ func TestWholeVFs(t *testing.T) {
 		"no VFs":             {0, nil, "", nil},
 		"VFs without a user": {2, nil, "", []string{refused}},
 		"VFs, allowed":       {2, nil, pf, []string{refused}},
-		"a default route":    {2, func(k *kernel) { k.route(vf) }, "", []string{refused, "its VF 0000:0c:00.1 has a network interface in use: ib1 is up"}},
+		"an interface is up": {2, func(k *kernel) { k.route(vf) }, "", []string{refused, "its VF 0000:0c:00.1 has a network interface in use: ib1 is up"}},
 		"a guest": {2, func(k *kernel) {
 			k.must(os.MkdirAll(k.root.Path("/sys/bus/pci/drivers/vfio-pci"), 0o755))
 			k.must(os.Symlink("/sys/bus/pci/drivers/vfio-pci", filepath.Join(k.root.Path(above), vf, "driver")))
@@ -539,7 +539,7 @@ func TestJournalUnread(t *testing.T) {
 	}
 }
 
-// route has the interface of the first VF, on InfiniBand, carry the default route.
+// route sets up the interface of the first VF, on InfiniBand.
 func (k *kernel) route(vf string) {
 	k.must(os.WriteFile(filepath.Join(k.root.Path(above), vf, "net/ib1/flags"), []byte("0x1003\n"), 0o600))
 	k.must(os.MkdirAll(k.root.Path("proc/net"), 0o755))

@@ -191,6 +191,7 @@ func (f Fleet) Plan(o PlanOptions) (Plan, error) {
 	p := planner{Plan: Plan{Without: without}, o: o, shares: map[*Node][]share{}}
 	p.count(f.Nodes, of)
 	var interrupted, regular, last []*Node
+	waits := false
 	done, blocked := map[*Node]bool{}, map[*Node]bool{}
 	for _, n := range f.Nodes {
 		drained := of[n].Disabled && o.Own != nil && o.Own(of[n].Reason)
@@ -200,6 +201,10 @@ func (f Fleet) Plan(o PlanOptions) (Plan, error) {
 		}
 		b := o.blocked(n, of[n], drained)
 		if b != nil {
+			if drained && !b.guestsOnly { // such as a canary that is down with its new kernel
+				waits = true
+				b.Reasons = append(b.Reasons, "the rest waits until this node of an earlier wave is back")
+			}
 			p.Blocked = append(p.Blocked, *b)
 		}
 		switch {
@@ -214,7 +219,7 @@ func (f Fleet) Plan(o PlanOptions) (Plan, error) {
 			regular = append(regular, n)
 		}
 	}
-	if interrupted != nil {
+	if interrupted != nil || waits {
 		p.pack(Interrupted, interrupted)
 		p.Later = len(regular) + len(last)
 		return p.next(), nil

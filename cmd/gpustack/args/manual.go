@@ -48,7 +48,6 @@ ENVIRONMENT
   HTTPS_PROXY, HTTP_PROXY, NO_PROXY  proxies for requests to a cloud
   XDG_STATE_HOME, XDG_CONFIG_HOME, XDG_CONFIG_DIRS, HOME  folders of the user's journal and clouds.yaml
   SUDO_USER  the user that the journal records; without it, the user who has logged in
-  SSH_CONNECTION  the ssh session, whose network adapter the refusals of host prepare and host bind name
   COLUMNS  the width of text: of a terminal instead of its own, and of pipes and files
   NO_COLOR, TERM=dumb  nothing is coloured
   LC_ALL, LC_CTYPE, LANG  the first one that is set selects UTF-8 or ASCII for lines in tables and trees

@@ -41,6 +41,7 @@ type UI struct {
 	// Locate adds to a command what the command line says of the machine; nil to add nothing.
 	Locate   func(host.Command) host.Command
 	Snapshot string // the file that --root names, if it is a snapshot, below which nothing is written
+	Tree     string // the temporary folder that has its files, or ""
 	Document Document
 	Run      Run
 }
@@ -136,7 +137,16 @@ func (u *UI) Raw(text string) {
 // say prints a message, broken where the page is too narrow.
 func say(u *UI, format string, args ...any) {
 	u.CatchUp()
-	io.WriteString(u.Talk, spaced(u.TalkPage.Fold(fmt.Sprintf("gpustack: "+format+"\n", args...)))) //nolint:errcheck // there is no other place to report it
+	text := u.Named(fmt.Sprintf("gpustack: "+format+"\n", args...))
+	io.WriteString(u.Talk, spaced(u.TalkPage.Fold(text))) //nolint:errcheck // there is no other place to report it
+}
+
+// Named returns a text in which the snapshot has its name, and not that of the temporary folder.
+func (u *UI) Named(text string) string {
+	if u.Tree == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, u.Tree, u.Snapshot)
 }
 
 // Warn prints warnings.
