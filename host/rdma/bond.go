@@ -14,9 +14,9 @@ import (
 	"gpustack/host/pci"
 )
 
-// Bond is a master of network interfaces, such as a bond, whose adapters may share one RDMA device:
-// with mlx5, RoCE of both ports of a card goes through the device of one of them (Linux,
-// drivers/net/ethernet/mellanox/mlx5/core/lag). Slaves of a bridge each have their own.
+// Bond is a bond or a team of network interfaces, whose adapters may share one RDMA device: with
+// mlx5, RoCE of both ports of a card goes through the device of one of them (Linux,
+// drivers/net/ethernet/mellanox/mlx5/core/lag).
 type Bond struct {
 	Name    string
 	Members []pci.Address            // the functions of its slaves
@@ -36,8 +36,7 @@ func (b *Bond) Device() (*pci.Address, string) {
 	return nil, ""
 }
 
-// ReadBond returns the bond, or another master, of which an interface of a function is a slave, or
-// nil.
+// ReadBond returns the bond or team of which an interface of a function is a slave, or nil.
 func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 	own, err := host.IfPresent(root.ReadDir(path.Join(devicesDir, a.String(), "net")))
 	if err != nil {
@@ -45,7 +44,7 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 	}
 	b := Bond{Devices: map[pci.Address][]string{}}
 	for _, name := range own {
-		if b.Name, err = masterOf(root, name); err != nil {
+		if b.Name, _, err = masterOf(root, name); err != nil {
 			return nil, err
 		}
 		if b.Name != "" {
@@ -60,7 +59,7 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		master, err := masterOf(root, name)
+		master, _, err := masterOf(root, name)
 		if err != nil {
 			return nil, err
 		}
@@ -83,18 +82,33 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 	return &b, nil
 }
 
-// masterOf returns the master of which an interface is a slave, or "".
-func masterOf(root host.Root, name string) (string, error) {
+// masterOf returns the bond or team of which an interface is a slave, or "", and whether it is a
+// bond. Other masters have slaves too, but mlx5 shares a device over these alone
+// (netif_is_lag_master): a bridge has a folder, Open vSwitch its name, and a VRF the flag IFF_MASTER
+// (drivers/net/vrf.c), which a team lacks.
+func masterOf(root host.Root, name string) (master string, bond bool, err error) {
 	file := path.Join(netDir, name, "master")
 	ok, err := root.Exists(file)
 	if errors.Is(err, unix.ENOTDIR) { // bonding_masters is a file
-		return "", nil
+		return "", false, nil
 	}
 	if err != nil || !ok {
-		return "", err
+		return "", false, err
 	}
 	at, err := root.Real(file)
-	return path.Base(at), err
+	if err != nil {
+		return "", false, err
+	}
+	master = path.Base(at)
+	if bond, err = root.Exists(path.Join(netDir, master, "bonding")); err != nil || bond {
+		return master, bond, err
+	}
+	bridge, err := root.Exists(path.Join(netDir, master, "bridge"))
+	flags, unread := readFlags(root, master)
+	if bridge || master == "ovs-system" || flags != nil && *flags&unix.IFF_MASTER != 0 {
+		return "", false, nil
+	}
+	return master, false, errors.Join(err, unread)
 }
 
 // readFlags returns the flags of an interface (Linux, include/uapi/linux/if.h), nil if they are not

@@ -114,12 +114,11 @@ func isUp(r *reader, name string) host.Bool {
 // setBond sets the bond of which an IPoIB interface is a slave, and what decides whether the bond's
 // addresses are reached through it.
 func setBond(r *reader, i *IPoIB) {
-	m, err := masterOf(r.root, i.Name)
+	m, bond, err := masterOf(r.root, i.Name)
 	if err != nil {
 		r.warnings = append(r.warnings, err.Error())
 	}
-	bond, _ := r.root.Exists(path.Join(netDir, m, "bonding")) // else a VRF, which moves no addresses
-	if m != "" && bond {
+	if bond { // else a VRF or another master, which moves no addresses
 		i.Bond, i.carries, i.bondUp = m, carries(r, m, i.Name), isUp(r, m)
 	}
 }

@@ -89,14 +89,18 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestMasters: functions of one master, a bond or a team, share an RDMA device where one of them has
-// none, and only a bond moves the addresses of its IPoIB interfaces. A VRF has slaves too.
+// TestMasters: functions of one bond or team share an RDMA device where one of them has none, and
+// only a bond moves the addresses of its IPoIB interfaces. A bridge, Open vSwitch and a VRF have
+// slaves too, whose functions share nothing.
 func TestMasters(t *testing.T) {
 	t.Parallel()
 	const below = "symlink sys/devices/virtual/net/bond0/lower_ens1f0np0 -> ../ens1f0np0\nsymlink sys/devices/virtual/net/bond0/lower_ens1f1np1 -> ../ens1f1np1\n"
 	for _, test := range []struct{ master, flags, more, lag string }{
 		{"bond0", "0x1403", "", "mlx5_bond_0"},
 		{"team0", "0x1003", "", "mlx5_bond_0"},
+		{"ovs-system", "0x1002", "", ""},
+		{"br0", "0x1003", "-- sys/devices/virtual/net/br0/bridge/bridge_id --\n8000\n", ""},
+		{"vrf0", "0x4c1", "", ""},
 	} {
 		tree := below + shape(t, "roce-lag")
 		if test.master != "bond0" {
