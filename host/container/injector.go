@@ -52,17 +52,16 @@ type criConf struct {
 	systemd          bool   // systemd is the driver without the key
 }
 
-// criConfs returns the engines whose configuration is TOML. The folder of containerd is the one that
-// NVIDIA's toolkit has config.toml import. k3s and RKE2 write that of their containerd themselves
-// (k3s documentation, "Advanced Options").
+// criConfs returns the engines whose configuration is TOML. k3s and RKE2 write that of their
+// containerd themselves (k3s documentation, "Advanced Options").
 func criConfs() []criConf {
-	containerd := func(engine, file, folder string) criConf {
-		return criConf{engine, file, folder, "BinaryName", "SystemdCgroup", false}
+	containerd := func(engine, file string) criConf {
+		return criConf{engine, file, "", "BinaryName", "SystemdCgroup", false}
 	}
 	return []criConf{
-		containerd("containerd", "/etc/containerd/config.toml", "/etc/containerd/conf.d"),
-		containerd("k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", ""),
-		containerd("rke2", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", ""),
+		containerd("containerd", "/etc/containerd/config.toml"),
+		containerd("k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"),
+		containerd("rke2", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml"),
 		{"crio", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "runtime_path", "cgroup_manager", true},
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // tomlKeys are the keys that are read of configurations in TOML: each has one meaning in whichever
 // table it is.
-var tomlKeys = []string{"mode", "cgroup_manager", "BinaryName", "runtime_path", "SystemdCgroup"}
+var tomlKeys = []string{"mode", "cgroup_manager", "BinaryName", "runtime_path", "SystemdCgroup", "imports"}
 
 // setting is a value of a key, with the runtime whose table it is in, "" for none.
 type setting struct{ runtime, key, value, file string }
@@ -48,23 +48,33 @@ func (s settings) runtimes(key string) (all []runtimeProgram) {
 	return all
 }
 
-// read returns the settings of the configuration, and of the files in its folder.
+// read returns the settings of the configuration, of the files that it imports (containerd,
+// docs/man/containerd-config.toml.5.md), and of those in its folder. It is an error if there may be
+// more.
 func (c criConf) read(root host.Root) (all settings, failed error) {
-	files := []string{c.file}
+	all, failed = readTOML(root, c.file)
+	patterns := strings.FieldsFunc(all.last("imports"), func(r rune) bool { return strings.ContainsRune(`[]"'\, `, r) })
 	if c.folder != "" {
-		names, err := root.ReadDir(c.folder)
-		if err != nil && !host.IsAbsent(err) {
-			failed = err
+		patterns = append(patterns, c.folder+"/*")
+	}
+	for _, pattern := range patterns {
+		if !path.IsAbs(pattern) {
+			pattern = path.Join(path.Dir(c.file), pattern)
 		}
+		names, err := host.IfPresent(root.ReadDir(path.Dir(pattern)))
+		failed = errors.Join(failed, err)
 		for _, name := range names {
-			if slices.Contains([]string{".toml", ".conf"}, path.Ext(name)) {
-				files = append(files, path.Join(c.folder, name))
+			if ok, _ := path.Match(path.Base(pattern), name); !ok || pattern == c.file {
+				continue
 			}
+			of, err := readTOML(root, path.Join(path.Dir(pattern), name))
+			all, failed = append(all, of...), errors.Join(failed, err)
 		}
 	}
-	for _, file := range files {
-		of, err := readTOML(root, file)
-		all, failed = append(all, of...), errors.Join(failed, err)
+	for _, s := range all {
+		if s.key == "imports" && (s.file != c.file || !strings.HasSuffix(s.value, "]") || strings.Contains(s.value, "*/")) {
+			failed = errors.Join(failed, host.OfFile(s.file, fmt.Errorf("not judged: imports = %s", s.value)))
+		}
 	}
 	return all, failed
 }

@@ -608,6 +608,30 @@ func cases(t *testing.T) []testCase {
 			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n" + runtimeTable("runc", "/usr/bin/runc")
 			n.files["etc/containerd/conf.d/x.toml"] = "default_runtime_name = 'nvidia'\n" + runtimeTable("nvidia", nvidiaRuntime)
 		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "no role of a GPU", ""},
+		{"NVIDIA's runtime of containerd in a folder of two that are imported", func(n *tree) {
+			n.files[containerdConf] = "imports = [\"/etc/containerd/config.toml\", \"/srv/conf/*.toml\"]\n" + runtimeTable("runc", "/usr/bin/runc")
+			n.files["srv/conf/x.toml"] = runtimeTable("nvidia", nvidiaRuntime)
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "no role of a GPU", ""},
+		{"NVIDIA's runtime of containerd in a file that is imported", func(n *tree) {
+			n.files[containerdConf] = "imports = ['gpu.toml']\n"
+			n.files["etc/containerd/gpu.toml"] = runtimeTable("nvidia", nvidiaRuntime)
+			n.files["etc/containerd/other.toml"] = runtimeTable("nvidia", nvidiaRuntime+".legacy")
+		}, "runtimes", host.Pass, "NVIDIA's runtime of containerd (mode auto)", "no role of a GPU", ""},
+		{"NVIDIA's runtime of containerd in a folder that is not imported", func(n *tree) {
+			n.files[containerdConf] = "imports = []\n" + runtimeTable("runc", "/usr/bin/runc")
+			n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia", nvidiaRuntime)
+		}, "runtimes", host.NA, "neither docker nor a runtime", "", ""},
+		{"imports of containerd on several lines", func(n *tree) {
+			n.files[containerdConf] = "imports = [\n  'conf.d/*.toml',\n]\n"
+			n.files["etc/containerd/conf.d/x.toml"] = runtimeTable("nvidia", nvidiaRuntime)
+		}, "runtimes", host.NA, "/etc/containerd/config.toml: not judged: imports", "", ""},
+		{"imports of containerd from several folders", func(n *tree) {
+			n.files[containerdConf] = "imports = ['/srv/*/x.toml']\n"
+		}, "runtimes", host.NA, "/etc/containerd/config.toml: not judged: imports", "", ""},
+		{"imports of a file that containerd imports", func(n *tree) {
+			n.files[containerdConf] = "imports = ['conf.d/*.toml']\n"
+			n.files["etc/containerd/conf.d/x.toml"] = "imports = ['/srv/*.toml']\n"
+		}, "cgroups", host.NA, "/etc/containerd/conf.d/x.toml: not judged: imports", "", ""},
 		{"two of docker's runtimes are NVIDIA's, the later one is the default", func(n *tree) {
 			n.files["etc/docker/daemon.json"] = `{"runtimes":{"a":{"path":"nvidia-container-runtime"},"b":{"path":"nvidia-container-runtime"}},"default-runtime":"b"}`
 		}, "runtimes", host.Pass, "NVIDIA's runtime of docker (mode auto)", "no role of a GPU", ""},
@@ -668,6 +692,10 @@ func cases(t *testing.T) []testCase {
 		{"NVIDIA's runtime of k3s", func(n *tree) {
 			n.files["var/lib/rancher/k3s/agent/etc/containerd/config.toml"] = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.'nvidia'.options]\n" +
 				"  BinaryName = \"/usr/bin/nvidia-container-runtime\"\n  SystemdCgroup = true\n"
+		}, "runtimes", host.Pass, "NVIDIA's runtime of k3s (mode auto) gives", "no role of a GPU", ""},
+		{"NVIDIA's runtime of k3s in a folder", func(n *tree) {
+			n.files["var/lib/rancher/k3s/agent/etc/containerd/config.toml"] = "imports = [\"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml\"]\n"
+			n.files["var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/99-nvidia.toml"] = runtimeTable("nvidia", "/usr/bin/nvidia-container-runtime")
 		}, "runtimes", host.Pass, "NVIDIA's runtime of k3s (mode auto) gives", "no role of a GPU", ""},
 		{"NVIDIA's runtime of RKE2", func(n *tree) {
 			n.files["var/lib/rancher/rke2/agent/etc/containerd/config.toml"] = runtimeTable("nvidia", "/usr/local/nvidia/toolkit/nvidia-container-runtime")
