@@ -63,7 +63,7 @@ func TestNoLibraries(t *testing.T) {
 	}
 }
 
-// TestReadImage: what is no image, and links that lead out of it.
+// TestReadImage: what is no image, links that lead out of it, and mounts in it.
 func TestReadImage(t *testing.T) {
 	t.Parallel()
 	empty := t.TempDir()
@@ -80,5 +80,10 @@ func TestReadImage(t *testing.T) {
 	i := container.ReadImage(hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- usr/lib64/libc.so.6 --\n").Path("/"), "amd64")
 	if i.Err != nil || len(i.Libraries) != 0 {
 		t.Errorf("a link out of the image leads to %+v, error %v", i.Libraries, i.Err)
+	}
+	const process, library = "-- proc/1/map_files/libcudart.so.12 --\n", "-- opt/dev/libcudart.so.12 --\n-- usr/lib64/libc.so.6 --\n"
+	i = container.ReadImage(hosttest.Lay(t, process+library).Path("/"), "amd64")
+	if i.Err != nil || len(i.Runtimes) != 1 || i.Runtimes[0].Path != "/opt/dev/libcudart.so.12" {
+		t.Errorf("with /proc mounted: runtimes %+v, error %v", i.Runtimes, i.Err)
 	}
 }

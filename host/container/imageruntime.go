@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -17,13 +18,17 @@ import (
 var runtimeName = host.LazyRegexp(`^libcudart(-[0-9a-f]+)?\.so(\.([0-9.]+))?$`)
 
 // runtimes adds the CUDA runtimes of the image, in whatever folder they are: Python packages have
-// theirs in folders that no loader knows. Links lead to files that are found by themselves.
+// theirs in folders that no loader knows. Links lead to files that are found by themselves. What the
+// kernel shows where it is mounted in a root folder is no part of the image.
 func (r *imageReader) runtimes() {
 	top := r.root.Path("/")
+	kernel := []string{r.root.Path("/proc"), r.root.Path("/sys"), r.root.Path("/dev")}
 	err := filepath.WalkDir(top, func(file string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
+		case entry.IsDir() && slices.Contains(kernel, file):
+			return filepath.SkipDir
 		case entry.Type().IsRegular():
 			file = "/" + strings.TrimPrefix(strings.TrimPrefix(file, top), "/")
 			if found := runtimeName().FindStringSubmatch(entry.Name()); found != nil && !r.foreign(file) {
