@@ -47,22 +47,22 @@ var hookFiles = []string{"/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json
 // criConf is where an engine of Kubernetes names its runtimes.
 type criConf struct {
 	engine, file     string
-	folder           string // with more files
-	program, cgroups string // keys of a runtime's program, and of the cgroup driver
-	systemd          bool   // systemd is the driver without the key
+	more             []string // patterns of files that it reads too
+	program, cgroups string   // keys of a runtime's program, and of the cgroup driver
+	systemd          bool     // systemd is the driver without the key
 }
 
 // criConfs returns the engines whose configuration is TOML. k3s and RKE2 write that of their
 // containerd themselves (k3s documentation, "Advanced Options").
 func criConfs() []criConf {
 	containerd := func(engine, file string) criConf {
-		return criConf{engine, file, "", "BinaryName", "SystemdCgroup", false}
+		return criConf{engine, file, nil, "BinaryName", "SystemdCgroup", false}
 	}
 	return []criConf{
 		containerd("containerd", "/etc/containerd/config.toml"),
 		containerd("k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"),
 		containerd("rke2", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml"),
-		{"crio", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d", "runtime_path", "cgroup_manager", true},
+		{"crio", "/etc/crio/crio.conf", []string{"/etc/crio/crio.conf.d/*"}, "runtime_path", "cgroup_manager", true},
 	}
 }
 

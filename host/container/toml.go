@@ -49,15 +49,12 @@ func (s settings) runtimes(key string) (all []runtimeProgram) {
 }
 
 // read returns the settings of the configuration, of the files that it imports (containerd,
-// docs/man/containerd-config.toml.5.md), and of those in its folder. It is an error if there may be
-// more.
+// docs/man/containerd-config.toml.5.md), and of those that the engine reads anyway. It is an error
+// if there may be more.
 func (c criConf) read(root host.Root) (all settings, failed error) {
 	all, failed = readTOML(root, c.file)
-	patterns := strings.FieldsFunc(all.last("imports"), func(r rune) bool { return strings.ContainsRune(`[]"'\, `, r) })
-	if c.folder != "" {
-		patterns = append(patterns, c.folder+"/*")
-	}
-	for _, pattern := range patterns {
+	imports := strings.FieldsFunc(all.last("imports"), func(r rune) bool { return strings.ContainsRune(`[]"'\, `, r) })
+	for _, pattern := range append(imports, c.more...) {
 		if !path.IsAbs(pattern) {
 			pattern = path.Join(path.Dir(c.file), pattern)
 		}
