@@ -11,5 +11,5 @@ func (v view) pcie() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)
 	}
-	return machine.JudgeLinks(v.Links, "a GPU for guests")
+	return machine.JudgeLinks(v.Links, "a GPU for guests", machine.SlowCopies)
 }

@@ -12,5 +12,5 @@ func (v view) pcie() []host.Finding {
 	if !v.Devices.Seen() {
 		return checklist.NA("the PCI functions cannot be read")
 	}
-	return machine.JudgeLinks(v.Links, "a GPU")
+	return machine.JudgeLinks(v.Links, "a GPU", machine.SlowCopies)
 }

@@ -11,11 +11,5 @@ func (v view) pcie() []host.Finding {
 	if !v.Stack.Seen() {
 		return checklist.Unread(v.Stack.File, v.Stack.Err)
 	}
-	findings := machine.JudgeLinks(v.Links, "an adapter")
-	for i := range findings {
-		if findings[i].Status == host.Warn {
-			findings[i].Effect = "the adapter cannot reach its rate"
-		}
-	}
-	return findings
+	return machine.JudgeLinks(v.Links, "an adapter", "the adapter cannot reach its rate")
 }
