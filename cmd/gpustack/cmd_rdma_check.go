@@ -22,8 +22,8 @@ func rdmaCheck() checkCommand {
 		usage: "check the RDMA stack, from modules to ports and VFs",
 		description: `
 Checks everything that programs, containers and guests with RDMA depend on, in this order:
-adapters, kernel modules, libraries and their versions, device nodes, firmware, PCIe links
-and GPUDirect, ports, GIDs, IPoIB, network namespaces, limits of locked memory, and the record of
+adapters, kernel modules, libraries and their versions, device nodes, PCIe links and
+GPUDirect, ports, GIDs, IPoIB, network namespaces, limits of locked memory, and the record of
 rdma prepare with the steps of this boot. Prints the verdict with what to do next, then
 failures and warnings. Each has its effect, with the message that users see, and a remedy.
 --all prints what every check has found.

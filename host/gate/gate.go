@@ -4,8 +4,8 @@
 // that takes a function from the host asks [Host.Leave]: the plans of all commands, and what carries
 // them out.
 //
-// The rules, of which the first that fits decides, are in docs/refusals.md. The package finds no
-// uses (host/guard, host/guest) and selects no functions (host/selection).
+// The rules, of which the first that fits decides, are in docs/refusals.md. Uses are found by
+// host/guard and host/guest, and functions are selected by host/selection.
 package gate
 
 import (

@@ -11,8 +11,7 @@ import (
 	"gpustack/host/pci"
 )
 
-// gpus checks that the GPUs which are not for guests are bound to NVIDIA's driver; it shows MIG and
-// excluded GPUs.
+// gpus checks that the GPUs which are not for guests are bound to NVIDIA's driver; it shows MIG.
 func (v view) gpus() []host.Finding {
 	if why := v.noDriver(); why != nil {
 		return why

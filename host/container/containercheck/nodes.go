@@ -77,7 +77,7 @@ func (v view) nodes() []host.Finding {
 			continue
 		}
 		if slices.ContainsFunc(d.GPUs, func(g nvidia.GPU) bool { return g.Minor == nil || *g.Minor == minor }) {
-			continue // excluded, or not known
+			continue // the node of a GPU, or of one whose number is not known
 		}
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: n.Path, Seen: fmt.Sprintf("%s belongs to no GPU that is bound to the driver", n.Path),
