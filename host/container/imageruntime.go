@@ -18,8 +18,8 @@ import (
 var runtimeName = host.LazyRegexp(`^libcudart(-[0-9a-f]+)?\.so(\.([0-9.]+))?$`)
 
 // runtimes adds the CUDA runtimes of the image, in whatever folder they are: Python packages have
-// theirs in folders that no loader knows. Links lead to files that are found by themselves. What the
-// kernel shows where it is mounted in a root folder is no part of the image.
+// theirs in folders that no loader knows. Links lead to files that are found by themselves. What
+// the kernel shows where it is mounted in a root folder is no part of the image.
 func (r *imageReader) runtimes() {
 	top := r.root.Path("/")
 	kernel := []string{r.root.Path("/proc"), r.root.Path("/sys"), r.root.Path("/dev")}

@@ -53,7 +53,9 @@ func (s settings) runtimes(key string) (all []runtimeProgram) {
 // if there may be more.
 func (c criConf) read(root host.Root) (all settings, failed error) {
 	all, failed = readTOML(root, c.file)
-	imports := strings.FieldsFunc(all.last("imports"), func(r rune) bool { return strings.ContainsRune(`[]"'\, `, r) })
+	imports := strings.FieldsFunc(all.last("imports"), func(r rune) bool {
+		return strings.ContainsRune(`[]"'\, `, r)
+	})
 	for _, pattern := range append(imports, c.more...) {
 		if !path.IsAbs(pattern) {
 			pattern = path.Join(path.Dir(c.file), pattern)
@@ -69,7 +71,8 @@ func (c criConf) read(root host.Root) (all settings, failed error) {
 		}
 	}
 	for _, s := range all {
-		if s.key == "imports" && (s.file != c.file || !strings.HasSuffix(s.value, "]") || strings.Contains(s.value, "*/")) {
+		whole := s.file == c.file && strings.HasSuffix(s.value, "]") && !strings.Contains(s.value, "*/")
+		if s.key == "imports" && !whole {
 			failed = errors.Join(failed, host.OfFile(s.file, fmt.Errorf("not judged: imports = %s", s.value)))
 		}
 	}

@@ -84,8 +84,8 @@ func ReadBond(root host.Root, a pci.Address) (*Bond, error) {
 
 // masterOf returns the bond or team of which an interface is a slave, or "", and whether it is a
 // bond. Other masters have slaves too, but mlx5 shares a device over these alone
-// (netif_is_lag_master): a bridge has a folder, Open vSwitch its name, and a VRF the flag IFF_MASTER
-// (drivers/net/vrf.c), which a team lacks.
+// (netif_is_lag_master): a bridge has a folder, Open vSwitch its name, and a VRF the flag
+// IFF_MASTER (drivers/net/vrf.c), which a team lacks.
 func masterOf(root host.Root, name string) (master string, bond bool, err error) {
 	file := path.Join(netDir, name, "master")
 	ok, err := root.Exists(file)
