@@ -90,7 +90,8 @@ func (r Root) reopen(seen int, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), r.Path(name)), nil
 }
 
-var errNotRegular = errors.New("not a regular file")
+// ErrNotRegular means that a file to read is a folder, a device or another special file.
+var ErrNotRegular = errors.New("not a regular file")
 
 // Open opens a regular file for reading. It is not recorded.
 func (r Root) Open(name string) (*os.File, error) {
@@ -100,7 +101,7 @@ func (r Root) Open(name string) (*os.File, error) {
 	}
 	defer unix.Close(seen)    //nolint:errcheck // only a path
 	if kind != unix.S_IFREG { // opening a pipe would block
-		return nil, OfFile(name, errNotRegular)
+		return nil, OfFile(name, ErrNotRegular)
 	}
 	return r.reopen(seen, name, unix.O_RDONLY)
 }

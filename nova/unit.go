@@ -105,7 +105,9 @@ func refuseNamed(root host.Root, role Role) error {
 }
 
 // startLines returns the lines ExecStart of a unit, whose file and drop-ins a manager reads in this
-// order: an empty one in a drop-in removes those before it (systemd.service(5), systemd.unit(5)).
+// order: an empty one in a drop-in removes those before it (systemd.service(5), systemd.unit(5)). A
+// drop-in that is a link to /dev/null or to nowhere, or a folder, has none, and masks those of its
+// name in other folders.
 func startLines(root host.Root, unit, file string) (lines []string, err error) {
 	files := map[string]string{} // by base name: the first folder takes precedence
 	for _, dir := range slices.Backward(host.UnitDirs()) {
@@ -124,7 +126,7 @@ func startLines(root host.Root, unit, file string) (lines []string, err error) {
 	}
 	for _, name := range names {
 		text, err := root.ReadFile(name)
-		if err != nil {
+		if err != nil && !host.IsAbsent(err) && !errors.Is(err, host.ErrNotRegular) {
 			return nil, err
 		}
 		for line := range strings.Lines(string(text)) {

@@ -28,7 +28,14 @@ func TestNamedFiles(t *testing.T) {
 		"a folder":    {conf + more + unit("openstack-nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), "/etc/nova/nova.d/gpu.conf"},
 		"of a drop-in": {conf + cpu + unit("nova-compute", "") + "-- etc/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute --config-file /etc/nova/nova-cpu.conf\n",
 			"/etc/nova/nova-cpu.conf"},
-		"removed by a drop-in":  {conf + cpu + unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") + "-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", ""},
+		"removed by a drop-in": {conf + cpu + unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") + "-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", ""},
+		"a masked drop-in": {"symlink etc/systemd/system/nova-compute.service.d/a.conf -> /dev/null\n" + conf + cpu +
+			unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") +
+			"-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", "/etc/nova/nova-cpu.conf"},
+		"a drop-in that is a link to nowhere": {"symlink etc/systemd/system/nova-compute.service.d/a.conf -> /etc/none\n" + conf + cpu +
+			unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
+		"a drop-in that is a folder": {conf + cpu + unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") +
+			"-- etc/systemd/system/nova-compute.service.d/a.conf/b --\n", "/etc/nova/nova-cpu.conf"},
 		"a folder without file": {conf + unit("nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), ""},
 	} {
 		root := hosttest.Lay(t, test.tree)
