@@ -88,8 +88,7 @@ func (h Host) typesFor(vendor, product pci.ID) (types []string) {
 
 // gpus returns a function that reports whether a function is a GPU for guests, or an NVSwitch that
 // goes with them: of a host that is prepared those that are recorded, virtual functions among them,
-// and of others the GPUs of the machine
-// ([pci.GPUs]) without the console, unless it is the only one.
+// and of others the GPUs of the machine ([pci.GPUs]) without the console, unless it is the only one.
 func (h Host) gpus() func(*pci.Device) bool {
 	if h.Given != nil {
 		return func(d *pci.Device) bool {

@@ -154,8 +154,8 @@ func hints(hosts []nova.Host) string {
 }
 
 // DevicesOf returns the devices for guests of a host that an alias names, by the division that nova
-// configure offers them by: those of the product that is given for it; otherwise those whose product has that name, or a name that begins with it, as A100 does
-// for A100-SXM4-80GB.
+// configure offers them by: those of the product that is given for it; otherwise those whose product
+// has that name, or a name that begins with it, as A100 does for A100-SXM4-80GB.
 func DevicesOf(h nova.Host, alias string, products map[string]Product) []*pci.Device {
 	matches := func(match func(d *pci.Device) bool) (found []*pci.Device) {
 		for i := range h.Devices {
