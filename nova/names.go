@@ -234,14 +234,12 @@ func InUse(root host.Root, place Place, role Role, r Release) (names []Named, er
 	return names, errors.Join(errs...)
 }
 
-// AliasName returns the name that the alias of a GPU gets: by its product, and by the inventory only
-// if another version of gpustack has named a product that this one does not know. All NVSwitches
-// have one name. It is "" for other devices.
+// AliasName returns the name that the alias of a GPU or an NVSwitch gets: by its product, and by the
+// inventory only if another version of gpustack has named a product that this one does not know. It
+// is "" for other devices.
 func AliasName(d *pci.Device) string {
-	if d.IsNVSwitch() {
-		return "NVSwitch"
-	}
-	if !d.IsGPU() || d.IsManagementConsole() || d.VendorID == nil || d.ProductID == nil {
+	isGPU := d.IsGPU() && !d.IsManagementConsole()
+	if !isGPU && !d.IsNVSwitch() || d.VendorID == nil || d.ProductID == nil {
 		return ""
 	}
 	text := ""
@@ -251,6 +249,9 @@ func AliasName(d *pci.Device) string {
 	name := pci.AliasName(*d.VendorID, *d.ProductID, text)
 	if name == "" && d.AliasHint != nil {
 		name = string(*d.AliasHint)
+	}
+	if !isGPU && (name == "" || !d.IsVendor(pci.NVIDIA)) { // no model, or an adapter that manages them
+		return "NVSwitch"
 	}
 	return name
 }

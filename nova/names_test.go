@@ -155,13 +155,20 @@ func TestProductsOfOneDerivedName(t *testing.T) {
 	}
 }
 
-// An inventory of an earlier version has other hints; the names are those of this version.
-func TestInventoryOfAnEarlierVersion(t *testing.T) {
-	devices := scanned(t, "20b2/16")
-	earlier := pci.Alias("A100")
-	devices[0].AliasHint = &earlier
-	if name := nova.AliasName(&devices[0]); name != "A100-SXM4-80GB" {
-		t.Errorf("the name is %q", name)
+// TestAliasName: an inventory of an earlier version has other hints, but the names are those of this
+// version. NVSwitches of each generation have a name of their own.
+func TestAliasName(t *testing.T) {
+	earlier, bridge := pci.Alias("A100"), pci.Class(0x0680)
+	for product, want := range map[string]string{"20b2": "A100-SXM4-80GB", "1ac2": "NVSwitch", "1af1": "A100-NVSwitch", "22a3": "H100-NVSwitch"} {
+		d := scanned(t, product)[0]
+		if want != "A100-SXM4-80GB" {
+			d.Class, d.Product, d.Parent = &bridge, nil, &d.Address
+		} else {
+			d.AliasHint = &earlier
+		}
+		if name := nova.AliasName(&d); name != want {
+			t.Errorf("%s: the name is %q, want %q", product, name, want)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ Properties that the cloud's Nova release does not support are skipped with a war
 
 EXAMPLES
   gpustack flavor create K4200:2
-  gpustack flavor create A100-SXM4-80GB:8,NVSwitch:6 --vcpus 96 --ram 1T --cpu-policy dedicated --numa-policy preferred
+  gpustack flavor create A100-SXM4-80GB:8,A100-NVSwitch:6 --vcpus 96 --ram 1T --cpu-policy dedicated --numa-policy preferred
   gpustack flavor create K4200:1,A100-SXM4-80GB:1 --numa-policy required
   gpustack flavor create K4200:1 --name fit.k4200 --fit machines/
   gpustack flavor create K4200:1 --name win.gpu --hide-hypervisor --image windows-10

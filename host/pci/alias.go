@@ -47,10 +47,7 @@ func AliasName(vendor, id ID, text string) string {
 	if i, known := slices.BinarySearchFunc(models[:], id, func(m model, id ID) int { return int(m.product) - int(id) }); known && vendor == NVIDIA {
 		return models[i].name
 	}
-	if vendor != NVIDIA {
-		text = cmp.Or(ownProducts[product{vendor, id}], text)
-	}
-	name := modelOf(text)
+	name := modelOf(cmp.Or(ownProducts[product{vendor, id}], text))
 	if slices.ContainsFunc(models[:], func(m model) bool { return strings.EqualFold(m.name, name) }) {
 		name += "-" + id.String()
 	}
