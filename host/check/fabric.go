@@ -23,7 +23,7 @@ func (v view) fabric() []host.Finding {
 	switch selection.Divided(v.Devices.Value, goes) {
 	case machine.SwitchesToGuest:
 		f := checklist.Pass("NVSwitches are assigned to guests")[0]
-		f.Effect, f.Remedy = "a guest gets them only if its flavor requests them", selection.OfferSwitches
+		f.Effect, f.Remedy = "a guest gets them only if its flavor requests them", selection.OfferSwitches(v.Devices.Value, goes)
 		return []host.Finding{f}
 	case machine.SwitchesToHost:
 	default:

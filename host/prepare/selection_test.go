@@ -501,7 +501,7 @@ func TestNVSwitch(t *testing.T) {
 	}{
 		{"host", choose(host, "10de:20b2"), selection.Options{}, gpus, host, "nvidia-fabricmanager must be installed, enabled and have FABRIC_MODE=1"},
 		{"guest", choose(guest, "0000:21:00.0"), selection.Options{}, gpus + " " + switches, guest,
-			"a guest gets NVSwitches only if its flavor requests them"},
+			"request all NVSwitches of the board in flavors with all of its GPUs: GPU-ALIAS:2,NVSWITCH-ALIAS:2"},
 		{"the host gets them after all", choose(guest, "10de:20b2"), selection.Options{NVSwitch: host}, gpus, host,
 			"a partition must be activated before a guest with several GPUs starts, which Nova does not do"},
 		{"the guest gets them after all", choose(host, "0000:21:00.0"), selection.Options{NVSwitch: guest}, gpus + " " + switches,

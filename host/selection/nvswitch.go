@@ -35,9 +35,22 @@ const (
 	NeedsPartition = "a partition must be activated before a guest with several GPUs starts, which Nova does not do: offer flavors with a single GPU, which work without NVLink"
 )
 
-// OfferSwitches is how guests get NVSwitches that are assigned to them.
-var OfferSwitches = host.Textf("run %s, and request all NVSwitches of the board in flavors with all of its GPUs: ALIAS:8,NVSwitch:6",
-	host.NewCommand("nova configure"))
+// OfferSwitches returns how guests get the NVSwitches that are assigned to them, with the number of
+// these and of board GPUs for which goes returns true.
+func OfferSwitches(devices pci.Devices, goes func(pci.Address) bool) host.Text {
+	gpus, switches := 0, 0
+	for i := range devices {
+		switch d := &devices[i]; {
+		case !goes(d.Address):
+		case d.IsNVSwitch():
+			switches++
+		case d.IsBoardGPU():
+			gpus++
+		}
+	}
+	return host.Textf("run %s, and request all NVSwitches of the board in flavors with all of its GPUs: GPU-ALIAS:%d,NVSWITCH-ALIAS:%d",
+		host.NewCommand("nova configure"), gpus, switches)
+}
 
 // NVSwitchWarnings returns the setup steps that the chosen side of the NVSwitches requires.
 func (n Node) NVSwitchWarnings(s gate.Selection) []string {
@@ -47,7 +60,7 @@ func (n Node) NVSwitchWarnings(s gate.Selection) []string {
 	case machine.SwitchesToHost:
 		return []string{"NVSwitches remain with the host: " + NeedsFabric, "NVSwitches remain with the host: " + NeedsPartition}
 	case machine.SwitchesToGuest:
-		return []string{"a guest gets NVSwitches only if its flavor requests them: " + OfferSwitches.String()}
+		return []string{"a guest gets NVSwitches only if its flavor requests them: " + OfferSwitches(n.Devices, goes).String()}
 	}
 	return nil
 }
