@@ -50,7 +50,8 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 			return no("no device_spec of a compute node matches alias %s", w.Alias)
 		}
 	}
-	if len(hosts) == 0 {
+	hasNoIDs := func(w nova.Wanted) bool { return len(c.byIDs(c.aliases[w.Alias]).Specs) == 0 }
+	if len(hosts) == 0 || len(sides) > 0 && !c.computes && slices.ContainsFunc(r, hasNoIDs) {
 		return Answer{}
 	}
 	answer := Answer{Hosts: []string{}}

@@ -33,6 +33,8 @@ func TestAnswer(t *testing.T) {
 		any   = `alias = {"name": "any", "vendor_id": "10de", "product_id": "11b4"}` + "\n"
 		pf    = `alias = {"name": "A100", "vendor_id": "10de", "product_id": "20b0", "device_type": "type-PF"}` + "\n"
 		noPF  = `alias = {"name": "A100", "vendor_id": "10de", "product_id": "20b0"}` + "\n"
+		class = `alias = {"name": "acc", "resource_class": "CUSTOM_ACC"}` + "\n"
+		on    = "[filter_scheduler]\npci_in_placement = true\n"
 		specs = `device_spec = {"vendor_id": "10de", "product_id": "11b4"}` + "\n"
 		first = `device_spec = {"vendor_id": "10de", "product_id": "11b4", "address": "0000:84:00.0"}` + "\n"
 	)
@@ -42,37 +44,48 @@ func TestAnswer(t *testing.T) {
 		hosts   []nova.Host
 		want    string
 	}{
-		"nothing is known":              {"K4200:2", "", nil, "unknown"},
-		"by the names of host scan":     {"K4200:2", "", []nova.Host{gpu1, gpu2}, "by [gpu1]"},
-		"too many":                      {"K4200:3", "", []nova.Host{gpu2, gpu1}, "no: no host has enough devices: gpu1 has 2 of 3 []"},
-		"spread over hosts":             {"K4200:1,A100-SXM4-40GB:1", "", []nova.Host{gpu1, gpu2}, "no: no host has enough devices: gpu1 has 1 of 2 []"},
-		"none":                          {"T4:1", "", []nova.Host{gpu1}, "no: no host has a matching device []"},
-		"a great many":                  {"K4200:1000000000", "", []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 2 of 1000000000 []"},
-		"no alias":                      {"A100:1", k4200 + specs, nil, "no: no file defines alias A100 []"},
-		"names count as written":        {"k4200:1", k4200 + specs, nil, "no: no file defines alias k4200: it differs in case only from K4200 []"},
-		"defined and offered":           {"K4200:1", k4200 + specs, nil, "unknown"},
-		"defined, not offered":          {"A100:1", pf + specs, nil, "no: no device_spec of a compute node matches alias A100 []"},
-		"defined, offered and there":    {"K4200:2", k4200 + specs, []nova.Host{gpu1}, "by [gpu1]"},
-		"only one of them is offered":   {"K4200:2", k4200 + first, []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 1 of 2 []"},
-		"two aliases of one product":    {"K4200:1,any:1", k4200 + any + specs, []nova.Host{gpu1}, "by [gpu1]"},
-		"a device is not there twice":   {"K4200:2,any:1", k4200 + any + specs, []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 2 of 3 []"},
-		"a physical function, told":     {"A100:1", pf + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "by [gpu2]"},
-		"a physical function, not told": {"A100:1", noPF + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "no: no host has a matching device []"},
+		"nothing is known":                          {"K4200:2", "", nil, "unknown"},
+		"by the names of host scan":                 {"K4200:2", "", []nova.Host{gpu1, gpu2}, "by [gpu1]"},
+		"too many":                                  {"K4200:3", "", []nova.Host{gpu2, gpu1}, "no: no host has enough devices: gpu1 has 2 of 3 []"},
+		"spread over hosts":                         {"K4200:1,A100-SXM4-40GB:1", "", []nova.Host{gpu1, gpu2}, "no: no host has enough devices: gpu1 has 1 of 2 []"},
+		"none":                                      {"T4:1", "", []nova.Host{gpu1}, "no: no host has a matching device []"},
+		"a great many":                              {"K4200:1000000000", "", []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 2 of 1000000000 []"},
+		"no alias":                                  {"A100:1", k4200 + specs, nil, "no: no file defines alias A100 []"},
+		"names count as written":                    {"k4200:1", k4200 + specs, nil, "no: no file defines alias k4200: it differs in case only from K4200 []"},
+		"defined and offered":                       {"K4200:1", k4200 + specs, nil, "unknown"},
+		"defined, not offered":                      {"A100:1", pf + specs, nil, "no: no device_spec of a compute node matches alias A100 []"},
+		"defined, offered and there":                {"K4200:2", k4200 + specs, []nova.Host{gpu1}, "by [gpu1]"},
+		"only one of them is offered":               {"K4200:2", k4200 + first, []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 1 of 2 []"},
+		"two aliases of one product":                {"K4200:1,any:1", k4200 + any + specs, []nova.Host{gpu1}, "by [gpu1]"},
+		"a device is not there twice":               {"K4200:2,any:1", k4200 + any + specs, []nova.Host{gpu1}, "no: no host has enough devices: gpu1 has 2 of 3 []"},
+		"a physical function, told":                 {"A100:1", pf + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "by [gpu2]"},
+		"a physical function, not told":             {"A100:1", noPF + strings.Replace(specs, "11b4", "20b0", 1), []nova.Host{gpu2}, "no: no host has a matching device []"},
+		"a resource class, of unknown device specs": {"acc:1", class + on, []nova.Host{gpu1}, "unknown"},
+		"no ids, of unknown device specs":           {"acc:1", class, []nova.Host{gpu1}, "unknown"},
+		"a resource class that one device has": {"acc:2", class + strings.Replace(first, "{", `{"resource_class": "acc", `, 1) + specs + on, []nova.Host{gpu1},
+			"no: no host has enough devices: gpu1 has 1 of 2 []"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sides []nova.Side
+			role := nova.All
+			if !strings.Contains(test.conf, "device_spec") {
+				role = nova.Controller
+			}
 			if test.conf != "" {
 				file, err := conf.Parse([]byte("[pci]\n" + test.conf))
 				if err != nil {
 					t.Fatal(err)
 				}
-				sides = []nova.Side{{Role: nova.All, Files: []conf.Source{{Name: "nova.conf", File: file}}}}
+				sides = []nova.Side{{Role: role, Files: []conf.Source{{Name: "nova.conf", File: file}}}}
 			}
 			request, err := nova.ParseRequest(test.request)
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := Request(request, nova.Zed, sides, test.hosts)
+			a := Request(request, nova.Bobcat, sides, test.hosts)
+			if c := Count(nova.Bobcat, sides, test.hosts); role == nova.Controller && len(c.Devices) > 0 {
+				t.Errorf("the aliases select %v", c.Devices)
+			}
 			got := "unknown"
 			switch a.Met {
 			case host.Yes:

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/devspec"
 	"gpustack/nova/pools"
 )
 
@@ -61,17 +62,33 @@ func Count(r nova.Release, sides []nova.Side, hosts []nova.Host) Counts {
 	return counts
 }
 
-// isAsked reports whether an alias selects a device, whatever its tags are.
+// isAsked reports whether an alias selects a device by its ids, whatever its tags are.
 func (c *checker) isAsked(d *pci.Device) bool {
 	for _, at := range c.aliases {
-		if share := c.request(at).Judge(pools.Every([]pci.Device{*d}), nil, false, c.release); share.Why == pools.Gets {
+		if share := c.byIDs(at).Judge(pools.Every([]pci.Device{*d}), nil, false, c.release); share.Why == pools.Gets {
 			return true
 		}
 	}
 	return false
 }
 
+// byIDs returns the request without the definitions that have no ids: the hardware of hosts does not
+// tell which devices these select.
+func (c *checker) byIDs(at []aliasAt) pools.Request {
+	r := c.request(at)
+	r.Specs = slices.DeleteFunc(r.Specs, func(s pools.Spec) bool { return s["vendor_id"] == "" && s["product_id"] == "" })
+	return r
+}
+
 // request returns the request for a device of an alias, by its definitions on one side.
 func (c *checker) request(at []aliasAt) pools.Request {
-	return pools.NewRequest(contents(at, c.model(at).side))
+	of := c.model(at).side
+	alias := contents(at, of)
+	r := pools.NewRequest(alias)
+	for i, a := range alias {
+		if !nova.HasIDs(a) && isByClass(of.reader(), a, c.release) {
+			r.Specs[i][pools.ClassTag] = devspec.Reported{Spec: devspec.Spec{Object: a}}.Class()
+		}
+	}
+	return r
 }
