@@ -40,7 +40,11 @@ func (c *checker) offered() {
 		}
 		switch {
 		case lacking != nil:
-			c.add(checkAlias, host.Fail, first.file, first.line, fmt.Sprintf("no device_spec offers a device of alias %s, and %s has such a device", name, host.Listed(lacking, "and")),
+			verb := "has"
+			if len(lacking) > 1 {
+				verb = "have"
+			}
+			c.add(checkAlias, host.Fail, first.file, first.line, fmt.Sprintf("no device_spec offers a device of alias %s, and %s %s such a device", name, host.Shortened(lacking, 3), verb),
 				"gives no guest a device of this host by the alias (NoValidHost)", c.define(nova.Compute, at, first.side))
 		case !canGet:
 			c.add(checkAlias, host.Warn, first.file, first.line, fmt.Sprintf("no device_spec of a compute node that was given matches alias %s", name),

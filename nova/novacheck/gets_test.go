@@ -1,6 +1,8 @@
 package novacheck_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +86,28 @@ func TestGets(t *testing.T) {
 				t.Errorf("Request: %+v", a)
 			}
 		})
+	}
+}
+
+// TestManyHosts: of many hosts whose devices no device_spec offers, the first are named.
+func TestManyHosts(t *testing.T) {
+	file, err := conf.Parse([]byte("[pci]\nalias = " + `{"name": "A100", "vendor_id": "10de", "product_id": "20b5", "device_type": "type-PF"}` + "\ndevice_spec = " +
+		`{"vendor_id": "10de", "product_id": "1eb8"}` + "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sides := []nova.Side{{Role: nova.All, Files: []conf.Source{{Name: "all", File: file}}}}
+	for number, want := range map[int]string{1: "host gpu1 has such a device", 2: "host gpu1, host gpu2 have such a device",
+		5: "host gpu1, host gpu2, host gpu3 and 2 more have such a device"} {
+		var hosts []nova.Host
+		for i := range number {
+			hosts = append(hosts, nova.Host{Name: fmt.Sprint("gpu", i+1), Scope: nova.ScopeAll, Devices: []pci.Device{gpu(t, "0000:17:00.0", pci.TypePF, "vfio-pci")}})
+		}
+		want = "no device_spec offers a device of alias A100, and " + want
+		findings := novacheck.Run(nova.Epoxy, sides, hosts, nil)
+		if !slices.ContainsFunc(findings, func(f host.Finding) bool { return f.Seen == want }) {
+			t.Errorf("%d: no %q in %v", number, want, findings)
+		}
 	}
 }
 
