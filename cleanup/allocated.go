@@ -58,6 +58,7 @@ type AllocationFinding struct {
 func ClassifyAllocation(a Allocation, d Device, f Facts, moves []ContextMigration) (found *AllocationFinding, recent bool) {
 	found = &AllocationFinding{Allocation: a, Case: CaseAllocated, Verdict: Suspicious, Instance: *d.Instance, Reports: []string{},
 		Consequence: "Placement counts the device as used, so that no other instance gets it (pci_in_placement)"}
+	f.Proof = nil // where the instance is does not depend on which guest uses the device
 	row, i := Classify(d, f), f.Instance
 	show := host.Textf("openstack resource provider allocation show %s", a.Consumer)
 	switch over := slices.ContainsFunc(moves, func(m ContextMigration) bool { return !m.Deleted && !m.Over() }); {
