@@ -444,8 +444,8 @@ func TestRepair(t *testing.T) {
 				c.Migration(t, 4, u, "migration", "migrating", "gpu1", "gpu3", old)
 			},
 			reports: reports{"gpu1": at(20*time.Minute, "gpu1"), "gpu2": at(20*time.Minute, "gpu2")},
-			found:   []string{"gpu2 " + first + " C stale online", "gpu3 " + first + " C unknown"},
-			left:    []string{"gpu2 " + first + " C stale online", "gpu3 " + first + " C unknown"}, // there is no Placement
+			found:   []string{"gpu2 " + first + " C unknown", "gpu3 " + first + " C unknown"},
+			left:    []string{"gpu2 " + first + " C unknown", "gpu3 " + first + " C unknown"},
 			cards:   []string{"allocated " + u},
 		},
 		"S: libvirt has the source's domain defined": {
