@@ -64,6 +64,9 @@ func ClassifyAllocation(a Allocation, d Device, f Facts, moves []ContextMigratio
 	switch over := slices.ContainsFunc(moves, func(m ContextMigration) bool { return !m.Deleted && !m.Over() }); {
 	case over, row.Verdict == Busy, i != nil && !i.Deleted && inFlight(*i) != "":
 		return nil, false
+	case len(moves) > 0 && moves[0].CrossCell && f.Incomplete != "":
+		found.Verdict, found.Case, found.Migration = Unknown, CaseLegitimate, &moves[0].ID
+		found.Reason = fmt.Sprintf("%s is over, but crosses cells, and %s", moves[0], f.Incomplete)
 	case len(moves) > 0:
 		found.Migration, found.Reason = &moves[0].ID, fmt.Sprintf("%s is over, but still holds the allocation", moves[0])
 		if moves[0].Deleted {

@@ -15,6 +15,8 @@ func TestClassifyAllocation(t *testing.T) {
 	towards := func(spec string) []Migration {
 		return []Migration{migration(spec)}
 	}
+	across := record("resize confirmed gpu1 gpu2", false)
+	across[0].CrossCell = true
 	recently := func(spec string, ago time.Duration) *Instance {
 		i, at := instance(spec), now.Add(-ago)
 		i.Changed = &at
@@ -52,7 +54,10 @@ func TestClassifyAllocation(t *testing.T) {
 		"a migration of a deleted instance": {moves: record("migration error gpu1 gpu2", true), f: Facts{Incomplete: "cell2 does not answer"},
 			want: "P suspicious: migration 12 (migration) 'error' gpu1->gpu2 is deleted, but still holds the allocation"},
 		"purged, by its mapping": {f: Facts{Purged: true}, want: "P suspicious: the instance is deleted, and its row is purged"},
+		"over, across cells":     {moves: across, want: "P suspicious: migration 12 (resize) 'confirmed' gpu1->gpu2 is over, but still holds the allocation"},
 		// Not of Nova, or not known.
+		"over in this cell, the other is not read": {moves: across, f: Facts{Instance: instance("active @gpu2"), Incomplete: "cell2 does not answer"},
+			want: " unknown: migration 12 (resize) 'confirmed' gpu1->gpu2 is over, but crosses cells, and cell2 does not answer"},
 		"of another service":                  {want: " unknown: no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova"},
 		"a cell is not read":                  {f: Facts{Incomplete: "cell2 does not answer"}, want: " unknown: the instance was not found, but cell2 does not answer"},
 		"not read, and another guest uses it": {f: Facts{Incomplete: "cell2 does not answer", Proof: reports{holder: "other"}}, want: " unknown: the instance was not found, but cell2 does not answer"},

@@ -296,6 +296,8 @@ func (a *allocator) judgeSome(ctx context.Context, v *view, held []holding, agai
 	if err != nil {
 		return nil, err
 	}
+	// A migration across cells depends on the other cell even if the instance is here.
+	e.incomplete = cmp.Or(e.incomplete, v.incomplete)
 	var deleted []any // here; in another cell they may exist
 	for _, d := range devices {
 		if i, there := e.instances[cleanup.KeyOf(*d.Instance)]; there && i.Deleted {

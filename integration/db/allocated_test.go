@@ -432,10 +432,12 @@ func TestAllocationsOfOneCell(t *testing.T) {
 }
 
 // TestAllocationsOfUnreadCell: providers that may belong to a cell which cannot be read are not
-// judged, and the report says so.
+// judged, and the report says so. An allocation of a migration across cells is unknown, even if the
+// instance is here.
 func TestAllocationsOfUnreadCell(t *testing.T) {
 	reset(t)
-	database.Cell1.Compute(t, "gpu1")
+	cell := database.Cell1
+	cell.Compute(t, "gpu1")
 	database.AddCell(t, "cell2")
 	if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_api.cell_mappings SET database_connection = 'mysql+pymysql://nova:x@127.0.0.1:1/none' WHERE name = 'cell2'"); err != nil {
 		t.Fatal(err)
@@ -445,10 +447,18 @@ func TestAllocationsOfUnreadCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer databases.Close()
+	old := Row{"updated_at": Ago(time.Hour)}
+	cell.Instance(t, UUID(1), "gpu1", "active", "", With(old))
+	cell.Migration(t, 3, UUID(1), "resize", "reverted", "gpu1", "far", old, Row{"cross_cell_move": true, "uuid": migrationUUID})
 	s := newShelf(t, "gpu1", "far")
+	s.hold(migrationUUID, "gpu1", "gpu1/1")
 	report, unread, err := find.Allocations(t.Context(), databases, find.Options{}, s)
 	if err != nil || unread != nil || report.Judged || report.Providers != 2 || !strings.HasPrefix(report.Why, "2 of 4 resource providers belong to no compute node of the cells that were read: cell cell2 at 127.0.0.1:1") {
 		t.Errorf("%v, %v, %+v", err, unread, report)
+	}
+	if n := len(report.Findings); n != 1 || report.Findings[0].Verdict != cleanup.Unknown ||
+		!strings.HasPrefix(report.Findings[0].Reason, "migration 3 (resize) 'reverted' gpu1->far is over, but crosses cells, and cell cell2 at 127.0.0.1:1") {
+		t.Errorf("of a migration whose other cell is not read: %+v", report.Findings)
 	}
 }
 
