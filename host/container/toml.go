@@ -82,7 +82,7 @@ func (c criConf) read(root host.Root) (all settings, failed error) {
 // readTOML returns the settings of a file, none if it does not exist. A snapshot has these alone:
 // configurations of engines have passwords of registries.
 func readTOML(root host.Root, file string) (settings, error) {
-	data, err := root.ReadReduced(file, func(data []byte) []byte {
+	data, err := host.IfPresent(root.ReadReduced(file, func(data []byte) []byte {
 		var kept strings.Builder
 		for _, s := range parseTOML(data, file) {
 			if s.runtime != "" {
@@ -93,10 +93,7 @@ func readTOML(root host.Root, file string) (settings, error) {
 			fmt.Fprintf(&kept, "%s = %q\n", s.key, s.value)
 		}
 		return []byte(kept.String())
-	})
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
+	}))
 	return parseTOML(data, file), err
 }
 
