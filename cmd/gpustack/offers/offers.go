@@ -34,6 +34,7 @@ var named = map[string]func(*Completer) []args.Offer{
 	"CLOUD":        func(*Completer) []args.Offer { return args.WordOffers(cloud.Names()...) },
 	"DEVICE":       (*Completer).devices,
 	"ENTRY":        (*Completer).entries,
+	"GOAL":         func(*Completer) []args.Offer { return args.WordOffers("ready", "kernel=", "gpustack=") },
 	"RELEASE":      func(*Completer) []args.Offer { return args.WordOffers(nova.ReleaseNames()...) },
 	"remove-alias": (*Completer).aliases, // a flag whose value is a NAME
 }
