@@ -30,7 +30,7 @@ type FleetPlan struct {
 // NewFleetPlan returns the report of a plan.
 func NewFleetPlan(p fleet.Plan, o fleet.PlanOptions, version string, warnings []string) FleetPlan {
 	return FleetPlan{
-		Schema: 1, Version: version, Time: o.Now, By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map, Plan: p, Warnings: warnings,
+		Schema: 1, Version: version, Time: o.Now, Goal: o.Goal.String(), By: o.Zones.By, Keep: o.Keep.String(), Map: o.Map, Plan: p, Warnings: warnings,
 	}
 }
 
