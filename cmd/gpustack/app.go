@@ -157,11 +157,12 @@ func (a app) unpack() (remove func(), err error) {
 	if err != nil {
 		return remove, err
 	}
-	if a.line.Tree, err = os.MkdirTemp("", "gpustack-root-"); err != nil {
+	folder, err := os.MkdirTemp("", "gpustack-root-")
+	if err != nil {
 		return remove, fmt.Errorf("%s is unpacked into a temporary folder: %w", file, err)
 	}
-	a.ui.Snapshot, a.ui.Tree = file, a.line.Tree
-	return func() { os.RemoveAll(a.line.Tree) }, tree.Unpack(a.line.Tree) //nolint:errcheck // it is below the temporary folder
+	a.line.Tree, a.ui.Tree, a.ui.Snapshot = folder, folder, file
+	return func() { os.RemoveAll(folder) }, tree.Unpack(folder) //nolint:errcheck // it is below the temporary folder
 }
 
 // errSnapshot is the error of a command that would write below a snapshot.

@@ -192,10 +192,7 @@ func (g *guard) diskUses() ([]diskUse, error) {
 		return nil, err
 	}
 	for _, m := range mounts {
-		disks, err := g.disksOf(m.Mount)
-		if err == nil && m.file != mountsFile && len(disks) > 0 {
-			disks, err = g.ofFileSystem(disks[0])
-		}
+		disks, err := g.disksOfUse(m)
 		if err != nil {
 			return nil, err
 		}
@@ -232,6 +229,15 @@ func (g *guard) diskUses() ([]diskUse, error) {
 }
 
 const swapsFile = "/proc/swaps"
+
+// disksOfUse returns the disks of a file system, of one that is not mounted by the signatures of disks.
+func (g *guard) disksOfUse(m mountUse) ([]string, error) {
+	disks, err := g.disksOf(m.Mount)
+	if err != nil || m.file == mountsFile || len(disks) == 0 {
+		return disks, err
+	}
+	return g.ofFileSystem(disks[0])
+}
 
 // ofFileSystem returns a disk and each other one with the same file system, as btrfs has several.
 func (g *guard) ofFileSystem(name string) ([]string, error) {

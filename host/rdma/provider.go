@@ -80,7 +80,8 @@ var accepted = map[string][2]int{
 // older libraries accept nothing newer than those of rdma-core 44, and newer ones nothing older.
 func accepts(provider string, private, abi int) bool {
 	versions, ok := accepted[provider]
-	return !ok || !(abi > versions[1] && private <= core44 || abi < versions[0] && private >= core44)
+	refused := abi > versions[1] && private <= core44 || abi < versions[0] && private >= core44
+	return !ok || !refused
 }
 
 // Refuses returns why programs with these libraries do not see an adapter, with the message that

@@ -208,7 +208,7 @@ func (f Fleet) Plan(o PlanOptions) (Plan, error) {
 			p.Blocked = append(p.Blocked, *b)
 		}
 		switch {
-		case b != nil && !(b.guestsOnly && o.BlockedLast):
+		case b != nil && (!b.guestsOnly || !o.BlockedLast):
 			blocked[n] = true
 		case drained:
 			interrupted = append(interrupted, n)

@@ -13,19 +13,16 @@ import (
 	"gpustack/nova/novacheck"
 )
 
-// gpu is a function of product 10de:20b5.
-func gpu(t *testing.T, address string, kind pci.DeviceType, driver string) pci.Device {
+// gpu is a function of product 10de:20b5, which vfio-pci has.
+func gpu(t *testing.T, address string, kind pci.DeviceType) pci.Device {
 	t.Helper()
 	a, err := pci.ParseAddress(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	vendor, product, class := pci.NVIDIA, pci.ID(0x20b5), pci.Class(0x0302)
-	d := pci.Device{Address: a, VendorID: &vendor, ProductID: &product, DeviceType: &kind, Class: &class}
-	if driver != "" {
-		d.Driver = &driver
-	}
-	return d
+	driver := "vfio-pci"
+	return pci.Device{Address: a, VendorID: &vendor, ProductID: &product, DeviceType: &kind, Class: &class, Driver: &driver}
 }
 
 // TestGets: files and hardware together decide what an alias gets on a host: nova check fails where
@@ -36,8 +33,8 @@ func TestGets(t *testing.T) {
 		spec  = `device_spec = {"vendor_id": "10de", "product_id": "20b5"}` + "\n"
 		on    = "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
 	)
-	bound := []pci.Device{gpu(t, "0000:17:00.0", pci.TypePF, "vfio-pci"), gpu(t, "0000:31:00.0", pci.TypePF, "vfio-pci")}
-	vf := gpu(t, "0000:17:00.4", pci.TypeVF, "vfio-pci")
+	bound := []pci.Device{gpu(t, "0000:17:00.0", pci.TypePF), gpu(t, "0000:31:00.0", pci.TypePF)}
+	vf := gpu(t, "0000:17:00.4", pci.TypeVF)
 	vf.SRIOV.PF = &bound[0].Address
 	for name, test := range map[string]struct {
 		alias, spec string
@@ -101,7 +98,7 @@ func TestManyHosts(t *testing.T) {
 		5: "host gpu1, host gpu2, host gpu3 and 2 more have such a device"} {
 		var hosts []nova.Host
 		for i := range number {
-			hosts = append(hosts, nova.Host{Name: fmt.Sprint("gpu", i+1), Scope: nova.ScopeAll, Devices: []pci.Device{gpu(t, "0000:17:00.0", pci.TypePF, "vfio-pci")}})
+			hosts = append(hosts, nova.Host{Name: fmt.Sprint("gpu", i+1), Scope: nova.ScopeAll, Devices: []pci.Device{gpu(t, "0000:17:00.0", pci.TypePF)}})
 		}
 		want = "no device_spec offers a device of alias A100, and " + want
 		findings := novacheck.Run(nova.Epoxy, sides, hosts, nil)
@@ -114,7 +111,7 @@ func TestManyHosts(t *testing.T) {
 // TestPublicFiles: what public guides and questions have in nova.conf, on the hardware that they name.
 func TestPublicFiles(t *testing.T) {
 	device := func(address, ids string, kind pci.DeviceType) pci.Device {
-		d := gpu(t, address, kind, "vfio-pci")
+		d := gpu(t, address, kind)
 		vendor, product, _ := strings.Cut(ids, ":")
 		v, _ := pci.ParseID(vendor)
 		p, _ := pci.ParseID(product)
