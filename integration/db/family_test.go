@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
 	"gpustack/integration/evidence"
@@ -38,24 +36,6 @@ func TestTwoVFsOnline(t *testing.T) {
 	}
 }
 
-// TestNothingHeld: after the repair of an instance that is on no host nothing holds anything. That
-// is not taken for an instance that is gone: the allocations are written back if the rows cannot
-// follow.
-func TestNothingHeld(t *testing.T) {
-	d := newDead(t)
-	d.write(t, "UPDATE instances SET host = NULL, node = NULL"+idIs("NULL")+", vm_state = 'shelved_offloaded', task_state = NULL", "UPDATE migrations SET status = 'error'")
-	r, units := d.planned(t)
-	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
-	r.Placement = &interposed{placement: d.placement, meanwhile: func() { d.write(t, "UPDATE migrations SET updated_at = UTC_TIMESTAMP()") }}
-	err := r.Apply(t.Context(), units)
-	if units[0].State != cleanup.Skipped {
-		t.Errorf("state %s (%s), %v", units[0].State, units[0].Note, err)
-	}
-	if diff := cmp.Diff(d.before, d.placement.content()); diff != "" {
-		t.Errorf("Placement (-before +after), rows %v:\n%s", d.cell.Dump(t, "migrations", "status"), diff)
-	}
-}
-
 // TestPlannedBetween: B plans between the request and the COMMIT of A, when the allocations are as
 // after the repair already. A undoes its repair; then B must not write the rows alone.
 func TestPlannedBetween(t *testing.T) {
@@ -71,28 +51,6 @@ func TestPlannedBetween(t *testing.T) {
 		t.Errorf("state %s (%s), %v", ub[0].State, ub[0].Note, err)
 	}
 	d.is(t, repair.Before)
-}
-
-// TestUndoneAfter: B repairs between the request and the COMMIT of A, and undoes that when A has
-// ended: the rows must not go back without the allocations.
-func TestUndoneAfter(t *testing.T) {
-	d := newDead(t)
-	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
-	var rb *repair.Repairer
-	var ub []cleanup.Unit
-	d.repairer.Placement = &interposed{placement: d.placement, meanwhile: func() {
-		rb, ub = d.planned(t)
-		if err := rb.Apply(t.Context(), ub); err != nil {
-			t.Error(err)
-		}
-	}}
-	if err := d.repairer.Apply(t.Context(), d.units); err != nil || d.units[0].State != cleanup.Skipped {
-		t.Errorf("A: state %s (%s), %v", d.units[0].State, d.units[0].Note, err)
-	}
-	if err := rb.Undo(t.Context(), ub); !errors.Is(err, repair.ErrTooLate) {
-		t.Errorf("B: %v, state %s", err, ub[0].State)
-	}
-	d.is(t, repair.After)
 }
 
 // TestDeclaredOffDeleted: the service of a host was deleted while its nova-compute runs.
