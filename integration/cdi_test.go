@@ -70,10 +70,13 @@ func (s cdiSet) expected() (texts []string, starts bool) {
 		return nil, true // by another version of the library, which reads the file
 	}
 	for _, p := range s.folders.All() {
-		fails := p.Status == "fail" || strings.HasSuffix(p.Library, "host type mismatch (b, c)") // of a node, by the library alone
-		if fails && !p.Skipped && (p.Device == "" || p.Device == s.ask) && p.Kind != cdi.Stale && p.Kind != cdi.Version {
+		if p.Status == "fail" && !p.Skipped && (p.Device == "" || p.Device == s.ask) && p.Kind != cdi.Stale && p.Kind != cdi.Version {
 			texts = append(texts, p.Library)
 		}
+	}
+	const mismatch = "host type mismatch" // of a node: it stops the runtime, whatever device is asked for
+	if strings.Contains(fmt.Sprint(s.folders.All()), mismatch) {
+		return []string{mismatch}, false
 	}
 	if len(texts) > 0 {
 		return texts[:1], false // the runtime stops at the first
