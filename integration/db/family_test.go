@@ -36,6 +36,36 @@ func TestTwoVFsOnline(t *testing.T) {
 	}
 }
 
+// TestNothingHeld: after the repair of an instance that is on no host nothing holds anything. That is
+// not taken for an instance that is gone. Another writer of its rows waits until the repair has ended.
+func TestNothingHeld(t *testing.T) {
+	d := newDead(t)
+	d.write(t, "UPDATE instances SET host = NULL, node = NULL"+idIs("NULL")+", vm_state = 'shelved_offloaded', task_state = NULL", "UPDATE migrations SET status = 'error'")
+	r, units := d.planned(t)
+	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
+	wrote := make(chan [][]string, 1)
+	r.Placement = &interposed{placement: d.placement, meanwhile: func() {
+		go func() {
+			d.write(t, "UPDATE migrations SET updated_at = UTC_TIMESTAMP()")
+			wrote <- d.cell.Dump(t, "migrations", "status")
+		}()
+		time.Sleep(time.Second) // as long as an answer of Placement may take
+		if len(wrote) > 0 {
+			t.Error("rows are written between a request and the COMMIT")
+		}
+	}}
+	err := r.Apply(t.Context(), units)
+	if !units[0].Written() {
+		t.Errorf("state %s (%s), %v", units[0].State, units[0].Note, err)
+	}
+	if status := <-wrote; status[0][0] != "failed" {
+		t.Errorf("the other writer finds the migration %s", status[0][0])
+	}
+	if left := d.placement.content()[d.uuid]; len(left) > 0 {
+		t.Errorf("Placement: %v", left)
+	}
+}
+
 // TestPlannedBetween: B plans between the request and the COMMIT of A, when the allocations are as
 // after the repair already. A undoes its repair; then B must not write the rows alone.
 func TestPlannedBetween(t *testing.T) {
@@ -51,6 +81,29 @@ func TestPlannedBetween(t *testing.T) {
 		t.Errorf("state %s (%s), %v", ub[0].State, ub[0].Note, err)
 	}
 	d.is(t, repair.Before)
+}
+
+// TestUndoneAfter: B repairs between the request and the COMMIT of A. It waits for A, finds nothing to
+// do, and its undo leaves the repair of A.
+func TestUndoneAfter(t *testing.T) {
+	d := newDead(t)
+	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
+	rb, ub := d.planned(t)
+	ended := make(chan error, 1)
+	d.repairer.Placement = &interposed{placement: d.placement, meanwhile: func() {
+		go func() { ended <- rb.Apply(t.Context(), ub) }()
+		time.Sleep(time.Second)
+	}}
+	if err := d.repairer.Apply(t.Context(), d.units); err != nil || !d.units[0].Written() {
+		t.Errorf("A: state %s (%s), %v", d.units[0].State, d.units[0].Note, err)
+	}
+	if err := <-ended; err != nil || ub[0].State != cleanup.Skipped {
+		t.Errorf("B: state %s (%s), %v", ub[0].State, ub[0].Note, err)
+	}
+	if err := rb.Undo(t.Context(), ub); err != nil {
+		t.Errorf("the undo of B: %v, state %s", err, ub[0].State)
+	}
+	d.is(t, repair.After)
 }
 
 // TestDeclaredOffDeleted: the service of a host was deleted while its nova-compute runs.
