@@ -36,6 +36,7 @@ type placement struct {
 	mu      sync.Mutex
 	held    map[string]cloud.Allocations
 	late    []time.Duration // until each of the next requests arrives
+	first   func()          // what happens before the next request arrives
 	answers []error         // to each of the next, in place of the one it has
 	applied []string        // the answers, in order
 	refuse  map[string]bool // providers that have less to give than is allocated
@@ -67,10 +68,15 @@ func (p *placement) SetAllocations(ctx context.Context, consumers map[string]clo
 	if len(p.answers) > 0 {
 		lost, p.answers = p.answers[0], p.answers[1:]
 	}
+	first := p.first
+	p.first = nil
 	p.mu.Unlock()
 	answer := make(chan error, 1)
 	p.pending.Go(func() {
 		time.Sleep(late)
+		if first != nil {
+			first()
+		}
 		answer <- p.apply(consumers)
 	})
 	select {
@@ -264,10 +270,11 @@ func TestPlacementAnswers(t *testing.T) {
 		err     string // "" for none
 		applied []string
 	}{
-		"applied, and answered 504":          {answers: []error{gateway}, state: cleanup.Written, side: repair.After, applied: []string{"204", "204"}},
-		"applied, 504 twice":                 {answers: []error{gateway, gateway}, state: cleanup.Written, side: repair.After, applied: []string{"204", "204", "204"}},
-		"applied after our limit":            {late: []time.Duration{6 * time.Second}, state: cleanup.Skipped, side: repair.Before, err: "no answer within 5s", applied: []string{"204", "409"}},
-		"all requests late, the first first": {late: []time.Duration{6 * time.Second, 3 * time.Second}, state: cleanup.Skipped, side: repair.Before, err: "no answer within 5s", applied: []string{"204", "409", "204"}},
+		"applied, and answered 504": {answers: []error{gateway}, state: cleanup.Written, side: repair.After, applied: []string{"204", "204"}},
+		"applied, 504 twice":        {answers: []error{gateway, gateway}, state: cleanup.Written, side: repair.After, applied: []string{"204", "204", "204"}},
+		"applied after our limit":   {late: []time.Duration{6 * time.Second}, state: cleanup.Skipped, side: repair.Before, err: "no answer within 5s", applied: []string{"204", "409"}},
+		"all requests late, the first first": {late: []time.Duration{6 * time.Second, 3 * time.Second}, state: cleanup.Skipped,
+			side: repair.Before, err: "no answer within 5s", applied: []string{"204", "409", "204"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDead(t)
@@ -294,17 +301,15 @@ func TestPlacementNeither(t *testing.T) {
 	d := newDead(t)
 	other := map[string]map[string]int{"provider of gpu3": oneCard}
 	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
-	d.placement.late = []time.Duration{300 * time.Millisecond}
 	rows := d.cell.Dump(t, "migrations")
-	go func() {
-		time.Sleep(100 * time.Millisecond)
+	d.placement.first = func() {
 		d.placement.mu.Lock()
 		defer d.placement.mu.Unlock()
 		a := d.placement.held[d.uuid]
 		next := *a.Generation + 1
 		a.Providers, a.Generation = other, &next
 		d.placement.held[d.uuid] = a
-	}()
+	}
 	err := d.repairer.Apply(t.Context(), d.units)
 	u := &d.units[0]
 	if !errors.Is(err, repair.ErrUnknown) || u.State != cleanup.Begun || !strings.Contains(err.Error(), "instance "+d.uuid+" holds [provider of gpu3] (before the repair [provider of gpu2], after it [provider of gpu1])") {
