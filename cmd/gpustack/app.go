@@ -37,12 +37,31 @@ func newApp(u *term.UI, words []string) app {
 	}
 	line := args.Parse(a, words)
 	u.Document.Format, u.Document.Kind, u.Words = line.Format, strings.Join(line.Path, " "), line.WithoutSecrets()
-	below := func(c host.Command) host.Command { return args.Below(c, line.Root) }
+	below := func(c host.Command) host.Command {
+		c = args.Below(c, line.Root)
+		if line.Release != "" && !c.IsElsewhere() && !c.HasFlag("release") && takes(a.Commands, c, "release") {
+			c = c.Flag("release", line.Release) // which the machine may not show
+		}
+		if line.Tree != "" && c.HasFlag("root") && !c.HasFlag("dry-run") && !c.HasFlag("render") && takes(a.Commands, c, "dry-run") {
+			c = c.Flag("dry-run") // a snapshot is only read
+		}
+		return c
+	}
 	u.Document.Text, u.Document.Command = func(t host.Text) string { return term.Plain(u, t) }, below
 	u.Document.Head = func(kind string) any { return newHead(cmp.Or(line.Tree, line.Root), kind) }
 	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
 	u.Locate = below
 	return app{a, line, u}
+}
+
+// takes reports whether a command has a flag.
+func takes(commands []*cli.Command, c host.Command, flag string) bool {
+	for path, found := range args.Commands(commands) {
+		if path == c.Name() {
+			return args.FindFlag(found.Flags, flag) != nil
+		}
+	}
+	return false
 }
 
 // newCommands returns the complete list of commands.

@@ -36,6 +36,7 @@ type Line struct {
 	Unknown bool   // a command is unknown: there is no help to print
 	Format  string // of the output: the value of --output, of any command, or ""
 	Root    string // the value of --root, or ""
+	Release string // the value of --release, or ""
 	Tree    string // the folder into which the snapshot that --root names is unpacked, or ""
 }
 
@@ -51,7 +52,7 @@ func Parse(a *cli.App, args []string) *Line {
 	line := &Line{app: a, faults: &Faults{}, words: args[min(1, len(args)):]}
 	line.takeAll(line.words)
 	line.faults.command = strings.Join(append([]string{a.Name}, line.Path...), " ")
-	line.Format, line.Root = line.last("output", "o"), line.last("root")
+	line.Format, line.Root, line.Release = line.last("output", "o"), line.last("root"), line.last("release")
 	line.check()
 	tame(a, line.faults)
 	return line
