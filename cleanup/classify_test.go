@@ -782,7 +782,8 @@ func TestPlan(t *testing.T) {
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, empty [gpu2 gpu3]"}},
 		"a row that nothing keeps, without": {instance: "active @gpu1", migrations: []string{"resize error gpu1 gpu2"}, rows: nodes[:3], proof: reports{silent: "gpu3"},
 			want: []string{"planned online migration 1: [{1 failed}] frees gpu2, empty [gpu2]"}},
-		"both keep a host that has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu4 gpu2", "resize error gpu4 gpu3"}, rows: nodes, proof: reports{silent: "gpu4"}},
+		"both keep a host that has not reported": {instance: "active @gpu1", migrations: []string{"resize error gpu4 gpu2",
+			"resize error gpu4 gpu3"}, rows: nodes, proof: reports{silent: "gpu4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var held []Held
@@ -813,7 +814,8 @@ func TestPlan(t *testing.T) {
 				for _, d := range unit.Devices {
 					hosts = append(hosts, d.Host)
 				}
-				line := fmt.Sprintf("%s %s %s: %v frees %s, empty %v", unit.State, unit.Repair, unit.Name(), unit.Closings, strings.Join(hosts, " "), unit.Places.Empty)
+				line := fmt.Sprintf("%s %s %s: %v frees %s, empty %v", unit.State, unit.Repair, unit.Name(), unit.Closings,
+					strings.Join(hosts, " "), unit.Places.Empty)
 				if unit.Note != "" {
 					line += ": " + unit.Note
 				}

@@ -126,7 +126,8 @@ func AppliedContext(text string) (map[string]*string, error) {
 		text := string(value)
 		return &text
 	}
-	return map[string]*string{"pci_requests": column(written), "numa_topology": column(object.Data.NewTopology), "resources": column(object.Data.NewResources)}, nil
+	return map[string]*string{"pci_requests": column(written), "numa_topology": column(object.Data.NewTopology),
+		"resources": column(object.Data.NewResources)}, nil
 }
 
 // afterMove returns whether the migration_context of an instance has to be applied when its

@@ -59,8 +59,9 @@ func TestClassifyPools(t *testing.T) {
 		"malformed":                            {stats: []byte("{"), rows: two, not: "pci_stats: unexpected end of JSON input"},
 		"malformed, without rows":              {stats: []byte(""), not: "pci_stats: unexpected end of JSON input"},
 		// Before the objects (nova/objects/pci_device_pool.py, from_pci_stats).
-		"a list":        {stats: []byte(`[{"vendor_id": "10de", "product_id": "11b4", "numa_node": 0, "dev_type": "type-PCI", "count": 2}]`), rows: two},
-		"without types": {stats: []byte(`[{"vendor_id": "10de", "product_id": "11b4", "numa_node": null, "count": 5}]`), rows: map[Pool]Free{vf: {Count: 1}}, not: "pci_stats: a pool lacks vendor_id, product_id or dev_type"},
+		"a list": {stats: []byte(`[{"vendor_id": "10de", "product_id": "11b4", "numa_node": 0, "dev_type": "type-PCI", "count": 2}]`), rows: two},
+		"without types": {stats: []byte(`[{"vendor_id": "10de", "product_id": "11b4", "numa_node": null, "count": 5}]`),
+			rows: map[Pool]Free{vf: {Count: 1}}, not: "pci_stats: a pool lacks vendor_id, product_id or dev_type"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := NodeStats{Cell: "cell1", Now: now, Down: time.Minute, Node: gpu1, Service: service(gpu1, 10*time.Second)}

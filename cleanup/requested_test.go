@@ -72,7 +72,8 @@ func TestRequested(t *testing.T) {
 			t.Errorf("%s: %d, %v", text, n, ok)
 		}
 	}
-	for _, text := range []string{`[{"count": -1}]`, `[{"count": 1}`, `[{"count": 1}]x`, `[{"count": 1, "request_id": ""}]`, `[{"count": 1, "spec": [{"request_id": "5f0c1c9e-0000-4000-8000-00000000000a"}]}]`, `x`, ``} {
+	for _, text := range []string{`[{"count": -1}]`, `[{"count": 1}`, `[{"count": 1}]x`, `[{"count": 1, "request_id": ""}]`,
+		`[{"count": 1, "spec": [{"request_id": "5f0c1c9e-0000-4000-8000-00000000000a"}]}]`, `x`, ``} {
 		if n, _, ok := sums.Of([]byte(text)); ok {
 			t.Errorf("%s: %d", text, n)
 		}

@@ -25,10 +25,12 @@ func TestNamedFiles(t *testing.T) {
 		"no options":  {conf + unit("nova-compute", ""), ""},
 		"of packages": {conf + own + unit("nova-compute", "--config-file=/etc/nova/nova.conf --config-file=/etc/nova/nova-compute.conf --config-dir=/etc/nova/nova.conf.d"), ""},
 		"of devstack": {conf + cpu + unit("devstack@n-cpu", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
-		"a folder":    {conf + more + unit("openstack-nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), "/etc/nova/nova.d/gpu.conf"},
+		"a folder": {conf + more + unit("openstack-nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"),
+			"/etc/nova/nova.d/gpu.conf"},
 		"of a drop-in": {conf + cpu + unit("nova-compute", "") + "-- etc/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute --config-file /etc/nova/nova-cpu.conf\n",
 			"/etc/nova/nova-cpu.conf"},
-		"removed by a drop-in": {conf + cpu + unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") + "-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", ""},
+		"removed by a drop-in": {conf + cpu + unit("nova-compute",
+			"--config-file /etc/nova/nova-cpu.conf") + "-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", ""},
 		"a masked drop-in": {"symlink etc/systemd/system/nova-compute.service.d/a.conf -> /dev/null\n" + conf + cpu +
 			unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") +
 			"-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", "/etc/nova/nova-cpu.conf"},

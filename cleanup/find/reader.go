@@ -56,7 +56,8 @@ func (r *reader) begin(ctx context.Context) error {
 		r.columns[name], collations[name] = true, collation
 		return err
 	}, "SELECT CONCAT(table_name, '.', column_name), COALESCE(collation_name, '') FROM information_schema.columns "+
-		"WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations', 'instances', 'instance_actions', 'instance_actions_events')")
+		"WHERE table_schema = DATABASE() AND table_name IN ('services', 'compute_nodes', 'migrations', "+
+		"'instances', 'instance_actions', 'instance_actions_events')")
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,8 @@ func TestDevices(t *testing.T) {
 		}
 		return fmt.Sprintf(`{"cdiVersion":"0.5.0","kind":"example.com/gpu","devices":[%s]}`+"\n", strings.Join(devices, ","))
 	}
-	folders := cdi.Read(hosttest.Lay(t, "-- etc/cdi/a.json --\n"+spec("0", "1", "2")+"-- etc/cdi/b.json --\n"+spec("2")+"-- run/cdi/c.json --\n"+spec("1", "2", "3")))
+	folders := cdi.Read(hosttest.Lay(t, "-- etc/cdi/a.json --\n"+spec("0", "1",
+		"2")+"-- etc/cdi/b.json --\n"+spec("2")+"-- run/cdi/c.json --\n"+spec("1", "2", "3")))
 	want := []cdi.Device{
 		{Name: "example.com/gpu=0", File: "/etc/cdi/a.json"},
 		{Name: "example.com/gpu=1", File: "/run/cdi/c.json", Shadows: []string{"/etc/cdi/a.json"}},

@@ -117,7 +117,8 @@ func TestSets(t *testing.T) {
 			t.Errorf("%s: the library crashes: %q", s.name, theirs.crash)
 		}
 		if theirs.crash != "" {
-			if all := folders.All(); ours != nil || !slices.ContainsFunc(all, func(p cdi.Problem) bool { return p.Skipped && strings.Contains(theirs.crash, p.Library) }) {
+			if all := folders.All(); ours != nil || !slices.ContainsFunc(all,
+				func(p cdi.Problem) bool { return p.Skipped && strings.Contains(theirs.crash, p.Library) }) {
 				t.Errorf("%s: the library crashes with %q: %v", s.name, theirs.crash, all)
 			}
 			continue

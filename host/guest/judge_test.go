@@ -170,7 +170,8 @@ func TestOrder(t *testing.T) {
 				"make a new token with 'gpustack repair-migration', and a new report with the token", starts: "may have been running since 08:58:59Z, which is not after 08:58:59Z"},
 		{name: "clock ahead, changed after the report", ahead: 8, change: -5, token: 1, start: 20, later: 8,
 			report: "it has a token of 08:59:00Z, which must be more than 30 s later than the last change at 09:05:00Z, as clocks differ: " +
-				"make a new token with 'gpustack repair-migration', and a new report with the token", starts: "may have been running since 08:38:59Z, which is not after 09:05:00Z"},
+				"make a new token with 'gpustack repair-migration', and a new report with the token",
+			starts: "may have been running since 08:38:59Z, which is not after 09:05:00Z"},
 		{name: "clock ahead, changed after the start", ahead: 8, change: 15, token: 1, start: 20, later: 1, starts: "may have been running since 08:38:59Z, which is not after 08:45:00Z"},
 		{name: "clock ahead, nothing changed", ahead: 8, change: 60, token: 1, start: 20, later: 1},
 		{name: "clock far ahead, nothing changed", ahead: never, change: 60, token: 1, start: 20, later: 1},
@@ -208,7 +209,8 @@ func TestOrder(t *testing.T) {
 			report: "it has a token of 09:02:00Z, which is later than the database's time 09:01:00Z: make a new one with 'gpustack repair-migration'"},
 		{name: "a token that is none", change: 60, token: never, start: 20, later: 1, alter: func(r *guest.Report) { r.Token = new(string) },
 			report: "it has a malformed token: not a token of gpustack repair-migration: \"\""},
-		{name: "no age", change: 60, token: 1, start: 20, later: 1, alter: func(r *guest.Report) { r.NovaCompute[0].AgeSeconds = nil }, starts: "has an unknown age"},
+		{name: "no age", change: 60, token: 1, start: 20, later: 1, alter: func(r *guest.Report) { r.NovaCompute[0].AgeSeconds = nil },
+			starts: "has an unknown age"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := node(t)

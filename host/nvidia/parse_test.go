@@ -55,7 +55,8 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	for _, file := range []string{
-		"/dev/nvidia248", "/dev/nvidia01", "/dev/nvidia-1", "/dev/nvidia", "/dev/nvidia-fs0", "/dev/nvidia-modeset", "/dev/nvidia-caps/nvidia-cap", "/dev/null", "/tmp/nvidia0",
+		"/dev/nvidia248", "/dev/nvidia01", "/dev/nvidia-1", "/dev/nvidia", "/dev/nvidia-fs0", "/dev/nvidia-modeset",
+		"/dev/nvidia-caps/nvidia-cap", "/dev/null", "/tmp/nvidia0",
 	} {
 		if major, minor, ok := d.Numbers(file); ok {
 			t.Errorf("%s: %d:%d", file, major, minor)

@@ -110,8 +110,9 @@ func TestMembers(t *testing.T) {
 		lifted       bool
 		recorded     bool // if it is accepted
 	}{
-		"an interface that is up":                {"", "-- " + at + "/net/enp4s0/flags --\n0x1003\n-- " + at + "/net/enp4s0/carrier --\n1\n", nil, "enp4s0 is up", true, true},
-		"a slave of a bond":                      {"symlink " + at + "/net/enp4s0/master -> ../../../../../../virtual/net/bond0\n", "", nil, "enp4s0 is a port of bond0", true, true},
+		"an interface that is up": {"", "-- " + at + "/net/enp4s0/flags --\n0x1003\n-- " + at + "/net/enp4s0/carrier --\n1\n", nil, "enp4s0 is up", true, true},
+		"a slave of a bond": {"symlink " + at + "/net/enp4s0/master -> ../../../../../../virtual/net/bond0\n", "", nil,
+			"enp4s0 is a port of bond0", true, true},
 		"the default route":                      {"", "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\nenp4s0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", nil, "is not part of it: NIC enp4s0 (igb)", true, true},
 		"virtual functions":                      {"", "-- " + at + "/sriov_totalvfs --\n8\n-- " + at + "/sriov_numvfs --\n2\n", nil, "has virtual functions enabled (2)", false, false},
 		"a boot over the network":                {"", "-- proc/cmdline --\nroot=/dev/sda1 ip=dhcp\n", nil, "may be the interface that the host boots with", false, false},
@@ -218,7 +219,8 @@ func TestOrdinaryServer(t *testing.T) {
 	if err != nil || addresses(p.Functions) != bothCards || len(p.Warnings) > 0 {
 		t.Errorf("%s, %v, %q", addresses(p.Functions), err, p.Warnings)
 	}
-	for name, want := range map[string]string{"0000:03:00.0": "carries /dev/mapper/vg-root, mounted at /", nic: "is no GPU: NIC enp4s0 (igb); enp4s0 is a port of bond0"} {
+	for name, want := range map[string]string{"0000:03:00.0": "carries /dev/mapper/vg-root, mounted at /",
+		nic: "is no GPU: NIC enp4s0 (igb); enp4s0 is a port of bond0"} {
 		opts := selection.Options{Add: selectors(t, name)}
 		if _, err := plan(t, root, opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -506,7 +506,8 @@ func TestNVSwitch(t *testing.T) {
 			"a partition must be activated before a guest with several GPUs starts, which Nova does not do"},
 		{"the guest gets them after all", choose(host, "0000:21:00.0"), selection.Options{NVSwitch: guest}, gpus + " " + switches,
 			guest, "a guest gets NVSwitches only if its flavor requests them"},
-		{"all named, without a choice", choose("", "10de:20b2", "10de:1af1"), selection.Options{}, gpus + " " + switches, "", "a guest gets NVSwitches only if its flavor requests them"},
+		{"all named, without a choice", choose("", "10de:20b2", "10de:1af1"), selection.Options{}, gpus + " " + switches, "",
+			"a guest gets NVSwitches only if its flavor requests them"},
 		{"a GPU without NVLink", choose("", "0000:01:00.0"), selection.Options{}, firstCard, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -173,7 +173,8 @@ func (j *judge) judgeDevices(result *Judged, h Host, present, offered []pools.Po
 			host.Textf("choose another host, or install the device: %s lists what a host has", host.NewCommand("host scan").Elsewhere()))
 	case share.Why == pools.OtherType:
 		result.fail("has no "+lack.alias+" of the alias's device_type",
-			fmt.Sprintf("alias %s selects %s, but the devices are %s", lack.alias, nova.SelectedTypes(j.aliases.defined[lack.alias][0]), strings.Join(share.Types, " and ")),
+			fmt.Sprintf("alias %s selects %s, but the devices are %s", lack.alias, nova.SelectedTypes(j.aliases.defined[lack.alias][0]),
+				strings.Join(share.Types, " and ")),
 			j.aliases.remedy(lack.alias, share, nova.Controller))
 	case share.Why == pools.NotOffered:
 		result.fail("offers no "+lack.alias, fmt.Sprintf("the host has %d %s, but no device_spec matches one", share.Has, named),
@@ -181,7 +182,8 @@ func (j *judge) judgeDevices(result *Judged, h Host, present, offered []pools.Po
 	case isKnown && share.Typed < all.Typed:
 		result.fail(fmt.Sprintf("offers %d %s of %d", share.Typed, lack.alias, lack.want),
 			fmt.Sprintf("the host has %d %s, but device_spec offers %d, and the flavor requests %d", share.Has, named, share.Typed, lack.want),
-			host.Textf("on %s: %s, and restart nova-compute", h.Name, j.aliases.remedy(lack.alias, pools.Share{Why: pools.NotOffered, Types: all.Types}, nova.Compute)))
+			host.Textf("on %s: %s, and restart nova-compute", h.Name, j.aliases.remedy(lack.alias, pools.Share{Why: pools.NotOffered,
+				Types: all.Types}, nova.Compute)))
 	default:
 		result.fail(fmt.Sprintf("has only %d %s of %d", lack.have, lack.alias, lack.want),
 			fmt.Sprintf("the host has %d %s, and the flavor requests %d", lack.have, named, lack.want),

@@ -76,7 +76,8 @@ func TestRead(t *testing.T) {
 			want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
 		"without a time": {documents: [][]byte{undated.Scan(t), gpu1.Scan(t), undated.Check(t)},
 			texts: []string{"standard input:1: malformed: time is missing", "standard input:3: malformed: time is missing"}},
-		"scans of two machines": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.ID = "3d13" }).Scan(t)}, errs: []error{fleet.ErrMachines},
+		"scans of two machines": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.ID = "3d13" }).Scan(t)},
+			errs:  []error{fleet.ErrMachines},
 			texts: []string{"standard input:2: two documents of one host are of different machines: standard input:1 is of another gpu1"}},
 		"guests of another machine": {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.ID = "3d13" }).GuestReport(t)},
 			errs: []error{fleet.ErrMachines}},
@@ -533,10 +534,11 @@ func TestParseZones(t *testing.T) {
 		"no aggregate":     {two, fleet.ByAggregate, "", fleet.ErrMap, []string{"has no aggregates"}},
 		"not JSON":         {`gpu1 az1`, fleet.ByZone, "", fleet.ErrMap, nil},
 		"aggregates alone": {`{"x":["a"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"has no nova-compute", "has no aggregates"}},
-		"a document":       {`{"schema":1,"kind":"host scan","host":"a","devices":[],"warnings":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"is the output of host scan"}},
-		"a key twice":      {`{"services":[],"services":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{`the key "services" twice`}},
-		"a host twice":     {`{"services":` + two + `,"aggregates":{"x":["a","a"]}}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a is listed twice"}},
-		"null":             {`{"services":` + two + `,"aggregates":{"x":[null]}}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a host has no name"}},
+		"a document": {`{"schema":1,"kind":"host scan","host":"a","devices":[],"warnings":[]}`, fleet.ByAggregate, "", fleet.ErrMap,
+			[]string{"is the output of host scan"}},
+		"a key twice":  {`{"services":[],"services":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{`the key "services" twice`}},
+		"a host twice": {`{"services":` + two + `,"aggregates":{"x":["a","a"]}}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a is listed twice"}},
+		"null":         {`{"services":` + two + `,"aggregates":{"x":[null]}}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a host has no name"}},
 		"rows": {`[{"host":"a","zone":"z","status":"enabled","state":"up"},{"host":"a","zone":"z","status":"enabled","state":"up"},` +
 			`{"zone":"z"},{"host":"b","status":"on","state":"up"},{"host":"c","zone":"z"}]`,
 			fleet.ByZone, "", fleet.ErrMap, []string{"row 2: a is listed twice", "row 3: host is missing", "row 4: b: zone is missing",
@@ -916,7 +918,8 @@ func TestPlanHolds(t *testing.T) {
 				left[k] = n
 			}
 			for _, n := range w.Nodes {
-				want := map[fleet.WaveKind]string{fleet.Interrupted: isDrained, fleet.Last: hasGuests, fleet.Canary: isRegular, fleet.Regular: isRegular}[w.Kind]
+				want := map[fleet.WaveKind]string{fleet.Interrupted: isDrained, fleet.Last: hasGuests, fleet.Canary: isRegular,
+					fleet.Regular: isRegular}[w.Kind]
 				if are[n.Name] != want {
 					t.Errorf("seed %d: %s is in a wave of kind %s, and is %s", seed, n.Name, w.Kind, are[n.Name])
 				}

@@ -33,9 +33,10 @@ func gpus(product string, alias pci.Alias, n int, region uint64, addressBits int
 		h.Machine.CPU.AddressBits = &addressBits
 	}
 	for range n {
-		d := pci.Device{Class: new(pci.Controller3D), VendorID: new(pci.NVIDIA), ProductID: new(pci.ID(0x20b0)), Product: &product, AliasHint: &alias, BARs: []pci.BAR{
-			{Number: 0, Size: 16 << 20}, {Number: 1, Size: region, Wide: true, Prefetchable: true}, {Number: 3, Size: 32 << 20, Wide: true},
-		}}
+		d := pci.Device{Class: new(pci.Controller3D), VendorID: new(pci.NVIDIA), ProductID: new(pci.ID(0x20b0)), Product: &product,
+			AliasHint: &alias, BARs: []pci.BAR{
+				{Number: 0, Size: 16 << 20}, {Number: 1, Size: region, Wide: true, Prefetchable: true}, {Number: 3, Size: 32 << 20, Wide: true},
+			}}
 		h.Devices = append(h.Devices, d)
 	}
 	return h

@@ -353,7 +353,8 @@ func (c *checker) needs(s side, alias map[string]any) bool {
 			return slices.ContainsFunc(n.offered, func(f pools.Function) bool { return nova.IsProduct(alias, f.Device) })
 		})
 	}
-	return c.release >= nova.Newton && slices.ContainsFunc(c.specs, func(at specAt) bool { return at.side.number == s.number && canMatch(at.spec.Object, alias) })
+	return c.release >= nova.Newton && slices.ContainsFunc(c.specs,
+		func(at specAt) bool { return at.side.number == s.number && canMatch(at.spec.Object, alias) })
 }
 
 // name returns the name of the side of an alias, for messages about side s: the file if both have
@@ -451,7 +452,8 @@ func (c *checker) identical(s side) {
 	for _, at := range c.specs {
 		for _, n := range c.of(s) {
 			if kept := n.WronglyOffered(n.hardware, at.spec); at.side.number == s.number && len(kept) > 0 {
-				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), orThis(n.Name)), at.file)
+				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "),
+					orThis(n.Name)), at.file)
 				c.add(checkDeviceSpec, status, at.file, at.line, seen, "assigns them to guests",
 					host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute")))
 			}
@@ -625,10 +627,12 @@ func (c *checker) classes(name string, at []aliasAt) {
 			return o.Class() == wanted.Class() && wanted.HasTraits(o, c.release.TraitsBeside(o.Spec))
 		}):
 		case isByClass:
-			c.add(checkPlacement, host.Fail, a.file, a.line, requires+", which no device_spec of a compute node gives its devices", "finds no host (NoValidHost)", sameClass)
+			c.add(checkPlacement, host.Fail, a.file, a.line, requires+", which no device_spec of a compute node gives its devices",
+				"finds no host (NoValidHost)", sameClass)
 		case len(offered) > 0:
 			have := offered[0]
-			c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("%s, but %s gives its devices resource class %s and traits %s", requires, have.Line.Where(),
+			c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("%s, but %s gives its devices resource class %s and traits %s",
+				requires, have.Line.Where(),
 				have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)", sameClass)
 		case len(ports) > 0:
 			c.add(checkPlacement, host.Fail, a.file, a.line,

@@ -34,8 +34,10 @@ func (c *checker) offered() {
 			case share.Why == pools.NotOffered && c.hasForGuests(at, h):
 				lacking = append(lacking, hostName(h))
 			case share.Why == pools.OtherTags:
-				c.add(checkAlias, host.Fail, first.file, first.line, fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, hostName(h)),
-					"gives no guest a device of this host by the alias (NoValidHost)", share.Why.Remedy(host.Command{}, contents(at, c.model(at).side), nil, ""))
+				c.add(checkAlias, host.Fail, first.file, first.line,
+					fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, hostName(h)),
+					"gives no guest a device of this host by the alias (NoValidHost)", share.Why.Remedy(host.Command{}, contents(at,
+						c.model(at).side), nil, ""))
 			}
 		}
 		switch {
@@ -44,7 +46,8 @@ func (c *checker) offered() {
 			if len(lacking) > 1 {
 				verb = "have"
 			}
-			c.add(checkAlias, host.Fail, first.file, first.line, fmt.Sprintf("no device_spec offers a device of alias %s, and %s %s such a device", name, host.Shortened(lacking, 3), verb),
+			c.add(checkAlias, host.Fail, first.file, first.line,
+				fmt.Sprintf("no device_spec offers a device of alias %s, and %s %s such a device", name, host.Shortened(lacking, 3), verb),
 				"gives no guest a device of this host by the alias (NoValidHost)", c.define(nova.Compute, at, first.side))
 		case !canGet:
 			c.add(checkAlias, host.Warn, first.file, first.line, fmt.Sprintf("no device_spec of a compute node that was given matches alias %s", name),

@@ -217,14 +217,17 @@ func TestPlanned(t *testing.T) {
 	for _, test := range []struct{ name, alias, tree, want string }{
 		{"no hardware is known", "", "-- etc/nova/nova.conf --\n", ""},
 		{"it fits", "", k4200 + "-- etc/nova/nova.conf --\n", ""},
-		{"another product", "", strings.Replace(k4200, "11b4", "20b0", 1) + "-- etc/nova/nova.conf --\n", "a device_spec selects product 10de:11b4, which this machine does not have"},
+		{"another product", "", strings.Replace(k4200, "11b4", "20b0", 1) + "-- etc/nova/nova.conf --\n",
+			"a device_spec selects product 10de:11b4, which this machine does not have"},
 		{"an existing spec", "", k4200 + "-- etc/nova/nova.conf --\n[pci]\ndevice_spec = [{\"vendor_id\": \"8086\", \"product_id\": \"154d\"}]\n",
 			"a device_spec selects product 8086:154d, which this machine does not have"},
 		{"an existing alias", "", k4200 + pf + "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"old\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
 			"the devices of alias old have device_type type-PF"},
 		{"a physical function", "", k4200 + pf + "-- etc/nova/nova.conf --\n", ""},
-		{"a physical function, and another type", ",device_type=type-PCI", k4200 + pf + "-- etc/nova/nova.conf --\n", "the devices of alias K4200 have device_type type-PF"},
-		{"a driver of the host has it", "", k4200 + "-- etc/nova/nova.conf --\n", "a device_spec offers 0000:84:00.0 (nouveau), and a driver of the host has it"},
+		{"a physical function, and another type", ",device_type=type-PCI", k4200 + pf + "-- etc/nova/nova.conf --\n",
+			"the devices of alias K4200 have device_type type-PF"},
+		{"a driver of the host has it", "", k4200 + "-- etc/nova/nova.conf --\n",
+			"a device_spec offers 0000:84:00.0 (nouveau), and a driver of the host has it"},
 	} {
 		root := hosttest.Lay(t, test.tree)
 		alias, err := nova.ParseAlias("K4200=10de:11b4" + test.alias)

@@ -77,7 +77,8 @@ func (s *Session) Connect(ctx context.Context, e Evidence) (token string, err er
 		return "", err
 	}
 	if len(others) > 0 && e.Reports.Warn != nil {
-		e.Reports.Warn(fmt.Sprintf("%s of hosts that no cell has: %s", host.Numbered(len(others), "document"), strings.Join(others[:min(len(others), 5)], ", ")))
+		e.Reports.Warn(fmt.Sprintf("%s of hosts that no cell has: %s", host.Numbered(len(others), "document"),
+			strings.Join(others[:min(len(others), 5)], ", ")))
 	}
 	token, err = find.Token(ctx, s.connections.databases)
 	s.options.Find.Token = token

@@ -54,7 +54,8 @@ func (r FleetPlan) Print(u *term.UI) {
 		table(u, []string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
 		u.Printf("\n")
 	}
-	u.Printf("%s with %s; done: %d, later: %d, blocked: %d\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), r.Done, r.Later, len(r.Blocked))
+	u.Printf("%s with %s; done: %d, later: %d, blocked: %d\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), r.Done,
+		r.Later, len(r.Blocked))
 	rows = nil
 	for _, b := range r.Blocked {
 		rows = append(rows, printableRow(b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(texts(b.Instances), " "))))

@@ -244,7 +244,8 @@ func cases(t *testing.T) []unhealthy {
 			m.Verbs.Folders[0].Providers[0].Private = 65
 		}},
 		{"nodes", host.Fail, "0000:4b:00.0 (mlx5_1) has no uverbs device", func(m *rdmacheck.Machine) { adapters(m)[1].Verbs = nil }},
-		{"providers", host.Fail, "its library for mlx5 does not accept version 2 of the driver's interface", func(m *rdmacheck.Machine) { adapters(m)[0].Verbs.ABI = ptr(2) }},
+		{"providers", host.Fail, "its library for mlx5 does not accept version 2 of the driver's interface",
+			func(m *rdmacheck.Machine) { adapters(m)[0].Verbs.ABI = ptr(2) }},
 		{"nodes", host.Fail, "/dev/infiniband/uverbs0 is missing", func(m *rdmacheck.Machine) { adapters(m)[0].Verbs.File = nil }},
 		{"nodes", host.Fail, "/dev/infiniband/uverbs0 has the numbers 231:193, but the kernel's are 231:192", func(m *rdmacheck.Machine) { adapters(m)[0].Verbs.File.Minor++ }},
 		{"nodes", host.Warn, "/dev/infiniband/uverbs0 has mode 0600 instead of 0666", func(m *rdmacheck.Machine) { adapters(m)[0].Verbs.File.Mode = 0o600 }},
@@ -253,7 +254,10 @@ func cases(t *testing.T) []unhealthy {
 		{"nodes", host.Fail, "/dev/infiniband/umad0 is missing", func(m *rdmacheck.Machine) { port(m, 0).UMAD.File = nil }},
 		{"nodes", host.Warn, "/dev/infiniband/issm0 has mode 0666: all users can manage the fabric", func(m *rdmacheck.Machine) { port(m, 0).ISSM.File.Mode = 0o666 }},
 		{"pcie", host.Warn, "has 8 lanes; the card supports 16, the slot 16", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.Width = "8" }) }},
-		{"pcie", host.Pass, "2 PCIe links with all lanes of card and slot", func(m *rdmacheck.Machine) { link(m, func(l *pci.PCIeLink) { l.MaxWidth = "63" }) }},
+		{"pcie", host.Pass, "2 PCIe links with all lanes of card and slot", func(m *rdmacheck.Machine) {
+			link(m,
+				func(l *pci.PCIeLink) { l.MaxWidth = "63" })
+		}},
 		{"pcie", host.Pass, "2 PCIe links with all lanes of card and slot", func(m *rdmacheck.Machine) {
 			link(m, func(l *pci.PCIeLink) { l.Width, l.MaxWidth = "63", "63" })
 		}},

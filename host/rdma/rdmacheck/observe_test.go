@@ -69,7 +69,8 @@ Id 10:
 	for _, test := range []struct{ name, tree, want string }{
 		{"an interface that is down", down(tree), "pass 1 adapter as recorded"},
 		{"an interface that is up", tree, since + "has a network interface in use: eth1 is up"},
-		{"a port of a bridge", "symlink " + whole + "/net/eth1/master -> ../../../../virtual/net/docker0\n" + down(tree), since + "has a network interface in use: eth1 is a port of docker0"},
+		{"a port of a bridge", "symlink " + whole + "/net/eth1/master -> ../../../../virtual/net/docker0\n" + down(tree),
+			since + "has a network interface in use: eth1 is a port of docker0"},
 		{"a program", down(program), since + "is in use: ibping (pid 7) has /dev/infiniband/umad1 open"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

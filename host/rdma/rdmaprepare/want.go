@@ -208,8 +208,8 @@ func (w *wanting) add(a pci.Address) {
 		w.forGuests()
 	}
 	if vfs := w.vfsOf(a); len(vfs) > 0 && recorded == nil {
-		w.Warnings = append(w.Warnings, fmt.Sprintf("%s has %d VFs that gpustack did not make: they are replaced at the next boot; one program has to own them: %s",
-			a, len(vfs), rdma.FindOwners))
+		w.Warnings = append(w.Warnings, fmt.Sprintf("%s has %d VFs that gpustack did not make: they are replaced at the next boot; "+
+			"one program has to own them: %s", a, len(vfs), rdma.FindOwners))
 	}
 	if len(w.errs) > errs {
 		return

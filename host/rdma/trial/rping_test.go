@@ -108,7 +108,8 @@ func TestFailures(t *testing.T) {
 	for _, test := range []struct{ name, says, cause, remedy string }{
 		{"no device", "No RDMA devices were detected", "no usable RDMA device", "gpustack rdma check"},
 		{"provider", "libibverbs: Warning: couldn't load driver 'librxe-rdmav34.so': librxe-rdmav34.so: cannot open shared object file", "provider library", "ibverbs-providers"},
-		{"abi", "libibverbs: Warning: Driver rxe does not support the kernel ABI of 9 (supports 1 to 2) for device /sys/x", "not of one release", "ibverbs-providers"},
+		{"abi", "libibverbs: Warning: Driver rxe does not support the kernel ABI of 9 (supports 1 to 2) for device /sys/x",
+			"not of one release", "ibverbs-providers"},
 		{"class abi", "libibverbs: Fatal: kernel ABI version 7 doesn't match library version 6.", "not of one release", "ibverbs-providers"},
 		{"no rdma_cm", "failed to create RDMA CM event channel: No such file or directory", "is missing or cannot be opened", "modprobe rdma_ucm"},
 		{"rdma_cm denied, librdmacm 44", "failed to create RDMA CM event channel: No such file or directory", "is missing or cannot be opened", "ls -l /dev/infiniband/rdma_cm"},
