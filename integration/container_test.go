@@ -278,7 +278,6 @@ func ourSpec(t *testing.T, kind, libraries, folder string) string {
 	}
 	specs := container.SpecOf(&contract.Containers{
 		Functions: []contract.ContainerFunction{{Address: d.Address, VendorID: *d.VendorID, ProductID: *d.ProductID}},
-		Options:   contract.ContainerOptions{GPUKind: kind, LibraryFolder: folder},
 	}, driver, rdma.Stack{}, devices)
 	if specs.GPU == nil || len(specs.Missing) > 0 || len(specs.GPU.ContainerEdits.Mounts) < 2 {
 		t.Fatalf("%+v", specs)
@@ -287,7 +286,7 @@ func ourSpec(t *testing.T, kind, libraries, folder string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return strings.NewReplacer(cdi.GPUKind, kind, container.LibraryFolder, folder).Replace(string(text))
 }
 
 // TestContainerUpgrade: the driver is upgraded from 535 to 550 and the kernel gives nvidia-uvm

@@ -47,15 +47,14 @@ SELECTION
   containers need no capability. --remove removes a function, --none removes all, with every
   file. A function that is recorded for guests is refused, and so are a GPU that is not bound
   to NVIDIA's driver or that is divided into MIG instances, and a part of a board with
-  NVSwitches. --kind holds for what is added; what is recorded keeps its name, so GPUs of
-  two kinds are refused, and adapters of two kinds too.
+  NVSwitches.
 
 LIBRARIES
   The driver's libraries are mounted in /usr/local/nvidia/lib64. Images whose LD_LIBRARY_PATH
   names that folder find them there. --library-path sets the variable for all others, and
-  replaces an image's own value. --image-dir mounts them in the first default folder of the
-  image's loader instead, and names images that need --library-path. The values of
-  --library-path, --umad and --static are recorded: --library-path=false ends one.
+  replaces an image's own value: "gpustack container check --image-dir" names images that need
+  it. The values of --library-path, --umad and --static are recorded: --library-path=false
+  ends one.
 
 EXAMPLES
   gpustack container prepare --device 0000:84:00.0 --dry-run
@@ -68,13 +67,9 @@ EXAMPLES
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "give the GPU at `ADDRESS` to containers (repeatable)"},
 			&cli.StringSliceFlag{Name: "hca", Usage: "give the RDMA adapter at `ADDRESS` to containers (repeatable)"},
-			&cli.StringFlag{Name: "kind", Usage: "name what is added by `KIND` (gpustack.local/gpu, gpustack.local/hca)"},
 			&cli.BoolFlag{Name: "umad", Usage: "offer the umad nodes of adapters too, for programs that manage the fabric"},
 			&cli.BoolFlag{Name: "static", Usage: "write the specs in /etc/cdi once, instead of in /run/cdi at each boot"},
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
-			args.Paths(&cli.StringSliceFlag{Name: "image-dir",
-				Usage: "mount libraries where the loader of the image in `DIR` looks (its root folder; repeatable)"},
-				args.PathRules{Kind: args.HandedOver}),
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
 			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
@@ -87,7 +82,6 @@ type containerPrepareOptions struct {
 	decision
 	root    string
 	prepare containerprepare.Options
-	images  []string
 	command string // the command line, for the journal
 }
 
@@ -99,18 +93,10 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 		prepare: containerprepare.Options{
 			GPUs:   addresses(c, f, "device"),
 			HCAs:   addresses(c, f, "hca"),
-			Kind:   c.String("kind"),
 			Remove: addresses(c, f, "remove"),
 			None:   c.Bool("none"),
 		},
-		images:  c.StringSlice("image-dir"),
 		command: args.Recorded(c),
-	}
-	if c.IsSet("kind") {
-		f.NotEmpty(c, "kind")
-		if len(c.StringSlice("device"))+len(c.StringSlice("hca")) == 0 {
-			f.Add(args.UsageError("--kind needs --device or --hca", "it names the devices that are added"))
-		}
 	}
 	for flag, option := range map[string]**bool{
 		"umad": &opts.prepare.UMAD, "static": &opts.prepare.Static, "library-path": &opts.prepare.LibraryPath,
@@ -120,7 +106,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 			*option = &value
 		}
 	}
-	f.Exclude(c, "none", "device", "hca", "kind", "umad", "static", "library-path", "image-dir", "remove")
+	f.Exclude(c, "none", "device", "hca", "umad", "static", "library-path", "remove")
 	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
 	for i, a := range named {
 		if slices.Contains(named[:i], a) {
@@ -149,14 +135,10 @@ func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts con
 	if err != nil {
 		return err
 	}
-	o := opts.prepare
-	if err := o.Unnamed(m); err != nil {
+	if err := opts.prepare.Unnamed(m); err != nil {
 		return err
 	}
-	if o.Images, err = container.ReadImages(opts.images, container.Architecture(root)); err != nil {
-		return err
-	}
-	plan, work, err := newNode(u, root).PlanContainers(m, o, opts.command)
+	plan, work, err := newNode(u, root).PlanContainers(m, opts.prepare, opts.command)
 	if err != nil {
 		return err
 	}

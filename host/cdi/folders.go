@@ -16,8 +16,8 @@ import (
 // Kinds of the specs that gpustack writes. They are its own: beside nvidia-cdi-refresh, the same
 // kind in /etc/cdi would be shadowed by /run/cdi, and in the same folder both would be lost.
 const (
-	DefaultGPUKind = "gpustack.local/gpu"
-	DefaultHCAKind = "gpustack.local/hca"
+	GPUKind = "gpustack.local/gpu"
+	HCAKind = "gpustack.local/hca"
 )
 
 // Names of the files of the specs that gpustack writes, one for each kind of device.

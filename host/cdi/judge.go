@@ -86,21 +86,6 @@ func version(spec *specs.Spec) *Problem {
 	return &p
 }
 
-// ValidKind returns an error unless a kind is one that the library and podman 4.3.1 accept:
-// VENDOR/CLASS.
-func ValidKind(kind string) error {
-	vendor, class := parser.ParseQualifier(kind)
-	switch err := validKind(kind); {
-	case err != nil:
-		return fmt.Errorf("CDI kind %q is not of the form VENDOR/CLASS: %w", kind, err)
-	case len(vendor) == 1 || len(class) == 1:
-		return fmt.Errorf("CDI kind %q: podman 4.3.1 crashes on a vendor or class of one character", kind)
-	case strings.Contains(class, "."):
-		return fmt.Errorf("CDI kind %q: a dot in the class needs version 0.6.0, which podman 4.3.1 does not read", kind)
-	}
-	return nil
-}
-
 func validKind(kind string) error {
 	vendor, class := parser.ParseQualifier(kind)
 	if err := parser.ValidateVendorName(vendor); err != nil {

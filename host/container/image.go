@@ -110,37 +110,3 @@ func (i Image) place(dir string) string {
 func (i Image) same(a, b string) bool {
 	return i.place(a) == i.place(b)
 }
-
-// CommonFolder returns a folder that is the first one of the loaders of all images, by whichever
-// name each has it, or "".
-func CommonFolder(images []Image) string {
-	for _, of := range images {
-		for _, candidate := range []string{of.Folders[0], of.place(of.Folders[0])} {
-			if !slices.ContainsFunc(images, func(i Image) bool { return !i.same(i.Folders[0], candidate) }) {
-				return candidate
-			}
-		}
-	}
-	return ""
-}
-
-// LibraryFolders returns the folders in which its loader looks for libraries of glibc by default,
-// in its order; none if it is musl's.
-func (i Image) LibraryFolders() []string {
-	if i.Musl {
-		return nil
-	}
-	return i.Folders
-}
-
-// Loads describes which libcuda programs of the image load when the driver's is mounted in a
-// folder. "" means the mounted one.
-func (i Image) Loads(folder string, libraryPath bool) string {
-	switch own, found := i.Takes(Injection{Folder: folder, Env: libraryPath}); {
-	case own != "":
-		return "its programs load its own " + own + " instead of the mounted libcuda: it needs --library-path"
-	case !found:
-		return "its loader does not look into " + folder + ": it needs --library-path"
-	}
-	return ""
-}

@@ -112,7 +112,7 @@ func (r *imageReader) read() {
 	for _, dir := range nvidia.LoaderFolders(r.root, r.fail) {
 		add(&i.Conf, dir)
 	}
-	dirs := slices.Concat(i.Conf, i.Folders, []string{DefaultLibraryFolder, "/usr/local/nvidia/lib"})
+	dirs := slices.Concat(i.Conf, i.Folders, []string{LibraryFolder, "/usr/local/nvidia/lib"})
 	for _, cuda := range r.matching("/usr/local", "cuda") {
 		dirs = append(dirs, path.Join(cuda, "lib64"), path.Join(cuda, "compat"))
 	}

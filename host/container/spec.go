@@ -1,7 +1,6 @@
 package container
 
 import (
-	"cmp"
 	"fmt"
 	"path"
 
@@ -22,9 +21,17 @@ const (
 	HCAFile = cdi.HCAFile
 )
 
-// DefaultLibraryFolder is where containers find the driver's libraries if no folder of the image's
-// loader is known: images whose LD_LIBRARY_PATH names it find them there.
-const DefaultLibraryFolder = "/usr/local/nvidia/lib64"
+// LibraryFolder is where containers find the driver's libraries: images whose LD_LIBRARY_PATH
+// names it, as NVIDIA's do, or all with --library-path.
+const LibraryFolder = "/usr/local/nvidia/lib64"
+
+// NameOf returns the qualified name of the device that a recorded function is to containers.
+func NameOf(f machine.ContainerFunction) string {
+	if f.HCA {
+		return cdi.HCAKind + "=" + f.Address.String()
+	}
+	return cdi.GPUKind + "=" + f.Address.String()
+}
 
 // SpecFile returns the path of a spec file: written once, or at every boot.
 func SpecFile(options machine.ContainerOptions, name string) string {
@@ -60,8 +67,8 @@ func SpecOf(containers *machine.Containers, driver nvidia.Driver, stack rdma.Sta
 	if containers == nil {
 		return out
 	}
-	gpus := &specs.Spec{Version: cdi.WrittenVersion, Kind: cmp.Or(containers.Options.GPUKind, cdi.DefaultGPUKind)}
-	hcas := &specs.Spec{Version: cdi.WrittenVersion, Kind: cmp.Or(containers.Options.HCAKind, cdi.DefaultHCAKind)}
+	gpus := &specs.Spec{Version: cdi.WrittenVersion, Kind: cdi.GPUKind}
+	hcas := &specs.Spec{Version: cdi.WrittenVersion, Kind: cdi.HCAKind}
 	for _, f := range containers.Functions {
 		address := f.Address
 		var reason string
@@ -122,11 +129,10 @@ func addGPU(spec *specs.Spec, driver nvidia.Driver, address pci.Address) string 
 
 // addLibraries adds what all GPUs need: nodes of the driver, libraries, nvidia-smi, variables.
 func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.ContainerOptions) {
-	folder := cmp.Or(options.LibraryFolder, DefaultLibraryFolder)
 	edits := &spec.ContainerEdits
 	edits.Env = []string{"NVIDIA_VISIBLE_DEVICES=void"} // the older hook of NVIDIA's toolkit stays out
 	if options.LibraryPath {
-		edits.Env = append(edits.Env, "LD_LIBRARY_PATH="+folder)
+		edits.Env = append(edits.Env, "LD_LIBRARY_PATH="+LibraryFolder)
 	}
 	for _, node := range nvidia.Nodes() {
 		edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node})
@@ -146,10 +152,10 @@ func addLibraries(spec *specs.Spec, driver nvidia.Driver, options machine.Contai
 		if name == "" || l == nil {
 			continue
 		}
-		mount(path.Join(l.Folder, name), path.Join(folder, name))
+		mount(path.Join(l.Folder, name), path.Join(LibraryFolder, name))
 	}
-	edits.Env = append(edits.Env, tritonVariable+"="+folder)
-	mount(path.Join(cuda.Folder, CUDALink), path.Join(folder, cudaStem+".so"))
+	edits.Env = append(edits.Env, tritonVariable+"="+LibraryFolder)
+	mount(path.Join(cuda.Folder, CUDALink), path.Join(LibraryFolder, cudaStem+".so"))
 	if driver.SMI != "" {
 		mount(driver.SMI, "/usr/bin/nvidia-smi")
 	}

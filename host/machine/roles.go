@@ -47,13 +47,10 @@ type ContainerFunction struct {
 
 // ContainerOptions are the options of container prepare that hold for all its functions.
 type ContainerOptions struct {
-	GPUKind string `json:"gpu_kind"`   // the kind of the CDI specs of GPUs
-	HCAKind string `json:"hca_kind"`   // the kind of the CDI specs of RDMA adapters
-	UMAD    bool   `json:"umad_nodes"` // adapters are offered with their umad nodes too
+	UMAD bool `json:"umad_nodes"` // adapters are offered with their umad nodes too
 	// the specs are in /etc/cdi, written once; otherwise each boot writes them to /run/cdi
-	Static        bool   `json:"static"`
-	LibraryPath   bool   `json:"library_path"`   // the spec sets LD_LIBRARY_PATH
-	LibraryFolder string `json:"library_folder"` // where containers find the driver's libraries
+	Static      bool `json:"static"`
+	LibraryPath bool `json:"library_path"` // the spec sets LD_LIBRARY_PATH
 }
 
 // At returns the record of the function at an address, or nil. A nil record has no functions.

@@ -24,7 +24,6 @@ func TestRoles(t *testing.T) {
 	}
 	containers := &machine.Containers{
 		Functions: []machine.ContainerFunction{{Address: before, VendorID: 0x10de, ProductID: 0x20b2, Path: []pci.Address{}}},
-		Options:   machine.ContainerOptions{GPUKind: "gpustack.local/gpu", HCAKind: "gpustack.local/hca", LibraryFolder: "/usr/local/nvidia/lib64"},
 		Files:     []machine.Hash{{Name: "/etc/cdi/gpustack-gpu.json", Hash: "0"}},
 	}
 	for _, test := range []struct {

@@ -90,9 +90,7 @@ func (c *compute) uverbs(n int) {
 // record records the GPU and the adapter, or nothing.
 func (c *compute) record(static bool, functions ...string) {
 	c.t.Helper()
-	r := observed.Containers{Options: observed.ContainerOptions{
-		GPUKind: "gpustack.local/gpu", HCAKind: "gpustack.local/hca", Static: static, LibraryFolder: "/usr/local/nvidia/lib64",
-	}, Files: []observed.Hash{}}
+	r := observed.Containers{Options: observed.ContainerOptions{Static: static}, Files: []observed.Hash{}}
 	for _, name := range functions {
 		f := observed.ContainerFunction{Address: address(c.t, name), VendorID: 0x10de, ProductID: 0x20b2, Path: []pci.Address{}}
 		if name == adapter {

@@ -143,12 +143,8 @@ func (o Offering) Verify(functions []pci.Address) error {
 	}
 	var names []string
 	for _, f := range c.Functions {
-		kind := c.Options.GPUKind
-		if f.HCA {
-			kind = c.Options.HCAKind
-		}
 		if slices.Contains(functions, f.Address) {
-			names = append(names, kind+"="+f.Address.String())
+			names = append(names, container.NameOf(f))
 		}
 	}
 	return container.Verify(o.Root, names)

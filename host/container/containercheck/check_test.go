@@ -195,8 +195,8 @@ func (n *tree) recordContainers(addresses ...string) {
 		functions = append(functions, fmt.Sprintf(`{"role":"container","address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,`+
 			`"subsystem_id":null,"path":[],"hca":false}`, a))
 	}
-	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","functions":[%s],"containers":{"gpu_kind":"gpustack.local/gpu",`+
-		`"hca_kind":"gpustack.local/hca","umad_nodes":false,"static":true,"library_path":false,"library_folder":""},`+
+	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","functions":[%s],"containers":{"umad_nodes":false,`+
+		`"static":true,"library_path":false},`+
 		`"container_files":[{"name":"/etc/modules-load.d/x.conf","hash":"h"}]}`, strings.Join(functions, ","))
 	n.files["etc/modules-load.d/x.conf"] = "nvidia"
 }

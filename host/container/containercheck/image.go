@@ -131,8 +131,7 @@ func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 		case !found:
 			add(host.Warn, in.File, fmt.Sprintf("%s mounts libcuda into %s, "+
 				"where its loader looks only if LD_LIBRARY_PATH of the image names the folder", in.Kind, in.Folder),
-				"otherwise CUDA finds no libcuda: "+insufficient, host.Textf("%s; or %s",
-					v.prepare().Flag("library-path"), v.prepare().Flag("image-dir", i.Name)))
+				"otherwise CUDA finds no libcuda: "+insufficient, host.Textf("%s", v.prepare().Flag("library-path")))
 		case taken != "":
 			l := i.Libraries[slices.IndexFunc(i.Libraries, func(l container.ImageLibrary) bool { return l.Path == taken })]
 			driver = v.judgeOwn(l, "programs load it instead of the one of "+in.Kind, add)

@@ -39,7 +39,7 @@ func (v view) record() []host.Finding {
 	}
 	devices := v.Specs.Devices()
 	for _, f := range c.Functions {
-		name := kindOf(c.Options, f.HCA) + "=" + f.Address.String()
+		name := container.NameOf(f)
 		if !f.IsAt(v.Devices.Value) {
 			fail("/sys/bus/pci/devices/"+f.Address.String(), fmt.Sprintf("%s is not the recorded function %s:%s", f.Address, f.VendorID, f.ProductID),
 				"its device gives containers nothing, or another device", host.Textf("%s, then prepare the device at its present address",
@@ -52,7 +52,7 @@ func (v view) record() []host.Finding {
 	}
 	for _, g := range v.given {
 		a, ok := addressOf(g.Device)
-		if !ok || g.Kind != c.Options.GPUKind && g.Kind != c.Options.HCAKind || c.At(a) != nil {
+		if !ok || g.Kind != cdi.GPUKind && g.Kind != cdi.HCAKind || c.At(a) != nil {
 			continue
 		}
 		remedy := again
@@ -77,14 +77,6 @@ func (v view) record() []host.Finding {
 		}
 	}
 	return checklist.OrPass(findings, "%s as recorded", host.Numbered(len(c.Functions), "device"))
-}
-
-// kindOf returns the kind of the spec that has a recorded function.
-func kindOf(o machine.ContainerOptions, hca bool) string {
-	if hca {
-		return o.HCAKind
-	}
-	return o.GPUKind
 }
 
 // unrecorded finds specs of ours that nothing records.

@@ -169,11 +169,9 @@ func versioned(spec *specs.Spec) (names []string) {
 func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if w.Specs.GPU != nil {
-		folder := w.Record.Options.LibraryFolder
+		const folder = container.LibraryFolder
 		if w.Record.Options.LibraryPath {
 			note("LD_LIBRARY_PATH=%s replaces an image's own; setuid programs ignore it", folder)
-		} else if folder != container.DefaultLibraryFolder {
-			note("the driver's libraries are mounted in %s: images whose loader does not look there by default need --library-path", folder)
 		} else {
 			note("the driver's libraries are mounted in %s: only images whose LD_LIBRARY_PATH names it find them there; the others need --library-path", folder)
 		}

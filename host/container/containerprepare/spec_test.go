@@ -164,15 +164,12 @@ func TestSpecOf(t *testing.T) {
 func TestSpecOfOptions(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.record.Options = machine.ContainerOptions{GPUKind: "example.com/gpu", HCAKind: "example.com/hca", UMAD: true, LibraryPath: true, LibraryFolder: "/usr/lib/x86_64-linux-gnu"}
+	n.record.Options = machine.ContainerOptions{UMAD: true, LibraryPath: true}
 	out := n.specs()
-	if out.GPU.Kind != "example.com/gpu" || out.HCA.Kind != "example.com/hca" {
-		t.Errorf("kinds %s, %s", out.GPU.Kind, out.HCA.Kind)
-	}
-	if diff := cmp.Diff([]string{"NVIDIA_VISIBLE_DEVICES=void", "LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu", "TRITON_LIBCUDA_PATH=/usr/lib/x86_64-linux-gnu"}, out.GPU.ContainerEdits.Env); diff != "" {
+	if diff := cmp.Diff([]string{"NVIDIA_VISIBLE_DEVICES=void", "LD_LIBRARY_PATH=/usr/local/nvidia/lib64", "TRITON_LIBCUDA_PATH=/usr/local/nvidia/lib64"}, out.GPU.ContainerEdits.Env); diff != "" {
 		t.Error(diff)
 	}
-	if m := out.GPU.ContainerEdits.Mounts[0]; m.ContainerPath != "/usr/lib/x86_64-linux-gnu/libcuda.so.1" || m.HostPath != "/usr/lib64/libcuda.so.1" {
+	if m := out.GPU.ContainerEdits.Mounts[0]; m.ContainerPath != "/usr/local/nvidia/lib64/libcuda.so.1" || m.HostPath != "/usr/lib64/libcuda.so.1" {
 		t.Errorf("%+v", m)
 	}
 	if len(out.HCA.Devices) != 2 || out.HCA.Devices[1].Name != hca+"-umad" || len(out.HCA.Devices[1].ContainerEdits.DeviceNodes) != 2 {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"gpustack/host"
-	"gpustack/host/container"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/pci"
 	"gpustack/host/steps"
@@ -17,13 +16,13 @@ import (
 func everyOption(t *testing.T) containerprepare.Options {
 	t.Helper()
 	return containerprepare.Options{
-		GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}, HCAs: []pci.Address{address(t, hca)}, Kind: "example.com/accelerator", UMAD: new(true),
-		LibraryPath: new(false), Images: []container.Image{{Name: "my image", Folders: []string{"/usr/lib64"}}},
+		GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}, HCAs: []pci.Address{address(t, hca)}, UMAD: new(true),
+		LibraryPath: new(false),
 	}
 }
 
-const everyFlag = "gpustack container prepare --device 0000:84:00.0 --device 0000:88:00.0 --hca 0000:0c:00.1 --kind example.com/accelerator --umad=true " +
-	"--library-path=false --image-dir 'my image' --static"
+const everyFlag = "gpustack container prepare --device 0000:84:00.0 --device 0000:88:00.0 --hca 0000:0c:00.1 --umad=true " +
+	"--library-path=false --static"
 
 // TestStaticHint: without systemd, the hint is the command that was given, with --static.
 func TestStaticHint(t *testing.T) {

@@ -21,15 +21,11 @@ import (
 // Options are what the operator asks for. What is recorded stays unless they say otherwise.
 type Options struct {
 	GPUs, HCAs  []pci.Address // to add to those that are recorded
-	Kind        string        // of the specs of the functions that are added; "" for as recorded
 	UMAD        *bool         // nil for as recorded
 	LibraryPath *bool         // nil for as recorded
 	Static      *bool         // nil for as recorded
-	// Images are those whose loaders decide the folder of the driver's libraries in containers; none
-	// for as recorded. With LD_LIBRARY_PATH it stays, because every loader finds it.
-	Images []container.Image
-	Remove []pci.Address
-	None   bool
+	Remove      []pci.Address
+	None        bool
 }
 
 // Errors of options that the machine cannot satisfy.
@@ -65,12 +61,9 @@ var (
 		host.Textf("write the specs once: %s", host.NewCommand("container prepare").Flag("static")))
 	// errNoAdapter is the error of umad nodes without an adapter.
 	errNoAdapter = host.WithHint(errors.New("--umad is for adapters, and none is for containers"), "add one with --hca")
-	// ErrOtherKind is the error of a kind that would rename functions which are recorded already.
-	ErrOtherKind = host.WithHint(errors.New("--kind would change the name by which containers are started with it"),
-		"name it too, to change its name with the others; or leave --kind out")
 	// ErrKindTaken is the error of a kind that a spec of another program has.
 	ErrKindTaken = host.WithHint(host.WithCode(errors.New("has this kind too: runtimes take one of the specs, or neither"), host.CodeOtherOwner, ""),
-		"give another --kind")
+		"remove that file, or have its program name a kind of its own")
 )
 
 // errUnnamed is the error of options that name no function, where none is recorded.
@@ -104,17 +97,11 @@ func (o Options) static() host.Command {
 	}
 	addresses("device", o.GPUs)
 	addresses("hca", o.HCAs)
-	if o.Kind != "" {
-		c = c.Flag("kind", o.Kind)
-	}
 	if o.UMAD != nil {
 		c = c.Flag(fmt.Sprintf("umad=%t", *o.UMAD))
 	}
 	if o.LibraryPath != nil {
 		c = c.Flag(fmt.Sprintf("library-path=%t", *o.LibraryPath))
-	}
-	for _, i := range o.Images {
-		c = c.Flag("image-dir", i.Name)
 	}
 	addresses("remove", o.Remove)
 	return c.Flag("static")
@@ -124,9 +111,6 @@ func (o Options) static() host.Command {
 func NewWant(m Machine, o Options) (Want, error) {
 	w := wanting{Machine: m, Options: o}
 	w.Want.options = o
-	w.Record.Options = machine.ContainerOptions{
-		GPUKind: cdi.DefaultGPUKind, HCAKind: cdi.DefaultHCAKind, LibraryFolder: container.DefaultLibraryFolder,
-	}
 	if m.Recorded != nil && !o.None {
 		w.Record.Options = m.Recorded.Options
 		w.Record.Functions = slices.Clone(m.Recorded.Functions)
@@ -169,7 +153,6 @@ func NewWant(m Machine, o Options) (Want, error) {
 	w.Specs = container.SpecOf(&w.Record, m.Driver, m.Stack, m.Devices)
 	w.missing()
 	w.driverContainer()
-	w.loads()
 	return w.Want, errors.Join(w.errs...)
 }
 
@@ -190,36 +173,10 @@ func (w *wanting) options() {
 		r.UMAD = *w.UMAD
 	}
 	if w.LibraryPath != nil {
-		if *w.LibraryPath { // what --image-dir had chosen is an image's own folder
-			r.LibraryFolder = container.DefaultLibraryFolder
-		}
 		r.LibraryPath = *w.LibraryPath
 	}
-	w.images()
 	if w.Static != nil {
 		r.Static = *w.Static
-	}
-	if w.Kind == "" {
-		return
-	}
-	if err := cdi.ValidKind(w.Kind); err != nil {
-		w.fail(fmt.Errorf("--kind: %w", err))
-		return
-	}
-	for _, of := range []struct {
-		added []pci.Address
-		hca   bool
-		kind  *string
-	}{{w.GPUs, false, &r.GPUKind}, {w.HCAs, true, &r.HCAKind}} {
-		if len(of.added) == 0 || *of.kind == w.Kind {
-			continue
-		}
-		for _, f := range w.Record.Functions {
-			if f.HCA == of.hca && !slices.Contains(of.added, f.Address) && !slices.Contains(w.Remove, f.Address) {
-				w.fail(fmt.Errorf("%s: %w: %s=%s", f.Address, ErrOtherKind, *of.kind, f.Address))
-			}
-		}
-		*of.kind = w.Kind
 	}
 }
 
@@ -346,12 +303,12 @@ func (w *wanting) boards() {
 func (w *wanting) kinds() {
 	var kinds []string
 	if len(w.GPUs) > 0 {
-		kinds = append(kinds, w.Record.Options.GPUKind)
+		kinds = append(kinds, cdi.GPUKind)
 	}
 	if len(w.HCAs) > 0 {
-		kinds = append(kinds, w.Record.Options.HCAKind)
+		kinds = append(kinds, cdi.HCAKind)
 	}
-	for _, kind := range slices.Compact(kinds) {
+	for _, kind := range kinds {
 		for _, f := range w.Folders.Files {
 			if f.Spec != nil && f.Spec.Kind == kind && !container.IsSpec(f.Path) {
 				w.fail(fmt.Errorf("%s: kind: %s: %w", f.Path, kind, ErrKindTaken))

@@ -94,7 +94,7 @@ func TestRefusals(t *testing.T) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.OwnFiles()[0], Number: 3, Command: "blacklist", Module: "nvidia"}}
 		}, containerprepare.ErrBlacklisted},
 		"a kind of another program": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
-			m.Folders.Files = []cdi.File{{Path: "/run/cdi/nvidia.yaml", Spec: &specs.Spec{Kind: cdi.DefaultGPUKind}}}
+			m.Folders.Files = []cdi.File{{Path: "/run/cdi/nvidia.yaml", Spec: &specs.Spec{Kind: cdi.GPUKind}}}
 		}, containerprepare.ErrKindTaken},
 		"an adapter as a GPU": {func(_ *containerprepare.Machine, o *containerprepare.Options) {
 			o.GPUs = []pci.Address{adapter}
@@ -117,9 +117,9 @@ func TestRefusals(t *testing.T) {
 
 	m := newNode(t).machine()
 	m.Guests = guests(gpu, adapter)
-	both.Remove, both.Kind = []pci.Address{address(t, gpu1)}, "nonsense"
+	both.Remove = []pci.Address{address(t, gpu1)}
 	_, err := containerprepare.NewWant(m, both)
-	for _, want := range []string{gpu0 + ": is for guests", hca + ": is for guests", gpu1 + ": is not recorded", "--kind: "} {
+	for _, want := range []string{gpu0 + ": is for guests", hca + ": is for guests", gpu1 + ": is not recorded"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -161,8 +161,8 @@ func TestPlan(t *testing.T) {
 	}
 	yes := true
 	apply(containerprepare.Options{GPUs: []pci.Address{address(t, gpu0)}, LibraryPath: &yes, Static: &yes})
-	p := apply(containerprepare.Options{HCAs: []pci.Address{address(t, hca)}, Kind: "example.com/hca"})
-	want := []string{"gpustack.local/gpu=" + gpu0, "gpustack.local/gpu=" + uuid, "example.com/hca=" + hca}
+	p := apply(containerprepare.Options{HCAs: []pci.Address{address(t, hca)}})
+	want := []string{"gpustack.local/gpu=" + gpu0, "gpustack.local/gpu=" + uuid, "gpustack.local/hca=" + hca}
 	if !slices.Equal(p.Names, want) {
 		t.Errorf("%q, want %q", p.Names, want)
 	}
@@ -207,21 +207,16 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestKinds: a kind names what is added, renames nothing else, and one that another program has
-// matters only for what is added to it.
+// TestKinds: a spec of another program with the kind of ours matters only for what is added.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	first, second, adapter := address(t, gpu0), address(t, gpu1), address(t, hca)
-	foreign := []cdi.File{{Path: "/run/cdi/other.yaml", Spec: &specs.Spec{Kind: cdi.DefaultGPUKind}}}
+	foreign := []cdi.File{{Path: "/run/cdi/other.yaml", Spec: &specs.Spec{Kind: cdi.GPUKind}}}
 	for name, test := range map[string]struct {
 		options containerprepare.Options
 		foreign []cdi.File
 		refusal error
 	}{
-		"another GPU, another kind":           {containerprepare.Options{GPUs: []pci.Address{second}, Kind: "example.com/gpu"}, nil, containerprepare.ErrOtherKind},
-		"another GPU, the same kind":          {containerprepare.Options{GPUs: []pci.Address{second}, Kind: cdi.DefaultGPUKind}, nil, nil},
-		"all GPUs, another kind":              {containerprepare.Options{GPUs: []pci.Address{first, second}, Kind: "example.com/gpu"}, nil, nil},
-		"another kind in place of the GPU":    {containerprepare.Options{GPUs: []pci.Address{second}, Remove: []pci.Address{first}, Kind: "example.com/gpu"}, nil, nil},
 		"a GPU beside another program's":      {containerprepare.Options{GPUs: []pci.Address{second}}, foreign, containerprepare.ErrKindTaken},
 		"an adapter beside another's GPUs":    {containerprepare.Options{HCAs: []pci.Address{adapter}}, foreign, nil},
 		"removed, beside another program's":   {containerprepare.Options{Remove: []pci.Address{first}}, foreign, nil},
