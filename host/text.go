@@ -81,6 +81,15 @@ func (t Text) Render(plain func(string) string, line func(Command) string) strin
 	return b.String()
 }
 
+// Commands returns the commands of the text, in order.
+func (t Text) Commands() (all []Command) {
+	t.Render(func(string) string { return "" }, func(c Command) string {
+		all = append(all, c)
+		return ""
+	})
+	return all
+}
+
 // Text returns a text that is the command alone.
 func (c Command) Text() Text {
 	where := ""

@@ -67,6 +67,7 @@ func takes(commands []*cli.Command, c host.Command, flag string) bool {
 // newCommands returns the complete list of commands.
 func newCommands(u *term.UI) []*cli.Command {
 	return []*cli.Command{
+		in("On each compute node", newStatusCommand(u)),
 		{
 			Name:     "host",
 			Usage:    "the machine the GPUs are in",

@@ -34,7 +34,7 @@ type checkInput struct {
 
 // checkReport is the report of a check: a document, of which people get a part.
 type checkReport interface {
-	Checked(line func(host.Command) string) views.Checked
+	Checked(u *term.UI) views.Checked
 }
 
 // newCheckCommand returns the command check of a subject.
@@ -89,7 +89,7 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, op
 	if err != nil {
 		return err
 	}
-	checked := report.Checked(u.Command)
+	checked := report.Checked(u)
 	u.Warn(checked.Warnings...)
 	u.Document.Show(report)
 	if opts.format == term.FormatTable {

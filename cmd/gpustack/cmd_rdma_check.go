@@ -56,7 +56,6 @@ func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error
 	if err != nil {
 		return nil, err
 	}
-	r := views.NewRDMACheck(in.root, checked)
-	r.Testable = trial.Rping().Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
-	return r, nil
+	testable := trial.Rping().Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
+	return views.NewRDMACheck(in.root, checked, testable), nil
 }

@@ -250,6 +250,7 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 	if opts.apply {
 		observed, err = repairRows(ctx, u, opts, session, observed, &r)
 	} else {
+		r.Next, _ = views.NextRepair(observed, opts.again)
 		u.Document.Show(&r)
 		if opts.format == term.FormatTable {
 			views.PrintNext(u, r.Token, observed, opts.again)

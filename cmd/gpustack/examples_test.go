@@ -55,6 +55,7 @@ done
 		"history":    {script: prepared + undone},
 		"host bind":  {script: held("none", "vfio-pci")},
 		"host check": {script: copies, status: 2}, // the node is not prepared
+		"status":     {script: copies, status: 2},
 		"container check": {status: 2, // the talk's node has no driver of NVIDIA's
 			script: talkNode + "mkdir -p srv/images/pytorch/usr/lib64\ntouch srv/images/pytorch/usr/lib64/libc.so.6\n"},
 		"container prepare": {script: "rm -rf node; sh containers.sh node\n" +

@@ -137,6 +137,7 @@ func TestOneDocument(t *testing.T) {
 		"history":           {good: "history --root prepared", begins: "history --root absent"},
 		"host bind":         {good: "host bind --root node --live --dry-run", status: 2, begins: "host bind --root absent"},
 		"host check":        {good: "host check --root node", status: 2, begins: "host check --root absent"},
+		"status":            {good: "status --root node", status: 2, begins: "status --root absent"},
 		"host guests":       {good: "host guests --root node", status: 2, begins: "host guests --root absent"},
 		"host prepare":      {good: "host prepare --root node --dry-run", status: 2, begins: "host prepare --root absent", asks: "host prepare --root node"},
 		"host release":      {good: "host release --root node --dry-run", begins: "host release --root absent"},

@@ -3,10 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -182,10 +182,10 @@ func laid(t *testing.T, tree, more string) shape {
 	return shape{root: root}
 }
 
-// TestNextLeadsSomewhere: the plan that host scan and host check name next is accepted. Where host
-// check has shown that it is refused, the plan prints the commands that are accepted.
+// TestNextLeadsSomewhere: the plan that host scan and host check name next, in documents and to
+// people, is accepted. Where host check has shown that it is refused, the plan prints the commands
+// that are accepted.
 func TestNextLeadsSomewhere(t *testing.T) {
-	plan := regexp.MustCompile(`gpustack host prepare --root node [^'\n]*`)
 	for _, name := range []string{"talk-2xk4200", "talk-iommu-off", "hgx-8xa100", "ubuntu-8xa100", "workstation-twins"} {
 		for _, command := range []string{"scan", "check"} {
 			t.Run(name+" "+command, func(t *testing.T) {
@@ -195,20 +195,25 @@ func TestNextLeadsSomewhere(t *testing.T) {
 					t.Fatal(err)
 				}
 				unpack(t, filepath.Join(dir, "node"), example(t, name), "")
-				out, err := hereOutput(dir, "host", command, "--root", "node")
-				next := ""
-				for line := range strings.Lines(out) {
-					if found := plan.FindString(line); found != "" && next == "" && strings.Contains(found, "--dry-run") {
-						next = found
+				var document struct {
+					Next struct {
+						Command string
+						RunOn   string `json:"run_on"`
 					}
 				}
-				if next == "" {
-					t.Fatalf("no plan is named (%v): %s", err, out)
+				out, _ := hereOutput(dir, "host", command, "--root", "node", "-o", "json") // exit status 2 of a check
+				if err := json.Unmarshal([]byte(out), &document); err != nil {
+					t.Fatal(err)
 				}
-				stderr, status := runHere(t, dir, strings.Fields(next)[1:]...)
-				details := strings.Contains(out, "'"+next+"' for details") && strings.Contains(stderr, ": gpustack host prepare ")
+				next := document.Next
+				text, _ := hereOutput(dir, "host", command, "--root", "node")
+				if !strings.Contains(text, next.Command) || next.RunOn != "here" {
+					t.Errorf("next %+v: %s", next, text)
+				}
+				stderr, status := runHere(t, dir, strings.Fields(next.Command)[1:]...)
+				details := strings.Contains(text, "'"+next.Command+"' for details") && strings.Contains(stderr, ": gpustack host prepare ")
 				if status != 2 && !details {
-					t.Errorf("%s: exit status %d: %s", next, status, stderr)
+					t.Errorf("%+v: exit status %d: %s", next, status, stderr)
 				}
 			})
 		}

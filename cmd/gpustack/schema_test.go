@@ -51,6 +51,7 @@ func documents() map[string]reflect.Type {
 		"history":           reflect.TypeFor[views.History](),
 		"host bind":         reflect.TypeFor[views.Drivers](),
 		"host check":        reflect.TypeFor[views.HostCheck](),
+		"status":            reflect.TypeFor[views.Status](),
 		"host guests":       reflect.TypeFor[guest.Report](),
 		"host prepare":      reflect.TypeFor[views.Prepare](),
 		"host release":      reflect.TypeFor[views.Drivers](),

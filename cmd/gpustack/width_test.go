@@ -87,7 +87,7 @@ func TestWidth(t *testing.T) {
 	}
 	// Of a machine, before and after it is prepared.
 	both := []string{
-		"host scan", "host scan -o tree", "host check --all", "host guests", "host prepare --dry-run", "host release --dry-run", "rdma scan", "rdma scan --topology",
+		"host scan", "host scan -o tree", "host check --all", "status", "host guests", "host prepare --dry-run", "host release --dry-run", "rdma scan", "rdma scan --topology",
 		"nova configure --role compute --dry-run", "nova check", "history", "history 1", "undo --dry-run",
 	}
 	before := append(readOnly(), "host scan --all", "host scan --machine", "host prepare --dry-run --diff", "host bind --dry-run --live",

@@ -106,7 +106,7 @@ type Scan struct {
 	Devices  []ScannedDevice `json:"devices"` // the listed functions, by address
 	Groups   []iommu.Group   `json:"groups"`  // the IOMMU groups of the listed functions, by number
 	GPUs     gpuCount        `json:"gpus"`    // the number of listed GPUs in each state
-	Next     host.Command    `json:"next"`    // the command to run next on the machine; "" for none
+	Next     *host.Next      `json:"next"`    // the next step; null for none
 	// the machine's facts, without serial numbers, UUIDs and MAC addresses; absent without
 	// --machine
 	Machine *hardware.Machine `json:"machine,omitempty"`
@@ -393,24 +393,24 @@ func (r *Scan) count(opts ScanOptions, devices pci.Devices, defaults []pci.Addre
 		return
 	case n.Preparable > 0:
 	case n.forGuests() > 0:
-		r.Next = host.NewCommand("host check")
+		r.Next = host.NewNext(host.NewCommand("host check"))
 		return
 	case refused == nil:
-		r.Next = host.NewCommand("container check")
+		r.Next = host.NewNext(host.NewCommand("container check"))
 		return
 	default:
 		gpus = refused // host prepare prints the alternatives
 	}
-	r.Next = planCommand
+	next := planCommand
 	if r.ChoosesSwitches() {
-		r.Next = r.Next.Flag("nvswitch", string(machine.SwitchesToHost)) // which changes less
+		next = next.Flag("nvswitch", string(machine.SwitchesToHost)) // which changes less
 	}
-	if slices.Equal(gpus, defaults) {
-		return
+	if !slices.Equal(gpus, defaults) {
+		for _, gpu := range gpus {
+			next = next.Flag("device", gpu.String())
+		}
 	}
-	for _, gpu := range gpus {
-		r.Next = r.Next.Flag("device", gpu.String())
-	}
+	r.Next = host.NewNext(next)
 }
 
 // planCommand shows what host prepare would do.
@@ -437,10 +437,10 @@ func PlanCommand(root host.Root, m machine.Machine, refused []error) host.Comman
 	}
 	defaults := whole.judge(root, m)
 	shown, err := whole.narrow(ScanOptions{}, m.Devices.Value, defaults)
-	if err != nil || shown.Next.Name() != planCommand.Name() {
+	if err != nil || shown.Next == nil || shown.Next.Command.Name() != planCommand.Name() {
 		return planCommand
 	}
-	return shown.Next
+	return shown.Next.Command
 }
 
 // missing returns an error for each selector that matches no function.

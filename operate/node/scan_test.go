@@ -34,7 +34,15 @@ func outline(r node.Scan) string {
 		}
 		words = append(words, fmt.Sprintf("%s %s %s", strings.TrimPrefix(d.Address.String(), "0000:"), state, role))
 	}
-	return strings.Join(words, ", ") + "; " + r.Next.String()
+	return strings.Join(words, ", ") + "; " + nextOf(r)
+}
+
+// nextOf returns the command that a scan proposes, "" for none.
+func nextOf(r node.Scan) string {
+	if r.Next == nil {
+		return ""
+	}
+	return r.Next.Command.String()
 }
 
 // TestScan: which functions a scan lists, with state and role, and which command it proposes.

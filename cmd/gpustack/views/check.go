@@ -1,8 +1,10 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
@@ -16,9 +18,8 @@ type Checked struct {
 	Verdict  checklist.Verdict
 	Findings []host.Finding // in the order of the checks
 	Warnings []string       // for standard error
-	Check    string         // the command that checks again, completed
-	Prepare  string         // the name of the command whose record the machine may no longer match
-	Next     string         // what to do next where the verdict alone does not say; "" otherwise
+	Next     *host.Next     // nil for none
+	Line     string         // what stands beside the verdict in place of the next step; "" for that
 	// Missing is the name of a check whose findings are listed if they are n/a: the verdict depends on
 	// them. Without a verdict, those of every check are.
 	Missing string
@@ -36,7 +37,7 @@ func PrintCheck(u *term.UI, c Checked, all bool) {
 	if !all {
 		listed = c.notable()
 	}
-	u.Printf("%s: %s\n", u.Paint(c.colour(), string(c.Verdict)+notPassed(c.Findings)), term.Printable(c.next()))
+	u.Printf("%s: %s\n", u.Paint(c.colour(), string(c.Verdict)+notPassed(c.Findings)), term.Printable(c.line(u)))
 	if len(listed) > 0 {
 		listed = slices.Clone(listed)
 		for i := range listed {
@@ -63,20 +64,31 @@ func (c Checked) colour() string {
 	return term.Bold
 }
 
-// next returns what to do next.
-func (c Checked) next() string {
-	mend := "follow the remedies below, then run '" + c.Check + "' again"
-	switch {
-	case c.Next != "":
-		return c.Next
-	case c.Verdict == checklist.PendingReboot:
-		return "reboot, then run '" + c.Check + "' again"
-	case c.Verdict == checklist.Drifted:
-		return "the machine no longer matches the record of " + c.Prepare + "; " + mend
-	case c.Verdict == checklist.Unknown:
-		return "the checks below name what cannot be read"
+// line returns what stands beside the verdict.
+func (c Checked) line(u *term.UI) string {
+	if c.Line != "" || c.Next == nil {
+		return cmp.Or(c.Line, "the checks below name what cannot be read")
 	}
-	return mend
+	text := c.Next.Sentence(u.Command)
+	if subject, again := strings.CutSuffix(c.Next.Command.Name(), " check"); again {
+		text += " again"
+		if c.Verdict == checklist.Drifted {
+			text = "the machine no longer matches the record of " + subject + " prepare; " + text
+		}
+	}
+	return text
+}
+
+// nextOf returns the next step after a check whose verdict alone decides it; nil for none.
+func nextOf(v checklist.Verdict, check host.Command) *host.Next {
+	switch v {
+	case checklist.Ready, checklist.Unknown:
+		return nil
+	case checklist.PendingReboot:
+		return host.NewNext(check, host.NeedReboot)
+	case checklist.NotPrepared, checklist.NotReady, checklist.Drifted:
+	}
+	return host.NewNext(check, host.NeedRemedies)
 }
 
 // notable returns the failures, then the warnings, and then what could not be checked and is

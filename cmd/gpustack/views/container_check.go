@@ -1,6 +1,7 @@
 package views
 
 import (
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/operate/node"
@@ -18,12 +19,14 @@ type ContainerCheck struct {
 	Driver   *string        `json:"loaded_driver"`
 	Findings []host.Finding `json:"findings"` // at least one of each check
 	Warnings []string       `json:"warnings"` // files that cannot be read or parsed
+	Next     *host.Next     `json:"next"`     // the next step; null for none
 }
 
 // NewContainerCheck returns the report of a check of the machine below root.
 func NewContainerCheck(root host.Root, c node.ContainersChecked) ContainerCheck {
 	r := ContainerCheck{
 		Schema: 1, Host: host.ReadHostname(root), Verdict: c.Verdict, Passed: !host.Failed(c.Findings), Findings: c.Findings, Warnings: c.Warnings,
+		Next: nextOf(c.Verdict, host.NewCommand("container check")),
 	}
 	if loaded := c.Machine.Driver.Value.Loaded; loaded != nil && loaded.Version != "" {
 		r.Driver = Optional(string(loaded.Version))
@@ -31,14 +34,11 @@ func NewContainerCheck(root host.Root, c node.ContainersChecked) ContainerCheck 
 	return r
 }
 
-// Checked returns what is printed for people. line returns a command as it is to be run.
-func (r ContainerCheck) Checked(line func(host.Command) string) Checked {
-	c := Checked{
-		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
-		Check: line(host.NewCommand("container check")),
-	}
+// Checked returns what is printed for people.
+func (r ContainerCheck) Checked(*term.UI) Checked {
+	c := Checked{Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings, Next: r.Next}
 	if r.Verdict == checklist.Ready {
-		c.Next = "nothing was started: only a container that runs CUDA proves the rest"
+		c.Line = "nothing was started: only a container that runs CUDA proves the rest"
 	}
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -51,6 +52,7 @@ func NewContainerPrepare(head Report, plan containerprepare.Plan) ContainerPrepa
 		r.Options = &plan.Record.Options
 	}
 	r.Restart = append(r.Restart, plan.Restart...)
+	r.then(host.NewCommand("container check"))
 	return r
 }
 

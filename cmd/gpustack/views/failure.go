@@ -28,12 +28,16 @@ type refusal struct {
 	// the option that lifts the refusal, such as "--live"; null for none
 	Allow *string `json:"allow"`
 	Hint  *string `json:"hint"` // what to do, one line for each way; null for none
+	// the first command of the hint, as a next step; null if it has none
+	Next *host.Next `json:"next"`
 }
 
 // Problem is any other error.
 type Problem struct {
 	Message string  `json:"message"` // for people: its wording may change
 	Hint    *string `json:"hint"`    // what to do, one line for each way; null for none
+	// the first command of the hint, as a next step; null if it has none
+	Next *host.Next `json:"next"`
 }
 
 // NewFailure returns what a document says of an error, all of whose parts it has. completed returns
@@ -50,7 +54,7 @@ func (f *Failure) add(err error, given *explained, completed func(host.Text) str
 		return
 	}
 	if hints, ok := term.Explained(err); ok && given == nil {
-		given = &explained{lines(hints, completed)} // once: it may name as many functions as there are parts
+		given = &explained{lines(hints, completed), nextIn(hints)} // once: it may name as many functions as there are parts
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -59,18 +63,17 @@ func (f *Failure) add(err error, given *explained, completed func(host.Text) str
 		return
 	}
 	if given == nil {
-		given = &explained{lines(term.Hints(err), completed)}
+		given = &explained{lines(term.Hints(err), completed), nextIn(term.Hints(err))}
 	}
-	hint := given.hint
 	var r interface {
 		Refusal() (host.Code, string)
 	}
 	if !errors.As(err, &r) {
-		f.Errors = append(f.Errors, Problem{err.Error(), hint})
+		f.Errors = append(f.Errors, Problem{err.Error(), given.hint, given.next})
 		return
 	}
 	code, allow := r.Refusal()
-	refused := refusal{Code: code, Reason: err.Error(), Allow: Optional(allow), Hint: hint}
+	refused := refusal{Code: code, Reason: err.Error(), Allow: Optional(allow), Hint: given.hint, Next: given.next}
 	// Errors begin with what they are about.
 	about, reason, _ := strings.Cut(refused.Reason, ": ")
 	if address, err := pci.ParseAddress(about); err == nil {
@@ -79,8 +82,21 @@ func (f *Failure) add(err error, given *explained, completed func(host.Text) str
 	f.Refusals = append(f.Refusals, refused)
 }
 
-// explained is the final text of the hints of an error.
-type explained struct{ hint *string }
+// explained is the final text of the hints of an error, and its next step.
+type explained struct {
+	hint *string
+	next *host.Next
+}
+
+// nextIn returns the first command of hints as a next step, nil if they have none.
+func nextIn(hints []host.Text) *host.Next {
+	for _, h := range hints {
+		for _, c := range h.Commands() {
+			return host.NewNext(c)
+		}
+	}
+	return nil
+}
 
 // lines returns hints as a document has them, or nil if there are none.
 func lines(hints []host.Text, completed func(host.Text) string) *string {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 )
@@ -27,6 +28,7 @@ type FlavorCreate struct {
 // NewFlavorCreate returns the report of a plan of a flavor. head is its common part; fit is how
 // sizes were derived, if they were.
 func NewFlavorCreate(head Report, c *cloud.Compute, plan flavor.Plan, fit *flavor.Fit) FlavorCreate {
+	head.then(host.NewCommand("flavor test").Arg(plan.After.Name).Flag("image", "IMAGE"))
 	return FlavorCreate{
 		Report: head, Cloud: c.URL, Microversion: c.Microversion.String(), Changes: plan.Requests(),
 		Before: plan.Before, After: *plan.After, Defaults: plan.Defaults, Fit: fit,

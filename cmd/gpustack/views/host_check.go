@@ -3,6 +3,7 @@ package views
 import (
 	"slices"
 
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
@@ -25,42 +26,48 @@ type HostCheck struct {
 	Findings []host.Finding `json:"findings"`
 	// files that cannot be read or parsed; why the cache of initramfs images is not used
 	Warnings []string         `json:"warnings"`
-	Plan     host.Command     `json:"-"` // shows what host prepare would do
-	Host     *string          `json:"-"` // for people: Head has it
+	Next     *host.Next       `json:"next"` // the next step; null for none
+	Host     *string          `json:"-"`    // for people: Head has it
 	Metrics  []metrics.Sample `json:"-"`
 }
 
 // NewHostCheck returns the report of a check.
 func NewHostCheck(c node.HostChecked) HostCheck {
 	m := c.Machine
-	return HostCheck{
+	r := HostCheck{
 		Schema: 1, Host: m.Facts.Hostname, NovaHost: c.NovaHost, System: machine.NewSystem(m), Verdict: c.Verdict,
 		Passed: !host.Failed(c.Findings),
-		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Plan: c.Plan, Metrics: c.Metrics,
+		Reboot: c.Reboot, Findings: c.Findings, Warnings: m.SortedWarnings(), Metrics: c.Metrics,
+		Next: nextOf(c.Verdict, host.NewCommand("host check")),
 	}
+	switch {
+	case r.Verdict == checklist.Ready && !r.offered():
+		r.Next = host.NewNext(host.NewCommand("nova configure").Flag("role", "compute"))
+	case r.Verdict != checklist.NotPrepared:
+	case r.onlyPrepared():
+		r.Next = host.NewNext(c.Plan)
+	default:
+		r.Next = host.NewNext(c.Plan, host.NeedRemedies)
+	}
+	return r
 }
 
-// Checked returns what is printed for people. line returns a command as it is to be run.
-func (r HostCheck) Checked(line func(host.Command) string) Checked {
+// Checked returns what is printed for people.
+func (r HostCheck) Checked(u *term.UI) Checked {
 	c := Checked{
-		Machine: hostLine(r.Host, r.System), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
-		Check: line(host.NewCommand("host check")), Prepare: "host prepare",
-		Metrics: r.Metrics,
+		Machine: hostLine(r.Host, r.System), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings, Next: r.Next, Metrics: r.Metrics,
 	}
-	plan := "'" + line(r.Plan) + "'"
 	switch {
 	case r.Verdict == checklist.Ready && r.offered():
-		c.Next = "nova.conf offers its devices to guests"
+		c.Line = "nova.conf offers its devices to guests"
 	case r.Verdict == checklist.Ready:
-		c.Next = "'" + line(host.NewCommand("nova configure").Flag("role", "compute")) + "' offers the devices to Nova"
-	case r.Verdict != checklist.NotPrepared:
-	case !r.onlyPrepared():
-		c.Next = "follow the remedies below, then run " + plan
+		c.Line = "'" + u.Command(r.Next.Command) + "' offers the devices to Nova"
+	case r.Verdict != checklist.NotPrepared || !r.onlyPrepared():
 	case !r.preparable():
-		c.Next = "whether it can be prepared is not shown by these files; " + plan + " names what is missing"
+		c.Line = "whether it can be prepared is not shown by these files; '" + u.Command(r.Next.Command) + "' names what is missing"
 		c.Missing = "preparable"
 	default:
-		c.Next = "run " + plan + " to see the plan"
+		c.Line = r.Next.Sentence(u.Command) + " to see the plan"
 	}
 	return c
 }

@@ -60,6 +60,11 @@ func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan
 	for _, s := range plan.Restart {
 		r.Restart = append(r.Restart, s.Name)
 	}
+	var needs []host.Need
+	if len(r.Restart) > 0 {
+		needs = append(needs, host.NeedRestart)
+	}
+	r.then(host.NewCommand("nova check"), needs...)
 	return r
 }
 

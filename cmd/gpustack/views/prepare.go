@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/change"
 	"gpustack/host/machine"
@@ -62,6 +63,7 @@ func NewPrepare(head Report, m machine.Machine, plan prepare.Plan, work change.W
 	}
 	r.Changed = len(r.Changes)+len(work.Programs) > 0
 	r.atNextBoot(plan.Menu || plan.Initramfs)
+	r.then(host.NewCommand("host check"))
 	return r
 }
 

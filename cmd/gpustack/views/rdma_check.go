@@ -1,6 +1,7 @@
 package views
 
 import (
+	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/rdma/rdmacheck"
@@ -19,31 +20,32 @@ type RDMACheck struct {
 	Reboot   host.Bool      `json:"reboot_required"`
 	Findings []host.Finding `json:"findings"` // at least one of each check
 	Warnings []string       `json:"warnings"` // files that cannot be read or parsed
-
-	Testable bool `json:"-"` // rdma test can send data
+	Next     *host.Next     `json:"next"`     // the next step; null for none
 }
 
 // NewRDMACheck returns the report of a check of the machine below root.
-func NewRDMACheck(root host.Root, c rdmacheck.Checked) RDMACheck {
-	return RDMACheck{
+func NewRDMACheck(root host.Root, c rdmacheck.Checked, testable bool) RDMACheck {
+	r := RDMACheck{
 		Schema: 1, Host: host.ReadHostname(root), Verdict: c.Verdict, Passed: !host.Failed(c.Findings), Reboot: c.Machine.RebootRequired(),
-		Findings: c.Findings, Warnings: c.Warnings,
+		Findings: c.Findings, Warnings: c.Warnings, Next: nextOf(c.Verdict, host.NewCommand("rdma check")),
 	}
+	if c.Verdict == checklist.Ready && testable { // on the machine itself: rdma test accepts no --root
+		r.Next = host.NewNext(host.NewCommand("rdma test").Elsewhere())
+	}
+	return r
 }
 
-// Checked returns what is printed for people. line returns a command as it is to be run.
-func (r RDMACheck) Checked(line func(host.Command) string) Checked {
+// Checked returns what is printed for people.
+func (r RDMACheck) Checked(u *term.UI) Checked {
 	c := Checked{
-		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings,
-		Check: line(host.NewCommand("rdma check")), Prepare: "rdma prepare",
+		Machine: nameOf(r.Host), Verdict: r.Verdict, Findings: r.Findings, Warnings: r.Warnings, Next: r.Next,
 		Metrics: checklist.Metrics("rdma check", r.Findings, r.Verdict, r.Reboot),
 	}
 	switch {
-	case r.Verdict == checklist.Ready && r.Testable:
-		// On the machine itself: rdma test accepts no --root.
-		c.Next = "'" + line(host.NewCommand("rdma test").Elsewhere()) + "' sends data, here or between two machines"
+	case r.Verdict == checklist.Ready && r.Next != nil:
+		c.Line = "'" + u.Command(r.Next.Command) + "' sends data, here or between two machines"
 	case r.Verdict == checklist.Ready:
-		c.Next = "programs and guests can use verbs"
+		c.Line = "programs and guests can use verbs"
 	}
 	return c
 }

@@ -81,6 +81,7 @@ func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, w
 	pending := m.Pending(&plan.Record)
 	r.NextBoot = len(r.Changes) > 0 && pending
 	r.RebootFor(pending)
+	r.then(host.NewCommand("rdma check"))
 	return r
 }
 

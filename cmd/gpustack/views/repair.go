@@ -46,7 +46,20 @@ func (r *Repair) SetObserved(o rows.Observed) {
 // needed, and the one that then repairs, which is again with these reports. A token is for reports
 // that are made now.
 func PrintNext(u *term.UI, token string, r rows.Observed, again host.Command) {
-	var hosts []string
+	next, hosts := NextRepair(r, again)
+	if next == nil {
+		return
+	}
+	u.Printf("\nnext:\n")
+	for _, h := range hosts {
+		u.Printf("  %s\n", u.Text(cleanup.ReportStep(token, h)))
+	}
+	u.Printf("  %s\n", u.Command(next.Command))
+}
+
+// NextRepair returns the command that repairs what was found, nil if nothing needs one, and the
+// hosts whose guest reports it needs. again is the command of this run, with its options.
+func NextRepair(r rows.Observed, again host.Command) (next *host.Next, hosts []string) {
 	repairs := false
 	for _, f := range r.Findings {
 		hosts = append(hosts, f.Reports...)
@@ -58,14 +71,13 @@ func PrintNext(u *term.UI, token string, r rows.Observed, again host.Command) {
 	slices.Sort(hosts)
 	hosts = slices.Compact(hosts)
 	if len(hosts) == 0 && !repairs {
-		return
+		return nil, nil
 	}
-	u.Printf("\nnext:\n")
+	var needs []host.Need
 	for _, h := range hosts {
-		u.Printf("  %s\n", u.Text(cleanup.ReportStep(token, h)))
-		again = again.Flag("guests", h+".json")
+		needs, again = []host.Need{host.NeedReports}, again.Flag("guests", h+".json")
 	}
-	u.Printf("  %s\n", u.Command(again.Flag("apply")))
+	return host.NewNext(again.Flag("apply"), needs...), hosts
 }
 
 // PrintRepairs prints the findings as text.

@@ -23,6 +23,8 @@ type Report struct {
 	RebootRequired host.Bool `json:"reboot_required"`
 	Restart        []string  `json:"restart"`  // the services to restart, in order
 	Warnings       []string  `json:"warnings"` // what the operator should know
+	// the next step once the plan is applied, of repair-migration the one that repairs; null for none
+	Next *host.Next `json:"next"`
 
 	Root     host.Root `json:"-"`
 	NextBoot bool      `json:"-"` // the plan takes effect at the next boot
@@ -33,6 +35,16 @@ func (r *Report) atNextBoot(does bool) {
 	r.NextBoot = does
 	if does && r.RebootRequired.Known() {
 		r.RebootRequired = host.Yes
+	}
+}
+
+// then records what to run after the plan is applied, if it changes anything.
+func (r *Report) then(c host.Command, needs ...host.Need) {
+	if r.NextBoot {
+		needs = append(needs, host.NeedReboot)
+	}
+	if r.Changed {
+		r.Next = host.NewNext(c, needs...)
 	}
 }
 

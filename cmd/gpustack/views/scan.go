@@ -85,7 +85,7 @@ func printGPUs(u *term.UI, r node.Scan) {
 	if r.ChoosesSwitches() {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
-	u.Printf("\n%s. Next:\n  %s\n", line, u.Command(r.Next))
+	u.Printf("\n%s. Next:\n  %s\n", line, u.Command(r.Next.Command))
 }
 
 // units arranges functions in units: IOMMU groups or, without groups, slots. In a unit, cards with

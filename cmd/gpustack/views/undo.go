@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/pci"
@@ -47,7 +48,9 @@ func NewUndoFiles(head Report, plan node.FilesBack) Undo {
 	r := NewUndo(head, plan.Entry)
 	r.Warnings = append(append(r.Warnings, undoWarnings(plan.Rewriting)...), plan.Warnings...)
 	r.Changes, r.Programs, r.Left = FileChanges(plan.Files), commandLines(plan.Programs), commandLines(plan.Left)
-	r.atNextBoot(plan.Entry.NextBoot())
+	if r.atNextBoot(plan.Entry.NextBoot()); r.NextBoot {
+		r.then(host.NewCommand("host check"))
+	}
 	return r
 }
 

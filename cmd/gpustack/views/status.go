@@ -1,0 +1,155 @@
+package views
+
+import (
+	"fmt"
+	"slices"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/checklist"
+	"gpustack/host/guest"
+	"gpustack/host/pci"
+	"gpustack/operate/node"
+)
+
+// Status is the output of status (docs/json.md): what the judges of a machine say, a line each.
+type Status struct {
+	Schema   int               `json:"schema"`
+	Verdict  checklist.Verdict `json:"verdict"`  // that of host check
+	Subjects []statusLine      `json:"subjects"` // in the order of the work
+	Next     *host.Next        `json:"next"`     // the next step; null if nothing is to be done
+	Warnings []string          `json:"warnings"` // files that cannot be read or parsed
+
+	machine string
+}
+
+// statusLine is what is known of one subject.
+type statusLine struct {
+	// Subject is "prepared", "booted", "bound", "offered", "in use", "containers", "rdma" or
+	// "journal".
+	Subject string      `json:"subject"`
+	Status  host.Status `json:"status"` // the worst of its findings; "n/a" also where it is not known
+	Seen    string      `json:"seen"`   // for people
+}
+
+// NewStatus returns the status of a machine from its checks and its guests. rdma is nil where no
+// adapter is recorded.
+func NewStatus(h HostCheck, c ContainerCheck, r *RDMACheck, guests guest.Report, checked node.HostChecked) Status {
+	m := checked.Machine
+	s := Status{Schema: 1, Verdict: h.Verdict, Warnings: h.Warnings, machine: hostLine(h.Host, h.System)}
+	s.add("prepared", h.Findings, "prepared")
+	s.Subjects = append(s.Subjects, booted(h.Reboot))
+	s.add("bound", h.Findings, "drivers")
+	s.add("offered", h.Findings, "nova")
+	s.Subjects = append(s.Subjects, inUse(guests, m.ForGuests()))
+	if h.Verdict != checklist.NotPrepared || m.Containers == nil { // else all that is recorded is for containers
+		s.after("host check", h.Next)
+	}
+	if m.Containers == nil {
+		s.Subjects = append(s.Subjects, statusLine{"containers", host.NA, "nothing is recorded for containers"})
+	} else {
+		s.judged("containers", string(c.Verdict)+notPassed(c.Findings), c.Findings)
+		s.after("container check", c.Next)
+	}
+	if r == nil {
+		s.Subjects = append(s.Subjects, statusLine{"rdma", host.NA, "no adapter is recorded"})
+	} else {
+		s.judged("rdma", string(r.Verdict)+notPassed(r.Findings), r.Findings)
+		if r.Verdict != checklist.Ready {
+			s.after("rdma check", r.Next)
+		}
+	}
+	s.add("journal", h.Findings, "journal")
+	return s
+}
+
+// after takes the next step of a check if there is none yet: the check itself, which has the
+// remedies, where that is to follow them.
+func (s *Status) after(check string, next *host.Next) {
+	switch {
+	case s.Next != nil || next == nil:
+	case slices.Contains(next.Needs, host.NeedRemedies):
+		s.Next = host.NewNext(host.NewCommand(check))
+	default:
+		s.Next = next
+	}
+}
+
+// judged adds the line of a check as a whole.
+func (s *Status) judged(subject, seen string, findings []host.Finding) {
+	status := host.Pass
+	if host.Failed(findings) {
+		status = host.Fail
+	}
+	s.Subjects = append(s.Subjects, statusLine{subject, status, seen})
+}
+
+// add adds the line of one check of the findings: the first of the worst, and how many more.
+func (s *Status) add(subject string, findings []host.Finding, check string) {
+	line := statusLine{Subject: subject, Status: host.NA, Seen: "nothing is recorded"}
+	for _, result := range checklist.Results(findings) {
+		if result.Check == check {
+			line.Status = result.Status
+		}
+	}
+	more := -1
+	for _, f := range findings {
+		if f.Check == check && f.Status == line.Status {
+			if more++; more == 0 {
+				line.Seen = f.Seen
+			}
+		}
+	}
+	if more > 0 {
+		line.Seen += fmt.Sprintf(", and %d more", more)
+	}
+	s.Subjects = append(s.Subjects, line)
+}
+
+// booted returns whether the machine was booted with what is recorded.
+func booted(reboot host.Bool) statusLine {
+	switch reboot {
+	case host.Yes:
+		return statusLine{"booted", host.Warn, "a reboot is pending"}
+	case host.No:
+		return statusLine{"booted", host.Pass, "no reboot is pending"}
+	case host.Unknown:
+	}
+	return statusLine{"booted", host.NA, "not shown by these files"}
+}
+
+// inUse returns how many of the functions for guests a guest has.
+func inUse(r guest.Report, functions pci.Devices) statusLine {
+	users, n := r.Users(), 0
+	for _, f := range functions {
+		if users[f.Address] != "" {
+			n++
+		}
+	}
+	switch {
+	case !r.Complete:
+		var unread []string
+		for _, source := range r.Unread() {
+			unread = append(unread, source.Name)
+		}
+		return statusLine{"in use", host.NA, "not known: " + host.Listed(unread, "and") + " cannot be read"}
+	case len(functions) == 0:
+		return statusLine{"in use", host.NA, "no function is for guests"}
+	}
+	return statusLine{"in use", host.Pass, fmt.Sprintf("%d of %s", n, host.Numbered(len(functions), "function"))}
+}
+
+// PrintStatus prints a line for each subject, and the next step.
+func PrintStatus(u *term.UI, s Status) {
+	u.Printf("%s\n\n", term.Printable(s.machine))
+	var rows [][]string
+	for _, line := range s.Subjects {
+		rows = append(rows, []string{line.Subject, string(line.Status), line.Seen})
+	}
+	table(u, []string{"SUBJECT", "STATUS", "SEEN"}, rows)
+	next := "nothing is to be done"
+	if s.Next != nil {
+		next = "next: " + s.Next.Sentence(u.Command)
+	}
+	u.Printf("\n%s\n", next)
+}
