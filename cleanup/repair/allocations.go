@@ -77,14 +77,11 @@ func (r *Repairer) allocations(ctx context.Context, instance string, migrations 
 	return now, nil
 }
 
-// consumers returns the allocations of the instance and of its migrations at a side, with the
-// generations of seen.
+// consumers returns the allocations of the instance and of its migrations at a side, those of seen for
+// Neither, with the generations of seen.
 func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cloud.Allocations {
 	p := u.Placement
-	target := p.Before
-	if to == After {
-		target = p.After
-	}
+	target := map[Side]cleanup.Allocations{Before: p.Before, After: p.After, Neither: seen}[to]
 	of := func(a, before, seen cloud.Allocations, kind string) cloud.Allocations {
 		a.Generation = seen.Generation
 		// Placement forgets a consumer that holds nothing, and its type.
@@ -113,27 +110,28 @@ func consumers(u *cleanup.Unit, to Side, seen cleanup.Allocations) map[string]cl
 	return all
 }
 
-// allocate brings the allocations of a unit to a side, while its rows are locked. It writes them
-// wherever they are, with generations that it has just read: Placement then refuses an earlier
+// allocate brings the allocations of a unit to a side, or keeps them for Neither, while its rows are
+// locked. It writes them wherever they are, with generations that it has just read: Placement then refuses an earlier
 // request that arrives late. Only an answered write counts. asked is set before the first write.
 //
 // Errors: errNeither, before anything is written, if the allocations are at neither side.
 func (r *Repairer) allocate(ctx context.Context, u *cleanup.Unit, to Side, asked *bool) error {
 	var err error
 	var refused map[string]cloud.Allocations
+	const tries = 3
 	for range tries {
 		now, side, standErr := r.stand(ctx, u)
 		switch {
 		case standErr != nil:
 			return errors.Join(err, standErr)
-		case side == Neither:
+		case side == Neither && to != Neither:
 			return errors.Join(err, neither(u, now))
 		}
 		wanted := consumers(u, to, now)
 		if len(wanted) == 0 {
 			return nil // a late request has generations of consumers that no longer exist
 		}
-		if (side == to || unchanged(u)) && reflect.DeepEqual(refused, wanted) && r.bump(ctx, wanted) {
+		if (side == to || to == Neither || unchanged(u)) && reflect.DeepEqual(refused, wanted) && r.bump(ctx, wanted) {
 			return nil
 		}
 		*asked = true

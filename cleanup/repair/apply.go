@@ -30,10 +30,6 @@ type Repairer struct {
 	entry int // of the journal, for hints; 0 for a planned change
 }
 
-// tries is how often a transaction is tried: the database can end it for a deadlock, a lock
-// timeout, or a failed certification on a cluster.
-const tries = 3
-
 // ErrUnknown goes with a unit that was begun and whose outcome the database or Placement has not
 // answered. Its entry in the journal stays open until Recover determines the outcome.
 var ErrUnknown = host.WithHint(errors.New("the outcome of this repair is unknown"),
@@ -73,7 +69,9 @@ func (r *Repairer) Apply(ctx context.Context, units []cleanup.Unit) error {
 			err := interrupted(ctx, units)
 			return errors.Join(append(errs, err, r.leave(units, "not begun: the run was interrupted"))...)
 		}
-		err := r.carry(ctx, units, u, direction{After, r.evidenceHolds})
+		err := r.carry(ctx, units, u, After, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) ([]cleanup.Row, error) {
+			return r.evidenceHolds(ctx, tx, cell, u)
+		})
 		switch {
 		case err == nil:
 			u.State = committed(u)

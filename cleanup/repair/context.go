@@ -50,7 +50,7 @@ func hasColumn(ctx context.Context, q rowQuerier, table, column string) (there b
 // guardRow returns the change of updated_at in an instance's row. On a cluster, reading locks
 // nothing on other nodes. Writing makes a concurrent change of the instance there fail, or this
 // one.
-func guardRow(ctx context.Context, tx *sql.Tx, instance int64, at string) (cleanup.Row, error) {
+func guardRow(ctx context.Context, tx *sql.Tx, instance int64, now time.Time) (cleanup.Row, error) {
 	columns := []string{"host", "node", "vm_state", "task_state", "updated_at"}
 	there, err := hasColumn(ctx, tx, "instances", "compute_id")
 	if err != nil {
@@ -63,13 +63,7 @@ func guardRow(ctx context.Context, tx *sql.Tx, instance int64, at string) (clean
 	if err != nil {
 		return row, err
 	}
-	// In the second in which Nova saved the row, it would be equal before and after.
-	changed := at
-	if before := row.Before["updated_at"]; before != nil && *before >= at {
-		if t, err := time.Parse(time.DateTime, *before); err == nil {
-			changed = t.Add(time.Second).Format(time.DateTime)
-		}
-	}
+	changed := later(now, row.Before["updated_at"])
 	return row.With(map[string]*string{"updated_at": &changed}), nil
 }
 

@@ -8,11 +8,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
 	"gpustack/host"
-	"gpustack/nova/cloud"
 )
 
 // Standing has the sides at which an open unit was found.
@@ -146,36 +146,23 @@ func (r *Repairer) each(units []cleanup.Unit, act func(*cleanup.Unit) error) err
 // at the side of rows that something else has changed since, if Placement does not answer or
 // refuses the write, or if the transaction is not committed.
 func (r *Repairer) settle(ctx context.Context, u *cleanup.Unit, undoing, lost bool) (Side, error) {
-	side, err := r.fence(ctx, u, undoing, func(ctx context.Context, is sides) error {
-		if u.Placement == nil {
-			return nil
-		}
-		now, held, err := r.stand(ctx, u)
-		if err != nil {
-			return unknownBecause(err)
-		}
-		to := is.written
-		if to == Neither {
+	side, err := r.fence(ctx, u, undoing, func(is sides) (to Side, touches bool, err error) {
+		if to = is.written; to == Neither {
 			to = is.content
 		}
-		moves := held != to && held != Neither && !unchanged(u)
+		moves := is.held != to && is.held != Neither && !unchanged(u)
 		switch {
-		case empty(now) && is.gone:
+		case empty(is.now) && is.gone:
 			// Placement refuses a late request, which has generations of consumers that no longer
 			// exist.
-			return nil
+			return "", false, nil
 		case to == Neither, moves && is.content != to:
-			return unknownBecause(errors.New("the rows have been changed by something else"))
+			return "", false, errors.New("the rows have been changed by something else")
 		case moves && is.stays && (!lost || is.written == Neither):
 			// The other run may be undoing that on another node of a cluster.
-			return unknownBecause(errors.New("another run has written the rows, and the allocations are not at their side"))
+			return "", false, errors.New("another run has written the rows, and the allocations are not at their side")
 		}
-		if moves {
-			if err := is.touch(); err != nil {
-				return err
-			}
-		}
-		return r.allocate(ctx, u, to, new(bool))
+		return to, moves, nil
 	})
 	if err != nil && !errors.Is(err, ErrUnknown) {
 		err = unknownBecause(err)
@@ -215,41 +202,17 @@ func closeUnit(u *cleanup.Unit, side Side, undoing bool, why string) {
 func (r *Repairer) Accept(ctx context.Context, units []cleanup.Unit, undoing bool) error {
 	return r.each(units, func(u *cleanup.Unit) error {
 		note := ""
-		side, err := r.fence(ctx, u, undoing, func(ctx context.Context, is sides) error {
-			note = "accepted as it was, with its rows " + is.written.Text()
-			if u.Placement == nil {
-				return nil
-			}
-			now, _, err := r.stand(ctx, u)
-			if err != nil {
-				return err
-			}
-			note += "; " + now.Text()
-			return r.rewrite(ctx, u, now)
+		side, err := r.fence(ctx, u, undoing, func(is sides) (Side, bool, error) {
+			note = "; " + is.now.Text()
+			return Neither, false, nil
 		})
 		if err != nil {
 			return err
 		}
-		closeUnit(u, side, undoing, note)
-		u.Note = note
+		closeUnit(u, side, undoing, "")
+		u.Note = "accepted as it was, with its rows " + side.Text() + note
 		return nil
 	})
-}
-
-// rewrite writes allocations unchanged, so that Placement refuses an earlier request that arrives
-// late.
-func (r *Repairer) rewrite(ctx context.Context, u *cleanup.Unit, now cleanup.Allocations) error {
-	held := maps.Clone(now.Migrations)
-	held[u.Instance] = now.Instance
-	maps.DeleteFunc(held, func(_ string, a cloud.Allocations) bool { return a.Generation == nil })
-	if len(held) == 0 {
-		return nil
-	}
-	err := r.Placement.SetAllocations(ctx, held)
-	if err != nil && r.bump(ctx, held) {
-		return nil
-	}
-	return err
 }
 
 // Text returns the side as part of a sentence about a repair.
@@ -260,97 +223,78 @@ func (s Side) Text() string {
 	return "as " + string(s) + " it"
 }
 
-// fenceTries is how often Recover waits for locks, a second or more each time.
-const fenceTries = 10
-
-// errStays rolls back a transaction that has nothing to write.
-var errStays = errors.New("nothing to write")
-
-// sides are the sides of a unit's rows.
+// sides are the sides of a unit's rows and of its allocations.
 type sides struct {
-	// written is the side to which a transaction of the unit has written them, by their times.
+	// written is the side to which a transaction of the unit has written the rows, by their times.
 	written Side
 	// content is the side that all rows are at, by whichever run.
 	content Side
 	// gone says that the instance is deleted.
 	gone bool
-	// stays says that the rows are at the side to which the unit leads, so that the transaction
-	// has written nothing.
+	// stays says that the rows are at the side to which the unit leads.
 	stays bool
-	// touch writes updated_at of a row, unless that is done: no other transaction that writes the
-	// row can be committed then.
-	touch func() error
+
+	now  cleanup.Allocations
+	held Side // of now
 }
 
 // fence returns the side of a unit's rows, and ensures that no earlier transaction can change it
 // any more: it locks the rows, and unless they are where that transaction leads to, moves
-// updated_at of one of them, because row locks are not replicated in a cluster. It calls then with
-// the rows' sides while they are locked and before COMMIT.
-//
-// Errors: those of then; ErrUnknown if the outcome of COMMIT is unknown.
-func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, then func(context.Context, sides) error) (Side, error) {
+// updated_at of one of them, because row locks are not replicated in a cluster. The undo of another run
+// expects its own time in rows that stay. For a unit with allocations it asks decide, while the rows
+// are locked, what becomes of the allocations, as a step returns it, and whether the time of rows that
+// stay is moved nevertheless.
+func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, decide func(sides) (to Side, touches bool, err error)) (Side, error) {
 	leads := After // the side that an earlier transaction leads to
 	if undoing {
 		leads = Before
 	}
 	var is sides
-	var touched *cleanup.Row // whose updated_at was moved
-	try := func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) (err error) {
-		touched = nil
+	var touched []cleanup.Row
+	// A transaction whose connection was lost holds its locks until it has ended.
+	const tries = 10
+	_, err := r.bring(ctx, u, tries, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) (_ []cleanup.Row, to Side, err error) {
 		if err = sameDatabase(ctx, tx, u); err != nil {
-			return err
+			return nil, "", err
 		}
 		if is.written, is.content, err = sidesOf(ctx, tx, u.Rows); err != nil {
-			return err
+			return nil, "", err
 		}
 		if is.gone, err = gone(ctx, tx, u); err != nil {
-			return err
+			return nil, "", err
 		}
 		is.stays = is.written == leads || is.content == leads
-		is.touch = func() (err error) {
-			if touched == nil {
-				touched, err = touch(ctx, tx, u)
+		touches := false
+		if u.Placement != nil {
+			if is.now, is.held, err = r.stand(ctx, u); err == nil {
+				to, touches, err = decide(is)
 			}
-			return err
-		}
-		// The undo of another run expects its own time in the row.
-		if !is.stays {
-			if err := is.touch(); err != nil {
-				return err
+			if err != nil {
+				return nil, "", unknownBecause(err)
 			}
 		}
-		if err := then(ctx, is); err != nil || touched != nil {
-			return err
+		if touched = nil; touches || !is.stays {
+			touched, err = touch(ctx, tx, u)
 		}
-		return errStays
-	}
-	var err error
-	// A transaction whose connection was lost holds its locks until it has ended.
-	for range fenceTries {
-		if err = r.locked(ctx, u, try); !again(err) || ctx.Err() != nil {
-			break
-		}
-	}
-	if errors.Is(err, errStays) {
-		err = nil
-	}
-	if err == nil && touched != nil {
-		follow(u, is.written, *touched)
+		return touched, to, err
+	})
+	if err == nil {
+		follow(u, is.written, touched)
 	}
 	return is.written, err
 }
 
 // follow writes the time of a touched row into the unit, so that the row still matches its side.
-func follow(u *cleanup.Unit, side Side, touched cleanup.Row) {
-	for _, row := range u.Rows {
-		if row.Table != touched.Table || row.Key != touched.Key {
-			continue
+func follow(u *cleanup.Unit, side Side, touched []cleanup.Row) {
+	for _, t := range touched {
+		for _, row := range u.Rows {
+			switch same := row.Table == t.Table && row.Key == t.Key; {
+			case same && side == After:
+				maps.Copy(row.After, t.After)
+			case same:
+				maps.Copy(row.Before, t.After)
+			}
 		}
-		columns := row.Before
-		if side == After {
-			columns = row.After
-		}
-		maps.Copy(columns, touched.Before)
 	}
 }
 
@@ -364,10 +308,10 @@ func gone(ctx context.Context, q rowQuerier, u *cleanup.Unit) (bool, error) {
 	return !live, nil
 }
 
-// touch moves updated_at of a row that the unit writes, the instance's row if that is among them.
-// On a cluster, a transaction of another node that writes the row then fails its certification, or
-// makes this one fail. It returns the row with the new time, nil if the row is gone.
-func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, error) {
+// touch returns the change of updated_at in a row that the unit writes, the instance's row if that is
+// among them. On a cluster, a transaction of another node that writes the row then fails its
+// certification, or makes this one fail. It returns none if the row is gone.
+func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) ([]cleanup.Row, error) {
 	if len(u.Rows) == 0 {
 		return nil, nil
 	}
@@ -385,22 +329,26 @@ func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) (*cleanup.Row, erro
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
-	if err != nil {
+	var now time.Time
+	if err = errors.Join(err, tx.QueryRowContext(ctx, "SELECT UTC_TIMESTAMP()").Scan(&now)); err != nil {
 		return nil, err
 	}
-	// Later than before, and different from the time that the repair itself writes.
-	//nolint:gosec // checkOurs knows the table
-	result, err := tx.ExecContext(ctx, "UPDATE "+target.Table+` SET updated_at = GREATEST(UTC_TIMESTAMP(),
-		COALESCE(updated_at, UTC_TIMESTAMP()) + INTERVAL 1 SECOND, COALESCE(CAST(? AS DATETIME), UTC_TIMESTAMP()) + INTERVAL 1 SECOND)
-		WHERE id = ? AND updated_at <=> ?`, target.After["updated_at"], id, row.Before["updated_at"])
-	if err != nil {
-		return nil, novadb.Explain(target.Table, err)
+	at := later(now, row.Before["updated_at"], target.After["updated_at"])
+	return []cleanup.Row{row.With(map[string]*string{"updated_at": &at})}, nil
+}
+
+// later returns a time that is not before now, and after all times of rows: a row that is saved
+// twice in a second would be equal before and after.
+func later(now time.Time, rows ...*string) string {
+	for _, row := range rows {
+		if row == nil {
+			continue
+		}
+		if t, err := time.Parse(time.DateTime, *row); err == nil && !t.Before(now.Truncate(time.Second)) {
+			now = t.Add(time.Second)
+		}
 	}
-	if n, err := result.RowsAffected(); err != nil || n != 1 {
-		return nil, errors.Join(fmt.Errorf("row %d of %s has %w", id, target.Table, errChanged), err)
-	}
-	row, err = read(ctx, tx, target.Table, id, "updated_at")
-	return &row, err
+	return now.UTC().Format(time.DateTime)
 }
 
 // sideOf returns the side of the rows of one transaction, by what it has written.

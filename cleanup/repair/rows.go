@@ -47,7 +47,7 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 		}
 		rows = append(rows, row)
 	}
-	guard, err := guardRow(ctx, tx, instance, at)
+	guard, err := guardRow(ctx, tx, instance, now)
 	if err == nil && u.Confirms {
 		err = confirmed(ctx, tx, instance, guard)
 	}

@@ -12,84 +12,87 @@ import (
 	"gpustack/cleanup/novadb"
 )
 
-// direction is one direction in which a unit is changed: After repairs, Before undoes.
-type direction struct {
-	to Side
-	// rows checks within the transaction whether the change may be made, and returns the
-	// changes of rows.
-	rows func(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error)
-}
+// step decides what becomes of a unit while its rows are locked. It returns the changes of rows to
+// write, and the side that Placement's allocations are brought to afterwards: Neither to write them as
+// they are, "" not to write them.
+type step func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) (rows []cleanup.Row, to Side, err error)
 
 // errNotPosted goes with allocations that Placement has not confirmed, which may be changed.
 var errNotPosted = errors.New("Placement")
 
-// carry brings the rows and the allocations of a unit to one side, or leaves both at the other.
-// Each try is one transaction, which locks the evidence and judges it, writes the rows, writes
-// Placement, and is committed: the database may refuse before Placement is asked, and for other
+// bring brings the rows and the allocations of a unit to where a step leads, or leaves both as they
+// are. Each try is one transaction, which locks the evidence and takes the step, writes the rows,
+// writes Placement, and is committed: the database may refuse before Placement is asked, and for other
 // clients Placement changes first. The end of ctx does not end a running transaction, but prevents
-// another try. A try that fails after Placement was asked is settled.
+// another try. asked is whether Placement was asked to change the allocations.
 //
-// Errors: without ErrUnknown nothing was changed.
-func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction) error {
-	whole := context.WithoutCancel(ctx)
-	asked := false // whether Placement was asked to change the allocations
-	var err error
+// Errors: errNotPosted if Placement has not confirmed the write; ErrUnknown if the outcome of
+// COMMIT is unknown. After any other error of a unit for which Placement was not asked, nothing was
+// written.
+func (r *Repairer) bring(ctx context.Context, u *cleanup.Unit, tries int, decide step) (asked bool, err error) {
 	for range tries {
-		err = r.transact(whole, units, u, c, &asked)
-		if errors.Is(err, errNotPosted) || !again(err) || ctx.Err() != nil {
+		err = r.locked(context.WithoutCancel(ctx), u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) (writes bool, err error) {
+			early, cancel := beforeLast(ctx)
+			defer cancel()
+			rows, to, err := decide(early, tx, cell)
+			if err == nil {
+				err = write(ctx, tx, rows)
+			}
+			if err != nil || u.Placement == nil || to == "" {
+				return len(rows) > 0, err
+			}
+			limited, end := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
+			defer end()
+			if err = r.allocate(limited, u, to, &asked); err != nil && asked {
+				err = fmt.Errorf("%w: %w", errNotPosted, err)
+			}
+			return len(rows) > 0, err
+		})
+		if !again(err) || ctx.Err() != nil {
 			break
 		}
 	}
-	if err == nil || errors.Is(err, ErrUnknown) || !asked {
-		return err
-	}
-	_, settleErr := r.settle(whole, u, c.to == Before, false)
-	return errors.Join(err, settleErr)
+	return asked, err
 }
 
 // again returns whether a transaction that failed may succeed when it is tried again.
 func again(err error) bool {
-	if errors.Is(err, ErrUnknown) {
+	if errors.Is(err, ErrUnknown) || errors.Is(err, errNotPosted) {
 		return false
 	}
 	return novadb.MayRetry(err) || errors.Is(err, errHeld)
 }
 
-// transact changes a unit in one transaction. It records the unit as begun before the first write,
-// and sets asked before Placement is asked to change the allocations.
+// carry brings a unit to one side, where rows returns the changes of rows within the transaction, or an
+// error if they must not be made. It records the unit as begun before the first write. A try that
+// fails after Placement was asked is settled.
 //
-// Errors: errNotPosted if Placement has not confirmed the write; ErrUnknown if the outcome of
-// COMMIT is unknown. After any other error nothing was written.
-func (r *Repairer) transact(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, c direction, asked *bool) error {
+// Errors: without ErrUnknown nothing was changed.
+func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.Unit, to Side,
+	rows func(context.Context, *sql.Tx, novadb.Cell) ([]cleanup.Row, error)) error {
+	const tries = 3
 	state := u.State
-	err := r.locked(ctx, u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) error {
-		early, cancel := beforeLast(ctx)
-		defer cancel()
-		rows, err := c.rows(early, tx, cell, u)
+	asked, err := r.bring(ctx, u, tries, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) ([]cleanup.Row, Side, error) {
+		u.State = state
+		changes, err := rows(ctx, tx, cell)
 		if err != nil {
-			return err
+			return nil, "", err
 		}
-		if c.to == After {
-			u.Rows = rows
+		if to == After {
+			u.Rows = changes
 		}
 		u.State = cleanup.Begun
-		if err := r.Record(units); err != nil {
-			return err
-		}
-		if err := write(ctx, tx, rows); err != nil || u.Placement == nil {
-			return err
-		}
-		limited, end := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
-		defer end()
-		if err = r.allocate(limited, u, c.to, asked); err != nil && *asked {
-			return fmt.Errorf("%w: %w", errNotPosted, err)
-		}
-		return err
+		return changes, to, r.Record(units)
 	})
-	if err != nil {
-		u.State = state
+	if err == nil {
+		return nil
 	}
-	return err
+	u.State = state
+	if errors.Is(err, ErrUnknown) || !asked {
+		return err
+	}
+	_, settleErr := r.settle(context.WithoutCancel(ctx), u, to == Before, false)
+	return errors.Join(err, settleErr)
 }
 
 // Limits of a transaction that locks Nova's rows. Nova's own saves wait for a lock for 50 s
@@ -112,11 +115,11 @@ func beforeLast(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // locked calls act in a transaction that has locked the rows of the unit's evidence, and commits
-// the transaction. The context of act ends when the locks must be released.
+// the transaction if act says that it writes. The context of act ends when the locks must be released.
 //
 // Errors: ErrUnknown if the outcome of COMMIT is unknown. After any other error the transaction is
 // rolled back and holds no lock.
-func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context.Context, *sql.Tx, novadb.Cell) error) error {
+func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context.Context, *sql.Tx, novadb.Cell) (writes bool, err error)) error {
 	cell, err := r.cell(u)
 	if err != nil {
 		return err
@@ -139,14 +142,18 @@ func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context
 	defer tx.Rollback() //nolint:errcheck // of no effect once it is committed
 	limited, cancel, err := lock(ctx, tx, u)
 	defer cancel()
+	writes := false
 	if err == nil {
-		err = act(limited, tx, cell)
+		writes, err = act(limited, tx, cell)
 	}
 	if err != nil {
 		if cause := context.Cause(limited); cause != nil && errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("%w: %w", cause, err)
 		}
 		return err
+	}
+	if !writes {
+		return nil
 	}
 	if err = tx.Commit(); errors.Is(err, novadb.ErrCommitUnknown) {
 		return unknownBecause(err)

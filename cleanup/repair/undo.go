@@ -189,9 +189,9 @@ func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		err := r.carry(ctx, units, u, direction{Before, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error) {
+		err := r.carry(ctx, units, u, Before, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) ([]cleanup.Row, error) {
 			return u.Back(), r.undoable(ctx, tx, u, forUpdate)
-		}})
+		})
 		switch {
 		case err == nil:
 			u.State = cleanup.Undone
