@@ -69,8 +69,7 @@ type Facts struct {
 	Migrations []Migration       // of the instance, without deleted ones
 	ContextOf  *ContextMigration // that the instance's migration_context names; nil: the instance has none
 	Held       []Held            // the instance's claimed and allocated devices, on all nodes of the cell
-	Related    []Device          // the functions of the same card: parent or children
-	Card       []Device          // the PF, and all its VFs and vdpa devices, without this one
+	Card       []Device          // as of Held, of the row's device
 	Holder     *Instance         // of a device without an owner: the instance whose guest uses it
 	Rivals     []Device          // the free devices of the node that the holder's guest uses, including this one
 	Claim      bool              // whether the device may be assigned to the holder
@@ -260,7 +259,7 @@ func (c *classifier) request() (request Request, why string) {
 	case !i.Asked:
 		return request, "the pci_requests of the instance are unknown"
 	}
-	for _, r := range c.f.Related {
+	for _, r := range c.d.related(c.f.Card) {
 		if r.Status != StatusAvailable && r.Status != StatusUnavailable {
 			return request, fmt.Sprintf("%s of the same card is %s", r.Address, r.Status)
 		}
@@ -395,8 +394,8 @@ func (c *classifier) deletedNode() {
 // blocked judges a row that is blocked by another function of the card.
 func (c *classifier) blocked() {
 	taken := ""
-	for _, r := range c.f.Related {
-		if r.Status == StatusClaimed || r.Status == StatusAllocated {
+	for _, r := range c.d.related(c.f.Card) {
+		if r.taken() {
 			taken = r.Address
 		}
 	}

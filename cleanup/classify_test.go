@@ -584,7 +584,7 @@ func TestCases(t *testing.T) {
 				"state resized: its state was reset; not proved: no guest report of gpu1 was given"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := Facts{Now: now, Down: time.Minute, Node: &gpu1, Instance: s.instance, Migrations: s.migrations, Held: s.held, Related: s.related, Proof: s.proof}
+			f := Facts{Now: now, Down: time.Minute, Node: &gpu1, Instance: s.instance, Migrations: s.migrations, Held: s.held, Card: s.related, Proof: s.proof}
 			if s.node != nil {
 				f.Node = s.node
 			}

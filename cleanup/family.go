@@ -53,6 +53,11 @@ func (d Device) childOf(pf Device) bool {
 	return d.partOf(pf) && *d.Parent == pf.Address && d.Address > pf.Address && !gone(d) && !gone(pf)
 }
 
+// related returns the functions of a card that are the device's PF, or its VFs and vdpa devices.
+func (d Device) related(card []Device) []Device {
+	return slices.DeleteFunc(slices.Clone(card), func(k Device) bool { return !k.partOf(d) && !d.partOf(k) })
+}
+
 // virtual returns whether the device is a VF or a vdpa device with a PF.
 func (d Device) virtual() bool {
 	return (d.Type == TypeVF || d.Type == TypeVDPA) && d.Parent != nil

@@ -139,11 +139,6 @@ func TestFamilyProved(t *testing.T) {
 				f.Service.LastSeen = &seen
 				d := rows[test.judged]
 				f.Card = slices.Concat(rows[:test.judged], rows[test.judged+1:])
-				for _, r := range f.Card {
-					if d.Parent != nil && r.Address == *d.Parent || r.Parent != nil && *r.Parent == d.Address {
-						f.Related = append(f.Related, r)
-					}
-				}
 				if d.Instance != nil {
 					f.Held = []Held{{Device: d, Host: "gpu1", NodeName: "gpu1", Card: f.Card}}
 				}

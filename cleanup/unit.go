@@ -1,6 +1,7 @@
 package cleanup
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -120,6 +121,20 @@ func (u Unit) Claimed() (devices []Held) {
 		}
 	}
 	return devices
+}
+
+// Blocks returns the free functions of the same cards that Nova cannot assign beside claimed devices, as
+// PciDevice.claim marks them (nova/objects/pci_device.py), in the order of their ids.
+func (u Unit) Blocks() (blocked []Device) {
+	for _, h := range u.Claimed() {
+		for _, k := range h.related(h.Card) {
+			if k.Status == StatusAvailable {
+				blocked = append(blocked, k)
+			}
+		}
+	}
+	slices.SortFunc(blocked, func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(blocked, func(a, b Device) bool { return a.ID == b.ID })
 }
 
 // Same returns whether two units, of rows that were judged twice, are the same repair for the same

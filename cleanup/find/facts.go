@@ -55,7 +55,6 @@ func (r *reader) facts(e records, d cleanup.Device) cleanup.Facts {
 			f.Odd = append(f.Odd, why)
 		}
 	}
-	f.Related = related(e, d)
 	f.Card, f.Held = card(e, d), slices.Clone(f.Held)
 	for k := range f.Held {
 		f.Held[k].Card = card(e, f.Held[k].Device)
@@ -96,13 +95,6 @@ func (r *reader) instanceFacts(f *cleanup.Facts, e records, d cleanup.Device, n 
 		f.Odd = append(f.Odd, fmt.Sprintf("the row has instance_uuid %q, but the instance has uuid %q", *d.Instance, i.UUID))
 	}
 	r.misplaced(f, n)
-}
-
-// related returns the rows of the device's parent and children.
-func related(e records, d cleanup.Device) (list []cleanup.Device) {
-	return slices.DeleteFunc(card(e, d), func(x cleanup.Device) bool {
-		return (x.Parent == nil || !strings.EqualFold(*x.Parent, d.Address)) && (d.Parent == nil || !strings.EqualFold(*d.Parent, x.Address))
-	})
 }
 
 // card returns the rows of the device's parent, of the parent's other children, and of the device's

@@ -15,8 +15,8 @@ import (
 // evidenceHolds judges the unit's rows again, within the transaction, and returns the changes that
 // repair them. It returns an error unless the same repair is planned from them.
 //
-// Which rows are freed with the devices may have changed, by an earlier repair of the same card:
-// the proof of the findings covers all that may be, and the unit writes those of now.
+// Which other rows of the cards are written may have changed, by an earlier repair of the same card:
+// the proof of the findings covers all that may be freed, and the unit writes those of now.
 func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error) {
 	if err := tx.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&u.Database); err != nil {
 		return nil, novadb.Explain("cell "+cell.Name, err)
@@ -31,7 +31,7 @@ func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell novadb.Ce
 	}
 	for _, is := range cleanup.NewPlan(judged) {
 		if is.Same(*u) {
-			u.FreedWith = is.FreedWith
+			u.Devices, u.FreedWith = is.Devices, is.FreedWith
 			return rowsOf(ctx, tx, now, u, forUpdate)
 		}
 	}

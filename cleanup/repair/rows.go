@@ -70,100 +70,63 @@ func confirmed(ctx context.Context, tx *sql.Tx, instance int64, row cleanup.Row)
 	return nil
 }
 
-// offlineRows returns the changes for all devices of a unit, each row once. It notes the
-// report_count of each host: if the count has changed half a minute later, nova-compute was up.
-func offlineRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at, locking string) ([]cleanup.Row, error) {
-	var all []cleanup.Row
+// offlineRows returns the changes for all devices of a unit, and for other functions of their cards. It
+// notes the report_count of each host: if the count has changed half a minute later, nova-compute was
+// up.
+func offlineRows(ctx context.Context, tx *sql.Tx, u *cleanup.Unit, at, locking string) (all []cleanup.Row, err error) {
 	u.Reports = map[string]int64{}
+	add := func(d cleanup.Device, after map[string]*string) error {
+		row, err := read(ctx, tx, "pci_devices", d.ID, "status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at")
+		if err == nil {
+			after["updated_at"] = &at
+			all = append(all, row.With(after))
+		}
+		return err
+	}
 	for _, f := range u.Findings {
 		if _, ok := u.Reports[f.Host]; !ok {
-			n, err := reportCount(ctx, tx, f.Host, locking)
-			if err != nil {
+			if u.Reports[f.Host], err = reportCount(ctx, tx, f.Host, locking); err != nil {
 				return nil, err
 			}
-			u.Reports[f.Host] = n
 		}
-		rows, err := deviceRows(ctx, tx, f, at, locking)
-		if err != nil {
+		if err := add(f.Device, deviceAfter(f, at)); err != nil {
 			return nil, err
-		}
-		for _, row := range rows {
-			if !slices.ContainsFunc(all, func(r cleanup.Row) bool { return r.Table == row.Table && r.Key == row.Key }) {
-				all = append(all, row) // two claimed VFs block one PF
-			}
 		}
 	}
-	free := cleanup.StatusAvailable
+	free, unavailable := cleanup.StatusAvailable, cleanup.StatusUnavailable
 	for _, d := range u.FreedWith {
-		row, err := read(ctx, tx, "pci_devices", d.ID, deviceColumns()...)
-		if err != nil {
+		if d.Status == free {
+			continue
+		}
+		if err := add(d, map[string]*string{"status": &free}); err != nil {
 			return nil, err
 		}
-		if d.Status != free {
-			all = append(all, row.With(map[string]*string{"status": &free, "updated_at": &at}))
+	}
+	for _, d := range u.Blocks() {
+		if err := add(d, map[string]*string{"status": &unavailable}); err != nil {
+			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// deviceColumns returns the columns of pci_devices that repairs write.
-func deviceColumns() []string {
-	return []string{"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"}
-}
-
-// deviceRows returns the changes that free a device, soft-delete its row or assign it to an
-// instance.
-func deviceRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, at, locking string) ([]cleanup.Row, error) {
-	row, err := read(ctx, tx, "pci_devices", f.Device.ID, deviceColumns()...)
-	if err != nil {
-		return nil, err
-	}
-	if f.Claims != "" {
-		return claimRows(ctx, tx, f, row, at, locking)
-	}
-	free := cleanup.StatusAvailable
-	after := map[string]*string{"status": &free, "instance_uuid": nil, "request_id": nil, "updated_at": &at}
-	if f.Case == cleanup.CaseNode {
+// deviceAfter returns the columns that free a device, soft-delete its row or assign it to an
+// instance, as PciDevice.claim and allocate do.
+func deviceAfter(f cleanup.Finding, at string) map[string]*string {
+	status := cleanup.StatusAvailable
+	after := map[string]*string{"status": &status, "instance_uuid": nil, "request_id": nil}
+	switch {
+	case f.Claims != "":
+		status, after["instance_uuid"] = cleanup.StatusAllocated, &f.Claims
+		if f.Request != "" {
+			after["request_id"] = &f.Request
+		}
+	case f.Case == cleanup.CaseNode:
 		// Nova deletes a row by writing its own id into deleted (oslo.db, SoftDeleteMixin).
 		id := fmt.Sprint(f.Device.ID)
 		after["deleted"], after["deleted_at"] = &id, &at
 	}
-	return []cleanup.Row{row.With(after)}, nil
-}
-
-// claimRows returns the changes that assign a free device to an instance, as PciDevice.claim and
-// allocate do: functions that the device blocks become unavailable.
-func claimRows(ctx context.Context, tx *sql.Tx, f cleanup.Finding, row cleanup.Row, at, locking string) ([]cleanup.Row, error) {
-	allocated, unavailable := cleanup.StatusAllocated, cleanup.StatusUnavailable
-	after := map[string]*string{"status": &allocated, "instance_uuid": &f.Claims, "updated_at": &at}
-	if f.Request != "" {
-		after["request_id"] = &f.Request
-	}
-	rows := []cleanup.Row{row.With(after)}
-	where, address := "parent_addr = ?", f.Device.Address
-	if (f.Device.Type == cleanup.TypeVF || f.Device.Type == cleanup.TypeVDPA) && f.Device.Parent != nil {
-		where, address = "address = ?", *f.Device.Parent
-	} else if f.Device.Type != cleanup.TypePF {
-		return rows, nil
-	}
-	var ids []int64
-	err := novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		ids = append(ids, id)
-		return err
-	}, "SELECT id FROM pci_devices WHERE deleted = 0 AND compute_node_id = ? AND status = 'available' AND "+where+" ORDER BY id"+locking, f.Device.Node, address)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		blocked, err := read(ctx, tx, "pci_devices", id, deviceColumns()...)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, blocked.With(map[string]*string{"status": &unavailable, "updated_at": &at}))
-	}
-	return rows, nil
+	return after
 }
 
 // read reads some columns of a row, as text.
