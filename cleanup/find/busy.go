@@ -3,7 +3,6 @@ package find
 import (
 	"context"
 	"database/sql"
-	"slices"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -40,62 +39,39 @@ func (r *reader) explainBusy(ctx context.Context, findings []cleanup.Finding) er
 // else its latest action. Nova does not write instance_actions.finish_time
 // (nova/objects/instance_action.py), but that of each event.
 func (r *reader) readActions(ctx context.Context, uuids []any) (map[string]cleanup.Action, error) {
-	type action struct {
-		cleanup.Action
-		instance string
-		id       int64
-		hosts    []string // of all its events
-	}
-	all := map[int64]*action{}
-	host, join := "''", ""
+	host, event, open, join := "''", "''", "FALSE", ""
 	if r.columns["instance_actions_events.finish_time"] {
 		host = "COALESCE(" + r.column("instance_actions_events", "host", "NULL") + ", '')"
+		event, open = "COALESCE(e.event, '')", "e.id IS NOT NULL AND e.finish_time IS NULL"
 		join = " LEFT JOIN instance_actions_events e ON e.action_id = a.id AND e.deleted = 0"
 	}
-	event, open := "''", "0"
-	if join != "" {
-		event, open = "COALESCE(e.event, '')", "e.id IS NOT NULL AND e.finish_time IS NULL"
-	}
-	err := r.query(ctx, "instance_actions", func(rows *sql.Rows) error {
-		var a action
-		var event, host string
+	actions, last := map[string]cleanup.Action{}, map[string]int64{}
+	// The events of an action that have not finished come first, by name.
+	return actions, r.query(ctx, "instance_actions", func(rows *sql.Rows) error {
+		var a cleanup.Action
+		var id int64
+		var instance, event, host string
 		var open bool
-		if err := rows.Scan(&a.id, &a.instance, &a.Name, &a.Request, &event, &host, &open); err != nil {
+		if err := rows.Scan(&id, &instance, &a.Name, &a.Request, &event, &host, &open); err != nil {
 			return err
 		}
-		if all[a.id] == nil {
-			all[a.id] = &a
-		}
-		known := all[a.id]
-		if host != "" {
-			known.hosts = append(known.hosts, host)
-		}
-		if !open {
+		key := cleanup.KeyOf(instance)
+		if id == last[key] {
+			a = actions[key]
+		} else if !open && len(actions[key].Open) > 0 {
 			return nil
 		}
-		if host != "" {
-			known.Hosts = append(known.Hosts, host)
+		if host != "" && (open || len(a.Open) == 0) {
+			a.Hosts = append(a.Hosts, host)
+		}
+		if open && host != "" {
 			event += " on " + host
 		}
-		known.Open = append(known.Open, event)
+		if open {
+			a.Open = append(a.Open, event)
+		}
+		actions[key], last[key] = a, id
 		return nil
-	}, "SELECT a.id, a.instance_uuid, COALESCE(a.action, ''), COALESCE(a.request_id, ''), "+event+", "+host+", "+open+
-		" FROM instance_actions a"+join+" WHERE a.deleted = 0 AND a.instance_uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
-	latest := map[string]*action{}
-	for _, a := range all {
-		key := cleanup.KeyOf(a.instance)
-		known := latest[key]
-		if known == nil || (len(a.Open) > 0) != (len(known.Open) > 0) && len(a.Open) > 0 || (len(a.Open) > 0) == (len(known.Open) > 0) && a.id > known.id {
-			latest[key] = a
-		}
-	}
-	actions := map[string]cleanup.Action{}
-	for key, a := range latest {
-		if len(a.Open) == 0 {
-			a.Hosts = a.hosts
-		}
-		slices.Sort(a.Open)
-		actions[key] = a.Action
-	}
-	return actions, err
+	}, "SELECT a.id, a.instance_uuid, COALESCE(a.action, ''), COALESCE(a.request_id, ''), "+event+", "+host+", "+open+" AS unfinished FROM instance_actions a"+join+
+		" WHERE a.deleted = 0 AND a.instance_uuid IN ("+novadb.Places(len(uuids))+") ORDER BY a.id, unfinished DESC, 5, 6", uuids...)
 }

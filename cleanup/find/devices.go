@@ -13,8 +13,9 @@ import (
 
 const deviceColumns = "id, compute_node_id, address, vendor_id, product_id, dev_type, status, instance_uuid, request_id, parent_addr, updated_at"
 
-func scanDevice(rows *sql.Rows) (d cleanup.Device, err error) {
-	err = rows.Scan(&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated)
+// scanDevice scans deviceColumns, and further columns into more.
+func scanDevice(rows *sql.Rows, more ...any) (d cleanup.Device, err error) {
+	err = rows.Scan(append([]any{&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated}, more...)...)
 	return d, err
 }
 

@@ -35,14 +35,14 @@ func CheckGiven(ctx context.Context, d *novadb.Databases, o Options) (others []s
 	if len(given) == 0 && o.Instance == "" && o.Address == "" || d.Unread() != nil {
 		return nil, nil
 	}
-	s := search{given: given, options: o, known: map[string]bool{}}
+	s := search{given: given, options: o, known: map[string]bool{}, like: map[string][]string{}}
 	for _, c := range d.All() {
 		if err := inCell(ctx, d, c, o, func(r *reader) error { return s.in(ctx, r) }); err != nil {
 			return nil, err
 		}
 	}
 	if d.API != nil && o.Instance != "" {
-		if err := s.exists(ctx, d.API, "--instance", "SELECT COUNT(*) FROM instance_mappings WHERE instance_uuid = ?", o.Instance); err != nil {
+		if err := s.look(ctx, d.API, "--instance", o.Instance, "SELECT instance_uuid FROM instance_mappings WHERE instance_uuid = ?", o.Instance); err != nil {
 			return nil, err
 		}
 	}
@@ -53,9 +53,9 @@ func CheckGiven(ctx context.Context, d *novadb.Databases, o Options) (others []s
 type search struct {
 	given   []Given
 	options Options
-	known   map[string]bool // by host, and by option for others
-	names   []string        // of all hosts and nodes
-	like    map[string][]string
+	known   map[string]bool     // by host, and by option for others
+	names   []string            // of all hosts and nodes
+	like    map[string][]string // what the databases have instead, by option
 }
 
 // in looks in one cell.
@@ -78,56 +78,32 @@ func (s *search) in(ctx context.Context, r *reader) error {
 		s.known[s.options.Host] = true
 	}
 	if u := s.options.Instance; u != "" {
-		for _, statement := range []string{"SELECT COUNT(*) FROM instances WHERE uuid = ?", "SELECT COUNT(*) FROM pci_devices WHERE instance_uuid = ?",
-			"SELECT COUNT(*) FROM migrations WHERE " + r.column("migrations", "uuid", "instance_uuid") + " = ?"} {
-			if err := s.exists(ctx, r.tx, "--instance", statement, u); err != nil {
-				return err
-			}
-		}
 		begins := strings.NewReplacer("%", "", "_", "").Replace(u[:min(len(u), 8)]) + "%"
-		if err := s.similar(ctx, r, "--instance", "SELECT uuid FROM instances WHERE deleted = 0 AND uuid LIKE ? LIMIT 3", begins); err != nil {
+		migration := r.column("migrations", "uuid", "instance_uuid")
+		err := s.look(ctx, r.tx, "--instance", u, "SELECT uuid FROM instances WHERE uuid = ? UNION SELECT instance_uuid FROM pci_devices WHERE instance_uuid = ? "+
+			"UNION SELECT "+migration+" FROM migrations WHERE "+migration+" = ? UNION (SELECT uuid FROM instances WHERE deleted = 0 AND uuid LIKE ? LIMIT 3)", u, u, u, begins)
+		if err != nil {
 			return err
 		}
 	}
 	if a := s.options.Address; a != "" {
-		if err := s.exists(ctx, r.tx, "--device", "SELECT COUNT(*) FROM pci_devices WHERE address = ?", a); err != nil {
-			return err
-		}
 		slot, _, _ := strings.Cut(a, ".")
-		return s.similar(ctx, r, "--device", "SELECT DISTINCT address FROM pci_devices WHERE deleted = 0 AND address LIKE ? LIMIT 3", slot+".%")
+		return s.look(ctx, r.tx, "--device", a, "SELECT address FROM pci_devices WHERE address = ? "+
+			"UNION (SELECT DISTINCT address FROM pci_devices WHERE deleted = 0 AND address LIKE ? LIMIT 3)", a, slot+".%")
 	}
 	return nil
 }
 
-// exists notes whether a database has what an option names.
-func (s *search) exists(ctx context.Context, q interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}, option, statement string, value string) error {
-	if s.known[option] {
-		return nil
-	}
-	var n int
-	if err := q.QueryRowContext(ctx, statement, value).Scan(&n); err != nil {
-		return novadb.Explain(option, err)
-	}
-	s.known[option] = n > 0
-	return nil
-}
-
-// similar notes what a database has that is like what an option names.
-func (s *search) similar(ctx context.Context, r *reader, option, statement, like string) error {
-	if s.known[option] {
-		return nil
-	}
-	if s.like == nil {
-		s.like = map[string][]string{}
-	}
-	return r.query(ctx, option, func(rows *sql.Rows) error {
+// look notes the names that a statement finds: whether what an option names is among them, and what is
+// like it.
+func (s *search) look(ctx context.Context, q novadb.Querier, option, wanted, statement string, args ...any) error {
+	return novadb.Query(ctx, q, option, func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)
+		s.known[option] = s.known[option] || cleanup.KeyOf(name) == cleanup.KeyOf(wanted)
 		s.like[option] = append(s.like[option], name)
 		return err
-	}, statement, like)
+	}, statement, args...)
 }
 
 // unknown returns an error for all names that were not found, and the hosts of folders.

@@ -31,17 +31,9 @@ func nodeOf(host, node string) string {
 		" AND s.hypervisor_hostname = " + node + ")), " + node + ")"
 }
 
-// neutral matches collations of no language. They differ in what they do with letters outside
-// ASCII, but two texts of printable ASCII are equal at most if they differ in letter case and
-// trailing blanks alone. (With a collation of Hungarian, "ccs" equals "cscs".) A test compares
-// this with a server.
-var neutral = host.LazyRegexp(`^(utf8|utf8mb3|utf8mb4|latin1|ascii)_` +
-	`(bin|nopad_bin|0900_bin|general(_nopad)?_c[is]|swedish(_nopad)?_ci|unicode(_520)?(_nopad)?_ci|(0900|uca1400)(_nopad)?_a[is]_c[is])$`)
-
-// collation returns the collation of all columns with names of hosts and nodes.
-//
-// Errors: some of them have another than others, so that a name can be equal to two that differ.
-func collation(of map[string]string) (name string, err error) {
+// checkCollations returns an error if some columns with names of hosts and nodes have another collation
+// than others, so that a name can be equal to two that differ.
+func checkCollations(of map[string]string) error {
 	columns := []string{"compute_nodes.host", "compute_nodes.hypervisor_hostname", "services.host", "instances.host", "instances.node",
 		"migrations.source_compute", "migrations.source_node", "migrations.dest_compute", "migrations.dest_node"}
 	by := map[string][]string{}
@@ -49,50 +41,44 @@ func collation(of map[string]string) (name string, err error) {
 		by[of[column]] = append(by[of[column]], column)
 	}
 	if len(by) == 1 {
-		return of[columns[0]], nil
+		return nil
 	}
 	var all []string
 	for _, collation := range slices.Sorted(maps.Keys(by)) {
 		all = append(all, fmt.Sprintf("%s of %s", collation, strings.Join(by[collation], ", ")))
 	}
-	return "", host.WithHint(fmt.Errorf("columns with names of hosts have different collations: %s", strings.Join(all, "; ")),
+	return host.WithHint(fmt.Errorf("columns with names of hosts have different collations: %s", strings.Join(all, "; ")),
 		"ALTER TABLE ... MODIFY ... COLLATE gives these columns one collation; until then Nova itself finds other hosts by one column than by another")
 }
 
-// plain returns whether a name equals no other plain name by a neutral collation.
-func plain(name []byte) bool {
-	return !slices.ContainsFunc(name, func(c byte) bool { return c <= ' ' || c > '~' || 'A' <= c && c <= 'Z' })
-}
-
-// spellNodes gives the nodes of hosts their one spelling, and notes the hosts that exist in several:
-// Nova takes them for one.
-func (r *reader) spellNodes(ctx context.Context, hosts []string, respell func(node int, host, name string)) error {
+// spellNodes gives nodes their one spelling, and notes the hosts that exist in several: Nova takes them
+// for one. A repair reads the nodes while Nova's rows are locked: the server compares neighbours in the
+// index of names, and not each node with others.
+func (r *reader) spellNodes(ctx context.Context, respell func(node int, host, name string)) error {
 	r.ambiguous = map[string][]string{}
-	for some := range slices.Chunk(hosts, batch) {
-		err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
-			var id int64
-			var written, host, name string
-			if err := rows.Scan(&id, &written, &host, &name); err != nil {
-				return err
-			}
-			if n := r.nodes.index(id); n >= 0 {
-				if !r.nodes.rows[n].deleted && !slices.Contains(r.ambiguous[host], written) {
-					r.ambiguous[host] = append(r.ambiguous[host], written)
-				}
-				respell(n, host, name)
-			}
-			return nil
-		}, "SELECT n.id, n.host, "+hostOf("n.host")+", "+nodeOf("n.host", "n.hypervisor_hostname")+
-			" FROM compute_nodes n WHERE n.host IN ("+novadb.Places(len(some))+")", anys(some)...)
-		if err != nil {
+	several := func(column, group string) string {
+		return "SELECT host FROM compute_nodes GROUP BY " + group + " HAVING MIN(CAST(" + column + " AS BINARY)) <> MAX(CAST(" + column + " AS BINARY))"
+	}
+	err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
+		var id int64
+		var written, host, name string
+		if err := rows.Scan(&id, &written, &host, &name); err != nil {
 			return err
 		}
-	}
+		if n := r.nodes.index(id); n >= 0 {
+			if !r.nodes.rows[n].deleted && !slices.Contains(r.ambiguous[host], written) {
+				r.ambiguous[host] = append(r.ambiguous[host], written)
+			}
+			respell(n, host, name)
+		}
+		return nil
+	}, "SELECT n.id, n.host, "+hostOf("n.host")+", COALESCE("+nodeOf("n.host", "n.hypervisor_hostname")+", '') FROM ("+several("host", "host")+
+		" UNION "+several("hypervisor_hostname", "host, hypervisor_hostname")+") same JOIN compute_nodes n ON n.host = same.host")
 	for _, spellings := range r.ambiguous {
 		slices.Sort(spellings)
 	}
 	maps.DeleteFunc(r.ambiguous, func(_ string, spellings []string) bool { return len(spellings) < 2 })
-	return nil
+	return err
 }
 
 // spell returns the spelling of a host that the operator names, "" if no node has it.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 
 	"gpustack/cleanup"
 )
@@ -85,7 +84,6 @@ func (r *reader) readNodes(ctx context.Context) error {
 	var id int64
 	var host, name sql.RawBytes
 	var deleted sql.NullInt64
-	ordinary := neutral().MatchString(r.collation)
 	err := r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
 		if err := rows.Scan(&id, &host, &name, &deleted); err != nil {
 			return err
@@ -96,20 +94,16 @@ func (r *reader) readNodes(ctx context.Context) error {
 			row.name = add(name)
 		}
 		r.nodes.rows = append(r.nodes.rows, row)
-		ordinary = ordinary && plain(host) && plain(name)
 		return nil
 	}, "SELECT id, host, hypervisor_hostname, deleted FROM compute_nodes")
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(r.nodes.rows, func(a, b nodeRow) int { return cmp.Compare(a.id, b.id) })
+	err = r.spellNodes(ctx, func(n int, host, name string) {
+		r.nodes.rows[n].host, r.nodes.rows[n].name = add([]byte(host)), add([]byte(name))
+	})
 	r.nodes.texts = string(texts)
-	if !ordinary {
-		err = r.spellNodes(ctx, r.nodes.several(neutral().MatchString(r.collation)), func(n int, host, name string) {
-			r.nodes.rows[n].host, r.nodes.rows[n].name = add([]byte(host)), add([]byte(name))
-		})
-		r.nodes.texts = string(texts)
-	}
 	r.nodes.byHost = make([]int32, len(r.nodes.rows))
 	for i := range r.nodes.byHost {
 		r.nodes.byHost[i] = int32(i)
@@ -118,29 +112,6 @@ func (r *reader) readNodes(ctx context.Context) error {
 		return cmp.Compare(r.nodes.text(r.nodes.rows[a].host), r.nodes.text(r.nodes.rows[b].host))
 	})
 	return err
-}
-
-// several returns the hosts that may exist in another spelling, or have a node that does. A repair
-// reads the nodes while Nova's rows are locked: the server is not asked for names that differ from all
-// others in more than letter case and blanks.
-func (n *nodes) several(neutral bool) (hosts []string) {
-	fold := func(name string) string { return strings.ToLower(strings.TrimRight(name, " ")) }
-	first := map[string]string{} // the first spelling of a name that is folded
-	for _, row := range n.rows {
-		host, name := n.text(row.host), n.text(row.name)
-		unknown := !neutral || strings.ContainsFunc(host+name, func(c rune) bool { return c < ' ' || c > '~' })
-		for key, spelling := range map[string]string{fold(host): host, fold(host) + "\x00" + fold(name): name} {
-			if _, known := first[key]; !known {
-				first[key] = spelling
-			}
-			unknown = unknown || first[key] != spelling
-		}
-		if unknown {
-			hosts = append(hosts, host)
-		}
-	}
-	slices.Sort(hosts)
-	return slices.Compact(hosts)
 }
 
 // liveNodes returns the nodes of a host that are not deleted.

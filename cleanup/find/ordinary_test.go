@@ -5,7 +5,6 @@ import (
 	"hash/crc32"
 	"math"
 	"strconv"
-	"strings"
 	"testing"
 
 	"gpustack/cleanup"
@@ -196,35 +195,5 @@ func TestOrdinaryRowsAllocateNothing(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// TestSeveral: the server is asked only for hosts that may exist in another spelling.
-func TestSeveral(t *testing.T) {
-	for name, test := range map[string]struct {
-		names   []string // host/node
-		foreign bool     // a collation of some language
-		want    []string
-	}{
-		"plain":                     {names: []string{"gpu1/gpu1", "gpu2/gpu2"}},
-		"capitals":                  {names: []string{"GPU1/GPU1.example", "gpu2/gpu2"}},
-		"a host in other letters":   {names: []string{"gpu1/gpu1", "GPU1/gpu9"}, want: []string{"GPU1"}},
-		"a blank":                   {names: []string{"gpu1/gpu1", "gpu1 /gpu1"}, want: []string{"gpu1 "}},
-		"a node in other letters":   {names: []string{"gpu1/gpu1", "gpu1/GPU1"}, want: []string{"gpu1"}},
-		"nodes of two hosts":        {names: []string{"gpu1/a", "gpu2/A"}},
-		"several nodes of a host":   {names: []string{"ironic/a", "ironic/b"}},
-		"outside ASCII":             {names: []string{"gpu1/gpu1", "gpü2/gpu2"}, want: []string{"gpü2"}},
-		"a collation of a language": {names: []string{"ccs/a", "cscs/b"}, foreign: true, want: []string{"ccs", "cscs"}},
-	} {
-		var n nodes
-		for i, pair := range test.names {
-			host, node, _ := strings.Cut(pair, "/")
-			begin := uint32(len(n.texts))
-			n.texts += host + node
-			n.rows = append(n.rows, nodeRow{id: int64(i + 1), host: part{begin, uint16(len(host))}, name: part{begin + uint32(len(host)), uint16(len(node))}})
-		}
-		if diff := cmp.Diff(test.want, n.several(!test.foreign)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
 	}
 }

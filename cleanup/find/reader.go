@@ -17,7 +17,6 @@ import (
 type reader struct {
 	tx        *sql.Tx
 	columns   map[string]bool // table.column, where releases differ
-	collation string          // of all names of hosts and nodes
 	now       time.Time
 	ambiguous map[string][]string // hosts that exist in several spellings, by the one that is read
 	nodes     nodes
@@ -61,7 +60,7 @@ func (r *reader) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.collation, err = collation(collations); err != nil {
+	if err := checkCollations(collations); err != nil {
 		return err
 	}
 	// The snapshot begins with the first of Nova's tables that is read.

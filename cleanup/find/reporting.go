@@ -39,9 +39,8 @@ func (n NotReporting) String() string {
 
 // pciNode is a compute node with live rows of devices.
 type pciNode struct {
-	id               int64
-	cell, host, uuid string
-	devices          []nodeDevice
+	Stock
+	devices []nodeDevice
 }
 
 type nodeDevice struct {
@@ -81,7 +80,7 @@ func ListNotReporting(ctx context.Context, d *novadb.Databases, p Providers, mat
 	var taken []string // providers of devices in use
 	for _, n := range nodes {
 		for _, device := range n.devices {
-			if provider, ok := device.provider(below[n.uuid]); ok && device.consumers != nil {
+			if provider, ok := device.provider(below[n.UUID]); ok && device.consumers != nil {
 				taken = append(taken, provider)
 			}
 		}
@@ -102,8 +101,8 @@ func ListNotReporting(ctx context.Context, d *novadb.Databases, p Providers, mat
 	}
 	var found []NotReporting
 	for _, n := range nodes {
-		if why := n.notReported(below[n.uuid], consumers); len(why) > 0 {
-			found = append(found, NotReporting{n.cell, n.host, why})
+		if why := n.notReported(below[n.UUID], consumers); len(why) > 0 {
+			found = append(found, NotReporting{n.Cell, n.Host, why})
 		}
 	}
 	return found, errors.Join(errs...)
@@ -142,77 +141,58 @@ func (n pciNode) notReported(below []cloud.Provider, consumers map[string][]stri
 }
 
 // pciNodes returns the compute nodes of a cell that have live rows of devices that matter.
-func pciNodes(ctx context.Context, c novadb.Cell, matters func(vendor, product string) bool) ([]pciNode, error) {
-	tx, err := c.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+func pciNodes(ctx context.Context, c novadb.Cell, matters func(vendor, product string) bool) (nodes []pciNode, err error) {
+	all, err := stocks(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
-	defer tx.Rollback() //nolint:errcheck // nothing was written
-	migrations, err := openConsumers(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	networks, err := networkProducts(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	var nodes []pciNode
-	err = novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
-		n := pciNode{cell: c.Name}
-		var address, parent, kind, vendor, product, instance string
-		err := rows.Scan(&n.id, &n.host, &n.uuid, &address, &parent, &kind, &vendor, &product, &instance)
-		if err != nil || !matters(vendor, product) || networks[n.id][vendor+product] {
-			return err
+	migrations, err := openConsumers(ctx, c.DB)
+	for _, s := range all {
+		n, networks := pciNode{Stock: s}, networkProducts(s.Columns.PCIStats)
+		slices.SortFunc(s.Rows, func(a, b StockRow) int { return strings.Compare(a.Address, b.Address) })
+		for _, row := range s.Rows {
+			if !matters(row.Vendor, row.Product) || networks[row.Vendor+row.Product] {
+				continue
+			}
+			device := nodeDevice{address: row.Address, shown: row.Address}
+			if row.Type == cleanup.TypeVF && row.Parent != nil {
+				device.address = *row.Parent
+			}
+			if row.Instance != nil {
+				device.consumers = append([]string{*row.Instance}, migrations[*row.Instance]...)
+			}
+			n.devices = append(n.devices, device)
 		}
-		device := nodeDevice{address: address, shown: address}
-		if kind == cleanup.TypeVF {
-			device.address = parent
-		}
-		if instance != "" {
-			device.consumers = append([]string{instance}, migrations[instance]...)
-		}
-		if len(nodes) == 0 || nodes[len(nodes)-1].id != n.id {
+		if len(n.devices) > 0 {
 			nodes = append(nodes, n)
 		}
-		last := &nodes[len(nodes)-1]
-		last.devices = append(last.devices, device)
-		return nil
-	}, `SELECT n.id, COALESCE(n.host, ''), COALESCE(n.uuid, ''), p.address, COALESCE(p.parent_addr, ''), p.dev_type, p.vendor_id, p.product_id, COALESCE(p.instance_uuid, '')
-FROM pci_devices p JOIN compute_nodes n ON n.id = p.compute_node_id WHERE p.deleted = 0 AND n.deleted = 0 ORDER BY n.id, p.address`)
+	}
 	return nodes, err
 }
 
-// networkProducts returns, by compute node, the products all of whose free devices have a
-// physical_network, by the node's pci_stats (nova/objects/pci_device_pool.py). nova-compute
-// does not report such devices to Placement (nova/compute/pci_placement_translator.py,
-// PlacementView.process_dev). For a product without a free device the result is false.
-func networkProducts(ctx context.Context, tx *sql.Tx) (map[int64]map[string]bool, error) {
-	networks := map[int64]map[string]bool{}
-	return networks, novadb.Query(ctx, tx, "compute_nodes", func(rows *sql.Rows) error {
-		var id int64
-		var stats []byte
-		if err := rows.Scan(&id, &stats); err != nil {
-			return err
-		}
-		recorded, err := pools.ParsePools(stats)
-		if err != nil {
-			return nil // as for a node without pci_stats
-		}
-		networks[id] = map[string]bool{}
-		for _, pool := range recorded {
-			name, key := pool.Tags["physical_network"], pool.Vendor+pool.Product
-			other, known := networks[id][key]
-			networks[id][key] = name != "" && (other || !known)
-		}
-		return nil
-	}, "SELECT id, pci_stats FROM compute_nodes WHERE deleted = 0 AND pci_stats LIKE '%physical_network%'")
+// networkProducts returns the products all of whose free devices have a physical_network, by the pci_stats
+// of their node (nova/objects/pci_device_pool.py). nova-compute does not report such devices to
+// Placement (nova/compute/pci_placement_translator.py, PlacementView.process_dev). For a product
+// without a free device the result is false.
+func networkProducts(stats []byte) map[string]bool {
+	networks := map[string]bool{}
+	recorded, err := pools.ParsePools(stats)
+	if err != nil {
+		return networks // as for a node without pci_stats
+	}
+	for _, pool := range recorded {
+		name, key := pool.Tags["physical_network"], pool.Vendor+pool.Product
+		other, known := networks[key]
+		networks[key] = name != "" && (other || !known)
+	}
+	return networks
 }
 
 // openConsumers returns the migrations of instances that have devices: while an instance moves,
 // its migration holds the allocations on the source.
-func openConsumers(ctx context.Context, tx *sql.Tx) (map[string][]string, error) {
+func openConsumers(ctx context.Context, db *sql.DB) (map[string][]string, error) {
 	consumers := map[string][]string{}
-	return consumers, novadb.Query(ctx, tx, "migrations", func(rows *sql.Rows) error {
+	return consumers, novadb.Query(ctx, db, "migrations", func(rows *sql.Rows) error {
 		var instance, migration string
 		err := rows.Scan(&instance, &migration)
 		consumers[instance] = append(consumers[instance], migration)

@@ -88,23 +88,15 @@ func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err e
 	index := map[int64]int{}
 	err = novadb.Query(ctx, tx, "compute_nodes", func(rows *sql.Rows) error {
 		var id int64
-		var host, name, uuid sql.NullString
-		var stats []byte
-		var columns NodeColumns
-		var cpu, ram sql.NullFloat64
-		var hypervisor, info sql.NullString
-		var version sql.NullInt64
-		if err := rows.Scan(&id, &host, &name, &uuid, &stats, &columns.Topology, &columns.Supported, &cpu, &ram, &hypervisor, &version,
-			&info); err != nil {
-			return err
-		}
-		columns.PCIStats, columns.CPURatio, columns.RAMRatio = stats, cpu.Float64, ram.Float64
-		columns.Hypervisor, columns.HypervisorVersion, columns.CPUInfo = hypervisor.String, int(version.Int64), info.String
+		s := Stock{Cell: c.Name}
+		n := &s.Columns
+		err := rows.Scan(&id, &s.Host, &s.Node, &s.UUID, &n.PCIStats, &n.Topology, &n.Supported, &n.CPURatio, &n.RAMRatio, &n.Hypervisor, &n.HypervisorVersion, &n.CPUInfo)
 		index[id] = len(all)
-		all = append(all, Stock{Cell: c.Name, Host: host.String, Node: name.String, UUID: uuid.String, Columns: columns})
-		return nil
-	}, "SELECT id, host, hypervisor_hostname, uuid, pci_stats, numa_topology, supported_instances, cpu_allocation_ratio, ram_allocation_ratio, "+
-		"hypervisor_type, hypervisor_version, cpu_info FROM compute_nodes WHERE deleted = 0"+where, args...)
+		all = append(all, s)
+		return err
+	}, "SELECT id, COALESCE(host, ''), COALESCE(hypervisor_hostname, ''), COALESCE(uuid, ''), pci_stats, numa_topology, supported_instances, "+
+		"COALESCE(cpu_allocation_ratio, 0), COALESCE(ram_allocation_ratio, 0), COALESCE(hypervisor_type, ''), COALESCE(hypervisor_version, 0), COALESCE(cpu_info, '') "+
+		"FROM compute_nodes WHERE deleted = 0"+where, args...)
 	if err = novadb.IgnoreNoName(err); err != nil {
 		return nil, err
 	}
@@ -113,16 +105,12 @@ func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err e
 		nodes = " AND compute_node_id IN (SELECT id FROM compute_nodes WHERE deleted = 0" + where + ")"
 	}
 	err = novadb.Query(ctx, tx, "pci_devices", func(rows *sql.Rows) error {
-		var r StockRow
-		d := &r.Device
-		if err := rows.Scan(&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated,
-			&r.NUMA); err != nil {
-			return err
-		}
+		var numa *int
+		d, err := scanDevice(rows, &numa)
 		if at, live := index[d.Node]; live {
-			all[at].Rows = append(all[at].Rows, r)
+			all[at].Rows = append(all[at].Rows, StockRow{Device: d, NUMA: numa})
 		}
-		return nil
+		return err
 	}, "SELECT "+deviceColumns+", numa_node FROM pci_devices WHERE deleted = 0"+nodes, args...)
 	return all, novadb.IgnoreNoName(err)
 }

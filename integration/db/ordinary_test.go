@@ -326,28 +326,3 @@ func TestJudgedOnce(t *testing.T) {
 		t.Errorf("judged %d times", times)
 	}
 }
-
-// TestNeutralCollations: in a collation of no language, texts of printable ASCII are equal at most
-// apart from letter case and trailing blanks.
-func TestNeutralCollations(t *testing.T) {
-	reset(t)
-	neutral := regexp.MustCompile(`^(utf8|utf8mb3|utf8mb4|latin1|ascii)_(bin|nopad_bin|0900_bin|general(_nopad)?_c[is]|swedish(_nopad)?_ci|unicode(_520)?(_nopad)?_ci|(0900|uca1400)(_nopad)?_a[is]_c[is])$`)
-	tried := 0
-	for _, row := range database.find(t, "SELECT full_collation_name, character_set_name FROM information_schema.collation_character_set_applicability") {
-		if !neutral.MatchString(row[0]) {
-			continue
-		}
-		tried++
-		text := func(n string) string { return "CONVERT(CHAR(" + n + ") USING " + row[1] + ")" }
-		// Each character, and each pair of characters, beside each other character, pair and nothing.
-		equal := database.find(t, fmt.Sprintf(`WITH one AS (SELECT seq AS n, %[1]s AS text FROM seq_32_to_126),
-			texts AS (SELECT CONCAT('x', text, 'x') AS text FROM one UNION ALL SELECT 'xx' UNION ALL SELECT CONCAT('x', a.text, b.text, 'x') FROM one a, one b)
-			SELECT COUNT(*) FROM (SELECT MIN(LOWER(text)) AS a, MAX(LOWER(text)) AS b FROM texts GROUP BY text COLLATE %[2]s) g WHERE CAST(a AS BINARY) <> CAST(b AS BINARY)`, text("seq"), row[0]))
-		if equal[0][0] != "0" {
-			t.Errorf("%s: %s", row[0], equal[0][0])
-		}
-	}
-	if tried < 10 {
-		t.Errorf("%d collations", tried)
-	}
-}
