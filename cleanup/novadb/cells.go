@@ -114,32 +114,19 @@ func (w Where) connect(ctx context.Context, what, url string) (*sql.DB, error) {
 // mapping is a row of nova_api.cell_mappings.
 type mapping struct{ uuid, name, url string }
 
-// mappings reads the cells that nova_api names.
-func (d *Databases) mappings(ctx context.Context) (all []mapping, err error) {
-	rows, err := d.API.QueryContext(ctx, "SELECT uuid, COALESCE(name, ''), COALESCE(database_connection, '') FROM cell_mappings ORDER BY id")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // rows.Err returns the error
-	for rows.Next() {
-		var m mapping
-		if err := rows.Scan(&m.uuid, &m.name, &m.url); err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	return all, rows.Err()
-}
-
 // mapped connects to the cells that nova_api names.
 func (d *Databases) mapped(ctx context.Context, w Where) ([]Cell, error) {
 	var mappings []mapping
-	err := within(ctx, w.Limits.withDefaults().Connect, func(ctx context.Context) (err error) {
-		mappings, err = d.mappings(ctx)
-		return err
+	err := within(ctx, w.Limits.withDefaults().Connect, func(ctx context.Context) error {
+		return Query(ctx, d.API, "cell_mappings", func(rows *sql.Rows) error {
+			var m mapping
+			err := rows.Scan(&m.uuid, &m.name, &m.url)
+			mappings = append(mappings, m)
+			return err
+		}, "SELECT uuid, COALESCE(name, ''), COALESCE(database_connection, '') FROM cell_mappings ORDER BY id")
 	})
 	if err != nil {
-		return nil, Explain("nova_api.cell_mappings", err)
+		return nil, Explain("nova_api", err)
 	}
 	if len(mappings) == 0 {
 		return nil, errNoCells

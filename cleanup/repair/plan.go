@@ -2,7 +2,6 @@ package repair
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -150,19 +149,18 @@ func (r *Repairer) plausible(ctx context.Context, units []cleanup.Unit) error {
 		if err != nil {
 			return err
 		}
+		var instances, services bool
+		if err := c.DB.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM instances WHERE deleted = 0), "+
+			"EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute')").Scan(&instances, &services); err != nil {
+			return novadb.Explain("cell "+u.Cell, err)
+		}
 		var lacks []string
-		for _, table := range []struct{ name, statement string }{
-			{"instances", "SELECT EXISTS(SELECT 1 FROM instances WHERE deleted = 0)"},
-			{"services", "SELECT EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute')"},
-		} {
-			var there bool
-			if err := c.DB.QueryRowContext(ctx, table.statement).Scan(&there); err != nil && !errors.Is(err, sql.ErrNoRows) {
-				return novadb.Explain(table.name, err)
-			}
+		for table, there := range map[string]bool{"instances": instances, "services": services} {
 			if !there {
-				lacks = append(lacks, "no "+table.name)
+				lacks = append(lacks, "no "+table)
 			}
 		}
+		slices.Sort(lacks)
 		if len(lacks) > 0 {
 			return fmt.Errorf("cell %s: %w: it has %s", u.Cell, errImplausible, strings.Join(lacks, " and "))
 		}
