@@ -83,26 +83,18 @@ func newDifference(p Pool, recorded, free int) PoolDifference {
 
 // PoolFinding is the judgement of a compute node whose pools do not match its rows.
 type PoolFinding struct {
-	Cell        string           `json:"cell"`        // the name of the cell
-	Host        string           `json:"host"`        // the host of the compute node
-	Node        string           `json:"node"`        // the compute node
-	Case        Case             `json:"case"`        // always "O"
-	Verdict     Verdict          `json:"verdict"`     // always "suspicious"
-	Pools       []PoolDifference `json:"differences"` // the pools that do not match
-	Evidence    string           `json:"evidence"`    // the records it is based on
-	Reason      string           `json:"reason"`      // why the verdict follows
-	Consequence string           `json:"consequence"` // the effect of leaving it
-	Steps       host.Text        `json:"steps"`       // what the operator should do
-}
-
-// Unjudged is something that was not judged, with the reason.
-type Unjudged struct {
 	Cell string `json:"cell"` // the name of the cell
 	Host string `json:"host"` // the host of the compute node
 	Node string `json:"node"` // the compute node
-	// why not: pci_stats is NULL or malformed; or it does not match, but nova-compute is down or a
-	// row has changed within five minutes
-	Why host.Text `json:"why"`
+	Case Case   `json:"case"` // always "O"
+	// "suspicious", or "unknown": pci_stats is NULL or malformed; or it does not match, but
+	// nova-compute is down or a row has changed within five minutes
+	Verdict     Verdict          `json:"verdict"`
+	Pools       []PoolDifference `json:"differences"` // the pools that do not match
+	Evidence    string           `json:"evidence"`    // the records it is based on
+	Reason      string           `json:"reason"`      // why the verdict follows
+	Consequence string           `json:"consequence"` // the effect of leaving it; "" for unknown ones
+	Steps       host.Text        `json:"steps"`       // what the operator should do
 }
 
 // ComparePools returns the pools of a node that do not match its rows, sorted. stats is pci_stats,
@@ -142,41 +134,32 @@ func ComparePools(stats []byte, rows map[Pool]Free) ([]PoolDifference, error) {
 	return differences, nil
 }
 
-// classifyPools judges the pools of a node. It returns a finding, or why they are not judged, or
-// neither if they match. Only differences of a node whose nova-compute is up and none of whose rows
-// has changed for poolsQuiet are findings: all others may be corrected by the next audit, or when
-// nova-compute starts.
-func classifyPools(n NodeStats) (finding *PoolFinding, not *Unjudged) {
-	unjudged := func(why host.Text) (*PoolFinding, *Unjudged) {
-		return nil, &Unjudged{n.Cell, n.Node.Host, n.Node.Name, why}
-	}
-	if n.Err != nil {
-		return unjudged(host.Text(n.Err.Error()))
-	}
-	if len(n.Differences) == 0 {
-		return nil, nil
-	}
-	f := Facts{Now: n.Now, Down: n.Down, Service: n.Service, Node: &n.Node}
+// classifyPools judges the pools of a node that do not match its rows. Only differences of a node whose
+// nova-compute is up and none of whose rows has changed for poolsQuiet are suspicious: all others may be
+// corrected by the next audit, or when nova-compute starts.
+func classifyPools(n NodeStats) PoolFinding {
+	c := &classifier{f: Facts{Now: n.Now, Down: n.Down, Service: n.Service, Node: &n.Node}}
 	quiet := n.Now.Sub(n.Changed)
-	differences := textOf(n.Differences)
-	switch {
-	case !f.up():
-		return unjudged(host.Textf("%s, but %s: nova-scheduler does not use the node, "+
-			"and nova-compute corrects them when it starts", differences, (&classifier{f: f}).compute()))
-	case quiet < poolsQuiet && !n.Changed.IsZero():
-		return unjudged(host.Textf("%s, but a row of the node changed %s ago: run %s again in %s", differences, age(max(0, quiet)), again, poolsQuiet))
-	}
-	unchanged := "no row of the node has a time of change"
+	evidence := c.compute() + "; no row of the node has a time of change"
 	if !n.Changed.IsZero() {
-		unchanged = "no row of the node changed for " + age(quiet)
+		evidence = c.compute() + "; no row of the node changed for " + age(quiet)
 	}
-	return &PoolFinding{
-		Cell: n.Cell, Host: n.Node.Host, Node: n.Node.Name, Case: CasePools, Verdict: Suspicious, Pools: n.Differences,
-		Evidence:    (&classifier{f: f}).compute() + "; " + unchanged,
-		Reason:      differences,
-		Consequence: consequenceOf(n.Differences),
-		Steps:       host.Textf("restart nova-compute on %s: it reads its rows when it starts, and then reports its free devices again", n.Node.Host),
-	}, nil
+	found := PoolFinding{Cell: n.Cell, Host: n.Node.Host, Node: n.Node.Name, Case: CasePools, Verdict: Unknown, Pools: n.Differences,
+		Evidence: evidence, Reason: textOf(n.Differences)}
+	switch {
+	case n.Err != nil:
+		found.Pools, found.Reason = []PoolDifference{}, n.Err.Error()
+	case !c.f.up():
+		found.Reason += ", but " + c.compute()
+		found.Steps = "nova-scheduler does not use the node, and nova-compute corrects them when it starts"
+	case quiet < poolsQuiet && !n.Changed.IsZero():
+		found.Reason += fmt.Sprintf(", but a row of the node changed %s ago", age(max(0, quiet)))
+		found.Steps = host.Textf("run %s again in %s", again, poolsQuiet)
+	default:
+		found.Verdict, found.Consequence = Suspicious, consequenceOf(n.Differences)
+		found.Steps = host.Textf("restart nova-compute on %s: it reads its rows when it starts, and then reports its free devices again", n.Node.Host)
+	}
+	return found
 }
 
 // textOf returns differences as text.
@@ -213,36 +196,30 @@ type PoolReport struct {
 	Judged bool   `json:"judged"` // whether the pools of the selected compute nodes were compared
 	Why    string `json:"why"`    // why no node was judged; "" if nodes were
 	Nodes  int    `json:"nodes"`  // how many nodes' pools were compared
-	// compute nodes whose pools do not match their rows, by cell, host and node: 100 at most
-	Findings []PoolFinding `json:"findings"`
-	// compute nodes of which nothing can be concluded: 100 at most
-	NotJudged  []Unjudged `json:"not_judged"`
-	Suspicious int        `json:"suspicious"` // compute nodes whose pools do not match their rows, listed or not
-	Unjudged   int        `json:"unjudged"`   // compute nodes of which nothing can be concluded, listed or not
+	// compute nodes whose pools do not match their rows, the suspicious ones first, by cell, host and
+	// node: 100 at most of each verdict
+	Findings   []PoolFinding `json:"findings"`
+	Suspicious int           `json:"suspicious"` // compute nodes whose pools do not match their rows, listed or not
+	Unknown    int           `json:"unknown"`    // compute nodes of which nothing can be concluded, listed or not
 }
 
-// Add judges a node and adds it to the report.
+// Add judges a node whose pools do not match, and adds it to the report.
 func (r *PoolReport) Add(n NodeStats) {
 	r.Nodes++
-	finding, unjudged := classifyPools(n)
-	if finding != nil {
-		if r.Suspicious++; r.Suspicious <= mostPools {
-			r.Findings = append(r.Findings, *finding)
-		}
+	found := classifyPools(n)
+	number := &r.Suspicious
+	if found.Verdict == Unknown {
+		number = &r.Unknown
 	}
-	if unjudged != nil {
-		if r.Unjudged++; r.Unjudged <= mostPools {
-			r.NotJudged = append(r.NotJudged, *unjudged)
-		}
+	if *number++; *number <= mostPools {
+		r.Findings = append(r.Findings, found)
 	}
 }
 
-// Sort sorts the lists of the report by cell, host and node.
+// Sort sorts the findings.
 func (r *PoolReport) Sort() {
 	slices.SortFunc(r.Findings, func(a, b PoolFinding) int {
-		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host), strings.Compare(a.Node, b.Node))
-	})
-	slices.SortFunc(r.NotJudged, func(a, b Unjudged) int {
-		return cmp.Or(strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host), strings.Compare(a.Node, b.Node))
+		return cmp.Or(strings.Compare(string(a.Verdict), string(b.Verdict)), strings.Compare(a.Cell, b.Cell), strings.Compare(a.Host, b.Host),
+			strings.Compare(a.Node, b.Node))
 	})
 }

@@ -73,7 +73,7 @@ func (r *reader) spellNodes(ctx context.Context, respell func(node int, host, na
 		}
 		return nil
 	}, "SELECT n.id, n.host, "+hostOf("n.host")+", COALESCE("+nodeOf("n.host", "n.hypervisor_hostname")+", '') FROM ("+several("host", "host")+
-		" UNION "+several("hypervisor_hostname", "host, hypervisor_hostname")+") same JOIN compute_nodes n ON n.host = same.host")
+		" UNION ALL "+several("hypervisor_hostname", "host, hypervisor_hostname")+") same JOIN compute_nodes n ON n.host = same.host")
 	for _, spellings := range r.ambiguous {
 		slices.Sort(spellings)
 	}

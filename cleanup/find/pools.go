@@ -16,7 +16,7 @@ import (
 
 // newPools returns an empty report about the pools of the compute nodes that options select.
 func newPools(o Options) cleanup.PoolReport {
-	report := cleanup.PoolReport{Judged: true, Findings: []cleanup.PoolFinding{}, NotJudged: []cleanup.Unjudged{}}
+	report := cleanup.PoolReport{Judged: true, Findings: []cleanup.PoolFinding{}}
 	if o.Instance != "" || o.Address != "" {
 		report.Judged, report.Why = false, "only the rows of one instance or device were selected"
 	}

@@ -95,7 +95,7 @@ func TestPoolsOfTracker(t *testing.T) {
 		t.Errorf("%d guests, %d refused", guests, refused)
 	}
 	cell.quiet(t)
-	if report := poolsOf(t, find.Options{}); len(report.Findings)+len(report.NotJudged) > 0 || report.Nodes != count || !report.Judged {
+	if report := poolsOf(t, find.Options{}); len(report.Findings) > 0 || report.Nodes != count || !report.Judged {
 		t.Fatalf("of what Nova has written: %+v", report)
 	}
 	// Something else changes rows, or nova-compute dies between the one and the other.
@@ -160,7 +160,7 @@ func TestPoolsOfTracker(t *testing.T) {
 		}
 	}
 	cell.quiet(t)
-	if report := poolsOf(t, find.Options{}); len(report.Findings)+len(report.NotJudged) > 0 {
+	if report := poolsOf(t, find.Options{}); len(report.Findings) > 0 {
 		t.Errorf("after a restart: %+v", report)
 	}
 }
@@ -224,19 +224,20 @@ func TestPools(t *testing.T) {
 	report := poolsOf(t, find.Options{})
 	var got []string
 	for _, f := range report.Findings {
-		got = append(got, fmt.Sprintf("%s %s: %s", f.Host, f.Case, f.Reason))
-	}
-	for _, n := range report.NotJudged {
-		got = append(got, n.Host+" not judged: "+n.Why.String())
+		text := f.Host + " " + string(f.Verdict) + ": " + f.Reason
+		if f.Verdict == cleanup.Unknown && f.Steps != "" {
+			text += ": " + f.Steps.String()
+		}
+		got = append(got, text)
 	}
 	differ := "pci_stats has 0 free 10de:11b4 type-PCI, the rows have 1"
 	want := []string{
-		"differs O: " + differ,
-		"broken not judged: pci_stats: unexpected end of JSON input",
-		"changing not judged: " + differ + ", but a row of the node changed 4 min ago: run gpustack repair-migration again in 5m0s",
-		"down not judged: " + differ + ", but nova-compute on down last seen 60 min ago: nova-scheduler does not use the node, and nova-compute corrects them when it starts",
-		"null not judged: pci_stats is NULL, although the node has free devices",
-		"removed not judged: pci_stats has 1 free 10de:11b4 type-PCI, the rows have 0, but a row of the node changed 1 min ago: run gpustack repair-migration again in 5m0s",
+		"differs suspicious: " + differ,
+		"broken unknown: pci_stats: unexpected end of JSON input",
+		"changing unknown: " + differ + ", but a row of the node changed 4 min ago: run gpustack repair-migration again in 5m0s",
+		"down unknown: " + differ + ", but nova-compute on down last seen 60 min ago: nova-scheduler does not use the node, and nova-compute corrects them when it starts",
+		"null unknown: pci_stats is NULL, although the node has free devices",
+		"removed unknown: pci_stats has 1 free 10de:11b4 type-PCI, the rows have 0, but a row of the node changed 1 min ago: run gpustack repair-migration again in 5m0s",
 	}
 	for i := range got {
 		got[i] = strings.Replace(got[i], "last seen 1 h ago", "last seen 60 min ago", 1)
@@ -244,7 +245,7 @@ func TestPools(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || report.Nodes != 7 {
 		t.Errorf("%d nodes (-want +got):\n%s", report.Nodes, diff)
 	}
-	if report := poolsOf(t, find.Options{Host: "AGREES"}); report.Nodes != 1 || len(report.Findings)+len(report.NotJudged) > 0 {
+	if report := poolsOf(t, find.Options{Host: "AGREES"}); report.Nodes != 1 || len(report.Findings) > 0 {
 		t.Errorf("--host: %+v", report)
 	}
 	root := machine(t)
@@ -256,7 +257,7 @@ func TestPools(t *testing.T) {
 		{nil, 2, "differs pci_stats  SUSPICIOUS (case O)\n  why     " + differ},
 		{[]string{"--host", "agrees"}, 0, "pools of 1 compute nodes: 0 suspicious, 0 not judged\n"},
 		{[]string{"--device", first, "--host", "agrees"}, 0, "pools not judged: only the rows of one instance or device were selected\n"},
-		{[]string{"--host", "broken", "-o", "json"}, 0, `"not_judged":[{"cell":"cell1","host":"broken","node":"broken","why":"pci_stats: unexpected`},
+		{[]string{"--host", "broken", "-o", "json"}, 0, `"reason":"pci_stats: unexpected end of JSON input","consequence":"","steps":""}],"suspicious":0,"unknown":1`},
 	} {
 		stdout, stderr, status := repairMigration(t, root, test.args...)
 		if status != test.status || !strings.Contains(stdout, test.say) {
@@ -281,8 +282,8 @@ func TestPoolsOfManyNodes(t *testing.T) {
 		t.Fatalf("exit status %d, %v\n%s", status, err, stderr)
 	}
 	p := report.Pools
-	got := fmt.Sprint(p.Nodes, len(p.Findings), len(p.NotJudged), p.Suspicious, p.Unjudged)
-	if want := "5000 100 100 4000 1000"; got != want {
+	got := fmt.Sprint(p.Nodes, len(p.Findings), p.Suspicious, p.Unknown)
+	if want := "5000 200 4000 1000"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if len(statements) > 60 {

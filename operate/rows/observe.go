@@ -21,7 +21,7 @@ type Observed struct {
 
 // Different reports whether a row, pool or allocation is not as it should be.
 func (o Observed) Different() bool {
-	return o.Summary.Different() || len(o.Pools.Findings)+len(o.Allocations.Findings) > 0
+	return o.Summary.Different() || o.Pools.Suspicious+len(o.Allocations.Findings) > 0
 }
 
 // Observe judges all rows and pools, and the allocations in Placement, if there is one. It changes

@@ -11,32 +11,41 @@ import (
 // printPools prints the compute nodes whose pools do not match their rows, and a summary.
 func printPools(u *term.UI, r cleanup.PoolReport) {
 	for _, f := range r.Findings {
+		if f.Verdict == cleanup.Unknown {
+			continue
+		}
 		u.Printf("\n")
 		printFound(u, nodeName(f.Host, f.Node)+" pci_stats", f.Verdict, f.Case, [][2]string{
 			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps.String()},
 		})
 	}
-	if len(r.Findings) > 0 {
+	if r.Suspicious > 0 {
 		u.Printf("\n")
 	}
 	if !r.Judged {
 		u.Printf("pools not judged: %s\n", term.Printable(r.Why))
 		return
 	}
-	u.Printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Suspicious, r.Unjudged)
+	u.Printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Suspicious, r.Unknown)
 	hosts := map[string][]string{} // by reason
 	var reasons []string
-	for _, n := range r.NotJudged {
-		why := n.Why.String()
+	for _, f := range r.Findings {
+		if f.Verdict != cleanup.Unknown {
+			continue
+		}
+		why := f.Reason
+		if f.Steps != "" {
+			why += ": " + f.Steps.String()
+		}
 		if hosts[why] == nil {
 			reasons = append(reasons, why)
 		}
-		hosts[why] = append(hosts[why], nodeName(n.Host, n.Node))
+		hosts[why] = append(hosts[why], nodeName(f.Host, f.Node))
 	}
 	for _, reason := range reasons {
 		u.Printf("  not judged: %s: %s\n", term.Printable(firstOf(hosts[reason])), term.Printable(reason))
 	}
-	if more := r.Suspicious + r.Unjudged - len(r.Findings) - len(r.NotJudged); more > 0 {
+	if more := r.Suspicious + r.Unknown - len(r.Findings); more > 0 {
 		u.Printf("  %d of them are not listed\n", more)
 	}
 }
