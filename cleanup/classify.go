@@ -641,25 +641,14 @@ func (c *classifier) offline() {
 	}
 }
 
-// usedByOwner returns a function that says whether the report of a host shows that the instance of
-// a row uses the device.
-func usedByOwner(p Proof, host string) func(Device) bool {
-	return func(d Device) bool { return p.Has(host, *d.Instance, d.Address) }
-}
-
 // inUse returns why a guest may use the device, or one that is freed with it; "" if none does, by a
 // report from after since. All devices of the instance on the node count as freed: each alone may
 // leave to the other what both free.
 func (c *classifier) inUse(since time.Time) string {
 	var with []Device
 	if c.d.Status != StatusAvailable {
-		freed := []Device{c.d}
-		for _, h := range c.f.Held {
-			if h.Node == c.d.Node {
-				freed = append(freed, h.Device)
-			}
-		}
-		with = mayFree(freed, c.f.Card, usedByOwner(c.f.Proof, c.f.Node.Host))
+		row := Held{Device: c.d, Host: c.f.Node.Host, NodeName: c.f.Node.Name, Card: c.f.Card}
+		with = row.mayFree(append([]Held{row}, c.f.Held...), c.f.Proof)
 	}
 	if why := lost(with); why != "" {
 		return why

@@ -243,18 +243,14 @@ func (f Facts) absent(h Held, with []Device, since time.Time) string {
 // mayFree returns the rows of the device's card that Nova may write when it frees the device
 // together with others.
 func (h Held) mayFree(freed []Held, p Proof) []Device {
-	devices, known := h.together(freed)
-	return slices.DeleteFunc(mayFree(devices, known, usedByOwner(p, h.Host)), func(d Device) bool { return !d.partOf(h.Device) && !h.partOf(d) })
-}
-
-// together returns the devices of the same node that are freed, and the other rows of their cards.
-func (h Held) together(freed []Held) (devices, known []Device) {
+	var devices, known []Device
 	for _, f := range freed {
 		if f.Node == h.Node {
 			devices, known = append(devices, f.Device), append(known, f.Card...)
 		}
 	}
-	return devices, known
+	used := func(d Device) bool { return p.Has(h.Host, *d.Instance, d.Address) }
+	return slices.DeleteFunc(mayFree(devices, known, used), func(d Device) bool { return !d.partOf(h.Device) && !h.partOf(d) })
 }
 
 // idle returns whether no process of a host works on a migration any more: nova-compute was started

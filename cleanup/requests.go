@@ -20,26 +20,16 @@ type Request struct {
 
 // ParseRequests reads instance_extra.pci_requests.
 func ParseRequests(text string) ([]Request, error) {
-	var requests []struct {
-		ID    *string          `json:"request_id"`
-		Count int              `json:"count"`
-		Specs []map[string]any `json:"spec"`
-	}
+	var requests []Request // an id that is null stays ""
 	if err := json.Unmarshal([]byte(text), &requests); err != nil {
 		return nil, fmt.Errorf("pci_requests is not in Nova's format")
 	}
-	var list []Request
 	for _, r := range requests {
 		if r.Count < 0 {
 			return nil, fmt.Errorf("pci_requests has a request for %d devices", r.Count)
 		}
-		request := Request{Count: r.Count, Specs: r.Specs}
-		if r.ID != nil {
-			request.ID = *r.ID
-		}
-		list = append(list, request)
 	}
-	return list, nil
+	return requests, nil
 }
 
 // Keys of a spec whose values rows of pci_devices have too.

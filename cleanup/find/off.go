@@ -87,8 +87,8 @@ func Token(ctx context.Context, d *novadb.Databases) (string, error) {
 			continue
 		}
 		var now time.Time
-		if err := c.DB.QueryRowContext(ctx, "SELECT UTC_TIMESTAMP(6)").Scan(&now); err != nil {
-			return "", novadb.Explain("cell "+c.Name, err)
+		if err := novadb.QueryRow(ctx, c.DB, "cell "+c.Name, []any{&now}, "SELECT UTC_TIMESTAMP(6)"); err != nil {
+			return "", err
 		}
 		if first.IsZero() || now.Before(first) {
 			first = now

@@ -15,6 +15,16 @@ import (
 // Querier reads rows: a *sql.DB, *sql.Conn or *sql.Tx.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// QueryRow runs a statement and scans its one row. Errors begin with what, as those of Query; that of a
+// statement without a row is sql.ErrNoRows.
+func QueryRow(ctx context.Context, q Querier, what string, into []any, statement string, args ...any) error {
+	if err := q.QueryRowContext(ctx, statement, args...).Scan(into...); err != nil {
+		return Explain(what, err)
+	}
+	return nil
 }
 
 // Query runs a statement and calls scan for each row. Errors begin with what, the name of the

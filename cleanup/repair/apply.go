@@ -156,8 +156,8 @@ func (r *Repairer) preview(ctx context.Context, u *cleanup.Unit) error {
 	}
 	defer tx.Rollback() //nolint:errcheck // nothing was written
 	var now time.Time
-	if err := tx.QueryRowContext(ctx, "SELECT DATABASE(), UTC_TIMESTAMP()").Scan(&u.Database, &now); err != nil {
-		return novadb.Explain("cell "+cell.Name, err)
+	if err := novadb.QueryRow(ctx, tx, "cell "+cell.Name, []any{&u.Database, &now}, "SELECT DATABASE(), UTC_TIMESTAMP()"); err != nil {
+		return err
 	}
 	if u.Rows, err = rowsOf(ctx, tx, now, u, ""); errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("%s or its instance has %w: a row is gone", u.Name(), errChanged)
@@ -251,9 +251,6 @@ func (r *Repairer) free(ctx context.Context, u *cleanup.Unit) (bool, error) {
 	cell, err := r.cell(u)
 	if err != nil {
 		return false, err
-	}
-	if u.Repair == cleanup.ClearContext {
-		return cleared(ctx, cell.DB, u)
 	}
 	n, err := kept(ctx, cell.DB, u, "")
 	return n == 0, err

@@ -18,8 +18,8 @@ import (
 // Which other rows of the cards are written may have changed, by an earlier repair of the same card:
 // the proof of the findings covers all that may be freed, and the unit writes those of now.
 func (r *Repairer) evidenceHolds(ctx context.Context, tx *sql.Tx, cell novadb.Cell, u *cleanup.Unit) ([]cleanup.Row, error) {
-	if err := tx.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&u.Database); err != nil {
-		return nil, novadb.Explain("cell "+cell.Name, err)
+	if err := novadb.QueryRow(ctx, tx, "cell "+cell.Name, []any{&u.Database}, "SELECT DATABASE()"); err != nil {
+		return nil, err
 	}
 	var ids []int64
 	for _, f := range u.Findings {

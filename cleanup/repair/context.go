@@ -38,13 +38,10 @@ func contextRow(ctx context.Context, tx *sql.Tx, extra int64, text string, appli
 }
 
 // hasColumn returns whether the schema of the database has a column.
-func hasColumn(ctx context.Context, q rowQuerier, table, column string) (there bool, err error) {
-	err = q.QueryRowContext(ctx, "SELECT COUNT(*) > 0 FROM information_schema.columns "+
-		"WHERE table_schema = DATABASE() AND table_name = ? AND column_name = ?", table, column).Scan(&there)
-	if err != nil {
-		return false, novadb.Explain("columns", err)
-	}
-	return there, nil
+func hasColumn(ctx context.Context, q novadb.Querier, table, column string) (there bool, err error) {
+	err = novadb.QueryRow(ctx, q, "columns", []any{&there}, "SELECT COUNT(*) > 0 FROM information_schema.columns "+
+		"WHERE table_schema = DATABASE() AND table_name = ? AND column_name = ?", table, column)
+	return there, err
 }
 
 // guardRow returns the change of updated_at in an instance's row. On a cluster, reading locks
@@ -65,15 +62,4 @@ func guardRow(ctx context.Context, tx *sql.Tx, instance int64, now time.Time) (c
 	}
 	changed := later(now, row.Before["updated_at"])
 	return row.With(map[string]*string{"updated_at": &changed}), nil
-}
-
-// cleared returns whether the unit's instance has no migration context.
-func cleared(ctx context.Context, q rowQuerier, u *cleanup.Unit) (bool, error) {
-	var n int
-	err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM instance_extra WHERE deleted = 0 AND instance_uuid = ? AND migration_context IS NOT NULL",
-		u.Instance).Scan(&n)
-	if err != nil {
-		return false, novadb.Explain("instance_extra", err)
-	}
-	return n == 0, nil
 }

@@ -150,9 +150,9 @@ func (r *Repairer) plausible(ctx context.Context, units []cleanup.Unit) error {
 			return err
 		}
 		var instances, services bool
-		if err := c.DB.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM instances WHERE deleted = 0), "+
-			"EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute')").Scan(&instances, &services); err != nil {
-			return novadb.Explain("cell "+u.Cell, err)
+		if err := novadb.QueryRow(ctx, c.DB, "cell "+u.Cell, []any{&instances, &services}, "SELECT EXISTS(SELECT 1 FROM instances WHERE deleted = 0), "+
+			"EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute')"); err != nil {
+			return err
 		}
 		var lacks []string
 		for table, there := range map[string]bool{"instances": instances, "services": services} {

@@ -54,10 +54,10 @@ func (r *Repairer) cell(u *cleanup.Unit) (novadb.Cell, error) {
 
 // sameDatabase returns an error unless the unit's rows are in this database: ids count from 1 in
 // each database.
-func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
+func sameDatabase(ctx context.Context, q novadb.Querier, u *cleanup.Unit) error {
 	var name string
-	if err := q.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&name); err != nil {
-		return novadb.Explain("the database", err)
+	if err := novadb.QueryRow(ctx, q, "the database", []any{&name}, "SELECT DATABASE()"); err != nil {
+		return err
 	}
 	if u.Database != "" && u.Database != name {
 		return fmt.Errorf("%s: %w, which was made in %s", name, errOtherDatabase, u.Database)
@@ -66,12 +66,12 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 	for _, d := range u.Devices {
 		var node int64
 		var address string
-		err := q.QueryRowContext(ctx, "SELECT compute_node_id, address FROM pci_devices WHERE id = ?", d.ID).Scan(&node, &address)
+		err := novadb.QueryRow(ctx, q, "pci_devices", []any{&node, &address}, "SELECT compute_node_id, address FROM pci_devices WHERE id = ?", d.ID)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			continue
 		case err != nil:
-			return novadb.Explain("pci_devices", err)
+			return err
 		case node != d.Node || address != d.Address:
 			return fmt.Errorf("%s: %w: row %d of pci_devices is another device", name, errOtherDatabase, d.ID)
 		}
@@ -81,14 +81,12 @@ func sameDatabase(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
 		return nil
 	}
 	var host string
-	err := q.QueryRowContext(ctx, "SELECT COALESCE(host, '') FROM compute_nodes WHERE id = ?", u.Devices[0].Node).Scan(&host)
+	err := novadb.QueryRow(ctx, q, "compute_nodes", []any{&host}, "SELECT COALESCE(host, '') FROM compute_nodes WHERE id = ?", u.Devices[0].Node)
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err == nil && host != u.Devices[0].Host:
 		return fmt.Errorf("%s: %w, or its rows are archived", name, errOtherDatabase)
-	case err != nil:
-		return novadb.Explain("compute_nodes", err)
 	}
-	return nil
+	return err
 }
 
 // Recover determines the outcome of units that were begun by a run which was interrupted or got no
@@ -229,7 +227,7 @@ type sides struct {
 	written Side
 	// content is the side that all rows are at, by whichever run.
 	content Side
-	// gone says that the instance is deleted.
+	// gone says that the instance is deleted, or its row purged.
 	gone bool
 	// stays says that the rows are at the side to which the unit leads.
 	stays bool
@@ -260,7 +258,8 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, dec
 		if is.written, is.content, err = sidesOf(ctx, tx, u.Rows); err != nil {
 			return nil, "", err
 		}
-		if is.gone, err = gone(ctx, tx, u); err != nil {
+		if err = novadb.QueryRow(ctx, tx, "instances", []any{&is.gone},
+			"SELECT NOT EXISTS(SELECT 1 FROM instances WHERE uuid = ? AND deleted = 0)", u.Instance); err != nil {
 			return nil, "", err
 		}
 		is.stays = is.written == leads || is.content == leads
@@ -298,16 +297,6 @@ func follow(u *cleanup.Unit, side Side, touched []cleanup.Row) {
 	}
 }
 
-// gone returns whether the instance of a unit is deleted, or its row purged.
-func gone(ctx context.Context, q rowQuerier, u *cleanup.Unit) (bool, error) {
-	var live bool
-	err := q.QueryRowContext(ctx, "SELECT EXISTS(SELECT 1 FROM instances WHERE uuid = ? AND deleted = 0)", u.Instance).Scan(&live)
-	if err != nil {
-		return false, novadb.Explain("instances", err)
-	}
-	return !live, nil
-}
-
 // touch returns the change of updated_at in a row that the unit writes, the instance's row if that is
 // among them. On a cluster, a transaction of another node that writes the row then fails its
 // certification, or makes this one fail. It returns none if the row is gone.
@@ -330,7 +319,7 @@ func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) ([]cleanup.Row, err
 		return nil, nil
 	}
 	var now time.Time
-	if err = errors.Join(err, tx.QueryRowContext(ctx, "SELECT UTC_TIMESTAMP()").Scan(&now)); err != nil {
+	if err = errors.Join(err, novadb.QueryRow(ctx, tx, "the clock", []any{&now}, "SELECT UTC_TIMESTAMP()")); err != nil {
 		return nil, err
 	}
 	at := later(now, row.Before["updated_at"], target.After["updated_at"])
@@ -352,7 +341,7 @@ func later(now time.Time, rows ...*string) string {
 }
 
 // sideOf returns the side of the rows of one transaction, by what it has written.
-func sideOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error) {
+func sideOf(ctx context.Context, q novadb.Querier, rows []cleanup.Row) (Side, error) {
 	written, _, err := sidesOf(ctx, q, rows)
 	return written, err
 }
@@ -361,7 +350,7 @@ func sideOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (Side, error)
 // were written or none, so one row at a side is enough if something else has changed the others
 // since. content is the side that all rows are at, apart from updated_at: a repair that another run
 // has made counts, as it writes the same but the time. Rows that are archived have no side.
-func sidesOf(ctx context.Context, q rowQuerier, rows []cleanup.Row) (written, content Side, err error) {
+func sidesOf(ctx context.Context, q novadb.Querier, rows []cleanup.Row) (written, content Side, err error) {
 	one, all := map[Side]bool{}, map[Side]bool{Before: true, After: true}
 	for _, row := range rows {
 		if err := checkOurs(row); err != nil {

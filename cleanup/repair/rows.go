@@ -28,13 +28,13 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 		}
 		rows = append(rows, row.With(map[string]*string{"status": &c.Status, "updated_at": &at}))
 	}
-	var instance int64
+	var instance, power int64
 	var extra sql.NullInt64
 	var text sql.NullString
-	err := tx.QueryRowContext(ctx, "SELECT i.id, x.id, x.migration_context FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0",
-		u.Instance).Scan(&instance, &extra, &text)
+	err := novadb.QueryRow(ctx, tx, "instances", []any{&instance, &power, &extra, &text}, "SELECT i.id, COALESCE(i.power_state, 0), x.id, x.migration_context "+
+		"FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0", u.Instance)
 	if err != nil {
-		return nil, novadb.Explain("instances", err)
+		return nil, err
 	}
 	clears := u.Repair == cleanup.ClearContext
 	if clears && !text.Valid {
@@ -49,25 +49,16 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 	}
 	guard, err := guardRow(ctx, tx, instance, now)
 	if err == nil && u.Confirms {
-		err = confirmed(ctx, tx, instance, guard)
+		// As after a confirmed resize: stopped if the guest was shut down meanwhile
+		// (nova/compute/manager.py, _confirm_resize).
+		const shutdown = 4 // nova/compute/power_state.py
+		state := "active"
+		if power == shutdown {
+			state = "stopped"
+		}
+		guard.After["vm_state"] = &state
 	}
 	return append(rows, guard), err
-}
-
-// confirmed adds to the change of an instance's row the state after a confirmed resize: stopped if
-// the guest was shut down meanwhile (nova/compute/manager.py, _confirm_resize).
-func confirmed(ctx context.Context, tx *sql.Tx, instance int64, row cleanup.Row) error {
-	const shutdown = 4 // nova/compute/power_state.py
-	var power sql.NullInt64
-	if err := tx.QueryRowContext(ctx, "SELECT power_state FROM instances WHERE id = ?", instance).Scan(&power); err != nil {
-		return novadb.Explain("instances", err)
-	}
-	state := "active"
-	if power.Int64 == shutdown {
-		state = "stopped"
-	}
-	row.After["vm_state"] = &state
-	return nil
 }
 
 // offlineRows returns the changes for all devices of a unit, and for other functions of their cards. It
@@ -130,7 +121,7 @@ func deviceAfter(f cleanup.Finding, at string) map[string]*string {
 }
 
 // read reads some columns of a row, as text.
-func read(ctx context.Context, q rowQuerier, table string, id int64, columns ...string) (cleanup.Row, error) {
+func read(ctx context.Context, q novadb.Querier, table string, id int64, columns ...string) (cleanup.Row, error) {
 	values := make([]sql.NullString, len(columns))
 	var places []any
 	var wanted []string
@@ -139,9 +130,8 @@ func read(ctx context.Context, q rowQuerier, table string, id int64, columns ...
 		wanted = append(wanted, "CAST("+c+" AS CHAR)")
 	}
 	row := cleanup.Row{Table: table, Key: fmt.Sprint(id), Before: map[string]*string{}, After: map[string]*string{}}
-	err := q.QueryRowContext(ctx, "SELECT "+strings.Join(wanted, ", ")+" FROM "+table+" WHERE id = ?", id).Scan(places...)
-	if err != nil {
-		return cleanup.Row{}, novadb.Explain(table, err)
+	if err := novadb.QueryRow(ctx, q, table, places, "SELECT "+strings.Join(wanted, ", ")+" FROM "+table+" WHERE id = ?", id); err != nil {
+		return cleanup.Row{}, err
 	}
 	for i, c := range columns {
 		row.Before[c] = nil

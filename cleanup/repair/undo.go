@@ -64,7 +64,7 @@ func checkMoved(u *cleanup.Unit) error {
 
 // undoable returns an error unless a unit's rows are as they were written and Nova has not acted
 // on them. locking is "" or forUpdate, and is appended to the statements.
-func (r *Repairer) undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) error {
+func (r *Repairer) undoable(ctx context.Context, q novadb.Querier, u *cleanup.Unit, locking string) error {
 	if err := r.releasable(ctx, q, u); err != nil {
 		return err
 	}
@@ -96,14 +96,14 @@ func (r *Repairer) undoable(ctx context.Context, q rowQuerier, u *cleanup.Unit, 
 
 // releasable returns an error unless it is proved that no guest uses the devices that the undo of a
 // claim frees.
-func (r *Repairer) releasable(ctx context.Context, q rowQuerier, u *cleanup.Unit) error {
+func (r *Repairer) releasable(ctx context.Context, q novadb.Querier, u *cleanup.Unit) error {
 	claimed := u.Claimed()
 	if len(claimed) == 0 {
 		return nil
 	}
 	f := cleanup.Facts{Proof: r.Options.Proof}
-	if err := q.QueryRowContext(ctx, "SELECT UTC_TIMESTAMP(6)").Scan(&f.Now); err != nil {
-		return novadb.Explain("the clock", err)
+	if err := novadb.QueryRow(ctx, q, "the clock", []any{&f.Now}, "SELECT UTC_TIMESTAMP(6)"); err != nil {
+		return err
 	}
 	if f.Proof != nil {
 		f.Proof = f.Proof.At(f.Now)
@@ -139,7 +139,7 @@ func (r *Repairer) releasable(ctx context.Context, q rowQuerier, u *cleanup.Unit
 // withPF returns a claimed device with its PF, if the undo of the claim makes the PF available again,
 // and why it must not: Nova frees a PF only if none of its functions is taken
 // (nova/objects/pci_device.py, PciDevice.free).
-func withPF(ctx context.Context, q rowQuerier, u *cleanup.Unit, d cleanup.Held) (devices []cleanup.Device, why string, err error) {
+func withPF(ctx context.Context, q novadb.Querier, u *cleanup.Unit, d cleanup.Held) (devices []cleanup.Device, why string, err error) {
 	devices = []cleanup.Device{d.Device}
 	claimed := []any{d.Node, d.Parent}
 	for _, c := range u.Claimed() {
@@ -154,13 +154,10 @@ func withPF(ctx context.Context, q rowQuerier, u *cleanup.Unit, d cleanup.Held) 
 		return devices, "", nil
 	}
 	devices = append(devices, cleanup.Device{Node: d.Node, Address: *d.Parent, Type: cleanup.TypePF})
-	err = q.QueryRowContext(ctx, "SELECT COALESCE(CONCAT(MIN(address), ' of the same card is ', MIN(status)), '') "+
+	err = novadb.QueryRow(ctx, q, "pci_devices", []any{&why}, "SELECT COALESCE(CONCAT(MIN(address), ' of the same card is ', MIN(status)), '') "+
 		"FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') "+
-		"AND compute_node_id = ? AND parent_addr = ? AND id NOT IN ("+novadb.Places(len(claimed)-2)+")", claimed...).Scan(&why)
-	if err != nil {
-		return nil, "", novadb.Explain("pci_devices", err)
-	}
-	return devices, why, nil
+		"AND compute_node_id = ? AND parent_addr = ? AND id NOT IN ("+novadb.Places(len(claimed)-2)+")", claimed...)
+	return devices, why, err
 }
 
 // checkAllocations returns an error unless Placement's allocations are those that the repair
@@ -209,19 +206,18 @@ func (r *Repairer) Undo(ctx context.Context, units []cleanup.Unit) error {
 	return nil
 }
 
-// kept returns how many devices of a unit its instance still has.
-func kept(ctx context.Context, q rowQuerier, u *cleanup.Unit, locking string) (int, error) {
-	var ids []any
-	for _, d := range u.Devices {
-		ids = append(ids, d.ID)
+// kept returns how many devices of a unit its instance still has, or for a repair of the migration
+// context, whether it has one.
+func kept(ctx context.Context, q novadb.Querier, u *cleanup.Unit, locking string) (n int, err error) {
+	table, where, args := "instance_extra", "migration_context IS NOT NULL", []any{u.Instance}
+	if u.Repair != cleanup.ClearContext {
+		table, where = "pci_devices", "id IN ("+novadb.Places(len(u.Devices))+")"
+		for _, d := range u.Devices {
+			args = append(args, d.ID)
+		}
 	}
-	var n int
-	err := q.QueryRowContext(ctx, "SELECT COUNT(*) FROM pci_devices WHERE deleted = 0 AND instance_uuid = ? AND id IN ("+
-		novadb.Places(len(ids))+") "+locking, append([]any{u.Instance}, ids...)...).Scan(&n)
-	if err != nil {
-		return 0, novadb.Explain("pci_devices", err)
-	}
-	return n, nil
+	err = novadb.QueryRow(ctx, q, table, []any{&n}, "SELECT COUNT(*) FROM "+table+" WHERE deleted = 0 AND instance_uuid = ? AND "+where+locking, args...)
+	return n, err
 }
 
 // checkOurs returns an error unless a row that was read from a journal names only tables and
@@ -245,15 +241,8 @@ func checkOurs(r cleanup.Row) error {
 
 // reportCount returns how often nova-compute of a host has reported, 0 if the host has no service.
 // locking is "" or forUpdate: in a transaction, forUpdate reads the present value.
-func reportCount(ctx context.Context, q rowQuerier, host, locking string) (int64, error) {
-	var n sql.NullInt64
-	err := q.QueryRowContext(ctx, "SELECT MAX(report_count) FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = ? "+locking, host).Scan(&n)
-	if err = novadb.IgnoreNoName(err); err != nil {
-		return 0, novadb.Explain("services", err)
-	}
-	return n.Int64, nil
-}
-
-type rowQuerier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+func reportCount(ctx context.Context, q novadb.Querier, host, locking string) (n int64, err error) {
+	err = novadb.QueryRow(ctx, q, "services", []any{&n},
+		"SELECT COALESCE(MAX(report_count), 0) FROM services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = ?"+locking, host)
+	return n, novadb.IgnoreNoName(err)
 }
