@@ -91,13 +91,9 @@ func (c *classifier) unconfirmed() *Migration {
 	if !settled(*c.f.Instance, "resized") || c.f.Instance.Task != nil {
 		return nil
 	}
-	for k := range c.f.Migrations {
-		if m := &c.f.Migrations[k]; m.isMove() && m.Status == "confirming" && c.f.Node != nil && m.from(c.f.Node.Host, c.f.Node.Name) &&
-			c.f.Instance.arrived(*m) && !m.CrossCell {
-			return m
-		}
-	}
-	return nil
+	return c.f.migration(func(m Migration) bool {
+		return m.isMove() && m.Status == "confirming" && c.f.Node != nil && m.from(c.f.Node.Host, c.f.Node.Name) && c.f.Instance.arrived(m) && !m.CrossCell
+	})
 }
 
 // confirming judges the row of an instance whose move is being confirmed by nova-compute of the

@@ -3,6 +3,7 @@ package cleanup
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,14 @@ type Held struct {
 // touches returns whether a migration is to or from the row's node.
 func (f Facts) touches(m Migration) bool {
 	return f.Node != nil && m.touches(f.Node.Host, f.Node.Name)
+}
+
+// migration returns the first of the instance's migrations that is as wanted, nil if there is none.
+func (f Facts) migration(wanted func(Migration) bool) *Migration {
+	if k := slices.IndexFunc(f.Migrations, wanted); k >= 0 {
+		return &f.Migrations[k]
+	}
+	return nil
 }
 
 // up returns whether Nova considers nova-compute of the node up
@@ -333,12 +342,9 @@ func (c *classifier) orOff() string {
 	return "; or confirmation that the host is off (--host-is-off " + c.f.Node.Host + ")"
 }
 
+// known returns whether Nova writes a status.
 func known(status string) bool {
-	switch status {
-	case StatusAvailable, StatusClaimed, StatusAllocated, StatusUnavailable, StatusUnclaimable:
-		return true
-	}
-	return false
+	return slices.Contains([]string{StatusAvailable, StatusClaimed, StatusAllocated, StatusUnavailable, StatusUnclaimable}, status)
 }
 
 // status judges a row with a status that Nova does not write.
@@ -441,12 +447,7 @@ func (c *classifier) available() {
 // openHere returns a migration of the instance to or from the node that is not over, nil if there
 // is none.
 func (c *classifier) openHere() *Migration {
-	for i := range c.f.Migrations {
-		if m := &c.f.Migrations[i]; !m.Over() && c.f.touches(*m) {
-			return m
-		}
-	}
-	return nil
+	return c.f.migration(func(m Migration) bool { return !m.Over() && c.f.touches(m) })
 }
 
 // owned judges a taken row with an owner.
@@ -558,13 +559,11 @@ func (c *classifier) here() {
 		c.Steps = "the guest's definition shows which devices it uses: " + c.ask(c.f.Node.Host)
 		return
 	}
-	for _, m := range c.f.Migrations {
-		if !m.Over() {
-			c.is(CaseLegitimate, Legitimate, "the instance is on this node; its %s is open", m)
-			return
-		}
-	}
+	open := c.f.migration(func(m Migration) bool { return !m.Over() })
 	switch {
+	case open != nil:
+		c.is(CaseLegitimate, Legitimate, "the instance is on this node; its %s is open", open)
+		return
 	case c.f.Vanished:
 		c.is(CaseVanished, Suspicious, "the instance is on this node, but the host no longer has the device")
 		c.Consequence = "the guest cannot start again; nova-compute keeps the row until the instance releases the device"
@@ -621,12 +620,7 @@ func (c *classifier) away() {
 
 // settled returns whether the instance is in one of these states.
 func settled(i Instance, states ...string) bool {
-	for _, s := range states {
-		if i.VMState != nil && *i.VMState == s {
-			return true
-		}
-	}
-	return false
+	return i.VMState != nil && slices.Contains(states, *i.VMState)
 }
 
 // offline sets what is missing to write the row: nova-compute must be stopped, and no guest may

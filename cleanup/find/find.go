@@ -114,16 +114,14 @@ func (r *reader) find(ctx context.Context, emit func(cleanup.Finding), legitimat
 		}
 		return nil
 	}
-	free := newFreeRows()
-	switch o := r.options; {
-	case o.All || o.Host != "" || o.Instance != "" || o.Address != "":
-		if err = r.eachOdd(ctx, judge); err == nil && pools != nil {
-			err = free.read(ctx, r)
-		}
-	case pools != nil:
-		err = r.eachDoubtful(ctx, judge, legitimate, free.aside())
-	default:
-		err = r.eachDoubtful(ctx, judge, legitimate)
+	var free *freeRows
+	if pools != nil {
+		free = newFreeRows()
+	}
+	if o := r.options; !o.All && o.Host == "" && o.Instance == "" && o.Address == "" {
+		err = r.eachDoubtful(ctx, judge, legitimate, free)
+	} else if err = r.eachOdd(ctx, judge); err == nil && pools != nil {
+		err = free.read(ctx, r)
 	}
 	if err == nil {
 		err = r.eachHeld(ctx, judge)
@@ -135,9 +133,9 @@ func (r *reader) find(ctx context.Context, emit func(cleanup.Finding), legitimat
 }
 
 // eachDoubtful reads the rows that need to be judged, batch by batch, and counts the others that
-// are taken. asides read all rows too.
-func (r *reader) eachDoubtful(ctx context.Context, judge func([]cleanup.Device) error, legitimate func(rows int), asides ...aside) error {
-	ids, others, err := r.doubtful(ctx, asides...)
+// are taken, and unless free is nil, those that are free.
+func (r *reader) eachDoubtful(ctx context.Context, judge func([]cleanup.Device) error, legitimate func(rows int), free *freeRows) error {
+	ids, others, err := r.doubtful(ctx, free)
 	if err != nil {
 		return err
 	}

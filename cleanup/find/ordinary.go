@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"gpustack/cleanup"
 )
@@ -22,12 +21,6 @@ import (
 // statements for batches of rows, follows indexes by uuid instead, whose order has nothing to do
 // with that of the rows: it takes many times as long as all scans together.
 
-// aside is another reader of the live rows of pci_devices while they are streamed.
-type aside struct {
-	columns []string
-	row     func(node int64, v values) error // with these columns
-}
-
 // tally is the state of the search for doubtful rows.
 type tally struct {
 	*reader
@@ -39,11 +32,12 @@ type tally struct {
 }
 
 // doubtful returns the ids of the live rows that must be judged, in order, and the number of other
-// taken rows, which are legitimate. It reads each live row once; others read them as well.
-func (r *reader) doubtful(ctx context.Context, others ...aside) (ids []int64, legitimate int, err error) {
+// taken rows, which are legitimate. It reads each live row once, and counts those that are free, unless
+// free is nil.
+func (r *reader) doubtful(ctx context.Context, free *freeRows) (ids []int64, legitimate int, err error) {
 	t := &tally{reader: r, owners: newOwners(cmp.Or(r.options.AtOnce, mostOwners))}
 	t.plain = r.plainNodes()
-	if err := t.readDevices(ctx, true, others); err != nil {
+	if err := t.readDevices(ctx, true, free); err != nil {
 		return nil, 0, err
 	}
 	for {
@@ -80,11 +74,10 @@ func (r *reader) plainNodes() []bool {
 }
 
 // readDevices reads the rows of pci_devices. Only the first time doubtful rows are listed.
-func (t *tally) readDevices(ctx context.Context, first bool, others []aside) error {
+func (t *tally) readDevices(ctx context.Context, first bool, free *freeRows) error {
 	s := source{table: "pci_devices", owner: "instance_uuid", columns: ", compute_node_id, status, CRC32(request_id)"}
-	const own = 5
-	for _, a := range others {
-		s.columns += ", " + strings.Join(a.columns, ", ")
+	if free != nil {
+		s.columns += ", IF(status = '" + cleanup.StatusAvailable + "', " + freeColumn + ", NULL)"
 	}
 	node, index := int64(-1), -1
 	return t.stream(ctx, s, func(v values) error {
@@ -94,17 +87,12 @@ func (t *tally) readDevices(ctx context.Context, first bool, others []aside) err
 		case id != node:
 			node, index = id, t.nodes.index(id)
 		}
-		if err := t.device(v, index, first); err != nil {
-			return err
-		}
-		rest := v[own:]
-		for _, a := range others {
-			if err := a.row(node, rest[:len(a.columns)]); err != nil {
+		if kind := v[len(v)-1]; free != nil && kind != nil {
+			if err := free.add(node, kind); err != nil {
 				return err
 			}
-			rest = rest[len(a.columns):]
 		}
-		return nil
+		return t.device(v, index, first)
 	})
 }
 

@@ -144,16 +144,6 @@ func newFreeRows() *freeRows {
 	return &freeRows{known: map[string]int32{}, counts: map[freeOf]int32{}}
 }
 
-// aside counts free rows while all rows are streamed.
-func (f *freeRows) aside() aside {
-	return aside{[]string{"IF(status = '" + cleanup.StatusAvailable + "', " + freeColumn + ", NULL)"}, func(node int64, v values) error {
-		if v[0] == nil {
-			return nil
-		}
-		return f.add(node, v[0])
-	}}
-}
-
 // read counts the free rows that the options select.
 func (f *freeRows) read(ctx context.Context, r *reader) error {
 	where, args, err := r.wanted(ctx)

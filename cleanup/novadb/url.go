@@ -292,25 +292,13 @@ func fillTemplate(template, local string) (string, error) {
 	if local == "" {
 		return "", errors.New("the cell's URL is a template, but there is no local connection to fill it in from")
 	}
-	scheme, rest, ok := strings.Cut(local, "://")
-	if !ok {
+	rest, fragment, _ := strings.Cut(local, "#")
+	parts := sqlalchemyURL().FindStringSubmatch(rest)
+	if parts == nil {
 		return "", errors.New("the local connection is not a database URL")
 	}
-	rest, fragment, _ := strings.Cut(rest, "#")
-	rest, query, _ := strings.Cut(rest, "?")
-	authority, path, _ := strings.Cut(rest, "/")
-	user, password := "", ""
-	if at := strings.LastIndex(authority, "@"); at >= 0 {
-		user, password, _ = strings.Cut(authority[:at], ":")
-		authority = authority[at+1:]
-	}
-	host, port := authority, "None" // Python's text for a missing port
-	if i := strings.LastIndex(authority, ":"); i >= 0 && !strings.HasSuffix(authority, "]") {
-		host, port = authority[:i], authority[i+1:]
-	}
-	filled := strings.NewReplacer(
-		"{scheme}", scheme, "{username}", user, "{password}", password, "{hostname}", strings.Trim(strings.ToLower(host), "[]"),
-		"{port}", port, "{path}", path, "{query}", query, "{fragment}", fragment, "{{", "{", "}}", "}",
-	).Replace(template)
+	port := cmp.Or(parts[6], "None") // Python's text for a missing port
+	filled := strings.NewReplacer("{scheme}", parts[1], "{username}", parts[2], "{password}", parts[3], "{hostname}", strings.ToLower(parts[4]+parts[5]),
+		"{port}", port, "{path}", parts[7], "{query}", parts[8], "{fragment}", fragment, "{{", "{", "}}", "}").Replace(template)
 	return filled, nil
 }
