@@ -252,24 +252,22 @@ const chunk = 1000
 // judge judges allocations by new snapshots of the databases; again says that they were judged before,
 // so that it is asked whether a guest uses their devices.
 func (a *allocator) judge(ctx context.Context, held []holding, again bool) (suspects []suspect, err error) {
-	if len(held) == 0 {
+	byCell := map[string][]holding{}
+	for _, h := range held {
+		byCell[h.Cell] = append(byCell[h.Cell], h)
+	}
+	if len(byCell) == 0 {
 		return nil, nil
 	}
-	slices.SortStableFunc(held, func(x, y holding) int {
-		return cmp.Or(strings.Compare(x.Cell, y.Cell), strings.Compare(x.Consumer, y.Consumer))
-	})
 	err = a.within(ctx, func(v *view) error {
-		for len(held) > 0 {
-			n := slices.IndexFunc(held, func(h holding) bool { return h.Cell != held[0].Cell })
-			if n < 0 {
-				n = len(held)
+		for _, cell := range slices.Sorted(maps.Keys(byCell)) {
+			for some := range slices.Chunk(byCell[cell], chunk) {
+				found, err := a.judgeSome(ctx, v, some, again)
+				if err != nil {
+					return err
+				}
+				suspects = append(suspects, found...)
 			}
-			n = min(n, chunk)
-			found, err := a.judgeSome(ctx, v, held[:n], again)
-			if err != nil {
-				return err
-			}
-			suspects, held = append(suspects, found...), held[n:]
 		}
 		return nil
 	})
