@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"gpustack/cleanup"
@@ -310,11 +309,7 @@ func touch(ctx context.Context, tx *sql.Tx, u *cleanup.Unit) ([]cleanup.Row, err
 			target = row
 		}
 	}
-	id, err := idOf(target)
-	if err != nil {
-		return nil, err
-	}
-	row, err := read(ctx, tx, target.Table, id, "updated_at")
+	row, err := read(ctx, tx, target.Table, target.Key, "updated_at")
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
@@ -356,11 +351,7 @@ func sidesOf(ctx context.Context, q novadb.Querier, rows []cleanup.Row) (written
 		if err := checkOurs(row); err != nil {
 			return "", "", err
 		}
-		id, err := idOf(row)
-		if err != nil {
-			return "", "", err
-		}
-		is, err := read(ctx, q, row.Table, id, slices.Sorted(maps.Keys(row.After))...)
+		is, err := read(ctx, q, row.Table, row.Key, slices.Sorted(maps.Keys(row.After))...)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue
 		}
@@ -384,14 +375,6 @@ func only(holds map[Side]bool) Side {
 		return Before
 	}
 	return Neither
-}
-
-// idOf returns the id of a row that was read from a journal.
-func idOf(row cleanup.Row) (id int64, err error) {
-	if id, err = strconv.ParseInt(row.Key, 10, 64); err != nil {
-		return 0, fmt.Errorf("row %q of %s: %w", row.Key, row.Table, err)
-	}
-	return id, nil
 }
 
 // contentOf returns the columns of a row without updated_at.

@@ -120,8 +120,8 @@ func deviceAfter(f cleanup.Finding, at string) map[string]*string {
 	return after
 }
 
-// read reads some columns of a row, as text.
-func read(ctx context.Context, q novadb.Querier, table string, id int64, columns ...string) (cleanup.Row, error) {
+// read reads some columns of a row by its id, as text.
+func read(ctx context.Context, q novadb.Querier, table string, id any, columns ...string) (cleanup.Row, error) {
 	values := make([]sql.NullString, len(columns))
 	var places []any
 	var wanted []string

@@ -220,8 +220,8 @@ func kept(ctx context.Context, q novadb.Querier, u *cleanup.Unit, locking string
 	return n, err
 }
 
-// checkOurs returns an error unless a row that was read from a journal names only tables and
-// columns that gpustack repairs.
+// checkOurs returns an error unless a row that was read from a journal has an id, and names only tables
+// and columns that gpustack repairs.
 func checkOurs(r cleanup.Row) error {
 	known := map[string][]string{
 		"pci_devices":    {"status", "instance_uuid", "request_id", "deleted", "deleted_at", "updated_at"},
@@ -235,6 +235,9 @@ func checkOurs(r cleanup.Row) error {
 				return fmt.Errorf("the journal names %s.%s, which gpustack does not repair", r.Table, c)
 			}
 		}
+	}
+	if _, err := strconv.ParseInt(r.Key, 10, 64); err != nil {
+		return fmt.Errorf("row %q of %s: %w", r.Key, r.Table, err)
 	}
 	return nil
 }
