@@ -25,7 +25,6 @@ type Options struct {
 	Present   map[string][]string // addresses of all devices of a host, for hosts with an inventory
 	Claim     bool                // whether free devices may be assigned to the guests that use them
 	Given     []Given             // the hosts that have reported, or are declared off
-	AtOnce    int                 // how many instances are compared with their rows at a time, which bounds the memory; 0 for 262,144
 }
 
 // downTime is the default of service_down_time (nova/conf/service.py), in seconds.

@@ -1,7 +1,6 @@
 package find
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -25,7 +24,7 @@ import (
 type tally struct {
 	*reader
 	plain      []bool // of each node, whether ordinary rows may be on it
-	owners     *owners
+	owners     owners
 	requested  cleanup.Requested
 	ids        []int64 // of doubtful rows
 	legitimate int
@@ -35,25 +34,18 @@ type tally struct {
 // taken rows, which are legitimate. It reads each live row once, and counts those that are free, unless
 // free is nil.
 func (r *reader) doubtful(ctx context.Context, free *freeRows) (ids []int64, legitimate int, err error) {
-	t := &tally{reader: r, owners: newOwners(cmp.Or(r.options.AtOnce, mostOwners))}
+	t := &tally{reader: r, owners: owners{}}
 	t.plain = r.plainNodes()
-	if err := t.readDevices(ctx, true, free); err != nil {
+	if err := t.readDevices(ctx, free); err != nil {
 		return nil, 0, err
 	}
-	for {
-		for _, read := range []func(context.Context) error{t.readOpen, t.readOnNode, t.readExtra, t.count} {
-			if err := read(ctx); err != nil {
-				return nil, 0, err
-			}
-		}
-		if !t.owners.next() {
-			slices.Sort(t.ids)
-			return slices.Compact(t.ids), t.legitimate, nil
-		}
-		if err := t.readDevices(ctx, false, nil); err != nil {
+	for _, read := range []func(context.Context) error{t.readOpen, t.readOnNode, t.readExtra, t.count} {
+		if err := read(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
+	slices.Sort(t.ids)
+	return slices.Compact(t.ids), t.legitimate, nil
 }
 
 // plainNodes returns, for each node, whether ordinary rows may be on it. On others a row depends on
@@ -73,8 +65,8 @@ func (r *reader) plainNodes() []bool {
 	return plain
 }
 
-// readDevices reads the rows of pci_devices. Only the first time doubtful rows are listed.
-func (t *tally) readDevices(ctx context.Context, first bool, free *freeRows) error {
+// readDevices reads the rows of pci_devices.
+func (t *tally) readDevices(ctx context.Context, free *freeRows) error {
 	s := source{table: "pci_devices", owner: "instance_uuid", columns: ", compute_node_id, status, CRC32(request_id)"}
 	if free != nil {
 		s.columns += ", IF(status = '" + cleanup.StatusAvailable + "', " + freeColumn + ", NULL)"
@@ -92,12 +84,12 @@ func (t *tally) readDevices(ctx context.Context, first bool, free *freeRows) err
 				return err
 			}
 		}
-		return t.device(v, index, first)
+		return t.device(v, index)
 	})
 }
 
 // device notes a row on the node with an index, -1 for none.
-func (t *tally) device(v values, node int, list bool) error {
+func (t *tally) device(v values, node int) error {
 	instance, status, request := v[1], v[3], v[4]
 	free := string(status) == cleanup.StatusAvailable
 	if free && instance == nil && request == nil {
@@ -122,7 +114,7 @@ func (t *tally) device(v values, node int, list bool) error {
 			t.owners.doubt(owner)
 		}
 	}
-	if ordinary || !list {
+	if ordinary {
 		return nil
 	}
 	id, err := number(v[0])
@@ -139,10 +131,10 @@ func (t *tally) ofOwners(ctx context.Context, s source, row func(values) error) 
 	}
 	// A row that is looked up takes at least as long as this many that are read in order.
 	const apart = 8
-	if int64(len(t.owners.all))*apart > most {
+	if int64(len(t.owners))*apart > most {
 		return t.stream(ctx, s, row)
 	}
-	for some := range slices.Chunk(slices.Collect(maps.Keys(t.owners.all)), batch) {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(t.owners)), batch) {
 		if err := t.lookup(ctx, s, uuids(some), row); err != nil {
 			return err
 		}
@@ -235,9 +227,9 @@ func (t *tally) owner(v values) (id uuid, o owner, ok bool) {
 	if !ok {
 		return id, o, false
 	}
-	if o, ok = t.owners.all[id]; ok && !canonical {
+	if o, ok = t.owners[id]; ok && !canonical {
 		o.state |= doubted
-		t.owners.all[id] = o
+		t.owners[id] = o
 	}
 	return id, o, ok && canonical
 }
@@ -245,7 +237,7 @@ func (t *tally) owner(v values) (id uuid, o owner, ok bool) {
 // count counts the rows of settled owners, and lists those of the others.
 func (t *tally) count(ctx context.Context) error {
 	var others []uuid
-	for id, o := range t.owners.all {
+	for id, o := range t.owners {
 		if o.settled() {
 			t.legitimate += int(o.rows)
 		} else {

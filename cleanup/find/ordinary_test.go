@@ -1,7 +1,6 @@
 package find
 
 import (
-	"fmt"
 	"hash/crc32"
 	"math"
 	"strconv"
@@ -33,69 +32,14 @@ func TestParseUUID(t *testing.T) {
 	}
 }
 
-// TestOwners: with more instances than are kept at once, each is in exactly one range, with all its
-// rows.
-func TestOwners(t *testing.T) {
-	const instances, each = 1000, 3
-	var all []uuid
-	for i := range instances {
-		id, _, _ := parseUUID(fmt.Appendf(nil, "%08x-0000-4000-8000-%012x", i*i*i, i))
-		all = append(all, id)
-	}
-	o := newOwners(10)
-	got := map[uuid]uint16{}
-	for ranges := 1; ; ranges++ {
-		for range each {
-			for k, id := range all {
-				o.add(id, int32(k), 0)
-			}
-		}
-		for id, i := range o.all {
-			if i.state != 0 {
-				t.Fatalf("%s: state %b", id, i.state)
-			}
-			got[id] += i.rows
-		}
-		if len(o.all) > 10 {
-			t.Fatalf("%d at once", len(o.all))
-		}
-		if !o.next() {
-			if ranges < instances/10 {
-				t.Errorf("%d ranges", ranges)
-			}
-			break
-		}
-	}
-	for _, id := range all {
-		if got[id] != each {
-			t.Errorf("%s: %d rows", id, got[id])
-		}
-	}
-	if len(got) != instances {
-		t.Errorf("%d instances", len(got))
-	}
-}
-
-// TestOwnersOfOneRange: instances whose uuids begin alike cannot be left for later.
-func TestOwnersOfOneRange(t *testing.T) {
-	o := newOwners(10)
-	for i := range 100 {
-		o.add(uuid{15: byte(i)}, 0, 0)
-	}
-	if len(o.all) != 100 {
-		t.Errorf("%d instances", len(o.all))
-	}
-	for o.next() {
-		if len(o.all) > 0 {
-			t.Errorf("range %x-%x has %d instances", o.first, o.last, len(o.all))
-		}
-	}
-	many := newOwners(10)
+// TestManyRows: an instance with more rows than are counted is judged.
+func TestManyRows(t *testing.T) {
+	many := owners{}
 	for range math.MaxUint16 + 1 {
 		many.add(uuid{}, 0, 0)
 	}
-	if many.all[uuid{}].state != doubted {
-		t.Errorf("%+v", many.all[uuid{}])
+	if many[uuid{}].state != doubted {
+		t.Errorf("%+v", many[uuid{}])
 	}
 }
 
@@ -108,7 +52,7 @@ func ordinary() (t *tally, device, instance, extra values) {
 		}
 		return v
 	}
-	return &tally{reader: r, plain: []bool{true}, owners: newOwners(10)},
+	return &tally{reader: r, plain: []bool{true}, owners: owners{}},
 		text("1", someUUID, "7", cleanup.StatusAllocated, strconv.Itoa(int(crc32.ChecksumIEEE([]byte(someUUID))))),
 		append(text("2", someUUID, "gpu1", "gpu1"), nil),
 		text("3", someUUID, `[{"count": 1, "spec": [{"vendor_id": "10de", "product_id": "11b4"}], "alias_name": "a", "is_new": false, "request_id": "`+someUUID+`"}]`, "1")
@@ -142,7 +86,7 @@ func TestOrdinaryRow(t *testing.T) {
 			if test.change != nil {
 				test.change(device, instance, extra)
 			}
-			for _, err := range []error{tally.device(device, 0, true), tally.onNode(instance), tally.extra(extra)} {
+			for _, err := range []error{tally.device(device, 0), tally.onNode(instance), tally.extra(extra)} {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -150,7 +94,7 @@ func TestOrdinaryRow(t *testing.T) {
 			if diff := cmp.Diff(test.ids, tally.ids); diff != "" {
 				t.Error(diff)
 			}
-			for _, o := range tally.owners.all {
+			for _, o := range tally.owners {
 				if o.settled() != test.settled {
 					t.Errorf("%+v", o)
 				}
@@ -167,12 +111,12 @@ func TestTwice(t *testing.T) {
 		"migrations":     func(t *tally, instance, _ values) error { return t.open(instance) },
 	} {
 		tally, device, instance, extra := ordinary()
-		for _, err := range []error{tally.device(device, 0, true), tally.onNode(instance), tally.extra(extra), twice(tally, instance, extra)} {
+		for _, err := range []error{tally.device(device, 0), tally.onNode(instance), tally.extra(extra), twice(tally, instance, extra)} {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		for _, o := range tally.owners.all {
+		for _, o := range tally.owners {
 			if o.settled() {
 				t.Errorf("%s: %+v", name, o)
 			}
@@ -183,11 +127,11 @@ func TestTwice(t *testing.T) {
 // TestOrdinaryRowsAllocateNothing: no row and no record of an instance that is known costs memory.
 func TestOrdinaryRowsAllocateNothing(t *testing.T) {
 	tally, device, instance, extra := ordinary()
-	if err := tally.device(device, 0, true); err != nil {
+	if err := tally.device(device, 0); err != nil {
 		t.Fatal(err)
 	}
 	n := testing.AllocsPerRun(100, func() {
-		for _, err := range []error{tally.device(device, 0, true), tally.onNode(instance), tally.extra(extra), tally.open(instance)} {
+		for _, err := range []error{tally.device(device, 0), tally.onNode(instance), tally.extra(extra), tally.open(instance)} {
 			if err != nil {
 				t.Fatal(err)
 			}

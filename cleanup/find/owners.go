@@ -1,9 +1,7 @@
 package find
 
 import (
-	"encoding/binary"
 	"encoding/hex"
-	"maps"
 	"math"
 
 	"gpustack/cleanup"
@@ -76,35 +74,13 @@ const (
 	doubted                        // something else was read of it: its rows must be judged
 )
 
-// mostOwners bounds the memory for owners. With more of them, the tables are read again for each
-// further range of uuids.
-const mostOwners = 1 << 18
+// owners are the instances that have rows of pci_devices. An instance costs a place in a map, of some 50
+// bytes, and a row nothing.
+type owners map[uuid]owner
 
-// owners are the instances with uuids of one range that have rows of pci_devices. An instance
-// costs a place in a map, and a row nothing.
-type owners struct {
-	most        int
-	first, last uint64 // the range, by the first 8 bytes of the uuid
-	all         map[uuid]owner
-}
-
-func newOwners(most int) *owners {
-	return &owners{most: most, last: math.MaxUint64, all: map[uuid]owner{}}
-}
-
-// has returns whether a uuid is in the range.
-func (o *owners) has(id uuid) bool {
-	k := binary.BigEndian.Uint64(id[:])
-	return o.first <= k && k <= o.last
-}
-
-// add adds a row of an instance that is on a node, with the CRC-32 of its request's id. If there are too many instances, the upper half
-// of the range is left for later.
-func (o *owners) add(id uuid, node int32, request uint32) {
-	if !o.has(id) {
-		return
-	}
-	i, known := o.all[id]
+// add adds a row of an instance that is on a node, with the CRC-32 of its request's id.
+func (o owners) add(id uuid, node int32, request uint32) {
+	i, known := o[id]
 	switch {
 	case !known:
 		i.node = node
@@ -115,42 +91,27 @@ func (o *owners) add(id uuid, node int32, request uint32) {
 		i.rows++
 		i.requests += request
 	}
-	o.all[id] = i
-	for len(o.all) > o.most && o.first < o.last {
-		o.last = o.first + (o.last-o.first)/2
-		maps.DeleteFunc(o.all, func(id uuid, _ owner) bool { return !o.has(id) })
-	}
+	o[id] = i
 }
 
 // doubt has the rows of an instance judged. An instance without rows does not matter.
-func (o *owners) doubt(id uuid) {
-	if i, known := o.all[id]; known {
+func (o owners) doubt(id uuid) {
+	if i, known := o[id]; known {
 		i.state |= doubted
-		o.all[id] = i
+		o[id] = i
 	}
 }
 
 // see notes that a record of an instance was read, which must be the only one.
-func (o *owners) see(id uuid, i owner, record uint8) {
+func (o owners) see(id uuid, i owner, record uint8) {
 	if i.state&record != 0 {
 		record = doubted
 	}
 	i.state |= record
-	o.all[id] = i
+	o[id] = i
 }
 
 // settled returns whether the rows of an instance are legitimate.
 func (i owner) settled() bool {
 	return i.state == seenInstance|seenExtra
-}
-
-// next goes on to the range of the uuids that were left for later. It returns false if there are
-// none.
-func (o *owners) next() bool {
-	if o.last == math.MaxUint64 {
-		return false
-	}
-	o.first, o.last = o.last+1, math.MaxUint64
-	clear(o.all)
-	return true
 }
