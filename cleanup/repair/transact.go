@@ -17,20 +17,18 @@ import (
 // they are, "" not to write them.
 type step func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) (rows []cleanup.Row, to Side, err error)
 
-// errNotPosted goes with allocations that Placement has not confirmed, which may be changed.
-var errNotPosted = errors.New("Placement")
-
 // bring brings the rows and the allocations of a unit to where a step leads, or leaves both as they
 // are. Each try is one transaction, which locks the evidence and takes the step, writes the rows,
 // writes Placement, and is committed: the database may refuse before Placement is asked, and for other
-// clients Placement changes first. The end of ctx does not end a running transaction, but prevents
-// another try. asked is whether Placement was asked to change the allocations.
+// clients Placement changes first. The end of ctx, and a write that Placement has not confirmed, do not
+// end a running transaction, but prevent another try. asked is whether Placement was asked to change
+// the allocations.
 //
-// Errors: errNotPosted if Placement has not confirmed the write; ErrUnknown if the outcome of
-// COMMIT is unknown. After any other error of a unit for which Placement was not asked, nothing was
+// Errors: ErrUnknown if the outcome of COMMIT is unknown. After any other error the rows are not
 // written.
 func (r *Repairer) bring(ctx context.Context, u *cleanup.Unit, tries int, decide step) (asked bool, err error) {
-	for range tries {
+	confirmed := true
+	for try := 0; try == 0 || try < tries && confirmed && again(err) && ctx.Err() == nil; try++ {
 		err = r.locked(context.WithoutCancel(ctx), u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) (writes bool, err error) {
 			early, cancel := beforeLast(ctx)
 			defer cancel()
@@ -43,24 +41,17 @@ func (r *Repairer) bring(ctx context.Context, u *cleanup.Unit, tries int, decide
 			}
 			limited, end := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
 			defer end()
-			if err = r.allocate(limited, u, to, &asked); err != nil && asked {
-				err = fmt.Errorf("%w: %w", errNotPosted, err)
-			}
+			err = r.allocate(limited, u, to, &asked)
+			confirmed = err == nil || !asked
 			return len(rows) > 0, err
 		})
-		if !again(err) || ctx.Err() != nil {
-			break
-		}
 	}
 	return asked, err
 }
 
 // again returns whether a transaction that failed may succeed when it is tried again.
 func again(err error) bool {
-	if errors.Is(err, ErrUnknown) || errors.Is(err, errNotPosted) {
-		return false
-	}
-	return novadb.MayRetry(err) || errors.Is(err, errHeld)
+	return !errors.Is(err, ErrUnknown) && (novadb.MayRetry(err) || errors.Is(err, errHeld))
 }
 
 // carry brings a unit to one side, where rows returns the changes of rows within the transaction, or an
