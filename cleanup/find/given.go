@@ -80,10 +80,15 @@ func (s *search) in(ctx context.Context, r *reader) error {
 	if u := s.options.Instance; u != "" {
 		begins := strings.NewReplacer("%", "", "_", "").Replace(u[:min(len(u), 8)]) + "%"
 		migration := r.column("migrations", "uuid", "instance_uuid")
-		err := s.look(ctx, r.tx, "--instance", u, "SELECT uuid FROM instances WHERE uuid = ? UNION SELECT instance_uuid FROM pci_devices WHERE instance_uuid = ? "+
-			"UNION SELECT "+migration+" FROM migrations WHERE "+migration+" = ? UNION (SELECT uuid FROM instances WHERE deleted = 0 AND uuid LIKE ? LIMIT 3)", u, u, u, begins)
-		if err != nil {
-			return err
+		for statement, name := range map[string]string{
+			"SELECT uuid FROM instances WHERE uuid = ?":                                          u,
+			"SELECT instance_uuid FROM pci_devices WHERE instance_uuid = ? LIMIT 1":              u,
+			"SELECT " + migration + " FROM migrations WHERE " + migration + " = ? LIMIT 1":       u,
+			"SELECT uuid FROM instances WHERE deleted = 0 AND uuid LIKE ? ORDER BY uuid LIMIT 3": begins,
+		} {
+			if err := s.look(ctx, r.tx, "--instance", u, statement, name); err != nil {
+				return err
+			}
 		}
 	}
 	if a := s.options.Address; a != "" {
