@@ -72,6 +72,7 @@ func (r *reader) readActions(ctx context.Context, uuids []any) (map[string]clean
 		}
 		actions[key], last[key] = a, id
 		return nil
-	}, "SELECT a.id, a.instance_uuid, COALESCE(a.action, ''), COALESCE(a.request_id, ''), "+event+", "+host+", "+open+" AS unfinished FROM instance_actions a"+join+
+	}, "SELECT a.id, a.instance_uuid, COALESCE(a.action, ''), COALESCE(a.request_id, ''), "+
+		event+", "+host+", "+open+" AS unfinished FROM instance_actions a"+join+
 		" WHERE a.deleted = 0 AND a.instance_uuid IN ("+novadb.Places(len(uuids))+") ORDER BY a.id, unfinished DESC, 5, 6", uuids...)
 }

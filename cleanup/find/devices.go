@@ -15,7 +15,8 @@ const deviceColumns = "id, compute_node_id, address, vendor_id, product_id, dev_
 
 // scanDevice scans deviceColumns, and further columns into more.
 func scanDevice(rows *sql.Rows, more ...any) (d cleanup.Device, err error) {
-	err = rows.Scan(append([]any{&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request, &d.Parent, &d.Updated}, more...)...)
+	err = rows.Scan(append([]any{&d.ID, &d.Node, &d.Address, &d.Vendor, &d.Product, &d.Type, &d.Status, &d.Instance, &d.Request,
+		&d.Parent, &d.Updated}, more...)...)
 	return d, err
 }
 

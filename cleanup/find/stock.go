@@ -90,12 +90,14 @@ func stocks(ctx context.Context, c novadb.Cell, host string) (all []Stock, err e
 		var id int64
 		s := Stock{Cell: c.Name}
 		n := &s.Columns
-		err := rows.Scan(&id, &s.Host, &s.Node, &s.UUID, &n.PCIStats, &n.Topology, &n.Supported, &n.CPURatio, &n.RAMRatio, &n.Hypervisor, &n.HypervisorVersion, &n.CPUInfo)
+		err := rows.Scan(&id, &s.Host, &s.Node, &s.UUID, &n.PCIStats, &n.Topology, &n.Supported,
+			&n.CPURatio, &n.RAMRatio, &n.Hypervisor, &n.HypervisorVersion, &n.CPUInfo)
 		index[id] = len(all)
 		all = append(all, s)
 		return err
 	}, "SELECT id, COALESCE(host, ''), COALESCE(hypervisor_hostname, ''), COALESCE(uuid, ''), pci_stats, numa_topology, supported_instances, "+
-		"COALESCE(cpu_allocation_ratio, 0), COALESCE(ram_allocation_ratio, 0), COALESCE(hypervisor_type, ''), COALESCE(hypervisor_version, 0), COALESCE(cpu_info, '') "+
+		"COALESCE(cpu_allocation_ratio, 0), COALESCE(ram_allocation_ratio, 0), COALESCE(hypervisor_type, ''), "+
+		"COALESCE(hypervisor_version, 0), COALESCE(cpu_info, '') "+
 		"FROM compute_nodes WHERE deleted = 0"+where, args...)
 	if err = novadb.IgnoreNoName(err); err != nil {
 		return nil, err

@@ -31,8 +31,9 @@ func rowsOf(ctx context.Context, tx *sql.Tx, now time.Time, u *cleanup.Unit, loc
 	var instance, power int64
 	var extra sql.NullInt64
 	var text sql.NullString
-	err := novadb.QueryRow(ctx, tx, "instances", []any{&instance, &power, &extra, &text}, "SELECT i.id, COALESCE(i.power_state, 0), x.id, x.migration_context "+
-		"FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0", u.Instance)
+	err := novadb.QueryRow(ctx, tx, "instances", []any{&instance, &power, &extra, &text},
+		"SELECT i.id, COALESCE(i.power_state, 0), x.id, x.migration_context "+
+			"FROM instances i LEFT JOIN instance_extra x ON x.instance_uuid = i.uuid AND x.deleted = 0 WHERE i.uuid = ? AND i.deleted = 0", u.Instance)
 	if err != nil {
 		return nil, err
 	}
