@@ -162,66 +162,114 @@ func transcribe(t *testing.T, file string, commands []string) int {
 	return len(shown)
 }
 
-// TestREADME: the README is short, its first screen has what a newcomer needs, the commands of its
-// console block, run as one shell session, print the lines that it shows, and continuous
-// integration runs its test command.
+// TestREADME: the README is short, and its first 30 lines sell and start. The steps there print what
+// it shows, those on a node in their order; the unit tests of the binary have that of flavor test.
+// The block to paste prints what its comments say, also if it is pasted again, and makes nothing that
+// git does not ignore. Continuous integration runs the test command.
 func TestREADME(t *testing.T) {
 	readme := read(t, "../README.md")
 	lines := strings.Split(strings.TrimSpace(readme), "\n")
-	if len(lines) > 150 {
-		t.Errorf("%d lines, more than 150", len(lines))
+	if len(lines) > 110 {
+		t.Errorf("%d lines, more than 110", len(lines))
 	}
-	screen := strings.Join(lines[:40], "\n")
-	for _, command := range []string{".ci/setup make build", ".ci/setup make demo", ".ci/setup make unit", ".ci/setup make test", "no vGPU, no MIG",
-		"kolla-ansible"} {
-		if !strings.Contains(screen, command) {
-			t.Errorf("the first 40 lines have no %q", command)
+	screen := strings.Join(lines[:30], "\n")
+	for _, part := range []string{"gpustack host prepare", "gpustack nova configure", "gpustack flavor create K4200:2", "gpustack flavor test", "gpustack repair-migration",
+		"gpustack undo", "**For**", "**Not for**", "no vGPU, no MIG", "kolla-ansible, kayobe", "RHOSO", "Plain packages", ".ci/setup make demo", ".ci/setup make build"} {
+		if !strings.Contains(screen, part) {
+			t.Errorf("the first 30 lines have no %q", part)
 		}
 	}
-	if ci := ".ci/setup make test"; !strings.Contains(read(t, "../.ci/run"), ci) {
-		t.Errorf("../.ci/run has no %q", ci)
+	if ci := ".ci/setup make test"; !strings.Contains(readme, ci) || !strings.Contains(read(t, "../.ci/run"), ci) {
+		t.Errorf("README.md or ../.ci/run has no %q", ci)
 	}
-	shown := blocks(screen)
-	if len(shown) != 1 {
-		t.Fatalf("%d console blocks in the first 40 lines", len(shown))
-	}
-	transcripts, outputs := session(t, shown), 0
-	for i, part := range strings.Split("\n"+strings.TrimSpace(shown[0]), "\n$ ")[1:] {
-		lines := strings.Split(part, "\n")
-		outputs += len(lines) - 1
-		if !shows(lines, strings.Split(transcripts[i], "\n")) {
-			t.Errorf("the session does not print\n%s\nbut\n%s", part, transcripts[i])
+	theWay(t, between(t, screen, "```text\n", "```"))
+	toPaste(t, between(t, readme, "```sh\n", "```"))
+}
+
+// theWay compares the outputs of the README's first block. The steps of the node gpu1 run on a tree.
+func theWay(t *testing.T, block string) {
+	t.Helper()
+	pages := map[string]string{"gpustack flavor create": "talk.md", "gpustack repair-migration": "repair.md"}
+	script := []string{"$ gpustack host unpack examples/talk-iommu-off.txtar node\n"}
+	var shown [][]string // of the node
+	for _, part := range strings.Split("\n"+block, "\ngpu1# ") {
+		onNode, others, _ := strings.Cut(part, "\nctl1# ")
+		if command, output := step(onNode); command != "" {
+			typed := "COLUMNS=200 " + command + " --root node"
+			if !strings.HasSuffix(command, " scan") && !strings.HasSuffix(command, " check") {
+				typed += " --yes"
+			}
+			shown = append(shown, output)
+			script = append(script, "$ "+typed+"\n")
+			if strings.HasSuffix(command, " prepare") {
+				script = append(script, "$ examples/boot.sh node\n")
+			}
+		}
+		for _, other := range strings.Split(others, "\nctl1# ") {
+			command, output := step(other)
+			for begin, page := range pages {
+				if strings.HasPrefix(command, begin) && !strings.Contains(read(t, "../docs/"+page), "\n"+strings.Join(output, "\n")+"\n") {
+					t.Errorf("docs/%s does not show of %s\n%s", page, command, strings.Join(output, "\n"))
+				}
+			}
 		}
 	}
-	if len(transcripts) != 7 || outputs > 25 {
-		t.Errorf("%d commands with %d lines of output", len(transcripts), outputs)
+	i := 0
+	for _, transcript := range session(t, script) {
+		if !strings.HasPrefix(transcript, "COLUMNS=200 ") {
+			continue
+		}
+		printed := strings.Split(strings.ReplaceAll(transcript, " --root node", ""), "\n")
+		for _, line := range shown[i] {
+			begin, cut := strings.CutSuffix(line, " …")
+			if !slices.ContainsFunc(printed, func(p string) bool { return p == line || cut && strings.HasPrefix(p, begin) }) {
+				t.Errorf("%q is not printed:\n%s", line, transcript)
+			}
+		}
+		i++
 	}
-	_, commands, _ := strings.Cut(readme, "\n## Commands\n")
-	commands, _, _ = strings.Cut(commands, "\n## ")
-	for line := range strings.Lines(commands) {
-		if strings.HasPrefix(line, "| ") && len(line) > 130 {
-			t.Errorf("the table of commands has a long line: %s", line)
+	if len(shown) != 5 || i != len(shown) {
+		t.Errorf("%d of %d steps of the node were compared", i, len(shown))
+	}
+}
+
+// step splits a step of the README into its command, without a comment, and its output.
+func step(text string) (command string, output []string) {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	command, _, _ = strings.Cut(lines[0], "  #")
+	return strings.TrimSpace(command), lines[1:]
+}
+
+// toPaste runs a block of commands twice, and looks for what its comments say.
+func toPaste(t *testing.T, block string) {
+	t.Helper()
+	var commands, comments []string
+	for _, line := range strings.Split(strings.TrimSpace(block+block), "\n") {
+		command, comment, _ := strings.Cut(line, " # ")
+		commands, comments = append(commands, "$ "+strings.TrimSpace(command)+"\n"), append(comments, comment)
+		if _, made, ok := strings.Cut(command, "unpack "); ok && !strings.Contains(made, " build/") || !strings.Contains(command, "build/node") {
+			t.Errorf("%q makes a folder that git does not ignore", command)
+		}
+	}
+	if !strings.Contains("\n"+read(t, "../.gitignore"), "\n/build/\n") {
+		t.Error("git does not ignore build")
+	}
+	for i, transcript := range session(t, commands) {
+		if !strings.Contains(transcript, comments[i]) || strings.Contains(transcript, "gpustack: error: ") {
+			t.Errorf("it does not print %q:\n%s", comments[i], transcript)
 		}
 	}
 }
 
-// shows reports whether a command with a part of its output, in which a line "…" stands for lines
-// left out, is that of a transcript.
-func shows(part, transcript []string) bool {
-	if part[0] != transcript[0] {
-		return false
+// between returns the part of a text that stands between two others.
+func between(t *testing.T, text, before, after string) string {
+	t.Helper()
+	_, part, found := strings.Cut(text, before)
+	part, _, ends := strings.Cut(part, after)
+	if !found || !ends {
+		t.Fatalf("there is no text between %q and %q", before, after)
 	}
-	for _, line := range part[1:] {
-		if line == "…" {
-			continue
-		}
-		i := slices.Index(transcript, line)
-		if i < 0 {
-			return false
-		}
-		transcript = transcript[i+1:]
-	}
-	return true
+	return part
 }
 
 func read(t testing.TB, file string) string {

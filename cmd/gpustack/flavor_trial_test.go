@@ -307,6 +307,21 @@ func TestFlavorTest(t *testing.T) {
 	}
 }
 
+// TestFlavorTestShown: the README shows of a test what it prints.
+func TestFlavorTestShown(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(top, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(readme), "# gpustack flavor test gpu.k4200.2 --image debian-12 ")
+	_, after, _ = strings.Cut(after, "\n")
+	shown, _, ends := strings.Cut(after, "\nctl1# ")
+	stdout, stderr, status := runTrial(t, trialCloud(t, 96), unprivilegedEnv(t), trialArgs()...)
+	if !found || !ends || status != 0 || !strings.Contains("\n"+stdout, "\n"+shown+"\n") {
+		t.Errorf("exit status %d; README.md shows\n%s\nand the command prints\n%s%s", status, shown, stdout, stderr)
+	}
+}
+
 // TestFlavorTestRequests: a plan costs at most 6 requests, signing in included; a network that is
 // named costs one more.
 func TestFlavorTestRequests(t *testing.T) {
