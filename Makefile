@@ -223,8 +223,8 @@ suites:
 	@failed=; for suite in $(SUITES); do $(MAKE) --no-print-directory --keep-going suite hosts SUITE=$$suite || failed="$$failed $$suite"; done; \
 	[ -z "$$failed" ] || { echo "suites: FAIL:$$failed" >&2; exit 1; }
 
-# Writes into docs/systems.md what the last runs on this machine have noted: which tests passed, in
-# which release, with which versions.
+# Writes into integration/ran/README.md what the last runs on this machine have noted: which tests
+# passed, in which release, with which versions.
 systems:
 	$(GO) test -count=1 -run '^TestTable$$' ./integration/ran -update
 

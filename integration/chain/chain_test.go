@@ -521,7 +521,7 @@ func (c *chain) reports() (args []string) {
 	return args
 }
 
-// assigned compares what Nova and libvirt made of a server with two GPUs with docs/chain.md.
+// assigned compares what Nova and libvirt made of a server with two GPUs with README.md.
 func (c *chain) assigned(m machine, server string) {
 	t := c.t
 	domain := c.virsh(m, "dumpxml", server)

@@ -11,7 +11,7 @@
 // instances, machine.go starts it, compute.go configures its nova-compute as a site would, with
 // conf.go, and undo.go undoes all that gpustack did there. guest.go makes what guests boot from,
 // and controllers.go the control plane outside that has it. chain_test.go is the way, waves_test.go
-// the part up to nova-compute by Ansible, and docs/chain.md has what was seen on it.
+// the part up to nova-compute by Ansible, and README.md has what was seen on it.
 //
 // The tests take minutes and some GiB of memory, and run with -full only.
 package chain

@@ -1,5 +1,5 @@
 // Package ran records which integration tests have passed, in which release of Debian and with
-// which versions. The table of docs/systems.md says so of each package (make systems).
+// which versions. The table of README.md says so of each package (make systems).
 package ran
 
 import (

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the last runs into docs/systems.md")
+var update = flag.Bool("update", false, "write the last runs into README.md")
 
 const (
-	page    = "../../docs/systems.md"
+	page    = "README.md"
 	heading = "\n## Releases, and what proves them\n"
 	never   = "not noted yet"
 	read    = "read only"
@@ -64,7 +64,7 @@ var (
 	lastRun = regexp.MustCompile(`^20\d\d-\d\d-\d\d, \d+ of \d+ tests( -\S+.*)?: \S+ \d.*$`)
 )
 
-// TestTable: the table of docs/systems.md names tests that exist, and every package whose runs are
+// TestTable: the table of README.md names tests that exist, and every package whose runs are
 // noted is in it. What proves a row was last run with the versions that its own run has printed:
 // with -update they are read from the notes.
 func TestTable(t *testing.T) {
