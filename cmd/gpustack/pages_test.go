@@ -16,7 +16,7 @@ import (
 )
 
 // runPages are the pages of docs of which scripts run every command whose output the page shows.
-var runPages = []string{"explain.md", "rdma.md", "containers.md"}
+var runPages = []string{"host.md", "nova.md", "explain.md", "rdma.md", "containers.md"}
 
 // A shownCommand is a command of gpustack in a console block of a page.
 type shownCommand struct {
