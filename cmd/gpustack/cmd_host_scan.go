@@ -32,24 +32,27 @@ STATE is one of:
   in use       assigned to a running guest
   blocked      cannot be assigned to a guest: its group contains another device of the
                host, or it has virtual functions or mediated devices
-  unknown      the state depends on files that cannot be read, such as whether a guest uses
-               a function that is bound to VFIO
+  on DRIVER    bound for guests; whether a guest uses it is not visible here, as in a
+               snapshot or for users other than root
+  unknown      the state depends on files that cannot be read
 
 The last lines show how many GPUs can be prepared, judging by drivers and groups,
 and the next command to run.
 
 Filters select from all functions those that match every kind of filter given.
-The formats json and yaml are described in docs/json.md.
+The format dot is a graph for graphviz, with network adapters as well: pipe it to
+"dot -Tsvg". The formats json and yaml are described in docs/json.md.
 
 EXAMPLES
   gpustack host scan
   gpustack host scan -o tree --all
+  gpustack host scan -o dot
   gpustack host scan --device 10de:11b4 -o json
   gpustack host scan --machine -o json
   gpustack host scan --root /mnt/sosreport`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),
+			args.OutputFlag(term.FormatTable, formatTree, formatDot, term.FormatJSON, term.FormatYAML),
 			&cli.BoolFlag{Name: "all", Usage: "list every PCI function"},
 			&cli.BoolFlag{Name: "machine", Usage: "add product, BIOS, CPUs, memory per NUMA node, disks and network interfaces"},
 			&cli.StringSliceFlag{Name: "device", Usage: "list `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
@@ -79,7 +82,7 @@ func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 		},
 		PCIIDs:   c.String("pci-ids"),
 		Machine:  c.Bool("machine"),
-		Tree:     opts.format == formatTree,
+		Tree:     opts.format == formatTree || opts.format == formatDot,
 		Document: opts.format == term.FormatJSON || opts.format == term.FormatYAML,
 		Version:  programVersion(),
 		Time:     reportTime(),
@@ -105,6 +108,8 @@ func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
 		views.PrintScan(u, shown, all)
 	case formatTree:
 		views.PrintScanTree(u, shown, all)
+	case formatDot:
+		views.PrintScanDot(u, shown, all)
 	default:
 		u.Document.Show(shown)
 	}

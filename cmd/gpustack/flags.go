@@ -10,8 +10,11 @@ import (
 	"gpustack/nova"
 )
 
-// formatTree is a format of output for people.
-const formatTree = "tree"
+// Formats of output for people and for graphviz.
+const (
+	formatTree = "tree"
+	formatDot  = "dot"
+)
 
 // belowRoot is what --conf names in every command.
 const belowRoot = "`FILE` below the root"
