@@ -31,15 +31,14 @@ one (--diff: for all), asks, applies it and records it. "gpustack undo" undoes i
 again, it plans nothing.
 
 SELECTION
-  Without a record, --device and --vendor name exactly what is selected, and without them
-  every NVIDIA GPU that is not for containers is selected. Virtual functions must be named
-  by --device or --only.
-  With a record, --device and --vendor add to it and --remove removes from it. --only is
-  the whole selection, recorded or not: a recorded function that it does not name is
-  returned to the host at the next boot. --none returns all functions and removes every
-  file, hook and kernel argument that host prepare has added; the journal remains.
-  Arguments that conflicted with the IOMMU (intel_iommu=off) and were replaced do not come
-  back with --none, but with "gpustack undo".
+  The first run selects all NVIDIA GPUs that are not for containers, or exactly those that
+  --device and --vendor name. Later, both add to the selection, and --remove removes from
+  it. Virtual functions must be named by --device or --only.
+  --only names the whole selection: a recorded function that it does not name returns to
+  the host at the next boot.
+  --none returns all functions. It removes every file, hook and kernel argument that host
+  prepare has added, and keeps the journal. Arguments that conflicted with the IOMMU
+  (intel_iommu=off) and were replaced come back by "gpustack undo" only.
 
 REFUSALS
   A selected GPU that nothing holds leaves the host with the other functions of its card.

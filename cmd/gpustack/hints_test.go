@@ -105,7 +105,7 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		{name: "NVSwitches, bound now", tree: hgx, command: "host bind --live --dry-run --device 0000:07:00.0", refusal: "GPUs and NVSwitches of one board would be separated", hints: 2},
 		{name: "an NVSwitch that is to remain", tree: hgx, command: "host prepare --nvswitch host --device 0000:07:00.0 --device 10de:1af1",
 			refusal: "--nvswitch host keeps it with the host", hints: 1},
-		{name: "no NVSwitch", tree: talk, command: "host prepare --nvswitch guest", refusal: "NVSwitches: no such function", hints: 1},
+		{name: "no NVSwitch", tree: talk, command: "host prepare --nvswitch guest", refusal: "this machine has no NVSwitch", hints: 1},
 		{name: "in use", tree: talk, more: inUse, command: "host prepare", refusal: "0000:84:00.0: is in use: python3 (pid 7) has /dev/dri/card3 open", hints: 2},
 		{name: "virtual functions", tree: talk, more: file(second+"/sriov_totalvfs", "16") + file(second+"/sriov_numvfs", "4"),
 			command: "host prepare", refusal: "0000:88:00.0: has virtual functions enabled (4): vGPU hosts are not prepared this way", hints: 1},

@@ -285,7 +285,7 @@ func TestRefusals(t *testing.T) {
 		{"a tree that does not show what is mounted", node{CPU: "GenuineIntel"}.Archive(), []string{"0000:03:00.0"}, nil, []string{"0000:03:00.0"},
 			"0000:03:00.0: may carry what the host boots from: no file shows what is mounted at /"},
 		{"nothing is recorded to remove", node{CPU: "GenuineIntel"}.Archive(), nil, []string{"10de:11b4"}, nil, "10de:11b4: is not selected"},
-		{"no NVIDIA card", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "pci:v000010DE", "pci:v00001002"), nil, nil, nil, "NVIDIA GPUs: no such function"},
+		{"no NVIDIA card", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "pci:v000010DE", "pci:v00001002"), nil, nil, nil, "this machine has no NVIDIA GPU"},
 		{"no id", strings.NewReplacer("0x0e0a", "e0a", "d00000E0Asv0", "dE0Asv0").Replace(node{CPU: "GenuineIntel"}.Archive()), []string{"0000:01:00.0"}, nil, nil, "0000:01:00.1: vendor and product id cannot be read"},
 		{"a kernel without the driver", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "vfio-pci.ko", "vfio-xpci.ko"), nil, nil, nil, "driver vfio-pci: no installed kernel has it"},
 		{"no kernel", strings.ReplaceAll(node{CPU: "GenuineIntel"}.Archive(), "lib/modules/6", "lib/mod/6"), nil, nil, nil, "/lib/modules: no installed kernel"},

@@ -44,6 +44,13 @@ var (
 		"choose --driver vfio-pci, which can")
 )
 
+// noneOf is the ErrNoDevice of a kind of device.
+type noneOf string
+
+func (n noneOf) Error() string { return "this machine has no " + string(n) }
+
+func (noneOf) Unwrap() error { return ErrNoDevice }
+
 // Named reports whether the options name functions. host bind and host release then use these
 // functions in place of the recorded ones.
 func (o Options) Named() bool {
@@ -189,7 +196,7 @@ func (c *chooser) addVendors() {
 			}
 		}
 		if !found {
-			c.fail("GPUs of vendor %s: %w", v, ErrNoDevice)
+			c.errs = append(c.errs, noneOf("GPU of vendor "+v.String()))
 		}
 	}
 }
@@ -198,7 +205,7 @@ func (c *chooser) addDefault() {
 	all := c.Devices.Defaults()
 	switch c.Selected = c.Containers.Without(all); {
 	case len(all) == 0:
-		c.fail("NVIDIA GPUs: %w", ErrNoDevice)
+		c.errs = append(c.errs, noneOf("NVIDIA GPU"))
 	case len(c.Selected) == 0:
 		c.fail("every NVIDIA GPU %w", gate.ErrForContainers)
 	}
@@ -224,7 +231,7 @@ func (c *chooser) placeNVSwitches() {
 	}
 	c.Selected = slices.DeleteFunc(c.Selected, func(a pci.Address) bool { return remain[a] })
 	if !found {
-		c.fail("NVSwitches: %w", ErrNoDevice)
+		c.errs = append(c.errs, noneOf("NVSwitch"))
 	}
 }
 

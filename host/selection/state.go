@@ -49,6 +49,8 @@ func (s State) String() string {
 	switch {
 	case s.Guest != nil:
 		return string(s.Name) + " by " + *s.Guest
+	case s.Bound:
+		return s.Detail
 	case s.Detail == "":
 		return string(s.Name)
 	case s.Name == Blocked || s.Name == NotKnown:
@@ -109,9 +111,9 @@ func (n Node) States(groups []iommu.Group, on host.Bool, uses machine.Uses) []*S
 		case blind == nil:
 			s.Name = GuestReady
 		case errors.Is(blind, fs.ErrPermission):
-			s = State{Name: NotKnown, Detail: "bound to VFIO, use unknown: permission denied", Bound: true}
+			s = State{Name: NotKnown, Detail: "on " + d.DriverName() + "; in use? permission denied", Bound: true}
 		default:
-			s = State{Name: NotKnown, Detail: "bound to VFIO, use unknown", Bound: true}
+			s = State{Name: NotKnown, Detail: "on " + d.DriverName() + "; in use? not visible here", Bound: true}
 		}
 		states[i] = &s
 	}

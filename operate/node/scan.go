@@ -235,7 +235,13 @@ type gpuCount struct {
 }
 
 // forGuests returns the number of GPUs that are assigned to guests, or can be.
-func (n gpuCount) forGuests() int { return n.Prepared + n.GuestReady + n.InUse + n.bound }
+func (n gpuCount) forGuests() int { return n.Prepared + n.Bound() }
+
+// Bound returns the number of GPUs that are bound for guests, whether guests use them or not.
+func (n gpuCount) Bound() int { return n.GuestReady + n.InUse + n.bound }
+
+// Unseen returns the number of GPUs in the state "unknown" that are not known to be bound for guests.
+func (n gpuCount) Unseen() int { return n.Unknown - n.bound }
 
 // newScan returns the report, without states, of a machine that was observed for
 // [machine.Facts] and [machine.IOMMU].

@@ -10,6 +10,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/nova"
 	"gpustack/operate/node"
 )
 
@@ -21,7 +22,11 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		printMachine(u, *r.Machine)
 	}
 	if len(r.Devices) == 0 {
-		u.Printf("\nno function to list: %s lists every one\n", u.Command(host.NewCommand("host scan").Flag("all")))
+		found := "no GPU found"
+		if r.Scope == nova.ScopeFiltered {
+			found = "no function matches the filters"
+		}
+		u.Printf("\n%s: %s lists every PCI function\n", found, u.Command(host.NewCommand("host scan").Flag("all")))
 		return
 	}
 	strokes := u.Page.Strokes()
@@ -60,32 +65,50 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	printGPUs(u, r)
 }
 
-// printGPUs prints the number of GPUs that can be prepared, and the next command to run.
+// printGPUs prints how many GPUs are for guests or can be, and the next command to run.
 func printGPUs(u *term.UI, r node.Scan) {
 	n := r.GPUs
 	if n.Listed == 0 {
 		return
 	}
-	var rest []string
-	for _, other := range []struct {
-		label string
-		count int
-	}{{"blocked", n.Blocked}, {"console", n.Console}, {"unknown", n.Unknown}, {"prepared", n.Prepared}, {"guest-ready", n.GuestReady}, {"in use", n.InUse}} {
+	line := fmt.Sprintf("%d of %s can be prepared for guests", n.Preparable, host.Numbered(n.Listed, "GPU"))
+	rest := []countedState{{"blocked", n.Blocked}, {"console", n.Console}, {"unknown", n.Unseen()}, {"prepared", n.Prepared},
+		{"bound for guests", n.Bound() - n.InUse}, {"in use", n.InUse}}
+	switch n.Listed {
+	case n.Bound():
+		line, rest = are(n.Listed)+" bound for guests", rest[5:]
+	case n.Prepared:
+		line, rest = are(n.Listed)+" prepared for the next boot", nil
+	case n.Bound() + n.Prepared:
+		line, rest = are(n.Bound())+fmt.Sprintf(" bound for guests, %d prepared for the next boot", n.Prepared), rest[5:]
+	}
+	var others []string
+	for _, other := range rest {
 		if other.count > 0 {
-			rest = append(rest, fmt.Sprintf("%s: %d", other.label, other.count))
+			others = append(others, fmt.Sprintf("%s: %d", other.label, other.count))
 		}
 	}
-	line := fmt.Sprintf("%d of %d GPUs can be prepared for guests", n.Preparable, n.Listed)
-	if n.Listed == 1 {
-		line = fmt.Sprintf("%d of 1 GPU can be prepared for guests", n.Preparable)
-	}
-	if rest != nil {
-		line += " (" + strings.Join(rest, ", ") + ")"
+	if others != nil {
+		line += " (" + strings.Join(others, ", ") + ")"
 	}
 	if r.ChoosesSwitches() {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
 	u.Printf("\n%s. Next:\n  %s\n", line, u.Command(r.Next.Command))
+}
+
+// A countedState is a state with its number of GPUs.
+type countedState struct {
+	label string
+	count int
+}
+
+// are returns the beginning of a sentence about a number of GPUs.
+func are(n int) string {
+	if n == 1 {
+		return "1 GPU is"
+	}
+	return fmt.Sprintf("%d GPUs are", n)
 }
 
 // units arranges functions in units: IOMMU groups or, without groups, slots. In a unit, cards with
