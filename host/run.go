@@ -84,19 +84,14 @@ func (r Runner) Find(program string) (string, error) {
 // errNotMounted is the error of a root without the kernel's file systems, which programs need.
 var errNotMounted = WithHint(errors.New("is not mounted below the root, but programs that run there need it"), "mount them, or run the programs on the machine itself: without --rebuild")
 
-// Ready is an error unless every program is there, and, on a root elsewhere, the
-// file systems of the kernel are mounted below it: grub-mkconfig without them writes
-// menus that do not boot.
+// Ready is an error unless, on a root elsewhere, the file systems of the kernel are mounted below
+// it, and every program is there: grub-mkconfig without them writes menus that do not boot.
 func (r Runner) Ready(programs []Program) error {
 	programs = slices.DeleteFunc(slices.Clone(programs), func(p Program) bool { return p.Kind == RevertBoot }) // this program itself
 	if len(programs) == 0 {
 		return nil
 	}
 	var errs []error
-	for _, p := range programs {
-		_, err := r.Find(p.Argv()[0])
-		errs = append(errs, err)
-	}
 	for _, mount := range []struct {
 		dir   string
 		magic int64
@@ -109,6 +104,13 @@ func (r Runner) Ready(programs []Program) error {
 	var stat unix.Stat_t
 	if err := unix.Stat(r.Root.Path("/dev/null"), &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFCHR {
 		errs = append(errs, fmt.Errorf("%s: %w", r.Root.Path("/dev"), errNotMounted))
+	}
+	if errs != nil { // a tree of files alone may have no program either
+		return errors.Join(errs...)
+	}
+	for _, p := range programs {
+		_, err := r.Find(p.Argv()[0])
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

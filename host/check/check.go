@@ -74,6 +74,8 @@ func Verify(m machine.Machine, refused []error, boot steps.State) ([]host.Findin
 	switch {
 	case v.phase == unseen:
 		return findings, checklist.Unknown
+	case v.undone:
+		return findings, checklist.PendingReboot
 	case v.phase == unprepared:
 		return findings, checklist.NotPrepared
 	case verdict == checklist.Ready:

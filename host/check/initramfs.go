@@ -50,7 +50,7 @@ func (v view) blacklist() []host.Finding {
 func (v view) hooks() []host.Finding {
 	switch {
 	case v.phase == unprepared:
-		return checklist.NA("nothing is recorded for it")
+		return v.left()
 	case v.phase == unseen:
 		return checklist.NA("what is recorded is unknown")
 	case errors.Is(v.Initramfs.Err, machine.ErrNoInitramfs):
@@ -66,7 +66,7 @@ func (v view) hooks() []host.Finding {
 				Status: v.weight(i.Kernel), File: i.File,
 				Seen:   fmt.Sprintf("the initramfs of %s %s", i.Kernel, strings.Join(faults, "; ")),
 				Effect: "on next boot a host driver may claim the GPU first",
-				Remedy: host.Textf("regenerate it: %s", host.NewCommand("host prepare").Flag("rebuild")),
+				Remedy: host.Textf("regenerate it: %s", v.rebuilt(false, true)),
 			})
 		case i.Err != nil:
 			findings = append(findings, checklist.Unread(i.File, i.Err)...)
@@ -74,6 +74,27 @@ func (v view) hooks() []host.Finding {
 	}
 	if findings == nil {
 		return checklist.Pass("%s as recorded", host.Numbered(len(v.Initramfs.Value), "initramfs image"))
+	}
+	return findings
+}
+
+// left finds images that still bind functions although nothing is recorded any more.
+func (v view) left() (findings []host.Finding) {
+	for _, i := range v.Initramfs.Value {
+		if !errors.Is(i.Err, machine.ErrLeft) {
+			continue
+		}
+		remedy := host.Text("run " + v.programs(true, true))
+		if v.Elsewhere {
+			remedy = v.rebuilt(true, true)
+		}
+		findings = append(findings, host.Finding{
+			Status: v.weight(i.Kernel), File: i.File, Seen: "the initramfs of " + i.Kernel + " " + i.Err.Error(),
+			Effect: "each boot binds them again", Remedy: remedy,
+		})
+	}
+	if findings == nil {
+		return checklist.NA("nothing is recorded for it")
 	}
 	return findings
 }

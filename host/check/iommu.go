@@ -29,7 +29,7 @@ func (v view) iommu() []host.Finding {
 		return checklist.Pass("on: %s", strings.Join(append([]string{host.Numbered(v.IOMMU.Groups, "group")}, names...), ", "))
 	case v.Firmware.Seen() && len(v.Firmware.Value.Tables) == 0 && v.Firmware.Value.IORTErr == nil:
 		return checklist.NA("off: the firmware has no IOMMU table")
-	case v.phase == pending && (len(v.lacking)+len(v.against) > 0):
+	case v.phase == pending && (!v.Running.Seen() || len(v.lacking)+len(v.against) > 0):
 		return checklist.NA("off until the machine is booted with the recorded arguments")
 	case v.phase == booted && (len(v.lacking)+len(v.against) > 0):
 		return checklist.NA("off: the running kernel lacks the recorded arguments")
@@ -40,6 +40,11 @@ func (v view) iommu() []host.Finding {
 	}
 	const log = "the kernel's log shows why: journalctl -k -g 'DMAR|AMD-Vi|IOMMU|SMMU'"
 	if !v.Running.Seen() {
+		for _, e := range normal(v.Entries.Value) { // as host prepare, which removes it
+			if against := v.contradicting(e.Args); len(against) > 0 {
+				return fail(e.File, "off; the entry of "+e.Kernel+" has "+against.String(), "remove it: "+prepare)
+			}
+		}
 		return fail(machine.GroupsDir, "off; the kernel arguments are unknown", log)
 	}
 	return fail(machine.GroupsDir, "off, although no kernel argument turns it off", log)

@@ -114,7 +114,7 @@ func bootCommand(err error) string {
 
 // blamed reports whether the running kernel does not match the record, which other checks report.
 func (v view) blamed() bool {
-	return v.phase == pending || len(v.lacking) > 0 || v.phase == booted && len(v.against) > 0
+	return v.phase == pending || v.undone || len(v.lacking) > 0 || v.phase == booted && len(v.against) > 0
 }
 
 // entry compares a boot entry with the record.
@@ -129,19 +129,23 @@ func (v view) entry(e boot.Entry) []host.Finding {
 			Effect: "booted with this entry, functions for guests remain with the host", Remedy: remedy,
 		})
 	}
-	which, remedy := "", host.Textf("%s adds what is missing", host.NewCommand("host prepare").Flag("rebuild"))
-	if v.isForeign(e) {
+	which, remedy := "", host.Textf("regenerate the boot menu: %s", v.rebuilt(true, false))
+	foreign := v.isForeign(e)
+	if foreign {
 		which, remedy = ", which GRUB selects by itself,", "select another entry with grub-set-default or grub-reboot, or add the recorded arguments to this one"
 	}
 	if missing := e.Args.Lacking(v.wantedArguments()); len(missing) > 0 {
 		fail(which+" lacks "+strings.Join(missing, " "), remedy)
 	}
-	against := v.contradicting(e.Args)
-	if slices.Contains(e.Args, offArgument) {
-		against = append(against, offArgument)
+	const remove = "remove it from the configuration of the boot loader"
+	if against := v.contradicting(e.Args); len(against) > 0 {
+		if foreign {
+			remedy = remove
+		}
+		fail(which+" has "+against.String(), remedy) // host prepare removes it
 	}
-	if len(against) > 0 {
-		fail(which+" has "+against.String(), "remove it from the configuration of the boot loader")
+	if slices.Contains(e.Args, offArgument) {
+		fail(which+" has "+offArgument, remove)
 	}
 	return findings
 }

@@ -18,6 +18,8 @@ func (v view) prepared() []host.Finding {
 	case v.phase != unprepared:
 		c := v.Contract.Value
 		f.Status, f.Seen = host.Pass, fmt.Sprintf("%s recorded for %s", host.Numbered(len(c.Functions), "function"), c.Driver)
+	case v.undone:
+		f.Seen = "what was recorded is undone"
 	case !v.mended:
 		f.Seen = "skipped until the failures above are fixed"
 	default:

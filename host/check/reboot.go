@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 )
 
 // RebootRequired reports whether the running kernel does not match the record: what is recorded, or
@@ -28,6 +30,13 @@ func (v view) reboot() []host.Finding {
 	switch {
 	case v.phase == unseen:
 		f.Seen = "what is recorded is unknown"
+	case v.undone:
+		f.Status, f.File, f.Seen = host.Fail, machine.ContractFile, "what was recorded at the last boot is undone"
+		f.Effect = fmt.Sprintf("functions that are bound for guests until the next boot: %d", v.bound())
+		f.Remedy = host.Textf("reboot, then run %s again", host.NewCommand("host check"))
+		if !v.mended {
+			f.Remedy = host.Textf("follow the remedies above, %s", f.Remedy)
+		}
 	case v.phase == unprepared:
 		f.Seen = "nothing is recorded"
 	case v.phase == booted && (!v.Running.Seen() || !v.Devices.Seen()):
@@ -50,7 +59,30 @@ func (v view) reboot() []host.Finding {
 			f.Seen = fmt.Sprintf("what was recorded at %s takes effect at the next boot", v.Prepared.Value.UTC().Format(time.RFC3339))
 		}
 		f.Effect = "until then all GPUs remain with the host"
+		if waiting, all := v.waiting(), len(v.Contract.Value.Functions); len(waiting) < all {
+			f.Effect = fmt.Sprintf("until then %d of %s for guests remain with the host: %s", len(waiting), host.Numbered(all, "function"), gate.Shortened(waiting))
+		}
 		f.Remedy = host.Textf("reboot, then run %s again", host.NewCommand("host check"))
 	}
 	return []host.Finding{f}
+}
+
+// bound returns the number of functions that are bound to a driver for passthrough.
+func (v view) bound() (n int) {
+	for _, d := range v.Devices.Value {
+		if pci.LeavesAlone(d.DriverName()) {
+			n++
+		}
+	}
+	return n
+}
+
+// waiting returns the recorded functions that are not bound for guests yet.
+func (v view) waiting() (addresses []pci.Address) {
+	for _, f := range v.Contract.Value.Functions {
+		if d := v.Devices.Value.At(f.Address); d == nil || !f.IsHeldBy(d.DriverName()) {
+			addresses = append(addresses, f.Address)
+		}
+	}
+	return addresses
 }

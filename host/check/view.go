@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"gpustack/host"
 	"gpustack/host/boot"
@@ -20,6 +21,7 @@ type view struct {
 	refused []error     // the errors of host prepare on this machine
 	boot    steps.State // of every boot
 	mended  bool        // none of checks has failed
+	undone  bool        // nothing is recorded any more, and the last boot was with what was
 	// lacking are the recorded arguments that the running kernel does not have, against are its
 	// arguments that conflict with the IOMMU's needs, and off is true if it has gpustack=off.
 	lacking []string
@@ -62,6 +64,7 @@ func newView(m machine.Machine) view {
 		}
 	}
 	v.phase = v.judgePhase()
+	v.undone = v.phase == unprepared && v.Unbooted.Value
 	return v
 }
 
@@ -186,4 +189,33 @@ func (v view) kernel() string {
 		return ""
 	}
 	return *v.Facts.Kernel
+}
+
+// rebuilt returns how the boot menu or the initramfs is regenerated: by host prepare, and in a tree
+// by what is to be run on the target machine.
+func (v view) rebuilt(menu, images bool) host.Text {
+	switch programs := v.programs(menu, images); {
+	case !v.Elsewhere:
+		return host.Textf("%s", host.NewCommand("host prepare").Flag("rebuild"))
+	case programs == "": // the boot loader reads the files that host prepare writes
+		return host.Textf("%s", host.NewCommand("host prepare"))
+	default:
+		return "run on the target machine: " + host.Text(programs)
+	}
+}
+
+// programs returns the commands that regenerate the boot menu or the initramfs.
+func (v view) programs(menu, images bool) string {
+	var all []host.Program
+	if images && v.Generator.Seen() {
+		all = v.Generator.Value.Programs(v.Images.Value)
+	}
+	if v.Loader.Value != nil {
+		all = append(all, v.Loader.Value.Programs(menu, images)...)
+	}
+	var lines []string
+	for _, p := range all {
+		lines = append(lines, p.String())
+	}
+	return strings.Join(lines, "; ")
 }

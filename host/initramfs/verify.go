@@ -158,6 +158,11 @@ func (c Content) hook() string {
 	return path.Join(hookDirs[0], hookName)
 }
 
+// Binds reports whether the image has gpustack's script.
+func (c Content) Binds() bool {
+	return c.has(scriptName) || c.has(c.hook())
+}
+
 // has reports whether the image has an entry with that name.
 func (c Content) has(name string) bool {
 	_, ok := slices.BinarySearch(c.Names, name)

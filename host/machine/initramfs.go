@@ -15,17 +15,22 @@ import (
 // Initramfs is the initramfs of a kernel, compared with the contract.
 type Initramfs struct {
 	Kernel, File string
-	Err          error // what it lacks (host/initramfs), or why it could not be read
+	// what it lacks (host/initramfs), ErrLeft, or why it could not be read
+	Err error
 }
 
 // ErrNoInitramfs means that no installed kernel has an initramfs.
 var ErrNoInitramfs = errors.New("no initramfs of an installed kernel")
 
+// ErrLeft means that an initramfs binds functions although nothing is recorded any more.
+var ErrLeft = errors.New("still binds functions for guests")
+
 // readInitramfs compares the initramfs of each kernel with the contract: those in /boot, and those
-// that entries name, whether or not the entries can be read. Without a contract it reads none.
+// that entries name, whether or not the entries can be read. Without a contract it reads them only
+// if the journal has one, whose script an image may still have.
 func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 	contract := o.Contract.Value
-	if contract == nil {
+	if contract == nil && !slices.ContainsFunc(o.journal.Entries, takesBoot) {
 		return
 	}
 	if ImagesElsewhere(o.Loader.Value) {
@@ -58,6 +63,13 @@ func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 			image := &images[i]
 			content, err := o.images.Read(o.root, image.File)
 			var kernel modprobe.Modules
+			if contract == nil {
+				if err == nil && content.Binds() {
+					err = ErrLeft
+				}
+				image.Err = err
+				return
+			}
 			if err == nil {
 				kernel, err = o.names[image.Kernel]()
 			}

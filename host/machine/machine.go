@@ -42,6 +42,9 @@ type Machine struct {
 	Warnings     []string
 	ScanWarnings []string // those of Warnings about listing and naming functions
 
+	// Elsewhere is whether the root is a tree of files and not the running machine.
+	Elsewhere bool
+
 	// Observed for Record.
 	Contract Look[*Contract] // nil if nothing is recorded
 	// Containers is in the contract's file; nil if nothing is recorded for containers.
@@ -90,7 +93,7 @@ type Judged struct {
 	KVM        Look[bool]      // /dev/kvm exists; of the running machine only
 	Running    Look[boot.Args] // arguments of the running kernel
 	Entries    Look[[]boot.Entry]
-	Initramfs  Look[[]Initramfs] // read only if something is recorded
+	Initramfs  Look[[]Initramfs] // read only if something is or was recorded
 	Fabric     Look[Fabric]      // read only if something is recorded
 
 	Files  []Look[string]         // hashes of the contract's files, "" if missing
@@ -165,7 +168,7 @@ func Find(root host.Root) error {
 // cannot be read has the error in its field.
 func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	o := observer{root: root.Once(), live: root, images: opts.Images}
-	o.subjects = subjects
+	o.subjects, o.Elsewhere = subjects, !root.IsMachine()
 	if o.reads(Record | Boot | RunningKernel | Check | Reboot) {
 		o.readContract()
 	}

@@ -43,8 +43,10 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 	switch {
 	case r.Verdict == checklist.Ready && !r.offered():
 		r.Next = host.NewNext(host.NewCommand("nova configure").Flag("role", "compute"))
+	case r.Verdict == checklist.PendingReboot && !r.onlyFails("reboot"):
+		r.Next = host.NewNext(host.NewCommand("host check"), host.NeedRemedies, host.NeedReboot)
 	case r.Verdict != checklist.NotPrepared:
-	case r.onlyPrepared():
+	case r.onlyFails("prepared"):
 		r.Next = host.NewNext(c.Plan)
 	default:
 		r.Next = host.NewNext(c.Plan, host.NeedRemedies)
@@ -62,7 +64,7 @@ func (r HostCheck) Checked(u *term.UI) Checked {
 		c.Line = "nova.conf offers its devices to guests"
 	case r.Verdict == checklist.Ready:
 		c.Line = "'" + u.Command(r.Next.Command) + "' offers the devices to Nova"
-	case r.Verdict != checklist.NotPrepared || !r.onlyPrepared():
+	case r.Verdict != checklist.NotPrepared || !r.onlyFails("prepared"):
 	case !r.preparable():
 		c.Line = "whether it can be prepared is not shown by these files; '" + u.Command(r.Next.Command) + "' names what is missing"
 		c.Missing = "preparable"
@@ -77,9 +79,9 @@ func (r HostCheck) offered() bool {
 	return slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Check == "nova" && f.Status == host.Pass })
 }
 
-// onlyPrepared reports whether nothing fails but that host prepare has not been run.
-func (r HostCheck) onlyPrepared() bool {
-	return !slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Status == host.Fail && f.Check != "prepared" })
+// onlyFails reports whether no other check fails than the named one.
+func (r HostCheck) onlyFails(check string) bool {
+	return !slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Status == host.Fail && f.Check != check })
 }
 
 // preparable reports whether something shows that host prepare accepts the machine.
