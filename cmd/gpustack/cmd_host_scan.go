@@ -46,8 +46,8 @@ The format dot is a graph for graphviz, with network adapters as well: pipe it t
 EXAMPLES
   gpustack host scan
   gpustack host scan -o tree --all
-  gpustack host scan -o dot
   gpustack host scan --device 10de:11b4 -o json
+  gpustack host scan -o dot
   gpustack host scan --machine -o json
   gpustack host scan --root /mnt/sosreport`,
 		Flags: []cli.Flag{
