@@ -27,12 +27,13 @@ compute node those of the devices that it offers. Changes nothing.
 
 Without --conf it reads the files of this machine: those that oslo.config finds for each
 program (nova-dist.conf, nova.conf, nova-compute.conf, nova.conf.d and so on), and those
-that kolla-ansible, TripleO, RHOSO or Sunbeam generate. Files are given with the role of
-their machine, such as controller=FILE; several files of one machine are joined by commas,
-in the order in which Nova reads them. An absolute path is below --root; copies from other
-machines are relative paths, or - for standard input, and need --release. Without ROLE=
-and --role, the role is inferred from what nova configure has recorded, the units of this
-machine, or else the options in the files and what is prepared.
+that kolla-ansible, TripleO, RHOSO or Sunbeam generate; it warns of services that run with
+the options of before a change. Files are given with the role of their machine, such as
+controller=FILE; several files of one machine are joined by commas, in the order in which
+Nova reads them. An absolute path is below --root; copies from other machines are relative
+paths, or - for standard input, and need --release. Without ROLE= and --role, the role is
+inferred from what nova configure has recorded, the units of this machine, or else the
+options in the files and what is prepared.
 
 --inventory also checks the files against the hardware of compute nodes, and --flavors
 against the flavors of a cloud. The devices that are counted at the end are those that

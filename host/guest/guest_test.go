@@ -3,6 +3,7 @@ package guest_test
 import (
 	"encoding/base64"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -530,5 +531,29 @@ func TestNovaHost(t *testing.T) {
 				t.Errorf("%q from %q, %+v, complete %t", host, from, r.Sources[4], r.Complete)
 			}
 		})
+	}
+}
+
+// TestStarted: of each of Nova's programs the start of its first process, and nothing where processes
+// are hidden.
+func TestStarted(t *testing.T) {
+	lay := func(namespace string) host.Root {
+		m := newMachine()
+		m.process(50, "nova-scheduler", "/usr/bin/python3", "/usr/bin/nova-scheduler", "--config-file", "/etc/nova/nova.conf")
+		m.process(55, "nova-scheduler", "nova-scheduler: ServiceWrapper worker(0)")
+		m.process(52, "nova-compute", "/usr/bin/python3", "/usr/bin/nova-compute")
+		m.process(51, "nova-compute", "/usr/bin/python3", "/usr/bin/nova-compute")
+		m.process(60, "less", "less", "/usr/bin/nova-api")
+		root := m.lay(t)
+		hosttest.Link("proc/1/ns/pid", namespace)(t, root)
+		return root
+	}
+	programs := []string{"nova-api", "nova-scheduler", "nova-compute"}
+	want := map[string]time.Time{"nova-scheduler": now.Add(-time.Hour + 50*time.Second), "nova-compute": now.Add(-time.Hour + 51*time.Second)}
+	if got := guest.Started(lay("pid:[4026531836]"), programs); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := guest.Started(lay("pid:[4026532000]"), programs); len(got) > 0 {
+		t.Errorf("in a container: %v", got)
 	}
 }

@@ -37,7 +37,7 @@ func FuzzArguments(f *testing.F) {
 				t.Errorf("%q of %q", node, text)
 			}
 		}
-		command, ok := process{argv: argv}.novaCompute()
+		command, ok := process{argv: argv}.runs(novaCompute)
 		if ok && !strings.Contains(command, "nova") {
 			t.Errorf("%q is nova-compute", command)
 		}

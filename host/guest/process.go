@@ -5,6 +5,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"gpustack/host"
 )
@@ -182,20 +183,40 @@ func (p process) program() string {
 
 const novaCompute = "nova-compute"
 
-// novaCompute reports whether the process is nova-compute, and returns its arguments up to that
-// name. The kernel names a process after the script that started it; Python has the script among
+// runs reports whether the process runs a program of Nova, and returns its arguments up to the name
+// of that. The kernel names a process after the script that started it; Python has the script among
 // its arguments. It matches generously: to miss a nova-compute is dangerous, to see one too many is
 // not.
-func (p process) novaCompute() (command string, ok bool) {
-	if strings.HasPrefix(p.program(), novaCompute) {
+func (p process) runs(program string) (command string, ok bool) {
+	if strings.HasPrefix(p.program(), program) {
 		return p.argv[0], true
 	}
-	if program := p.program(); strings.HasPrefix(program, "python") || strings.HasPrefix(program, "pypy") {
+	if python := p.program(); strings.HasPrefix(python, "python") || strings.HasPrefix(python, "pypy") {
 		for i, arg := range p.argv {
-			if path.Base(arg) == novaCompute || arg == "nova.cmd.compute" {
+			if path.Base(arg) == program || arg == "nova.cmd."+strings.TrimPrefix(program, "nova-") {
 				return strings.Join(p.argv[:i+1], " "), true
 			}
 		}
 	}
-	return p.comm, p.comm == novaCompute
+	return p.comm, p.comm == program
+}
+
+// Started returns when the first process of each of Nova's programs was started. A program is left
+// out if no process of it is seen, or processes of the machine below root may be hidden.
+func Started(root host.Root, programs []string) map[string]time.Time {
+	o := observer{root: root, accesses: map[string]*access{}}
+	o.report.Booted = o.booted()
+	processes, started := o.processes(), map[string]time.Time{}
+	if !o.isRead(sourceProcesses, sourceBootTime) {
+		return nil
+	}
+	for _, program := range programs {
+		for _, p := range processes {
+			first, seen := started[program]
+			if _, ok := p.runs(program); ok && (!seen || o.started(p.ticks).Before(first)) {
+				started[program] = *o.started(p.ticks)
+			}
+		}
+	}
+	return started
 }

@@ -15,7 +15,7 @@ import (
 // guests lists the processes that run guests, and the processes of nova-compute.
 func (o *observer) guests(processes []process) {
 	for _, p := range processes {
-		if command, ok := p.novaCompute(); ok {
+		if command, ok := p.runs(novaCompute); ok {
 			n := NovaCompute{p.pid, o.started(p.ticks), command, o.age(p.ticks)}
 			o.report.NovaCompute = append(o.report.NovaCompute, n)
 		}

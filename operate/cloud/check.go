@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"time"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/document"
+	"gpustack/host/guest"
 	"gpustack/host/machine"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -48,10 +52,67 @@ func Check(ctx context.Context, root host.Root, o CheckOptions) (Checked, error)
 	if err := errors.Join(releaseErr, sidesErr, hostsErr, flavorsErr); err != nil {
 		return Checked{}, err
 	}
-	return Checked{
+	checked := Checked{
 		Release: release, Sides: sides, Counts: novacheck.Count(release, sides, hosts),
 		Findings: novacheck.Run(release, sides, hosts, flavors), Warnings: slices.Concat(warnings, more), Here: len(o.Confs) == 0,
-	}, nil
+	}
+	if !checked.Here || !root.IsMachine() {
+		return checked, nil
+	}
+	old, err := outdated(root, sides, guest.Started(root, nova.All.Programs()))
+	checked.Findings = append(checked.Findings, old...)
+	return checked, err
+}
+
+// outdated returns a warning for each service that was started before a file changed that it reads.
+// started are the starts of the services that run on the machine below root, as far as they are known.
+func outdated(root host.Root, sides []nova.Side, started map[string]time.Time) (findings []host.Finding, err error) {
+	entries, _ := change.List(root) // where it cannot be read, each change counts for each service
+	for _, side := range sides {
+		for _, program := range side.Role.Programs() {
+			start, isSeen := started[program]
+			for _, file := range side.Of(program).Files {
+				info, err := os.Stat(root.Path(file.Name))
+				if err != nil {
+					return nil, host.OfFile(file.Name, err)
+				}
+				if !isSeen || !needsRestart(entries, program, file.Name, info.ModTime(), start) {
+					continue
+				}
+				service, err := nova.NewService(root, program)
+				if err != nil {
+					return nil, err
+				}
+				remedy := host.Text("restart " + program)
+				if service.Command != nil {
+					remedy = host.Text("run " + *service.Command)
+				}
+				findings = append(findings, host.Finding{
+					Check: "service", Status: host.Warn, File: file.Name, Effect: "Nova runs " + program + " with the options that it read before", Remedy: remedy,
+					Seen: fmt.Sprintf("%s was started at %s, before the file changed", program, start.Format(time.RFC3339)),
+				})
+				break
+			}
+		}
+	}
+	return findings, nil
+}
+
+// needsRestart reports whether a file changed after the start of a service that reads it. Of changes
+// that nova configure made and recorded, those count that need a restart of that service.
+func needsRestart(entries []change.Entry, program, file string, changed, start time.Time) bool {
+	start = start.Add(2 * time.Second) // the kernel shows the time of boot in whole seconds, and entries have such times
+	isRecorded := false
+	for _, e := range entries {
+		if e.Ended == nil || !slices.ContainsFunc(e.Files, func(f change.File) bool { return f.Name == file }) {
+			continue
+		}
+		if e.Ended.After(start) && slices.Contains(e.Restart, program) {
+			return true
+		}
+		isRecorded = isRecorded || changed.After(e.Started.Add(-time.Second)) && changed.Before(e.Ended.Add(time.Second))
+	}
+	return !isRecorded && changed.After(start)
 }
 
 // sides reads the files that are named, or everything of this machine.

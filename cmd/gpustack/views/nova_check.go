@@ -21,7 +21,7 @@ type NovaCheck struct {
 	Configurations []nova.Side `json:"configurations"`
 	novacheck.Counts
 	// the results of the checks "option", "alias", "device_spec", "filters", "placement" and
-	// "flavors", by file and line
+	// "flavors", by file and line, then of "service"
 	Findings []host.Finding `json:"findings"`
 	Warnings []string       `json:"warnings"` // what could not be read or judged
 

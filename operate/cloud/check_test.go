@@ -1,0 +1,59 @@
+package cloud
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"gpustack/host/change"
+	"gpustack/host/hosttest"
+	"gpustack/nova"
+)
+
+// TestOutdated: a service whose file changed after its start is to be restarted. Of changes that nova
+// configure recorded, only those count that need it.
+func TestOutdated(t *testing.T) {
+	at := func(minute int) time.Time { return time.Date(2026, 3, 1, 8, minute, 0, 0, time.UTC) }
+	entry := func(minute int, services ...string) change.Entry {
+		ended := at(minute).Add(time.Second)
+		return change.Entry{Started: at(minute), Ended: &ended, Restart: services, Files: []change.File{{Name: nova.DefaultConf}}}
+	}
+	for _, test := range []struct {
+		name           string
+		entries        []change.Entry
+		changed, start time.Time
+		want           bool
+	}{
+		{"the file is older", nil, at(1), at(2), false},
+		{"the service was restarted at once", nil, at(2).Add(time.Second), at(2), false},
+		{"the file is newer", nil, at(3), at(2), true},
+		{"a change that needs a restart", []change.Entry{entry(3, "nova-api")}, at(3), at(2), true},
+		{"a change that needs none", []change.Entry{entry(3, "nova-compute")}, at(3), at(2), false},
+		{"a change within a second", []change.Entry{{Started: at(3), Ended: new(at(3)), Files: []change.File{{Name: nova.DefaultConf}}}}, at(3).Add(400 * time.Millisecond), at(2), false},
+		{"one that needs a restart, then one that needs none", []change.Entry{entry(3, "nova-api"), entry(4)}, at(4), at(2), true},
+		{"one before the start, then one that needs none", []change.Entry{entry(1, "nova-api"), entry(4)}, at(4), at(2), false},
+		{"an edit by hand after a change", []change.Entry{entry(3)}, at(5), at(2), true},
+		{"a change that has not ended", []change.Entry{{Started: at(3), Files: []change.File{{Name: nova.DefaultConf}}}}, at(3), at(2), true},
+		{"a change of another file", []change.Entry{{Started: at(2), Ended: new(at(4)), Files: []change.File{{Name: "/etc/fstab"}}}}, at(3), at(2), true},
+	} {
+		if got := needsRestart(test.entries, "nova-api", nova.DefaultConf, test.changed, test.start); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+	root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n-- etc/nova/nova-compute.conf --\n-- usr/lib/systemd/system/nova-compute.service --\n")
+	for name, changed := range map[string]time.Time{nova.DefaultConf: at(1), "/etc/nova/nova-compute.conf": at(3)} {
+		if err := os.Chtimes(root.Path(name), changed, changed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	side, err := nova.ReadSide(root, nova.All, []string{nova.DefaultConf, "/etc/nova/nova-compute.conf"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	findings, err := outdated(root, []nova.Side{side}, map[string]time.Time{"nova-compute": at(2), "nova-api": at(2)})
+	if err != nil || len(findings) != 1 || findings[0].File != "/etc/nova/nova-compute.conf" || findings[0].Remedy != "run systemctl restart nova-compute" ||
+		!strings.HasPrefix(findings[0].Seen, "nova-compute was started at 2026-03-01T08:02:00Z") {
+		t.Errorf("%+v, %v", findings, err)
+	}
+}
