@@ -120,9 +120,9 @@ func TestPublicFiles(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		release nova.Release
-		pci     string
+		text    string // without filters that of [pci]
 		devices []pci.Device
-		says    string // the failures and their remedies
+		says    string // the findings and their remedies
 	}{
 		// https://github.com/osism-archive/documentation/pull/28: an 82599 has SR-IOV.
 		"osism": {nova.Rocky, `alias = {"vendor_id": "8086", "product_id":"10fb", "device_type":"type-PCI", "name":"testing"}
@@ -140,12 +140,85 @@ alias = {"vendor_id": "10de", "name": "a1", "device_type": "type-PCI", "product_
 alias = { "vendor_id":"8086", "product_id":"154d", "name":"a1" }`, []pci.Device{device("0000:41:00.0", "8086:154d", pci.TypePF)},
 			"the devices of alias a1 have device_type type-PF: run gpustack nova configure --role all --alias a1=8086:154d,device_type=type-PF, " +
 				"and with its role on every other host that has the alias"},
+		// https://github.com/satishdotpatel/satishdotpatel.github.io, _posts/2022-02-17-gpu-passthrough-for-openstack.markdown:
+		// V100S without SR-IOV, and a list of filters that replaces the others.
+		"one filter": {nova.Wallaby, `[PCI]
+passthrough_whitelist = { "vendor_id": "10de", "product_id": "1df6" }
+alias: { "vendor_id":"10de", "product_id":"1df6", "device_type":"type-PCI", "name":"tesla-v100" }
+[filter_scheduler]
+enabled_filters = PciPassthroughFilter`,
+			[]pci.Device{device("0000:5e:00.0", "10de:1df6", pci.TypePCI), device("0000:d8:00.0", "10de:1df6", pci.TypePCI)},
+			"ComputeFilter is not enabled: add ComputeFilter to enabled_filters, and restart nova-scheduler"},
+		// The same site, _posts/2022-02-20-HPC-on-openstack.markdown: the whitelist of another node.
+		"another node's whitelist": {nova.Wallaby, `[PCI]
+passthrough_whitelist = { "vendor_id": "10de", "product_id": "1df6" }
+alias = { "vendor_id":"15b3", "product_id":"101c", "device_type":"type-VF", "name":"mlx5-sriov-ib" }
+[filter_scheduler]
+enabled_filters=PciPassthroughFilter,NUMATopologyFilter`,
+			[]pci.Device{device("0000:af:00.1", "15b3:101c", pci.TypeVF)},
+			`a device_spec selects product 10de:1df6, which this machine does not have: gpustack host scan --all lists the devices of a host
+no device_spec offers a device of alias mlx5-sriov-ib, and this machine has such a device: run gpustack nova configure --role compute ` +
+				`--alias mlx5-sriov-ib=15b3:101c,device_type=type-VF there
+ComputeFilter is not enabled: add ComputeFilter to enabled_filters, and restart nova-scheduler`},
+		// https://github.com/justindav1s/openshift-ansible-on-openstack, nvidia/Openstack/README.md: options of
+		// before Ocata, which later releases read too.
+		"old names": {nova.Queens, `[DEFAULT]
+pci_alias = { "vendor_id":"10de", "product_id":"1c82", "device_type":"type-PCI", "name":"gtx1050" }
+pci_passthrough_whitelist = { "vendor_id": "10de", "product_id": "1c82" }
+[filter_scheduler]
+enabled_filters=RetryFilter,RamFilter,DiskFilter,ComputeFilter,ImagePropertiesFilter,CoreFilter,PciPassthroughFilter`,
+			[]pci.Device{device("0000:03:00.0", "10de:1c82", pci.TypePCI)}, ""},
+		// https://github.com/dholt/openstack-lab, README.md: names of filters that Ocata renamed.
+		"old filters": {nova.Ocata, `[DEFAULT]
+scheduler_default_filters = RetryFilter,RamFilter,DiskFilter,ComputeFilter,SameHostFilter,DifferentHostFilter,PciPassthroughFilter
+scheduler_available_filters = nova.scheduler.filters.all_filters
+pci_passthrough_whitelist={"vendor_id":"10de","product_id":"102d"}
+pci_alias={"vendor_id":"10de","product_id":"102d","name":"K80","device_type":"type-PCI"}`,
+			[]pci.Device{device("0000:04:00.0", "10de:102d", pci.TypePCI), device("0000:86:00.0", "10de:102d", pci.TypePCI)}, ""},
+		// https://github.com/openstack/charm-deployment-guide, deploy-guide/source/app-pci-passthrough-gpu.rst:
+		// a Quadro P5000 has no SR-IOV, so that the alias needs no device_type.
+		"charms": {nova.Queens, `[pci]
+alias = {"vendor_id":"10de", "product_id":"1bb0", "name":"gpu"}
+passthrough_whitelist = { "vendor_id": "10de", "product_id": "1bb0" }
+[filter_scheduler]
+enabled_filters = RetryFilter,CoreFilter,RamFilter,ComputeFilter,DifferentHostFilter,AggregateInstanceExtraSpecsFilter,PciPassthroughFilter`,
+			[]pci.Device{device("0000:83:00.0", "10de:1bb0", pci.TypePCI), device("0000:84:00.0", "10de:1bb0", pci.TypePCI)}, ""},
+		// https://github.com/openstack-k8s-operators/architecture,
+		// examples/va/nvidia-vfio-passthrough/edpm/nodeset/values.yaml: an A100 by its address, in Placement.
+		"RHOSO": {nova.Antelope, `[pci]
+device_spec = {"vendor_id":"10de", "product_id":"20f1", "address": "0000:04:00.0", "physical_network":null}
+alias = { "vendor_id":"10de", "product_id":"20f1", "device_type":"type-PCI", "name":"nvidia_a2" }
+report_in_placement = True
+[filter_scheduler]
+pci_in_placement = True
+enabled_filters = ComputeFilter,PciPassthroughFilter`,
+			[]pci.Device{device("0000:04:00.0", "10de:20f1", pci.TypePF)},
+			"the devices of alias nvidia_a2 have device_type type-PF: run gpustack nova configure --role all --alias nvidia_a2=10de:20f1,device_type=type-PF, " +
+				"and with its role on every other host that has the alias"},
+		// https://github.com/kdelphinus/infra-cheatsheets, docs/openstack/install/openstack2025.1-install.md:
+		// a key and filters that Nova does not have.
+		"Epoxy": {nova.Epoxy, `[pci]
+report_in_placement = True
+device_spec = { "vendor_id": "10de", "product_id": "20b7", "resource_class": "CUSTOM_GPU_NVIDIA", "name": "nvidia-gpu" }
+alias = { "name": "gpu-alias", "device_type": "type-PF", "custom_resource_class": "CUSTOM_GPU_NVIDIA" }
+[filter_scheduler]
+enabled_filters = PciPassthroughFilter, ComputeFilter, AvailabilityZoneFilter, ImagePropertiesFilter, ValidationFilter`,
+			[]pci.Device{device("0000:17:00.0", "10de:20b7", pci.TypePF)},
+			`pci_in_placement is not set, but nova.conf reports its devices: run gpustack nova configure --role controller --placement here
+an alias has the key "custom_resource_class", which 2025.1 does not support: remove the key
+alias gpu-alias has no vendor_id: add vendor_id and product_id
+alias gpu-alias has no product_id: add vendor_id and product_id
+2025.1 has no AvailabilityZoneFilter: remove it from the list
+no filter is called ValidationFilter: correct the name, or add the path of its class to available_filters`},
 		// microstack's forum: a key with a blank.
 		"a key with a blank": {nova.Train, `alias = {"vendor_id":"10de","product_id":"1b06"," device_type":"type-PCI","name":"1b06"}
 passthrough_whitelist = {"vendor_id": "10de", "product_id": "1b06"}`, []pci.Device{device("0000:01:00.0", "10de:1b06", pci.TypePCI)},
 			`an alias has the key " device_type", which train does not support: write the key as "device_type"`},
 	} {
-		file, err := conf.Parse([]byte("[pci]\n" + test.pci + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"))
+		if !strings.Contains(test.text, "_filters") {
+			test.text = "[pci]\n" + test.text + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter"
+		}
+		file, err := conf.Parse([]byte(test.text + "\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
