@@ -129,23 +129,41 @@ func (v *value) replaces(item int) bool {
 	return item >= 0 && (v.dropped[item] || v.ours && len(v.line.Specs) == 1)
 }
 
-// MustReport reports whether nova-compute starts with a spec only with report_in_placement
-// (nova/pci/devspec.py, one_time_use).
-func MustReport(spec devspec.Spec, r Release) bool {
-	return r >= Flamingo && spec.IsOn("one_time_use")
+// StartFaults returns the reasons for which nova-compute does not start with its device specs on a
+// host, besides those of [SpecFaults].
+func (s Side) StartFaults(h devspec.Hardware, r Release) (faults []devspec.Fault) {
+	s = s.Compute()
+	lines, isReported := devspec.Lines(s.Files, r.SpecNames()), r >= Zed && s.IsOn(ReportInPlacement)
+	for _, l := range lines {
+		for _, part := range s.Hypervisor.LacksLiveMigration() {
+			if part.IsOld() && slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return HasLiveMigratable(s, r) }) {
+				faults = append(faults, devspec.Fault{Line: l, Seen: fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.Name, part.Have),
+					Remedy: host.Textf("upgrade %s to %s, or remove live_migratable", part.Name, part.Lowest)})
+			}
+		}
+		// nova/pci/devspec.py, one_time_use
+		if !isReported && r >= Flamingo && slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return s.IsOn("one_time_use") }) {
+			faults = append(faults, devspec.Fault{Line: l, Seen: "a device_spec has one_time_use, but report_in_placement is not set",
+				Remedy: host.Textf("run %s", host.NewCommand("nova configure").Flag("role", string(Compute)).Flag("placement"))})
+		}
+	}
+	if isReported {
+		faults = append(faults, h.ReportFaults(lines)...)
+	}
+	return append(faults, functionFaults(h, lines, isReported, r)...)
 }
 
-// FunctionFaults returns the tags with which nova-compute does not start because of a function:
+// functionFaults returns the tags with which nova-compute does not start because of a function:
 // remote_managed on PFs and on interfaces that do not exist (nova/pci/devspec.py,
 // _init_dev_details), and with report_in_placement one_time_use on VFs, whatever its value is
 // (nova/compute/pci_placement_translator.py, add_child).
-func FunctionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r Release) []devspec.Fault {
+func functionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r Release) []devspec.Fault {
 	var found []devspec.Fault
 	for _, l := range lines {
 		for _, spec := range l.Specs {
 			switch isRemote := r >= Yoga && spec.IsOn("remote_managed"); {
 			case isRemote && h.LacksInterface(spec):
-				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but this machine has no such interface",
+				found = append(found, devspec.Fault{OfHost: true, Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but this machine has no such interface",
 					conf.Written(spec.Object)), Remedy: "remove remote_managed, or correct the devname"})
 				continue
 			case !isRemote || !h.IsPF(spec.Single):
@@ -163,7 +181,7 @@ func FunctionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r
 			}
 			// The address of a PF with the product id of its VFs selects the VFs.
 			if spec.Product != vf && (spec.Product == devspec.Anything || spec.Product == pf || vf != "") {
-				found = append(found, devspec.Fault{Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but %s is a PF", conf.Written(spec.Object),
+				found = append(found, devspec.Fault{OfHost: true, Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but %s is a PF", conf.Written(spec.Object),
 					spec.Single), Remedy: "remove remote_managed, or select VFs"})
 			}
 		}
@@ -174,7 +192,7 @@ func FunctionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r
 	for i := range h.Devices {
 		first, ok := h.First(lines, &h.Devices[i])
 		if _, isSet := first.Spec.Object["one_time_use"]; ok && isSet && h.Devices[i].SRIOV.PF != nil && !first.Spec.IsNetwork() {
-			found = append(found, devspec.Fault{Line: first.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, but %s is a VF",
+			found = append(found, devspec.Fault{OfHost: true, Line: first.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, but %s is a VF",
 				conf.Written(first.Spec.Object), h.Devices[i].Address), Remedy: "remove one_time_use: select the whole PF for guests that may use a device once"})
 		}
 	}

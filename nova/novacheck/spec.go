@@ -62,34 +62,25 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	if len(nodes) == 0 { // a devname is wrong whatever the hardware is
 		nodes = []node{{}}
 	}
-	reports := s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed
 	for _, l := range lines {
-		for _, f := range nova.TagFaults(l, reports, c.release) {
+		for _, f := range nova.TagFaults(l, s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed, c.release) {
 			c.addSpec(l, host.Fail, f.Seen, neverReports, host.Text(f.Remedy))
 		}
-		for _, spec := range l.Specs {
-			c.liveMigratable(s, l, spec)
-			if !reports && nova.MustReport(spec, c.release) {
-				c.addSpec(l, host.Fail, "a device_spec has one_time_use, but report_in_placement is not set", noStart,
-					host.Textf("run %s", host.NewCommand("nova configure").Flag("role", "compute").Flag("placement")))
-			}
+		if slices.ContainsFunc(l.Specs, func(spec devspec.Spec) bool { return nova.HasLiveMigratable(spec, c.release) }) {
+			c.unknownVersions(s, l)
 		}
 	}
 	seen := map[string]bool{}
 	for _, n := range nodes {
-		var found []devspec.Fault
-		if reports {
-			found = n.hardware.ReportFaults(lines)
-		}
-		for _, f := range append(found, nova.FunctionFaults(n.hardware, lines, reports, c.release)...) {
+		for _, f := range s.StartFaults(n.hardware, c.release) {
 			status := host.Fail
-			if n.Name != "" && !strings.Contains(f.Seen, "devname") {
+			if n.Name != "" && f.OfHost {
 				if status, f.Seen = n.guess(f.Seen, f.Line.File); n.isSure {
 					f.Seen = "host " + n.Name + ": " + f.Seen
 				}
 			}
 			if !seen[f.Line.Where()+f.Seen] {
-				c.addSpec(f.Line, status, f.Seen, noStart, host.Text(f.Remedy))
+				c.addSpec(f.Line, status, f.Seen, noStart, f.Remedy)
 			}
 			seen[f.Line.Where()+f.Seen] = true
 		}
@@ -97,18 +88,12 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	c.shadowed(s, lines, c.of(s))
 }
 
-// liveMigratable checks the hypervisor of specs with live_migratable, whatever its value is.
-func (c *checker) liveMigratable(s side, l devspec.Line, spec devspec.Spec) {
-	if !nova.HasLiveMigratable(spec, c.release) {
-		return
-	}
+// unknownVersions adds a finding for each part of the hypervisor whose version is unknown, once for
+// all specs of the side with live_migratable, of which l is one.
+func (c *checker) unknownVersions(s side, l devspec.Line) {
 	for _, part := range s.Hypervisor.LacksLiveMigration() {
-		switch {
-		case part.IsOld():
-			c.addSpec(l, host.Fail, fmt.Sprintf("a device_spec has live_migratable, but %s is %s", part.Name, part.Have), noLiveMigrate,
-				host.Textf("upgrade %s to %s, or remove live_migratable", part.Name, part.Lowest))
-		case !c.unknown[part.Name+s.Name()]:
-			c.unknown[part.Name+s.Name()] = true // once for all specs of the side
+		if !part.IsOld() && !c.unknown[part.Name+s.Name()] {
+			c.unknown[part.Name+s.Name()] = true
 			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.Name), noLiveMigrate,
 				host.Textf("run %s on the compute node, or give the version with --%s", host.NewCommand("nova check"), strings.ToLower(part.Name)))
 		}
