@@ -219,6 +219,13 @@ func InUse(root host.Root, place Place, role Role, r Release) (names []Named, er
 			files = append(files, in.Files...)
 		}
 	}
+	names, _, err = aliasesOf(root, files, r)
+	return names, err
+}
+
+// aliasesOf returns the aliases in files that exist, an error for each value that is none or that
+// Nova rejects, and the errors of reading.
+func aliasesOf(root host.Root, files []string, r Release) (names []Named, malformed []error, err error) {
 	var errs []error
 	for _, name := range files {
 		file, err := readConf(root, name)
@@ -227,11 +234,23 @@ func InUse(root host.Root, place Place, role Role, r Release) (names []Named, er
 		case err != nil:
 			errs = append(errs, err)
 		default:
-			found, _ := namesOf(conf.Source{Name: name, File: file}, r.AliasNames())
-			names = append(names, found...)
+			found, wrong := namesOf(conf.Source{Name: name, File: file}, r.AliasNames())
+			names, malformed = append(names, found...), append(malformed, wrong...)
 		}
 	}
-	return names, errors.Join(errs...)
+	return names, malformed, errors.Join(errs...)
+}
+
+// OfferedAliases returns the aliases that the configuration files of the machine below root define,
+// of every option name that some release reads. Files that do not exist define none.
+func OfferedAliases(root host.Root) ([]Named, error) {
+	installations, err := Installations(root, All)
+	var files []string
+	for _, in := range installations {
+		files = append(files, in.Files...)
+	}
+	names, malformed, readErr := aliasesOf(root, files, Newest)
+	return names, errors.Join(err, readErr, errors.Join(malformed...))
 }
 
 // AliasName returns the name that the alias of a GPU or an NVSwitch gets: by its product, and by the
