@@ -79,14 +79,13 @@ type Plan struct {
 	AsksPlacement bool
 	// Side is the planned files, with the machine if they are for it alone; else Hosts are those that
 	// they are for. A controller has neither.
-	Side    Side
-	Hosts   []Host
-	aliases []map[string]any
+	Side  Side
+	Hosts []Host
 }
 
 // Wants reports whether an alias of the planned files selects devices of a product.
 func (p Plan) Wants(vendor, product string) bool {
-	return slices.ContainsFunc(p.aliases, func(alias map[string]any) bool {
+	return slices.ContainsFunc(p.Side.aliases(), func(alias map[string]any) bool {
 		for key, id := range map[string]string{"vendor_id": vendor, "product_id": product} {
 			if want, _ := alias[key].(string); want != "" && !strings.EqualFold(want, id) {
 				return false
@@ -175,7 +174,6 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		return Plan{}, err
 	}
 	p.plan.Restart = restart
-	p.plan.aliases = p.plannedAliases()
 	return p.plan, nil
 }
 
@@ -183,16 +181,16 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 func (p *planner) placement() (errs []error) {
 	o := p.options
 	if o.Role.Computes() {
-		before := p.planned()
+		before := p.side().Files
 		errs = append(errs, p.single([]conf.Name{ReportInPlacement}, "true", sameBool, programCompute))
-		if warning := reshapeWarning(o, p.readByCompute()); warning != "" && !slices.Equal(before, p.planned()) {
+		if warning := reshapeWarning(o, p.readByCompute()); warning != "" && !slices.Equal(before, p.side().Files) {
 			p.plan.Warnings = append(p.plan.Warnings, warning)
 		}
 	}
 	if o.Role.Controls() && o.Release >= Antelope {
-		before := p.planned()
+		before := p.side().Files
 		errs = append(errs, p.single([]conf.Name{PCIInPlacement}, "true", sameBool, programConductor, programScheduler, programAPI))
-		p.plan.AsksPlacement = !slices.Equal(before, p.planned())
+		p.plan.AsksPlacement = !slices.Equal(before, p.side().Files)
 	}
 	return errs
 }
@@ -226,14 +224,6 @@ func (p *planner) side() Side {
 		side.Files = append(side.Files, conf.Source{Name: s.name, File: s.file})
 	}
 	return side
-}
-
-// planned returns the files as they are planned so far.
-func (p *planner) planned() (files []*conf.File) {
-	for _, s := range p.sources {
-		files = append(files, s.file)
-	}
-	return files
 }
 
 // read reads all files that the services read; gpustack's own comes last.

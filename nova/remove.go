@@ -69,8 +69,7 @@ func (p *planner) removeSpecs(all []*value) error {
 
 // usesProduct reports whether an alias of the planned files selects devices of a product.
 func (p *planner) usesProduct(vendor, product pci.ID) bool {
-	plan := Plan{aliases: p.plannedAliases()}
-	return plan.Wants(vendor.String(), product.String())
+	return Plan{Side: p.side()}.Wants(vendor.String(), product.String())
 }
 
 // offers returns the functions of a product on this machine that a spec matches.
@@ -114,7 +113,7 @@ func (p *planner) warnOfRemoval() {
 		if !slices.ContainsFunc(p.options.InUse, func(n Named) bool { return n.Name == name }) {
 			continue // it did not exist before
 		}
-		if slices.ContainsFunc(p.plannedAliases(), func(object map[string]any) bool {
+		if slices.ContainsFunc(p.side().aliases(), func(object map[string]any) bool {
 			n, _ := newNamed(object, "")
 			return n.Name == name
 		}) {
@@ -126,12 +125,10 @@ func (p *planner) warnOfRemoval() {
 	}
 }
 
-// plannedAliases returns the objects of alias in the files as they are planned so far.
-func (p *planner) plannedAliases() (aliases []map[string]any) {
-	for _, s := range p.sources {
-		for _, alias := range s.file.Find(p.options.Release.AliasNames()...) {
-			aliases = append(aliases, conf.ParseObjects(alias.Value)...)
-		}
+// aliases returns the objects of alias in the files, under every name of the option.
+func (s Side) aliases() (aliases []map[string]any) {
+	for _, o := range s.Find(Newest.AliasNames()...) {
+		aliases = append(aliases, conf.ParseObjects(o.Value)...)
 	}
 	return aliases
 }

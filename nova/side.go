@@ -64,23 +64,28 @@ type Side struct {
 //
 // Errors: ErrUnset for a file that does not exist; all errors of all files at once.
 func ReadSide(root host.Root, role Role, names []string) (Side, error) {
-	side := Side{Role: role}
-	var errs []error
-	for _, name := range names {
-		file, err := readConf(root, name)
-		errs = append(errs, err)
-		side.Files = append(side.Files, conf.Source{Name: name, File: file})
-	}
-	if role == "" {
-		side.Role, side.RoleFrom = inferRole(side.Files)
-	}
-	return side, errors.Join(errs...)
+	return SideFiles{role, names}.read(func(name string) (*conf.File, error) { return readConf(root, name) })
 }
 
 // SideFiles names the configuration files of one machine.
 type SideFiles struct {
 	Role  Role     // "" to infer it from the options in the files
 	Names []string // in the order in which the services read them
+}
+
+// read reads the files, each with the given function.
+func (f SideFiles) read(file func(name string) (*conf.File, error)) (Side, error) {
+	side := Side{Role: f.Role}
+	var errs []error
+	for _, name := range f.Names {
+		file, err := file(name)
+		errs = append(errs, err)
+		side.Files = append(side.Files, conf.Source{Name: document.Name(name), File: file})
+	}
+	if f.Role == "" {
+		side.Role, side.RoleFrom = inferRole(side.Files)
+	}
+	return side, errors.Join(errs...)
 }
 
 // ParseSideFiles parses [ROLE=]FILE[,FILE]. Files without a role get the given one. It returns the
@@ -113,23 +118,19 @@ func ReadSides(root host.Root, from document.Source, machines []SideFiles) ([]Si
 	var sides []Side
 	var errs []error
 	for _, m := range machines {
-		side := Side{Role: m.Role}
-		for _, name := range m.Names {
-			file, err := readGiven(root, from, name)
-			errs = append(errs, err)
-			side.Files = append(side.Files, conf.Source{Name: document.Name(name), File: file})
-		}
-		if m.Role == "" {
-			side.Role, side.RoleFrom = inferRole(side.Files)
-		}
-		sides = append(sides, side)
+		side, err := m.read(func(name string) (*conf.File, error) { return readGiven(root, from, name) })
+		sides, errs = append(sides, side), append(errs, err)
 	}
 	return sides, errors.Join(errs...)
 }
 
 // readGiven reads a configuration file that the operator names: below root, or a copy.
 func readGiven(root host.Root, from document.Source, name string) (*conf.File, error) {
-	text, err := readText(root, from, name)
+	read := from.ReadFile
+	if path.IsAbs(name) {
+		read = root.ReadFile
+	}
+	text, err := read(name)
 	if host.IsAbsent(err) {
 		err = fmt.Errorf("%s: %w", name, errNotGiven)
 	}
@@ -144,13 +145,6 @@ func readGiven(root host.Root, from document.Source, name string) (*conf.File, e
 		return nil, fmt.Errorf("%s: %w", document.Name(name), err)
 	}
 	return file, nil
-}
-
-func readText(root host.Root, from document.Source, name string) ([]byte, error) {
-	if !path.IsAbs(name) {
-		return from.ReadFile(name)
-	}
-	return root.ReadFile(name)
 }
 
 // ownDirs are the folders in which services of a machine read their configuration.

@@ -113,7 +113,7 @@ func (p *planner) rejected(values []*value) (errs []error) {
 // unreported returns an error for each fault with which nova-compute never reports devices, in a
 // value that the plan leaves as it is.
 func (p *planner) unreported(values []*value) (errs []error) {
-	isReported := p.options.Placement || slices.ContainsFunc(p.planned(), reports)
+	isReported := p.options.Placement || slices.ContainsFunc(p.side().Files, func(f conf.Source) bool { return reports(f.File) })
 	for _, v := range values {
 		for _, f := range TagFaults(v.line, isReported, p.options.Release) {
 			if !v.replaces(f.Item) {

@@ -45,8 +45,7 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 		c.readAliases(s)
 		if s.Role.Computes() {
 			c.checkSpecs(s, c.readSpecs(s))
-			c.identical(s)
-			c.ofContainers(s)
+			c.keptFunctions(s)
 		}
 		if s.Role.Controls() {
 			c.specLines(s.Scheduler()) // nova-scheduler parses them, and uses none
@@ -446,29 +445,23 @@ func (c *checker) missing() {
 	}
 }
 
-// identical finds functions that a spec of a compute node matches although they should remain with
-// the host, beside identical functions for guests, on each machine to which its files may belong.
-func (c *checker) identical(s side) {
+// keptFunctions finds functions that a spec of a compute node matches although they should remain
+// with the host, beside identical functions for guests, or containers have them, on each machine to
+// which its files may belong.
+func (c *checker) keptFunctions(s side) {
+	configure := host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute"))
 	for _, at := range c.specs {
-		for _, n := range c.of(s) {
-			if kept := n.WronglyOffered(n.hardware, at.spec); at.side.number == s.number && len(kept) > 0 {
-				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "),
-					orThis(n.Name)), at.file)
-				c.add(checkDeviceSpec, status, at.file, at.line, seen, "assigns them to guests",
-					host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute")))
-			}
+		if at.side.number != s.number {
+			continue
 		}
-	}
-}
-
-// ofContainers finds functions that a spec offers to guests although containers have them.
-func (c *checker) ofContainers(s side) {
-	for _, n := range c.of(s) {
-		for _, at := range c.specs {
+		for _, n := range c.of(s) {
+			if kept := n.WronglyOffered(n.hardware, at.spec); len(kept) > 0 {
+				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), orThis(n.Name)), at.file)
+				c.add(checkDeviceSpec, status, at.file, at.line, seen, "assigns them to guests", configure)
+			}
 			var both []string
 			for i := range n.Devices {
-				d := &n.Devices[i]
-				if slices.Contains(n.Containers, d.Address) && at.side.number == s.number && n.hardware.Matches(at.spec, d) {
+				if d := &n.Devices[i]; slices.Contains(n.Containers, d.Address) && n.hardware.Matches(at.spec, d) {
 					both = append(both, d.Address.String())
 				}
 			}
@@ -476,7 +469,7 @@ func (c *checker) ofContainers(s side) {
 				continue
 			}
 			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(n.Name)), at.file)
-			remedy := host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute"))
+			remedy := configure
 			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
 				remedy = "remove the address from the device_spec"
 			}
